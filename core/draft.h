@@ -1,0 +1,35 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "core/types.h"
+
+namespace specdec {
+
+using at::Tensor;
+
+/// Tokens proposed after the newest committed token, which is tokens[0] (not cached yet). A draft
+/// of one token proposes nothing.
+struct Draft {
+  std::vector<Token> tokens;     ///< [n]
+  std::vector<int64_t> parents;  ///< [n]; parents[0] == -1, else parents[i] < i; a chain: -1, 0, 1
+  Tensor probs;                  ///< [m, vocab] float64: the laws that children were drawn from
+  /// [n]; row of `probs` that node i's CHILDREN were drawn from, in order, without replacement;
+  /// -1 = chosen without chance (one-hot), or node i has no children.
+  std::vector<int64_t> law;
+
+  /// A draft that proposes nothing: only the newest committed token.
+  static Draft root(Token newest);
+  /// Appends a node under `parent`; returns its index. Its own law is -1.
+  int64_t add(Token token, int64_t parent);
+  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  /// Proposed tokens: size() - 1.
+  int64_t proposed() const { return size() - 1; }
+  /// Children of `node`, in order.
+  std::vector<int64_t> children(int64_t node) const;
+  /// [n]; depth of each node, 0 for the root.
+  std::vector<int64_t> depths() const;
+};
+
+}  // namespace specdec

@@ -1,0 +1,44 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <vector>
+
+#include "core/types.h"
+
+namespace specdec {
+
+using at::Tensor;
+
+/// New tokens of one forward, for one or several rows (beams, requests) of unequal lengths.
+///
+/// Nodes of a row are numbered from 0 since the row's last keep or truncate, over forwards: the
+/// first forward's nodes are 0..a-1, the next one's a..a+b-1, and a parent may lie in either.
+struct TokenBatch {
+  Tensor tokens;                 ///< [n] int32, host or device: drafting needs no read-back
+  std::vector<int64_t> rows;     ///< [n], non-decreasing; empty = all row 0
+  std::vector<int64_t> parents;  ///< [n]; pending node of the same row it follows, -1 = last kept
+                                 ///< token; empty = one chain a row, after its last pending node
+};
+
+/// Which positions' logits a forward computes.
+enum class Logits { kAll, kLast, kNone };
+
+struct ForwardOptions {
+  std::vector<int64_t> capture_layers;      ///< residual stream after these layers (EAGLE-3)
+  std::optional<int64_t> stop_after_layer;  ///< early exit through the final norm and head
+  Logits logits = Logits::kAll;             ///< kLast: the last node of each row in the batch
+  Tensor embeddings;                        ///< [n, hidden], instead of tokens; scaled already
+  /// [n, columns] float32, added to the attention scores of every layer; column j < length(row) is
+  /// the row's kept token j, column length(row) + k its pending node k. Missing columns count as 0.
+  Tensor attention_bias;
+};
+
+/// Owned by the caller: outlives keep and truncate.
+struct ForwardResult {
+  Tensor logits;        ///< [n, or rows in the batch, vocab], float32 (float64 for float64 models)
+  Tensor final_hidden;  ///< [n, hidden], after the final norm; same dtype as logits
+  std::vector<Tensor> captured;  ///< each [n, hidden], in the order of capture_layers
+};
+
+}  // namespace specdec

@@ -1,0 +1,1 @@
+#include "core/gemma/layer_plan.h"

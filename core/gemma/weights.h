@@ -1,0 +1,62 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/formats/safetensors.h"
+#include "core/gemma/config.h"
+#include "core/gemma/layer_plan.h"
+
+namespace specdec {
+
+using at::Tensor;
+
+/// One layer's weights as the kernels read them. Norm scales are what is multiplied (1 + w), in the
+/// compute dtype; an absent norm is an undefined tensor.
+struct GemmaLayerWeights {
+  Tensor qkv;            ///< [(heads + 2 * kv_heads) * head_dim, hidden]
+  Tensor output;         ///< [hidden, heads * head_dim]
+  Tensor gate_up;        ///< [2 * intermediate, hidden]
+  Tensor down;           ///< [hidden, intermediate]
+  Tensor attention_norm, attention_post_norm;  ///< [hidden]
+  Tensor mlp_norm, mlp_post_norm;              ///< [hidden]
+  Tensor q_norm, k_norm;                       ///< [head_dim]
+};
+
+/// A loaded checkpoint: immutable, shared by all models that run on it.
+struct GemmaWeights {
+  GemmaConfig config;
+  std::vector<LayerPlan> plan;
+  Tensor embedding;          ///< [vocab, hidden]
+  Tensor head;               ///< [vocab, hidden]; the embedding itself when tied
+  double embedding_scale = 1.0;  ///< sqrt(hidden), rounded to bfloat16 in bfloat16 models
+  std::vector<GemmaLayerWeights> layers;
+  Tensor final_norm;         ///< [hidden]
+  std::string fingerprint;   ///< of config and weights, 16 hex digits: says which weights a run used
+
+  at::ScalarType weight_dtype() const { return embedding.scalar_type(); }
+  /// Activations: float64 for float64 weights, else float32 (norms and sums never round to less).
+  at::ScalarType compute_dtype() const;
+};
+
+struct GemmaLoadOptions {
+  std::optional<at::ScalarType> dtype;  ///< weights are converted to it; default: as stored
+  at::Device device = at::kCPU;
+};
+
+/// Loads a Hugging Face checkpoint folder, checking every tensor's name, shape and dtype. Matrices
+/// are laid out once (q/k/v and gate/up fused), mapped pages are given back as they are copied.
+/// Throws WeightsError naming file and tensor; tensors that a text model does not know are an error,
+/// but those of a vision tower are skipped.
+std::shared_ptr<const GemmaWeights> load_gemma(const std::filesystem::path& folder,
+                                               const GemmaLoadOptions& options = {});
+
+/// Random float weights of a config (normal, sd 1/sqrt(fan in); seeded), for tests and benchmarks.
+std::shared_ptr<const GemmaWeights> random_gemma(const GemmaConfig& config, uint64_t seed,
+                                                 at::ScalarType dtype);
+
+}  // namespace specdec

@@ -1,0 +1,1 @@
+#include "core/kernels/linear.h"

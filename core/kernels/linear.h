@@ -1,0 +1,17 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace specdec {
+
+using at::Tensor;
+
+/// Up to this many input rows, `linear` sums every dot product in the same order however many rows
+/// there are: the result of a row does not depend on the others, bit for bit, so a draft verified in
+/// one forward gets the logits that plain decoding gets.
+inline constexpr int64_t kRowInvariantRows = 64;
+
+/// out = input * weight^T. input [n, in] float32 or float64; weight [out, in] float32, float64,
+/// bfloat16 or float16 (widened on the fly); out [n, out], of input's dtype. All contiguous.
+void linear(const Tensor& input, const Tensor& weight, Tensor& out);
+
+}  // namespace specdec

@@ -1,0 +1,24 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/kernels/kv_view.h"
+
+namespace specdec {
+
+struct QkvOptions {
+  int64_t heads = 0;
+  double eps = 0.0;
+  Tensor q_scale;  ///< [head_dim], norm of each query head (Gemma 3); undefined = none
+  Tensor k_scale;  ///< [head_dim]
+  Tensor cos;      ///< [positions, head_dim / 2], of the activations' dtype
+  Tensor sin;
+};
+
+/// From one fused projection to attention's inputs: splits qkv [n, (heads + 2 * kv_heads) * head_dim]
+/// (all query heads, key heads, value heads), norms the heads of q and k, rotates them ("rotate half":
+/// pairs i and i + head_dim / 2) at the tables' positions, writes k and v into their slots of the
+/// pages and q into `queries` [n, heads, head_dim].
+void qkv_to_cache(const Tensor& qkv, const QkvOptions& options, const KvView& view,
+                  Tensor& queries);
+
+}  // namespace specdec

@@ -1,0 +1,1 @@
+#include "core/language_model.h"

@@ -1,0 +1,73 @@
+#pragma once
+#include <span>
+
+#include "core/draft.h"
+#include "core/forward.h"
+#include "core/types.h"
+
+namespace specdec {
+
+/// What heads that live on a model need (EAGLE, MTP, Medusa).
+class Internals {
+ public:
+  virtual ~Internals() = default;
+  virtual int64_t hidden_size() const = 0;
+  virtual int64_t num_layers() const = 0;
+  /// Input embeddings as the first layer sees them (scaled): [n] int32 -> [n, hidden].
+  virtual Tensor embed(const Tensor& tokens) = 0;
+  /// Final-normed hidden states to logits, soft cap included: [n, hidden] -> [n, vocab].
+  virtual Tensor head(const Tensor& hidden) = 0;
+  /// Kept keys and values of a layer, normed and roped: each [kv_heads, length(row), head_dim].
+  virtual std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) = 0;
+};
+
+/// All that a strategy knows of a model. Two invariants: length(row) counts the tokens kept in the
+/// cache (between steps that is every committed token except the newest one); nodes evaluated since
+/// the last keep are pending: visible to their descendants, forgotten by keep and truncate.
+///
+/// A token outside the vocabulary and a sequence longer than max_length() throw Error; calls out of
+/// order (a parent that does not exist, keep of nodes that are not a path, truncate to more than
+/// length) throw InternalError and change nothing.
+class LanguageModel {
+ public:
+  virtual ~LanguageModel() = default;
+  LanguageModel() = default;
+  LanguageModel(const LanguageModel&) = delete;
+  LanguageModel& operator=(const LanguageModel&) = delete;
+
+  /// Position of a token = kept length of its row + its depth among pending nodes. A node sees the
+  /// kept tokens and its pending ancestors, within each layer's window, measured in positions.
+  /// A row that does not exist yet begins empty; rows are numbered without gaps.
+  virtual ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) = 0;
+  /// Keeps the pending nodes on `path` (root first), forgets the row's others.
+  virtual void keep(std::span<const int64_t> path, int64_t row = 0) = 0;
+  /// Forgets pending nodes and the kept tokens from `length` on. Moves no data.
+  virtual void truncate(int64_t length, int64_t row = 0) = 0;
+  /// Row i continues old row parents[i] (beam search, branching); there are parents.size() rows
+  /// afterwards. Pending nodes are forgotten. Shares pages, copies on write.
+  virtual void reorder(std::span<const int64_t> parents) = 0;
+  /// Kept tokens of a row; 0 for a row that does not exist yet.
+  virtual int64_t length(int64_t row = 0) const = 0;
+  /// Pending nodes of a row.
+  virtual int64_t pending(int64_t row = 0) const = 0;
+
+  virtual int64_t vocab_size() const = 0;
+  /// Most tokens that a row may hold, kept and pending together.
+  virtual int64_t max_length() const = 0;
+  /// nullptr: drafters that need internals are refused, saying why.
+  virtual Internals* internals() { return nullptr; }
+
+  // The primitives by their names in the field, thin and non-virtual. All run on row 0 except
+  // decode_get_logits.
+
+  /// New sequence: forgets every row, feeds the prompt and keeps it; [vocab].
+  Tensor prefill_get_last_logits(TokenSpan prompt);
+  /// Appends and keeps; [vocab]. The tokens must not be empty, nor pending nodes be left.
+  Tensor extend_get_last_logits(TokenSpan tokens);
+  /// One token for each row, kept; [rows, vocab]. Every row must hold something already.
+  Tensor decode_get_logits(TokenSpan tokens);
+  /// All nodes of a draft tree, pending until keep; [n, vocab].
+  Tensor verify_get_logits(const Draft& draft);
+};
+
+}  // namespace specdec

@@ -1,0 +1,78 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace specdec {
+
+/// What a choice is made for; part of the key, so that adding a choice of one purpose moves none of
+/// another.
+enum class Purpose : uint32_t { kSample, kDraft, kVerify };
+
+/// The only source of chance: every random choice of a strategy goes through this interface, so a
+/// test can enumerate all outcomes and a run can be repeated from its seed.
+class Randomness {
+ public:
+  virtual ~Randomness() = default;
+  /// True with `probability` (clamped to [0, 1]).
+  virtual bool chance(double probability) = 0;
+  /// Index i with probability weights[i] / sum(weights). Weights are finite, not negative, and need
+  /// not sum to one, but their sum is positive.
+  virtual int64_t draw(std::span<const double> weights) = 0;
+  /// The next choices decide the token at `position` of the sequence (prompt included). A source
+  /// keyed by position restarts its counter for (position, purpose); others ignore it.
+  virtual void seek(int64_t position, Purpose purpose) = 0;
+};
+
+/// Philox4x32-10 (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3") keyed by
+/// (seed, prompt, repeat) and counted by (position, purpose, choice): one uniform a choice, inverse
+/// CDF. It has no state to save: a resumed run continues with the same choices.
+class CounterRandomness final : public Randomness {
+ public:
+  explicit CounterRandomness(uint64_t seed, uint32_t prompt = 0, uint32_t repeat = 0);
+  bool chance(double probability) override;
+  int64_t draw(std::span<const double> weights) override;
+  void seek(int64_t position, Purpose purpose) override;
+
+ private:
+  double uniform();  // in [0, 1), 53 bits
+
+  uint64_t seed_;
+  uint32_t prompt_;
+  uint32_t repeat_;
+  uint32_t position_ = 0;
+  uint32_t purpose_ = 0;
+  uint32_t choice_ = 0;
+};
+
+/// Walks every outcome of a random procedure, depth first: run the procedure once per pass until
+/// `next_outcome()` is false. Choices of probability zero are skipped. The probability of the pass
+/// just run is `probability()`; over all passes they sum to one.
+///
+///     EnumeratingRandomness random;
+///     do {
+///       law[generate(random)] += random.probability();
+///     } while (random.next_outcome());
+class EnumeratingRandomness final : public Randomness {
+ public:
+  bool chance(double probability) override;
+  int64_t draw(std::span<const double> weights) override;
+  void seek(int64_t position, Purpose purpose) override;
+
+  /// Probability of the choices made since the last call of next_outcome().
+  double probability() const;
+  /// Moves to the next outcome; false when all have been seen.
+  bool next_outcome();
+
+ private:
+  struct Choice {
+    std::vector<double> probabilities;
+    int64_t taken = 0;
+  };
+  int64_t choose(std::vector<double> probabilities);
+
+  std::vector<Choice> choices_;
+  size_t depth_ = 0;
+};
+
+}  // namespace specdec

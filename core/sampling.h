@@ -1,0 +1,40 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <span>
+
+#include "core/randomness.h"
+#include "core/types.h"
+
+namespace specdec {
+
+/// How logits become the law that tokens are drawn from. Speculation is measured against this
+/// processed law, not against the raw softmax.
+struct SamplingParams {
+  double temperature = 0.0;         ///< 0 = greedy: all the mass on the best token
+  int64_t top_k = 0;                ///< keep the k most likely tokens; 0 = all
+  double top_p = 1.0;               ///< keep the smallest set whose mass reaches top_p (nucleus)
+  double min_p = 0.0;               ///< drop tokens below min_p * (mass of the best token)
+  double repetition_penalty = 1.0;  ///< CTRL's (Keskar et al., 2019): of tokens seen already,
+                                    ///< positive logits are divided by it, negative multiplied
+
+  bool greedy() const { return temperature == 0.0; }
+  /// Throws ConfigError naming the value that is out of range.
+  void validate() const;
+};
+
+/// The law of the next token: penalty, temperature, top-k, top-p, min-p, in this order, in float64.
+/// `history` is everything before the token (prompt and output). Ties at the border of top-k and
+/// top-p go to the lower token id; greedy ties too. Writes `vocab` probabilities that sum to one.
+void target_law(std::span<const float> logits, TokenSpan history, const SamplingParams& params,
+                std::span<double> law);
+void target_law(std::span<const double> logits, TokenSpan history, const SamplingParams& params,
+                std::span<double> law);
+/// The same for one row of logits, float32 or float64 on any device.
+void target_law(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
+                std::span<double> law);
+
+/// Index of the largest value; the lowest index on a tie.
+int64_t argmax(std::span<const double> values);
+
+}  // namespace specdec

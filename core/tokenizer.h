@@ -1,0 +1,71 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/types.h"
+
+namespace specdec {
+
+/// Text to tokens and back, for Gemma's tokenizers. Immutable and shared between threads.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  virtual int64_t vocab_size() const = 0;
+  /// Ids of a text, without <bos>. Control pieces written in the text ("<bos>") are text, except the
+  /// user-defined ones (Gemma's <start_of_turn>), which become their one id as in the reference.
+  virtual std::vector<Token> encode(std::string_view text) const = 0;
+  /// The bytes that a token stands for: "▁" is a space, <0xNN> one byte; control and unknown pieces
+  /// stand for none. Lives as long as the tokenizer.
+  virtual std::string_view token_bytes(Token token) const = 0;
+  /// The piece as the vocabulary spells it.
+  virtual std::string_view piece(Token token) const = 0;
+  /// Id of a piece, if the vocabulary has it.
+  virtual std::optional<Token> find_piece(std::string_view piece) const = 0;
+  /// <bos>, <eos>, <pad>, <unk>, by the tokenizer's own file.
+  virtual std::optional<Token> bos() const = 0;
+  virtual std::optional<Token> eos() const = 0;
+
+  /// Bytes of all tokens, one after the other.
+  std::string decode(TokenSpan tokens) const;
+};
+
+/// `path`: a tokenizer.model (SentencePiece) or tokenizer.json (Hugging Face) file, or a checkpoint
+/// folder, where tokenizer.model is preferred. Throws Error saying what is wrong with the file.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
+
+/// True when both map text to the same ids: same pieces under the same ids. `reason` says the first
+/// difference.
+bool same_vocabulary(const Tokenizer& a, const Tokenizer& b, std::string& reason);
+
+/// One turn of a chat; role is "user" or "model".
+struct ChatTurn {
+  std::string role;
+  std::string text;
+};
+
+/// Gemma's chat format: <bos>, then <start_of_turn>role\ntext<end_of_turn>\n for each turn, then the
+/// opening of the model's turn. Throws Error when the tokenizer has no turn pieces.
+std::vector<Token> encode_chat(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns);
+
+/// Turns a stream of tokens into text, never splitting a UTF-8 character: bytes of an unfinished
+/// character wait for the next token; bytes that can not become one are given as U+FFFD.
+class StreamingDecoder {
+ public:
+  explicit StreamingDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  /// Text that this token completes.
+  std::string push(Token token);
+  /// What is left, at the end.
+  std::string finish();
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::string waiting_;
+};
+
+}  // namespace specdec

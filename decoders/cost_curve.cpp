@@ -1,0 +1,1 @@
+#include "decoders/cost_curve.h"

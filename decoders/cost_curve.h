@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/language_model.h"
+
+namespace specdec {
+
+/// Seconds of one forward of `new_tokens` tokens after `context` kept ones.
+struct CostPoint {
+  int64_t new_tokens = 0;
+  int64_t context = 0;
+  double seconds = 0.0;
+};
+
+/// v(n): what a forward of n new tokens costs, measured once and then frozen, so that decisions which
+/// depend on speed can be repeated.
+struct CostCurve {
+  std::vector<CostPoint> points;
+  /// Linear between the measured numbers of tokens, at the measured context nearest to `context`;
+  /// flat beyond the ends. `points` must not be empty.
+  double seconds(int64_t new_tokens, int64_t context) const;
+};
+
+struct CostCurveOptions {
+  std::vector<int64_t> new_tokens = {1, 2, 4, 8, 16, 32};
+  std::vector<int64_t> contexts = {16, 128, 512};
+  int64_t repeats = 20;  ///< the median counts
+};
+
+/// Measures a model; its rows are forgotten. Contexts that do not fit max_length are left out.
+CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& options);
+
+}  // namespace specdec

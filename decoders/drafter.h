@@ -1,0 +1,57 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/draft.h"
+#include "core/forward.h"
+#include "core/language_model.h"
+#include "core/randomness.h"
+#include "core/sampling.h"
+#include "decoders/verifier.h"
+
+namespace specdec {
+
+class GrammarMatcher;
+
+/// What a component needs of the target model; checked before a run, and refused with a reason.
+struct Needs {
+  std::vector<int64_t> capture_layers;  ///< residual streams that StepResult must hold
+  bool internals = false;               ///< LanguageModel::internals()
+};
+
+/// One verified draft, as the next proposal sees it.
+struct StepResult {
+  Draft draft;
+  ForwardResult result;  ///< logits, final hidden states and captured layers of ALL nodes
+  Verdict verdict;
+};
+
+/// What a drafter may look at. Lives for one call of propose.
+struct DraftContext {
+  TokenSpan committed;          ///< prompt and output; the newest one is not cached yet
+  const StepResult* last_step;  ///< nullptr before the first verification
+  /// Of the prompt's prefill when Needs asks for layers; else empty.
+  const ForwardResult* prompt_result;
+  Randomness& random;              ///< already at Purpose::kDraft of the next position
+  const SamplingParams& sampling;  ///< the target's processing; a sampling drafter uses the same
+  const GrammarMatcher* grammar;   ///< or nullptr; fork it, never advance it
+  int64_t max_tokens;              ///< propose at most this many; at least 1
+};
+
+/// Proposes what may come next: what a researcher subclasses. One drafter serves one request at a
+/// time; `reset` begins a new one.
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  virtual Needs needs() const { return {}; }
+  /// Refuses a target that this drafter cannot work with: throws ConfigError with the reason.
+  virtual void check(const LanguageModel& target) const { (void)target; }
+  /// A new request begins.
+  virtual void reset() {}
+  /// A draft whose root is context.committed.back(); the drafter brings its own cache in line with
+  /// `committed` first. A draft of one node proposes nothing: the step is then a plain one.
+  virtual Draft propose(const DraftContext& context) = 0;
+};
+
+}  // namespace specdec

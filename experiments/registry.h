@@ -1,0 +1,49 @@
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "experiments/config_node.h"
+
+namespace specdec {
+
+/// What a strategy promises of its output.
+enum class Promise {
+  kLossless,  ///< greedy: the target's tokens; sampled: the target's law
+  kLossy,     ///< changes the law, and says so in name, help and report
+};
+
+/// The names of one kind of component that YAML can use. A plain object: no globals, no static
+/// registrars. Two phases: `prepare` reads and checks every key and loads nothing, so that all
+/// mistakes of a config are reported at once; the Make that it returns builds the component.
+template <class Component, class... Args>
+class Registry {
+ public:
+  using Make = std::function<std::unique_ptr<Component>(Args...)>;
+  struct Entry {
+    std::string help;  ///< one line, then the options
+    Promise promise = Promise::kLossless;
+    std::function<Make(const ConfigNode&)> prepare;
+  };
+
+  /// `kind` names the components in messages: "drafter".
+  explicit Registry(std::string kind) : kind_(std::move(kind)) {}
+
+  /// A name taken twice is a bug.
+  void add(std::string type, Entry entry);
+  /// node["type"] picks the entry. An unknown type, and keys that the entry did not read, are
+  /// mistakes noted in the node's ConfigErrors; the returned Make is empty then.
+  Make prepare(const ConfigNode& node) const;
+  const std::map<std::string, Entry>& entries() const { return entries_; }
+  const std::string& kind() const { return kind_; }
+
+ private:
+  std::string kind_;
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace specdec

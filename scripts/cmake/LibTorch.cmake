@@ -1,0 +1,52 @@
+# Declares the target `specdec::libtorch`: LibTorch's headers and shared libraries.
+#
+# It looks where CMAKE_PREFIX_PATH points (a LibTorch folder, or what
+# `torch.utils.cmake_prefix_path` prints), then in the .venv that scripts/setup makes.
+# With SPECDEC_CUDA it calls find_package(Torch), which needs nvcc; without, the wheel's own CMake
+# refuses to configure, so the two libraries that CPU code needs are declared here.
+# Installed beside the exported package, so that no path of the build machine is exported.
+
+if(TARGET specdec::libtorch)
+  return()
+endif()
+
+set(SPECDEC_LIBTORCH_MINIMUM 2.11)
+file(GLOB specdec_venv_torch
+     "${CMAKE_CURRENT_LIST_DIR}/../../.venv/lib/python3*/site-packages/torch")
+find_path(SPECDEC_TORCH_INCLUDE NAMES ATen/core/Tensor.h
+          HINTS ${CMAKE_PREFIX_PATH} ${specdec_venv_torch}
+          PATH_SUFFIXES include ../../include NO_DEFAULT_PATH)
+find_path(SPECDEC_TORCH_INCLUDE NAMES ATen/core/Tensor.h)
+if(NOT SPECDEC_TORCH_INCLUDE)
+  message(FATAL_ERROR "LibTorch (>= ${SPECDEC_LIBTORCH_MINIMUM}) not found. Run scripts/setup, or "
+                      "pass -DCMAKE_PREFIX_PATH=/path/to/libtorch.")
+endif()
+get_filename_component(specdec_torch_root "${SPECDEC_TORCH_INCLUDE}/.." REALPATH)
+
+file(STRINGS "${SPECDEC_TORCH_INCLUDE}/torch/headeronly/version.h" specdec_version_lines
+     REGEX "#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+string(REGEX REPLACE "[^0-9;]" "" specdec_version_parts "${specdec_version_lines}")
+string(REPLACE ";" "." SPECDEC_LIBTORCH_VERSION "${specdec_version_parts}")
+if(SPECDEC_LIBTORCH_VERSION VERSION_LESS SPECDEC_LIBTORCH_MINIMUM)
+  message(FATAL_ERROR "LibTorch ${SPECDEC_LIBTORCH_VERSION} at ${specdec_torch_root} is too old; "
+                      "specdec needs ${SPECDEC_LIBTORCH_MINIMUM} or newer.")
+endif()
+message(STATUS "LibTorch ${SPECDEC_LIBTORCH_VERSION}: ${specdec_torch_root}")
+
+add_library(specdec::libtorch INTERFACE IMPORTED)
+if(SPECDEC_CUDA)
+  find_package(Torch REQUIRED QUIET HINTS "${specdec_torch_root}/share/cmake/Torch")
+  target_link_libraries(specdec::libtorch INTERFACE ${TORCH_LIBRARIES})
+  target_include_directories(specdec::libtorch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+else()
+  foreach(library c10 torch_cpu)
+    find_library(SPECDEC_LIB_${library} NAMES ${library} REQUIRED
+                 HINTS "${specdec_torch_root}/lib" NO_DEFAULT_PATH)
+    add_library(specdec::${library} SHARED IMPORTED)
+    set_target_properties(specdec::${library} PROPERTIES
+                          IMPORTED_LOCATION "${SPECDEC_LIB_${library}}")
+    target_link_libraries(specdec::libtorch INTERFACE specdec::${library})
+  endforeach()
+  target_include_directories(specdec::libtorch SYSTEM INTERFACE
+    "${SPECDEC_TORCH_INCLUDE}" "${SPECDEC_TORCH_INCLUDE}/torch/csrc/api/include")
+endif()
