@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace specdec {
+
+/// The commit that this program was built from, such as "2877f1e0...", with "+changes" after it
+/// when the tree had uncommitted ones; "unknown" when it was built outside a git checkout.
+std::string built_from_commit();
+
+/// What a run ran on and with, so that its figures can be judged and repeated.
+struct Environment {
+  std::string commit;
+  std::string date;         ///< start of the run, UTC, "2026-01-31T12:00:00Z"
+  std::string host_system;  ///< kernel and architecture
+  std::string cpu;
+  int64_t cores = 0;    ///< that this process may use
+  int64_t threads = 0;  ///< that LibTorch computes with
+  std::string gpu = "none";
+  std::string compiler;
+  std::string build_type;
+  std::map<std::string, std::string> libraries;  ///< name to version: libtorch, fmt, yaml-cpp, ...
+  // Set by the experiment:
+  std::string device = "cpu";
+  std::string dtype;
+  std::map<std::string, std::string> weights;  ///< path as given to fingerprint
+};
+
+/// Reads all but device, gpu, dtype and weights; what the system does not tell is "unknown".
+Environment read_environment();
+
+nlohmann::json environment_json(const Environment& environment);
+
+}  // namespace specdec

@@ -1,0 +1,151 @@
+#pragma once
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/types.h"
+#include "decoders/decoding_strategy.h"
+
+namespace specdec {
+
+/// Which generation of an experiment: no two of a run are equal in all four.
+struct GenerationKey {
+  std::string
+      sweep_point;        ///< label of the point of the sweep, such as "draft_length=4"; "" if none
+  std::string strategy;   ///< name of the strategy in the config
+  std::string prompt_id;  ///< with the turn when a prompt has several, such as "81/2"
+  int64_t repeat = 0;
+  auto operator<=>(const GenerationKey&) const = default;
+};
+
+/// One measured generation. Everything that a report says is derived from these.
+struct GenerationRecord {
+  GenerationKey key;
+  std::string category;  ///< kind of prompt; "" when the prompts file has none
+  int64_t prompt_tokens = 0;
+  std::string text;  ///< of the new tokens; may be empty. Broken UTF-8 is replaced when written
+  Generation generation;
+};
+
+/// Sums over steps and generations; every metric is a function of these counts and times.
+///
+/// A *step* is one target forward after the prefill; a *drafting step* is one with drafted > 0.
+/// Position i (from 1) of a draft counts as drafted when the draft is at least i deep, and as
+/// accepted when at least i of its tokens are accepted: of a chain, exactly when its i-th token is.
+/// Of a tree that is the i-th level; a path that ends above the deepest leaf then counts as
+/// rejected, so the rates by position of a tree are lower bounds.
+struct Counts {
+  int64_t generations = 0;
+  int64_t tokens = 0;     ///< all new tokens, with the one that each prefill yields
+  int64_t committed = 0;  ///< new tokens of the steps
+  int64_t steps = 0;
+  int64_t drafting_steps = 0;
+  int64_t drafted = 0;
+  int64_t accepted = 0;
+  double prefill_seconds = 0.0;
+  double decode_seconds = 0.0;  ///< wall time of all steps
+  double draft_seconds = 0.0;
+  double verify_seconds = 0.0;
+  std::vector<int64_t> drafted_at;  ///< [i - 1]: steps whose draft is at least i deep
+  std::vector<int64_t> reached_at;  ///< [i - 1]: of those, with the i - 1 positions before accepted
+  std::vector<int64_t> accepted_at;       ///< [i - 1]: of those, with position i accepted
+  std::vector<int64_t> steps_committing;  ///< [n]: steps that committed n tokens
+
+  /// Throws InternalError for counts that contradict each other (accepted <= depth <= drafted).
+  void add(const Generation& generation);
+};
+
+/// accepted / drafted, over all steps; none without drafts. Falls as drafts get longer, since what
+/// follows a rejected token is rejected with it.
+std::optional<double> acceptance_rate(const Counts& counts);
+/// [i - 1]: accepted at position i, of the steps that drafted it and accepted all before it; none
+/// where no step did.
+std::vector<std::optional<double>> conditional_acceptance(const Counts& counts);
+/// [i - 1]: accepted at position i, of all drafting steps, also those with a shorter draft.
+std::vector<double> unconditional_acceptance(const Counts& counts);
+/// Tokens per step with the correction or bonus token: committed / steps, over all steps; 1 for
+/// plain decoding. None without steps.
+std::optional<double> tokens_per_step(const Counts& counts);
+/// The same without that token: accepted / steps; 0 for plain decoding.
+std::optional<double> accepted_per_step(const Counts& counts);
+/// Mean acceptance length, or block efficiency: 1 + accepted / drafting_steps, over drafting steps
+/// only; before a stop cuts tokens. Equals 1 + the sum of unconditional_acceptance.
+std::optional<double> acceptance_length(const Counts& counts);
+/// drafted / steps.
+std::optional<double> drafted_per_step(const Counts& counts);
+/// Shares of the decode time. What the steps did not state as draft or verify counts as other, so
+/// that the three sum to one.
+struct TimeSplit {
+  double draft = 0.0;
+  double verify = 0.0;
+  double other = 0.0;
+};
+/// None when no time was measured.
+std::optional<TimeSplit> time_split(const Counts& counts);
+/// committed / decode_seconds: total tokens over total time, without prefill and the token that it
+/// yields. None when no time was measured.
+std::optional<double> decode_tokens_per_second(const Counts& counts);
+/// tokens / (prefill_seconds + decode_seconds).
+std::optional<double> total_tokens_per_second(const Counts& counts);
+
+struct Interval {
+  double low = 0.0;
+  double high = 0.0;
+};
+
+/// How many times faster than the first strategy.
+struct Speedup {
+  double ratio = 0.0;                ///< decode seconds per token, first strategy / this one
+  std::optional<Interval> interval;  ///< 95 %; none with fewer than two prompts
+  int64_t prompts = 0;               ///< that both strategies have
+};
+
+/// Decode time and tokens of one prompt, repeats added up, of the two strategies to compare.
+struct PromptPair {
+  double first_seconds = 0.0;
+  int64_t first_tokens = 0;
+  double other_seconds = 0.0;
+  int64_t other_tokens = 0;
+};
+
+/// Ratio of total seconds per token over the same prompts, with a 95 % percentile interval from a
+/// paired bootstrap: 2000 resamples of whole prompts with replacement, from a fixed seed, so the
+/// same records give the same interval. None when either side has no token or no time.
+std::optional<Speedup> paired_speedup(std::span<const PromptPair> prompts);
+
+/// One strategy at one point of the sweep, over all prompts or those of one category.
+struct SummaryRow {
+  std::string sweep_point;
+  std::string strategy;
+  std::string category;  ///< "" for all prompts
+  Counts counts;
+  /// Against the first strategy at the same point of the sweep; when that was not run there, at the
+  /// first point where it was. None for prompts that the two do not share.
+  std::optional<Speedup> speedup;
+  bool is_first = false;  ///< the strategy that the others are compared with
+};
+
+/// Where a greedy strategy left the first strategy's tokens.
+struct Divergence {
+  GenerationKey key;       ///< of the strategy that left
+  int64_t position = 0;    ///< index of the first new token that differs
+  double gap_first = 0.0;  ///< best minus second best logit that the first strategy saw there
+  double gap_other = 0.0;  ///< the same of the other; NaN where that generation had ended
+  Token token_first = 0;   ///< -1 where that generation had ended
+  Token token_other = 0;
+};
+
+struct Summary {
+  std::vector<SummaryRow> rows;  ///< in order of appearance; all prompts first, then categories
+  std::vector<Divergence> divergences;
+  int64_t compared = 0;  ///< greedy generations that could diverge
+};
+
+/// Rows of every (sweep point, strategy) and, when there are several, category. The strategy of the
+/// first record is the first strategy.
+Summary summarize(std::span<const GenerationRecord> records);
+
+}  // namespace specdec
