@@ -24,7 +24,9 @@ struct TensorEntry {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  std::span<const std::byte> bytes;  ///< row-major, in the mapped file; lives as long as the reader
+  /// Row-major, in the mapped file; lives as long as the reader. A file need not align it to the
+  /// element size.
+  std::span<const std::byte> bytes;
 };
 
 /// One .safetensors file, memory-mapped. The constructor checks the whole header (length, JSON,
@@ -46,6 +48,8 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   /// nullptr when there is none of this name.
   const TensorEntry* find(std::string_view name) const;
+  /// True for an entry of tensors(), not for a copy of one.
+  bool holds(const TensorEntry& entry) const;
   /// Gives the pages of a tensor that has been copied back to the system.
   void release(const TensorEntry& entry) const;
 
@@ -54,6 +58,7 @@ class SafetensorsFile {
   void* mapping_ = nullptr;
   size_t mapping_bytes_ = 0;
   std::vector<TensorEntry> tensors_;
+  std::vector<size_t> by_name_;  // indices into tensors_
   std::map<std::string, std::string> metadata_;
 };
 
@@ -83,8 +88,9 @@ struct TensorToWrite {
   std::span<const std::byte> bytes;
 };
 
-/// Writes a .safetensors file whole or not at all (to a temporary name, then renamed). Throws Error
-/// when the disk is full or the folder not writable.
+/// Writes a .safetensors file whole or not at all (to a temporary name, then renamed), tensors of
+/// wider elements first, each aligned. Throws Error when the disk is full or the folder not
+/// writable.
 void write_safetensors(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

@@ -1,0 +1,75 @@
+#include "core/formats/atomic_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+
+AtomicFile::AtomicFile(std::filesystem::path path)
+    : path_(std::move(path)), temporary_(path_.string() + ".XXXXXX") {
+  descriptor_ = ::mkstemp(temporary_.data());
+  if (descriptor_ < 0) {
+    fail("cannot create");
+  }
+  ::fchmod(descriptor_, 0644);  // mkstemp makes the file private
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+    ::unlink(temporary_.c_str());
+  }
+}
+
+void AtomicFile::fail(const char* what) const {
+  const int code = errno;
+  const std::string parent = path_.has_parent_path() ? path_.parent_path().string() : ".";
+  throw Error(
+      fmt::format("{}: {}: {}. Check that the folder {} exists, may be written and has "
+                  "space left.",
+                  path_.string(), what, std::strerror(code), parent));
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  SPECDEC_CHECK(descriptor_ >= 0, "{}: written after commit", path_.string());
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      fail("cannot write");
+    }
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void AtomicFile::commit() {
+  SPECDEC_CHECK(descriptor_ >= 0, "{}: committed twice", path_.string());
+  if (::fsync(descriptor_) != 0) {
+    fail("cannot flush");
+  }
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    fail("cannot rename the finished file");
+  }
+  ::close(std::exchange(descriptor_, -1));
+}
+
+void write_file(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace specdec

@@ -1,0 +1,97 @@
+#include "core/formats/strict_json.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <vector>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+
+// Far more than any file of a checkpoint needs; bounds the memory of hostile ones.
+constexpr int kMaxDepth = 200;
+
+// Notes the keys of the objects that are open, to see one that comes twice.
+class KeyWatch {
+ public:
+  explicit KeyWatch(const std::string& where) : where_(where) {}
+
+  bool operator()(int depth, json::parse_event_t event, const json& parsed) {
+    if (depth > kMaxDepth) {
+      throw WeightsError(fmt::format("{}: nested more than {} levels deep.", where_, kMaxDepth));
+    }
+    if (event == json::parse_event_t::object_start) {
+      open_.emplace_back();
+    } else if (event == json::parse_event_t::object_end) {
+      open_.pop_back();
+    } else if (event == json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!open_.back().insert(key).second) {
+        throw WeightsError(
+            fmt::format("{}: the key \"{}\" stands twice in one object.", where_, key));
+      }
+    }
+    return true;
+  }
+
+ private:
+  const std::string& where_;
+  std::vector<std::unordered_set<std::string>> open_;
+};
+
+// "3:14" for a byte offset that counts from one, as the parser's errors do.
+std::string line_and_column(std::string_view text, size_t byte) {
+  const std::string_view before = text.substr(0, std::min(byte == 0 ? 0 : byte - 1, text.size()));
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const size_t line_start =
+      before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+  return fmt::format("{}:{}", line, before.size() - line_start + 1);
+}
+
+// The parser's message without its own id and position.
+std::string reason(const json::parse_error& error) {
+  const std::string message = error.what();
+  const size_t start = message.find(": ");
+  return start == std::string::npos ? message : message.substr(start + 2);
+}
+
+}  // namespace
+
+json parse_strict_json(std::string_view text, const std::string& where) {
+  KeyWatch watch(where);
+  try {
+    return json::parse(text.begin(), text.end(), std::ref(watch));
+  } catch (const json::parse_error& error) {
+    throw WeightsError(fmt::format("{}:{}: not valid JSON: {}", where,
+                                   line_and_column(text, error.byte), reason(error)));
+  } catch (const json::exception& error) {
+    throw WeightsError(fmt::format("{}: not valid JSON: {}", where, error.what()));
+  }
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    throw WeightsError(fmt::format("{}: is a folder, not a file.", path.string()));
+  }
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream) {
+    throw WeightsError(fmt::format("{}: cannot read: {}.", path.string(), std::strerror(errno)));
+  }
+  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  if (stream.bad()) {
+    throw WeightsError(fmt::format("{}: cannot read the whole file.", path.string()));
+  }
+  return text;
+}
+
+}  // namespace specdec
