@@ -1,1 +1,348 @@
 #include "core/gemma/gemma.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/gemma/rope_table.h"
+#include "core/gemma/workspace.h"
+#include "core/kernels/attention.h"
+#include "core/kernels/geglu.h"
+#include "core/kernels/linear.h"
+#include "core/kernels/norm.h"
+#include "core/kernels/qkv.h"
+#include "kv/kv_cache.h"
+
+namespace specdec {
+namespace {
+
+std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan) {
+  std::vector<LayerKv> layers;
+  for (const LayerPlan& layer : plan) {
+    layers.push_back({layer.kv_heads, layer.head_dim, layer.window, -1});
+  }
+  return layers;
+}
+
+KvCacheOptions cache_options(const GemmaWeights& weights, const GemmaOptions& options) {
+  KvCacheOptions cache;
+  cache.dtype = weights.compute_dtype();
+  cache.device = weights.embedding.device();
+  cache.page_size = options.page_size;
+  cache.max_length =
+      options.max_length > 0 ? options.max_length : weights.config.max_position_embeddings;
+  return cache;
+}
+
+void check_decodes(const GemmaWeights& weights) {
+  if (weights.config.bidirectional) {
+    throw Error(
+        "this checkpoint sets use_bidirectional_attention (EmbeddingGemma): every token sees the "
+        "later ones, so it cannot decode token by token. 'specdec logits' works on it.");
+  }
+  if (!weights.embedding.device().is_cpu()) {
+    throw Error(fmt::format("decoding runs on the CPU so far, not on {}; use --device cpu.",
+                            weights.embedding.device().str()));
+  }
+}
+
+}  // namespace
+
+class GemmaModel::Impl final : public Internals {
+ public:
+  Impl(std::shared_ptr<const GemmaWeights> weights, const GemmaOptions& options)
+      : weights_(std::move(weights)),
+        cache_(cache_layers(weights_->plan), cache_options(*weights_, options)),
+        workspace_(*weights_) {
+    for (size_t layer = 0; layer < weights_->plan.size(); ++layer) {
+      add_layer(weights_->plan[layer], weights_->layers[layer]);
+    }
+  }
+
+  ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options) {
+    const int64_t nodes = check(batch, options);
+    const int64_t layers = evaluated_layers(options);
+    check_parents(batch, nodes, layers);
+    extend(batch, options, nodes);
+    note_pending(batch, nodes, layers);
+    Activations& a = workspace_.activations(nodes);
+    begin(batch, options, a);
+    ForwardResult result;
+    result.captured.resize(options.capture_layers.size());
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      run_layer(static_cast<size_t>(layer), options, a);
+      capture(layer, options, a.residual, result);
+    }
+    finish(batch, options, a.residual, result);
+    return result;
+  }
+
+  void keep(std::span<const int64_t> path, int64_t row) {
+    const auto& pending = pending_layers(row);
+    for (const int64_t node : path) {
+      const bool exists = node >= 0 && node < static_cast<int64_t>(pending.size());
+      SPECDEC_CHECK(!exists || pending[static_cast<size_t>(node)] == num_layers(),
+                    "keep: node {} of row {} was evaluated by an early exit only; run a full forward "
+                    "of it first", node, row);
+    }
+    cache_.keep(row, path);
+    forget_pending(row);
+  }
+
+  void truncate(int64_t length, int64_t row) {
+    cache_.truncate(row, length);
+    forget_pending(row);
+  }
+
+  void reorder(std::span<const int64_t> parents) {
+    cache_.reorder(parents);
+    pending_layers_.assign(parents.size(), {});
+  }
+
+  const KvCache& cache() const { return cache_; }
+  const GemmaWeights& weights() const { return *weights_; }
+
+  // Internals
+  int64_t hidden_size() const override { return weights_->config.hidden_size; }
+  int64_t num_layers() const override { return static_cast<int64_t>(weights_->plan.size()); }
+
+  Tensor embed(const Tensor& tokens) override {
+    return at::embedding(weights_->embedding, tokens.to(at::kLong))
+        .to(weights_->compute_dtype())
+        .mul(weights_->embedding_scale);
+  }
+
+  Tensor head(const Tensor& hidden) override {
+    Tensor logits = at::empty({hidden.size(0), weights_->config.vocab_size}, hidden.options());
+    linear(hidden, weights_->head, logits);
+    if (const double cap = weights_->config.final_soft_cap; cap > 0.0) {
+      logits.div_(cap).tanh_().mul_(cap);
+    }
+    return logits;
+  }
+
+  std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) override {
+    return cache_.key_values(layer, row);
+  }
+
+ private:
+  void add_layer(const LayerPlan& plan, const GemmaLayerWeights& weights) {
+    const at::ScalarType dtype = weights_->compute_dtype();
+    const auto serves = [&](const RopeTable& table) {
+      return table.serves(plan.rope, plan.head_dim);
+    };
+    auto table = std::find_if(ropes_.begin(), ropes_.end(), serves);
+    if (table == ropes_.end()) {
+      table = ropes_.emplace(ropes_.end(), plan.rope, plan.head_dim, dtype);
+    }
+    rope_of_layer_.push_back(static_cast<size_t>(table - ropes_.begin()));
+    QkvOptions qkv;
+    qkv.heads = plan.heads;
+    qkv.eps = weights_->config.rms_norm_eps;
+    qkv.q_scale = weights.q_norm;
+    qkv.k_scale = weights.k_norm;
+    qkv_options_.push_back(qkv);
+  }
+
+  /// Checks all that the cache does not; returns the number of new nodes.
+  int64_t check(const TokenBatch& batch, const ForwardOptions& options) const {
+    const bool embedded = options.embeddings.defined();
+    SPECDEC_CHECK(embedded || batch.tokens.defined(), "forward: neither tokens nor embeddings");
+    if (embedded) {
+      SPECDEC_CHECK(options.embeddings.dim() == 2 && options.embeddings.size(1) == hidden_size(),
+                    "forward: embeddings should be [n, {}]", hidden_size());
+    } else {
+      SPECDEC_CHECK(batch.tokens.dim() == 1 && batch.tokens.scalar_type() == at::kInt,
+                    "forward: tokens should be [n] int32");
+      check_vocabulary(batch.tokens);
+    }
+    const int64_t nodes = embedded ? options.embeddings.size(0) : batch.tokens.size(0);
+    SPECDEC_CHECK(nodes > 0, "forward: no tokens");
+    for (const int64_t layer : options.capture_layers) {
+      SPECDEC_CHECK(layer >= 0 && layer < evaluated_layers(options),
+                    "forward: cannot capture layer {} of {} evaluated ones", layer,
+                    evaluated_layers(options));
+    }
+    return nodes;
+  }
+
+  void check_vocabulary(const Tensor& tokens) const {
+    const Tensor host = tokens.cpu().contiguous();
+    const Token* values = host.const_data_ptr<Token>();
+    for (int64_t i = 0; i < host.size(0); ++i) {
+      if (values[i] < 0 || values[i] >= weights_->config.vocab_size) {
+        throw Error(fmt::format("token {} lies outside the model's vocabulary of {} entries (0 to {})",
+                                values[i], weights_->config.vocab_size,
+                                weights_->config.vocab_size - 1));
+      }
+    }
+  }
+
+  int64_t evaluated_layers(const ForwardOptions& options) const {
+    if (!options.stop_after_layer) {
+      return num_layers();
+    }
+    SPECDEC_CHECK(*options.stop_after_layer >= 0 && *options.stop_after_layer < num_layers(),
+                  "forward: stop_after_layer {} of a model with {} layers",
+                  *options.stop_after_layer, num_layers());
+    return *options.stop_after_layer + 1;
+  }
+
+  const std::vector<int64_t>& pending_layers(int64_t row) const {
+    static const std::vector<int64_t> kNone;
+    const auto index = static_cast<size_t>(row);
+    return row >= 0 && index < pending_layers_.size() ? pending_layers_[index] : kNone;
+  }
+
+  static int64_t row_of(const TokenBatch& batch, int64_t node) {
+    return batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(node)];
+  }
+
+  /// A node may not follow one that an early exit left without the keys of deeper layers.
+  void check_parents(const TokenBatch& batch, int64_t nodes, int64_t layers) const {
+    const bool chained = batch.parents.empty();
+    const int64_t count = std::min(nodes, chained ? nodes : static_cast<int64_t>(batch.parents.size()));
+    for (int64_t node = 0; node < count; ++node) {
+      const auto& pending = pending_layers(row_of(batch, node));
+      const int64_t parent = chained ? static_cast<int64_t>(pending.size()) - 1
+                                     : batch.parents[static_cast<size_t>(node)];
+      const bool old = parent >= 0 && parent < static_cast<int64_t>(pending.size());
+      SPECDEC_CHECK(!old || pending[static_cast<size_t>(parent)] >= layers,
+                    "forward: pending node {} was evaluated by an early exit after {} layers and "
+                    "cannot be followed by {} layers", parent,
+                    old ? pending[static_cast<size_t>(parent)] : 0, layers);
+    }
+  }
+
+  void extend(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes) {
+    if (!options.embeddings.defined()) {
+      cache_.extend(batch);
+    } else {
+      TokenBatch placeholder = batch;
+      placeholder.tokens = at::zeros({nodes}, at::kInt);
+      cache_.extend(placeholder);
+    }
+    int64_t longest = 0;
+    for (int64_t row = 0; row < cache_.rows(); ++row) {
+      longest = std::max(longest, cache_.length(row) + cache_.pending(row));
+    }
+    for (size_t i = 0; i < ropes_.size(); ++i) {
+      if (ropes_[i].reserve(longest)) {
+        for (size_t layer = 0; layer < qkv_options_.size(); ++layer) {
+          if (rope_of_layer_[layer] == i) {
+            qkv_options_[layer].cos = ropes_[i].cos();
+            qkv_options_[layer].sin = ropes_[i].sin();
+          }
+        }
+      }
+    }
+  }
+
+  void note_pending(const TokenBatch& batch, int64_t nodes, int64_t layers) {
+    pending_layers_.resize(static_cast<size_t>(cache_.rows()));
+    for (int64_t node = 0; node < nodes; ++node) {
+      pending_layers_[static_cast<size_t>(row_of(batch, node))].push_back(layers);
+    }
+  }
+
+  void forget_pending(int64_t row) {
+    if (static_cast<size_t>(row) < pending_layers_.size()) {
+      pending_layers_[static_cast<size_t>(row)].clear();
+    }
+  }
+
+  void begin(const TokenBatch& batch, const ForwardOptions& options, Activations& a) {
+    a.residual.copy_(options.embeddings.defined() ? options.embeddings : embed(batch.tokens));
+  }
+
+  void run_layer(size_t layer, const ForwardOptions& options, Activations& a) {
+    const LayerPlan& plan = weights_->plan[layer];
+    const GemmaLayerWeights& w = weights_->layers[layer];
+    const double eps = weights_->config.rms_norm_eps;
+    const KvView view = cache_.view(static_cast<int64_t>(layer));
+    rms_norm(a.residual, w.attention_norm, eps, a.normed);
+    linear(a.normed, w.qkv, a.qkv);
+    qkv_to_cache(a.qkv, qkv_options_[layer], view, a.queries);
+    paged_attention(a.queries, view, {plan.query_scale, plan.soft_cap, options.attention_bias},
+                    a.mixed);
+    linear(a.mixed_flat, w.output, a.branch);
+    add_branch(a, w.attention_post_norm);
+    rms_norm(a.residual, w.mlp_norm, eps, a.normed);
+    linear(a.normed, w.gate_up, a.gate_up);
+    geglu(a.gate_up, a.gated);
+    linear(a.gated, w.down, a.branch);
+    add_branch(a, w.mlp_post_norm);
+  }
+
+  void add_branch(Activations& a, const Tensor& post_norm) const {
+    if (post_norm.defined()) {
+      add_rms_norm(a.residual, a.branch, post_norm, weights_->config.rms_norm_eps);
+    } else {
+      a.residual.add_(a.branch);
+    }
+  }
+
+  static void capture(int64_t layer, const ForwardOptions& options, const Tensor& residual,
+                      ForwardResult& result) {
+    for (size_t i = 0; i < options.capture_layers.size(); ++i) {
+      if (options.capture_layers[i] == layer) {
+        result.captured[i] = residual.clone();
+      }
+    }
+  }
+
+  void finish(const TokenBatch& batch, const ForwardOptions& options, const Tensor& residual,
+              ForwardResult& result) {
+    result.final_hidden = at::empty_like(residual);
+    rms_norm(residual, weights_->final_norm, weights_->config.rms_norm_eps, result.final_hidden);
+    if (options.logits == Logits::kAll) {
+      result.logits = head(result.final_hidden);
+    } else if (options.logits == Logits::kLast) {
+      result.logits = head(last_of_rows(batch, result.final_hidden));
+    }
+  }
+
+  static Tensor last_of_rows(const TokenBatch& batch, const Tensor& hidden) {
+    const int64_t nodes = hidden.size(0);
+    std::vector<int64_t> last;
+    for (int64_t node = 0; node < nodes; ++node) {
+      if (node + 1 == nodes || row_of(batch, node + 1) != row_of(batch, node)) {
+        last.push_back(node);
+      }
+    }
+    return last.size() == 1 ? hidden.narrow(0, last[0], 1)
+                            : hidden.index_select(0, at::tensor(last, at::kLong));
+  }
+
+  std::shared_ptr<const GemmaWeights> weights_;
+  KvCache cache_;
+  Workspace workspace_;
+  std::vector<RopeTable> ropes_;
+  std::vector<size_t> rope_of_layer_;
+  std::vector<QkvOptions> qkv_options_;
+  /// [rows][pending nodes] layers whose keys the cache holds for the node.
+  std::vector<std::vector<int64_t>> pending_layers_;
+};
+
+GemmaModel::GemmaModel(std::shared_ptr<const GemmaWeights> weights, const GemmaOptions& options) {
+  check_decodes(*weights);
+  impl_ = std::make_unique<Impl>(std::move(weights), options);
+}
+
+GemmaModel::~GemmaModel() = default;
+
+ForwardResult GemmaModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
+  return impl_->forward(batch, options);
+}
+void GemmaModel::keep(std::span<const int64_t> path, int64_t row) { impl_->keep(path, row); }
+void GemmaModel::truncate(int64_t length, int64_t row) { impl_->truncate(length, row); }
+void GemmaModel::reorder(std::span<const int64_t> parents) { impl_->reorder(parents); }
+int64_t GemmaModel::length(int64_t row) const { return impl_->cache().length(row); }
+int64_t GemmaModel::pending(int64_t row) const { return impl_->cache().pending(row); }
+int64_t GemmaModel::vocab_size() const { return impl_->weights().config.vocab_size; }
+int64_t GemmaModel::max_length() const { return impl_->cache().max_length(); }
+Internals* GemmaModel::internals() { return impl_.get(); }
+const GemmaWeights& GemmaModel::weights() const { return impl_->weights(); }
+
+}  // namespace specdec

@@ -55,8 +55,18 @@ struct GemmaLoadOptions {
 std::shared_ptr<const GemmaWeights> load_gemma(const std::filesystem::path& folder,
                                                const GemmaLoadOptions& options = {});
 
-/// Random float weights of a config (normal, sd 1/sqrt(fan in); seeded), for tests and benchmarks.
-std::shared_ptr<const GemmaWeights> random_gemma(const GemmaConfig& config, uint64_t seed,
-                                                 at::ScalarType dtype);
+/// Writes config.json and model.safetensors (dtype float32 or bfloat16) under the names of the hub.
+void save_gemma(const GemmaWeights& weights, const std::filesystem::path& folder,
+                at::ScalarType dtype);
+
+struct RandomGemmaOptions {
+  uint64_t seed = 0;
+  at::ScalarType dtype = at::kFloat;
+  double norm_deviation = 0.1;  ///< of the norms' scales around 1
+};
+
+/// Random weights (normal, sd 1/sqrt(fan in)): for tests and benchmarks, and where training starts.
+std::shared_ptr<GemmaWeights> random_gemma(const GemmaConfig& config,
+                                           const RandomGemmaOptions& options = {});
 
 }  // namespace specdec
