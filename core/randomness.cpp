@@ -1,1 +1,150 @@
 #include "core/randomness.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+std::pair<uint32_t, uint32_t> multiply(uint32_t a, uint32_t b) {
+  const uint64_t product = static_cast<uint64_t>(a) * b;
+  return {static_cast<uint32_t>(product >> 32U), static_cast<uint32_t>(product)};
+}
+
+/// Sum of the weights of a choice; checks what Randomness::draw asks of them.
+double checked_sum(std::span<const double> weights) {
+  double sum = 0.0;
+  double least = 0.0;
+  for (const double weight : weights) {
+    least = std::min(least, weight);
+    sum += weight;
+  }
+  SPECDEC_CHECK(least >= 0.0, "draw: a weight is negative: {}", least);
+  SPECDEC_CHECK(sum > 0.0 && std::isfinite(sum), "draw: the weights sum to {}", sum);
+  return sum;
+}
+
+double clamped(double probability) {
+  SPECDEC_CHECK(!std::isnan(probability), "chance: the probability is not a number");
+  return std::clamp(probability, 0.0, 1.0);
+}
+
+/// Next index from `from` on with a probability above zero; the size when there is none.
+int64_t next_possible(const std::vector<double>& probabilities, int64_t from) {
+  const auto found = std::find_if(probabilities.begin() + from, probabilities.end(),
+                                  [](double probability) { return probability > 0.0; });
+  return found - probabilities.begin();
+}
+
+}  // namespace
+
+std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+  constexpr int kRounds = 10;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto [high0, low0] = multiply(0xD2511F53U, counter[0]);
+    const auto [high1, low1] = multiply(0xCD9E8D57U, counter[2]);
+    counter = {high1 ^ counter[1] ^ key[0], low1, high0 ^ counter[3] ^ key[1], low0};
+    key[0] += 0x9E3779B9U;
+    key[1] += 0xBB67AE85U;
+  }
+  return counter;
+}
+
+CounterRandomness::CounterRandomness(uint64_t seed, uint32_t prompt, uint32_t repeat) {
+  // The key has 64 bits, its parts 128: one block of the same cipher mixes them.
+  const auto block = philox4x32({prompt, repeat, 0, 0},
+                                {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32U)});
+  key_ = {block[0], block[1]};
+}
+
+double CounterRandomness::uniform() {
+  const auto block = philox4x32({choice_++, purpose_, static_cast<uint32_t>(position_),
+                                 static_cast<uint32_t>(position_ >> 32U)},
+                                key_);
+  const uint64_t bits = (static_cast<uint64_t>(block[0]) << 32U) | block[1];
+  constexpr double kUnit = 1.0 / 9007199254740992.0;  // 2^-53
+  return static_cast<double>(bits >> 11U) * kUnit;
+}
+
+bool CounterRandomness::chance(double probability) { return uniform() < clamped(probability); }
+
+int64_t CounterRandomness::draw(std::span<const double> weights) {
+  const double target = uniform() * checked_sum(weights);
+  double sum = 0.0;
+  int64_t last_possible = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] > 0.0) {
+      sum += weights[i];
+      last_possible = static_cast<int64_t>(i);
+      if (target < sum) {
+        break;
+      }
+    }
+  }
+  return last_possible;  // also when rounding put the target on the very sum
+}
+
+void CounterRandomness::seek(int64_t position, Purpose purpose) {
+  position_ = static_cast<uint64_t>(position);
+  purpose_ = static_cast<uint32_t>(purpose);
+  choice_ = 0;
+}
+
+bool EnumeratingRandomness::chance(double probability) {
+  const double yes = clamped(probability);
+  return choose({1.0 - yes, yes}) == 1;
+}
+
+int64_t EnumeratingRandomness::draw(std::span<const double> weights) {
+  const double sum = checked_sum(weights);
+  std::vector<double> probabilities(weights.begin(), weights.end());
+  for (double& probability : probabilities) {
+    probability /= sum;
+  }
+  return choose(std::move(probabilities));
+}
+
+void EnumeratingRandomness::seek(int64_t /*position*/, Purpose /*purpose*/) {}
+
+int64_t EnumeratingRandomness::choose(std::vector<double> probabilities) {
+  if (depth_ < choices_.size()) {
+    const Choice& choice = choices_[depth_++];
+    SPECDEC_CHECK(probabilities == choice.probabilities,
+                  "choice {} differs from the pass before: the procedure is not repeatable",
+                  depth_ - 1);
+    return choice.taken;
+  }
+  const int64_t first = next_possible(probabilities, 0);
+  choices_.push_back({std::move(probabilities), first});
+  ++depth_;
+  return first;
+}
+
+double EnumeratingRandomness::probability() const {
+  double product = 1.0;
+  for (size_t i = 0; i < depth_; ++i) {
+    product *= choices_[i].probabilities[static_cast<size_t>(choices_[i].taken)];
+  }
+  return product;
+}
+
+bool EnumeratingRandomness::next_outcome() {
+  SPECDEC_CHECK(depth_ == choices_.size(),
+                "the pass made {} choices of the {} it was to repeat: it is not repeatable", depth_,
+                choices_.size());
+  depth_ = 0;
+  while (!choices_.empty()) {
+    Choice& choice = choices_.back();
+    choice.taken = next_possible(choice.probabilities, choice.taken + 1);
+    if (choice.taken < static_cast<int64_t>(choice.probabilities.size())) {
+      return true;
+    }
+    choices_.pop_back();
+  }
+  return false;
+}
+
+}  // namespace specdec

@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -20,13 +21,18 @@ class Randomness {
   /// not sum to one, but their sum is positive.
   virtual int64_t draw(std::span<const double> weights) = 0;
   /// The next choices decide the token at `position` of the sequence (prompt included). A source
-  /// keyed by position restarts its counter for (position, purpose); others ignore it.
+  /// keyed by position restarts its counter for (position, purpose); others ignore it. So no two
+  /// steps may seek to the same pair: all choices of a draft count from the draft's first position.
   virtual void seek(int64_t position, Purpose purpose) = 0;
 };
 
-/// Philox4x32-10 (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3") keyed by
-/// (seed, prompt, repeat) and counted by (position, purpose, choice): one uniform a choice, inverse
-/// CDF. It has no state to save: a resumed run continues with the same choices.
+/// One block of Philox4x32-10 (Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3"):
+/// a keyed bijection of 128-bit counters.
+std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+
+/// Philox4x32-10 keyed by (seed, prompt, repeat) and counted by (position, purpose, choice): one
+/// uniform a choice, inverse CDF. It has no state to save: a resumed run continues with the same
+/// choices.
 class CounterRandomness final : public Randomness {
  public:
   explicit CounterRandomness(uint64_t seed, uint32_t prompt = 0, uint32_t repeat = 0);
@@ -37,10 +43,8 @@ class CounterRandomness final : public Randomness {
  private:
   double uniform();  // in [0, 1), 53 bits
 
-  uint64_t seed_;
-  uint32_t prompt_;
-  uint32_t repeat_;
-  uint32_t position_ = 0;
+  std::array<uint32_t, 2> key_;  // Philox of the seed, prompt and repeat
+  uint64_t position_ = 0;
   uint32_t purpose_ = 0;
   uint32_t choice_ = 0;
 };
@@ -53,6 +57,9 @@ class CounterRandomness final : public Randomness {
 ///     do {
 ///       law[generate(random)] += random.probability();
 ///     } while (random.next_outcome());
+///
+/// The procedure must make the same choices when it is given the same outcomes: InternalError if
+/// not.
 class EnumeratingRandomness final : public Randomness {
  public:
   bool chance(double probability) override;

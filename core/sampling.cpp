@@ -1,1 +1,242 @@
 #include "core/sampling.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// CTRL's penalty. It is computed from the raw logit, so a token that was seen twice pays once.
+template <class Logit>
+void penalise(std::span<const Logit> logits, TokenSpan history, double penalty,
+              std::span<double> scores) {
+  for (const Token token : history) {
+    SPECDEC_CHECK(token >= 0 && token < static_cast<int64_t>(logits.size()),
+                  "token {} of the history is outside the vocabulary of {}", token, logits.size());
+    const auto logit = static_cast<double>(logits[static_cast<size_t>(token)]);
+    scores[static_cast<size_t>(token)] = logit > 0.0 ? logit / penalty : logit * penalty;
+  }
+}
+
+void check_best(double best, bool has_nan) {
+  if (has_nan || !std::isfinite(best)) {
+    throw Error(
+        "the model's logits hold NaN, +inf or nothing but -inf: its weights or its inputs are "
+        "damaged, or everything was forbidden");
+  }
+}
+
+/// Logits as float64 with the penalty applied; returns the best.
+template <class Logit>
+double score(std::span<const Logit> logits, TokenSpan history, const SamplingParams& params,
+             std::span<double> scores) {
+  SPECDEC_CHECK(!logits.empty() && logits.size() == scores.size(), "{} logits for a law of {}",
+                logits.size(), scores.size());
+  std::copy(logits.begin(), logits.end(), scores.begin());
+  if (params.repetition_penalty != 1.0) {
+    penalise(logits, history, params.repetition_penalty, scores);
+  }
+  double best = -kInfinity;
+  bool has_nan = false;
+  for (const double value : scores) {
+    has_nan |= std::isnan(value);
+    best = value > best ? value : best;
+  }
+  check_best(best, has_nan);
+  return best;
+}
+
+/// exp((score - best) / temperature), in place.
+void soften(std::span<double> scores, double best, double temperature) {
+  for (double& value : scores) {
+    value = (value - best) / temperature;
+  }
+  // ATen's exp runs on vector registers; std::exp is several times slower on a large vocabulary.
+  at::from_blob(scores.data(), {static_cast<int64_t>(scores.size())}, at::kDouble).exp_();
+}
+
+/// "More likely", ties to the lower id.
+struct MoreLikely {
+  std::span<const double> law;
+  bool operator()(Token a, Token b) const {
+    const double mass_a = law[static_cast<size_t>(a)];
+    const double mass_b = law[static_cast<size_t>(b)];
+    return mass_a != mass_b ? mass_a > mass_b : a < b;
+  }
+};
+
+double mass_of(std::span<const Token> ids, std::span<const double> law) {
+  return std::accumulate(ids.begin(), ids.end(), 0.0,
+                         [&](double sum, Token id) { return sum + law[static_cast<size_t>(id)]; });
+}
+
+/// Cuts `ids` to the smallest set of the most likely ones whose mass reaches `share` of all. Sorts
+/// no more than it needs: a few hundred ids of a peaked law on a vocabulary of 262144.
+void keep_nucleus(std::vector<Token>& ids, std::span<const double> law, double share) {
+  const MoreLikely more_likely{law};
+  const double wanted = share * mass_of(ids, law);
+  double reached = 0.0;
+  size_t sorted = 0;
+  size_t chunk = 128;
+  while (sorted < ids.size()) {
+    const size_t next = std::min(sorted + chunk, ids.size());
+    const auto begin = ids.begin() + static_cast<int64_t>(sorted);
+    const auto end = ids.begin() + static_cast<int64_t>(next);
+    if (next < ids.size()) {
+      std::nth_element(begin, end, ids.end(), more_likely);
+    }
+    std::sort(begin, end, more_likely);
+    for (size_t i = sorted; i < next; ++i) {
+      reached += law[static_cast<size_t>(ids[i])];
+      if (reached >= wanted) {
+        ids.resize(i + 1);
+        return;
+      }
+    }
+    sorted = next;
+    chunk *= 4;
+  }
+}
+
+/// Sets the mass of all tokens that are not in `ids` to zero.
+void keep_only(const std::vector<Token>& ids, std::span<double> law) {
+  std::vector<double> masses(ids.size());
+  std::transform(ids.begin(), ids.end(), masses.begin(),
+                 [&](Token id) { return law[static_cast<size_t>(id)]; });
+  std::fill(law.begin(), law.end(), 0.0);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    law[static_cast<size_t>(ids[i])] = masses[i];
+  }
+}
+
+/// Top-k and top-p on unnormalised masses.
+void truncate_law(const SamplingParams& params, std::span<double> law) {
+  const auto vocab = static_cast<int64_t>(law.size());
+  const bool limited = params.top_k > 0 && params.top_k < vocab;
+  if (!limited && params.top_p >= 1.0) {
+    return;
+  }
+  std::vector<Token> ids(law.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  if (limited) {
+    std::nth_element(ids.begin(), ids.begin() + params.top_k, ids.end(), MoreLikely{law});
+    ids.resize(static_cast<size_t>(params.top_k));
+  }
+  if (params.top_p < 1.0) {
+    keep_nucleus(ids, law, params.top_p);
+  }
+  keep_only(ids, law);
+}
+
+/// Min-p (the best token's mass is still 1 here, before normalising) and the sum to one.
+void normalise(double min_p, std::span<double> law) {
+  double sum = 0.0;
+  for (double& mass : law) {
+    mass = mass < min_p ? 0.0 : mass;
+    sum += mass;
+  }
+  for (double& mass : law) {
+    mass /= sum;
+  }
+}
+
+template <class Logit>
+void law_of(std::span<const Logit> logits, TokenSpan history, const SamplingParams& params,
+            std::span<double> law) {
+  const double best = score(logits, history, params, law);
+  if (params.greedy()) {
+    const int64_t token = argmax(law);
+    std::fill(law.begin(), law.end(), 0.0);
+    law[static_cast<size_t>(token)] = 1.0;
+    return;
+  }
+  soften(law, best, params.temperature);
+  truncate_law(params, law);
+  normalise(params.min_p, law);
+}
+
+/// Calls `use` with the row's values as a span of float or double.
+template <class Use>
+auto with_values(const at::Tensor& logits, Use use) {
+  SPECDEC_CHECK(logits.dim() == 1, "one row of logits has one dimension, not {}", logits.dim());
+  const at::Tensor row = logits.cpu().contiguous();
+  const auto size = static_cast<size_t>(row.numel());
+  if (row.scalar_type() == at::kDouble) {
+    return use(std::span<const double>(row.const_data_ptr<double>(), size));
+  }
+  SPECDEC_CHECK(row.scalar_type() == at::kFloat, "logits are float32 or float64, not {}",
+                c10::toString(row.scalar_type()));
+  return use(std::span<const float>(row.const_data_ptr<float>(), size));
+}
+
+template <class Logit>
+GreedyChoice best_of(std::span<const Logit> logits, TokenSpan history,
+                     const SamplingParams& params) {
+  std::vector<double> scores(logits.size());
+  const double best = score(logits, history, params, std::span<double>(scores));
+  const int64_t token = argmax(scores);
+  scores[static_cast<size_t>(token)] = -kInfinity;
+  const double second = *std::max_element(scores.begin(), scores.end());
+  return {static_cast<Token>(token), best - second};
+}
+
+void require(bool valid, const char* name, double value, const char* range) {
+  if (!valid) {
+    throw ConfigError(fmt::format("sampling.{} is {}; it must be {}", name, value, range));
+  }
+}
+
+}  // namespace
+
+void SamplingParams::validate() const {
+  require(temperature >= 0.0 && std::isfinite(temperature), "temperature", temperature,
+          "0 (greedy) or more");
+  require(top_k >= 0, "top_k", static_cast<double>(top_k), "0 (all tokens) or more");
+  require(top_p > 0.0 && top_p <= 1.0, "top_p", top_p, "above 0 and at most 1 (all tokens)");
+  require(min_p >= 0.0 && min_p <= 1.0, "min_p", min_p, "from 0 (all tokens) to 1");
+  require(repetition_penalty > 0.0 && std::isfinite(repetition_penalty), "repetition_penalty",
+          repetition_penalty, "above 0; 1 means none");
+}
+
+void target_law(std::span<const float> logits, TokenSpan history, const SamplingParams& params,
+                std::span<double> law) {
+  law_of(logits, history, params, law);
+}
+
+void target_law(std::span<const double> logits, TokenSpan history, const SamplingParams& params,
+                std::span<double> law) {
+  law_of(logits, history, params, law);
+}
+
+void target_law(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
+                std::span<double> law) {
+  with_values(logits, [&](auto values) { law_of(values, history, params, law); });
+}
+
+GreedyChoice greedy_choice(const at::Tensor& logits, TokenSpan history,
+                           const SamplingParams& params) {
+  return with_values(logits, [&](auto values) { return best_of(values, history, params); });
+}
+
+int64_t argmax(std::span<const double> values) {
+  SPECDEC_CHECK(!values.empty(), "argmax of nothing");
+  // A running best with two loops compiles to vector code; max_element does not.
+  double best = values[0];
+  for (const double value : values) {
+    best = value > best ? value : best;
+  }
+  const auto found = std::find(values.begin(), values.end(), best);
+  SPECDEC_CHECK(found != values.end(), "argmax of values that are not numbers");
+  return found - values.begin();
+}
+
+}  // namespace specdec

@@ -26,6 +26,7 @@ struct SamplingParams {
 /// The law of the next token: penalty, temperature, top-k, top-p, min-p, in this order, in float64.
 /// `history` is everything before the token (prompt and output). Ties at the border of top-k and
 /// top-p go to the lower token id; greedy ties too. Writes `vocab` probabilities that sum to one.
+/// A logit of -inf forbids its token. Throws Error when a logit is not a number or none is finite.
 void target_law(std::span<const float> logits, TokenSpan history, const SamplingParams& params,
                 std::span<double> law);
 void target_law(std::span<const double> logits, TokenSpan history, const SamplingParams& params,
@@ -33,6 +34,17 @@ void target_law(std::span<const double> logits, TokenSpan history, const Samplin
 /// The same for one row of logits, float32 or float64 on any device.
 void target_law(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
                 std::span<double> law);
+
+/// What greedy decoding takes from a row of logits.
+struct GreedyChoice {
+  Token token = 0;
+  double gap = 0.0;  ///< processed logit of the token minus the second best; infinite when no other
+                     ///< token is possible
+};
+
+/// The best token after the repetition penalty; the lowest id on a tie.
+GreedyChoice greedy_choice(const at::Tensor& logits, TokenSpan history,
+                           const SamplingParams& params);
 
 /// Index of the largest value; the lowest index on a tie.
 int64_t argmax(std::span<const double> values);
