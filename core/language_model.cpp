@@ -1,1 +1,161 @@
 #include "core/language_model.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+// Long prompts are fed in pieces, so that activations stay small and in cache.
+constexpr size_t kPrefillTokens = 512;
+
+Tensor to_tensor(TokenSpan tokens) {
+  Tensor tensor = at::empty({static_cast<int64_t>(tokens.size())}, at::kInt);
+  std::copy(tokens.begin(), tokens.end(), tensor.data_ptr<int32_t>());
+  return tensor;
+}
+
+std::vector<int64_t> whole_chain(int64_t size) {
+  std::vector<int64_t> path(static_cast<size_t>(size));
+  std::iota(path.begin(), path.end(), 0);
+  return path;
+}
+
+/// [n, hidden] of all pieces; undefined when the model gives none.
+Tensor joined(const std::vector<Tensor>& pieces) {
+  if (pieces.size() == 1 || !pieces.front().defined()) {
+    return pieces.front();
+  }
+  return at::cat(pieces);
+}
+
+ForwardResult join(std::vector<ForwardResult> pieces) {
+  ForwardResult whole;
+  whole.logits = pieces.back().logits;
+  std::vector<Tensor> hidden;
+  std::vector<std::vector<Tensor>> captured(pieces.back().captured.size());
+  for (const ForwardResult& piece : pieces) {
+    hidden.push_back(piece.final_hidden);
+    for (size_t layer = 0; layer < captured.size(); ++layer) {
+      captured[layer].push_back(piece.captured[layer]);
+    }
+  }
+  whole.final_hidden = joined(hidden);
+  for (const std::vector<Tensor>& layer : captured) {
+    whole.captured.push_back(joined(layer));
+  }
+  return whole;
+}
+
+}  // namespace
+
+void LanguageModel::check_tokens(TokenSpan tokens, int64_t first_position) const {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocab_size()) {
+      throw Error(fmt::format(
+          "token {} at position {} is outside the model's vocabulary of {} (0 to {})", tokens[i],
+          first_position + static_cast<int64_t>(i), vocab_size(), vocab_size() - 1));
+    }
+  }
+}
+
+void LanguageModel::check_nothing_pending(int64_t row, const char* call) const {
+  SPECDEC_CHECK(pending(row) == 0,
+                "{}: {} pending nodes are left on row {}; keep or truncate them first", call,
+                pending(row), row);
+}
+
+std::vector<ForwardResult> LanguageModel::feed(TokenSpan tokens, ForwardOptions options) {
+  std::vector<ForwardResult> pieces;
+  for (size_t begin = 0; begin < tokens.size(); begin += kPrefillTokens) {
+    const TokenSpan piece = tokens.subspan(begin, std::min(kPrefillTokens, tokens.size() - begin));
+    const bool last = begin + piece.size() == tokens.size();
+    options.logits = last ? Logits::kLast : Logits::kNone;
+    pieces.push_back(forward({.tokens = to_tensor(piece), .rows = {}, .parents = {}}, options));
+    keep(whole_chain(static_cast<int64_t>(piece.size())));
+  }
+  return pieces;
+}
+
+ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& options) {
+  if (prompt.empty()) {
+    throw Error("the prompt is empty: give at least one token (<bos> is enough)");
+  }
+  const auto size = static_cast<int64_t>(prompt.size());
+  if (size > max_length()) {
+    throw Error(fmt::format(
+        "the prompt has {} tokens, but the model holds at most {}: shorten the prompt, or load the "
+        "model with a larger max_length",
+        size, max_length()));
+  }
+  check_tokens(prompt, 0);
+  reorder({});
+  return join(feed(prompt, options));
+}
+
+Tensor LanguageModel::prefill_get_last_logits(TokenSpan prompt) {
+  return prefill(prompt, {}).logits.select(0, 0);
+}
+
+Tensor LanguageModel::extend_get_last_logits(TokenSpan tokens) {
+  SPECDEC_CHECK(!tokens.empty(), "extend: there are no tokens to append");
+  check_nothing_pending(0, "extend");
+  const auto size = static_cast<int64_t>(tokens.size());
+  if (length() + size > max_length()) {
+    throw Error(
+        fmt::format("{} tokens after {} kept ones do not fit: the model holds at most {}. Stop "
+                    "earlier, or load the model with a larger max_length",
+                    size, length(), max_length()));
+  }
+  check_tokens(tokens, length());
+  return feed(tokens, {}).back().logits.select(0, 0);
+}
+
+Tensor LanguageModel::decode_get_logits(TokenSpan tokens) {
+  const auto rows = static_cast<int64_t>(tokens.size());
+  SPECDEC_CHECK(rows > 0, "decode: there are no tokens");
+  SPECDEC_CHECK(length(rows) == 0, "decode: {} tokens, but the model has more rows", rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    SPECDEC_CHECK(length(row) > 0, "decode: row {} holds nothing yet; prefill first", row);
+    check_nothing_pending(row, "decode");
+    if (length(row) >= max_length()) {
+      throw Error(fmt::format(
+          "row {} is full: it holds {} tokens and the model no more than {}. Stop earlier, or load "
+          "the model with a larger max_length",
+          row, length(row), max_length()));
+    }
+    check_tokens(tokens.subspan(static_cast<size_t>(row), 1), length(row));
+  }
+  const Tensor logits =
+      forward({.tokens = to_tensor(tokens), .rows = whole_chain(rows), .parents = {}}).logits;
+  const int64_t newest = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    keep({&newest, 1}, row);
+  }
+  return logits;
+}
+
+ForwardResult LanguageModel::verify(const Draft& draft, const ForwardOptions& options) {
+  SPECDEC_CHECK(draft.size() > 0 && draft.parents.size() == draft.tokens.size(),
+                "verify: a draft of {} tokens and {} parents", draft.tokens.size(),
+                draft.parents.size());
+  SPECDEC_CHECK(length() > 0, "verify: the model holds nothing yet; prefill first");
+  check_nothing_pending(0, "verify");
+  if (length() + draft.size() > max_length()) {
+    throw Error(
+        fmt::format("a draft of {} nodes after {} kept tokens does not fit: the model holds at "
+                    "most {}. Draft fewer, or load the model with a larger max_length",
+                    draft.size(), length(), max_length()));
+  }
+  check_tokens(draft.tokens, length());
+  return forward({.tokens = to_tensor(draft.tokens), .rows = {}, .parents = draft.parents},
+                 options);
+}
+
+Tensor LanguageModel::verify_get_logits(const Draft& draft) { return verify(draft, {}).logits; }
+
+}  // namespace specdec

@@ -1,5 +1,7 @@
 #pragma once
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "core/draft.h"
 #include "core/forward.h"
@@ -58,7 +60,9 @@ class LanguageModel {
   virtual Internals* internals() { return nullptr; }
 
   // The primitives by their names in the field, thin and non-virtual. All run on row 0 except
-  // decode_get_logits.
+  // decode_get_logits. They check before they change anything: a token outside the vocabulary, an
+  // empty prompt and a sequence longer than max_length() throw Error; calls out of order throw
+  // InternalError.
 
   /// New sequence: forgets every row, feeds the prompt and keeps it; [vocab].
   Tensor prefill_get_last_logits(TokenSpan prompt);
@@ -68,6 +72,20 @@ class LanguageModel {
   Tensor decode_get_logits(TokenSpan tokens);
   /// All nodes of a draft tree, pending until keep; [n, vocab].
   Tensor verify_get_logits(const Draft& draft);
+
+  // The same with everything that the forward gives, for drafters that live on the target.
+
+  /// As prefill_get_last_logits: logits [1, vocab] of the last token, but final_hidden and captured
+  /// [n, hidden] of the whole prompt. `options.logits` is not read.
+  ForwardResult prefill(TokenSpan prompt, const ForwardOptions& options);
+  /// As verify_get_logits.
+  ForwardResult verify(const Draft& draft, const ForwardOptions& options);
+
+ private:
+  /// Feeds and keeps tokens on row 0 in pieces; the results of the pieces, the last with logits.
+  std::vector<ForwardResult> feed(TokenSpan tokens, ForwardOptions options);
+  void check_tokens(TokenSpan tokens, int64_t first_position) const;
+  void check_nothing_pending(int64_t row, const char* call) const;
 };
 
 }  // namespace specdec
