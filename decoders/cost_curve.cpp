@@ -1,1 +1,89 @@
 #include "decoders/cost_curve.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+Tensor some_tokens(int64_t count, int64_t vocab) {
+  return at::arange(count, at::kInt).remainder_(vocab);
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Seconds of one forward of a chain after what is kept; forgets the chain again.
+double time_forward(LanguageModel& model, const Tensor& tokens) {
+  const int64_t context = model.length();
+  const auto start = std::chrono::steady_clock::now();
+  const ForwardResult result = model.forward({.tokens = tokens, .rows = {}, .parents = {}});
+  // Reading one value back waits for a device.
+  result.logits.select(0, 0).select(0, 0).item();
+  const auto end = std::chrono::steady_clock::now();
+  model.truncate(context);
+  return std::chrono::duration<double>(end - start).count();
+}
+
+}  // namespace
+
+double CostCurve::seconds(int64_t new_tokens, int64_t context) const {
+  SPECDEC_CHECK(!points.empty(), "a cost curve without points");
+  const auto nearest =
+      std::min_element(points.begin(), points.end(), [&](const CostPoint& a, const CostPoint& b) {
+        return std::abs(a.context - context) < std::abs(b.context - context);
+      });
+  std::map<int64_t, double> curve;
+  for (const CostPoint& point : points) {
+    if (point.context == nearest->context) {
+      curve[point.new_tokens] = point.seconds;
+    }
+  }
+  const auto above = curve.lower_bound(new_tokens);
+  if (above == curve.end()) {
+    return curve.rbegin()->second;
+  }
+  if (above == curve.begin() || above->first == new_tokens) {
+    return above->second;
+  }
+  const auto below = std::prev(above);
+  const double share = static_cast<double>(new_tokens - below->first) /
+                       static_cast<double>(above->first - below->first);
+  return below->second + share * (above->second - below->second);
+}
+
+CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& options) {
+  SPECDEC_CHECK(options.repeats >= 1, "a median of {} repeats", options.repeats);
+  CostCurve curve;
+  for (const int64_t context : options.contexts) {
+    for (const int64_t new_tokens : options.new_tokens) {
+      SPECDEC_CHECK(context >= 1 && new_tokens >= 1, "{} new tokens after {}", new_tokens, context);
+      if (context + new_tokens > model.max_length()) {
+        continue;
+      }
+      const Tensor prompt = some_tokens(context, model.vocab_size());
+      const Tensor tokens = some_tokens(new_tokens, model.vocab_size());
+      model.prefill_get_last_logits(
+          {prompt.const_data_ptr<int32_t>(), static_cast<size_t>(context)});
+      time_forward(model, tokens);  // warms caches and allocators up
+      std::vector<double> seconds;
+      for (int64_t repeat = 0; repeat < options.repeats; ++repeat) {
+        seconds.push_back(time_forward(model, tokens));
+      }
+      curve.points.push_back({new_tokens, context, median(std::move(seconds))});
+    }
+  }
+  return curve;
+}
+
+}  // namespace specdec

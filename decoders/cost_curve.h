@@ -13,8 +13,8 @@ struct CostPoint {
   double seconds = 0.0;
 };
 
-/// v(n): what a forward of n new tokens costs, measured once and then frozen, so that decisions which
-/// depend on speed can be repeated.
+/// v(n): what a forward of n new tokens costs, measured once and then frozen, so that decisions
+/// which depend on speed can be repeated.
 struct CostCurve {
   std::vector<CostPoint> points;
   /// Linear between the measured numbers of tokens, at the measured context nearest to `context`;

@@ -49,6 +49,10 @@ class Drafter {
   virtual void check(const LanguageModel& target) const { (void)target; }
   /// A new request begins.
   virtual void reset() {}
+  /// The next step is a plain one, without a proposal (context.max_tokens is 0): no room is left,
+  /// or drafting does not pay. Only a drafter that collects the features of every step has work
+  /// here; others catch up with `committed` in their next propose.
+  virtual void skip(const DraftContext& context) { (void)context; }
   /// A draft whose root is context.committed.back(); the drafter brings its own cache in line with
   /// `committed` first. A draft of one node proposes nothing: the step is then a plain one.
   virtual Draft propose(const DraftContext& context) = 0;

@@ -3,6 +3,7 @@
 
 #include "core/draft.h"
 #include "core/randomness.h"
+#include "core/sampling.h"
 
 namespace specdec {
 
@@ -16,7 +17,11 @@ struct Verdict {
 class Verifier {
  public:
   virtual ~Verifier() = default;
-  /// target_probs: [n, vocab] float64; row i is the target's processed law of the token after node i.
+  /// Refuses sampling under which the output would not follow the target's law: throws ConfigError
+  /// with the reason.
+  virtual void check(const SamplingParams& sampling) const { (void)sampling; }
+  /// target_probs: [n, vocab] float64; row i is the target's processed law of the token after node
+  /// i.
   virtual Verdict judge(const Draft& draft, const Tensor& target_probs,
                         Randomness& random) const = 0;
 };

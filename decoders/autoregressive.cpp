@@ -1,0 +1,23 @@
+#include "decoders/autoregressive.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "decoders/session.h"
+
+namespace specdec {
+
+Generation AutoregressiveDecoding::generate(const Request& request) {
+  Session session(request, target_);
+  session.commit_prefill(target_.prefill_get_last_logits(request.prompt));
+  while (!session.finished()) {
+    // Reading the logits back waits for the device, so it belongs to the forward's time.
+    const Tensor logits = target_.decode_get_logits(session.committed().last(1)).cpu();
+    session.verified();
+    session.commit_next(logits.select(0, 0));
+  }
+  return std::move(session).finish();
+}
+
+}  // namespace specdec

@@ -1,0 +1,42 @@
+#pragma once
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "decoders/drafter.h"
+
+namespace specdec {
+
+struct PromptLookupOptions {
+  int64_t min_ngram = 2;  ///< shortest match that is worth a draft
+  int64_t max_ngram = 8;  ///< longer matches are not told apart; memory grows with it
+};
+
+/// Proposes what followed the longest earlier occurrence of the newest n tokens in prompt and
+/// output (prompt lookup decoding, Saxena, 2023). Of several occurrences of the longest match it
+/// takes the newest that is followed by as many tokens as wanted, or by the most there are. Costs
+/// no model and no chance.
+class PromptLookupDrafter final : public Drafter {
+ public:
+  /// Throws ConfigError unless 1 <= min_ngram <= max_ngram.
+  explicit PromptLookupDrafter(const PromptLookupOptions& options = {});
+  void reset() override;
+  Draft propose(const DraftContext& context) override;
+
+ private:
+  /// Brings the index in line: every n-gram that ends before the newest token.
+  void update(TokenSpan committed);
+  void index_ngrams_ending_at(int64_t end);
+  uint64_t hash(int64_t end, int64_t size) const;
+  bool same_ngram(int64_t end, int64_t other_end, int64_t size) const;
+  /// End of the best earlier occurrence of the newest `size` tokens; -1 when there is none.
+  int64_t find(int64_t size, int64_t wanted) const;
+
+  PromptLookupOptions options_;
+  std::vector<Token> tokens_;
+  int64_t indexed_ = 0;                           // ends below it are in the index
+  std::unordered_map<uint64_t, int64_t> newest_;  // n-gram's hash -> newest end
+  std::vector<std::vector<int64_t>> earlier_;     // [n - min][end] -> next older end of the hash
+};
+
+}  // namespace specdec

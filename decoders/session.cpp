@@ -1,0 +1,235 @@
+#include "decoders/session.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+bool contains(const std::vector<Token>& ids, Token token) {
+  return std::find(ids.begin(), ids.end(), token) != ids.end();
+}
+
+void check_stop_rule(const Request& request) {
+  const StopRule& stop = request.stop;
+  if (stop.max_new_tokens < 1) {
+    throw ConfigError(
+        fmt::format("max_new_tokens is {}; it must be at least 1", stop.max_new_tokens));
+  }
+  if (!stop.stop_strings.empty() && request.tokenizer == nullptr) {
+    throw ConfigError("stop_strings need a tokenizer, and this model comes without one");
+  }
+  if (std::find(stop.stop_strings.begin(), stop.stop_strings.end(), "") !=
+      stop.stop_strings.end()) {
+    throw ConfigError("stop_strings holds an empty string, which every output contains");
+  }
+}
+
+/// Committed tokens before a draft's root, then the path from the root to `node`.
+class History {
+ public:
+  explicit History(TokenSpan committed)
+      : tokens_(committed.begin(), committed.end()), before_root_(committed.size() - 1) {}
+
+  TokenSpan of(const Draft& draft, int64_t node) {
+    tokens_.resize(before_root_);
+    for (int64_t i = node; i >= 0; i = draft.parents[static_cast<size_t>(i)]) {
+      tokens_.push_back(draft.tokens[static_cast<size_t>(i)]);
+    }
+    std::reverse(tokens_.begin() + static_cast<int64_t>(before_root_), tokens_.end());
+    return tokens_;
+  }
+
+ private:
+  std::vector<Token> tokens_;
+  size_t before_root_;
+};
+
+}  // namespace
+
+Session::Session(const Request& request, const LanguageModel& target)
+    : request_(request),
+      max_length_(target.max_length()),
+      vocab_size_(target.vocab_size()),
+      committed_(request.prompt.begin(), request.prompt.end()),
+      mark_(Clock::now()) {
+  request.sampling.validate();
+  check_stop_rule(request);
+  for (const std::string& stop_string : request.stop.stop_strings) {
+    longest_stop_string_ = std::max(longest_stop_string_, stop_string.size());
+  }
+}
+
+int64_t Session::max_draft_tokens() const {
+  const auto produced = static_cast<int64_t>(generation_.tokens.size());
+  const int64_t wanted = request_.stop.max_new_tokens - produced - 1;
+  // The forward holds everything committed and the draft; the bonus token needs no place yet.
+  const int64_t room = max_length_ - static_cast<int64_t>(committed_.size());
+  return std::max<int64_t>(0, std::min(wanted, room));
+}
+
+Randomness& Session::random(Purpose purpose) {
+  request_.random.seek(static_cast<int64_t>(committed_.size()), purpose);
+  return request_.random;
+}
+
+Tensor Session::target_probs(const Draft& draft, const Tensor& logits) {
+  const int64_t nodes = draft.size();
+  SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == nodes && logits.size(1) == vocab_size_,
+                "target_probs: {} logits for {} nodes and a vocabulary of {}", logits.numel(),
+                nodes, vocab_size_);
+  if (!probs_.defined() || probs_.size(0) < nodes) {
+    probs_ = at::empty({nodes, vocab_size_}, at::kDouble);
+  }
+  gaps_.assign(static_cast<size_t>(nodes), 0.0);
+  auto* row = probs_.data_ptr<double>();
+  const bool penalised = sampling().repetition_penalty != 1.0;
+  History history(penalised ? committed() : committed().last(1));
+  for (int64_t node = 0; node < nodes; ++node, row += vocab_size_) {
+    const TokenSpan seen = penalised ? history.of(draft, node) : TokenSpan();
+    const std::span<double> law(row, static_cast<size_t>(vocab_size_));
+    if (sampling().greedy()) {
+      const GreedyChoice best = greedy_choice(logits.select(0, node), seen, sampling());
+      std::fill(law.begin(), law.end(), 0.0);
+      law[static_cast<size_t>(best.token)] = 1.0;
+      gaps_[static_cast<size_t>(node)] = best.gap;
+    } else {
+      target_law(logits.select(0, node), seen, sampling(), law);
+    }
+  }
+  return probs_.narrow(0, 0, nodes);
+}
+
+Token Session::draw(const Tensor& logits) {
+  const Tensor law = target_probs(Draft::root(newest()), logits.unsqueeze(0));
+  const std::span<const double> weights(law.const_data_ptr<double>(),
+                                        static_cast<size_t>(vocab_size_));
+  // A greedy law needs no chance; drawing from it would only cost time.
+  return static_cast<Token>(sampling().greedy() ? argmax(weights)
+                                                : random(Purpose::kSample).draw(weights));
+}
+
+void Session::commit_prefill(const Tensor& logits) {
+  const int64_t root = 0;
+  const Token token = draw(logits.cpu());
+  append({&token, 1}, {&root, 1});
+  generation_.prefill_seconds = lap();
+  step_ = {};
+}
+
+void Session::commit_next(const Tensor& logits) {
+  const int64_t root = 0;
+  const Token token = draw(logits.cpu());
+  append({&token, 1}, {&root, 1});
+  step_.other_seconds = lap();
+  generation_.steps.push_back(std::exchange(step_, {}));
+}
+
+void Session::commit(const Draft& draft, const Verdict& verdict) {
+  SPECDEC_CHECK(!verdict.path.empty() && verdict.path.front() == 0,
+                "a verdict's path begins at the root");
+  std::vector<Token> tokens;
+  for (const int64_t node : std::span(verdict.path).subspan(1)) {
+    tokens.push_back(draft.tokens[static_cast<size_t>(node)]);
+  }
+  tokens.push_back(verdict.next);
+  const std::vector<int64_t> depths = draft.depths();
+  step_.drafted = draft.proposed();
+  step_.accepted = static_cast<int64_t>(verdict.path.size()) - 1;
+  step_.depth = *std::max_element(depths.begin(), depths.end());
+  append(tokens, verdict.path);
+  step_.other_seconds = lap();
+  generation_.steps.push_back(std::exchange(step_, {}));
+}
+
+void Session::append(std::span<const Token> tokens, std::span<const int64_t> nodes) {
+  SPECDEC_CHECK(!finished_, "the generation is over already");
+  const size_t before = committed_.size();
+  for (size_t i = 0; i < tokens.size() && !finished_; ++i) {
+    committed_.push_back(tokens[i]);
+    generation_.tokens.push_back(tokens[i]);
+    if (sampling().greedy()) {
+      generation_.gaps.push_back(gaps_[static_cast<size_t>(nodes[i])]);
+    }
+    check_stop(tokens[i]);
+  }
+  step_.committed = static_cast<int64_t>(committed_.size() - before);
+  if (request_.on_tokens) {
+    request_.on_tokens(TokenSpan(committed_).subspan(before));
+  }
+}
+
+void Session::check_stop(Token token) {
+  const StopRule& rule = request_.stop;
+  const auto produced = static_cast<int64_t>(generation_.tokens.size());
+  if (contains(rule.end_ids, token)) {
+    stop(StopReason::kEndOfSequence);
+  } else if (contains(rule.stop_ids, token)) {
+    stop(StopReason::kStopId);
+  } else if (completes_stop_string(token)) {
+    stop(StopReason::kStopString);
+  } else if (produced >= rule.max_new_tokens) {
+    stop(StopReason::kMaxNewTokens);
+  } else if (static_cast<int64_t>(committed_.size()) > max_length_) {
+    stop(StopReason::kContextFull);
+  }
+}
+
+bool Session::completes_stop_string(Token token) {
+  // A model's vocabulary may be padded beyond its tokenizer's; such tokens stand for no bytes.
+  if (longest_stop_string_ == 0 || token >= request_.tokenizer->vocab_size()) {
+    return false;
+  }
+  tail_ += request_.tokenizer->token_bytes(token);
+  const auto& stop_strings = request_.stop.stop_strings;
+  const bool found = std::any_of(
+      stop_strings.begin(), stop_strings.end(),
+      [&](const std::string& stop_string) { return tail_.find(stop_string) != std::string::npos; });
+  if (tail_.size() >= longest_stop_string_) {
+    tail_.erase(0, tail_.size() - longest_stop_string_ + 1);
+  }
+  return found;
+}
+
+void Session::stop(StopReason reason) {
+  finished_ = true;
+  generation_.stop_reason = reason;
+}
+
+double Session::lap() {
+  const Clock::time_point now = Clock::now();
+  return std::chrono::duration<double>(now - std::exchange(mark_, now)).count();
+}
+
+void Session::drafted() { step_.draft_seconds += lap(); }
+
+void Session::verified() { step_.verify_seconds += lap(); }
+
+Generation Session::finish() && {
+  for (const StepStatistics& step : generation_.steps) {
+    generation_.decode_seconds += step.draft_seconds + step.verify_seconds + step.other_seconds;
+  }
+  return std::move(generation_);
+}
+
+std::string_view stop_reason_name(StopReason reason) {
+  switch (reason) {
+    case StopReason::kEndOfSequence:
+      return "end_of_sequence";
+    case StopReason::kStopId:
+      return "stop_id";
+    case StopReason::kStopString:
+      return "stop_string";
+    case StopReason::kMaxNewTokens:
+      return "max_new_tokens";
+    case StopReason::kContextFull:
+      return "context_full";
+  }
+  return "unknown";
+}
+
+}  // namespace specdec

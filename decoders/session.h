@@ -1,0 +1,82 @@
+#pragma once
+#include <chrono>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/draft.h"
+#include "core/language_model.h"
+#include "core/randomness.h"
+#include "decoders/decoding_strategy.h"
+#include "decoders/verifier.h"
+
+namespace specdec {
+
+/// One request in progress: committed tokens, stop rule, randomness, statistics. The one place
+/// where penalties and sampling transforms turn logits into laws.
+///
+/// A token that has been drawn is never dropped, which would change the law: what does not fit is
+/// not drafted (see max_draft_tokens), and only a stop ends the output early.
+class Session {
+ public:
+  /// Throws Error for sampling or stop rules out of range, and for stop strings without tokenizer.
+  /// `request` and `target` outlive the session. The clock of the prefill starts here.
+  Session(const Request& request, const LanguageModel& target);
+
+  /// Prompt and output.
+  TokenSpan committed() const { return committed_; }
+  Token newest() const { return committed_.back(); }
+  bool finished() const { return finished_; }
+  /// How many tokens may be drafted now: with the bonus token they fit max_new_tokens and the
+  /// model.
+  int64_t max_draft_tokens() const;
+  /// The randomness of the request, at the position that is to be decided next.
+  Randomness& random(Purpose purpose);
+  const SamplingParams& sampling() const { return request_.sampling; }
+
+  /// The target's processed laws after each node of a draft: logits [n, vocab] on the CPU -> [n,
+  /// vocab] float64. Each node's history is the committed tokens and its own path. The tensor is
+  /// the session's own and changes with the next call.
+  Tensor target_probs(const Draft& draft, const Tensor& logits);
+
+  /// Draws and commits the token that the prefill yields; logits [vocab]. Ends the prefill's time.
+  void commit_prefill(const Tensor& logits);
+  /// Draws and commits the token of a plain step; logits [vocab].
+  void commit_next(const Tensor& logits);
+  /// Commits the accepted tokens and the one after them. target_probs was called with this draft.
+  void commit(const Draft& draft, const Verdict& verdict);
+
+  /// The time since the last step's end was spent on drafting; the time since drafted(), or since
+  /// the last step's end, on the target's forward. What is left of a step is other time.
+  void drafted();
+  void verified();
+
+  /// The result; the session is over.
+  Generation finish() &&;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  double lap();
+  Token draw(const Tensor& logits);
+  /// Commits tokens until a stop; tokens[i] was taken from the logits of node nodes[i].
+  void append(std::span<const Token> tokens, std::span<const int64_t> nodes);
+  void check_stop(Token token);
+  bool completes_stop_string(Token token);
+  void stop(StopReason reason);
+
+  const Request& request_;
+  int64_t max_length_;
+  int64_t vocab_size_;
+  std::vector<Token> committed_;
+  bool finished_ = false;
+  std::string tail_;  // newest bytes of the output, as many as a stop string may still need
+  size_t longest_stop_string_ = 0;
+  Tensor probs_;              // workspace of target_probs
+  std::vector<double> gaps_;  // of each node, when greedy
+  StepStatistics step_;       // in progress
+  Clock::time_point mark_;
+  Generation generation_;
+};
+
+}  // namespace specdec

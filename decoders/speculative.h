@@ -1,0 +1,36 @@
+#pragma once
+#include <memory>
+
+#include "core/language_model.h"
+#include "decoders/decoding_strategy.h"
+#include "decoders/draft_length.h"
+#include "decoders/drafter.h"
+#include "decoders/verifier.h"
+
+namespace specdec {
+
+class Session;
+
+/// Speculative decoding (Leviathan et al., 2023, arXiv:2211.17192, Algorithm 1): a drafter proposes
+/// tokens, one forward of the target gives the laws at all of them, a verifier decides.
+class SpeculativeDecoding final : public DecodingStrategy {
+ public:
+  /// Borrows the target. Throws ConfigError when the drafter cannot work with it.
+  SpeculativeDecoding(LanguageModel& target, std::unique_ptr<Drafter> drafter,
+                      std::unique_ptr<Verifier> verifier,
+                      std::unique_ptr<DraftLength> draft_length);
+  /// Throws ConfigError when the verifier does not allow the request's sampling.
+  Generation generate(const Request& request) override;
+
+ private:
+  Draft propose(Session& session, const StepResult* last_step, const ForwardResult& prompt_result);
+
+  LanguageModel& target_;
+  std::unique_ptr<Drafter> drafter_;
+  std::unique_ptr<Verifier> verifier_;
+  std::unique_ptr<DraftLength> draft_length_;
+  bool wants_features_ = false;
+  ForwardOptions options_;  // of the target's forwards: the layers that the drafter needs
+};
+
+}  // namespace specdec

@@ -1,0 +1,15 @@
+#pragma once
+#include "decoders/verifier.h"
+
+namespace specdec {
+
+/// Greedy verification: follows the draft, chain or tree, as long as it holds the target's best
+/// token; then takes that token itself. Lossless for greedy decoding only.
+class ExactMatchVerifier final : public Verifier {
+ public:
+  /// Refuses a temperature above 0.
+  void check(const SamplingParams& sampling) const override;
+  Verdict judge(const Draft& draft, const Tensor& target_probs, Randomness& random) const override;
+};
+
+}  // namespace specdec
