@@ -9,6 +9,10 @@ namespace specdec {
 /// The commit that this program was built from, such as "2877f1e0...", with "+changes" after it
 /// when the tree had uncommitted ones; "unknown" when it was built outside a git checkout.
 std::string built_from_commit();
+/// CMake's build type: "Release".
+std::string build_type();
+/// Versions of the libraries whose headers do not tell theirs.
+std::map<std::string, std::string> library_versions();
 
 /// What a run ran on and with, so that its figures can be judged and repeated.
 struct Environment {

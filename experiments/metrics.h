@@ -98,9 +98,9 @@ struct Interval {
 
 /// How many times faster than the first strategy.
 struct Speedup {
-  double ratio = 0.0;                ///< decode seconds per token, first strategy / this one
-  std::optional<Interval> interval;  ///< 95 %; none with fewer than two prompts
-  int64_t prompts = 0;               ///< that both strategies have
+  double ratio = 0.0;                     ///< decode seconds per token, first strategy / this one
+  std::optional<Interval> interval = {};  ///< 95 %; none with fewer than two prompts
+  int64_t prompts = 0;                    ///< that both strategies have
 };
 
 /// Decode time and tokens of one prompt, repeats added up, of the two strategies to compare.
@@ -121,10 +121,10 @@ struct SummaryRow {
   std::string sweep_point;
   std::string strategy;
   std::string category;  ///< "" for all prompts
-  Counts counts;
+  Counts counts = {};
   /// Against the first strategy at the same point of the sweep; when that was not run there, at the
   /// first point where it was. None for prompts that the two do not share.
-  std::optional<Speedup> speedup;
+  std::optional<Speedup> speedup = {};
   bool is_first = false;  ///< the strategy that the others are compared with
 };
 

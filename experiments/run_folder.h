@@ -31,9 +31,6 @@ class RunFolder {
   /// anywhere but at the end.
   RunFolder(std::filesystem::path path, std::string_view config_text,
             int64_t needed_bytes = int64_t{16} << 20U);
-  ~RunFolder();
-  RunFolder(const RunFolder&) = delete;
-  RunFolder& operator=(const RunFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   /// True when the folder held this config before.
@@ -48,7 +45,10 @@ class RunFolder {
   /// them count. When the disk is full it takes back the part that was written and throws Error.
   void append(GenerationRecord record);
 
-  void write_environment(const Environment& environment);
+  /// Writes environment.json. In a resumed run it keeps what the folder said before, under
+  /// "earlier", and returns what differs ("cpu: A, was B"), since times of two machines do not mix.
+  /// Throws Error when the weights differ: neither do their tokens.
+  std::vector<std::string> write_environment(const Environment& environment);
   /// The measured costs that decisions of this run read. Written once, then read back, so that a
   /// resumed run decides as it began.
   void write_cost_curve(std::string_view model, const CostCurve& curve);
@@ -57,17 +57,32 @@ class RunFolder {
   void write(std::string_view file_name, std::string_view text);
 
  private:
+  /// An open file descriptor.
+  class File {
+   public:
+    File() = default;
+    ~File();
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    void reset(int descriptor);
+    int get() const { return descriptor_; }
+
+   private:
+    int descriptor_ = -1;
+  };
+
+  void lock();
   void check_config(std::string_view config_text);
-  void read_records();
-  void append_lines(int descriptor, const char* file_name, std::string_view lines);
+  void repair_records();
 
   std::filesystem::path path_;
   bool resumed_ = false;
   int64_t dropped_ = 0;
   std::vector<GenerationRecord> records_;
   std::set<GenerationKey> keys_;
-  int generations_file_ = -1;
-  int steps_file_ = -1;
+  File folder_;  // locked while this object lives
+  File generations_file_;
+  File steps_file_;
 };
 
 /// The records of a finished or interrupted run, without opening it for writing. Throws Error.
