@@ -11,14 +11,17 @@
 
 namespace specdec {
 
-/// Text to tokens and back, for Gemma's tokenizers. Immutable and shared between threads.
+/// Text to tokens and back, for Gemma's tokenizers. Immutable and shared between threads. Ids
+/// outside the vocabulary (models pad theirs) stand for no bytes and have an empty piece.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
   virtual int64_t vocab_size() const = 0;
-  /// Ids of a text, without <bos>. Control pieces written in the text ("<bos>") are text, except the
-  /// user-defined ones (Gemma's <start_of_turn>), which become their one id as in the reference.
+  /// Ids of a text, without <bos>. Control pieces written in the text ("<bos>") are text, except
+  /// the user-defined ones (Gemma's <start_of_turn>), which become their one id as in the
+  /// reference. Bytes that are not UTF-8 become byte pieces, so that they too decode to what they
+  /// were; only "▁" itself is taken for a space.
   virtual std::vector<Token> encode(std::string_view text) const = 0;
   /// The bytes that a token stands for: "▁" is a space, <0xNN> one byte; control and unknown pieces
   /// stand for none. Lives as long as the tokenizer.
@@ -49,8 +52,9 @@ struct ChatTurn {
   std::string text;
 };
 
-/// Gemma's chat format: <bos>, then <start_of_turn>role\ntext<end_of_turn>\n for each turn, then the
-/// opening of the model's turn. Throws Error when the tokenizer has no turn pieces.
+/// Gemma's chat format: <bos>, then <start_of_turn>role\ntext<end_of_turn>\n for each turn, then
+/// the opening of the model's turn. White space around a turn's text is dropped, as Gemma's
+/// template does. Throws Error when the tokenizer has no turn pieces or a role is another.
 std::vector<Token> encode_chat(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns);
 
 /// Turns a stream of tokens into text, never splitting a UTF-8 character: bytes of an unfinished

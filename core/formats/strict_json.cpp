@@ -17,17 +17,15 @@ namespace {
 
 using nlohmann::json;
 
-// Far more than any file of a checkpoint needs; bounds the memory of hostile ones.
-constexpr int kMaxDepth = 200;
-
 // Notes the keys of the objects that are open, to see one that comes twice.
 class KeyWatch {
  public:
   explicit KeyWatch(const std::string& where) : where_(where) {}
 
   bool operator()(int depth, json::parse_event_t event, const json& parsed) {
-    if (depth > kMaxDepth) {
-      throw WeightsError(fmt::format("{}: nested more than {} levels deep.", where_, kMaxDepth));
+    if (depth > kMaxJsonDepth) {
+      throw WeightsError(
+          fmt::format("{}: nested more than {} levels deep.", where_, kMaxJsonDepth));
     }
     if (event == json::parse_event_t::object_start) {
       open_.emplace_back();
@@ -57,13 +55,6 @@ std::string line_and_column(std::string_view text, size_t byte) {
   return fmt::format("{}:{}", line, before.size() - line_start + 1);
 }
 
-// The parser's message without its own id and position.
-std::string reason(const json::parse_error& error) {
-  const std::string message = error.what();
-  const size_t start = message.find(": ");
-  return start == std::string::npos ? message : message.substr(start + 2);
-}
-
 }  // namespace
 
 json parse_strict_json(std::string_view text, const std::string& where) {
@@ -71,11 +62,17 @@ json parse_strict_json(std::string_view text, const std::string& where) {
   try {
     return json::parse(text.begin(), text.end(), std::ref(watch));
   } catch (const json::parse_error& error) {
-    throw WeightsError(fmt::format("{}:{}: not valid JSON: {}", where,
-                                   line_and_column(text, error.byte), reason(error)));
+    throw_json_error(text, where, error.byte, error.what());
   } catch (const json::exception& error) {
     throw WeightsError(fmt::format("{}: not valid JSON: {}", where, error.what()));
   }
+}
+
+void throw_json_error(std::string_view text, const std::string& where, size_t byte,
+                      const std::string& what) {
+  const size_t start = what.find(": ");  // before it: the library's own id and position
+  throw WeightsError(fmt::format("{}:{}: not valid JSON: {}", where, line_and_column(text, byte),
+                                 start == std::string::npos ? what : what.substr(start + 2)));
 }
 
 std::string read_file(const std::filesystem::path& path) {

@@ -10,6 +10,14 @@ namespace specdec {
 /// and "where: ..." when an object has a key twice, which most readers would take silently.
 nlohmann::json parse_strict_json(std::string_view text, const std::string& where);
 
+/// The error for text that is not JSON: `what` is the JSON library's message, `byte` where it
+/// stopped, counted from one.
+[[noreturn]] void throw_json_error(std::string_view text, const std::string& where, size_t byte,
+                                   const std::string& what);
+
+/// Deepest nesting that is read: far more than any file of a checkpoint needs.
+inline constexpr int kMaxJsonDepth = 200;
+
 /// The bytes of a file. Throws WeightsError when it cannot be read.
 std::string read_file(const std::filesystem::path& path);
 

@@ -63,4 +63,26 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+std::vector<Utf8Run> utf8_runs(std::string_view text) {
+  std::vector<Utf8Run> runs;
+  size_t begin = 0;
+  bool valid = true;
+  size_t at = 0;
+  while (at < text.size()) {
+    const Utf8Scan scan = scan_utf8(text.substr(at));
+    if (scan.valid != valid) {
+      if (at > begin) {
+        runs.push_back({text.substr(begin, at - begin), valid});
+      }
+      begin = at;
+      valid = scan.valid;
+    }
+    at += scan.bytes;
+  }
+  if (at > begin) {
+    runs.push_back({text.substr(begin), valid});
+  }
+  return runs;
+}
+
 }  // namespace specdec

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <string_view>
+#include <vector>
 
 namespace specdec {
 
@@ -16,5 +17,14 @@ Utf8Scan scan_utf8(std::string_view text);
 
 /// True when the whole text is well-formed UTF-8.
 bool is_utf8(std::string_view text);
+
+/// A longest part of a text that is well-formed throughout, or not at all.
+struct Utf8Run {
+  std::string_view text;
+  bool valid = true;
+};
+
+/// Splits a text into such parts, valid and invalid ones by turns.
+std::vector<Utf8Run> utf8_runs(std::string_view text);
 
 }  // namespace specdec

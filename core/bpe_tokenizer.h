@@ -1,0 +1,19 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/tokenizer.h"
+
+namespace specdec {
+
+/// A tokenizer from the text of a Hugging Face tokenizer.json of Gemma's kind: BPE with byte
+/// fallback, " " replaced by "▁", no splitting into words. Ids are those of the `tokenizers`
+/// library with special tokens encoded as text, except that added tokens other than <bos>, <eos>,
+/// <pad> and the unknown one are always recognised.
+///
+/// Throws WeightsError, naming `where`: not JSON (with line and column), missing keys, a part that
+/// is not supported, ids with gaps or taken twice, merges of pieces that do not exist.
+std::unique_ptr<Tokenizer> bpe_tokenizer(std::string_view json, const std::string& where);
+
+}  // namespace specdec

@@ -1,0 +1,25 @@
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace specdec {
+
+/// A tokenizer.json as read: its two long lists apart from the rest, because a JSON tree of half a
+/// million merges takes seconds and gigabytes.
+struct TokenizerJsonText {
+  nlohmann::json rest;  ///< all but model.vocab and model.merges
+  std::vector<std::pair<std::string, uint64_t>> vocab;
+  std::vector<std::pair<std::string, std::string>> merges;
+  bool has_vocab = false;
+  bool has_merges = false;
+};
+
+/// Throws WeightsError with line and column when the text is not JSON, and when a list holds what
+/// it should not or a key comes twice.
+TokenizerJsonText split_tokenizer_json(std::string_view text, const std::string& where);
+
+}  // namespace specdec

@@ -1,0 +1,15 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/tokenizer.h"
+
+namespace specdec {
+
+/// A tokenizer from the bytes of a tokenizer.model file, encoding with libsentencepiece. Throws
+/// WeightsError, naming `where`, when the bytes are not a model of Gemma's kind.
+std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string_view bytes,
+                                                   const std::string& where);
+
+}  // namespace specdec
