@@ -15,20 +15,21 @@ using at::Tensor;
 /// Nodes of a row are numbered from 0 since the row's last keep or truncate, over forwards: the
 /// first forward's nodes are 0..a-1, the next one's a..a+b-1, and a parent may lie in either.
 struct TokenBatch {
-  Tensor tokens;                 ///< [n] int32, host or device: drafting needs no read-back
-  std::vector<int64_t> rows;     ///< [n], non-decreasing; empty = all row 0
-  std::vector<int64_t> parents;  ///< [n]; pending node of the same row it follows, -1 = last kept
-                                 ///< token; empty = one chain a row, after its last pending node
+  Tensor tokens;                   ///< [n] int32, host or device: drafting needs no read-back
+  std::vector<int64_t> rows = {};  ///< [n], non-decreasing; empty = all row 0
+  /// [n]; pending node of the same row it follows, -1 = last kept token; empty = one chain a row,
+  /// after its last pending node
+  std::vector<int64_t> parents = {};
 };
 
 /// Which positions' logits a forward computes.
 enum class Logits { kAll, kLast, kNone };
 
 struct ForwardOptions {
-  std::vector<int64_t> capture_layers;      ///< residual stream after these layers (EAGLE-3)
-  std::optional<int64_t> stop_after_layer;  ///< early exit through the final norm and head
-  Logits logits = Logits::kAll;             ///< kLast: the last node of each row in the batch
-  Tensor embeddings;                        ///< [n, hidden], instead of tokens; scaled already
+  std::vector<int64_t> capture_layers = {};  ///< residual stream after these layers (EAGLE-3)
+  std::optional<int64_t> stop_after_layer;   ///< early exit through the final norm and head
+  Logits logits = Logits::kAll;              ///< kLast: the last node of each row in the batch
+  Tensor embeddings;                         ///< [n, hidden], instead of tokens; scaled already
   /// [n, columns] float32, added to the attention scores of every layer; column j < length(row) is
   /// the row's kept token j, column length(row) + k its pending node k. Missing columns count as 0.
   Tensor attention_bias;
