@@ -15,10 +15,10 @@ namespace specdec {
 /// When a generation ends.
 struct StopRule {
   int64_t max_new_tokens = 128;
-  std::vector<Token> end_ids;   ///< end-of-sequence ids of the model (a list)
-  std::vector<Token> stop_ids;  ///< further ids given by the user
-  std::vector<std::string>
-      stop_strings;  ///< found in the bytes of the output, across token borders
+  std::vector<Token> end_ids = {};   ///< end-of-sequence ids of the model (a list)
+  std::vector<Token> stop_ids = {};  ///< further ids given by the user
+  /// Found in the bytes of the output, across token borders.
+  std::vector<std::string> stop_strings = {};
 };
 
 enum class StopReason { kEndOfSequence, kStopId, kStopString, kMaxNewTokens, kContextFull };

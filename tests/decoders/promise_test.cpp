@@ -1,0 +1,437 @@
+// Every strategy keeps what it promises. Lossless means: greedy decoding yields the target's greedy
+// tokens; sampling yields the target's law over whole outputs, exactly, with every random choice
+// enumerated. A new drafter, verifier, draft length or strategy is one more row in the tables
+// below.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "core/error.h"
+#include "decoders/autoregressive.h"
+#include "decoders/drafters/draft_model.h"
+#include "decoders/drafters/prompt_lookup.h"
+#include "decoders/speculative.h"
+#include "decoders/verifiers/exact_match.h"
+#include "decoders/verifiers/rejection.h"
+#include "tests/support/letter_tokenizer.h"
+#include "tests/support/sequence_law.h"
+#include "tests/support/test_drafters.h"
+
+namespace specdec {
+namespace {
+
+constexpr double kExact = 1e-12;  // a law that differs by less is the target's
+constexpr double kBroken = 1e-3;  // and one that differs by more is not
+
+// ---- The tables -------------------------------------------------------------------------------
+
+struct DrafterRow {
+  std::string name;
+  std::function<std::unique_ptr<Drafter>(const LogitTable& table, int64_t vocab)> make;
+};
+
+struct VerifierRow {
+  std::string name;
+  std::function<std::unique_ptr<Verifier>()> make;
+  bool samples;  // promises the law at temperatures above 0
+  bool trees;
+};
+
+struct LengthRow {
+  std::string name;
+  std::function<std::unique_ptr<DraftLength>()> make;
+};
+
+std::unique_ptr<LanguageModel> draft_model(const LogitTable& table, int64_t vocab) {
+  return std::make_unique<FakeModel>(vocab, table);
+}
+
+std::vector<DrafterRow> drafters() {
+  return {
+      {"draft_model",
+       [](const LogitTable& table, int64_t vocab) {
+         return std::make_unique<DraftModelDrafter>(draft_model(table, vocab));
+       }},
+      {"draft_model_greedy",
+       [](const LogitTable& table, int64_t vocab) {
+         return std::make_unique<DraftModelDrafter>(draft_model(table, vocab),
+                                                    DraftModelOptions{.sample = false});
+       }},
+      {"prompt_lookup",
+       [](const LogitTable&, int64_t) {
+         return std::make_unique<PromptLookupDrafter>(
+             PromptLookupOptions{.min_ngram = 1, .max_ngram = 3});
+       }},
+      {"sampled_tree",
+       [](const LogitTable& table, int64_t) { return std::make_unique<TreeDrafter>(table); }},
+      {"chosen_tree",
+       [](const LogitTable& table, int64_t) {
+         return std::make_unique<TreeDrafter>(table,
+                                              TreeDrafterOptions{.branches = 2, .sample = false});
+       }},
+  };
+}
+
+std::vector<VerifierRow> verifiers() {
+  return {
+      {"exact_match", [] { return std::make_unique<ExactMatchVerifier>(); }, false, true},
+      {"rejection", [] { return std::make_unique<RejectionVerifier>(); }, true, true},
+  };
+}
+
+std::vector<LengthRow> lengths() {
+  return {
+      {"fixed", [] { return std::make_unique<FixedDraftLength>(3); }},
+      {"heuristic",
+       [] {
+         return std::make_unique<HeuristicDraftLength>(
+             HeuristicOptions{.initial = 1, .min = 1, .max = 3});
+       }},
+      // Quick to pause, so that short outputs hold drafted and plain steps.
+      {"adaptive",
+       [] {
+         return std::make_unique<AdaptiveDraftLength>(
+             AdaptiveOptions{.initial = 1, .max = 3, .memory = 0.5, .pause = 1, .probe = 1});
+       }},
+  };
+}
+
+struct StrategyRow {
+  std::string name;
+  bool samples;
+  /// A strategy for a target, with a table for what drafts.
+  std::function<std::unique_ptr<DecodingStrategy>(LanguageModel& target, const LogitTable& table)>
+      make;
+};
+
+StrategyRow speculative(const DrafterRow& drafter, const VerifierRow& verifier,
+                        const LengthRow& length) {
+  return {drafter.name + "_" + verifier.name + "_" + length.name, verifier.samples,
+          [=](LanguageModel& target, const LogitTable& table) {
+            return std::make_unique<SpeculativeDecoding>(
+                target, drafter.make(table, target.vocab_size()), verifier.make(), length.make());
+          }};
+}
+
+std::vector<StrategyRow> strategies() {
+  std::vector<StrategyRow> rows = {
+      {"autoregressive", true, [](LanguageModel& target, const LogitTable&) {
+         return std::make_unique<AutoregressiveDecoding>(target);
+       }}};
+  for (const DrafterRow& drafter : drafters()) {
+    for (const VerifierRow& verifier : verifiers()) {
+      for (const LengthRow& length : lengths()) {
+        rows.push_back(speculative(drafter, verifier, length));
+      }
+    }
+  }
+  return rows;
+}
+
+// ---- What is asked of them --------------------------------------------------------------------
+
+struct SampledCase {
+  std::string name;
+  int64_t vocab = 3;
+  Task task;
+};
+
+const LetterTokenizer& letters() {
+  static const LetterTokenizer tokenizer({"a", "b", "ab", "ba"});
+  return tokenizer;
+}
+
+std::vector<SampledCase> sampled_cases() {
+  const std::vector<Token> prompt = {0, 1, 2, 1, 0, 1};
+  const auto task = [&](SamplingParams sampling, StopRule stop = {.max_new_tokens = 4}) {
+    return Task{prompt, sampling, std::move(stop), &letters()};
+  };
+  return {
+      {"plain", 3, task({.temperature = 1.0})},
+      {"four_tokens", 4, task({.temperature = 0.8}, {.max_new_tokens = 3})},
+      {"top_k", 3, task({.temperature = 0.7, .top_k = 2})},
+      {"top_p", 3, task({.temperature = 1.3, .top_p = 0.8})},
+      {"min_p", 3, task({.temperature = 1.0, .min_p = 0.3})},
+      {"penalty", 3, task({.temperature = 1.0, .repetition_penalty = 1.7})},
+      {"all_transforms", 4,
+       task(
+           {.temperature = 1.5, .top_k = 3, .top_p = 0.95, .min_p = 0.1, .repetition_penalty = 1.2},
+           {.max_new_tokens = 3})},
+      {"stop_ids", 3,
+       task({.temperature = 1.0}, {.max_new_tokens = 4, .end_ids = {2}, .stop_ids = {0}})},
+      {"stop_strings", 3,
+       task({.temperature = 1.0}, {.max_new_tokens = 4, .stop_strings = {"bab", "aa"}})},
+  };
+}
+
+/// How far the law of a strategy is from its target's, over a few random pairs of models.
+double law_difference(const StrategyRow& strategy, const SampledCase& asked) {
+  double largest = 0.0;
+  for (const uint64_t seed : {11U, 12U}) {
+    const LogitTable target_table = random_table(asked.vocab, seed);
+    const LogitTable drafter_table =
+        mixed_table(target_table, random_table(asked.vocab, seed + 100), 0.7);
+    FakeModel target(asked.vocab, target_table);
+    const auto decoding = strategy.make(target, drafter_table);
+    const SequenceLaw expected = reference_law(target_table, asked.task);
+    largest = std::max(largest, max_difference(exact_law(*decoding, asked.task), expected));
+  }
+  return largest;
+}
+
+class PromiseTest : public testing::TestWithParam<StrategyRow> {};
+
+TEST_P(PromiseTest, SamplesTheLawOfTheTarget) {
+  for (const SampledCase& asked : sampled_cases()) {
+    if (GetParam().samples) {
+      EXPECT_LT(law_difference(GetParam(), asked), kExact) << asked.name;
+    } else {
+      EXPECT_THROW(law_difference(GetParam(), asked), ConfigError) << asked.name;
+    }
+  }
+}
+
+/// Greedy decoding written down: the best token of the table, until a stop.
+std::vector<Token> greedy_tokens(const LogitTable& table, const Task& task) {
+  std::vector<Token> history = task.prompt;
+  std::vector<Token> output;
+  while (static_cast<int64_t>(output.size()) < task.stop.max_new_tokens) {
+    const std::vector<double> logits = table(history);
+    std::vector<double> law(logits.size());
+    target_law(std::span<const double>(logits), history, task.sampling, law);
+    output.push_back(static_cast<Token>(argmax(law)));
+    history.push_back(output.back());
+    if (output.back() == task.stop.end_ids.front()) {
+      break;
+    }
+  }
+  return output;
+}
+
+TEST_P(PromiseTest, GreedyTokensAreTheTargets) {
+  constexpr int64_t kVocab = 12;
+  for (const uint64_t seed : {1U, 2U, 3U, 4U}) {
+    // Few tokens decide what comes next, so the text soon repeats itself: prompt lookup has work.
+    const LogitTable target_table = random_table(kVocab, seed, 1 + seed % 2);
+    const LogitTable drafter_table =
+        mixed_table(target_table, random_table(kVocab, seed + 100), 0.3);
+    FakeModel target(kVocab, target_table, 128);
+    const Task task{{3, 1, 4, 1, 5},
+                    {.temperature = 0.0, .repetition_penalty = seed == 3 ? 1.1 : 1.0},
+                    {.max_new_tokens = 40, .end_ids = {static_cast<Token>(seed)}}};
+    CounterRandomness random(seed);
+    const Generation generation =
+        GetParam().make(target, drafter_table)->generate(task.request(random));
+    EXPECT_EQ(generation.tokens, greedy_tokens(target_table, task)) << "seed " << seed;
+    EXPECT_EQ(generation.gaps.size(), generation.tokens.size());
+  }
+}
+
+TEST_P(PromiseTest, TheContextMayEndTheOutput) {
+  constexpr int64_t kVocab = 6;
+  const LogitTable table = random_table(kVocab, 5);
+  FakeModel target(kVocab, table, 12);
+  const Task task{{3, 1, 4, 1, 5}, {}, {.max_new_tokens = 40}};
+  CounterRandomness random(5);
+  const Generation generation = GetParam().make(target, table)->generate(task.request(random));
+  EXPECT_EQ(generation.stop_reason, StopReason::kContextFull);
+  EXPECT_EQ(generation.tokens.size(), 8U);  // the newest token needs no place in the cache
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PromiseTest, testing::ValuesIn(strategies()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(PromiseTest, SampledCountsFitTheLaw) {
+  constexpr int64_t kVocab = 3;
+  const SampledCase asked = sampled_cases().front();
+  const LogitTable target_table = random_table(kVocab, 21);
+  FakeModel target(kVocab, target_table);
+  SpeculativeDecoding decoding(
+      target,
+      std::make_unique<DraftModelDrafter>(
+          draft_model(mixed_table(target_table, random_table(kVocab, 22), 0.7), kVocab)),
+      std::make_unique<RejectionVerifier>(), std::make_unique<FixedDraftLength>(3));
+  const SequenceLaw law = reference_law(target_table, asked.task);
+  const ChiSquare test = chi_square(sample_counts(decoding, asked.task, 4000, 2024), law);
+  EXPECT_GT(test.p_value, 0.001) << "chi-square " << test.statistic << " of " << test.degrees;
+}
+
+// ---- The suite finds planted bugs ---------------------------------------------------------------
+
+enum class Bug { kNone, kUniformQ, kResidualFromTarget, kResidualNotNormalised, kAlwaysAccepts };
+
+/// Rejection for trees, written plainly, with one mistake.
+class BuggyVerifier final : public Verifier {
+ public:
+  explicit BuggyVerifier(Bug bug) : bug_(bug) {}
+
+  Verdict judge(const Draft& draft, const Tensor& target_probs, Randomness& random) const override {
+    Verdict verdict{.path = {0}};
+    while (true) {
+      const int64_t node = verdict.path.back();
+      Tensor p = target_probs[node].clone();
+      const int64_t accepted = first_accepted(draft, node, p, random);
+      if (accepted < 0) {
+        const bool from_target = bug_ == Bug::kResidualFromTarget;
+        const Tensor law = from_target ? target_probs[node] : p;
+        verdict.next = static_cast<Token>(
+            random.draw({law.const_data_ptr<double>(), static_cast<size_t>(law.numel())}));
+        return verdict;
+      }
+      verdict.path.push_back(accepted);
+    }
+  }
+
+ private:
+  int64_t first_accepted(const Draft& draft, int64_t node, Tensor& p, Randomness& random) const {
+    const int64_t law = draft.law[static_cast<size_t>(node)];
+    const int64_t vocab = p.numel();
+    Tensor q = law >= 0 ? draft.probs[law].clone() : Tensor();
+    for (const int64_t child : draft.children(node)) {
+      const int64_t token = draft.tokens[static_cast<size_t>(child)];
+      Tensor drawn_from = q;
+      if (law < 0) {
+        drawn_from = at::one_hot(at::tensor(token), vocab)[0].to(at::kDouble);
+      }
+      if (law < 0 && bug_ == Bug::kUniformQ) {
+        drawn_from = at::full({vocab}, 1.0 / static_cast<double>(vocab), at::kDouble);
+      }
+      const double ratio = p[token].item<double>() / drawn_from[token].item<double>();
+      const Tensor rest = (p - drawn_from).clamp_min(0.0);
+      const double sum = rest.sum().item<double>();
+      if (bug_ == Bug::kAlwaysAccepts || random.chance(ratio) || sum == 0.0) {
+        return child;
+      }
+      p = bug_ == Bug::kResidualNotNormalised ? rest : rest / sum;
+      if (law >= 0) {
+        q[token] = 0.0;
+        q = q / q.sum();
+      }
+    }
+    return -1;
+  }
+
+  Bug bug_;
+};
+
+/// Takes the draft model's best token, but says that it was drawn from the law.
+class WrongLawDrafter final : public Drafter {
+ public:
+  explicit WrongLawDrafter(LogitTable table) : table_(std::move(table)) {}
+
+  Draft propose(const DraftContext& context) override {
+    Draft draft = Draft::root(context.committed.back());
+    const std::vector<double> logits = table_(context.committed);
+    draft.probs = at::empty({1, static_cast<int64_t>(logits.size())}, at::kDouble);
+    const std::span<double> law(draft.probs.data_ptr<double>(), logits.size());
+    target_law(std::span<const double>(logits), context.committed, context.sampling, law);
+    draft.law[0] = 0;
+    draft.add(static_cast<Token>(argmax(law)), 0);
+    return draft;
+  }
+
+ private:
+  LogitTable table_;
+};
+
+/// Draws honestly, then drops what it is not confident of.
+class DroppingDrafter final : public Drafter {
+ public:
+  explicit DroppingDrafter(LogitTable table) : tree_(std::move(table), {.branches = 1}) {}
+
+  Draft propose(const DraftContext& context) override {
+    const Draft drawn = tree_.propose(context);
+    Draft kept = Draft::root(drawn.tokens.front());
+    kept.probs = drawn.probs;
+    for (int64_t node = 1; node < drawn.size(); ++node) {
+      const Token token = drawn.tokens[static_cast<size_t>(node)];
+      if (drawn.probs[node - 1][token].item<double>() < 0.35) {
+        break;
+      }
+      kept.law.back() = node - 1;
+      kept.add(token, node - 1);
+    }
+    return kept;
+  }
+
+ private:
+  TreeDrafter tree_;
+};
+
+VerifierRow buggy(Bug bug) {
+  return {"buggy", [bug] { return std::make_unique<BuggyVerifier>(bug); }, true, true};
+}
+
+DrafterRow drafter_named(const std::string& name) {
+  for (const DrafterRow& row : drafters()) {
+    if (row.name == name) {
+      return row;
+    }
+  }
+  throw InternalError("no drafter " + name);
+}
+
+double difference_with(const DrafterRow& drafter, const VerifierRow& verifier) {
+  return law_difference(speculative(drafter, verifier, lengths().front()), sampled_cases().front());
+}
+
+TEST(PlantedBugTest, TheVerifierWithoutABugPasses) {
+  for (const DrafterRow& drafter : drafters()) {
+    EXPECT_LT(difference_with(drafter, buggy(Bug::kNone)), kExact) << drafter.name;
+  }
+}
+
+TEST(PlantedBugTest, WrongLawForTokensChosenWithoutChanceIsFound) {
+  for (const char* name : {"draft_model_greedy", "prompt_lookup", "chosen_tree"}) {
+    EXPECT_GT(difference_with(drafter_named(name), buggy(Bug::kUniformQ)), kBroken) << name;
+  }
+}
+
+TEST(PlantedBugTest, ChosenTokensWithTheLawOfDrawnOnesAreFound) {
+  const DrafterRow drafter = {"wrong_law", [](const LogitTable& table, int64_t) {
+                                return std::make_unique<WrongLawDrafter>(table);
+                              }};
+  EXPECT_GT(difference_with(drafter, verifiers().back()), kBroken);
+}
+
+TEST(PlantedBugTest, CorrectionDrawnFromTheTargetIsFound) {
+  for (const DrafterRow& drafter : drafters()) {
+    EXPECT_GT(difference_with(drafter, buggy(Bug::kResidualFromTarget)), kBroken) << drafter.name;
+  }
+}
+
+TEST(PlantedBugTest, ResidualThatDoesNotSumToOneIsFound) {
+  for (const char* name : {"sampled_tree", "chosen_tree"}) {
+    EXPECT_GT(difference_with(drafter_named(name), buggy(Bug::kResidualNotNormalised)), kBroken)
+        << name;
+  }
+}
+
+TEST(PlantedBugTest, TokenDroppedAfterItWasDrawnIsFound) {
+  const DrafterRow drafter = {"dropping", [](const LogitTable& table, int64_t) {
+                                return std::make_unique<DroppingDrafter>(table);
+                              }};
+  EXPECT_GT(difference_with(drafter, verifiers().back()), kBroken);
+}
+
+TEST(PlantedBugTest, VerifierThatAcceptsEverythingIsFound) {
+  for (const DrafterRow& drafter : drafters()) {
+    EXPECT_GT(difference_with(drafter, buggy(Bug::kAlwaysAccepts)), kBroken) << drafter.name;
+  }
+}
+
+TEST(PlantedBugTest, ChiSquareFindsOneToo) {
+  constexpr int64_t kVocab = 3;
+  const SampledCase asked = sampled_cases().front();
+  const LogitTable target_table = random_table(kVocab, 21);
+  FakeModel target(kVocab, target_table);
+  SpeculativeDecoding decoding(target, std::make_unique<TreeDrafter>(random_table(kVocab, 22)),
+                               std::make_unique<BuggyVerifier>(Bug::kAlwaysAccepts),
+                               std::make_unique<FixedDraftLength>(3));
+  const SequenceLaw law = reference_law(target_table, asked.task);
+  EXPECT_LT(chi_square(sample_counts(decoding, asked.task, 4000, 2024), law).p_value, 1e-6);
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,36 @@
+#include "tests/support/golden.h"
+
+#include <ATen/ATen.h>
+
+namespace specdec {
+
+std::filesystem::path test_data(const std::string& name) {
+  return std::filesystem::path(SPECDEC_SOURCE_DIR) / "tests" / "data" / name;
+}
+
+Golden::Golden(const std::string& name)
+    : folder_(test_data(name)), file_(folder_ / "golden.safetensors") {}
+
+at::Tensor Golden::tensor(const std::string& name) const {
+  const TensorEntry* entry = file_.find(name);
+  TORCH_CHECK(entry != nullptr, "golden set ", folder_.string(), " has no ", name);
+  auto* data = const_cast<std::byte*>(entry->bytes.data());
+  const auto dtype = entry->dtype == DType::kI64 ? at::kLong : at::kFloat;
+  return at::from_blob(data, entry->shape, at::TensorOptions(dtype)).clone();
+}
+
+std::vector<Token> Golden::tokens(const std::string& name) const {
+  const at::Tensor values = tensor(name).to(at::kInt);
+  const Token* data = values.const_data_ptr<Token>();
+  return {data, data + values.numel()};
+}
+
+std::vector<std::string> golden_names() {
+  return {"gemma-a", "gemma2-a", "gemma3-a", "gemma3-mm-a", "gemma3-bf16-sharded-a"};
+}
+
+double max_difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
+
+}  // namespace specdec

@@ -1,0 +1,85 @@
+#include "tests/support/test_drafters.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace specdec {
+namespace {
+
+std::vector<Token> history_of(TokenSpan committed, const Draft& draft, int64_t node) {
+  std::vector<Token> path;
+  for (int64_t i = node; i > 0; i = draft.parents[static_cast<size_t>(i)]) {
+    path.push_back(draft.tokens[static_cast<size_t>(i)]);
+  }
+  std::vector<Token> history(committed.begin(), committed.end());
+  history.insert(history.end(), path.rbegin(), path.rend());
+  return history;
+}
+
+}  // namespace
+
+TreeDrafter::TreeDrafter(LogitTable table, const TreeDrafterOptions& options)
+    : table_(std::move(table)), options_(options) {}
+
+Draft TreeDrafter::propose(const DraftContext& context) {
+  Draft draft = Draft::root(context.committed.back());
+  std::vector<Tensor> laws;
+  const bool draws = options_.sample && !context.sampling.greedy();
+  for (int64_t node = 0; node < draft.size() && draft.proposed() < context.max_tokens; ++node) {
+    const std::vector<Token> history = history_of(context.committed, draft, node);
+    const std::vector<double> logits = table_(history);
+    Tensor law = at::empty({static_cast<int64_t>(logits.size())}, at::kDouble);
+    SamplingParams sampling = context.sampling;
+    sampling.temperature = sampling.greedy() ? 1.0 : sampling.temperature;
+    target_law(std::span<const double>(logits), history, sampling,
+               {law.data_ptr<double>(), logits.size()});
+    std::vector<double> left(law.data_ptr<double>(), law.data_ptr<double>() + logits.size());
+    if (draws) {
+      draft.law[static_cast<size_t>(node)] = static_cast<int64_t>(laws.size());
+      laws.push_back(law);
+    }
+    for (int64_t i = 0; i < options_.branches && draft.proposed() < context.max_tokens; ++i) {
+      if (*std::max_element(left.begin(), left.end()) == 0.0) {
+        break;
+      }
+      const int64_t token = draws ? context.random.draw(left) : argmax(left);
+      left[static_cast<size_t>(token)] = 0.0;
+      draft.add(static_cast<Token>(token), node);
+    }
+  }
+  if (!laws.empty()) {
+    draft.probs = at::stack(laws);
+  }
+  return draft;
+}
+
+ScriptedDrafter::ScriptedDrafter(Script script, std::vector<Shown>* shown, Needs needs)
+    : script_(std::move(script)), shown_(shown), needs_(std::move(needs)) {}
+
+Draft ScriptedDrafter::propose(const DraftContext& context) {
+  if (shown_ != nullptr) {
+    Shown shown;
+    shown.committed.assign(context.committed.begin(), context.committed.end());
+    shown.max_tokens = context.max_tokens;
+    shown.had_last_step = context.last_step != nullptr;
+    shown.had_prompt_result = context.prompt_result != nullptr;
+    if (shown.had_last_step) {
+      shown.last_step = *context.last_step;
+    }
+    if (shown.had_prompt_result) {
+      shown.prompt_result = *context.prompt_result;
+    }
+    shown_->push_back(std::move(shown));
+  }
+  Draft draft = Draft::root(context.committed.back());
+  for (const Token token : script_(context.committed)) {
+    if (draft.proposed() < context.max_tokens) {
+      draft.add(token, draft.size() - 1);
+    }
+  }
+  return draft;
+}
+
+}  // namespace specdec

@@ -1,0 +1,48 @@
+#pragma once
+#include "decoders/drafter.h"
+#include "tests/support/fake_model.h"
+
+namespace specdec {
+
+struct TreeDrafterOptions {
+  int64_t branches = 2;
+  bool sample = true;  ///< draw siblings without replacement; else the best ones in order
+};
+
+/// Grows a tree level by level, with the laws of a table: what EAGLE-like drafters do, in small.
+class TreeDrafter final : public Drafter {
+ public:
+  explicit TreeDrafter(LogitTable table, const TreeDrafterOptions& options = {});
+  Draft propose(const DraftContext& context) override;
+
+ private:
+  LogitTable table_;
+  TreeDrafterOptions options_;
+};
+
+/// Proposes given tokens, whatever the context; keeps what it was shown.
+class ScriptedDrafter final : public Drafter {
+ public:
+  struct Shown {
+    std::vector<Token> committed;
+    int64_t max_tokens = 0;
+    bool had_last_step = false;
+    StepResult last_step;
+    bool had_prompt_result = false;
+    ForwardResult prompt_result;
+  };
+
+  /// `script` names the next tokens after a sequence; at most max_tokens of them are proposed.
+  /// `shown` outlives the drafter; nullptr = nobody looks.
+  using Script = std::function<std::vector<Token>(TokenSpan committed)>;
+  explicit ScriptedDrafter(Script script, std::vector<Shown>* shown = nullptr, Needs needs = {});
+  Needs needs() const override { return needs_; }
+  Draft propose(const DraftContext& context) override;
+
+ private:
+  Script script_;
+  std::vector<Shown>* shown_;
+  Needs needs_;
+};
+
+}  // namespace specdec
