@@ -1,0 +1,87 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+
+#include "experiments/report.h"
+#include "experiments/report_text.h"
+
+namespace specdec {
+namespace {
+
+constexpr size_t kNameCharacters = 36;
+
+using Cells = std::vector<std::string>;
+
+/// Columns as wide as their widest cell; the first `left` stand left, the others right.
+void write_aligned(std::ostream& out, const std::vector<Cells>& rows, size_t left) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const Cells& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], count_characters(row[i]));
+    }
+  }
+  for (const Cells& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - count_characters(row[i]), ' ');
+      line += i == 0 ? "" : "  ";
+      line += i < left ? row[i] + padding : padding + row[i];
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out << line << "\n";
+  }
+}
+
+bool has_sweep(const Report& report) {
+  return std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
+                     [](const SummaryRow& row) { return !row.sweep_point.empty(); });
+}
+
+}  // namespace
+
+void write_table(std::ostream& out, const Report& report) {
+  const bool sweep = has_sweep(report);
+  const bool categories = std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
+                                      [](const SummaryRow& row) { return !row.category.empty(); });
+  Cells header;
+  if (categories) {
+    header.emplace_back("prompts");
+  }
+  header.emplace_back("strategy");
+  if (sweep) {
+    header.emplace_back("sweep");
+  }
+  const size_t names = header.size();
+  for (const ReportColumn& column : report_columns()) {
+    if (column.in_terminal) {
+      header.push_back(column.title);
+    }
+  }
+  std::vector<Cells> rows = {header};
+  for (const SummaryRow& row : report.summary.rows) {
+    Cells cells;
+    if (categories) {
+      cells.push_back(row.category.empty() ? "all" : one_line(row.category, kNameCharacters));
+    }
+    cells.push_back(one_line(row.strategy, kNameCharacters));
+    if (sweep) {
+      cells.push_back(one_line(row.sweep_point, kNameCharacters));
+    }
+    for (const ReportColumn& column : report_columns()) {
+      if (column.in_terminal) {
+        cells.push_back(column.cell(row));
+      }
+    }
+    rows.push_back(std::move(cells));
+  }
+  write_aligned(out, rows, names);
+  for (const std::string& line : divergence_lines(report)) {
+    out << "Divergence: " << one_line(line, 300) << "\n";
+  }
+  for (const std::string& note : reader_notes(report)) {
+    out << "Note: " << one_line(note, 300) << "\n";
+  }
+}
+
+}  // namespace specdec
