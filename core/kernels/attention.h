@@ -13,8 +13,8 @@ struct AttentionOptions {
 
 /// Attention of a forward's new nodes over the paged cache: each node sees the kept tokens of its
 /// row and its pending ancestors (itself included), within the view's window. Softmax in the dtype
-/// of `queries` (float32 or float64). Grouped-query: query head h reads kv head h / (heads / kv_heads).
-/// queries, out: [n, heads, head_dim], contiguous.
+/// of `queries` (float32 or float64). Grouped-query: query head h reads kv head h / (heads /
+/// kv_heads). queries, out: [n, heads, head_dim], contiguous.
 void paged_attention(const Tensor& queries, const KvView& view, const AttentionOptions& options,
                      Tensor& out);
 

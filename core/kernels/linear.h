@@ -6,8 +6,8 @@ namespace specdec {
 using at::Tensor;
 
 /// Up to this many input rows, `linear` sums every dot product in the same order however many rows
-/// there are: the result of a row does not depend on the others, bit for bit, so a draft verified in
-/// one forward gets the logits that plain decoding gets.
+/// there are: the result of a row does not depend on the others, bit for bit, so a draft verified
+/// in one forward gets the logits that plain decoding gets.
 inline constexpr int64_t kRowInvariantRows = 64;
 
 /// out = input * weight^T. input [n, in] float32 or float64; weight [out, in] float32, float64,

@@ -1,0 +1,42 @@
+// Compiles SPECDEC_SIMD_BODY (a header without include guard or includes) once for each instruction
+// set, each in a namespace of its own: the vectors of core/kernels/vector_simd.h are as wide as its
+// registers. Function attributes cannot do this: GCC splits a vector that is wider than the
+// function's registers before it inlines. Nor can ifunc dispatch, which runs before
+// AddressSanitizer is ready.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "core/kernels/simd.h"
+#include "core/kernels/storage.h"
+
+// Vectors are passed only between inlined functions of one namespace, so no ABI is at stake.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512vl,avx512bw,avx512dq")
+namespace specdec::simd_avx512 {
+constexpr int kVectorBytes = 64;
+#include "core/kernels/vector_simd.h"
+#include SPECDEC_SIMD_BODY
+}  // namespace specdec::simd_avx512
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace specdec::simd_avx2 {
+constexpr int kVectorBytes = 32;
+#include "core/kernels/vector_simd.h"
+#include SPECDEC_SIMD_BODY
+}  // namespace specdec::simd_avx2
+#pragma GCC pop_options
+#endif
+
+namespace specdec::simd_base {
+constexpr int kVectorBytes = 16;
+#include "core/kernels/vector_simd.h"
+#include SPECDEC_SIMD_BODY
+}  // namespace specdec::simd_base

@@ -1,0 +1,35 @@
+#pragma once
+
+namespace specdec {
+
+/// Instruction sets that the kernels are compiled for; which one runs is decided at run time.
+enum class SimdLevel { kBaseline, kAvx2, kAvx512 };
+
+/// The best level that this processor has, decided once. The environment variable SPECDEC_SIMD
+/// (baseline, avx2, avx512) lowers it, which makes results comparable between machines: each level
+/// sums in its own order. Throws Error for an unknown value or a level that the processor lacks.
+SimdLevel simd_level();
+
+const char* simd_level_name(SimdLevel level);
+
+}  // namespace specdec
+
+/// Calls function(arguments...) of the namespace compiled for the level that runs.
+#if defined(__x86_64__)
+#define SPECDEC_SIMD_CALL(function, ...)               \
+  do {                                                 \
+    switch (::specdec::simd_level()) {                 \
+      case ::specdec::SimdLevel::kAvx512:              \
+        ::specdec::simd_avx512::function(__VA_ARGS__); \
+        break;                                         \
+      case ::specdec::SimdLevel::kAvx2:                \
+        ::specdec::simd_avx2::function(__VA_ARGS__);   \
+        break;                                         \
+      case ::specdec::SimdLevel::kBaseline:            \
+        ::specdec::simd_base::function(__VA_ARGS__);   \
+        break;                                         \
+    }                                                  \
+  } while (false)
+#else
+#define SPECDEC_SIMD_CALL(function, ...) ::specdec::simd_base::function(__VA_ARGS__)
+#endif
