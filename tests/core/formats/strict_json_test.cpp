@@ -1,0 +1,56 @@
+#include "core/formats/strict_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/support/error_message.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string complaint(const std::string& text) {
+  return error_message<WeightsError>([&] { parse_strict_json(text, "f.json"); });
+}
+
+TEST(StrictJsonTest, ReadsJson) {
+  const auto value = parse_strict_json(R"({"a": {"x": 1}, "b": {"x": [2, null]}})", "f.json");
+  EXPECT_EQ(value["a"]["x"], 1);
+  EXPECT_EQ(value["b"]["x"][0], 2);
+}
+
+TEST(StrictJsonTest, NamesLineAndColumn) {
+  EXPECT_THAT(complaint("{\n  \"a\": 1,\n  oops\n}"), StartsWith("f.json:3:3: not valid JSON: "));
+  EXPECT_THAT(complaint(""), StartsWith("f.json:1:1: not valid JSON: "));
+  EXPECT_THAT(complaint("{} x"), StartsWith("f.json:1:4: not valid JSON: "));
+  EXPECT_THAT(complaint("[1e999]"), HasSubstr("not valid JSON"));
+}
+
+TEST(StrictJsonTest, RefusesAKeyTwiceInOneObject) {
+  EXPECT_THAT(complaint(R"({"a": {"x": 1, "y": 2, "x": 3}})"), HasSubstr("\"x\" stands twice"));
+  EXPECT_EQ(complaint(R"([{"x": 1}, {"x": 1}])"), "no error");
+  EXPECT_EQ(complaint(R"({"x": {"x": 1}})"), "no error");
+}
+
+TEST(StrictJsonTest, RefusesDeepNesting) {
+  EXPECT_THAT(complaint(std::string(100'000, '[')), HasSubstr("levels deep"));
+}
+
+TEST(StrictJsonTest, ReadFileNamesWhatItCannotRead) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(read_file(folder.write("f", std::string_view("a\0b\r\n", 5))),
+            std::string("a\0b\r\n", 5));
+  EXPECT_THAT(error_message<WeightsError>([&] { read_file(folder.path()); }),
+              HasSubstr("is a folder"));
+  EXPECT_THAT(error_message<WeightsError>([&] { read_file(folder.path() / "no"); }),
+              HasSubstr("No such file"));
+}
+
+}  // namespace
+}  // namespace specdec
