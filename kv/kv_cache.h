@@ -22,22 +22,23 @@ struct LayerKv {
 struct KvCacheOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
-  int64_t page_size = 16;      ///< tokens a page
-  int64_t max_length = 0;      ///< most tokens of a row, kept and pending together
+  int64_t page_size = 16;  ///< tokens a page
+  int64_t max_length = 0;  ///< most tokens of a row, kept and pending together
 };
 
 /// Paged keys and values of all layers, for several rows of unequal lengths and trees of pending
 /// nodes. The model owns it; strategies never see it. Slots are absolute (kept token t lies at slot
-/// t, pending node k at length + k), also for sliding-window layers, so truncating moves no data and
-/// is exact to any length. All layers share one page table; pages are shared between rows after
+/// t, pending node k at length + k), also for sliding-window layers, so truncating moves no data
+/// and is exact to any length. All layers share one page table; pages are shared between rows after
 /// reorder and copied on write.
 class KvCache {
  public:
   KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options);
 
-  /// Once per forward: checks the batch (see TokenBatch; throws InternalError for a parent that does
-  /// not exist or rows out of order, Error when a row would exceed max_length, and then changes
-  /// nothing), reserves slots for its nodes and builds the tables. The nodes are pending afterwards.
+  /// Once per forward: checks the batch (see TokenBatch; throws InternalError for a parent that
+  /// does not exist or rows out of order, Error when a row would exceed max_length, and then
+  /// changes nothing), reserves slots for its nodes and builds the tables. The nodes are pending
+  /// afterwards.
   void extend(const TokenBatch& batch);
   /// Of the newest extend.
   const BatchTables& tables() const { return tables_; }
@@ -53,7 +54,7 @@ class KvCache {
   void reorder(std::span<const int64_t> parents);
 
   int64_t rows() const;
-  int64_t length(int64_t row) const;   ///< 0 for a row that does not exist yet
+  int64_t length(int64_t row) const;  ///< 0 for a row that does not exist yet
   int64_t pending(int64_t row) const;
   int64_t max_length() const { return options_.max_length; }
   /// Copies of a layer's kept keys and values: each [kv_heads, length(row), head_dim].
@@ -62,9 +63,47 @@ class KvCache {
   int64_t allocated_bytes() const;
 
  private:
+  struct Node {
+    int64_t parent;  // -1 = the last kept token
+    int64_t position;
+  };
+  struct Row {
+    int64_t length = 0;
+    std::vector<Node> pending;
+  };
+  /// The new nodes of one row: begin to end of the batch.
+  struct RowSpan {
+    int64_t row;
+    int64_t begin;
+    int64_t end;
+  };
+  struct Pool {
+    Tensor keys;  // [pages, kv_heads, page_size, head_dim]
+    Tensor values;
+  };
+
+  void find_spans(const TokenBatch& batch);
+  void check_parents(const TokenBatch& batch) const;
+  void check_lengths() const;
+  void reserve_pages();
+  void grow_pools(int64_t pages);
+  void copy_page(const PageTable::Copy& copy);
+  void move_slot(int64_t row, int64_t from, int64_t to);
+  void reserve_tables(int64_t nodes);
+  void add_node(int64_t row, int64_t parent, int64_t index, int64_t first_of_row);
+  void fill_row_tables(int64_t row);
+  /// Offset of a slot's first kv head in a pool whose tokens hold `head_dim` numbers a head.
+  int64_t slot_offset(int64_t row, int64_t slot, const LayerKv& layer) const;
+
   std::vector<LayerKv> layers_;
   KvCacheOptions options_;
   BatchTables tables_;
+  PageTable page_table_;
+  std::vector<Row> rows_;
+  std::vector<Pool> pools_;  // [layers]; undefined for those that read another layer's
+  int64_t pool_pages_ = 0;
+  std::vector<RowSpan> spans_;           // of the newest extend; kept to allocate nothing
+  std::vector<PageTable::Copy> copies_;  // likewise
 };
 
 }  // namespace specdec

@@ -1,1 +1,98 @@
 #include "kv/page_table.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace specdec {
+
+std::span<const PageTable::Page> PageTable::pages(int64_t row) const {
+  SPECDEC_CHECK(row >= 0 && row < rows(), "pages of row {} of {}", row, rows());
+  return rows_[static_cast<size_t>(row)];
+}
+
+int64_t PageTable::pages_needed(int64_t row, int64_t first, int64_t end) const {
+  if (row >= rows()) {
+    return end;
+  }
+  const auto& pages = rows_[static_cast<size_t>(row)];
+  const auto count = static_cast<int64_t>(pages.size());
+  int64_t needed = std::max<int64_t>(0, end - count);
+  for (int64_t i = first; i < std::min(end, count); ++i) {
+    needed += references_[static_cast<size_t>(pages[static_cast<size_t>(i)])] > 1 ? 1 : 0;
+  }
+  return needed;
+}
+
+void PageTable::add_rows(int64_t rows) {
+  if (rows > this->rows()) {
+    rows_.resize(static_cast<size_t>(rows));
+  }
+}
+
+void PageTable::make_writable(int64_t row, int64_t first, int64_t end, std::vector<Copy>& copies) {
+  SPECDEC_CHECK(row >= 0 && row < rows(), "pages of row {} of {}", row, rows());
+  auto& pages = rows_[static_cast<size_t>(row)];
+  const int64_t count = std::min(end, static_cast<int64_t>(pages.size()));
+  for (int64_t i = first; i < count; ++i) {
+    Page& page = pages[static_cast<size_t>(i)];
+    if (references_[static_cast<size_t>(page)] > 1) {
+      const Copy copy{page, take()};
+      copies.push_back(copy);
+      release(copy.from);
+      page = copy.to;
+    }
+  }
+  while (static_cast<int64_t>(pages.size()) < end) {
+    pages.push_back(take());
+  }
+}
+
+void PageTable::trim(int64_t row, int64_t count) {
+  SPECDEC_CHECK(row >= 0 && row < rows(), "pages of row {} of {}", row, rows());
+  auto& pages = rows_[static_cast<size_t>(row)];
+  while (static_cast<int64_t>(pages.size()) > count) {
+    release(pages.back());
+    pages.pop_back();
+  }
+}
+
+void PageTable::reorder(std::span<const int64_t> parents) {
+  std::vector<std::vector<Page>> reordered;
+  reordered.reserve(parents.size());
+  for (const int64_t parent : parents) {
+    SPECDEC_CHECK(parent >= 0 && parent < rows(), "reorder: row {} of {}", parent, rows());
+    reordered.push_back(rows_[static_cast<size_t>(parent)]);
+  }
+  for (const auto& pages : reordered) {
+    for (const Page page : pages) {
+      ++references_[static_cast<size_t>(page)];
+    }
+  }
+  rows_.swap(reordered);
+  for (const auto& pages : reordered) {
+    for (const Page page : pages) {
+      release(page);
+    }
+  }
+}
+
+PageTable::Page PageTable::take() {
+  if (free_.empty()) {
+    references_.push_back(1);
+    return static_cast<Page>(references_.size() - 1);
+  }
+  const Page page = free_.back();
+  free_.pop_back();
+  references_[static_cast<size_t>(page)] = 1;
+  return page;
+}
+
+void PageTable::release(Page page) {
+  int32_t& references = references_[static_cast<size_t>(page)];
+  if (--references == 0) {
+    free_.push_back(page);
+  }
+}
+
+}  // namespace specdec

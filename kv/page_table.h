@@ -1,1 +1,48 @@
 #pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace specdec {
+
+/// Which page holds which slots of each row. It knows pages by their numbers and counts how many
+/// rows refer to each; whoever owns the bytes copies them when a page is split off.
+class PageTable {
+ public:
+  using Page = int32_t;
+
+  /// A page whose bytes are to be copied to another.
+  struct Copy {
+    Page from;
+    Page to;
+  };
+
+  int64_t rows() const { return static_cast<int64_t>(rows_.size()); }
+  std::span<const Page> pages(int64_t row) const;
+  /// Pages that ever existed: their numbers lie below.
+  int64_t pages_made() const { return static_cast<int64_t>(references_.size()); }
+  /// How many pages would be new if the pages of `row` from index `first` to `end` became writable.
+  int64_t pages_needed(int64_t row, int64_t first, int64_t end) const;
+  /// Pages given back and not yet used again.
+  int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }
+
+  /// Adds empty rows until there are `rows`.
+  void add_rows(int64_t rows);
+  /// Lets `row` own its pages from index `first` to `end` alone: adds what is missing up to `end`,
+  /// and splits off those that it shares, which `copies` then lists.
+  void make_writable(int64_t row, int64_t first, int64_t end, std::vector<Copy>& copies);
+  /// Gives back the pages of a row from index `count` on.
+  void trim(int64_t row, int64_t count);
+  /// Row i refers to the pages of old row parents[i]; there are parents.size() rows afterwards.
+  void reorder(std::span<const int64_t> parents);
+
+ private:
+  Page take();
+  void release(Page page);
+
+  std::vector<std::vector<Page>> rows_;
+  std::vector<int32_t> references_;  // [pages_made]
+  std::vector<Page> free_;
+};
+
+}  // namespace specdec
