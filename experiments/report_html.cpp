@@ -22,20 +22,22 @@ body { color: var(--text); background: var(--page); font: 16px/1.5 system-ui, sa
   max-width: 68rem; margin: 0 auto; padding: 1.5rem 1.2rem 4rem; }
 h1 { margin: 0 0 .3rem; font-size: 1.8rem; }
 h2 { margin: 2.2rem 0 .6rem; font-size: 1.25rem; }
-h1, td, th, li, dt, p { overflow-wrap: anywhere; }
+h1, td.name, li, dt, p { overflow-wrap: anywhere; }
 .soft, figcaption { color: var(--soft); }
 .lead { font-size: 1.1rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
-th, td { padding: .35rem .7rem; text-align: right; border-bottom: 1px solid var(--line);
+th, td { padding: .35rem .55rem; text-align: right; border-bottom: 1px solid var(--line);
   white-space: nowrap; }
-th { background: var(--band); font-weight: 600; }
-th.name, td.name { text-align: left; white-space: normal; min-width: 9rem; }
+th { background: var(--band); font-weight: 600; white-space: normal; vertical-align: bottom; }
+th.name, td.name { text-align: left; white-space: normal; min-width: 8rem; }
 figure { margin: 1rem 0 2rem; }
 figure svg { width: 100%; max-width: 760px; height: auto; }
 figcaption { max-width: 46rem; font-size: .92rem; }
-dt { font-weight: 600; margin-top: .5rem; }
-dd { margin: 0 0 0 1.2rem; max-width: 50rem; }
+dl { columns: 2 26rem; column-gap: 2.5rem; font-size: .92rem; }
+dl div { break-inside: avoid; padding-bottom: .5rem; }
+dt { font-weight: 600; }
+dd { margin: 0; }
 pre { background: var(--band); padding: .8rem 1rem; overflow-x: auto; font-size: .85rem; }
 code { font-size: .9em; }
 details { margin: .6rem 0; }
@@ -156,8 +158,8 @@ void write_results(std::ostream& out, const Report& report, bool by_category) {
 void write_definitions(std::ostream& out) {
   out << "<details open><summary>What the columns mean</summary>\n<dl>\n";
   for (const ReportColumn& column : report_columns()) {
-    out << "<dt>" << escape_html(column.title) << "</dt><dd>" << escape_html(column.definition)
-        << "</dd>\n";
+    out << "<div><dt>" << escape_html(column.title) << "</dt><dd>" << escape_html(column.definition)
+        << "</dd></div>\n";
   }
   out << "</dl>\n</details>\n";
 }

@@ -42,8 +42,10 @@ bool has_sweep(const Report& report) {
 
 void write_table(std::ostream& out, const Report& report) {
   const bool sweep = has_sweep(report);
-  const bool categories = std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
-                                      [](const SummaryRow& row) { return !row.category.empty(); });
+  // Categories at every point of a sweep would be too much for a terminal; the page has them.
+  const bool categories =
+      !sweep && std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
+                            [](const SummaryRow& row) { return !row.category.empty(); });
   Cells header;
   if (categories) {
     header.emplace_back("prompts");
@@ -60,6 +62,9 @@ void write_table(std::ostream& out, const Report& report) {
   }
   std::vector<Cells> rows = {header};
   for (const SummaryRow& row : report.summary.rows) {
+    if (!categories && !row.category.empty()) {
+      continue;
+    }
     Cells cells;
     if (categories) {
       cells.push_back(row.category.empty() ? "all" : one_line(row.category, kNameCharacters));

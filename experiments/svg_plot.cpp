@@ -16,14 +16,16 @@ namespace {
 constexpr int64_t kWidth = 760;
 constexpr size_t kLegendCharacters = 44;
 constexpr size_t kRowCharacters = 36;
+constexpr size_t kWideName = 30;
 constexpr int64_t kLineHeight = 20;
 
-// Okabe and Ito's colours, which people with any colour vision tell apart, without the two that
-// fade on a light or a dark page; grey first, for the strategy that the others are compared with.
-constexpr std::array<const char*, 7> kColors = {"#7A7A7A", "#0072B2", "#D55E00", "#009E73",
-                                                "#CC79A7", "#E69F00", "#56B4E9"};
-// Filled circle, square, triangle, lozenge, inverted triangle, pentagon, open circle.
-constexpr std::array<int, 7> kMarks = {7, 5, 9, 13, 11, 15, 6};
+// Okabe and Ito's colours, which people with any colour vision tell apart, their yellow darkened to
+// show on a light page and their black left out for dark ones; grey first, for the strategy that
+// the others are compared with.
+constexpr std::array<const char*, 8> kColors = {"#7A7A7A", "#0072B2", "#D55E00", "#009E73",
+                                                "#CC79A7", "#E69F00", "#56B4E9", "#A39800"};
+// Filled circle, square, triangle, lozenge, inverted triangle, pentagon; open circle and square.
+constexpr std::array<int, 8> kMarks = {7, 5, 9, 13, 11, 15, 6, 4};
 constexpr std::array<const char*, 4> kPartColors = {"#56B4E9", "#0072B2", "#9A9A9A", "#CC79A7"};
 
 std::string line_style(size_t style) {
@@ -31,31 +33,46 @@ std::string line_style(size_t style) {
                      kMarks[style % kMarks.size()], 1 + style / kColors.size());
 }
 
-int64_t rows_of_legend(size_t entries) { return static_cast<int64_t>((entries + 1) / 2); }
+/// The names below a picture's axes, where none can cover a line.
+struct Legend {
+  int64_t columns = 2;
+  int64_t rows = 0;
+};
 
-/// What all pictures share. `height` is without the legend, which lies below the axes in two
-/// columns, so that no name can cover a line.
+template <class Named>
+Legend legend_of(const std::vector<Named>& entries) {
+  Legend legend;
+  for (const Named& entry : entries) {
+    if (count_characters(entry.name) > kWideName) {
+      legend.columns = 1;
+    }
+  }
+  legend.rows = (static_cast<int64_t>(entries.size()) + legend.columns - 1) / legend.columns;
+  return legend;
+}
+
+/// What all pictures share. `height` is without the legend.
 std::string preamble(const std::string& title, const std::string& x_label, int64_t height,
-                     size_t legend_entries) {
+                     const Legend& legend) {
   std::string script = fmt::format(
       "set encoding utf8\n"
       "set terminal svg size {},{} fixed noenhanced font 'sans-serif,13' linewidth 1\n"
       "set title {} font ',15'\n"
-      "set xlabel {}\n"
+      "set xlabel {}.\"\\n\"\n"  // an empty line keeps it off the legend
       "set border 3 lc rgb 'black'\n"
       "set tics nomirror out scale 0.5\n"
       "set grid lc rgb '#9A9A9A' lw 0.4 dt 1\n"
       "set style fill solid 1.0 noborder\n"
       "set errorbars 0.6\n",
-      kWidth, height + kLineHeight * rows_of_legend(legend_entries), quote_for_gnuplot(title, 90),
-      quote_for_gnuplot(x_label, 90));
-  if (legend_entries == 0) {
+      kWidth, height + (legend.rows > 0 ? kLineHeight * (legend.rows + 1) : 0),
+      quote_for_gnuplot(title, 90), quote_for_gnuplot(x_label, 90));
+  if (legend.rows == 0) {
     return script + "unset key\n";
   }
   return script + fmt::format(
-                      "set key bmargin center horizontal Left reverse noenhanced maxcols 2 "
+                      "set key bmargin center horizontal Left reverse noenhanced maxcols {} "
                       "maxrows {} samplen 2.5\n",
-                      rows_of_legend(legend_entries));
+                      legend.columns, legend.rows);
 }
 
 std::string tick_names(char axis, const std::vector<std::string>& names) {
@@ -152,9 +169,15 @@ std::optional<std::string> draw_script(const std::string& script, const std::str
     svg.replace(title_begin, title_end - title_begin, "<title>" + escape_html(title));
   }
   svg.insert(4, " role=\"img\"");
-  replace_all(svg, "color=\"black\"", "");
-  replace_all(svg, "fill=\"black\"", "fill=\"currentColor\"");
-  replace_all(svg, "stroke='black'", "stroke='currentColor'");
+  // gnuplot writes black in several ways; the page's own colour is also right on a dark page.
+  replace_all(svg, " color=\"black\"", "");
+  for (const char* black : {"black", "rgb(0,0,0)", "rgb(  0,   0,   0)"}) {
+    for (const char* attribute : {"fill=\"{}\"", "stroke=\"{}\"", "stroke='{}'"}) {
+      replace_all(svg, fmt::format(fmt::runtime(attribute), black),
+                  fmt::format(fmt::runtime(attribute), "currentColor"));
+    }
+  }
+  replace_all(svg, "color='white'", "color='transparent'");  // halos of marks
   return output;
 }
 
@@ -210,7 +233,7 @@ std::optional<std::string> draw(const LinePlot& plot) {
   if (series.empty()) {
     return std::nullopt;
   }
-  std::string script = preamble(plot.title, plot.x_label, 340, series.size());
+  std::string script = preamble(plot.title, plot.x_label, 330, legend_of(series));
   script += fmt::format("set ylabel {}\n", quote_for_gnuplot(plot.y_label, 60));
   script += x_ticks(series);
   if (!plot.x_names.empty()) {
@@ -238,7 +261,7 @@ std::optional<std::string> draw(const DotPlot& plot) {
   const auto marks = plot.legend ? static_cast<int64_t>(series.size()) : 1;
   std::string script =
       preamble(plot.title, plot.x_label, 105 + rows * std::max<int64_t>(28, 12 + 13 * marks),
-               plot.legend ? series.size() : 0);
+               plot.legend ? legend_of(series) : Legend());
   script += tick_names('y', plot.rows) + fmt::format("set yrange [{}:-0.5]\n", rows - 0.5);
   Interval range = extent(series, true);
   range.low = std::min(range.low, plot.reference.value_or(range.low));
@@ -274,7 +297,7 @@ std::optional<std::string> draw(const StackedBarPlot& plot) {
     return std::nullopt;
   }
   const auto rows = static_cast<int64_t>(plot.rows.size());
-  std::string script = preamble(plot.title, plot.x_label, 105 + 30 * rows, plot.parts.size());
+  std::string script = preamble(plot.title, plot.x_label, 105 + 30 * rows, legend_of(plot.parts));
   script += tick_names('y', plot.rows) +
             fmt::format(
                 "set yrange [{}:-0.5]\nset xrange [0:{}]\nunset grid\nset grid x lc rgb "

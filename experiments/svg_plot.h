@@ -25,18 +25,18 @@ struct PlotSeries {
 struct LinePlot {
   std::string title, x_label, y_label;
   std::vector<PlotSeries> series;
-  std::vector<std::string> x_names;  ///< when not empty, the tick at x = i is called x_names[i]
-  std::optional<double> reference;   ///< a dashed line across, at this y
-  std::optional<double> y_max;       ///< else as the points need; the axis begins at zero
+  std::vector<std::string> x_names;      ///< when not empty, the tick at x = i is called x_names[i]
+  std::optional<double> reference = {};  ///< a dashed line across, at this y
+  std::optional<double> y_max = {};      ///< else as the points need; the axis begins at zero
 };
 
 /// Marks in named rows, the first on top; y of a point is its row, and intervals lie flat.
 struct DotPlot {
   std::string title, x_label;
   std::vector<std::string> rows;
-  std::vector<PlotSeries> series;   ///< drawn above each other within a row
-  std::optional<double> reference;  ///< a dashed line down, at this x
-  bool legend = true;               ///< off when rows name the series already
+  std::vector<PlotSeries> series;        ///< drawn above each other within a row
+  std::optional<double> reference = {};  ///< a dashed line down, at this x
+  bool legend = true;                    ///< off when rows name the series already
 };
 
 /// Bars in named rows, the first on top, each made of the same parts.
