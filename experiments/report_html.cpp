@@ -19,15 +19,15 @@ constexpr const char* kStyle = R"(
   :root { --text: #e4e6e9; --page: #16181b; --soft: #a2a9b1; --line: #3a3f45; --band: #1f2226;
     --link: #7cb8ee; } }
 body { color: var(--text); background: var(--page); font: 16px/1.5 system-ui, sans-serif;
-  max-width: 68rem; margin: 0 auto; padding: 1.5rem 1.2rem 4rem; }
+  max-width: 70rem; margin: 0 auto; padding: 1.5rem 1.2rem 4rem; }
 h1 { margin: 0 0 .3rem; font-size: 1.8rem; }
 h2 { margin: 2.2rem 0 .6rem; font-size: 1.25rem; }
 h1, td.name, li, dt, p { overflow-wrap: anywhere; }
 .soft, figcaption { color: var(--soft); }
 .lead { font-size: 1.1rem; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
-th, td { padding: .35rem .55rem; text-align: right; border-bottom: 1px solid var(--line);
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
+th, td { padding: .35rem .5rem; text-align: right; border-bottom: 1px solid var(--line);
   white-space: nowrap; }
 th { background: var(--band); font-weight: 600; white-space: normal; vertical-align: bottom; }
 th.name, td.name { text-align: left; white-space: normal; min-width: 8rem; }
@@ -50,7 +50,11 @@ std::string paragraph(const std::string& text, const char* style = "") {
 
 std::string cell(const std::string& text, bool head, bool name) {
   const char* tag = head ? "th" : "td";
-  return fmt::format("<{}{}>{}</{}>", tag, name ? " class=\"name\"" : "", escape_html(text), tag);
+  std::string html = escape_html(text);
+  for (size_t at = html.find('/'); head && at != std::string::npos; at = html.find('/', at + 1)) {
+    html.insert(at + 1, "<wbr>");  // heads may break where numbers must not
+  }
+  return fmt::format("<{}{}>{}</{}>", tag, name ? " class=\"name\"" : "", html, tag);
 }
 
 /// A table whose first `names` columns are text.

@@ -58,14 +58,15 @@ std::string preamble(const std::string& title, const std::string& x_label, int64
       "set encoding utf8\n"
       "set terminal svg size {},{} fixed noenhanced font 'sans-serif,13' linewidth 1\n"
       "set title {} font ',15'\n"
-      "set xlabel {}.\"\\n\"\n"  // an empty line keeps it off the legend
+      "set xlabel {}{}\n"
       "set border 3 lc rgb 'black'\n"
       "set tics nomirror out scale 0.5\n"
       "set grid lc rgb '#9A9A9A' lw 0.4 dt 1\n"
       "set style fill solid 1.0 noborder\n"
       "set errorbars 0.6\n",
       kWidth, height + (legend.rows > 0 ? kLineHeight * (legend.rows + 1) : 0),
-      quote_for_gnuplot(title, 90), quote_for_gnuplot(x_label, 90));
+      quote_for_gnuplot(title, 90), quote_for_gnuplot(x_label, 90),
+      legend.rows > 0 ? ".\"\\n\"" : "");  // an empty line keeps it off the legend
   if (legend.rows == 0) {
     return script + "unset key\n";
   }
@@ -260,7 +261,7 @@ std::optional<std::string> draw(const DotPlot& plot) {
   const auto rows = static_cast<int64_t>(plot.rows.size());
   const auto marks = plot.legend ? static_cast<int64_t>(series.size()) : 1;
   std::string script =
-      preamble(plot.title, plot.x_label, 105 + rows * std::max<int64_t>(28, 12 + 13 * marks),
+      preamble(plot.title, plot.x_label, 110 + rows * std::max<int64_t>(30, 12 + 13 * marks),
                plot.legend ? legend_of(series) : Legend());
   script += tick_names('y', plot.rows) + fmt::format("set yrange [{}:-0.5]\n", rows - 0.5);
   Interval range = extent(series, true);
@@ -297,7 +298,7 @@ std::optional<std::string> draw(const StackedBarPlot& plot) {
     return std::nullopt;
   }
   const auto rows = static_cast<int64_t>(plot.rows.size());
-  std::string script = preamble(plot.title, plot.x_label, 105 + 30 * rows, legend_of(plot.parts));
+  std::string script = preamble(plot.title, plot.x_label, 115 + 30 * rows, legend_of(plot.parts));
   script += tick_names('y', plot.rows) +
             fmt::format(
                 "set yrange [{}:-0.5]\nset xrange [0:{}]\nunset grid\nset grid x lc rgb "
