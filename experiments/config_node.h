@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "experiments/names.h"
 #include "experiments/yaml_scalar.h"
 #include "experiments/yaml_tree.h"
 
@@ -92,11 +93,5 @@ class ConfigNode {
 
   std::shared_ptr<State> state_;
 };
-
-/// The known name nearest to `name` by edit distance; "" when none is near.
-std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
-
-/// "a, b, c"
-std::string join_names(const std::vector<std::string>& names);
 
 }  // namespace specdec

@@ -11,6 +11,8 @@
 
 namespace specdec {
 
+struct RunPlan;
+
 /// What a strategy promises of its output.
 enum class Promise {
   kLossless,  ///< greedy: the target's tokens; sampled: the target's law
@@ -27,19 +29,45 @@ class Registry {
   struct Entry {
     std::string help;  ///< one line, then the options
     Promise promise = Promise::kLossless;
-    std::function<Make(const ConfigNode&)> prepare;
+    /// Reads the node's keys and refuses what cannot work in the planned run (node.fail).
+    std::function<Make(const ConfigNode& node, const RunPlan& plan)> prepare;
   };
 
   /// `kind` names the components in messages: "drafter".
   explicit Registry(std::string kind) : kind_(std::move(kind)) {}
 
   /// A name taken twice is a bug.
-  void add(std::string type, Entry entry);
+  void add(std::string type, Entry entry) {
+    const bool added = entries_.emplace(type, std::move(entry)).second;
+    SPECDEC_CHECK(added, "two {} entries are called '{}'", kind_, type);
+  }
+
   /// node["type"] picks the entry. An unknown type, and keys that the entry did not read, are
-  /// mistakes noted in the node's ConfigErrors; the returned Make is empty then.
-  Make prepare(const ConfigNode& node) const;
+  /// mistakes noted in the node's ConfigErrors; the returned Make is empty for an unknown type.
+  Make prepare(const ConfigNode& node, const RunPlan& plan) const {
+    const auto type = node.require<std::string>("type");
+    const auto entry = entries_.find(type);
+    if (entry != entries_.end()) {
+      auto make = entry->second.prepare(node, plan);
+      node.refuse_unknown_keys();
+      return make;
+    }
+    if (!type.empty()) {
+      node.fail_at("type", "unknown type '" + type + "'; known: " + join_names(names()) +
+                               ". See 'specdec list'.");
+    }
+    return {};
+  }
+
   const std::map<std::string, Entry>& entries() const { return entries_; }
   const std::string& kind() const { return kind_; }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, entry] : entries_) {
+      names.push_back(name);
+    }
+    return names;
+  }
 
  private:
   std::string kind_;

@@ -1,0 +1,51 @@
+#pragma once
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "experiments/components.h"
+
+namespace specdec {
+
+/// Flags that every command takes, before or after its name.
+struct GlobalFlags {
+  std::string device;  ///< "" = not given
+  std::string dtype;
+  int64_t threads = 0;
+  bool quiet = false;
+};
+
+/// What a command works with. A command adds its options to the app and sets `action`, which is
+/// called once everything is parsed and returns the exit code.
+struct CommandContext {
+  const Components& components;
+  std::ostream& out;  ///< results
+  std::ostream& err;  ///< logs
+  GlobalFlags flags = {};
+  std::function<int()> action = {};
+  std::string command_line = {};
+
+  /// Device and dtype for a model that the command line names.
+  ModelOptions model_options() const;
+  /// The flags as overrides of a config.
+  std::vector<std::string> overrides() const;
+  void apply_threads() const;
+};
+
+// To add a command: write its add_*_command and list it in cli.cpp.
+void add_run_command(CLI::App& app, CommandContext& context);
+void add_check_command(CLI::App& app, CommandContext& context);
+void add_list_command(CLI::App& app, CommandContext& context);
+void add_generate_command(CLI::App& app, CommandContext& context);
+void add_logits_command(CLI::App& app, CommandContext& context);
+void add_inspect_command(CLI::App& app, CommandContext& context);
+void add_profile_command(CLI::App& app, CommandContext& context);
+
+/// Ids written as "2,5,7". Throws ConfigError: not numbers, negative, none.
+std::vector<Token> parse_token_list(const std::string& text);
+
+}  // namespace specdec

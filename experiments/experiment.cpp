@@ -1,0 +1,351 @@
+#include "experiments/experiment.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "core/error.h"
+#include "core/randomness.h"
+#include "experiments/arms.h"
+#include "experiments/config_file.h"
+#include "experiments/interrupt.h"
+#include "experiments/progress.h"
+#include "experiments/run_folder.h"
+#include "experiments/yaml_writer.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kWarmUpTokens = 32;
+
+class ExperimentRun {
+ public:
+  ExperimentRun(const ExperimentPlan& plan, const RunOptions& options, std::ostream& log)
+      : plan_(plan),
+        options_(options),
+        log_(log),
+        groups_(group_arms(plan)),
+        folder_(options.out, config_text()) {}
+
+  Report run();
+
+ private:
+  std::string config_text() const;
+  void load();
+  void build(Group& group);
+  CostCurve cost_curve(const std::string& name, LanguageModel& model);
+  void check_weights();
+  void write_environment();
+  int64_t count_left() const;
+  void run_group(Group& group, Progress& progress);
+  bool encode(const Group& group, Item& item, std::vector<ChatTurn>& history);
+  void warm_up(Group& group, const Item& item);
+  void run_item(Group& group, const Item& item, Progress& progress);
+  Generation generate(const Group& group, const Arm& arm, const Item& item,
+                      const StopRule& stop) const;
+  std::string reply(const Group& group, const Item& item) const;
+  Report make_report();
+  const Tokenizer* tokenizer(const ExperimentConfig& config) const {
+    return plan_.models->read(config.weights).tokenizer.get();
+  }
+
+  const ExperimentPlan& plan_;
+  const RunOptions& options_;
+  std::ostream& log_;
+  std::vector<Group> groups_;
+  RunFolder folder_;
+  Environment environment_;
+  std::map<std::string, std::unique_ptr<ModelLoader>> loaders_;
+  std::set<std::string> left_out_;  ///< prompts that are too long
+};
+
+std::string ExperimentRun::config_text() const {
+  std::string text = plan_.yaml;
+  for (const auto& group : groups_) {
+    const auto& prompts = group.config->prompts.prompts;
+    text += fmt::format("# prompts{}{}: {}, hash {:016x}\n", group.name.empty() ? "" : " at ",
+                        group.name, prompts.size(), hash_prompts(prompts));
+  }
+  return text;
+}
+
+Report ExperimentRun::run() {
+  const int64_t threads = groups_.front().config->threads;
+  if (threads > 0) {
+    at::set_num_threads(static_cast<int>(threads));
+  }
+  environment_ = read_environment();
+  load();
+  write_environment();
+  {
+    Progress progress(log_, Progress::choose_style(options_.quiet), count_left());
+    for (auto& group : groups_) {
+      run_group(group, progress);
+    }
+  }
+  return make_report();
+}
+
+void ExperimentRun::load() {
+  for (auto& group : groups_) {
+    const auto& model = group.config->model;
+    const auto key = fmt::format("{}|{}|{}", model.dtype, model.device, model.max_length);
+    auto& loader = loaders_[key];
+    if (loader == nullptr) {
+      loader = std::make_unique<ModelLoader>(model);
+    }
+    group.loader = loader.get();
+    if (!options_.quiet) {
+      log_ << "loading " << group.config->weights.string() << "\n";
+    }
+    group.target = loader->load(group.config->weights);
+    build(group);
+    InterruptGuard::check();
+  }
+  check_weights();
+}
+
+void ExperimentRun::build(Group& group) {
+  for (auto& arm : group.arms) {
+    BuildContext context{*group.target, *group.loader,
+                         [this, &group](const std::string& name, LanguageModel& model) {
+                           return cost_curve(group.name.empty() ? name : name + " at " + group.name,
+                                             model);
+                         }};
+    arm.strategy = arm.config->make(context);
+  }
+}
+
+CostCurve ExperimentRun::cost_curve(const std::string& name, LanguageModel& model) {
+  if (auto frozen = folder_.read_cost_curve(name)) {
+    return *std::move(frozen);
+  }
+  if (!options_.quiet) {
+    log_ << "measuring the cost curve of " << name << "\n";
+  }
+  const c10::InferenceMode guard;
+  auto curve = measure_cost_curve(model, {});
+  folder_.write_cost_curve(name, curve);
+  return curve;
+}
+
+/// A resumed run must go on with the weights that it began with.
+void ExperimentRun::check_weights() {
+  for (const auto& [key, loader] : loaders_) {
+    for (const auto& [weights, fingerprint] : loader->fingerprints()) {
+      environment_.weights[weights] = fingerprint;
+    }
+  }
+  const auto file = folder_.path() / "environment.json";
+  if (!folder_.resumed() || !std::filesystem::exists(file)) {
+    return;
+  }
+  const auto json = nlohmann::json::parse(read_text_file(file, size_t{1} << 20U), nullptr, false);
+  const auto recorded =
+      json.is_object() ? json.value("weights", nlohmann::json::object()) : nlohmann::json::object();
+  for (const auto& [weights, fingerprint] : environment_.weights) {
+    if (recorded.is_object() && recorded.contains(weights) && recorded[weights] != fingerprint) {
+      throw Error(
+          fmt::format("{}: the weights in {} changed since this run began (fingerprint {}, "
+                      "then {}); use another --out",
+                      folder_.path().string(), weights, fingerprint, recorded[weights].dump()));
+    }
+  }
+}
+
+void ExperimentRun::write_environment() {
+  const auto& config = *groups_.front().config;
+  environment_.device = config.model.device;
+  environment_.gpu = gpu_name(parse_device(config.model.device));
+  environment_.dtype = scalar_type_text(groups_.front().target->weights().weight_dtype());
+  if (!folder_.resumed() || !std::filesystem::exists(folder_.path() / "environment.json")) {
+    folder_.write_environment(environment_);
+  }
+}
+
+/// Generations that are not recorded yet; prompts that will turn out too long are counted too.
+int64_t ExperimentRun::count_left() const {
+  int64_t count = 0;
+  for (const auto& group : groups_) {
+    const auto& config = *group.config;
+    for (const auto& prompt : config.prompts.prompts) {
+      const size_t turns = config.prompts.chat ? std::max<size_t>(1, prompt.turns.size()) : 1;
+      for (size_t turn = 0; turn < turns; ++turn) {
+        for (int64_t repeat = 0; repeat < config.repeats; ++repeat) {
+          const Item item{&prompt, turn, repeat};
+          count += std::count_if(group.arms.begin(), group.arms.end(),
+                                 [&](const Arm& arm) { return !folder_.holds(item.key(arm)); });
+        }
+      }
+    }
+  }
+  return count;
+}
+
+void ExperimentRun::run_group(Group& group, Progress& progress) {
+  const c10::InferenceMode guard;
+  const auto& config = *group.config;
+  int64_t order = 0;
+  bool warm = false;
+  int64_t fitting = 0;
+  for (int64_t repeat = 0; repeat < config.repeats; ++repeat) {
+    for (const auto& prompt : config.prompts.prompts) {
+      const size_t turns = config.prompts.chat ? std::max<size_t>(1, prompt.turns.size()) : 1;
+      std::vector<ChatTurn> history;
+      for (size_t turn = 0; turn < turns; ++turn) {
+        Item item{&prompt, turn, repeat, order++};
+        if (!encode(group, item, history)) {
+          left_out_.insert(item.key(group.arms.front()).prompt_id);
+          break;
+        }
+        ++fitting;
+        if (!std::exchange(warm, true)) {
+          warm_up(group, item);
+        }
+        run_item(group, item, progress);
+        if (turn + 1 < turns) {
+          history.push_back({"model", reply(group, item)});
+        }
+      }
+    }
+  }
+  if (fitting == 0) {
+    throw Error(
+        fmt::format("no prompt of {} fits: each is longer than prompts.max_prompt_tokens or "
+                    "leaves no room in model.max_length ({})",
+                    config.prompts.file.string(), group.target->max_length()));
+  }
+}
+
+/// Sets the item's tokens; false when they are too long.
+bool ExperimentRun::encode(const Group& group, Item& item, std::vector<ChatTurn>& history) {
+  const auto& config = *group.config;
+  if (item.prompt->turns.empty()) {
+    item.tokens = item.prompt->tokens;
+  } else {
+    history.push_back({"user", item.prompt->turns[item.turn]});
+    item.tokens = encode_prompt(*tokenizer(config), history, config.prompts.chat,
+                                group.target->weights().config.bos_id);
+  }
+  const auto size = static_cast<int64_t>(item.tokens.size());
+  const int64_t limit = config.prompts.max_prompt_tokens;
+  return size < group.target->max_length() && (limit == 0 || size <= limit);
+}
+
+/// First calls pay for allocations and cold caches; they are not recorded.
+void ExperimentRun::warm_up(Group& group, const Item& item) {
+  auto stop = group.config->stop;
+  stop.max_new_tokens = std::min(stop.max_new_tokens, kWarmUpTokens);
+  for (int64_t i = 0; i < group.config->warm_up; ++i) {
+    for (const auto& arm : group.arms) {
+      (void)generate(group, arm, item, stop);
+    }
+  }
+}
+
+void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress) {
+  const size_t count = group.arms.size();
+  for (size_t i = 0; i < count; ++i) {
+    const Arm& arm = group.arms[(i + static_cast<size_t>(item.order)) % count];
+    const auto key = item.key(arm);
+    if (folder_.holds(key)) {
+      continue;
+    }
+    auto generation = generate(group, arm, item, group.config->stop);
+    auto text = decode_text(tokenizer(*group.config), generation.tokens);
+    folder_.append({key, item.prompt->category, static_cast<int64_t>(item.tokens.size()),
+                    std::move(text), std::move(generation)});
+    progress.advance(fmt::format("{} on {}", arm.config->name, key.prompt_id));
+  }
+}
+
+Generation ExperimentRun::generate(const Group& group, const Arm& arm, const Item& item,
+                                   const StopRule& stop) const {
+  InterruptGuard::check();
+  const auto& config = *group.config;
+  CounterRandomness random(config.seed, item.prompt->number + static_cast<uint32_t>(item.turn),
+                           static_cast<uint32_t>(item.repeat));
+  const Request request{.prompt = item.tokens,
+                        .sampling = config.sampling,
+                        .stop = stop,
+                        .random = random,
+                        .tokenizer = tokenizer(config),
+                        .on_tokens = [](TokenSpan) { InterruptGuard::check(); }};
+  return arm.strategy->generate(request);
+}
+
+/// What the first strategy answered, without the token or text that ended it.
+std::string ExperimentRun::reply(const Group& group, const Item& item) const {
+  const auto key = item.key(group.arms.front());
+  const auto& records = folder_.records();
+  const auto record = std::find_if(records.begin(), records.end(),
+                                   [&](const GenerationRecord& r) { return r.key == key; });
+  SPECDEC_CHECK(record != records.end(), "turn {} was not recorded", key.prompt_id);
+  auto tokens = record->generation.tokens;
+  const auto reason = record->generation.stop_reason;
+  if (reason == StopReason::kEndOfSequence || reason == StopReason::kStopId) {
+    tokens.pop_back();
+  }
+  return decode_text(tokenizer(*group.config), tokens);
+}
+
+Report ExperimentRun::make_report() {
+  Report report;
+  report.name = plan_.name;
+  report.description = plan_.description;
+  report.command = options_.command;
+  report.config_yaml = plan_.yaml;
+  report.environment = environment_;
+  report.sweep_keys = plan_.sweep_keys;
+  for (const auto& point : plan_.points) {
+    if (!plan_.sweep_keys.empty()) {
+      report.sweep_points.push_back({point.label, point.values});
+    }
+  }
+  for (const auto& strategy : plan_.points.front().config.strategies) {
+    auto line = write_yaml_flow(*parse_yaml(strategy.yaml, strategy.name, false));
+    report.strategies.push_back(
+        {strategy.name, std::move(line), strategy.promise == Promise::kLossy, true});
+  }
+  if (folder_.resumed()) {
+    report.notes.push_back("resumed: speeds of several sittings are mixed");
+  }
+  if (!left_out_.empty()) {
+    report.notes.push_back(fmt::format("{} prompts left out, being too long: {}", left_out_.size(),
+                                       fmt::join(left_out_, ", ")));
+  }
+  const auto& prompts = plan_.points.front().config.prompts;
+  const auto several = std::count_if(prompts.prompts.begin(), prompts.prompts.end(),
+                                     [](const Prompt& p) { return p.turns.size() > 1; });
+  if (!prompts.chat && several > 0) {
+    report.notes.push_back(fmt::format(
+        "{} prompts have several turns; without prompts.chat only their first was run", several));
+  }
+  report.summary = summarize(folder_.records());
+  const auto write = [&](const char* name, void (*writer)(std::ostream&, const Report&)) {
+    std::ostringstream text;
+    writer(text, report);
+    folder_.write(name, text.str());
+  };
+  write("summary.json", write_json);
+  write("summary.csv", write_csv);
+  write("report.html", write_html);
+  return report;
+}
+
+}  // namespace
+
+Report run_experiment(const ExperimentPlan& plan, const RunOptions& options, std::ostream& log) {
+  return ExperimentRun(plan, options, log).run();
+}
+
+}  // namespace specdec

@@ -1,0 +1,246 @@
+#include "experiments/experiment_config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "experiments/config_file.h"
+#include "experiments/sweep.h"
+#include "experiments/yaml_writer.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kMaxTokens = 1 << 24;
+
+/// Runs `check`; an Error that it throws becomes a mistake of the key.
+template <class Check>
+void note_error(const ConfigNode& node, const std::string& key, const Check& check) {
+  try {
+    check();
+  } catch (const Error& error) {
+    node.fail(key, error.what());
+  }
+}
+
+StopRule read_stop(const ConfigNode& root, const ModelFiles* target) {
+  const auto node = root.child("stop", false);
+  StopRule stop;
+  stop.max_new_tokens = root.get<int64_t>("max_new_tokens", 128, {1, kMaxTokens});
+  const bool ignore_eos = node.get<bool>("ignore_eos", false);
+  const int64_t last = target == nullptr ? kMaxTokens : target->config.vocab_size - 1;
+  for (const int64_t id : node.get_list<int64_t>("ids", {}, {0, last})) {
+    stop.stop_ids.push_back(static_cast<Token>(id));
+  }
+  stop.stop_strings = node.get_list<std::string>("strings", {});
+  if (std::count(stop.stop_strings.begin(), stop.stop_strings.end(), "") > 0) {
+    node.fail("strings", "an empty text would stop every generation at once");
+  }
+  if (target != nullptr && !stop.stop_strings.empty() && target->tokenizer == nullptr) {
+    node.fail("strings", fmt::format("{} has no tokenizer, so text cannot stop it; use stop.ids",
+                                     target->folder.string()));
+  }
+  if (target != nullptr && !ignore_eos) {
+    stop.end_ids = target->config.end_ids;
+  }
+  return stop;
+}
+
+std::vector<Prompt> select_prompts(std::vector<Prompt> prompts,
+                                   const std::vector<std::string>& categories, int64_t limit,
+                                   const ConfigNode& node) {
+  std::set<std::string> known;
+  for (const auto& prompt : prompts) {
+    known.insert(prompt.category);
+  }
+  for (const auto& category : categories) {
+    if (!known.contains(category)) {
+      node.fail("categories", fmt::format("no prompt has the category '{}'; the file has: {}",
+                                          category, fmt::join(known, ", ")));
+    }
+  }
+  if (!categories.empty()) {
+    std::erase_if(prompts, [&](const Prompt& prompt) {
+      return std::find(categories.begin(), categories.end(), prompt.category) == categories.end();
+    });
+  }
+  if (limit > 0 && static_cast<int64_t>(prompts.size()) > limit) {
+    prompts.resize(static_cast<size_t>(limit));
+  }
+  return prompts;
+}
+
+/// What the target cannot make of the prompts; "" when all is well.
+std::string check_prompts(const PromptsConfig& config, const ModelFiles& target) {
+  for (const auto& prompt : config.prompts) {
+    for (const Token token : prompt.tokens) {
+      if (token >= target.config.vocab_size) {
+        return fmt::format("{}: prompt '{}' holds the id {}, but the vocabulary has {} entries",
+                           config.file.string(), prompt.id, token, target.config.vocab_size);
+      }
+    }
+    if (!prompt.turns.empty() && target.tokenizer == nullptr) {
+      return fmt::format(
+          "{}: prompt '{}' is text, but {} has no tokenizer (tokenizer.model or tokenizer.json); "
+          "prompts given as 'tokens' need none",
+          config.file.string(), prompt.id, target.folder.string());
+    }
+  }
+  if (config.chat && target.tokenizer != nullptr) {
+    (void)encode_chat(*target.tokenizer, {{"user", "?"}});  // throws when it has no turn pieces
+  }
+  return "";
+}
+
+PromptsConfig read_prompts_config(const ConfigNode& node, const ModelFiles* target) {
+  PromptsConfig config;
+  config.file = node.require_path("file");
+  const auto limit = node.get<int64_t>("limit", 0, {0, kMaxTokens});
+  const auto categories = node.get_list<std::string>("categories", {});
+  config.chat = node.get<bool>("chat", false);
+  config.max_prompt_tokens = node.get<int64_t>("max_prompt_tokens", 0, {0, kMaxTokens});
+  if (config.file.empty()) {
+    return config;
+  }
+  note_error(node, "file", [&] {
+    config.prompts = select_prompts(read_prompts(config.file), categories, limit, node);
+    const auto message = target == nullptr ? "" : check_prompts(config, *target);
+    if (!message.empty()) {
+      node.fail("file", message);
+    }
+  });
+  return config;
+}
+
+ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
+                                 const Components& components) {
+  ExperimentConfig config;
+  config.seed = root.get<uint64_t>("seed", 0);
+  config.threads = root.get<int64_t>("threads", 0, {0, 1024});
+  const ModelFiles* target = nullptr;
+  config.weights = read_model(root.child("model"), catalog, config.model, target);
+  if (target != nullptr && target->config.bidirectional) {
+    root.child("model").fail("weights", "is an encoder (bidirectional attention): cannot decode");
+  }
+  config.sampling = read_sampling(root.child("sampling", false));
+  config.stop = read_stop(root, target);
+  config.prompts = read_prompts_config(root.child("prompts"), target);
+  config.repeats = root.get<int64_t>("repeats", 1, {1, 100000});
+  config.warm_up = root.get<int64_t>("warm_up", 1, {0, 1000});
+  config.workload = write_yaml(*root.resolved());
+
+  const RunPlan plan{components, target, catalog, config.sampling, config.stop.max_new_tokens};
+  std::set<std::string> names;
+  const auto nodes = root.children("strategies");
+  if (nodes.empty()) {
+    root.fail("strategies",
+              "no strategy to run; give at least one, such as "
+              "{type: autoregressive}");
+  }
+  for (const auto& node : nodes) {
+    config.strategies.push_back(read_strategy(node, plan, components));
+    const auto& name = config.strategies.back().name;
+    if (!names.insert(name).second) {
+      node.fail_at("name", fmt::format("two strategies are called '{}'; give them names", name));
+    }
+  }
+  return config;
+}
+
+}  // namespace
+
+SamplingParams read_sampling(const ConfigNode& node) {
+  SamplingParams sampling;
+  sampling.temperature = node.get<double>("temperature", 0.0, {0.0, 1000.0});
+  sampling.top_k = node.get<int64_t>("top_k", 0, {0, kMaxTokens});
+  sampling.top_p = node.get<double>("top_p", 1.0, {0.0, 1.0});
+  sampling.min_p = node.get<double>("min_p", 0.0, {0.0, 1.0});
+  sampling.repetition_penalty = node.get<double>("repetition_penalty", 1.0, {0.0, 1000.0});
+  try {
+    sampling.validate();
+  } catch (const ConfigError& error) {
+    node.fail(error.what());
+  }
+  return sampling;
+}
+
+std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
+                                 ModelOptions& options, const ModelFiles*& files) {
+  const auto type = node.get<std::string>("type", "gemma");
+  if (type != "gemma") {
+    node.fail("type", fmt::format("unknown type '{}'; known: gemma", type));
+  }
+  const auto weights = node.require_path("weights");
+  options.dtype = node.get<std::string>("dtype", "");
+  options.device = node.get<std::string>("device", "cpu");
+  options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
+  note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
+  note_error(node, "device", [&] { (void)parse_device(options.device); });
+  files = nullptr;
+  if (weights.empty()) {
+    return weights;
+  }
+  note_error(node, "weights", [&] { files = &catalog.read(weights); });
+  if (files != nullptr && options.max_length > files->config.max_position_embeddings) {
+    node.fail("max_length", fmt::format("{} is more than the model's max_position_embeddings ({})",
+                                        options.max_length, files->config.max_position_embeddings));
+  }
+  return weights;
+}
+
+StrategyConfig read_strategy(const ConfigNode& node, const RunPlan& plan,
+                             const Components& components) {
+  StrategyConfig strategy;
+  strategy.type = node.get<std::string>("type", "");
+  strategy.name = node.get<std::string>("name", strategy.type);
+  if (strategy.name.empty() && node.has("name")) {
+    node.fail("name", "the name is empty");
+  }
+  strategy.make = components.strategies.prepare(node, plan);
+  const auto entry = components.strategies.entries().find(strategy.type);
+  if (entry != components.strategies.entries().end()) {
+    strategy.promise = entry->second.promise;
+  }
+  strategy.yaml = write_yaml(*node.resolved());
+  return strategy;
+}
+
+ExperimentPlan load_experiment(const std::filesystem::path& file,
+                               const std::vector<std::string>& overrides,
+                               const Components& components) {
+  const auto errors = std::make_shared<ConfigErrors>();
+  const auto tree = load_config(file, overrides, *errors);
+  ExperimentPlan plan;
+  plan.models = std::make_shared<ModelCatalog>();
+
+  const ConfigNode root(tree, errors, file.parent_path());
+  plan.name = root.get<std::string>("name", file.stem().string());
+  plan.description = root.get<std::string>("description", "");
+  auto base = read_experiment(root, *plan.models, components);
+  const auto sweep = read_sweep(root);
+  root.refuse_unknown_keys();
+  plan.yaml = write_yaml(*root.resolved());
+  plan.sweep_keys = sweep.keys;
+  if (sweep.keys.empty()) {
+    plan.points.push_back({"", {}, std::move(base)});
+  }
+  for (const auto& combination : sweep.combinations) {
+    const auto changed = tree->clone();
+    apply_combination(*changed, sweep, combination, *errors);
+    const ConfigNode point(changed, errors, file.parent_path());
+    point.ignore("name");
+    point.ignore("description");
+    auto config = read_experiment(point, *plan.models, components);
+    point.ignore("sweep");
+    point.refuse_unknown_keys();
+    plan.points.push_back({combination.label, combination.values, std::move(config)});
+  }
+  errors->throw_if_any();
+  return plan;
+}
+
+}  // namespace specdec

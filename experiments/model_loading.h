@@ -1,0 +1,73 @@
+#pragma once
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/gemma/gemma.h"
+#include "core/tokenizer.h"
+
+namespace specdec {
+
+/// What can be known of a checkpoint without its weights.
+struct ModelFiles {
+  std::filesystem::path folder;
+  GemmaConfig config;
+  std::shared_ptr<const Tokenizer> tokenizer;  ///< nullptr when the folder holds none
+};
+
+/// Reads config.json and the tokenizer, and checks the headers of the weights. Throws WeightsError.
+ModelFiles read_model_files(const std::filesystem::path& folder);
+
+/// Reads each folder once. A folder that cannot be used throws again at every read.
+class ModelCatalog {
+ public:
+  const ModelFiles& read(const std::filesystem::path& folder);
+
+ private:
+  std::map<std::string, ModelFiles> files_;
+};
+
+/// Why a draft model cannot propose tokens for a target; "" when it can. Compares the tokenizers
+/// when both have one, else the sizes of the vocabularies.
+std::string vocabulary_mismatch(const ModelFiles& target, const ModelFiles& draft);
+
+/// How models of a run are loaded.
+struct ModelOptions {
+  std::string dtype;           ///< "" = as stored
+  std::string device = "cpu";  ///< "cpu", "cuda", "cuda:1"
+  int64_t max_length = 0;      ///< 0 = the config's, at most 8192
+};
+
+/// "float32", "float64", "bfloat16", "float16"; nullopt for "". Throws ConfigError for others.
+std::optional<at::ScalarType> parse_dtype(const std::string& name);
+/// The inverse of parse_dtype.
+std::string scalar_type_text(at::ScalarType type);
+/// Throws ConfigError for an unknown device, or one that this build or machine does not have.
+at::Device parse_device(const std::string& name);
+
+/// What a device is, such as "NVIDIA H200", for reports; "none" for the CPU, "unknown" when the driver
+/// does not say.
+std::string gpu_name(const at::Device& device);
+
+/// Loads models and keeps their weights, so that two strategies with the same draft model share
+/// them.
+class ModelLoader {
+ public:
+  explicit ModelLoader(ModelOptions options);
+
+  std::shared_ptr<const GemmaWeights> weights(const std::filesystem::path& folder);
+  /// A new instance: weights shared, its own cache. Throws Error for an encoder, which cannot
+  /// decode.
+  std::unique_ptr<GemmaModel> load(const std::filesystem::path& folder);
+  const ModelOptions& options() const { return options_; }
+  /// Folder, as given, to fingerprint of all weights loaded so far.
+  std::map<std::string, std::string> fingerprints() const;
+
+ private:
+  ModelOptions options_;
+  std::map<std::string, std::shared_ptr<const GemmaWeights>> weights_;
+};
+
+}  // namespace specdec

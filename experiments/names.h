@@ -1,0 +1,14 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace specdec {
+
+/// The known name nearest to `name` by edit distance; "" when none is near.
+std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
+
+/// "a, b, c"
+std::string join_names(const std::vector<std::string>& names);
+
+}  // namespace specdec

@@ -1,0 +1,35 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/tokenizer.h"
+#include "core/types.h"
+
+namespace specdec {
+
+/// One line of a prompts file.
+struct Prompt {
+  std::string id;  ///< the line's `id` or `question_id`, else its line number
+  std::string category;
+  std::vector<std::string> turns;  ///< what the user says, turn by turn; empty if tokens are given
+  std::vector<Token> tokens;       ///< the prompt as ids, for models without a tokenizer
+  uint32_t number = 0;             ///< of the first turn among all turns of the file: keys chance
+};
+
+/// Reads JSON Lines. Each line is an object with one of `turns` (a list of texts, as in
+/// Spec-Bench), `prompt` (a text) or `tokens` (a list of ids), and optionally `category` and `id`
+/// (or `question_id`); other keys are ignored, blank lines skipped. Throws ConfigError naming file
+/// and line: all broken lines at once, up to ten; a file without prompts; an id given twice.
+std::vector<Prompt> read_prompts(const std::filesystem::path& file);
+
+/// The tokens to continue. `history` holds the turns so far, the user's and the model's, of a chat;
+/// without `chat` the last text is continued as it stands after <bos>.
+std::vector<Token> encode_prompt(const Tokenizer& tokenizer, const std::vector<ChatTurn>& history,
+                                 bool chat, Token bos);
+
+/// The text of tokens as UTF-8: what cannot be a character is U+FFFD. "" without a tokenizer.
+std::string decode_text(const Tokenizer* tokenizer, TokenSpan tokens);
+
+}  // namespace specdec
