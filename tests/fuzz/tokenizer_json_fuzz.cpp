@@ -1,0 +1,22 @@
+// Any text is either refused with WeightsError, or a tokenizer that encodes a text without losing
+// it.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "core/bpe_tokenizer.h"
+#include "core/error.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view json(reinterpret_cast<const char*>(data), size);
+  try {
+    const auto tokenizer = specdec::bpe_tokenizer(json, "fuzz");
+    const std::string text = "aab ab\xFF \n<turn>é  ";
+    if (tokenizer->decode(tokenizer->encode(text)) != text) {
+      std::abort();
+    }
+  } catch (const specdec::WeightsError&) {
+    return 0;
+  }
+  return 0;
+}
