@@ -26,13 +26,13 @@ struct TokenBatch {
 enum class Logits { kAll, kLast, kNone };
 
 struct ForwardOptions {
-  std::vector<int64_t> capture_layers = {};  ///< residual stream after these layers (EAGLE-3)
-  std::optional<int64_t> stop_after_layer;   ///< early exit through the final norm and head
-  Logits logits = Logits::kAll;              ///< kLast: the last node of each row in the batch
-  Tensor embeddings;                         ///< [n, hidden], instead of tokens; scaled already
+  std::vector<int64_t> capture_layers = {};      ///< residual stream after these layers (EAGLE-3)
+  std::optional<int64_t> stop_after_layer = {};  ///< early exit through the final norm and head
+  Logits logits = Logits::kAll;                  ///< kLast: the last node of each row in the batch
+  Tensor embeddings = {};                        ///< [n, hidden], instead of tokens; scaled already
   /// [n, columns] float32, added to the attention scores of every layer; column j < length(row) is
   /// the row's kept token j, column length(row) + k its pending node k. Missing columns count as 0.
-  Tensor attention_bias;
+  Tensor attention_bias = {};
 };
 
 /// Owned by the caller: outlives keep and truncate.
