@@ -1,0 +1,150 @@
+#include "core/randomness.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+using Block = std::array<uint32_t, 4>;
+
+std::vector<int64_t> some_draws(Randomness& random, size_t count = 8) {
+  const std::vector<double> weights(1000, 1.0);
+  std::vector<int64_t> draws(count);
+  for (int64_t& draw : draws) {
+    draw = random.draw(weights);
+  }
+  return draws;
+}
+
+// The known answers of the Random123 distribution, kat_vectors.
+TEST(RandomnessTest, PhiloxGivesThePublishedBlocks) {
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (Block{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  constexpr uint32_t kOnes = 0xffffffff;
+  EXPECT_EQ(philox4x32({kOnes, kOnes, kOnes, kOnes}, {kOnes, kOnes}),
+            (Block{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (Block{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(CounterRandomnessTest, RepeatsFromItsKey) {
+  CounterRandomness a(7, 3, 1);
+  CounterRandomness b(7, 3, 1);
+  a.seek(10, Purpose::kSample);
+  b.seek(4, Purpose::kDraft);
+  some_draws(b);
+  b.seek(10, Purpose::kSample);
+  EXPECT_EQ(some_draws(a), some_draws(b));
+}
+
+TEST(CounterRandomnessTest, EveryPartOfTheKeyMatters) {
+  const auto draws = [](uint64_t seed, uint32_t prompt, uint32_t repeat, int64_t position,
+                        Purpose purpose) {
+    CounterRandomness random(seed, prompt, repeat);
+    random.seek(position, purpose);
+    return some_draws(random);
+  };
+  const auto base = draws(1, 2, 3, 4, Purpose::kSample);
+  EXPECT_NE(base, draws(2, 2, 3, 4, Purpose::kSample));
+  EXPECT_NE(base, draws(1ULL + (1ULL << 40U), 2, 3, 4, Purpose::kSample));
+  EXPECT_NE(base, draws(1, 3, 3, 4, Purpose::kSample));
+  EXPECT_NE(base, draws(1, 2, 4, 4, Purpose::kSample));
+  EXPECT_NE(base, draws(1, 2, 3, 5, Purpose::kSample));
+  EXPECT_NE(base, draws(1, 2, 3, 4, Purpose::kDraft));
+}
+
+TEST(CounterRandomnessTest, ChoicesAfterOneAnotherDiffer) {
+  CounterRandomness random(1);
+  const auto draws = some_draws(random, 20);
+  EXPECT_GT(std::set<int64_t>(draws.begin(), draws.end()).size(), 15U);
+}
+
+TEST(CounterRandomnessTest, DrawsFollowTheWeights) {
+  CounterRandomness random(5);
+  const std::vector<double> weights = {0.0, 2.0, 0.0, 6.0, 0.0};
+  std::map<int64_t, int> counts;
+  constexpr int kDraws = 4000;
+  for (int i = 0; i < kDraws; ++i) {
+    ++counts[random.draw(weights)];
+  }
+  EXPECT_EQ(counts.size(), 2U);
+  EXPECT_NEAR(counts[1], kDraws / 4, 4 * std::sqrt(kDraws * 0.25 * 0.75));
+}
+
+TEST(CounterRandomnessTest, ChancesFollowTheProbability) {
+  CounterRandomness random(6);
+  constexpr int kDraws = 4000;
+  int count = 0;
+  for (int i = 0; i < kDraws; ++i) {
+    count += random.chance(0.3) ? 1 : 0;
+    EXPECT_FALSE(random.chance(0.0));
+    EXPECT_FALSE(random.chance(-1.0));
+    EXPECT_TRUE(random.chance(1.0));
+    EXPECT_TRUE(random.chance(1.5));
+  }
+  EXPECT_NEAR(count, 0.3 * kDraws, 4 * std::sqrt(kDraws * 0.3 * 0.7));
+}
+
+TEST(RandomnessTest, RefusesWeightsThatAreNoLaw) {
+  CounterRandomness counter(1);
+  EnumeratingRandomness enumerating;
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (Randomness* random :
+       {static_cast<Randomness*>(&counter), static_cast<Randomness*>(&enumerating)}) {
+    for (const std::vector<double>& weights : std::vector<std::vector<double>>{
+             {}, {0.0, 0.0}, {1.0, -0.5}, {1.0, kNan}, {1.0, kInfinity}}) {
+      EXPECT_THROW(random->draw(weights), InternalError);
+    }
+    EXPECT_THROW(random->chance(kNan), InternalError);
+  }
+}
+
+TEST(EnumeratingRandomnessTest, WalksEveryOutcomeOnce) {
+  EnumeratingRandomness random;
+  std::map<std::string, double> law;
+  int64_t passes = 0;
+  do {
+    std::string outcome;
+    const std::vector<double> weights = {1.0, 0.0, 3.0};
+    outcome += std::to_string(random.draw(weights));
+    if (outcome == "2" && random.chance(0.25)) {
+      outcome += "!";
+    }
+    law[outcome] += random.probability();
+    ++passes;
+  } while (random.next_outcome());
+  EXPECT_EQ(passes, 3);
+  EXPECT_EQ(law, (std::map<std::string, double>{{"0", 0.25}, {"2", 0.5625}, {"2!", 0.1875}}));
+}
+
+TEST(EnumeratingRandomnessTest, CertainChoicesAddNoOutcome) {
+  EnumeratingRandomness random;
+  EXPECT_TRUE(random.chance(1.0));
+  EXPECT_FALSE(random.chance(0.0));
+  EXPECT_EQ(random.probability(), 1.0);
+  EXPECT_FALSE(random.next_outcome());
+}
+
+TEST(EnumeratingRandomnessTest, RefusesAProcedureThatDoesNotRepeat) {
+  EnumeratingRandomness changed;
+  changed.chance(0.5);
+  ASSERT_TRUE(changed.next_outcome());
+  EXPECT_THROW(changed.chance(0.4), InternalError);
+
+  EnumeratingRandomness shorter;
+  shorter.chance(0.5);
+  ASSERT_TRUE(shorter.next_outcome());
+  EXPECT_THROW(shorter.next_outcome(), InternalError);
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,236 @@
+#include "core/sampling.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "core/error.h"
+#include "core/randomness.h"
+
+namespace specdec {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+std::vector<double> law_of(const std::vector<double>& logits, const SamplingParams& params,
+                           const std::vector<Token>& history = {}) {
+  std::vector<double> law(logits.size());
+  target_law(std::span<const double>(logits), history, params, law);
+  return law;
+}
+
+void expect_near(const std::vector<double>& law, const std::vector<double>& expected,
+                 double tolerance = 1e-12) {
+  ASSERT_EQ(law.size(), expected.size());
+  for (size_t i = 0; i < law.size(); ++i) {
+    EXPECT_NEAR(law[i], expected[i], tolerance) << "token " << i;
+  }
+}
+
+/// Logits whose softmax at temperature 1 is the given law.
+std::vector<double> logits_of(std::vector<double> law) {
+  for (double& mass : law) {
+    mass = std::log(mass);
+  }
+  return law;
+}
+
+std::vector<double> random_logits(int64_t size, uint64_t seed) {
+  std::vector<double> logits;
+  for (int64_t i = 0; i < size; ++i) {
+    const auto block =
+        philox4x32({static_cast<uint32_t>(i), 0, 0, 0}, {static_cast<uint32_t>(seed), 9});
+    logits.push_back(8.0 * block[0] / 4294967296.0);
+    if (i % 7 == 3) {
+      logits.back() = logits[static_cast<size_t>(i) / 2];  // ties
+    }
+  }
+  return logits;
+}
+
+/// The definition, by sorting everything.
+std::vector<double> sorted_law(const std::vector<double>& logits, const SamplingParams& params) {
+  std::vector<double> law(logits.size());
+  const double best = *std::max_element(logits.begin(), logits.end());
+  std::transform(logits.begin(), logits.end(), law.begin(),
+                 [&](double logit) { return std::exp((logit - best) / params.temperature); });
+  std::vector<size_t> ids(law.size());
+  std::iota(ids.begin(), ids.end(), size_t{0});
+  std::stable_sort(ids.begin(), ids.end(), [&](size_t a, size_t b) { return law[a] > law[b]; });
+  if (params.top_k > 0 && params.top_k < static_cast<int64_t>(ids.size())) {
+    ids.resize(static_cast<size_t>(params.top_k));
+  }
+  const auto mass = [&](size_t count) {
+    return std::accumulate(ids.begin(), ids.begin() + static_cast<int64_t>(count), 0.0,
+                           [&](double sum, size_t id) { return sum + law[id]; });
+  };
+  size_t kept = 1;
+  while (kept < ids.size() && mass(kept) < params.top_p * mass(ids.size())) {
+    ++kept;
+  }
+  std::vector<double> result(law.size(), 0.0);
+  double sum = 0.0;
+  for (size_t i = 0; i < kept; ++i) {
+    if (law[ids[i]] >= params.min_p * law[ids[0]]) {
+      result[ids[i]] = law[ids[i]];
+      sum += law[ids[i]];
+    }
+  }
+  std::for_each(result.begin(), result.end(), [&](double& value) { value /= sum; });
+  return result;
+}
+
+TEST(SamplingTest, TemperatureScalesTheLogits) {
+  const double e = std::exp(1.0);
+  expect_near(law_of({1.0, 0.0}, {.temperature = 1.0}), {e / (e + 1.0), 1.0 / (e + 1.0)});
+  expect_near(law_of({1.0, 0.0}, {.temperature = 0.5}),
+              {e * e / (e * e + 1.0), 1.0 / (e * e + 1.0)});
+}
+
+TEST(SamplingTest, GreedyPutsAllMassOnTheFirstOfTheBest) {
+  expect_near(law_of({1.0, 3.0, 2.0, 3.0}, {}), {0.0, 1.0, 0.0, 0.0}, 0.0);
+}
+
+TEST(SamplingTest, TopKKeepsTheMostLikelyAndTiesGoToTheLowerId) {
+  expect_near(law_of(logits_of({0.1, 0.4, 0.2, 0.3}), {.temperature = 1.0, .top_k = 2}),
+              {0.0, 4.0 / 7.0, 0.0, 3.0 / 7.0});
+  expect_near(law_of({1.0, 1.0, 1.0, 1.0}, {.temperature = 1.0, .top_k = 3}),
+              {1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0.0});
+  expect_near(law_of({1.0, 1.0}, {.temperature = 1.0, .top_k = 9}), {0.5, 0.5});
+}
+
+TEST(SamplingTest, TopPKeepsTheSmallestSetThatReachesIt) {
+  const std::vector<double> logits = logits_of({0.15, 0.5, 0.05, 0.3});
+  expect_near(law_of(logits, {.temperature = 1.0, .top_p = 0.4}), {0.0, 1.0, 0.0, 0.0});
+  expect_near(law_of(logits, {.temperature = 1.0, .top_p = 0.7}), {0.0, 0.625, 0.0, 0.375});
+  expect_near(law_of(logits, {.temperature = 1.0, .top_p = 1.0}), {0.15, 0.5, 0.05, 0.3});
+  expect_near(law_of({1.0, 1.0, 1.0, 1.0}, {.temperature = 1.0, .top_p = 0.6}),
+              {1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0.0});
+}
+
+TEST(SamplingTest, TopPCountsWhatTopKLeft) {
+  // Of all, 0.4 + 0.3 reaches 0.65; of the two that are left, 0.4 is 0.57 and more is needed.
+  const std::vector<double> logits = logits_of({0.4, 0.3, 0.2, 0.1});
+  expect_near(law_of(logits, {.temperature = 1.0, .top_k = 2, .top_p = 0.55}),
+              {1.0, 0.0, 0.0, 0.0});
+  expect_near(law_of(logits, {.temperature = 1.0, .top_k = 2, .top_p = 0.65}),
+              {4.0 / 7.0, 3.0 / 7.0, 0.0, 0.0});
+}
+
+TEST(SamplingTest, MinPIsAShareOfTheBest) {
+  expect_near(law_of(logits_of({0.5, 0.3, 0.15, 0.05}), {.temperature = 1.0, .min_p = 0.5}),
+              {0.625, 0.375, 0.0, 0.0});
+}
+
+TEST(SamplingTest, PenaltyActsOnceOnWhatWasSeen) {
+  const SamplingParams params{.temperature = 1.0, .repetition_penalty = 2.0};
+  expect_near(law_of({2.0, -1.0, 0.5}, params, {0, 0, 1}),
+              law_of({1.0, -2.0, 0.5}, {.temperature = 1.0}));
+  const std::vector<Token> outside = {3};
+  EXPECT_THROW(law_of({2.0, -1.0, 0.5}, params, outside), InternalError);
+}
+
+TEST(SamplingTest, PenaltyChangesTheGreedyTokenToo) {
+  expect_near(law_of({2.0, 1.5}, {.repetition_penalty = 2.0}, {0}), {0.0, 1.0}, 0.0);
+  const GreedyChoice choice = greedy_choice(at::tensor({2.0, 1.5, 0.0}), std::vector<Token>{0},
+                                            {.repetition_penalty = 2.0});
+  EXPECT_EQ(choice.token, 1);
+  EXPECT_DOUBLE_EQ(choice.gap, 0.5);
+}
+
+TEST(SamplingTest, GreedyChoiceMeasuresTheGap) {
+  EXPECT_EQ(greedy_choice(at::tensor({1.0F, 3.0F, 3.0F}), {}, {}).token, 1);
+  EXPECT_EQ(greedy_choice(at::tensor({1.0F, 3.0F, 3.0F}), {}, {}).gap, 0.0);
+  EXPECT_EQ(greedy_choice(at::tensor({1.0F, 3.5F, 3.0F}), {}, {}).gap, 0.5);
+  EXPECT_EQ(greedy_choice(at::tensor({1.0F}), {}, {}).gap, kInfinity);
+}
+
+TEST(SamplingTest, EqualsTheDefinitionOnLargeVocabularies) {
+  const std::vector<SamplingParams> settings = {
+      {.temperature = 1.0},
+      {.temperature = 0.7, .top_k = 40},
+      {.temperature = 2.0, .top_p = 0.9},
+      {.temperature = 0.5, .top_p = 0.5},
+      {.temperature = 1.5, .top_k = 900, .top_p = 0.95, .min_p = 0.02},
+      {.temperature = 0.3, .top_k = 1},
+      {.temperature = 5.0, .top_p = 0.999}};
+  for (const int64_t vocab : {130, 2048}) {
+    const std::vector<double> logits = random_logits(vocab, static_cast<uint64_t>(vocab));
+    for (const SamplingParams& params : settings) {
+      const std::vector<double> law = law_of(logits, params);
+      expect_near(law, sorted_law(logits, params));
+      EXPECT_NEAR(std::accumulate(law.begin(), law.end(), 0.0), 1.0, 1e-12);
+    }
+  }
+}
+
+TEST(SamplingTest, TakesFloatAndTensorsAlike) {
+  const std::vector<float> logits = {0.5F, -1.25F, 2.0F};
+  const SamplingParams params{.temperature = 0.8};
+  std::vector<double> from_float(3);
+  target_law(std::span<const float>(logits), {}, params, from_float);
+  expect_near(from_float, law_of({0.5, -1.25, 2.0}, params), 0.0);
+  std::vector<double> from_tensor(3);
+  target_law(at::tensor({0.5F, -1.25F, 2.0F}), {}, params, from_tensor);
+  expect_near(from_tensor, from_float, 0.0);
+  target_law(at::tensor({0.5, 9.0, -1.25, 9.0, 2.0}).slice(0, 0, 5, 2), {}, params, from_tensor);
+  expect_near(from_tensor, from_float, 0.0);
+  EXPECT_THROW(target_law(at::zeros({3}, at::kInt), {}, params, from_tensor), InternalError);
+  EXPECT_THROW(target_law(at::zeros({1, 3}), {}, params, from_tensor), InternalError);
+  EXPECT_THROW(target_law(at::zeros({4}), {}, params, from_tensor), InternalError);
+}
+
+TEST(SamplingTest, ForbiddenTokensGetNoMass) {
+  expect_near(law_of({1.0, -kInfinity, 1.0}, {.temperature = 1.0}), {0.5, 0.0, 0.5});
+  expect_near(law_of({1.0, -kInfinity, 1.0}, {.temperature = 1e-310}), {0.5, 0.0, 0.5});
+}
+
+TEST(SamplingTest, DamagedLogitsAreAnError) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double temperature : {0.0, 1.0}) {
+    const SamplingParams params{.temperature = temperature};
+    EXPECT_THROW(law_of({1.0, nan, 0.0}, params), Error);
+    EXPECT_THROW(law_of({nan, nan}, params), Error);
+    EXPECT_THROW(law_of({1.0, kInfinity}, params), Error);
+    EXPECT_THROW(law_of({-kInfinity, -kInfinity}, params), Error);
+    EXPECT_THROW(law_of({}, params), InternalError);
+  }
+}
+
+TEST(SamplingTest, ValidateNamesWhatIsOutOfRange) {
+  const auto message = [](const SamplingParams& params) -> std::string {
+    try {
+      params.validate();
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message({}), "");
+  EXPECT_EQ(
+      message(
+          {.temperature = 0.7, .top_k = 5, .top_p = 0.9, .min_p = 0.1, .repetition_penalty = 1.1}),
+      "");
+  EXPECT_EQ(message({.temperature = -1.0}),
+            "sampling.temperature is -1; it must be 0 (greedy) or more");
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_NE(message({.temperature = nan}).find("temperature"), std::string::npos);
+  EXPECT_NE(message({.top_k = -1}).find("top_k"), std::string::npos);
+  EXPECT_NE(message({.top_p = 0.0}).find("top_p"), std::string::npos);
+  EXPECT_NE(message({.top_p = nan}).find("top_p"), std::string::npos);
+  EXPECT_NE(message({.min_p = 1.5}).find("min_p"), std::string::npos);
+  EXPECT_NE(message({.repetition_penalty = 0.0}).find("repetition_penalty"), std::string::npos);
+}
+
+TEST(SamplingTest, ArgmaxTakesTheFirst) {
+  EXPECT_EQ(argmax(std::vector<double>{-3.0, -1.0, -1.0}), 1);
+  EXPECT_THROW(argmax({}), InternalError);
+}
+
+}  // namespace
+}  // namespace specdec
