@@ -19,7 +19,7 @@ constexpr const char* kStyle = R"(
   :root { --text: #e4e6e9; --page: #16181b; --soft: #a2a9b1; --line: #3a3f45; --band: #1f2226;
     --link: #7cb8ee; } }
 body { color: var(--text); background: var(--page); font: 16px/1.5 system-ui, sans-serif;
-  max-width: 70rem; margin: 0 auto; padding: 1.5rem 1.2rem 4rem; }
+  max-width: 76rem; margin: 0 auto; padding: 1.5rem 1.2rem 4rem; }
 h1 { margin: 0 0 .3rem; font-size: 1.8rem; }
 h2 { margin: 2.2rem 0 .6rem; font-size: 1.25rem; }
 h1, td.name, li, dt, p { overflow-wrap: anywhere; }
