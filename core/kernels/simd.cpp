@@ -1,7 +1,7 @@
 #include "core/kernels/simd.h"
 
+#include <algorithm>
 #include <cstdlib>
-#include <string_view>
 
 #include "core/error.h"
 
@@ -21,29 +21,29 @@ SimdLevel best_level() {
   return SimdLevel::kBaseline;
 }
 
-SimdLevel chosen_level() {
-  const SimdLevel best = best_level();
+SimdLevel level_from_environment() {
   const char* wanted = std::getenv("SPECDEC_SIMD");
-  if (wanted == nullptr || *wanted == '\0') {
-    return best;
-  }
-  for (const SimdLevel level : {SimdLevel::kBaseline, SimdLevel::kAvx2, SimdLevel::kAvx512}) {
-    if (std::string_view(wanted) == simd_level_name(level)) {
-      if (level > best) {
-        throw Error(fmt::format("SPECDEC_SIMD={}: this processor has only {}", wanted,
-                                simd_level_name(best)));
-      }
-      return level;
-    }
-  }
-  throw Error(fmt::format("SPECDEC_SIMD={}: unknown; known: baseline, avx2, avx512", wanted));
+  return lowered_simd_level(best_level(), wanted == nullptr ? "" : wanted);
 }
 
 }  // namespace
 
 SimdLevel simd_level() {
-  static const SimdLevel kLevel = chosen_level();
+  static const SimdLevel kLevel = level_from_environment();
   return kLevel;
+}
+
+SimdLevel lowered_simd_level(SimdLevel best, std::string_view wanted) {
+  if (wanted.empty()) {
+    return best;
+  }
+  for (const SimdLevel level : {SimdLevel::kBaseline, SimdLevel::kAvx2, SimdLevel::kAvx512}) {
+    if (wanted == simd_level_name(level)) {
+      return std::min(level, best);
+    }
+  }
+  throw Error(
+      fmt::format("SPECDEC_SIMD: unknown level '{}'; known: baseline, avx2, avx512", wanted));
 }
 
 const char* simd_level_name(SimdLevel level) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <string_view>
 
 namespace specdec {
 
@@ -7,8 +8,12 @@ enum class SimdLevel { kBaseline, kAvx2, kAvx512 };
 
 /// The best level that this processor has, decided once. The environment variable SPECDEC_SIMD
 /// (baseline, avx2, avx512) lowers it, which makes results comparable between machines: each level
-/// sums in its own order. Throws Error for an unknown value or a level that the processor lacks.
+/// sums in its own order. Throws Error for an unknown value.
 SimdLevel simd_level();
+
+/// The lower of `best` and the level named `wanted`; empty = `best`. Throws Error for an unknown
+/// name.
+SimdLevel lowered_simd_level(SimdLevel best, std::string_view wanted);
 
 const char* simd_level_name(SimdLevel level);
 

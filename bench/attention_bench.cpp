@@ -1,0 +1,68 @@
+// Attention over the paged cache, 4 query heads on 1 kv head of 64, on one thread: a chain of new
+// tokens at several context lengths; beside it ATen's attention on contiguous keys with a mask.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <benchmark/benchmark.h>
+
+#include <numeric>
+
+#include "core/kernels/attention.h"
+#include "kv/kv_cache.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kHeads = 4;
+constexpr int64_t kHeadDim = 64;
+
+KvCache filled_cache(int64_t context, int64_t nodes) {
+  KvCache cache({{1, kHeadDim, 0, -1}},
+                {.dtype = at::kFloat, .device = at::kCPU, .page_size = 16, .max_length = 8192});
+  std::vector<int64_t> path(static_cast<size_t>(context));
+  std::iota(path.begin(), path.end(), 0);
+  cache.extend({.tokens = at::zeros({context}, at::kInt), .rows = {}, .parents = {}});
+  cache.keep(0, path);
+  cache.extend({.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}});
+  const KvView view = cache.view(0);
+  Tensor(view.keys).normal_();
+  Tensor(view.values).normal_();
+  return cache;
+}
+
+void paged_attention_bench(benchmark::State& state) {
+  at::set_num_threads(1);
+  const int64_t nodes = state.range(1);
+  const KvCache cache = filled_cache(state.range(0), nodes);
+  const Tensor queries = at::randn({nodes, kHeads, kHeadDim});
+  Tensor out = at::empty_like(queries);
+  const KvView view = cache.view(0);
+  for (auto _ : state) {
+    paged_attention(queries, view, {0.125, 0.0, {}}, out);
+  }
+}
+
+void at_attention_bench(benchmark::State& state) {
+  at::set_num_threads(1);
+  const int64_t context = state.range(0);
+  const int64_t nodes = state.range(1);
+  const Tensor queries = at::randn({1, kHeads, nodes, kHeadDim});
+  const Tensor keys = at::randn({1, 1, context + nodes, kHeadDim}).expand({1, kHeads, -1, -1});
+  const Tensor values = at::randn({1, 1, context + nodes, kHeadDim}).expand({1, kHeads, -1, -1});
+  const Tensor mask = at::ones({nodes, context + nodes}, at::kBool).tril(context);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(
+        at::scaled_dot_product_attention(queries, keys, values, mask, 0.0, false, 0.125));
+  }
+}
+
+void shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"context", "n"})->ArgsProduct({{128, 512, 2048}, {1, 8, 32}});
+}
+
+BENCHMARK(paged_attention_bench)->Apply(shapes);
+BENCHMARK(at_attention_bench)->Apply(shapes);
+
+}  // namespace
+}  // namespace specdec
+
+BENCHMARK_MAIN();

@@ -1,0 +1,59 @@
+// What the cache costs a decoding step beside the kernels: extend and keep of the shape
+// (6 layers of 1 kv head of 64).
+#include <ATen/ATen.h>
+#include <benchmark/benchmark.h>
+
+#include <numeric>
+
+#include "kv/kv_cache.h"
+
+namespace specdec {
+namespace {
+
+KvCache prefilled(int64_t context) {
+  KvCache cache(std::vector<LayerKv>(6, LayerKv{1, 64, 0, -1}),
+                {.dtype = at::kFloat, .device = at::kCPU, .page_size = 16, .max_length = 16384});
+  std::vector<int64_t> path(static_cast<size_t>(context));
+  std::iota(path.begin(), path.end(), 0);
+  cache.extend({.tokens = at::zeros({context}, at::kInt), .rows = {}, .parents = {}});
+  cache.keep(0, path);
+  return cache;
+}
+
+void extend_keep_bench(benchmark::State& state) {
+  const int64_t context = state.range(0);
+  const int64_t nodes = state.range(1);
+  KvCache cache = prefilled(context);
+  const TokenBatch batch{.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}};
+  std::vector<int64_t> path(static_cast<size_t>(nodes));
+  std::iota(path.begin(), path.end(), 0);
+  for (auto _ : state) {
+    cache.extend(batch);
+    cache.keep(0, path);
+    cache.truncate(0, context);
+  }
+}
+
+void keep_sparse_path_bench(benchmark::State& state) {
+  KvCache cache = prefilled(500);
+  TokenBatch batch{.tokens = at::zeros({16}, at::kInt), .rows = {}, .parents = {-1}};
+  for (int64_t i = 1; i < 16; ++i) {
+    batch.parents.push_back((i - 1) / 2);
+  }
+  const std::vector<int64_t> path = {0, 2, 6, 14};
+  for (auto _ : state) {
+    cache.extend(batch);
+    cache.keep(0, path);
+    cache.truncate(0, 500);
+  }
+}
+
+BENCHMARK(extend_keep_bench)
+    ->ArgNames({"context", "n"})
+    ->ArgsProduct({{128, 512, 8192}, {1, 8, 32}});
+BENCHMARK(keep_sparse_path_bench);
+
+}  // namespace
+}  // namespace specdec
+
+BENCHMARK_MAIN();

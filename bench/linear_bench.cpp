@@ -1,0 +1,77 @@
+// The matrix products of the model shape, ours against at::linear, on one thread.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <benchmark/benchmark.h>
+
+#include "core/kernels/linear.h"
+
+namespace specdec {
+namespace {
+
+/// Weights of many layers, so that they come from as far away as in a forward.
+std::vector<Tensor> weights(int64_t out, int64_t in, at::ScalarType dtype) {
+  constexpr int64_t kBytes = 14'000'000;
+  const int64_t bytes = out * in * (dtype == at::kFloat ? 4 : 2);
+  std::vector<Tensor> all;
+  for (int64_t i = 0; i < kBytes / bytes + 1; ++i) {
+    all.push_back(at::randn({out, in}).to(dtype));
+  }
+  return all;
+}
+
+void report(benchmark::State& state, int64_t out, int64_t in, int64_t nodes) {
+  state.counters["GFLOP/s"] = benchmark::Counter(static_cast<double>(2 * out * in * nodes),
+                                                 benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFLOP/s"].value /= 1e9;
+}
+
+void linear_bench(benchmark::State& state, at::ScalarType dtype) {
+  at::set_num_threads(1);
+  const int64_t in = state.range(0);
+  const int64_t out = state.range(1);
+  const int64_t nodes = state.range(2);
+  const auto all = weights(out, in, dtype);
+  const Tensor input = at::randn({nodes, in});
+  Tensor result = at::empty({nodes, out});
+  size_t next = 0;
+  for (auto _ : state) {
+    linear(input, all[next], result);
+    next = (next + 1) % all.size();
+  }
+  report(state, out, in, nodes);
+}
+
+void at_linear_bench(benchmark::State& state) {
+  at::set_num_threads(1);
+  const int64_t in = state.range(0);
+  const int64_t out = state.range(1);
+  const int64_t nodes = state.range(2);
+  const auto all = weights(out, in, at::kFloat);
+  const Tensor input = at::randn({nodes, in});
+  Tensor result = at::empty({nodes, out});
+  size_t next = 0;
+  for (auto _ : state) {
+    at::mm_out(result, input, all[next].t());
+    next = (next + 1) % all.size();
+  }
+  report(state, out, in, nodes);
+}
+
+void shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"in", "out", "n"});
+  for (const auto& [in, out] :
+       {std::pair{192, 384}, {256, 192}, {192, 1536}, {768, 192}, {192, 2048}}) {
+    for (const int64_t nodes : {1, 2, 4, 8, 16, 32, 64, 256}) {
+      bench->Args({in, out, nodes});
+    }
+  }
+}
+
+BENCHMARK_CAPTURE(linear_bench, float32, at::kFloat)->Apply(shapes);
+BENCHMARK_CAPTURE(linear_bench, bfloat16, at::kBFloat16)->Apply(shapes);
+BENCHMARK(at_linear_bench)->Apply(shapes);
+
+}  // namespace
+}  // namespace specdec
+
+BENCHMARK_MAIN();

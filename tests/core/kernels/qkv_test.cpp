@@ -1,0 +1,123 @@
+#include "core/kernels/qkv.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "core/error.h"
+#include "kv/kv_cache.h"
+
+namespace specdec {
+namespace {
+
+constexpr double kEps = 1e-6;
+constexpr int64_t kPositions = 64;
+
+struct QkvCase {
+  at::ScalarType dtype;
+  int64_t heads, kv_heads, head_dim;
+  bool norm;
+};
+
+class QkvTest : public testing::TestWithParam<QkvCase> {
+ protected:
+  void SetUp() override {
+    at::manual_seed(1);
+    const QkvCase& c = GetParam();
+    const auto dtype = c.dtype;
+    options_.heads = c.heads;
+    options_.eps = kEps;
+    if (c.norm) {
+      options_.q_scale = at::randn({c.head_dim}, dtype);
+      options_.k_scale = at::randn({c.head_dim}, dtype);
+    }
+    const Tensor angles = at::randn({kPositions, c.head_dim / 2}, at::kDouble);
+    options_.cos = angles.cos().to(dtype);
+    options_.sin = angles.sin().to(dtype);
+  }
+
+  Tensor random_qkv(int64_t nodes) const {
+    const QkvCase& c = GetParam();
+    return at::randn({nodes, (c.heads + 2 * c.kv_heads) * c.head_dim}, c.dtype);
+  }
+
+  /// One head [head_dim] by the formula, in float64.
+  Tensor exact_head(const Tensor& head, const Tensor& scale, int64_t position) const {
+    Tensor x = head.to(at::kDouble);
+    if (scale.defined()) {
+      x = x * at::rsqrt(x.square().mean() + kEps) * scale.to(at::kDouble);
+    }
+    const auto halves = x.chunk(2);
+    const Tensor cos = options_.cos[position].to(at::kDouble);
+    const Tensor sin = options_.sin[position].to(at::kDouble);
+    return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin});
+  }
+
+  QkvOptions options_;
+};
+
+double difference(const Tensor& a, const Tensor& exact) {
+  return (a.to(at::kDouble) - exact).abs().max().item<double>();
+}
+
+TEST_P(QkvTest, SplitsNormsRotatesAndWrites) {
+  const QkvCase& c = GetParam();
+  const double tolerance = c.dtype == at::kFloat ? 3e-6 : 1e-14;
+  KvCache cache({{c.kv_heads, c.head_dim, 0, -1}},
+                {.dtype = c.dtype, .device = at::kCPU, .page_size = 4, .max_length = kPositions});
+  const std::vector<int64_t> sizes = {6, 5};
+  std::vector<Tensor> keys, values;
+  for (const int64_t nodes : sizes) {
+    cache.extend({.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}});
+    const Tensor qkv = random_qkv(nodes);
+    Tensor queries = at::empty({nodes, c.heads, c.head_dim}, c.dtype);
+    qkv_to_cache(qkv, options_, cache.view(0), queries);
+    const Tensor heads = qkv.view({nodes, c.heads + 2 * c.kv_heads, c.head_dim});
+    for (int64_t node = 0; node < nodes; ++node) {
+      const int64_t position = cache.length(0) + node;
+      for (int64_t h = 0; h < c.heads; ++h) {
+        const Tensor exact = exact_head(heads[node][h], options_.q_scale, position);
+        EXPECT_LT(difference(queries[node][h], exact), tolerance);
+      }
+      for (int64_t h = 0; h < c.kv_heads; ++h) {
+        keys.push_back(exact_head(heads[node][c.heads + h], options_.k_scale, position));
+        values.push_back(heads[node][c.heads + c.kv_heads + h].to(at::kDouble));
+      }
+    }
+    std::vector<int64_t> path(static_cast<size_t>(nodes));
+    std::iota(path.begin(), path.end(), 0);
+    cache.keep(0, path);
+  }
+  const auto stored = cache.key_values(0, 0);
+  const std::vector<int64_t> by_token = {11, c.kv_heads, c.head_dim};
+  EXPECT_LT(difference(stored.first, at::cat(keys).view(by_token).transpose(0, 1)), tolerance);
+  EXPECT_EQ(difference(stored.second, at::cat(values).view(by_token).transpose(0, 1)), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, QkvTest,
+    testing::Values(QkvCase{at::kFloat, 4, 1, 64, true}, QkvCase{at::kFloat, 4, 2, 16, false},
+                    QkvCase{at::kFloat, 3, 3, 24, true}, QkvCase{at::kFloat, 1, 1, 2, true},
+                    QkvCase{at::kDouble, 4, 2, 24, true}, QkvCase{at::kDouble, 2, 1, 6, false}));
+
+TEST(QkvChecksTest, RefusesAPositionOutsideTheRotaryTable) {
+  KvCache cache({{1, 4, 0, -1}},
+                {.dtype = at::kFloat, .device = at::kCPU, .page_size = 4, .max_length = 64});
+  cache.extend({.tokens = at::zeros({5}, at::kInt), .rows = {}, .parents = {}});
+  QkvOptions options;
+  options.heads = 1;
+  options.cos = at::ones({4, 2});
+  options.sin = at::zeros({4, 2});
+  Tensor queries = at::empty({5, 1, 4});
+  EXPECT_THROW(qkv_to_cache(at::zeros({5, 12}), options, cache.view(0), queries), InternalError);
+  options.cos = at::ones({5, 2});
+  EXPECT_THROW(qkv_to_cache(at::zeros({5, 12}), options, cache.view(0), queries), InternalError);
+  options.sin = at::zeros({5, 2});
+  EXPECT_NO_THROW(qkv_to_cache(at::zeros({5, 12}), options, cache.view(0), queries));
+  EXPECT_THROW(qkv_to_cache(at::zeros({4, 12}), options, cache.view(0), queries), InternalError);
+  EXPECT_THROW(qkv_to_cache(at::zeros({5, 16}), options, cache.view(0), queries), InternalError);
+}
+
+}  // namespace
+}  // namespace specdec
