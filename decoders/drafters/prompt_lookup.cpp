@@ -1,6 +1,7 @@
 #include "decoders/drafters/prompt_lookup.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -11,20 +12,20 @@ PromptLookupDrafter::PromptLookupDrafter(const PromptLookupOptions& options) : o
     throw ConfigError(fmt::format("prompt_lookup needs 1 <= min_ngram <= max_ngram, not {} and {}",
                                   options.min_ngram, options.max_ngram));
   }
-  earlier_.resize(static_cast<size_t>(options.max_ngram - options.min_ngram + 1));
+  ends_.resize(static_cast<size_t>(options.max_ngram - options.min_ngram + 1));
 }
 
 void PromptLookupDrafter::reset() {
   tokens_.clear();
   indexed_ = 0;
-  newest_.clear();
-  for (std::vector<int64_t>& chain : earlier_) {
-    chain.clear();
+  for (Ends& ends : ends_) {
+    ends.newest.clear();
+    ends.older.clear();
   }
 }
 
 uint64_t PromptLookupDrafter::hash(int64_t end, int64_t size) const {
-  auto value = static_cast<uint64_t>(size);
+  uint64_t value = 0x243F6A8885A308D3U;
   for (int64_t i = end - size + 1; i <= end; ++i) {
     value = (value ^ static_cast<uint64_t>(tokens_[static_cast<size_t>(i)])) * 0x9E3779B97F4A7C15U;
     value ^= value >> 29U;
@@ -41,13 +42,12 @@ void PromptLookupDrafter::index_ngrams_ending_at(int64_t end) {
   for (int64_t size = options_.min_ngram; size <= options_.max_ngram; ++size) {
     int64_t older = -1;
     if (size <= end + 1) {
-      const auto [entry, is_new] = newest_.try_emplace(hash(end, size), end);
+      const auto [entry, is_new] = ends(size).newest.try_emplace(hash(end, size), end);
       if (!is_new) {
-        older = entry->second;
-        entry->second = end;
+        older = std::exchange(entry->second, end);
       }
     }
-    earlier_[static_cast<size_t>(size - options_.min_ngram)].push_back(older);
+    ends(size).older.push_back(older);
   }
 }
 
@@ -65,17 +65,17 @@ void PromptLookupDrafter::update(TokenSpan committed) {
   }
 }
 
-int64_t PromptLookupDrafter::find(int64_t size, int64_t wanted) const {
+int64_t PromptLookupDrafter::find(int64_t size, int64_t wanted) {
   const auto newest_end = static_cast<int64_t>(tokens_.size()) - 1;
   if (size > newest_end) {
     return -1;
   }
-  const auto entry = newest_.find(hash(newest_end, size));
+  const Ends& index = ends(size);
+  const auto entry = index.newest.find(hash(newest_end, size));
   int64_t best = -1;
-  int64_t end = entry == newest_.end() ? -1 : entry->second;
-  // Each older occurrence is followed by more tokens, so this walks `wanted` entries at most.
-  for (; end >= 0;
-       end = earlier_[static_cast<size_t>(size - options_.min_ngram)][static_cast<size_t>(end)]) {
+  int64_t end = entry == index.newest.end() ? -1 : entry->second;
+  // Each older occurrence is followed by more tokens, so this walks about `wanted` entries at most.
+  for (; end >= 0; end = index.older[static_cast<size_t>(end)]) {
     if (same_ngram(end, newest_end, size)) {
       best = end;
       if (newest_end - end >= wanted) {

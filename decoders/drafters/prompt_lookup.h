@@ -30,13 +30,19 @@ class PromptLookupDrafter final : public Drafter {
   uint64_t hash(int64_t end, int64_t size) const;
   bool same_ngram(int64_t end, int64_t other_end, int64_t size) const;
   /// End of the best earlier occurrence of the newest `size` tokens; -1 when there is none.
-  int64_t find(int64_t size, int64_t wanted) const;
+  int64_t find(int64_t size, int64_t wanted);
+
+  /// Where the n-grams of one size end. Those of one hash form a list, the newest first.
+  struct Ends {
+    std::unordered_map<uint64_t, int64_t> newest;  // of each hash
+    std::vector<int64_t> older;                    // [end] -> next older end of its hash, or -1
+  };
+  Ends& ends(int64_t size) { return ends_[static_cast<size_t>(size - options_.min_ngram)]; }
 
   PromptLookupOptions options_;
   std::vector<Token> tokens_;
-  int64_t indexed_ = 0;                           // ends below it are in the index
-  std::unordered_map<uint64_t, int64_t> newest_;  // n-gram's hash -> newest end
-  std::vector<std::vector<int64_t>> earlier_;     // [n - min][end] -> next older end of the hash
+  int64_t indexed_ = 0;     // ends below it are in the index
+  std::vector<Ends> ends_;  // [size - min_ngram]
 };
 
 }  // namespace specdec
