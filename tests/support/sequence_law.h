@@ -16,8 +16,8 @@ using SequenceLaw = std::map<std::vector<Token>, double>;
 /// What is asked of a strategy; the parts are kept, so a Request can be made of it at any time.
 struct Task {
   std::vector<Token> prompt;
-  SamplingParams sampling;
-  StopRule stop;
+  SamplingParams sampling = {};
+  StopRule stop = {};
   const Tokenizer* tokenizer = nullptr;
 
   Request request(Randomness& random) const;

@@ -1,0 +1,54 @@
+#include "decoders/autoregressive.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/support/fake_model.h"
+#include "tests/support/sequence_law.h"
+
+namespace specdec {
+namespace {
+
+TEST(AutoregressiveTest, RunsOneForwardAToken) {
+  FakeModel model(5, random_table(5, 1));
+  AutoregressiveDecoding decoding(model);
+  const Task task{.prompt = {1, 2, 3}, .stop = {.max_new_tokens = 6}};
+  CounterRandomness random(1);
+  const Generation generation = decoding.generate(task.request(random));
+  EXPECT_EQ(generation.tokens.size(), 6U);
+  EXPECT_EQ(model.forwards(), (std::vector<int64_t>{3, 1, 1, 1, 1, 1}));
+  ASSERT_EQ(generation.steps.size(), 5U);
+  for (const StepStatistics& step : generation.steps) {
+    EXPECT_EQ(step.drafted, 0);
+    EXPECT_EQ(step.accepted, 0);
+    EXPECT_EQ(step.committed, 1);
+  }
+  EXPECT_EQ(model.length(), 3 + 6 - 1) << "the newest token is not cached";
+}
+
+TEST(AutoregressiveTest, SameSeedSameTokens) {
+  FakeModel model(50, random_table(50, 1));
+  AutoregressiveDecoding decoding(model);
+  const Task task{.prompt = {1}, .sampling = {.temperature = 1.0}, .stop = {.max_new_tokens = 20}};
+  const auto tokens = [&](uint64_t seed) {
+    CounterRandomness random(seed);
+    return decoding.generate(task.request(random)).tokens;
+  };
+  EXPECT_EQ(tokens(1), tokens(1));
+  EXPECT_NE(tokens(1), tokens(2));
+}
+
+TEST(AutoregressiveTest, RefusesPromptsThatDoNotFit) {
+  FakeModel model(5, random_table(5, 1), 4);
+  AutoregressiveDecoding decoding(model);
+  CounterRandomness random(1);
+  const Task empty{};
+  EXPECT_THROW(decoding.generate(empty.request(random)), Error);
+  const Task full{.prompt = {1, 1, 1, 1}};
+  EXPECT_EQ(decoding.generate(full.request(random)).tokens.size(), 1U);
+  const Task longer{.prompt = {1, 1, 1, 1, 1}};
+  EXPECT_THROW(decoding.generate(longer.request(random)), Error);
+}
+
+}  // namespace
+}  // namespace specdec

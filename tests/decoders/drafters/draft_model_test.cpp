@@ -1,0 +1,168 @@
+#include "decoders/drafters/draft_model.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "decoders/speculative.h"
+#include "decoders/verifiers/rejection.h"
+#include "tests/support/sequence_law.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using Tokens = std::vector<Token>;
+
+constexpr int64_t kVocab = 5;
+
+LogitTable table() { return random_table(kVocab, 2, 3); }
+
+/// A drafter with a view of its model.
+struct Bench {
+  explicit Bench(const DraftModelOptions& options = {}, int64_t max_length = 64) {
+    auto owned = std::make_unique<FakeModel>(kVocab, table(), max_length);
+    model = owned.get();
+    drafter = std::make_unique<DraftModelDrafter>(std::move(owned), options);
+  }
+
+  Draft propose(const Tokens& committed, int64_t max_tokens) {
+    return drafter->propose({.committed = committed,
+                             .last_step = nullptr,
+                             .prompt_result = nullptr,
+                             .random = random,
+                             .sampling = sampling,
+                             .grammar = nullptr,
+                             .max_tokens = max_tokens});
+  }
+
+  FakeModel* model;
+  std::unique_ptr<DraftModelDrafter> drafter;
+  SamplingParams sampling;
+  CounterRandomness random{1};
+};
+
+/// The greedy continuation by the table.
+Tokens best_tokens(Tokens history, size_t count) {
+  const size_t before = history.size();
+  while (history.size() < before + count) {
+    history.push_back(static_cast<Token>(argmax(table()(history))));
+  }
+  return {history.begin() + static_cast<int64_t>(before), history.end()};
+}
+
+Tokens proposed(const Draft& draft) { return {draft.tokens.begin() + 1, draft.tokens.end()}; }
+
+TEST(DraftModelTest, GreedyDraftIsTheModelsOwnText) {
+  Bench bench;
+  const Draft draft = bench.propose({1, 2, 3}, 4);
+  EXPECT_EQ(draft.tokens.front(), 3);
+  EXPECT_EQ(proposed(draft), best_tokens({1, 2, 3}, 4));
+  EXPECT_EQ(draft.parents, (std::vector<int64_t>{-1, 0, 1, 2, 3}));
+  EXPECT_EQ(draft.law, std::vector<int64_t>(5, -1));
+  EXPECT_FALSE(draft.probs.defined());
+}
+
+TEST(DraftModelTest, FeedsOnlyWhatIsMissing) {
+  Bench bench;
+  const Tokens start = {1, 2, 3};
+  const Tokens drafted = proposed(bench.propose(start, 3));
+  EXPECT_EQ(bench.model->forwards(), (std::vector<int64_t>{3, 1, 1}));
+
+  // All accepted: the last drafted token is not in its cache yet, nor is the bonus token.
+  Tokens all = start;
+  all.insert(all.end(), drafted.begin(), drafted.end());
+  all.push_back(4);
+  EXPECT_EQ(proposed(bench.propose(all, 2)), best_tokens(all, 2));
+  EXPECT_EQ(bench.model->forwards(), (std::vector<int64_t>{3, 1, 1, 2, 1}));
+
+  // Rejected at once: only the correction token is new.
+  Tokens corrected = all;
+  corrected.push_back((best_tokens(all, 1).front() + 1) % kVocab);
+  EXPECT_EQ(proposed(bench.propose(corrected, 1)), best_tokens(corrected, 1));
+  EXPECT_EQ(bench.model->forwards(), (std::vector<int64_t>{3, 1, 1, 2, 1, 1}));
+
+  // After plain steps it catches up in one forward.
+  Tokens later = corrected;
+  later.insert(later.end(), {0, 1, 2, 3});
+  EXPECT_EQ(proposed(bench.propose(later, 1)), best_tokens(later, 1));
+  EXPECT_EQ(bench.model->forwards().back(), 4);
+}
+
+TEST(DraftModelTest, TheSameSequenceAgainFeedsTheNewestToken) {
+  Bench bench;
+  const Tokens committed = {1, 2, 3};
+  const Tokens first = proposed(bench.propose(committed, 2));
+  EXPECT_EQ(proposed(bench.propose(committed, 2)), first);
+  EXPECT_EQ(bench.model->forwards(), (std::vector<int64_t>{3, 1, 1, 1}));
+}
+
+TEST(DraftModelTest, ResetBeginsANewSequence) {
+  Bench bench;
+  bench.propose({1, 2, 3}, 2);
+  bench.drafter->reset();
+  EXPECT_EQ(proposed(bench.propose({1, 2, 4}, 2)), best_tokens({1, 2, 4}, 2));
+  EXPECT_EQ(bench.model->forwards(), (std::vector<int64_t>{3, 1, 3, 1}));
+}
+
+TEST(DraftModelTest, RecordsTheLawsItDrewFrom) {
+  Bench bench;
+  bench.sampling = {.temperature = 0.9, .top_k = 4, .repetition_penalty = 1.5};
+  Tokens history = {1, 2, 3};
+  const Draft draft = bench.propose(history, 3);
+  ASSERT_EQ(draft.proposed(), 3);
+  EXPECT_EQ(draft.law, (std::vector<int64_t>{0, 1, 2, -1}));
+  ASSERT_EQ(draft.probs.size(0), 3);
+  for (int64_t node = 0; node < 3; ++node) {
+    const std::vector<double> logits = table()(history);
+    std::vector<double> law(kVocab);
+    target_law(std::span<const double>(logits), history, bench.sampling, law);
+    EXPECT_TRUE(at::equal(draft.probs[node], at::tensor(law))) << "node " << node;
+    history.push_back(draft.tokens[static_cast<size_t>(node) + 1]);
+  }
+}
+
+TEST(DraftModelTest, MayChooseWithoutChanceWhenSampling) {
+  Bench bench({.sample = false});
+  bench.sampling.temperature = 1.0;
+  const Draft draft = bench.propose({1, 2, 3}, 3);
+  EXPECT_EQ(proposed(draft), best_tokens({1, 2, 3}, 3));
+  EXPECT_EQ(draft.law, std::vector<int64_t>(4, -1));
+}
+
+TEST(DraftModelTest, DraftsNoMoreThanItsOwnModelHolds) {
+  Bench bench({}, 5);
+  EXPECT_EQ(bench.propose({1, 2, 3}, 9).proposed(), 3);
+  EXPECT_EQ(bench.propose({1, 2, 3, 4, 0}, 9).proposed(), 1);
+  EXPECT_EQ(bench.propose({1, 2, 3, 4, 0, 1}, 9).proposed(), 0);
+  EXPECT_EQ(bench.propose({1, 2, 3, 4, 0, 1, 2}, 9).tokens, Tokens{2});
+}
+
+TEST(DraftModelTest, RefusesAnotherVocabulary) {
+  const Bench bench;
+  FakeModel same(kVocab, table());
+  EXPECT_NO_THROW(bench.drafter->check(same));
+  FakeModel other(kVocab + 1, random_table(kVocab + 1, 1));
+  EXPECT_THAT([&] { bench.drafter->check(other); },
+              ThrowsMessage<ConfigError>(HasSubstr("5 tokens and the target one of 6")));
+}
+
+TEST(DraftModelTest, AModelThatIsItsOwnTargetIsAcceptedWhole) {
+  FakeModel target(kVocab, table());
+  SpeculativeDecoding decoding(
+      target, std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kVocab, table())),
+      std::make_unique<RejectionVerifier>(), std::make_unique<FixedDraftLength>(4));
+  const Task task{.prompt = {1}, .sampling = {.temperature = 1.0}, .stop = {.max_new_tokens = 21}};
+  CounterRandomness random(3);
+  const Generation generation = decoding.generate(task.request(random));
+  EXPECT_EQ(generation.steps.size(), 4U);
+  for (const StepStatistics& step : generation.steps) {
+    EXPECT_EQ(step.accepted, 4);
+    EXPECT_EQ(step.committed, 5);
+  }
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,243 @@
+#include "decoders/session.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+#include "tests/support/fake_model.h"
+#include "tests/support/letter_tokenizer.h"
+#include "tests/support/sequence_law.h"
+
+namespace specdec {
+namespace {
+
+using Tokens = std::vector<Token>;
+
+constexpr int64_t kVocab = 4;
+
+/// Logits that put all the mass on one token.
+Tensor only(Token token) {
+  Tensor logits = at::full({kVocab}, -1.0, at::kDouble);
+  logits[token] = 2.0;
+  return logits;
+}
+
+/// A session that is fed tokens one at a time.
+class SessionTest : public testing::Test {
+ protected:
+  Session& begin(Task task, int64_t max_length = 64) {
+    task_ = std::move(task);
+    model_ = std::make_unique<FakeModel>(kVocab, random_table(kVocab, 1), max_length);
+    request_ = std::make_unique<Request>(task_.request(random_));
+    session_ = std::make_unique<Session>(*request_, *model_);
+    return *session_;
+  }
+
+  /// Commits tokens as a chain that the verifier accepted whole, the last as the bonus token.
+  void commit_chain(const Tokens& tokens) {
+    Draft draft = Draft::root(session_->newest());
+    Verdict verdict{.path = {0}, .next = tokens.back()};
+    for (size_t i = 0; i + 1 < tokens.size(); ++i) {
+      verdict.path.push_back(draft.add(tokens[i], draft.size() - 1));
+    }
+    session_->target_probs(draft, at::zeros({draft.size(), kVocab}, at::kDouble));
+    session_->commit(draft, verdict);
+  }
+
+  Generation finish() { return std::move(*session_).finish(); }
+
+  Task task_;
+  CounterRandomness random_{1};
+  std::unique_ptr<FakeModel> model_;
+  std::unique_ptr<Request> request_;
+  std::unique_ptr<Session> session_;
+};
+
+TEST_F(SessionTest, StopsAtEndIdsAndDropsWhatFollows) {
+  begin({.prompt = {0}, .stop = {.end_ids = {2, 3}, .stop_ids = {3}}});
+  session_->commit_prefill(only(1));
+  EXPECT_FALSE(session_->finished());
+  commit_chain({0, 3, 1, 1});
+  EXPECT_TRUE(session_->finished());
+  const Generation generation = finish();
+  EXPECT_EQ(generation.tokens, (Tokens{1, 0, 3}));
+  EXPECT_EQ(generation.stop_reason, StopReason::kEndOfSequence);
+  ASSERT_EQ(generation.steps.size(), 1U);
+  EXPECT_EQ(generation.steps[0].drafted, 3);
+  EXPECT_EQ(generation.steps[0].accepted, 3);
+  EXPECT_EQ(generation.steps[0].committed, 2);
+  EXPECT_EQ(generation.steps[0].depth, 3);
+}
+
+TEST_F(SessionTest, StopsAtStopIds) {
+  begin({.prompt = {0}, .stop = {.end_ids = {2}, .stop_ids = {3}}});
+  session_->commit_prefill(only(3));
+  EXPECT_EQ(finish().stop_reason, StopReason::kStopId);
+}
+
+TEST_F(SessionTest, StopIdsInThePromptDoNotCount) {
+  begin({.prompt = {2, 3}, .stop = {.end_ids = {2}, .stop_ids = {3}}});
+  session_->commit_prefill(only(1));
+  EXPECT_FALSE(session_->finished());
+}
+
+TEST_F(SessionTest, FindsStopStringsAcrossTokenBorders) {
+  const LetterTokenizer letters({"a", "xb", "cc", ""});
+  const StopRule stop{.stop_strings = {"zzzzzzzzzzzzz", "abc"}};
+  begin({.prompt = {0}, .stop = stop, .tokenizer = &letters});
+  session_->commit_prefill(only(1));  // xb
+  commit_chain({2, 0, 3});            // cc a -
+  EXPECT_FALSE(session_->finished());
+  const LetterTokenizer others({"ba", "b", "cd", "a"});
+  begin({.prompt = {0}, .stop = stop, .tokenizer = &others});
+  session_->commit_prefill(only(0));  // ba
+  commit_chain({1, 2, 3});            // b cd a
+  const Generation generation = finish();
+  EXPECT_EQ(generation.tokens, (Tokens{0, 1, 2}));
+  EXPECT_EQ(generation.stop_reason, StopReason::kStopString);
+}
+
+TEST_F(SessionTest, StopStringsIgnoreThePromptAndMatchInsideATokenToo) {
+  const LetterTokenizer letters({"a", "b", "-ab-", ""});
+  begin({.prompt = {0}, .stop = {.stop_strings = {"ab"}}, .tokenizer = &letters});
+  session_->commit_prefill(only(1));
+  EXPECT_FALSE(session_->finished()) << "the prompt's a and the output's b do not make ab";
+  commit_chain({2, 1});
+  EXPECT_EQ(finish().tokens, (Tokens{1, 2}));
+}
+
+TEST_F(SessionTest, TokensBeyondTheTokenizerHaveNoText) {
+  const LetterTokenizer letters({"a", "b"});
+  begin({.prompt = {0}, .stop = {.stop_strings = {"ab"}}, .tokenizer = &letters});
+  session_->commit_prefill(only(0));
+  commit_chain({3, 1});
+  EXPECT_EQ(finish().stop_reason, StopReason::kStopString);
+}
+
+TEST_F(SessionTest, LeavesRoomForTheBonusToken) {
+  begin({.prompt = {0, 1}, .stop = {.max_new_tokens = 5}});
+  EXPECT_EQ(session_->max_draft_tokens(), 4);
+  session_->commit_prefill(only(1));
+  EXPECT_EQ(session_->max_draft_tokens(), 3);
+  commit_chain({1, 1, 1});
+  EXPECT_EQ(session_->max_draft_tokens(), 0);
+  commit_chain({1});
+  EXPECT_TRUE(session_->finished());
+  EXPECT_EQ(session_->max_draft_tokens(), 0);
+  EXPECT_EQ(finish().stop_reason, StopReason::kMaxNewTokens);
+}
+
+TEST_F(SessionTest, FitsTheModel) {
+  begin({.prompt = {0, 1}, .stop = {.max_new_tokens = 50}}, 4);
+  session_->commit_prefill(only(1));
+  EXPECT_EQ(session_->max_draft_tokens(), 1);  // 2 kept, the newest, one drafted
+  commit_chain({1, 1});
+  const Generation generation = finish();
+  EXPECT_EQ(generation.tokens.size(), 3U);
+  EXPECT_EQ(generation.stop_reason, StopReason::kContextFull);
+}
+
+TEST_F(SessionTest, EachNodeIsPenalisedForItsOwnPath) {
+  begin({.prompt = {0}, .sampling = {.temperature = 1.0, .repetition_penalty = 2.0}});
+  session_->commit_prefill(only(1));
+  Draft draft = Draft::root(session_->newest());
+  draft.add(2, 0);
+  draft.add(3, 0);
+  draft.add(0, 1);
+  const Tensor logits = at::tensor({1.0, 2.0, 3.0, 4.0}).repeat({4, 1});
+  const Tensor probs = session_->target_probs(draft, logits);
+  const std::vector<Tokens> histories = {{0, 1}, {0, 1, 2}, {0, 1, 3}, {0, 1, 2, 0}};
+  for (int64_t node = 0; node < 4; ++node) {
+    std::vector<double> law(kVocab);
+    target_law(logits[node], histories[static_cast<size_t>(node)], task_.sampling, law);
+    EXPECT_TRUE(at::equal(probs[node], at::tensor(law))) << "node " << node;
+  }
+}
+
+TEST_F(SessionTest, GreedyTokensHaveTheGapOfTheirNode) {
+  begin({.prompt = {0}});
+  session_->commit_prefill(only(1));
+  Draft draft = Draft::root(1);
+  draft.add(3, 0);
+  draft.add(2, 0);
+  const Tensor logits = at::tensor({0.0, 0.0, 5.0, 1.0,  //
+                                    9.0, 0.0, 0.0, 0.0,  //
+                                    0.0, 7.5, 0.0, 7.0})
+                            .view({3, kVocab});
+  session_->target_probs(draft, logits);
+  session_->commit(draft, {.path = {0, 2}, .next = 1});
+  EXPECT_EQ(finish().gaps, (std::vector<double>{3.0, 4.0, 0.5}));
+}
+
+TEST_F(SessionTest, SampledTokensHaveNoGaps) {
+  begin({.prompt = {0}, .sampling = {.temperature = 1.0}});
+  session_->commit_prefill(only(1));
+  EXPECT_TRUE(finish().gaps.empty());
+}
+
+TEST_F(SessionTest, StreamsWhatEachStepCommits) {
+  task_ = {.prompt = {0}, .stop = {.max_new_tokens = 4}};
+  Request request = task_.request(random_);
+  std::vector<Tokens> streamed;
+  request.on_tokens = [&](TokenSpan tokens) {
+    streamed.emplace_back(tokens.begin(), tokens.end());
+  };
+  model_ = std::make_unique<FakeModel>(kVocab, random_table(kVocab, 1));
+  session_ = std::make_unique<Session>(request, *model_);
+  session_->commit_prefill(only(1));
+  commit_chain({2, 3, 1});
+  EXPECT_EQ(streamed, (std::vector<Tokens>{{1}, {2, 3, 1}}));
+}
+
+TEST_F(SessionTest, TimesAddUp) {
+  begin({.prompt = {0}});
+  session_->commit_prefill(only(1));
+  session_->drafted();
+  session_->verified();
+  commit_chain({1, 1});
+  session_->verified();
+  session_->commit_next(only(1));
+  const Generation generation = finish();
+  ASSERT_EQ(generation.steps.size(), 2U);
+  EXPECT_GT(generation.prefill_seconds, 0.0);
+  double sum = 0.0;
+  for (const StepStatistics& step : generation.steps) {
+    sum += step.draft_seconds + step.verify_seconds + step.other_seconds;
+    EXPECT_GT(step.verify_seconds, 0.0);
+  }
+  EXPECT_DOUBLE_EQ(generation.decode_seconds, sum);
+  EXPECT_EQ(generation.steps[1].draft_seconds, 0.0);
+  EXPECT_EQ(generation.steps[1].committed, 1);
+}
+
+TEST_F(SessionTest, RefusesWhatCannotBeAnswered) {
+  EXPECT_THROW(begin({.prompt = {0}, .stop = {.max_new_tokens = 0}}), ConfigError);
+  EXPECT_THROW(begin({.prompt = {0}, .stop = {.stop_strings = {"a"}}}), ConfigError);
+  EXPECT_THROW(begin({.prompt = {0}, .sampling = {.top_p = 0.0}}), ConfigError);
+  const LetterTokenizer letters({"a"});
+  EXPECT_THROW(begin({.prompt = {0}, .stop = {.stop_strings = {""}}, .tokenizer = &letters}),
+               ConfigError);
+}
+
+TEST_F(SessionTest, MisuseIsABug) {
+  begin({.prompt = {0}, .stop = {.max_new_tokens = 1}});
+  session_->commit_prefill(only(1));
+  EXPECT_THROW(session_->commit_next(only(1)), InternalError);
+  EXPECT_THROW(session_->target_probs(Draft::root(1), at::zeros({2, kVocab})), InternalError);
+  EXPECT_THROW(session_->commit(Draft::root(1), {.path = {}, .next = 1}), InternalError);
+}
+
+TEST(StopReasonTest, HasNames) {
+  EXPECT_EQ(stop_reason_name(StopReason::kEndOfSequence), "end_of_sequence");
+  EXPECT_EQ(stop_reason_name(StopReason::kStopId), "stop_id");
+  EXPECT_EQ(stop_reason_name(StopReason::kStopString), "stop_string");
+  EXPECT_EQ(stop_reason_name(StopReason::kMaxNewTokens), "max_new_tokens");
+  EXPECT_EQ(stop_reason_name(StopReason::kContextFull), "context_full");
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,188 @@
+#include "decoders/speculative.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "decoders/verifiers/exact_match.h"
+#include "decoders/verifiers/rejection.h"
+#include "tests/support/sequence_law.h"
+#include "tests/support/test_drafters.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using Tokens = std::vector<Token>;
+using Shown = ScriptedDrafter::Shown;
+
+constexpr int64_t kVocab = 6;
+
+/// Counts up from the newest token: 1 2 3 ... after which comes 0 again.
+LogitTable counting_table() {
+  return [](TokenSpan history) {
+    std::vector<double> logits(kVocab, 0.0);
+    logits[static_cast<size_t>((history.back() + 1) % kVocab)] = 4.0;
+    return logits;
+  };
+}
+
+std::unique_ptr<SpeculativeDecoding> decoding(LanguageModel& target,
+                                              std::unique_ptr<Drafter> drafter,
+                                              std::unique_ptr<DraftLength> length = nullptr) {
+  if (length == nullptr) {
+    length = std::make_unique<FixedDraftLength>(3);
+  }
+  return std::make_unique<SpeculativeDecoding>(
+      target, std::move(drafter), std::make_unique<ExactMatchVerifier>(), std::move(length));
+}
+
+TEST(SpeculativeTest, CountsWhatWasDraftedAndAccepted) {
+  FakeModel target(kVocab, counting_table());
+  // Right about two tokens, wrong about the third.
+  const auto script = [](TokenSpan committed) {
+    const Token newest = committed.back();
+    return Tokens{(newest + 1) % 6, (newest + 2) % 6, (newest + 2) % 6};
+  };
+  const Task task{.prompt = {0}, .stop = {.max_new_tokens = 9}};
+  CounterRandomness random(1);
+  const Generation generation =
+      decoding(target, std::make_unique<ScriptedDrafter>(script))->generate(task.request(random));
+  EXPECT_EQ(generation.tokens, (Tokens{1, 2, 3, 4, 5, 0, 1, 2, 3}));
+  ASSERT_EQ(generation.steps.size(), 3U);
+  const std::vector<std::vector<int64_t>> expected = {{3, 2, 3}, {3, 2, 3}, {1, 1, 2}};
+  for (size_t i = 0; i < 3; ++i) {
+    const StepStatistics& step = generation.steps[i];
+    EXPECT_EQ((std::vector<int64_t>{step.drafted, step.accepted, step.committed}), expected[i]);
+    EXPECT_EQ(step.depth, step.drafted);
+  }
+  EXPECT_EQ(target.forwards(), (std::vector<int64_t>{1, 4, 4, 2}));
+}
+
+TEST(SpeculativeTest, DraftsAreCutBeforeTheyAreDrawn) {
+  FakeModel target(kVocab, counting_table(), 8);
+  std::vector<Shown> shown;
+  const auto script = [](TokenSpan committed) {
+    return Tokens{(committed.back() + 1) % 6, (committed.back() + 2) % 6,
+                  (committed.back() + 3) % 6};
+  };
+  const Task task{.prompt = {0, 1}, .stop = {.max_new_tokens = 100}};
+  CounterRandomness random(1);
+  const Generation generation = decoding(target, std::make_unique<ScriptedDrafter>(script, &shown))
+                                    ->generate(task.request(random));
+  EXPECT_EQ(generation.stop_reason, StopReason::kContextFull);
+  EXPECT_EQ(generation.tokens.size(), 7U);
+  ASSERT_EQ(shown.size(), 2U);
+  EXPECT_EQ(shown[0].max_tokens, 3);
+  EXPECT_EQ(shown[1].max_tokens, 1);
+}
+
+TEST(SpeculativeTest, ShowsTheDrafterTheLastStepAndThePrompt) {
+  FakeModel target(kVocab, counting_table());
+  std::vector<Shown> shown;
+  const auto script = [](TokenSpan committed) { return Tokens{(committed.back() + 1) % 6, 0}; };
+  const Task task{.prompt = {3, 1}, .stop = {.max_new_tokens = 7}};
+  CounterRandomness random(1);
+  decoding(target,
+           std::make_unique<ScriptedDrafter>(script, &shown, Needs{.capture_layers = {4, 1}}))
+      ->generate(task.request(random));
+  ASSERT_GE(shown.size(), 2U);
+  EXPECT_FALSE(shown[0].had_last_step);
+  ASSERT_TRUE(shown[0].had_prompt_result);
+  EXPECT_EQ(shown[0].committed, (Tokens{3, 1, 2}));
+  const auto state = [](const Tokens& history, int64_t layer) {
+    return at::tensor(FakeModel::hidden_state(history, layer));
+  };
+  ASSERT_EQ(shown[0].prompt_result.captured.size(), 2U);
+  EXPECT_TRUE(at::equal(shown[0].prompt_result.captured[0][0], state({3}, 4)));
+  EXPECT_TRUE(at::equal(shown[0].prompt_result.captured[1][1], state({3, 1}, 1)));
+  const StepResult& step = shown[1].last_step;
+  ASSERT_TRUE(shown[1].had_last_step);
+  EXPECT_EQ(step.draft.tokens, (Tokens{2, 3, 0}));
+  EXPECT_EQ(step.verdict.path, (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(step.verdict.next, 4);
+  ASSERT_EQ(step.result.captured.size(), 2U);
+  EXPECT_TRUE(at::equal(step.result.captured[1][2], state({3, 1, 2, 3, 0}, 1)))
+      << "rejected nodes are there too";
+  EXPECT_TRUE(at::equal(step.result.final_hidden[1], state({3, 1, 2, 3}, -1)));
+}
+
+TEST(SpeculativeTest, PromptResultIsForThoseWhoNeedIt) {
+  FakeModel target(kVocab, counting_table());
+  std::vector<Shown> shown;
+  const auto script = [](TokenSpan) { return Tokens{0}; };
+  const Task task{.prompt = {3}, .stop = {.max_new_tokens = 3}};
+  CounterRandomness random(1);
+  decoding(target, std::make_unique<ScriptedDrafter>(script, &shown))
+      ->generate(task.request(random));
+  ASSERT_FALSE(shown.empty());
+  EXPECT_FALSE(shown[0].had_prompt_result);
+}
+
+TEST(SpeculativeTest, EachRequestBeginsAnew) {
+  FakeModel target(kVocab, counting_table());
+  std::vector<Shown> shown;
+  const auto script = [](TokenSpan committed) { return Tokens(10, (committed.back() + 1) % 6); };
+  const auto strategy = decoding(
+      target, std::make_unique<ScriptedDrafter>(script, &shown),
+      std::make_unique<HeuristicDraftLength>(HeuristicOptions{.initial = 5, .min = 1, .max = 9}));
+  const Task task{.prompt = {3}, .stop = {.max_new_tokens = 20}};
+  CounterRandomness random(1);
+  const Generation first = strategy->generate(task.request(random));
+  const size_t steps = shown.size();
+  const Generation second = strategy->generate(task.request(random));
+  EXPECT_EQ(first.tokens, second.tokens);
+  ASSERT_EQ(first.steps.size(), second.steps.size());
+  EXPECT_EQ(first.steps[0].drafted, 5);
+  EXPECT_EQ(second.steps[0].drafted, 5);
+  EXPECT_FALSE(shown.at(steps).had_last_step);
+}
+
+class NeedsInternals final : public Drafter {
+ public:
+  Needs needs() const override { return {.capture_layers = {}, .internals = true}; }
+  Draft propose(const DraftContext& context) override {
+    return Draft::root(context.committed.back());
+  }
+};
+
+TEST(SpeculativeTest, RefusesATargetWithoutInternals) {
+  FakeModel target(kVocab, counting_table());
+  EXPECT_THAT([&] { decoding(target, std::make_unique<NeedsInternals>()); },
+              ThrowsMessage<ConfigError>(HasSubstr("embeddings, head and cache")));
+}
+
+TEST(SpeculativeTest, ExactMatchIsRefusedWhenSampling) {
+  FakeModel target(kVocab, counting_table());
+  const auto strategy =
+      decoding(target, std::make_unique<ScriptedDrafter>([](TokenSpan) { return Tokens{}; }));
+  const Task task{.prompt = {3}, .sampling = {.temperature = 0.5}};
+  CounterRandomness random(1);
+  EXPECT_THAT([&] { strategy->generate(task.request(random)); },
+              ThrowsMessage<ConfigError>(HasSubstr("rejection")));
+}
+
+/// Proposes more than it may.
+class Eager final : public Drafter {
+ public:
+  Draft propose(const DraftContext& context) override {
+    Draft draft = Draft::root(context.committed.back());
+    for (int64_t i = 0; i <= context.max_tokens; ++i) {
+      draft.add(0, i);
+    }
+    return draft;
+  }
+};
+
+TEST(SpeculativeTest, ADraftThatDoesNotFitIsABug) {
+  FakeModel target(kVocab, counting_table());
+  const Task task{.prompt = {3}};
+  CounterRandomness random(1);
+  EXPECT_THROW(decoding(target, std::make_unique<Eager>())->generate(task.request(random)),
+               InternalError);
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,68 @@
+#include "decoders/verifiers/exact_match.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+/// One-hot laws.
+Tensor best(const std::vector<int64_t>& tokens, int64_t vocab = 4) {
+  return at::one_hot(at::tensor(tokens), vocab).to(at::kDouble);
+}
+
+Verdict judge(const Draft& draft, const Tensor& probs) {
+  CounterRandomness random(1);
+  return ExactMatchVerifier().judge(draft, probs, random);
+}
+
+TEST(ExactMatchTest, FollowsAChainToTheFirstDifference) {
+  Draft draft = Draft::root(0);
+  draft.add(1, 0);
+  draft.add(2, 1);
+  draft.add(3, 2);
+  const Verdict all = judge(draft, best({1, 2, 3, 0}));
+  EXPECT_EQ(all.path, (std::vector<int64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(all.next, 0);
+  const Verdict some = judge(draft, best({1, 3, 3, 0}));
+  EXPECT_EQ(some.path, (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(some.next, 3);
+  const Verdict none = judge(draft, best({0, 2, 3, 0}));
+  EXPECT_EQ(none.path, std::vector<int64_t>{0});
+  EXPECT_EQ(none.next, 0);
+}
+
+TEST(ExactMatchTest, FindsTheBranchOfATree) {
+  Draft draft = Draft::root(0);
+  draft.add(1, 0);
+  draft.add(2, 0);
+  draft.add(3, 1);
+  draft.add(3, 2);
+  const Verdict verdict = judge(draft, best({2, 0, 3, 0, 1}));
+  EXPECT_EQ(verdict.path, (std::vector<int64_t>{0, 2, 4}));
+  EXPECT_EQ(verdict.next, 1);
+}
+
+TEST(ExactMatchTest, ADraftOfNothingYieldsOneToken) {
+  const Verdict verdict = judge(Draft::root(0), best({3}));
+  EXPECT_EQ(verdict.path, std::vector<int64_t>{0});
+  EXPECT_EQ(verdict.next, 3);
+}
+
+TEST(ExactMatchTest, RefusesSampling) {
+  const ExactMatchVerifier verifier;
+  EXPECT_NO_THROW(verifier.check({}));
+  EXPECT_THAT([&] { verifier.check({.temperature = 0.5}); },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr("temperature 0.5")));
+}
+
+TEST(ExactMatchTest, RefusesLawsOfAnotherShape) {
+  EXPECT_THROW(judge(Draft::root(0), best({1, 2})), InternalError);
+  EXPECT_THROW(judge(Draft::root(0), best({1}).to(at::kFloat)), InternalError);
+}
+
+}  // namespace
+}  // namespace specdec
