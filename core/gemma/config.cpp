@@ -146,7 +146,8 @@ GemmaFamily read_family(const Keys& keys) {
     return GemmaFamily::kGemma3;
   }
   keys.fail("model_type", fmt::format("is '{}'; supported: gemma, gemma2, gemma3_text, and gemma3 "
-                                      "(its text part)", type));
+                                      "(its text part)",
+                                      type));
 }
 
 /// A hub text_config may leave out what transformers has as defaults of each class.
@@ -178,11 +179,12 @@ void read_sizes(const Keys& keys, bool wrapped, GemmaConfig& config) {
   }
   if (config.num_heads % config.num_kv_heads != 0) {
     keys.fail("num_key_value_heads", fmt::format("is {}, which does not divide the {} attention "
-                                                 "heads", config.num_kv_heads, config.num_heads));
+                                                 "heads",
+                                                 config.num_kv_heads, config.num_heads));
   }
   if (config.head_dim % 2 != 0) {
-    keys.fail("head_dim", fmt::format("is {}; rotary embeddings need an even number",
-                                      config.head_dim));
+    keys.fail("head_dim",
+              fmt::format("is {}; rotary embeddings need an even number", config.head_dim));
   }
 }
 
@@ -221,8 +223,8 @@ std::vector<bool> default_pattern(const Keys& keys, const GemmaConfig& config) {
   std::vector<bool> sliding(static_cast<size_t>(config.num_layers), false);
   int64_t pattern = 2;  // Gemma 2: every second layer is full, sliding first
   if (config.family == GemmaFamily::kGemma3) {
-    const char* key = keys.has("sliding_window_pattern") ? "sliding_window_pattern"
-                                                         : "_sliding_window_pattern";
+    const char* key =
+        keys.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
     pattern = keys.positive(key, 6);
   }
   for (size_t layer = 0; layer < sliding.size(); ++layer) {
@@ -240,7 +242,8 @@ std::vector<bool> listed_pattern(const Keys& keys, const GemmaConfig& config) {
   for (const json& type : types) {
     if (type != "sliding_attention" && type != "full_attention") {
       keys.fail("layer_types", fmt::format("holds {}; known: \"sliding_attention\", "
-                                           "\"full_attention\"", type.dump()));
+                                           "\"full_attention\"",
+                                           type.dump()));
     }
     sliding.push_back(type == "sliding_attention");
   }
@@ -257,10 +260,10 @@ void read_layer_types(const Keys& keys, bool wrapped, GemmaConfig& config) {
   const bool any = std::find(config.sliding_layers.begin(), config.sliding_layers.end(), true) !=
                    config.sliding_layers.end();
   if (any || keys.has("sliding_window")) {
-    config.sliding_window = keys.positive(
-        "sliding_window", wrapped || config.family == GemmaFamily::kGemma2
-                              ? std::optional<int64_t>(wrapper_defaults().window)
-                              : std::nullopt);
+    config.sliding_window =
+        keys.positive("sliding_window", wrapped || config.family == GemmaFamily::kGemma2
+                                            ? std::optional<int64_t>(wrapper_defaults().window)
+                                            : std::nullopt);
   }
 }
 
@@ -317,8 +320,8 @@ std::vector<Token> read_end_ids(const Keys& keys, const GemmaConfig& config) {
   const json& value = keys.at("eos_token_id");
   for (const json& id : value.is_array() ? value : json::array({value})) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0) {
-      keys.fail("eos_token_id", fmt::format("should be a token id or a list of them, but is {}",
-                                            value.dump()));
+      keys.fail("eos_token_id",
+                fmt::format("should be a token id or a list of them, but is {}", value.dump()));
     }
     // The hub has configs whose ids lie outside a cut vocabulary: such an id never comes.
     if (id.get<int64_t>() < config.vocab_size) {
@@ -348,8 +351,10 @@ GemmaConfig parse_text_config(const Keys& keys, bool wrapped) {
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream stream(path, std::ios::binary);
   if (!stream || std::filesystem::is_directory(path)) {
-    throw WeightsError(fmt::format("{}: cannot be read. A checkpoint folder holds config.json and "
-                                   "model.safetensors.", path.string()));
+    throw WeightsError(
+        fmt::format("{}: cannot be read. A checkpoint folder holds config.json and "
+                    "model.safetensors.",
+                    path.string()));
   }
   std::ostringstream text;
   text << stream.rdbuf();
@@ -400,8 +405,8 @@ GemmaConfig parse_gemma_config(const std::string& text, const std::string& where
 
 GemmaConfig load_gemma_config(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder)) {
-    throw WeightsError(fmt::format("{}: no such folder. Name a Hugging Face checkpoint folder.",
-                                   folder.string()));
+    throw WeightsError(
+        fmt::format("{}: no such folder. Name a Hugging Face checkpoint folder.", folder.string()));
   }
   const auto path = folder / "config.json";
   GemmaConfig config = parse_gemma_config(read_file(path), path.string());
@@ -416,11 +421,35 @@ GemmaConfig load_gemma_config(const std::filesystem::path& folder) {
   return config;
 }
 
+namespace {
+
+// The scalar s for which 1 / sqrt(s) is exactly `scale`, whole if one is: 1 / scale^2 is rounded,
+// and would be read back as a scale that differs in the last bit.
+double query_scalar(double scale) {
+  const double inverse = 1.0 / (scale * scale);
+  double candidate = std::round(inverse);
+  if (1.0 / std::sqrt(candidate) == scale) {
+    return candidate;
+  }
+  constexpr int steps = 16;
+  candidate = inverse;
+  for (int i = 0; i < steps; ++i) {
+    candidate = std::nextafter(candidate, 0.0);
+  }
+  for (int i = 0; i < 2 * steps && 1.0 / std::sqrt(candidate) != scale; ++i) {
+    candidate = std::nextafter(candidate, std::numeric_limits<double>::infinity());
+  }
+  return candidate;
+}
+
+}  // namespace
+
 std::string gemma_config_json(const GemmaConfig& config) {
   json out = {
-      {"architectures", json::array({config.family == GemmaFamily::kGemma1   ? "GemmaForCausalLM"
-                                     : config.family == GemmaFamily::kGemma2 ? "Gemma2ForCausalLM"
-                                                                             : "Gemma3ForCausalLM"})},
+      {"architectures",
+       json::array({config.family == GemmaFamily::kGemma1   ? "GemmaForCausalLM"
+                    : config.family == GemmaFamily::kGemma2 ? "Gemma2ForCausalLM"
+                                                            : "Gemma3ForCausalLM"})},
       {"attention_bias", false},
       {"bos_token_id", config.bos_id},
       {"dtype", config.dtype},
@@ -443,7 +472,7 @@ std::string gemma_config_json(const GemmaConfig& config) {
     out["rope_parameters"] = rope_json(config.global_rope);
     return out.dump(2) + "\n";
   }
-  out["query_pre_attn_scalar"] = 1.0 / (config.query_scale * config.query_scale);
+  out["query_pre_attn_scalar"] = query_scalar(config.query_scale);
   out["sliding_window"] =
       config.bidirectional ? (config.sliding_window - 1) * 2 : config.sliding_window;
   out["layer_types"] = json::array();
