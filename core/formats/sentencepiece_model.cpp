@@ -244,11 +244,14 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::
   return model;
 }
 
+namespace {
+constexpr std::string_view kDigits = "0123456789ABCDEF";
+}  // namespace
+
 std::optional<unsigned char> byte_piece_value(std::string_view piece) {
   if (piece.size() != 6 || piece.substr(0, 3) != "<0x" || piece[5] != '>') {
     return std::nullopt;
   }
-  constexpr std::string_view kDigits = "0123456789ABCDEF";
   const size_t high = kDigits.find(piece[3]);
   const size_t low = kDigits.find(piece[4]);
   if (high == std::string_view::npos || low == std::string_view::npos) {

@@ -18,9 +18,10 @@ using nlohmann::json;
 
 constexpr const char* kWanted = "Only tokenizers of Gemma's kind are supported.";
 
+// Not "<s>", Llama's <bos>: Gemma has it as a piece of text, the HTML tag.
+constexpr std::array<std::string_view, 3> kControl = {"<pad>", "<eos>", "<bos>"};
+
 bool is_control(std::string_view text) {
-  // Not "<s>", Llama's <bos>: Gemma has it as a piece of text, the HTML tag.
-  constexpr std::array<std::string_view, 3> kControl = {"<pad>", "<eos>", "<bos>"};
   return std::find(kControl.begin(), kControl.end(), text) != kControl.end();
 }
 
@@ -51,9 +52,9 @@ class TokenizerJsonReader {
 
   // null when there is no such member.
   static const json& member(const json& object, const char* key) {
-    static const json kNone;
+    static const json none;
     const auto found = object.is_object() ? object.find(key) : object.end();
-    return found == object.end() ? kNone : *found;
+    return found == object.end() ? none : *found;
   }
 
   static std::string text_of(const json& value) {
