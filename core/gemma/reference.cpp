@@ -41,9 +41,12 @@ at::Tensor hidden_keys(const LayerPlan& plan, bool bidirectional, const at::Tens
 
 class ReferenceLayer {
  public:
-  ReferenceLayer(const GemmaWeights& model, size_t index)
-      : config_(model.config), plan_(model.plan[index]), weights_(model.layers[index]),
-        dtype_(model.compute_dtype()) {}
+  ReferenceLayer(const GemmaWeights& model, size_t index, at::ScalarType matmul_dtype)
+      : config_(model.config),
+        plan_(model.plan[index]),
+        weights_(model.layers[index]),
+        dtype_(model.compute_dtype()),
+        matmul_dtype_(matmul_dtype) {}
 
   at::Tensor forward(const at::Tensor& x) const {
     auto y = attention(rms_norm_reference(x, weights_.attention_norm, config_.rms_norm_eps));
@@ -56,7 +59,7 @@ class ReferenceLayer {
 
  private:
   at::Tensor project(const at::Tensor& x, const at::Tensor& weight) const {
-    return at::linear(x, weight.to(dtype_));
+    return at::linear(x.to(matmul_dtype_), weight.to(matmul_dtype_)).to(dtype_);
   }
 
   at::Tensor post(const at::Tensor& y, const at::Tensor& scale) const {
@@ -93,16 +96,18 @@ class ReferenceLayer {
   const LayerPlan& plan_;
   const GemmaLayerWeights& weights_;
   at::ScalarType dtype_;
+  at::ScalarType matmul_dtype_;
 };
 
 }  // namespace
 
-ReferenceResult reference_forward(const GemmaWeights& weights, const Tensor& tokens) {
+ReferenceResult reference_forward(const GemmaWeights& weights, const Tensor& tokens,
+                                  std::optional<at::ScalarType> matmul_dtype) {
   ReferenceResult result;
   const at::ScalarType dtype = weights.compute_dtype();
   auto x = at::embedding(weights.embedding, tokens).to(dtype) * weights.embedding_scale;
   for (size_t layer = 0; layer < weights.layers.size(); ++layer) {
-    x = ReferenceLayer(weights, layer).forward(x);
+    x = ReferenceLayer(weights, layer, matmul_dtype.value_or(dtype)).forward(x);
     result.layers.push_back(x);
   }
   result.hidden_pre_norm = x;

@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "core/gemma/weights.h"
@@ -17,7 +18,9 @@ struct ReferenceResult {
 
 /// The plain, differentiable, uncached forward in ATen ops: the oracle that the cached forward is
 /// tested against, and the path that training uses. tokens: [rows, T] int64, positions 0..T-1.
-/// Weights of less than float32 are widened; runs on any device.
-ReferenceResult reference_forward(const GemmaWeights& weights, const Tensor& tokens);
+/// Weights of less than float32 are widened; runs on any device. `matmul_dtype` bfloat16 multiplies
+/// the layers' matrices in it (all else stays as it is): training with less exact, faster products.
+ReferenceResult reference_forward(const GemmaWeights& weights, const Tensor& tokens,
+                                  std::optional<at::ScalarType> matmul_dtype = std::nullopt);
 
 }  // namespace specdec

@@ -1,0 +1,87 @@
+// Decoding speed of the cached forward, one thread, on random weights of the shape that the shipped
+// target has: vocab 2048, hidden 192, MLP 768, 6 layers, 4 heads of 64, 1 KV head.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+
+#include "core/gemma/gemma.h"
+
+namespace specdec {
+namespace {
+
+GemmaConfig shipped_shape() {
+  GemmaConfig config;
+  config.vocab_size = 2048;
+  config.hidden_size = 192;
+  config.intermediate_size = 768;
+  config.num_layers = 6;
+  config.num_heads = 4;
+  config.num_kv_heads = 1;
+  config.head_dim = 64;
+  config.query_scale = 1.0 / std::sqrt(64.0);
+  config.sliding_window = 64;
+  config.sliding_layers = {true, true, true, true, true, false};
+  config.global_rope.theta = 1e4;
+  config.max_position_embeddings = 4096;
+  return config;
+}
+
+GemmaModel make_model(at::ScalarType dtype) {
+  at::set_num_threads(1);
+  RandomGemmaOptions options;
+  options.dtype = dtype;
+  return GemmaModel(random_gemma(shipped_shape(), options));
+}
+
+void decode(benchmark::State& state, at::ScalarType dtype) {
+  GemmaModel model = make_model(dtype);
+  const std::vector<Token> prompt(static_cast<size_t>(state.range(0)), 7);
+  model.prefill_get_last_logits(prompt);
+  const Token token = 11;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(model.decode_get_logits({&token, 1}));
+    if (model.length() > state.range(0) + 64) {
+      model.truncate(state.range(0));
+    }
+  }
+  state.counters["tokens/s"] =
+      benchmark::Counter(static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
+}
+
+void decode_float32(benchmark::State& state) { decode(state, at::kFloat); }
+void decode_bfloat16_weights(benchmark::State& state) { decode(state, at::kBFloat16); }
+BENCHMARK(decode_float32)->Arg(16)->Arg(128)->Arg(512)->Unit(benchmark::kMicrosecond);
+BENCHMARK(decode_bfloat16_weights)->Arg(128)->Unit(benchmark::kMicrosecond);
+
+/// v(n): a forward of n new tokens after 128 kept ones.
+void verify_chain(benchmark::State& state) {
+  GemmaModel model = make_model(at::kFloat);
+  model.prefill_get_last_logits(std::vector<Token>(128, 7));
+  Draft draft = Draft::root(11);
+  for (int64_t i = 1; i < state.range(0); ++i) {
+    draft.add(static_cast<Token>(i), i - 1);
+  }
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(model.verify_get_logits(draft));
+    model.truncate(128);
+  }
+}
+BENCHMARK(verify_chain)->RangeMultiplier(2)->Range(1, 64)->Unit(benchmark::kMicrosecond);
+
+void prefill(benchmark::State& state) {
+  GemmaModel model = make_model(at::kFloat);
+  const std::vector<Token> prompt(static_cast<size_t>(state.range(0)), 7);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(model.prefill_get_last_logits(prompt));
+  }
+  state.counters["tokens/s"] = benchmark::Counter(
+      static_cast<double>(state.iterations() * state.range(0)), benchmark::Counter::kIsRate);
+}
+BENCHMARK(prefill)->Arg(128)->Arg(512)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace specdec
+
+BENCHMARK_MAIN();
