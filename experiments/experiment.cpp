@@ -84,6 +84,10 @@ Report ExperimentRun::run() {
     at::set_num_threads(static_cast<int>(threads));
   }
   environment_ = read_environment();
+  if (folder_.resumed() && !options_.quiet) {
+    log_ << fmt::format("resuming {}: {} generations are there, {} left\n",
+                        folder_.path().string(), folder_.records().size(), count_left());
+  }
   load();
   write_environment();
   {
