@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/gemma/gemma.h"
+#include "core/gemma/random_weights.h"
 
 namespace specdec {
 namespace {

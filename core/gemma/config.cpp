@@ -2,139 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 
 #include "core/error.h"
+#include "core/formats/strict_json.h"
+#include "core/gemma/json_keys.h"
 
 namespace specdec {
 namespace {
 
 using nlohmann::json;
 
-/// Reads keys of one JSON object; every complaint names the file and the key.
-class Keys {
- public:
-  Keys(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
-
-  bool has(const char* key) const {
-    const auto found = object_.find(key);
-    return found != object_.end() && !found->is_null();
-  }
-
-  const json& at(const char* key) const {
-    if (!has(key)) {
-      fail(key, "is missing");
-    }
-    return object_[key];
-  }
-
-  int64_t integer(const char* key, std::optional<int64_t> fallback = std::nullopt) const {
-    if (!has(key) && fallback) {
-      return *fallback;
-    }
-    const json& value = at(key);
-    if (!value.is_number_integer()) {
-      fail(key, fmt::format("should be an integer, but is {}", value.dump()));
-    }
-    constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
-    if (value.is_number_unsigned() ? value.get<uint64_t>() > static_cast<uint64_t>(kLargest)
-                                   : value.get<int64_t>() < -kLargest) {
-      fail(key, fmt::format("is out of range: {}", value.dump()));
-    }
-    return value.get<int64_t>();
-  }
-
-  int64_t positive(const char* key, std::optional<int64_t> fallback = std::nullopt) const {
-    const int64_t value = integer(key, fallback);
-    if (value < 1 || value > kLargestSize) {
-      fail(key, fmt::format("should lie in 1 to {}, but is {}", kLargestSize, value));
-    }
-    return value;
-  }
-
-  double number(const char* key, std::optional<double> fallback = std::nullopt) const {
-    if (!has(key) && fallback) {
-      return *fallback;
-    }
-    const json& value = at(key);
-    if (!value.is_number() || !std::isfinite(value.get<double>())) {
-      fail(key, fmt::format("should be a number, but is {}", value.dump()));
-    }
-    return value.get<double>();
-  }
-
-  double positive_number(const char* key, std::optional<double> fallback = std::nullopt) const {
-    const double value = number(key, fallback);
-    if (!(value > 0.0)) {
-      fail(key, fmt::format("should be positive, but is {}", value));
-    }
-    return value;
-  }
-
-  /// 0 = no cap: null switches it off, a missing key means the release's value.
-  double soft_cap(const char* key, double release_value) const {
-    if (!object_.contains(key)) {
-      return release_value;
-    }
-    return has(key) ? positive_number(key) : 0.0;
-  }
-
-  bool boolean(const char* key, bool fallback) const {
-    if (!has(key)) {
-      return fallback;
-    }
-    if (!at(key).is_boolean()) {
-      fail(key, fmt::format("should be true or false, but is {}", at(key).dump()));
-    }
-    return at(key).get<bool>();
-  }
-
-  std::string text(const char* key, const std::string& fallback) const {
-    if (!has(key)) {
-      return fallback;
-    }
-    if (!at(key).is_string()) {
-      fail(key, fmt::format("should be a string, but is {}", at(key).dump()));
-    }
-    return at(key).get<std::string>();
-  }
-
-  Keys object(const char* key) const {
-    if (!at(key).is_object()) {
-      fail(key, "should be an object");
-    }
-    return {at(key), where_ + ": " + key};
-  }
-
-  [[noreturn]] void fail(const std::string& key, const std::string& problem) const {
-    throw WeightsError(fmt::format("{}: '{}' {}.", where_, key, problem));
-  }
-
- private:
-  static constexpr int64_t kLargestSize = int64_t{1} << 24;
-
-  const json& object_;
-  std::string where_;
-};
-
-json parse_object(const std::string& text, const std::string& where) {
-  json parsed;
-  try {
-    parsed = json::parse(text);
-  } catch (const json::exception& error) {
-    throw WeightsError(fmt::format("{}: not valid JSON: {}", where, error.what()));
-  }
-  if (!parsed.is_object()) {
-    throw WeightsError(fmt::format("{}: should hold a JSON object.", where));
-  }
-  return parsed;
-}
-
-GemmaFamily read_family(const Keys& keys) {
+GemmaFamily read_family(const JsonKeys& keys) {
   const std::string type = keys.text("model_type", "");
   if (type == "gemma") {
     return GemmaFamily::kGemma1;
@@ -157,7 +37,7 @@ struct FamilyDefaults {
 
 FamilyDefaults wrapper_defaults() { return {262208, 2304, 9216, 26, 8, 4, 4096, 131072}; }
 
-void read_sizes(const Keys& keys, bool wrapped, GemmaConfig& config) {
+void read_sizes(const JsonKeys& keys, bool wrapped, GemmaConfig& config) {
   const FamilyDefaults defaults = wrapper_defaults();
   const auto optional = [wrapped](int64_t value) {
     return wrapped ? std::optional<int64_t>(value) : std::nullopt;
@@ -188,7 +68,7 @@ void read_sizes(const Keys& keys, bool wrapped, GemmaConfig& config) {
   }
 }
 
-void refuse_unsupported(const Keys& keys) {
+void refuse_unsupported(const JsonKeys& keys) {
   if (keys.boolean("attention_bias", false)) {
     keys.fail("attention_bias", "is true; no Gemma release has biases and none are loaded here");
   }
@@ -201,7 +81,7 @@ void refuse_unsupported(const Keys& keys) {
   }
 }
 
-void read_attention(const Keys& keys, GemmaConfig& config) {
+void read_attention(const JsonKeys& keys, GemmaConfig& config) {
   double scalar = static_cast<double>(config.head_dim);
   if (config.family != GemmaFamily::kGemma1) {
     scalar = keys.positive_number("query_pre_attn_scalar", 256.0);
@@ -219,7 +99,7 @@ void read_attention(const Keys& keys, GemmaConfig& config) {
   }
 }
 
-std::vector<bool> default_pattern(const Keys& keys, const GemmaConfig& config) {
+std::vector<bool> default_pattern(const JsonKeys& keys, const GemmaConfig& config) {
   std::vector<bool> sliding(static_cast<size_t>(config.num_layers), false);
   int64_t pattern = 2;  // Gemma 2: every second layer is full, sliding first
   if (config.family == GemmaFamily::kGemma3) {
@@ -233,7 +113,7 @@ std::vector<bool> default_pattern(const Keys& keys, const GemmaConfig& config) {
   return sliding;
 }
 
-std::vector<bool> listed_pattern(const Keys& keys, const GemmaConfig& config) {
+std::vector<bool> listed_pattern(const JsonKeys& keys, const GemmaConfig& config) {
   const json& types = keys.at("layer_types");
   if (!types.is_array() || static_cast<int64_t>(types.size()) != config.num_layers) {
     keys.fail("layer_types", fmt::format("should be a list of {} layer types", config.num_layers));
@@ -243,14 +123,14 @@ std::vector<bool> listed_pattern(const Keys& keys, const GemmaConfig& config) {
     if (type != "sliding_attention" && type != "full_attention") {
       keys.fail("layer_types", fmt::format("holds {}; known: \"sliding_attention\", "
                                            "\"full_attention\"",
-                                           type.dump()));
+                                           describe_json(type)));
     }
     sliding.push_back(type == "sliding_attention");
   }
   return sliding;
 }
 
-void read_layer_types(const Keys& keys, bool wrapped, GemmaConfig& config) {
+void read_layer_types(const JsonKeys& keys, bool wrapped, GemmaConfig& config) {
   if (config.family == GemmaFamily::kGemma1) {
     config.sliding_layers.assign(static_cast<size_t>(config.num_layers), false);
     return;
@@ -268,7 +148,7 @@ void read_layer_types(const Keys& keys, bool wrapped, GemmaConfig& config) {
 }
 
 /// One entry of rope_parameters, or old style's rope_scaling.
-RopeConfig read_rope(const Keys& keys, double theta) {
+RopeConfig read_rope(const JsonKeys& keys, double theta) {
   RopeConfig rope;
   rope.theta = keys.positive_number("rope_theta", theta);
   const std::string old_type = keys.text("type", "default");
@@ -281,7 +161,7 @@ RopeConfig read_rope(const Keys& keys, double theta) {
   return rope;
 }
 
-void read_ropes(const Keys& keys, GemmaConfig& config) {
+void read_ropes(const JsonKeys& keys, GemmaConfig& config) {
   const bool gemma3 = config.family == GemmaFamily::kGemma3;
   const double theta = keys.positive_number("rope_theta", gemma3 ? 1e6 : 1e4);
   const double local_theta = keys.positive_number("rope_local_base_freq", 1e4);
@@ -296,7 +176,7 @@ void read_ropes(const Keys& keys, GemmaConfig& config) {
   if (!keys.has("rope_parameters")) {
     return;
   }
-  const Keys ropes = keys.object("rope_parameters");
+  const JsonKeys ropes = keys.object("rope_parameters");
   if (!ropes.has("full_attention") && !ropes.has("sliding_attention")) {
     config.global_rope = read_rope(ropes, theta);
     if (!gemma3) {
@@ -312,7 +192,7 @@ void read_ropes(const Keys& keys, GemmaConfig& config) {
   }
 }
 
-std::vector<Token> read_end_ids(const Keys& keys, const GemmaConfig& config) {
+std::vector<Token> read_end_ids(const JsonKeys& keys, const GemmaConfig& config) {
   std::vector<Token> ids;
   if (!keys.has("eos_token_id")) {
     return ids;
@@ -320,8 +200,8 @@ std::vector<Token> read_end_ids(const Keys& keys, const GemmaConfig& config) {
   const json& value = keys.at("eos_token_id");
   for (const json& id : value.is_array() ? value : json::array({value})) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0) {
-      keys.fail("eos_token_id",
-                fmt::format("should be a token id or a list of them, but is {}", value.dump()));
+      keys.fail("eos_token_id", fmt::format("should be a token id or a list of them, but is {}",
+                                            describe_json(value)));
     }
     // The hub has configs whose ids lie outside a cut vocabulary: such an id never comes.
     if (id.get<int64_t>() < config.vocab_size) {
@@ -331,7 +211,7 @@ std::vector<Token> read_end_ids(const Keys& keys, const GemmaConfig& config) {
   return ids;
 }
 
-GemmaConfig parse_text_config(const Keys& keys, bool wrapped) {
+GemmaConfig parse_text_config(const JsonKeys& keys, bool wrapped) {
   GemmaConfig config;
   config.family = wrapped && !keys.has("model_type") ? GemmaFamily::kGemma3 : read_family(keys);
   read_sizes(keys, wrapped, config);
@@ -346,19 +226,6 @@ GemmaConfig parse_text_config(const Keys& keys, bool wrapped) {
     config.sliding_window = config.sliding_window / 2 + 1;
   }
   return config;
-}
-
-std::string read_file(const std::filesystem::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream || std::filesystem::is_directory(path)) {
-    throw WeightsError(
-        fmt::format("{}: cannot be read. A checkpoint folder holds config.json and "
-                    "model.safetensors.",
-                    path.string()));
-  }
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
 }
 
 json rope_json(const RopeConfig& rope) {
@@ -385,8 +252,8 @@ std::string gemma_family_name(GemmaFamily family) {
 }
 
 GemmaConfig parse_gemma_config(const std::string& text, const std::string& where) {
-  const json parsed = parse_object(text, where);
-  const Keys keys(parsed, where);
+  const json parsed = parse_json_object(text, where);
+  const JsonKeys keys(parsed, where);
   if (keys.text("model_type", "") != "gemma3") {
     return parse_text_config(keys, false);
   }
@@ -412,8 +279,8 @@ GemmaConfig load_gemma_config(const std::filesystem::path& folder) {
   GemmaConfig config = parse_gemma_config(read_file(path), path.string());
   const auto generation_path = folder / "generation_config.json";
   if (std::filesystem::exists(generation_path)) {
-    const json parsed = parse_object(read_file(generation_path), generation_path.string());
-    const Keys keys(parsed, generation_path.string());
+    const json parsed = parse_json_object(read_file(generation_path), generation_path.string());
+    const JsonKeys keys(parsed, generation_path.string());
     if (keys.has("eos_token_id")) {
       config.end_ids = read_end_ids(keys, config);
     }

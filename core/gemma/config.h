@@ -19,8 +19,8 @@ struct RopeConfig {
   double factor = 1.0;  ///< linear scaling: inverse frequencies are divided by it
 };
 
-/// What config.json (and generation_config.json) says of a text model, defaults filled in. Reads old
-/// (transformers 4) and new (5) styles, and the text part of Gemma 3's multimodal wrapper.
+/// What config.json (and generation_config.json) says of a text model, defaults filled in. Reads
+/// old (transformers 4) and new (5) styles, and the text part of Gemma 3's multimodal wrapper.
 struct GemmaConfig {
   GemmaFamily family = GemmaFamily::kGemma3;
   int64_t vocab_size = 0;
@@ -33,16 +33,16 @@ struct GemmaConfig {
   double rms_norm_eps = 1e-6;
   int64_t max_position_embeddings = 8192;
   bool tie_word_embeddings = true;
-  double query_scale = 0.0;            ///< multiplies q.k: head_dim^-1/2 or query_pre_attn_scalar^-1/2
-  double attention_soft_cap = 0.0;     ///< Gemma 2; 0 = none
-  double final_soft_cap = 0.0;         ///< on the logits; 0 = none
+  double query_scale = 0.0;         ///< multiplies q.k: head_dim^-1/2 or query_pre_attn_scalar^-1/2
+  double attention_soft_cap = 0.0;  ///< Gemma 2; 0 = none
+  double final_soft_cap = 0.0;      ///< on the logits; 0 = none
   int64_t sliding_window = 0;
-  std::vector<bool> sliding_layers;    ///< [num_layers] true = sees only the window
-  RopeConfig local_rope;               ///< of sliding layers
+  std::vector<bool> sliding_layers;  ///< [num_layers] true = sees only the window
+  RopeConfig local_rope;             ///< of sliding layers
   RopeConfig global_rope;
-  bool bidirectional = false;          ///< EmbeddingGemma: an encoder, cannot decode
-  std::string dtype;                   ///< as stored: "float32", "bfloat16", "float16"; may be ""
-  std::vector<Token> end_ids;          ///< eos_token_id of generation_config.json, else config.json
+  bool bidirectional = false;  ///< EmbeddingGemma: an encoder, cannot decode
+  std::string dtype;           ///< as stored: "float32", "bfloat16", "float16"; may be ""
+  std::vector<Token> end_ids;  ///< eos_token_id of generation_config.json, else config.json
   Token bos_id = 2;
 };
 

@@ -82,9 +82,11 @@ class GemmaModel::Impl final : public Internals {
     const auto& pending = pending_layers(row);
     for (const int64_t node : path) {
       const bool exists = node >= 0 && node < static_cast<int64_t>(pending.size());
-      SPECDEC_CHECK(!exists || pending[static_cast<size_t>(node)] == num_layers(),
-                    "keep: node {} of row {} was evaluated by an early exit only; run a full forward "
-                    "of it first", node, row);
+      SPECDEC_CHECK(
+          !exists || pending[static_cast<size_t>(node)] == num_layers(),
+          "keep: node {} of row {} was evaluated by an early exit only; run a full forward "
+          "of it first",
+          node, row);
     }
     cache_.keep(row, path);
     forget_pending(row);
@@ -172,9 +174,9 @@ class GemmaModel::Impl final : public Internals {
     const Token* values = host.const_data_ptr<Token>();
     for (int64_t i = 0; i < host.size(0); ++i) {
       if (values[i] < 0 || values[i] >= weights_->config.vocab_size) {
-        throw Error(fmt::format("token {} lies outside the model's vocabulary of {} entries (0 to {})",
-                                values[i], weights_->config.vocab_size,
-                                weights_->config.vocab_size - 1));
+        throw Error(
+            fmt::format("token {} lies outside the model's vocabulary of {} entries (0 to {})",
+                        values[i], weights_->config.vocab_size, weights_->config.vocab_size - 1));
       }
     }
   }
@@ -202,7 +204,8 @@ class GemmaModel::Impl final : public Internals {
   /// A node may not follow one that an early exit left without the keys of deeper layers.
   void check_parents(const TokenBatch& batch, int64_t nodes, int64_t layers) const {
     const bool chained = batch.parents.empty();
-    const int64_t count = std::min(nodes, chained ? nodes : static_cast<int64_t>(batch.parents.size()));
+    const int64_t count =
+        std::min(nodes, chained ? nodes : static_cast<int64_t>(batch.parents.size()));
     for (int64_t node = 0; node < count; ++node) {
       const auto& pending = pending_layers(row_of(batch, node));
       const int64_t parent = chained ? static_cast<int64_t>(pending.size()) - 1
@@ -210,8 +213,8 @@ class GemmaModel::Impl final : public Internals {
       const bool old = parent >= 0 && parent < static_cast<int64_t>(pending.size());
       SPECDEC_CHECK(!old || pending[static_cast<size_t>(parent)] >= layers,
                     "forward: pending node {} was evaluated by an early exit after {} layers and "
-                    "cannot be followed by {} layers", parent,
-                    old ? pending[static_cast<size_t>(parent)] : 0, layers);
+                    "cannot be followed by {} layers",
+                    parent, old ? pending[static_cast<size_t>(parent)] : 0, layers);
     }
   }
 

@@ -11,11 +11,12 @@ struct GemmaOptions {
   int64_t page_size = 16;  ///< tokens a page of the cache
 };
 
-/// The cached forward of Gemma 1, 2 and 3: weights + paged cache + workspace. Cheap to make, one per
-/// thread; weights are shared.
+/// The cached forward of Gemma 1, 2 and 3: weights + paged cache + workspace. Cheap to make, one
+/// per thread; weights are shared.
 class GemmaModel final : public LanguageModel {
  public:
-  explicit GemmaModel(std::shared_ptr<const GemmaWeights> weights, const GemmaOptions& options = {});
+  explicit GemmaModel(std::shared_ptr<const GemmaWeights> weights,
+                      const GemmaOptions& options = {});
   ~GemmaModel() override;
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) override;

@@ -12,12 +12,12 @@ struct LayerPlan {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t intermediate_size = 0;
-  int64_t window = 0;    ///< 0 = sees everything
+  int64_t window = 0;  ///< 0 = sees everything
   double query_scale = 1.0;
   double soft_cap = 0.0;  ///< of the attention scores; 0 = none
   RopeConfig rope;
-  bool qk_norm = false;       ///< Gemma 3: each head of q and k is normed before the rotation
-  bool post_norms = false;    ///< Gemma 2, 3: the outputs of attention and MLP are normed too
+  bool qk_norm = false;     ///< Gemma 3: each head of q and k is normed before the rotation
+  bool post_norms = false;  ///< Gemma 2, 3: the outputs of attention and MLP are normed too
 };
 
 std::vector<LayerPlan> make_layer_plan(const GemmaConfig& config);

@@ -24,7 +24,8 @@ std::pair<at::Tensor, at::Tensor> rotation(const LayerPlan& plan, int64_t length
 at::Tensor rotate(const at::Tensor& x, const std::pair<at::Tensor, at::Tensor>& angles) {
   const auto halves = x.chunk(2, -1);
   return at::cat({halves[0] * angles.first - halves[1] * angles.second,
-                  halves[1] * angles.first + halves[0] * angles.second}, -1);
+                  halves[1] * angles.first + halves[0] * angles.second},
+                 -1);
 }
 
 /// [T, T] true where a query (row) must not see a key (column).

@@ -10,10 +10,10 @@ namespace specdec {
 
 /// Everything that the plain forward computes; the names of the golden sets.
 struct ReferenceResult {
-  Tensor logits;                ///< [rows, T, vocab]
-  Tensor hidden;                ///< [rows, T, hidden], after the final norm
-  Tensor hidden_pre_norm;       ///< [rows, T, hidden]
-  std::vector<Tensor> layers;   ///< [rows, T, hidden] after each layer
+  Tensor logits;               ///< [rows, T, vocab]
+  Tensor hidden;               ///< [rows, T, hidden], after the final norm
+  Tensor hidden_pre_norm;      ///< [rows, T, hidden]
+  std::vector<Tensor> layers;  ///< [rows, T, hidden] after each layer
 };
 
 /// The plain, differentiable, uncached forward in ATen ops: the oracle that the cached forward is

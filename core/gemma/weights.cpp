@@ -5,12 +5,9 @@
 
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <random>
 #include <set>
 
 #include "core/error.h"
-#include "core/randomness.h"
 
 namespace specdec {
 namespace {
@@ -98,10 +95,11 @@ class TensorSource {
       }
     }
     if (!left.empty()) {
-      throw WeightsError(fmt::format(
-          "{}: tensor '{}' (and {} more) belongs to no layer that config.json describes. Check that "
-          "config.json and the weights are of the same model.",
-          checkpoint_.folder().string(), left.front(), left.size() - 1));
+      throw WeightsError(
+          fmt::format("{}: tensor '{}' (and {} more) belongs to no layer that config.json "
+                      "describes. Check that "
+                      "config.json and the weights are of the same model.",
+                      checkpoint_.folder().string(), left.front(), left.size() - 1));
     }
   }
 
@@ -129,19 +127,21 @@ class TensorSource {
     const std::string full = full_name(prefix_, name);
     const TensorEntry* entry = checkpoint_.find(full);
     if (entry == nullptr) {
-      throw WeightsError(fmt::format("{}: tensor '{}' is missing; config.json asks for it with shape "
-                                     "{}.", checkpoint_.folder().string(), full,
-                                     shape_text(shape)));
+      throw WeightsError(
+          fmt::format("{}: tensor '{}' is missing; config.json asks for it with shape "
+                      "{}.",
+                      checkpoint_.folder().string(), full, shape_text(shape)));
     }
     if (entry->shape != shape) {
       throw WeightsError(fmt::format("{}: tensor '{}' has shape {}, but config.json asks for {}.",
-                                     checkpoint_.folder().string(), full,
-                                     shape_text(entry->shape), shape_text(shape)));
+                                     checkpoint_.folder().string(), full, shape_text(entry->shape),
+                                     shape_text(shape)));
     }
     if (scalar_type(entry->dtype) == at::kLong) {
-      throw WeightsError(fmt::format("{}: tensor '{}' has dtype {}; weights should be F32, BF16, F16 "
-                                     "or F64.", checkpoint_.folder().string(), full,
-                                     dtype_name(entry->dtype)));
+      throw WeightsError(
+          fmt::format("{}: tensor '{}' has dtype {}; weights should be F32, BF16, F16 "
+                      "or F64.",
+                      checkpoint_.folder().string(), full, dtype_name(entry->dtype)));
     }
     if (taken_.insert(full).second) {
       hash_ = hash_bytes(hash_, full.data(), full.size());
@@ -167,19 +167,25 @@ class TensorSource {
 class LayerLoader {
  public:
   LayerLoader(TensorSource& source, const GemmaWeights& model, const LayerPlan& plan, size_t index)
-      : source_(source), model_(model), plan_(plan), name_(fmt::format("model.layers.{}.", index)) {}
+      : source_(source),
+        model_(model),
+        plan_(plan),
+        name_(fmt::format("model.layers.{}.", index)) {}
 
   GemmaLayerWeights load(const at::TensorOptions& matrix) {
     GemmaLayerWeights layer;
     const int64_t hidden = model_.config.hidden_size;
     const int64_t q_rows = plan_.heads * plan_.head_dim;
     const int64_t kv_rows = plan_.kv_heads * plan_.head_dim;
-    layer.qkv = fused({{"self_attn.q_proj", q_rows}, {"self_attn.k_proj", kv_rows},
-                       {"self_attn.v_proj", kv_rows}}, matrix);
+    layer.qkv = fused({{"self_attn.q_proj", q_rows},
+                       {"self_attn.k_proj", kv_rows},
+                       {"self_attn.v_proj", kv_rows}},
+                      matrix);
     layer.output = source_.load(name_ + "self_attn.o_proj.weight", {hidden, q_rows},
                                 at::typeMetaToScalarType(matrix.dtype()));
-    layer.gate_up = fused({{"mlp.gate_proj", plan_.intermediate_size},
-                           {"mlp.up_proj", plan_.intermediate_size}}, matrix);
+    layer.gate_up = fused(
+        {{"mlp.gate_proj", plan_.intermediate_size}, {"mlp.up_proj", plan_.intermediate_size}},
+        matrix);
     layer.down = source_.load(name_ + "mlp.down_proj.weight", {hidden, plan_.intermediate_size},
                               at::typeMetaToScalarType(matrix.dtype()));
     layer.attention_norm = norm("input_layernorm", hidden);
@@ -226,112 +232,18 @@ class LayerLoader {
   std::string name_;
 };
 
-double embedding_scale(const GemmaConfig& config, at::ScalarType dtype) {
-  // The reference keeps sqrt(hidden) as a buffer of the weights' dtype, so it is rounded.
-  const auto rounded = at::scalar_tensor(std::sqrt(static_cast<double>(config.hidden_size)),
-                                         at::TensorOptions(dtype));
-  return rounded.to(at::kDouble).item<double>();
-}
-
-/// Standard normal values by Box and Muller's method: the same on every platform, unlike
-/// std::normal_distribution.
-at::Tensor normal_values(at::IntArrayRef shape, std::mt19937_64& generator) {
-  at::Tensor out = at::empty(shape, at::kDouble);
-  auto* values = out.mutable_data_ptr<double>();
-  const auto uniform = [&generator] {
-    return (static_cast<double>(generator() >> 11) + 0.5) * 0x1.0p-53;
-  };
-  for (int64_t i = 0; i < out.numel(); ++i) {
-    const double radius = std::sqrt(-2.0 * std::log(uniform()));
-    values[i] = radius * std::cos(2.0 * M_PI * uniform());
-  }
-  return out;
-}
-
 std::string fingerprint(uint64_t hash, const GemmaConfig& config) {
   const std::string text = gemma_config_json(config);
   return fmt::format("{:016x}", hash_bytes(hash, text.data(), text.size()));
 }
 
-/// Collects a checkpoint's tensors under their names, in the dtype to be stored.
-class CheckpointWriter {
- public:
-  CheckpointWriter(DType dtype, at::ScalarType scalar) : dtype_(dtype), scalar_(scalar) {}
-
-  void add(const std::string& name, const at::Tensor& tensor) {
-    kept_.push_back(tensor.detach().to(at::kCPU, scalar_).contiguous());
-    const at::Tensor& stored = kept_.back();
-    list_.push_back({name, dtype_, stored.sizes().vec(),
-                     {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()}});
-  }
-  void add_norm(const std::string& name, const at::Tensor& scale) { add(name, scale - 1.0); }
-
-  void add_layer(const std::string& name, const GemmaLayerWeights& layer, const LayerPlan& plan) {
-    const int64_t q_rows = plan.heads * plan.head_dim;
-    const int64_t kv_rows = plan.kv_heads * plan.head_dim;
-    const auto qkv = layer.qkv.split_with_sizes({q_rows, kv_rows, kv_rows}, 0);
-    const auto gate_up = layer.gate_up.chunk(2, 0);
-    add(name + "self_attn.q_proj.weight", qkv[0]);
-    add(name + "self_attn.k_proj.weight", qkv[1]);
-    add(name + "self_attn.v_proj.weight", qkv[2]);
-    add(name + "self_attn.o_proj.weight", layer.output);
-    add(name + "mlp.gate_proj.weight", gate_up[0]);
-    add(name + "mlp.up_proj.weight", gate_up[1]);
-    add(name + "mlp.down_proj.weight", layer.down);
-    add_norm(name + "input_layernorm.weight", layer.attention_norm);
-    if (plan.post_norms) {
-      add_norm(name + "post_attention_layernorm.weight", layer.attention_post_norm);
-      add_norm(name + "pre_feedforward_layernorm.weight", layer.mlp_norm);
-      add_norm(name + "post_feedforward_layernorm.weight", layer.mlp_post_norm);
-    } else {
-      add_norm(name + "post_attention_layernorm.weight", layer.mlp_norm);
-    }
-    if (plan.qk_norm) {
-      add_norm(name + "self_attn.q_norm.weight", layer.q_norm);
-      add_norm(name + "self_attn.k_norm.weight", layer.k_norm);
-    }
-  }
-
-  void write(const std::filesystem::path& path) const {
-    write_safetensors(path, list_, {{"format", "pt"}});
-  }
-
- private:
-  DType dtype_;
-  at::ScalarType scalar_;
-  std::vector<at::Tensor> kept_;
-  std::vector<TensorToWrite> list_;
-};
-
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream stream(path, std::ios::binary);
-  stream << text << std::flush;
-  if (!stream) {
-    throw Error(fmt::format("{}: cannot be written; is the disk full or the folder read-only?",
-                            path.string()));
-  }
-}
-
 }  // namespace
 
-void save_gemma(const GemmaWeights& weights, const std::filesystem::path& folder,
-                at::ScalarType dtype) {
-  SPECDEC_CHECK(dtype == at::kFloat || dtype == at::kBFloat16, "save_gemma: float32 or bfloat16");
-  std::filesystem::create_directories(folder);
-  const bool narrow = dtype == at::kBFloat16;
-  CheckpointWriter writer(narrow ? DType::kBF16 : DType::kF32, dtype);
-  writer.add("model.embed_tokens.weight", weights.embedding);
-  for (size_t i = 0; i < weights.layers.size(); ++i) {
-    writer.add_layer(fmt::format("model.layers.{}.", i), weights.layers[i], weights.plan[i]);
-  }
-  writer.add_norm("model.norm.weight", weights.final_norm);
-  if (!weights.config.tie_word_embeddings) {
-    writer.add("lm_head.weight", weights.head);
-  }
-  writer.write(folder / "model.safetensors");
-  GemmaConfig config = weights.config;
-  config.dtype = narrow ? "bfloat16" : "float32";
-  write_text(folder / "config.json", gemma_config_json(config));
+double embedding_scale(const GemmaConfig& config, at::ScalarType dtype) {
+  // The reference keeps sqrt(hidden) as a buffer of the weights' dtype, so it is rounded.
+  const auto rounded = at::scalar_tensor(std::sqrt(static_cast<double>(config.hidden_size)),
+                                         at::TensorOptions(dtype));
+  return rounded.to(at::kDouble).item<double>();
 }
 
 at::ScalarType GemmaWeights::compute_dtype() const {
@@ -363,52 +275,6 @@ std::shared_ptr<const GemmaWeights> load_gemma(const std::filesystem::path& fold
       source.load("model.norm.weight", {config.hidden_size}, weights->compute_dtype()) + 1.0;
   source.check_all_taken();
   weights->fingerprint = fingerprint(source.hash(), config);
-  return weights;
-}
-
-std::shared_ptr<GemmaWeights> random_gemma(const GemmaConfig& config,
-                                           const RandomGemmaOptions& options) {
-  auto weights = std::make_shared<GemmaWeights>();
-  weights->config = config;
-  weights->plan = make_layer_plan(config);
-  const at::ScalarType dtype = options.dtype;
-  std::mt19937_64 generator(options.seed);
-  const auto normal = [&](at::IntArrayRef shape, double deviation, at::ScalarType type) {
-    return (normal_values(shape, generator) * deviation).to(type);
-  };
-  const int64_t hidden = config.hidden_size;
-  const auto matrix = [&](int64_t rows, int64_t columns) {
-    return normal({rows, columns}, 1.0 / std::sqrt(static_cast<double>(columns)), dtype);
-  };
-  weights->embedding = matrix(config.vocab_size, hidden);
-  weights->embedding_scale = embedding_scale(config, dtype);
-  const at::ScalarType compute = weights->compute_dtype();
-  const auto norm = [&](int64_t size) {
-    return normal({size}, options.norm_deviation, compute) + 1.0;
-  };
-  weights->head = config.tie_word_embeddings ? weights->embedding
-                                             : matrix(config.vocab_size, hidden);
-  for (const LayerPlan& plan : weights->plan) {
-    GemmaLayerWeights layer;
-    const int64_t q_rows = plan.heads * plan.head_dim;
-    layer.qkv = matrix(q_rows + 2 * plan.kv_heads * plan.head_dim, hidden);
-    layer.output = matrix(hidden, q_rows);
-    layer.gate_up = matrix(2 * plan.intermediate_size, hidden);
-    layer.down = matrix(hidden, plan.intermediate_size);
-    layer.attention_norm = norm(hidden);
-    layer.mlp_norm = norm(hidden);
-    if (plan.post_norms) {
-      layer.attention_post_norm = norm(hidden);
-      layer.mlp_post_norm = norm(hidden);
-    }
-    if (plan.qk_norm) {
-      layer.q_norm = norm(plan.head_dim);
-      layer.k_norm = norm(plan.head_dim);
-    }
-    weights->layers.push_back(std::move(layer));
-  }
-  weights->final_norm = norm(hidden);
-  weights->fingerprint = fmt::format("random-{}", options.seed);
   return weights;
 }
 

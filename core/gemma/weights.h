@@ -18,10 +18,10 @@ using at::Tensor;
 /// One layer's weights as the kernels read them. Norm scales are what is multiplied (1 + w), in the
 /// compute dtype; an absent norm is an undefined tensor.
 struct GemmaLayerWeights {
-  Tensor qkv;            ///< [(heads + 2 * kv_heads) * head_dim, hidden]
-  Tensor output;         ///< [hidden, heads * head_dim]
-  Tensor gate_up;        ///< [2 * intermediate, hidden]
-  Tensor down;           ///< [hidden, intermediate]
+  Tensor qkv;                                  ///< [(heads + 2 * kv_heads) * head_dim, hidden]
+  Tensor output;                               ///< [hidden, heads * head_dim]
+  Tensor gate_up;                              ///< [2 * intermediate, hidden]
+  Tensor down;                                 ///< [hidden, intermediate]
   Tensor attention_norm, attention_post_norm;  ///< [hidden]
   Tensor mlp_norm, mlp_post_norm;              ///< [hidden]
   Tensor q_norm, k_norm;                       ///< [head_dim]
@@ -31,12 +31,12 @@ struct GemmaLayerWeights {
 struct GemmaWeights {
   GemmaConfig config;
   std::vector<LayerPlan> plan;
-  Tensor embedding;          ///< [vocab, hidden]
-  Tensor head;               ///< [vocab, hidden]; the embedding itself when tied
+  Tensor embedding;              ///< [vocab, hidden]
+  Tensor head;                   ///< [vocab, hidden]; the embedding itself when tied
   double embedding_scale = 1.0;  ///< sqrt(hidden), rounded to bfloat16 in bfloat16 models
   std::vector<GemmaLayerWeights> layers;
-  Tensor final_norm;         ///< [hidden]
-  std::string fingerprint;   ///< of config and weights, 16 hex digits: says which weights a run used
+  Tensor final_norm;        ///< [hidden]
+  std::string fingerprint;  ///< of config and weights, 16 hex digits: says which weights a run used
 
   at::ScalarType weight_dtype() const { return embedding.scalar_type(); }
   /// Activations: float64 for float64 weights, else float32 (norms and sums never round to less).
@@ -50,23 +50,12 @@ struct GemmaLoadOptions {
 
 /// Loads a Hugging Face checkpoint folder, checking every tensor's name, shape and dtype. Matrices
 /// are laid out once (q/k/v and gate/up fused), mapped pages are given back as they are copied.
-/// Throws WeightsError naming file and tensor; tensors that a text model does not know are an error,
-/// but those of a vision tower are skipped.
+/// Throws WeightsError naming file and tensor; tensors that a text model does not know are an
+/// error, but those of a vision tower are skipped.
 std::shared_ptr<const GemmaWeights> load_gemma(const std::filesystem::path& folder,
                                                const GemmaLoadOptions& options = {});
 
-/// Writes config.json and model.safetensors (dtype float32 or bfloat16) under the names of the hub.
-void save_gemma(const GemmaWeights& weights, const std::filesystem::path& folder,
-                at::ScalarType dtype);
-
-struct RandomGemmaOptions {
-  uint64_t seed = 0;
-  at::ScalarType dtype = at::kFloat;
-  double norm_deviation = 0.1;  ///< of the norms' scales around 1
-};
-
-/// Random weights (normal, sd 1/sqrt(fan in)): for tests and benchmarks, and where training starts.
-std::shared_ptr<GemmaWeights> random_gemma(const GemmaConfig& config,
-                                           const RandomGemmaOptions& options = {});
+/// What token embeddings are multiplied with: sqrt(hidden), rounded to the weights' dtype.
+double embedding_scale(const GemmaConfig& config, at::ScalarType dtype);
 
 }  // namespace specdec

@@ -18,7 +18,8 @@ Workspace::Workspace(const GemmaWeights& weights)
 Activations& Workspace::activations(int64_t nodes) {
   if (nodes <= kSmall) {
     const auto found = small_.find(nodes);
-    return found != small_.end() ? found->second : small_.emplace(nodes, allocate(nodes)).first->second;
+    return found != small_.end() ? found->second
+                                 : small_.emplace(nodes, allocate(nodes)).first->second;
   }
   if (nodes != large_nodes_) {
     large_ = allocate(nodes);

@@ -57,7 +57,8 @@ std::map<std::string, Evaluation> evaluate(const GemmaWeights& model, const Gemm
     Evaluation& out = result[kind];
     out.tokens = sums.tokens;
     const double tokens = static_cast<double>(std::max<int64_t>(sums.tokens, 1));
-    const double bytes_per_token = static_cast<double>(held.bytes) / static_cast<double>(all_tokens);
+    const double bytes_per_token =
+        static_cast<double>(held.bytes) / static_cast<double>(all_tokens);
     out.bits_per_byte = sums.bits / (tokens * bytes_per_token);
     if (teacher != nullptr) {
       out.agreement = sums.agreement / tokens;

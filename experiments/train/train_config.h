@@ -24,20 +24,20 @@ struct TrainConfig {
   int64_t tokenizer_vocab_size = 2048;   ///< of a tokenizer that is trained first
   std::filesystem::path tokenizer_from;  ///< or: a checkpoint folder whose tokenizer is taken over
   std::vector<TextSource> data;
-  double held_out = 0.05;        ///< share of each file's bytes, at its end
+  double held_out = 0.05;         ///< share of each file's bytes, at its end
   int64_t sequence_length = 256;  ///< tokens
   int64_t batch_size = 8;         ///< sequences
   int64_t steps = 1000;
   int64_t warm_up_steps = 100;
-  double learning_rate = 2e-3;      ///< at its peak; cosine down to a tenth of it
-  double weight_decay = 0.1;        ///< of matrices; not of embeddings and norms
-  double clip_norm = 1.0;           ///< of the gradient
-  bool bfloat16_products = false;   ///< multiply the layers' matrices in bfloat16: faster
-  int64_t evaluate_every = 250;     ///< steps; a quick look at the held-out loss
-  int64_t checkpoint_every = 250;   ///< steps; an interrupted training resumes from there
-  std::filesystem::path teacher;    ///< "" or a checkpoint folder whose laws are learned too
-  double teacher_share = 0.0;       ///< of the loss: KL(teacher || student) (Hinton et al., 2015)
-  double repetition_share = 0.0;    ///< of the loss: token unlikelihood (Welleck et al., 2020, eq. 4)
+  double learning_rate = 2e-3;     ///< at its peak; cosine down to a tenth of it
+  double weight_decay = 0.1;       ///< of matrices; not of embeddings and norms
+  double clip_norm = 1.0;          ///< of the gradient
+  bool bfloat16_products = false;  ///< multiply the layers' matrices in bfloat16: faster
+  int64_t evaluate_every = 250;    ///< steps; a quick look at the held-out loss
+  int64_t checkpoint_every = 250;  ///< steps; an interrupted training resumes from there
+  std::filesystem::path teacher;   ///< "" or a checkpoint folder whose laws are learned too
+  double teacher_share = 0.0;      ///< of the loss: KL(teacher || student) (Hinton et al., 2015)
+  double repetition_share = 0.0;  ///< of the loss: token unlikelihood (Welleck et al., 2020, eq. 4)
 };
 
 /// Reads and checks a training config with `overrides` ("key=value") applied. Throws ConfigError

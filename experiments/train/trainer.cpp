@@ -11,7 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/gemma/random_weights.h"
 #include "core/gemma/reference.h"
+#include "core/gemma/save.h"
 #include "core/gemma/weights.h"
 #include "core/tokenizer.h"
 #include "experiments/config_file.h"
@@ -79,7 +81,8 @@ at::Tensor unlikelihood(const at::Tensor& log_probs, const at::Tensor& inputs,
   const auto options = inputs.options();
   // candidate[b, t, c] = inputs[b, c] for c <= t, unless it is the target of t.
   const auto candidates = inputs.unsqueeze(1).expand({-1, length, -1});
-  const auto later = at::arange(length, options).unsqueeze(0) > at::arange(length, options).unsqueeze(1);
+  const auto later =
+      at::arange(length, options).unsqueeze(0) > at::arange(length, options).unsqueeze(1);
   const auto left_out = later.unsqueeze(0).logical_or(candidates.eq(targets.unsqueeze(-1)));
   const auto mask = at::zeros_like(log_probs).scatter(-1, candidates.masked_fill(left_out, 0), 1.0);
   const auto others = at::log1p(-log_probs.exp().clamp_max(1.0 - 1e-5));
@@ -138,10 +141,10 @@ class Trainer {
     load.device = options_.device;
     teacher_ = load_gemma(config_.teacher, load);
     if (teacher_->config.vocab_size != config_.model.vocab_size) {
-      throw Error(fmt::format("the teacher's vocabulary has {} entries, the model's {}; take the "
-                              "teacher's tokenizer with 'tokenizer: {{from: {}}}'.",
-                              teacher_->config.vocab_size, config_.model.vocab_size,
-                              config_.teacher.string()));
+      throw Error(fmt::format(
+          "the teacher's vocabulary has {} entries, the model's {}; take the "
+          "teacher's tokenizer with 'tokenizer: {{from: {}}}'.",
+          teacher_->config.vocab_size, config_.model.vocab_size, config_.teacher.string()));
     }
   }
 
@@ -188,7 +191,8 @@ class Trainer {
       return config_.learning_rate * static_cast<double>(step + 1) /
              static_cast<double>(config_.warm_up_steps);
     }
-    const double span = static_cast<double>(std::max<int64_t>(1, config_.steps - config_.warm_up_steps));
+    const double span =
+        static_cast<double>(std::max<int64_t>(1, config_.steps - config_.warm_up_steps));
     const double done = static_cast<double>(step - config_.warm_up_steps) / span;
     return config_.learning_rate * (0.1 + 0.45 * (1.0 + std::cos(M_PI * done)));
   }
@@ -201,7 +205,8 @@ class Trainer {
     const int64_t length = config_.sequence_length;
     const auto inputs = batch.narrow(1, 0, length);
     const auto targets = batch.narrow(1, 1, length);
-    const auto log_probs = at::log_softmax(reference_forward(*model_, inputs, matmul_dtype()).logits, -1);
+    const auto log_probs =
+        at::log_softmax(reference_forward(*model_, inputs, matmul_dtype()).logits, -1);
     auto total = -log_probs.gather(-1, targets.unsqueeze(-1)).mean();
     if (teacher_ != nullptr && config_.teacher_share > 0.0) {
       at::Tensor wanted;
@@ -250,7 +255,8 @@ class Trainer {
                         static_cast<double>(config_.steps - step);
     say(fmt::format("step {:>6}/{}  loss {:.3f}{}  {:.0f} s left", step, config_.steps,
                     running_loss_, evaluation_text(kinds), left));
-    const json line = {{"step", step}, {"loss", running_loss_}, {"held_out", evaluation_json(kinds)}};
+    const json line = {
+        {"step", step}, {"loss", running_loss_}, {"held_out", evaluation_json(kinds)}};
     std::ofstream stream(config_.out / "training.jsonl", std::ios::app);
     stream << line.dump() << std::endl;
     if (!stream) {
@@ -263,9 +269,12 @@ class Trainer {
 
   /// What must not change between a training and its continuation.
   std::string identity() const {
-    json out = {{"seed", config_.seed},       {"sequence_length", config_.sequence_length},
-                {"steps", config_.steps},     {"batch_size", config_.batch_size},
-                {"rate", config_.learning_rate}, {"tokens", data_->train_tokens()},
+    json out = {{"seed", config_.seed},
+                {"sequence_length", config_.sequence_length},
+                {"steps", config_.steps},
+                {"batch_size", config_.batch_size},
+                {"rate", config_.learning_rate},
+                {"tokens", data_->train_tokens()},
                 {"model", gemma_config_json(config_.model)}};
     return out.dump();
   }
@@ -295,14 +304,16 @@ class Trainer {
     try {
       archive.load_from(state_path().string());
     } catch (const c10::Error&) {
-      throw Error(fmt::format("{}: damaged; remove it to train from the start.",
-                              state_path().string()));
+      throw Error(
+          fmt::format("{}: damaged; remove it to train from the start.", state_path().string()));
     }
     c10::IValue saved;
     archive.read("identity", saved);
     if (saved.toStringRef() != identity()) {
-      throw Error(fmt::format("{} was left by a training with another config; remove it, or set "
-                              "another 'out'.", state_path().string()));
+      throw Error(
+          fmt::format("{} was left by a training with another config; remove it, or set "
+                      "another 'out'.",
+                      state_path().string()));
     }
     at::Tensor step;
     at::Tensor loss;

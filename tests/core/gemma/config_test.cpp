@@ -60,12 +60,13 @@ TEST(GemmaConfigTest, WrapperFillsDefaultsAndReadsOldRope) {
 
 TEST(GemmaConfigTest, HubWrapperMayOmitAlmostEverything) {
   const json hub = {{"model_type", "gemma3"},
-                    {"text_config", {{"hidden_size", 2560},
-                                     {"intermediate_size", 10240},
-                                     {"num_hidden_layers", 34},
-                                     {"model_type", "gemma3_text"},
-                                     {"sliding_window", 1024},
-                                     {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}}}}};
+                    {"text_config",
+                     {{"hidden_size", 2560},
+                      {"intermediate_size", 10240},
+                      {"num_hidden_layers", 34},
+                      {"model_type", "gemma3_text"},
+                      {"sliding_window", 1024},
+                      {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}}}}};
   const GemmaConfig config = parse(hub);
   EXPECT_EQ(config.vocab_size, 262208);
   EXPECT_EQ(config.head_dim, 256);
@@ -137,8 +138,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"hidden_size", 18446744073709551615ULL, "out of range"},
         BadConfig{"num_hidden_layers", 0, "should lie in"},
         BadConfig{"num_key_value_heads", 3, "divide"}, BadConfig{"head_dim", 23, "even"},
-        BadConfig{"model_type", "llama", "supported"},
-        BadConfig{"model_type", 3, "string"},
+        BadConfig{"model_type", "llama", "supported"}, BadConfig{"model_type", 3, "string"},
         BadConfig{"layer_types", json::array({"full_attention"}), "list of 6"},
         BadConfig{"layer_types", json::array({"a", "b", "c", "d", "e", "f"}), "known"},
         BadConfig{"rms_norm_eps", "tiny", "number"}, BadConfig{"rms_norm_eps", 0.0, "positive"},

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/gemma/random_weights.h"
 #include "core/gemma/reference.h"
 #include "tests/support/golden.h"
 
@@ -125,7 +126,8 @@ TEST_F(GemmaModelTest, EarlyExitIsAShorterModel) {
   EXPECT_THROW(keep_all(model_), InternalError);
   EXPECT_THROW(model_.forward(batch_of({5})), InternalError);
   model_.truncate(0);
-  EXPECT_LE(max_difference(model_.forward(batch_of(tokens_)).logits, golden_.tensor("logits")), 1e-4);
+  EXPECT_LE(max_difference(model_.forward(batch_of(tokens_)).logits, golden_.tensor("logits")),
+            1e-4);
 }
 
 TEST_F(GemmaModelTest, EmbeddingsInsteadOfTokens) {
@@ -138,7 +140,8 @@ TEST_F(GemmaModelTest, InternalsEmbedAndHead) {
   Internals& internals = *model_.internals();
   EXPECT_LE(max_difference(internals.embed(at::tensor(tokens_, at::kInt)), golden_.tensor("embed")),
             1e-5);
-  EXPECT_LE(max_difference(internals.head(golden_.tensor("hidden")), golden_.tensor("logits")), 1e-4);
+  EXPECT_LE(max_difference(internals.head(golden_.tensor("hidden")), golden_.tensor("logits")),
+            1e-4);
 }
 
 TEST_F(GemmaModelTest, AttentionBiasHidesAToken) {
@@ -174,8 +177,8 @@ TEST_F(GemmaModelTest, LogitsLastAndNone) {
 }
 
 TEST_F(GemmaModelTest, VerifyingAChainGivesDecodingsBits) {
-  // The brand: greedy speculation gives exactly greedy's tokens, since the bits do not depend on how
-  // many tokens a forward has.
+  // The brand: greedy speculation gives exactly greedy's tokens, since the bits do not depend on
+  // how many tokens a forward has.
   std::vector<at::Tensor> single;
   model_.prefill_get_last_logits({tokens_.data(), 4});
   for (size_t i = 4; i < 20; ++i) {
@@ -225,7 +228,8 @@ TEST_F(GemmaModelTest, MisuseIsNamed) {
   EXPECT_THROW(model_.forward(bad), InternalError);
   EXPECT_EQ(model_.length(), 0);
   EXPECT_EQ(model_.pending(), 0);
-  EXPECT_LE(max_difference(model_.forward(batch_of(tokens_)).logits, golden_.tensor("logits")), 1e-4);
+  EXPECT_LE(max_difference(model_.forward(batch_of(tokens_)).logits, golden_.tensor("logits")),
+            1e-4);
 }
 
 TEST_F(GemmaModelTest, EncodersAreRefused) {

@@ -76,7 +76,9 @@ class History {
     return options;
   }
 
-  int64_t pick(int64_t below) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(below)); }
+  int64_t pick(int64_t below) {
+    return static_cast<int64_t>(random_() % static_cast<uint64_t>(below));
+  }
 
   /// New nodes for some rows (a new row at times), with random parents among all pending ones.
   void grow() {
@@ -125,7 +127,8 @@ class History {
           reference_forward(*weights_, at::tensor(wide, at::kLong).unsqueeze(0)).logits[0];
       const double difference =
           max_difference(logits[static_cast<int64_t>(i)], fresh[fresh.size(0) - 1]);
-      ASSERT_LE(difference, 1e-4) << "row " << added[i].first << " position " << sequence.size() - 1;
+      ASSERT_LE(difference, 1e-4) << "row " << added[i].first << " position "
+                                  << sequence.size() - 1;
     }
   }
 

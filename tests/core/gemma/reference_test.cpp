@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "core/gemma/random_weights.h"
 #include "tests/support/golden.h"
 
 namespace specdec {
@@ -41,8 +42,8 @@ TEST(ReferenceTest, Float64IsCloseToFloat32) {
   const Golden golden("gemma3-a");
   GemmaLoadOptions options;
   options.dtype = at::kDouble;
-  const auto result =
-      reference_forward(*load_gemma(golden.folder(), options), golden.tensor("tokens").unsqueeze(0));
+  const auto result = reference_forward(*load_gemma(golden.folder(), options),
+                                        golden.tensor("tokens").unsqueeze(0));
   EXPECT_EQ(result.logits.scalar_type(), at::kDouble);
   EXPECT_LE(max_difference(result.logits[0], golden.tensor("logits")), 1e-4);
 }

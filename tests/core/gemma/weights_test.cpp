@@ -9,7 +9,9 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "core/gemma/random_weights.h"
 #include "core/gemma/reference.h"
+#include "core/gemma/save.h"
 #include "tests/support/golden.h"
 
 namespace specdec {
@@ -62,7 +64,9 @@ TEST_F(WeightsTest, SaveThenLoadIsTheSame) {
     const auto again = load_gemma(folder_);
     const auto tokens = at::arange(2, 20, at::kLong).unsqueeze(0);
     EXPECT_LE(max_difference(reference_forward(*weights, tokens).logits,
-                             reference_forward(*again, tokens).logits), 1e-5) << name;
+                             reference_forward(*again, tokens).logits),
+              1e-5)
+        << name;
   }
 }
 
@@ -105,7 +109,8 @@ TEST_F(WeightsTest, MissingTensorIsNamed) {
 TEST_F(WeightsTest, WrongShapeIsNamed) {
   copy_golden("gemma3-a");
   rewrite([](auto& tensors) { tensors[1].shape = {32, 2}; });
-  EXPECT_THAT(load_error(), testing::AllOf(testing::HasSubstr("[32, 2]"), testing::HasSubstr("[64]")));
+  EXPECT_THAT(load_error(),
+              testing::AllOf(testing::HasSubstr("[32, 2]"), testing::HasSubstr("[64]")));
 }
 
 TEST_F(WeightsTest, WrongDtypeIsNamed) {
@@ -116,7 +121,9 @@ TEST_F(WeightsTest, WrongDtypeIsNamed) {
 
 TEST_F(WeightsTest, UnknownTensorIsNamed) {
   copy_golden("gemma3-a");
-  rewrite([](auto& tensors) { tensors.push_back({"model.layers.6.surprise", DType::kF32, {0}, {}}); });
+  rewrite([](auto& tensors) {
+    tensors.push_back({"model.layers.6.surprise", DType::kF32, {0}, {}});
+  });
   EXPECT_THAT(load_error(), testing::HasSubstr("surprise"));
 }
 

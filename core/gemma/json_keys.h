@@ -1,0 +1,42 @@
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace specdec {
+
+/// Parses a text that should hold a JSON object. Throws WeightsError naming `where`.
+nlohmann::json parse_json_object(const std::string& text, const std::string& where);
+
+/// A value as a message shows it: scalars as they are, "a list", "an object".
+std::string describe_json(const nlohmann::json& value);
+
+/// Reads the keys of one JSON object of a checkpoint by type; every complaint is a WeightsError
+/// that names the file and the key. A key that is null counts as missing. Borrows the object.
+class JsonKeys {
+ public:
+  JsonKeys(const nlohmann::json& object, std::string where);
+
+  bool has(const char* key) const;
+  const nlohmann::json& at(const char* key) const;
+  int64_t integer(const char* key, std::optional<int64_t> fallback = std::nullopt) const;
+  /// 1 to 2^24: sizes.
+  int64_t positive(const char* key, std::optional<int64_t> fallback = std::nullopt) const;
+  double number(const char* key, std::optional<double> fallback = std::nullopt) const;
+  double positive_number(const char* key, std::optional<double> fallback = std::nullopt) const;
+  /// A soft cap: 0 = none. Null switches it off, a missing key means the release's value.
+  double soft_cap(const char* key, double release_value) const;
+  bool boolean(const char* key, bool fallback) const;
+  std::string text(const char* key, const std::string& fallback) const;
+  /// The object under a key.
+  JsonKeys object(const char* key) const;
+
+  [[noreturn]] void fail(const std::string& key, const std::string& problem) const;
+
+ private:
+  const nlohmann::json& object_;
+  std::string where_;
+};
+
+}  // namespace specdec
