@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <ostream>
 
 #include "experiments/report.h"
@@ -254,7 +255,9 @@ void write_divergences(std::ostream& out, const Report& report) {
   std::vector<std::vector<std::string>> rows = {{"strategy", "prompt", "repeat", "position",
                                                  "gap of the first", "gap of this one",
                                                  "token of the first", "token of this one"}};
-  const auto gap_text = [](double gap) { return gap == gap ? fmt::format("{:.3g}", gap) : "-"; };
+  const auto gap_text = [](double gap) {
+    return !std::isnan(gap) ? fmt::format("{:.3g}", gap) : "-";
+  };
   const auto token_text = [](Token token) {
     return token < 0 ? std::string("ended") : fmt::format("{}", token);
   };
