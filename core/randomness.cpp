@@ -9,6 +9,9 @@
 namespace specdec {
 namespace {
 
+constexpr int kRounds = 10;
+constexpr double kUnit = 1.0 / 9007199254740992.0;  // 2^-53
+
 std::pair<uint32_t, uint32_t> multiply(uint32_t a, uint32_t b) {
   const uint64_t product = static_cast<uint64_t>(a) * b;
   return {static_cast<uint32_t>(product >> 32U), static_cast<uint32_t>(product)};
@@ -42,7 +45,6 @@ int64_t next_possible(const std::vector<double>& probabilities, int64_t from) {
 }  // namespace
 
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-  constexpr int kRounds = 10;
   for (int round = 0; round < kRounds; ++round) {
     const auto [high0, low0] = multiply(0xD2511F53U, counter[0]);
     const auto [high1, low1] = multiply(0xCD9E8D57U, counter[2]);
@@ -65,7 +67,6 @@ double CounterRandomness::uniform() {
                                  static_cast<uint32_t>(position_ >> 32U)},
                                 key_);
   const uint64_t bits = (static_cast<uint64_t>(block[0]) << 32U) | block[1];
-  constexpr double kUnit = 1.0 / 9007199254740992.0;  // 2^-53
   return static_cast<double>(bits >> 11U) * kUnit;
 }
 
