@@ -93,6 +93,7 @@ class Trainer {
  public:
   Trainer(const TrainConfig& config, const TrainOptions& options)
       : config_(config), options_(options) {
+    refuse_finished();
     fs::create_directories(config.out);
     make_tokenizer(config_);
     tokenizer_ = load_tokenizer(config.out);
@@ -129,6 +130,16 @@ class Trainer {
   void say(const std::string& line) const {
     if (options_.log) {
       options_.log(line);
+    }
+  }
+
+  /// A finished model is never overwritten: it may be what experiments were run on.
+  void refuse_finished() const {
+    if (fs::exists(config_.out / "model.safetensors")) {
+      throw Error(
+          fmt::format("{} holds a model already; remove it first, or train into another "
+                      "folder with --set out=FOLDER.",
+                      config_.out.string()));
     }
   }
 

@@ -1,0 +1,48 @@
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <memory>
+#include <ostream>
+
+#include "experiments/commands.h"
+#include "experiments/train/train_config.h"
+#include "experiments/train/trainer.h"
+
+namespace specdec {
+
+void add_train_command(CLI::App& app, CommandContext& context) {
+  struct Arguments {
+    std::string file;
+    std::vector<std::string> sets;
+  };
+  auto* command = app.add_subcommand("train", "Train a small Gemma from text");
+  const auto arguments = std::make_shared<Arguments>();
+  command->add_option("FILE", arguments->file, "the training's YAML file")->required();
+  command
+      ->add_option("--set", arguments->sets,
+                   "key=value, the value in YAML: --set steps=200. May be "
+                   "repeated")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all();
+  command->footer(
+      "Writes a checkpoint folder: tokenizer, config.json, bfloat16 weights, training.jsonl (loss\n"
+      "curve) and training.json (held-out losses). An interrupted training resumes with the same\n"
+      "command from its last checkpoint.\n\n"
+      "Example: specdec train configs/train/draft.yaml --set out=my_draft --set steps=500");
+  command->callback([&context, arguments] {
+    context.action = [&context, arguments] {
+      const TrainConfig config = load_train_config(arguments->file, arguments->sets);
+      TrainOptions options;
+      options.device = parse_device(context.model_options().device);
+      if (!context.flags.quiet) {
+        options.log = [&context](const std::string& line) { context.err << line << std::endl; };
+      }
+      train_model(config, options);
+      context.out << config.out.string() << "\n";
+      return 0;
+    };
+  });
+}
+
+}  // namespace specdec
