@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 #include "core/error.h"
@@ -43,54 +42,17 @@ void reserve(Tensor& table, int64_t rows, int64_t columns, int64_t smallest) {
 
 int32_t* entries(const Tensor& table) { return table.mutable_data_ptr<int32_t>(); }
 
-/// Copies by bytes: at::Tensor::copy_ refuses tensors made in inference mode outside of it.
-void copy_bytes(const Tensor& to, int64_t to_offset, const Tensor& from, int64_t from_offset,
-                int64_t count) {
-  const auto size = static_cast<int64_t>(to.element_size());
-  std::memcpy(static_cast<char*>(to.mutable_data_ptr()) + to_offset * size,
-              static_cast<const char*>(from.const_data_ptr()) + from_offset * size,
-              static_cast<size_t>(count * size));
-}
-
 int64_t parent_of(const TokenBatch& batch, int64_t node, int64_t index) {
   return batch.parents.empty() ? index - 1 : batch.parents[static_cast<size_t>(node)];
-}
-
-void check_layers(const std::vector<LayerKv>& layers) {
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const LayerKv& layer = layers[i];
-    SPECDEC_CHECK(layer.kv_heads > 0 && layer.head_dim > 0 && layer.window >= 0,
-                  "cache: layer {} has {} kv heads of {} and window {}", i, layer.kv_heads,
-                  layer.head_dim, layer.window);
-    if (layer.source_layer < 0) {
-      continue;
-    }
-    SPECDEC_CHECK(layer.source_layer < static_cast<int64_t>(i),
-                  "cache: layer {} reads layer {}, which is not an earlier one", i,
-                  layer.source_layer);
-    const LayerKv& source = layers[static_cast<size_t>(layer.source_layer)];
-    SPECDEC_CHECK(source.source_layer < 0 && source.kv_heads == layer.kv_heads &&
-                      source.head_dim == layer.head_dim,
-                  "cache: layer {} cannot read layer {}: other geometry, or it has no own keys", i,
-                  layer.source_layer);
-  }
 }
 
 }  // namespace
 
 KvCache::KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options)
-    : layers_(std::move(layers)), options_(options), pools_(layers_.size()) {
-  SPECDEC_CHECK(options_.page_size > 0, "cache: page_size {}", options_.page_size);
+    : options_(options), pool_(std::move(layers), options) {
   SPECDEC_CHECK(options_.max_length > 0 &&
                     options_.max_length <= std::numeric_limits<int32_t>::max() - options_.page_size,
                 "cache: max_length {}", options_.max_length);
-  SPECDEC_CHECK(options_.dtype == at::kFloat || options_.dtype == at::kDouble,
-                "cache: keys and values of dtype {}", c10::toString(options_.dtype));
-  if (!options_.device.is_cpu()) {
-    throw Error(fmt::format("the key/value cache for device {} is not built yet; use --device cpu",
-                            options_.device.str()));
-  }
-  check_layers(layers_);
 }
 
 void KvCache::extend(const TokenBatch& batch) {
@@ -111,14 +73,10 @@ void KvCache::extend(const TokenBatch& batch) {
 }
 
 KvView KvCache::view(int64_t layer) const {
-  SPECDEC_CHECK(layer >= 0 && layer < static_cast<int64_t>(layers_.size()),
-                "view of layer {} of {}", layer, layers_.size());
-  const LayerKv& own = layers_[static_cast<size_t>(layer)];
-  const Pool& pool = pools_[static_cast<size_t>(own.source_layer < 0 ? layer : own.source_layer)];
   KvView view;
-  view.keys = pool.keys;
-  view.values = pool.values;
-  view.window = own.window;
+  view.window = pool_.geometry(layer).window;
+  view.keys = pool_.keys(layer);
+  view.values = pool_.values(layer);
   view.tables = &tables_;
   return view;
 }
@@ -142,7 +100,7 @@ void KvCache::keep(int64_t row, std::span<const int64_t> path) {
   for (size_t i = 0; i < path.size(); ++i) {
     const auto target = static_cast<int64_t>(i);
     if (path[i] != target) {  // nodes of a path ascend, so no move overwrites one yet to be moved
-      move_slot(row, kept.length + path[i], kept.length + target);
+      pool_.copy_token(place(row, kept.length + path[i]), place(row, kept.length + target));
     }
   }
   kept.length += static_cast<int64_t>(path.size());
@@ -186,32 +144,14 @@ int64_t KvCache::pending(int64_t row) const {
 }
 
 std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, int64_t row) const {
-  const KvView pages = view(layer);
-  const LayerKv& geometry = layers_[static_cast<size_t>(layer)];
-  const int64_t tokens = length(row);
-  const Tensor keys = at::empty({geometry.kv_heads, tokens, geometry.head_dim}, options_.dtype);
-  const Tensor values = at::empty_like(keys);
-  for (int64_t slot = 0; slot < tokens; ++slot) {
-    int64_t from = slot_offset(row, slot, geometry);
-    int64_t to = slot * geometry.head_dim;
-    for (int64_t head = 0; head < geometry.kv_heads; ++head) {
-      copy_bytes(keys, to, pages.keys, from, geometry.head_dim);
-      copy_bytes(values, to, pages.values, from, geometry.head_dim);
-      from += options_.page_size * geometry.head_dim;
-      to += tokens * geometry.head_dim;
-    }
+  const LayerKv& geometry = pool_.geometry(layer);
+  const Tensor keys =
+      at::empty({geometry.kv_heads, length(row), geometry.head_dim}, options_.dtype);
+  std::pair<Tensor, Tensor> copies{keys, at::empty_like(keys)};
+  for (int64_t token = 0; token < length(row); ++token) {
+    pool_.read_token(layer, place(row, token), token, copies);
   }
-  return {keys, values};
-}
-
-int64_t KvCache::allocated_bytes() const {
-  int64_t bytes = 0;
-  for (const Pool& pool : pools_) {
-    if (pool.keys.defined()) {
-      bytes += static_cast<int64_t>(pool.keys.nbytes() + pool.values.nbytes());
-    }
-  }
-  return bytes;
+  return copies;
 }
 
 void KvCache::find_spans(const TokenBatch& batch) {
@@ -263,7 +203,7 @@ void KvCache::check_lengths() const {
 }
 
 void KvCache::reserve_pages() {
-  // Pools grow first: should memory run out, no row refers to a page that does not exist.
+  // The pool grows first: should memory run out, no row refers to a page that does not exist.
   int64_t needed = 0;
   const auto range = [&](const RowSpan& span) {
     const int64_t first = length(span.row) + pending(span.row);
@@ -275,7 +215,7 @@ void KvCache::reserve_pages() {
     needed += page_table_.pages_needed(span.row, first, end);
   }
   const int64_t fresh = std::max<int64_t>(0, needed - page_table_.free_pages());
-  grow_pools(page_table_.pages_made() + fresh);
+  pool_.reserve(page_table_.pages_made() + fresh);
   copies_.clear();
   for (const RowSpan& span : spans_) {
     const auto [first, end] = range(span);
@@ -283,61 +223,9 @@ void KvCache::reserve_pages() {
     page_table_.make_writable(span.row, first, end, copies_);
   }
   for (const PageTable::Copy& copy : copies_) {
-    copy_page(copy);
+    pool_.copy_page(copy.from, copy.to);
   }
   rows_.resize(static_cast<size_t>(page_table_.rows()));
-}
-
-void KvCache::grow_pools(int64_t pages) {
-  if (pages <= pool_pages_) {
-    return;
-  }
-  const int64_t capacity = grown(pool_pages_, pages, 4);
-  std::vector<Pool> larger(pools_.size());
-  for (size_t i = 0; i < pools_.size(); ++i) {
-    const LayerKv& layer = layers_[i];
-    if (layer.source_layer >= 0) {
-      continue;
-    }
-    const int64_t page_numbers = layer.kv_heads * options_.page_size * layer.head_dim;
-    for (Tensor Pool::*part : {&Pool::keys, &Pool::values}) {
-      larger[i].*part =
-          at::zeros({capacity, layer.kv_heads, options_.page_size, layer.head_dim}, options_.dtype);
-      if (pool_pages_ > 0) {
-        copy_bytes(larger[i].*part, 0, pools_[i].*part, 0, pool_pages_ * page_numbers);
-      }
-    }
-  }
-  pools_ = std::move(larger);
-  pool_pages_ = capacity;
-}
-
-void KvCache::copy_page(const PageTable::Copy& copy) {
-  for (size_t i = 0; i < pools_.size(); ++i) {
-    if (layers_[i].source_layer < 0) {
-      const int64_t numbers = layers_[i].kv_heads * options_.page_size * layers_[i].head_dim;
-      copy_bytes(pools_[i].keys, copy.to * numbers, pools_[i].keys, copy.from * numbers, numbers);
-      copy_bytes(pools_[i].values, copy.to * numbers, pools_[i].values, copy.from * numbers,
-                 numbers);
-    }
-  }
-}
-
-void KvCache::move_slot(int64_t row, int64_t from, int64_t to) {
-  for (size_t i = 0; i < pools_.size(); ++i) {
-    const LayerKv& layer = layers_[i];
-    if (layer.source_layer >= 0) {
-      continue;
-    }
-    int64_t source = slot_offset(row, from, layer);
-    int64_t target = slot_offset(row, to, layer);
-    for (int64_t head = 0; head < layer.kv_heads; ++head) {
-      copy_bytes(pools_[i].keys, target, pools_[i].keys, source, layer.head_dim);
-      copy_bytes(pools_[i].values, target, pools_[i].values, source, layer.head_dim);
-      source += options_.page_size * layer.head_dim;
-      target += options_.page_size * layer.head_dim;
-    }
-  }
 }
 
 void KvCache::reserve_tables(int64_t nodes) {
@@ -400,9 +288,9 @@ void KvCache::fill_row_tables(int64_t row) {
             entries(tables_.page_table) + row * tables_.page_table.size(1));
 }
 
-int64_t KvCache::slot_offset(int64_t row, int64_t slot, const LayerKv& layer) const {
-  const int64_t page = page_table_.pages(row)[static_cast<size_t>(slot / options_.page_size)];
-  return (page * layer.kv_heads * options_.page_size + slot % options_.page_size) * layer.head_dim;
+PagePool::Place KvCache::place(int64_t row, int64_t slot) const {
+  const auto index = static_cast<size_t>(slot / options_.page_size);
+  return {page_table_.pages(row)[index], slot % options_.page_size};
 }
 
 }  // namespace specdec

@@ -7,24 +7,10 @@
 
 #include "core/forward.h"
 #include "core/kernels/kv_view.h"
+#include "kv/page_pool.h"
 #include "kv/page_table.h"
 
 namespace specdec {
-
-/// Geometry of one layer's keys and values.
-struct LayerKv {
-  int64_t kv_heads = 1;
-  int64_t head_dim = 0;
-  int64_t window = 0;         ///< 0 = sees everything
-  int64_t source_layer = -1;  ///< an earlier layer whose keys and values it reads; -1 = its own
-};
-
-struct KvCacheOptions {
-  at::ScalarType dtype = at::kFloat;
-  at::Device device = at::kCPU;
-  int64_t page_size = 16;  ///< tokens a page
-  int64_t max_length = 0;  ///< most tokens of a row, kept and pending together
-};
 
 /// Paged keys and values of all layers, for several rows of unequal lengths and trees of pending
 /// nodes. The model owns it; strategies never see it. Slots are absolute (kept token t lies at slot
@@ -60,7 +46,7 @@ class KvCache {
   /// Copies of a layer's kept keys and values: each [kv_heads, length(row), head_dim].
   std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const;
   /// Bytes of all pages, used or not.
-  int64_t allocated_bytes() const;
+  int64_t allocated_bytes() const { return pool_.bytes(); }
 
  private:
   struct Node {
@@ -77,31 +63,21 @@ class KvCache {
     int64_t begin;
     int64_t end;
   };
-  struct Pool {
-    Tensor keys;  // [pages, kv_heads, page_size, head_dim]
-    Tensor values;
-  };
 
   void find_spans(const TokenBatch& batch);
   void check_parents(const TokenBatch& batch) const;
   void check_lengths() const;
   void reserve_pages();
-  void grow_pools(int64_t pages);
-  void copy_page(const PageTable::Copy& copy);
-  void move_slot(int64_t row, int64_t from, int64_t to);
   void reserve_tables(int64_t nodes);
   void add_node(int64_t row, int64_t parent, int64_t index, int64_t first_of_row);
   void fill_row_tables(int64_t row);
-  /// Offset of a slot's first kv head in a pool whose tokens hold `head_dim` numbers a head.
-  int64_t slot_offset(int64_t row, int64_t slot, const LayerKv& layer) const;
+  PagePool::Place place(int64_t row, int64_t slot) const;
 
-  std::vector<LayerKv> layers_;
   KvCacheOptions options_;
-  BatchTables tables_;
+  PagePool pool_;
   PageTable page_table_;
+  BatchTables tables_;
   std::vector<Row> rows_;
-  std::vector<Pool> pools_;  // [layers]; undefined for those that read another layer's
-  int64_t pool_pages_ = 0;
   std::vector<RowSpan> spans_;           // of the newest extend; kept to allocate nothing
   std::vector<PageTable::Copy> copies_;  // likewise
 };

@@ -3,31 +3,63 @@
 // The keys that a node sees are listed in the order of their slots first; sums run over that list,
 // so they depend neither on the other nodes of the forward nor on which keys are pending.
 
-/// scores[h][j] = q_h . k_j for H query heads.
-template <int H, class T>
-inline void score_keys(const AttentionTask<T>& task, const T* queries, const T* keys, T* scores) {
+/// Partial sums of q_h . k_j for H query heads and K keys from j on, at [j * H + h].
+template <int H, int K, class T>
+inline void dot_keys(const AttentionTask<T>& task, const T* queries, int64_t j,
+                     Vec<T> (&parts)[H * K]) {
   constexpr int kCount = Lanes<T>::kCount;
   const int64_t dim = task.head_dim;
-  for (int64_t j = 0; j < task.visible; ++j) {
-    const T* key = keys + task.offsets[j];
-    Vec<T> sums[H] = {};
-    int64_t d = 0;
-    for (; d + kCount <= dim; d += kCount) {
-      const Vec<T> k = load(key + d);
+  const T* keys[K];
+  for (int i = 0; i < K; ++i) {
+    keys[i] = task.keys + task.offsets[j + i];
+  }
+  for (int i = 0; i < H * K; ++i) {
+    parts[i] = splat<T>(0);
+  }
+  int64_t d = 0;
+  for (; d + kCount <= dim; d += kCount) {
+#pragma GCC unroll 16
+    for (int i = 0; i < K; ++i) {
+      const Vec<T> k = load(keys[i] + d);
 #pragma GCC unroll 4
       for (int h = 0; h < H; ++h) {
-        sums[h] += k * load(queries + h * dim + d);
+        parts[i * H + h] += k * load(queries + h * dim + d);
       }
     }
-    if (d < dim) {
-      const Vec<T> k = load_part(key + d, dim - d);
+  }
+  if (d < dim) {
+    for (int i = 0; i < K; ++i) {
+      const Vec<T> k = load_part(keys[i] + d, dim - d);
       for (int h = 0; h < H; ++h) {
-        sums[h] += k * load_part(queries + h * dim + d, dim - d);
+        parts[i * H + h] += k * load_part(queries + h * dim + d, dim - d);
       }
     }
-#pragma GCC unroll 4
+  }
+}
+
+/// scores[h][j] = q_h . k_j for H query heads.
+template <int H, class T>
+inline void score_keys(const AttentionTask<T>& task, const T* queries, T* scores) {
+  constexpr int kCount = Lanes<T>::kCount;
+  int64_t j = 0;
+  if constexpr (kCount >= H) {
+    constexpr int kKeys = kCount / H;
+    for (; j + kKeys <= task.visible; j += kKeys) {
+      Vec<T> parts[kCount];
+      dot_keys<H, kKeys>(task, queries, j, parts);
+      T lanes[kCount];
+      store<T>(lanes, sums<T>(parts));
+#pragma GCC unroll 16
+      for (int i = 0; i < kCount; ++i) {
+        scores[i % H * task.stride + j + i / H] = lanes[i];
+      }
+    }
+  }
+  for (; j < task.visible; ++j) {
+    Vec<T> parts[H];
+    dot_keys<H, 1>(task, queries, j, parts);
     for (int h = 0; h < H; ++h) {
-      scores[h * task.stride + j] = sum<T>(sums[h]);
+      scores[h * task.stride + j] = sum<T>(parts[h]);
     }
   }
 }
@@ -136,7 +168,7 @@ inline void mix_all_values(const AttentionTask<T>& task, const T* values, const 
 template <int H, class T>
 inline void attend_heads(const AttentionTask<T>& task, int64_t first) {
   T* scores = task.scores;
-  score_keys<H>(task, task.queries + first * task.head_dim, task.keys, scores);
+  score_keys<H>(task, task.queries + first * task.head_dim, scores);
   T inverse_totals[H];
   for (int h = 0; h < H; ++h) {
     inverse_totals[h] = 1 / soften(task, scores + h * task.stride);

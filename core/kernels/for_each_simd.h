@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "core/kernels/simd.h"
 #include "core/kernels/storage.h"

@@ -1,27 +1,27 @@
 // The matrix product of core/kernels/linear.cpp; see core/kernels/for_each_simd.h.
 
-/// Dot products of R weight rows with N input rows. Each has one vector of partial sums, filled
-/// from the first element to the last, so its value does not depend on R and N.
-template <class T, class Weight, int R, int N>
-inline void dot_block(const LinearTask<T, Weight>& task, int64_t row, int64_t node) {
+/// Partial sums of the dot products of R weight rows with N input rows, at [n * R + r]. Each is one
+/// vector, filled from the first element to the last, so that its value depends on neither R nor N.
+template <int R, int N, class T, class Weight>
+inline void dot_block(const LinearTask<T, Weight>& task, int64_t row, int64_t node, Vec<T>* parts) {
   constexpr int kCount = Lanes<T>::kCount;
   const int64_t in = task.in;
   const T* input = task.input + node * in;
   const Weight* weight = task.weight + row * in;
-  Vec<T> sums[R][N] = {};
+  Vec<T> sums[N][R] = {};
   int64_t k = 0;
   for (; k + kCount <= in; k += kCount) {
     Vec<T> w[R];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       w[r] = load_widened<T>(weight + r * in + k);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int n = 0; n < N; ++n) {
       const Vec<T> x = load(input + n * in + k);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        sums[r][n] += w[r] * x;
+        sums[n][r] += w[r] * x;
       }
     }
   }
@@ -29,56 +29,70 @@ inline void dot_block(const LinearTask<T, Weight>& task, int64_t row, int64_t no
     for (int n = 0; n < N; ++n) {
       const Vec<T> x = load_part(input + n * in + k, in - k);
       for (int r = 0; r < R; ++r) {
-        sums[r][n] += load_widened_part<T>(weight + r * in + k, in - k) * x;
+        sums[n][r] += load_widened_part<T>(weight + r * in + k, in - k) * x;
       }
     }
   }
-#pragma GCC unroll 8
-  for (int n = 0; n < N; ++n) {
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      task.out[(node + n) * task.out_size + row + r] = sum<T>(sums[r][n]);
-    }
+#pragma GCC unroll 16
+  for (int i = 0; i < N * R; ++i) {
+    parts[i] = sums[i / R][i % R];
   }
 }
 
-template <class T, class Weight, int R>
-inline void dot_rows(const LinearTask<T, Weight>& task, int64_t row) {
-  constexpr int kNodes = kVectorBytes == 64 ? 6 : 2;  // R * kNodes sums stay in registers
-  int64_t node = 0;
-  for (; node + kNodes <= task.nodes; node += kNodes) {
-    dot_block<T, Weight, R, kNodes>(task, row, node);
+/// One vector of results: N nodes, lanes / N weight rows.
+template <int N, class T, class Weight>
+inline void product_block(const LinearTask<T, Weight>& task, int64_t row, int64_t node) {
+  constexpr int kCount = Lanes<T>::kCount;
+  constexpr int kRows = kCount / N;
+  Vec<T> parts[kCount];
+  if constexpr (N == 1 && kRows > 4) {  // few rows at a time: few streams for the prefetcher
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; r += 4) {
+      dot_block<4, 1>(task, row + r, node, parts + r);
+    }
+  } else {
+    dot_block<kRows, N>(task, row, node, parts);
   }
-  switch (task.nodes - node) {
-    case 5:
-      dot_block<T, Weight, R, 5>(task, row, node);
-      break;
-    case 4:
-      dot_block<T, Weight, R, 4>(task, row, node);
-      break;
-    case 3:
-      dot_block<T, Weight, R, 3>(task, row, node);
-      break;
-    case 2:
-      dot_block<T, Weight, R, 2>(task, row, node);
-      break;
-    case 1:
-      dot_block<T, Weight, R, 1>(task, row, node);
-      break;
-    default:
-      break;
+  T lanes[kCount];
+  store<T>(lanes, sums<T>(parts));
+#pragma GCC unroll 4
+  for (int n = 0; n < N; ++n) {
+    std::memcpy(task.out + (node + n) * task.out_size + row, lanes + n * kRows, kRows * sizeof(T));
+  }
+}
+
+/// As many weight rows as a vector has lanes, N nodes.
+template <int N, class T, class Weight>
+inline void product_rows(const LinearTask<T, Weight>& task, int64_t row, int64_t node) {
+  constexpr int kCount = Lanes<T>::kCount;
+  for (int r = 0; r < kCount; r += kCount / N) {
+    product_block<N>(task, row + r, node);
   }
 }
 
 /// Output rows begin to end of all nodes.
 template <class T, class Weight>
 inline void linear_rows(const LinearTask<T, Weight>& task, int64_t begin, int64_t end) {
-  constexpr int kRows = 4;
+  constexpr int kCount = Lanes<T>::kCount;
+  constexpr int kNodes = kCount < 4 ? kCount : 4;
   int64_t row = begin;
-  for (; row + kRows <= end; row += kRows) {
-    dot_rows<T, Weight, kRows>(task, row);
+  for (; row + kCount <= end; row += kCount) {
+    int64_t node = 0;
+    for (; node + kNodes <= task.nodes; node += kNodes) {
+      product_rows<kNodes>(task, row, node);
+    }
+    for (; node + 2 <= task.nodes; node += 2) {
+      product_rows<2>(task, row, node);
+    }
+    for (; node < task.nodes; ++node) {
+      product_rows<1>(task, row, node);
+    }
   }
   for (; row < end; ++row) {
-    dot_rows<T, Weight, 1>(task, row);
+    for (int64_t node = 0; node < task.nodes; ++node) {
+      Vec<T> part[1];
+      dot_block<1, 1>(task, row, node, part);
+      task.out[node * task.out_size + row] = sum<T>(part[0]);
+    }
   }
 }

@@ -126,7 +126,43 @@ inline Vec<T> load_widened_part(const Weight* from, int64_t count) {
   return load_widened<T>(lanes);
 }
 
-/// Sum of the lanes, always in the same order: halves are added until one is left.
+/// Where lane `lane` of fold's result comes from in the concatenation of its operands.
+template <int kHalf, int kCount>
+constexpr int folded_lane(int lane) {
+  const int in_operand = lane % (kCount / 2);
+  return lane / (kCount / 2) * kCount + in_operand / kHalf * 2 * kHalf + in_operand % kHalf;
+}
+
+/// Both vectors hold groups of 2 * kHalf lanes; adds the upper half of each group to its lower half
+/// and returns all the groups, now of kHalf lanes, those of x first.
+template <int kHalf, class V, size_t... kLane>
+inline V fold(V x, V y, std::index_sequence<kLane...>) {
+  constexpr int kCount = sizeof...(kLane);
+  return __builtin_shufflevector(x, y, folded_lane<kHalf, kCount>(kLane)...) +
+         __builtin_shufflevector(x, y, (folded_lane<kHalf, kCount>(kLane) + kHalf)...);
+}
+
+template <int kHalf, class V, int kCount>
+inline void fold_all(V (&vectors)[kCount]) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kHalf; ++i) {
+    vectors[i] =
+        fold<kHalf>(vectors[2 * i], vectors[2 * i + 1], std::make_index_sequence<kCount>());
+  }
+  if constexpr (kHalf > 1) {
+    fold_all<kHalf / 2>(vectors);
+  }
+}
+
+/// Lane i of the result is the sum of the lanes of vector i, each summed as `sum` does. Transposing
+/// and adding at once costs a few instructions a sum. Overwrites the vectors.
+template <class T>
+inline Vec<T> sums(Vec<T> (&vectors)[Lanes<T>::kCount]) {
+  fold_all<Lanes<T>::kCount / 2>(vectors);
+  return vectors[0];
+}
+
+/// Sum of the lanes, always in the same order: halves are added until one lane is left.
 template <class T>
 inline T sum(Vec<T> vector) {
   T lanes[Lanes<T>::kCount];

@@ -1,0 +1,145 @@
+#include "kv/page_pool.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+/// Copies as plain memory: at::Tensor::copy_ refuses tensors made in inference mode outside of it.
+void copy_numbers(const Tensor& to, int64_t to_offset, const Tensor& from, int64_t from_offset,
+                  int64_t count) {
+  const auto size = static_cast<int64_t>(to.element_size());
+  std::memcpy(static_cast<char*>(to.mutable_data_ptr()) + to_offset * size,
+              static_cast<const char*>(from.const_data_ptr()) + from_offset * size,
+              static_cast<size_t>(count * size));
+}
+
+void check_layers(const std::vector<LayerKv>& layers) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const LayerKv& layer = layers[i];
+    SPECDEC_CHECK(layer.kv_heads > 0 && layer.head_dim > 0 && layer.window >= 0,
+                  "cache: layer {} has {} kv heads of {} and window {}", i, layer.kv_heads,
+                  layer.head_dim, layer.window);
+    if (layer.source_layer < 0) {
+      continue;
+    }
+    SPECDEC_CHECK(layer.source_layer < static_cast<int64_t>(i),
+                  "cache: layer {} reads layer {}, which is not an earlier one", i,
+                  layer.source_layer);
+    const LayerKv& source = layers[static_cast<size_t>(layer.source_layer)];
+    SPECDEC_CHECK(source.source_layer < 0 && source.kv_heads == layer.kv_heads &&
+                      source.head_dim == layer.head_dim,
+                  "cache: layer {} cannot read layer {}: other geometry, or it has no own keys", i,
+                  layer.source_layer);
+  }
+}
+
+}  // namespace
+
+PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options)
+    : layers_(std::move(layers)), options_(options), pages_(layers_.size()) {
+  SPECDEC_CHECK(options_.page_size > 0, "cache: page_size {}", options_.page_size);
+  SPECDEC_CHECK(options_.dtype == at::kFloat || options_.dtype == at::kDouble,
+                "cache: keys and values of dtype {}", c10::toString(options_.dtype));
+  if (!options_.device.is_cpu()) {
+    throw Error(fmt::format("the key/value cache for device {} is not built yet; use --device cpu",
+                            options_.device.str()));
+  }
+  check_layers(layers_);
+}
+
+const LayerKv& PagePool::geometry(int64_t layer) const {
+  SPECDEC_CHECK(layer >= 0 && layer < layers(), "cache: layer {} of {}", layer, layers());
+  return layers_[static_cast<size_t>(layer)];
+}
+
+int64_t PagePool::bytes() const {
+  int64_t bytes = 0;
+  for (const Pages& pages : pages_) {
+    if (pages.keys.defined()) {
+      bytes += static_cast<int64_t>(pages.keys.nbytes() + pages.values.nbytes());
+    }
+  }
+  return bytes;
+}
+
+void PagePool::reserve(int64_t pages) {
+  if (pages <= capacity_) {
+    return;
+  }
+  const int64_t capacity = std::max(pages, 2 * capacity_);
+  std::vector<Pages> larger(pages_.size());
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    const LayerKv& layer = layers_[i];
+    if (layer.source_layer >= 0) {
+      continue;
+    }
+    for (Tensor Pages::*part : {&Pages::keys, &Pages::values}) {
+      // Not zeroed: no slot is read before it is written.
+      larger[i].*part =
+          at::empty({capacity, layer.kv_heads, options_.page_size, layer.head_dim}, options_.dtype);
+      if (capacity_ > 0) {
+        copy_numbers(larger[i].*part, 0, pages_[i].*part, 0, (pages_[i].*part).numel());
+      }
+    }
+  }
+  pages_ = std::move(larger);
+  capacity_ = capacity;
+}
+
+void PagePool::copy_page(int64_t from, int64_t to) {
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    if (layers_[i].source_layer < 0) {
+      const int64_t numbers = layers_[i].kv_heads * options_.page_size * layers_[i].head_dim;
+      copy_numbers(pages_[i].keys, to * numbers, pages_[i].keys, from * numbers, numbers);
+      copy_numbers(pages_[i].values, to * numbers, pages_[i].values, from * numbers, numbers);
+    }
+  }
+}
+
+void PagePool::copy_token(Place from, Place to) {
+  for (size_t i = 0; i < pages_.size(); ++i) {
+    const LayerKv& layer = layers_[i];
+    if (layer.source_layer >= 0) {
+      continue;
+    }
+    int64_t source = offset(layer, from);
+    int64_t target = offset(layer, to);
+    for (int64_t head = 0; head < layer.kv_heads; ++head) {
+      copy_numbers(pages_[i].keys, target, pages_[i].keys, source, layer.head_dim);
+      copy_numbers(pages_[i].values, target, pages_[i].values, source, layer.head_dim);
+      source += options_.page_size * layer.head_dim;
+      target += options_.page_size * layer.head_dim;
+    }
+  }
+}
+
+void PagePool::read_token(int64_t layer, Place place, int64_t token,
+                          std::pair<Tensor, Tensor>& out) const {
+  const LayerKv& own = geometry(layer);
+  const Pages& pages = source(layer);
+  int64_t from = offset(own, place);
+  int64_t to = token * own.head_dim;
+  for (int64_t head = 0; head < own.kv_heads; ++head) {
+    copy_numbers(out.first, to, pages.keys, from, own.head_dim);
+    copy_numbers(out.second, to, pages.values, from, own.head_dim);
+    from += options_.page_size * own.head_dim;
+    to += out.first.size(1) * own.head_dim;
+  }
+}
+
+const PagePool::Pages& PagePool::source(int64_t layer) const {
+  const int64_t other = geometry(layer).source_layer;
+  return pages_[static_cast<size_t>(other < 0 ? layer : other)];
+}
+
+int64_t PagePool::offset(const LayerKv& layer, Place place) const {
+  return (place.page * layer.kv_heads * options_.page_size + place.index) * layer.head_dim;
+}
+
+}  // namespace specdec

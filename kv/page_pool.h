@@ -1,0 +1,67 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+#include <vector>
+
+namespace specdec {
+
+using at::Tensor;
+
+/// Geometry of one layer's keys and values.
+struct LayerKv {
+  int64_t kv_heads = 1;
+  int64_t head_dim = 0;
+  int64_t window = 0;         ///< 0 = sees everything
+  int64_t source_layer = -1;  ///< an earlier layer whose keys and values it reads; -1 = its own
+};
+
+struct KvCacheOptions {
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+  int64_t page_size = 16;  ///< tokens a page
+  int64_t max_length = 0;  ///< most tokens of a row, kept and pending together
+};
+
+/// The bytes of the pages of all layers: a page number means one page in each layer's pool. It
+/// knows nothing of rows.
+class PagePool {
+ public:
+  /// Where a token's keys and values lie, in every layer.
+  struct Place {
+    int64_t page;
+    int64_t index;  ///< within the page
+  };
+
+  PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options);
+
+  int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
+  const LayerKv& geometry(int64_t layer) const;
+  /// [pages, kv_heads, page_size, head_dim]; undefined before the first reserve.
+  const Tensor& keys(int64_t layer) const { return source(layer).keys; }
+  const Tensor& values(int64_t layer) const { return source(layer).values; }
+  int64_t bytes() const;
+
+  /// Makes room for page numbers below `pages`: at least doubles, so that a growing sequence copies
+  /// each number a few times only. Tensors handed out before keep the old pages.
+  void reserve(int64_t pages);
+  void copy_page(int64_t from, int64_t to);
+  void copy_token(Place from, Place to);
+  /// Copies one token out: column `token` of keys and values, each [kv_heads, tokens, head_dim].
+  void read_token(int64_t layer, Place place, int64_t token, std::pair<Tensor, Tensor>& out) const;
+
+ private:
+  struct Pages {
+    Tensor keys;
+    Tensor values;
+  };
+  const Pages& source(int64_t layer) const;
+  int64_t offset(const LayerKv& layer, Place place) const;
+
+  std::vector<LayerKv> layers_;
+  KvCacheOptions options_;
+  std::vector<Pages> pages_;  // [layers]; undefined for those that read another layer's
+  int64_t capacity_ = 0;
+};
+
+}  // namespace specdec

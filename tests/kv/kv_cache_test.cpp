@@ -1,0 +1,394 @@
+#include "kv/kv_cache.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kMaxLength = 40;
+
+std::vector<LayerKv> three_layers() {
+  return {{1, 2, 0, -1}, {2, 3, 4, -1}, {1, 2, 0, 0}};  // the last reads the first's
+}
+
+KvCacheOptions small_pages() {
+  return {.dtype = at::kFloat, .device = at::kCPU, .page_size = 4, .max_length = kMaxLength};
+}
+
+TokenBatch batch_of(std::vector<int64_t> rows, std::vector<int64_t> parents, int64_t nodes = -1) {
+  nodes = nodes >= 0 ? nodes : static_cast<int64_t>(std::max(rows.size(), parents.size()));
+  return {at::zeros({nodes}, at::kInt), std::move(rows), std::move(parents)};
+}
+
+TokenBatch chain(int64_t nodes) { return batch_of({}, {}, nodes); }
+
+std::vector<int64_t> first_nodes(int64_t count) {
+  std::vector<int64_t> path(static_cast<size_t>(count));
+  std::iota(path.begin(), path.end(), 0);
+  return path;
+}
+
+std::vector<int32_t> entries(const Tensor& table, int64_t count) {
+  const int32_t* data = table.const_data_ptr<int32_t>();
+  return {data, data + count};
+}
+
+/// Pending nodes of the row that new node `index` sees, from its bits.
+std::vector<int64_t> visible(const BatchTables& tables, int64_t index) {
+  std::vector<int64_t> nodes;
+  const int32_t* bits =
+      tables.ancestors.const_data_ptr<int32_t>() + index * tables.ancestors.size(1);
+  for (int64_t node = 0; node < tables.words * 32; ++node) {
+    if ((static_cast<uint32_t>(bits[node / 32]) >> (node % 32) & 1U) != 0) {
+      nodes.push_back(node);
+    }
+  }
+  return nodes;
+}
+
+/// Writes one number into all keys and its negative into all values of a slot, as a kernel would.
+void write_slot(const KvCache& cache, int64_t layer, int64_t row, int64_t slot, float number) {
+  const KvView view = cache.view(layer);
+  const BatchTables& tables = *view.tables;
+  const int32_t* pages = tables.page_table.const_data_ptr<int32_t>();
+  const int64_t page_size = view.keys.size(2);
+  const int64_t page = pages[row * tables.page_table.size(1) + slot / page_size];
+  ASSERT_LT(page, view.keys.size(0));
+  view.keys.select(0, page).select(1, slot % page_size).fill_(number);
+  view.values.select(0, page).select(1, slot % page_size).fill_(-number);
+}
+
+/// What the cache should hold, kept the slow way. Every node gets a number of its own.
+class Model {
+ public:
+  Model() : cache_(three_layers(), small_pages()) {}
+
+  struct Node {
+    int64_t parent;
+    float number;
+  };
+  struct Row {
+    std::vector<float> kept;
+    std::vector<Node> pending;
+  };
+
+  void extend(const TokenBatch& batch) {
+    cache_.extend(batch);
+    const BatchTables& tables = cache_.tables();
+    ASSERT_EQ(tables.nodes, batch.tokens.size(0));
+    for (int64_t i = 0; i < tables.nodes; ++i) {
+      const int64_t row = batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(i)];
+      if (row >= static_cast<int64_t>(rows_.size())) {
+        rows_.resize(static_cast<size_t>(row) + 1);
+      }
+      Row& owner = rows_[static_cast<size_t>(row)];
+      const auto index = static_cast<int64_t>(owner.pending.size());
+      const int64_t parent =
+          batch.parents.empty() ? index - 1 : batch.parents[static_cast<size_t>(i)];
+      owner.pending.push_back({parent, next_number_++});
+      check_node(row, index, i);
+    }
+    for (int64_t i = 0; i < tables.nodes; ++i) {
+      const int64_t row = tables.rows.const_data_ptr<int32_t>()[i];
+      const int64_t slot = tables.slots.const_data_ptr<int32_t>()[i];
+      const Row& owner = rows_[static_cast<size_t>(row)];
+      const Node& node = owner.pending[static_cast<size_t>(slot) - owner.kept.size()];
+      write_slot(cache_, 0, row, slot, node.number);
+      write_slot(cache_, 1, row, slot, node.number + 0.5F);
+    }
+  }
+
+  void keep(int64_t row, const std::vector<int64_t>& path) {
+    cache_.keep(row, path);
+    Row& owner = rows_[static_cast<size_t>(row)];
+    for (const int64_t node : path) {
+      owner.kept.push_back(owner.pending[static_cast<size_t>(node)].number);
+    }
+    owner.pending.clear();
+  }
+
+  void truncate(int64_t row, int64_t length) {
+    cache_.truncate(row, length);
+    rows_[static_cast<size_t>(row)].kept.resize(static_cast<size_t>(length));
+    rows_[static_cast<size_t>(row)].pending.clear();
+  }
+
+  void reorder(const std::vector<int64_t>& parents) {
+    cache_.reorder(parents);
+    std::vector<Row> reordered;
+    for (const int64_t parent : parents) {
+      reordered.push_back({rows_[static_cast<size_t>(parent)].kept, {}});
+    }
+    rows_ = std::move(reordered);
+  }
+
+  std::vector<int64_t> path_to(int64_t row, int64_t node) const {
+    std::vector<int64_t> path;
+    for (; node >= 0;
+         node = rows_[static_cast<size_t>(row)].pending[static_cast<size_t>(node)].parent) {
+      path.insert(path.begin(), node);
+    }
+    return path;
+  }
+
+  /// Compares everything that the cache holds.
+  void check() const {
+    ASSERT_EQ(cache_.rows(), static_cast<int64_t>(rows_.size()));
+    for (int64_t row = 0; row < cache_.rows(); ++row) {
+      const Row& owner = rows_[static_cast<size_t>(row)];
+      ASSERT_EQ(cache_.length(row), static_cast<int64_t>(owner.kept.size()));
+      ASSERT_EQ(cache_.pending(row), static_cast<int64_t>(owner.pending.size()));
+      const Tensor numbers = at::tensor(owner.kept, at::kFloat).view({1, -1, 1});
+      for (int64_t layer = 0; layer < 3; ++layer) {
+        const auto [keys, values] = cache_.key_values(layer, row);
+        const Tensor wanted = (layer == 1 ? numbers + 0.5 : numbers).expand_as(keys);
+        ASSERT_TRUE(at::equal(keys, wanted)) << "row " << row << ", layer " << layer;
+        ASSERT_TRUE(at::equal(values, -wanted));
+      }
+    }
+  }
+
+  const KvCache& cache() const { return cache_; }
+  KvCache& cache() { return cache_; }
+  const std::vector<Row>& rows() const { return rows_; }
+
+ private:
+  void check_node(int64_t row, int64_t index, int64_t batch_index) const {
+    const BatchTables& tables = cache_.tables();
+    const auto length = static_cast<int64_t>(rows_[static_cast<size_t>(row)].kept.size());
+    const std::vector<int64_t> path = path_to(row, index);
+    const int64_t position = length + static_cast<int64_t>(path.size()) - 1;
+    EXPECT_EQ(tables.rows.const_data_ptr<int32_t>()[batch_index], row);
+    EXPECT_EQ(tables.slots.const_data_ptr<int32_t>()[batch_index], length + index);
+    EXPECT_EQ(tables.positions.const_data_ptr<int32_t>()[batch_index], position);
+    EXPECT_EQ(tables.lengths.const_data_ptr<int32_t>()[row], length);
+    EXPECT_EQ(tables.pending_positions
+                  .const_data_ptr<int32_t>()[row * tables.pending_positions.size(1) + index],
+              position);
+    EXPECT_EQ(visible(tables, batch_index), path);
+  }
+
+  KvCache cache_;
+  std::vector<Row> rows_;
+  float next_number_ = 1;
+};
+
+/// A random batch over some of the rows, perhaps a new one; each row stays short enough.
+TokenBatch random_batch(const Model& model, std::mt19937& random) {
+  const auto below = [&](int64_t bound) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));
+  };
+  TokenBatch batch;
+  const int64_t rows = std::min<int64_t>(model.cache().rows() + 1, 4);
+  for (int64_t row = 0; row < rows; ++row) {
+    const bool fresh = row == model.cache().rows();
+    const int64_t pending = model.cache().pending(row);
+    const int64_t room = kMaxLength - model.cache().length(row) - pending;
+    if (room == 0 || (row > 0 && below(fresh ? 4 : 2) == 0)) {
+      continue;
+    }
+    const int64_t count = 1 + below(std::min<int64_t>(room, 9));
+    for (int64_t i = 0; i < count; ++i) {
+      batch.rows.push_back(row);
+      batch.parents.push_back(below(pending + i + 1) - 1);
+    }
+  }
+  batch.tokens = at::zeros({static_cast<int64_t>(batch.rows.size())}, at::kInt);
+  return batch;
+}
+
+void random_step(Model& model, std::mt19937& random) {
+  const auto below = [&](int64_t bound) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(bound));
+  };
+  const int64_t rows = model.cache().rows();
+  const int64_t choice = rows == 0 ? 0 : below(10);
+  if (choice < 5) {
+    model.extend(random_batch(model, random));
+  } else if (choice < 8) {
+    const int64_t row = below(rows);
+    model.keep(row, model.path_to(row, below(model.cache().pending(row) + 1) - 1));
+  } else if (choice == 8) {
+    const int64_t row = below(rows);
+    model.truncate(row, below(model.cache().length(row) + 1));
+  } else {
+    std::vector<int64_t> parents(static_cast<size_t>(1 + below(4)));
+    for (int64_t& parent : parents) {
+      parent = below(rows);
+    }
+    model.reorder(parents);
+  }
+}
+
+TEST(KvCacheTest, RandomHistoriesHoldWhatTheyShould) {
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    Model model;
+    for (int step = 0; step < 80; ++step) {
+      random_step(model, random);
+      if (testing::Test::HasFailure()) {
+        return;
+      }
+      model.check();
+    }
+  }
+}
+
+TEST(KvCacheTest, PendingNodesSeeTheirAncestorsOverForwardsAndWords) {
+  Model model;
+  model.extend(chain(33));
+  model.extend(batch_of({}, {32, 33, 10, 31, -1}));
+  EXPECT_EQ(visible(model.cache().tables(), 1).size(), 35U);
+  EXPECT_EQ(visible(model.cache().tables(), 2).size(), 12U);
+  EXPECT_EQ(visible(model.cache().tables(), 4), std::vector<int64_t>{37});
+}
+
+TEST(KvCacheTest, EmptyParentsContinueEachRowAfterItsLastPendingNode) {
+  KvCache cache(three_layers(), small_pages());
+  cache.extend(batch_of({0, 0, 1}, {}));
+  EXPECT_EQ(entries(cache.tables().positions, 3), (std::vector<int32_t>{0, 1, 0}));
+  cache.keep(1, first_nodes(1));
+  cache.extend(batch_of({0, 1, 1}, {}));
+  EXPECT_EQ(entries(cache.tables().positions, 3), (std::vector<int32_t>{2, 1, 2}));
+  EXPECT_EQ(entries(cache.tables().slots, 3), (std::vector<int32_t>{2, 1, 2}));
+  EXPECT_EQ(visible(cache.tables(), 0), (std::vector<int64_t>{0, 1, 2}));
+}
+
+TEST(KvCacheTest, SharedPagesAreCopiedOnWriteOnly) {
+  Model model;
+  model.extend(chain(6));
+  model.keep(0, first_nodes(6));
+  model.reorder({0, 0, 0});
+  const int64_t bytes = model.cache().allocated_bytes();
+  model.check();
+  EXPECT_EQ(model.cache().allocated_bytes(), bytes) << "sharing costs no page";
+  model.extend(batch_of({0, 1, 1, 2}, {-1, -1, 0, -1}));
+  const int32_t* pages = model.cache().tables().page_table.const_data_ptr<int32_t>();
+  const int64_t stride = model.cache().tables().page_table.size(1);
+  EXPECT_EQ(pages[0], pages[stride]) << "the full page stays shared";
+  EXPECT_NE(pages[1], pages[stride + 1]);
+  model.keep(1, {0, 1});
+  model.keep(0, {0});
+  model.keep(2, {});
+  model.check();
+}
+
+TEST(KvCacheTest, DecodingDoesNotAllocateEachStep) {
+  KvCache cache(three_layers(), small_pages());
+  cache.extend(chain(8));
+  cache.keep(0, first_nodes(8));
+  const void* tables = cache.tables().slots.const_data_ptr();
+  const void* keys = cache.view(0).keys.const_data_ptr();
+  int64_t moved = 0;
+  for (int step = 0; step < 24; ++step) {
+    cache.extend(chain(1));
+    EXPECT_EQ(cache.tables().slots.const_data_ptr(), tables);
+    moved += cache.view(0).keys.const_data_ptr() == keys ? 0 : 1;
+    keys = cache.view(0).keys.const_data_ptr();
+    cache.keep(0, first_nodes(1));
+  }
+  EXPECT_LE(moved, 2) << "pools grow by doubling";
+}
+
+TEST(KvCacheTest, ALayerMayReadAnothersPool) {
+  KvCache cache(three_layers(), small_pages());
+  cache.extend(chain(1));
+  EXPECT_EQ(cache.view(2).keys.const_data_ptr(), cache.view(0).keys.const_data_ptr());
+  EXPECT_EQ(cache.view(1).window, 4);
+  const int64_t pages = cache.view(0).keys.size(0);
+  EXPECT_EQ(cache.allocated_bytes(), pages * 4 * (2 + 6) * 2 * 4);
+}
+
+TEST(KvCacheTest, TruncateForgetsPendingNodesToo) {
+  Model model;
+  model.extend(chain(5));
+  model.keep(0, first_nodes(5));
+  model.extend(chain(3));
+  model.truncate(0, 5);
+  EXPECT_EQ(model.cache().pending(0), 0);
+  model.extend(chain(2));
+  model.truncate(0, 1);
+  model.extend(batch_of({}, {-1, 0, 0}));
+  model.keep(0, {0, 2});
+  model.check();
+}
+
+TEST(KvCacheTest, RefusedBatchesChangeNothing) {
+  Model model;
+  model.extend(chain(3));
+  model.keep(0, first_nodes(3));
+  model.extend(chain(2));
+  KvCache& cache = model.cache();
+  const TokenBatch bad[] = {
+      batch_of({}, {2}),           // follows itself
+      batch_of({}, {-2}),          //
+      batch_of({}, {1, 4}),        // follows a later node
+      batch_of({0, 1}, {-1, 0}),   // row 1 has no node 0
+      batch_of({1, 0}, {-1, -1}),  // rows descend
+      batch_of({0, 2}, {-1, -1}),  // no row 1
+      batch_of({-1}, {-1}),        //
+      batch_of({0, 0}, {-1}, 2),   // a parent is missing
+      batch_of({0}, {-1, -1}, 2),  // a row is missing
+  };
+  for (const TokenBatch& batch : bad) {
+    EXPECT_THROW(cache.extend(batch), InternalError);
+    model.check();
+  }
+  EXPECT_THROW(cache.extend({}), InternalError);
+  EXPECT_THROW(cache.extend(chain(kMaxLength - 4)), Error);
+  EXPECT_THROW(cache.extend(batch_of({0, 1, 1}, {-1, -1, 7})), InternalError);
+  model.check();
+  model.extend(chain(kMaxLength - 5));
+}
+
+TEST(KvCacheTest, TooLongASequenceSaysHowLong) {
+  KvCache cache(three_layers(), small_pages());
+  try {
+    cache.extend(chain(kMaxLength + 1));
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("41 tokens exceeds the model's max_length 40"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(KvCacheTest, RefusesWhatIsNotAPath) {
+  Model model;
+  model.extend(batch_of({}, {-1, 0, 0, -1}));
+  KvCache& cache = model.cache();
+  for (const std::vector<int64_t>& path :
+       {std::vector<int64_t>{1}, {0, 3}, {0, 1, 2}, {0, 0}, {4}, {-1}, {3, 0}}) {
+    EXPECT_THROW(cache.keep(0, path), InternalError);
+  }
+  EXPECT_THROW(cache.keep(1, std::vector<int64_t>{0}), InternalError);
+  EXPECT_THROW(cache.truncate(0, 1), InternalError);
+  EXPECT_THROW(cache.truncate(0, -1), InternalError);
+  EXPECT_THROW(cache.reorder(std::vector<int64_t>{0, 1}), InternalError);
+  EXPECT_THROW(cache.view(3), InternalError);
+  model.check();
+  model.keep(0, {0, 2});
+  model.check();
+}
+
+TEST(KvCacheTest, RefusesImpossibleGeometry) {
+  EXPECT_THROW(KvCache({{1, 2, 0, 0}}, small_pages()), InternalError);
+  EXPECT_THROW(KvCache({{1, 2, 0, -1}, {1, 4, 0, 0}}, small_pages()), InternalError);
+  EXPECT_THROW(KvCache({{0, 2, 0, -1}}, small_pages()), InternalError);
+  KvCacheOptions options = small_pages();
+  options.max_length = 0;
+  EXPECT_THROW(KvCache(three_layers(), options), InternalError);
+  options = small_pages();
+  options.device = at::Device("cuda:0");
+  EXPECT_THROW(KvCache(three_layers(), options), Error);
+}
+
+}  // namespace
+}  // namespace specdec

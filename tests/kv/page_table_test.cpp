@@ -1,0 +1,81 @@
+#include "kv/page_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+using testing::ElementsAre;
+
+PageTable table_of(int64_t rows, int64_t pages_each) {
+  PageTable table;
+  std::vector<PageTable::Copy> copies;
+  table.add_rows(rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    table.make_writable(row, 0, pages_each, copies);
+  }
+  EXPECT_TRUE(copies.empty());
+  return table;
+}
+
+TEST(PageTableTest, RowsGetPagesOfTheirOwn) {
+  const PageTable table = table_of(2, 2);
+  EXPECT_THAT(table.pages(0), ElementsAre(0, 1));
+  EXPECT_THAT(table.pages(1), ElementsAre(2, 3));
+  EXPECT_EQ(table.pages_made(), 4);
+}
+
+TEST(PageTableTest, PagesGivenBackAreUsedAgain) {
+  PageTable table = table_of(1, 3);
+  table.trim(0, 1);
+  EXPECT_EQ(table.free_pages(), 2);
+  std::vector<PageTable::Copy> copies;
+  table.make_writable(0, 1, 3, copies);
+  EXPECT_EQ(table.pages_made(), 3);
+  EXPECT_EQ(table.free_pages(), 0);
+}
+
+TEST(PageTableTest, SharedPagesAreSplitOffOnlyWhenWritten) {
+  PageTable table = table_of(1, 3);
+  table.reorder(std::vector<int64_t>{0, 0});
+  EXPECT_THAT(table.pages(1), ElementsAre(0, 1, 2));
+  EXPECT_EQ(table.pages_made(), 3);
+
+  std::vector<PageTable::Copy> copies;
+  EXPECT_EQ(table.pages_needed(0, 2, 4), 2);
+  table.make_writable(0, 2, 4, copies);
+  ASSERT_EQ(copies.size(), 1U);
+  EXPECT_EQ(copies[0].from, 2);
+  EXPECT_EQ(copies[0].to, 3);
+  EXPECT_THAT(table.pages(0), ElementsAre(0, 1, 3, 4));
+  EXPECT_THAT(table.pages(1), ElementsAre(0, 1, 2));
+
+  copies.clear();  // the other row owns its page alone now
+  EXPECT_EQ(table.pages_needed(1, 2, 3), 0);
+  table.make_writable(1, 2, 3, copies);
+  EXPECT_TRUE(copies.empty());
+}
+
+TEST(PageTableTest, ReorderFreesThePagesOfRowsLeftOut) {
+  PageTable table = table_of(3, 2);
+  table.reorder(std::vector<int64_t>{1});
+  EXPECT_EQ(table.rows(), 1);
+  EXPECT_THAT(table.pages(0), ElementsAre(2, 3));
+  EXPECT_EQ(table.free_pages(), 4);
+  table.reorder({});
+  EXPECT_EQ(table.rows(), 0);
+  EXPECT_EQ(table.free_pages(), 6);
+}
+
+TEST(PageTableTest, RefusesRowsThatDoNotExist) {
+  PageTable table = table_of(1, 1);
+  EXPECT_THROW(table.pages(1), InternalError);
+  EXPECT_THROW(table.trim(-1, 0), InternalError);
+  EXPECT_THROW(table.reorder(std::vector<int64_t>{1}), InternalError);
+}
+
+}  // namespace
+}  // namespace specdec
