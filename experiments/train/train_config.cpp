@@ -67,6 +67,8 @@ void read_schedule(const ConfigNode& node, TrainConfig& config) {
   config.checkpoint_every =
       node.get<int64_t>("checkpoint_every", config.checkpoint_every, kPositive);
   config.bfloat16_products = node.get<bool>("bfloat16_products", config.bfloat16_products);
+  config.continuation_share =
+      node.get<double>("continuation_share", config.continuation_share, {0.0, 100.0});
   config.repetition_share =
       node.get<double>("repetition_share", config.repetition_share, {0.0, 1.0});
 }
@@ -82,7 +84,12 @@ TrainConfig load_train_config(const std::filesystem::path& file,
   config.name = node.get<std::string>("name", file.stem().string());
   config.seed = node.get<uint64_t>("seed", 0);
   config.out = node.require<std::string>("out");
-  config.model = read_model(node.child("model"));
+  if (node.has("initial")) {
+    config.initial = node.require_path("initial");
+    config.model = load_gemma_config(config.initial);
+  } else {
+    config.model = read_model(node.child("model"));
+  }
   const ConfigNode tokenizer = node.child("tokenizer");
   if (tokenizer.has("from")) {
     config.tokenizer_from = tokenizer.require_path("from");

@@ -20,6 +20,7 @@
 #include "experiments/train/evaluation.h"
 #include "experiments/train/text_data.h"
 #include "experiments/train/tokenizer_training.h"
+#include "experiments/train/unlikelihood.h"
 
 namespace specdec {
 namespace {
@@ -30,6 +31,9 @@ namespace fs = std::filesystem;
 constexpr const char* kTokenizerFiles[] = {"tokenizer.model", "tokenizer.json",
                                            "tokenizer_config.json"};
 constexpr int64_t kQuickWindows = 24;
+// Of the greedy continuations that sequence unlikelihood looks at.
+constexpr int64_t kPromptTokens = 32;
+constexpr int64_t kNewTokens = 160;
 
 void make_tokenizer(const TrainConfig& config) {
   if (!config.tokenizer_from.empty()) {
@@ -71,22 +75,6 @@ std::string evaluation_text(const std::map<std::string, Evaluation>& kinds) {
     }
   }
   return text;
-}
-
-/// Token unlikelihood: -log(1 - p(c)) for tokens c of the preceding context other than the target
-/// itself: teaches greedy decoding not to loop.
-at::Tensor unlikelihood(const at::Tensor& log_probs, const at::Tensor& inputs,
-                        const at::Tensor& targets) {
-  const int64_t length = inputs.size(1);
-  const auto options = inputs.options();
-  // candidate[b, t, c] = inputs[b, c] for c <= t, unless it is the target of t.
-  const auto candidates = inputs.unsqueeze(1).expand({-1, length, -1});
-  const auto later =
-      at::arange(length, options).unsqueeze(0) > at::arange(length, options).unsqueeze(1);
-  const auto left_out = later.unsqueeze(0).logical_or(candidates.eq(targets.unsqueeze(-1)));
-  const auto mask = at::zeros_like(log_probs).scatter(-1, candidates.masked_fill(left_out, 0), 1.0);
-  const auto others = at::log1p(-log_probs.exp().clamp_max(1.0 - 1e-5));
-  return -(others * mask).sum(-1).mean();
 }
 
 class Trainer {
@@ -159,11 +147,20 @@ class Trainer {
     }
   }
 
-  void make_model() {
+  std::shared_ptr<GemmaWeights> initial_weights() {
+    if (!config_.initial.empty()) {
+      GemmaLoadOptions load;
+      load.dtype = at::kFloat;
+      return std::make_shared<GemmaWeights>(*load_gemma(config_.initial, load));
+    }
     RandomGemmaOptions random;
     random.seed = config_.seed;
     random.norm_deviation = 0.0;
-    model_ = random_gemma(config_.model, random);
+    return random_gemma(config_.model, random);
+  }
+
+  void make_model() {
+    model_ = initial_weights();
     std::vector<at::Tensor> matrices;
     std::vector<at::Tensor> others;
     const auto take = [&](at::Tensor& tensor, std::vector<at::Tensor>& list) {
@@ -184,6 +181,9 @@ class Trainer {
                                &layer.mlp_post_norm, &layer.q_norm, &layer.k_norm}) {
         take(*norm, others);
       }
+    }
+    if (config_.continuation_share > 0.0) {
+      continuations_ = std::make_unique<SequenceUnlikelihood>(model_);
     }
     all_ = matrices;
     all_.insert(all_.end(), others.begin(), others.end());
@@ -229,7 +229,11 @@ class Trainer {
       total = (1.0 - config_.teacher_share) * total + config_.teacher_share * cross_entropy;
     }
     if (config_.repetition_share > 0.0) {
-      total = total + config_.repetition_share * unlikelihood(log_probs, inputs, targets);
+      total = total + config_.repetition_share * token_unlikelihood(log_probs, inputs, targets);
+    }
+    if (continuations_ != nullptr) {
+      total = total + config_.continuation_share *
+                          continuations_->loss(batch.narrow(1, 0, kPromptTokens), kNewTokens);
     }
     return total;
   }
@@ -368,6 +372,7 @@ class Trainer {
   std::shared_ptr<const GemmaWeights> teacher_;
   std::shared_ptr<GemmaWeights> model_;
   std::vector<at::Tensor> all_;
+  std::unique_ptr<SequenceUnlikelihood> continuations_;
   int64_t parameters_ = 0;
   std::unique_ptr<torch::optim::AdamW> optimizer_;
   std::chrono::steady_clock::time_point started_;

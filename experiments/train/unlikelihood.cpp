@@ -1,0 +1,96 @@
+#include "experiments/train/unlikelihood.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <array>
+#include <numeric>
+#include <set>
+#include <vector>
+
+#include "core/gemma/reference.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kNgram = 4;
+
+/// log(1 - p), kept finite where p is one.
+at::Tensor log_complement(const at::Tensor& log_probs) {
+  return at::log1p(-log_probs.exp().clamp_max(1.0 - 1e-5));
+}
+
+}  // namespace
+
+at::Tensor token_unlikelihood(const at::Tensor& log_probs, const at::Tensor& inputs,
+                              const at::Tensor& targets) {
+  const int64_t length = inputs.size(1);
+  const auto position = at::arange(length, inputs.options());
+  const auto later = position.unsqueeze(0) > position.unsqueeze(1);
+  const auto candidates = inputs.unsqueeze(1).expand({-1, length, -1});
+  const auto left_out = later.unsqueeze(0).logical_or(candidates.eq(targets.unsqueeze(-1)));
+  // Left-out candidates fall on id 0, <pad>, which no text has.
+  const auto mask = at::zeros_like(log_probs).scatter(-1, candidates.masked_fill(left_out, 0), 1.0);
+  return -(log_complement(log_probs) * mask).sum(-1).mean();
+}
+
+SequenceUnlikelihood::SequenceUnlikelihood(std::shared_ptr<const GemmaWeights> weights)
+    : weights_(weights), model_(std::move(weights)) {}
+
+at::Tensor SequenceUnlikelihood::continue_greedily(const at::Tensor& prompts, int64_t new_tokens) {
+  const c10::NoGradGuard no_grad;
+  const int64_t rows = prompts.size(0);
+  model_.reorder(std::vector<int64_t>{});
+  TokenBatch batch;
+  batch.tokens = prompts.reshape({-1}).to(at::kInt);
+  std::vector<int64_t> path(static_cast<size_t>(prompts.size(1)));
+  for (int64_t row = 0; row < rows; ++row) {
+    batch.rows.insert(batch.rows.end(), path.size(), row);
+  }
+  std::iota(path.begin(), path.end(), 0);
+  ForwardOptions options;
+  options.logits = Logits::kLast;
+  Tensor next = model_.forward(batch, options).logits.argmax(-1);
+  for (int64_t row = 0; row < rows; ++row) {
+    model_.keep(path, row);
+  }
+  std::vector<at::Tensor> columns = {prompts, next.unsqueeze(1)};
+  for (int64_t i = 1; i < new_tokens; ++i) {
+    const at::Tensor tokens = next.to(at::kInt);
+    next = model_.decode_get_logits({tokens.const_data_ptr<Token>(), static_cast<size_t>(rows)})
+               .argmax(-1);
+    columns.push_back(next.unsqueeze(1));
+  }
+  return at::cat(columns, 1);
+}
+
+at::Tensor SequenceUnlikelihood::repeated(const at::Tensor& sequences, int64_t begin) {
+  const at::Tensor marks = at::zeros(sequences.sizes(), at::kBool);
+  const auto tokens = sequences.accessor<int64_t, 2>();
+  auto out = marks.accessor<bool, 2>();
+  for (int64_t row = 0; row < sequences.size(0); ++row) {
+    std::set<std::array<int64_t, kNgram>> seen;
+    for (int64_t end = kNgram - 1; end < sequences.size(1); ++end) {
+      std::array<int64_t, kNgram> ngram{};
+      for (int64_t i = 0; i < kNgram; ++i) {
+        ngram[static_cast<size_t>(i)] = tokens[row][end - kNgram + 1 + i];
+      }
+      out[row][end] = !seen.insert(ngram).second && end >= begin;
+    }
+  }
+  return marks;
+}
+
+at::Tensor SequenceUnlikelihood::loss(const at::Tensor& prompts, int64_t new_tokens) {
+  const at::Tensor sequences = continue_greedily(prompts.cpu(), new_tokens);
+  const int64_t length = sequences.size(1) - 1;
+  const auto marks = repeated(sequences, prompts.size(1)).narrow(1, 1, length);
+  const auto logits = reference_forward(*weights_, sequences.narrow(1, 0, length)).logits;
+  const auto log_probs = at::log_softmax(logits, -1)
+                             .gather(-1, sequences.narrow(1, 1, length).unsqueeze(-1))
+                             .squeeze(-1);
+  const auto count = static_cast<double>(prompts.size(0) * new_tokens);
+  return -(log_complement(log_probs) * marks).sum() / count;
+}
+
+}  // namespace specdec
