@@ -45,9 +45,9 @@ class InternalError final : public std::logic_error {
 }  // namespace specdec
 
 /// Checks a precondition in every build type; the message is a {fmt} format with its arguments.
-#define SPECDEC_CHECK(condition, ...)                                                        \
-  do {                                                                                       \
-    if (!(condition)) {                                                                      \
-      ::specdec::fail_check(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__));     \
-    }                                                                                        \
+#define SPECDEC_CHECK(condition, ...)                                                    \
+  do {                                                                                   \
+    if (!(condition)) {                                                                  \
+      ::specdec::fail_check(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
+    }                                                                                    \
   } while (false)

@@ -47,8 +47,8 @@ std::string scalar_type_text(at::ScalarType type);
 /// Throws ConfigError for an unknown device, or one that this build or machine does not have.
 at::Device parse_device(const std::string& name);
 
-/// What a device is, such as "NVIDIA H200", for reports; "none" for the CPU, "unknown" when the driver
-/// does not say.
+/// What a device is, such as "NVIDIA H200", for reports; "none" for the CPU, "unknown" when the
+/// driver does not say.
 std::string gpu_name(const at::Device& device);
 
 /// Loads models and keeps their weights, so that two strategies with the same draft model share

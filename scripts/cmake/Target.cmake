@@ -16,9 +16,14 @@ function(specdec_library name)
 endfunction()
 
 # specdec_precompiled_header(<target>): reuse the project's one precompiled header, which
-# specdec_core builds.
+# specdec_core builds; so programs are compiled with the libraries' -fPIC instead of -fPIE.
 function(specdec_precompiled_header target)
   if(SPECDEC_PCH)
     target_precompile_headers(${target} REUSE_FROM specdec_core)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "EXECUTABLE")
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${target} PRIVATE -fPIC)
+    endif()
   endif()
 endfunction()

@@ -1,0 +1,190 @@
+#include "experiments/train/trainer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/gemma/random_weights.h"
+#include "core/gemma/weights.h"
+#include "core/tokenizer.h"
+#include "experiments/train/evaluation.h"
+#include "experiments/train/unlikelihood.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TrainerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    at::set_num_threads(1);
+    std::ofstream text(folder_.path() / "text.txt");
+    for (int i = 0; i < 400; ++i) {
+      text << "The king said to the " << (i % 3 == 0 ? "duke" : "queen") << ": what news, my lord "
+           << i << "?\nShe answered that the " << (i % 7) << " ships had come home.\n";
+    }
+    text.close();
+  }
+
+  /// A config whose model and tokenizer are given by `start`.
+  TrainConfig config(const std::vector<std::string>& overrides = {},
+                     const std::string& start =
+                         "model: {hidden_size: 16, intermediate_size: 32, "
+                         "layers: 2, heads: 2, head_dim: 8}\n"
+                         "tokenizer: {vocab_size: 512}\n") const {
+    const auto file = folder_.write(
+        "train.yaml", start + "out: " + (folder_.path() / "model").string() +
+                          "\ndata: [{kind: prose, file: " + (folder_.path() / "text.txt").string() +
+                          "}]\nsequence_length: 32\nbatch_size: 4\nsteps: 30\nwarm_up_steps: 3\n"
+                          "learning_rate: 0.01\nevaluate_every: 10\ncheckpoint_every: 10\n");
+    return load_train_config(file, overrides);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TrainerTest, LearnsAndStoresACheckpoint) {
+  train_model(config(), {});
+  const fs::path out = folder_.path() / "model";
+  std::ifstream lines(out / "training.jsonl");
+  std::string first;
+  std::getline(lines, first);
+  std::ifstream stream(out / "training.json");
+  const auto summary = nlohmann::json::parse(stream);
+  const double before =
+      nlohmann::json::parse(first)["held_out"]["prose"]["bits_per_byte"].get<double>();
+  const double after = summary["held_out"]["prose"]["bits_per_byte"].get<double>();
+  EXPECT_LT(after, 0.9 * before);
+  const auto weights = load_gemma(out);
+  EXPECT_EQ(weights->weight_dtype(), at::kBFloat16);
+  EXPECT_EQ(weights->config.vocab_size, load_tokenizer(out)->vocab_size());
+  EXPECT_FALSE(fs::exists(out / "training.state"));
+}
+
+TEST_F(TrainerTest, AnInterruptedTrainingResumesToTheSameWeights) {
+  train_model(config({"out=" + (folder_.path() / "whole").string()}), {});
+  struct Stop {};
+  TrainOptions stopping;
+  stopping.log = [](const std::string& line) {
+    if (line.rfind("step     20", 0) == 0) {
+      throw Stop();  // after the checkpoint of step 10
+    }
+  };
+  EXPECT_THROW(train_model(config(), stopping), Stop);
+  EXPECT_TRUE(fs::exists(folder_.path() / "model" / "training.state"));
+  train_model(config(), {});
+  EXPECT_EQ(load_gemma(folder_.path() / "model")->fingerprint,
+            load_gemma(folder_.path() / "whole")->fingerprint);
+}
+
+TEST_F(TrainerTest, RefusesWhatItWouldSpoil) {
+  train_model(config({"steps=10"}), {});
+  EXPECT_THROW(train_model(config(), {}), Error);
+}
+
+TEST_F(TrainerTest, RefusesTheStateOfAnotherTraining) {
+  struct Stop {};
+  TrainOptions stopping;
+  stopping.log = [](const std::string& line) {
+    if (line.rfind("step     20", 0) == 0) {
+      throw Stop();
+    }
+  };
+  EXPECT_THROW(train_model(config(), stopping), Stop);
+  EXPECT_THROW(train_model(config({"learning_rate=0.02"}), {}), Error);
+}
+
+TEST_F(TrainerTest, ATeacherEqualToTheModelAgreesWholly) {
+  train_model(config({"steps=10"}), {});
+  const auto tokenizer = load_tokenizer(folder_.path() / "model");
+  const TextData data(config(), *tokenizer);
+  GemmaLoadOptions load;
+  load.dtype = at::kFloat;
+  const auto weights = load_gemma(folder_.path() / "model", load);
+  const auto prose = evaluate(*weights, weights.get(), data, 0).at("prose");
+  EXPECT_DOUBLE_EQ(*prose.agreement, 1.0);
+  EXPECT_NEAR(*prose.overlap, 1.0, 1e-5);
+}
+
+TEST_F(TrainerTest, ContinuationsAndTeachersTrain) {
+  train_model(config({"steps=10"}), {});
+  const std::string first = (folder_.path() / "model").string();
+  const auto second = config({"steps=3", "continuation_share=1", "sequence_length=64",
+                              "repetition_share=0.1", "out=" + (folder_.path() / "second").string(),
+                              "teacher={weights: " + first + ", share: 0.5}"},
+                             "initial: " + first + "\ntokenizer: {from: " + first + "}\n");
+  train_model(second, {});
+  EXPECT_NE(load_gemma(folder_.path() / "second")->fingerprint, load_gemma(first)->fingerprint);
+}
+
+TEST_F(TrainerTest, ConfigMistakesComeTogether) {
+  try {
+    config({"steps=none", "stepz=3", "model.heads=3", "model.kv_heads=2"});
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("steps"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("stepz"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("kv_heads"));
+  }
+}
+
+TEST(UnlikelihoodTest, MarksTokensThatCompleteARepeatedNgram) {
+  const auto sequence = at::tensor({5, 6, 7, 8, 9, 5, 6, 7, 8, 5}, at::kLong).unsqueeze(0);
+  const auto marks = SequenceUnlikelihood::repeated(sequence, 0);
+  for (int64_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(marks[0][i].item<bool>(), i == 8) << i;
+  }
+  EXPECT_FALSE(SequenceUnlikelihood::repeated(sequence, 9).any().item<bool>());
+}
+
+TEST(UnlikelihoodTest, TokenLossIsTheSumOverTheContext) {
+  // One row, two positions, vocabulary of four; inputs 1, 2; targets 2, 1.
+  const auto probs = at::tensor({0.1, 0.2, 0.3, 0.4, 0.4, 0.3, 0.2, 0.1}).view({1, 2, 4});
+  const auto inputs = at::tensor({1, 2}, at::kLong).unsqueeze(0);
+  const auto targets = at::tensor({2, 1}, at::kLong).unsqueeze(0);
+  // Position 0: candidate 1. Position 1: candidates 1 (the target: left out) and 2. Id 0 collects
+  // what is left out.
+  const double wanted = (-std::log(0.8) - std::log(0.9) - std::log(0.8) - std::log(0.6)) / 2.0;
+  EXPECT_NEAR(token_unlikelihood(probs.log(), inputs, targets).item<double>(), wanted, 1e-6);
+}
+
+TEST(UnlikelihoodTest, ContinuesAsGreedyDecodingDoes) {
+  GemmaConfig config;
+  config.vocab_size = 64;
+  config.hidden_size = 16;
+  config.intermediate_size = 32;
+  config.num_layers = 2;
+  config.num_heads = 2;
+  config.num_kv_heads = 1;
+  config.head_dim = 8;
+  config.query_scale = 0.35;
+  config.sliding_window = 8;
+  config.sliding_layers = {true, false};
+  const std::shared_ptr<const GemmaWeights> weights = random_gemma(config);
+  const auto prompts = at::tensor({2, 9, 4, 2, 7, 7}, at::kLong).view({2, 3});
+  const auto together = SequenceUnlikelihood(weights).continue_greedily(prompts, 6);
+  GemmaModel model(weights);
+  for (int64_t row = 0; row < 2; ++row) {
+    std::vector<Token> fed;
+    for (int64_t i = 0; i < 3; ++i) {
+      fed.push_back(static_cast<Token>(prompts[row][i].item<int64_t>()));
+    }
+    Tensor logits = model.prefill_get_last_logits(fed);
+    for (int64_t i = 3; i < 9; ++i) {
+      const auto token = static_cast<Token>(logits.argmax().item<int64_t>());
+      EXPECT_EQ(together[row][i].item<int64_t>(), token);
+      logits = model.decode_get_logits({&token, 1})[0];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace specdec
