@@ -26,6 +26,7 @@ struct ConfigNode::State {
   std::filesystem::path folder;
   std::string path;
   std::vector<KnownKey> known;
+  bool absent = false;  // its absence is a mistake already, so that of its keys is none
 
   KnownKey& know(const std::string& key) {
     for (auto& entry : known) {
@@ -42,7 +43,7 @@ struct ConfigNode::State {
   std::shared_ptr<State> make_child(const std::string& child_path,
                                     std::shared_ptr<const YamlTree> child_tree) const {
     auto child = std::make_shared<State>();
-    *child = {std::move(child_tree), errors, folder, child_path, {}};
+    *child = {std::move(child_tree), errors, folder, child_path, {}, false};
     return child;
   }
 };
@@ -85,7 +86,7 @@ ConfigNode::ConfigNode(std::shared_ptr<const YamlTree> tree, std::shared_ptr<Con
     errors->add(tree->place, "", "expected a map of keys, found " + describe(*tree));
     tree = YamlTree::map(tree->place);
   }
-  *state_ = {std::move(tree), std::move(errors), std::move(folder), "", {}};
+  *state_ = {std::move(tree), std::move(errors), std::move(folder), "", {}, false};
 }
 
 bool ConfigNode::has(std::string_view key) const {
@@ -127,7 +128,7 @@ T ConfigNode::get(const std::string& key, const std::type_identity_t<T>& fallbac
 
 template <class T>
 T ConfigNode::require(const std::string& key, const Range<T>& range) const {
-  if (state_->tree->find(key) == nullptr) {
+  if (state_->tree->find(key) == nullptr && !state_->absent) {
     state_->errors->add(
         place(), state_->path,
         fmt::format("the key '{}' is missing; give {}", key, scalar_type_name<T>()));
@@ -199,13 +200,12 @@ std::filesystem::path ConfigNode::require_path(const std::string& key) const {
   if (path.is_relative() && std::filesystem::exists(beside, ignored)) {
     return beside;
   }
-  if (path.is_relative()) {
-    fail(key, fmt::format("'{}' does not exist: neither {} nor {}", text,
-                          std::filesystem::absolute(path, ignored).string(),
-                          std::filesystem::absolute(beside, ignored).string()));
-  } else {
-    fail(key, fmt::format("'{}' does not exist", text));
-  }
+  const auto here = std::filesystem::absolute(path, ignored).lexically_normal();
+  const auto there = std::filesystem::absolute(beside, ignored).lexically_normal();
+  fail(key, here == there || path.is_absolute()
+                ? fmt::format("'{}' does not exist", here.string())
+                : fmt::format("'{}' does not exist: neither {} nor {}", text, here.string(),
+                              there.string()));
   return {};
 }
 
@@ -216,18 +216,24 @@ ConfigNode ConfigNode::child(const std::string& key, bool required) const {
   }
   const auto* entry = state_->tree->find(key);
   std::shared_ptr<const YamlTree> tree;
+  bool absent = false;
   if (entry != nullptr && entry->value->kind == YamlTree::Kind::kMap) {
     tree = entry->value;
   } else if (entry != nullptr && entry->value->kind != YamlTree::Kind::kNull) {
     fail(key, "expected a map, found " + describe(*entry->value));
+    absent = true;
   } else if (required) {
-    state_->errors->add(place(), state_->path,
-                        fmt::format("the key '{}' is missing; give a map", key));
+    if (!state_->absent) {
+      state_->errors->add(place(), state_->path,
+                          fmt::format("the key '{}' is missing; give a map", key));
+    }
+    absent = true;
   }
   if (tree == nullptr) {
     tree = YamlTree::map(entry != nullptr ? entry->place : place());
   }
   auto state = state_->make_child(state_->path_of(key), std::move(tree));
+  state->absent = absent;
   known.children.push_back(state);
   return ConfigNode(std::move(state));
 }

@@ -85,8 +85,8 @@ Report ExperimentRun::run() {
   }
   environment_ = read_environment();
   if (folder_.resumed() && !options_.quiet) {
-    log_ << fmt::format("resuming {}: {} generations are there, {} left\n",
-                        folder_.path().string(), folder_.records().size(), count_left());
+    log_ << fmt::format("resuming {}: {} generations are there, {} left\n", folder_.path().string(),
+                        folder_.records().size(), count_left());
   }
   load();
   write_environment();

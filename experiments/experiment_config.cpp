@@ -136,7 +136,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   const RunPlan plan{components, target, catalog, config.sampling, config.stop.max_new_tokens};
   std::set<std::string> names;
   const auto nodes = root.children("strategies");
-  if (nodes.empty()) {
+  if (nodes.empty() && root.is_list("strategies")) {
     root.fail("strategies",
               "no strategy to run; give at least one, such as "
               "{type: autoregressive}");

@@ -34,7 +34,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   }
   size_t best_distance = std::max<size_t>(2, name.size() / 2);
   for (const auto& candidate : known) {
-    const size_t distance = edit_distance(name, candidate);
+    const bool is_part = name.size() >= 4 && candidate.find(name) != std::string::npos;
+    const size_t distance = is_part ? 1 : edit_distance(name, candidate);
     if (distance < best_distance || (distance == best_distance && best.empty())) {
       best_distance = distance;
       best = candidate;
