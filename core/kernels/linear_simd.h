@@ -8,6 +8,9 @@ inline void dot_block(const LinearTask<T, Weight>& task, int64_t row, int64_t no
   const int64_t in = task.in;
   const T* input = task.input + node * in;
   const Weight* weight = task.weight + row * in;
+  // The rows that the next blocks read; hardware prefetch alone starts anew at each of them.
+  constexpr int kAhead = N == 1 ? R : kCount;
+  const Weight* next = weight + (row + kAhead + R <= task.out_size ? kAhead * in : 0);
   Vec<T> sums[N][R] = {};
   int64_t k = 0;
   for (; k + kCount <= in; k += kCount) {
@@ -15,6 +18,7 @@ inline void dot_block(const LinearTask<T, Weight>& task, int64_t row, int64_t no
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       w[r] = load_widened<T>(weight + r * in + k);
+      __builtin_prefetch(next + r * in + k);
     }
 #pragma GCC unroll 16
     for (int n = 0; n < N; ++n) {
