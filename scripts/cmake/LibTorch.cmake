@@ -36,7 +36,9 @@ message(STATUS "LibTorch ${SPECDEC_LIBTORCH_VERSION}: ${specdec_torch_root}")
 add_library(specdec::libtorch INTERFACE IMPORTED)
 if(SPECDEC_CUDA)
   find_package(Torch REQUIRED QUIET HINTS "${specdec_torch_root}/share/cmake/Torch")
-  target_link_libraries(specdec::libtorch INTERFACE ${TORCH_LIBRARIES})
+  # libstdc++ first: libtorch.so exports a std::filesystem::remove_all of its own, which jumps to
+  # null, and the loader takes the first library that has a symbol.
+  target_link_libraries(specdec::libtorch INTERFACE stdc++ ${TORCH_LIBRARIES})
   target_include_directories(specdec::libtorch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 else()
   foreach(library c10 torch_cpu)
