@@ -20,12 +20,32 @@ constexpr size_t kMaxDepth = 32;
 constexpr size_t kMaxValues = 10000;
 constexpr size_t kMaxBytes = size_t{4} << 20U;
 
+/// Whether the quoted scalar that begins at `begin` ends: yaml-cpp takes the end of the file for
+/// it.
+bool is_quote_closed(const std::string& text, size_t begin) {
+  if (begin >= text.size() || (text[begin] != '\'' && text[begin] != '"')) {
+    return true;
+  }
+  const char quote = text[begin];
+  for (size_t i = begin + 1; i < text.size(); ++i) {
+    if (quote == '"' && text[i] == '\\') {
+      ++i;
+    } else if (text[i] == quote) {
+      if (quote == '"' || i + 1 == text.size() || text[i + 1] != quote) {
+        return true;
+      }
+      ++i;  // '' stands for one quote
+    }
+  }
+  return false;
+}
+
 /// Builds the tree from the parser's events. YAML::Node is not used: it keeps duplicate keys
 /// silently, loses whether a scalar was quoted and shares nodes between aliases.
 class TreeBuilder final : public YAML::EventHandler {
  public:
-  TreeBuilder(const std::string& source, bool number_lines)
-      : source_(source), number_lines_(number_lines) {}
+  TreeBuilder(const std::string& text, const std::string& source, bool number_lines)
+      : text_(text), source_(source), number_lines_(number_lines) {}
 
   std::shared_ptr<YamlTree> root() { return root_; }
 
@@ -46,6 +66,9 @@ class TreeBuilder final : public YAML::EventHandler {
     refuse_anchor(mark, anchor);
     if (tag != "?" && tag != "!" && !tag.empty()) {
       fail(mark, "tags (" + tag + ") are not supported");
+    }
+    if (tag == "!" && !is_quote_closed(text_, static_cast<size_t>(mark.pos))) {
+      fail(mark, "a quote is not closed");
     }
     if (expects_key()) {
       accept_key(mark, value);
@@ -132,6 +155,7 @@ class TreeBuilder final : public YAML::EventHandler {
     open_.push_back({&add(mark, kind), false, {}, {}});
   }
 
+  const std::string& text_;
   std::string source_;
   bool number_lines_;
   std::shared_ptr<YamlTree> root_;
@@ -242,7 +266,7 @@ std::shared_ptr<YamlTree> parse_yaml(const std::string& text, const std::string&
     throw ConfigError(source + ": holds NUL bytes; is this a YAML file?");
   }
   refuse_deep_brackets(text, source);
-  TreeBuilder builder(source, number_lines);
+  TreeBuilder builder(text, source, number_lines);
   try {
     std::istringstream stream(text);
     YAML::Parser parser(stream);

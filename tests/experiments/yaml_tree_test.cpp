@@ -36,6 +36,15 @@ TEST(YamlTreeTest, KeepsOrderPlacesAndQuotes) {
   EXPECT_EQ(tree->entries[2].value->kind, YamlTree::Kind::kNull);
 }
 
+TEST(YamlTreeTest, QuotesEndWhereTheyShould) {
+  const auto tree =
+      parse_yaml("é: 'it''s'\nb: \"x\\\"y\\\\\"\nc: ''\nd: ['a', \"\"]", "a.yaml", true);
+  EXPECT_EQ(tree->find("é")->value->text, "it's");
+  EXPECT_EQ(tree->find("b")->value->text, "x\"y\\");
+  EXPECT_EQ(tree->find("c")->value->text, "");
+  EXPECT_EQ(tree->find("d")->value->items.size(), 2U);
+}
+
 TEST(YamlTreeTest, AnEmptyDocumentIsAnEmptyMap) {
   for (const char* text : {"", "\n\n", "# only a comment\n"}) {
     EXPECT_EQ(parse_yaml(text, "a.yaml", true)->kind, YamlTree::Kind::kMap) << text;
@@ -54,7 +63,10 @@ TEST(YamlTreeTest, RefusesWhatConfigsDoNotNeed) {
       {"? [1, 2]\n: 3\n", "a.yaml:1: a key must be a plain word"},
       {"a:\n\t- 1\n", "tabs"},
       {"a: [1, 2\n", "a.yaml:"},
-      {"a: 'open\n", "a.yaml:"},
+      {"a: 'open\n", "a.yaml:1: a quote is not closed"},
+      {"ü: é\nb: 'it''s\n", "a.yaml:2: a quote is not closed"},
+      {"a: \"open\\\"\nb: 2\n", "a.yaml:1: a quote is not closed"},
+      {"'a: 1\n", "a.yaml:1: "},
       {"a: 1\n b: 2\n", "a.yaml:2: "},
       {"{a: 1\n", "a.yaml:"},
       {std::string("a: 1\0b", 6), "NUL"},
