@@ -95,7 +95,7 @@ TrainConfig load_train_config(const std::filesystem::path& file,
     config.tokenizer_from = tokenizer.require_path("from");
   } else {
     config.tokenizer_vocab_size =
-        tokenizer.get<int64_t>("vocab_size", config.tokenizer_vocab_size, {512, 1 << 20});
+        tokenizer.get<int64_t>("vocab_size", config.tokenizer_vocab_size, {300, 1 << 20});
   }
   config.data = read_data(node);
   config.held_out = node.get<double>("held_out", config.held_out, {0.001, 0.5});

@@ -13,7 +13,7 @@ endfunction()
 file(REMOVE_RECURSE "${WORK}")
 run(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/prefix")
 run(${CMAKE_COMMAND} -S "${SOURCE}/tests/package" -B "${WORK}/build" -G Ninja
-    "-DCMAKE_PREFIX_PATH=${WORK}/prefix;${TORCH}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
+    "-DCMAKE_PREFIX_PATH=${WORK}/prefix\\;${TORCH}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
     "-DCMAKE_CXX_FLAGS=${FLAGS}" "-DCMAKE_BUILD_TYPE=${BUILD_TYPE}")
 run(${CMAKE_COMMAND} --build "${WORK}/build")
 

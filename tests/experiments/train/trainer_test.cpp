@@ -39,7 +39,7 @@ class TrainerTest : public testing::Test {
                      const std::string& start =
                          "model: {hidden_size: 16, intermediate_size: 32, "
                          "layers: 2, heads: 2, head_dim: 8}\n"
-                         "tokenizer: {vocab_size: 512}\n") const {
+                         "tokenizer: {vocab_size: 400}\n") const {
     const auto file = folder_.write(
         "train.yaml", start + "out: " + (folder_.path() / "model").string() +
                           "\ndata: [{kind: prose, file: " + (folder_.path() / "text.txt").string() +
