@@ -29,8 +29,8 @@ SimdLevel level_from_environment() {
 }  // namespace
 
 SimdLevel simd_level() {
-  static const SimdLevel kLevel = level_from_environment();
-  return kLevel;
+  static const SimdLevel level = level_from_environment();
+  return level;
 }
 
 SimdLevel lowered_simd_level(SimdLevel best, std::string_view wanted) {
