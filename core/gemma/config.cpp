@@ -311,6 +311,21 @@ double query_scalar(double scale) {
 
 }  // namespace
 
+namespace {
+
+/// The keys of transformers 4 beside those of 5, so that either reads the same rotations.
+void write_old_rope(const GemmaConfig& config, json& out) {
+  out["rope_theta"] = config.global_rope.theta;
+  if (config.family == GemmaFamily::kGemma3) {
+    out["rope_local_base_freq"] = config.local_rope.theta;
+    if (config.global_rope.factor != 1.0) {
+      out["rope_scaling"] = {{"rope_type", "linear"}, {"factor", config.global_rope.factor}};
+    }
+  }
+}
+
+}  // namespace
+
 std::string gemma_config_json(const GemmaConfig& config) {
   json out = {
       {"architectures",
@@ -335,6 +350,7 @@ std::string gemma_config_json(const GemmaConfig& config) {
       {"tie_word_embeddings", config.tie_word_embeddings},
       {"vocab_size", config.vocab_size},
   };
+  write_old_rope(config, out);
   if (config.family == GemmaFamily::kGemma1) {
     out["rope_parameters"] = rope_json(config.global_rope);
     return out.dump(2) + "\n";
