@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 get_property(specdec_libraries GLOBAL PROPERTY SPECDEC_LIBRARIES)
 install(TARGETS ${specdec_libraries} EXPORT specdecTargets ARCHIVE DESTINATION lib/specdec)
-install(DIRECTORY core kv grammar decoders experiments
+install(DIRECTORY core kv decoders experiments
         DESTINATION include/specdec FILES_MATCHING PATTERN "*.h")
 install(EXPORT specdecTargets NAMESPACE specdec:: DESTINATION lib/cmake/specdec)
 configure_package_config_file(scripts/cmake/specdecConfig.cmake.in specdecConfig.cmake
