@@ -36,7 +36,7 @@ void paged_attention_bench(benchmark::State& state) {
   const Tensor queries = at::randn({nodes, kHeads, kHeadDim});
   Tensor out = at::empty_like(queries);
   const KvView view = cache.view(0);
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     paged_attention(queries, view, {0.125, 0.0, {}}, out);
   }
 }
@@ -49,7 +49,7 @@ void at_attention_bench(benchmark::State& state) {
   const Tensor keys = at::randn({1, 1, context + nodes, kHeadDim}).expand({1, kHeads, -1, -1});
   const Tensor values = at::randn({1, 1, context + nodes, kHeadDim}).expand({1, kHeads, -1, -1});
   const Tensor mask = at::ones({nodes, context + nodes}, at::kBool).tril(context);
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     benchmark::DoNotOptimize(
         at::scaled_dot_product_attention(queries, keys, values, mask, 0.0, false, 0.125));
   }

@@ -35,7 +35,7 @@ void extend_keep_bench(benchmark::State& state) {
     cache.truncate(0, context);
   };
   step();  // the pools may grow here, once
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     step();
   }
 }
@@ -54,7 +54,7 @@ void keep_sparse_path_bench(benchmark::State& state) {
     cache.truncate(0, 500);
   };
   step();
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     step();
   }
 }

@@ -34,7 +34,7 @@ void linear_bench(benchmark::State& state, at::ScalarType dtype) {
   const Tensor input = at::randn({nodes, in});
   Tensor result = at::empty({nodes, out});
   size_t next = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     linear(input, all[next], result);
     next = (next + 1) % all.size();
   }
@@ -50,7 +50,7 @@ void at_linear_bench(benchmark::State& state) {
   const Tensor input = at::randn({nodes, in});
   Tensor result = at::empty({nodes, out});
   size_t next = 0;
-  for (auto _ : state) {
+  for ([[maybe_unused]] auto _ : state) {
     at::mm_out(result, input, all[next].t());
     next = (next + 1) % all.size();
   }

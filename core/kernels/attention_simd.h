@@ -134,7 +134,7 @@ inline void mix_values(const AttentionTask<T>& task, const T* values, const T* w
 template <int H, class T>
 inline void mix_all_values(const AttentionTask<T>& task, const T* values, const T* weights,
                            const T* inverse_totals, T* out) {
-  constexpr int kCount = Lanes<T>::kCount;
+  constexpr int64_t kCount = Lanes<T>::kCount;
   constexpr int kVectors = kVectorBytes == 64 ? 4 : 2;
   const int64_t dim = task.head_dim;
   int64_t d = 0;
