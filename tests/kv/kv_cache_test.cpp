@@ -122,6 +122,7 @@ class Model {
   void reorder(const std::vector<int64_t>& parents) {
     cache_.reorder(parents);
     std::vector<Row> reordered;
+    reordered.reserve(parents.size());
     for (const int64_t parent : parents) {
       reordered.push_back({rows_[static_cast<size_t>(parent)].kept, {}});
     }
