@@ -2,9 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <fstream>
-
 #include "core/error.h"
+#include "core/formats/atomic_file.h"
 
 namespace specdec {
 namespace {
@@ -61,15 +60,6 @@ class CheckpointWriter {
   std::vector<TensorToWrite> list_;
 };
 
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  std::ofstream stream(path, std::ios::binary);
-  stream << text << std::flush;
-  if (!stream) {
-    throw Error(fmt::format("{}: cannot be written; is the disk full or the folder read-only?",
-                            path.string()));
-  }
-}
-
 }  // namespace
 
 void save_gemma(const GemmaWeights& weights, const std::filesystem::path& folder,
@@ -89,7 +79,7 @@ void save_gemma(const GemmaWeights& weights, const std::filesystem::path& folder
   writer.write(folder / "model.safetensors");
   GemmaConfig config = weights.config;
   config.dtype = narrow ? "bfloat16" : "float32";
-  write_text(folder / "config.json", gemma_config_json(config));
+  write_file(folder / "config.json", gemma_config_json(config));
 }
 
 }  // namespace specdec
