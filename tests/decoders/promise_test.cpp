@@ -9,8 +9,13 @@
 
 #include "core/error.h"
 #include "decoders/autoregressive.h"
+#include "decoders/drafters/cascade.h"
+#include "decoders/drafters/corpus_bigram.h"
 #include "decoders/drafters/draft_model.h"
+#include "decoders/drafters/lookahead.h"
 #include "decoders/drafters/prompt_lookup.h"
+#include "decoders/drafters/recycling.h"
+#include "decoders/drafters/suffix.h"
 #include "decoders/drafters/synthetic.h"
 #include "decoders/shapes/chain.h"
 #include "decoders/shapes/cost_aware.h"
@@ -23,6 +28,7 @@
 #include "decoders/verifiers/sample_match.h"
 #include "decoders/verifiers/threshold.h"
 #include "tests/support/letter_tokenizer.h"
+#include "tests/support/retrieval.h"
 #include "tests/support/sequence_law.h"
 #include "tests/support/test_drafters.h"
 
@@ -55,8 +61,42 @@ std::unique_ptr<LanguageModel> draft_model(const LogitTable& table, int64_t voca
   return std::make_unique<FakeModel>(vocab, table);
 }
 
-std::vector<DrafterRow> drafters() {
+/// Drafters that look things up: they fill whatever room they are given.
+std::vector<DrafterRow> lookups() {
+  static const std::vector<std::vector<Token>> kCorpus = {{0, 1, 2, 1, 1, 0}, {2, 0, 1, 2, 2}};
+  const auto suffix = [] {
+    auto corpus = std::make_shared<SuffixAutomaton>();
+    for (const Token token : kCorpus[0]) {
+      corpus->append(token);
+    }
+    return std::make_unique<SuffixDrafter>(SuffixOptions{.offset = 2.0}, corpus);
+  };
   return {
+      {"suffix", [=](const LogitTable&, int64_t) { return suffix(); }},
+      {"corpus_bigram",
+       [](const LogitTable&, int64_t) {
+         return std::make_unique<CorpusBigramDrafter>(std::make_shared<BigramTable>(kCorpus));
+       }},
+      {"recycling",
+       [](const LogitTable&, int64_t) {
+         return std::make_unique<RecyclingDrafter>(RecyclingOptions{.candidates = 3});
+       }},
+      {"cascade",
+       [=](const LogitTable& table, int64_t vocab) {
+         std::vector<CascadeMember> members;
+         members.push_back({suffix(), 2});
+         members.push_back({std::make_unique<DraftModelDrafter>(draft_model(table, vocab))});
+         members.push_back({std::make_unique<RecyclingDrafter>()});
+         return std::make_unique<CascadeDrafter>(std::move(members));
+       }},
+      {"synthetic",
+       [](const LogitTable&, int64_t) { return std::make_unique<SyntheticDrafter>(); }},
+  };
+}
+
+std::vector<DrafterRow> drafters() {
+  std::vector<DrafterRow> rows = lookups();
+  const std::vector<DrafterRow> others = {
       {"draft_model",
        [](const LogitTable& table, int64_t vocab) {
          return std::make_unique<DraftModelDrafter>(draft_model(table, vocab));
@@ -81,9 +121,20 @@ std::vector<DrafterRow> drafters() {
        true},
       {"mixed_chain",
        [](const LogitTable& table, int64_t) { return std::make_unique<MixedChainDrafter>(table); }},
-      {"synthetic",
-       [](const LogitTable&, int64_t) { return std::make_unique<SyntheticDrafter>(); }},
   };
+  rows.insert(rows.end(), others.begin(), others.end());
+  return rows;
+}
+
+/// Rows for trees alone: what looks things up, and lookahead, whose window needs one.
+std::vector<DrafterRow> tree_lookups() {
+  std::vector<DrafterRow> rows = lookups();
+  std::erase_if(rows, [](const DrafterRow& row) { return row.name == "cascade"; });
+  rows.push_back({"lookahead", [](const LogitTable&, int64_t) {
+                    return std::make_unique<LookaheadDrafter>(LookaheadOptions{
+                        .window = 2, .ngram = 3, .guesses = 2, .pool_from_prompt = true});
+                  }});
+  return rows;
 }
 
 std::vector<VerifierRow> verifiers() {
@@ -153,6 +204,16 @@ StrategyRow speculative(const DrafterRow& drafter, const VerifierRow& verifier,
           }};
 }
 
+/// The same, with room for a tree.
+StrategyRow speculative_tree(const DrafterRow& drafter, const VerifierRow& verifier) {
+  return {drafter.name + "_" + verifier.name + "_tree", verifier.samples,
+          [=](LanguageModel& target, const LogitTable& table) {
+            return std::make_unique<SpeculativeDecoding>(
+                target, drafter.make(table, target.vocab_size()), verifier.make(),
+                std::make_unique<Room>(DraftLimits{.tokens = 6, .depth = 3, .branches = 4}));
+          }};
+}
+
 std::vector<StrategyRow> strategies() {
   std::vector<StrategyRow> rows = {
       {"autoregressive", true, [](LanguageModel& target, const LogitTable&) {
@@ -164,6 +225,13 @@ std::vector<StrategyRow> strategies() {
         if (verifier.trees || !(drafter.trees || shape.make()->branches())) {
           rows.push_back(speculative(drafter, verifier, shape));
         }
+      }
+    }
+  }
+  for (const DrafterRow& drafter : tree_lookups()) {
+    for (const VerifierRow& verifier : verifiers()) {
+      if (verifier.trees) {
+        rows.push_back(speculative_tree(drafter, verifier));
       }
     }
   }
