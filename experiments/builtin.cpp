@@ -12,6 +12,7 @@ Components builtin_components() {
   Components all;
   add_strategies(all.strategies);
   add_drafters(all.drafters);
+  add_head_drafters(all.drafters);
   add_verifiers(all.verifiers);
   add_draft_lengths(all.draft_lengths);
   add_trees(all.trees);

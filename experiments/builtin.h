@@ -6,6 +6,7 @@ namespace specdec {
 // The built-in components by kind; builtin_components() adds them all.
 void add_strategies(StrategyRegistry& strategies);
 void add_drafters(DrafterRegistry& drafters);
+void add_head_drafters(DrafterRegistry& drafters);
 void add_verifiers(VerifierRegistry& verifiers);
 void add_draft_lengths(DraftLengthRegistry& lengths);
 void add_trees(TreeRegistry& trees);

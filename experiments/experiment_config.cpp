@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/gemma/heads/mtp_head.h"
 #include "experiments/config_file.h"
 #include "experiments/sweep.h"
 #include "experiments/yaml_writer.h"
@@ -133,7 +134,8 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.warm_up = root.get<int64_t>("warm_up", 1, {0, 1000});
   config.workload = write_yaml(*root.resolved());
 
-  const RunPlan plan{components, target, catalog, config.sampling, config.stop.max_new_tokens};
+  const RunPlan plan{components,      target, catalog, config.sampling, config.stop.max_new_tokens,
+                     config.model.include_mtp};
   std::set<std::string> names;
   const auto nodes = root.children("strategies");
   if (nodes.empty() && root.is_list("strategies")) {
@@ -180,11 +182,17 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
   options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
   note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
   note_error(node, "device", [&] { (void)parse_device(options.device); });
+  options.include_mtp = node.get<bool>("include_mtp", false);
   files = nullptr;
   if (weights.empty()) {
     return weights;
   }
   note_error(node, "weights", [&] { files = &catalog.read(weights); });
+  if (files != nullptr && options.include_mtp && !has_mtp(weights)) {
+    node.fail("include_mtp",
+              "is true, but the checkpoint has no multi-token-prediction modules (tensors 'mtp.*', "
+              "or mtp.safetensors); leave it out");
+  }
   if (files != nullptr && options.max_length > files->config.max_position_embeddings) {
     node.fail("max_length", fmt::format("{} is more than the model's max_position_embeddings ({})",
                                         options.max_length, files->config.max_position_embeddings));

@@ -158,8 +158,12 @@ std::unique_ptr<GemmaModel> ModelLoader::load(const std::filesystem::path& folde
                                       GemmaOptions{.max_length = std::min(most, wanted)});
 }
 
+void ModelLoader::note_fingerprint(const std::string& name, const std::string& fingerprint) {
+  heads_[name] = fingerprint;
+}
+
 std::map<std::string, std::string> ModelLoader::fingerprints() const {
-  std::map<std::string, std::string> all;
+  std::map<std::string, std::string> all = heads_;
   for (const auto& [folder, weights] : weights_) {
     if (weights != nullptr) {
       all[folder] = weights->fingerprint;

@@ -38,6 +38,7 @@ struct ModelOptions {
   std::string dtype;           ///< "" = as stored
   std::string device = "cpu";  ///< "cpu", "cuda", "cuda:1"
   int64_t max_length = 0;      ///< 0 = the config's, at most 8192
+  bool include_mtp = true;     ///< may load the target's multi-token-prediction modules
 };
 
 /// "float32", "float64", "bfloat16", "float16"; nullopt for "". Throws ConfigError for others.
@@ -62,12 +63,15 @@ class ModelLoader {
   /// decode.
   std::unique_ptr<GemmaModel> load(const std::filesystem::path& folder);
   const ModelOptions& options() const { return options_; }
-  /// Folder, as given, to fingerprint of all weights loaded so far.
+  /// Of a head that was loaded beside the models.
+  void note_fingerprint(const std::string& name, const std::string& fingerprint);
+  /// Folder, as given, to fingerprint of all weights loaded so far, heads included.
   std::map<std::string, std::string> fingerprints() const;
 
  private:
   ModelOptions options_;
   std::map<std::string, std::shared_ptr<const GemmaWeights>> weights_;
+  std::map<std::string, std::string> heads_;
 };
 
 }  // namespace specdec

@@ -109,20 +109,8 @@ class GemmaModel::Impl final : public Internals {
   int64_t hidden_size() const override { return weights_->config.hidden_size; }
   int64_t num_layers() const override { return static_cast<int64_t>(weights_->plan.size()); }
 
-  Tensor embed(const Tensor& tokens) override {
-    return at::embedding(weights_->embedding, tokens.to(at::kLong))
-        .to(weights_->compute_dtype())
-        .mul(weights_->embedding_scale);
-  }
-
-  Tensor head(const Tensor& hidden) override {
-    Tensor logits = at::empty({hidden.size(0), weights_->config.vocab_size}, hidden.options());
-    linear(hidden, weights_->head, logits);
-    if (const double cap = weights_->config.final_soft_cap; cap > 0.0) {
-      logits.div_(cap).tanh_().mul_(cap);
-    }
-    return logits;
-  }
+  Tensor embed(const Tensor& tokens) override { return embed_tokens(*weights_, tokens); }
+  Tensor head(const Tensor& hidden) override { return head_logits(*weights_, hidden); }
 
   std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) override {
     return cache_.key_values(layer, row);
@@ -157,7 +145,7 @@ class GemmaModel::Impl final : public Internals {
     } else {
       SPECDEC_CHECK(batch.tokens.dim() == 1 && batch.tokens.scalar_type() == at::kInt,
                     "forward: tokens should be [n] int32");
-      check_vocabulary(batch.tokens);
+      check_vocabulary(*weights_, batch.tokens);
     }
     const int64_t nodes = embedded ? options.embeddings.size(0) : batch.tokens.size(0);
     SPECDEC_CHECK(nodes > 0, "forward: no tokens");
@@ -176,18 +164,6 @@ class GemmaModel::Impl final : public Internals {
                     evaluated_layers(options));
     }
     return nodes;
-  }
-
-  void check_vocabulary(const Tensor& tokens) const {
-    const Tensor host = tokens.cpu().contiguous();
-    const Token* values = host.const_data_ptr<Token>();
-    for (int64_t i = 0; i < host.size(0); ++i) {
-      if (values[i] < 0 || values[i] >= weights_->config.vocab_size) {
-        throw Error(
-            fmt::format("token {} lies outside the model's vocabulary of {} entries (0 to {})",
-                        values[i], weights_->config.vocab_size, weights_->config.vocab_size - 1));
-      }
-    }
   }
 
   int64_t evaluated_layers(const ForwardOptions& options) const {
@@ -336,18 +312,6 @@ class GemmaModel::Impl final : public Internals {
     }
   }
 
-  static Tensor last_of_rows(const TokenBatch& batch, const Tensor& hidden) {
-    const int64_t nodes = hidden.size(0);
-    std::vector<int64_t> last;
-    for (int64_t node = 0; node < nodes; ++node) {
-      if (node + 1 == nodes || row_of(batch, node + 1) != row_of(batch, node)) {
-        last.push_back(node);
-      }
-    }
-    return last.size() == 1 ? hidden.narrow(0, last[0], 1)
-                            : hidden.index_select(0, at::tensor(last, at::kLong));
-  }
-
   std::shared_ptr<const GemmaWeights> weights_;
   KvCache cache_;
   Workspace workspace_;
@@ -357,6 +321,47 @@ class GemmaModel::Impl final : public Internals {
   /// [rows][pending nodes] layers whose keys the cache holds for the node.
   std::vector<std::vector<int64_t>> pending_layers_;
 };
+
+Tensor embed_tokens(const GemmaWeights& weights, const Tensor& tokens) {
+  return at::embedding(weights.embedding, tokens.to(at::kLong))
+      .to(weights.compute_dtype())
+      .mul(weights.embedding_scale);
+}
+
+Tensor head_logits(const GemmaWeights& weights, const Tensor& hidden) {
+  Tensor logits = at::empty({hidden.size(0), weights.config.vocab_size}, hidden.options());
+  linear(hidden, weights.head, logits);
+  if (const double cap = weights.config.final_soft_cap; cap > 0.0) {
+    logits.div_(cap).tanh_().mul_(cap);
+  }
+  return logits;
+}
+
+Tensor last_of_rows(const TokenBatch& batch, const Tensor& values) {
+  const int64_t nodes = values.size(0);
+  std::vector<int64_t> last;
+  for (int64_t node = 0; node < nodes; ++node) {
+    const auto index = static_cast<size_t>(node);
+    if (node + 1 == nodes || (!batch.rows.empty() && batch.rows[index + 1] != batch.rows[index])) {
+      last.push_back(node);
+    }
+  }
+  return last.size() == 1 ? values.narrow(0, last[0], 1)
+                          : values.index_select(0, at::tensor(last, at::kLong));
+}
+
+void check_vocabulary(const GemmaWeights& weights, const Tensor& tokens) {
+  const Tensor host = tokens.cpu().contiguous();
+  const Token* values = host.const_data_ptr<Token>();
+  const int64_t vocab = weights.config.vocab_size;
+  for (int64_t i = 0; i < host.size(0); ++i) {
+    if (values[i] < 0 || values[i] >= vocab) {
+      throw Error(
+          fmt::format("token {} lies outside the model's vocabulary of {} entries (0 to {})",
+                      values[i], vocab, vocab - 1));
+    }
+  }
+}
 
 GemmaModel::GemmaModel(std::shared_ptr<const GemmaWeights> weights, const GemmaOptions& options) {
   check_decodes(*weights);

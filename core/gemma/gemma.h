@@ -36,4 +36,15 @@ class GemmaModel final : public LanguageModel {
   std::unique_ptr<Impl> impl_;
 };
 
+// Parts of the forward that heads on a target share.
+
+/// Input embeddings as the first layer sees them: tokens [n] int32 -> [n, hidden].
+Tensor embed_tokens(const GemmaWeights& weights, const Tensor& tokens);
+/// Final-normed hidden states to logits, soft cap included: [n, hidden] -> [n, vocab].
+Tensor head_logits(const GemmaWeights& weights, const Tensor& hidden);
+/// The rows of `values` [n, ...] that belong to the last node of each row of a batch of n nodes.
+Tensor last_of_rows(const TokenBatch& batch, const Tensor& values);
+/// Throws Error for a token that the model does not know.
+void check_vocabulary(const GemmaWeights& weights, const Tensor& tokens);
+
 }  // namespace specdec

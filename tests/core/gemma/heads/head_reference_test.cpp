@@ -2,6 +2,7 @@
 #include "core/gemma/heads/head_reference.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/tiny_gemma.h"
@@ -21,6 +22,7 @@ struct Case {
 class UnrollTest : public testing::TestWithParam<Case> {
  protected:
   UnrollTest() : target_(tiny_gemma(kVocab)) {
+    at::set_num_threads(1);  // the tensors are tiny; waiting for a second thread costs more
     EagleConfig config = make_eagle_config(GetParam().version, GetParam().style, *target_);
     config.plan.window = GetParam().window;
     head_ = random_eagle_head(config, {.seed = 5, .dtype = at::kDouble, .norm_deviation = 0.3});

@@ -1,0 +1,227 @@
+#include "decoders/drafters/feature_drafter.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+// As LanguageModel feeds long prompts.
+constexpr int64_t kPieceTokens = 512;
+
+Tensor to_tensor(TokenSpan tokens) {
+  Tensor tensor = at::empty({static_cast<int64_t>(tokens.size())}, at::kInt);
+  std::copy(tokens.begin(), tokens.end(), tensor.data_ptr<Token>());
+  return tensor;
+}
+
+}  // namespace
+
+FeatureDrafter::FeatureDrafter(std::vector<std::unique_ptr<LanguageModel>> modules,
+                               FeatureDrafterOptions options)
+    : modules_(std::move(modules)), options_(std::move(options)) {
+  SPECDEC_CHECK(!modules_.empty(), "a head without modules");
+}
+
+Needs FeatureDrafter::needs() const {
+  return {.capture_layers = options_.capture_layers, .internals = true};
+}
+
+void FeatureDrafter::check(const LanguageModel& target) const {
+  // Internals only answer questions here.
+  Internals* internals = const_cast<LanguageModel&>(target).internals();
+  if (internals == nullptr) {
+    throw ConfigError("this head continues the target's hidden states, and this target does not "
+                      "give them: choose a drafter that only needs its tokens");
+  }
+  if (internals->hidden_size() != options_.hidden_size ||
+      target.vocab_size() != modules_.front()->vocab_size()) {
+    throw ConfigError(fmt::format(
+        "the head was made for a target with hidden size {} and a vocabulary of {}; this one has "
+        "{} and {}. Use a head that was trained for this target",
+        options_.hidden_size, modules_.front()->vocab_size(), internals->hidden_size(),
+        target.vocab_size()));
+  }
+  for (const int64_t layer : options_.capture_layers) {
+    if (layer < 0 || layer >= internals->num_layers()) {
+      throw ConfigError(fmt::format(
+          "the head is fed the residual stream after layer {}, and the target has layers 0 to {}. "
+          "Use a head that was trained for this target",
+          layer, internals->num_layers() - 1));
+    }
+  }
+}
+
+void FeatureDrafter::reset() {
+  for (const auto& module : modules_) {
+    module->reorder({});
+  }
+  known_ = 0;
+  unfed_.clear();
+  newest_.assign(modules_.size(), Tensor());
+  root_logits_ = Tensor();
+}
+
+Tensor FeatureDrafter::features_of(const ForwardResult& result) const {
+  return options_.capture_layers.empty() ? result.final_hidden : at::cat(result.captured, 1);
+}
+
+void FeatureDrafter::collect(const DraftContext& context) {
+  const auto wanted = static_cast<int64_t>(context.committed.size()) - 1;
+  if (known_ == 0) {
+    SPECDEC_CHECK(context.prompt_result != nullptr, "a head needs the features of the prompt");
+    unfed_.push_back(features_of(*context.prompt_result));
+    known_ = unfed_.back().size(0);
+  }
+  if (known_ < wanted) {
+    SPECDEC_CHECK(context.last_step != nullptr, "a head was not shown every step");
+    const std::vector<int64_t>& path = context.last_step->verdict.path;
+    unfed_.push_back(features_of(context.last_step->result)
+                         .index_select(0, at::tensor(path, at::kLong)));
+    known_ += unfed_.back().size(0);
+  }
+  SPECDEC_CHECK(known_ == wanted, "a head knows {} features of {} committed tokens", known_,
+                wanted + 1);
+}
+
+Tensor FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor& features) {
+  LanguageModel& model = *modules_[module];
+  const auto count = static_cast<int64_t>(tokens.size());
+  std::vector<Tensor> pieces;
+  for (int64_t begin = 0; begin < count; begin += kPieceTokens) {
+    const int64_t size = std::min(kPieceTokens, count - begin);
+    ForwardOptions options;
+    const bool last = begin + size == count;
+    options.logits = module == 0 && last ? Logits::kLast : Logits::kNone;
+    options.features = features.narrow(0, begin, size);
+    options.own_features = module > 0;
+    ForwardResult result = model.forward(
+        {.tokens = to_tensor(tokens.subspan(static_cast<size_t>(begin),
+                                            static_cast<size_t>(size)))},
+        options);
+    std::vector<int64_t> path(static_cast<size_t>(size));
+    std::iota(path.begin(), path.end(), 0);
+    model.keep(path);
+    pieces.push_back(std::move(result.final_hidden));
+    root_logits_ = result.logits.defined() ? result.logits : root_logits_;
+  }
+  return pieces.size() == 1 ? pieces.front() : at::cat(pieces);
+}
+
+void FeatureDrafter::catch_up() {
+  for (const auto& module : modules_) {
+    if (module->pending() > 0) {
+      module->truncate(module->length());
+    }
+  }
+  if (unfed_.empty()) {
+    return;
+  }
+  Tensor features = unfed_.size() == 1 ? unfed_.front() : at::cat(unfed_);
+  unfed_.clear();
+  TokenSpan tokens = committed_.last(static_cast<size_t>(features.size(0)));
+  for (size_t module = 0; module < modules_.size() && !tokens.empty(); ++module) {
+    const Tensor out = feed(module, tokens, features);
+    const Tensor before = std::exchange(newest_[module], out.narrow(0, out.size(0) - 1, 1));
+    features = out.narrow(0, 0, out.size(0) - 1);
+    if (before.defined()) {
+      features = at::cat({before, features});
+    } else {
+      tokens = tokens.subspan(1);  // nothing comes before the sequence's first feature
+    }
+  }
+}
+
+size_t FeatureDrafter::law_module(int64_t depth) const {
+  return std::min(static_cast<size_t>(depth), modules_.size() - 1);
+}
+
+Tensor FeatureDrafter::feature_before(size_t module, const Draft& partial, int64_t node) const {
+  const auto depth = static_cast<size_t>(nodes_[static_cast<size_t>(node)].depth);
+  const auto parent = static_cast<size_t>(partial.parents[static_cast<size_t>(node)]);
+  const size_t source = depth > module ? module : module - 1;  // its own, or the one before
+  return nodes_[parent].features[source];
+}
+
+void FeatureDrafter::evaluate(size_t module, const Draft& partial, std::span<const int64_t> nodes,
+                              std::vector<Tensor>& logits) {
+  std::vector<size_t> seen;  // places in `nodes`
+  std::vector<Token> tokens;
+  std::vector<Tensor> features;
+  TokenBatch batch;
+  bool says_law = false;
+  LanguageModel& model = *modules_[module];
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const auto index = static_cast<size_t>(nodes[i]);
+    const size_t law = law_module(nodes_[index].depth);
+    const Tensor before = law <= module ? feature_before(module, partial, nodes[i]) : Tensor();
+    if (!before.defined()) {
+      continue;
+    }
+    nodes_[index].pending[module] = model.pending() + static_cast<int64_t>(seen.size());
+    batch.parents.push_back(nodes_[static_cast<size_t>(partial.parents[index])].pending[module]);
+    seen.push_back(i);
+    tokens.push_back(partial.tokens[index]);
+    features.push_back(before);
+    says_law = says_law || law == module;
+  }
+  if (seen.empty()) {
+    return;
+  }
+  batch.tokens = to_tensor(tokens);
+  ForwardOptions options;
+  options.features = at::cat(features);
+  options.own_features = true;
+  options.logits = says_law ? Logits::kAll : Logits::kNone;
+  const ForwardResult result = model.forward(batch, options);
+  for (size_t row = 0; row < seen.size(); ++row) {
+    Node& node = nodes_[static_cast<size_t>(nodes[seen[row]])];
+    node.features[module] = result.final_hidden.narrow(0, static_cast<int64_t>(row), 1);
+    if (law_module(node.depth) == module) {
+      logits[seen[row]] = result.logits.narrow(0, static_cast<int64_t>(row), 1);
+    }
+  }
+}
+
+Tensor FeatureDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
+  const Node unseen{.depth = 0,
+                    .features = std::vector<Tensor>(modules_.size()),
+                    .pending = std::vector<int64_t>(modules_.size(), -1)};
+  nodes_.resize(partial.tokens.size(), unseen);
+  if (frontier.size() == 1 && frontier.front() == 0) {
+    nodes_.front().features = newest_;
+    return root_logits_;
+  }
+  for (const int64_t node : frontier) {
+    const auto index = static_cast<size_t>(node);
+    nodes_[index].depth = nodes_[static_cast<size_t>(partial.parents[index])].depth + 1;
+  }
+  std::vector<Tensor> logits(frontier.size());
+  for (size_t module = 0; module < modules_.size(); ++module) {
+    evaluate(module, partial, frontier, logits);
+  }
+  return logits.size() == 1 ? logits.front() : at::cat(logits);
+}
+
+Draft FeatureDrafter::propose(const DraftContext& context) {
+  collect(context);
+  committed_ = context.committed;
+  DraftContext own = context;
+  // All but the deepest nodes are fed, and have to fit the head's cache.
+  const int64_t room = modules_.front()->max_length() - known_;
+  own.max_tokens = std::min(context.max_tokens, room + 1);
+  own.max_depth = std::min(context.max_depth, room + 1);
+  if (room < 0 || own.max_tokens < 1) {
+    return Draft::root(context.committed.back());
+  }
+  catch_up();
+  nodes_.clear();
+  return context.shape.grow(own, *this, options_.sample ? Siblings::kDrawn : Siblings::kBest);
+}
+
+}  // namespace specdec

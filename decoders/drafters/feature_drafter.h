@@ -1,0 +1,78 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "core/language_model.h"
+#include "decoders/drafter.h"
+
+namespace specdec {
+
+struct FeatureDrafterOptions {
+  bool sample = true;  ///< as DraftModelOptions::sample
+  /// The target's residual streams that the head is fed, concatenated; empty: its final hidden
+  /// state, after the norm.
+  std::vector<int64_t> capture_layers = {};
+  int64_t hidden_size = 0;  ///< of the target that the head was made for
+};
+
+/// Drafts with a head that continues the target's features: EAGLE-1, 2 and 3 (Li et al.,
+/// arXiv:2401.15077, 2406.16858, 2503.01840) and multi-token-prediction modules (DeepSeek-V3,
+/// arXiv:2412.19437).
+///
+/// A module is a language model that is fed token t + 1 with a feature at t (ForwardOptions::
+/// features) and gives the logits of token t + 2 and its own feature at t + 1. Committed tokens are
+/// fed with the target's true features, once these are known; drafted ones with the features that
+/// the head gave for their parents, as pending nodes that are forgotten afterwards. So its cache
+/// only ever keeps what came of true features.
+///
+/// With several modules, number d is fed the features of number d - 1 and says the law after nodes
+/// of depth d; the last one, fed its own, says those of all deeper nodes.
+class FeatureDrafter final : public Drafter, private ChildLaw {
+ public:
+  FeatureDrafter(std::vector<std::unique_ptr<LanguageModel>> modules,
+                 FeatureDrafterOptions options);
+
+  Needs needs() const override;
+  /// Refuses a target without internals, with another hidden size or vocabulary, or without the
+  /// layers that the head is fed.
+  void check(const LanguageModel& target) const override;
+  void reset() override;
+  void skip(const DraftContext& context) override { collect(context); }
+  Draft propose(const DraftContext& context) override;
+  bool draws() const override { return options_.sample; }
+
+ private:
+  /// What the modules made of a node of the draft in progress; undefined and -1 where they were not
+  /// asked.
+  struct Node {
+    int64_t depth = 0;
+    std::vector<Tensor> features;  // [modules], each [1, hidden]
+    std::vector<int64_t> pending;  // [modules]
+  };
+
+  Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
+  /// Takes the target's features of what was committed since.
+  void collect(const DraftContext& context);
+  /// Feeds them; root_logits_ and newest_ are then those of the newest committed token.
+  void catch_up();
+  /// Feeds and keeps tokens on a module; its features [n, hidden].
+  Tensor feed(size_t module, TokenSpan tokens, const Tensor& features);
+  /// Evaluates those of the nodes that the module has to see; fills `logits` where it says the law.
+  void evaluate(size_t module, const Draft& partial, std::span<const int64_t> nodes,
+                std::vector<Tensor>& logits);
+  /// The feature that a node's token is fed with; undefined when there is none.
+  Tensor feature_before(size_t module, const Draft& partial, int64_t node) const;
+  Tensor features_of(const ForwardResult& result) const;
+  size_t law_module(int64_t depth) const;
+
+  std::vector<std::unique_ptr<LanguageModel>> modules_;
+  FeatureDrafterOptions options_;
+  TokenSpan committed_;
+  int64_t known_ = 0;           // committed tokens whose features were collected
+  std::vector<Tensor> unfed_;   // of those, not fed yet: [n, width] each
+  std::vector<Tensor> newest_;  // [modules] features at the newest committed token, [1, hidden]
+  Tensor root_logits_;          // [1, vocab]
+  std::vector<Node> nodes_;     // of the draft in progress
+};
+
+}  // namespace specdec

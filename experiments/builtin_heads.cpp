@@ -1,0 +1,165 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/gemma/heads/feature_model.h"
+#include "decoders/drafters/feature_drafter.h"
+#include "decoders/drafters/self_drafter.h"
+#include "experiments/builtin.h"
+
+namespace specdec {
+namespace {
+
+/// A tree may be grown larger than what is left of it, and than the target has room for.
+GemmaOptions engine_options(const LanguageModel& target) {
+  return {.max_length = target.max_length() + kMaxDraftLength};
+}
+
+/// Notes what a call complains of at a key.
+template <class Call>
+void note_error(const ConfigNode& node, const std::string& key, const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    node.fail(key, error.what());
+  }
+}
+
+DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
+                                    EagleVersion version) {
+  const auto folder = node.require_path("weights");
+  FeatureDrafterOptions options{.sample = node.get<bool>("sample", true)};
+  std::filesystem::path target_folder;
+  if (!folder.empty() && plan.target != nullptr) {
+    target_folder = plan.target->folder;
+    note_error(node, "weights", [&] {
+      const EagleConfig config = load_eagle_config(folder, version);
+      check_eagle_config(config, plan.target->config, folder);
+      options.capture_layers = eagle_capture_layers(config, plan.target->config);
+      options.hidden_size = config.hidden_size;
+    });
+  }
+  return [=](BuildContext& context) {
+    const auto target = context.models.weights(target_folder);
+    const auto head =
+        load_eagle_head(folder, version, *target, parse_dtype(context.models.options().dtype));
+    context.models.note_fingerprint(folder.string(), head->fingerprint);
+    std::vector<std::unique_ptr<LanguageModel>> modules;
+    modules.push_back(make_eagle_model(head, target, engine_options(context.target)));
+    context.draft_model = modules.front().get();
+    context.draft_model_name = folder.string();
+    return std::make_unique<FeatureDrafter>(std::move(modules), options);
+  };
+}
+
+void check_mtp(const ConfigNode& node, const RunPlan& plan) {
+  if (!plan.include_mtp) {
+    node.fail_at("type",
+                 "mtp needs the target's multi-token-prediction modules, and model.include_mtp is "
+                 "false: set it to true");
+  } else if (plan.target != nullptr && !has_mtp(plan.target->folder)) {
+    node.fail_at("type", fmt::format("{}: this checkpoint has no multi-token-prediction modules "
+                                     "(tensors 'mtp.*', or mtp.safetensors)",
+                                     plan.target->folder.string()));
+  }
+}
+
+DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
+  FeatureDrafterOptions options{.sample = node.get<bool>("sample", true)};
+  const auto wanted = node.get<int64_t>("modules", 0, {0, 1024});
+  std::filesystem::path folder;
+  note_error(node, "type", [&] { check_mtp(node, plan); });
+  if (plan.target != nullptr) {
+    folder = plan.target->folder;
+    options.hidden_size = plan.target->config.hidden_size;
+  }
+  return [=](BuildContext& context) {
+    const auto target = context.models.weights(folder);
+    const auto head = load_mtp_head(folder, *target, parse_dtype(context.models.options().dtype));
+    const auto count = static_cast<int64_t>(head->layers.size());
+    if (wanted > count) {
+      throw ConfigError(fmt::format("drafter.modules is {}, but {} holds {} modules", wanted,
+                                    folder.string(), count));
+    }
+    context.models.note_fingerprint(folder.string() + " (mtp)", head->fingerprint);
+    std::vector<std::unique_ptr<LanguageModel>> modules;
+    for (int64_t i = 0; i < (wanted == 0 ? count : wanted); ++i) {
+      modules.push_back(make_mtp_model(head, static_cast<size_t>(i), target,
+                                       engine_options(context.target)));
+    }
+    context.draft_model = modules.front().get();
+    context.draft_model_name = folder.string() + " (mtp)";
+    return std::make_unique<FeatureDrafter>(std::move(modules), options);
+  };
+}
+
+/// The target's first layers as a model of their own, which a cost curve can be measured of.
+std::shared_ptr<LanguageModel> first_layers(const GemmaWeights& target, int64_t layers,
+                                            int64_t max_length) {
+  auto weights = std::make_shared<GemmaWeights>(target);
+  const auto count = static_cast<size_t>(layers);
+  weights->config.num_layers = layers;
+  weights->config.sliding_layers.resize(count);
+  weights->plan.resize(count);
+  weights->layers.resize(count);
+  return std::make_shared<GemmaModel>(std::move(weights), GemmaOptions{.max_length = max_length});
+}
+
+DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) {
+  SelfDrafterOptions options;
+  options.sample = node.get<bool>("sample", true);
+  options.layers = node.require<int64_t>("layers", {1, 1024});
+  std::filesystem::path folder;
+  if (plan.target != nullptr) {
+    folder = plan.target->folder;
+    const int64_t layers = plan.target->config.num_layers;
+    if (options.layers >= layers) {
+      node.fail("layers", fmt::format("is {}, and the target has {} layers: give 1 to {}",
+                                      options.layers, layers, layers - 1));
+    }
+  }
+  // Kept as long as the strategy can be built: the context only borrows it.
+  const auto measured = std::make_shared<std::shared_ptr<LanguageModel>>();
+  return [=](BuildContext& context) {
+    *measured = first_layers(*context.models.weights(folder), options.layers,
+                             context.target.max_length());
+    context.draft_model = measured->get();
+    context.draft_model_name = fmt::format("{} (first {} layers)", folder.string(), options.layers);
+    return std::make_unique<SelfDrafter>(context.target, options);
+  };
+}
+
+}  // namespace
+
+void add_head_drafters(DrafterRegistry& drafters) {
+  const std::string common = "sample: true draws from its law when the target samples, false takes "
+                             "its best tokens";
+  drafters.add("eagle",
+               {.help = "EAGLE-1/2: a one-layer head that continues the target's features\n"
+                        "weights: the head's folder, trained for this target\n" + common,
+                .prepare = [](const ConfigNode& node, const RunPlan& plan) {
+                  return prepare_eagle(node, plan, EagleVersion::kEagle);
+                }});
+  drafters.add("eagle3",
+               {.help = "EAGLE-3: a one-layer head over several of the target's layers, with a "
+                        "draft vocabulary\n"
+                        "weights: the head's folder, trained for this target\n" + common,
+                .prepare = [](const ConfigNode& node, const RunPlan& plan) {
+                  return prepare_eagle(node, plan, EagleVersion::kEagle3);
+                }});
+  drafters.add("mtp",
+               {.help = "multi-token-prediction modules of the target's own checkpoint\n"
+                        "(model.include_mtp: true)\n"
+                        "modules: how many of them, 0 = all; the last one drafts all deeper "
+                        "tokens\n" + common,
+                .prepare = prepare_mtp});
+  drafters.add("self",
+               {.help = "the target's own first layers with its norm and head (early exit)\n"
+                        "layers: how many\n" + common,
+                .prepare = prepare_self});
+}
+
+}  // namespace specdec

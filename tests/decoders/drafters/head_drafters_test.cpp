@@ -1,0 +1,379 @@
+// Drafters that live on the target, over tiny float64 Gemmas with random heads: the output's law is
+// the target's, and what they draft with is what the heads' plain forwards give on the text so far.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/gemma/heads/feature_model.h"
+#include "core/gemma/heads/head_reference.h"
+#include "decoders/autoregressive.h"
+#include "decoders/draft_growth.h"
+#include "decoders/drafters/feature_drafter.h"
+#include "decoders/drafters/self_drafter.h"
+#include "decoders/shapes/chain.h"
+#include "decoders/speculative.h"
+#include "decoders/verifiers/exact_match.h"
+#include "decoders/verifiers/rejection.h"
+#include "tests/support/error_message.h"
+#include "tests/support/sequence_law.h"
+#include "tests/support/tiny_gemma.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+using Tokens = std::vector<Token>;
+using Target = std::shared_ptr<GemmaWeights>;
+
+double difference(const Tensor& a, const Tensor& b) {
+  const Tensor same = a.eq(b);  // infinities
+  return (a - b).masked_fill(same, 0.0).abs().max().item<double>();
+}
+
+Tensor as_row(const Tokens& tokens) {
+  return at::tensor(std::vector<int64_t>(tokens.begin(), tokens.end()), at::kLong).unsqueeze(0);
+}
+
+/// What a head drafted with, as its shape saw it.
+struct Seen {
+  Tokens committed;
+  Tokens path;  // drafted tokens up to the node, the root left out
+  Tensor logits;
+};
+
+/// Trees of up to two children a node, two or `depth` levels deep, in steps of changing size; some
+/// steps are plain. Records every law.
+class RecordingShape final : public DraftShape {
+ public:
+  RecordingShape(int64_t branches, std::vector<int64_t> depths, std::vector<Seen>* seen)
+      : branches_(branches), depths_(std::move(depths)), seen_(seen) {}
+
+  void reset() override { step_ = 0; }
+  DraftLimits next(int64_t) override {
+    const int64_t depth = depths_[step_++ % depths_.size()];
+    return {.tokens = branches_ == 1 ? depth : 4 * depth, .depth = depth, .branches = branches_};
+  }
+  Draft grow(const DraftContext& context, ChildLaw& law, Siblings siblings) override {
+    DraftGrowth growth(context, law, siblings);
+    std::vector<int64_t> level = {0};
+    for (int64_t depth = 0; depth < context.max_depth && !level.empty(); ++depth) {
+      const Tensor logits = growth.expand(level);
+      std::vector<int64_t> deeper;
+      for (size_t i = 0; i < level.size(); ++i) {
+        record(context, growth.draft(), level[i], logits[static_cast<int64_t>(i)]);
+        const int64_t room = context.max_tokens - growth.draft().proposed();
+        const int64_t first = growth.draft().size();
+        if (room > 0) {
+          growth.add_children(level[i], logits[static_cast<int64_t>(i)],
+                              std::min(branches_, room));
+        }
+        for (int64_t child = first; child < growth.draft().size(); ++child) {
+          deeper.push_back(child);
+        }
+      }
+      level = deeper;
+    }
+    return std::move(growth).finish();
+  }
+  bool branches() const override { return branches_ > 1; }
+
+ private:
+  void record(const DraftContext& context, const Draft& draft, int64_t node,
+              const Tensor& logits) {
+    if (seen_ == nullptr) {
+      return;
+    }
+    Seen seen{{context.committed.begin(), context.committed.end()}, {}, logits.clone()};
+    for (int64_t i = node; i > 0; i = draft.parents[static_cast<size_t>(i)]) {
+      seen.path.insert(seen.path.begin(), draft.tokens[static_cast<size_t>(i)]);
+    }
+    seen_->push_back(std::move(seen));
+  }
+
+  int64_t branches_;
+  std::vector<int64_t> depths_;
+  size_t step_ = 0;
+  std::vector<Seen>* seen_;
+};
+
+/// A drafter on a target, and the law that its head's plain forward gives after committed tokens
+/// and a drafted path.
+struct HeadCase {
+  std::string name;
+  std::function<std::unique_ptr<Drafter>(const Target&, GemmaModel&)> make;
+  std::function<Tensor(const Target&, const Tokens& committed, const Tokens& path)> plain_law;
+};
+
+std::shared_ptr<EagleHead> eagle_head(const GemmaWeights& target, EagleVersion version,
+                                      LayerStyle style, bool after_norm) {
+  EagleConfig config = make_eagle_config(version, style, target);
+  config.feature_after_norm = after_norm;
+  config.plan.window = style == LayerStyle::kGemma ? 5 : 0;
+  if (version == EagleVersion::kEagle3) {
+    config.draft_vocab_size = target.config.vocab_size - 1;
+  }
+  auto head = random_eagle_head(config, {.seed = 8, .dtype = at::kDouble});
+  if (version == EagleVersion::kEagle3) {  // all but token 0, in reverse
+    head->target_ids = target.config.vocab_size - 1 - at::arange(config.draft_vocab_size);
+  }
+  return head;
+}
+
+Tensor plain_eagle_law(const GemmaWeights& target, const EagleHead& head, const Tokens& committed,
+                       const Tokens& path) {
+  Tokens all = committed;
+  all.insert(all.end(), path.begin(), path.end());
+  const auto known = static_cast<int64_t>(committed.size()) - 1;
+  const Tensor tokens = as_row(all);
+  Tensor features =
+      target_features(reference_forward(target, tokens.narrow(1, 0, known)),
+                      eagle_capture_layers(head.config, target.config));
+  UnrolledKeys past;
+  HeadOutputs out;
+  for (int64_t step = 0; step <= static_cast<int64_t>(path.size()); ++step) {
+    out = eagle_reference(head, target,
+                          {.tokens = tokens.narrow(1, 1 + step, known),
+                           .features = features,
+                           .own_features = step > 0,
+                           .unrolled = &past});
+    features = out.features;
+  }
+  const Tensor logits = out.logits[0][known - 1];
+  if (!head.target_ids.defined()) {
+    return logits;
+  }
+  return at::full({target.config.vocab_size}, -INFINITY, at::kDouble)
+      .index_copy(0, head.target_ids, logits);
+}
+
+HeadCase eagle(const std::string& name, EagleVersion version, LayerStyle style, bool after_norm,
+               bool sample) {
+  HeadCase row;
+  row.name = name;
+  row.make = [=](const Target& target, GemmaModel&) {
+    const auto head = eagle_head(*target, version, style, after_norm);
+    std::vector<std::unique_ptr<LanguageModel>> modules;
+    modules.push_back(make_eagle_model(head, target));
+    return std::make_unique<FeatureDrafter>(
+        std::move(modules),
+        FeatureDrafterOptions{.sample = sample,
+                              .capture_layers = eagle_capture_layers(head->config, target->config),
+                              .hidden_size = 16});
+  };
+  row.plain_law = [=](const Target& target, const Tokens& committed, const Tokens& path) {
+    return plain_eagle_law(*target, *eagle_head(*target, version, style, after_norm), committed,
+                           path);
+  };
+  return row;
+}
+
+Tensor plain_mtp_law(const GemmaWeights& target, const MtpHead& head, const Tokens& committed,
+                     const Tokens& path) {
+  Tokens all = committed;
+  all.insert(all.end(), path.begin(), path.end());
+  const auto known = static_cast<int64_t>(committed.size()) - 1;
+  const Tensor tokens = as_row(all);
+  Tensor features = reference_forward(target, tokens.narrow(1, 0, known)).hidden;
+  UnrolledKeys past;
+  HeadOutputs out;
+  for (size_t step = 0; step <= path.size(); ++step) {
+    const size_t module = std::min(step, head.layers.size() - 1);
+    past = module == step ? UnrolledKeys() : past;  // each module has keys of its own
+    out = mtp_reference(head, target, module,
+                        {.tokens = tokens.narrow(1, 1 + static_cast<int64_t>(step), known),
+                         .features = features,
+                         .own_features = step > 0,
+                         .unrolled = &past});
+    features = out.features;
+  }
+  return out.logits[0][known - 1];
+}
+
+HeadCase mtp(const std::string& name, int64_t modules) {
+  HeadCase row;
+  row.name = name;
+  const auto head_of = [=](const GemmaWeights& target) {
+    return random_mtp_head(target, modules, {.seed = 6, .dtype = at::kDouble});
+  };
+  row.make = [=](const Target& target, GemmaModel&) {
+    const auto head = head_of(*target);
+    std::vector<std::unique_ptr<LanguageModel>> models;
+    for (size_t i = 0; i < head->layers.size(); ++i) {
+      models.push_back(make_mtp_model(head, i, target));
+    }
+    return std::make_unique<FeatureDrafter>(std::move(models),
+                                            FeatureDrafterOptions{.hidden_size = 16});
+  };
+  row.plain_law = [=](const Target& target, const Tokens& committed, const Tokens& path) {
+    return plain_mtp_law(*target, *head_of(*target), committed, path);
+  };
+  return row;
+}
+
+HeadCase self(const std::string& name, int64_t layers) {
+  HeadCase row;
+  row.name = name;
+  row.make = [=](const Target&, GemmaModel& model) {
+    return std::make_unique<SelfDrafter>(model, SelfDrafterOptions{.layers = layers});
+  };
+  row.plain_law = [=](const Target& target, const Tokens& committed, const Tokens& path) {
+    Tokens all = committed;
+    all.insert(all.end(), path.begin(), path.end());
+    const Tensor stream =
+        reference_forward(*target, as_row(all)).layers[static_cast<size_t>(layers - 1)];
+    const Tensor last = stream[0][stream.size(1) - 1];
+    return reference_head(*target, reference_norm(last, target->final_norm,
+                                                  target->config.rms_norm_eps));
+  };
+  return row;
+}
+
+std::vector<HeadCase> cases() {
+  return {
+      eagle("eagle", EagleVersion::kEagle, LayerStyle::kLlama, true, true),
+      eagle("eagle_before_norm", EagleVersion::kEagle, LayerStyle::kGemma, false, true),
+      eagle("eagle3", EagleVersion::kEagle3, LayerStyle::kLlama, true, true),
+      eagle("eagle3_best", EagleVersion::kEagle3, LayerStyle::kGemma, true, false),
+      mtp("mtp", 1),
+      mtp("mtp_two_modules", 2),
+      mtp("mtp_three_modules", 3),
+      self("self", 1),
+      self("self_two_layers", 2),
+  };
+}
+
+class HeadDraftersTest : public testing::TestWithParam<HeadCase> {
+ protected:
+  HeadDraftersTest() {
+    at::set_num_threads(1);  // the tensors are tiny; waiting for a second thread costs more
+  }
+
+  std::unique_ptr<SpeculativeDecoding> strategy(const Target& target, GemmaModel& model,
+                                                int64_t branches, std::vector<int64_t> depths,
+                                                std::vector<Seen>* seen = nullptr) const {
+    return std::make_unique<SpeculativeDecoding>(
+        model, GetParam().make(target, model), std::make_unique<RejectionVerifier>(),
+        std::make_unique<RecordingShape>(branches, std::move(depths), seen));
+  }
+};
+
+TEST_P(HeadDraftersTest, TheOutputsLawIsTheTargets) {
+  const auto target = tiny_gemma(3);
+  GemmaModel model(target);
+  GemmaModel oracle(target);
+  const LogitTable table = [&](TokenSpan history) {
+    const Tensor logits = oracle.prefill_get_last_logits(history);
+    return std::vector<double>(logits.const_data_ptr<double>(),
+                               logits.const_data_ptr<double>() + logits.numel());
+  };
+  const Task task{.prompt = {1, 2}, .sampling = {.temperature = 0.8}, .stop = {.max_new_tokens = 4}};
+  const SequenceLaw expected = reference_law(table, task);
+  EXPECT_LE(max_difference(exact_law(*strategy(target, model, 1, {2, 1}), task), expected), 1e-12);
+  const Task shorter{
+      .prompt = {2}, .sampling = {.temperature = 1.0}, .stop = {.max_new_tokens = 3}};
+  EXPECT_LE(max_difference(exact_law(*strategy(target, model, 2, {2}), shorter),
+                           reference_law(table, shorter)),
+            1e-12);
+}
+
+TEST_P(HeadDraftersTest, GreedyTokensAreTheTargets) {
+  const auto target = tiny_gemma(11);
+  GemmaModel model(target);
+  CounterRandomness random(1);
+  const Task task{.prompt = {3, 1, 4}, .stop = {.max_new_tokens = 40}};
+  const Tokens plain = AutoregressiveDecoding(model).generate(task.request(random)).tokens;
+  for (const int64_t branches : {1, 2}) {
+    const auto speculative = strategy(target, model, branches, {3, 1, 0, 2});
+    EXPECT_EQ(speculative->generate(task.request(random)).tokens, plain) << branches;
+    EXPECT_EQ(speculative->generate(task.request(random)).tokens, plain) << "again";
+  }
+}
+
+TEST_P(HeadDraftersTest, EveryLawIsThatOfAFreshPlainForward) {
+  // After skips, rejections and acceptances, across the windows.
+  const auto target = tiny_gemma(5);
+  GemmaModel model(target);
+  for (const int64_t branches : {1, 2}) {
+    std::vector<Seen> seen;
+    const auto speculative = strategy(target, model, branches, {3, 0, 1, 2, 0, 0, 4}, &seen);
+    CounterRandomness random(static_cast<uint64_t>(branches));
+    const Task task{.prompt = {3, 1},
+                    .sampling = {.temperature = 1.0},
+                    .stop = {.max_new_tokens = 24}};
+    speculative->generate(task.request(random));
+    ASSERT_GT(seen.size(), 10U);
+    for (const Seen& one : seen) {
+      const Tensor plain = GetParam().plain_law(target, one.committed, one.path);
+      ASSERT_LE(difference(one.logits, plain), 1e-10)
+          << one.committed.size() << " committed, depth " << one.path.size();
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HeadDraftersTest, testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(FeatureDrafterTest, TargetsThatCannotServeAreRefused) {
+  const auto target = tiny_gemma(5);
+  GemmaModel model(target);
+  const auto drafter = [&](int64_t hidden, std::vector<int64_t> layers) {
+    std::vector<std::unique_ptr<LanguageModel>> modules;
+    modules.push_back(make_mtp_model(random_mtp_head(*target, 1, {.dtype = at::kDouble}), 0,
+                                     target));
+    return FeatureDrafter(std::move(modules), {.capture_layers = layers, .hidden_size = hidden});
+  };
+  const auto refusal = [](const FeatureDrafter& one, const LanguageModel& whom) {
+    return error_message<ConfigError>([&] { one.check(whom); });
+  };
+  EXPECT_EQ(refusal(drafter(16, {0, 2}), model), "no error");
+  EXPECT_THAT(refusal(drafter(24, {}), model), HasSubstr("hidden size 24"));
+  EXPECT_THAT(refusal(drafter(16, {3}), model), HasSubstr("layers 0 to 2"));
+  const FakeModel fake(5, random_table(5, 1));
+  EXPECT_THAT(refusal(drafter(16, {}), fake), HasSubstr("hidden states"));
+  GemmaModel other(tiny_gemma(6));
+  EXPECT_THAT(refusal(drafter(16, {}), other), HasSubstr("vocabulary of 5"));
+}
+
+TEST(SelfDrafterTest, TargetsThatCannotServeAreRefused) {
+  FakeModel fake(5, random_table(5, 1));
+  EXPECT_THAT(error_message<ConfigError>([&] { SelfDrafter(fake, {}).check(fake); }),
+              HasSubstr("cannot"));
+  GemmaModel model(tiny_gemma(5));
+  EXPECT_THAT(
+      error_message<ConfigError>([&] { SelfDrafter(model, {.layers = 3}).check(model); }),
+      HasSubstr("1 to 2"));
+}
+
+TEST(SelfDrafterTest, DraftingLeavesNoTrace) {
+  const auto target = tiny_gemma(11, at::kFloat);
+  GemmaModel drafted(target);
+  GemmaModel untouched(target);
+  const Tokens prompt = {3, 1, 4, 1, 5, 9, 2, 6};
+  drafted.prefill_get_last_logits(prompt);
+  untouched.prefill_get_last_logits(prompt);
+  Tokens committed = prompt;
+  committed.push_back(5);
+  SelfDrafter drafter(drafted, {.layers = 2});
+  CounterRandomness random(1);
+  const SamplingParams sampling;
+  ChainShape shape(3);
+  const Draft draft = drafter.propose({.committed = committed,
+                                       .last_step = nullptr,
+                                       .prompt_result = nullptr,
+                                       .random = random,
+                                       .sampling = sampling,
+                                       .grammar = nullptr,
+                                       .max_tokens = 3,
+                                       .max_depth = 3,
+                                       .max_branches = 1,
+                                       .shape = shape});
+  EXPECT_EQ(draft.proposed(), 3);
+  EXPECT_EQ(drafted.pending(), 0);
+  EXPECT_TRUE(
+      at::equal(drafted.verify_get_logits(draft), untouched.verify_get_logits(draft)));
+}
+
+}  // namespace
+}  // namespace specdec
