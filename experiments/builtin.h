@@ -7,6 +7,7 @@ namespace specdec {
 void add_strategies(StrategyRegistry& strategies);
 void add_drafters(DrafterRegistry& drafters);
 void add_head_drafters(DrafterRegistry& drafters);
+void add_medusa(DrafterRegistry& drafters);
 void add_verifiers(VerifierRegistry& verifiers);
 void add_draft_lengths(DraftLengthRegistry& lengths);
 void add_trees(TreeRegistry& trees);

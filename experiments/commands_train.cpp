@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "experiments/commands.h"
+#include "experiments/train/head_trainer.h"
 #include "experiments/train/train_config.h"
 #include "experiments/train/trainer.h"
 
@@ -15,7 +16,7 @@ void add_train_command(CLI::App& app, CommandContext& context) {
     std::string file;
     std::vector<std::string> sets;
   };
-  auto* command = app.add_subcommand("train", "Train a small Gemma from text");
+  auto* command = app.add_subcommand("train", "Train a small Gemma, or a head that drafts for one");
   const auto arguments = std::make_shared<Arguments>();
   command->add_option("FILE", arguments->file, "the training's YAML file")->required();
   command
@@ -27,19 +28,28 @@ void add_train_command(CLI::App& app, CommandContext& context) {
       ->take_all();
   command->footer(
       "Writes a checkpoint folder: tokenizer, config.json, bfloat16 weights, training.jsonl (loss\n"
-      "curve) and training.json (held-out losses). An interrupted training resumes with the same\n"
-      "command from its last checkpoint.\n\n"
+      "curve) and training.json (held-out losses). A config with 'head: {type: medusa | eagle |\n"
+      "eagle3 | mtp}' and 'target: {weights: FOLDER}' trains a head on a frozen target. An\n"
+      "interrupted training resumes with the same command from its last checkpoint.\n\n"
       "Example: specdec train configs/train/draft.yaml --set out=my_draft --set steps=500");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {
-      const TrainConfig config = load_train_config(arguments->file, arguments->sets);
       TrainOptions options;
       options.device = parse_device(context.model_options().device);
       if (!context.flags.quiet) {
         options.log = [&context](const std::string& line) { context.err << line << std::endl; };
       }
-      train_model(config, options);
-      context.out << config.out.string() << "\n";
+      std::filesystem::path out;
+      if (describes_head(arguments->file, arguments->sets)) {
+        const HeadTrainConfig config = load_head_train_config(arguments->file, arguments->sets);
+        train_head(config, options);
+        out = config.out;
+      } else {
+        const TrainConfig config = load_train_config(arguments->file, arguments->sets);
+        train_model(config, options);
+        out = config.out;
+      }
+      context.out << out.string() << "\n";
       return 0;
     };
   });

@@ -111,18 +111,32 @@ void TextData::add(const TextSource& source, const Tokenizer& tokenizer, double 
 
 at::Tensor TextData::batch(int64_t step) const {
   // Keyed by the step, so that a resumed training goes on with the same batches.
-  std::mt19937_64 generator(seed_ * 0x9E3779B97F4A7C15U + static_cast<uint64_t>(step));
-  at::Tensor out = at::empty({batch_size_, sequence_length_ + 1}, at::kLong);
+  return rows(batch_size_, sequence_length_ + 1,
+              seed_ * 0x9E3779B97F4A7C15U + static_cast<uint64_t>(step));
+}
+
+at::Tensor TextData::rows(int64_t count, int64_t length, uint64_t seed) const {
+  std::mt19937_64 generator(seed);
+  at::Tensor out = at::empty({count, length}, at::kLong);
   auto* values = out.mutable_data_ptr<int64_t>();
-  const auto places = static_cast<uint64_t>(train_tokens() - sequence_length_);
-  for (int64_t row = 0; row < batch_size_; ++row) {
+  const auto places = static_cast<uint64_t>(train_tokens() - length + 1);
+  for (int64_t row = 0; row < count; ++row) {
     const auto begin = static_cast<size_t>(generator() % places);
     *values++ = bos_;
-    for (size_t i = 0; i < static_cast<size_t>(sequence_length_); ++i) {
+    for (size_t i = 0; i + 1 < static_cast<size_t>(length); ++i) {
       *values++ = train_[begin + i];
     }
   }
   return out;
+}
+
+at::Tensor TextData::frequencies(int64_t vocab_size) const {
+  at::Tensor counts = at::zeros({vocab_size}, at::kLong);
+  auto* values = counts.mutable_data_ptr<int64_t>();
+  for (const Token token : train_) {
+    ++values[token];
+  }
+  return counts;
 }
 
 }  // namespace specdec

@@ -33,6 +33,10 @@ class TextData {
   /// The batch of a step, the same at every call: [batch_size, sequence_length + 1] int64, rows
   /// starting with <bos> at random places of the training text.
   at::Tensor batch(int64_t step) const;
+  /// [count, length] int64: <bos> and what follows random places of the training text.
+  at::Tensor rows(int64_t count, int64_t length, uint64_t seed) const;
+  /// How often each token comes in the training text: [vocab_size] int64.
+  at::Tensor frequencies(int64_t vocab_size) const;
   /// By kind of text.
   const std::map<std::string, HeldOut>& held_out() const { return held_out_; }
   int64_t train_tokens() const { return static_cast<int64_t>(train_.size()); }

@@ -1,14 +1,13 @@
 #include "experiments/train/unlikelihood.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 
 #include <array>
-#include <numeric>
 #include <set>
 #include <vector>
 
 #include "core/gemma/reference.h"
+#include "experiments/train/continuations.h"
 
 namespace specdec {
 namespace {
@@ -38,30 +37,9 @@ SequenceUnlikelihood::SequenceUnlikelihood(std::shared_ptr<const GemmaWeights> w
     : weights_(weights), model_(std::move(weights)) {}
 
 at::Tensor SequenceUnlikelihood::continue_greedily(const at::Tensor& prompts, int64_t new_tokens) {
-  const c10::NoGradGuard no_grad;
-  const int64_t rows = prompts.size(0);
-  model_.reorder(std::vector<int64_t>{});
-  TokenBatch batch;
-  batch.tokens = prompts.reshape({-1}).to(at::kInt);
-  std::vector<int64_t> path(static_cast<size_t>(prompts.size(1)));
-  for (int64_t row = 0; row < rows; ++row) {
-    batch.rows.insert(batch.rows.end(), path.size(), row);
-  }
-  std::iota(path.begin(), path.end(), 0);
-  ForwardOptions options;
-  options.logits = Logits::kLast;
-  Tensor next = model_.forward(batch, options).logits.argmax(-1);
-  for (int64_t row = 0; row < rows; ++row) {
-    model_.keep(path, row);
-  }
-  std::vector<at::Tensor> columns = {prompts, next.unsqueeze(1)};
-  for (int64_t i = 1; i < new_tokens; ++i) {
-    const at::Tensor tokens = next.to(at::kInt);
-    next = model_.decode_get_logits({tokens.const_data_ptr<Token>(), static_cast<size_t>(rows)})
-               .argmax(-1);
-    columns.push_back(next.unsqueeze(1));
-  }
-  return at::cat(columns, 1);
+  return continue_prompts(model_, prompts, new_tokens, [](const at::Tensor& logits, int64_t) {
+    return logits.argmax(-1);
+  });
 }
 
 at::Tensor SequenceUnlikelihood::repeated(const at::Tensor& sequences, int64_t begin) {

@@ -1,0 +1,94 @@
+#include "decoders/drafters/medusa.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "core/kernels/linear.h"
+
+namespace specdec {
+namespace {
+
+/// The target's last hidden state: of the newest token that it has evaluated, [1, hidden].
+Tensor last_hidden(const DraftContext& context) {
+  if (context.last_step != nullptr) {
+    return context.last_step->result.final_hidden.narrow(0, context.last_step->verdict.path.back(),
+                                                         1);
+  }
+  SPECDEC_CHECK(context.prompt_result != nullptr, "medusa: no hidden states of the prompt");
+  const Tensor& hidden = context.prompt_result->final_hidden;
+  return hidden.narrow(0, hidden.size(0) - 1, 1);
+}
+
+int64_t depth_of(const Draft& draft, int64_t node) {
+  int64_t depth = 0;
+  for (; node > 0; node = draft.parents[static_cast<size_t>(node)]) {
+    ++depth;
+  }
+  return depth;
+}
+
+Tensor product(const Tensor& input, const Tensor& weight) {
+  Tensor out = at::empty({input.size(0), weight.size(0)}, input.options());
+  linear(input, weight, out);
+  return out;
+}
+
+}  // namespace
+
+MedusaDrafter::MedusaDrafter(std::shared_ptr<const MedusaHead> head, LanguageModel& target,
+                             const MedusaOptions& options)
+    : head_(std::move(head)), target_(target.internals()), options_(options) {
+  if (target_ == nullptr) {
+    throw ConfigError("medusa reads the target's last hidden state, and this target does not give "
+                      "it: choose a drafter that only needs its tokens");
+  }
+}
+
+void MedusaDrafter::check(const LanguageModel& target) const {
+  const MedusaConfig& config = head_->config;
+  if (config.hidden_size != target_->hidden_size() || config.vocab_size != target.vocab_size()) {
+    throw ConfigError(fmt::format(
+        "these Medusa heads read hidden states of {} values and know {} tokens, the target has {} "
+        "and {}: they were trained for another model",
+        config.hidden_size, config.vocab_size, target_->hidden_size(), target.vocab_size()));
+  }
+}
+
+const Tensor& MedusaDrafter::law(int64_t head) {
+  const auto index = static_cast<size_t>(head);
+  if (!laws_[index].defined()) {
+    Tensor x = hidden_;
+    for (const MedusaBlock& block : head_->blocks[index]) {
+      x = x + at::silu(product(x, block.weight) + block.bias.to(x.scalar_type()));
+    }
+    const bool shared = head_->config.share_lm_head;
+    laws_[index] = (shared ? target_->head(x) : product(x, head_->outputs[index]))[0];
+  }
+  return laws_[index];
+}
+
+Tensor MedusaDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
+  std::vector<Tensor> rows;
+  rows.reserve(frontier.size());
+  for (const int64_t node : frontier) {
+    rows.push_back(law(depth_of(partial, node)));
+  }
+  return at::stack(rows);
+}
+
+Draft MedusaDrafter::propose(const DraftContext& context) {
+  DraftContext own = context;
+  own.max_depth = std::min(context.max_depth, head_->config.num_heads);
+  if (own.max_branches == 1) {
+    own.max_tokens = std::min(own.max_tokens, own.max_depth);
+  }
+  hidden_ = last_hidden(context).contiguous();
+  laws_.assign(head_->blocks.size(), Tensor());
+  const bool draws = options_.sample.value_or(context.shape.allows_drawn());
+  return context.shape.grow(own, *this, draws ? Siblings::kDrawn : Siblings::kBest);
+}
+
+}  // namespace specdec

@@ -1,0 +1,45 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/gemma/heads/medusa_head.h"
+#include "decoders/drafter.h"
+
+namespace specdec {
+
+struct MedusaOptions {
+  /// Draw from the heads' laws when the target is sampled. If not, take their best tokens. Not
+  /// given = wherever the shape allows it.
+  std::optional<bool> sample = {};
+};
+
+/// Drafts with heads that each guess a token further ahead from one hidden state of the target
+/// (Medusa, Cai et al., 2024, arXiv:2401.10774): all nodes of one depth have the same law, so every
+/// tree is the Cartesian product that the paper has, cut to a shape, and a draft costs one run of the
+/// heads, whatever its size. At most as deep as there are heads.
+class MedusaDrafter final : public Drafter, private ChildLaw {
+ public:
+  /// `target` outlives the drafter. Throws ConfigError when it does not give its hidden states.
+  MedusaDrafter(std::shared_ptr<const MedusaHead> head, LanguageModel& target,
+                const MedusaOptions& options = {});
+  Needs needs() const override { return {.capture_layers = {}, .internals = true}; }
+  /// Refuses a target whose hidden states or vocabulary have another size.
+  void check(const LanguageModel& target) const override;
+  Draft propose(const DraftContext& context) override;
+  bool draws() const override { return options_.sample.value_or(false); }
+
+ private:
+  Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
+  /// Logits [vocab] of one head, computed when a draft first asks for them.
+  const Tensor& law(int64_t head);
+
+  std::shared_ptr<const MedusaHead> head_;
+  Internals* target_;
+  MedusaOptions options_;
+  Tensor hidden_;             // [1, hidden] that the draft in progress starts from
+  std::vector<Tensor> laws_;  // [heads]; undefined = not asked for yet
+};
+
+}  // namespace specdec

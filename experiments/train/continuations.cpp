@@ -1,0 +1,41 @@
+#include "experiments/train/continuations.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <numeric>
+#include <vector>
+
+namespace specdec {
+
+at::Tensor continue_prompts(GemmaModel& model, const at::Tensor& prompts, int64_t new_tokens,
+                            const ChooseNext& choose) {
+  const c10::NoGradGuard no_grad;
+  const int64_t rows = prompts.size(0);
+  const int64_t length = prompts.size(1);
+  model.reorder(std::vector<int64_t>{});
+  TokenBatch batch;
+  batch.tokens = prompts.reshape({-1}).to(at::kInt);
+  std::vector<int64_t> path(static_cast<size_t>(length));
+  for (int64_t row = 0; row < rows; ++row) {
+    batch.rows.insert(batch.rows.end(), path.size(), row);
+  }
+  std::iota(path.begin(), path.end(), 0);
+  ForwardOptions options;
+  options.logits = Logits::kLast;
+  at::Tensor next = choose(model.forward(batch, options).logits, length);
+  for (int64_t row = 0; row < rows; ++row) {
+    model.keep(path, row);
+  }
+  std::vector<at::Tensor> columns = {prompts, next.unsqueeze(1)};
+  for (int64_t i = 1; i < new_tokens; ++i) {
+    const at::Tensor tokens = next.to(at::kInt);
+    next = choose(model.decode_get_logits(
+                      {tokens.const_data_ptr<Token>(), static_cast<size_t>(rows)}),
+                  length + i);
+    columns.push_back(next.unsqueeze(1));
+  }
+  return at::cat(columns, 1);
+}
+
+}  // namespace specdec

@@ -1,0 +1,204 @@
+#include "experiments/train/head_config.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/gemma/config.h"
+#include "experiments/config_file.h"
+#include "experiments/config_node.h"
+
+namespace specdec {
+namespace {
+
+const Range<int64_t> kPositive{1, 1 << 24};
+
+struct HeadName {
+  HeadType type;
+  const char* name;
+};
+constexpr HeadName kHeadNames[] = {{HeadType::kMedusa, "medusa"},
+                                   {HeadType::kEagle, "eagle"},
+                                   {HeadType::kEagle3, "eagle3"},
+                                   {HeadType::kMtp, "mtp"}};
+
+HeadType read_type(const ConfigNode& node) {
+  const auto type = node.require<std::string>("type");
+  for (const HeadName& known : kHeadNames) {
+    if (type == known.name) {
+      return known.type;
+    }
+  }
+  if (!type.empty()) {
+    node.fail_at("type", "unknown type '" + type + "'; known: medusa, eagle, eagle3, mtp");
+  }
+  return HeadType::kMedusa;
+}
+
+HeadShape read_shape(const ConfigNode& node) {
+  HeadShape shape;
+  shape.type = read_type(node);
+  switch (shape.type) {
+    case HeadType::kMedusa:
+      shape.num_heads = node.get<int64_t>("num_heads", shape.num_heads, {1, 64});
+      shape.num_layers = node.get<int64_t>("num_layers", shape.num_layers, {1, 16});
+      shape.share_lm_head = node.get<bool>("share_lm_head", shape.share_lm_head);
+      break;
+    case HeadType::kEagle:
+      shape.llama_layer = node.get<bool>("llama_layer", shape.llama_layer);
+      shape.after_final_norm = node.get<bool>("after_final_norm", shape.after_final_norm);
+      shape.intermediate_size = node.get<int64_t>("intermediate_size", 0, {0, 1 << 24});
+      break;
+    case HeadType::kEagle3:
+      shape.llama_layer = node.get<bool>("llama_layer", shape.llama_layer);
+      shape.layers = node.get_list<int64_t>("layers", {}, {0, 1023});
+      shape.draft_vocab_size = node.get<int64_t>("draft_vocab_size", 0, {0, 1 << 24});
+      shape.intermediate_size = node.get<int64_t>("intermediate_size", 0, {0, 1 << 24});
+      break;
+    case HeadType::kMtp:
+      shape.num_layers = node.get<int64_t>("num_layers", shape.num_layers, {1, 16});
+      break;
+  }
+  return shape;
+}
+
+/// As published: see docs/train_heads.md.
+HeadLoss usual_loss(const HeadShape& shape) {
+  switch (shape.type) {
+    case HeadType::kMedusa:
+      return {.tokens = 1.0, .decay = 0.8, .depth = shape.num_heads};
+    case HeadType::kEagle:
+      return {.law = 0.1, .features = 1.0, .depth = 1};
+    case HeadType::kEagle3:
+      return {.law = 1.0, .decay = 0.8, .depth = 7};
+    case HeadType::kMtp:
+      break;
+  }
+  return {.tokens = 1.0, .decay = 0.6, .depth = 3};
+}
+
+HeadLoss read_loss(const ConfigNode& node, const HeadShape& shape) {
+  HeadLoss loss = usual_loss(shape);
+  loss.law = node.get<double>("law", loss.law, {0.0, 1e6});
+  loss.tokens = node.get<double>("tokens", loss.tokens, {0.0, 1e6});
+  loss.features = node.get<double>("features", loss.features, {0.0, 1e6});
+  loss.decay = node.get<double>("decay", loss.decay, {0.0, 1.0});
+  loss.depth = node.get<int64_t>("depth", loss.depth, {1, 64});
+  if (loss.law == 0.0 && loss.tokens == 0.0 && loss.features == 0.0) {
+    node.fail("law, tokens and features are all 0: there is nothing to learn");
+  }
+  if (loss.features > 0.0 && shape.type != HeadType::kEagle) {
+    node.fail("features", "only EAGLE's head guesses features; set 0");
+  }
+  if (shape.type == HeadType::kMedusa && loss.depth > shape.num_heads) {
+    node.fail("depth", "is more than head.num_heads");
+  }
+  return loss;
+}
+
+SelfDistillation read_self_distillation(const ConfigNode& node, int64_t sequence_length) {
+  SelfDistillation out;
+  out.share = node.get<double>("share", 0.5, {0.0, 1.0});
+  out.sequences = node.get<int64_t>("sequences", out.sequences, kPositive);
+  out.prompt_tokens = node.get<int64_t>("prompt_tokens", out.prompt_tokens, {1, 8192});
+  out.temperatures = node.get_list<double>("temperatures", out.temperatures, {0.0, 100.0});
+  out.held_out_sequences =
+      node.get<int64_t>("held_out_sequences", out.held_out_sequences, kPositive);
+  out.file = node.get<std::string>("file", "");
+  if (out.prompt_tokens > sequence_length) {
+    node.fail("prompt_tokens", fmt::format("is {}: nothing is left to write in sequences of {}",
+                                           out.prompt_tokens, sequence_length));
+  }
+  if (out.temperatures.empty()) {
+    node.fail("temperatures", "names none");
+  }
+  return out;
+}
+
+/// What of the shape does not fit the target.
+void check_target(const ConfigNode& node, const HeadTrainConfig& config) {
+  if (config.target.empty()) {
+    return;
+  }
+  try {
+    const GemmaConfig target = load_gemma_config(config.target);
+    for (const int64_t layer : config.shape.layers) {
+      if (layer >= target.num_layers) {
+        node.fail("layers", fmt::format("names layer {}, but the target has layers 0 to {}", layer,
+                                        target.num_layers - 1));
+      }
+    }
+    if (config.shape.draft_vocab_size > target.vocab_size) {
+      node.fail("draft_vocab_size",
+                fmt::format("is {}, more than the target's vocabulary of {}",
+                            config.shape.draft_vocab_size, target.vocab_size));
+    }
+  } catch (const WeightsError& error) {
+    node.fail(error.what());
+  }
+}
+
+}  // namespace
+
+std::string head_type_name(HeadType type) {
+  for (const HeadName& known : kHeadNames) {
+    if (known.type == type) {
+      return known.name;
+    }
+  }
+  return {};
+}
+
+std::string head_identity(const HeadShape& shape, const HeadLoss& loss) {
+  const nlohmann::json out = {{"type", head_type_name(shape.type)},
+                              {"num_heads", shape.num_heads},
+                              {"num_layers", shape.num_layers},
+                              {"share_lm_head", shape.share_lm_head},
+                              {"intermediate_size", shape.intermediate_size},
+                              {"layers", shape.layers},
+                              {"draft_vocab_size", shape.draft_vocab_size},
+                              {"llama_layer", shape.llama_layer},
+                              {"after_final_norm", shape.after_final_norm},
+                              {"law", loss.law},
+                              {"tokens", loss.tokens},
+                              {"features", loss.features},
+                              {"decay", loss.decay},
+                              {"depth", loss.depth}};
+  return out.dump();
+}
+
+bool describes_head(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+  const auto errors = std::make_shared<ConfigErrors>();
+  return ConfigNode(load_config(file, overrides, *errors), errors).has("head");
+}
+
+HeadTrainConfig load_head_train_config(const std::filesystem::path& file,
+                                       const std::vector<std::string>& overrides) {
+  const auto errors = std::make_shared<ConfigErrors>();
+  const auto tree = load_config(file, overrides, *errors);
+  const ConfigNode node(tree, errors, file.parent_path());
+  HeadTrainConfig config;
+  config.name = node.get<std::string>("name", file.stem().string());
+  config.out = node.require<std::string>("out");
+  config.target = node.child("target").require_path("weights");
+  config.shape = read_shape(node.child("head"));
+  config.loss = read_loss(node.child("loss", /*required=*/false), config.shape);
+  check_target(node.child("head"), config);
+  config.text = read_text_plan(node);
+  TrainSchedule usual;
+  usual.weight_decay = 0.01;
+  config.schedule = read_schedule(node, usual);
+  if (node.has("self_distillation")) {
+    config.self_distillation =
+        read_self_distillation(node.child("self_distillation"), config.text.sequence_length);
+  }
+  config.evaluate_depth = node.get<int64_t>("evaluate_depth", config.evaluate_depth, {1, 16});
+  config.bfloat16_products = node.get<bool>("bfloat16_products", config.bfloat16_products);
+  if (config.loss.depth >= config.text.sequence_length) {
+    node.fail("sequence_length", "should be more than loss.depth");
+  }
+  node.refuse_unknown_keys();
+  errors->throw_if_any();
+  return config;
+}
+
+}  // namespace specdec

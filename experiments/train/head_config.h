@@ -1,0 +1,63 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "experiments/train/self_distillation.h"
+#include "experiments/train/train_config.h"
+
+namespace specdec {
+
+enum class HeadType { kMedusa, kEagle, kEagle3, kMtp };
+/// "medusa", "eagle", "eagle3", "mtp"
+std::string head_type_name(HeadType type);
+
+/// What a head is made of. Which of it a type reads is said behind it.
+struct HeadShape {
+  HeadType type = HeadType::kMedusa;
+  int64_t num_heads = 4;            ///< medusa
+  int64_t num_layers = 1;           ///< medusa: residual blocks of a head; mtp: modules
+  bool share_lm_head = false;       ///< medusa
+  int64_t intermediate_size = 0;    ///< eagle, eagle3: of the MLP; 0 = the target's
+  std::vector<int64_t> layers;      ///< eagle3: of the target, whose outputs are fused
+  int64_t draft_vocab_size = 0;     ///< eagle3: the most frequent tokens of the text; 0 = all
+  bool llama_layer = false;         ///< eagle, eagle3: as published, instead of a Gemma layer
+  bool after_final_norm = true;     ///< eagle: which feature of the target is continued
+};
+
+/// What is minimised: a sum over the depths d = 1, 2, ... of decay^(d - 1) times the weighted terms,
+/// over the sum of those powers. Each head's defaults are the published ones (see docs/train_heads.md).
+struct HeadLoss {
+  double law = 0.0;       ///< cross-entropy with the target's law, which is KL up to a constant
+  double tokens = 0.0;    ///< cross-entropy with the text's tokens
+  double features = 0.0;  ///< smooth L1 distance to the target's features (EAGLE)
+  double decay = 1.0;
+  int64_t depth = 1;  ///< steps that the head is unrolled for; Medusa: its number of heads
+};
+
+/// How a head for a frozen target is trained; defaults live here.
+struct HeadTrainConfig {
+  std::string name;
+  std::filesystem::path out;     ///< the head's folder
+  std::filesystem::path target;  ///< the checkpoint folder of the target, which is not changed
+  HeadShape shape;
+  HeadLoss loss;
+  TextPlan text;
+  TrainSchedule schedule;
+  SelfDistillation self_distillation;
+  int64_t evaluate_depth = 4;      ///< depths that held-out figures are given for
+  bool bfloat16_products = false;  ///< multiply the layers' matrices in bfloat16: faster
+};
+
+/// True when the config at `file` describes a head (it has the key `head`), not a model.
+bool describes_head(const std::filesystem::path& file, const std::vector<std::string>& overrides);
+
+/// What of it must not change between a training and its continuation.
+std::string head_identity(const HeadShape& shape, const HeadLoss& loss);
+
+/// Reads and checks the config of a head's training. Throws ConfigError with all mistakes.
+HeadTrainConfig load_head_train_config(const std::filesystem::path& file,
+                                       const std::vector<std::string>& overrides);
+
+}  // namespace specdec

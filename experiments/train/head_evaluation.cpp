@@ -1,0 +1,99 @@
+#include "experiments/train/head_evaluation.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+namespace specdec {
+namespace {
+
+/// The head's law over the target's vocabulary.
+at::Tensor full_law(const at::Tensor& logits, const at::Tensor& draft_tokens, int64_t vocab) {
+  const auto law = at::softmax(logits, -1);
+  if (!draft_tokens.defined()) {
+    return law;
+  }
+  auto sizes = law.sizes().vec();
+  sizes.back() = vocab;
+  return at::zeros(sizes, law.options()).index_copy(-1, draft_tokens, law);
+}
+
+class DepthSums {
+ public:
+  DepthSums(const HeadTraining& head, const GemmaWeights& target, const HeadTrainConfig& config)
+      : head_(head), target_(target), depth_(config.evaluate_depth) {}
+
+  /// tokens: [rows, T + 1] int64
+  void add(const at::Tensor& tokens) {
+    const TargetBatch batch = target_batch(target_, tokens.to(target_.embedding.device()), {});
+    const auto outputs = head_.forward(batch, depth_);
+    sums_.resize(std::max(sums_.size(), outputs.size()));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const auto q = full_law(outputs[i].logits, head_.draft_tokens(), batch.law.size(-1));
+      const auto p = batch.law.narrow(1, static_cast<int64_t>(i) + 1, q.size(1));
+      sums_[i].tokens += q.size(0) * q.size(1);
+      sums_[i].agreement += p.argmax(-1).eq(q.argmax(-1)).sum().item<double>();
+      sums_[i].overlap += at::minimum(p, q).sum().item<double>();
+    }
+  }
+
+  std::vector<DepthAccuracy> means() const {
+    std::vector<DepthAccuracy> out = sums_;
+    for (DepthAccuracy& depth : out) {
+      const double tokens = static_cast<double>(std::max<int64_t>(depth.tokens, 1));
+      depth.agreement /= tokens;
+      depth.overlap /= tokens;
+    }
+    return out;
+  }
+
+ private:
+  const HeadTraining& head_;
+  const GemmaWeights& target_;
+  int64_t depth_;
+  std::vector<DepthAccuracy> sums_;
+};
+
+at::Tensor as_row(const std::vector<Token>& window) {
+  return at::tensor(at::IntArrayRef(std::vector<int64_t>(window.begin(), window.end()))).view(
+      {1, -1});
+}
+
+}  // namespace
+
+TargetBatch target_batch(const GemmaWeights& target, const at::Tensor& tokens,
+                         std::optional<at::ScalarType> matmul_dtype) {
+  const c10::NoGradGuard frozen;
+  TargetBatch batch{.tokens = tokens, .target = {}, .law = {}};
+  batch.target = reference_forward(target, tokens.narrow(1, 0, tokens.size(1) - 1), matmul_dtype);
+  batch.law = at::softmax(batch.target.logits, -1);
+  return batch;
+}
+
+std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(
+    const HeadTraining& head, const GemmaWeights& target, const TextData& data,
+    const SelfGenerated& generated, const HeadTrainConfig& config, int64_t max_windows) {
+  const c10::NoGradGuard no_grad;
+  std::map<std::string, std::vector<DepthAccuracy>> result;
+  for (const auto& [kind, held] : data.held_out()) {
+    const auto all = static_cast<int64_t>(held.windows.size());
+    const int64_t windows = max_windows > 0 ? std::min(all, max_windows) : all;
+    DepthSums sums(head, target, config);
+    for (int64_t i = 0; i < windows; ++i) {
+      const auto& window = held.windows[static_cast<size_t>(i * all / windows)];
+      if (static_cast<int64_t>(window.size()) > config.evaluate_depth + 1) {
+        sums.add(as_row(window));
+      }
+    }
+    result[kind] = sums.means();
+  }
+  for (const auto& [kind, rows] : generated.held_out) {
+    DepthSums sums(head, target, config);
+    for (int64_t row = 0; row < rows.size(0); ++row) {
+      sums.add(rows.narrow(0, row, 1));
+    }
+    result[kind + ", by the target"] = sums.means();
+  }
+  return result;
+}
+
+}  // namespace specdec

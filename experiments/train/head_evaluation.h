@@ -1,0 +1,31 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "experiments/train/head_training.h"
+#include "experiments/train/self_distillation.h"
+#include "experiments/train/text_data.h"
+
+namespace specdec {
+
+/// How well a head foresees its target, teacher-forced: what it is fed, after the features of the
+/// target, is the text. Depth 1 is the first drafted token.
+struct DepthAccuracy {
+  int64_t tokens = 0;      ///< anchors
+  double agreement = 0.0;  ///< share where head and target have the same best token
+  double overlap = 0.0;    ///< mean 1 - TV: the chance that a drawn token is accepted
+};
+
+/// By kind of text, at most `max_windows` of each (0 = all), [depths]. What the target wrote itself
+/// goes by "kind, by the target".
+std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(
+    const HeadTraining& head, const GemmaWeights& target, const TextData& data,
+    const SelfGenerated& generated, const HeadTrainConfig& config, int64_t max_windows);
+
+/// The frozen target's side of a batch of tokens [rows, T + 1] int64.
+TargetBatch target_batch(const GemmaWeights& target, const at::Tensor& tokens,
+                         std::optional<at::ScalarType> matmul_dtype);
+
+}  // namespace specdec

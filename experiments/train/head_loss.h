@@ -1,0 +1,17 @@
+#pragma once
+#include "experiments/train/head_training.h"
+
+namespace specdec {
+
+/// The target's law over a draft vocabulary (EAGLE-3): its share of the mass, made to sum to one.
+struct DraftLaw {
+  at::Tensor law;     ///< [..., draft vocab]
+  at::Tensor counts;  ///< [...] 1 where the target's best token can be drafted, else 0
+};
+/// law: [..., vocab]; draft_tokens: [draft vocab] int64.
+DraftLaw restrict_to_draft(const at::Tensor& law, const at::Tensor& draft_tokens);
+
+/// The loss of a head's outputs on a batch, a scalar.
+at::Tensor head_loss(const HeadTraining& head, const TargetBatch& batch, const HeadLoss& options);
+
+}  // namespace specdec

@@ -1,0 +1,168 @@
+#include "experiments/train/head_trainer.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "core/error.h"
+#include "core/tokenizer.h"
+#include "experiments/train/head_evaluation.h"
+#include "experiments/train/head_loss.h"
+#include "experiments/train/training_loop.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr int64_t kQuickWindows = 12;
+
+using Accuracies = std::map<std::string, std::vector<DepthAccuracy>>;
+
+HeldOutReport report(const Accuracies& kinds) {
+  HeldOutReport out{.figures = json::object(), .text = {}};
+  for (const auto& [kind, depths] : kinds) {
+    json& figures = out.figures[kind];
+    figures = {{"tokens", depths.empty() ? 0 : depths.front().tokens},
+               {"agreement", json::array()},
+               {"overlap", json::array()}};
+    std::string agreement;
+    std::string overlap;
+    for (const DepthAccuracy& depth : depths) {
+      figures["agreement"].push_back(depth.agreement);
+      figures["overlap"].push_back(depth.overlap);
+      agreement += fmt::format(" {:.3f}", depth.agreement);
+      overlap += fmt::format(" {:.3f}", depth.overlap);
+    }
+    out.text += fmt::format("  [{}: agreement{}, 1-TV{}]", kind, agreement, overlap);
+  }
+  return out;
+}
+
+class HeadTrainer {
+ public:
+  HeadTrainer(const HeadTrainConfig& config, const TrainOptions& options)
+      : config_(config), options_(options) {
+    GemmaLoadOptions load;
+    load.dtype = at::kFloat;
+    load.device = options.device;
+    target_ = load_gemma(config.target, load);
+    data_ = std::make_unique<TextData>(config.text, *load_tokenizer(config.target));
+    head_ = make_head_training(
+        config.shape, {.target = target_,
+                       .token_counts = data_->frequencies(target_->config.vocab_size),
+                       .seed = config.text.seed,
+                       .matmul_dtype = matmul_dtype()});
+    refuse_finished();
+    if (config.self_distillation.share > 0.0) {
+      generated_ =
+          self_generate(cpu_target(), *data_, config.text, config.self_distillation, options.log);
+    }
+    fs::create_directories(config.out);
+  }
+
+  void run() {
+    TrainingTask task{.name = config_.name,
+                      .out = config_.out,
+                      .schedule = config_.schedule,
+                      .identity = identity(),
+                      .matrices = {},
+                      .others = {},
+                      .train_tokens = data_->train_tokens(),
+                      .tokens_per_step = config_.text.batch_size * config_.text.sequence_length,
+                      .loss = [this](int64_t step) { return loss(step); },
+                      .evaluate = [this] { return evaluate(kQuickWindows); },
+                      .finish =
+                          [this] {
+                            head_->save(config_.out);
+                            head_->load(config_.out);
+                            return evaluate(0);
+                          },
+                      .log = options_.log};
+    head_->collect(task.matrices, task.others);
+    run_training(task);
+  }
+
+ private:
+  /// A finished head is never overwritten: it may be what experiments were run with.
+  void refuse_finished() const {
+    if (fs::exists(config_.out / head_->file())) {
+      throw Error(
+          fmt::format("{} holds a head already; remove it first, or train into another "
+                      "folder with --set out=FOLDER.",
+                      config_.out.string()));
+    }
+  }
+
+  /// The target where it can decode.
+  std::shared_ptr<const GemmaWeights> cpu_target() const {
+    GemmaLoadOptions load;
+    load.dtype = at::kFloat;
+    return options_.device.is_cpu() ? target_ : load_gemma(config_.target, load);
+  }
+
+  std::optional<at::ScalarType> matmul_dtype() const {
+    return config_.bfloat16_products ? std::optional(at::kBFloat16) : std::nullopt;
+  }
+
+  /// The text's batch, its first rows replaced by what the target wrote.
+  at::Tensor tokens(int64_t step) const {
+    at::Tensor batch = data_->batch(step);
+    const double share = config_.self_distillation.share * static_cast<double>(batch.size(0));
+    const auto own = static_cast<int64_t>(std::lround(share));
+    std::mt19937_64 generator(config_.text.seed * 0xD1B54A32D192ED03U +
+                              static_cast<uint64_t>(step));
+    for (int64_t row = 0; row < own; ++row) {
+      const auto all = static_cast<uint64_t>(generated_.train.size(0));
+      batch[row].copy_(generated_.train[static_cast<int64_t>(generator() % all)]);
+    }
+    return batch;
+  }
+
+  at::Tensor loss(int64_t step) const {
+    const auto batch = target_batch(*target_, tokens(step).to(options_.device), matmul_dtype());
+    return head_loss(*head_, batch, config_.loss);
+  }
+
+  HeldOutReport evaluate(int64_t max_windows) const {
+    return report(evaluate_head(*head_, *target_, *data_, generated_, config_, max_windows));
+  }
+
+  std::string identity() const {
+    const auto& distillation = config_.self_distillation;
+    const json out = {{"head", head_identity(config_.shape, config_.loss)},
+                      {"target", target_->fingerprint},
+                      {"seed", config_.text.seed},
+                      {"sequence_length", config_.text.sequence_length},
+                      {"batch_size", config_.text.batch_size},
+                      {"tokens", data_->train_tokens()},
+                      {"steps", config_.schedule.steps},
+                      {"warm_up_steps", config_.schedule.warm_up_steps},
+                      {"rate", config_.schedule.learning_rate},
+                      {"decay", config_.schedule.weight_decay},
+                      {"share", distillation.share},
+                      {"sequences", distillation.share > 0.0 ? distillation.sequences : 0},
+                      {"prompt_tokens", distillation.prompt_tokens},
+                      {"temperatures", distillation.temperatures},
+                      {"bfloat16", config_.bfloat16_products}};
+    return out.dump();
+  }
+
+  const HeadTrainConfig& config_;
+  const TrainOptions& options_;
+  std::shared_ptr<const GemmaWeights> target_;
+  std::unique_ptr<TextData> data_;
+  SelfGenerated generated_;
+  std::unique_ptr<HeadTraining> head_;
+};
+
+}  // namespace
+
+void train_head(const HeadTrainConfig& config, const TrainOptions& options) {
+  HeadTrainer(config, options).run();
+}
+
+}  // namespace specdec

@@ -1,0 +1,44 @@
+#include "experiments/train/head_training.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace specdec {
+
+at::Tensor tokens_at_depth(const TargetBatch& batch, int64_t depth) {
+  const int64_t columns = batch.tokens.size(1) - 2;
+  const int64_t known = std::min(columns, batch.tokens.size(1) - depth);
+  const auto tokens = batch.tokens.narrow(1, depth, known);
+  if (known == columns) {
+    return tokens;
+  }
+  const auto last = tokens.narrow(1, known - 1, 1).expand({-1, columns - known});
+  return at::cat({tokens, last}, 1);
+}
+
+void collect_parameters(const std::vector<at::Tensor*>& parameters, at::Device device,
+                        std::vector<at::Tensor>& matrices, std::vector<at::Tensor>& others) {
+  for (at::Tensor* parameter : parameters) {
+    *parameter = parameter->detach().to(device).set_requires_grad(true);
+    (parameter->dim() > 1 ? matrices : others).push_back(*parameter);
+  }
+}
+
+std::unique_ptr<HeadTraining> make_head_training(const HeadShape& shape,
+                                                 const HeadTrainingContext& context) {
+  switch (shape.type) {
+    case HeadType::kMedusa:
+      return make_medusa_training(shape, context);
+    case HeadType::kEagle:
+    case HeadType::kEagle3:
+      return make_eagle_training(shape, context);
+    case HeadType::kMtp:
+      return make_mtp_training(shape, context);
+  }
+  throw InternalError("an unknown type of head");
+}
+
+}  // namespace specdec

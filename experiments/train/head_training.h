@@ -1,0 +1,79 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/gemma/reference.h"
+#include "experiments/train/head_config.h"
+
+namespace specdec {
+
+/// What the frozen target makes of a batch: all that a head may learn from.
+struct TargetBatch {
+  at::Tensor tokens;       ///< [rows, T + 1] int64
+  ReferenceResult target;  ///< of tokens 0..T-1, without gradients
+  at::Tensor law;          ///< [rows, T, vocab]: softmax of the target's logits
+};
+
+/// What a head says at depth d: anchor a has seen the target's features up to token a and guesses
+/// token a + d + 1, whose law the target gives at a + d.
+struct DepthOutput {
+  at::Tensor logits;    ///< [rows, T - d, vocab, or the draft vocabulary]
+  at::Tensor features;  ///< [rows, T - d, hidden]: its guess of the feature at a + d; or undefined
+};
+
+/// One kind of head in training: what there is to add for a new one.
+class HeadTraining {
+ public:
+  virtual ~HeadTraining() = default;
+  /// The leaves that decay (matrices) and those that do not.
+  virtual void collect(std::vector<at::Tensor>& matrices, std::vector<at::Tensor>& others) = 0;
+  /// The plain, differentiable forward, for depths 1 to `depth`, or to its own number of heads.
+  virtual std::vector<DepthOutput> forward(const TargetBatch& batch, int64_t depth) const = 0;
+  /// The target's features that DepthOutput::features guesses: [rows, T, hidden], or undefined.
+  virtual at::Tensor wanted_features(const TargetBatch& batch) const {
+    (void)batch;
+    return {};
+  }
+  /// The target's token of each draft token, [draft vocab] int64; undefined = all tokens.
+  virtual at::Tensor draft_tokens() const { return {}; }
+  /// Stores the head in bfloat16 as its loader reads it.
+  virtual void save(const std::filesystem::path& folder) const = 0;
+  /// The file that save writes the weights to.
+  virtual std::string file() const { return "model.safetensors"; }
+  /// Takes a stored head's parameters over.
+  virtual void load(const std::filesystem::path& folder) = 0;
+};
+
+/// What a HeadTraining is made from.
+struct HeadTrainingContext {
+  std::shared_ptr<const GemmaWeights> target;  ///< float32, outlives the head
+  at::Tensor token_counts;                     ///< [vocab] int64 of the training text
+  uint64_t seed = 0;                           ///< of initial values
+  std::optional<at::ScalarType> matmul_dtype;  ///< as in reference_forward
+};
+
+std::unique_ptr<HeadTraining> make_medusa_training(const HeadShape& shape,
+                                                   const HeadTrainingContext& context);
+
+/// EAGLE-1/2 and EAGLE-3: `shape.type` says which.
+std::unique_ptr<HeadTraining> make_eagle_training(const HeadShape& shape,
+                                                  const HeadTrainingContext& context);
+std::unique_ptr<HeadTraining> make_mtp_training(const HeadShape& shape,
+                                                const HeadTrainingContext& context);
+
+/// Text tokens that depth `depth` is fed in an unrolled forward: column t holds the token at t +
+/// depth; [rows, T - 1], columns beyond the text repeat its last token and count for nothing.
+at::Tensor tokens_at_depth(const TargetBatch& batch, int64_t depth);
+/// Makes parameters leaves on a device and sorts them: matrices decay, vectors do not.
+void collect_parameters(const std::vector<at::Tensor*>& parameters, at::Device device,
+                        std::vector<at::Tensor>& matrices, std::vector<at::Tensor>& others);
+
+/// By shape.type.
+std::unique_ptr<HeadTraining> make_head_training(const HeadShape& shape,
+                                                 const HeadTrainingContext& context);
+
+}  // namespace specdec
