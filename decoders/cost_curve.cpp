@@ -17,10 +17,8 @@ Tensor some_tokens(int64_t count, int64_t vocab) {
   return at::arange(count, at::kInt).remainder_(vocab);
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+double quantile(const std::vector<double>& sorted, double share) {
+  return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
 }
 
 /// Seconds of one forward of a chain after what is kept; forgets the chain again.
@@ -80,7 +78,12 @@ CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& optio
       for (int64_t repeat = 0; repeat < options.repeats; ++repeat) {
         seconds.push_back(time_forward(model, tokens));
       }
-      curve.points.push_back({new_tokens, context, median(std::move(seconds))});
+      std::sort(seconds.begin(), seconds.end());
+      curve.points.push_back({.new_tokens = new_tokens,
+                              .context = context,
+                              .seconds = quantile(seconds, 0.5),
+                              .low = quantile(seconds, 0.25),
+                              .high = quantile(seconds, 0.75)});
     }
   }
   return curve;

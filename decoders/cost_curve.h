@@ -10,7 +10,9 @@ namespace specdec {
 struct CostPoint {
   int64_t new_tokens = 0;
   int64_t context = 0;
-  double seconds = 0.0;
+  double seconds = 0.0;  ///< median of the repeats
+  double low = 0.0;      ///< their lower quartile; 0 when not known
+  double high = 0.0;     ///< their upper quartile
 };
 
 /// v(n): what a forward of n new tokens costs, measured once and then frozen, so that decisions

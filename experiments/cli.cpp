@@ -82,6 +82,8 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
   add_inspect_command(app, context);
   add_profile_command(app, context);
   add_score_command(app, context);
+  add_simulate_command(app, context);
+  add_import_command(app, context);
   add_train_command(app, context);
   context.command_line = "specdec";
   for (const auto& argument : arguments) {

@@ -197,70 +197,6 @@ int inspect(const CommandContext& context, const std::string& model, bool json) 
   return 0;
 }
 
-// ---- profile ----
-
-struct ProfileArguments {
-  std::string model, contexts = "16,128,512";
-  int64_t repeats = 20;
-  bool json = false;
-};
-
-void print_curve(std::ostream& out, const CostCurve& curve) {
-  std::set<int64_t> contexts;
-  std::map<int64_t, std::map<int64_t, double>> rows;
-  for (const auto& point : curve.points) {
-    contexts.insert(point.context);
-    rows[point.new_tokens][point.context] = point.seconds;
-  }
-  out << fmt::format("milliseconds of one forward (and its cost in forwards of 1 token)\n{:>10}",
-                     "new tokens");
-  for (const int64_t context : contexts) {
-    out << fmt::format("{:>22}", fmt::format("context {}", context));
-  }
-  out << "\n";
-  const auto& first = rows.begin()->second;
-  for (const auto& [new_tokens, seconds] : rows) {
-    out << fmt::format("{:>10}", new_tokens);
-    for (const int64_t context : contexts) {
-      const auto found = seconds.find(context);
-      const auto base = first.find(context);
-      out << (found == seconds.end() || base == first.end()
-                  ? fmt::format("{:>22}", "-")
-                  : fmt::format("{:>14.3f} ({:.2f})", found->second * 1e3,
-                                found->second / base->second));
-    }
-    out << "\n";
-  }
-}
-
-int profile(const CommandContext& context, const ProfileArguments& arguments) {
-  CostCurveOptions options;
-  options.repeats = arguments.repeats;
-  options.contexts.clear();
-  for (const Token length : parse_token_list(arguments.contexts)) {
-    options.contexts.push_back(length);
-  }
-  ModelLoader loader(context.model_options());
-  const auto model = loader.load(arguments.model);
-  const c10::InferenceMode guard;
-  const auto curve = measure_cost_curve(*model, options);
-  if (curve.points.empty()) {
-    throw Error(fmt::format("none of these contexts fits the model, which takes {} tokens",
-                            model->max_length()));
-  }
-  if (!arguments.json) {
-    print_curve(context.out, curve);
-    return 0;
-  }
-  auto rows = nlohmann::json::array();
-  for (const auto& point : curve.points) {
-    rows.push_back(
-        {{"new_tokens", point.new_tokens}, {"context", point.context}, {"seconds", point.seconds}});
-  }
-  context.out << rows.dump() << "\n";
-  return 0;
-}
-
 }  // namespace
 
 std::vector<Token> parse_token_list(const std::string& text) {
@@ -312,23 +248,6 @@ void add_inspect_command(CLI::App& app, CommandContext& context) {
   command->footer("Loads no weights. Example:\n  specdec inspect models/target");
   command->callback([&context, model, json] {
     context.action = [&context, model, json] { return inspect(context, *model, *json); };
-  });
-}
-
-void add_profile_command(CLI::App& app, CommandContext& context) {
-  auto* command =
-      app.add_subcommand("profile", "time forwards of 1 to 32 new tokens: what speculation pays");
-  const auto arguments = std::make_shared<ProfileArguments>();
-  command->add_option("MODEL", arguments->model, "checkpoint folder")->required();
-  command->add_option("--contexts", arguments->contexts, "lengths of the context before them")
-      ->capture_default_str();
-  command->add_option("--repeats", arguments->repeats, "the median of so many counts")
-      ->check(CLI::Range(int64_t{1}, int64_t{100000}))
-      ->capture_default_str();
-  command->add_flag("--json", arguments->json, "an array of rows: new_tokens, context, seconds");
-  command->footer("Example:\n  specdec profile models/target --threads 1 --contexts 16,512");
-  command->callback([&context, arguments] {
-    context.action = [&context, arguments] { return profile(context, *arguments); };
   });
 }
 

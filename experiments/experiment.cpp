@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -15,17 +16,25 @@
 
 #include "core/error.h"
 #include "core/randomness.h"
+#include "decoders/speculative.h"
+#include "experiments/answers.h"
 #include "experiments/arms.h"
 #include "experiments/config_file.h"
 #include "experiments/interrupt.h"
 #include "experiments/progress.h"
 #include "experiments/run_folder.h"
+#include "experiments/spec_bench.h"
 #include "experiments/yaml_writer.h"
 
 namespace specdec {
 namespace {
 
 constexpr int64_t kWarmUpTokens = 32;
+
+/// Turns of a prompt that are run.
+size_t count_turns(const ExperimentConfig& config, const Prompt& prompt) {
+  return config.prompts.multi_turn ? std::max<size_t>(1, prompt.turns.size()) : 1;
+}
 
 class ExperimentRun {
  public:
@@ -52,6 +61,9 @@ class ExperimentRun {
   void run_item(Group& group, const Item& item, Progress& progress);
   Generation generate(const Group& group, const Arm& arm, const Item& item,
                       const StopRule& stop) const;
+  void trace_item(const Group& group, const Item& item);
+  const GenerationRecord& recorded(const GenerationKey& key) const;
+  void write_files(const Report& report);
   std::string reply(const Group& group, const Item& item) const;
   bool is_lossy(const std::string& name) const;
   Report make_report();
@@ -114,6 +126,9 @@ void ExperimentRun::load() {
     }
     group.target = loader->load(group.config->weights);
     build(group);
+    if (group.config->trace) {
+      (void)cost_curve(group.name.empty() ? "target" : "target at " + group.name, *group.target);
+    }
     InterruptGuard::check();
   }
   check_weights();
@@ -183,8 +198,7 @@ int64_t ExperimentRun::count_left() const {
   for (const auto& group : groups_) {
     const auto& config = *group.config;
     for (const auto& prompt : config.prompts.prompts) {
-      const size_t turns = config.prompts.chat ? std::max<size_t>(1, prompt.turns.size()) : 1;
-      for (size_t turn = 0; turn < turns; ++turn) {
+      for (size_t turn = 0; turn < count_turns(config, prompt); ++turn) {
         for (int64_t repeat = 0; repeat < config.repeats; ++repeat) {
           const Item item{&prompt, turn, repeat};
           count += std::count_if(group.arms.begin(), group.arms.end(),
@@ -204,7 +218,7 @@ void ExperimentRun::run_group(Group& group, Progress& progress) {
   int64_t fitting = 0;
   for (int64_t repeat = 0; repeat < config.repeats; ++repeat) {
     for (const auto& prompt : config.prompts.prompts) {
-      const size_t turns = config.prompts.chat ? std::max<size_t>(1, prompt.turns.size()) : 1;
+      const size_t turns = count_turns(config, prompt);
       std::vector<ChatTurn> history;
       for (size_t turn = 0; turn < turns; ++turn) {
         Item item{&prompt, turn, repeat, order++};
@@ -266,10 +280,51 @@ void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress)
       continue;
     }
     auto generation = generate(group, arm, item, group.config->stop);
-    auto text = decode_text(tokenizer(*group.config), generation.tokens);
-    folder_.append({key, item.prompt->category, static_cast<int64_t>(item.tokens.size()),
-                    std::move(text), std::move(generation)});
+    const Tokenizer* tokens = tokenizer(*group.config);
+    auto text = decode_text(tokens, generation.tokens);
+    const int64_t text_tokens =
+        tokens == nullptr ? -1 : static_cast<int64_t>(tokens->encode(text).size());
+    folder_.append({.key = key,
+                    .category = item.prompt->category,
+                    .prompt_tokens = static_cast<int64_t>(item.tokens.size()),
+                    .text = std::move(text),
+                    .generation = std::move(generation),
+                    .question_id = item.prompt->id,
+                    .turn = static_cast<int64_t>(item.turn),
+                    .text_tokens = text_tokens});
     progress.advance(fmt::format("{} on {}", arm.config->name, key.prompt_id));
+  }
+  if (group.config->trace) {
+    trace_item(group, item);
+  }
+}
+
+/// Traces the drafter of every strategy that has one along the first strategy's text.
+void ExperimentRun::trace_item(const Group& group, const Item& item) {
+  const auto& config = *group.config;
+  const auto& text = recorded(item.key(group.arms.front())).generation.tokens;
+  for (const Arm& arm : group.arms) {
+    const auto key = item.key(arm);
+    auto* speculative = dynamic_cast<SpeculativeDecoding*>(arm.strategy.get());
+    if (speculative == nullptr || folder_.holds_trace(key)) {
+      continue;
+    }
+    CounterRandomness random(config.seed);  // a trace draws nothing
+    const Request request{.prompt = item.tokens,
+                          .sampling = config.sampling,
+                          .stop = config.stop,
+                          .random = random,
+                          .tokenizer = tokenizer(config),
+                          .on_tokens = [](TokenSpan) { InterruptGuard::check(); }};
+    try {
+      folder_.append({.key = key,
+                      .category = item.prompt->category,
+                      .verifier = arm.config->verifier,
+                      .prompt_tokens = static_cast<int64_t>(item.tokens.size()),
+                      .trace = speculative->trace(request, text, *config.trace)});
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("trace of {}: {}", arm.config->name, error.what()));
+    }
   }
 }
 
@@ -284,19 +339,24 @@ Generation ExperimentRun::generate(const Group& group, const Arm& arm, const Ite
                         .stop = stop,
                         .random = random,
                         .tokenizer = tokenizer(config),
-                        .on_tokens = [](TokenSpan) { InterruptGuard::check(); }};
+                        .on_tokens = [](TokenSpan) { InterruptGuard::check(); },
+                        .log_overlaps = config.log_overlaps};
   return arm.strategy->generate(request);
 }
 
-/// What the first strategy answered, without the token or text that ended it.
-std::string ExperimentRun::reply(const Group& group, const Item& item) const {
-  const auto key = item.key(group.arms.front());
+const GenerationRecord& ExperimentRun::recorded(const GenerationKey& key) const {
   const auto& records = folder_.records();
   const auto record = std::find_if(records.begin(), records.end(),
                                    [&](const GenerationRecord& r) { return r.key == key; });
   SPECDEC_CHECK(record != records.end(), "turn {} was not recorded", key.prompt_id);
-  auto tokens = record->generation.tokens;
-  const auto reason = record->generation.stop_reason;
+  return *record;
+}
+
+/// What the first strategy answered, without the token or text that ended it.
+std::string ExperimentRun::reply(const Group& group, const Item& item) const {
+  const auto& record = recorded(item.key(group.arms.front()));
+  auto tokens = record.generation.tokens;
+  const auto reason = record.generation.stop_reason;
   if (reason == StopReason::kEndOfSequence || reason == StopReason::kStopId) {
     tokens.pop_back();
   }
@@ -342,11 +402,17 @@ Report ExperimentRun::make_report() {
   const auto& prompts = plan_.points.front().config.prompts;
   const auto several = std::count_if(prompts.prompts.begin(), prompts.prompts.end(),
                                      [](const Prompt& p) { return p.turns.size() > 1; });
-  if (!prompts.chat && several > 0) {
+  if (!prompts.multi_turn && several > 0) {
     report.notes.push_back(fmt::format(
-        "{} prompts have several turns; without prompts.chat only their first was run", several));
+        "{} prompts have several turns; with prompts.multi_turn false only their first was run",
+        several));
   }
   report.summary = summarize(folder_.records());
+  write_files(report);
+  return report;
+}
+
+void ExperimentRun::write_files(const Report& report) {
   const auto write = [&](const char* name, void (*writer)(std::ostream&, const Report&)) {
     std::ostringstream text;
     writer(text, report);
@@ -355,7 +421,19 @@ Report ExperimentRun::make_report() {
   write("summary.json", write_json);
   write("summary.csv", write_csv);
   write("report.html", write_html);
-  return report;
+  std::ostringstream tables;
+  write_spec_bench(tables, folder_.records());
+  folder_.write("spec_bench.md", tables.str());
+  std::map<std::pair<std::string, std::string>, std::vector<const GenerationRecord*>> by_arm;
+  for (const auto& record : folder_.records()) {
+    by_arm[{record.key.strategy, record.key.sweep_point}].push_back(&record);
+  }
+  const auto now = static_cast<double>(std::time(nullptr));
+  for (const auto& [arm, records] : by_arm) {
+    const auto& [strategy, point] = arm;
+    folder_.write("answers/" + answers_file_name(strategy, point),
+                  write_answers(records, point.empty() ? strategy : strategy + ", " + point, now));
+  }
 }
 
 }  // namespace

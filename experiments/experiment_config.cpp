@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/gemma/heads/mtp_head.h"
+#include "experiments/builtin.h"
 #include "experiments/config_file.h"
 #include "experiments/sweep.h"
 #include "experiments/yaml_writer.h"
@@ -52,8 +53,8 @@ StopRule read_stop(const ConfigNode& root, const ModelFiles* target) {
 }
 
 std::vector<Prompt> select_prompts(std::vector<Prompt> prompts,
-                                   const std::vector<std::string>& categories, int64_t limit,
-                                   const ConfigNode& node) {
+                                   const std::vector<std::string>& categories, int64_t skip,
+                                   int64_t limit, const ConfigNode& node) {
   std::set<std::string> known;
   for (const auto& prompt : prompts) {
     known.insert(prompt.category);
@@ -69,6 +70,11 @@ std::vector<Prompt> select_prompts(std::vector<Prompt> prompts,
       return std::find(categories.begin(), categories.end(), prompt.category) == categories.end();
     });
   }
+  if (skip > 0 && skip >= static_cast<int64_t>(prompts.size())) {
+    node.fail("skip", fmt::format("{} prompts are skipped of {}", skip, prompts.size()));
+    skip = 0;
+  }
+  prompts.erase(prompts.begin(), prompts.begin() + skip);
   if (limit > 0 && static_cast<int64_t>(prompts.size()) > limit) {
     prompts.resize(static_cast<size_t>(limit));
   }
@@ -100,21 +106,43 @@ std::string check_prompts(const PromptsConfig& config, const ModelFiles& target)
 PromptsConfig read_prompts_config(const ConfigNode& node, const ModelFiles* target) {
   PromptsConfig config;
   config.file = node.require_path("file");
+  const auto skip = node.get<int64_t>("skip", 0, {0, kMaxTokens});
   const auto limit = node.get<int64_t>("limit", 0, {0, kMaxTokens});
   const auto categories = node.get_list<std::string>("categories", {});
   config.chat = node.get<bool>("chat", false);
+  config.multi_turn = node.get<bool>("multi_turn", true);
   config.max_prompt_tokens = node.get<int64_t>("max_prompt_tokens", 0, {0, kMaxTokens});
   if (config.file.empty()) {
     return config;
   }
   note_error(node, "file", [&] {
-    config.prompts = select_prompts(read_prompts(config.file), categories, limit, node);
+    config.prompts = select_prompts(read_prompts(config.file), categories, skip, limit, node);
     const auto message = target == nullptr ? "" : check_prompts(config, *target);
     if (!message.empty()) {
       node.fail("file", message);
     }
   });
   return config;
+}
+
+std::optional<TraceOptions> read_trace(const ConfigNode& root) {
+  if (!root.has("trace")) {
+    return std::nullopt;
+  }
+  const auto node = root.child("trace");
+  return TraceOptions{.depth = node.get<int64_t>("depth", 8, {1, kMaxDraftLength}),
+                      .width = node.get<int64_t>("width", 1, {1, 64})};
+}
+
+/// A trace goes along the first strategy's text, which must be the target's own.
+void check_trace(const ExperimentConfig& config, const ConfigNode& root) {
+  if (config.trace && !config.strategies.empty() &&
+      config.strategies.front().promise == Promise::kLossy) {
+    root.fail("trace", fmt::format("drafters are traced along the text of the first strategy, and "
+                                   "{} is lossy: put a lossless one first, such as "
+                                   "{{type: autoregressive}}",
+                                   config.strategies.front().name));
+  }
 }
 
 ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
@@ -132,6 +160,8 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.prompts = read_prompts_config(root.child("prompts"), target);
   config.repeats = root.get<int64_t>("repeats", 1, {1, 100000});
   config.warm_up = root.get<int64_t>("warm_up", 1, {0, 1000});
+  config.log_overlaps = root.child("log", false).get<bool>("overlap", false);
+  config.trace = read_trace(root);
   config.workload = write_yaml(*root.resolved());
 
   const RunPlan plan{components,      target, catalog, config.sampling, config.stop.max_new_tokens,
@@ -150,6 +180,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
       node.fail_at("name", fmt::format("two strategies are called '{}'; give them names", name));
     }
   }
+  check_trace(config, root);
   return config;
 }
 
@@ -211,7 +242,12 @@ StrategyConfig read_strategy(const ConfigNode& node, const RunPlan& plan,
   RunPlan own = plan;
   own.promise = &strategy.promise;
   strategy.make = components.strategies.prepare(node, own);
-  strategy.yaml = write_yaml(*node.resolved());
+  const auto resolved = node.resolved();
+  strategy.yaml = write_yaml(*resolved);
+  if (const auto* verifier = resolved->find("verifier")) {
+    const auto* type = verifier->value->find("type");
+    strategy.verifier = type == nullptr ? "" : type->value->text;
+  }
   return strategy;
 }
 

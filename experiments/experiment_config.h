@@ -2,9 +2,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "decoders/draft_trace.h"
 #include "experiments/components.h"
 #include "experiments/prompts.h"
 
@@ -12,9 +14,10 @@ namespace specdec {
 
 struct PromptsConfig {
   std::filesystem::path file;
-  bool chat = false;              ///< in Gemma's chat format, all turns one after the other
+  bool chat = false;              ///< in Gemma's chat format; else as plain text
+  bool multi_turn = true;         ///< all turns one after the other; else the first only
   int64_t max_prompt_tokens = 0;  ///< longer ones are left out; 0 = as long as the model takes
-  std::vector<Prompt> prompts;    ///< after `categories` and `limit`
+  std::vector<Prompt> prompts;    ///< after `categories`, `skip` and `limit`
 };
 
 struct StrategyConfig {
@@ -22,6 +25,7 @@ struct StrategyConfig {
   std::string type;
   Promise promise = Promise::kLossless;
   StrategyRegistry::Make make;
+  std::string verifier = {};  ///< type of the verifier; "" when it has none
   std::string yaml;  ///< resolved
 };
 
@@ -37,6 +41,8 @@ struct ExperimentConfig {
   std::vector<StrategyConfig> strategies;
   int64_t repeats = 1;
   int64_t warm_up = 1;
+  bool log_overlaps = false;            ///< `log: {overlap: true}`
+  std::optional<TraceOptions> trace = {};  ///< record drafters at every position of the text
   std::string workload;  ///< resolved YAML of all but strategies: what two of them must share to be
                          ///< compared
 };

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <map>
 #include <utility>
 
 #include "core/error.h"
@@ -35,6 +33,20 @@ void check_step(const StepStatistics& step) {
                 "a step states drafted {}, depth {}, accepted {}, committed {}; it must be "
                 "0 <= accepted <= depth <= drafted and 0 <= committed",
                 step.drafted, step.depth, step.accepted, step.committed);
+}
+
+/// Of a chain: what a tree logs is not by position.
+void add_overlaps(const StepStatistics& step, Counts& counts) {
+  if (step.depth != step.drafted || static_cast<int64_t>(step.overlaps.size()) != step.drafted) {
+    return;
+  }
+  grow(counts.overlapped_at, step.depth);
+  counts.overlap_at.resize(counts.overlapped_at.size());
+  for (int64_t i = 0; i < std::min(step.accepted + 1, step.depth); ++i) {
+    const auto position = static_cast<size_t>(i);
+    ++counts.overlapped_at[position];
+    counts.overlap_at[position] += step.overlaps[position];
+  }
 }
 
 struct Totals {
@@ -77,22 +89,25 @@ class IndexSampler {
   std::vector<double> weights_;
 };
 
-std::optional<Interval> bootstrap_interval(std::span<const PromptPair> prompts) {
-  if (prompts.size() < 2) {
+/// 95 % percentile interval of `ratio_of` over resamples of `count` things with replacement; it
+/// gets the indices that were chosen.
+template <class RatioOf>
+std::optional<Interval> bootstrap_interval(size_t count, const RatioOf& ratio_of) {
+  if (count < 2) {
     return std::nullopt;
   }
   CounterRandomness random(kBootstrapSeed);
-  const IndexSampler indices(prompts.size());
+  const IndexSampler indices(count);
   std::vector<double> ratios;
   ratios.reserve(kResamples);
+  std::vector<size_t> chosen(count);
   for (int64_t resample = 0; resample < kResamples; ++resample) {
     random.seek(resample, Purpose::kSample);
-    Totals totals;
-    for (size_t i = 0; i < prompts.size(); ++i) {
-      totals.add(prompts[indices.draw(random)]);
+    for (size_t& index : chosen) {
+      index = indices.draw(random);
     }
-    if (const auto speedup = totals.speedup()) {
-      ratios.push_back(*speedup);
+    if (const std::optional<double> found = ratio_of(chosen)) {
+      ratios.push_back(*found);
     }
   }
   // Resamples without a token or time have no ratio; more than the tails of them, and no interval
@@ -103,150 +118,6 @@ std::optional<Interval> bootstrap_interval(std::span<const PromptPair> prompts) 
   std::sort(ratios.begin(), ratios.end());
   return Interval{ratios[kTail - 1], ratios[ratios.size() - kTail]};
 }
-
-/// A strategy at a point of the sweep.
-struct Place {
-  std::string sweep_point, strategy;
-  auto operator<=>(const Place&) const = default;
-};
-
-class Summarizer {
- public:
-  explicit Summarizer(std::span<const GenerationRecord> records) : records_(records) {
-    for (size_t i = 0; i < records.size(); ++i) {
-      const GenerationRecord& record = records[i];
-      const Place place{record.key.sweep_point, record.key.strategy};
-      if (by_place_.find(place) == by_place_.end()) {
-        places_.push_back(place);
-      }
-      by_place_[place].push_back(i);
-      const std::string& category = category_of(record);
-      if (std::find(categories_.begin(), categories_.end(), category) == categories_.end()) {
-        categories_.push_back(category);
-      }
-    }
-  }
-
-  Summary summarize() const {
-    Summary summary;
-    for (const Place& place : places_) {
-      summary.rows.push_back(make_row(place, nullptr));
-      compare_tokens(place, summary);
-    }
-    if (categories_.size() > 1) {
-      for (const std::string& category : categories_) {
-        for (const Place& place : places_) {
-          SummaryRow row = make_row(place, &category);
-          if (row.counts.generations > 0) {
-            summary.rows.push_back(std::move(row));
-          }
-        }
-      }
-    }
-    return summary;
-  }
-
- private:
-  static const std::string& category_of(const GenerationRecord& record) {
-    static const std::string none = "(no category)";
-    return record.category.empty() ? none : record.category;
-  }
-
-  /// Where the first strategy's records to compare with `place` are.
-  const Place& first_for(const Place& place) const {
-    const std::string& first = places_.front().strategy;
-    const auto same = by_place_.find(Place{place.sweep_point, first});
-    return same == by_place_.end() ? places_.front() : same->first;
-  }
-
-  SummaryRow make_row(const Place& place, const std::string* category) const {
-    SummaryRow row{.sweep_point = place.sweep_point,
-                   .strategy = place.strategy,
-                   .category = category == nullptr ? "" : *category};
-    row.is_first = place.strategy == places_.front().strategy;
-    const auto belongs = [&](const GenerationRecord& record) {
-      return category == nullptr || category_of(record) == *category;
-    };
-    std::map<std::string, PromptPair> pairs;
-    for (const size_t i : by_place_.at(place)) {
-      const GenerationRecord& record = records_[i];
-      if (belongs(record)) {
-        row.counts.add(record.generation);
-        add_seconds(record, pairs[record.key.prompt_id].other_seconds,
-                    pairs[record.key.prompt_id].other_tokens);
-      }
-    }
-    if (row.is_first) {
-      return row;
-    }
-    for (const size_t i : by_place_.at(first_for(place))) {
-      const GenerationRecord& record = records_[i];
-      const auto pair = pairs.find(record.key.prompt_id);
-      if (belongs(record) && pair != pairs.end()) {
-        add_seconds(record, pair->second.first_seconds, pair->second.first_tokens);
-      }
-    }
-    std::vector<PromptPair> shared;
-    for (const auto& [prompt, pair] : pairs) {
-      if (pair.first_tokens > 0 && pair.other_tokens > 0) {
-        shared.push_back(pair);
-      }
-    }
-    row.speedup = paired_speedup(shared);
-    return row;
-  }
-
-  static void add_seconds(const GenerationRecord& record, double& seconds, int64_t& tokens) {
-    seconds += record.generation.decode_seconds;
-    for (const StepStatistics& step : record.generation.steps) {
-      tokens += step.committed;
-    }
-  }
-
-  void compare_tokens(const Place& place, Summary& summary) const {
-    if (place.strategy == places_.front().strategy) {
-      return;
-    }
-    std::map<std::pair<std::string, int64_t>, const Generation*> first;
-    for (const size_t i : by_place_.at(first_for(place))) {
-      const GenerationRecord& record = records_[i];
-      first[{record.key.prompt_id, record.key.repeat}] = &record.generation;
-    }
-    for (const size_t i : by_place_.at(place)) {
-      const GenerationRecord& record = records_[i];
-      const auto found = first.find({record.key.prompt_id, record.key.repeat});
-      if (found != first.end() && !found->second->gaps.empty() && !record.generation.gaps.empty()) {
-        ++summary.compared;
-        compare_tokens(*found->second, record, summary);
-      }
-    }
-  }
-
-  static void compare_tokens(const Generation& first, const GenerationRecord& other,
-                             Summary& summary) {
-    const std::vector<Token>& tokens = other.generation.tokens;
-    const auto [in_first, in_other] =
-        std::mismatch(first.tokens.begin(), first.tokens.end(), tokens.begin(), tokens.end());
-    if (in_first == first.tokens.end() && in_other == tokens.end()) {
-      return;
-    }
-    const auto position = static_cast<size_t>(in_first - first.tokens.begin());
-    const auto gap = [&](const std::vector<double>& gaps) {
-      return position < gaps.size() ? gaps[position] : std::numeric_limits<double>::quiet_NaN();
-    };
-    summary.divergences.push_back({.key = other.key,
-                                   .position = static_cast<int64_t>(position),
-                                   .gap_first = gap(first.gaps),
-                                   .gap_other = gap(other.generation.gaps),
-                                   .token_first = in_first == first.tokens.end() ? -1 : *in_first,
-                                   .token_other = in_other == tokens.end() ? -1 : *in_other});
-  }
-
-  std::span<const GenerationRecord> records_;
-  std::vector<Place> places_;  // in order of appearance
-  std::map<Place, std::vector<size_t>> by_place_;
-  std::vector<std::string> categories_;  // in order of appearance
-};
 
 }  // namespace
 
@@ -273,6 +144,7 @@ void Counts::add(const Generation& generation) {
       reached_at[position] += step.accepted >= i ? 1 : 0;
       accepted_at[position] += step.accepted > i ? 1 : 0;
     }
+    add_overlaps(step, *this);
     grow(steps_committing, step.committed + 1);
     ++steps_committing[static_cast<size_t>(step.committed)];
   }
@@ -294,6 +166,14 @@ std::vector<double> unconditional_acceptance(const Counts& counts) {
   std::vector<double> rates;
   for (const int64_t accepted : counts.accepted_at) {
     rates.push_back(as_double(accepted) / as_double(counts.drafting_steps));
+  }
+  return rates;
+}
+
+std::vector<std::optional<double>> exact_acceptance(const Counts& counts) {
+  std::vector<std::optional<double>> rates;
+  for (size_t i = 0; i < counts.overlapped_at.size(); ++i) {
+    rates.push_back(ratio(counts.overlap_at[i], as_double(counts.overlapped_at[i])));
   }
   return rates;
 }
@@ -332,7 +212,20 @@ std::optional<double> decode_tokens_per_second(const Counts& counts) {
 }
 
 std::optional<double> total_tokens_per_second(const Counts& counts) {
-  return ratio(as_double(counts.tokens), counts.prefill_seconds + counts.decode_seconds);
+  return ratio(as_double(counts.tokens), counts.prefill_seconds + counts.decode_seconds +
+                                            counts.unsplit_seconds);
+}
+
+std::optional<double> mean_question_speed(std::span<const QuestionTime> questions) {
+  double sum = 0.0;
+  int64_t timed = 0;
+  for (const QuestionTime& question : questions) {
+    if (question.seconds > 0.0) {
+      sum += as_double(question.tokens) / question.seconds;
+      ++timed;
+    }
+  }
+  return ratio(sum, as_double(timed));
 }
 
 std::optional<Speedup> paired_speedup(std::span<const PromptPair> prompts) {
@@ -345,12 +238,27 @@ std::optional<Speedup> paired_speedup(std::span<const PromptPair> prompts) {
     return std::nullopt;
   }
   return Speedup{.ratio = *speedup,
-                 .interval = bootstrap_interval(prompts),
+                 .interval = bootstrap_interval(prompts.size(),
+                                                [&](const std::vector<size_t>& chosen) {
+                                                  Totals sums;
+                                                  for (const size_t index : chosen) {
+                                                    sums.add(prompts[index]);
+                                                  }
+                                                  return sums.speedup();
+                                                }),
                  .prompts = static_cast<int64_t>(prompts.size())};
 }
 
-Summary summarize(std::span<const GenerationRecord> records) {
-  return Summarizer(records).summarize();
+std::optional<Interval> tokens_per_step_interval(std::span<const PromptSteps> prompts) {
+  return bootstrap_interval(prompts.size(), [&](const std::vector<size_t>& chosen) {
+    double committed = 0.0;
+    double steps = 0.0;
+    for (const size_t index : chosen) {
+      committed += as_double(prompts[index].committed);
+      steps += as_double(prompts[index].steps);
+    }
+    return ratio(committed, steps);
+  });
 }
 
 }  // namespace specdec

@@ -1,6 +1,7 @@
 #pragma once
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,6 +29,11 @@ struct GenerationRecord {
   int64_t prompt_tokens = 0;
   std::string text;  ///< of the new tokens; may be empty. Broken UTF-8 is replaced when written
   Generation generation;
+  std::string question_id = {};  ///< of the prompts file; its turns share it
+  int64_t turn = 0;
+  /// Tokens that `text` is encoded to, which may be fewer or more than were generated; -1 without a
+  /// tokenizer. Only Spec-Bench's speed of the baseline asks for it.
+  int64_t text_tokens = -1;
 };
 
 /// Sums over steps and generations; every metric is a function of these counts and times.
@@ -49,10 +55,14 @@ struct Counts {
   double decode_seconds = 0.0;  ///< wall time of all steps
   double draft_seconds = 0.0;
   double verify_seconds = 0.0;
+  /// Of imported generations: wall time in which prefill and steps are not told apart.
+  double unsplit_seconds = 0.0;
   std::vector<int64_t> drafted_at;  ///< [i - 1]: steps whose draft is at least i deep
   std::vector<int64_t> reached_at;  ///< [i - 1]: of those, with the i - 1 positions before accepted
   std::vector<int64_t> accepted_at;       ///< [i - 1]: of those, with position i accepted
   std::vector<int64_t> steps_committing;  ///< [n]: steps that committed n tokens
+  std::vector<int64_t> overlapped_at;  ///< [i - 1]: of reached_at, chains that logged their overlap
+  std::vector<double> overlap_at;      ///< [i - 1]: sum of their overlaps at position i
 
   /// Throws InternalError for counts that contradict each other (accepted <= depth <= drafted).
   void add(const Generation& generation);
@@ -66,6 +76,10 @@ std::optional<double> acceptance_rate(const Counts& counts);
 std::vector<std::optional<double>> conditional_acceptance(const Counts& counts);
 /// [i - 1]: accepted at position i, of all drafting steps, also those with a shorter draft.
 std::vector<double> unconditional_acceptance(const Counts& counts);
+/// [i - 1]: the same as conditional_acceptance without the noise of drawing: the mean overlap
+/// sum_x min(p(x), q(x)) = 1 - TV at position i, of the chains that accepted all before it; none
+/// where no step logged it. The two agree in the limit.
+std::vector<std::optional<double>> exact_acceptance(const Counts& counts);
 /// Tokens per step with the correction or bonus token: committed / steps, over all steps; 1 for
 /// plain decoding. None without steps.
 std::optional<double> tokens_per_step(const Counts& counts);
@@ -88,7 +102,7 @@ std::optional<TimeSplit> time_split(const Counts& counts);
 /// committed / decode_seconds: total tokens over total time, without prefill and the token that it
 /// yields. None when no time was measured.
 std::optional<double> decode_tokens_per_second(const Counts& counts);
-/// tokens / (prefill_seconds + decode_seconds).
+/// tokens / (prefill_seconds + decode_seconds + unsplit_seconds).
 std::optional<double> total_tokens_per_second(const Counts& counts);
 
 struct Interval {
@@ -116,6 +130,36 @@ struct PromptPair {
 /// same records give the same interval. None when either side has no token or no time.
 std::optional<Speedup> paired_speedup(std::span<const PromptPair> prompts);
 
+/// Steps of one prompt, repeats added up.
+struct PromptSteps {
+  int64_t committed = 0;
+  int64_t steps = 0;
+};
+
+/// 95 % interval of tokens_per_step by the same bootstrap over prompts: with other prompts of the
+/// same kind the figure would mostly lie in there. None with fewer than two prompts.
+std::optional<Interval> tokens_per_step_interval(std::span<const PromptSteps> prompts);
+
+/// A question of Spec-Bench, its turns added up, in the first repeat.
+struct QuestionTime {
+  int64_t tokens = 0;
+  double seconds = 0.0;  ///< prefill included
+};
+
+/// Spec-Bench's speed (evaluation/speed.py): the mean of the questions' own tokens per second, not
+/// total tokens over total time, so that short answers weigh as much as long ones. None without a
+/// question that took time.
+std::optional<double> mean_question_speed(std::span<const QuestionTime> questions);
+
+/// Speeds as Spec-Bench's evaluation/speed.py has them, to compare with published ones. They differ
+/// from ours: means of the questions' speeds instead of totals, and a baseline whose tokens are
+/// counted by encoding its text again.
+struct SpecBenchSpeed {
+  double tokens_per_second = 0.0;               ///< mean_question_speed
+  std::optional<double> baseline_speed = {};    ///< of the first strategy, by its text's tokens
+  std::optional<double> speedup = {};           ///< tokens_per_second / baseline_speed
+};
+
 /// One strategy at one point of the sweep, over all prompts or those of one category.
 struct SummaryRow {
   std::string sweep_point;
@@ -126,6 +170,8 @@ struct SummaryRow {
   /// first point where it was. None for prompts that the two do not share.
   std::optional<Speedup> speedup = {};
   bool is_first = false;  ///< the strategy that the others are compared with
+  std::optional<SpecBenchSpeed> spec_bench = {};
+  std::optional<Interval> tokens_per_step_interval = {};  ///< 95 %
 };
 
 /// Where a greedy strategy left the first strategy's tokens.
@@ -144,8 +190,11 @@ struct Summary {
   int64_t compared = 0;  ///< greedy generations that could diverge
 };
 
-/// Rows of every (sweep point, strategy) and, when there are several, category. The strategy of the
-/// first record is the first strategy.
-Summary summarize(std::span<const GenerationRecord> records);
+/// Names the group of a prompt by its category.
+using CategoryOf = std::function<std::string(const std::string& category)>;
+
+/// Rows of every (sweep point, strategy) and, when there are several, category, or what
+/// `category_of` makes of it. The strategy of the first record is the first strategy.
+Summary summarize(std::span<const GenerationRecord> records, const CategoryOf& category_of = {});
 
 }  // namespace specdec

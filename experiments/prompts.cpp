@@ -163,7 +163,11 @@ std::vector<Token> encode_prompt(const Tokenizer& tokenizer, const std::vector<C
     return encode_chat(tokenizer, history);
   }
   std::vector<Token> tokens = {tokenizer.bos().value_or(bos)};
-  const auto text = tokenizer.encode(history.back().text);
+  std::string plain = history.front().text;
+  for (size_t i = 1; i < history.size(); ++i) {
+    plain += "\n\n" + history[i].text;
+  }
+  const auto text = tokenizer.encode(plain);
   tokens.insert(tokens.end(), text.begin(), text.end());
   return tokens;
 }

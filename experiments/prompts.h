@@ -24,8 +24,8 @@ struct Prompt {
 /// and line: all broken lines at once, up to ten; a file without prompts; an id given twice.
 std::vector<Prompt> read_prompts(const std::filesystem::path& file);
 
-/// The tokens to continue. `history` holds the turns so far, the user's and the model's, of a chat;
-/// without `chat` the last text is continued as it stands after <bos>.
+/// The tokens to continue. `history` holds the turns so far, the user's and the model's: in Gemma's
+/// chat format, or without `chat` as plain text after <bos>, with an empty line between two turns.
 std::vector<Token> encode_prompt(const Tokenizer& tokenizer, const std::vector<ChatTurn>& history,
                                  bool chat, Token bos);
 

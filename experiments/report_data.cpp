@@ -21,12 +21,37 @@ Json interval_json(const std::optional<Interval>& interval) {
   return interval ? Json{interval->low, interval->high} : Json();
 }
 
+/// Speeds by the definitions of Spec-Bench's evaluation/speed.py.
+Json spec_bench_json(const SummaryRow& row) {
+  if (!row.spec_bench) {
+    return {};
+  }
+  return {{"mean_accepted_tokens", json_number(tokens_per_step(row.counts))},
+          {"tokens_per_second", row.spec_bench->tokens_per_second},
+          {"baseline_tokens_per_second", json_number(row.spec_bench->baseline_speed)},
+          {"speedup_ratio", json_number(row.spec_bench->speedup)}};
+}
+
+/// The counters of vLLM's metrics that mean the same; steps without a draft are in none of them.
+Json vllm_json(const Counts& counts) {
+  return {{"vllm:spec_decode_num_drafts", counts.drafting_steps},
+          {"vllm:spec_decode_num_draft_tokens", counts.drafted},
+          {"vllm:spec_decode_num_accepted_tokens", counts.accepted},
+          {"vllm:spec_decode_num_accepted_tokens_per_pos", counts.accepted_at}};
+}
+
+}  // namespace
+
 Json row_json(const SummaryRow& row) {
   const Counts& counts = row.counts;
   const auto split = time_split(counts);
   Json conditional = Json::array();
   for (const auto& rate : conditional_acceptance(counts)) {
     conditional.push_back(json_number(rate));
+  }
+  Json exact = Json::array();
+  for (const auto& rate : exact_acceptance(counts)) {
+    exact.push_back(json_number(rate));
   }
   return {{"sweep_point", row.sweep_point},
           {"strategy", row.strategy},
@@ -38,15 +63,19 @@ Json row_json(const SummaryRow& row) {
           {"decode_tokens_per_second", json_number(decode_tokens_per_second(counts))},
           {"total_tokens_per_second", json_number(total_tokens_per_second(counts))},
           {"tokens_per_step", json_number(tokens_per_step(counts))},
+          {"tokens_per_step_interval_95", interval_json(row.tokens_per_step_interval)},
           {"accepted_per_step", json_number(accepted_per_step(counts))},
           {"acceptance_length", json_number(acceptance_length(counts))},
           {"drafted_per_step", json_number(drafted_per_step(counts))},
           {"acceptance_rate", json_number(acceptance_rate(counts))},
           {"conditional_acceptance", std::move(conditional)},
           {"unconditional_acceptance", unconditional_acceptance(counts)},
+          {"exact_acceptance", std::move(exact)},
           {"draft_share", split ? Json(split->draft) : Json()},
           {"verify_share", split ? Json(split->verify) : Json()},
           {"other_share", split ? Json(split->other) : Json()},
+          {"spec_bench", spec_bench_json(row)},
+          {"vllm", vllm_json(counts)},
           {"counts",
            {{"generations", counts.generations},
             {"tokens", counts.tokens},
@@ -62,8 +91,12 @@ Json row_json(const SummaryRow& row) {
             {"drafted_at", counts.drafted_at},
             {"reached_at", counts.reached_at},
             {"accepted_at", counts.accepted_at},
-            {"steps_committing", counts.steps_committing}}}};
+            {"steps_committing", counts.steps_committing},
+            {"overlapped_at", counts.overlapped_at},
+            {"overlap_at", counts.overlap_at}}}};
 }
+
+namespace {
 
 Json divergence_json(const Divergence& divergence) {
   return {{"sweep_point", divergence.key.sweep_point},

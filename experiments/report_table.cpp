@@ -11,28 +11,6 @@ namespace {
 
 constexpr size_t kNameCharacters = 36;
 
-using Cells = std::vector<std::string>;
-
-/// Columns as wide as their widest cell; the first `left` stand left, the others right.
-void write_aligned(std::ostream& out, const std::vector<Cells>& rows, size_t left) {
-  std::vector<size_t> widths(rows.front().size());
-  for (const Cells& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      widths[i] = std::max(widths[i], count_characters(row[i]));
-    }
-  }
-  for (const Cells& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - count_characters(row[i]), ' ');
-      line += i == 0 ? "" : "  ";
-      line += i < left ? row[i] + padding : padding + row[i];
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out << line << "\n";
-  }
-}
-
 bool has_sweep(const Report& report) {
   return std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
                      [](const SummaryRow& row) { return !row.sweep_point.empty(); });

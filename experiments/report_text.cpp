@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <ostream>
 
 #include "core/formats/utf8.h"
 
@@ -135,6 +136,25 @@ size_t count_characters(std::string_view text) {
   size_t count = 0;
   visit_characters(text, [&](std::string_view) { ++count; });
   return count;
+}
+
+void write_aligned(std::ostream& out, const std::vector<Cells>& rows, size_t left) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const Cells& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], count_characters(row[i]));
+    }
+  }
+  for (const Cells& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      const std::string padding(widths[i] - count_characters(row[i]), ' ');
+      line += i == 0 ? "" : "  ";
+      line += i < left ? row[i] + padding : padding + row[i];
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out << line << "\n";
+  }
 }
 
 std::string number_text(std::optional<double> number, int decimals) {

@@ -1,4 +1,6 @@
 #pragma once
+#include <iosfwd>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,6 +18,11 @@ std::string escape_html(std::string_view text);
 std::string one_line(std::string_view text, size_t max_characters);
 /// Characters of UTF-8 text, as a terminal counts columns for most scripts.
 size_t count_characters(std::string_view text);
+
+using Cells = std::vector<std::string>;
+/// A table for a terminal: columns as wide as their widest cell; the first `left` stand left, the
+/// others right. Rows have equal numbers of cells.
+void write_aligned(std::ostream& out, const std::vector<Cells>& rows, size_t left);
 
 /// "0.621" with `decimals`; "-" for none.
 std::string number_text(std::optional<double> number, int decimals);
@@ -42,6 +49,8 @@ std::string row_name(const SummaryRow& row);
 /// What a reader should know before trusting a figure: lossy strategies, few prompts, intervals
 /// that hold 1, uncommitted changes; then the run's own notes.
 std::vector<std::string> reader_notes(const Report& report);
+/// Every count and metric of a row; what cannot be computed is null.
+nlohmann::ordered_json row_json(const SummaryRow& row);
 /// One sentence on how many greedy generations left the first strategy's tokens, per strategy.
 std::vector<std::string> divergence_lines(const Report& report);
 

@@ -28,6 +28,7 @@ constexpr const char* kEnvironment = "environment.json";
 constexpr const char* kCostCurve = "cost_curve.json";
 constexpr const char* kGenerations = "generations.jsonl";
 constexpr const char* kSteps = "steps.jsonl";
+constexpr const char* kTraces = "traces.jsonl";
 
 [[noreturn]] void fail(const fs::path& path, const char* what, int code, const char* advice) {
   throw Error(fmt::format("{}: {}: {}. {}", path.string(), what, std::strerror(code), advice));
@@ -136,6 +137,7 @@ RunFolder::RunFolder(fs::path path, std::string_view config_text, int64_t needed
   check_space(path_, needed_bytes);
   check_config(config_text);
   repair_records();
+  repair_traces();
   generations_file_.reset(open_to(path_ / kGenerations, O_WRONLY | O_CREAT | O_APPEND));
   steps_file_.reset(open_to(path_ / kSteps, O_WRONLY | O_CREAT | O_APPEND));
 }
@@ -184,6 +186,36 @@ void RunFolder::repair_records() {
   for (const GenerationRecord& record : records_) {
     keys_.insert(record.key);
   }
+}
+
+void RunFolder::repair_traces() {
+  const fs::path path = path_ / kTraces;
+  if (!fs::exists(path)) {
+    return;
+  }
+  const std::string text = read_file(path);
+  const size_t whole = text.rfind('\n') + 1;  // 0 when there is no whole line
+  if (whole < text.size()) {
+    write(kTraces, std::string_view(text).substr(0, whole));
+  }
+  for (const TraceRecord& record : read_traces(path)) {
+    traced_.insert(record.key);
+  }
+}
+
+void RunFolder::append(const TraceRecord& record) {
+  if (traces_file_.get() < 0) {
+    traces_file_.reset(open_to(path_ / kTraces, O_WRONLY | O_CREAT | O_APPEND));
+  }
+  const off_t before = file_size(traces_file_.get());
+  if (!write_all(traces_file_.get(), write_trace_line(record))) {
+    const int code = errno;
+    const bool restored = ::ftruncate(traces_file_.get(), before) == 0;
+    fail(path_, restored ? "cannot record a trace" : "cannot record a whole trace", code,
+         "All earlier ones are kept. Make room on the disk, then give the same command with --out "
+         "naming this folder to continue.");
+  }
+  traced_.insert(record.key);
 }
 
 void RunFolder::append(GenerationRecord record) {
@@ -244,7 +276,40 @@ void RunFolder::write_cost_curve(std::string_view model, const CostCurve& curve)
 }
 
 std::optional<CostCurve> RunFolder::read_cost_curve(std::string_view model) const {
-  const fs::path path = path_ / kCostCurve;
+  return load_cost_curve(path_, model);
+}
+
+void RunFolder::write(std::string_view file_name, std::string_view text) {
+  const fs::path file = path_ / file_name;
+  if (file.parent_path() != path_) {
+    make_folder(file.parent_path());
+  }
+  write_file(file, text);
+}
+
+RunFolder::File::~File() { reset(-1); }
+
+void RunFolder::File::reset(int descriptor) {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+  descriptor_ = descriptor;
+}
+
+std::vector<GenerationRecord> load_records(const fs::path& folder) {
+  if (!fs::exists(folder / kGenerations)) {
+    throw Error(folder.string() + ": holds no " + kGenerations + "; is this a run folder?");
+  }
+  return read_run_records(folder).records;
+}
+
+std::vector<TraceRecord> load_traces(const fs::path& folder) {
+  const fs::path path = folder / kTraces;
+  return fs::exists(path) ? read_traces(path) : std::vector<TraceRecord>();
+}
+
+std::optional<CostCurve> load_cost_curve(const fs::path& folder, std::string_view model) {
+  const fs::path path = folder / kCostCurve;
   if (!fs::exists(path)) {
     return std::nullopt;
   }
@@ -264,26 +329,6 @@ std::optional<CostCurve> RunFolder::read_cost_curve(std::string_view model) cons
     throw Error(path.string() + ": is damaged; was it edited? Run into a new folder.");
   }
   return curve;
-}
-
-void RunFolder::write(std::string_view file_name, std::string_view text) {
-  write_file(path_ / file_name, text);
-}
-
-RunFolder::File::~File() { reset(-1); }
-
-void RunFolder::File::reset(int descriptor) {
-  if (descriptor_ >= 0) {
-    ::close(descriptor_);
-  }
-  descriptor_ = descriptor;
-}
-
-std::vector<GenerationRecord> load_records(const fs::path& folder) {
-  if (!fs::exists(folder / kGenerations)) {
-    throw Error(folder.string() + ": holds no " + kGenerations + "; is this a run folder?");
-  }
-  return read_run_records(folder).records;
 }
 
 }  // namespace specdec

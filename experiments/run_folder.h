@@ -10,11 +10,13 @@
 #include "decoders/cost_curve.h"
 #include "experiments/environment.h"
 #include "experiments/metrics.h"
+#include "experiments/trace_records.h"
 
 namespace specdec {
 
 /// The folder of one run: config.yaml, environment.json, cost_curve.json, generations.jsonl,
-/// steps.jsonl, and at the end summary.json, summary.csv and report.html. A run that was
+/// steps.jsonl, traces.jsonl when drafters are traced, and at the end summary.json, summary.csv,
+/// report.html, spec_bench.md and answers/. A run that was
 /// interrupted continues by opening its folder again: what was recorded is read back exactly, and a
 /// generation of which only a part reached the disk is dropped, to be run again.
 ///
@@ -45,6 +47,10 @@ class RunFolder {
   /// them count. When the disk is full it takes back the part that was written and throws Error.
   void append(GenerationRecord record);
 
+  /// Records a trace in traces.jsonl.
+  void append(const TraceRecord& record);
+  bool holds_trace(const GenerationKey& key) const { return traced_.contains(key); }
+
   /// Writes environment.json. In a resumed run it keeps what the folder said before, under
   /// "earlier", and returns what differs ("cpu: A, was B"), since times of two machines do not mix.
   /// Throws Error when the weights differ: neither do their tokens.
@@ -53,7 +59,8 @@ class RunFolder {
   /// resumed run decides as it began.
   void write_cost_curve(std::string_view model, const CostCurve& curve);
   std::optional<CostCurve> read_cost_curve(std::string_view model) const;
-  /// Writes a file of the folder whole or not at all, such as summary.json.
+  /// Writes a file of the folder whole or not at all, such as summary.json; a folder that its name
+  /// holds ("answers/a.jsonl") is made.
   void write(std::string_view file_name, std::string_view text);
 
  private:
@@ -74,18 +81,26 @@ class RunFolder {
   void lock();
   void check_config(std::string_view config_text);
   void repair_records();
+  void repair_traces();
 
   std::filesystem::path path_;
   bool resumed_ = false;
   int64_t dropped_ = 0;
   std::vector<GenerationRecord> records_;
   std::set<GenerationKey> keys_;
+  std::set<GenerationKey> traced_;
   File folder_;  // locked while this object lives
   File generations_file_;
   File steps_file_;
+  File traces_file_;  // opened by the first trace
 };
 
 /// The records of a finished or interrupted run, without opening it for writing. Throws Error.
 std::vector<GenerationRecord> load_records(const std::filesystem::path& folder);
+/// Its traces; none without traces.jsonl.
+std::vector<TraceRecord> load_traces(const std::filesystem::path& folder);
+/// Its frozen cost curve of a model ("target"); none when it measured none.
+std::optional<CostCurve> load_cost_curve(const std::filesystem::path& folder,
+                                         std::string_view model);
 
 }  // namespace specdec

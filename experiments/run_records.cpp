@@ -76,6 +76,9 @@ Json step_json(const GenerationKey& key, size_t index, const StepStatistics& ste
   json["draft_seconds"] = checked_seconds(step.draft_seconds);
   json["verify_seconds"] = checked_seconds(step.verify_seconds);
   json["other_seconds"] = checked_seconds(step.other_seconds);
+  if (!step.overlaps.empty()) {
+    json["overlaps"] = step.overlaps;
+  }
   return json;
 }
 
@@ -86,7 +89,8 @@ StepStatistics parse_step(const Json& line) {
           .depth = line.at("depth").get<int64_t>(),
           .draft_seconds = line.at("draft_seconds").get<double>(),
           .verify_seconds = line.at("verify_seconds").get<double>(),
-          .other_seconds = line.at("other_seconds").get<double>()};
+          .other_seconds = line.at("other_seconds").get<double>(),
+          .overlaps = line.value("overlaps", std::vector<double>())};
 }
 
 std::string repaired(const std::string& text) {
@@ -97,6 +101,8 @@ std::string repaired(const std::string& text) {
 Json generation_json(const GenerationRecord& record) {
   const Generation& generation = record.generation;
   Json json = key_json(record.key);
+  json["question"] = record.question_id;
+  json["turn"] = record.turn;
   json["category"] = record.category;
   json["prompt_tokens"] = record.prompt_tokens;
   json["stop_reason"] = stop_reason_name(generation.stop_reason);
@@ -106,6 +112,7 @@ Json generation_json(const GenerationRecord& record) {
   json["tokens"] = generation.tokens;
   json["gaps"] = gaps_json(generation.gaps);
   json["text"] = repaired(record.text);
+  json["text_tokens"] = record.text_tokens;
   return json;
 }
 
@@ -116,6 +123,10 @@ GenerationRecord parse_generation(const Json& line) {
   record.category = line.at("category").get<std::string>();
   record.prompt_tokens = line.at("prompt_tokens").get<int64_t>();
   record.text = line.at("text").get<std::string>();
+  // Runs of version 0.1.0 have none of these.
+  record.question_id = line.value("question", record.key.prompt_id);
+  record.turn = line.value("turn", int64_t{0});
+  record.text_tokens = line.value("text_tokens", int64_t{-1});
   Generation& generation = record.generation;
   generation.stop_reason = parse_stop_reason(line.at("stop_reason").get<std::string>());
   generation.prefill_seconds = line.at("prefill_seconds").get<double>();

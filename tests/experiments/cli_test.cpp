@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/formats/safetensors.h"
 #include "experiments/commands.h"
+#include "experiments/profile.h"
 #include "tests/experiments/temporary_folder.h"
 #include "tests/experiments/text_model.h"
 #include "tests/support/golden.h"
@@ -49,7 +50,8 @@ TEST(CliTest, HelpAndVersionSucceed) {
   EXPECT_EQ(cli({"--help"}).code, 0);
   EXPECT_THAT(cli({"--help"}).out, HasSubstr("specdec run configs/quickstart.yaml"));
   EXPECT_THAT(cli({"--version"}).out, HasSubstr("specdec "));
-  for (const char* command : {"run", "check", "list", "generate", "logits", "inspect", "profile"}) {
+  for (const char* command : {"run", "check", "list", "generate", "logits", "inspect", "profile",
+                              "simulate", "import"}) {
     const auto help = cli({command, "--help"});
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_THAT(help.out, HasSubstr(command));
@@ -90,6 +92,12 @@ TEST(CliTest, WrongUsageExitsWithTwo) {
       {"profile", kModel, "--contexts", "none"},
       {"profile", kModel, "--contexts", "100000"},
       {"profile", kModel, "--repeats", "0"},
+      {"profile", kModel, "--draft", "{type: nonsense}"},
+      {"profile", kModel, "--draft", "/no/such/model"},
+      {"profile", kModel, "--lengths", "0", "--draft", kModel},
+      {"simulate", "/no/such/run"},
+      {"import", "/no/such/file"},
+      {"import"},
   };
   for (const auto& arguments : cases) {
     const auto result = cli(arguments);
@@ -199,15 +207,68 @@ TEST(CliTest, InspectsWithoutLoading) {
   EXPECT_TRUE(json["tokenizer"].is_null());
 }
 
-TEST(CliTest, ProfilesForwards) {
-  const auto result = cli({"profile", kModel, "--json", "--contexts", "8,64", "--repeats", "1"});
+TEST(CliTest, ProfilesForwardsAndDrafters) {
+  const TemporaryFolder folder("cli_profile");
+  const auto file = (folder.path() / "p.json").string();
+  const auto result = cli({"profile", kModel, "--contexts", "8,64", "--repeats", "1", "--draft",
+                           kModel, "--lengths", "1,3", "--json", file});
   ASSERT_EQ(result.code, 0) << result.err;
-  const auto rows = nlohmann::json::parse(result.out);
-  ASSERT_EQ(rows.size(), 12U);
-  EXPECT_EQ(rows[0]["new_tokens"], 1);
-  EXPECT_GT(rows[0]["seconds"], 0.0);
-  const auto table = cli({"profile", kModel, "--contexts", "8,64", "--repeats", "1"});
-  EXPECT_THAT(table.out, HasSubstr("context 64"));
+  EXPECT_THAT(result.out, HasSubstr("context 64"));
+  EXPECT_THAT(result.out, HasSubstr("draft_model"));
+  const auto profile = read_profile(file);
+  ASSERT_EQ(profile.target.points.size(), 12U);
+  EXPECT_EQ(profile.target.points[0].new_tokens, 1);
+  EXPECT_GT(profile.target.points[0].seconds, 0.0);
+  ASSERT_EQ(profile.drafters.size(), 1U);
+  EXPECT_EQ(profile.drafters[0].name, "draft_model");
+  ASSERT_EQ(profile.drafters[0].lengths.size(), 2U);
+  EXPECT_EQ(profile.drafters[0].lengths[1].drafted, 3);
+  EXPECT_GT(profile.drafters[0].lengths[1].draft.median, 0.0);
+  const auto printed = cli({"profile", kModel, "--contexts", "8", "--repeats", "1", "--json", "-"});
+  EXPECT_EQ(nlohmann::json::parse(printed.out)["target"].size(), 6U);
+}
+
+TEST(CliTest, SimulatesATracedRun) {
+  const TemporaryFolder folder("cli_simulate");
+  folder.write("p.jsonl", "{\"tokens\": [2, 5, 9, 5, 9]}\n{\"tokens\": [2, 7, 11]}\n");
+  const auto config = folder.write(
+      "c.yaml", fmt::format("model: {{weights: {}}}\nprompts: {{file: p.jsonl}}\n"
+                            "max_new_tokens: 24\nstop: {{ignore_eos: true}}\n"
+                            "trace: {{depth: 4, width: 2}}\nstrategies:\n"
+                            "  - type: autoregressive\n"
+                            "  - {{name: draft, type: speculative, draft_length: 4, drafter: {{type: "
+                            "draft_model, weights: {}}}}}\n",
+                            kModel, kModel));
+  const auto run = (folder.path() / "run").string();
+  ASSERT_EQ(cli({"run", config.string(), "--out", run, "--quiet"}).code, 0);
+  const auto result = cli({"simulate", run, "--lengths", "1,4", "--tree", "[[0],[1]]", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  ASSERT_EQ(json["shapes"].size(), 3U);
+  // The draft model is the target: 23 tokens in chains of one, two each and one at the end.
+  EXPECT_EQ(json["shapes"][0]["steps"], 24);
+  EXPECT_EQ(json["shapes"][1]["steps"], 10);
+  EXPECT_GT(json["shapes"][1]["speedup"], 0.0);
+  EXPECT_EQ(json["shapes"][2]["tree"].size(), 2U);
+  EXPECT_EQ(json["exact_acceptance"]["draft"][0], 1.0);
+  EXPECT_THAT(cli({"simulate", run}).out, HasSubstr("chain of 4"));
+  for (const auto& [arguments, message] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--lengths", "5"}, "record again with trace.depth: 5"},
+           {{"--tree", "[[0],[1],[2]]"}, "record again with trace.width: 3"},
+           {{"--tree", "[[0,0]]"}, "is missing"},
+           {{"--strategy", "none"}, "the run traced no 'none'"},
+           {{"--profile", "/no/such/file"}, "/no/such/file"}}) {
+    auto all = std::vector<std::string>{"simulate", run};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const auto refused = cli(all);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr(message));
+  }
+  const auto imported = cli({"import", run, "again=" + run + "/answers/draft.jsonl"});
+  ASSERT_EQ(imported.code, 0) << imported.err;
+  EXPECT_THAT(imported.out, HasSubstr("again: draft"));
+  EXPECT_EQ(cli({"import", run + "/config.yaml"}).code, 2);
 }
 
 TEST(CliTest, GeneratesText) {

@@ -109,6 +109,10 @@ TEST_F(ExperimentConfigTest, RefusesVerifierOptionsOutOfRange) {
 TEST_F(ExperimentConfigTest, SelectsPrompts) {
   EXPECT_EQ(load(text(""), {"prompts.categories=[b]"}).points[0].config.prompts.prompts.size(), 2U);
   EXPECT_EQ(load(text(""), {"prompts.limit=1"}).points[0].config.prompts.prompts.size(), 1U);
+  const auto all = load(text("")).points[0].config.prompts.prompts;
+  const auto rest = load(text(""), {"prompts.skip=1"}).points[0].config.prompts.prompts;
+  ASSERT_EQ(rest.size() + 1, all.size());
+  EXPECT_EQ(rest[0].id, all[1].id);
 }
 
 TEST_F(ExperimentConfigTest, RefusesMistakesWithTheirPlace) {
@@ -211,6 +215,8 @@ TEST_F(ExperimentConfigTest, RefusesModelsAndPrompts) {
   EXPECT_THAT(set("prompts.file=c.yaml"), HasSubstr("c.yaml:1: bad JSON"));
   EXPECT_THAT(set("prompts.categories=[z]"), HasSubstr("no prompt has the category 'z'"));
   EXPECT_THAT(set("prompts.limit=-1"), HasSubstr("prompts.limit: -1"));
+  EXPECT_THAT(set("prompts.skip=9"), HasSubstr("9 prompts are skipped of"));
+  EXPECT_THAT(set("trace.depth=0"), HasSubstr("trace.depth: 0"));
   folder_.write("big.jsonl", "{\"tokens\": [2, 512]}\n");
   EXPECT_THAT(set("prompts.file=big.jsonl"), HasSubstr("holds the id 512"));
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "experiments/answers.h"
 #include "experiments/cli.h"
 #include "experiments/config_file.h"
 #include "experiments/interrupt.h"
@@ -88,7 +89,8 @@ TEST_F(ExperimentTest, RunsEveryStrategyOnEveryPrompt) {
   EXPECT_EQ(report.summary.compared, 8);
   EXPECT_TRUE(report.summary.divergences.empty());
   for (const char* name : {"config.yaml", "environment.json", "generations.jsonl", "steps.jsonl",
-                           "summary.json", "summary.csv", "report.html"}) {
+                           "summary.json", "summary.csv", "report.html", "spec_bench.md",
+                           "answers/lookup.jsonl"}) {
     EXPECT_TRUE(std::filesystem::exists(folder_.path() / "out" / name)) << name;
   }
 }
@@ -214,6 +216,85 @@ TEST_F(ExperimentTest, LeavesOutPromptsThatAreTooLong) {
   EXPECT_THROW((void)run({"prompts.max_prompt_tokens=1"}, "none"), Error);
 }
 
+TEST_F(ExperimentTest, TracesEveryDrafterAlongTheFirstStrategysText) {
+  const std::vector<std::string> sets = {"sampling.temperature=1", "trace={depth: 4, width: 2}",
+                                         "log.overlap=true"};
+  const auto report = run(sets);
+  const auto traces = load_traces(folder_.path() / "out");
+  ASSERT_EQ(traces.size(), 8U) << "two drafters, two prompts, two repeats";
+  for (const auto& record : traces) {
+    EXPECT_NE(record.key.strategy, "autoregressive");
+    EXPECT_EQ(record.verifier, "rejection");
+    EXPECT_EQ(record.trace.positions.size(), 11U);
+    EXPECT_EQ(record.trace.drawn, record.key.strategy == "draft");
+    EXPECT_EQ(record.trace.depth, 4);
+  }
+  EXPECT_TRUE(load_cost_curve(folder_.path() / "out", "target").has_value());
+  for (const auto& record : records()) {
+    for (const auto& step : record.generation.steps) {
+      EXPECT_EQ(static_cast<int64_t>(step.overlaps.size()), step.drafted);
+    }
+  }
+  // The draft model is the target: each overlap is 1.
+  for (const auto& row : report.summary.rows) {
+    if (row.strategy == "draft" && row.category.empty()) {
+      const auto exact = exact_acceptance(row.counts);
+      ASSERT_EQ(exact.size(), 3U);
+      EXPECT_NEAR(exact[0].value(), 1.0, 1e-9);
+    }
+  }
+}
+
+TEST_F(ExperimentTest, TracesAreResumed) {
+  const std::vector<std::string> sets = {"trace.depth=2"};
+  (void)run(sets);
+  const auto file = folder_.path() / "out/traces.jsonl";
+  const auto text = read_text_file(file, size_t{1} << 24U);
+  // A killed process leaves a torn line.
+  folder_.write("out/traces.jsonl", text.substr(0, text.size() / 2));
+  (void)run(sets);
+  auto traces = load_traces(folder_.path() / "out");
+  EXPECT_EQ(traces.size(), 8U);
+  std::set<GenerationKey> keys;
+  for (const auto& record : traces) {
+    keys.insert(record.key);
+  }
+  EXPECT_EQ(keys.size(), 8U);
+  folder_.write("out/traces.jsonl", "{\"strategy\": 3}\n" + text);
+  EXPECT_THAT([&] { (void)load_traces(folder_.path() / "out"); },
+              testing::ThrowsMessage<Error>(HasSubstr("traces.jsonl:1: ")));
+}
+
+TEST_F(ExperimentTest, ALossyTextIsNotTraced) {
+  components_.strategies.add(
+      "lossy", {.help = "",
+                .promise = Promise::kLossy,
+                .prepare = components_.strategies.entries().at("autoregressive").prepare});
+  EXPECT_THAT([&] { (void)run({"strategies.0.type=lossy", "trace.depth=2"}); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr("put a lossless one first")));
+}
+
+TEST_F(ExperimentTest, WritesAnswersThatReadBackAsItsCounts) {
+  const auto report = run({"repeats=1"});
+  for (const auto& row : report.summary.rows) {
+    if (!row.category.empty()) {
+      continue;
+    }
+    const auto answers =
+        read_answers(folder_.path() / "out/answers" / answers_file_name(row.strategy, ""));
+    EXPECT_EQ(answers.size(), 2U);
+    const Counts counts = answer_counts(answers);
+    EXPECT_EQ(counts.generations, row.counts.generations);
+    EXPECT_EQ(counts.tokens, row.counts.tokens);
+    EXPECT_EQ(counts.steps, row.counts.steps);
+    EXPECT_EQ(counts.committed, row.counts.committed);
+    EXPECT_EQ(counts.steps_committing, row.counts.steps_committing);
+    EXPECT_EQ(tokens_per_step(counts), tokens_per_step(row.counts));
+    EXPECT_NEAR(total_tokens_per_second(counts).value(),
+                total_tokens_per_second(row.counts).value(), 1e-6);
+  }
+}
+
 TEST_F(ExperimentTest, AnUnwritableFolderIsAnErrorBeforeWork) {
   folder_.write("file", "");
   EXPECT_THROW((void)run({}, "file"), Error);
@@ -228,10 +309,19 @@ TEST_F(ExperimentTest, ChatTurnsFollowTheFirstStrategysReplies) {
   std::vector<std::string> sets = {"model.weights=" + model.string(), "prompts.file=t.jsonl",
                                    "strategies.draft.drafter.weights=" + model.string(),
                                    "repeats=1"};
-  const auto report = run(sets, "plain");
-  EXPECT_EQ(records("plain").size(), 6U);
+  auto first_only = sets;
+  first_only.emplace_back("prompts.multi_turn=false");
+  const auto report = run(first_only, "first");
+  EXPECT_EQ(records("first").size(), 6U);
   EXPECT_THAT(report.notes, testing::Contains(HasSubstr("only their first was run")));
-  EXPECT_EQ(records("plain")[0].key.prompt_id, "x/1");
+  EXPECT_EQ(records("first")[0].key.prompt_id, "x/1");
+  EXPECT_EQ(records("first")[0].question_id, "x");
+
+  (void)run(sets, "plain");
+  const auto plain = records("plain");
+  ASSERT_EQ(plain.size(), 9U);
+  EXPECT_EQ(plain[3].turn, 1);
+  EXPECT_GT(plain[3].prompt_tokens, plain[0].prompt_tokens + 12) << "it holds the first reply";
 
   sets.insert(sets.end(), {"prompts.chat=true", "sampling.temperature=1"});
   (void)run(sets, "chat");

@@ -341,5 +341,66 @@ TEST(MetricsTest, SampledGenerationsAreNotComparedTokenByToken) {
 
 TEST(MetricsTest, NothingToSummarize) { EXPECT_THAT(summarize({}).rows, SizeIs(0)); }
 
+TEST(MetricsTest, ExactAcceptanceIsTheMeanOverlapOfTheStepsThatReachAPosition) {
+  Generation generation;
+  generation.steps = {
+      {.drafted = 2, .accepted = 0, .committed = 1, .depth = 2, .overlaps = {0.5, 0.9}},
+      {.drafted = 2, .accepted = 2, .committed = 3, .depth = 2, .overlaps = {0.7, 0.3}},
+      {.drafted = 3, .accepted = 1, .committed = 2, .depth = 2, .overlaps = {0.1, 0.1}},  // a tree
+      {.drafted = 1, .accepted = 0, .committed = 1, .depth = 1},  // not logged
+  };
+  const auto exact = exact_acceptance(counts_of(generation));
+  ASSERT_EQ(exact.size(), 2U);
+  EXPECT_NEAR(exact[0].value(), 0.6, 1e-12);
+  EXPECT_NEAR(exact[1].value(), 0.3, 1e-12);
+}
+
+/// Identities between the definitions, over random chains and trees.
+TEST(MetricsTest, DefinitionsAgreeWithEachOther) {
+  CounterRandomness random(11);
+  const std::vector<double> weights(6, 1.0);
+  for (int trial = 0; trial < 50; ++trial) {
+    Generation generation;
+    generation.tokens.resize(1);
+    for (int step = 0; step < 30; ++step) {
+      const int64_t depth = random.draw(weights);
+      const int64_t drafted = depth == 0 ? 0 : depth + random.draw(weights);
+      const int64_t accepted = std::min(depth, random.draw(weights));
+      generation.steps.push_back(
+          {.drafted = drafted, .accepted = accepted, .committed = accepted + 1, .depth = depth});
+      generation.tokens.resize(generation.tokens.size() + static_cast<size_t>(accepted) + 1);
+    }
+    const Counts counts = counts_of(generation);
+    EXPECT_EQ(counts.committed, counts.accepted + counts.steps);
+    EXPECT_EQ(counts.tokens, counts.committed + counts.generations);
+    const auto rates = unconditional_acceptance(counts);
+    const double sum = std::accumulate(rates.begin(), rates.end(), 0.0);
+    EXPECT_NEAR(acceptance_length(counts).value(), 1.0 + sum, 1e-12);
+    // The product of conditional rates is the unconditional one where every draft was deep enough.
+    EXPECT_NEAR(conditional_acceptance(counts)[0].value(), rates[0], 1e-12);
+    EXPECT_NEAR(tokens_per_step(counts).value(), 1.0 + accepted_per_step(counts).value(), 1e-12);
+    EXPECT_EQ(std::accumulate(counts.accepted_at.begin(), counts.accepted_at.end(), int64_t{0}),
+              counts.accepted);
+    EXPECT_EQ(std::accumulate(counts.steps_committing.begin(), counts.steps_committing.end(),
+                              int64_t{0}),
+              counts.steps);
+  }
+}
+
+TEST(MetricsTest, TokensPerStepHasAnIntervalOverPrompts) {
+  EXPECT_EQ(tokens_per_step_interval(std::vector<PromptSteps>{{6, 3}}), std::nullopt);
+  const std::vector<PromptSteps> same(20, {.committed = 6, .steps = 3});
+  EXPECT_EQ(tokens_per_step_interval(same)->low, 2.0);
+  EXPECT_EQ(tokens_per_step_interval(same)->high, 2.0);
+  std::vector<PromptSteps> mixed;
+  for (int i = 0; i < 40; ++i) {
+    mixed.push_back({.committed = i % 2 == 0 ? 10 : 30, .steps = 10});
+  }
+  // The mean of 40 fair choices of 1 and 3 deviates by 1 / sqrt(40).
+  const auto interval = tokens_per_step_interval(mixed).value();
+  EXPECT_NEAR(interval.low, 2.0 - 1.96 / std::sqrt(40.0), 0.06);
+  EXPECT_NEAR(interval.high, 2.0 + 1.96 / std::sqrt(40.0), 0.06);
+}
+
 }  // namespace
 }  // namespace specdec
