@@ -29,6 +29,9 @@ bool ends(const Task& task, const std::vector<Token>& output) {
                      [&](const std::string& stop) { return text.find(stop) != std::string::npos; });
 }
 
+/// What a sum of probabilities may be off by rounding.
+constexpr double kRounding = 1e-12;
+
 /// Walks all outputs of at least some mass.
 class LawWalk {
  public:
@@ -49,14 +52,19 @@ class LawWalk {
     const std::vector<double> logits = target_(history_);
     std::vector<double> next(logits.size());
     target_law(std::span<const double>(logits), history_, task_.sampling, next);
+    double rest = mass;
     for (size_t token = 0; token < next.size(); ++token) {
       if (next[token] > 0.0 && mass * next[token] >= least_mass_) {
         output_.push_back(static_cast<Token>(token));
         history_.push_back(static_cast<Token>(token));
         extend(mass * next[token]);
+        rest -= mass * next[token];
         output_.pop_back();
         history_.pop_back();
       }
+    }
+    if (least_mass_ > 0.0 && rest > kRounding) {
+      law_[output_] += rest;
     }
   }
 
@@ -113,51 +121,27 @@ struct Cell {
 };
 
 constexpr double kFewestExpected = 5.0;
-/// What sums of a law may miss of one by rounding.
-constexpr double kRounding = 1e-9;
-
-bool is_whole(double mass) { return mass >= 1.0 - kRounding; }
-
-/// Whether something came up that a law of all outputs does not hold.
-bool holds_impossible(const OutputCounts& counts, const SequenceLaw& law) {
-  double listed = 0.0;
-  for (const auto& [output, mass] : law) {
-    listed += mass;
-  }
-  return is_whole(listed) && std::any_of(counts.begin(), counts.end(), [&](const auto& entry) {
-           return law.find(entry.first) == law.end();
-         });
-}
-
-/// The cells of a chi-square test: likely outputs, and one for the rest.
-std::vector<Cell> make_cells(const OutputCounts& counts, const SequenceLaw& law) {
-  double samples = 0.0;
-  for (const auto& [output, count] : counts) {
-    samples += static_cast<double>(count);
-  }
+/// The cells of a chi-square test: likely outputs, and one for the others.
+std::vector<Cell> make_cells(const OutputCounts& counts, const SequenceLaw& law, double samples) {
   std::vector<Cell> cells;
-  Cell rest{.expected = 0.0, .count = samples};
-  double listed = 0.0;
+  Cell rest;
   for (const auto& [output, mass] : law) {
-    listed += mass;
     const auto found = counts.find(output);
-    const double count = found == counts.end() ? 0.0 : static_cast<double>(found->second);
-    if (mass * samples < kFewestExpected) {
-      rest.expected += mass * samples;
+    const Cell cell = {mass * samples,
+                       found == counts.end() ? 0.0 : static_cast<double>(found->second)};
+    if (cell.expected < kFewestExpected) {
+      rest.join(cell);
     } else {
-      cells.push_back({mass * samples, count});
-      rest.count -= count;
+      cells.push_back(cell);
     }
   }
-  rest.expected += is_whole(listed) ? 0.0 : (1.0 - listed) * samples;
   const auto rarest =
       std::min_element(cells.begin(), cells.end(),
                        [](const Cell& a, const Cell& b) { return a.expected < b.expected; });
-  const bool possible = rest.expected > 0.0;
-  if (possible && rest.expected < kFewestExpected && rarest != cells.end()) {
-    rarest->join(rest);
-  } else if (possible) {
+  if (rest.expected >= kFewestExpected || cells.empty()) {
     cells.push_back(rest);
+  } else {
+    rarest->join(rest);
   }
   return cells;
 }
@@ -197,8 +181,20 @@ SequenceLaw reference_law(const NextLogits& target, const Task& task) {
   return LawWalk(target, task, 0.0).run();
 }
 
-SequenceLaw likely_outputs(const NextLogits& target, const Task& task, double least_mass) {
+SequenceLaw likely_prefixes(const NextLogits& target, const Task& task, double least_mass) {
   return LawWalk(target, task, least_mass).run();
+}
+
+OutputCounts count_by_prefix(const OutputCounts& counts, const SequenceLaw& prefixes) {
+  OutputCounts by_prefix;
+  for (const auto& [output, count] : counts) {
+    std::vector<Token> prefix = output;
+    while (!prefix.empty() && !prefixes.contains(prefix)) {
+      prefix.pop_back();
+    }
+    by_prefix[prefix] += count;
+  }
+  return by_prefix;
 }
 
 double max_difference(const SequenceLaw& a, const SequenceLaw& b) {
@@ -226,10 +222,14 @@ OutputCounts sample_counts(DecodingStrategy& strategy, const Task& task, int64_t
 }
 
 ChiSquare chi_square(const OutputCounts& counts, const SequenceLaw& law) {
-  if (holds_impossible(counts, law)) {
-    return {std::numeric_limits<double>::infinity(), 1, 0.0};
+  double samples = 0.0;
+  for (const auto& [output, count] : counts) {
+    if (!law.contains(output)) {
+      return {std::numeric_limits<double>::infinity(), 1, 0.0};
+    }
+    samples += static_cast<double>(count);
   }
-  const std::vector<Cell> cells = make_cells(counts, law);
+  const std::vector<Cell> cells = make_cells(counts, law, samples);
   ChiSquare result{.statistic = 0.0, .degrees = static_cast<int64_t>(cells.size()) - 1};
   for (const Cell& cell : cells) {
     const double difference = cell.count - cell.expected;

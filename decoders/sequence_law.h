@@ -45,9 +45,12 @@ SequenceLaw exact_law(DecodingStrategy& strategy, const Task& task);
 /// The law that a lossless strategy must have, computed token by token from the target's logits,
 /// without sessions, strategies or randomness. Greedy: all the mass on one output.
 SequenceLaw reference_law(const NextLogits& target, const Task& task);
-/// The outputs of reference_law that have at least `least_mass`, found without looking at the rest;
-/// they do not sum to one.
-SequenceLaw likely_outputs(const NextLogits& target, const Task& task, double least_mass);
+/// reference_law for large vocabularies: only what has at least `least_mass` is looked at. A key is
+/// an output, or the beginning of outputs: then its mass is that of all outputs that begin so and
+/// have no longer key. Sums to one.
+SequenceLaw likely_prefixes(const NextLogits& target, const Task& task, double least_mass);
+/// Counts by the longest key of `prefixes` that each output begins with.
+OutputCounts count_by_prefix(const OutputCounts& counts, const SequenceLaw& prefixes);
 
 /// Largest difference of probability over all outputs of either law.
 double max_difference(const SequenceLaw& a, const SequenceLaw& b);
@@ -62,10 +65,10 @@ struct ChiSquare {
   double p_value = 1.0;
 };
 
-/// Pearson's test of counts against a law. What the law lacks of one is the mass of all outputs
-/// that it does not list. These, and outputs expected fewer than five times, form one cell; when it
-/// is still expected fewer than five times, it joins the rarest other cell. Counts where the law
-/// has no mass make the p-value 0; a single cell leaves nothing to test: 0 degrees, p-value 1.
+/// Pearson's test of counts against a law. Outputs expected fewer than five times form one cell;
+/// when it is still expected fewer than five times, it joins the rarest other cell. An output that
+/// the law gives no mass makes the p-value 0; a single cell leaves nothing to test: 0 degrees,
+/// p-value 1.
 ChiSquare chi_square(const OutputCounts& counts, const SequenceLaw& law);
 
 }  // namespace specdec

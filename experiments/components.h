@@ -26,10 +26,10 @@ struct RunPlan {
   ModelCatalog& models;  ///< reads further ones
   SamplingParams sampling;
   int64_t max_new_tokens = 128;
-  /// Of the strategy that is being prepared, so far; see note_promise. nullptr = nobody asks.
-  Promise* promise = nullptr;
   /// Whether the target's multi-token-prediction modules may be used.
   bool include_mtp = true;
+  /// Of the strategy that is being prepared, so far; see note_promise. nullptr = nobody asks.
+  Promise* promise = nullptr;
 };
 
 /// What a component is built from, once the target is loaded. Lives for the call; the target lives

@@ -23,7 +23,7 @@ struct PromptsConfig {
 struct StrategyConfig {
   std::string name;
   std::string type;
-  Promise promise = Promise::kLossless;
+  Promise promise = Promise::kLossless;  ///< the weakest of the strategy and its parts
   StrategyRegistry::Make make;
   std::string verifier = {};  ///< type of the verifier; "" when it has none
   std::string yaml;  ///< resolved

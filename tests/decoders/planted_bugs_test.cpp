@@ -192,30 +192,41 @@ TEST(PlantedBugsTest, WhatRerankingDoesToTheLaw) {
   expect_law(second_token(p, q, on_table<TreeDrafter>()), p, kExact);
 }
 
-TEST(LikelyOutputsTest, LeaveOutTheRestOfTheLaw) {
+TEST(LikelyPrefixesTest, CoverTheWholeLaw) {
   const LogitTable table = random_table(kVocab, 3);
   const SequenceLaw all = reference_law(table, task(3));
-  const SequenceLaw likely = likely_outputs(table, task(3), 0.05);
-  double mass = 0.0;
-  for (const auto& [output, probability] : all) {
-    EXPECT_EQ(likely.contains(output), probability >= 0.05);
-    mass += probability >= 0.05 ? probability : 0.0;
+  const SequenceLaw prefixes = likely_prefixes(table, task(3), 0.1);
+  EXPECT_LT(prefixes.size(), all.size());
+  // Every output's mass goes to its longest prefix.
+  SequenceLaw expected;
+  double listed = 0.0;
+  for (const auto& [output, mass] : all) {
+    const OutputCounts one = count_by_prefix({{output, 1}}, prefixes);
+    expected[one.begin()->first] += mass;
+    listed += one.begin()->first == output ? mass : 0.0;
   }
-  EXPECT_LT(likely.size(), all.size());
-  EXPECT_GT(mass, 0.3);
+  EXPECT_LT(max_difference(prefixes, expected), kExact);
+  EXPECT_GT(listed, 0.2);
+  EXPECT_LT(listed, 0.99);
 }
 
-TEST(ChiSquareTest, WhatTheLawDoesNotListIsOneCell) {
-  // Expected 50, 30 and a rest of 20: (5^2 / 50 + 5^2 / 30 + 0) of 2 degrees.
-  const SequenceLaw law = {{{0}, 0.5}, {{1}, 0.3}};
-  const ChiSquare test = chi_square({{{0}, 55}, {{1}, 25}, {{2}, 12}, {{3}, 8}}, law);
+TEST(LikelyPrefixesTest, WithoutAThresholdTheLawItself) {
+  const LogitTable table = random_table(kVocab, 3);
+  EXPECT_EQ(likely_prefixes(table, task(3), 0.0), reference_law(table, task(3)));
+}
+
+TEST(ChiSquareTest, IsPearsons) {
+  // Expected 50, 30 and 20: (5^2 / 50 + 5^2 / 30 + 0) of 2 degrees.
+  const SequenceLaw law = {{{0}, 0.5}, {{1}, 0.3}, {{2}, 0.2}};
+  const ChiSquare test = chi_square({{{0}, 55}, {{1}, 25}, {{2}, 20}}, law);
   EXPECT_NEAR(test.statistic, 0.5 + 25.0 / 30.0, 1e-12);
   EXPECT_EQ(test.degrees, 2);
   EXPECT_NEAR(test.p_value, std::exp(-test.statistic / 2.0), 1e-12);
 }
 
-TEST(ChiSquareTest, ARareRestJoinsTheRarestCell) {
-  const ChiSquare test = chi_square({{{0}, 60}, {{1}, 38}, {{2}, 2}}, {{{0}, 0.6}, {{1}, 0.38}});
+TEST(ChiSquareTest, RareOutputsJoinTheRarestCell) {
+  const SequenceLaw law = {{{0}, 0.6}, {{1}, 0.38}, {{2}, 0.01}, {{3}, 0.01}};
+  const ChiSquare test = chi_square({{{0}, 60}, {{1}, 38}, {{2}, 2}}, law);
   EXPECT_EQ(test.degrees, 1);
   EXPECT_NEAR(test.statistic, 0.0, 1e-12);
 }
