@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/atomic_file.h"
 #include "decoders/drafters/cascade.h"
 #include "decoders/drafters/corpus_bigram.h"
 #include "decoders/drafters/draft_model.h"
@@ -76,6 +77,12 @@ DrafterRegistry::Make prepare_suffix(const ConfigNode& node, const RunPlan& plan
       [options, corpus](BuildContext&) { return std::make_unique<SuffixDrafter>(options, corpus); };
 }
 
+/// For `specdec certify`: generations that were recorded earlier.
+void write_corpus(const std::filesystem::path& folder, uint64_t) {
+  write_file(folder / "corpus.jsonl", "{\"tokens\": [0, 1, 2, 1, 1, 0]}\n"
+                                      "{\"tokens\": [2, 0, 1, 2, 2]}\n");
+}
+
 DrafterRegistry::Make prepare_corpus_bigram(const ConfigNode& node, const RunPlan& plan) {
   CorpusBigramOptions options;
   options.min_probability =
@@ -132,18 +139,24 @@ void add_lookups(DrafterRegistry& drafters) {
   drafters.add("prompt_lookup",
                {.help = "copies what followed the longest earlier match of the newest tokens\n"
                         "max_ngram, min_ngram: lengths of the match to try",
-                .prepare = prepare_prompt_lookup});
+                .prepare = prepare_prompt_lookup,
+                .examples = {{"{type: prompt_lookup, max_ngram: 2, min_ngram: 1}"}}});
   drafters.add(
       "suffix",
       {.help = "what followed the newest tokens earlier, by counts (suffix decoding, SAM, REST)\n"
                "factor: 1.0, offset: 0: a match of m tokens drafts up to factor * m + offset\n"
                "min_match: 1, min_probability: 0.1 (of a drafted path), max_depth: 64\n"
                "corpus: [{file: ..., held_out: 0}]: texts, or generations.jsonl of earlier runs",
-       .prepare = prepare_suffix});
+       .prepare = prepare_suffix,
+       .examples = {{"{type: suffix, offset: 1, min_probability: 0}"},
+                    {"{type: suffix, offset: 2, corpus: [{file: <folder>/corpus.jsonl}]}"}},
+       .write_example_files = write_corpus});
   drafters.add("corpus_bigram",
                {.help = "the most frequent successors in a corpus: the baseline of trained heads\n"
                         "corpus: [{file: ..., held_out: 0}], min_probability: 0 (of a path)",
-                .prepare = prepare_corpus_bigram});
+                .prepare = prepare_corpus_bigram,
+                .examples = {{"{type: corpus_bigram, corpus: [{file: <folder>/corpus.jsonl}]}"}},
+                .write_example_files = write_corpus});
 }
 
 void add_own_guesses(DrafterRegistry& drafters) {
@@ -152,12 +165,16 @@ void add_own_guesses(DrafterRegistry& drafters) {
       {.help = "the target's likeliest tokens where it saw a token last (token recycling)\n"
                "candidates: 8 a token\n"
                "keep: false (true: the table outlives a request; speeds then depend on the order)",
-       .prepare = prepare_recycling});
+       .prepare = prepare_recycling,
+       .examples = {{"{type: recycling, candidates: 2, keep: false}"},
+                    {"{type: recycling, candidates: 2, keep: true}"}}});
   drafters.add("lookahead",
                {.help = "n-grams from the target's own Jacobi iterations; needs a tree\n"
                         "window: 7, ngram: 5, guesses: 7: up to (window - 1) + window (ngram - 2) "
                         "+ guesses (ngram - 1)\nnodes; pool_from_prompt: false",
-                .prepare = prepare_lookahead});
+                .prepare = prepare_lookahead,
+                .examples = {{"{type: lookahead, window: 1, ngram: 2, guesses: 1, "
+                              "pool_from_prompt: true}"}}});
 }
 
 }  // namespace
@@ -176,7 +193,9 @@ void add_drafters(DrafterRegistry& drafters) {
   drafters.add("cascade",
                {.help = "the first drafter with enough to say proposes\n"
                         "drafters: [{type: ..., min_tokens: 1, ...}]: a shorter draft passes on",
-                .prepare = prepare_cascade});
+                .prepare = prepare_cascade,
+                .examples = {{"{type: cascade, drafters: [{type: prompt_lookup, min_tokens: 2}, "
+                              "{type: draft_model, weights: <folder>/draft}]}"}}});
   drafters.add("synthetic",
                {.help = "repeats the newest token, at no cost: for verifier synthetic, to measure "
                         "what speculation costs",

@@ -1,3 +1,4 @@
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <memory>
@@ -31,7 +32,7 @@ void note_error(const ConfigNode& node, const std::string& key, const Call& call
 DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
                                     EagleVersion version) {
   const auto folder = node.require_path("weights");
-  FeatureDrafterOptions options{.sample = node.get<bool>("sample", true)};
+  FeatureDrafterOptions options{.sample = node.find<bool>("sample")};
   std::filesystem::path target_folder;
   if (!folder.empty() && plan.target != nullptr) {
     target_folder = plan.target->folder;
@@ -68,7 +69,7 @@ void check_mtp(const ConfigNode& node, const RunPlan& plan) {
 }
 
 DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
-  FeatureDrafterOptions options{.sample = node.get<bool>("sample", true)};
+  FeatureDrafterOptions options{.sample = node.find<bool>("sample")};
   const auto wanted = node.get<int64_t>("modules", 0, {0, 1024});
   std::filesystem::path folder;
   note_error(node, "type", [&] { check_mtp(node, plan); });
@@ -110,7 +111,7 @@ std::shared_ptr<LanguageModel> first_layers(const GemmaWeights& target, int64_t 
 
 DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) {
   SelfDrafterOptions options;
-  options.sample = node.get<bool>("sample", true);
+  options.sample = node.find<bool>("sample");
   options.layers = node.require<int64_t>("layers", {1, 1024});
   std::filesystem::path folder;
   if (plan.target != nullptr) {
@@ -132,34 +133,71 @@ DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) 
   };
 }
 
+// For `specdec certify`: random heads for the random target.
+
+void write_eagle(const std::filesystem::path& folder, uint64_t seed) {
+  const auto target = load_gemma(folder / "target");
+  const auto config = make_eagle_config(EagleVersion::kEagle, LayerStyle::kGemma, *target);
+  save_eagle_head(*random_eagle_head(config, {.seed = seed}), folder / "eagle", at::kFloat);
+}
+
+/// Its draft vocabulary leaves out a token of the target, as published ones do.
+void write_eagle3(const std::filesystem::path& folder, uint64_t seed) {
+  const auto target = load_gemma(folder / "target");
+  auto config = make_eagle_config(EagleVersion::kEagle3, LayerStyle::kLlama, *target);
+  config.capture_layers = {0, 1};
+  config.draft_vocab_size = target->config.vocab_size - 1;
+  const auto head = random_eagle_head(config, {.seed = seed});
+  head->target_ids = at::arange(1, target->config.vocab_size, at::kLong);
+  save_eagle_head(*head, folder / "eagle3", at::kFloat);
+}
+
+void write_mtp(const std::filesystem::path& folder, uint64_t seed) {
+  const auto target = load_gemma(folder / "target");
+  const auto head = random_mtp_head(*target, 2, {.seed = seed});
+  save_mtp_head(*head, *target, folder / "target", at::kFloat);
+}
+
 }  // namespace
 
 void add_head_drafters(DrafterRegistry& drafters) {
   const std::string common = "sample: true draws from its law when the target samples, false takes "
-                             "its best tokens";
+                             "its best tokens (default: true, but false under a dynamic tree)";
   drafters.add("eagle",
                {.help = "EAGLE-1/2: a one-layer head that continues the target's features\n"
                         "weights: the head's folder, trained for this target\n" + common,
                 .prepare = [](const ConfigNode& node, const RunPlan& plan) {
                   return prepare_eagle(node, plan, EagleVersion::kEagle);
-                }});
+                },
+                .examples = {{"{type: eagle, weights: <folder>/eagle, sample: true}"},
+                             {"{type: eagle, weights: <folder>/eagle, sample: false}"}},
+                .write_example_files = write_eagle});
   drafters.add("eagle3",
                {.help = "EAGLE-3: a one-layer head over several of the target's layers, with a "
                         "draft vocabulary\n"
                         "weights: the head's folder, trained for this target\n" + common,
                 .prepare = [](const ConfigNode& node, const RunPlan& plan) {
                   return prepare_eagle(node, plan, EagleVersion::kEagle3);
-                }});
+                },
+                .examples = {{"{type: eagle3, weights: <folder>/eagle3, sample: true}"},
+                             {"{type: eagle3, weights: <folder>/eagle3, sample: false}"}},
+                .write_example_files = write_eagle3});
   drafters.add("mtp",
                {.help = "multi-token-prediction modules of the target's own checkpoint\n"
                         "(model.include_mtp: true)\n"
                         "modules: how many of them, 0 = all; the last one drafts all deeper "
                         "tokens\n" + common,
-                .prepare = prepare_mtp});
+                .prepare = prepare_mtp,
+                .examples = {{"{type: mtp, modules: 1, sample: true}"},
+                             {"{type: mtp, modules: 2, sample: true}"},
+                             {"{type: mtp, modules: 2, sample: false}"}},
+                .write_example_files = write_mtp});
   drafters.add("self",
                {.help = "the target's own first layers with its norm and head (early exit)\n"
                         "layers: how many\n" + common,
-                .prepare = prepare_self});
+                .prepare = prepare_self,
+                .examples = {{"{type: self, layers: 1, sample: true}"},
+                             {"{type: self, layers: 1, sample: false}"}}});
 }
 
 }  // namespace specdec

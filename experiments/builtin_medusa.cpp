@@ -25,7 +25,14 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
     const auto target = context.models.weights(target_folder);
     auto head = std::make_shared<const MedusaHead>(
         load_medusa_head(folder, *target, parse_dtype(context.models.options().dtype)));
-    return std::make_unique<MedusaDrafter>(std::move(head), context.target, options);
+    context.models.note_fingerprint(folder.string(), head->fingerprint);
+    const MedusaHeads heads{.count = head->config.num_heads,
+                            .hidden_size = head->config.hidden_size,
+                            .vocab_size = head->config.vocab_size,
+                            .logits = [head, target](const Tensor& hidden, int64_t index) {
+                              return medusa_logits(*head, *target, hidden, index);
+                            }};
+    return std::make_unique<MedusaDrafter>(heads, options);
   };
 }
 

@@ -221,7 +221,8 @@ Draft FeatureDrafter::propose(const DraftContext& context) {
   }
   catch_up();
   nodes_.clear();
-  return context.shape.grow(own, *this, options_.sample ? Siblings::kDrawn : Siblings::kBest);
+  const bool draws = options_.sample.value_or(context.shape.allows_drawn());
+  return context.shape.grow(own, *this, draws ? Siblings::kDrawn : Siblings::kBest);
 }
 
 }  // namespace specdec

@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/language_model.h"
@@ -8,7 +9,7 @@
 namespace specdec {
 
 struct FeatureDrafterOptions {
-  bool sample = true;  ///< as DraftModelOptions::sample
+  std::optional<bool> sample = {};  ///< as DraftModelOptions::sample
   /// The target's residual streams that the head is fed, concatenated; empty: its final hidden
   /// state, after the norm.
   std::vector<int64_t> capture_layers = {};
@@ -39,7 +40,7 @@ class FeatureDrafter final : public Drafter, private ChildLaw {
   void reset() override;
   void skip(const DraftContext& context) override { collect(context); }
   Draft propose(const DraftContext& context) override;
-  bool draws() const override { return options_.sample; }
+  bool draws() const override { return options_.sample.value_or(false); }
 
  private:
   /// What the modules made of a node of the draft in progress; undefined and -1 where they were not

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/kernels/linear.h"
 
 namespace specdec {
 namespace {
@@ -30,44 +29,32 @@ int64_t depth_of(const Draft& draft, int64_t node) {
   return depth;
 }
 
-Tensor product(const Tensor& input, const Tensor& weight) {
-  Tensor out = at::empty({input.size(0), weight.size(0)}, input.options());
-  linear(input, weight, out);
-  return out;
-}
-
 }  // namespace
 
-MedusaDrafter::MedusaDrafter(std::shared_ptr<const MedusaHead> head, LanguageModel& target,
-                             const MedusaOptions& options)
-    : head_(std::move(head)), target_(target.internals()), options_(options) {
-  if (target_ == nullptr) {
+MedusaDrafter::MedusaDrafter(MedusaHeads heads, const MedusaOptions& options)
+    : heads_(std::move(heads)), options_(options) {}
+
+void MedusaDrafter::check(const LanguageModel& target) const {
+  // Internals only answer questions here.
+  Internals* internals = const_cast<LanguageModel&>(target).internals();
+  if (internals == nullptr) {
     throw ConfigError("medusa reads the target's last hidden state, and this target does not give "
                       "it: choose a drafter that only needs its tokens");
   }
-}
-
-void MedusaDrafter::check(const LanguageModel& target) const {
-  const MedusaConfig& config = head_->config;
-  if (config.hidden_size != target_->hidden_size() || config.vocab_size != target.vocab_size()) {
+  if (heads_.hidden_size != internals->hidden_size() || heads_.vocab_size != target.vocab_size()) {
     throw ConfigError(fmt::format(
         "these Medusa heads read hidden states of {} values and know {} tokens, the target has {} "
         "and {}: they were trained for another model",
-        config.hidden_size, config.vocab_size, target_->hidden_size(), target.vocab_size()));
+        heads_.hidden_size, heads_.vocab_size, internals->hidden_size(), target.vocab_size()));
   }
 }
 
 const Tensor& MedusaDrafter::law(int64_t head) {
-  const auto index = static_cast<size_t>(head);
-  if (!laws_[index].defined()) {
-    Tensor x = hidden_;
-    for (const MedusaBlock& block : head_->blocks[index]) {
-      x = x + at::silu(product(x, block.weight) + block.bias.to(x.scalar_type()));
-    }
-    const bool shared = head_->config.share_lm_head;
-    laws_[index] = (shared ? target_->head(x) : product(x, head_->outputs[index]))[0];
+  Tensor& law = laws_[static_cast<size_t>(head)];
+  if (!law.defined()) {
+    law = heads_.logits(hidden_, head)[0];
   }
-  return laws_[index];
+  return law;
 }
 
 Tensor MedusaDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
@@ -81,12 +68,12 @@ Tensor MedusaDrafter::expand(const Draft& partial, std::span<const int64_t> fron
 
 Draft MedusaDrafter::propose(const DraftContext& context) {
   DraftContext own = context;
-  own.max_depth = std::min(context.max_depth, head_->config.num_heads);
+  own.max_depth = std::min(context.max_depth, heads_.count);
   if (own.max_branches == 1) {
     own.max_tokens = std::min(own.max_tokens, own.max_depth);
   }
   hidden_ = last_hidden(context).contiguous();
-  laws_.assign(head_->blocks.size(), Tensor());
+  laws_.assign(static_cast<size_t>(heads_.count), Tensor());
   const bool draws = options_.sample.value_or(context.shape.allows_drawn());
   return context.shape.grow(own, *this, draws ? Siblings::kDrawn : Siblings::kBest);
 }

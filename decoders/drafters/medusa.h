@@ -1,10 +1,9 @@
 #pragma once
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <optional>
 #include <vector>
 
-#include "core/gemma/heads/medusa_head.h"
 #include "decoders/drafter.h"
 
 namespace specdec {
@@ -15,17 +14,26 @@ struct MedusaOptions {
   std::optional<bool> sample = {};
 };
 
+/// Heads on the target's last hidden state, after the final norm.
+struct MedusaHeads {
+  int64_t count = 0;
+  int64_t hidden_size = 0;
+  int64_t vocab_size = 0;
+  /// Logits [1, vocab] of head `index`, which says the token index + 2 places after the one whose
+  /// hidden state [1, hidden] it is given.
+  std::function<Tensor(const Tensor& hidden, int64_t index)> logits;
+};
+
 /// Drafts with heads that each guess a token further ahead from one hidden state of the target
 /// (Medusa, Cai et al., 2024, arXiv:2401.10774): all nodes of one depth have the same law, so every
 /// tree is the Cartesian product that the paper has, cut to a shape, and a draft costs one run of the
 /// heads, whatever its size. At most as deep as there are heads.
 class MedusaDrafter final : public Drafter, private ChildLaw {
  public:
-  /// `target` outlives the drafter. Throws ConfigError when it does not give its hidden states.
-  MedusaDrafter(std::shared_ptr<const MedusaHead> head, LanguageModel& target,
-                const MedusaOptions& options = {});
+  explicit MedusaDrafter(MedusaHeads heads, const MedusaOptions& options = {});
   Needs needs() const override { return {.capture_layers = {}, .internals = true}; }
-  /// Refuses a target whose hidden states or vocabulary have another size.
+  /// Refuses a target that does not give its hidden states, or whose hidden states or vocabulary
+  /// have another size.
   void check(const LanguageModel& target) const override;
   Draft propose(const DraftContext& context) override;
   bool draws() const override { return options_.sample.value_or(false); }
@@ -35,8 +43,7 @@ class MedusaDrafter final : public Drafter, private ChildLaw {
   /// Logits [vocab] of one head, computed when a draft first asks for them.
   const Tensor& law(int64_t head);
 
-  std::shared_ptr<const MedusaHead> head_;
-  Internals* target_;
+  MedusaHeads heads_;
   MedusaOptions options_;
   Tensor hidden_;             // [1, hidden] that the draft in progress starts from
   std::vector<Tensor> laws_;  // [heads]; undefined = not asked for yet

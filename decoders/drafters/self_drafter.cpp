@@ -45,8 +45,8 @@ Tensor SelfDrafter::expand(const Draft& partial, std::span<const int64_t> fronti
 
 Draft SelfDrafter::propose(const DraftContext& context) {
   pending_of_node_.clear();
-  Draft draft = context.shape.grow(context, *this,
-                                   options_.sample ? Siblings::kDrawn : Siblings::kBest);
+  const bool draws = options_.sample.value_or(context.shape.allows_drawn());
+  Draft draft = context.shape.grow(context, *this, draws ? Siblings::kDrawn : Siblings::kBest);
   // What an early exit evaluated lacks the deeper layers' keys: verification begins afresh.
   target_.truncate(target_.length());
   return draft;

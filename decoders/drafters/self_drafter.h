@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "core/language_model.h"
@@ -8,7 +9,7 @@ namespace specdec {
 
 struct SelfDrafterOptions {
   int64_t layers = 1;  ///< of the target, from the first on
-  bool sample = true;  ///< as DraftModelOptions::sample
+  std::optional<bool> sample = {};  ///< as DraftModelOptions::sample
 };
 
 /// Drafts with the target's own first layers, its final norm and its head (early exit:
@@ -22,7 +23,7 @@ class SelfDrafter final : public Drafter, private ChildLaw {
   /// Refuses another target than its own, one without internals, and one that has no more layers.
   void check(const LanguageModel& target) const override;
   Draft propose(const DraftContext& context) override;
-  bool draws() const override { return options_.sample; }
+  bool draws() const override { return options_.sample.value_or(false); }
 
  private:
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;

@@ -6,9 +6,11 @@
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
+#include "core/gemma/gemma.h"
 #include "core/gemma/json_keys.h"
 #include "core/gemma/tensor_source.h"
 #include "core/gemma/tensor_writer.h"
+#include "core/kernels/linear.h"
 
 namespace specdec {
 namespace {
@@ -37,6 +39,12 @@ int64_t at_most(const JsonKeys& keys, const char* key, int64_t most) {
     keys.fail(key, fmt::format("is {}, more than {}", value, most));
   }
   return value;
+}
+
+Tensor product(const Tensor& input, const Tensor& weight) {
+  Tensor out = at::empty({input.size(0), weight.size(0)}, input.options());
+  linear(input, weight, out);
+  return out;
 }
 
 }  // namespace
@@ -90,6 +98,16 @@ Tensor medusa_hidden(const MedusaHead& head, const Tensor& hidden, int64_t index
     x = x + at::silu(at::linear(x, block.weight.to(type), block.bias.to(type)));
   }
   return x;
+}
+
+Tensor medusa_logits(const MedusaHead& head, const GemmaWeights& target, const Tensor& hidden,
+                     int64_t index) {
+  const auto number = static_cast<size_t>(index);
+  Tensor x = hidden;
+  for (const MedusaBlock& block : head.blocks[number]) {
+    x = x + at::silu(product(x, block.weight) + block.bias.to(x.scalar_type()));
+  }
+  return head.config.share_lm_head ? head_logits(target, x) : product(x, head.outputs[number]);
 }
 
 MedusaHead load_medusa_head(const std::filesystem::path& folder, const GemmaWeights& target,

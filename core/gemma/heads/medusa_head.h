@@ -20,7 +20,7 @@ struct MedusaConfig {
   int64_t vocab_size = 0;
   /// The heads end in the target's own head instead of a matrix each (ours, for small files).
   bool share_lm_head = false;
-  HeadTarget trained_for;
+  HeadTarget trained_for = {};
 };
 
 /// x + SiLU(weight x + bias)
@@ -46,6 +46,10 @@ MedusaHead new_medusa_head(const MedusaConfig& config, const GemmaWeights& targe
 /// What head `index` makes of hidden states [..., hidden], before its output matrix: plain,
 /// differentiable ATen ops. Parameters narrower than `hidden` are widened.
 Tensor medusa_hidden(const MedusaHead& head, const Tensor& hidden, int64_t index);
+
+/// Logits [n, vocab] that head `index` gives for hidden states [n, hidden], by the kernels.
+Tensor medusa_logits(const MedusaHead& head, const GemmaWeights& target, const Tensor& hidden,
+                     int64_t index);
 
 /// Reads `folder`/config.json and checks it against the target's config. Throws WeightsError naming
 /// file and key: also for a head of another kind or of a target of another shape.

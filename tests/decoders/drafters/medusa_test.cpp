@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/gemma/gemma.h"
+#include "core/gemma/heads/medusa_head.h"
 #include "core/gemma/reference.h"
 #include "decoders/autoregressive.h"
 #include "decoders/draft_growth.h"
@@ -67,6 +68,16 @@ std::shared_ptr<const MedusaHead> some_heads(const GemmaWeights& target, bool sh
   return head;
 }
 
+MedusaHeads heads_on(const std::shared_ptr<const GemmaWeights>& target,
+                     const std::shared_ptr<const MedusaHead>& head) {
+  return {.count = head->config.num_heads,
+          .hidden_size = head->config.hidden_size,
+          .vocab_size = head->config.vocab_size,
+          .logits = [target, head](const Tensor& hidden, int64_t index) {
+            return medusa_logits(*head, *target, hidden, index);
+          }};
+}
+
 LogitTable table_of(const std::shared_ptr<const GemmaWeights>& weights) {
   const auto model = std::make_shared<GemmaModel>(weights);
   return [model](TokenSpan history) {
@@ -87,9 +98,10 @@ class MedusaLawTest : public testing::TestWithParam<Case> {
  protected:
   static std::unique_ptr<SpeculativeDecoding> decoding(GemmaModel& target,
                                                        std::unique_ptr<Verifier> verifier) {
-    auto drafter = std::make_unique<MedusaDrafter>(some_heads(target.weights(), GetParam().shared),
-                                                   target,
-                                                   MedusaOptions{.sample = GetParam().sample});
+    auto drafter = std::make_unique<MedusaDrafter>(
+        heads_on(std::make_shared<GemmaWeights>(target.weights()),
+                 some_heads(target.weights(), GetParam().shared)),
+        MedusaOptions{.sample = GetParam().sample});
     std::unique_ptr<DraftShape> shape = std::make_unique<ChainShape>(2);
     if (GetParam().tree) {
       shape = std::make_unique<CartesianShape>(2);
@@ -154,7 +166,7 @@ TEST(MedusaTest, EachDepthIsItsHeadOnTheNewestHiddenState) {
     const auto head = some_heads(*weights, shared);
     GemmaModel target(weights);
     std::vector<Tensor> seen;
-    SpeculativeDecoding decoding(target, std::make_unique<MedusaDrafter>(head, target),
+    SpeculativeDecoding decoding(target, std::make_unique<MedusaDrafter>(heads_on(weights, head)),
                                  std::make_unique<ExactMatchVerifier>(),
                                  std::make_unique<Recorder>(seen));
     const Task task{{3, 1, 4, 1, 5}, {}, {.max_new_tokens = 12}};
@@ -185,7 +197,7 @@ TEST(MedusaTest, DraftsAreAsDeepAsThereAreHeads) {
   const auto weights = tiny_gemma(11);
   GemmaModel target(weights);
   SpeculativeDecoding decoding(
-      target, std::make_unique<MedusaDrafter>(some_heads(*weights, false, 2), target),
+      target, std::make_unique<MedusaDrafter>(heads_on(weights, some_heads(*weights, false, 2))),
       std::make_unique<ExactMatchVerifier>(), std::make_unique<ChainShape>(5));
   const Task task{{3, 1, 4}, {}, {.max_new_tokens = 10}};
   CounterRandomness random(1);
@@ -197,11 +209,11 @@ TEST(MedusaTest, DraftsAreAsDeepAsThereAreHeads) {
 TEST(MedusaTest, RefusesATargetThatItDoesNotFit) {
   const auto weights = tiny_gemma(11);
   FakeModel fake(11, random_table(11, 1));
-  const auto head = some_heads(*weights, true);
-  EXPECT_THAT([&] { MedusaDrafter(head, fake); },
+  const MedusaDrafter drafter(heads_on(weights, some_heads(*weights, true)));
+  EXPECT_THAT([&] { drafter.check(fake); },
               ThrowsMessage<ConfigError>(HasSubstr("last hidden state")));
   GemmaModel other(tiny_gemma(7));
-  EXPECT_THAT([&] { MedusaDrafter(head, other).check(other); },
+  EXPECT_THAT([&] { drafter.check(other); },
               ThrowsMessage<ConfigError>(HasSubstr("another model")));
 }
 
