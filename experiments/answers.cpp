@@ -20,8 +20,9 @@ constexpr const char* kKind = "an answer line of Spec-Bench";
 
 /// A number where it is one: Spec-Bench's ids are whole numbers.
 Json id_json(const std::string& id) {
-  const bool number = !id.empty() && id.size() < 18 && (id == "0" || id.front() != '0') &&
-                      std::all_of(id.begin(), id.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool number =
+      !id.empty() && id.size() < 18 && (id == "0" || id.front() != '0') &&
+      std::all_of(id.begin(), id.end(), [](char c) { return c >= '0' && c <= '9'; });
   return number ? Json(std::stoll(id)) : Json(id);
 }
 
@@ -35,9 +36,12 @@ std::string answer_id(const std::string& model_id, const std::string& question_i
 }
 
 Json choice_json(const std::vector<const GenerationRecord*>& turns, size_t index) {
-  Json choice = {{"index", index},           {"turns", Json::array()},
-                 {"decoding_steps", Json::array()}, {"new_tokens", Json::array()},
-                 {"wall_time", Json::array()},      {"accept_lengths", Json::array()}};
+  Json choice = {{"index", index},
+                 {"turns", Json::array()},
+                 {"decoding_steps", Json::array()},
+                 {"new_tokens", Json::array()},
+                 {"wall_time", Json::array()},
+                 {"accept_lengths", Json::array()}};
   for (const GenerationRecord* record : turns) {
     const Generation& generation = record->generation;
     choice["turns"].push_back(record->text);
@@ -118,8 +122,9 @@ std::string write_answers(std::span<const GenerationRecord* const> records,
   for (Question& question : questions) {
     Json choices = Json::array();
     for (auto& [repeat, turns] : question.repeats) {
-      std::sort(turns.begin(), turns.end(),
-                [](const GenerationRecord* a, const GenerationRecord* b) { return a->turn < b->turn; });
+      std::sort(
+          turns.begin(), turns.end(),
+          [](const GenerationRecord* a, const GenerationRecord* b) { return a->turn < b->turn; });
       choices.push_back(choice_json(turns, choices.size()));
     }
     const Json line = {{"question_id", id_json(question.id)},
@@ -146,9 +151,9 @@ std::string answers_file_name(const std::string& strategy, const std::string& sw
 
 std::vector<Answer> read_answers(const std::filesystem::path& file) {
   std::vector<Answer> answers;
-  read_json_lines(
-      read_file(file), file.string(), kKind,
-      [&](const nlohmann::json& line, int64_t) { answers.push_back(parse_answer(line)); });
+  read_json_lines(read_file(file), file.string(), kKind, [&](const nlohmann::json& line, int64_t) {
+    answers.push_back(parse_answer(line));
+  });
   return answers;
 }
 
@@ -157,7 +162,8 @@ Counts answer_counts(std::span<const Answer> answers) {
   for (const Answer& answer : answers) {
     for (const AnswerChoice& choice : answer.choices) {
       counts.generations += static_cast<int64_t>(choice.turns.size());
-      counts.tokens += std::accumulate(choice.new_tokens.begin(), choice.new_tokens.end(), int64_t{0});
+      counts.tokens +=
+          std::accumulate(choice.new_tokens.begin(), choice.new_tokens.end(), int64_t{0});
       counts.unsplit_seconds +=
           std::accumulate(choice.wall_time.begin(), choice.wall_time.end(), 0.0);
       counts.steps += static_cast<int64_t>(choice.accept_lengths.size());

@@ -79,8 +79,9 @@ DrafterRegistry::Make prepare_suffix(const ConfigNode& node, const RunPlan& plan
 
 /// For `specdec certify`: generations that were recorded earlier.
 void write_corpus(const std::filesystem::path& folder, uint64_t) {
-  write_file(folder / "corpus.jsonl", "{\"tokens\": [0, 1, 2, 1, 1, 0]}\n"
-                                      "{\"tokens\": [2, 0, 1, 2, 2]}\n");
+  write_file(folder / "corpus.jsonl",
+             "{\"tokens\": [0, 1, 2, 1, 1, 0]}\n"
+             "{\"tokens\": [2, 0, 1, 2, 2]}\n");
 }
 
 DrafterRegistry::Make prepare_corpus_bigram(const ConfigNode& node, const RunPlan& plan) {
@@ -166,8 +167,8 @@ void add_own_guesses(DrafterRegistry& drafters) {
                "candidates: 8 a token\n"
                "keep: false (true: the table outlives a request; speeds then depend on the order)",
        .prepare = prepare_recycling,
-       .examples = {{"{type: recycling, candidates: 2, keep: false}"},
-                    {"{type: recycling, candidates: 2, keep: true}"}}});
+       // A kept table makes one output depend on those before it, which cannot be enumerated.
+       .examples = {{"{type: recycling, candidates: 2}"}}});
   drafters.add("lookahead",
                {.help = "n-grams from the target's own Jacobi iterations; needs a tree\n"
                         "window: 7, ngram: 5, guesses: 7: up to (window - 1) + window (ngram - 2) "

@@ -88,8 +88,8 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
     context.models.note_fingerprint(folder.string() + " (mtp)", head->fingerprint);
     std::vector<std::unique_ptr<LanguageModel>> modules;
     for (int64_t i = 0; i < (wanted == 0 ? count : wanted); ++i) {
-      modules.push_back(make_mtp_model(head, static_cast<size_t>(i), target,
-                                       engine_options(context.target)));
+      modules.push_back(
+          make_mtp_model(head, static_cast<size_t>(i), target, engine_options(context.target)));
     }
     context.draft_model = modules.front().get();
     context.draft_model_name = folder.string() + " (mtp)";
@@ -125,8 +125,8 @@ DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) 
   // Kept as long as the strategy can be built: the context only borrows it.
   const auto measured = std::make_shared<std::shared_ptr<LanguageModel>>();
   return [=](BuildContext& context) {
-    *measured = first_layers(*context.models.weights(folder), options.layers,
-                             context.target.max_length());
+    *measured =
+        first_layers(*context.models.weights(folder), options.layers, context.target.max_length());
     context.draft_model = measured->get();
     context.draft_model_name = fmt::format("{} (first {} layers)", folder.string(), options.layers);
     return std::make_unique<SelfDrafter>(context.target, options);
@@ -161,40 +161,46 @@ void write_mtp(const std::filesystem::path& folder, uint64_t seed) {
 }  // namespace
 
 void add_head_drafters(DrafterRegistry& drafters) {
-  const std::string common = "sample: true draws from its law when the target samples, false takes "
-                             "its best tokens (default: true, but false under a dynamic tree)";
+  const std::string common =
+      "sample: true draws from its law when the target samples, false takes "
+      "its best tokens (default: true, but false under a dynamic tree)";
   drafters.add("eagle",
                {.help = "EAGLE-1/2: a one-layer head that continues the target's features\n"
-                        "weights: the head's folder, trained for this target\n" + common,
-                .prepare = [](const ConfigNode& node, const RunPlan& plan) {
-                  return prepare_eagle(node, plan, EagleVersion::kEagle);
-                },
+                        "weights: the head's folder, trained for this target\n" +
+                        common,
+                .prepare =
+                    [](const ConfigNode& node, const RunPlan& plan) {
+                      return prepare_eagle(node, plan, EagleVersion::kEagle);
+                    },
                 .examples = {{"{type: eagle, weights: <folder>/eagle, sample: true}"},
                              {"{type: eagle, weights: <folder>/eagle, sample: false}"}},
                 .write_example_files = write_eagle});
   drafters.add("eagle3",
                {.help = "EAGLE-3: a one-layer head over several of the target's layers, with a "
                         "draft vocabulary\n"
-                        "weights: the head's folder, trained for this target\n" + common,
-                .prepare = [](const ConfigNode& node, const RunPlan& plan) {
-                  return prepare_eagle(node, plan, EagleVersion::kEagle3);
-                },
+                        "weights: the head's folder, trained for this target\n" +
+                        common,
+                .prepare =
+                    [](const ConfigNode& node, const RunPlan& plan) {
+                      return prepare_eagle(node, plan, EagleVersion::kEagle3);
+                    },
                 .examples = {{"{type: eagle3, weights: <folder>/eagle3, sample: true}"},
                              {"{type: eagle3, weights: <folder>/eagle3, sample: false}"}},
                 .write_example_files = write_eagle3});
-  drafters.add("mtp",
-               {.help = "multi-token-prediction modules of the target's own checkpoint\n"
-                        "(model.include_mtp: true)\n"
-                        "modules: how many of them, 0 = all; the last one drafts all deeper "
-                        "tokens\n" + common,
-                .prepare = prepare_mtp,
-                .examples = {{"{type: mtp, modules: 1, sample: true}"},
-                             {"{type: mtp, modules: 2, sample: true}"},
-                             {"{type: mtp, modules: 2, sample: false}"}},
-                .write_example_files = write_mtp});
+  drafters.add("mtp", {.help = "multi-token-prediction modules of the target's own checkpoint\n"
+                               "(model.include_mtp: true)\n"
+                               "modules: how many of them, 0 = all; the last one drafts all deeper "
+                               "tokens\n" +
+                               common,
+                       .prepare = prepare_mtp,
+                       .examples = {{"{type: mtp, modules: 1, sample: true}"},
+                                    {"{type: mtp, modules: 2, sample: true}"},
+                                    {"{type: mtp, modules: 2, sample: false}"}},
+                       .write_example_files = write_mtp});
   drafters.add("self",
                {.help = "the target's own first layers with its norm and head (early exit)\n"
-                        "layers: how many\n" + common,
+                        "layers: how many\n" +
+                        common,
                 .prepare = prepare_self,
                 .examples = {{"{type: self, layers: 1, sample: true}"},
                              {"{type: self, layers: 1, sample: false}"}}});

@@ -40,8 +40,8 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
 void write_examples(const std::filesystem::path& folder, uint64_t seed) {
   const auto target = load_gemma(folder / "target");
   for (const bool shared : {false, true}) {
-    MedusaHead head = new_medusa_head(
-        {.num_heads = 3, .num_layers = 1, .share_lm_head = shared}, *target, at::kFloat);
+    MedusaHead head = new_medusa_head({.num_heads = 3, .num_layers = 1, .share_lm_head = shared},
+                                      *target, at::kFloat);
     RandomTensors random({.seed = seed});
     for (auto& blocks : head.blocks) {
       const int64_t hidden = head.config.hidden_size;

@@ -30,7 +30,8 @@ struct EncodedPrompt {
 /// Tests one group of a plan: strategies that share model, sampling and prompts.
 class GroupCertifier {
  public:
-  GroupCertifier(const Group& group, const ExperimentPlan& plan, const ConfigCertifyOptions& options)
+  GroupCertifier(const Group& group, const ExperimentPlan& plan,
+                 const ConfigCertifyOptions& options)
       : group_(group),
         config_(*group.config),
         options_(options),
@@ -75,8 +76,7 @@ class GroupCertifier {
       const int64_t most = config_.prompts.max_prompt_tokens;
       const bool fits = size + options_.tokens + kDraftRoom <= target_->max_length() &&
                         (most == 0 || size <= most);
-      const bool wanted =
-          greedy() || static_cast<int64_t>(prompts_.size()) < options_.prompts;
+      const bool wanted = greedy() || static_cast<int64_t>(prompts_.size()) < options_.prompts;
       if (fits && wanted) {
         prompts_.push_back({prompt.id, prompt.number, std::move(tokens)});
       }
@@ -166,8 +166,8 @@ class GroupCertifier {
     history.insert(history.end(), plain.begin(), plain.begin() + position);
     WatchedModel watched(*target_, history);
     (void)generate(*build(arm, watched), task(prompt), prompt, 0);
-    return explain(describe_divergence(plain, other, position, plain_.row(history),
-                                       watched.sight(), task(prompt)));
+    return explain(describe_divergence(plain, other, position, plain_.row(history), watched.sight(),
+                                       task(prompt)));
   }
 
   const Group& group_;

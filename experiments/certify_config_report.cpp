@@ -14,10 +14,10 @@ std::string name_of(const ConfigTest& test) {
 }
 
 std::string verdict_of(const ConfigTest& test) {
-  return test.failed                         ? "FAILED"
-         : test.promise == Promise::kLossy   ? "lossy"
+  return test.failed                                    ? "FAILED"
+         : test.promise == Promise::kLossy              ? "lossy"
          : !test.greedy && test.chi_square.degrees == 0 ? "untested"
-                                             : "passed";
+                                                        : "passed";
 }
 
 std::string sampled_line(const ConfigTest& test) {
@@ -28,8 +28,8 @@ std::string sampled_line(const ConfigTest& test) {
   const auto adjusted = test.promise == Promise::kLossless
                             ? fmt::format(", {:.3g} after Holm", test.adjusted_p)
                             : std::string(" (not judged)");
-  return fmt::format("prompt {}: chi-square {:.1f} of {} degrees, p = {:.3g}{}",
-                     test.prompt, chi.statistic, chi.degrees, chi.p_value, adjusted);
+  return fmt::format("prompt {}: chi-square {:.1f} of {} degrees, p = {:.3g}{}", test.prompt,
+                     chi.statistic, chi.degrees, chi.p_value, adjusted);
 }
 
 std::string greedy_line(const ConfigTest& test) {

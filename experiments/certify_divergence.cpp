@@ -27,8 +27,7 @@ std::string token_text(Token token) {
 Tensor PlainLogits::row(TokenSpan history) {
   const auto [mine, theirs] =
       std::mismatch(cached_.begin(), cached_.end(), history.begin(), history.end());
-  const size_t common =
-      std::min(static_cast<size_t>(mine - cached_.begin()), history.size() - 1);
+  const size_t common = std::min(static_cast<size_t>(mine - cached_.begin()), history.size() - 1);
   Tensor logits;
   if (common == 0) {
     logits = model_.prefill_get_last_logits(history);
@@ -125,22 +124,24 @@ std::string explain(const TokenDivergence& divergence) {
       "most)",
       divergence.gap_other, divergence.width, divergence.logit_difference);
   if (!divergence.own_choice) {
-    return text + "; this is not the best token of its own forward: a mistake of the strategy, not "
-                  "of rounding";
+    return text +
+           "; this is not the best token of its own forward: a mistake of the strategy, not "
+           "of rounding";
   }
   if (divergence.is_near_tie()) {
-    return text + fmt::format("; a near tie: both gaps are within {} ulp of float32 ({:.2g} each "
-                              "here), and the width of the forward decided it",
-                              kNearTieUlps, divergence.ulp);
+    return text + fmt::format(
+                      "; a near tie: both gaps are within {} ulp of float32 ({:.2g} each "
+                      "here), and the width of the forward decided it",
+                      kNearTieUlps, divergence.ulp);
   }
-  return text + fmt::format("; no near tie ({} ulp of float32 are {:.2g} here): the two forwards "
-                            "see different things",
-                            kNearTieUlps, kNearTieUlps * divergence.ulp);
+  return text + fmt::format(
+                    "; no near tie ({} ulp of float32 are {:.2g} here): the two forwards "
+                    "see different things",
+                    kNearTieUlps, kNearTieUlps * divergence.ulp);
 }
 
 std::optional<int64_t> first_difference(TokenSpan plain, TokenSpan other) {
-  const auto [mine, theirs] =
-      std::mismatch(plain.begin(), plain.end(), other.begin(), other.end());
+  const auto [mine, theirs] = std::mismatch(plain.begin(), plain.end(), other.begin(), other.end());
   if (mine == plain.end() && theirs == other.end()) {
     return std::nullopt;
   }

@@ -72,8 +72,8 @@ struct TokenDivergence {
   double gap_other = 0.0;  ///< the same in the strategy's own forward; NaN when it made none
   double ulp = 0.0;        ///< of float32 at the best logit
   double logit_difference = 0.0;  ///< largest between the two forwards
-  int64_t width = 0;       ///< nodes in the strategy's forward; 0 when it made none
-  bool own_choice = true;  ///< the strategy's token is the best one of its own forward
+  int64_t width = 0;              ///< nodes in the strategy's forward; 0 when it made none
+  bool own_choice = true;         ///< the strategy's token is the best one of its own forward
 
   /// Both gaps within kNearTieUlps units in the last place of float32.
   bool is_near_tie() const;
@@ -89,7 +89,8 @@ std::optional<int64_t> first_difference(TokenSpan plain, TokenSpan other);
 /// What happened at the first difference, from the logits of both forwards there. `own`: what the
 /// strategy's forward gave, if it made one. `ulp` is that of float32.
 TokenDivergence describe_divergence(TokenSpan plain, TokenSpan other, int64_t position,
-                               const Tensor& plain_logits,
-                               const std::optional<WatchedModel::Sight>& own, const Task& task);
+                                    const Tensor& plain_logits,
+                                    const std::optional<WatchedModel::Sight>& own,
+                                    const Task& task);
 
 }  // namespace specdec

@@ -53,12 +53,11 @@ void print_rows(std::ostream& out, const std::vector<ImportedRow>& rows) {
         positions += (positions.empty() ? "" : " ") + number_text(rate, 3);
       }
     }
-    table.push_back({one_line(row.source, 48), count_text(counts.drafting_steps),
-                     count_text(counts.drafted), count_text(counts.accepted),
-                     percent_text(acceptance_rate(counts)),
-                     number_text(acceptance_length(counts), 3),
-                     number_text(tokens_per_step(counts), 3), positions.empty() ? "-" : positions,
-                     number_text(total_tokens_per_second(counts), 1)});
+    table.push_back(
+        {one_line(row.source, 48), count_text(counts.drafting_steps), count_text(counts.drafted),
+         count_text(counts.accepted), percent_text(acceptance_rate(counts)),
+         number_text(acceptance_length(counts), 3), number_text(tokens_per_step(counts), 3),
+         positions.empty() ? "-" : positions, number_text(total_tokens_per_second(counts), 1)});
   }
   write_aligned(out, table, 1);
 }
@@ -71,10 +70,8 @@ int import(const CommandContext& context, const ImportArguments& arguments) {
   }
   auto json = nlohmann::ordered_json::array();
   for (const ImportedRow& row : rows) {
-    json.push_back(row_json({.sweep_point = "",
-                             .strategy = row.source,
-                             .category = "",
-                             .counts = row.counts}));
+    json.push_back(row_json(
+        {.sweep_point = "", .strategy = row.source, .category = "", .counts = row.counts}));
   }
   context.out << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   return 0;

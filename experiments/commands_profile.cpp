@@ -96,8 +96,9 @@ DrafterProfile Profiler::measure(const std::string& text, TokenSpan prompt) {
     }
   }
   if (profile.lengths.empty()) {
-    throw Error(fmt::format("--draft {}: never drafted {} tokens at a time, so its cost is not known",
-                            text, arguments_.lengths));
+    throw Error(
+        fmt::format("--draft {}: never drafted {} tokens at a time, so its cost is not known", text,
+                    arguments_.lengths));
   }
   return profile;
 }
@@ -127,8 +128,7 @@ Profile Profiler::run() {
                             target_->max_length()));
   }
   // Steps are measured at the first of the contexts that fits.
-  const auto prompt =
-      some_prompt(profile.target.points.front().context, target_->vocab_size());
+  const auto prompt = some_prompt(profile.target.points.front().context, target_->vocab_size());
   AutoregressiveDecoding plain(*target_);
   profile.plain = measure_steps(plain, prompt, 0, arguments_.repeats).value();
   for (const auto& drafter : arguments_.drafters) {

@@ -34,7 +34,9 @@ struct SimulateArguments {
 struct TracedArm {
   std::string sweep_point, strategy;
   std::vector<TraceRecord> records;
-  std::string name() const { return sweep_point.empty() ? strategy : strategy + ", " + sweep_point; }
+  std::string name() const {
+    return sweep_point.empty() ? strategy : strategy + ", " + sweep_point;
+  }
 };
 
 std::vector<TracedArm> traced_arms(const SimulateArguments& arguments) {
@@ -60,7 +62,8 @@ std::vector<TracedArm> traced_arms(const SimulateArguments& arguments) {
   }
   if (!arguments.strategies.empty()) {
     std::erase_if(arms, [&](const TracedArm& arm) {
-      return std::count(arguments.strategies.begin(), arguments.strategies.end(), arm.strategy) == 0;
+      return std::count(arguments.strategies.begin(), arguments.strategies.end(), arm.strategy) ==
+             0;
     });
   }
   return arms;
@@ -132,7 +135,8 @@ std::vector<ReplayRow> replay_arm(const SimulateArguments& arguments, const Trac
     for (const TraceRecord& record : arm.records) {
       const auto refusal = replay_refusal(record, shape);
       if (!refusal.empty()) {
-        throw ConfigError(fmt::format("{}: {} cannot be told: {}", arm.name(), shape.name, refusal));
+        throw ConfigError(
+            fmt::format("{}: {} cannot be told: {}", arm.name(), shape.name, refusal));
       }
       replay(record, shape, costs ? &*costs : nullptr, row.counts);
     }
@@ -149,8 +153,8 @@ void print_rows(std::ostream& out, const std::vector<ReplayRow>& rows,
     const ReplayCounts& counts = row.counts;
     table.push_back({row.strategy, one_line(row.shape.name, 40),
                      number_text(counts.tokens_per_step(), 3),
-                     number_text(counts.drafted / counts.steps, 2), percent_text(acceptance(counts)),
-                     number_text(speedup(row), 3),
+                     number_text(counts.drafted / counts.steps, 2),
+                     percent_text(acceptance(counts)), number_text(speedup(row), 3),
                      row.timed ? number_text(counts.committed / counts.seconds(), 1) : "-"});
   }
   write_aligned(out, table, 2);
@@ -202,7 +206,8 @@ int simulate(const CommandContext& context, const SimulateArguments& arguments) 
     }
   }
   if (arguments.json) {
-    context.out << rows_json(rows, arms).dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+    context.out << rows_json(rows, arms).dump(2, ' ', false, Json::error_handler_t::replace)
+                << "\n";
   } else {
     print_rows(context.out, rows, arms);
   }

@@ -135,7 +135,8 @@ std::vector<std::vector<Token>> read_corpus(const ConfigNode& node, const std::s
     read_source(source, reader);
   }
   if (sources.empty() && node.is_list(key)) {
-    node.fail(key, "the list is empty; give files, such as [{file: models/corpus/shakespeare.txt}]");
+    node.fail(key,
+              "the list is empty; give files, such as [{file: models/corpus/shakespeare.txt}]");
   }
   return std::move(reader.documents);
 }

@@ -164,7 +164,11 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.trace = read_trace(root);
   config.workload = write_yaml(*root.resolved());
 
-  const RunPlan plan{components,      target, catalog, config.sampling, config.stop.max_new_tokens,
+  const RunPlan plan{components,
+                     target,
+                     catalog,
+                     config.sampling,
+                     config.stop.max_new_tokens,
                      config.model.include_mtp};
   std::set<std::string> names;
   const auto nodes = root.children("strategies");

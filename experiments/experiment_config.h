@@ -26,7 +26,7 @@ struct StrategyConfig {
   Promise promise = Promise::kLossless;  ///< the weakest of the strategy and its parts
   StrategyRegistry::Make make;
   std::string verifier = {};  ///< type of the verifier; "" when it has none
-  std::string yaml;  ///< resolved
+  std::string yaml;           ///< resolved
 };
 
 /// One set of settings, checked; nothing is loaded yet.
@@ -41,7 +41,7 @@ struct ExperimentConfig {
   std::vector<StrategyConfig> strategies;
   int64_t repeats = 1;
   int64_t warm_up = 1;
-  bool log_overlaps = false;            ///< `log: {overlap: true}`
+  bool log_overlaps = false;               ///< `log: {overlap: true}`
   std::optional<TraceOptions> trace = {};  ///< record drafters at every position of the text
   std::string workload;  ///< resolved YAML of all but strategies: what two of them must share to be
                          ///< compared

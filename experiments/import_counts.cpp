@@ -89,9 +89,10 @@ int64_t required(const VllmCounters& counters, const std::string& counter, const
                  const std::string& name) {
   const auto found = counters.sums.find(counter);
   if (found == counters.sums.end()) {
-    throw Error(fmt::format("{}: the counter {}{}_total of model '{}' is missing; save the whole "
-                            "/metrics page of a server that speculates",
-                            name, kVllmPrefix, counter, model));
+    throw Error(
+        fmt::format("{}: the counter {}{}_total of model '{}' is missing; save the whole "
+                    "/metrics page of a server that speculates",
+                    name, kVllmPrefix, counter, model));
   }
   return found->second;
 }
@@ -121,9 +122,10 @@ Counts vllm_counts(const VllmCounters& counters, const std::string& model,
   const auto sum =
       std::accumulate(counts.accepted_at.begin(), counts.accepted_at.end(), int64_t{0});
   if (!counts.accepted_at.empty() && sum != counts.accepted) {
-    throw Error(fmt::format("{}: model '{}' accepted {} tokens, but {} by position; was the page "
-                            "cut, or put together from two?",
-                            name, model, counts.accepted, sum));
+    throw Error(
+        fmt::format("{}: model '{}' accepted {} tokens, but {} by position; was the page "
+                    "cut, or put together from two?",
+                    name, model, counts.accepted, sum));
   }
   if (counts.accepted > counts.drafted) {
     throw Error(fmt::format("{}: model '{}' accepted {} of {} drafted tokens", name, model,
@@ -218,8 +220,8 @@ void add_times(std::string_view line, Counts& counts) {
 /// All that a log says.
 struct LlamaLog {
   std::vector<LlamaDrafter> drafters;
-  Counts requests;     // sums of the requests' own lines
-  Counts example;      // of the speculative example
+  Counts requests;  // sums of the requests' own lines
+  Counts example;   // of the speculative example
   Counts times;
   int64_t request_lines = 0;
   bool has_drafted = false, has_accepted = false;
@@ -256,8 +258,9 @@ std::vector<ImportedRow> import_run(const std::filesystem::path& folder) {
   std::vector<ImportedRow> rows;
   for (const SummaryRow& row : summarize(load_records(folder)).rows) {
     if (row.category.empty()) {
-      rows.push_back({row.sweep_point.empty() ? row.strategy : row.strategy + ", " + row.sweep_point,
-                      row.counts});
+      rows.push_back(
+          {row.sweep_point.empty() ? row.strategy : row.strategy + ", " + row.sweep_point,
+           row.counts});
     }
   }
   return rows;
@@ -314,9 +317,10 @@ std::vector<ImportedRow> parse_vllm_metrics(std::string_view text, const std::st
     rows.push_back({model.empty() ? "vllm" : model, vllm_counts(counters, model, name)});
   }
   if (rows.empty()) {
-    throw Error(fmt::format("{}: holds no counter that begins with {}; save the /metrics page of a "
-                            "server that speculates",
-                            name, kVllmPrefix));
+    throw Error(
+        fmt::format("{}: holds no counter that begins with {}; save the /metrics page of a "
+                    "server that speculates",
+                    name, kVllmPrefix));
   }
   return rows;
 }
@@ -337,9 +341,10 @@ std::vector<ImportedRow> parse_llama_log(std::string_view text, const std::strin
     rows.push_back({"llama.cpp", log.example});
   }
   if (rows.empty()) {
-    throw Error(fmt::format("{}: no line of llama.cpp's speculation: \"statistics ... #gen tokens "
-                            "\", \"draft acceptance = ...\", or n_drafted and n_accept",
-                            name));
+    throw Error(
+        fmt::format("{}: no line of llama.cpp's speculation: \"statistics ... #gen tokens "
+                    "\", \"draft acceptance = ...\", or n_drafted and n_accept",
+                    name));
   }
   if (rows.size() == 1) {
     rows[0].counts.generations = log.times.generations;
@@ -365,9 +370,10 @@ std::vector<ImportedRow> import_counts(const std::filesystem::path& path) {
   if (has("#gen tokens") || has("draft acceptance") || has("n_drafted")) {
     return parse_llama_log(text, path.string());
   }
-  throw Error(fmt::format("{}: is none of what can be imported: a run folder, vLLM's /metrics page "
-                          "({}...), llama.cpp's log of a speculation, an answer file of Spec-Bench",
-                          path.string(), kVllmPrefix));
+  throw Error(
+      fmt::format("{}: is none of what can be imported: a run folder, vLLM's /metrics page "
+                  "({}...), llama.cpp's log of a speculation, an answer file of Spec-Bench",
+                  path.string(), kVllmPrefix));
 }
 
 }  // namespace specdec

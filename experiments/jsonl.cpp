@@ -36,7 +36,8 @@ void read_json_lines(std::string_view text, const std::string& name, const std::
     } catch (const InternalError&) {
       throw;
     } catch (const std::exception& exception) {
-      throw Error(fmt::format("{}:{}: {}; expected {}", name, number, plain_message(exception), kind));
+      throw Error(
+          fmt::format("{}:{}: {}; expected {}", name, number, plain_message(exception), kind));
     }
   }
 }

@@ -212,8 +212,8 @@ std::optional<double> decode_tokens_per_second(const Counts& counts) {
 }
 
 std::optional<double> total_tokens_per_second(const Counts& counts) {
-  return ratio(as_double(counts.tokens), counts.prefill_seconds + counts.decode_seconds +
-                                            counts.unsplit_seconds);
+  return ratio(as_double(counts.tokens),
+               counts.prefill_seconds + counts.decode_seconds + counts.unsplit_seconds);
 }
 
 std::optional<double> mean_question_speed(std::span<const QuestionTime> questions) {

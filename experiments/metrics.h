@@ -155,9 +155,9 @@ std::optional<double> mean_question_speed(std::span<const QuestionTime> question
 /// from ours: means of the questions' speeds instead of totals, and a baseline whose tokens are
 /// counted by encoding its text again.
 struct SpecBenchSpeed {
-  double tokens_per_second = 0.0;               ///< mean_question_speed
-  std::optional<double> baseline_speed = {};    ///< of the first strategy, by its text's tokens
-  std::optional<double> speedup = {};           ///< tokens_per_second / baseline_speed
+  double tokens_per_second = 0.0;             ///< mean_question_speed
+  std::optional<double> baseline_speed = {};  ///< of the first strategy, by its text's tokens
+  std::optional<double> speedup = {};         ///< tokens_per_second / baseline_speed
 };
 
 /// One strategy at one point of the sweep, over all prompts or those of one category.

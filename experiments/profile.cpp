@@ -117,15 +117,13 @@ void print_curve(std::ostream& out, const CostCurve& curve) {
       };
       const auto point = find(width);
       const auto base = find(*widths.begin());
-      rows.back().push_back(point == curve.points.end()
-                                ? "-"
-                                : fmt::format("{}  {:.2f}",
-                                              milliseconds({.median = point->seconds,
-                                                            .low = point->low,
-                                                            .high = point->high}),
-                                              base == curve.points.end()
-                                                  ? 1.0
-                                                  : point->seconds / base->seconds));
+      rows.back().push_back(
+          point == curve.points.end()
+              ? "-"
+              : fmt::format("{}  {:.2f}",
+                            milliseconds(
+                                {.median = point->seconds, .low = point->low, .high = point->high}),
+                            base == curve.points.end() ? 1.0 : point->seconds / base->seconds));
     }
   }
   write_aligned(out, rows, 0);
@@ -142,8 +140,8 @@ Spread spread_of(std::vector<double> seconds) {
   return {.median = at(0.5), .low = at(0.25), .high = at(0.75)};
 }
 
-std::optional<DraftCost> measure_steps(DecodingStrategy& strategy, TokenSpan prompt,
-                                       int64_t length, int64_t steps) {
+std::optional<DraftCost> measure_steps(DecodingStrategy& strategy, TokenSpan prompt, int64_t length,
+                                       int64_t steps) {
   std::vector<double> draft;
   std::vector<double> verify;
   std::vector<double> other;
@@ -229,9 +227,10 @@ Profile read_profile(const std::filesystem::path& file) {
   } catch (const InternalError&) {
     throw;
   } catch (const std::exception& exception) {
-    throw Error(fmt::format("{}: is no profile ({}); write one with specdec profile MODEL --draft "
-                            "DRAFTER --json FILE",
-                            file.string(), exception.what()));
+    throw Error(
+        fmt::format("{}: is no profile ({}); write one with specdec profile MODEL --draft "
+                    "DRAFTER --json FILE",
+                    file.string(), exception.what()));
   }
 }
 

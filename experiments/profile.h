@@ -49,8 +49,8 @@ Spread spread_of(std::vector<double> seconds);
 /// Runs a strategy that drafts `length` tokens at a time (0: plain decoding) until `steps` steps
 /// were that deep, or the prompt gives no more, and returns what their parts took; none without
 /// such a step: drafters that retrieve may have nothing to say.
-std::optional<DraftCost> measure_steps(DecodingStrategy& strategy, TokenSpan prompt,
-                                       int64_t length, int64_t steps);
+std::optional<DraftCost> measure_steps(DecodingStrategy& strategy, TokenSpan prompt, int64_t length,
+                                       int64_t steps);
 
 /// A table: v(n), then the drafters' steps.
 void print_profile(std::ostream& out, const Profile& profile);

@@ -72,11 +72,11 @@ class Round {
 };
 
 bool is_greedy(const DraftTrace& trace) {
-  return std::all_of(
-      trace.positions.begin(), trace.positions.end(), [](const TracePosition& position) {
-        return std::all_of(position.depths.begin(), position.depths.end(),
-                           [](const TraceDepth& depth) { return depth.p == 1.0; });
-      });
+  return std::all_of(trace.positions.begin(), trace.positions.end(),
+                     [](const TracePosition& position) {
+                       return std::all_of(position.depths.begin(), position.depths.end(),
+                                          [](const TraceDepth& depth) { return depth.p == 1.0; });
+                     });
 }
 
 int64_t widest(const ReplayShape& shape) {
@@ -95,24 +95,28 @@ std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape) 
   const bool known = verifier == "rejection" || verifier == "exact_match" ||
                      verifier == "sample_match" || is_greedy(trace);
   if (!known) {
-    return fmt::format("the verifier '{}' does not judge token by token, so a text does not tell "
-                       "what it accepts; known: exact_match, rejection, sample_match",
-                       verifier);
+    return fmt::format(
+        "the verifier '{}' does not judge token by token, so a text does not tell "
+        "what it accepts; known: exact_match, rejection, sample_match",
+        verifier);
   }
   if (shape.depth > trace.depth) {
-    return fmt::format("it is {} deep and the drafts were recorded to depth {}; record again with "
-                       "trace.depth: {}",
-                       shape.depth, trace.depth, shape.depth);
+    return fmt::format(
+        "it is {} deep and the drafts were recorded to depth {}; record again with "
+        "trace.depth: {}",
+        shape.depth, trace.depth, shape.depth);
   }
   if (!shape.tree.empty() && trace.drawn) {
     return "siblings would be drawn, and a text does not tell which; record a drafter that takes "
            "its best tokens (sample: false), or at temperature 0";
   }
   if (widest(shape) > trace.width) {
-    return fmt::format("it takes the {} best tokens and {} recorded; record again with "
-                       "trace.width: {} (drafters that retrieve propose chains only)",
-                       widest(shape), trace.width == 1 ? "only the best was" :
-                       fmt::format("the {} best were", trace.width), widest(shape));
+    return fmt::format(
+        "it takes the {} best tokens and {} recorded; record again with "
+        "trace.width: {} (drafters that retrieve propose chains only)",
+        widest(shape),
+        trace.width == 1 ? "only the best was" : fmt::format("the {} best were", trace.width),
+        widest(shape));
   }
   return "";
 }

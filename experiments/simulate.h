@@ -39,8 +39,8 @@ struct StepCosts {
 /// The costs that a profile holds. `drafter` names one of its drafters; "" = its only one. Throws
 /// ConfigError when there is none of that name, or several to choose from.
 StepCosts costs_of(const Profile& profile, const std::string& drafter);
-/// The costs of the run itself: its cost curve, scaled to what its steps took, and the mean times of
-/// the steps of `strategy` by depth. Throws Error when the run has no steps without a draft, or
+/// The costs of the run itself: its cost curve, scaled to what its steps took, and the mean times
+/// of the steps of `strategy` by depth. Throws Error when the run has no steps without a draft, or
 /// `strategy` none with one.
 StepCosts costs_of(const CostCurve& curve, std::span<const GenerationRecord> records,
                    const std::string& strategy);
@@ -69,9 +69,9 @@ struct ReplayCounts {
 std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape);
 
 /// Adds what speculation with the shape would have done on the trace's text, in expectation over
-/// all that chance decides: the law of where rounds begin and how many tokens they accept, given the
-/// text, is worked out exactly, without drawing. Its mean over texts that the target has drawn is
-/// the true expectation. `costs` may be nullptr: no times then. The record must not be refused.
+/// all that chance decides: the law of where rounds begin and how many tokens they accept, given
+/// the text, is worked out exactly, without drawing. Its mean over texts that the target has drawn
+/// is the true expectation. `costs` may be nullptr: no times then. The record must not be refused.
 void replay(const TraceRecord& record, const ReplayShape& shape, const StepCosts* costs,
             ReplayCounts& sums);
 

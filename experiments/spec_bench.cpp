@@ -10,9 +10,8 @@
 namespace specdec {
 namespace {
 
-constexpr std::array<const char*, 8> kMtBench = {"writing",    "roleplay", "reasoning",
-                                                 "math",       "coding",   "extraction",
-                                                 "stem",       "humanities"};
+constexpr std::array<const char*, 8> kMtBench = {
+    "writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"};
 
 struct SpecBenchTable {
   const char* title;
@@ -97,7 +96,8 @@ void write_spec_bench(std::ostream& out, std::span<const GenerationRecord> recor
   const Summary summary = summarize(records, spec_bench_task);
   std::vector<std::string> tasks;
   for (const SummaryRow& row : summary.rows) {
-    if (!row.category.empty() && std::find(tasks.begin(), tasks.end(), row.category) == tasks.end()) {
+    if (!row.category.empty() &&
+        std::find(tasks.begin(), tasks.end(), row.category) == tasks.end()) {
       tasks.push_back(row.category);
     }
   }

@@ -90,8 +90,7 @@ CostCurve scaled(const CostCurve& curve, const std::map<int64_t, Mean>& verify) 
   CostCurve result = curve;
   const int64_t last = factors.empty() ? 0 : factors.rbegin()->first;
   for (CostPoint& point : result.points) {
-    point.seconds *=
-        factors.empty() ? 1.0 : interpolate(factors, std::min(point.new_tokens, last));
+    point.seconds *= factors.empty() ? 1.0 : interpolate(factors, std::min(point.new_tokens, last));
   }
   return result;
 }

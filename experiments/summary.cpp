@@ -147,10 +147,11 @@ class Summarizer {
     }
     SpecBenchSpeed result{.tokens_per_second = *speed};
     bool encoded = true;
-    const auto baseline = questions_at(first_for(place), belongs, [&](const GenerationRecord& record) {
-      encoded = encoded && record.text_tokens >= 0;
-      return record.text_tokens;
-    });
+    const auto baseline =
+        questions_at(first_for(place), belongs, [&](const GenerationRecord& record) {
+          encoded = encoded && record.text_tokens >= 0;
+          return record.text_tokens;
+        });
     if (encoded) {
       result.baseline_speed = mean_question_speed(baseline);
     }

@@ -87,16 +87,11 @@ std::string write_trace_line(const TraceRecord& record) {
   for (const TracePosition& position : record.trace.positions) {
     positions.push_back(position_json(position, record.trace.drawn));
   }
-  const Json json = {{"sweep_point", record.key.sweep_point},
-                     {"strategy", record.key.strategy},
-                     {"prompt", record.key.prompt_id},
-                     {"repeat", record.key.repeat},
-                     {"category", record.category},
-                     {"verifier", record.verifier},
-                     {"prompt_tokens", record.prompt_tokens},
-                     {"drawn", record.trace.drawn},
-                     {"depth", record.trace.depth},
-                     {"width", record.trace.width},
+  const Json json = {{"sweep_point", record.key.sweep_point}, {"strategy", record.key.strategy},
+                     {"prompt", record.key.prompt_id},        {"repeat", record.key.repeat},
+                     {"category", record.category},           {"verifier", record.verifier},
+                     {"prompt_tokens", record.prompt_tokens}, {"drawn", record.trace.drawn},
+                     {"depth", record.trace.depth},           {"width", record.trace.width},
                      {"positions", std::move(positions)}};
   return json.dump() + "\n";
 }
@@ -106,8 +101,9 @@ std::vector<TraceRecord> read_traces(const std::filesystem::path& file) {
   std::string_view whole = text;
   whole = whole.substr(0, whole.rfind('\n') == std::string_view::npos ? 0 : whole.rfind('\n') + 1);
   std::vector<TraceRecord> records;
-  read_json_lines(whole, file.string(), "a trace as `specdec run` writes it",
-                  [&](const nlohmann::json& line, int64_t) { records.push_back(parse_trace(line)); });
+  read_json_lines(
+      whole, file.string(), "a trace as `specdec run` writes it",
+      [&](const nlohmann::json& line, int64_t) { records.push_back(parse_trace(line)); });
   return records;
 }
 

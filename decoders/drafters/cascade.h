@@ -33,7 +33,7 @@ class CascadeDrafter final : public Drafter {
 
  private:
   std::vector<CascadeMember> members_;
-  Needs needs_;                                // of all members together
+  Needs needs_;                                 // of all members together
   std::vector<std::vector<size_t>> layers_of_;  // [member][i]: where its layer i is captured
 };
 

@@ -36,8 +36,9 @@ void FeatureDrafter::check(const LanguageModel& target) const {
   // Internals only answer questions here.
   Internals* internals = const_cast<LanguageModel&>(target).internals();
   if (internals == nullptr) {
-    throw ConfigError("this head continues the target's hidden states, and this target does not "
-                      "give them: choose a drafter that only needs its tokens");
+    throw ConfigError(
+        "this head continues the target's hidden states, and this target does not "
+        "give them: choose a drafter that only needs its tokens");
   }
   if (internals->hidden_size() != options_.hidden_size ||
       target.vocab_size() != modules_.front()->vocab_size()) {
@@ -81,8 +82,8 @@ void FeatureDrafter::collect(const DraftContext& context) {
   if (known_ < wanted) {
     SPECDEC_CHECK(context.last_step != nullptr, "a head was not shown every step");
     const std::vector<int64_t>& path = context.last_step->verdict.path;
-    unfed_.push_back(features_of(context.last_step->result)
-                         .index_select(0, at::tensor(path, at::kLong)));
+    unfed_.push_back(
+        features_of(context.last_step->result).index_select(0, at::tensor(path, at::kLong)));
     known_ += unfed_.back().size(0);
   }
   SPECDEC_CHECK(known_ == wanted, "a head knows {} features of {} committed tokens", known_,
@@ -101,8 +102,8 @@ Tensor FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor& featu
     options.features = features.narrow(0, begin, size);
     options.own_features = module > 0;
     ForwardResult result = model.forward(
-        {.tokens = to_tensor(tokens.subspan(static_cast<size_t>(begin),
-                                            static_cast<size_t>(size)))},
+        {.tokens =
+             to_tensor(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(size)))},
         options);
     std::vector<int64_t> path(static_cast<size_t>(size));
     std::iota(path.begin(), path.end(), 0);

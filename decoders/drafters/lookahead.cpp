@@ -141,9 +141,8 @@ void LookaheadDrafter::take_results(const StepResult* step) {
 void LookaheadDrafter::take_committed(TokenSpan committed) {
   const auto size = static_cast<int64_t>(committed.size());
   for (int64_t end = std::max(committed_taken_, options_.ngram); end <= size; ++end) {
-    const TokenSpan ngram =
-        committed.subspan(static_cast<size_t>(end - options_.ngram)).first(
-            static_cast<size_t>(options_.ngram));
+    const TokenSpan ngram = committed.subspan(static_cast<size_t>(end - options_.ngram))
+                                .first(static_cast<size_t>(options_.ngram));
     pool_.add(ngram.front(), {ngram.begin() + 1, ngram.end()});
     committed_taken_ = end + 1;
   }
@@ -160,8 +159,8 @@ void LookaheadDrafter::add_guesses(Draft& draft, const DraftContext& context,
         return draft.tokens[static_cast<size_t>(child)] == (*guess)[i];
       });
       const auto branches = static_cast<int64_t>(children.size());
-      if (!known && (draft.proposed() >= max_tokens ||
-                     branches >= context.max_branches - kWindowBranches)) {
+      if (!known &&
+          (draft.proposed() >= max_tokens || branches >= context.max_branches - kWindowBranches)) {
         break;
       }
       node = child_of(draft, node, (*guess)[i]);
@@ -198,9 +197,10 @@ Draft LookaheadDrafter::propose(const DraftContext& context) {
   if (options_.pool_from_prompt) {
     take_committed(context.committed);
   }
-  const int64_t deepest = levels_.empty() ? 0 : columns() + static_cast<int64_t>(levels_.size()) - 2;
-  const bool fits = !levels_.empty() && window_tokens() <= context.max_tokens &&
-                    deepest <= context.max_depth;
+  const int64_t deepest =
+      levels_.empty() ? 0 : columns() + static_cast<int64_t>(levels_.size()) - 2;
+  const bool fits =
+      !levels_.empty() && window_tokens() <= context.max_tokens && deepest <= context.max_depth;
   drafted_ = Draft::root(context.committed.back());
   add_guesses(drafted_, context, context.max_tokens - (fits ? window_tokens() : 0));
   if (fits) {

@@ -7,9 +7,9 @@
 namespace specdec {
 
 struct LookaheadOptions {
-  int64_t window = 7;   ///< W: places ahead that are guessed in parallel
-  int64_t ngram = 5;    ///< N: tokens of an n-gram; N - 1 Jacobi iterations are kept
-  int64_t guesses = 7;  ///< G: n-grams kept of each first token, and verified in a step
+  int64_t window = 7;             ///< W: places ahead that are guessed in parallel
+  int64_t ngram = 5;              ///< N: tokens of an n-gram; N - 1 Jacobi iterations are kept
+  int64_t guesses = 7;            ///< G: n-grams kept of each first token, and verified in a step
   bool pool_from_prompt = false;  ///< take the n-grams of prompt and output too
 };
 
@@ -72,8 +72,8 @@ class LookaheadDrafter final : public Drafter {
   /// stands. Empty = no window yet, or no room for one.
   std::vector<std::vector<Token>> levels_;
   bool begun_ = false;
-  Draft drafted_;               // the last proposal
-  std::vector<int64_t> ends_;   // [column] its deepest node in drafted_; empty = the window rested
+  Draft drafted_;                // the last proposal
+  std::vector<int64_t> ends_;    // [column] its deepest node in drafted_; empty = the window rested
   int64_t committed_taken_ = 0;  // n-grams that end before it are in the pool
 };
 

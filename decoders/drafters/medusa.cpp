@@ -38,8 +38,9 @@ void MedusaDrafter::check(const LanguageModel& target) const {
   // Internals only answer questions here.
   Internals* internals = const_cast<LanguageModel&>(target).internals();
   if (internals == nullptr) {
-    throw ConfigError("medusa reads the target's last hidden state, and this target does not give "
-                      "it: choose a drafter that only needs its tokens");
+    throw ConfigError(
+        "medusa reads the target's last hidden state, and this target does not give "
+        "it: choose a drafter that only needs its tokens");
   }
   if (heads_.hidden_size != internals->hidden_size() || heads_.vocab_size != target.vocab_size()) {
     throw ConfigError(fmt::format(

@@ -26,8 +26,8 @@ struct MedusaHeads {
 
 /// Drafts with heads that each guess a token further ahead from one hidden state of the target
 /// (Medusa, Cai et al., 2024, arXiv:2401.10774): all nodes of one depth have the same law, so every
-/// tree is the Cartesian product that the paper has, cut to a shape, and a draft costs one run of the
-/// heads, whatever its size. At most as deep as there are heads.
+/// tree is the Cartesian product that the paper has, cut to a shape, and a draft costs one run of
+/// the heads, whatever its size. At most as deep as there are heads.
 class MedusaDrafter final : public Drafter, private ChildLaw {
  public:
   explicit MedusaDrafter(MedusaHeads heads, const MedusaOptions& options = {});

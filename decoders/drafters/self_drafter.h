@@ -8,7 +8,7 @@
 namespace specdec {
 
 struct SelfDrafterOptions {
-  int64_t layers = 1;  ///< of the target, from the first on
+  int64_t layers = 1;               ///< of the target, from the first on
   std::optional<bool> sample = {};  ///< as DraftModelOptions::sample
 };
 

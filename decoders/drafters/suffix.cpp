@@ -15,10 +15,10 @@ SuffixDrafter::SuffixDrafter(const SuffixOptions& options,
                      std::isfinite(options.factor) && std::isfinite(options.offset) &&
                      options.min_probability >= 0.0 && options.min_probability <= 1.0;
   if (!valid) {
-    throw ConfigError(fmt::format(
-        "suffix needs min_match and max_depth of at least 1, factor of at least 0 and "
-        "min_probability from 0 to 1, not {}, {}, {} and {}",
-        options.min_match, options.max_depth, options.factor, options.min_probability));
+    throw ConfigError(
+        fmt::format("suffix needs min_match and max_depth of at least 1, factor of at least 0 and "
+                    "min_probability from 0 to 1, not {}, {}, {} and {}",
+                    options.min_match, options.max_depth, options.factor, options.min_probability));
   }
 }
 
@@ -61,8 +61,7 @@ void SuffixDrafter::try_matches(const SuffixAutomaton& text, SuffixAutomaton::Ma
     if (static_cast<double>(limits.max_tokens) <= best.score) {
       return;
     }
-    GrownDraft grown =
-        grow_best_first(context.committed.back(), match.state, limits, followers);
+    GrownDraft grown = grow_best_first(context.committed.back(), match.state, limits, followers);
     if (grown.score > best.score) {
       best = std::move(grown);
     }

@@ -47,10 +47,10 @@ class SuffixAutomaton {
     int32_t state = 0;
   };
   struct State {
-    int32_t link = -1;     // of the longest suffix that ends at more places
-    int32_t length = 0;    // of the longest substring
-    int32_t count = 0;     // places where it ends
-    int32_t newest = 0;    // the last of them
+    int32_t link = -1;             // of the longest suffix that ends at more places
+    int32_t length = 0;            // of the longest substring
+    int32_t count = 0;             // places where it ends
+    int32_t newest = 0;            // the last of them
     std::vector<Edge> edges = {};  // by token
   };
 

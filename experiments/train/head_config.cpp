@@ -128,9 +128,8 @@ void check_target(const ConfigNode& node, const HeadTrainConfig& config) {
       }
     }
     if (config.shape.draft_vocab_size > target.vocab_size) {
-      node.fail("draft_vocab_size",
-                fmt::format("is {}, more than the target's vocabulary of {}",
-                            config.shape.draft_vocab_size, target.vocab_size));
+      node.fail("draft_vocab_size", fmt::format("is {}, more than the target's vocabulary of {}",
+                                                config.shape.draft_vocab_size, target.vocab_size));
     }
   } catch (const WeightsError& error) {
     node.fail(error.what());

@@ -16,18 +16,19 @@ std::string head_type_name(HeadType type);
 /// What a head is made of. Which of it a type reads is said behind it.
 struct HeadShape {
   HeadType type = HeadType::kMedusa;
-  int64_t num_heads = 4;            ///< medusa
-  int64_t num_layers = 1;           ///< medusa: residual blocks of a head; mtp: modules
-  bool share_lm_head = false;       ///< medusa
-  int64_t intermediate_size = 0;    ///< eagle, eagle3: of the MLP; 0 = the target's
-  std::vector<int64_t> layers;      ///< eagle3: of the target, whose outputs are fused
-  int64_t draft_vocab_size = 0;     ///< eagle3: the most frequent tokens of the text; 0 = all
-  bool llama_layer = false;         ///< eagle, eagle3: as published, instead of a Gemma layer
-  bool after_final_norm = true;     ///< eagle: which feature of the target is continued
+  int64_t num_heads = 4;          ///< medusa
+  int64_t num_layers = 1;         ///< medusa: residual blocks of a head; mtp: modules
+  bool share_lm_head = false;     ///< medusa
+  int64_t intermediate_size = 0;  ///< eagle, eagle3: of the MLP; 0 = the target's
+  std::vector<int64_t> layers;    ///< eagle3: of the target, whose outputs are fused
+  int64_t draft_vocab_size = 0;   ///< eagle3: the most frequent tokens of the text; 0 = all
+  bool llama_layer = false;       ///< eagle, eagle3: as published, instead of a Gemma layer
+  bool after_final_norm = true;   ///< eagle: which feature of the target is continued
 };
 
-/// What is minimised: a sum over the depths d = 1, 2, ... of decay^(d - 1) times the weighted terms,
-/// over the sum of those powers. Each head's defaults are the published ones (see docs/train_heads.md).
+/// What is minimised: a sum over the depths d = 1, 2, ... of decay^(d - 1) times the weighted
+/// terms, over the sum of those powers. Each head's defaults are the published ones (see
+/// docs/train_heads.md).
 struct HeadLoss {
   double law = 0.0;       ///< cross-entropy with the target's law, which is KL up to a constant
   double tokens = 0.0;    ///< cross-entropy with the text's tokens

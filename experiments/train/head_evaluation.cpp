@@ -54,8 +54,8 @@ class DepthSums {
 };
 
 at::Tensor as_row(const std::vector<Token>& window) {
-  return at::tensor(at::IntArrayRef(std::vector<int64_t>(window.begin(), window.end()))).view(
-      {1, -1});
+  return at::tensor(at::IntArrayRef(std::vector<int64_t>(window.begin(), window.end())))
+      .view({1, -1});
 }
 
 }  // namespace

@@ -51,11 +51,11 @@ class HeadTrainer {
     load.device = options.device;
     target_ = load_gemma(config.target, load);
     data_ = std::make_unique<TextData>(config.text, *load_tokenizer(config.target));
-    head_ = make_head_training(
-        config.shape, {.target = target_,
-                       .token_counts = data_->frequencies(target_->config.vocab_size),
-                       .seed = config.text.seed,
-                       .matmul_dtype = matmul_dtype()});
+    head_ = make_head_training(config.shape,
+                               {.target = target_,
+                                .token_counts = data_->frequencies(target_->config.vocab_size),
+                                .seed = config.text.seed,
+                                .matmul_dtype = matmul_dtype()});
     refuse_finished();
     if (config.self_distillation.share > 0.0) {
       generated_ =

@@ -20,14 +20,11 @@ constexpr int64_t kRowsAtOnce = 32;
 /// Everything that the sequences depend on.
 std::string identity(const GemmaWeights& target, const TextData& data, const TextPlan& plan,
                      const SelfDistillation& options) {
-  const nlohmann::json out = {{"target", target.fingerprint},
-                              {"seed", plan.seed},
-                              {"tokens", data.train_tokens()},
-                              {"sequence_length", plan.sequence_length},
-                              {"sequences", options.sequences},
-                              {"prompt_tokens", options.prompt_tokens},
-                              {"temperatures", options.temperatures},
-                              {"held_out_sequences", options.held_out_sequences}};
+  const nlohmann::json out = {
+      {"target", target.fingerprint},         {"seed", plan.seed},
+      {"tokens", data.train_tokens()},        {"sequence_length", plan.sequence_length},
+      {"sequences", options.sequences},       {"prompt_tokens", options.prompt_tokens},
+      {"temperatures", options.temperatures}, {"held_out_sequences", options.held_out_sequences}};
   return out.dump();
 }
 
@@ -63,9 +60,10 @@ at::Tensor held_out_prompts(const HeldOut& held, const SelfDistillation& options
     }
   }
   if (windows.empty()) {
-    throw Error(fmt::format("the held-out text of kind '{}' has no window of {} tokens: lower "
-                            "self_distillation.prompt_tokens.",
-                            kind, options.prompt_tokens));
+    throw Error(
+        fmt::format("the held-out text of kind '{}' has no window of {} tokens: lower "
+                    "self_distillation.prompt_tokens.",
+                    kind, options.prompt_tokens));
   }
   const auto all = static_cast<int64_t>(windows.size());
   const int64_t rows = std::min(all, options.held_out_sequences);
@@ -107,7 +105,9 @@ void write_generated(const SelfGenerated& generated, const fs::path& path,
   const auto add = [&](const std::string& name, const at::Tensor& tokens) {
     kept.push_back(tokens.to(at::kInt).contiguous());
     const at::Tensor& stored = kept.back();
-    list.push_back({name, DType::kI32, stored.sizes().vec(),
+    list.push_back({name,
+                    DType::kI32,
+                    stored.sizes().vec(),
                     {static_cast<const std::byte*>(stored.const_data_ptr()), stored.nbytes()}});
   };
   add("train", generated.train);

@@ -37,9 +37,8 @@ SequenceUnlikelihood::SequenceUnlikelihood(std::shared_ptr<const GemmaWeights> w
     : weights_(weights), model_(std::move(weights)) {}
 
 at::Tensor SequenceUnlikelihood::continue_greedily(const at::Tensor& prompts, int64_t new_tokens) {
-  return continue_prompts(model_, prompts, new_tokens, [](const at::Tensor& logits, int64_t) {
-    return logits.argmax(-1);
-  });
+  return continue_prompts(model_, prompts, new_tokens,
+                          [](const at::Tensor& logits, int64_t) { return logits.argmax(-1); });
 }
 
 at::Tensor SequenceUnlikelihood::repeated(const at::Tensor& sequences, int64_t begin) {

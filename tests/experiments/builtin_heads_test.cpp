@@ -48,9 +48,9 @@ class BuiltinHeadsTest : public testing::Test {
         "strategies:\n  - type: autoregressive\n",
         include_mtp);
     for (size_t i = 0; i < drafters.size(); ++i) {
-      text += fmt::format(
-          "  - {{name: s{}, type: speculative, draft_length: 3, drafter: {{{}}}}}\n", i,
-          drafters[i]);
+      text +=
+          fmt::format("  - {{name: s{}, type: speculative, draft_length: 3, drafter: {{{}}}}}\n", i,
+                      drafters[i]);
     }
     folder_.write("c.yaml", text);
     return load_experiment(path("c.yaml"), {}, components_);
@@ -66,11 +66,10 @@ class BuiltinHeadsTest : public testing::Test {
 
 TEST_F(BuiltinHeadsTest, EveryHeadGivesTheTargetsTokens) {
   std::ostringstream log;
-  const Report report =
-      run_experiment(plan({"type: eagle, weights: eagle", "type: eagle3, weights: eagle3",
-                           "type: mtp", "type: mtp, modules: 1, sample: false",
-                           "type: self, layers: 2"}),
-                     {.out = path("out"), .quiet = true, .command = "test"}, log);
+  const Report report = run_experiment(
+      plan({"type: eagle, weights: eagle", "type: eagle3, weights: eagle3", "type: mtp",
+            "type: mtp, modules: 1, sample: false", "type: self, layers: 2"}),
+      {.out = path("out"), .quiet = true, .command = "test"}, log);
   const auto records = load_records(path("out"));
   EXPECT_EQ(records.size(), 12U);
   std::map<std::string, std::set<std::vector<Token>>> by_prompt;

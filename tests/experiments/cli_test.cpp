@@ -50,8 +50,8 @@ TEST(CliTest, HelpAndVersionSucceed) {
   EXPECT_EQ(cli({"--help"}).code, 0);
   EXPECT_THAT(cli({"--help"}).out, HasSubstr("specdec run configs/quickstart.yaml"));
   EXPECT_THAT(cli({"--version"}).out, HasSubstr("specdec "));
-  for (const char* command : {"run", "check", "list", "generate", "logits", "inspect", "profile",
-                              "simulate", "import"}) {
+  for (const char* command :
+       {"run", "check", "list", "generate", "logits", "inspect", "profile", "simulate", "import"}) {
     const auto help = cli({command, "--help"});
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_THAT(help.out, HasSubstr(command));
@@ -232,13 +232,14 @@ TEST(CliTest, SimulatesATracedRun) {
   const TemporaryFolder folder("cli_simulate");
   folder.write("p.jsonl", "{\"tokens\": [2, 5, 9, 5, 9]}\n{\"tokens\": [2, 7, 11]}\n");
   const auto config = folder.write(
-      "c.yaml", fmt::format("model: {{weights: {}}}\nprompts: {{file: p.jsonl}}\n"
-                            "max_new_tokens: 24\nstop: {{ignore_eos: true}}\n"
-                            "trace: {{depth: 4, width: 2}}\nstrategies:\n"
-                            "  - type: autoregressive\n"
-                            "  - {{name: draft, type: speculative, draft_length: 4, drafter: {{type: "
-                            "draft_model, weights: {}}}}}\n",
-                            kModel, kModel));
+      "c.yaml",
+      fmt::format("model: {{weights: {}}}\nprompts: {{file: p.jsonl}}\n"
+                  "max_new_tokens: 24\nstop: {{ignore_eos: true}}\n"
+                  "trace: {{depth: 4, width: 2}}\nstrategies:\n"
+                  "  - type: autoregressive\n"
+                  "  - {{name: draft, type: speculative, draft_length: 4, drafter: {{type: "
+                  "draft_model, weights: {}}}}}\n",
+                  kModel, kModel));
   const auto run = (folder.path() / "run").string();
   ASSERT_EQ(cli({"run", config.string(), "--out", run, "--quiet"}).code, 0);
   const auto result = cli({"simulate", run, "--lengths", "1,4", "--tree", "[[0],[1]]", "--json"});

@@ -88,9 +88,9 @@ TEST_F(ExperimentTest, RunsEveryStrategyOnEveryPrompt) {
   EXPECT_GT(order.size(), 1U) << "the order turns";
   EXPECT_EQ(report.summary.compared, 8);
   EXPECT_TRUE(report.summary.divergences.empty());
-  for (const char* name : {"config.yaml", "environment.json", "generations.jsonl", "steps.jsonl",
-                           "summary.json", "summary.csv", "report.html", "spec_bench.md",
-                           "answers/lookup.jsonl"}) {
+  for (const char* name :
+       {"config.yaml", "environment.json", "generations.jsonl", "steps.jsonl", "summary.json",
+        "summary.csv", "report.html", "spec_bench.md", "answers/lookup.jsonl"}) {
     EXPECT_TRUE(std::filesystem::exists(folder_.path() / "out" / name)) << name;
   }
 }
@@ -270,8 +270,11 @@ TEST_F(ExperimentTest, ALossyTextIsNotTraced) {
       "lossy", {.help = "",
                 .promise = Promise::kLossy,
                 .prepare = components_.strategies.entries().at("autoregressive").prepare});
-  EXPECT_THAT([&] { (void)run({"strategies.0.type=lossy", "trace.depth=2"}); },
-              testing::ThrowsMessage<ConfigError>(HasSubstr("put a lossless one first")));
+  EXPECT_THAT(
+      [&] {
+        (void)run({"strategies.0.type=lossy", "trace.depth=2"});
+      },
+      testing::ThrowsMessage<ConfigError>(HasSubstr("put a lossless one first")));
 }
 
 TEST_F(ExperimentTest, WritesAnswersThatReadBackAsItsCounts) {

@@ -25,11 +25,14 @@ constexpr const char* kMetrics =
     "vllm:spec_decode_num_drafts_created{engine=\"0\",model_name=\"m\"} 1.7e+09\n"
     "vllm:spec_decode_num_draft_tokens_total{engine=\"0\",model_name=\"m\"} 300.0\n"
     "vllm:spec_decode_num_accepted_tokens_total{engine=\"0\",model_name=\"m\"} 160.0\n"
-    "vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"m\",position=\"0\"} "
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"m\",position="
+    "\"0\"} "
     "73.0\n"
-    "vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"m\",position=\"1\"} "
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"m\",position="
+    "\"1\"} "
     "52\n"
-    "vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"m\",position=\"2\"} "
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",model_name=\"m\",position="
+    "\"2\"} "
     "3.5e+01\n"
     "vllm:generation_tokens_total{engine=\"0\",model_name=\"m\"} 260.0\n";
 
@@ -104,7 +107,8 @@ TEST(ImportCountsTest, BadMetricsAreRefused) {
 constexpr const char* kServerLog =
     "0.06 I slot print_timing: id  1 | task 0 | prompt eval time =     300.11 ms /    20 tokens (  "
     " 15.01 ms per token,    66.64 tokens per second)\n"
-    "0.06 I slot print_timing: id  1 | task 0 |        eval time =    2296.72 ms /   256 tokens (   "
+    "0.06 I slot print_timing: id  1 | task 0 |        eval time =    2296.72 ms /   256 tokens (  "
+    " "
     " 8.97 ms per token,   111.46 tokens per second)\n"
     "0.06 I slot print_timing: id  1 | task 0 | draft acceptance = 0.64479 (  167 accepted /   259 "
     "generated), mean acceptance length =  2.92, acceptance rate per position = (0.805, 0.632, "
@@ -178,7 +182,8 @@ TEST(ImportCountsTest, TellsFormatsApart) {
   EXPECT_EQ(import_counts(folder.write("b", kServerLog))[0].source, "draft-eagle3");
   const auto answers = import_counts(folder.write(
       "c",
-      "{\"question_id\": 1, \"category\": \"qa\", \"model_id\": \"eagle\", \"choices\": [{\"index\": "
+      "{\"question_id\": 1, \"category\": \"qa\", \"model_id\": \"eagle\", \"choices\": "
+      "[{\"index\": "
       "0, \"turns\": [\"x\"], \"decoding_steps\": [2], \"new_tokens\": [6], \"wall_time\": [0.5], "
       "\"accept_lengths\": [3, 2]}]}\n"));
   EXPECT_EQ(answers[0].source, "eagle");

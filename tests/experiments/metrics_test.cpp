@@ -381,9 +381,9 @@ TEST(MetricsTest, DefinitionsAgreeWithEachOther) {
     EXPECT_NEAR(tokens_per_step(counts).value(), 1.0 + accepted_per_step(counts).value(), 1e-12);
     EXPECT_EQ(std::accumulate(counts.accepted_at.begin(), counts.accepted_at.end(), int64_t{0}),
               counts.accepted);
-    EXPECT_EQ(std::accumulate(counts.steps_committing.begin(), counts.steps_committing.end(),
-                              int64_t{0}),
-              counts.steps);
+    EXPECT_EQ(
+        std::accumulate(counts.steps_committing.begin(), counts.steps_committing.end(), int64_t{0}),
+        counts.steps);
   }
 }
 

@@ -28,11 +28,11 @@ LogitTable draft_table() { return mixed_table(target_table(), random_table(kVoca
 struct Bench {
   explicit Bench(bool sample, int64_t length = 3)
       : target(kVocab, target_table()),
-        strategy(target,
-                 std::make_unique<DraftModelDrafter>(
-                     std::make_unique<FakeModel>(kVocab, draft_table()),
-                     DraftModelOptions{.sample = sample}),
-                 std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(length)) {}
+        strategy(
+            target,
+            std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kVocab, draft_table()),
+                                                DraftModelOptions{.sample = sample}),
+            std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(length)) {}
 
   FakeModel target;
   SpeculativeDecoding strategy;
@@ -161,7 +161,8 @@ TEST(SimulateTest, TreesFollowRanks) {
 TEST(SimulateTest, RefusesWhatTheRecordingCannotTell) {
   const auto record = ranks({{0, 1}}, 2);
   EXPECT_EQ(replay_refusal(record, chain_shape(3)), "");
-  EXPECT_THAT(replay_refusal(record, chain_shape(4)), HasSubstr("record again with trace.depth: 4"));
+  EXPECT_THAT(replay_refusal(record, chain_shape(4)),
+              HasSubstr("record again with trace.depth: 4"));
   EXPECT_EQ(replay_refusal(record, parse_tree_shape("[[0],[1]]")), "");
   EXPECT_THAT(replay_refusal(record, parse_tree_shape("[[0],[2]]")),
               HasSubstr("record again with trace.width: 3"));
@@ -187,7 +188,8 @@ TEST(SimulateTest, TreesAreReadStrictly) {
            {"[]", "no nodes"},
            {"[0]", "no list of lists"},
            {"x", "no list of lists"}}) {
-    EXPECT_THAT([&] { (void)parse_tree_shape(text); }, ThrowsMessage<ConfigError>(HasSubstr(message)))
+    EXPECT_THAT([&] { (void)parse_tree_shape(text); },
+                ThrowsMessage<ConfigError>(HasSubstr(message)))
         << text;
   }
   EXPECT_THROW((void)chain_shape(0), ConfigError);
@@ -248,8 +250,8 @@ TEST(SimulateTest, TheRunsOwnStepsScaleItsCurve) {
   EXPECT_NEAR(costs.draft_seconds(2), 0.5, 1e-12);
   EXPECT_NEAR(costs.other_seconds(3), 0.1, 1e-12);
   EXPECT_THROW((void)costs_of(curve, records, "none"), Error);
-  EXPECT_THROW((void)costs_of(curve, std::vector<GenerationRecord>{timed("draft", 4, 4.5)}, "draft"),
-               Error);
+  EXPECT_THROW(
+      (void)costs_of(curve, std::vector<GenerationRecord>{timed("draft", 4, 4.5)}, "draft"), Error);
 }
 
 Profile some_profile() {
@@ -259,7 +261,9 @@ Profile some_profile() {
   const Spread spread{.median = 0.5, .low = 0.25, .high = 1.0};
   profile.plain = {.drafted = 0, .steps = 9, .draft = {}, .verify = spread, .other = spread};
   profile.drafters = {
-      {"d", "{type: d}", {{.drafted = 2, .steps = 7, .draft = spread, .verify = spread, .other = {}}}}};
+      {"d",
+       "{type: d}",
+       {{.drafted = 2, .steps = 7, .draft = spread, .verify = spread, .other = {}}}}};
   return profile;
 }
 
@@ -272,7 +276,8 @@ TEST(SimulateTest, ProfilesAreReadBack) {
   EXPECT_EQ(costs.verify.seconds(1, 16), 0.5);
   EXPECT_EQ(costs.draft_seconds(2), 0.5);
   EXPECT_EQ(costs.draft_seconds(1), 0.25);
-  EXPECT_THAT([&] { (void)costs_of(read, "e"); }, ThrowsMessage<ConfigError>(HasSubstr("name one with --drafter")));
+  EXPECT_THAT([&] { (void)costs_of(read, "e"); },
+              ThrowsMessage<ConfigError>(HasSubstr("name one with --drafter")));
 }
 
 TEST(SimulateTest, BadProfilesAreRefused) {
@@ -313,15 +318,16 @@ TEST(SimulateTest, TraceLinesAreReadBack) {
   EXPECT_EQ(read[0].trace.positions[1].drafted, 3);
   EXPECT_NEAR(read[0].trace.positions[0].depths[0].q, 1.0 / 3.0, 1e-9);
   EXPECT_EQ(write_trace_line(read[0]), line);
-  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
-           {"\"drafted\":3", "\"drafted\":1"},
-           {"\"p\":[1.0", "\"p\":[1.5"},
-           {"\"p\":[1.0", "\"p\":[\"x\""},
-           {"\"verifier\"", "\"judge\""}}) {
+  for (const auto& [from, to] :
+       std::vector<std::pair<std::string, std::string>>{{"\"drafted\":3", "\"drafted\":1"},
+                                                        {"\"p\":[1.0", "\"p\":[1.5"},
+                                                        {"\"p\":[1.0", "\"p\":[\"x\""},
+                                                        {"\"verifier\"", "\"judge\""}}) {
     std::string text = line;
     text.replace(text.find(from), from.size(), to);
     const auto file = folder.write("t.jsonl", line + text);
-    EXPECT_THAT([&] { (void)read_traces(file); }, ThrowsMessage<Error>(HasSubstr("t.jsonl:2: "))) << to;
+    EXPECT_THAT([&] { (void)read_traces(file); }, ThrowsMessage<Error>(HasSubstr("t.jsonl:2: ")))
+        << to;
   }
 }
 

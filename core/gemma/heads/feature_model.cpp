@@ -57,8 +57,7 @@ class EagleFeatureHead final : public FeatureHead {
     if (config_.feature_after_norm) {
       return head_logits(*target_, output);
     }
-    return head_logits(*target_,
-                       normed(output, target_->final_norm, target_->config.rms_norm_eps));
+    return head_logits(*target_, normed(output, target_->final_norm, target_->config.rms_norm_eps));
   }
 
  private:
@@ -74,8 +73,8 @@ class EagleFeatureHead final : public FeatureHead {
     if (!head_->target_ids.defined()) {
       return logits;
     }
-    return at::full({logits.size(0), config_.vocab_size},
-                    -std::numeric_limits<double>::infinity(), logits.options())
+    return at::full({logits.size(0), config_.vocab_size}, -std::numeric_limits<double>::infinity(),
+                    logits.options())
         .index_copy_(1, head_->target_ids, logits);
   }
 
@@ -136,10 +135,10 @@ ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOption
                 "forward: features should be [{}, {}]", nodes, width);
   FeatureHead::LayerInput input =
       head_->enter(batch.tokens, features.contiguous(), options.own_features);
-  const ForwardResult output = engine_->forward(
-      batch, {.logits = Logits::kNone,
-              .embeddings = std::move(input.residual),
-              .attention_inputs = std::move(input.attention_inputs)});
+  const ForwardResult output =
+      engine_->forward(batch, {.logits = Logits::kNone,
+                               .embeddings = std::move(input.residual),
+                               .attention_inputs = std::move(input.attention_inputs)});
   ForwardResult result;
   result.final_hidden = head_->feature(output.final_hidden);
   if (options.logits == Logits::kAll) {
@@ -162,8 +161,8 @@ int64_t FeatureModel::max_length() const { return engine_->max_length(); }
 std::unique_ptr<FeatureModel> make_eagle_model(std::shared_ptr<const EagleHead> head,
                                                std::shared_ptr<const GemmaWeights> target,
                                                const GemmaOptions& options) {
-  return std::make_unique<FeatureModel>(
-      std::make_unique<EagleFeatureHead>(std::move(head), target), target, options);
+  return std::make_unique<FeatureModel>(std::make_unique<EagleFeatureHead>(std::move(head), target),
+                                        target, options);
 }
 
 std::unique_ptr<FeatureModel> make_mtp_model(std::shared_ptr<const MtpHead> head, size_t module,

@@ -54,8 +54,8 @@ MedusaConfig read_medusa_config(const std::filesystem::path& folder, const Gemma
   const nlohmann::json object = parse_json_object(read_head_config(folder), where);
   const JsonKeys keys(object, where);
   if (const std::string type = keys.text("head_type", "medusa"); type != "medusa") {
-    keys.fail("head_type", fmt::format("says that this is a head of type {}; use drafter type {}",
-                                       type, type));
+    keys.fail("head_type",
+              fmt::format("says that this is a head of type {}; use drafter type {}", type, type));
   }
   MedusaConfig config;
   config.num_heads = at_most(keys, "medusa_num_heads", kMostHeads);
@@ -112,7 +112,10 @@ Tensor medusa_logits(const MedusaHead& head, const GemmaWeights& target, const T
 
 MedusaHead load_medusa_head(const std::filesystem::path& folder, const GemmaWeights& target,
                             std::optional<at::ScalarType> wanted) {
-  MedusaHead head{.config = read_medusa_config(folder, target.config), .blocks = {}, .outputs = {}, .fingerprint = {}};
+  MedusaHead head{.config = read_medusa_config(folder, target.config),
+                  .blocks = {},
+                  .outputs = {},
+                  .fingerprint = {}};
   const MedusaConfig& config = head.config;
   check_head_target(config.trained_for, target, folder);
   TensorSource source(checkpoint(folder), target.embedding.device());
@@ -128,8 +131,8 @@ MedusaHead load_medusa_head(const std::filesystem::path& folder, const GemmaWeig
                         source.load(name + "bias", {config.hidden_size}, dtype)});
     }
     if (!config.share_lm_head) {
-      head.outputs.push_back(source.load(output_name(config, k),
-                                         {config.vocab_size, config.hidden_size}, dtype));
+      head.outputs.push_back(
+          source.load(output_name(config, k), {config.vocab_size, config.hidden_size}, dtype));
     }
   }
   source.check_all_taken();

@@ -56,11 +56,11 @@ Tensor medusa_logits(const MedusaHead& head, const GemmaWeights& target, const T
 MedusaConfig read_medusa_config(const std::filesystem::path& folder, const GemmaConfig& target);
 
 /// Loads FasterDecoding/Medusa's files: config.json and medusa_lm_head.safetensors (or
-/// model.safetensors) with `{head}.{layer}.linear.weight`, `.bias` and `{head}.{num_layers}.weight`,
-/// on the target's device. All is converted to `dtype` (default: as stored; always float64 for a
-/// float64 target). hidden_size and vocab_size are the target's where config.json leaves them out.
-/// Throws WeightsError: see read_medusa_config and check_head_target; missing or unknown tensors,
-/// wrong shapes.
+/// model.safetensors) with `{head}.{layer}.linear.weight`, `.bias` and
+/// `{head}.{num_layers}.weight`, on the target's device. All is converted to `dtype` (default: as
+/// stored; always float64 for a float64 target). hidden_size and vocab_size are the target's where
+/// config.json leaves them out. Throws WeightsError: see read_medusa_config and check_head_target;
+/// missing or unknown tensors, wrong shapes.
 MedusaHead load_medusa_head(const std::filesystem::path& folder, const GemmaWeights& target,
                             std::optional<at::ScalarType> dtype = std::nullopt);
 

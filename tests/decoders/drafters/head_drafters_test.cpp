@@ -66,8 +66,7 @@ class RecordingShape final : public DraftShape {
         const int64_t room = context.max_tokens - growth.draft().proposed();
         const int64_t first = growth.draft().size();
         if (room > 0) {
-          growth.add_children(level[i], logits[static_cast<int64_t>(i)],
-                              std::min(branches_, room));
+          growth.add_children(level[i], logits[static_cast<int64_t>(i)], std::min(branches_, room));
         }
         for (int64_t child = first; child < growth.draft().size(); ++child) {
           deeper.push_back(child);
@@ -80,8 +79,7 @@ class RecordingShape final : public DraftShape {
   bool branches() const override { return branches_ > 1; }
 
  private:
-  void record(const DraftContext& context, const Draft& draft, int64_t node,
-              const Tensor& logits) {
+  void record(const DraftContext& context, const Draft& draft, int64_t node, const Tensor& logits) {
     if (seen_ == nullptr) {
       return;
     }
@@ -127,9 +125,8 @@ Tensor plain_eagle_law(const GemmaWeights& target, const EagleHead& head, const 
   all.insert(all.end(), path.begin(), path.end());
   const auto known = static_cast<int64_t>(committed.size()) - 1;
   const Tensor tokens = as_row(all);
-  Tensor features =
-      target_features(reference_forward(target, tokens.narrow(1, 0, known)),
-                      eagle_capture_layers(head.config, target.config));
+  Tensor features = target_features(reference_forward(target, tokens.narrow(1, 0, known)),
+                                    eagle_capture_layers(head.config, target.config));
   UnrolledKeys past;
   HeadOutputs out;
   for (int64_t step = 0; step <= static_cast<int64_t>(path.size()); ++step) {
@@ -224,8 +221,8 @@ HeadCase self(const std::string& name, int64_t layers) {
     const Tensor stream =
         reference_forward(*target, as_row(all)).layers[static_cast<size_t>(layers - 1)];
     const Tensor last = stream[0][stream.size(1) - 1];
-    return reference_head(*target, reference_norm(last, target->final_norm,
-                                                  target->config.rms_norm_eps));
+    return reference_head(*target,
+                          reference_norm(last, target->final_norm, target->config.rms_norm_eps));
   };
   return row;
 }
@@ -268,7 +265,8 @@ TEST_P(HeadDraftersTest, TheOutputsLawIsTheTargets) {
     return std::vector<double>(logits.const_data_ptr<double>(),
                                logits.const_data_ptr<double>() + logits.numel());
   };
-  const Task task{.prompt = {1, 2}, .sampling = {.temperature = 0.8}, .stop = {.max_new_tokens = 4}};
+  const Task task{
+      .prompt = {1, 2}, .sampling = {.temperature = 0.8}, .stop = {.max_new_tokens = 4}};
   const SequenceLaw expected = reference_law(table, task);
   EXPECT_LE(max_difference(exact_law(*strategy(target, model, 1, {2, 1}), task), expected), 1e-12);
   const Task shorter{
@@ -299,9 +297,8 @@ TEST_P(HeadDraftersTest, EveryLawIsThatOfAFreshPlainForward) {
     std::vector<Seen> seen;
     const auto speculative = strategy(target, model, branches, {3, 0, 1, 2, 0, 0, 4}, &seen);
     CounterRandomness random(static_cast<uint64_t>(branches));
-    const Task task{.prompt = {3, 1},
-                    .sampling = {.temperature = 1.0},
-                    .stop = {.max_new_tokens = 24}};
+    const Task task{
+        .prompt = {3, 1}, .sampling = {.temperature = 1.0}, .stop = {.max_new_tokens = 24}};
     speculative->generate(task.request(random));
     ASSERT_GT(seen.size(), 10U);
     for (const Seen& one : seen) {
@@ -320,8 +317,8 @@ TEST(FeatureDrafterTest, TargetsThatCannotServeAreRefused) {
   GemmaModel model(target);
   const auto drafter = [&](int64_t hidden, std::vector<int64_t> layers) {
     std::vector<std::unique_ptr<LanguageModel>> modules;
-    modules.push_back(make_mtp_model(random_mtp_head(*target, 1, {.dtype = at::kDouble}), 0,
-                                     target));
+    modules.push_back(
+        make_mtp_model(random_mtp_head(*target, 1, {.dtype = at::kDouble}), 0, target));
     return FeatureDrafter(std::move(modules), {.capture_layers = layers, .hidden_size = hidden});
   };
   const auto refusal = [](const FeatureDrafter& one, const LanguageModel& whom) {
@@ -341,9 +338,8 @@ TEST(SelfDrafterTest, TargetsThatCannotServeAreRefused) {
   EXPECT_THAT(error_message<ConfigError>([&] { SelfDrafter(fake, {}).check(fake); }),
               HasSubstr("cannot"));
   GemmaModel model(tiny_gemma(5));
-  EXPECT_THAT(
-      error_message<ConfigError>([&] { SelfDrafter(model, {.layers = 3}).check(model); }),
-      HasSubstr("1 to 2"));
+  EXPECT_THAT(error_message<ConfigError>([&] { SelfDrafter(model, {.layers = 3}).check(model); }),
+              HasSubstr("1 to 2"));
 }
 
 TEST(SelfDrafterTest, DraftingLeavesNoTrace) {
@@ -371,8 +367,7 @@ TEST(SelfDrafterTest, DraftingLeavesNoTrace) {
                                        .shape = shape});
   EXPECT_EQ(draft.proposed(), 3);
   EXPECT_EQ(drafted.pending(), 0);
-  EXPECT_TRUE(
-      at::equal(drafted.verify_get_logits(draft), untouched.verify_get_logits(draft)));
+  EXPECT_TRUE(at::equal(drafted.verify_get_logits(draft), untouched.verify_get_logits(draft)));
 }
 
 }  // namespace

@@ -81,10 +81,10 @@ TEST(LookaheadTest, TheWindowFollowsTheJacobiIteration) {
   const Tokens prompt = committed;
   StepResult step;
   for (int64_t i = 0; i < 8; ++i) {
-    const Draft draft =
-        propose_within(drafter, committed, {60, 20, 9}, i == 0 ? nullptr : &step);
+    const Draft draft = propose_within(drafter, committed, {60, 20, 9}, i == 0 ? nullptr : &step);
     const auto levels = jacobi(prompt, kWindow, kNgram, i);
-    EXPECT_EQ(static_cast<int64_t>(levels[0].size()), std::max(kWindow + kNgram - 3 - i, kWindow - 1));
+    EXPECT_EQ(static_cast<int64_t>(levels[0].size()),
+              std::max(kWindow + kNgram - 3 - i, kWindow - 1));
     const auto paths = paths_of(draft);
     Tokens column_root;
     for (size_t column = 0; column <= levels[0].size(); ++column) {
@@ -104,13 +104,14 @@ TEST(LookaheadTest, TheWindowFollowsTheJacobiIteration) {
 }
 
 TEST(LookaheadTest, NgramsOfTheIterationsAreGuessedWhenTheirFirstTokenComes) {
-  // The best token depends on the newest one alone, so each column's iterations are right from its
-  // second token on: once the window is full, the pool knows what follows its tokens.
+  // The best token depends on the newest one alone, so an n-gram of a column is right. The window
+  // begins with 21, 14, 43, ..., which the output reaches only later; once it is full, the pool
+  // knows what follows 43.
   LookaheadDrafter drafter({.window = 5, .ngram = 4, .guesses = 3});
-  Tokens committed = {1, 4, 13, 40, 21, 14, 43, 30};
+  Tokens committed = {40, 21, 14, 43, 30, 41, 1};
   StepResult step;
   Draft draft;
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; committed.back() != 43; ++i) {
     draft = propose_within(drafter, committed, {60, 20, 9}, i == 0 ? nullptr : &step);
     step = verified(draft);
     committed.push_back(best_after(committed.back()));
@@ -132,10 +133,10 @@ TEST(LookaheadTest, NgramsOfThePromptWhenAsked) {
     LookaheadDrafter drafter({.window = 2, .ngram = 3, .guesses = 4, .pool_from_prompt = asked});
     return paths_of(propose_within(drafter, committed, limits));
   };
-  EXPECT_EQ(roots(true, {4, 2, 9}),
-            (std::vector<Tokens>{{2}, {2, 5}, {6}, {6, 1}})) << "two for the window";
-  EXPECT_EQ(roots(true, {4, 1, 9}), (std::vector<Tokens>{{2}})) << "no room for a window";
-  EXPECT_EQ(roots(false, {4, 2, 9}), (std::vector<Tokens>{{6}, {6, 1}}));
+  EXPECT_EQ(roots(true, {5, 2, 9}), (std::vector<Tokens>{{2}, {2, 5}, {2, 3}, {6}, {6, 1}}))
+      << "two for the window";
+  EXPECT_EQ(roots(true, {4, 1, 9}), (std::vector<Tokens>{{2}, {1}})) << "a narrower window";
+  EXPECT_EQ(roots(false, {5, 2, 9}), (std::vector<Tokens>{{6}, {6, 1}}));
 }
 
 TEST(LookaheadTest, KeepsTheLimitsAndBranches) {

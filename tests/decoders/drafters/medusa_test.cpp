@@ -39,8 +39,7 @@ class CartesianShape final : public DraftShape {
         if (growth.draft().proposed() + 2 > context.max_tokens) {
           return std::move(growth).finish();
         }
-        const int64_t first =
-            growth.add_children(level[i], logits[static_cast<int64_t>(i)], 2);
+        const int64_t first = growth.add_children(level[i], logits[static_cast<int64_t>(i)], 2);
         for (int64_t child = first; child < growth.draft().size(); ++child) {
           below.push_back(child);
         }
@@ -98,10 +97,10 @@ class MedusaLawTest : public testing::TestWithParam<Case> {
  protected:
   static std::unique_ptr<SpeculativeDecoding> decoding(GemmaModel& target,
                                                        std::unique_ptr<Verifier> verifier) {
-    auto drafter = std::make_unique<MedusaDrafter>(
-        heads_on(std::make_shared<GemmaWeights>(target.weights()),
-                 some_heads(target.weights(), GetParam().shared)),
-        MedusaOptions{.sample = GetParam().sample});
+    auto drafter =
+        std::make_unique<MedusaDrafter>(heads_on(std::make_shared<GemmaWeights>(target.weights()),
+                                                 some_heads(target.weights(), GetParam().shared)),
+                                        MedusaOptions{.sample = GetParam().sample});
     std::unique_ptr<DraftShape> shape = std::make_unique<ChainShape>(2);
     if (GetParam().tree) {
       shape = std::make_unique<CartesianShape>(2);
@@ -115,8 +114,7 @@ TEST_P(MedusaLawTest, TheOutputHasTheLawOfTheTarget) {
   const auto weights = tiny_gemma(3);
   GemmaModel target(weights);
   const Task task{{0, 1, 2, 1}, {.temperature = 0.9}, {.max_new_tokens = 4}};
-  const SequenceLaw law =
-      exact_law(*decoding(target, std::make_unique<RejectionVerifier>()), task);
+  const SequenceLaw law = exact_law(*decoding(target, std::make_unique<RejectionVerifier>()), task);
   EXPECT_LT(max_difference(law, reference_law(table_of(weights), task)), 1e-12);
 }
 

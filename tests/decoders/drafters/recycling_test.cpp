@@ -16,8 +16,7 @@ using Tokens = std::vector<Token>;
 
 /// A verified draft: `next` names each node's likeliest tokens, best first.
 StepResult step(Draft draft, const std::vector<Tokens>& next, std::vector<int64_t> path) {
-  StepResult result{
-      .draft = std::move(draft), .result = {}, .verdict = {.path = std::move(path)}};
+  StepResult result{.draft = std::move(draft), .result = {}, .verdict = {.path = std::move(path)}};
   result.result.logits = at::zeros({result.draft.size(), 10});
   for (size_t node = 0; node < next.size(); ++node) {
     for (size_t rank = 0; rank < next[node].size(); ++rank) {
@@ -83,16 +82,47 @@ TEST(RecyclingTest, TheTableOutlivesARequestWhenAsked) {
 /// The 80 paths of ranks of the authors' tree, by their parents: how many children of ranks 0, 1,
 /// ... a path has.
 std::vector<Tokens> paper_tree() {
-  const std::vector<std::pair<Tokens, Token>> children = {
-      {{}, 8},        {{0}, 8},       {{1}, 4},          {{2}, 3},       {{3}, 2},
-      {{4}, 1},       {{5}, 1},       {{6}, 1},          {{7}, 1},       {{0, 0}, 8},
-      {{0, 1}, 3},    {{0, 2}, 2},    {{0, 3}, 1},       {{0, 4}, 1},    {{0, 5}, 1},
-      {{0, 6}, 1},    {{0, 7}, 1},    {{1, 0}, 2},       {{1, 1}, 1},    {{2, 0}, 1},
-      {{3, 0}, 1},    {{4, 0}, 1},    {{5, 0}, 1},       {{0, 0, 0}, 5}, {{0, 0, 1}, 2},
-      {{0, 0, 2}, 1}, {{0, 0, 3}, 1}, {{0, 0, 4}, 1},    {{0, 1, 0}, 1}, {{0, 2, 0}, 1},
-      {{1, 0, 0}, 1}, {{2, 0, 0}, 1}, {{3, 0, 0}, 1},    {{0, 0, 0, 0}, 3}, {{0, 0, 0, 1}, 1},
-      {{0, 0, 0, 2}, 1}, {{0, 0, 1, 0}, 1}, {{0, 1, 0, 0}, 1}, {{1, 0, 0, 0}, 1},
-      {{0, 0, 0, 0, 0}, 2}, {{0, 0, 0, 1, 0}, 1}};
+  const std::vector<std::pair<Tokens, Token>> children = {{{}, 8},
+                                                          {{0}, 8},
+                                                          {{1}, 4},
+                                                          {{2}, 3},
+                                                          {{3}, 2},
+                                                          {{4}, 1},
+                                                          {{5}, 1},
+                                                          {{6}, 1},
+                                                          {{7}, 1},
+                                                          {{0, 0}, 8},
+                                                          {{0, 1}, 3},
+                                                          {{0, 2}, 2},
+                                                          {{0, 3}, 1},
+                                                          {{0, 4}, 1},
+                                                          {{0, 5}, 1},
+                                                          {{0, 6}, 1},
+                                                          {{0, 7}, 1},
+                                                          {{1, 0}, 2},
+                                                          {{1, 1}, 1},
+                                                          {{2, 0}, 1},
+                                                          {{3, 0}, 1},
+                                                          {{4, 0}, 1},
+                                                          {{5, 0}, 1},
+                                                          {{0, 0, 0}, 5},
+                                                          {{0, 0, 1}, 2},
+                                                          {{0, 0, 2}, 1},
+                                                          {{0, 0, 3}, 1},
+                                                          {{0, 0, 4}, 1},
+                                                          {{0, 1, 0}, 1},
+                                                          {{0, 2, 0}, 1},
+                                                          {{1, 0, 0}, 1},
+                                                          {{2, 0, 0}, 1},
+                                                          {{3, 0, 0}, 1},
+                                                          {{0, 0, 0, 0}, 3},
+                                                          {{0, 0, 0, 1}, 1},
+                                                          {{0, 0, 0, 2}, 1},
+                                                          {{0, 0, 1, 0}, 1},
+                                                          {{0, 1, 0, 0}, 1},
+                                                          {{1, 0, 0, 0}, 1},
+                                                          {{0, 0, 0, 0, 0}, 2},
+                                                          {{0, 0, 0, 1, 0}, 1}};
   std::vector<Tokens> paths;
   for (const auto& [parent, count] : children) {
     for (Token rank = 0; rank < count; ++rank) {
@@ -110,8 +140,7 @@ TEST(RecyclingTest, TheTreeIsNearlyThePapers) {
   for (Token token = 1; token < 8; ++token) {
     all.add(token, 0);
   }
-  const StepResult first =
-      step(all, std::vector<Tokens>(8, Tokens{0, 1, 2, 3, 4, 5, 6, 7}), {0});
+  const StepResult first = step(all, std::vector<Tokens>(8, Tokens{0, 1, 2, 3, 4, 5, 6, 7}), {0});
   const auto drafted = paths_of(propose_within(drafter, Tokens{0}, {80, 20, 20}, &first));
   ASSERT_EQ(drafted.size(), 80U);
   const auto paper = paper_tree();

@@ -58,8 +58,8 @@ class HeadTrainerTest : public testing::Test {
   HeadTrainConfig config(const std::string& head, const std::vector<std::string>& overrides = {},
                          const std::string& out = "head") const {
     const auto file = folder_.write(
-        "head.yaml", "head: " + head + "\ntarget: {weights: " + target().string() + "}\nout: " +
-                         (folder_.path() / out).string() + "\n" + data() +
+        "head.yaml", "head: " + head + "\ntarget: {weights: " + target().string() +
+                         "}\nout: " + (folder_.path() / out).string() + "\n" + data() +
                          "sequence_length: 32\nbatch_size: 4\nsteps: 40\nwarm_up_steps: 3\n"
                          "learning_rate: 0.01\nevaluate_every: 10\ncheckpoint_every: 10\n"
                          "evaluate_depth: 2\n");
@@ -81,9 +81,8 @@ class HeadTrainerTest : public testing::Test {
     return load_gemma(target(), {.dtype = at::kFloat});
   }
   static std::string weights_of(const fs::path& folder) {
-    return read_file(folder /
-                     (fs::exists(folder / "mtp.safetensors") ? "mtp.safetensors"
-                                                             : "model.safetensors"));
+    return read_file(folder / (fs::exists(folder / "mtp.safetensors") ? "mtp.safetensors"
+                                                                      : "model.safetensors"));
   }
 
   static TemporaryFolder* shared_;
@@ -101,9 +100,13 @@ struct HeadCase {
 std::vector<HeadCase> heads() {
   return {
       {"medusa", "{type: medusa, num_heads: 2}",
-       [](const fs::path& folder, const GemmaWeights& target) { load_medusa_head(folder, target); }},
+       [](const fs::path& folder, const GemmaWeights& target) {
+         load_medusa_head(folder, target);
+       }},
       {"medusa_shared", "{type: medusa, num_heads: 2, num_layers: 2, share_lm_head: true}",
-       [](const fs::path& folder, const GemmaWeights& target) { load_medusa_head(folder, target); }},
+       [](const fs::path& folder, const GemmaWeights& target) {
+         load_medusa_head(folder, target);
+       }},
       {"eagle", "{type: eagle}",
        [](const fs::path& folder, const GemmaWeights& target) {
          load_eagle_head(folder, EagleVersion::kEagle, target);
@@ -211,8 +214,8 @@ TEST_F(HeadTrainerTest, SelfGeneratedTokensHaveTheTargetsLaw) {
   prompt.insert(prompt.end(), text.begin(), text.end());
   const auto prompts = at::tensor(prompt).unsqueeze(0).expand({kRows, -1}).contiguous();
   const auto length = static_cast<int64_t>(prompt.size());
-  const auto rows = continue_by_law(target, prompts, length + 1,
-                                    std::vector<double>(kRows, 1.5), 7, 0);
+  const auto rows =
+      continue_by_law(target, prompts, length + 1, std::vector<double>(kRows, 1.5), 7, 0);
   const auto logits = reference_forward(*target, prompts.narrow(0, 0, 1)).logits[0][length - 1];
   const auto law = at::softmax(logits.to(at::kDouble) / 1.5, -1);
   const auto counts = at::bincount(rows.select(1, length), {}, law.size(0)).to(at::kDouble);
@@ -280,9 +283,7 @@ TEST_F(HeadTrainerTest, ConfigMistakesComeTogether) {
     EXPECT_THAT(message, HasSubstr(part));
   }
   EXPECT_THAT(error_message<ConfigError>([&] { config("{type: eagel}"); }), HasSubstr("eagle3"));
-  EXPECT_THAT(error_message<ConfigError>([&] {
-                config("{type: medusa}", {"loss={tokens: 0.0}"});
-              }),
+  EXPECT_THAT(error_message<ConfigError>([&] { config("{type: medusa}", {"loss={tokens: 0.0}"}); }),
               HasSubstr("nothing to learn"));
 }
 

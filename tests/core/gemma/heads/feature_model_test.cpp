@@ -45,9 +45,9 @@ class FeatureModelTest : public testing::TestWithParam<Case> {
     ForwardOptions options;
     options.features = features;
     options.own_features = own;
-    return model_->forward({.tokens = tokens_.narrow(0, first, count).to(at::kInt),
-                            .parents = std::move(parents)},
-                           options);
+    return model_->forward(
+        {.tokens = tokens_.narrow(0, first, count).to(at::kInt), .parents = std::move(parents)},
+        options);
   }
 
   void keep(int64_t count) {
@@ -65,10 +65,10 @@ class FeatureModelTest : public testing::TestWithParam<Case> {
 };
 
 TEST_P(FeatureModelTest, CachedEqualsPlain) {
-  const HeadOutputs whole = eagle_reference(
-      *head_, *target_,
-      {.tokens = tokens_.narrow(0, 1, kLength).unsqueeze(0),
-       .features = features_.narrow(0, 0, kLength).unsqueeze(0)});
+  const HeadOutputs whole =
+      eagle_reference(*head_, *target_,
+                      {.tokens = tokens_.narrow(0, 1, kLength).unsqueeze(0),
+                       .features = features_.narrow(0, 0, kLength).unsqueeze(0)});
   int64_t fed = 0;
   for (const int64_t count : {1, 6, 3}) {
     const ForwardResult result = feed(1 + fed, count, features_.narrow(0, fed, count), false);
@@ -87,20 +87,20 @@ TEST_P(FeatureModelTest, DraftingFromOwnFeaturesEqualsUnrolling) {
   ForwardResult drafted = feed(1, kLength, features[0], false);
   keep(kLength);
   for (int64_t step = 0; step < 4; ++step) {
-    const HeadOutputs out = eagle_reference(
-        *head_, *target_,
-        {.tokens = tokens_.slice(0, 1 + step, 1 + step + kLength).unsqueeze(0),
-         .features = features,
-         .own_features = step > 0,
-         .unrolled = &past});
+    const HeadOutputs out =
+        eagle_reference(*head_, *target_,
+                        {.tokens = tokens_.slice(0, 1 + step, 1 + step + kLength).unsqueeze(0),
+                         .features = features,
+                         .own_features = step > 0,
+                         .unrolled = &past});
     features = out.features;
     if (step > 0) {
       const Tensor own = drafted.final_hidden.narrow(0, drafted.final_hidden.size(0) - 1, 1);
       drafted = feed(kLength + step, 1, own, true);
     }
-    EXPECT_LE(max_difference(drafted.logits[drafted.logits.size(0) - 1],
-                             out.logits[0][kLength - 1]),
-              tolerance())
+    EXPECT_LE(
+        max_difference(drafted.logits[drafted.logits.size(0) - 1], out.logits[0][kLength - 1]),
+        tolerance())
         << "step " << step;
     if (kLength + step + 1 == tokens_.size(0)) {
       break;
@@ -165,9 +165,8 @@ TEST(FeatureModelMtpTest, EachModuleEqualsItsPlainForward) {
   const Tensor tokens = at::arange(kLength, at::kLong).mul(3).remainder(kVocab);
   const Tensor features = at::randn({kLength, 16}, at::kDouble);
   for (const size_t module : {0, 1}) {
-    const HeadOutputs plain =
-        mtp_reference(*head, *target, module,
-                      {.tokens = tokens.unsqueeze(0), .features = features.unsqueeze(0)});
+    const HeadOutputs plain = mtp_reference(
+        *head, *target, module, {.tokens = tokens.unsqueeze(0), .features = features.unsqueeze(0)});
     const auto model = make_mtp_model(head, module, target);
     ForwardOptions options;
     options.features = features;

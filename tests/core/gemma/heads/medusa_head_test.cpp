@@ -138,8 +138,10 @@ class BadMedusaTest : public testing::Test {
 TEST_F(BadMedusaTest, RefusesTheHeadsOfAnotherTarget) {
   GemmaWeights other = *target_;
   other.fingerprint = "other weights";
-  EXPECT_THAT(complaint({}, other), AllOf(HasSubstr("another target"), HasSubstr("other weights")));
-  EXPECT_THAT(complaint({}, *tiny_gemma(kVocab + 1, at::kFloat)), HasSubstr("vocabulary"));
+  EXPECT_THAT(complaint(json::object(), other),
+              AllOf(HasSubstr("another target"), HasSubstr("other weights")));
+  EXPECT_THAT(complaint(json::object(), *tiny_gemma(kVocab + 1, at::kFloat)),
+              HasSubstr("vocabulary"));
   EXPECT_THAT(complaint({{"hidden_size", 32}}, *target_), HasSubstr("hidden size"));
 }
 
@@ -157,9 +159,9 @@ TEST_F(BadMedusaTest, RefusesTensorsThatDoNotFit) {
 }
 
 TEST_F(BadMedusaTest, RefusesAMissingFolder) {
-  EXPECT_THAT(error_message<WeightsError>(
-                  [&] { load_medusa_head(folder_.path() / "nothing", *target_); }),
-              HasSubstr("no such folder"));
+  EXPECT_THAT(
+      error_message<WeightsError>([&] { load_medusa_head(folder_.path() / "nothing", *target_); }),
+      HasSubstr("no such folder"));
 }
 
 }  // namespace
