@@ -5,8 +5,9 @@
 
 Out of sample: chains of 8 are recorded on the first half of configs/prompts/bench.jsonl; chains of 1, 2 and 4
 and a small tree are predicted, and measured on the other half. In sample: all lengths from 1 to 8 are predicted
-from the traces of one run on all prompts, and have to lie in the 95 % intervals of what each length does there. At
-temperature 0 and 1, the shipped pair, one thread. Times need a machine that does nothing else.
+from the traces of one run on all prompts, and have to lie in the 95 % intervals of what each length does there. Wall
+clock: the measured speed-up beside tau / (g c + v(g)), with c and v measured apart by `specdec profile`. At
+temperature 0 and 1, the shipped models, one thread. Times need a machine that does nothing else.
 """
 import argparse
 import json
@@ -19,6 +20,8 @@ HALF = 48
 TREE = [[0], [1], [0, 0]]
 DRAW = "{type: draft_model, weights: models/draft}"
 BEST = "{type: draft_model, weights: models/draft, sample: false}"
+HEADS = {"draft_model": DRAW, "eagle": "{type: eagle, weights: models/heads/eagle}", "mtp": "{type: mtp}"}
+LENGTHS = (1, 2, 4)
 
 
 def parse_options():
@@ -44,7 +47,7 @@ class Bench:
         config = self.folder / f"{name}_{temperature}.yaml"
         config.write_text("\n".join([
             f"name: {name}", "seed: 1", "threads: 1", "warm_up: 3",
-            "model: {type: gemma, weights: models/target, dtype: float32, device: cpu}",
+            "model: {type: gemma, weights: models/target, dtype: float32, device: cpu, include_mtp: true}",
             f"prompts: {{file: {ROOT}/configs/prompts/bench.jsonl, max_prompt_tokens: 1024, {prompts}}}",
             f"sampling: {{temperature: {temperature}}}", f"max_new_tokens: {self.options.tokens}", trace,
             "strategies:", "  - {type: autoregressive}"] + [f"  - {s}" for s in strategies]) + "\n",
@@ -65,7 +68,7 @@ class Bench:
                                [chain("draws", 8), chain("best", 8, BEST)], trace)
         tree = f"{{name: tree, type: speculative, tree: {{type: static, paths: {TREE}}}, drafter: {BEST}}}"
         _, measured = self.run("measure", temperature, f"skip: {HALF}",
-                               [chain(f"chain_{n}", n) for n in (1, 2, 4)] + [tree])
+                               [chain(f"chain_{n}", n) for n in LENGTHS] + [tree])
         predicted = {f"chain_{shape['depth']}": shape
                      for shape in self.simulate(recorded, "draws", "--lengths", "1,2,4")}
         shapes = self.simulate(recorded, "best", "--lengths", "1", "--tree", json.dumps(TREE))
@@ -88,12 +91,46 @@ class Bench:
                    "tokens/step": round(shape["tokens_per_step"], 3), "low": round(low, 3),
                    "high": round(high, 3), "inside": low <= shape["tokens_per_step"] <= high}
 
+    def profile(self):
+        """c by drafter and length, and v by new tokens, in plain forwards."""
+        out = self.folder / "profile.json"
+        drafters = [part for drafter in HEADS.values() for part in ("--draft", drafter)]
+        subprocess.run([self.options.specdec, "--threads", "1", "profile", "models/target", *drafters, "--lengths",
+                        ",".join(map(str, LENGTHS)), "--contexts", "128", "--repeats", "50", "--json", str(out)],
+                       cwd=ROOT, check=True, capture_output=True)
+        profile = json.loads(out.read_text(encoding="utf-8"))
+        points = [(point["new_tokens"], point["seconds"][1]) for point in profile["target"]]
+        plain = points[0][1]
+        draft = {(drafter["name"], cost["drafted"]): cost["draft_seconds"][1] / cost["drafted"] / plain
+                 for drafter in profile["drafters"] for cost in drafter["lengths"]}
+
+        def verify(tokens):
+            (low, a), (high, b) = next(pair for pair in zip(points, points[1:]) if pair[1][0] >= tokens)
+            return (a + (b - a) * (tokens - low) / (high - low)) / plain
+
+        return draft, verify
+
+    def wall_clock(self, temperature):
+        strategies = [chain(f"{name}_{n}", n, drafter) for name, drafter in HEADS.items() for n in LENGTHS]
+        _, measured = self.run("clock", temperature, f"limit: {HALF}", strategies)
+        draft, verify = self.profile()
+        for name in HEADS:
+            for length in LENGTHS:
+                row = measured[f"{name}_{length}"]
+                expected = row["tokens_per_step"] / (length * draft[name, length] + verify(length + 1))
+                yield {"check": "wall clock", "temperature": temperature, "shape": f"{name}_{length}",
+                       "tokens/step": round(row["tokens_per_step"], 3), "c": round(draft[name, length], 3),
+                       "v": round(verify(length + 1), 3), "speed-up": round(expected, 3),
+                       "measured speed-up": round(row["speedup"], 3),
+                       "share": round(row["speedup"] / expected, 3)}
+
 
 def main():
     options = parse_options()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(options, folder)
-        rows = [row for t in (0, 1) for check in (bench.out_of_sample, bench.in_sample) for row in check(t)]
+        rows = [row for t in (0, 1)
+                for check in (bench.out_of_sample, bench.in_sample, bench.wall_clock) for row in check(t)]
     if options.json:
         print(json.dumps(rows, indent=1))
         return
