@@ -8,6 +8,12 @@ void note_promise(const RunPlan& plan, Promise promise) {
   }
 }
 
+void note_branches(const RunPlan& plan, int64_t most) {
+  if (plan.branches != nullptr) {
+    *plan.branches = most;
+  }
+}
+
 Components builtin_components() {
   Components all;
   add_strategies(all.strategies);

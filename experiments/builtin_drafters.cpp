@@ -101,12 +101,21 @@ DrafterRegistry::Make prepare_recycling(const ConfigNode& node, const RunPlan&) 
   return [options](BuildContext&) { return std::make_unique<RecyclingDrafter>(options); };
 }
 
-DrafterRegistry::Make prepare_lookahead(const ConfigNode& node, const RunPlan&) {
+DrafterRegistry::Make prepare_lookahead(const ConfigNode& node, const RunPlan& plan) {
   LookaheadOptions options;
   options.window = node.get<int64_t>("window", options.window, {1, kMaxDraftLength});
   options.ngram = node.get<int64_t>("ngram", options.ngram, {2, kMaxDraftLength});
   options.guesses = node.get<int64_t>("guesses", options.guesses, {1, kMaxDraftLength});
   options.pool_from_prompt = node.get<bool>("pool_from_prompt", options.pool_from_prompt);
+  if (plan.branches != nullptr && *plan.branches < options.least_branches()) {
+    node.fail_at(
+        "type", fmt::format("lookahead drafts a window beside its guesses: with ngram {} it needs "
+                            "a tree of at least {} children a node, such as tree: {{type: dynamic, "
+                            "nodes: 40, depth: 10, top_k: 8}}, and {} allowed here",
+                            options.ngram, options.least_branches(),
+                            *plan.branches == 1 ? "a chain is all that is"
+                                                : fmt::format("{} are", *plan.branches)));
+  }
   return [options](BuildContext&) { return std::make_unique<LookaheadDrafter>(options); };
 }
 
@@ -119,6 +128,11 @@ DrafterRegistry::Make prepare_cascade(const ConfigNode& node, const RunPlan& pla
   for (const ConfigNode& member : node.children("drafters")) {
     const auto min_tokens = member.get<int64_t>("min_tokens", 1, {1, kMaxDraftLength});
     planned.push_back({plan.components.drafters.prepare(member, plan), min_tokens});
+    if (min_tokens > 1 && member.has("sample") && member.get<bool>("sample", false)) {
+      member.fail("min_tokens", fmt::format("{} would drop drafts whose tokens were drawn, which "
+                                            "changes the output's law; give 1, or sample: false",
+                                            min_tokens));
+    }
   }
   if (planned.empty() && node.is_list("drafters")) {
     node.fail("drafters", "the list is empty; give at least one drafter, such as {type: suffix}");
@@ -174,7 +188,7 @@ void add_own_guesses(DrafterRegistry& drafters) {
                         "window: 7, ngram: 5, guesses: 7: up to (window - 1) + window (ngram - 2) "
                         "+ guesses (ngram - 1)\nnodes; pool_from_prompt: false",
                 .prepare = prepare_lookahead,
-                .examples = {{"{type: lookahead, window: 1, ngram: 2, guesses: 1, "
+                .examples = {{"{type: lookahead, window: 2, ngram: 2, guesses: 1, "
                               "pool_from_prompt: true}"}}});
 }
 

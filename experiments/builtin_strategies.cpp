@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -27,8 +28,10 @@ TreeRegistry::Make prepare_shape(const ConfigNode& node, const RunPlan& plan) {
       node.fail("draft_length",
                 "a strategy drafts chains (draft_length) or trees (tree), not both");
     }
+    note_branches(plan, std::numeric_limits<int64_t>::max());  // of a tree that does not tell
     return plan.components.trees.prepare(node.child("tree"), plan);
   }
+  note_branches(plan, 1);
   if (node.is_map("draft_length")) {
     auto length = plan.components.draft_lengths.prepare(node.child("draft_length"), plan);
     return
@@ -38,7 +41,10 @@ TreeRegistry::Make prepare_shape(const ConfigNode& node, const RunPlan& plan) {
   return [length](BuildContext&) { return std::make_unique<ChainShape>(length); };
 }
 
-StrategyRegistry::Make prepare_speculative(const ConfigNode& node, const RunPlan& plan) {
+StrategyRegistry::Make prepare_speculative(const ConfigNode& node, const RunPlan& run) {
+  int64_t branches = 1;
+  RunPlan plan = run;
+  plan.branches = &branches;
   const Components& all = plan.components;
   auto shape = prepare_shape(node, plan);
   auto drafter = all.drafters.prepare(node.child("drafter"), plan);
@@ -99,7 +105,9 @@ StrategyRegistry::Make prepare_speculative_beam(const ConfigNode& node, const Ru
       node.get<int64_t>("draft_length", options.draft_length, {1, kMaxDraftLength});
   options.draft_width =
       node.get<int64_t>("draft_width", 2 * options.beams.num_beams, {1, kMaxDraftLength});
-  auto drafter = plan.components.drafters.prepare(node.child("drafter"), plan);
+  RunPlan own = plan;
+  own.branches = &options.draft_width;
+  auto drafter = plan.components.drafters.prepare(node.child("drafter"), own);
   return [drafter = std::move(drafter), options](BuildContext& context) {
     return std::make_unique<SpeculativeBeamSearch>(context.target, drafter(context), options);
   };

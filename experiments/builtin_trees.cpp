@@ -76,6 +76,7 @@ TreeRegistry::Make prepare_static(const ConfigNode& node, const RunPlan& plan) {
     }
     check_depth(node, plan, tree.depth());
     (void)StaticTreeShape(tree);
+    note_branches(plan, tree.branches());
   } catch (const ConfigError& error) {
     node.fail(error.what());
   }
@@ -91,6 +92,7 @@ TreeRegistry::Make prepare_optimal(const ConfigNode& node, const RunPlan& plan) 
   try {
     tree = OptimalTrees(acceptance, nodes, depth).tree(nodes, depth);
     (void)StaticTreeShape(tree);
+    note_branches(plan, tree.branches());
   } catch (const ConfigError& error) {
     node.fail(error.what());
   }
@@ -103,6 +105,7 @@ TreeRegistry::Make prepare_dynamic(const ConfigNode& node, const RunPlan& plan) 
   options.depth = node.get<int64_t>("depth", options.depth, {1, kMaxDraftLength});
   options.top_k = node.get<int64_t>("top_k", options.top_k, {1, kMaxBranches});
   check_depth(node, plan, options.depth);
+  note_branches(plan, options.top_k);
   return [options](BuildContext&) { return std::make_unique<DynamicTreeShape>(options); };
 }
 
@@ -117,6 +120,7 @@ TreeRegistry::Make prepare_cost_aware(const ConfigNode& node, const RunPlan& pla
   options.pause = node.get<int64_t>("pause", options.pause, {1, 1 << 20});
   options.max_pause = node.get<int64_t>("max_pause", options.max_pause, {1, 1 << 20});
   check_depth(node, plan, options.max_depth);
+  note_branches(plan, options.branches);
   auto checked = options;
   checked.target_cost.points = {{.new_tokens = 1, .context = 1, .seconds = 1.0}};
   try {

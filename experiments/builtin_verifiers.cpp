@@ -24,6 +24,15 @@ VerifierRegistry::Make prepare_exact_match(const ConfigNode& node, const RunPlan
   return [](BuildContext&) { return std::make_unique<ExactMatchVerifier>(); };
 }
 
+VerifierRegistry::Make prepare_block(const ConfigNode& node, const RunPlan& plan) {
+  if (plan.branches != nullptr && *plan.branches > 1) {
+    node.fail_at("type",
+                 "block verification judges chains only, and this tree branches; use rejection, or "
+                 "draft_length instead of tree");
+  }
+  return [](BuildContext&) { return std::make_unique<BlockVerifier>(); };
+}
+
 /// A verifier without options.
 template <class Plain>
 VerifierRegistry::Make prepare_plain(const ConfigNode&, const RunPlan&) {
@@ -79,7 +88,7 @@ void add_lossless(VerifierRegistry& verifiers) {
   verifiers.add("block",
                 {.help = "judges a chain as a whole: the target's law is kept, and never fewer "
                          "tokens are accepted\nthan by rejection (Sun et al., 2025); chains only",
-                 .prepare = prepare_plain<BlockVerifier>});
+                 .prepare = prepare_block});
   verifiers.add("sample_match",
                 {.help = "the target samples by position, drafted tokens that match are kept: the "
                          "very tokens\nof plain sampling with the same seed",

@@ -30,7 +30,14 @@ struct RunPlan {
   bool include_mtp = true;
   /// Of the strategy that is being prepared, so far; see note_promise. nullptr = nobody asks.
   Promise* promise = nullptr;
+  /// Most children of a drafted token in the strategy that is being prepared: 1 = chains, the
+  /// largest number = not known. Its tree notes it, then its drafter and verifier are prepared;
+  /// nullptr = it has no drafts. See note_branches.
+  int64_t* branches = nullptr;
 };
+
+/// A tree that is being prepared gives no drafted token more children than this.
+void note_branches(const RunPlan& plan, int64_t most);
 
 /// What a component is built from, once the target is loaded. Lives for the call; the target lives
 /// as long as the component.

@@ -62,12 +62,22 @@ class CorpusReader {
   }
 
   void add_line(std::string_view line, int64_t number) {
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) {
+      return;
+    }
     const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_discarded()) {
+      throw ConfigError(
+          fmt::format("line {}: bad JSON; of a .jsonl file each line is one value", number));
+    }
     if (!json.is_object() || !json.contains("tokens")) {
       std::vector<Token> tokens;
       append_encoded(line, tokens);
       add(std::move(tokens));
       return;
+    }
+    if (!json["tokens"].is_array()) {
+      throw ConfigError(fmt::format("line {}: 'tokens' is no list of ids", number));
     }
     std::vector<Token> tokens;
     for (const auto& id : json["tokens"]) {

@@ -18,6 +18,10 @@ ForwardResult with_layers(ForwardResult result, const std::vector<size_t>& layer
   return result;
 }
 
+bool is_drawn(const Draft& draft) {
+  return std::any_of(draft.law.begin(), draft.law.end(), [](int64_t row) { return row >= 0; });
+}
+
 /// A context as one member sees it.
 class MemberContext {
  public:
@@ -108,7 +112,8 @@ Draft CascadeDrafter::propose(const DraftContext& context) {
       continue;
     }
     Draft proposed = members_[i].drafter->propose(own.get());
-    if (proposed.proposed() >= members_[i].min_tokens) {
+    // A drafter that draws only where the shape allows it does not say so beforehand.
+    if (proposed.proposed() >= members_[i].min_tokens || is_drawn(proposed)) {
       draft = std::move(proposed);
       found = true;
     }

@@ -10,9 +10,6 @@
 namespace specdec {
 namespace {
 
-/// The window's own children of a node: the next column's, and the newer iteration's.
-constexpr int64_t kWindowBranches = 2;
-
 /// Most nodes that a window has while it fills up and afterwards.
 int64_t most_window_tokens(int64_t window, int64_t ngram) {
   int64_t most = 0;
@@ -159,8 +156,8 @@ void LookaheadDrafter::add_guesses(Draft& draft, const DraftContext& context,
         return draft.tokens[static_cast<size_t>(child)] == (*guess)[i];
       });
       const auto branches = static_cast<int64_t>(children.size());
-      if (!known &&
-          (draft.proposed() >= max_tokens || branches >= context.max_branches - kWindowBranches)) {
+      if (!known && (draft.proposed() >= max_tokens ||
+                     branches >= context.max_branches - options_.window_branches())) {
         break;
       }
       node = child_of(draft, node, (*guess)[i]);
@@ -183,11 +180,15 @@ void LookaheadDrafter::add_window(Draft& draft) {
 }
 
 Draft LookaheadDrafter::propose(const DraftContext& context) {
-  if (context.max_branches <= kWindowBranches) {
+  if (!context.shape.branches()) {
     throw ConfigError(
         fmt::format("lookahead drafts a window beside its guesses: it needs a tree that allows at "
                     "least {} branches (tree: {{type: ...}}), not a chain",
-                    kWindowBranches + 1));
+                    options_.least_branches()));
+  }
+  if (context.max_branches < options_.least_branches()) {
+    skip(context);
+    return Draft::root(context.committed.back());
   }
   take_results(context.last_step);
   ends_.clear();

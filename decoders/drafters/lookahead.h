@@ -11,6 +11,11 @@ struct LookaheadOptions {
   int64_t ngram = 5;              ///< N: tokens of an n-gram; N - 1 Jacobi iterations are kept
   int64_t guesses = 7;            ///< G: n-grams kept of each first token, and verified in a step
   bool pool_from_prompt = false;  ///< take the n-grams of prompt and output too
+
+  /// The window's own children of a node: the next column's, and the newer iteration's, if any.
+  int64_t window_branches() const { return ngram == 2 ? 1 : 2; }
+  /// Children of a node that a tree must allow: the window's and a guess.
+  int64_t least_branches() const { return window_branches() + 1; }
 };
 
 /// N-grams by their first token, the G newest of each.
@@ -49,7 +54,8 @@ class LookaheadDrafter final : public Drafter {
   explicit LookaheadDrafter(const LookaheadOptions& options = {});
   void reset() override;
   void skip(const DraftContext& context) override;
-  /// Throws ConfigError when fewer than 3 branches are allowed: there is no window in a chain.
+  /// Throws ConfigError when the shape is a chain, where there is no window. Rests in steps of a
+  /// tree that allows fewer than least_branches.
   Draft propose(const DraftContext& context) override;
 
  private:

@@ -151,6 +151,28 @@ TEST(CascadeTest, ChecksAllMembersAndDrawsWhenOneDoes) {
   EXPECT_THROW(drafter->check(FakeModel(101, random_table(101, 1))), ConfigError);
 }
 
+/// Draws one token from its law, though draws() does not say so: as a drafter does whose `sample`
+/// is left to the shape.
+class QuietlyDrawingDrafter final : public Drafter {
+ public:
+  Draft propose(const DraftContext& context) override {
+    Draft draft = Draft::root(context.committed.back());
+    draft.probs = at::full({1, 6}, 1.0 / 6.0, at::kDouble);
+    draft.law = {0};
+    draft.add(4, 0);
+    return draft;
+  }
+};
+
+TEST(CascadeTest, ADraftThatWasDrawnIsNeverDropped) {
+  NotingDrafter::Notes notes;
+  const auto drafter = of_two(std::make_unique<QuietlyDrawingDrafter>(), 3,
+                              std::make_unique<NotingDrafter>(Tokens{1, 2, 3}, &notes));
+  EXPECT_EQ(propose_within(*drafter, Tokens{1, 2}, {5, 5, 1}).tokens, (Tokens{2, 4}));
+  EXPECT_EQ(notes.proposed, 0);
+  EXPECT_EQ(notes.skipped, 1);
+}
+
 TEST(CascadeTest, RefusesWhatCannotWork) {
   NotingDrafter::Notes notes;
   EXPECT_THROW(CascadeDrafter({}), ConfigError);

@@ -141,9 +141,10 @@ TEST(LookaheadTest, NgramsOfThePromptWhenAsked) {
 
 TEST(LookaheadTest, KeepsTheLimitsAndBranches) {
   FakeModel target(kVocab, random_table(kVocab, 3, 1), 256);
-  for (const DraftLimits& limits : {DraftLimits{12, 6, 3}, DraftLimits{55, 10, 9},
-                                    DraftLimits{3, 3, 3}, DraftLimits{1, 1, 4}}) {
-    LookaheadDrafter drafter({.pool_from_prompt = true});
+  for (const DraftLimits& limits :
+       {DraftLimits{12, 6, 3}, DraftLimits{55, 10, 9}, DraftLimits{3, 3, 3}, DraftLimits{1, 1, 4},
+        DraftLimits{9, 4, 2}}) {
+    LookaheadDrafter drafter({.ngram = limits.branches == 2 ? 2 : 5, .pool_from_prompt = true});
     Tokens committed = {3, 1, 4, 1, 5, 9, 2, 6};
     StepResult step;
     for (int i = 0; i < 20; ++i) {
@@ -179,7 +180,19 @@ TEST(LookaheadTest, RefusesChainsAndOptionsOutOfRange) {
   EXPECT_THROW(LookaheadDrafter({.guesses = 0}), ConfigError);
   LookaheadDrafter drafter;
   EXPECT_THROW(propose_within(drafter, Tokens{1, 2}, {5, 5, 1}), ConfigError);
-  EXPECT_THROW(propose_within(drafter, Tokens{1, 2}, {5, 5, 2}), ConfigError);
+}
+
+TEST(LookaheadTest, RestsInStepsWithTooFewBranches) {
+  EXPECT_EQ(LookaheadOptions{.ngram = 2}.least_branches(), 2);
+  EXPECT_EQ(LookaheadOptions{.ngram = 3}.least_branches(), 3);
+  const Tokens committed = {1, 2, 1, 2};
+  const auto proposed = [&](int64_t ngram, int64_t branches) {
+    LookaheadDrafter drafter({.window = 1, .ngram = ngram, .pool_from_prompt = true});
+    return propose_within(drafter, committed, {5, 5, branches}).proposed();
+  };
+  EXPECT_EQ(proposed(3, 2), 0);
+  EXPECT_GT(proposed(3, 3), 0);
+  EXPECT_GT(proposed(2, 2), 0);
 }
 
 }  // namespace
