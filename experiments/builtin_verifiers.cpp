@@ -111,7 +111,8 @@ void add_lossy(VerifierRegistry& verifiers) {
                          "what speculation costs\nacceptance: 0.7, or a list by depth, the last "
                          "for all deeper tokens (of a token, once those\nbefore it are accepted)",
                  .promise = Promise::kLossy,
-                 .prepare = prepare_synthetic});
+                 .prepare = prepare_synthetic,
+                 .examples = {{"{type: synthetic, acceptance: 0.5}"}}});
 }
 
 }  // namespace
