@@ -5,9 +5,9 @@ namespace specdec {
 
 using at::Tensor;
 
-/// Up to this many input rows, `linear` sums every dot product in the same order however many rows
-/// there are: the result of a row does not depend on the others, bit for bit, so a draft verified
-/// in one forward gets the logits that plain decoding gets.
+/// Input rows are worked through in blocks of so many. In and across blocks every dot product is
+/// summed in the same order: the result of a row does not depend on the others, bit for bit, so a
+/// draft verified in one forward gets the logits that plain decoding gets.
 inline constexpr int64_t kRowInvariantRows = 64;
 
 /// out = input * weight^T. input [n, in] float32 or float64; weight [out, in] float32, float64,

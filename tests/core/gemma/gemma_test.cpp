@@ -176,25 +176,6 @@ TEST_F(GemmaModelTest, LogitsLastAndNone) {
   EXPECT_FALSE(model_.forward(batch_of(tokens_), options).logits.defined());
 }
 
-TEST_F(GemmaModelTest, VerifyingAChainGivesDecodingsBits) {
-  // The brand: greedy speculation gives exactly greedy's tokens, since the bits do not depend on
-  // how many tokens a forward has.
-  std::vector<at::Tensor> single;
-  model_.prefill_get_last_logits({tokens_.data(), 4});
-  for (size_t i = 4; i < 20; ++i) {
-    single.push_back(model_.decode_get_logits({&tokens_[i], 1})[0]);
-  }
-  model_.prefill_get_last_logits({tokens_.data(), 4});
-  Draft draft = Draft::root(tokens_[4]);
-  for (int64_t i = 1; i < 16; ++i) {
-    draft.add(tokens_[static_cast<size_t>(4 + i)], i - 1);
-  }
-  const auto chain = model_.verify_get_logits(draft);
-  for (int64_t i = 0; i < 16; ++i) {
-    EXPECT_TRUE(at::equal(chain[i], single[static_cast<size_t>(i)])) << i;
-  }
-}
-
 TEST_F(GemmaModelTest, ResultsOutliveKeep) {
   const ForwardResult result = model_.forward(batch_of(tokens_));
   const auto copy = result.logits.clone();
