@@ -3,7 +3,10 @@
 namespace specdec {
 
 void note_promise(const RunPlan& plan, Promise promise) {
-  if (plan.promise != nullptr && promise == Promise::kLossy) {
+  if (plan.promise == nullptr || promise == Promise::kLossless) {
+    return;
+  }
+  if (promise == Promise::kSearch || *plan.promise == Promise::kLossless) {
     *plan.promise = promise;
   }
 }

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <ostream>
+#include <utility>
 
 #include "core/error.h"
 #include "core/randomness.h"
@@ -25,7 +27,10 @@ struct EncodedPrompt {
   std::string id;
   uint32_t number = 0;
   std::vector<Token> tokens;
+  std::optional<SequenceLaw> plain = {};  ///< what plain decoding gives, once it is known
 };
+
+bool is_search(const StrategyConfig& strategy) { return strategy.promise == Promise::kSearch; }
 
 /// Tests one group of a plan: strategies that share model, sampling and prompts.
 class GroupCertifier {
@@ -43,21 +48,26 @@ class GroupCertifier {
     encode_prompts();
   }
 
+  int64_t left_out() const { return left_out_; }
+
+  /// Generations to come.
   int64_t work() const {
-    const auto arms = static_cast<int64_t>(group_.arms.size());
+    const auto arms = std::count_if(group_.arms.begin(), group_.arms.end(),
+                                    [](const Arm& arm) { return !is_search(*arm.config); });
     return arms * static_cast<int64_t>(prompts_.size()) * (greedy() ? 1 : options_.samples);
   }
 
   void run(std::vector<ConfigTest>& tests, Progress& progress) {
     for (const Arm& arm : group_.arms) {
-      if (arm.config->promise == Promise::kSearch) {
+      if (is_search(*arm.config)) {
+        tests.push_back(new_test(arm));
         continue;
       }
       if (greedy()) {
         tests.push_back(test_greedy(arm, progress));
         continue;
       }
-      for (const auto& prompt : prompts_) {
+      for (auto& prompt : prompts_) {
         tests.push_back(test_sampled(arm, prompt, progress));
       }
     }
@@ -67,22 +77,28 @@ class GroupCertifier {
   bool greedy() const { return config_.sampling.greedy(); }
 
   void encode_prompts() {
+    const int64_t room = greedy() ? 1 : options_.tokens + kDraftRoom;
+    const int64_t limit = config_.prompts.max_prompt_tokens;
     for (const auto& prompt : config_.prompts.prompts) {
+      if (!greedy() && static_cast<int64_t>(prompts_.size()) == options_.prompts) {
+        break;
+      }
       auto tokens = prompt.turns.empty()
                         ? prompt.tokens
                         : encode_prompt(*tokenizer_, {{"user", prompt.turns.front()}},
                                         config_.prompts.chat, reference_->weights().config.bos_id);
       const auto size = static_cast<int64_t>(tokens.size());
-      const int64_t most = config_.prompts.max_prompt_tokens;
-      const bool fits = size + options_.tokens + kDraftRoom <= target_->max_length() &&
-                        (most == 0 || size <= most);
-      const bool wanted = greedy() || static_cast<int64_t>(prompts_.size()) < options_.prompts;
-      if (fits && wanted) {
-        prompts_.push_back({prompt.id, prompt.number, std::move(tokens)});
+      if (size + room > target_->max_length() || (limit > 0 && size > limit)) {
+        ++left_out_;
+        continue;
       }
+      prompts_.push_back({prompt.id, prompt.number, std::move(tokens)});
     }
     if (prompts_.empty()) {
-      throw Error(fmt::format("no prompt of {} fits the model", config_.prompts.file.string()));
+      throw Error(fmt::format(
+          "no prompt of {} fits: each is longer than prompts.max_prompt_tokens, or than "
+          "the model's {} tokens less {} new ones",
+          config_.prompts.file.string(), target_->max_length(), room));
     }
   }
 
@@ -99,7 +115,7 @@ class GroupCertifier {
 
   ConfigTest new_test(const Arm& arm) const {
     return {.strategy = arm.config->name,
-            .group = group_.name,
+            .point = arm.sweep_point,
             .promise = arm.config->promise,
             .greedy = greedy()};
   }
@@ -111,40 +127,45 @@ class GroupCertifier {
     return strategy.generate(task.request(random));
   }
 
-  ConfigTest test_sampled(const Arm& arm, const EncodedPrompt& prompt, Progress& progress) {
+  ConfigTest test_sampled(const Arm& arm, EncodedPrompt& prompt, Progress& progress) {
     const auto strategy = build(arm, *target_);
     Task compared = task(prompt);
     compared.stop.max_new_tokens = options_.tokens;
     Task drawn = compared;
     drawn.stop.max_new_tokens += kDraftRoom;
-    OutputCounts counts;
+    OutputCounts outputs;
     for (int64_t sample = 0; sample < options_.samples; ++sample) {
       auto tokens = generate(*strategy, drawn, prompt, sample).tokens;
       tokens.resize(std::min(tokens.size(), static_cast<size_t>(options_.tokens)));
-      ++counts[std::move(tokens)];
+      ++outputs[std::move(tokens)];
       progress.advance(arm.config->name + " on " + prompt.id);
     }
-    const SequenceLaw law = likely_prefixes(
-        plain_.function(), compared, kFewestExpected / static_cast<double>(options_.samples));
+    if (!prompt.plain) {
+      prompt.plain = likely_prefixes(plain_.function(), compared,
+                                     kFewestExpected / static_cast<double>(options_.samples));
+    }
+    const OutputCounts counts = count_by_prefix(outputs, *prompt.plain);
     auto test = new_test(arm);
     test.prompt = prompt.id;
-    test.chi_square = chi_square(count_by_prefix(counts, law), law);
+    test.chi_square = chi_square(counts, *prompt.plain);
+    test.worst = worst_cell(counts, *prompt.plain);
     return test;
   }
 
   ConfigTest test_greedy(const Arm& arm, Progress& progress) {
     const auto strategy = build(arm, *target_);
     auto test = new_test(arm);
-    for (const auto& prompt : prompts_) {
+    for (auto& prompt : prompts_) {
       const Task asked = task(prompt);
-      const auto law = reference_law(plain_.function(), fitting(asked));
-      const auto& plain = law.begin()->first;
+      if (!prompt.plain) {
+        prompt.plain = reference_law(plain_.function(), fitting(asked));
+      }
+      const auto& plain = prompt.plain->begin()->first;
       const auto tokens = generate(*strategy, asked, prompt, 0).tokens;
       ++test.prompts;
       test.tokens += static_cast<int64_t>(plain.size());
       if (const auto position = first_difference(plain, tokens)) {
-        test.differences.push_back("prompt " + prompt.id + ", " +
-                                   explain_difference(arm, prompt, plain, tokens, *position));
+        test.differences.push_back({prompt.id, find_cause(arm, prompt, plain, tokens, *position)});
       }
       progress.advance(arm.config->name + " on " + prompt.id);
     }
@@ -159,15 +180,23 @@ class GroupCertifier {
     return asked;
   }
 
-  std::string explain_difference(const Arm& arm, const EncodedPrompt& prompt,
-                                 const std::vector<Token>& plain, const std::vector<Token>& other,
-                                 int64_t position) {
+  /// Runs the prompt again, with an eye on the forward that decided.
+  TokenDivergence find_cause(const Arm& arm, const EncodedPrompt& prompt,
+                             const std::vector<Token>& plain, const std::vector<Token>& other,
+                             int64_t position) {
+    const auto at = static_cast<size_t>(position);
+    if (at == plain.size() || at == other.size()) {
+      return describe_divergence(plain, other, position, {}, {}, task(prompt));
+    }
     std::vector<Token> history = prompt.tokens;
     history.insert(history.end(), plain.begin(), plain.begin() + position);
     WatchedModel watched(*target_, history);
-    (void)generate(*build(arm, watched), task(prompt), prompt, 0);
-    return explain(describe_divergence(plain, other, position, plain_.row(history), watched.sight(),
-                                       task(prompt)));
+    const auto again = generate(*build(arm, watched), task(prompt), prompt, 0).tokens;
+    auto divergence = describe_divergence(plain, other, position, plain_.row(history),
+                                          watched.sight(), task(prompt));
+    divergence.repeated =
+        again.size() > at && again[at] == other[at] && first_difference(plain, again) == position;
+    return divergence;
   }
 
   const Group& group_;
@@ -179,19 +208,15 @@ class GroupCertifier {
   std::unique_ptr<GemmaModel> reference_;
   PlainLogits plain_;
   std::vector<EncodedPrompt> prompts_;
+  int64_t left_out_ = 0;
 };
 
 /// Judges all sampled tests of lossless strategies together.
-void judge(ConfigCertificate& certificate) {
+void judge(std::vector<ConfigTest>& tests) {
   std::vector<ConfigTest*> judged;
   std::vector<double> p_values;
-  for (auto& test : certificate.tests) {
-    if (test.promise != Promise::kLossless) {
-      continue;
-    }
-    if (test.greedy) {
-      ++certificate.judged;
-    } else if (test.chi_square.degrees > 0) {
+  for (auto& test : tests) {
+    if (test.promise == Promise::kLossless && !test.greedy && test.tells()) {
       judged.push_back(&test);
       p_values.push_back(test.chi_square.p_value);
     }
@@ -201,7 +226,20 @@ void judge(ConfigCertificate& certificate) {
     judged[i]->adjusted_p = adjusted[i];
     judged[i]->failed = adjusted[i] < kFalseAlarm;
   }
-  certificate.judged += static_cast<int64_t>(judged.size());
+}
+
+void refuse_searches_only(const std::vector<Group>& groups) {
+  for (const auto& group : groups) {
+    for (const auto& arm : group.arms) {
+      if (!is_search(*arm.config)) {
+        return;
+      }
+    }
+  }
+  throw ConfigError(
+      "there is nothing to certify: all strategies of the config are searches, which promise other "
+      "outputs than the target's; 'specdec certify beam_search' compares them with what they "
+      "equal");
 }
 
 }  // namespace
@@ -221,15 +259,44 @@ std::vector<double> holm_adjusted(const std::vector<double>& p_values) {
   return adjusted;
 }
 
+std::optional<WorstCell> worst_cell(const OutputCounts& counts, const SequenceLaw& law) {
+  double samples = 0.0;
+  for (const auto& [output, count] : counts) {
+    samples += static_cast<double>(count);
+  }
+  std::optional<WorstCell> worst;
+  double most = -1.0;
+  for (const auto& [beginning, mass] : law) {
+    const double expected = mass * samples;
+    const auto found = counts.find(beginning);
+    const int64_t count = found == counts.end() ? 0 : found->second;
+    const double difference = static_cast<double>(count) - expected;
+    if (expected >= kFewestExpected && difference * difference / expected > most) {
+      most = difference * difference / expected;
+      worst = {beginning, expected, count};
+    }
+  }
+  return worst;
+}
+
 bool ConfigCertificate::passed() const {
-  return judged > 0 && std::none_of(tests.begin(), tests.end(),
-                                    [](const ConfigTest& test) { return test.failed; });
+  std::map<std::pair<std::string, std::string>, bool> tested;
+  for (const auto& test : tests) {
+    if (test.failed) {
+      return false;
+    }
+    if (test.promise == Promise::kLossless) {
+      tested[{test.strategy, test.point}] |= test.tells();
+    }
+  }
+  return std::all_of(tested.begin(), tested.end(), [](const auto& entry) { return entry.second; });
 }
 
 ConfigCertificate certify_config(const ExperimentPlan& plan, const ConfigCertifyOptions& options,
                                  std::ostream& log) {
   const c10::InferenceMode guard;
   const auto groups = group_arms(plan);
+  refuse_searches_only(groups);
   if (groups.front().config->threads > 0) {
     at::set_num_threads(static_cast<int>(groups.front().config->threads));
   }
@@ -238,8 +305,9 @@ ConfigCertificate certify_config(const ExperimentPlan& plan, const ConfigCertify
     GroupCertifier certifier(group, plan, options);
     Progress progress(log, Progress::choose_style(options.quiet), certifier.work());
     certifier.run(certificate.tests, progress);
+    certificate.left_out += certifier.left_out();
   }
-  judge(certificate);
+  judge(certificate.tests);
   return certificate;
 }
 

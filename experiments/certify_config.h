@@ -21,28 +21,48 @@ struct ConfigCertifyOptions {
 /// Chance that certify blames any strategy of a config that is lossless (family-wise, Holm).
 inline constexpr double kFalseAlarm = 0.01;
 
+/// The cell of a chi-square test that is most off.
+struct WorstCell {
+  std::vector<Token> beginning;  ///< of the outputs in it
+  double expected = 0.0;
+  int64_t count = 0;
+};
+/// Of the outputs that are expected five times or more; none when there is no such one.
+std::optional<WorstCell> worst_cell(const OutputCounts& counts, const SequenceLaw& law);
+
+/// Where a greedy strategy left plain decoding.
+struct PromptDifference {
+  std::string prompt;  ///< id
+  TokenDivergence divergence;
+};
+
 /// One strategy on one prompt, or greedy on all of them.
 struct ConfigTest {
   std::string strategy;
-  std::string group;  ///< point of the sweep; "" when there is none
+  std::string point;  ///< of the sweep; "" when there is none
   Promise promise = Promise::kLossless;
   bool greedy = false;
   std::string prompt = {};  ///< id; "" for all
   // sampled
   ChiSquare chi_square = {};
+  std::optional<WorstCell> worst = {};
   double adjusted_p = 1.0;  ///< Holm; only of lossless strategies
   // greedy
   int64_t prompts = 0;
   int64_t tokens = 0;
-  std::vector<std::string> differences = {};  ///< explained, one a prompt
+  std::vector<PromptDifference> differences = {};
   bool failed = false;
+
+  /// Whether it could have failed: not when only one output is likely.
+  bool tells() const { return greedy || chi_square.degrees > 0; }
 };
 
 struct ConfigCertificate {
   ConfigCertifyOptions options;
   std::vector<ConfigTest> tests = {};
-  int64_t judged = 0;  ///< tests of lossless strategies that could fail
+  int64_t left_out = 0;  ///< prompts that are too long, over the points of the sweep
 
+  /// Nothing failed, and every lossless strategy has a test that tells.
   bool passed() const;
 };
 
@@ -61,7 +81,9 @@ std::vector<double> holm_adjusted(const std::vector<double>& p_values);
 /// Greedy: the tokens of all prompts against those of plain forwards; the first difference of each
 /// prompt is explained by re-running both forwards.
 ///
-/// Lossy strategies are measured, not judged; searches are left out.
+/// Lossy strategies are measured, not judged; searches are listed, not tested. Of a prompt with
+/// several turns the first is taken. Throws ConfigError when all strategies are searches, Error
+/// when no prompt fits.
 ConfigCertificate certify_config(const ExperimentPlan& plan, const ConfigCertifyOptions& options,
                                  std::ostream& log);
 

@@ -26,7 +26,8 @@ class PlainLogits {
   std::vector<Token> cached_;
 };
 
-/// A model that notes the logits after one watched history, in whichever forward they are made.
+/// A model that notes the logits after one watched history, in whichever forward of all layers they
+/// are made.
 class WatchedModel final : public LanguageModel {
  public:
   struct Sight {
@@ -55,7 +56,7 @@ class WatchedModel final : public LanguageModel {
     std::vector<Token> kept;
     std::vector<std::vector<Token>> pending;  ///< tokens from the kept ones to each node
   };
-  void look(const TokenBatch& batch, const ForwardResult& result);
+  void look(const TokenBatch& batch, const ForwardOptions& options, const ForwardResult& result);
 
   LanguageModel& model_;
   std::vector<Token> watched_;
@@ -63,7 +64,19 @@ class WatchedModel final : public LanguageModel {
   std::optional<Sight> sight_;
 };
 
-/// Why a greedy strategy left the tokens of plain decoding.
+/// Whose fault it is that a greedy strategy left the tokens of plain decoding.
+enum class DivergenceCause {
+  kNearTie,         ///< rounding: both gaps are within kNearTieUlps, the forward's width decided
+  kOtherLogits,     ///< the forwards see different things: cache, positions or mask are wrong
+  kNotItsBest,      ///< the strategy did not take the best token of its own forward
+  kWrongEnd,        ///< the strategy ended too early or went on after the end
+  kNeverEvaluated,  ///< no forward of the strategy held the tokens before the difference
+  kNotRepeatable,   ///< a new strategy on this prompt alone gives other tokens
+};
+/// "near_tie", "other_logits", "not_its_best", "wrong_end", "never_evaluated", "not_repeatable"
+std::string cause_name(DivergenceCause cause);
+
+/// The first difference of a greedy strategy from plain decoding.
 struct TokenDivergence {
   int64_t position = 0;    ///< index of the first new token that differs
   Token token_plain = -1;  ///< -1: the output had ended
@@ -74,9 +87,9 @@ struct TokenDivergence {
   double logit_difference = 0.0;  ///< largest between the two forwards
   int64_t width = 0;              ///< nodes in the strategy's forward; 0 when it made none
   bool own_choice = true;         ///< the strategy's token is the best one of its own forward
+  bool repeated = true;           ///< false: a second run, alone, did not show this difference
 
-  /// Both gaps within kNearTieUlps units in the last place of float32.
-  bool is_near_tie() const;
+  DivergenceCause cause() const;
 };
 inline constexpr double kNearTieUlps = 16.0;
 
@@ -86,8 +99,8 @@ std::string explain(const TokenDivergence& divergence);
 /// The index of the first difference; none when they are equal.
 std::optional<int64_t> first_difference(TokenSpan plain, TokenSpan other);
 
-/// What happened at the first difference, from the logits of both forwards there. `own`: what the
-/// strategy's forward gave, if it made one. `ulp` is that of float32.
+/// What happened at the first difference, from the logits [vocab] of both forwards there, which are
+/// not read where one output has ended. `own`: what the strategy's forward gave, if it made one.
 TokenDivergence describe_divergence(TokenSpan plain, TokenSpan other, int64_t position,
                                     const Tensor& plain_logits,
                                     const std::optional<WatchedModel::Sight>& own,

@@ -46,20 +46,32 @@ int certify_statistically(const CommandContext& context, CertifyArguments& argum
 
 void add_config_mode(CLI::App& command, CertifyArguments& arguments) {
   auto& statistical = arguments.statistical;
-  command.add_option("--config", arguments.config,
-                     "an experiment's YAML file: test its strategies on its own checkpoints");
+  auto* config =
+      command.add_option("--config", arguments.config,
+                         "an experiment's YAML file: test its strategies on its own checkpoints");
+  command.get_option("--seeds")->excludes(config);
   command.add_option("--set", arguments.sets, "key=value of the config, as 'specdec run' takes it")
       ->expected(1)
       ->allow_extra_args(false)
-      ->take_all();
-  command.add_option("--samples", statistical.samples, "with --config: outputs drawn a prompt")
+      ->take_all()
+      ->needs(config);
+  command
+      .add_option("--samples", statistical.samples,
+                  "with --config, when it samples: outputs drawn a prompt")
       ->check(CLI::Range(20, 10'000'000))
+      ->needs(config)
       ->capture_default_str();
-  command.add_option("--tokens", statistical.tokens, "with --config: new tokens to compare")
+  command
+      .add_option("--tokens", statistical.tokens,
+                  "with --config, when it samples: new tokens to compare")
       ->check(CLI::Range(1, 64))
+      ->needs(config)
       ->capture_default_str();
-  command.add_option("--prompts", statistical.prompts, "with --config: prompts to sample on")
+  command
+      .add_option("--prompts", statistical.prompts,
+                  "with --config, when it samples: how many prompts (greedy takes all)")
       ->check(CLI::Range(1, 100'000))
+      ->needs(config)
       ->capture_default_str();
 }
 
@@ -88,7 +100,8 @@ void add_certify_command(CLI::App& app, CommandContext& context) {
       "With --config the strategies of an experiment are tested on its real checkpoints. Sampled:\n"
       "Pearson's chi-square of N samples of the next tokens against the target's exact law, over\n"
       "several prompts, p-values adjusted by Holm. Greedy: identical tokens over all prompts, and\n"
-      "an explanation where one differs: position, both logit gaps, near tie or not, widths.\n"
+      "an explanation where one differs: position, both logit gaps, near tie or not, widths. What\n"
+      "is declared lossy is measured, not judged.\n"
       "\n"
       "Exit codes: 0 every promise is kept, 1 one is broken, 2 an error that you can fix.\n"
       "\n"

@@ -155,7 +155,20 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       app.add_subcommand("check", "check an experiment's config, prompts and models' headers");
   const auto arguments = std::make_shared<ConfigArguments>();
   add_config_options(*command, *arguments);
-  command->footer("Loads no weights. Example:\n  specdec check configs/quickstart.yaml");
+  command->footer(
+      "Loads no weights.\n"
+      "\n"
+      "Keys of `model`, beside weights (a folder):\n"
+      "  dtype              float32, float64, bfloat16 or float16; default: as stored\n"
+      "  device             cpu (default), cuda, cuda:N\n"
+      "  max_length         tokens of prompt and output; default: the config's, at most 8192\n"
+      "  include_mtp        load the checkpoint's multi-token-prediction modules; default false\n"
+      "  verify_consistent  insist that a token's logits do not depend on how many tokens are\n"
+      "                     verified beside it, bit for bit: always so on cpu, refused on cuda;\n"
+      "                     default false\n"
+      "\n"
+      "Example:\n"
+      "  specdec check configs/quickstart.yaml");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] { return check(context, *arguments); };
   });

@@ -218,6 +218,13 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
   note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
   note_error(node, "device", [&] { (void)parse_device(options.device); });
   options.include_mtp = node.get<bool>("include_mtp", false);
+  if (node.get<bool>("verify_consistent", false) && options.device != "cpu") {
+    node.fail("verify_consistent",
+              fmt::format("is true, but on device '{}' the logits of a token depend on how many "
+                          "tokens its forward has; only the CPU's kernels sum every token alike: "
+                          "use device: cpu, or leave it out",
+                          options.device));
+  }
   files = nullptr;
   if (weights.empty()) {
     return weights;

@@ -224,6 +224,18 @@ TEST(ChiSquareTest, IsPearsons) {
   EXPECT_NEAR(test.p_value, std::exp(-test.statistic / 2.0), 1e-12);
 }
 
+TEST(ChiSquareTest, TheTailOfFourDegreesIsExact) {
+  // P(X > x) = exp(-x/2) (1 + x/2); a small and a large x, which are computed in different ways.
+  const SequenceLaw law = {{{0}, 0.2}, {{1}, 0.2}, {{2}, 0.2}, {{3}, 0.2}, {{4}, 0.2}};
+  const ChiSquare small = chi_square({{{0}, 22}, {{1}, 18}, {{2}, 20}, {{3}, 20}, {{4}, 20}}, law);
+  EXPECT_NEAR(small.statistic, 0.4, 1e-12);
+  EXPECT_EQ(small.degrees, 4);
+  EXPECT_NEAR(small.p_value, std::exp(-0.2) * 1.2, 1e-12);
+  const ChiSquare large = chi_square({{{0}, 30}, {{1}, 10}, {{2}, 20}, {{3}, 20}, {{4}, 20}}, law);
+  EXPECT_NEAR(large.statistic, 10.0, 1e-12);
+  EXPECT_NEAR(large.p_value, std::exp(-5.0) * 6.0, 1e-12);
+}
+
 TEST(ChiSquareTest, RareOutputsJoinTheRarestCell) {
   const SequenceLaw law = {{{0}, 0.6}, {{1}, 0.38}, {{2}, 0.01}, {{3}, 0.01}};
   const ChiSquare test = chi_square({{{0}, 60}, {{1}, 38}, {{2}, 2}}, law);

@@ -15,6 +15,7 @@ namespace specdec {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 std::string data(const std::string& name) { return SPECDEC_SOURCE_DIR "/tests/data/" + name; }
 
@@ -219,6 +220,14 @@ TEST_F(ExperimentConfigTest, RefusesModelsAndPrompts) {
   EXPECT_THAT(set("trace.depth=0"), HasSubstr("trace.depth: 0"));
   folder_.write("big.jsonl", "{\"tokens\": [2, 512]}\n");
   EXPECT_THAT(set("prompts.file=big.jsonl"), HasSubstr("holds the id 512"));
+}
+
+TEST_F(ExperimentConfigTest, LogitsOfAnyWidthAreConsistentOnTheCpuOnly) {
+  EXPECT_EQ(message(text(""), {"model.verify_consistent=true"}), "no error");
+  const auto refused = message(text(""), {"model.verify_consistent=true", "model.device=cuda"});
+  EXPECT_THAT(refused, HasSubstr("verify_consistent: is true, but on device 'cuda'"));
+  EXPECT_THAT(message(text(""), {"model.device=cuda"}), Not(HasSubstr("verify_consistent")));
+  EXPECT_NE(message(text(""), {"model.verify_consistent=perhaps"}), "no error");
 }
 
 TEST_F(ExperimentConfigTest, OverridesNameTheirText) {

@@ -1,0 +1,453 @@
+// `specdec certify --config`: strategies on checkpoints, by statistics and by greedy tokens.
+#include "experiments/certify_config.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/gemma/save.h"
+#include "experiments/cli.h"
+#include "tests/experiments/temporary_folder.h"
+#include "tests/support/broken_components.h"
+#include "tests/support/error_message.h"
+#include "tests/support/tiny_gemma.h"
+
+namespace specdec {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+
+constexpr int64_t kVocab = 5;
+
+struct CliResult {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+VerifierRegistry::Entry buggy(Bug bug, Promise promise = Promise::kLossless) {
+  return {
+      .help = "planted", .promise = promise, .prepare = [bug](const ConfigNode&, const RunPlan&) {
+        return [bug](BuildContext&) { return std::make_unique<BuggyVerifier>(bug); };
+      }};
+}
+
+Components with_verifier(Bug bug) {
+  auto components = builtin_components();
+  components.verifiers.add("planted", buggy(bug));
+  return components;
+}
+
+/// Two tiny random checkpoints, prompts, and a config that names them.
+class CertifyConfigTest : public testing::Test {
+ protected:
+  CertifyConfigTest() : folder_("certify_config") {
+    save_gemma(*tiny_gemma(kVocab, at::kFloat, 1), folder_.path() / "target", at::kFloat);
+    save_gemma(*tiny_gemma(kVocab, at::kFloat, 2), folder_.path() / "draft", at::kFloat);
+    folder_.write("p.jsonl",
+                  "{\"id\": \"one\", \"tokens\": [0, 3, 1]}\n"
+                  "{\"id\": \"two\", \"tokens\": [0, 4, 4, 2, 1]}\n");
+  }
+
+  /// One with a draft model and this verifier, and more strategies.
+  std::string config(double temperature, const std::string& verifier,
+                     const std::string& more = "") const {
+    const auto text = fmt::format(
+        "model: {{weights: target}}\nprompts: {{file: p.jsonl}}\nmax_new_tokens: 12\n"
+        "stop: {{ignore_eos: true}}\nsampling: {{temperature: {}}}\nstrategies:\n"
+        "  - {{name: tried, type: speculative, draft_length: 3, verifier: {{type: {}}},\n"
+        "     drafter: {{type: draft_model, weights: draft}}}}\n{}",
+        temperature, verifier, more);
+    return folder_.write("c.yaml", text).string();
+  }
+
+  static CliResult cli(std::vector<std::string> arguments,
+                       const Components& components = builtin_components()) {
+    std::ostringstream out;
+    std::ostringstream err;
+    arguments.insert(arguments.begin(), {"certify", "--quiet"});
+    const int code = run_cli(arguments, components, out, err);
+    return {code, out.str(), err.str()};
+  }
+
+  TemporaryFolder folder_;
+};
+
+const std::vector<std::string> kSamples = {"--samples", "800", "--tokens", "2"};
+
+std::vector<std::string> sampled(const std::string& config, const std::string& more = "") {
+  std::vector<std::string> arguments = {"--config", config};
+  arguments.insert(arguments.end(), kSamples.begin(), kSamples.end());
+  if (!more.empty()) {
+    arguments.push_back(more);
+  }
+  return arguments;
+}
+
+// ---- Strategies that keep their promise ----
+
+TEST_F(CertifyConfigTest, LosslessStrategiesPassGreedy) {
+  const auto result = cli(
+      {"--config", config(0.0, "exact_match", "  - type: autoregressive\n")});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("tried           passed    2 of 2 prompts have the tokens of plain "
+                              "decoding (24 tokens)"),
+                    HasSubstr("PASSED"), Not(HasSubstr("Sampled:"))));
+}
+
+TEST_F(CertifyConfigTest, LosslessStrategiesPassSampled) {
+  for (const char* verifier : {"rejection", "block", "sample_match"}) {
+    const auto result = cli(sampled(config(1.0, verifier), "--json"));
+    ASSERT_EQ(result.code, 0) << result.out << result.err;
+    const auto json = nlohmann::json::parse(result.out);
+    EXPECT_TRUE(json["passed"]);
+    EXPECT_EQ(json["samples"], 800);
+    ASSERT_THAT(json["tests"], SizeIs(2));
+    EXPECT_EQ(json["tests"][0]["prompt"], "one");
+    EXPECT_EQ(json["tests"][1]["prompt"], "two");
+    for (const auto& test : json["tests"]) {
+      EXPECT_EQ(test["mode"], "sampled");
+      EXPECT_EQ(test["verdict"], "passed");
+      EXPECT_GT(test["degrees"], 5);
+      EXPECT_GE(test["adjusted_p_value"], test["p_value"]);
+    }
+  }
+}
+
+TEST_F(CertifyConfigTest, OnePromptIsEnough) {
+  auto arguments = sampled(config(1.0, "rejection"), "--json");
+  arguments.insert(arguments.end(), {"--prompts", "1"});
+  EXPECT_THAT(nlohmann::json::parse(cli(arguments).out)["tests"], SizeIs(1));
+}
+
+// ---- Strategies that break it ----
+
+TEST_F(CertifyConfigTest, ABrokenVerifierFailsSampledAndIsExplained) {
+  const auto result =
+      cli(sampled(config(1.0, "planted")), with_verifier(Bug::kResidualFromTarget));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("tried  FAILED    prompt one: chi-square"),
+                                HasSubstr("after Holm\n  most off: "),
+                                HasSubstr("outputs begin with ["), HasSubstr("expected\n")));
+}
+
+TEST_F(CertifyConfigTest, ABrokenVerifierFailsGreedyAndIsExplained) {
+  const auto components = with_verifier(Bug::kAlwaysAccepts);
+  const auto text = cli({"--config", config(0.0, "planted")}, components);
+  EXPECT_EQ(text.code, 1);
+  EXPECT_THAT(text.out, AllOf(HasSubstr("tried  FAILED    "), HasSubstr("  prompt one: after 5 equal tokens plain "),
+                              HasSubstr("a mistake of the strategy, not of rounding")));
+  const auto json =
+      nlohmann::json::parse(cli({"--config", config(0.0, "planted"), "--json"}, components).out);
+  EXPECT_FALSE(json["passed"]);
+  const auto& difference = json["tests"][0]["differences"][0];
+  EXPECT_EQ(difference["cause"], "not_its_best");
+  EXPECT_EQ(difference["width"], 4);
+  EXPECT_EQ(difference["logit_difference"], 0.0);
+  EXPECT_NE(difference["token_plain"], difference["token_other"]);
+}
+
+TEST_F(CertifyConfigTest, WhatASecondRunDoesNotShowIsSaid) {
+  auto components = builtin_components();
+  components.verifiers.add(
+      "planted", {.help = "broken once", .prepare = [](const ConfigNode&, const RunPlan&) {
+                    return [built = std::make_shared<int>(0)](BuildContext&) {
+                      return std::make_unique<BuggyVerifier>(
+                          (*built)++ == 0 ? Bug::kAlwaysAccepts : Bug::kNone);
+                    };
+                  }});
+  const auto result = cli({"--config", config(0.0, "planted")}, components);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, HasSubstr("on this prompt alone, it does not do so again"));
+}
+
+// ---- What is not judged, or cannot be ----
+
+TEST_F(CertifyConfigTest, ALossyStrategyIsMeasuredNotJudged) {
+  const auto json = nlohmann::json::parse(
+      cli(sampled(config(1.0, "typical", "  - type: autoregressive\n"), "--json")).out);
+  EXPECT_TRUE(json["passed"]);
+  EXPECT_EQ(json["tests"][0]["verdict"], "lossy");
+  EXPECT_LT(json["tests"][0]["p_value"], 1e-6);
+  const auto text = cli(sampled(config(1.0, "typical")));
+  EXPECT_EQ(text.code, 0);
+  EXPECT_THAT(text.out, AllOf(HasSubstr("(declared lossy, not judged)"),
+                              HasSubstr("No strategy here promises to be lossless")));
+}
+
+TEST_F(CertifyConfigTest, SearchesAreListedNotTested) {
+  const std::string search = "  - {name: search, type: beam_search, num_beams: 2}\n";
+  const auto beside = cli({"--config", config(0.0, "exact_match", search)});
+  EXPECT_EQ(beside.code, 0) << beside.err;
+  EXPECT_THAT(beside.out, HasSubstr("search  search    not tested here"));
+  const auto alone = cli({"--config", folder_
+                                          .write("s.yaml",
+                                                 "model: {weights: target}\n"
+                                                 "prompts: {file: p.jsonl}\nstrategies:\n" +
+                                                     search)
+                                          .string()});
+  EXPECT_EQ(alone.code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("there is nothing to certify"));
+}
+
+TEST_F(CertifyConfigTest, ALawOfOneOutputIsNoTest) {
+  const auto result = cli(sampled(config(0.001, "rejection")));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("untested  prompt one: only one output is likely"),
+                                HasSubstr("FAILED: a strategy was not tested")));
+}
+
+TEST_F(CertifyConfigTest, APointOfASweepHasItsName) {
+  const auto file =
+      config(0.0, "exact_match", "sweep: {strategies.tried.draft_length: [1, 2]}\n");
+  const auto result = cli({"--config", file, "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  ASSERT_THAT(json["tests"], SizeIs(2));
+  EXPECT_THAT(json["tests"][0]["sweep_point"].get<std::string>(), HasSubstr("draft_length=1"));
+  EXPECT_THAT(json["tests"][1]["sweep_point"].get<std::string>(), HasSubstr("draft_length=2"));
+}
+
+TEST_F(CertifyConfigTest, ASweepMayBeGreedyAndSampled) {
+  const std::string both = "  - type: autoregressive\nsweep: {sampling.temperature: [0, 1]}\n";
+  const auto file = config(0.0, "rejection", both);
+  const auto result = cli(sampled(file));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("Greedy: "), HasSubstr("Sampled: ")));
+}
+
+TEST_F(CertifyConfigTest, TooLongPromptsAreLeftOutAndCounted) {
+  const auto file = config(0.0, "exact_match");
+  const auto result = cli({"--config", file, "--set", "prompts.max_prompt_tokens=3"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("1 of 1 prompts"), HasSubstr("Left out, being too long: 1 prompt.")));
+  const auto none = cli({"--config", file, "--set", "prompts.max_prompt_tokens=2"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("no prompt of"));
+}
+
+TEST_F(CertifyConfigTest, AFullContextEndsBoth) {
+  const auto file = config(0.0, "exact_match");
+  const auto result = cli({"--config", file, "--set", "model.max_length=9"});
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+}
+
+TEST_F(CertifyConfigTest, OptionsThatDoNotGoTogetherAreErrors) {
+  const auto file = config(1.0, "rejection");
+  EXPECT_THAT(cli({"rejection", "--config", file}).err, HasSubstr("not both"));
+  const std::vector<std::vector<std::string>> cases = {
+      {"rejection", "--config", file},
+      {"--config", file, "--seeds", "3"},
+      {"--samples", "100"},
+      {"--tokens", "2"},
+      {"--prompts", "2"},
+      {"--set", "seed=2"},
+      {"--config", file, "--samples", "5"},
+      {"--config", (folder_.path() / "none.yaml").string()},
+      {"--config", config(1.0, "exact_match")}};
+  for (const auto& arguments : cases) {
+    const auto result = cli(arguments);
+    EXPECT_EQ(result.code, 2) << fmt::format("{}", fmt::join(arguments, " "));
+    EXPECT_NE(result.err, "");
+  }
+}
+
+// ---- The arithmetic ----
+
+TEST(HolmTest, AdjustsStepDown) {
+  // Sorted: 4 * 0.005, 3 * 0.01, 2 * 0.03, 1 * 0.04, which may not fall below the one before.
+  const auto adjusted = holm_adjusted({0.01, 0.04, 0.03, 0.005});
+  ASSERT_THAT(adjusted, SizeIs(4));
+  EXPECT_DOUBLE_EQ(adjusted[0], 0.03);
+  EXPECT_DOUBLE_EQ(adjusted[1], 0.06);
+  EXPECT_DOUBLE_EQ(adjusted[2], 0.06);
+  EXPECT_DOUBLE_EQ(adjusted[3], 0.02);
+  EXPECT_THAT(holm_adjusted({0.6, 0.7}), ElementsAre(1.0, 1.0));
+  EXPECT_THAT(holm_adjusted({}), SizeIs(0));
+}
+
+TEST(WorstCellTest, IsTheLargestPartOfTheStatistic) {
+  // Expected 50, 30, 20 and 0.5: parts 0.5, 30 / 9, 5 and none (fewer than five are expected).
+  const SequenceLaw law = {{{0}, 0.5}, {{1}, 0.3}, {{2, 1}, 0.195}, {{3}, 0.005}};
+  const auto worst = worst_cell({{{0}, 45}, {{1}, 20}, {{2, 1}, 30}, {{3}, 5}}, law);
+  ASSERT_TRUE(worst);
+  EXPECT_THAT(worst->beginning, ElementsAre(2, 1));
+  EXPECT_DOUBLE_EQ(worst->expected, 19.5);
+  EXPECT_EQ(worst->count, 30);
+  EXPECT_FALSE(worst_cell({{{3}, 1}}, {{{3}, 1.0}}));
+}
+
+// ---- WatchedModel ----
+
+class WatchedModelTest : public testing::Test {
+ protected:
+  /// Of the table, exactly.
+  void expect_seen(const WatchedModel& watched, const std::vector<Token>& history, int64_t width) {
+    ASSERT_TRUE(watched.sight());
+    const auto wanted = table_(history);
+    EXPECT_TRUE(at::equal(watched.sight()->logits, at::tensor(wanted, at::kDouble)));
+    EXPECT_EQ(watched.sight()->width, width);
+  }
+
+  LogitTable table_ = random_table(kVocab, 5, 8);
+  FakeModel model_{kVocab, table_};
+};
+
+TEST_F(WatchedModelTest, SeesTheEndOfAPrompt) {
+  WatchedModel watched(model_, {0, 1, 2});
+  watched.prefill_get_last_logits(std::vector<Token>{0, 1, 2, 3});
+  EXPECT_FALSE(watched.sight()) << "no logits were made inside the prompt";
+  watched.prefill_get_last_logits(std::vector<Token>{0, 1, 2});
+  expect_seen(watched, {0, 1, 2}, 3);
+}
+
+TEST_F(WatchedModelTest, SeesANodeOfAChainAndOfItsContinuation) {
+  const std::vector<Token> prompt = {0, 1, 2};
+  Draft draft = Draft::root(4);
+  draft.add(3, 0);
+  draft.add(2, 1);
+  WatchedModel inside(model_, {0, 1, 2, 4, 3});
+  inside.prefill_get_last_logits(prompt);
+  inside.verify_get_logits(draft);
+  expect_seen(inside, {0, 1, 2, 4, 3}, 3);
+
+  WatchedModel after(model_, {0, 1, 2, 4, 3, 1});
+  after.prefill_get_last_logits(prompt);
+  after.verify_get_logits(draft);
+  after.keep(std::vector<int64_t>{0, 1});
+  EXPECT_FALSE(after.sight());
+  after.verify_get_logits(Draft::root(1));
+  expect_seen(after, {0, 1, 2, 4, 3, 1}, 1);
+}
+
+TEST_F(WatchedModelTest, SeesANodeOfATreeThatGrows) {
+  WatchedModel watched(model_, {0, 4, 3, 1});
+  watched.prefill_get_last_logits(std::vector<Token>{0});
+  Draft draft = Draft::root(4);
+  draft.add(2, 0);
+  draft.add(3, 0);
+  watched.verify_get_logits(draft);
+  watched.forward({.tokens = at::tensor({1, 1}, at::kInt), .rows = {}, .parents = {1, 2}});
+  expect_seen(watched, {0, 4, 3, 1}, 2);
+}
+
+TEST_F(WatchedModelTest, ForgetsWhatIsTruncated) {
+  WatchedModel watched(model_, {0, 1, 3});
+  watched.prefill_get_last_logits(std::vector<Token>{0, 1, 2});
+  watched.forward({.tokens = at::tensor({4}, at::kInt)});
+  watched.truncate(2);
+  watched.extend_get_last_logits(std::vector<Token>{3});
+  expect_seen(watched, {0, 1, 3}, 1);
+}
+
+TEST_F(WatchedModelTest, FollowsRowsThatAreReordered) {
+  WatchedModel watched(model_, {0, 1, 4, 2});
+  watched.prefill_get_last_logits(std::vector<Token>{0, 1});
+  watched.reorder(std::vector<int64_t>{0, 0});
+  watched.decode_get_logits(std::vector<Token>{3, 4});
+  watched.reorder(std::vector<int64_t>{1, 0});
+  watched.decode_get_logits(std::vector<Token>{2, 2});
+  expect_seen(watched, {0, 1, 4, 2}, 2);
+}
+
+TEST_F(WatchedModelTest, AnEarlyExitIsNoSight) {
+  GemmaModel gemma(tiny_gemma(kVocab));
+  WatchedModel watched(gemma, {0, 1, 2});
+  watched.prefill_get_last_logits(std::vector<Token>{0, 1});
+  const TokenBatch batch{.tokens = at::tensor({2}, at::kInt)};
+  watched.forward(batch, {.stop_after_layer = 1});
+  EXPECT_FALSE(watched.sight());
+  watched.truncate(2);
+  const auto logits = watched.forward(batch).logits;
+  ASSERT_TRUE(watched.sight());
+  EXPECT_TRUE(at::equal(watched.sight()->logits, logits[0]));
+}
+
+// ---- Divergences ----
+
+constexpr double kUlpAtOne = 0x1p-23;  // of float32
+
+TokenDivergence diverge(const std::vector<double>& plain_logits,
+                        const std::vector<double>& own_logits) {
+  const auto logits = [](const std::vector<double>& values) {
+    return at::tensor(values, at::kDouble).to(at::kFloat);
+  };
+  return describe_divergence(std::vector<Token>{4, 0}, std::vector<Token>{4, 1}, 1,
+                             logits(plain_logits), WatchedModel::Sight{logits(own_logits), 6},
+                             Task{.prompt = {3}});
+}
+
+TEST(TokenDivergenceTest, ANearTie) {
+  const double near = 1.0 - 8 * kUlpAtOne;
+  const auto divergence = diverge({1.0, near, 0.0}, {near, 1.0, 0.0});
+  EXPECT_EQ(divergence.cause(), DivergenceCause::kNearTie);
+  EXPECT_EQ(divergence.position, 1);
+  EXPECT_EQ(divergence.token_plain, 0);
+  EXPECT_EQ(divergence.token_other, 1);
+  EXPECT_EQ(divergence.width, 6);
+  EXPECT_EQ(divergence.ulp, kUlpAtOne);
+  EXPECT_EQ(divergence.gap_plain, 8 * kUlpAtOne);
+  EXPECT_EQ(divergence.gap_other, 8 * kUlpAtOne);
+  EXPECT_EQ(divergence.logit_difference, 8 * kUlpAtOne);
+  EXPECT_THAT(explain(divergence),
+              AllOf(HasSubstr("after 1 equal token plain decoding takes 0 ("), HasSubstr("a near tie"),
+                    HasSubstr("its forward of 6 nodes"), HasSubstr("16 ulp")));
+}
+
+TEST(TokenDivergenceTest, SixteenUlpsAreNearSeventeenAreNot) {
+  const double near = 1.0 - 16 * kUlpAtOne;
+  const double far = 1.0 - 17 * kUlpAtOne;
+  EXPECT_EQ(diverge({1.0, near}, {near, 1.0}).cause(), DivergenceCause::kNearTie);
+  EXPECT_EQ(diverge({1.0, near}, {far, 1.0}).cause(), DivergenceCause::kOtherLogits);
+  EXPECT_EQ(diverge({1.0, far}, {near, 1.0}).cause(), DivergenceCause::kOtherLogits);
+}
+
+TEST(TokenDivergenceTest, OtherLogits) {
+  const auto divergence = diverge({2.0, 1.0, 0.0}, {1.0, 2.0, 0.0});
+  EXPECT_EQ(divergence.cause(), DivergenceCause::kOtherLogits);
+  EXPECT_EQ(divergence.logit_difference, 1.0);
+  EXPECT_THAT(explain(divergence), HasSubstr("cache, positions or mask are wrong"));
+}
+
+TEST(TokenDivergenceTest, AMistakeOfTheStrategy) {
+  const auto divergence = diverge({2.0, 1.0, 0.0}, {2.0, 1.0, 0.0});
+  EXPECT_EQ(divergence.cause(), DivergenceCause::kNotItsBest);
+  EXPECT_THAT(explain(divergence), HasSubstr("a mistake of the strategy, not of rounding"));
+}
+
+TEST(TokenDivergenceTest, EndsAndPlacesThatWereNeverEvaluated) {
+  const Task task{.prompt = {3}};
+  const std::vector<Token> two = {4, 0};
+  const std::vector<Token> one = {4};
+  const auto early = describe_divergence(two, one, 1, {}, {}, task);
+  EXPECT_EQ(early.cause(), DivergenceCause::kWrongEnd);
+  EXPECT_THAT(explain(early), HasSubstr("the strategy ends; too early"));
+  const auto late = describe_divergence(one, two, 1, {}, {}, task);
+  EXPECT_EQ(late.cause(), DivergenceCause::kWrongEnd);
+  EXPECT_THAT(explain(late), HasSubstr("goes on after the end"));
+  const auto never = describe_divergence(two, std::vector<Token>{4, 1}, 1,
+                                         at::tensor({2.0, 1.0}, at::kDouble), {}, task);
+  EXPECT_EQ(never.cause(), DivergenceCause::kNeverEvaluated);
+  EXPECT_THAT(explain(never), HasSubstr("it never evaluated this place"));
+}
+
+TEST(TokenDivergenceTest, FirstDifference) {
+  using Tokens = std::vector<Token>;
+  EXPECT_EQ(first_difference(Tokens{1, 2}, Tokens{1, 2}), std::nullopt);
+  EXPECT_EQ(first_difference(Tokens{1, 2}, Tokens{1, 3}), 1);
+  EXPECT_EQ(first_difference(Tokens{1, 2}, Tokens{1}), 1);
+  EXPECT_EQ(first_difference(Tokens{1}, Tokens{1, 2}), 1);
+}
+
+}  // namespace
+}  // namespace specdec
