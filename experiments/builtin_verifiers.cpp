@@ -112,7 +112,7 @@ void add_lossy(VerifierRegistry& verifiers) {
                          "for all deeper tokens (of a token, once those\nbefore it are accepted)",
                  .promise = Promise::kLossy,
                  .prepare = prepare_synthetic,
-                 .examples = {{"{type: synthetic, acceptance: 0.5}"}}});
+                 .examples = {{"{type: synthetic, acceptance: [1, 0]}"}}});
 }
 
 }  // namespace
