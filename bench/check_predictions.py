@@ -47,7 +47,7 @@ class Bench:
         config = self.folder / f"{name}_{temperature}.yaml"
         config.write_text("\n".join([
             f"name: {name}", "seed: 1", "threads: 1", "warm_up: 3",
-            "model: {type: gemma, weights: models/target, dtype: float32, device: cpu, include_mtp: true}",
+            "model: {type: gemma, weights: models/target, device: cpu, include_mtp: true}",
             f"prompts: {{file: {ROOT}/configs/prompts/bench.jsonl, max_prompt_tokens: 1024, {prompts}}}",
             f"sampling: {{temperature: {temperature}}}", f"max_new_tokens: {self.options.tokens}", trace,
             "strategies:", "  - {type: autoregressive}"] + [f"  - {s}" for s in strategies]) + "\n",

@@ -25,7 +25,7 @@ struct CostCurve {
 };
 
 struct CostCurveOptions {
-  std::vector<int64_t> new_tokens = {1, 2, 4, 8, 16, 32};
+  std::vector<int64_t> new_tokens = {1, 2, 3, 4, 5, 6, 8, 12, 16, 32};
   std::vector<int64_t> contexts = {16, 128, 512};
   int64_t repeats = 20;  ///< the median counts
 };

@@ -9,10 +9,11 @@
 namespace specdec {
 namespace {
 
-// A decision costs some ten microseconds and the estimates move slowly.
+// A decision costs some ten microseconds and the estimates move slowly, but for a request's first.
 constexpr int64_t kStepsPerDecision = 8;
-// Single tokens at the start, before the first guess may lead to more.
-constexpr int64_t kProbes = 2;
+// Plain forwards that may be lost before anything was earned, and that can be saved up.
+constexpr double kFirstCredit = 2.0;
+constexpr double kMostCredit = 64.0;
 
 RankTree single_token() { return {.parents = {-1, 0}, .ranks = {0, 0}}; }
 
@@ -30,25 +31,39 @@ CostAwareShape::CostAwareShape(CostAwareOptions options) : options_(std::move(op
   require(options_.prior_weight > 0.0, "prior_weight must be positive");
   require(0.0 < options_.memory && options_.memory <= 1.0, "memory must be in (0, 1]");
   require(options_.margin >= 0.0, "margin must not be negative");
-  require(1 <= options_.pause && options_.pause <= options_.max_pause,
-          "needs 1 <= pause <= max_pause");
+  require(0.0 <= options_.explore && options_.explore <= 1.0, "explore must be from 0 to 1");
   require(!options_.target_cost.points.empty(), "needs the target's cost curve");
   (void)OptimalTrees(options_.acceptance, 0, 0);  // checks the first guess
   options_.acceptance.resize(static_cast<size_t>(options_.branches), 0.0);
-  CostAwareShape::reset();
+  if (options_.drafter_cost) {  // as it sees a text: many tokens at once
+    const int64_t most = options_.drafter_cost->points.back().new_tokens;
+    catch_up_ = options_.drafter_cost->seconds(most, 0) / static_cast<double>(most);
+  }
+  forget();
 }
 
-void CostAwareShape::reset() {
+void CostAwareShape::forget() {
   tried_.assign(options_.acceptance.size(), options_.prior_weight);
   accepted_.clear();
   for (const double chance : options_.acceptance) {
     accepted_.push_back(chance * options_.prior_weight);
   }
-  plan_ = single_token();
-  observations_ = decided_at_ = 0;
-  plain_left_ = 0;
-  pause_ = options_.pause;
-  probing_ = true;
+  credit_ = kFirstCredit * options_.target_cost.seconds(1, 0);
+}
+
+void CostAwareShape::reset() {
+  if (options_.keep) {  // the next text may be another one
+    const std::vector<double> chances = acceptance();
+    for (size_t rank = 0; rank < tried_.size(); ++rank) {
+      tried_[rank] = std::min(tried_[rank], options_.prior_weight);
+      accepted_[rank] = chances[rank] * tried_[rank];
+    }
+  } else {
+    forget();
+  }
+  plan_ = {};
+  decided_ = trying_ = false;
+  drafts_ = observations_ = context_ = seen_ = 0;
 }
 
 std::vector<double> CostAwareShape::acceptance() const {
@@ -63,20 +78,17 @@ std::vector<double> CostAwareShape::acceptance() const {
 }
 
 DraftLimits CostAwareShape::next(int64_t context) {
-  if (plain_left_ > 0) {
-    --plain_left_;
-    return {};
-  }
-  const bool due = observations_ >= decided_at_ + (probing_ ? 1 : kStepsPerDecision);
-  if (due && observations_ >= kProbes) {
+  context_ = context;
+  const bool often = trying_ || drafts_ <= kStepsPerDecision;
+  if (!decided_ || observations_ >= (often ? 1 : kStepsPerDecision)) {
     decide(context);
   }
+  trying_ = plan_.nodes() == 0 || trying_;
   if (plan_.nodes() == 0) {
-    plain_left_ = pause_ - 1;
-    pause_ = std::min(2 * pause_, options_.max_pause);
+    if (trial_ + catch_up_seconds() > credit_) {
+      return {};
+    }
     plan_ = single_token();
-    probing_ = true;
-    return {};
   }
   return {.tokens = plan_.nodes(), .depth = plan_.depth(), .branches = plan_.branches()};
 }
@@ -87,6 +99,10 @@ double CostAwareShape::drafting_seconds(int64_t nodes, int64_t depth, int64_t co
   }
   const int64_t width = std::max<int64_t>(1, (nodes + depth - 1) / depth);
   return static_cast<double>(depth) * options_.drafter_cost->seconds(width, context);
+}
+
+double CostAwareShape::catch_up_seconds() const {
+  return catch_up_ * static_cast<double>(std::max<int64_t>(0, context_ - seen_));
 }
 
 void CostAwareShape::decide(int64_t context) {
@@ -107,11 +123,12 @@ void CostAwareShape::decide(int64_t context) {
     }
   }
   plan_ = trees.tree(best_nodes, best_depth);
-  decided_at_ = observations_;
-  probing_ = false;
-  if (plan_.nodes() > 0) {
-    pause_ = options_.pause;
-  }
+  plain_ = options_.target_cost.seconds(1, context);
+  trial_ = drafting_seconds(1, 1, context) + options_.target_cost.seconds(2, context) -
+           (1.0 + acceptance().front()) * plain_;
+  decided_ = true;
+  trying_ = false;
+  observations_ = 0;
 }
 
 Draft CostAwareShape::grow(const DraftContext& context, ChildLaw& law, Siblings siblings) {
@@ -119,9 +136,18 @@ Draft CostAwareShape::grow(const DraftContext& context, ChildLaw& law, Siblings 
 }
 
 void CostAwareShape::observe(const Draft& draft, const Verdict& verdict) {
+  const auto committed = static_cast<double>(verdict.path.size());
+  credit_ = std::min(credit_ + options_.explore * committed * plain_, kMostCredit * plain_);
   if (draft.proposed() == 0) {
     return;
   }
+  const std::vector<int64_t> depths = draft.depths();
+  const int64_t depth = *std::max_element(depths.begin(), depths.end());
+  const double taken = catch_up_seconds() + drafting_seconds(draft.proposed(), depth, context_) +
+                       options_.target_cost.seconds(draft.size(), context_);
+  credit_ = std::min(credit_ + committed * plain_ - taken, kMostCredit * plain_);
+  seen_ = context_ + static_cast<int64_t>(verdict.path.size()) - 1;
+  ++drafts_;
   ++observations_;
   for (size_t rank = 0; rank < tried_.size(); ++rank) {
     tried_[rank] *= options_.memory;

@@ -17,8 +17,12 @@ struct CostAwareOptions {
   double prior_weight = 2.0;
   double memory = 0.97;  ///< weight of the past in the running estimates, each drafting step
   double margin = 0.03;  ///< a draft must promise this share more tokens a second than none
-  int64_t pause = 32;    ///< plain steps of the first pause; each further one is twice as long
-  int64_t max_pause = 512;
+  double explore =
+      0.01;  ///< share of the time that may be lost by trying what does not seem to pay
+  /// What was learned outlives a request, as a first guess for the next one, and so does what is
+  /// left of the time to explore. The sizes of drafts, not the output, then depend on the requests
+  /// before: a resumed run begins without them.
+  bool keep = true;
   CostCurve target_cost = {};                  ///< v(n)
   std::optional<CostCurve> drafter_cost = {};  ///< of n nodes in one call; none = drafting is free
 };
@@ -30,8 +34,9 @@ struct CostAwareOptions {
 ///
 /// accepted(n, d): of the best tree of n nodes and d levels (OptimalTrees) by running estimates of
 /// the chance that a child of each rank is accepted; v and c: measured cost curves of target and
-/// drafter. When no draft beats plain decoding it pauses, then probes with a single token. It
-/// starts with single tokens too, so that a useless drafter costs little.
+/// drafter. When no draft beats plain decoding it decodes plainly, and tries single tokens as far
+/// as it can afford them: what they are expected to lose by the curves, with all the tokens that
+/// the drafter has not seen yet, comes out of `explore`.
 class CostAwareShape final : public DraftShape {
  public:
   /// Throws ConfigError for options out of range.
@@ -48,18 +53,26 @@ class CostAwareShape final : public DraftShape {
   const RankTree& plan() const { return plan_; }
 
  private:
+  void forget();
   void decide(int64_t context);
   double drafting_seconds(int64_t nodes, int64_t depth, int64_t context) const;
+  /// What the drafter takes to see the tokens that it has not seen yet.
+  double catch_up_seconds() const;
 
   CostAwareOptions options_;
   std::vector<double> tried_;     // [rank] decaying counts
   std::vector<double> accepted_;  // [rank]
+  double credit_ = 0.0;           // seconds that may be lost
+  double plain_ = 0.0;            // seconds of a plain step, when it was decided last
+  double trial_ = 0.0;            // what a single drafted token was then expected to lose
+  double catch_up_ = 0.0;         // seconds of the drafter for a token that it has not seen
   RankTree plan_;
-  int64_t observations_ = 0;  // drafting steps of this request
-  int64_t decided_at_ = 0;    // observations at the last decision
-  int64_t plain_left_ = 0;
-  int64_t pause_ = 0;
-  bool probing_ = true;  // the next draft is a single token
+  bool decided_ = false;
+  bool trying_ = false;       // the last draft was a trial
+  int64_t drafts_ = 0;        // of this request
+  int64_t observations_ = 0;  // drafting steps since the last decision
+  int64_t context_ = 0;       // of the step in progress
+  int64_t seen_ = 0;          // tokens of the context that the drafter has seen
 };
 
 }  // namespace specdec

@@ -154,7 +154,8 @@ ShapeRow chain(const std::string& name, std::function<std::unique_ptr<DraftLengt
 /// Counts more than it costs, so that drafts of every size come up.
 CostAwareOptions cheap_drafts() {
   CostAwareOptions options{.max_nodes = 4, .max_depth = 3, .branches = 2, .acceptance = {0.7, 0.2}};
-  options.pause = 1;
+  options.explore = 1.0;
+  options.keep = false;
   options.target_cost.points = {{.new_tokens = 1, .context = 1, .seconds = 1.0},
                                 {.new_tokens = 5, .context = 1, .seconds = 1.3}};
   return options;

@@ -96,8 +96,7 @@ std::vector<std::string> sampled(const std::string& config, const std::string& m
 // ---- Strategies that keep their promise ----
 
 TEST_F(CertifyConfigTest, LosslessStrategiesPassGreedy) {
-  const auto result = cli(
-      {"--config", config(0.0, "exact_match", "  - type: autoregressive\n")});
+  const auto result = cli({"--config", config(0.0, "exact_match", "  - type: autoregressive\n")});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out,
               AllOf(HasSubstr("tried           passed    2 of 2 prompts have the tokens of plain "
@@ -133,8 +132,7 @@ TEST_F(CertifyConfigTest, OnePromptIsEnough) {
 // ---- Strategies that break it ----
 
 TEST_F(CertifyConfigTest, ABrokenVerifierFailsSampledAndIsExplained) {
-  const auto result =
-      cli(sampled(config(1.0, "planted")), with_verifier(Bug::kResidualFromTarget));
+  const auto result = cli(sampled(config(1.0, "planted")), with_verifier(Bug::kResidualFromTarget));
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.out, AllOf(HasSubstr("tried  FAILED    prompt one: chi-square"),
                                 HasSubstr("after Holm\n  most off: "),
@@ -145,7 +143,8 @@ TEST_F(CertifyConfigTest, ABrokenVerifierFailsGreedyAndIsExplained) {
   const auto components = with_verifier(Bug::kAlwaysAccepts);
   const auto text = cli({"--config", config(0.0, "planted")}, components);
   EXPECT_EQ(text.code, 1);
-  EXPECT_THAT(text.out, AllOf(HasSubstr("tried  FAILED    "), HasSubstr("  prompt one: after 5 equal tokens plain "),
+  EXPECT_THAT(text.out, AllOf(HasSubstr("tried  FAILED    "),
+                              HasSubstr("  prompt one: after 5 equal tokens plain "),
                               HasSubstr("a mistake of the strategy, not of rounding")));
   const auto json =
       nlohmann::json::parse(cli({"--config", config(0.0, "planted"), "--json"}, components).out);
@@ -162,8 +161,8 @@ TEST_F(CertifyConfigTest, WhatASecondRunDoesNotShowIsSaid) {
   components.verifiers.add(
       "planted", {.help = "broken once", .prepare = [](const ConfigNode&, const RunPlan&) {
                     return [built = std::make_shared<int>(0)](BuildContext&) {
-                      return std::make_unique<BuggyVerifier>(
-                          (*built)++ == 0 ? Bug::kAlwaysAccepts : Bug::kNone);
+                      return std::make_unique<BuggyVerifier>((*built)++ == 0 ? Bug::kAlwaysAccepts
+                                                                             : Bug::kNone);
                     };
                   }});
   const auto result = cli({"--config", config(0.0, "planted")}, components);
@@ -208,8 +207,7 @@ TEST_F(CertifyConfigTest, ALawOfOneOutputIsNoTest) {
 }
 
 TEST_F(CertifyConfigTest, APointOfASweepHasItsName) {
-  const auto file =
-      config(0.0, "exact_match", "sweep: {strategies.tried.draft_length: [1, 2]}\n");
+  const auto file = config(0.0, "exact_match", "sweep: {strategies.tried.draft_length: [1, 2]}\n");
   const auto result = cli({"--config", file, "--json"});
   ASSERT_EQ(result.code, 0) << result.err;
   const auto json = nlohmann::json::parse(result.out);
@@ -230,7 +228,8 @@ TEST_F(CertifyConfigTest, TooLongPromptsAreLeftOutAndCounted) {
   const auto file = config(0.0, "exact_match");
   const auto result = cli({"--config", file, "--set", "prompts.max_prompt_tokens=3"});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, AllOf(HasSubstr("1 of 1 prompts"), HasSubstr("Left out, being too long: 1 prompt.")));
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("1 of 1 prompts"), HasSubstr("Left out, being too long: 1 prompt.")));
   const auto none = cli({"--config", file, "--set", "prompts.max_prompt_tokens=2"});
   EXPECT_EQ(none.code, 2);
   EXPECT_THAT(none.err, HasSubstr("no prompt of"));
@@ -399,9 +398,9 @@ TEST(TokenDivergenceTest, ANearTie) {
   EXPECT_EQ(divergence.gap_plain, 8 * kUlpAtOne);
   EXPECT_EQ(divergence.gap_other, 8 * kUlpAtOne);
   EXPECT_EQ(divergence.logit_difference, 8 * kUlpAtOne);
-  EXPECT_THAT(explain(divergence),
-              AllOf(HasSubstr("after 1 equal token plain decoding takes 0 ("), HasSubstr("a near tie"),
-                    HasSubstr("its forward of 6 nodes"), HasSubstr("16 ulp")));
+  EXPECT_THAT(explain(divergence), AllOf(HasSubstr("after 1 equal token plain decoding takes 0 ("),
+                                         HasSubstr("a near tie"),
+                                         HasSubstr("its forward of 6 nodes"), HasSubstr("16 ulp")));
 }
 
 TEST(TokenDivergenceTest, SixteenUlpsAreNearSeventeenAreNot) {

@@ -160,8 +160,7 @@ TEST_P(WidthTest, APrefillHasDecodingsBits) {
   EXPECT_TRUE(at::equal(model_.forward(batch).logits.slice(0, 1), single));
   for (const size_t length : {2U, 63U, 65U, 150U}) {
     const auto last = static_cast<int64_t>(length) - 2;
-    EXPECT_TRUE(
-        at::equal(model_.prefill_get_last_logits({tokens.data(), length}), single[last]))
+    EXPECT_TRUE(at::equal(model_.prefill_get_last_logits({tokens.data(), length}), single[last]))
         << length;
   }
 }

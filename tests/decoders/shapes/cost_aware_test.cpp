@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace specdec {
@@ -37,55 +39,86 @@ void step(CostAwareShape& shape, const RankTree& plan, int64_t accepted) {
   shape.observe(draft, verdict);
 }
 
-/// Steps of a request; `accepted` of each draft's first path are kept. Returns how many drafted.
-int64_t run(CostAwareShape& shape, int64_t steps, int64_t accepted) {
-  int64_t drafting = 0;
+struct Outcome {
+  int64_t drafting = 0;  ///< steps
+  double lost = 0.0;     ///< beside plain decoding, by the curves of `line`
+};
+
+/// Steps of a request; `accepted` of each draft's first path are kept.
+Outcome run(CostAwareShape& shape, int64_t steps, int64_t accepted, double slope) {
+  Outcome done;
+  int64_t context = 1;
   for (int64_t i = 0; i < steps; ++i) {
-    if (shape.next(1).tokens > 0) {
-      ++drafting;
-      step(shape, shape.plan(), accepted);
-    }
+    const bool drafts = shape.next(context).tokens > 0;
+    const RankTree plan = drafts ? shape.plan() : RankTree{.parents = {-1}, .ranks = {0}};
+    const int64_t kept = std::min(accepted, plan.depth());
+    done.drafting += drafts ? 1 : 0;
+    done.lost += slope * static_cast<double>(plan.nodes()) - static_cast<double>(kept);
+    step(shape, plan, accepted);
+    context += 1 + kept;
   }
-  return drafting;
+  return done;
 }
 
-TEST(CostAwareTest, BeginsWithSingleTokens) {
-  CostAwareShape shape(options(0.01));
-  const DraftLimits first = shape.next(1);
-  EXPECT_EQ(first.tokens, 1);
-  EXPECT_EQ(first.depth, 1);
+TEST(CostAwareTest, BeginsWithWhatTheFirstGuessPromises) {
+  CostAwareShape cheap(options(0.01));
+  EXPECT_GT(cheap.next(1).tokens, 1);
+  CostAwareShape dear(options(0.9));
+  EXPECT_EQ(dear.next(1).tokens, 1) << "a trial";
+  auto not_affordable = options(0.9);
+  not_affordable.drafter_cost = CostCurve{{{.new_tokens = 1, .context = 1, .seconds = 9.0}}};
+  EXPECT_EQ(CostAwareShape(not_affordable).next(1).tokens, 0);
 }
 
 TEST(CostAwareTest, GrowsWhereTokensAreAccepted) {
   CostAwareShape shape(options(0.05));
-  run(shape, 60, 99);
+  run(shape, 60, 99, 0.05);
   EXPECT_EQ(shape.plan().depth(), 8);
   EXPECT_GT(shape.acceptance().front(), 0.95);
 }
 
-TEST(CostAwareTest, AUselessDrafterIsHardlyAsked) {
-  CostAwareShape shape(options(0.3));
-  EXPECT_LE(run(shape, 200, 0), 8);
+TEST(CostAwareTest, AUselessDrafterLosesNoMoreThanWhatIsAllowed) {
+  for (const double slope : {0.3, 0.6, 1.0}) {
+    for (const double draft : {0.0, 0.2}) {
+      auto costs = options(slope);
+      costs.drafter_cost = CostCurve{{{.new_tokens = 1, .context = 1, .seconds = draft}}};
+      CostAwareShape shape(costs);
+      const auto run_once = [&] {
+        const Outcome done = run(shape, 1000, 0, slope);
+        return done.lost + draft * static_cast<double>(done.drafting);
+      };
+      const double first = run_once();
+      EXPECT_LT(first, 0.01 * 1000 + 2.0 + 3.0) << "and what the first guess promised";
+      shape.reset();
+      EXPECT_LT(first + run_once(), 0.01 * 2000 + 2.0 + 3.0);
+    }
+  }
 }
 
-TEST(CostAwareTest, ProbesAgainAfterAPause) {
+TEST(CostAwareTest, TriesAgainAndFindsWhatPays) {
   CostAwareShape shape(options(0.3));
-  run(shape, 40, 0);
-  run(shape, 200, 99);
+  run(shape, 200, 0, 0.3);
+  run(shape, 600, 99, 0.3);
   EXPECT_GE(shape.plan().depth(), 2);
 }
 
+TEST(CostAwareTest, CatchingUpIsPaidFor) {
+  auto costs = options(0.1);
+  costs.acceptance = {0.05};
+  costs.drafter_cost = CostCurve{{{.new_tokens = 1, .context = 1, .seconds = 0.5},
+                                  {.new_tokens = 10, .context = 1, .seconds = 0.5}}};
+  CostAwareShape shape(costs);
+  EXPECT_EQ(shape.next(1000).tokens, 0) << "1000 tokens to see cost 50 plain steps";
+  shape.reset();
+  EXPECT_EQ(shape.next(10).tokens, 1);
+}
+
 TEST(CostAwareTest, CostsDecide) {
-  // The same drafts pay when verifying is nearly free, and not when a token costs a forward.
   CostAwareShape cheap(options(0.01));
   CostAwareShape dear(options(1.0));
-  run(cheap, 40, 1);
-  EXPECT_EQ(run(dear, 40, 1), 3);  // the first guess, then never again within the pause
+  run(cheap, 40, 1, 0.01);
+  run(dear, 40, 1, 1.0);
   EXPECT_GT(cheap.plan().nodes(), dear.plan().nodes());
-  auto slow_drafter = options(0.01);
-  slow_drafter.drafter_cost = CostCurve{{{.new_tokens = 1, .context = 1, .seconds = 2.0}}};
-  CostAwareShape shape(slow_drafter);
-  EXPECT_LE(run(shape, 40, 1), 4);
 }
 
 TEST(CostAwareTest, TheChosenTreePromisesTheMost) {
@@ -95,7 +128,7 @@ TEST(CostAwareTest, TheChosenTreePromisesTheMost) {
   chosen.memory = 1.0;
   chosen.drafter_cost = CostCurve{{{.new_tokens = 1, .context = 1, .seconds = 0.1}}};
   CostAwareShape shape(chosen);
-  run(shape, 4, 0);
+  shape.next(1);
   const auto rate = [&](const RankTree& tree) {
     std::vector<double> reached(tree.parents.size(), 1.0);
     double accepted = 0.0;
@@ -122,12 +155,21 @@ TEST(CostAwareTest, TheChosenTreePromisesTheMost) {
   }
 }
 
-TEST(CostAwareTest, ARequestBeginsAnew) {
-  CostAwareShape shape(options(0.05));
-  run(shape, 60, 99);
-  shape.reset();
-  EXPECT_EQ(shape.next(1).tokens, 1);
-  EXPECT_NEAR(shape.acceptance().front(), 0.6, 1e-12);
+TEST(CostAwareTest, WhatWasLearnedIsTheFirstGuessOfTheNextRequest) {
+  CostAwareShape keeps(options(0.05));
+  run(keeps, 60, 99, 0.05);
+  const auto learned = keeps.acceptance();
+  keeps.reset();
+  EXPECT_NEAR(keeps.acceptance().front(), learned.front(), 1e-12);
+  run(keeps, 4, 0, 0.05);
+  EXPECT_LT(keeps.acceptance().front(), 0.5) << "but no more than a guess";
+
+  auto options_without = options(0.05);
+  options_without.keep = false;
+  CostAwareShape forgets(options_without);
+  run(forgets, 60, 99, 0.05);
+  forgets.reset();
+  EXPECT_NEAR(forgets.acceptance().front(), 0.6, 1e-12);
 }
 
 TEST(CostAwareTest, ChainsOnly) {
@@ -135,7 +177,7 @@ TEST(CostAwareTest, ChainsOnly) {
   chains.branches = 1;
   CostAwareShape shape(chains);
   EXPECT_FALSE(shape.branches());
-  run(shape, 60, 99);
+  run(shape, 60, 99, 0.05);
   EXPECT_EQ(shape.plan().branches(), 1);
 }
 
@@ -147,8 +189,7 @@ TEST(CostAwareTest, OptionsOutOfRangeAreRefused) {
   bad.max_nodes = 0;
   EXPECT_THROW(CostAwareShape{bad}, ConfigError);
   bad = options(0.1);
-  bad.pause = 100;
-  bad.max_pause = 10;
+  bad.explore = 2.0;
   EXPECT_THROW(CostAwareShape{bad}, ConfigError);
   EXPECT_THROW(CostAwareShape{CostAwareOptions{}}, ConfigError);  // no costs
 }
