@@ -43,25 +43,24 @@ inline void dot_block(const LinearTask<T, Weight>& task, int64_t row, int64_t no
   }
 }
 
-/// One vector of results: N nodes, lanes / N weight rows.
-template <int N, class T, class Weight>
+/// One vector of results, or the first of it: N nodes, R weight rows.
+template <int R, int N, class T, class Weight>
 inline void product_block(const LinearTask<T, Weight>& task, int64_t row, int64_t node) {
   constexpr int kCount = Lanes<T>::kCount;
-  constexpr int kRows = kCount / N;
-  Vec<T> parts[kCount];
-  if constexpr (N == 1 && kRows > 4) {  // few rows at a time: few streams for the prefetcher
+  Vec<T> parts[kCount] = {};
+  if constexpr (N == 1 && R > 4) {  // few rows at a time: few streams for the prefetcher
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; r += 4) {
+    for (int r = 0; r < R; r += 4) {
       dot_block<4, 1>(task, row + r, node, parts + r);
     }
   } else {
-    dot_block<kRows, N>(task, row, node, parts);
+    dot_block<R, N>(task, row, node, parts);
   }
   T lanes[kCount];
   store<T>(lanes, sums<T>(parts));
 #pragma GCC unroll 4
   for (int n = 0; n < N; ++n) {
-    std::memcpy(task.out + (node + n) * task.out_size + row, lanes + n * kRows, kRows * sizeof(T));
+    std::memcpy(task.out + (node + n) * task.out_size + row, lanes + n * R, R * sizeof(T));
   }
 }
 
@@ -69,27 +68,53 @@ inline void product_block(const LinearTask<T, Weight>& task, int64_t row, int64_
 template <int N, class T, class Weight>
 inline void product_rows(const LinearTask<T, Weight>& task, int64_t row, int64_t node) {
   constexpr int kCount = Lanes<T>::kCount;
-  for (int r = 0; r < kCount; r += kCount / N) {
-    product_block<N>(task, row + r, node);
+  constexpr int kRows = kCount / N;
+  constexpr int kLeft = kCount % kRows;
+  for (int r = 0; r + kRows <= kCount; r += kRows) {
+    product_block<kRows, N>(task, row + r, node);
   }
+  if constexpr (kLeft > 0) {
+    product_block<kLeft, N>(task, row + kCount - kLeft, node);
+  }
+}
+
+/// The same for the next nodes, as many as one pass over the weights takes; returns how many.
+template <class T, class Weight>
+inline int64_t product_nodes(const LinearTask<T, Weight>& task, int64_t row, int64_t node) {
+  constexpr int kCount = Lanes<T>::kCount;
+  const int64_t left = task.nodes - node;
+  if constexpr (kCount >= 8) {
+    if (left == 5) {
+      product_rows<5>(task, row, node);
+      return 5;
+    }
+  }
+  if constexpr (kCount >= 4) {
+    if (left >= 4) {
+      product_rows<4>(task, row, node);
+      return 4;
+    }
+    if (left == 3) {
+      product_rows<3>(task, row, node);
+      return 3;
+    }
+  }
+  if (left >= 2) {
+    product_rows<2>(task, row, node);
+    return 2;
+  }
+  product_rows<1>(task, row, node);
+  return 1;
 }
 
 /// Output rows begin to end of all nodes.
 template <class T, class Weight>
 inline void linear_rows(const LinearTask<T, Weight>& task, int64_t begin, int64_t end) {
   constexpr int kCount = Lanes<T>::kCount;
-  constexpr int kNodes = kCount < 4 ? kCount : 4;
   int64_t row = begin;
   for (; row + kCount <= end; row += kCount) {
-    int64_t node = 0;
-    for (; node + kNodes <= task.nodes; node += kNodes) {
-      product_rows<kNodes>(task, row, node);
-    }
-    for (; node + 2 <= task.nodes; node += 2) {
-      product_rows<2>(task, row, node);
-    }
-    for (; node < task.nodes; ++node) {
-      product_rows<1>(task, row, node);
+    for (int64_t node = 0; node < task.nodes;) {
+      node += product_nodes(task, row, node);
     }
   }
   for (; row < end; ++row) {

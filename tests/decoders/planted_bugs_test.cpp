@@ -184,6 +184,14 @@ TEST(PlantedBugsTest, WhatDroppingDoesToTheLaw) {
   expect_law(second_token(p, q, on_table<TreeDrafter>()), p, kExact);
 }
 
+TEST(PlantedBugsTest, WhatStrippingForbiddenTokensDoesToTheLaw) {
+  // Token 2 is forbidden. Stripped with 0.4, then drawn from p; rejected, token 0 is certain.
+  const std::vector<double> p = {0.7, 0.3, 0.0};
+  const std::vector<double> q = {0.3, 0.3, 0.4};
+  expect_law(second_token(p, q, on_table<StrippingDrafter>()), {0.58, 0.42, 0.0}, kExact);
+  expect_law(second_token(p, q, on_table<TreeDrafter>()), p, kExact);
+}
+
 TEST(PlantedBugsTest, WhatRerankingDoesToTheLaw) {
   // Token 0 is kept unless 1 and 2 are drawn: 0.3 * 0.2 / 0.7 + 0.2 * 0.3 / 0.8 = 0.16.
   const std::vector<double> p = {0.2, 0.3, 0.5};

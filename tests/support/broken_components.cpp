@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 namespace specdec {
@@ -26,6 +27,21 @@ Draft drawn_child(const DraftContext& context, const Tensor& law, Token token) {
   draft.law[0] = 0;
   draft.add(token, 0);
   return draft;
+}
+
+/// A drawn chain up to the first token that `drops` does not like.
+Draft cut(const Draft& drawn, const std::function<bool(const Tensor& law, Token token)>& drops) {
+  Draft kept = Draft::root(drawn.tokens.front());
+  kept.probs = drawn.probs;
+  for (int64_t node = 1; node < drawn.size() && drawn.probs.defined(); ++node) {
+    const Token token = drawn.tokens[static_cast<size_t>(node)];
+    if (drops(drawn.probs[node - 1], token)) {
+      break;
+    }
+    kept.law.back() = node - 1;
+    kept.add(token, node - 1);
+  }
+  return kept;
 }
 
 /// Cai et al., 2024: accepts what is likely enough beside the law's entropy.
@@ -97,18 +113,13 @@ Draft WrongLawDrafter::propose(const DraftContext& context) {
 }
 
 Draft DroppingDrafter::propose(const DraftContext& context) {
-  const Draft drawn = tree_.propose(context);
-  Draft kept = Draft::root(drawn.tokens.front());
-  kept.probs = drawn.probs;
-  for (int64_t node = 1; node < drawn.size() && drawn.probs.defined(); ++node) {
-    const Token token = drawn.tokens[static_cast<size_t>(node)];
-    if (drawn.probs[node - 1][token].item<double>() < 0.35) {
-      break;
-    }
-    kept.law.back() = node - 1;
-    kept.add(token, node - 1);
-  }
-  return kept;
+  return cut(tree_.propose(context),
+             [](const Tensor& law, Token token) { return law[token].item<double>() < 0.35; });
+}
+
+Draft StrippingDrafter::propose(const DraftContext& context) {
+  return cut(tree_.propose(context),
+             [](const Tensor& /*law*/, Token token) { return token == kForbidden; });
 }
 
 Draft RerankingDrafter::propose(const DraftContext& context) {

@@ -50,6 +50,18 @@ class DroppingDrafter final : public Drafter {
   TreeDrafter tree_;
 };
 
+/// Draws honestly from a law that knows no grammar, then strips what a grammar forbids (here: one
+/// token): the correction should have been drawn from the rest of p, not from p.
+class StrippingDrafter final : public Drafter {
+ public:
+  static constexpr Token kForbidden = 2;
+  explicit StrippingDrafter(LogitTable table) : tree_(std::move(table), {.branches = 1}) {}
+  Draft propose(const DraftContext& context) override;
+
+ private:
+  TreeDrafter tree_;
+};
+
 /// Draws two siblings and keeps the likelier one.
 class RerankingDrafter final : public Drafter {
  public:
