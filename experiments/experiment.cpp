@@ -6,25 +6,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "core/error.h"
 #include "core/randomness.h"
 #include "decoders/speculative.h"
-#include "experiments/answers.h"
 #include "experiments/arms.h"
 #include "experiments/config_file.h"
+#include "experiments/experiment_report.h"
 #include "experiments/interrupt.h"
 #include "experiments/progress.h"
 #include "experiments/run_folder.h"
-#include "experiments/spec_bench.h"
-#include "experiments/yaml_writer.h"
 
 namespace specdec {
 namespace {
@@ -63,9 +59,7 @@ class ExperimentRun {
                       const StopRule& stop) const;
   void trace_item(const Group& group, const Item& item);
   const GenerationRecord& recorded(const GenerationKey& key) const;
-  void write_files(const Report& report);
   std::string reply(const Group& group, const Item& item) const;
-  bool is_lossy(const std::string& name) const;
   Report make_report();
   const Tokenizer* tokenizer(const ExperimentConfig& config) const {
     return plan_.models->read(config.weights).tokenizer.get();
@@ -363,35 +357,10 @@ std::string ExperimentRun::reply(const Group& group, const Item& item) const {
   return decode_text(tokenizer(*group.config), tokens);
 }
 
-/// Whether a strategy is lossy at any point of the sweep.
-bool ExperimentRun::is_lossy(const std::string& name) const {
-  for (const auto& point : plan_.points) {
-    for (const auto& strategy : point.config.strategies) {
-      if (strategy.name == name && strategy.promise == Promise::kLossy) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
 Report ExperimentRun::make_report() {
-  Report report;
-  report.name = plan_.name;
-  report.description = plan_.description;
+  Report report = describe_plan(plan_);
   report.command = options_.command;
-  report.config_yaml = plan_.yaml;
   report.environment = environment_;
-  report.sweep_keys = plan_.sweep_keys;
-  for (const auto& point : plan_.points) {
-    if (!plan_.sweep_keys.empty()) {
-      report.sweep_points.push_back({point.label, point.values});
-    }
-  }
-  for (const auto& strategy : plan_.points.front().config.strategies) {
-    auto line = write_yaml_flow(*parse_yaml(strategy.yaml, strategy.name, false));
-    report.strategies.push_back({strategy.name, std::move(line), is_lossy(strategy.name), true});
-  }
   if (folder_.resumed()) {
     report.notes.push_back("resumed: speeds of several sittings are mixed");
   }
@@ -399,41 +368,9 @@ Report ExperimentRun::make_report() {
     report.notes.push_back(fmt::format("{} prompts left out, being too long: {}", left_out_.size(),
                                        fmt::join(left_out_, ", ")));
   }
-  const auto& prompts = plan_.points.front().config.prompts;
-  const auto several = std::count_if(prompts.prompts.begin(), prompts.prompts.end(),
-                                     [](const Prompt& p) { return p.turns.size() > 1; });
-  if (!prompts.multi_turn && several > 0) {
-    report.notes.push_back(fmt::format(
-        "{} prompts have several turns; with prompts.multi_turn false only their first was run",
-        several));
-  }
   report.summary = summarize(folder_.records());
-  write_files(report);
+  write_report_files(folder_, report);
   return report;
-}
-
-void ExperimentRun::write_files(const Report& report) {
-  const auto write = [&](const char* name, void (*writer)(std::ostream&, const Report&)) {
-    std::ostringstream text;
-    writer(text, report);
-    folder_.write(name, text.str());
-  };
-  write("summary.json", write_json);
-  write("summary.csv", write_csv);
-  write("report.html", write_html);
-  std::ostringstream tables;
-  write_spec_bench(tables, folder_.records());
-  folder_.write("spec_bench.md", tables.str());
-  std::map<std::pair<std::string, std::string>, std::vector<const GenerationRecord*>> by_arm;
-  for (const auto& record : folder_.records()) {
-    by_arm[{record.key.strategy, record.key.sweep_point}].push_back(&record);
-  }
-  const auto now = static_cast<double>(std::time(nullptr));
-  for (const auto& [arm, records] : by_arm) {
-    const auto& [strategy, point] = arm;
-    folder_.write("answers/" + answers_file_name(strategy, point),
-                  write_answers(records, point.empty() ? strategy : strategy + ", " + point, now));
-  }
 }
 
 }  // namespace

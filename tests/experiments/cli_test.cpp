@@ -216,7 +216,7 @@ TEST(CliTest, ProfilesForwardsAndDrafters) {
   EXPECT_THAT(result.out, HasSubstr("context 64"));
   EXPECT_THAT(result.out, HasSubstr("draft_model"));
   const auto profile = read_profile(file);
-  ASSERT_EQ(profile.target.points.size(), 12U);
+  ASSERT_EQ(profile.target.points.size(), 20U);
   EXPECT_EQ(profile.target.points[0].new_tokens, 1);
   EXPECT_GT(profile.target.points[0].seconds, 0.0);
   ASSERT_EQ(profile.drafters.size(), 1U);
@@ -225,7 +225,7 @@ TEST(CliTest, ProfilesForwardsAndDrafters) {
   EXPECT_EQ(profile.drafters[0].lengths[1].drafted, 3);
   EXPECT_GT(profile.drafters[0].lengths[1].draft.median, 0.0);
   const auto printed = cli({"profile", kModel, "--contexts", "8", "--repeats", "1", "--json", "-"});
-  EXPECT_EQ(nlohmann::json::parse(printed.out)["target"].size(), 6U);
+  EXPECT_EQ(nlohmann::json::parse(printed.out)["target"].size(), 10U);
 }
 
 TEST(CliTest, SimulatesATracedRun) {
