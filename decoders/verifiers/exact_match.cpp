@@ -1,10 +1,7 @@
 #include "decoders/verifiers/exact_match.h"
 
-#include <ATen/ATen.h>
-
-#include <algorithm>
-
 #include "core/error.h"
+#include "decoders/verifiers/laws.h"
 
 namespace specdec {
 
@@ -20,24 +17,10 @@ void ExactMatchVerifier::check(const SamplingParams& sampling) const {
 
 Verdict ExactMatchVerifier::judge(const Draft& draft, const Tensor& target_probs,
                                   int64_t /*position*/, Randomness& /*random*/) const {
-  SPECDEC_CHECK(target_probs.dim() == 2 && target_probs.size(0) == draft.size() &&
-                    target_probs.scalar_type() == at::kDouble && target_probs.is_contiguous(),
-                "a verifier needs one float64 law a node");
-  const int64_t vocab = target_probs.size(1);
-  Verdict verdict{.path = {0}};
-  while (true) {
-    const int64_t node = verdict.path.back();
-    const double* row = target_probs.const_data_ptr<double>() + node * vocab;
-    verdict.next = static_cast<Token>(argmax({row, static_cast<size_t>(vocab)}));
-    const std::vector<int64_t> children = draft.children(node);
-    const auto match = std::find_if(children.begin(), children.end(), [&](int64_t child) {
-      return draft.tokens[static_cast<size_t>(child)] == verdict.next;
-    });
-    if (match == children.end()) {
-      return verdict;
-    }
-    verdict.path.push_back(*match);
-  }
+  check_laws(draft, target_probs);
+  return follow(draft, [&](int64_t node, int64_t /*depth*/) {
+    return static_cast<Token>(argmax(row_of(target_probs, node)));
+  });
 }
 
 }  // namespace specdec

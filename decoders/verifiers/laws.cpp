@@ -36,6 +36,23 @@ double weight_of(Law law, Token token) {
   return law[static_cast<size_t>(token)];
 }
 
+Verdict follow(const Draft& draft,
+               const std::function<Token(int64_t node, int64_t depth)>& choose) {
+  Verdict verdict{.path = {0}};
+  while (true) {
+    const int64_t node = verdict.path.back();
+    verdict.next = choose(node, static_cast<int64_t>(verdict.path.size()) - 1);
+    const std::vector<int64_t> children = draft.children(node);
+    const auto match = std::find_if(children.begin(), children.end(), [&](int64_t child) {
+      return draft.tokens[static_cast<size_t>(child)] == verdict.next;
+    });
+    if (match == children.end()) {
+      return verdict;
+    }
+    verdict.path.push_back(*match);
+  }
+}
+
 bool normalise(std::vector<double>& weights) {
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   if (!(sum > 0.0)) {

@@ -1,9 +1,11 @@
 #pragma once
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "core/draft.h"
 #include "core/types.h"
+#include "decoders/verifier.h"
 
 namespace specdec {
 
@@ -19,6 +21,10 @@ Law row_of(const Tensor& laws, int64_t row);
 
 /// The weight of a token; InternalError when it is outside the vocabulary.
 double weight_of(Law law, Token token);
+
+/// Follows the draft from its root as long as it holds what `choose(node, depth)` says comes next;
+/// the first choice that it does not hold is Verdict::next.
+Verdict follow(const Draft& draft, const std::function<Token(int64_t node, int64_t depth)>& choose);
 
 /// Divides by the sum; false, and unchanged, when nothing is left to divide.
 bool normalise(std::vector<double>& weights);
