@@ -13,12 +13,6 @@ namespace {
 // Long prompts are fed in pieces, so that activations stay small and in cache.
 constexpr size_t kPrefillTokens = 512;
 
-Tensor to_tensor(TokenSpan tokens) {
-  Tensor tensor = at::empty({static_cast<int64_t>(tokens.size())}, at::kInt);
-  std::copy(tokens.begin(), tokens.end(), tensor.data_ptr<int32_t>());
-  return tensor;
-}
-
 std::vector<int64_t> whole_chain(int64_t size) {
   std::vector<int64_t> path(static_cast<size_t>(size));
   std::iota(path.begin(), path.end(), 0);
@@ -69,16 +63,21 @@ void LanguageModel::check_nothing_pending(int64_t row, const char* call) const {
                 pending(row), row);
 }
 
-std::vector<ForwardResult> LanguageModel::feed(TokenSpan tokens, ForwardOptions options) {
+ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& options) {
   std::vector<ForwardResult> pieces;
   for (size_t begin = 0; begin < tokens.size(); begin += kPrefillTokens) {
     const TokenSpan piece = tokens.subspan(begin, std::min(kPrefillTokens, tokens.size() - begin));
+    const auto size = static_cast<int64_t>(piece.size());
     const bool last = begin + piece.size() == tokens.size();
-    options.logits = last ? Logits::kLast : Logits::kNone;
-    pieces.push_back(forward({.tokens = to_tensor(piece), .rows = {}, .parents = {}}, options));
-    keep(whole_chain(static_cast<int64_t>(piece.size())));
+    ForwardOptions own = options;
+    own.logits = last && options.logits != Logits::kNone ? Logits::kLast : Logits::kNone;
+    if (options.features.defined()) {
+      own.features = options.features.narrow(0, static_cast<int64_t>(begin), size);
+    }
+    pieces.push_back(forward({.tokens = token_tensor(piece), .rows = {}, .parents = {}}, own));
+    keep(whole_chain(size));
   }
-  return pieces;
+  return join(std::move(pieces));
 }
 
 ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& options) {
@@ -94,7 +93,7 @@ ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& opt
   }
   check_tokens(prompt, 0);
   reorder({});
-  return join(feed(prompt, options));
+  return feed(prompt, options);
 }
 
 Tensor LanguageModel::prefill_get_last_logits(TokenSpan prompt) {
@@ -102,6 +101,10 @@ Tensor LanguageModel::prefill_get_last_logits(TokenSpan prompt) {
 }
 
 Tensor LanguageModel::extend_get_last_logits(TokenSpan tokens) {
+  return extend(tokens, {}).logits.select(0, 0);
+}
+
+ForwardResult LanguageModel::extend(TokenSpan tokens, const ForwardOptions& options) {
   SPECDEC_CHECK(!tokens.empty(), "extend: there are no tokens to append");
   check_nothing_pending(0, "extend");
   const auto size = static_cast<int64_t>(tokens.size());
@@ -112,7 +115,7 @@ Tensor LanguageModel::extend_get_last_logits(TokenSpan tokens) {
                     size, length(), max_length()));
   }
   check_tokens(tokens, length());
-  return feed(tokens, {}).back().logits.select(0, 0);
+  return feed(tokens, options);
 }
 
 Tensor LanguageModel::decode_get_logits(TokenSpan tokens) {
@@ -131,7 +134,7 @@ Tensor LanguageModel::decode_get_logits(TokenSpan tokens) {
     check_tokens(tokens.subspan(static_cast<size_t>(row), 1), length(row));
   }
   const Tensor logits =
-      forward({.tokens = to_tensor(tokens), .rows = whole_chain(rows), .parents = {}}).logits;
+      forward({.tokens = token_tensor(tokens), .rows = whole_chain(rows), .parents = {}}).logits;
   const int64_t newest = 0;
   for (int64_t row = 0; row < rows; ++row) {
     keep({&newest, 1}, row);
@@ -152,10 +155,16 @@ ForwardResult LanguageModel::verify(const Draft& draft, const ForwardOptions& op
                     draft.size(), length(), max_length()));
   }
   check_tokens(draft.tokens, length());
-  return forward({.tokens = to_tensor(draft.tokens), .rows = {}, .parents = draft.parents},
+  return forward({.tokens = token_tensor(draft.tokens), .rows = {}, .parents = draft.parents},
                  options);
 }
 
 Tensor LanguageModel::verify_get_logits(const Draft& draft) { return verify(draft, {}).logits; }
+
+Tensor token_tensor(TokenSpan tokens) {
+  Tensor tensor = at::empty({static_cast<int64_t>(tokens.size())}, at::kInt);
+  std::copy(tokens.begin(), tokens.end(), tensor.data_ptr<Token>());
+  return tensor;
+}
 
 }  // namespace specdec

@@ -3,24 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "core/error.h"
 
 namespace specdec {
-namespace {
-
-// As LanguageModel feeds long prompts.
-constexpr int64_t kPieceTokens = 512;
-
-Tensor to_tensor(TokenSpan tokens) {
-  Tensor tensor = at::empty({static_cast<int64_t>(tokens.size())}, at::kInt);
-  std::copy(tokens.begin(), tokens.end(), tensor.data_ptr<Token>());
-  return tensor;
-}
-
-}  // namespace
 
 FeatureDrafter::FeatureDrafter(std::vector<std::unique_ptr<LanguageModel>> modules,
                                FeatureDrafterOptions options)
@@ -91,27 +78,13 @@ void FeatureDrafter::collect(const DraftContext& context) {
 }
 
 Tensor FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor& features) {
-  LanguageModel& model = *modules_[module];
-  const auto count = static_cast<int64_t>(tokens.size());
-  std::vector<Tensor> pieces;
-  for (int64_t begin = 0; begin < count; begin += kPieceTokens) {
-    const int64_t size = std::min(kPieceTokens, count - begin);
-    ForwardOptions options;
-    const bool last = begin + size == count;
-    options.logits = module == 0 && last ? Logits::kLast : Logits::kNone;
-    options.features = features.narrow(0, begin, size);
-    options.own_features = module > 0;
-    ForwardResult result = model.forward(
-        {.tokens =
-             to_tensor(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(size)))},
-        options);
-    std::vector<int64_t> path(static_cast<size_t>(size));
-    std::iota(path.begin(), path.end(), 0);
-    model.keep(path);
-    pieces.push_back(std::move(result.final_hidden));
-    root_logits_ = result.logits.defined() ? result.logits : root_logits_;
-  }
-  return pieces.size() == 1 ? pieces.front() : at::cat(pieces);
+  ForwardOptions options;
+  options.logits = module == 0 ? Logits::kLast : Logits::kNone;
+  options.features = features;
+  options.own_features = module > 0;
+  ForwardResult result = modules_[module]->extend(tokens, options);
+  root_logits_ = module == 0 ? result.logits : root_logits_;
+  return result.final_hidden;
 }
 
 void FeatureDrafter::catch_up() {
@@ -174,7 +147,7 @@ void FeatureDrafter::evaluate(size_t module, const Draft& partial, std::span<con
   if (seen.empty()) {
     return;
   }
-  batch.tokens = to_tensor(tokens);
+  batch.tokens = token_tensor(tokens);
   ForwardOptions options;
   options.features = at::cat(features);
   options.own_features = true;
