@@ -21,14 +21,6 @@ Tensor last_hidden(const DraftContext& context) {
   return hidden.narrow(0, hidden.size(0) - 1, 1);
 }
 
-int64_t depth_of(const Draft& draft, int64_t node) {
-  int64_t depth = 0;
-  for (; node > 0; node = draft.parents[static_cast<size_t>(node)]) {
-    ++depth;
-  }
-  return depth;
-}
-
 }  // namespace
 
 MedusaDrafter::MedusaDrafter(MedusaHeads heads, const MedusaOptions& options)
@@ -59,10 +51,11 @@ const Tensor& MedusaDrafter::law(int64_t head) {
 }
 
 Tensor MedusaDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
+  const std::vector<int64_t> depths = partial.depths();
   std::vector<Tensor> rows;
   rows.reserve(frontier.size());
   for (const int64_t node : frontier) {
-    rows.push_back(law(depth_of(partial, node)));
+    rows.push_back(law(depths[static_cast<size_t>(node)]));
   }
   return at::stack(rows);
 }
