@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/kernels/law.h"
 
 namespace specdec {
 namespace {
 
 constexpr int kRounds = 10;
+constexpr size_t kBlock = 256;                      // weights
 constexpr double kUnit = 1.0 / 9007199254740992.0;  // 2^-53
 
 std::pair<uint32_t, uint32_t> multiply(uint32_t a, uint32_t b) {
@@ -19,15 +21,23 @@ std::pair<uint32_t, uint32_t> multiply(uint32_t a, uint32_t b) {
 
 /// Sum of the weights of a choice; checks what Randomness::draw asks of them.
 double checked_sum(std::span<const double> weights) {
-  double sum = 0.0;
-  double least = 0.0;
-  for (const double weight : weights) {
-    least = std::min(least, weight);
-    sum += weight;
-  }
+  const auto [sum, least] = sum_of(weights);
   SPECDEC_CHECK(least >= 0.0, "draw: a weight is negative: {}", least);
   SPECDEC_CHECK(sum > 0.0 && std::isfinite(sum), "draw: the weights sum to {}", sum);
   return sum;
+}
+
+/// The first weight at which the sum of the weights exceeds `target`, or else the last possible.
+int64_t pick(std::span<const double> weights, double target) {
+  double sum = 0.0;
+  size_t last_possible = 0;
+  for (size_t i = 0; i < weights.size() && target >= sum; ++i) {
+    if (weights[i] > 0.0) {
+      sum += weights[i];
+      last_possible = i;
+    }
+  }
+  return static_cast<int64_t>(last_possible);
 }
 
 double clamped(double probability) {
@@ -74,18 +84,21 @@ bool CounterRandomness::chance(double probability) { return uniform() < clamped(
 
 int64_t CounterRandomness::draw(std::span<const double> weights) {
   const double target = uniform() * checked_sum(weights);
+  // Whole blocks are passed by their sums. When rounding put the target on the very sum of all, the
+  // last possible choice is taken.
+  std::span<const double> chosen;
+  double passed = 0.0;  // by the blocks before `chosen`
   double sum = 0.0;
-  int64_t last_possible = 0;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (weights[i] > 0.0) {
-      sum += weights[i];
-      last_possible = static_cast<int64_t>(i);
-      if (target < sum) {
-        break;
-      }
+  for (size_t begin = 0; begin < weights.size() && target >= sum; begin += kBlock) {
+    const auto block = weights.subspan(begin, std::min(kBlock, weights.size() - begin));
+    const double block_sum = sum_of(block).sum;
+    if (block_sum > 0.0) {
+      chosen = block;
+      passed = sum;
+      sum += block_sum;
     }
   }
-  return last_possible;  // also when rounding put the target on the very sum
+  return chosen.data() - weights.data() + pick(chosen, target - passed);
 }
 
 void CounterRandomness::seek(int64_t position, Purpose purpose) {

@@ -9,11 +9,10 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/kernels/law.h"
 
 namespace specdec {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// CTRL's penalty. It is computed from the raw logit, so a token that was seen twice pays once.
 template <class Logit>
@@ -27,14 +26,6 @@ void penalise(std::span<const Logit> logits, TokenSpan history, double penalty,
   }
 }
 
-void check_best(double best, bool has_nan) {
-  if (has_nan || !std::isfinite(best)) {
-    throw Error(
-        "the model's logits hold NaN, +inf or nothing but -inf: its weights or its inputs are "
-        "damaged, or everything was forbidden");
-  }
-}
-
 /// Logits as float64 with the penalty applied; returns the best.
 template <class Logit>
 double score(std::span<const Logit> logits, TokenSpan history, const SamplingParams& params,
@@ -45,23 +36,13 @@ double score(std::span<const Logit> logits, TokenSpan history, const SamplingPar
   if (params.repetition_penalty != 1.0) {
     penalise(logits, history, params.repetition_penalty, scores);
   }
-  double best = -kInfinity;
-  bool has_nan = false;
-  for (const double value : scores) {
-    has_nan |= std::isnan(value);
-    best = value > best ? value : best;
+  const double best = largest_of(scores);
+  if (!std::isfinite(best)) {
+    throw Error(
+        "the model's logits hold NaN, +inf or nothing but -inf: its weights or its inputs are "
+        "damaged, or everything was forbidden");
   }
-  check_best(best, has_nan);
   return best;
-}
-
-/// exp((score - best) / temperature), in place.
-void soften(std::span<double> scores, double best, double temperature) {
-  for (double& value : scores) {
-    value = (value - best) / temperature;
-  }
-  // ATen's exp runs on vector registers; std::exp is several times slower on a large vocabulary.
-  at::from_blob(scores.data(), {static_cast<int64_t>(scores.size())}, at::kDouble).exp_();
 }
 
 /// "More likely", ties to the lower id.
@@ -118,16 +99,15 @@ void keep_only(const std::vector<Token>& ids, std::span<double> law) {
   }
 }
 
+bool limits_count(const SamplingParams& params, size_t vocab) {
+  return params.top_k > 0 && params.top_k < static_cast<int64_t>(vocab);
+}
+
 /// Top-k and top-p on unnormalised masses.
-void truncate_law(const SamplingParams& params, std::span<double> law) {
-  const auto vocab = static_cast<int64_t>(law.size());
-  const bool limited = params.top_k > 0 && params.top_k < vocab;
-  if (!limited && params.top_p >= 1.0) {
-    return;
-  }
+void keep_likeliest(const SamplingParams& params, std::span<double> law) {
   std::vector<Token> ids(law.size());
   std::iota(ids.begin(), ids.end(), 0);
-  if (limited) {
+  if (limits_count(params, law.size())) {
     std::nth_element(ids.begin(), ids.begin() + params.top_k, ids.end(), MoreLikely{law});
     ids.resize(static_cast<size_t>(params.top_k));
   }
@@ -137,16 +117,18 @@ void truncate_law(const SamplingParams& params, std::span<double> law) {
   keep_only(ids, law);
 }
 
-/// Min-p (the best token's mass is still 1 here, before normalising) and the sum to one.
-void normalise(double min_p, std::span<double> law) {
-  double sum = 0.0;
-  for (double& mass : law) {
-    mass = mass < min_p ? 0.0 : mass;
-    sum += mass;
+/// Top-k, top-p and min-p on unnormalised masses, of which the best token's is 1; returns the sum
+/// of what is left of `sum`.
+double truncate_law(const SamplingParams& params, double sum, std::span<double> law) {
+  const bool by_rank = limits_count(params, law.size()) || params.top_p < 1.0;
+  if (by_rank) {
+    keep_likeliest(params, law);
   }
-  for (double& mass : law) {
-    mass /= sum;
+  if (params.min_p > 0.0) {
+    std::replace_if(
+        law.begin(), law.end(), [&](double mass) { return mass < params.min_p; }, 0.0);
   }
+  return by_rank || params.min_p > 0.0 ? sum_of(law).sum : sum;
 }
 
 template <class Logit>
@@ -154,14 +136,16 @@ void law_of(std::span<const Logit> logits, TokenSpan history, const SamplingPara
             std::span<double> law) {
   const double best = score(logits, history, params, law);
   if (params.greedy()) {
-    const int64_t token = argmax(law);
-    std::fill(law.begin(), law.end(), 0.0);
-    law[static_cast<size_t>(token)] = 1.0;
+    const auto token = std::find(law.begin(), law.end(), best);
+    std::fill(law.begin(), token, 0.0);
+    *token = 1.0;
+    std::fill(token + 1, law.end(), 0.0);
     return;
   }
-  soften(law, best, params.temperature);
-  truncate_law(params, law);
-  normalise(params.min_p, law);
+  // The inverse of the smallest temperatures is infinite, and 0 * infinity is not a number.
+  const double scale = std::min(1.0 / params.temperature, std::numeric_limits<double>::max());
+  const double sum = soften(law, best, scale);
+  divide(law, truncate_law(params, sum, law));
 }
 
 /// Calls `use` with the row's values as a span of float or double.
@@ -183,10 +167,9 @@ GreedyChoice best_of(std::span<const Logit> logits, TokenSpan history,
                      const SamplingParams& params) {
   std::vector<double> scores(logits.size());
   const double best = score(logits, history, params, std::span<double>(scores));
-  const int64_t token = argmax(scores);
-  scores[static_cast<size_t>(token)] = -kInfinity;
-  const double second = *std::max_element(scores.begin(), scores.end());
-  return {static_cast<Token>(token), best - second};
+  const auto token = std::find(scores.begin(), scores.end(), best);
+  *token = -std::numeric_limits<double>::infinity();
+  return {static_cast<Token>(token - scores.begin()), best - largest_of(scores)};
 }
 
 void require(bool valid, const char* name, double value, const char* range) {
@@ -229,12 +212,7 @@ GreedyChoice greedy_choice(const at::Tensor& logits, TokenSpan history,
 
 int64_t argmax(std::span<const double> values) {
   SPECDEC_CHECK(!values.empty(), "argmax of nothing");
-  // A running best with two loops compiles to vector code; max_element does not.
-  double best = values[0];
-  for (const double value : values) {
-    best = value > best ? value : best;
-  }
-  const auto found = std::find(values.begin(), values.end(), best);
+  const auto found = std::find(values.begin(), values.end(), largest_of(values));
   SPECDEC_CHECK(found != values.end(), "argmax of values that are not numbers");
   return found - values.begin();
 }

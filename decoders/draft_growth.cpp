@@ -107,7 +107,7 @@ std::span<const double> DraftGrowth::law(int64_t node, const Tensor& logits) {
 
 Draft DraftGrowth::finish() && {
   if (!laws_.empty()) {
-    draft_.probs = at::stack(laws_);
+    draft_.probs = laws_.size() == 1 ? laws_.front().unsqueeze(0) : at::stack(laws_);
   }
   return std::move(draft_);
 }

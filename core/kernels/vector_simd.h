@@ -209,9 +209,9 @@ inline Vec<T> exp_parts(Vec<T> x, Vec<T>& power) {
   for (int i = kTerms - 1; i >= 1; --i) {
     series = (series + static_cast<T>(kInverseFactorials[i])) * r;
   }
-  using Int = typename L::Int;
-  power =
-      same_bits<Vec<T>>((__builtin_convertvector(k, Int) + L::kExponentBias) << L::kMantissaBits);
+  // The lowest bits of `shifted` are those of k; what is above them leaves with the shift.
+  power = same_bits<Vec<T>>((same_bits<typename L::Int>(shifted) + L::kExponentBias)
+                            << L::kMantissaBits);
   return series * r + r;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/kernels/law.h"
 #include "decoders/verifiers/laws.h"
 
 namespace specdec {
@@ -75,7 +76,7 @@ Verdict BlockVerifier::judge(const Draft& draft, const Tensor& target_probs, int
   while (!passed && accepted > 0) {
     --accepted;
     rest = chain.rest(accepted);
-    const double sum = std::accumulate(rest.begin(), rest.end(), 0.0);
+    const double sum = sum_of(rest).sum;
     passed = accepted == 0 || random.chance(acceptance(sum, chain.weight(accepted)));
   }
   Verdict verdict;

@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/error.h"
+#include "core/kernels/law.h"
 
 namespace specdec {
 
@@ -54,13 +54,11 @@ Verdict follow(const Draft& draft,
 }
 
 bool normalise(std::vector<double>& weights) {
-  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const double sum = sum_of(weights).sum;
   if (!(sum > 0.0)) {
     return false;
   }
-  for (double& weight : weights) {
-    weight /= sum;
-  }
+  divide(weights, sum);
   return true;
 }
 

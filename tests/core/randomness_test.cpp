@@ -67,6 +67,26 @@ TEST(CounterRandomnessTest, ChoicesAfterOneAnotherDiffer) {
   EXPECT_GT(std::set<int64_t>(draws.begin(), draws.end()).size(), 15U);
 }
 
+// Nearly all weights are zero, and whole stretches of them.
+TEST(CounterRandomnessTest, DrawsFromManyWeightsAreThoseFromTheFewThatCount) {
+  const std::vector<size_t> places = {3, 255, 256, 900, 2047};
+  std::vector<double> few;
+  std::vector<double> many(3000, 0.0);
+  for (const size_t place : places) {
+    many[place] = static_cast<double>(place % 7 + 1);
+    few.push_back(many[place]);
+  }
+  CounterRandomness of_many(3);
+  CounterRandomness of_few(3);
+  std::set<int64_t> seen;
+  for (int i = 0; i < 200; ++i) {
+    const int64_t drawn = of_many.draw(many);
+    seen.insert(drawn);
+    EXPECT_EQ(drawn, static_cast<int64_t>(places[static_cast<size_t>(of_few.draw(few))]));
+  }
+  EXPECT_EQ(seen.size(), places.size());
+}
+
 TEST(CounterRandomnessTest, DrawsFollowTheWeights) {
   CounterRandomness random(5);
   const std::vector<double> weights = {0.0, 2.0, 0.0, 6.0, 0.0};
