@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "decoders/drafters/hidden_states.h"
 
 namespace specdec {
 
@@ -20,27 +21,14 @@ Needs FeatureDrafter::needs() const {
 }
 
 void FeatureDrafter::check(const LanguageModel& target) const {
-  // Internals only answer questions here.
-  Internals* internals = const_cast<LanguageModel&>(target).internals();
-  if (internals == nullptr) {
-    throw ConfigError(
-        "this head continues the target's hidden states, and this target does not "
-        "give them: choose a drafter that only needs its tokens");
-  }
-  if (internals->hidden_size() != options_.hidden_size ||
-      target.vocab_size() != modules_.front()->vocab_size()) {
-    throw ConfigError(fmt::format(
-        "the head was made for a target with hidden size {} and a vocabulary of {}; this one has "
-        "{} and {}. Use a head that was trained for this target",
-        options_.hidden_size, modules_.front()->vocab_size(), internals->hidden_size(),
-        target.vocab_size()));
-  }
+  const Internals& internals =
+      check_hidden_states(target, options_.hidden_size, modules_.front()->vocab_size());
   for (const int64_t layer : options_.capture_layers) {
-    if (layer < 0 || layer >= internals->num_layers()) {
+    if (layer < 0 || layer >= internals.num_layers()) {
       throw ConfigError(fmt::format(
           "the head is fed the residual stream after layer {}, and the target has layers 0 to {}. "
           "Use a head that was trained for this target",
-          layer, internals->num_layers() - 1));
+          layer, internals.num_layers() - 1));
     }
   }
 }

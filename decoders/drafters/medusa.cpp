@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "decoders/drafters/hidden_states.h"
 
 namespace specdec {
 namespace {
@@ -27,19 +28,7 @@ MedusaDrafter::MedusaDrafter(MedusaHeads heads, const MedusaOptions& options)
     : heads_(std::move(heads)), options_(options) {}
 
 void MedusaDrafter::check(const LanguageModel& target) const {
-  // Internals only answer questions here.
-  Internals* internals = const_cast<LanguageModel&>(target).internals();
-  if (internals == nullptr) {
-    throw ConfigError(
-        "medusa reads the target's last hidden state, and this target does not give "
-        "it: choose a drafter that only needs its tokens");
-  }
-  if (heads_.hidden_size != internals->hidden_size() || heads_.vocab_size != target.vocab_size()) {
-    throw ConfigError(fmt::format(
-        "these Medusa heads read hidden states of {} values and know {} tokens, the target has {} "
-        "and {}: they were trained for another model",
-        heads_.hidden_size, heads_.vocab_size, internals->hidden_size(), target.vocab_size()));
-  }
+  check_hidden_states(target, heads_.hidden_size, heads_.vocab_size);
 }
 
 const Tensor& MedusaDrafter::law(int64_t head) {

@@ -1,0 +1,25 @@
+#include "decoders/drafters/hidden_states.h"
+
+#include "core/error.h"
+
+namespace specdec {
+
+const Internals& check_hidden_states(const LanguageModel& target, int64_t hidden_size,
+                                     int64_t vocab_size) {
+  // Internals only answer questions here.
+  const Internals* internals = const_cast<LanguageModel&>(target).internals();
+  if (internals == nullptr) {
+    throw ConfigError(
+        "this head reads the target's hidden states, and this target does not even give its last "
+        "hidden state: choose a drafter that only needs its tokens");
+  }
+  if (internals->hidden_size() != hidden_size || target.vocab_size() != vocab_size) {
+    throw ConfigError(fmt::format(
+        "the head was trained for another model, with hidden size {} and a vocabulary of {}; this "
+        "target has {} and {}. Use a head that was trained for this target",
+        hidden_size, vocab_size, internals->hidden_size(), target.vocab_size()));
+  }
+  return *internals;
+}
+
+}  // namespace specdec
