@@ -21,9 +21,8 @@ using testing::ThrowsMessage;
 constexpr int64_t kVocab = 8;
 const std::vector<Token> kCommitted = {2, 5};
 
-Draft grow(const DynamicTreeOptions& options, const LogitTable& table, TableLaw& law,
-           int64_t max_tokens, int64_t max_depth) {
-  (void)table;
+Draft grow(const DynamicTreeOptions& options, TableLaw& law, int64_t max_tokens,
+           int64_t max_depth) {
   DynamicTreeShape shape(options);
   CounterRandomness random(3);
   const SamplingParams sampling{.temperature = 1.0};
@@ -109,7 +108,7 @@ TEST(DynamicTreeTest, VerifiesTheLikeliestNodes) {
     const DynamicTreeOptions options{
         .nodes = 4 + static_cast<int64_t>(seed), .depth = 4, .top_k = 3};
     TableLaw law(table, kCommitted);
-    const Draft draft = grow(options, table, law, options.nodes, options.depth);
+    const Draft draft = grow(options, law, options.nodes, options.depth);
     EXPECT_EQ(paths_of(draft), by_definition(table, options)) << "seed " << seed;
     EXPECT_EQ(draft.law, std::vector<int64_t>(draft.tokens.size(), -1));
   }
@@ -118,7 +117,7 @@ TEST(DynamicTreeTest, VerifiesTheLikeliestNodes) {
 TEST(DynamicTreeTest, DoesNotExpandWhatCannotBeVerified) {
   const LogitTable table = random_table(kVocab, 1, 3, 0.1);  // nearly even: depth does not pay
   TableLaw law(table, kCommitted);
-  const Draft draft = grow({.nodes = 3, .depth = 6, .top_k = 3}, table, law, 3, 6);
+  const Draft draft = grow({.nodes = 3, .depth = 6, .top_k = 3}, law, 3, 6);
   EXPECT_EQ(draft.parents, (std::vector<int64_t>{-1, 0, 0, 0}));
   EXPECT_LE(law.frontiers().size(), 2U);
 }
@@ -126,7 +125,7 @@ TEST(DynamicTreeTest, DoesNotExpandWhatCannotBeVerified) {
 TEST(DynamicTreeTest, StaysWithinItsLimits) {
   const LogitTable table = random_table(kVocab, 2, 3, 3.0);
   TableLaw law(table, kCommitted);
-  const Draft draft = grow({.nodes = 20, .depth = 6, .top_k = 3}, table, law, 5, 2);
+  const Draft draft = grow({.nodes = 20, .depth = 6, .top_k = 3}, law, 5, 2);
   EXPECT_EQ(draft.proposed(), 5);
   const std::vector<int64_t> depths = draft.depths();
   EXPECT_LE(*std::max_element(depths.begin(), depths.end()), 2);
