@@ -23,7 +23,7 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
   const auto weights = node.require_path("weights");
   const DraftModelOptions options{.sample = node.find<bool>("sample")};
   if (!weights.empty() && plan.target != nullptr) {
-    try {
+    note_error(node, "weights", [&] {
       const auto& draft = plan.models.read(weights);
       const auto mismatch = vocabulary_mismatch(*plan.target, draft);
       if (!mismatch.empty()) {
@@ -31,9 +31,7 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
       } else if (draft.config.bidirectional) {
         node.fail("weights", "is an encoder (bidirectional attention): cannot decode");
       }
-    } catch (const Error& error) {
-      node.fail("weights", error.what());
-    }
+    });
   }
   return [weights, options](BuildContext& context) {
     auto model = context.models.load(weights);

@@ -19,16 +19,6 @@ GemmaOptions engine_options(const LanguageModel& target) {
   return {.max_length = target.max_length() + kMaxDraftLength};
 }
 
-/// Notes what a call complains of at a key.
-template <class Call>
-void note_error(const ConfigNode& node, const std::string& key, const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    node.fail(key, error.what());
-  }
-}
-
 DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
                                     EagleVersion version) {
   const auto folder = node.require_path("weights");

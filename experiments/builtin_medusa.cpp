@@ -15,11 +15,7 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
   std::filesystem::path target_folder;
   if (!folder.empty() && plan.target != nullptr) {
     target_folder = plan.target->folder;
-    try {
-      (void)read_medusa_config(folder, plan.target->config);
-    } catch (const Error& error) {
-      node.fail("weights", error.what());
-    }
+    note_error(node, "weights", [&] { (void)read_medusa_config(folder, plan.target->config); });
   }
   return [=](BuildContext& context) {
     const auto target = context.models.weights(target_folder);

@@ -380,4 +380,12 @@ template std::vector<std::string> ConfigNode::get_list(const std::string&,
                                                        const std::vector<std::string>&,
                                                        const Range<std::string>&) const;
 
+void note_error(const ConfigNode& node, const std::string& key, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    node.fail(key, error.what());
+  }
+}
+
 }  // namespace specdec

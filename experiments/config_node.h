@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -93,5 +94,8 @@ class ConfigNode {
 
   std::shared_ptr<State> state_;
 };
+
+/// Runs `call`; an Error that it throws becomes a mistake of the key.
+void note_error(const ConfigNode& node, const std::string& key, const std::function<void()>& call);
 
 }  // namespace specdec

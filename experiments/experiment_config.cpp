@@ -19,16 +19,6 @@ namespace {
 
 constexpr int64_t kMaxTokens = 1 << 24;
 
-/// Runs `check`; an Error that it throws becomes a mistake of the key.
-template <class Check>
-void note_error(const ConfigNode& node, const std::string& key, const Check& check) {
-  try {
-    check();
-  } catch (const Error& error) {
-    node.fail(key, error.what());
-  }
-}
-
 StopRule read_stop(const ConfigNode& root, const ModelFiles* target) {
   const auto node = root.child("stop", false);
   StopRule stop;
