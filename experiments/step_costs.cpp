@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "core/error.h"
 #include "experiments/names.h"
@@ -79,6 +80,33 @@ std::map<int64_t, double> trusted(const std::map<int64_t, Mean>& means) {
   return points;
 }
 
+/// Mean time at depth 1 on the line through all drafts (least squares); none when hardly any was of
+/// another depth than the others. A draft costs something before its first token, so a share of a
+/// long one's time is too little.
+std::optional<double> shortest_draft(const std::map<int64_t, Mean>& draft) {
+  double count = 0.0;
+  double depths = 0.0;
+  double seconds = 0.0;
+  int64_t most = 0;
+  for (const auto& [depth, mean] : draft) {
+    count += static_cast<double>(mean.count);
+    depths += static_cast<double>(mean.count * depth);
+    seconds += mean.sum;
+    most = std::max(most, mean.count);
+  }
+  if (count - static_cast<double>(most) < kEnoughSteps) {
+    return std::nullopt;
+  }
+  double variance = 0.0;
+  double covariance = 0.0;
+  for (const auto& [depth, mean] : draft) {
+    const double offset = static_cast<double>(depth) - depths / count;
+    variance += static_cast<double>(mean.count) * offset * offset;
+    covariance += offset * mean.sum;
+  }
+  return std::max(0.0, seconds / count + covariance / variance * (1.0 - depths / count));
+}
+
 /// The curve's times stand for a quiet machine; a run's own forwards take somewhat longer.
 CostCurve scaled(const CostCurve& curve, const std::map<int64_t, Mean>& verify) {
   std::map<int64_t, double> factors;
@@ -149,6 +177,9 @@ StepCosts costs_of(const CostCurve& curve, std::span<const GenerationRecord> rec
   }
   StepCosts costs;
   costs.draft = trusted(drafting.draft);
+  if (const auto shortest = shortest_draft(drafting.draft)) {
+    costs.draft.emplace(1, *shortest);
+  }
   costs.draft.emplace(0, 0.0);
   costs.other = trusted(drafting.other);
   costs.other[1] = plain.other.begin()->second.value();

@@ -254,6 +254,26 @@ TEST(SimulateTest, TheRunsOwnStepsScaleItsCurve) {
       (void)costs_of(curve, std::vector<GenerationRecord>{timed("draft", 4, 4.5)}, "draft"), Error);
 }
 
+// A draft costs 0.2 before its first token and 0.1 a token; few were shorter than eight.
+TEST(SimulateTest, ShortDraftsAreNotAShareOfLongOnes) {
+  CostCurve curve;
+  curve.points = {{.new_tokens = 1, .context = 16, .seconds = 1.0}};
+  std::vector<GenerationRecord> records = {timed("plain", 0, 1.0), timed("draft", 8, 1.0)};
+  for (int64_t depth = 1; depth <= 8; ++depth) {
+    records.push_back(timed("draft", depth, 1.0));
+    records.back().generation.steps.resize(4);
+  }
+  for (GenerationRecord& record : std::span(records).subspan(1)) {
+    for (StepStatistics& step : record.generation.steps) {
+      step.draft_seconds = 0.2 + 0.1 * static_cast<double>(step.depth);
+    }
+  }
+  const StepCosts costs = costs_of(curve, records, "draft");
+  for (int64_t depth = 1; depth <= 8; ++depth) {
+    EXPECT_NEAR(costs.draft_seconds(depth), 0.2 + 0.1 * static_cast<double>(depth), 1e-12);
+  }
+}
+
 Profile some_profile() {
   Profile profile{.model = "m", .machine = "a, b", .target = {}, .plain = {}, .drafters = {}};
   profile.target.points = {
