@@ -9,14 +9,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numbers>
-#include <sstream>
 
 #include "core/gemma/reference.h"
 #include "core/tokenizer.h"
 #include "decoders/beam_search.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/speculative_beam.h"
-#include "experiments/cli.h"
+#include "tests/experiments/cli_result.h"
 #include "tests/experiments/temporary_folder.h"
 #include "tests/experiments/text_model.h"
 #include "tests/support/golden.h"
@@ -30,19 +29,6 @@ using Json = nlohmann::json;
 using Arguments = std::vector<std::string>;
 
 const std::string kModel = test_data("gemma3-a").string();
-
-struct CliResult {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
-CliResult cli(const Arguments& arguments) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const int code = run_cli(arguments, builtin_components(), out, err);
-  return {code, out.str(), err.str()};
-}
 
 Json json_of(const Arguments& arguments) {
   const CliResult result = cli(arguments);

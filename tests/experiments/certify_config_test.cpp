@@ -7,11 +7,10 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/error.h"
 #include "core/gemma/save.h"
-#include "experiments/cli.h"
+#include "tests/experiments/cli_result.h"
 #include "tests/experiments/temporary_folder.h"
 #include "tests/support/broken_components.h"
 #include "tests/support/error_message.h"
@@ -27,12 +26,6 @@ using testing::Not;
 using testing::SizeIs;
 
 constexpr int64_t kVocab = 5;
-
-struct CliResult {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
 
 VerifierRegistry::Entry buggy(Bug bug, Promise promise = Promise::kLossless) {
   return {
@@ -72,11 +65,8 @@ class CertifyConfigTest : public testing::Test {
 
   static CliResult cli(std::vector<std::string> arguments,
                        const Components& components = builtin_components()) {
-    std::ostringstream out;
-    std::ostringstream err;
     arguments.insert(arguments.begin(), {"certify", "--quiet"});
-    const int code = run_cli(arguments, components, out, err);
-    return {code, out.str(), err.str()};
+    return specdec::cli(arguments, components);
   }
 
   TemporaryFolder folder_;

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "decoders/drafters/prompt_lookup.h"
-#include "experiments/cli.h"
+#include "tests/experiments/cli_result.h"
 #include "tests/support/broken_components.h"
 #include "tests/support/error_message.h"
 
@@ -22,20 +22,6 @@ using testing::HasSubstr;
 CertifyResult run(const Components& components, std::vector<std::string> names, int64_t seeds = 1) {
   std::ostringstream log;
   return certify(components, {.names = std::move(names), .seeds = seeds, .quiet = true}, log);
-}
-
-struct CliResult {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
-CliResult cli(const std::vector<std::string>& arguments,
-              const Components& components = builtin_components()) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const int code = run_cli(arguments, components, out, err);
-  return {code, out.str(), err.str()};
 }
 
 // ---- What comes with specdec ----

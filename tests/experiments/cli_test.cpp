@@ -16,6 +16,7 @@
 #include "core/formats/safetensors.h"
 #include "experiments/commands.h"
 #include "experiments/profile.h"
+#include "tests/experiments/cli_result.h"
 #include "tests/experiments/temporary_folder.h"
 #include "tests/experiments/text_model.h"
 #include "tests/support/golden.h"
@@ -27,20 +28,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 const std::string kModel = test_data("gemma3-a").string();
-
-struct CliResult {
-  int code = 0;
-  std::string out;
-  std::string err;
-};
-
-CliResult cli(const std::vector<std::string>& arguments,
-              const Components& components = builtin_components()) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const int code = run_cli(arguments, components, out, err);
-  return {code, out.str(), err.str()};
-}
 
 std::string golden_prompt() {
   return fmt::format("{}", fmt::join(Golden("gemma3-a").tokens("prompt"), ","));

@@ -1,0 +1,19 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "experiments/cli.h"
+
+namespace specdec {
+
+/// What a command left behind.
+struct CliResult {
+  int code = 0;
+  std::string out;
+  std::string err;
+};
+
+CliResult cli(const std::vector<std::string>& arguments,
+              const Components& components = builtin_components());
+
+}  // namespace specdec
