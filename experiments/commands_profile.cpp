@@ -23,6 +23,7 @@ struct ProfileArguments {
   std::string model, contexts = "16,128,512", lengths = "1,2,4,8", json;
   std::vector<std::string> drafters;
   int64_t repeats = 20;
+  SamplingParams sampling;
 };
 
 /// A drafter's config: inline YAML, or the folder of a draft model.
@@ -91,7 +92,8 @@ DrafterProfile Profiler::measure(const std::string& text, TokenSpan prompt) {
                          return measure_cost_curve(model, {});
                        }};
     const auto strategy = make(build);
-    if (auto cost = measure_steps(*strategy, prompt, length, arguments_.repeats)) {
+    if (auto cost =
+            measure_steps(*strategy, prompt, length, arguments_.repeats, arguments_.sampling)) {
       profile.lengths.push_back(*std::move(cost));
     }
   }
@@ -121,6 +123,7 @@ Profile Profiler::run() {
                                          at::get_num_threads(), loader_.options().device,
                                          scalar_type_text(target_->weights().weight_dtype())),
                   .target = measure_cost_curve(*target_, options),
+                  .temperature = arguments_.sampling.temperature,
                   .plain = {},
                   .drafters = {}};
   if (profile.target.points.empty()) {
@@ -130,7 +133,7 @@ Profile Profiler::run() {
   // Steps are measured at the first of the contexts that fits.
   const auto prompt = some_prompt(profile.target.points.front().context, target_->vocab_size());
   AutoregressiveDecoding plain(*target_);
-  profile.plain = measure_steps(plain, prompt, 0, arguments_.repeats).value();
+  profile.plain = measure_steps(plain, prompt, 0, arguments_.repeats, arguments_.sampling).value();
   for (const auto& drafter : arguments_.drafters) {
     profile.drafters.push_back(measure(drafter, prompt));
   }
@@ -138,6 +141,7 @@ Profile Profiler::run() {
 }
 
 int profile(const CommandContext& context, const ProfileArguments& arguments) {
+  arguments.sampling.validate();
   const auto result = Profiler(context, arguments).run();
   if (arguments.json == "-") {
     context.out << write_profile(result);
@@ -170,6 +174,10 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
       ->capture_default_str();
   command->add_option("--repeats", arguments->repeats, "the median of so many counts")
       ->check(CLI::Range(int64_t{1}, int64_t{100000}))
+      ->capture_default_str();
+  command
+      ->add_option("--temperature", arguments->sampling.temperature,
+                   "of the steps: laws and draws take time too")
       ->capture_default_str();
   command->add_option("--json", arguments->json,
                       "write the profile to this file too, for specdec simulate; - = print it");

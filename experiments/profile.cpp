@@ -69,6 +69,7 @@ Profile parse_profile(const nlohmann::json& json) {
   Profile profile{.model = json.at("model").get<std::string>(),
                   .machine = json.at("machine").get<std::string>(),
                   .target = {},
+                  .temperature = json.value("temperature", 0.0),
                   .plain = parse_cost(json.at("plain")),
                   .drafters = {}};
   for (const auto& point : json.at("target")) {
@@ -141,13 +142,13 @@ Spread spread_of(std::vector<double> seconds) {
 }
 
 std::optional<DraftCost> measure_steps(DecodingStrategy& strategy, TokenSpan prompt, int64_t length,
-                                       int64_t steps) {
+                                       int64_t steps, const SamplingParams& sampling) {
   std::vector<double> draft;
   std::vector<double> verify;
   std::vector<double> other;
   CounterRandomness random(0);
   const Request request{.prompt = prompt,
-                        .sampling = {},
+                        .sampling = sampling,
                         .stop = {.max_new_tokens = 4 * (length + 1) + 32},
                         .random = random,
                         .on_tokens = [](TokenSpan) { InterruptGuard::check(); }};
@@ -178,8 +179,10 @@ void print_profile(std::ostream& out, const Profile& profile) {
     return;
   }
   const double forward = profile.plain.verify.median;
-  out << "\nsteps: milliseconds of their parts, median (quartiles); c = the draft's cost per token "
-         "in plain forwards\n";
+  out << fmt::format(
+      "\nsteps at temperature {}: milliseconds of their parts, median (quartiles); c = the draft's "
+      "cost per token in plain forwards\n",
+      profile.temperature);
   std::vector<Cells> rows = {{"drafter", "drafted", "draft", "verify", "other", "c"}};
   rows.push_back({"(plain decoding)", "0", "-", milliseconds(profile.plain.verify),
                   milliseconds(profile.plain.other), "-"});
@@ -215,6 +218,7 @@ std::string write_profile(const Profile& profile) {
                      {"model", profile.model},
                      {"machine", profile.machine},
                      {"target", std::move(target)},
+                     {"temperature", profile.temperature},
                      {"plain", cost_json(profile.plain)},
                      {"drafters", std::move(drafters)}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";

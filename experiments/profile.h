@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/sampling.h"
 #include "decoders/cost_curve.h"
 #include "decoders/decoding_strategy.h"
 #include "experiments/environment.h"
@@ -37,8 +38,9 @@ struct DrafterProfile {
 /// What a machine takes for forwards and drafts: measured once, read by `simulate`.
 struct Profile {
   std::string model;
-  std::string machine;  ///< processor, threads, dtype; for readers
-  CostCurve target;     ///< v(n)
+  std::string machine;       ///< processor, threads, dtype; for readers
+  CostCurve target;          ///< v(n)
+  double temperature = 0.0;  ///< of the steps below: laws and draws take time too
   DraftCost plain;
   std::vector<DrafterProfile> drafters;
 };
@@ -50,7 +52,7 @@ Spread spread_of(std::vector<double> seconds);
 /// were that deep, or the prompt gives no more, and returns what their parts took; none without
 /// such a step: drafters that retrieve may have nothing to say.
 std::optional<DraftCost> measure_steps(DecodingStrategy& strategy, TokenSpan prompt, int64_t length,
-                                       int64_t steps);
+                                       int64_t steps, const SamplingParams& sampling);
 
 /// A table: v(n), then the drafters' steps.
 void print_profile(std::ostream& out, const Profile& profile);

@@ -79,6 +79,7 @@ TEST(CliTest, WrongUsageExitsWithTwo) {
       {"profile", kModel, "--contexts", "none"},
       {"profile", kModel, "--contexts", "100000"},
       {"profile", kModel, "--repeats", "0"},
+      {"profile", kModel, "--temperature", "-1"},
       {"profile", kModel, "--draft", "{type: nonsense}"},
       {"profile", kModel, "--draft", "/no/such/model"},
       {"profile", kModel, "--lengths", "0", "--draft", kModel},
@@ -211,8 +212,10 @@ TEST(CliTest, ProfilesForwardsAndDrafters) {
   ASSERT_EQ(profile.drafters[0].lengths.size(), 2U);
   EXPECT_EQ(profile.drafters[0].lengths[1].drafted, 3);
   EXPECT_GT(profile.drafters[0].lengths[1].draft.median, 0.0);
-  const auto printed = cli({"profile", kModel, "--contexts", "8", "--repeats", "1", "--json", "-"});
+  const auto printed = cli({"profile", kModel, "--contexts", "8", "--repeats", "1", "--temperature",
+                            "0.5", "--json", "-"});
   EXPECT_EQ(nlohmann::json::parse(printed.out)["target"].size(), 10U);
+  EXPECT_EQ(nlohmann::json::parse(printed.out)["temperature"], 0.5);
 }
 
 TEST(CliTest, SimulatesATracedRun) {
