@@ -5,6 +5,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <memory>
 #include <ostream>
 
@@ -74,7 +75,8 @@ class Profiler {
 
 StrategyRegistry::Make Profiler::prepare(const std::shared_ptr<YamlTree>& tree) {
   const auto errors = std::make_shared<ConfigErrors>();
-  const RunPlan plan{context_.components, &catalog_.read(arguments_.model), catalog_, {}, 128};
+  const RunPlan plan{context_.components, &catalog_.read(arguments_.model), catalog_,
+                     arguments_.sampling, 128};
   auto strategy = read_strategy(ConfigNode(tree, errors), plan, context_.components);
   errors->throw_if_any();
   return strategy.make;
@@ -94,6 +96,8 @@ DrafterProfile Profiler::measure(const std::string& text, TokenSpan prompt) {
     const auto strategy = make(build);
     if (auto cost =
             measure_steps(*strategy, prompt, length, arguments_.repeats, arguments_.sampling)) {
+      profile.prompt_token =
+          std::max(0.0, cost->first - cost->draft.median) / static_cast<double>(prompt.size());
       profile.lengths.push_back(*std::move(cost));
     }
   }

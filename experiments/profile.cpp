@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "core/formats/strict_json.h"
@@ -81,7 +82,8 @@ Profile parse_profile(const nlohmann::json& json) {
   for (const auto& drafter : json.at("drafters")) {
     profile.drafters.push_back({.name = drafter.at("name").get<std::string>(),
                                 .description = drafter.at("drafter").get<std::string>(),
-                                .lengths = {}});
+                                .lengths = {},
+                                .prompt_token = drafter.value("prompt_token_seconds", 0.0)});
     for (const auto& cost : drafter.at("lengths")) {
       profile.drafters.back().lengths.push_back(parse_cost(cost));
     }
@@ -146,6 +148,7 @@ std::optional<DraftCost> measure_steps(DecodingStrategy& strategy, TokenSpan pro
   std::vector<double> draft;
   std::vector<double> verify;
   std::vector<double> other;
+  std::vector<double> first;
   CounterRandomness random(0);
   const Request request{.prompt = prompt,
                         .sampling = sampling,
@@ -154,13 +157,19 @@ std::optional<DraftCost> measure_steps(DecodingStrategy& strategy, TokenSpan pro
                         .on_tokens = [](TokenSpan) { InterruptGuard::check(); }};
   (void)strategy.generate(request);  // warms caches and allocators up
   for (int64_t i = 0; i < kMaxGenerations && static_cast<int64_t>(draft.size()) < steps; ++i) {
-    for (const StepStatistics& step : strategy.generate(request).steps) {
+    random = CounterRandomness(0, 0, static_cast<uint32_t>(i));
+    const Generation generation = strategy.generate(request);
+    for (const StepStatistics& step : generation.steps) {
       if (step.depth == length) {
-        draft.push_back(step.draft_seconds);
+        const bool reads_prompt = &step == &generation.steps.front();
+        (reads_prompt ? first : draft).push_back(step.draft_seconds);
         verify.push_back(step.verify_seconds);
         other.push_back(step.other_seconds);
       }
     }
+  }
+  if (draft.empty()) {
+    std::swap(draft, first);
   }
   if (draft.empty()) {
     return std::nullopt;
@@ -170,7 +179,8 @@ std::optional<DraftCost> measure_steps(DecodingStrategy& strategy, TokenSpan pro
                    .steps = count,
                    .draft = spread_of(std::move(draft)),
                    .verify = spread_of(std::move(verify)),
-                   .other = spread_of(std::move(other))};
+                   .other = spread_of(std::move(other)),
+                   .first = first.empty() ? 0.0 : spread_of(std::move(first)).median};
 }
 
 void print_profile(std::ostream& out, const Profile& profile) {
@@ -212,6 +222,7 @@ std::string write_profile(const Profile& profile) {
     }
     drafters.push_back({{"name", drafter.name},
                         {"drafter", drafter.description},
+                        {"prompt_token_seconds", drafter.prompt_token},
                         {"lengths", std::move(lengths)}});
   }
   const Json json = {{"format", kFormat},

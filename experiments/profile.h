@@ -27,12 +27,15 @@ struct DraftCost {
   Spread draft;
   Spread verify;
   Spread other;
+  double first = 0.0;  ///< median draft of a generation's first step, which reads the prompt
 };
 
 struct DrafterProfile {
   std::string name;         ///< its type, or the name it was given
   std::string description;  ///< its config on one line
   std::vector<DraftCost> lengths;
+  /// Seconds that a generation's first draft takes longer, a token of the prompt.
+  double prompt_token = 0.0;
 };
 
 /// What a machine takes for forwards and drafts: measured once, read by `simulate`.

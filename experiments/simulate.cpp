@@ -130,6 +130,9 @@ void replay(const TraceRecord& record, const ReplayShape& shape, const StepCosts
   std::vector<double> begins(positions.size() + 1, 0.0);
   begins.front() = 1.0;
   sums.committed += static_cast<double>(count);
+  if (costs != nullptr && count > 0) {
+    sums.draft_seconds += costs->prompt_token * static_cast<double>(record.prompt_tokens);
+  }
   for (int64_t t = 0; t < count; ++t) {
     const TracePosition& position = positions[static_cast<size_t>(t)];
     const double weight = begins[static_cast<size_t>(t)];

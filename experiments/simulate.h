@@ -32,6 +32,8 @@ struct StepCosts {
   CostCurve verify;                 ///< v(n)
   std::map<int64_t, double> draft;  ///< by the draft's depth; linear between and beyond
   std::map<int64_t, double> other;  ///< by verified nodes, the root included; the same
+  /// What a generation's first draft takes longer, a token of the prompt: the drafter reads it.
+  double prompt_token = 0.0;
   double draft_seconds(int64_t depth) const;
   double other_seconds(int64_t nodes) const;
 };
@@ -44,7 +46,7 @@ StepCosts costs_of(const Profile& profile, const std::string& drafter);
 /// `strategy` none with one.
 StepCosts costs_of(const CostCurve& curve, std::span<const GenerationRecord> records,
                    const std::string& strategy);
-/// Drafting a token costs `ratio` plain forwards.
+/// Drafting a token costs `ratio` plain forwards, reading the prompt nothing.
 void set_draft_cost(StepCosts& costs, double ratio);
 
 /// Expected sums over replayed generations: what Counts holds of measured ones.

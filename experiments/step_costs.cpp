@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "core/error.h"
 #include "experiments/names.h"
@@ -42,7 +43,9 @@ struct Mean {
 
 /// Mean times of steps, by what they drafted.
 struct StepTimes {
-  std::map<int64_t, Mean> draft;   // by depth
+  std::map<int64_t, Mean> draft;   // by depth, but a generation's first
+  std::map<int64_t, Mean> first;   // those
+  int64_t prompt_tokens = 0;       // that the first ones read
   std::map<int64_t, Mean> verify;  // by nodes with the root
   std::map<int64_t, Mean> other;   // the same
 };
@@ -50,6 +53,7 @@ struct StepTimes {
 void add_times(const GenerationRecord& record, bool plain, const CostCurve& curve,
                StepTimes& times) {
   int64_t context = record.prompt_tokens;
+  bool first = true;
   for (const StepStatistics& step : record.generation.steps) {
     if (plain == (step.drafted == 0)) {
       const auto add = [](Mean& mean, double seconds, double expected) {
@@ -57,11 +61,13 @@ void add_times(const GenerationRecord& record, bool plain, const CostCurve& curv
         mean.expected += expected;
         ++mean.count;
       };
-      add(times.draft[step.depth], step.draft_seconds, 0.0);
+      add(first ? times.first[step.depth] : times.draft[step.depth], step.draft_seconds, 0.0);
+      times.prompt_tokens += first ? record.prompt_tokens : 0;
       add(times.verify[step.drafted + 1], step.verify_seconds,
           curve.seconds(step.drafted + 1, context));
       add(times.other[step.drafted + 1], step.other_seconds, 0.0);
     }
+    first = false;
     context += step.committed;
   }
 }
@@ -105,6 +111,15 @@ std::optional<double> shortest_draft(const std::map<int64_t, Mean>& draft) {
     covariance += offset * mean.sum;
   }
   return std::max(0.0, seconds / count + covariance / variance * (1.0 - depths / count));
+}
+
+/// What the first drafts took longer than others, a token of the prompt.
+double reading_seconds(const StepTimes& times, const StepCosts& costs) {
+  double seconds = 0.0;
+  for (const auto& [depth, mean] : times.first) {
+    seconds += mean.sum - static_cast<double>(mean.count) * costs.draft_seconds(depth);
+  }
+  return std::max(0.0, seconds) / static_cast<double>(std::max<int64_t>(1, times.prompt_tokens));
 }
 
 /// The curve's times stand for a quiet machine; a run's own forwards take somewhat longer.
@@ -151,6 +166,7 @@ StepCosts costs_of(const Profile& profile, const std::string& drafter) {
   StepCosts costs;
   costs.verify = profile.target;
   costs.draft[0] = 0.0;
+  costs.prompt_token = found->prompt_token;
   costs.other[1] = profile.plain.other.median;
   for (const DraftCost& cost : found->lengths) {
     costs.draft[cost.drafted] = cost.draft.median;
@@ -169,6 +185,9 @@ StepCosts costs_of(const CostCurve& curve, std::span<const GenerationRecord> rec
       add_times(record, false, curve, drafting);
     }
   }
+  if (drafting.draft.empty()) {
+    std::swap(drafting.draft, drafting.first);  // all generations had but one step
+  }
   if (plain.other.empty() || drafting.draft.empty()) {
     throw Error(fmt::format(
         "the run tells no costs: it needs steps without a draft (run autoregressive too) and steps "
@@ -181,6 +200,7 @@ StepCosts costs_of(const CostCurve& curve, std::span<const GenerationRecord> rec
     costs.draft.emplace(1, *shortest);
   }
   costs.draft.emplace(0, 0.0);
+  costs.prompt_token = reading_seconds(drafting, costs);
   costs.other = trusted(drafting.other);
   costs.other[1] = plain.other.begin()->second.value();
   auto verify = drafting.verify;
@@ -192,6 +212,7 @@ StepCosts costs_of(const CostCurve& curve, std::span<const GenerationRecord> rec
 void set_draft_cost(StepCosts& costs, double ratio) {
   const double plain = costs.verify.seconds(1, costs.verify.points.front().context);
   costs.draft = {{0, 0.0}, {1, ratio * plain}};
+  costs.prompt_token = 0.0;
 }
 
 }  // namespace specdec

@@ -213,7 +213,8 @@ TEST(CliTest, ProfilesForwardsAndDrafters) {
   EXPECT_EQ(profile.drafters[0].lengths[1].drafted, 3);
   EXPECT_GT(profile.drafters[0].lengths[1].draft.median, 0.0);
   const auto printed = cli({"profile", kModel, "--contexts", "8", "--repeats", "1", "--temperature",
-                            "0.5", "--json", "-"});
+                            "0.5", "--draft", kModel, "--json", "-"});
+  ASSERT_EQ(printed.code, 0) << printed.err;
   EXPECT_EQ(nlohmann::json::parse(printed.out)["target"].size(), 10U);
   EXPECT_EQ(nlohmann::json::parse(printed.out)["temperature"], 0.5);
 }

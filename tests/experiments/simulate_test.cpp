@@ -274,6 +274,25 @@ TEST(SimulateTest, ShortDraftsAreNotAShareOfLongOnes) {
   }
 }
 
+TEST(SimulateTest, AGenerationsFirstDraftReadsThePrompt) {
+  CostCurve curve;
+  curve.points = {{.new_tokens = 1, .context = 16, .seconds = 1.0}};
+  std::vector<GenerationRecord> records = {timed("plain", 0, 1.0), timed("draft", 2, 1.0)};
+  records[1].generation.steps.front().draft_seconds += 1.6;
+  const StepCosts costs = costs_of(curve, records, "draft");
+  EXPECT_NEAR(costs.draft_seconds(2), 0.5, 1e-12);
+  EXPECT_NEAR(costs.prompt_token, 0.1, 1e-12);
+  auto record = ranks({{0, 0}, {0}}, 1);
+  record.prompt_tokens = 7;
+  ReplayCounts without;
+  ReplayCounts with;
+  StepCosts free = costs;
+  free.prompt_token = 0.0;
+  replay(record, chain_shape(2), &free, without);
+  replay(record, chain_shape(2), &costs, with);
+  EXPECT_NEAR(with.draft_seconds - without.draft_seconds, 0.7, 1e-12);
+}
+
 Profile some_profile() {
   Profile profile{.model = "m", .machine = "a, b", .target = {}, .plain = {}, .drafters = {}};
   profile.target.points = {
