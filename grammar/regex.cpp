@@ -1,0 +1,179 @@
+#include "grammar/regex.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "grammar/regex_automaton.h"
+#include "grammar/regex_nodes.h"
+#include "grammar/regex_queries.h"
+
+namespace specdec {
+namespace {
+
+/// A trie from sorted texts, built from its leaves (Daciuk et al. 2000, algorithm 1): hash-consing
+/// makes equal branches one, and the states of the automaton are the trie's nodes.
+class Trie {
+ public:
+  explicit Trie(RegexNodes& nodes) : nodes_(nodes), path_(1) {}
+
+  void add(std::u32string_view text) {
+    const auto [in_path, in_text] = std::ranges::mismatch(letters_, text);
+    close(static_cast<size_t>(in_path - letters_.begin()));
+    for (const char32_t letter : std::u32string_view(in_text, text.end())) {
+      letters_.push_back(letter);
+      path_.emplace_back();
+    }
+    path_.back().push_back(RegexStore::kEmpty);
+  }
+
+  RegexId finish() {
+    close(0);
+    return nodes_.any_of(std::move(path_[0]));
+  }
+
+ private:
+  void close(size_t length) {
+    for (; letters_.size() > length; letters_.pop_back()) {
+      const RegexId below = nodes_.any_of(std::move(path_.back()));
+      path_.pop_back();
+      const char32_t letter = letters_.back();
+      const RegexId head = nodes_.one_of(CodePoints({{letter, letter}}));
+      path_.back().push_back(nodes_.concat(head, below));
+    }
+  }
+
+  RegexNodes& nodes_;
+  std::u32string letters_;
+  std::vector<std::vector<RegexId>> path_;  ///< branches of the nodes along `letters_`
+};
+
+std::vector<RegexId> copy(std::span<const RegexId> parts) { return {parts.begin(), parts.end()}; }
+
+}  // namespace
+
+class RegexStore::Implementation {
+ public:
+  explicit Implementation(uint64_t max_states)
+      : automaton(nodes, max_states), queries(nodes, automaton) {}
+
+  RegexNodes nodes;
+  RegexAutomaton automaton;
+  RegexQueries queries;
+};
+
+RegexStore::RegexStore(uint64_t max_states)
+    : implementation_(std::make_unique<Implementation>(max_states)) {}
+
+RegexStore::~RegexStore() = default;
+
+RegexId RegexStore::one_of(const CodePoints& points) {
+  return implementation_->nodes.one_of(points);
+}
+
+RegexId RegexStore::literal(std::u32string_view text) {
+  RegexId whole = kEmpty;
+  for (auto letter = text.rbegin(); letter != text.rend(); ++letter) {
+    whole = concat(one_of(CodePoints({{*letter, *letter}})), whole);
+  }
+  return whole;
+}
+
+RegexId RegexStore::concat(std::span<const RegexId> parts) {
+  RegexId whole = kEmpty;
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    whole = concat(*part, whole);
+  }
+  return whole;
+}
+
+RegexId RegexStore::concat(RegexId first, RegexId second) {
+  return implementation_->nodes.concat(first, second);
+}
+
+RegexId RegexStore::any_of(std::span<const RegexId> parts) {
+  return implementation_->nodes.any_of(copy(parts));
+}
+
+RegexId RegexStore::any_of(RegexId first, RegexId second) {
+  return implementation_->nodes.any_of({first, second});
+}
+
+RegexId RegexStore::all_of(std::span<const RegexId> parts) {
+  return implementation_->nodes.all_of(copy(parts));
+}
+
+RegexId RegexStore::all_of(RegexId first, RegexId second) {
+  return implementation_->nodes.all_of({first, second});
+}
+
+RegexId RegexStore::complement(RegexId regex) { return implementation_->nodes.complement(regex); }
+
+RegexId RegexStore::repeat(RegexId regex, uint64_t min, std::optional<uint64_t> max) {
+  SPECDEC_CHECK(min < RegexNodes::kInfinite && min <= max.value_or(min), "repeat {} to {} times",
+                min, max.value_or(min));
+  return implementation_->nodes.repeat(regex, min, max.value_or(RegexNodes::kInfinite));
+}
+
+RegexId RegexStore::words(std::vector<std::u32string> texts) {
+  std::sort(texts.begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  Trie trie(implementation_->nodes);
+  for (const std::u32string& text : texts) {
+    trie.add(text);
+  }
+  return trie.finish();
+}
+
+bool RegexStore::matches_empty(RegexId regex) const {
+  return implementation_->nodes[regex].nullable;
+}
+
+bool RegexStore::is_nothing(RegexId regex) { return !implementation_->automaton.is_live(regex); }
+
+RegexId RegexStore::next(RegexId regex, char32_t c) {
+  return implementation_->automaton.next(regex, c);
+}
+
+std::span<const RegexStore::Transition> RegexStore::transitions(RegexId regex) {
+  return implementation_->automaton.transitions(regex);
+}
+
+bool RegexStore::matches(RegexId regex, std::u32string_view text) {
+  for (const char32_t c : text) {
+    regex = next(regex, c);
+    if (regex == kNothing) {
+      return false;
+    }
+  }
+  return matches_empty(regex);
+}
+
+bool RegexStore::is_finite(RegexId regex) { return implementation_->queries.is_finite(regex); }
+
+uint64_t RegexStore::count(RegexId regex, uint64_t cap) {
+  return implementation_->queries.count(regex, cap);
+}
+
+std::vector<std::u32string> RegexStore::list(RegexId regex, uint64_t max) {
+  return implementation_->queries.list(regex, max);
+}
+
+std::optional<std::u32string> RegexStore::shortest(RegexId regex) {
+  return implementation_->queries.shortest(regex);
+}
+
+std::optional<CodePoints> RegexStore::star_of(RegexId regex) const {
+  const RegexNodes& nodes = implementation_->nodes;
+  const RegexNodes::Node& node = nodes[regex];
+  if (regex == kEmpty) {
+    return CodePoints();
+  }
+  const bool star = node.kind == RegexNodes::Kind::kRepeat && node.min == 0 &&
+                    node.max == RegexNodes::kInfinite &&
+                    nodes[node.a].kind == RegexNodes::Kind::kClass;
+  return star ? std::optional(nodes.points(node.a)) : std::nullopt;
+}
+
+uint64_t RegexStore::states() const { return implementation_->automaton.states(); }
+
+}  // namespace specdec

@@ -1,0 +1,111 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace specdec {
+
+/// A set of Unicode code points: sorted ranges that neither touch nor overlap. Surrogates
+/// (U+D800..DFFF) are never in it: text has none.
+class CodePoints {
+ public:
+  struct Range {
+    char32_t first = 0;
+    char32_t last = 0;
+    bool operator==(const Range&) const = default;
+  };
+  static constexpr char32_t kLast = 0x10FFFF;
+
+  CodePoints() = default;
+  explicit CodePoints(std::vector<Range> ranges);  ///< in any order, overlapping or not
+  static CodePoints all();
+
+  const std::vector<Range>& ranges() const { return ranges_; }
+  bool empty() const { return ranges_.empty(); }
+  bool contains(char32_t c) const;
+  CodePoints complement() const;
+  CodePoints unite(const CodePoints& other) const;
+  CodePoints intersect(const CodePoints& other) const;
+  bool operator==(const CodePoints&) const = default;
+
+ private:
+  std::vector<Range> ranges_;
+};
+
+/// A regular language over code points, and a state of the automaton that reads it: the language of
+/// what may follow. Equal ids are equal languages; unequal ids may be equal ones too.
+using RegexId = uint32_t;
+
+/// All regular expressions of a process's grammars, hash-consed, with the automaton of their
+/// derivatives built as it is asked for (Brzozowski 1964; Owens, Reppy and Turon 2009). Not safe
+/// for use by several threads at once.
+class RegexStore {
+ public:
+  static constexpr RegexId kNothing = 0;  ///< no text at all
+  static constexpr RegexId kEmpty = 1;    ///< only the empty text
+  static constexpr RegexId kAll = 2;      ///< every text
+
+  /// What follows after a code point up to `last` (and above the transition before it).
+  struct Transition {
+    char32_t last = 0;
+    RegexId target = kNothing;
+  };
+
+  /// `max_states`: automaton states that may be built before GrammarError says that the expressions
+  /// are too large.
+  explicit RegexStore(uint64_t max_states = 1'000'000);
+  ~RegexStore();
+  RegexStore(const RegexStore&) = delete;
+  RegexStore& operator=(const RegexStore&) = delete;
+
+  RegexId one_of(const CodePoints& points);  ///< one code point
+  RegexId literal(std::u32string_view text);
+  RegexId concat(std::span<const RegexId> parts);
+  RegexId concat(RegexId first, RegexId second);
+  RegexId any_of(std::span<const RegexId> parts);
+  RegexId any_of(RegexId first, RegexId second);
+  RegexId all_of(std::span<const RegexId> parts);
+  RegexId all_of(RegexId first, RegexId second);
+  RegexId complement(RegexId regex);
+  /// `min` to `max` times; without `max` any number of times from `min` on. Counts up to 2^32 cost
+  /// nothing to build.
+  RegexId repeat(RegexId regex, uint64_t min, std::optional<uint64_t> max);
+  /// A finite set of texts, as one trie-like expression: thousands of them stay cheap.
+  RegexId words(std::vector<std::u32string> texts);
+
+  bool matches_empty(RegexId regex) const;
+  /// True when no text is in the language; exact, also for intersections and complements.
+  bool is_nothing(RegexId regex);
+  /// What may follow after `c`; kNothing exactly when nothing can.
+  RegexId next(RegexId regex, char32_t c);
+  /// All of them: sorted, covering 0..CodePoints::kLast. The span lives until the next call.
+  std::span<const Transition> transitions(RegexId regex);
+  bool matches(RegexId regex, std::u32string_view text);
+
+  bool is_finite(RegexId regex);
+  /// How many texts the language has, or `cap` when there are at least that many.
+  uint64_t count(RegexId regex, uint64_t cap);
+  /// The first `max` texts, shortest first, then by code points.
+  std::vector<std::u32string> list(RegexId regex, uint64_t max);
+  /// A shortest text; nothing when there is none.
+  std::optional<std::u32string> shortest(RegexId regex);
+  /// The set C when the language is C*, else nothing: such strings need no automaton for their
+  /// length.
+  std::optional<CodePoints> star_of(RegexId regex) const;
+
+  uint64_t states() const;  ///< automaton states built so far
+
+ private:
+  class Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+/// UTF-8 to code points; throws GrammarError when it is not UTF-8.
+std::u32string to_code_points(std::string_view utf8);
+std::string to_utf8(std::u32string_view text);
+
+}  // namespace specdec

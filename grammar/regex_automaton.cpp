@@ -1,0 +1,273 @@
+#include "grammar/regex_automaton.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+using Kind = RegexNodes::Kind;
+
+constexpr int kMaxDepth = 2000;             ///< of expressions in one another: bounds the stack
+constexpr uint64_t kStorageForAState = 64;  ///< transitions and operands, on average
+
+}  // namespace
+
+RegexAutomaton::RegexAutomaton(RegexNodes& nodes, uint64_t max_states)
+    : nodes_(nodes), max_states_(max_states), tables_(1) {}
+
+RegexId RegexAutomaton::next(RegexId state, char32_t c) {
+  const Table& found = table(state);
+  const Partition& partition = partitions_[found.partition];
+  size_t part = 0;
+  if (c < partition.ascii.size()) {
+    part = partition.ascii[c];
+  } else {
+    const auto& lasts = partition.lasts;
+    part = static_cast<size_t>(std::lower_bound(lasts.begin(), lasts.end(), c) - lasts.begin());
+    if (part == lasts.size()) {
+      return RegexStore::kNothing;
+    }
+  }
+  const RegexId target = targets_[found.first_target + part];
+  return is_live(target) ? target : RegexStore::kNothing;
+}
+
+std::span<const RegexAutomaton::Transition> RegexAutomaton::transitions(RegexId state) {
+  const Table found = table(state);
+  const size_t count = partitions_[found.partition].lasts.size();
+  Map answer;
+  for (size_t i = 0; i < count; ++i) {
+    RegexId target = targets_[found.first_target + i];
+    target = is_live(target) ? target : RegexStore::kNothing;
+    if (!answer.empty() && answer.back().target == target) {
+      answer.pop_back();
+    }
+    answer.push_back({partitions_[found.partition].lasts[i], target});
+  }
+  answer_ = std::move(answer);
+  return answer_;
+}
+
+const RegexAutomaton::Table& RegexAutomaton::table(RegexId state) {
+  if (state >= table_of_.size()) {
+    table_of_.resize(std::max<size_t>(nodes_.size(), state + size_t{1}), 0);
+  }
+  if (table_of_[state] == 0) {
+    const Table built = build(state);
+    tables_.push_back(built);
+    table_of_[state] = static_cast<uint32_t>(tables_.size() - 1);
+  }
+  return tables_[table_of_[state]];
+}
+
+RegexAutomaton::Table RegexAutomaton::build(RegexId state) {
+  check_budget(state);
+  depth_ = 0;
+  const Map map = derive(state);
+  const Table built = {partition_of(map), targets_.size()};
+  for (const Transition& transition : map) {
+    targets_.push_back(transition.target);
+  }
+  return built;
+}
+
+void RegexAutomaton::check_budget(RegexId state) const {
+  const uint64_t stored = targets_.size() + nodes_.stored_operands();
+  if (state > RegexNodes::kAnyPoint &&
+      (states() >= max_states_ || stored / kStorageForAState > max_states_ + 1000)) {
+    throw GrammarError(
+        fmt::format("the regular expressions need an automaton of more than {} states; use smaller "
+                    "counts or fewer alternatives, or allow more states",
+                    max_states_));
+  }
+}
+
+uint32_t RegexAutomaton::partition_of(const Map& map) {
+  std::vector<char32_t> lasts;
+  lasts.reserve(map.size());
+  for (const Transition& transition : map) {
+    lasts.push_back(transition.last);
+  }
+  const auto [place, is_new] =
+      partition_ids_.emplace(std::move(lasts), static_cast<uint32_t>(partitions_.size()));
+  if (is_new) {
+    Partition partition = {.lasts = place->first};
+    for (size_t c = 0, part = 0; c < partition.ascii.size(); ++c) {
+      part += partition.lasts[part] < c ? 1 : 0;
+      partition.ascii[c] = static_cast<uint8_t>(part);
+    }
+    partitions_.push_back(std::move(partition));
+  }
+  return place->second;
+}
+
+RegexAutomaton::Map RegexAutomaton::derive(RegexId regex) {
+  if (++depth_ > kMaxDepth) {
+    throw GrammarError(fmt::format(
+        "a regular expression is nested more than {} deep; use fewer nested groups", kMaxDepth));
+  }
+  Map map;
+  switch (nodes_[regex].kind) {
+    case Kind::kNothing:
+    case Kind::kEmpty:
+      map = {{CodePoints::kLast, RegexStore::kNothing}};
+      break;
+    case Kind::kClass:
+      map = derive_class(regex);
+      break;
+    case Kind::kConcat:
+      map = derive_concat(regex);
+      break;
+    case Kind::kOr:
+    case Kind::kAnd:
+      map = derive_operands(regex);
+      break;
+    case Kind::kNot:
+      map = derive_complement(regex);
+      break;
+    case Kind::kRepeat:
+      map = derive_repeat(regex);
+      break;
+  }
+  --depth_;
+  return map;
+}
+
+RegexAutomaton::Map RegexAutomaton::derive_class(RegexId regex) const {
+  Map map;
+  char32_t begin = 0;
+  for (const CodePoints::Range& range : nodes_.points(regex).ranges()) {
+    if (range.first > begin) {
+      map.push_back({range.first - 1, RegexStore::kNothing});
+    }
+    map.push_back({range.last, RegexStore::kEmpty});
+    begin = range.last + 1;
+  }
+  if (begin <= CodePoints::kLast) {
+    map.push_back({CodePoints::kLast, RegexStore::kNothing});
+  }
+  return map;
+}
+
+/// d(a b) = d(a) b, and d(b) too when a is nullable.
+RegexAutomaton::Map RegexAutomaton::derive_concat(RegexId regex) {
+  std::vector<Segment> segments;
+  for (bool more = true; more;) {
+    if (nodes_[regex].kind != Kind::kConcat) {
+      append_followed_by(derive(regex), RegexStore::kEmpty, segments);
+      break;
+    }
+    const RegexId head = nodes_[regex].a;
+    const RegexId tail = nodes_[regex].b;
+    append_followed_by(derive(head), tail, segments);
+    more = nodes_[head].nullable;
+    regex = tail;
+  }
+  return combine(std::move(segments), 1);
+}
+
+/// d(r{n,m}) = d(r) r{n-1,m-1}. A nullable r has n = 0 (see RegexNodes::repeat), so that no factor
+/// before the one that takes the code point needs to be left out.
+RegexAutomaton::Map RegexAutomaton::derive_repeat(RegexId regex) {
+  const RegexNodes::Node node = nodes_[regex];
+  const uint64_t max = node.max == RegexNodes::kInfinite ? node.max : node.max - 1;
+  const RegexId rest = nodes_.repeat(node.a, node.min == 0 ? 0 : node.min - 1, max);
+  std::vector<Segment> segments;
+  append_followed_by(derive(node.a), rest, segments);
+  return combine(std::move(segments), 1);
+}
+
+RegexAutomaton::Map RegexAutomaton::derive_complement(RegexId regex) {
+  Map inner = derive(nodes_[regex].a);
+  for (Transition& transition : inner) {
+    transition.target = nodes_.complement(transition.target);
+  }
+  std::vector<Segment> segments;
+  append_followed_by(inner, RegexStore::kEmpty, segments);
+  const Map points = derive(RegexNodes::kAnyPoint);
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (points[i].target == RegexStore::kEmpty) {
+      segments.push_back({i == 0 ? 0 : points[i - 1].last + 1, points[i].last, RegexStore::kAll});
+    }
+  }
+  return combine(std::move(segments), 2);
+}
+
+RegexAutomaton::Map RegexAutomaton::derive_operands(RegexId regex) {
+  const auto span = nodes_.operands(regex);
+  const std::vector<RegexId> operands(span.begin(), span.end());
+  const size_t needed = nodes_[regex].kind == Kind::kAnd ? operands.size() : 1;
+  std::vector<Segment> segments;
+  for (const RegexId operand : operands) {
+    append_followed_by(derive(operand), RegexStore::kEmpty, segments);
+  }
+  return combine(std::move(segments), needed);
+}
+
+void RegexAutomaton::append_followed_by(const Map& map, RegexId tail, std::vector<Segment>& out) {
+  char32_t begin = 0;
+  for (const Transition& transition : map) {
+    const RegexId target = nodes_.concat(transition.target, tail);
+    if (target != RegexStore::kNothing) {
+      out.push_back({begin, transition.last, target});
+    }
+    begin = transition.last + 1;
+  }
+}
+
+/// Overlays segments: where fewer than `needed` of them lie nothing follows; else their union when
+/// `needed` is 1, or their intersection.
+RegexAutomaton::Map RegexAutomaton::combine(std::vector<Segment> segments, size_t needed) {
+  std::vector<std::pair<char32_t, size_t>> starts;
+  std::vector<std::pair<char32_t, size_t>> ends;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    starts.emplace_back(segments[i].first, i);
+    ends.emplace_back(segments[i].last + 1, i);
+  }
+  std::sort(starts.begin(), starts.end());
+  std::sort(ends.begin(), ends.end());
+  Map map;
+  std::map<RegexId, size_t> active;  // target, its segments
+  size_t covering = 0;
+  for (size_t s = 0, e = 0, begin = 0; begin <= CodePoints::kLast;) {
+    for (; e < ends.size() && ends[e].first == begin; ++e, --covering) {
+      const auto place = active.find(segments[ends[e].second].target);
+      if (--place->second == 0) {
+        active.erase(place);
+      }
+    }
+    for (; s < starts.size() && starts[s].first == begin; ++s, ++covering) {
+      ++active[segments[starts[s].second].target];
+    }
+    size_t end = CodePoints::kLast + size_t{1};
+    end = s < starts.size() ? std::min<size_t>(end, starts[s].first) : end;
+    end = e < ends.size() ? std::min<size_t>(end, ends[e].first) : end;
+    std::vector<RegexId> targets;
+    if (covering >= needed) {
+      for (const auto& [target, count] : active) {
+        targets.push_back(target);
+      }
+    }
+    const RegexId target = combine_targets(std::move(targets), needed);
+    if (!map.empty() && map.back().target == target) {
+      map.pop_back();
+    }
+    map.push_back({static_cast<char32_t>(end - 1), target});
+    begin = end;
+  }
+  return map;
+}
+
+RegexId RegexAutomaton::combine_targets(std::vector<RegexId> targets, size_t needed) {
+  if (targets.empty()) {
+    return RegexStore::kNothing;
+  }
+  if (targets.size() == 1) {
+    return targets[0];
+  }
+  return needed == 1 ? nodes_.any_of(std::move(targets)) : nodes_.all_of(std::move(targets));
+}
+
+}  // namespace specdec
