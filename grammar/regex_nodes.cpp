@@ -156,6 +156,11 @@ RegexId RegexNodes::prepend(RegexId head, RegexId tail) {
   if (head == RegexStore::kEmpty || tail == RegexStore::kEmpty) {
     return head == RegexStore::kEmpty ? tail : head;
   }
+  const bool covered = (tail == RegexStore::kAll && nodes_[head].nullable) ||
+                       (head == RegexStore::kAll && nodes_[tail].nullable);
+  if (covered) {
+    return RegexStore::kAll;
+  }
   const bool chain = nodes_[tail].kind == Kind::kConcat;
   if (const auto joined = join_repeats(head, chain ? nodes_[tail].a : tail)) {
     return chain ? prepend(*joined, nodes_[tail].b) : *joined;
