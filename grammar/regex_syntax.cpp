@@ -213,12 +213,14 @@ uint32_t RegexSyntaxParser::group() {
 /// Flags for the rest of a group (`(?i)`) or for one of its own (`(?i:...)`); nothing when
 /// there is something else.
 std::optional<uint32_t> RegexSyntaxParser::flag_group(size_t start) {
+  if (!looking_at(U"(?")) {
+    return std::nullopt;
+  }
   size_t end = start + 2;
   while (end < text_.size() && std::u32string_view(U"imsux-").find(text_[end]) != text_.npos) {
     ++end;
   }
-  if (!looking_at(U"(?") || end == start + 2 || end == text_.size() ||
-      (text_[end] != ')' && text_[end] != ':')) {
+  if (end == start + 2 || end == text_.size() || (text_[end] != ')' && text_[end] != ':')) {
     return std::nullopt;
   }
   const Flags before = flags_;
