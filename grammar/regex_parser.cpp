@@ -82,9 +82,12 @@ class Translator {
     return node.kind == Kind::kOr ? node.children : std::vector{body};
   }
 
-  /// The language of a part without assertions.
+  /// The language of a part without assertions but '$', which never holds here.
   RegexId language(uint32_t index) {
     const Node& node = syntax_.nodes[index];
+    if (node.kind == Kind::kEnd) {
+      return RegexStore::kNothing;
+    }
     if (node.kind == Kind::kPoint) {
       return store_.one_of(syntax_.classes[node.points]);
     }
@@ -234,6 +237,10 @@ class Translator {
     if (is_tempered(node) && uniform(rest) && rest[0] == RegexStore::kEmpty) {
       return before_tempered(node, rest);
     }
+    if (node.max == RegexSyntax::kUnbounded && node.min <= 1 && uniform(rest) &&
+        only_ends(node.children[0])) {
+      return before_ended(node, rest);
+    }
     if (node.max > kMaxUnrolled) {
       syntax_.fail(node.position,
                    "assertions in a group that is repeated are not supported; move the anchor, "
@@ -249,6 +256,26 @@ class Translator {
     }
     --unrolling_;
     return all;
+  }
+
+  /// True when '$' is the only assertion in a part.
+  bool only_ends(uint32_t index) const {
+    const Node& node = syntax_.nodes[index];
+    const bool other = node.asserts && node.children.empty() && node.kind != Kind::kEnd;
+    return !other && node.kind != Kind::kLook &&
+           std::ranges::all_of(node.children, [&](uint32_t child) { return only_ends(child); });
+  }
+
+  /// Any number of rounds, of which the last may use '$' if nothing has to follow.
+  Rest before_ended(const Node& node, const Rest& rest) {
+    const RegexId round = language(node.children[0]);
+    RegexId all = store_.concat(store_.repeat(round, node.min, std::nullopt), rest[0]);
+    if (store_.matches_empty(rest[0])) {
+      const Rest end(rest.size(), RegexStore::kEmpty);
+      const RegexId last = before(node.children[0], end)[0];
+      all = store_.any_of(all, store_.concat(store_.repeat(round, 0, std::nullopt), last));
+    }
+    return Rest(rest.size(), all);
   }
 
   /// ((?!X)C)* with a class C.

@@ -155,6 +155,9 @@ TEST(RegexParserTest, LookAround) {
   EXPECT_TRUE(finds("^((?!ab).)*$", "ba") && !finds("^((?!ab).)*$", "bab"));
   EXPECT_TRUE(finds("^(?:(?!--)[a-z-])+$", "a-b-") && !finds("^(?:(?!--)[a-z-])+$", "a--b"));
   EXPECT_TRUE(finds("^(a(?!b)|b)?c", "ac") && finds("^(?:\\bx|y\\b){2,3}$", "xy"));
+  EXPECT_TRUE(finds("^(?:[a-z]+($|/))+$", "a/b") && finds("^(?:[a-z]+($|/))+$", "a/b/"));
+  EXPECT_FALSE(finds("^(?:[a-z]+($|/))+$", "a//b") || finds("^(?:a($|/))*c$", "ac"));
+  EXPECT_TRUE(finds("^(?:a($|/))*c?$", "a") && finds("^(?:a($|/))*c$", "a/c"));
   EXPECT_TRUE(finds("\\bfoo\\b", "a foo.") && !finds("\\bfoo\\b", "afoo"));
 }
 
