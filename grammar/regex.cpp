@@ -138,6 +138,23 @@ std::span<const RegexStore::Transition> RegexStore::transitions(RegexId regex) {
   return implementation_->automaton.transitions(regex);
 }
 
+bool RegexStore::goes_on(RegexId regex, std::span<const CodePoints::Range> ranges) {
+  if (regex == kNothing || regex == kAll) {
+    return regex == kAll && !ranges.empty();
+  }
+  char32_t first = 0;
+  for (const Transition& transition : transitions(regex)) {
+    const auto overlaps = [&](const CodePoints::Range& range) {
+      return range.first <= transition.last && range.last >= first;
+    };
+    if (transition.target != kNothing && std::any_of(ranges.begin(), ranges.end(), overlaps)) {
+      return true;
+    }
+    first = transition.last + 1;
+  }
+  return false;
+}
+
 bool RegexStore::matches(RegexId regex, std::u32string_view text) {
   for (const char32_t c : text) {
     regex = next(regex, c);

@@ -84,6 +84,8 @@ class RegexStore {
   RegexId next(RegexId regex, char32_t c);
   /// All of them: sorted, covering 0..CodePoints::kLast. The span lives until the next call.
   std::span<const Transition> transitions(RegexId regex);
+  /// True when some character of the ranges may come next.
+  bool goes_on(RegexId regex, std::span<const CodePoints::Range> ranges);
   bool matches(RegexId regex, std::u32string_view text);
 
   bool is_finite(RegexId regex);

@@ -1,0 +1,106 @@
+#include "grammar/compiled_grammar.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "grammar/mask_builder.h"
+
+namespace specdec {
+
+/// Masks by state, made when first asked for.
+class CompiledGrammar::Masks {
+ public:
+  Masks(GrammarVocabulary& vocabulary, Automaton& automaton) : builder_(vocabulary, automaton) {}
+
+  std::shared_ptr<const TokenMask::Content> at(StateId state) {
+    std::shared_ptr<const TokenMask::Content>& entry = masks_[state];
+    if (entry == nullptr) {
+      entry = std::make_shared<const TokenMask::Content>(builder_.build(state));
+    }
+    return entry;
+  }
+
+ private:
+  MaskBuilder builder_;
+  std::unordered_map<StateId, std::shared_ptr<const TokenMask::Content>> masks_;
+};
+
+CompiledGrammar::CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
+                                 std::unique_ptr<Automaton> automaton)
+    : vocabulary_(std::move(vocabulary)),
+      automaton_(std::move(automaton)),
+      masks_(std::make_unique<Masks>(*vocabulary_, *automaton_)) {
+  const std::lock_guard lock(vocabulary_->mutex());
+  start_ = automaton_->start();
+}
+
+CompiledGrammar::~CompiledGrammar() = default;
+
+StateId CompiledGrammar::next(StateId state, std::string_view bytes) const {
+  const std::lock_guard lock(vocabulary_->mutex());
+  for (size_t i = 0; i < bytes.size() && state != Automaton::kDead; ++i) {
+    state = automaton_->next(state, static_cast<uint8_t>(bytes[i]));
+  }
+  return state;
+}
+
+StateId CompiledGrammar::next(StateId state, Token token) const {
+  if (token < 0 || token >= vocab_size() || vocabulary_->bytes(token).empty()) {
+    return Automaton::kDead;
+  }
+  return next(state, vocabulary_->bytes(token));
+}
+
+bool CompiledGrammar::is_complete(StateId state) const {
+  const std::lock_guard lock(vocabulary_->mutex());
+  return state != Automaton::kDead && automaton_->is_complete(state);
+}
+
+TokenMask CompiledGrammar::mask(StateId state) const {
+  if (state == Automaton::kDead) {
+    return TokenMask(std::make_shared<const TokenMask::Content>(), vocab_size());
+  }
+  const std::lock_guard lock(vocabulary_->mutex());
+  return TokenMask(masks_->at(state), vocab_size());
+}
+
+std::string CompiledGrammar::forced_bytes(StateId state) const {
+  const std::lock_guard lock(vocabulary_->mutex());
+  std::string forced;
+  while (state != Automaton::kDead && !automaton_->is_complete(state)) {
+    const Automaton::Bytes candidates = automaton_->candidates(state);
+    StateId only = Automaton::kDead;
+    int alive = 0;
+    uint8_t which = 0;
+    for (size_t byte = 0; byte < 256 && alive < 2; ++byte) {
+      const StateId next =
+          candidates[byte] ? automaton_->next(state, static_cast<uint8_t>(byte)) : Automaton::kDead;
+      if (next != Automaton::kDead) {
+        ++alive;
+        only = next;
+        which = static_cast<uint8_t>(byte);
+      }
+    }
+    if (alive != 1) {
+      break;
+    }
+    forced += static_cast<char>(which);
+    state = only;
+  }
+  return forced;
+}
+
+std::string CompiledGrammar::explain(StateId state) const {
+  const std::lock_guard lock(vocabulary_->mutex());
+  return automaton_->explain(state);
+}
+
+bool CompiledGrammar::is_end(Token token) const {
+  const std::vector<Token>& ends = vocabulary_->end_tokens();
+  return std::find(ends.begin(), ends.end(), token) != ends.end();
+}
+
+int64_t CompiledGrammar::vocab_size() const { return vocabulary_->vocab_size(); }
+
+}  // namespace specdec

@@ -1,0 +1,303 @@
+#include "grammar/formula.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+
+using Type = JsonValue::Type;
+
+FormulaStore::FormulaStore(RegexStore& regexes) : regexes_(regexes) {
+  nodes_.resize(2);  // kFalse, kTrue
+}
+
+FormulaId FormulaStore::add(Node node) {
+  nodes_.push_back(std::move(node));
+  return static_cast<FormulaId>(nodes_.size() - 1);
+}
+
+FormulaId FormulaStore::atom(const Atom& atom) {
+  const bool counts = atom.kind == AtomKind::kLength || atom.kind == AtomKind::kItemCount ||
+                      atom.kind == AtomKind::kPropertyCount || atom.kind == AtomKind::kContains;
+  const bool vacuous =
+      (atom.kind == AtomKind::kTypes && atom.a == kAllTypes) ||
+      (counts && atom.min == 0 && atom.max == kUnbounded) ||
+      (atom.kind == AtomKind::kText && atom.a == RegexStore::kAll) ||
+      (atom.kind == AtomKind::kRange && atom.a == 0 && atom.b == 0) ||
+      ((atom.kind == AtomKind::kItem || atom.kind == AtomKind::kItems ||
+        atom.kind == AtomKind::kProperties) &&
+       atom.formula == kTrue &&
+       !(atom.kind == AtomKind::kProperties && key_sets_[atom.a].name != 0));
+  if (vacuous) {
+    return kTrue;
+  }
+  if (atom.kind == AtomKind::kTypes && atom.a == 0) {
+    return kFalse;
+  }
+  const auto [entry, fresh] = atoms_.emplace(atom, static_cast<FormulaId>(nodes_.size()));
+  return fresh ? add({Kind::kAtom, atom, {}}) : entry->second;
+}
+
+FormulaId FormulaStore::combine(Kind kind, std::vector<FormulaId> parts) {
+  const FormulaId neutral = kind == Kind::kAll ? kTrue : kFalse;
+  const FormulaId absorbing = kind == Kind::kAll ? kFalse : kTrue;
+  std::vector<FormulaId> flat;
+  TypeMask mask = kind == Kind::kAll ? kAllTypes : 0;
+  for (const FormulaId part : parts) {
+    const auto take = [&](FormulaId id) {
+      if (nodes_[id].kind == Kind::kAtom && nodes_[id].atom.kind == AtomKind::kTypes) {
+        mask = kind == Kind::kAll ? mask & nodes_[id].atom.a : mask | nodes_[id].atom.a;
+      } else if (id != neutral) {
+        flat.push_back(id);
+      }
+    };
+    if (nodes_[part].kind == kind) {
+      for (const FormulaId inner : nodes_[part].parts) {
+        take(inner);
+      }
+    } else {
+      take(part);
+    }
+  }
+  const FormulaId by_type = mask == 0 ? kFalse : types(mask);
+  if (by_type != neutral) {
+    flat.push_back(by_type);
+  }
+  std::sort(flat.begin(), flat.end());
+  flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
+  if (std::find(flat.begin(), flat.end(), absorbing) != flat.end()) {
+    return absorbing;
+  }
+  if (flat.size() < 2) {
+    return flat.empty() ? neutral : flat.front();
+  }
+  const auto [entry, fresh] =
+      combinations_.emplace(std::pair(kind, flat), static_cast<FormulaId>(nodes_.size()));
+  return fresh ? add({kind, {}, std::move(flat)}) : entry->second;
+}
+
+FormulaId FormulaStore::all_of(std::vector<FormulaId> parts) {
+  return combine(Kind::kAll, std::move(parts));
+}
+
+FormulaId FormulaStore::any_of(std::vector<FormulaId> parts) {
+  return combine(Kind::kAny, std::move(parts));
+}
+
+FormulaId FormulaStore::negate(FormulaId formula) {
+  if (formula <= kTrue) {
+    return formula == kTrue ? kFalse : kTrue;
+  }
+  if (const auto found = negations_.find(formula); found != negations_.end()) {
+    return found->second;
+  }
+  FormulaId result = 0;
+  if (nodes_[formula].kind == Kind::kAtom) {
+    const Atom atom = nodes_[formula].atom;
+    result = negate_atom(atom);
+  } else {
+    const Kind kind = nodes_[formula].kind;
+    std::vector<FormulaId> parts = nodes_[formula].parts;
+    for (FormulaId& part : parts) {
+      part = negate(part);
+    }
+    result = combine(kind == Kind::kAll ? Kind::kAny : Kind::kAll, std::move(parts));
+  }
+  negations_[formula] = result;
+  return result;
+}
+
+/// Not between min and max: fewer or more, of a value of that type.
+FormulaId FormulaStore::outside(Type type, Atom count) {
+  std::vector<FormulaId> parts;
+  if (count.min > 0) {
+    Atom fewer = count;
+    fewer.min = 0;
+    fewer.max = count.min - 1;
+    parts.push_back(atom(fewer));
+  }
+  if (count.max != kUnbounded) {
+    Atom more = count;
+    more.min = count.max + 1;
+    more.max = kUnbounded;
+    parts.push_back(atom(more));
+  }
+  return all_of({only(type), any_of(std::move(parts))});
+}
+
+FormulaId FormulaStore::negate_atom(const Atom& a) {
+  const auto array = [&](FormulaId part) { return all_of({only(Type::kArray), part}); };
+  const auto object = [&](FormulaId part) { return all_of({only(Type::kObject), part}); };
+  switch (a.kind) {
+    case AtomKind::kTypes:
+      return types(kAllTypes & ~a.a);
+    case AtomKind::kText:
+      return all_of({only(Type::kString),
+                     atom({.kind = AtomKind::kText, .a = regexes_.complement(a.a)})});
+    case AtomKind::kLength:
+      return outside(Type::kString, a);
+    case AtomKind::kRange: {
+      std::vector<FormulaId> parts;
+      if (a.a != 0) {
+        parts.push_back(atom({.kind = AtomKind::kRange, .b = a.a, .min = (a.min & 1) == 0 ? 2U : 0U}));
+      }
+      if (a.b != 0) {
+        parts.push_back(atom({.kind = AtomKind::kRange, .a = a.b, .min = (a.min & 2) == 0 ? 1U : 0U}));
+      }
+      return all_of({only(Type::kNumber), any_of(std::move(parts))});
+    }
+    case AtomKind::kMultiple:
+      return all_of({only(Type::kNumber), atom({.kind = AtomKind::kNotMultiple, .a = a.a})});
+    case AtomKind::kNotMultiple:
+      return all_of({only(Type::kNumber), atom({.kind = AtomKind::kMultiple, .a = a.a})});
+    case AtomKind::kItem:
+      return array(all_of(
+          {atom({.kind = AtomKind::kItemCount, .min = a.min + 1, .max = kUnbounded}),
+           atom({.kind = AtomKind::kItem, .min = a.min, .formula = negate(a.formula)})}));
+    case AtomKind::kItems:
+      return array(atom({.kind = AtomKind::kContains,
+                         .a = static_cast<uint32_t>(a.min),
+                         .min = 1,
+                         .max = kUnbounded,
+                         .formula = negate(a.formula)}));
+    case AtomKind::kContains:
+    case AtomKind::kItemCount:
+      return outside(Type::kArray, a);
+    case AtomKind::kUnique:
+      return array(atom({.kind = AtomKind::kRepeated}));
+    case AtomKind::kRepeated:
+      return array(atom({.kind = AtomKind::kUnique}));
+    case AtomKind::kProperties:
+      return object(atom({.kind = AtomKind::kExists, .a = a.a, .formula = negate(a.formula)}));
+    case AtomKind::kExists:
+      return object(atom({.kind = AtomKind::kProperties, .a = a.a, .formula = negate(a.formula)}));
+    case AtomKind::kRequired:
+      return object(properties(one_name(a.a), kFalse));
+    case AtomKind::kPropertyCount:
+      return outside(Type::kObject, a);
+    case AtomKind::kSchema:
+      return atom({.kind = AtomKind::kNotSchema, .a = a.a, .b = a.b});
+    case AtomKind::kNotSchema:
+      return atom({.kind = AtomKind::kSchema, .a = a.a, .b = a.b});
+  }
+  return kFalse;
+}
+
+FormulaId FormulaStore::range(const Decimal* lower, bool lower_open, const Decimal* upper,
+                              bool upper_open) {
+  Atom a{.kind = AtomKind::kRange};
+  a.a = lower == nullptr ? 0 : add_decimal(*lower) + 1;
+  a.b = upper == nullptr ? 0 : add_decimal(*upper) + 1;
+  a.min = (lower != nullptr && lower_open ? 1U : 0U) + (upper != nullptr && upper_open ? 2U : 0U);
+  return atom(a);
+}
+
+FormulaId FormulaStore::multiple(const Decimal& unit) {
+  return atom({.kind = AtomKind::kMultiple, .a = add_decimal(unit)});
+}
+
+FormulaId FormulaStore::properties(KeySet names, FormulaId formula, uint32_t rank) {
+  return atom({.kind = AtomKind::kProperties,
+               .a = add_key_set(std::move(names)),
+               .b = rank,
+               .formula = formula});
+}
+
+FormulaId FormulaStore::required(NameId name) {
+  return atom({.kind = AtomKind::kRequired, .a = name});
+}
+
+FormulaId FormulaStore::equals_any(const std::vector<JsonValue>& values) {
+  std::vector<FormulaId> parts;
+  std::vector<std::u32string> texts;
+  for (const JsonValue& value : values) {
+    if (value.is(Type::kString)) {
+      texts.push_back(to_code_points(value.text));
+    } else {
+      parts.push_back(equals(value));
+    }
+  }
+  if (!texts.empty()) {
+    const RegexId language = regexes_.words(std::move(texts));
+    parts.push_back(
+        all_of({only(Type::kString), atom({.kind = AtomKind::kText, .a = language})}));
+  }
+  return any_of(std::move(parts));
+}
+
+FormulaId FormulaStore::equals(const JsonValue& value) {
+  std::vector<FormulaId> parts = {only(value.type)};
+  switch (value.type) {
+    case Type::kNull:
+    case Type::kFalse:
+    case Type::kTrue:
+      break;
+    case Type::kNumber: {
+      const Decimal number = parse_decimal(value.text);
+      parts.push_back(range(&number, false, &number, false));
+      break;
+    }
+    case Type::kString:
+      return equals_any({value});
+    case Type::kArray:
+      parts.push_back(atom(
+          {.kind = AtomKind::kItemCount, .min = value.items.size(), .max = value.items.size()}));
+      for (size_t i = 0; i < value.items.size(); ++i) {
+        parts.push_back(
+            atom({.kind = AtomKind::kItem, .min = i, .formula = equals(value.items[i])}));
+      }
+      break;
+    case Type::kObject:
+      parts.push_back(atom({.kind = AtomKind::kPropertyCount,
+                            .min = value.members.size(),
+                            .max = value.members.size()}));
+      for (const auto& [key, part] : value.members) {
+        const NameId id = name(key);
+        parts.push_back(required(id));
+        parts.push_back(properties(one_name(id), equals(part)));
+      }
+      break;
+  }
+  return all_of(std::move(parts));
+}
+
+NameId FormulaStore::name(std::string_view utf8) {
+  const auto [entry, fresh] =
+      name_ids_.emplace(std::string(utf8), static_cast<NameId>(names_.size()));
+  if (fresh) {
+    names_.emplace_back(utf8);
+    name_points_.push_back(to_code_points(utf8));
+  }
+  return entry->second;
+}
+
+bool FormulaStore::in_key_set(KeySetId id, NameId name) {
+  const KeySet& set = key_sets_[id];
+  if (set.name != 0) {
+    return set.name == name + 1;
+  }
+  return !std::binary_search(set.excluded.begin(), set.excluded.end(), name) &&
+         regexes_.matches(set.base, name_points_[name]);
+}
+
+KeySetId FormulaStore::add_key_set(KeySet set) {
+  std::sort(set.excluded.begin(), set.excluded.end());
+  const auto [entry, fresh] = key_set_ids_.emplace(set, static_cast<KeySetId>(key_sets_.size()));
+  if (fresh) {
+    key_sets_.push_back(std::move(set));
+  }
+  return entry->second;
+}
+
+uint32_t FormulaStore::add_decimal(const Decimal& value) {
+  const auto found = std::find(decimals_.begin(), decimals_.end(), value);
+  if (found == decimals_.end()) {
+    decimals_.push_back(value);
+    return static_cast<uint32_t>(decimals_.size() - 1);
+  }
+  return static_cast<uint32_t>(found - decimals_.begin());
+}
+
+}  // namespace specdec

@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/types.h"
+#include "grammar/compiled_grammar.h"
+
+namespace specdec {
+
+/// A place in a grammar's text, token by token. Cheap to copy (four bytes a token).
+class GrammarMatcher {
+ public:
+  explicit GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar);
+
+  /// Which tokens may come next. After an end token none may.
+  TokenMask mask() const;
+  /// False, and unchanged, when the grammar forbids the token here.
+  [[nodiscard]] bool accept(Token token);
+  /// Forgets the newest tokens.
+  void rollback(int64_t tokens);
+  /// Tokens accepted so far.
+  int64_t length() const { return static_cast<int64_t>(states_.size()) - 1; }
+  /// True when the text so far may end here; also after an end token.
+  bool is_complete() const;
+  /// True when an end token has been accepted.
+  bool is_ended() const;
+  /// True when nothing but an end token may come.
+  bool can_only_end() const;
+  /// What every text has next.
+  std::string forced_bytes() const;
+  std::string explain() const;
+
+  /// Masks of all nodes of a draft tree below this place, in one call: parents[i] is the node before
+  /// node i (smaller than i), -1 for those that come next here. A node that the grammar forbids, and
+  /// all below it, have an empty mask.
+  std::vector<TokenMask> tree_masks(TokenSpan tokens, const std::vector<int64_t>& parents) const;
+
+  const CompiledGrammar& grammar() const { return *grammar_; }
+  StateId state() const { return states_.back(); }
+
+ private:
+  static constexpr StateId kEnded = ~StateId{0};
+
+  std::shared_ptr<const CompiledGrammar> grammar_;
+  std::vector<StateId> states_;  ///< after 0, 1, ... tokens
+};
+
+}  // namespace specdec

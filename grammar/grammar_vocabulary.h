@@ -1,0 +1,40 @@
+#pragma once
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "core/types.h"
+#include "grammar/regex.h"
+#include "grammar/string_masks.h"
+#include "grammar/token_trie.h"
+
+namespace specdec {
+
+/// What all grammars of one tokenizer share: its tokens as a tree, the regular languages that they
+/// met, and the masks of string states. Make one per tokenizer and process.
+class GrammarVocabulary {
+ public:
+  /// `bytes[i]`: what token i stands for; empty for control pieces, which are allowed nowhere but for
+  /// the `end_tokens`, allowed where a text is complete.
+  GrammarVocabulary(const std::vector<std::string>& bytes, std::vector<Token> end_tokens);
+
+  const TokenTrie& trie() const { return trie_; }
+  std::string_view bytes(Token token) const { return bytes_[static_cast<size_t>(token)]; }
+  int64_t vocab_size() const { return trie_.vocab_size(); }
+  const std::vector<Token>& end_tokens() const { return end_tokens_; }
+  // Not safe for use by several threads at once: hold `mutex`.
+  RegexStore& regexes() { return regexes_; }
+  StringMasks& strings() { return strings_; }
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  std::vector<std::string> bytes_;
+  std::vector<Token> end_tokens_;
+  TokenTrie trie_;
+  RegexStore regexes_;
+  StringMasks strings_;
+  std::mutex mutex_;
+};
+
+}  // namespace specdec

@@ -1,0 +1,755 @@
+#include "grammar/json_automaton.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+using Ranges = std::vector<CodePoints::Range>;
+
+constexpr std::array<std::string_view, 3> kLiterals = {"null", "false", "true"};
+
+bool is_digit(uint8_t byte) { return byte >= '0' && byte <= '9'; }
+
+bool is_space(uint8_t byte) {
+  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+}
+
+bool is_in(const Ranges& ranges, char32_t c) {
+  return std::any_of(ranges.begin(), ranges.end(), [&](const CodePoints::Range& range) {
+    return range.first <= c && c <= range.last;
+  });
+}
+
+}  // namespace
+
+// ---- Texts -------------------------------------------------------------------------------------
+
+uint32_t JsonAutomaton::Texts::append(uint32_t text, uint32_t symbol) {
+  const uint64_t key = static_cast<uint64_t>(text) << 32 | symbol;
+  const auto [entry, fresh] = children_.emplace(key, static_cast<uint32_t>(nodes_.size() + 1));
+  if (fresh) {
+    nodes_.push_back({text, symbol, length(text) + 1});
+  }
+  return entry->second;
+}
+
+std::vector<uint32_t> JsonAutomaton::Texts::symbols(uint32_t text) const {
+  std::vector<uint32_t> result(length(text));
+  for (size_t i = result.size(); i-- > 0; text = nodes_[text - 1].parent) {
+    result[i] = nodes_[text - 1].symbol;
+  }
+  return result;
+}
+
+// ---- Interning ---------------------------------------------------------------------------------
+
+JsonAutomaton::JsonAutomaton(FormulaStore& formulas, JsonPlans& plans, FormulaId root,
+                             JsonAutomatonOptions options)
+    : formulas_(formulas), plans_(plans), root_(root), options_(options) {
+  states_.emplace_back();  // kDead
+  stacks_.emplace_back();
+  intern_stack({{}});
+}
+
+JsonAutomaton::~JsonAutomaton() = default;
+
+StateId JsonAutomaton::intern(State state) {
+  std::sort(state.threads.begin(), state.threads.end());
+  state.threads.erase(std::unique(state.threads.begin(), state.threads.end()), state.threads.end());
+  if (state.threads.empty()) {
+    return kDead;
+  }
+  std::string key(sizeof(uint32_t) * (5 + 4 * state.threads.size()), '\0');
+  auto* words = reinterpret_cast<char*>(key.data());
+  const auto put = [&](uint32_t word) {
+    std::copy_n(reinterpret_cast<const char*>(&word), sizeof word, words);
+    words += sizeof word;
+  };
+  for (const uint32_t word :
+       {state.depth, state.pad, state.spaces, state.text, state.text_depth}) {
+    put(word);
+  }
+  for (const Thread& thread : state.threads) {
+    for (const uint32_t word :
+         {static_cast<uint32_t>(thread.kind), thread.a, thread.b, thread.stack}) {
+      put(word);
+    }
+  }
+  const auto [entry, fresh] =
+      state_ids_.emplace(std::move(key), static_cast<StateId>(states_.size()));
+  if (fresh) {
+    states_.push_back(std::move(state));
+  }
+  return entry->second;
+}
+
+uint32_t JsonAutomaton::intern_stack(std::vector<Entry> entries) {
+  std::sort(entries.begin(), entries.end());
+  entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
+  const auto [entry, fresh] = stack_ids_.emplace(entries, static_cast<uint32_t>(stacks_.size()));
+  if (fresh) {
+    stacks_.push_back(std::move(entries));
+  }
+  return entry->second;
+}
+
+uint32_t JsonAutomaton::intern_string(const StringState& state) {
+  const auto [entry, fresh] =
+      string_ids_.emplace(std::array<uint64_t, 4>{state.language, state.min, state.max,
+                                                  state.decoder.key()},
+                          static_cast<uint32_t>(strings_.size()));
+  if (fresh) {
+    strings_.push_back(state);
+  }
+  return entry->second;
+}
+
+uint32_t JsonAutomaton::intern_number(const NumberState& state) {
+  const auto [entry, fresh] = number_ids_.emplace(
+      std::array<uint32_t, 3>{state.plan, static_cast<uint32_t>(state.phase), state.text},
+      static_cast<uint32_t>(numbers_.size()));
+  if (fresh) {
+    numbers_.push_back(state);
+  }
+  return entry->second;
+}
+
+uint32_t JsonAutomaton::intern_key(KeyState state) {
+  std::vector<uint64_t> key = {state.object, state.first, state.last, state.text,
+                               state.decoder.key()};
+  key.insert(key.end(), state.classes.begin(), state.classes.end());
+  const auto [entry, fresh] = key_ids_.emplace(std::move(key), static_cast<uint32_t>(keys_.size()));
+  if (fresh) {
+    keys_.push_back(std::move(state));
+  }
+  return entry->second;
+}
+
+uint32_t JsonAutomaton::intern_choices(std::vector<Choice> choices) {
+  std::vector<std::pair<FormulaId, uint32_t>> key;
+  for (const Choice& choice : choices) {
+    key.emplace_back(choice.goal, choice.next);
+  }
+  const auto [entry, fresh] =
+      choice_ids_.emplace(std::move(key), static_cast<uint32_t>(choices_.size()));
+  if (fresh) {
+    choices_.push_back(std::move(choices));
+  }
+  return entry->second;
+}
+
+// ---- What is alive -----------------------------------------------------------------------------
+
+bool JsonAutomaton::alive(const StringState& state) {
+  RegexStore& regexes = formulas_.regexes();
+  if (state.decoder.idle()) {
+    return true;  // the language and the length have been looked at with the last character
+  }
+  return state.max > 0 &&
+         regexes.goes_on(state.language, state.decoder.reach(options_.escapes));
+}
+
+/// With finitely many words left, one must be neither a name of the plan nor seen.
+bool JsonAutomaton::has_fresh_word(const KeyState& state, RegexId language) {
+  RegexStore& regexes = formulas_.regexes();
+  if (!regexes.is_finite(language)) {
+    return true;
+  }
+  const ObjectPlan& plan = plans_.object_plan(state.object);
+  const std::vector<uint32_t>& seen = plans_.object(state.object).seen_others;
+  for (const std::u32string& word :
+       regexes.list(language, state.last - state.first + seen.size() + 1)) {
+    uint32_t text = state.text;
+    for (const char32_t c : word) {
+      text = key_texts_.append(text, c);
+    }
+    std::u32string whole;
+    for (const uint32_t c : key_texts_.symbols(text)) {
+      whole += static_cast<char32_t>(c);
+    }
+    const bool known = std::any_of(plan.names.begin() + state.first, plan.names.begin() + state.last,
+                                   [&](const PropertyPlan& property) {
+                                     return formulas_.name_points(property.name) == whole;
+                                   });
+    if (!known && !std::binary_search(seen.begin(), seen.end(), text)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool JsonAutomaton::alive(const KeyState& state) {
+  RegexStore& regexes = formulas_.regexes();
+  const ObjectChoices& choices = plans_.choices(state.object);
+  const ObjectPlan& plan = plans_.object_plan(state.object);
+  const bool idle = state.decoder.idle();
+  const Ranges reach = idle ? Ranges() : state.decoder.reach(options_.escapes);
+  for (uint32_t i = state.first; i < state.last; ++i) {
+    const std::u32string& name = formulas_.name_points(plan.names[i].name);
+    const bool fits = idle || (name.size() > state.length && is_in(reach, name[state.length]));
+    if (choices.names[i] && fits) {
+      return true;
+    }
+  }
+  for (const RegexId language : state.classes) {
+    if (language != RegexStore::kNothing && (idle || regexes.goes_on(language, reach)) &&
+        has_fresh_word(state, language)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool JsonAutomaton::is_textless(const NumberPlan& plan) const {
+  return plan.is_everything() || (plan.is_integers() && options_.numbers == NumberStyle::kPlain);
+}
+
+std::string JsonAutomaton::recorded(uint32_t text) const {
+  std::string result;
+  for (const uint32_t byte : texts_.symbols(text)) {
+    result += static_cast<char>(byte);
+  }
+  return result;
+}
+
+bool JsonAutomaton::number_complete(const NumberState& state) const {
+  const NumberPlan& plan = plans_.number(state.plan);
+  if (is_textless(plan)) {
+    return state.phase == NumberPhase::kZero || state.phase == NumberPhase::kDigits ||
+           state.phase == NumberPhase::kFraction || state.phase == NumberPhase::kExponent;
+  }
+  return specdec::is_complete(plan, recorded(state.text));
+}
+
+// ---- One byte ----------------------------------------------------------------------------------
+
+/// The threads of a state, one byte further.
+class JsonAutomaton::Step {
+ public:
+  Step(JsonAutomaton& self, StateId from, uint8_t byte)
+      : self_(self), from_(self.states_[from]), byte_(byte) {
+    to_.depth = from_.depth;
+    to_.text = from_.text;
+    to_.text_depth = from_.text_depth;
+  }
+
+  StateId run() {
+    if (from_.pad != 0) {
+      pad();
+    } else {
+      take_all();
+    }
+    settle_values();
+    if (to_.text_depth != 0) {
+      to_.text = recording_now_ ? to_.text : self_.texts_.append(to_.text, byte_);
+    }
+    return self_.intern(std::move(to_));
+  }
+
+ private:
+  using Style = WhitespaceStyle::Kind;
+
+  bool style(Style kind) const { return self_.options_.whitespace.kind == kind; }
+
+  uint32_t line(uint32_t depth) const {
+    return style(Style::kIndent) ? kNewline | depth * self_.options_.whitespace.limit : 0;
+  }
+
+  /// White space that must come: the next piece of it, or the end of an empty list or object.
+  void pad() {
+    const bool newline = (from_.pad & kNewline) != 0;
+    if (byte_ == (newline ? '\n' : ' ')) {
+      to_.pad = newline ? from_.pad & ~kNewline : from_.pad - 1;
+      for (const Thread& thread : from_.threads) {
+        if (thread.kind != Kind::kObjectOpen && thread.kind != Kind::kArrayOpen) {
+          to_.threads.push_back(thread);
+        }
+      }
+      return;
+    }
+    for (const Thread& thread : from_.threads) {
+      if (thread.kind == Kind::kObjectOpen || thread.kind == Kind::kArrayOpen) {
+        take(thread);
+      }
+    }
+  }
+
+  bool optional_space() const {
+    return style(Style::kAny) && is_space(byte_) &&
+           from_.spaces < self_.options_.whitespace.limit;
+  }
+
+  void take_all() {
+    std::vector<Thread> threads = from_.threads;
+    for (size_t i = 0; i < threads.size(); ++i) {  // grows meanwhile
+      const Thread thread = threads[i];
+      if (thread.kind == Kind::kNumber && !number(thread)) {
+        if (self_.number_complete(self_.numbers_[thread.a])) {
+          const size_t before = to_.threads.size();
+          ending_number_ = true;
+          end_value(thread.stack);
+          ending_number_ = false;
+          threads.insert(threads.end(), to_.threads.begin() + static_cast<int64_t>(before),
+                         to_.threads.end());
+          to_.threads.resize(before);
+        }
+      } else if (thread.kind != Kind::kNumber) {
+        take(thread);
+      }
+    }
+  }
+
+  void take(const Thread& thread) {
+    const bool inside = thread.kind == Kind::kString || thread.kind == Kind::kKey ||
+                        (thread.kind == Kind::kLiteral);
+    const bool first = thread.kind == Kind::kValue && from_.depth == 0;
+    if (!inside && !first && thread.kind != Kind::kDone && optional_space()) {
+      to_.spaces = from_.spaces + 1;
+      push(thread);
+      return;
+    }
+    switch (thread.kind) {
+      case Kind::kValue:
+        return value(thread);
+      case Kind::kString:
+        return string(thread);
+      case Kind::kLiteral:
+        return literal(thread);
+      case Kind::kArrayOpen:
+      case Kind::kArrayClose:
+      case Kind::kArrayNext:
+        return array(thread);
+      case Kind::kKeyStart:
+        return key_start(thread);
+      case Kind::kKey:
+        return key(thread);
+      case Kind::kColon:
+        return colon(thread);
+      case Kind::kObjectOpen:
+      case Kind::kObjectClose:
+      case Kind::kObjectNext:
+        return object(thread);
+      case Kind::kNumber:
+      case Kind::kDone:
+        return;
+    }
+  }
+
+  void push(const Thread& thread) { to_.threads.push_back(thread); }
+
+  // -- Values
+
+  void value(const Thread& thread) {
+    const ValuePlan plan = self_.plans_.value(thread.a);
+    switch (byte_) {
+      case '"':
+        for (const StringPlan& text : plan.strings) {
+          push({Kind::kString,
+                self_.intern_string({text.language, text.min, text.max, {}}), 0, thread.stack});
+        }
+        return;
+      case 'n':
+      case 'f':
+      case 't':
+        return literal_start(plan, thread.stack);
+      case '[':
+        enter();
+        for (const ArrayStateId state : plan.arrays) {
+          open_array(state, thread.stack);
+        }
+        return;
+      case '{':
+        enter();
+        for (const ObjectStateId state : plan.objects) {
+          push({Kind::kObjectOpen, state, 0, thread.stack});
+          push({Kind::kKeyStart, state, 0, thread.stack});
+        }
+        return;
+      default:
+        for (const uint32_t id : plan.numbers) {
+          number({Kind::kNumber, self_.intern_number({id, NumberPhase::kStart, 0}), 0,
+                  thread.stack});
+        }
+    }
+  }
+
+  void enter() {
+    to_.depth = from_.depth + 1;
+    to_.pad = line(to_.depth);
+  }
+
+  void literal_start(const ValuePlan& plan, uint32_t stack) {
+    const std::array allowed = {plan.can_be_null, plan.can_be_false, plan.can_be_true};
+    for (uint32_t i = 0; i < kLiterals.size(); ++i) {
+      if (allowed[i] && static_cast<uint8_t>(kLiterals[i].front()) == byte_) {
+        push({Kind::kLiteral, i, 1, stack});
+      }
+    }
+  }
+
+  void literal(const Thread& thread) {
+    const std::string_view word = kLiterals[thread.a];
+    if (static_cast<uint8_t>(word[thread.b]) != byte_) {
+      return;
+    }
+    if (thread.b + 1 == word.size()) {
+      end_value(thread.stack);
+    } else {
+      push({Kind::kLiteral, thread.a, thread.b + 1, thread.stack});
+    }
+  }
+
+  void string(const Thread& thread) {
+    StringState state = self_.strings_[thread.a];
+    RegexStore& regexes = self_.formulas_.regexes();
+    if (byte_ == '"' && state.decoder.idle()) {
+      if (state.min == 0 && regexes.matches_empty(state.language)) {
+        end_value(thread.stack);
+      }
+      return;
+    }
+    std::optional<char32_t> point;
+    if (!state.decoder.take(byte_, self_.options_.escapes, point)) {
+      return;
+    }
+    if (point) {
+      state.language = regexes.next(state.language, *point);
+      if (state.language == RegexStore::kNothing || state.max == 0) {
+        return;
+      }
+      state.min -= state.min > 0 ? 1 : 0;
+      state.max -= state.max != kUnbounded ? 1 : 0;
+    }
+    if (self_.alive(state)) {
+      push({Kind::kString, self_.intern_string(state), 0, thread.stack});
+    }
+  }
+
+  // -- Numbers
+
+  static std::optional<NumberPhase> after(NumberPhase phase, uint8_t byte) {
+    using P = NumberPhase;
+    const bool whole = phase == P::kZero || phase == P::kDigits;
+    if (is_digit(byte)) {
+      switch (phase) {
+        case P::kStart:
+        case P::kMinus:
+          return byte == '0' ? P::kZero : P::kDigits;
+        case P::kZero:
+          return std::nullopt;
+        case P::kDigits:
+          return P::kDigits;
+        case P::kPoint:
+        case P::kFraction:
+          return P::kFraction;
+        default:
+          return P::kExponent;
+      }
+    }
+    if (byte == '-' && phase == P::kStart) {
+      return P::kMinus;
+    }
+    if (byte == '.' && whole) {
+      return P::kPoint;
+    }
+    if ((byte == 'e' || byte == 'E') && (whole || phase == P::kFraction)) {
+      return P::kLetter;
+    }
+    if ((byte == '-' || byte == '+') && phase == P::kLetter) {
+      return P::kSign;
+    }
+    return std::nullopt;
+  }
+
+  /// False when the byte is no part of this number.
+  bool number(const Thread& thread) {
+    NumberState state = self_.numbers_[thread.a];
+    const auto phase = after(state.phase, byte_);
+    if (!phase) {
+      return false;
+    }
+    const NumberPlan& plan = self_.plans_.number(state.plan);
+    state.phase = *phase;
+    if (self_.is_textless(plan)) {
+      const bool whole = *phase <= NumberPhase::kDigits;
+      if (whole || plan.is_everything()) {
+        push({Kind::kNumber, self_.intern_number(state), 0, thread.stack});
+      }
+      return true;
+    }
+    state.text = self_.texts_.append(state.text, byte_);
+    if (can_complete(plan, self_.options_.numbers, self_.recorded(state.text))) {
+      push({Kind::kNumber, self_.intern_number(state), 0, thread.stack});
+    }
+    return true;
+  }
+
+  // -- Lists
+
+  void open_array(ArrayStateId state, uint32_t stack) {
+    if (self_.plans_.array_may_end(state)) {
+      push({Kind::kArrayOpen, state, 0, stack});
+    }
+    add_items(state, stack);
+  }
+
+  void add_items(ArrayStateId state, uint32_t stack) {
+    const bool unique = self_.plans_.array_plan(state).unique;
+    uint32_t start = 0;
+    if (unique) {
+      recording_now_ = true;  // the item begins with the next byte
+      if (to_.text_depth == 0 || to_.text_depth == to_.depth) {
+        to_.text_depth = to_.depth;
+        to_.text = 0;
+      } else if (!appended_) {
+        to_.text = self_.texts_.append(to_.text, byte_);
+        appended_ = true;
+      }
+      start = self_.texts_.length(to_.text);
+    }
+    const Entry::Kind kind = unique ? Entry::Kind::kUniqueArray : Entry::Kind::kArray;
+    for (const Choice& choice : self_.plans_.items(state)) {
+      values_.push_back({choice.goal, {kind, choice.next, stack, start}});
+    }
+  }
+
+  void array(const Thread& thread) {
+    const bool may_end = self_.plans_.array_may_end(thread.a);
+    const bool next = thread.kind == Kind::kArrayNext;
+    if (byte_ == ']' && may_end && !(next && style(Style::kIndent))) {
+      leave(thread.stack);
+    } else if (byte_ == '\n' && next && may_end && style(Style::kIndent)) {
+      to_.pad = line(from_.depth - 1) & ~kNewline;
+      push({Kind::kArrayClose, thread.a, 0, thread.stack});
+    } else if (byte_ == ',' && next) {
+      to_.pad = style(Style::kSpaced) ? 1 : line(from_.depth);
+      add_items(thread.a, thread.stack);
+    }
+  }
+
+  // -- Objects
+
+  void object(const Thread& thread) {
+    const bool may_end = self_.plans_.choices(thread.a).may_end;
+    const bool next = thread.kind == Kind::kObjectNext;
+    if (byte_ == '}' && may_end && !(next && style(Style::kIndent))) {
+      leave(thread.stack);
+    } else if (byte_ == '\n' && next && may_end && style(Style::kIndent)) {
+      to_.pad = line(from_.depth - 1) & ~kNewline;
+      push({Kind::kObjectClose, thread.a, 0, thread.stack});
+    } else if (byte_ == ',' && next) {
+      to_.pad = style(Style::kSpaced) ? 1 : line(from_.depth);
+      const ObjectChoices& choices = self_.plans_.choices(thread.a);
+      const auto any = [](const std::vector<bool>& list) {
+        return std::find(list.begin(), list.end(), true) != list.end();
+      };
+      if (any(choices.names) || any(choices.classes)) {
+        push({Kind::kKeyStart, thread.a, 0, thread.stack});
+      }
+    }
+  }
+
+  void key_start(const Thread& thread) {
+    if (byte_ != '"') {
+      return;
+    }
+    const ObjectPlan& plan = self_.plans_.object_plan(thread.a);
+    const ObjectChoices& choices = self_.plans_.choices(thread.a);
+    KeyState state;
+    state.object = thread.a;
+    state.last = static_cast<uint32_t>(plan.names.size());
+    for (size_t i = 0; i < plan.classes.size(); ++i) {
+      state.classes.push_back(choices.classes[i] ? plan.classes[i].language
+                                                 : RegexStore::kNothing);
+    }
+    push_key(std::move(state), thread.stack);
+  }
+
+  void push_key(KeyState state, uint32_t stack) {
+    if (self_.alive(state)) {
+      push({Kind::kKey, self_.intern_key(std::move(state)), 0, stack});
+    }
+  }
+
+  void key(const Thread& thread) {
+    KeyState state = self_.keys_[thread.a];
+    if (byte_ == '"' && state.decoder.idle()) {
+      return end_key(state, thread.stack);
+    }
+    std::optional<char32_t> point;
+    if (!state.decoder.take(byte_, self_.options_.escapes, point)) {
+      return;
+    }
+    if (point) {
+      narrow(state, *point);
+    }
+    push_key(std::move(state), thread.stack);
+  }
+
+  void narrow(KeyState& state, char32_t point) {
+    const std::vector<PropertyPlan>& names = self_.plans_.object_plan(state.object).names;
+    const auto letter = [&](uint32_t i) -> int64_t {
+      const std::u32string& name = self_.formulas_.name_points(names[i].name);
+      return name.size() > state.length ? static_cast<int64_t>(name[state.length]) : -1;
+    };
+    while (state.first < state.last && letter(state.first) < static_cast<int64_t>(point)) {
+      ++state.first;
+    }
+    uint32_t last = state.first;
+    while (last < state.last && letter(last) == static_cast<int64_t>(point)) {
+      ++last;
+    }
+    state.last = last;
+    if (state.first == state.last) {
+      state.first = state.last = 0;
+    }
+    for (RegexId& language : state.classes) {
+      language = self_.formulas_.regexes().next(language, point);
+    }
+    state.text = self_.key_texts_.append(state.text, point);
+    ++state.length;
+  }
+
+  void end_key(const KeyState& state, uint32_t stack) {
+    const ObjectPlan& plan = self_.plans_.object_plan(state.object);
+    if (state.first < state.last &&
+        self_.formulas_.name_points(plan.names[state.first].name).size() == state.length) {
+      push_colon(self_.plans_.property(state.object, state.first), stack);
+      return;
+    }
+    const std::vector<uint32_t>& seen = self_.plans_.object(state.object).seen_others;
+    if (std::binary_search(seen.begin(), seen.end(), state.text)) {
+      return;
+    }
+    for (uint32_t i = 0; i < state.classes.size(); ++i) {
+      if (self_.formulas_.regexes().matches_empty(state.classes[i])) {
+        push_colon(self_.plans_.other_property(state.object, i, state.text), stack);
+        return;
+      }
+    }
+  }
+
+  void push_colon(std::vector<Choice> choices, uint32_t stack) {
+    if (!choices.empty()) {
+      push({Kind::kColon, self_.intern_choices(std::move(choices)), 0, stack});
+    }
+  }
+
+  void colon(const Thread& thread) {
+    if (byte_ != ':') {
+      return;
+    }
+    to_.pad = style(Style::kSpaced) || style(Style::kIndent) ? 1 : 0;
+    for (const Choice& choice : self_.choices_[thread.a]) {
+      values_.push_back({choice.goal, {Entry::Kind::kObject, choice.next, thread.stack, 0}});
+    }
+  }
+
+  // -- Ends
+
+  void leave(uint32_t stack) {
+    to_.depth = from_.depth - 1;
+    if (to_.text_depth > to_.depth) {
+      to_.text_depth = 0;
+      to_.text = 0;
+    }
+    end_value(stack);
+  }
+
+  /// The value of an item that ends now.
+  JsonValue item(uint32_t start) const {
+    std::string text = self_.recorded(from_.text);
+    if (!ending_number_) {  // a number ends before this byte, all else with it
+      text += static_cast<char>(byte_);
+    }
+    return parse_json(std::string_view(text).substr(start), "item");
+  }
+
+  void end_value(uint32_t stack) {
+    const std::vector<Entry> entries = self_.stacks_[stack];
+    for (const Entry& entry : entries) {
+      switch (entry.kind) {
+        case Entry::Kind::kEnd:
+          push({});
+          break;
+        case Entry::Kind::kObject:
+          push({Kind::kObjectNext, entry.state, 0, entry.stack});
+          break;
+        case Entry::Kind::kArray:
+          push({Kind::kArrayNext, entry.state, 0, entry.stack});
+          break;
+        case Entry::Kind::kUniqueArray: {
+          const ArrayStateId state = self_.plans_.with_item(entry.state, item(entry.text_start));
+          if (self_.plans_.feasible_array(state)) {
+            push({Kind::kArrayNext, state, 0, entry.stack});
+          }
+          break;
+        }
+      }
+    }
+  }
+
+  /// Values that begin here: those with the same goal are read once, for all their owners.
+  void settle_values() {
+    std::sort(values_.begin(), values_.end());
+    for (size_t i = 0; i < values_.size();) {
+      const FormulaId goal = values_[i].first;
+      std::vector<Entry> entries;
+      for (; i < values_.size() && values_[i].first == goal; ++i) {
+        entries.push_back(values_[i].second);
+      }
+      push({Kind::kValue, goal, 0, self_.intern_stack(std::move(entries))});
+    }
+  }
+
+  JsonAutomaton& self_;
+  const State from_;
+  uint8_t byte_;
+  State to_;
+  std::vector<std::pair<FormulaId, Entry>> values_;
+  bool recording_now_ = false;
+  bool appended_ = false;
+  bool ending_number_ = false;
+};
+
+StateId JsonAutomaton::start() {
+  if (!plans_.possible(root_)) {
+    return kDead;
+  }
+  State state;
+  state.threads.push_back({Kind::kValue, root_, 0, 1});
+  return intern(std::move(state));
+}
+
+StateId JsonAutomaton::next(StateId state, uint8_t byte) {
+  if (state == kDead) {
+    return kDead;
+  }
+  const uint64_t key = static_cast<uint64_t>(state) << 8 | byte;
+  if (const auto found = transitions_.find(key); found != transitions_.end()) {
+    return found->second;
+  }
+  const StateId result = Step(*this, state, byte).run();
+  transitions_[key] = result;
+  return result;
+}
+
+bool JsonAutomaton::is_complete(StateId state) {
+  const State& here = states_[state];
+  return std::any_of(here.threads.begin(), here.threads.end(), [&](const Thread& thread) {
+    if (thread.kind != Kind::kNumber) {
+      return thread.kind == Kind::kDone;
+    }
+    const std::vector<Entry>& entries = stacks_[thread.stack];
+    return std::any_of(entries.begin(), entries.end(),
+                       [](const Entry& entry) { return entry.kind == Entry::Kind::kEnd; }) &&
+           number_complete(numbers_[thread.a]);
+  });
+}
+
+}  // namespace specdec

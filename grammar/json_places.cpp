@@ -1,0 +1,183 @@
+// What masks need to know of a place in a JSON text: which bytes may come, and how a string goes on.
+#include <algorithm>
+
+#include "core/error.h"
+#include "grammar/json_automaton.h"
+
+namespace specdec {
+namespace {
+
+/// A name that no property has.
+constexpr uint32_t kNoText = ~uint32_t{0};
+
+void add(Automaton::Bytes& bytes, std::string_view some) {
+  for (const char c : some) {
+    bytes.set(static_cast<uint8_t>(c));
+  }
+}
+
+void add_of_string(Automaton::Bytes& bytes, const JsonStringDecoder& decoder) {
+  switch (decoder.phase) {
+    case JsonStringDecoder::Phase::kBackslash:
+      return add(bytes, "\"\\/bfnrtu");
+    case JsonStringDecoder::Phase::kHex:
+    case JsonStringDecoder::Phase::kLowHex:
+      return add(bytes, "0123456789abcdefABCDEF");
+    case JsonStringDecoder::Phase::kLowSlash:
+      return add(bytes, "\\");
+    case JsonStringDecoder::Phase::kLowLetter:
+      return add(bytes, "u");
+    default:
+      bytes.set();
+  }
+}
+
+}  // namespace
+
+Automaton::Bytes JsonAutomaton::candidates(const State& state, const Thread& thread) {
+  Bytes bytes;
+  switch (thread.kind) {
+    case Kind::kValue: {
+      const ValuePlan& plan = plans_.value(thread.a);
+      add(bytes, plan.can_be_null ? "n" : "");
+      add(bytes, plan.can_be_false ? "f" : "");
+      add(bytes, plan.can_be_true ? "t" : "");
+      add(bytes, plan.strings.empty() ? "" : "\"");
+      add(bytes, plan.numbers.empty() ? "" : "-0123456789");
+      add(bytes, plan.arrays.empty() ? "" : "[");
+      add(bytes, plan.objects.empty() ? "" : "{");
+      break;
+    }
+    case Kind::kString:
+      add_of_string(bytes, strings_[thread.a].decoder);
+      return bytes;
+    case Kind::kKey:
+      add_of_string(bytes, keys_[thread.a].decoder);
+      return bytes;
+    case Kind::kNumber:
+      add(bytes, "0123456789.eE+-,]}\n");
+      break;
+    case Kind::kLiteral:
+      add(bytes, "ulnarse");
+      return bytes;
+    case Kind::kArrayOpen:
+    case Kind::kArrayClose:
+      add(bytes, "]");
+      break;
+    case Kind::kArrayNext:
+      add(bytes, ",]\n");
+      break;
+    case Kind::kKeyStart:
+      add(bytes, "\"");
+      break;
+    case Kind::kColon:
+      add(bytes, ":");
+      break;
+    case Kind::kObjectOpen:
+    case Kind::kObjectClose:
+      add(bytes, "}");
+      break;
+    case Kind::kObjectNext:
+      add(bytes, ",}\n");
+      break;
+    case Kind::kDone:
+      return bytes;
+  }
+  add(bytes, options_.whitespace.kind == WhitespaceStyle::Kind::kAny ? " \n\r\t" : "");
+  add(bytes, state.pad != 0 ? " \n" : "");
+  return bytes;
+}
+
+Automaton::Bytes JsonAutomaton::candidates(StateId id) {
+  Bytes bytes;
+  const State& state = states_[id];
+  for (const Thread& thread : state.threads) {
+    bytes |= candidates(state, thread);
+  }
+  return bytes;
+}
+
+StateId JsonAutomaton::closed(const State& state, std::vector<Thread> threads) {
+  State next;
+  next.threads = std::move(threads);
+  next.depth = state.depth;
+  next.text = state.text;
+  next.text_depth = state.text_depth;
+  return intern(std::move(next));
+}
+
+/// As Step::end_value, but for items of unique arrays, whose value is not known here.
+std::vector<JsonAutomaton::Thread> JsonAutomaton::after_value(uint32_t stack) const {
+  std::vector<Thread> threads;
+  for (const Entry& entry : stacks_[stack]) {
+    const Kind kind = entry.kind == Entry::Kind::kEnd      ? Kind::kDone
+                      : entry.kind == Entry::Kind::kObject ? Kind::kObjectNext
+                                                           : Kind::kArrayNext;
+    threads.push_back(kind == Kind::kDone ? Thread() : Thread{kind, entry.state, 0, entry.stack});
+  }
+  return threads;
+}
+
+void JsonAutomaton::add_name_parts(const Thread& thread, const State& state, StringPlace& place) {
+  const KeyState key = keys_[thread.a];
+  const ObjectPlan& plan = plans_.object_plan(key.object);
+  for (uint32_t i = 0; i < key.classes.size(); ++i) {
+    if (key.classes[i] == RegexStore::kNothing) {
+      continue;
+    }
+    StringPlace::Part part;
+    part.language = key.classes[i];
+    part.is_name = true;
+    std::vector<Choice> choices = plans_.other_property(key.object, i, kNoText);
+    part.closed = closed(
+        state, {{Kind::kColon, intern_choices(std::move(choices)), 0, thread.stack}});
+    part.text_matters = formulas_.regexes().is_finite(part.language);
+    place.parts.push_back(part);
+  }
+  const auto add_word = [&](std::u32string_view rest) {
+    const std::string quoted = to_json_string(to_utf8(rest));
+    place.words.push_back(quoted.substr(1, quoted.size() - 2));
+  };
+  for (uint32_t i = key.first; i < key.last; ++i) {
+    const std::u32string& name = formulas_.name_points(plan.names[i].name);
+    add_word(std::u32string_view(name).substr(key.length));
+  }
+  const std::vector<uint32_t> before = key_texts_.symbols(key.text);
+  for (const uint32_t text : plans_.object(key.object).seen_others) {
+    const std::vector<uint32_t> seen =
+        text == kNoText ? std::vector<uint32_t>() : key_texts_.symbols(text);
+    if (seen.size() >= before.size() && std::equal(before.begin(), before.end(), seen.begin())) {
+      add_word(std::u32string(seen.begin() + static_cast<int64_t>(before.size()), seen.end()));
+    }
+  }
+}
+
+bool JsonAutomaton::string_place(StateId id, StringPlace& place) {
+  const State state = states_[id];
+  const Kind kind = state.threads.front().kind;
+  if (state.pad != 0 || (kind != Kind::kString && kind != Kind::kKey)) {
+    return false;
+  }
+  place.decoder = kind == Kind::kString ? strings_[state.threads.front().a].decoder
+                                        : keys_[state.threads.front().a].decoder;
+  if (!place.decoder.idle()) {
+    return false;
+  }
+  place.escapes = options_.escapes;
+  for (const Thread& thread : state.threads) {
+    if (thread.kind == Kind::kKey) {
+      add_name_parts(thread, state, place);
+      continue;
+    }
+    const StringState& text = strings_[thread.a];
+    place.parts.push_back({.language = text.language,
+                           .min = text.min,
+                           .max = text.max,
+                           .closed = closed(state, after_value(thread.stack)),
+                           .is_name = false,
+                           .text_matters = state.text_depth != 0});
+  }
+  return true;
+}
+
+}  // namespace specdec

@@ -1,0 +1,570 @@
+#include "grammar/json_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+using Type = JsonValue::Type;
+
+constexpr FormulaId kTrue = FormulaStore::kTrue;
+constexpr FormulaId kFalse = FormulaStore::kFalse;
+constexpr int kMaxDepth = 200;  ///< of subschemas applied to one value inside each other
+constexpr size_t kMaxPrefix = 100'000;
+
+template <class Plan>
+constexpr Type type_of() {
+  if constexpr (std::is_same_v<Plan, StringPlan>) {
+    return Type::kString;
+  } else if constexpr (std::is_same_v<Plan, NumberPlan>) {
+    return Type::kNumber;
+  } else if constexpr (std::is_same_v<Plan, ArrayPlan>) {
+    return Type::kArray;
+  } else {
+    return Type::kObject;
+  }
+}
+
+Type type_of(AtomKind kind) {
+  switch (kind) {
+    case AtomKind::kText:
+    case AtomKind::kLength:
+      return Type::kString;
+    case AtomKind::kRange:
+    case AtomKind::kMultiple:
+    case AtomKind::kNotMultiple:
+      return Type::kNumber;
+    case AtomKind::kItem:
+    case AtomKind::kItems:
+    case AtomKind::kContains:
+    case AtomKind::kItemCount:
+    case AtomKind::kUnique:
+    case AtomKind::kRepeated:
+      return Type::kArray;
+    default:
+      return Type::kObject;
+  }
+}
+
+bool is_schema(const Atom& atom) {
+  return atom.kind == AtomKind::kSchema || atom.kind == AtomKind::kNotSchema;
+}
+
+bool narrow(uint64_t& min, uint64_t& max, const Atom& atom) {
+  min = std::max(min, atom.min);
+  max = std::min(max, atom.max);
+  return min <= max;
+}
+
+}  // namespace
+
+JsonPlans::JsonPlans(FormulaStore& formulas, SchemaFormulas& schemas, JsonPlanOptions options)
+    : formulas_(formulas), schemas_(schemas), options_(options) {
+  touched_ = std::numeric_limits<int>::max();
+}
+
+JsonPlans::~JsonPlans() = default;
+
+void JsonPlans::count_step() {
+  if (++steps_ > options_.max_steps) {
+    throw GrammarError(fmt::format(
+        "the schema's combinations of anyOf, oneOf, not and allOf are too many: more than {} steps "
+        "to tell its alternatives apart; raise max_steps, or make the subschemas of a oneOf differ "
+        "in one required property with a const",
+        options_.max_steps));
+  }
+}
+
+// ---- Truth by type ----------------------------------------------------------------------------
+
+JsonPlans::Truth JsonPlans::truth_of_atom(const Atom& atom, Type type, int depth) {
+  if (atom.kind == AtomKind::kTypes) {
+    return (atom.a & type_bit(type)) != 0 ? Truth::kTrue : Truth::kFalse;
+  }
+  if (!is_schema(atom)) {
+    return type_of(atom.kind) == type ? Truth::kOpen : Truth::kTrue;
+  }
+  if (depth > kMaxDepth) {
+    throw GrammarError(fmt::format(
+        "a schema applies itself to the same value without end, or {} subschemas deep ($ref in a "
+        "circle through allOf, anyOf, oneOf, not or if)",
+        kMaxDepth));
+  }
+  return truth(schemas_.expand(atom), type, depth + 1);
+}
+
+JsonPlans::Truth JsonPlans::truth(FormulaId formula, Type type, int depth) {
+  if (formula <= kTrue) {
+    return formula == kTrue ? Truth::kTrue : Truth::kFalse;
+  }
+  const uint64_t key = (static_cast<uint64_t>(formula) << 3) | static_cast<uint64_t>(type);
+  if (const auto found = truths_.find(key); found != truths_.end()) {
+    return found->second;
+  }
+  Truth result = Truth::kOpen;
+  if (formulas_.kind(formula) == FormulaStore::Kind::kAtom) {
+    const Atom atom = formulas_.atom_of(formula);
+    result = truth_of_atom(atom, type, depth);
+  } else {
+    const bool all = formulas_.kind(formula) == FormulaStore::Kind::kAll;
+    const Truth deciding = all ? Truth::kFalse : Truth::kTrue;
+    result = all ? Truth::kTrue : Truth::kFalse;
+    const std::vector<FormulaId> parts = formulas_.parts(formula);
+    for (const FormulaId part : parts) {
+      const Truth one = truth(part, type, depth);
+      if (one == deciding) {
+        result = deciding;
+        break;
+      }
+      result = one == Truth::kOpen ? Truth::kOpen : result;
+    }
+  }
+  truths_[key] = result;
+  return result;
+}
+
+// ---- Alternatives ------------------------------------------------------------------------------
+
+bool JsonPlans::add(const Atom& atom, StringPlan& plan) {
+  if (atom.kind == AtomKind::kLength) {
+    return narrow(plan.min, plan.max, atom);
+  }
+  plan.language = formulas_.regexes().all_of(plan.language, atom.a);
+  return plan.language != RegexStore::kNothing;
+}
+
+bool JsonPlans::add(const Atom& atom, NumberPlan& plan) {
+  if (atom.kind == AtomKind::kRange) {
+    if (atom.a != 0) {
+      plan.raise_lower(formulas_.decimal(atom.a - 1), (atom.min & 1) != 0);
+    }
+    if (atom.b != 0) {
+      plan.reduce_upper(formulas_.decimal(atom.b - 1), (atom.min & 2) != 0);
+    }
+    return !plan.lower || !plan.upper || compare(*plan.lower, *plan.upper) <= 0;
+  }
+  auto& units = atom.kind == AtomKind::kMultiple ? plan.multiples : plan.not_multiples;
+  const Decimal& unit = formulas_.decimal(atom.a);
+  if (std::find(units.begin(), units.end(), unit) == units.end()) {
+    units.push_back(unit);
+  }
+  return true;
+}
+
+bool JsonPlans::add(const Atom& atom, ArrayPlan& plan) {
+  const auto extend = [&](uint64_t size) {
+    if (size > kMaxPrefix) {
+      throw GrammarError(fmt::format("item {} of an array is told apart; at most {} can be", size,
+                                     kMaxPrefix));
+    }
+    if (plan.prefix.size() < size) {
+      plan.prefix.resize(size, plan.rest);
+    }
+  };
+  switch (atom.kind) {
+    case AtomKind::kItem:
+      extend(atom.min + 1);
+      plan.prefix[atom.min] = all_of(plan.prefix[atom.min], atom.formula);
+      return true;
+    case AtomKind::kItems:
+      extend(atom.min);
+      for (size_t i = atom.min; i < plan.prefix.size(); ++i) {
+        plan.prefix[i] = all_of(plan.prefix[i], atom.formula);
+      }
+      plan.rest = all_of(plan.rest, atom.formula);
+      return true;
+    case AtomKind::kContains:
+      plan.contains.push_back({atom.a, atom.formula, atom.min, atom.max});
+      return atom.min <= atom.max;
+    case AtomKind::kItemCount:
+      return narrow(plan.min, plan.max, atom);
+    case AtomKind::kUnique:
+      plan.unique = true;
+      return true;
+    default:
+      throw GrammarError(
+          "uniqueItems below a `not` (or in one of several oneOf) is not supported: an array with "
+          "two equal items cannot be asked for");
+  }
+}
+
+bool JsonPlans::add(const Atom& atom, ObjectPlan& plan) {
+  switch (atom.kind) {
+    case AtomKind::kProperties: {
+      const KeySet& set = formulas_.key_set(atom.a);
+      if (set.name == 0) {
+        plan.rules.emplace_back(atom.a, atom.formula);
+        return true;
+      }
+      ObjectPlan::Named& named = plan.named[set.name - 1];
+      named.goal = all_of(named.goal, atom.formula);
+      named.rank = std::min(named.rank, atom.b);
+      return named.goal != kFalse || !plan.required.contains(set.name - 1);
+    }
+    case AtomKind::kExists: {
+      const KeySet& set = formulas_.key_set(atom.a);
+      if (set.name == 0) {
+        plan.exists.emplace_back(atom.a, atom.formula);
+        return true;
+      }
+      plan.required.insert(set.name - 1);
+      ObjectPlan::Named& named = plan.named[set.name - 1];
+      named.goal = all_of(named.goal, atom.formula);
+      return named.goal != kFalse;
+    }
+    case AtomKind::kRequired: {
+      plan.required.insert(atom.a);
+      const auto found = plan.named.find(atom.a);
+      return found == plan.named.end() || found->second.goal != kFalse;
+    }
+    default:
+      return narrow(plan.min, plan.max, atom);
+  }
+}
+
+template <class Plan>
+bool JsonPlans::add_all(Task& task, Plan& plan) {
+  for (size_t i = 0; i < task.pending.size(); ++i) {  // grows meanwhile
+    count_step();
+    const FormulaId formula = task.pending[i];
+    const Truth now = truth(formula, type_of<Plan>());
+    if (now == Truth::kFalse) {
+      return false;
+    }
+    if (now == Truth::kTrue) {
+      continue;
+    }
+    const FormulaStore::Kind kind = formulas_.kind(formula);
+    if (kind == FormulaStore::Kind::kAny) {
+      task.choices.push_back(formula);
+      continue;
+    }
+    if (kind == FormulaStore::Kind::kAll) {
+      const std::vector<FormulaId> parts = formulas_.parts(formula);
+      task.pending.insert(task.pending.end(), parts.begin(), parts.end());
+      continue;
+    }
+    const Atom atom = formulas_.atom_of(formula);
+    if (is_schema(atom)) {
+      task.pending.push_back(schemas_.expand(atom));
+    } else if (!add(atom, plan)) {
+      return false;
+    }
+  }
+  task.pending.clear();
+  return true;
+}
+
+/// Takes out the choices that are made already. False when one has nothing left.
+template <class Plan>
+bool JsonPlans::settle_choices(Task& task, Plan& plan) {
+  for (size_t i = 0; i < task.choices.size();) {
+    std::vector<FormulaId> live;
+    bool made = false;
+    const std::vector<FormulaId> parts = formulas_.parts(task.choices[i]);
+    for (const FormulaId part : parts) {
+      const Truth now = truth(part, type_of<Plan>());
+      if (now == Truth::kTrue || (now == Truth::kOpen && implied(part, plan, 0))) {
+        made = true;
+        break;
+      }
+      if (now == Truth::kOpen) {
+        live.push_back(part);
+      }
+    }
+    if (!made && live.size() > 1) {
+      ++i;
+      continue;
+    }
+    if (!made && live.empty()) {
+      return false;
+    }
+    task.choices.erase(task.choices.begin() + static_cast<int64_t>(i));
+    if (!made) {
+      task.pending = live;
+      if (!add_all(task, plan) || !plausible(plan)) {
+        return false;
+      }
+      i = 0;
+    }
+  }
+  return true;
+}
+
+template <class Plan>
+void JsonPlans::expand(Task task, Plan plan, std::vector<Plan>& found) {
+  count_step();
+  if (!add_all(task, plan) || !plausible(plan) || !settle_choices(task, plan)) {
+    return;
+  }
+  if (task.choices.empty()) {
+    found.push_back(std::move(plan));
+    if (found.size() > options_.max_alternatives) {
+      throw GrammarError(fmt::format(
+          "a value has more than {} alternatives; raise max_alternatives, or use fewer anyOf, oneOf "
+          "and not",
+          options_.max_alternatives));
+    }
+    return;
+  }
+  const auto smallest =
+      std::min_element(task.choices.begin(), task.choices.end(), [&](FormulaId a, FormulaId b) {
+        return formulas_.parts(a).size() < formulas_.parts(b).size();
+      });
+  const std::vector<FormulaId> parts = formulas_.parts(*smallest);
+  task.choices.erase(smallest);
+  for (const FormulaId part : parts) {
+    Task next = task;
+    next.pending = {part};
+    expand(std::move(next), plan, found);
+  }
+}
+
+template <class Plan>
+std::vector<Plan> JsonPlans::alternatives(FormulaId goal) {
+  std::vector<Plan> found;
+  if (truth(goal, type_of<Plan>()) != Truth::kFalse) {
+    expand<Plan>({{goal}, {}}, {}, found);
+  }
+  return found;
+}
+
+bool JsonPlans::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
+  const FormulaStore::Kind kind = formulas_.kind(formula);
+  if (kind == FormulaStore::Kind::kConstant) {
+    return formula == kTrue;
+  }
+  if (kind != FormulaStore::Kind::kAtom) {
+    const std::vector<FormulaId> parts = formulas_.parts(formula);
+    const auto one = [&](FormulaId part) { return implied(part, plan, depth); };
+    return kind == FormulaStore::Kind::kAll ? std::all_of(parts.begin(), parts.end(), one)
+                                            : std::any_of(parts.begin(), parts.end(), one);
+  }
+  const Atom atom = formulas_.atom_of(formula);
+  const auto goal = [&](NameId name) {
+    const auto found = plan.named.find(name);
+    return found == plan.named.end() ? kTrue : found->second.goal;
+  };
+  const auto satisfied = [&](NameId name) {
+    return goal(name) == atom.formula ||
+           impossible(all_of(goal(name), formulas_.negate(atom.formula)));
+  };
+  switch (atom.kind) {
+    case AtomKind::kTypes:
+      return (atom.a & type_bit(Type::kObject)) != 0;
+    case AtomKind::kRequired:
+      return plan.required.contains(atom.a);
+    case AtomKind::kExists:
+      return std::any_of(plan.required.begin(), plan.required.end(), [&](NameId name) {
+        return formulas_.in_key_set(atom.a, name) && satisfied(name);
+      });
+    case AtomKind::kProperties: {
+      const KeySet& set = formulas_.key_set(atom.a);
+      return set.name != 0 && satisfied(set.name - 1);
+    }
+    case AtomKind::kPropertyCount:
+      return plan.min >= atom.min && plan.max <= atom.max;
+    case AtomKind::kSchema:
+    case AtomKind::kNotSchema:
+      return depth < 4 && implied(schemas_.expand(atom), plan, depth + 1);
+    default:
+      return true;  // speaks of another type
+  }
+}
+
+bool JsonPlans::plausible(const ObjectPlan& plan) {
+  return plan.required.size() <= plan.max &&
+         std::none_of(plan.required.begin(), plan.required.end(), [&](NameId name) {
+           const auto found = plan.named.find(name);
+           return found != plan.named.end() && impossible(found->second.goal);
+         });
+}
+
+// ---- Possibility -------------------------------------------------------------------------------
+
+bool JsonPlans::possible(FormulaId formula) {
+  if (formula <= kTrue) {
+    return formula == kTrue;
+  }
+  if (const auto found = possible_.find(formula); found != possible_.end()) {
+    return found->second;
+  }
+  return search(formula);
+}
+
+/// The least fixed point: a value that needs itself does not exist, and what was answered "no" only
+/// because it came back to an open question is asked again later.
+bool JsonPlans::search(FormulaId formula) {
+  if (const auto open = searching_.find(formula); open != searching_.end()) {
+    touched_ = std::min(touched_, open->second);
+    return false;
+  }
+  const auto depth = static_cast<int>(searching_.size());
+  if (depth > 2'000) {
+    throw GrammarError("the schema nests deeper than 2000 values");
+  }
+  const int before = touched_;
+  touched_ = std::numeric_limits<int>::max();
+  searching_[formula] = depth;
+  const bool answer = search_now(formula);
+  searching_.erase(formula);
+  if (answer || touched_ >= depth) {
+    possible_[formula] = answer;
+    touched_ = before;
+  } else {
+    touched_ = std::min(before, touched_);
+  }
+  return answer;
+}
+
+bool JsonPlans::impossible(FormulaId formula) {
+  if (possible(formula)) {
+    return false;
+  }
+  return formula == kFalse || possible_.contains(formula);
+}
+
+bool JsonPlans::search_now(FormulaId formula) {
+  for (const Type type : {Type::kNull, Type::kTrue, Type::kFalse}) {
+    if (truth(formula, type) == Truth::kTrue) {
+      return true;
+    }
+  }
+  for (const Type type : {Type::kString, Type::kNumber, Type::kArray, Type::kObject}) {
+    if (truth(formula, type) == Truth::kTrue) {
+      return true;
+    }
+  }
+  if (!strings(formula).empty() || !numbers(formula).empty()) {
+    return true;
+  }
+  const std::vector<ArrayStateId> lists = arrays(formula);
+  if (std::any_of(lists.begin(), lists.end(), [&](ArrayStateId id) { return feasible_array(id); })) {
+    return true;
+  }
+  const std::vector<ObjectStateId> maps = objects(formula);
+  return std::any_of(maps.begin(), maps.end(), [&](ObjectStateId id) { return feasible_object(id); });
+}
+
+std::vector<StringPlan> JsonPlans::strings(FormulaId goal) {
+  if (truth(goal, Type::kString) == Truth::kFalse) {
+    return {};
+  }
+  RegexStore& regexes = formulas_.regexes();
+  StringPlan plan;
+  Task task{{goal}, {}};
+  if (!add_all(task, plan) || !settle_choices(task, plan)) {
+    return {};
+  }
+  if (!task.choices.empty()) {
+    plan = {schemas_.text_language(goal), 0, kUnbounded};
+  }
+  const bool bounded = plan.min > 0 || plan.max != kUnbounded;
+  if (bounded && !regexes.star_of(plan.language)) {
+    const auto max = plan.max == kUnbounded ? std::nullopt : std::optional(plan.max);
+    plan.language = regexes.all_of(
+        plan.language, regexes.repeat(regexes.one_of(CodePoints::all()), plan.min, max));
+    plan.min = 0;
+    plan.max = kUnbounded;
+  }
+  const auto points = regexes.star_of(plan.language);
+  const bool empty = regexes.is_nothing(plan.language) ||
+                     (points && points->empty() && plan.min > 0);
+  return empty ? std::vector<StringPlan>() : std::vector<StringPlan>{plan};
+}
+
+std::vector<uint32_t> JsonPlans::numbers(FormulaId goal) {
+  std::vector<uint32_t> ids;
+  for (NumberPlan& plan : alternatives<NumberPlan>(goal)) {
+    if (!plan.is_empty()) {
+      ids.push_back(static_cast<uint32_t>(numbers_.size()));
+      numbers_.push_back(std::move(plan));
+    }
+  }
+  return ids;
+}
+
+const std::vector<ArrayStateId>& JsonPlans::arrays(FormulaId goal) {
+  const auto found = arrays_of_.find(goal);
+  if (found != arrays_of_.end()) {
+    return found->second;
+  }
+  std::vector<ArrayStateId> ids;
+  for (ArrayPlan& plan : alternatives<ArrayPlan>(goal)) {
+    ids.push_back(add_array(std::move(plan)));
+  }
+  return arrays_of_[goal] = std::move(ids);
+}
+
+const std::vector<ObjectStateId>& JsonPlans::objects(FormulaId goal) {
+  const auto found = objects_of_.find(goal);
+  if (found != objects_of_.end()) {
+    return found->second;
+  }
+  std::vector<ObjectStateId> ids;
+  for (ObjectPlan& plan : alternatives<ObjectPlan>(goal)) {
+    ids.push_back(add_object(std::move(plan)));
+  }
+  return objects_of_[goal] = std::move(ids);
+}
+
+const ValuePlan& JsonPlans::value(FormulaId goal) {
+  if (const auto found = values_.find(goal); found != values_.end()) {
+    return found->second;
+  }
+  const int before = touched_;
+  touched_ = std::numeric_limits<int>::max();
+  ValuePlan plan;
+  plan.can_be_null = truth(goal, Type::kNull) == Truth::kTrue;
+  plan.can_be_false = truth(goal, Type::kFalse) == Truth::kTrue;
+  plan.can_be_true = truth(goal, Type::kTrue) == Truth::kTrue;
+  plan.strings = strings(goal);
+  plan.numbers = numbers(goal);
+  for (const ArrayStateId id : arrays(goal)) {
+    if (feasible_array(id)) {
+      plan.arrays.push_back(id);
+    }
+  }
+  for (const ObjectStateId id : objects(goal)) {
+    if (feasible_object(id)) {
+      plan.objects.push_back(id);
+    }
+  }
+  const bool settled = touched_ == std::numeric_limits<int>::max();
+  touched_ = std::min(before, touched_);
+  return (settled ? values_[goal] : unsettled_) = std::move(plan);
+}
+
+void JsonPlans::prepare_all(FormulaId root) {
+  std::set<FormulaId> seen = {root};
+  std::vector<FormulaId> waiting = {root};
+  const auto visit = [&](FormulaId goal) {
+    if (goal > kTrue && seen.insert(goal).second) {
+      waiting.push_back(goal);
+    }
+  };
+  while (!waiting.empty()) {
+    const FormulaId goal = waiting.back();
+    waiting.pop_back();
+    const ValuePlan plan = value(goal);
+    for (const ArrayStateId id : plan.arrays) {
+      const ArrayPlan& array = array_plan(id);
+      std::for_each(array.prefix.begin(), array.prefix.end(), visit);
+      visit(array.rest);
+    }
+    for (const ObjectStateId id : plan.objects) {
+      const ObjectPlan& object = object_plan(id);
+      for (const auto* properties : {&object.names, &object.classes}) {
+        for (const PropertyPlan& property : *properties) {
+          visit(property.goal);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace specdec

@@ -1,0 +1,270 @@
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "grammar/formula.h"
+#include "grammar/number_plan.h"
+#include "grammar/schema_formulas.h"
+
+namespace specdec {
+
+/// Strings of a language with a number of code points; the number is kept apart from the language
+/// only when that is C*, so that any length up to the bounds exists.
+struct StringPlan {
+  RegexId language = RegexStore::kAll;
+  uint64_t min = 0;
+  uint64_t max = kUnbounded;
+};
+
+struct ArrayPlan {
+  struct Contains {
+    uint64_t from = 0;
+    FormulaId formula = FormulaStore::kTrue;
+    uint64_t min = 0;
+    uint64_t max = kUnbounded;
+  };
+  std::vector<FormulaId> prefix;
+  FormulaId rest = FormulaStore::kTrue;
+  uint64_t min = 0;
+  uint64_t max = kUnbounded;
+  std::vector<Contains> contains;
+  bool unique = false;
+
+  FormulaId item(uint64_t index) const { return index < prefix.size() ? prefix[index] : rest; }
+};
+
+/// A name of its own, or a class of all other names with the same assertions.
+struct PropertyPlan {
+  FormulaId goal = FormulaStore::kTrue;
+  uint64_t exists = 0;  ///< bits of the ObjectPlan's `exists` that it can fulfil
+  // A name:
+  NameId name = 0;
+  bool required = false;
+  uint32_t rank = kNoRank;  ///< its place in the order of `properties`
+  // A class:
+  RegexId language = RegexStore::kNothing;
+};
+
+struct ObjectPlan {
+  // What the atoms say, merged:
+  struct Named {
+    FormulaId goal = FormulaStore::kTrue;
+    uint32_t rank = kNoRank;
+  };
+  std::map<NameId, Named> named;
+  std::vector<std::pair<KeySetId, FormulaId>> rules;
+  std::vector<std::pair<KeySetId, FormulaId>> exists;
+  std::set<NameId> required;
+  uint64_t min = 0;
+  uint64_t max = kUnbounded;
+  // Made from them by JsonPlans::prepare: names in the order of their code points, and the classes.
+  std::vector<PropertyPlan> names;
+  std::vector<PropertyPlan> classes;
+};
+
+using ArrayStateId = uint32_t;
+using ObjectStateId = uint32_t;
+using ObjectPlanId = uint32_t;
+
+/// Everything that a value may be, alternatives of each type; each can be finished.
+struct ValuePlan {
+  bool can_be_null = false;
+  bool can_be_false = false;
+  bool can_be_true = false;
+  std::vector<StringPlan> strings;
+  std::vector<uint32_t> numbers;        ///< ids for JsonPlans::number
+  std::vector<ArrayStateId> arrays;     ///< before their first item
+  std::vector<ObjectStateId> objects;   ///< before their first property
+};
+
+/// Inside an array: after some items.
+struct ArrayState {
+  uint32_t plan = 0;
+  uint64_t count = 0;  ///< items, no further than it matters
+  std::vector<uint64_t> contained;
+  FormulaId unseen = FormulaStore::kTrue;  ///< what a new item of a `unique` array must be
+  auto operator<=>(const ArrayState&) const = default;
+};
+
+/// Inside an object: after some properties.
+struct ObjectState {
+  ObjectPlanId plan = 0;
+  uint64_t count = 0;     ///< properties, no further than it matters
+  uint64_t pending = 0;   ///< bits of `exists` that are not fulfilled yet
+  uint32_t next_rank = 0; ///< with the schema's order: names of lower rank are over
+  std::vector<uint64_t> seen;       ///< bits of the plan's names
+  std::vector<uint32_t> seen_others;///< names outside the plan's, as text ids, sorted
+  auto operator<=>(const ObjectState&) const = default;
+};
+
+/// One way to go on with an item or a property: what the value must be, and the state after it.
+struct Choice {
+  FormulaId goal = FormulaStore::kTrue;
+  uint32_t next = 0;
+};
+
+/// Which properties an object may go on with.
+struct ObjectChoices {
+  std::vector<bool> names;
+  std::vector<bool> classes;
+  bool may_end = false;
+};
+
+struct JsonPlanOptions {
+  bool schema_order = false;
+  uint64_t max_alternatives = 10'000;  ///< of one value and type
+  uint64_t max_steps = 3'000'000;     ///< of all the work on alternatives
+};
+
+/// Normal forms of formulas and the question whether a value exists. All of it is computed when
+/// asked for, and once.
+class JsonPlans {
+ public:
+  JsonPlans(FormulaStore& formulas, SchemaFormulas& schemas, JsonPlanOptions options);
+  ~JsonPlans();
+  JsonPlans(const JsonPlans&) = delete;
+  JsonPlans& operator=(const JsonPlans&) = delete;
+
+  const ValuePlan& value(FormulaId goal);
+  /// True when some finite JSON value satisfies the formula.
+  bool possible(FormulaId formula);
+
+  const NumberPlan& number(uint32_t id) const { return numbers_[id]; }
+
+  const ArrayState& array(ArrayStateId id) const { return array_states_[id]; }
+  const ArrayPlan& array_plan(ArrayStateId id) const { return arrays_[array_states_[id].plan]; }
+  bool array_may_end(ArrayStateId id) const;
+  /// True when the array can be finished.
+  bool feasible_array(ArrayStateId id);
+  /// How the next item may be; the states after it do not know its value yet.
+  const std::vector<Choice>& items(ArrayStateId id);
+  /// The state of a `unique` array once the item's value is known.
+  ArrayStateId with_item(ArrayStateId id, const JsonValue& value);
+
+  const ObjectState& object(ObjectStateId id) const { return object_states_[id]; }
+  const ObjectPlan& object_plan(ObjectStateId id) const { return *objects_[object_states_[id].plan]; }
+  const ObjectChoices& choices(ObjectStateId id);
+  /// How the value of that name may be; empty when the name may not come next.
+  const std::vector<Choice>& property(ObjectStateId id, uint32_t name);
+  /// The same for a name outside the plan's: of that class, never seen in this object.
+  std::vector<Choice> other_property(ObjectStateId id, uint32_t property_class, uint32_t text);
+
+  /// Makes plans for all that can be reached, so that what is too large is known beforehand.
+  void prepare_all(FormulaId root);
+
+ private:
+  enum class Truth : uint8_t { kFalse, kTrue, kOpen };
+
+  /// What is left to do for one alternative.
+  struct Task {
+    std::vector<FormulaId> pending;
+    std::vector<FormulaId> choices;  ///< disjunctions
+  };
+
+  Truth truth(FormulaId formula, JsonValue::Type type, int depth = 0);
+  Truth truth_of_atom(const Atom& atom, JsonValue::Type type, int depth);
+  bool impossible(FormulaId formula);
+  bool search(FormulaId formula);
+  bool search_now(FormulaId formula);
+  /// Runs a question about feasibility; its "no" is kept only if it did not lean on a question that
+  /// is still open.
+  template <class Key, class Question>
+  bool remember(std::unordered_map<Key, bool>& answers, Key key, Question question);
+  template <class Plan>
+  std::vector<Plan> alternatives(FormulaId goal);
+  template <class Plan>
+  void expand(Task task, Plan plan, std::vector<Plan>& found);
+  template <class Plan>
+  bool add_all(Task& task, Plan& plan);
+  template <class Plan>
+  bool settle_choices(Task& task, Plan& plan);
+  bool add(const Atom& atom, StringPlan& plan);
+  bool add(const Atom& atom, NumberPlan& plan);
+  bool add(const Atom& atom, ArrayPlan& plan);
+  bool add(const Atom& atom, ObjectPlan& plan);
+  bool implied(FormulaId formula, const ObjectPlan& plan, int depth);
+  template <class Plan>
+  bool implied(FormulaId, const Plan&, int) {
+    return false;
+  }
+  bool plausible(const ObjectPlan& plan);
+  template <class Plan>
+  bool plausible(const Plan&) {
+    return true;
+  }
+  void count_step();
+  std::vector<StringPlan> strings(FormulaId goal);
+  std::vector<uint32_t> numbers(FormulaId goal);
+  const std::vector<ArrayStateId>& arrays(FormulaId goal);
+  const std::vector<ObjectStateId>& objects(FormulaId goal);
+  FormulaId all_of(FormulaId a, FormulaId b) { return a == b ? a : formulas_.all_of({a, b}); }
+
+  uint64_t distinct(FormulaId goal, uint64_t cap, int depth = 0);
+  ArrayStateId add_array(ArrayPlan plan);
+  ArrayStateId intern(ArrayState state);
+  bool enough_alike(const ArrayState& state);
+  std::vector<Choice> array_choices(ArrayStateId id);
+
+  ObjectStateId add_object(ObjectPlan plan);
+  void prepare(ObjectPlan& plan);
+  void prepare_names(ObjectPlan& plan);
+  void prepare_classes(ObjectPlan& plan);
+  ObjectStateId intern(ObjectState state);
+  bool feasible_object(ObjectStateId id);
+  bool open_name(const ObjectState& state, const PropertyPlan& property, size_t index) const;
+  std::optional<uint64_t> least_more(const ObjectState& state, uint64_t pending,
+                                     std::vector<std::pair<size_t, FormulaId>>& used);
+  uint64_t capacity(const ObjectState& state, uint64_t wanted);
+  std::vector<Choice> property_choices(const ObjectState& before, const PropertyPlan& property,
+                                       ObjectState after);
+
+  FormulaStore& formulas_;
+  SchemaFormulas& schemas_;
+  JsonPlanOptions options_;
+  uint64_t steps_ = 0;
+  std::unordered_map<FormulaId, ValuePlan> values_;
+  ValuePlan unsettled_;  ///< one that leaned on an open question: not kept
+  std::unordered_map<FormulaId, bool> possible_;
+  std::map<FormulaId, int> searching_;  ///< formulas whose search is under way, with their depth
+  int touched_ = 0;                     ///< the least depth of one that a search came back to
+  std::unordered_map<uint64_t, Truth> truths_;
+  std::vector<NumberPlan> numbers_;
+  std::unordered_map<FormulaId, std::vector<ArrayStateId>> arrays_of_;
+  std::unordered_map<FormulaId, std::vector<ObjectStateId>> objects_of_;
+  std::vector<ArrayPlan> arrays_;
+  std::vector<ArrayState> array_states_;
+  std::map<ArrayState, ArrayStateId> array_ids_;
+  std::unordered_map<ArrayStateId, bool> array_feasible_;
+  std::unordered_map<ArrayStateId, std::vector<Choice>> items_;
+  std::vector<std::unique_ptr<ObjectPlan>> objects_;
+  std::vector<ObjectState> object_states_;
+  std::map<ObjectState, ObjectStateId> object_ids_;
+  std::unordered_map<ObjectStateId, bool> object_feasible_;
+  std::unordered_map<ObjectStateId, ObjectChoices> choices_;
+  std::unordered_map<uint64_t, std::vector<Choice>> properties_;
+};
+
+template <class Key, class Question>
+bool JsonPlans::remember(std::unordered_map<Key, bool>& answers, Key key, Question question) {
+  if (const auto found = answers.find(key); found != answers.end()) {
+    return found->second;
+  }
+  const int before = touched_;
+  touched_ = std::numeric_limits<int>::max();
+  const bool answer = question();
+  if (answer || touched_ == std::numeric_limits<int>::max()) {
+    answers[key] = answer;
+  }
+  touched_ = answer ? before : std::min(before, touched_);
+  return answer;
+}
+
+}  // namespace specdec

@@ -1,0 +1,96 @@
+// A JSON Schema as a grammar: the document, its formulas, their plans and the automaton, owned by one.
+#include <charconv>
+
+#include "core/error.h"
+#include "grammar/compiled_grammar.h"
+#include "grammar/json_automaton.h"
+#include "grammar/schema_document.h"
+
+namespace specdec {
+namespace {
+
+WhitespaceStyle whitespace_style(const std::string& name) {
+  using Kind = WhitespaceStyle::Kind;
+  if (name == "compact") {
+    return {Kind::kCompact, 0};
+  }
+  if (name == "spaced") {
+    return {Kind::kSpaced, 0};
+  }
+  if (name == "any") {
+    return {Kind::kAny, 64};
+  }
+  uint32_t spaces = 0;
+  const std::string digits = name.starts_with("indent:") ? name.substr(7) : "";
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), spaces);
+  if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || spaces > 16) {
+    throw GrammarError(fmt::format(
+        "whitespace: '{}' is not known; known: compact, spaced, any, indent:N (0 to 16 spaces)",
+        name));
+  }
+  return {Kind::kIndent, spaces};
+}
+
+std::vector<std::pair<std::string, JsonValue>> read_registry(const JsonSchemaOptions& options) {
+  std::vector<std::pair<std::string, JsonValue>> registry;
+  for (const auto& [uri, text] : options.registry) {
+    registry.emplace_back(uri, parse_json(text, uri));
+  }
+  return registry;
+}
+
+class JsonSchemaAutomaton final : public Automaton {
+ public:
+  JsonSchemaAutomaton(RegexStore& regexes, std::string_view schema,
+                      const JsonSchemaOptions& options)
+      : formulas_(regexes),
+        document_(parse_json(schema, "schema"), read_registry(options)),
+        schemas_(document_, formulas_, {.assert_formats = options.assert_formats}),
+        plans_(formulas_, schemas_,
+               {.schema_order = options.schema_order,
+                .max_alternatives = options.max_alternatives,
+                .max_steps = options.max_steps}),
+        json_(formulas_, plans_, schemas_.root(),
+              {.whitespace = whitespace_style(options.whitespace),
+               .escapes = options.escapes,
+               .numbers = options.schema_order ? NumberStyle::kPlain : NumberStyle::kAny}) {
+    plans_.prepare_all(schemas_.root());
+  }
+
+  StateId start() override { return json_.start(); }
+  StateId next(StateId state, uint8_t byte) override { return json_.next(state, byte); }
+  bool is_complete(StateId state) override { return json_.is_complete(state); }
+  std::string explain(StateId state) override { return json_.explain(state); }
+  Bytes candidates(StateId state) override { return json_.candidates(state); }
+  bool string_place(StateId state, StringPlace& place) override {
+    return json_.string_place(state, place);
+  }
+
+ private:
+  FormulaStore formulas_;
+  SchemaDocument document_;
+  SchemaFormulas schemas_;
+  JsonPlans plans_;
+  JsonAutomaton json_;
+};
+
+}  // namespace
+
+std::shared_ptr<const CompiledGrammar> compile_json_schema(
+    std::shared_ptr<GrammarVocabulary> vocabulary, std::string_view schema,
+    const JsonSchemaOptions& options, bool allow_empty) {
+  std::unique_ptr<Automaton> automaton;
+  {
+    const std::lock_guard lock(vocabulary->mutex());
+    automaton = std::make_unique<JsonSchemaAutomaton>(vocabulary->regexes(), schema, options);
+  }
+  auto grammar = std::make_shared<CompiledGrammar>(std::move(vocabulary), std::move(automaton));
+  if (grammar->start() == Automaton::kDead && !allow_empty) {
+    throw GrammarError(
+        "no JSON value satisfies this schema: its keywords contradict each other (for example a "
+        "required property that is false, or minimum above maximum)");
+  }
+  return grammar;
+}
+
+}  // namespace specdec

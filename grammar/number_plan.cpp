@@ -1,0 +1,380 @@
+#include "grammar/number_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+/// Fractions between two bounds; a bound that is missing is infinite.
+struct Interval {
+  std::optional<mpq_class> lower, upper;
+  bool lower_open = false;
+  bool upper_open = false;
+};
+
+constexpr uint64_t kMaxTried = 4096;  ///< multiples tried against units to avoid
+
+mpq_class power_of_ten(int64_t exponent) {
+  mpz_class scale;
+  mpz_ui_pow_ui(scale.get_mpz_t(), 10, static_cast<uint64_t>(exponent < 0 ? -exponent : exponent));
+  return exponent < 0 ? mpq_class(mpz_class(1), scale) : mpq_class(scale);
+}
+
+Interval intersect(Interval a, const Interval& b) {
+  if (b.lower && (!a.lower || *b.lower > *a.lower || (*b.lower == *a.lower && b.lower_open))) {
+    a.lower = b.lower;
+    a.lower_open = b.lower_open;
+  }
+  if (b.upper && (!a.upper || *b.upper < *a.upper || (*b.upper == *a.upper && b.upper_open))) {
+    a.upper = b.upper;
+    a.upper_open = b.upper_open;
+  }
+  return a;
+}
+
+bool is_empty(const Interval& interval) {
+  return interval.lower && interval.upper &&
+         (*interval.lower > *interval.upper ||
+          (*interval.lower == *interval.upper && (interval.lower_open || interval.upper_open)));
+}
+
+mpz_class floor_of(const mpq_class& value) {
+  mpz_class result;
+  mpz_fdiv_q(result.get_mpz_t(), value.get_num_mpz_t(), value.get_den_mpz_t());
+  return result;
+}
+
+bool divides(const mpq_class& unit, const mpq_class& value) {
+  const mpq_class ratio = value / unit;
+  return ratio.get_den() == 1;
+}
+
+/// The set as fractions, made once for many questions.
+class Fractions {
+ public:
+  explicit Fractions(const NumberPlan& plan) {
+    if (plan.lower) {
+      bounds_.lower = to_fraction(*plan.lower);
+    }
+    if (plan.upper) {
+      bounds_.upper = to_fraction(*plan.upper);
+    }
+    bounds_.lower_open = plan.lower_open;
+    bounds_.upper_open = plan.upper_open;
+    for (const Decimal& unit : plan.multiples) {
+      const mpq_class value = to_fraction(unit);
+      unit_ = unit_ ? least_common_multiple(*unit_, value) : value;
+    }
+    for (const Decimal& unit : plan.not_multiples) {
+      avoided_.push_back(to_fraction(unit));
+    }
+  }
+
+  /// How many members lie in the interval, up to `cap`.
+  uint64_t count(const Interval& where, uint64_t cap) const {
+    const Interval both = intersect(bounds_, where);
+    if (is_empty(both)) {
+      return 0;
+    }
+    if (!unit_) {
+      const bool point = both.lower && both.upper && *both.lower == *both.upper;
+      return point ? (is_avoided(*both.lower) ? 0 : 1) : cap;
+    }
+    return count_multiples(both, cap);
+  }
+
+  const Interval& bounds() const { return bounds_; }
+  const std::optional<mpq_class>& unit() const { return unit_; }
+
+ private:
+  static mpq_class least_common_multiple(const mpq_class& a, const mpq_class& b) {
+    const mpz_class x = a.get_num() * b.get_den();
+    const mpz_class y = b.get_num() * a.get_den();
+    mpz_class both;
+    mpz_lcm(both.get_mpz_t(), x.get_mpz_t(), y.get_mpz_t());
+    mpq_class result(both, mpz_class(a.get_den() * b.get_den()));
+    result.canonicalize();
+    return result;
+  }
+
+  bool is_avoided(const mpq_class& value) const {
+    return std::any_of(avoided_.begin(), avoided_.end(),
+                       [&](const mpq_class& unit) { return divides(unit, value); });
+  }
+
+  uint64_t count_multiples(const Interval& where, uint64_t cap) const {
+    const bool hopeless = std::any_of(avoided_.begin(), avoided_.end(), [&](const mpq_class& unit) {
+      return divides(unit, *unit_);
+    });
+    if (hopeless) {
+      return 0;
+    }
+    mpz_class step = 0;
+    int direction = 1;
+    if (where.lower) {
+      const mpq_class ratio = *where.lower / *unit_;
+      step = floor_of(ratio);
+      step += step < ratio || where.lower_open ? 1 : 0;
+    } else if (where.upper) {
+      const mpq_class ratio = *where.upper / *unit_;
+      step = floor_of(ratio);
+      step -= step == ratio && where.upper_open ? 1 : 0;
+      direction = -1;
+    }
+    uint64_t found = 0;
+    for (uint64_t tried = 0; found < cap && tried < cap + kMaxTried; ++tried, step += direction) {
+      const mpq_class value = *unit_ * mpq_class(step);
+      const bool past = direction > 0 && where.upper &&
+                        (value > *where.upper || (where.upper_open && value == *where.upper));
+      if (past) {
+        break;
+      }
+      found += is_avoided(value) ? 0 : 1;
+    }
+    return found;
+  }
+
+  Interval bounds_;
+  std::optional<mpq_class> unit_;
+  std::vector<mpq_class> avoided_;
+};
+
+/// The beginning of a number, taken apart.
+struct Prefix {
+  bool negative = false;
+  std::string whole;
+  bool has_point = false;
+  std::string fraction;
+  bool has_exponent = false;
+  std::string exponent_sign;
+  std::string exponent;
+};
+
+Prefix take_apart(std::string_view text) {
+  Prefix prefix;
+  if (text.starts_with('-')) {
+    prefix.negative = true;
+    text.remove_prefix(1);
+  }
+  const size_t letter = text.find_first_of("eE");
+  if (letter != std::string_view::npos) {
+    prefix.has_exponent = true;
+    std::string_view rest = text.substr(letter + 1);
+    if (rest.starts_with('-') || rest.starts_with('+')) {
+      prefix.exponent_sign = rest.front();
+      rest.remove_prefix(1);
+    }
+    prefix.exponent = rest;
+    text = text.substr(0, letter);
+  }
+  const size_t point = text.find('.');
+  prefix.has_point = point != std::string_view::npos;
+  prefix.whole = text.substr(0, point);
+  prefix.fraction = prefix.has_point ? std::string(text.substr(point + 1)) : "";
+  return prefix;
+}
+
+class Completion {
+ public:
+  Completion(const NumberPlan& plan, NumberStyle style, const Prefix& prefix)
+      : set_(plan), style_(style), prefix_(prefix) {
+    free_exponent_ = style == NumberStyle::kAny || plan.is_everything();
+    whole_only_ = style == NumberStyle::kPlain && !plan.multiples.empty() &&
+                  std::any_of(plan.multiples.begin(), plan.multiples.end(),
+                              [](const Decimal& unit) { return unit.exponent >= 0; });
+    for (const std::optional<Decimal>* bound : {&plan.lower, &plan.upper}) {
+      window_ = std::max(window_, *bound ? size_of(**bound) : 0);
+    }
+    for (const Decimal& unit : plan.multiples) {
+      window_ = std::max(window_, size_of(unit));
+    }
+    window_ += static_cast<int64_t>(prefix.whole.size() + prefix.fraction.size()) + 3;
+  }
+
+  bool possible() const {
+    if ((prefix_.has_point || prefix_.has_exponent) && whole_only_) {
+      return false;
+    }
+    if (prefix_.has_exponent) {
+      return free_exponent_ && some_exponent();
+    }
+    if (prefix_.whole.empty()) {
+      return some_first_digit();
+    }
+    if (grows(0)) {
+      return true;
+    }
+    const bool zero = prefix_.whole == "0";
+    for (int64_t more = 1; !prefix_.has_point && !zero && more <= window_; ++more) {
+      if (grows(more)) {
+        return true;
+      }
+    }
+    if (!free_exponent_) {
+      return false;
+    }
+    for (int64_t e = 1; e <= window_; ++e) {
+      if (grows(e) || grows(-e)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+ private:
+  static int64_t size_of(const Decimal& value) {
+    const int64_t digits = static_cast<int64_t>(mpz_class(abs(value.digits)).get_str().size());
+    return digits + (value.exponent < 0 ? -value.exponent : value.exponent);
+  }
+
+  mpq_class mantissa() const {
+    mpq_class value = mpz_class(prefix_.whole + prefix_.fraction, 10);
+    return value * power_of_ten(-static_cast<int64_t>(prefix_.fraction.size()));
+  }
+
+  /// Some continuation of the digits, times ten to the power `shift`, is in the set.
+  bool grows(int64_t shift) const {
+    const mpq_class scale = power_of_ten(shift);
+    const mpq_class low = mantissa() * scale;
+    const mpq_class width = power_of_ten(-static_cast<int64_t>(prefix_.fraction.size())) * scale;
+    if (whole_only_ && shift == 0) {  // these digits as they are, or more of them
+      return in_set(low);
+    }
+    Interval cone{low, mpq_class(low + width), false, true};
+    if (prefix_.negative) {
+      cone = {mpq_class(-*cone.upper), mpq_class(-low), true, false};
+    }
+    return set_.count(cone, 1) > 0;
+  }
+
+  bool in_set(mpq_class value) const {
+    value = prefix_.negative ? mpq_class(-value) : value;
+    return set_.count({value, value, false, false}, 1) > 0;
+  }
+
+  bool some_first_digit() const {
+    for (char digit = '0'; digit <= '9'; ++digit) {
+      Prefix longer = prefix_;
+      longer.whole = digit;
+      Completion next = *this;
+      next.prefix_ = longer;
+      if (next.possible()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool fits_exponent(int64_t e) const {
+    const bool negative = prefix_.exponent_sign == "-";
+    if (e < 0 ? prefix_.exponent_sign == "+" || (!negative && !prefix_.exponent.empty()) : negative && e > 0) {
+      return false;
+    }
+    const size_t zeros = prefix_.exponent.find_first_not_of('0');
+    return zeros == std::string::npos ||
+           std::to_string(e < 0 ? -e : e).starts_with(prefix_.exponent.substr(zeros));
+  }
+
+  bool some_exponent() const {
+    const mpq_class value = mantissa();
+    if (sgn(value) == 0) {
+      return in_set(value);
+    }
+    for (int64_t e = -window_; e <= window_; ++e) {
+      if (fits_exponent(e) && in_set(value * power_of_ten(e))) {
+        return true;
+      }
+    }
+    if (prefix_.exponent.empty() || prefix_.exponent.size() > 9) {
+      return false;
+    }
+    // Beyond the window every larger exponent answers as this one does.
+    const int64_t e = std::stoll(prefix_.exponent) * (prefix_.exponent_sign == "-" ? -1 : 1);
+    if (e > 5'000 || e < -5'000) {
+      return beyond(e);
+    }
+    return in_set(value * power_of_ten(e));
+  }
+
+  /// Exponents too large to compute with: the value is beyond every bound, or next to zero.
+  bool beyond(int64_t e) const {
+    const Interval& bounds = set_.bounds();
+    if (e > 0) {
+      return prefix_.negative ? !bounds.lower : !bounds.upper;
+    }
+    const mpq_class tiny = power_of_ten(-5'000);
+    return !set_.unit() && in_set(prefix_.negative ? mpq_class(-tiny) : tiny);
+  }
+
+  Fractions set_;
+  NumberStyle style_;
+  Prefix prefix_;
+  bool free_exponent_ = false;
+  bool whole_only_ = false;
+  int64_t window_ = 0;
+};
+
+bool well_formed(const Prefix& prefix) {
+  return !prefix.whole.empty() && (!prefix.has_point || !prefix.fraction.empty()) &&
+         (!prefix.has_exponent || !prefix.exponent.empty());
+}
+
+}  // namespace
+
+bool NumberPlan::is_everything() const {
+  return !lower && !upper && multiples.empty() && not_multiples.empty();
+}
+
+bool NumberPlan::is_integers() const {
+  return !lower && !upper && not_multiples.empty() && multiples.size() == 1 &&
+         multiples.front().digits == 1 && multiples.front().exponent == 0;
+}
+
+void NumberPlan::raise_lower(const Decimal& bound, bool open) {
+  const int order = lower ? compare(bound, *lower) : 1;
+  if (order >= 0) {
+    lower_open = order > 0 ? open : lower_open || open;
+    lower = bound;
+  }
+}
+
+void NumberPlan::reduce_upper(const Decimal& bound, bool open) {
+  const int order = upper ? compare(bound, *upper) : -1;
+  if (order <= 0) {
+    upper_open = order < 0 ? open : upper_open || open;
+    upper = bound;
+  }
+}
+
+bool NumberPlan::contains(const Decimal& value) const {
+  const int below = lower ? compare(value, *lower) : 1;
+  const int above = upper ? compare(value, *upper) : -1;
+  const auto multiple = [&](const Decimal& unit) { return is_multiple(value, unit); };
+  return (below > 0 || (below == 0 && !lower_open)) && (above < 0 || (above == 0 && !upper_open)) &&
+         std::all_of(multiples.begin(), multiples.end(), multiple) &&
+         std::none_of(not_multiples.begin(), not_multiples.end(), multiple);
+}
+
+bool NumberPlan::is_empty() const { return count(1) == 0; }
+
+uint64_t NumberPlan::count(uint64_t cap) const {
+  return is_everything() ? cap : Fractions(*this).count({}, cap);
+}
+
+bool can_complete(const NumberPlan& plan, NumberStyle style, std::string_view text) {
+  const Prefix prefix = take_apart(text);
+  if (prefix.has_exponent && prefix.exponent.size() > 9) {
+    return false;
+  }
+  return Completion(plan, style, prefix).possible();
+}
+
+bool is_complete(const NumberPlan& plan, std::string_view text) {
+  return well_formed(take_apart(text)) && plan.contains(parse_decimal(text));
+}
+
+}  // namespace specdec

@@ -1,0 +1,311 @@
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "core/error.h"
+#include "grammar/json_plan.h"
+
+namespace specdec {
+namespace {
+
+constexpr uint64_t kMaxWords = 64;  ///< a finite class of names up to this size is told as names
+constexpr uint64_t kMaxClasses = 256;
+
+bool has_bit(const std::vector<uint64_t>& bits, size_t i) {
+  return (bits[i / 64] >> (i % 64) & 1) != 0;
+}
+
+void set_bit(std::vector<uint64_t>& bits, size_t i) { bits[i / 64] |= uint64_t{1} << (i % 64); }
+
+}  // namespace
+
+ObjectStateId JsonPlans::add_object(ObjectPlan plan) {
+  if (plan.exists.size() > 64) {
+    throw GrammarError("an object needs more than 64 different properties whose names are not told");
+  }
+  prepare(plan);
+  ObjectState state;
+  state.plan = static_cast<ObjectPlanId>(objects_.size());
+  state.pending = plan.exists.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << plan.exists.size()) - 1;
+  state.seen.resize((plan.names.size() + 63) / 64);
+  objects_.push_back(std::make_unique<ObjectPlan>(std::move(plan)));
+  return intern(std::move(state));
+}
+
+void JsonPlans::prepare(ObjectPlan& plan) {
+  for (const auto* parts : {&plan.rules, &plan.exists}) {
+    for (const auto& [set, formula] : *parts) {
+      for (const NameId name : formulas_.key_set(set).excluded) {
+        plan.named.try_emplace(name);
+      }
+    }
+  }
+  for (const NameId name : plan.required) {
+    plan.named.try_emplace(name);
+  }
+  prepare_classes(plan);
+  prepare_names(plan);
+}
+
+void JsonPlans::prepare_names(ObjectPlan& plan) {
+  for (const auto& [name, named] : plan.named) {
+    PropertyPlan property;
+    property.name = name;
+    property.required = plan.required.contains(name);
+    property.rank = named.rank;
+    std::vector<FormulaId> goals = {named.goal};
+    for (const auto& [set, formula] : plan.rules) {
+      if (formulas_.in_key_set(set, name)) {
+        goals.push_back(formula);
+      }
+    }
+    property.goal = formulas_.all_of(std::move(goals));
+    for (size_t i = 0; i < plan.exists.size(); ++i) {
+      property.exists |= formulas_.in_key_set(plan.exists[i].first, name) ? uint64_t{1} << i : 0;
+    }
+    plan.names.push_back(property);
+  }
+  std::sort(plan.names.begin(), plan.names.end(), [&](const PropertyPlan& a, const PropertyPlan& b) {
+    return formulas_.name_points(a.name) < formulas_.name_points(b.name);
+  });
+}
+
+/// Splits all names by the languages that the rules tell apart.
+void JsonPlans::prepare_classes(ObjectPlan& plan) {
+  RegexStore& regexes = formulas_.regexes();
+  PropertyPlan everything;
+  everything.language = RegexStore::kAll;
+  std::vector<PropertyPlan> classes = {everything};
+  const auto split = [&](RegexId base, auto&& mark) {
+    std::vector<PropertyPlan> next;
+    for (const PropertyPlan& part : classes) {
+      PropertyPlan inside = part;
+      inside.language = regexes.all_of(part.language, base);
+      mark(inside);
+      PropertyPlan outside = part;
+      outside.language = regexes.all_of(part.language, regexes.complement(base));
+      for (PropertyPlan* half : {&inside, &outside}) {
+        if (half->goal != FormulaStore::kFalse && !regexes.is_nothing(half->language)) {
+          next.push_back(*half);
+        }
+      }
+    }
+    classes = std::move(next);
+    if (classes.size() > kMaxClasses) {
+      throw GrammarError(fmt::format(
+          "an object's patternProperties overlap in more than {} ways", kMaxClasses));
+    }
+  };
+  for (const auto& [set, formula] : plan.rules) {
+    split(formulas_.key_set(set).base,
+          [&, goal = formula](PropertyPlan& part) { part.goal = all_of(part.goal, goal); });
+  }
+  for (size_t i = 0; i < plan.exists.size(); ++i) {
+    split(formulas_.key_set(plan.exists[i].first).base,
+          [&](PropertyPlan& part) { part.exists |= uint64_t{1} << i; });
+  }
+  for (const PropertyPlan& part : classes) {
+    if (regexes.is_finite(part.language) && regexes.count(part.language, kMaxWords + 1) <= kMaxWords) {
+      for (const std::u32string& word : regexes.list(part.language, kMaxWords)) {
+        plan.named.try_emplace(formulas_.name(to_utf8(word)));
+      }
+    } else {
+      plan.classes.push_back(part);
+    }
+  }
+}
+
+ObjectStateId JsonPlans::intern(ObjectState state) {
+  const ObjectPlan& plan = *objects_[state.plan];
+  if (plan.max == kUnbounded) {
+    state.count = std::min(state.count, plan.min);
+  }
+  if (options_.schema_order) {
+    for (size_t i = 0; i < plan.names.size(); ++i) {
+      if (plan.names[i].rank < state.next_rank && !plan.names[i].required) {
+        set_bit(state.seen, i);
+      }
+    }
+  }
+  const auto [entry, fresh] =
+      object_ids_.emplace(state, static_cast<ObjectStateId>(object_states_.size()));
+  if (fresh) {
+    object_states_.push_back(std::move(state));
+  }
+  return entry->second;
+}
+
+bool JsonPlans::open_name(const ObjectState& state, const PropertyPlan& property,
+                          size_t index) const {
+  const bool over = options_.schema_order && property.rank < state.next_rank;
+  return !over && !has_bit(state.seen, index);
+}
+
+/// The least number of further properties that an object needs, when the `used` ones (by index, with
+/// what their values must be) are among them and `pending` existences are open.
+std::optional<uint64_t> JsonPlans::least_more(const ObjectState& state, uint64_t pending,
+                                              std::vector<std::pair<size_t, FormulaId>>& used) {
+  if (pending == 0) {
+    return used.size();
+  }
+  count_step();
+  const ObjectPlan& plan = *objects_[state.plan];
+  const auto which = static_cast<size_t>(__builtin_ctzll(pending));
+  const FormulaId wanted = plan.exists[which].second;
+  const uint64_t rest = pending & (pending - 1);
+  const auto property = [&](size_t i) -> const PropertyPlan& {
+    return i < plan.names.size() ? plan.names[i] : plan.classes[i - plan.names.size()];
+  };
+  std::optional<uint64_t> best;
+  const auto consider = [&](std::optional<uint64_t> found) {
+    best = !best || (found && *found < *best) ? found : best;
+  };
+  for (size_t i = 0; i < used.size(); ++i) {
+    const FormulaId before = used[i].second;
+    const FormulaId both = all_of(before, wanted);
+    if ((property(used[i].first).exists >> which & 1) != 0 && possible(both)) {
+      used[i].second = both;
+      consider(least_more(state, rest, used));
+      used[i].second = before;
+    }
+  }
+  for (size_t i = 0; i < plan.names.size() + plan.classes.size(); ++i) {
+    const bool name = i < plan.names.size();
+    const bool taken = std::any_of(used.begin(), used.end(),
+                                   [&](const auto& one) { return name && one.first == i; });
+    if ((property(i).exists >> which & 1) == 0 || taken ||
+        (name && !open_name(state, plan.names[i], i))) {
+      continue;
+    }
+    const FormulaId goal = all_of(property(i).goal, wanted);
+    if (possible(goal)) {
+      used.emplace_back(i, goal);
+      consider(least_more(state, rest, used));
+      used.pop_back();
+    }
+  }
+  return best;
+}
+
+/// How many more properties there can be, up to `wanted`.
+uint64_t JsonPlans::capacity(const ObjectState& state, uint64_t wanted) {
+  const ObjectPlan& plan = *objects_[state.plan];
+  uint64_t total = 0;
+  for (size_t i = 0; i < plan.names.size() && total < wanted; ++i) {
+    total += open_name(state, plan.names[i], i) && possible(plan.names[i].goal) ? 1 : 0;
+  }
+  for (size_t i = 0; i < plan.classes.size() && total < wanted; ++i) {
+    if (possible(plan.classes[i].goal)) {
+      const uint64_t seen = state.seen_others.size();
+      const uint64_t all = formulas_.regexes().count(plan.classes[i].language, wanted + seen);
+      total += all - std::min(all, seen);
+    }
+  }
+  return total;
+}
+
+bool JsonPlans::feasible_object(ObjectStateId id) {
+  return remember(object_feasible_, id, [&] {
+    const ObjectState state = object_states_[id];
+    const ObjectPlan& plan = *objects_[state.plan];
+    std::vector<std::pair<size_t, FormulaId>> needed;
+    for (size_t i = 0; i < plan.names.size(); ++i) {
+      if (plan.names[i].required && !has_bit(state.seen, i)) {
+        if (!open_name(state, plan.names[i], i) || !possible(plan.names[i].goal)) {
+          return false;
+        }
+        needed.emplace_back(i, plan.names[i].goal);
+      }
+    }
+    const auto more = least_more(state, state.pending, needed);
+    if (!more || state.count + *more > plan.max) {
+      return false;
+    }
+    return state.count + *more >= plan.min ||
+           state.count + capacity(state, plan.min - state.count) >= plan.min;
+  });
+}
+
+std::vector<Choice> JsonPlans::property_choices(const ObjectState& before,
+                                                const PropertyPlan& property, ObjectState after) {
+  const ObjectPlan& plan = *objects_[before.plan];
+  if (before.count >= plan.max && plan.max != kUnbounded) {
+    return {};
+  }
+  after.count = before.count + 1;
+  const uint64_t claimable = before.pending & property.exists;
+  std::vector<Choice> choices;
+  // Every subset of what this property could fulfil.
+  uint64_t claimed = claimable;
+  while (true) {
+    std::vector<FormulaId> parts = {property.goal};
+    for (size_t i = 0; i < plan.exists.size(); ++i) {
+      if ((claimed >> i & 1) != 0) {
+        parts.push_back(plan.exists[i].second);
+      }
+    }
+    const FormulaId goal = formulas_.all_of(std::move(parts));
+    if (possible(goal)) {
+      ObjectState next = after;
+      next.pending = before.pending & ~claimed;
+      const ObjectStateId id = intern(std::move(next));
+      if (feasible_object(id)) {
+        choices.push_back({goal, id});
+      }
+    }
+    count_step();
+    if (claimed == 0) {
+      return choices;
+    }
+    claimed = (claimed - 1) & claimable;
+  }
+}
+
+const std::vector<Choice>& JsonPlans::property(ObjectStateId id, uint32_t name) {
+  const uint64_t key = (static_cast<uint64_t>(id) << 32) | name;
+  if (const auto found = properties_.find(key); found != properties_.end()) {
+    return found->second;
+  }
+  const ObjectState before = object_states_[id];
+  const PropertyPlan property = objects_[before.plan]->names[name];
+  std::vector<Choice> choices;
+  if (open_name(before, property, name)) {
+    ObjectState after = before;
+    set_bit(after.seen, name);
+    after.next_rank = property.rank == kNoRank ? kNoRank : property.rank + 1;
+    after.next_rank = options_.schema_order ? std::max(after.next_rank, before.next_rank) : 0;
+    choices = property_choices(before, property, std::move(after));
+  }
+  return properties_[key] = std::move(choices);
+}
+
+std::vector<Choice> JsonPlans::other_property(ObjectStateId id, uint32_t property_class,
+                                              uint32_t text) {
+  const ObjectState before = object_states_[id];
+  ObjectState after = before;
+  after.seen_others.insert(
+      std::lower_bound(after.seen_others.begin(), after.seen_others.end(), text), text);
+  after.next_rank = options_.schema_order ? kNoRank : 0;
+  return property_choices(before, objects_[before.plan]->classes[property_class], std::move(after));
+}
+
+const ObjectChoices& JsonPlans::choices(ObjectStateId id) {
+  if (const auto found = choices_.find(id); found != choices_.end()) {
+    return found->second;
+  }
+  const ObjectState state = object_states_[id];
+  const ObjectPlan& plan = *objects_[state.plan];
+  ObjectChoices result;
+  bool all_seen = true;
+  for (size_t i = 0; i < plan.names.size(); ++i) {
+    all_seen &= !plan.names[i].required || has_bit(state.seen, i);
+    result.names.push_back(!property(id, static_cast<uint32_t>(i)).empty());
+  }
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    result.classes.push_back(!other_property(id, static_cast<uint32_t>(i), 0).empty());
+  }
+  result.may_end = all_seen && state.pending == 0 && state.count >= plan.min;
+  return choices_[id] = std::move(result);
+}
+
+}  // namespace specdec

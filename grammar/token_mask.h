@@ -1,0 +1,50 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/types.h"
+
+namespace specdec {
+
+/// One bit per vocabulary entry, 32 to a word, the lowest bit first. Shared between masks.
+using MaskWords = std::vector<uint32_t>;
+
+/// Which tokens may come next: a base that many masks share, and a few exceptions to it. Cheap to
+/// copy: nothing of the vocabulary's size is.
+class TokenMask {
+ public:
+  struct Content {
+    std::shared_ptr<const MaskWords> base;  ///< nullptr: nothing
+    std::vector<Token> added;               ///< allowed beside the base; sorted
+    std::vector<Token> removed;             ///< of the base, but forbidden; sorted
+  };
+
+  TokenMask() = default;
+  TokenMask(std::shared_ptr<const Content> content, int64_t vocab_size)
+      : content_(std::move(content)), vocab_size_(vocab_size) {}
+
+  int64_t vocab_size() const { return vocab_size_; }
+  bool allows(Token token) const;
+  /// Number of allowed tokens.
+  int64_t count() const;
+  /// All of them, ascending.
+  std::vector<Token> tokens() const;
+  /// The one token that is allowed, or -1 when there are none or several.
+  Token single() const;
+  /// Writes the bits: [ceil(vocab_size / 32)] words.
+  void write(std::span<uint32_t> words) const;
+  const Content& content() const { return *content_; }
+
+ private:
+  std::shared_ptr<const Content> content_ = std::make_shared<const Content>();
+  int64_t vocab_size_ = 0;
+};
+
+/// Sets the logits of all forbidden tokens to -inf, in place; logits beyond the mask's vocabulary
+/// too. Costs what the exceptions cost beside one pass over the row.
+void apply_mask(const TokenMask& mask, std::span<float> logits);
+void apply_mask(const TokenMask& mask, std::span<double> logits);
+
+}  // namespace specdec
