@@ -176,7 +176,8 @@ uint64_t JsonPlans::distinct(FormulaId goal, uint64_t cap, int depth) {
     return goal == kTrue || (depth > 8 && possible(goal)) ? cap : 0;
   }
   const ValuePlan plan = value(goal);
-  uint64_t total = static_cast<uint64_t>(plan.can_be_null) + static_cast<uint64_t>(plan.can_be_false) +
+  uint64_t total = static_cast<uint64_t>(plan.can_be_null) +
+                   static_cast<uint64_t>(plan.can_be_false) +
                    static_cast<uint64_t>(plan.can_be_true);
   for (const StringPlan& text : plan.strings) {
     const auto points = formulas_.regexes().star_of(text.language);

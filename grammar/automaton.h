@@ -19,8 +19,8 @@ struct StringPlace {
     RegexId language = RegexStore::kAll;  ///< of the characters that are still to come
     uint64_t min = 0;                     ///< how many, when the language is C*
     uint64_t max = ~uint64_t{0};
-    StateId closed = 0;      ///< the state after the closing quote, whatever the string was
-    bool is_name = false;    ///< `words` are exceptions to it
+    StateId closed = 0;         ///< the state after the closing quote, whatever the string was
+    bool is_name = false;       ///< `words` are exceptions to it
     bool text_matters = false;  ///< `closed` allows no less than the real states do, but maybe more
   };
   JsonStringDecoder decoder;
@@ -30,8 +30,9 @@ struct StringPlace {
   std::vector<std::string> words;
 };
 
-/// A grammar as an automaton over bytes, deterministic, built as it is walked. Every state but kDead
-/// has a completion: nobody runs into a dead end. Not safe for use by several threads at once.
+/// A grammar as an automaton over bytes, deterministic, built as it is walked. Every state but
+/// kDead has a completion: nobody runs into a dead end. Not safe for use by several threads at
+/// once.
 class Automaton {
  public:
   static constexpr StateId kDead = 0;

@@ -16,8 +16,8 @@ namespace specdec {
 
 /// How the texts of a JSON Schema are written.
 struct JsonSchemaOptions {
-  bool schema_order = true;     ///< known names in the order of `properties`; else in any order
-  bool assert_formats = true;   ///< `format` is an assertion; else an annotation
+  bool schema_order = true;    ///< known names in the order of `properties`; else in any order
+  bool assert_formats = true;  ///< `format` is an assertion; else an annotation
   std::string whitespace = "compact";  ///< "compact", "spaced", "any", or "indent:N"
   EscapeStyle escapes = EscapeStyle::kAny;
   /// Documents by URI that $ref may mean, as JSON texts.

@@ -6,7 +6,8 @@
 
 namespace specdec {
 
-/// The exact value of a JSON number: `digits` * 10^`exponent`, without trailing zeros in the digits.
+/// The exact value of a JSON number: `digits` * 10^`exponent`, without trailing zeros in the
+/// digits.
 struct Decimal {
   mpz_class digits = 0;
   int64_t exponent = 0;

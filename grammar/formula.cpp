@@ -21,15 +21,14 @@ FormulaId FormulaStore::add(Node node) {
 FormulaId FormulaStore::atom(const Atom& atom) {
   const bool counts = atom.kind == AtomKind::kLength || atom.kind == AtomKind::kItemCount ||
                       atom.kind == AtomKind::kPropertyCount || atom.kind == AtomKind::kContains;
-  const bool vacuous =
-      (atom.kind == AtomKind::kTypes && atom.a == kAllTypes) ||
-      (counts && atom.min == 0 && atom.max == kUnbounded) ||
-      (atom.kind == AtomKind::kText && atom.a == RegexStore::kAll) ||
-      (atom.kind == AtomKind::kRange && atom.a == 0 && atom.b == 0) ||
-      ((atom.kind == AtomKind::kItem || atom.kind == AtomKind::kItems ||
-        atom.kind == AtomKind::kProperties) &&
-       atom.formula == kTrue &&
-       !(atom.kind == AtomKind::kProperties && key_sets_[atom.a].name != 0));
+  const bool vacuous = (atom.kind == AtomKind::kTypes && atom.a == kAllTypes) ||
+                       (counts && atom.min == 0 && atom.max == kUnbounded) ||
+                       (atom.kind == AtomKind::kText && atom.a == RegexStore::kAll) ||
+                       (atom.kind == AtomKind::kRange && atom.a == 0 && atom.b == 0) ||
+                       ((atom.kind == AtomKind::kItem || atom.kind == AtomKind::kItems ||
+                         atom.kind == AtomKind::kProperties) &&
+                        atom.formula == kTrue &&
+                        !(atom.kind == AtomKind::kProperties && key_sets_[atom.a].name != 0));
   if (vacuous) {
     return kTrue;
   }
@@ -134,17 +133,19 @@ FormulaId FormulaStore::negate_atom(const Atom& a) {
     case AtomKind::kTypes:
       return types(kAllTypes & ~a.a);
     case AtomKind::kText:
-      return all_of({only(Type::kString),
-                     atom({.kind = AtomKind::kText, .a = regexes_.complement(a.a)})});
+      return all_of(
+          {only(Type::kString), atom({.kind = AtomKind::kText, .a = regexes_.complement(a.a)})});
     case AtomKind::kLength:
       return outside(Type::kString, a);
     case AtomKind::kRange: {
       std::vector<FormulaId> parts;
       if (a.a != 0) {
-        parts.push_back(atom({.kind = AtomKind::kRange, .b = a.a, .min = (a.min & 1) == 0 ? 2U : 0U}));
+        parts.push_back(
+            atom({.kind = AtomKind::kRange, .b = a.a, .min = (a.min & 1) == 0 ? 2U : 0U}));
       }
       if (a.b != 0) {
-        parts.push_back(atom({.kind = AtomKind::kRange, .a = a.b, .min = (a.min & 2) == 0 ? 1U : 0U}));
+        parts.push_back(
+            atom({.kind = AtomKind::kRange, .a = a.b, .min = (a.min & 2) == 0 ? 1U : 0U}));
       }
       return all_of({only(Type::kNumber), any_of(std::move(parts))});
     }
@@ -153,9 +154,9 @@ FormulaId FormulaStore::negate_atom(const Atom& a) {
     case AtomKind::kNotMultiple:
       return all_of({only(Type::kNumber), atom({.kind = AtomKind::kMultiple, .a = a.a})});
     case AtomKind::kItem:
-      return array(all_of(
-          {atom({.kind = AtomKind::kItemCount, .min = a.min + 1, .max = kUnbounded}),
-           atom({.kind = AtomKind::kItem, .min = a.min, .formula = negate(a.formula)})}));
+      return array(
+          all_of({atom({.kind = AtomKind::kItemCount, .min = a.min + 1, .max = kUnbounded}),
+                  atom({.kind = AtomKind::kItem, .min = a.min, .formula = negate(a.formula)})}));
     case AtomKind::kItems:
       return array(atom({.kind = AtomKind::kContains,
                          .a = static_cast<uint32_t>(a.min),
@@ -221,8 +222,7 @@ FormulaId FormulaStore::equals_any(const std::vector<JsonValue>& values) {
   }
   if (!texts.empty()) {
     const RegexId language = regexes_.words(std::move(texts));
-    parts.push_back(
-        all_of({only(Type::kString), atom({.kind = AtomKind::kText, .a = language})}));
+    parts.push_back(all_of({only(Type::kString), atom({.kind = AtomKind::kText, .a = language})}));
   }
   return any_of(std::move(parts));
 }

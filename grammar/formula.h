@@ -29,10 +29,10 @@ inline constexpr uint64_t kUnbounded = ~uint64_t{0};
 inline constexpr uint32_t kNoRank = ~uint32_t{0};
 
 enum class AtomKind : uint8_t {
-  kTypes,          ///< a: mask
-  kText,           ///< a: language
-  kLength,         ///< min, max: code points
-  kRange,          ///< a, b: lower and upper bound, plus one (0: none); min: bits 1, 2 = open below, above
+  kTypes,   ///< a: mask
+  kText,    ///< a: language
+  kLength,  ///< min, max: code points
+  kRange,   ///< a, b: lower and upper bound, plus one (0: none); min: bits 1, 2 = open below, above
   kMultiple,       ///< a: of what
   kNotMultiple,    ///< a: of what
   kItem,           ///< min: index; formula
@@ -49,8 +49,8 @@ enum class AtomKind : uint8_t {
   kNotSchema,      ///< its contrary
 };
 
-/// One assertion. But for kTypes and kSchema it speaks of values of its own type only and is true of
-/// all others, as JSON Schema's assertions are.
+/// One assertion. But for kTypes and kSchema it speaks of values of its own type only and is true
+/// of all others, as JSON Schema's assertions are.
 struct Atom {
   AtomKind kind = AtomKind::kTypes;
   uint32_t a = 0;

@@ -32,9 +32,9 @@ class GrammarMatcher {
   std::string forced_bytes() const;
   std::string explain() const;
 
-  /// Masks of all nodes of a draft tree below this place, in one call: parents[i] is the node before
-  /// node i (smaller than i), -1 for those that come next here. A node that the grammar forbids, and
-  /// all below it, have an empty mask.
+  /// Masks of all nodes of a draft tree below this place, in one call: parents[i] is the node
+  /// before node i (smaller than i), -1 for those that come next here. A node that the grammar
+  /// forbids, and all below it, have an empty mask.
   std::vector<TokenMask> tree_masks(TokenSpan tokens, const std::vector<int64_t>& parents) const;
 
   const CompiledGrammar& grammar() const { return *grammar_; }

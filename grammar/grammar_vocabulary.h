@@ -15,8 +15,8 @@ namespace specdec {
 /// met, and the masks of string states. Make one per tokenizer and process.
 class GrammarVocabulary {
  public:
-  /// `bytes[i]`: what token i stands for; empty for control pieces, which are allowed nowhere but for
-  /// the `end_tokens`, allowed where a text is complete.
+  /// `bytes[i]`: what token i stands for; empty for control pieces, which are allowed nowhere but
+  /// for the `end_tokens`, allowed where a text is complete.
   GrammarVocabulary(const std::vector<std::string>& bytes, std::vector<Token> end_tokens);
 
   const TokenTrie& trie() const { return trie_; }

@@ -15,9 +15,7 @@ constexpr std::array<std::string_view, 3> kLiterals = {"null", "false", "true"};
 
 bool is_digit(uint8_t byte) { return byte >= '0' && byte <= '9'; }
 
-bool is_space(uint8_t byte) {
-  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
-}
+bool is_space(uint8_t byte) { return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t'; }
 
 bool is_in(const Ranges& ranges, char32_t c) {
   return std::any_of(ranges.begin(), ranges.end(), [&](const CodePoints::Range& range) {
@@ -70,8 +68,7 @@ StateId JsonAutomaton::intern(State state) {
     std::copy_n(reinterpret_cast<const char*>(&word), sizeof word, words);
     words += sizeof word;
   };
-  for (const uint32_t word :
-       {state.depth, state.pad, state.spaces, state.text, state.text_depth}) {
+  for (const uint32_t word : {state.depth, state.pad, state.spaces, state.text, state.text_depth}) {
     put(word);
   }
   for (const Thread& thread : state.threads) {
@@ -99,10 +96,9 @@ uint32_t JsonAutomaton::intern_stack(std::vector<Entry> entries) {
 }
 
 uint32_t JsonAutomaton::intern_string(const StringState& state) {
-  const auto [entry, fresh] =
-      string_ids_.emplace(std::array<uint64_t, 4>{state.language, state.min, state.max,
-                                                  state.decoder.key()},
-                          static_cast<uint32_t>(strings_.size()));
+  const auto [entry, fresh] = string_ids_.emplace(
+      std::array<uint64_t, 4>{state.language, state.min, state.max, state.decoder.key()},
+      static_cast<uint32_t>(strings_.size()));
   if (fresh) {
     strings_.push_back(state);
   }
@@ -150,8 +146,7 @@ bool JsonAutomaton::alive(const StringState& state) {
   if (state.decoder.idle()) {
     return true;  // the language and the length have been looked at with the last character
   }
-  return state.max > 0 &&
-         regexes.goes_on(state.language, state.decoder.reach(options_.escapes));
+  return state.max > 0 && regexes.goes_on(state.language, state.decoder.reach(options_.escapes));
 }
 
 /// With finitely many words left, one must be neither a name of the plan nor seen.
@@ -172,10 +167,11 @@ bool JsonAutomaton::has_fresh_word(const KeyState& state, RegexId language) {
     for (const uint32_t c : key_texts_.symbols(text)) {
       whole += static_cast<char32_t>(c);
     }
-    const bool known = std::any_of(plan.names.begin() + state.first, plan.names.begin() + state.last,
-                                   [&](const PropertyPlan& property) {
-                                     return formulas_.name_points(property.name) == whole;
-                                   });
+    const bool known =
+        std::any_of(plan.names.begin() + state.first, plan.names.begin() + state.last,
+                    [&](const PropertyPlan& property) {
+                      return formulas_.name_points(property.name) == whole;
+                    });
     if (!known && !std::binary_search(seen.begin(), seen.end(), text)) {
       return true;
     }
@@ -280,8 +276,7 @@ class JsonAutomaton::Step {
   }
 
   bool optional_space() const {
-    return style(Style::kAny) && is_space(byte_) &&
-           from_.spaces < self_.options_.whitespace.limit;
+    return style(Style::kAny) && is_space(byte_) && from_.spaces < self_.options_.whitespace.limit;
   }
 
   void take_all() {
@@ -349,8 +344,8 @@ class JsonAutomaton::Step {
     switch (byte_) {
       case '"':
         for (const StringPlan& text : plan.strings) {
-          push({Kind::kString,
-                self_.intern_string({text.language, text.min, text.max, {}}), 0, thread.stack});
+          push({Kind::kString, self_.intern_string({text.language, text.min, text.max, {}}), 0,
+                thread.stack});
         }
         return;
       case 'n':
@@ -372,8 +367,8 @@ class JsonAutomaton::Step {
         return;
       default:
         for (const uint32_t id : plan.numbers) {
-          number({Kind::kNumber, self_.intern_number({id, NumberPhase::kStart, 0}), 0,
-                  thread.stack});
+          number(
+              {Kind::kNumber, self_.intern_number({id, NumberPhase::kStart, 0}), 0, thread.stack});
         }
     }
   }
@@ -564,8 +559,7 @@ class JsonAutomaton::Step {
     state.object = thread.a;
     state.last = static_cast<uint32_t>(plan.names.size());
     for (size_t i = 0; i < plan.classes.size(); ++i) {
-      state.classes.push_back(choices.classes[i] ? plan.classes[i].language
-                                                 : RegexStore::kNothing);
+      state.classes.push_back(choices.classes[i] ? plan.classes[i].language : RegexStore::kNothing);
     }
     push_key(std::move(state), thread.stack);
   }

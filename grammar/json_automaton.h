@@ -85,11 +85,11 @@ class JsonAutomaton final : public Automaton {
   };
   struct State {
     std::vector<Thread> threads;
-    uint32_t depth = 0;         ///< open lists and objects
-    uint32_t pad = 0;           ///< white space that must come now: kNewline | spaces
-    uint32_t spaces = 0;        ///< optional white space so far
-    uint32_t text = 0;          ///< recorded since an item of a unique array began
-    uint32_t text_depth = 0;    ///< depth of that array; 0: nothing is recorded
+    uint32_t depth = 0;       ///< open lists and objects
+    uint32_t pad = 0;         ///< white space that must come now: kNewline | spaces
+    uint32_t spaces = 0;      ///< optional white space so far
+    uint32_t text = 0;        ///< recorded since an item of a unique array began
+    uint32_t text_depth = 0;  ///< depth of that array; 0: nothing is recorded
   };
   struct StringState {
     RegexId language = RegexStore::kAll;
@@ -98,7 +98,15 @@ class JsonAutomaton final : public Automaton {
     JsonStringDecoder decoder;
   };
   enum class NumberPhase : uint8_t {
-    kStart, kMinus, kZero, kDigits, kPoint, kFraction, kLetter, kSign, kExponent
+    kStart,
+    kMinus,
+    kZero,
+    kDigits,
+    kPoint,
+    kFraction,
+    kLetter,
+    kSign,
+    kExponent
   };
   struct NumberState {
     uint32_t plan = 0;
@@ -107,9 +115,9 @@ class JsonAutomaton final : public Automaton {
   };
   struct KeyState {
     ObjectStateId object = 0;
-    uint32_t first = 0, last = 0;   ///< the plan's names that begin so
-    std::vector<RegexId> classes;   ///< what may follow in each class
-    uint32_t text = 0;              ///< in key_texts_
+    uint32_t first = 0, last = 0;  ///< the plan's names that begin so
+    std::vector<RegexId> classes;  ///< what may follow in each class
+    uint32_t text = 0;             ///< in key_texts_
     uint32_t length = 0;
     JsonStringDecoder decoder;
   };

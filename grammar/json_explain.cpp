@@ -16,7 +16,8 @@ std::string join(const std::vector<std::string>& parts, size_t more) {
 
 std::string any_number(uint64_t min, uint64_t max, const char* what) {
   if (max == kUnbounded) {
-    return min == 0 ? fmt::format("any number of {}", what) : fmt::format("{} or more {}", min, what);
+    return min == 0 ? fmt::format("any number of {}", what)
+                    : fmt::format("{} or more {}", min, what);
   }
   return min == max ? fmt::format("{} {}", min, what) : fmt::format("{} to {} {}", min, max, what);
 }

@@ -1,4 +1,5 @@
-// What masks need to know of a place in a JSON text: which bytes may come, and how a string goes on.
+// What masks need to know of a place in a JSON text: which bytes may come, and how a string goes
+// on.
 #include <algorithm>
 
 #include "core/error.h"
@@ -129,8 +130,8 @@ void JsonAutomaton::add_name_parts(const Thread& thread, const State& state, Str
     part.language = key.classes[i];
     part.is_name = true;
     std::vector<Choice> choices = plans_.other_property(key.object, i, kNoText);
-    part.closed = closed(
-        state, {{Kind::kColon, intern_choices(std::move(choices)), 0, thread.stack}});
+    part.closed =
+        closed(state, {{Kind::kColon, intern_choices(std::move(choices)), 0, thread.stack}});
     part.text_matters = formulas_.regexes().is_finite(part.language);
     place.parts.push_back(part);
   }

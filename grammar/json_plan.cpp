@@ -158,8 +158,8 @@ bool JsonPlans::add(const Atom& atom, NumberPlan& plan) {
 bool JsonPlans::add(const Atom& atom, ArrayPlan& plan) {
   const auto extend = [&](uint64_t size) {
     if (size > kMaxPrefix) {
-      throw GrammarError(fmt::format("item {} of an array is told apart; at most {} can be", size,
-                                     kMaxPrefix));
+      throw GrammarError(
+          fmt::format("item {} of an array is told apart; at most {} can be", size, kMaxPrefix));
     }
     if (plan.prefix.size() < size) {
       plan.prefix.resize(size, plan.rest);
@@ -304,10 +304,11 @@ void JsonPlans::expand(Task task, Plan plan, std::vector<Plan>& found) {
   if (task.choices.empty()) {
     found.push_back(std::move(plan));
     if (found.size() > options_.max_alternatives) {
-      throw GrammarError(fmt::format(
-          "a value has more than {} alternatives; raise max_alternatives, or use fewer anyOf, oneOf "
-          "and not",
-          options_.max_alternatives));
+      throw GrammarError(
+          fmt::format("a value has more than {} alternatives; raise max_alternatives, or use fewer "
+                      "anyOf, oneOf "
+                      "and not",
+                      options_.max_alternatives));
     }
     return;
   }
@@ -443,11 +444,13 @@ bool JsonPlans::search_now(FormulaId formula) {
     return true;
   }
   const std::vector<ArrayStateId> lists = arrays(formula);
-  if (std::any_of(lists.begin(), lists.end(), [&](ArrayStateId id) { return feasible_array(id); })) {
+  if (std::any_of(lists.begin(), lists.end(),
+                  [&](ArrayStateId id) { return feasible_array(id); })) {
     return true;
   }
   const std::vector<ObjectStateId> maps = objects(formula);
-  return std::any_of(maps.begin(), maps.end(), [&](ObjectStateId id) { return feasible_object(id); });
+  return std::any_of(maps.begin(), maps.end(),
+                     [&](ObjectStateId id) { return feasible_object(id); });
 }
 
 std::vector<StringPlan> JsonPlans::strings(FormulaId goal) {
@@ -472,8 +475,8 @@ std::vector<StringPlan> JsonPlans::strings(FormulaId goal) {
     plan.max = kUnbounded;
   }
   const auto points = regexes.star_of(plan.language);
-  const bool empty = regexes.is_nothing(plan.language) ||
-                     (points && points->empty() && plan.min > 0);
+  const bool empty =
+      regexes.is_nothing(plan.language) || (points && points->empty() && plan.min > 0);
   return empty ? std::vector<StringPlan>() : std::vector<StringPlan>{plan};
 }
 

@@ -80,9 +80,9 @@ struct ValuePlan {
   bool can_be_false = false;
   bool can_be_true = false;
   std::vector<StringPlan> strings;
-  std::vector<uint32_t> numbers;        ///< ids for JsonPlans::number
-  std::vector<ArrayStateId> arrays;     ///< before their first item
-  std::vector<ObjectStateId> objects;   ///< before their first property
+  std::vector<uint32_t> numbers;       ///< ids for JsonPlans::number
+  std::vector<ArrayStateId> arrays;    ///< before their first item
+  std::vector<ObjectStateId> objects;  ///< before their first property
 };
 
 /// Inside an array: after some items.
@@ -97,11 +97,11 @@ struct ArrayState {
 /// Inside an object: after some properties.
 struct ObjectState {
   ObjectPlanId plan = 0;
-  uint64_t count = 0;     ///< properties, no further than it matters
-  uint64_t pending = 0;   ///< bits of `exists` that are not fulfilled yet
-  uint32_t next_rank = 0; ///< with the schema's order: names of lower rank are over
-  std::vector<uint64_t> seen;       ///< bits of the plan's names
-  std::vector<uint32_t> seen_others;///< names outside the plan's, as text ids, sorted
+  uint64_t count = 0;                 ///< properties, no further than it matters
+  uint64_t pending = 0;               ///< bits of `exists` that are not fulfilled yet
+  uint32_t next_rank = 0;             ///< with the schema's order: names of lower rank are over
+  std::vector<uint64_t> seen;         ///< bits of the plan's names
+  std::vector<uint32_t> seen_others;  ///< names outside the plan's, as text ids, sorted
   auto operator<=>(const ObjectState&) const = default;
 };
 
@@ -121,7 +121,7 @@ struct ObjectChoices {
 struct JsonPlanOptions {
   bool schema_order = false;
   uint64_t max_alternatives = 10'000;  ///< of one value and type
-  uint64_t max_steps = 3'000'000;     ///< of all the work on alternatives
+  uint64_t max_steps = 3'000'000;      ///< of all the work on alternatives
 };
 
 /// Normal forms of formulas and the question whether a value exists. All of it is computed when
@@ -150,7 +150,9 @@ class JsonPlans {
   ArrayStateId with_item(ArrayStateId id, const JsonValue& value);
 
   const ObjectState& object(ObjectStateId id) const { return object_states_[id]; }
-  const ObjectPlan& object_plan(ObjectStateId id) const { return *objects_[object_states_[id].plan]; }
+  const ObjectPlan& object_plan(ObjectStateId id) const {
+    return *objects_[object_states_[id].plan];
+  }
   const ObjectChoices& choices(ObjectStateId id);
   /// How the value of that name may be; empty when the name may not come next.
   const std::vector<Choice>& property(ObjectStateId id, uint32_t name);

@@ -1,4 +1,5 @@
-// A JSON Schema as a grammar: the document, its formulas, their plans and the automaton, owned by one.
+// A JSON Schema as a grammar: the document, its formulas, their plans and the automaton, owned by
+// one.
 #include <charconv>
 
 #include "core/error.h"
@@ -23,7 +24,8 @@ WhitespaceStyle whitespace_style(const std::string& name) {
   uint32_t spaces = 0;
   const std::string digits = name.starts_with("indent:") ? name.substr(7) : "";
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), spaces);
-  if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() || spaces > 16) {
+  if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() ||
+      spaces > 16) {
     throw GrammarError(fmt::format(
         "whitespace: '{}' is not known; known: compact, spaced, any, indent:N (0 to 16 spaces)",
         name));

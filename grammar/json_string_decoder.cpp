@@ -20,7 +20,9 @@ int hex_digit(uint8_t byte) {
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-bool has_letter(char32_t c) { return c < 0x80 && kMeanings.find(static_cast<char>(c)) != std::string_view::npos; }
+bool has_letter(char32_t c) {
+  return c < 0x80 && kMeanings.find(static_cast<char>(c)) != std::string_view::npos;
+}
 
 /// What \uXXXX may stand for.
 bool may_be_hex(char32_t c, EscapeStyle style) {
@@ -180,8 +182,8 @@ std::vector<CodePoints::Range> JsonStringDecoder::reach(EscapeStyle style) const
       }
       ranges = characters(first, last);
       if (first <= 0xDBFF && last >= 0xD800) {
-        ranges.push_back({above_bmp(std::max(first, 0xD800U)),
-                          above_bmp(std::min(last, 0xDBFFU)) + 0x3FF});
+        ranges.push_back(
+            {above_bmp(std::max(first, 0xD800U)), above_bmp(std::min(last, 0xDBFFU)) + 0x3FF});
       }
       return ranges;
     case Phase::kLowSlash:

@@ -63,7 +63,8 @@ class Reader {
   }
 
   void skip_space() {
-    while (at_ < text_.size() && std::string_view(" \t\r\n").find(text_[at_]) != std::string::npos) {
+    while (at_ < text_.size() &&
+           std::string_view(" \t\r\n").find(text_[at_]) != std::string::npos) {
       ++at_;
     }
   }

@@ -6,8 +6,8 @@
 
 namespace specdec {
 
-/// A JSON document that keeps what a schema needs: the source digits of numbers (1.0, 1e400) and the
-/// order of an object's members.
+/// A JSON document that keeps what a schema needs: the source digits of numbers (1.0, 1e400) and
+/// the order of an object's members.
 struct JsonValue {
   enum class Type { kNull, kFalse, kTrue, kNumber, kString, kArray, kObject };
 
@@ -22,8 +22,8 @@ struct JsonValue {
   const JsonValue* find(std::string_view name) const;
 };
 
-/// Reads a whole text. Throws GrammarError "where:line:column: ..." when it is not JSON (RFC 8259) or
-/// not UTF-8, names a member twice, has half a surrogate pair, or nests deeper than 1,000.
+/// Reads a whole text. Throws GrammarError "where:line:column: ..." when it is not JSON (RFC 8259)
+/// or not UTF-8, names a member twice, has half a surrogate pair, or nests deeper than 1,000.
 JsonValue parse_json(std::string_view text, std::string_view where);
 
 /// Compact text (no white space, everything but controls, `"` and `\` as it is).

@@ -6,8 +6,6 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kDense = 1'000;  ///< tokens from which on bits are shorter than a list
-
 bool bit(const MaskWords& words, Token token) {
   return (words[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
 }
@@ -20,6 +18,7 @@ MaskBuilder::MaskBuilder(GrammarVocabulary& vocabulary, Automaton& automaton)
 TokenMask::Content MaskBuilder::build(StateId state) {
   content_ = {};
   overrides_.clear();
+  doubtful_.clear();
   visit(0, state);
   settle_overrides();
   if (automaton_.is_complete(state)) {
@@ -70,7 +69,8 @@ void MaskBuilder::visit(Node node, StateId state) {
   const Automaton::Bytes candidates = automaton_.candidates(state);
   if (node == 0) {
     for (size_t byte = 0; byte < 256; ++byte) {
-      const Node child = candidates[byte] ? trie.child(0, static_cast<uint8_t>(byte)) : TokenTrie::kNone;
+      const Node child =
+          candidates[byte] ? trie.child(0, static_cast<uint8_t>(byte)) : TokenTrie::kNone;
       if (child != TokenTrie::kNone) {
         visit_child(child, state);
       }
@@ -88,10 +88,10 @@ void MaskBuilder::visit_string(Node node, StateId state, const StringPlace& plac
   for (const StringPlace::Part& part : place.parts) {
     add_part(node, state, place, part);
   }
-  const bool any_name = std::any_of(place.parts.begin(), place.parts.end(),
-                                [](const StringPlace::Part& part) {
-                                  return part.is_name && part.language == RegexStore::kAll;
-                                });
+  const bool any_name =
+      std::any_of(place.parts.begin(), place.parts.end(), [](const StringPlace::Part& part) {
+        return part.is_name && part.language == RegexStore::kAll;
+      });
   if (!place.words.empty()) {
     const Node slash = vocabulary_.trie().child(node, '\\');
     if (slash != TokenTrie::kNone) {
@@ -106,36 +106,42 @@ void MaskBuilder::visit_string(Node node, StateId state, const StringPlace& plac
 void MaskBuilder::add_part(Node node, StateId state, const StringPlace& place,
                            const StringPlace::Part& part) {
   StringMasks& strings = vocabulary_.strings();
-  StringMasks::Walk& walk = strings.walk(node, part.language, place.decoder, place.escapes);
-  if (walk.inside.size() >= kDense) {
-    add_words(strings.words(walk, part.max));
-  } else {
-    for (const StringMasks::Inside& inside : walk.inside) {
-      if (inside.length <= part.max) {
-        content_.added.push_back(inside.token);
+  const StringMasks::Walk& walk = strings.walk(node, part.language, place.escapes);
+  const bool may_close = part.closed != Automaton::kDead;
+  if (walk.bits != nullptr) {
+    // What closes a name is looked at one by one where its bytes do not say its characters.
+    const bool checked = part.is_name && part.text_matters;
+    add_words(strings.bits(walk, place.escapes, may_close && !checked, {part.min, part.max}));
+    for (const StringMasks::Exit& exit : walk.escaped) {
+      if (part.is_name && !checked && !really_allowed(node, state, exit.token)) {
+        doubtful_.push_back(exit.token);
       }
     }
   }
-  add_exits(node, state, walk, part);
+  for (const StringMasks::Inside& inside : walk.inside) {
+    if (inside.length <= part.max) {
+      content_.added.push_back(inside.token);
+    }
+  }
+  if (may_close) {
+    add_exits(node, state, walk, part);
+  }
 }
 
 void MaskBuilder::add_exits(Node node, StateId state, const StringMasks::Walk& walk,
                             const StringPlace::Part& part) {
-  if (walk.exits.empty() || part.closed == Automaton::kDead) {
-    return;
-  }
   auto at = walk.exits.begin();
   for (const uint32_t remainder : remainders(part.closed)) {
-    at = std::lower_bound(at, walk.exits.end(), remainder,
-                          [](const StringMasks::Exit& exit, uint32_t wanted) {
-                            return exit.remainder < wanted;
-                          });
+    at = std::lower_bound(
+        at, walk.exits.end(), remainder,
+        [](const StringMasks::Exit& exit, uint32_t wanted) { return exit.remainder < wanted; });
     for (; at != walk.exits.end() && at->remainder == remainder; ++at) {
       if (at->length < part.min || at->length > part.max) {
         continue;
       }
-      const bool check = (part.is_name && at->escaped) || (part.text_matters && (remainder != 0 || part.is_name));
-      if (!check || really_allowed(node, state, at->token)) {
+      const bool doubtful =
+          (part.is_name && at->escaped) || (part.text_matters && (remainder != 0 || part.is_name));
+      if (!doubtful || really_allowed(node, state, at->token)) {
         content_.added.push_back(at->token);
       }
     }
@@ -186,7 +192,9 @@ void MaskBuilder::settle_overrides() {
     }
   }
   std::vector<Token>& removed = content_.removed;
+  removed.insert(removed.end(), doubtful_.begin(), doubtful_.end());
   std::sort(removed.begin(), removed.end());
+  removed.erase(std::unique(removed.begin(), removed.end()), removed.end());
   std::erase_if(removed, [&](Token token) {
     return std::find(content_.added.begin(), content_.added.end(), token) != content_.added.end();
   });

@@ -42,6 +42,7 @@ class MaskBuilder {
   TokenMask::Content content_;
   /// Subtrees in which single names decide, not the language that they are exceptions of.
   std::vector<std::pair<Node, StateId>> overrides_;
+  std::vector<Token> doubtful_;  ///< of the base, but found to be forbidden
   std::unordered_map<StateId, std::vector<uint32_t>> remainders_;  ///< alive after a closing quote
 };
 

@@ -107,9 +107,8 @@ class Fractions {
   }
 
   uint64_t count_multiples(const Interval& where, uint64_t cap) const {
-    const bool hopeless = std::any_of(avoided_.begin(), avoided_.end(), [&](const mpq_class& unit) {
-      return divides(unit, *unit_);
-    });
+    const bool hopeless = std::any_of(avoided_.begin(), avoided_.end(),
+                                      [&](const mpq_class& unit) { return divides(unit, *unit_); });
     if (hopeless) {
       return 0;
     }
@@ -271,7 +270,8 @@ class Completion {
 
   bool fits_exponent(int64_t e) const {
     const bool negative = prefix_.exponent_sign == "-";
-    if (e < 0 ? prefix_.exponent_sign == "+" || (!negative && !prefix_.exponent.empty()) : negative && e > 0) {
+    if (e < 0 ? prefix_.exponent_sign == "+" || (!negative && !prefix_.exponent.empty())
+              : negative && e > 0) {
       return false;
     }
     const size_t zeros = prefix_.exponent.find_first_not_of('0');

@@ -27,7 +27,8 @@ struct NumberPlan {
 
 /// How the text of a number may look.
 enum class NumberStyle {
-  kPlain,  ///< whole numbers without point and exponent; others with an exponent only when unbounded
+  kPlain,  ///< whole numbers without point and exponent; others with an exponent only when
+           ///< unbounded
   kAny,    ///< every JSON number
 };
 

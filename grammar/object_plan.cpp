@@ -21,7 +21,8 @@ void set_bit(std::vector<uint64_t>& bits, size_t i) { bits[i / 64] |= uint64_t{1
 
 ObjectStateId JsonPlans::add_object(ObjectPlan plan) {
   if (plan.exists.size() > 64) {
-    throw GrammarError("an object needs more than 64 different properties whose names are not told");
+    throw GrammarError(
+        "an object needs more than 64 different properties whose names are not told");
   }
   prepare(plan);
   ObjectState state;
@@ -65,9 +66,10 @@ void JsonPlans::prepare_names(ObjectPlan& plan) {
     }
     plan.names.push_back(property);
   }
-  std::sort(plan.names.begin(), plan.names.end(), [&](const PropertyPlan& a, const PropertyPlan& b) {
-    return formulas_.name_points(a.name) < formulas_.name_points(b.name);
-  });
+  std::sort(plan.names.begin(), plan.names.end(),
+            [&](const PropertyPlan& a, const PropertyPlan& b) {
+              return formulas_.name_points(a.name) < formulas_.name_points(b.name);
+            });
 }
 
 /// Splits all names by the languages that the rules tell apart.
@@ -92,8 +94,8 @@ void JsonPlans::prepare_classes(ObjectPlan& plan) {
     }
     classes = std::move(next);
     if (classes.size() > kMaxClasses) {
-      throw GrammarError(fmt::format(
-          "an object's patternProperties overlap in more than {} ways", kMaxClasses));
+      throw GrammarError(
+          fmt::format("an object's patternProperties overlap in more than {} ways", kMaxClasses));
     }
   };
   for (const auto& [set, formula] : plan.rules) {
@@ -105,7 +107,8 @@ void JsonPlans::prepare_classes(ObjectPlan& plan) {
           [&](PropertyPlan& part) { part.exists |= uint64_t{1} << i; });
   }
   for (const PropertyPlan& part : classes) {
-    if (regexes.is_finite(part.language) && regexes.count(part.language, kMaxWords + 1) <= kMaxWords) {
+    if (regexes.is_finite(part.language) &&
+        regexes.count(part.language, kMaxWords + 1) <= kMaxWords) {
       for (const std::u32string& word : regexes.list(part.language, kMaxWords)) {
         plan.named.try_emplace(formulas_.name(to_utf8(word)));
       }
@@ -141,8 +144,8 @@ bool JsonPlans::open_name(const ObjectState& state, const PropertyPlan& property
   return !over && !has_bit(state.seen, index);
 }
 
-/// The least number of further properties that an object needs, when the `used` ones (by index, with
-/// what their values must be) are among them and `pending` existences are open.
+/// The least number of further properties that an object needs, when the `used` ones (by index,
+/// with what their values must be) are among them and `pending` existences are open.
 std::optional<uint64_t> JsonPlans::least_more(const ObjectState& state, uint64_t pending,
                                               std::vector<std::pair<size_t, FormulaId>>& used) {
   if (pending == 0) {

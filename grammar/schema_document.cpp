@@ -14,12 +14,21 @@ namespace {
 using Type = JsonValue::Type;
 
 // Where subschemas stand.
-constexpr std::array kOne = {"additionalItems", "additionalProperties", "contains", "else", "if",
-                             "items", "not", "propertyNames", "then", "unevaluatedItems",
-                             "unevaluatedProperties", "contentSchema"};
+constexpr std::array kOne = {"additionalItems",
+                             "additionalProperties",
+                             "contains",
+                             "else",
+                             "if",
+                             "items",
+                             "not",
+                             "propertyNames",
+                             "then",
+                             "unevaluatedItems",
+                             "unevaluatedProperties",
+                             "contentSchema"};
 constexpr std::array kLists = {"allOf", "anyOf", "items", "oneOf", "prefixItems"};
-constexpr std::array kMaps = {"$defs", "definitions", "dependencies", "dependentSchemas",
-                              "patternProperties", "properties"};
+constexpr std::array kMaps = {
+    "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"};
 
 struct Dialect {
   std::string_view uri;
@@ -59,7 +68,9 @@ std::string escape_pointer(std::string_view name) {
 }
 
 int hex(char c) {
-  return c >= '0' && c <= '9' ? c - '0' : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10 : -1;
+  return c >= '0' && c <= '9'                     ? c - '0'
+         : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+                                                  : -1;
 }
 
 std::string percent_decode(std::string_view text) {
@@ -159,9 +170,8 @@ void SchemaDocument::read_dialect(const JsonValue& value, Resource& resource) {
   const JsonValue* vocabulary = found->second->find("$vocabulary");
   resource.has_assertions =
       vocabulary == nullptr ||
-      std::any_of(vocabulary->members.begin(), vocabulary->members.end(), [](const auto& member) {
-        return member.first.ends_with("/vocab/validation");
-      });
+      std::any_of(vocabulary->members.begin(), vocabulary->members.end(),
+                  [](const auto& member) { return member.first.ends_with("/vocab/validation"); });
 }
 
 uint32_t SchemaDocument::enter_resource(const JsonValue& value, uint32_t resource) {

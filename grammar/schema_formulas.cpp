@@ -39,7 +39,11 @@ class Opened {
 
 SchemaFormulas::SchemaFormulas(SchemaDocument& document, FormulaStore& formulas,
                                SchemaFormulaOptions options)
-    : document_(document), formulas_(formulas), options_(options), scopes_{{}}, scope_ids_{{{}, 0}} {}
+    : document_(document),
+      formulas_(formulas),
+      options_(options),
+      scopes_{{}},
+      scope_ids_{{{}, 0}} {}
 
 FormulaId SchemaFormulas::root() { return schema(document_.root(), 0); }
 
@@ -58,7 +62,8 @@ FormulaId SchemaFormulas::schema(SchemaNode node, uint32_t scope) {
   }
   const uint32_t resource = document_.resource(node);
   const Scope& outer = scopes_[scope];
-  if (document_.is_dynamic(resource) && std::find(outer.begin(), outer.end(), resource) == outer.end()) {
+  if (document_.is_dynamic(resource) &&
+      std::find(outer.begin(), outer.end(), resource) == outer.end()) {
     Scope inner = outer;
     inner.push_back(resource);
     const auto [entry, fresh] = scope_ids_.emplace(inner, static_cast<uint32_t>(scopes_.size()));
@@ -246,8 +251,8 @@ void SchemaFormulas::add_strings(Place place, std::vector<FormulaId>& parts) {
     if (!value->is(Type::kString)) {
       fail(place, "pattern", "must be a string");
     }
-    parts.push_back(formulas_.atom(
-        {.kind = AtomKind::kText, .a = pattern(place, "pattern", value->text)}));
+    parts.push_back(
+        formulas_.atom({.kind = AtomKind::kText, .a = pattern(place, "pattern", value->text)}));
   }
   const JsonValue* format = keyword(place, "format");
   if (format == nullptr || !options_.assert_formats || !format->is(Type::kString)) {
@@ -280,8 +285,8 @@ void SchemaFormulas::add_items(Place place, std::vector<FormulaId>& parts) {
   const bool has_prefix = old || !is_older(place, SchemaDraft::k2020);
   const size_t size = has_prefix ? list_size(place, prefix) : 0;
   for (size_t i = 0; i < size; ++i) {
-    parts.push_back(formulas_.atom(
-        {.kind = AtomKind::kItem, .min = i, .formula = below(place, prefix, i)}));
+    parts.push_back(
+        formulas_.atom({.kind = AtomKind::kItem, .min = i, .formula = below(place, prefix, i)}));
   }
   const std::string_view rest = old ? "additionalItems" : "items";
   if (keyword(place, rest) != nullptr) {
@@ -295,10 +300,11 @@ void SchemaFormulas::add_arrays(Place place, std::vector<FormulaId>& parts) {
   const bool counted = document_.has_assertions(place.node);
   if (keyword(place, "contains") != nullptr && !is_older(place, SchemaDraft::kDraft6)) {
     const bool limits = counted && !is_older(place, SchemaDraft::k2019);
-    parts.push_back(formulas_.atom({.kind = AtomKind::kContains,
-                                    .min = limits ? count(place, "minContains", 1) : 1,
-                                    .max = limits ? count(place, "maxContains", kUnbounded) : kUnbounded,
-                                    .formula = below(place, "contains")}));
+    parts.push_back(
+        formulas_.atom({.kind = AtomKind::kContains,
+                        .min = limits ? count(place, "minContains", 1) : 1,
+                        .max = limits ? count(place, "maxContains", kUnbounded) : kUnbounded,
+                        .formula = below(place, "contains")}));
   }
   if (!counted) {
     return;
@@ -323,7 +329,8 @@ KeySet SchemaFormulas::others(const std::vector<NameId>& names,
 }
 
 void SchemaFormulas::add_properties(Place place, std::vector<FormulaId>& parts) {
-  const auto members = [&](std::string_view name) -> const std::vector<std::pair<std::string, JsonValue>>& {
+  const auto members =
+      [&](std::string_view name) -> const std::vector<std::pair<std::string, JsonValue>>& {
     static const std::vector<std::pair<std::string, JsonValue>> kNone;
     const JsonValue* value = keyword(place, name);
     if (value != nullptr && !value->is(Type::kObject)) {
@@ -468,9 +475,8 @@ FormulaId SchemaFormulas::in_place(Place place) {
     const FormulaId condition = below(place, "if");
     const FormulaId then = keyword(place, "then") == nullptr ? kTrue : below(place, "then");
     const FormulaId otherwise = keyword(place, "else") == nullptr ? kTrue : below(place, "else");
-    parts.push_back(formulas_.any_of(
-        {formulas_.all_of({condition, then}),
-         formulas_.all_of({formulas_.negate(condition), otherwise})}));
+    parts.push_back(formulas_.any_of({formulas_.all_of({condition, then}),
+                                      formulas_.all_of({formulas_.negate(condition), otherwise})}));
   }
   add_dependencies(place, parts);
   return formulas_.all_of(std::move(parts));

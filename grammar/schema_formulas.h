@@ -24,8 +24,8 @@ class SchemaFormulas {
 
   /// The atom that stands for the whole schema.
   FormulaId root();
-  /// What a kSchema or kNotSchema atom means, in terms of the atoms below. Throws GrammarError naming
-  /// the keyword and its JSON pointer.
+  /// What a kSchema or kNotSchema atom means, in terms of the atoms below. Throws GrammarError
+  /// naming the keyword and its JSON pointer.
   FormulaId expand(const Atom& atom);
   /// The strings that satisfy a formula.
   RegexId text_language(FormulaId formula);
@@ -61,7 +61,9 @@ class SchemaFormulas {
   FormulaId below(Place place, std::string_view keyword, size_t index);
   FormulaId below(Place place, std::string_view keyword, std::string_view name);
   uint64_t count(Place place, std::string_view keyword, uint64_t missing) const;
-  bool is_older(Place place, SchemaDraft draft) const { return document_.draft(place.node) < draft; }
+  bool is_older(Place place, SchemaDraft draft) const {
+    return document_.draft(place.node) < draft;
+  }
 
   FormulaId expand_node(Place place);
   FormulaId local(Place place);  ///< all that looks at children, and the plain assertions

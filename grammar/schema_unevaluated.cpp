@@ -35,10 +35,11 @@ bool SchemaFormulas::has_unevaluated(Place place) const {
 SchemaFormulas::Branches SchemaFormulas::product(Place place, const Branches& left,
                                                  const Branches& right) const {
   if (left.size() * right.size() > options_.max_branches) {
-    throw GrammarError(fmt::format(
-        "{}: there are more than {} ways through anyOf, oneOf and if below an unevaluatedProperties "
-        "or unevaluatedItems; raise max_branches, or use fewer",
-        document_.location(place.node), options_.max_branches));
+    throw GrammarError(
+        fmt::format("{}: there are more than {} ways through anyOf, oneOf and if below an "
+                    "unevaluatedProperties "
+                    "or unevaluatedItems; raise max_branches, or use fewer",
+                    document_.location(place.node), options_.max_branches));
   }
   Branches result;
   for (const Branch& a : left) {
@@ -69,7 +70,8 @@ SchemaFormulas::Evaluated SchemaFormulas::locally_evaluated(Place place) {
   const JsonValue* items = keyword(place, "items");
   const bool old = items != nullptr && items->is(Type::kArray);
   result.items = old ? items->items.size() : list_size(place, "prefixItems");
-  result.all_items = (items != nullptr && !old) || (old && keyword(place, "additionalItems") != nullptr);
+  result.all_items =
+      (items != nullptr && !old) || (old && keyword(place, "additionalItems") != nullptr);
   if (keyword(place, "contains") != nullptr && document_.draft(place.node) == SchemaDraft::k2020) {
     result.contained.push_back(below(place, "contains"));
   }
@@ -180,8 +182,8 @@ SchemaFormulas::Branches SchemaFormulas::branches(Place place) {
   if (!only_reference) {
     result = product(place, result, {{FormulaStore::kTrue, locally_evaluated(place)}});
     for (size_t i = 0; i < list_size(place, "allOf"); ++i) {
-      result = product(place, result,
-                       branches_of(document_.child(place.node, "allOf", i), place.scope));
+      result =
+          product(place, result, branches_of(document_.child(place.node, "allOf", i), place.scope));
     }
     if (list_size(place, "anyOf") > 0) {
       result = product(place, result, any_branches(place));
@@ -221,8 +223,8 @@ SchemaFormulas::Branches SchemaFormulas::dependent_branches(Place place) {
       Branches now = {{if_present(id, FormulaStore::kFalse), {}}};
       const Branches present = {
           {formulas_.all_of({formulas_.only(Type::kObject), formulas_.required(id)}), {}}};
-      const Branches holds = product(
-          place, present, branches_of(document_.child(place.node, name, key), place.scope));
+      const Branches holds =
+          product(place, present, branches_of(document_.child(place.node, name, key), place.scope));
       now.insert(now.end(), holds.begin(), holds.end());
       result = product(place, result, now);
     }

@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "grammar/json_string_decoder.h"
@@ -13,7 +15,8 @@
 namespace specdec {
 
 /// Which tokens stay inside a JSON string of some language, and which close it. One walk over the
-/// vocabulary for each such place, ever: all grammars of a vocabulary share them.
+/// vocabulary for each such place, ever: all grammars of a vocabulary share them. A walk follows
+/// only what differs from a walk that was made before, so most languages cost little.
 class StringMasks {
  public:
   /// A token that stays inside, with the number of characters that it adds.
@@ -28,36 +31,68 @@ class StringMasks {
     uint32_t length = 0;
     bool escaped = false;  ///< its characters are not what its bytes say
   };
+  /// With many tokens inside, bits; with few, a list.
   struct Walk {
+    std::shared_ptr<const MaskWords> bits;      ///< inside; nullptr: see `inside`
+    std::shared_ptr<const MaskWords> or_close;  ///< or closing with nothing after the quote
+    std::shared_ptr<const MaskWords> close;     ///< closing, with anything after it
     std::vector<Inside> inside;
-    std::vector<Exit> exits;  ///< sorted by remainder
-    uint32_t longest = 0;
-    std::map<uint32_t, std::shared_ptr<const MaskWords>> words;  ///< by the greatest length
+    std::vector<Exit> exits;    ///< sorted by remainder; with bits: those with a remainder
+    std::vector<Exit> escaped;  ///< with bits: those without, but with escapes
   };
 
   StringMasks(const TokenTrie& trie, RegexStore& regexes);
 
-  /// The tokens below a node of the trie, as seen from a place in a string that the node's own text
-  /// has led to.
-  Walk& walk(TokenTrie::Node node, RegexId language, const JsonStringDecoder& decoder,
-             EscapeStyle escapes);
-  /// The bits of all `inside` tokens of at most that length.
-  std::shared_ptr<const MaskWords> words(Walk& walk, uint64_t max_length);
+  /// The tokens below a node of the trie, as seen from the beginning of a string or from a place
+  /// between two of its characters, that the node's own text has led to.
+  const Walk& walk(TokenTrie::Node node, RegexId language, EscapeStyle escapes);
+  /// `bits` (or, with `may_close`, `or_close`) of the tokens whose number of characters is in
+  /// range: at most `max`, and at least `min` for those that close.
+  struct Lengths {
+    uint64_t min = 0;
+    uint64_t max = ~uint64_t{0};
+  };
+  std::shared_ptr<const MaskWords> bits(const Walk& walk, EscapeStyle escapes, bool may_close,
+                                        const Lengths& lengths);
   /// What may stand after a quote in some token; remainder 0 is nothing.
   const TokenTrie& remainders() const { return *remainders_; }
 
-  uint64_t walks() const { return walks_; }  ///< made so far
+  uint64_t walks() const { return walks_; }  ///< over the whole vocabulary, made so far
 
  private:
+  using Node = TokenTrie::Node;
+  /// What a byte of the whole vocabulary's tree means inside a string.
+  struct Meaning {
+    static constexpr char32_t kPart = 0x110000;     ///< of a character or escape
+    static constexpr char32_t kQuote = 0x110001;    ///< the end
+    static constexpr char32_t kNothing = 0x110002;  ///< no string goes on so
+    std::vector<char32_t> points;  ///< by node: the character that it completes, or one of these
+    std::unordered_map<Node, JsonStringDecoder> parts;
+    std::vector<uint32_t> lengths;        ///< by token: characters, up to a quote
+    uint32_t longest = 0;                 ///< of them
+    std::vector<uint32_t> remainders;     ///< by token: of those that close
+    std::vector<Token> closing, escaped;  ///< with a remainder; without one but with escapes
+    MaskWords plain_close;                ///< closing, without a remainder
+    std::vector<std::shared_ptr<const MaskWords>> at_most;  ///< by length
+  };
+  class Difference;
+
   void collect_remainders();
-  void make(TokenTrie::Node node, RegexId language, const JsonStringDecoder& decoder,
-            EscapeStyle escapes, Walk& walk);
-  uint32_t remainder_after(TokenTrie::Node quote, TokenTrie::Node node) const;
+  uint32_t remainder_after(Node quote, Node node) const;
+  Meaning& meaning(EscapeStyle escapes);
+  void read_meaning(EscapeStyle escapes, Meaning& meaning);
+  const MaskWords& at_most(Meaning& meaning, uint64_t length);
+  std::unique_ptr<Walk> walk_below(Node root, RegexId language, EscapeStyle escapes);
+  std::unique_ptr<Walk> walk_all(RegexId language, EscapeStyle escapes);
+  void finish(const Meaning& meaning, MaskWords inside, MaskWords close, Walk& walk) const;
+  RegexId nearest(RegexId language, EscapeStyle escapes);
+  size_t word_count() const { return static_cast<size_t>((trie_.vocab_size() + 31) / 32); }
 
   const TokenTrie& trie_;
   RegexStore& regexes_;
-  std::map<std::tuple<TokenTrie::Node, RegexId, uint64_t, EscapeStyle>, std::unique_ptr<Walk>>
-      cache_;
+  std::map<std::tuple<Node, RegexId, EscapeStyle>, std::unique_ptr<Walk>> cache_;
+  std::map<EscapeStyle, std::list<RegexId>> recent_;  ///< languages with bits, newest first
+  std::map<EscapeStyle, Meaning> meanings_;
   std::unique_ptr<TokenTrie> remainders_;
   uint64_t walks_ = 0;
 };

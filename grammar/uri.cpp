@@ -112,8 +112,8 @@ std::string resolve_uri(const std::string& base_text, const std::string& referen
   }
   if (!uri.path.starts_with('/')) {
     const size_t slash = base.path.rfind('/');
-    const std::string folder =
-        slash == std::string::npos ? (base.has_authority ? "/" : "") : base.path.substr(0, slash + 1);
+    const std::string folder = slash == std::string::npos ? (base.has_authority ? "/" : "")
+                                                          : base.path.substr(0, slash + 1);
     uri.path = folder + uri.path;
   }
   uri.path = remove_dots(uri.path);
