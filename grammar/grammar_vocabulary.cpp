@@ -1,10 +1,23 @@
 #include "grammar/grammar_vocabulary.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
 namespace specdec {
+namespace {
+
+/// Gemma's pieces that stand for no text of a model's answer.
+bool steers(std::string_view piece) {
+  static constexpr std::array<std::string_view, 10> kPrefixes = {
+      "<start_of_",         "<end_of_",     "<unused", "<mask>",     "<image_soft_token>",
+      "<audio_soft_token>", "[multimodal]", "[@BOS@]", "[toxicity=", "<2mass>"};
+  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [&](std::string_view prefix) { return piece.starts_with(prefix); });
+}
+
+}  // namespace
 
 GrammarVocabulary::GrammarVocabulary(const std::vector<std::string>& bytes,
                                      std::vector<Token> end_tokens)
@@ -13,6 +26,23 @@ GrammarVocabulary::GrammarVocabulary(const std::vector<std::string>& bytes,
       trie_({bytes_.begin(), bytes_.end()}),
       strings_(trie_, regexes_) {
   std::sort(end_tokens_.begin(), end_tokens_.end());
+}
+
+std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
+    const Tokenizer& tokenizer, std::optional<std::vector<Token>> end_tokens) {
+  std::vector<std::string> bytes;
+  for (Token token = 0; token < tokenizer.vocab_size(); ++token) {
+    bytes.emplace_back(steers(tokenizer.piece(token)) ? "" : tokenizer.token_bytes(token));
+  }
+  if (!end_tokens) {
+    end_tokens.emplace();
+    for (const auto& token : {tokenizer.eos(), tokenizer.find_piece("<end_of_turn>")}) {
+      if (token) {
+        end_tokens->push_back(*token);
+      }
+    }
+  }
+  return std::make_shared<GrammarVocabulary>(bytes, std::move(*end_tokens));
 }
 
 }  // namespace specdec

@@ -1,9 +1,12 @@
 #pragma once
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/tokenizer.h"
 #include "core/types.h"
 #include "grammar/regex.h"
 #include "grammar/string_masks.h"
@@ -36,5 +39,11 @@ class GrammarVocabulary {
   StringMasks strings_;
   std::mutex mutex_;
 };
+
+/// Reads the tokenizer. Pieces that steer a model (<start_of_turn>, <unused7>, <mask>, images) are
+/// control pieces here even where the tokenizer takes them for text. `end_tokens`: by default
+/// <eos>, and <end_of_turn> where there is one.
+std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
+    const Tokenizer& tokenizer, std::optional<std::vector<Token>> end_tokens = std::nullopt);
 
 }  // namespace specdec

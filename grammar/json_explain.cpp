@@ -1,4 +1,6 @@
 // What a place in a JSON text allows, said in words.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "core/error.h"

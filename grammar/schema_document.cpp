@@ -358,7 +358,8 @@ SchemaNode SchemaDocument::by_pointer(const JsonValue& root, uint32_t resource,
       throw GrammarError(fmt::format("{}: $ref: '{}' names nothing in the schema",
                                      resources_[resource].uri, reference));
     }
-    path += "/" + escape_pointer(part);
+    path += '/';
+    path += escape_pointer(part);
     if (const auto found = by_value_.find(at); found != by_value_.end()) {
       const Node& node = nodes_[found->second];
       path = node.resource == resource ? path : node.pointer;

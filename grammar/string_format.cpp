@@ -44,7 +44,8 @@ RegexId leap_time(RegexStore& store) {
     for (int minute = 0; minute < 60; ++minute) {
       const int ahead = (60 * hour + minute + 1) % kMinutesOfADay;
       std::vector<std::u32string> offsets = {
-          U"+" + clock(ahead), U"-" + clock((kMinutesOfADay - ahead) % kMinutesOfADay)};
+          std::u32string(1, U'+').append(clock(ahead)),
+          std::u32string(1, U'-').append(clock((kMinutesOfADay - ahead) % kMinutesOfADay))};
       if (ahead == 0) {
         offsets.insert(offsets.end(), {U"Z", U"z"});
       }

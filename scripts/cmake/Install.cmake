@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 get_property(specdec_libraries GLOBAL PROPERTY SPECDEC_LIBRARIES)
 install(TARGETS ${specdec_libraries} EXPORT specdecTargets ARCHIVE DESTINATION lib/specdec)
-install(DIRECTORY core kv decoders experiments
+install(DIRECTORY core grammar kv decoders experiments
         DESTINATION include/specdec FILES_MATCHING PATTERN "*.h")
 install(EXPORT specdecTargets NAMESPACE specdec:: DESTINATION lib/cmake/specdec)
 configure_package_config_file(scripts/cmake/specdecConfig.cmake.in specdecConfig.cmake
@@ -12,5 +12,6 @@ configure_package_config_file(scripts/cmake/specdecConfig.cmake.in specdecConfig
 write_basic_package_version_file(specdecConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/specdecConfig.cmake"
               "${PROJECT_BINARY_DIR}/specdecConfigVersion.cmake"
-              scripts/cmake/LibTorch.cmake scripts/cmake/SentencePiece.cmake
+              scripts/cmake/Gmp.cmake scripts/cmake/LibTorch.cmake
+              scripts/cmake/SentencePiece.cmake
         DESTINATION lib/cmake/specdec)
