@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "grammar/meta_schemas.h"
 
 namespace specdec {
 namespace {
@@ -126,19 +127,21 @@ SchemaDocument::SchemaDocument(JsonValue schema,
 SchemaNode SchemaDocument::add_document(const JsonValue& value, const std::string& uri,
                                         SchemaDraft draft) {
   const auto resource = static_cast<uint32_t>(resources_.size());
-  resources_.push_back({.uri = uri,
-                        .draft = draft,
-                        .root = static_cast<SchemaNode>(nodes_.size()),
-                        .has_assertions = true,
-                        .recursive_anchor = false,
-                        .anchors = {},
-                        .dynamic_anchors = {}});
+  Resource fresh;
+  fresh.uri = uri;
+  fresh.draft = draft;
+  fresh.root = static_cast<SchemaNode>(nodes_.size());
+  resources_.push_back(std::move(fresh));
   by_uri_[uri] = resource;
   return visit(value, resource, "");
 }
 
 bool SchemaDocument::has_assertions(SchemaNode node) const {
   return resources_[nodes_[node].resource].has_assertions;
+}
+
+bool SchemaDocument::asserts_formats(SchemaNode node) const {
+  return resources_[nodes_[node].resource].asserts_formats;
 }
 
 bool SchemaDocument::is_dynamic(uint32_t resource) const {
@@ -152,6 +155,7 @@ std::string SchemaDocument::location(SchemaNode node) const {
 void SchemaDocument::read_dialect(const JsonValue& value, Resource& resource) {
   const JsonValue* schema = value.find("$schema");
   if (schema == nullptr || !schema->is(Type::kString)) {
+    resource.looks_old = value.find("definitions") != nullptr && value.find("$defs") == nullptr;
     return;
   }
   if (const auto draft = known_dialect(schema->text)) {
@@ -168,10 +172,12 @@ void SchemaDocument::read_dialect(const JsonValue& value, Resource& resource) {
   }
   read_dialect(*found->second, resource);
   const JsonValue* vocabulary = found->second->find("$vocabulary");
-  resource.has_assertions =
-      vocabulary == nullptr ||
-      std::any_of(vocabulary->members.begin(), vocabulary->members.end(),
-                  [](const auto& member) { return member.first.ends_with("/vocab/validation"); });
+  const auto has = [&](std::string_view name) {
+    return std::any_of(vocabulary->members.begin(), vocabulary->members.end(),
+                       [&](const auto& member) { return member.first.ends_with(name); });
+  };
+  resource.has_assertions = vocabulary == nullptr || has("/vocab/validation");
+  resource.asserts_formats = vocabulary != nullptr && has("/vocab/format-assertion");
 }
 
 uint32_t SchemaDocument::enter_resource(const JsonValue& value, uint32_t resource) {
@@ -184,7 +190,8 @@ uint32_t SchemaDocument::enter_resource(const JsonValue& value, uint32_t resourc
     read_dialect(value, own);
   }
   const JsonValue* id = value.find(own.draft == SchemaDraft::kDraft4 ? "id" : "$id");
-  const bool hidden = own.draft <= SchemaDraft::kDraft7 && value.find("$ref") != nullptr;
+  const bool old = own.draft <= SchemaDraft::kDraft7 || own.looks_old;
+  const bool hidden = old && value.find("$ref") != nullptr;
   if (id == nullptr || !id->is(Type::kString) || hidden || id->text.starts_with('#')) {
     return resource;
   }
@@ -201,13 +208,12 @@ uint32_t SchemaDocument::enter_resource(const JsonValue& value, uint32_t resourc
   if (!by_uri_.emplace(uri, fresh).second && own.draft > SchemaDraft::kDraft4) {
     throw GrammarError(fmt::format("two subschemas have the $id '{}'", uri));
   }
-  resources_.push_back({.uri = uri,
-                        .draft = own.draft,
-                        .root = static_cast<SchemaNode>(nodes_.size()),
-                        .has_assertions = own.has_assertions,
-                        .recursive_anchor = false,
-                        .anchors = {},
-                        .dynamic_anchors = {}});
+  own.uri = uri;
+  own.root = static_cast<SchemaNode>(nodes_.size());
+  own.recursive_anchor = false;
+  own.anchors.clear();
+  own.dynamic_anchors.clear();
+  resources_.push_back(std::move(own));
   return fresh;
 }
 
@@ -228,12 +234,14 @@ void SchemaDocument::add_anchors(const JsonValue& value, SchemaNode node) {
     const JsonValue* found = value.find(keyword);
     return found != nullptr && found->is(Type::kString) ? std::optional(found->text) : std::nullopt;
   };
-  if (resource.draft <= SchemaDraft::kDraft7) {
+  if (resource.draft <= SchemaDraft::kDraft7 || resource.looks_old) {
     const auto id = text(resource.draft == SchemaDraft::kDraft4 ? "id" : "$id");
     const size_t hash = id ? id->find('#') : std::string::npos;
     if (hash != std::string::npos && hash + 1 < id->size()) {
       add_anchor(node, id->substr(hash + 1), false);
     }
+  }
+  if (resource.draft <= SchemaDraft::kDraft7) {
     return;
   }
   if (const auto anchor = text("$anchor")) {
@@ -330,6 +338,10 @@ uint32_t SchemaDocument::find_resource(const std::string& uri, SchemaNode from,
                                        std::string_view reference) {
   if (const auto found = by_uri_.find(uri); found != by_uri_.end()) {
     return found->second;
+  }
+  if (const auto meta = meta_schema(uri); meta && !registry_.contains(uri)) {
+    documents_.push_back(parse_json(*meta, uri));
+    registry_[uri] = &documents_.back();
   }
   const auto document = registry_.find(uri);
   if (document == registry_.end()) {

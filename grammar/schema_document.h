@@ -34,6 +34,8 @@ class SchemaDocument {
   SchemaDraft draft(SchemaNode node) const { return resources_[nodes_[node].resource].draft; }
   /// False where a custom meta-schema leaves out the vocabulary of assertions (type, minimum, ...).
   bool has_assertions(SchemaNode node) const;
+  /// True where it asks for `format` to be an assertion.
+  bool asserts_formats(SchemaNode node) const;
   /// Where it stands: a JSON pointer with the document's URI before it ("#/properties/a").
   std::string location(SchemaNode node) const;
 
@@ -60,6 +62,8 @@ class SchemaDocument {
     SchemaDraft draft = SchemaDraft::k2020;
     SchemaNode root = 0;
     bool has_assertions = true;
+    bool asserts_formats = false;
+    bool looks_old = false;  ///< no `$schema`, but written as until draft 7
     bool recursive_anchor = false;
     std::map<std::string, SchemaNode, std::less<>> anchors;
     std::set<std::string, std::less<>> dynamic_anchors;

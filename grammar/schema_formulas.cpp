@@ -141,6 +141,7 @@ FormulaId SchemaFormulas::local(Place place) {
     add_numbers(place, parts);
     add_strings(place, parts);
   }
+  add_format(place, parts);
   add_arrays(place, parts);
   add_objects(place, parts);
   return formulas_.all_of(std::move(parts));
@@ -254,8 +255,12 @@ void SchemaFormulas::add_strings(Place place, std::vector<FormulaId>& parts) {
     parts.push_back(
         formulas_.atom({.kind = AtomKind::kText, .a = pattern(place, "pattern", value->text)}));
   }
+}
+
+void SchemaFormulas::add_format(Place place, std::vector<FormulaId>& parts) {
   const JsonValue* format = keyword(place, "format");
-  if (format == nullptr || !options_.assert_formats || !format->is(Type::kString)) {
+  const bool asserted = options_.assert_formats || document_.asserts_formats(place.node);
+  if (format == nullptr || !asserted || !format->is(Type::kString)) {
     return;
   }
   try {

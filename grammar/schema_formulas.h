@@ -71,6 +71,7 @@ class SchemaFormulas {
   void add_any_type(Place place, std::vector<FormulaId>& parts);
   void add_numbers(Place place, std::vector<FormulaId>& parts);
   void add_strings(Place place, std::vector<FormulaId>& parts);
+  void add_format(Place place, std::vector<FormulaId>& parts);
   void add_arrays(Place place, std::vector<FormulaId>& parts);
   void add_items(Place place, std::vector<FormulaId>& parts);
   void add_objects(Place place, std::vector<FormulaId>& parts);
