@@ -242,7 +242,7 @@ class JsonAutomaton::Step {
     }
     settle_values();
     if (to_.text_depth != 0) {
-      to_.text = recording_now_ ? to_.text : self_.texts_.append(to_.text, byte_);
+      to_.text = recording_now_ ? to_.text : recorded_with(byte_);
     }
     return self_.intern(std::move(to_));
   }
@@ -336,6 +336,10 @@ class JsonAutomaton::Step {
   }
 
   void push(const Thread& thread) { to_.threads.push_back(thread); }
+
+  uint32_t recorded_with(uint8_t byte) {
+    return to_.text == kUnknownText ? kUnknownText : self_.texts_.append(to_.text, byte);
+  }
 
   // -- Values
 
@@ -502,10 +506,10 @@ class JsonAutomaton::Step {
         to_.text_depth = to_.depth;
         to_.text = 0;
       } else if (!appended_) {
-        to_.text = self_.texts_.append(to_.text, byte_);
+        to_.text = recorded_with(byte_);
         appended_ = true;
       }
-      start = self_.texts_.length(to_.text);
+      start = to_.text == kUnknownText ? 0 : self_.texts_.length(to_.text);
     }
     const Entry::Kind kind = unique ? Entry::Kind::kUniqueArray : Entry::Kind::kArray;
     for (const Choice& choice : self_.plans_.items(state)) {
@@ -655,13 +659,17 @@ class JsonAutomaton::Step {
     end_value(stack);
   }
 
-  /// The value of an item that ends now.
-  JsonValue item(uint32_t start) const {
+  /// The state of a unique array after an item that ends now.
+  ArrayStateId with_item(const Entry& entry) const {
+    if (from_.text == kUnknownText) {
+      return entry.state;
+    }
     std::string text = self_.recorded(from_.text);
     if (!ending_number_) {  // a number ends before this byte, all else with it
       text += static_cast<char>(byte_);
     }
-    return parse_json(std::string_view(text).substr(start), "item");
+    const JsonValue item = parse_json(std::string_view(text).substr(entry.text_start), "item");
+    return self_.plans_.with_item(entry.state, item);
   }
 
   void end_value(uint32_t stack) {
@@ -678,7 +686,7 @@ class JsonAutomaton::Step {
           push({Kind::kArrayNext, entry.state, 0, entry.stack});
           break;
         case Entry::Kind::kUniqueArray: {
-          const ArrayStateId state = self_.plans_.with_item(entry.state, item(entry.text_start));
+          const ArrayStateId state = with_item(entry);
           if (self_.plans_.feasible_array(state)) {
             push({Kind::kArrayNext, state, 0, entry.stack});
           }

@@ -137,6 +137,8 @@ class JsonAutomaton final : public Automaton {
   };
 
   static constexpr uint32_t kNewline = 1U << 31;
+  /// Recorded text that is not known: masks look at places that many texts lead to.
+  static constexpr uint32_t kUnknownText = ~uint32_t{0};
 
   StateId intern(State state);
   uint32_t intern_stack(std::vector<Entry> entries);

@@ -102,7 +102,7 @@ StateId JsonAutomaton::closed(const State& state, std::vector<Thread> threads) {
   State next;
   next.threads = std::move(threads);
   next.depth = state.depth;
-  next.text = state.text;
+  next.text = state.text_depth == 0 ? 0 : kUnknownText;
   next.text_depth = state.text_depth;
   return intern(std::move(next));
 }

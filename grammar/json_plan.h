@@ -225,6 +225,7 @@ class JsonPlans {
   std::optional<uint64_t> least_more(const ObjectState& state, uint64_t pending,
                                      std::vector<std::pair<size_t, FormulaId>>& used);
   uint64_t capacity(const ObjectState& state, uint64_t wanted);
+  ObjectChoices counted_choices(const ObjectState& state, const ObjectPlan& plan);
   std::vector<Choice> property_choices(const ObjectState& before, const PropertyPlan& property,
                                        ObjectState after);
 

@@ -292,12 +292,43 @@ std::vector<Choice> JsonPlans::other_property(ObjectStateId id, uint32_t propert
   return property_choices(before, objects_[before.plan]->classes[property_class], std::move(after));
 }
 
+/// Without existences to fulfil, counting tells what may come: the state is feasible, and stays so
+/// after any open name that leaves room for, and does not skip, what is required.
+ObjectChoices JsonPlans::counted_choices(const ObjectState& state, const ObjectPlan& plan) {
+  uint64_t missing = 0;
+  uint32_t first_missing = kNoRank;
+  for (size_t i = 0; i < plan.names.size(); ++i) {
+    if (plan.names[i].required && !has_bit(state.seen, i)) {
+      ++missing;
+      first_missing = std::min(first_missing, plan.names[i].rank);
+    }
+  }
+  const bool room = plan.max == kUnbounded || state.count + missing < plan.max;
+  const auto in_order = [&](uint32_t rank) {
+    return !options_.schema_order || rank <= first_missing;
+  };
+  ObjectChoices result;
+  for (size_t i = 0; i < plan.names.size(); ++i) {
+    const PropertyPlan& name = plan.names[i];
+    result.names.push_back((room || name.required) && open_name(state, name, i) &&
+                           in_order(name.rank) && possible(name.goal));
+  }
+  for (const PropertyPlan& others : plan.classes) {
+    result.classes.push_back(room && in_order(kNoRank) && possible(others.goal));
+  }
+  result.may_end = missing == 0 && state.count >= plan.min;
+  return result;
+}
+
 const ObjectChoices& JsonPlans::choices(ObjectStateId id) {
   if (const auto found = choices_.find(id); found != choices_.end()) {
     return found->second;
   }
   const ObjectState state = object_states_[id];
   const ObjectPlan& plan = *objects_[state.plan];
+  if (plan.exists.empty() && state.count >= plan.min) {
+    return choices_[id] = counted_choices(state, plan);
+  }
   ObjectChoices result;
   bool all_seen = true;
   for (size_t i = 0; i < plan.names.size(); ++i) {

@@ -1,6 +1,7 @@
 #include "grammar/regex.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/error.h"
 #include "grammar/regex_automaton.h"
@@ -59,6 +60,7 @@ class RegexStore::Implementation {
   RegexNodes nodes;
   RegexAutomaton automaton;
   RegexQueries queries;
+  std::map<std::string, RegexId> names;
 };
 
 RegexStore::RegexStore(uint64_t max_states)
@@ -68,6 +70,16 @@ RegexStore::~RegexStore() = default;
 
 RegexId RegexStore::one_of(const CodePoints& points) {
   return implementation_->nodes.one_of(points);
+}
+
+RegexId RegexStore::named(const std::string& name, const std::function<RegexId()>& make) {
+  const auto found = implementation_->names.find(name);
+  if (found != implementation_->names.end()) {
+    return found->second;
+  }
+  const RegexId made = make();
+  implementation_->names[name] = made;
+  return made;
 }
 
 RegexId RegexStore::literal(std::u32string_view text) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -76,6 +77,10 @@ class RegexStore {
   RegexId repeat(RegexId regex, uint64_t min, std::optional<uint64_t> max);
   /// A finite set of texts, as one trie-like expression: thousands of them stay cheap.
   RegexId words(std::vector<std::u32string> texts);
+
+  /// The language of that name, made when it is first asked for: patterns and formats that many
+  /// schemas share are read once.
+  RegexId named(const std::string& name, const std::function<RegexId()>& make);
 
   bool matches_empty(RegexId regex) const;
   /// True when no text is in the language; exact, also for intersections and complements.

@@ -233,12 +233,9 @@ void SchemaFormulas::add_numbers(Place place, std::vector<FormulaId>& parts) {
 }
 
 RegexId SchemaFormulas::pattern(Place place, std::string_view keyword, const std::string& text) {
-  const auto found = patterns_.find(text);
-  if (found != patterns_.end()) {
-    return found->second;
-  }
+  RegexStore& regexes = formulas_.regexes();
   try {
-    return patterns_[text] = parse_regex(formulas_.regexes(), text, true);
+    return regexes.named("pattern " + text, [&] { return parse_regex(regexes, text, true); });
   } catch (const GrammarError& error) {
     fail(place, keyword, error.what());
   }

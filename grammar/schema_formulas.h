@@ -103,7 +103,6 @@ class SchemaFormulas {
   std::map<Scope, uint32_t> scope_ids_;
   std::map<std::pair<SchemaNode, uint32_t>, FormulaId> expanded_;
   uint32_t next_rank_ = 0;  ///< of the properties, in the order of reading
-  std::map<std::string, RegexId> patterns_;
   std::map<FormulaId, RegexId> languages_;
   std::set<std::pair<SchemaNode, uint32_t>> open_;  ///< being read: a schema that is its own part
 };

@@ -142,7 +142,10 @@ std::optional<RegexId> string_format(RegexStore& store, std::string_view name) {
   }
   const auto* const format =
       std::ranges::find(kFormats, name, &std::pair<std::string_view, Maker>::first);
-  return format == kFormats.end() ? std::nullopt : std::optional(format->second(store));
+  if (format == kFormats.end()) {
+    return std::nullopt;
+  }
+  return store.named("format " + std::string(name), [&] { return format->second(store); });
 }
 
 }  // namespace specdec
