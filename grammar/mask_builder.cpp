@@ -108,43 +108,34 @@ void MaskBuilder::add_part(Node node, StateId state, const StringPlace& place,
   StringMasks& strings = vocabulary_.strings();
   const StringMasks::Walk& walk = strings.walk(node, part.language, place.escapes);
   const bool may_close = part.closed != Automaton::kDead;
+  // What closes a name is looked at one by one where its text decides.
+  const bool one_by_one = part.is_name && part.text_matters;
   if (walk.bits != nullptr) {
-    // What closes a name is looked at one by one where its bytes do not say its characters.
-    const bool checked = part.is_name && part.text_matters;
-    add_words(strings.bits(walk, place.escapes, may_close && !checked, {part.min, part.max}));
-    for (const StringMasks::Exit& exit : walk.escaped) {
-      if (part.is_name && !checked && !really_allowed(node, state, exit.token)) {
-        doubtful_.push_back(exit.token);
-      }
-    }
+    add_words(strings.bits(walk, place.escapes, may_close, {part.min, part.max}));
   }
   for (const StringMasks::Inside& inside : walk.inside) {
     if (inside.length <= part.max) {
       content_.added.push_back(inside.token);
     }
   }
-  if (may_close) {
-    add_exits(node, state, walk, part);
+  for (const uint32_t remainder : may_close ? remainders(part.closed) : std::vector<uint32_t>()) {
+    for (const StringMasks::Exit& exit :
+         strings.exits(walk, place.escapes, remainder, one_by_one)) {
+      if (exit.length >= part.min && exit.length <= part.max) {
+        add_exit(node, state, part, exit);
+      }
+    }
   }
 }
 
-void MaskBuilder::add_exits(Node node, StateId state, const StringMasks::Walk& walk,
-                            const StringPlace::Part& part) {
-  auto at = walk.exits.begin();
-  for (const uint32_t remainder : remainders(part.closed)) {
-    at = std::lower_bound(
-        at, walk.exits.end(), remainder,
-        [](const StringMasks::Exit& exit, uint32_t wanted) { return exit.remainder < wanted; });
-    for (; at != walk.exits.end() && at->remainder == remainder; ++at) {
-      if (at->length < part.min || at->length > part.max) {
-        continue;
-      }
-      const bool doubtful =
-          (part.is_name && at->escaped) || (part.text_matters && (remainder != 0 || part.is_name));
-      if (!doubtful || really_allowed(node, state, at->token)) {
-        content_.added.push_back(at->token);
-      }
-    }
+void MaskBuilder::add_exit(Node node, StateId state, const StringPlace::Part& part,
+                           const StringMasks::Exit& exit) {
+  const bool doubtful = (part.is_name && exit.escaped) ||
+                        (part.text_matters && (exit.remainder != 0 || part.is_name));
+  if (!doubtful || really_allowed(node, state, exit.token)) {
+    content_.added.push_back(exit.token);
+  } else {
+    doubtful_.push_back(exit.token);
   }
 }
 
@@ -192,7 +183,11 @@ void MaskBuilder::settle_overrides() {
     }
   }
   std::vector<Token>& removed = content_.removed;
-  removed.insert(removed.end(), doubtful_.begin(), doubtful_.end());
+  for (const Token token : doubtful_) {
+    if (content_.base != nullptr && bit(*content_.base, token)) {
+      removed.push_back(token);
+    }
+  }
   std::sort(removed.begin(), removed.end());
   removed.erase(std::unique(removed.begin(), removed.end()), removed.end());
   std::erase_if(removed, [&](Token token) {

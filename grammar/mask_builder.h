@@ -26,8 +26,8 @@ class MaskBuilder {
   void visit_child(Node child, StateId state);
   void visit_string(Node node, StateId state, const StringPlace& place);
   void add_part(Node node, StateId state, const StringPlace& place, const StringPlace::Part& part);
-  void add_exits(Node node, StateId state, const StringMasks::Walk& walk,
-                 const StringPlace::Part& part);
+  void add_exit(Node node, StateId state, const StringPlace::Part& part,
+                const StringMasks::Exit& exit);
   void add_word(Node node, StateId state, const std::string& word, bool alone);
   void add(std::span<const Token> tokens);
   void add_words(std::shared_ptr<const MaskWords> words);

@@ -185,12 +185,122 @@ void StringMasks::read_meaning(EscapeStyle escapes, Meaning& meaning) {
     ++node;
   }
   meaning.longest = *std::max_element(meaning.lengths.begin(), meaning.lengths.end());
+  read_letters(meaning);
   std::sort(meaning.escaped.begin(), meaning.escaped.end());
   std::sort(meaning.closing.begin(), meaning.closing.end(), [&](Token a, Token b) {
     const uint32_t left = meaning.remainders[static_cast<size_t>(a)];
     const uint32_t right = meaning.remainders[static_cast<size_t>(b)];
     return left != right ? left < right : a < b;
   });
+}
+
+StringMasks::Letters StringMasks::letters_of(const Meaning& meaning, Node node) const {
+  Letters letters;
+  const char32_t point = meaning.points[node];
+  if (point < 0x80) {
+    letters.ascii.set(point);
+  } else if (point == 0x2028 || point == 0x2029) {
+    letters.separators = true;
+  } else if (point < Meaning::kPart) {
+    letters.others = true;
+  } else if (point == Meaning::kPart) {
+    const JsonStringDecoder& part = meaning.parts.at(node);
+    const bool escape = part.phase != JsonStringDecoder::Phase::kUtf8;
+    letters.unclear = escape && part.phase != JsonStringDecoder::Phase::kBackslash;
+    letters.others = !escape;
+    letters.separators = !escape;
+  }
+  return letters;
+}
+
+/// Which letters each larger subtree holds, from the leaves up.
+void StringMasks::read_letters(Meaning& meaning) {
+  constexpr Node kLarge = 16;  ///< nodes from which on a subtree is worth it
+  meaning.has_quote.assign(trie_.size(), false);
+  meaning.letters.assign(trie_.size(), 0);
+  meaning.sets.assign(1, {});
+  std::vector<Node> open = {0};
+  std::vector<Letters> sets(1);
+  const auto close = [&](Node end) {
+    while (open.size() > 1 && trie_.end(open.back()) <= end) {
+      const Node node = open.back();
+      const Letters set = sets.back();
+      if (trie_.end(node) - node >= kLarge) {
+        meaning.letters[node] = static_cast<uint32_t>(meaning.sets.size());
+        meaning.sets.push_back(set);
+      }
+      open.pop_back();
+      sets.pop_back();
+      sets.back().ascii |= set.ascii;
+      sets.back().separators |= set.separators;
+      sets.back().others |= set.others;
+      sets.back().unclear |= set.unclear;
+      if (meaning.has_quote[node]) {
+        meaning.has_quote[open.back()] = true;
+      }
+    }
+  };
+  for (Node node = 1; node < trie_.size();) {
+    close(node);
+    const char32_t point = meaning.points[node];
+    const bool ends = point == Meaning::kQuote || point == Meaning::kNothing;
+    meaning.has_quote[node] = point == Meaning::kQuote;
+    if (meaning.has_quote[node]) {
+      meaning.has_quote[open.back()] = true;
+    }
+    if (!ends) {
+      open.push_back(node);
+      sets.push_back(letters_of(meaning, node));
+    }
+    node = ends ? trie_.end(node) : node + 1;
+  }
+  close(trie_.size());
+}
+
+/// The letters after which nothing of the language goes on, when these are the same all the way
+/// through it: then a text goes on exactly if it holds none of them.
+std::optional<StringMasks::Letters> StringMasks::find_never(RegexId language) {
+  constexpr size_t kMaxStates = 64;
+  std::vector<RegexId> reached = {language};
+  std::optional<Letters> result;
+  for (size_t i = 0; i < reached.size(); ++i) {
+    Letters dead;
+    bool some_live = false;
+    char32_t first = 0;
+    for (const RegexStore::Transition& part : regexes_.transitions(reached[i])) {
+      const bool live = part.target != RegexStore::kNothing;
+      if (live && std::find(reached.begin(), reached.end(), part.target) == reached.end()) {
+        reached.push_back(part.target);
+      }
+      for (char32_t c = first; !live && c < 0x80 && c <= part.last; ++c) {
+        dead.ascii.set(c);
+      }
+      const bool separators = first <= 0x2028 && part.last >= 0x2029;
+      const bool surrogates = first >= 0xD800 && part.last <= 0xDFFF;
+      const bool split = (first == 0x2028 || first == 0x2029) && part.last <= 0x2029;
+      dead.separators |= !live && (separators || split);
+      const bool others = part.last >= 0x80 && !surrogates && !split;
+      dead.others |= !live && others;
+      some_live |= live && others;
+      first = part.last + 1;
+    }
+    const bool mixed = dead.others && some_live;
+    const bool differs = result && (result->ascii != dead.ascii || result->others != dead.others ||
+                                    result->separators != dead.separators);
+    if (mixed || differs || reached.size() > kMaxStates) {
+      return std::nullopt;
+    }
+    result = dead;
+  }
+  return result;
+}
+
+const std::optional<StringMasks::Letters>& StringMasks::never(RegexId language) {
+  const auto found = never_.find(language);
+  if (found != never_.end()) {
+    return found->second;
+  }
+  return never_[language] = language == RegexStore::kNothing ? std::nullopt : find_never(language);
 }
 
 /// Walks the tree with two languages at once, only where they differ, and turns the bits of the one
@@ -203,14 +313,16 @@ class StringMasks::Difference {
 
   void run(RegexId from, RegexId to) {
     const TokenTrie& trie = self_.trie_;
-    std::vector<std::pair<RegexId, RegexId>> path(512);
-    path[0] = {from, to};
+    std::vector<Place> path(512);
+    path[0] = place(from, to);
     for (Node node = 1; node < trie.size();) {
       const uint32_t depth = trie.depth(node);
       if (depth + 1 >= path.size()) {
         path.resize(2 * path.size());
       }
-      const auto [before_from, before_to] = path[depth - 1];
+      const Place& before = path[depth - 1];
+      const RegexId before_from = before.from;
+      const RegexId before_to = before.to;
       const char32_t point = meaning_.points[node];
       if (point == Meaning::kNothing) {
         node = trie.end(node);
@@ -218,6 +330,11 @@ class StringMasks::Difference {
       }
       if (point == Meaning::kQuote) {
         quote(node, closes(before_from), closes(before_to));
+        node = trie.end(node);
+        continue;
+      }
+      const bool same_inside = before.same_inside || stays_alike(before, node);
+      if (same_inside && !meaning_.has_quote[node]) {
         node = trie.end(node);
         continue;
       }
@@ -243,12 +360,49 @@ class StringMasks::Difference {
           set_bit(inside_, token, true);
         }
       }
-      path[depth] = {now_from, now_to};
+      path[depth] = before_from == now_from && before_to == now_to ? path[depth - 1]
+                                                                   : place(now_from, now_to);
+      path[depth].same_inside = same_inside;
       ++node;
     }
   }
 
  private:
+  /// Both languages before a node.
+  struct Place {
+    RegexId from = 0;
+    RegexId to = 0;
+    bool told = false;  ///< by letters: texts with none of these go on in both, or in neither
+    Letters differing;
+    bool same_inside = false;  ///< from here on only the ends of strings differ
+  };
+
+  Place place(RegexId from, RegexId to) {
+    Place result{.from = from, .to = to, .told = false, .differing = {}, .same_inside = false};
+    const std::optional<Letters> left = self_.never(from);
+    const std::optional<Letters> right = self_.never(to);
+    if (left && right) {
+      result.told = true;
+      result.differing.ascii = left->ascii ^ right->ascii;
+      result.differing.separators = left->separators != right->separators;
+      result.differing.others = left->others != right->others;
+    }
+    return result;
+  }
+
+  /// True when no text below the node can tell the languages apart before it closes the string.
+  bool stays_alike(const Place& before, Node node) const {
+    if (!before.told) {
+      return false;
+    }
+    const uint32_t set = meaning_.letters[node];
+    const Letters below = set == 0 ? self_.letters_of(meaning_, node) : meaning_.sets[set];
+    const bool whole = set != 0 || self_.trie_.end(node) == node + 1;
+    return whole && !below.unclear && (below.ascii & before.differing.ascii).none() &&
+           !(below.separators && before.differing.separators) &&
+           !(below.others && before.differing.others);
+  }
+
   bool closes(RegexId language) const {
     return language != RegexStore::kNothing && self_.regexes_.matches_empty(language);
   }
@@ -262,15 +416,17 @@ class StringMasks::Difference {
     }
     const High& high = above_ascii(language);
     const bool utf8 = self_.trie_.byte(node) >= 0x80;
-    const bool alive = utf8 && high.one ? high.target != RegexStore::kNothing
-                                        : self_.regexes_.goes_on(
-                                              language, meaning_.parts.at(node).reach(escapes_));
-    return alive ? language : RegexStore::kNothing;
+    if (utf8 && (high.one || high.always)) {
+      return high.always || high.target != RegexStore::kNothing ? language : RegexStore::kNothing;
+    }
+    const auto reach = meaning_.parts.at(node).reach(escapes_);
+    return self_.regexes_.goes_on(language, reach) ? language : RegexStore::kNothing;
   }
 
   /// What follows after characters beyond ASCII.
   struct High {
-    bool one = false;  ///< the same after all of them: `target`
+    bool one = false;     ///< the same after all of them: `target`
+    bool always = false;  ///< something after each of them
     RegexId target = RegexStore::kNothing;
   };
 
@@ -284,6 +440,9 @@ class StringMasks::Difference {
       entry->second.one = std::all_of(first, all.end(), [&](const auto& part) {
         return part.target == first->target || part.last == 0xDFFF;
       });
+      entry->second.always = std::all_of(first, all.end(), [&](const auto& part) {
+        return part.target != RegexStore::kNothing || part.last == 0xDFFF;
+      });
       entry->second.target = first->target;
     }
     return entry->second;
@@ -293,8 +452,8 @@ class StringMasks::Difference {
     if (a == b) {
       return true;
     }
-    const High left = a == RegexStore::kNothing ? High{true, a} : above_ascii(a);
-    const High right = b == RegexStore::kNothing ? High{true, b} : above_ascii(b);
+    const High left = a == RegexStore::kNothing ? High{true, false, a} : above_ascii(a);
+    const High right = b == RegexStore::kNothing ? High{true, false, b} : above_ascii(b);
     return left.one && right.one && left.target == right.target;
   }
 
@@ -332,30 +491,35 @@ RegexId StringMasks::nearest(RegexId language, EscapeStyle escapes) {
   return most >= 16 ? best : RegexStore::kNothing;
 }
 
-void StringMasks::finish(const Meaning& meaning, MaskWords inside, MaskWords close,
-                         Walk& walk) const {
-  MaskWords both(word_count());
-  for (size_t i = 0; i < both.size(); ++i) {
-    both[i] = inside[i] | (close[i] & meaning.plain_close[i]);
+void StringMasks::keep_bits(const Meaning& meaning, const MaskWords& inside, const MaskWords& close,
+                            Walk& walk) {
+  auto bits = std::make_shared<MaskWords>(inside.size());
+  for (size_t i = 0; i < bits->size(); ++i) {
+    (*bits)[i] = inside[i] | (close[i] & meaning.plain_close[i]);
   }
-  const auto exit = [&](Token token, bool escaped) {
-    const auto index = static_cast<size_t>(token);
-    return Exit{meaning.remainders[index], token, meaning.lengths[index], escaped};
-  };
+  walk.bits = std::move(bits);
   for (const Token token : meaning.closing) {
-    if (bit(close, token)) {
+    walk.closing.push_back(bit(close, token));
+  }
+}
+
+void StringMasks::keep_lists(const Meaning& meaning, const MaskWords& inside,
+                             const MaskWords& close, Walk& walk) {
+  for (size_t word = 0; word < inside.size(); ++word) {
+    for (uint32_t rest = inside[word]; rest != 0; rest &= rest - 1) {
+      const size_t token = word * 32 + static_cast<size_t>(__builtin_ctz(rest));
+      walk.inside.push_back({static_cast<Token>(token), meaning.lengths[token]});
+    }
+    for (uint32_t rest = close[word]; rest != 0; rest &= rest - 1) {
+      const size_t token = word * 32 + static_cast<size_t>(__builtin_ctz(rest));
+      const bool escaped = std::binary_search(meaning.escaped.begin(), meaning.escaped.end(),
+                                              static_cast<Token>(token));
       walk.exits.push_back(
-          exit(token, std::binary_search(meaning.escaped.begin(), meaning.escaped.end(), token)));
+          {meaning.remainders[token], static_cast<Token>(token), meaning.lengths[token], escaped});
     }
   }
-  for (const Token token : meaning.escaped) {
-    if (bit(close, token) && bit(meaning.plain_close, token)) {
-      walk.escaped.push_back(exit(token, true));
-    }
-  }
-  walk.bits = std::make_shared<const MaskWords>(std::move(inside));
-  walk.or_close = std::make_shared<const MaskWords>(std::move(both));
-  walk.close = std::make_shared<const MaskWords>(std::move(close));
+  std::stable_sort(walk.exits.begin(), walk.exits.end(),
+                   [](const Exit& a, const Exit& b) { return a.remainder < b.remainder; });
 }
 
 std::unique_ptr<StringMasks::Walk> StringMasks::walk_all(RegexId language, EscapeStyle escapes) {
@@ -366,41 +530,32 @@ std::unique_ptr<StringMasks::Walk> StringMasks::walk_all(RegexId language, Escap
   const RegexId from = nearest(language, escapes);
   if (from != RegexStore::kNothing) {
     const Walk& known = walk(0, from, escapes);
-    inside = *known.bits;
-    close = *known.close;
+    for (size_t i = 0; i < inside.size(); ++i) {
+      inside[i] = (*known.bits)[i] & ~meaning.plain_close[i];
+      close[i] = (*known.bits)[i] & meaning.plain_close[i];
+    }
+    for (size_t i = 0; i < meaning.closing.size(); ++i) {
+      set_bit(close, meaning.closing[i], known.closing[i]);
+    }
   }
   Difference(*this, meaning, escapes, inside, close).run(from, language);
-  auto result = std::make_unique<Walk>();
   size_t count = 0;
-  for (size_t i = 0; i < inside.size(); ++i) {
-    count += static_cast<size_t>(__builtin_popcount(inside[i]));
+  for (const uint32_t word : inside) {
+    count += static_cast<size_t>(__builtin_popcount(word));
   }
-  if (count >= kDense) {
-    finish(meaning, std::move(inside), std::move(close), *result);
-    std::list<RegexId>& recent = recent_[escapes];
-    recent.push_front(language);
-    if (recent.size() > kRecent) {
-      const auto oldest = std::find_if(recent.rbegin(), recent.rend(),
-                                       [](RegexId id) { return id != RegexStore::kAll; });
-      recent.erase(std::prev(oldest.base()));
-    }
+  auto result = std::make_unique<Walk>();
+  if (count < kDense) {
+    keep_lists(meaning, inside, close, *result);
     return result;
   }
-  for (size_t word = 0; word < inside.size(); ++word) {
-    for (uint32_t rest = inside[word]; rest != 0; rest &= rest - 1) {
-      const size_t token = word * 32 + static_cast<size_t>(__builtin_ctz(rest));
-      result->inside.push_back({static_cast<Token>(token), meaning.lengths[token]});
-    }
-    for (uint32_t rest = close[word]; rest != 0; rest &= rest - 1) {
-      const size_t token = word * 32 + static_cast<size_t>(__builtin_ctz(rest));
-      const bool escaped = std::binary_search(meaning.escaped.begin(), meaning.escaped.end(),
-                                              static_cast<Token>(token));
-      result->exits.push_back(
-          {meaning.remainders[token], static_cast<Token>(token), meaning.lengths[token], escaped});
-    }
+  keep_bits(meaning, inside, close, *result);
+  std::list<RegexId>& recent = recent_[escapes];
+  recent.push_front(language);
+  if (recent.size() > kRecent) {
+    const auto oldest = std::find_if(recent.rbegin(), recent.rend(),
+                                     [](RegexId id) { return id != RegexStore::kAll; });
+    recent.erase(std::prev(oldest.base()));
   }
-  std::stable_sort(result->exits.begin(), result->exits.end(),
-                   [](const Exit& a, const Exit& b) { return a.remainder < b.remainder; });
   return result;
 }
 
@@ -434,24 +589,64 @@ const MaskWords& StringMasks::at_most(Meaning& meaning, uint64_t length) {
 std::shared_ptr<const MaskWords> StringMasks::bits(const Walk& walk, EscapeStyle escapes,
                                                    bool may_close, const Lengths& lengths) {
   Meaning& meaning = this->meaning(escapes);
-  const bool free = lengths.max >= meaning.longest && (lengths.min == 0 || !may_close);
-  if (free) {
-    return may_close ? walk.or_close : walk.bits;
+  const bool fits = lengths.max >= meaning.longest;
+  if (fits && may_close && lengths.min == 0) {
+    return walk.bits;
   }
   const uint64_t max = std::min<uint64_t>(lengths.max, meaning.longest);
-  const MaskWords& fits = at_most(meaning, max);
+  const MaskWords& short_enough = at_most(meaning, max);
+  const bool closes = may_close && lengths.min <= max;
+  const MaskWords* too_short =
+      closes && lengths.min > 0 ? &at_most(meaning, lengths.min - 1) : nullptr;
   MaskWords words(word_count());
   for (size_t i = 0; i < words.size(); ++i) {
-    words[i] = (*walk.bits)[i] & fits[i];
-  }
-  if (may_close && lengths.min <= max) {
-    const MaskWords* shorter = lengths.min == 0 ? nullptr : &at_most(meaning, lengths.min - 1);
-    for (size_t i = 0; i < words.size(); ++i) {
-      const uint32_t enough = shorter == nullptr ? ~0U : ~(*shorter)[i];
-      words[i] |= (*walk.close)[i] & meaning.plain_close[i] & fits[i] & enough;
-    }
+    const uint32_t forbidden = closes ? (too_short == nullptr ? 0 : (*too_short)[i]) : ~0U;
+    words[i] = (*walk.bits)[i] & short_enough[i] & ~(meaning.plain_close[i] & forbidden);
   }
   return std::make_shared<const MaskWords>(std::move(words));
+}
+
+std::vector<StringMasks::Exit> StringMasks::exits(const Walk& walk, EscapeStyle escapes,
+                                                  uint32_t remainder, bool every) {
+  std::vector<Exit> found;
+  if (walk.bits == nullptr) {
+    const auto [first, last] =
+        std::equal_range(walk.exits.begin(), walk.exits.end(), Exit{.remainder = remainder},
+                         [](const Exit& a, const Exit& b) { return a.remainder < b.remainder; });
+    return {first, last};
+  }
+  const Meaning& meaning = this->meaning(escapes);
+  const auto exit = [&](Token token, bool escaped) {
+    return Exit{remainder, token, meaning.lengths[static_cast<size_t>(token)], escaped};
+  };
+  if (remainder == 0 && !every) {
+    for (const Token token : meaning.escaped) {
+      if (bit(meaning.plain_close, token) && bit(*walk.bits, token)) {
+        found.push_back(exit(token, true));
+      }
+    }
+    return found;
+  }
+  if (remainder == 0) {
+    for (size_t i = 0; i < meaning.plain_close.size(); ++i) {
+      for (uint32_t rest = meaning.plain_close[i] & (*walk.bits)[i]; rest != 0; rest &= rest - 1) {
+        const auto token = static_cast<Token>(i * 32) + __builtin_ctz(rest);
+        found.push_back(
+            exit(token, std::binary_search(meaning.escaped.begin(), meaning.escaped.end(), token)));
+      }
+    }
+    return found;
+  }
+  const auto of = [&](Token token) { return meaning.remainders[static_cast<size_t>(token)]; };
+  auto at = std::lower_bound(meaning.closing.begin(), meaning.closing.end(), remainder,
+                             [&](Token token, uint32_t wanted) { return of(token) < wanted; });
+  for (; at != meaning.closing.end() && of(*at) == remainder; ++at) {
+    if (walk.closing[static_cast<size_t>(at - meaning.closing.begin())]) {
+      found.push_back(
+          exit(*at, std::binary_search(meaning.escaped.begin(), meaning.escaped.end(), *at)));
+    }
+  }
+  return found;
 }
 
 }  // namespace specdec

@@ -1,8 +1,10 @@
 #pragma once
+#include <bitset>
 #include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -31,14 +33,13 @@ class StringMasks {
     uint32_t length = 0;
     bool escaped = false;  ///< its characters are not what its bytes say
   };
-  /// With many tokens inside, bits; with few, a list.
+  /// With many tokens inside, bits; with few, lists. A token that closes the string is never inside
+  /// one, so one set of bits says both.
   struct Walk {
-    std::shared_ptr<const MaskWords> bits;      ///< inside; nullptr: see `inside`
-    std::shared_ptr<const MaskWords> or_close;  ///< or closing with nothing after the quote
-    std::shared_ptr<const MaskWords> close;     ///< closing, with anything after it
-    std::vector<Inside> inside;
-    std::vector<Exit> exits;    ///< sorted by remainder; with bits: those with a remainder
-    std::vector<Exit> escaped;  ///< with bits: those without, but with escapes
+    std::shared_ptr<const MaskWords> bits;  ///< inside, or closing with nothing after the quote
+    std::vector<bool> closing;              ///< with bits: by index in Meaning::closing
+    std::vector<Inside> inside;             ///< without bits
+    std::vector<Exit> exits;                ///< without bits; sorted by remainder
   };
 
   StringMasks(const TokenTrie& trie, RegexStore& regexes);
@@ -46,14 +47,17 @@ class StringMasks {
   /// The tokens below a node of the trie, as seen from the beginning of a string or from a place
   /// between two of its characters, that the node's own text has led to.
   const Walk& walk(TokenTrie::Node node, RegexId language, EscapeStyle escapes);
-  /// `bits` (or, with `may_close`, `or_close`) of the tokens whose number of characters is in
-  /// range: at most `max`, and at least `min` for those that close.
+  /// The tokens of a walk with bits whose number of characters is in range: at most `max`, and at
+  /// least `min` for those that close; without `may_close` none of these.
   struct Lengths {
     uint64_t min = 0;
     uint64_t max = ~uint64_t{0};
   };
   std::shared_ptr<const MaskWords> bits(const Walk& walk, EscapeStyle escapes, bool may_close,
                                         const Lengths& lengths);
+  /// Tokens that close the string with that remainder. Of those without one, which are in `bits`
+  /// where a walk has them, only the ones with escapes, unless `every` one is asked for.
+  std::vector<Exit> exits(const Walk& walk, EscapeStyle escapes, uint32_t remainder, bool every);
   /// What may stand after a quote in some token; remainder 0 is nothing.
   const TokenTrie& remainders() const { return *remainders_; }
 
@@ -61,6 +65,14 @@ class StringMasks {
 
  private:
   using Node = TokenTrie::Node;
+  /// A set of characters, told roughly: each of ASCII, the line separators U+2028 and U+2029, all
+  /// others together.
+  struct Letters {
+    std::bitset<128> ascii;
+    bool separators = false;
+    bool others = false;
+    bool unclear = false;  ///< unfinished escapes
+  };
   /// What a byte of the whole vocabulary's tree means inside a string.
   struct Meaning {
     static constexpr char32_t kPart = 0x110000;     ///< of a character or escape
@@ -68,12 +80,16 @@ class StringMasks {
     static constexpr char32_t kNothing = 0x110002;  ///< no string goes on so
     std::vector<char32_t> points;  ///< by node: the character that it completes, or one of these
     std::unordered_map<Node, JsonStringDecoder> parts;
-    std::vector<uint32_t> lengths;        ///< by token: characters, up to a quote
-    uint32_t longest = 0;                 ///< of them
-    std::vector<uint32_t> remainders;     ///< by token: of those that close
-    std::vector<Token> closing, escaped;  ///< with a remainder; without one but with escapes
-    MaskWords plain_close;                ///< closing, without a remainder
+    std::vector<uint32_t> lengths;                          ///< by token: characters, up to a quote
+    uint32_t longest = 0;                                   ///< of them
+    std::vector<uint32_t> remainders;                       ///< by token: of those that close
+    std::vector<Token> closing;                             ///< with a remainder; sorted by it
+    std::vector<Token> escaped;                             ///< closing after an escape; sorted
+    MaskWords plain_close;                                  ///< closing, without a remainder
     std::vector<std::shared_ptr<const MaskWords>> at_most;  ///< by length
+    std::vector<bool> has_quote;                            ///< by node: in its subtree
+    std::vector<uint32_t> letters;  ///< by node: which of `sets` its subtree holds; 0: not told
+    std::vector<Letters> sets;
   };
   class Difference;
 
@@ -81,10 +97,17 @@ class StringMasks {
   uint32_t remainder_after(Node quote, Node node) const;
   Meaning& meaning(EscapeStyle escapes);
   void read_meaning(EscapeStyle escapes, Meaning& meaning);
+  void read_letters(Meaning& meaning);
+  Letters letters_of(const Meaning& meaning, Node node) const;
+  const std::optional<Letters>& never(RegexId language);
+  std::optional<Letters> find_never(RegexId language);
   const MaskWords& at_most(Meaning& meaning, uint64_t length);
   std::unique_ptr<Walk> walk_below(Node root, RegexId language, EscapeStyle escapes);
   std::unique_ptr<Walk> walk_all(RegexId language, EscapeStyle escapes);
-  void finish(const Meaning& meaning, MaskWords inside, MaskWords close, Walk& walk) const;
+  static void keep_bits(const Meaning& meaning, const MaskWords& inside, const MaskWords& close,
+                        Walk& walk);
+  static void keep_lists(const Meaning& meaning, const MaskWords& inside, const MaskWords& close,
+                         Walk& walk);
   RegexId nearest(RegexId language, EscapeStyle escapes);
   size_t word_count() const { return static_cast<size_t>((trie_.vocab_size() + 31) / 32); }
 
@@ -93,6 +116,7 @@ class StringMasks {
   std::map<std::tuple<Node, RegexId, EscapeStyle>, std::unique_ptr<Walk>> cache_;
   std::map<EscapeStyle, std::list<RegexId>> recent_;  ///< languages with bits, newest first
   std::map<EscapeStyle, Meaning> meanings_;
+  std::unordered_map<RegexId, std::optional<Letters>> never_;
   std::unique_ptr<TokenTrie> remainders_;
   uint64_t walks_ = 0;
 };
