@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Grammar masks beside llguidance and xgrammar, on the same schemas and instances, in the same run.
+
+    python3 -m venv VENV && VENV/bin/pip install llguidance==1.9.1 sentencepiece numpy   # once
+    VENV/bin/pip install xgrammar==0.2.8                                # for --peers llguidance,xgrammar
+    VENV/bin/python bench/peers/grammar.py CASES.jsonl --tokenizer tokenizer.model [--limit N] [--json]
+
+CASES: lines {id, schema, tests: [{valid, data}]}. Every engine walks each instance, written compactly, token
+by token, with a mask at each step; end-of-sequence tells at the end whether it is complete. Times of the peers
+are CPU times of the calling thread through Python (0.5 to 1 us a call); specdec's are wall times of its own
+process, read from `specdec grammar test --json`. Schemas come in shuffled order (--seed). xgrammar runs each
+schema in a process of its own, with a time limit.
+"""
+import argparse
+import json
+import multiprocessing
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases")
+    parser.add_argument("--tokenizer", required=True, help="a SentencePiece tokenizer.model")
+    parser.add_argument("--peers", default="llguidance", help="llguidance, xgrammar, or both with a comma")
+    parser.add_argument("--limit", type=int, help="schemas, after shuffling")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=45, help="xgrammar: time limit a schema")
+    parser.add_argument("--specdec", default=str(ROOT / "build/specdec"))
+    parser.add_argument("--json", action="store_true", help="print rows instead of a text")
+    return parser.parse_args()
+
+
+class Vocabulary:
+    """The pieces of a SentencePiece model as bytes."""
+
+    def __init__(self, path):
+        import sentencepiece
+        self.model = sentencepiece.SentencePieceProcessor(model_file=path)
+        self.eos_token_id = self.model.eos_id()
+        self.bos_token_id = None
+        self.tokens, self.special_token_ids = [], []
+        for i in range(self.model.vocab_size()):
+            if self.model.is_control(i) or self.model.is_unknown(i):
+                self.tokens.append(self.model.id_to_piece(i).encode())
+                self.special_token_ids.append(i)
+            elif self.model.is_byte(i):
+                self.tokens.append(bytes([int(self.model.id_to_piece(i)[3:5], 16)]))
+            else:
+                self.tokens.append(self.model.id_to_piece(i).replace("\u2581", " ").encode())
+
+    def __call__(self, text):
+        return self.model.encode(text if isinstance(text, str) else text.decode(errors="replace"))
+
+
+def compact(data):
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def cpu_us(call):
+    start = time.thread_time_ns()
+    result = call()
+    return result, (time.thread_time_ns() - start) / 1000.0
+
+
+class Llguidance:
+    def __init__(self, vocabulary):
+        import llguidance
+        self.matcher, self.vocabulary = llguidance.LLMatcher, vocabulary
+        self.tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(vocabulary))
+
+    def run(self, case):
+        options = {"whitespace_flexible": False}
+        schema = case["schema"]
+
+        def compile_it():
+            grammar = self.matcher.grammar_from_json_schema(json.dumps(schema), defaults=options)
+            matcher = self.matcher(self.tokenizer, grammar)
+            if matcher.is_error():
+                raise ValueError(matcher.get_error())
+            return matcher, matcher.compute_bitmask()
+
+        (first, _), first_us = cpu_us(compile_it)
+        tests, masks = [], []
+        for test in case["tests"]:
+            matcher = first.deep_copy()
+            tests.append({"valid": test["valid"], "accepted": self.walk(matcher, test["data"], masks)})
+        return {"compiled": True, "first_mask_us": first_us, "tests": tests, "mask_us": masks}
+
+    def walk(self, matcher, data, masks):
+        for token in self.vocabulary(compact(data)):
+            mask, spent = cpu_us(matcher.compute_bitmask)
+            masks.append(spent)
+            if not mask[token // 8] >> (token % 8) & 1 or not matcher.consume_token(token):
+                return False
+        return matcher.is_accepting()
+
+
+class Xgrammar:
+    def __init__(self, vocabulary):
+        import xgrammar
+        self.xgrammar, self.vocabulary = xgrammar, vocabulary
+        info = xgrammar.TokenizerInfo(vocabulary.tokens, vocab_type=xgrammar.VocabType.RAW,
+                                      stop_token_ids=[vocabulary.eos_token_id])
+        self.compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+        self.mask = xgrammar.allocate_token_bitmask(1, len(vocabulary.tokens))
+
+    def run(self, case):
+        def compile_it():
+            grammar = self.compiler.compile_json_schema(
+                json.dumps(case["schema"]), any_whitespace=False, separators=(",", ":"), strict_mode=False)
+            self.xgrammar.GrammarMatcher(grammar).fill_next_token_bitmask(self.mask)
+            return grammar
+
+        start = time.process_time_ns()
+        grammar = compile_it()
+        first_us = (time.process_time_ns() - start) / 1000.0
+        tests, masks = [], []
+        for test in case["tests"]:
+            matcher = self.xgrammar.GrammarMatcher(grammar)
+            tests.append({"valid": test["valid"], "accepted": self.walk(matcher, test["data"], masks)})
+        return {"compiled": True, "first_mask_us": first_us, "tests": tests, "mask_us": masks}
+
+    def walk(self, matcher, data, masks):
+        for token in self.vocabulary(compact(data)):
+            _, spent = cpu_us(lambda: matcher.fill_next_token_bitmask(self.mask))
+            masks.append(spent)
+            if not matcher.accept_token(token):
+                return False
+        return matcher.accept_token(self.vocabulary.eos_token_id)
+
+
+def in_own_process(engine, case, seconds):
+    """Runs a case in a fork, which is killed when it takes too long."""
+    receive, send = multiprocessing.get_context("fork").Pipe(False)
+
+    def work():
+        try:
+            send.send(engine.run(case))
+        except Exception as error:  # whatever a peer throws is its answer
+            send.send({"compiled": False, "error": str(error)[:200]})
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    result = {"compiled": False, "error": f"more than {seconds} s"}
+    if receive.poll(seconds):
+        try:
+            result = receive.recv()
+        except EOFError:
+            result = {"compiled": False, "error": "the process died"}
+    process.kill()
+    process.join()
+    return result
+
+
+def run_peer(name, vocabulary, cases, seconds):
+    engine = {"llguidance": Llguidance, "xgrammar": Xgrammar}[name](vocabulary)
+    results = []
+    for i, case in enumerate(cases):
+        print(f"\r{name}: {i + 1} of {len(cases)} schemas", end="", file=sys.stderr)
+        if name == "xgrammar":
+            results.append(in_own_process(engine, case, seconds))
+            continue
+        try:
+            results.append(engine.run(case))
+        except Exception as error:  # whatever a peer throws is its answer
+            results.append({"compiled": False, "error": str(error)[:200]})
+    print(file=sys.stderr)
+    return results
+
+
+def run_specdec(cases, options):
+    with tempfile.TemporaryDirectory() as folder:
+        file, out = Path(folder) / "cases.jsonl", Path(folder) / "out.jsonl"
+        file.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
+        command = [options.specdec, "--quiet", "grammar", "test", str(file), "--tokenizer", options.tokenizer,
+                   "--json", str(out)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+
+
+def quantile(values, share):
+    ordered = sorted(values)
+    return round(ordered[min(int(share * len(ordered)), len(ordered) - 1)], 2) if ordered else None
+
+
+def summary(name, cases, results):
+    tested = [(c, r) for c, r in zip(cases, results) if c["tests"]]
+    right = sum(r["compiled"] and all(t["valid"] == t["accepted"] for t in r["tests"]) for _, r in tested)
+    judged = [t for r in results if r["compiled"] for t in r["tests"]]
+    masks = [us for r in results if r["compiled"] for us in r["mask_us"]]
+    first = [r["first_mask_us"] / 1000.0 for r in results if r["compiled"]]
+    return {"engine": name, "compiled %": round(100.0 * sum(r["compiled"] for r in results) / len(results), 1),
+            "right %": round(100.0 * right / len(tested), 1),
+            "invalid accepted": sum(t["accepted"] and not t["valid"] for t in judged),
+            "valid refused": sum(t["valid"] and not t["accepted"] for t in judged),
+            "first mask ms p50": quantile(first, 0.5), "p90": quantile(first, 0.9), "p99": quantile(first, 0.99),
+            "mask us p50": quantile(masks, 0.5), "mask p90": quantile(masks, 0.9),
+            "mask p99": quantile(masks, 0.99), "mask p99.9": quantile(masks, 0.999),
+            "mask max": max(masks, default=None), "masks": len(masks)}
+
+
+def main():
+    options = parse_options()
+    cases = [json.loads(line) for line in Path(options.cases).read_text(encoding="utf-8").splitlines()]
+    for case in cases:
+        case.setdefault("tests", [])
+    random.Random(options.seed).shuffle(cases)
+    cases = cases[:options.limit]
+    rows = [summary("specdec", cases, run_specdec(cases, options))]
+    vocabulary = Vocabulary(options.tokenizer)
+    for name in options.peers.split(","):
+        rows.append(summary(name, cases, run_peer(name, vocabulary, cases, options.seconds)))
+    if options.json:
+        print(json.dumps(rows))
+        return
+    for key in rows[0]:
+        print(f"{key:18}" + "".join(f"{str(row[key]):>14}" for row in rows))
+
+
+if __name__ == "__main__":
+    main()
