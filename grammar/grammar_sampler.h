@@ -1,0 +1,28 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/randomness.h"
+#include "core/types.h"
+#include "grammar/compiled_grammar.h"
+
+namespace specdec {
+
+struct GrammarSampleOptions {
+  int64_t max_tokens = 512;
+  /// Names that the grammar's objects may have, the required ones first. Hints: where a name may
+  /// come they are tried before others.
+  std::vector<std::string> names;
+};
+
+/// The tokens of a random JSON text of a grammar, without an end token: a random walk over its
+/// masks, which from half of `max_tokens` on takes the shortest way out that it finds. Nothing when
+/// no text of at most `max_tokens` was found in a few tries.
+std::optional<std::vector<Token>> sample_grammar(
+    const std::shared_ptr<const CompiledGrammar>& grammar, const GrammarSampleOptions& options,
+    Randomness& random);
+
+}  // namespace specdec
