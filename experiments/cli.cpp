@@ -85,6 +85,7 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
   add_simulate_command(app, context);
   add_import_command(app, context);
   add_train_command(app, context);
+  add_grammar_command(app, context);
   context.command_line = "specdec";
   for (const auto& argument : arguments) {
     context.command_line += " " + quote_word(argument);

@@ -49,6 +49,7 @@ void add_score_command(CLI::App& app, CommandContext& context);
 void add_train_command(CLI::App& app, CommandContext& context);
 void add_simulate_command(CLI::App& app, CommandContext& context);
 void add_import_command(CLI::App& app, CommandContext& context);
+void add_grammar_command(CLI::App& app, CommandContext& context);
 
 /// Ids written as "2,5,7". Throws ConfigError: not numbers, negative, none.
 std::vector<Token> parse_token_list(const std::string& text);

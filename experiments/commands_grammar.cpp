@@ -1,0 +1,365 @@
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <optional>
+#include <ostream>
+
+#include "core/error.h"
+#include "core/formats/atomic_file.h"
+#include "core/randomness.h"
+#include "core/tokenizer.h"
+#include "experiments/commands.h"
+#include "experiments/config_file.h"
+#include "experiments/grammar_cases.h"
+#include "experiments/grammar_check.h"
+#include "experiments/interrupt.h"
+#include "experiments/progress.h"
+#include "experiments/report_text.h"
+#include "grammar/compiled_grammar.h"
+#include "grammar/grammar_sampler.h"
+
+namespace specdec {
+namespace {
+
+constexpr size_t kMaxSchemaBytes = size_t{256} << 20U;
+constexpr size_t kShownProblems = 20;
+constexpr size_t kShownTokens = 20;
+constexpr size_t kShownCharacters = 300;
+
+/// What all three subcommands take.
+struct GrammarArguments {
+  std::string file, tokenizer, order, format = "assert", whitespace = "compact", registry;
+
+  JsonSchemaOptions schema_options() const {
+    JsonSchemaOptions options;
+    options.schema_order = order == "schema";
+    options.assert_formats = format == "assert";
+    options.whitespace = whitespace;
+    options.registry = registry.empty() ? options.registry : read_schema_registry(registry);
+    return options;
+  }
+};
+
+struct TestArguments : GrammarArguments {
+  int64_t limit = 0;
+  std::string json;
+  bool verbose = false;
+  bool bits = false;
+};
+
+struct SampleArguments : GrammarArguments {
+  int64_t count = 1;
+  int64_t max_tokens = 512;
+  uint64_t seed = 0;
+};
+
+struct ExplainArguments : GrammarArguments {
+  std::string text;
+};
+
+/// "" when a grammar can be compiled with that white space; what CLI11 calls a check.
+std::string check_whitespace(const std::string& name) {
+  if (name == "compact" || name == "spaced" || name == "any") {
+    return "";
+  }
+  uint32_t spaces = 0;
+  const std::string digits = name.starts_with("indent:") ? name.substr(7) : "";
+  const char* end = digits.data() + digits.size();
+  const auto read = std::from_chars(digits.data(), end, spaces);
+  const bool good = !digits.empty() && read.ec == std::errc() && read.ptr == end && spaces <= 16;
+  return good ? "" : name + " is not compact, spaced, any or indent:N (0 to 16 spaces)";
+}
+
+void add_grammar_options(CLI::App& command, GrammarArguments& arguments, std::string order) {
+  arguments.order = std::move(order);
+  command
+      .add_option("--tokenizer", arguments.tokenizer,
+                  "checkpoint folder, tokenizer.model or tokenizer.json")
+      ->required();
+  command
+      .add_option("--order", arguments.order,
+                  "known names of objects in the schema's order, or in any; with any, numbers may "
+                  "also be written as 1.0 or 1e2")
+      ->check(CLI::IsMember({"any", "schema"}))
+      ->capture_default_str();
+  command.add_option("--format", arguments.format, "is the keyword `format` an assertion?")
+      ->check(CLI::IsMember({"assert", "annotate"}))
+      ->capture_default_str();
+  command
+      .add_option("--whitespace", arguments.whitespace,
+                  "white space of the texts: compact, spaced (', ' and ': '), any, or indent:N")
+      ->check(CLI::Validator(check_whitespace, "STYLE"))
+      ->capture_default_str();
+  command.add_option("--registry", arguments.registry,
+                     "JSON Lines {uri, schema}: the documents that $ref may mean");
+}
+
+// ---- test --------------------------------------------------------------------------------------
+
+std::vector<CaseResult> check_all(const CommandContext& context, const TestArguments& arguments,
+                                  const std::shared_ptr<GrammarVocabulary>& vocabulary,
+                                  const Tokenizer& tokenizer) {
+  const auto cases = read_grammar_cases(arguments.file, arguments.whitespace, arguments.limit);
+  const CheckOptions options{arguments.schema_options(), arguments.bits};
+  std::optional<AtomicFile> json;
+  if (!arguments.json.empty() && arguments.json != "-") {
+    json.emplace(arguments.json);
+  }
+  const InterruptGuard interrupts;
+  Progress progress(context.err, Progress::choose_style(context.flags.quiet),
+                    static_cast<int64_t>(cases.size()), "schemas");
+  std::vector<CaseResult> results;
+  for (const GrammarCase& test_case : cases) {
+    InterruptGuard::check();
+    results.push_back(check_grammar_case(test_case, vocabulary, tokenizer, options));
+    if (json) {
+      json->write(case_json(results.back()));
+    } else if (!arguments.json.empty()) {
+      context.out << case_json(results.back());
+    }
+    progress.advance(test_case.id);
+  }
+  if (json) {
+    json->commit();
+  }
+  return results;
+}
+
+int test(const CommandContext& context, const TestArguments& arguments) {
+  const auto tokenizer = load_tokenizer(arguments.tokenizer);
+  const auto vocabulary = make_grammar_vocabulary(*tokenizer);
+  const auto results = check_all(context, arguments, vocabulary, *tokenizer);
+  if (arguments.json == "-") {
+    return 0;
+  }
+  std::vector<std::string> lines;
+  for (const CaseResult& result : results) {
+    const auto problems = problem_lines(result);
+    lines.insert(lines.end(), problems.begin(), problems.end());
+  }
+  const size_t shown = arguments.verbose ? lines.size() : std::min(lines.size(), kShownProblems);
+  for (size_t i = 0; i < shown; ++i) {
+    context.out << lines[i] << "\n";
+  }
+  if (shown < lines.size()) {
+    context.out << fmt::format("... and {} more; --verbose shows all\n", lines.size() - shown);
+  }
+  context.out << (lines.empty() ? "" : "\n");
+  print_grammar_totals(context.out, results, vocabulary->strings().walks());
+  return 0;
+}
+
+// ---- sample ------------------------------------------------------------------------------------
+
+/// A schema file compiled; errors begin with its name.
+struct SchemaFile {
+  JsonValue schema;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::shared_ptr<const CompiledGrammar> grammar;
+};
+
+SchemaFile compile_file(const GrammarArguments& arguments) {
+  SchemaFile result;
+  const std::string text = read_text_file(arguments.file, kMaxSchemaBytes);
+  result.schema = parse_json(text, arguments.file);
+  const JsonSchemaOptions options = arguments.schema_options();
+  result.tokenizer = load_tokenizer(arguments.tokenizer);
+  try {
+    result.grammar = compile_json_schema(make_grammar_vocabulary(*result.tokenizer), text, options);
+  } catch (const GrammarError& error) {
+    throw GrammarError(fmt::format("{}: {}", arguments.file, error.what()));
+  }
+  return result;
+}
+
+int sample(const CommandContext& context, const SampleArguments& arguments) {
+  const SchemaFile file = compile_file(arguments);
+  const GrammarSampleOptions options{arguments.max_tokens, schema_names(file.schema)};
+  const InterruptGuard interrupts;
+  Progress progress(context.err, Progress::choose_style(context.flags.quiet), arguments.count,
+                    "documents");
+  for (int64_t i = 0; i < arguments.count; ++i) {
+    InterruptGuard::check();
+    CounterRandomness random(arguments.seed, static_cast<uint32_t>(i));
+    const auto tokens = sample_grammar(file.grammar, options, random);
+    if (!tokens) {
+      throw Error(
+          fmt::format("{}: found no document of at most {} tokens; allow more with --max-tokens",
+                      arguments.file, arguments.max_tokens));
+    }
+    for (const Token token : *tokens) {
+      context.out << file.grammar->vocabulary().bytes(token);
+    }
+    context.out << "\n" << std::flush;
+    if (arguments.count > 1) {
+      progress.advance("sampling");
+    }
+  }
+  return 0;
+}
+
+// ---- explain -----------------------------------------------------------------------------------
+
+/// A text for people, in quotes; what is not UTF-8 becomes U+FFFD or '?'.
+std::string quote_line(std::string_view text) {
+  return one_line(to_json_string(text), kShownCharacters);
+}
+
+/// Some tokens of a mask by their pieces: byte pieces only where there are no others.
+std::string some_pieces(const std::vector<Token>& tokens, const Tokenizer& tokenizer) {
+  std::vector<std::string> pieces;
+  for (const bool bytes : {false, true}) {
+    for (size_t i = 0; i < tokens.size() && pieces.size() < kShownTokens; ++i) {
+      const std::string_view piece = tokenizer.piece(tokens[i]);
+      const bool is_byte = piece.size() == 6 && piece.starts_with("<0x");
+      if (is_byte == bytes) {
+        pieces.push_back(quote_line(piece));
+      }
+    }
+  }
+  std::string text;
+  for (const std::string& piece : pieces) {
+    text += (text.empty() ? "" : " ") + piece;
+  }
+  return text + (pieces.size() < tokens.size() ? " ..." : "");
+}
+
+void print_place(std::ostream& out, const SchemaFile& file, StateId state) {
+  const CompiledGrammar& grammar = *file.grammar;
+  const std::vector<Token> tokens = grammar.mask(state).tokens();
+  const std::string forced = grammar.forced_bytes(state);
+  out << fmt::format("may end here  {}\n", grammar.is_complete(state) ? "yes" : "no")
+      << fmt::format("forced        {}\n", forced.empty() ? "nothing" : quote_line(forced))
+      << fmt::format("tokens        {} of {}: {}\n", tokens.size(), grammar.vocab_size(),
+                     some_pieces(tokens, *file.tokenizer))
+      << "what may come next:\n";
+  const std::string lines = grammar.explain(state);
+  for (std::string_view rest = lines; !rest.empty();) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    out << "  " << rest.substr(0, end) << "\n";
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+}
+
+int explain(const CommandContext& context, const ExplainArguments& arguments) {
+  const SchemaFile file = compile_file(arguments);
+  const std::string_view text = arguments.text;
+  StateId state = file.grammar->start();
+  size_t at = 0;
+  for (; at < text.size(); ++at) {
+    const StateId next = file.grammar->next(state, text.substr(at, 1));
+    if (next == Automaton::kDead) {
+      break;
+    }
+    state = next;
+  }
+  if (at < text.size()) {
+    context.out << fmt::format("not allowed   from byte {} on: {}\n", at,
+                               one_line(text.substr(at), kShownCharacters));
+  }
+  context.out << fmt::format(
+      "allowed       {}\n",
+      at == 0 ? "(the beginning)" : one_line(text.substr(0, at), kShownCharacters));
+  print_place(context.out, file, state);
+  return 0;
+}
+
+// ---- the command line --------------------------------------------------------------------------
+
+void add_test(CLI::App& grammar, CommandContext& context) {
+  auto* command = grammar.add_subcommand(
+      "test", "schemas with valid and invalid instances: what the masks accept, and how fast");
+  const auto arguments = std::make_shared<TestArguments>();
+  command
+      ->add_option("CASES", arguments->file,
+                   "JSON Lines {id, schema, tests: [{valid, data}]}; instead of id also file and "
+                   "description, as in the JSON Schema Test Suite")
+      ->required();
+  add_grammar_options(*command, *arguments, "any");
+  command->add_option("--limit", arguments->limit, "only the first so many schemas; 0 = all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40U));
+  command->add_option("--json", arguments->json,
+                      "write a line for each schema, with all times, to this file too; - = print "
+                      "them instead of the report");
+  command->add_flag("--bits", arguments->bits,
+                    "the time of a mask holds that of writing one bit for each token");
+  command->add_flag("--verbose", arguments->verbose,
+                    fmt::format("all that is wrong, not only the first {} lines", kShownProblems));
+  command->footer(
+      "Each instance is tokenized and walked: a mask before each token, whose bit is looked at, "
+      "and\n"
+      "at the end the end tokens' bits. Wrong answers are the result: the exit code is 0.\n"
+      "Times of masks: the first of each schema, and each step of each instance.\n"
+      "Examples:\n"
+      "  specdec grammar test schemas.jsonl --tokenizer models/target\n"
+      "  specdec grammar test suite.jsonl --tokenizer models/target --format annotate\n"
+      "    --registry remotes.jsonl --json results.jsonl");
+  command->callback([&context, arguments] {
+    context.action = [&context, arguments] { return test(context, *arguments); };
+  });
+}
+
+void add_sample(CLI::App& grammar, CommandContext& context) {
+  auto* command = grammar.add_subcommand("sample", "random documents that a schema accepts");
+  const auto arguments = std::make_shared<SampleArguments>();
+  command->add_option("SCHEMA", arguments->file, "a JSON Schema")->required();
+  command
+      ->add_option("-n,--count", arguments->count,
+                   "documents, one a line (of several lines with --whitespace any and indent)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31U))
+      ->capture_default_str();
+  command
+      ->add_option("--max-tokens", arguments->max_tokens,
+                   "of a document; from half of it on, the shortest way to its end is taken")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24U))
+      ->capture_default_str();
+  command->add_option("--seed", arguments->seed, "the same seed gives the same documents")
+      ->capture_default_str();
+  add_grammar_options(*command, *arguments, "schema");
+  command->footer(
+      "A random walk over the tokens that the masks allow, without a model.\n"
+      "Example:\n"
+      "  specdec grammar sample person.json --tokenizer models/target -n 5 --seed 7");
+  command->callback([&context, arguments] {
+    context.action = [&context, arguments] { return sample(context, *arguments); };
+  });
+}
+
+void add_explain(CLI::App& grammar, CommandContext& context) {
+  auto* command = grammar.add_subcommand(
+      "explain", "what a schema allows after the beginning of a text, and why");
+  const auto arguments = std::make_shared<ExplainArguments>();
+  command->add_option("SCHEMA", arguments->file, "a JSON Schema")->required();
+  command->add_option("--text", arguments->text, "the text so far (default: nothing)");
+  add_grammar_options(*command, *arguments, "schema");
+  command->footer(
+      "Where the text is not allowed, says at which byte, and what could stand there.\n"
+      "Example:\n"
+      "  specdec grammar explain person.json --tokenizer models/target --text '{\"name\":'");
+  command->callback([&context, arguments] {
+    context.action = [&context, arguments] { return explain(context, *arguments); };
+  });
+}
+
+}  // namespace
+
+void add_grammar_command(CLI::App& app, CommandContext& context) {
+  auto* command =
+      app.add_subcommand("grammar", "JSON Schemas as token masks: test, sample, explain");
+  command->require_subcommand(1);
+  add_test(*command, context);
+  add_sample(*command, context);
+  add_explain(*command, context);
+  command->footer(
+      "Examples:\n"
+      "  specdec grammar test schemas.jsonl --tokenizer models/target\n"
+      "  specdec grammar sample person.json --tokenizer models/target -n 5\n"
+      "  specdec grammar explain person.json --tokenizer models/target --text '{'");
+}
+
+}  // namespace specdec

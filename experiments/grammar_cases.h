@@ -1,0 +1,43 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "grammar/json_value.h"
+
+namespace specdec {
+
+/// An instance of a schema as a text, and whether it is one that the schema accepts.
+struct GrammarInstance {
+  std::string text;
+  bool valid = false;
+  std::string description;  ///< "" = the file has none
+};
+
+/// One line of a file of schemas with instances.
+struct GrammarCase {
+  std::string id;
+  std::string schema;  ///< its JSON text
+  std::vector<GrammarInstance> tests;
+};
+
+/// Reads JSON Lines {id, schema, tests: [{valid, data}]}, as in MaskBench; the JSON Schema Test
+/// Suite's {file, description, schema, tests} too. Instances are written as `whitespace` says (see
+/// write_json). At most `limit` cases, 0 = all. Throws ConfigError naming file and line.
+std::vector<GrammarCase> read_grammar_cases(const std::filesystem::path& file,
+                                            const std::string& whitespace, int64_t limit = 0);
+
+/// Reads JSON Lines {uri, schema}: what JsonSchemaOptions::registry holds. Throws as above.
+std::vector<std::pair<std::string, std::string>> read_schema_registry(
+    const std::filesystem::path& file);
+
+/// A JSON text that a grammar of that whitespace accepts: "compact" and "any" have none, "spaced"
+/// has ", " and ": ", "indent:N" a line for each item and property.
+std::string write_json(const JsonValue& value, const std::string& whitespace);
+
+/// Names that a schema speaks of, the required ones first; of patterns a few that match.
+std::vector<std::string> schema_names(const JsonValue& schema);
+
+}  // namespace specdec
