@@ -26,6 +26,7 @@ GrammarVocabulary::GrammarVocabulary(const std::vector<std::string>& bytes,
       trie_({bytes_.begin(), bytes_.end()}),
       strings_(trie_, regexes_) {
   std::sort(end_tokens_.begin(), end_tokens_.end());
+  strings_.walk(0, RegexStore::kAll, EscapeStyle::kAny);  // what most walks differ little from
 }
 
 std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(

@@ -207,8 +207,8 @@ StringMasks::Letters StringMasks::letters_of(const Meaning& meaning, Node node) 
     const JsonStringDecoder& part = meaning.parts.at(node);
     const bool escape = part.phase != JsonStringDecoder::Phase::kUtf8;
     letters.unclear = escape && part.phase != JsonStringDecoder::Phase::kBackslash;
-    letters.others = !escape;
-    letters.separators = !escape;
+    letters.others =
+        !escape;  // it may become one of 64 characters or more, so never a separator only
   }
   return letters;
 }
@@ -362,7 +362,7 @@ class StringMasks::Difference {
       }
       path[depth] = before_from == now_from && before_to == now_to ? path[depth - 1]
                                                                    : place(now_from, now_to);
-      path[depth].same_inside = same_inside;
+      path[depth].same_inside |= same_inside;
       ++node;
     }
   }
@@ -386,6 +386,8 @@ class StringMasks::Difference {
       result.differing.ascii = left->ascii ^ right->ascii;
       result.differing.separators = left->separators != right->separators;
       result.differing.others = left->others != right->others;
+      result.same_inside =
+          result.differing.ascii.none() && !result.differing.separators && !result.differing.others;
     }
     return result;
   }
@@ -473,22 +475,30 @@ class StringMasks::Difference {
   std::unordered_map<RegexId, High> high_;
 };
 
-/// A language that was walked before and goes on like this one after most characters.
+/// A language that was walked before and whose walk differs little from this one's: it goes on to
+/// the same after most characters, or dies of the same letters.
 RegexId StringMasks::nearest(RegexId language, EscapeStyle escapes) {
+  constexpr int kOthers = 128;  // as much as all of ASCII: half of the pieces hold such characters
+  constexpr int kEnough = 16;
+  const std::optional<Letters> own = never(language);
   RegexId best = RegexStore::kNothing;
-  int most = 0;
+  int most = kEnough;
   for (const RegexId candidate : recent_[escapes]) {
-    int same = 0;
+    const std::optional<Letters> theirs = never(candidate);
+    const bool told = own && theirs;
+    int same = told && own->others == theirs->others ? kOthers : 0;
     for (char32_t c = 0x20; c < 0x7F; ++c) {
       const RegexId next = regexes_.next(language, c);
-      same += next == regexes_.next(candidate, c) && next != RegexStore::kNothing ? 1 : 0;
+      const bool alike =
+          told ? own->ascii[c] == theirs->ascii[c] : next == regexes_.next(candidate, c);
+      same += alike && next != RegexStore::kNothing ? 1 : 0;
     }
     if (same > most) {
       most = same;
       best = candidate;
     }
   }
-  return most >= 16 ? best : RegexStore::kNothing;
+  return best;
 }
 
 void StringMasks::keep_bits(const Meaning& meaning, const MaskWords& inside, const MaskWords& close,
