@@ -17,6 +17,7 @@ struct Interval {
 };
 
 constexpr uint64_t kMaxTried = 4096;  ///< multiples tried against units to avoid
+constexpr size_t kMaxExponentDigits = 9;
 
 mpq_class power_of_ten(int64_t exponent) {
   mpz_class scale;
@@ -86,9 +87,6 @@ class Fractions {
     }
     return count_multiples(both, cap);
   }
-
-  const Interval& bounds() const { return bounds_; }
-  const std::optional<mpq_class>& unit() const { return unit_; }
 
  private:
   static mpq_class least_common_multiple(const mpq_class& a, const mpq_class& b) {
@@ -188,8 +186,10 @@ class Completion {
     for (const std::optional<Decimal>* bound : {&plan.lower, &plan.upper}) {
       window_ = std::max(window_, *bound ? size_of(**bound) : 0);
     }
-    for (const Decimal& unit : plan.multiples) {
-      window_ = std::max(window_, size_of(unit));
+    for (const std::vector<Decimal>* units : {&plan.multiples, &plan.not_multiples}) {
+      for (const Decimal& unit : *units) {  // d digits have up to log2(10) d factors of two
+        window_ = std::max(window_, 4 * size_of(unit));
+      }
     }
     window_ += static_cast<int64_t>(prefix.whole.size() + prefix.fraction.size()) + 3;
   }
@@ -256,13 +256,14 @@ class Completion {
   }
 
   bool some_first_digit() const {
-    for (char digit = '0'; digit <= '9'; ++digit) {
-      Prefix longer = prefix_;
-      longer.whole = digit;
-      Completion next = *this;
-      next.prefix_ = longer;
-      if (next.possible()) {
-        return true;
+    for (const bool negative : {false, true}) {
+      for (char digit = '0'; digit <= '9' && (negative || !prefix_.negative); ++digit) {
+        Completion next = *this;
+        next.prefix_.negative = negative;
+        next.prefix_.whole = digit;
+        if (next.possible()) {
+          return true;
+        }
       }
     }
     return false;
@@ -274,9 +275,14 @@ class Completion {
               : negative && e > 0) {
       return false;
     }
+    const std::string digits = std::to_string(e < 0 ? -e : e);
     const size_t zeros = prefix_.exponent.find_first_not_of('0');
-    return zeros == std::string::npos ||
-           std::to_string(e < 0 ? -e : e).starts_with(prefix_.exponent.substr(zeros));
+    if (zeros == std::string::npos) {  // e may be one of the zeros, or follow them
+      return (e == 0 && !prefix_.exponent.empty()) ||
+             prefix_.exponent.size() + digits.size() <= kMaxExponentDigits;
+    }
+    return zeros + digits.size() <= kMaxExponentDigits &&
+           digits.starts_with(prefix_.exponent.substr(zeros));
   }
 
   bool some_exponent() const {
@@ -289,25 +295,23 @@ class Completion {
         return true;
       }
     }
-    if (prefix_.exponent.empty() || prefix_.exponent.size() > 9) {
-      return false;
-    }
-    // Beyond the window every larger exponent answers as this one does.
-    const int64_t e = std::stoll(prefix_.exponent) * (prefix_.exponent_sign == "-" ? -1 : 1);
-    if (e > 5'000 || e < -5'000) {
-      return beyond(e);
-    }
-    return in_set(value * power_of_ten(e));
+    return (prefix_.exponent_sign != "-" && beyond_window(1)) ||
+           (prefix_.exponent_sign != "+" && beyond_window(-1));
   }
 
-  /// Exponents too large to compute with: the value is beyond every bound, or next to zero.
-  bool beyond(int64_t e) const {
-    const Interval& bounds = set_.bounds();
-    if (e > 0) {
-      return prefix_.negative ? !bounds.lower : !bounds.upper;
+  /// Beyond the window every larger exponent answers as the first one does.
+  bool beyond_window(int sign) const {
+    if (sign < 0 && prefix_.exponent_sign.empty() && !prefix_.exponent.empty()) {
+      return false;
     }
-    const mpq_class tiny = power_of_ten(-5'000);
-    return !set_.unit() && in_set(prefix_.negative ? mpq_class(-tiny) : tiny);
+    const size_t zeros = std::min(prefix_.exponent.find_first_not_of('0'), prefix_.exponent.size());
+    std::string digits = prefix_.exponent.substr(zeros);
+    digits += digits.empty() ? "1" : "";
+    while (zeros + digits.size() < kMaxExponentDigits && std::stoll(digits) <= window_) {
+      digits += '0';
+    }
+    return fits_exponent(sign * std::stoll(digits)) &&
+           in_set(mantissa() * power_of_ten(sign * (window_ + 1)));
   }
 
   Fractions set_;
@@ -367,7 +371,7 @@ uint64_t NumberPlan::count(uint64_t cap) const {
 
 bool can_complete(const NumberPlan& plan, NumberStyle style, std::string_view text) {
   const Prefix prefix = take_apart(text);
-  if (prefix.has_exponent && prefix.exponent.size() > 9) {
+  if (prefix.has_exponent && prefix.exponent.size() > kMaxExponentDigits) {
     return false;
   }
   return Completion(plan, style, prefix).possible();
