@@ -1,0 +1,62 @@
+#include "tests/support/grammar_vocabularies.h"
+
+#include <array>
+#include <fstream>
+#include <random>
+#include <stdexcept>
+
+namespace specdec {
+namespace {
+
+constexpr std::array kGlued = {
+    "\",\"",    "\":\"",      "\":{\"", "\"}",      "\"}}",    "\"]",    "\"],",     "\": ",
+    "\", \"",   "{\"",        "[{\"",   "[[",       "]]",      "}]",     "},{\"",    "],[",
+    "[\"",      "[1,",        ",1",     "1,",       "0.",      ".5",     "1e",       "e+",
+    "-1",       "10",         "true",   "tru",      "e,\"",    "false",  "null",     "null,",
+    "l}",       "\\u00",      "\\u",    "\\\"",     "\\\\",    "\\n",    "00e9",     "\\u0061",
+    "\\ud83d",  "\\ude00",    "\"\"",   "{}",       "[]",      "\n  \"", ",\n  ",    "\n}",
+    "  ",       "\n",         ": ",     ", ",       "a\":",    "b\":",   "\"a\":",   "\"b\":1",
+    "{\"a\":",  "abc",        "aa",     "aaa",      "foo",     "bar",    "foo\":",   "\xC3\xA9",
+    "\xF0\x9F", "\x98\x80\"", "é\"",    "\xE2\x82", "\xAC\",", "日本",   "\xE6\x97", "a\\"};
+
+constexpr std::array kPieces = {"\"", "\\", ",",  ":",  "{", "}",  "[",  "]",  "a",    "b",    "c",
+                                "1",  "0",  "-",  ".",  "e", "u",  "00", "n",  "\xC3", "\xA9", "é",
+                                " ",  "\n", "aa", "fo", "o", "ba", "r",  "\"", "\":",  "\",",  "5"};
+
+}  // namespace
+
+std::shared_ptr<GrammarVocabulary> empty_vocabulary() {
+  return std::make_shared<GrammarVocabulary>(std::vector<std::string>(2), std::vector{kTinyEnd});
+}
+
+std::shared_ptr<GrammarVocabulary> tiny_vocabulary(uint32_t seed, size_t random_tokens) {
+  std::mt19937 random(seed);
+  std::vector<std::string> bytes(2);
+  for (int byte = 0; byte < 256; ++byte) {
+    bytes.emplace_back(1, static_cast<char>(byte));
+  }
+  bytes.insert(bytes.end(), kGlued.begin(), kGlued.end());
+  for (size_t i = 0; i < random_tokens; ++i) {
+    std::string token;
+    for (uint32_t pieces = 1 + random() % 4; pieces > 0; --pieces) {
+      token +=
+          random() % 4 == 0 ? kGlued[random() % kGlued.size()] : kPieces[random() % kPieces.size()];
+    }
+    bytes.push_back(std::move(token));
+  }
+  return std::make_shared<GrammarVocabulary>(bytes, std::vector{kTinyEnd});
+}
+
+std::vector<std::string> grammar_data(const std::string& name) {
+  std::ifstream file(std::string(SPECDEC_SOURCE_DIR) + "/tests/data/grammar/" + name);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(line);
+  }
+  if (lines.empty()) {
+    throw std::runtime_error("tests/data/grammar/" + name + " cannot be read");
+  }
+  return lines;
+}
+
+}  // namespace specdec

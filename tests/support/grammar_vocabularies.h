@@ -1,0 +1,24 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "grammar/grammar_vocabulary.h"
+
+namespace specdec {
+
+/// The end token of the vocabularies below; token 0 is a control piece.
+inline constexpr Token kTinyEnd = 1;
+
+/// Nothing but an end token, for walks byte by byte.
+std::shared_ptr<GrammarVocabulary> empty_vocabulary();
+
+/// All bytes, JSON's punctuation glued together, parts of UTF-8 characters and escapes, and
+/// `random_tokens` texts drawn from pieces of these; some tokens twice.
+std::shared_ptr<GrammarVocabulary> tiny_vocabulary(uint32_t seed, size_t random_tokens);
+
+/// The objects of a JSON Lines file in tests/data/grammar/.
+std::vector<std::string> grammar_data(const std::string& name);
+
+}  // namespace specdec
