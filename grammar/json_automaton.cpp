@@ -366,7 +366,7 @@ class JsonAutomaton::Step {
         enter();
         for (const ObjectStateId state : plan.objects) {
           push({Kind::kObjectOpen, state, 0, thread.stack});
-          push({Kind::kKeyStart, state, 0, thread.stack});
+          key_may_come(state, thread.stack);
         }
         return;
       default:
@@ -543,13 +543,17 @@ class JsonAutomaton::Step {
       push({Kind::kObjectClose, thread.a, 0, thread.stack});
     } else if (byte_ == ',' && next) {
       to_.pad = style(Style::kSpaced) ? 1 : line(from_.depth);
-      const ObjectChoices& choices = self_.plans_.choices(thread.a);
-      const auto any = [](const std::vector<bool>& list) {
-        return std::find(list.begin(), list.end(), true) != list.end();
-      };
-      if (any(choices.names) || any(choices.classes)) {
-        push({Kind::kKeyStart, thread.a, 0, thread.stack});
-      }
+      key_may_come(thread.a, thread.stack);
+    }
+  }
+
+  void key_may_come(ObjectStateId state, uint32_t stack) {
+    const ObjectChoices& choices = self_.plans_.choices(state);
+    const auto any = [](const std::vector<bool>& list) {
+      return std::find(list.begin(), list.end(), true) != list.end();
+    };
+    if (any(choices.names) || any(choices.classes)) {
+      push({Kind::kKeyStart, state, 0, stack});
     }
   }
 

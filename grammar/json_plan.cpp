@@ -555,9 +555,15 @@ void JsonPlans::prepare_all(FormulaId root) {
     waiting.pop_back();
     const ValuePlan plan = value(goal);
     for (const ArrayStateId id : plan.arrays) {
-      const ArrayPlan& array = array_plan(id);
+      const ArrayPlan array = array_plan(id);
       std::for_each(array.prefix.begin(), array.prefix.end(), visit);
       visit(array.rest);
+      for (const ArrayPlan::Contains& contains : array.contains) {
+        visit(all_of(array.rest, contains.formula));
+        if (contains.max != kUnbounded) {
+          visit(all_of(array.rest, formulas_.negate(contains.formula)));
+        }
+      }
     }
     for (const ObjectStateId id : plan.objects) {
       const ObjectPlan& object = object_plan(id);

@@ -116,6 +116,9 @@ const JsonValue* step(const JsonValue& value, const std::string& part) {
 
 SchemaDocument::SchemaDocument(JsonValue schema,
                                std::vector<std::pair<std::string, JsonValue>> registry) {
+  if (!is_schema(schema)) {
+    throw GrammarError("#: a schema must be an object or a boolean");
+  }
   documents_.push_back(std::move(schema));
   for (auto& [uri, value] : registry) {
     documents_.push_back(std::move(value));

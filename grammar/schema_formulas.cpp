@@ -497,8 +497,11 @@ RegexId SchemaFormulas::text_language(FormulaId formula) {
     } else if (atom.kind == AtomKind::kTypes) {
       result = (atom.a & type_bit(Type::kString)) != 0 ? RegexStore::kAll : RegexStore::kNothing;
     } else if (atom.kind == AtomKind::kLength) {
-      result = regexes.repeat(regexes.one_of(CodePoints::all()), atom.min,
-                              atom.max == kUnbounded ? std::nullopt : std::optional(atom.max));
+      result =
+          atom.min > atom.max
+              ? RegexStore::kNothing
+              : regexes.repeat(regexes.one_of(CodePoints::all()), atom.min,
+                               atom.max == kUnbounded ? std::nullopt : std::optional(atom.max));
     } else if (atom.kind == AtomKind::kSchema || atom.kind == AtomKind::kNotSchema) {
       const Opened opened(open_, {atom.a, atom.b}, document_.location(atom.a));
       result = text_language(expand(atom));

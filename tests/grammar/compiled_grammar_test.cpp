@@ -1,0 +1,172 @@
+#include "grammar/compiled_grammar.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "core/error.h"
+#include "grammar/json_value.h"
+#include "tests/support/error_message.h"
+#include "tests/support/grammar_vocabularies.h"
+#include "tests/support/grammar_walk.h"
+
+namespace specdec {
+namespace {
+
+using ::testing::HasSubstr;
+using Grammar = std::shared_ptr<const CompiledGrammar>;
+
+std::string error_of(const std::string& schema, const JsonSchemaOptions& options = {}) {
+  return error_message<GrammarError>(
+      [&] { compile_json_schema(empty_vocabulary(), schema, options); });
+}
+
+TEST(CompiledGrammarTest, ErrorsNameKeywordAndPlace) {
+  EXPECT_THAT(error_of("{"), HasSubstr("schema:1:2"));
+  EXPECT_THAT(error_of("3"), HasSubstr("a schema must be an object or a boolean"));
+  EXPECT_THAT(error_of(R"({"properties": {"a": {"type": "text"}}})"),
+              HasSubstr("#/properties/a/type: \"text\" is no type; known: null"));
+  EXPECT_THAT(error_of(R"({"items": {"multipleOf": 0}})"), HasSubstr("#/items/multipleOf"));
+  EXPECT_THAT(error_of(R"({"pattern": "("})"), HasSubstr("#/pattern"));
+  EXPECT_THAT(error_of(R"({"enum": 1})"), HasSubstr("#/enum: must be a list"));
+  EXPECT_THAT(error_of(R"({"required": "a"})"), HasSubstr("#/required"));
+  EXPECT_THAT(error_of(R"({"minimum": "1"})"), HasSubstr("#/minimum: must be a number"));
+  EXPECT_THAT(error_of(R"({"uniqueItems": 1})"), HasSubstr("#/uniqueItems"));
+  EXPECT_THAT(error_of(R"({"minLength": -1})"), HasSubstr("#/minLength"));
+  EXPECT_THAT(error_of(R"({"properties": []})"), HasSubstr("#/properties: must be an object"));
+  EXPECT_THAT(error_of(R"({"allOf": {}})"), HasSubstr("#/allOf: must be a list"));
+  EXPECT_THAT(error_of(R"({"format": "regex"})"), HasSubstr("#/format"));
+  EXPECT_THAT(error_of(R"({"$ref": "#/$defs/x"})"), HasSubstr("names nothing"));
+  EXPECT_THAT(error_of(R"({"not": {"uniqueItems": true}})"),
+              HasSubstr("uniqueItems below a `not`"));
+}
+
+TEST(CompiledGrammarTest, WhatNothingSatisfies) {
+  for (const char* schema :
+       {"false", R"({"type": "integer", "minimum": 2, "maximum": 1})", R"({"enum": []})",
+        R"({"type": "object", "required": ["a"], "properties": {"a": false}})",
+        R"({"type": "array", "items": false, "minItems": 1})",
+        R"({"type": "string", "minLength": 3, "maxLength": 2})",
+        R"({"type": "string", "pattern": "^a$", "minLength": 2})",
+        R"({"const": 1, "not": {"const": 1.0}})",
+        R"({"type": "array", "uniqueItems": true, "items": {"enum": [1, 1.0]}, "minItems": 2})",
+        R"({"type": "integer", "multipleOf": 10, "minimum": 1, "maximum": 9})",
+        R"({"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "required": ["n"],
+            "properties": {"n": {"$ref": "#/$defs/n"}}}}})"}) {
+    EXPECT_THAT(error_of(schema), HasSubstr("no JSON value satisfies this schema")) << schema;
+    const Grammar grammar = compile_json_schema(empty_vocabulary(), schema, {}, true);
+    EXPECT_EQ(grammar->start(), Automaton::kDead);
+    EXPECT_EQ(grammar->mask(grammar->start()).count(), 0);
+    EXPECT_FALSE(grammar->is_complete(grammar->start()));
+    EXPECT_EQ(grammar->forced_bytes(grammar->start()), "");
+  }
+}
+
+TEST(CompiledGrammarTest, UnknownWhitespace) {
+  for (const char* style : {"tabs", "indent:", "indent:-1", "indent:17", "indent:2x", ""}) {
+    JsonSchemaOptions options;
+    options.whitespace = style;
+    EXPECT_THAT(error_of("true", options), HasSubstr("compact, spaced, any, indent:N")) << style;
+  }
+}
+
+TEST(CompiledGrammarTest, RegistryAndFormats) {
+  JsonSchemaOptions options;
+  options.registry = {{"http://x/date", R"({"type": "string", "format": "date"})"}};
+  const auto accepts = [&](std::string_view text) {
+    const Grammar grammar =
+        compile_json_schema(empty_vocabulary(), R"({"$ref": "http://x/date"})", options);
+    return grammar->is_complete(grammar->next(grammar->start(), text));
+  };
+  EXPECT_TRUE(accepts("\"2024-02-29\""));
+  EXPECT_FALSE(accepts("\"2023-02-29\""));
+  options.assert_formats = false;
+  EXPECT_TRUE(accepts("\"2023-02-29\""));
+}
+
+TEST(CompiledGrammarTest, ForcedBytes) {
+  const Grammar grammar = compile_json_schema(
+      empty_vocabulary(), R"({"type": "object", "properties": {"name": {"enum": ["foobar", "foo"]},
+      "n": {"const": null}}, "required": ["name", "n"], "additionalProperties": false})",
+      {.escapes = EscapeStyle::kMinimal, .registry = {}});
+  EXPECT_EQ(grammar->forced_bytes(grammar->start()), "{\"name\":\"foo");
+  const StateId foo = grammar->next(grammar->start(), "{\"name\":\"foo\"");
+  EXPECT_EQ(grammar->forced_bytes(foo), ",\"n\":null}");
+  EXPECT_EQ(grammar->forced_bytes(grammar->next(foo, ",\"n\":null}")), "");
+}
+
+/// Whatever the text, what is forced comes next; and no less is forced than has one way on.
+TEST(CompiledGrammarTest, ForcedBytesBeginEveryCompletion) {
+  for (const std::string& line : grammar_data("samples.jsonl")) {
+    const JsonValue sample = parse_json(line, "samples.jsonl");
+    const std::string schema = to_json(*sample.find("schema"));
+    const Grammar grammar = compile_json_schema(empty_vocabulary(), schema,
+                                                {.escapes = EscapeStyle::kMinimal, .registry = {}});
+    GrammarWalk walk(*grammar, schema, 1);
+    for (size_t texts = 0; texts < 3; ++texts) {
+      const auto text = walk.text(6 * texts);
+      ASSERT_TRUE(text) << sample.find("name")->text;
+      StateId state = grammar->start();
+      for (size_t i = 0; i <= text->size(); ++i) {
+        const std::string forced = grammar->forced_bytes(state);
+        EXPECT_EQ(text->substr(i, forced.size()), forced) << sample.find("name")->text;
+        EXPECT_TRUE(forced.empty() || !grammar->is_complete(state));
+        state = grammar->next(state, std::string_view(*text).substr(i, 1));
+      }
+    }
+  }
+}
+
+TEST(CompiledGrammarTest, TokensAndBytesLeadToTheSameState) {
+  const auto vocabulary = tiny_vocabulary(1, 300);
+  const Grammar grammar = compile_json_schema(vocabulary, "true");
+  EXPECT_EQ(grammar->vocab_size(), vocabulary->vocab_size());
+  EXPECT_TRUE(grammar->is_end(kTinyEnd));
+  EXPECT_EQ(grammar->next(grammar->start(), kTinyEnd), Automaton::kDead);
+  EXPECT_EQ(grammar->next(grammar->start(), Token{0}), Automaton::kDead);
+  EXPECT_EQ(grammar->next(grammar->start(), Token{-1}), Automaton::kDead);
+  for (Token token = 2; token < grammar->vocab_size(); ++token) {
+    EXPECT_EQ(grammar->next(grammar->start(), token),
+              grammar->next(grammar->start(), vocabulary->bytes(token)));
+  }
+}
+
+/// Grammars of one vocabulary may be asked from several threads at once.
+TEST(CompiledGrammarTest, Threads) {
+  const auto vocabulary = tiny_vocabulary(1, 300);
+  const std::vector<std::string> schemas = {
+      R"({"type": "string", "pattern": "^a+b*$"})", R"({"type": "string", "maxLength": 9})",
+      R"({"type": "object", "additionalProperties": {"type": "string", "format": "date"}})",
+      "true"};
+  std::vector<Grammar> grammars;
+  for (const std::string& schema : schemas) {
+    grammars.push_back(compile_json_schema(vocabulary, schema));
+  }
+  const auto walk = [&](uint32_t seed) {
+    std::mt19937 random(seed);
+    std::vector<std::vector<Token>> masks;
+    for (const Grammar& grammar : grammars) {
+      StateId state = grammar->start();
+      for (int steps = 0; steps < 6 && state != Automaton::kDead; ++steps) {
+        masks.push_back(grammar->mask(state).tokens());
+        state = grammar->next(state, masks.back()[random() % masks.back().size()]);
+      }
+    }
+    return masks;
+  };
+  std::vector<std::vector<std::vector<Token>>> found(4);
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] { found[i] = walk(i); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (uint32_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(found[i], walk(i));
+  }
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,166 @@
+#include "grammar/grammar_matcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "core/error.h"
+#include "grammar/json_value.h"
+#include "tests/support/grammar_vocabularies.h"
+#include "tests/support/grammar_walk.h"
+
+namespace specdec {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Grammar = std::shared_ptr<const CompiledGrammar>;
+
+Grammar compile(const std::string& schema) {
+  static const auto kVocabulary = tiny_vocabulary(1, 300);
+  return compile_json_schema(kVocabulary, schema);
+}
+
+Token token_of(const CompiledGrammar& grammar, std::string_view bytes) {
+  for (Token token = 0; token < grammar.vocab_size(); ++token) {
+    if (grammar.vocabulary().bytes(token) == bytes) {
+      return token;
+    }
+  }
+  throw InternalError("no such token");
+}
+
+const std::string kRecord = R"({"type": "object", "properties": {"a": {"type": "string"},
+    "b": {"type": "array", "items": {"type": "integer"}, "maxItems": 3}}, "required": ["a"],
+    "additionalProperties": false})";
+
+TEST(GrammarMatcherTest, AcceptAgreesWithTheMask) {
+  const Grammar grammar = compile(kRecord);
+  std::mt19937 random(1);
+  for (int walks = 0; walks < 20; ++walks) {
+    GrammarMatcher matcher(grammar);
+    for (int steps = 0; steps < 20 && !matcher.is_ended(); ++steps) {
+      const TokenMask mask = matcher.mask();
+      for (Token token = 0; token < grammar->vocab_size(); ++token) {
+        GrammarMatcher copy = matcher;
+        ASSERT_EQ(copy.accept(token), mask.allows(token));
+        EXPECT_EQ(copy.length(), matcher.length() + (mask.allows(token) ? 1 : 0));
+      }
+      EXPECT_FALSE(matcher.accept(-1));
+      EXPECT_FALSE(matcher.accept(static_cast<Token>(grammar->vocab_size())));
+      const std::vector<Token> tokens = mask.tokens();
+      ASSERT_TRUE(matcher.accept(tokens[random() % tokens.size()]));
+    }
+  }
+}
+
+TEST(GrammarMatcherTest, Ends) {
+  const Grammar grammar = compile(R"({"const": 1})");
+  GrammarMatcher matcher(grammar);
+  EXPECT_FALSE(matcher.is_complete());
+  EXPECT_FALSE(matcher.accept(kTinyEnd));
+  EXPECT_FALSE(matcher.can_only_end());
+  ASSERT_TRUE(matcher.accept(token_of(*grammar, "1")));
+  EXPECT_TRUE(matcher.is_complete());
+  EXPECT_FALSE(matcher.can_only_end()) << "1.0 and 10e-1 are the same number";
+  ASSERT_TRUE(matcher.accept(kTinyEnd));
+  EXPECT_TRUE(matcher.is_ended());
+  EXPECT_TRUE(matcher.is_complete());
+  EXPECT_TRUE(matcher.can_only_end());
+  EXPECT_EQ(matcher.mask().count(), 0);
+  EXPECT_EQ(matcher.forced_bytes(), "");
+  EXPECT_FALSE(matcher.accept(kTinyEnd));
+  EXPECT_EQ(matcher.length(), 2);
+  matcher.rollback(1);
+  EXPECT_FALSE(matcher.is_ended());
+  EXPECT_TRUE(matcher.mask().allows(kTinyEnd));
+  GrammarMatcher text(compile(R"({"enum": ["a"]})"));
+  for (const char* bytes : {"\"", "a", "\""}) {
+    EXPECT_FALSE(text.can_only_end());
+    ASSERT_TRUE(text.accept(token_of(*grammar, bytes)));
+  }
+  EXPECT_TRUE(text.can_only_end());
+  EXPECT_THAT(text.mask().tokens(), ElementsAre(kTinyEnd));
+}
+
+TEST(GrammarMatcherTest, RollbackIsAsIfNeverAccepted) {
+  const Grammar grammar = compile(kRecord);
+  std::mt19937 random(2);
+  for (int walks = 0; walks < 30; ++walks) {
+    GrammarMatcher matcher(grammar);
+    std::vector<GrammarMatcher> before = {matcher};
+    for (int steps = 0; steps < 25; ++steps) {
+      const std::vector<Token> tokens = matcher.mask().tokens();
+      if (tokens.empty() || random() % 4 == 0) {
+        const auto back = static_cast<int64_t>(random() % before.size());
+        matcher.rollback(back);
+        before.erase(before.end() - back, before.end());
+        EXPECT_EQ(matcher.length(), before.back().length());
+        EXPECT_EQ(matcher.state(), before.back().state());
+        EXPECT_EQ(matcher.is_ended(), before.back().is_ended());
+        EXPECT_EQ(matcher.mask().tokens(), before.back().mask().tokens());
+      } else {
+        ASSERT_TRUE(matcher.accept(tokens[random() % tokens.size()]));
+        before.push_back(matcher);
+      }
+    }
+  }
+  GrammarMatcher fresh(grammar);
+  EXPECT_THROW(fresh.rollback(1), InternalError);
+  EXPECT_THROW(fresh.rollback(-1), InternalError);
+}
+
+/// Random trees with forbidden nodes and end tokens among them.
+TEST(GrammarMatcherTest, TreeMasksAreMasksByStepping) {
+  const Grammar grammar = compile(kRecord);
+  std::mt19937 random(3);
+  for (int trees = 0; trees < 60; ++trees) {
+    GrammarMatcher root(grammar);
+    for (uint32_t depth = random() % 8; depth > 0 && !root.is_ended(); --depth) {
+      const std::vector<Token> tokens = root.mask().tokens();
+      ASSERT_TRUE(root.accept(tokens[random() % tokens.size()]));
+    }
+    std::vector<Token> nodes;
+    std::vector<int64_t> parents;
+    std::vector<std::optional<GrammarMatcher>> matchers;  // nothing: forbidden
+    for (int64_t i = 0; i < 14; ++i) {
+      parents.push_back(static_cast<int64_t>(random() % static_cast<uint64_t>(i + 1)) - 1);
+      std::optional<GrammarMatcher> matcher =
+          parents.back() < 0 ? root : matchers[static_cast<size_t>(parents.back())];
+      const std::vector<Token> likely = matcher ? matcher->mask().tokens() : std::vector<Token>();
+      nodes.push_back(
+          likely.empty() || random() % 6 == 0
+              ? static_cast<Token>(random() % static_cast<uint64_t>(grammar->vocab_size()))
+              : likely[random() % likely.size()]);
+      if (matcher && !matcher->accept(nodes.back())) {
+        matcher.reset();
+      }
+      matchers.push_back(std::move(matcher));
+    }
+    const std::vector<TokenMask> masks = root.tree_masks(nodes, parents);
+    ASSERT_EQ(masks.size(), nodes.size());
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      EXPECT_EQ(masks[i].tokens(),
+                matchers[i] ? matchers[i]->mask().tokens() : std::vector<Token>());
+    }
+  }
+}
+
+TEST(GrammarMatcherTest, TreeMasksCheckTheTree) {
+  const GrammarMatcher matcher(compile("true"));
+  EXPECT_TRUE(matcher.tree_masks({}, {}).empty());
+  const std::vector<Token> two = {5, 6};
+  EXPECT_THROW(matcher.tree_masks(two, {-1}), InternalError);
+  EXPECT_THROW(matcher.tree_masks(two, {-1, 1}), InternalError);
+}
+
+TEST(GrammarMatcherTest, Explains) {
+  GrammarMatcher matcher(compile(kRecord));
+  EXPECT_NE(matcher.explain(), "");
+  ASSERT_TRUE(matcher.accept(token_of(matcher.grammar(), "{")));
+  EXPECT_THAT(matcher.explain(), HasSubstr("\"a\""));
+}
+
+}  // namespace
+}  // namespace specdec
