@@ -70,7 +70,7 @@ std::string JsonAutomaton::explain_string(const StringState& state) {
     return "inside a string: the rest of a character or escape";
   }
   const bool may_end = state.min == 0 && regexes.matches_empty(state.language);
-  std::string text = "inside a string: " + any_number(state.min, state.max, "more characters");
+  std::string text = "inside a string: " + any_number(state.min, state.max, "characters to come");
   if (const auto rest = regexes.shortest(state.language); rest && !rest->empty()) {
     text += ", for example " + to_json_string(to_utf8(*rest));
   }
