@@ -7,9 +7,9 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kTries = 20;
-constexpr size_t kSteps = 400;
-constexpr size_t kExpansions = 2'000;
+constexpr size_t kTries = 8;
+constexpr size_t kSteps = 300;
+constexpr size_t kExpansions = 200;
 
 }  // namespace
 
@@ -119,10 +119,6 @@ std::optional<std::string> GrammarWalk::search(StateId from) {
   };
   std::vector<Found> found = {{from, 0, 0}};
   std::set<StateId> seen = {from};
-  std::string bytes = letters_;
-  for (char c = ' '; c <= '~'; ++c) {
-    bytes += c;
-  }
   for (size_t i = 0; i < found.size() && i < kExpansions; ++i) {
     if (grammar_.is_complete(found[i].state)) {
       std::string text;
@@ -132,7 +128,7 @@ std::optional<std::string> GrammarWalk::search(StateId from) {
       std::reverse(text.begin(), text.end());
       return text;
     }
-    for (const char& byte : bytes) {
+    for (const char& byte : all_bytes_) {
       const StateId next = grammar_.next(found[i].state, std::string_view(&byte, 1));
       if (next != Automaton::kDead && seen.insert(next).second) {
         found.push_back({next, i, byte});
