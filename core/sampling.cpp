@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -26,15 +27,18 @@ void penalise(std::span<const Logit> logits, TokenSpan history, double penalty,
   }
 }
 
-/// Logits as float64 with the penalty applied; returns the best.
+/// Logits as float64 with the penalty and the filter applied; returns the best.
 template <class Logit>
 double score(std::span<const Logit> logits, TokenSpan history, const SamplingParams& params,
-             std::span<double> scores) {
+             const ScoreFilter& filter, std::span<double> scores) {
   SPECDEC_CHECK(!logits.empty() && logits.size() == scores.size(), "{} logits for a law of {}",
                 logits.size(), scores.size());
   std::copy(logits.begin(), logits.end(), scores.begin());
   if (params.repetition_penalty != 1.0) {
     penalise(logits, history, params.repetition_penalty, scores);
+  }
+  if (filter) {
+    filter(scores);
   }
   const double best = largest_of(scores);
   if (!std::isfinite(best)) {
@@ -131,10 +135,16 @@ double truncate_law(const SamplingParams& params, double sum, std::span<double> 
   return by_rank || params.min_p > 0.0 ? sum_of(law).sum : sum;
 }
 
+/// The inverse of the temperature. That of the smallest ones is infinite, and 0 * infinity is not a
+/// number.
+double inverse(double temperature) {
+  return std::min(1.0 / temperature, std::numeric_limits<double>::max());
+}
+
 template <class Logit>
 void law_of(std::span<const Logit> logits, TokenSpan history, const SamplingParams& params,
-            std::span<double> law) {
-  const double best = score(logits, history, params, law);
+            const ScoreFilter& filter, std::span<double> law) {
+  const double best = score(logits, history, params, filter, law);
   if (params.greedy()) {
     const auto token = std::find(law.begin(), law.end(), best);
     std::fill(law.begin(), token, 0.0);
@@ -142,9 +152,7 @@ void law_of(std::span<const Logit> logits, TokenSpan history, const SamplingPara
     std::fill(token + 1, law.end(), 0.0);
     return;
   }
-  // The inverse of the smallest temperatures is infinite, and 0 * infinity is not a number.
-  const double scale = std::min(1.0 / params.temperature, std::numeric_limits<double>::max());
-  const double sum = soften(law, best, scale);
+  const double sum = soften(law, best, inverse(params.temperature));
   divide(law, truncate_law(params, sum, law));
 }
 
@@ -163,13 +171,27 @@ auto with_values(const at::Tensor& logits, Use use) {
 }
 
 template <class Logit>
-GreedyChoice best_of(std::span<const Logit> logits, TokenSpan history,
-                     const SamplingParams& params) {
+GreedyChoice best_of(std::span<const Logit> logits, TokenSpan history, const SamplingParams& params,
+                     const ScoreFilter& filter) {
   std::vector<double> scores(logits.size());
-  const double best = score(logits, history, params, std::span<double>(scores));
+  const double best = score(logits, history, params, filter, std::span<double>(scores));
   const auto token = std::find(scores.begin(), scores.end(), best);
   *token = -std::numeric_limits<double>::infinity();
   return {static_cast<Token>(token - scores.begin()), best - largest_of(scores)};
+}
+
+template <class Logit>
+LogMasses log_masses_of(std::span<const Logit> logits, TokenSpan history,
+                        const SamplingParams& params, const ScoreFilter& filter, Token token) {
+  const double scale = inverse(params.greedy() ? 1.0 : params.temperature);
+  std::vector<double> scores(logits.size());
+  const auto log_sum = [&](const ScoreFilter& used) {
+    const double best = score(logits, history, params, used, std::span<double>(scores));
+    const double own = scores.at(static_cast<size_t>(token)) * scale;
+    return std::pair(best * scale + std::log(soften(scores, best, scale)), own);
+  };
+  const auto [all, own] = log_sum({});
+  return {.allowed = filter ? std::min(0.0, log_sum(filter).first - all) : 0.0, .token = own - all};
 }
 
 void require(bool valid, const char* name, double value, const char* range) {
@@ -191,23 +213,29 @@ void SamplingParams::validate() const {
 }
 
 void target_law(std::span<const float> logits, TokenSpan history, const SamplingParams& params,
-                std::span<double> law) {
-  law_of(logits, history, params, law);
+                std::span<double> law, const ScoreFilter& filter) {
+  law_of(logits, history, params, filter, law);
 }
 
 void target_law(std::span<const double> logits, TokenSpan history, const SamplingParams& params,
-                std::span<double> law) {
-  law_of(logits, history, params, law);
+                std::span<double> law, const ScoreFilter& filter) {
+  law_of(logits, history, params, filter, law);
 }
 
 void target_law(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
-                std::span<double> law) {
-  with_values(logits, [&](auto values) { law_of(values, history, params, law); });
+                std::span<double> law, const ScoreFilter& filter) {
+  with_values(logits, [&](auto values) { law_of(values, history, params, filter, law); });
 }
 
 GreedyChoice greedy_choice(const at::Tensor& logits, TokenSpan history,
-                           const SamplingParams& params) {
-  return with_values(logits, [&](auto values) { return best_of(values, history, params); });
+                           const SamplingParams& params, const ScoreFilter& filter) {
+  return with_values(logits, [&](auto values) { return best_of(values, history, params, filter); });
+}
+
+LogMasses log_masses(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
+                     const ScoreFilter& filter, Token token) {
+  return with_values(
+      logits, [&](auto values) { return log_masses_of(values, history, params, filter, token); });
 }
 
 int64_t argmax(std::span<const double> values) {

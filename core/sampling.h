@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <span>
 
 #include "core/randomness.h"
@@ -23,17 +24,21 @@ struct SamplingParams {
   void validate() const;
 };
 
-/// The law of the next token: penalty, temperature, top-k, top-p, min-p, in this order, in float64.
-/// `history` is everything before the token (prompt and output). Ties at the border of top-k and
-/// top-p go to the lower token id; greedy ties too. Writes `vocab` probabilities that sum to one.
-/// A logit of -inf forbids its token. Throws Error when a logit is not a number or none is finite.
+/// Sets the scores of forbidden tokens to -inf; empty when all tokens are allowed.
+using ScoreFilter = std::function<void(std::span<double> scores)>;
+
+/// The law of the next token: penalty, filter, temperature, top-k, top-p, min-p, in this order, in
+/// float64. `history` is everything before the token (prompt and output). Ties at the border of
+/// top-k and top-p go to the lower token id; greedy ties too. Writes `vocab` probabilities that sum
+/// to one. A logit of -inf forbids its token. Throws Error when a logit is not a number or none is
+/// finite.
 void target_law(std::span<const float> logits, TokenSpan history, const SamplingParams& params,
-                std::span<double> law);
+                std::span<double> law, const ScoreFilter& filter = {});
 void target_law(std::span<const double> logits, TokenSpan history, const SamplingParams& params,
-                std::span<double> law);
+                std::span<double> law, const ScoreFilter& filter = {});
 /// The same for one row of logits, float32 or float64 on any device.
 void target_law(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
-                std::span<double> law);
+                std::span<double> law, const ScoreFilter& filter = {});
 
 /// What greedy decoding takes from a row of logits.
 struct GreedyChoice {
@@ -42,9 +47,18 @@ struct GreedyChoice {
                      ///< token is possible
 };
 
-/// The best token after the repetition penalty; the lowest id on a tie.
+/// The best token after the repetition penalty and the filter; the lowest id on a tie.
 GreedyChoice greedy_choice(const at::Tensor& logits, TokenSpan history,
-                           const SamplingParams& params);
+                           const SamplingParams& params, const ScoreFilter& filter = {});
+
+/// Logarithms of masses of the law by penalty and temperature (1 for temperature 0), before filter,
+/// top-k, top-p and min-p.
+struct LogMasses {
+  double allowed = 0.0;  ///< of all tokens that the filter leaves: log Z of a grammar's mask
+  double token = 0.0;    ///< of one token
+};
+LogMasses log_masses(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
+                     const ScoreFilter& filter, Token token);
 
 /// Index of the largest value; the lowest index on a tie.
 int64_t argmax(std::span<const double> values);

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "decoders/session.h"
 
@@ -12,10 +14,20 @@ Generation AutoregressiveDecoding::generate(const Request& request) {
   Session session(request, target_);
   session.commit_prefill(target_.prefill_get_last_logits(request.prompt));
   while (!session.finished()) {
+    const Draft certain = session.forced(session.draft_limits().depth, false);
     // Reading the logits back waits for the device, so it belongs to the forward's time.
-    const Tensor logits = target_.decode_get_logits(session.committed().last(1)).cpu();
+    if (certain.proposed() == 0) {
+      const Tensor logits = target_.decode_get_logits(session.committed().last(1)).cpu();
+      session.verified();
+      session.commit_next(logits.select(0, 0));
+      continue;
+    }
+    const Tensor logits = target_.verify_get_logits(certain).cpu();
     session.verified();
-    session.commit_next(logits.select(0, 0));
+    std::vector<int64_t> path(certain.tokens.size());
+    std::iota(path.begin(), path.end(), 0);
+    target_.keep(path);
+    session.commit_certain(certain, logits);
   }
   return std::move(session).finish();
 }

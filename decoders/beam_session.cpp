@@ -81,6 +81,9 @@ BeamSession::BeamSession(const Request& request, const LanguageModel& target,
       mark_(Clock::now()) {
   options.validate();
   check_request(request);
+  if (request.constraint.grammar != nullptr) {
+    beams_.front().grammar.emplace(request.constraint.grammar);
+  }
   // The newest token needs no place in the cache. A prompt that is too long is the prefill's error.
   const int64_t room = max_length_ - static_cast<int64_t>(request.prompt.size()) + 1;
   longest_ = std::max<int64_t>(1, std::min(request.stop.max_new_tokens, room));
@@ -103,7 +106,10 @@ std::vector<BeamSession::Continuation> BeamSession::best_continuations(
   for (size_t beam = 0; beam < beams_.size(); ++beam) {
     const Tensor row =
         log_probs_after(beams_[beam].tokens, logits[beam], request_.sampling.repetition_penalty);
-    const auto* values = row.const_data_ptr<double>();
+    auto* values = row.data_ptr<double>();
+    if (beams_[beam].grammar) {
+      apply_mask(beams_[beam].grammar->mask(), {values, static_cast<size_t>(row.numel())});
+    }
     for (int64_t token = 0; token < row.numel(); ++token) {
       const Continuation next{beams_[beam].log_prob + values[token], static_cast<int64_t>(beam),
                               static_cast<Token>(token)};
@@ -124,8 +130,11 @@ std::vector<BeamSession::Continuation> BeamSession::best_continuations(
 }
 
 Beam BeamSession::continued(const Continuation& by) const {
-  Beam beam{beams_[static_cast<size_t>(by.beam)].tokens, by.log_prob, by.beam};
+  const Beam& before = beams_[static_cast<size_t>(by.beam)];
+  Beam beam{before.tokens, by.log_prob, by.beam, before.grammar};
   beam.tokens.push_back(by.token);
+  SPECDEC_CHECK(!beam.grammar || beam.grammar->accept(by.token),
+                "a beam goes on with token {}, which the grammar forbids", by.token);
   return beam;
 }
 
@@ -137,11 +146,13 @@ void BeamSession::advance(std::span<const Tensor> logits) {
   const auto wanted = static_cast<size_t>(options_.num_beams);
   std::vector<Beam> running;
   for (size_t rank = 0; rank < ranked.size() && running.size() < wanted; ++rank) {
-    const bool ended = ends(ranked[rank].token) || generated_ == longest_;
+    Beam next = continued(ranked[rank]);
+    const bool ended = ends(ranked[rank].token) || generated_ == longest_ ||
+                       (next.grammar && next.grammar->can_only_end());
     if (!ended) {
-      running.push_back(continued(ranked[rank]));
+      running.push_back(std::move(next));
     } else if (rank < wanted) {
-      add_hypothesis(continued(ranked[rank]));
+      add_hypothesis(std::move(next));
     }
   }
   beams_ = std::move(running);
@@ -174,12 +185,22 @@ bool BeamSession::can_improve() const {
   return score(beams_.front().log_prob, patient ? longest_ : generated_) > hypotheses_.back().score;
 }
 
-StopReason BeamSession::stop_reason(Token newest) const {
+StopReason BeamSession::stop_reason(TokenSpan output) const {
+  const Token newest = output.back();
   if (contains(request_.stop.end_ids, newest)) {
     return StopReason::kEndOfSequence;
   }
   if (contains(request_.stop.stop_ids, newest)) {
     return StopReason::kStopId;
+  }
+  if (request_.constraint.grammar != nullptr) {
+    GrammarMatcher place(request_.constraint.grammar);
+    for (const Token token : output) {
+      (void)place.accept(token);
+    }
+    if (place.can_only_end()) {
+      return place.is_ended() ? StopReason::kEndOfSequence : StopReason::kGrammarEnd;
+    }
   }
   return longest_ < request_.stop.max_new_tokens ? StopReason::kContextFull
                                                  : StopReason::kMaxNewTokens;
@@ -216,9 +237,9 @@ Generation BeamSession::finish() && {
   const auto returned = static_cast<size_t>(options_.num_return_sequences);
   hypotheses_.resize(std::min(hypotheses_.size(), returned));
   const std::vector<Token>& best = hypotheses_.front().tokens;
-  generation_.stop_reason = stop_reason(best.back());
   generation_.tokens.assign(best.begin() + static_cast<int64_t>(request_.prompt.size()),
                             best.end());
+  generation_.stop_reason = stop_reason(generation_.tokens);
   generation_.hypotheses = std::move(hypotheses_);
   if (request_.on_tokens) {
     request_.on_tokens(generation_.tokens);

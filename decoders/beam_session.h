@@ -3,11 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/language_model.h"
 #include "decoders/decoding_strategy.h"
+#include "grammar/grammar_matcher.h"
 
 namespace specdec {
 
@@ -37,6 +39,7 @@ struct Beam {
   std::vector<Token> tokens;  ///< prompt and output; the newest one is not cached yet
   double log_prob = 0.0;      ///< of the output
   int64_t parent = 0;         ///< index, before the newest beam step, of the beam that it continues
+  std::optional<GrammarMatcher> grammar = {};  ///< its place, where there is a grammar
 };
 
 /// One beam search in progress: running beams, hypotheses, stop rule, statistics. What Session is
@@ -49,6 +52,9 @@ struct Beam {
 /// that do not end run on. Ties go to the earlier beam, then to the lower token id. A repetition
 /// penalty multiplies the log-probabilities of seen tokens after the softmax, without
 /// normalising again.
+///
+/// Under a grammar, continuations that it forbids are left out; log-probabilities stay the model's
+/// own. A beam after which the grammar can only end is a hypothesis.
 class BeamSession {
  public:
   /// Throws ConfigError for what beam search cannot do: sampling, stop strings; and for options out
@@ -96,7 +102,7 @@ class BeamSession {
   void add_hypothesis(Beam beam);
   double score(double log_prob, int64_t length) const;
   bool can_improve() const;
-  StopReason stop_reason(Token newest) const;
+  StopReason stop_reason(TokenSpan output) const;
 
   const Request& request_;
   BeamOptions options_;

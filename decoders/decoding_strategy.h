@@ -1,6 +1,9 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +15,8 @@
 
 namespace specdec {
 
+class CompiledGrammar;
+
 /// When a generation ends.
 struct StopRule {
   int64_t max_new_tokens = 128;
@@ -21,9 +26,39 @@ struct StopRule {
   std::vector<std::string> stop_strings = {};
 };
 
-enum class StopReason { kEndOfSequence, kStopId, kStopString, kMaxNewTokens, kContextFull };
-/// "end_of_sequence", "stop_id", "stop_string", "max_new_tokens", "context_full"
+enum class StopReason {
+  kEndOfSequence,
+  kStopId,
+  kStopString,
+  kGrammarEnd,  ///< the grammar allows nothing more; no end-of-sequence token is spent on it
+  kMaxNewTokens,
+  kContextFull,
+  kNoneAccepted  ///< no sample of a corrected generation was accepted; the output is empty
+};
+/// "end_of_sequence", "stop_id", "stop_string", "grammar_end", "max_new_tokens", "context_full",
+/// "none_accepted"
 std::string_view stop_reason_name(StopReason reason);
+
+/// A grammar that the output obeys: tokens that it forbids have no mass in the target's law, at
+/// every node of a draft from that node's own place. Speculation stays lossless: its output has the
+/// law of constrained decoding alone.
+struct Constraint {
+  std::shared_ptr<const CompiledGrammar> grammar;  ///< nullptr: none
+  /// Drafters draw from their masked laws, and tokens found without chance that the grammar
+  /// forbids are not verified. Else such drafts are kept, and rejected by the target's law.
+  bool mask_drafts = true;
+  /// What the grammar forces is drafted before anything else: where a mask has one token it is
+  /// certain; bytes that can be cut in several ways are cut as the tokenizer cuts them.
+  bool forced = true;
+};
+
+/// Weights on the tokens that a grammar allows, for a law other than the locally masked one.
+class LawWeights {
+ public:
+  virtual ~LawWeights() = default;
+  /// Multiplies the law of the token after `output` by positive weights; need not normalise.
+  virtual void weigh(TokenSpan output, std::span<double> law) const = 0;
+};
 
 /// One prompt to be continued. Borrowed parts outlive generate().
 struct Request {
@@ -35,6 +70,22 @@ struct Request {
   /// Called with the tokens that each step commits, for streaming.
   std::function<void(TokenSpan)> on_tokens = {};
   bool log_overlaps = false;  ///< fill StepStatistics::overlaps
+  Constraint constraint = {};
+  const LawWeights* weights = nullptr;  ///< of the target's laws, when sampling
+};
+
+/// How much a grammar leaves open at a node.
+enum class Freedom {
+  kFree,         ///< no grammar, or more than half of the vocabulary is allowed
+  kConstrained,  ///< less, but several tokens
+  kForced,       ///< one token
+};
+
+/// Of the drafted tokens after nodes of one Freedom.
+struct DraftCounts {
+  int64_t drafted = 0;
+  int64_t accepted = 0;
+  bool operator==(const DraftCounts&) const = default;
 };
 
 /// Raw counts of one target forward after the prefill; every metric is derived from these.
@@ -50,6 +101,9 @@ struct StepStatistics {
   /// verifier `rejection` accepts the first drawn child, or one of those found without chance (see
   /// draft_overlaps). Of a chain: one a drafted token.
   std::vector<double> overlaps = {};
+  /// Under a grammar: drafted and accepted tokens by the Freedom where they stand; else empty.
+  std::array<DraftCounts, 3> by_freedom = {};
+  double mask_seconds = 0.0;  ///< of other_seconds: finding the masks of the verified nodes
 };
 
 /// One way in which a beam search continues the prompt.
@@ -67,6 +121,13 @@ struct Generation {
   std::vector<StepStatistics> steps;
   /// When greedy: for each token, best minus second best of the processed logits it was taken from.
   std::vector<double> gaps;
+  /// Under a grammar: for each token, log Z: the logarithm of the mass that the grammar's mask left
+  /// of the target's law (see log_masses). Their sum is the log-probability that plain sampling
+  /// would have stayed in the grammar along this output.
+  std::vector<double> log_allowed;
+  /// Under a grammar: for each token, its log-probability by the target's law without the grammar.
+  std::vector<double> log_probs;
+  int64_t samples = 1;  ///< outputs that were drawn for this one (see CorrectedDecoding)
   /// Of beam searches, best first; `tokens` are those of the first.
   std::vector<Hypothesis> hypotheses;
 };

@@ -27,13 +27,25 @@ DraftGrowth::DraftGrowth(const DraftContext& context, ChildLaw& law, Siblings si
     : context_(context),
       child_law_(law),
       draws_(siblings == Siblings::kDrawn && !context.sampling.greedy()),
-      draft_(Draft::root(context.committed.back())) {}
+      draft_(Draft::root(context.committed.back())) {
+  if (context.grammar != nullptr) {
+    grammar_.emplace(*context.grammar);
+  }
+}
 
 Tensor DraftGrowth::expand(std::span<const int64_t> nodes) {
   Tensor logits = child_law_.expand(draft_, nodes).cpu();
   SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == static_cast<int64_t>(nodes.size()),
                 "a drafter was asked for {} laws", nodes.size());
   return logits;
+}
+
+ScoreFilter DraftGrowth::filter(int64_t node) {
+  if (!grammar_) {
+    return {};
+  }
+  mask_ = grammar_->mask(draft_, node);
+  return filter_of(mask_);
 }
 
 void DraftGrowth::fill_law(int64_t node, const Tensor& logits) {
@@ -44,7 +56,7 @@ void DraftGrowth::fill_law(int64_t node, const Tensor& logits) {
   const std::vector<Token> history =
       penalised ? history_of(context_.committed, draft_, node) : std::vector<Token>();
   law_.resize(static_cast<size_t>(logits.numel()));
-  target_law(logits, history, sampling, law_);
+  target_law(logits, history, sampling, law_, filter(node));
 }
 
 void DraftGrowth::record_law(int64_t node) {
@@ -78,7 +90,7 @@ std::vector<Candidate> DraftGrowth::best(int64_t node, const Tensor& logits, int
     const bool penalised = context_.sampling.repetition_penalty != 1.0;
     const GreedyChoice choice = greedy_choice(
         logits, penalised ? history_of(context_.committed, draft_, node) : std::vector<Token>(),
-        context_.sampling);
+        context_.sampling, filter(node));
     return {{choice.token, 1.0}};
   }
   fill_law(node, logits);

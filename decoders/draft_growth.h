@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "decoders/draft_grammar.h"
 #include "decoders/drafter.h"
 
 namespace specdec {
@@ -14,8 +16,8 @@ struct Candidate {
 };
 
 /// A draft under construction: what every DraftShape grows it with. Turns logits into the drafter's
-/// law under the request's sampling, finds siblings in it, and records the laws that were drawn
-/// from.
+/// law under the request's sampling and the grammar, finds siblings in it, and records the laws
+/// that were drawn from.
 class DraftGrowth {
  public:
   /// `context` and `law` outlive the object.
@@ -39,6 +41,8 @@ class DraftGrowth {
   Draft finish() &&;
 
  private:
+  /// The grammar's filter of the tokens after `node`; holds until the next call.
+  ScoreFilter filter(int64_t node);
   /// The drafter's law after `node`, in law_.
   void fill_law(int64_t node, const Tensor& logits);
   /// Keeps law_ as the one that the node's children are drawn from.
@@ -50,6 +54,8 @@ class DraftGrowth {
   Draft draft_;
   std::vector<Tensor> laws_;  // each [vocab] float64
   std::vector<double> law_;
+  std::optional<DraftGrammar> grammar_;
+  TokenMask mask_;  // of the node in question
 };
 
 }  // namespace specdec

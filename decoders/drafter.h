@@ -36,11 +36,13 @@ struct DraftContext {
   const ForwardResult* prompt_result;
   Randomness& random;              ///< already at Purpose::kDraft of the next position
   const SamplingParams& sampling;  ///< the target's processing; a sampling drafter uses the same
-  const GrammarMatcher* grammar;   ///< or nullptr; fork it, never advance it
-  int64_t max_tokens;              ///< propose at most this many; at least 1, except in `skip`
-  int64_t max_depth;               ///< of the deepest one; a chain of n tokens is n deep
-  int64_t max_branches;            ///< children of a node; 1 = propose a chain
-  DraftShape& shape;               ///< grows the drafts of those who implement ChildLaw
+  /// The grammar's place after `committed`, or nullptr when drafts are not masked; fork it, never
+  /// advance it. DraftGrowth masks the laws of drafters who implement ChildLaw.
+  const GrammarMatcher* grammar;
+  int64_t max_tokens;    ///< propose at most this many; at least 1, except in `skip`
+  int64_t max_depth;     ///< of the deepest one; a chain of n tokens is n deep
+  int64_t max_branches;  ///< children of a node; 1 = propose a chain
+  DraftShape& shape;     ///< grows the drafts of those who implement ChildLaw
 };
 
 /// Proposes what may come next: what a researcher subclasses. One drafter serves one request at a
@@ -60,6 +62,9 @@ class Drafter {
   /// A draft whose root is context.committed.back(); the drafter brings its own cache in line with
   /// `committed` first. A draft of one node proposes nothing: the step is then a plain one.
   virtual Draft propose(const DraftContext& context) = 0;
+  /// True when it reads the target's logits also at nodes that cannot be accepted; then tokens that
+  /// a grammar forbids stay in its drafts.
+  virtual bool reads_rejected() const { return false; }
   /// True when it has to draw from its laws while the target samples, whatever the shape.
   virtual bool draws() const { return false; }
 };

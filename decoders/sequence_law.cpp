@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "core/error.h"
+#include "decoders/draft_grammar.h"
 
 namespace specdec {
 namespace {
@@ -36,31 +38,37 @@ constexpr double kRounding = 1e-12;
 class LawWalk {
  public:
   LawWalk(const NextLogits& target, const Task& task, double least_mass)
-      : target_(target), task_(task), least_mass_(least_mass), history_(task.prompt) {}
+      : target_(target), task_(task), least_mass_(least_mass), history_(task.prompt) {
+    if (task.constraint.grammar != nullptr) {
+      place_.emplace(task.constraint.grammar);
+    }
+  }
 
   SequenceLaw run() && {
     extend(1.0);
-    return std::move(law_);
+    return task_.corrected ? kept_law(std::move(law_)) : std::move(law_);
   }
 
  private:
   void extend(double mass) {
-    if (!output_.empty() && ends(task_, output_)) {
-      law_[output_] += mass;
+    const bool whole = place_ && !output_.empty() && place_->can_only_end();
+    if (whole || (!output_.empty() && ends(task_, output_))) {
+      if (whole || !task_.corrected) {
+        law_[output_] += mass;
+      }
       return;
     }
     const std::vector<double> logits = target_(history_);
     std::vector<double> next(logits.size());
-    target_law(std::span<const double>(logits), history_, task_.sampling, next);
+    const TokenMask mask = place_ ? place_->mask() : TokenMask();
+    target_law(std::span<const double>(logits), history_, task_.sampling, next,
+               task_.corrected ? ScoreFilter() : filter_of(mask));
     double rest = mass;
     for (size_t token = 0; token < next.size(); ++token) {
-      if (next[token] > 0.0 && mass * next[token] >= least_mass_) {
-        output_.push_back(static_cast<Token>(token));
-        history_.push_back(static_cast<Token>(token));
-        extend(mass * next[token]);
+      const bool allowed = !place_ || mask.allows(static_cast<Token>(token));
+      if (allowed && next[token] > 0.0 && mass * next[token] >= least_mass_) {
+        go_on(static_cast<Token>(token), mass * next[token]);
         rest -= mass * next[token];
-        output_.pop_back();
-        history_.pop_back();
       }
     }
     if (least_mass_ > 0.0 && rest > kRounding) {
@@ -68,9 +76,22 @@ class LawWalk {
     }
   }
 
+  void go_on(Token token, double mass) {
+    SPECDEC_CHECK(!place_ || place_->accept(token), "a mask allows what its grammar forbids");
+    output_.push_back(token);
+    history_.push_back(token);
+    extend(mass);
+    output_.pop_back();
+    history_.pop_back();
+    if (place_) {
+      place_->rollback(1);
+    }
+  }
+
   const NextLogits& target_;
   const Task& task_;
   double least_mass_;
+  std::optional<GrammarMatcher> place_;
   std::vector<Token> history_;
   std::vector<Token> output_;
   SequenceLaw law_;
@@ -153,7 +174,8 @@ Request Task::request(Randomness& random) const {
           .sampling = sampling,
           .stop = stop,
           .random = random,
-          .tokenizer = tokenizer};
+          .tokenizer = tokenizer,
+          .constraint = constraint};
 }
 
 Enumeration enumerate_outputs(DecodingStrategy& strategy, const Task& task, int64_t most_outcomes) {
@@ -195,6 +217,18 @@ OutputCounts count_by_prefix(const OutputCounts& counts, const SequenceLaw& pref
     by_prefix[prefix] += count;
   }
   return by_prefix;
+}
+
+SequenceLaw kept_law(SequenceLaw law) {
+  law.erase(std::vector<Token>());
+  double total = 0.0;
+  for (const auto& [output, mass] : law) {
+    total += mass;
+  }
+  for (auto& [output, mass] : law) {
+    mass /= total;
+  }
+  return law;
 }
 
 double max_difference(const SequenceLaw& a, const SequenceLaw& b) {

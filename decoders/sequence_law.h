@@ -23,6 +23,9 @@ struct Task {
   SamplingParams sampling = {};
   StopRule stop = {};
   const Tokenizer* tokenizer = nullptr;
+  Constraint constraint = {};
+  /// Asks for the outputs that CorrectedDecoding keeps by rejection.
+  bool corrected = false;
 
   Request request(Randomness& random) const;
 };
@@ -43,7 +46,8 @@ Enumeration enumerate_outputs(DecodingStrategy& strategy, const Task& task,
 SequenceLaw exact_law(DecodingStrategy& strategy, const Task& task);
 
 /// The law that a lossless strategy must have, computed token by token from the target's logits,
-/// without sessions, strategies or randomness. Greedy: all the mass on one output.
+/// without sessions, strategies or randomness. Greedy: all the mass on one output. Of a corrected
+/// task: the target's law without the grammar's masks, given that the grammar ends the text.
 SequenceLaw reference_law(const NextLogits& target, const Task& task);
 /// reference_law for large vocabularies: only what has at least `least_mass` is looked at. A key is
 /// an output, or the beginning of outputs: then its mass is that of all outputs that begin so and
@@ -51,6 +55,9 @@ SequenceLaw reference_law(const NextLogits& target, const Task& task);
 SequenceLaw likely_prefixes(const NextLogits& target, const Task& task, double least_mass);
 /// Counts by the longest key of `prefixes` that each output begins with.
 OutputCounts count_by_prefix(const OutputCounts& counts, const SequenceLaw& prefixes);
+
+/// The law given that some output was kept: without the empty one, which stands for none.
+SequenceLaw kept_law(SequenceLaw law);
 
 /// Largest difference of probability over all outputs of either law.
 double max_difference(const SequenceLaw& a, const SequenceLaw& b);

@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
+#include "core/kernels/law.h"
+#include "decoders/draft_grammar.h"
 #include "decoders/draft_overlap.h"
 
 namespace specdec {
@@ -63,6 +66,15 @@ Session::Session(const Request& request, const LanguageModel& target)
   for (const std::string& stop_string : request.stop.stop_strings) {
     longest_stop_string_ = std::max(longest_stop_string_, stop_string.size());
   }
+  if (request.constraint.grammar != nullptr) {
+    grammar_.emplace(request.constraint.grammar);
+    if (grammar_->grammar().vocab_size() > vocab_size_) {
+      throw ConfigError(
+          fmt::format("the grammar was compiled for a vocabulary of {} tokens, and the model has "
+                      "{}: compile it with the model's own tokenizer",
+                      grammar_->grammar().vocab_size(), vocab_size_));
+    }
+  }
 }
 
 DraftLimits Session::draft_limits() const {
@@ -79,6 +91,49 @@ Randomness& Session::random(Purpose purpose) {
   return request_.random;
 }
 
+Draft Session::forced(int64_t most, bool guesses) const {
+  Draft draft = Draft::root(newest());
+  if (grammar_ && request_.constraint.forced && most > 0) {
+    const TokenSpan output = generation_.tokens;
+    for (const Token token : guesses ? forced_tokens(*grammar_, request_.tokenizer, output, most)
+                                     : certain_tokens(*grammar_, most)) {
+      draft.add(token, draft.size() - 1);
+    }
+  }
+  return draft;
+}
+
+void Session::find_masks(const Draft& draft) {
+  if (!grammar_) {
+    return;
+  }
+  const Clock::time_point begin = Clock::now();
+  DraftGrammar places(*grammar_);
+  masks_.clear();
+  for (int64_t node = 0; node < draft.size(); ++node) {
+    masks_.push_back(places.mask(draft, node));
+  }
+  step_.mask_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+ScoreFilter Session::filter(int64_t node) const {
+  return grammar_ ? filter_of(masks_[static_cast<size_t>(node)]) : ScoreFilter();
+}
+
+void Session::weigh(const Draft& draft, int64_t node, std::span<double> law) const {
+  if (request_.weights == nullptr) {
+    return;
+  }
+  std::vector<Token> output;
+  for (int64_t i = node; i > 0; i = draft.parents[static_cast<size_t>(i)]) {
+    output.push_back(draft.tokens[static_cast<size_t>(i)]);
+  }
+  output.insert(output.end(), generation_.tokens.rbegin(), generation_.tokens.rend());
+  std::reverse(output.begin(), output.end());
+  request_.weights->weigh(output, law);
+  divide(law, sum_of(law).sum);
+}
+
 Tensor Session::target_probs(const Draft& draft, const Tensor& logits) {
   const int64_t nodes = draft.size();
   SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == nodes && logits.size(1) == vocab_size_,
@@ -87,6 +142,8 @@ Tensor Session::target_probs(const Draft& draft, const Tensor& logits) {
   if (!probs_.defined() || probs_.size(0) < nodes) {
     probs_ = at::empty({nodes, vocab_size_}, at::kDouble);
   }
+  logits_ = logits;
+  find_masks(draft);
   gaps_.assign(static_cast<size_t>(nodes), 0.0);
   auto* row = probs_.data_ptr<double>();
   const bool penalised = sampling().repetition_penalty != 1.0;
@@ -95,29 +152,34 @@ Tensor Session::target_probs(const Draft& draft, const Tensor& logits) {
     const TokenSpan seen = penalised ? history.of(draft, node) : TokenSpan();
     const std::span<double> law(row, static_cast<size_t>(vocab_size_));
     if (sampling().greedy()) {
-      const GreedyChoice best = greedy_choice(logits.select(0, node), seen, sampling());
+      const GreedyChoice best =
+          greedy_choice(logits.select(0, node), seen, sampling(), filter(node));
       std::fill(law.begin(), law.end(), 0.0);
       law[static_cast<size_t>(best.token)] = 1.0;
       gaps_[static_cast<size_t>(node)] = best.gap;
     } else {
-      target_law(logits.select(0, node), seen, sampling(), law);
+      target_law(logits.select(0, node), seen, sampling(), law, filter(node));
+      weigh(draft, node, law);
     }
   }
   return probs_.narrow(0, 0, nodes);
 }
 
-Token Session::draw(const Tensor& logits) {
-  const Tensor law = target_probs(Draft::root(newest()), logits.unsqueeze(0));
+Token Session::draw(const Draft& chain, const Tensor& logits) {
+  const Tensor law = target_probs(chain, logits).select(0, chain.proposed());
   const std::span<const double> weights(law.const_data_ptr<double>(),
                                         static_cast<size_t>(vocab_size_));
-  // A greedy law needs no chance; drawing from it would only cost time.
-  return static_cast<Token>(sampling().greedy() ? argmax(weights)
-                                                : random(Purpose::kSample).draw(weights));
+  if (sampling().greedy()) {  // a greedy law needs no chance; drawing from it would only cost time
+    return static_cast<Token>(argmax(weights));
+  }
+  request_.random.seek(static_cast<int64_t>(committed_.size()) + chain.proposed(),
+                       Purpose::kSample);
+  return static_cast<Token>(request_.random.draw(weights));
 }
 
 void Session::commit_prefill(const Tensor& logits) {
   const int64_t root = 0;
-  const Token token = draw(logits.cpu());
+  const Token token = draw(Draft::root(newest()), logits.cpu().unsqueeze(0));
   append({&token, 1}, {&root, 1});
   generation_.prefill_seconds = lap();
   step_ = {};
@@ -125,10 +187,17 @@ void Session::commit_prefill(const Tensor& logits) {
 
 void Session::commit_next(const Tensor& logits) {
   const int64_t root = 0;
-  const Token token = draw(logits.cpu());
+  const Token token = draw(Draft::root(newest()), logits.cpu().unsqueeze(0));
   append({&token, 1}, {&root, 1});
   step_.other_seconds = lap();
   generation_.steps.push_back(std::exchange(step_, {}));
+}
+
+void Session::commit_certain(const Draft& chain, const Tensor& logits) {
+  Verdict verdict{.path = std::vector<int64_t>(chain.tokens.size())};
+  std::iota(verdict.path.begin(), verdict.path.end(), 0);
+  verdict.next = draw(chain, logits);
+  commit(chain, verdict);
 }
 
 void Session::commit(const Draft& draft, const Verdict& verdict) {
@@ -146,26 +215,65 @@ void Session::commit(const Draft& draft, const Verdict& verdict) {
   if (request_.log_overlaps) {
     step_.overlaps = draft_overlaps(draft, probs_.narrow(0, 0, draft.size()));
   }
+  if (grammar_) {
+    count_by_freedom(draft, verdict);
+  }
   append(tokens, verdict.path);
   step_.other_seconds = lap();
   generation_.steps.push_back(std::exchange(step_, {}));
 }
 
 void Session::commit_given(Token token) {
-  const int64_t root = 0;
-  gaps_.resize(1, 0.0);
-  append({&token, 1}, {&root, 1});
+  const int64_t none = -1;
+  append({&token, 1}, {&none, 1});
   step_ = {};
+}
+
+void Session::count_by_freedom(const Draft& draft, const Verdict& verdict) {
+  std::vector<bool> accepted(draft.tokens.size(), false);
+  for (const int64_t node : verdict.path) {
+    accepted[static_cast<size_t>(node)] = true;
+  }
+  std::vector<int64_t> children(draft.tokens.size(), 0);
+  std::vector<int64_t> taken(draft.tokens.size(), 0);
+  for (size_t node = 1; node < draft.tokens.size(); ++node) {
+    const auto parent = static_cast<size_t>(draft.parents[node]);
+    ++children[parent];
+    taken[parent] += accepted[node] ? 1 : 0;
+  }
+  for (size_t node = 0; node < children.size(); ++node) {
+    if (children[node] > 0) {
+      DraftCounts& counts = step_.by_freedom[static_cast<size_t>(freedom_of(masks_[node]))];
+      counts.drafted += children[node];
+      counts.accepted += taken[node];
+    }
+  }
+}
+
+void Session::follow_grammar(Token token, int64_t node) {
+  if (!grammar_) {
+    return;
+  }
+  if (!grammar_->accept(token)) {
+    throw Error(fmt::format("token {} was committed, which the grammar forbids there", token));
+  }
+  if (node >= 0) {
+    const LogMasses masses =
+        log_masses(logits_.select(0, node), committed(), sampling(), filter(node), token);
+    generation_.log_allowed.push_back(masses.allowed);
+    generation_.log_probs.push_back(masses.token);
+  }
 }
 
 void Session::append(std::span<const Token> tokens, std::span<const int64_t> nodes) {
   SPECDEC_CHECK(!finished_, "the generation is over already");
   const size_t before = committed_.size();
   for (size_t i = 0; i < tokens.size() && !finished_; ++i) {
+    follow_grammar(tokens[i], nodes[i]);
     committed_.push_back(tokens[i]);
     generation_.tokens.push_back(tokens[i]);
     if (sampling().greedy()) {
-      generation_.gaps.push_back(gaps_[static_cast<size_t>(nodes[i])]);
+      generation_.gaps.push_back(nodes[i] < 0 ? 0.0 : gaps_[static_cast<size_t>(nodes[i])]);
     }
     check_stop(tokens[i]);
   }
@@ -184,6 +292,10 @@ void Session::check_stop(Token token) {
     stop(StopReason::kStopId);
   } else if (completes_stop_string(token)) {
     stop(StopReason::kStopString);
+  } else if (grammar_ && grammar_->is_ended()) {
+    stop(StopReason::kEndOfSequence);
+  } else if (grammar_ && grammar_->can_only_end()) {
+    stop(StopReason::kGrammarEnd);
   } else if (produced >= rule.max_new_tokens) {
     stop(StopReason::kMaxNewTokens);
   } else if (static_cast<int64_t>(committed_.size()) > max_length_) {
@@ -236,10 +348,14 @@ std::string_view stop_reason_name(StopReason reason) {
       return "stop_id";
     case StopReason::kStopString:
       return "stop_string";
+    case StopReason::kGrammarEnd:
+      return "grammar_end";
     case StopReason::kMaxNewTokens:
       return "max_new_tokens";
     case StopReason::kContextFull:
       return "context_full";
+    case StopReason::kNoneAccepted:
+      return "none_accepted";
   }
   return "unknown";
 }

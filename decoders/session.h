@@ -1,5 +1,6 @@
 #pragma once
 #include <chrono>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,17 +11,19 @@
 #include "decoders/decoding_strategy.h"
 #include "decoders/draft_shape.h"
 #include "decoders/verifier.h"
+#include "grammar/grammar_matcher.h"
 
 namespace specdec {
 
-/// One request in progress: committed tokens, stop rule, randomness, statistics. The one place
-/// where penalties and sampling transforms turn logits into laws.
+/// One request in progress: committed tokens, grammar, stop rule, randomness, statistics. The one
+/// place where penalties, grammar masks and sampling transforms turn logits into laws.
 ///
 /// A token that has been drawn is never dropped, which would change the law: what does not fit is
 /// not drafted (see draft_limits), and only a stop ends the output early.
 class Session {
  public:
-  /// Throws Error for sampling or stop rules out of range, and for stop strings without tokenizer.
+  /// Throws Error for sampling or stop rules out of range, for stop strings without tokenizer, and
+  /// for a grammar of another vocabulary.
   /// `request` and `target` outlive the session. The clock of the prefill starts here.
   Session(const Request& request, const LanguageModel& target);
 
@@ -34,6 +37,11 @@ class Session {
   /// The randomness of the request, at the position that is to be decided next.
   Randomness& random(Purpose purpose);
   const SamplingParams& sampling() const { return request_.sampling; }
+  /// The grammar's place after the committed tokens; nullptr without a grammar.
+  const GrammarMatcher* grammar() const { return grammar_ ? &*grammar_ : nullptr; }
+  /// The newest token, then those that the grammar forces, at most `most`, as a chain. With
+  /// `guesses` also those that are a matter of how bytes are cut; see forced_tokens.
+  Draft forced(int64_t most, bool guesses) const;
 
   /// The target's processed laws after each node of a draft: logits [n, vocab] on the CPU -> [n,
   /// vocab] float64. Each node's history is the committed tokens and its own path. The tensor is
@@ -44,6 +52,8 @@ class Session {
   void commit_prefill(const Tensor& logits);
   /// Draws and commits the token of a plain step; logits [vocab].
   void commit_next(const Tensor& logits);
+  /// Commits a chain of certain tokens, and draws and commits the one after it; logits [n, vocab].
+  void commit_certain(const Draft& chain, const Tensor& logits);
   /// Commits the accepted tokens and the one after them. target_probs was called with this draft.
   void commit(const Draft& draft, const Verdict& verdict);
   /// Commits a token that was not drawn here but is given: the next one of a text that is traced.
@@ -61,8 +71,18 @@ class Session {
   using Clock = std::chrono::steady_clock;
 
   double lap();
-  Token draw(const Tensor& logits);
-  /// Commits tokens until a stop; tokens[i] was taken from the logits of node nodes[i].
+  /// The grammar's masks of all nodes.
+  void find_masks(const Draft& draft);
+  ScoreFilter filter(int64_t node) const;
+  /// Applies the request's weights to a node's law.
+  void weigh(const Draft& draft, int64_t node, std::span<double> law) const;
+  void count_by_freedom(const Draft& draft, const Verdict& verdict);
+  /// Advances the grammar; `node`: whose logits the token was taken from, -1 for none.
+  void follow_grammar(Token token, int64_t node);
+  /// Draws the token after the last node of a chain.
+  Token draw(const Draft& chain, const Tensor& logits);
+  /// Commits tokens until a stop; tokens[i] was taken from the logits of node nodes[i], or was
+  /// given from outside (-1).
   void append(std::span<const Token> tokens, std::span<const int64_t> nodes);
   void check_stop(Token token);
   bool completes_stop_string(Token token);
@@ -76,8 +96,11 @@ class Session {
   std::string tail_;  // newest bytes of the output, as many as a stop string may still need
   size_t longest_stop_string_ = 0;
   Tensor probs_;              // workspace of target_probs
+  Tensor logits_;             // that target_probs saw last
   std::vector<double> gaps_;  // of each node, when greedy
-  StepStatistics step_;       // in progress
+  std::optional<GrammarMatcher> grammar_;
+  std::vector<TokenMask> masks_;  // of each node, with a grammar
+  StepStatistics step_;           // in progress
   Clock::time_point mark_;
   Generation generation_;
 };

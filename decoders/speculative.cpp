@@ -3,12 +3,46 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
+#include "decoders/draft_grammar.h"
 #include "decoders/session.h"
 
 namespace specdec {
+namespace {
+
+/// `tail`, whose root is the last token of the chain, after the chain.
+Draft joined(const Draft& chain, Draft tail) {
+  const int64_t ahead = chain.proposed();
+  if (ahead == 0) {
+    return tail;
+  }
+  Draft draft = chain;
+  draft.probs = tail.probs;
+  draft.law.back() = tail.law.front();
+  for (size_t node = 1; node < tail.tokens.size(); ++node) {
+    draft.add(tail.tokens[node], tail.parents[node] + ahead);
+    draft.law.back() = tail.law[node];
+  }
+  return draft;
+}
+
+/// The part of a draft from `node` of its chain on.
+Draft part_from(const Draft& draft, int64_t node) {
+  Draft part = draft;
+  part.tokens.erase(part.tokens.begin(), part.tokens.begin() + node);
+  part.parents.erase(part.parents.begin(), part.parents.begin() + node);
+  part.law.erase(part.law.begin(), part.law.begin() + node);
+  for (int64_t& parent : part.parents) {
+    parent -= node;
+  }
+  part.parents.front() = -1;
+  return part;
+}
+
+}  // namespace
 
 SpeculativeDecoding::SpeculativeDecoding(LanguageModel& target, std::unique_ptr<Drafter> drafter,
                                          std::unique_ptr<Verifier> verifier,
@@ -38,6 +72,11 @@ SpeculativeDecoding::SpeculativeDecoding(LanguageModel& target, std::unique_ptr<
 
 Generation SpeculativeDecoding::generate(const Request& request) {
   verifier_->check(request.sampling);
+  if (request.constraint.grammar != nullptr && verifier_->accepts_impossible()) {
+    throw ConfigError(
+        "this verifier accepts tokens that the target's law gives no mass, so its output would "
+        "leave the grammar; use another verifier, or decode without a grammar");
+  }
   drafter_->reset();
   shape_->reset();
   Session session(request, target_);
@@ -46,7 +85,9 @@ Generation SpeculativeDecoding::generate(const Request& request) {
   StepResult step;
   while (!session.finished()) {
     const bool first = step.draft.tokens.empty();
-    step.draft = propose(session, *shape_, first ? nullptr : &step, prompt_result);
+    const Proposal proposal =
+        propose(session, *shape_, request, first ? nullptr : &step, prompt_result);
+    step.draft = proposal.draft;
     session.drafted();
     step.result = target_.verify(step.draft, options_);
     // Reading the logits back waits for the device, so it belongs to the forward's time.
@@ -56,7 +97,7 @@ Generation SpeculativeDecoding::generate(const Request& request) {
                                     static_cast<int64_t>(session.committed().size()),
                                     session.random(Purpose::kVerify));
     target_.keep(step.verdict.path);
-    shape_->observe(step.draft, step.verdict);
+    proposal.observe(*shape_, step.verdict);
     session.commit(step.draft, step.verdict);
   }
   return std::move(session).finish();
@@ -75,7 +116,9 @@ DraftTrace SpeculativeDecoding::trace(const Request& request, TokenSpan output,
   for (size_t next = 1; next < output.size() && !session.finished(); ++next) {
     const bool first = step.draft.tokens.empty();
     shape.follow(output.subspan(next));
-    step.draft = propose(session, shape, first ? nullptr : &step, prompt_result);
+    const DraftLimits wanted = shape.next(static_cast<int64_t>(session.committed().size()));
+    step.draft = ask(session, shape, wanted, Draft::root(session.newest()), request.constraint,
+                     first ? nullptr : &step, prompt_result);
     step.result = target_.verify(step.draft, options_);
     shape.record(step.draft, session.target_probs(step.draft, step.result.logits.cpu()));
     // To the drafter this step has rejected all of its draft and corrected it to the text's token.
@@ -86,30 +129,73 @@ DraftTrace SpeculativeDecoding::trace(const Request& request, TokenSpan output,
   return std::move(shape).finish();
 }
 
-Draft SpeculativeDecoding::propose(Session& session, DraftShape& shape, const StepResult* last_step,
-                                   const ForwardResult& prompt_result) {
-  const auto context_tokens = static_cast<int64_t>(session.committed().size());
-  const DraftLimits wanted = shape.next(context_tokens);
+void SpeculativeDecoding::Proposal::observe(DraftShape& shape, const Verdict& verdict) const {
+  if (!planned || std::ssize(verdict.path) <= forced) {
+    return;  // the drafter's part was not reached
+  }
+  if (forced == 0) {
+    shape.observe(draft, verdict);
+    return;
+  }
+  Verdict own{.path = {verdict.path.begin() + forced, verdict.path.end()}, .next = verdict.next};
+  for (int64_t& node : own.path) {
+    node -= forced;
+  }
+  shape.observe(part_from(draft, forced), own);
+}
+
+SpeculativeDecoding::Proposal SpeculativeDecoding::propose(Session& session, DraftShape& shape,
+                                                           const Request& request,
+                                                           const StepResult* last_step,
+                                                           const ForwardResult& prompt_result) {
+  const Draft forced = session.forced(session.draft_limits().depth, true);
+  // A drafter that lives on the target's features knows none of tokens that were not evaluated.
+  const bool planned = forced.proposed() == 0 || !wants_features_;
+  const auto context = static_cast<int64_t>(session.committed().size()) + forced.proposed();
+  Draft tail = ask(session, shape, planned ? shape.next(context) : DraftLimits{}, forced,
+                   request.constraint, last_step, prompt_result);
+  return {
+      .draft = joined(forced, std::move(tail)), .forced = forced.proposed(), .planned = planned};
+}
+
+Draft SpeculativeDecoding::ask(Session& session, DraftShape& shape, const DraftLimits& wanted,
+                               const Draft& forced, const Constraint& constraint,
+                               const StepResult* last_step, const ForwardResult& prompt_result) {
+  const int64_t ahead = forced.proposed();
+  std::vector<Token> tokens;  // committed and forced, when some are
+  std::optional<GrammarMatcher> place;
+  if (session.grammar() != nullptr && constraint.mask_drafts) {
+    place = *session.grammar();
+  }
+  if (ahead > 0) {
+    tokens.assign(session.committed().begin(), session.committed().end());
+    tokens.insert(tokens.end(), forced.tokens.begin() + 1, forced.tokens.end());
+    for (size_t i = 1; place && i < forced.tokens.size(); ++i) {
+      SPECDEC_CHECK(place->accept(forced.tokens[i]), "a forced token that the grammar forbids");
+    }
+  }
+  const TokenSpan committed = ahead > 0 ? TokenSpan(tokens) : session.committed();
   const DraftLimits fits = session.draft_limits();
-  const int64_t tokens = std::min(wanted.tokens, fits.tokens);
-  const int64_t depth = std::min(wanted.depth, fits.depth);
-  const DraftContext context{.committed = session.committed(),
-                             .last_step = last_step,
-                             .prompt_result = wants_features_ ? &prompt_result : nullptr,
-                             .random = session.random(Purpose::kDraft),
-                             .sampling = session.sampling(),
-                             .grammar = nullptr,
-                             .max_tokens = wanted.branches == 1 ? std::min(tokens, depth) : tokens,
-                             .max_depth = depth,
-                             .max_branches = wanted.branches,
-                             .shape = shape};
+  const int64_t max_tokens = std::min(wanted.tokens, fits.tokens - ahead);
+  const int64_t depth = std::min(wanted.depth, fits.depth - ahead);
+  const DraftContext context{
+      .committed = committed,
+      .last_step = last_step,
+      .prompt_result = wants_features_ ? &prompt_result : nullptr,
+      .random = session.random(Purpose::kDraft),
+      .sampling = session.sampling(),
+      .grammar = place ? &*place : nullptr,
+      .max_tokens = wanted.branches == 1 ? std::min(max_tokens, depth) : max_tokens,
+      .max_depth = depth,
+      .max_branches = wanted.branches,
+      .shape = shape};
   if (context.max_tokens < 1) {
     drafter_->skip(context);
-    return Draft::root(session.newest());
+    return Draft::root(committed.back());
   }
   Draft draft = drafter_->propose(context);
   // A draft that is too long cannot be cut here: dropping a token that was drawn changes the law.
-  SPECDEC_CHECK(draft.size() > 0 && draft.tokens.front() == session.newest(),
+  SPECDEC_CHECK(draft.size() > 0 && draft.tokens.front() == committed.back(),
                 "a draft's root is the newest committed token");
   SPECDEC_CHECK(draft.proposed() <= context.max_tokens,
                 "the drafter proposed {} tokens where {} fit", draft.proposed(),
@@ -118,7 +204,7 @@ Draft SpeculativeDecoding::propose(Session& session, DraftShape& shape, const St
   SPECDEC_CHECK(*std::max_element(depths.begin(), depths.end()) <= context.max_depth,
                 "the drafter proposed a path longer than the {} tokens that fit",
                 context.max_depth);
-  return draft;
+  return place && !drafter_->reads_rejected() ? without_forbidden(std::move(draft), *place) : draft;
 }
 
 }  // namespace specdec

@@ -19,15 +19,29 @@ class SpeculativeDecoding final : public DecodingStrategy {
   /// Borrows the target. Throws ConfigError, with the reason, when the parts do not go together.
   SpeculativeDecoding(LanguageModel& target, std::unique_ptr<Drafter> drafter,
                       std::unique_ptr<Verifier> verifier, std::unique_ptr<DraftShape> shape);
-  /// Throws ConfigError when the verifier does not allow the request's sampling.
+  /// Throws ConfigError when the verifier does not allow the request's sampling or its grammar.
   Generation generate(const Request& request) override;
   /// What the drafter would propose at every position of `output`, a continuation of the request's
   /// prompt that the target has drawn (by any lossless strategy). Decides nothing by chance.
   DraftTrace trace(const Request& request, TokenSpan output, const TraceOptions& options);
 
  private:
-  Draft propose(Session& session, DraftShape& shape, const StepResult* last_step,
-                const ForwardResult& prompt_result);
+  /// A draft: what a grammar forces, a chain, and at its end what the drafter proposes.
+  struct Proposal {
+    Draft draft;
+    int64_t forced = 0;   ///< length of the chain
+    bool planned = true;  ///< the shape planned the part after the chain
+
+    /// Tells the shape what came of the part that it planned.
+    void observe(DraftShape& shape, const Verdict& verdict) const;
+  };
+
+  Proposal propose(Session& session, DraftShape& shape, const Request& request,
+                   const StepResult* last_step, const ForwardResult& prompt_result);
+  /// The drafter's own part, from the last of the `forced` tokens on.
+  Draft ask(Session& session, DraftShape& shape, const DraftLimits& wanted, const Draft& forced,
+            const Constraint& constraint, const StepResult* last_step,
+            const ForwardResult& prompt_result);
 
   LanguageModel& target_;
   std::unique_ptr<Drafter> drafter_;

@@ -113,6 +113,7 @@ void SpeculativeBeamSearch::draft(const BeamSession& session, const Request& req
 Draft SpeculativeBeamSearch::propose(const BeamSession& session, const Request& request,
                                      size_t beam) {
   const std::vector<Token>& committed = session.beams()[beam].tokens;
+  const std::optional<GrammarMatcher>& place = session.beams()[beam].grammar;
   const DraftLimits wanted = shape_.next(static_cast<int64_t>(committed.size()));
   // The deepest nodes' logits give one beam step more.
   const int64_t depth = std::min({wanted.depth, session.steps_left() - 1, session.room()});
@@ -122,7 +123,7 @@ Draft SpeculativeBeamSearch::propose(const BeamSession& session, const Request& 
                              .prompt_result = nullptr,
                              .random = request.random,
                              .sampling = request.sampling,
-                             .grammar = nullptr,
+                             .grammar = place && request.constraint.mask_drafts ? &*place : nullptr,
                              .max_tokens = depth < 1 ? 0 : std::min(wanted.tokens, session.room()),
                              .max_depth = depth,
                              .max_branches = wanted.branches,

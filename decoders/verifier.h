@@ -23,6 +23,9 @@ class Verifier {
   virtual void check(const SamplingParams& sampling) const { (void)sampling; }
   /// False when it judges chains only.
   virtual bool allows_trees() const { return true; }
+  /// True when it may accept a token to which the target's law gives no mass; it is refused under a
+  /// grammar.
+  virtual bool accepts_impossible() const { return false; }
   /// target_probs: [n, vocab] float64; row i is the target's processed law of the token after node
   /// i. `position`: of the token after the root, in the sequence. `random` is already at
   /// Purpose::kVerify of it.

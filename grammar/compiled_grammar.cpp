@@ -46,19 +46,28 @@ StateId CompiledGrammar::next(StateId state, std::string_view bytes) const {
 }
 
 StateId CompiledGrammar::next(StateId state, Token token) const {
-  if (token < 0 || token >= vocab_size() || vocabulary_->bytes(token).empty()) {
+  if (state == kEnded || token < 0 || token >= vocab_size()) {
+    return Automaton::kDead;
+  }
+  if (is_end(token)) {
+    return is_complete(state) ? kEnded : Automaton::kDead;
+  }
+  if (vocabulary_->bytes(token).empty()) {
     return Automaton::kDead;
   }
   return next(state, vocabulary_->bytes(token));
 }
 
 bool CompiledGrammar::is_complete(StateId state) const {
+  if (state == kEnded) {
+    return true;
+  }
   const std::lock_guard lock(vocabulary_->mutex());
   return state != Automaton::kDead && automaton_->is_complete(state);
 }
 
 TokenMask CompiledGrammar::mask(StateId state) const {
-  if (state == Automaton::kDead) {
+  if (state == Automaton::kDead || state == kEnded) {
     return TokenMask(std::make_shared<const TokenMask::Content>(), vocab_size());
   }
   const std::lock_guard lock(vocabulary_->mutex());
@@ -66,6 +75,9 @@ TokenMask CompiledGrammar::mask(StateId state) const {
 }
 
 std::string CompiledGrammar::forced_bytes(StateId state) const {
+  if (state == kEnded) {
+    return "";
+  }
   const std::lock_guard lock(vocabulary_->mutex());
   std::string forced;
   while (state != Automaton::kDead && !automaton_->is_complete(state)) {
@@ -92,6 +104,9 @@ std::string CompiledGrammar::forced_bytes(StateId state) const {
 }
 
 std::string CompiledGrammar::explain(StateId state) const {
+  if (state == kEnded) {
+    return "nothing: the text has ended\n";
+  }
   const std::lock_guard lock(vocabulary_->mutex());
   return automaton_->explain(state);
 }

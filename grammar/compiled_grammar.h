@@ -36,11 +36,15 @@ class CompiledGrammar {
   CompiledGrammar(const CompiledGrammar&) = delete;
   CompiledGrammar& operator=(const CompiledGrammar&) = delete;
 
+  /// The state after an end token: nothing may come.
+  static constexpr StateId kEnded = ~StateId{0};
+
   StateId start() const { return start_; }
-  /// The state after a token's bytes; Automaton::kDead when the grammar forbids it. End tokens have
-  /// no state after them.
+  /// The state after a token; Automaton::kDead when the grammar forbids it.
   StateId next(StateId state, Token token) const;
+  /// The same after bytes; `state` is not kEnded.
   StateId next(StateId state, std::string_view bytes) const;
+  /// True when the text may end here, or has ended.
   bool is_complete(StateId state) const;
   /// Which tokens may come at a state, end tokens among them.
   TokenMask mask(StateId state) const;

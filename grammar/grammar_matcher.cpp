@@ -7,21 +7,9 @@ namespace specdec {
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar)
     : grammar_(std::move(grammar)), states_{grammar_->start()} {}
 
-TokenMask GrammarMatcher::mask() const {
-  return grammar_->mask(is_ended() ? Automaton::kDead : state());
-}
+TokenMask GrammarMatcher::mask() const { return grammar_->mask(state()); }
 
 bool GrammarMatcher::accept(Token token) {
-  if (is_ended()) {
-    return false;
-  }
-  if (grammar_->is_end(token)) {
-    const bool allowed = is_complete();
-    if (allowed) {
-      states_.push_back(kEnded);
-    }
-    return allowed;
-  }
   const StateId next = grammar_->next(state(), token);
   if (next != Automaton::kDead) {
     states_.push_back(next);
@@ -34,9 +22,9 @@ void GrammarMatcher::rollback(int64_t tokens) {
   states_.resize(states_.size() - static_cast<size_t>(tokens));
 }
 
-bool GrammarMatcher::is_ended() const { return state() == kEnded; }
+bool GrammarMatcher::is_ended() const { return state() == CompiledGrammar::kEnded; }
 
-bool GrammarMatcher::is_complete() const { return is_ended() || grammar_->is_complete(state()); }
+bool GrammarMatcher::is_complete() const { return grammar_->is_complete(state()); }
 
 bool GrammarMatcher::can_only_end() const {
   if (is_ended()) {
@@ -48,13 +36,9 @@ bool GrammarMatcher::can_only_end() const {
   return mask().count() == static_cast<int64_t>(grammar_->vocabulary().end_tokens().size());
 }
 
-std::string GrammarMatcher::forced_bytes() const {
-  return is_ended() ? "" : grammar_->forced_bytes(state());
-}
+std::string GrammarMatcher::forced_bytes() const { return grammar_->forced_bytes(state()); }
 
-std::string GrammarMatcher::explain() const {
-  return is_ended() ? "nothing: the text has ended\n" : grammar_->explain(state());
-}
+std::string GrammarMatcher::explain() const { return grammar_->explain(state()); }
 
 std::vector<TokenMask> GrammarMatcher::tree_masks(TokenSpan tokens,
                                                   const std::vector<int64_t>& parents) const {
@@ -66,7 +50,7 @@ std::vector<TokenMask> GrammarMatcher::tree_masks(TokenSpan tokens,
   for (size_t i = 0; i < tokens.size(); ++i) {
     SPECDEC_CHECK(parents[i] < static_cast<int64_t>(i), "node {} follows {}", i, parents[i]);
     const StateId before = parents[i] < 0 ? state() : states[static_cast<size_t>(parents[i])];
-    if (before != kEnded && before != Automaton::kDead && !grammar_->is_end(tokens[i])) {
+    if (before != Automaton::kDead) {
       states[i] = grammar_->next(before, tokens[i]);
     }
     masks.push_back(grammar_->mask(states[i]));

@@ -41,8 +41,6 @@ class GrammarMatcher {
   StateId state() const { return states_.back(); }
 
  private:
-  static constexpr StateId kEnded = ~StateId{0};
-
   std::shared_ptr<const CompiledGrammar> grammar_;
   std::vector<StateId> states_;  ///< after 0, 1, ... tokens
 };

@@ -60,11 +60,11 @@ bool TokenMask::allows(Token token) const {
 }
 
 int64_t TokenMask::count() const {
-  MaskWords words(static_cast<size_t>((vocab_size_ + 31) / 32));
-  write(words);
-  int64_t total = 0;
-  for (const uint32_t word : words) {
-    total += std::popcount(word);
+  int64_t total = std::ssize(content_->added) - std::ssize(content_->removed);
+  if (content_->base != nullptr) {
+    for (const uint32_t word : *content_->base) {
+      total += std::popcount(word);
+    }
   }
   return total;
 }

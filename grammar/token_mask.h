@@ -27,6 +27,8 @@ class TokenMask {
 
   int64_t vocab_size() const { return vocab_size_; }
   bool allows(Token token) const;
+  /// True when no token is allowed.
+  bool empty() const { return content_->base == nullptr && content_->added.empty(); }
   /// Number of allowed tokens.
   int64_t count() const;
   /// All of them, ascending.

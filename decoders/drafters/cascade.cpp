@@ -90,6 +90,11 @@ void CascadeDrafter::reset() {
   }
 }
 
+bool CascadeDrafter::reads_rejected() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const CascadeMember& member) { return member.drafter->reads_rejected(); });
+}
+
 bool CascadeDrafter::draws() const {
   return std::any_of(members_.begin(), members_.end(),
                      [](const CascadeMember& member) { return member.drafter->draws(); });

@@ -30,6 +30,7 @@ class CascadeDrafter final : public Drafter {
   void reset() override;
   void skip(const DraftContext& context) override;
   Draft propose(const DraftContext& context) override;
+  bool reads_rejected() const override;
   bool draws() const override;
 
  private:

@@ -57,6 +57,7 @@ class LookaheadDrafter final : public Drafter {
   /// Throws ConfigError when the shape is a chain, where there is no window. Rests in steps of a
   /// tree that allows fewer than least_branches.
   Draft propose(const DraftContext& context) override;
+  bool reads_rejected() const override { return true; }
 
  private:
   /// Columns of the window in its present state.

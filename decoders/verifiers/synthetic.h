@@ -16,6 +16,7 @@ class SyntheticVerifier final : public Verifier {
   /// Probabilities by depth; the last one holds for all deeper tokens. Throws ConfigError when
   /// there is none, or one outside [0, 1].
   explicit SyntheticVerifier(std::vector<double> acceptance);
+  bool accepts_impossible() const override { return true; }
   Verdict judge(const Draft& draft, const Tensor& target_probs, int64_t position,
                 Randomness& random) const override;
 

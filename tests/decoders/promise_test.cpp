@@ -27,6 +27,7 @@
 #include "decoders/verifiers/rejection.h"
 #include "decoders/verifiers/sample_match.h"
 #include "decoders/verifiers/threshold.h"
+#include "tests/support/letter_grammar.h"
 #include "tests/support/letter_tokenizer.h"
 #include "tests/support/retrieval.h"
 #include "tests/support/sequence_law.h"
@@ -247,9 +248,25 @@ struct SampledCase {
   Task task;
 };
 
+const std::vector<std::string> kPieces = {"a", "b", "ab", "ba"};
+const std::vector<std::string> kPiecesAndEnd = {"a", "b", "ab", ""};
+
 const LetterTokenizer& letters() {
-  static const LetterTokenizer tokenizer({"a", "b", "ab", "ba"});
+  static const LetterTokenizer tokenizer(kPieces);
   return tokenizer;
+}
+
+/// Free, forced and forbidden places, a text that is cut in several ways, and ends.
+const std::shared_ptr<const CompiledGrammar>& letter_pairs() {
+  static const auto grammar = letter_grammar(kPiecesAndEnd, "a(b(a|b)|aab)(ab|b){0,40}");
+  return grammar;
+}
+
+/// How a grammar may be used; the output's law is the same.
+std::vector<std::pair<std::string, Constraint>> constraints() {
+  return {{"grammar", {letter_pairs(), true, false}},
+          {"grammar_unmasked", {letter_pairs(), false, false}},
+          {"grammar_forced", {letter_pairs(), true, true}}};
 }
 
 std::vector<SampledCase> sampled_cases() {
@@ -257,7 +274,7 @@ std::vector<SampledCase> sampled_cases() {
   const auto task = [&](SamplingParams sampling, StopRule stop = {.max_new_tokens = 4}) {
     return Task{prompt, sampling, std::move(stop), &letters()};
   };
-  return {
+  std::vector<SampledCase> cases = {
       {"plain", 3, task({.temperature = 1.0})},
       {"four_tokens", 4, task({.temperature = 0.8}, {.max_new_tokens = 3})},
       {"top_k", 3, task({.temperature = 0.7, .top_k = 2})},
@@ -273,6 +290,16 @@ std::vector<SampledCase> sampled_cases() {
       {"stop_strings", 3,
        task({.temperature = 1.0}, {.max_new_tokens = 4, .stop_strings = {"bab", "aa"}})},
   };
+  static const LetterTokenizer with_end(kPiecesAndEnd);
+  for (const auto& [name, constraint] : constraints()) {
+    // Drafts that are not masked have more outcomes.
+    const int64_t tokens = constraint.mask_drafts ? 4 : 3;
+    cases.push_back(
+        {name, 4, task({.temperature = 1.0}, {.max_new_tokens = tokens, .end_ids = {3}})});
+    cases.back().task.tokenizer = &with_end;
+    cases.back().task.constraint = constraint;
+  }
+  return cases;
 }
 
 /// How far the law of a strategy is from its target's, over a few random pairs of models.
@@ -335,6 +362,27 @@ TEST_P(PromiseTest, GreedyTokensAreTheTargets) {
         GetParam().make(target, drafter_table)->generate(task.request(random));
     EXPECT_EQ(generation.tokens, greedy_tokens(target_table, task)) << "seed " << seed;
     EXPECT_EQ(generation.gaps.size(), generation.tokens.size());
+  }
+}
+
+TEST_P(PromiseTest, GreedyTokensUnderAGrammarAreThoseOfMaskedGreedyDecoding) {
+  constexpr int64_t kVocab = 4;
+  static const LetterTokenizer with_end(kPiecesAndEnd);
+  for (const uint64_t seed : {1U, 2U, 3U, 4U}) {
+    const LogitTable target_table = random_table(kVocab, seed, 1 + seed % 2);
+    const LogitTable drafter_table =
+        mixed_table(target_table, random_table(kVocab, seed + 100), 0.3);
+    FakeModel target(kVocab, target_table, 128);
+    for (const auto& [name, constraint] : constraints()) {
+      const Task task{
+          {3, 1, 1, 0}, {}, {.max_new_tokens = 40, .end_ids = {3}}, &with_end, constraint};
+      CounterRandomness random(seed);
+      const Generation generation =
+          GetParam().make(target, drafter_table)->generate(task.request(random));
+      EXPECT_EQ(generation.tokens, reference_law(target_table, task).begin()->first)
+          << name << ", seed " << seed;
+      EXPECT_EQ(generation.log_allowed.size(), generation.tokens.size());
+    }
   }
 }
 

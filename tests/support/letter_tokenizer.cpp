@@ -11,8 +11,21 @@ LetterTokenizer::LetterTokenizer(std::vector<std::string> pieces) : pieces_(std:
 
 int64_t LetterTokenizer::vocab_size() const { return static_cast<int64_t>(pieces_.size()); }
 
-std::vector<Token> LetterTokenizer::encode(std::string_view /*text*/) const {
-  throw InternalError("a letter tokenizer cannot encode");
+std::vector<Token> LetterTokenizer::encode(std::string_view text) const {
+  std::vector<Token> tokens;
+  while (!text.empty()) {
+    size_t best = pieces_.size();
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      const size_t size = best == pieces_.size() ? 0 : pieces_[best].size();
+      best = pieces_[i].size() > size && text.starts_with(pieces_[i]) ? i : best;
+    }
+    if (best == pieces_.size()) {
+      throw InternalError("a letter tokenizer has no piece for this text");
+    }
+    tokens.push_back(static_cast<Token>(best));
+    text.remove_prefix(pieces_[best].size());
+  }
+  return tokens;
 }
 
 std::string_view LetterTokenizer::token_bytes(Token token) const { return piece(token); }

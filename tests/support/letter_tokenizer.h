@@ -8,7 +8,8 @@
 
 namespace specdec {
 
-/// A tokenizer of a few given pieces: token i stands for pieces[i]. It cannot encode.
+/// A tokenizer of a few given pieces: token i stands for pieces[i]. It cuts a text from the left,
+/// the longest piece first.
 class LetterTokenizer final : public Tokenizer {
  public:
   explicit LetterTokenizer(std::vector<std::string> pieces);

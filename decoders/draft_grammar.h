@@ -1,0 +1,54 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/draft.h"
+#include "core/sampling.h"
+#include "core/tokenizer.h"
+#include "decoders/decoding_strategy.h"
+#include "grammar/grammar_matcher.h"
+
+namespace specdec {
+
+/// The grammar's places at the nodes of a growing draft, each found out when first asked for.
+class DraftGrammar {
+ public:
+  /// `root`: the place after the draft's root; its grammar outlives the object.
+  explicit DraftGrammar(const GrammarMatcher& root);
+
+  /// Which tokens may follow `node`; nothing after an end token and after a forbidden token.
+  TokenMask mask(const Draft& draft, int64_t node);
+  /// Whether the grammar allows the node itself, and the text did not end before it.
+  bool allows(const Draft& draft, int64_t node) { return state(draft, node) != Automaton::kDead; }
+
+ private:
+  StateId state(const Draft& draft, int64_t node);
+
+  const CompiledGrammar& grammar_;
+  std::vector<StateId> states_;  // of the first nodes
+};
+
+/// Applies the mask to a row of scores; empty for an empty mask, which belongs to a node that
+/// cannot be reached: any law will do there. The mask outlives the filter.
+ScoreFilter filter_of(const TokenMask& mask);
+
+/// How much the mask leaves open.
+Freedom freedom_of(const TokenMask& mask);
+
+/// The draft without the tokens that were found without chance and that the grammar forbids, and
+/// without what follows them. Tokens that were drawn stay, forbidden or not: to drop one after it
+/// was drawn would change the output's law.
+Draft without_forbidden(Draft draft, const GrammarMatcher& root);
+
+/// The tokens that must come next: each is the only one that its mask allows. At most `most`; stops
+/// where nothing but an end can follow.
+std::vector<Token> certain_tokens(GrammarMatcher place, int64_t most);
+
+/// The certain tokens, then those that the tokenizer would cut the forced bytes into that follow;
+/// these can be cut in other ways, so they are guesses. `output`: the tokens before, with which the
+/// tokenizer sees the bytes. A last token that may be the beginning of a longer one is left out.
+std::vector<Token> forced_tokens(const GrammarMatcher& place, const Tokenizer* tokenizer,
+                                 TokenSpan output, int64_t most);
+
+}  // namespace specdec

@@ -1,0 +1,118 @@
+#include "decoders/draft_grammar.h"
+
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "tests/support/letter_grammar.h"
+#include "tests/support/letter_tokenizer.h"
+
+namespace specdec {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+const std::vector<std::string> kPieces = {"a", "b", "ab", "ba", ""};
+constexpr Token kEnd = 4;
+
+const LetterTokenizer& letters() {
+  static const LetterTokenizer tokenizer(kPieces);
+  return tokenizer;
+}
+
+GrammarMatcher matcher(std::string_view pattern, const std::vector<Token>& accepted = {}) {
+  GrammarMatcher place(letter_grammar(kPieces, pattern));
+  for (const Token token : accepted) {
+    EXPECT_TRUE(place.accept(token)) << token;
+  }
+  return place;
+}
+
+TEST(DraftGrammarTest, EachNodeHasItsOwnMask) {
+  const GrammarMatcher root = matcher("a(b|a)b*");
+  Draft draft = Draft::root(0);
+  const int64_t a = draft.add(0, 0);
+  const int64_t forbidden = draft.add(1, 0);
+  const int64_t below = draft.add(0, forbidden);
+  const int64_t aa = draft.add(0, a);
+  const int64_t end = draft.add(kEnd, aa);
+  const int64_t after_end = draft.add(1, end);
+  DraftGrammar grammar(root);
+  EXPECT_THAT(grammar.mask(draft, 0).tokens(), ElementsAre(0, 2));  // a, ab
+  EXPECT_THAT(grammar.mask(draft, a).tokens(), ElementsAre(0, 1, 2));
+  EXPECT_THAT(grammar.mask(draft, aa).tokens(), ElementsAre(1, kEnd));
+  for (const int64_t unreachable : {forbidden, below, end, after_end}) {
+    EXPECT_TRUE(grammar.mask(draft, unreachable).empty()) << unreachable;
+  }
+  EXPECT_TRUE(grammar.allows(draft, end));
+  EXPECT_FALSE(grammar.allows(draft, forbidden));
+  EXPECT_FALSE(grammar.allows(draft, below));
+  EXPECT_FALSE(grammar.allows(draft, after_end));
+}
+
+TEST(DraftGrammarTest, FiltersScores) {
+  const GrammarMatcher root = matcher("a(b|a)b*");
+  const TokenMask mask = root.mask();
+  std::vector<double> scores = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0};
+  filter_of(mask)(scores);
+  const double none = -std::numeric_limits<double>::infinity();
+  EXPECT_THAT(scores, ElementsAre(1.0, none, 3.0, none, none, none));
+  EXPECT_FALSE(filter_of(TokenMask())) << "any law will do where nothing can be reached";
+}
+
+TEST(DraftGrammarTest, TellsHowMuchIsLeftOpen) {
+  EXPECT_EQ(freedom_of(matcher("aa*b").mask()), Freedom::kConstrained);  // a, ab
+  EXPECT_EQ(freedom_of(matcher("aaa").mask()), Freedom::kForced);
+  EXPECT_EQ(freedom_of(matcher("(a|b)*").mask()), Freedom::kFree);
+}
+
+TEST(DraftGrammarTest, LeavesOutWhatWasFoundWithoutChanceAndIsForbidden) {
+  const GrammarMatcher root = matcher("a(b|a)b*");
+  Draft draft = Draft::root(0);
+  draft.add(1, 0);  // forbidden, and what follows it
+  draft.add(0, 1);
+  const int64_t a = draft.add(0, 0);
+  const int64_t ab = draft.add(1, a);
+  draft.add(0, ab);  // forbidden
+  draft.add(1, ab);
+  const Draft left = without_forbidden(draft, root);
+  EXPECT_THAT(left.tokens, ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(left.parents, ElementsAre(-1, 0, 1, 2));
+  EXPECT_THAT(left.law, ElementsAre(-1, -1, -1, -1));
+}
+
+TEST(DraftGrammarTest, KeepsWhatWasDrawn) {
+  const GrammarMatcher root = matcher("a(b|a)b*");
+  Draft draft = Draft::root(0);
+  draft.add(1, 0);
+  draft.add(0, 0);
+  draft.law[0] = 0;
+  const Draft left = without_forbidden(draft, root);
+  EXPECT_EQ(left.tokens, draft.tokens);
+  EXPECT_EQ(left.law, draft.law);
+}
+
+TEST(DraftGrammarTest, CertainTokensAreTheOnlyOnesOfTheirMasks) {
+  EXPECT_THAT(certain_tokens(matcher("aaab?"), 9), ElementsAre(0, 0));  // then a or ab
+  EXPECT_THAT(certain_tokens(matcher("aaa"), 9), ElementsAre(0, 0, 0)) << "without the end";
+  EXPECT_THAT(certain_tokens(matcher("aaa"), 2), ElementsAre(0, 0));
+  EXPECT_THAT(certain_tokens(matcher("aaa"), 0), IsEmpty());
+  EXPECT_THAT(certain_tokens(matcher("a?"), 9), IsEmpty()) << "the text may end";
+}
+
+TEST(DraftGrammarTest, ForcedBytesAreCutAsTheTokenizerCutsThem) {
+  // "b", then "a" or "b", then nothing but "aabab": certain is only its first token.
+  const GrammarMatcher place = matcher("b(a|b)aabab(a|b)*", {1});
+  EXPECT_THAT(forced_tokens(place, &letters(), std::vector<Token>{1}, 9), IsEmpty());
+  const GrammarMatcher later = matcher("b(a|b)aabab(aa|ab)", {1, 1});
+  EXPECT_THAT(certain_tokens(later, 9), ElementsAre(0));
+  const std::vector<Token> output = {1, 1};
+  // a, then ab, ab; the a after it is certain too, but "ab" may follow: it is left out.
+  EXPECT_THAT(forced_tokens(later, &letters(), output, 9), ElementsAre(0, 2, 2));
+  EXPECT_THAT(forced_tokens(later, &letters(), output, 2), ElementsAre(0, 2));
+  EXPECT_THAT(forced_tokens(later, nullptr, output, 9), ElementsAre(0)) << "no tokenizer";
+}
+
+}  // namespace
+}  // namespace specdec

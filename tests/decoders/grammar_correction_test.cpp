@@ -1,0 +1,235 @@
+#include "decoders/grammar_correction.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "decoders/autoregressive.h"
+#include "decoders/drafters/draft_model.h"
+#include "decoders/shapes/chain.h"
+#include "decoders/speculative.h"
+#include "decoders/verifiers/rejection.h"
+#include "grammar/grammar_matcher.h"
+#include "tests/support/error_message.h"
+#include "tests/support/letter_grammar.h"
+#include "tests/support/sequence_law.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kVocab = 4;
+constexpr Token kEnd = 3;
+
+Task pairs_task() {
+  static const auto grammar = letter_grammar({"a", "b", "ab", ""}, "(aab|b(a|b){0,2})");
+  return {{3, 1, 0, 1},
+          {.temperature = 1.0},
+          {.max_new_tokens = 3, .end_ids = {kEnd}},
+          nullptr,
+          {grammar}};
+}
+
+/// A target for which masking alone is far from the law: after "a" it wants "b", which the grammar
+/// of pairs_task forbids there.
+LogitTable misled_table() {
+  return [](TokenSpan history) -> std::vector<double> {
+    return history.back() == 0 ? std::vector<double>{0.0, 3.0, -1.0, 1.0}
+                               : std::vector<double>{1.0, 1.0, -1.0, 0.0};
+  };
+}
+
+/// The target's law given that the grammar ends the text, token by token from the laws without the
+/// grammar.
+class ConditionalLaw {
+ public:
+  ConditionalLaw(const LogitTable& table, const Task& task)
+      : table_(table), task_(task), place_(task.constraint.grammar), history_(task.prompt) {
+    extend(1.0);
+    for (auto& [output, mass] : law_) {
+      mass /= total_;
+    }
+  }
+  const SequenceLaw& law() const { return law_; }
+  /// Probability that the target ends a text of the grammar.
+  double total() const { return total_; }
+
+ private:
+  void extend(double mass) {
+    if (!output_.empty() && (output_.back() == kEnd || place_.can_only_end())) {
+      law_[output_] = mass;
+      total_ += mass;
+      return;
+    }
+    if (std::ssize(output_) == task_.stop.max_new_tokens) {
+      return;
+    }
+    std::vector<double> next(kVocab);
+    const std::vector<double> logits = table_(history_);
+    target_law(std::span<const double>(logits), history_, task_.sampling, next);
+    for (Token token = 0; token < kVocab; ++token) {
+      if (place_.accept(token)) {
+        output_.push_back(token);
+        history_.push_back(token);
+        extend(mass * next[static_cast<size_t>(token)]);
+        output_.pop_back();
+        history_.pop_back();
+        place_.rollback(1);
+      }
+    }
+  }
+
+  const LogitTable& table_;
+  const Task& task_;
+  GrammarMatcher place_;
+  std::vector<Token> history_, output_;
+  SequenceLaw law_;
+  double total_ = 0.0;
+};
+
+/// The law of the outputs that were accepted.
+SequenceLaw accepted_law(DecodingStrategy& strategy, const Task& task) {
+  return kept_law(exact_law(strategy, task));
+}
+
+double total_variation(const SequenceLaw& a, const SequenceLaw& b) {
+  double sum = 0.0;
+  for (const auto& [output, mass] : a) {
+    const auto found = b.find(output);
+    sum += std::abs(mass - (found == b.end() ? 0.0 : found->second));
+  }
+  for (const auto& [output, mass] : b) {
+    sum += a.contains(output) ? 0.0 : mass;
+  }
+  return sum / 2.0;
+}
+
+std::unique_ptr<DecodingStrategy> plain(LanguageModel& target) {
+  return std::make_unique<AutoregressiveDecoding>(target);
+}
+
+std::unique_ptr<DecodingStrategy> speculative(LanguageModel& target, uint64_t seed) {
+  auto draft = std::make_unique<FakeModel>(kVocab, random_table(kVocab, seed));
+  return std::make_unique<SpeculativeDecoding>(
+      target, std::make_unique<DraftModelDrafter>(std::move(draft)),
+      std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(2));
+}
+
+TEST(GrammarCorrectionTest, MaskingAloneHasAnotherLaw) {
+  const Task task = pairs_task();
+  const LogitTable table = misled_table();
+  FakeModel target(kVocab, table);
+  EXPECT_GT(total_variation(accepted_law(*plain(target), task), ConditionalLaw(table, task).law()),
+            0.2);
+}
+
+TEST(GrammarCorrectionTest, RejectionGivesTheConditionalLaw) {
+  const Task task = pairs_task();
+  for (const uint64_t seed : {7U, 8U, 9U}) {
+    const LogitTable table = random_table(kVocab, seed);
+    FakeModel target(kVocab, table);
+    const ConditionalLaw expected(table, task);
+    CorrectedDecoding alone(plain(target), {Correction::kRejection, 2});
+    EXPECT_LT(max_difference(accepted_law(alone, task), expected.law()), 1e-12) << seed;
+    CorrectedDecoding drafted(speculative(target, seed + 50), {Correction::kRejection, 1});
+    EXPECT_LT(max_difference(accepted_law(drafted, task), expected.law()), 1e-12) << seed;
+    Task corrected = task;
+    corrected.corrected = true;
+    EXPECT_LT(max_difference(reference_law(table, corrected), expected.law()), 1e-15) << seed;
+    // Of two samples one is accepted unless both are refused.
+    const double refused = exact_law(alone, task).at(std::vector<Token>());
+    EXPECT_NEAR(refused, std::pow(1.0 - expected.total(), 2.0), 1e-12) << seed;
+  }
+}
+
+/// The distance from the conditional law after so many samples, every outcome enumerated.
+double distance(const LogitTable& table, const Task& task, Correction correction, int64_t samples) {
+  FakeModel target(kVocab, table);
+  CorrectedDecoding strategy(plain(target), {correction, samples});
+  return total_variation(accepted_law(strategy, task), ConditionalLaw(table, task).law());
+}
+
+TEST(GrammarCorrectionTest, MoreSamplesComeNearerToTheConditionalLaw) {
+  const Task task = pairs_task();
+  const LogitTable table = misled_table();
+  double before = distance(table, task, Correction::kImportance, 1);
+  EXPECT_GT(before, 0.2);
+  for (const int64_t samples : {2, 3}) {
+    const double now = distance(table, task, Correction::kImportance, samples);
+    EXPECT_LT(now, before) << samples;
+    before = now;
+  }
+}
+
+TEST(GrammarCorrectionTest, AsapLearnsTheConditionalLaw) {
+  const Task task = pairs_task();
+  const LogitTable table = misled_table();
+  FakeModel target(kVocab, table);
+  const ConditionalLaw expected(table, task);
+  const auto distance_of_counts = [&](int64_t samples) {
+    CorrectedDecoding strategy(plain(target), {Correction::kAsap, samples});
+    SequenceLaw law;
+    for (const auto& [output, count] : sample_counts(strategy, task, 1500, 5)) {
+      law[output] = static_cast<double>(count) / 1500.0;
+    }
+    return total_variation(law, expected.law());
+  };
+  const double alone = distance_of_counts(1);
+  const double learned = distance_of_counts(24);
+  EXPECT_LT(learned, alone / 4.0) << alone;
+}
+
+TEST(GrammarCorrectionTest, BoundsFallToTheChanceOfStayingInTheGrammar) {
+  const Task task = pairs_task();
+  const LogitTable table = misled_table();
+  FakeModel target(kVocab, table);
+  FutureBounds bounds;
+  EXPECT_EQ(bounds.bound({}), 1.0);
+  double before = 1.0;
+  for (uint64_t seed = 0; seed < 400; ++seed) {
+    CounterRandomness random(seed);
+    Request request = task.request(random);
+    request.weights = &bounds;
+    const Generation sample = plain(target)->generate(request);
+    bounds.learn(sample, sample.stop_reason != StopReason::kMaxNewTokens);
+    EXPECT_LE(bounds.bound({}), before + 1e-12);
+    before = bounds.bound({});
+  }
+  EXPECT_NEAR(before, ConditionalLaw(table, task).total(), 1e-9) << "all texts were seen";
+}
+
+TEST(GrammarCorrectionTest, SaysHowManySamplesItTook) {
+  const Task task = pairs_task();
+  const LogitTable table = random_table(kVocab, 7);
+  FakeModel target(kVocab, table);
+  CorrectedDecoding strategy(plain(target), {Correction::kImportance, 5});
+  CounterRandomness random(3);
+  std::vector<Token> streamed;
+  Request request = task.request(random);
+  request.on_tokens = [&](TokenSpan tokens) {
+    streamed.insert(streamed.end(), tokens.begin(), tokens.end());
+  };
+  const Generation generation = strategy.generate(request);
+  EXPECT_EQ(generation.samples, 5);
+  EXPECT_EQ(streamed, generation.tokens) << "nothing is given on before it is chosen";
+}
+
+TEST(GrammarCorrectionTest, RefusesWhatItCannotCorrect) {
+  const LogitTable table = random_table(kVocab, 7);
+  FakeModel target(kVocab, table);
+  EXPECT_THROW(CorrectedDecoding(plain(target), {Correction::kAsap, 0}), ConfigError);
+  CorrectedDecoding strategy(plain(target), {Correction::kRejection, 4});
+  const auto refusal = [&](const std::function<void(Task&)>& change) {
+    Task task = pairs_task();
+    change(task);
+    CounterRandomness random(1);
+    return error_message<ConfigError>([&] { (void)strategy.generate(task.request(random)); });
+  };
+  EXPECT_THAT(refusal([](Task& task) { task.sampling.temperature = 0.0; }),
+              testing::HasSubstr("temperature above 0"));
+  EXPECT_THAT(refusal([](Task& task) { task.sampling.top_k = 2; }), testing::HasSubstr("top_k"));
+  EXPECT_THAT(refusal([](Task& task) { task.constraint = {}; }), testing::HasSubstr("grammar"));
+}
+
+}  // namespace
+}  // namespace specdec

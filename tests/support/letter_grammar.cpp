@@ -1,0 +1,22 @@
+#include "tests/support/letter_grammar.h"
+
+#include "grammar/earley_automaton.h"
+#include "grammar/regex_parser.h"
+
+namespace specdec {
+
+std::shared_ptr<const CompiledGrammar> letter_grammar(const std::vector<std::string>& pieces,
+                                                      std::string_view pattern) {
+  std::vector<Token> ends;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].empty()) {
+      ends.push_back(static_cast<Token>(i));
+    }
+  }
+  auto vocabulary = std::make_shared<GrammarVocabulary>(pieces, ends);
+  RegexStore& regexes = vocabulary->regexes();
+  auto automaton = make_regex_automaton(regexes, parse_regex(regexes, pattern, false));
+  return std::make_shared<const CompiledGrammar>(std::move(vocabulary), std::move(automaton));
+}
+
+}  // namespace specdec
