@@ -4,7 +4,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -15,6 +14,7 @@
 #include "core/tokenizer.h"
 #include "experiments/commands.h"
 #include "experiments/config_file.h"
+#include "experiments/grammar_arguments.h"
 #include "experiments/grammar_cases.h"
 #include "experiments/grammar_check.h"
 #include "experiments/interrupt.h"
@@ -22,30 +22,16 @@
 #include "experiments/report_text.h"
 #include "grammar/compiled_grammar.h"
 #include "grammar/grammar_sampler.h"
+#include "grammar/grammar_source.h"
 
 namespace specdec {
 namespace {
 
-constexpr size_t kMaxSchemaBytes = size_t{256} << 20U;
 constexpr size_t kShownProblems = 20;
 constexpr size_t kShownTokens = 20;
 constexpr size_t kShownCharacters = 300;
 
-/// What all three subcommands take.
-struct GrammarArguments {
-  std::string file, tokenizer, order, format = "assert", whitespace = "compact", registry;
-
-  JsonSchemaOptions schema_options() const {
-    JsonSchemaOptions options;
-    options.schema_order = order == "schema";
-    options.assert_formats = format == "assert";
-    options.whitespace = whitespace;
-    options.registry = registry.empty() ? options.registry : read_schema_registry(registry);
-    return options;
-  }
-};
-
-struct TestArguments : GrammarArguments {
+struct TestArguments : SchemaArguments {
   int64_t limit = 0;
   std::string json;
   bool verbose = false;
@@ -61,43 +47,6 @@ struct SampleArguments : GrammarArguments {
 struct ExplainArguments : GrammarArguments {
   std::string text;
 };
-
-/// "" when a grammar can be compiled with that white space; what CLI11 calls a check.
-std::string check_whitespace(const std::string& name) {
-  if (name == "compact" || name == "spaced" || name == "any") {
-    return "";
-  }
-  uint32_t spaces = 0;
-  const std::string digits = name.starts_with("indent:") ? name.substr(7) : "";
-  const char* end = digits.data() + digits.size();
-  const auto read = std::from_chars(digits.data(), end, spaces);
-  const bool good = !digits.empty() && read.ec == std::errc() && read.ptr == end && spaces <= 16;
-  return good ? "" : name + " is not compact, spaced, any or indent:N (0 to 16 spaces)";
-}
-
-void add_grammar_options(CLI::App& command, GrammarArguments& arguments, std::string order) {
-  arguments.order = std::move(order);
-  command
-      .add_option("--tokenizer", arguments.tokenizer,
-                  "checkpoint folder, tokenizer.model or tokenizer.json")
-      ->required();
-  command
-      .add_option("--order", arguments.order,
-                  "known names of objects in the schema's order, or in any; with any, numbers may "
-                  "also be written as 1.0 or 1e2")
-      ->check(CLI::IsMember({"any", "schema"}))
-      ->capture_default_str();
-  command.add_option("--format", arguments.format, "is the keyword `format` an assertion?")
-      ->check(CLI::IsMember({"assert", "annotate"}))
-      ->capture_default_str();
-  command
-      .add_option("--whitespace", arguments.whitespace,
-                  "white space of the texts: compact, spaced (', ' and ': '), any, or indent:N")
-      ->check(CLI::Validator(check_whitespace, "STYLE"))
-      ->capture_default_str();
-  command.add_option("--registry", arguments.registry,
-                     "JSON Lines {uri, schema}: the documents that $ref may mean");
-}
 
 // ---- test --------------------------------------------------------------------------------------
 
@@ -156,30 +105,36 @@ int test(const CommandContext& context, const TestArguments& arguments) {
 
 // ---- sample ------------------------------------------------------------------------------------
 
-/// A schema file compiled; errors begin with its name.
-struct SchemaFile {
-  JsonValue schema;
+struct LoadedGrammar {
+  GrammarSource source;
   std::unique_ptr<Tokenizer> tokenizer;
   std::shared_ptr<const CompiledGrammar> grammar;
 };
 
-SchemaFile compile_file(const GrammarArguments& arguments) {
-  SchemaFile result;
-  const std::string text = read_text_file(arguments.file, kMaxSchemaBytes);
-  result.schema = parse_json(text, arguments.file);
-  const JsonSchemaOptions options = arguments.schema_options();
+LoadedGrammar load_grammar(const GrammarArguments& arguments) {
+  LoadedGrammar result;
+  result.source = read_grammar_source(arguments);
   result.tokenizer = load_tokenizer(arguments.tokenizer);
-  try {
-    result.grammar = compile_json_schema(make_grammar_vocabulary(*result.tokenizer), text, options);
-  } catch (const GrammarError& error) {
-    throw GrammarError(fmt::format("{}: {}", arguments.file, error.what()));
-  }
+  result.grammar = compile_grammar(make_grammar_vocabulary(*result.tokenizer), result.source);
   return result;
 }
 
+GrammarSampleOptions sample_options(const GrammarSource& source, int64_t max_tokens) {
+  GrammarSampleOptions options = {.max_tokens = max_tokens};
+  if (source.kind == GrammarKind::kJsonSchema) {
+    options.names = schema_names(parse_json(source.text, source.name));
+  }
+  for (const GrammarSource::Trigger& trigger : source.triggers) {
+    options.tags.push_back(trigger.begin);
+    const auto inner = sample_options(trigger.grammar, max_tokens);
+    options.names.insert(options.names.end(), inner.names.begin(), inner.names.end());
+  }
+  return options;
+}
+
 int sample(const CommandContext& context, const SampleArguments& arguments) {
-  const SchemaFile file = compile_file(arguments);
-  const GrammarSampleOptions options{arguments.max_tokens, schema_names(file.schema)};
+  const LoadedGrammar file = load_grammar(arguments);
+  const auto options = sample_options(file.source, arguments.max_tokens);
   const InterruptGuard interrupts;
   Progress progress(context.err, Progress::choose_style(context.flags.quiet), arguments.count,
                     "documents");
@@ -190,7 +145,7 @@ int sample(const CommandContext& context, const SampleArguments& arguments) {
     if (!tokens) {
       throw Error(
           fmt::format("{}: found no document of at most {} tokens; allow more with --max-tokens",
-                      arguments.file, arguments.max_tokens));
+                      file.source.name, arguments.max_tokens));
     }
     for (const Token token : *tokens) {
       context.out << file.grammar->vocabulary().bytes(token);
@@ -229,7 +184,7 @@ std::string some_pieces(const std::vector<Token>& tokens, const Tokenizer& token
   return text + (pieces.size() < tokens.size() ? " ..." : "");
 }
 
-void print_place(std::ostream& out, const SchemaFile& file, StateId state) {
+void print_place(std::ostream& out, const LoadedGrammar& file, StateId state) {
   const CompiledGrammar& grammar = *file.grammar;
   const std::vector<Token> tokens = grammar.mask(state).tokens();
   const std::string forced = grammar.forced_bytes(state);
@@ -247,7 +202,7 @@ void print_place(std::ostream& out, const SchemaFile& file, StateId state) {
 }
 
 int explain(const CommandContext& context, const ExplainArguments& arguments) {
-  const SchemaFile file = compile_file(arguments);
+  const LoadedGrammar file = load_grammar(arguments);
   const std::string_view text = arguments.text;
   StateId state = file.grammar->start();
   size_t at = 0;
@@ -280,7 +235,7 @@ void add_test(CLI::App& grammar, CommandContext& context) {
                    "JSON Lines {id, schema, tests: [{valid, data}]}; instead of id also file and "
                    "description, as in the JSON Schema Test Suite")
       ->required();
-  add_grammar_options(*command, *arguments, "any");
+  add_schema_options(*command, *arguments, "any");
   command->add_option("--limit", arguments->limit, "only the first so many schemas; 0 = all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40U));
   command->add_option("--json", arguments->json,
@@ -305,9 +260,9 @@ void add_test(CLI::App& grammar, CommandContext& context) {
 }
 
 void add_sample(CLI::App& grammar, CommandContext& context) {
-  auto* command = grammar.add_subcommand("sample", "random documents that a schema accepts");
+  auto* command = grammar.add_subcommand("sample", "random texts of a grammar");
   const auto arguments = std::make_shared<SampleArguments>();
-  command->add_option("SCHEMA", arguments->file, "a JSON Schema")->required();
+  add_grammar_options(*command, *arguments);
   command
       ->add_option("-n,--count", arguments->count,
                    "documents, one a line (of several lines with --whitespace any and indent)")
@@ -320,11 +275,15 @@ void add_sample(CLI::App& grammar, CommandContext& context) {
       ->capture_default_str();
   command->add_option("--seed", arguments->seed, "the same seed gives the same documents")
       ->capture_default_str();
-  add_grammar_options(*command, *arguments, "schema");
   command->footer(
       "A random walk over the tokens that the masks allow, without a model.\n"
-      "Example:\n"
-      "  specdec grammar sample person.json --tokenizer models/target -n 5 --seed 7");
+      "Examples:\n"
+      "  specdec grammar sample person.json --tokenizer models/target -n 5 --seed 7\n"
+      "  specdec grammar sample configs/grammars/sql.lark --tokenizer models/target\n"
+      "  specdec grammar sample configs/grammars/sql.lark --start condition "
+      "--tokenizer models/target\n"
+      "  specdec grammar sample --pattern '[A-Z]{3}-[0-9]{1,4}' --tokenizer models/target\n"
+      "  specdec grammar sample experiment.yaml --tokenizer models/target");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] { return sample(context, *arguments); };
   });
@@ -332,15 +291,16 @@ void add_sample(CLI::App& grammar, CommandContext& context) {
 
 void add_explain(CLI::App& grammar, CommandContext& context) {
   auto* command = grammar.add_subcommand(
-      "explain", "what a schema allows after the beginning of a text, and why");
+      "explain", "what a grammar allows after the beginning of a text, and why");
   const auto arguments = std::make_shared<ExplainArguments>();
-  command->add_option("SCHEMA", arguments->file, "a JSON Schema")->required();
+  add_grammar_options(*command, *arguments);
   command->add_option("--text", arguments->text, "the text so far (default: nothing)");
-  add_grammar_options(*command, *arguments, "schema");
   command->footer(
       "Where the text is not allowed, says at which byte, and what could stand there.\n"
-      "Example:\n"
-      "  specdec grammar explain person.json --tokenizer models/target --text '{\"name\":'");
+      "Examples:\n"
+      "  specdec grammar explain person.json --tokenizer models/target --text '{\"name\":'\n"
+      "  specdec grammar explain configs/grammars/iso_date.gbnf --tokenizer models/target "
+      "--text 2023-02-2");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] { return explain(context, *arguments); };
   });
@@ -349,8 +309,7 @@ void add_explain(CLI::App& grammar, CommandContext& context) {
 }  // namespace
 
 void add_grammar_command(CLI::App& app, CommandContext& context) {
-  auto* command =
-      app.add_subcommand("grammar", "JSON Schemas as token masks: test, sample, explain");
+  auto* command = app.add_subcommand("grammar", "grammars as token masks: test, sample, explain");
   command->require_subcommand(1);
   add_test(*command, context);
   add_sample(*command, context);
@@ -359,6 +318,7 @@ void add_grammar_command(CLI::App& app, CommandContext& context) {
       "Examples:\n"
       "  specdec grammar test schemas.jsonl --tokenizer models/target\n"
       "  specdec grammar sample person.json --tokenizer models/target -n 5\n"
+      "  specdec grammar sample configs/grammars/sql.lark --tokenizer models/target\n"
       "  specdec grammar explain person.json --tokenizer models/target --text '{'");
 }
 

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "experiments/config_file.h"
+#include "grammar/json_value.h"
 
 namespace specdec {
 namespace {
@@ -110,6 +111,24 @@ std::string read_labels(const Json& json, size_t line_number, Prompt& prompt) {
   return "";
 }
 
+/// Read again from the line: a schema's numbers and the order of its members stay as written.
+std::string read_schema(const Json& json, std::string_view line, Prompt& prompt) {
+  const auto schema = json.find("schema");
+  if (schema == json.end()) {
+    return "";
+  }
+  if (!schema->is_object() && !schema->is_boolean()) {
+    return fmt::format("'schema' must be a JSON Schema (an object, true or false), not {}",
+                       schema->type_name());
+  }
+  try {
+    prompt.schema = to_json(*parse_json(line, "line").find("schema"));
+  } catch (const GrammarError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
@@ -135,6 +154,9 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
     }
     if (message.empty()) {
       message = read_labels(json, line_number, prompt);
+    }
+    if (message.empty()) {
+      message = read_schema(json, line, prompt);
     }
     if (message.empty() && !ids.insert(prompt.id).second) {
       message = fmt::format("the id '{}' is used twice", prompt.id);

@@ -15,13 +15,15 @@ struct Prompt {
   std::string category;
   std::vector<std::string> turns;  ///< what the user says, turn by turn; empty if tokens are given
   std::vector<Token> tokens;       ///< the prompt as ids, for models without a tokenizer
-  uint32_t number = 0;             ///< of the first turn among all turns of the file: keys chance
+  std::string schema = {};  ///< JSON text of the JSON Schema that the answer must satisfy, or ""
+  uint32_t number = 0;      ///< of the first turn among all turns of the file: keys chance
 };
 
 /// Reads JSON Lines. Each line is an object with one of `turns` (a list of texts, as in
-/// Spec-Bench), `prompt` (a text) or `tokens` (a list of ids), and optionally `category` and `id`
-/// (or `question_id`); other keys are ignored, blank lines skipped. Throws ConfigError naming file
-/// and line: all broken lines at once, up to ten; a file without prompts; an id given twice.
+/// Spec-Bench), `prompt` (a text) or `tokens` (a list of ids), and optionally `category`, `id`
+/// (or `question_id`) and `schema` (a JSON Schema); other keys are ignored, blank lines skipped.
+/// Throws ConfigError naming file and line: all broken lines at once, up to ten; a file without
+/// prompts; an id given twice.
 std::vector<Prompt> read_prompts(const std::filesystem::path& file);
 
 /// The tokens to continue. `history` holds the turns so far, the user's and the model's: in Gemma's

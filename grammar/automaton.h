@@ -1,6 +1,7 @@
 #pragma once
 #include <bitset>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ class Automaton {
   /// What may come next and why, for people: one line a possibility.
   virtual std::string explain(StateId state) = 0;
 
+  /// A short way to the end of the text, or the beginning of one, which is empty only at the end;
+  /// nothing when the automaton knows none. `state` is not kDead.
+  virtual std::optional<std::string> way_out(StateId /*state*/) { return std::nullopt; }
   /// Bytes that may have a next state; others have none.
   virtual Bytes candidates(StateId /*state*/) { return Bytes().set(); }
   /// True when the state lies inside a JSON string, which `place` then describes.

@@ -103,6 +103,12 @@ std::string CompiledGrammar::forced_bytes(StateId state) const {
   return forced;
 }
 
+std::optional<std::string> CompiledGrammar::way_out(StateId state) const {
+  SPECDEC_CHECK(state != Automaton::kDead, "no way leads out of a text that is not allowed");
+  const std::lock_guard lock(vocabulary_->mutex());
+  return automaton_->way_out(state);
+}
+
 std::string CompiledGrammar::explain(StateId state) const {
   if (state == kEnded) {
     return "nothing: the text has ended\n";

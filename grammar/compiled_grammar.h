@@ -1,30 +1,17 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "grammar/automaton.h"
 #include "grammar/grammar_vocabulary.h"
-#include "grammar/json_string_decoder.h"
+#include "grammar/json_schema.h"
 #include "grammar/token_mask.h"
 #include "grammar/token_trie.h"
 
 namespace specdec {
-
-/// How the texts of a JSON Schema are written.
-struct JsonSchemaOptions {
-  bool schema_order = true;    ///< known names in the order of `properties`; else in any order
-  bool assert_formats = true;  ///< `format` is an assertion; else an annotation
-  std::string whitespace = "compact";  ///< "compact", "spaced", "any", or "indent:N"
-  EscapeStyle escapes = EscapeStyle::kAny;
-  /// Documents by URI that $ref may mean, as JSON texts.
-  std::vector<std::pair<std::string, std::string>> registry;
-  uint64_t max_alternatives = 10'000;
-  uint64_t max_steps = 3'000'000;
-};
 
 /// A grammar for one vocabulary: immutable for those who use it, shared between matchers and
 /// threads. States and masks are found out when first met, and kept.
@@ -50,6 +37,8 @@ class CompiledGrammar {
   TokenMask mask(StateId state) const;
   /// Bytes that every text has next: up to the first choice, or to where the text may end.
   std::string forced_bytes(StateId state) const;
+  /// See Automaton::way_out.
+  std::optional<std::string> way_out(StateId state) const;
   std::string explain(StateId state) const;
   bool is_end(Token token) const;
   int64_t vocab_size() const;
@@ -63,8 +52,6 @@ class CompiledGrammar {
   std::unique_ptr<Masks> masks_;
   StateId start_ = Automaton::kDead;
 };
-
-// ---- What is a JSON Schema, and what is a regular expression, as grammars ----------------------
 
 /// Compiles a JSON Schema (2020-12, 2019-09, draft 7, 6 and 4). Throws GrammarError naming the
 /// keyword and its JSON pointer when something is not supported or too large, and when nothing

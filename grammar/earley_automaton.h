@@ -31,6 +31,7 @@ class EarleyAutomaton final : public Automaton {
   StateId next(StateId state, uint8_t byte) override;
   bool is_complete(StateId state) override;
   std::string explain(StateId state) override;
+  std::optional<std::string> way_out(StateId state) override;
 
   uint32_t states() const { return states_.size(); }        ///< met so far
   uint32_t return_sets() const { return returns_.size(); }  ///< met so far
@@ -62,6 +63,7 @@ class EarleyAutomaton final : public Automaton {
   };
   using Ascii = std::array<uint32_t, 128>;  ///< class by code point
   class Closure;
+  class ShortTexts;
 
   static constexpr StateId kUnknown = ~StateId{0};
 
@@ -91,6 +93,7 @@ class EarleyAutomaton final : public Automaton {
   SequenceTable partitions_;  ///< pairs of the last code point of a range and its class
   std::vector<Ascii> ascii_;  ///< by partition
   StateId start_ = kUnknown;
+  std::shared_ptr<ShortTexts> short_texts_;  ///< when first asked for a way out
 };
 
 /// The texts of one regular language. Borrows the regular languages.

@@ -246,11 +246,11 @@ class GbnfParser {
 }  // namespace
 
 std::unique_ptr<Automaton> make_gbnf_automaton(RegexStore& regexes, std::string_view text,
-                                               std::string_view where,
-                                               const GrammarLimits& limits) {
+                                               std::string_view where, const GrammarLimits& limits,
+                                               std::string_view start) {
   GrammarText reader(text, where, limits);
   const RuleSet rules = GbnfParser(regexes, reader, limits).parse();
-  const RuleId root = rules.require("root", reader);
+  const RuleId root = rules.require(start, reader);
   rules.check_defined(reader);
   return std::make_unique<EarleyAutomaton>(
       regexes, make_context_free(regexes, rules, root, reader, limits), limits);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/utf8.h"
 #include "grammar/grammar_matcher.h"
 #include "grammar/json_value.h"
 
@@ -23,6 +24,7 @@ constexpr int kTries = 5;
 constexpr int kCandidates = 4;        ///< tokens drawn for each that is taken, for legible texts
 constexpr size_t kBytesPerToken = 8;  ///< that a way out may need at most
 constexpr double kUseName = 0.75;
+constexpr double kUseTag = 0.5;
 constexpr double kCloseString = 0.3;
 constexpr double kCloseOther = 0.2;
 
@@ -71,9 +73,9 @@ class JsonPlace {
   size_t string_bytes_ = 0;
 };
 
-/// A way to the end of a text that is not finished. Each part (a string's rest, a number's rest) is
-/// the shortest one, found breadth first; of values the simplest kind is taken, of objects what is
-/// required.
+/// A way to the end of a text that is not finished: the automaton's own, or of JSON each part (a
+/// string's rest, a number's rest) is the shortest one, found breadth first; of values the simplest
+/// kind is taken, of objects what is required.
 class WayOut {
  public:
   explicit WayOut(const CompiledGrammar& grammar) : grammar_(grammar) {}
@@ -85,9 +87,10 @@ class WayOut {
     std::string way;
     int invented = 0;
     while (!grammar_.is_complete(state)) {
-      const bool names_itself = place.in_string() && place.at_name();
+      const auto known = grammar_.way_out(state);
+      const bool names_itself = !known && place.in_string() && place.at_name();
       invented += names_itself && !first_name(state, place, names) ? 1 : 0;
-      const std::string part = next_part(state, place, names);
+      const std::string part = known ? *known : next_part(state, place, names);
       if (part.empty() || invented > kMaxInvented || way.size() + part.size() > max_bytes) {
         return std::nullopt;
       }
@@ -104,6 +107,9 @@ class WayOut {
     std::string forced = grammar_.forced_bytes(state);
     if (!forced.empty()) {
       return forced;
+    }
+    if (const auto way = grammar_.way_out(state)) {
+      return way->substr(0, scan_utf8(*way).bytes);
     }
     if (place.in_string()) {
       const auto name = place.at_name() ? first_name(state, place, names) : std::nullopt;
@@ -223,8 +229,12 @@ class WayOut {
 class Walk {
  public:
   Walk(const std::shared_ptr<const CompiledGrammar>& grammar, std::vector<std::string> names,
-       Randomness& random)
-      : matcher_(grammar), names_(std::move(names)), random_(random), way_out_(*grammar) {}
+       const std::vector<std::string>& tags, Randomness& random)
+      : matcher_(grammar),
+        names_(std::move(names)),
+        tags_(tags),
+        random_(random),
+        way_out_(*grammar) {}
 
   std::vector<Token>&& take_tokens() && { return std::move(tokens_); }
 
@@ -250,10 +260,12 @@ class Walk {
   bool take(Token token);
   bool spell(std::string_view bytes);
   std::string any_name();
+  bool take_tag();
   Token any_token(const std::vector<Token>& allowed);
 
   GrammarMatcher matcher_;
   std::vector<std::string> names_;
+  const std::vector<std::string>& tags_;
   Randomness& random_;
   WayOut way_out_;
   JsonPlace place_;
@@ -311,6 +323,16 @@ std::string Walk::any_name() {
   return possible.empty() ? "" : possible[uniform(possible.size())];
 }
 
+/// False where no tag may come.
+bool Walk::take_tag() {
+  const std::string& tag = tags_[uniform(tags_.size())];
+  if (matcher_.grammar().next(matcher_.state(), tag) == Automaton::kDead || !spell(tag)) {
+    return false;
+  }
+  place_ = JsonPlace();
+  return true;
+}
+
 Token Walk::any_token(const std::vector<Token>& allowed) {
   Token token = 0;
   for (int i = 0; i < kCandidates; ++i) {
@@ -325,6 +347,9 @@ Token Walk::any_token(const std::vector<Token>& allowed) {
 }
 
 bool Walk::step() {
+  if (matcher_.is_complete() && !tags_.empty() && random_.chance(kUseTag) && take_tag()) {
+    return true;
+  }
   if (matcher_.is_complete() && (matcher_.can_only_end() || random_.chance(0.5))) {
     return false;
   }
@@ -368,7 +393,7 @@ std::optional<std::vector<Token>> sample_grammar(
     if (i % 2 == 1) {  // in their order they may lead around in circles
       shuffle(names, random);
     }
-    Walk walk(grammar, std::move(names), random);
+    Walk walk(grammar, std::move(names), options.tags, random);
     if (walk.run(free_tokens, options.max_tokens)) {
       return std::move(walk).take_tokens();
     }

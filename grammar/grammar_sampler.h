@@ -15,10 +15,12 @@ struct GrammarSampleOptions {
   int64_t max_tokens = 512;
   /// Names that the grammar's objects may have, the required ones first. Hints: where a name may
   /// come they are tried before others.
-  std::vector<std::string> names;
+  std::vector<std::string> names = {};
+  /// Texts that are often taken where a text may end: tags that start a grammar.
+  std::vector<std::string> tags = {};
 };
 
-/// The tokens of a random JSON text of a grammar, without an end token: a random walk over its
+/// The tokens of a random text of a grammar, without an end token: a random walk over its
 /// masks, which from half of `max_tokens` on takes the shortest way out that it finds. Nothing when
 /// no text of at most `max_tokens` was found in a few tries.
 std::optional<std::vector<Token>> sample_grammar(

@@ -1,5 +1,7 @@
 // A JSON Schema as a grammar: the document, its formulas, their plans and the automaton, owned by
 // one.
+#include "grammar/json_schema.h"
+
 #include <charconv>
 
 #include "core/error.h"
@@ -27,7 +29,7 @@ WhitespaceStyle whitespace_style(const std::string& name) {
   if (digits.empty() || error != std::errc() || end != digits.data() + digits.size() ||
       spaces > 16) {
     throw GrammarError(fmt::format(
-        "whitespace: '{}' is not known; known: compact, spaced, any, indent:N (0 to 16 spaces)",
+        "white space '{}' is not known; known: compact, spaced, any, indent:N (0 to 16 spaces)",
         name));
   }
   return {Kind::kIndent, spaces};
@@ -43,10 +45,9 @@ std::vector<std::pair<std::string, JsonValue>> read_registry(const JsonSchemaOpt
 
 class JsonSchemaAutomaton final : public Automaton {
  public:
-  JsonSchemaAutomaton(RegexStore& regexes, std::string_view schema,
-                      const JsonSchemaOptions& options)
+  JsonSchemaAutomaton(RegexStore& regexes, JsonValue schema, const JsonSchemaOptions& options)
       : formulas_(regexes),
-        document_(parse_json(schema, "schema"), read_registry(options)),
+        document_(std::move(schema), read_registry(options)),
         schemas_(document_, formulas_, {.assert_formats = options.assert_formats}),
         plans_(formulas_, schemas_,
                {.schema_order = options.schema_order,
@@ -78,19 +79,29 @@ class JsonSchemaAutomaton final : public Automaton {
 
 }  // namespace
 
+const char* const kNothingSatisfies =
+    "no JSON value satisfies this schema: its keywords contradict each other (for example a "
+    "required property that is false, or minimum above maximum)";
+
+void check_whitespace(const std::string& name) { (void)whitespace_style(name); }
+
+std::unique_ptr<Automaton> make_json_schema_automaton(RegexStore& regexes, JsonValue schema,
+                                                      const JsonSchemaOptions& options) {
+  return std::make_unique<JsonSchemaAutomaton>(regexes, std::move(schema), options);
+}
+
 std::shared_ptr<const CompiledGrammar> compile_json_schema(
     std::shared_ptr<GrammarVocabulary> vocabulary, std::string_view schema,
     const JsonSchemaOptions& options, bool allow_empty) {
   std::unique_ptr<Automaton> automaton;
   {
     const std::lock_guard lock(vocabulary->mutex());
-    automaton = std::make_unique<JsonSchemaAutomaton>(vocabulary->regexes(), schema, options);
+    automaton =
+        make_json_schema_automaton(vocabulary->regexes(), parse_json(schema, "schema"), options);
   }
   auto grammar = std::make_shared<CompiledGrammar>(std::move(vocabulary), std::move(automaton));
   if (grammar->start() == Automaton::kDead && !allow_empty) {
-    throw GrammarError(
-        "no JSON value satisfies this schema: its keywords contradict each other (for example a "
-        "required property that is false, or minimum above maximum)");
+    throw GrammarError(kNothingSatisfies);
   }
   return grammar;
 }

@@ -27,16 +27,16 @@ class LarkParser {
     return std::move(rules_);
   }
 
-  /// A rule for whole texts, which may begin with what is ignored.
-  RuleId add_whole(RuleSet& rules) const {
-    const RuleId start = rules.require("start", text_);
+  /// A rule for whole texts, which are those of `name` and may begin with what is ignored.
+  RuleId add_whole(RuleSet& rules, std::string_view name) const {
+    const RuleId start = rules.require(name, text_);
     const size_t position = rules.rules()[start].position;
-    const GrammarSpan span = {position, position + 5};
+    const GrammarSpan span = {position, position + name.size()};
     const RuleId whole = rules.find("%start", position);
     rules.define(whole,
                  rules.sequence({rules.rule(ignore_, ignore_span_), rules.rule(start, span)}, span),
                  position, text_);
-    rules.rule(whole).name = "start";
+    rules.rule(whole).name = name;
     return whole;
   }
 
@@ -383,13 +383,13 @@ class LarkParser {
 }  // namespace
 
 std::unique_ptr<Automaton> make_lark_automaton(RegexStore& regexes, std::string_view text,
-                                               std::string_view where,
-                                               const GrammarLimits& limits) {
+                                               std::string_view where, const GrammarLimits& limits,
+                                               std::string_view start) {
   GrammarText reader(text, where, limits);
   LarkParser parser(regexes, reader, limits);
   RuleSet rules = parser.parse();
   rules.check_defined(reader);
-  const RuleId whole = parser.add_whole(rules);
+  const RuleId whole = parser.add_whole(rules, start);
   return std::make_unique<EarleyAutomaton>(
       regexes, make_context_free(regexes, rules, whole, reader, limits), limits);
 }

@@ -19,6 +19,7 @@ namespace specdec {
 /// `common` are refused. Throws GrammarError with line and column. Borrows `regexes`.
 std::unique_ptr<Automaton> make_lark_automaton(RegexStore& regexes, std::string_view text,
                                                std::string_view where,
-                                               const GrammarLimits& limits = {});
+                                               const GrammarLimits& limits = {},
+                                               std::string_view start = "start");
 
 }  // namespace specdec

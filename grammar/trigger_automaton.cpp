@@ -180,6 +180,10 @@ class TriggerAutomaton final : public Automaton {
     return rule.end.empty() && is_inner_complete(rule, words[2]);
   }
 
+  std::optional<std::string> way_out(StateId state) override {
+    return states_[state][0] == kFree ? way_out_of_character(state) : way_out_of_part(state);
+  }
+
   std::string explain(StateId state) override {
     if (state == kDead) {
       return "nothing: no text goes on like this\n";
@@ -249,6 +253,28 @@ class TriggerAutomaton final : public Automaton {
     std::for_each(words.begin() + 3, words.end(), match);  // ascending, as they were
     const bool ended = !ends.empty() && ends.back() == rule.end.size();
     return ended ? free(0, kIdle) : inside(words[1], after, ends);
+  }
+
+  std::string way_out_of_character(StateId state) {
+    std::string way;
+    for (uint8_t byte = 0x80; states_[state][0] == kFree && !is_complete(state); ++byte) {
+      if (const StateId there = next(state, byte); there != kDead) {
+        way += static_cast<char>(byte);
+        state = there;
+        byte = 0x7F;
+      }
+    }
+    return way;
+  }
+
+  std::optional<std::string> way_out_of_part(StateId state) {
+    const auto words = states_[state];
+    const TriggerRule& rule = rules_[words[1]];
+    if (words.size() > 3) {
+      return rule.end.substr(words.back());
+    }
+    const auto inner = rule.grammar->way_out(words[2]);
+    return inner ? std::optional(*inner + rule.end) : std::nullopt;
   }
 
   std::string explain_free(StateId state) const {

@@ -38,6 +38,23 @@ TEST(PromptsTest, ReadsAllForms) {
   EXPECT_EQ(prompts[2].number, 3U);
 }
 
+TEST(PromptsTest, KeepsSchemasAsWritten) {
+  const TemporaryFolder folder("prompts");
+  const auto prompts = read_prompts(folder.write(
+      "p.jsonl",
+      "{\"prompt\": \"a\", \"schema\": {\"type\" : \"object\", \"properties\": {\"z\": {}, "
+      "\"a\": {\"minimum\": 1.50, \"maximum\": 1e30}}}}\n"
+      "{\"prompt\": \"b\", \"schema\": true, \"id\": 7}\n"
+      "{\"prompt\": \"c\"}\n"));
+  ASSERT_EQ(prompts.size(), 3U);
+  EXPECT_EQ(prompts[0].schema,
+            "{\"type\":\"object\",\"properties\":{\"z\":{},\"a\":{\"minimum\":1.50,"
+            "\"maximum\":1e30}}}");
+  EXPECT_EQ(prompts[1].schema, "true");
+  EXPECT_EQ(prompts[1].id, "7");
+  EXPECT_EQ(prompts[2].schema, "");
+}
+
 TEST(PromptsTest, NamesFileAndLineOfMistakes) {
   const std::string good = "{\"prompt\": \"a\"}\n";
   const std::string deep = "{\"prompt\": \"a\", \"x\": " + std::string(100, '[') + "}";
@@ -60,6 +77,10 @@ TEST(PromptsTest, NamesFileAndLineOfMistakes) {
       {"{\"prompt\": \"a\", \"category\": 3}", "'category' must be a text"},
       {"{\"prompt\": \"a\", \"id\": [1]}", "'id' must be a text or a whole number"},
       {"{\"prompt\": \"a\", \"id\": \"1\"}", "the id '1' is used twice"},
+      {"{\"prompt\": \"a\", \"schema\": \"{}\"}",
+       "'schema' must be a JSON Schema (an object, true or "},
+      {"{\"prompt\": \"a\", \"schema\": null}", "true or false), not null"},
+      {"{\"prompt\": \"a\", \"schema\": {\"a\": 1, \"a\": 2}}", "line:1:"},
       {deep, "nested deeper"},
   };
   const TemporaryFolder folder("prompts");

@@ -1,0 +1,32 @@
+#pragma once
+#include <CLI/App.hpp>
+#include <string>
+
+#include "grammar/grammar_source.h"
+
+namespace specdec {
+
+/// A file and how the texts of its schemas are written.
+struct SchemaArguments {
+  std::string file, tokenizer, order, format = "assert", whitespace = "compact", registry;
+
+  JsonSchemaOptions schema_options() const;  ///< reads the registry
+};
+
+/// A grammar of any kind, as sample and explain take it.
+struct GrammarArguments : SchemaArguments {
+  const CLI::App* command = nullptr;  ///< says which options were given
+  std::string type, pattern, start;
+};
+
+/// --tokenizer, --order, --format, --whitespace, --registry.
+void add_schema_options(CLI::App& command, SchemaArguments& arguments, std::string order);
+
+/// The file or --pattern, --type, --start, and the options of schemas.
+void add_grammar_options(CLI::App& command, GrammarArguments& arguments);
+
+/// Reads what the arguments name, by its ending or its type. Throws ConfigError, also for options
+/// that have no effect on that kind of grammar.
+GrammarSource read_grammar_source(const GrammarArguments& arguments);
+
+}  // namespace specdec

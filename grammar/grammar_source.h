@@ -1,0 +1,52 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/compiled_grammar.h"
+#include "grammar/grammar_text.h"
+#include "grammar/json_schema.h"
+
+namespace specdec {
+
+/// The notations in which a grammar can be given.
+enum class GrammarKind { kJsonSchema, kRegex, kGbnf, kLark, kChoice, kTrigger };
+
+/// The names that configs use, in the order above: "json_schema", "regex", ...
+const std::vector<std::string>& grammar_kind_names();
+const std::string& grammar_kind_name(GrammarKind kind);
+/// Nothing when there is no kind of that name.
+std::optional<GrammarKind> parse_grammar_kind(std::string_view name);
+
+/// A grammar as it is given, in any notation. Members of other kinds have no effect.
+struct GrammarSource {
+  struct Trigger;
+
+  GrammarKind kind = GrammarKind::kJsonSchema;
+  std::string name;   ///< stands in front of errors, such as the file; "" = the kind's name
+  std::string text;   ///< json_schema, regex, gbnf, lark; a regex matches texts as a whole
+  std::string start;  ///< gbnf, lark: the rule of whole texts; "" = root, or start
+  std::vector<std::string> choices;  ///< choice: the texts
+  std::vector<Trigger> triggers;     ///< trigger: see make_trigger_automaton
+  JsonSchemaOptions schema;          ///< json_schema
+  GrammarLimits limits;              ///< gbnf, lark
+};
+
+/// After the tag `begin` a text of the grammar must come, then the tag `end`.
+struct GrammarSource::Trigger {
+  std::string begin;
+  GrammarSource grammar;
+  std::string end;  ///< may be empty
+};
+
+/// Throws GrammarError saying where (name, line and column or pointer) and what when the grammar is
+/// not right, not supported or too large, and when it has no text at all.
+std::shared_ptr<const CompiledGrammar> compile_grammar(
+    std::shared_ptr<GrammarVocabulary> vocabulary, const GrammarSource& source);
+
+/// Throws what compile_grammar would.
+void check_grammar(const GrammarSource& source);
+
+}  // namespace specdec

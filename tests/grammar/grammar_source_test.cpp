@@ -1,0 +1,225 @@
+#include "grammar/grammar_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "grammar/grammar_matcher.h"
+#include "tests/support/error_message.h"
+#include "tests/support/grammar_vocabularies.h"
+
+namespace specdec {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Kind = GrammarKind;
+
+GrammarSource source_of(Kind kind, const std::string& text) {
+  GrammarSource source;
+  source.kind = kind;
+  source.text = text;
+  return source;
+}
+
+GrammarSource choice_of(std::vector<std::string> choices) {
+  GrammarSource source;
+  source.kind = Kind::kChoice;
+  source.choices = std::move(choices);
+  return source;
+}
+
+GrammarSource trigger_of(std::vector<GrammarSource::Trigger> triggers) {
+  GrammarSource source;
+  source.kind = Kind::kTrigger;
+  source.triggers = std::move(triggers);
+  return source;
+}
+
+/// Walks each text in the longest tokens that fit, each of which the mask must allow.
+class Matches {
+ public:
+  explicit Matches(const GrammarSource& source)
+      : grammar_(compile_grammar(tiny_vocabulary(1, 100), source)) {}
+
+  bool operator()(std::string_view text) const {
+    GrammarMatcher matcher(grammar_);
+    while (!text.empty()) {
+      const Token token = longest(text);
+      const bool allowed = matcher.mask().allows(token);
+      EXPECT_EQ(matcher.accept(token), allowed) << text;
+      if (!allowed) {
+        return false;
+      }
+      text.remove_prefix(grammar_->vocabulary().bytes(token).size());
+    }
+    EXPECT_EQ(matcher.mask().allows(kTinyEnd), matcher.is_complete());
+    return matcher.is_complete();
+  }
+
+  const CompiledGrammar& grammar() const { return *grammar_; }
+
+ private:
+  Token longest(std::string_view text) const {
+    const GrammarVocabulary& vocabulary = grammar_->vocabulary();
+    Token best = 0;
+    for (Token token = 2; token < vocabulary.vocab_size(); ++token) {
+      if (text.starts_with(vocabulary.bytes(token)) &&
+          vocabulary.bytes(token).size() > vocabulary.bytes(best).size()) {
+        best = token;
+      }
+    }
+    return best;
+  }
+
+  std::shared_ptr<const CompiledGrammar> grammar_;
+};
+
+std::string error_of(const GrammarSource& source) {
+  const auto checked = error_message<GrammarError>([&] { check_grammar(source); });
+  EXPECT_EQ(error_message<GrammarError>([&] { compile_grammar(empty_vocabulary(), source); }),
+            checked);
+  return checked;
+}
+
+TEST(GrammarSourceTest, KindsHaveNames) {
+  EXPECT_THAT(grammar_kind_names(),
+              ElementsAre("json_schema", "regex", "gbnf", "lark", "choice", "trigger"));
+  EXPECT_EQ(grammar_kind_name(Kind::kTrigger), "trigger");
+  EXPECT_EQ(parse_grammar_kind("lark"), Kind::kLark);
+  EXPECT_EQ(parse_grammar_kind("Lark"), std::nullopt);
+  EXPECT_EQ(parse_grammar_kind(""), std::nullopt);
+}
+
+TEST(GrammarSourceTest, JsonSchemas) {
+  GrammarSource source = source_of(Kind::kJsonSchema, R"({"type": "array", "minItems": 1})");
+  EXPECT_TRUE(Matches(source)(R"([{"a":"foo"},10])"));
+  EXPECT_FALSE(Matches(source)("[]"));
+  EXPECT_FALSE(Matches(source)("[1, 0]"));
+  source.schema.whitespace = "spaced";
+  EXPECT_TRUE(Matches(source)("[1, 0]"));
+}
+
+TEST(GrammarSourceTest, RegularExpressionsMatchWholeTexts) {
+  const Matches matches(source_of(Kind::kRegex, "(foo|aa){2}é?"));
+  EXPECT_TRUE(matches("fooaa"));
+  EXPECT_TRUE(matches("aafooé"));
+  EXPECT_FALSE(matches("foo"));
+  EXPECT_FALSE(matches("fooaafoo"));
+  EXPECT_FALSE(matches("bfooaa"));
+}
+
+TEST(GrammarSourceTest, Gbnf) {
+  GrammarSource source =
+      source_of(Kind::kGbnf, "root ::= \"a\" list\nlist ::= \"(\" root* \")\" | \"1\"\n");
+  const Matches matches(source);
+  EXPECT_TRUE(matches("a1"));
+  EXPECT_TRUE(matches("a(a1a())"));
+  EXPECT_FALSE(matches("a(a1"));
+  EXPECT_FALSE(matches("1"));
+  source.start = "list";
+  EXPECT_TRUE(Matches(source)("1"));
+  EXPECT_TRUE(Matches(source)("(a1)"));
+  EXPECT_FALSE(Matches(source)("a1"));
+}
+
+TEST(GrammarSourceTest, Lark) {
+  GrammarSource source = source_of(
+      Kind::kLark,
+      "start: item (\",\" item)*\nitem: NAME | \"[\" start \"]\"\nNAME: /[a-c]+/\n%ignore \" \"\n");
+  const Matches matches(source);
+  EXPECT_TRUE(matches("abc, [aa,[b]] "));
+  EXPECT_TRUE(matches(" a"));
+  EXPECT_FALSE(matches("abc,"));
+  EXPECT_FALSE(matches("[a"));
+  source.start = "item";
+  EXPECT_TRUE(Matches(source)(" [a, b]"));
+  EXPECT_FALSE(Matches(source)("a, b"));
+}
+
+TEST(GrammarSourceTest, Choices) {
+  const Matches matches(choice_of({"foo", "foobar", "日本", "a\"b", "foo"}));
+  EXPECT_TRUE(matches("foo"));
+  EXPECT_TRUE(matches("foobar"));
+  EXPECT_TRUE(matches("日本"));
+  EXPECT_TRUE(matches("a\"b"));
+  EXPECT_FALSE(matches("bar"));
+  EXPECT_FALSE(matches("日"));
+  EXPECT_FALSE(matches(""));
+  EXPECT_EQ(Matches(choice_of({"foobar", "foo"}))
+                .grammar()
+                .forced_bytes(Matches(choice_of({"foobar", "foo"})).grammar().start()),
+            "foo");
+  EXPECT_TRUE(Matches(choice_of({""}))(""));
+  EXPECT_FALSE(Matches(choice_of({""}))("a"));
+}
+
+TEST(GrammarSourceTest, TriggersTakeEveryKind) {
+  const Matches matches(
+      trigger_of({{"<j>", source_of(Kind::kJsonSchema, "{\"const\": 10}"), "</j>"},
+                  {"<c>", choice_of({"aa", "b"}), ""},
+                  {"<g>", source_of(Kind::kGbnf, "root ::= \"0\"+"), "!"}}));
+  EXPECT_TRUE(matches("free text"));
+  EXPECT_TRUE(matches("a <j>10</j> b <c>aa, <g>000! "));
+  EXPECT_FALSE(matches("<j>1</j>"));
+  EXPECT_FALSE(matches("<c>c"));
+  EXPECT_FALSE(matches("<g>0"));
+}
+
+TEST(GrammarSourceTest, ErrorsBeginWithNameAndPlace) {
+  const auto named = [](GrammarSource source, const std::string& name) {
+    source.name = name;
+    return error_of(source);
+  };
+  EXPECT_THAT(named(source_of(Kind::kJsonSchema, "{\n\"type\": }"), "a.json"),
+              HasSubstr("a.json:2:9: this is no JSON value"));
+  EXPECT_THAT(named(source_of(Kind::kJsonSchema, R"({"items": {"type": "x"}})"), "a.json"),
+              HasSubstr("a.json: #/items/type: "));
+  EXPECT_THAT(named(source_of(Kind::kRegex, "a(b"), "a.regex"),
+              HasSubstr("a.regex: pattern 'a(b', character "));
+  EXPECT_THAT(named(source_of(Kind::kGbnf, "root ::= \"a\"\n  )"), "a.gbnf"),
+              HasSubstr("a.gbnf:2:3: expected another part of the rule 'root'"));
+  EXPECT_THAT(named(source_of(Kind::kLark, "start: \"a\"\nb: x\n"), "a.lark"),
+              HasSubstr("a.lark:2:4: 'x' used but not defined"));
+  EXPECT_THAT(error_of(source_of(Kind::kGbnf, "root ::= )")), HasSubstr("gbnf:1:10: "));
+  EXPECT_THAT(error_of(source_of(Kind::kJsonSchema, "{")), HasSubstr("json_schema:1:2: "));
+  EXPECT_THAT(named(choice_of({"\xFF"}), "choices"), HasSubstr("choices: "));
+  EXPECT_THAT(named(trigger_of({{"<a>", source_of(Kind::kLark, "start: x"), ""}}), "grammar"),
+              HasSubstr("grammar: lark:1:8: 'x' used but not defined"));
+  EXPECT_THAT(named(trigger_of({{"", source_of(Kind::kRegex, "a"), ""}}), "grammar"),
+              HasSubstr("grammar: trigger 1: the begin tag must not be empty"));
+}
+
+TEST(GrammarSourceTest, StartRulesAreNeeded) {
+  GrammarSource source = source_of(Kind::kGbnf, "a ::= \"a\"");
+  EXPECT_THAT(error_of(source), HasSubstr("gbnf:1:1: there is no rule 'root'"));
+  source.start = "b";
+  EXPECT_THAT(error_of(source), HasSubstr("there is no rule 'b'"));
+  source = source_of(Kind::kLark, "a: \"a\"");
+  EXPECT_THAT(error_of(source), HasSubstr("lark:1:1: there is no rule 'start'"));
+}
+
+TEST(GrammarSourceTest, LimitsHold) {
+  GrammarSource source = source_of(Kind::kGbnf, "root ::= (\"(\" root? \")\"){20}");
+  EXPECT_EQ(error_of(source), "no error");
+  source.limits.max_unrolled = 10;
+  EXPECT_THAT(error_of(source), HasSubstr("max_unrolled = 10"));
+  source = source_of(Kind::kJsonSchema, R"({"anyOf": [{"multipleOf": 2}, {"multipleOf": 3}]})");
+  source.schema.max_alternatives = 1;
+  EXPECT_THAT(error_of(source), HasSubstr("max_alternatives"));
+}
+
+TEST(GrammarSourceTest, GrammarsWithoutTextsAreErrors) {
+  EXPECT_THAT(error_of(source_of(Kind::kJsonSchema, "false")),
+              HasSubstr("json_schema: no JSON value satisfies this schema"));
+  EXPECT_THAT(error_of(source_of(Kind::kRegex, "[^\\s\\S]")), HasSubstr("regex: no text matches"));
+  EXPECT_THAT(error_of(source_of(Kind::kGbnf, "root ::= \"a\" root")),
+              HasSubstr("gbnf:1:1: no text matches the rule 'root'"));
+  EXPECT_THAT(error_of(choice_of({})), HasSubstr("choice: there is no choice"));
+  EXPECT_THAT(error_of(trigger_of({})), HasSubstr("trigger: there is no trigger"));
+  EXPECT_THAT(error_of(trigger_of({{"<a>", choice_of({}), ""}})),
+              HasSubstr("trigger: choice: there is no choice"));
+}
+
+}  // namespace
+}  // namespace specdec
