@@ -265,15 +265,15 @@ void add_sample(CLI::App& grammar, CommandContext& context) {
   add_grammar_options(*command, *arguments);
   command
       ->add_option("-n,--count", arguments->count,
-                   "documents, one a line (of several lines with --whitespace any and indent)")
+                   "texts, one a line (of several lines where they hold line breaks)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31U))
       ->capture_default_str();
   command
       ->add_option("--max-tokens", arguments->max_tokens,
-                   "of a document; from half of it on, the shortest way to its end is taken")
+                   "of a text; from half of it on, the shortest way to its end is taken")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24U))
       ->capture_default_str();
-  command->add_option("--seed", arguments->seed, "the same seed gives the same documents")
+  command->add_option("--seed", arguments->seed, "the same seed gives the same texts")
       ->capture_default_str();
   command->footer(
       "A random walk over the tokens that the masks allow, without a model.\n"

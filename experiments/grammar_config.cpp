@@ -249,6 +249,7 @@ void GrammarReader::read_choices() {
     return;
   }
   config_.source.choices = node_.get_list<std::string>("choices", {});
+  complete_ = node_.is_list("choices");
 }
 
 void GrammarReader::read_triggers() {

@@ -105,6 +105,9 @@ std::string CompiledGrammar::forced_bytes(StateId state) const {
 
 std::optional<std::string> CompiledGrammar::way_out(StateId state) const {
   SPECDEC_CHECK(state != Automaton::kDead, "no way leads out of a text that is not allowed");
+  if (state == kEnded) {
+    return "";
+  }
   const std::lock_guard lock(vocabulary_->mutex());
   return automaton_->way_out(state);
 }

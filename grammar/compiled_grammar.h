@@ -37,7 +37,7 @@ class CompiledGrammar {
   TokenMask mask(StateId state) const;
   /// Bytes that every text has next: up to the first choice, or to where the text may end.
   std::string forced_bytes(StateId state) const;
-  /// See Automaton::way_out.
+  /// See Automaton::way_out; empty after an end token.
   std::optional<std::string> way_out(StateId state) const;
   std::string explain(StateId state) const;
   bool is_end(Token token) const;

@@ -87,9 +87,9 @@ std::unique_ptr<Automaton> make_automaton(RegexStore& regexes, const GrammarSour
 }  // namespace
 
 const std::vector<std::string>& grammar_kind_names() {
-  static const std::vector<std::string> kNames = {"json_schema", "regex",  "gbnf",
-                                                  "lark",        "choice", "trigger"};
-  return kNames;
+  static const std::vector<std::string> names = {"json_schema", "regex",  "gbnf",
+                                                 "lark",        "choice", "trigger"};
+  return names;
 }
 
 const std::string& grammar_kind_name(GrammarKind kind) {
