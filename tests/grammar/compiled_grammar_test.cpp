@@ -148,7 +148,7 @@ TEST(CompiledGrammarTest, Threads) {
     std::vector<std::vector<Token>> masks;
     for (const Grammar& grammar : grammars) {
       StateId state = grammar->start();
-      for (int steps = 0; steps < 6 && state != Automaton::kDead; ++steps) {
+      for (int steps = 0; steps < 6 && state != CompiledGrammar::kEnded; ++steps) {
         masks.push_back(grammar->mask(state).tokens());
         state = grammar->next(state, masks.back()[random() % masks.back().size()]);
       }
