@@ -162,40 +162,38 @@ Draft SpeculativeDecoding::ask(Session& session, DraftShape& shape, const DraftL
                                const Draft& forced, const Constraint& constraint,
                                const StepResult* last_step, const ForwardResult& prompt_result) {
   const int64_t ahead = forced.proposed();
-  std::vector<Token> tokens;  // committed and forced, when some are
+  const DraftLimits fits = session.draft_limits();
+  const int64_t fitting = std::min(wanted.tokens, fits.tokens - ahead);
+  const int64_t depth = std::min(wanted.depth, fits.depth - ahead);
+  const int64_t max_tokens = wanted.branches == 1 ? std::min(fitting, depth) : fitting;
+  std::vector<Token> tokens(session.committed().begin(), session.committed().end());
   std::optional<GrammarMatcher> place;
   if (session.grammar() != nullptr && constraint.mask_drafts) {
     place = *session.grammar();
   }
-  if (ahead > 0) {
-    tokens.assign(session.committed().begin(), session.committed().end());
+  if (max_tokens >= 1) {  // the forced tokens count as committed; one that skips need not know
     tokens.insert(tokens.end(), forced.tokens.begin() + 1, forced.tokens.end());
     for (size_t i = 1; place && i < forced.tokens.size(); ++i) {
       SPECDEC_CHECK(place->accept(forced.tokens[i]), "a forced token that the grammar forbids");
     }
   }
-  const TokenSpan committed = ahead > 0 ? TokenSpan(tokens) : session.committed();
-  const DraftLimits fits = session.draft_limits();
-  const int64_t max_tokens = std::min(wanted.tokens, fits.tokens - ahead);
-  const int64_t depth = std::min(wanted.depth, fits.depth - ahead);
-  const DraftContext context{
-      .committed = committed,
-      .last_step = last_step,
-      .prompt_result = wants_features_ ? &prompt_result : nullptr,
-      .random = session.random(Purpose::kDraft),
-      .sampling = session.sampling(),
-      .grammar = place ? &*place : nullptr,
-      .max_tokens = wanted.branches == 1 ? std::min(max_tokens, depth) : max_tokens,
-      .max_depth = depth,
-      .max_branches = wanted.branches,
-      .shape = shape};
-  if (context.max_tokens < 1) {
+  const DraftContext context{.committed = tokens,
+                             .last_step = last_step,
+                             .prompt_result = wants_features_ ? &prompt_result : nullptr,
+                             .random = session.random(Purpose::kDraft),
+                             .sampling = session.sampling(),
+                             .grammar = place ? &*place : nullptr,
+                             .max_tokens = max_tokens,
+                             .max_depth = depth,
+                             .max_branches = wanted.branches,
+                             .shape = shape};
+  if (max_tokens < 1) {
     drafter_->skip(context);
-    return Draft::root(committed.back());
+    return Draft::root(forced.tokens.back());
   }
   Draft draft = drafter_->propose(context);
   // A draft that is too long cannot be cut here: dropping a token that was drawn changes the law.
-  SPECDEC_CHECK(draft.size() > 0 && draft.tokens.front() == committed.back(),
+  SPECDEC_CHECK(draft.size() > 0 && draft.tokens.front() == tokens.back(),
                 "a draft's root is the newest committed token");
   SPECDEC_CHECK(draft.proposed() <= context.max_tokens,
                 "the drafter proposed {} tokens where {} fit", draft.proposed(),

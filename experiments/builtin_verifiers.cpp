@@ -63,7 +63,12 @@ VerifierRegistry::Make prepare_threshold(const ConfigNode& node, const RunPlan&)
   return [options](BuildContext&) { return std::make_unique<ThresholdVerifier>(options); };
 }
 
-VerifierRegistry::Make prepare_synthetic(const ConfigNode& node, const RunPlan&) {
+VerifierRegistry::Make prepare_synthetic(const ConfigNode& node, const RunPlan& plan) {
+  if (plan.grammar) {
+    node.fail_at("type",
+                 "synthetic accepts tokens by decree, also those that the grammar forbids; use "
+                 "another verifier, or leave the grammar out");
+  }
   std::vector<double> acceptance;
   if (node.is_list("acceptance")) {
     acceptance = node.get_list<double>("acceptance", {}, {0.0, 1.0});

@@ -9,6 +9,7 @@
 #include "experiments/names.h"
 #include "experiments/yaml_tree.h"
 #include "experiments/yaml_writer.h"
+#include "grammar/grammar_source.h"
 
 namespace specdec {
 namespace {
@@ -188,13 +189,31 @@ std::vector<CertifyCell> select_cells(const Components& components,
   return cells;
 }
 
+namespace {
+
+/// Over the tokens "a", "b" and an end: free, forced and forbidden places, and ends on the way.
+std::shared_ptr<const CompiledGrammar> certify_grammar() {
+  const std::vector<std::string> pieces = {"a", "b", ""};
+  GrammarSource source;
+  source.kind = GrammarKind::kRegex;
+  source.text = "(a|b)(a(a|b)|bba){0,6}b?";
+  return compile_grammar(std::make_shared<GrammarVocabulary>(pieces, std::vector<Token>{2}),
+                         source);
+}
+
+}  // namespace
+
 std::vector<Task> certify_tasks(bool greedy) {
+  static const auto grammar = certify_grammar();
   const std::vector<Token> prompt = {0, 1, 0, 0, 1, 0};
+  const Constraint masked{grammar, true, true};
+  const Constraint unmasked{grammar, false, false};
   if (greedy) {
     return {{prompt, {.temperature = 0.0}, {.max_new_tokens = 16}},
             {prompt,
              {.temperature = 0.0, .repetition_penalty = 1.4},
-             {.max_new_tokens = 16, .end_ids = {2}}}};
+             {.max_new_tokens = 16, .end_ids = {2}}},
+            {prompt, {.temperature = 0.0}, {.max_new_tokens = 16}, nullptr, masked}};
   }
   return {
       {prompt, {.temperature = 1.0}, {.max_new_tokens = 4}},
@@ -204,6 +223,10 @@ std::vector<Task> certify_tasks(bool greedy) {
       {prompt, {.temperature = 1.4, .top_p = 0.8}, {.max_new_tokens = 4, .stop_ids = {0}}},
       // Long, for what learns from earlier steps; the law is narrow, or there were no end of it.
       {prompt, {.temperature = 1.0, .top_p = 0.7}, {.max_new_tokens = 8}},
+      // Under a grammar; the last of them corrected to the law given that the text is in it.
+      {prompt, {.temperature = 1.0}, {.max_new_tokens = 4, .end_ids = {2}}, nullptr, masked},
+      {prompt, {.temperature = 1.0}, {.max_new_tokens = 4, .end_ids = {2}}, nullptr, unmasked},
+      {prompt, {.temperature = 1.0}, {.max_new_tokens = 4, .end_ids = {2}}, nullptr, masked, true},
   };
 }
 

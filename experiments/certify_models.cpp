@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/gemma/random_weights.h"
 #include "core/gemma/save.h"
+#include "decoders/grammar_correction.h"
 #include "experiments/experiment_config.h"
 
 namespace specdec {
@@ -81,14 +82,22 @@ std::unique_ptr<DecodingStrategy> CertifyModels::build(const std::string& yaml,
   const auto errors = std::make_shared<ConfigErrors>();
   const auto text = replace_all(yaml, "<folder>", folder_.path().string());
   const ConfigNode node(parse_yaml(text, "certify", false), errors);
-  const RunPlan plan{components, &catalog_.read(folder_.path() / "target"), catalog_, task.sampling,
-                     task.stop.max_new_tokens};
+  const RunPlan plan{components,
+                     &catalog_.read(folder_.path() / "target"),
+                     catalog_,
+                     task.sampling,
+                     task.stop.max_new_tokens,
+                     true,
+                     task.constraint.grammar != nullptr};
   const auto strategy = read_strategy(node, plan, components);
   errors->throw_if_any();
   BuildContext context{*target_, loader_, [](const std::string& name, LanguageModel&) {
                          return made_up_cost_curve(name);
                        }};
-  return strategy.make(context);
+  auto made = strategy.make(context);
+  return task.corrected ? std::make_unique<CorrectedDecoding>(
+                              std::move(made), CorrectionOptions{Correction::kRejection, 1})
+                        : std::move(made);
 }
 
 NextLogits CertifyModels::target_logits() {

@@ -18,6 +18,7 @@
 #include "experiments/experiment_config.h"
 #include "experiments/interrupt.h"
 #include "experiments/metrics.h"
+#include "experiments/prompt_grammars.h"
 
 namespace specdec {
 namespace {
@@ -37,6 +38,7 @@ struct GenerateArguments {
   SamplingParams sampling;
   std::vector<std::string> stops;
   std::string strategy = "{type: autoregressive}";
+  std::string grammar;
 };
 
 std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& files) {
@@ -77,13 +79,43 @@ StopRule make_stop(const GenerateArguments& arguments, const ModelFiles& files) 
   return stop;
 }
 
-StrategyRegistry::Make read_strategy_text(const std::string& text, const RunPlan& plan,
-                                          const Components& components) {
+StrategyConfig read_strategy_text(const std::string& text, const RunPlan& plan,
+                                  const Components& components) {
   const auto errors = std::make_shared<ConfigErrors>();
   const ConfigNode node(parse_yaml(text, "--strategy", false), errors);
   auto strategy = read_strategy(node, plan, components);
   errors->throw_if_any();
-  return strategy.make;
+  return strategy;
+}
+
+/// What --grammar says: a file, or inline YAML as under `grammar:` of a config.
+std::optional<GrammarConfig> read_grammar_text(const GenerateArguments& arguments,
+                                               const ModelFiles& files) {
+  const std::string& text = arguments.grammar;
+  if (text.empty()) {
+    return std::nullopt;
+  }
+  if (files.tokenizer == nullptr) {
+    throw ConfigError(fmt::format("--grammar: {} has no tokenizer, and a grammar speaks of text",
+                                  files.folder.string()));
+  }
+  if (text.front() != '{') {
+    const auto kind = grammar_kind_of_file(text);
+    if (!kind) {
+      throw ConfigError("--grammar: " + text +
+                        ": the kind of a grammar follows from the file's ending (.json, .regex, "
+                        ".gbnf, .lark); or give it inline, such as '{type: regex, file: ...}'");
+    }
+    return GrammarConfig{read_grammar_file(text, *kind)};
+  }
+  const auto errors = std::make_shared<ConfigErrors>();
+  const ConfigNode node(parse_yaml(text, "--grammar", false), errors);
+  auto grammar = read_grammar(node);
+  if (grammar.per_prompt) {
+    node.fail("per_prompt", "there are no prompts with schemas here; give a file or a schema");
+  }
+  errors->throw_if_any();
+  return grammar;
 }
 
 nlohmann::json statistics_json(const Generation& generation) {
@@ -103,6 +135,11 @@ nlohmann::json statistics_json(const Generation& generation) {
                          {"draft_seconds", counts.draft_seconds},
                          {"verify_seconds", counts.verify_seconds},
                          {"tokens_per_second", number(decode_tokens_per_second(counts))}};
+  if (!generation.log_allowed.empty()) {
+    json["log_allowed"] = counts.log_allowed;
+    json["mask_seconds"] = counts.mask_seconds;
+    json["samples"] = generation.samples;
+  }
   if (!generation.hypotheses.empty()) {  // `committed` counts beam steps; the prefill yields one
     json["beam_steps"] = counts.committed + 1;
     json["target_calls_saved"] = counts.committed - counts.steps;
@@ -235,9 +272,16 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   const ModelFiles& files = catalog.read(arguments.model);
   const auto prompt = encode(arguments, files);
   const auto stop = make_stop(arguments, files);
-  const RunPlan plan{context.components, &files, catalog, arguments.sampling,
-                     arguments.max_new_tokens};
-  const auto make = read_strategy_text(arguments.strategy, plan, context.components);
+  const auto grammar = read_grammar_text(arguments, files);
+  const RunPlan plan{
+      context.components, &files, catalog, arguments.sampling, arguments.max_new_tokens, true,
+      grammar.has_value()};
+  const auto config = read_strategy_text(arguments.strategy, plan, context.components);
+  Constraint constraint = config.constraint;
+  PromptGrammars grammars;
+  if (grammar) {
+    constraint.grammar = grammars.get(*grammar, {}, *files.tokenizer, stop.end_ids).grammar;
+  }
 
   ModelLoader loader(context.model_options());
   const auto target = loader.load(arguments.model);
@@ -245,7 +289,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
                        const c10::InferenceMode guard;
                        return measure_cost_curve(model, {});
                      }};
-  const auto strategy = make(build);
+  const auto strategy = config.make(build);
 
   const c10::InferenceMode guard;
   const InterruptGuard interrupts;
@@ -259,7 +303,8 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
                           .sampling = arguments.sampling,
                           .stop = stop,
                           .random = random,
-                          .tokenizer = files.tokenizer.get()};
+                          .tokenizer = files.tokenizer.get(),
+                          .constraint = constraint};
     const Generation generation = run_one(context, request, !arguments.json, *strategy);
     if (!arguments.json) {
       continue;
@@ -308,6 +353,9 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
   add_sampling_options(*command, *arguments);
   command->add_option("--strategy", arguments->strategy, "a strategy as in a config, inline YAML")
       ->capture_default_str();
+  command->add_option("--grammar", arguments->grammar,
+                      "what the output must be: a file (.json schema, .regex, .gbnf, .lark), or "
+                      "inline YAML as under `grammar:` of a config");
   command
       ->add_option("-n,--samples", arguments->samples,
                    "generate so often, with the repeats 0, 1, ... of the seed")
@@ -330,7 +378,9 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
       "  specdec generate models/target --prompt \"To be, or\" --json --strategy\n"
       "    '{type: speculative, drafter: {type: draft_model, weights: models/draft}}'\n"
       "  specdec generate models/target --prompt \"To be, or\" --json --strategy\n"
-      "    '{type: beam_search, num_beams: 4}'");
+      "    '{type: beam_search, num_beams: 4}'\n"
+      "  specdec generate models/target --prompt \"A date:\" --grammar "
+      "configs/grammars/iso_date.gbnf");
   command->callback([&context, arguments, prompt, logprobs] {
     arguments->has_prompt = prompt->count() > 0;
     arguments->has_logprobs = logprobs->count() > 0;

@@ -28,6 +28,8 @@ struct RunPlan {
   int64_t max_new_tokens = 128;
   /// Whether the target's multi-token-prediction modules may be used.
   bool include_mtp = true;
+  /// Whether outputs obey a grammar.
+  bool grammar = false;
   /// Of the strategy that is being prepared, so far; see note_promise. nullptr = nobody asks.
   Promise* promise = nullptr;
   /// Most children of a drafted token in the strategy that is being prepared: 1 = chains, the

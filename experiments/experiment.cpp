@@ -20,6 +20,7 @@
 #include "experiments/experiment_report.h"
 #include "experiments/interrupt.h"
 #include "experiments/progress.h"
+#include "experiments/prompt_grammars.h"
 #include "experiments/run_folder.h"
 
 namespace specdec {
@@ -55,12 +56,13 @@ class ExperimentRun {
   bool encode(const Group& group, Item& item, std::vector<ChatTurn>& history);
   void warm_up(Group& group, const Item& item);
   void run_item(Group& group, const Item& item, Progress& progress);
-  Generation generate(const Group& group, const Arm& arm, const Item& item,
-                      const StopRule& stop) const;
+  Generation generate(const Group& group, const Arm& arm, const Item& item, const StopRule& stop);
   void trace_item(const Group& group, const Item& item);
   const GenerationRecord& recorded(const GenerationKey& key) const;
   std::string reply(const Group& group, const Item& item) const;
   Report make_report();
+  /// The grammar that the item's output obeys; without one, nullptr.
+  PromptGrammars::Entry grammar(const Group& group, const Item& item);
   const Tokenizer* tokenizer(const ExperimentConfig& config) const {
     return plan_.models->read(config.weights).tokenizer.get();
   }
@@ -73,6 +75,7 @@ class ExperimentRun {
   Environment environment_;
   std::map<std::string, std::unique_ptr<ModelLoader>> loaders_;
   std::set<std::string> left_out_;  ///< prompts that are too long
+  PromptGrammars grammars_;
 };
 
 std::string ExperimentRun::config_text() const {
@@ -285,7 +288,8 @@ void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress)
                     .generation = std::move(generation),
                     .question_id = item.prompt->id,
                     .turn = static_cast<int64_t>(item.turn),
-                    .text_tokens = text_tokens});
+                    .text_tokens = text_tokens,
+                    .compile_seconds = grammar(group, item).compile_seconds});
     progress.advance(fmt::format("{} on {}", arm.config->name, key.prompt_id));
   }
   if (group.config->trace) {
@@ -304,12 +308,15 @@ void ExperimentRun::trace_item(const Group& group, const Item& item) {
       continue;
     }
     CounterRandomness random(config.seed);  // a trace draws nothing
+    Constraint constraint = arm.config->constraint;
+    constraint.grammar = grammar(group, item).grammar;
     const Request request{.prompt = item.tokens,
                           .sampling = config.sampling,
                           .stop = config.stop,
                           .random = random,
                           .tokenizer = tokenizer(config),
-                          .on_tokens = [](TokenSpan) { InterruptGuard::check(); }};
+                          .on_tokens = [](TokenSpan) { InterruptGuard::check(); },
+                          .constraint = constraint};
     try {
       folder_.append({.key = key,
                       .category = item.prompt->category,
@@ -323,9 +330,11 @@ void ExperimentRun::trace_item(const Group& group, const Item& item) {
 }
 
 Generation ExperimentRun::generate(const Group& group, const Arm& arm, const Item& item,
-                                   const StopRule& stop) const {
+                                   const StopRule& stop) {
   InterruptGuard::check();
   const auto& config = *group.config;
+  Constraint constraint = arm.config->constraint;
+  constraint.grammar = grammar(group, item).grammar;
   CounterRandomness random(config.seed, item.prompt->number + static_cast<uint32_t>(item.turn),
                            static_cast<uint32_t>(item.repeat));
   const Request request{.prompt = item.tokens,
@@ -334,8 +343,16 @@ Generation ExperimentRun::generate(const Group& group, const Arm& arm, const Ite
                         .random = random,
                         .tokenizer = tokenizer(config),
                         .on_tokens = [](TokenSpan) { InterruptGuard::check(); },
-                        .log_overlaps = config.log_overlaps};
+                        .log_overlaps = config.log_overlaps,
+                        .constraint = constraint};
   return arm.strategy->generate(request);
+}
+
+PromptGrammars::Entry ExperimentRun::grammar(const Group& group, const Item& item) {
+  const auto& config = *group.config;
+  return config.grammar
+             ? grammars_.get(*config.grammar, *item.prompt, *tokenizer(config), config.stop.end_ids)
+             : PromptGrammars::Entry();
 }
 
 const GenerationRecord& ExperimentRun::recorded(const GenerationKey& key) const {

@@ -9,8 +9,10 @@
 
 #include "core/error.h"
 #include "core/gemma/heads/mtp_head.h"
+#include "decoders/grammar_correction.h"
 #include "experiments/builtin.h"
 #include "experiments/config_file.h"
+#include "experiments/prompt_grammars.h"
 #include "experiments/sweep.h"
 #include "experiments/yaml_writer.h"
 
@@ -115,6 +117,67 @@ PromptsConfig read_prompts_config(const ConfigNode& node, const ModelFiles* targ
   return config;
 }
 
+/// The grammar that all outputs obey; noted mistakes include those of the prompts' own schemas.
+std::optional<GrammarConfig> read_constraint(const ConfigNode& root, const PromptsConfig& prompts,
+                                             const ModelFiles* target) {
+  if (!root.has("grammar")) {
+    return std::nullopt;
+  }
+  const auto node = root.child("grammar");
+  GrammarConfig grammar = read_grammar(node);
+  if (target != nullptr && target->tokenizer == nullptr) {
+    node.fail(
+        fmt::format("{} has no tokenizer, and a grammar speaks of text", target->folder.string()));
+  }
+  for (const Prompt& prompt : prompts.prompts) {
+    if (grammar.per_prompt && prompt.schema.empty()) {
+      node.fail("per_prompt",
+                fmt::format("{}: prompt '{}' has no 'schema'", prompts.file.string(), prompt.id));
+    } else if (grammar.per_prompt) {
+      note_error(node, "per_prompt", [&] { check_grammar(grammar_of(grammar, prompt)); });
+    }
+  }
+  return grammar;
+}
+
+Correction read_correction(const ConfigNode& node) {
+  static const std::vector<std::string> kNames = {"none", "rejection", "importance", "asap"};
+  const auto name = node.get<std::string>("correction", "none");
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) {
+    node.fail("correction",
+              fmt::format("unknown correction '{}'; known: {}", name, fmt::join(kNames, ", ")));
+    return Correction::kNone;
+  }
+  return static_cast<Correction>(found - kNames.begin());
+}
+
+/// `grammar: {mask_drafts, forced, correction, samples}` of a strategy. Importance and asap only
+/// tend to the law that they aim at.
+CorrectionOptions read_grammar_use(const ConfigNode& strategy, const RunPlan& plan,
+                                   StrategyConfig& config) {
+  if (!plan.grammar) {
+    if (strategy.has("grammar")) {
+      strategy.ignore("grammar");
+      strategy.fail("grammar", "says how a grammar is used, and this run has none");
+    }
+    return {};
+  }
+  const auto node = strategy.child("grammar", false);
+  config.constraint.mask_drafts = node.get<bool>("mask_drafts", true);
+  config.constraint.forced = node.get<bool>("forced", true);
+  CorrectionOptions options{.correction = read_correction(node)};
+  if (options.correction == Correction::kNone) {
+    return options;
+  }
+  options.samples = node.get<int64_t>("samples", options.samples, {1, 1 << 20});
+  note_error(node, "correction", [&] { CorrectedDecoding::check(plan.sampling); });
+  if (options.correction != Correction::kRejection) {
+    note_promise(plan, Promise::kLossy);
+  }
+  return options;
+}
+
 std::optional<TraceOptions> read_trace(const ConfigNode& root) {
   if (!root.has("trace")) {
     return std::nullopt;
@@ -148,6 +211,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.sampling = read_sampling(root.child("sampling", false));
   config.stop = read_stop(root, target);
   config.prompts = read_prompts_config(root.child("prompts"), target);
+  config.grammar = read_constraint(root, config.prompts, target);
   config.repeats = root.get<int64_t>("repeats", 1, {1, 100000});
   config.warm_up = root.get<int64_t>("warm_up", 1, {0, 1000});
   config.log_overlaps = root.child("log", false).get<bool>("overlap", false);
@@ -159,7 +223,8 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
                      catalog,
                      config.sampling,
                      config.stop.max_new_tokens,
-                     config.model.include_mtp};
+                     config.model.include_mtp,
+                     config.grammar.has_value()};
   std::set<std::string> names;
   const auto nodes = root.children("strategies");
   if (nodes.empty() && root.is_list("strategies")) {
@@ -242,7 +307,13 @@ StrategyConfig read_strategy(const ConfigNode& node, const RunPlan& plan,
   }
   RunPlan own = plan;
   own.promise = &strategy.promise;
+  const CorrectionOptions correction = read_grammar_use(node, own, strategy);
   strategy.make = components.strategies.prepare(node, own);
+  if (strategy.make && correction.correction != Correction::kNone) {
+    strategy.make = [make = std::move(strategy.make), correction](BuildContext& context) {
+      return std::make_unique<CorrectedDecoding>(make(context), correction);
+    };
+  }
   const auto resolved = node.resolved();
   strategy.yaml = write_yaml(*resolved);
   if (const auto* verifier = resolved->find("verifier")) {

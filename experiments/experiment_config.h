@@ -8,6 +8,7 @@
 
 #include "decoders/draft_trace.h"
 #include "experiments/components.h"
+#include "experiments/grammar_config.h"
 #include "experiments/prompts.h"
 
 namespace specdec {
@@ -27,6 +28,8 @@ struct StrategyConfig {
   StrategyRegistry::Make make;
   std::string verifier = {};  ///< type of the verifier; "" when it has none
   std::string yaml;           ///< resolved
+  /// How the strategy uses the experiment's grammar; Constraint::grammar is not set yet.
+  Constraint constraint = {};
 };
 
 /// One set of settings, checked; nothing is loaded yet.
@@ -38,6 +41,7 @@ struct ExperimentConfig {
   SamplingParams sampling;
   StopRule stop;  ///< with the model's end ids, unless stop.ignore_eos
   PromptsConfig prompts;
+  std::optional<GrammarConfig> grammar = {};  ///< that all outputs obey
   std::vector<StrategyConfig> strategies;
   int64_t repeats = 1;
   int64_t warm_up = 1;

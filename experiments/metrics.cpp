@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -121,7 +122,28 @@ std::optional<Interval> bootstrap_interval(size_t count, const RatioOf& ratio_of
 
 }  // namespace
 
+void Counts::add_grammar(const Generation& generation) {
+  for (const StepStatistics& step : generation.steps) {
+    mask_seconds += step.mask_seconds;
+    for (size_t i = 0; i < by_freedom.size(); ++i) {
+      by_freedom[i].drafted += step.by_freedom[i].drafted;
+      by_freedom[i].accepted += step.by_freedom[i].accepted;
+    }
+  }
+  masked_tokens += std::ssize(generation.log_allowed);
+  log_allowed += std::accumulate(generation.log_allowed.begin(), generation.log_allowed.end(), 0.0);
+  if (!generation.log_allowed.empty()) {
+    ++grammar_outputs;
+    samples += generation.samples;
+    complete += generation.stop_reason == StopReason::kEndOfSequence ||
+                        generation.stop_reason == StopReason::kGrammarEnd
+                    ? 1
+                    : 0;
+  }
+}
+
 void Counts::add(const Generation& generation) {
+  add_grammar(generation);
   ++generations;
   tokens += static_cast<int64_t>(generation.tokens.size());
   steps += static_cast<int64_t>(generation.steps.size());
@@ -152,6 +174,24 @@ void Counts::add(const Generation& generation) {
 
 std::optional<double> acceptance_rate(const Counts& counts) {
   return ratio(as_double(counts.accepted), as_double(counts.drafted));
+}
+
+std::optional<double> acceptance_rate(const Counts& counts, Freedom freedom) {
+  const DraftCounts& drafts = counts.by_freedom[static_cast<size_t>(freedom)];
+  return ratio(as_double(drafts.accepted), as_double(drafts.drafted));
+}
+
+std::optional<double> mask_seconds_per_token(const Counts& counts) {
+  return counts.masked_tokens == 0 ? std::nullopt
+                                   : ratio(counts.mask_seconds, as_double(counts.committed));
+}
+
+std::optional<double> log_allowed_per_token(const Counts& counts) {
+  return ratio(counts.log_allowed, as_double(counts.masked_tokens));
+}
+
+std::optional<double> complete_share(const Counts& counts) {
+  return ratio(as_double(counts.complete), as_double(counts.grammar_outputs));
 }
 
 std::vector<std::optional<double>> conditional_acceptance(const Counts& counts) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <functional>
@@ -34,6 +35,7 @@ struct GenerationRecord {
   /// Tokens that `text` is encoded to, which may be fewer or more than were generated; -1 without a
   /// tokenizer. Only Spec-Bench's speed of the baseline asks for it.
   int64_t text_tokens = -1;
+  double compile_seconds = 0.0;  ///< of the prompt's grammar, once for all strategies
 };
 
 /// Sums over steps and generations; every metric is a function of these counts and times.
@@ -63,9 +65,20 @@ struct Counts {
   std::vector<int64_t> steps_committing;  ///< [n]: steps that committed n tokens
   std::vector<int64_t> overlapped_at;  ///< [i - 1]: of reached_at, chains that logged their overlap
   std::vector<double> overlap_at;      ///< [i - 1]: sum of their overlaps at position i
+  // Under a grammar; else zero.
+  std::array<DraftCounts, 3> by_freedom = {};  ///< by Freedom
+  double mask_seconds = 0.0;                   ///< finding the masks of verified nodes
+  int64_t masked_tokens = 0;                   ///< tokens taken from a masked law
+  double log_allowed = 0.0;                    ///< sum of their log Z
+  int64_t grammar_outputs = 0;                 ///< generations with a masked token
+  int64_t complete = 0;  ///< of those, ended by the grammar: whole texts of its language
+  int64_t samples = 0;   ///< drawn for those (see CorrectedDecoding)
 
   /// Throws InternalError for counts that contradict each other (accepted <= depth <= drafted).
   void add(const Generation& generation);
+
+ private:
+  void add_grammar(const Generation& generation);
 };
 
 /// accepted / drafted, over all steps; none without drafts. Falls as drafts get longer, since what
@@ -80,6 +93,14 @@ std::vector<double> unconditional_acceptance(const Counts& counts);
 /// sum_x min(p(x), q(x)) = 1 - TV at position i, of the chains that accepted all before it; none
 /// where no step logged it. The two agree in the limit.
 std::vector<std::optional<double>> exact_acceptance(const Counts& counts);
+/// accepted / drafted of the tokens that stand where a grammar leaves so much open; none without.
+std::optional<double> acceptance_rate(const Counts& counts, Freedom freedom);
+/// Seconds of finding masks for each token that the steps added; none without a grammar.
+std::optional<double> mask_seconds_per_token(const Counts& counts);
+/// Mean log Z of a token (see Generation::log_allowed); none without a grammar.
+std::optional<double> log_allowed_per_token(const Counts& counts);
+/// Share of the outputs under a grammar that are whole texts of its language.
+std::optional<double> complete_share(const Counts& counts);
 /// Tokens per step with the correction or bonus token: committed / steps, over all steps; 1 for
 /// plain decoding. None without steps.
 std::optional<double> tokens_per_step(const Counts& counts);

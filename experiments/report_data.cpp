@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -40,6 +41,31 @@ Json vllm_json(const Counts& counts) {
           {"vllm:spec_decode_num_accepted_tokens_per_pos", counts.accepted_at}};
 }
 
+/// null without a grammar.
+Json grammar_json(const Counts& counts) {
+  if (counts.masked_tokens == 0) {
+    return {};
+  }
+  Json json = {{"complete_share", json_number(complete_share(counts))},
+               {"mask_seconds_per_token", json_number(mask_seconds_per_token(counts))},
+               {"log_allowed_per_token", json_number(log_allowed_per_token(counts))},
+               {"tokens", counts.masked_tokens},
+               {"outputs", counts.grammar_outputs},
+               {"complete", counts.complete},
+               {"samples", counts.samples},
+               {"mask_seconds", counts.mask_seconds},
+               {"log_allowed", counts.log_allowed}};
+  constexpr std::array kNames = {"free", "constrained", "forced"};
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    const DraftCounts& drafts = counts.by_freedom[i];
+    json[kNames[i]] = {
+        {"drafted", drafts.drafted},
+        {"accepted", drafts.accepted},
+        {"acceptance_rate", json_number(acceptance_rate(counts, static_cast<Freedom>(i)))}};
+  }
+  return json;
+}
+
 }  // namespace
 
 Json row_json(const SummaryRow& row) {
@@ -76,6 +102,7 @@ Json row_json(const SummaryRow& row) {
           {"other_share", split ? Json(split->other) : Json()},
           {"spec_bench", spec_bench_json(row)},
           {"vllm", vllm_json(counts)},
+          {"grammar", grammar_json(counts)},
           {"counts",
            {{"generations", counts.generations},
             {"tokens", counts.tokens},

@@ -137,7 +137,7 @@ void write_results(std::ostream& out, const Report& report, bool by_category) {
     rows[0].emplace_back("prompts");
   }
   rows[0].emplace_back("strategy");
-  for (const ReportColumn& column : report_columns()) {
+  for (const ReportColumn& column : report_columns(report)) {
     rows[0].push_back(column.title);
   }
   for (const SummaryRow& row : report.summary.rows) {
@@ -149,7 +149,7 @@ void write_results(std::ostream& out, const Report& report, bool by_category) {
       cells.push_back(row.category);
     }
     cells.push_back(row_name(row));
-    for (const ReportColumn& column : report_columns()) {
+    for (const ReportColumn& column : report_columns(report)) {
       cells.push_back(column.cell(row));
     }
     rows.push_back(std::move(cells));
@@ -160,9 +160,9 @@ void write_results(std::ostream& out, const Report& report, bool by_category) {
   }
 }
 
-void write_definitions(std::ostream& out) {
+void write_definitions(std::ostream& out, const Report& report) {
   out << "<details open><summary>What the columns mean</summary>\n<dl>\n";
-  for (const ReportColumn& column : report_columns()) {
+  for (const ReportColumn& column : report_columns(report)) {
     out << "<div><dt>" << escape_html(column.title) << "</dt><dd>" << escape_html(column.definition)
         << "</dd></div>\n";
   }
@@ -320,7 +320,7 @@ void write_html(std::ostream& out, const Report& report) {
   write_strategies(out, report);
   write_notes(out, report);
   write_results(out, report, false);
-  write_definitions(out);
+  write_definitions(out, report);
   write_pictures(out, report);
   write_results(out, report, true);
   write_positions(out, report);

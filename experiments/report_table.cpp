@@ -33,7 +33,7 @@ void write_table(std::ostream& out, const Report& report) {
     header.emplace_back("sweep");
   }
   const size_t names = header.size();
-  for (const ReportColumn& column : report_columns()) {
+  for (const ReportColumn& column : report_columns(report)) {
     if (column.in_terminal) {
       header.push_back(column.title);
     }
@@ -51,7 +51,7 @@ void write_table(std::ostream& out, const Report& report) {
     if (sweep) {
       cells.push_back(one_line(row.sweep_point, kNameCharacters));
     }
-    for (const ReportColumn& column : report_columns()) {
+    for (const ReportColumn& column : report_columns(report)) {
       if (column.in_terminal) {
         cells.push_back(column.cell(row));
       }

@@ -62,6 +62,43 @@ std::string generations_cell(const SummaryRow& row) {
 }
 std::string tokens_cell(const SummaryRow& row) { return fmt::format("{}", row.counts.tokens); }
 
+std::string freedom_cell(const SummaryRow& row) {
+  return fmt::format("{} / {} / {}", percent_text(acceptance_rate(row.counts, Freedom::kFree)),
+                     percent_text(acceptance_rate(row.counts, Freedom::kConstrained)),
+                     percent_text(acceptance_rate(row.counts, Freedom::kForced)));
+}
+std::string complete_cell(const SummaryRow& row) {
+  return percent_text(complete_share(row.counts));
+}
+std::string mask_cell(const SummaryRow& row) {
+  const auto seconds = mask_seconds_per_token(row.counts);
+  return seconds ? number_text(1e6 * *seconds, 1) : "-";
+}
+std::string log_allowed_cell(const SummaryRow& row) {
+  return number_text(log_allowed_per_token(row.counts), 3);
+}
+
+/// Columns of runs under a grammar.
+const std::vector<ReportColumn>& grammar_columns() {
+  static const std::vector<ReportColumn> columns = {
+      {"free / constrained / forced",
+       "Acceptance of the drafted tokens that stand where the grammar allows more than half of the "
+       "vocabulary, less, or one token alone.",
+       true, freedom_cell},
+      {"complete",
+       "Outputs that the grammar ended: whole texts of its language. Others were cut off by "
+       "max_new_tokens or another stop.",
+       true, complete_cell},
+      {"mask us/token", "Finding the masks of the verified tokens, for each token added.", true,
+       mask_cell},
+      {"log Z/token",
+       "Logarithm of the mass that the masks left of the target's law, a token's mean. 0: the "
+       "target wrote the language by itself.",
+       true, log_allowed_cell},
+  };
+  return columns;
+}
+
 const ReportStrategy* find_strategy(const Report& report, const std::string& name) {
   const size_t index = strategy_index(report, name);
   return index < report.strategies.size() ? &report.strategies[index] : nullptr;
@@ -178,8 +215,8 @@ std::string speedup_text(const SummaryRow& row) {
                   : fmt::format("{:.2f}", row.speedup->ratio);
 }
 
-const std::vector<ReportColumn>& report_columns() {
-  static const std::vector<ReportColumn> columns = {
+std::vector<ReportColumn> report_columns(const Report& report) {
+  std::vector<ReportColumn> columns = {
       {"speed-up",
        "How many times faster than the first strategy: its decode seconds per token, divided by "
        "this strategy's, both summed over the prompts that the two share. In brackets the 95 % "
@@ -215,6 +252,11 @@ const std::vector<ReportColumn>& report_columns() {
       {"generations", "How many were measured.", false, generations_cell},
       {"tokens", "New tokens in all of them.", false, tokens_cell},
   };
+  if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
+                  [](const SummaryRow& row) { return row.counts.masked_tokens > 0; })) {
+    const auto& more = grammar_columns();
+    columns.insert(columns.end(), more.begin(), more.end());
+  }
   return columns;
 }
 

@@ -38,7 +38,8 @@ struct ReportColumn {
   bool in_terminal = false;  ///< narrow enough, and wanted, there
   std::string (*cell)(const SummaryRow& row);
 };
-const std::vector<ReportColumn>& report_columns();
+/// Those of a grammar only where there is one.
+std::vector<ReportColumn> report_columns(const Report& report);
 
 /// Of each strategy the row over all prompts at its fastest point of the sweep.
 std::vector<const SummaryRow*> fastest_rows(const Report& report);

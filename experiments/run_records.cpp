@@ -18,8 +18,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr StopReason kStopReasons[] = {StopReason::kEndOfSequence, StopReason::kStopId,
-                                       StopReason::kStopString, StopReason::kMaxNewTokens,
-                                       StopReason::kContextFull};
+                                       StopReason::kStopString,    StopReason::kGrammarEnd,
+                                       StopReason::kMaxNewTokens,  StopReason::kContextFull,
+                                       StopReason::kNoneAccepted};
 
 StopReason parse_stop_reason(const std::string& name) {
   for (const StopReason reason : kStopReasons) {
@@ -61,6 +62,25 @@ std::vector<double> parse_gaps(const Json& json) {
   return gaps;
 }
 
+/// Drafted and accepted tokens by Freedom: [[1, 0], [5, 4], [2, 2]].
+Json freedom_json(const std::array<DraftCounts, 3>& by_freedom) {
+  Json json = Json::array();
+  for (const DraftCounts& counts : by_freedom) {
+    json.push_back(Json::array({counts.drafted, counts.accepted}));
+  }
+  return json;
+}
+
+std::array<DraftCounts, 3> parse_freedom(const Json& line) {
+  std::array<DraftCounts, 3> by_freedom;
+  const auto entry = line.find("by_freedom");
+  for (size_t i = 0; entry != line.end() && i < by_freedom.size(); ++i) {
+    const Json& counts = entry->at(i);
+    by_freedom[i] = {counts.at(0).get<int64_t>(), counts.at(1).get<int64_t>()};
+  }
+  return by_freedom;
+}
+
 double checked_seconds(double seconds) {
   SPECDEC_CHECK(std::isfinite(seconds), "a time is {}", seconds);
   return seconds;
@@ -79,6 +99,10 @@ Json step_json(const GenerationKey& key, size_t index, const StepStatistics& ste
   if (!step.overlaps.empty()) {
     json["overlaps"] = step.overlaps;
   }
+  if (step.mask_seconds > 0.0) {
+    json["by_freedom"] = freedom_json(step.by_freedom);
+    json["mask_seconds"] = checked_seconds(step.mask_seconds);
+  }
   return json;
 }
 
@@ -90,7 +114,9 @@ StepStatistics parse_step(const Json& line) {
           .draft_seconds = line.at("draft_seconds").get<double>(),
           .verify_seconds = line.at("verify_seconds").get<double>(),
           .other_seconds = line.at("other_seconds").get<double>(),
-          .overlaps = line.value("overlaps", std::vector<double>())};
+          .overlaps = line.value("overlaps", std::vector<double>()),
+          .by_freedom = parse_freedom(line),
+          .mask_seconds = line.value("mask_seconds", 0.0)};
 }
 
 std::string repaired(const std::string& text) {
@@ -111,6 +137,12 @@ Json generation_json(const GenerationRecord& record) {
   json["steps"] = generation.steps.size();
   json["tokens"] = generation.tokens;
   json["gaps"] = gaps_json(generation.gaps);
+  if (!generation.log_allowed.empty()) {
+    json["log_allowed"] = generation.log_allowed;
+    json["log_probs"] = generation.log_probs;
+    json["samples"] = generation.samples;
+    json["compile_seconds"] = checked_seconds(record.compile_seconds);
+  }
   json["text"] = repaired(record.text);
   json["text_tokens"] = record.text_tokens;
   return json;
@@ -133,6 +165,10 @@ GenerationRecord parse_generation(const Json& line) {
   generation.decode_seconds = line.at("decode_seconds").get<double>();
   generation.tokens = line.at("tokens").get<std::vector<Token>>();
   generation.gaps = parse_gaps(line.at("gaps"));
+  generation.log_allowed = line.value("log_allowed", std::vector<double>());
+  generation.log_probs = line.value("log_probs", std::vector<double>());
+  generation.samples = line.value("samples", int64_t{1});
+  record.compile_seconds = line.value("compile_seconds", 0.0);
   return record;
 }
 

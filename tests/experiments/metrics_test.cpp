@@ -355,6 +355,36 @@ TEST(MetricsTest, ExactAcceptanceIsTheMeanOverlapOfTheStepsThatReachAPosition) {
   EXPECT_NEAR(exact[1].value(), 0.3, 1e-12);
 }
 
+TEST(MetricsTest, GrammarsHaveMetricsOfTheirOwn) {
+  Generation whole;
+  whole.tokens = {1, 2, 3};
+  whole.log_allowed = {-1.0, -0.5, 0.0};
+  whole.stop_reason = StopReason::kGrammarEnd;
+  whole.samples = 4;
+  whole.steps = {{.drafted = 3,
+                  .accepted = 1,
+                  .committed = 2,
+                  .depth = 3,
+                  .by_freedom = {DraftCounts{0, 0}, DraftCounts{2, 0}, DraftCounts{1, 1}},
+                  .mask_seconds = 0.5}};
+  Generation cut = whole;
+  cut.stop_reason = StopReason::kMaxNewTokens;
+  Counts counts = counts_of(whole);
+  counts.add(cut);
+  EXPECT_EQ(acceptance_rate(counts, Freedom::kFree), std::nullopt);
+  EXPECT_THAT(acceptance_rate(counts, Freedom::kConstrained), Optional(0.0));
+  EXPECT_THAT(acceptance_rate(counts, Freedom::kForced), Optional(1.0));
+  EXPECT_THAT(mask_seconds_per_token(counts), Optional(0.25));
+  EXPECT_THAT(log_allowed_per_token(counts), Optional(-0.5));
+  EXPECT_THAT(complete_share(counts), Optional(0.5));
+  EXPECT_EQ(counts.samples, 8);
+
+  const Counts without = counts_of(chains({{3, 1}}));
+  EXPECT_EQ(mask_seconds_per_token(without), std::nullopt);
+  EXPECT_EQ(log_allowed_per_token(without), std::nullopt);
+  EXPECT_EQ(complete_share(without), std::nullopt);
+}
+
 /// Identities between the definitions, over random chains and trees.
 TEST(MetricsTest, DefinitionsAgreeWithEachOther) {
   CounterRandomness random(11);
