@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "tests/support/fake_model.h"
+#include "tests/support/letter_grammar.h"
 #include "tests/support/sequence_law.h"
 
 namespace specdec {
@@ -24,6 +25,32 @@ TEST(AutoregressiveTest, RunsOneForwardAToken) {
     EXPECT_EQ(step.committed, 1);
   }
   EXPECT_EQ(model.length(), 3 + 6 - 1) << "the newest token is not cached";
+}
+
+TEST(AutoregressiveTest, CertainTokensShareAForward) {
+  const auto generate = [](bool forced, std::vector<int64_t>& forwards) {
+    FakeModel model(4, random_table(4, 1));
+    AutoregressiveDecoding decoding(model);
+    Task task{.prompt = {1, 2, 1}, .stop = {.max_new_tokens = 8, .end_ids = {3}}};
+    task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "(a|b)aaa(a|b)bb");
+    task.constraint.forced = forced;
+    CounterRandomness random(1);
+    const Generation generation = decoding.generate(task.request(random));
+    forwards = model.forwards();
+    EXPECT_EQ(generation.stop_reason, StopReason::kGrammarEnd);
+    return generation;
+  };
+  std::vector<int64_t> alone;
+  std::vector<int64_t> together;
+  const Generation plain = generate(false, alone);
+  const Generation forced = generate(true, together);
+  EXPECT_EQ(plain.tokens, forced.tokens);
+  EXPECT_EQ(alone.size(), plain.tokens.size()) << "one forward a token";
+  EXPECT_LT(together.size(), alone.size());
+  EXPECT_EQ(together.at(1), 3) << "the first token, and two of \"aaa\", which only \"a\" begins";
+  EXPECT_EQ(forced.steps.front().by_freedom[static_cast<size_t>(Freedom::kForced)],
+            (DraftCounts{2, 2}));
+  EXPECT_EQ(plain.log_allowed, forced.log_allowed);
 }
 
 TEST(AutoregressiveTest, SameSeedSameTokens) {

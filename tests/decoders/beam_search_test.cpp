@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -9,6 +10,8 @@
 
 #include "core/error.h"
 #include "decoders/autoregressive.h"
+#include "grammar/grammar_matcher.h"
+#include "tests/support/letter_grammar.h"
 #include "tests/support/reference_beam_search.h"
 
 namespace specdec {
@@ -134,6 +137,48 @@ TEST(BeamSearchTest, StopIdsEndHypothesesToo) {
   const Generation generation = search(target, task, {});
   EXPECT_EQ(generation.stop_reason, StopReason::kStopId);
   EXPECT_EQ(generation.tokens, (Tokens{3}));
+}
+
+/// Every cut of every text of the task's grammar, with the model's own log-probability.
+void add_texts(const LogitTable& table, const Task& task, GrammarMatcher place, Tokens tokens,
+               double log_prob, std::vector<Hypothesis>& found) {
+  if (place.can_only_end()) {
+    found.push_back({tokens, log_prob});
+    return;
+  }
+  const std::vector<double> logits = table(tokens);
+  std::vector<double> law(logits.size());
+  target_law(std::span<const double>(logits), tokens, {.temperature = 1.0}, law);
+  for (const Token token : place.mask().tokens()) {
+    GrammarMatcher next = place;
+    ASSERT_TRUE(next.accept(token));
+    Tokens longer = tokens;
+    longer.push_back(token);
+    add_texts(table, task, next, longer, log_prob + std::log(law[static_cast<size_t>(token)]),
+              found);
+  }
+}
+
+TEST(BeamSearchTest, UnderAGrammarItRanksItsTextsByTheModelsProbability) {
+  for (const uint64_t seed : {1U, 2U, 3U}) {
+    const LogitTable table = random_table(4, seed);
+    FakeModel target(4, table);
+    Task task{{0, 1, 2}, {}, {.max_new_tokens = 9, .end_ids = {3}}};
+    task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "(abab|ba(a|b)?|aab)");
+    std::vector<Hypothesis> expected;
+    add_texts(table, task, GrammarMatcher(task.constraint.grammar), task.prompt, 0.0, expected);
+    std::sort(expected.begin(), expected.end(),
+              [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+    const auto all = static_cast<int64_t>(expected.size());
+    ASSERT_GT(all, 8);
+    const Generation generation = search(target, task,
+                                         {.num_beams = all,
+                                          .length_penalty = 0.0,
+                                          .early_stopping = EarlyStopping::kNever,
+                                          .num_return_sequences = all});
+    expect_same(generation.hypotheses, expected);
+    EXPECT_NE(generation.stop_reason, StopReason::kMaxNewTokens);
+  }
 }
 
 TEST(BeamSearchTest, StreamsOnceTheBestIsKnown) {
