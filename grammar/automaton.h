@@ -1,5 +1,6 @@
 #pragma once
 #include <bitset>
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,8 +28,13 @@ struct StringPlace {
   JsonStringDecoder decoder;
   EscapeStyle escapes = EscapeStyle::kAny;
   std::vector<Part> parts;
-  /// Names that are told apart: the rest of each, as JSON writes it, from this place on.
-  std::vector<std::string> words;
+  /// Names that are told apart: the rest of each from this place on; sorted.
+  struct Word {
+    std::u32string rest;
+    bool open = false;  ///< it may be the name
+    auto operator<=>(const Word&) const = default;
+  };
+  std::vector<Word> words;
 };
 
 /// A grammar as an automaton over bytes, deterministic, built as it is walked. Every state but

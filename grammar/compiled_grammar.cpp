@@ -5,32 +5,65 @@
 
 #include "core/error.h"
 #include "grammar/mask_builder.h"
+#include "grammar/recent_cache.h"
 
 namespace specdec {
 
-/// Masks by state, made when first asked for.
+/// Masks by state, made when first asked for; those not used for longest are dropped.
 class CompiledGrammar::Masks {
  public:
-  Masks(GrammarVocabulary& vocabulary, Automaton& automaton) : builder_(vocabulary, automaton) {}
+  using Content = TokenMask::Content;
 
-  std::shared_ptr<const TokenMask::Content> at(StateId state) {
-    std::shared_ptr<const TokenMask::Content>& entry = masks_[state];
-    if (entry == nullptr) {
-      entry = std::make_shared<const TokenMask::Content>(builder_.build(state));
+  Masks(GrammarVocabulary& vocabulary, Automaton& automaton, uint64_t max_bytes)
+      : builder_(vocabulary, automaton), max_bytes_(max_bytes) {}
+
+  std::shared_ptr<const Content> at(StateId state) {
+    if (const auto* found = masks_.find(state)) {
+      return *found;
     }
-    return entry;
+    auto made = std::make_shared<const Content>(builder_.build(state));
+    bytes_ += size_of(*made);
+    if (made->base != nullptr && ++bases_[made->base.get()] == 1) {
+      bytes_ += size_of(*made->base);
+    }
+    masks_.add(state, made);
+    while (bytes_ > max_bytes_ && masks_.size() > 1) {
+      drop();
+    }
+    return made;
   }
 
  private:
+  static uint64_t size_of(const MaskWords& words) { return words.size() * sizeof(uint32_t); }
+
+  static uint64_t size_of(const Content& content) {
+    constexpr uint64_t kPlaces = 128;  // in the cache, and what surrounds a shared value
+    return kPlaces + sizeof content +
+           (content.added.capacity() + content.removed.capacity()) * sizeof(Token);
+  }
+
+  void drop() {
+    const std::shared_ptr<const Content> dropped = masks_.drop().second;
+    bytes_ -= size_of(*dropped);
+    const auto base = bases_.find(dropped->base.get());
+    if (base != bases_.end() && --base->second == 0) {
+      bytes_ -= size_of(*dropped->base);
+      bases_.erase(base);
+    }
+  }
+
   MaskBuilder builder_;
-  std::unordered_map<StateId, std::shared_ptr<const TokenMask::Content>> masks_;
+  uint64_t max_bytes_;
+  uint64_t bytes_ = 0;
+  RecentCache<StateId, std::shared_ptr<const Content>> masks_;
+  std::unordered_map<const MaskWords*, size_t> bases_;  ///< with the number of masks that have one
 };
 
 CompiledGrammar::CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
-                                 std::unique_ptr<Automaton> automaton)
+                                 std::unique_ptr<Automaton> automaton, uint64_t max_mask_bytes)
     : vocabulary_(std::move(vocabulary)),
       automaton_(std::move(automaton)),
-      masks_(std::make_unique<Masks>(*vocabulary_, *automaton_)) {
+      masks_(std::make_unique<Masks>(*vocabulary_, *automaton_, max_mask_bytes)) {
   const std::lock_guard lock(vocabulary_->mutex());
   start_ = automaton_->start();
 }

@@ -18,7 +18,7 @@ namespace specdec {
 class CompiledGrammar {
  public:
   CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
-                  std::unique_ptr<Automaton> automaton);
+                  std::unique_ptr<Automaton> automaton, uint64_t max_mask_bytes = kMaxMaskBytes);
   ~CompiledGrammar();
   CompiledGrammar(const CompiledGrammar&) = delete;
   CompiledGrammar& operator=(const CompiledGrammar&) = delete;

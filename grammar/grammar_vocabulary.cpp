@@ -20,17 +20,20 @@ bool steers(std::string_view piece) {
 }  // namespace
 
 GrammarVocabulary::GrammarVocabulary(const std::vector<std::string>& bytes,
-                                     std::vector<Token> end_tokens)
+                                     std::vector<Token> end_tokens,
+                                     const GrammarVocabularyLimits& limits)
     : bytes_(bytes),
       end_tokens_(std::move(end_tokens)),
       trie_({bytes_.begin(), bytes_.end()}),
-      strings_(trie_, regexes_) {
+      regexes_(limits.max_regex_states),
+      strings_(trie_, regexes_, limits.max_string_mask_bytes) {
   std::sort(end_tokens_.begin(), end_tokens_.end());
   strings_.walk(0, RegexStore::kAll, EscapeStyle::kAny);  // what most walks differ little from
 }
 
 std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
-    const Tokenizer& tokenizer, std::optional<std::vector<Token>> end_tokens) {
+    const Tokenizer& tokenizer, std::optional<std::vector<Token>> end_tokens,
+    const GrammarVocabularyLimits& limits) {
   std::vector<std::string> bytes;
   for (Token token = 0; token < tokenizer.vocab_size(); ++token) {
     bytes.emplace_back(steers(tokenizer.piece(token)) ? "" : tokenizer.token_bytes(token));
@@ -43,7 +46,7 @@ std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
       }
     }
   }
-  return std::make_shared<GrammarVocabulary>(bytes, std::move(*end_tokens));
+  return std::make_shared<GrammarVocabulary>(bytes, std::move(*end_tokens), limits);
 }
 
 }  // namespace specdec

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,13 +15,20 @@
 
 namespace specdec {
 
+/// How much of what its grammars share a vocabulary may hold.
+struct GrammarVocabularyLimits {
+  uint64_t max_regex_states = 1'000'000;  ///< of the automata of all regular expressions
+  uint64_t max_string_mask_bytes = uint64_t{128} << 20;  ///< those not used for longest are dropped
+};
+
 /// What all grammars of one tokenizer share: its tokens as a tree, the regular languages that they
 /// met, and the masks of string states. Make one per tokenizer and process.
 class GrammarVocabulary {
  public:
   /// `bytes[i]`: what token i stands for; empty for control pieces, which are allowed nowhere but
   /// for the `end_tokens`, allowed where a text is complete.
-  GrammarVocabulary(const std::vector<std::string>& bytes, std::vector<Token> end_tokens);
+  GrammarVocabulary(const std::vector<std::string>& bytes, std::vector<Token> end_tokens,
+                    const GrammarVocabularyLimits& limits = {});
 
   const TokenTrie& trie() const { return trie_; }
   std::string_view bytes(Token token) const { return bytes_[static_cast<size_t>(token)]; }
@@ -44,6 +52,7 @@ class GrammarVocabulary {
 /// control pieces here even where the tokenizer takes them for text. `end_tokens`: by default
 /// <eos>, and <end_of_turn> where there is one.
 std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
-    const Tokenizer& tokenizer, std::optional<std::vector<Token>> end_tokens = std::nullopt);
+    const Tokenizer& tokenizer, std::optional<std::vector<Token>> end_tokens = std::nullopt,
+    const GrammarVocabularyLimits& limits = {});
 
 }  // namespace specdec

@@ -25,120 +25,6 @@ bool is_in(const Ranges& ranges, char32_t c) {
 
 }  // namespace
 
-// ---- Texts -------------------------------------------------------------------------------------
-
-uint32_t JsonAutomaton::Texts::append(uint32_t text, uint32_t symbol) {
-  const uint64_t key = static_cast<uint64_t>(text) << 32 | symbol;
-  const auto [entry, fresh] = children_.emplace(key, static_cast<uint32_t>(nodes_.size() + 1));
-  if (fresh) {
-    nodes_.push_back({text, symbol, length(text) + 1});
-  }
-  return entry->second;
-}
-
-std::vector<uint32_t> JsonAutomaton::Texts::symbols(uint32_t text) const {
-  std::vector<uint32_t> result(length(text));
-  for (size_t i = result.size(); i-- > 0; text = nodes_[text - 1].parent) {
-    result[i] = nodes_[text - 1].symbol;
-  }
-  return result;
-}
-
-// ---- Interning ---------------------------------------------------------------------------------
-
-JsonAutomaton::JsonAutomaton(FormulaStore& formulas, JsonPlans& plans, FormulaId root,
-                             JsonAutomatonOptions options)
-    : formulas_(formulas), plans_(plans), root_(root), options_(options) {
-  states_.emplace_back();  // kDead
-  stacks_.emplace_back();
-  intern_stack({{}});
-}
-
-JsonAutomaton::~JsonAutomaton() = default;
-
-StateId JsonAutomaton::intern(State state) {
-  std::sort(state.threads.begin(), state.threads.end());
-  state.threads.erase(std::unique(state.threads.begin(), state.threads.end()), state.threads.end());
-  if (state.threads.empty()) {
-    return kDead;
-  }
-  std::string key(sizeof(uint32_t) * (5 + 4 * state.threads.size()), '\0');
-  auto* words = reinterpret_cast<char*>(key.data());
-  const auto put = [&](uint32_t word) {
-    std::copy_n(reinterpret_cast<const char*>(&word), sizeof word, words);
-    words += sizeof word;
-  };
-  for (const uint32_t word : {state.depth, state.pad, state.spaces, state.text, state.text_depth}) {
-    put(word);
-  }
-  for (const Thread& thread : state.threads) {
-    for (const uint32_t word :
-         {static_cast<uint32_t>(thread.kind), thread.a, thread.b, thread.stack}) {
-      put(word);
-    }
-  }
-  const auto [entry, fresh] =
-      state_ids_.emplace(std::move(key), static_cast<StateId>(states_.size()));
-  if (fresh) {
-    states_.push_back(std::move(state));
-  }
-  return entry->second;
-}
-
-uint32_t JsonAutomaton::intern_stack(std::vector<Entry> entries) {
-  std::sort(entries.begin(), entries.end());
-  entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
-  const auto [entry, fresh] = stack_ids_.emplace(entries, static_cast<uint32_t>(stacks_.size()));
-  if (fresh) {
-    stacks_.push_back(std::move(entries));
-  }
-  return entry->second;
-}
-
-uint32_t JsonAutomaton::intern_string(const StringState& state) {
-  const auto [entry, fresh] = string_ids_.emplace(
-      std::array<uint64_t, 4>{state.language, state.min, state.max, state.decoder.key()},
-      static_cast<uint32_t>(strings_.size()));
-  if (fresh) {
-    strings_.push_back(state);
-  }
-  return entry->second;
-}
-
-uint32_t JsonAutomaton::intern_number(const NumberState& state) {
-  const auto [entry, fresh] = number_ids_.emplace(
-      std::array<uint32_t, 3>{state.plan, static_cast<uint32_t>(state.phase), state.text},
-      static_cast<uint32_t>(numbers_.size()));
-  if (fresh) {
-    numbers_.push_back(state);
-  }
-  return entry->second;
-}
-
-uint32_t JsonAutomaton::intern_key(KeyState state) {
-  std::vector<uint64_t> key = {state.object, state.first, state.last, state.text,
-                               state.decoder.key()};
-  key.insert(key.end(), state.classes.begin(), state.classes.end());
-  const auto [entry, fresh] = key_ids_.emplace(std::move(key), static_cast<uint32_t>(keys_.size()));
-  if (fresh) {
-    keys_.push_back(std::move(state));
-  }
-  return entry->second;
-}
-
-uint32_t JsonAutomaton::intern_choices(std::vector<Choice> choices) {
-  std::vector<std::pair<FormulaId, uint32_t>> key;
-  for (const Choice& choice : choices) {
-    key.emplace_back(choice.goal, choice.next);
-  }
-  const auto [entry, fresh] =
-      choice_ids_.emplace(std::move(key), static_cast<uint32_t>(choices_.size()));
-  if (fresh) {
-    choices_.push_back(std::move(choices));
-  }
-  return entry->second;
-}
-
 // ---- What is alive -----------------------------------------------------------------------------
 
 bool JsonAutomaton::alive(const StringState& state) {
@@ -159,19 +45,16 @@ bool JsonAutomaton::has_fresh_word(const KeyState& state, RegexId language) {
   const std::vector<uint32_t>& seen = plans_.object(state.object).seen_others;
   for (const std::u32string& word :
        regexes.list(language, state.last - state.first + seen.size() + 1)) {
-    uint32_t text = state.text;
-    for (const char32_t c : word) {
-      text = key_texts_.append(text, c);
-    }
-    std::u32string whole;
-    for (const uint32_t c : key_texts_.symbols(text)) {
-      whole += static_cast<char32_t>(c);
-    }
     const bool known =
         std::any_of(plan.names.begin() + state.first, plan.names.begin() + state.last,
                     [&](const PropertyPlan& property) {
-                      return formulas_.name_points(property.name) == whole;
+                      const std::u32string& name = formulas_.name_points(property.name);
+                      return std::u32string_view(name).substr(state.length) == word;
                     });
+    uint32_t text = state.text;
+    for (const char32_t c : seen.empty() ? std::u32string() : word) {
+      text = key_texts_.append(text, c);
+    }
     if (!known && !std::binary_search(seen.begin(), seen.end(), text)) {
       return true;
     }
@@ -244,7 +127,7 @@ class JsonAutomaton::Step {
     if (to_.text_depth != 0) {
       to_.text = recording_now_ ? to_.text : recorded_with(byte_);
     }
-    return self_.intern(std::move(to_));
+    return self_.intern(to_, std::move(threads_));
   }
 
  private:
@@ -263,7 +146,7 @@ class JsonAutomaton::Step {
       to_.pad = newline ? from_.pad & ~kNewline : from_.pad - 1;
       for (const Thread& thread : from_.threads) {
         if (thread.kind != Kind::kObjectOpen && thread.kind != Kind::kArrayOpen) {
-          to_.threads.push_back(thread);
+          threads_.push_back(thread);
         }
       }
       return;
@@ -280,18 +163,18 @@ class JsonAutomaton::Step {
   }
 
   void take_all() {
-    std::vector<Thread> threads = from_.threads;
+    std::vector<Thread> threads(from_.threads.begin(), from_.threads.end());
     for (size_t i = 0; i < threads.size(); ++i) {  // grows meanwhile
       const Thread thread = threads[i];
       if (thread.kind == Kind::kNumber && !number(thread)) {
         if (self_.number_complete(self_.numbers_[thread.a])) {
-          const size_t before = to_.threads.size();
+          const size_t before = threads_.size();
           ending_number_ = true;
           end_value(thread.stack);
           ending_number_ = false;
-          threads.insert(threads.end(), to_.threads.begin() + static_cast<int64_t>(before),
-                         to_.threads.end());
-          to_.threads.resize(before);
+          threads.insert(threads.end(), threads_.begin() + static_cast<int64_t>(before),
+                         threads_.end());
+          threads_.resize(before);
         }
       } else if (thread.kind != Kind::kNumber) {
         take(thread);
@@ -335,7 +218,7 @@ class JsonAutomaton::Step {
     }
   }
 
-  void push(const Thread& thread) { to_.threads.push_back(thread); }
+  void push(const Thread& thread) { threads_.push_back(thread); }
 
   uint32_t recorded_with(uint8_t byte) {
     return to_.text == kUnknownText ? kUnknownText : self_.texts_.append(to_.text, byte);
@@ -348,7 +231,7 @@ class JsonAutomaton::Step {
     switch (byte_) {
       case '"':
         for (const StringPlan& text : plan.strings) {
-          push({Kind::kString, self_.intern_string({text.language, text.min, text.max, {}}), 0,
+          push({Kind::kString, self_.strings_.intern({text.language, text.min, text.max, {}}), 0,
                 thread.stack});
         }
         return;
@@ -371,8 +254,8 @@ class JsonAutomaton::Step {
         return;
       default:
         for (const uint32_t id : plan.numbers) {
-          number(
-              {Kind::kNumber, self_.intern_number({id, NumberPhase::kStart, 0}), 0, thread.stack});
+          number({Kind::kNumber, self_.numbers_.intern({id, NumberPhase::kStart, 0}), 0,
+                  thread.stack});
         }
     }
   }
@@ -425,7 +308,7 @@ class JsonAutomaton::Step {
       state.max -= state.max != kUnbounded ? 1 : 0;
     }
     if (self_.alive(state)) {
-      push({Kind::kString, self_.intern_string(state), 0, thread.stack});
+      push({Kind::kString, self_.strings_.intern(state), 0, thread.stack});
     }
   }
 
@@ -477,13 +360,13 @@ class JsonAutomaton::Step {
     if (self_.is_textless(plan)) {
       const bool whole = *phase <= NumberPhase::kDigits;
       if (whole || plan.is_everything()) {
-        push({Kind::kNumber, self_.intern_number(state), 0, thread.stack});
+        push({Kind::kNumber, self_.numbers_.intern(state), 0, thread.stack});
       }
       return true;
     }
     state.text = self_.texts_.append(state.text, byte_);
     if (can_complete(plan, self_.options_.numbers, self_.recorded(state.text))) {
-      push({Kind::kNumber, self_.intern_number(state), 0, thread.stack});
+      push({Kind::kNumber, self_.numbers_.intern(state), 0, thread.stack});
     }
     return true;
   }
@@ -574,7 +457,7 @@ class JsonAutomaton::Step {
 
   void push_key(KeyState state, uint32_t stack) {
     if (self_.alive(state)) {
-      push({Kind::kKey, self_.intern_key(std::move(state)), 0, stack});
+      push({Kind::kKey, self_.keys_.intern(std::move(state)), 0, stack});
     }
   }
 
@@ -613,8 +496,9 @@ class JsonAutomaton::Step {
     for (RegexId& language : state.classes) {
       language = self_.formulas_.regexes().next(language, point);
     }
-    state.text = self_.key_texts_.append(state.text, point);
-    ++state.length;
+    const bool tells = self_.plans_.names_matter(state.object);
+    state.text = tells ? self_.key_texts_.append(state.text, point) : 0;
+    state.length = tells || state.first < state.last ? state.length + 1 : 0;
   }
 
   void end_key(const KeyState& state, uint32_t stack) {
@@ -638,7 +522,7 @@ class JsonAutomaton::Step {
 
   void push_colon(std::vector<Choice> choices, uint32_t stack) {
     if (!choices.empty()) {
-      push({Kind::kColon, self_.intern_choices(std::move(choices)), 0, stack});
+      push({Kind::kColon, self_.choices_.intern(std::move(choices)), 0, stack});
     }
   }
 
@@ -717,6 +601,7 @@ class JsonAutomaton::Step {
   const State from_;
   uint8_t byte_;
   State to_;
+  std::vector<Thread> threads_;  // of `to_`
   std::vector<std::pair<FormulaId, Entry>> values_;
   bool recording_now_ = false;
   bool appended_ = false;
@@ -727,9 +612,7 @@ StateId JsonAutomaton::start() {
   if (!plans_.possible(root_)) {
     return kDead;
   }
-  State state;
-  state.threads.push_back({Kind::kValue, root_, 0, 1});
-  return intern(std::move(state));
+  return intern({}, {{Kind::kValue, root_, 0, 1}});
 }
 
 StateId JsonAutomaton::next(StateId state, uint8_t byte) {

@@ -1,14 +1,15 @@
 #pragma once
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "grammar/automaton.h"
+#include "grammar/intern_table.h"
 #include "grammar/json_plan.h"
 #include "grammar/json_string_decoder.h"
 
@@ -30,6 +31,7 @@ struct JsonAutomatonOptions {
   WhitespaceStyle whitespace;
   EscapeStyle escapes = EscapeStyle::kAny;
   NumberStyle numbers = NumberStyle::kAny;
+  uint64_t max_states = 4'000'000;
 };
 
 /// The texts of all JSON values that satisfy a formula. A state is a set of threads, one for each
@@ -84,18 +86,20 @@ class JsonAutomaton final : public Automaton {
     auto operator<=>(const Entry&) const = default;
   };
   struct State {
-    std::vector<Thread> threads;
-    uint32_t depth = 0;       ///< open lists and objects
-    uint32_t pad = 0;         ///< white space that must come now: kNewline | spaces
-    uint32_t spaces = 0;      ///< optional white space so far
-    uint32_t text = 0;        ///< recorded since an item of a unique array began
-    uint32_t text_depth = 0;  ///< depth of that array; 0: nothing is recorded
+    std::span<const Thread> threads;  ///< sorted; of a state that was met: in `threads_`
+    uint32_t depth = 0;               ///< open lists and objects
+    uint32_t pad = 0;                 ///< white space that must come now: kNewline | spaces
+    uint32_t spaces = 0;              ///< optional white space so far
+    uint32_t text = 0;                ///< recorded since an item of a unique array began
+    uint32_t text_depth = 0;          ///< depth of that array; 0: nothing is recorded
+    bool operator==(const State& other) const;
   };
   struct StringState {
     RegexId language = RegexStore::kAll;
     uint64_t min = 0;
     uint64_t max = kUnbounded;
     JsonStringDecoder decoder;
+    bool operator==(const StringState&) const = default;
   };
   enum class NumberPhase : uint8_t {
     kStart,
@@ -112,14 +116,24 @@ class JsonAutomaton final : public Automaton {
     uint32_t plan = 0;
     NumberPhase phase = NumberPhase::kStart;
     uint32_t text = 0;  ///< 0 when the phase says all
+    bool operator==(const NumberState&) const = default;
   };
   struct KeyState {
     ObjectStateId object = 0;
     uint32_t first = 0, last = 0;  ///< the plan's names that begin so
     std::vector<RegexId> classes;  ///< what may follow in each class
-    uint32_t text = 0;             ///< in key_texts_
-    uint32_t length = 0;
+    uint32_t text = 0;             ///< in key_texts_; 0 where names do not matter
+    uint32_t length = 0;           ///< 0 when neither the text nor the plan's names matter any more
     JsonStringDecoder decoder;
+    bool operator==(const KeyState&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const State& state) const;
+    size_t operator()(const StringState& state) const;
+    size_t operator()(const NumberState& state) const;
+    size_t operator()(const KeyState& state) const;
+    size_t operator()(const std::vector<Entry>& entries) const;
+    size_t operator()(const std::vector<Choice>& choices) const;
   };
   /// Texts as a tree of their prefixes: equal texts have equal ids.
   class Texts {
@@ -140,12 +154,10 @@ class JsonAutomaton final : public Automaton {
   /// Recorded text that is not known: masks look at places that many texts lead to.
   static constexpr uint32_t kUnknownText = ~uint32_t{0};
 
-  StateId intern(State state);
+  /// The state with these threads, in any order.
+  StateId intern(State state, std::vector<Thread> threads);
+  std::span<const Thread> store(std::span<const Thread> threads);
   uint32_t intern_stack(std::vector<Entry> entries);
-  uint32_t intern_string(const StringState& state);
-  uint32_t intern_number(const NumberState& state);
-  uint32_t intern_key(KeyState state);
-  uint32_t intern_choices(std::vector<Choice> choices);
 
   bool alive(const StringState& state);
   bool alive(const KeyState& state);
@@ -166,19 +178,15 @@ class JsonAutomaton final : public Automaton {
   JsonPlans& plans_;
   FormulaId root_;
   JsonAutomatonOptions options_;
-  std::vector<State> states_;
-  std::unordered_map<std::string, StateId> state_ids_;
+  InternTable<State, Hash> states_;
+  std::vector<std::unique_ptr<Thread[]>> threads_;  ///< of the states, many in one piece
+  std::span<Thread> free_threads_;                  ///< at the end of the last piece
   std::unordered_map<uint64_t, StateId> transitions_;
-  std::vector<std::vector<Entry>> stacks_;
-  std::map<std::vector<Entry>, uint32_t> stack_ids_;
-  std::vector<StringState> strings_;
-  std::map<std::array<uint64_t, 4>, uint32_t> string_ids_;
-  std::vector<NumberState> numbers_;
-  std::map<std::array<uint32_t, 3>, uint32_t> number_ids_;
-  std::vector<KeyState> keys_;
-  std::map<std::vector<uint64_t>, uint32_t> key_ids_;
-  std::vector<std::vector<Choice>> choices_;
-  std::map<std::vector<std::pair<FormulaId, uint32_t>>, uint32_t> choice_ids_;
+  InternTable<std::vector<Entry>, Hash> stacks_;
+  InternTable<StringState, Hash> strings_;
+  InternTable<NumberState, Hash> numbers_;
+  InternTable<KeyState, Hash> keys_;
+  InternTable<std::vector<Choice>, Hash> choices_;
   Texts texts_;      ///< bytes of numbers and of items of unique arrays
   Texts key_texts_;  ///< code points of property names
 };

@@ -117,7 +117,7 @@ std::string JsonAutomaton::explain(StateId state) {
   if (state == kDead) {
     return "nothing: no text of the grammar begins so\n";
   }
-  const std::vector<Thread> threads = states_[state].threads;
+  const std::span<const Thread> threads = states_[state].threads;
   std::vector<std::string> lines;
   for (const Thread& thread : threads) {
     std::string line = explain_thread(thread);

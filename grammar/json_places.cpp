@@ -100,11 +100,10 @@ Automaton::Bytes JsonAutomaton::candidates(StateId id) {
 
 StateId JsonAutomaton::closed(const State& state, std::vector<Thread> threads) {
   State next;
-  next.threads = std::move(threads);
   next.depth = state.depth;
   next.text = state.text_depth == 0 ? 0 : kUnknownText;
   next.text_depth = state.text_depth;
-  return intern(std::move(next));
+  return intern(next, std::move(threads));
 }
 
 /// As Step::end_value, but for items of unique arrays, whose value is not known here.
@@ -131,24 +130,22 @@ void JsonAutomaton::add_name_parts(const Thread& thread, const State& state, Str
     part.is_name = true;
     std::vector<Choice> choices = plans_.other_property(key.object, i, kNoText);
     part.closed =
-        closed(state, {{Kind::kColon, intern_choices(std::move(choices)), 0, thread.stack}});
+        closed(state, {{Kind::kColon, choices_.intern(std::move(choices)), 0, thread.stack}});
     part.text_matters = formulas_.regexes().is_finite(part.language);
     place.parts.push_back(part);
   }
-  const auto add_word = [&](std::u32string_view rest) {
-    const std::string quoted = to_json_string(to_utf8(rest));
-    place.words.push_back(quoted.substr(1, quoted.size() - 2));
-  };
+  const ObjectChoices& choices = plans_.choices(key.object);
   for (uint32_t i = key.first; i < key.last; ++i) {
     const std::u32string& name = formulas_.name_points(plan.names[i].name);
-    add_word(std::u32string_view(name).substr(key.length));
+    place.words.push_back({name.substr(key.length), choices.names[i]});
   }
   const std::vector<uint32_t> before = key_texts_.symbols(key.text);
   for (const uint32_t text : plans_.object(key.object).seen_others) {
     const std::vector<uint32_t> seen =
         text == kNoText ? std::vector<uint32_t>() : key_texts_.symbols(text);
     if (seen.size() >= before.size() && std::equal(before.begin(), before.end(), seen.begin())) {
-      add_word(std::u32string(seen.begin() + static_cast<int64_t>(before.size()), seen.end()));
+      place.words.push_back(
+          {std::u32string(seen.begin() + static_cast<int64_t>(before.size()), seen.end()), false});
     }
   }
 }
@@ -178,6 +175,7 @@ bool JsonAutomaton::string_place(StateId id, StringPlace& place) {
                            .is_name = false,
                            .text_matters = state.text_depth != 0});
   }
+  std::sort(place.words.begin(), place.words.end());
   return true;
 }
 

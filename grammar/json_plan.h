@@ -109,6 +109,7 @@ struct ObjectState {
 struct Choice {
   FormulaId goal = FormulaStore::kTrue;
   uint32_t next = 0;
+  bool operator==(const Choice&) const = default;
 };
 
 /// Which properties an object may go on with.
@@ -154,6 +155,9 @@ class JsonPlans {
     return *objects_[object_states_[id].plan];
   }
   const ObjectChoices& choices(ObjectStateId id);
+  /// False when it makes no difference which of a class's names comes next: none came before, and
+  /// none may come after it.
+  bool names_matter(ObjectStateId id) const;
   /// How the value of that name may be; empty when the name may not come next.
   const std::vector<Choice>& property(ObjectStateId id, uint32_t name);
   /// The same for a name outside the plan's: of that class, never seen in this object.

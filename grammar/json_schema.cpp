@@ -56,7 +56,8 @@ class JsonSchemaAutomaton final : public Automaton {
         json_(formulas_, plans_, schemas_.root(),
               {.whitespace = whitespace_style(options.whitespace),
                .escapes = options.escapes,
-               .numbers = options.schema_order ? NumberStyle::kPlain : NumberStyle::kAny}) {
+               .numbers = options.schema_order ? NumberStyle::kPlain : NumberStyle::kAny,
+               .max_states = options.max_states}) {
     plans_.prepare_all(schemas_.root());
   }
 
@@ -99,7 +100,8 @@ std::shared_ptr<const CompiledGrammar> compile_json_schema(
     automaton =
         make_json_schema_automaton(vocabulary->regexes(), parse_json(schema, "schema"), options);
   }
-  auto grammar = std::make_shared<CompiledGrammar>(std::move(vocabulary), std::move(automaton));
+  auto grammar = std::make_shared<CompiledGrammar>(std::move(vocabulary), std::move(automaton),
+                                                   options.max_mask_bytes);
   if (grammar->start() == Automaton::kDead && !allow_empty) {
     throw GrammarError(kNothingSatisfies);
   }

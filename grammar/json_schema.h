@@ -11,7 +11,10 @@
 
 namespace specdec {
 
-/// How the texts of a JSON Schema are written.
+/// Masks that a grammar keeps, unless it is told otherwise.
+inline constexpr uint64_t kMaxMaskBytes = uint64_t{64} << 20;
+
+/// How the texts of a JSON Schema are written, and how much their grammar may cost.
 struct JsonSchemaOptions {
   bool schema_order = true;    ///< known names in the order of `properties`; else in any order
   bool assert_formats = true;  ///< `format` is an assertion; else an annotation
@@ -21,6 +24,8 @@ struct JsonSchemaOptions {
   std::vector<std::pair<std::string, std::string>> registry;
   uint64_t max_alternatives = 10'000;
   uint64_t max_steps = 3'000'000;
+  uint64_t max_states = 4'000'000;  ///< of the automaton, over all texts that the grammar reads
+  uint64_t max_mask_bytes = kMaxMaskBytes;  ///< of masks that are kept; others are made again
 };
 
 /// Throws GrammarError unless JsonSchemaOptions::whitespace may have that value.

@@ -28,6 +28,7 @@ struct JsonStringDecoder {
   uint8_t more = 0;
   uint8_t size = 0;
   uint32_t value = 0;
+  bool operator==(const JsonStringDecoder&) const = default;
 
   bool idle() const { return phase == Phase::kNone; }
   /// One word, different for different decoders.

@@ -1,7 +1,7 @@
 #include "grammar/mask_builder.h"
 
 #include <algorithm>
-#include <string>
+#include <optional>
 
 namespace specdec {
 namespace {
@@ -10,7 +10,21 @@ bool bit(const MaskWords& words, Token token) {
   return (words[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
 }
 
+template <class Value>
+void sort(std::vector<Value>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
 }  // namespace
+
+size_t MaskBuilder::Hash::operator()(const std::vector<uint32_t>& words) const {
+  WordHash hash;
+  for (const uint32_t word : words) {
+    hash.add(word);
+  }
+  return hash.value();
+}
 
 MaskBuilder::MaskBuilder(GrammarVocabulary& vocabulary, Automaton& automaton)
     : vocabulary_(vocabulary), automaton_(automaton) {}
@@ -19,34 +33,43 @@ TokenMask::Content MaskBuilder::build(StateId state) {
   content_ = {};
   overrides_.clear();
   doubtful_.clear();
+  forbidden_.clear();
   visit(0, state);
   settle_overrides();
   if (automaton_.is_complete(state)) {
     add(vocabulary_.end_tokens());
   }
-  std::vector<Token>& added = content_.added;
-  std::sort(added.begin(), added.end());
-  added.erase(std::unique(added.begin(), added.end()), added.end());
+  sort(content_.added);
+  sort(forbidden_);
+  std::erase_if(content_.added, [&](Token token) {
+    return std::binary_search(forbidden_.begin(), forbidden_.end(), token);
+  });
   if (content_.base != nullptr) {
-    std::erase_if(added, [&](Token token) { return bit(*content_.base, token); });
+    keep_removed();
+    std::erase_if(content_.added, [&](Token token) { return bit(*content_.base, token); });
   }
   return std::move(content_);
+}
+
+/// The tokens of the base that are forbidden.
+void MaskBuilder::keep_removed() {
+  doubtful_.insert(doubtful_.end(), forbidden_.begin(), forbidden_.end());
+  sort(doubtful_);
+  for (const Token token : doubtful_) {
+    if (bit(*content_.base, token) &&
+        !std::binary_search(content_.added.begin(), content_.added.end(), token)) {
+      content_.removed.push_back(token);
+    }
+  }
 }
 
 void MaskBuilder::add(std::span<const Token> tokens) {
   content_.added.insert(content_.added.end(), tokens.begin(), tokens.end());
 }
 
-void MaskBuilder::add_words(std::shared_ptr<const MaskWords> words) {
-  if (content_.base == nullptr || content_.base == words) {
-    content_.base = std::move(words);
-    return;
-  }
-  auto both = std::make_shared<MaskWords>(*content_.base);
-  for (size_t i = 0; i < both->size(); ++i) {
-    (*both)[i] |= (*words)[i];
-  }
-  content_.base = std::move(both);
+void MaskBuilder::add_words(const std::shared_ptr<const MaskWords>& words) {
+  content_.base =
+      content_.base == nullptr ? words : vocabulary_.strings().unite(content_.base, words);
 }
 
 void MaskBuilder::visit_child(Node child, StateId state) {
@@ -88,28 +111,23 @@ void MaskBuilder::visit_string(Node node, StateId state, const StringPlace& plac
   for (const StringPlace::Part& part : place.parts) {
     add_part(node, state, place, part);
   }
-  const bool any_name =
-      std::any_of(place.parts.begin(), place.parts.end(), [](const StringPlace::Part& part) {
-        return part.is_name && part.language == RegexStore::kAll;
-      });
   if (!place.words.empty()) {
-    const Node slash = vocabulary_.trie().child(node, '\\');
-    if (slash != TokenTrie::kNone) {
-      visit_child(slash, state);
+    Names names = {place, state, "", false, false};
+    for (const StringPlace::Part& part : place.parts) {
+      names.all_inside |= part.is_name && part.language == RegexStore::kAll;
+      names.by_text |= part.is_name && part.text_matters;
     }
-  }
-  for (const std::string& word : place.words) {
-    add_word(node, state, word, !any_name);
+    follow_names(names, {node, place.words, 0, {}});
   }
 }
 
 void MaskBuilder::add_part(Node node, StateId state, const StringPlace& place,
                            const StringPlace::Part& part) {
   StringMasks& strings = vocabulary_.strings();
-  const StringMasks::Walk& walk = strings.walk(node, part.language, place.escapes);
+  const std::shared_ptr<const StringMasks::Walk> kept =
+      strings.walk(node, part.language, place.escapes);
+  const StringMasks::Walk& walk = *kept;
   const bool may_close = part.closed != Automaton::kDead;
-  // What closes a name is looked at one by one where its text decides.
-  const bool one_by_one = part.is_name && part.text_matters;
   if (walk.bits != nullptr) {
     add_words(strings.bits(walk, place.escapes, may_close, {part.min, part.max}));
   }
@@ -119,8 +137,7 @@ void MaskBuilder::add_part(Node node, StateId state, const StringPlace& place,
     }
   }
   for (const uint32_t remainder : may_close ? remainders(part.closed) : std::vector<uint32_t>()) {
-    for (const StringMasks::Exit& exit :
-         strings.exits(walk, place.escapes, remainder, one_by_one)) {
+    for (const StringMasks::Exit& exit : strings.exits(walk, place.escapes, remainder)) {
       if (exit.length >= part.min && exit.length <= part.max) {
         add_exit(node, state, part, exit);
       }
@@ -130,69 +147,129 @@ void MaskBuilder::add_part(Node node, StateId state, const StringPlace& place,
 
 void MaskBuilder::add_exit(Node node, StateId state, const StringPlace::Part& part,
                            const StringMasks::Exit& exit) {
-  const bool doubtful = (part.is_name && exit.escaped) ||
-                        (part.text_matters && (exit.remainder != 0 || part.is_name));
+  // A name in the same token may be the one that it closes.
+  const bool doubtful = (part.text_matters && exit.remainder != 0) ||
+                        (part.is_name && vocabulary_.strings().has_string(exit.remainder));
   if (!doubtful || really_allowed(node, state, exit.token)) {
     content_.added.push_back(exit.token);
   } else {
-    doubtful_.push_back(exit.token);
+    forbidden_.push_back(exit.token);
   }
 }
 
-/// The tokens on the way to a name; what follows its quote is decided by the name itself.
-void MaskBuilder::add_word(Node node, StateId state, const std::string& word, bool alone) {
+/// The tokens on the way to names, and the ends of these: what follows a name's quote is decided by
+/// the name itself, not by a class that has it as an exception.
+void MaskBuilder::follow_names(Names& names, const NamesAt& at) {
   const TokenTrie& trie = vocabulary_.trie();
-  Node at = node;
-  for (size_t i = 0; i < word.size(); ++i) {
-    at = trie.child(at, static_cast<uint8_t>(word[i]));
-    if (at == TokenTrie::kNone) {
-      return;
+  const auto child = [&](uint8_t byte) {
+    const Node found = trie.child(at.node, byte);
+    if (found != TokenTrie::kNone) {
+      follow_byte(names, at, found);
     }
-    if (alone) {
-      const StateId here = walk(state, std::string_view(word).substr(0, i + 1));
-      if (here == Automaton::kDead) {
-        return;
-      }
-      add(trie.tokens(at));
-      const Node slash = trie.child(at, '\\');
-      if (slash != TokenTrie::kNone && i + 1 < word.size()) {
-        visit_child(slash, here);
-      }
+  };
+  if (!at.decoder.idle()) {
+    for (Node next = at.node + 1; next < trie.end(at.node); next = trie.end(next)) {
+      follow_byte(names, at, next);
+    }
+    return;
+  }
+  child('"');
+  child('\\');
+  int last = -1;
+  for (const StringPlace::Word& word : at.words) {
+    const char32_t point = word.rest.size() > at.length ? word.rest[at.length] : 0;
+    const int first_byte = to_utf8(std::u32string_view(&point, 1)).front() & 0xFF;
+    if (point >= ' ' && point != '"' && point != '\\' && first_byte != last) {
+      child(static_cast<uint8_t>(first_byte));
+      last = first_byte;
     }
   }
-  const Node quote = trie.child(at, '"');
-  if (quote != TokenTrie::kNone) {
-    overrides_.emplace_back(quote, walk(state, word + "\""));
+}
+
+void MaskBuilder::follow_byte(Names& names, NamesAt at, Node child) {
+  const uint8_t byte = vocabulary_.trie().byte(child);
+  names.path += static_cast<char>(byte);
+  if (byte == '"' && at.decoder.idle()) {
+    if (at.words.front().rest.size() == at.length) {
+      overrides_.emplace_back(child, walk(names.state, names.path));
+    }
+  } else if (take(names.place, at, byte)) {
+    at.node = child;
+    add_name_tokens(names, at);
+    follow_names(names, at);
+  }
+  names.path.pop_back();
+}
+
+/// Narrows the names to those that go on with a byte; false when there are none.
+bool MaskBuilder::take(const StringPlace& place, NamesAt& at, uint8_t byte) {
+  std::optional<char32_t> point;
+  if (!at.decoder.take(byte, place.escapes, point)) {
+    return false;
+  }
+  if (!point) {
+    return std::any_of(at.words.begin(), at.words.end(),
+                       [&](const StringPlace::Word& word) { return may_be(place, at, word); });
+  }
+  const auto letter = [&](const StringPlace::Word& word) {
+    return word.rest.size() > at.length ? static_cast<int64_t>(word.rest[at.length]) : -1;
+  };
+  const auto [first, last] = std::ranges::equal_range(at.words, int64_t{*point}, {}, letter);
+  at.words = {first, last};
+  ++at.length;
+  return !at.words.empty();
+}
+
+/// True when the name may go on as the unfinished character does.
+bool MaskBuilder::may_be(const StringPlace& place, const NamesAt& at,
+                         const StringPlace::Word& word) {
+  if (at.decoder.idle()) {
+    return true;
+  }
+  const auto reach = at.decoder.reach(place.escapes);
+  return word.rest.size() > at.length &&
+         std::any_of(reach.begin(), reach.end(), [&](const CodePoints::Range& range) {
+           return range.first <= word.rest[at.length] && word.rest[at.length] <= range.last;
+         });
+}
+
+void MaskBuilder::add_name_tokens(const Names& names, const NamesAt& at) {
+  const std::span<const Token> tokens = vocabulary_.trie().tokens(at.node);
+  if (tokens.empty() || names.all_inside) {
+    return;
+  }
+  const bool open = std::any_of(
+      at.words.begin(), at.words.end(),
+      [&](const StringPlace::Word& word) { return word.open && may_be(names.place, at, word); });
+  if (open || (names.by_text && walk(names.state, names.path) != Automaton::kDead)) {
+    add(tokens);
+  } else if (names.by_text) {
+    forbidden_.insert(forbidden_.end(), tokens.begin(), tokens.end());
   }
 }
 
 void MaskBuilder::settle_overrides() {
-  std::sort(overrides_.begin(), overrides_.end());
-  overrides_.erase(std::unique(overrides_.begin(), overrides_.end()), overrides_.end());
-  for (const auto& [node, state] : overrides_) {
-    const auto below = vocabulary_.trie().tokens_below(node);
-    for (const Token token : below) {
-      std::erase(content_.added, token);
-      if (content_.base != nullptr && bit(*content_.base, token)) {
-        content_.removed.push_back(token);
+  while (!overrides_.empty()) {
+    std::vector<std::pair<Node, StateId>> overrides = std::move(overrides_);
+    overrides_.clear();
+    sort(overrides);
+    std::vector<Token> decided;
+    for (const auto& [node, state] : overrides) {
+      const auto below = vocabulary_.trie().tokens_below(node);
+      decided.insert(decided.end(), below.begin(), below.end());
+    }
+    sort(decided);
+    std::erase_if(content_.added, [&](Token token) {
+      return std::binary_search(decided.begin(), decided.end(), token);
+    });
+    doubtful_.insert(doubtful_.end(), decided.begin(), decided.end());
+    for (const auto& [node, state] : overrides) {
+      if (state != Automaton::kDead) {
+        add(vocabulary_.trie().tokens(node));
+        visit(node, state);  // may find names of its own
       }
     }
-    if (state != Automaton::kDead) {
-      add(vocabulary_.trie().tokens(node));
-      visit(node, state);
-    }
   }
-  std::vector<Token>& removed = content_.removed;
-  for (const Token token : doubtful_) {
-    if (content_.base != nullptr && bit(*content_.base, token)) {
-      removed.push_back(token);
-    }
-  }
-  std::sort(removed.begin(), removed.end());
-  removed.erase(std::unique(removed.begin(), removed.end()), removed.end());
-  std::erase_if(removed, [&](Token token) {
-    return std::find(content_.added.begin(), content_.added.end(), token) != content_.added.end();
-  });
 }
 
 StateId MaskBuilder::walk(StateId state, std::string_view bytes) {
@@ -225,14 +302,14 @@ void MaskBuilder::collect_remainders(Node node, StateId state, std::vector<uint3
 }
 
 const std::vector<uint32_t>& MaskBuilder::remainders(StateId closed) {
-  const auto found = remainders_.find(closed);
-  if (found != remainders_.end()) {
-    return found->second;
+  const auto [place, fresh] = remainders_.try_emplace(closed, 0);
+  if (fresh) {
+    std::vector<uint32_t> alive = {0};
+    collect_remainders(0, closed, alive);
+    std::sort(alive.begin(), alive.end());
+    place->second = remainder_sets_.intern(std::move(alive));
   }
-  std::vector<uint32_t> alive = {0};
-  collect_remainders(0, closed, alive);
-  std::sort(alive.begin(), alive.end());
-  return remainders_[closed] = std::move(alive);
+  return remainder_sets_[place->second];
 }
 
 }  // namespace specdec

@@ -1,11 +1,14 @@
 #pragma once
 #include <memory>
+#include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "grammar/automaton.h"
 #include "grammar/grammar_vocabulary.h"
+#include "grammar/intern_table.h"
 #include "grammar/token_mask.h"
 
 namespace specdec {
@@ -28,22 +31,48 @@ class MaskBuilder {
   void add_part(Node node, StateId state, const StringPlace& place, const StringPlace::Part& part);
   void add_exit(Node node, StateId state, const StringPlace::Part& part,
                 const StringMasks::Exit& exit);
-  void add_word(Node node, StateId state, const std::string& word, bool alone);
+  /// Names of a place that are told apart, and what decides about the tokens on the way to them.
+  struct Names {
+    const StringPlace& place;
+    StateId state;     ///< at the place
+    std::string path;  ///< from there on
+    bool all_inside;   ///< the base has every token that does not close the name
+    bool by_text;      ///< a class may have no name left but these
+  };
+  /// A node on the way to names: those that begin so, and how much of them was read.
+  struct NamesAt {
+    Node node;
+    std::span<const StringPlace::Word> words;
+    size_t length;
+    JsonStringDecoder decoder;
+  };
+
+  void follow_names(Names& names, const NamesAt& at);
+  void follow_byte(Names& names, NamesAt at, Node child);
+  static bool take(const StringPlace& place, NamesAt& at, uint8_t byte);
+  static bool may_be(const StringPlace& place, const NamesAt& at, const StringPlace::Word& word);
+  void add_name_tokens(const Names& names, const NamesAt& at);
   void add(std::span<const Token> tokens);
-  void add_words(std::shared_ptr<const MaskWords> words);
+  void add_words(const std::shared_ptr<const MaskWords>& words);
   bool really_allowed(Node node, StateId state, Token token);
   StateId walk(StateId state, std::string_view bytes);
   const std::vector<uint32_t>& remainders(StateId closed);
   void collect_remainders(Node node, StateId state, std::vector<uint32_t>& found);
   void settle_overrides();
+  void keep_removed();
 
   GrammarVocabulary& vocabulary_;
   Automaton& automaton_;
   TokenMask::Content content_;
   /// Subtrees in which single names decide, not the language that they are exceptions of.
   std::vector<std::pair<Node, StateId>> overrides_;
-  std::vector<Token> doubtful_;  ///< of the base, but found to be forbidden
-  std::unordered_map<StateId, std::vector<uint32_t>> remainders_;  ///< alive after a closing quote
+  std::vector<Token> doubtful_;   ///< forbidden unless added, though the base may have them
+  std::vector<Token> forbidden_;  ///< tried
+  struct Hash {
+    size_t operator()(const std::vector<uint32_t>& words) const;
+  };
+  std::unordered_map<StateId, uint32_t> remainders_;  ///< alive after a closing quote: which set
+  InternTable<std::vector<uint32_t>, Hash> remainder_sets_;
 };
 
 }  // namespace specdec

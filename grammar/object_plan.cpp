@@ -123,11 +123,14 @@ ObjectStateId JsonPlans::intern(ObjectState state) {
   if (plan.max == kUnbounded) {
     state.count = std::min(state.count, plan.min);
   }
-  if (options_.schema_order) {
-    for (size_t i = 0; i < plan.names.size(); ++i) {
-      if (plan.names[i].rank < state.next_rank && !plan.names[i].required) {
-        set_bit(state.seen, i);
-      }
+  const bool full = plan.max != kUnbounded && state.count >= plan.max;
+  if (full) {  // no name may come, so it does not matter which ones came
+    state.seen_others.clear();
+  }
+  for (size_t i = 0; i < plan.names.size(); ++i) {
+    const bool over = options_.schema_order && plan.names[i].rank < state.next_rank;
+    if ((full || over) && !plan.names[i].required) {
+      set_bit(state.seen, i);
     }
   }
   const auto [entry, fresh] =
@@ -318,6 +321,12 @@ ObjectChoices JsonPlans::counted_choices(const ObjectState& state, const ObjectP
   }
   result.may_end = missing == 0 && state.count >= plan.min;
   return result;
+}
+
+bool JsonPlans::names_matter(ObjectStateId id) const {
+  const ObjectState& state = object_states_[id];
+  const uint64_t max = objects_[state.plan]->max;
+  return !state.seen_others.empty() || max == kUnbounded || state.count + 1 < max;
 }
 
 const ObjectChoices& JsonPlans::choices(ObjectStateId id) {

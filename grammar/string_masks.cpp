@@ -1,6 +1,7 @@
 #include "grammar/string_masks.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <string>
 
@@ -32,6 +33,13 @@ bool bit(const MaskWords& words, Token token) {
   return (words[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
 }
 
+uint64_t size_of(const StringMasks::Walk& walk) {
+  const size_t bits = walk.bits == nullptr ? 0 : walk.bits->size() * sizeof(uint32_t);
+  return sizeof walk + bits + walk.closing.size() / 8 +
+         walk.inside.size() * sizeof(StringMasks::Inside) +
+         walk.exits.size() * sizeof(StringMasks::Exit);
+}
+
 void set_bit(MaskWords& words, Token token, bool value) {
   const uint32_t mask = 1U << (token % 32);
   uint32_t& word = words[static_cast<size_t>(token) / 32];
@@ -40,8 +48,8 @@ void set_bit(MaskWords& words, Token token, bool value) {
 
 }  // namespace
 
-StringMasks::StringMasks(const TokenTrie& trie, RegexStore& regexes)
-    : trie_(trie), regexes_(regexes) {
+StringMasks::StringMasks(const TokenTrie& trie, RegexStore& regexes, uint64_t max_bytes)
+    : trie_(trie), regexes_(regexes), max_bytes_(max_bytes) {
   collect_remainders();
 }
 
@@ -60,6 +68,9 @@ void StringMasks::collect_remainders() {
   std::vector<std::string_view> texts = {std::string_view()};
   texts.insert(texts.end(), found.begin(), found.end());
   remainders_ = std::make_unique<TokenTrie>(texts);
+  for (const std::string_view text : texts) {
+    has_string_.push_back(std::count(text.begin(), text.end(), '"') > 1);
+  }
 }
 
 uint32_t StringMasks::remainder_after(Node quote, Node node) const {
@@ -79,11 +90,10 @@ std::unique_ptr<StringMasks::Walk> StringMasks::walk_below(Node root, RegexId la
     RegexId language;
     JsonStringDecoder decoder;
     uint32_t length;
-    bool escaped;
   };
   auto walk = std::make_unique<Walk>();
   const uint32_t top = trie_.depth(root);
-  std::vector<Place> path = {{language, {}, 0, false}};
+  std::vector<Place> path = {{language, {}, 0}};
   for (Node node = root + 1; node < trie_.end(root);) {
     path.resize(trie_.depth(node) - top);
     Place place = path.back();
@@ -92,7 +102,7 @@ std::unique_ptr<StringMasks::Walk> StringMasks::walk_below(Node root, RegexId la
       const bool closes = regexes_.matches_empty(place.language);
       for (Node after = node; closes && after < trie_.end(node); ++after) {
         for (const Token token : trie_.tokens(after)) {
-          walk->exits.push_back({remainder_after(node, after), token, place.length, place.escaped});
+          walk->exits.push_back({remainder_after(node, after), token, place.length});
         }
       }
       node = trie_.end(node);
@@ -100,7 +110,6 @@ std::unique_ptr<StringMasks::Walk> StringMasks::walk_below(Node root, RegexId la
     }
     std::optional<char32_t> point;
     const bool begins = place.decoder.idle();
-    place.escaped |= byte == '\\' && begins;
     place.length += begins ? 1 : 0;
     bool alive = place.decoder.take(byte, escapes, point);
     if (alive && point) {
@@ -135,7 +144,6 @@ void StringMasks::read_meaning(EscapeStyle escapes, Meaning& meaning) {
   struct Place {
     JsonStringDecoder decoder;
     uint32_t length = 0;
-    bool escaped = false;
   };
   meaning.points.assign(trie_.size(), Meaning::kNothing);
   meaning.lengths.assign(static_cast<size_t>(trie_.vocab_size()), 0);
@@ -158,9 +166,6 @@ void StringMasks::read_meaning(EscapeStyle escapes, Meaning& meaning) {
           } else {
             set_bit(meaning.plain_close, token, true);
           }
-          if (place.escaped) {
-            meaning.escaped.push_back(token);
-          }
         }
       }
       node = trie_.end(node);
@@ -168,7 +173,6 @@ void StringMasks::read_meaning(EscapeStyle escapes, Meaning& meaning) {
     }
     std::optional<char32_t> point;
     const bool begins = place.decoder.idle();
-    place.escaped |= byte == '\\' && begins;
     place.length += begins ? 1 : 0;
     if (!place.decoder.take(byte, escapes, point)) {
       node = trie_.end(node);
@@ -186,12 +190,17 @@ void StringMasks::read_meaning(EscapeStyle escapes, Meaning& meaning) {
   }
   meaning.longest = *std::max_element(meaning.lengths.begin(), meaning.lengths.end());
   read_letters(meaning);
-  std::sort(meaning.escaped.begin(), meaning.escaped.end());
   std::sort(meaning.closing.begin(), meaning.closing.end(), [&](Token a, Token b) {
     const uint32_t left = meaning.remainders[static_cast<size_t>(a)];
     const uint32_t right = meaning.remainders[static_cast<size_t>(b)];
     return left != right ? left < right : a < b;
   });
+  meaning.first_closing.assign(static_cast<size_t>(remainders_->vocab_size()) + 1, 0);
+  for (const Token token : meaning.closing) {
+    ++meaning.first_closing[meaning.remainders[static_cast<size_t>(token)] + 1];
+  }
+  std::partial_sum(meaning.first_closing.begin(), meaning.first_closing.end(),
+                   meaning.first_closing.begin());
 }
 
 StringMasks::Letters StringMasks::letters_of(const Meaning& meaning, Node node) const {
@@ -522,10 +531,8 @@ void StringMasks::keep_lists(const Meaning& meaning, const MaskWords& inside,
     }
     for (uint32_t rest = close[word]; rest != 0; rest &= rest - 1) {
       const size_t token = word * 32 + static_cast<size_t>(__builtin_ctz(rest));
-      const bool escaped = std::binary_search(meaning.escaped.begin(), meaning.escaped.end(),
-                                              static_cast<Token>(token));
       walk.exits.push_back(
-          {meaning.remainders[token], static_cast<Token>(token), meaning.lengths[token], escaped});
+          {meaning.remainders[token], static_cast<Token>(token), meaning.lengths[token]});
     }
   }
   std::stable_sort(walk.exits.begin(), walk.exits.end(),
@@ -539,13 +546,13 @@ std::unique_ptr<StringMasks::Walk> StringMasks::walk_all(RegexId language, Escap
   MaskWords close(word_count());
   const RegexId from = nearest(language, escapes);
   if (from != RegexStore::kNothing) {
-    const Walk& known = walk(0, from, escapes);
+    const std::shared_ptr<const Walk> known = walk(0, from, escapes);
     for (size_t i = 0; i < inside.size(); ++i) {
-      inside[i] = (*known.bits)[i] & ~meaning.plain_close[i];
-      close[i] = (*known.bits)[i] & meaning.plain_close[i];
+      inside[i] = (*known->bits)[i] & ~meaning.plain_close[i];
+      close[i] = (*known->bits)[i] & meaning.plain_close[i];
     }
     for (size_t i = 0; i < meaning.closing.size(); ++i) {
-      set_bit(close, meaning.closing[i], known.closing[i]);
+      set_bit(close, meaning.closing[i], known->closing[i]);
     }
   }
   Difference(*this, meaning, escapes, inside, close).run(from, language);
@@ -569,16 +576,52 @@ std::unique_ptr<StringMasks::Walk> StringMasks::walk_all(RegexId language, Escap
   return result;
 }
 
-const StringMasks::Walk& StringMasks::walk(Node node, RegexId language, EscapeStyle escapes) {
-  const auto key = std::tuple(node, language, escapes);
-  if (const auto found = cache_.find(key); found != cache_.end()) {
-    return *found->second;
+size_t StringMasks::KeyHash::operator()(const Key& key) const {
+  WordHash hash;
+  for (const uint64_t word : key) {
+    hash.add(word);
   }
-  if (node == 0 && language != RegexStore::kAll) {
+  return hash.value();
+}
+
+void StringMasks::keep(const Key& key, std::shared_ptr<const Walk> walk) {
+  walk_bytes_ += size_of(*walk);
+  kept_walks_.add(key, std::move(walk));
+  while (walk_bytes_ > max_bytes_ / 2 && kept_walks_.size() > 1) {
+    const auto [oldest, dropped] = kept_walks_.drop();
+    walk_bytes_ -= size_of(*dropped);
+    if (oldest[0] == 0) {
+      recent_[static_cast<EscapeStyle>(oldest[2])].remove(static_cast<RegexId>(oldest[1]));
+    }
+  }
+}
+
+const StringMasks::Combined& StringMasks::keep(const Key& key, Combined combined) {
+  const uint64_t bytes = 3 * word_count() * sizeof(uint32_t);  // it may be the last to hold them
+  while (kept_bits_.size() > 1 && (kept_bits_.size() + 1) * bytes > max_bytes_ / 2) {
+    kept_bits_.drop();
+  }
+  return kept_bits_.add(key, std::move(combined));
+}
+
+std::shared_ptr<const StringMasks::Walk> StringMasks::walk(Node node, RegexId language,
+                                                           EscapeStyle escapes) {
+  if (node == 0 && language == RegexStore::kAll) {
+    std::shared_ptr<const Walk>& everything = everything_[escapes];
+    everything = everything == nullptr ? walk_all(language, escapes) : everything;
+    return everything;
+  }
+  const Key key = {node, language, static_cast<uint64_t>(escapes), 0};
+  if (const auto* found = kept_walks_.find(key)) {
+    return *found;
+  }
+  if (node == 0) {
     walk(0, RegexStore::kAll, escapes);  // what most languages are nearest to
   }
-  auto made = node == 0 ? walk_all(language, escapes) : walk_below(node, language, escapes);
-  return *(cache_[key] = std::move(made));
+  std::shared_ptr<const Walk> made =
+      node == 0 ? walk_all(language, escapes) : walk_below(node, language, escapes);
+  keep(key, made);
+  return made;
 }
 
 const MaskWords& StringMasks::at_most(Meaning& meaning, uint64_t length) {
@@ -599,61 +642,58 @@ const MaskWords& StringMasks::at_most(Meaning& meaning, uint64_t length) {
 std::shared_ptr<const MaskWords> StringMasks::bits(const Walk& walk, EscapeStyle escapes,
                                                    bool may_close, const Lengths& lengths) {
   Meaning& meaning = this->meaning(escapes);
-  const bool fits = lengths.max >= meaning.longest;
-  if (fits && may_close && lengths.min == 0) {
+  const uint64_t max = std::min<uint64_t>(lengths.max, meaning.longest);
+  const bool closes = may_close && lengths.min <= max;
+  if (max == meaning.longest && closes && lengths.min == 0) {
     return walk.bits;
   }
-  const uint64_t max = std::min<uint64_t>(lengths.max, meaning.longest);
-  const MaskWords& short_enough = at_most(meaning, max);
-  const bool closes = may_close && lengths.min <= max;
-  const MaskWords* too_short =
-      closes && lengths.min > 0 ? &at_most(meaning, lengths.min - 1) : nullptr;
-  MaskWords words(word_count());
-  for (size_t i = 0; i < words.size(); ++i) {
-    const uint32_t forbidden = closes ? (too_short == nullptr ? 0 : (*too_short)[i]) : ~0U;
-    words[i] = (*walk.bits)[i] & short_enough[i] & ~(meaning.plain_close[i] & forbidden);
+  const Lengths range = {closes ? lengths.min : meaning.longest + 1, max};
+  const Key key = {reinterpret_cast<uintptr_t>(walk.bits.get()), 0, range.min, range.max};
+  if (const Combined* found = kept_bits_.find(key)) {
+    return found->result;
   }
-  return std::make_shared<const MaskWords>(std::move(words));
+  const MaskWords& short_enough = at_most(meaning, max);
+  const MaskWords* too_short = range.min > 0 ? &at_most(meaning, range.min - 1) : nullptr;
+  auto words = std::make_shared<MaskWords>(word_count());
+  for (size_t i = 0; i < words->size(); ++i) {
+    const uint32_t forbidden = too_short == nullptr ? 0 : (*too_short)[i];
+    (*words)[i] = (*walk.bits)[i] & short_enough[i] & ~(meaning.plain_close[i] & forbidden);
+  }
+  return keep(key, {walk.bits, nullptr, std::move(words)}).result;
+}
+
+std::shared_ptr<const MaskWords> StringMasks::unite(const std::shared_ptr<const MaskWords>& a,
+                                                    const std::shared_ptr<const MaskWords>& b) {
+  if (a == b) {
+    return a;
+  }
+  const Key key = {reinterpret_cast<uintptr_t>(a.get()), reinterpret_cast<uintptr_t>(b.get()), 0,
+                   0};
+  if (const Combined* found = kept_bits_.find(key)) {
+    return found->result;
+  }
+  auto words = std::make_shared<MaskWords>(*a);
+  for (size_t i = 0; i < words->size(); ++i) {
+    (*words)[i] |= (*b)[i];
+  }
+  std::shared_ptr<const MaskWords> result = *words == *a ? a : *words == *b ? b : std::move(words);
+  return keep(key, {a, b, std::move(result)}).result;
 }
 
 std::vector<StringMasks::Exit> StringMasks::exits(const Walk& walk, EscapeStyle escapes,
-                                                  uint32_t remainder, bool every) {
-  std::vector<Exit> found;
+                                                  uint32_t remainder) {
   if (walk.bits == nullptr) {
     const auto [first, last] =
         std::equal_range(walk.exits.begin(), walk.exits.end(), Exit{.remainder = remainder},
                          [](const Exit& a, const Exit& b) { return a.remainder < b.remainder; });
     return {first, last};
   }
+  std::vector<Exit> found;
   const Meaning& meaning = this->meaning(escapes);
-  const auto exit = [&](Token token, bool escaped) {
-    return Exit{remainder, token, meaning.lengths[static_cast<size_t>(token)], escaped};
-  };
-  if (remainder == 0 && !every) {
-    for (const Token token : meaning.escaped) {
-      if (bit(meaning.plain_close, token) && bit(*walk.bits, token)) {
-        found.push_back(exit(token, true));
-      }
-    }
-    return found;
-  }
-  if (remainder == 0) {
-    for (size_t i = 0; i < meaning.plain_close.size(); ++i) {
-      for (uint32_t rest = meaning.plain_close[i] & (*walk.bits)[i]; rest != 0; rest &= rest - 1) {
-        const auto token = static_cast<Token>(i * 32) + __builtin_ctz(rest);
-        found.push_back(
-            exit(token, std::binary_search(meaning.escaped.begin(), meaning.escaped.end(), token)));
-      }
-    }
-    return found;
-  }
-  const auto of = [&](Token token) { return meaning.remainders[static_cast<size_t>(token)]; };
-  auto at = std::lower_bound(meaning.closing.begin(), meaning.closing.end(), remainder,
-                             [&](Token token, uint32_t wanted) { return of(token) < wanted; });
-  for (; at != meaning.closing.end() && of(*at) == remainder; ++at) {
-    if (walk.closing[static_cast<size_t>(at - meaning.closing.begin())]) {
-      found.push_back(
-          exit(*at, std::binary_search(meaning.escaped.begin(), meaning.escaped.end(), *at)));
+  for (size_t i = meaning.first_closing[remainder]; i < meaning.first_closing[remainder + 1]; ++i) {
+    const Token token = meaning.closing[i];
+    if (walk.closing[i]) {
+      found.push_back({remainder, token, meaning.lengths[static_cast<size_t>(token)]});
     }
   }
   return found;

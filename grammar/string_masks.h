@@ -1,15 +1,17 @@
 #pragma once
+#include <array>
 #include <bitset>
 #include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/intern_table.h"
 #include "grammar/json_string_decoder.h"
+#include "grammar/recent_cache.h"
 #include "grammar/regex.h"
 #include "grammar/token_mask.h"
 #include "grammar/token_trie.h"
@@ -31,7 +33,6 @@ class StringMasks {
     uint32_t remainder = 0;
     Token token = 0;
     uint32_t length = 0;
-    bool escaped = false;  ///< its characters are not what its bytes say
   };
   /// With many tokens inside, bits; with few, lists. A token that closes the string is never inside
   /// one, so one set of bits says both.
@@ -42,11 +43,16 @@ class StringMasks {
     std::vector<Exit> exits;                ///< without bits; sorted by remainder
   };
 
-  StringMasks(const TokenTrie& trie, RegexStore& regexes);
+  /// `max_bytes`: of walks and of bits made from them; those that were not used for longest are
+  /// dropped, and made again when they are asked for.
+  StringMasks(const TokenTrie& trie, RegexStore& regexes, uint64_t max_bytes);
 
   /// The tokens below a node of the trie, as seen from the beginning of a string or from a place
   /// between two of its characters, that the node's own text has led to.
-  const Walk& walk(TokenTrie::Node node, RegexId language, EscapeStyle escapes);
+  std::shared_ptr<const Walk> walk(TokenTrie::Node node, RegexId language, EscapeStyle escapes);
+  /// Tokens of either; shared with one of them when that has all of the other.
+  std::shared_ptr<const MaskWords> unite(const std::shared_ptr<const MaskWords>& a,
+                                         const std::shared_ptr<const MaskWords>& b);
   /// The tokens of a walk with bits whose number of characters is in range: at most `max`, and at
   /// least `min` for those that close; without `may_close` none of these.
   struct Lengths {
@@ -55,11 +61,13 @@ class StringMasks {
   };
   std::shared_ptr<const MaskWords> bits(const Walk& walk, EscapeStyle escapes, bool may_close,
                                         const Lengths& lengths);
-  /// Tokens that close the string with that remainder. Of those without one, which are in `bits`
-  /// where a walk has them, only the ones with escapes, unless `every` one is asked for.
-  std::vector<Exit> exits(const Walk& walk, EscapeStyle escapes, uint32_t remainder, bool every);
+  /// Tokens that close the string with that remainder; none without one where the walk has bits,
+  /// which then say it.
+  std::vector<Exit> exits(const Walk& walk, EscapeStyle escapes, uint32_t remainder);
   /// What may stand after a quote in some token; remainder 0 is nothing.
   const TokenTrie& remainders() const { return *remainders_; }
+  /// True when it holds a whole string, which may be a name.
+  bool has_string(uint32_t remainder) const { return has_string_[remainder]; }
 
   uint64_t walks() const { return walks_; }  ///< over the whole vocabulary, made so far
 
@@ -84,7 +92,7 @@ class StringMasks {
     uint32_t longest = 0;                                   ///< of them
     std::vector<uint32_t> remainders;                       ///< by token: of those that close
     std::vector<Token> closing;                             ///< with a remainder; sorted by it
-    std::vector<Token> escaped;                             ///< closing after an escape; sorted
+    std::vector<uint32_t> first_closing;                    ///< by remainder: index in `closing`
     MaskWords plain_close;                                  ///< closing, without a remainder
     std::vector<std::shared_ptr<const MaskWords>> at_most;  ///< by length
     std::vector<bool> has_quote;                            ///< by node: in its subtree
@@ -92,7 +100,17 @@ class StringMasks {
     std::vector<Letters> sets;
   };
   class Difference;
+  using Key = std::array<uint64_t, 4>;
+  struct KeyHash {
+    size_t operator()(const Key& key) const;
+  };
+  /// Bits made from others, which are kept so that their addresses tell them apart.
+  struct Combined {
+    std::shared_ptr<const MaskWords> a, b, result;
+  };
 
+  const Combined& keep(const Key& key, Combined combined);
+  void keep(const Key& key, std::shared_ptr<const Walk> walk);
   void collect_remainders();
   uint32_t remainder_after(Node quote, Node node) const;
   Meaning& meaning(EscapeStyle escapes);
@@ -113,11 +131,16 @@ class StringMasks {
 
   const TokenTrie& trie_;
   RegexStore& regexes_;
-  std::map<std::tuple<Node, RegexId, EscapeStyle>, std::unique_ptr<Walk>> cache_;
+  uint64_t max_bytes_;
+  std::map<EscapeStyle, std::shared_ptr<const Walk>> everything_;  ///< walks of kAll: never dropped
+  RecentCache<Key, std::shared_ptr<const Walk>, KeyHash> kept_walks_;
+  uint64_t walk_bytes_ = 0;
+  RecentCache<Key, Combined, KeyHash> kept_bits_;
   std::map<EscapeStyle, std::list<RegexId>> recent_;  ///< languages with bits, newest first
   std::map<EscapeStyle, Meaning> meanings_;
   std::unordered_map<RegexId, std::optional<Letters>> never_;
   std::unique_ptr<TokenTrie> remainders_;
+  std::vector<bool> has_string_;  ///< by remainder
   uint64_t walks_ = 0;
 };
 

@@ -42,6 +42,40 @@ TEST(CompiledGrammarTest, ErrorsNameKeywordAndPlace) {
               HasSubstr("uniqueItems below a `not`"));
 }
 
+/// Names that come last in their object need not be told apart.
+TEST(CompiledGrammarTest, LastNamesAreForgotten) {
+  for (const char* schema :
+       {R"({"type": "object", "maxProperties": 1})",
+        R"({"type": "object", "maxProperties": 2, "properties": {"b": true}, "required": ["b"],
+            "additionalProperties": {"type": "array"}})"}) {
+    JsonSchemaOptions options;
+    options.schema_order = false;
+    const Grammar grammar = compile_json_schema(empty_vocabulary(), schema, options);
+    const std::string before =
+        std::string(schema).find("required") == std::string::npos ? "{" : "{\"b\":1,";
+    const auto after = [&](const std::string& text) {
+      return grammar->next(grammar->start(), before + text);
+    };
+    EXPECT_NE(after("\"xy"), Automaton::kDead);
+    EXPECT_EQ(after("\"xy"), after("\"zyx"));
+    EXPECT_EQ(after("\"xy\":["), after("\"zyx\":["));
+  }
+}
+
+TEST(CompiledGrammarTest, StatesAreLimited) {
+  JsonSchemaOptions options;
+  options.max_states = 1'000;
+  const Grammar grammar = compile_json_schema(empty_vocabulary(), R"({"type": "object"})", options);
+  StateId state = grammar->next(grammar->start(), "{\"");
+  const std::string error = error_message<GrammarError>([&] {
+    for (int i = 0; i < 1'000; ++i) {
+      state = grammar->next(state, "a");
+    }
+  });
+  EXPECT_THAT(error, HasSubstr("more than 1000 states; raise max_states"));
+  EXPECT_NE(grammar->next(grammar->start(), "{\"aaa"), Automaton::kDead);
+}
+
 TEST(CompiledGrammarTest, WhatNothingSatisfies) {
   for (const char* schema :
        {"false", R"({"type": "integer", "minimum": 2, "maximum": 1})", R"({"enum": []})",

@@ -164,6 +164,81 @@ TEST(MaskBuilderTest, HardStrings) {
   }
 }
 
+std::shared_ptr<GrammarVocabulary> vocabulary_of(std::vector<std::string> tokens) {
+  tokens.insert(tokens.begin(), 2, "");
+  return std::make_shared<GrammarVocabulary>(tokens, std::vector{kTinyEnd});
+}
+
+/// Names that are told apart: listed ones, and those that came before.
+TEST(MaskBuilderTest, Names) {
+  const Vocabulary vocabulary = vocabulary_of(
+      {"{\"",          "\"",          "a",    "b",    "ab",          "ab\"",    "ab\":1",
+       "\":1,\"",      "é",           "\xC3", "\xA9", "\xC3\xA9\":", "\\u00",   "\\u0061",
+       "\\u0061b\":2", "e9",          "1",    ",\"",  "}",           "\":{\"b", "\":{\"b\":1",
+       "b\":{\"",      "a\":1,\"a\"", "zz",   "z",    "\\",          "u",       "0061",
+       "\":",          ":",           "{"});
+  const std::vector<std::string> schemas = {
+      R"({"patternProperties": {"^[a-z]{2}$": {}}, "additionalProperties": false})",
+      R"({"properties": {"ab": {"type": "object", "properties": {"b": {"const": 1}},
+          "additionalProperties": false}, "é": {"const": 1}, "a": false}})",
+      R"({"properties": {"ab": {"const": 1}, "a": {"const": 2}, "é": {"const": 1}},
+          "additionalProperties": false})",
+      R"({"additionalProperties": {"type": "integer"}})",
+      R"({"maxProperties": 1, "properties": {"ab": {"const": 1}}})",
+      R"({"maxProperties": 2, "patternProperties": {"^a": {"const": 1}, "z": {"type": "object"}}})"};
+  const std::vector<std::string> texts = {"{\"",
+                                          "{\"a",
+                                          "{\"a\\u0062",
+                                          "{\"z",
+                                          "{\"ab\":1,\"",
+                                          "{\"ab\":1,\"a",
+                                          "{\"zz\":1,\"z",
+                                          "{\"a\":1,\"",
+                                          "{\"é\":1,\"\xC3",
+                                          "{\"ab\":{\"",
+                                          "{\"ab",
+                                          "{\"\\u00",
+                                          "{\"a\":1,\"ab\":1,\"a",
+                                          "{\"ab\":{\"b"};
+  for (const std::string& schema : schemas) {
+    for (const JsonSchemaOptions& options : {kOptions[0], kOptions[1]}) {
+      const Grammar one = compile_json_schema(
+          vocabulary, R"({"type": "object", "allOf": [)" + schema + "]}", options);
+      for (const std::string& text : texts) {
+        const StateId state = one->next(one->start(), text);
+        if (state != Automaton::kDead) {
+          EXPECT_EQ(difference(*one, state), "") << schema << " after " << text;
+        }
+      }
+    }
+  }
+}
+
+/// Masks that were dropped are made again as they were.
+TEST(MaskBuilderTest, FewBytesForMasks) {
+  const std::string schema = R"({"type": "object", "properties": {"a": {"type": "string",
+      "minLength": 1, "maxLength": 3}}, "patternProperties": {"^b": {"enum": ["foo", "bar"]}}})";
+  const std::vector<std::string> texts = {"", "{", "{\"", "{\"a\":\"", "{\"a\":\"a", "{\"b"};
+  const Grammar kept = compile_json_schema(tiny_vocabulary(7, 1'500), schema);
+  JsonSchemaOptions options;
+  options.max_mask_bytes = 1;
+  GrammarVocabularyLimits limits;
+  limits.max_string_mask_bytes = 1;
+  std::vector<std::string> bytes;
+  for (Token token = 0; token < kept->vocab_size(); ++token) {
+    bytes.emplace_back(kept->vocabulary().bytes(token));
+  }
+  const Grammar dropped = compile_json_schema(
+      std::make_shared<GrammarVocabulary>(bytes, std::vector{kTinyEnd}, limits), schema, options);
+  for (int round = 0; round < 2; ++round) {
+    for (const std::string& text : texts) {
+      EXPECT_EQ(dropped->mask(dropped->next(dropped->start(), text)).tokens(),
+                kept->mask(kept->next(kept->start(), text)).tokens())
+          << text;
+    }
+  }
+}
+
 TEST(MaskBuilderTest, ShippedTokenizer) {
   const auto tokenizer = load_tokenizer(SPECDEC_SOURCE_DIR "/models/target");
   const Vocabulary vocabulary = make_grammar_vocabulary(*tokenizer, std::vector{kTinyEnd});

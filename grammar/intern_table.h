@@ -1,0 +1,68 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+namespace specdec {
+
+/// Words, mixed into one.
+class WordHash {
+ public:
+  WordHash& add(uint64_t word) {
+    hash_ = (hash_ ^ word) * 0xFF51AFD7ED558CCD;
+    hash_ ^= hash_ >> 32;
+    return *this;
+  }
+  uint64_t value() const { return hash_; }
+
+ private:
+  uint64_t hash_ = 0x9E3779B97F4A7C15;
+};
+
+/// Values, numbered in the order in which they were first met: equal ones have the same number.
+/// A value stays at its address.
+template <class Value, class Hash>
+class InternTable {
+ public:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  uint32_t size() const { return static_cast<uint32_t>(values_.size()); }
+  const Value& operator[](uint32_t id) const { return values_[id]; }
+
+  uint32_t intern(Value value) {
+    const uint32_t found = find(value);
+    return found != kNone ? found : add(std::move(value));
+  }
+
+  /// kNone when it was not met.
+  uint32_t find(const Value& value) const { return slots_.empty() ? kNone : slots_[slot(value)]; }
+
+  /// The value must be new.
+  uint32_t add(Value value) {
+    values_.push_back(std::move(value));
+    if (2 * values_.size() > slots_.size()) {
+      slots_.assign(slots_.empty() ? 16 : 2 * slots_.size(), kNone);
+      for (uint32_t id = 0; id + 1 < size(); ++id) {
+        slots_[slot(values_[id])] = id;
+      }
+    }
+    return slots_[slot(values_.back())] = size() - 1;
+  }
+
+ private:
+  /// Where the value is, or would be.
+  size_t slot(const Value& value) const {
+    size_t at = Hash()(value) & (slots_.size() - 1);
+    while (slots_[at] != kNone && !(values_[slots_[at]] == value)) {
+      at = (at + 1) & (slots_.size() - 1);
+    }
+    return at;
+  }
+
+  std::deque<Value> values_;
+  std::vector<uint32_t> slots_;  ///< ids; a power of two of them, at most half are taken
+};
+
+}  // namespace specdec
