@@ -24,6 +24,8 @@ struct StringPlace {
     StateId closed = 0;         ///< the state after the closing quote, whatever the string was
     bool is_name = false;       ///< `words` are exceptions to it
     bool text_matters = false;  ///< `closed` allows no less than the real states do, but maybe more
+    /// What ends the list that the string is in, or begins its next string, needs no second look.
+    bool more_may_come = false;
   };
   JsonStringDecoder decoder;
   EscapeStyle escapes = EscapeStyle::kAny;

@@ -62,6 +62,14 @@ CodePoints::CodePoints(std::vector<Range> ranges) {
 
 CodePoints CodePoints::all() { return CodePoints({{0, kLast}}); }
 
+uint64_t CodePoints::size() const {
+  uint64_t size = 0;
+  for (const Range& range : ranges_) {
+    size += range.last - range.first + 1;
+  }
+  return size;
+}
+
 bool CodePoints::contains(char32_t c) const {
   const auto after =
       std::upper_bound(ranges_.begin(), ranges_.end(), c,

@@ -164,6 +164,7 @@ class JsonAutomaton final : public Automaton {
   bool has_fresh_word(const KeyState& state, RegexId language);
   bool number_complete(const NumberState& state) const;
   Bytes candidates(const State& state, const Thread& thread);
+  bool more_may_come(uint32_t stack);
   void add_name_parts(const Thread& thread, const State& state, StringPlace& place);
   /// The state after a value that ended in a string's quote.
   StateId closed(const State& state, std::vector<Thread> threads);

@@ -150,6 +150,30 @@ void JsonAutomaton::add_name_parts(const Thread& thread, const State& state, Str
   }
 }
 
+/// True when the string is an item of lists each of which goes on whatever the string is: with
+/// strings of which there are infinitely many.
+bool JsonAutomaton::more_may_come(uint32_t stack) {
+  const auto endless = [&](const StringPlan& plan) {
+    return plan.max == kUnbounded && !formulas_.regexes().is_finite(plan.language);
+  };
+  const auto goes_on = [&](const Choice& choice) {
+    const std::vector<StringPlan>& strings = plans_.value(choice.goal).strings;
+    return std::any_of(strings.begin(), strings.end(), endless);
+  };
+  const std::vector<Entry> entries = stacks_[stack];
+  return std::all_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+    if (entry.kind != Entry::Kind::kUniqueArray) {
+      return false;
+    }
+    const ArrayPlan& plan = plans_.array_plan(entry.state);
+    if (!plan.contains.empty() || !plan.prefix.empty()) {
+      return false;
+    }
+    const std::vector<Choice> items = plans_.items(entry.state);
+    return items.empty() || std::any_of(items.begin(), items.end(), goes_on);
+  });
+}
+
 bool JsonAutomaton::string_place(StateId id, StringPlace& place) {
   const State state = states_[id];
   const Kind kind = state.threads.front().kind;
@@ -168,12 +192,14 @@ bool JsonAutomaton::string_place(StateId id, StringPlace& place) {
       continue;
     }
     const StringState& text = strings_[thread.a];
-    place.parts.push_back({.language = text.language,
-                           .min = text.min,
-                           .max = text.max,
-                           .closed = closed(state, after_value(thread.stack)),
-                           .is_name = false,
-                           .text_matters = state.text_depth != 0});
+    place.parts.push_back(
+        {.language = text.language,
+         .min = text.min,
+         .max = text.max,
+         .closed = closed(state, after_value(thread.stack)),
+         .is_name = false,
+         .text_matters = state.text_depth != 0,
+         .more_may_come = state.text_depth == state.depth && more_may_come(thread.stack)});
   }
   std::sort(place.words.begin(), place.words.end());
   return true;

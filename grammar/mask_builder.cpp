@@ -148,7 +148,9 @@ void MaskBuilder::add_part(Node node, StateId state, const StringPlace& place,
 void MaskBuilder::add_exit(Node node, StateId state, const StringPlace::Part& part,
                            const StringMasks::Exit& exit) {
   // A name in the same token may be the one that it closes.
-  const bool doubtful = (part.text_matters && exit.remainder != 0) ||
+  const bool sure = exit.remainder == 0 ||
+                    (part.more_may_come && vocabulary_.strings().ends_item(exit.remainder));
+  const bool doubtful = (part.text_matters && !sure) ||
                         (part.is_name && vocabulary_.strings().has_string(exit.remainder));
   if (!doubtful || really_allowed(node, state, exit.token)) {
     content_.added.push_back(exit.token);

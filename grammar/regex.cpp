@@ -203,6 +203,32 @@ std::optional<CodePoints> RegexStore::star_of(RegexId regex) const {
   return star ? std::optional(nodes.points(node.a)) : std::nullopt;
 }
 
+CodePoints RegexStore::loop_of(RegexId regex) {
+  const RegexNodes& nodes = implementation_->nodes;
+  const RegexNodes::Node node = nodes[regex];
+  switch (node.kind) {
+    case RegexNodes::Kind::kRepeat:
+      return node.max == RegexNodes::kInfinite && nodes[node.a].kind == RegexNodes::Kind::kClass
+                 ? nodes.points(node.a)
+                 : CodePoints();
+    case RegexNodes::Kind::kConcat: {
+      const bool head_loops = nodes[node.a].kind == RegexNodes::Kind::kRepeat;
+      return head_loops && !is_nothing(node.b) ? loop_of(node.a) : CodePoints();
+    }
+    case RegexNodes::Kind::kOr: {
+      const std::vector<RegexId> operands = copy(nodes.operands(regex));
+      CodePoints most;
+      for (const RegexId operand : operands) {
+        CodePoints points = loop_of(operand);
+        most = points.size() > most.size() ? std::move(points) : most;
+      }
+      return most;
+    }
+    default:
+      return {};
+  }
+}
+
 uint64_t RegexStore::states() const { return implementation_->automaton.states(); }
 
 }  // namespace specdec

@@ -28,6 +28,7 @@ class CodePoints {
   const std::vector<Range>& ranges() const { return ranges_; }
   bool empty() const { return ranges_.empty(); }
   bool contains(char32_t c) const;
+  uint64_t size() const;
   CodePoints complement() const;
   CodePoints unite(const CodePoints& other) const;
   CodePoints intersect(const CodePoints& other) const;
@@ -103,6 +104,9 @@ class RegexStore {
   /// The set C when the language is C*, else nothing: such strings need no automaton for their
   /// length.
   std::optional<CodePoints> star_of(RegexId regex) const;
+  /// Characters of which every text goes on to some text of the language, told by the expression's
+  /// form: it reads them in a loop. May be fewer than there are.
+  CodePoints loop_of(RegexId regex);
 
   uint64_t states() const;  ///< automaton states built so far
 

@@ -70,6 +70,8 @@ void StringMasks::collect_remainders() {
   remainders_ = std::make_unique<TokenTrie>(texts);
   for (const std::string_view text : texts) {
     has_string_.push_back(std::count(text.begin(), text.end(), '"') > 1);
+    ends_item_.push_back(text == "]" || text == "," || text == ", " || text == ",\"" ||
+                         text == ", \"");
   }
 }
 
@@ -149,6 +151,7 @@ void StringMasks::read_meaning(EscapeStyle escapes, Meaning& meaning) {
   meaning.lengths.assign(static_cast<size_t>(trie_.vocab_size()), 0);
   meaning.remainders.assign(static_cast<size_t>(trie_.vocab_size()), 0);
   meaning.plain_close.assign(word_count(), 0);
+  meaning.inside.assign(word_count(), 0);
   std::vector<Place> path(1);
   for (Node node = 1; node < trie_.size();) {
     path.resize(trie_.depth(node));
@@ -184,6 +187,7 @@ void StringMasks::read_meaning(EscapeStyle escapes, Meaning& meaning) {
     }
     for (const Token token : trie_.tokens(node)) {
       meaning.lengths[static_cast<size_t>(token)] = place.length;
+      set_bit(meaning.inside, token, true);
     }
     path.push_back(place);
     ++node;
@@ -224,7 +228,7 @@ StringMasks::Letters StringMasks::letters_of(const Meaning& meaning, Node node) 
 
 /// Which letters each larger subtree holds, from the leaves up.
 void StringMasks::read_letters(Meaning& meaning) {
-  constexpr Node kLarge = 16;  ///< nodes from which on a subtree is worth it
+  constexpr Node kLarge = 8;  ///< nodes from which on a subtree is worth it
   meaning.has_quote.assign(trie_.size(), false);
   meaning.letters.assign(trie_.size(), 0);
   meaning.sets.assign(1, {});
@@ -312,6 +316,81 @@ const std::optional<StringMasks::Letters>& StringMasks::never(RegexId language) 
   return never_[language] = language == RegexStore::kNothing ? std::nullopt : find_never(language);
 }
 
+/// Letters that go on and on: no text of these, as long as a token or shorter, leaves the language.
+/// Those that lead to the same language as most letters do, and do so again there, and so on.
+StringMasks::Letters StringMasks::find_always(RegexId language, uint32_t longest) {
+  Letters result;
+  result.ascii.set();
+  result.separators = result.others = true;
+  for (uint32_t step = 0; step < longest && language != RegexStore::kNothing; ++step) {
+    std::map<RegexId, Letters> by_target;
+    bool others_alike = true;
+    char32_t first = 0;
+    RegexId others = RegexStore::kNothing;
+    for (const RegexStore::Transition& part : regexes_.transitions(language)) {
+      Letters& letters = by_target[part.target];
+      for (char32_t c = first; c < 0x80 && c <= part.last; ++c) {
+        letters.ascii.set(c);
+      }
+      letters.separators |= first <= 0x2028 && part.last >= 0x2029;
+      const bool apart = part.last == 0xDFFF || (first >= 0x2028 && part.last <= 0x2029);
+      if (part.last >= 0x80 && !apart) {
+        others_alike &= others == RegexStore::kNothing || others == part.target;
+        others = part.target;
+        others_alike &= others != RegexStore::kNothing;
+      }
+      first = part.last + 1;
+    }
+    if (others_alike && others != RegexStore::kNothing) {
+      by_target[others].others = true;
+    }
+    by_target.erase(RegexStore::kNothing);
+    const auto most =
+        std::max_element(by_target.begin(), by_target.end(), [](const auto& a, const auto& b) {
+          return a.second.ascii.count() < b.second.ascii.count();
+        });
+    if (most == by_target.end()) {
+      return {};
+    }
+    result.ascii &= most->second.ascii;
+    result.separators &= most->second.separators;
+    result.others &= most->second.others;
+    if (most->first == language) {
+      return result;
+    }
+    language = most->first;
+  }
+  return result;
+}
+
+StringMasks::Letters StringMasks::letters_in(const CodePoints& points) {
+  constexpr std::array<CodePoints::Range, 3> kOthers = {
+      {{0x80, 0x2027}, {0x202A, 0xD7FF}, {0xE000, CodePoints::kLast}}};
+  Letters letters;
+  for (char32_t c = 0; c < 0x80; ++c) {
+    letters.ascii[c] = points.contains(c);
+  }
+  letters.separators = points.contains(0x2028) && points.contains(0x2029);
+  letters.others =
+      std::all_of(kOthers.begin(), kOthers.end(), [&](const CodePoints::Range& wanted) {
+        return std::any_of(points.ranges().begin(), points.ranges().end(),
+                           [&](const CodePoints::Range& range) {
+                             return range.first <= wanted.first && wanted.last <= range.last;
+                           });
+      });
+  return letters;
+}
+
+const StringMasks::Letters& StringMasks::always(RegexId language, uint32_t longest) {
+  const auto [place, fresh] = always_.try_emplace(language);
+  if (fresh) {
+    const Letters chain = find_always(language, longest);
+    const Letters loop = letters_in(regexes_.loop_of(language));
+    place->second = loop.ascii.count() > chain.ascii.count() ? loop : chain;
+  }
+  return place->second;
+}
+
 /// Walks the tree with two languages at once, only where they differ, and turns the bits of the one
 /// into the bits of the other.
 class StringMasks::Difference {
@@ -352,12 +431,21 @@ class StringMasks::Difference {
         node = trie.end(node);
         continue;
       }
+      if (!meaning_.has_quote[node] && before_from != before_to && stays_inside(before_to, node)) {
+        if (before_from != RegexStore::kAll) {
+          for (const Token token : trie.tokens_below(node)) {
+            set_bit(inside_, token, bit(meaning_.inside, token));
+          }
+        }
+        node = trie.end(node);
+        continue;
+      }
       const RegexId now_from = step(before_from, node, point);
       const RegexId now_to = step(before_to, node, point);
       if (now_to == RegexStore::kNothing && now_from != now_to) {
-        for (const Token token : trie.tokens_below(node)) {
-          set_bit(inside_, token, false);
-          set_bit(close_, token, false);
+        clear_below(node, inside_);
+        if (meaning_.has_quote[node]) {
+          clear_below(node, close_);
         }
       }
       if (now_from == now_to || now_to == RegexStore::kNothing) {
@@ -412,6 +500,24 @@ class StringMasks::Difference {
     return whole && !below.unclear && (below.ascii & before.differing.ascii).none() &&
            !(below.separators && before.differing.separators) &&
            !(below.others && before.differing.others);
+  }
+
+  void clear_below(Node node, MaskWords& words) const {
+    for (const Token token : self_.trie_.tokens_below(node)) {
+      set_bit(words, token, false);
+    }
+  }
+
+  /// True when all texts of the subtree go on in the language; asked of larger ones only.
+  bool stays_inside(RegexId language, Node node) const {
+    const uint32_t set = meaning_.letters[node];
+    if (set == 0 || language == RegexStore::kNothing) {
+      return false;
+    }
+    const Letters& below = meaning_.sets[set];
+    const Letters& always = self_.always(language, meaning_.longest);
+    return !below.unclear && (below.ascii & ~always.ascii).none() &&
+           (always.separators || !below.separators) && (always.others || !below.others);
   }
 
   bool closes(RegexId language) const {
@@ -486,21 +592,32 @@ class StringMasks::Difference {
 
 /// A language that was walked before and whose walk differs little from this one's: it goes on to
 /// the same after most characters, or dies of the same letters.
-RegexId StringMasks::nearest(RegexId language, EscapeStyle escapes) {
-  constexpr int kOthers = 128;  // as much as all of ASCII: half of the pieces hold such characters
-  constexpr int kEnough = 16;
+RegexId StringMasks::nearest(RegexId language, const Meaning& meaning, EscapeStyle escapes) {
+  constexpr size_t kOthers = 128;  // as much as all of ASCII: half of the pieces hold others
+  constexpr size_t kEnough = 16;
+  constexpr size_t kMost = 64;
   const std::optional<Letters> own = never(language);
-  RegexId best = RegexStore::kNothing;
-  int most = kEnough;
+  std::bitset<128> alive;
+  std::array<RegexId, 128> nexts = {};
+  for (char32_t c = 0x20; c < 0x7F; ++c) {
+    nexts[c] = regexes_.next(language, c);
+    alive[c] = nexts[c] != RegexStore::kNothing;
+  }
+  const Letters& own_always = always(language, meaning.longest);
+  const bool most_pieces = own_always.others && own_always.ascii.count() > kMost &&
+                           everything_[escapes]->bits != nullptr;
+  RegexId best = most_pieces ? RegexStore::kAll : RegexStore::kNothing;
+  size_t most = most_pieces ? kOthers : kEnough;
   for (const RegexId candidate : recent_[escapes]) {
     const std::optional<Letters> theirs = never(candidate);
-    const bool told = own && theirs;
-    int same = told && own->others == theirs->others ? kOthers : 0;
-    for (char32_t c = 0x20; c < 0x7F; ++c) {
-      const RegexId next = regexes_.next(language, c);
-      const bool alike =
-          told ? own->ascii[c] == theirs->ascii[c] : next == regexes_.next(candidate, c);
-      same += alike && next != RegexStore::kNothing ? 1 : 0;
+    size_t same = 0;
+    if (own && theirs) {
+      same = (~(own->ascii ^ theirs->ascii) & alive).count();
+      same += own->others == theirs->others ? kOthers : 0;
+    } else {
+      for (char32_t c = 0x20; c < 0x7F; ++c) {
+        same += alive[c] && nexts[c] == regexes_.next(candidate, c) ? 1 : 0;
+      }
     }
     if (same > most) {
       most = same;
@@ -508,6 +625,72 @@ RegexId StringMasks::nearest(RegexId language, EscapeStyle escapes) {
     }
   }
   return best;
+}
+
+/// With few tokens inside, these are listed as they are met; nothing when there are too many.
+std::unique_ptr<StringMasks::Walk> StringMasks::walk_few(RegexId language, const Meaning& meaning,
+                                                         EscapeStyle escapes) {
+  constexpr ptrdiff_t kFewLetters = 24;
+  std::bitset<128> alive;
+  for (const RegexStore::Transition& part : regexes_.transitions(language)) {
+    const char32_t first = part.last;
+    if (first >= 0x80 && part.target != RegexStore::kNothing) {
+      return nullptr;
+    }
+  }
+  for (char32_t c = 0; c < 0x80; ++c) {
+    alive[c] = regexes_.next(language, c) != RegexStore::kNothing;
+  }
+  if (static_cast<ptrdiff_t>(alive.count()) > kFewLetters) {
+    return nullptr;
+  }
+  auto walk = std::make_unique<Walk>();
+  std::vector<RegexId> path(64);
+  const auto visit = [&](Node root) {
+    for (Node node = root; node < trie_.end(root);) {
+      const uint32_t depth = trie_.depth(node);
+      path.resize(std::max<size_t>(path.size(), depth + 1));
+      const char32_t point = meaning.points[node];
+      RegexId next = path[depth - 1];
+      if (point == Meaning::kQuote && regexes_.matches_empty(next)) {
+        for (const Token token : trie_.tokens_below(node)) {
+          const auto index = static_cast<size_t>(token);
+          walk->exits.push_back({meaning.remainders[index], token, meaning.lengths[index]});
+        }
+      }
+      if (point < Meaning::kPart) {
+        next = regexes_.next(next, point);
+      } else if (point != Meaning::kPart ||
+                 !regexes_.goes_on(next, meaning.parts.at(node).reach(escapes))) {
+        next = RegexStore::kNothing;
+      }
+      if (next == RegexStore::kNothing) {
+        node = trie_.end(node);
+        continue;
+      }
+      for (const Token token : trie_.tokens(node)) {
+        walk->inside.push_back({token, meaning.lengths[static_cast<size_t>(token)]});
+      }
+      path[depth] = next;
+      ++node;
+    }
+  };
+  path[0] = language;
+  alive.set('"');
+  alive.set('\\');
+  for (size_t byte = 0; byte < alive.size() && walk->inside.size() < kDense; ++byte) {
+    const Node child = alive[byte] ? trie_.child(0, static_cast<uint8_t>(byte)) : TokenTrie::kNone;
+    if (child != TokenTrie::kNone) {
+      visit(child);
+    }
+  }
+  if (walk->inside.size() >= kDense) {
+    return nullptr;
+  }
+  std::sort(walk->exits.begin(), walk->exits.end(), [](const Exit& a, const Exit& b) {
+    return a.remainder != b.remainder ? a.remainder < b.remainder : a.token < b.token;
+  });
+  return walk;
 }
 
 void StringMasks::keep_bits(const Meaning& meaning, const MaskWords& inside, const MaskWords& close,
@@ -542,9 +725,13 @@ void StringMasks::keep_lists(const Meaning& meaning, const MaskWords& inside,
 std::unique_ptr<StringMasks::Walk> StringMasks::walk_all(RegexId language, EscapeStyle escapes) {
   Meaning& meaning = this->meaning(escapes);
   ++walks_;
+  if (auto few = walk_few(language, meaning, escapes)) {
+    return few;
+  }
   MaskWords inside(word_count());
   MaskWords close(word_count());
-  const RegexId from = nearest(language, escapes);
+  const RegexId from =
+      language == RegexStore::kAll ? RegexStore::kNothing : nearest(language, meaning, escapes);
   if (from != RegexStore::kNothing) {
     const std::shared_ptr<const Walk> known = walk(0, from, escapes);
     for (size_t i = 0; i < inside.size(); ++i) {

@@ -68,6 +68,8 @@ class StringMasks {
   const TokenTrie& remainders() const { return *remainders_; }
   /// True when it holds a whole string, which may be a name.
   bool has_string(uint32_t remainder) const { return has_string_[remainder]; }
+  /// True when it is but a list's end, or a comma with or without the next string's quote.
+  bool ends_item(uint32_t remainder) const { return ends_item_[remainder]; }
 
   uint64_t walks() const { return walks_; }  ///< over the whole vocabulary, made so far
 
@@ -93,6 +95,7 @@ class StringMasks {
     std::vector<uint32_t> remainders;                       ///< by token: of those that close
     std::vector<Token> closing;                             ///< with a remainder; sorted by it
     std::vector<uint32_t> first_closing;                    ///< by remainder: index in `closing`
+    MaskWords inside;                                       ///< not closing, some string has them
     MaskWords plain_close;                                  ///< closing, without a remainder
     std::vector<std::shared_ptr<const MaskWords>> at_most;  ///< by length
     std::vector<bool> has_quote;                            ///< by node: in its subtree
@@ -119,6 +122,9 @@ class StringMasks {
   Letters letters_of(const Meaning& meaning, Node node) const;
   const std::optional<Letters>& never(RegexId language);
   std::optional<Letters> find_never(RegexId language);
+  const Letters& always(RegexId language, uint32_t longest);
+  Letters find_always(RegexId language, uint32_t longest);
+  static Letters letters_in(const CodePoints& points);
   const MaskWords& at_most(Meaning& meaning, uint64_t length);
   std::unique_ptr<Walk> walk_below(Node root, RegexId language, EscapeStyle escapes);
   std::unique_ptr<Walk> walk_all(RegexId language, EscapeStyle escapes);
@@ -126,7 +132,8 @@ class StringMasks {
                         Walk& walk);
   static void keep_lists(const Meaning& meaning, const MaskWords& inside, const MaskWords& close,
                          Walk& walk);
-  RegexId nearest(RegexId language, EscapeStyle escapes);
+  std::unique_ptr<Walk> walk_few(RegexId language, const Meaning& meaning, EscapeStyle escapes);
+  RegexId nearest(RegexId language, const Meaning& meaning, EscapeStyle escapes);
   size_t word_count() const { return static_cast<size_t>((trie_.vocab_size() + 31) / 32); }
 
   const TokenTrie& trie_;
@@ -139,8 +146,10 @@ class StringMasks {
   std::map<EscapeStyle, std::list<RegexId>> recent_;  ///< languages with bits, newest first
   std::map<EscapeStyle, Meaning> meanings_;
   std::unordered_map<RegexId, std::optional<Letters>> never_;
+  std::unordered_map<RegexId, Letters> always_;
   std::unique_ptr<TokenTrie> remainders_;
   std::vector<bool> has_string_;  ///< by remainder
+  std::vector<bool> ends_item_;   ///< by remainder
   uint64_t walks_ = 0;
 };
 

@@ -138,6 +138,13 @@ TEST(MaskBuilderTest, HardStrings) {
   const std::vector<std::string> schemas = {
       R"({"type": "string", "maxLength": 0})",
       R"({"type": "string", "minLength": 5, "maxLength": 5})",
+      R"({"type": "string", "pattern": "[ab]+c"})",
+      R"({"type": "string", "pattern": "^[a-c]{1,40}$|^f[^a]*$"})",
+      R"({"type": "array", "items": {"type": "string"}, "uniqueItems": true})",
+      R"({"type": "array", "prefixItems": [{"type": "string"}, {"type": "string"}, {"const": "a"}],
+          "items": {"pattern": "^a|^b+$", "type": "string"}, "uniqueItems": true, "minItems": 3})",
+      R"({"type": "array", "contains": {"const": "a"}, "minContains": 1, "uniqueItems": true,
+          "items": {"type": "string"}, "minItems": 2})",
       R"({"type": "array", "items": {"type": "string", "maxLength": 2}, "uniqueItems": true})",
       R"({"enum": ["aa", "aaa", "a\"", "a\\", "é", "\u0000", "abc", "foo"]})",
       R"({"anyOf": [{"type": "string", "maxLength": 2}, {"type": "string", "pattern": "^a+\"?$"}]})",
