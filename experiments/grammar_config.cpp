@@ -224,6 +224,9 @@ void GrammarReader::read_schema_options() {
   options.max_alternatives =
       node_.get<uint64_t>("max_alternatives", options.max_alternatives, {1, kMaxLimit});
   options.max_steps = node_.get<uint64_t>("max_steps", options.max_steps, {1, kMaxLimit});
+  options.max_states = node_.get<uint64_t>("max_states", options.max_states, {1, kMaxLimit});
+  options.max_mask_bytes =
+      node_.get<uint64_t>("max_mask_bytes", options.max_mask_bytes, {1, kMaxLimit});
 }
 
 // ---- Other kinds -------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ struct GrammarConfig {
 };
 
 /// Reads the keys of a grammar by its `type`: json_schema (one of `file`, `schema`, `per_prompt`;
-/// `order`, `format`, `whitespace`, `escapes`, `registry`, `max_alternatives`, `max_steps`), regex
+/// `order`, `format`, `whitespace`, `escapes`, `registry`, `max_alternatives`,
+/// `max_steps`, `max_states`, `max_mask_bytes`), regex
 /// (`pattern` or `file`), gbnf and lark (`text` or `file`; `start`, `max_unrolled`, `max_symbols`,
 /// `max_state_items`), choice (`choices`), trigger (`triggers`: maps of `begin`, `end` and a
 /// `grammar` like this one). Notes all mistakes, also those that compiling the grammar would meet,
