@@ -133,6 +133,8 @@ class StringMasks {
   static void keep_lists(const Meaning& meaning, const MaskWords& inside, const MaskWords& close,
                          Walk& walk);
   std::unique_ptr<Walk> walk_few(RegexId language, const Meaning& meaning, EscapeStyle escapes);
+  void list_from(Node root, RegexId language, const Meaning& meaning, EscapeStyle escapes,
+                 Walk& walk);
   RegexId nearest(RegexId language, const Meaning& meaning, EscapeStyle escapes);
   size_t word_count() const { return static_cast<size_t>((trie_.vocab_size() + 31) / 32); }
 
