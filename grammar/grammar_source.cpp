@@ -110,7 +110,8 @@ std::shared_ptr<const CompiledGrammar> compile_grammar(
     const std::lock_guard lock(vocabulary->mutex());
     automaton = make_automaton(vocabulary->regexes(), source);
   }
-  return std::make_shared<const CompiledGrammar>(std::move(vocabulary), std::move(automaton));
+  return std::make_shared<const CompiledGrammar>(std::move(vocabulary), std::move(automaton),
+                                                 source.schema.max_mask_bytes);
 }
 
 void check_grammar(const GrammarSource& source) {

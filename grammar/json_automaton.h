@@ -31,7 +31,7 @@ struct JsonAutomatonOptions {
   WhitespaceStyle whitespace;
   EscapeStyle escapes = EscapeStyle::kAny;
   NumberStyle numbers = NumberStyle::kAny;
-  uint64_t max_states = 4'000'000;
+  uint64_t max_states = 1'000'000;
 };
 
 /// The texts of all JSON values that satisfy a formula. A state is a set of threads, one for each
