@@ -15,6 +15,7 @@
 #include "experiments/arms.h"
 #include "experiments/interrupt.h"
 #include "experiments/progress.h"
+#include "experiments/prompt_grammars.h"
 
 namespace specdec {
 namespace {
@@ -27,8 +28,20 @@ struct EncodedPrompt {
   std::string id;
   uint32_t number = 0;
   std::vector<Token> tokens;
+  std::shared_ptr<const CompiledGrammar> grammar = {};  ///< that its outputs obey, if any
   std::optional<SequenceLaw> plain = {};  ///< what plain decoding gives, once it is known
 };
+
+void refuse_corrections(const Group& group) {
+  for (const Arm& arm : group.arms) {
+    if (arm.config->correction != Correction::kNone) {
+      throw ConfigError(fmt::format(
+          "strategy {} corrects the law of masked decoding, which a test on samples of plain "
+          "decoding cannot judge; `specdec certify` without a config proves corrections",
+          arm.config->name));
+    }
+  }
+}
 
 bool is_search(const StrategyConfig& strategy) { return strategy.promise == Promise::kSearch; }
 
@@ -45,6 +58,7 @@ class GroupCertifier {
         target_(loader_.load(config_.weights)),
         reference_(loader_.load(config_.weights)),
         plain_(*reference_) {
+    refuse_corrections(group);
     encode_prompts();
   }
 
@@ -92,7 +106,7 @@ class GroupCertifier {
         ++left_out_;
         continue;
       }
-      prompts_.push_back({prompt.id, prompt.number, std::move(tokens)});
+      prompts_.push_back({prompt.id, prompt.number, std::move(tokens), grammar(prompt)});
     }
     if (prompts_.empty()) {
       throw Error(fmt::format(
@@ -102,6 +116,12 @@ class GroupCertifier {
     }
   }
 
+  std::shared_ptr<const CompiledGrammar> grammar(const Prompt& prompt) {
+    return config_.grammar
+               ? grammars_.get(*config_.grammar, prompt, *tokenizer_, config_.stop.end_ids).grammar
+               : nullptr;
+  }
+
   std::unique_ptr<DecodingStrategy> build(const Arm& arm, LanguageModel& target) {
     BuildContext context{target, loader_, [](const std::string&, LanguageModel& model) {
                            return measure_cost_curve(model, {});
@@ -109,8 +129,11 @@ class GroupCertifier {
     return arm.config->make(context);
   }
 
-  Task task(const EncodedPrompt& prompt) const {
-    return {prompt.tokens, config_.sampling, config_.stop, tokenizer_};
+  /// What an arm is asked; it may use the prompt's grammar in its own way.
+  Task task(const EncodedPrompt& prompt, const Arm& arm) const {
+    Task asked{prompt.tokens, config_.sampling, config_.stop, tokenizer_, arm.config->constraint};
+    asked.constraint.grammar = prompt.grammar;
+    return asked;
   }
 
   ConfigTest new_test(const Arm& arm) const {
@@ -129,7 +152,7 @@ class GroupCertifier {
 
   ConfigTest test_sampled(const Arm& arm, EncodedPrompt& prompt, Progress& progress) {
     const auto strategy = build(arm, *target_);
-    Task compared = task(prompt);
+    Task compared = task(prompt, arm);
     compared.stop.max_new_tokens = options_.tokens;
     Task drawn = compared;
     drawn.stop.max_new_tokens += kDraftRoom;
@@ -156,7 +179,7 @@ class GroupCertifier {
     const auto strategy = build(arm, *target_);
     auto test = new_test(arm);
     for (auto& prompt : prompts_) {
-      const Task asked = task(prompt);
+      const Task asked = task(prompt, arm);
       if (!prompt.plain) {
         prompt.plain = reference_law(plain_.function(), fitting(asked));
       }
@@ -186,14 +209,14 @@ class GroupCertifier {
                              int64_t position) {
     const auto at = static_cast<size_t>(position);
     if (at == plain.size() || at == other.size()) {
-      return describe_divergence(plain, other, position, {}, {}, task(prompt));
+      return describe_divergence(plain, other, position, {}, {}, task(prompt, arm));
     }
     std::vector<Token> history = prompt.tokens;
     history.insert(history.end(), plain.begin(), plain.begin() + position);
     WatchedModel watched(*target_, history);
-    const auto again = generate(*build(arm, watched), task(prompt), prompt, 0).tokens;
+    const auto again = generate(*build(arm, watched), task(prompt, arm), prompt, 0).tokens;
     auto divergence = describe_divergence(plain, other, position, plain_.row(history),
-                                          watched.sight(), task(prompt));
+                                          watched.sight(), task(prompt, arm));
     divergence.repeated =
         again.size() > at && again[at] == other[at] && first_difference(plain, again) == position;
     return divergence;
@@ -207,6 +230,7 @@ class GroupCertifier {
   std::unique_ptr<GemmaModel> target_;
   std::unique_ptr<GemmaModel> reference_;
   PlainLogits plain_;
+  PromptGrammars grammars_;
   std::vector<EncodedPrompt> prompts_;
   int64_t left_out_ = 0;
 };

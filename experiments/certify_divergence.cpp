@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "decoders/draft_grammar.h"
 
 namespace specdec {
 namespace {
@@ -197,6 +198,22 @@ std::optional<int64_t> first_difference(TokenSpan plain, TokenSpan other) {
   return mine - plain.begin();
 }
 
+namespace {
+
+/// The grammar's mask after `output`; empty without a grammar.
+TokenMask mask_after(const Constraint& constraint, TokenSpan output) {
+  if (constraint.grammar == nullptr) {
+    return {};
+  }
+  GrammarMatcher place(constraint.grammar);
+  for (const Token token : output) {
+    (void)place.accept(token);
+  }
+  return place.mask();
+}
+
+}  // namespace
+
 TokenDivergence describe_divergence(TokenSpan plain, TokenSpan other, int64_t position,
                                     const Tensor& plain_logits,
                                     const std::optional<WatchedModel::Sight>& own,
@@ -212,11 +229,13 @@ TokenDivergence describe_divergence(TokenSpan plain, TokenSpan other, int64_t po
   }
   std::vector<Token> history = task.prompt;
   history.insert(history.end(), plain.begin(), plain.begin() + position);
-  const GreedyChoice choice = greedy_choice(plain_logits, history, task.sampling);
+  const TokenMask mask = mask_after(task.constraint, plain.first(at));
+  const GreedyChoice choice = greedy_choice(plain_logits, history, task.sampling, filter_of(mask));
   divergence.gap_plain = choice.gap;
   divergence.ulp = float_ulp(plain_logits[choice.token].item<double>());
   if (own) {
-    const GreedyChoice own_choice = greedy_choice(own->logits, history, task.sampling);
+    const GreedyChoice own_choice =
+        greedy_choice(own->logits, history, task.sampling, filter_of(mask));
     divergence.gap_other = own_choice.gap;
     divergence.own_choice = own_choice.token == divergence.token_other;
     divergence.width = own->width;

@@ -9,7 +9,6 @@
 
 #include "core/error.h"
 #include "core/gemma/heads/mtp_head.h"
-#include "decoders/grammar_correction.h"
 #include "experiments/builtin.h"
 #include "experiments/config_file.h"
 #include "experiments/prompt_grammars.h"
@@ -167,6 +166,7 @@ CorrectionOptions read_grammar_use(const ConfigNode& strategy, const RunPlan& pl
   config.constraint.mask_drafts = node.get<bool>("mask_drafts", true);
   config.constraint.forced = node.get<bool>("forced", true);
   CorrectionOptions options{.correction = read_correction(node)};
+  config.correction = options.correction;
   if (options.correction == Correction::kNone) {
     return options;
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "decoders/draft_trace.h"
+#include "decoders/grammar_correction.h"
 #include "experiments/components.h"
 #include "experiments/grammar_config.h"
 #include "experiments/prompts.h"
@@ -30,6 +31,7 @@ struct StrategyConfig {
   std::string yaml;           ///< resolved
   /// How the strategy uses the experiment's grammar; Constraint::grammar is not set yet.
   Constraint constraint = {};
+  Correction correction = Correction::kNone;
 };
 
 /// One set of settings, checked; nothing is loaded yet.
