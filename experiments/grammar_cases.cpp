@@ -128,10 +128,10 @@ class StyledWriter {
     if (value.is(JsonValue::Type::kArray)) {
       write_parts(value.items, "[]", out, [&](const JsonValue& item) { write(item, out); });
     } else if (value.is(JsonValue::Type::kObject)) {
-      write_parts(value.members, "{}", out, [&](const auto& member) {
-        out += to_json_string(member.first);
+      write_parts(value.members, "{}", out, [&](const JsonMember& member) {
+        out += to_json_string(member.name);
         out += spaced_ || indent_ ? ": " : ":";
-        write(member.second, out);
+        write(member.value, out);
       });
     } else {
       out += to_json(value);
@@ -195,11 +195,11 @@ void collect_names(const JsonValue& schema, std::vector<std::string>& required,
         required.push_back(name.text);
       }
     }
-    for (const auto& member : value.members) {
+    for (const JsonMember& member : value.members) {
       if (keyword == "properties") {
-        others.push_back(member.first);
+        others.push_back(member.name);
       } else if (keyword == "patternProperties") {
-        const auto examples = pattern_examples(member.first);
+        const auto examples = pattern_examples(member.name);
         others.insert(others.end(), examples.begin(), examples.end());
       }
     }

@@ -166,7 +166,7 @@ JsonValue json_of(const YamlTree& tree) {
     case YamlTree::Kind::kMap:
       value.type = Type::kObject;
       for (const auto& entry : tree.entries) {
-        value.members.emplace_back(entry.key, json_of(*entry.value));
+        value.members.push_back({entry.key, json_of(*entry.value)});
       }
       break;
   }

@@ -226,7 +226,7 @@ class Reader {
         fail("':' is missing here");
       }
       skip_space();
-      result.members.emplace_back(std::move(name), value(depth + 1));
+      result.members.push_back({std::move(name), value(depth + 1)});
       skip_space();
     } while (take(','));
     if (!take('}')) {
@@ -267,11 +267,11 @@ void write(const JsonValue& value, std::string& out) {
       return;
     case JsonValue::Type::kObject:
       out += '{';
-      for (const auto& member : value.members) {
+      for (const JsonMember& member : value.members) {
         out += &member == &value.members.front() ? "" : ",";
-        out += to_json_string(member.first);
+        out += to_json_string(member.name);
         out += ':';
-        write(member.second, out);
+        write(member.value, out);
       }
       out += '}';
       return;
@@ -282,8 +282,8 @@ void write(const JsonValue& value, std::string& out) {
 
 const JsonValue* JsonValue::find(std::string_view name) const {
   const auto found = std::find_if(members.begin(), members.end(),
-                                  [&](const auto& member) { return member.first == name; });
-  return found == members.end() ? nullptr : &found->second;
+                                  [&](const JsonMember& member) { return member.name == name; });
+  return found == members.end() ? nullptr : &found->value;
 }
 
 JsonValue parse_json(std::string_view text, std::string_view where) {

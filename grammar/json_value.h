@@ -1,10 +1,11 @@
 #pragma once
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace specdec {
+
+struct JsonMember;
 
 /// A JSON document that keeps what a schema needs: the source digits of numbers (1.0, 1e400) and
 /// the order of an object's members.
@@ -14,12 +15,17 @@ struct JsonValue {
   Type type = Type::kNull;
   std::string text;  ///< kNumber: its source digits; kString: its UTF-8, unescaped
   std::vector<JsonValue> items;
-  std::vector<std::pair<std::string, JsonValue>> members;
+  std::vector<JsonMember> members;
 
   bool is(Type wanted) const { return type == wanted; }
   bool is_boolean() const { return type == Type::kTrue || type == Type::kFalse; }
   /// The member of that name, or nullptr (also when this is no object).
   const JsonValue* find(std::string_view name) const;
+};
+
+struct JsonMember {
+  std::string name;
+  JsonValue value;
 };
 
 /// Reads a whole text. Throws GrammarError "where:line:column: ..." when it is not JSON (RFC 8259)

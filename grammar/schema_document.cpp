@@ -177,7 +177,7 @@ void SchemaDocument::read_dialect(const JsonValue& value, Resource& resource) {
   const JsonValue* vocabulary = found->second->find("$vocabulary");
   const auto has = [&](std::string_view name) {
     return std::any_of(vocabulary->members.begin(), vocabulary->members.end(),
-                       [&](const auto& member) { return member.first.ends_with(name); });
+                       [&](const JsonMember& member) { return member.name.ends_with(name); });
   };
   resource.has_assertions = vocabulary == nullptr || has("/vocab/validation");
   resource.asserts_formats = vocabulary != nullptr && has("/vocab/format-assertion");

@@ -331,9 +331,8 @@ KeySet SchemaFormulas::others(const std::vector<NameId>& names,
 }
 
 void SchemaFormulas::add_properties(Place place, std::vector<FormulaId>& parts) {
-  const auto members =
-      [&](std::string_view name) -> const std::vector<std::pair<std::string, JsonValue>>& {
-    static const std::vector<std::pair<std::string, JsonValue>> kNone;
+  const auto members = [&](std::string_view name) -> const std::vector<JsonMember>& {
+    static const std::vector<JsonMember> kNone;
     const JsonValue* value = keyword(place, name);
     if (value != nullptr && !value->is(Type::kObject)) {
       fail(place, name, "must be an object of schemas");
@@ -341,16 +340,16 @@ void SchemaFormulas::add_properties(Place place, std::vector<FormulaId>& parts) 
     return value == nullptr ? kNone : value->members;
   };
   std::vector<NameId> names;
-  for (const auto& member : members("properties")) {
-    names.push_back(formulas_.name(member.first));
+  for (const JsonMember& member : members("properties")) {
+    names.push_back(formulas_.name(member.name));
     parts.push_back(formulas_.properties(formulas_.one_name(names.back()),
-                                         below(place, "properties", member.first), next_rank_++));
+                                         below(place, "properties", member.name), next_rank_++));
   }
   std::vector<RegexId> patterns;
-  for (const auto& member : members("patternProperties")) {
-    patterns.push_back(pattern(place, "patternProperties", member.first));
+  for (const JsonMember& member : members("patternProperties")) {
+    patterns.push_back(pattern(place, "patternProperties", member.name));
     parts.push_back(formulas_.properties({patterns.back(), {}, 0},
-                                         below(place, "patternProperties", member.first)));
+                                         below(place, "patternProperties", member.name)));
   }
   if (keyword(place, "additionalProperties") != nullptr) {
     parts.push_back(

@@ -57,13 +57,13 @@ SchemaFormulas::Branches SchemaFormulas::product(Place place, const Branches& le
 SchemaFormulas::Evaluated SchemaFormulas::locally_evaluated(Place place) {
   Evaluated result;
   if (const JsonValue* properties = keyword(place, "properties")) {
-    for (const auto& member : properties->members) {
-      result.names.push_back(formulas_.name(member.first));
+    for (const JsonMember& member : properties->members) {
+      result.names.push_back(formulas_.name(member.name));
     }
   }
   if (const JsonValue* patterns = keyword(place, "patternProperties")) {
-    for (const auto& member : patterns->members) {
-      result.patterns.push_back(pattern(place, "patternProperties", member.first));
+    for (const JsonMember& member : patterns->members) {
+      result.patterns.push_back(pattern(place, "patternProperties", member.name));
     }
   }
   result.all_properties = keyword(place, "additionalProperties") != nullptr;

@@ -124,9 +124,9 @@ void write(const JsonValue& value, const Separators& style, int depth, std::stri
     out += i == 0 ? "" : style.comma;
     line(depth + 1);
     if (value.is(Type::kObject)) {
-      out += to_json_string(value.members[i].first) + style.colon;
+      out += to_json_string(value.members[i].name) + style.colon;
     }
-    write(value.is(Type::kArray) ? value.items[i] : value.members[i].second, style, depth + 1, out);
+    write(value.is(Type::kArray) ? value.items[i] : value.members[i].value, style, depth + 1, out);
   }
   if (size > 0) {
     line(depth);

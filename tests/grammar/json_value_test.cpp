@@ -24,7 +24,7 @@ TEST(JsonValueTest, KeepsDigitsAndOrder) {
   const JsonValue value = parse_json(text, "a.json");
   EXPECT_EQ(to_json(value), text);
   ASSERT_EQ(value.members.size(), 3U);
-  EXPECT_EQ(value.members[0].first, "b");
+  EXPECT_EQ(value.members[0].name, "b");
   EXPECT_EQ(value.find("b")->text, "1.0");
   EXPECT_EQ(value.find("a")->items[0].text, "1e400");
   EXPECT_EQ(value.find("c"), nullptr);
@@ -100,8 +100,8 @@ JsonValue random_value(std::mt19937& random, int depth) {
     }
   } else if (value.is(Type::kObject)) {
     for (uint32_t i = random() % 4; i > 0; --i) {
-      value.members.emplace_back(std::string(i, static_cast<char>(random() % 128)),
-                                 random_value(random, depth - 1));
+      value.members.push_back(
+          {std::string(i, static_cast<char>(random() % 128)), random_value(random, depth - 1)});
     }
   }
   return value;

@@ -119,8 +119,8 @@ bool equal_values(const JsonValue& a, const JsonValue& b) {
     return exact_number(a.text) == exact_number(b.text);
   }
   const bool members = std::all_of(a.members.begin(), a.members.end(), [&](const auto& member) {
-    const JsonValue* other = b.find(member.first);
-    return other != nullptr && equal_values(member.second, *other);
+    const JsonValue* other = b.find(member.name);
+    return other != nullptr && equal_values(member.value, *other);
   });
   return a.text == b.text && a.members.size() == b.members.size() && members &&
          std::equal(a.items.begin(), a.items.end(), b.items.begin(), b.items.end(), equal_values);
@@ -149,8 +149,8 @@ void NaiveValidator::require_known(const JsonValue& schema) const {
       continue;
     }
     if (kMaps.count(name) > 0) {
-      for (const auto& member : child.members) {
-        require_known(member.second);
+      for (const JsonMember& member : child.members) {
+        require_known(member.value);
       }
     } else if (child.is(Type::kObject) && name != "dependentRequired") {
       require_known(child);

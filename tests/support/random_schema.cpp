@@ -27,7 +27,7 @@ JsonValue object() { return {Type::kObject, {}, {}, {}}; }
 bool put(JsonValue& target, const std::string& name, JsonValue value) {
   const bool fresh = target.find(name) == nullptr;
   if (fresh) {
-    target.members.emplace_back(name, std::move(value));
+    target.members.push_back({name, std::move(value)});
   }
   return fresh;
 }
@@ -93,7 +93,7 @@ JsonValue RandomSchema::mutated(JsonValue target) {
   } else if (target.is(Type::kArray)) {
     target.items[at] = mutated(std::move(target.items[at]));
   } else {
-    target.members[at].second = mutated(std::move(target.members[at].second));
+    target.members[at].value = mutated(std::move(target.members[at].value));
   }
   return target;
 }
@@ -184,8 +184,8 @@ void RandomSchema::add_types(JsonValue& schema, int depth) {
 
 void RandomSchema::add_numbers(JsonValue& schema) {
   maybe(schema, 60, "type", 0, 0);
-  if (!schema.members.empty() && schema.members.back().first == "type") {
-    schema.members.back().second = text_value(chance(50) ? "integer" : "number");
+  if (!schema.members.empty() && schema.members.back().name == "type") {
+    schema.members.back().value = text_value(chance(50) ? "integer" : "number");
   }
   maybe(schema, 35, "minimum", -2, 3);
   maybe(schema, 15, "exclusiveMinimum", -2, 3);
