@@ -1,0 +1,142 @@
+// What a grammar costs at a step, when its states were seen before, and what compiling one costs.
+// The vocabulary is the shipped target's; SPECDEC_TOKENIZER names another tokenizer or checkpoint.
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "core/tokenizer.h"
+#include "grammar/grammar_matcher.h"
+#include "grammar/grammar_source.h"
+
+namespace specdec {
+namespace {
+
+constexpr const char* kSchema = R"({"type": "object", "properties": {
+  "name": {"type": "string", "minLength": 1, "maxLength": 40},
+  "age": {"type": "integer", "minimum": 0, "maximum": 150},
+  "email": {"type": "string", "pattern": "^[a-z.]+@[a-z]+\\.(com|org)$"},
+  "tags": {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "maxItems": 4}},
+  "required": ["name", "age", "email"], "additionalProperties": false})";
+constexpr const char* kText =
+    R"({"name":"Clara Weber","age":41,"email":"clara@example.org","tags":["red","blue"]})";
+
+const Tokenizer& tokenizer() {
+  static const auto loaded = [] {
+    const char* other = std::getenv("SPECDEC_TOKENIZER");
+    return load_tokenizer(other == nullptr ? "models/target" : other);
+  }();
+  return *loaded;
+}
+
+const std::shared_ptr<GrammarVocabulary>& vocabulary() {
+  static const auto prepared = make_grammar_vocabulary(tokenizer());
+  return prepared;
+}
+
+GrammarSource schema() {
+  GrammarSource source;
+  source.text = kSchema;
+  return source;
+}
+
+const std::vector<Token>& text() {
+  static const std::vector<Token> tokens = tokenizer().encode(kText);
+  return tokens;
+}
+
+/// A matcher in the middle of the text, and no state that was not seen before.
+GrammarMatcher warm_matcher(size_t tokens) {
+  static const auto grammar = compile_grammar(vocabulary(), schema());
+  GrammarMatcher matcher(grammar);
+  for (const Token token : text()) {
+    benchmark::DoNotOptimize(matcher.mask());
+    (void)matcher.accept(token);
+  }
+  matcher.rollback(matcher.length() - static_cast<int64_t>(tokens));
+  return matcher;
+}
+
+void prepare_bench(benchmark::State& state) {
+  for ([[maybe_unused]] auto _ : state) {
+    benchmark::DoNotOptimize(make_grammar_vocabulary(tokenizer()));
+  }
+}
+BENCHMARK(prepare_bench)->Unit(benchmark::kMillisecond);
+
+void compile_bench(benchmark::State& state) {
+  for ([[maybe_unused]] auto _ : state) {
+    const GrammarMatcher matcher(compile_grammar(vocabulary(), schema()));
+    benchmark::DoNotOptimize(matcher.mask());
+  }
+}
+BENCHMARK(compile_bench)->Unit(benchmark::kMicrosecond);
+
+/// A mask and a token, over the whole text.
+void step_bench(benchmark::State& state) {
+  GrammarMatcher matcher = warm_matcher(0);
+  for ([[maybe_unused]] auto _ : state) {
+    for (const Token token : text()) {
+      benchmark::DoNotOptimize(matcher.mask());
+      (void)matcher.accept(token);
+    }
+    matcher.rollback(matcher.length());
+  }
+  state.SetItemsProcessed(state.iterations() * std::ssize(text()));
+}
+BENCHMARK(step_bench);
+
+void rollback_bench(benchmark::State& state) {
+  GrammarMatcher matcher = warm_matcher(8);
+  const std::vector<Token> next(text().begin() + 8, text().begin() + 12);
+  for ([[maybe_unused]] auto _ : state) {
+    for (const Token token : next) {
+      (void)matcher.accept(token);
+    }
+    matcher.rollback(4);
+  }
+}
+BENCHMARK(rollback_bench);
+
+void fork_bench(benchmark::State& state) {
+  const GrammarMatcher matcher = warm_matcher(16);
+  for ([[maybe_unused]] auto _ : state) {
+    GrammarMatcher fork = matcher;
+    benchmark::DoNotOptimize(fork);
+  }
+}
+BENCHMARK(fork_bench);
+
+/// 31 nodes: the text's next five tokens, and many that the grammar forbids beside them.
+void tree_bench(benchmark::State& state) {
+  const GrammarMatcher matcher = warm_matcher(8);
+  std::vector<Token> tokens;
+  std::vector<int64_t> parents;
+  for (int64_t node = 0; node < 31; ++node) {
+    const int64_t depth = node / 6;
+    tokens.push_back(text()[static_cast<size_t>(8 + depth + node % 6)]);
+    parents.push_back(6 * depth - 6 < 0 ? -1 : 6 * depth - 6);
+  }
+  for ([[maybe_unused]] auto _ : state) {
+    benchmark::DoNotOptimize(matcher.tree_masks(tokens, parents));
+  }
+}
+BENCHMARK(tree_bench);
+
+void apply_bench(benchmark::State& state) {
+  const GrammarMatcher matcher = warm_matcher(static_cast<size_t>(state.range(0)));
+  const TokenMask mask = matcher.mask();
+  std::vector<double> scores(static_cast<size_t>(mask.vocab_size()), 1.0);
+  for ([[maybe_unused]] auto _ : state) {
+    apply_mask(mask, std::span<double>(scores));
+    benchmark::ClobberMemory();
+  }
+  state.SetLabel(std::to_string(mask.count()) + " allowed");
+}
+BENCHMARK(apply_bench)->Arg(0)->Arg(6);
+
+}  // namespace
+}  // namespace specdec
+
+BENCHMARK_MAIN();
