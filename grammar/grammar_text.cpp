@@ -39,7 +39,7 @@ char GrammarText::peek(size_t ahead) const {
 }
 
 bool GrammarText::looking_at(std::string_view prefix) const {
-  return text_.substr(std::min(position_, text_.size())).starts_with(prefix);
+  return text_.substr(position_).starts_with(prefix);
 }
 
 bool GrammarText::accept(std::string_view prefix) {
@@ -47,6 +47,8 @@ bool GrammarText::accept(std::string_view prefix) {
   position_ += found ? prefix.size() : 0;
   return found;
 }
+
+void GrammarText::skip(size_t bytes) { position_ = std::min(position_ + bytes, text_.size()); }
 
 void GrammarText::skip_line() { position_ = std::min(text_.find('\n', position_), text_.size()); }
 

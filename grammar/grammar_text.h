@@ -29,7 +29,8 @@ class GrammarText {
   char peek(size_t ahead = 0) const;
   bool looking_at(std::string_view prefix) const;
   bool accept(std::string_view prefix);
-  void skip(size_t bytes) { position_ += bytes; }
+  /// Up to the end at most.
+  void skip(size_t bytes);
   void skip_line();
   /// One character. Not at the end.
   char32_t take_point();

@@ -107,6 +107,11 @@ TEST(GbnfTest, ListOfLines) {
   EXPECT_FALSE(grammar.is_prefix("- \xE2\x80\xA8"));
 }
 
+TEST(GbnfTest, CommentMayEndTheText) {
+  EXPECT_TRUE(Gbnf("root ::= \"a\" # the end").accepts("a"));
+  EXPECT_TRUE(Gbnf("root ::= # nothing").accepts(""));
+}
+
 TEST(GbnfTest, OldStyleWhitespaceIsRightRecursive) {
   Gbnf grammar(
       "root ::= \"[\" ws (root (\",\" ws root)*)? \"]\" ws\n"
