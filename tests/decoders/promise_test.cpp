@@ -306,7 +306,8 @@ std::vector<SampledCase> sampled_cases() {
 double law_difference(const StrategyRow& strategy, const SampledCase& asked) {
   double largest = 0.0;
   const bool constrained = asked.task.constraint.grammar != nullptr;
-  for (const uint64_t seed : constrained ? std::vector<uint64_t>{11} : std::vector<uint64_t>{11, 12}) {
+  for (const uint64_t seed :
+       constrained ? std::vector<uint64_t>{11} : std::vector<uint64_t>{11, 12}) {
     const LogitTable target_table = random_table(asked.vocab, seed);
     const LogitTable drafter_table =
         mixed_table(target_table, random_table(asked.vocab, seed + 100), 0.7);
