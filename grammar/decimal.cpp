@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMaxDigits = 10'000;
 constexpr size_t kMaxExponentDigits = 9;
-constexpr int64_t kMaxFractionExponent = 5'000;
+constexpr int64_t kMaxFractionExponent = 500;  ///< beyond float64, and quick to ask about
 
 int64_t read_exponent(std::string_view text) {
   if (text.starts_with('+')) {

@@ -23,7 +23,7 @@ Decimal parse_decimal(std::string_view text);
 int compare(const Decimal& a, const Decimal& b);
 /// True when `value` is a whole multiple of `unit`, which is not zero.
 bool is_multiple(const Decimal& value, const Decimal& unit);
-/// The value as a fraction. Throws GrammarError when its exponent is beyond +-5,000.
+/// The value as a fraction. Throws GrammarError when its exponent is beyond +-500.
 mpq_class to_fraction(const Decimal& value);
 
 }  // namespace specdec

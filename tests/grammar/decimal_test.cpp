@@ -106,9 +106,9 @@ TEST(DecimalTest, Limits) {
               HasSubstr("too large"));
   EXPECT_THAT(error_message<GrammarError>([] { parse_decimal(std::string(10'001, '1')); }),
               HasSubstr("more than 10000 digits"));
-  EXPECT_THAT(error_message<GrammarError>([] { to_fraction(parse_decimal("1e5001")); }),
-              HasSubstr("5000"));
-  EXPECT_EQ(to_fraction(parse_decimal("1e-5000")) > 0, true);
+  EXPECT_THAT(error_message<GrammarError>([] { to_fraction(parse_decimal("1e501")); }),
+              HasSubstr("10^500 "));
+  EXPECT_EQ(to_fraction(parse_decimal("1e-500")) > 0, true);
 }
 
 }  // namespace
