@@ -88,9 +88,9 @@ class Trial {
       }
       conclude();
     } catch (const c10::Error& error) {
-      break_promise(error.what_without_backtrace());
+      break_promise(with_difference(error.what_without_backtrace()));
     } catch (const std::exception& error) {
-      break_promise(error.what());
+      break_promise(with_difference(error.what()));
     }
   }
 
@@ -126,9 +126,13 @@ class Trial {
     return once;
   }
 
+  static SequenceLaw kept(const Task& task, SequenceLaw law) {
+    return task.corrected ? kept_law(std::move(law)) : law;
+  }
+
   SequenceLaw expected(CertifyModels& models, const Task& task, const SequenceLaw& found) const {
     if (!row_.cell.equals.empty()) {
-      return exact_law(*models.build(row_.cell.equals, components_, task), task);
+      return kept(task, exact_law(*models.build(row_.cell.equals, components_, task), task));
     }
     // A search without a twin has nothing to be compared with here.
     return row_.cell.promise() == Promise::kSearch ? found
@@ -157,6 +161,11 @@ class Trial {
                                                    : Finding::kSearch;
       row_.reason = refusal_.empty() ? "" : "some settings are refused: " + refusal_;
     }
+  }
+
+  /// What went wrong, after the difference of the laws that was found before.
+  std::string with_difference(const std::string& error) const {
+    return row_.difference < kExactLaw ? error : worst_ + "; " + error;
   }
 
   void break_promise(const std::string& reason) {

@@ -216,7 +216,8 @@ bool MaskBuilder::take(const StringPlace& place, NamesAt& at, uint8_t byte) {
   const auto letter = [&](const StringPlace::Word& word) {
     return word.rest.size() > at.length ? static_cast<int64_t>(word.rest[at.length]) : -1;
   };
-  const auto [first, last] = std::ranges::equal_range(at.words, int64_t{*point}, {}, letter);
+  const auto first = std::ranges::lower_bound(at.words, int64_t{*point}, {}, letter);
+  const auto last = std::ranges::upper_bound(at.words, int64_t{*point}, {}, letter);
   at.words = {first, last};
   ++at.length;
   return !at.words.empty();
