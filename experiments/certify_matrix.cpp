@@ -225,7 +225,7 @@ std::vector<Task> certify_tasks(bool greedy) {
       {prompt, {.temperature = 1.0, .top_p = 0.7}, {.max_new_tokens = 8}},
       // Under a grammar; the last of them corrected to the law given that the text is in it.
       {prompt, {.temperature = 1.0}, {.max_new_tokens = 4, .end_ids = {2}}, nullptr, masked},
-      {prompt, {.temperature = 1.0}, {.max_new_tokens = 4, .end_ids = {2}}, nullptr, unmasked},
+      {prompt, {.temperature = 1.0}, {.max_new_tokens = 3, .end_ids = {2}}, nullptr, unmasked},
       {prompt, {.temperature = 1.0}, {.max_new_tokens = 3, .end_ids = {2}}, nullptr, masked, true},
   };
 }

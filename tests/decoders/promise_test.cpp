@@ -292,6 +292,9 @@ std::vector<SampledCase> sampled_cases() {
   };
   static const LetterTokenizer with_end(kPiecesAndEnd);
   for (const auto& [name, constraint] : constraints()) {
+    if (constraint.mask_drafts && !constraint.forced) {
+      continue;  // covered by the forced one
+    }
     // Of four tokens there are many outcomes to enumerate.
     const int64_t tokens = constraint.forced ? 4 : 3;
     cases.push_back(
