@@ -139,7 +139,7 @@ TEST(StringFormatTest, DatesAreAllThatExist) {
 
 /// The official tests of the formats; what is valid may be refused only where the format says so.
 TEST(StringFormatTest, JsonSchemaTestSuite) {
-  std::ifstream file("/work/shared/schemas/jsts_draft2020-12.jsonl");
+  std::ifstream file(SPECDEC_SOURCE_DIR "/../shared/schemas/jsts_draft2020-12.jsonl");
   if (!file) {
     GTEST_SKIP() << "no test suite here";
   }
