@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "core/formats/utf8.h"
+
 namespace specdec {
 namespace {
 
@@ -13,27 +15,21 @@ constexpr size_t kContextTokens = 8;
 constexpr int64_t kMostSearched = 4096;
 
 /// Without the bytes of an unfinished UTF-8 character at the end.
-std::string whole_characters(std::string bytes) {
-  size_t begin = bytes.size();  // of the last character
-  while (begin > 0 && bytes.size() - begin < 4) {
-    --begin;
-    const auto lead = static_cast<uint8_t>(bytes[begin]);
-    if (lead < 0x80) {
-      return bytes;
+std::string_view whole_characters(std::string_view bytes) {
+  for (std::string_view rest = bytes; !rest.empty();) {
+    const Utf8Scan scan = scan_utf8(rest);
+    if (scan.prefix) {
+      return bytes.substr(0, bytes.size() - rest.size());
     }
-    if (lead >= 0xC0) {
-      const size_t size = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-      bytes.resize(bytes.size() - begin < size ? begin : bytes.size());
-      return bytes;
-    }
+    rest.remove_prefix(scan.bytes);
   }
   return bytes;
 }
 
 /// The bytes as the tokenizer cuts them after the newest tokens of the output.
-std::vector<Token> cut(const Tokenizer& tokenizer, TokenSpan output, const std::string& bytes) {
+std::vector<Token> cut(const Tokenizer& tokenizer, TokenSpan output, std::string_view bytes) {
   const TokenSpan before = output.last(std::min(output.size(), kContextTokens));
-  std::vector<Token> tokens = tokenizer.encode(tokenizer.decode(before) + bytes);
+  std::vector<Token> tokens = tokenizer.encode(tokenizer.decode(before).append(bytes));
   if (tokens.size() >= before.size() && std::equal(before.begin(), before.end(), tokens.begin())) {
     tokens.erase(tokens.begin(), tokens.begin() + std::ssize(before));
     return tokens;
@@ -128,12 +124,12 @@ std::vector<Token> forced_tokens(const GrammarMatcher& place, const Tokenizer* t
     (void)after.accept(token);
     before.push_back(token);
   }
-  const std::string bytes = whole_characters(after.forced_bytes());
-  if (tokenizer == nullptr || bytes.empty() || std::ssize(tokens) >= most) {
+  const std::string bytes = after.forced_bytes();
+  std::string_view left = whole_characters(bytes);
+  if (tokenizer == nullptr || left.empty() || std::ssize(tokens) >= most) {
     return tokens;
   }
-  std::string_view left = bytes;
-  for (const Token token : cut(*tokenizer, before, bytes)) {
+  for (const Token token : cut(*tokenizer, before, left)) {
     const std::string_view piece = tokenizer->token_bytes(token);
     const bool last = piece.size() >= left.size();
     if (std::ssize(tokens) >= most || !left.starts_with(piece) ||

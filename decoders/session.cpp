@@ -108,11 +108,12 @@ void Session::find_masks(const Draft& draft) {
     return;
   }
   const Clock::time_point begin = Clock::now();
-  DraftGrammar places(*grammar_);
-  masks_.clear();
-  for (int64_t node = 0; node < draft.size(); ++node) {
-    masks_.push_back(places.mask(draft, node));
+  std::vector<int64_t> parents(draft.parents.begin() + 1, draft.parents.end());
+  for (int64_t& parent : parents) {
+    --parent;  // the matcher stands at the root
   }
+  masks_ = grammar_->tree_masks(TokenSpan(draft.tokens).subspan(1), parents);
+  masks_.insert(masks_.begin(), grammar_->mask());
   step_.mask_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
