@@ -38,6 +38,9 @@ double log_weight(const Generation& sample) {
                        : -std::numeric_limits<double>::infinity();
 }
 
+/// A bound that differs from 0 by rounding alone: no text of the grammar is left to be drawn.
+constexpr double kExhausted = 1e-12;
+
 /// Position of the choices between samples: no token stands there.
 constexpr int64_t kBetween = 0;
 
@@ -178,7 +181,7 @@ Generation CorrectedDecoding::draw_by_importance(const Request& request) {
 Generation CorrectedDecoding::draw_by_asap(const Request& request) {
   FutureBounds bounds;
   Generation newest = none_accepted();
-  for (int64_t sample = 0; sample < options_.samples; ++sample) {
+  for (int64_t sample = 0; sample < options_.samples && bounds.bound({}) > kExhausted; ++sample) {
     Generation drawn = draw(request, sample, &bounds);
     bounds.learn(drawn, ended(drawn));
     if (ended(drawn)) {

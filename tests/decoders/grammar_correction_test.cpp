@@ -198,6 +198,21 @@ TEST(GrammarCorrectionTest, BoundsFallToTheChanceOfStayingInTheGrammar) {
   EXPECT_NEAR(before, ConditionalLaw(table, task).total(), 1e-9) << "all texts were seen";
 }
 
+TEST(GrammarCorrectionTest, NothingIsAcceptedWhereNoTextFits) {
+  const LogitTable table = random_table(kVocab, 7);
+  FakeModel target(kVocab, table);
+  Task task = pairs_task();
+  task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "aaaaaa(a|b)");
+  for (const Correction correction :
+       {Correction::kRejection, Correction::kImportance, Correction::kAsap}) {
+    CorrectedDecoding strategy(plain(target), {correction, 8});
+    CounterRandomness random(3);
+    const Generation generation = strategy.generate(task.request(random));
+    EXPECT_EQ(generation.stop_reason, StopReason::kNoneAccepted);
+    EXPECT_TRUE(generation.tokens.empty());
+  }
+}
+
 TEST(GrammarCorrectionTest, SaysHowManySamplesItTook) {
   const Task task = pairs_task();
   const LogitTable table = random_table(kVocab, 7);
