@@ -11,4 +11,11 @@ CliResult cli(const std::vector<std::string>& arguments, const Components& compo
   return {code, out.str(), err.str()};
 }
 
+CliResult grammar_cli(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "grammar");
+  arguments.insert(arguments.end(),
+                   {"--tokenizer", SPECDEC_SOURCE_DIR "/models/target", "--quiet"});
+  return cli(arguments);
+}
+
 }  // namespace specdec

@@ -16,4 +16,7 @@ struct CliResult {
 CliResult cli(const std::vector<std::string>& arguments,
               const Components& components = builtin_components());
 
+/// `specdec grammar` with the shipped target's tokenizer.
+CliResult grammar_cli(std::vector<std::string> arguments);
+
 }  // namespace specdec

@@ -36,12 +36,6 @@ class GrammarArgumentsTest : public testing::Test {
     return folder_.write(name, text).string();
   }
 
-  static CliResult grammar(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "grammar");
-    arguments.insert(arguments.end(), {"--tokenizer", kTokenizer, "--quiet"});
-    return cli(arguments);
-  }
-
   /// Texts by seed, one at a time: they may have line breaks.
   static void check_samples(const std::string& file, const GrammarSource& source,
                             const std::vector<std::string>& options) {
@@ -49,7 +43,7 @@ class GrammarArgumentsTest : public testing::Test {
     for (int seed = 0; seed < 15; ++seed) {
       std::vector<std::string> arguments = {"sample", file, "--seed", std::to_string(seed)};
       arguments.insert(arguments.end(), options.begin(), options.end());
-      const auto result = grammar(arguments);
+      const auto result = grammar_cli(arguments);
       ASSERT_EQ(result.code, 0) << result.err;
       const std::string text = result.out.substr(0, result.out.size() - 1);
       const StateId state = compiled->next(compiled->start(), text);
@@ -77,11 +71,11 @@ TEST_F(GrammarArgumentsTest, SamplesFromAnotherStart) {
 }
 
 TEST_F(GrammarArgumentsTest, SamplesOfPatterns) {
-  const auto texts = grammar({"sample", "--pattern", "[A-Z]{3}-[0-9]{2}", "-n", "5"});
+  const auto texts = grammar_cli({"sample", "--pattern", "[A-Z]{3}-[0-9]{2}", "-n", "5"});
   EXPECT_THAT(texts.out, MatchesRegex("([A-Z][A-Z][A-Z]-[0-9][0-9]\n)+"));
   EXPECT_EQ(std::count(texts.out.begin(), texts.out.end(), '\n'), 5);
-  EXPECT_EQ(grammar({"sample", write("p.regex", "(ab){2}\n")}).out, "abab\n");
-  EXPECT_EQ(grammar({"sample", write("p.txt", "x{3}\n"), "--type", "regex"}).out, "xxx\n");
+  EXPECT_EQ(grammar_cli({"sample", write("p.regex", "(ab){2}\n")}).out, "abab\n");
+  EXPECT_EQ(grammar_cli({"sample", write("p.txt", "x{3}\n"), "--type", "regex"}).out, "xxx\n");
 }
 
 TEST_F(GrammarArgumentsTest, DeepBracketsAreClosed) {
@@ -93,28 +87,29 @@ TEST_F(GrammarArgumentsTest, TakesTheGrammarOfAConfig) {
   const auto choice = write("c.yaml",
                             "name: other keys do not matter\n"
                             "grammar: {type: choice, choices: [yes, no]}\n");
-  const auto answers = grammar({"sample", choice, "-n", "30"});
+  const auto answers = grammar_cli({"sample", choice, "-n", "30"});
   EXPECT_THAT(answers.out, MatchesRegex("((yes|no)\n)+"));
   EXPECT_THAT(answers.out, AllOf(HasSubstr("yes\n"), HasSubstr("no\n")));
   const auto trigger = write("t.yaml",
                              "grammar:\n  type: trigger\n  triggers:\n"
                              "    - {begin: <call>, end: </call>, grammar: {type: json_schema, "
                              "schema: {const: {name: f}}}}\n");
-  const auto texts = grammar({"sample", trigger, "-n", "20"});
+  const auto texts = grammar_cli({"sample", trigger, "-n", "20"});
   ASSERT_EQ(texts.code, 0) << texts.err;
   EXPECT_THAT(texts.out, HasSubstr(R"(<call>{"name":"f"}</call>)"));
 }
 
 TEST_F(GrammarArgumentsTest, Explains) {
-  const auto date = grammar({"explain", kGrammars + "iso_date.gbnf", "--text", "2023-02-29"});
+  const auto date = grammar_cli({"explain", kGrammars + "iso_date.gbnf", "--text", "2023-02-29"});
   EXPECT_EQ(date.code, 0);
   EXPECT_THAT(date.out, HasSubstr("not allowed   from byte 9 on: 9\n"));
   EXPECT_THAT(date.out, HasSubstr("allowed       2023-02-2\n"));
   EXPECT_THAT(date.out, HasSubstr("may end here  no\n"));
   EXPECT_THAT(date.out, HasSubstr("'0'-'8'"));
-  const auto sql = grammar({"explain", kGrammars + "sql.lark", "--text", "SELECT * FROM a WHERE "});
+  const auto sql =
+      grammar_cli({"explain", kGrammars + "sql.lark", "--text", "SELECT * FROM a WHERE "});
   EXPECT_THAT(sql.out, HasSubstr("\"NOT\"i: 'N', 'n'"));
-  const auto end = grammar({"explain", "--pattern", "(ab)+", "--text", "ab"});
+  const auto end = grammar_cli({"explain", "--pattern", "(ab)+", "--text", "ab"});
   EXPECT_THAT(end.out, AllOf(HasSubstr("may end here  yes\n"), HasSubstr("the end of the text\n")));
 }
 
@@ -150,7 +145,7 @@ TEST_F(GrammarArgumentsTest, MistakesExitWithTwoAndSayWhere) {
     for (const auto& [arguments, message] : cases) {
       std::vector<std::string> all = {command};
       all.insert(all.end(), arguments.begin(), arguments.end());
-      const auto result = grammar(all);
+      const auto result = grammar_cli(all);
       EXPECT_EQ(result.code, 2) << message << ": " << result.err;
       EXPECT_THAT(result.err, HasSubstr(message));
       EXPECT_EQ(result.out, "");

@@ -50,12 +50,6 @@ class GrammarCommandsTest : public testing::Test {
     return folder_.write(name, text).string();
   }
 
-  static CliResult grammar(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "grammar");
-    arguments.insert(arguments.end(), {"--tokenizer", kTokenizer, "--quiet"});
-    return cli(arguments);
-  }
-
   /// True when the text is of the schema, walked token by token.
   static bool accepts(const std::string& schema, const std::string& text,
                       const JsonSchemaOptions& options) {
@@ -92,7 +86,7 @@ TEST_F(GrammarCommandsTest, TestCountsRightAndWrongAnswers) {
   text += R"({"file": "a.json", "description": "no tests", "schema": {"type": 7}})"
           "\n";
   text += R"({"id": "nothing", "schema": false, "tests": [{"valid": false, "data": 1}]})";
-  const auto result = grammar({"test", write("cases.jsonl", text)});
+  const auto result = grammar_cli({"test", write("cases.jsonl", text)});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("wrong: test 1, valid, is refused: token "));
   EXPECT_THAT(result.out, HasSubstr("wrong: test 2, invalid, is accepted\n"));
@@ -108,7 +102,7 @@ TEST_F(GrammarCommandsTest, TestCountsRightAndWrongAnswers) {
   EXPECT_THAT(result.out, HasSubstr("invalid instances refused   2/3\n"));
   EXPECT_THAT(result.out, HasSubstr("internal errors             0\n"));
   EXPECT_THAT(result.out, HasSubstr("a mask, us"));
-  EXPECT_THAT(grammar({"test", write("cases.jsonl", text), "--limit", "1"}).out,
+  EXPECT_THAT(grammar_cli({"test", write("cases.jsonl", text), "--limit", "1"}).out,
               HasSubstr("schemas                     1\n"));
 }
 
@@ -121,9 +115,9 @@ TEST_F(GrammarCommandsTest, TestListsTwentyProblemsUnlessVerbose) {
         i);
   }
   const auto cases = write("cases.jsonl", text);
-  const auto brief = grammar({"test", cases});
+  const auto brief = grammar_cli({"test", cases});
   EXPECT_THAT(brief.out, HasSubstr("case 19: test 1, invalid, is accepted\n... and 5 more; "));
-  EXPECT_THAT(grammar({"test", cases, "--verbose"}).out, HasSubstr("case 24: test 1"));
+  EXPECT_THAT(grammar_cli({"test", cases, "--verbose"}).out, HasSubstr("case 24: test 1"));
 }
 
 TEST_F(GrammarCommandsTest, TestWritesJsonLines) {
@@ -133,7 +127,7 @@ TEST_F(GrammarCommandsTest, TestWritesJsonLines) {
       "\n"
       R"({"id": "b", "schema": {"type": "nonsense"}})");
   const auto out = (folder_.path() / "out.jsonl").string();
-  ASSERT_EQ(grammar({"test", cases, "--json", out, "--bits"}).code, 0);
+  ASSERT_EQ(grammar_cli({"test", cases, "--json", out, "--bits"}).code, 0);
   const auto lines = split_lines(read_text_file(out, 1 << 20));
   ASSERT_EQ(lines.size(), 2U);
   const auto a = nlohmann::json::parse(lines[0]);
@@ -148,7 +142,7 @@ TEST_F(GrammarCommandsTest, TestWritesJsonLines) {
   const auto b = nlohmann::json::parse(lines[1]);
   EXPECT_EQ(b["compiled"], false);
   EXPECT_THAT(b["error"].get<std::string>(), HasSubstr("nonsense"));
-  const auto printed = grammar({"test", cases, "--json", "-"});
+  const auto printed = grammar_cli({"test", cases, "--json", "-"});
   EXPECT_EQ(nlohmann::json::parse(split_lines(printed.out).at(1))["id"], "b");
   EXPECT_THAT(printed.out, Not(HasSubstr("schemas ")));
 }
@@ -160,7 +154,7 @@ TEST_F(GrammarCommandsTest, TestWritesInstancesInEveryStyle) {
                                        R"([{{"valid": true, "data": {}}}]}})",
                                        data));
   for (const char* style : {"compact", "spaced", "any", "indent:0", "indent:2"}) {
-    EXPECT_THAT(grammar({"test", cases, "--whitespace", style}).out,
+    EXPECT_THAT(grammar_cli({"test", cases, "--whitespace", style}).out,
                 HasSubstr("valid instances accepted    1/1\n"))
         << style;
   }
@@ -177,18 +171,20 @@ TEST_F(GrammarCommandsTest, TestTakesOrderFormatAndRegistry) {
       write("order.jsonl", fmt::format(R"({{"id": "a", "schema": {}, "tests": [{{"valid": true, )"
                                        R"("data": {{"age": 7, "name": "Ann"}}}}]}})",
                                        kPerson));
-  EXPECT_THAT(grammar({"test", order}).out, HasSubstr("accepted    1/1\n"));
-  EXPECT_THAT(grammar({"test", order, "--order", "schema"}).out, HasSubstr("accepted    0/1\n"));
+  EXPECT_THAT(grammar_cli({"test", order}).out, HasSubstr("accepted    1/1\n"));
+  EXPECT_THAT(grammar_cli({"test", order, "--order", "schema"}).out,
+              HasSubstr("accepted    0/1\n"));
   const auto format = write("format.jsonl", R"({"id": "a", "schema": {"format": "date"}, "tests": )"
                                             R"([{"valid": false, "data": "no date"}]})");
-  EXPECT_THAT(grammar({"test", format}).out, HasSubstr("refused   1/1\n"));
-  EXPECT_THAT(grammar({"test", format, "--format", "annotate"}).out, HasSubstr("refused   0/1\n"));
+  EXPECT_THAT(grammar_cli({"test", format}).out, HasSubstr("refused   1/1\n"));
+  EXPECT_THAT(grammar_cli({"test", format, "--format", "annotate"}).out,
+              HasSubstr("refused   0/1\n"));
   const auto registry =
       write("registry.jsonl", R"({"uri": "http://a/b.json", "schema": {"type": "null"}})");
   const auto refers = write("refers.jsonl", R"({"id": "a", "schema": {"$ref": "http://a/b.json"},)"
                                             R"( "tests": [{"valid": true, "data": null}]})");
-  EXPECT_THAT(grammar({"test", refers}).out, HasSubstr("http://a/b.json"));
-  EXPECT_THAT(grammar({"test", refers, "--registry", registry}).out,
+  EXPECT_THAT(grammar_cli({"test", refers}).out, HasSubstr("http://a/b.json"));
+  EXPECT_THAT(grammar_cli({"test", refers, "--registry", registry}).out,
               HasSubstr("accepted    1/1\n"));
 }
 
@@ -247,7 +243,7 @@ TEST_F(GrammarCommandsTest, MistakesExitWithTwoAndSayWhere) {
       {{"explain", write("f.json", R"({"minimum": "a"})")}, "f.json: "},
   };
   for (const auto& [arguments, message] : cases) {
-    const auto result = grammar(arguments);
+    const auto result = grammar_cli(arguments);
     EXPECT_EQ(result.code, 2) << message << ": " << result.err;
     EXPECT_THAT(result.err, HasSubstr(message));
     EXPECT_EQ(result.out, "");
@@ -277,9 +273,9 @@ TEST_F(GrammarCommandsTest, SamplesAreOfTheSchemaAndRepeatBySeed) {
       const std::vector<std::string> arguments = {
           "sample",  file,  "--max-tokens", "120", "--seed", std::to_string(seed++),
           "--order", order, "--whitespace", style};
-      const auto result = grammar(arguments);
+      const auto result = grammar_cli(arguments);
       ASSERT_EQ(result.code, 0) << schema << result.err;
-      EXPECT_EQ(grammar(arguments).out, result.out);
+      EXPECT_EQ(grammar_cli(arguments).out, result.out);
       ASSERT_TRUE(result.out.ends_with('\n'));
       const std::string document = result.out.substr(0, result.out.size() - 1);
       JsonSchemaOptions options;
@@ -293,9 +289,9 @@ TEST_F(GrammarCommandsTest, SamplesAreOfTheSchemaAndRepeatBySeed) {
 
 TEST_F(GrammarCommandsTest, SeedsGiveDifferentSamples) {
   const auto file = write("schema.json", kPerson);
-  EXPECT_NE(grammar({"sample", file, "-n", "5", "--seed", "1"}).out,
-            grammar({"sample", file, "-n", "5", "--seed", "2"}).out);
-  EXPECT_EQ(split_lines(grammar({"sample", file, "-n", "5"}).out).size(), 5U);
+  EXPECT_NE(grammar_cli({"sample", file, "-n", "5", "--seed", "1"}).out,
+            grammar_cli({"sample", file, "-n", "5", "--seed", "2"}).out);
+  EXPECT_EQ(split_lines(grammar_cli({"sample", file, "-n", "5"}).out).size(), 5U);
 }
 
 TEST_F(GrammarCommandsTest, SchemaNamesComeRequiredFirst) {
@@ -307,18 +303,18 @@ TEST_F(GrammarCommandsTest, SchemaNamesComeRequiredFirst) {
 
 TEST_F(GrammarCommandsTest, ExplainSaysWhatMayCome) {
   const auto file = write("schema.json", kPerson);
-  const auto start = grammar({"explain", file});
+  const auto start = grammar_cli({"explain", file});
   EXPECT_EQ(start.code, 0);
   EXPECT_THAT(start.out, HasSubstr(R"(forced        "{\"")"));
   EXPECT_THAT(start.out, HasSubstr("a value begins: an object"));
   EXPECT_THAT(start.out, HasSubstr("may end here  no"));
-  const auto inside = grammar({"explain", file, "--text", R"({"name":"A)"});
+  const auto inside = grammar_cli({"explain", file, "--text", R"({"name":"A)"});
   EXPECT_THAT(inside.out, HasSubstr(R"(allowed       {"name":"A)"));
   EXPECT_THAT(inside.out, HasSubstr("inside a string"));
   EXPECT_THAT(inside.out, HasSubstr(" of 2048: "));
-  const auto complete = grammar({"explain", file, "--text", R"({"name":"Ann","age":7})"});
+  const auto complete = grammar_cli({"explain", file, "--text", R"({"name":"Ann","age":7})"});
   EXPECT_THAT(complete.out, HasSubstr("may end here  yes"));
-  const auto wrong = grammar({"explain", file, "--text", R"({"name":7})"});
+  const auto wrong = grammar_cli({"explain", file, "--text", R"({"name":7})"});
   EXPECT_EQ(wrong.code, 0);
   EXPECT_THAT(wrong.out, HasSubstr("not allowed   from byte 8 on: 7}\n"));
   EXPECT_THAT(wrong.out, HasSubstr("allowed       {\"name\":\n"));

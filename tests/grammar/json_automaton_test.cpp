@@ -51,19 +51,10 @@ std::optional<bool> judged(const JsonValue& schema, const JsonValue& value) {
   }
 }
 
-JsonSchemaOptions options_of(bool schema_order, const std::string& whitespace,
-                             EscapeStyle escapes = EscapeStyle::kAny) {
-  JsonSchemaOptions options;
-  options.schema_order = schema_order;
-  options.whitespace = whitespace;
-  options.escapes = escapes;
-  return options;
-}
-
 const std::vector<JsonSchemaOptions> kOptions = {
-    options_of(false, "compact"), options_of(true, "compact", EscapeStyle::kMinimal),
-    options_of(true, "spaced"),   options_of(false, "any"),
-    options_of(true, "indent:2"), options_of(false, "indent:0", EscapeStyle::kMinimal)};
+    json_options(false, "compact"), json_options(true, "compact", EscapeStyle::kMinimal),
+    json_options(true, "spaced"),   json_options(false, "any"),
+    json_options(true, "indent:2"), json_options(false, "indent:0", EscapeStyle::kMinimal)};
 
 /// Every text that a random walk completes parses and satisfies the schema; none gets stuck.
 void expect_sound_texts(const Sample& sample, const JsonSchemaOptions& options, int texts,
@@ -90,8 +81,8 @@ TEST(JsonAutomatonTest, NoDeadEndsAndOnlyValidTexts) {
 
 TEST(JsonAutomatonTest, SchemaOrderAcceptsLess) {
   for (const Sample& sample : samples()) {
-    const Grammar ordered = compile(sample.schema, options_of(true, "compact"));
-    const Grammar any = compile(sample.schema, options_of(false, "compact"));
+    const Grammar ordered = compile(sample.schema, json_options(true, "compact"));
+    const Grammar any = compile(sample.schema, json_options(false, "compact"));
     GrammarWalk walk(*ordered, to_json(sample.schema), 7);
     for (size_t i = 0; i < 12; ++i) {
       const auto text = walk.text(3 * i);
@@ -153,7 +144,7 @@ TEST(JsonAutomatonTest, WhitespaceStyles) {
   for (const Sample& sample : samples()) {
     std::map<std::string, Grammar> grammars;
     for (const char* style : {"compact", "spaced", "indent:0", "indent:2", "indent:3", "any"}) {
-      grammars[style] = compile(sample.schema, options_of(false, style));
+      grammars[style] = compile(sample.schema, json_options(false, style));
     }
     GrammarWalk walk(*grammars["compact"], to_json(sample.schema), 11);
     for (size_t i = 0; i < 6; ++i) {
@@ -174,7 +165,7 @@ TEST(JsonAutomatonTest, WhitespaceStyles) {
 TEST(JsonAutomatonTest, AnyWhitespaceHasItsPlaces) {
   const Grammar grammar =
       compile(parse_json(R"({"type": "object", "additionalProperties": {"type": "array"}})", "s"),
-              options_of(false, "any"));
+              json_options(false, "any"));
   for (const char* text : {"{ }", "{\n}", "{ \t\"a\"\r\n: [ 1 , 2 ] }", "{\"a\":[]\n,\"b\":[ ]}"}) {
     EXPECT_TRUE(accepts(*grammar, text)) << text;
   }
@@ -192,19 +183,19 @@ TEST(JsonAutomatonTest, EscapedNamesAreTheNames) {
   const JsonValue schema = parse_json(
       R"({"properties": {"ab": {"const": 1}, "é\"": {"const": 2}}, "additionalProperties": false})",
       "schema");
-  const Grammar any = compile(schema, options_of(false, "compact"));
+  const Grammar any = compile(schema, json_options(false, "compact"));
   EXPECT_TRUE(accepts(*any, R"({"a\u0062":1,"\u00e9\"":2})"));
   EXPECT_TRUE(accepts(*any, R"({"\u00E9\u0022":2})"));
   EXPECT_FALSE(accepts(*any, R"({"\u0061b":2})"));
   EXPECT_FALSE(accepts(*any, R"({"ab":1,"\u0061b":1})")) << "one name twice";
-  const Grammar minimal = compile(schema, options_of(false, "compact", EscapeStyle::kMinimal));
+  const Grammar minimal = compile(schema, json_options(false, "compact", EscapeStyle::kMinimal));
   EXPECT_TRUE(accepts(*minimal, R"({"ab":1,"é\"":2})"));
   EXPECT_FALSE(accepts(*minimal, R"({"a\u0062":1})"));
   EXPECT_FALSE(accepts(*minimal, R"({"é\u0022":2})"));
 }
 
 TEST(JsonAutomatonTest, NoNameComesTwice) {
-  const Grammar grammar = compile(parse_json("true", "schema"), options_of(false, "compact"));
+  const Grammar grammar = compile(parse_json("true", "schema"), json_options(false, "compact"));
   EXPECT_FALSE(accepts(*grammar, R"({"a":1,"a":2})"));
   EXPECT_FALSE(accepts(*grammar, R"({"a":1,"b":{"a":1},"\u0061":2})"));
   EXPECT_TRUE(accepts(*grammar, R"({"a":1,"b":{"a":1},"\u0062b":2})"));
@@ -213,12 +204,12 @@ TEST(JsonAutomatonTest, NoNameComesTwice) {
 TEST(JsonAutomatonTest, OrderOfNames) {
   const JsonValue schema = parse_json(
       R"({"properties": {"z": true, "a": true, "m": true}, "required": ["m"]})", "schema");
-  const Grammar ordered = compile(schema, options_of(true, "compact"));
+  const Grammar ordered = compile(schema, json_options(true, "compact"));
   EXPECT_TRUE(accepts(*ordered, R"({"z":1,"a":2,"m":3})"));
   EXPECT_TRUE(accepts(*ordered, R"({"z":1,"m":3})"));
   EXPECT_FALSE(accepts(*ordered, R"({"a":1,"z":2,"m":3})"));
   EXPECT_EQ(ordered->next(ordered->start(), R"({"a":1,"z)"), Automaton::kDead);
-  EXPECT_TRUE(accepts(*compile(schema, options_of(false, "compact")), R"({"m":1,"a":2,"z":3})"));
+  EXPECT_TRUE(accepts(*compile(schema, json_options(false, "compact")), R"({"m":1,"a":2,"z":3})"));
 }
 
 // ---- Against a validator that reads the keywords word for word ---------------------------------
@@ -261,7 +252,7 @@ void check_random_schema(uint32_t seed, Tally& tally) {
   RandomSchema random(seed);
   const JsonValue schema = random.schema(3);
   try {
-    const Grammar grammar = compile(schema, options_of(false, "compact"), true);
+    const Grammar grammar = compile(schema, json_options(false, "compact"), true);
     ++tally.schemas;
     for (int i = 0; i < 12; ++i) {
       expect_agreement(*grammar, schema, random.value(2), tally);
@@ -294,7 +285,7 @@ TEST(JsonAutomatonTest, AgreesWithAValidatorOnRandomSchemas) {
 TEST(JsonAutomatonTest, AgreesWithAValidatorOnTheSamples) {
   Tally tally;
   for (const Sample& sample : samples()) {
-    const Grammar grammar = compile(sample.schema, options_of(false, "compact"));
+    const Grammar grammar = compile(sample.schema, json_options(false, "compact"));
     GrammarWalk walk(*grammar, to_json(sample.schema), 5);
     RandomSchema random(17);
     for (size_t i = 0; i < 10; ++i) {

@@ -18,19 +18,9 @@ namespace {
 using Grammar = std::shared_ptr<const CompiledGrammar>;
 using Vocabulary = std::shared_ptr<GrammarVocabulary>;
 
-JsonSchemaOptions options_of(bool schema_order, EscapeStyle escapes,
-                             const std::string& whitespace) {
-  JsonSchemaOptions options;
-  options.schema_order = schema_order;
-  options.escapes = escapes;
-  options.whitespace = whitespace;
-  return options;
-}
-
 const std::vector<JsonSchemaOptions> kOptions = {
-    options_of(true, EscapeStyle::kAny, "compact"), options_of(false, EscapeStyle::kMinimal, "any"),
-    options_of(false, EscapeStyle::kAny, "spaced"),
-    options_of(true, EscapeStyle::kMinimal, "indent:2")};
+    json_options(true, "compact"), json_options(false, "any", EscapeStyle::kMinimal),
+    json_options(false, "spaced"), json_options(true, "indent:2", EscapeStyle::kMinimal)};
 
 bool allowed(const CompiledGrammar& grammar, StateId state, Token token) {
   if (grammar.is_end(token)) {

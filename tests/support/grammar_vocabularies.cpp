@@ -47,6 +47,15 @@ std::shared_ptr<GrammarVocabulary> tiny_vocabulary(uint32_t seed, size_t random_
   return std::make_shared<GrammarVocabulary>(bytes, std::vector{kTinyEnd});
 }
 
+JsonSchemaOptions json_options(bool schema_order, const std::string& whitespace,
+                               EscapeStyle escapes) {
+  JsonSchemaOptions options;
+  options.schema_order = schema_order;
+  options.whitespace = whitespace;
+  options.escapes = escapes;
+  return options;
+}
+
 std::vector<std::string> grammar_data(const std::string& name) {
   std::ifstream file(std::string(SPECDEC_SOURCE_DIR) + "/tests/data/grammar/" + name);
   std::vector<std::string> lines;

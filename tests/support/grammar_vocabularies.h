@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "grammar/grammar_vocabulary.h"
+#include "grammar/json_schema.h"
 
 namespace specdec {
 
@@ -17,6 +18,9 @@ std::shared_ptr<GrammarVocabulary> empty_vocabulary();
 /// All bytes, JSON's punctuation glued together, parts of UTF-8 characters and escapes, and
 /// `random_tokens` texts drawn from pieces of these; some tokens twice.
 std::shared_ptr<GrammarVocabulary> tiny_vocabulary(uint32_t seed, size_t random_tokens);
+
+JsonSchemaOptions json_options(bool schema_order, const std::string& whitespace,
+                               EscapeStyle escapes = EscapeStyle::kAny);
 
 /// The objects of a JSON Lines file in tests/data/grammar/.
 std::vector<std::string> grammar_data(const std::string& name);
