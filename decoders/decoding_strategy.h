@@ -38,6 +38,8 @@ enum class StopReason {
 /// "end_of_sequence", "stop_id", "stop_string", "grammar_end", "max_new_tokens", "context_full",
 /// "none_accepted"
 std::string_view stop_reason_name(StopReason reason);
+/// True when an output under a grammar is a whole text of its language.
+bool ends_text(StopReason reason);
 
 /// A grammar that the output obeys: tokens that it forbids have no mass in the target's law, at
 /// every node of a draft from that node's own place. Speculation stays lossless: its output has the

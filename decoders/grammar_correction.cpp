@@ -26,16 +26,11 @@ class SampleRandomness final : public Randomness {
   int64_t first_;
 };
 
-/// Whether the grammar ended the output.
-bool ended(const Generation& sample) {
-  return sample.stop_reason == StopReason::kEndOfSequence ||
-         sample.stop_reason == StopReason::kGrammarEnd;
-}
-
 /// Logarithm of prod Z_t, -inf when the output did not end.
 double log_weight(const Generation& sample) {
-  return ended(sample) ? std::accumulate(sample.log_allowed.begin(), sample.log_allowed.end(), 0.0)
-                       : -std::numeric_limits<double>::infinity();
+  return ends_text(sample.stop_reason)
+             ? std::accumulate(sample.log_allowed.begin(), sample.log_allowed.end(), 0.0)
+             : -std::numeric_limits<double>::infinity();
 }
 
 /// A bound that differs from 0 by rounding alone: no text of the grammar is left to be drawn.
@@ -149,7 +144,7 @@ Generation CorrectedDecoding::draw_by_rejection(const Request& request) {
   for (int64_t sample = 0; sample < options_.samples; ++sample) {
     Generation drawn = draw(request, sample, nullptr);
     SampleRandomness(request.random, sample).seek(kBetween, Purpose::kVerify);
-    if (ended(drawn) && request.random.chance(std::exp(log_weight(drawn)))) {
+    if (ends_text(drawn.stop_reason) && request.random.chance(std::exp(log_weight(drawn)))) {
       drawn.samples = sample + 1;
       return drawn;
     }
@@ -183,8 +178,8 @@ Generation CorrectedDecoding::draw_by_asap(const Request& request) {
   Generation newest = none_accepted();
   for (int64_t sample = 0; sample < options_.samples && bounds.bound({}) > kExhausted; ++sample) {
     Generation drawn = draw(request, sample, &bounds);
-    bounds.learn(drawn, ended(drawn));
-    if (ended(drawn)) {
+    bounds.learn(drawn, ends_text(drawn.stop_reason));
+    if (ends_text(drawn.stop_reason)) {
       newest = std::move(drawn);
     }
   }

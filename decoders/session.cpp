@@ -361,4 +361,8 @@ std::string_view stop_reason_name(StopReason reason) {
   return "unknown";
 }
 
+bool ends_text(StopReason reason) {
+  return reason == StopReason::kEndOfSequence || reason == StopReason::kGrammarEnd;
+}
+
 }  // namespace specdec

@@ -135,10 +135,7 @@ void Counts::add_grammar(const Generation& generation) {
   if (!generation.log_allowed.empty()) {
     ++grammar_outputs;
     samples += generation.samples;
-    complete += generation.stop_reason == StopReason::kEndOfSequence ||
-                        generation.stop_reason == StopReason::kGrammarEnd
-                    ? 1
-                    : 0;
+    complete += ends_text(generation.stop_reason) ? 1 : 0;
   }
 }
 
