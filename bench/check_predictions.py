@@ -97,18 +97,18 @@ class Bench:
         out = self.folder / "profile.json"
         drafters = [part for drafter in HEADS.values() for part in ("--draft", drafter)]
         subprocess.run([self.options.specdec, "--threads", "1", "profile", "models/target", *drafters, "--lengths",
-                        ",".join(map(str, LENGTHS)), "--contexts", "128", "--repeats", "50", "--temperature",
+                        ",".join(map(str, LENGTHS)), "--contexts", "128", "--repeats", "400", "--temperature",
                         str(temperature), "--json", str(out)],
                        cwd=ROOT, check=True, capture_output=True)
         profile = json.loads(out.read_text(encoding="utf-8"))
         points = [(point["new_tokens"], point["seconds"][1]) for point in profile["target"]]
-        plain = points[0][1]
+        plain = profile["plain"]["verify_seconds"][1]
         draft = {(drafter["name"], cost["drafted"]): cost["draft_seconds"][1] / cost["drafted"] / plain
                  for drafter in profile["drafters"] for cost in drafter["lengths"]}
 
         def verify(tokens):
             (low, a), (high, b) = next(pair for pair in zip(points, points[1:]) if pair[1][0] >= tokens)
-            return (a + (b - a) * (tokens - low) / (high - low)) / plain
+            return (a + (b - a) * (tokens - low) / (high - low)) / points[0][1]
 
         reading = {drafter["name"]: drafter["prompt_token_seconds"] / plain for drafter in profile["drafters"]}
         return draft, verify, reading

@@ -64,26 +64,33 @@ CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& optio
   SPECDEC_CHECK(options.repeats >= 1, "a median of {} repeats", options.repeats);
   CostCurve curve;
   for (const int64_t context : options.contexts) {
+    std::map<int64_t, std::vector<double>> seconds;  // by new tokens
     for (const int64_t new_tokens : options.new_tokens) {
       SPECDEC_CHECK(context >= 1 && new_tokens >= 1, "{} new tokens after {}", new_tokens, context);
-      if (context + new_tokens > model.max_length()) {
-        continue;
+      if (context + new_tokens <= model.max_length()) {
+        seconds[new_tokens] = {};
       }
-      const Tensor prompt = some_tokens(context, model.vocab_size());
-      const Tensor tokens = some_tokens(new_tokens, model.vocab_size());
-      model.prefill_get_last_logits(
-          {prompt.const_data_ptr<int32_t>(), static_cast<size_t>(context)});
-      time_forward(model, tokens);  // warms caches and allocators up
-      std::vector<double> seconds;
-      for (int64_t repeat = 0; repeat < options.repeats; ++repeat) {
-        seconds.push_back(time_forward(model, tokens));
+    }
+    if (seconds.empty()) {
+      continue;
+    }
+    const Tensor prompt = some_tokens(context, model.vocab_size());
+    model.prefill_get_last_logits({prompt.const_data_ptr<int32_t>(), static_cast<size_t>(context)});
+    for (int64_t repeat = -1; repeat < options.repeats; ++repeat) {
+      for (auto& [new_tokens, times] : seconds) {
+        const double time = time_forward(model, some_tokens(new_tokens, model.vocab_size()));
+        if (repeat >= 0) {  // the round before warms caches and allocators up
+          times.push_back(time);
+        }
       }
-      std::sort(seconds.begin(), seconds.end());
+    }
+    for (auto& [new_tokens, times] : seconds) {
+      std::sort(times.begin(), times.end());
       curve.points.push_back({.new_tokens = new_tokens,
                               .context = context,
-                              .seconds = quantile(seconds, 0.5),
-                              .low = quantile(seconds, 0.25),
-                              .high = quantile(seconds, 0.75)});
+                              .seconds = quantile(times, 0.5),
+                              .low = quantile(times, 0.25),
+                              .high = quantile(times, 0.75)});
     }
   }
   return curve;

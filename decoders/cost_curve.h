@@ -30,7 +30,9 @@ struct CostCurveOptions {
   int64_t repeats = 20;  ///< the median counts
 };
 
-/// Measures a model; its rows are forgotten. Contexts that do not fit max_length are left out.
+/// Measures a model; its rows are forgotten. Contexts that do not fit max_length are left out. All
+/// numbers of new tokens take turns, so that a machine which slows down for a while does so for
+/// all of them and their ratios stay.
 CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& options);
 
 }  // namespace specdec

@@ -63,7 +63,14 @@ class Profiler {
   Profile run();
 
  private:
-  DrafterProfile measure(const std::string& text, TokenSpan prompt);
+  /// A drafter at one of the lengths.
+  struct Arm {
+    size_t drafter = 0;
+    std::unique_ptr<DecodingStrategy> strategy;
+    int64_t length = 0;
+  };
+  std::vector<Arm> build_arms();
+  void measure_steps(const std::vector<Token>& prompt, Profile& profile);
   StrategyRegistry::Make prepare(const std::shared_ptr<YamlTree>& tree);
 
   const CommandContext& context_;
@@ -82,31 +89,51 @@ StrategyRegistry::Make Profiler::prepare(const std::shared_ptr<YamlTree>& tree) 
   return strategy.make;
 }
 
-DrafterProfile Profiler::measure(const std::string& text, TokenSpan prompt) {
-  const auto tree = parse_drafter(text);
-  const auto* type = tree->find("type");
-  DrafterProfile profile{.name = type == nullptr ? "" : type->value->text,
-                         .description = write_yaml_flow(*tree),
-                         .lengths = {}};
-  for (const Token length : parse_token_list(arguments_.lengths)) {
-    const auto make = prepare(strategy_tree(tree, length));
-    BuildContext build{*target_, loader_, [](const std::string&, LanguageModel& model) {
-                         return measure_cost_curve(model, {});
-                       }};
-    const auto strategy = make(build);
-    if (auto cost =
-            measure_steps(*strategy, prompt, length, arguments_.repeats, arguments_.sampling)) {
-      profile.prompt_token =
-          std::max(0.0, cost->first - cost->draft.median) / static_cast<double>(prompt.size());
-      profile.lengths.push_back(*std::move(cost));
+std::vector<Profiler::Arm> Profiler::build_arms() {
+  BuildContext build{*target_, loader_, [](const std::string&, LanguageModel& model) {
+                       return measure_cost_curve(model, {});
+                     }};
+  std::vector<Arm> arms;
+  for (size_t i = 0; i < arguments_.drafters.size(); ++i) {
+    for (const Token length : parse_token_list(arguments_.lengths)) {
+      const auto make = prepare(strategy_tree(parse_drafter(arguments_.drafters[i]), length));
+      arms.push_back({i, make(build), length});
     }
   }
-  if (profile.lengths.empty()) {
-    throw Error(
-        fmt::format("--draft {}: never drafted {} tokens at a time, so its cost is not known", text,
-                    arguments_.lengths));
+  return arms;
+}
+
+void Profiler::measure_steps(const std::vector<Token>& prompt, Profile& profile) {
+  AutoregressiveDecoding plain(*target_);
+  const std::vector<Arm> arms = build_arms();
+  std::vector<StepTimer> timers = {{plain, prompt, 0, arguments_.sampling}};
+  for (const Arm& arm : arms) {
+    timers.emplace_back(*arm.strategy, prompt, arm.length, arguments_.sampling);
   }
-  return profile;
+  time_in_turns(timers, arguments_.repeats);
+  profile.plain = timers.front().cost().value();
+  for (const std::string& text : arguments_.drafters) {
+    const auto tree = parse_drafter(text);
+    const auto* type = tree->find("type");
+    profile.drafters.push_back({.name = type == nullptr ? "" : type->value->text,
+                                .description = write_yaml_flow(*tree),
+                                .lengths = {}});
+  }
+  for (size_t i = 0; i < arms.size(); ++i) {
+    if (auto cost = timers[i + 1].cost()) {
+      DrafterProfile& drafter = profile.drafters[arms[i].drafter];
+      drafter.prompt_token =
+          std::max(0.0, cost->first - cost->draft.median) / static_cast<double>(prompt.size());
+      drafter.lengths.push_back(*std::move(cost));
+    }
+  }
+  for (size_t i = 0; i < profile.drafters.size(); ++i) {
+    if (profile.drafters[i].lengths.empty()) {
+      throw Error(
+          fmt::format("--draft {}: never drafted {} tokens at a time, so its cost is not known",
+                      arguments_.drafters[i], arguments_.lengths));
+    }
+  }
 }
 
 Profile Profiler::run() {
@@ -136,11 +163,7 @@ Profile Profiler::run() {
   }
   // Steps are measured at the first of the contexts that fits.
   const auto prompt = some_prompt(profile.target.points.front().context, target_->vocab_size());
-  AutoregressiveDecoding plain(*target_);
-  profile.plain = measure_steps(plain, prompt, 0, arguments_.repeats, arguments_.sampling).value();
-  for (const auto& drafter : arguments_.drafters) {
-    profile.drafters.push_back(measure(drafter, prompt));
-  }
+  measure_steps(prompt, profile);
   return profile;
 }
 

@@ -20,7 +20,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "specdec profile 1";
-constexpr int64_t kMaxGenerations = 64;
+constexpr uint32_t kMaxGenerations = 65;
+constexpr uint32_t kHopefulGenerations = 5;  ///< without a step of the length
 
 Json spread_json(const Spread& spread) { return {spread.low, spread.median, spread.high}; }
 
@@ -143,44 +144,58 @@ Spread spread_of(std::vector<double> seconds) {
   return {.median = at(0.5), .low = at(0.25), .high = at(0.75)};
 }
 
-std::optional<DraftCost> measure_steps(DecodingStrategy& strategy, TokenSpan prompt, int64_t length,
-                                       int64_t steps, const SamplingParams& sampling) {
-  std::vector<double> draft;
-  std::vector<double> verify;
-  std::vector<double> other;
-  std::vector<double> first;
-  CounterRandomness random(0);
-  const Request request{.prompt = prompt,
-                        .sampling = sampling,
-                        .stop = {.max_new_tokens = 4 * (length + 1) + 32},
-                        .random = random,
-                        .on_tokens = [](TokenSpan) { InterruptGuard::check(); }};
-  (void)strategy.generate(request);  // warms caches and allocators up
-  for (int64_t i = 0; i < kMaxGenerations && static_cast<int64_t>(draft.size()) < steps; ++i) {
-    random = CounterRandomness(0, 0, static_cast<uint32_t>(i));
-    const Generation generation = strategy.generate(request);
-    for (const StepStatistics& step : generation.steps) {
-      if (step.depth == length) {
-        const bool reads_prompt = &step == &generation.steps.front();
-        (reads_prompt ? first : draft).push_back(step.draft_seconds);
-        verify.push_back(step.verify_seconds);
-        other.push_back(step.other_seconds);
-      }
+StepTimer::StepTimer(DecodingStrategy& strategy, std::vector<Token> prompt, int64_t length,
+                     SamplingParams sampling)
+    : strategy_(strategy),
+      prompt_(std::move(prompt)),
+      length_(length),
+      sampling_(std::move(sampling)) {}
+
+void StepTimer::generate() {
+  CounterRandomness random(0, 0, generations_);
+  const Generation generation =
+      strategy_.generate({.prompt = prompt_,
+                          .sampling = sampling_,
+                          .stop = {.max_new_tokens = 4 * (length_ + 1) + 32},
+                          .random = random,
+                          .on_tokens = [](TokenSpan) { InterruptGuard::check(); }});
+  if (generations_++ == 0) {
+    return;
+  }
+  for (const StepStatistics& step : generation.steps) {
+    if (step.depth == length_) {
+      const bool reads_prompt = &step == &generation.steps.front();
+      (reads_prompt ? first_ : draft_).push_back(step.draft_seconds);
+      verify_.push_back(step.verify_seconds);
+      other_.push_back(step.other_seconds);
     }
   }
-  if (draft.empty()) {
-    std::swap(draft, first);
-  }
-  if (draft.empty()) {
+}
+
+bool StepTimer::wants_more(int64_t steps) const {
+  const uint32_t limit = verify_.empty() ? kHopefulGenerations : kMaxGenerations;
+  return static_cast<int64_t>(verify_.size()) < steps && generations_ < limit;
+}
+
+std::optional<DraftCost> StepTimer::cost() const {
+  if (verify_.empty()) {
     return std::nullopt;
   }
-  const auto count = static_cast<int64_t>(draft.size());
-  return DraftCost{.drafted = length,
-                   .steps = count,
-                   .draft = spread_of(std::move(draft)),
-                   .verify = spread_of(std::move(verify)),
-                   .other = spread_of(std::move(other)),
-                   .first = first.empty() ? 0.0 : spread_of(std::move(first)).median};
+  return DraftCost{.drafted = length_,
+                   .steps = static_cast<int64_t>(verify_.size()),
+                   .draft = spread_of(draft_.empty() ? first_ : draft_),
+                   .verify = spread_of(verify_),
+                   .other = spread_of(other_),
+                   .first = first_.empty() || draft_.empty() ? 0.0 : spread_of(first_).median};
+}
+
+void time_in_turns(std::span<StepTimer> timers, int64_t steps) {
+  while (std::any_of(timers.begin(), timers.end(),
+                     [&](const StepTimer& timer) { return timer.wants_more(steps); })) {
+    for (StepTimer& timer : timers) {
+      timer.generate();
+    }
+  }
 }
 
 void print_profile(std::ostream& out, const Profile& profile) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iosfwd>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,11 +52,32 @@ struct Profile {
 /// Median and quartiles. `seconds` must not be empty.
 Spread spread_of(std::vector<double> seconds);
 
-/// Runs a strategy that drafts `length` tokens at a time (0: plain decoding) until `steps` steps
-/// were that deep, or the prompt gives no more, and returns what their parts took; none without
-/// such a step: drafters that retrieve may have nothing to say.
-std::optional<DraftCost> measure_steps(DecodingStrategy& strategy, TokenSpan prompt, int64_t length,
-                                       int64_t steps, const SamplingParams& sampling);
+/// Times the steps of a strategy that drafts `length` tokens at a time (0: plain decoding), one
+/// generation after the other. The strategy has to outlive it.
+class StepTimer {
+ public:
+  StepTimer(DecodingStrategy& strategy, std::vector<Token> prompt, int64_t length,
+            SamplingParams sampling);
+  /// One more generation; the first of all is not timed: it warms caches and allocators up.
+  void generate();
+  /// False when `steps` steps were timed or no more can be hoped for: drafters that retrieve may
+  /// have nothing to say.
+  bool wants_more(int64_t steps) const;
+  /// None when no step was that deep.
+  std::optional<DraftCost> cost() const;
+
+ private:
+  DecodingStrategy& strategy_;
+  std::vector<Token> prompt_;
+  int64_t length_;
+  SamplingParams sampling_;
+  uint32_t generations_ = 0;
+  std::vector<double> first_, draft_, verify_, other_;
+};
+
+/// Lets the timers take turns until each has timed `steps` steps, so that a machine which slows
+/// down for a while does so for all of them and their ratios stay.
+void time_in_turns(std::span<StepTimer> timers, int64_t steps);
 
 /// A table: v(n), then the drafters' steps.
 void print_profile(std::ostream& out, const Profile& profile);
