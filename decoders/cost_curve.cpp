@@ -13,6 +13,9 @@
 namespace specdec {
 namespace {
 
+constexpr int64_t kTurn =
+    20;  ///< forwards of one width in a row: the first ones find other data cached
+
 Tensor some_tokens(int64_t count, int64_t vocab) {
   return at::arange(count, at::kInt).remainder_(vocab);
 }
@@ -76,11 +79,12 @@ CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& optio
     }
     const Tensor prompt = some_tokens(context, model.vocab_size());
     model.prefill_get_last_logits({prompt.const_data_ptr<int32_t>(), static_cast<size_t>(context)});
-    for (int64_t repeat = -1; repeat < options.repeats; ++repeat) {
+    for (int64_t done = 0; done < options.repeats; done += kTurn) {
       for (auto& [new_tokens, times] : seconds) {
-        const double time = time_forward(model, some_tokens(new_tokens, model.vocab_size()));
-        if (repeat >= 0) {  // the round before warms caches and allocators up
-          times.push_back(time);
+        const Tensor tokens = some_tokens(new_tokens, model.vocab_size());
+        time_forward(model, tokens);  // warms up: the one before was of another width
+        for (int64_t i = done; i < std::min(done + kTurn, options.repeats); ++i) {
+          times.push_back(time_forward(model, tokens));
         }
       }
     }

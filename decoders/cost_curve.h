@@ -31,8 +31,8 @@ struct CostCurveOptions {
 };
 
 /// Measures a model; its rows are forgotten. Contexts that do not fit max_length are left out. All
-/// numbers of new tokens take turns, so that a machine which slows down for a while does so for
-/// all of them and their ratios stay.
+/// numbers of new tokens take turns (of 20 repeats), so that a machine which slows down for a while
+/// does so for all of them and their ratios stay.
 CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& options);
 
 }  // namespace specdec

@@ -61,8 +61,8 @@ TEST(ProfileTest, AStrategyThatNeverDraftsSoDeepIsGivenUp) {
 
 TEST(ProfileTest, TheDraftThatReadsThePromptIsApart) {
   std::string log;
-  ScriptedDecoding decoding("d", {step_of(2, 9.0), step_of(2, 1.0), step_of(2, 2.0), step_of(2, 4.0)},
-                            log);
+  ScriptedDecoding decoding(
+      "d", {step_of(2, 9.0), step_of(2, 1.0), step_of(2, 2.0), step_of(2, 4.0)}, log);
   StepTimer timer(decoding, {3}, 2, {});
   timer.generate();
   EXPECT_FALSE(timer.cost());
