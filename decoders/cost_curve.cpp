@@ -13,8 +13,8 @@
 namespace specdec {
 namespace {
 
-constexpr int64_t kTurn =
-    20;  ///< forwards of one width in a row: the first ones find other data cached
+/// Forwards of one width in a row; the first ones find other data cached.
+constexpr int64_t kTurn = 20;
 
 Tensor some_tokens(int64_t count, int64_t vocab) {
   return at::arange(count, at::kInt).remainder_(vocab);
@@ -24,6 +24,10 @@ double quantile(const std::vector<double>& sorted, double share) {
   return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
 }
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 /// Seconds of one forward of a chain after what is kept; forgets the chain again.
 double time_forward(LanguageModel& model, const Tensor& tokens) {
   const int64_t context = model.length();
@@ -31,9 +35,9 @@ double time_forward(LanguageModel& model, const Tensor& tokens) {
   const ForwardResult result = model.forward({.tokens = tokens, .rows = {}, .parents = {}});
   // Reading one value back waits for a device.
   result.logits.select(0, 0).select(0, 0).item();
-  const auto end = std::chrono::steady_clock::now();
+  const double seconds = seconds_since(start);
   model.truncate(context);
-  return std::chrono::duration<double>(end - start).count();
+  return seconds;
 }
 
 }  // namespace
@@ -65,6 +69,7 @@ double CostCurve::seconds(int64_t new_tokens, int64_t context) const {
 
 CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& options) {
   SPECDEC_CHECK(options.repeats >= 1, "a median of {} repeats", options.repeats);
+  const int64_t turn = std::min(kTurn, options.repeats);
   CostCurve curve;
   for (const int64_t context : options.contexts) {
     std::map<int64_t, std::vector<double>> seconds;  // by new tokens
@@ -79,11 +84,13 @@ CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& optio
     }
     const Tensor prompt = some_tokens(context, model.vocab_size());
     model.prefill_get_last_logits({prompt.const_data_ptr<int32_t>(), static_cast<size_t>(context)});
-    for (int64_t done = 0; done < options.repeats; done += kTurn) {
+    const auto start = std::chrono::steady_clock::now();
+    const double enough = options.seconds / static_cast<double>(options.contexts.size());
+    for (int64_t done = 0; done < options.repeats || seconds_since(start) < enough; done += turn) {
       for (auto& [new_tokens, times] : seconds) {
         const Tensor tokens = some_tokens(new_tokens, model.vocab_size());
         time_forward(model, tokens);  // warms up: the one before was of another width
-        for (int64_t i = done; i < std::min(done + kTurn, options.repeats); ++i) {
+        for (int64_t i = 0; i < turn; ++i) {
           times.push_back(time_forward(model, tokens));
         }
       }

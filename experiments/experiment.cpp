@@ -26,6 +26,9 @@
 namespace specdec {
 namespace {
 
+/// Long enough that a moment's noise does not stay in all predictions.
+constexpr double kCurveSeconds = 2.0;
+
 constexpr int64_t kWarmUpTokens = 32;
 
 /// Turns of a prompt that are run.
@@ -150,7 +153,9 @@ CostCurve ExperimentRun::cost_curve(const std::string& name, LanguageModel& mode
     log_ << "measuring the cost curve of " << name << "\n";
   }
   const c10::InferenceMode guard;
-  auto curve = measure_cost_curve(model, {});
+  CostCurveOptions options;
+  options.seconds = kCurveSeconds;
+  auto curve = measure_cost_curve(model, options);
   folder_.write_cost_curve(name, curve);
   return curve;
 }
