@@ -151,7 +151,7 @@ void MaskBuilder::add_exit(Node node, StateId state, const StringPlace::Part& pa
   const bool sure = exit.remainder == 0 ||
                     (part.more_may_come && vocabulary_.strings().ends_item(exit.remainder));
   const bool doubtful = (part.text_matters && !sure) ||
-                        (part.is_name && vocabulary_.strings().has_string(exit.remainder));
+                        (part.is_name && vocabulary_.strings().may_have_name(exit.remainder));
   if (!doubtful || really_allowed(node, state, exit.token)) {
     content_.added.push_back(exit.token);
   } else {

@@ -55,8 +55,9 @@ void StringMasks::collect_remainders() {
   texts.insert(texts.end(), found.begin(), found.end());
   remainders_ = std::make_unique<TokenTrie>(texts);
   for (const std::string_view text : texts) {
-    has_string_.push_back(std::count(text.begin(), text.end(), '"') > 1);
-    ends_item_.push_back(text == "]" || text == "," || text == ", " || text == ",\"" ||
+    const size_t comma = std::min(text.find(','), text.size());
+    may_have_name_.push_back(std::count(text.begin() + comma, text.end(), '"') > 1);
+    ends_item_.push_back(text.starts_with(']') || text == "," || text == ", " || text == ",\"" ||
                          text == ", \"");
   }
 }

@@ -66,9 +66,10 @@ class StringMasks {
   std::vector<Exit> exits(const Walk& walk, EscapeStyle escapes, uint32_t remainder);
   /// What may stand after a quote in some token; remainder 0 is nothing.
   const TokenTrie& remainders() const { return *remainders_; }
-  /// True when it holds a whole string, which may be a name.
-  bool has_string(uint32_t remainder) const { return has_string_[remainder]; }
-  /// True when it is but a list's end, or a comma with or without the next string's quote.
+  /// True when it holds a whole string after a comma, which may be an object's next name.
+  bool may_have_name(uint32_t remainder) const { return may_have_name_[remainder]; }
+  /// True when it begins with a list's end, or is but a comma with or without the next string's
+  /// quote.
   bool ends_item(uint32_t remainder) const { return ends_item_[remainder]; }
 
   uint64_t walks() const { return walks_; }  ///< over the whole vocabulary, made so far
@@ -150,8 +151,8 @@ class StringMasks {
   std::unordered_map<RegexId, std::optional<Letters>> never_;
   std::unordered_map<RegexId, Letters> always_;
   std::unique_ptr<TokenTrie> remainders_;
-  std::vector<bool> has_string_;  ///< by remainder
-  std::vector<bool> ends_item_;   ///< by remainder
+  std::vector<bool> may_have_name_;  ///< by remainder
+  std::vector<bool> ends_item_;      ///< by remainder
   uint64_t walks_ = 0;
 };
 
