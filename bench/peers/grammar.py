@@ -2,16 +2,19 @@
 """Grammar masks beside llguidance and xgrammar, on the same schemas and instances, in the same run.
 
     python3 -m venv VENV && VENV/bin/pip install llguidance==1.9.1 sentencepiece numpy   # once
-    VENV/bin/pip install xgrammar==0.2.8                                # for --peers llguidance,xgrammar
+    VENV/bin/pip install xgrammar==0.2.8      # for --peers llguidance,xgrammar; brings torch and transformers
     VENV/bin/python bench/peers/grammar.py CASES.jsonl --tokenizer tokenizer.model [--limit N] [--json]
 
 CASES: lines {id, schema, tests: [{valid, data}]}. Every engine walks each instance, written compactly, token
 by token, with a mask at each step; end-of-sequence tells at the end whether it is complete. Times of the peers
 are CPU times of the calling thread through Python (0.5 to 1 us a call); specdec's are wall times of its own
 process, read from `specdec grammar test --json`. Schemas come in shuffled order (--seed). xgrammar runs each
-schema in a process of its own, with a time limit.
+schema in a process of its own, with a time limit; strict_mode=False leaves objects open unless the schema
+closes them, as JSON Schema has it, and white space is its default (any), since without it arrays that the
+schema leaves open must have ", " between their items.
 """
 import argparse
+import importlib.metadata
 import json
 import multiprocessing
 import random
@@ -22,6 +25,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+TOO_SLOW = "took more than"
 
 
 def parse_options():
@@ -59,8 +63,9 @@ class Vocabulary:
         return self.model.encode(text if isinstance(text, str) else text.decode(errors="replace"))
 
 
-def compact(data):
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+def instance_text(test):
+    """The instance as it is walked: its own `text`, or its `data` written compactly."""
+    return test.get("text") or json.dumps(test["data"], ensure_ascii=False, separators=(",", ":"))
 
 
 def cpu_us(call):
@@ -90,11 +95,11 @@ class Llguidance:
         tests, masks = [], []
         for test in case["tests"]:
             matcher = first.deep_copy()
-            tests.append({"valid": test["valid"], "accepted": self.walk(matcher, test["data"], masks)})
+            tests.append({"valid": test["valid"], "accepted": self.walk(matcher, instance_text(test), masks)})
         return {"compiled": True, "first_mask_us": first_us, "tests": tests, "mask_us": masks}
 
-    def walk(self, matcher, data, masks):
-        for token in self.vocabulary(compact(data)):
+    def walk(self, matcher, text, masks):
+        for token in self.vocabulary(text):
             mask, spent = cpu_us(matcher.compute_bitmask)
             masks.append(spent)
             if not mask[token // 8] >> (token % 8) & 1 or not matcher.consume_token(token):
@@ -113,8 +118,7 @@ class Xgrammar:
 
     def run(self, case):
         def compile_it():
-            grammar = self.compiler.compile_json_schema(
-                json.dumps(case["schema"]), any_whitespace=False, separators=(",", ":"), strict_mode=False)
+            grammar = self.compiler.compile_json_schema(json.dumps(case["schema"]), strict_mode=False)
             self.xgrammar.GrammarMatcher(grammar).fill_next_token_bitmask(self.mask)
             return grammar
 
@@ -124,11 +128,11 @@ class Xgrammar:
         tests, masks = [], []
         for test in case["tests"]:
             matcher = self.xgrammar.GrammarMatcher(grammar)
-            tests.append({"valid": test["valid"], "accepted": self.walk(matcher, test["data"], masks)})
+            tests.append({"valid": test["valid"], "accepted": self.walk(matcher, instance_text(test), masks)})
         return {"compiled": True, "first_mask_us": first_us, "tests": tests, "mask_us": masks}
 
-    def walk(self, matcher, data, masks):
-        for token in self.vocabulary(compact(data)):
+    def walk(self, matcher, text, masks):
+        for token in self.vocabulary(text):
             _, spent = cpu_us(lambda: matcher.fill_next_token_bitmask(self.mask))
             masks.append(spent)
             if not matcher.accept_token(token):
@@ -136,19 +140,20 @@ class Xgrammar:
         return matcher.accept_token(self.vocabulary.eos_token_id)
 
 
+def answer(engine, case):
+    try:
+        return engine.run(case)
+    except Exception as error:  # whatever a peer throws is its answer
+        return {"compiled": False, "error": str(error)[:200]}
+
+
 def in_own_process(engine, case, seconds):
     """Runs a case in a fork, which is killed when it takes too long."""
     receive, send = multiprocessing.get_context("fork").Pipe(False)
-
-    def work():
-        try:
-            send.send(engine.run(case))
-        except Exception as error:  # whatever a peer throws is its answer
-            send.send({"compiled": False, "error": str(error)[:200]})
-
-    process = multiprocessing.get_context("fork").Process(target=work)
+    process = multiprocessing.get_context("fork").Process(target=lambda: send.send(answer(engine, case)))
     process.start()
-    result = {"compiled": False, "error": f"more than {seconds} s"}
+    send.close()  # the child's end is then the only one: its death is the end of the file
+    result = {"compiled": False, "error": f"{TOO_SLOW} {seconds} s"}
     if receive.poll(seconds):
         try:
             result = receive.recv()
@@ -164,13 +169,7 @@ def run_peer(name, vocabulary, cases, seconds):
     results = []
     for i, case in enumerate(cases):
         print(f"\r{name}: {i + 1} of {len(cases)} schemas", end="", file=sys.stderr)
-        if name == "xgrammar":
-            results.append(in_own_process(engine, case, seconds))
-            continue
-        try:
-            results.append(engine.run(case))
-        except Exception as error:  # whatever a peer throws is its answer
-            results.append({"compiled": False, "error": str(error)[:200]})
+        results.append(in_own_process(engine, case, seconds) if name == "xgrammar" else answer(engine, case))
     print(file=sys.stderr)
     return results
 
@@ -190,20 +189,23 @@ def quantile(values, share):
     return round(ordered[min(int(share * len(ordered)), len(ordered) - 1)], 2) if ordered else None
 
 
-def summary(name, cases, results):
+def summary(cases, results):
     tested = [(c, r) for c, r in zip(cases, results) if c["tests"]]
     right = sum(r["compiled"] and all(t["valid"] == t["accepted"] for t in r["tests"]) for _, r in tested)
     judged = [t for r in results if r["compiled"] for t in r["tests"]]
     masks = [us for r in results if r["compiled"] for us in r["mask_us"]]
     first = [r["first_mask_us"] / 1000.0 for r in results if r["compiled"]]
-    return {"engine": name, "compiled %": round(100.0 * sum(r["compiled"] for r in results) / len(results), 1),
+    return {"schemas": len(results), "instances": sum(len(c["tests"]) for c in cases),
+            "compiled %": round(100.0 * sum(r["compiled"] for r in results) / len(results), 1),
+            "over the time limit": sum((r.get("error") or "").startswith(TOO_SLOW) for r in results),
             "right %": round(100.0 * right / len(tested), 1),
             "invalid accepted": sum(t["accepted"] and not t["valid"] for t in judged),
             "valid refused": sum(t["valid"] and not t["accepted"] for t in judged),
-            "first mask ms p50": quantile(first, 0.5), "p90": quantile(first, 0.9), "p99": quantile(first, 0.99),
+            "first mask ms p50": quantile(first, 0.5), "first mask p90": quantile(first, 0.9),
+            "first mask p99": quantile(first, 0.99), "first mask max": quantile(first, 1.0),
             "mask us p50": quantile(masks, 0.5), "mask p90": quantile(masks, 0.9),
             "mask p99": quantile(masks, 0.99), "mask p99.9": quantile(masks, 0.999),
-            "mask max": max(masks, default=None), "masks": len(masks)}
+            "mask max": quantile(masks, 1.0), "masks": len(masks)}
 
 
 def main():
@@ -213,15 +215,18 @@ def main():
         case.setdefault("tests", [])
     random.Random(options.seed).shuffle(cases)
     cases = cases[:options.limit]
-    rows = [summary("specdec", cases, run_specdec(cases, options))]
+    columns = {"specdec": summary(cases, run_specdec(cases, options))}
     vocabulary = Vocabulary(options.tokenizer)
     for name in options.peers.split(","):
-        rows.append(summary(name, cases, run_peer(name, vocabulary, cases, options.seconds)))
+        results = run_peer(name, vocabulary, cases, options.seconds)
+        columns[f"{name} {importlib.metadata.version(name)}"] = summary(cases, results)
+    rows = [{"": key, **{name: column[key] for name, column in columns.items()}} for key in columns["specdec"]]
     if options.json:
         print(json.dumps(rows))
         return
-    for key in rows[0]:
-        print(f"{key:18}" + "".join(f"{str(row[key]):>14}" for row in rows))
+    print(" " * 20 + "".join(f"{name:>20}" for name in columns))
+    for row in rows:
+        print(f"{row['']:20}" + "".join(f"{str(row[name]):>20}" for name in columns))
 
 
 if __name__ == "__main__":
