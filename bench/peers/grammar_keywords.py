@@ -37,7 +37,7 @@ def parse_options():
     parser.add_argument("--peers", default="llguidance,xgrammar", help="'' for none")
     parser.add_argument("--tokenizer", default="models/target/tokenizer.model")
     parser.add_argument("--specdec", default="build/specdec")
-    parser.add_argument("--seconds", type=float, default=45, help="xgrammar: time limit a probe")
+    parser.add_argument("--seconds", type=int, default=45, help="xgrammar: CPU time limit a probe")
     parser.add_argument("--write", action="store_true", help="into docs/grammar.md instead of printing it")
     parser.add_argument("--verbose", action="store_true", help="what each engine did that was not right")
     return parser.parse_args()
