@@ -192,11 +192,30 @@ void SchemaFormulas::add_any_type(Place place, std::vector<FormulaId>& parts) {
     if (!values->is(Type::kArray)) {
       fail(place, "enum", "must be a list of values");
     }
+    check_numbers(place, "enum", *values);
     parts.push_back(formulas_.equals_any(values->items));
   }
   if (const JsonValue* value = keyword(place, "const");
       value != nullptr && !is_older(place, SchemaDraft::kDraft6)) {
+    check_numbers(place, "const", *value);
     parts.push_back(formulas_.equals(*value));
+  }
+}
+
+void SchemaFormulas::check_numbers(Place place, std::string_view keyword,
+                                   const JsonValue& value) const {
+  if (value.is(Type::kNumber)) {
+    try {
+      (void)to_fraction(parse_decimal(value.text));
+    } catch (const GrammarError& error) {
+      fail(place, keyword, error.what());
+    }
+  }
+  for (const JsonValue& item : value.items) {
+    check_numbers(place, keyword, item);
+  }
+  for (const JsonMember& member : value.members) {
+    check_numbers(place, keyword, member.value);
   }
 }
 
@@ -206,7 +225,11 @@ void SchemaFormulas::add_numbers(Place place, std::vector<FormulaId>& parts) {
     if (value != nullptr && !value->is(Type::kNumber)) {
       fail(place, name, "must be a number");
     }
-    return value == nullptr ? std::optional<Decimal>() : parse_decimal(value->text);
+    if (value == nullptr) {
+      return std::optional<Decimal>();
+    }
+    check_numbers(place, name, *value);
+    return std::optional(parse_decimal(value->text));
   };
   const auto bound = [&](std::string_view name, std::string_view exclusive, bool lower) {
     const JsonValue* open = keyword(place, exclusive);

@@ -55,6 +55,8 @@ class SchemaFormulas {
   using Branches = std::vector<Branch>;
 
   const JsonValue* keyword(Place place, std::string_view name) const;
+  /// Fails when the value holds a number beyond what to_fraction takes.
+  void check_numbers(Place place, std::string_view keyword, const JsonValue& value) const;
   [[noreturn]] void fail(Place place, std::string_view keyword, const std::string& what) const;
   FormulaId schema(SchemaNode node, uint32_t scope);
   FormulaId below(Place place, std::string_view keyword);
