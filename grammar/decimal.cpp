@@ -104,8 +104,8 @@ bool is_multiple(const Decimal& value, const Decimal& unit) {
 
 mpq_class to_fraction(const Decimal& value) {
   if (value.exponent > kMaxFractionExponent || value.exponent < -kMaxFractionExponent) {
-    throw GrammarError(
-        fmt::format("numbers beyond 10^+-{} are not supported", kMaxFractionExponent));
+    throw GrammarError(fmt::format("numbers beyond 10^{} (or as close to zero) are not supported",
+                                   kMaxFractionExponent));
   }
   const mpz_class scale =
       power_of_ten(static_cast<uint64_t>(value.exponent < 0 ? -value.exponent : value.exponent));

@@ -79,6 +79,14 @@ void JsonPlans::count_step() {
   }
 }
 
+void JsonPlans::check_depth() const {
+  constexpr int kMaxOpen = 2'000;  // bounds the stack
+  if (open_ > kMaxOpen) {
+    throw GrammarError(
+        fmt::format("the schema nests deeper than {} values and alternatives", kMaxOpen));
+  }
+}
+
 // ---- Truth by type ----------------------------------------------------------------------------
 
 JsonPlans::Truth JsonPlans::truth_of_atom(const Atom& atom, Type type, int depth) {
@@ -391,45 +399,18 @@ bool JsonPlans::possible(FormulaId formula) {
   if (formula <= kTrue) {
     return formula == kTrue;
   }
-  if (const auto found = possible_.find(formula); found != possible_.end()) {
-    return found->second;
-  }
-  return search(formula);
-}
-
-/// The least fixed point: a value that needs itself does not exist, and what was answered "no" only
-/// because it came back to an open question is asked again later.
-bool JsonPlans::search(FormulaId formula) {
-  if (const auto open = searching_.find(formula); open != searching_.end()) {
-    touched_ = std::min(touched_, open->second);
-    return false;
-  }
-  const auto depth = static_cast<int>(searching_.size());
-  if (depth > 2'000) {
-    throw GrammarError("the schema nests deeper than 2000 values");
-  }
-  const int before = touched_;
-  touched_ = std::numeric_limits<int>::max();
-  searching_[formula] = depth;
-  const bool answer = search_now(formula);
-  searching_.erase(formula);
-  if (answer || touched_ >= depth) {
-    possible_[formula] = answer;
-    touched_ = before;
-  } else {
-    touched_ = std::min(before, touched_);
-  }
-  return answer;
+  return remember(possible_, formula, [&] { return search(formula); });
 }
 
 bool JsonPlans::impossible(FormulaId formula) {
   if (possible(formula)) {
     return false;
   }
-  return formula == kFalse || possible_.contains(formula);
+  const auto found = possible_.find(formula);
+  return formula == kFalse || (found != possible_.end() && found->second.settled);
 }
 
-bool JsonPlans::search_now(FormulaId formula) {
+bool JsonPlans::search(FormulaId formula) {
   for (const Type type : {Type::kNull, Type::kTrue, Type::kFalse}) {
     if (truth(formula, type) == Truth::kTrue) {
       return true;

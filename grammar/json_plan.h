@@ -179,11 +179,17 @@ class JsonPlans {
   Truth truth_of_atom(const Atom& atom, JsonValue::Type type, int depth);
   bool impossible(FormulaId formula);
   bool search(FormulaId formula);
-  bool search_now(FormulaId formula);
-  /// Runs a question about feasibility; its "no" is kept only if it did not lean on a question that
-  /// is still open.
+  /// What is known of a question about feasibility, which is settled or under way.
+  struct Answer {
+    bool settled = false;
+    bool yes = false;
+    int depth = 0;  ///< questions under way around it
+  };
+  /// Answers a question about feasibility, as the least fixed point: a value that needs itself does
+  /// not exist, so a question that is come back to is answered "no", and what is "no" only because
+  /// of one that is still under way is asked again later. Throws GrammarError when too many are.
   template <class Key, class Question>
-  bool remember(std::unordered_map<Key, bool>& answers, Key key, Question question);
+  bool remember(std::unordered_map<Key, Answer>& answers, Key key, Question question);
   template <class Plan>
   std::vector<Plan> alternatives(FormulaId goal);
   template <class Plan>
@@ -207,6 +213,7 @@ class JsonPlans {
     return true;
   }
   void count_step();
+  void check_depth() const;
   std::vector<StringPlan> strings(FormulaId goal);
   std::vector<uint32_t> numbers(FormulaId goal);
   const std::vector<ArrayStateId>& arrays(FormulaId goal);
@@ -239,9 +246,9 @@ class JsonPlans {
   uint64_t steps_ = 0;
   std::unordered_map<FormulaId, ValuePlan> values_;
   ValuePlan unsettled_;  ///< one that leaned on an open question: not kept
-  std::unordered_map<FormulaId, bool> possible_;
-  std::map<FormulaId, int> searching_;  ///< formulas whose search is under way, with their depth
-  int touched_ = 0;                     ///< the least depth of one that a search came back to
+  std::unordered_map<FormulaId, Answer> possible_;
+  int open_ = 0;     ///< questions under way
+  int touched_ = 0;  ///< the least depth of one that was come back to
   std::unordered_map<uint64_t, Truth> truths_;
   std::vector<NumberPlan> numbers_;
   std::unordered_map<FormulaId, std::vector<ArrayStateId>> arrays_of_;
@@ -249,29 +256,44 @@ class JsonPlans {
   std::vector<ArrayPlan> arrays_;
   std::vector<ArrayState> array_states_;
   std::map<ArrayState, ArrayStateId> array_ids_;
-  std::unordered_map<ArrayStateId, bool> array_feasible_;
+  std::unordered_map<ArrayStateId, Answer> array_feasible_;
   std::unordered_map<ArrayStateId, std::vector<Choice>> items_;
   std::vector<std::unique_ptr<ObjectPlan>> objects_;
   std::vector<ObjectState> object_states_;
   std::map<ObjectState, ObjectStateId> object_ids_;
-  std::unordered_map<ObjectStateId, bool> object_feasible_;
+  std::unordered_map<ObjectStateId, Answer> object_feasible_;
   std::unordered_map<ObjectStateId, ObjectChoices> choices_;
   std::unordered_map<uint64_t, std::vector<Choice>> properties_;
 };
 
 template <class Key, class Question>
-bool JsonPlans::remember(std::unordered_map<Key, bool>& answers, Key key, Question question) {
-  if (const auto found = answers.find(key); found != answers.end()) {
-    return found->second;
+bool JsonPlans::remember(std::unordered_map<Key, Answer>& answers, Key key, Question question) {
+  const auto [entry, fresh] = answers.try_emplace(key, Answer{.depth = open_});
+  Answer& answer = entry->second;  // stays where it is
+  if (!fresh) {
+    touched_ = answer.settled ? touched_ : std::min(touched_, answer.depth);
+    return answer.yes;
   }
   const int before = touched_;
   touched_ = std::numeric_limits<int>::max();
-  const bool answer = question();
-  if (answer || touched_ == std::numeric_limits<int>::max()) {
-    answers[key] = answer;
+  ++open_;
+  try {
+    check_depth();
+    answer.yes = question();
+  } catch (...) {
+    --open_;
+    touched_ = before;
+    answers.erase(key);
+    throw;
   }
-  touched_ = answer ? before : std::min(before, touched_);
-  return answer;
+  --open_;
+  answer.settled = answer.yes || touched_ >= answer.depth;
+  touched_ = answer.settled ? before : std::min(before, touched_);
+  const bool yes = answer.yes;
+  if (!answer.settled) {
+    answers.erase(key);
+  }
+  return yes;
 }
 
 }  // namespace specdec

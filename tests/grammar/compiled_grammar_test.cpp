@@ -32,9 +32,9 @@ TEST(CompiledGrammarTest, ErrorsNameKeywordAndPlace) {
   EXPECT_THAT(error_of(R"({"enum": 1})"), HasSubstr("#/enum: must be a list"));
   EXPECT_THAT(error_of(R"({"required": "a"})"), HasSubstr("#/required"));
   EXPECT_THAT(error_of(R"({"minimum": "1"})"), HasSubstr("#/minimum: must be a number"));
-  EXPECT_THAT(error_of(R"({"minimum": 1e501})"), HasSubstr("#/minimum: numbers beyond 10^+-500"));
+  EXPECT_THAT(error_of(R"({"minimum": 1e501})"), HasSubstr("#/minimum: numbers beyond 10^500"));
   EXPECT_THAT(error_of(R"({"not": {"enum": [1, [{"a": 1e-501}]]}})"),
-              HasSubstr("#/not/enum: numbers beyond 10^+-500"));
+              HasSubstr("#/not/enum: numbers beyond 10^500"));
   EXPECT_THAT(error_of(R"({"uniqueItems": 1})"), HasSubstr("#/uniqueItems"));
   EXPECT_THAT(error_of(R"({"minLength": -1})"), HasSubstr("#/minLength"));
   EXPECT_THAT(error_of(R"({"properties": []})"), HasSubstr("#/properties: must be an object"));

@@ -1,5 +1,6 @@
 #include "grammar/json_automaton.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -268,6 +269,30 @@ void check_random_schema(uint32_t seed, Tally& tally) {
         << to_json(schema);
     ++tally.unsupported;
   }
+}
+
+TEST(JsonAutomatonTest, ListsOfDifferentListsOfTheirKind) {
+  const auto compiled = [](const char* type, int least) {
+    return compile(parse_json(fmt::format(R"({{"type": [{}], "items": {{"$ref": "#"}},)"
+                                          R"( "uniqueItems": true, "minItems": {}}})",
+                                          type, least),
+                              "schema"),
+                   json_options(false, "compact"), true);
+  };
+  EXPECT_FALSE(accepts(*compiled(R"("array")", 1), "[]"));
+  const Grammar one = compiled(R"("array", "null")", 1);
+  for (const char* text : {"null", "[null]", "[[null],null]", "[[[null]],[null],null]"}) {
+    EXPECT_TRUE(accepts(*one, text)) << text;
+  }
+  for (const char* text : {"[]", "[null,null]", "[[null],[null]]", "[[]]"}) {
+    EXPECT_FALSE(accepts(*one, text)) << text;
+  }
+  const Grammar two = compiled(R"("array", "null")", 2);  // null is the only value
+  EXPECT_TRUE(accepts(*two, "null"));
+  EXPECT_EQ(two->next(two->start(), "["), Automaton::kDead);
+  const Grammar booleans = compiled(R"("array", "boolean")", 2);
+  EXPECT_TRUE(accepts(*booleans, "[[true,false],[false,true],true]"));
+  EXPECT_FALSE(accepts(*booleans, "[[true,false],[true]]"));
 }
 
 TEST(JsonAutomatonTest, AgreesWithAValidatorOnRandomSchemas) {
