@@ -119,6 +119,7 @@ class BpeTokenizer final : public Tokenizer {
   explicit BpeTokenizer(BpeModel model) : vocabulary_(std::move(model.vocabulary)) {
     for (const AddedToken& token : model.added) {
       (token.normalized ? added_normalized_ : added_raw_).add(token.text, token.id);
+      added_.push_back(token.id);
     }
     merges_.reserve(model.merges.size());
     for (size_t rank = 0; rank < model.merges.size(); ++rank) {
@@ -151,6 +152,21 @@ class BpeTokenizer final : public Tokenizer {
       }
     }
     return tokens;
+  }
+
+  // Gemma's added tokens of the two kinds (spaces; names in angle brackets) have no text that
+  // overlaps, so that it does not matter which are found first.
+  std::optional<MergeRules> merge_rules() const override {
+    MergeRules rules;
+    rules.whole = added_;
+    rules.merges.reserve(merges_.size());
+    for (const auto& [pair, merge] : merges_) {
+      rules.merges.push_back({.left = static_cast<Token>(pair >> 32),
+                              .right = static_cast<Token>(pair & 0xFFFFFFFF),
+                              .result = merge.result,
+                              .rank = merge.rank});
+    }
+    return rules;
   }
 
  private:
@@ -211,6 +227,7 @@ class BpeTokenizer final : public Tokenizer {
 
   Vocabulary vocabulary_;
   Merges merges_;
+  std::vector<Token> added_;
   PieceMatcher added_raw_;
   PieceMatcher added_normalized_;
 };

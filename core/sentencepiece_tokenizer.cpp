@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "core/error.h"
 #include "core/formats/utf8.h"
 #include "core/vocabulary.h"
@@ -46,7 +49,54 @@ class SentencePieceTokenizer final : public Tokenizer {
     return tokens;
   }
 
+  std::optional<MergeRules> merge_rules() const override {
+    MergeRules rules;
+    const std::vector<uint32_t> ranks = score_ranks();
+    for (Token token = 0; token < vocab_size(); ++token) {
+      if (type(token) == PieceType::kUserDefined) {
+        rules.whole.push_back(token);
+      } else if (type(token) == PieceType::kNormal) {
+        add_merges(token, ranks[static_cast<size_t>(token)], rules.merges);
+      }
+    }
+    return rules;
+  }
+
  private:
+  PieceType type(Token token) const {
+    return vocabulary_.model().pieces[static_cast<size_t>(token)].type;
+  }
+
+  // The library joins any two pieces whose text together is a piece, the best score first.
+  std::vector<uint32_t> score_ranks() const {
+    const auto& pieces = vocabulary_.model().pieces;
+    std::vector<float> scores;
+    for (const SentencePiece& piece : pieces) {
+      scores.push_back(piece.score);
+    }
+    std::sort(scores.begin(), scores.end(), std::greater<>());
+    scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
+    std::vector<uint32_t> ranks;
+    for (const SentencePiece& piece : pieces) {
+      const auto place =
+          std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>());
+      ranks.push_back(static_cast<uint32_t>(place - scores.begin()));
+    }
+    return ranks;
+  }
+
+  void add_merges(Token result, uint32_t rank, std::vector<MergeRules::Merge>& merges) const {
+    const std::string_view text = piece(result);
+    for (size_t at = scan_utf8(text).bytes; at < text.size();
+         at += scan_utf8(text.substr(at)).bytes) {
+      const auto left = find_piece(text.substr(0, at));
+      const auto right = left ? find_piece(text.substr(at)) : std::nullopt;
+      if (right && type(*left) == PieceType::kNormal && type(*right) == PieceType::kNormal) {
+        merges.push_back({.left = *left, .right = *right, .result = result, .rank = rank});
+      }
+    }
+  }
+
   void encode_run(std::string_view text, std::vector<Token>& tokens) const {
     if (text.size() > kMaxTextBytes) {
       throw Error(fmt::format("a text of {} bytes is too long to encode at once; the limit is {}.",

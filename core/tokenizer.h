@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -10,6 +11,19 @@
 #include "core/types.h"
 
 namespace specdec {
+
+/// How a tokenizer cuts a text that is UTF-8: first it finds the `whole` pieces, leftmost first,
+/// the longest of those that begin at a place. Between them each character is its piece, or its
+/// bytes where it has none; then neighbours are joined, the lowest rank first, the leftmost of
+/// equals.
+struct MergeRules {
+  struct Merge {
+    Token left = 0, right = 0, result = 0;
+    uint32_t rank = 0;
+  };
+  std::vector<Merge> merges;  ///< each pair of tokens once, in any order
+  std::vector<Token> whole;   ///< never joined to anything
+};
 
 /// Text to tokens and back, for Gemma's tokenizers. Immutable and shared between threads. Ids
 /// outside the vocabulary (models pad theirs) stand for no bytes and have an empty piece.
@@ -33,6 +47,9 @@ class Tokenizer {
   /// <bos>, <eos>, <pad>, <unk>, by the tokenizer's own file.
   virtual std::optional<Token> bos() const = 0;
   virtual std::optional<Token> eos() const = 0;
+
+  /// What `encode` goes by; nothing when it goes by other rules.
+  virtual std::optional<MergeRules> merge_rules() const { return std::nullopt; }
 
   /// Bytes of all tokens, one after the other.
   std::string decode(TokenSpan tokens) const;

@@ -1,9 +1,12 @@
 #include "grammar/compiled_grammar.h"
 
 #include <algorithm>
+#include <functional>
 #include <unordered_map>
+#include <utility>
 
 #include "core/error.h"
+#include "grammar/canonical_masks.h"
 #include "grammar/mask_builder.h"
 #include "grammar/recent_cache.h"
 
@@ -14,14 +17,14 @@ class CompiledGrammar::Masks {
  public:
   using Content = TokenMask::Content;
 
-  Masks(GrammarVocabulary& vocabulary, Automaton& automaton, uint64_t max_bytes)
-      : builder_(vocabulary, automaton), max_bytes_(max_bytes) {}
+  Masks(std::function<Content(StateId)> build, uint64_t max_bytes)
+      : build_(std::move(build)), max_bytes_(max_bytes) {}
 
   std::shared_ptr<const Content> at(StateId state) {
     if (const auto* found = masks_.find(state)) {
       return *found;
     }
-    auto made = std::make_shared<const Content>(builder_.build(state));
+    auto made = std::make_shared<const Content>(build_(state));
     bytes_ += size_of(*made);
     if (made->base != nullptr && ++bases_[made->base.get()] == 1) {
       bytes_ += size_of(*made->base);
@@ -52,7 +55,7 @@ class CompiledGrammar::Masks {
     }
   }
 
-  MaskBuilder builder_;
+  std::function<Content(StateId)> build_;
   uint64_t max_bytes_;
   uint64_t bytes_ = 0;
   RecentCache<StateId, std::shared_ptr<const Content>> masks_;
@@ -60,22 +63,38 @@ class CompiledGrammar::Masks {
 };
 
 CompiledGrammar::CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
-                                 std::unique_ptr<Automaton> automaton, uint64_t max_mask_bytes)
-    : vocabulary_(std::move(vocabulary)),
-      automaton_(std::move(automaton)),
-      masks_(std::make_unique<Masks>(*vocabulary_, *automaton_, max_mask_bytes)) {
+                                 std::unique_ptr<Automaton> automaton, uint64_t max_mask_bytes,
+                                 Cuts cuts)
+    : vocabulary_(std::move(vocabulary)), automaton_(std::move(automaton)) {
   const std::lock_guard lock(vocabulary_->mutex());
+  const auto builder = std::make_shared<MaskBuilder>(*vocabulary_, *automaton_);
+  masks_ = std::make_unique<Masks>([builder](StateId state) { return builder->build(state); },
+                                   max_mask_bytes);
   start_ = automaton_->start();
+  if (cuts == Cuts::kCanonical) {
+    SPECDEC_CHECK(vocabulary_->cuts() != nullptr, "canonical cuts of a tokenizer not learned");
+    canonical_ =
+        std::make_unique<CanonicalMasks>(*vocabulary_, *vocabulary_->cuts(), *automaton_,
+                                         [this](StateId state) { return masks_->at(state); });
+    canonical_masks_ = std::make_unique<Masks>(
+        [this](StateId state) { return canonical_->build(state); }, max_mask_bytes);
+    start_ = canonical_->intern({start_, CanonicalCuts::kStart});
+  }
 }
 
 CompiledGrammar::~CompiledGrammar() = default;
 
+StateId CompiledGrammar::place_of(StateId state) const {
+  return canonical_ != nullptr ? canonical_->place(state).state : state;
+}
+
 StateId CompiledGrammar::next(StateId state, std::string_view bytes) const {
   const std::lock_guard lock(vocabulary_->mutex());
+  state = place_of(state);
   for (size_t i = 0; i < bytes.size() && state != Automaton::kDead; ++i) {
     state = automaton_->next(state, static_cast<uint8_t>(bytes[i]));
   }
-  return state;
+  return canonical_ != nullptr ? canonical_->intern({state, CanonicalCuts::kStart}) : state;
 }
 
 StateId CompiledGrammar::next(StateId state, Token token) const {
@@ -88,7 +107,14 @@ StateId CompiledGrammar::next(StateId state, Token token) const {
   if (vocabulary_->bytes(token).empty()) {
     return Automaton::kDead;
   }
-  return next(state, vocabulary_->bytes(token));
+  if (canonical_ == nullptr) {
+    return next(state, vocabulary_->bytes(token));
+  }
+  if (!mask(state).allows(token)) {
+    return Automaton::kDead;
+  }
+  const std::lock_guard lock(vocabulary_->mutex());
+  return canonical_->next(state, token);
 }
 
 bool CompiledGrammar::is_complete(StateId state) const {
@@ -96,7 +122,7 @@ bool CompiledGrammar::is_complete(StateId state) const {
     return true;
   }
   const std::lock_guard lock(vocabulary_->mutex());
-  return state != Automaton::kDead && automaton_->is_complete(state);
+  return state != Automaton::kDead && automaton_->is_complete(place_of(state));
 }
 
 TokenMask CompiledGrammar::mask(StateId state) const {
@@ -104,7 +130,8 @@ TokenMask CompiledGrammar::mask(StateId state) const {
     return TokenMask(std::make_shared<const TokenMask::Content>(), vocab_size());
   }
   const std::lock_guard lock(vocabulary_->mutex());
-  return TokenMask(masks_->at(state), vocab_size());
+  Masks& masks = canonical_ != nullptr ? *canonical_masks_ : *masks_;
+  return TokenMask(masks.at(state), vocab_size());
 }
 
 std::string CompiledGrammar::forced_bytes(StateId state) const {
@@ -113,6 +140,7 @@ std::string CompiledGrammar::forced_bytes(StateId state) const {
   }
   const std::lock_guard lock(vocabulary_->mutex());
   std::string forced;
+  state = place_of(state);
   while (state != Automaton::kDead && !automaton_->is_complete(state)) {
     const Automaton::Bytes candidates = automaton_->candidates(state);
     StateId only = Automaton::kDead;
@@ -142,7 +170,7 @@ std::optional<std::string> CompiledGrammar::way_out(StateId state) const {
     return "";
   }
   const std::lock_guard lock(vocabulary_->mutex());
-  return automaton_->way_out(state);
+  return automaton_->way_out(place_of(state));
 }
 
 std::string CompiledGrammar::explain(StateId state) const {
@@ -150,7 +178,7 @@ std::string CompiledGrammar::explain(StateId state) const {
     return "nothing: the text has ended\n";
   }
   const std::lock_guard lock(vocabulary_->mutex());
-  return automaton_->explain(state);
+  return automaton_->explain(place_of(state));
 }
 
 bool CompiledGrammar::is_end(Token token) const {

@@ -13,12 +13,23 @@
 
 namespace specdec {
 
+class CanonicalMasks;
+
+/// Which cuts of its texts into tokens a grammar allows.
+enum class Cuts {
+  kAny,
+  kCanonical,  ///< the tokenizer's own; see CanonicalMasks
+};
+
 /// A grammar for one vocabulary: immutable for those who use it, shared between matchers and
-/// threads. States and masks are found out when first met, and kept.
+/// threads. States and masks are found out when first met, and kept. Of a canonical grammar a state
+/// also says what the tokens so far mean for the cut.
 class CompiledGrammar {
  public:
+  /// For canonical cuts the vocabulary must have learned them.
   CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
-                  std::unique_ptr<Automaton> automaton, uint64_t max_mask_bytes = kMaxMaskBytes);
+                  std::unique_ptr<Automaton> automaton, uint64_t max_mask_bytes = kMaxMaskBytes,
+                  Cuts cuts = Cuts::kAny);
   ~CompiledGrammar();
   CompiledGrammar(const CompiledGrammar&) = delete;
   CompiledGrammar& operator=(const CompiledGrammar&) = delete;
@@ -29,7 +40,7 @@ class CompiledGrammar {
   StateId start() const { return start_; }
   /// The state after a token; Automaton::kDead when the grammar forbids it.
   StateId next(StateId state, Token token) const;
-  /// The same after bytes; `state` is not kEnded.
+  /// The same after bytes, cut in whatever way; `state` is not kEnded.
   StateId next(StateId state, std::string_view bytes) const;
   /// True when the text may end here, or has ended.
   bool is_complete(StateId state) const;
@@ -47,9 +58,14 @@ class CompiledGrammar {
  private:
   class Masks;
 
+  /// The automaton's state.
+  StateId place_of(StateId state) const;
+
   std::shared_ptr<GrammarVocabulary> vocabulary_;
   std::unique_ptr<Automaton> automaton_;
   std::unique_ptr<Masks> masks_;
+  std::unique_ptr<CanonicalMasks> canonical_;  ///< nullptr: any cut
+  std::unique_ptr<Masks> canonical_masks_;
   StateId start_ = Automaton::kDead;
 };
 

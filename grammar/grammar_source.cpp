@@ -111,7 +111,7 @@ std::shared_ptr<const CompiledGrammar> compile_grammar(
     automaton = make_automaton(vocabulary->regexes(), source);
   }
   return std::make_shared<const CompiledGrammar>(std::move(vocabulary), std::move(automaton),
-                                                 source.schema.max_mask_bytes);
+                                                 source.schema.max_mask_bytes, source.cuts);
 }
 
 void check_grammar(const GrammarSource& source) {

@@ -32,6 +32,7 @@ struct GrammarSource {
   std::vector<Trigger> triggers;     ///< trigger: see make_trigger_automaton
   JsonSchemaOptions schema;          ///< json_schema
   GrammarLimits limits;              ///< gbnf, lark
+  Cuts cuts = Cuts::kAny;            ///< of a whole grammar; a trigger's has those of the whole
 };
 
 /// After the tag `begin` a text of the grammar must come, then the tag `end`.
@@ -42,7 +43,8 @@ struct GrammarSource::Trigger {
 };
 
 /// Throws GrammarError saying where (name, line and column or pointer) and what when the grammar is
-/// not right, not supported or too large, and when it has no text at all.
+/// not right, not supported or too large, and when it has no text at all. For canonical cuts the
+/// vocabulary must have learned them.
 std::shared_ptr<const CompiledGrammar> compile_grammar(
     std::shared_ptr<GrammarVocabulary> vocabulary, const GrammarSource& source);
 

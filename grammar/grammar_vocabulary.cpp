@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "grammar/canonical_cuts.h"
+
 namespace specdec {
 namespace {
 
@@ -29,6 +31,15 @@ GrammarVocabulary::GrammarVocabulary(const std::vector<std::string>& bytes,
       strings_(trie_, regexes_, limits.max_string_mask_bytes) {
   std::sort(end_tokens_.begin(), end_tokens_.end());
   strings_.walk(0, RegexStore::kAll, EscapeStyle::kAny);  // what most walks differ little from
+}
+
+GrammarVocabulary::~GrammarVocabulary() = default;
+
+void GrammarVocabulary::learn_cuts(const Tokenizer& tokenizer) {
+  const std::lock_guard lock(mutex_);
+  if (cuts_ == nullptr) {
+    cuts_ = std::make_unique<CanonicalCuts>(tokenizer, trie_);
+  }
 }
 
 std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(

@@ -15,6 +15,8 @@
 
 namespace specdec {
 
+class CanonicalCuts;
+
 /// How much of what its grammars share a vocabulary may hold.
 struct GrammarVocabularyLimits {
   uint64_t max_regex_states = 1'000'000;  ///< of the automata of all regular expressions
@@ -29,6 +31,13 @@ class GrammarVocabulary {
   /// for the `end_tokens`, allowed where a text is complete.
   GrammarVocabulary(const std::vector<std::string>& bytes, std::vector<Token> end_tokens,
                     const GrammarVocabularyLimits& limits = {});
+  ~GrammarVocabulary();
+  GrammarVocabulary(const GrammarVocabulary&) = delete;
+  GrammarVocabulary& operator=(const GrammarVocabulary&) = delete;
+
+  /// Finds out how the tokenizer cuts texts, which canonical grammars need; once is enough. Throws
+  /// ConfigError when it does not say.
+  void learn_cuts(const Tokenizer& tokenizer);
 
   const TokenTrie& trie() const { return trie_; }
   std::string_view bytes(Token token) const { return bytes_[static_cast<size_t>(token)]; }
@@ -37,6 +46,7 @@ class GrammarVocabulary {
   // Not safe for use by several threads at once: hold `mutex`.
   RegexStore& regexes() { return regexes_; }
   StringMasks& strings() { return strings_; }
+  CanonicalCuts* cuts() { return cuts_.get(); }  ///< nullptr when not learned
   std::mutex& mutex() { return mutex_; }
 
  private:
@@ -45,6 +55,7 @@ class GrammarVocabulary {
   TokenTrie trie_;
   RegexStore regexes_;
   StringMasks strings_;
+  std::unique_ptr<CanonicalCuts> cuts_;
   std::mutex mutex_;
 };
 
