@@ -41,6 +41,17 @@ GrammarSource schema() {
   return source;
 }
 
+const std::shared_ptr<GrammarVocabulary>& vocabulary_with_cuts() {
+  vocabulary()->learn_cuts(tokenizer());
+  return vocabulary();
+}
+
+GrammarSource canonical_schema() {
+  GrammarSource source = schema();
+  source.cuts = Cuts::kCanonical;
+  return source;
+}
+
 const std::vector<Token>& text() {
   static const std::vector<Token> tokens = tokenizer().encode(kText);
   return tokens;
@@ -88,6 +99,66 @@ void step_bench(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * std::ssize(text()));
 }
 BENCHMARK(step_bench);
+
+void canonical_prepare_bench(benchmark::State& state) {
+  for ([[maybe_unused]] auto _ : state) {
+    state.PauseTiming();
+    const auto fresh = make_grammar_vocabulary(tokenizer());
+    state.ResumeTiming();
+    fresh->learn_cuts(tokenizer());
+  }
+}
+BENCHMARK(canonical_prepare_bench)->Unit(benchmark::kMicrosecond);
+
+/// The whole text with a mask before each token, by a grammar that was never asked before.
+void canonical_first_bench(benchmark::State& state) {
+  (void)vocabulary_with_cuts();
+  for ([[maybe_unused]] auto _ : state) {
+    GrammarMatcher matcher(compile_grammar(vocabulary(), canonical_schema()));
+    for (const Token token : text()) {
+      benchmark::DoNotOptimize(matcher.mask());
+      (void)matcher.accept(token);
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * std::ssize(text()));
+}
+BENCHMARK(canonical_first_bench)->Unit(benchmark::kMicrosecond);
+
+void canonical_step_bench(benchmark::State& state) {
+  GrammarMatcher matcher(compile_grammar(vocabulary_with_cuts(), canonical_schema()));
+  for ([[maybe_unused]] auto _ : state) {
+    for (const Token token : text()) {
+      benchmark::DoNotOptimize(matcher.mask());
+      (void)matcher.accept(token);
+    }
+    matcher.rollback(matcher.length());
+  }
+  state.SetItemsProcessed(state.iterations() * std::ssize(text()));
+}
+BENCHMARK(canonical_step_bench);
+
+/// A string's mask after a token that was not met before; max_length 0: any length.
+void canonical_new_token_bench(benchmark::State& state) {
+  GrammarSource source;
+  source.text =
+      state.range(0) == 0 ? R"({"type": "string"})" : R"({"type": "string", "maxLength": 40})";
+  source.cuts = Cuts::kCanonical;
+  GrammarMatcher matcher(compile_grammar(vocabulary_with_cuts(), source));
+  (void)matcher.accept(tokenizer().encode("\"").front());
+  const std::vector<Token> tokens = matcher.mask().tokens();
+  size_t i = 0;
+  for ([[maybe_unused]] auto _ : state) {
+    i = (i + 7919) % tokens.size();
+    (void)matcher.accept(tokens[i]);
+    benchmark::DoNotOptimize(matcher.mask());
+    matcher.rollback(1);
+  }
+}
+BENCHMARK(canonical_new_token_bench)
+    ->Arg(0)
+    ->Arg(40)
+    ->Unit(benchmark::kMicrosecond)
+    ->Iterations(300);
 
 void rollback_bench(benchmark::State& state) {
   GrammarMatcher matcher = warm_matcher(8);

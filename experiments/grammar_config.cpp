@@ -35,6 +35,7 @@ class GrammarReader {
     config_.source.kind = *kind;
     config_.source.name = type;
     read_kind(is_part);
+    read_cuts(is_part);
     node_.refuse_unknown_keys();
     if (complete_ && !config_.per_prompt) {
       check();
@@ -125,6 +126,15 @@ class GrammarReader {
     const auto text = node_.find<std::string>(key);
     complete_ = complete_ && text;
     config_.source.text = text.value_or("");
+  }
+
+  void read_cuts(bool is_part) {
+    const bool canonical = node_.get<bool>("canonical", false);
+    config_.source.cuts = canonical ? Cuts::kCanonical : Cuts::kAny;
+    if (is_part && node_.has("canonical")) {
+      node_.fail("canonical", "belongs to the whole grammar, beside 'triggers'");
+      complete_ = false;
+    }
   }
 
   void read_schema(bool is_part);

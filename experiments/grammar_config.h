@@ -18,8 +18,8 @@ struct GrammarConfig {
 /// `max_steps`, `max_states`, `max_mask_bytes`), regex
 /// (`pattern` or `file`), gbnf and lark (`text` or `file`; `start`, `max_unrolled`, `max_symbols`,
 /// `max_state_items`), choice (`choices`), trigger (`triggers`: maps of `begin`, `end` and a
-/// `grammar` like this one). Notes all mistakes, also those that compiling the grammar would meet,
-/// and unknown keys.
+/// `grammar` like this one); of a whole grammar `canonical`. Notes all mistakes, also those that
+/// compiling the grammar would meet, and unknown keys.
 GrammarConfig read_grammar(const ConfigNode& node);
 
 /// The kind that a file's ending means: .json, .regex, .gbnf or .lark; nothing for others.

@@ -20,6 +20,9 @@ const PromptGrammars::Entry& PromptGrammars::get(const GrammarConfig& config, co
   if (vocabulary == nullptr) {
     vocabulary = make_grammar_vocabulary(tokenizer, end_ids);
   }
+  if (config.source.cuts == Cuts::kCanonical) {
+    vocabulary->learn_cuts(tokenizer);
+  }
   auto& entry = grammars_[{vocabulary.get(), &config, prompt.schema}];
   if (entry.grammar == nullptr) {
     const auto begin = std::chrono::steady_clock::now();

@@ -48,14 +48,18 @@ MergeRules rules_of(const Tokenizer& tokenizer) {
 }  // namespace
 
 CanonicalCuts::CanonicalCuts(const Tokenizer& tokenizer, const TokenTrie& trie)
-    : trie_(trie), pairs_(tokenizer, rules_of(tokenizer)) {
+    : CanonicalCuts(tokenizer, trie, rules_of(tokenizer)) {}
+
+CanonicalCuts::CanonicalCuts(const Tokenizer& tokenizer, const TokenTrie& trie,
+                             const MergeRules& rules)
+    : trie_(trie), pairs_(tokenizer, rules) {
   SPECDEC_CHECK(tokenizer.vocab_size() == trie.vocab_size(),
                 "a tokenizer of {} tokens for a vocabulary of {}", tokenizer.vocab_size(),
                 trie.vocab_size());
   for (Token token = 0; token < tokenizer.vocab_size(); ++token) {
     bytes_.emplace_back(tokenizer.token_bytes(token));
   }
-  plant(rules_of(tokenizer), tokenizer);
+  plant(rules, tokenizer);
   find_byte_pieces(tokenizer);
   find_alone(tokenizer);
   find_inner();
@@ -102,8 +106,8 @@ void CanonicalCuts::find_alone(const Tokenizer& tokenizer) {
     const std::string& bytes = bytes_[static_cast<size_t>(token)];
     SPECDEC_CHECK(!bytes.empty(), "token {} has no text", tokenizer.piece(token));
     set(alone_, token,
-        is_whole(token) || (byte_value(token) < 0 && pairs_.is_reachable(token) &&
-                            !holds_whole(bytes)));
+        is_whole(token) ||
+            (byte_value(token) < 0 && pairs_.is_reachable(token) && !holds_whole(bytes)));
   }
 }
 
@@ -190,24 +194,25 @@ CanonicalCuts::LeftId CanonicalCuts::intern(Left left) {
 }
 
 CanonicalCuts::LeftId CanonicalCuts::next(LeftId left, Token token) {
-  const Left& before = lefts_[left];
-  const bool usual = before.pending.empty() && byte_value(token) < 0;
+  const std::string& bytes = bytes_[static_cast<size_t>(token)];
+  std::vector<Node> still_pending;
+  for (const Node node : lefts_[left].pending) {
+    bool found = false;
+    const Node there = follow(node, bytes, found);
+    if (there != 0 && !found && !tree_[there].empty()) {
+      still_pending.push_back(there);
+    }
+  }
+  const bool usual = still_pending.empty() && byte_value(token) < 0;
   LeftId& known = usual_[static_cast<size_t>(token)];
   if (usual && known != kStart) {
     return known;
   }
   Left after = left_of(token);
-  const std::string& bytes = bytes_[static_cast<size_t>(token)];
-  for (const Node node : before.pending) {
-    bool found = false;
-    const Node there = follow(node, bytes, found);
-    if (there != 0 && !found && !tree_[there].empty()) {
-      after.pending.push_back(there);
-    }
-  }
+  after.pending.insert(after.pending.end(), still_pending.begin(), still_pending.end());
   std::sort(after.pending.begin(), after.pending.end());
   if (byte_value(token) >= 0) {
-    const std::string character = before.partial + bytes;
+    const std::string character = lefts_[left].partial + bytes;
     after.partial = scan_utf8(character).prefix ? character : "";
   }
   const LeftId id = intern(std::move(after));

@@ -30,6 +30,8 @@ class CanonicalCuts {
   /// Borrows the trie, which holds the tokens that texts may have. Throws ConfigError when the
   /// tokenizer does not say what it goes by.
   CanonicalCuts(const Tokenizer& tokenizer, const TokenTrie& trie);
+  CanonicalCuts(const CanonicalCuts&) = delete;
+  CanonicalCuts& operator=(const CanonicalCuts&) = delete;
 
   /// One bit a token of the trie; the others are 0.
   std::shared_ptr<const MaskWords> allowed_after(LeftId left);
@@ -55,6 +57,7 @@ class CanonicalCuts {
     auto operator<=>(const Left&) const = default;
   };
 
+  CanonicalCuts(const Tokenizer& tokenizer, const TokenTrie& trie, const MergeRules& rules);
   void plant(const MergeRules& rules, const Tokenizer& tokenizer);
   void find_byte_pieces(const Tokenizer& tokenizer);
   void find_alone(const Tokenizer& tokenizer);

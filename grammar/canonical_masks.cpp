@@ -172,22 +172,30 @@ CanonicalMasks::Doubtful CanonicalMasks::doubtful(const Place& place, const Next
     result.told_apart = told_apart;
     result.string = std::move(string);
   }
+  const auto is_sure = [&](Token token) {
+    return (sure != nullptr && bit(*sure, token)) ||
+           (result.string && leaves_room(*result.string, token));
+  };
   if (next.words.empty()) {
-    std::copy_if(next.few.begin(), next.few.end(), std::back_inserter(result.tokens),
-                 [&](Token token) { return sure == nullptr || !bit(*sure, token); });
+    std::remove_copy_if(next.few.begin(), next.few.end(), std::back_inserter(result.tokens),
+                        is_sure);
     return result;
   }
   MaskWords open = next.words;
   for (size_t i = 0; sure != nullptr && i < open.size(); ++i) {
     open[i] &= ~(*sure)[i];
   }
-  if (count(open) < kInTrieOrder) {
-    result.tokens = tokens_of(open);
-    return result;
+  result.tokens = tokens_of(open);
+  std::erase_if(result.tokens, is_sure);
+  if (result.tokens.size() >= kInTrieOrder) {
+    const auto all = vocabulary_.trie().tokens_below(0);
+    MaskWords rest(open.size());
+    for (const Token token : std::exchange(result.tokens, {})) {
+      set(rest, token);
+    }
+    std::copy_if(all.begin(), all.end(), std::back_inserter(result.tokens),
+                 [&](Token token) { return bit(rest, token); });
   }
-  const auto all = vocabulary_.trie().tokens_below(0);
-  std::copy_if(all.begin(), all.end(), std::back_inserter(result.tokens),
-               [&](Token token) { return bit(open, token); });
   return result;
 }
 
@@ -213,6 +221,21 @@ std::vector<Token> CanonicalMasks::dead_among(const Place& place, const Doubtful
     }
   }
   return dead;
+}
+
+/// True where any characters may come and another one after the token's.
+bool CanonicalMasks::leaves_room(const StringPlace& string, Token token) const {
+  if (!bit(cuts_.loose(), token)) {
+    return false;
+  }
+  const std::string_view bytes = vocabulary_.bytes(token);
+  const auto characters =
+      static_cast<uint64_t>(std::count_if(bytes.begin(), bytes.end(), [](char byte) {
+        return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U;
+      }));
+  return std::ranges::any_of(string.parts, [&](const StringPlace::Part& part) {
+    return part.language == RegexStore::kAll && characters < part.max;
+  });
 }
 
 /// What of a string's tokens can be told without a state for its text: from the languages that it
@@ -295,13 +318,12 @@ bool CanonicalMasks::some_token_is_alive(const Place& place, int depth) {
   }
   const Next next = next_of(place);
   const Doubtful open = next.count() <= kWidth ? doubtful(place, next) : Doubtful();
-  const bool alive =
-      next.count() <= kWidth &&
-      (open.tokens.size() < next.count() ||
-       std::any_of(open.tokens.begin(), open.tokens.end(), [&](Token token) {
-         const Place there = after(place, token);
-         return there.state != Automaton::kDead && is_alive(there, depth);
-       }));
+  const bool alive = next.count() <= kWidth &&
+                     (open.tokens.size() < next.count() ||
+                      std::any_of(open.tokens.begin(), open.tokens.end(), [&](Token token) {
+                        const Place there = after(place, token);
+                        return there.state != Automaton::kDead && is_alive(there, depth);
+                      }));
   if (searched.size() > kMaxSearched) {
     searched.clear();
   }

@@ -21,7 +21,8 @@ namespace specdec {
 /// it may stand there and the place after it is alive: some text of the grammar goes on from there
 /// in the tokenizer's own cut. That is known
 /// - where the text is complete;
-/// - where a byte may come that begins a new token whatever follows it: the automaton's promise that
+/// - where a byte may come that begins a new token whatever follows it: the automaton's promise
+/// that
 ///   some text goes on with this byte is then one for the tokenizer's cut of it too;
 /// - where a token may come after which the place is alive, looked for `kDepth` tokens far through
 ///   masks of at most `kWidth` tokens.
@@ -57,13 +58,13 @@ class CanonicalMasks {
   /// What may stand at a place.
   struct Next {
     std::vector<Token> ends;
-    MaskWords words;          ///< empty when the tokens are few
+    MaskWords words;  ///< empty when the tokens are few
     std::vector<Token> few;
     size_t count() const;
   };
   /// Those of them that have to be looked into; the others are alive.
   struct Doubtful {
-    std::vector<Token> tokens;  ///< in the trie's order when they are many
+    std::vector<Token> tokens;          ///< in the trie's order when they are many
     std::optional<StringPlace> string;  ///< that the place lies in
     bool told_apart = false;            ///< it has a state for each text, too many to be made
   };
@@ -73,6 +74,7 @@ class CanonicalMasks {
   Doubtful doubtful(const Place& place, const Next& next);
   std::vector<Token> dead_among(const Place& place, const Doubtful& doubtful);
   bool is_alive_by_language(const Place& place, const Doubtful& doubtful, Token token);
+  bool leaves_room(const StringPlace& string, Token token) const;
   bool goes_on_inside(const StringPlace& string, std::string_view bytes,
                       const Automaton::Bytes& free);
   StateId walk(StateId state, std::string_view bytes);

@@ -66,9 +66,9 @@ std::span<const MergePairs::Merge> MergePairs::merges_of(Token left) const {
 
 const MergePairs::Merge* MergePairs::find(Token left, Token right) const {
   const auto merges = merges_of(left);
-  const auto found = std::lower_bound(
-      merges.begin(), merges.end(), right,
-      [](const Merge& merge, Token wanted) { return merge.right < wanted; });
+  const auto found =
+      std::lower_bound(merges.begin(), merges.end(), right,
+                       [](const Merge& merge, Token wanted) { return merge.right < wanted; });
   return found != merges.end() && found->right == right ? &*found : nullptr;
 }
 
@@ -80,8 +80,8 @@ void MergePairs::join(std::vector<Token>& symbols, Node& last) const {
   while (true) {
     size_t best = symbols.size();
     for (size_t i = 0; i + 1 < symbols.size(); ++i) {
-      const bool better = merges[i] != nullptr &&
-                          (best == symbols.size() || merges[i]->rank < merges[best]->rank);
+      const bool better =
+          merges[i] != nullptr && (best == symbols.size() || merges[i]->rank < merges[best]->rank);
       best = better ? i : best;
     }
     if (best == symbols.size()) {

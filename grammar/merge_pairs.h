@@ -40,7 +40,7 @@ class MergePairs {
     Token left = -1, right = -1;  ///< the merge that makes the token last; -1 of a character
     uint32_t rank = 0;            ///< of that merge: when the token comes to be
     bool reachable = false;
-    bool in_order = true;  ///< no merge on the way has a smaller rank than one before it
+    bool in_order = true;         ///< no merge on the way has a smaller rank than one before it
     uint32_t begin = 0, end = 0;  ///< in `order_`: the tokens that begin as this one, by merges
     uint32_t first_child = 0, children = 0;
   };

@@ -262,11 +262,20 @@ const std::shared_ptr<const CompiledGrammar>& letter_pairs() {
   return grammar;
 }
 
-/// How a grammar may be used; the output's law is the same.
+/// The same texts, where "ab" is never cut.
+const std::shared_ptr<const CompiledGrammar>& whole_letter_pairs() {
+  static const LetterTokenizer merging(
+      kPiecesAndEnd, MergeRules{{{.left = 0, .right = 1, .result = 2, .rank = 0}}, {}});
+  static const auto grammar = letter_grammar(kPiecesAndEnd, "a(b(a|b)|aab)(ab|b){0,40}", &merging);
+  return grammar;
+}
+
+/// How a grammar may be used; the output's law is the same, but for the canonical one's.
 std::vector<std::pair<std::string, Constraint>> constraints() {
   return {{"grammar", {letter_pairs(), true, false}},
           {"grammar_unmasked", {letter_pairs(), false, false}},
-          {"grammar_forced", {letter_pairs(), true, true}}};
+          {"grammar_forced", {letter_pairs(), true, true}},
+          {"grammar_canonical", {whole_letter_pairs(), true, true}}};
 }
 
 std::vector<SampledCase> sampled_cases() {

@@ -52,8 +52,9 @@ Fixture random_fixture(uint32_t seed) {
 }
 
 std::string random_text(const Tokenizer& tokenizer, std::mt19937& random, size_t parts) {
-  static const std::vector<std::string> kOdd = {"é", "日", "\U0001F600", " ", "  ", "\n", "\n\n\n",
-                                                "<ab>", "<a", "\t", "\x01", "ß", "\U000E0041", "<"};
+  static const std::vector<std::string> kOdd = {"é",    "日",     "\U0001F600", " ",  "  ",
+                                                "\n",   "\n\n\n", "<ab>",       "<a", "\t",
+                                                "\x01", "ß",      "\U000E0041", "<"};
   std::string text;
   for (size_t i = 0; i < parts; ++i) {
     const auto token = static_cast<Token>(random() % static_cast<size_t>(tokenizer.vocab_size()));
@@ -88,9 +89,8 @@ void expect_encodings_allowed(Fixture& fixture, std::mt19937& random, int count)
   for (int i = 0; i < count; ++i) {
     const std::string text = random_text(*fixture.tokenizer, random, 1 + random() % 12);
     const Tokens tokens = fixture.tokenizer->encode(text);
-    if (std::any_of(tokens.begin(), tokens.end(), [&](Token token) {
-          return fixture.vocabulary->bytes(token).empty();
-        })) {
+    if (std::any_of(tokens.begin(), tokens.end(),
+                    [&](Token token) { return fixture.vocabulary->bytes(token).empty(); })) {
       continue;  // the name of a control piece
     }
     ASSERT_EQ(fixture.allowed_part(tokens), tokens.size())
@@ -139,8 +139,7 @@ TEST(CanonicalCutsTest, EncodingsAreAllowedAndAllThatIsAllowedIsAnEncoding) {
 TEST(CanonicalCutsTest, ShippedTokenizers) {
   std::mt19937 random(2);
   for (const char* file : {"tokenizer.model", "tokenizer.json"}) {
-    Fixture fixture(
-        load_tokenizer(std::string(SPECDEC_SOURCE_DIR "/models/target/") + file));
+    Fixture fixture(load_tokenizer(std::string(SPECDEC_SOURCE_DIR "/models/target/") + file));
     expect_encodings_allowed(fixture, random, 3'000);
     expect_walks_canonical(fixture, random, 500);
   }

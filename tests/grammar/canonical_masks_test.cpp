@@ -93,8 +93,8 @@ TEST(CanonicalMasksTest, OfListedTextsTheyAreTheTokensOfTheirEncodings) {
 }
 
 TEST(CanonicalMasksTest, ATokenThatOnlyAnotherCutGoesOnFromIsForbidden) {
-  const Fixture fixture(merge_tokenizer(
-      {{"h", "e", "l", "o", "p"}, {}, {"he", "hel", "lo", "hello", "help"}}));
+  const Fixture fixture(
+      merge_tokenizer({{"h", "e", "l", "o", "p"}, {}, {"he", "hel", "lo", "hello", "help"}}));
   GrammarSource source;
   source.kind = GrammarKind::kChoice;
   source.choices = {"hello", "help"};
@@ -117,7 +117,6 @@ TEST(CanonicalMasksTest, MatcherRefusesOtherCuts) {
   }
   EXPECT_TRUE(place.is_complete());
 }
-
 
 /// Among the allowed tokens; after `wild` of them an end where it may come, and tokens with
 /// punctuation, which lead to one.
@@ -176,16 +175,27 @@ const std::vector<std::pair<GrammarKind, std::string>> kGrammars = {
     {GrammarKind::kGbnf, R"(root ::= (" "+ [a-z]+ "\n")+)"},
 };
 
-TEST(CanonicalMasksTest, WalksEndAndAreTheTokenizersOwn) {
-  const Fixture fixture(load_tokenizer(SPECDEC_SOURCE_DIR "/models/target"));
+void expect_walks(const Fixture& fixture, int count) {
   std::mt19937 random(5);
   for (const auto& [kind, text] : kGrammars) {
     SCOPED_TRACE(text);
     const Grammar grammar = fixture.compile(kind, text);
-    for (int i = 0; i < 12 && !HasFatalFailure(); ++i) {
+    for (int i = 0; i < count && !testing::Test::HasFatalFailure(); ++i) {
       expect_walk(fixture, grammar, random, 12);
     }
   }
+}
+
+TEST(CanonicalMasksTest, WalksEndAndAreTheTokenizersOwn) {
+  expect_walks(Fixture(load_tokenizer(SPECDEC_SOURCE_DIR "/models/target")), 8);
+}
+
+TEST(CanonicalMasksTest, WalksOfALargeTokenizer) {
+  const char* file = std::getenv("SPECDEC_TOKENIZER");
+  if (file == nullptr) {
+    GTEST_SKIP() << "set SPECDEC_TOKENIZER to a large tokenizer's file";
+  }
+  expect_walks(Fixture(load_tokenizer(file)), 4);
 }
 
 }  // namespace

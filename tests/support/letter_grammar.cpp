@@ -6,7 +6,8 @@
 namespace specdec {
 
 std::shared_ptr<const CompiledGrammar> letter_grammar(const std::vector<std::string>& pieces,
-                                                      std::string_view pattern) {
+                                                      std::string_view pattern,
+                                                      const Tokenizer* canonical) {
   std::vector<Token> ends;
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].empty()) {
@@ -16,7 +17,12 @@ std::shared_ptr<const CompiledGrammar> letter_grammar(const std::vector<std::str
   auto vocabulary = std::make_shared<GrammarVocabulary>(pieces, ends);
   RegexStore& regexes = vocabulary->regexes();
   auto automaton = make_regex_automaton(regexes, parse_regex(regexes, pattern, false));
-  return std::make_shared<const CompiledGrammar>(std::move(vocabulary), std::move(automaton));
+  if (canonical != nullptr) {
+    vocabulary->learn_cuts(*canonical);
+  }
+  return std::make_shared<const CompiledGrammar>(
+      std::move(vocabulary), std::move(automaton), kMaxMaskBytes,
+      canonical != nullptr ? Cuts::kCanonical : Cuts::kAny);
 }
 
 }  // namespace specdec

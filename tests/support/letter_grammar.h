@@ -10,8 +10,9 @@
 namespace specdec {
 
 /// The texts of a regular expression over tokens that stand for these pieces; those that are empty
-/// end a text.
+/// end a text. With `canonical` only in that tokenizer's own cut.
 std::shared_ptr<const CompiledGrammar> letter_grammar(const std::vector<std::string>& pieces,
-                                                      std::string_view pattern);
+                                                      std::string_view pattern,
+                                                      const Tokenizer* canonical = nullptr);
 
 }  // namespace specdec

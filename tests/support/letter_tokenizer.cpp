@@ -7,7 +7,8 @@
 
 namespace specdec {
 
-LetterTokenizer::LetterTokenizer(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}
+LetterTokenizer::LetterTokenizer(std::vector<std::string> pieces, std::optional<MergeRules> merges)
+    : pieces_(std::move(pieces)), merges_(std::move(merges)) {}
 
 int64_t LetterTokenizer::vocab_size() const { return static_cast<int64_t>(pieces_.size()); }
 
