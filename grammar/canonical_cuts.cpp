@@ -121,10 +121,13 @@ void CanonicalCuts::find_inner() {
   for (const Token token : trie_.tokens_below(0)) {
     const std::string& bytes = bytes_[static_cast<size_t>(token)];
     const bool inner = is_inner(bytes);
+    const bool escapes = bytes.ends_with('\\') && is_inner(bytes.substr(0, bytes.size() - 1));
+    const Bytes free = ~find_joining(left_of(token), true);
     const bool begins = byte_value(token) >= 0 && some_has_no_piece(static_cast<uint8_t>(bytes[0]));
     set(inner_, token, inner);
     set(loose_, token,
-        begins || (inner && (printable & ~find_joining(left_of(token), true)).any()));
+        begins || (inner && (free & printable).any()) ||
+            (escapes && (free['n'] || free['t'] || free['"'])));
   }
 }
 

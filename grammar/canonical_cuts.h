@@ -44,8 +44,8 @@ class CanonicalCuts {
   /// Tokens that end inside a JSON string as they begin there: whole characters and escapes (but
   /// for \u, of which it may take two), no quote.
   const MaskWords& inner() const { return inner_; }
-  /// Those of them after which some printable ASCII character but '"' and '\' begins a new token,
-  /// and the first bytes of characters that have no piece.
+  /// Those of them after which some printable ASCII character but '"' and '\' begins a new token;
+  /// tokens that begin an escape of which the letter does; first bytes of characters without piece.
   const MaskWords& loose() const { return loose_; }
 
  private:

@@ -206,7 +206,12 @@ std::vector<Token> CanonicalMasks::dead_among(const Place& place, const Doubtful
   for (const Token token : doubtful.tokens) {
     const std::string_view bytes = vocabulary_.bytes(token);
     const CanonicalCuts::LeftId left = cuts_.next(place.left, token);
-    if (doubtful.string && is_alive_by_language({place.state, left}, doubtful, token)) {
+    const auto told =
+        doubtful.string ? alive_by_language({place.state, left}, doubtful, token) : std::nullopt;
+    if (told) {
+      if (!*told) {
+        dead.push_back(token);
+      }
       continue;
     }
     const auto shared = std::mismatch(bytes.begin(), bytes.end(), before.begin(), before.end());
@@ -240,21 +245,23 @@ bool CanonicalMasks::leaves_room(const StringPlace& string, Token token) const {
 
 /// What of a string's tokens can be told without a state for its text: from the languages that it
 /// may be of, and from what follows the quote of most. A list of unique items may be narrower.
-bool CanonicalMasks::is_alive_by_language(const Place& place, const Doubtful& doubtful,
-                                          Token token) {
+std::optional<bool> CanonicalMasks::alive_by_language(const Place& place, const Doubtful& doubtful,
+                                                      Token token) {
   const StringPlace& string = *doubtful.string;
   const std::string_view bytes = vocabulary_.bytes(token);
   const size_t quote = bytes.find('"');
   if (bytes.find('\\') != bytes.npos || is_listed(string, bytes.substr(0, quote))) {
-    return false;
+    return std::nullopt;
   }
   if (quote == bytes.npos) {
-    return bit(cuts_.inner(), token) &&
-           goes_on_inside(string, bytes, ~cuts_.roughly_joining_bytes(place.left));
+    const bool goes_on = bit(cuts_.inner(), token) &&
+                         goes_on_inside(string, bytes, ~cuts_.roughly_joining_bytes(place.left));
+    return goes_on ? std::optional(true) : std::nullopt;
   }
   const StateId closed = doubtful.told_apart ? closed_of(string) : StateId{Automaton::kDead};
   const StateId state = walk(closed, bytes.substr(quote + 1));
-  return state != Automaton::kDead && is_alive({state, place.left}, kDepth);
+  return state == Automaton::kDead ? std::nullopt
+                                   : std::optional(is_alive({state, place.left}, kDepth));
 }
 
 /// True when a free byte may come after `bytes`.

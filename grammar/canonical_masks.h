@@ -73,7 +73,7 @@ class CanonicalMasks {
   Next next_of(const Place& place);
   Doubtful doubtful(const Place& place, const Next& next);
   std::vector<Token> dead_among(const Place& place, const Doubtful& doubtful);
-  bool is_alive_by_language(const Place& place, const Doubtful& doubtful, Token token);
+  std::optional<bool> alive_by_language(const Place& place, const Doubtful& doubtful, Token token);
   bool leaves_room(const StringPlace& string, Token token) const;
   bool goes_on_inside(const StringPlace& string, std::string_view bytes,
                       const Automaton::Bytes& free);
