@@ -112,6 +112,13 @@ TEST_F(GrammarConfigTest, JsonSchemaOfEachPrompt) {
   EXPECT_EQ(reading.source().schema.whitespace, "spaced");
 }
 
+TEST_F(GrammarConfigTest, CanonicalCuts) {
+  EXPECT_EQ(Reading("type: regex\npattern: a").source().cuts, Cuts::kAny);
+  const Reading reading("type: regex\npattern: a\ncanonical: true");
+  EXPECT_EQ(reading.mistakes(), "");
+  EXPECT_EQ(reading.source().cuts, Cuts::kCanonical);
+}
+
 TEST_F(GrammarConfigTest, RegularExpressions) {
   const Reading pattern("type: regex\npattern: '[A-Z]{3}'");
   EXPECT_EQ(pattern.mistakes(), "");
@@ -240,6 +247,11 @@ TEST_F(GrammarConfigTest, MistakesNameKeyAndPlace) {
        "a.yaml:4: grammar.triggers[0].grammar.pattern: pattern '(', character 1: "},
       {"type: trigger\ntriggers:\n  - {begin: a, grammar: {type: json_schema, per_prompt: true}}",
        "grammar.triggers[0].grammar.per_prompt: only a whole grammar"},
+      {"type: regex\npattern: a\ncanonical: maybe",
+       "a.yaml:4: grammar.canonical: expected true or false"},
+      {"type: trigger\ntriggers:\n  - {begin: a, grammar: {type: regex, pattern: a, canonical: "
+       "true}}",
+       "grammar.triggers[0].grammar.canonical: belongs to the whole grammar"},
       {"type: trigger\ntriggers:\n  - {begin: a, ends: b, grammar: {type: regex, pattern: a}}",
        "grammar.triggers[0].ends: unknown key; did you mean 'end'?"},
   };
