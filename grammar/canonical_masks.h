@@ -21,12 +21,13 @@ namespace specdec {
 /// it may stand there and the place after it is alive: some text of the grammar goes on from there
 /// in the tokenizer's own cut. That is known
 /// - where the text is complete;
-/// - where a byte may come that begins a new token whatever follows it: the automaton's promise
-/// that
-///   some text goes on with this byte is then one for the tokenizer's cut of it too;
+/// - where a byte may come that begins a new token whatever follows it: some text goes on with this
+///   byte, by the automaton's promise, and so does the tokenizer's cut of it;
 /// - where a token may come after which the place is alive, looked for `kDepth` tokens far through
 ///   masks of at most `kWidth` tokens.
-/// All of it depends on the place alone, so a place has the same mask whenever it is met.
+/// All of it depends on the place alone, so a place has the same mask whenever it is met. Where
+/// nothing is found alive the mask is that of what may stand there, and last the automaton's own:
+/// never empty, but the text is then not cut as the tokenizer cuts it.
 class CanonicalMasks {
  public:
   using Content = TokenMask::Content;
