@@ -1,12 +1,29 @@
-# specdec_library(<name> <source>...): a static library of the project: warnings, includes from the
-# repository root, its place in the exported package.
+# specdec_library(<name> [REUSED] <source>...): a static library of the project: warnings, includes
+# from the repository root, its place in the exported package. REUSED: with SPECDEC_OBJECTS its
+# sources are not compiled again, the other build's objects are taken.
 add_library(specdec_settings INTERFACE)
 target_compile_options(specdec_settings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wno-unknown-pragmas>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${SPECDEC_WERROR}>>:-Werror>)
 
+# The objects that another build has made of a target's sources.
+function(specdec_objects_of name result)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  file(GLOB_RECURSE objects ${SPECDEC_OBJECTS}/${folder}/CMakeFiles/${name}.dir/*.o)
+  if(NOT objects)
+    message(FATAL_ERROR "${SPECDEC_OBJECTS} has no objects of ${name}: build it there first")
+  endif()
+  set(${result} ${objects} PARENT_SCOPE)
+endfunction()
+
 function(specdec_library name)
-  add_library(${name} STATIC ${ARGN})
+  cmake_parse_arguments(arg "REUSED" "" "" ${ARGN})
+  set(sources ${arg_UNPARSED_ARGUMENTS})
+  if(arg_REUSED AND SPECDEC_OBJECTS)
+    specdec_objects_of(${name} sources)
+  endif()
+  add_library(${name} STATIC ${sources})
+  set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
   add_library(specdec::${name} ALIAS ${name})
   target_include_directories(${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:include/specdec>)
@@ -18,7 +35,8 @@ endfunction()
 # specdec_precompiled_header(<target>): reuse the project's one precompiled header, which
 # specdec_core builds; so programs are compiled with the libraries' -fPIC instead of -fPIE.
 function(specdec_precompiled_header target)
-  if(SPECDEC_PCH)
+  get_target_property(sources ${target} SOURCES)
+  if(SPECDEC_PCH AND NOT sources MATCHES "\\.o(;|$)")
     target_precompile_headers(${target} REUSE_FROM specdec_core)
     get_target_property(type ${target} TYPE)
     if(type STREQUAL "EXECUTABLE")
