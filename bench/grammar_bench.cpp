@@ -57,14 +57,28 @@ const std::vector<Token>& text() {
   return tokens;
 }
 
-/// A matcher in the middle of the text, and no state that was not seen before.
-GrammarMatcher warm_matcher(size_t tokens) {
-  static const auto grammar = compile_grammar(vocabulary(), schema());
-  GrammarMatcher matcher(grammar);
+/// The whole text, with a mask before each token.
+void take_text(GrammarMatcher& matcher) {
   for (const Token token : text()) {
     benchmark::DoNotOptimize(matcher.mask());
     (void)matcher.accept(token);
   }
+}
+
+/// Takes the text again and again.
+void run_steps(benchmark::State& state, GrammarMatcher matcher) {
+  for ([[maybe_unused]] auto _ : state) {
+    take_text(matcher);
+    matcher.rollback(matcher.length());
+  }
+  state.SetItemsProcessed(state.iterations() * std::ssize(text()));
+}
+
+/// A matcher in the middle of the text, and no state that was not seen before.
+GrammarMatcher warm_matcher(size_t tokens) {
+  static const auto grammar = compile_grammar(vocabulary(), schema());
+  GrammarMatcher matcher(grammar);
+  take_text(matcher);
   matcher.rollback(matcher.length() - static_cast<int64_t>(tokens));
   return matcher;
 }
@@ -87,17 +101,7 @@ void compile_bench(benchmark::State& state) {
 BENCHMARK(compile_bench)->Unit(benchmark::kMicrosecond);
 
 /// A mask and a token, over the whole text.
-void step_bench(benchmark::State& state) {
-  GrammarMatcher matcher = warm_matcher(0);
-  for ([[maybe_unused]] auto _ : state) {
-    for (const Token token : text()) {
-      benchmark::DoNotOptimize(matcher.mask());
-      (void)matcher.accept(token);
-    }
-    matcher.rollback(matcher.length());
-  }
-  state.SetItemsProcessed(state.iterations() * std::ssize(text()));
-}
+void step_bench(benchmark::State& state) { run_steps(state, warm_matcher(0)); }
 BENCHMARK(step_bench);
 
 void canonical_prepare_bench(benchmark::State& state) {
@@ -115,25 +119,14 @@ void canonical_first_bench(benchmark::State& state) {
   (void)vocabulary_with_cuts();
   for ([[maybe_unused]] auto _ : state) {
     GrammarMatcher matcher(compile_grammar(vocabulary(), canonical_schema()));
-    for (const Token token : text()) {
-      benchmark::DoNotOptimize(matcher.mask());
-      (void)matcher.accept(token);
-    }
+    take_text(matcher);
   }
   state.SetItemsProcessed(state.iterations() * std::ssize(text()));
 }
 BENCHMARK(canonical_first_bench)->Unit(benchmark::kMicrosecond);
 
 void canonical_step_bench(benchmark::State& state) {
-  GrammarMatcher matcher(compile_grammar(vocabulary_with_cuts(), canonical_schema()));
-  for ([[maybe_unused]] auto _ : state) {
-    for (const Token token : text()) {
-      benchmark::DoNotOptimize(matcher.mask());
-      (void)matcher.accept(token);
-    }
-    matcher.rollback(matcher.length());
-  }
-  state.SetItemsProcessed(state.iterations() * std::ssize(text()));
+  run_steps(state, GrammarMatcher(compile_grammar(vocabulary_with_cuts(), canonical_schema())));
 }
 BENCHMARK(canonical_step_bench);
 
