@@ -13,12 +13,6 @@ namespace {
 
 constexpr size_t kMaxWords = size_t{1} << 24U;  ///< kept of what may follow: 64 MiB
 
-void set(MaskWords& words, Token token, bool value) {
-  const uint32_t bit = 1U << (token % 32);
-  uint32_t& word = words[static_cast<size_t>(token) / 32];
-  word = value ? word | bit : word & ~bit;
-}
-
 bool is_lead(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }
 
 /// Whole characters and escapes of one letter, as inside a JSON string.
@@ -105,9 +99,9 @@ void CanonicalCuts::find_alone(const Tokenizer& tokenizer) {
   for (const Token token : trie_.tokens_below(0)) {
     const std::string& bytes = bytes_[static_cast<size_t>(token)];
     SPECDEC_CHECK(!bytes.empty(), "token {} has no text", tokenizer.piece(token));
-    set(alone_, token,
-        is_whole(token) ||
-            (byte_value(token) < 0 && pairs_.is_reachable(token) && !holds_whole(bytes)));
+    set_token(alone_, token,
+              is_whole(token) ||
+                  (byte_value(token) < 0 && pairs_.is_reachable(token) && !holds_whole(bytes)));
   }
 }
 
@@ -124,10 +118,10 @@ void CanonicalCuts::find_inner() {
     const bool escapes = bytes.ends_with('\\') && is_inner(bytes.substr(0, bytes.size() - 1));
     const Bytes free = ~find_joining(left_of(token), true);
     const bool begins = byte_value(token) >= 0 && some_has_no_piece(static_cast<uint8_t>(bytes[0]));
-    set(inner_, token, inner);
-    set(loose_, token,
-        begins || (inner && (free & printable).any()) ||
-            (escapes && (free['n'] || free['t'] || free['"'])));
+    set_token(inner_, token, inner);
+    set_token(loose_, token,
+              begins || (inner && (free & printable).any()) ||
+                  (escapes && (free['n'] || free['t'] || free['"'])));
   }
 }
 
@@ -244,7 +238,8 @@ std::shared_ptr<const MaskWords> CanonicalCuts::find_allowed(const Left& left) c
   }
   for (Token token = 0; token < std::ssize(byte_values_); ++token) {
     if (byte_value(token) >= 0) {
-      set(*words, token, byte_may_come(left.partial, static_cast<uint8_t>(byte_value(token))));
+      set_token(*words, token,
+                byte_may_come(left.partial, static_cast<uint8_t>(byte_value(token))));
     }
   }
   for (const Node node : left.pending) {
@@ -269,7 +264,7 @@ void CanonicalCuts::remove_found(Node pending, TokenTrie::Node at, MaskWords& wo
     }
     if (ends_[next]) {
       for (const Token token : trie_.tokens_below(child)) {
-        set(words, token, false);
+        set_token(words, token, false);
       }
     } else {
       remove_found(next, child, words);

@@ -15,18 +15,6 @@ constexpr size_t kMaxSearched = size_t{1} << 17U;  ///< remembered; all are drop
 /// Bytes that most often begin a new token.
 constexpr std::string_view kFirstTried = "\",:}] ({[0a";
 
-bool bit(const MaskWords& words, Token token) {
-  return (words[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
-}
-
-void set(MaskWords& words, Token token) {
-  words[static_cast<size_t>(token) / 32] |= 1U << (token % 32);
-}
-
-void clear(MaskWords& words, Token token) {
-  words[static_cast<size_t>(token) / 32] &= ~(1U << (token % 32));
-}
-
 size_t count(const MaskWords& words) {
   size_t total = 0;
   for (const uint32_t word : words) {
@@ -119,7 +107,7 @@ TokenMask::Content CanonicalMasks::build(StateId id) {
     return content;
   }
   for (const Token token : dead) {
-    clear(next.words, token);
+    set_token(next.words, token, false);
   }
   content.base = std::make_shared<const MaskWords>(std::move(next.words));
   return content;
@@ -132,7 +120,7 @@ CanonicalMasks::Next CanonicalMasks::next_of(const Place& place) {
   for (const Token token : base->added) {
     if (contains(vocabulary_.end_tokens(), token)) {
       next.ends.push_back(token);
-    } else if (bit(*allowed, token)) {
+    } else if (has_token(*allowed, token)) {
       next.few.push_back(token);
     }
   }
@@ -144,10 +132,10 @@ CanonicalMasks::Next CanonicalMasks::next_of(const Place& place) {
     next.words[i] = (*allowed)[i] & (*base->base)[i];
   }
   for (const Token token : base->removed) {
-    clear(next.words, token);
+    set_token(next.words, token, false);
   }
   for (const Token token : std::exchange(next.few, {})) {
-    set(next.words, token);
+    set_token(next.words, token);
   }
   if (count(next.words) <= kFew) {
     next.few = tokens_of(std::exchange(next.words, {}));
@@ -173,7 +161,7 @@ CanonicalMasks::Doubtful CanonicalMasks::doubtful(const Place& place, const Next
     result.string = std::move(string);
   }
   const auto is_sure = [&](Token token) {
-    return (sure != nullptr && bit(*sure, token)) ||
+    return (sure != nullptr && has_token(*sure, token)) ||
            (result.string && leaves_room(*result.string, token));
   };
   if (next.words.empty()) {
@@ -191,10 +179,10 @@ CanonicalMasks::Doubtful CanonicalMasks::doubtful(const Place& place, const Next
     const auto all = vocabulary_.trie().tokens_below(0);
     MaskWords rest(open.size());
     for (const Token token : std::exchange(result.tokens, {})) {
-      set(rest, token);
+      set_token(rest, token);
     }
     std::copy_if(all.begin(), all.end(), std::back_inserter(result.tokens),
-                 [&](Token token) { return bit(rest, token); });
+                 [&](Token token) { return has_token(rest, token); });
   }
   return result;
 }
@@ -230,7 +218,7 @@ std::vector<Token> CanonicalMasks::dead_among(const Place& place, const Doubtful
 
 /// True where any characters may come and another one after the token's.
 bool CanonicalMasks::leaves_room(const StringPlace& string, Token token) const {
-  if (!bit(cuts_.loose(), token)) {
+  if (!has_token(cuts_.loose(), token)) {
     return false;
   }
   const std::string_view bytes = vocabulary_.bytes(token);
@@ -254,7 +242,7 @@ std::optional<bool> CanonicalMasks::alive_by_language(const Place& place, const 
     return std::nullopt;
   }
   if (quote == bytes.npos) {
-    const bool goes_on = bit(cuts_.inner(), token) &&
+    const bool goes_on = has_token(cuts_.inner(), token) &&
                          goes_on_inside(string, bytes, ~cuts_.roughly_joining_bytes(place.left));
     return goes_on ? std::optional(true) : std::nullopt;
   }

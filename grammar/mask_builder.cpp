@@ -6,10 +6,6 @@
 namespace specdec {
 namespace {
 
-bool bit(const MaskWords& words, Token token) {
-  return (words[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
-}
-
 template <class Value>
 void sort(std::vector<Value>& values) {
   std::sort(values.begin(), values.end());
@@ -46,7 +42,7 @@ TokenMask::Content MaskBuilder::build(StateId state) {
   });
   if (content_.base != nullptr) {
     keep_removed();
-    std::erase_if(content_.added, [&](Token token) { return bit(*content_.base, token); });
+    std::erase_if(content_.added, [&](Token token) { return has_token(*content_.base, token); });
   }
   return std::move(content_);
 }
@@ -56,7 +52,7 @@ void MaskBuilder::keep_removed() {
   doubtful_.insert(doubtful_.end(), forbidden_.begin(), forbidden_.end());
   sort(doubtful_);
   for (const Token token : doubtful_) {
-    if (bit(*content_.base, token) &&
+    if (has_token(*content_.base, token) &&
         !std::binary_search(content_.added.begin(), content_.added.end(), token)) {
       content_.removed.push_back(token);
     }

@@ -10,14 +10,6 @@ namespace {
 
 constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
 
-void clear(MaskWords& words, Token token) {
-  words[static_cast<size_t>(token) / 32] &= ~(1U << (token % 32));
-}
-
-bool bit(const MaskWords& words, Token token) {
-  return (words[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
-}
-
 }  // namespace
 
 MergePairs::MergePairs(const Tokenizer& tokenizer, const MergeRules& rules)
@@ -193,7 +185,7 @@ void MergePairs::remove_in(std::vector<Range> ranges, MaskWords& words) const {
   uint32_t done = 0;
   for (const Range& range : ranges) {
     for (uint32_t i = std::max(done, range.begin); i < range.end; ++i) {
-      clear(words, order_[i]);
+      set_token(words, order_[i], false);
     }
     done = std::max(done, range.end);
   }
@@ -202,10 +194,7 @@ void MergePairs::remove_in(std::vector<Range> ranges, MaskWords& words) const {
 void MergePairs::remove_after(Token left, MaskWords& words) const {
   const auto try_each = [&](const std::vector<Token>& tokens, const MaskWords& before) {
     for (const Token token : tokens) {
-      clear(words, token);
-      if (bit(before, token) && stay_apart(left, token)) {
-        words[static_cast<size_t>(token) / 32] |= 1U << (token % 32);
-      }
+      set_token(words, token, has_token(before, token) && stay_apart(left, token));
     }
   };
   const MaskWords before = words;

@@ -12,16 +12,6 @@ using Node = TokenTrie::Node;
 constexpr size_t kDense = 1'000;  ///< tokens from which on bits are shorter than a list
 constexpr size_t kRecent = 12;    ///< walks that a new one is compared with
 
-bool bit(const MaskWords& words, Token token) {
-  return (words[static_cast<size_t>(token) / 32] >> (token % 32) & 1) != 0;
-}
-
-void set_bit(MaskWords& words, Token token, bool value) {
-  const uint32_t mask = 1U << (token % 32);
-  uint32_t& word = words[static_cast<size_t>(token) / 32];
-  word = value ? word | mask : word & ~mask;
-}
-
 }  // namespace
 
 /// Walks the tree with two languages at once, only where they differ, and turns the bits of the one
@@ -67,7 +57,7 @@ class StringMasks::Difference {
       if (!meaning_.has_quote[node] && before_from != before_to && stays_inside(before_to, node)) {
         if (before_from != RegexStore::kAll) {
           for (const Token token : trie.tokens_below(node)) {
-            set_bit(inside_, token, bit(meaning_.inside, token));
+            set_token(inside_, token, has_token(meaning_.inside, token));
           }
         }
         node = trie.end(node);
@@ -87,7 +77,7 @@ class StringMasks::Difference {
       }
       if (now_from == RegexStore::kNothing) {
         for (const Token token : trie.tokens(node)) {
-          set_bit(inside_, token, true);
+          set_token(inside_, token, true);
         }
       }
       path[depth] = before_from == now_from && before_to == now_to ? path[depth - 1]
@@ -137,7 +127,7 @@ class StringMasks::Difference {
 
   void clear_below(Node node, MaskWords& words) const {
     for (const Token token : self_.trie_.tokens_below(node)) {
-      set_bit(words, token, false);
+      set_token(words, token, false);
     }
   }
 
@@ -210,7 +200,7 @@ class StringMasks::Difference {
   void quote(Node node, bool before, bool now) {
     if (before != now) {
       for (const Token token : self_.trie_.tokens_below(node)) {
-        set_bit(close_, token, now);
+        set_token(close_, token, now);
       }
     }
   }
@@ -335,7 +325,7 @@ void StringMasks::keep_bits(const Meaning& meaning, const MaskWords& inside, con
   }
   walk.bits = std::move(bits);
   for (const Token token : meaning.closing) {
-    walk.closing.push_back(bit(close, token));
+    walk.closing.push_back(has_token(close, token));
   }
 }
 
@@ -373,7 +363,7 @@ std::unique_ptr<StringMasks::Walk> StringMasks::walk_all(RegexId language, Escap
       close[i] = (*known->bits)[i] & meaning.plain_close[i];
     }
     for (size_t i = 0; i < meaning.closing.size(); ++i) {
-      set_bit(close, meaning.closing[i], known->closing[i]);
+      set_token(close, meaning.closing[i], known->closing[i]);
     }
   }
   Difference(*this, meaning, escapes, inside, close).run(from, language);

@@ -9,11 +9,6 @@
 namespace specdec {
 namespace {
 
-bool bit(const MaskWords& words, Token token) {
-  const auto index = static_cast<size_t>(token);
-  return (words[index / 32] >> (index % 32) & 1) != 0;
-}
-
 template <class Logit>
 void apply(const TokenMask& mask, std::span<Logit> logits) {
   SPECDEC_CHECK(static_cast<int64_t>(logits.size()) >= mask.vocab_size(),
@@ -55,7 +50,7 @@ bool TokenMask::allows(Token token) const {
   if (std::binary_search(content_->added.begin(), content_->added.end(), token)) {
     return true;
   }
-  return content_->base != nullptr && bit(*content_->base, token) &&
+  return content_->base != nullptr && has_token(*content_->base, token) &&
          !std::binary_search(content_->removed.begin(), content_->removed.end(), token);
 }
 

@@ -11,6 +11,17 @@ namespace specdec {
 /// One bit per vocabulary entry, 32 to a word, the lowest bit first. Shared between masks.
 using MaskWords = std::vector<uint32_t>;
 
+inline bool has_token(const MaskWords& words, Token token) {
+  const auto index = static_cast<size_t>(token);
+  return (words[index / 32] >> (index % 32) & 1) != 0;
+}
+
+inline void set_token(MaskWords& words, Token token, bool value = true) {
+  const auto index = static_cast<size_t>(token);
+  const uint32_t bit = 1U << (index % 32);
+  words[index / 32] = value ? words[index / 32] | bit : words[index / 32] & ~bit;
+}
+
 /// Which tokens may come next: a base that many masks share, and a few exceptions to it. Cheap to
 /// copy: nothing of the vocabulary's size is.
 class TokenMask {
