@@ -98,15 +98,13 @@ bool JsonPlans::feasible_array(ArrayStateId id) {
           "an array needs {} more items together with `contains`; at most {} can be told",
           missing(plan, state), kMaxSearched));
     }
-    const std::vector<Choice> choices = array_choices(id);
-    return std::any_of(choices.begin(), choices.end(),
-                       [&](const Choice& choice) { return choice.next != id; });
+    return !array_choices(id, Wanted::kWayOn).empty();
   });
 }
 
-/// The ways that the next item may count towards each `contains`. A way back to the same state is
-/// among them, though it alone makes nothing feasible.
-std::vector<Choice> JsonPlans::array_choices(ArrayStateId id) {
+/// The ways that the next item may count towards each `contains`: all, a way back to the same state
+/// among them, though it alone makes nothing feasible; or one that leads on, when there is one.
+std::vector<Choice> JsonPlans::array_choices(ArrayStateId id, Wanted wanted) {
   const ArrayState state = array_states_[id];
   const ArrayPlan plan = arrays_[state.plan];
   if (state.count >= plan.max) {
@@ -147,8 +145,11 @@ std::vector<Choice> JsonPlans::array_choices(ArrayStateId id) {
     const FormulaId goal = formulas_.all_of(std::move(way.parts));
     if (possible(goal)) {
       const ArrayStateId next = intern(std::move(way.next));
-      if (next == id || feasible_array(next)) {
+      if (next == id ? wanted == Wanted::kAll : feasible_array(next)) {
         choices.push_back({goal, next});
+        if (wanted == Wanted::kWayOn) {
+          break;
+        }
       }
     }
   }
@@ -159,7 +160,7 @@ const std::vector<Choice>& JsonPlans::items(ArrayStateId id) {
   if (const auto found = items_.find(id); found != items_.end()) {
     return found->second;
   }
-  std::vector<Choice> choices = array_choices(id);
+  std::vector<Choice> choices = array_choices(id, Wanted::kAll);
   return items_[id] = std::move(choices);
 }
 

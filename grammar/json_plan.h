@@ -224,7 +224,8 @@ class JsonPlans {
   ArrayStateId add_array(ArrayPlan plan);
   ArrayStateId intern(ArrayState state);
   bool enough_alike(const ArrayState& state);
-  std::vector<Choice> array_choices(ArrayStateId id);
+  enum class Wanted : uint8_t { kAll, kWayOn };
+  std::vector<Choice> array_choices(ArrayStateId id, Wanted wanted);
 
   ObjectStateId add_object(ObjectPlan plan);
   void prepare(ObjectPlan& plan);
@@ -233,8 +234,8 @@ class JsonPlans {
   ObjectStateId intern(ObjectState state);
   bool feasible_object(ObjectStateId id);
   bool open_name(const ObjectState& state, const PropertyPlan& property, size_t index) const;
-  std::optional<uint64_t> least_more(const ObjectState& state, uint64_t pending,
-                                     std::vector<std::pair<size_t, FormulaId>>& used);
+  std::optional<uint64_t> some_more(const ObjectState& state, uint64_t pending,
+                                    std::vector<std::pair<size_t, FormulaId>>& used);
   uint64_t capacity(const ObjectState& state, uint64_t wanted);
   ObjectChoices counted_choices(const ObjectState& state, const ObjectPlan& plan);
   std::vector<Choice> property_choices(const ObjectState& before, const PropertyPlan& property,

@@ -147,32 +147,34 @@ bool JsonPlans::open_name(const ObjectState& state, const PropertyPlan& property
   return !over && !has_bit(state.seen, index);
 }
 
-/// The least number of further properties that an object needs, when the `used` ones (by index,
-/// with what their values must be) are among them and `pending` existences are open.
-std::optional<uint64_t> JsonPlans::least_more(const ObjectState& state, uint64_t pending,
-                                              std::vector<std::pair<size_t, FormulaId>>& used) {
+/// How many further properties meet the `pending` existences, when the `used` ones (by index, with
+/// what their values must be) are among them; nothing when an object has no room for such.
+std::optional<uint64_t> JsonPlans::some_more(const ObjectState& state, uint64_t pending,
+                                             std::vector<std::pair<size_t, FormulaId>>& used) {
+  const ObjectPlan& plan = *objects_[state.plan];
+  if (state.count + used.size() > plan.max) {
+    return std::nullopt;
+  }
   if (pending == 0) {
     return used.size();
   }
   count_step();
-  const ObjectPlan& plan = *objects_[state.plan];
   const auto which = static_cast<size_t>(__builtin_ctzll(pending));
   const FormulaId wanted = plan.exists[which].second;
   const uint64_t rest = pending & (pending - 1);
   const auto property = [&](size_t i) -> const PropertyPlan& {
     return i < plan.names.size() ? plan.names[i] : plan.classes[i - plan.names.size()];
   };
-  std::optional<uint64_t> best;
-  const auto consider = [&](std::optional<uint64_t> found) {
-    best = !best || (found && *found < *best) ? found : best;
-  };
   for (size_t i = 0; i < used.size(); ++i) {
     const FormulaId before = used[i].second;
     const FormulaId both = all_of(before, wanted);
     if ((property(used[i].first).exists >> which & 1) != 0 && possible(both)) {
       used[i].second = both;
-      consider(least_more(state, rest, used));
+      const auto found = some_more(state, rest, used);
       used[i].second = before;
+      if (found) {
+        return found;
+      }
     }
   }
   for (size_t i = 0; i < plan.names.size() + plan.classes.size(); ++i) {
@@ -186,11 +188,14 @@ std::optional<uint64_t> JsonPlans::least_more(const ObjectState& state, uint64_t
     const FormulaId goal = all_of(property(i).goal, wanted);
     if (possible(goal)) {
       used.emplace_back(i, goal);
-      consider(least_more(state, rest, used));
+      const auto found = some_more(state, rest, used);
       used.pop_back();
+      if (found) {
+        return found;
+      }
     }
   }
-  return best;
+  return std::nullopt;
 }
 
 /// How many more properties there can be, up to `wanted`.
@@ -223,12 +228,9 @@ bool JsonPlans::feasible_object(ObjectStateId id) {
         needed.emplace_back(i, plan.names[i].goal);
       }
     }
-    const auto more = least_more(state, state.pending, needed);
-    if (!more || state.count + *more > plan.max) {
-      return false;
-    }
-    return state.count + *more >= plan.min ||
-           state.count + capacity(state, plan.min - state.count) >= plan.min;
+    const auto more = some_more(state, state.pending, needed);
+    return more && (state.count + *more >= plan.min ||
+                    state.count + capacity(state, plan.min - state.count) >= plan.min);
   });
 }
 
