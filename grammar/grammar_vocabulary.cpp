@@ -21,10 +21,9 @@ bool steers(std::string_view piece) {
 
 }  // namespace
 
-GrammarVocabulary::GrammarVocabulary(const std::vector<std::string>& bytes,
-                                     std::vector<Token> end_tokens,
+GrammarVocabulary::GrammarVocabulary(std::vector<std::string> bytes, std::vector<Token> end_tokens,
                                      const GrammarVocabularyLimits& limits)
-    : bytes_(bytes),
+    : bytes_(std::move(bytes)),
       end_tokens_(std::move(end_tokens)),
       trie_({bytes_.begin(), bytes_.end()}),
       regexes_(limits.max_regex_states),
@@ -46,6 +45,7 @@ std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
     const Tokenizer& tokenizer, std::optional<std::vector<Token>> end_tokens,
     const GrammarVocabularyLimits& limits) {
   std::vector<std::string> bytes;
+  bytes.reserve(static_cast<size_t>(tokenizer.vocab_size()));
   for (Token token = 0; token < tokenizer.vocab_size(); ++token) {
     bytes.emplace_back(steers(tokenizer.piece(token)) ? "" : tokenizer.token_bytes(token));
   }
@@ -57,7 +57,7 @@ std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
       }
     }
   }
-  return std::make_shared<GrammarVocabulary>(bytes, std::move(*end_tokens), limits);
+  return std::make_shared<GrammarVocabulary>(std::move(bytes), std::move(*end_tokens), limits);
 }
 
 }  // namespace specdec

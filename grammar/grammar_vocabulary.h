@@ -29,7 +29,7 @@ class GrammarVocabulary {
  public:
   /// `bytes[i]`: what token i stands for; empty for control pieces, which are allowed nowhere but
   /// for the `end_tokens`, allowed where a text is complete.
-  GrammarVocabulary(const std::vector<std::string>& bytes, std::vector<Token> end_tokens,
+  GrammarVocabulary(std::vector<std::string> bytes, std::vector<Token> end_tokens,
                     const GrammarVocabularyLimits& limits = {});
   ~GrammarVocabulary();
   GrammarVocabulary(const GrammarVocabulary&) = delete;

@@ -45,6 +45,13 @@ std::vector<Range> characters(uint32_t first, uint32_t last) {
   return ranges;
 }
 
+/// The code points that an unfinished UTF-8 character may become, surrogates too.
+Range utf8_range(const JsonStringDecoder& decoder) {
+  const uint32_t least = decoder.size == 2 ? 0x80 : decoder.size == 3 ? 0x800 : 0x10000;
+  const auto bits = static_cast<unsigned>(decoder.more * 6);
+  return {std::max(decoder.value << bits, least), ((decoder.value + 1) << bits) - 1};
+}
+
 uint32_t above_bmp(uint32_t high) { return 0x10000 + ((high - 0xD800) << 10); }
 
 bool take_lead(JsonStringDecoder& decoder, uint8_t byte, std::optional<char32_t>& point) {
@@ -75,8 +82,9 @@ bool take_utf8(JsonStringDecoder& decoder, uint8_t byte, std::optional<char32_t>
   }
   decoder.value = decoder.value << 6 | (byte & 0x3F);
   --decoder.more;
-  if (decoder.reach(EscapeStyle::kAny).empty()) {
-    return false;  // overlong, a surrogate, or beyond Unicode
+  const auto [first, last] = utf8_range(decoder);
+  if (first > last || first > CodePoints::kLast || (first >= 0xD800 && last <= 0xDFFF)) {
+    return false;  // overlong, beyond Unicode, or a surrogate
   }
   if (decoder.more == 0) {
     point = decoder.value;
@@ -167,9 +175,8 @@ std::vector<CodePoints::Range> JsonStringDecoder::reach(EscapeStyle style) const
       }
       return {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
     case Phase::kUtf8: {
-      const uint32_t least = size == 2 ? 0x80 : size == 3 ? 0x800 : 0x10000;
-      const auto bits = static_cast<unsigned>(more * 6);
-      return characters(std::max(value << bits, least), ((value + 1) << bits) - 1);
+      const auto [low, high] = utf8_range(*this);
+      return characters(low, high);
     }
     case Phase::kHex:
       if (style == EscapeStyle::kMinimal) {

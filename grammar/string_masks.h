@@ -86,18 +86,18 @@ class StringMasks {
   };
   /// What a byte of the whole vocabulary's tree means inside a string.
   struct Meaning {
-    static constexpr char32_t kPart = 0x110000;     ///< of a character or escape
-    static constexpr char32_t kQuote = 0x110001;    ///< the end
-    static constexpr char32_t kNothing = 0x110002;  ///< no string goes on so
+    static constexpr char32_t kQuote = 0x110000;    ///< the end
+    static constexpr char32_t kNothing = 0x110001;  ///< no string goes on so
+    static constexpr char32_t kPart = 0x110002;     ///< and above: kPart + index in `parts`
     std::vector<char32_t> points;  ///< by node: the character that it completes, or one of these
-    std::unordered_map<Node, JsonStringDecoder> parts;
-    std::vector<uint32_t> lengths;                          ///< by token: characters, up to a quote
-    uint32_t longest = 0;                                   ///< of them
-    std::vector<uint32_t> remainders;                       ///< by token: of those that close
-    std::vector<Token> closing;                             ///< with a remainder; sorted by it
-    std::vector<uint32_t> first_closing;                    ///< by remainder: index in `closing`
-    MaskWords inside;                                       ///< not closing, some string has them
-    MaskWords plain_close;                                  ///< closing, without a remainder
+    std::vector<JsonStringDecoder> parts;  ///< unfinished characters and escapes, each once
+    std::vector<uint32_t> lengths;         ///< by token: characters, up to a quote
+    uint32_t longest = 0;                  ///< of them
+    std::vector<uint32_t> remainders;      ///< by token: of those that close
+    std::vector<Token> closing;            ///< with a remainder; sorted by it
+    std::vector<uint32_t> first_closing;   ///< by remainder: index in `closing`
+    MaskWords inside;                      ///< not closing, some string has them
+    MaskWords plain_close;                 ///< closing, without a remainder
     std::vector<std::shared_ptr<const MaskWords>> at_most;  ///< by length
     std::vector<bool> has_quote;                            ///< by node: in its subtree
     std::vector<uint32_t> letters;  ///< by node: which of `sets` its subtree holds; 0: not told

@@ -11,12 +11,6 @@ namespace {
 
 using Node = TokenTrie::Node;
 
-void set_bit(MaskWords& words, Token token, bool value) {
-  const uint32_t mask = 1U << (token % 32);
-  uint32_t& word = words[static_cast<size_t>(token) / 32];
-  word = value ? word | mask : word & ~mask;
-}
-
 }  // namespace
 
 StringMasks::Meaning& StringMasks::meaning(EscapeStyle escapes) {
@@ -37,6 +31,7 @@ void StringMasks::read_meaning(EscapeStyle escapes, Meaning& meaning) {
   meaning.remainders.assign(static_cast<size_t>(trie_.vocab_size()), 0);
   meaning.plain_close.assign(word_count(), 0);
   meaning.inside.assign(word_count(), 0);
+  std::unordered_map<uint64_t, char32_t> parts;  // by decoder
   std::vector<Place> path(1);
   for (Node node = 1; node < trie_.size();) {
     path.resize(trie_.depth(node));
@@ -52,7 +47,7 @@ void StringMasks::read_meaning(EscapeStyle escapes, Meaning& meaning) {
           if (after != node) {
             meaning.closing.push_back(token);
           } else {
-            set_bit(meaning.plain_close, token, true);
+            set_token(meaning.plain_close, token, true);
           }
         }
       }
@@ -66,13 +61,18 @@ void StringMasks::read_meaning(EscapeStyle escapes, Meaning& meaning) {
       node = trie_.end(node);
       continue;
     }
-    meaning.points[node] = point ? *point : Meaning::kPart;
     if (!point) {
-      meaning.parts[node] = place.decoder;
+      const auto next = static_cast<char32_t>(Meaning::kPart + meaning.parts.size());
+      const auto [part, fresh] = parts.try_emplace(place.decoder.key(), next);
+      if (fresh) {
+        meaning.parts.push_back(place.decoder);
+      }
+      point = part->second;
     }
+    meaning.points[node] = *point;
     for (const Token token : trie_.tokens(node)) {
       meaning.lengths[static_cast<size_t>(token)] = place.length;
-      set_bit(meaning.inside, token, true);
+      set_token(meaning.inside, token, true);
     }
     path.push_back(place);
     ++node;
@@ -99,10 +99,10 @@ StringMasks::Letters StringMasks::letters_of(const Meaning& meaning, Node node) 
     letters.ascii.set(point);
   } else if (point == 0x2028 || point == 0x2029) {
     letters.separators = true;
-  } else if (point < Meaning::kPart) {
+  } else if (point <= CodePoints::kLast) {
     letters.others = true;
-  } else if (point == Meaning::kPart) {
-    const JsonStringDecoder& part = meaning.parts.at(node);
+  } else if (point >= Meaning::kPart) {
+    const JsonStringDecoder& part = meaning.parts[point - Meaning::kPart];
     const bool escape = part.phase != JsonStringDecoder::Phase::kUtf8;
     letters.unclear = escape && part.phase != JsonStringDecoder::Phase::kBackslash;
     letters.others =

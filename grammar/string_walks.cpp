@@ -49,7 +49,7 @@ class StringMasks::Difference {
         node = trie.end(node);
         continue;
       }
-      const bool high = point == Meaning::kPart && trie.byte(node) >= 0xC0;
+      const bool high = point >= Meaning::kPart && trie.byte(node) >= 0xC0;
       if (high && same_above_ascii(before_from, before_to)) {
         node = trie.end(node);
         continue;
@@ -151,7 +151,7 @@ class StringMasks::Difference {
     if (language == RegexStore::kNothing || language == RegexStore::kAll) {
       return language;
     }
-    if (point != Meaning::kPart) {
+    if (point < Meaning::kPart) {
       return self_.regexes_.next(language, point);
     }
     const High& high = above_ascii(language);
@@ -159,7 +159,7 @@ class StringMasks::Difference {
     if (utf8 && (high.one || high.always)) {
       return high.always || high.target != RegexStore::kNothing ? language : RegexStore::kNothing;
     }
-    const auto reach = meaning_.parts.at(node).reach(escapes_);
+    const auto reach = meaning_.parts[point - Meaning::kPart].reach(escapes_);
     return self_.regexes_.goes_on(language, reach) ? language : RegexStore::kNothing;
   }
 
@@ -299,10 +299,10 @@ void StringMasks::list_from(Node root, RegexId language, const Meaning& meaning,
         walk.exits.push_back({meaning.remainders[index], token, meaning.lengths[index]});
       }
     }
-    if (point < Meaning::kPart) {
+    if (point <= CodePoints::kLast) {
       next = regexes_.next(next, point);
-    } else if (point != Meaning::kPart ||
-               !regexes_.goes_on(next, meaning.parts.at(node).reach(escapes))) {
+    } else if (point < Meaning::kPart ||
+               !regexes_.goes_on(next, meaning.parts[point - Meaning::kPart].reach(escapes))) {
       next = RegexStore::kNothing;
     }
     if (next == RegexStore::kNothing) {
