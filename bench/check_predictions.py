@@ -8,16 +8,23 @@ and a small tree are predicted, and measured on the other half. In sample: all l
 from the traces of one run on all prompts, and have to lie in the 95 % intervals of what each length does there. Wall
 clock: the measured speed-up beside tau / (g c + v(g)), with c and v measured apart by `specdec profile`; "prompt"
 is what the drafter takes to read the prompt, in plain forwards a step, which that formula leaves out. At
-temperature 0 and 1, the shipped models, one thread. Times need a machine that does nothing else.
+temperature 0 and 1, the shipped models, one thread.
+
+Steps are counted over all prompts. What a step takes, in plain forwards, is compared in turns (out of sample: rounds
+over all prompts; wall clock: a profile before every few), since a shared machine's speed drifts within minutes: times
+are medians over the turns. They need a machine on which nothing else is started.
 """
 import argparse
 import json
+import statistics
 import subprocess
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HALF = 48
+ROUNDS = 3
+TURN = 3  # prompts
 TREE = [[0], [1], [0, 0]]
 DRAW = "{type: draft_model, weights: models/draft}"
 BEST = "{type: draft_model, weights: models/draft, sample: false}"
@@ -27,7 +34,7 @@ LENGTHS = (1, 2, 4)
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
+    parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt; wall clock: twice as many")
     parser.add_argument("--specdec", default=str(ROOT / "build/specdec"))
     parser.add_argument("--json", action="store_true", help="print rows instead of a table")
     return parser.parse_args()
@@ -37,20 +44,44 @@ def chain(name, length, drafter=DRAW):
     return f"{{name: {name}, type: speculative, draft_length: {length}, drafter: {drafter}}}"
 
 
+class Steps:
+    """Of each shape: tokens and steps over all turns, and what a step took in each, in plain forwards."""
+
+    def __init__(self):
+        self.counts = {}
+        self.costs = {}
+
+    def add(self, name, row, counts):
+        tokens, steps = self.counts.get(name, (0, 0))
+        self.counts[name] = tokens + counts["committed"], steps + counts["steps"]
+        self.costs.setdefault(name, []).append(row["tokens_per_step"] / row["speedup"])
+
+    def names(self):
+        return list(self.counts)
+
+    def tokens(self, name):
+        tokens, steps = self.counts[name]
+        return tokens / steps
+
+    def speedup(self, name):
+        return self.tokens(name) / statistics.median(self.costs[name])
+
+
 class Bench:
     def __init__(self, options, folder):
         self.options = options
         self.folder = Path(folder)
 
-    def run(self, name, temperature, prompts, strategies, trace=""):
-        """Runs an experiment; returns its folder and the summary's rows of all prompts."""
-        out = self.folder / f"{name}_{temperature}"
-        config = self.folder / f"{name}_{temperature}.yaml"
+    def run(self, name, temperature, strategies, skip=0, limit=0, tokens=None, trace=""):
+        """Runs an experiment; returns its folder and the summary's rows of all categories together."""
+        out = self.folder / f"{name}_{temperature}_{skip}"
+        config = out.with_suffix(".yaml")
         config.write_text("\n".join([
             f"name: {name}", "seed: 1", "threads: 1", "warm_up: 3",
             "model: {type: gemma, weights: models/target, device: cpu, include_mtp: true}",
-            f"prompts: {{file: {ROOT}/configs/prompts/bench.jsonl, max_prompt_tokens: 1024, {prompts}}}",
-            f"sampling: {{temperature: {temperature}}}", f"max_new_tokens: {self.options.tokens}", trace,
+            f"prompts: {{file: {ROOT}/configs/prompts/bench.jsonl, max_prompt_tokens: 1024, skip: {skip}, "
+            f"limit: {limit}}}",
+            f"sampling: {{temperature: {temperature}}}", f"max_new_tokens: {tokens or self.options.tokens}", trace,
             "strategies:", "  - {type: autoregressive}"] + [f"  - {s}" for s in strategies]) + "\n",
             encoding="utf-8")
         subprocess.run([self.options.specdec, "run", str(config), "--out", str(out), "--quiet"], cwd=ROOT,
@@ -64,28 +95,32 @@ class Bench:
         return json.loads(out)["shapes"]
 
     def out_of_sample(self, temperature):
-        trace = "trace: {depth: 8, width: 3}"
-        recorded, _ = self.run("record", temperature, f"limit: {HALF}",
-                               [chain("draws", 8), chain("best", 8, BEST)], trace)
-        tree = f"{{name: tree, type: speculative, tree: {{type: static, paths: {TREE}}}, drafter: {BEST}}}"
-        _, measured = self.run("measure", temperature, f"skip: {HALF}",
-                               [chain(f"chain_{n}", n) for n in LENGTHS] + [tree])
-        predicted = {f"chain_{shape['depth']}": shape
-                     for shape in self.simulate(recorded, "draws", "--lengths", "1,2,4")}
-        shapes = self.simulate(recorded, "best", "--lengths", "1", "--tree", json.dumps(TREE))
-        predicted["tree"] = next(shape for shape in shapes if shape["tree"])
-        for name, shape in predicted.items():
-            row = measured[name]
+        strategies = [chain(f"chain_{n}", n) for n in LENGTHS] + [
+            f"{{name: tree, type: speculative, tree: {{type: static, paths: {TREE}}}, drafter: {BEST}}}"]
+        predicted, measured = Steps(), Steps()
+        for turn in range(ROUNDS):
+            recorded, _ = self.run(f"record_{turn}", temperature, [chain("draws", 8), chain("best", 8, BEST)],
+                                   limit=HALF, trace="trace: {depth: 8, width: 3}")
+            for shape in self.simulate(recorded, "draws", "--lengths", ",".join(map(str, LENGTHS))):
+                predicted.add(f"chain_{shape['depth']}", shape, shape)
+            shapes = self.simulate(recorded, "best", "--lengths", "1", "--tree", json.dumps(TREE))
+            tree = next(shape for shape in shapes if shape["tree"])
+            predicted.add("tree", tree, tree)
+            _, rows = self.run(f"measure_{turn}", temperature, strategies, skip=HALF)
+            for name in predicted.names():
+                measured.add(name, rows[name], rows[name]["counts"])
+        for name in predicted.names():
             yield {"check": "other half", "temperature": temperature, "shape": name,
-                   "tokens/step": round(shape["tokens_per_step"], 3),
-                   "measured tokens/step": round(row["tokens_per_step"], 3),
-                   "off by %": round(100 * (shape["tokens_per_step"] / row["tokens_per_step"] - 1), 1),
-                   "speed-up": round(shape["speedup"], 3), "measured speed-up": round(row["speedup"], 3),
-                   "speed-up off by %": round(100 * (shape["speedup"] / row["speedup"] - 1), 1)}
+                   "tokens/step": round(predicted.tokens(name), 3),
+                   "measured tokens/step": round(measured.tokens(name), 3),
+                   "off by %": round(100 * (predicted.tokens(name) / measured.tokens(name) - 1), 1),
+                   "speed-up": round(predicted.speedup(name), 3),
+                   "measured speed-up": round(measured.speedup(name), 3),
+                   "speed-up off by %": round(100 * (predicted.speedup(name) / measured.speedup(name) - 1), 1)}
 
     def in_sample(self, temperature):
-        run, _ = self.run("record_all", temperature, "limit: 0", [chain("draws", 8)], "trace: {depth: 8, width: 1}")
-        _, measured = self.run("all", temperature, "limit: 0", [chain(f"chain_{n}", n) for n in range(1, 9)])
+        run, _ = self.run("record_all", temperature, [chain("draws", 8)], trace="trace: {depth: 8, width: 1}")
+        _, measured = self.run("all", temperature, [chain(f"chain_{n}", n) for n in range(1, 9)])
         for shape in self.simulate(run, "draws", "--lengths", ",".join(map(str, range(1, 9)))):
             low, high = measured[f"chain_{shape['depth']}"]["tokens_per_step_interval_95"]
             yield {"check": "95 % interval", "temperature": temperature, "shape": f"chain_{shape['depth']}",
@@ -93,44 +128,52 @@ class Bench:
                    "high": round(high, 3), "inside": low <= shape["tokens_per_step"] <= high}
 
     def profile(self, temperature):
-        """In plain forwards: c by drafter and length, v by new tokens, and what reading a token of the prompt takes."""
+        """In plain forwards: c and v by drafter and length, and what reading a token of the prompt takes. v is that of
+        the profile's generations: a forward right after a draft takes longer than in a row of its kind."""
         out = self.folder / "profile.json"
         drafters = [part for drafter in HEADS.values() for part in ("--draft", drafter)]
         subprocess.run([self.options.specdec, "--threads", "1", "profile", "models/target", *drafters, "--lengths",
-                        ",".join(map(str, LENGTHS)), "--contexts", "128", "--repeats", "400", "--temperature",
+                        ",".join(map(str, LENGTHS)), "--contexts", "128", "--repeats", "60", "--temperature",
                         str(temperature), "--json", str(out)],
                        cwd=ROOT, check=True, capture_output=True)
         profile = json.loads(out.read_text(encoding="utf-8"))
-        points = [(point["new_tokens"], point["seconds"][1]) for point in profile["target"]]
         plain = profile["plain"]["verify_seconds"][1]
-        draft = {(drafter["name"], cost["drafted"]): cost["draft_seconds"][1] / cost["drafted"] / plain
-                 for drafter in profile["drafters"] for cost in drafter["lengths"]}
-
-        def verify(tokens):
-            (low, a), (high, b) = next(pair for pair in zip(points, points[1:]) if pair[1][0] >= tokens)
-            return (a + (b - a) * (tokens - low) / (high - low)) / points[0][1]
-
+        draft, verify = {}, {}
+        for drafter in profile["drafters"]:
+            for cost in drafter["lengths"]:
+                shape = drafter["name"], cost["drafted"]
+                draft[shape] = cost["draft_seconds"][1] / cost["drafted"] / plain
+                verify[shape] = cost["verify_seconds"][1] / plain
         reading = {drafter["name"]: drafter["prompt_token_seconds"] / plain for drafter in profile["drafters"]}
         return draft, verify, reading
 
     def wall_clock(self, temperature):
-        strategies = [chain(f"{name}_{n}", n, drafter) for name, drafter in HEADS.items() for n in LENGTHS]
-        run, measured = self.run("clock", temperature, f"limit: {HALF}", strategies)
-        draft, verify, reading = self.profile(temperature)
-        generations = [json.loads(line) for line in (run / "generations.jsonl").read_text(encoding="utf-8").splitlines()]
-        for name in HEADS:
-            for length in LENGTHS:
-                row = measured[f"{name}_{length}"]
-                own = [one for one in generations if one["strategy"] == f"{name}_{length}"]
-                prompt = reading[name] * sum(one["prompt_tokens"] for one in own) / sum(one["steps"] for one in own)
-                step = length * draft[name, length] + verify(length + 1)
-                expected = row["tokens_per_step"] / step
-                yield {"check": "wall clock", "temperature": temperature, "shape": f"{name}_{length}",
-                       "tokens/step": round(row["tokens_per_step"], 3), "c": round(draft[name, length], 3),
-                       "v": round(verify(length + 1), 3), "speed-up": round(expected, 3),
-                       "measured speed-up": round(row["speedup"], 3),
-                       "share": round(row["speedup"] / expected, 3), "prompt": round(prompt, 3),
-                       "share with prompt": round(row["speedup"] * (step + prompt) / row["tokens_per_step"], 3)}
+        shapes = {(name, n): f"{name}_{n}" for name in HEADS for n in LENGTHS}
+        strategies = [chain(shape, n, HEADS[name]) for (name, n), shape in shapes.items()]
+        measured, turns = Steps(), []
+        for skip in range(0, HALF // 2, TURN):
+            draft, verify, reading = self.profile(temperature)
+            run, rows = self.run("clock", temperature, strategies, skip, TURN, 2 * self.options.tokens)
+            lines = (run / "generations.jsonl").read_text(encoding="utf-8").splitlines()
+            for shape in shapes.values():
+                measured.add(shape, rows[shape], rows[shape]["counts"])
+            turns.append((draft, verify, reading, [json.loads(line) for line in lines]))
+        for (name, length), shape in shapes.items():
+            costs = []  # a turn's c, v, and the prompt's part
+            for draft, verify, reading, generations in turns:
+                own = [one for one in generations if one["strategy"] == shape]
+                prompt = sum(one["prompt_tokens"] for one in own) / sum(one["steps"] for one in own)
+                costs.append((draft[name, length], verify[name, length], reading[name] * prompt))
+            c, v, prompt = (statistics.median(cost[i] for cost in costs) for i in range(3))
+            plain = [length * c + v for c, v, _ in costs]
+            shares = [a / b for a, b in zip(plain, measured.costs[shape])]
+            with_prompt = [(a + cost[2]) / b for a, cost, b in zip(plain, costs, measured.costs[shape])]
+            yield {"check": "wall clock", "temperature": temperature, "shape": shape,
+                   "tokens/step": round(measured.tokens(shape), 3), "c": round(c, 3), "v": round(v, 3),
+                   "speed-up": round(measured.tokens(shape) / statistics.median(plain), 3),
+                   "measured speed-up": round(measured.speedup(shape), 3),
+                   "share": round(statistics.median(shares), 3), "prompt": round(prompt, 3),
+                   "share with prompt": round(statistics.median(with_prompt), 3)}
 
 
 def main():

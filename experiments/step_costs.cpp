@@ -34,20 +34,27 @@ double interpolate(const std::map<int64_t, double>& points, int64_t at) {
   return std::max(0.0, below->second + share * (above->second - below->second));
 }
 
-struct Mean {
-  double sum = 0.0;
-  double expected = 0.0;  // by the curve
-  int64_t count = 0;
-  double value() const { return sum / static_cast<double>(count); }
+/// Times of steps of one kind. Their median stands for them: what else a machine does shows in few.
+struct Times {
+  std::vector<double> seconds;
+  std::vector<double> by_curve;  ///< of forwards: as shares of what the cost curve says
+  int64_t count() const { return std::ssize(seconds); }
+  double median() const { return spread_of(seconds).median; }
 };
 
-/// Mean times of steps, by what they drafted.
+/// A generation's first draft, in which the drafter reads the prompt.
+struct FirstDraft {
+  int64_t depth = 0;
+  int64_t prompt_tokens = 0;
+  double seconds = 0.0;
+};
+
+/// Times of steps, by what they drafted.
 struct StepTimes {
-  std::map<int64_t, Mean> draft;   // by depth, but a generation's first
-  std::map<int64_t, Mean> first;   // those
-  int64_t prompt_tokens = 0;       // that the first ones read
-  std::map<int64_t, Mean> verify;  // by nodes with the root
-  std::map<int64_t, Mean> other;   // the same
+  std::map<int64_t, Times> draft;   // by depth, but a generation's first
+  std::vector<FirstDraft> first;    // those
+  std::map<int64_t, Times> verify;  // by nodes with the root
+  std::map<int64_t, Times> other;   // the same
 };
 
 void add_times(const GenerationRecord& record, bool plain, const CostCurve& curve,
@@ -56,78 +63,87 @@ void add_times(const GenerationRecord& record, bool plain, const CostCurve& curv
   bool first = true;
   for (const StepStatistics& step : record.generation.steps) {
     if (plain == (step.drafted == 0)) {
-      const auto add = [](Mean& mean, double seconds, double expected) {
-        mean.sum += seconds;
-        mean.expected += expected;
-        ++mean.count;
-      };
-      add(first ? times.first[step.depth] : times.draft[step.depth], step.draft_seconds, 0.0);
-      times.prompt_tokens += first ? record.prompt_tokens : 0;
-      add(times.verify[step.drafted + 1], step.verify_seconds,
-          curve.seconds(step.drafted + 1, context));
-      add(times.other[step.drafted + 1], step.other_seconds, 0.0);
+      if (first) {
+        times.first.push_back({step.depth, record.prompt_tokens, step.draft_seconds});
+      } else {
+        times.draft[step.depth].seconds.push_back(step.draft_seconds);
+      }
+      Times& verify = times.verify[step.drafted + 1];
+      verify.seconds.push_back(step.verify_seconds);
+      verify.by_curve.push_back(step.verify_seconds / curve.seconds(step.drafted + 1, context));
+      times.other[step.drafted + 1].seconds.push_back(step.other_seconds);
     }
     first = false;
     context += step.committed;
   }
 }
 
+int64_t most_of(const std::map<int64_t, Times>& times) {
+  int64_t most = 0;
+  for (const auto& [at, one] : times) {
+    most = std::max(most, one.count());
+  }
+  return most;
+}
+
 /// Those that enough steps had; at least the one that most had.
-std::map<int64_t, double> trusted(const std::map<int64_t, Mean>& means) {
+std::map<int64_t, double> trusted(const std::map<int64_t, Times>& times) {
   std::map<int64_t, double> points;
-  const auto most = std::max_element(means.begin(), means.end(), [](const auto& a, const auto& b) {
-    return a.second.count < b.second.count;
-  });
-  for (const auto& [at, mean] : means) {
-    if (mean.count >= kEnoughSteps || at == most->first) {
-      points[at] = mean.value();
+  const int64_t enough = std::min(kEnoughSteps, most_of(times));
+  for (const auto& [at, one] : times) {
+    if (one.count() >= enough) {
+      points[at] = one.median();
     }
   }
   return points;
 }
 
-/// Mean time at depth 1 on the line through all drafts (least squares); none when hardly any was of
+/// Time at depth 1 on the line through all drafts (least squares); none when hardly any was of
 /// another depth than the others. A draft costs something before its first token, so a share of a
 /// long one's time is too little.
-std::optional<double> shortest_draft(const std::map<int64_t, Mean>& draft) {
+std::optional<double> shortest_draft(const std::map<int64_t, Times>& draft) {
   double count = 0.0;
   double depths = 0.0;
   double seconds = 0.0;
-  int64_t most = 0;
-  for (const auto& [depth, mean] : draft) {
-    count += static_cast<double>(mean.count);
-    depths += static_cast<double>(mean.count * depth);
-    seconds += mean.sum;
-    most = std::max(most, mean.count);
+  for (const auto& [depth, times] : draft) {
+    const auto steps = static_cast<double>(times.count());
+    count += steps;
+    depths += steps * static_cast<double>(depth);
+    seconds += steps * times.median();
   }
-  if (count - static_cast<double>(most) < kEnoughSteps) {
+  if (count - static_cast<double>(most_of(draft)) < kEnoughSteps) {
     return std::nullopt;
   }
   double variance = 0.0;
   double covariance = 0.0;
-  for (const auto& [depth, mean] : draft) {
+  for (const auto& [depth, times] : draft) {
+    const auto steps = static_cast<double>(times.count());
     const double offset = static_cast<double>(depth) - depths / count;
-    variance += static_cast<double>(mean.count) * offset * offset;
-    covariance += offset * mean.sum;
+    variance += steps * offset * offset;
+    covariance += steps * offset * times.median();
   }
   return std::max(0.0, seconds / count + covariance / variance * (1.0 - depths / count));
 }
 
 /// What the first drafts took longer than others, a token of the prompt.
-double reading_seconds(const StepTimes& times, const StepCosts& costs) {
-  double seconds = 0.0;
-  for (const auto& [depth, mean] : times.first) {
-    seconds += mean.sum - static_cast<double>(mean.count) * costs.draft_seconds(depth);
+double reading_seconds(const std::vector<FirstDraft>& first, const StepCosts& costs) {
+  std::vector<double> seconds;
+  for (const FirstDraft& draft : first) {
+    seconds.push_back((draft.seconds - costs.draft_seconds(draft.depth)) /
+                      static_cast<double>(std::max<int64_t>(1, draft.prompt_tokens)));
   }
-  return std::max(0.0, seconds) / static_cast<double>(std::max<int64_t>(1, times.prompt_tokens));
+  return seconds.empty() ? 0.0 : std::max(0.0, spread_of(std::move(seconds)).median);
 }
 
-/// The curve's times stand for a quiet machine; a run's own forwards take somewhat longer.
-CostCurve scaled(const CostCurve& curve, const std::map<int64_t, Mean>& verify) {
+/// The curve's times stand for a quiet machine; a run's own forwards take somewhat longer. Told by
+/// the numbers of tokens that it verified often: a forward of few right after one of many, as at
+/// the end of a generation, takes longer than in a row of its kind.
+CostCurve scaled(const CostCurve& curve, const std::map<int64_t, Times>& verify) {
+  const int64_t enough = std::max(kEnoughSteps, most_of(verify) / 10);
   std::map<int64_t, double> factors;
-  for (const auto& [nodes, mean] : verify) {
-    if (mean.count >= kEnoughSteps && mean.expected > 0.0) {
-      factors[nodes] = mean.sum / mean.expected;
+  for (const auto& [nodes, times] : verify) {
+    if (times.count() >= enough) {
+      factors[nodes] = spread_of(times.by_curve).median;
     }
   }
   CostCurve result = curve;
@@ -185,8 +201,10 @@ StepCosts costs_of(const CostCurve& curve, std::span<const GenerationRecord> rec
       add_times(record, false, curve, drafting);
     }
   }
-  if (drafting.draft.empty()) {
-    std::swap(drafting.draft, drafting.first);  // all generations had but one step
+  if (drafting.draft.empty()) {  // all generations had but one step
+    for (const FirstDraft& first : std::exchange(drafting.first, {})) {
+      drafting.draft[first.depth].seconds.push_back(first.seconds);
+    }
   }
   if (plain.other.empty() || drafting.draft.empty()) {
     throw Error(fmt::format(
@@ -200,9 +218,9 @@ StepCosts costs_of(const CostCurve& curve, std::span<const GenerationRecord> rec
     costs.draft.emplace(1, *shortest);
   }
   costs.draft.emplace(0, 0.0);
-  costs.prompt_token = reading_seconds(drafting, costs);
+  costs.prompt_token = reading_seconds(drafting.first, costs);
   costs.other = trusted(drafting.other);
-  costs.other[1] = plain.other.begin()->second.value();
+  costs.other[1] = plain.other.begin()->second.median();
   auto verify = drafting.verify;
   verify[1] = plain.verify.begin()->second;
   costs.verify = scaled(curve, verify);
