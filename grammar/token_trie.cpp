@@ -1,6 +1,7 @@
 #include "grammar/token_trie.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 
 #include "core/error.h"
@@ -8,13 +9,17 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kPrefix = 8;
+constexpr size_t kPrefix = 16;
 
 /// A token's text, most often told by its first bytes alone: the others lie elsewhere.
 struct Text {
-  uint64_t prefix = 0;  ///< the first bytes as a number, which sorts as they do but for equals
+  std::array<uint64_t, kPrefix / 8> prefix = {};  ///< as numbers, which sort as the bytes do
   Token token = 0;
   uint32_t length = 0;
+
+  uint8_t byte(size_t at) const {  ///< at < kPrefix
+    return static_cast<uint8_t>(prefix[at / 8] >> (8 * (7 - at % 8)));
+  }
 };
 
 /// Tokens that stand for something, by their bytes, equals by their ids.
@@ -22,12 +27,12 @@ std::vector<Text> sorted_texts(const std::vector<std::string_view>& bytes) {
   std::vector<Text> texts;
   texts.reserve(bytes.size());
   for (size_t i = 0; i < bytes.size(); ++i) {
-    uint64_t prefix = 0;
-    for (size_t at = 0; at < kPrefix; ++at) {
-      prefix = prefix << 8U | (at < bytes[i].size() ? static_cast<uint8_t>(bytes[i][at]) : 0U);
+    Text text = {.token = static_cast<Token>(i), .length = static_cast<uint32_t>(bytes[i].size())};
+    for (size_t at = 0; at < std::min(kPrefix, bytes[i].size()); ++at) {
+      text.prefix[at / 8] |= uint64_t{static_cast<uint8_t>(bytes[i][at])} << (8 * (7 - at % 8));
     }
-    if (!bytes[i].empty()) {
-      texts.push_back({prefix, static_cast<Token>(i), static_cast<uint32_t>(bytes[i].size())});
+    if (text.length > 0) {
+      texts.push_back(text);
     }
   }
   std::sort(texts.begin(), texts.end(), [&](const Text& a, const Text& b) {
@@ -47,7 +52,10 @@ std::vector<Text> sorted_texts(const std::vector<std::string_view>& bytes) {
 /// Bytes at which two texts begin alike.
 size_t shared_bytes(const Text& a, const Text& b, const std::vector<std::string_view>& bytes) {
   const size_t shorter = std::min(a.length, b.length);
-  const auto same = static_cast<size_t>(std::countl_zero(a.prefix ^ b.prefix)) / 8;
+  size_t same = 0;
+  for (size_t i = 0; i < a.prefix.size() && same == 8 * i; ++i) {
+    same += static_cast<size_t>(std::countl_zero(a.prefix[i] ^ b.prefix[i])) / 8;
+  }
   if (same < kPrefix || shorter <= kPrefix) {
     return std::min(same, shorter);
   }
@@ -61,34 +69,40 @@ size_t shared_bytes(const Text& a, const Text& b, const std::vector<std::string_
 
 TokenTrie::TokenTrie(const std::vector<std::string_view>& bytes)
     : vocab_size_(static_cast<int64_t>(bytes.size())), root_children_(256, kNone) {
-  std::vector<Node> open = {0};  // the path to the newest node
+  const std::vector<Text> texts = sorted_texts(bytes);
+  std::vector<uint32_t> shared(texts.size());  // with the text before
+  size_t nodes = 1;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    shared[i] = i == 0 ? 0 : static_cast<uint32_t>(shared_bytes(texts[i - 1], texts[i], bytes));
+    nodes += texts[i].length - shared[i];
+  }
+  bytes_.reserve(nodes);
+  depths_.reserve(nodes);
+  ends_.resize(nodes, static_cast<Node>(nodes));
+  first_token_.reserve(nodes + 1);
+  tokens_.reserve(texts.size());
+  std::vector<Node> open;  // the path to the newest node, by depth
   const auto add = [&](uint8_t byte) {
+    depths_.push_back(static_cast<uint32_t>(open.size()));
+    open.push_back(size());
     bytes_.push_back(byte);
-    depths_.push_back(static_cast<uint32_t>(open.size()) - (bytes_.size() == 1 ? 1 : 0));
-    ends_.push_back(0);
     first_token_.push_back(static_cast<uint32_t>(tokens_.size()));
   };
   add(0);
-  Text before;
-  for (const Text& now : sorted_texts(bytes)) {
-    const size_t shared = shared_bytes(before, now, bytes);
-    while (open.size() > shared + 1) {
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const Text& text = texts[i];
+    while (open.size() > shared[i] + 1) {
       ends_[open.back()] = size();
       open.pop_back();
     }
-    for (size_t at = shared; at < now.length; ++at) {
-      add(at < kPrefix ? static_cast<uint8_t>(now.prefix >> (8 * (kPrefix - 1 - at)))
-                       : static_cast<uint8_t>(bytes[static_cast<size_t>(now.token)][at]));
-      open.push_back(size() - 1);
-      if (at == 0) {
-        root_children_[bytes_.back()] = size() - 1;
-      }
+    if (shared[i] == 0) {
+      root_children_[text.byte(0)] = size();
     }
-    tokens_.push_back(now.token);
-    before = now;
-  }
-  for (const Node node : open) {
-    ends_[node] = size();
+    for (size_t at = shared[i]; at < text.length; ++at) {
+      add(at < kPrefix ? text.byte(at)
+                       : static_cast<uint8_t>(bytes[static_cast<size_t>(text.token)][at]));
+    }
+    tokens_.push_back(text.token);
   }
   first_token_.push_back(static_cast<uint32_t>(tokens_.size()));
 }
