@@ -254,6 +254,24 @@ TEST(SimulateTest, TheRunsOwnStepsScaleItsCurve) {
       (void)costs_of(curve, std::vector<GenerationRecord>{timed("draft", 4, 4.5)}, "draft"), Error);
 }
 
+TEST(SimulateTest, NeitherHiccupsNorRareStepsScaleTheCurve) {
+  CostCurve curve;
+  curve.points = {{.new_tokens = 1, .context = 16, .seconds = 1.0},
+                  {.new_tokens = 3, .context = 16, .seconds = 2.0},
+                  {.new_tokens = 5, .context = 16, .seconds = 3.0}};
+  std::vector<GenerationRecord> records = {timed("plain", 0, 1.1)};
+  for (int i = 0; i < 20; ++i) {
+    records.push_back(timed("draft", 4, 3.3));
+    records.back().generation.steps[9].verify_seconds = 100.0;
+    records.back().generation.steps[9].draft_seconds = 100.0;
+  }
+  records.push_back(timed("draft", 2, 8.0));  // 30 steps of three tokens, as at generations' ends
+  const StepCosts costs = costs_of(curve, records, "draft");
+  EXPECT_NEAR(costs.verify.seconds(5, 16), 3.3, 1e-12);
+  EXPECT_NEAR(costs.verify.seconds(3, 16), 2.2, 1e-12);
+  EXPECT_NEAR(costs.draft_seconds(4), 1.0, 1e-12);
+}
+
 // A draft costs 0.2 before its first token and 0.1 a token; few were shorter than eight.
 TEST(SimulateTest, ShortDraftsAreNotAShareOfLongOnes) {
   CostCurve curve;
