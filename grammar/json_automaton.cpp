@@ -11,8 +11,6 @@ namespace {
 
 using Ranges = std::vector<CodePoints::Range>;
 
-constexpr std::array<std::string_view, 3> kLiterals = {"null", "false", "true"};
-
 bool is_digit(uint8_t byte) { return byte >= '0' && byte <= '9'; }
 
 bool is_space(uint8_t byte) { return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t'; }
@@ -35,16 +33,11 @@ bool JsonAutomaton::alive(const StringState& state) {
   return state.max > 0 && regexes.goes_on(state.language, state.decoder.reach(options_.escapes));
 }
 
-/// With finitely many words left, one must be neither a name of the plan nor seen.
-bool JsonAutomaton::has_fresh_word(const KeyState& state, RegexId language) {
-  RegexStore& regexes = formulas_.regexes();
-  if (!regexes.is_finite(language)) {
-    return true;
-  }
+std::optional<std::u32string> JsonAutomaton::fresh_word(const KeyState& state, RegexId language) {
   const ObjectPlan& plan = plans_.object_plan(state.object);
   const std::vector<uint32_t>& seen = plans_.object(state.object).seen_others;
-  for (const std::u32string& word :
-       regexes.list(language, state.last - state.first + seen.size() + 1)) {
+  for (std::u32string& word :
+       formulas_.regexes().list(language, state.last - state.first + seen.size() + 1)) {
     const bool known =
         std::any_of(plan.names.begin() + state.first, plan.names.begin() + state.last,
                     [&](const PropertyPlan& property) {
@@ -56,10 +49,10 @@ bool JsonAutomaton::has_fresh_word(const KeyState& state, RegexId language) {
       text = key_texts_.append(text, c);
     }
     if (!known && !std::binary_search(seen.begin(), seen.end(), text)) {
-      return true;
+      return std::move(word);
     }
   }
-  return false;
+  return std::nullopt;
 }
 
 bool JsonAutomaton::alive(const KeyState& state) {
@@ -77,7 +70,7 @@ bool JsonAutomaton::alive(const KeyState& state) {
   }
   for (const RegexId language : state.classes) {
     if (language != RegexStore::kNothing && (idle || regexes.goes_on(language, reach)) &&
-        has_fresh_word(state, language)) {
+        (!regexes.is_finite(language) || fresh_word(state, language))) {
       return true;
     }
   }
@@ -103,6 +96,40 @@ bool JsonAutomaton::number_complete(const NumberState& state) const {
            state.phase == NumberPhase::kFraction || state.phase == NumberPhase::kExponent;
   }
   return specdec::is_complete(plan, recorded(state.text));
+}
+
+std::optional<JsonAutomaton::NumberPhase> JsonAutomaton::after(NumberPhase phase, uint8_t byte) {
+  using P = NumberPhase;
+  const bool whole = phase == P::kZero || phase == P::kDigits;
+  if (is_digit(byte)) {
+    switch (phase) {
+      case P::kStart:
+      case P::kMinus:
+        return byte == '0' ? P::kZero : P::kDigits;
+      case P::kZero:
+        return std::nullopt;
+      case P::kDigits:
+        return P::kDigits;
+      case P::kPoint:
+      case P::kFraction:
+        return P::kFraction;
+      default:
+        return P::kExponent;
+    }
+  }
+  if (byte == '-' && phase == P::kStart) {
+    return P::kMinus;
+  }
+  if (byte == '.' && whole) {
+    return P::kPoint;
+  }
+  if ((byte == 'e' || byte == 'E') && (whole || phase == P::kFraction)) {
+    return P::kLetter;
+  }
+  if ((byte == '-' || byte == '+') && phase == P::kLetter) {
+    return P::kSign;
+  }
+  return std::nullopt;
 }
 
 // ---- One byte ----------------------------------------------------------------------------------
@@ -314,44 +341,10 @@ class JsonAutomaton::Step {
 
   // -- Numbers
 
-  static std::optional<NumberPhase> after(NumberPhase phase, uint8_t byte) {
-    using P = NumberPhase;
-    const bool whole = phase == P::kZero || phase == P::kDigits;
-    if (is_digit(byte)) {
-      switch (phase) {
-        case P::kStart:
-        case P::kMinus:
-          return byte == '0' ? P::kZero : P::kDigits;
-        case P::kZero:
-          return std::nullopt;
-        case P::kDigits:
-          return P::kDigits;
-        case P::kPoint:
-        case P::kFraction:
-          return P::kFraction;
-        default:
-          return P::kExponent;
-      }
-    }
-    if (byte == '-' && phase == P::kStart) {
-      return P::kMinus;
-    }
-    if (byte == '.' && whole) {
-      return P::kPoint;
-    }
-    if ((byte == 'e' || byte == 'E') && (whole || phase == P::kFraction)) {
-      return P::kLetter;
-    }
-    if ((byte == '-' || byte == '+') && phase == P::kLetter) {
-      return P::kSign;
-    }
-    return std::nullopt;
-  }
-
   /// False when the byte is no part of this number.
   bool number(const Thread& thread) {
     NumberState state = self_.numbers_[thread.a];
-    const auto phase = after(state.phase, byte_);
+    const auto phase = JsonAutomaton::after(state.phase, byte_);
     if (!phase) {
       return false;
     }

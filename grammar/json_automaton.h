@@ -2,8 +2,10 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -48,11 +50,13 @@ class JsonAutomaton final : public Automaton {
   StateId next(StateId state, uint8_t byte) override;
   bool is_complete(StateId state) override;
   std::string explain(StateId state) override;
+  std::optional<std::string> way_out(StateId state) override;
   Bytes candidates(StateId state) override;
   bool string_place(StateId state, StringPlace& place) override;
 
  private:
   class Step;
+  class WayOut;
   enum class Kind : uint8_t {
     kValue,        ///< a: goal
     kString,       ///< a: string state
@@ -150,6 +154,7 @@ class JsonAutomaton final : public Automaton {
     std::unordered_map<uint64_t, uint32_t> children_;
   };
 
+  static constexpr std::array<std::string_view, 3> kLiterals = {"null", "false", "true"};
   static constexpr uint32_t kNewline = 1U << 31;
   /// Recorded text that is not known: masks look at places that many texts lead to.
   static constexpr uint32_t kUnknownText = ~uint32_t{0};
@@ -161,8 +166,11 @@ class JsonAutomaton final : public Automaton {
 
   bool alive(const StringState& state);
   bool alive(const KeyState& state);
-  bool has_fresh_word(const KeyState& state, RegexId language);
+  /// A text of the language that is neither the rest of one of the plan's names nor of one seen.
+  std::optional<std::u32string> fresh_word(const KeyState& state, RegexId language);
   bool number_complete(const NumberState& state) const;
+  /// Nothing when no number goes on with the byte.
+  static std::optional<NumberPhase> after(NumberPhase phase, uint8_t byte);
   Bytes candidates(const State& state, const Thread& thread);
   bool more_may_come(uint32_t stack);
   void add_name_parts(const Thread& thread, const State& state, StringPlace& place);
@@ -171,6 +179,8 @@ class JsonAutomaton final : public Automaton {
   std::vector<Thread> after_value(uint32_t stack) const;
   bool is_textless(const NumberPlan& plan) const;
   std::string recorded(uint32_t text) const;
+  std::string character_rest(StateId id);
+  std::string with_padding(StateId id, std::string_view text);
   std::string explain_names(ObjectStateId id);
   std::string explain_string(const StringState& state);
   std::string explain_thread(const Thread& thread);
@@ -188,8 +198,9 @@ class JsonAutomaton final : public Automaton {
   InternTable<NumberState, Hash> numbers_;
   InternTable<KeyState, Hash> keys_;
   InternTable<std::vector<Choice>, Hash> choices_;
-  Texts texts_;      ///< bytes of numbers and of items of unique arrays
-  Texts key_texts_;  ///< code points of property names
+  Texts texts_;                      ///< bytes of numbers and of items of unique arrays
+  Texts key_texts_;                  ///< code points of property names
+  std::shared_ptr<WayOut> way_out_;  ///< made when first asked for
 };
 
 }  // namespace specdec

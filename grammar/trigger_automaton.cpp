@@ -274,7 +274,11 @@ class TriggerAutomaton final : public Automaton {
       return rule.end.substr(words.back());
     }
     const auto inner = rule.grammar->way_out(words[2]);
-    return inner ? std::optional(*inner + rule.end) : std::nullopt;
+    StateId after = words[2];
+    for (const char byte : inner.value_or("")) {
+      after = rule.grammar->next(after, static_cast<uint8_t>(byte));
+    }
+    return inner && rule.grammar->is_complete(after) ? *inner + rule.end : inner;
   }
 
   std::string explain_free(StateId state) const {
