@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 HALF = 48
 ROUNDS = 3
-TURN = 3  # prompts
+TURN = 6  # prompts
 TREE = [[0], [1], [0, 0]]
 DRAW = "{type: draft_model, weights: models/draft}"
 BEST = "{type: draft_model, weights: models/draft, sample: false}"
@@ -34,7 +34,7 @@ LENGTHS = (1, 2, 4)
 
 def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt; wall clock: twice as many")
+    parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
     parser.add_argument("--specdec", default=str(ROOT / "build/specdec"))
     parser.add_argument("--json", action="store_true", help="print rows instead of a table")
     return parser.parse_args()
@@ -72,7 +72,7 @@ class Bench:
         self.options = options
         self.folder = Path(folder)
 
-    def run(self, name, temperature, strategies, skip=0, limit=0, tokens=None, trace=""):
+    def run(self, name, temperature, strategies, skip=0, limit=0, trace=""):
         """Runs an experiment; returns its folder and the summary's rows of all categories together."""
         out = self.folder / f"{name}_{temperature}_{skip}"
         config = out.with_suffix(".yaml")
@@ -81,7 +81,7 @@ class Bench:
             "model: {type: gemma, weights: models/target, device: cpu, include_mtp: true}",
             f"prompts: {{file: {ROOT}/configs/prompts/bench.jsonl, max_prompt_tokens: 1024, skip: {skip}, "
             f"limit: {limit}}}",
-            f"sampling: {{temperature: {temperature}}}", f"max_new_tokens: {tokens or self.options.tokens}", trace,
+            f"sampling: {{temperature: {temperature}}}", f"max_new_tokens: {self.options.tokens}", trace,
             "strategies:", "  - {type: autoregressive}"] + [f"  - {s}" for s in strategies]) + "\n",
             encoding="utf-8")
         subprocess.run([self.options.specdec, "run", str(config), "--out", str(out), "--quiet"], cwd=ROOT,
@@ -151,9 +151,9 @@ class Bench:
         shapes = {(name, n): f"{name}_{n}" for name in HEADS for n in LENGTHS}
         strategies = [chain(shape, n, HEADS[name]) for (name, n), shape in shapes.items()]
         measured, turns = Steps(), []
-        for skip in range(0, HALF // 2, TURN):
+        for skip in range(0, HALF, TURN):
             draft, verify, reading = self.profile(temperature)
-            run, rows = self.run("clock", temperature, strategies, skip, TURN, 2 * self.options.tokens)
+            run, rows = self.run("clock", temperature, strategies, skip, TURN)
             lines = (run / "generations.jsonl").read_text(encoding="utf-8").splitlines()
             for shape in shapes.values():
                 measured.add(shape, rows[shape], rows[shape]["counts"])
