@@ -155,6 +155,11 @@ CostCurve ExperimentRun::cost_curve(const std::string& name, LanguageModel& mode
   const c10::InferenceMode guard;
   CostCurveOptions options;
   options.seconds = kCurveSeconds;
+  for (const Group& group : groups_) {
+    if (group.config->trace) {  // simulate scales the curve by these
+      options.new_tokens.push_back(group.config->trace->depth + 1);
+    }
+  }
   auto curve = measure_cost_curve(model, options);
   folder_.write_cost_curve(name, curve);
   return curve;
