@@ -9,7 +9,6 @@ namespace specdec {
 namespace {
 
 constexpr size_t kMaxDigits = 10'000;
-constexpr size_t kMaxExponentDigits = 9;
 constexpr int64_t kMaxFractionExponent = 500;  ///< beyond float64, and quick to ask about
 
 int64_t read_exponent(std::string_view text) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <gmpxx.h>
 
+#include <cstddef>
 #include <optional>
 #include <string_view>
 
@@ -15,8 +16,11 @@ struct Decimal {
   bool operator==(const Decimal& other) const = default;
 };
 
-/// Reads the text of a JSON number. Throws GrammarError when its exponent has more than 9 digits or
-/// it more than 10,000.
+/// The longest exponent that is read, in digits.
+inline constexpr size_t kMaxExponentDigits = 9;
+
+/// Reads the text of a JSON number. Throws GrammarError when its exponent is longer, or it has more
+/// than 10,000 digits.
 Decimal parse_decimal(std::string_view text);
 
 /// -1, 0 or 1. Quick also when the exponents are far apart.

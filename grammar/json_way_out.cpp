@@ -9,14 +9,9 @@
 namespace specdec {
 namespace {
 
-constexpr int kMaxDepth = 48;  ///< lists and objects in each other, of a value that is made
+constexpr int kMaxMadeDepth = 48;  ///< lists and objects in each other, of a value that is made
 constexpr uint64_t kMaxParts = 10'000;  ///< items and properties that a list or object still needs
 constexpr uint64_t kMaxString = 100'000;  ///< characters
-constexpr size_t kMaxNumbers = 256;       ///< beginnings of a number that are followed at once
-constexpr size_t kFewNumbers = 16;        ///< of a long one
-constexpr size_t kLongNumber = 8;         ///< digits and more
-constexpr size_t kMaxDigits = 1'000;
-constexpr std::string_view kNumberBytes = "0123456789-.eE+";
 
 std::optional<std::string> shorter(std::optional<std::string> a, std::optional<std::string> b) {
   return !a || (b && b->size() < a->size()) ? b : a;
@@ -92,7 +87,7 @@ class JsonAutomaton::WayOut {
   template <class Make>
   std::optional<std::string> by_depth(const Make& make) {
     std::optional<std::string> text;
-    for (int depth = 0; depth <= kMaxDepth && !text; ++depth) {
+    for (int depth = 0; depth <= kMaxMadeDepth && !text; ++depth) {
       text = make(depth);
     }
     return text;
@@ -208,31 +203,7 @@ class JsonAutomaton::WayOut {
     if (self_.is_textless(plan)) {
       return "0";
     }
-    const std::string begun = self_.recorded(state.text);
-    std::vector<std::pair<std::string, NumberPhase>> texts = {{begun, state.phase}};
-    for (size_t length = 0; length < kMaxDigits && !texts.empty(); ++length) {
-      std::vector<std::pair<std::string, NumberPhase>> longer;
-      for (const auto& [text, phase] : texts) {
-        for (const char byte : kNumberBytes) {
-          const auto after = JsonAutomaton::after(phase, static_cast<uint8_t>(byte));
-          std::string next = text + byte;
-          if (!after || !can_complete(plan, self_.options_.numbers, next)) {
-            continue;
-          }
-          if (specdec::is_complete(plan, next)) {
-            return next.substr(begun.size());
-          }
-          longer.emplace_back(std::move(next), *after);
-        }
-      }
-      texts.clear();  // of too many, some from all over
-      const size_t most = length < kLongNumber ? kMaxNumbers : kFewNumbers;
-      const size_t stride = longer.size() / most + 1;
-      for (size_t i = 0; i < longer.size(); i += stride) {
-        texts.push_back(std::move(longer[i]));
-      }
-    }
-    return std::nullopt;
+    return find_completion(plan, self_.options_.numbers, self_.recorded(state.text));
   }
 
   // -- Lists

@@ -1,6 +1,7 @@
 #include "grammar/number_plan.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <string>
 
@@ -16,8 +17,8 @@ struct Interval {
   bool upper_open = false;
 };
 
-constexpr uint64_t kMaxTried = 4096;  ///< multiples tried against units to avoid
-constexpr size_t kMaxExponentDigits = 9;
+constexpr uint64_t kMaxTried = 4096;        ///< multiples tried against units to avoid
+constexpr int64_t kMaxShortDigits = 2'000;  ///< after the point, of a number that is made
 
 mpq_class power_of_ten(int64_t exponent) {
   mpz_class scale;
@@ -88,6 +89,19 @@ class Fractions {
     return count_multiples(both, cap);
   }
 
+  /// A member in the interval; without units the one that has the fewest digits after its point.
+  std::optional<mpq_class> find(const Interval& where) const {
+    const Interval both = intersect(bounds_, where);
+    if (is_empty(both)) {
+      return std::nullopt;
+    }
+    if (!unit_) {
+      return find_short(both);
+    }
+    mpq_class first;
+    return count_multiples(both, 1, &first) > 0 ? std::optional(first) : std::nullopt;
+  }
+
  private:
   static mpq_class least_common_multiple(const mpq_class& a, const mpq_class& b) {
     const mpz_class x = a.get_num() * b.get_den();
@@ -104,7 +118,28 @@ class Fractions {
                        [&](const mpq_class& unit) { return divides(unit, value); });
   }
 
-  uint64_t count_multiples(const Interval& where, uint64_t cap) const {
+  static bool holds(const Interval& where, const mpq_class& value) {
+    return (!where.lower || value > *where.lower || (!where.lower_open && value == *where.lower)) &&
+           (!where.upper || value < *where.upper || (!where.upper_open && value == *where.upper));
+  }
+
+  std::optional<mpq_class> find_short(const Interval& where) const {
+    const mpq_class begin = where.lower ? *where.lower : where.upper ? *where.upper : mpq_class(0);
+    const int direction = where.lower ? 1 : -1;
+    for (int64_t digits = 0; digits <= kMaxShortDigits; ++digits) {
+      const mpq_class scale = power_of_ten(digits);
+      mpz_class step = floor_of(begin * scale);
+      for (int tried = 0; tried < 3; ++tried, step += direction) {
+        const mpq_class value = mpq_class(step) / scale;
+        if (holds(where, value) && !is_avoided(value)) {
+          return value;
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  uint64_t count_multiples(const Interval& where, uint64_t cap, mpq_class* first = nullptr) const {
     const bool hopeless = std::any_of(avoided_.begin(), avoided_.end(),
                                       [&](const mpq_class& unit) { return divides(unit, *unit_); });
     if (hopeless) {
@@ -130,7 +165,12 @@ class Fractions {
       if (past) {
         break;
       }
-      found += is_avoided(value) ? 0 : 1;
+      if (is_avoided(value)) {
+        continue;
+      }
+      if (++found == 1 && first != nullptr) {
+        *first = value;
+      }
     }
     return found;
   }
@@ -195,33 +235,31 @@ class Completion {
   }
 
   bool possible() const {
-    if ((prefix_.has_point || prefix_.has_exponent) && whole_only_) {
-      return false;
-    }
     if (prefix_.has_exponent) {
-      return free_exponent_ && some_exponent();
+      return first_exponent().has_value();
+    }
+    return prefix_.whole.empty() ? some_first_digit() : first_shift().has_value();
+  }
+
+  /// What makes it a number of the set.
+  std::optional<std::string> find() const {
+    if (prefix_.has_exponent) {
+      const auto exponent = first_exponent();
+      return exponent ? std::optional(exponent_rest(*exponent)) : std::nullopt;
     }
     if (prefix_.whole.empty()) {
-      return some_first_digit();
+      return shortest_with_first_digit();
     }
-    if (grows(0)) {
-      return true;
+    const auto shift = first_shift();
+    auto value = shift ? find_grown(*shift) : std::nullopt;
+    if (!value) {
+      return std::nullopt;
     }
-    const bool zero = prefix_.whole == "0";
-    for (int64_t more = 1; !prefix_.has_point && !zero && more <= window_; ++more) {
-      if (grows(more)) {
-        return true;
-      }
+    if (!shift->exponent) {
+      return digits_rest(abs(*value));
     }
-    if (!free_exponent_) {
-      return false;
-    }
-    for (int64_t e = 1; e <= window_; ++e) {
-      if (grows(e) || grows(-e)) {
-        return true;
-      }
-    }
-    return false;
+    return digits_rest(abs(*value) * power_of_ten(-shift->places)) + "e" +
+           std::to_string(shift->places);
   }
 
  private:
@@ -235,19 +273,77 @@ class Completion {
     return value * power_of_ten(-static_cast<int64_t>(prefix_.fraction.size()));
   }
 
-  /// Some continuation of the digits, times ten to the power `shift`, is in the set.
-  bool grows(int64_t shift) const {
-    const mpq_class scale = power_of_ten(shift);
+  /// How a continuation of the digits may be scaled: by digits before the point, or an exponent.
+  struct Shift {
+    int64_t places = 0;
+    bool exponent = false;
+  };
+
+  std::optional<Shift> first_shift() const {
+    if (prefix_.has_point && whole_only_) {
+      return std::nullopt;
+    }
+    const bool more_digits = !prefix_.has_point && prefix_.whole != "0";
+    for (int64_t places = 0; places <= (more_digits ? window_ : 0); ++places) {
+      if (grows(places)) {
+        return Shift{places, false};
+      }
+    }
+    for (int64_t e = 1; free_exponent_ && e <= window_; ++e) {
+      for (const int64_t places : {e, -e}) {
+        if (grows(places)) {
+          return Shift{places, true};
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// The continuations of the digits, times ten to the power `places`.
+  Interval cone(int64_t places) const {
+    const mpq_class scale = power_of_ten(places);
     const mpq_class low = mantissa() * scale;
     const mpq_class width = power_of_ten(-static_cast<int64_t>(prefix_.fraction.size())) * scale;
-    if (whole_only_ && shift == 0) {  // these digits as they are, or more of them
-      return in_set(low);
-    }
-    Interval cone{low, mpq_class(low + width), false, true};
+    const bool as_they_are = whole_only_ && places == 0;
+    Interval cone{low, as_they_are ? low : mpq_class(low + width), false, !as_they_are};
     if (prefix_.negative) {
-      cone = {mpq_class(-*cone.upper), mpq_class(-low), true, false};
+      cone = {mpq_class(-*cone.upper), mpq_class(-low), cone.upper_open, false};
     }
-    return set_.count(cone, 1) > 0;
+    return cone;
+  }
+
+  bool grows(int64_t places) const { return set_.count(cone(places), 1) > 0; }
+  std::optional<mpq_class> find_grown(const Shift& shift) const {
+    return set_.find(cone(shift.places));
+  }
+
+  /// What follows the prefix in the digits of a value that begins with it.
+  std::string digits_rest(mpq_class value) const {
+    size_t places = 0;  // after the point
+    for (; value.get_den() != 1; ++places) {
+      value *= 10;
+    }
+    std::string digits = value.get_num().get_str();
+    digits.insert(0, digits.size() > places ? 0 : places + 1 - digits.size(), '0');
+    std::string fraction = digits.substr(digits.size() - places);
+    digits.resize(digits.size() - places);
+    const size_t least = prefix_.fraction.size() + (prefix_.has_point && prefix_.fraction.empty());
+    fraction.append(fraction.size() < least ? least - fraction.size() : 0, '0');
+    const std::string begun = prefix_.whole + (prefix_.has_point ? "." : "") + prefix_.fraction;
+    return (digits + (fraction.empty() ? "" : "." + fraction)).substr(begun.size());
+  }
+
+  /// What follows the prefix in an exponent that it fits.
+  std::string exponent_rest(int64_t e) const {
+    const std::string digits = std::to_string(e < 0 ? -e : e);
+    if (prefix_.exponent.empty()) {
+      return (e < 0 && prefix_.exponent_sign.empty() ? "-" : "") + digits;
+    }
+    const size_t zeros = prefix_.exponent.find_first_not_of('0');
+    if (zeros == std::string::npos) {
+      return e == 0 ? "" : digits;
+    }
+    return digits.substr(prefix_.exponent.size() - zeros);
   }
 
   bool in_set(mpq_class value) const {
@@ -255,18 +351,35 @@ class Completion {
     return set_.count({value, value, false, false}, 1) > 0;
   }
 
-  bool some_first_digit() const {
+  /// All that begin with a digit, with a sign if there was none.
+  std::vector<Completion> with_first_digit() const {
+    std::vector<Completion> result;
     for (const bool negative : {false, true}) {
       for (char digit = '0'; digit <= '9' && (negative || !prefix_.negative); ++digit) {
-        Completion next = *this;
-        next.prefix_.negative = negative;
-        next.prefix_.whole = digit;
-        if (next.possible()) {
-          return true;
-        }
+        result.push_back(*this);
+        result.back().prefix_.negative = negative;
+        result.back().prefix_.whole = digit;
       }
     }
-    return false;
+    return result;
+  }
+
+  bool some_first_digit() const {
+    const std::vector<Completion> all = with_first_digit();
+    return std::any_of(all.begin(), all.end(),
+                       [](const Completion& next) { return next.possible(); });
+  }
+
+  std::optional<std::string> shortest_with_first_digit() const {
+    std::optional<std::string> best;
+    for (const Completion& next : with_first_digit()) {
+      const char* sign = next.prefix_.negative && !prefix_.negative ? "-" : "";
+      const auto rest = next.find();
+      if (rest && (!best || 1 + rest->size() + std::strlen(sign) < best->size())) {
+        best = sign + next.prefix_.whole + *rest;
+      }
+    }
+    return best;
   }
 
   bool fits_exponent(int64_t e) const {
@@ -285,24 +398,29 @@ class Completion {
            digits.starts_with(prefix_.exponent.substr(zeros));
   }
 
-  bool some_exponent() const {
+  std::optional<int64_t> first_exponent() const {
+    if (!free_exponent_ || whole_only_) {
+      return std::nullopt;
+    }
     const mpq_class value = mantissa();
     if (sgn(value) == 0) {
-      return in_set(value);
+      const bool negative = prefix_.exponent_sign == "-";
+      const int64_t e = prefix_.exponent.empty() ? 0 : std::stoll(prefix_.exponent);
+      return in_set(value) ? std::optional(negative ? -e : e) : std::nullopt;
     }
     for (int64_t e = -window_; e <= window_; ++e) {
       if (fits_exponent(e) && in_set(value * power_of_ten(e))) {
-        return true;
+        return e;
       }
     }
-    return (prefix_.exponent_sign != "-" && beyond_window(1)) ||
-           (prefix_.exponent_sign != "+" && beyond_window(-1));
+    const auto above = prefix_.exponent_sign != "-" ? beyond_window(1) : std::nullopt;
+    return above || prefix_.exponent_sign == "+" ? above : beyond_window(-1);
   }
 
   /// Beyond the window every larger exponent answers as the first one does.
-  bool beyond_window(int sign) const {
+  std::optional<int64_t> beyond_window(int sign) const {
     if (sign < 0 && prefix_.exponent_sign.empty() && !prefix_.exponent.empty()) {
-      return false;
+      return std::nullopt;
     }
     const size_t zeros = std::min(prefix_.exponent.find_first_not_of('0'), prefix_.exponent.size());
     std::string digits = prefix_.exponent.substr(zeros);
@@ -310,8 +428,9 @@ class Completion {
     while (zeros + digits.size() < kMaxExponentDigits && std::stoll(digits) <= window_) {
       digits += '0';
     }
-    return fits_exponent(sign * std::stoll(digits)) &&
-           in_set(mantissa() * power_of_ten(sign * (window_ + 1)));
+    const int64_t e = sign * std::stoll(digits);
+    const bool fits = fits_exponent(e) && in_set(mantissa() * power_of_ten(sign * (window_ + 1)));
+    return fits ? std::optional(e) : std::nullopt;
   }
 
   Fractions set_;
@@ -375,6 +494,13 @@ bool can_complete(const NumberPlan& plan, NumberStyle style, std::string_view te
     return false;
   }
   return Completion(plan, style, prefix).possible();
+}
+
+std::optional<std::string> find_completion(const NumberPlan& plan, NumberStyle style,
+                                           std::string_view text) {
+  const Prefix prefix = take_apart(text);
+  return prefix.exponent.size() > kMaxExponentDigits ? std::nullopt
+                                                     : Completion(plan, style, prefix).find();
 }
 
 bool is_complete(const NumberPlan& plan, std::string_view text) {

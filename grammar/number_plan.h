@@ -1,5 +1,6 @@
 #pragma once
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +35,10 @@ enum class NumberStyle {
 
 /// True when the text, the beginning of a JSON number, can be completed to a number of the set.
 bool can_complete(const NumberPlan& plan, NumberStyle style, std::string_view text);
+/// What makes the text, the beginning of a JSON number, a number of the set; nothing when there is
+/// none, or only one of thousands of digits.
+std::optional<std::string> find_completion(const NumberPlan& plan, NumberStyle style,
+                                           std::string_view text);
 /// True when the text is a JSON number of the set.
 bool is_complete(const NumberPlan& plan, std::string_view text);
 

@@ -154,6 +154,10 @@ void expect_consistent(const NumberPlan& plan, NumberStyle style, std::mt19937& 
     const bool complete = !text.empty() && is_text(plan, style, text);
     EXPECT_EQ(can_complete(plan, style, text), complete || !alive.empty())
         << describe(plan, style, text);
+    const auto rest = find_completion(plan, style, text);
+    EXPECT_EQ(rest.has_value(), can_complete(plan, style, text)) << describe(plan, style, text);
+    EXPECT_TRUE(!rest || is_text(plan, style, text + *rest))
+        << describe(plan, style, text) << " + '" << *rest << "'";
     const bool beyond = random() % 8 == 0;  // also from texts that are dead already
     const std::string_view next = beyond || alive.empty() ? kAlphabet : alive;
     const char c = next[random() % next.size()];
@@ -193,6 +197,20 @@ TEST(NumberPlanTest, WhatIsAliveCanBeFinished) {
     }
     EXPECT_LT(steps, 500) << describe(plan, style, text);
   }
+}
+
+/// As enumerations of digits never would.
+TEST(NumberPlanTest, FarNumbersAreFound) {
+  NumberPlan coprime;
+  coprime.multiples = {parse_decimal("1"), parse_decimal("0.123456789")};
+  EXPECT_EQ(find_completion(coprime, NumberStyle::kPlain, "5"), "061728349");
+  EXPECT_EQ(find_completion(coprime, NumberStyle::kPlain, "-1"), "23456789");
+  NumberPlan point;
+  point.raise_lower(parse_decimal("1e400"), false);
+  point.reduce_upper(parse_decimal("1e400"), false);
+  const auto rest = find_completion(point, NumberStyle::kAny, "0.00");
+  ASSERT_TRUE(rest);
+  EXPECT_TRUE(is_complete(point, "0.00" + *rest));
 }
 
 TEST(NumberPlanTest, ExponentsWithManyZeros) {
