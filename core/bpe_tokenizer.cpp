@@ -15,8 +15,6 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kMaxTextBytes = size_t{1} << 29;  // as the SentencePiece tokenizer
-
 struct Merge {
   uint32_t rank = 0;
   Token result = 0;

@@ -19,6 +19,8 @@ class ConfigError final : public Error {
  public:
   using Error::Error;
 };
+/// Throws ConfigError with `message` unless `valid`.
+void require_config(bool valid, std::string_view message);
 
 /// A checkpoint that is missing, damaged, or not what its config says.
 class WeightsError final : public Error {

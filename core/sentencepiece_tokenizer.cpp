@@ -14,8 +14,6 @@ namespace specdec {
 namespace {
 
 // The library counts bytes in int, and normalising can make a text three times as long.
-constexpr size_t kMaxTextBytes = size_t{1} << 29;
-
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string_view bytes, const std::string& where)

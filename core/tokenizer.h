@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -11,6 +12,9 @@
 #include "core/types.h"
 
 namespace specdec {
+
+/// The longest text that a tokenizer encodes.
+inline constexpr size_t kMaxTextBytes = size_t{1} << 29U;
 
 /// How a tokenizer cuts a text that is UTF-8: first it finds the `whole` pieces, leftmost first,
 /// the longest of those that begin at a place. Between them each character is its piece, or its

@@ -13,27 +13,18 @@
 namespace specdec {
 namespace {
 
-void require(bool valid, const std::string& message) {
-  if (!valid) {
-    throw ConfigError(message);
-  }
-}
-
 void check_request(const Request& request) {
   request.sampling.validate();
-  require(request.sampling.greedy(),
-          fmt::format("beam search ranks sequences by their probability and draws none, but "
-                      "sampling.temperature is {}; use temperature 0, or another strategy",
-                      request.sampling.temperature));
-  require(request.stop.stop_strings.empty(),
-          "beam search ends hypotheses at tokens (end-of-sequence and stop ids), not at "
-          "stop_strings: leave them out, or use another strategy");
-  require(request.stop.max_new_tokens >= 1,
-          fmt::format("max_new_tokens is {}; it must be at least 1", request.stop.max_new_tokens));
-}
-
-bool contains(const std::vector<Token>& ids, Token token) {
-  return std::find(ids.begin(), ids.end(), token) != ids.end();
+  require_config(request.sampling.greedy(),
+                 fmt::format("beam search ranks sequences by their probability and draws none, but "
+                             "sampling.temperature is {}; use temperature 0, or another strategy",
+                             request.sampling.temperature));
+  require_config(request.stop.stop_strings.empty(),
+                 "beam search ends hypotheses at tokens (end-of-sequence and stop ids), not at "
+                 "stop_strings: leave them out, or use another strategy");
+  require_config(
+      request.stop.max_new_tokens >= 1,
+      fmt::format("max_new_tokens is {}; it must be at least 1", request.stop.max_new_tokens));
 }
 
 /// Log-probabilities [vocab] float64 after a sequence. A row is always computed by itself, so that
@@ -57,12 +48,12 @@ Tensor log_probs_after(TokenSpan sequence, const Tensor& logits, double penalty)
 }  // namespace
 
 void BeamOptions::validate() const {
-  require(num_beams >= 1, fmt::format("num_beams is {}; it must be at least 1", num_beams));
-  require(std::isfinite(length_penalty),
-          fmt::format("length_penalty is {}; it must be a number", length_penalty));
-  require(1 <= num_return_sequences && num_return_sequences <= num_beams,
-          fmt::format("num_return_sequences is {}; it must be from 1 to num_beams ({})",
-                      num_return_sequences, num_beams));
+  require_config(num_beams >= 1, fmt::format("num_beams is {}; it must be at least 1", num_beams));
+  require_config(std::isfinite(length_penalty),
+                 fmt::format("length_penalty is {}; it must be a number", length_penalty));
+  require_config(1 <= num_return_sequences && num_return_sequences <= num_beams,
+                 fmt::format("num_return_sequences is {}; it must be from 1 to num_beams ({})",
+                             num_return_sequences, num_beams));
 }
 
 bool BeamSession::Continuation::operator<(const Continuation& other) const {
@@ -92,9 +83,7 @@ BeamSession::BeamSession(const Request& request, const LanguageModel& target,
   continuations_ = std::max<int64_t>(2, 1 + static_cast<int64_t>(ends.size())) * options.num_beams;
 }
 
-bool BeamSession::ends(Token token) const {
-  return contains(request_.stop.end_ids, token) || contains(request_.stop.stop_ids, token);
-}
+bool BeamSession::ends(Token token) const { return request_.stop.reason(token).has_value(); }
 
 int64_t BeamSession::room() const {
   return max_length_ - static_cast<int64_t>(request_.prompt.size()) - generated_;
@@ -186,12 +175,8 @@ bool BeamSession::can_improve() const {
 }
 
 StopReason BeamSession::stop_reason(TokenSpan output) const {
-  const Token newest = output.back();
-  if (contains(request_.stop.end_ids, newest)) {
-    return StopReason::kEndOfSequence;
-  }
-  if (contains(request_.stop.stop_ids, newest)) {
-    return StopReason::kStopId;
+  if (const auto reason = request_.stop.reason(output.back())) {
+    return *reason;
   }
   if (request_.constraint.grammar != nullptr) {
     GrammarMatcher place(request_.constraint.grammar);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,15 +17,6 @@
 namespace specdec {
 
 class CompiledGrammar;
-
-/// When a generation ends.
-struct StopRule {
-  int64_t max_new_tokens = 128;
-  std::vector<Token> end_ids = {};   ///< end-of-sequence ids of the model (a list)
-  std::vector<Token> stop_ids = {};  ///< further ids given by the user
-  /// Found in the bytes of the output, across token borders.
-  std::vector<std::string> stop_strings = {};
-};
 
 enum class StopReason {
   kEndOfSequence,
@@ -40,6 +32,18 @@ enum class StopReason {
 std::string_view stop_reason_name(StopReason reason);
 /// True when an output under a grammar is a whole text of its language.
 bool ends_text(StopReason reason);
+
+/// When a generation ends.
+struct StopRule {
+  int64_t max_new_tokens = 128;
+  std::vector<Token> end_ids = {};   ///< end-of-sequence ids of the model (a list)
+  std::vector<Token> stop_ids = {};  ///< further ids given by the user
+  /// Found in the bytes of the output, across token borders.
+  std::vector<std::string> stop_strings = {};
+
+  /// Why a generation ends with this token whatever came before it; nothing when it does not.
+  std::optional<StopReason> reason(Token token) const;
+};
 
 /// A grammar that the output obeys: tokens that it forbids have no mass in the target's law, at
 /// every node of a draft from that node's own place. Speculation stays lossless: its output has the

@@ -5,15 +5,9 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "decoders/verifiers/laws.h"
 
 namespace specdec {
-namespace {
-
-std::span<const double> row_of(const Tensor& laws, int64_t row) {
-  return {laws.const_data_ptr<double>() + row * laws.size(1), static_cast<size_t>(laws.size(1))};
-}
-
-}  // namespace
 
 double overlap(std::span<const double> p, std::span<const double> q) {
   SPECDEC_CHECK(p.size() == q.size(), "the overlap of laws over {} and {} tokens", p.size(),

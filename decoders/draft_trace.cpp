@@ -8,13 +8,10 @@
 #include "core/error.h"
 #include "decoders/draft_growth.h"
 #include "decoders/draft_overlap.h"
+#include "decoders/verifiers/laws.h"
 
 namespace specdec {
 namespace {
-
-std::span<const double> row_of(const Tensor& laws, int64_t row) {
-  return {laws.const_data_ptr<double>() + row * laws.size(1), static_cast<size_t>(laws.size(1))};
-}
 
 /// Tokens that come before `token` when the likeliest come first, equal ones by their id.
 int64_t rank_of(Token token, std::span<const double> law) {

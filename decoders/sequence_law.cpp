@@ -13,13 +13,8 @@
 namespace specdec {
 namespace {
 
-bool contains(const std::vector<Token>& ids, Token token) {
-  return std::count(ids.begin(), ids.end(), token) > 0;
-}
-
 bool ends(const Task& task, const std::vector<Token>& output) {
-  const Token newest = output.back();
-  if (contains(task.stop.end_ids, newest) || contains(task.stop.stop_ids, newest)) {
+  if (task.stop.reason(output.back())) {
     return true;
   }
   std::string text;

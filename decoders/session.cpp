@@ -14,10 +14,6 @@
 namespace specdec {
 namespace {
 
-bool contains(const std::vector<Token>& ids, Token token) {
-  return std::find(ids.begin(), ids.end(), token) != ids.end();
-}
-
 void check_stop_rule(const Request& request) {
   const StopRule& stop = request.stop;
   if (stop.max_new_tokens < 1) {
@@ -287,10 +283,8 @@ void Session::append(std::span<const Token> tokens, std::span<const int64_t> nod
 void Session::check_stop(Token token) {
   const StopRule& rule = request_.stop;
   const auto produced = static_cast<int64_t>(generation_.tokens.size());
-  if (contains(rule.end_ids, token)) {
-    stop(StopReason::kEndOfSequence);
-  } else if (contains(rule.stop_ids, token)) {
-    stop(StopReason::kStopId);
+  if (const auto reason = rule.reason(token)) {
+    stop(*reason);
   } else if (completes_stop_string(token)) {
     stop(StopReason::kStopString);
   } else if (grammar_ && grammar_->is_ended()) {
@@ -339,6 +333,16 @@ Generation Session::finish() && {
     generation_.decode_seconds += step.draft_seconds + step.verify_seconds + step.other_seconds;
   }
   return std::move(generation_);
+}
+
+std::optional<StopReason> StopRule::reason(Token token) const {
+  const auto is_in = [&](const std::vector<Token>& ids) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  if (is_in(end_ids)) {
+    return StopReason::kEndOfSequence;
+  }
+  return is_in(stop_ids) ? std::optional(StopReason::kStopId) : std::nullopt;
 }
 
 std::string_view stop_reason_name(StopReason reason) {

@@ -144,7 +144,7 @@ DrafterRegistry::Make prepare_cascade(const ConfigNode& node, const RunPlan& pla
   };
 }
 
-DrafterRegistry::Make prepare_synthetic(const ConfigNode&, const RunPlan&) {
+DrafterRegistry::Make prepare_synthetic_drafter(const ConfigNode&, const RunPlan&) {
   return [](BuildContext&) { return std::make_unique<SyntheticDrafter>(); };
 }
 
@@ -212,7 +212,7 @@ void add_drafters(DrafterRegistry& drafters) {
   drafters.add("synthetic",
                {.help = "repeats the newest token, at no cost: for verifier synthetic, to measure "
                         "what speculation costs",
-                .prepare = prepare_synthetic});
+                .prepare = prepare_synthetic_drafter});
 }
 
 }  // namespace specdec

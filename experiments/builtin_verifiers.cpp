@@ -63,7 +63,7 @@ VerifierRegistry::Make prepare_threshold(const ConfigNode& node, const RunPlan&)
   return [options](BuildContext&) { return std::make_unique<ThresholdVerifier>(options); };
 }
 
-VerifierRegistry::Make prepare_synthetic(const ConfigNode& node, const RunPlan& plan) {
+VerifierRegistry::Make prepare_synthetic_verifier(const ConfigNode& node, const RunPlan& plan) {
   if (plan.grammar) {
     node.fail_at("type",
                  "synthetic accepts tokens by decree, also those that the grammar forbids; use "
@@ -116,7 +116,7 @@ void add_lossy(VerifierRegistry& verifiers) {
                          "what speculation costs\nacceptance: 0.7, or a list by depth, the last "
                          "for all deeper tokens (of a token, once those\nbefore it are accepted)",
                  .promise = Promise::kLossy,
-                 .prepare = prepare_synthetic,
+                 .prepare = prepare_synthetic_verifier,
                  .examples = {{"{type: synthetic, acceptance: [1, 0]}"}}});
 }
 

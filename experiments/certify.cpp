@@ -44,7 +44,7 @@ std::string describe_difference(const SequenceLaw& found, const SequenceLaw& exp
                    fmt::join(*worst, ","), mass_of(found, *worst), mass_of(expected, *worst));
 }
 
-std::string one_line(std::string text) {
+std::string reason_of(std::string text) {
   text = replace_all(std::move(text), "certify: ", "");
   return replace_all(std::move(text), "\n", "; ");
 }
@@ -102,7 +102,7 @@ class Trial {
       const auto strategy = models.build(row_.cell.yaml, components_, task);
       found = outputs(*strategy, task);
     } catch (const ConfigError& error) {
-      refusal_ = refusal_.empty() ? one_line(error.what()) : refusal_;
+      refusal_ = refusal_.empty() ? reason_of(error.what()) : refusal_;
       return;
     }
     ++tried_;
@@ -170,7 +170,7 @@ class Trial {
 
   void break_promise(const std::string& reason) {
     row_.finding = Finding::kBroken;
-    row_.reason = one_line(reason);
+    row_.reason = reason_of(reason);
   }
 
   const Components& components_;

@@ -58,7 +58,7 @@ std::string details(const CertifyRow& row) {
   }
 }
 
-nlohmann::json row_json(const CertifyRow& row) {
+nlohmann::json certify_row_json(const CertifyRow& row) {
   nlohmann::json json = {{"strategy", row.cell.strategy.type},
                          {"drafter", row.cell.drafter.type},
                          {"shape", row.cell.shape.type},
@@ -108,7 +108,7 @@ void write_certificate(std::ostream& out, const CertifyResult& result) {
 void write_certificate_json(std::ostream& out, const CertifyResult& result) {
   auto rows = nlohmann::json::array();
   for (const auto& row : result.rows) {
-    auto json = row_json(row);
+    auto json = certify_row_json(row);
     json["difference"] = row.difference;
     json["outcomes"] = row.outcomes;
     json["drafted"] = row.drafted;
@@ -136,7 +136,7 @@ void write_matrix(std::ostream& out, const CertifyResult& result) {
 void write_matrix_json(std::ostream& out, const CertifyResult& result) {
   auto rows = nlohmann::json::array();
   for (const auto& row : result.rows) {
-    rows.push_back(row_json(row));
+    rows.push_back(certify_row_json(row));
   }
   write_json(out, {{"rows", rows}, {"untested", result.untested}});
 }

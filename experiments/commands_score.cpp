@@ -23,8 +23,6 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{256} << 20U;
-
 struct ScoreArguments {
   std::string model, file, against, against_dtype;
   int64_t window = 0;
@@ -61,7 +59,7 @@ Passage encode_text(const std::string& id, const std::string& text, const ModelF
 std::vector<Passage> read_passages(const std::filesystem::path& file, const ModelFiles& files) {
   std::vector<Passage> passages;
   if (file.extension() != ".jsonl") {
-    passages.push_back(encode_text("", read_text_file(file, kMaxFileBytes), files));
+    passages.push_back(encode_text("", read_text_file(file), files));
   } else {
     for (const Prompt& prompt : read_prompts(file)) {
       for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {

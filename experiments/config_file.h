@@ -22,7 +22,8 @@ void apply_override(YamlTree& root, const std::string& text, ConfigErrors& error
 
 /// The text of a file, without a byte order mark. Throws ConfigError: missing, no regular file,
 /// unreadable, larger than `max_bytes`.
-std::string read_text_file(const std::filesystem::path& file, size_t max_bytes);
+std::string read_text_file(const std::filesystem::path& file,
+                           size_t max_bytes = size_t{256} << 20U);
 
 /// Writes a file whole or not at all; see write_file, which takes the same.
 void write_text_file(const std::filesystem::path& file, std::string_view text);

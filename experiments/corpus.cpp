@@ -12,7 +12,6 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kLargestText = size_t{256} << 20U;
 // Texts are encoded in pieces that end at a line: tokenizers need not be made for megabytes.
 constexpr size_t kPiece = size_t{16} << 10U;
 
@@ -113,7 +112,7 @@ void read_source(const ConfigNode& source, CorpusReader& reader) {
     return;
   }
   try {
-    const std::string text = read_text_file(file, kLargestText);
+    const std::string text = read_text_file(file);
     const std::string_view kept = held_out > 0.0 ? without_end(text, held_out) : text;
     const size_t before = reader.documents.size();
     if (file.extension() == ".jsonl") {

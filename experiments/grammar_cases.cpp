@@ -14,7 +14,7 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{1} << 30U;
+constexpr size_t kMaxCasesBytes = size_t{1} << 30U;
 constexpr const char* kCaseForm = R"({"id", "schema", "tests": [{"valid", "data"}, ...]})";
 constexpr const char* kRegistryForm = R"({"uri", "schema"})";
 
@@ -69,7 +69,7 @@ class Line {
 /// Calls `read` with each line that is not blank; false ends it.
 void read_lines(const std::filesystem::path& file, const char* form,
                 const std::function<bool(const Line&)>& read) {
-  const std::string content = read_text_file(file, kMaxFileBytes);
+  const std::string content = read_text_file(file, kMaxCasesBytes);
   std::string_view rest = content;
   for (int64_t number = 1; !rest.empty(); ++number) {
     const size_t end = std::min(rest.find('\n'), rest.size());

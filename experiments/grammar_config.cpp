@@ -14,7 +14,6 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kMaxFileBytes = size_t{256} << 20U;
 constexpr uint64_t kMaxLimit = 1'000'000'000;
 
 /// Reads a grammar; nothing when it cannot be compiled, which has been noted.
@@ -305,7 +304,7 @@ GrammarSource read_grammar_file(const std::filesystem::path& file, GrammarKind k
   GrammarSource source;
   source.kind = kind;
   source.name = file.string();
-  source.text = read_text_file(file, kMaxFileBytes);
+  source.text = read_text_file(file);
   for (const char end : {'\n', '\r'}) {
     if (kind == GrammarKind::kRegex && source.text.ends_with(end)) {
       source.text.pop_back();

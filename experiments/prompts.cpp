@@ -15,28 +15,25 @@
 namespace specdec {
 namespace {
 
-using Json = nlohmann::json;
-
-constexpr size_t kMaxFileBytes = size_t{256} << 20U;
 constexpr size_t kMaxMistakes = 10;
-constexpr int kMaxDepth = 64;
+constexpr int kMaxLineDepth = 64;
 
 /// The object of a line, or nothing and `message` says why.
-Json parse_line(std::string_view line, std::string& message) {
-  const auto refuse_depth = [](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) {
-      throw ConfigError(fmt::format("nested deeper than {} levels", kMaxDepth));
+nlohmann::json parse_line(std::string_view line, std::string& message) {
+  const auto refuse_depth = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > kMaxLineDepth) {
+      throw ConfigError(fmt::format("nested deeper than {} levels", kMaxLineDepth));
     }
     return true;
   };
   try {
-    auto json = Json::parse(line, refuse_depth);
+    auto json = nlohmann::json::parse(line, refuse_depth);
     if (json.is_object()) {
       return json;
     }
     message = fmt::format("expected an object such as {{\"prompt\": \"...\"}}, found {}",
                           json.type_name());
-  } catch (const Json::exception& exception) {
+  } catch (const nlohmann::json::exception& exception) {
     const std::string_view text = exception.what();
     const auto colon = text.find("] ");
     message = "bad JSON: " + std::string(colon == text.npos ? text : text.substr(colon + 2));
@@ -46,7 +43,7 @@ Json parse_line(std::string_view line, std::string& message) {
   return {};
 }
 
-std::string read_turns(const Json& json, Prompt& prompt) {
+std::string read_turns(const nlohmann::json& json, Prompt& prompt) {
   const auto turns = json.find("turns");
   const auto text = json.find("prompt");
   const auto tokens = json.find("tokens");
@@ -90,7 +87,7 @@ std::string read_turns(const Json& json, Prompt& prompt) {
   return "";
 }
 
-std::string read_labels(const Json& json, size_t line_number, Prompt& prompt) {
+std::string read_labels(const nlohmann::json& json, size_t line_number, Prompt& prompt) {
   if (const auto category = json.find("category"); category != json.end()) {
     if (!category->is_string()) {
       return fmt::format("'category' must be a text, not {}", category->type_name());
@@ -112,7 +109,7 @@ std::string read_labels(const Json& json, size_t line_number, Prompt& prompt) {
 }
 
 /// Read again from the line: a schema's numbers and the order of its members stay as written.
-std::string read_schema(const Json& json, std::string_view line, Prompt& prompt) {
+std::string read_schema(const nlohmann::json& json, std::string_view line, Prompt& prompt) {
   const auto schema = json.find("schema");
   if (schema == json.end()) {
     return "";
@@ -132,7 +129,7 @@ std::string read_schema(const Json& json, std::string_view line, Prompt& prompt)
 }  // namespace
 
 std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
-  const std::string text = read_text_file(file, kMaxFileBytes);
+  const std::string text = read_text_file(file);
   std::vector<Prompt> prompts;
   std::vector<std::string> mistakes;
   std::set<std::string> ids;
@@ -148,7 +145,7 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
     }
     Prompt prompt;
     std::string message;
-    const Json json = parse_line(line, message);
+    const nlohmann::json json = parse_line(line, message);
     if (message.empty()) {
       message = read_turns(json, prompt);
     }

@@ -6,8 +6,8 @@
 namespace specdec {
 namespace {
 
-constexpr FormulaId kTrue = FormulaStore::kTrue;
-constexpr uint64_t kMaxSearched = 1'000;  ///< items that a search for an array's end looks ahead
+constexpr uint64_t kMaxMissingItems =
+    1'000;  ///< items that a search for an array's end looks ahead
 
 /// The item from which on all are alike.
 uint64_t regular_from(const ArrayPlan& plan) {
@@ -93,10 +93,10 @@ bool JsonPlans::feasible_array(ArrayStateId id) {
     if (plain) {
       return false;
     }
-    if (missing(plan, state) > kMaxSearched + plan.prefix.size()) {
+    if (missing(plan, state) > kMaxMissingItems + plan.prefix.size()) {
       throw GrammarError(fmt::format(
           "an array needs {} more items together with `contains`; at most {} can be told",
-          missing(plan, state), kMaxSearched));
+          missing(plan, state), kMaxMissingItems));
     }
     return !array_choices(id, Wanted::kWayOn).empty();
   });
@@ -173,8 +173,8 @@ ArrayStateId JsonPlans::with_item(ArrayStateId id, const JsonValue& value) {
 /// At least so many different values, up to `cap`. Lists and objects count as endless unless they
 /// are bounded; alternatives that overlap count twice.
 uint64_t JsonPlans::distinct(FormulaId goal, uint64_t cap, int depth) {
-  if (goal <= kTrue || depth > 8) {
-    return goal == kTrue || (depth > 8 && possible(goal)) ? cap : 0;
+  if (goal <= FormulaStore::kTrue || depth > 8) {
+    return goal == FormulaStore::kTrue || (depth > 8 && possible(goal)) ? cap : 0;
   }
   const ValuePlan plan = value(goal);
   uint64_t total = static_cast<uint64_t>(plan.can_be_null) +

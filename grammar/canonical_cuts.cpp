@@ -11,7 +11,7 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kMaxWords = size_t{1} << 24U;  ///< kept of what may follow: 64 MiB
+constexpr size_t kMaxFollowWords = size_t{1} << 24U;  ///< kept of what may follow: 64 MiB
 
 bool is_lead(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }
 
@@ -223,7 +223,7 @@ std::shared_ptr<const MaskWords> CanonicalCuts::allowed_after(LeftId left) {
   if (const auto* found = allowed_.find(left)) {
     return *found;
   }
-  if (allowed_.size() * alone_.size() > kMaxWords) {
+  if (allowed_.size() * alone_.size() > kMaxFollowWords) {
     allowed_.drop();
   }
   return allowed_.add(left, find_allowed(lefts_[left]));

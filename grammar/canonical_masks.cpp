@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kFew = 1024;            ///< tokens that a mask lists one by one
 constexpr size_t kInTrieOrder = 4096;    ///< tokens from which on shared beginnings are walked once
 constexpr uint64_t kLongestToken = 256;  ///< characters
-constexpr size_t kMaxSearched = size_t{1} << 17U;  ///< remembered; all are dropped beyond
+constexpr size_t kMaxSearchedPlaces = size_t{1} << 17U;  ///< remembered; all are dropped beyond
 /// Bytes that most often begin a new token.
 constexpr std::string_view kFirstTried = "\",:}] ({[0a";
 
@@ -319,7 +319,7 @@ bool CanonicalMasks::some_token_is_alive(const Place& place, int depth) {
                         const Place there = after(place, token);
                         return there.state != Automaton::kDead && is_alive(there, depth);
                       }));
-  if (searched.size() > kMaxSearched) {
+  if (searched.size() > kMaxSearchedPlaces) {
     searched.clear();
   }
   searched.emplace(key, alive);

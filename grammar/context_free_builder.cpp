@@ -8,7 +8,7 @@
 namespace specdec {
 namespace {
 
-using Kind = RuleExpression::Kind;
+using RuleKind = RuleExpression::Kind;
 using Symbol = ContextFreeGrammar::Symbol;
 using Symbols = std::vector<Symbol>;
 
@@ -89,7 +89,7 @@ class Builder {
   /// The right sides of productions for an expression.
   std::vector<Symbols> alternatives(ExpressionId id) {
     const RuleExpression& expression = rules_[id];
-    if (parts_.of(id).is_regular || expression.kind != Kind::kChoice) {
+    if (parts_.of(id).is_regular || expression.kind != RuleKind::kChoice) {
       Symbols symbols;
       append(id, symbols);
       return {std::move(symbols)};
@@ -153,7 +153,7 @@ class Builder {
       const ExpressionId top = open.back();
       open.pop_back();
       const std::vector<ExpressionId>& children = rules_[top].children;
-      if (rules_[top].kind == Kind::kSequence && !parts_.of(top).is_regular) {
+      if (rules_[top].kind == RuleKind::kSequence && !parts_.of(top).is_regular) {
         open.insert(open.end(), children.rbegin(), children.rend());
       } else {
         result.push_back(top);
@@ -186,10 +186,10 @@ class Builder {
   /// An expression that is not regular, and no sequence, as one symbol.
   Symbol symbol(ExpressionId id) {
     const RuleExpression& expression = rules_[id];
-    if (expression.kind == Kind::kRule) {
+    if (expression.kind == RuleKind::kRule) {
       return nonterminal(expression.a);
     }
-    if (expression.kind == Kind::kRepeat) {
+    if (expression.kind == RuleKind::kRepeat) {
       return repeat(expression);
     }
     return one_of(alternatives(id));

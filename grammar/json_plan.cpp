@@ -11,9 +11,7 @@ namespace {
 
 using Type = JsonValue::Type;
 
-constexpr FormulaId kTrue = FormulaStore::kTrue;
-constexpr FormulaId kFalse = FormulaStore::kFalse;
-constexpr int kMaxDepth = 200;  ///< of subschemas applied to one value inside each other
+constexpr int kMaxAppliedDepth = 200;  ///< of subschemas applied to one value inside each other
 constexpr size_t kMaxPrefix = 100'000;
 
 template <class Plan>
@@ -96,18 +94,18 @@ JsonPlans::Truth JsonPlans::truth_of_atom(const Atom& atom, Type type, int depth
   if (!is_schema(atom)) {
     return type_of(atom.kind) == type ? Truth::kOpen : Truth::kTrue;
   }
-  if (depth > kMaxDepth) {
+  if (depth > kMaxAppliedDepth) {
     throw GrammarError(fmt::format(
         "a schema applies itself to the same value without end, or {} subschemas deep ($ref in a "
         "circle through allOf, anyOf, oneOf, not or if)",
-        kMaxDepth));
+        kMaxAppliedDepth));
   }
   return truth(schemas_.expand(atom), type, depth + 1);
 }
 
 JsonPlans::Truth JsonPlans::truth(FormulaId formula, Type type, int depth) {
-  if (formula <= kTrue) {
-    return formula == kTrue ? Truth::kTrue : Truth::kFalse;
+  if (formula <= FormulaStore::kTrue) {
+    return formula == FormulaStore::kTrue ? Truth::kTrue : Truth::kFalse;
   }
   const uint64_t key = (static_cast<uint64_t>(formula) << 3) | static_cast<uint64_t>(type);
   if (const auto found = truths_.find(key); found != truths_.end()) {
@@ -211,7 +209,7 @@ bool JsonPlans::add(const Atom& atom, ObjectPlan& plan) {
       ObjectPlan::Named& named = plan.named[set.name - 1];
       named.goal = all_of(named.goal, atom.formula);
       named.rank = std::min(named.rank, atom.b);
-      return named.goal != kFalse || !plan.required.contains(set.name - 1);
+      return named.goal != FormulaStore::kFalse || !plan.required.contains(set.name - 1);
     }
     case AtomKind::kExists: {
       const KeySet& set = formulas_.key_set(atom.a);
@@ -222,12 +220,12 @@ bool JsonPlans::add(const Atom& atom, ObjectPlan& plan) {
       plan.required.insert(set.name - 1);
       ObjectPlan::Named& named = plan.named[set.name - 1];
       named.goal = all_of(named.goal, atom.formula);
-      return named.goal != kFalse;
+      return named.goal != FormulaStore::kFalse;
     }
     case AtomKind::kRequired: {
       plan.required.insert(atom.a);
       const auto found = plan.named.find(atom.a);
-      return found == plan.named.end() || found->second.goal != kFalse;
+      return found == plan.named.end() || found->second.goal != FormulaStore::kFalse;
     }
     default:
       return narrow(plan.min, plan.max, atom);
@@ -345,7 +343,7 @@ std::vector<Plan> JsonPlans::alternatives(FormulaId goal) {
 bool JsonPlans::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
   const FormulaStore::Kind kind = formulas_.kind(formula);
   if (kind == FormulaStore::Kind::kConstant) {
-    return formula == kTrue;
+    return formula == FormulaStore::kTrue;
   }
   if (kind != FormulaStore::Kind::kAtom) {
     const std::vector<FormulaId> parts = formulas_.parts(formula);
@@ -356,7 +354,7 @@ bool JsonPlans::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
   const Atom atom = formulas_.atom_of(formula);
   const auto goal = [&](NameId name) {
     const auto found = plan.named.find(name);
-    return found == plan.named.end() ? kTrue : found->second.goal;
+    return found == plan.named.end() ? FormulaStore::kTrue : found->second.goal;
   };
   const auto satisfied = [&](NameId name) {
     return goal(name) == atom.formula ||
@@ -396,8 +394,8 @@ bool JsonPlans::plausible(const ObjectPlan& plan) {
 // ---- Possibility -------------------------------------------------------------------------------
 
 bool JsonPlans::possible(FormulaId formula) {
-  if (formula <= kTrue) {
-    return formula == kTrue;
+  if (formula <= FormulaStore::kTrue) {
+    return formula == FormulaStore::kTrue;
   }
   return remember(possible_, formula, [&] { return search(formula); });
 }
@@ -407,7 +405,7 @@ bool JsonPlans::impossible(FormulaId formula) {
     return false;
   }
   const auto found = possible_.find(formula);
-  return formula == kFalse || (found != possible_.end() && found->second.settled);
+  return formula == FormulaStore::kFalse || (found != possible_.end() && found->second.settled);
 }
 
 bool JsonPlans::search(FormulaId formula) {
@@ -527,7 +525,7 @@ void JsonPlans::prepare_all(FormulaId root) {
   std::set<FormulaId> seen = {root};
   std::vector<FormulaId> waiting = {root};
   const auto visit = [&](FormulaId goal) {
-    if (goal > kTrue && seen.insert(goal).second) {
+    if (goal > FormulaStore::kTrue && seen.insert(goal).second) {
       waiting.push_back(goal);
     }
   };

@@ -11,7 +11,7 @@
 namespace specdec {
 namespace {
 
-constexpr int kMaxDepth = 1'000;
+constexpr int kMaxTextDepth = 1'000;
 
 void append_utf8(std::string& out, uint32_t c) {
   if (c < 0x80) {
@@ -70,8 +70,8 @@ class Reader {
   }
 
   JsonValue value(int depth) {
-    if (depth > kMaxDepth) {
-      fail(fmt::format("the text nests deeper than {}", kMaxDepth));
+    if (depth > kMaxTextDepth) {
+      fail(fmt::format("the text nests deeper than {}", kMaxTextDepth));
     }
     switch (peek()) {
       case '{':

@@ -8,7 +8,8 @@
 namespace specdec {
 namespace {
 
-constexpr uint64_t kMaxWords = 64;  ///< a finite class of names up to this size is told as names
+constexpr uint64_t kMaxListedNames =
+    64;  ///< a finite class of names up to this size is told as names
 constexpr uint64_t kMaxClasses = 256;
 
 bool has_bit(const std::vector<uint64_t>& bits, size_t i) {
@@ -108,8 +109,8 @@ void JsonPlans::prepare_classes(ObjectPlan& plan) {
   }
   for (const PropertyPlan& part : classes) {
     if (regexes.is_finite(part.language) &&
-        regexes.count(part.language, kMaxWords + 1) <= kMaxWords) {
-      for (const std::u32string& word : regexes.list(part.language, kMaxWords)) {
+        regexes.count(part.language, kMaxListedNames + 1) <= kMaxListedNames) {
+      for (const std::u32string& word : regexes.list(part.language, kMaxListedNames)) {
         plan.named.try_emplace(formulas_.name(to_utf8(word)));
       }
     } else {

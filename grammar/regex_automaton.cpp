@@ -9,7 +9,7 @@ namespace {
 
 using Kind = RegexNodes::Kind;
 
-constexpr int kMaxDepth = 2000;             ///< of expressions in one another: bounds the stack
+constexpr int kMaxExpressionDepth = 2000;   ///< of expressions in one another: bounds the stack
 constexpr uint64_t kStorageForAState = 64;  ///< transitions and operands, on average
 
 }  // namespace
@@ -104,9 +104,10 @@ uint32_t RegexAutomaton::partition_of(const Map& map) {
 }
 
 RegexAutomaton::Map RegexAutomaton::derive(RegexId regex) {
-  if (++depth_ > kMaxDepth) {
-    throw GrammarError(fmt::format(
-        "a regular expression is nested more than {} deep; use fewer nested groups", kMaxDepth));
+  if (++depth_ > kMaxExpressionDepth) {
+    throw GrammarError(
+        fmt::format("a regular expression is nested more than {} deep; use fewer nested groups",
+                    kMaxExpressionDepth));
   }
   Map map;
   switch (nodes_[regex].kind) {

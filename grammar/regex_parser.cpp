@@ -8,8 +8,8 @@
 namespace specdec {
 namespace {
 
-using Kind = RegexSyntax::Kind;
-using Node = RegexSyntax::Node;
+using SyntaxKind = RegexSyntax::Kind;
+using SyntaxNode = RegexSyntax::Node;
 
 constexpr uint64_t kMaxUnrolled = 64;   ///< rounds of a group with assertions in it
 constexpr uint64_t kMaxSteps = 20'000;  ///< within such rounds, so that nested ones end
@@ -22,7 +22,7 @@ class Translator {
  public:
   Translator(RegexStore& store, const RegexSyntax& syntax) : store_(store), syntax_(syntax) {
     blocks_.push_back(CodePoints::all());
-    for (const Node& node : syntax.nodes) {
+    for (const SyntaxNode& node : syntax.nodes) {
       collect_contexts(node);
     }
   }
@@ -40,20 +40,20 @@ class Translator {
 
   size_t contexts() const { return needs_context_ ? 1 + blocks_.size() : 1; }
 
-  void collect_contexts(const Node& node) {
-    if (node.kind == Kind::kStart || node.kind == Kind::kBoundary) {
+  void collect_contexts(const SyntaxNode& node) {
+    if (node.kind == SyntaxKind::kStart || node.kind == SyntaxKind::kBoundary) {
       needs_context_ = true;
     }
-    if (node.kind == Kind::kBoundary) {
+    if (node.kind == SyntaxKind::kBoundary) {
       split(syntax_.classes[node.points]);
     }
-    if (node.kind == Kind::kLook && node.behind) {
+    if (node.kind == SyntaxKind::kLook && node.behind) {
       needs_context_ = true;
       for (const uint32_t option : options(node.children[0])) {
-        const Node& seen = syntax_.nodes[option];
-        if (seen.kind == Kind::kPoint) {
+        const SyntaxNode& seen = syntax_.nodes[option];
+        if (seen.kind == SyntaxKind::kPoint) {
           split(syntax_.classes[seen.points]);
-        } else if (seen.kind != Kind::kStart) {
+        } else if (seen.kind != SyntaxKind::kStart) {
           syntax_.fail(node.position,
                        "a look-behind is not supported but for one character or '^'; rewrite the "
                        "pattern without it");
@@ -78,33 +78,33 @@ class Translator {
   }
 
   std::vector<uint32_t> options(uint32_t body) const {
-    const Node& node = syntax_.nodes[body];
-    return node.kind == Kind::kOr ? node.children : std::vector{body};
+    const SyntaxNode& node = syntax_.nodes[body];
+    return node.kind == SyntaxKind::kOr ? node.children : std::vector{body};
   }
 
   /// The language of a part without assertions but '$', which never holds here.
   RegexId language(uint32_t index) {
-    const Node& node = syntax_.nodes[index];
-    if (node.kind == Kind::kEnd) {
+    const SyntaxNode& node = syntax_.nodes[index];
+    if (node.kind == SyntaxKind::kEnd) {
       return RegexStore::kNothing;
     }
-    if (node.kind == Kind::kPoint) {
+    if (node.kind == SyntaxKind::kPoint) {
       return store_.one_of(syntax_.classes[node.points]);
     }
     std::vector<RegexId> parts;
     for (const uint32_t child : node.children) {
       parts.push_back(language(child));
     }
-    if (node.kind == Kind::kOr) {
+    if (node.kind == SyntaxKind::kOr) {
       return store_.any_of(parts);
     }
-    if (node.kind == Kind::kRepeat) {
+    if (node.kind == SyntaxKind::kRepeat) {
       return store_.repeat(parts[0], node.min, maximum(node));
     }
     return store_.concat(parts);
   }
 
-  static std::optional<uint64_t> maximum(const Node& node) {
+  static std::optional<uint64_t> maximum(const SyntaxNode& node) {
     return node.max == RegexSyntax::kUnbounded ? std::nullopt : std::optional(node.max);
   }
 
@@ -114,7 +114,7 @@ class Translator {
 
   /// What `index` and then `rest` match.
   Rest before(uint32_t index, const Rest& rest) {
-    const Node& node = syntax_.nodes[index];
+    const SyntaxNode& node = syntax_.nodes[index];
     if (unrolling_ > 0 && ++steps_ > kMaxSteps) {
       syntax_.fail(node.position, "repeated groups with assertions in them are too large");
     }
@@ -122,27 +122,27 @@ class Translator {
       return Rest(rest.size(), store_.concat(language(index), rest[0]));
     }
     switch (node.kind) {
-      case Kind::kPoint:
+      case SyntaxKind::kPoint:
         return after(language(index), rest);
-      case Kind::kConcat:
+      case SyntaxKind::kConcat:
         return before_sequence(node, rest);
-      case Kind::kOr:
+      case SyntaxKind::kOr:
         return before_alternatives(node, rest);
-      case Kind::kRepeat:
+      case SyntaxKind::kRepeat:
         return node.asserts ? before_unrolled(node, rest) : after(language(index), rest);
       default:
         return before_assertion(node, rest);
     }
   }
 
-  Rest before_sequence(const Node& node, Rest rest) {
+  Rest before_sequence(const SyntaxNode& node, Rest rest) {
     for (auto child = node.children.rbegin(); child != node.children.rend(); ++child) {
       rest = before(*child, rest);
     }
     return rest;
   }
 
-  Rest before_alternatives(const Node& node, const Rest& rest) {
+  Rest before_alternatives(const SyntaxNode& node, const Rest& rest) {
     std::vector<std::vector<RegexId>> parts(rest.size());
     for (const uint32_t child : node.children) {
       const Rest one = before(child, rest);
@@ -191,7 +191,7 @@ class Translator {
     return is_point ? common : store_.all_of(language, ending);
   }
 
-  Rest before_assertion(const Node& node, Rest rest) {
+  Rest before_assertion(const SyntaxNode& node, Rest rest) {
     for (size_t i = 0; i < rest.size(); ++i) {
       rest[i] = store_.all_of(condition(node, i), rest[i]);
     }
@@ -199,15 +199,15 @@ class Translator {
   }
 
   /// The language of the rests for which an assertion holds in a context.
-  RegexId condition(const Node& node, size_t context) {
+  RegexId condition(const SyntaxNode& node, size_t context) {
     const auto when = [](bool holds) { return holds ? RegexStore::kAll : RegexStore::kNothing; };
-    if (node.kind == Kind::kStart) {
+    if (node.kind == SyntaxKind::kStart) {
       return when(context == 0);
     }
-    if (node.kind == Kind::kEnd) {
+    if (node.kind == SyntaxKind::kEnd) {
       return RegexStore::kEmpty;
     }
-    if (node.kind == Kind::kBoundary) {
+    if (node.kind == SyntaxKind::kBoundary) {
       const CodePoints& words = syntax_.classes[node.points];
       const RegexId word_next = store_.concat(store_.one_of(words), RegexStore::kAll);
       const bool wants_word = ends_in(context, words) == node.negative;
@@ -224,16 +224,16 @@ class Translator {
     return context > 0 && points.contains(blocks_[context - 1].ranges()[0].first);
   }
 
-  bool sees_behind(const Node& node, size_t context) const {
+  bool sees_behind(const SyntaxNode& node, size_t context) const {
     return std::ranges::any_of(options(node.children[0]), [&](uint32_t option) {
-      const Node& seen = syntax_.nodes[option];
-      return seen.kind == Kind::kStart ? context == 0
-                                       : ends_in(context, syntax_.classes[seen.points]);
+      const SyntaxNode& seen = syntax_.nodes[option];
+      return seen.kind == SyntaxKind::kStart ? context == 0
+                                             : ends_in(context, syntax_.classes[seen.points]);
     });
   }
 
   /// A repeated group with assertions in it: round by round, from the last.
-  Rest before_unrolled(const Node& node, const Rest& rest) {
+  Rest before_unrolled(const SyntaxNode& node, const Rest& rest) {
     if (is_tempered(node) && uniform(rest) && rest[0] == RegexStore::kEmpty) {
       return before_tempered(node, rest);
     }
@@ -260,14 +260,14 @@ class Translator {
 
   /// True when '$' is the only assertion in a part.
   bool only_ends(uint32_t index) const {
-    const Node& node = syntax_.nodes[index];
-    const bool other = node.asserts && node.children.empty() && node.kind != Kind::kEnd;
-    return !other && node.kind != Kind::kLook &&
+    const SyntaxNode& node = syntax_.nodes[index];
+    const bool other = node.asserts && node.children.empty() && node.kind != SyntaxKind::kEnd;
+    return !other && node.kind != SyntaxKind::kLook &&
            std::ranges::all_of(node.children, [&](uint32_t child) { return only_ends(child); });
   }
 
   /// Any number of rounds, of which the last may use '$' if nothing has to follow.
-  Rest before_ended(const Node& node, const Rest& rest) {
+  Rest before_ended(const SyntaxNode& node, const Rest& rest) {
     const RegexId round = language(node.children[0]);
     RegexId all = store_.concat(store_.repeat(round, node.min, std::nullopt), rest[0]);
     if (store_.matches_empty(rest[0])) {
@@ -279,21 +279,21 @@ class Translator {
   }
 
   /// ((?!X)C)* with a class C.
-  bool is_tempered(const Node& node) const {
-    const Node& body = syntax_.nodes[node.children[0]];
-    if (body.kind != Kind::kConcat || body.children.size() != 2) {
+  bool is_tempered(const SyntaxNode& node) const {
+    const SyntaxNode& body = syntax_.nodes[node.children[0]];
+    if (body.kind != SyntaxKind::kConcat || body.children.size() != 2) {
       return false;
     }
-    const Node& look = syntax_.nodes[body.children[0]];
-    const Node& point = syntax_.nodes[body.children[1]];
-    return look.kind == Kind::kLook && !look.behind && point.kind == Kind::kPoint &&
+    const SyntaxNode& look = syntax_.nodes[body.children[0]];
+    const SyntaxNode& point = syntax_.nodes[body.children[1]];
+    return look.kind == SyntaxKind::kLook && !look.behind && point.kind == SyntaxKind::kPoint &&
            !syntax_.nodes[look.children[0]].asserts;
   }
 
   /// Such a group up to the end of the text: C* without a place where X matches.
-  Rest before_tempered(const Node& node, const Rest& rest) {
-    const Node& body = syntax_.nodes[node.children[0]];
-    const Node& look = syntax_.nodes[body.children[0]];
+  Rest before_tempered(const SyntaxNode& node, const Rest& rest) {
+    const SyntaxNode& body = syntax_.nodes[node.children[0]];
+    const SyntaxNode& look = syntax_.nodes[body.children[0]];
     RegexId found = store_.concat(language(look.children[0]), RegexStore::kAll);
     found = look.negative ? found : store_.complement(found);
     const RegexId any = store_.one_of(CodePoints::all());

@@ -7,7 +7,7 @@
 namespace specdec {
 namespace {
 
-constexpr int kMaxDepth = 500;
+constexpr int kMaxGroupDepth = 500;
 constexpr size_t kShown = 80;                      ///< characters of a pattern in a message
 constexpr uint64_t kMaxCount = uint64_t{1} << 32;  ///< of a quantifier
 
@@ -266,8 +266,9 @@ uint32_t RegexSyntaxParser::look(size_t start, bool behind, bool negative) {
 }
 
 uint32_t RegexSyntaxParser::group_body(Kind kind, size_t start) {
-  if (++depth_ > kMaxDepth) {
-    syntax_.fail(start, fmt::format("groups are nested more than {} deep; use fewer", kMaxDepth));
+  if (++depth_ > kMaxGroupDepth) {
+    syntax_.fail(start,
+                 fmt::format("groups are nested more than {} deep; use fewer", kMaxGroupDepth));
   }
   const Flags before = flags_;
   const uint32_t body = alternatives();

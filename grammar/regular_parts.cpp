@@ -8,11 +8,11 @@
 namespace specdec {
 namespace {
 
-using Kind = RuleExpression::Kind;
+using RuleKind = RuleExpression::Kind;
 
 constexpr uint64_t kMaxSize = 200'000;         ///< of one regular part
 constexpr uint64_t kMaxTotalSize = 4'000'000;  ///< of all that are built
-constexpr uint32_t kMaxDepth = 300;            ///< derivatives recurse that deep
+constexpr uint32_t kMaxDerivativeDepth = 300;  ///< derivatives recurse that deep
 
 }  // namespace
 
@@ -39,7 +39,7 @@ std::vector<std::vector<uint32_t>> RegularParts::references() const {
     while (!open.empty()) {
       const RuleExpression& expression = rules_[open.back()];
       open.pop_back();
-      if (expression.kind == Kind::kRule) {
+      if (expression.kind == RuleKind::kRule) {
         edges[rule].push_back(expression.a);
       }
       open.insert(open.end(), expression.children.begin(), expression.children.end());
@@ -62,7 +62,7 @@ void RegularParts::fold_rule(RuleId rule, bool is_recursive, const GrammarText& 
                          : fmt::format("the terminal '{}' is too large (above {} characters, or "
                                        "groups {} deep); make it a rule, with a name in small "
                                        "letters",
-                                       definition.name, kMaxSize, kMaxDepth));
+                                       definition.name, kMaxSize, kMaxDerivativeDepth));
 }
 
 void RegularParts::fold(ExpressionId expression) {
@@ -74,19 +74,19 @@ void RegularParts::fold(ExpressionId expression) {
 
 RegularParts::Part RegularParts::fold_one(const RuleExpression& expression) {
   switch (expression.kind) {
-    case Kind::kLiteral: {
+    case RuleKind::kLiteral: {
       const std::u32string& literal = rules_.literal_text(expression);
       return {true, regexes_.literal(literal), literal.size(), 0};
     }
-    case Kind::kRegex:
+    case RuleKind::kRegex:
       return {true, expression.a, expression.min, 0};
-    case Kind::kRule:
+    case RuleKind::kRule:
       return rule_parts_[expression.a];
-    case Kind::kSequence:
+    case RuleKind::kSequence:
       return sequence(expression.children);
-    case Kind::kChoice:
+    case RuleKind::kChoice:
       return any_of(expression.children);
-    case Kind::kRepeat:
+    case RuleKind::kRepeat:
       return repeat(expression);
   }
   return {};
@@ -100,7 +100,7 @@ RegularParts::Part RegularParts::frame(std::span<const ExpressionId> expressions
     whole.size = std::min(whole.size + part.size, kMaxTotalSize);
     whole.depth = std::max(whole.depth, part.depth + 1);
   }
-  const bool fits = whole.size <= kMaxSize && whole.depth <= kMaxDepth &&
+  const bool fits = whole.size <= kMaxSize && whole.depth <= kMaxDerivativeDepth &&
                     total_size_ + whole.size <= kMaxTotalSize;
   if (!whole.is_regular || !fits) {
     return {};
@@ -148,7 +148,7 @@ RegexId RegularParts::take_literals(std::vector<ExpressionId>& expressions) {
   std::vector<std::u32string> words;
   std::vector<ExpressionId> others;
   for (const ExpressionId id : expressions) {
-    if (rules_[id].kind == Kind::kLiteral) {
+    if (rules_[id].kind == RuleKind::kLiteral) {
       words.push_back(rules_.literal_text(rules_[id]));
     } else {
       others.push_back(id);

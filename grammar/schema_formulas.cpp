@@ -12,9 +12,6 @@ namespace {
 
 using Type = JsonValue::Type;
 
-constexpr FormulaId kTrue = FormulaStore::kTrue;
-constexpr FormulaId kFalse = FormulaStore::kFalse;
-
 /// Keeps a node from being read while it is being read.
 class Opened {
  public:
@@ -58,7 +55,7 @@ void SchemaFormulas::fail(Place place, std::string_view keyword, const std::stri
 FormulaId SchemaFormulas::schema(SchemaNode node, uint32_t scope) {
   const JsonValue& value = document_.value(node);
   if (value.is_boolean()) {
-    return value.is(Type::kTrue) ? kTrue : kFalse;
+    return value.is(Type::kTrue) ? FormulaStore::kTrue : FormulaStore::kFalse;
   }
   const uint32_t resource = document_.resource(node);
   const Scope& outer = scopes_[scope];
@@ -119,7 +116,7 @@ FormulaId SchemaFormulas::expand(const Atom& atom) {
 FormulaId SchemaFormulas::expand_node(Place place) {
   const JsonValue& value = document_.value(place.node);
   if (value.is_boolean()) {
-    return value.is(Type::kTrue) ? kTrue : kFalse;
+    return value.is(Type::kTrue) ? FormulaStore::kTrue : FormulaStore::kFalse;
   }
   if (has_unevaluated(place)) {
     std::vector<FormulaId> parts;
@@ -134,7 +131,7 @@ FormulaId SchemaFormulas::expand_node(Place place) {
 FormulaId SchemaFormulas::local(Place place) {
   std::vector<FormulaId> parts;
   if (is_older(place, SchemaDraft::k2019) && keyword(place, "$ref") != nullptr) {
-    return kTrue;  // its neighbours do not count
+    return FormulaStore::kTrue;  // its neighbours do not count
   }
   if (document_.has_assertions(place.node)) {
     add_any_type(place, parts);
@@ -380,13 +377,15 @@ void SchemaFormulas::add_properties(Place place, std::vector<FormulaId>& parts) 
   }
   if (keyword(place, "propertyNames") != nullptr && !is_older(place, SchemaDraft::kDraft6)) {
     const RegexId allowed = text_language(below(place, "propertyNames"));
-    parts.push_back(formulas_.properties({formulas_.regexes().complement(allowed), {}, 0}, kFalse));
+    parts.push_back(formulas_.properties({formulas_.regexes().complement(allowed), {}, 0},
+                                         FormulaStore::kFalse));
   }
 }
 
 FormulaId SchemaFormulas::if_present(NameId name, FormulaId then) {
   return formulas_.any_of({formulas_.types(kAllTypes & ~type_bit(Type::kObject)),
-                           formulas_.properties(formulas_.one_name(name), kFalse), then});
+                           formulas_.properties(formulas_.one_name(name), FormulaStore::kFalse),
+                           then});
 }
 
 void SchemaFormulas::add_dependencies(Place place, std::vector<FormulaId>& parts) {
@@ -497,8 +496,10 @@ FormulaId SchemaFormulas::in_place(Place place) {
   }
   if (keyword(place, "if") != nullptr && !is_older(place, SchemaDraft::kDraft7)) {
     const FormulaId condition = below(place, "if");
-    const FormulaId then = keyword(place, "then") == nullptr ? kTrue : below(place, "then");
-    const FormulaId otherwise = keyword(place, "else") == nullptr ? kTrue : below(place, "else");
+    const FormulaId then =
+        keyword(place, "then") == nullptr ? FormulaStore::kTrue : below(place, "then");
+    const FormulaId otherwise =
+        keyword(place, "else") == nullptr ? FormulaStore::kTrue : below(place, "else");
     parts.push_back(formulas_.any_of({formulas_.all_of({condition, then}),
                                       formulas_.all_of({formulas_.negate(condition), otherwise})}));
   }
@@ -511,7 +512,7 @@ RegexId SchemaFormulas::text_language(FormulaId formula) {
     return found->second;
   }
   RegexStore& regexes = formulas_.regexes();
-  RegexId result = formula == kFalse ? RegexStore::kNothing : RegexStore::kAll;
+  RegexId result = formula == FormulaStore::kFalse ? RegexStore::kNothing : RegexStore::kAll;
   if (formulas_.kind(formula) == FormulaStore::Kind::kAtom) {
     const Atom atom = formulas_.atom_of(formula);
     if (atom.kind == AtomKind::kText) {

@@ -14,10 +14,6 @@ namespace {
 
 constexpr int kMinutesOfADay = 24 * 60;
 
-RegexId pattern(RegexStore& store, const std::string& text) {
-  return parse_regex(store, text, false);
-}
-
 std::u32string two_digits(int value) {
   return {static_cast<char32_t>(U'0' + value / 10), static_cast<char32_t>(U'0' + value % 10)};
 }
@@ -29,15 +25,16 @@ std::u32string clock(int minutes) {
 
 /// RFC 3339's full-date, with the Gregorian rule of leap years.
 RegexId date(RegexStore& store) {
-  return pattern(store,
-                 "\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|"
-                 "02-(0[1-9]|1\\d|2[0-8]))|"
-                 "(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29");
+  return format_pattern(
+      store,
+      "\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|"
+      "02-(0[1-9]|1\\d|2[0-8]))|"
+      "(\\d\\d(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29");
 }
 
 /// Leap seconds: those times with offsets whose UTC is 23:59:60.
 RegexId leap_time(RegexStore& store) {
-  const RegexId fraction = pattern(store, "(\\.\\d+)?");
+  const RegexId fraction = format_pattern(store, "(\\.\\d+)?");
   std::vector<RegexId> hours;
   for (int hour = 0; hour < 24; ++hour) {
     std::vector<RegexId> minutes;
@@ -60,13 +57,13 @@ RegexId leap_time(RegexStore& store) {
 
 /// RFC 3339's full-time.
 RegexId time(RegexStore& store) {
-  const RegexId plain = pattern(
+  const RegexId plain = format_pattern(
       store, "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d+)?([Zz]|[+-]([01]\\d|2[0-3]):[0-5]\\d)");
   return store.any_of(plain, leap_time(store));
 }
 
 RegexId date_time(RegexStore& store) {
-  return store.concat(date(store), store.concat(pattern(store, "[Tt]"), time(store)));
+  return store.concat(date(store), store.concat(format_pattern(store, "[Tt]"), time(store)));
 }
 
 /// RFC 3339, appendix A.
@@ -75,13 +72,13 @@ RegexId duration(RegexStore& store) {
   const std::string days = "\\d+D";
   const std::string months = "\\d+M(" + days + ")?";
   const std::string years = "\\d+Y(" + months + ")?";
-  return pattern(
+  return format_pattern(
       store, "P((" + days + "|" + months + "|" + years + ")(" + time + ")?|" + time + "|\\d+W)");
 }
 
 /// RFC 4122, section 3.
 RegexId uuid(RegexStore& store) {
-  return pattern(store, "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}");
+  return format_pattern(store, "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}");
 }
 
 /// RFC 6570, section 2, with erratum 6937 (the apostrophe is a literal).
@@ -97,16 +94,16 @@ RegexId uri_template(RegexStore& store) {
   const std::string literal = "[!#-$&'(-;=?-\\[\\]_a-z~" + points + "]|" + percent;
   const std::string letter = "([A-Za-z0-9_]|" + percent + ")";
   const std::string variable = letter + "(\\.?" + letter + ")*(:[1-9]\\d{0,3}|\\*)?";
-  return pattern(store,
-                 "(" + literal + "|\\{[+#./;?&=,!@|]?" + variable + "(," + variable + ")*\\})*");
+  return format_pattern(
+      store, "(" + literal + "|\\{[+#./;?&=,!@|]?" + variable + "(," + variable + ")*\\})*");
 }
 
 constexpr const char* kJsonPointer = "(/([^~/]|~[01])*)*";
 
-RegexId json_pointer(RegexStore& store) { return pattern(store, kJsonPointer); }
+RegexId json_pointer(RegexStore& store) { return format_pattern(store, kJsonPointer); }
 
 RegexId relative_json_pointer(RegexStore& store) {
-  return pattern(store, "(0|[1-9]\\d*)(#|" + std::string(kJsonPointer) + ")");
+  return format_pattern(store, "(0|[1-9]\\d*)(#|" + std::string(kJsonPointer) + ")");
 }
 
 using Maker = RegexId (*)(RegexStore&);

@@ -12,10 +12,6 @@ namespace {
 const std::string kIpv4 =  // NOLINT(cert-err58-cpp)
     "((25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)(\\.(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)){3})";
 
-RegexId pattern(RegexStore& store, const std::string& text) {
-  return parse_regex(store, text, false);
-}
-
 /// RFC 3986's IPv6address, by the number of groups before and after the "::".
 std::string ipv6_pattern() {
   const std::string group = "[0-9A-Fa-f]{1,4}";
@@ -41,8 +37,8 @@ std::string ipv6_pattern() {
 /// fourth place.
 RegexId label(RegexStore& store, const std::string& points, int longest) {
   const std::string dash = "(" + points + "|-)";
-  return pattern(store, "(?!..--)" + points + "(" + dash + "{0," + std::to_string(longest - 2) +
-                            "}" + points + ")?");
+  return format_pattern(store, "(?!..--)" + points + "(" + dash + "{0," +
+                                   std::to_string(longest - 2) + "}" + points + ")?");
 }
 
 RegexId any(RegexStore& store, uint64_t min, uint64_t max) {
@@ -84,7 +80,7 @@ RegexId idn_host_with(RegexStore& store, const CodePoints& dots) {
   const RegexId first = store.one_of(edge);
   const RegexId middle = store.repeat(store.one_of(edge.unite(CodePoints({{'-', '-'}}))), 0, 6);
   const RegexId letters = store.concat(first, store.repeat(store.concat(middle, first), 0, 1));
-  const RegexId reserved = pattern(store, "[^]{2}--[^]*");
+  const RegexId reserved = format_pattern(store, "[^]{2}--[^]*");
   const RegexId international = store.all_of(letters, store.complement(reserved));
   const RegexId ascii = label(store, "[0-9A-Za-z]", 63);
   return store.any_of(host_with(store, dots),
@@ -94,10 +90,11 @@ RegexId idn_host_with(RegexStore& store, const CodePoints& dots) {
 RegexId mailbox(RegexStore& store, const std::string& more, RegexId domain) {
   const std::string atom = "[0-9A-Za-z!#$%&'*+/=?^_`{|}~" + more + "-]+";
   const std::string quoted = "\"([ !#-\\[\\]-~" + more + "]|\\\\[ -~])*\"";
-  const RegexId local = pattern(store, atom + "(\\." + atom + ")*|" + quoted);
+  const RegexId local = format_pattern(store, atom + "(\\." + atom + ")*|" + quoted);
   const RegexId ascii = store.repeat(store.one_of(CodePoints({{0, 0x7F}})), 1, 64);
   const RegexId octets = store.any_of(ascii, any(store, 1, 16));  // at most 64
-  const RegexId address = pattern(store, "\\[(" + kIpv4 + "|(?i:IPv6:)" + ipv6_pattern() + ")\\]");
+  const RegexId address =
+      format_pattern(store, "\\[(" + kIpv4 + "|(?i:IPv6:)" + ipv6_pattern() + ")\\]");
   const RegexId at = store.concat(store.literal(U"@"), store.any_of(domain, address));
   return store.concat(store.all_of(local, octets), at);
 }
@@ -136,9 +133,13 @@ const char* const kPrivate = "\\uE000-\\uF8FF\\u{F0000}-\\u{FFFFD}\\u{100000}-\\
 
 }  // namespace
 
-RegexId ipv4_format(RegexStore& store) { return pattern(store, kIpv4); }
+RegexId format_pattern(RegexStore& store, const std::string& text) {
+  return parse_regex(store, text, false);
+}
 
-RegexId ipv6_format(RegexStore& store) { return pattern(store, ipv6_pattern()); }
+RegexId ipv4_format(RegexStore& store) { return format_pattern(store, kIpv4); }
+
+RegexId ipv6_format(RegexStore& store) { return format_pattern(store, ipv6_pattern()); }
 
 RegexId hostname_format(RegexStore& store) { return host_with(store, CodePoints({{'.', '.'}})); }
 
@@ -153,16 +154,18 @@ RegexId idn_email_format(RegexStore& store) {
   return mailbox(store, "\\u0080-\\u{10FFFF}", idn_host_with(store, CodePoints({{'.', '.'}})));
 }
 
-RegexId uri_format(RegexStore& store) { return pattern(store, resource("", "", false)); }
+RegexId uri_format(RegexStore& store) { return format_pattern(store, resource("", "", false)); }
 
-RegexId uri_reference_format(RegexStore& store) { return pattern(store, resource("", "", true)); }
+RegexId uri_reference_format(RegexStore& store) {
+  return format_pattern(store, resource("", "", true));
+}
 
 RegexId iri_format(RegexStore& store) {
-  return pattern(store, resource(kInternational, kPrivate, false));
+  return format_pattern(store, resource(kInternational, kPrivate, false));
 }
 
 RegexId iri_reference_format(RegexStore& store) {
-  return pattern(store, resource(kInternational, kPrivate, true));
+  return format_pattern(store, resource(kInternational, kPrivate, true));
 }
 
 }  // namespace specdec

@@ -1,9 +1,14 @@
 #pragma once
+#include <string>
+
 #include "grammar/regex.h"
 
 namespace specdec {
 
 // The string formats that name hosts, mailboxes and resources; see string_format.
+
+/// The texts that match `text`, an expression of ECMA-262, from their beginning to their end.
+RegexId format_pattern(RegexStore& store, const std::string& text);
 
 RegexId ipv4_format(RegexStore& store);  ///< RFC 2673, section 3.2
 RegexId ipv6_format(RegexStore& store);  ///< RFC 4291, section 2.2, without zones

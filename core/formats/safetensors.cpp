@@ -24,18 +24,18 @@ struct DTypeInfo {
   std::string_view name;
   int64_t bytes;
 };
-constexpr std::array<DTypeInfo, 10> kDTypes = {{{DType::kF64, "F64", 8},
-                                                {DType::kF32, "F32", 4},
-                                                {DType::kF16, "F16", 2},
-                                                {DType::kBF16, "BF16", 2},
-                                                {DType::kI64, "I64", 8},
-                                                {DType::kI32, "I32", 4},
-                                                {DType::kI16, "I16", 2},
-                                                {DType::kI8, "I8", 1},
-                                                {DType::kU8, "U8", 1},
-                                                {DType::kBool, "BOOL", 1}}};
+constexpr std::array<DTypeInfo, 10> kDTypeInfos = {{{DType::kF64, "F64", 8},
+                                                    {DType::kF32, "F32", 4},
+                                                    {DType::kF16, "F16", 2},
+                                                    {DType::kBF16, "BF16", 2},
+                                                    {DType::kI64, "I64", 8},
+                                                    {DType::kI32, "I32", 4},
+                                                    {DType::kI16, "I16", 2},
+                                                    {DType::kI8, "I8", 1},
+                                                    {DType::kU8, "U8", 1},
+                                                    {DType::kBool, "BOOL", 1}}};
 
-const DTypeInfo& info(DType dtype) { return kDTypes.at(static_cast<size_t>(dtype)); }
+const DTypeInfo& info(DType dtype) { return kDTypeInfos.at(static_cast<size_t>(dtype)); }
 
 // A file mapped for reading.
 struct Mapping {

@@ -109,4 +109,10 @@ void linear(const Tensor& input, const Tensor& weight, Tensor& out) {
   }
 }
 
+Tensor product(const Tensor& input, const Tensor& weight) {
+  Tensor out = at::empty({input.size(0), weight.size(0)}, input.options());
+  linear(input, weight, out);
+  return out;
+}
+
 }  // namespace specdec

@@ -14,4 +14,7 @@ inline constexpr int64_t kRowInvariantRows = 64;
 /// bfloat16 or float16 (widened on the fly); out [n, out], of input's dtype. All contiguous.
 void linear(const Tensor& input, const Tensor& weight, Tensor& out);
 
+/// The same into a new tensor.
+Tensor product(const Tensor& input, const Tensor& weight);
+
 }  // namespace specdec

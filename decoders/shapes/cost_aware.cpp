@@ -17,22 +17,19 @@ constexpr double kMostCredit = 64.0;
 
 RankTree single_token() { return {.parents = {-1, 0}, .ranks = {0, 0}}; }
 
-void require(bool valid, const char* what) {
-  if (!valid) {
-    throw ConfigError(fmt::format("tree cost_aware: {}", what));
-  }
-}
-
 }  // namespace
 
 CostAwareShape::CostAwareShape(CostAwareOptions options) : options_(std::move(options)) {
-  require(options_.max_nodes >= 1 && options_.max_depth >= 1 && options_.branches >= 1,
-          "max_nodes, max_depth and branches must be at least 1");
-  require(options_.prior_weight > 0.0, "prior_weight must be positive");
-  require(0.0 < options_.memory && options_.memory <= 1.0, "memory must be in (0, 1]");
-  require(options_.margin >= 0.0, "margin must not be negative");
-  require(0.0 <= options_.explore && options_.explore <= 1.0, "explore must be from 0 to 1");
-  require(!options_.target_cost.points.empty(), "needs the target's cost curve");
+  require_config(options_.max_nodes >= 1 && options_.max_depth >= 1 && options_.branches >= 1,
+                 "tree cost_aware: max_nodes, max_depth and branches must be at least 1");
+  require_config(options_.prior_weight > 0.0, "tree cost_aware: prior_weight must be positive");
+  require_config(0.0 < options_.memory && options_.memory <= 1.0,
+                 "tree cost_aware: memory must be in (0, 1]");
+  require_config(options_.margin >= 0.0, "tree cost_aware: margin must not be negative");
+  require_config(0.0 <= options_.explore && options_.explore <= 1.0,
+                 "tree cost_aware: explore must be from 0 to 1");
+  require_config(!options_.target_cost.points.empty(),
+                 "tree cost_aware: needs the target's cost curve");
   (void)OptimalTrees(options_.acceptance, 0, 0);  // checks the first guess
   options_.acceptance.resize(static_cast<size_t>(options_.branches), 0.0);
   if (options_.drafter_cost) {  // as it sees a text: many tokens at once

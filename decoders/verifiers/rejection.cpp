@@ -12,9 +12,9 @@ namespace specdec {
 namespace {
 
 /// p and q at one node, while its children are tried one after the other.
-class Trial {
+class RejectionTrial {
  public:
-  Trial(Law target, std::optional<Law> drafter) : target_(target) {
+  RejectionTrial(Law target, std::optional<Law> drafter) : target_(target) {
     if (drafter) {
       drafted_.assign(drafter->begin(), drafter->end());
       has_law_ = true;
@@ -67,8 +67,8 @@ Verdict RejectionVerifier::judge(const Draft& draft, const Tensor& target_probs,
     const int64_t law = draft.law[static_cast<size_t>(node)];
     const std::vector<int64_t> children = draft.children(node);
     const bool drawn = law >= 0 && !children.empty();
-    Trial trial(row_of(target_probs, node),
-                drawn ? std::optional<Law>(row_of(draft.probs, law)) : std::nullopt);
+    RejectionTrial trial(row_of(target_probs, node),
+                         drawn ? std::optional<Law>(row_of(draft.probs, law)) : std::nullopt);
     const auto accepted = std::find_if(children.begin(), children.end(), [&](int64_t child) {
       return trial.accepts(draft.tokens[static_cast<size_t>(child)], random);
     });

@@ -10,9 +10,9 @@ namespace specdec {
 namespace {
 
 /// The children of one node, tried in order.
-class Trial {
+class ThresholdTrial {
  public:
-  Trial(Law target, const ThresholdOptions& options)
+  ThresholdTrial(Law target, const ThresholdOptions& options)
       : rest_(target.begin(), target.end()), options_(options), left_(options.acc) {}
 
   bool accepts(Token token, Randomness& random) {
@@ -54,7 +54,7 @@ Verdict ThresholdVerifier::judge(const Draft& draft, const Tensor& target_probs,
   Verdict verdict{.path = {0}};
   while (true) {
     const int64_t node = verdict.path.back();
-    Trial trial(row_of(target_probs, node), options_);
+    ThresholdTrial trial(row_of(target_probs, node), options_);
     const std::vector<int64_t> children = draft.children(node);
     const auto accepted = std::find_if(children.begin(), children.end(), [&](int64_t child) {
       return trial.accepts(draft.tokens[static_cast<size_t>(child)], random);

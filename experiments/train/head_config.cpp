@@ -10,7 +10,7 @@
 namespace specdec {
 namespace {
 
-const Range<int64_t> kPositive{1, 1 << 24};
+const Range<int64_t> kSequences{1, 1 << 24};
 
 struct HeadName {
   HeadType type;
@@ -98,11 +98,11 @@ HeadLoss read_loss(const ConfigNode& node, const HeadShape& shape) {
 SelfDistillation read_self_distillation(const ConfigNode& node, int64_t sequence_length) {
   SelfDistillation out;
   out.share = node.get<double>("share", 0.5, {0.0, 1.0});
-  out.sequences = node.get<int64_t>("sequences", out.sequences, kPositive);
+  out.sequences = node.get<int64_t>("sequences", out.sequences, kSequences);
   out.prompt_tokens = node.get<int64_t>("prompt_tokens", out.prompt_tokens, {1, 8192});
   out.temperatures = node.get_list<double>("temperatures", out.temperatures, {0.0, 100.0});
   out.held_out_sequences =
-      node.get<int64_t>("held_out_sequences", out.held_out_sequences, kPositive);
+      node.get<int64_t>("held_out_sequences", out.held_out_sequences, kSequences);
   out.file = node.get<std::string>("file", "");
   if (out.prompt_tokens > sequence_length) {
     node.fail("prompt_tokens", fmt::format("is {}: nothing is left to write in sequences of {}",

@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int64_t kQuickWindows = 12;
+constexpr int64_t kQuickHeadWindows = 12;
 
 using Accuracies = std::map<std::string, std::vector<DepthAccuracy>>;
 
@@ -74,7 +74,7 @@ class HeadTrainer {
                       .train_tokens = data_->train_tokens(),
                       .tokens_per_step = config_.text.batch_size * config_.text.sequence_length,
                       .loss = [this](int64_t step) { return loss(step); },
-                      .evaluate = [this] { return evaluate(kQuickWindows); },
+                      .evaluate = [this] { return evaluate(kQuickHeadWindows); },
                       .finish =
                           [this] {
                             head_->save(config_.out);

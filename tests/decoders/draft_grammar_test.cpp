@@ -13,16 +13,16 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-const std::vector<std::string> kPieces = {"a", "b", "ab", "ba", ""};
-constexpr Token kEnd = 4;
+const std::vector<std::string> kEndedPieces = {"a", "b", "ab", "ba", ""};
+constexpr Token kEndPiece = 4;
 
-const LetterTokenizer& letters() {
-  static const LetterTokenizer tokenizer(kPieces);
+const LetterTokenizer& ended_letters() {
+  static const LetterTokenizer tokenizer(kEndedPieces);
   return tokenizer;
 }
 
 GrammarMatcher matcher(std::string_view pattern, const std::vector<Token>& accepted = {}) {
-  GrammarMatcher place(letter_grammar(kPieces, pattern));
+  GrammarMatcher place(letter_grammar(kEndedPieces, pattern));
   for (const Token token : accepted) {
     EXPECT_TRUE(place.accept(token)) << token;
   }
@@ -36,12 +36,12 @@ TEST(DraftGrammarTest, EachNodeHasItsOwnMask) {
   const int64_t forbidden = draft.add(1, 0);
   const int64_t below = draft.add(0, forbidden);
   const int64_t aa = draft.add(0, a);
-  const int64_t end = draft.add(kEnd, aa);
+  const int64_t end = draft.add(kEndPiece, aa);
   const int64_t after_end = draft.add(1, end);
   DraftGrammar grammar(root);
   EXPECT_THAT(grammar.mask(draft, 0).tokens(), ElementsAre(0, 2));  // a, ab
   EXPECT_THAT(grammar.mask(draft, a).tokens(), ElementsAre(0, 1, 2));
-  EXPECT_THAT(grammar.mask(draft, aa).tokens(), ElementsAre(1, kEnd));
+  EXPECT_THAT(grammar.mask(draft, aa).tokens(), ElementsAre(1, kEndPiece));
   for (const int64_t unreachable : {forbidden, below, end, after_end}) {
     EXPECT_TRUE(grammar.mask(draft, unreachable).empty()) << unreachable;
   }
@@ -104,13 +104,13 @@ TEST(DraftGrammarTest, CertainTokensAreTheOnlyOnesOfTheirMasks) {
 TEST(DraftGrammarTest, ForcedBytesAreCutAsTheTokenizerCutsThem) {
   // "b", then "a" or "b", then nothing but "aabab": certain is only its first token.
   const GrammarMatcher place = matcher("b(a|b)aabab(a|b)*", {1});
-  EXPECT_THAT(forced_tokens(place, &letters(), std::vector<Token>{1}, 9), IsEmpty());
+  EXPECT_THAT(forced_tokens(place, &ended_letters(), std::vector<Token>{1}, 9), IsEmpty());
   const GrammarMatcher later = matcher("b(a|b)aabab(aa|ab)", {1, 1});
   EXPECT_THAT(certain_tokens(later, 9), ElementsAre(0));
   const std::vector<Token> output = {1, 1};
   // a, then ab, ab; the a after it is certain too, but "ab" may follow: it is left out.
-  EXPECT_THAT(forced_tokens(later, &letters(), output, 9), ElementsAre(0, 2, 2));
-  EXPECT_THAT(forced_tokens(later, &letters(), output, 2), ElementsAre(0, 2));
+  EXPECT_THAT(forced_tokens(later, &ended_letters(), output, 9), ElementsAre(0, 2, 2));
+  EXPECT_THAT(forced_tokens(later, &ended_letters(), output, 2), ElementsAre(0, 2));
   EXPECT_THAT(forced_tokens(later, nullptr, output, 9), ElementsAre(0)) << "no tokenizer";
 }
 

@@ -19,24 +19,17 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-constexpr int64_t kVocab = 5;
+constexpr int64_t kTraceVocab = 5;
 
-LogitTable target_table() { return random_table(kVocab, 1); }
-LogitTable draft_table() { return mixed_table(target_table(), random_table(kVocab, 2), 0.5); }
+LogitTable target_table() { return random_table(kTraceVocab, 1); }
+LogitTable draft_table() { return mixed_table(target_table(), random_table(kTraceVocab, 2), 0.5); }
 
-std::vector<double> law_of(const LogitTable& table, TokenSpan history,
-                           const SamplingParams& sampling) {
-  std::vector<double> law(kVocab);
-  target_law(std::span<const double>(table(history)), history, sampling, law);
-  return law;
-}
-
-struct Bench {
-  explicit Bench(const DraftModelOptions& options = {})
-      : target(kVocab, target_table()),
+struct TraceBench {
+  explicit TraceBench(const DraftModelOptions& options = {})
+      : target(kTraceVocab, target_table()),
         strategy(target,
                  std::make_unique<DraftModelDrafter>(
-                     std::make_unique<FakeModel>(kVocab, draft_table()), options),
+                     std::make_unique<FakeModel>(kTraceVocab, draft_table()), options),
                  std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(3)) {}
 
   /// A text that the target has drawn.
@@ -54,7 +47,7 @@ struct Bench {
 };
 
 TEST(DraftTraceTest, RecordsTheLawsAtTheTextsTokens) {
-  Bench bench;
+  TraceBench bench;
   const Task task{
       .prompt = {0, 3}, .sampling = {.temperature = 1.0}, .stop = {.max_new_tokens = 12}};
   const auto text = bench.text(task);
@@ -88,7 +81,7 @@ TEST(DraftTraceTest, RecordsTheLawsAtTheTextsTokens) {
 }
 
 TEST(DraftTraceTest, EndsWhereADraftWithoutChanceLeavesTheText) {
-  Bench bench;
+  TraceBench bench;
   const Task task{.prompt = {0, 3}, .stop = {.max_new_tokens = 20}};
   const auto text = bench.text(task);
   for (const int64_t width : {1, 2, 5}) {
@@ -109,7 +102,7 @@ TEST(DraftTraceTest, EndsWhereADraftWithoutChanceLeavesTheText) {
 }
 
 TEST(DraftTraceTest, DraftersWithoutALawAreComparedWithTheText) {
-  FakeModel target(kVocab, target_table());
+  FakeModel target(kTraceVocab, target_table());
   // Proposes two right tokens and a wrong one, so far as the text goes.
   const Task task{.prompt = {0, 3}, .stop = {.max_new_tokens = 10}};
   CounterRandomness random(1);
@@ -120,7 +113,7 @@ TEST(DraftTraceTest, DraftersWithoutALawAreComparedWithTheText) {
     for (size_t i = next; i < std::min(next + 2, text.size()); ++i) {
       tokens.push_back(text[i]);
     }
-    tokens.push_back(next + 2 < text.size() ? (text[next + 2] + 1) % kVocab : 0);
+    tokens.push_back(next + 2 < text.size() ? (text[next + 2] + 1) % kTraceVocab : 0);
     return tokens;
   };
   SpeculativeDecoding strategy(target, std::make_unique<ScriptedDrafter>(script),
@@ -142,7 +135,7 @@ TEST(DraftTraceTest, DraftersWithoutALawAreComparedWithTheText) {
 TEST(DraftTraceTest, RefusesWhatCannotBeTraced) {
   EXPECT_THAT([] { TraceShape({.depth = 0}); },
               ThrowsMessage<ConfigError>(HasSubstr("must be at least 1")));
-  FakeModel target(kVocab, target_table());
+  FakeModel target(kTraceVocab, target_table());
   SpeculativeDecoding strategy(
       target, std::make_unique<TreeDrafter>(draft_table(), TreeDrafterOptions{.branches = 1}),
       std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(3));

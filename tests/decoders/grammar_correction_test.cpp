@@ -18,14 +18,14 @@
 namespace specdec {
 namespace {
 
-constexpr int64_t kVocab = 4;
-constexpr Token kEnd = 3;
+constexpr int64_t kPairsVocab = 4;
+constexpr Token kPairsEnd = 3;
 
 Task pairs_task() {
   static const auto grammar = letter_grammar({"a", "b", "ab", ""}, "(aab|b(a|b){0,2})");
   return {{3, 1, 0, 1},
           {.temperature = 1.0},
-          {.max_new_tokens = 3, .end_ids = {kEnd}},
+          {.max_new_tokens = 3, .end_ids = {kPairsEnd}},
           nullptr,
           {grammar}};
 }
@@ -56,7 +56,7 @@ class ConditionalLaw {
 
  private:
   void extend(double mass) {
-    if (!output_.empty() && (output_.back() == kEnd || place_.can_only_end())) {
+    if (!output_.empty() && (output_.back() == kPairsEnd || place_.can_only_end())) {
       law_[output_] = mass;
       total_ += mass;
       return;
@@ -64,10 +64,10 @@ class ConditionalLaw {
     if (std::ssize(output_) == task_.stop.max_new_tokens) {
       return;
     }
-    std::vector<double> next(kVocab);
+    std::vector<double> next(kPairsVocab);
     const std::vector<double> logits = table_(history_);
     target_law(std::span<const double>(logits), history_, task_.sampling, next);
-    for (Token token = 0; token < kVocab; ++token) {
+    for (Token token = 0; token < kPairsVocab; ++token) {
       if (place_.accept(token)) {
         output_.push_back(token);
         history_.push_back(token);
@@ -109,7 +109,7 @@ std::unique_ptr<DecodingStrategy> plain(LanguageModel& target) {
 }
 
 std::unique_ptr<DecodingStrategy> speculative(LanguageModel& target, uint64_t seed) {
-  auto draft = std::make_unique<FakeModel>(kVocab, random_table(kVocab, seed));
+  auto draft = std::make_unique<FakeModel>(kPairsVocab, random_table(kPairsVocab, seed));
   return std::make_unique<SpeculativeDecoding>(
       target, std::make_unique<DraftModelDrafter>(std::move(draft)),
       std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(2));
@@ -118,7 +118,7 @@ std::unique_ptr<DecodingStrategy> speculative(LanguageModel& target, uint64_t se
 TEST(GrammarCorrectionTest, MaskingAloneHasAnotherLaw) {
   const Task task = pairs_task();
   const LogitTable table = misled_table();
-  FakeModel target(kVocab, table);
+  FakeModel target(kPairsVocab, table);
   EXPECT_GT(total_variation(accepted_law(*plain(target), task), ConditionalLaw(table, task).law()),
             0.2);
 }
@@ -126,8 +126,8 @@ TEST(GrammarCorrectionTest, MaskingAloneHasAnotherLaw) {
 TEST(GrammarCorrectionTest, RejectionGivesTheConditionalLaw) {
   const Task task = pairs_task();
   for (const uint64_t seed : {7U, 8U, 9U}) {
-    const LogitTable table = random_table(kVocab, seed);
-    FakeModel target(kVocab, table);
+    const LogitTable table = random_table(kPairsVocab, seed);
+    FakeModel target(kPairsVocab, table);
     const ConditionalLaw expected(table, task);
     CorrectedDecoding alone(plain(target), {Correction::kRejection, 2});
     EXPECT_LT(max_difference(accepted_law(alone, task), expected.law()), 1e-12) << seed;
@@ -144,7 +144,7 @@ TEST(GrammarCorrectionTest, RejectionGivesTheConditionalLaw) {
 
 /// The distance from the conditional law after so many samples, every outcome enumerated.
 double distance(const LogitTable& table, const Task& task, Correction correction, int64_t samples) {
-  FakeModel target(kVocab, table);
+  FakeModel target(kPairsVocab, table);
   CorrectedDecoding strategy(plain(target), {correction, samples});
   return total_variation(accepted_law(strategy, task), ConditionalLaw(table, task).law());
 }
@@ -164,7 +164,7 @@ TEST(GrammarCorrectionTest, MoreSamplesComeNearerToTheConditionalLaw) {
 TEST(GrammarCorrectionTest, AsapLearnsTheConditionalLaw) {
   const Task task = pairs_task();
   const LogitTable table = misled_table();
-  FakeModel target(kVocab, table);
+  FakeModel target(kPairsVocab, table);
   const ConditionalLaw expected(table, task);
   const auto distance_of_counts = [&](int64_t samples) {
     CorrectedDecoding strategy(plain(target), {Correction::kAsap, samples});
@@ -182,7 +182,7 @@ TEST(GrammarCorrectionTest, AsapLearnsTheConditionalLaw) {
 TEST(GrammarCorrectionTest, BoundsFallToTheChanceOfStayingInTheGrammar) {
   const Task task = pairs_task();
   const LogitTable table = misled_table();
-  FakeModel target(kVocab, table);
+  FakeModel target(kPairsVocab, table);
   FutureBounds bounds;
   EXPECT_EQ(bounds.bound({}), 1.0);
   double before = 1.0;
@@ -199,8 +199,8 @@ TEST(GrammarCorrectionTest, BoundsFallToTheChanceOfStayingInTheGrammar) {
 }
 
 TEST(GrammarCorrectionTest, NothingIsAcceptedWhereNoTextFits) {
-  const LogitTable table = random_table(kVocab, 7);
-  FakeModel target(kVocab, table);
+  const LogitTable table = random_table(kPairsVocab, 7);
+  FakeModel target(kPairsVocab, table);
   Task task = pairs_task();
   task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "aaaaaa(a|b)");
   for (const Correction correction :
@@ -215,8 +215,8 @@ TEST(GrammarCorrectionTest, NothingIsAcceptedWhereNoTextFits) {
 
 TEST(GrammarCorrectionTest, SaysHowManySamplesItTook) {
   const Task task = pairs_task();
-  const LogitTable table = random_table(kVocab, 7);
-  FakeModel target(kVocab, table);
+  const LogitTable table = random_table(kPairsVocab, 7);
+  FakeModel target(kPairsVocab, table);
   CorrectedDecoding strategy(plain(target), {Correction::kImportance, 5});
   CounterRandomness random(3);
   std::vector<Token> streamed;
@@ -230,8 +230,8 @@ TEST(GrammarCorrectionTest, SaysHowManySamplesItTook) {
 }
 
 TEST(GrammarCorrectionTest, RefusesWhatItCannotCorrect) {
-  const LogitTable table = random_table(kVocab, 7);
-  FakeModel target(kVocab, table);
+  const LogitTable table = random_table(kPairsVocab, 7);
+  FakeModel target(kPairsVocab, table);
   EXPECT_THROW(CorrectedDecoding(plain(target), {Correction::kAsap, 0}), ConfigError);
   CorrectedDecoding strategy(plain(target), {Correction::kRejection, 4});
   const auto refusal = [&](const std::function<void(Task&)>& change) {

@@ -17,9 +17,8 @@
 namespace specdec {
 namespace {
 
-constexpr int64_t kVocab = 3;
-constexpr double kExact = 1e-12;  // a law that differs by less is the target's
-constexpr double kBroken = 1e-3;  // and one that differs by more is not
+constexpr int64_t kPlantedVocab = 3;
+constexpr double kBroken = 1e-3;  // a law that differs by more is not the target's
 
 using MakeDrafter = std::function<std::unique_ptr<Drafter>(const LogitTable& table)>;
 using MakeVerifier = std::function<std::unique_ptr<Verifier>()>;
@@ -29,16 +28,16 @@ MakeDrafter on_table() {
   return [](const LogitTable& table) { return std::make_unique<Made>(table); };
 }
 
-std::unique_ptr<Drafter> draft_model(const LogitTable& table, bool sample) {
-  return std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kVocab, table),
+std::unique_ptr<Drafter> draft_model_drafter(const LogitTable& table, bool sample) {
+  return std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kPlantedVocab, table),
                                              DraftModelOptions{.sample = sample});
 }
 
 MakeDrafter drawn_chain() {
-  return [](const LogitTable& table) { return draft_model(table, true); };
+  return [](const LogitTable& table) { return draft_model_drafter(table, true); };
 }
 MakeDrafter chosen_chain() {
-  return [](const LogitTable& table) { return draft_model(table, false); };
+  return [](const LogitTable& table) { return draft_model_drafter(table, false); };
 }
 MakeDrafter prompt_lookup() {
   return [](const LogitTable&) {
@@ -75,10 +74,10 @@ Task task(int64_t tokens) {
 double difference_with(const MakeDrafter& drafter, const MakeVerifier& verifier) {
   double largest = 0.0;
   for (const uint64_t seed : {11U, 12U}) {
-    const LogitTable target_table = random_table(kVocab, seed);
+    const LogitTable target_table = random_table(kPlantedVocab, seed);
     const LogitTable drafter_table =
-        mixed_table(target_table, random_table(kVocab, seed + 100), 0.7);
-    FakeModel target(kVocab, target_table);
+        mixed_table(target_table, random_table(kPlantedVocab, seed + 100), 0.7);
+    FakeModel target(kPlantedVocab, target_table);
     SpeculativeDecoding decoding(target, drafter(drafter_table), verifier(),
                                  std::make_unique<ChainShape>(3));
     const SequenceLaw expected = reference_law(target_table, task(4));
@@ -89,7 +88,7 @@ double difference_with(const MakeDrafter& drafter, const MakeVerifier& verifier)
 
 TEST(PlantedBugsTest, TheVerifierWithoutABugPasses) {
   for (const auto& [name, drafter] : honest_drafters()) {
-    EXPECT_LT(difference_with(drafter, buggy(Bug::kNone)), kExact) << name;
+    EXPECT_LT(difference_with(drafter, buggy(Bug::kNone)), kSameLaw) << name;
   }
 }
 
@@ -140,11 +139,11 @@ TEST(PlantedBugsTest, VerifierThatAcceptsEverythingIsFound) {
 }
 
 TEST(PlantedBugsTest, ChiSquareFindsOneToo) {
-  const LogitTable target_table = random_table(kVocab, 21);
-  FakeModel target(kVocab, target_table);
-  SpeculativeDecoding decoding(target, std::make_unique<TreeDrafter>(random_table(kVocab, 22)),
-                               std::make_unique<BuggyVerifier>(Bug::kAlwaysAccepts),
-                               std::make_unique<ChainShape>(3));
+  const LogitTable target_table = random_table(kPlantedVocab, 21);
+  FakeModel target(kPlantedVocab, target_table);
+  SpeculativeDecoding decoding(
+      target, std::make_unique<TreeDrafter>(random_table(kPlantedVocab, 22)),
+      std::make_unique<BuggyVerifier>(Bug::kAlwaysAccepts), std::make_unique<ChainShape>(3));
   const OutputCounts counts = sample_counts(decoding, task(4), 4000, 2024);
   EXPECT_LT(chi_square(counts, reference_law(target_table, task(4))).p_value, 1e-6);
 }
@@ -159,10 +158,10 @@ std::vector<double> second_token(const std::vector<double>& p, const std::vector
     }
     return [law](TokenSpan) { return law; };
   };
-  FakeModel target(kVocab, table_of(p));
+  FakeModel target(kPlantedVocab, table_of(p));
   SpeculativeDecoding decoding(target, drafter(table_of(q)), std::make_unique<RejectionVerifier>(),
                                std::make_unique<ChainShape>(1));
-  std::vector<double> law(kVocab, 0.0);
+  std::vector<double> law(kPlantedVocab, 0.0);
   for (const auto& [output, mass] : exact_law(decoding, task(3))) {
     law[static_cast<size_t>(output[1])] += mass;
   }
@@ -180,16 +179,16 @@ TEST(PlantedBugsTest, WhatDroppingDoesToTheLaw) {
   // Kept: token 0 alone (0.6). Accepted 0.5, rejected 0.1, then certainly token 1; dropped 0.4.
   const std::vector<double> p = {0.5, 0.3, 0.2};
   const std::vector<double> q = {0.6, 0.2, 0.2};
-  expect_law(second_token(p, q, on_table<DroppingDrafter>()), {0.7, 0.22, 0.08}, kExact);
-  expect_law(second_token(p, q, on_table<TreeDrafter>()), p, kExact);
+  expect_law(second_token(p, q, on_table<DroppingDrafter>()), {0.7, 0.22, 0.08}, kSameLaw);
+  expect_law(second_token(p, q, on_table<TreeDrafter>()), p, kSameLaw);
 }
 
 TEST(PlantedBugsTest, WhatStrippingForbiddenTokensDoesToTheLaw) {
   // Token 2 is forbidden. Stripped with 0.4, then drawn from p; rejected, token 0 is certain.
   const std::vector<double> p = {0.7, 0.3, 0.0};
   const std::vector<double> q = {0.3, 0.3, 0.4};
-  expect_law(second_token(p, q, on_table<StrippingDrafter>()), {0.58, 0.42, 0.0}, kExact);
-  expect_law(second_token(p, q, on_table<TreeDrafter>()), p, kExact);
+  expect_law(second_token(p, q, on_table<StrippingDrafter>()), {0.58, 0.42, 0.0}, kSameLaw);
+  expect_law(second_token(p, q, on_table<TreeDrafter>()), p, kSameLaw);
 }
 
 TEST(PlantedBugsTest, WhatRerankingDoesToTheLaw) {
@@ -197,11 +196,11 @@ TEST(PlantedBugsTest, WhatRerankingDoesToTheLaw) {
   const std::vector<double> p = {0.2, 0.3, 0.5};
   const std::vector<double> q = {0.5, 0.3, 0.2};
   expect_law(second_token(p, q, on_table<RerankingDrafter>()), {0.34, 0.16, 0.50}, 0.005);
-  expect_law(second_token(p, q, on_table<TreeDrafter>()), p, kExact);
+  expect_law(second_token(p, q, on_table<TreeDrafter>()), p, kSameLaw);
 }
 
 TEST(LikelyPrefixesTest, CoverTheWholeLaw) {
-  const LogitTable table = random_table(kVocab, 3);
+  const LogitTable table = random_table(kPlantedVocab, 3);
   const SequenceLaw all = reference_law(table, task(3));
   const SequenceLaw prefixes = likely_prefixes(table, task(3), 0.1);
   EXPECT_LT(prefixes.size(), all.size());
@@ -213,13 +212,13 @@ TEST(LikelyPrefixesTest, CoverTheWholeLaw) {
     expected[one.begin()->first] += mass;
     listed += one.begin()->first == output ? mass : 0.0;
   }
-  EXPECT_LT(max_difference(prefixes, expected), kExact);
+  EXPECT_LT(max_difference(prefixes, expected), kSameLaw);
   EXPECT_GT(listed, 0.2);
   EXPECT_LT(listed, 0.99);
 }
 
 TEST(LikelyPrefixesTest, WithoutAThresholdTheLawItself) {
-  const LogitTable table = random_table(kVocab, 3);
+  const LogitTable table = random_table(kPlantedVocab, 3);
   EXPECT_EQ(likely_prefixes(table, task(3), 0.0), reference_law(table, task(3)));
 }
 

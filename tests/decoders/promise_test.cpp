@@ -36,8 +36,6 @@
 namespace specdec {
 namespace {
 
-constexpr double kExact = 1e-12;  // a law that differs by less is the target's
-
 // ---- The tables -------------------------------------------------------------------------------
 
 struct DrafterRow {
@@ -148,7 +146,7 @@ std::vector<VerifierRow> verifiers() {
   };
 }
 
-ShapeRow chain(const std::string& name, std::function<std::unique_ptr<DraftLength>()> length) {
+ShapeRow chain_row(const std::string& name, std::function<std::unique_ptr<DraftLength>()> length) {
   return {name, [length] { return std::make_unique<ChainShape>(length()); }};
 }
 
@@ -164,18 +162,18 @@ CostAwareOptions cheap_drafts() {
 
 std::vector<ShapeRow> shapes() {
   return {
-      chain("fixed", [] { return std::make_unique<FixedDraftLength>(3); }),
-      chain("heuristic",
-            [] {
-              return std::make_unique<HeuristicDraftLength>(
-                  HeuristicOptions{.initial = 1, .min = 1, .max = 3});
-            }),
+      chain_row("fixed", [] { return std::make_unique<FixedDraftLength>(3); }),
+      chain_row("heuristic",
+                [] {
+                  return std::make_unique<HeuristicDraftLength>(
+                      HeuristicOptions{.initial = 1, .min = 1, .max = 3});
+                }),
       // Quick to pause, so that short outputs hold drafted and plain steps.
-      chain("adaptive",
-            [] {
-              return std::make_unique<AdaptiveDraftLength>(
-                  AdaptiveOptions{.initial = 1, .max = 3, .memory = 0.5, .pause = 1, .probe = 1});
-            }),
+      chain_row("adaptive",
+                [] {
+                  return std::make_unique<AdaptiveDraftLength>(AdaptiveOptions{
+                      .initial = 1, .max = 3, .memory = 0.5, .pause = 1, .probe = 1});
+                }),
       {"static_tree",
        [] {
          return std::make_unique<StaticTreeShape>(tree_of_paths({{0}, {1}, {0, 0}, {1, 0}}));
@@ -197,8 +195,8 @@ struct StrategyRow {
       make;
 };
 
-StrategyRow speculative(const DrafterRow& drafter, const VerifierRow& verifier,
-                        const ShapeRow& shape) {
+StrategyRow speculative_row(const DrafterRow& drafter, const VerifierRow& verifier,
+                            const ShapeRow& shape) {
   return {drafter.name + "_" + verifier.name + "_" + shape.name, verifier.samples,
           [=](LanguageModel& target, const LogitTable& table) {
             return std::make_unique<SpeculativeDecoding>(
@@ -207,7 +205,7 @@ StrategyRow speculative(const DrafterRow& drafter, const VerifierRow& verifier,
 }
 
 /// The same, with room for a tree.
-StrategyRow speculative_tree(const DrafterRow& drafter, const VerifierRow& verifier) {
+StrategyRow speculative_tree_row(const DrafterRow& drafter, const VerifierRow& verifier) {
   return {drafter.name + "_" + verifier.name + "_tree", verifier.samples,
           [=](LanguageModel& target, const LogitTable& table) {
             return std::make_unique<SpeculativeDecoding>(
@@ -225,7 +223,7 @@ std::vector<StrategyRow> strategies() {
     for (const VerifierRow& verifier : verifiers()) {
       for (const ShapeRow& shape : shapes()) {
         if (verifier.trees || !(drafter.trees || shape.make()->branches())) {
-          rows.push_back(speculative(drafter, verifier, shape));
+          rows.push_back(speculative_row(drafter, verifier, shape));
         }
       }
     }
@@ -233,7 +231,7 @@ std::vector<StrategyRow> strategies() {
   for (const DrafterRow& drafter : tree_lookups()) {
     for (const VerifierRow& verifier : verifiers()) {
       if (verifier.trees) {
-        rows.push_back(speculative_tree(drafter, verifier));
+        rows.push_back(speculative_tree_row(drafter, verifier));
       }
     }
   }
@@ -336,7 +334,7 @@ class PromiseTest : public testing::TestWithParam<StrategyRow> {};
 TEST_P(PromiseTest, SamplesTheLawOfTheTarget) {
   for (const SampledCase& asked : sampled_cases()) {
     if (GetParam().samples) {
-      EXPECT_LT(law_difference(GetParam(), asked), kExact) << asked.name;
+      EXPECT_LT(law_difference(GetParam(), asked), kSameLaw) << asked.name;
     } else {
       EXPECT_THROW(law_difference(GetParam(), asked), ConfigError) << asked.name;
     }

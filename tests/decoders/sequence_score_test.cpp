@@ -17,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-constexpr int64_t kVocab = 7;
+constexpr int64_t kScoreVocab = 7;
 
 std::vector<double> law(const LogitTable& table, TokenSpan history) {
   std::vector<double> masses = table(history);
@@ -35,7 +35,7 @@ std::vector<double> law(const LogitTable& table, TokenSpan history) {
 std::vector<Token> some_tokens(int64_t count) {
   std::vector<Token> tokens;
   for (int64_t i = 0; i < count; ++i) {
-    tokens.push_back(static_cast<Token>((i * i + 3 * i) % kVocab));
+    tokens.push_back(static_cast<Token>((i * i + 3 * i) % kScoreVocab));
   }
   return tokens;
 }
@@ -43,10 +43,10 @@ std::vector<Token> some_tokens(int64_t count) {
 TEST(SequenceScoreTest, SumsAreThoseOfTheTables) {
   // Longer than a piece of the reader, and as long as the model takes.
   const std::vector<Token> tokens = some_tokens(601);
-  const LogitTable p_table = random_table(kVocab, 1);
-  const LogitTable q_table = random_table(kVocab, 2);
-  FakeModel p_model(kVocab, p_table, 600);
-  FakeModel q_model(kVocab, q_table, 700);
+  const LogitTable p_table = random_table(kScoreVocab, 1);
+  const LogitTable q_table = random_table(kScoreVocab, 2);
+  FakeModel p_model(kScoreVocab, p_table, 600);
+  FakeModel q_model(kScoreVocab, q_table, 700);
   const SequenceScore score = score_sequence(p_model, tokens, &q_model);
   ASSERT_EQ(score.log_probs.size(), 600U);
   ASSERT_TRUE(score.comparison);
@@ -73,9 +73,9 @@ TEST(SequenceScoreTest, SumsAreThoseOfTheTables) {
 }
 
 TEST(SequenceScoreTest, AModelEqualsItself) {
-  const LogitTable table = random_table(kVocab, 1);
-  FakeModel model(kVocab, table);
-  FakeModel same(kVocab, table);
+  const LogitTable table = random_table(kScoreVocab, 1);
+  FakeModel model(kScoreVocab, table);
+  FakeModel same(kScoreVocab, table);
   const SequenceScore score = score_sequence(model, some_tokens(20), &same);
   EXPECT_EQ(score.comparison->log_probs, score.log_probs);
   EXPECT_EQ(score.comparison->kl, 0.0);
@@ -92,8 +92,8 @@ TEST(SequenceScoreTest, ForbiddenTokensHaveNoShareInTheDivergence) {
 }
 
 TEST(SequenceScoreTest, ReadsFromTheFirstTokenAskedFor) {
-  const LogitTable table = random_table(kVocab, 3);
-  FakeModel model(kVocab, table);
+  const LogitTable table = random_table(kScoreVocab, 3);
+  FakeModel model(kScoreVocab, table);
   const std::vector<Token> tokens = some_tokens(9);
   LogProbReader reader(model, tokens, 5);
   std::vector<Tensor> pieces;
@@ -110,8 +110,8 @@ TEST(SequenceScoreTest, ReadsFromTheFirstTokenAskedFor) {
 }
 
 TEST(SequenceScoreTest, RefusesTokensThatTheModelCannotTake) {
-  FakeModel model(kVocab, random_table(kVocab, 1), 10);
-  const std::vector<Token> outside = {0, 1, kVocab};
+  FakeModel model(kScoreVocab, random_table(kScoreVocab, 1), 10);
+  const std::vector<Token> outside = {0, 1, kScoreVocab};
   EXPECT_THAT([&] { score_sequence(model, outside, nullptr); },
               ThrowsMessage<Error>(HasSubstr("token 7 is outside")));
   EXPECT_THAT([&] { score_sequence(model, some_tokens(12), nullptr); },

@@ -17,11 +17,11 @@ namespace {
 
 using Tokens = std::vector<Token>;
 
-constexpr int64_t kVocab = 4;
+constexpr int64_t kSessionVocab = 4;
 
 /// Logits that put all the mass on one token.
 Tensor only(Token token) {
-  Tensor logits = at::full({kVocab}, -1.0, at::kDouble);
+  Tensor logits = at::full({kSessionVocab}, -1.0, at::kDouble);
   logits[token] = 2.0;
   return logits;
 }
@@ -31,7 +31,7 @@ class SessionTest : public testing::Test {
  protected:
   Session& begin(Task task, int64_t max_length = 64) {
     task_ = std::move(task);
-    model_ = std::make_unique<FakeModel>(kVocab, random_table(kVocab, 1), max_length);
+    model_ = std::make_unique<FakeModel>(kSessionVocab, random_table(kSessionVocab, 1), max_length);
     request_ = std::make_unique<Request>(task_.request(random_));
     session_ = std::make_unique<Session>(*request_, *model_);
     return *session_;
@@ -44,7 +44,7 @@ class SessionTest : public testing::Test {
     for (size_t i = 0; i + 1 < tokens.size(); ++i) {
       verdict.path.push_back(draft.add(tokens[i], draft.size() - 1));
     }
-    session_->target_probs(draft, at::zeros({draft.size(), kVocab}, at::kDouble));
+    session_->target_probs(draft, at::zeros({draft.size(), kSessionVocab}, at::kDouble));
     session_->commit(draft, verdict);
   }
 
@@ -152,7 +152,7 @@ TEST_F(SessionTest, EachNodeIsPenalisedForItsOwnPath) {
   const Tensor probs = session_->target_probs(draft, logits);
   const std::vector<Tokens> histories = {{0, 1}, {0, 1, 2}, {0, 1, 3}, {0, 1, 2, 0}};
   for (int64_t node = 0; node < 4; ++node) {
-    std::vector<double> law(kVocab);
+    std::vector<double> law(kSessionVocab);
     target_law(logits[node], histories[static_cast<size_t>(node)], task_.sampling, law);
     EXPECT_TRUE(at::equal(probs[node], at::tensor(law))) << "node " << node;
   }
@@ -167,7 +167,7 @@ TEST_F(SessionTest, GreedyTokensHaveTheGapOfTheirNode) {
   const Tensor logits = at::tensor({0.0, 0.0, 5.0, 1.0,  //
                                     9.0, 0.0, 0.0, 0.0,  //
                                     0.0, 7.5, 0.0, 7.0})
-                            .view({3, kVocab});
+                            .view({3, kSessionVocab});
   session_->target_probs(draft, logits);
   session_->commit(draft, {.path = {0, 2}, .next = 1});
   EXPECT_EQ(finish().gaps, (std::vector<double>{3.0, 4.0, 0.5}));
@@ -186,7 +186,7 @@ TEST_F(SessionTest, StreamsWhatEachStepCommits) {
   request.on_tokens = [&](TokenSpan tokens) {
     streamed.emplace_back(tokens.begin(), tokens.end());
   };
-  model_ = std::make_unique<FakeModel>(kVocab, random_table(kVocab, 1));
+  model_ = std::make_unique<FakeModel>(kSessionVocab, random_table(kSessionVocab, 1));
   session_ = std::make_unique<Session>(request, *model_);
   session_->commit_prefill(only(1));
   commit_chain({2, 3, 1});
@@ -227,7 +227,8 @@ TEST_F(SessionTest, MisuseIsABug) {
   begin({.prompt = {0}, .stop = {.max_new_tokens = 1}});
   session_->commit_prefill(only(1));
   EXPECT_THROW(session_->commit_next(only(1)), InternalError);
-  EXPECT_THROW(session_->target_probs(Draft::root(1), at::zeros({2, kVocab})), InternalError);
+  EXPECT_THROW(session_->target_probs(Draft::root(1), at::zeros({2, kSessionVocab})),
+               InternalError);
   EXPECT_THROW(session_->commit(Draft::root(1), {.path = {}, .next = 1}), InternalError);
 }
 

@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 using Tokens = std::vector<Token>;
 
-constexpr int64_t kVocab = 11;
+constexpr int64_t kBeamVocab = 11;
 
 /// Two children of every node while there is room: the best ones of a table, in a tree of its own
 /// rather than the shape's. Proposes tokens that end hypotheses, too.
@@ -51,22 +51,23 @@ class BinaryTreeDrafter final : public Drafter {
   LogitTable table_;
 };
 
-struct DrafterRow {
+struct BeamDrafterRow {
   std::string name;
   std::function<std::unique_ptr<Drafter>(const LogitTable& target)> make;
 };
 
-std::unique_ptr<Drafter> draft_model(const LogitTable& table) {
-  return std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kVocab, table, 96));
+std::unique_ptr<Drafter> beam_draft_model(const LogitTable& table) {
+  return std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kBeamVocab, table, 96));
 }
 
-std::vector<DrafterRow> drafters() {
-  return {{"the_target", [](const LogitTable& target) { return draft_model(target); }},
+std::vector<BeamDrafterRow> beam_drafters() {
+  return {{"the_target", [](const LogitTable& target) { return beam_draft_model(target); }},
           {"similar_model",
            [](const LogitTable& target) {
-             return draft_model(mixed_table(target, random_table(kVocab, 99), 0.3));
+             return beam_draft_model(mixed_table(target, random_table(kBeamVocab, 99), 0.3));
            }},
-          {"random_model", [](const LogitTable&) { return draft_model(random_table(kVocab, 98)); }},
+          {"random_model",
+           [](const LogitTable&) { return beam_draft_model(random_table(kBeamVocab, 98)); }},
           {"prompt_lookup",
            [](const LogitTable&) {
              return std::make_unique<PromptLookupDrafter>(
@@ -75,7 +76,7 @@ std::vector<DrafterRow> drafters() {
           {"own_tree",
            [](const LogitTable& target) {
              return std::make_unique<BinaryTreeDrafter>(
-                 mixed_table(target, random_table(kVocab, 97), 0.2));
+                 mixed_table(target, random_table(kBeamVocab, 97), 0.2));
            }},
           {"nothing", [](const LogitTable&) {
              return std::make_unique<ScriptedDrafter>([](TokenSpan) { return Tokens{}; });
@@ -103,7 +104,7 @@ int64_t beam_steps(const Generation& generation) {
   return steps;
 }
 
-class SpeculativeBeamTest : public testing::TestWithParam<DrafterRow> {};
+class SpeculativeBeamTest : public testing::TestWithParam<BeamDrafterRow> {};
 
 TEST_P(SpeculativeBeamTest, EqualsPlainBeamSearchBitForBit) {
   uint64_t seed = 0;
@@ -119,11 +120,11 @@ TEST_P(SpeculativeBeamTest, EqualsPlainBeamSearchBitForBit) {
             .beams = {num_beams, length_penalty, early, num_beams},
             .draft_length = 1 + static_cast<int64_t>(seed % 4),
             .draft_width = 1 + static_cast<int64_t>(seed % 7)};
-        const LogitTable table = random_table(kVocab, seed, 1 + seed % 2, 1.2);
+        const LogitTable table = random_table(kBeamVocab, seed, 1 + seed % 2, 1.2);
         // At times the context ends the search, and drafts have to fit.
         const int64_t max_length = seed % 5 == 0 ? 14 : 64;
-        FakeModel plain_target(kVocab, table, max_length);
-        FakeModel target(kVocab, table, max_length);
+        FakeModel plain_target(kBeamVocab, table, max_length);
+        FakeModel target(kBeamVocab, table, max_length);
         CounterRandomness random(seed);
         SCOPED_TRACE(testing::Message() << "seed " << seed);
         const Generation plain =
@@ -139,15 +140,15 @@ TEST_P(SpeculativeBeamTest, EqualsPlainBeamSearchBitForBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SpeculativeBeamTest, testing::ValuesIn(drafters()),
+INSTANTIATE_TEST_SUITE_P(All, SpeculativeBeamTest, testing::ValuesIn(beam_drafters()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(SpeculativeBeamTest, ADrafterThatKnowsTheTargetSavesAlmostAllForwards) {
-  const LogitTable table = random_table(kVocab, 7);
-  FakeModel target(kVocab, table, 96);
+  const LogitTable table = random_table(kBeamVocab, 7);
+  FakeModel target(kBeamVocab, table, 96);
   const Task task{{3, 1}, {}, {.max_new_tokens = 21}};
   CounterRandomness random(1);
-  SpeculativeBeamSearch decoding(target, draft_model(table),
+  SpeculativeBeamSearch decoding(target, beam_draft_model(table),
                                  {.beams = {}, .draft_length = 4, .draft_width = 8});
   const Generation generation = decoding.generate(task.request(random));
   // The draft's beams are the target's: each forward advances five beam steps.
@@ -160,10 +161,10 @@ TEST(SpeculativeBeamTest, ADrafterThatKnowsTheTargetSavesAlmostAllForwards) {
 }
 
 TEST(SpeculativeBeamTest, EachRequestBeginsAnew) {
-  const LogitTable table = random_table(kVocab, 7);
-  FakeModel target(kVocab, table, 96);
-  SpeculativeBeamSearch decoding(target,
-                                 draft_model(mixed_table(table, random_table(kVocab, 8), 0.3)), {});
+  const LogitTable table = random_table(kBeamVocab, 7);
+  FakeModel target(kBeamVocab, table, 96);
+  SpeculativeBeamSearch decoding(
+      target, beam_draft_model(mixed_table(table, random_table(kBeamVocab, 8), 0.3)), {});
   const Task task{{3, 1}, {}, {.max_new_tokens = 21}};
   CounterRandomness random(1);
   const Generation first = decoding.generate(task.request(random));
@@ -173,8 +174,8 @@ TEST(SpeculativeBeamTest, EachRequestBeginsAnew) {
 }
 
 TEST(SpeculativeBeamTest, EachBeamSeesItsOwnLastStep) {
-  const LogitTable table = random_table(kVocab, 7);
-  FakeModel target(kVocab, table, 96);
+  const LogitTable table = random_table(kBeamVocab, 7);
+  FakeModel target(kBeamVocab, table, 96);
   std::vector<ScriptedDrafter::Shown> shown;
   const auto script = [&](TokenSpan committed) {
     const std::vector<double> logits = table(committed);
@@ -219,16 +220,16 @@ class NeedsLayers final : public Drafter {
 };
 
 TEST(SpeculativeBeamTest, RefusesWhatCannotWork) {
-  FakeModel target(kVocab, random_table(kVocab, 1));
+  FakeModel target(kBeamVocab, random_table(kBeamVocab, 1));
   EXPECT_THAT([&] { SpeculativeBeamSearch(target, std::make_unique<NeedsLayers>(), {}); },
               ThrowsMessage<ConfigError>(HasSubstr("hidden states")));
   const auto other = [] {
     return std::make_unique<DraftModelDrafter>(
-        std::make_unique<FakeModel>(kVocab + 1, random_table(kVocab + 1, 1)));
+        std::make_unique<FakeModel>(kBeamVocab + 1, random_table(kBeamVocab + 1, 1)));
   };
   EXPECT_THAT([&] { SpeculativeBeamSearch(target, other(), {}); },
               ThrowsMessage<ConfigError>(HasSubstr("vocabulary")));
-  SpeculativeBeamSearch decoding(target, draft_model(random_table(kVocab, 2)), {});
+  SpeculativeBeamSearch decoding(target, beam_draft_model(random_table(kBeamVocab, 2)), {});
   const Task task{{3, 1}, {.temperature = 1.0}};
   CounterRandomness random(1);
   EXPECT_THAT([&] { decoding.generate(task.request(random)); },

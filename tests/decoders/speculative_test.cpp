@@ -19,13 +19,13 @@ using testing::ThrowsMessage;
 using Tokens = std::vector<Token>;
 using Shown = ScriptedDrafter::Shown;
 
-constexpr int64_t kVocab = 6;
+constexpr int64_t kCountingVocab = 6;
 
 /// Counts up from the newest token: 1 2 3 ... after which comes 0 again.
 LogitTable counting_table() {
   return [](TokenSpan history) {
-    std::vector<double> logits(kVocab, 0.0);
-    logits[static_cast<size_t>((history.back() + 1) % kVocab)] = 4.0;
+    std::vector<double> logits(kCountingVocab, 0.0);
+    logits[static_cast<size_t>((history.back() + 1) % kCountingVocab)] = 4.0;
     return logits;
   };
 }
@@ -41,7 +41,7 @@ std::unique_ptr<SpeculativeDecoding> decoding(LanguageModel& target,
 }
 
 TEST(SpeculativeTest, CountsWhatWasDraftedAndAccepted) {
-  FakeModel target(kVocab, counting_table());
+  FakeModel target(kCountingVocab, counting_table());
   // Right about two tokens, wrong about the third.
   const auto script = [](TokenSpan committed) {
     const Token newest = committed.back();
@@ -63,7 +63,7 @@ TEST(SpeculativeTest, CountsWhatWasDraftedAndAccepted) {
 }
 
 TEST(SpeculativeTest, DraftsAreCutBeforeTheyAreDrawn) {
-  FakeModel target(kVocab, counting_table(), 8);
+  FakeModel target(kCountingVocab, counting_table(), 8);
   std::vector<Shown> shown;
   const auto script = [](TokenSpan committed) {
     return Tokens{(committed.back() + 1) % 6, (committed.back() + 2) % 6,
@@ -81,7 +81,7 @@ TEST(SpeculativeTest, DraftsAreCutBeforeTheyAreDrawn) {
 }
 
 TEST(SpeculativeTest, ShowsTheDrafterTheLastStepAndThePrompt) {
-  FakeModel target(kVocab, counting_table());
+  FakeModel target(kCountingVocab, counting_table());
   std::vector<Shown> shown;
   const auto script = [](TokenSpan committed) { return Tokens{(committed.back() + 1) % 6, 0}; };
   const Task task{.prompt = {3, 1}, .stop = {.max_new_tokens = 7}};
@@ -111,7 +111,7 @@ TEST(SpeculativeTest, ShowsTheDrafterTheLastStepAndThePrompt) {
 }
 
 TEST(SpeculativeTest, PromptResultIsForThoseWhoNeedIt) {
-  FakeModel target(kVocab, counting_table());
+  FakeModel target(kCountingVocab, counting_table());
   std::vector<Shown> shown;
   const auto script = [](TokenSpan) { return Tokens{0}; };
   const Task task{.prompt = {3}, .stop = {.max_new_tokens = 3}};
@@ -123,7 +123,7 @@ TEST(SpeculativeTest, PromptResultIsForThoseWhoNeedIt) {
 }
 
 TEST(SpeculativeTest, EachRequestBeginsAnew) {
-  FakeModel target(kVocab, counting_table());
+  FakeModel target(kCountingVocab, counting_table());
   std::vector<Shown> shown;
   const auto script = [](TokenSpan committed) { return Tokens(10, (committed.back() + 1) % 6); };
   const auto strategy =
@@ -151,13 +151,13 @@ class NeedsInternals final : public Drafter {
 };
 
 TEST(SpeculativeTest, RefusesATargetWithoutInternals) {
-  FakeModel target(kVocab, counting_table());
+  FakeModel target(kCountingVocab, counting_table());
   EXPECT_THAT([&] { decoding(target, std::make_unique<NeedsInternals>()); },
               ThrowsMessage<ConfigError>(HasSubstr("embeddings, head and cache")));
 }
 
 TEST(SpeculativeTest, ExactMatchIsRefusedWhenSampling) {
-  FakeModel target(kVocab, counting_table());
+  FakeModel target(kCountingVocab, counting_table());
   const auto strategy =
       decoding(target, std::make_unique<ScriptedDrafter>([](TokenSpan) { return Tokens{}; }));
   const Task task{.prompt = {3}, .sampling = {.temperature = 0.5}};
@@ -179,7 +179,7 @@ class Eager final : public Drafter {
 };
 
 TEST(SpeculativeTest, ADraftThatDoesNotFitIsABug) {
-  FakeModel target(kVocab, counting_table());
+  FakeModel target(kCountingVocab, counting_table());
   const Task task{.prompt = {3}};
   CounterRandomness random(1);
   EXPECT_THROW(decoding(target, std::make_unique<Eager>())->generate(task.request(random)),

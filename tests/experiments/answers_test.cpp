@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/randomness.h"
 #include "experiments/spec_bench.h"
-#include "tests/experiments/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -19,8 +19,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-GenerationRecord record(const std::string& question, int64_t turn, int64_t repeat,
-                        const std::vector<int64_t>& committed) {
+GenerationRecord answer_record(const std::string& question, int64_t turn, int64_t repeat,
+                               const std::vector<int64_t>& committed) {
   GenerationRecord record;
   record.key = {.sweep_point = "",
                 .strategy = "s",
@@ -51,7 +51,7 @@ std::string lines_of(const std::vector<GenerationRecord>& records) {
 
 TEST(AnswersTest, HasSpecBenchsKeys) {
   // The second turn comes before the first one, as a resumed run may have it.
-  const auto text = lines_of({record("81", 1, 0, {2, 3}), record("81", 0, 0, {4})});
+  const auto text = lines_of({answer_record("81", 1, 0, {2, 3}), answer_record("81", 0, 0, {4})});
   const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json["question_id"], 81);
   EXPECT_EQ(json["category"], "writing");
@@ -79,12 +79,12 @@ TEST(AnswersTest, ReadsBackWhatItWrites) {
         for (int64_t i = random.draw(weights); i >= 0; --i) {
           committed.push_back(random.draw(weights) + 1);
         }
-        records.push_back(record(fmt::format("q{}", question), turn, repeat, committed));
+        records.push_back(answer_record(fmt::format("q{}", question), turn, repeat, committed));
         expected.add(records.back().generation);
       }
     }
   }
-  const TemporaryFolder folder("answers");
+  const TemporaryFolder folder;
   const auto answers = read_answers(folder.write("a.jsonl", lines_of(records)));
   ASSERT_EQ(answers.size(), 20U);
   EXPECT_EQ(answers[0].choices.size(), 2U);
@@ -99,8 +99,8 @@ TEST(AnswersTest, ReadsBackWhatItWrites) {
 }
 
 TEST(AnswersTest, MistakesNameFileAndLine) {
-  const TemporaryFolder folder("answers");
-  const std::string good = lines_of({record("1", 0, 0, {2})});
+  const TemporaryFolder folder;
+  const std::string good = lines_of({answer_record("1", 0, 0, {2})});
   const auto changed = [&](const std::string& from, const std::string& to) {
     std::string text = good;
     text.replace(text.find(from), from.size(), to);
@@ -153,7 +153,7 @@ TEST(SpecBenchTest, TheBaselinesTokensAreThoseOfItsText) {
   std::vector<GenerationRecord> records;
   for (const char* strategy : {"base", "fast"}) {
     for (const char* question : {"1", "2"}) {
-      auto one = record(question, 0, 0, {1, 1, 1});
+      auto one = answer_record(question, 0, 0, {1, 1, 1});
       one.key.strategy = strategy;
       one.category = question == std::string("1") ? "writing" : "qa";
       one.generation.prefill_seconds = 0.0;
@@ -178,7 +178,7 @@ TEST(SpecBenchTest, TheBaselinesTokensAreThoseOfItsText) {
 }
 
 TEST(SpecBenchTest, WithoutATokenizerTheBaselineIsNotKnown) {
-  const std::vector<GenerationRecord> records = {record("1", 0, 0, {2})};
+  const std::vector<GenerationRecord> records = {answer_record("1", 0, 0, {2})};
   const Summary summary = summarize(records);
   EXPECT_EQ(summary.rows[0].spec_bench->baseline_speed, std::nullopt);
 }

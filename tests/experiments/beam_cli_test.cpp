@@ -16,10 +16,10 @@
 #include "decoders/drafters/draft_model.h"
 #include "decoders/speculative_beam.h"
 #include "tests/experiments/cli_result.h"
-#include "tests/experiments/temporary_folder.h"
 #include "tests/experiments/text_model.h"
 #include "tests/support/golden.h"
 #include "tests/support/sequence_law.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -28,7 +28,7 @@ using testing::HasSubstr;
 using Json = nlohmann::json;
 using Arguments = std::vector<std::string>;
 
-const std::string kModel = test_data("gemma3-a").string();
+const std::string kBeamModel = test_data("gemma3-a").string();
 
 Json json_of(const Arguments& arguments) {
   const CliResult result = cli(arguments);
@@ -42,8 +42,8 @@ std::string list(const std::vector<Token>& tokens) {
 
 Arguments generate(const Arguments& more) {
   Arguments arguments = {
-      "generate",         kModel, "--tokens", list(Golden("gemma3-a").tokens("prompt")),
-      "--max-new-tokens", "12",   "--json",   "--dtype",
+      "generate",         kBeamModel, "--tokens", list(Golden("gemma3-a").tokens("prompt")),
+      "--max-new-tokens", "12",       "--json",   "--dtype",
       "float32"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
@@ -51,8 +51,8 @@ Arguments generate(const Arguments& more) {
 
 std::vector<std::string> beam_strategies() {
   return {"{type: beam_search, num_beams: 4}",
-          "{type: speculative_beam, num_beams: 4, drafter: {type: draft_model, weights: " + kModel +
-              "}}",
+          "{type: speculative_beam, num_beams: 4, drafter: {type: draft_model, weights: " +
+              kBeamModel + "}}",
           "{type: speculative_beam, num_beams: 4, drafter: {type: prompt_lookup}}"};
 }
 
@@ -86,9 +86,9 @@ TEST(BeamCliTest, GoldenHypotheses) {
 }
 
 TEST(BeamCliTest, GoldenHypothesesWithAnEndToken) {
-  const TemporaryFolder folder("beam");
+  const TemporaryFolder folder;
   const auto model = (folder.path() / "model").string();
-  std::filesystem::copy(kModel, model);
+  std::filesystem::copy(kBeamModel, model);
   const auto end = Golden("gemma3-a").tensor("beam_eos_id").item<int64_t>();
   std::ofstream(model + "/generation_config.json") << fmt::format("{{\"eos_token_id\": {}}}", end);
   int ended = 0;
@@ -177,7 +177,7 @@ TEST(GenerateTest, SamplesAreTheRepeatsOfTheSeed) {
   EXPECT_EQ(several["samples"][0]["tokens"], one["tokens"]);
   EXPECT_NE(several["samples"][1]["tokens"], one["tokens"]);
   EXPECT_NE(several["samples"][1]["tokens"], several["samples"][2]["tokens"]);
-  const CliResult text = cli({"generate", kModel, "--tokens", "2,5", "--max-new-tokens", "2",
+  const CliResult text = cli({"generate", kBeamModel, "--tokens", "2,5", "--max-new-tokens", "2",
                               "--ignore-eos", "--samples", "2", "--quiet"});
   EXPECT_THAT(text.out, HasSubstr("[sample 1 of 2]\n"));
   EXPECT_THAT(text.out, HasSubstr("[sample 2 of 2]\n"));
@@ -201,7 +201,7 @@ TEST(GenerateTest, LogProbabilitiesAreTheRawLaws) {
   std::vector<Token> sequence = Golden("gemma3-a").tokens("prompt");
   const auto output = json["tokens"].get<std::vector<Token>>();
   sequence.insert(sequence.end(), output.begin(), output.end());
-  const at::Tensor expected = reference_log_probs(kModel, sequence);
+  const at::Tensor expected = reference_log_probs(kBeamModel, sequence);
   ASSERT_EQ(json["logprobs"].size(), output.size());
   for (size_t i = 0; i < output.size(); ++i) {
     const Json& row = json["logprobs"][i];
@@ -215,12 +215,12 @@ TEST(GenerateTest, LogProbabilitiesAreTheRawLaws) {
   }
   const Json bare = json_of(generate({"--logprobs"}));
   EXPECT_FALSE(bare["logprobs"][0].contains("top"));
-  EXPECT_THAT(cli({"generate", kModel, "--tokens", "2", "--logprobs"}).err,
+  EXPECT_THAT(cli({"generate", kBeamModel, "--tokens", "2", "--logprobs"}).err,
               HasSubstr("add --json"));
 }
 
 TEST(ScoreTest, TextScoresAreTheReferenceForwards) {
-  const TemporaryFolder folder("score");
+  const TemporaryFolder folder;
   const auto model = (folder.path() / "model").string();
   write_text_model(model);
   const std::string text = "To be, or not to be, that is the question.";
@@ -253,15 +253,15 @@ TEST(ScoreTest, TextScoresAreTheReferenceForwards) {
 }
 
 TEST(ScoreTest, WindowsBeginWithBos) {
-  const TemporaryFolder folder("score");
+  const TemporaryFolder folder;
   const auto file =
       folder.write("tokens.jsonl", "{\"tokens\": [2, 5, 7, 11, 13, 17], \"id\": \"a\"}\n").string();
-  const Json json =
-      json_of({"score", kModel, file, "--json", "--tokens", "--window", "4", "--dtype", "float32"});
+  const Json json = json_of(
+      {"score", kBeamModel, file, "--json", "--tokens", "--window", "4", "--dtype", "float32"});
   EXPECT_EQ(json["windows"], 2);
   EXPECT_TRUE(json["bits_per_byte"].is_null()) << "ids have no bytes";
-  const at::Tensor first = reference_log_probs(kModel, {2, 5, 7, 11});
-  const at::Tensor second = reference_log_probs(kModel, {2, 13, 17});
+  const at::Tensor first = reference_log_probs(kBeamModel, {2, 5, 7, 11});
+  const at::Tensor second = reference_log_probs(kBeamModel, {2, 13, 17});
   const std::vector<double> expected = {first[0][5].item<double>(), first[1][7].item<double>(),
                                         first[2][11].item<double>(), second[0][13].item<double>(),
                                         second[1][17].item<double>()};
@@ -274,11 +274,11 @@ TEST(ScoreTest, WindowsBeginWithBos) {
 }
 
 TEST(ScoreTest, ComparesDtypes) {
-  const TemporaryFolder folder("score");
+  const TemporaryFolder folder;
   const auto file =
       folder.write("tokens.jsonl", "{\"tokens\": [2, 5, 7, 11, 13, 17, 19, 23, 29]}\n").string();
   const auto against = [&](const std::string& dtype) {
-    return json_of({"score", kModel, file, "--json", "--dtype", "float32", "--against-dtype",
+    return json_of({"score", kBeamModel, file, "--json", "--dtype", "float32", "--against-dtype",
                     dtype})["against"];
   };
   const Json same = against("float32");
@@ -289,13 +289,13 @@ TEST(ScoreTest, ComparesDtypes) {
   EXPECT_GT(rounded["kl"].get<double>(), 1e-7);
   EXPECT_LT(rounded["kl"].get<double>(), 0.05);
   EXPECT_LT(rounded["overlap"].get<double>(), 1.0);
-  const CliResult table =
-      cli({"score", kModel, file, "--quiet", "--against", kModel, "--against-dtype", "bfloat16"});
+  const CliResult table = cli({"score", kBeamModel, file, "--quiet", "--against", kBeamModel,
+                               "--against-dtype", "bfloat16"});
   EXPECT_THAT(table.out, HasSubstr("top-1 agreement"));
 }
 
 TEST(ScoreTest, RefusesWhatCannotBeScored) {
-  const TemporaryFolder folder("score");
+  const TemporaryFolder folder;
   const auto refused = [](const Arguments& arguments, const std::string& why) {
     const CliResult result = cli(arguments);
     EXPECT_EQ(result.code, 2);
@@ -305,12 +305,12 @@ TEST(ScoreTest, RefusesWhatCannotBeScored) {
   const auto ids = folder.write("ids.jsonl", "{\"tokens\": [2, 5, 7]}\n").string();
   const auto model = (folder.path() / "model").string();
   write_text_model(model);
-  refused({"score", kModel, text}, "has no tokenizer");
+  refused({"score", kBeamModel, text}, "has no tokenizer");
   refused({"score", model, folder.write("empty.txt", "").string()}, "holds nothing to score");
   refused({"score", model, (folder.path() / "none.txt").string()}, "none.txt");
-  refused({"score", kModel, ids, "--against", model}, "512 and 600 entries");
-  refused({"score", kModel, ids, "--window", "1000000"}, "more than the model takes");
-  refused({"score", kModel, folder.write("x.jsonl", "{\"tokens\": [2, 600]}\n").string()},
+  refused({"score", kBeamModel, ids, "--against", model}, "512 and 600 entries");
+  refused({"score", kBeamModel, ids, "--window", "1000000"}, "more than the model takes");
+  refused({"score", kBeamModel, folder.write("x.jsonl", "{\"tokens\": [2, 600]}\n").string()},
           "vocabulary");
 }
 

@@ -9,9 +9,9 @@
 #include "core/error.h"
 #include "experiments/corpus.h"
 #include "experiments/experiment_config.h"
-#include "tests/experiments/temporary_folder.h"
 #include "tests/experiments/text_model.h"
 #include "tests/support/error_message.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -25,7 +25,7 @@ constexpr const char* kText = "First line of a text.\nThe second line.\nThe thir
 
 class BuiltinDraftersTest : public testing::Test {
  protected:
-  BuiltinDraftersTest() : folder_("builtin_drafters") {
+  BuiltinDraftersTest() {
     folder_.write("p.jsonl", "{\"tokens\": [2, 5]}\n");
     folder_.write("ok.jsonl", "{\"tokens\": [1, 2, 3]}\n\n{\"tokens\": []}\n{\"tokens\": [511]}\n");
     folder_.write("text.txt", kText);

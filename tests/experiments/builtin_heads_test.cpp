@@ -13,8 +13,8 @@
 #include "experiments/builtin.h"
 #include "experiments/experiment.h"
 #include "experiments/run_folder.h"
-#include "tests/experiments/temporary_folder.h"
 #include "tests/support/error_message.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -26,7 +26,7 @@ using testing::HasSubstr;
 /// A copy of the golden Gemma 3 with random heads beside it.
 class BuiltinHeadsTest : public testing::Test {
  protected:
-  BuiltinHeadsTest() : folder_("heads") {
+  BuiltinHeadsTest() {
     fs::copy(SPECDEC_SOURCE_DIR "/tests/data/gemma3-a", path("target"));
     folder_.write("p.jsonl", "{\"tokens\": [2, 5, 9, 5, 9]}\n{\"tokens\": [2, 7]}\n");
     const auto target = load_gemma(path("target"));

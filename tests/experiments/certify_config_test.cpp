@@ -11,9 +11,9 @@
 #include "core/error.h"
 #include "core/gemma/save.h"
 #include "tests/experiments/cli_result.h"
-#include "tests/experiments/temporary_folder.h"
-#include "tests/support/broken_components.h"
 #include "tests/support/error_message.h"
+#include "tests/support/planted_verifier.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {
@@ -25,27 +25,20 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
 
-constexpr int64_t kVocab = 5;
+constexpr int64_t kCertifyVocab = 5;
 
-VerifierRegistry::Entry buggy(Bug bug, Promise promise = Promise::kLossless) {
-  return {
-      .help = "planted", .promise = promise, .prepare = [bug](const ConfigNode&, const RunPlan&) {
-        return [bug](BuildContext&) { return std::make_unique<BuggyVerifier>(bug); };
-      }};
-}
-
-Components with_verifier(Bug bug) {
+Components builtin_with_verifier(Bug bug) {
   auto components = builtin_components();
-  components.verifiers.add("planted", buggy(bug));
+  components.verifiers.add("planted", planted_verifier(bug));
   return components;
 }
 
 /// Two tiny random checkpoints, prompts, and a config that names them.
 class CertifyConfigTest : public testing::Test {
  protected:
-  CertifyConfigTest() : folder_("certify_config") {
-    save_gemma(*tiny_gemma(kVocab, at::kFloat, 1), folder_.path() / "target", at::kFloat);
-    save_gemma(*tiny_gemma(kVocab, at::kFloat, 2), folder_.path() / "draft", at::kFloat);
+  CertifyConfigTest() {
+    save_gemma(*tiny_gemma(kCertifyVocab, at::kFloat, 1), folder_.path() / "target", at::kFloat);
+    save_gemma(*tiny_gemma(kCertifyVocab, at::kFloat, 2), folder_.path() / "draft", at::kFloat);
     folder_.write("p.jsonl",
                   "{\"id\": \"one\", \"tokens\": [0, 3, 1]}\n"
                   "{\"id\": \"two\", \"tokens\": [0, 4, 4, 2, 1]}\n");
@@ -122,7 +115,8 @@ TEST_F(CertifyConfigTest, OnePromptIsEnough) {
 // ---- Strategies that break it ----
 
 TEST_F(CertifyConfigTest, ABrokenVerifierFailsSampledAndIsExplained) {
-  const auto result = cli(sampled(config(1.0, "planted")), with_verifier(Bug::kResidualFromTarget));
+  const auto result =
+      cli(sampled(config(1.0, "planted")), builtin_with_verifier(Bug::kResidualFromTarget));
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.out, AllOf(HasSubstr("tried  FAILED    prompt one: chi-square"),
                                 HasSubstr("after Holm\n  most off: "),
@@ -130,7 +124,7 @@ TEST_F(CertifyConfigTest, ABrokenVerifierFailsSampledAndIsExplained) {
 }
 
 TEST_F(CertifyConfigTest, ABrokenVerifierFailsGreedyAndIsExplained) {
-  const auto components = with_verifier(Bug::kAlwaysAccepts);
+  const auto components = builtin_with_verifier(Bug::kAlwaysAccepts);
   const auto text = cli({"--config", config(0.0, "planted")}, components);
   EXPECT_EQ(text.code, 1);
   EXPECT_THAT(text.out, AllOf(HasSubstr("tried  FAILED    "),

@@ -18,7 +18,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int64_t kVocab = 5;
+constexpr int64_t kDivergenceVocab = 5;
 
 class WatchedModelTest : public testing::Test {
  protected:
@@ -30,8 +30,8 @@ class WatchedModelTest : public testing::Test {
     EXPECT_EQ(watched.sight()->width, width);
   }
 
-  LogitTable table_ = random_table(kVocab, 5, 8);
-  FakeModel model_{kVocab, table_};
+  LogitTable table_ = random_table(kDivergenceVocab, 5, 8);
+  FakeModel model_{kDivergenceVocab, table_};
 };
 
 TEST_F(WatchedModelTest, SeesTheEndOfAPrompt) {
@@ -92,7 +92,7 @@ TEST_F(WatchedModelTest, FollowsRowsThatAreReordered) {
 }
 
 TEST_F(WatchedModelTest, AnEarlyExitIsNoSight) {
-  GemmaModel gemma(tiny_gemma(kVocab));
+  GemmaModel gemma(tiny_gemma(kDivergenceVocab));
   WatchedModel watched(gemma, {0, 1, 2});
   watched.prefill_get_last_logits(std::vector<Token>{0, 1});
   const TokenBatch batch{.tokens = at::tensor({2}, at::kInt)};

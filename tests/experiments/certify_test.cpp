@@ -9,8 +9,8 @@
 #include "core/error.h"
 #include "decoders/drafters/prompt_lookup.h"
 #include "tests/experiments/cli_result.h"
-#include "tests/support/broken_components.h"
 #include "tests/support/error_message.h"
+#include "tests/support/planted_verifier.h"
 
 namespace specdec {
 namespace {
@@ -94,13 +94,6 @@ DrafterRegistry::Entry on_draft_model() {
           .examples = {{"{type: planted, weights: <folder>/draft}"}}};
 }
 
-VerifierRegistry::Entry buggy(Bug bug, Promise promise = Promise::kLossless) {
-  return {
-      .help = "planted", .promise = promise, .prepare = [bug](const ConfigNode&, const RunPlan&) {
-        return [bug](BuildContext&) { return std::make_unique<BuggyVerifier>(bug); };
-      }};
-}
-
 /// A few of the built-in ones: what is planted shows beside these, and all would take long.
 Components few_components() {
   const auto all = builtin_components();
@@ -128,7 +121,7 @@ Components with_drawn_tree() {
 
 Components with_verifier(Bug bug, Promise promise = Promise::kLossless) {
   auto components = with_drawn_tree();
-  components.verifiers.add("planted", buggy(bug, promise));
+  components.verifiers.add("planted", planted_verifier(bug, promise));
   return components;
 }
 

@@ -13,8 +13,7 @@ CliResult cli(const std::vector<std::string>& arguments, const Components& compo
 
 CliResult grammar_cli(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "grammar");
-  arguments.insert(arguments.end(),
-                   {"--tokenizer", SPECDEC_SOURCE_DIR "/models/target", "--quiet"});
+  arguments.insert(arguments.end(), {"--tokenizer", kShippedTokenizer, "--quiet"});
   return cli(arguments);
 }
 

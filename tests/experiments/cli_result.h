@@ -16,6 +16,9 @@ struct CliResult {
 CliResult cli(const std::vector<std::string>& arguments,
               const Components& components = builtin_components());
 
+/// The folder of the shipped target.
+inline const std::string kShippedTokenizer = SPECDEC_SOURCE_DIR "/models/target";
+
 /// `specdec grammar` with the shipped target's tokenizer.
 CliResult grammar_cli(std::vector<std::string> arguments);
 

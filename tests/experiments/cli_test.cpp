@@ -17,9 +17,9 @@
 #include "experiments/commands.h"
 #include "experiments/profile.h"
 #include "tests/experiments/cli_result.h"
-#include "tests/experiments/temporary_folder.h"
 #include "tests/experiments/text_model.h"
 #include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -165,7 +165,7 @@ TEST(CliTest, GlobalFlagsGoBeforeOrAfterTheCommand) {
 }
 
 TEST(CliTest, WritesLogits) {
-  const TemporaryFolder folder("cli");
+  const TemporaryFolder folder;
   const auto file = (folder.path() / "l.safetensors").string();
   const auto tokens = Golden("gemma3-a").tokens("tokens");
   const auto result = cli({"logits", kModel, "--tokens", fmt::format("{}", fmt::join(tokens, ",")),
@@ -196,7 +196,7 @@ TEST(CliTest, InspectsWithoutLoading) {
 }
 
 TEST(CliTest, ProfilesForwardsAndDrafters) {
-  const TemporaryFolder folder("cli_profile");
+  const TemporaryFolder folder;
   const auto file = (folder.path() / "p.json").string();
   const auto result = cli({"profile", kModel, "--contexts", "8,64", "--repeats", "1", "--draft",
                            kModel, "--lengths", "1,3", "--json", file});
@@ -220,7 +220,7 @@ TEST(CliTest, ProfilesForwardsAndDrafters) {
 }
 
 TEST(CliTest, SimulatesATracedRun) {
-  const TemporaryFolder folder("cli_simulate");
+  const TemporaryFolder folder;
   folder.write("p.jsonl", "{\"tokens\": [2, 5, 9, 5, 9]}\n{\"tokens\": [2, 7, 11]}\n");
   const auto config = folder.write(
       "c.yaml",
@@ -264,7 +264,7 @@ TEST(CliTest, SimulatesATracedRun) {
 }
 
 TEST(CliTest, GeneratesText) {
-  const TemporaryFolder folder("cli");
+  const TemporaryFolder folder;
   const auto model = (folder.path() / "model").string();
   write_text_model(model);
   const std::vector<std::string> base = {"generate", model,          "--max-new-tokens",

@@ -16,8 +16,8 @@
 #include "grammar/grammar_matcher.h"
 #include "grammar/grammar_source.h"
 #include "tests/experiments/cli_result.h"
-#include "tests/experiments/temporary_folder.h"
 #include "tests/experiments/text_model.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -27,7 +27,7 @@ using testing::HasSubstr;
 /// A model that writes nonsense is a good test of a grammar.
 class ConstrainedTest : public testing::Test {
  protected:
-  ConstrainedTest() : folder_("constrained") {
+  ConstrainedTest() {
     write_text_model(folder_.path() / "model");
     folder_.write(
         "p.jsonl",

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tests/experiments/temporary_folder.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -17,11 +18,9 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-std::string data(const std::string& name) { return SPECDEC_SOURCE_DIR "/tests/data/" + name; }
-
 class ExperimentConfigTest : public testing::Test {
  protected:
-  ExperimentConfigTest() : folder_("experiment_config") {
+  ExperimentConfigTest() {
     folder_.write("p.jsonl",
                   "{\"tokens\": [2, 5], \"category\": \"a\"}\n"
                   "{\"tokens\": [2, 7], \"category\": \"b\"}\n"
@@ -31,7 +30,7 @@ class ExperimentConfigTest : public testing::Test {
 
   /// A config with `lines` after the parts that every config needs.
   std::string text(const std::string& lines, const std::string& strategies = kStrategies) const {
-    return fmt::format("model: {{weights: {}}}\n", data("gemma3-a")) +
+    return fmt::format("model: {{weights: {}}}\n", test_data("gemma3-a").string()) +
            "prompts: {file: p.jsonl}\n" + strategies + lines;
   }
   ExperimentPlan load(const std::string& text, const std::vector<std::string>& sets = {}) const {
@@ -180,7 +179,8 @@ TEST_F(ExperimentConfigTest, RefusesStrategiesThatCannotWork) {
        "strategies[0].drafter: the key 'weights' is missing"},
       {"{type: speculative, drafter: {type: draft_model, weights: nowhere}}",
        "strategies[0].drafter.weights: 'nowhere' does not exist: neither "},
-      {"{type: speculative, drafter: {type: draft_model, weights: " + data("gemma2-a") + "}}",
+      {"{type: speculative, drafter: {type: draft_model, weights: " +
+           test_data("gemma2-a").string() + "}}",
        "the draft model's vocabulary has 384 entries, the target's 512"},
       {"5", "strategies[0]: expected a map, found '5'"},
   };

@@ -18,23 +18,22 @@
 #include "experiments/config_file.h"
 #include "experiments/interrupt.h"
 #include "experiments/run_folder.h"
-#include "tests/experiments/temporary_folder.h"
 #include "tests/experiments/text_model.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
 
 using testing::HasSubstr;
 
-std::string data(const std::string& name) { return SPECDEC_SOURCE_DIR "/tests/data/" + name; }
-
 class ExperimentTest : public testing::Test {
  protected:
-  ExperimentTest() : folder_("experiment") {
+  ExperimentTest() {
     folder_.write("p.jsonl",
                   "{\"tokens\": [2, 5, 9, 5, 9], \"category\": \"a\"}\n"
                   "{\"tokens\": [2, 7, 11], \"category\": \"b\"}\n");
-    const auto weights = data("gemma3-a");
+    const auto weights = test_data("gemma3-a").string();
     folder_.write("c.yaml", fmt::format("model: {{weights: {}}}\n"
                                         "prompts: {{file: p.jsonl}}\n"
                                         "max_new_tokens: 12\n"
@@ -163,7 +162,7 @@ TEST_F(ExperimentTest, AnotherConfigNeedsAnotherFolder) {
 
 TEST_F(ExperimentTest, OtherWeightsNeedAnotherFolder) {
   const auto copy = folder_.path() / "model";
-  std::filesystem::copy(data("gemma3-a"), copy);
+  std::filesystem::copy(test_data("gemma3-a").string(), copy);
   const std::vector<std::string> sets = {"model.weights=" + copy.string(), "strategies.2.name=d"};
   (void)run(sets);
   const auto file = copy / "model.safetensors";

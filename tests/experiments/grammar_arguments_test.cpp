@@ -12,7 +12,7 @@
 #include "experiments/grammar_config.h"
 #include "grammar/compiled_grammar.h"
 #include "tests/experiments/cli_result.h"
-#include "tests/experiments/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -22,13 +22,12 @@ using testing::HasSubstr;
 using testing::MatchesRegex;
 using testing::Not;
 
-const std::string kTokenizer = SPECDEC_SOURCE_DIR "/models/target";
 const std::string kGrammars = SPECDEC_SOURCE_DIR "/configs/grammars/";
 
 class GrammarArgumentsTest : public testing::Test {
  protected:
   static const std::shared_ptr<GrammarVocabulary>& vocabulary() {
-    static const auto made = make_grammar_vocabulary(*load_tokenizer(kTokenizer));
+    static const auto made = make_grammar_vocabulary(*load_tokenizer(kShippedTokenizer));
     return made;
   }
 
@@ -51,7 +50,7 @@ class GrammarArgumentsTest : public testing::Test {
     }
   }
 
-  TemporaryFolder folder_{"grammar_arguments"};
+  TemporaryFolder folder_;
 };
 
 TEST_F(GrammarArgumentsTest, SamplesOfShippedGrammarsAreValid) {

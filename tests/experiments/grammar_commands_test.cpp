@@ -15,7 +15,7 @@
 #include "experiments/grammar_check.h"
 #include "grammar/compiled_grammar.h"
 #include "tests/experiments/cli_result.h"
-#include "tests/experiments/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -24,7 +24,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kTokenizer = SPECDEC_SOURCE_DIR "/models/target";
 const std::string kPerson =
     R"({"type": "object", "properties": {"name": {"type": "string", "minLength": 2},)"
     R"( "age": {"type": "integer", "minimum": 0, "maximum": 150}}, "required": ["name", "age"],)"
@@ -42,7 +41,7 @@ std::vector<std::string> split_lines(const std::string& text) {
 class GrammarCommandsTest : public testing::Test {
  protected:
   static const Tokenizer& tokenizer() {
-    static const auto loaded = load_tokenizer(kTokenizer);
+    static const auto loaded = load_tokenizer(kShippedTokenizer);
     return *loaded;
   }
 
@@ -60,7 +59,7 @@ class GrammarCommandsTest : public testing::Test {
     return result.all_right();
   }
 
-  TemporaryFolder folder_{"grammar_commands"};
+  TemporaryFolder folder_;
 };
 
 TEST_F(GrammarCommandsTest, HelpTeaches) {

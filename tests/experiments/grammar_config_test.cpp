@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "experiments/yaml_writer.h"
-#include "tests/experiments/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -57,7 +57,7 @@ class Reading {
 
 class GrammarConfigTest : public testing::Test {
  protected:
-  TemporaryFolder folder_{"grammar_config"};
+  TemporaryFolder folder_;
 };
 
 TEST_F(GrammarConfigTest, JsonSchemaFromAFile) {

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/randomness.h"
-#include "tests/experiments/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -177,7 +177,7 @@ TEST(ImportCountsTest, BadLogsAreRefused) {
 }
 
 TEST(ImportCountsTest, TellsFormatsApart) {
-  const TemporaryFolder folder("import");
+  const TemporaryFolder folder;
   EXPECT_EQ(import_counts(folder.write("a", kMetrics))[0].source, "m");
   EXPECT_EQ(import_counts(folder.write("b", kServerLog))[0].source, "draft-eagle3");
   const auto answers = import_counts(folder.write(

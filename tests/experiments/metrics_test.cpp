@@ -47,8 +47,8 @@ Counts counts_of(const Generation& generation) {
   return counts;
 }
 
-GenerationRecord record(const std::string& strategy, const std::string& prompt, double seconds,
-                        int64_t tokens) {
+GenerationRecord timed_record(const std::string& strategy, const std::string& prompt,
+                              double seconds, int64_t tokens) {
   GenerationRecord record;
   record.key.strategy = strategy;
   record.key.prompt_id = prompt;
@@ -253,8 +253,9 @@ TEST(MetricsTest, IntervalCoversAKnownRatio) {
 
 TEST(MetricsTest, SummaryComparesSharedPromptsWithTheFirstStrategy) {
   std::vector<GenerationRecord> records = {
-      record("plain", "a", 1.0, 10), record("plain", "b", 3.0, 10), record("fast", "a", 0.5, 10),
-      record("fast", "c", 9.0, 10),  // not run by the first strategy
+      timed_record("plain", "a", 1.0, 10), timed_record("plain", "b", 3.0, 10),
+      timed_record("fast", "a", 0.5, 10),
+      timed_record("fast", "c", 9.0, 10),  // not run by the first strategy
   };
   const Summary summary = summarize(records);
   ASSERT_THAT(summary.rows, SizeIs(2));
@@ -267,8 +268,9 @@ TEST(MetricsTest, SummaryComparesSharedPromptsWithTheFirstStrategy) {
 }
 
 TEST(MetricsTest, SummaryAddsUpRepeatsOfAPrompt) {
-  std::vector<GenerationRecord> records = {
-      record("plain", "a", 1.0, 10), record("fast", "a", 0.3, 10), record("fast", "a", 0.7, 10)};
+  std::vector<GenerationRecord> records = {timed_record("plain", "a", 1.0, 10),
+                                           timed_record("fast", "a", 0.3, 10),
+                                           timed_record("fast", "a", 0.7, 10)};
   records[2].key.repeat = 1;
   const Summary summary = summarize(records);
   EXPECT_DOUBLE_EQ(summary.rows[1].speedup.value().ratio, 2.0);
@@ -277,8 +279,8 @@ TEST(MetricsTest, SummaryAddsUpRepeatsOfAPrompt) {
 
 TEST(MetricsTest, SummaryHasCategoriesWhenThereAreSeveral) {
   std::vector<GenerationRecord> records = {
-      record("plain", "a", 1.0, 10), record("plain", "b", 1.0, 10), record("fast", "a", 0.5, 10),
-      record("fast", "b", 0.25, 10)};
+      timed_record("plain", "a", 1.0, 10), timed_record("plain", "b", 1.0, 10),
+      timed_record("fast", "a", 0.5, 10), timed_record("fast", "b", 0.25, 10)};
   EXPECT_THAT(summarize(records).rows, SizeIs(2));
   records[0].category = records[2].category = "prose";
   const Summary summary = summarize(records);
@@ -291,8 +293,9 @@ TEST(MetricsTest, SummaryHasCategoriesWhenThereAreSeveral) {
 
 TEST(MetricsTest, SweepComparesWithinAPointElseWithTheFirstPoint) {
   std::vector<GenerationRecord> records = {
-      record("plain", "a", 1.0, 10), record("fast", "a", 0.5, 10), record("plain", "a", 4.0, 10),
-      record("fast", "a", 0.5, 10), record("fast", "a", 0.25, 10)};
+      timed_record("plain", "a", 1.0, 10), timed_record("fast", "a", 0.5, 10),
+      timed_record("plain", "a", 4.0, 10), timed_record("fast", "a", 0.5, 10),
+      timed_record("fast", "a", 0.25, 10)};
   records[0].key.sweep_point = records[1].key.sweep_point = "k=1";
   records[2].key.sweep_point = records[3].key.sweep_point = "k=2";
   records[4].key.sweep_point = "k=3";
@@ -305,8 +308,8 @@ TEST(MetricsTest, SweepComparesWithinAPointElseWithTheFirstPoint) {
 
 TEST(MetricsTest, DivergencesHavePositionAndGaps) {
   std::vector<GenerationRecord> records = {
-      record("plain", "a", 1.0, 3), record("same", "a", 1.0, 3), record("other", "a", 1.0, 3),
-      record("longer", "a", 1.0, 4)};
+      timed_record("plain", "a", 1.0, 3), timed_record("same", "a", 1.0, 3),
+      timed_record("other", "a", 1.0, 3), timed_record("longer", "a", 1.0, 4)};
   for (GenerationRecord& each : records) {
     each.generation.gaps.assign(each.generation.tokens.size(), 0.5);
   }
@@ -331,8 +334,8 @@ TEST(MetricsTest, DivergencesHavePositionAndGaps) {
 }
 
 TEST(MetricsTest, SampledGenerationsAreNotComparedTokenByToken) {
-  std::vector<GenerationRecord> records = {record("plain", "a", 1.0, 3),
-                                           record("other", "a", 1.0, 3)};
+  std::vector<GenerationRecord> records = {timed_record("plain", "a", 1.0, 3),
+                                           timed_record("other", "a", 1.0, 3)};
   records[1].generation.tokens[0] = 5;
   const Summary summary = summarize(records);
   EXPECT_EQ(summary.compared, 0);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tests/experiments/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -16,7 +16,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(PromptsTest, ReadsAllForms) {
-  const TemporaryFolder folder("prompts");
+  const TemporaryFolder folder;
   const auto prompts = read_prompts(folder.write(
       "p.jsonl",
       "\xEF\xBB\xBF{\"question_id\": 81, \"category\": \"writing\", \"turns\": [\"a\", \"b\"], "
@@ -39,7 +39,7 @@ TEST(PromptsTest, ReadsAllForms) {
 }
 
 TEST(PromptsTest, KeepsSchemasAsWritten) {
-  const TemporaryFolder folder("prompts");
+  const TemporaryFolder folder;
   const auto prompts = read_prompts(folder.write(
       "p.jsonl",
       "{\"prompt\": \"a\", \"schema\": {\"type\" : \"object\", \"properties\": {\"z\": {}, "
@@ -83,7 +83,7 @@ TEST(PromptsTest, NamesFileAndLineOfMistakes) {
       {"{\"prompt\": \"a\", \"schema\": {\"a\": 1, \"a\": 2}}", "line:1:"},
       {deep, "nested deeper"},
   };
-  const TemporaryFolder folder("prompts");
+  const TemporaryFolder folder;
   for (const auto& [line, expected] : cases) {
     try {
       (void)read_prompts(folder.write("p.jsonl", good + line));
@@ -96,7 +96,7 @@ TEST(PromptsTest, NamesFileAndLineOfMistakes) {
 }
 
 TEST(PromptsTest, ReportsAllBrokenLinesAtOnce) {
-  const TemporaryFolder folder("prompts");
+  const TemporaryFolder folder;
   try {
     (void)read_prompts(folder.write("p.jsonl", "{\n{\"prompt\": \"a\"}\n[]\n"));
     ADD_FAILURE();
@@ -107,7 +107,7 @@ TEST(PromptsTest, ReportsAllBrokenLinesAtOnce) {
 }
 
 TEST(PromptsTest, RefusesFilesWithoutPrompts) {
-  const TemporaryFolder folder("prompts");
+  const TemporaryFolder folder;
   for (const char* text : {"", "\n \r\n\t\n", "\xEF\xBB\xBF"}) {
     EXPECT_THROW((void)read_prompts(folder.write("p.jsonl", text)), ConfigError);
   }

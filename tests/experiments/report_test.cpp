@@ -18,8 +18,8 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 
-GenerationRecord record(const GenerationKey& key, int64_t drafted, int64_t accepted,
-                        double seconds) {
+GenerationRecord report_record(const GenerationKey& key, int64_t drafted, int64_t accepted,
+                               double seconds) {
   GenerationRecord record;
   record.key = key;
   Generation& generation = record.generation;
@@ -45,8 +45,8 @@ Report report_of(const std::vector<std::string>& names, const std::vector<std::s
     for (size_t s = 0; s < names.size(); ++s) {
       for (int prompt = 0; prompt < 12; ++prompt) {
         const auto accepted = static_cast<int64_t>(std::min<size_t>(s, 3));
-        auto made = record({point, names[s], std::to_string(prompt), 0}, s == 0 ? 0 : 4, accepted,
-                           1.0 + 0.01 * prompt);
+        auto made = report_record({point, names[s], std::to_string(prompt), 0}, s == 0 ? 0 : 4,
+                                  accepted, 1.0 + 0.01 * prompt);
         made.category = prompt % 2 == 0 ? "prose" : "json";
         records.push_back(made);
       }
@@ -60,8 +60,7 @@ Report report_of(const std::vector<std::string>& names, const std::vector<std::s
   return report;
 }
 
-template <class Write>
-std::string written(Write write, const Report& report) {
+std::string written(void (*write)(std::ostream&, const Report&), const Report& report) {
   std::ostringstream out;
   write(out, report);
   return out.str();

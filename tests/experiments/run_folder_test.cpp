@@ -55,7 +55,7 @@ class RunFolderTest : public testing::Test {
   fs::path folder_;
 };
 
-GenerationRecord record(const std::string& prompt, size_t steps = 2) {
+GenerationRecord folder_record(const std::string& prompt, size_t steps = 2) {
   GenerationRecord record;
   record.key = {.sweep_point = "draft_length=4", .strategy = "fast", .prompt_id = prompt};
   record.category = "prose";
@@ -108,25 +108,25 @@ TEST_F(RunFolderTest, RecordsComeBackExactly) {
   {
     RunFolder folder(folder_, kConfigText);
     EXPECT_FALSE(folder.resumed());
-    folder.append(record("a"));
-    folder.append(record("b", 0));
-    EXPECT_TRUE(folder.holds(record("a").key));
-    EXPECT_FALSE(folder.holds(record("c").key));
+    folder.append(folder_record("a"));
+    folder.append(folder_record("b", 0));
+    EXPECT_TRUE(folder.holds(folder_record("a").key));
+    EXPECT_FALSE(folder.holds(folder_record("c").key));
   }
   const RunFolder again(folder_, kConfigText);
   EXPECT_TRUE(again.resumed());
   EXPECT_EQ(again.dropped(), 0);
   ASSERT_THAT(again.records(), SizeIs(2));
-  expect_equal(again.records()[0], record("a"));
-  expect_equal(again.records()[1], record("b", 0));
-  EXPECT_TRUE(again.holds(record("b").key));
+  expect_equal(again.records()[0], folder_record("a"));
+  expect_equal(again.records()[1], folder_record("b", 0));
+  EXPECT_TRUE(again.holds(folder_record("b").key));
   const auto loaded = load_records(folder_);
   ASSERT_THAT(loaded, SizeIs(2));
-  expect_equal(loaded[1], record("b", 0));
+  expect_equal(loaded[1], folder_record("b", 0));
 }
 
 TEST_F(RunFolderTest, BrokenUtf8InTextIsReplaced) {
-  GenerationRecord broken = record("a");
+  GenerationRecord broken = folder_record("a");
   broken.text = "a\xff";
   {
     RunFolder folder(folder_, kConfigText);
@@ -137,15 +137,15 @@ TEST_F(RunFolderTest, BrokenUtf8InTextIsReplaced) {
 
 TEST_F(RunFolderTest, NameThatIsNotUtf8IsAnError) {
   RunFolder folder(folder_, kConfigText);
-  EXPECT_THROW(folder.append(record("a\xff")), Error);
+  EXPECT_THROW(folder.append(folder_record("a\xff")), Error);
   EXPECT_EQ(text("steps.jsonl"), "");
 }
 
 TEST_F(RunFolderTest, EveryCutOfTheFilesResumesWithoutLossOrDoubling) {
   {
     RunFolder folder(folder_, kConfigText);
-    folder.append(record("a"));
-    folder.append(record("b"));
+    folder.append(folder_record("a"));
+    folder.append(folder_record("b"));
   }
   const std::string generations = text("generations.jsonl");
   const std::string steps = text("steps.jsonl");
@@ -163,8 +163,8 @@ TEST_F(RunFolderTest, EveryCutOfTheFilesResumesWithoutLossOrDoubling) {
     {
       RunFolder folder(folder_, kConfigText);
       ASSERT_THAT(folder.records(), SizeIs(1)) << "cut at " << cut;
-      ASSERT_FALSE(folder.holds(record("b").key));
-      folder.append(record("b"));
+      ASSERT_FALSE(folder.holds(folder_record("b").key));
+      folder.append(folder_record("b"));
     }
     ASSERT_EQ(text("generations.jsonl"), generations) << "cut at " << cut;
     ASSERT_EQ(text("steps.jsonl"), steps) << "cut at " << cut;
@@ -174,8 +174,8 @@ TEST_F(RunFolderTest, EveryCutOfTheFilesResumesWithoutLossOrDoubling) {
 TEST_F(RunFolderTest, TornLineIsCountedAsDropped) {
   {
     RunFolder folder(folder_, kConfigText);
-    folder.append(record("a"));
-    folder.append(record("b"));
+    folder.append(folder_record("a"));
+    folder.append(folder_record("b"));
   }
   const std::string generations = text("generations.jsonl");
   overwrite("generations.jsonl", generations.substr(0, generations.size() - 10));
@@ -187,8 +187,8 @@ TEST_F(RunFolderTest, TornLineIsCountedAsDropped) {
 TEST_F(RunFolderTest, GenerationWithoutAllItsStepsIsDropped) {
   {
     RunFolder folder(folder_, kConfigText);
-    folder.append(record("a"));
-    folder.append(record("b"));
+    folder.append(folder_record("a"));
+    folder.append(folder_record("b"));
   }
   // A power cut can lose the end of one file and keep that of the other.
   const std::string steps = text("steps.jsonl");
@@ -202,8 +202,8 @@ TEST_F(RunFolderTest, GenerationWithoutAllItsStepsIsDropped) {
 TEST_F(RunFolderTest, DamageBeforeTheEndIsAnErrorWithItsLine) {
   {
     RunFolder folder(folder_, kConfigText);
-    folder.append(record("a"));
-    folder.append(record("b"));
+    folder.append(folder_record("a"));
+    folder.append(folder_record("b"));
   }
   const std::string generations = text("generations.jsonl");
   overwrite("generations.jsonl", "{broken\n" + generations);
@@ -216,7 +216,7 @@ TEST_F(RunFolderTest, DamageBeforeTheEndIsAnErrorWithItsLine) {
 
 TEST_F(RunFolderTest, FullDiskIsAnErrorAndTheFolderResumes) {
   RunFolder folder(folder_, kConfigText);
-  folder.append(record("a"));
+  folder.append(folder_record("a"));
   const auto written = fs::file_size(folder_ / "steps.jsonl");
   // A limit on the size of files stands for the full disk: the next lines fit in part.
   rlimit before{};
@@ -227,7 +227,7 @@ TEST_F(RunFolderTest, FullDiskIsAnErrorAndTheFolderResumes) {
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
   std::string message;
   try {
-    folder.append(record("b"));
+    folder.append(folder_record("b"));
   } catch (const Error& error) {
     message = error.what();
   }
@@ -235,15 +235,15 @@ TEST_F(RunFolderTest, FullDiskIsAnErrorAndTheFolderResumes) {
   std::signal(SIGXFSZ, old_handler);
   EXPECT_THAT(message, HasSubstr("All earlier ones are kept"));
   EXPECT_EQ(fs::file_size(folder_ / "steps.jsonl"), written);
-  EXPECT_FALSE(folder.holds(record("b").key));
-  folder.append(record("b"));
+  EXPECT_FALSE(folder.holds(folder_record("b").key));
+  folder.append(folder_record("b"));
   EXPECT_THAT(load_records(folder_), SizeIs(2));
 }
 
 TEST_F(RunFolderTest, SameGenerationTwiceIsABug) {
   RunFolder folder(folder_, kConfigText);
-  folder.append(record("a"));
-  EXPECT_THROW(folder.append(record("a")), InternalError);
+  folder.append(folder_record("a"));
+  EXPECT_THROW(folder.append(folder_record("a")), InternalError);
 }
 
 TEST_F(RunFolderTest, AnotherConfigIsRefusedWithItsLine) {
@@ -322,7 +322,7 @@ TEST_F(RunFolderTest, ResumingElsewhereIsNotedAndKept) {
   {
     RunFolder folder(folder_, kConfigText);
     EXPECT_THAT(folder.write_environment(environment), SizeIs(0));
-    folder.append(record("a"));
+    folder.append(folder_record("a"));
   }
   RunFolder folder(folder_, kConfigText);
   const std::string cpu = environment.cpu;
@@ -340,7 +340,7 @@ TEST_F(RunFolderTest, ChangedWeightsAreRefused) {
   folder.write_environment(environment);
   environment.weights["target"] = "abd";
   EXPECT_NO_THROW(folder.write_environment(environment));  // nothing was recorded with the others
-  folder.append(record("a"));
+  folder.append(folder_record("a"));
   environment.weights["target"] = "abe";
   EXPECT_THROW(folder.write_environment(environment), Error);
 }

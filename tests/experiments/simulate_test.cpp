@@ -10,8 +10,8 @@
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
 #include "experiments/profile.h"
-#include "tests/experiments/temporary_folder.h"
 #include "tests/support/sequence_law.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -20,19 +20,21 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-constexpr int64_t kVocab = 3;
+constexpr int64_t kSimulateVocab = 3;
 
-LogitTable target_table() { return random_table(kVocab, 1); }
-LogitTable draft_table() { return mixed_table(target_table(), random_table(kVocab, 2), 0.6); }
+LogitTable target_table() { return random_table(kSimulateVocab, 1); }
+LogitTable draft_table() {
+  return mixed_table(target_table(), random_table(kSimulateVocab, 2), 0.6);
+}
 
 struct Bench {
   explicit Bench(bool sample, int64_t length = 3)
-      : target(kVocab, target_table()),
-        strategy(
-            target,
-            std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kVocab, draft_table()),
-                                                DraftModelOptions{.sample = sample}),
-            std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(length)) {}
+      : target(kSimulateVocab, target_table()),
+        strategy(target,
+                 std::make_unique<DraftModelDrafter>(
+                     std::make_unique<FakeModel>(kSimulateVocab, draft_table()),
+                     DraftModelOptions{.sample = sample}),
+                 std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(length)) {}
 
   FakeModel target;
   SpeculativeDecoding strategy;
@@ -325,7 +327,7 @@ Profile some_profile() {
 }
 
 TEST(SimulateTest, ProfilesAreReadBack) {
-  const TemporaryFolder folder("profile");
+  const TemporaryFolder folder;
   const auto file = folder.write("p.json", write_profile(some_profile()));
   const Profile read = read_profile(file);
   EXPECT_EQ(write_profile(read), write_profile(some_profile()));
@@ -338,7 +340,7 @@ TEST(SimulateTest, ProfilesAreReadBack) {
 }
 
 TEST(SimulateTest, BadProfilesAreRefused) {
-  const TemporaryFolder folder("profile");
+  const TemporaryFolder folder;
   const std::string good = write_profile(some_profile());
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
            {"specdec profile 1", "something else"},
@@ -364,7 +366,7 @@ TEST(SimulateTest, TraceLinesAreReadBack) {
   record.category = "c";
   record.trace.drawn = true;
   record.trace.positions[0].depths[0].q = 1.0 / 3.0;
-  const TemporaryFolder folder("trace");
+  const TemporaryFolder folder;
   const auto line = write_trace_line(record);
   // The torn end of a killed process is not read.
   const auto read = read_traces(folder.write("t.jsonl", line + line.substr(0, 20)));

@@ -20,8 +20,8 @@ namespace {
 
 using Tokens = std::vector<Token>;
 
-struct Fixture {
-  explicit Fixture(std::unique_ptr<Tokenizer> made)
+struct CutsFixture {
+  explicit CutsFixture(std::unique_ptr<Tokenizer> made)
       : tokenizer(std::move(made)), vocabulary(make_grammar_vocabulary(*tokenizer)) {
     vocabulary->learn_cuts(*tokenizer);
   }
@@ -47,8 +47,8 @@ struct Fixture {
   std::shared_ptr<GrammarVocabulary> vocabulary;
 };
 
-Fixture random_fixture(uint32_t seed) {
-  return Fixture(merge_tokenizer(random_merge_pieces(seed, 6 + seed % 40)));
+CutsFixture random_fixture(uint32_t seed) {
+  return CutsFixture(merge_tokenizer(random_merge_pieces(seed, 6 + seed % 40)));
 }
 
 std::string random_text(const Tokenizer& tokenizer, std::mt19937& random, size_t parts) {
@@ -65,7 +65,7 @@ std::string random_text(const Tokenizer& tokenizer, std::mt19937& random, size_t
 }
 
 /// A walk over what is allowed, ended between two characters.
-Tokens random_walk(Fixture& fixture, std::mt19937& random, size_t length) {
+Tokens random_walk(CutsFixture& fixture, std::mt19937& random, size_t length) {
   Tokens tokens;
   CanonicalCuts::LeftId left = CanonicalCuts::kStart;
   while (tokens.size() < length || !is_utf8(fixture.tokenizer->decode(tokens))) {
@@ -85,7 +85,7 @@ Tokens random_walk(Fixture& fixture, std::mt19937& random, size_t length) {
   return tokens;
 }
 
-void expect_encodings_allowed(Fixture& fixture, std::mt19937& random, int count) {
+void expect_encodings_allowed(CutsFixture& fixture, std::mt19937& random, int count) {
   for (int i = 0; i < count; ++i) {
     const std::string text = random_text(*fixture.tokenizer, random, 1 + random() % 12);
     const Tokens tokens = fixture.tokenizer->encode(text);
@@ -98,7 +98,7 @@ void expect_encodings_allowed(Fixture& fixture, std::mt19937& random, int count)
   }
 }
 
-void expect_walks_canonical(Fixture& fixture, std::mt19937& random, int count) {
+void expect_walks_canonical(CutsFixture& fixture, std::mt19937& random, int count) {
   for (int i = 0; i < count; ++i) {
     const Tokens tokens = random_walk(fixture, random, 2 + random() % 8);
     const std::string text = fixture.tokenizer->decode(tokens);
@@ -108,7 +108,7 @@ void expect_walks_canonical(Fixture& fixture, std::mt19937& random, int count) {
 
 TEST(CanonicalCutsTest, EveryPairIsAllowedExactlyWhenItIsItsOwnEncoding) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
-    Fixture fixture = random_fixture(seed);
+    CutsFixture fixture = random_fixture(seed);
     for (Token a = 0; a < fixture.vocabulary->vocab_size(); ++a) {
       const std::string first(fixture.vocabulary->bytes(a));
       if (!is_utf8(first) || first.empty() || fixture.tokenizer->encode(first) != Tokens{a}) {
@@ -130,7 +130,7 @@ TEST(CanonicalCutsTest, EveryPairIsAllowedExactlyWhenItIsItsOwnEncoding) {
 TEST(CanonicalCutsTest, EncodingsAreAllowedAndAllThatIsAllowedIsAnEncoding) {
   std::mt19937 random(1);
   for (uint32_t seed = 0; seed < 60; ++seed) {
-    Fixture fixture = random_fixture(seed);
+    CutsFixture fixture = random_fixture(seed);
     expect_encodings_allowed(fixture, random, 200);
     expect_walks_canonical(fixture, random, 100);
   }
@@ -139,7 +139,7 @@ TEST(CanonicalCutsTest, EncodingsAreAllowedAndAllThatIsAllowedIsAnEncoding) {
 TEST(CanonicalCutsTest, ShippedTokenizers) {
   std::mt19937 random(2);
   for (const char* file : {"tokenizer.model", "tokenizer.json"}) {
-    Fixture fixture(load_tokenizer(std::string(SPECDEC_SOURCE_DIR "/models/target/") + file));
+    CutsFixture fixture(load_tokenizer(std::string(SPECDEC_SOURCE_DIR "/models/target/") + file));
     expect_encodings_allowed(fixture, random, 3'000);
     expect_walks_canonical(fixture, random, 500);
   }
@@ -152,13 +152,13 @@ TEST(CanonicalCutsTest, LargeTokenizer) {
     GTEST_SKIP() << "set SPECDEC_TOKENIZER to a large tokenizer's file";
   }
   std::mt19937 random(3);
-  Fixture fixture(load_tokenizer(file));
+  CutsFixture fixture(load_tokenizer(file));
   expect_encodings_allowed(fixture, random, 20'000);
   expect_walks_canonical(fixture, random, 300);
 }
 
 TEST(CanonicalCutsTest, WholePiecesAreNotSpeltByOthers) {
-  Fixture fixture(merge_tokenizer(
+  CutsFixture fixture(merge_tokenizer(
       {{"a", "b", "<", ">", " "}, {"<ab>", "  ", "   ", "\n", "\n\n"}, {"ab", "b>"}}));
   const auto id = [&](const char* piece) { return *fixture.tokenizer->find_piece(piece); };
   EXPECT_EQ(fixture.allowed_part({id("<"), id("ab"), id("<")}), 3u);
@@ -171,7 +171,7 @@ TEST(CanonicalCutsTest, WholePiecesAreNotSpeltByOthers) {
 }
 
 TEST(CanonicalCutsTest, BytesSpellOnlyCharactersWithoutAPiece) {
-  Fixture fixture(merge_tokenizer({{"a", "é", "日"}, {}, {}}));
+  CutsFixture fixture(merge_tokenizer({{"a", "é", "日"}, {}, {}}));
   const auto byte = [&](int value) { return static_cast<Token>(4 + value); };
   EXPECT_EQ(fixture.allowed_part({byte('b')}), 1u);
   EXPECT_EQ(fixture.allowed_part({byte('a')}), 0u);

@@ -22,8 +22,8 @@ namespace {
 using Tokens = std::vector<Token>;
 using Grammar = std::shared_ptr<const CompiledGrammar>;
 
-struct Fixture {
-  explicit Fixture(std::unique_ptr<Tokenizer> made)
+struct MasksFixture {
+  explicit MasksFixture(std::unique_ptr<Tokenizer> made)
       : tokenizer(std::move(made)),
         vocabulary(make_grammar_vocabulary(*tokenizer, std::vector{kTinyEnd})) {
     vocabulary->learn_cuts(*tokenizer);
@@ -60,7 +60,7 @@ std::map<Tokens, std::set<Token>> next_tokens(const Tokenizer& tokenizer,
   return next;
 }
 
-void expect_exact(const Fixture& fixture, const std::vector<std::string>& texts) {
+void expect_exact(const MasksFixture& fixture, const std::vector<std::string>& texts) {
   GrammarSource source;
   source.kind = GrammarKind::kChoice;
   source.choices = texts;
@@ -79,7 +79,7 @@ void expect_exact(const Fixture& fixture, const std::vector<std::string>& texts)
 TEST(CanonicalMasksTest, OfListedTextsTheyAreTheTokensOfTheirEncodings) {
   std::mt19937 random(1);
   for (uint32_t seed = 0; seed < 150; ++seed) {
-    const Fixture fixture(merge_tokenizer(random_merge_pieces(seed, 6 + seed % 30)));
+    const MasksFixture fixture(merge_tokenizer(random_merge_pieces(seed, 6 + seed % 30)));
     std::vector<std::string> texts;
     for (uint32_t i = 0; i < 1 + seed % 9; ++i) {
       std::string text;
@@ -93,7 +93,7 @@ TEST(CanonicalMasksTest, OfListedTextsTheyAreTheTokensOfTheirEncodings) {
 }
 
 TEST(CanonicalMasksTest, ATokenThatOnlyAnotherCutGoesOnFromIsForbidden) {
-  const Fixture fixture(
+  const MasksFixture fixture(
       merge_tokenizer({{"h", "e", "l", "o", "p"}, {}, {"he", "hel", "lo", "hello", "help"}}));
   GrammarSource source;
   source.kind = GrammarKind::kChoice;
@@ -108,7 +108,7 @@ TEST(CanonicalMasksTest, ATokenThatOnlyAnotherCutGoesOnFromIsForbidden) {
 
 /// The tokenizer's own tokens and one of another cut.
 TEST(CanonicalMasksTest, MatcherRefusesOtherCuts) {
-  const Fixture fixture(load_tokenizer(SPECDEC_SOURCE_DIR "/models/target"));
+  const MasksFixture fixture(load_tokenizer(SPECDEC_SOURCE_DIR "/models/target"));
   const Grammar grammar = fixture.compile(GrammarKind::kRegex, "the [a-z]+");
   GrammarMatcher place(grammar);
   EXPECT_FALSE(place.accept(*fixture.tokenizer->find_piece("t")));
@@ -120,7 +120,7 @@ TEST(CanonicalMasksTest, MatcherRefusesOtherCuts) {
 
 /// Among the allowed tokens; after `wild` of them an end where it may come, and tokens with
 /// punctuation, which lead to one.
-void expect_walk(const Fixture& fixture, const Grammar& grammar, std::mt19937& random,
+void expect_walk(const MasksFixture& fixture, const Grammar& grammar, std::mt19937& random,
                  size_t wild) {
   GrammarMatcher place(grammar);
   Tokens tokens;
@@ -175,7 +175,7 @@ const std::vector<std::pair<GrammarKind, std::string>> kGrammars = {
     {GrammarKind::kGbnf, R"(root ::= (" "+ [a-z]+ "\n")+)"},
 };
 
-void expect_walks(const Fixture& fixture, int count) {
+void expect_walks(const MasksFixture& fixture, int count) {
   std::mt19937 random(5);
   for (const auto& [kind, text] : kGrammars) {
     SCOPED_TRACE(text);
@@ -187,7 +187,7 @@ void expect_walks(const Fixture& fixture, int count) {
 }
 
 TEST(CanonicalMasksTest, WalksEndAndAreTheTokenizersOwn) {
-  expect_walks(Fixture(load_tokenizer(SPECDEC_SOURCE_DIR "/models/target")), 8);
+  expect_walks(MasksFixture(load_tokenizer(SPECDEC_SOURCE_DIR "/models/target")), 8);
 }
 
 TEST(CanonicalMasksTest, WalksOfALargeTokenizer) {
@@ -195,7 +195,7 @@ TEST(CanonicalMasksTest, WalksOfALargeTokenizer) {
   if (file == nullptr) {
     GTEST_SKIP() << "set SPECDEC_TOKENIZER to a large tokenizer's file";
   }
-  expect_walks(Fixture(load_tokenizer(file)), 2);
+  expect_walks(MasksFixture(load_tokenizer(file)), 2);
 }
 
 }  // namespace

@@ -17,31 +17,31 @@ namespace {
 using ::testing::HasSubstr;
 using Grammar = std::shared_ptr<const CompiledGrammar>;
 
-std::string error_of(const std::string& schema, const JsonSchemaOptions& options = {}) {
+std::string schema_error(const std::string& schema, const JsonSchemaOptions& options = {}) {
   return error_message<GrammarError>(
       [&] { compile_json_schema(empty_vocabulary(), schema, options); });
 }
 
 TEST(CompiledGrammarTest, ErrorsNameKeywordAndPlace) {
-  EXPECT_THAT(error_of("{"), HasSubstr("schema:1:2"));
-  EXPECT_THAT(error_of("3"), HasSubstr("a schema must be an object or a boolean"));
-  EXPECT_THAT(error_of(R"({"properties": {"a": {"type": "text"}}})"),
+  EXPECT_THAT(schema_error("{"), HasSubstr("schema:1:2"));
+  EXPECT_THAT(schema_error("3"), HasSubstr("a schema must be an object or a boolean"));
+  EXPECT_THAT(schema_error(R"({"properties": {"a": {"type": "text"}}})"),
               HasSubstr("#/properties/a/type: \"text\" is no type; known: null"));
-  EXPECT_THAT(error_of(R"({"items": {"multipleOf": 0}})"), HasSubstr("#/items/multipleOf"));
-  EXPECT_THAT(error_of(R"({"pattern": "("})"), HasSubstr("#/pattern"));
-  EXPECT_THAT(error_of(R"({"enum": 1})"), HasSubstr("#/enum: must be a list"));
-  EXPECT_THAT(error_of(R"({"required": "a"})"), HasSubstr("#/required"));
-  EXPECT_THAT(error_of(R"({"minimum": "1"})"), HasSubstr("#/minimum: must be a number"));
-  EXPECT_THAT(error_of(R"({"minimum": 1e501})"), HasSubstr("#/minimum: numbers beyond 10^500"));
-  EXPECT_THAT(error_of(R"({"not": {"enum": [1, [{"a": 1e-501}]]}})"),
+  EXPECT_THAT(schema_error(R"({"items": {"multipleOf": 0}})"), HasSubstr("#/items/multipleOf"));
+  EXPECT_THAT(schema_error(R"({"pattern": "("})"), HasSubstr("#/pattern"));
+  EXPECT_THAT(schema_error(R"({"enum": 1})"), HasSubstr("#/enum: must be a list"));
+  EXPECT_THAT(schema_error(R"({"required": "a"})"), HasSubstr("#/required"));
+  EXPECT_THAT(schema_error(R"({"minimum": "1"})"), HasSubstr("#/minimum: must be a number"));
+  EXPECT_THAT(schema_error(R"({"minimum": 1e501})"), HasSubstr("#/minimum: numbers beyond 10^500"));
+  EXPECT_THAT(schema_error(R"({"not": {"enum": [1, [{"a": 1e-501}]]}})"),
               HasSubstr("#/not/enum: numbers beyond 10^500"));
-  EXPECT_THAT(error_of(R"({"uniqueItems": 1})"), HasSubstr("#/uniqueItems"));
-  EXPECT_THAT(error_of(R"({"minLength": -1})"), HasSubstr("#/minLength"));
-  EXPECT_THAT(error_of(R"({"properties": []})"), HasSubstr("#/properties: must be an object"));
-  EXPECT_THAT(error_of(R"({"allOf": {}})"), HasSubstr("#/allOf: must be a list"));
-  EXPECT_THAT(error_of(R"({"format": "regex"})"), HasSubstr("#/format"));
-  EXPECT_THAT(error_of(R"({"$ref": "#/$defs/x"})"), HasSubstr("names nothing"));
-  EXPECT_THAT(error_of(R"({"not": {"uniqueItems": true}})"),
+  EXPECT_THAT(schema_error(R"({"uniqueItems": 1})"), HasSubstr("#/uniqueItems"));
+  EXPECT_THAT(schema_error(R"({"minLength": -1})"), HasSubstr("#/minLength"));
+  EXPECT_THAT(schema_error(R"({"properties": []})"), HasSubstr("#/properties: must be an object"));
+  EXPECT_THAT(schema_error(R"({"allOf": {}})"), HasSubstr("#/allOf: must be a list"));
+  EXPECT_THAT(schema_error(R"({"format": "regex"})"), HasSubstr("#/format"));
+  EXPECT_THAT(schema_error(R"({"$ref": "#/$defs/x"})"), HasSubstr("names nothing"));
+  EXPECT_THAT(schema_error(R"({"not": {"uniqueItems": true}})"),
               HasSubstr("uniqueItems below a `not`"));
 }
 
@@ -91,7 +91,7 @@ TEST(CompiledGrammarTest, WhatNothingSatisfies) {
         R"({"type": "integer", "multipleOf": 10, "minimum": 1, "maximum": 9})",
         R"({"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "required": ["n"],
             "properties": {"n": {"$ref": "#/$defs/n"}}}}})"}) {
-    EXPECT_THAT(error_of(schema), HasSubstr("no JSON value satisfies this schema")) << schema;
+    EXPECT_THAT(schema_error(schema), HasSubstr("no JSON value satisfies this schema")) << schema;
     const Grammar grammar = compile_json_schema(empty_vocabulary(), schema, {}, true);
     EXPECT_EQ(grammar->start(), Automaton::kDead);
     EXPECT_EQ(grammar->mask(grammar->start()).count(), 0);
@@ -104,7 +104,8 @@ TEST(CompiledGrammarTest, UnknownWhitespace) {
   for (const char* style : {"tabs", "indent:", "indent:-1", "indent:17", "indent:2x", ""}) {
     JsonSchemaOptions options;
     options.whitespace = style;
-    EXPECT_THAT(error_of("true", options), HasSubstr("compact, spaced, any, indent:N")) << style;
+    EXPECT_THAT(schema_error("true", options), HasSubstr("compact, spaced, any, indent:N"))
+        << style;
   }
 }
 

@@ -9,6 +9,7 @@
 #include "automaton_checks.h"
 #include "grammar/gbnf.h"
 #include "grammar/regex_parser.h"
+#include "tests/support/gbnf_grammar.h"
 
 namespace specdec {
 namespace {
@@ -177,7 +178,7 @@ std::string write(const std::vector<Node>& rules) {
   return text;
 }
 
-std::vector<std::string> all_texts() {
+std::vector<std::string> short_texts() {
   std::vector<std::string> texts = {""};
   for (size_t i = 0; i < texts.size() && texts[i].size() < kLength; ++i) {
     texts.push_back(texts[i] + "a");
@@ -188,7 +189,7 @@ std::vector<std::string> all_texts() {
 
 TEST(EarleyAutomatonTest, RandomGrammarsAreTheirDefinition) {
   std::mt19937 random(1);
-  const std::vector<std::string> texts = all_texts();
+  const std::vector<std::string> texts = short_texts();
   int with_texts = 0;
   for (int round = 0; round < 600; ++round) {
     std::vector<Node> rules(1 + random() % 4);
@@ -214,22 +215,6 @@ TEST(EarleyAutomatonTest, RandomGrammarsAreTheirDefinition) {
   EXPECT_GT(with_texts, 200);
 }
 
-class Grammar {
- public:
-  explicit Grammar(std::string_view text)
-      : automaton_(make_gbnf_automaton(regexes_, text, "test")) {}
-  bool accepts(std::string_view text) { return specdec::accepts(*automaton_, text); }
-  bool is_prefix(std::string_view text) { return specdec::is_prefix(*automaton_, text); }
-  StateId walk(std::string_view text) { return specdec::walk(*automaton_, text); }
-  Automaton& operator*() { return *automaton_; }
-  Automaton* operator->() { return automaton_.get(); }
-  EarleyAutomaton& earley() { return dynamic_cast<EarleyAutomaton&>(*automaton_); }
-
- private:
-  RegexStore regexes_;
-  std::unique_ptr<Automaton> automaton_;
-};
-
 std::string times(std::string_view part, int count) {
   std::string text;
   for (int i = 0; i < count; ++i) {
@@ -244,7 +229,7 @@ TEST(EarleyAutomatonTest, ListsOfAnyLengthHaveFewStates) {
        {"list ::= item | list \",\" item", "list ::= item | item \",\" list",
         "list ::= item (\",\" item)*", "list ::= (item \",\")* item", "list ::= item (\",\" list)?",
         "list ::= item (\",\" list){0,1}", "list ::= item tail \n tail ::= \"\" | \",\" list"}) {
-    Grammar grammar("root ::= \"[\" list \"]\"\n" + item + list);
+    Gbnf grammar("root ::= \"[\" list \"]\"\n" + item + list);
     EXPECT_TRUE(grammar.accepts("[" + times("(),", 5) + "()]")) << list;
     const uint32_t states = grammar.earley().states();
     EXPECT_LT(states, 20) << list;
@@ -255,7 +240,7 @@ TEST(EarleyAutomatonTest, ListsOfAnyLengthHaveFewStates) {
 }
 
 TEST(EarleyAutomatonTest, EqualFuturesAreOneState) {
-  Grammar grammar("root ::= \"[\" (root (\",\" root)*)? \"]\"");
+  Gbnf grammar("root ::= \"[\" (root (\",\" root)*)? \"]\"");
   EXPECT_EQ(grammar.walk("[[],[]"), grammar.walk("[[]"));
   EXPECT_EQ(grammar.walk("[[],[],["), grammar.walk("[[],["));
   EXPECT_NE(grammar.walk("[[["), grammar.walk("[["));
@@ -263,7 +248,7 @@ TEST(EarleyAutomatonTest, EqualFuturesAreOneState) {
 }
 
 TEST(EarleyAutomatonTest, NestingCostsTheSameAtEachDepth) {
-  Grammar grammar("root ::= \"(\" root \")\" root | \"\"");
+  Gbnf grammar("root ::= \"(\" root \")\" root | \"\"");
   EXPECT_TRUE(grammar.accepts(times("(", 3000) + times(")()", 3000)));
   EXPECT_FALSE(grammar.accepts(times("(", 3000) + times(")", 2999)));
   EXPECT_FALSE(grammar.is_prefix("())"));
@@ -272,10 +257,10 @@ TEST(EarleyAutomatonTest, NestingCostsTheSameAtEachDepth) {
 }
 
 TEST(EarleyAutomatonTest, AmbiguityStaysSmall) {
-  Grammar grammar("root ::= root root root | root root | \"a\" | \"\"");
+  Gbnf grammar("root ::= root root root | root root | \"a\" | \"\"");
   EXPECT_TRUE(grammar.accepts(times("a", 60)));
   EXPECT_LE(grammar.earley().states(), 63);
-  Grammar dangling("root ::= \"i\" root \"e\" root | \"i\" root | \"x\"");
+  Gbnf dangling("root ::= \"i\" root \"e\" root | \"i\" root | \"x\"");
   EXPECT_TRUE(dangling.accepts(times("i", 100) + "x" + times("ex", 100)));
   EXPECT_FALSE(dangling.accepts(times("i", 100) + "x" + times("ex", 101)));
 }
@@ -290,7 +275,7 @@ TEST(EarleyAutomatonTest, TooMuchAmbiguityIsAnError) {
 }
 
 TEST(EarleyAutomatonTest, BytesOfCharactersAreExact) {
-  Grammar grammar("root ::= [à-ÿ中\\U0001F600-\\U0001F64F] root \"!\" | \"\"");
+  Gbnf grammar("root ::= [à-ÿ中\\U0001F600-\\U0001F64F] root \"!\" | \"\"");
   EXPECT_TRUE(grammar.accepts("é中😀!!!"));
   EXPECT_FALSE(grammar.is_prefix("\xC2"));
   EXPECT_TRUE(grammar.is_prefix("\xC3"));
@@ -305,7 +290,7 @@ TEST(EarleyAutomatonTest, BytesOfCharactersAreExact) {
 }
 
 TEST(EarleyAutomatonTest, OnlyUtf8IsText) {
-  Grammar grammar("root ::= . root? \"\"");
+  Gbnf grammar("root ::= . root? \"\"");
   for (const std::string_view text :
        {"\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
         "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
@@ -319,7 +304,7 @@ TEST(EarleyAutomatonTest, OnlyUtf8IsText) {
 }
 
 TEST(EarleyAutomatonTest, AnyCharacterTakesFewStates) {
-  Grammar grammar("root ::= \"'\" [^']* \"'\" root | \"\"");
+  Gbnf grammar("root ::= \"'\" [^']* \"'\" root | \"\"");
   const StateId inside = grammar.walk("'");
   EXPECT_EQ(grammar.walk("'\xE4"), grammar.walk("'\xE5"));
   EXPECT_EQ(grammar.walk("'\xE4\xB8\xAD"), inside);
@@ -333,7 +318,7 @@ TEST(EarleyAutomatonTest, AnyCharacterTakesFewStates) {
 }
 
 TEST(EarleyAutomatonTest, RandomWalksFinish) {
-  Grammar grammar(
+  Gbnf grammar(
       "root ::= stmt+ \n stmt ::= name \" = \" sum \";\\n\" | \"{\" stmt* \"}\" \n"
       "sum ::= sum [+-] term | term \n term ::= term \"*\" atom | atom \n"
       "atom ::= name | [0-9]{1,3} | \"(\" sum \")\" | \"-\" atom \n name ::= [a-zé]+ [中-]?");
@@ -345,7 +330,7 @@ TEST(EarleyAutomatonTest, RandomWalksFinish) {
 }
 
 TEST(EarleyAutomatonTest, ExplainNamesTerminals) {
-  Grammar grammar(
+  Gbnf grammar(
       "root ::= \"{\" (pair (\",\" pair)*)? \"}\" \n pair ::= name \":\" root \n"
       "name ::= [a-z]+");
   EXPECT_THAT(grammar->explain(grammar->start()), HasSubstr("\"{\": '{'"));
@@ -354,7 +339,7 @@ TEST(EarleyAutomatonTest, ExplainNamesTerminals) {
   EXPECT_THAT(grammar->explain(grammar.walk("{a")), HasSubstr("rest of name \":\": ':', 'a'-'z'"));
   EXPECT_THAT(grammar->explain(grammar.walk("{}")), HasSubstr("the end of the text"));
   EXPECT_THAT(grammar->explain(Automaton::kDead), HasSubstr("nothing"));
-  Grammar wide("root ::= [é中]");
+  Gbnf wide("root ::= [é中]");
   EXPECT_THAT(wide->explain(wide.walk("\xE4")), HasSubstr("2 more bytes of a character"));
 }
 

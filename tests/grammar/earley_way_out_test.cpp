@@ -3,27 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "automaton_checks.h"
-#include "grammar/earley_automaton.h"
-#include "grammar/gbnf.h"
 #include "grammar/regex_parser.h"
 #include "grammar/trigger_automaton.h"
+#include "tests/support/gbnf_grammar.h"
 
 namespace specdec {
 namespace {
-
-class Gbnf {
- public:
-  explicit Gbnf(std::string_view text) : automaton_(make_gbnf_automaton(regexes_, text, "test")) {}
-
-  Automaton& automaton() { return *automaton_; }
-  std::string way_out(std::string_view text) {
-    return automaton_->way_out(walk(*automaton_, text)).value_or("none");
-  }
-
- private:
-  RegexStore regexes_;
-  std::unique_ptr<Automaton> automaton_;
-};
 
 TEST(EarleyWayOutTest, IsAShortestText) {
   Gbnf brackets("root ::= \"(\" root \")\" | root root | \"xyz\" | \"[\" root? \"]\"");
@@ -73,9 +58,9 @@ TEST(EarleyWayOutTest, LeadsToTheEndOfRandomTexts) {
         "root ::= \"a\" b c\nb ::= \"b\" root? b | \"d\"\nc ::= root | \"cc\""}) {
     Gbnf grammar(text);
     for (size_t length = 0; length < 60; ++length) {
-      const std::string begun = random_text(grammar.automaton(), random, length);
+      const std::string begun = random_text(*grammar, random, length);
       const std::string way = grammar.way_out(begun);
-      EXPECT_TRUE(accepts(grammar.automaton(), begun + way)) << text << "\n" << begun << "|" << way;
+      EXPECT_TRUE(accepts(*grammar, begun + way)) << text << "\n" << begun << "|" << way;
     }
   }
 }

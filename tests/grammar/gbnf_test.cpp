@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "automaton_checks.h"
+#include "tests/support/gbnf_grammar.h"
 
 namespace specdec {
 namespace {
@@ -15,22 +16,11 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-class Gbnf {
- public:
-  explicit Gbnf(std::string_view text) : automaton_(make_gbnf_automaton(regexes_, text, "test")) {}
-  bool accepts(std::string_view text) { return specdec::accepts(*automaton_, text); }
-  bool is_prefix(std::string_view text) { return specdec::is_prefix(*automaton_, text); }
-
- private:
-  RegexStore regexes_;
-  std::unique_ptr<Automaton> automaton_;
-};
-
-bool accepts(std::string_view grammar, std::string_view text) {
+bool gbnf_accepts(std::string_view grammar, std::string_view text) {
   return Gbnf(grammar).accepts(text);
 }
 
-std::string error_of(std::string_view grammar, const GrammarLimits& limits = {}) {
+std::string gbnf_error(std::string_view grammar, const GrammarLimits& limits = {}) {
   return grammar_error([&] {
     RegexStore regexes;
     make_gbnf_automaton(regexes, grammar, "g.gbnf", limits);
@@ -40,7 +30,7 @@ std::string error_of(std::string_view grammar, const GrammarLimits& limits = {})
 TEST(GbnfTest, LiteralsAndEscapes) {
   Gbnf grammar("root ::= \"a\\n\\t\\r\\\\\\\"\\x41\\u00e9\\U0001F600 é\"");
   EXPECT_TRUE(grammar.accepts("a\n\t\r\\\"A\xC3\xA9\xF0\x9F\x98\x80 é"));
-  EXPECT_TRUE(accepts("root ::= \"\"", ""));
+  EXPECT_TRUE(gbnf_accepts("root ::= \"\"", ""));
 }
 
 TEST(GbnfTest, Classes) {
@@ -58,7 +48,7 @@ TEST(GbnfTest, Repetitions) {
   EXPECT_TRUE(grammar.accepts("ceef"));
   EXPECT_FALSE(grammar.accepts("ceeefg"));
   EXPECT_FALSE(grammar.accepts("ceefggg"));
-  EXPECT_TRUE(accepts("root ::= \"a\"{2,70000} \"b\"", "aaab"));
+  EXPECT_TRUE(gbnf_accepts("root ::= \"a\"{2,70000} \"b\"", "aaab"));
 }
 
 TEST(GbnfTest, RulesMaySpanLinesAndHaveComments) {
@@ -120,57 +110,58 @@ TEST(GbnfTest, OldStyleWhitespaceIsRightRecursive) {
 }
 
 TEST(GbnfTest, LeftRecursionIsFine) {
-  EXPECT_TRUE(accepts("root ::= root \"+\" n | n \n n ::= [0-9]+", "1+22+3"));
-  EXPECT_TRUE(accepts("root ::= maybe root \"+\" | \"1\" \n maybe ::= \"-\"?", "--1++++"));
+  EXPECT_TRUE(gbnf_accepts("root ::= root \"+\" n | n \n n ::= [0-9]+", "1+22+3"));
+  EXPECT_TRUE(gbnf_accepts("root ::= maybe root \"+\" | \"1\" \n maybe ::= \"-\"?", "--1++++"));
 }
 
 TEST(GbnfTest, ErrorsNameThePlace) {
-  EXPECT_THAT(error_of("root ::= \"a\"\nx := b"),
+  EXPECT_THAT(gbnf_error("root ::= \"a\"\nx := b"),
               AllOf(StartsWith("g.gbnf:2:3:"), HasSubstr("'name ::= ...'")));
-  EXPECT_THAT(error_of("root := b"), AllOf(StartsWith("g.gbnf:1:6:"), HasSubstr("expected '::='")));
-  EXPECT_THAT(error_of("root ::= é"), StartsWith("g.gbnf:1:10:"));
-  EXPECT_THAT(error_of("root ::= a b\na ::= c"),
+  EXPECT_THAT(gbnf_error("root := b"),
+              AllOf(StartsWith("g.gbnf:1:6:"), HasSubstr("expected '::='")));
+  EXPECT_THAT(gbnf_error("root ::= é"), StartsWith("g.gbnf:1:10:"));
+  EXPECT_THAT(gbnf_error("root ::= a b\na ::= c"),
               AllOf(StartsWith("g.gbnf:1:12:"), HasSubstr("'b', 'c' used but not defined")));
-  EXPECT_THAT(error_of("a ::= \"x\""), HasSubstr("no rule 'root'"));
-  EXPECT_THAT(error_of(""), HasSubstr("no rule 'root'"));
-  EXPECT_THAT(error_of("root ::= \"x\"\nroot ::= \"y\""),
+  EXPECT_THAT(gbnf_error("a ::= \"x\""), HasSubstr("no rule 'root'"));
+  EXPECT_THAT(gbnf_error(""), HasSubstr("no rule 'root'"));
+  EXPECT_THAT(gbnf_error("root ::= \"x\"\nroot ::= \"y\""),
               AllOf(StartsWith("g.gbnf:2:1:"), HasSubstr("defined twice")));
-  EXPECT_THAT(error_of("root ::= root \"x\""), HasSubstr("no text matches the rule 'root'"));
-  EXPECT_THAT(error_of("root ::= [] \"x\""), HasSubstr("no text matches"));
+  EXPECT_THAT(gbnf_error("root ::= root \"x\""), HasSubstr("no text matches the rule 'root'"));
+  EXPECT_THAT(gbnf_error("root ::= [] \"x\""), HasSubstr("no text matches"));
 }
 
 TEST(GbnfTest, ErrorsOfParts) {
-  EXPECT_THAT(error_of("root ::= \"abc\nx"), HasSubstr("literal is not closed"));
-  EXPECT_THAT(error_of("root ::= \"\\q\""),
+  EXPECT_THAT(gbnf_error("root ::= \"abc\nx"), HasSubstr("literal is not closed"));
+  EXPECT_THAT(gbnf_error("root ::= \"\\q\""),
               AllOf(StartsWith("g.gbnf:1:11:"), HasSubstr("unknown escape '\\q'")));
-  EXPECT_THAT(error_of("root ::= \"\\u12\""), HasSubstr("4 hexadecimal digits"));
-  EXPECT_THAT(error_of("root ::= \"\\uD800\""), HasSubstr("no character"));
-  EXPECT_THAT(error_of("root ::= [a-z"), HasSubstr("class is not closed"));
-  EXPECT_THAT(error_of("root ::= [z-a]"), HasSubstr("swap"));
-  EXPECT_THAT(error_of("root ::= (\"a\" | \"b\""), HasSubstr("'(' is not closed"));
-  EXPECT_THAT(error_of("root ::= \"a\")"), AllOf(StartsWith("g.gbnf:1:13:"), HasSubstr("')'")));
-  EXPECT_THAT(error_of("root ::= *"), HasSubstr("'*'"));
-  EXPECT_THAT(error_of("root ::= \"a\"{3,2}"), HasSubstr("swap"));
-  EXPECT_THAT(error_of("root ::= \"a\"{x}"), HasSubstr("expected a number"));
-  EXPECT_THAT(error_of("root ::= \"a\"{2;}"), HasSubstr("expected '}'"));
-  EXPECT_THAT(error_of("root ::= \"a\"{99999999999}"), HasSubstr("too large"));
-  EXPECT_THAT(error_of("root ::= <think>"), HasSubstr("tokens are not supported"));
-  EXPECT_THAT(error_of("root ::= \"\xFF\""), HasSubstr("not UTF-8"));
+  EXPECT_THAT(gbnf_error("root ::= \"\\u12\""), HasSubstr("4 hexadecimal digits"));
+  EXPECT_THAT(gbnf_error("root ::= \"\\uD800\""), HasSubstr("no character"));
+  EXPECT_THAT(gbnf_error("root ::= [a-z"), HasSubstr("class is not closed"));
+  EXPECT_THAT(gbnf_error("root ::= [z-a]"), HasSubstr("swap"));
+  EXPECT_THAT(gbnf_error("root ::= (\"a\" | \"b\""), HasSubstr("'(' is not closed"));
+  EXPECT_THAT(gbnf_error("root ::= \"a\")"), AllOf(StartsWith("g.gbnf:1:13:"), HasSubstr("')'")));
+  EXPECT_THAT(gbnf_error("root ::= *"), HasSubstr("'*'"));
+  EXPECT_THAT(gbnf_error("root ::= \"a\"{3,2}"), HasSubstr("swap"));
+  EXPECT_THAT(gbnf_error("root ::= \"a\"{x}"), HasSubstr("expected a number"));
+  EXPECT_THAT(gbnf_error("root ::= \"a\"{2;}"), HasSubstr("expected '}'"));
+  EXPECT_THAT(gbnf_error("root ::= \"a\"{99999999999}"), HasSubstr("too large"));
+  EXPECT_THAT(gbnf_error("root ::= <think>"), HasSubstr("tokens are not supported"));
+  EXPECT_THAT(gbnf_error("root ::= \"\xFF\""), HasSubstr("not UTF-8"));
 }
 
 TEST(GbnfTest, HostileGrammarsAreErrorsOrFine) {
-  EXPECT_THAT(error_of("root ::= " + std::string(100'000, '(')), HasSubstr("max_nesting = 200"));
-  EXPECT_THAT(error_of("root ::= \"a\"" + std::string(100'000, '*')), HasSubstr("in a row"));
-  EXPECT_THAT(error_of("root ::= \"(\" root{2,70000} \")\" | \"x\""),
+  EXPECT_THAT(gbnf_error("root ::= " + std::string(100'000, '(')), HasSubstr("max_nesting = 200"));
+  EXPECT_THAT(gbnf_error("root ::= \"a\"" + std::string(100'000, '*')), HasSubstr("in a row"));
+  EXPECT_THAT(gbnf_error("root ::= \"(\" root{2,70000} \")\" | \"x\""),
               AllOf(StartsWith("g.gbnf:1:14:"), HasSubstr("max_unrolled = 10000")));
-  EXPECT_THAT(error_of(std::string(5 << 20, ' ')), HasSubstr("max_bytes"));
-  EXPECT_THAT(error_of(std::string_view("root ::= \"a\" \0 \"b\"", 18)), HasSubstr("expected"));
+  EXPECT_THAT(gbnf_error(std::string(5 << 20, ' ')), HasSubstr("max_bytes"));
+  EXPECT_THAT(gbnf_error(std::string_view("root ::= \"a\" \0 \"b\"", 18)), HasSubstr("expected"));
   std::string deep = "root ::= ";
   for (int i = 0; i < 190; ++i) {
     deep += "(\"a\" | ";
   }
   deep += "root \"b\"";
-  EXPECT_EQ(error_of(deep + std::string(190, ')')), "no error");
+  EXPECT_EQ(gbnf_error(deep + std::string(190, ')')), "no error");
 }
 
 class ReadyGrammar : public Gbnf {

@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using Grammar = std::shared_ptr<const CompiledGrammar>;
 
-Grammar compile(const std::string& schema) {
+Grammar compile_tiny(const std::string& schema) {
   static const auto kVocabulary = tiny_vocabulary(1, 300);
   return compile_json_schema(kVocabulary, schema);
 }
@@ -36,7 +36,7 @@ const std::string kRecord = R"({"type": "object", "properties": {"a": {"type": "
     "additionalProperties": false})";
 
 TEST(GrammarMatcherTest, AcceptAgreesWithTheMask) {
-  const Grammar grammar = compile(kRecord);
+  const Grammar grammar = compile_tiny(kRecord);
   std::mt19937 random(1);
   for (int walks = 0; walks < 20; ++walks) {
     GrammarMatcher matcher(grammar);
@@ -56,7 +56,7 @@ TEST(GrammarMatcherTest, AcceptAgreesWithTheMask) {
 }
 
 TEST(GrammarMatcherTest, Ends) {
-  const Grammar grammar = compile(R"({"const": 1})");
+  const Grammar grammar = compile_tiny(R"({"const": 1})");
   GrammarMatcher matcher(grammar);
   EXPECT_FALSE(matcher.is_complete());
   EXPECT_FALSE(matcher.accept(kTinyEnd));
@@ -75,7 +75,7 @@ TEST(GrammarMatcherTest, Ends) {
   matcher.rollback(1);
   EXPECT_FALSE(matcher.is_ended());
   EXPECT_TRUE(matcher.mask().allows(kTinyEnd));
-  GrammarMatcher text(compile(R"({"enum": ["a"]})"));
+  GrammarMatcher text(compile_tiny(R"({"enum": ["a"]})"));
   for (const char* bytes : {"\"", "a", "\""}) {
     EXPECT_FALSE(text.can_only_end());
     ASSERT_TRUE(text.accept(token_of(*grammar, bytes)));
@@ -85,7 +85,7 @@ TEST(GrammarMatcherTest, Ends) {
 }
 
 TEST(GrammarMatcherTest, RollbackIsAsIfNeverAccepted) {
-  const Grammar grammar = compile(kRecord);
+  const Grammar grammar = compile_tiny(kRecord);
   std::mt19937 random(2);
   for (int walks = 0; walks < 30; ++walks) {
     GrammarMatcher matcher(grammar);
@@ -113,7 +113,7 @@ TEST(GrammarMatcherTest, RollbackIsAsIfNeverAccepted) {
 
 /// Random trees with forbidden nodes and end tokens among them.
 TEST(GrammarMatcherTest, TreeMasksAreMasksByStepping) {
-  const Grammar grammar = compile(kRecord);
+  const Grammar grammar = compile_tiny(kRecord);
   std::mt19937 random(3);
   for (int trees = 0; trees < 60; ++trees) {
     GrammarMatcher root(grammar);
@@ -148,7 +148,7 @@ TEST(GrammarMatcherTest, TreeMasksAreMasksByStepping) {
 }
 
 TEST(GrammarMatcherTest, TreeMasksCheckTheTree) {
-  const GrammarMatcher matcher(compile("true"));
+  const GrammarMatcher matcher(compile_tiny("true"));
   EXPECT_TRUE(matcher.tree_masks({}, {}).empty());
   const std::vector<Token> two = {5, 6};
   EXPECT_THROW(matcher.tree_masks(two, {-1}), InternalError);
@@ -156,7 +156,7 @@ TEST(GrammarMatcherTest, TreeMasksCheckTheTree) {
 }
 
 TEST(GrammarMatcherTest, Explains) {
-  GrammarMatcher matcher(compile(kRecord));
+  GrammarMatcher matcher(compile_tiny(kRecord));
   EXPECT_NE(matcher.explain(), "");
   ASSERT_TRUE(matcher.accept(token_of(matcher.grammar(), "{")));
   EXPECT_THAT(matcher.explain(), HasSubstr("\"a\""));

@@ -75,7 +75,7 @@ class Matches {
   std::shared_ptr<const CompiledGrammar> grammar_;
 };
 
-std::string error_of(const GrammarSource& source) {
+std::string source_error(const GrammarSource& source) {
   const auto checked = error_message<GrammarError>([&] { check_grammar(source); });
   EXPECT_EQ(error_message<GrammarError>([&] { compile_grammar(empty_vocabulary(), source); }),
             checked);
@@ -174,7 +174,7 @@ TEST(GrammarSourceTest, TriggersTakeEveryKind) {
 TEST(GrammarSourceTest, ErrorsBeginWithNameAndPlace) {
   const auto named = [](GrammarSource source, const std::string& name) {
     source.name = name;
-    return error_of(source);
+    return source_error(source);
   };
   EXPECT_THAT(named(source_of(Kind::kJsonSchema, "{\n\"type\": }"), "a.json"),
               HasSubstr("a.json:2:9: this is no JSON value"));
@@ -186,8 +186,8 @@ TEST(GrammarSourceTest, ErrorsBeginWithNameAndPlace) {
               HasSubstr("a.gbnf:2:3: expected another part of the rule 'root'"));
   EXPECT_THAT(named(source_of(Kind::kLark, "start: \"a\"\nb: x\n"), "a.lark"),
               HasSubstr("a.lark:2:4: 'x' used but not defined"));
-  EXPECT_THAT(error_of(source_of(Kind::kGbnf, "root ::= )")), HasSubstr("gbnf:1:10: "));
-  EXPECT_THAT(error_of(source_of(Kind::kJsonSchema, "{")), HasSubstr("json_schema:1:2: "));
+  EXPECT_THAT(source_error(source_of(Kind::kGbnf, "root ::= )")), HasSubstr("gbnf:1:10: "));
+  EXPECT_THAT(source_error(source_of(Kind::kJsonSchema, "{")), HasSubstr("json_schema:1:2: "));
   EXPECT_THAT(named(choice_of({"\xFF"}), "choices"), HasSubstr("choices: "));
   EXPECT_THAT(named(trigger_of({{"<a>", source_of(Kind::kLark, "start: x"), ""}}), "grammar"),
               HasSubstr("grammar: lark:1:8: 'x' used but not defined"));
@@ -197,32 +197,33 @@ TEST(GrammarSourceTest, ErrorsBeginWithNameAndPlace) {
 
 TEST(GrammarSourceTest, StartRulesAreNeeded) {
   GrammarSource source = source_of(Kind::kGbnf, "a ::= \"a\"");
-  EXPECT_THAT(error_of(source), HasSubstr("gbnf:1:1: there is no rule 'root'"));
+  EXPECT_THAT(source_error(source), HasSubstr("gbnf:1:1: there is no rule 'root'"));
   source.start = "b";
-  EXPECT_THAT(error_of(source), HasSubstr("there is no rule 'b'"));
+  EXPECT_THAT(source_error(source), HasSubstr("there is no rule 'b'"));
   source = source_of(Kind::kLark, "a: \"a\"");
-  EXPECT_THAT(error_of(source), HasSubstr("lark:1:1: there is no rule 'start'"));
+  EXPECT_THAT(source_error(source), HasSubstr("lark:1:1: there is no rule 'start'"));
 }
 
 TEST(GrammarSourceTest, LimitsHold) {
   GrammarSource source = source_of(Kind::kGbnf, "root ::= (\"(\" root? \")\"){20}");
-  EXPECT_EQ(error_of(source), "no error");
+  EXPECT_EQ(source_error(source), "no error");
   source.limits.max_unrolled = 10;
-  EXPECT_THAT(error_of(source), HasSubstr("max_unrolled = 10"));
+  EXPECT_THAT(source_error(source), HasSubstr("max_unrolled = 10"));
   source = source_of(Kind::kJsonSchema, R"({"anyOf": [{"multipleOf": 2}, {"multipleOf": 3}]})");
   source.schema.max_alternatives = 1;
-  EXPECT_THAT(error_of(source), HasSubstr("max_alternatives"));
+  EXPECT_THAT(source_error(source), HasSubstr("max_alternatives"));
 }
 
 TEST(GrammarSourceTest, GrammarsWithoutTextsAreErrors) {
-  EXPECT_THAT(error_of(source_of(Kind::kJsonSchema, "false")),
+  EXPECT_THAT(source_error(source_of(Kind::kJsonSchema, "false")),
               HasSubstr("json_schema: no JSON value satisfies this schema"));
-  EXPECT_THAT(error_of(source_of(Kind::kRegex, "[^\\s\\S]")), HasSubstr("regex: no text matches"));
-  EXPECT_THAT(error_of(source_of(Kind::kGbnf, "root ::= \"a\" root")),
+  EXPECT_THAT(source_error(source_of(Kind::kRegex, "[^\\s\\S]")),
+              HasSubstr("regex: no text matches"));
+  EXPECT_THAT(source_error(source_of(Kind::kGbnf, "root ::= \"a\" root")),
               HasSubstr("gbnf:1:1: no text matches the rule 'root'"));
-  EXPECT_THAT(error_of(choice_of({})), HasSubstr("choice: there is no choice"));
-  EXPECT_THAT(error_of(trigger_of({})), HasSubstr("trigger: there is no trigger"));
-  EXPECT_THAT(error_of(trigger_of({{"<a>", choice_of({}), ""}})),
+  EXPECT_THAT(source_error(choice_of({})), HasSubstr("choice: there is no choice"));
+  EXPECT_THAT(source_error(trigger_of({})), HasSubstr("trigger: there is no trigger"));
+  EXPECT_THAT(source_error(trigger_of({{"<a>", choice_of({}), ""}})),
               HasSubstr("trigger: choice: there is no choice"));
 }
 

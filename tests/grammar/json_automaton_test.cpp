@@ -39,10 +39,6 @@ Grammar compile(const JsonValue& schema, const JsonSchemaOptions& options,
   return compile_json_schema(empty_vocabulary(), to_json(schema), options, allow_empty);
 }
 
-bool accepts(const CompiledGrammar& grammar, std::string_view text) {
-  return grammar.is_complete(grammar.next(grammar.start(), text));
-}
-
 /// What the validator says; nothing when it knows a keyword or a number not.
 std::optional<bool> judged(const JsonValue& schema, const JsonValue& value) {
   try {
@@ -52,7 +48,7 @@ std::optional<bool> judged(const JsonValue& schema, const JsonValue& value) {
   }
 }
 
-const std::vector<JsonSchemaOptions> kOptions = {
+const std::vector<JsonSchemaOptions> kWalkOptions = {
     json_options(false, "compact"), json_options(true, "compact", EscapeStyle::kMinimal),
     json_options(true, "spaced"),   json_options(false, "any"),
     json_options(true, "indent:2"), json_options(false, "indent:0", EscapeStyle::kMinimal)};
@@ -74,8 +70,8 @@ void expect_sound_texts(const Sample& sample, const JsonSchemaOptions& options, 
 
 TEST(JsonAutomatonTest, NoDeadEndsAndOnlyValidTexts) {
   for (const Sample& sample : samples()) {
-    for (size_t i = 0; i < kOptions.size(); ++i) {
-      expect_sound_texts(sample, kOptions[i], 12, static_cast<uint32_t>(i));
+    for (size_t i = 0; i < kWalkOptions.size(); ++i) {
+      expect_sound_texts(sample, kWalkOptions[i], 12, static_cast<uint32_t>(i));
     }
   }
 }
@@ -100,7 +96,7 @@ struct Separators {
   int indent = -1;  ///< -1: everything on one line
 };
 
-void write(const JsonValue& value, const Separators& style, int depth, std::string& out) {
+void write_separated(const JsonValue& value, const Separators& style, int depth, std::string& out) {
   const auto line = [&](int level) {
     if (style.indent >= 0) {
       out += '\n' + std::string(static_cast<size_t>(level * style.indent), ' ');
@@ -118,7 +114,8 @@ void write(const JsonValue& value, const Separators& style, int depth, std::stri
     if (value.is(Type::kObject)) {
       out += to_json_string(value.members[i].name) + style.colon;
     }
-    write(value.is(Type::kArray) ? value.items[i] : value.members[i].value, style, depth + 1, out);
+    write_separated(value.is(Type::kArray) ? value.items[i] : value.members[i].value, style,
+                    depth + 1, out);
   }
   if (size > 0) {
     line(depth);
@@ -134,7 +131,7 @@ std::map<std::string, std::string> in_all_styles(const JsonValue& value) {
                                                      {"indent:3", {",", ": ", 3}}};
   std::map<std::string, std::string> texts;
   for (const auto& [name, style] : kStyles) {
-    write(value, style, 0, texts[name]);
+    write_separated(value, style, 0, texts[name]);
   }
   return texts;
 }

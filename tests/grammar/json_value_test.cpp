@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using Type = JsonValue::Type;
 
-std::string error_of(std::string_view text) {
+std::string json_error(std::string_view text) {
   return error_message<GrammarError>([&] { parse_json(text, "a.json"); });
 }
 
@@ -47,18 +47,18 @@ TEST(JsonValueTest, Escapes) {
 TEST(JsonValueTest, HalfSurrogatePairs) {
   for (const char* text : {R"("\ud83d")", R"("\ud83dx")", R"("\ud83d\n")", R"("\ud83dA")",
                            R"("\ude00")", R"("\ud83d\ud83d")"}) {
-    EXPECT_THAT(error_of(text), HasSubstr("half a surrogate pair")) << text;
+    EXPECT_THAT(json_error(text), HasSubstr("half a surrogate pair")) << text;
   }
 }
 
 TEST(JsonValueTest, ErrorsSayWhere) {
-  EXPECT_THAT(error_of(""), HasSubstr("a.json:1:1: "));
-  EXPECT_THAT(error_of("[1,\n 2,\n  x]"), HasSubstr("a.json:3:3: this is no JSON value"));
-  EXPECT_THAT(error_of("{\"a\" 1}"), HasSubstr("a.json:1:6: ':' is missing"));
-  EXPECT_THAT(error_of("[1 2]"), HasSubstr("a.json:1:4: ',' or ']'"));
-  EXPECT_THAT(error_of("{} {}"), HasSubstr("a.json:1:4: there is text after"));
-  EXPECT_THAT(error_of("{\"a\":1,\n\"a\":2}"), HasSubstr("the member 'a' stands here twice"));
-  EXPECT_THAT(error_of("\"\xff\""), HasSubstr("UTF-8"));
+  EXPECT_THAT(json_error(""), HasSubstr("a.json:1:1: "));
+  EXPECT_THAT(json_error("[1,\n 2,\n  x]"), HasSubstr("a.json:3:3: this is no JSON value"));
+  EXPECT_THAT(json_error("{\"a\" 1}"), HasSubstr("a.json:1:6: ':' is missing"));
+  EXPECT_THAT(json_error("[1 2]"), HasSubstr("a.json:1:4: ',' or ']'"));
+  EXPECT_THAT(json_error("{} {}"), HasSubstr("a.json:1:4: there is text after"));
+  EXPECT_THAT(json_error("{\"a\":1,\n\"a\":2}"), HasSubstr("the member 'a' stands here twice"));
+  EXPECT_THAT(json_error("\"\xff\""), HasSubstr("UTF-8"));
 }
 
 TEST(JsonValueTest, NoJson) {
@@ -71,7 +71,7 @@ TEST(JsonValueTest, NoJson) {
                            "NaN",         "Infinity",  "//",          "[1]]",
                            "{\"a\":1,}",  "-a",        "1 2",         "\xEF\xBB\xBF{}",
                            "\"\\U0041\"", "\"\\'\"",   "--1"}) {
-    EXPECT_THAT(error_of(text), HasSubstr("a.json:")) << text;
+    EXPECT_THAT(json_error(text), HasSubstr("a.json:")) << text;
   }
 }
 
@@ -79,9 +79,9 @@ TEST(JsonValueTest, Depth) {
   const auto nested = [](size_t depth) {
     return std::string(depth, '[') + std::string(depth, ']');
   };
-  EXPECT_EQ(error_of(nested(1'000)), "no error");
-  EXPECT_THAT(error_of(nested(1'002)), HasSubstr("deeper than 1000"));
-  EXPECT_THAT(error_of(std::string(1'000'000, '[')), HasSubstr("deeper than 1000"));
+  EXPECT_EQ(json_error(nested(1'000)), "no error");
+  EXPECT_THAT(json_error(nested(1'002)), HasSubstr("deeper than 1000"));
+  EXPECT_THAT(json_error(std::string(1'000'000, '[')), HasSubstr("deeper than 1000"));
 }
 
 JsonValue random_value(std::mt19937& random, int depth) {

@@ -15,8 +15,8 @@ namespace {
 
 using Grammar = std::shared_ptr<const CompiledGrammar>;
 
-Grammar compile(const std::string& schema, const std::string& whitespace = "compact",
-                bool schema_order = true) {
+Grammar compile_schema(const std::string& schema, const std::string& whitespace = "compact",
+                       bool schema_order = true) {
   return compile_json_schema(empty_vocabulary(), schema, json_options(schema_order, whitespace));
 }
 
@@ -36,7 +36,7 @@ std::optional<std::string> finished(const CompiledGrammar& grammar, std::string 
 
 std::string finished(const std::string& schema, const std::string& text,
                      const std::string& whitespace = "compact") {
-  return finished(*compile(schema, whitespace), text).value_or("none");
+  return finished(*compile_schema(schema, whitespace), text).value_or("none");
 }
 
 TEST(JsonWayOutTest, TakesWhatIsRequired) {
@@ -92,7 +92,8 @@ TEST(JsonWayOutTest, EveryTextThatHasBegunIsFinished) {
     const JsonValue sample = parse_json(line, "samples.jsonl");
     const JsonValue& schema = *sample.find("schema");
     const bool order = told % 2 == 0;
-    const Grammar grammar = compile(to_json(schema), told % 3 == 0 ? "indent:2" : "compact", order);
+    const Grammar grammar =
+        compile_schema(to_json(schema), told % 3 == 0 ? "indent:2" : "compact", order);
     GrammarWalk walk(*grammar, to_json(schema), 7);
     for (size_t wild = 0; wild < 24; wild += 8) {
       const std::string text = walk.text(wild).value_or("");

@@ -30,11 +30,11 @@ class Lark {
   std::unique_ptr<Automaton> automaton_;
 };
 
-bool accepts(std::string_view grammar, std::string_view text) {
+bool lark_accepts(std::string_view grammar, std::string_view text) {
   return Lark(grammar).accepts(text);
 }
 
-std::string error_of(std::string_view grammar) {
+std::string lark_error(std::string_view grammar) {
   return grammar_error([&] {
     RegexStore regexes;
     make_lark_automaton(regexes, grammar, "g.lark");
@@ -92,7 +92,7 @@ TEST(LarkTest, RepetitionsAndOptions) {
   EXPECT_TRUE(grammar.accepts("aacbdeeffg"));
   EXPECT_FALSE(grammar.accepts("abf"));
   EXPECT_FALSE(grammar.accepts("aabcbf"));
-  EXPECT_TRUE(accepts("start: \"a\" ~ 2 .. 70000", "aaa"));
+  EXPECT_TRUE(lark_accepts("start: \"a\" ~ 2 .. 70000", "aaa"));
 }
 
 TEST(LarkTest, LiteralsRangesAndFlags) {
@@ -100,7 +100,7 @@ TEST(LarkTest, LiteralsRangesAndFlags) {
   EXPECT_TRUE(grammar.accepts("sELÉbxYZ\n\n\t\"\\A\xC3\xA9"));
   EXPECT_FALSE(grammar.is_prefix("selbd"));
   EXPECT_FALSE(grammar.is_prefix("seléd"));
-  EXPECT_TRUE(accepts("start: /a\\/[b\\/]/ // a comment", "a//"));
+  EXPECT_TRUE(lark_accepts("start: /a\\/[b\\/]/ // a comment", "a//"));
 }
 
 TEST(LarkTest, LinesCommentsAndModifiers) {
@@ -145,7 +145,7 @@ TEST(LarkTest, LeftRecursiveCalculator) {
 
 TEST(LarkTest, CommonTerminals) {
   const auto fits = [](const std::string& name, std::string_view text) {
-    return accepts("start: " + name + "\n%import common." + name, text);
+    return lark_accepts("start: " + name + "\n%import common." + name, text);
   };
   for (const std::string_view text : {"1", "1.", ".5", "1.5e-3", "2E10"}) {
     EXPECT_TRUE(fits("NUMBER", text)) << text;
@@ -171,41 +171,41 @@ TEST(LarkTest, ExplainNamesTerminals) {
 }
 
 TEST(LarkTest, ErrorsNameThePlace) {
-  EXPECT_THAT(error_of("start: \"a\"\nb \"c\""),
+  EXPECT_THAT(lark_error("start: \"a\"\nb \"c\""),
               AllOf(StartsWith("g.lark:2:3:"), HasSubstr("expected ':' after 'b'")));
-  EXPECT_THAT(error_of("start: a B\na: c"),
+  EXPECT_THAT(lark_error("start: a B\na: c"),
               AllOf(StartsWith("g.lark:1:10:"), HasSubstr("'B', 'c' used but not defined")));
-  EXPECT_THAT(error_of("a: \"x\""), HasSubstr("no rule 'start'"));
-  EXPECT_THAT(error_of("start: aB"), HasSubstr("'aB' is no name"));
-  EXPECT_THAT(error_of("start: \"x\"\nstart: \"y\""), HasSubstr("defined twice"));
-  EXPECT_THAT(error_of("start: start \"x\""),
+  EXPECT_THAT(lark_error("a: \"x\""), HasSubstr("no rule 'start'"));
+  EXPECT_THAT(lark_error("start: aB"), HasSubstr("'aB' is no name"));
+  EXPECT_THAT(lark_error("start: \"x\"\nstart: \"y\""), HasSubstr("defined twice"));
+  EXPECT_THAT(lark_error("start: start \"x\""),
               AllOf(StartsWith("g.lark:1:1:"), HasSubstr("no text matches the rule 'start'")));
-  EXPECT_THAT(error_of("start: A\nA: b\nb: \"x\""),
+  EXPECT_THAT(lark_error("start: A\nA: b\nb: \"x\""),
               HasSubstr("a terminal cannot use the rule 'b'"));
-  EXPECT_THAT(error_of("start: A\nA: \"x\" A | \"y\""), HasSubstr("refers to itself"));
-  EXPECT_THAT(error_of("start: \"a\" }"), AllOf(StartsWith("g.lark:1:12:"), HasSubstr("'}'")));
+  EXPECT_THAT(lark_error("start: A\nA: \"x\" A | \"y\""), HasSubstr("refers to itself"));
+  EXPECT_THAT(lark_error("start: \"a\" }"), AllOf(StartsWith("g.lark:1:12:"), HasSubstr("'}'")));
 }
 
 TEST(LarkTest, WhatIsNotSupportedIsSaidClearly) {
-  EXPECT_THAT(error_of("start: sep{\"a\"}"), HasSubstr("templates are not supported"));
-  EXPECT_THAT(error_of("sep{x}: x\nstart: \"a\""), HasSubstr("templates are not supported"));
+  EXPECT_THAT(lark_error("start: sep{\"a\"}"), HasSubstr("templates are not supported"));
+  EXPECT_THAT(lark_error("sep{x}: x\nstart: \"a\""), HasSubstr("templates are not supported"));
   for (const std::string name : {"declare", "override", "extend"}) {
-    EXPECT_THAT(error_of("start: \"a\"\n%" + name + " A"),
+    EXPECT_THAT(lark_error("start: \"a\"\n%" + name + " A"),
                 AllOf(StartsWith("g.lark:2:1:"), HasSubstr("%" + name + " is not supported")));
   }
-  EXPECT_THAT(error_of("%foo A\n"), HasSubstr("unknown directive '%foo'"));
-  EXPECT_THAT(error_of("%import python.NAME\n"), HasSubstr("only terminals of 'common'"));
-  EXPECT_THAT(error_of("%import common.NOPE\n"),
+  EXPECT_THAT(lark_error("%foo A\n"), HasSubstr("unknown directive '%foo'"));
+  EXPECT_THAT(lark_error("%import python.NAME\n"), HasSubstr("only terminals of 'common'"));
+  EXPECT_THAT(lark_error("%import common.NOPE\n"),
               AllOf(HasSubstr("no terminal 'NOPE'"), HasSubstr("WS_INLINE")));
-  EXPECT_THAT(error_of("start: /a/m"), HasSubstr("flag 'm'"));
-  EXPECT_THAT(error_of("start: /(a/"), StartsWith("g.lark:1:8:"));
-  EXPECT_THAT(error_of("start: /(a)\\1/"), StartsWith("g.lark:1:8:"));
-  EXPECT_THAT(error_of("start: \"z\"..\"a\""), HasSubstr("smaller one first"));
-  EXPECT_THAT(error_of("start: \"a"), HasSubstr("literal is not closed"));
-  EXPECT_THAT(error_of("start: /a"), HasSubstr("not closed"));
-  EXPECT_THAT(error_of("start: (\"a\"\n"), HasSubstr("group is not closed"));
-  EXPECT_THAT(error_of("start: \"a\"~3..2"), HasSubstr("swap"));
-  EXPECT_THAT(error_of("start: " + std::string(50'000, '[')), HasSubstr("max_nesting"));
+  EXPECT_THAT(lark_error("start: /a/m"), HasSubstr("flag 'm'"));
+  EXPECT_THAT(lark_error("start: /(a/"), StartsWith("g.lark:1:8:"));
+  EXPECT_THAT(lark_error("start: /(a)\\1/"), StartsWith("g.lark:1:8:"));
+  EXPECT_THAT(lark_error("start: \"z\"..\"a\""), HasSubstr("smaller one first"));
+  EXPECT_THAT(lark_error("start: \"a"), HasSubstr("literal is not closed"));
+  EXPECT_THAT(lark_error("start: /a"), HasSubstr("not closed"));
+  EXPECT_THAT(lark_error("start: (\"a\"\n"), HasSubstr("group is not closed"));
+  EXPECT_THAT(lark_error("start: \"a\"~3..2"), HasSubstr("swap"));
+  EXPECT_THAT(lark_error("start: " + std::string(50'000, '[')), HasSubstr("max_nesting"));
 }
 
 TEST(LarkTest, DoublingTerminalsAreAnError) {
@@ -214,10 +214,10 @@ TEST(LarkTest, DoublingTerminalsAreAnError) {
     const std::string below = "T" + std::to_string(i - 1);
     grammar += "T" + std::to_string(i) + ": " + below + " \"c\" " + below + "\n";
   }
-  EXPECT_THAT(error_of(grammar), HasSubstr("is too large"));
+  EXPECT_THAT(lark_error(grammar), HasSubstr("is too large"));
 }
 
-TEST(ReadyGrammarsTest, Sql) {
+TEST(ReadyLarkGrammarsTest, Sql) {
   std::ifstream file(SPECDEC_SOURCE_DIR "/configs/grammars/sql.lark");
   std::stringstream text;
   text << file.rdbuf();

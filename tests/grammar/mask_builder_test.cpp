@@ -18,7 +18,7 @@ namespace {
 using Grammar = std::shared_ptr<const CompiledGrammar>;
 using Vocabulary = std::shared_ptr<GrammarVocabulary>;
 
-const std::vector<JsonSchemaOptions> kOptions = {
+const std::vector<JsonSchemaOptions> kMaskOptions = {
     json_options(true, "compact"), json_options(false, "any", EscapeStyle::kMinimal),
     json_options(false, "spaced"), json_options(true, "indent:2", EscapeStyle::kMinimal)};
 
@@ -91,7 +91,7 @@ void expect_sample_masks(const Vocabulary& vocabulary, size_t first, size_t stri
   for (size_t i = first; i < samples.size(); i += stride) {
     const JsonValue sample = parse_json(samples[i], "samples.jsonl");
     const Grammar grammar = compile_json_schema(vocabulary, to_json(*sample.find("schema")),
-                                                kOptions[i % kOptions.size()]);
+                                                kMaskOptions[i % kMaskOptions.size()]);
     for (int walks = 0; walks < 3; ++walks) {
       expect_masks(*grammar, sample.find("name")->text, random, steps);
     }
@@ -114,7 +114,7 @@ TEST(MaskBuilderTest, RandomSchemas) {
   for (uint32_t seed = 1'000; seed < 1'060; ++seed) {
     const std::string schema = to_json(RandomSchema(seed).schema(2));
     const Grammar grammar =
-        compile_json_schema(vocabulary, schema, kOptions[seed % kOptions.size()], true);
+        compile_json_schema(vocabulary, schema, kMaskOptions[seed % kMaskOptions.size()], true);
     if (grammar->start() != Automaton::kDead) {
       expect_masks(*grammar, schema, random, 12);
       ++masked;
@@ -154,10 +154,10 @@ TEST(MaskBuilderTest, HardStrings) {
   const Vocabulary many = tiny_vocabulary(5, 2'500);
   std::mt19937 random(4);
   for (const std::string& schema : schemas) {
-    for (const JsonSchemaOptions& options : kOptions) {
+    for (const JsonSchemaOptions& options : kMaskOptions) {
       expect_masks(*compile_json_schema(few, schema, options), schema, random, 16);
     }
-    expect_masks(*compile_json_schema(many, schema, kOptions[0]), schema, random, 12);
+    expect_masks(*compile_json_schema(many, schema, kMaskOptions[0]), schema, random, 12);
   }
 }
 
@@ -198,7 +198,7 @@ TEST(MaskBuilderTest, Names) {
                                           "{\"a\":1,\"ab\":1,\"a",
                                           "{\"ab\":{\"b"};
   for (const std::string& schema : schemas) {
-    for (const JsonSchemaOptions& options : {kOptions[0], kOptions[1]}) {
+    for (const JsonSchemaOptions& options : {kMaskOptions[0], kMaskOptions[1]}) {
       const Grammar one = compile_json_schema(
           vocabulary, R"({"type": "object", "allOf": [)" + schema + "]}", options);
       for (const std::string& text : texts) {

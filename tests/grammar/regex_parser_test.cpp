@@ -25,7 +25,7 @@ bool fits(std::string_view pattern, std::string_view text) {
   return store.matches(parse_regex(store, pattern, false), to_code_points(text));
 }
 
-std::string error_of(std::string_view pattern) {
+std::string pattern_error(std::string_view pattern) {
   RegexStore store;
   try {
     parse_regex(store, pattern, true);
@@ -131,9 +131,9 @@ TEST(RegexParserTest, UnicodeProperties) {
   EXPECT_TRUE(fits("\\P{L}", "1") && fits("[\\p{Lu}\\p{Nd}]", "\xD9\xA0"));
   EXPECT_TRUE(fits("\\p{Script=Greek}", "\xCE\xB1") && fits("\\p{scx=Grek}", "\xCE\xB1"));
   EXPECT_TRUE(fits("\\p{Emoji}", "\xF0\x9F\x98\x80") && fits("\\p{gc=Lu}", "A"));
-  EXPECT_THAT(error_of("\\p{Foo}"), HasSubstr("no Unicode property 'Foo'"));
-  EXPECT_THAT(error_of("\\p{L"), HasSubstr("not closed"));
-  EXPECT_THAT(error_of("\\p"), HasSubstr("no Unicode property"));
+  EXPECT_THAT(pattern_error("\\p{Foo}"), HasSubstr("no Unicode property 'Foo'"));
+  EXPECT_THAT(pattern_error("\\p{L"), HasSubstr("not closed"));
+  EXPECT_THAT(pattern_error("\\p"), HasSubstr("no Unicode property"));
 }
 
 TEST(RegexParserTest, Flags) {
@@ -142,7 +142,7 @@ TEST(RegexParserTest, Flags) {
   EXPECT_TRUE(fits("(?i:k)", "\xE2\x84\xAA") && !fits("(?i)[^k]", "K"));
   EXPECT_TRUE(fits("((?i)a)b", "Ab") && !fits("((?i)a)b", "AB"));
   EXPECT_TRUE(fits("(?i:ab){2}", "aBAb"));
-  EXPECT_THAT(error_of("(?m)^a"), HasSubstr("flag 'm'"));
+  EXPECT_THAT(pattern_error("(?m)^a"), HasSubstr("flag 'm'"));
 }
 
 TEST(RegexParserTest, LookAround) {
@@ -162,41 +162,42 @@ TEST(RegexParserTest, LookAround) {
 }
 
 TEST(RegexParserTest, ErrorsSayWhatAndWhere) {
-  EXPECT_THAT(error_of("abc(d"), AllOf(StartsWith("pattern 'abc(d', character 4: "),
-                                       HasSubstr("the group is not closed; add ')'")));
-  EXPECT_THAT(error_of("a)"), AllOf(HasSubstr("character 2"), HasSubstr("closes no group")));
-  EXPECT_THAT(error_of("[a"), HasSubstr("class is not closed"));
-  EXPECT_THAT(error_of("[z-a]"), HasSubstr("out of order"));
-  EXPECT_THAT(error_of("a{3,2}"), HasSubstr("out of order"));
-  EXPECT_THAT(error_of("*a"), HasSubstr("nothing to repeat"));
-  EXPECT_THAT(error_of("a**"), HasSubstr("nothing to repeat"));
-  EXPECT_THAT(error_of("a++"), HasSubstr("possessive"));
-  EXPECT_THAT(error_of("(?>a)"), HasSubstr("atomic"));
-  EXPECT_THAT(error_of("(a)\\1"), AllOf(HasSubstr("character 4"), HasSubstr("back-references")));
-  EXPECT_THAT(error_of("(?<n>a)\\k<n>"), HasSubstr("back-references"));
-  EXPECT_THAT(error_of("\\Z"), HasSubstr("use '$'"));
-  EXPECT_THAT(error_of("\\a"), HasSubstr("no meaning"));
-  EXPECT_THAT(error_of("\\"), HasSubstr("nothing follows"));
-  EXPECT_THAT(error_of("\\u12"), HasSubstr("4 hexadecimal"));
-  EXPECT_THAT(error_of("\\u{110000}"), HasSubstr("up to 10FFFF"));
-  EXPECT_THAT(error_of("\\01"), HasSubstr("no meaning"));
-  EXPECT_THAT(error_of("(?<=ab)c"), HasSubstr("look-behind is not supported"));
-  EXPECT_THAT(error_of("(?:^a|b$)+"), HasSubstr("repeated are not supported"));
-  EXPECT_THAT(error_of("a{99999999999}"), HasSubstr("larger than"));
-  EXPECT_THAT(error_of("(?"), HasSubstr("not supported"));
-  EXPECT_THAT(error_of("\xFF"), HasSubstr("UTF-8"));
-  EXPECT_THAT(error_of(std::string(300, 'a') + "("), HasSubstr("aaa...', character 301"));
+  EXPECT_THAT(pattern_error("abc(d"), AllOf(StartsWith("pattern 'abc(d', character 4: "),
+                                            HasSubstr("the group is not closed; add ')'")));
+  EXPECT_THAT(pattern_error("a)"), AllOf(HasSubstr("character 2"), HasSubstr("closes no group")));
+  EXPECT_THAT(pattern_error("[a"), HasSubstr("class is not closed"));
+  EXPECT_THAT(pattern_error("[z-a]"), HasSubstr("out of order"));
+  EXPECT_THAT(pattern_error("a{3,2}"), HasSubstr("out of order"));
+  EXPECT_THAT(pattern_error("*a"), HasSubstr("nothing to repeat"));
+  EXPECT_THAT(pattern_error("a**"), HasSubstr("nothing to repeat"));
+  EXPECT_THAT(pattern_error("a++"), HasSubstr("possessive"));
+  EXPECT_THAT(pattern_error("(?>a)"), HasSubstr("atomic"));
+  EXPECT_THAT(pattern_error("(a)\\1"),
+              AllOf(HasSubstr("character 4"), HasSubstr("back-references")));
+  EXPECT_THAT(pattern_error("(?<n>a)\\k<n>"), HasSubstr("back-references"));
+  EXPECT_THAT(pattern_error("\\Z"), HasSubstr("use '$'"));
+  EXPECT_THAT(pattern_error("\\a"), HasSubstr("no meaning"));
+  EXPECT_THAT(pattern_error("\\"), HasSubstr("nothing follows"));
+  EXPECT_THAT(pattern_error("\\u12"), HasSubstr("4 hexadecimal"));
+  EXPECT_THAT(pattern_error("\\u{110000}"), HasSubstr("up to 10FFFF"));
+  EXPECT_THAT(pattern_error("\\01"), HasSubstr("no meaning"));
+  EXPECT_THAT(pattern_error("(?<=ab)c"), HasSubstr("look-behind is not supported"));
+  EXPECT_THAT(pattern_error("(?:^a|b$)+"), HasSubstr("repeated are not supported"));
+  EXPECT_THAT(pattern_error("a{99999999999}"), HasSubstr("larger than"));
+  EXPECT_THAT(pattern_error("(?"), HasSubstr("not supported"));
+  EXPECT_THAT(pattern_error("\xFF"), HasSubstr("UTF-8"));
+  EXPECT_THAT(pattern_error(std::string(300, 'a') + "("), HasSubstr("aaa...', character 301"));
 }
 
 TEST(RegexParserTest, HostileInputs) {
-  EXPECT_THAT(error_of(std::string(100'000, '(')), HasSubstr("nested more than 500 deep"));
-  EXPECT_THAT(error_of(std::string(100'000, '[')), HasSubstr("not closed"));
+  EXPECT_THAT(pattern_error(std::string(100'000, '(')), HasSubstr("nested more than 500 deep"));
+  EXPECT_THAT(pattern_error(std::string(100'000, '[')), HasSubstr("not closed"));
   std::string nested = "a";
   for (int i = 0; i < 400; ++i) {
     nested = "(" + nested + ")*";
   }
   EXPECT_TRUE(finds("^" + nested + "$", "aaaa") && !finds("^" + nested + "$", "ab"));
-  EXPECT_THAT(error_of("((((^a|b){0,60}c){0,60}d){0,60}e){0,60}"), HasSubstr("too large"));
+  EXPECT_THAT(pattern_error("((((^a|b){0,60}c){0,60}d){0,60}e){0,60}"), HasSubstr("too large"));
   EXPECT_TRUE(finds("^(a|aa)+$", std::string(1000, 'a')));
   RegexStore store;
   const RegexId counted = parse_regex(store, "^.{0,1000000000}$", true);

@@ -80,7 +80,7 @@ TEST(SchemaDocumentTest, ResolvesFromOtherBases) {
 
 JsonValue parse(std::string_view text) { return parse_json(text, "schema"); }
 
-std::string error_of(std::string_view schema, const char* reference = nullptr) {
+std::string document_error(std::string_view schema, const char* reference = nullptr) {
   return error_message<GrammarError>([&] {
     SchemaDocument document(parse(schema), {});
     if (reference != nullptr) {
@@ -90,19 +90,20 @@ std::string error_of(std::string_view schema, const char* reference = nullptr) {
 }
 
 TEST(SchemaDocumentTest, Errors) {
-  EXPECT_THAT(error_of(R"({"$schema": "http://json-schema.org/draft-03/schema#"})"),
+  EXPECT_THAT(document_error(R"({"$schema": "http://json-schema.org/draft-03/schema#"})"),
               HasSubstr("$schema: 'http://json-schema.org/draft-03/schema#' is not known"));
-  EXPECT_THAT(error_of(R"({"$defs": {"a": {"$id": "http://x/a"}, "b": {"$id": "http://x/a"}}})"),
-              HasSubstr("two subschemas have the $id 'http://x/a'"));
-  EXPECT_THAT(error_of(R"({"$defs": {"a": {"$anchor": "n"}, "b": {"$anchor": "n"}}})"),
+  EXPECT_THAT(
+      document_error(R"({"$defs": {"a": {"$id": "http://x/a"}, "b": {"$id": "http://x/a"}}})"),
+      HasSubstr("two subschemas have the $id 'http://x/a'"));
+  EXPECT_THAT(document_error(R"({"$defs": {"a": {"$anchor": "n"}, "b": {"$anchor": "n"}}})"),
               HasSubstr("anchor 'n'"));
-  EXPECT_THAT(error_of("{}", "#/a"), HasSubstr("'#/a' names nothing"));
-  EXPECT_THAT(error_of("{}", "#a"), HasSubstr("#a"));
-  EXPECT_THAT(error_of("{}", "http://x/y.json"), HasSubstr("registry"));
-  EXPECT_THAT(error_of(R"({"$defs": {"a": 3}})", "#/$defs/a"),
+  EXPECT_THAT(document_error("{}", "#/a"), HasSubstr("'#/a' names nothing"));
+  EXPECT_THAT(document_error("{}", "#a"), HasSubstr("#a"));
+  EXPECT_THAT(document_error("{}", "http://x/y.json"), HasSubstr("registry"));
+  EXPECT_THAT(document_error(R"({"$defs": {"a": 3}})", "#/$defs/a"),
               HasSubstr("must be an object or a boolean"));
-  EXPECT_THAT(error_of(R"({"allOf": [{}]})", "#/allOf/1"), HasSubstr("names nothing"));
-  EXPECT_THAT(error_of(R"({"allOf": [{}]})", "#/allOf/x"), HasSubstr("names nothing"));
+  EXPECT_THAT(document_error(R"({"allOf": [{}]})", "#/allOf/1"), HasSubstr("names nothing"));
+  EXPECT_THAT(document_error(R"({"allOf": [{}]})", "#/allOf/x"), HasSubstr("names nothing"));
 }
 
 TEST(SchemaDocumentTest, FindsByPointerAnchorAndId) {

@@ -32,14 +32,14 @@ class Formats {
   std::map<std::string, RegexId> formats_;
 };
 
-struct Case {
+struct FormatCase {
   const char* format;
   std::vector<const char*> valid;
   std::vector<const char*> invalid;
 };
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> kCases = {
+const std::vector<FormatCase>& cases() {
+  static const std::vector<FormatCase> kCases = {
       {"date",
        {"2024-02-29", "2000-02-29", "0000-02-29", "1999-12-31", "2023-04-30"},
        {"2023-02-29", "1900-02-29", "2100-02-29", "2023-04-31", "2023-13-01", "2023-00-10",
@@ -94,7 +94,7 @@ const std::vector<Case>& cases() {
 
 TEST(StringFormatTest, AcceptsWhatItsSpecificationDoes) {
   Formats formats;
-  for (const Case& format : cases()) {
+  for (const FormatCase& format : cases()) {
     for (const char* text : format.valid) {
       EXPECT_TRUE(formats.accepts(format.format, text)) << format.format << " '" << text << "'";
     }

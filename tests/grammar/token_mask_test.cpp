@@ -13,15 +13,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 
-struct Case {
+struct MaskCase {
   std::set<Token> allowed;
   TokenMask mask;
 };
 
-Case random_case(std::mt19937& random) {
+MaskCase random_case(std::mt19937& random) {
   const auto vocab_size = static_cast<int64_t>(1 + random() % 130);
   TokenMask::Content content;
-  Case result;
+  MaskCase result;
   if (random() % 4 != 0) {
     auto base = std::make_shared<MaskWords>((static_cast<size_t>(vocab_size) + 31) / 32);
     for (Token token = 0; token < vocab_size; ++token) {
@@ -45,7 +45,7 @@ Case random_case(std::mt19937& random) {
 }
 
 template <class Float>
-void expect_applied(const Case& test, size_t padding) {
+void expect_applied(const MaskCase& test, size_t padding) {
   std::vector<Float> logits(static_cast<size_t>(test.mask.vocab_size()) + padding);
   for (size_t i = 0; i < logits.size(); ++i) {
     logits[i] = static_cast<Float>(i) - 3;
@@ -61,7 +61,7 @@ void expect_applied(const Case& test, size_t padding) {
 TEST(TokenMaskTest, RandomMasksAgainstSets) {
   std::mt19937 random(1);
   for (int i = 0; i < 500; ++i) {
-    const Case test = random_case(random);
+    const MaskCase test = random_case(random);
     const std::vector<Token> allowed(test.allowed.begin(), test.allowed.end());
     EXPECT_THAT(test.mask.tokens(), ElementsAreArray(allowed));
     EXPECT_EQ(test.mask.count(), static_cast<int64_t>(allowed.size()));

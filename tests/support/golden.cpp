@@ -29,8 +29,4 @@ std::vector<std::string> golden_names() {
   return {"gemma-a", "gemma2-a", "gemma3-a", "gemma3-mm-a", "gemma3-bf16-sharded-a"};
 }
 
-double max_difference(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
-}
-
 }  // namespace specdec

@@ -7,6 +7,7 @@
 
 #include "core/formats/safetensors.h"
 #include "core/types.h"
+#include "tests/support/max_difference.h"
 
 namespace specdec {
 
@@ -29,8 +30,5 @@ class Golden {
 
 /// The sets of Gemma 1, 2 and 3.
 std::vector<std::string> golden_names();
-
-/// Largest absolute difference, in float64.
-double max_difference(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace specdec

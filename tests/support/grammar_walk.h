@@ -10,6 +10,11 @@
 
 namespace specdec {
 
+/// True when the text is one of the grammar's.
+inline bool accepts(const CompiledGrammar& grammar, std::string_view text) {
+  return grammar.is_complete(grammar.next(grammar.start(), text));
+}
+
 /// Random texts of a grammar, byte by byte, from what `next` and `is_complete` say alone.
 class GrammarWalk {
  public:

@@ -11,12 +11,6 @@
 namespace specdec {
 namespace {
 
-Tensor product(const Tensor& x, const Tensor& weight) {
-  Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
-  linear(x, weight, out);
-  return out;
-}
-
 Tensor normed(const Tensor& x, const Tensor& scale, double eps) {
   Tensor out = at::empty_like(x);
   rms_norm(x, scale, eps, out);

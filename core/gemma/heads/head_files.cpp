@@ -66,4 +66,9 @@ std::string read_head_config(const std::filesystem::path& folder) {
   return read_file(folder / "config.json");
 }
 
+CheckpointTensors head_tensors(const std::filesystem::path& folder, const char* file) {
+  return std::filesystem::exists(folder / file) ? CheckpointTensors(folder, file)
+                                                : CheckpointTensors(folder);
+}
+
 }  // namespace specdec

@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "core/formats/safetensors.h"
 #include "core/gemma/weights.h"
 
 namespace specdec {
@@ -34,5 +35,8 @@ void check_head_target(const HeadTarget& expected, const GemmaWeights& target,
 
 /// The text of `folder`/config.json. Throws WeightsError when folder or file is missing.
 std::string read_head_config(const std::filesystem::path& folder);
+
+/// The tensors of `folder`/`file`, or where there is none, of the checkpoint in the folder.
+CheckpointTensors head_tensors(const std::filesystem::path& folder, const char* file);
 
 }  // namespace specdec

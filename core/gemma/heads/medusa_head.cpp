@@ -26,25 +26,12 @@ std::string output_name(const MedusaConfig& config, int64_t head) {
   return fmt::format("{}.{}.weight", head, config.num_layers);
 }
 
-/// Medusa's own name of the file, or everybody's.
-CheckpointTensors checkpoint(const std::filesystem::path& folder) {
-  constexpr const char* kFile = "medusa_lm_head.safetensors";
-  return std::filesystem::exists(folder / kFile) ? CheckpointTensors(folder, kFile)
-                                                 : CheckpointTensors(folder);
-}
-
 int64_t at_most(const JsonKeys& keys, const char* key, int64_t most) {
   const int64_t value = keys.positive(key);
   if (value > most) {
     keys.fail(key, fmt::format("is {}, more than {}", value, most));
   }
   return value;
-}
-
-Tensor product(const Tensor& input, const Tensor& weight) {
-  Tensor out = at::empty({input.size(0), weight.size(0)}, input.options());
-  linear(input, weight, out);
-  return out;
 }
 
 }  // namespace
@@ -118,7 +105,8 @@ MedusaHead load_medusa_head(const std::filesystem::path& folder, const GemmaWeig
                   .fingerprint = {}};
   const MedusaConfig& config = head.config;
   check_head_target(config.trained_for, target, folder);
-  TensorSource source(checkpoint(folder), target.embedding.device());
+  TensorSource source(head_tensors(folder, "medusa_lm_head.safetensors"),
+                      target.embedding.device());
   const std::vector<int64_t> square = {config.hidden_size, config.hidden_size};
   at::ScalarType dtype =
       wanted ? *wanted : source.stored_dtype(block_name(0, 0) + "weight", square);

@@ -13,11 +13,6 @@ constexpr const char* kFile = "mtp.safetensors";
 constexpr const char* kTarget = "target_fingerprint";
 constexpr double kNormOffset = 1.0;  // Gemma's norms, and Qwen3-Next's
 
-CheckpointTensors checkpoint(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / kFile) ? CheckpointTensors(folder, kFile)
-                                                 : CheckpointTensors(folder);
-}
-
 /// Sees everything, where the target has layers that do.
 const LayerPlan& module_plan(const GemmaWeights& target) {
   for (auto plan = target.plan.rbegin(); plan != target.plan.rend(); ++plan) {
@@ -46,7 +41,7 @@ void check_target(const std::filesystem::path& folder, const GemmaWeights& targe
 }  // namespace
 
 bool has_mtp(const std::filesystem::path& folder) {
-  const CheckpointTensors tensors = checkpoint(folder);
+  const CheckpointTensors tensors = head_tensors(folder, kFile);
   for (const TensorEntry* entry : tensors.tensors()) {
     if (entry->name.rfind("mtp.", 0) == 0) {
       return true;
@@ -67,7 +62,7 @@ std::shared_ptr<MtpHead> load_mtp_head(const std::filesystem::path& folder,
   check_target(folder, target);
   const GemmaConfig& config = target.config;
   const int64_t hidden = config.hidden_size;
-  TensorSource source(checkpoint(folder), target.embedding.device());
+  TensorSource source(head_tensors(folder, kFile), target.embedding.device());
   const std::vector<int64_t> fc_shape = {hidden, 2 * hidden};
   at::ScalarType matrix = dtype ? *dtype : source.stored_dtype("mtp.fc.weight", fc_shape);
   matrix = target.compute_dtype() == at::kDouble ? at::kDouble : matrix;

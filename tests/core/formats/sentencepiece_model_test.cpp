@@ -4,19 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/formats/strict_json.h"
 #include "tests/support/error_message.h"
+#include "tests/support/tokenizer_fixture.h"
 
 namespace specdec {
 namespace {
 
 using ::testing::HasSubstr;
 
-std::string fixture() {
-  return read_file(std::string(SPECDEC_SOURCE_DIR) + "/tests/data/tokenizer/tokenizer.model");
-}
-
-std::string complaint(const std::string& bytes) {
+std::string model_complaint(const std::string& bytes) {
   return error_message<WeightsError>([&] { parse_sentencepiece_model(bytes, "t.model"); });
 }
 
@@ -46,7 +42,8 @@ struct ModelFile {
 };
 
 TEST(SentencePieceModelTest, ReadsTheFixture) {
-  const SentencePieceModel model = parse_sentencepiece_model(fixture(), "t.model");
+  const SentencePieceModel model =
+      parse_sentencepiece_model(tokenizer_fixture("tokenizer.model"), "t.model");
   ASSERT_EQ(model.pieces.size(), 600U);
   EXPECT_EQ(model.pad, 0);
   EXPECT_EQ(model.eos, 1);
@@ -61,17 +58,18 @@ TEST(SentencePieceModelTest, ReadsTheFixture) {
 }
 
 TEST(SentencePieceModelTest, RefusesWhatIsNoModel) {
-  EXPECT_EQ(complaint(ModelFile().bytes()), "no error");
-  EXPECT_THAT(complaint(""), HasSubstr("no pieces"));
-  EXPECT_THAT(complaint("hello, this is text"), HasSubstr("t.model: not a SentencePiece model"));
-  EXPECT_THAT(complaint(std::string(20, '\xFF')), HasSubstr("not a SentencePiece model"));
+  EXPECT_EQ(model_complaint(ModelFile().bytes()), "no error");
+  EXPECT_THAT(model_complaint(""), HasSubstr("no pieces"));
+  EXPECT_THAT(model_complaint("hello, this is text"),
+              HasSubstr("t.model: not a SentencePiece model"));
+  EXPECT_THAT(model_complaint(std::string(20, '\xFF')), HasSubstr("not a SentencePiece model"));
 }
 
 TEST(SentencePieceModelTest, RefusesOtherKindsOfTokenizer) {
   const auto with = [](auto change) {
     ModelFile file;
     change(file);
-    return complaint(file.bytes());
+    return model_complaint(file.bytes());
   };
   EXPECT_THAT(with([](auto& file) { file.trainer = std::string("\x98\x02\x01", 3); }),
               HasSubstr("not a BPE model"));
@@ -90,7 +88,7 @@ TEST(SentencePieceModelTest, RefusesDamagedPieces) {
   const auto with_piece = [](const std::string& piece) {
     ModelFile file;
     file.extra_pieces = field(1, piece);
-    return complaint(file.bytes());
+    return model_complaint(file.bytes());
   };
   EXPECT_EQ(with_piece(field(1, "a")), "no error");
   EXPECT_THAT(with_piece(""), HasSubstr("piece 257 is empty"));
@@ -104,9 +102,9 @@ TEST(SentencePieceModelTest, RefusesDamagedPieces) {
 }
 
 TEST(SentencePieceModelTest, TruncationNeverCrashes) {
-  const std::string bytes = fixture();
+  const std::string bytes = tokenizer_fixture("tokenizer.model");
   for (size_t length = 0; length < bytes.size(); length += 7) {
-    EXPECT_NE(complaint(bytes.substr(0, length)), "no error") << length;
+    EXPECT_NE(model_complaint(bytes.substr(0, length)), "no error") << length;
   }
 }
 

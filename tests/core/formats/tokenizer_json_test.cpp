@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/formats/strict_json.h"
 #include "core/formats/tokenizer_json_reader.h"
 #include "tests/support/error_message.h"
+#include "tests/support/tokenizer_fixture.h"
 
 namespace specdec {
 namespace {
@@ -18,17 +18,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-std::string fixture(const std::string& name) {
-  return read_file(std::string(SPECDEC_SOURCE_DIR) + "/tests/data/tokenizer/" + name);
-}
-
 std::string text_complaint(const std::string& text) {
   return error_message<WeightsError>([&] { parse_tokenizer_json(text, "t.json"); });
 }
 
 // What is said of the fixture with one value replaced, or removed when `value` is discarded.
 std::string complaint(const std::string& pointer, const json& value) {
-  json root = json::parse(fixture("tokenizer.json"));
+  json root = json::parse(tokenizer_fixture("tokenizer.json"));
   const json::json_pointer place(pointer);
   if (value.is_discarded()) {
     root.at(place.parent_pointer()).erase(place.back());
@@ -42,14 +38,14 @@ std::string complaint(const std::string& pointer, const json& value) {
 const json kRemoved(json::value_t::discarded);
 
 TEST(TokenizerJsonTest, WritesTheFixture) {
-  const auto model = parse_sentencepiece_model(fixture("tokenizer.model"), "t.model");
-  EXPECT_EQ(tokenizer_json(model), fixture("tokenizer.json"));
-  EXPECT_EQ(tokenizer_config_json(model), fixture("tokenizer_config.json"));
+  const auto model = parse_sentencepiece_model(tokenizer_fixture("tokenizer.model"), "t.model");
+  EXPECT_EQ(tokenizer_json(model), tokenizer_fixture("tokenizer.json"));
+  EXPECT_EQ(tokenizer_config_json(model), tokenizer_fixture("tokenizer_config.json"));
 }
 
 TEST(TokenizerJsonTest, ReadsBackThePieces) {
-  const auto model = parse_sentencepiece_model(fixture("tokenizer.model"), "t.model");
-  const BpeModel read = parse_tokenizer_json(fixture("tokenizer.json"), "t.json");
+  const auto model = parse_sentencepiece_model(tokenizer_fixture("tokenizer.model"), "t.model");
+  const BpeModel read = parse_tokenizer_json(tokenizer_fixture("tokenizer.json"), "t.json");
   ASSERT_EQ(read.vocabulary.pieces.size(), model.pieces.size());
   for (size_t i = 0; i < model.pieces.size(); ++i) {
     EXPECT_EQ(read.vocabulary.pieces[i].text, model.pieces[i].text);
@@ -69,12 +65,12 @@ TEST(TokenizerJsonTest, ReadsBackThePieces) {
 }
 
 TEST(TokenizerJsonTest, ReadsMergesOfTheOldForm) {
-  json root = json::parse(fixture("tokenizer.json"));
+  json root = json::parse(tokenizer_fixture("tokenizer.json"));
   for (json& merge : root["model"]["merges"]) {
     merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
   }
   const BpeModel old_form = parse_tokenizer_json(root.dump(), "t.json");
-  const BpeModel new_form = parse_tokenizer_json(fixture("tokenizer.json"), "t.json");
+  const BpeModel new_form = parse_tokenizer_json(tokenizer_fixture("tokenizer.json"), "t.json");
   ASSERT_EQ(old_form.merges.size(), new_form.merges.size());
   for (size_t i = 0; i < old_form.merges.size(); ++i) {
     EXPECT_EQ(old_form.merges[i].left, new_form.merges[i].left);
@@ -124,7 +120,7 @@ TEST(TokenizerJsonTest, RefusesWrongVocabularies) {
   EXPECT_THAT(complaint("/model/vocab/new", 601), HasSubstr("no piece has the id 600"));
   EXPECT_THAT(complaint("/model/vocab/new", 1'000'000'000'000), HasSubstr("without gaps"));
   EXPECT_EQ(complaint("/model/vocab/new", 600), "no error");
-  std::string twice = fixture("tokenizer.json");
+  std::string twice = tokenizer_fixture("tokenizer.json");
   twice.insert(twice.find("\"vocab\":{") + 9, "\"<pad>\":0,");
   EXPECT_THAT(text_complaint(twice), HasSubstr("\"<pad>\" stands twice"));
 }

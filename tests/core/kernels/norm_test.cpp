@@ -4,19 +4,16 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "tests/support/max_difference.h"
 
 namespace specdec {
 namespace {
 
-constexpr double kEps = 1e-6;
+constexpr double kNormEps = 1e-6;
 
 Tensor exact_norm(const Tensor& input, const Tensor& scale) {
   const Tensor x = input.to(at::kDouble);
-  return x * at::rsqrt(x.square().mean(1, true) + kEps) * scale.to(at::kDouble);
-}
-
-double difference(const Tensor& a, const Tensor& exact) {
-  return (a.to(at::kDouble) - exact).abs().max().item<double>();
+  return x * at::rsqrt(x.square().mean(1, true) + kNormEps) * scale.to(at::kDouble);
 }
 
 class NormTest : public testing::TestWithParam<at::ScalarType> {
@@ -30,8 +27,8 @@ TEST_P(NormTest, EqualsTheFormulaForOddSizes) {
     const Tensor input = at::randn({3, size}, GetParam());
     const Tensor scale = at::randn({size}, GetParam());
     Tensor out = at::empty_like(input);
-    rms_norm(input, scale, kEps, out);
-    EXPECT_LT(difference(out, exact_norm(input, scale)), tolerance()) << size;
+    rms_norm(input, scale, kNormEps, out);
+    EXPECT_LT(max_difference(out, exact_norm(input, scale)), tolerance()) << size;
   }
 }
 
@@ -41,8 +38,8 @@ TEST_P(NormTest, AddsToTheResidual) {
   const Tensor scale = at::randn({50}, GetParam());
   Tensor residual = at::randn({4, 50}, GetParam());
   const Tensor exact = residual.to(at::kDouble) + exact_norm(input, scale);
-  add_rms_norm(residual, input, scale, kEps);
-  EXPECT_LT(difference(residual, exact), tolerance());
+  add_rms_norm(residual, input, scale, kNormEps);
+  EXPECT_LT(max_difference(residual, exact), tolerance());
 }
 
 TEST_P(NormTest, MayWriteOverItsInput) {
@@ -50,14 +47,14 @@ TEST_P(NormTest, MayWriteOverItsInput) {
   Tensor input = at::randn({4, 50}, GetParam());
   const Tensor scale = at::randn({50}, GetParam());
   const Tensor exact = exact_norm(input, scale);
-  rms_norm(input, scale, kEps, input);
-  EXPECT_LT(difference(input, exact), tolerance());
+  rms_norm(input, scale, kNormEps, input);
+  EXPECT_LT(max_difference(input, exact), tolerance());
 }
 
 TEST_P(NormTest, ZerosStayZero) {
   const Tensor input = at::zeros({1, 20}, GetParam());
   Tensor out = at::ones_like(input);
-  rms_norm(input, at::ones({20}, GetParam()), kEps, out);
+  rms_norm(input, at::ones({20}, GetParam()), kNormEps, out);
   EXPECT_TRUE(at::equal(out, input));
 }
 
@@ -66,10 +63,10 @@ TEST_P(NormTest, RowsDoNotDependOnEachOther) {
   const Tensor input = at::randn({9, 70}, GetParam());
   const Tensor scale = at::randn({70}, GetParam());
   Tensor all = at::empty_like(input);
-  rms_norm(input, scale, kEps, all);
+  rms_norm(input, scale, kNormEps, all);
   for (int64_t row = 0; row < 9; ++row) {
     Tensor one = at::empty({1, 70}, GetParam());
-    rms_norm(input.narrow(0, row, 1), scale, kEps, one);
+    rms_norm(input.narrow(0, row, 1), scale, kNormEps, one);
     EXPECT_TRUE(at::equal(one, all.narrow(0, row, 1)));
   }
 }
@@ -79,11 +76,11 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, NormTest, testing::Values(at::kFloat, at::kDoub
 TEST(NormChecksTest, RefusesOperandsThatDoNotFit) {
   const Tensor input = at::zeros({2, 8});
   Tensor out = at::zeros({2, 8});
-  EXPECT_THROW(rms_norm(input, at::ones({9}), kEps, out), InternalError);
-  EXPECT_THROW(rms_norm(input, at::ones({8}, at::kDouble), kEps, out), InternalError);
+  EXPECT_THROW(rms_norm(input, at::ones({9}), kNormEps, out), InternalError);
+  EXPECT_THROW(rms_norm(input, at::ones({8}, at::kDouble), kNormEps, out), InternalError);
   Tensor fewer = at::zeros({1, 8});
-  EXPECT_THROW(rms_norm(input, at::ones({8}), kEps, fewer), InternalError);
-  EXPECT_THROW(add_rms_norm(out, at::zeros({8, 2}).t(), at::ones({8}), kEps), InternalError);
+  EXPECT_THROW(rms_norm(input, at::ones({8}), kNormEps, fewer), InternalError);
+  EXPECT_THROW(add_rms_norm(out, at::zeros({8, 2}).t(), at::ones({8}), kNormEps), InternalError);
 }
 
 }  // namespace

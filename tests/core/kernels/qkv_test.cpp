@@ -7,11 +7,12 @@
 
 #include "core/error.h"
 #include "kv/kv_cache.h"
+#include "tests/support/max_difference.h"
 
 namespace specdec {
 namespace {
 
-constexpr double kEps = 1e-6;
+constexpr double kQkvEps = 1e-6;
 constexpr int64_t kPositions = 64;
 
 struct QkvCase {
@@ -27,7 +28,7 @@ class QkvTest : public testing::TestWithParam<QkvCase> {
     const QkvCase& c = GetParam();
     const auto dtype = c.dtype;
     options_.heads = c.heads;
-    options_.eps = kEps;
+    options_.eps = kQkvEps;
     if (c.norm) {
       options_.q_scale = at::randn({c.head_dim}, dtype);
       options_.k_scale = at::randn({c.head_dim}, dtype);
@@ -46,7 +47,7 @@ class QkvTest : public testing::TestWithParam<QkvCase> {
   Tensor exact_head(const Tensor& head, const Tensor& scale, int64_t position) const {
     Tensor x = head.to(at::kDouble);
     if (scale.defined()) {
-      x = x * at::rsqrt(x.square().mean() + kEps) * scale.to(at::kDouble);
+      x = x * at::rsqrt(x.square().mean() + kQkvEps) * scale.to(at::kDouble);
     }
     const auto halves = x.chunk(2);
     const Tensor cos = options_.cos[position].to(at::kDouble);
@@ -56,10 +57,6 @@ class QkvTest : public testing::TestWithParam<QkvCase> {
 
   QkvOptions options_;
 };
-
-double difference(const Tensor& a, const Tensor& exact) {
-  return (a.to(at::kDouble) - exact).abs().max().item<double>();
-}
 
 TEST_P(QkvTest, SplitsNormsRotatesAndWrites) {
   const QkvCase& c = GetParam();
@@ -78,7 +75,7 @@ TEST_P(QkvTest, SplitsNormsRotatesAndWrites) {
       const int64_t position = cache.length(0) + node;
       for (int64_t h = 0; h < c.heads; ++h) {
         const Tensor exact = exact_head(heads[node][h], options_.q_scale, position);
-        EXPECT_LT(difference(queries[node][h], exact), tolerance);
+        EXPECT_LT(max_difference(queries[node][h], exact), tolerance);
       }
       for (int64_t h = 0; h < c.kv_heads; ++h) {
         keys.push_back(exact_head(heads[node][c.heads + h], options_.k_scale, position));
@@ -91,8 +88,8 @@ TEST_P(QkvTest, SplitsNormsRotatesAndWrites) {
   }
   const auto stored = cache.key_values(0, 0);
   const std::vector<int64_t> by_token = {11, c.kv_heads, c.head_dim};
-  EXPECT_LT(difference(stored.first, at::cat(keys).view(by_token).transpose(0, 1)), tolerance);
-  EXPECT_EQ(difference(stored.second, at::cat(values).view(by_token).transpose(0, 1)), 0);
+  EXPECT_LT(max_difference(stored.first, at::cat(keys).view(by_token).transpose(0, 1)), tolerance);
+  EXPECT_EQ(max_difference(stored.second, at::cat(values).view(by_token).transpose(0, 1)), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(

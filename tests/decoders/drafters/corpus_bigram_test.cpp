@@ -10,12 +10,12 @@ namespace {
 
 using Tokens = std::vector<Token>;
 
-std::shared_ptr<const BigramTable> table(const std::vector<Tokens>& documents) {
+std::shared_ptr<const BigramTable> bigram_table(const std::vector<Tokens>& documents) {
   return std::make_shared<const BigramTable>(documents);
 }
 
 TEST(CorpusBigramTest, CountsPairsWithinDocuments) {
-  const auto counted = table({{1, 2, 1, 3, 1, 2}, {9, 1}, {2}});
+  const auto counted = bigram_table({{1, 2, 1, 3, 1, 2}, {9, 1}, {2}});
   const auto followers = counted->followers(1, 9);
   ASSERT_EQ(followers.size(), 2U);
   EXPECT_EQ(followers[0].token, 2);
@@ -29,7 +29,7 @@ TEST(CorpusBigramTest, CountsPairsWithinDocuments) {
 }
 
 TEST(CorpusBigramTest, DraftsAChainOrTheLikeliestTree) {
-  const auto counted = table({{1, 2, 3, 1, 2, 3, 1, 4}});
+  const auto counted = bigram_table({{1, 2, 3, 1, 2, 3, 1, 4}});
   CorpusBigramDrafter drafter(counted);
   EXPECT_EQ(paths_of(propose_within(drafter, Tokens{8, 1}, {3, 3, 1})),
             (std::vector<Tokens>{{2}, {2, 3}, {2, 3, 1}}));
@@ -43,8 +43,8 @@ TEST(CorpusBigramTest, DraftsAChainOrTheLikeliestTree) {
 }
 
 TEST(CorpusBigramTest, RefusesAProbabilityOutOfRange) {
-  EXPECT_THROW(CorpusBigramDrafter(table({}), {.min_probability = -0.1}), ConfigError);
-  EXPECT_THROW(CorpusBigramDrafter(table({}), {.min_probability = 1.1}), ConfigError);
+  EXPECT_THROW(CorpusBigramDrafter(bigram_table({}), {.min_probability = -0.1}), ConfigError);
+  EXPECT_THROW(CorpusBigramDrafter(bigram_table({}), {.min_probability = 1.1}), ConfigError);
 }
 
 }  // namespace

@@ -17,14 +17,14 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 using Tokens = std::vector<Token>;
 
-constexpr int64_t kVocab = 5;
+constexpr int64_t kDraftVocab = 5;
 
-LogitTable table() { return random_table(kVocab, 2, 3); }
+LogitTable model_table() { return random_table(kDraftVocab, 2, 3); }
 
 /// A drafter with a view of its model.
-struct Bench {
-  explicit Bench(const DraftModelOptions& options = {}, int64_t max_length = 64) {
-    auto owned = std::make_unique<FakeModel>(kVocab, table(), max_length);
+struct DraftModelBench {
+  explicit DraftModelBench(const DraftModelOptions& options = {}, int64_t max_length = 64) {
+    auto owned = std::make_unique<FakeModel>(kDraftVocab, model_table(), max_length);
     model = owned.get();
     drafter = std::make_unique<DraftModelDrafter>(std::move(owned), options);
   }
@@ -53,7 +53,7 @@ struct Bench {
 Tokens best_tokens(Tokens history, size_t count) {
   const size_t before = history.size();
   while (history.size() < before + count) {
-    history.push_back(static_cast<Token>(argmax(table()(history))));
+    history.push_back(static_cast<Token>(argmax(model_table()(history))));
   }
   return {history.begin() + static_cast<int64_t>(before), history.end()};
 }
@@ -61,7 +61,7 @@ Tokens best_tokens(Tokens history, size_t count) {
 Tokens proposed(const Draft& draft) { return {draft.tokens.begin() + 1, draft.tokens.end()}; }
 
 TEST(DraftModelTest, GreedyDraftIsTheModelsOwnText) {
-  Bench bench;
+  DraftModelBench bench;
   const Draft draft = bench.propose({1, 2, 3}, 4);
   EXPECT_EQ(draft.tokens.front(), 3);
   EXPECT_EQ(proposed(draft), best_tokens({1, 2, 3}, 4));
@@ -71,7 +71,7 @@ TEST(DraftModelTest, GreedyDraftIsTheModelsOwnText) {
 }
 
 TEST(DraftModelTest, FeedsOnlyWhatIsMissing) {
-  Bench bench;
+  DraftModelBench bench;
   const Tokens start = {1, 2, 3};
   const Tokens drafted = proposed(bench.propose(start, 3));
   EXPECT_EQ(bench.model->forwards(), (std::vector<int64_t>{3, 1, 1}));
@@ -85,7 +85,7 @@ TEST(DraftModelTest, FeedsOnlyWhatIsMissing) {
 
   // Rejected at once: only the correction token is new.
   Tokens corrected = all;
-  corrected.push_back((best_tokens(all, 1).front() + 1) % kVocab);
+  corrected.push_back((best_tokens(all, 1).front() + 1) % kDraftVocab);
   EXPECT_EQ(proposed(bench.propose(corrected, 1)), best_tokens(corrected, 1));
   EXPECT_EQ(bench.model->forwards(), (std::vector<int64_t>{3, 1, 1, 2, 1, 1}));
 
@@ -97,7 +97,7 @@ TEST(DraftModelTest, FeedsOnlyWhatIsMissing) {
 }
 
 TEST(DraftModelTest, TheSameSequenceAgainFeedsTheNewestToken) {
-  Bench bench;
+  DraftModelBench bench;
   const Tokens committed = {1, 2, 3};
   const Tokens first = proposed(bench.propose(committed, 2));
   EXPECT_EQ(proposed(bench.propose(committed, 2)), first);
@@ -105,7 +105,7 @@ TEST(DraftModelTest, TheSameSequenceAgainFeedsTheNewestToken) {
 }
 
 TEST(DraftModelTest, ResetBeginsANewSequence) {
-  Bench bench;
+  DraftModelBench bench;
   bench.propose({1, 2, 3}, 2);
   bench.drafter->reset();
   EXPECT_EQ(proposed(bench.propose({1, 2, 4}, 2)), best_tokens({1, 2, 4}, 2));
@@ -113,7 +113,7 @@ TEST(DraftModelTest, ResetBeginsANewSequence) {
 }
 
 TEST(DraftModelTest, RecordsTheLawsItDrewFrom) {
-  Bench bench;
+  DraftModelBench bench;
   bench.sampling = {.temperature = 0.9, .top_k = 4, .repetition_penalty = 1.5};
   Tokens history = {1, 2, 3};
   const Draft draft = bench.propose(history, 3);
@@ -121,8 +121,8 @@ TEST(DraftModelTest, RecordsTheLawsItDrewFrom) {
   EXPECT_EQ(draft.law, (std::vector<int64_t>{0, 1, 2, -1}));
   ASSERT_EQ(draft.probs.size(0), 3);
   for (int64_t node = 0; node < 3; ++node) {
-    const std::vector<double> logits = table()(history);
-    std::vector<double> law(kVocab);
+    const std::vector<double> logits = model_table()(history);
+    std::vector<double> law(kDraftVocab);
     target_law(std::span<const double>(logits), history, bench.sampling, law);
     EXPECT_TRUE(at::equal(draft.probs[node], at::tensor(law))) << "node " << node;
     history.push_back(draft.tokens[static_cast<size_t>(node) + 1]);
@@ -130,7 +130,7 @@ TEST(DraftModelTest, RecordsTheLawsItDrewFrom) {
 }
 
 TEST(DraftModelTest, MayChooseWithoutChanceWhenSampling) {
-  Bench bench({.sample = false});
+  DraftModelBench bench({.sample = false});
   bench.sampling.temperature = 1.0;
   const Draft draft = bench.propose({1, 2, 3}, 3);
   EXPECT_EQ(proposed(draft), best_tokens({1, 2, 3}, 3));
@@ -138,7 +138,7 @@ TEST(DraftModelTest, MayChooseWithoutChanceWhenSampling) {
 }
 
 TEST(DraftModelTest, DraftsNoMoreThanItsOwnModelHolds) {
-  Bench bench({}, 5);
+  DraftModelBench bench({}, 5);
   EXPECT_EQ(bench.propose({1, 2, 3}, 9).proposed(), 3);
   EXPECT_EQ(bench.propose({1, 2, 3, 4, 0}, 9).proposed(), 1);
   EXPECT_EQ(bench.propose({1, 2, 3, 4, 0, 1}, 9).proposed(), 0);
@@ -146,18 +146,19 @@ TEST(DraftModelTest, DraftsNoMoreThanItsOwnModelHolds) {
 }
 
 TEST(DraftModelTest, RefusesAnotherVocabulary) {
-  const Bench bench;
-  FakeModel same(kVocab, table());
+  const DraftModelBench bench;
+  FakeModel same(kDraftVocab, model_table());
   EXPECT_NO_THROW(bench.drafter->check(same));
-  FakeModel other(kVocab + 1, random_table(kVocab + 1, 1));
+  FakeModel other(kDraftVocab + 1, random_table(kDraftVocab + 1, 1));
   EXPECT_THAT([&] { bench.drafter->check(other); },
               ThrowsMessage<ConfigError>(HasSubstr("5 tokens and the target one of 6")));
 }
 
 TEST(DraftModelTest, AModelThatIsItsOwnTargetIsAcceptedWhole) {
-  FakeModel target(kVocab, table());
+  FakeModel target(kDraftVocab, model_table());
   SpeculativeDecoding decoding(
-      target, std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kVocab, table())),
+      target,
+      std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kDraftVocab, model_table())),
       std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(4));
   const Task task{.prompt = {1}, .sampling = {.temperature = 1.0}, .stop = {.max_new_tokens = 21}};
   CounterRandomness random(3);

@@ -29,15 +29,15 @@ TEST(NgramPoolTest, KeepsTheNewestOfEachFirstToken) {
   EXPECT_TRUE(pool.after(1).empty());
 }
 
-constexpr int64_t kVocab = 50;
+constexpr int64_t kLookaheadVocab = 50;
 
 /// A target whose best next token depends on the newest one alone: token * 3 + 1.
-Token best_after(Token token) { return static_cast<Token>((token * 3 + 1) % kVocab); }
+Token best_after(Token token) { return static_cast<Token>((token * 3 + 1) % kLookaheadVocab); }
 
 /// The draft as the target sees it; `accepted` of its first path's nodes are kept.
 StepResult verified(const Draft& draft) {
   StepResult step{.draft = draft, .result = {}, .verdict = {.path = {0}}};
-  step.result.logits = at::zeros({draft.size(), kVocab});
+  step.result.logits = at::zeros({draft.size(), kLookaheadVocab});
   for (int64_t node = 0; node < draft.size(); ++node) {
     step.result.logits[node][best_after(draft.tokens[static_cast<size_t>(node)])] = 1.0;
   }
@@ -140,7 +140,7 @@ TEST(LookaheadTest, NgramsOfThePromptWhenAsked) {
 }
 
 TEST(LookaheadTest, KeepsTheLimitsAndBranches) {
-  FakeModel target(kVocab, random_table(kVocab, 3, 1), 256);
+  FakeModel target(kLookaheadVocab, random_table(kLookaheadVocab, 3, 1), 256);
   for (const DraftLimits& limits :
        {DraftLimits{12, 6, 3}, DraftLimits{55, 10, 9}, DraftLimits{3, 3, 3}, DraftLimits{1, 1, 4},
         DraftLimits{9, 4, 2}}) {
@@ -162,7 +162,7 @@ TEST(LookaheadTest, KeepsTheLimitsAndBranches) {
 }
 
 TEST(LookaheadTest, SavesForwardsOnATextThatRepeatsItself) {
-  FakeModel target(kVocab, random_table(kVocab, 5, 1), 512);
+  FakeModel target(kLookaheadVocab, random_table(kLookaheadVocab, 5, 1), 512);
   const auto steps = [&](const LookaheadOptions& options) {
     SpeculativeDecoding decoding(target, std::make_unique<LookaheadDrafter>(options),
                                  std::make_unique<ExactMatchVerifier>(),

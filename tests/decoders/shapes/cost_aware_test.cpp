@@ -23,7 +23,7 @@ CostAwareOptions options(double slope) {
 }
 
 /// A draft of the planned shape, of which the first `accepted` tokens of its first path are kept.
-void step(CostAwareShape& shape, const RankTree& plan, int64_t accepted) {
+void observe_step(CostAwareShape& shape, const RankTree& plan, int64_t accepted) {
   Draft draft = Draft::root(0);
   for (size_t node = 1; node < plan.parents.size(); ++node) {
     draft.add(static_cast<Token>(node), plan.parents[node]);
@@ -39,14 +39,14 @@ void step(CostAwareShape& shape, const RankTree& plan, int64_t accepted) {
   shape.observe(draft, verdict);
 }
 
-struct Outcome {
+struct RunOutcome {
   int64_t drafting = 0;  ///< steps
   double lost = 0.0;     ///< beside plain decoding, by the curves of `line`
 };
 
 /// Steps of a request; `accepted` of each draft's first path are kept.
-Outcome run(CostAwareShape& shape, int64_t steps, int64_t accepted, double slope) {
-  Outcome done;
+RunOutcome run(CostAwareShape& shape, int64_t steps, int64_t accepted, double slope) {
+  RunOutcome done;
   int64_t context = 1;
   for (int64_t i = 0; i < steps; ++i) {
     const bool drafts = shape.next(context).tokens > 0;
@@ -54,7 +54,7 @@ Outcome run(CostAwareShape& shape, int64_t steps, int64_t accepted, double slope
     const int64_t kept = std::min(accepted, plan.depth());
     done.drafting += drafts ? 1 : 0;
     done.lost += slope * static_cast<double>(plan.nodes()) - static_cast<double>(kept);
-    step(shape, plan, accepted);
+    observe_step(shape, plan, accepted);
     context += 1 + kept;
   }
   return done;
@@ -84,7 +84,7 @@ TEST(CostAwareTest, AUselessDrafterLosesNoMoreThanWhatIsAllowed) {
       costs.drafter_cost = CostCurve{{{.new_tokens = 1, .context = 1, .seconds = draft}}};
       CostAwareShape shape(costs);
       const auto run_once = [&] {
-        const Outcome done = run(shape, 1000, 0, slope);
+        const RunOutcome done = run(shape, 1000, 0, slope);
         return done.lost + draft * static_cast<double>(done.drafting);
       };
       const double first = run_once();

@@ -10,6 +10,8 @@
 #include "decoders/drafters/draft_model.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
+#include "tests/support/retrieval.h"
+#include "tests/support/sequence_law.h"
 #include "tests/support/table_law.h"
 
 namespace specdec {
@@ -18,15 +20,15 @@ namespace {
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-constexpr int64_t kVocab = 8;
-const std::vector<Token> kCommitted = {2, 5};
+constexpr int64_t kDynamicVocab = 8;
+const std::vector<Token> kDynamicCommitted = {2, 5};
 
-Draft grow(const DynamicTreeOptions& options, TableLaw& law, int64_t max_tokens,
-           int64_t max_depth) {
+Draft grow_dynamic(const DynamicTreeOptions& options, TableLaw& law, int64_t max_tokens,
+                   int64_t max_depth) {
   DynamicTreeShape shape(options);
   CounterRandomness random(3);
   const SamplingParams sampling{.temperature = 1.0};
-  return shape.grow({.committed = kCommitted,
+  return shape.grow({.committed = kDynamicCommitted,
                      .last_step = nullptr,
                      .prompt_result = nullptr,
                      .random = random,
@@ -37,13 +39,6 @@ Draft grow(const DynamicTreeOptions& options, TableLaw& law, int64_t max_tokens,
                      .max_branches = options.top_k,
                      .shape = shape},
                     law, Siblings::kBest);
-}
-
-std::vector<double> law_of(const LogitTable& table, const std::vector<Token>& history) {
-  const std::vector<double> logits = table(history);
-  std::vector<double> law(logits.size());
-  target_law(std::span<const double>(logits), history, {.temperature = 1.0}, law);
-  return law;
 }
 
 /// EAGLE-2's procedure written down without short cuts: paths of the likeliest nodes.
@@ -59,11 +54,11 @@ std::vector<std::vector<Token>> by_definition(const LogitTable& table,
   for (int64_t depth = 0; depth < options.depth; ++depth) {
     std::vector<Node> level;
     for (const Node& node : frontier) {
-      std::vector<Token> history = kCommitted;
+      std::vector<Token> history = kDynamicCommitted;
       history.insert(history.end(), node.path.begin(), node.path.end());
-      const std::vector<double> law = law_of(table, history);
+      const std::vector<double> law = law_of(table, history, {.temperature = 1.0});
       std::vector<Node> children;
-      for (Token token = 0; token < kVocab; ++token) {
+      for (Token token = 0; token < kDynamicVocab; ++token) {
         Node child = node;
         child.path.push_back(token);
         child.chance *= law[static_cast<size_t>(token)];
@@ -88,58 +83,51 @@ std::vector<std::vector<Token>> by_definition(const LogitTable& table,
   return paths;
 }
 
-std::vector<std::vector<Token>> paths_of(const Draft& draft) {
-  std::vector<std::vector<Token>> paths;
-  for (int64_t node = 1; node < draft.size(); ++node) {
-    std::vector<Token> path;
-    for (int64_t i = node; i > 0; i = draft.parents[static_cast<size_t>(i)]) {
-      path.push_back(draft.tokens[static_cast<size_t>(i)]);
-    }
-    std::reverse(path.begin(), path.end());
-    paths.push_back(path);
-  }
+std::vector<std::vector<Token>> sorted_paths(const Draft& draft) {
+  std::vector<std::vector<Token>> paths = paths_of(draft);
   std::sort(paths.begin(), paths.end());
   return paths;
 }
 
 TEST(DynamicTreeTest, VerifiesTheLikeliestNodes) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    const LogitTable table = random_table(kVocab, seed, 3, 2.0);
+    const LogitTable table = random_table(kDynamicVocab, seed, 3, 2.0);
     const DynamicTreeOptions options{
         .nodes = 4 + static_cast<int64_t>(seed), .depth = 4, .top_k = 3};
-    TableLaw law(table, kCommitted);
-    const Draft draft = grow(options, law, options.nodes, options.depth);
-    EXPECT_EQ(paths_of(draft), by_definition(table, options)) << "seed " << seed;
+    TableLaw law(table, kDynamicCommitted);
+    const Draft draft = grow_dynamic(options, law, options.nodes, options.depth);
+    EXPECT_EQ(sorted_paths(draft), by_definition(table, options)) << "seed " << seed;
     EXPECT_EQ(draft.law, std::vector<int64_t>(draft.tokens.size(), -1));
   }
 }
 
 TEST(DynamicTreeTest, DoesNotExpandWhatCannotBeVerified) {
-  const LogitTable table = random_table(kVocab, 1, 3, 0.1);  // nearly even: depth does not pay
-  TableLaw law(table, kCommitted);
-  const Draft draft = grow({.nodes = 3, .depth = 6, .top_k = 3}, law, 3, 6);
+  // Nearly even: depth does not pay.
+  const LogitTable table = random_table(kDynamicVocab, 1, 3, 0.1);
+  TableLaw law(table, kDynamicCommitted);
+  const Draft draft = grow_dynamic({.nodes = 3, .depth = 6, .top_k = 3}, law, 3, 6);
   EXPECT_EQ(draft.parents, (std::vector<int64_t>{-1, 0, 0, 0}));
   EXPECT_LE(law.frontiers().size(), 2U);
 }
 
 TEST(DynamicTreeTest, StaysWithinItsLimits) {
-  const LogitTable table = random_table(kVocab, 2, 3, 3.0);
-  TableLaw law(table, kCommitted);
-  const Draft draft = grow({.nodes = 20, .depth = 6, .top_k = 3}, law, 5, 2);
+  const LogitTable table = random_table(kDynamicVocab, 2, 3, 3.0);
+  TableLaw law(table, kDynamicCommitted);
+  const Draft draft = grow_dynamic({.nodes = 20, .depth = 6, .top_k = 3}, law, 5, 2);
   EXPECT_EQ(draft.proposed(), 5);
   const std::vector<int64_t> depths = draft.depths();
   EXPECT_LE(*std::max_element(depths.begin(), depths.end()), 2);
 }
 
 TEST(DynamicTreeTest, DrawnSiblingsAreRefused) {
-  FakeModel target(kVocab, random_table(kVocab, 1));
+  FakeModel target(kDynamicVocab, random_table(kDynamicVocab, 1));
   const auto build = [&](std::optional<bool> sample) {
-    SpeculativeDecoding(target,
-                        std::make_unique<DraftModelDrafter>(
-                            std::make_unique<FakeModel>(kVocab, random_table(kVocab, 2)),
-                            DraftModelOptions{.sample = sample}),
-                        std::make_unique<RejectionVerifier>(),
-                        std::make_unique<DynamicTreeShape>());
+    SpeculativeDecoding(
+        target,
+        std::make_unique<DraftModelDrafter>(
+            std::make_unique<FakeModel>(kDynamicVocab, random_table(kDynamicVocab, 2)),
+            DraftModelOptions{.sample = sample}),
+        std::make_unique<RejectionVerifier>(), std::make_unique<DynamicTreeShape>());
   };
   EXPECT_THAT([&] { build(true); }, ThrowsMessage<ConfigError>(HasSubstr("sample: false")));
   EXPECT_NO_THROW(build(false));

@@ -19,9 +19,9 @@ using testing::HasSubstr;
 using testing::ThrowsMessage;
 using Paths = std::vector<std::vector<int64_t>>;
 
-constexpr int64_t kVocab = 7;
+constexpr int64_t kRankVocab = 7;
 
-const std::vector<Token> kCommitted = {1, 2, 3};
+const std::vector<Token> kRankCommitted = {1, 2, 3};
 
 /// A draft of the tree over a random table, and what the drafter was asked.
 struct Grown {
@@ -29,11 +29,11 @@ struct Grown {
   TableLaw law;
 };
 
-Grown grow(const RankTree& tree, const SamplingParams& sampling, Siblings siblings,
-           int64_t max_tokens = 99, int64_t max_depth = 99) {
+Grown grow_ranked(const RankTree& tree, const SamplingParams& sampling, Siblings siblings,
+                  int64_t max_tokens = 99, int64_t max_depth = 99) {
   StaticTreeShape shape(tree);
   CounterRandomness random(3);
-  const DraftContext context{.committed = kCommitted,
+  const DraftContext context{.committed = kRankCommitted,
                              .last_step = nullptr,
                              .prompt_result = nullptr,
                              .random = random,
@@ -43,15 +43,15 @@ Grown grow(const RankTree& tree, const SamplingParams& sampling, Siblings siblin
                              .max_depth = max_depth,
                              .max_branches = tree.branches(),
                              .shape = shape};
-  Grown grown{{}, TableLaw(random_table(kVocab, 5, 3), kCommitted)};
+  Grown grown{{}, TableLaw(random_table(kRankVocab, 5, 3), kRankCommitted)};
   grown.draft = shape.grow(context, grown.law, siblings);
   return grown;
 }
 
 std::vector<Token> by_rank(const std::vector<Token>& history) {
-  const std::vector<double> logits = random_table(kVocab, 5, 3)(history);
-  std::vector<Token> tokens(kVocab);
-  for (Token token = 0; token < kVocab; ++token) {
+  const std::vector<double> logits = random_table(kRankVocab, 5, 3)(history);
+  std::vector<Token> tokens(kRankVocab);
+  for (Token token = 0; token < kRankVocab; ++token) {
     tokens[static_cast<size_t>(token)] = token;
   }
   std::stable_sort(tokens.begin(), tokens.end(), [&](Token a, Token b) {
@@ -96,7 +96,7 @@ TEST(RankTreeTest, WidthsMakeAFullTree) {
 TEST(RankTreeTest, ChosenChildrenHaveTheirRanks) {
   const RankTree tree = tree_of_paths({{0}, {2}, {2, 1}, {2, 1, 0}});
   for (const double temperature : {0.0, 1.0}) {
-    const Grown grown = grow(tree, {.temperature = temperature}, Siblings::kBest);
+    const Grown grown = grow_ranked(tree, {.temperature = temperature}, Siblings::kBest);
     ASSERT_EQ(grown.draft.parents, tree.parents);
     for (int64_t node = 1; node < grown.draft.size(); ++node) {
       const auto index = static_cast<size_t>(node);
@@ -110,13 +110,13 @@ TEST(RankTreeTest, ChosenChildrenHaveTheirRanks) {
 
 TEST(RankTreeTest, AsksOncePerLevelAndNeverForLeaves) {
   const RankTree tree = tree_of_paths({{0}, {1}, {0, 0}, {1, 0}, {1, 0, 0}});
-  const Grown grown = grow(tree, {}, Siblings::kBest);
+  const Grown grown = grow_ranked(tree, {}, Siblings::kBest);
   EXPECT_EQ(grown.law.frontiers(), (std::vector<std::vector<int64_t>>{{0}, {1, 2}, {4}}));
 }
 
 TEST(RankTreeTest, DrawnSiblingsDifferAndNameTheirLaw) {
   const RankTree tree = tree_of_paths({{0}, {1}, {2}, {1, 0}, {1, 1}});
-  const Grown grown = grow(tree, {.temperature = 1.0}, Siblings::kDrawn);
+  const Grown grown = grow_ranked(tree, {.temperature = 1.0}, Siblings::kDrawn);
   ASSERT_EQ(grown.draft.parents, tree.parents);
   EXPECT_EQ(grown.draft.law, (std::vector<int64_t>{0, -1, 1, -1, -1, -1}));
   for (const int64_t node : {0, 2}) {
@@ -125,9 +125,9 @@ TEST(RankTreeTest, DrawnSiblingsDifferAndNameTheirLaw) {
       tokens.insert(grown.draft.tokens[static_cast<size_t>(child)]);
     }
     EXPECT_EQ(tokens.size(), grown.draft.children(node).size());
-    std::vector<double> law(kVocab);
+    std::vector<double> law(kRankVocab);
     const std::vector<Token> history = grown.law.history(grown.draft, node);
-    const std::vector<double> logits = random_table(kVocab, 5, 3)(history);
+    const std::vector<double> logits = random_table(kRankVocab, 5, 3)(history);
     target_law(std::span<const double>(logits), history, {.temperature = 1.0}, law);
     const int64_t row = grown.draft.law[static_cast<size_t>(node)];
     EXPECT_TRUE(at::equal(grown.draft.probs[row], at::tensor(law)));
@@ -138,9 +138,9 @@ TEST(RankTreeTest, WhatDoesNotFitIsNotDrawn) {
   const std::vector<int64_t> widths = {2, 2, 2};
   const RankTree tree = tree_of_widths(widths, 99);
   for (const Siblings siblings : {Siblings::kBest, Siblings::kDrawn}) {
-    const Grown shallow = grow(tree, {.temperature = 1.0}, siblings, 99, 2);
+    const Grown shallow = grow_ranked(tree, {.temperature = 1.0}, siblings, 99, 2);
     EXPECT_EQ(shallow.draft.proposed(), 6);
-    const Grown small = grow(tree, {.temperature = 1.0}, siblings, 3);
+    const Grown small = grow_ranked(tree, {.temperature = 1.0}, siblings, 3);
     EXPECT_EQ(small.draft.parents, (std::vector<int64_t>{-1, 0, 0, 1}));
   }
 }
@@ -149,7 +149,7 @@ TEST(RankTreeTest, TokensWithoutMassAreNotProposed) {
   const std::vector<int64_t> widths = {4, 4};
   for (const Siblings siblings : {Siblings::kBest, Siblings::kDrawn}) {
     const Grown grown =
-        grow(tree_of_widths(widths, 99), {.temperature = 1.0, .top_k = 2}, siblings);
+        grow_ranked(tree_of_widths(widths, 99), {.temperature = 1.0, .top_k = 2}, siblings);
     EXPECT_EQ(grown.draft.proposed(), 2 + 4);
   }
 }

@@ -58,14 +58,14 @@ Tensor target_probs(const Asked& asked, const Draft& draft) {
   return at::stack(laws);
 }
 
-struct Outcome {
+struct BlockOutcome {
   double accepted = 0.0;                        // expected
   std::map<std::vector<Token>, double> tokens;  // law of the first `length` + 1 tokens
 };
 
 /// What a verifier does over all drafts; the output goes on with the target's law.
-Outcome outcome(const Asked& asked, const Verifier& verifier) {
-  Outcome result;
+BlockOutcome outcome(const Asked& asked, const Verifier& verifier) {
+  BlockOutcome result;
   EnumeratingRandomness random;
   do {
     const Draft draft = draw_chain(asked, random);

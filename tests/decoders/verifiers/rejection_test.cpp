@@ -14,7 +14,8 @@ namespace {
 using Law = std::vector<double>;
 
 /// The law of (accepted nodes, next token) for a draft that is given.
-std::map<std::pair<size_t, Token>, double> verdicts(const Draft& draft, const Tensor& probs) {
+std::map<std::pair<size_t, Token>, double> rejection_verdicts(const Draft& draft,
+                                                              const Tensor& probs) {
   std::map<std::pair<size_t, Token>, double> law;
   EnumeratingRandomness random;
   do {
@@ -91,7 +92,7 @@ TEST(RejectionTest, ChosenTokensAreAcceptedWithTheirMass) {
   Draft draft = Draft::root(0);
   draft.add(2, 0);
   const Tensor probs = at::tensor({0.1, 0.2, 0.7, 0.5, 0.5, 0.0}).view({2, 3});
-  const auto law = verdicts(draft, probs);
+  const auto law = rejection_verdicts(draft, probs);
   ASSERT_EQ(law.size(), 4U);
   EXPECT_NEAR(law.at({1, 0}), 0.35, 1e-15);
   EXPECT_NEAR(law.at({1, 1}), 0.35, 1e-15);
@@ -125,7 +126,7 @@ TEST(RejectionTest, GreedyLawsNeedNoChance) {
   draft.add(1, 0);
   draft.add(2, 1);
   const Tensor probs = at::one_hot(at::tensor({1, 0, 0}, at::kLong), 3).to(at::kDouble);
-  const auto law = verdicts(draft, probs);
+  const auto law = rejection_verdicts(draft, probs);
   EXPECT_EQ(law, (std::map<std::pair<size_t, Token>, double>{{{1, 0}, 1.0}}));
 }
 
@@ -138,13 +139,13 @@ TEST(RejectionTest, ARejectionThatRoundingAloneAllowsIsNone) {
   draft.law[0] = 0;
   draft.add(0, 0);
   const Tensor probs = at::tensor({less, half, 1.0, 0.0}).view({2, 2});
-  const auto law = verdicts(draft, probs);
+  const auto law = rejection_verdicts(draft, probs);
   ASSERT_EQ(law.size(), 1U);
   EXPECT_EQ(law.begin()->first, (std::pair<size_t, Token>{1, 0}));
 
   Draft chosen = Draft::root(0);
   chosen.add(0, 0);
-  EXPECT_EQ(verdicts(chosen, at::tensor({less, 0.0, 0.0, 1.0}).view({2, 2})).size(), 1U);
+  EXPECT_EQ(rejection_verdicts(chosen, at::tensor({less, 0.0, 0.0, 1.0}).view({2, 2})).size(), 1U);
 }
 
 TEST(RejectionTest, RefusesLawsThatTheDraftWasNotDrawnFrom) {

@@ -15,11 +15,12 @@
 namespace specdec {
 namespace {
 
-constexpr int64_t kVocab = 7;
+constexpr int64_t kMatchVocab = 7;
 
-std::vector<std::unique_ptr<Drafter>> drafters(const LogitTable& table) {
+std::vector<std::unique_ptr<Drafter>> drafters_of(const LogitTable& table) {
   std::vector<std::unique_ptr<Drafter>> all;
-  all.push_back(std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kVocab, table)));
+  all.push_back(
+      std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kMatchVocab, table)));
   all.push_back(std::make_unique<PromptLookupDrafter>(PromptLookupOptions{.min_ngram = 1}));
   all.push_back(std::make_unique<TreeDrafter>(table));
   all.push_back(
@@ -28,18 +29,18 @@ std::vector<std::unique_ptr<Drafter>> drafters(const LogitTable& table) {
 }
 
 TEST(SampleMatchTest, GivesTheTokensOfPlainSamplingWhateverDrafts) {
-  const LogitTable table = random_table(kVocab, 3);
-  const LogitTable drafts = mixed_table(table, random_table(kVocab, 4), 0.3);
+  const LogitTable table = random_table(kMatchVocab, 3);
+  const LogitTable drafts = mixed_table(table, random_table(kMatchVocab, 4), 0.3);
   const Task task{{1, 2, 3, 1, 2},
                   {.temperature = 1.0, .top_k = 5, .repetition_penalty = 1.1},
                   {.max_new_tokens = 24, .end_ids = {6}}};
-  FakeModel target(kVocab, table);
+  FakeModel target(kMatchVocab, table);
   AutoregressiveDecoding plain(target);
   int64_t accepted = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
     CounterRandomness random(seed);
     const std::vector<Token> expected = plain.generate(task.request(random)).tokens;
-    for (auto& drafter : drafters(drafts)) {
+    for (auto& drafter : drafters_of(drafts)) {
       SpeculativeDecoding decoding(target, std::move(drafter),
                                    std::make_unique<SampleMatchVerifier>(),
                                    std::make_unique<ChainShape>(4));

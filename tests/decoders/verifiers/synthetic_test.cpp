@@ -14,7 +14,7 @@
 namespace specdec {
 namespace {
 
-Draft propose(int64_t max_tokens, int64_t max_depth, int64_t max_branches) {
+Draft propose_synthetic(int64_t max_tokens, int64_t max_depth, int64_t max_branches) {
   const std::vector<Token> committed = {3, 5};
   ChainShape shape(1);
   CounterRandomness random(1);
@@ -32,15 +32,15 @@ Draft propose(int64_t max_tokens, int64_t max_depth, int64_t max_branches) {
 }
 
 TEST(SyntheticTest, DraftsAsMuchAsAsked) {
-  EXPECT_EQ(propose(4, 4, 1).parents, (std::vector<int64_t>{-1, 0, 1, 2, 3}));
-  EXPECT_EQ(propose(4, 2, 1).parents, (std::vector<int64_t>{-1, 0, 1}));
-  EXPECT_EQ(propose(5, 2, 3).parents, (std::vector<int64_t>{-1, 0, 1, 0, 0, 1}));
-  EXPECT_EQ(propose(2, 9, 3).parents, (std::vector<int64_t>{-1, 0, 1}));
-  EXPECT_EQ(propose(2, 9, 3).tokens, (std::vector<Token>{5, 5, 5}));
+  EXPECT_EQ(propose_synthetic(4, 4, 1).parents, (std::vector<int64_t>{-1, 0, 1, 2, 3}));
+  EXPECT_EQ(propose_synthetic(4, 2, 1).parents, (std::vector<int64_t>{-1, 0, 1}));
+  EXPECT_EQ(propose_synthetic(5, 2, 3).parents, (std::vector<int64_t>{-1, 0, 1, 0, 0, 1}));
+  EXPECT_EQ(propose_synthetic(2, 9, 3).parents, (std::vector<int64_t>{-1, 0, 1}));
+  EXPECT_EQ(propose_synthetic(2, 9, 3).tokens, (std::vector<Token>{5, 5, 5}));
 }
 
 TEST(SyntheticTest, AcceptsWithTheGivenProbabilitiesByDepth) {
-  const Draft draft = propose(8, 4, 2);
+  const Draft draft = propose_synthetic(8, 4, 2);
   const Tensor probs = at::full({draft.size(), 6}, 1.0 / 6, at::kDouble);
   const SyntheticVerifier verifier({0.9, 0.5});  // the last one for all deeper tokens
   std::vector<double> law(5, 0.0);

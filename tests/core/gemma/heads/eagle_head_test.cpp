@@ -25,8 +25,8 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int64_t kVocab = 11;
-constexpr int64_t kHidden = 16;
+constexpr int64_t kEagleVocab = 11;
+constexpr int64_t kEagleHidden = 16;
 
 /// The tensors of a published head, by their published names; random bfloat16.
 class Published {
@@ -36,16 +36,16 @@ class Published {
   void matrix(const std::string& name, int64_t rows, int64_t columns) {
     tensors[name] = random_.matrix(rows, columns);
   }
-  void norm(const std::string& name) { tensors[name] = random_.norm(kHidden); }
+  void norm(const std::string& name) { tensors[name] = random_.norm(kEagleHidden); }
 
   void layer(const std::string& prefix, int64_t input) {
     matrix(prefix + "self_attn.q_proj.weight", 16, input);
     matrix(prefix + "self_attn.k_proj.weight", 8, input);
     matrix(prefix + "self_attn.v_proj.weight", 8, input);
-    matrix(prefix + "self_attn.o_proj.weight", kHidden, 16);
-    matrix(prefix + "mlp.gate_proj.weight", 24, kHidden);
-    matrix(prefix + "mlp.up_proj.weight", 24, kHidden);
-    matrix(prefix + "mlp.down_proj.weight", kHidden, 24);
+    matrix(prefix + "self_attn.o_proj.weight", kEagleHidden, 16);
+    matrix(prefix + "mlp.gate_proj.weight", 24, kEagleHidden);
+    matrix(prefix + "mlp.up_proj.weight", 24, kEagleHidden);
+    matrix(prefix + "mlp.down_proj.weight", kEagleHidden, 24);
     norm(prefix + "post_attention_layernorm.weight");
   }
 
@@ -62,13 +62,13 @@ class Published {
   json config = {{"architectures", {"LlamaForCausalLM"}},
                  {"model_type", "llama"},
                  {"hidden_act", "silu"},
-                 {"hidden_size", kHidden},
+                 {"hidden_size", kEagleHidden},
                  {"intermediate_size", 24},
                  {"num_attention_heads", 2},
                  {"num_key_value_heads", 1},
                  {"num_hidden_layers", 1},
                  {"rms_norm_eps", 1e-5},
-                 {"vocab_size", kVocab}};
+                 {"vocab_size", kEagleVocab}};
 
  private:
   RandomTensors random_;
@@ -77,10 +77,10 @@ class Published {
 /// As SafeAILab/EAGLE stores a head of EAGLE-1 and 2.
 Published published_eagle() {
   Published head;
-  head.matrix("embed_tokens.weight", kVocab, kHidden);
-  head.matrix("fc.weight", kHidden, 2 * kHidden);
-  head.tensors["fc.bias"] = at::full({kHidden}, 0.25);
-  head.layer("layers.0.", kHidden);
+  head.matrix("embed_tokens.weight", kEagleVocab, kEagleHidden);
+  head.matrix("fc.weight", kEagleHidden, 2 * kEagleHidden);
+  head.tensors["fc.bias"] = at::full({kEagleHidden}, 0.25);
+  head.layer("layers.0.", kEagleHidden);
   return head;
 }
 
@@ -90,15 +90,15 @@ Published published_eagle3() {
   head.config["architectures"] = {"LlamaForCausalLMEagle3"};
   head.config["draft_vocab_size"] = 5;
   head.config["eagle_config"] = {{"eagle_aux_hidden_state_layer_ids", {0, 2}}};
-  head.matrix("fc.weight", kHidden, 2 * kHidden);
-  head.layer("midlayer.", 2 * kHidden);
+  head.matrix("fc.weight", kEagleHidden, 2 * kEagleHidden);
+  head.layer("midlayer.", 2 * kEagleHidden);
   head.norm("midlayer.hidden_norm.weight");
   head.norm("midlayer.input_layernorm.weight");
   head.norm("norm.weight");
-  head.matrix("lm_head.weight", 5, kHidden);
+  head.matrix("lm_head.weight", 5, kEagleHidden);
   const Tensor ids = at::arange(5) * 2 + 1;
   head.tensors["d2t"] = ids - at::arange(5);
-  head.tensors["t2d"] = at::zeros({kVocab}, at::kBool).index_fill_(0, ids, true);
+  head.tensors["t2d"] = at::zeros({kEagleVocab}, at::kBool).index_fill_(0, ids, true);
   return head;
 }
 
@@ -119,7 +119,7 @@ class EagleHeadTest : public testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::shared_ptr<GemmaWeights> target_ = tiny_gemma(kVocab, at::kFloat);
+  std::shared_ptr<GemmaWeights> target_ = tiny_gemma(kEagleVocab, at::kFloat);
 };
 
 TEST_F(EagleHeadTest, ReadsThePublishedLayoutOfEagle) {
@@ -145,7 +145,7 @@ TEST_F(EagleHeadTest, ReadsThePublishedLayoutOfEagle3) {
   const auto head = load(EagleVersion::kEagle3);
   EXPECT_EQ(head->config.capture_layers, (std::vector<int64_t>{0, 2}));
   EXPECT_TRUE(at::equal(head->target_ids, at::tensor({1, 3, 5, 7, 9}, at::kLong)));
-  EXPECT_EQ(head->layer.weights.qkv.size(1), 2 * kHidden);
+  EXPECT_EQ(head->layer.weights.qkv.size(1), 2 * kEagleHidden);
   EXPECT_TRUE(head->layer.weights.attention_norm.defined());
   EXPECT_FALSE(head->fc_bias.defined());
 }
@@ -163,7 +163,7 @@ TEST_F(EagleHeadTest, AWholeVocabularyNeedsNoMap) {
   head.config.erase("draft_vocab_size");
   head.tensors.erase("d2t");
   head.tensors.erase("t2d");
-  head.matrix("lm_head.weight", kVocab, kHidden);
+  head.matrix("lm_head.weight", kEagleVocab, kEagleHidden);
   head.write(folder_.path());
   EXPECT_FALSE(load(EagleVersion::kEagle3)->target_ids.defined());
 }
@@ -175,7 +175,7 @@ TEST_F(EagleHeadTest, SavedHeadsAreReadBackAsTheyWere) {
       config.plan.window = style == LayerStyle::kGemma ? 7 : 0;
       config.plan.rope.factor = 2.0;
       config.feature_after_norm = style == LayerStyle::kLlama;
-      config.draft_vocab_size = version == EagleVersion::kEagle3 ? 4 : kVocab;
+      config.draft_vocab_size = version == EagleVersion::kEagle3 ? 4 : kEagleVocab;
       auto head = random_eagle_head(config, {.seed = 2});
       if (head->target_ids.defined()) {
         head->target_ids = at::tensor({0, 10, 4, 2}, at::kLong);
@@ -201,11 +201,11 @@ TEST_F(EagleHeadTest, SavedHeadsAreReadBackAsTheyWere) {
 TEST_F(EagleHeadTest, AHeadForAnotherTargetIsRefused) {
   const EagleConfig config = make_eagle_config(EagleVersion::kEagle, LayerStyle::kGemma, *target_);
   save_eagle_head(*random_eagle_head(config), folder_.path(), at::kFloat);
-  const auto other = tiny_gemma(kVocab, at::kFloat, 77);
+  const auto other = tiny_gemma(kEagleVocab, at::kFloat, 77);
   EXPECT_THAT(error_message<WeightsError>(
                   [&] { load_eagle_head(folder_.path(), EagleVersion::kEagle, *other); }),
               AllOf(HasSubstr("random-1"), HasSubstr("random-77")));
-  const auto larger = tiny_gemma(kVocab + 1, at::kFloat);
+  const auto larger = tiny_gemma(kEagleVocab + 1, at::kFloat);
   EXPECT_THAT(error_message<WeightsError>(
                   [&] { load_eagle_head(folder_.path(), EagleVersion::kEagle, *larger); }),
               AllOf(HasSubstr("vocabulary of 11"), HasSubstr("has 12")));
@@ -233,8 +233,9 @@ TEST_F(EagleHeadTest, DraftVocabularyIsChecked) {
 TEST_F(EagleHeadTest, TensorsAreChecked) {
   EXPECT_THAT(error_of([](Published& head) { head.tensors.erase("norm.weight"); }),
               AllOf(HasSubstr("'norm.weight'"), HasSubstr("missing")));
-  EXPECT_THAT(error_of([](Published& head) { head.matrix("fc.weight", kHidden, 3 * kHidden); }),
-              AllOf(HasSubstr("[16, 48]"), HasSubstr("[16, 32]")));
+  EXPECT_THAT(
+      error_of([](Published& head) { head.matrix("fc.weight", kEagleHidden, 3 * kEagleHidden); }),
+      AllOf(HasSubstr("[16, 48]"), HasSubstr("[16, 32]")));
   EXPECT_THAT(error_of([](Published& head) { head.norm("midlayer.surprise"); }),
               HasSubstr("surprise"));
 }

@@ -15,10 +15,10 @@
 namespace specdec {
 namespace {
 
-constexpr int64_t kVocab = 11;
-constexpr int64_t kLength = 10;  // more than a window
+constexpr int64_t kFeatureVocab = 11;
+constexpr int64_t kFeatureLength = 10;  // more than a window
 
-struct Case {
+struct FeatureCase {
   EagleVersion version;
   LayerStyle style;
   bool after_norm;
@@ -26,16 +26,16 @@ struct Case {
   at::ScalarType dtype;
 };
 
-class FeatureModelTest : public testing::TestWithParam<Case> {
+class FeatureModelTest : public testing::TestWithParam<FeatureCase> {
  protected:
-  FeatureModelTest() : target_(tiny_gemma(kVocab, GetParam().dtype)) {
+  FeatureModelTest() : target_(tiny_gemma(kFeatureVocab, GetParam().dtype)) {
     at::set_num_threads(1);  // the tensors are tiny; waiting for a second thread costs more
     EagleConfig config = make_eagle_config(GetParam().version, GetParam().style, *target_);
     config.plan.window = GetParam().window;
     config.feature_after_norm = GetParam().after_norm;
     head_ = random_eagle_head(config, {.seed = 5, .dtype = GetParam().dtype});
     model_ = make_eagle_model(head_, target_);
-    tokens_ = at::arange(kLength + 4, at::kLong).mul(7).remainder(kVocab);
+    tokens_ = at::arange(kFeatureLength + 4, at::kLong).mul(7).remainder(kFeatureVocab);
     features_ = target_features(reference_forward(*target_, tokens_.unsqueeze(0)),
                                 eagle_capture_layers(config, target_->config))[0];
   }
@@ -67,8 +67,8 @@ class FeatureModelTest : public testing::TestWithParam<Case> {
 TEST_P(FeatureModelTest, CachedEqualsPlain) {
   const HeadOutputs whole =
       eagle_reference(*head_, *target_,
-                      {.tokens = tokens_.narrow(0, 1, kLength).unsqueeze(0),
-                       .features = features_.narrow(0, 0, kLength).unsqueeze(0)});
+                      {.tokens = tokens_.narrow(0, 1, kFeatureLength).unsqueeze(0),
+                       .features = features_.narrow(0, 0, kFeatureLength).unsqueeze(0)});
   int64_t fed = 0;
   for (const int64_t count : {1, 6, 3}) {
     const ForwardResult result = feed(1 + fed, count, features_.narrow(0, fed, count), false);
@@ -78,46 +78,47 @@ TEST_P(FeatureModelTest, CachedEqualsPlain) {
     keep(count);
     fed += count;
   }
-  EXPECT_EQ(model_->length(), kLength);
+  EXPECT_EQ(model_->length(), kFeatureLength);
 }
 
 TEST_P(FeatureModelTest, DraftingFromOwnFeaturesEqualsUnrolling) {
   UnrolledKeys past;
-  Tensor features = features_.narrow(0, 0, kLength).unsqueeze(0);
-  ForwardResult drafted = feed(1, kLength, features[0], false);
-  keep(kLength);
+  Tensor features = features_.narrow(0, 0, kFeatureLength).unsqueeze(0);
+  ForwardResult drafted = feed(1, kFeatureLength, features[0], false);
+  keep(kFeatureLength);
   for (int64_t step = 0; step < 4; ++step) {
-    const HeadOutputs out =
-        eagle_reference(*head_, *target_,
-                        {.tokens = tokens_.slice(0, 1 + step, 1 + step + kLength).unsqueeze(0),
-                         .features = features,
-                         .own_features = step > 0,
-                         .unrolled = &past});
+    const HeadOutputs out = eagle_reference(
+        *head_, *target_,
+        {.tokens = tokens_.slice(0, 1 + step, 1 + step + kFeatureLength).unsqueeze(0),
+         .features = features,
+         .own_features = step > 0,
+         .unrolled = &past});
     features = out.features;
     if (step > 0) {
       const Tensor own = drafted.final_hidden.narrow(0, drafted.final_hidden.size(0) - 1, 1);
-      drafted = feed(kLength + step, 1, own, true);
+      drafted = feed(kFeatureLength + step, 1, own, true);
     }
-    EXPECT_LE(
-        max_difference(drafted.logits[drafted.logits.size(0) - 1], out.logits[0][kLength - 1]),
-        tolerance())
+    EXPECT_LE(max_difference(drafted.logits[drafted.logits.size(0) - 1],
+                             out.logits[0][kFeatureLength - 1]),
+              tolerance())
         << "step " << step;
-    if (kLength + step + 1 == tokens_.size(0)) {
+    if (kFeatureLength + step + 1 == tokens_.size(0)) {
       break;
     }
   }
 }
 
 TEST_P(FeatureModelTest, SiblingsDoNotSeeEachOther) {
-  const Tensor features = features_.narrow(0, 0, kLength);
-  const Tensor own = feed(1, kLength, features, false).final_hidden.narrow(0, kLength - 1, 1);
-  keep(kLength);
-  const Tensor pair = feed(kLength + 1, 2, own.repeat({2, 1}), true, {-1, -1}).logits;
-  model_->truncate(kLength);
+  const Tensor features = features_.narrow(0, 0, kFeatureLength);
+  const Tensor own =
+      feed(1, kFeatureLength, features, false).final_hidden.narrow(0, kFeatureLength - 1, 1);
+  keep(kFeatureLength);
+  const Tensor pair = feed(kFeatureLength + 1, 2, own.repeat({2, 1}), true, {-1, -1}).logits;
+  model_->truncate(kFeatureLength);
   for (int64_t i = 0; i < 2; ++i) {
-    const Tensor alone = feed(kLength + 1 + i, 1, own, true).logits;
+    const Tensor alone = feed(kFeatureLength + 1 + i, 1, own, true).logits;
     EXPECT_LE(max_difference(alone[0], pair[i]), tolerance());
-    model_->truncate(kLength);
+    model_->truncate(kFeatureLength);
   }
 }
 
@@ -134,15 +135,16 @@ TEST_P(FeatureModelTest, MisuseIsNamed) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, FeatureModelTest,
-    testing::Values(Case{EagleVersion::kEagle, LayerStyle::kLlama, true, 0, at::kDouble},
-                    Case{EagleVersion::kEagle, LayerStyle::kGemma, false, 4, at::kDouble},
-                    Case{EagleVersion::kEagle3, LayerStyle::kLlama, true, 4, at::kDouble},
-                    Case{EagleVersion::kEagle3, LayerStyle::kGemma, true, 0, at::kDouble},
-                    Case{EagleVersion::kEagle, LayerStyle::kGemma, true, 0, at::kFloat},
-                    Case{EagleVersion::kEagle3, LayerStyle::kLlama, true, 0, at::kBFloat16}));
+    testing::Values(FeatureCase{EagleVersion::kEagle, LayerStyle::kLlama, true, 0, at::kDouble},
+                    FeatureCase{EagleVersion::kEagle, LayerStyle::kGemma, false, 4, at::kDouble},
+                    FeatureCase{EagleVersion::kEagle3, LayerStyle::kLlama, true, 4, at::kDouble},
+                    FeatureCase{EagleVersion::kEagle3, LayerStyle::kGemma, true, 0, at::kDouble},
+                    FeatureCase{EagleVersion::kEagle, LayerStyle::kGemma, true, 0, at::kFloat},
+                    FeatureCase{EagleVersion::kEagle3, LayerStyle::kLlama, true, 0,
+                                at::kBFloat16}));
 
 TEST(FeatureModelLogitsTest, TokensOutsideTheDraftVocabularyCannotBeDrafted) {
-  const auto target = tiny_gemma(kVocab);
+  const auto target = tiny_gemma(kFeatureVocab);
   EagleConfig config = make_eagle_config(EagleVersion::kEagle3, LayerStyle::kLlama, *target);
   config.draft_vocab_size = 3;
   auto head = random_eagle_head(config, {.dtype = at::kDouble});
@@ -160,10 +162,10 @@ TEST(FeatureModelLogitsTest, TokensOutsideTheDraftVocabularyCannotBeDrafted) {
 }
 
 TEST(FeatureModelMtpTest, EachModuleEqualsItsPlainForward) {
-  const auto target = tiny_gemma(kVocab);
+  const auto target = tiny_gemma(kFeatureVocab);
   const auto head = random_mtp_head(*target, 2, {.seed = 3, .dtype = at::kDouble});
-  const Tensor tokens = at::arange(kLength, at::kLong).mul(3).remainder(kVocab);
-  const Tensor features = at::randn({kLength, 16}, at::kDouble);
+  const Tensor tokens = at::arange(kFeatureLength, at::kLong).mul(3).remainder(kFeatureVocab);
+  const Tensor features = at::randn({kFeatureLength, 16}, at::kDouble);
   for (const size_t module : {0, 1}) {
     const HeadOutputs plain = mtp_reference(
         *head, *target, module, {.tokens = tokens.unsqueeze(0), .features = features.unsqueeze(0)});

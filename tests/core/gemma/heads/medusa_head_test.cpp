@@ -22,8 +22,8 @@ using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int64_t kVocab = 11;
-constexpr int64_t kHidden = 16;
+constexpr int64_t kMedusaVocab = 11;
+constexpr int64_t kMedusaHidden = 16;
 
 at::Tensor normal(at::IntArrayRef shape, uint64_t seed) {
   return RandomTensors({.seed = seed, .dtype = at::kFloat}).matrix(shape[0], shape[1]);
@@ -35,20 +35,20 @@ MedusaHead random_head(const GemmaWeights& target, const MedusaConfig& config) {
   uint64_t seed = 5;
   for (auto& blocks : head.blocks) {
     for (MedusaBlock& block : blocks) {
-      block.weight = normal({kHidden, kHidden}, seed++);
-      block.bias = normal({kHidden, kHidden}, seed++)[0].clone();
+      block.weight = normal({kMedusaHidden, kMedusaHidden}, seed++);
+      block.bias = normal({kMedusaHidden, kMedusaHidden}, seed++)[0].clone();
     }
   }
   for (at::Tensor& output : head.outputs) {
-    output = normal({kVocab, kHidden}, seed++);
+    output = normal({kMedusaVocab, kMedusaHidden}, seed++);
   }
   return head;
 }
 
 TEST(MedusaHeadTest, NewHeadsSayWhatTheTargetsHeadDoes) {
-  const auto target = tiny_gemma(kVocab, at::kFloat);
+  const auto target = tiny_gemma(kMedusaVocab, at::kFloat);
   const MedusaHead head = new_medusa_head({.num_heads = 2, .num_layers = 3}, *target, at::kFloat);
-  const auto hidden = normal({4, kHidden}, 1);
+  const auto hidden = normal({4, kMedusaHidden}, 1);
   for (int64_t k = 0; k < 2; ++k) {
     EXPECT_TRUE(at::equal(medusa_hidden(head, hidden, k), hidden));
     EXPECT_TRUE(at::equal(head.outputs[static_cast<size_t>(k)], target->head));
@@ -57,9 +57,9 @@ TEST(MedusaHeadTest, NewHeadsSayWhatTheTargetsHeadDoes) {
 }
 
 TEST(MedusaHeadTest, BlocksAreAsPublished) {
-  const auto target = tiny_gemma(kVocab, at::kFloat);
+  const auto target = tiny_gemma(kMedusaVocab, at::kFloat);
   const MedusaHead head = random_head(*target, {.num_heads = 2, .num_layers = 2});
-  const auto x = normal({3, kHidden}, 2);
+  const auto x = normal({3, kMedusaHidden}, 2);
   const auto silu = [](const at::Tensor& y) { return y / (1.0 + (-y).exp()); };
   const MedusaBlock& first = head.blocks[1][0];
   const MedusaBlock& second = head.blocks[1][1];
@@ -70,14 +70,14 @@ TEST(MedusaHeadTest, BlocksAreAsPublished) {
 
 TEST(MedusaHeadTest, ReadsAPublishedFolder) {
   const TemporaryFolder folder;
-  const auto target = tiny_gemma(kVocab, at::kFloat);
+  const auto target = tiny_gemma(kMedusaVocab, at::kFloat);
   TensorWriter writer(at::kBFloat16);
   std::map<std::string, at::Tensor> tensors;
   for (const char* head : {"0", "1"}) {
     const std::string name = head;
-    tensors[name + ".0.linear.weight"] = normal({kHidden, kHidden}, 1);
-    tensors[name + ".0.linear.bias"] = normal({kHidden, kHidden}, 2)[0].clone();
-    tensors[name + ".1.weight"] = normal({kVocab, kHidden}, 3);
+    tensors[name + ".0.linear.weight"] = normal({kMedusaHidden, kMedusaHidden}, 1);
+    tensors[name + ".0.linear.bias"] = normal({kMedusaHidden, kMedusaHidden}, 2)[0].clone();
+    tensors[name + ".1.weight"] = normal({kMedusaVocab, kMedusaHidden}, 3);
   }
   for (const auto& [name, tensor] : tensors) {
     writer.add(name, tensor);
@@ -87,17 +87,17 @@ TEST(MedusaHeadTest, ReadsAPublishedFolder) {
                R"({"medusa_num_heads": 2, "medusa_num_layers": 1,
                    "base_model_name_or_path": "somewhere/gemma", "transformers_version": "4.34.1"})");
   const MedusaHead head = load_medusa_head(folder.path(), *target);
-  EXPECT_EQ(head.config.hidden_size, kHidden);
-  EXPECT_EQ(head.config.vocab_size, kVocab);
+  EXPECT_EQ(head.config.hidden_size, kMedusaHidden);
+  EXPECT_EQ(head.config.vocab_size, kMedusaVocab);
   ASSERT_EQ(head.outputs.size(), 2U);
   EXPECT_TRUE(at::equal(head.outputs[1], tensors["1.1.weight"].to(at::kBFloat16)));
   EXPECT_TRUE(at::equal(head.blocks[0][0].bias, tensors["0.0.linear.bias"].to(at::kBFloat16)));
-  EXPECT_EQ(load_medusa_head(folder.path(), *tiny_gemma(kVocab)).outputs[0].scalar_type(),
+  EXPECT_EQ(load_medusa_head(folder.path(), *tiny_gemma(kMedusaVocab)).outputs[0].scalar_type(),
             at::kDouble);
 }
 
 TEST(MedusaHeadTest, SavesWhatItLoads) {
-  const auto target = tiny_gemma(kVocab, at::kFloat);
+  const auto target = tiny_gemma(kMedusaVocab, at::kFloat);
   for (const bool shared : {false, true}) {
     const TemporaryFolder folder;
     const MedusaHead head =
@@ -107,7 +107,7 @@ TEST(MedusaHeadTest, SavesWhatItLoads) {
     EXPECT_EQ(again.config.num_layers, 2);
     EXPECT_EQ(again.config.share_lm_head, shared);
     ASSERT_EQ(again.outputs.size(), shared ? 0U : 3U);
-    const auto x = normal({2, kHidden}, 9);
+    const auto x = normal({2, kMedusaHidden}, 9);
     for (int64_t k = 0; k < 3; ++k) {
       EXPECT_TRUE(at::equal(medusa_hidden(head, x, k), medusa_hidden(again, x, k)));
       EXPECT_TRUE(shared || at::equal(head.outputs[static_cast<size_t>(k)],
@@ -132,7 +132,7 @@ class BadMedusaTest : public testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::shared_ptr<GemmaWeights> target_ = tiny_gemma(kVocab, at::kFloat);
+  std::shared_ptr<GemmaWeights> target_ = tiny_gemma(kMedusaVocab, at::kFloat);
 };
 
 TEST_F(BadMedusaTest, RefusesTheHeadsOfAnotherTarget) {
@@ -140,7 +140,7 @@ TEST_F(BadMedusaTest, RefusesTheHeadsOfAnotherTarget) {
   other.fingerprint = "other weights";
   EXPECT_THAT(complaint(json::object(), other),
               AllOf(HasSubstr("another target"), HasSubstr("other weights")));
-  EXPECT_THAT(complaint(json::object(), *tiny_gemma(kVocab + 1, at::kFloat)),
+  EXPECT_THAT(complaint(json::object(), *tiny_gemma(kMedusaVocab + 1, at::kFloat)),
               HasSubstr("vocabulary"));
   EXPECT_THAT(complaint({{"hidden_size", 32}}, *target_), HasSubstr("hidden size"));
 }
