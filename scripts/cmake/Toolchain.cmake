@@ -9,6 +9,10 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
+# Batches share what a source spends most of its time on: LibTorch's and the standard library's
+# templates. So names of a target's unnamed namespaces are unique.
+set(CMAKE_UNITY_BUILD ${SPECDEC_UNITY})
+
 find_program(SPECDEC_CCACHE ccache)
 if(SPECDEC_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER
