@@ -119,6 +119,12 @@ void StringMasks::read_letters(Meaning& meaning) {
   meaning.sets.assign(1, {});
   std::vector<Node> open = {0};
   std::vector<Letters> sets(1);
+  const auto add = [](Letters& all, const Letters& more) {
+    all.ascii |= more.ascii;
+    all.separators |= more.separators;
+    all.others |= more.others;
+    all.unclear |= more.unclear;
+  };
   const auto close = [&](Node end) {
     while (open.size() > 1 && trie_.end(open.back()) <= end) {
       const Node node = open.back();
@@ -129,10 +135,7 @@ void StringMasks::read_letters(Meaning& meaning) {
       }
       open.pop_back();
       sets.pop_back();
-      sets.back().ascii |= set.ascii;
-      sets.back().separators |= set.separators;
-      sets.back().others |= set.others;
-      sets.back().unclear |= set.unclear;
+      add(sets.back(), set);
       if (meaning.has_quote[node]) {
         meaning.has_quote[open.back()] = true;
       }
@@ -146,7 +149,9 @@ void StringMasks::read_letters(Meaning& meaning) {
     if (meaning.has_quote[node]) {
       meaning.has_quote[open.back()] = true;
     }
-    if (!ends) {
+    if (!ends && trie_.end(node) == node + 1) {
+      add(sets.back(), letters_of(meaning, node));
+    } else if (!ends) {
       open.push_back(node);
       sets.push_back(letters_of(meaning, node));
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <numeric>
 
 #include "core/error.h"
 
@@ -22,6 +23,27 @@ struct Text {
   }
 };
 
+/// Sorts by the first eight bytes: by the last of them first, each pass keeping the order of those
+/// before (LSD radix sort).
+void sort_by_first_bytes(std::vector<Text>& texts) {
+  constexpr int kBits = 11;
+  constexpr uint64_t kDigits = uint64_t{1} << kBits;
+  std::vector<Text> sorted(texts.size());
+  std::vector<uint32_t> places(kDigits + 1);
+  for (int shift = 0; shift < 64; shift += kBits) {
+    const auto digit = [&](const Text& text) { return text.prefix[0] >> shift & (kDigits - 1); };
+    std::fill(places.begin(), places.end(), 0);
+    for (const Text& text : texts) {
+      ++places[digit(text) + 1];
+    }
+    std::partial_sum(places.begin(), places.end(), places.begin());
+    for (const Text& text : texts) {
+      sorted[places[digit(text)]++] = text;
+    }
+    texts.swap(sorted);
+  }
+}
+
 /// Tokens that stand for something, by their bytes, equals by their ids.
 std::vector<Text> sorted_texts(const std::vector<std::string_view>& bytes) {
   std::vector<Text> texts;
@@ -35,9 +57,10 @@ std::vector<Text> sorted_texts(const std::vector<std::string_view>& bytes) {
       texts.push_back(text);
     }
   }
-  std::sort(texts.begin(), texts.end(), [&](const Text& a, const Text& b) {
-    if (a.prefix != b.prefix) {
-      return a.prefix < b.prefix;
+  sort_by_first_bytes(texts);
+  const auto is_before = [&](const Text& a, const Text& b) {  // of equal first bytes
+    if (a.prefix[1] != b.prefix[1]) {
+      return a.prefix[1] < b.prefix[1];
     }
     if (a.length > kPrefix && b.length > kPrefix) {
       const int order =
@@ -45,7 +68,13 @@ std::vector<Text> sorted_texts(const std::vector<std::string_view>& bytes) {
       return order != 0 ? order < 0 : a.token < b.token;
     }
     return a.length != b.length ? a.length < b.length : a.token < b.token;
-  });
+  };
+  for (auto first = texts.begin(); first != texts.end();) {
+    const auto last = std::find_if(
+        first, texts.end(), [&](const Text& text) { return text.prefix[0] != first->prefix[0]; });
+    std::sort(first, last, is_before);
+    first = last;
+  }
   return texts;
 }
 
@@ -76,35 +105,32 @@ TokenTrie::TokenTrie(const std::vector<std::string_view>& bytes)
     shared[i] = i == 0 ? 0 : static_cast<uint32_t>(shared_bytes(texts[i - 1], texts[i], bytes));
     nodes += texts[i].length - shared[i];
   }
-  bytes_.reserve(nodes);
-  depths_.reserve(nodes);
+  bytes_.resize(nodes);
+  depths_.resize(nodes);
   ends_.resize(nodes, static_cast<Node>(nodes));
-  first_token_.reserve(nodes + 1);
+  first_token_.resize(nodes + 1);
   tokens_.reserve(texts.size());
-  std::vector<Node> open;  // the path to the newest node, by depth
-  const auto add = [&](uint8_t byte) {
-    depths_.push_back(static_cast<uint32_t>(open.size()));
-    open.push_back(size());
-    bytes_.push_back(byte);
-    first_token_.push_back(static_cast<uint32_t>(tokens_.size()));
-  };
-  add(0);
+  std::vector<Node> open = {0};  // the path to the newest node, by depth
+  Node node = 1;
   for (size_t i = 0; i < texts.size(); ++i) {
     const Text& text = texts[i];
-    while (open.size() > shared[i] + 1) {
-      ends_[open.back()] = size();
-      open.pop_back();
+    for (; open.size() > shared[i] + 1; open.pop_back()) {
+      ends_[open.back()] = node;
     }
     if (shared[i] == 0) {
-      root_children_[text.byte(0)] = size();
+      root_children_[text.byte(0)] = node;
     }
-    for (size_t at = shared[i]; at < text.length; ++at) {
-      add(at < kPrefix ? text.byte(at)
-                       : static_cast<uint8_t>(bytes[static_cast<size_t>(text.token)][at]));
+    for (size_t at = shared[i]; at < text.length; ++at, ++node) {
+      bytes_[node] = at < kPrefix
+                         ? text.byte(at)
+                         : static_cast<uint8_t>(bytes[static_cast<size_t>(text.token)][at]);
+      depths_[node] = static_cast<uint32_t>(open.size());
+      first_token_[node] = static_cast<uint32_t>(tokens_.size());
+      open.push_back(node);
     }
     tokens_.push_back(text.token);
   }
-  first_token_.push_back(static_cast<uint32_t>(tokens_.size()));
+  first_token_.back() = static_cast<uint32_t>(tokens_.size());
 }
 
 TokenTrie::Node TokenTrie::child(Node node, uint8_t byte) const {
