@@ -4,6 +4,7 @@
 #include <charconv>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "core/error.h"
@@ -242,10 +243,11 @@ std::vector<std::string> schema_names(const JsonValue& schema) {
   std::vector<std::string> others;
   collect_names(schema, names, others);
   names.insert(names.end(), others.begin(), others.end());
+  std::set<std::string_view> seen;
   std::vector<std::string> result;
-  for (std::string& name : names) {
-    if (std::find(result.begin(), result.end(), name) == result.end()) {
-      result.push_back(std::move(name));
+  for (const std::string& name : names) {
+    if (seen.insert(name).second) {
+      result.push_back(name);
     }
   }
   return result;

@@ -329,12 +329,10 @@ SchemaNode SchemaDocument::child(SchemaNode node, std::string_view keyword, size
                  fmt::format("{}/{}/{}", nodes_[node].pointer, keyword, index));
 }
 
-SchemaNode SchemaDocument::child(SchemaNode node, std::string_view keyword, std::string_view name) {
-  const JsonValue* found = value(node).find(keyword);
-  const JsonValue* part = found == nullptr ? nullptr : found->find(name);
-  SPECDEC_CHECK(part != nullptr, "no part {} of {}", name, keyword);
-  return node_of(*part, resource(node),
-                 fmt::format("{}/{}/{}", nodes_[node].pointer, keyword, escape_pointer(name)));
+SchemaNode SchemaDocument::child(SchemaNode node, std::string_view keyword,
+                                 const JsonMember& part) {
+  return node_of(part.value, resource(node),
+                 fmt::format("{}/{}/{}", nodes_[node].pointer, keyword, escape_pointer(part.name)));
 }
 
 uint32_t SchemaDocument::find_resource(const std::string& uri, SchemaNode from,

@@ -39,10 +39,10 @@ class SchemaDocument {
   /// Where it stands: a JSON pointer with the document's URI before it ("#/properties/a").
   std::string location(SchemaNode node) const;
 
-  /// The subschema below a keyword, or below its `index`-th or `name`d part.
+  /// The subschema below a keyword, or below its `index`-th part or a member of it.
   SchemaNode child(SchemaNode node, std::string_view keyword);
   SchemaNode child(SchemaNode node, std::string_view keyword, size_t index);
-  SchemaNode child(SchemaNode node, std::string_view keyword, std::string_view name);
+  SchemaNode child(SchemaNode node, std::string_view keyword, const JsonMember& part);
 
   /// Index of the resource (the part of a document with one `$id`) that a node belongs to.
   uint32_t resource(SchemaNode node) const { return nodes_[node].resource; }

@@ -80,8 +80,8 @@ FormulaId SchemaFormulas::below(Place place, std::string_view keyword, size_t in
   return schema(document_.child(place.node, keyword, index), place.scope);
 }
 
-FormulaId SchemaFormulas::below(Place place, std::string_view keyword, std::string_view name) {
-  return schema(document_.child(place.node, keyword, name), place.scope);
+FormulaId SchemaFormulas::below(Place place, std::string_view keyword, const JsonMember& part) {
+  return schema(document_.child(place.node, keyword, part), place.scope);
 }
 
 uint64_t SchemaFormulas::count(Place place, std::string_view name, uint64_t missing) const {
@@ -363,13 +363,13 @@ void SchemaFormulas::add_properties(Place place, std::vector<FormulaId>& parts) 
   for (const JsonMember& member : members("properties")) {
     names.push_back(formulas_.name(member.name));
     parts.push_back(formulas_.properties(formulas_.one_name(names.back()),
-                                         below(place, "properties", member.name), next_rank_++));
+                                         below(place, "properties", member), next_rank_++));
   }
   std::vector<RegexId> patterns;
   for (const JsonMember& member : members("patternProperties")) {
     patterns.push_back(pattern(place, "patternProperties", member.name));
-    parts.push_back(formulas_.properties({patterns.back(), {}, 0},
-                                         below(place, "patternProperties", member.name)));
+    parts.push_back(
+        formulas_.properties({patterns.back(), {}, 0}, below(place, "patternProperties", member)));
   }
   if (keyword(place, "additionalProperties") != nullptr) {
     parts.push_back(
@@ -398,9 +398,10 @@ void SchemaFormulas::add_dependencies(Place place, std::vector<FormulaId>& parts
     if (!value->is(Type::kObject)) {
       fail(place, name, "must be an object");
     }
-    for (const auto& [key, dependency] : value->members) {
+    for (const JsonMember& member : value->members) {
+      const auto& [key, dependency] = member;
       if (!dependency.is(Type::kArray)) {
-        parts.push_back(if_present(formulas_.name(key), below(place, name, key)));
+        parts.push_back(if_present(formulas_.name(key), below(place, name, member)));
         continue;
       }
       std::vector<FormulaId> needed;

@@ -61,7 +61,7 @@ class SchemaFormulas {
   FormulaId schema(SchemaNode node, uint32_t scope);
   FormulaId below(Place place, std::string_view keyword);
   FormulaId below(Place place, std::string_view keyword, size_t index);
-  FormulaId below(Place place, std::string_view keyword, std::string_view name);
+  FormulaId below(Place place, std::string_view keyword, const JsonMember& part);
   uint64_t count(Place place, std::string_view keyword, uint64_t missing) const;
   bool is_older(Place place, SchemaDraft draft) const {
     return document_.draft(place.node) < draft;

@@ -215,16 +215,16 @@ SchemaFormulas::Branches SchemaFormulas::dependent_branches(Place place) {
     if (value == nullptr) {
       continue;
     }
-    for (const auto& [key, dependency] : value->members) {
-      if (dependency.is(Type::kArray)) {
+    for (const JsonMember& member : value->members) {
+      if (member.value.is(Type::kArray)) {
         continue;
       }
-      const NameId id = formulas_.name(key);
+      const NameId id = formulas_.name(member.name);
       Branches now = {{if_present(id, FormulaStore::kFalse), {}}};
       const Branches present = {
           {formulas_.all_of({formulas_.only(Type::kObject), formulas_.required(id)}), {}}};
-      const Branches holds =
-          product(place, present, branches_of(document_.child(place.node, name, key), place.scope));
+      const Branches holds = product(
+          place, present, branches_of(document_.child(place.node, name, member), place.scope));
       now.insert(now.end(), holds.begin(), holds.end());
       result = product(place, result, now);
     }
