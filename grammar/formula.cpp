@@ -292,12 +292,12 @@ KeySetId FormulaStore::add_key_set(KeySet set) {
 }
 
 uint32_t FormulaStore::add_decimal(const Decimal& value) {
-  const auto found = std::find(decimals_.begin(), decimals_.end(), value);
-  if (found == decimals_.end()) {
+  const auto [found, fresh] =
+      decimal_ids_.try_emplace(value, static_cast<uint32_t>(decimals_.size()));
+  if (fresh) {
     decimals_.push_back(value);
-    return static_cast<uint32_t>(decimals_.size() - 1);
   }
-  return static_cast<uint32_t>(found - decimals_.begin());
+  return found->second;
 }
 
 }  // namespace specdec

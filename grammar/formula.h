@@ -134,6 +134,12 @@ class FormulaStore {
   std::vector<KeySet> key_sets_;
   std::map<KeySet, KeySetId> key_set_ids_;
   std::vector<Decimal> decimals_;
+  struct DecimalOrder {  // any, but quick
+    bool operator()(const Decimal& a, const Decimal& b) const {
+      return a.exponent != b.exponent ? a.exponent < b.exponent : a.digits < b.digits;
+    }
+  };
+  std::map<Decimal, uint32_t, DecimalOrder> decimal_ids_;
 };
 
 }  // namespace specdec

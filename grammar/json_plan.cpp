@@ -269,6 +269,7 @@ bool JsonPlans::add_all(Task& task, Plan& plan) {
 template <class Plan>
 bool JsonPlans::settle_choices(Task& task, Plan& plan) {
   for (size_t i = 0; i < task.choices.size();) {
+    count_step();
     std::vector<FormulaId> live;
     bool made = false;
     const std::vector<FormulaId> parts = formulas_.parts(task.choices[i]);
