@@ -13,7 +13,6 @@
 namespace specdec {
 namespace {
 
-// The library counts bytes in int, and normalising can make a text three times as long.
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string_view bytes, const std::string& where)

@@ -13,7 +13,8 @@
 
 namespace specdec {
 
-/// The longest text that a tokenizer encodes.
+/// The longest text that a tokenizer encodes: SentencePiece counts bytes in int, and normalising
+/// can make a text three times as long.
 inline constexpr size_t kMaxTextBytes = size_t{1} << 29U;
 
 /// How a tokenizer cuts a text that is UTF-8: first it finds the `whole` pieces, leftmost first,
