@@ -291,13 +291,6 @@ KeySetId FormulaStore::add_key_set(KeySet set) {
   return entry->second;
 }
 
-uint32_t FormulaStore::add_decimal(const Decimal& value) {
-  const auto [found, fresh] =
-      decimal_ids_.try_emplace(value, static_cast<uint32_t>(decimals_.size()));
-  if (fresh) {
-    decimals_.push_back(value);
-  }
-  return found->second;
-}
+uint32_t FormulaStore::add_decimal(const Decimal& value) { return decimals_.intern(value); }
 
 }  // namespace specdec

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "grammar/decimal.h"
+#include "grammar/intern_table.h"
 #include "grammar/json_value.h"
 #include "grammar/regex.h"
 
@@ -133,13 +134,15 @@ class FormulaStore {
   std::unordered_map<std::string, NameId> name_ids_;
   std::vector<KeySet> key_sets_;
   std::map<KeySet, KeySetId> key_set_ids_;
-  std::vector<Decimal> decimals_;
-  struct DecimalOrder {  // any, but quick
-    bool operator()(const Decimal& a, const Decimal& b) const {
-      return a.exponent != b.exponent ? a.exponent < b.exponent : a.digits < b.digits;
+  struct DecimalHash {
+    size_t operator()(const Decimal& value) const {
+      return WordHash()
+          .add(value.digits.get_ui())
+          .add(static_cast<uint64_t>(value.exponent))
+          .value();
     }
   };
-  std::map<Decimal, uint32_t, DecimalOrder> decimal_ids_;
+  InternTable<Decimal, DecimalHash> decimals_;
 };
 
 }  // namespace specdec

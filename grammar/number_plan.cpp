@@ -1,7 +1,6 @@
 #include "grammar/number_plan.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <string>
 
@@ -119,8 +118,7 @@ class Fractions {
   }
 
   static bool holds(const Interval& where, const mpq_class& value) {
-    return (!where.lower || value > *where.lower || (!where.lower_open && value == *where.lower)) &&
-           (!where.upper || value < *where.upper || (!where.upper_open && value == *where.upper));
+    return !is_empty(intersect(where, {value, value, false, false}));
   }
 
   std::optional<mpq_class> find_short(const Interval& where) const {
@@ -238,7 +236,9 @@ class Completion {
     if (prefix_.has_exponent) {
       return first_exponent().has_value();
     }
-    return prefix_.whole.empty() ? some_first_digit() : first_shift().has_value();
+    return prefix_.whole.empty()
+               ? visit_first_digits([](const Completion& next) { return next.possible(); })
+               : first_shift().has_value();
   }
 
   /// What makes it a number of the set.
@@ -351,34 +351,32 @@ class Completion {
     return set_.count({value, value, false, false}, 1) > 0;
   }
 
-  /// All that begin with a digit, with a sign if there was none.
-  std::vector<Completion> with_first_digit() const {
-    std::vector<Completion> result;
+  /// Visits those that begin with a digit, with a sign if there was none, until one says true.
+  template <class Visit>
+  bool visit_first_digits(const Visit& visit) const {
     for (const bool negative : {false, true}) {
       for (char digit = '0'; digit <= '9' && (negative || !prefix_.negative); ++digit) {
-        result.push_back(*this);
-        result.back().prefix_.negative = negative;
-        result.back().prefix_.whole = digit;
+        Completion next = *this;
+        next.prefix_.negative = negative;
+        next.prefix_.whole = digit;
+        if (visit(next)) {
+          return true;
+        }
       }
     }
-    return result;
-  }
-
-  bool some_first_digit() const {
-    const std::vector<Completion> all = with_first_digit();
-    return std::any_of(all.begin(), all.end(),
-                       [](const Completion& next) { return next.possible(); });
+    return false;
   }
 
   std::optional<std::string> shortest_with_first_digit() const {
     std::optional<std::string> best;
-    for (const Completion& next : with_first_digit()) {
-      const char* sign = next.prefix_.negative && !prefix_.negative ? "-" : "";
+    visit_first_digits([&](const Completion& next) {
+      const std::string sign = next.prefix_.negative && !prefix_.negative ? "-" : "";
       const auto rest = next.find();
-      if (rest && (!best || 1 + rest->size() + std::strlen(sign) < best->size())) {
+      if (rest && (!best || sign.size() + 1 + rest->size() < best->size())) {
         best = sign + next.prefix_.whole + *rest;
       }
-    }
+      return false;
+    });
     return best;
   }
 
@@ -399,7 +397,8 @@ class Completion {
   }
 
   std::optional<int64_t> first_exponent() const {
-    if (!free_exponent_ || whole_only_) {
+    const bool too_long = prefix_.exponent.size() > kMaxExponentDigits;
+    if (!free_exponent_ || whole_only_ || too_long) {
       return std::nullopt;
     }
     const mpq_class value = mantissa();
@@ -489,18 +488,12 @@ uint64_t NumberPlan::count(uint64_t cap) const {
 }
 
 bool can_complete(const NumberPlan& plan, NumberStyle style, std::string_view text) {
-  const Prefix prefix = take_apart(text);
-  if (prefix.has_exponent && prefix.exponent.size() > kMaxExponentDigits) {
-    return false;
-  }
-  return Completion(plan, style, prefix).possible();
+  return Completion(plan, style, take_apart(text)).possible();
 }
 
 std::optional<std::string> find_completion(const NumberPlan& plan, NumberStyle style,
                                            std::string_view text) {
-  const Prefix prefix = take_apart(text);
-  return prefix.exponent.size() > kMaxExponentDigits ? std::nullopt
-                                                     : Completion(plan, style, prefix).find();
+  return Completion(plan, style, take_apart(text)).find();
 }
 
 bool is_complete(const NumberPlan& plan, std::string_view text) {

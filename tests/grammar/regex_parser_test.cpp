@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "core/error.h"
+#include "tests/support/error_message.h"
 
 namespace specdec {
 namespace {
@@ -26,13 +27,10 @@ bool fits(std::string_view pattern, std::string_view text) {
 }
 
 std::string pattern_error(std::string_view pattern) {
-  RegexStore store;
-  try {
+  return error_message<GrammarError>([&] {
+    RegexStore store;
     parse_regex(store, pattern, true);
-  } catch (const GrammarError& error) {
-    return error.what();
-  }
-  return "no error";
+  });
 }
 
 /// A pattern of letters, classes, groups and quantifiers; with `assertions` also of those, but not
