@@ -77,10 +77,6 @@ bool JsonAutomaton::alive(const KeyState& state) {
   return false;
 }
 
-bool JsonAutomaton::is_textless(const NumberPlan& plan) const {
-  return plan.is_everything() || (plan.is_integers() && options_.numbers == NumberStyle::kPlain);
-}
-
 std::string JsonAutomaton::recorded(uint32_t text) const {
   std::string result;
   for (const uint32_t byte : texts_.symbols(text)) {
@@ -89,13 +85,19 @@ std::string JsonAutomaton::recorded(uint32_t text) const {
   return result;
 }
 
-bool JsonAutomaton::number_complete(const NumberState& state) const {
-  const NumberPlan& plan = plans_.number(state.plan);
-  if (is_textless(plan)) {
-    return state.phase == NumberPhase::kZero || state.phase == NumberPhase::kDigits ||
-           state.phase == NumberPhase::kFraction || state.phase == NumberPhase::kExponent;
+const NumberTexts& JsonAutomaton::number_texts(uint32_t plan) {
+  if (number_texts_.size() <= plan) {
+    number_texts_.resize(plan + 1);
   }
-  return specdec::is_complete(plan, recorded(state.text));
+  if (number_texts_[plan] == nullptr) {
+    number_texts_[plan] =
+        std::make_unique<const NumberTexts>(plans_.number(plan), options_.numbers);
+  }
+  return *number_texts_[plan];
+}
+
+bool JsonAutomaton::number_complete(const NumberState& state) {
+  return number_texts(state.plan).is_complete(recorded(state.text));
 }
 
 std::optional<JsonAutomaton::NumberPhase> JsonAutomaton::after(NumberPhase phase, uint8_t byte) {
@@ -348,17 +350,15 @@ class JsonAutomaton::Step {
     if (!phase) {
       return false;
     }
-    const NumberPlan& plan = self_.plans_.number(state.plan);
-    state.phase = *phase;
-    if (self_.is_textless(plan)) {
-      const bool whole = *phase <= NumberPhase::kDigits;
-      if (whole || plan.is_everything()) {
-        push({Kind::kNumber, self_.numbers_.intern(state), 0, thread.stack});
+    const NumberTexts& texts = self_.number_texts(state.plan);
+    const std::string text =
+        texts.representative(self_.recorded(state.text) + static_cast<char>(byte_));
+    if (texts.can_complete(text)) {
+      state.phase = *phase;
+      state.text = 0;
+      for (const char c : text) {
+        state.text = self_.texts_.append(state.text, static_cast<uint8_t>(c));
       }
-      return true;
-    }
-    state.text = self_.texts_.append(state.text, byte_);
-    if (can_complete(plan, self_.options_.numbers, self_.recorded(state.text))) {
       push({Kind::kNumber, self_.numbers_.intern(state), 0, thread.stack});
     }
     return true;

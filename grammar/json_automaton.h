@@ -14,6 +14,7 @@
 #include "grammar/intern_table.h"
 #include "grammar/json_plan.h"
 #include "grammar/json_string_decoder.h"
+#include "grammar/number_texts.h"
 
 namespace specdec {
 
@@ -119,7 +120,7 @@ class JsonAutomaton final : public Automaton {
   struct NumberState {
     uint32_t plan = 0;
     NumberPhase phase = NumberPhase::kStart;
-    uint32_t text = 0;  ///< 0 when the phase says all
+    uint32_t text = 0;  ///< a representative of those that came so far
     bool operator==(const NumberState&) const = default;
   };
   struct KeyState {
@@ -168,7 +169,8 @@ class JsonAutomaton final : public Automaton {
   bool alive(const KeyState& state);
   /// A text of the language that is neither the rest of one of the plan's names nor of one seen.
   std::optional<std::u32string> fresh_word(const KeyState& state, RegexId language);
-  bool number_complete(const NumberState& state) const;
+  const NumberTexts& number_texts(uint32_t plan);
+  bool number_complete(const NumberState& state);
   /// Nothing when no number goes on with the byte.
   static std::optional<NumberPhase> after(NumberPhase phase, uint8_t byte);
   Bytes candidates(const State& state, const Thread& thread);
@@ -177,7 +179,6 @@ class JsonAutomaton final : public Automaton {
   /// The state after a value that ended in a string's quote.
   StateId closed(const State& state, std::vector<Thread> threads);
   std::vector<Thread> after_value(uint32_t stack) const;
-  bool is_textless(const NumberPlan& plan) const;
   std::string recorded(uint32_t text) const;
   std::string character_rest(StateId id);
   std::string with_padding(StateId id, std::string_view text);
@@ -196,6 +197,7 @@ class JsonAutomaton final : public Automaton {
   InternTable<std::vector<Entry>, Hash> stacks_;
   InternTable<StringState, Hash> strings_;
   InternTable<NumberState, Hash> numbers_;
+  std::vector<std::unique_ptr<const NumberTexts>> number_texts_;  ///< by plan, where asked for
   InternTable<KeyState, Hash> keys_;
   InternTable<std::vector<Choice>, Hash> choices_;
   Texts texts_;                      ///< bytes of numbers and of items of unique arrays

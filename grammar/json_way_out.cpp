@@ -196,14 +196,9 @@ class JsonAutomaton::WayOut {
   }
 
   std::optional<std::string> number(const NumberState& state) {
-    if (self_.number_complete(state)) {
-      return "";
-    }
-    const NumberPlan plan = plans_.number(state.plan);
-    if (self_.is_textless(plan)) {
-      return "0";
-    }
-    return find_completion(plan, self_.options_.numbers, self_.recorded(state.text));
+    const NumberTexts& texts = self_.number_texts(state.plan);
+    const std::string text = self_.recorded(state.text);
+    return texts.is_complete(text) ? "" : texts.find_completion(text);
   }
 
   // -- Lists

@@ -1,7 +1,6 @@
 #pragma once
+#include <cstdint>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "grammar/decimal.h"
@@ -25,21 +24,5 @@ struct NumberPlan {
   /// How many numbers it has, or `cap` when there are at least that many.
   uint64_t count(uint64_t cap) const;
 };
-
-/// How the text of a number may look.
-enum class NumberStyle {
-  kPlain,  ///< whole numbers without point and exponent; others with an exponent only when
-           ///< unbounded
-  kAny,    ///< every JSON number
-};
-
-/// True when the text, the beginning of a JSON number, can be completed to a number of the set.
-bool can_complete(const NumberPlan& plan, NumberStyle style, std::string_view text);
-/// What makes the text, the beginning of a JSON number, a number of the set; nothing when there is
-/// none, or only one of thousands of digits.
-std::optional<std::string> find_completion(const NumberPlan& plan, NumberStyle style,
-                                           std::string_view text);
-/// True when the text is a JSON number of the set.
-bool is_complete(const NumberPlan& plan, std::string_view text);
 
 }  // namespace specdec
