@@ -96,8 +96,28 @@ const NumberTexts& JsonAutomaton::number_texts(uint32_t plan) {
   return *number_texts_[plan];
 }
 
-bool JsonAutomaton::number_complete(const NumberState& state) {
-  return number_texts(state.plan).is_complete(recorded(state.text));
+std::optional<uint32_t> JsonAutomaton::next_number(uint32_t from, uint8_t byte) {
+  NumberState state = numbers_[from];
+  const auto phase = after(state.phase, byte);
+  if (!phase) {
+    return std::nullopt;
+  }
+  const auto [place, fresh] =
+      number_transitions_.try_emplace(uint64_t{from} << 8 | byte, numbers_.kNone);
+  if (fresh) {
+    const NumberTexts& texts = number_texts(state.plan);
+    const std::string text = texts.representative(recorded(state.text) + static_cast<char>(byte));
+    if (texts.can_complete(text)) {
+      state.phase = *phase;
+      state.complete = texts.is_complete(text);
+      state.text = 0;
+      for (const char c : text) {
+        state.text = texts_.append(state.text, static_cast<uint8_t>(c));
+      }
+      place->second = numbers_.intern(state);
+    }
+  }
+  return place->second;
 }
 
 std::optional<JsonAutomaton::NumberPhase> JsonAutomaton::after(NumberPhase phase, uint8_t byte) {
@@ -196,7 +216,7 @@ class JsonAutomaton::Step {
     for (size_t i = 0; i < threads.size(); ++i) {  // grows meanwhile
       const Thread thread = threads[i];
       if (thread.kind == Kind::kNumber && !number(thread)) {
-        if (self_.number_complete(self_.numbers_[thread.a])) {
+        if (self_.numbers_[thread.a].complete) {
           const size_t before = threads_.size();
           ending_number_ = true;
           end_value(thread.stack);
@@ -283,7 +303,7 @@ class JsonAutomaton::Step {
         return;
       default:
         for (const uint32_t id : plan.numbers) {
-          number({Kind::kNumber, self_.numbers_.intern({id, NumberPhase::kStart, 0}), 0,
+          number({Kind::kNumber, self_.numbers_.intern({id, NumberPhase::kStart, 0, false}), 0,
                   thread.stack});
         }
     }
@@ -345,23 +365,11 @@ class JsonAutomaton::Step {
 
   /// False when the byte is no part of this number.
   bool number(const Thread& thread) {
-    NumberState state = self_.numbers_[thread.a];
-    const auto phase = JsonAutomaton::after(state.phase, byte_);
-    if (!phase) {
-      return false;
+    const auto next = self_.next_number(thread.a, byte_);
+    if (next && *next != self_.numbers_.kNone) {
+      push({Kind::kNumber, *next, 0, thread.stack});
     }
-    const NumberTexts& texts = self_.number_texts(state.plan);
-    const std::string text =
-        texts.representative(self_.recorded(state.text) + static_cast<char>(byte_));
-    if (texts.can_complete(text)) {
-      state.phase = *phase;
-      state.text = 0;
-      for (const char c : text) {
-        state.text = self_.texts_.append(state.text, static_cast<uint8_t>(c));
-      }
-      push({Kind::kNumber, self_.numbers_.intern(state), 0, thread.stack});
-    }
-    return true;
+    return next.has_value();
   }
 
   // -- Lists
@@ -630,7 +638,7 @@ bool JsonAutomaton::is_complete(StateId state) {
     const std::vector<Entry>& entries = stacks_[thread.stack];
     return std::any_of(entries.begin(), entries.end(),
                        [](const Entry& entry) { return entry.kind == Entry::Kind::kEnd; }) &&
-           number_complete(numbers_[thread.a]);
+           numbers_[thread.a].complete;
   });
 }
 

@@ -121,6 +121,7 @@ class JsonAutomaton final : public Automaton {
     uint32_t plan = 0;
     NumberPhase phase = NumberPhase::kStart;
     uint32_t text = 0;  ///< a representative of those that came so far
+    bool complete = false;
     bool operator==(const NumberState&) const = default;
   };
   struct KeyState {
@@ -145,6 +146,8 @@ class JsonAutomaton final : public Automaton {
    public:
     uint32_t append(uint32_t text, uint32_t symbol);
     std::vector<uint32_t> symbols(uint32_t text) const;
+    /// What follows in a text that begins with another one; nothing when it does not.
+    std::optional<std::u32string> rest(uint32_t text, uint32_t beginning) const;
     uint32_t length(uint32_t text) const { return text == 0 ? 0 : nodes_[text - 1].length; }
 
    private:
@@ -170,7 +173,9 @@ class JsonAutomaton final : public Automaton {
   /// A text of the language that is neither the rest of one of the plan's names nor of one seen.
   std::optional<std::u32string> fresh_word(const KeyState& state, RegexId language);
   const NumberTexts& number_texts(uint32_t plan);
-  bool number_complete(const NumberState& state);
+  /// The state of a number one byte further, if the byte is a part of it; kNone when none of the
+  /// plan's numbers goes on so.
+  std::optional<uint32_t> next_number(uint32_t state, uint8_t byte);
   /// Nothing when no number goes on with the byte.
   static std::optional<NumberPhase> after(NumberPhase phase, uint8_t byte);
   Bytes candidates(const State& state, const Thread& thread);
@@ -197,6 +202,7 @@ class JsonAutomaton final : public Automaton {
   InternTable<std::vector<Entry>, Hash> stacks_;
   InternTable<StringState, Hash> strings_;
   InternTable<NumberState, Hash> numbers_;
+  std::unordered_map<uint64_t, uint32_t> number_transitions_;
   std::vector<std::unique_ptr<const NumberTexts>> number_texts_;  ///< by plan, where asked for
   InternTable<KeyState, Hash> keys_;
   InternTable<std::vector<Choice>, Hash> choices_;

@@ -85,7 +85,7 @@ std::string JsonAutomaton::explain_thread(const Thread& thread) {
       return explain_string(strings_[thread.a]);
     case Kind::kNumber:
       return fmt::format("inside a number; it may {}end here",
-                         number_complete(numbers_[thread.a]) ? "" : "not ");
+                         numbers_[thread.a].complete ? "" : "not ");
     case Kind::kLiteral:
       return "the rest of null, false or true";
     case Kind::kArrayOpen:

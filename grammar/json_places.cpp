@@ -139,13 +139,10 @@ void JsonAutomaton::add_name_parts(const Thread& thread, const State& state, Str
     const std::u32string& name = formulas_.name_points(plan.names[i].name);
     place.words.push_back({name.substr(key.length), choices.names[i]});
   }
-  const std::vector<uint32_t> before = key_texts_.symbols(key.text);
   for (const uint32_t text : plans_.object(key.object).seen_others) {
-    const std::vector<uint32_t> seen =
-        text == kNoText ? std::vector<uint32_t>() : key_texts_.symbols(text);
-    if (seen.size() >= before.size() && std::equal(before.begin(), before.end(), seen.begin())) {
-      place.words.push_back(
-          {std::u32string(seen.begin() + static_cast<int64_t>(before.size()), seen.end()), false});
+    auto rest = key_texts_.rest(text == kNoText ? 0 : text, key.text);
+    if (rest) {
+      place.words.push_back({*std::move(rest), false});
     }
   }
 }

@@ -25,6 +25,22 @@ std::vector<uint32_t> JsonAutomaton::Texts::symbols(uint32_t text) const {
   return result;
 }
 
+std::optional<std::u32string> JsonAutomaton::Texts::rest(uint32_t text, uint32_t beginning) const {
+  const uint32_t before = length(beginning);
+  uint32_t at = text;
+  while (length(at) > before) {
+    at = nodes_[at - 1].parent;
+  }
+  if (at != beginning) {
+    return std::nullopt;
+  }
+  std::u32string result(length(text) - before, 0);
+  for (size_t i = result.size(); i-- > 0; text = nodes_[text - 1].parent) {
+    result[i] = nodes_[text - 1].symbol;
+  }
+  return result;
+}
+
 // ---- States ------------------------------------------------------------------------------------
 
 bool JsonAutomaton::State::operator==(const State& other) const {

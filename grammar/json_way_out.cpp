@@ -196,9 +196,9 @@ class JsonAutomaton::WayOut {
   }
 
   std::optional<std::string> number(const NumberState& state) {
-    const NumberTexts& texts = self_.number_texts(state.plan);
-    const std::string text = self_.recorded(state.text);
-    return texts.is_complete(text) ? "" : texts.find_completion(text);
+    return state.complete
+               ? ""
+               : self_.number_texts(state.plan).find_completion(self_.recorded(state.text));
   }
 
   // -- Lists

@@ -42,8 +42,7 @@ mpq_class power_of_ten(int64_t exponent) {
 }
 
 bool NumberFractions::Interval::is_empty() const {
-  return lower && upper &&
-         (*lower > *upper || (*lower == *upper && (lower_open || upper_open)));
+  return lower && upper && (*lower > *upper || (*lower == *upper && (lower_open || upper_open)));
 }
 
 NumberFractions::Interval NumberFractions::Interval::intersect(const Interval& other) const {

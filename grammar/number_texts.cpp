@@ -67,10 +67,10 @@ struct NumberTexts::Prefix {
     const std::string digits = std::to_string(e < 0 ? -e : e);
     const size_t zeros = exponent.find_first_not_of('0');
     if (zeros == std::string::npos) {  // e may be one of the zeros, or follow them
-      return (e == 0 && !exponent.empty()) ||
-             exponent.size() + digits.size() <= kMaxExponentDigits;
+      return (e == 0 && !exponent.empty()) || exponent.size() + digits.size() <= kMaxExponentDigits;
     }
-    return zeros + digits.size() <= kMaxExponentDigits && digits.starts_with(exponent.substr(zeros));
+    return zeros + digits.size() <= kMaxExponentDigits &&
+           digits.starts_with(exponent.substr(zeros));
   }
 
   /// What follows in an exponent that it fits.
@@ -123,8 +123,7 @@ NumberTexts::NumberTexts(const NumberPlan& plan, NumberStyle style) : plan_(plan
   for (const std::optional<Decimal>* bound : {&plan.lower, &plan.upper}) {
     if (*bound && sgn((*bound)->digits) != 0) {
       window_ = std::max(window_, digits_of(**bound));
-      bounds_.push_back(
-          {sgn((*bound)->digits) < 0, mpz_class(abs((*bound)->digits)).get_str()});
+      bounds_.push_back({sgn((*bound)->digits) < 0, mpz_class(abs((*bound)->digits)).get_str()});
     }
   }
   for (const std::vector<Decimal>* units : {&plan.multiples, &plan.not_multiples}) {
@@ -134,9 +133,7 @@ NumberTexts::NumberTexts(const NumberPlan& plan, NumberStyle style) : plan_(plan
   }
 }
 
-bool NumberTexts::can_complete(std::string_view text) const {
-  return can_complete(Prefix(text));
-}
+bool NumberTexts::can_complete(std::string_view text) const { return can_complete(Prefix(text)); }
 
 bool NumberTexts::can_complete(const Prefix& prefix) const {
   if (plan_.is_everything()) {
@@ -358,7 +355,8 @@ std::string NumberTexts::simplest(std::string digits, bool negative) const {
   const size_t end = digits.find_last_not_of('0') + 1;
   const size_t kept = std::max<size_t>(1, deciding(digits, negative));
   const std::vector<Order> wanted = orders(digits, negative);
-  std::fill(digits.begin() + static_cast<int64_t>(std::min(kept, digits.size())), digits.end(), '0');
+  std::fill(digits.begin() + static_cast<int64_t>(std::min(kept, digits.size())), digits.end(),
+            '0');
   if (scaled_units_ && end > kept) {
     digits[end - 1] = '1';
   }

@@ -42,7 +42,8 @@ bool begins_number(std::string_view text) {
   return true;
 }
 
-/// What the style allows at all; no number between bounds has more than nine digits in its exponent.
+/// What the style allows at all; no number between bounds has more than nine digits in its
+/// exponent.
 bool has_style(const NumberPlan& plan, NumberStyle style, std::string_view text) {
   if (plan.is_everything()) {
     return true;
@@ -130,8 +131,7 @@ void expect_consistent(const NumberPlan& plan, NumberStyle style, std::mt19937& 
     const bool complete = is_text(plan, style, text);
     EXPECT_EQ(texts.is_complete(text), begins_number(text) && complete)
         << describe(plan, style, text);
-    EXPECT_EQ(texts.can_complete(text), complete || !alive.empty())
-        << describe(plan, style, text);
+    EXPECT_EQ(texts.can_complete(text), complete || !alive.empty()) << describe(plan, style, text);
     const auto rest = texts.find_completion(text);
     EXPECT_EQ(rest.has_value(), texts.can_complete(text)) << describe(plan, style, text);
     EXPECT_TRUE(!rest || is_text(plan, style, text + *rest))
@@ -201,8 +201,7 @@ TEST(NumberTextsTest, RepresentativesGoOnAlike) {
     }
     const NumberStyle style = random() % 3 > 0 ? NumberStyle::kAny : NumberStyle::kPlain;
     const NumberTexts texts(plan, style);
-    const std::string_view alphabet =
-        random() % 2 == 0 ? "0123456789.-+eE" : "000112255599..-+e";
+    const std::string_view alphabet = random() % 2 == 0 ? "0123456789.-+eE" : "000112255599..-+e";
     const std::string text = random_text("", random() % 12, alphabet, random);
     const std::string other = texts.representative(text);
     ASSERT_TRUE(begins_number(other)) << describe(plan, style, text) << " " << other;

@@ -7,19 +7,22 @@
 
 namespace specdec {
 
-inline constexpr std::array kNumberBounds = {"0",   "1",  "-1",   "2.5", "-2.5", "5",    "10",   "12",
-                                "100", "99", "0.05", "1.2", "-0.1", "1e3",  "1e20", "-1e-3",
-                                "50",  "52", "0.5",  "20",  "21",   "-125", "1.25", "-15"};
-inline constexpr std::array kNumberUnits = {"1", "2", "5", "0.5", "0.1", "0.25", "10", "3", "1.5", "100", "7"};
+inline constexpr std::array kNumberBounds = {
+    "0",    "1",   "-1",   "2.5",   "-2.5", "5",  "10",  "12", "100", "99",   "0.05", "1.2",
+    "-0.1", "1e3", "1e20", "-1e-3", "50",   "52", "0.5", "20", "21",  "-125", "1.25", "-15"};
+inline constexpr std::array kNumberUnits = {"1",  "2", "5",   "0.5", "0.1", "0.25",
+                                            "10", "3", "1.5", "100", "7"};
 
 /// Bounds and units as they are met in schemas, and odd ones.
 inline NumberPlan random_number_plan(std::mt19937& random) {
   NumberPlan plan;
   if (random() % 3 > 0) {
-    plan.raise_lower(parse_decimal(kNumberBounds[random() % kNumberBounds.size()]), random() % 2 == 0);
+    plan.raise_lower(parse_decimal(kNumberBounds[random() % kNumberBounds.size()]),
+                     random() % 2 == 0);
   }
   if (random() % 3 > 0) {
-    plan.reduce_upper(parse_decimal(kNumberBounds[random() % kNumberBounds.size()]), random() % 2 == 0);
+    plan.reduce_upper(parse_decimal(kNumberBounds[random() % kNumberBounds.size()]),
+                      random() % 2 == 0);
   }
   for (uint32_t i = random() % 3; i > 0; --i) {
     plan.multiples.push_back(parse_decimal(kNumberUnits[random() % kNumberUnits.size()]));
@@ -32,7 +35,8 @@ inline NumberPlan random_number_plan(std::mt19937& random) {
 
 inline std::string describe(const NumberPlan& plan) {
   const auto fraction = [](const Decimal& value) { return to_fraction(value).get_str(); };
-  std::string out = plan.lower ? (plan.lower_open ? "> " : ">= ") + fraction(*plan.lower) + " " : "";
+  std::string out =
+      plan.lower ? (plan.lower_open ? "> " : ">= ") + fraction(*plan.lower) + " " : "";
   out += plan.upper ? (plan.upper_open ? "< " : "<= ") + fraction(*plan.upper) + " " : "";
   for (const Decimal& unit : plan.multiples) {
     out += "of " + fraction(unit) + " ";
