@@ -34,12 +34,6 @@ mpz_class power_of_ten(uint64_t exponent) {
   return result;
 }
 
-/// The place of the first digit: 10^(magnitude - 1) <= |value| < 10^magnitude.
-int64_t magnitude(const Decimal& value) {
-  const mpz_class absolute = abs(value.digits);
-  return static_cast<int64_t>(absolute.get_str().size()) + value.exponent;
-}
-
 }  // namespace
 
 Decimal parse_decimal(std::string_view text) {
@@ -65,6 +59,11 @@ Decimal parse_decimal(std::string_view text) {
     result.exponent += read_exponent(text.substr(letter + 1));
   }
   return result;
+}
+
+int64_t magnitude(const Decimal& value) {
+  const mpz_class absolute = abs(value.digits);
+  return static_cast<int64_t>(absolute.get_str().size()) + value.exponent;
 }
 
 int compare(const Decimal& a, const Decimal& b) {

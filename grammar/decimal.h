@@ -23,6 +23,9 @@ inline constexpr size_t kMaxExponentDigits = 9;
 /// than 10,000 digits.
 Decimal parse_decimal(std::string_view text);
 
+/// The place of the first digit of a number that is not zero:
+/// 10^(magnitude - 1) <= |value| < 10^magnitude.
+int64_t magnitude(const Decimal& value);
 /// -1, 0 or 1. Quick also when the exponents are far apart.
 int compare(const Decimal& a, const Decimal& b);
 /// True when `value` is a whole multiple of `unit`, which is not zero.

@@ -38,6 +38,13 @@ struct NumberTexts::Prefix {
     fraction = has_point ? std::string(text.substr(point + 1)) : "";
   }
 
+  /// Of the mantissa, as Decimal has it; of its continuations too, unless all digits are zeros.
+  int64_t magnitude() const {
+    return whole != "0"
+               ? static_cast<int64_t>(whole.size())
+               : -static_cast<int64_t>(std::min(fraction.find_first_not_of('0'), fraction.size()));
+  }
+
   std::string text() const {
     return (negative ? "-" : "") + whole + (has_point ? "." : "") + fraction +
            (has_exponent ? "e" + exponent_sign + exponent : "");
@@ -200,6 +207,17 @@ int64_t NumberTexts::window(const Prefix& prefix) const {
   return window_ + static_cast<int64_t>(prefix.whole.size() + prefix.fraction.size()) + 3;
 }
 
+/// The powers of ten that may bring the digits to the size of a number of the set.
+NumberTexts::Magnitudes NumberTexts::scales(const Prefix& prefix) const {
+  Magnitudes result = prefix.negative ? negative_ : positive_;
+  if (prefix.significant_digits().empty()) {
+    return {};
+  }
+  result.least -= prefix.magnitude();
+  result.most -= prefix.magnitude();
+  return result;
+}
+
 /// Visits those that begin with a digit, with a sign if there was none, until one says true.
 template <class Visit>
 bool NumberTexts::visit_first_digits(const Prefix& prefix, const Visit& visit) {
@@ -244,7 +262,11 @@ std::optional<NumberTexts::Shift> NumberTexts::first_shift(const Prefix& prefix)
   if (prefix.has_point && whole_only_) {
     return std::nullopt;
   }
-  const auto grows = [&](int64_t places) { return set_.count(cone(prefix, places), 1) > 0; };
+  const Magnitudes scales = this->scales(prefix);
+  const auto grows = [&](int64_t places) {
+    return scales.least <= places && places <= scales.most &&
+           set_.count(cone(prefix, places), 1) > 0;
+  };
   if (!may_have_sign(prefix)) {  // only zero is left
     const bool zero = prefix.significant_digits().empty() && contains(prefix, 0);
     return zero ? std::optional(Shift{}) : std::nullopt;
@@ -281,7 +303,8 @@ std::optional<int64_t> NumberTexts::first_exponent(const Prefix& prefix) const {
     return std::nullopt;
   }
   const int64_t window = this->window(prefix);
-  for (int64_t e = -window; e <= window; ++e) {
+  const Magnitudes scales = this->scales(prefix);
+  for (int64_t e = std::max(-window, scales.least); e <= std::min(window, scales.most); ++e) {
     if (prefix.fits_exponent(e) && contains(prefix, value * power_of_ten(e))) {
       return e;
     }

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,10 +42,15 @@ class NumberTexts {
     int64_t places = 0;
     bool exponent = false;
   };
-  /// A bound other than zero: 0.`digits` * 10^`magnitude`, but for its sign.
+  /// The digits of a bound other than zero.
   struct Bound {
     bool negative = false;
     std::string digits;
+  };
+  /// Of the numbers of one sign.
+  struct Magnitudes {
+    int64_t least = std::numeric_limits<int64_t>::min() / 2;
+    int64_t most = std::numeric_limits<int64_t>::max() / 2;
   };
   enum class Order : uint8_t { kAlike, kLess, kGreater };
 
@@ -59,6 +65,7 @@ class NumberTexts {
   template <class Visit>
   static bool visit_first_digits(const Prefix& prefix, const Visit& visit);
   int64_t window(const Prefix& prefix) const;
+  Magnitudes scales(const Prefix& prefix) const;
   std::vector<Order> orders(const std::string& digits, bool negative) const;
   size_t deciding(const std::string& digits, bool negative) const;
   std::string simplest(std::string digits, bool negative) const;
@@ -71,6 +78,7 @@ class NumberTexts {
   bool told_by_size_ = false;  ///< units do not matter, but for being whole
   bool scaled_units_ = false;  ///< whole, and an exponent may make it so
   std::vector<Bound> bounds_;
+  Magnitudes positive_, negative_;
   int64_t window_ = 0;
 };
 
