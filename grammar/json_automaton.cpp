@@ -102,22 +102,24 @@ std::optional<uint32_t> JsonAutomaton::next_number(uint32_t from, uint8_t byte) 
   if (!phase) {
     return std::nullopt;
   }
-  const auto [place, fresh] =
-      number_transitions_.try_emplace(uint64_t{from} << 8 | byte, numbers_.kNone);
-  if (fresh) {
-    const NumberTexts& texts = number_texts(state.plan);
-    const std::string text = texts.representative(recorded(state.text) + static_cast<char>(byte));
-    if (texts.can_complete(text)) {
-      state.phase = *phase;
-      state.complete = texts.is_complete(text);
-      state.text = 0;
-      for (const char c : text) {
-        state.text = texts_.append(state.text, static_cast<uint8_t>(c));
-      }
-      place->second = numbers_.intern(state);
-    }
+  const uint64_t key = uint64_t{from} << 8 | byte;
+  if (const uint32_t found = number_transitions_.find(key); found != FlatMap::kNone) {
+    return found;
   }
-  return place->second;
+  const NumberTexts& texts = number_texts(state.plan);
+  const std::string text = texts.representative(recorded(state.text) + static_cast<char>(byte));
+  uint32_t next = kNoNumber;
+  if (texts.can_complete(text)) {
+    state.phase = *phase;
+    state.complete = texts.is_complete(text);
+    state.text = 0;
+    for (const char c : text) {
+      state.text = texts_.append(state.text, static_cast<uint8_t>(c));
+    }
+    next = numbers_.intern(state);
+  }
+  number_transitions_.add(key, next);
+  return next;
 }
 
 std::optional<JsonAutomaton::NumberPhase> JsonAutomaton::after(NumberPhase phase, uint8_t byte) {
@@ -212,21 +214,19 @@ class JsonAutomaton::Step {
   }
 
   void take_all() {
-    std::vector<Thread> threads(from_.threads.begin(), from_.threads.end());
-    for (size_t i = 0; i < threads.size(); ++i) {  // grows meanwhile
-      const Thread thread = threads[i];
-      if (thread.kind == Kind::kNumber && !number(thread)) {
-        if (self_.numbers_[thread.a].complete) {
-          const size_t before = threads_.size();
-          ending_number_ = true;
-          end_value(thread.stack);
-          ending_number_ = false;
-          threads.insert(threads.end(), threads_.begin() + static_cast<int64_t>(before),
-                         threads_.end());
-          threads_.resize(before);
-        }
-      } else if (thread.kind != Kind::kNumber) {
+    for (const Thread& thread : from_.threads) {
+      if (thread.kind != Kind::kNumber) {
         take(thread);
+      } else if (!number(thread) && self_.numbers_[thread.a].complete) {
+        std::vector<Thread> others = std::move(threads_);
+        threads_.clear();
+        ending_number_ = true;
+        end_value(thread.stack);
+        ending_number_ = false;
+        others.swap(threads_);
+        for (const Thread& after : others) {  // none of them is a number
+          take(after);
+        }
       }
     }
   }
@@ -366,7 +366,7 @@ class JsonAutomaton::Step {
   /// False when the byte is no part of this number.
   bool number(const Thread& thread) {
     const auto next = self_.next_number(thread.a, byte_);
-    if (next && *next != self_.numbers_.kNone) {
+    if (next && *next != kNoNumber) {
       push({Kind::kNumber, *next, 0, thread.stack});
     }
     return next.has_value();
@@ -562,8 +562,7 @@ class JsonAutomaton::Step {
   }
 
   void end_value(uint32_t stack) {
-    const std::vector<Entry> entries = self_.stacks_[stack];
-    for (const Entry& entry : entries) {
+    for (const Entry& entry : self_.stacks_[stack]) {
       switch (entry.kind) {
         case Entry::Kind::kEnd:
           push({});
@@ -621,11 +620,11 @@ StateId JsonAutomaton::next(StateId state, uint8_t byte) {
     return kDead;
   }
   const uint64_t key = static_cast<uint64_t>(state) << 8 | byte;
-  if (const auto found = transitions_.find(key); found != transitions_.end()) {
-    return found->second;
+  if (const StateId found = transitions_.find(key); found != FlatMap::kNone) {
+    return found;
   }
   const StateId result = Step(*this, state, byte).run();
-  transitions_[key] = result;
+  transitions_.add(key, result);
   return result;
 }
 

@@ -6,11 +6,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "grammar/automaton.h"
+#include "grammar/flat_map.h"
 #include "grammar/intern_table.h"
 #include "grammar/json_plan.h"
 #include "grammar/json_string_decoder.h"
@@ -155,11 +155,12 @@ class JsonAutomaton final : public Automaton {
       uint32_t parent = 0, symbol = 0, length = 0;
     };
     std::vector<Node> nodes_;
-    std::unordered_map<uint64_t, uint32_t> children_;
+    FlatMap children_;
   };
 
   static constexpr std::array<std::string_view, 3> kLiterals = {"null", "false", "true"};
   static constexpr uint32_t kNewline = 1U << 31;
+  static constexpr uint32_t kNoNumber = 0;
   /// Recorded text that is not known: masks look at places that many texts lead to.
   static constexpr uint32_t kUnknownText = ~uint32_t{0};
 
@@ -173,8 +174,8 @@ class JsonAutomaton final : public Automaton {
   /// A text of the language that is neither the rest of one of the plan's names nor of one seen.
   std::optional<std::u32string> fresh_word(const KeyState& state, RegexId language);
   const NumberTexts& number_texts(uint32_t plan);
-  /// The state of a number one byte further, if the byte is a part of it; kNone when none of the
-  /// plan's numbers goes on so.
+  /// The state of a number one byte further, if the byte is a part of it; kNoNumber when none of
+  /// the plan's numbers goes on so.
   std::optional<uint32_t> next_number(uint32_t state, uint8_t byte);
   /// Nothing when no number goes on with the byte.
   static std::optional<NumberPhase> after(NumberPhase phase, uint8_t byte);
@@ -198,11 +199,11 @@ class JsonAutomaton final : public Automaton {
   InternTable<State, Hash> states_;
   std::vector<std::unique_ptr<Thread[]>> threads_;  ///< of the states, many in one piece
   std::span<Thread> free_threads_;                  ///< at the end of the last piece
-  std::unordered_map<uint64_t, StateId> transitions_;
+  FlatMap transitions_;
   InternTable<std::vector<Entry>, Hash> stacks_;
   InternTable<StringState, Hash> strings_;
   InternTable<NumberState, Hash> numbers_;
-  std::unordered_map<uint64_t, uint32_t> number_transitions_;
+  FlatMap number_transitions_;
   std::vector<std::unique_ptr<const NumberTexts>> number_texts_;  ///< by plan, where asked for
   InternTable<KeyState, Hash> keys_;
   InternTable<std::vector<Choice>, Hash> choices_;

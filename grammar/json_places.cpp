@@ -157,7 +157,7 @@ bool JsonAutomaton::more_may_come(uint32_t stack) {
     const std::vector<StringPlan>& strings = plans_.value(choice.goal).strings;
     return std::any_of(strings.begin(), strings.end(), endless);
   };
-  const std::vector<Entry> entries = stacks_[stack];
+  const std::vector<Entry>& entries = stacks_[stack];
   return std::all_of(entries.begin(), entries.end(), [&](const Entry& entry) {
     if (entry.kind != Entry::Kind::kUniqueArray) {
       return false;

@@ -10,11 +10,13 @@ namespace specdec {
 
 uint32_t JsonAutomaton::Texts::append(uint32_t text, uint32_t symbol) {
   const uint64_t key = static_cast<uint64_t>(text) << 32 | symbol;
-  const auto [entry, fresh] = children_.emplace(key, static_cast<uint32_t>(nodes_.size() + 1));
-  if (fresh) {
+  uint32_t longer = children_.find(key);
+  if (longer == FlatMap::kNone) {
     nodes_.push_back({text, symbol, length(text) + 1});
+    longer = static_cast<uint32_t>(nodes_.size());
+    children_.add(key, longer);
   }
-  return entry->second;
+  return longer;
 }
 
 std::vector<uint32_t> JsonAutomaton::Texts::symbols(uint32_t text) const {
@@ -101,7 +103,8 @@ size_t JsonAutomaton::Hash::operator()(const std::vector<Choice>& choices) const
 JsonAutomaton::JsonAutomaton(FormulaStore& formulas, JsonPlans& plans, FormulaId root,
                              JsonAutomatonOptions options)
     : formulas_(formulas), plans_(plans), root_(root), options_(options) {
-  states_.add({});  // kDead
+  states_.add({});   // kDead
+  numbers_.add({});  // kNoNumber
   stacks_.add({});
   intern_stack({{}});
 }
