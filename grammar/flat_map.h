@@ -14,9 +14,7 @@ class FlatMap {
   static constexpr uint32_t kNone = ~uint32_t{0};
 
   /// kNone when there is none.
-  uint32_t find(uint64_t key) const {
-    return entries_.empty() ? kNone : entries_[slot(key)].value;
-  }
+  uint32_t find(uint64_t key) const { return entries_.empty() ? kNone : entries_[slot(key)].value; }
 
   /// The key must be new; the value is not kNone.
   void add(uint64_t key, uint32_t value) {

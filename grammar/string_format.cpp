@@ -98,12 +98,12 @@ RegexId uri_template(RegexStore& store) {
       store, "(" + literal + "|\\{[+#./;?&=,!@|]?" + variable + "(," + variable + ")*\\})*");
 }
 
-constexpr const char* kJsonPointer = "(/([^~/]|~[01])*)*";
+constexpr std::string_view kJsonPointer = "(/([^~/]|~[01])*)*";
 
-RegexId json_pointer(RegexStore& store) { return format_pattern(store, kJsonPointer); }
+RegexId json_pointer(RegexStore& store) { return format_pattern(store, std::string(kJsonPointer)); }
 
 RegexId relative_json_pointer(RegexStore& store) {
-  return format_pattern(store, "(0|[1-9]\\d*)(#|" + std::string(kJsonPointer) + ")");
+  return format_pattern(store, fmt::format("(0|[1-9]\\d*)(#|{})", kJsonPointer));
 }
 
 using Maker = RegexId (*)(RegexStore&);
