@@ -31,8 +31,7 @@ constexpr size_t kTokens = 2'000;
 
 /// Languages of strings with many tokens and with few.
 const std::vector<std::string> kStringSchemas = {
-    R"({"type": "string", "pattern": "^[a-z]*$"})",
-    R"({"type": "string", "pattern": "foo|[0-9]"})",
+    R"({"type": "string", "pattern": "^[a-z]*$"})", R"({"type": "string", "pattern": "foo|[0-9]"})",
     R"({"type": "string", "pattern": "^(ab|1)+$"})",
     R"({"type": "array", "items": {"type": "string", "pattern": "^[^ab]*$", "maxLength": 4}})",
     R"({"type": "object", "additionalProperties": {"enum": ["aaa", "bar", "a b"]}})"};
@@ -64,7 +63,8 @@ std::vector<Masks> string_masks(const Vocabulary& vocabulary) {
   std::vector<Masks> masks;
   for (const std::string& schema : kStringSchemas) {
     masks.push_back(masks_of(vocabulary, schema));
-    masks.push_back(masks_of(vocabulary, schema, json_options(false, "any", EscapeStyle::kMinimal)));
+    masks.push_back(
+        masks_of(vocabulary, schema, json_options(false, "any", EscapeStyle::kMinimal)));
   }
   return masks;
 }
