@@ -193,7 +193,7 @@ namespace {
 
 /// Over the tokens "a", "b" and an end: free, forced and forbidden places, and ends on the way.
 std::shared_ptr<const CompiledGrammar> certify_grammar() {
-  const std::vector<std::string> pieces = {"a", "b", ""};
+  const std::vector<std::string_view> pieces = {"a", "b", ""};
   GrammarSource source;
   source.kind = GrammarKind::kRegex;
   source.text = "(a|b)(a(a|b)|bba){0,6}b?";

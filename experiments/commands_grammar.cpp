@@ -4,6 +4,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -48,6 +49,10 @@ struct ExplainArguments : GrammarArguments {
   std::string text;
 };
 
+std::shared_ptr<GrammarVocabulary> prepare(const Tokenizer& tokenizer) {
+  return make_grammar_vocabulary(tokenizer, std::nullopt, {}, {.folder = default_cache_folder()});
+}
+
 // ---- test --------------------------------------------------------------------------------------
 
 std::vector<CaseResult> check_all(const CommandContext& context, const TestArguments& arguments,
@@ -79,9 +84,25 @@ std::vector<CaseResult> check_all(const CommandContext& context, const TestArgum
   return results;
 }
 
+std::string save_and_say_where(GrammarVocabulary& vocabulary) {
+  const std::string path = vocabulary.cache_path().string();
+  if (path.empty()) {
+    return "made anew";
+  }
+  const std::string from = vocabulary.was_cached() ? "read from " + path : "made anew";
+  try {
+    vocabulary.save();
+  } catch (const Error& error) {
+    return fmt::format("{}; not kept: {}", from, error.what());
+  }
+  return vocabulary.was_cached() ? from : fmt::format("{}, kept in {}", from, path);
+}
+
 int test(const CommandContext& context, const TestArguments& arguments) {
   const auto tokenizer = load_tokenizer(arguments.tokenizer);
-  const auto vocabulary = make_grammar_vocabulary(*tokenizer);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto vocabulary = prepare(*tokenizer);
+  const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - begin;
   const auto results = check_all(context, arguments, vocabulary, *tokenizer);
   if (arguments.json == "-") {
     return 0;
@@ -99,6 +120,8 @@ int test(const CommandContext& context, const TestArguments& arguments) {
     context.out << fmt::format("... and {} more; --verbose shows all\n", lines.size() - shown);
   }
   context.out << (lines.empty() ? "" : "\n");
+  context.out << fmt::format("tokenizer prepared          {:.0f} ms, {}\n", taken.count(),
+                             save_and_say_where(*vocabulary));
   print_grammar_totals(context.out, results, vocabulary->strings().walks());
   return 0;
 }
@@ -115,7 +138,7 @@ LoadedGrammar load_grammar(const GrammarArguments& arguments) {
   LoadedGrammar result;
   result.source = read_grammar_source(arguments);
   result.tokenizer = load_tokenizer(arguments.tokenizer);
-  result.grammar = compile_grammar(make_grammar_vocabulary(*result.tokenizer), result.source);
+  result.grammar = compile_grammar(prepare(*result.tokenizer), result.source);
   return result;
 }
 

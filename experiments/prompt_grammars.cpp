@@ -18,7 +18,8 @@ const PromptGrammars::Entry& PromptGrammars::get(const GrammarConfig& config, co
                                                  const std::vector<Token>& end_ids) {
   auto& vocabulary = vocabularies_[{&tokenizer, end_ids}];
   if (vocabulary == nullptr) {
-    vocabulary = make_grammar_vocabulary(tokenizer, end_ids);
+    vocabulary =
+        make_grammar_vocabulary(tokenizer, end_ids, {}, {.folder = default_cache_folder()});
   }
   if (config.source.cuts == Cuts::kCanonical) {
     vocabulary->learn_cuts(tokenizer);

@@ -1,7 +1,10 @@
 #include "grammar/grammar_vocabulary.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -10,29 +13,101 @@
 namespace specdec {
 namespace {
 
+/// To be raised when what is written changes, or how it is found: other versions' files are not
+/// read.
+constexpr uint64_t kCacheVersion = 1;
+constexpr CacheKey kTrie = {.kind = 1};
+
 /// Gemma's pieces that stand for no text of a model's answer.
 bool steers(std::string_view piece) {
   static constexpr std::array<std::string_view, 10> kPrefixes = {
       "<start_of_",         "<end_of_",     "<unused", "<mask>",     "<image_soft_token>",
       "<audio_soft_token>", "[multimodal]", "[@BOS@]", "[toxicity=", "<2mass>"};
-  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+  return (piece.starts_with('<') || piece.starts_with('[')) &&
+         std::any_of(kPrefixes.begin(), kPrefixes.end(),
                      [&](std::string_view prefix) { return piece.starts_with(prefix); });
+}
+
+std::string joined(const std::vector<std::string_view>& texts) {
+  size_t size = 0;
+  for (const std::string_view text : texts) {
+    size += text.size();
+  }
+  std::string all;
+  all.reserve(size);
+  for (const std::string_view text : texts) {
+    all += text;
+  }
+  return all;
+}
+
+std::vector<uint32_t> ends_of(const std::vector<std::string_view>& texts) {
+  std::vector<uint32_t> ends = {0};
+  ends.reserve(texts.size() + 1);
+  for (const std::string_view text : texts) {
+    ends.push_back(ends.back() + static_cast<uint32_t>(text.size()));
+  }
+  return ends;
 }
 
 }  // namespace
 
-GrammarVocabulary::GrammarVocabulary(std::vector<std::string> bytes, std::vector<Token> end_tokens,
-                                     const GrammarVocabularyLimits& limits)
-    : bytes_(std::move(bytes)),
+GrammarVocabulary::GrammarVocabulary(const std::vector<std::string_view>& bytes,
+                                     std::vector<Token> end_tokens,
+                                     const GrammarVocabularyLimits& limits,
+                                     const GrammarCache& cache)
+    : text_(joined(bytes)),
+      ends_(ends_of(bytes)),
       end_tokens_(std::move(end_tokens)),
-      trie_({bytes_.begin(), bytes_.end()}),
+      cache_(cache),
+      cache_file_(open_cache()),
+      trie_(read_or_make_trie(bytes)),
       regexes_(limits.max_regex_states),
-      strings_(trie_, regexes_, limits.max_string_mask_bytes) {
+      strings_(trie_, regexes_, limits.max_string_mask_bytes, cache_file_.get()) {
   std::sort(end_tokens_.begin(), end_tokens_.end());
   strings_.walk(0, RegexStore::kAll, EscapeStyle::kAny);  // what most walks differ little from
+  was_cached_ = cache_file_ != nullptr && made() == 0;
 }
 
-GrammarVocabulary::~GrammarVocabulary() = default;
+GrammarVocabulary::~GrammarVocabulary() {
+  try {
+    save();
+  } catch (...) {  // it is made again next time
+  }
+}
+
+std::unique_ptr<CacheFile> GrammarVocabulary::open_cache() {
+  if (cache_.folder.empty() || std::ssize(ends_) <= cache_.min_tokens) {
+    return nullptr;
+  }
+  fingerprint_ = WideHash()
+                     .add(kCacheVersion)
+                     .add(std::as_bytes(std::span(text_)))
+                     .add(std::as_bytes(std::span(ends_)))
+                     .value();
+  cache_path_ =
+      cache_.folder / fmt::format("{:016x}{:016x}.vocabulary", fingerprint_[0], fingerprint_[1]);
+  return std::make_unique<CacheFile>(cache_path_, fingerprint_);
+}
+
+TokenTrie GrammarVocabulary::read_or_make_trie(const std::vector<std::string_view>& bytes) {
+  auto trie = cache_file_ == nullptr ? std::nullopt : TokenTrie::read(*cache_file_, kTrie);
+  trie_made_ = trie ? 0 : 1;
+  return trie ? std::move(*trie) : TokenTrie(bytes);
+}
+
+void GrammarVocabulary::save() {
+  const std::lock_guard lock(mutex_);
+  if (cache_path_.empty() || saved_ == made()) {
+    return;
+  }
+  const CacheFile old(cache_path_, fingerprint_);  // others may have written since
+  CacheFileWriter file(cache_path_, fingerprint_);
+  trie_.write(file, kTrie);
+  strings_.write(file, old, cache_.max_walk_bytes);
+  file.commit();
+  saved_ = made();
+}
 
 void GrammarVocabulary::learn_cuts(const Tokenizer& tokenizer) {
   const std::lock_guard lock(mutex_);
@@ -43,11 +118,11 @@ void GrammarVocabulary::learn_cuts(const Tokenizer& tokenizer) {
 
 std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
     const Tokenizer& tokenizer, std::optional<std::vector<Token>> end_tokens,
-    const GrammarVocabularyLimits& limits) {
-  std::vector<std::string> bytes;
+    const GrammarVocabularyLimits& limits, const GrammarCache& cache) {
+  std::vector<std::string_view> bytes;
   bytes.reserve(static_cast<size_t>(tokenizer.vocab_size()));
   for (Token token = 0; token < tokenizer.vocab_size(); ++token) {
-    bytes.emplace_back(steers(tokenizer.piece(token)) ? "" : tokenizer.token_bytes(token));
+    bytes.push_back(steers(tokenizer.piece(token)) ? "" : tokenizer.token_bytes(token));
   }
   if (!end_tokens) {
     end_tokens.emplace();
@@ -57,7 +132,7 @@ std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
       }
     }
   }
-  return std::make_shared<GrammarVocabulary>(std::move(bytes), std::move(*end_tokens), limits);
+  return std::make_shared<GrammarVocabulary>(bytes, std::move(*end_tokens), limits, cache);
 }
 
 }  // namespace specdec

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include "core/tokenizer.h"
 #include "core/types.h"
+#include "grammar/cache_file.h"
 #include "grammar/regex.h"
 #include "grammar/string_masks.h"
 #include "grammar/token_trie.h"
@@ -23,14 +25,22 @@ struct GrammarVocabularyLimits {
   uint64_t max_string_mask_bytes = uint64_t{128} << 20;  ///< those not used for longest are dropped
 };
 
+/// Where a vocabulary keeps what it found out, for other processes.
+struct GrammarCache {
+  std::filesystem::path folder;                  ///< empty: nowhere
+  int64_t min_tokens = 16'384;                   ///< smaller vocabularies take no time
+  uint64_t max_walk_bytes = uint64_t{64} << 20;  ///< of languages of strings; the latest are kept
+};
+
 /// What all grammars of one tokenizer share: its tokens as a tree, the regular languages that they
 /// met, and the masks of string states. Make one per tokenizer and process.
 class GrammarVocabulary {
  public:
   /// `bytes[i]`: what token i stands for; empty for control pieces, which are allowed nowhere but
   /// for the `end_tokens`, allowed where a text is complete.
-  GrammarVocabulary(std::vector<std::string> bytes, std::vector<Token> end_tokens,
-                    const GrammarVocabularyLimits& limits = {});
+  GrammarVocabulary(const std::vector<std::string_view>& bytes, std::vector<Token> end_tokens,
+                    const GrammarVocabularyLimits& limits = {}, const GrammarCache& cache = {});
+  /// Saves.
   ~GrammarVocabulary();
   GrammarVocabulary(const GrammarVocabulary&) = delete;
   GrammarVocabulary& operator=(const GrammarVocabulary&) = delete;
@@ -40,9 +50,19 @@ class GrammarVocabulary {
   void learn_cuts(const Tokenizer& tokenizer);
 
   const TokenTrie& trie() const { return trie_; }
-  std::string_view bytes(Token token) const { return bytes_[static_cast<size_t>(token)]; }
+  std::string_view bytes(Token token) const {
+    const auto index = static_cast<size_t>(token);
+    return std::string_view(text_).substr(ends_[index], ends_[index + 1] - ends_[index]);
+  }
   int64_t vocab_size() const { return trie_.vocab_size(); }
   const std::vector<Token>& end_tokens() const { return end_tokens_; }
+  /// The file that the cache keeps this vocabulary in; empty: none.
+  const std::filesystem::path& cache_path() const { return cache_path_; }
+  /// True when nothing had to be made at the beginning.
+  bool was_cached() const { return was_cached_; }
+  /// Writes what the file does not have yet. Throws Error when it cannot be written.
+  void save();
+
   // Not safe for use by several threads at once: hold `mutex`.
   RegexStore& regexes() { return regexes_; }
   StringMasks& strings() { return strings_; }
@@ -50,11 +70,23 @@ class GrammarVocabulary {
   std::mutex& mutex() { return mutex_; }
 
  private:
-  std::vector<std::string> bytes_;
+  std::unique_ptr<CacheFile> open_cache();
+  TokenTrie read_or_make_trie(const std::vector<std::string_view>& bytes);
+  uint64_t made() const { return trie_made_ + strings_.made(); }
+
+  std::string text_;            ///< of all tokens
+  std::vector<uint32_t> ends_;  ///< [vocab_size + 1], where one ends and the next begins
   std::vector<Token> end_tokens_;
+  GrammarCache cache_;
+  WideHash::Value fingerprint_ = {};  ///< of the tokens
+  std::filesystem::path cache_path_;
+  std::unique_ptr<CacheFile> cache_file_;
+  uint64_t trie_made_ = 0;
   TokenTrie trie_;
   RegexStore regexes_;
   StringMasks strings_;
+  uint64_t saved_ = 0;  ///< of `made`
+  bool was_cached_ = false;
   std::unique_ptr<CanonicalCuts> cuts_;
   std::mutex mutex_;
 };
@@ -64,6 +96,6 @@ class GrammarVocabulary {
 /// <eos>, and <end_of_turn> where there is one.
 std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
     const Tokenizer& tokenizer, std::optional<std::vector<Token>> end_tokens = std::nullopt,
-    const GrammarVocabularyLimits& limits = {});
+    const GrammarVocabularyLimits& limits = {}, const GrammarCache& cache = {});
 
 }  // namespace specdec

@@ -1,7 +1,12 @@
 #pragma once
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -19,6 +24,31 @@ class WordHash {
 
  private:
   uint64_t hash_ = 0x9E3779B97F4A7C15;
+};
+
+/// Words, mixed into two: so many that no two things which are ever met have the same.
+class WideHash {
+ public:
+  using Value = std::array<uint64_t, 2>;
+
+  WideHash& add(uint64_t word) {
+    left_.add(word);
+    right_.add(std::rotl(word, 29));
+    return *this;
+  }
+  WideHash& add(const Value& value) { return add(value[0]).add(value[1]); }
+  WideHash& add(std::span<const std::byte> bytes) {
+    for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes.data() + at, std::min(sizeof word, bytes.size() - at));
+      add(word);
+    }
+    return add(bytes.size());
+  }
+  Value value() const { return {left_.value(), right_.value()}; }
+
+ private:
+  WordHash left_, right_;
 };
 
 /// Values, numbered in the order in which they were first met: equal ones have the same number.

@@ -12,6 +12,7 @@ template <class Key, class Value, class Hash = std::hash<Key>>
 class RecentCache {
  public:
   size_t size() const { return entries_.size(); }
+  const std::list<std::pair<Key, Value>>& entries() const { return entries_; }  ///< newest first
 
   /// nullptr when there is none. A value lives until it is dropped.
   Value* find(const Key& key) {

@@ -229,6 +229,8 @@ CodePoints RegexStore::loop_of(RegexId regex) {
   }
 }
 
+WideHash::Value RegexStore::key(RegexId regex) const { return implementation_->nodes[regex].key; }
+
 uint64_t RegexStore::states() const { return implementation_->automaton.states(); }
 
 }  // namespace specdec

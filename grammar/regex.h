@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "grammar/intern_table.h"
+
 namespace specdec {
 
 /// A set of Unicode code points: sorted ranges that neither touch nor overlap. Surrogates
@@ -108,6 +110,9 @@ class RegexStore {
   /// form: it reads them in a loop. May be fewer than there are.
   CodePoints loop_of(RegexId regex);
 
+  /// The same for the same expression, whatever else the store has and in whatever order it was
+  /// made; different for different languages.
+  WideHash::Value key(RegexId regex) const;
   uint64_t states() const;  ///< automaton states built so far
 
  private:

@@ -87,7 +87,33 @@ RegexId RegexNodes::add(Node node) {
     nodes_.pop_back();
     return *place;
   }
+  nodes_[id].key = key_of(id);
   return id;
+}
+
+/// Operands stand in the order in which they were made, which says nothing here.
+WideHash::Value RegexNodes::key_of(RegexId id) const {
+  const Node& node = nodes_[id];
+  WideHash hash;
+  hash.add(static_cast<uint64_t>(node.kind));
+  if (node.kind == Kind::kClass) {
+    for (const CodePoints::Range& range : points(id).ranges()) {
+      hash.add(uint64_t{range.first} << 32 | range.last);
+    }
+    return hash.value();
+  }
+  if (has_operands(node.kind)) {
+    WideHash::Value sum = {};
+    for (const RegexId operand : operands(id)) {
+      const WideHash::Value mixed = WideHash().add(nodes_[operand].key).value();
+      sum = {sum[0] + mixed[0], sum[1] + mixed[1]};
+    }
+    return hash.add(sum).value();
+  }
+  for (const RegexId part : {node.a, node.b}) {
+    hash.add(part < id ? nodes_[part].key : WideHash::Value());  // kAll is made before its part
+  }
+  return hash.add(node.min).add(node.max).value();
 }
 
 RegexId RegexNodes::add_operands(Kind kind, const std::vector<RegexId>& parts) {

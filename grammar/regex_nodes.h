@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/intern_table.h"
 #include "grammar/regex.h"
 
 namespace specdec {
@@ -31,8 +32,9 @@ class RegexNodes {
     uint32_t b = 0;
     uint64_t min = 0;
     uint64_t max = 0;
-    uint64_t shortest = 0;  ///< lower bound of the texts' lengths; exact unless extended
-    uint64_t longest = 0;   ///< upper bound; exact unless extended
+    uint64_t shortest = 0;     ///< lower bound of the texts' lengths; exact unless extended
+    uint64_t longest = 0;      ///< upper bound; exact unless extended
+    WideHash::Value key = {};  ///< the same for the same expression in all stores
     bool same_expression(const Node& other) const;
   };
 
@@ -74,6 +76,7 @@ class RegexNodes {
   };
 
   RegexId add(Node node);
+  WideHash::Value key_of(RegexId id) const;
   RegexId add_operands(Kind kind, const std::vector<RegexId>& parts);
   RegexId prepend(RegexId head, RegexId tail);
   std::optional<RegexId> join_repeats(RegexId head, RegexId tail);

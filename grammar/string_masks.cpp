@@ -27,19 +27,23 @@ std::string text_between(const TokenTrie& trie, Node from, Node to) {
 
 uint64_t size_of(const StringMasks::Walk& walk) {
   const size_t bits = walk.bits == nullptr ? 0 : walk.bits->size() * sizeof(uint32_t);
-  return sizeof walk + bits + walk.closing.size() / 8 +
+  return sizeof walk + bits + walk.closing.size() * sizeof(uint32_t) +
          walk.inside.size() * sizeof(StringMasks::Inside) +
          walk.exits.size() * sizeof(StringMasks::Exit);
 }
 
 }  // namespace
 
-StringMasks::StringMasks(const TokenTrie& trie, RegexStore& regexes, uint64_t max_bytes)
-    : trie_(trie), regexes_(regexes), max_bytes_(max_bytes) {
-  collect_remainders();
+StringMasks::StringMasks(const TokenTrie& trie, RegexStore& regexes, uint64_t max_bytes,
+                         const CacheFile* cache)
+    : trie_(trie), regexes_(regexes), max_bytes_(max_bytes), cache_(cache) {
+  if (!read_remainders()) {
+    collect_remainders();
+  }
 }
 
 void StringMasks::collect_remainders() {
+  ++made_;
   std::set<std::string> found;
   for (Node quote = 1; quote < trie_.size(); ++quote) {
     if (trie_.byte(quote) != '"') {
@@ -153,7 +157,7 @@ std::shared_ptr<const StringMasks::Walk> StringMasks::walk(Node node, RegexId la
                                                            EscapeStyle escapes) {
   if (node == 0 && language == RegexStore::kAll) {
     std::shared_ptr<const Walk>& everything = everything_[escapes];
-    everything = everything == nullptr ? walk_all(language, escapes) : everything;
+    everything = everything == nullptr ? walk_whole(language, escapes) : everything;
     return everything;
   }
   const Key key = {node, language, static_cast<uint64_t>(escapes), 0};
@@ -164,7 +168,7 @@ std::shared_ptr<const StringMasks::Walk> StringMasks::walk(Node node, RegexId la
     walk(0, RegexStore::kAll, escapes);  // what most languages are nearest to
   }
   std::shared_ptr<const Walk> made =
-      node == 0 ? walk_all(language, escapes) : walk_below(node, language, escapes);
+      node == 0 ? walk_whole(language, escapes) : walk_below(node, language, escapes);
   keep(key, made);
   return made;
 }
@@ -237,7 +241,7 @@ std::vector<StringMasks::Exit> StringMasks::exits(const Walk& walk, EscapeStyle 
   const Meaning& meaning = this->meaning(escapes);
   for (size_t i = meaning.first_closing[remainder]; i < meaning.first_closing[remainder + 1]; ++i) {
     const Token token = meaning.closing[i];
-    if (walk.closing[i]) {
+    if (has_token(walk.closing, static_cast<Token>(i))) {
       found.push_back({remainder, token, meaning.lengths[static_cast<size_t>(token)]});
     }
   }

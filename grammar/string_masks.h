@@ -6,9 +6,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/cache_file.h"
 #include "grammar/intern_table.h"
 #include "grammar/json_string_decoder.h"
 #include "grammar/recent_cache.h"
@@ -38,14 +40,22 @@ class StringMasks {
   /// one, so one set of bits says both.
   struct Walk {
     std::shared_ptr<const MaskWords> bits;  ///< inside, or closing with nothing after the quote
-    std::vector<bool> closing;              ///< with bits: by index in Meaning::closing
+    MaskWords closing;                      ///< with bits: a bit by index in Meaning::closing
     std::vector<Inside> inside;             ///< without bits
     std::vector<Exit> exits;                ///< without bits; sorted by remainder
   };
 
   /// `max_bytes`: of walks and of bits made from them; those that were not used for longest are
   /// dropped, and made again when they are asked for.
-  StringMasks(const TokenTrie& trie, RegexStore& regexes, uint64_t max_bytes);
+  /// `cache`: what another process has written, or nullptr.
+  StringMasks(const TokenTrie& trie, RegexStore& regexes, uint64_t max_bytes,
+              const CacheFile* cache = nullptr);
+
+  /// Writes what was found out so far, and what only `old` has; of walks no more than `max_bytes`,
+  /// the latest first.
+  void write(CacheFileWriter& file, const CacheFile& old, uint64_t max_bytes) const;
+  /// Grows with all that was found out and not read.
+  uint64_t made() const { return made_; }
 
   /// The tokens below a node of the trie, as seen from the beginning of a string or from a place
   /// between two of its characters, that the node's own text has led to.
@@ -67,10 +77,10 @@ class StringMasks {
   /// What may stand after a quote in some token; remainder 0 is nothing.
   const TokenTrie& remainders() const { return *remainders_; }
   /// True when it holds a whole string after a comma, which may be an object's next name.
-  bool may_have_name(uint32_t remainder) const { return may_have_name_[remainder]; }
+  bool may_have_name(uint32_t remainder) const { return may_have_name_[remainder] != 0; }
   /// True when it begins with a list's end, or is but a comma with or without the next string's
   /// quote.
-  bool ends_item(uint32_t remainder) const { return ends_item_[remainder]; }
+  bool ends_item(uint32_t remainder) const { return ends_item_[remainder] != 0; }
 
   uint64_t walks() const { return walks_; }  ///< over the whole vocabulary, made so far
 
@@ -99,11 +109,15 @@ class StringMasks {
     MaskWords inside;                      ///< not closing, some string has them
     MaskWords plain_close;                 ///< closing, without a remainder
     std::vector<std::shared_ptr<const MaskWords>> at_most;  ///< by length
-    std::vector<bool> has_quote;                            ///< by node: in its subtree
-    std::vector<uint32_t> letters;  ///< by node: which of `sets` its subtree holds; 0: not told
+    std::vector<uint32_t> letters;  ///< by node: twice `set`, and one with a quote below
     std::vector<Letters> sets;
+
+    bool has_quote(TokenTrie::Node node) const { return letters[node] % 2 != 0; }
+    /// Which of `sets` the node's subtree holds; 0: not told.
+    uint32_t set(TokenTrie::Node node) const { return letters[node] / 2; }
   };
   class Difference;
+  static constexpr uint32_t kBits = ~uint32_t{0};  ///< a walk with bits, as words
   using Key = std::array<uint64_t, 4>;
   struct KeyHash {
     size_t operator()(const Key& key) const;
@@ -116,10 +130,15 @@ class StringMasks {
   const Combined& keep(const Key& key, Combined combined);
   void keep(const Key& key, std::shared_ptr<const Walk> walk);
   void collect_remainders();
+  bool read_remainders();
+  bool read_meaning(EscapeStyle escapes, Meaning& meaning) const;
+  std::unique_ptr<Walk> read_walk(RegexId language, EscapeStyle escapes);
+  static std::vector<uint32_t> to_words(const Walk& walk);
+  std::unique_ptr<Walk> to_walk(std::span<const uint32_t> words, size_t closing) const;
   uint32_t remainder_after(Node quote, Node node) const;
   Meaning& meaning(EscapeStyle escapes);
-  void read_meaning(EscapeStyle escapes, Meaning& meaning);
-  void read_letters(Meaning& meaning);
+  void find_meaning(EscapeStyle escapes, Meaning& meaning);
+  void find_letters(Meaning& meaning);
   Letters letters_of(const Meaning& meaning, Node node) const;
   const std::optional<Letters>& never(RegexId language);
   std::optional<Letters> find_never(RegexId language);
@@ -128,6 +147,7 @@ class StringMasks {
   static Letters letters_in(const CodePoints& points);
   const MaskWords& at_most(Meaning& meaning, uint64_t length);
   std::unique_ptr<Walk> walk_below(Node root, RegexId language, EscapeStyle escapes);
+  std::unique_ptr<Walk> walk_whole(RegexId language, EscapeStyle escapes);
   std::unique_ptr<Walk> walk_all(RegexId language, EscapeStyle escapes);
   static void keep_bits(const Meaning& meaning, const MaskWords& inside, const MaskWords& close,
                         Walk& walk);
@@ -136,12 +156,14 @@ class StringMasks {
   std::unique_ptr<Walk> walk_few(RegexId language, const Meaning& meaning, EscapeStyle escapes);
   void list_from(Node root, RegexId language, const Meaning& meaning, EscapeStyle escapes,
                  Walk& walk);
+  void remember(RegexId language, EscapeStyle escapes);
   RegexId nearest(RegexId language, const Meaning& meaning, EscapeStyle escapes);
   size_t word_count() const { return static_cast<size_t>((trie_.vocab_size() + 31) / 32); }
 
   const TokenTrie& trie_;
   RegexStore& regexes_;
   uint64_t max_bytes_;
+  const CacheFile* cache_;
   std::map<EscapeStyle, std::shared_ptr<const Walk>> everything_;  ///< walks of kAll: never dropped
   RecentCache<Key, std::shared_ptr<const Walk>, KeyHash> kept_walks_;
   uint64_t walk_bytes_ = 0;
@@ -151,9 +173,10 @@ class StringMasks {
   std::unordered_map<RegexId, std::optional<Letters>> never_;
   std::unordered_map<RegexId, Letters> always_;
   std::unique_ptr<TokenTrie> remainders_;
-  std::vector<bool> may_have_name_;  ///< by remainder
-  std::vector<bool> ends_item_;      ///< by remainder
+  std::vector<uint8_t> may_have_name_;  ///< by remainder
+  std::vector<uint8_t> ends_item_;      ///< by remainder
   uint64_t walks_ = 0;
+  uint64_t made_ = 0;
 };
 
 }  // namespace specdec

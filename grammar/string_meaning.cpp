@@ -16,16 +16,20 @@ using Node = TokenTrie::Node;
 StringMasks::Meaning& StringMasks::meaning(EscapeStyle escapes) {
   Meaning& meaning = meanings_[escapes];
   if (meaning.points.empty()) {
-    read_meaning(escapes, meaning);
+    if (!read_meaning(escapes, meaning)) {
+      find_meaning(escapes, meaning);
+    }
+    meaning.longest = *std::max_element(meaning.lengths.begin(), meaning.lengths.end());
   }
   return meaning;
 }
 
-void StringMasks::read_meaning(EscapeStyle escapes, Meaning& meaning) {
+void StringMasks::find_meaning(EscapeStyle escapes, Meaning& meaning) {
   struct Place {
     JsonStringDecoder decoder;
     uint32_t length = 0;
   };
+  ++made_;
   meaning.points.assign(trie_.size(), Meaning::kNothing);
   meaning.lengths.assign(static_cast<size_t>(trie_.vocab_size()), 0);
   meaning.remainders.assign(static_cast<size_t>(trie_.vocab_size()), 0);
@@ -77,8 +81,7 @@ void StringMasks::read_meaning(EscapeStyle escapes, Meaning& meaning) {
     path.push_back(place);
     ++node;
   }
-  meaning.longest = *std::max_element(meaning.lengths.begin(), meaning.lengths.end());
-  read_letters(meaning);
+  find_letters(meaning);
   std::sort(meaning.closing.begin(), meaning.closing.end(), [&](Token a, Token b) {
     const uint32_t left = meaning.remainders[static_cast<size_t>(a)];
     const uint32_t right = meaning.remainders[static_cast<size_t>(b)];
@@ -112,9 +115,8 @@ StringMasks::Letters StringMasks::letters_of(const Meaning& meaning, Node node) 
 }
 
 /// Which letters each larger subtree holds, from the leaves up.
-void StringMasks::read_letters(Meaning& meaning) {
+void StringMasks::find_letters(Meaning& meaning) {
   constexpr Node kLarge = 8;  ///< nodes from which on a subtree is worth it
-  meaning.has_quote.assign(trie_.size(), false);
   meaning.letters.assign(trie_.size(), 0);
   meaning.sets.assign(1, {});
   std::vector<Node> open = {0};
@@ -130,24 +132,21 @@ void StringMasks::read_letters(Meaning& meaning) {
       const Node node = open.back();
       const Letters set = sets.back();
       if (trie_.end(node) - node >= kLarge) {
-        meaning.letters[node] = static_cast<uint32_t>(meaning.sets.size());
+        meaning.letters[node] += 2 * static_cast<uint32_t>(meaning.sets.size());
         meaning.sets.push_back(set);
       }
       open.pop_back();
       sets.pop_back();
       add(sets.back(), set);
-      if (meaning.has_quote[node]) {
-        meaning.has_quote[open.back()] = true;
-      }
+      meaning.letters[open.back()] |= meaning.letters[node] % 2;
     }
   };
   for (Node node = 1; node < trie_.size();) {
     close(node);
     const char32_t point = meaning.points[node];
     const bool ends = point == Meaning::kQuote || point == Meaning::kNothing;
-    meaning.has_quote[node] = point == Meaning::kQuote;
-    if (meaning.has_quote[node]) {
-      meaning.has_quote[open.back()] = true;
+    if (point == Meaning::kQuote) {
+      meaning.letters[node] = meaning.letters[open.back()] = 1;
     }
     if (!ends && trie_.end(node) == node + 1) {
       add(sets.back(), letters_of(meaning, node));

@@ -45,7 +45,7 @@ class StringMasks::Difference {
         continue;
       }
       const bool same_inside = before.same_inside || stays_alike(before, node);
-      if (same_inside && !meaning_.has_quote[node]) {
+      if (same_inside && !meaning_.has_quote(node)) {
         node = trie.end(node);
         continue;
       }
@@ -54,7 +54,7 @@ class StringMasks::Difference {
         node = trie.end(node);
         continue;
       }
-      if (!meaning_.has_quote[node] && before_from != before_to && stays_inside(before_to, node)) {
+      if (!meaning_.has_quote(node) && before_from != before_to && stays_inside(before_to, node)) {
         if (before_from != RegexStore::kAll) {
           for (const Token token : trie.tokens_below(node)) {
             set_token(inside_, token, has_token(meaning_.inside, token));
@@ -67,7 +67,7 @@ class StringMasks::Difference {
       const RegexId now_to = step(before_to, node, point);
       if (now_to == RegexStore::kNothing && now_from != now_to) {
         clear_below(node, inside_);
-        if (meaning_.has_quote[node]) {
+        if (meaning_.has_quote(node)) {
           clear_below(node, close_);
         }
       }
@@ -117,7 +117,7 @@ class StringMasks::Difference {
     if (!before.told) {
       return false;
     }
-    const uint32_t set = meaning_.letters[node];
+    const uint32_t set = meaning_.set(node);
     const Letters below = set == 0 ? self_.letters_of(meaning_, node) : meaning_.sets[set];
     const bool whole = set != 0 || self_.trie_.end(node) == node + 1;
     return whole && !below.unclear && (below.ascii & before.differing.ascii).none() &&
@@ -133,7 +133,7 @@ class StringMasks::Difference {
 
   /// True when all texts of the subtree go on in the language; asked of larger ones only.
   bool stays_inside(RegexId language, Node node) const {
-    const uint32_t set = meaning_.letters[node];
+    const uint32_t set = meaning_.set(node);
     if (set == 0 || language == RegexStore::kNothing) {
       return false;
     }
@@ -324,8 +324,9 @@ void StringMasks::keep_bits(const Meaning& meaning, const MaskWords& inside, con
     (*bits)[i] = inside[i] | (close[i] & meaning.plain_close[i]);
   }
   walk.bits = std::move(bits);
-  for (const Token token : meaning.closing) {
-    walk.closing.push_back(has_token(close, token));
+  walk.closing.resize((meaning.closing.size() + 31) / 32);
+  for (size_t i = 0; i < meaning.closing.size(); ++i) {
+    set_token(walk.closing, static_cast<Token>(i), has_token(close, meaning.closing[i]));
   }
 }
 
@@ -348,7 +349,6 @@ void StringMasks::keep_lists(const Meaning& meaning, const MaskWords& inside,
 
 std::unique_ptr<StringMasks::Walk> StringMasks::walk_all(RegexId language, EscapeStyle escapes) {
   Meaning& meaning = this->meaning(escapes);
-  ++walks_;
   if (auto few = walk_few(language, meaning, escapes)) {
     return few;
   }
@@ -363,7 +363,7 @@ std::unique_ptr<StringMasks::Walk> StringMasks::walk_all(RegexId language, Escap
       close[i] = (*known->bits)[i] & meaning.plain_close[i];
     }
     for (size_t i = 0; i < meaning.closing.size(); ++i) {
-      set_token(close, meaning.closing[i], known->closing[i]);
+      set_token(close, meaning.closing[i], has_token(known->closing, static_cast<Token>(i)));
     }
   }
   Difference(*this, meaning, escapes, inside, close).run(from, language);
@@ -377,6 +377,11 @@ std::unique_ptr<StringMasks::Walk> StringMasks::walk_all(RegexId language, Escap
     return result;
   }
   keep_bits(meaning, inside, close, *result);
+  return result;
+}
+
+/// Walks with bits are what others begin from.
+void StringMasks::remember(RegexId language, EscapeStyle escapes) {
   std::list<RegexId>& recent = recent_[escapes];
   recent.push_front(language);
   if (recent.size() > kRecent) {
@@ -384,6 +389,18 @@ std::unique_ptr<StringMasks::Walk> StringMasks::walk_all(RegexId language, Escap
                                      [](RegexId id) { return id != RegexStore::kAll; });
     recent.erase(std::prev(oldest.base()));
   }
-  return result;
+}
+
+std::unique_ptr<StringMasks::Walk> StringMasks::walk_whole(RegexId language, EscapeStyle escapes) {
+  std::unique_ptr<Walk> walk = read_walk(language, escapes);
+  if (walk == nullptr) {
+    walk = walk_all(language, escapes);
+    ++walks_;
+    ++made_;
+  }
+  if (walk->bits != nullptr) {
+    remember(language, escapes);
+  }
+  return walk;
 }
 }  // namespace specdec

@@ -133,6 +133,25 @@ TokenTrie::TokenTrie(const std::vector<std::string_view>& bytes)
   first_token_.back() = static_cast<uint32_t>(tokens_.size());
 }
 
+std::optional<TokenTrie> TokenTrie::read(const CacheFile& file, const CacheKey& key) {
+  TokenTrie trie({});
+  std::vector<int64_t> size;
+  const bool whole = file.read_parts(key, size, trie.bytes_, trie.depths_, trie.ends_,
+                                     trie.first_token_, trie.tokens_, trie.root_children_);
+  const size_t nodes = trie.bytes_.size();
+  if (!whole || size.size() != 1 || trie.depths_.size() != nodes || trie.ends_.size() != nodes ||
+      trie.first_token_.size() != nodes + 1 || trie.root_children_.size() != 256) {
+    return std::nullopt;
+  }
+  trie.vocab_size_ = size.front();
+  return trie;
+}
+
+void TokenTrie::write(CacheFileWriter& file, const CacheKey& key) const {
+  file.add_parts(key, std::vector{vocab_size_}, bytes_, depths_, ends_, first_token_, tokens_,
+                 root_children_);
+}
+
 TokenTrie::Node TokenTrie::child(Node node, uint8_t byte) const {
   if (node == 0) {
     return root_children_[byte];

@@ -1,11 +1,13 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/types.h"
+#include "grammar/cache_file.h"
 
 namespace specdec {
 
@@ -19,6 +21,9 @@ class TokenTrie {
   /// `bytes[i]`: what token i stands for; tokens that stand for nothing (control pieces) are in no
   /// node.
   explicit TokenTrie(const std::vector<std::string_view>& bytes);
+  /// What `write` has written below a key; nothing when the file does not have it whole.
+  static std::optional<TokenTrie> read(const CacheFile& file, const CacheKey& key);
+  void write(CacheFileWriter& file, const CacheKey& key) const;
 
   int64_t vocab_size() const { return vocab_size_; }
   Node size() const { return static_cast<Node>(bytes_.size()); }

@@ -60,6 +60,11 @@ void AtomicFile::commit() {
   if (::fsync(descriptor_) != 0) {
     fail("cannot flush");
   }
+  commit_unflushed();
+}
+
+void AtomicFile::commit_unflushed() {
+  SPECDEC_CHECK(descriptor_ >= 0, "{}: committed twice", path_.string());
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
     fail("cannot rename the finished file");
   }

@@ -91,6 +91,7 @@ TEST_F(GrammarCommandsTest, TestCountsRightAndWrongAnswers) {
   EXPECT_THAT(result.out, HasSubstr("wrong: test 2, invalid, is accepted\n"));
   EXPECT_THAT(result.out, HasSubstr("a.json: no tests: "));
   EXPECT_THAT(result.out, Not(HasSubstr("right: test")));
+  EXPECT_THAT(result.out, HasSubstr("tokenizer prepared          "));
   EXPECT_THAT(result.out, HasSubstr("schemas                     4\n"));
   EXPECT_THAT(result.out, HasSubstr("compiled                    3 (75.00 %)\n"));
   EXPECT_THAT(result.out, HasSubstr("with tests                  3\n"));

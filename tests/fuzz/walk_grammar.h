@@ -47,7 +47,8 @@ inline std::shared_ptr<GrammarVocabulary> fuzz_vocabulary() {
   }
   constexpr GrammarVocabularyLimits kLimits = {.max_regex_states = 1'000,
                                                .max_string_mask_bytes = 100'000};
-  return std::make_shared<GrammarVocabulary>(bytes, std::vector<Token>{1}, kLimits);
+  return std::make_shared<GrammarVocabulary>(
+      std::vector<std::string_view>(bytes.begin(), bytes.end()), std::vector<Token>{1}, kLimits);
 }
 
 /// A mask allows the tokens that are accepted, no others.

@@ -161,7 +161,7 @@ TEST(MaskBuilderTest, HardStrings) {
   }
 }
 
-std::shared_ptr<GrammarVocabulary> vocabulary_of(std::vector<std::string> tokens) {
+std::shared_ptr<GrammarVocabulary> vocabulary_of(std::vector<std::string_view> tokens) {
   tokens.insert(tokens.begin(), 2, "");
   return std::make_shared<GrammarVocabulary>(tokens, std::vector{kTinyEnd});
 }
@@ -221,9 +221,9 @@ TEST(MaskBuilderTest, FewBytesForMasks) {
   options.max_mask_bytes = 1;
   GrammarVocabularyLimits limits;
   limits.max_string_mask_bytes = 1;
-  std::vector<std::string> bytes;
+  std::vector<std::string_view> bytes;
   for (Token token = 0; token < kept->vocab_size(); ++token) {
-    bytes.emplace_back(kept->vocabulary().bytes(token));
+    bytes.push_back(kept->vocabulary().bytes(token));
   }
   const Grammar dropped = compile_json_schema(
       std::make_shared<GrammarVocabulary>(bytes, std::vector{kTinyEnd}, limits), schema, options);

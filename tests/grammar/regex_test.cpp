@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <random>
+#include <set>
 
 #include "core/error.h"
 
@@ -386,6 +387,55 @@ TEST(RegexTest, Utf8RoundTrip) {
   EXPECT_EQ(to_utf8(text), "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\xF4\x8F\xBF\xBF");
   EXPECT_EQ(to_code_points(to_utf8(text)), text);
   EXPECT_THROW(to_code_points("a\xED\xA0\x80"), GrammarError);
+}
+
+TEST(RegexTest, KeysDoNotDependOnTheOrderOfMaking) {
+  const auto make = [](RegexStore& store, bool backwards) {
+    std::vector<RegexId> words;
+    const std::vector<std::u32string> texts = {U"one", U"two", U"three", U"o"};
+    for (size_t i = 0; i < texts.size(); ++i) {
+      words.push_back(store.literal(texts[backwards ? texts.size() - 1 - i : i]));
+    }
+    const RegexId any = store.any_of(words);
+    const RegexId letters = store.repeat(range(store, 'a', 'z'), 2, 5);
+    return store.all_of(store.complement(any), store.concat(letters, store.repeat(any, 1, {})));
+  };
+  RegexStore one;
+  RegexStore other;
+  (void)other.repeat(range(other, '0', '9'), 3, 4);
+  EXPECT_EQ(one.key(make(one, false)), other.key(make(other, true)));
+  for (const RegexId id : {kNothing, kEmpty, kAll}) {
+    EXPECT_EQ(one.key(id), other.key(id));
+  }
+  const RegexId any = range(other, 0, CodePoints::kLast);
+  EXPECT_EQ(other.key(other.repeat(any, 0, {})), one.key(kAll));
+  EXPECT_EQ(one.key(one.next(make(one, false), 't')),
+            other.key(other.next(make(other, true), 't')));
+}
+
+TEST(RegexTest, KeysTellExpressionsApart) {
+  RegexStore store;
+  const RegexId a = range(store, 'a', 'a');
+  const RegexId b = range(store, 'b', 'b');
+  std::vector<RegexId> all = {kNothing, kEmpty, kAll, a, b, range(store, 'a', 'b')};
+  for (const RegexId part : {a, b}) {
+    for (const uint64_t max : {2, 3, 4}) {
+      all.push_back(store.repeat(part, 0, max));
+      all.push_back(store.repeat(part, 1, max));
+    }
+    all.push_back(store.repeat(part, 0, {}));
+    all.push_back(store.complement(part));
+    all.push_back(store.concat(part, store.complement(b)));
+    all.push_back(store.concat(a, part));
+  }
+  all.push_back(store.concat(b, a));
+  all.push_back(store.any_of(store.concat(a, b), store.concat(b, a)));
+  all.push_back(store.all_of(store.complement(a), store.complement(b)));
+  std::set<WideHash::Value> keys;
+  for (const RegexId id : all) {
+    keys.insert(store.key(id));
+  }
+  EXPECT_EQ(keys.size(), std::set(all.begin(), all.end()).size());
 }
 
 }  // namespace

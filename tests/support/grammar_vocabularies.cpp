@@ -26,10 +26,12 @@ constexpr std::array kPieces = {"\"", "\\", ",",  ":",  "{", "}",  "[",  "]",  "
 }  // namespace
 
 std::shared_ptr<GrammarVocabulary> empty_vocabulary() {
-  return std::make_shared<GrammarVocabulary>(std::vector<std::string>(2), std::vector{kTinyEnd});
+  return std::make_shared<GrammarVocabulary>(std::vector<std::string_view>(2),
+                                             std::vector{kTinyEnd});
 }
 
-std::shared_ptr<GrammarVocabulary> tiny_vocabulary(uint32_t seed, size_t random_tokens) {
+std::shared_ptr<GrammarVocabulary> tiny_vocabulary(uint32_t seed, size_t random_tokens,
+                                                   const GrammarCache& cache) {
   std::mt19937 random(seed);
   std::vector<std::string> bytes(2);
   for (int byte = 0; byte < 256; ++byte) {
@@ -44,7 +46,9 @@ std::shared_ptr<GrammarVocabulary> tiny_vocabulary(uint32_t seed, size_t random_
     }
     bytes.push_back(std::move(token));
   }
-  return std::make_shared<GrammarVocabulary>(bytes, std::vector{kTinyEnd});
+  return std::make_shared<GrammarVocabulary>(
+      std::vector<std::string_view>(bytes.begin(), bytes.end()), std::vector{kTinyEnd},
+      GrammarVocabularyLimits(), cache);
 }
 
 JsonSchemaOptions json_options(bool schema_order, const std::string& whitespace,

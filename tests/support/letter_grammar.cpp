@@ -14,7 +14,8 @@ std::shared_ptr<const CompiledGrammar> letter_grammar(const std::vector<std::str
       ends.push_back(static_cast<Token>(i));
     }
   }
-  auto vocabulary = std::make_shared<GrammarVocabulary>(pieces, ends);
+  auto vocabulary = std::make_shared<GrammarVocabulary>(
+      std::vector<std::string_view>(pieces.begin(), pieces.end()), ends);
   RegexStore& regexes = vocabulary->regexes();
   auto automaton = make_regex_automaton(regexes, parse_regex(regexes, pattern, false));
   if (canonical != nullptr) {
