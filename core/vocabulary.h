@@ -1,9 +1,10 @@
 #pragma once
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "core/formats/sentencepiece_model.h"
@@ -30,10 +31,13 @@ class Vocabulary {
 
  private:
   bool holds(Token token) const { return token >= 0 && token < size(); }
+  /// Where the id of `piece` is, or would be.
+  size_t slot_of(std::string_view piece) const;
 
   SentencePieceModel model_;
-  std::vector<std::string> bytes_;
-  std::unordered_map<std::string_view, Token> ids_;  // of strings in model_
+  std::string bytes_;           // of all tokens
+  std::vector<size_t> begins_;  // in bytes_, of each token and of the end
+  std::vector<Token> ids_;      // by the pieces' hashes, in the next free slot; -1: free
   std::array<Token, 256> byte_tokens_{};
 };
 

@@ -133,6 +133,9 @@ struct Generation {
   std::vector<double> log_allowed;
   /// Under a grammar: for each token, its log-probability by the target's law without the grammar.
   std::vector<double> log_probs;
+  /// Under a canonical grammar: tokens whose mask was a fallback (see CanonicalMasks). With none
+  /// the output is its text's own encoding, or the beginning of one.
+  int64_t mask_fallbacks = 0;
   int64_t samples = 1;  ///< outputs that were drawn for this one (see CorrectedDecoding)
   /// Of beam searches, best first; `tokens` are those of the first.
   std::vector<Hypothesis> hypotheses;

@@ -259,6 +259,7 @@ void Session::follow_grammar(Token token, int64_t node) {
         log_masses(logits_.select(0, node), committed(), sampling(), filter(node), token);
     generation_.log_allowed.push_back(masses.allowed);
     generation_.log_probs.push_back(masses.token);
+    generation_.mask_fallbacks += masks_[static_cast<size_t>(node)].is_fallback() ? 1 : 0;
   }
 }
 

@@ -138,6 +138,7 @@ nlohmann::json statistics_json(const Generation& generation) {
   if (!generation.log_allowed.empty()) {
     json["log_allowed"] = counts.log_allowed;
     json["mask_seconds"] = counts.mask_seconds;
+    json["mask_fallbacks"] = counts.mask_fallbacks;
     json["samples"] = generation.samples;
   }
   if (!generation.hypotheses.empty()) {  // `committed` counts beam steps; the prefill yields one

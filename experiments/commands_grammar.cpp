@@ -138,7 +138,11 @@ LoadedGrammar load_grammar(const GrammarArguments& arguments) {
   LoadedGrammar result;
   result.source = read_grammar_source(arguments);
   result.tokenizer = load_tokenizer(arguments.tokenizer);
-  result.grammar = compile_grammar(prepare(*result.tokenizer), result.source);
+  const auto vocabulary = prepare(*result.tokenizer);
+  if (result.source.cuts == Cuts::kCanonical) {
+    vocabulary->learn_cuts(*result.tokenizer);
+  }
+  result.grammar = compile_grammar(vocabulary, result.source);
   return result;
 }
 
@@ -207,15 +211,34 @@ std::string some_pieces(const std::vector<Token>& tokens, const Tokenizer& token
   return text + (pieces.size() < tokens.size() ? " ..." : "");
 }
 
-void print_place(std::ostream& out, const LoadedGrammar& file, StateId state) {
+/// The mask after a text; of a canonical grammar, after the tokenizer's own tokens of it.
+TokenMask mask_after(const LoadedGrammar& file, std::string_view text, StateId state) {
+  if (file.source.cuts == Cuts::kCanonical) {
+    state = file.grammar->start();
+    for (const Token token : file.tokenizer->encode(text)) {
+      state = file.grammar->next(state, token);
+    }
+  }
+  return file.grammar->mask(state);
+}
+
+/// The place after `text`.
+void print_place(std::ostream& out, const LoadedGrammar& file, std::string_view text,
+                 StateId state) {
   const CompiledGrammar& grammar = *file.grammar;
-  const std::vector<Token> tokens = grammar.mask(state).tokens();
+  const TokenMask mask = mask_after(file, text, state);
+  const std::vector<Token> tokens = mask.tokens();
   const std::string forced = grammar.forced_bytes(state);
   out << fmt::format("may end here  {}\n", grammar.is_complete(state) ? "yes" : "no")
       << fmt::format("forced        {}\n", forced.empty() ? "nothing" : quote_line(forced))
       << fmt::format("tokens        {} of {}: {}\n", tokens.size(), grammar.vocab_size(),
-                     some_pieces(tokens, *file.tokenizer))
-      << "what may come next:\n";
+                     some_pieces(tokens, *file.tokenizer));
+  if (tokens.empty()) {
+    out << "              the tokenizer cuts no text of the grammar here\n";
+  } else if (mask.is_fallback()) {
+    out << "              no way on was found in the tokenizer's own cut\n";
+  }
+  out << "what may come next:\n";
   const std::string lines = grammar.explain(state);
   for (std::string_view rest = lines; !rest.empty();) {
     const size_t end = std::min(rest.find('\n'), rest.size());
@@ -243,7 +266,7 @@ int explain(const CommandContext& context, const ExplainArguments& arguments) {
   context.out << fmt::format(
       "allowed       {}\n",
       at == 0 ? "(the beginning)" : one_line(text.substr(0, at), kShownCharacters));
-  print_place(context.out, file, state);
+  print_place(context.out, file, text.substr(0, at), state);
   return 0;
 }
 

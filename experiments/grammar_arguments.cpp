@@ -46,7 +46,6 @@ GrammarSource read_config_grammar(const std::filesystem::path& file) {
                     "give a schema's file instead of the config",
                     file.string()));
   }
-  config.source.cuts = Cuts::kAny;  // the commands speak of texts, however they are cut
   return std::move(config.source);
 }
 

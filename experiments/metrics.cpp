@@ -132,6 +132,7 @@ void Counts::add_grammar(const Generation& generation) {
   }
   masked_tokens += std::ssize(generation.log_allowed);
   log_allowed += std::accumulate(generation.log_allowed.begin(), generation.log_allowed.end(), 0.0);
+  mask_fallbacks += generation.mask_fallbacks;
   if (!generation.log_allowed.empty()) {
     ++grammar_outputs;
     samples += generation.samples;

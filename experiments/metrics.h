@@ -70,6 +70,7 @@ struct Counts {
   double mask_seconds = 0.0;                   ///< finding the masks of verified nodes
   int64_t masked_tokens = 0;                   ///< tokens taken from a masked law
   double log_allowed = 0.0;                    ///< sum of their log Z
+  int64_t mask_fallbacks = 0;                  ///< of those, by a fallback of a canonical grammar
   int64_t grammar_outputs = 0;                 ///< generations with a masked token
   int64_t complete = 0;  ///< of those, ended by the grammar: whole texts of its language
   int64_t samples = 0;   ///< drawn for those (see CorrectedDecoding)

@@ -50,6 +50,7 @@ Json grammar_json(const Counts& counts) {
                {"mask_seconds_per_token", json_number(mask_seconds_per_token(counts))},
                {"log_allowed_per_token", json_number(log_allowed_per_token(counts))},
                {"tokens", counts.masked_tokens},
+               {"mask_fallbacks", counts.mask_fallbacks},
                {"outputs", counts.grammar_outputs},
                {"complete", counts.complete},
                {"samples", counts.samples},

@@ -104,6 +104,17 @@ const ReportStrategy* find_strategy(const Report& report, const std::string& nam
   return index < report.strategies.size() ? &report.strategies[index] : nullptr;
 }
 
+void add_grammar_notes(const Report& report, std::vector<std::string>& notes) {
+  for (const SummaryRow& row : report.summary.rows) {
+    if (row.category.empty() && row.counts.mask_fallbacks > 0) {
+      notes.push_back(fmt::format(
+          "{} took {} tokens where no way on was found in the tokenizer's own cut; their outputs "
+          "may be cut otherwise.",
+          row_name(row), row.counts.mask_fallbacks));
+    }
+  }
+}
+
 void add_prompt_notes(const Report& report, std::vector<std::string>& notes) {
   int64_t fewest = kFewPrompts;
   std::vector<std::string> unclear;
@@ -307,6 +318,7 @@ std::vector<std::string> reader_notes(const Report& report) {
     }
   }
   add_prompt_notes(report, notes);
+  add_grammar_notes(report, notes);
   if (report.environment.commit.ends_with("+changes")) {
     notes.emplace_back("The program was built from a tree with uncommitted changes.");
   }

@@ -140,6 +140,7 @@ Json generation_json(const GenerationRecord& record) {
   if (!generation.log_allowed.empty()) {
     json["log_allowed"] = generation.log_allowed;
     json["log_probs"] = generation.log_probs;
+    json["mask_fallbacks"] = generation.mask_fallbacks;
     json["samples"] = generation.samples;
     json["compile_seconds"] = checked_seconds(record.compile_seconds);
   }
@@ -167,6 +168,7 @@ GenerationRecord parse_generation(const Json& line) {
   generation.gaps = parse_gaps(line.at("gaps"));
   generation.log_allowed = line.value("log_allowed", std::vector<double>());
   generation.log_probs = line.value("log_probs", std::vector<double>());
+  generation.mask_fallbacks = line.value("mask_fallbacks", int64_t{0});
   generation.samples = line.value("samples", int64_t{1});
   record.compile_seconds = line.value("compile_seconds", 0.0);
   return record;

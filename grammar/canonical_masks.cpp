@@ -91,14 +91,17 @@ TokenMask::Content CanonicalMasks::build(StateId id) {
   Next next = next_of(here);
   std::vector<Token> dead = dead_among(here, doubtful(here, next));
   std::sort(dead.begin(), dead.end());
+  Content content;
   if (dead.size() == next.count() && next.ends.empty()) {
     // A way on exists but lies beyond the search, or only through pieces that no text may have.
-    dead.clear();
     if (next.count() == 0) {
-      return *base_(here.state);
+      content = *base_(here.state);
+      content.is_fallback = true;
+      return content;
     }
+    dead.clear();
+    content.is_fallback = true;
   }
-  Content content;
   content.added = next.ends;
   if (next.words.empty()) {
     std::copy_if(next.few.begin(), next.few.end(), std::back_inserter(content.added),

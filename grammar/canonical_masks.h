@@ -27,7 +27,8 @@ namespace specdec {
 ///   masks of at most `kWidth` tokens.
 /// All of it depends on the place alone, so a place has the same mask whenever it is met. Where
 /// nothing is found alive the mask is that of what may stand there, and last the automaton's own:
-/// never empty, but the text is then not cut as the tokenizer cuts it.
+/// never empty, but the text is then not cut as the tokenizer cuts it. Such masks say that they are
+/// a fallback.
 class CanonicalMasks {
  public:
   using Content = TokenMask::Content;

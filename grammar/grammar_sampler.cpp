@@ -76,18 +76,27 @@ class Walk {
     while (!ended && length() < free_tokens) {
       ended = !step();
     }
-    ended = ended || finish(static_cast<size_t>(std::max<int64_t>(0, max_tokens - length())));
-    return ended && length() <= max_tokens;
+    return (ended || finish(max_tokens)) && length() <= max_tokens;
   }
 
  private:
+  /// Of some bytes, into tokens.
+  struct Cut {
+    StateId state = Automaton::kDead;
+    size_t count = 0;
+    size_t begin = 0;  ///< of the last token
+    Token token = 0;
+  };
+
   int64_t length() const { return static_cast<int64_t>(tokens_.size()); }
   size_t uniform(size_t count);
   /// False at the end of the text.
   bool step();
   bool take(Token token);
+  std::vector<Cut> cuts_of(std::string_view bytes, size_t max_begin) const;
   bool spell(std::string_view bytes);
-  bool finish(size_t max_tokens);
+  std::optional<std::string> whole_way_out(size_t max_bytes) const;
+  bool finish(int64_t max_tokens);
   std::string next_part() const;
   std::string any_name();
   bool take_tag();
@@ -122,40 +131,93 @@ bool Walk::take(Token token) {
   return true;
 }
 
-/// Takes the longest tokens; false when the vocabulary cannot spell the bytes.
-bool Walk::spell(std::string_view bytes) {
-  const TokenTrie& trie = matcher_.grammar().vocabulary().trie();
-  while (!bytes.empty()) {
+/// By the number of bytes: the fewest tokens that spell so many of them, of which the last one
+/// begins before `max_begin`.
+std::vector<Walk::Cut> Walk::cuts_of(std::string_view bytes, size_t max_begin) const {
+  const CompiledGrammar& grammar = matcher_.grammar();
+  const TokenTrie& trie = grammar.vocabulary().trie();
+  std::vector<Cut> cuts(bytes.size() + 1);
+  cuts.front().state = matcher_.state();
+  for (size_t begin = 0; begin < max_begin; ++begin) {
+    const Cut before = cuts[begin];
     TokenTrie::Node node = 0;
-    TokenTrie::Node longest = 0;
-    for (size_t i = 0; i < bytes.size() && node != TokenTrie::kNone; ++i) {
-      node = trie.child(node, static_cast<uint8_t>(bytes[i]));
-      longest = node != TokenTrie::kNone && !trie.tokens(node).empty() ? node : longest;
+    for (size_t end = begin + 1; before.state != Automaton::kDead && end <= bytes.size(); ++end) {
+      node = trie.child(node, static_cast<uint8_t>(bytes[end - 1]));
+      if (node == TokenTrie::kNone) {
+        break;
+      }
+      for (const Token token : trie.tokens(node)) {  // byte pieces come before what they double
+        const Cut& known = cuts[end];
+        if (known.state != Automaton::kDead && known.begin != begin &&
+            known.count <= before.count + 1) {
+          break;
+        }
+        const StateId state = grammar.next(before.state, token);
+        if (state != Automaton::kDead) {
+          cuts[end] = {state, before.count + 1, begin, token};
+        }
+      }
     }
-    if (longest == 0) {
-      return false;
-    }
-    const Token token = trie.tokens(longest).back();  // byte pieces come before what they double
-    SPECDEC_CHECK(take(token), "the grammar allows '{}' but not its token {}", bytes, token);
-    bytes.remove_prefix(trie.depth(longest));
+  }
+  return cuts;
+}
+
+/// Takes tokens that spell bytes of the grammar; in a canonical one the last token may have to take
+/// along something of a way on. False when no such tokens may come.
+bool Walk::spell(std::string_view bytes) {
+  const CompiledGrammar& grammar = matcher_.grammar();
+  const StateId after = grammar.next(matcher_.state(), bytes);
+  const std::string forced = grammar.forced_bytes(after);
+  const std::string more = forced.empty() ? grammar.way_out(after).value_or("") : forced;
+  const std::vector<Cut> cuts = cuts_of(std::string(bytes) + more, bytes.size());
+  size_t end = bytes.size();
+  while (end < cuts.size() && cuts[end].state == Automaton::kDead) {
+    ++end;
+  }
+  if (end == cuts.size()) {
+    return false;
+  }
+  std::vector<Token> tokens;
+  for (; end > 0; end = cuts[end].begin) {
+    tokens.push_back(cuts[end].token);
+  }
+  for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) {
+    SPECDEC_CHECK(take(*token), "the grammar allows '{}' but not its token {}", bytes, *token);
   }
   return true;
 }
 
-/// Takes the way out that the grammar knows; false when there is none or it is too long.
-bool Walk::finish(size_t max_tokens) {
+/// The whole way out that the grammar knows; nothing when there is none or it is too long.
+std::optional<std::string> Walk::whole_way_out(size_t max_bytes) const {
   const CompiledGrammar& grammar = matcher_.grammar();
   StateId state = matcher_.state();
   std::string way;
   while (!grammar.is_complete(state)) {
     const auto part = grammar.way_out(state);
-    if (!part || part->empty() || way.size() + part->size() > max_tokens * kBytesPerToken) {
-      return false;
+    if (!part || part->empty() || way.size() + part->size() > max_bytes) {
+      return std::nullopt;
     }
     state = grammar.next(state, *part);
     way += *part;
   }
-  return spell(way);
+  return way;
+}
+
+/// Takes a way out. Where it cannot be spelt, as the cut of a canonical grammar's text may have to
+/// go on otherwise, any token and the way from there.
+bool Walk::finish(int64_t max_tokens) {
+  while (length() <= max_tokens) {
+    const auto way = whole_way_out(static_cast<size_t>(max_tokens - length()) * kBytesPerToken);
+    if (!way) {
+      return false;
+    }
+    if (spell(*way)) {
+      return true;
+    }
+    const Token token = any_token(matcher_.mask().tokens());
+    SPECDEC_CHECK(take(token), "the mask allows token {}, but the grammar does not", token);
+  }
+  return false;
 }
 
 /// The next bytes of a way out, of a string its whole rest; empty when none is known.

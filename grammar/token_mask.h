@@ -30,6 +30,7 @@ class TokenMask {
     std::shared_ptr<const MaskWords> base;  ///< nullptr: nothing
     std::vector<Token> added;               ///< allowed beside the base; sorted
     std::vector<Token> removed;             ///< of the base, but forbidden; sorted
+    bool is_fallback = false;
   };
 
   TokenMask() = default;
@@ -48,6 +49,8 @@ class TokenMask {
   Token single() const;
   /// Writes the bits: [ceil(vocab_size / 32)] words.
   void write(std::span<uint32_t> words) const;
+  /// Of a canonical grammar: no way on was found in the tokenizer's own cut (see CanonicalMasks).
+  bool is_fallback() const { return content_->is_fallback; }
   const Content& content() const { return *content_; }
 
  private:

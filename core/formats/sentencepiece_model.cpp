@@ -181,6 +181,7 @@ void check_settings(const Settings& settings, const std::string& where) {
 
 void check_pieces(const SentencePieceModel& model, const std::string& where) {
   std::unordered_set<std::string_view> seen;
+  seen.reserve(model.pieces.size());
   size_t bytes = 0;
   size_t unknowns = 0;
   for (size_t id = 0; id < model.pieces.size(); ++id) {

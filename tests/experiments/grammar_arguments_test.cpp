@@ -98,6 +98,21 @@ TEST_F(GrammarArgumentsTest, TakesTheGrammarOfAConfig) {
   EXPECT_THAT(texts.out, HasSubstr(R"(<call>{"name":"f"}</call>)"));
 }
 
+TEST_F(GrammarArgumentsTest, CanonicalGrammarsOfConfigsAreCutAsTheTokenizerDoes) {
+  const auto any = write("a.yaml", "grammar: {type: choice, choices: [the people]}");
+  const auto own =
+      write("o.yaml", "grammar: {type: choice, choices: [the people], canonical: true}");
+  EXPECT_EQ(grammar_cli({"sample", own}).out, "the people\n");
+  EXPECT_THAT(grammar_cli({"explain", any}).out, Not(HasSubstr("tokens        1 of")));
+  EXPECT_THAT(grammar_cli({"explain", own}).out, HasSubstr("tokens        1 of 2048: \"the\"\n"));
+  EXPECT_THAT(grammar_cli({"explain", own, "--text", "the"}).out,
+              HasSubstr("tokens        1 of 2048: "));
+  EXPECT_THAT(
+      grammar_cli({"explain", own, "--text", "t"}).out,
+      AllOf(HasSubstr("tokens        0 of 2048: \n"), HasSubstr("forced        \"he people\""),
+            HasSubstr("the tokenizer cuts no text of the grammar here")));
+}
+
 TEST_F(GrammarArgumentsTest, Explains) {
   const auto date = grammar_cli({"explain", kGrammars + "iso_date.gbnf", "--text", "2023-02-29"});
   EXPECT_EQ(date.code, 0);

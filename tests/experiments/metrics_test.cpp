@@ -364,6 +364,7 @@ TEST(MetricsTest, GrammarsHaveMetricsOfTheirOwn) {
   whole.log_allowed = {-1.0, -0.5, 0.0};
   whole.stop_reason = StopReason::kGrammarEnd;
   whole.samples = 4;
+  whole.mask_fallbacks = 1;
   whole.steps = {{.drafted = 3,
                   .accepted = 1,
                   .committed = 2,
@@ -381,6 +382,7 @@ TEST(MetricsTest, GrammarsHaveMetricsOfTheirOwn) {
   EXPECT_THAT(log_allowed_per_token(counts), Optional(-0.5));
   EXPECT_THAT(complete_share(counts), Optional(0.5));
   EXPECT_EQ(counts.samples, 8);
+  EXPECT_EQ(counts.mask_fallbacks, 2);
 
   const Counts without = counts_of(chains({{3, 1}}));
   EXPECT_EQ(mask_seconds_per_token(without), std::nullopt);

@@ -178,7 +178,9 @@ TEST(ReportTest, NotesNameWhatToDistrust) {
   report.notes = {"resumed"};
   report.summary.rows[1].speedup =
       Speedup{.ratio = 1.1, .interval = Interval{0.9, 1.3}, .prompts = 3};
+  report.summary.rows[1].counts.mask_fallbacks = 4;
   const auto notes = reader_notes(report);
+  EXPECT_THAT(notes, Contains(HasSubstr("fast took 4 tokens where no way on was found")));
   EXPECT_THAT(notes, Contains(HasSubstr("fast is lossy")));
   EXPECT_THAT(notes, Contains(HasSubstr("live timing")));
   EXPECT_THAT(notes, Contains(HasSubstr("Few prompts: 3")));

@@ -70,6 +70,7 @@ void expect_exact(const MasksFixture& fixture, const std::vector<std::string>& t
     for (const Token token : before) {
       ASSERT_TRUE(place.accept(token)) << fixture.tokenizer->decode(before);
     }
+    ASSERT_FALSE(place.mask().is_fallback());
     ASSERT_EQ(place.mask().tokens(), Tokens(next.begin(), next.end()))
         << "after '" << fixture.tokenizer->decode(before) << "' of "
         << ::testing::PrintToString(texts);
@@ -106,6 +107,25 @@ TEST(CanonicalMasksTest, ATokenThatOnlyAnotherCutGoesOnFromIsForbidden) {
             (Tokens{id("hel"), id("hello"), id("help")}));
 }
 
+/// "▁" has no encoding: the tokenizer takes it for a space.
+TEST(CanonicalMasksTest, MasksBeyondTheTokenizersCutAreAFallback) {
+  const MasksFixture fixture(merge_tokenizer({{"a", "b"}, {}, {"ab"}}));
+  GrammarSource source;
+  source.kind = GrammarKind::kChoice;
+  source.choices = {"ab", "\xE2\x96\x81"};
+  GrammarMatcher own(fixture.compile(source));
+  EXPECT_EQ(own.mask().tokens(), Tokens{*fixture.tokenizer->find_piece("ab")});
+  EXPECT_FALSE(own.mask().is_fallback());
+  source.choices = {"\xE2\x96\x81"};
+  GrammarMatcher other(fixture.compile(source));
+  while (!other.is_complete()) {
+    EXPECT_TRUE(other.mask().is_fallback()) << other.length();
+    ASSERT_TRUE(other.accept(other.mask().tokens().front()));
+  }
+  EXPECT_EQ(other.length(), 3);
+  EXPECT_FALSE(other.mask().is_fallback());
+}
+
 /// The tokenizer's own tokens and one of another cut.
 TEST(CanonicalMasksTest, MatcherRefusesOtherCuts) {
   const MasksFixture fixture(load_tokenizer(SPECDEC_SOURCE_DIR "/models/target"));
@@ -128,6 +148,7 @@ void expect_walk(const MasksFixture& fixture, const Grammar& grammar, std::mt199
     const TokenMask mask = place.mask();
     ASSERT_GT(mask.count(), 0) << "after " << fixture.tokenizer->decode(tokens);
     ASSERT_EQ(mask.allows(kTinyEnd), place.is_complete());
+    ASSERT_FALSE(mask.is_fallback()) << "after " << fixture.tokenizer->decode(tokens);
     if (place.is_complete() && (tokens.size() > wild || random() % 4 == 0)) {
       break;
     }
