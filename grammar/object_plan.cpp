@@ -11,6 +11,7 @@ namespace {
 constexpr uint64_t kMaxListedNames =
     64;  ///< a finite class of names up to this size is told as names
 constexpr uint64_t kMaxClasses = 256;
+constexpr ObjectStateId kUnprepared = ~ObjectStateId{0};  ///< a plan asked about once
 
 bool has_bit(const std::vector<uint64_t>& bits, size_t i) {
   return (bits[i / 64] >> (i % 64) & 1) != 0;
@@ -21,7 +22,7 @@ void set_bit(std::vector<uint64_t>& bits, size_t i) { bits[i / 64] |= uint64_t{1
 }  // namespace
 
 ObjectStateId JsonPlans::start(ObjectPlanId id) {
-  if (const auto found = starts_.find(id); found != starts_.end()) {
+  if (const auto found = starts_.find(id); found != starts_.end() && found->second != kUnprepared) {
     return found->second;
   }
   ObjectPlan& plan = *objects_[id];
@@ -69,8 +70,9 @@ FormulaId JsonPlans::goal_of(NameId name, const ObjectPlan& plan) {
 
 bool JsonPlans::feasible_plan(ObjectPlanId id) {
   const ObjectPlan& plan = *objects_[id];
-  if (!plan.exists.empty() || plan.required.size() < plan.min) {
-    return feasible_object(start(id));
+  const bool asked_before = !starts_.try_emplace(id, kUnprepared).second;
+  if (asked_before || !plan.exists.empty() || plan.required.size() < plan.min) {
+    return feasible_object(start(id));  // remembers the answer
   }
   return plan.required.size() <= plan.max &&
          std::all_of(plan.required.begin(), plan.required.end(),
