@@ -10,12 +10,31 @@ namespace specdec {
 using Type = JsonValue::Type;
 
 FormulaStore::FormulaStore(RegexStore& regexes) : regexes_(regexes) {
-  nodes_.resize(2);  // kFalse, kTrue
+  nodes_.add({Kind::kConstant, {}, {}});        // kFalse
+  nodes_.add({Kind::kConstant, {}, {kFalse}});  // kTrue
 }
 
-FormulaId FormulaStore::add(Node node) {
-  nodes_.push_back(std::move(node));
-  return static_cast<FormulaId>(nodes_.size() - 1);
+uint64_t FormulaStore::NodeHash::operator()(const Node& node) const {
+  const Atom& atom = node.atom;
+  WordHash hash;
+  hash.add(static_cast<uint64_t>(node.kind) << 8 | static_cast<uint64_t>(atom.kind));
+  if (node.kind == Kind::kAtom) {
+    hash.add(static_cast<uint64_t>(atom.a) << 32 | atom.b).add(atom.formula);
+    hash.add(atom.min).add(atom.max);
+  }
+  for (const FormulaId part : node.parts) {
+    hash.add(part);
+  }
+  return hash.value();
+}
+
+uint64_t FormulaStore::KeySetHash::operator()(const KeySet& set) const {
+  WordHash hash;
+  hash.add(static_cast<uint64_t>(set.base) << 32 | set.name);
+  for (const NameId name : set.excluded) {
+    hash.add(name);
+  }
+  return hash.value();
 }
 
 FormulaId FormulaStore::atom(const Atom& atom) {
@@ -35,8 +54,7 @@ FormulaId FormulaStore::atom(const Atom& atom) {
   if (atom.kind == AtomKind::kTypes && atom.a == 0) {
     return kFalse;
   }
-  const auto [entry, fresh] = atoms_.emplace(atom, static_cast<FormulaId>(nodes_.size()));
-  return fresh ? add({Kind::kAtom, atom, {}}) : entry->second;
+  return nodes_.intern({Kind::kAtom, atom, {}});
 }
 
 FormulaId FormulaStore::combine(Kind kind, std::vector<FormulaId> parts) {
@@ -72,9 +90,7 @@ FormulaId FormulaStore::combine(Kind kind, std::vector<FormulaId> parts) {
   if (flat.size() < 2) {
     return flat.empty() ? neutral : flat.front();
   }
-  const auto [entry, fresh] =
-      combinations_.emplace(std::pair(kind, flat), static_cast<FormulaId>(nodes_.size()));
-  return fresh ? add({kind, {}, std::move(flat)}) : entry->second;
+  return nodes_.intern({kind, {}, std::move(flat)});
 }
 
 FormulaId FormulaStore::all_of(std::vector<FormulaId> parts) {
@@ -89,8 +105,8 @@ FormulaId FormulaStore::negate(FormulaId formula) {
   if (formula <= kTrue) {
     return formula == kTrue ? kFalse : kTrue;
   }
-  if (const auto found = negations_.find(formula); found != negations_.end()) {
-    return found->second;
+  if (formula < negations_.size() && negations_[formula] != kFalse) {
+    return negations_[formula];
   }
   FormulaId result = 0;
   if (nodes_[formula].kind == Kind::kAtom) {
@@ -104,8 +120,8 @@ FormulaId FormulaStore::negate(FormulaId formula) {
     }
     result = combine(kind == Kind::kAll ? Kind::kAny : Kind::kAll, std::move(parts));
   }
-  negations_[formula] = result;
-  return result;
+  negations_.resize(std::max<size_t>(negations_.size(), nodes_.size()));
+  return negations_[formula] = result;
 }
 
 /// Not between min and max: fewer or more, of a value of that type.
@@ -167,9 +183,9 @@ FormulaId FormulaStore::negate_atom(const Atom& a) {
     case AtomKind::kItemCount:
       return outside(Type::kArray, a);
     case AtomKind::kUnique:
-      return array(atom({.kind = AtomKind::kRepeated}));
+      return array(atom({.kind = AtomKind::kRepeated, .a = a.a}));
     case AtomKind::kRepeated:
-      return array(atom({.kind = AtomKind::kUnique}));
+      return array(atom({.kind = AtomKind::kUnique, .a = a.a}));
     case AtomKind::kProperties:
       return object(atom({.kind = AtomKind::kExists, .a = a.a, .formula = negate(a.formula)}));
     case AtomKind::kExists:
@@ -284,11 +300,7 @@ bool FormulaStore::in_key_set(KeySetId id, NameId name) {
 
 KeySetId FormulaStore::add_key_set(KeySet set) {
   std::sort(set.excluded.begin(), set.excluded.end());
-  const auto [entry, fresh] = key_set_ids_.emplace(set, static_cast<KeySetId>(key_sets_.size()));
-  if (fresh) {
-    key_sets_.push_back(std::move(set));
-  }
-  return entry->second;
+  return key_sets_.intern(std::move(set));
 }
 
 uint32_t FormulaStore::add_decimal(const Decimal& value) { return decimals_.intern(value); }

@@ -1,7 +1,5 @@
 #pragma once
-#include <compare>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -40,8 +38,8 @@ enum class AtomKind : uint8_t {
   kItems,          ///< min: from this index on; formula
   kContains,       ///< a: from this index on; formula; min, max: how many items satisfy it
   kItemCount,      ///< min, max
-  kUnique,         ///< no two items are equal
-  kRepeated,       ///< two are
+  kUnique,         ///< a: node whose keyword it is; no two items are equal
+  kRepeated,       ///< a: node; two are
   kProperties,     ///< a: of these names; formula; b: the name's place in `properties`, or kNoRank
   kExists,         ///< a property of the names `a` satisfies the formula
   kRequired,       ///< a: the property's name
@@ -60,7 +58,7 @@ struct Atom {
   uint64_t max = 0;
   FormulaId formula = 0;
 
-  auto operator<=>(const Atom&) const = default;
+  bool operator==(const Atom&) const = default;
 };
 
 /// All names of `base` without those `excluded` (sorted), or the one `name`.
@@ -69,7 +67,7 @@ struct KeySet {
   std::vector<NameId> excluded;
   NameId name = 0;  ///< plus one; 0: not a single name
 
-  auto operator<=>(const KeySet&) const = default;
+  bool operator==(const KeySet&) const = default;
 };
 
 /// Hash-consed formulas in negation normal form.
@@ -97,6 +95,7 @@ class FormulaStore {
   FormulaId equals_any(const std::vector<JsonValue>& values);
 
   Kind kind(FormulaId formula) const { return nodes_[formula].kind; }
+  // What these refer to stays where it is.
   const Atom& atom_of(FormulaId formula) const { return nodes_[formula].atom; }
   const std::vector<FormulaId>& parts(FormulaId formula) const { return nodes_[formula].parts; }
 
@@ -115,9 +114,15 @@ class FormulaStore {
     Kind kind = Kind::kConstant;
     Atom atom;
     std::vector<FormulaId> parts;
+    bool operator==(const Node&) const = default;
+  };
+  struct NodeHash {
+    uint64_t operator()(const Node& node) const;
+  };
+  struct KeySetHash {
+    uint64_t operator()(const KeySet& set) const;
   };
 
-  FormulaId add(Node node);
   FormulaId combine(Kind kind, std::vector<FormulaId> parts);
   FormulaId negate_atom(const Atom& atom);
   FormulaId outside(JsonValue::Type type, Atom count);
@@ -125,15 +130,12 @@ class FormulaStore {
   uint32_t add_decimal(const Decimal& value);
 
   RegexStore& regexes_;
-  std::vector<Node> nodes_;
-  std::map<Atom, FormulaId> atoms_;
-  std::map<std::pair<Kind, std::vector<FormulaId>>, FormulaId> combinations_;
-  std::unordered_map<FormulaId, FormulaId> negations_;
+  InternTable<Node, NodeHash> nodes_;
+  std::vector<FormulaId> negations_;  ///< by formula; kFalse: not known yet
   std::vector<std::string> names_;
   std::vector<std::u32string> name_points_;
   std::unordered_map<std::string, NameId> name_ids_;
-  std::vector<KeySet> key_sets_;
-  std::map<KeySet, KeySetId> key_set_ids_;
+  InternTable<KeySet, KeySetHash> key_sets_;
   struct DecimalHash {
     size_t operator()(const Decimal& value) const {
       return WordHash()

@@ -87,12 +87,40 @@ void JsonPlans::check_depth() const {
 
 // ---- Truth by type ----------------------------------------------------------------------------
 
-JsonPlans::Truth JsonPlans::truth_of_atom(const Atom& atom, Type type, int depth) {
+JsonPlans::Truth JsonPlans::truth(FormulaId formula, Type type) {
+  const Truths found = truths(formula, type_bit(type));
+  return (found.always & type_bit(type)) != 0 ? Truth::kTrue
+         : (found.open & type_bit(type)) != 0 ? Truth::kOpen
+                                              : Truth::kFalse;
+}
+
+JsonPlans::Truths JsonPlans::truths(FormulaId formula, TypeMask asked, int depth) {
+  if (formula <= FormulaStore::kTrue) {
+    return {kAllTypes, formula == FormulaStore::kTrue ? kAllTypes : 0, 0};
+  }
+  if (formula >= truths_.size()) {
+    truths_.resize(formulas_.size());
+  }
+  asked &= ~truths_[formula].known;
+  if (asked != 0) {
+    const Truths found = formulas_.kind(formula) == FormulaStore::Kind::kAtom
+                             ? truths_of_atom(formulas_.atom_of(formula), asked, depth)
+                             : truths_of_parts(formula, asked, depth);
+    Truths& all = truths_[formula];
+    all.known |= asked;
+    all.always |= found.always & asked;
+    all.open |= found.open & asked;
+  }
+  return truths_[formula];
+}
+
+JsonPlans::Truths JsonPlans::truths_of_atom(const Atom& atom, TypeMask asked, int depth) {
   if (atom.kind == AtomKind::kTypes) {
-    return (atom.a & type_bit(type)) != 0 ? Truth::kTrue : Truth::kFalse;
+    return {kAllTypes, atom.a, 0};
   }
   if (!is_schema(atom)) {
-    return type_of(atom.kind) == type ? Truth::kOpen : Truth::kTrue;
+    const TypeMask own = type_bit(type_of(atom.kind));
+    return {kAllTypes, kAllTypes & ~own, own};
   }
   if (depth > kMaxAppliedDepth) {
     throw GrammarError(fmt::format(
@@ -100,36 +128,24 @@ JsonPlans::Truth JsonPlans::truth_of_atom(const Atom& atom, Type type, int depth
         "circle through allOf, anyOf, oneOf, not or if)",
         kMaxAppliedDepth));
   }
-  return truth(schemas_.expand(atom), type, depth + 1);
+  return truths(schemas_.expand(atom), asked, depth + 1);
 }
 
-JsonPlans::Truth JsonPlans::truth(FormulaId formula, Type type, int depth) {
-  if (formula <= FormulaStore::kTrue) {
-    return formula == FormulaStore::kTrue ? Truth::kTrue : Truth::kFalse;
-  }
-  const uint64_t key = (static_cast<uint64_t>(formula) << 3) | static_cast<uint64_t>(type);
-  if (const auto found = truths_.find(key); found != truths_.end()) {
-    return found->second;
-  }
-  Truth result = Truth::kOpen;
-  if (formulas_.kind(formula) == FormulaStore::Kind::kAtom) {
-    const Atom atom = formulas_.atom_of(formula);
-    result = truth_of_atom(atom, type, depth);
-  } else {
-    const bool all = formulas_.kind(formula) == FormulaStore::Kind::kAll;
-    const Truth deciding = all ? Truth::kFalse : Truth::kTrue;
-    result = all ? Truth::kTrue : Truth::kFalse;
-    const std::vector<FormulaId> parts = formulas_.parts(formula);
-    for (const FormulaId part : parts) {
-      const Truth one = truth(part, type, depth);
-      if (one == deciding) {
-        result = deciding;
-        break;
-      }
-      result = one == Truth::kOpen ? Truth::kOpen : result;
+JsonPlans::Truths JsonPlans::truths_of_parts(FormulaId formula, TypeMask asked, int depth) {
+  const bool all = formulas_.kind(formula) == FormulaStore::Kind::kAll;
+  Truths result;
+  for (const FormulaId part : formulas_.parts(formula)) {
+    const Truths one = truths(part, asked, depth);
+    const TypeMask decided = all ? ~(one.always | one.open) : one.always;  // whatever the others
+    result.always |= all ? 0 : decided & asked;
+    asked &= ~decided;
+    result.open |= one.open;
+    if (asked == 0) {
+      break;
     }
   }
-  truths_[key] = result;
+  result.open &= asked;
+  result.always |= all ? asked & ~result.open : 0;
   return result;
 }
 
@@ -193,8 +209,10 @@ bool JsonPlans::add(const Atom& atom, ArrayPlan& plan) {
       return true;
     default:
       throw GrammarError(
-          "uniqueItems below a `not` (or in one of several oneOf) is not supported: an array with "
-          "two equal items cannot be asked for");
+          fmt::format("{}/uniqueItems: uniqueItems below a `not` (or in one of several oneOf) is "
+                      "not supported: "
+                      "an array with two equal items cannot be asked for",
+                      schemas_.location(atom)));
   }
 }
 
@@ -250,11 +268,11 @@ bool JsonPlans::add_all(Task& task, Plan& plan) {
       continue;
     }
     if (kind == FormulaStore::Kind::kAll) {
-      const std::vector<FormulaId> parts = formulas_.parts(formula);
+      const std::vector<FormulaId>& parts = formulas_.parts(formula);
       task.pending.insert(task.pending.end(), parts.begin(), parts.end());
       continue;
     }
-    const Atom atom = formulas_.atom_of(formula);
+    const Atom& atom = formulas_.atom_of(formula);
     if (is_schema(atom)) {
       task.pending.push_back(schemas_.expand(atom));
     } else if (!add(atom, plan)) {
@@ -272,7 +290,7 @@ bool JsonPlans::settle_choices(Task& task, Plan& plan) {
     count_step();
     std::vector<FormulaId> live;
     bool made = false;
-    const std::vector<FormulaId> parts = formulas_.parts(task.choices[i]);
+    const std::vector<FormulaId>& parts = formulas_.parts(task.choices[i]);
     for (const FormulaId part : parts) {
       const Truth now = truth(part, type_of<Plan>());
       if (now == Truth::kTrue || (now == Truth::kOpen && implied(part, plan, 0))) {
@@ -323,7 +341,7 @@ void JsonPlans::expand(Task task, Plan plan, std::vector<Plan>& found) {
       std::min_element(task.choices.begin(), task.choices.end(), [&](FormulaId a, FormulaId b) {
         return formulas_.parts(a).size() < formulas_.parts(b).size();
       });
-  const std::vector<FormulaId> parts = formulas_.parts(*smallest);
+  const std::vector<FormulaId>& parts = formulas_.parts(*smallest);
   task.choices.erase(smallest);
   for (const FormulaId part : parts) {
     Task next = task;
@@ -347,12 +365,12 @@ bool JsonPlans::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
     return formula == FormulaStore::kTrue;
   }
   if (kind != FormulaStore::Kind::kAtom) {
-    const std::vector<FormulaId> parts = formulas_.parts(formula);
+    const std::vector<FormulaId>& parts = formulas_.parts(formula);
     const auto one = [&](FormulaId part) { return implied(part, plan, depth); };
     return kind == FormulaStore::Kind::kAll ? std::all_of(parts.begin(), parts.end(), one)
                                             : std::any_of(parts.begin(), parts.end(), one);
   }
-  const Atom atom = formulas_.atom_of(formula);
+  const Atom& atom = formulas_.atom_of(formula);
   const auto goal = [&](NameId name) {
     const auto found = plan.named.find(name);
     return found == plan.named.end() ? FormulaStore::kTrue : found->second.goal;
@@ -410,15 +428,10 @@ bool JsonPlans::impossible(FormulaId formula) {
 }
 
 bool JsonPlans::search(FormulaId formula) {
-  for (const Type type : {Type::kNull, Type::kTrue, Type::kFalse}) {
-    if (truth(formula, type) == Truth::kTrue) {
-      return true;
-    }
-  }
-  for (const Type type : {Type::kString, Type::kNumber, Type::kArray, Type::kObject}) {
-    if (truth(formula, type) == Truth::kTrue) {
-      return true;
-    }
+  constexpr TypeMask kNames =
+      type_bit(Type::kNull) | type_bit(Type::kFalse) | type_bit(Type::kTrue);
+  if ((truths(formula, kNames).always & kNames) != 0 || truths(formula, kAllTypes).always != 0) {
+    return true;
   }
   if (!strings(formula).empty() || !numbers(formula).empty()) {
     return true;
@@ -428,9 +441,8 @@ bool JsonPlans::search(FormulaId formula) {
                   [&](ArrayStateId id) { return feasible_array(id); })) {
     return true;
   }
-  const std::vector<ObjectStateId> maps = objects(formula);
-  return std::any_of(maps.begin(), maps.end(),
-                     [&](ObjectStateId id) { return feasible_object(id); });
+  const std::vector<ObjectPlanId>& maps = object_plans(formula);
+  return std::any_of(maps.begin(), maps.end(), [&](ObjectPlanId id) { return feasible_plan(id); });
 }
 
 std::vector<StringPlan> JsonPlans::strings(FormulaId goal) {
@@ -483,14 +495,15 @@ const std::vector<ArrayStateId>& JsonPlans::arrays(FormulaId goal) {
   return arrays_of_[goal] = std::move(ids);
 }
 
-const std::vector<ObjectStateId>& JsonPlans::objects(FormulaId goal) {
+const std::vector<ObjectPlanId>& JsonPlans::object_plans(FormulaId goal) {
   const auto found = objects_of_.find(goal);
   if (found != objects_of_.end()) {
     return found->second;
   }
-  std::vector<ObjectStateId> ids;
+  std::vector<ObjectPlanId> ids;
   for (ObjectPlan& plan : alternatives<ObjectPlan>(goal)) {
-    ids.push_back(add_object(std::move(plan)));
+    ids.push_back(static_cast<ObjectPlanId>(objects_.size()));
+    objects_.push_back(std::make_unique<ObjectPlan>(std::move(plan)));
   }
   return objects_of_[goal] = std::move(ids);
 }
@@ -502,9 +515,10 @@ const ValuePlan& JsonPlans::value(FormulaId goal) {
   const int before = touched_;
   touched_ = std::numeric_limits<int>::max();
   ValuePlan plan;
-  plan.can_be_null = truth(goal, Type::kNull) == Truth::kTrue;
-  plan.can_be_false = truth(goal, Type::kFalse) == Truth::kTrue;
-  plan.can_be_true = truth(goal, Type::kTrue) == Truth::kTrue;
+  const TypeMask always = truths(goal, kAllTypes).always;
+  plan.can_be_null = (always & type_bit(Type::kNull)) != 0;
+  plan.can_be_false = (always & type_bit(Type::kFalse)) != 0;
+  plan.can_be_true = (always & type_bit(Type::kTrue)) != 0;
   plan.strings = strings(goal);
   plan.numbers = numbers(goal);
   for (const ArrayStateId id : arrays(goal)) {
@@ -512,9 +526,10 @@ const ValuePlan& JsonPlans::value(FormulaId goal) {
       plan.arrays.push_back(id);
     }
   }
-  for (const ObjectStateId id : objects(goal)) {
-    if (feasible_object(id)) {
-      plan.objects.push_back(id);
+  for (const ObjectPlanId id : object_plans(goal)) {
+    const ObjectStateId begin = start(id);
+    if (feasible_object(begin)) {
+      plan.objects.push_back(begin);
     }
   }
   const bool settled = touched_ == std::numeric_limits<int>::max();

@@ -65,7 +65,7 @@ struct ObjectPlan {
   std::set<NameId> required;
   uint64_t min = 0;
   uint64_t max = kUnbounded;
-  // Made from them by JsonPlans::prepare: names in the order of their code points, and the classes.
+  // Made from them by JsonPlans::start: names in the order of their code points, and the classes.
   std::vector<PropertyPlan> names;
   std::vector<PropertyPlan> classes;
 };
@@ -175,8 +175,17 @@ class JsonPlans {
     std::vector<FormulaId> choices;  ///< disjunctions
   };
 
-  Truth truth(FormulaId formula, JsonValue::Type type, int depth = 0);
-  Truth truth_of_atom(const Atom& atom, JsonValue::Type type, int depth);
+  /// By type: which values a formula holds of, and of which it depends on the value.
+  struct Truths {
+    TypeMask known = 0;  ///< types that were asked for
+    TypeMask always = 0;
+    TypeMask open = 0;
+  };
+
+  Truth truth(FormulaId formula, JsonValue::Type type);
+  Truths truths(FormulaId formula, TypeMask asked, int depth = 0);
+  Truths truths_of_atom(const Atom& atom, TypeMask asked, int depth);
+  Truths truths_of_parts(FormulaId formula, TypeMask asked, int depth);
   bool impossible(FormulaId formula);
   bool search(FormulaId formula);
   /// What is known of a question about feasibility, which is settled or under way.
@@ -217,7 +226,7 @@ class JsonPlans {
   std::vector<StringPlan> strings(FormulaId goal);
   std::vector<uint32_t> numbers(FormulaId goal);
   const std::vector<ArrayStateId>& arrays(FormulaId goal);
-  const std::vector<ObjectStateId>& objects(FormulaId goal);
+  const std::vector<ObjectPlanId>& object_plans(FormulaId goal);
   FormulaId all_of(FormulaId a, FormulaId b) { return a == b ? a : formulas_.all_of({a, b}); }
 
   uint64_t distinct(FormulaId goal, uint64_t cap, int depth = 0);
@@ -227,8 +236,12 @@ class JsonPlans {
   enum class Wanted : uint8_t { kAll, kWayOn };
   std::vector<Choice> array_choices(ArrayStateId id, Wanted wanted);
 
-  ObjectStateId add_object(ObjectPlan plan);
+  /// Before the first property; prepares the plan.
+  ObjectStateId start(ObjectPlanId id);
   void prepare(ObjectPlan& plan);
+  FormulaId goal_of(NameId name, const ObjectPlan& plan);
+  /// True when the object can be finished; prepares the plan only if that makes a difference.
+  bool feasible_plan(ObjectPlanId id);
   void prepare_names(ObjectPlan& plan);
   void prepare_classes(ObjectPlan& plan);
   ObjectStateId intern(ObjectState state);
@@ -248,18 +261,19 @@ class JsonPlans {
   std::unordered_map<FormulaId, ValuePlan> values_;
   ValuePlan unsettled_;  ///< one that leaned on an open question: not kept
   std::unordered_map<FormulaId, Answer> possible_;
-  int open_ = 0;     ///< questions under way
-  int touched_ = 0;  ///< the least depth of one that was come back to
-  std::unordered_map<uint64_t, Truth> truths_;
+  int open_ = 0;                ///< questions under way
+  int touched_ = 0;             ///< the least depth of one that was come back to
+  std::vector<Truths> truths_;  ///< by formula
   std::vector<NumberPlan> numbers_;
   std::unordered_map<FormulaId, std::vector<ArrayStateId>> arrays_of_;
-  std::unordered_map<FormulaId, std::vector<ObjectStateId>> objects_of_;
+  std::unordered_map<FormulaId, std::vector<ObjectPlanId>> objects_of_;
   std::vector<ArrayPlan> arrays_;
   std::vector<ArrayState> array_states_;
   std::map<ArrayState, ArrayStateId> array_ids_;
   std::unordered_map<ArrayStateId, Answer> array_feasible_;
   std::unordered_map<ArrayStateId, std::vector<Choice>> items_;
   std::vector<std::unique_ptr<ObjectPlan>> objects_;
+  std::unordered_map<ObjectPlanId, ObjectStateId> starts_;
   std::vector<ObjectState> object_states_;
   std::map<ObjectState, ObjectStateId> object_ids_;
   std::unordered_map<ObjectStateId, Answer> object_feasible_;

@@ -64,8 +64,8 @@ void JsonAutomaton::Step::take_all() {
 }
 
 void JsonAutomaton::Step::take(const Thread& thread) {
-  const bool inside = thread.kind == Kind::kString || thread.kind == Kind::kKey ||
-                      (thread.kind == Kind::kLiteral);
+  const bool inside =
+      thread.kind == Kind::kString || thread.kind == Kind::kKey || (thread.kind == Kind::kLiteral);
   const bool first = thread.kind == Kind::kValue && from_.depth == 0;
   if (!inside && !first && thread.kind != Kind::kDone && optional_space()) {
     to_.spaces = from_.spaces + 1;

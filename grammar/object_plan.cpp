@@ -11,6 +11,7 @@ namespace {
 constexpr uint64_t kMaxListedNames =
     64;  ///< a finite class of names up to this size is told as names
 constexpr uint64_t kMaxClasses = 256;
+constexpr ObjectStateId kUnprepared = ~ObjectStateId{0};  ///< a plan asked about once
 
 bool has_bit(const std::vector<uint64_t>& bits, size_t i) {
   return (bits[i / 64] >> (i % 64) & 1) != 0;
@@ -20,18 +21,21 @@ void set_bit(std::vector<uint64_t>& bits, size_t i) { bits[i / 64] |= uint64_t{1
 
 }  // namespace
 
-ObjectStateId JsonPlans::add_object(ObjectPlan plan) {
+ObjectStateId JsonPlans::start(ObjectPlanId id) {
+  if (const auto found = starts_.find(id); found != starts_.end() && found->second != kUnprepared) {
+    return found->second;
+  }
+  ObjectPlan& plan = *objects_[id];
   if (plan.exists.size() > 64) {
     throw GrammarError(
         "an object needs more than 64 different properties whose names are not told");
   }
   prepare(plan);
   ObjectState state;
-  state.plan = static_cast<ObjectPlanId>(objects_.size());
+  state.plan = id;
   state.pending = plan.exists.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << plan.exists.size()) - 1;
   state.seen.resize((plan.names.size() + 63) / 64);
-  objects_.push_back(std::make_unique<ObjectPlan>(std::move(plan)));
-  return intern(std::move(state));
+  return starts_[id] = intern(std::move(state));
 }
 
 void JsonPlans::prepare(ObjectPlan& plan) {
@@ -49,19 +53,39 @@ void JsonPlans::prepare(ObjectPlan& plan) {
   prepare_names(plan);
 }
 
+/// What the value of that name must be.
+FormulaId JsonPlans::goal_of(NameId name, const ObjectPlan& plan) {
+  const auto named = plan.named.find(name);
+  std::vector<FormulaId> goals;
+  if (named != plan.named.end()) {
+    goals.push_back(named->second.goal);
+  }
+  for (const auto& [set, formula] : plan.rules) {
+    if (formulas_.in_key_set(set, name)) {
+      goals.push_back(formula);
+    }
+  }
+  return goals.size() == 1 ? goals[0] : formulas_.all_of(std::move(goals));
+}
+
+bool JsonPlans::feasible_plan(ObjectPlanId id) {
+  const ObjectPlan& plan = *objects_[id];
+  const bool asked_before = !starts_.try_emplace(id, kUnprepared).second;
+  if (asked_before || !plan.exists.empty() || plan.required.size() < plan.min) {
+    return feasible_object(start(id));  // remembers the answer
+  }
+  return plan.required.size() <= plan.max &&
+         std::all_of(plan.required.begin(), plan.required.end(),
+                     [&](NameId name) { return possible(goal_of(name, plan)); });
+}
+
 void JsonPlans::prepare_names(ObjectPlan& plan) {
   for (const auto& [name, named] : plan.named) {
     PropertyPlan property;
     property.name = name;
     property.required = plan.required.contains(name);
     property.rank = named.rank;
-    std::vector<FormulaId> goals = {named.goal};
-    for (const auto& [set, formula] : plan.rules) {
-      if (formulas_.in_key_set(set, name)) {
-        goals.push_back(formula);
-      }
-    }
-    property.goal = formulas_.all_of(std::move(goals));
+    property.goal = goal_of(name, plan);
     for (size_t i = 0; i < plan.exists.size(); ++i) {
       property.exists |= formulas_.in_key_set(plan.exists[i].first, name) ? uint64_t{1} << i : 0;
     }
@@ -75,26 +99,54 @@ void JsonPlans::prepare_names(ObjectPlan& plan) {
 
 /// Splits all names by the languages that the rules tell apart.
 void JsonPlans::prepare_classes(ObjectPlan& plan) {
+  struct Part {
+    PropertyPlan property;
+    std::vector<RegexId> inside;
+    std::vector<RegexId> outside;  ///< without those apart from one of `inside`
+  };
   RegexStore& regexes = formulas_.regexes();
-  PropertyPlan everything;
-  everything.language = RegexStore::kAll;
-  std::vector<PropertyPlan> classes = {everything};
-  const auto split = [&](RegexId base, auto&& mark) {
-    std::vector<PropertyPlan> next;
-    for (const PropertyPlan& part : classes) {
-      PropertyPlan inside = part;
-      inside.language = regexes.all_of(part.language, base);
-      mark(inside);
-      PropertyPlan outside = part;
-      outside.language = regexes.all_of(part.language, regexes.complement(base));
-      for (PropertyPlan* half : {&inside, &outside}) {
-        if (half->goal != FormulaStore::kFalse && !regexes.is_nothing(half->language)) {
-          next.push_back(*half);
-        }
+  std::vector<Part> parts(1);
+  parts[0].property.language = RegexStore::kAll;
+  const auto apart = [&](RegexId a, RegexId b) { return regexes.is_nothing(regexes.all_of(a, b)); };
+  const auto enter = [&](Part& part, RegexId base) {
+    const size_t before = part.outside.size();
+    std::erase_if(part.outside, [&](RegexId other) { return apart(base, other); });
+    part.inside.push_back(base);
+    std::vector<RegexId> languages = {part.property.language, base};
+    if (part.outside.size() != before) {  // a shorter way to say the same
+      languages = part.inside;
+      for (const RegexId other : part.outside) {
+        languages.push_back(regexes.complement(other));
       }
     }
-    classes = std::move(next);
-    if (classes.size() > kMaxClasses) {
+    part.property.language = regexes.all_of(languages);
+  };
+  const auto split = [&](RegexId base, auto&& mark) {
+    std::vector<Part> next;
+    for (Part& part : parts) {
+      Part inside = part;
+      const bool none = std::any_of(part.inside.begin(), part.inside.end(),
+                                    [&](RegexId one) { return apart(one, base); });
+      if (!none) {
+        enter(inside, base);
+      }
+      if (none || regexes.is_nothing(inside.property.language)) {
+        next.push_back(std::move(part));
+        continue;
+      }
+      mark(inside.property);
+      if (inside.property.goal != FormulaStore::kFalse) {
+        next.push_back(std::move(inside));
+      }
+      RegexId& rest = part.property.language;
+      rest = regexes.all_of(rest, regexes.complement(base));
+      if (!regexes.is_nothing(rest)) {
+        part.outside.push_back(base);
+        next.push_back(std::move(part));
+      }
+    }
+    parts = std::move(next);
+    if (parts.size() > kMaxClasses) {
       throw GrammarError(
           fmt::format("an object's patternProperties overlap in more than {} ways", kMaxClasses));
     }
@@ -107,7 +159,7 @@ void JsonPlans::prepare_classes(ObjectPlan& plan) {
     split(formulas_.key_set(plan.exists[i].first).base,
           [&](PropertyPlan& part) { part.exists |= uint64_t{1} << i; });
   }
-  for (const PropertyPlan& part : classes) {
+  for (const auto& [part, inside, outside] : parts) {
     if (regexes.is_finite(part.language) &&
         regexes.count(part.language, kMaxListedNames + 1) <= kMaxListedNames) {
       for (const std::u32string& word : regexes.list(part.language, kMaxListedNames)) {

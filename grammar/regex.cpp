@@ -15,37 +15,39 @@ namespace {
 /// makes equal branches one, and the states of the automaton are the trie's nodes.
 class Trie {
  public:
-  explicit Trie(RegexNodes& nodes) : nodes_(nodes), path_(1) {}
+  explicit Trie(RegexNodes& nodes) : nodes_(nodes) {}
 
   void add(std::u32string_view text) {
     const auto [in_path, in_text] = std::ranges::mismatch(letters_, text);
     close(static_cast<size_t>(in_path - letters_.begin()));
     for (const char32_t letter : std::u32string_view(in_text, text.end())) {
       letters_.push_back(letter);
-      path_.emplace_back();
+      begins_.push_back(branches_.size());
     }
-    path_.back().push_back(RegexStore::kEmpty);
+    branches_.push_back(RegexStore::kEmpty);
   }
 
   RegexId finish() {
     close(0);
-    return nodes_.any_of(std::move(path_[0]));
+    return nodes_.any_of(std::move(branches_));
   }
 
  private:
   void close(size_t length) {
-    for (; letters_.size() > length; letters_.pop_back()) {
-      const RegexId below = nodes_.any_of(std::move(path_.back()));
-      path_.pop_back();
-      const char32_t letter = letters_.back();
-      const RegexId head = nodes_.one_of(CodePoints({{letter, letter}}));
-      path_.back().push_back(nodes_.concat(head, below));
+    for (; letters_.size() > length; letters_.pop_back(), begins_.pop_back()) {
+      const auto begin = branches_.begin() + static_cast<int64_t>(begins_.back());
+      const RegexId below = branches_.end() - begin == 1
+                                ? branches_.back()
+                                : nodes_.any_of(std::vector<RegexId>(begin, branches_.end()));
+      branches_.erase(begin, branches_.end());
+      branches_.push_back(nodes_.concat(nodes_.letter(letters_.back()), below));
     }
   }
 
   RegexNodes& nodes_;
   std::u32string letters_;
-  std::vector<std::vector<RegexId>> path_;  ///< branches of the nodes along `letters_`
+  std::vector<RegexId> branches_;  ///< of the nodes along `letters_`, from the root on
+  std::vector<size_t> begins_;     ///< of each node's branches, the root's apart
 };
 
 std::vector<RegexId> copy(std::span<const RegexId> parts) { return {parts.begin(), parts.end()}; }
@@ -85,7 +87,7 @@ RegexId RegexStore::named(const std::string& name, const std::function<RegexId()
 RegexId RegexStore::literal(std::u32string_view text) {
   RegexId whole = kEmpty;
   for (auto letter = text.rbegin(); letter != text.rend(); ++letter) {
-    whole = concat(one_of(CodePoints({{*letter, *letter}})), whole);
+    whole = concat(implementation_->nodes.letter(*letter), whole);
   }
   return whole;
 }
@@ -169,10 +171,10 @@ bool RegexStore::goes_on(RegexId regex, std::span<const CodePoints::Range> range
 
 bool RegexStore::matches(RegexId regex, std::u32string_view text) {
   for (const char32_t c : text) {
-    regex = next(regex, c);
-    if (regex == kNothing) {
-      return false;
+    if (regex == kNothing || regex == kAll) {
+      return regex == kAll;
     }
+    regex = next(regex, c);
   }
   return matches_empty(regex);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "grammar/intern_table.h"
 
 namespace specdec {
 namespace {
@@ -26,11 +27,6 @@ std::optional<uint64_t> exact(uint64_t a, uint64_t b, uint64_t result) {
   return result;
 }
 
-uint64_t mix(uint64_t hash, uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
-  return hash ^ hash >> 32;
-}
-
 bool has_operands(Kind kind) { return kind == Kind::kOr || kind == Kind::kAnd; }
 
 }  // namespace
@@ -39,28 +35,38 @@ bool RegexNodes::Node::same_expression(const Node& other) const {
   return kind == other.kind && a == other.a && b == other.b && min == other.min && max == other.max;
 }
 
-size_t RegexNodes::Hash::operator()(RegexId id) const {
-  const Node& node = (*nodes)[id];
-  uint64_t hash = mix(0, static_cast<uint64_t>(node.kind));
+uint64_t RegexNodes::hash(RegexId id) const {
+  const Node& node = nodes_[id];
+  WordHash hash;
+  hash.add(static_cast<uint64_t>(node.kind));
   if (has_operands(node.kind)) {
-    for (const RegexId operand : nodes->operands(id)) {
-      hash = mix(hash, operand);
+    for (const RegexId operand : operands(id)) {
+      hash.add(operand);
     }
-    return hash;
+    return hash.value();
   }
-  return mix(mix(mix(mix(hash, node.a), node.b), node.min), node.max);
+  hash.add(static_cast<uint64_t>(node.a) << 32 | node.b);
+  return node.kind == Kind::kRepeat ? hash.add(node.min).add(node.max).value() : hash.value();
 }
 
-bool RegexNodes::Same::operator()(RegexId a, RegexId b) const {
-  const Node& left = (*nodes)[a];
-  const Node& right = (*nodes)[b];
+bool RegexNodes::same(RegexId a, RegexId b) const {
+  const Node& left = nodes_[a];
+  const Node& right = nodes_[b];
   if (left.kind != right.kind || !has_operands(left.kind)) {
     return left.same_expression(right);
   }
-  return std::ranges::equal(nodes->operands(a), nodes->operands(b));
+  return std::ranges::equal(operands(a), operands(b));
 }
 
-RegexNodes::RegexNodes() : ids_(64, Hash{this}, Same{this}) {
+size_t RegexNodes::slot(RegexId id) const {
+  size_t at = hash(id) & (slots_.size() - 1);
+  while (slots_[at] != RegexStore::kNothing && !same(slots_[at], id)) {
+    at = (at + 1) & (slots_.size() - 1);
+  }
+  return at;
+}
+
+RegexNodes::RegexNodes() : slots_(64) {
   add({.kind = Kind::kNothing, .shortest = kInfinite});
   add({.kind = Kind::kEmpty, .nullable = true});
   const RegexId any_point = RegexStore::kAll + 1;
@@ -82,11 +88,18 @@ RegexId RegexNodes::add(Node node) {
   }
   const RegexId id = size();
   nodes_.push_back(node);
-  const auto [place, is_new] = ids_.insert(id);
-  if (!is_new) {
-    nodes_.pop_back();
-    return *place;
+  if (2 * nodes_.size() > slots_.size()) {
+    slots_.assign(2 * slots_.size(), RegexStore::kNothing);
+    for (RegexId old = 1; old < id; ++old) {
+      slots_[slot(old)] = old;
+    }
   }
+  RegexId& known = slots_[slot(id)];
+  if (known != RegexStore::kNothing) {
+    nodes_.pop_back();
+    return known;
+  }
+  known = id;
   nodes_[id].key = key_of(id);
   return id;
 }
@@ -160,6 +173,16 @@ RegexId RegexNodes::one_of(const CodePoints& points) {
     classes_.push_back(points);
   }
   return add({.kind = Kind::kClass, .a = place->second, .shortest = 1, .longest = 1});
+}
+
+RegexId RegexNodes::letter(char32_t point) {
+  if (point >= letters_.size()) {
+    return one_of(CodePoints({{point, point}}));
+  }
+  if (letters_[point] == RegexStore::kNothing) {
+    letters_[point] = one_of(CodePoints({{point, point}}));
+  }
+  return letters_[point];
 }
 
 RegexId RegexNodes::concat(RegexId first, RegexId second) {

@@ -1,10 +1,10 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <span>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -51,6 +51,7 @@ class RegexNodes {
   uint64_t stored_operands() const { return operands_.size(); }
 
   RegexId one_of(const CodePoints& points);
+  RegexId letter(char32_t point);
   RegexId concat(RegexId first, RegexId second);
   RegexId any_of(std::vector<RegexId> parts);
   RegexId all_of(std::vector<RegexId> parts);
@@ -66,15 +67,10 @@ class RegexNodes {
     uint64_t max = 0;
     auto operator<=>(const Counted&) const = default;
   };
-  struct Hash {
-    const RegexNodes* nodes;
-    size_t operator()(RegexId id) const;
-  };
-  struct Same {
-    const RegexNodes* nodes;
-    bool operator()(RegexId a, RegexId b) const;
-  };
-
+  uint64_t hash(RegexId id) const;
+  bool same(RegexId a, RegexId b) const;
+  /// Where in `slots_` the node or its equal is, or would be.
+  size_t slot(RegexId id) const;
   RegexId add(Node node);
   WideHash::Value key_of(RegexId id) const;
   RegexId add_operands(Kind kind, const std::vector<RegexId>& parts);
@@ -87,12 +83,14 @@ class RegexNodes {
   void unite_repeats(std::vector<RegexId>& parts);
   void intersect_class_repeats(std::vector<RegexId>& parts);
   bool has_opposites(const std::vector<RegexId>& parts) const;
+  bool has_excluded(const std::vector<RegexId>& parts) const;
 
   std::vector<Node> nodes_;
   std::vector<RegexId> operands_;
   std::vector<CodePoints> classes_;
   std::map<std::vector<std::pair<char32_t, char32_t>>, uint32_t> class_ids_;
-  std::unordered_set<RegexId, Hash, Same> ids_;
+  std::array<RegexId, 128> letters_ = {};  ///< those of ASCII; kNothing: not made yet
+  std::vector<RegexId> slots_;  ///< a power of two of them, at most half are taken, others kNothing
 };
 
 }  // namespace specdec

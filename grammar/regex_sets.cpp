@@ -40,6 +40,17 @@ bool RegexNodes::has_opposites(const std::vector<RegexId>& parts) const {
   });
 }
 
+/// True when the intersection has an r and a !(r|s).
+bool RegexNodes::has_excluded(const std::vector<RegexId>& parts) const {
+  return std::ranges::any_of(parts, [&](RegexId part) {
+    const RegexId inner = nodes_[part].a;
+    return nodes_[part].kind == Kind::kNot && nodes_[inner].kind == Kind::kOr &&
+           std::ranges::any_of(parts, [&](RegexId other) {
+             return std::ranges::binary_search(operands(inner), other);
+           });
+  });
+}
+
 RegexId RegexNodes::any_of(std::vector<RegexId> parts) {
   flatten(Kind::kOr, parts);
   std::erase(parts, RegexStore::kNothing);
@@ -137,7 +148,7 @@ RegexId RegexNodes::all_of(std::vector<RegexId> parts) {
   if (parts.size() > 1) {
     intersect_class_repeats(parts);
   }
-  if (has(parts, RegexStore::kNothing) || has_opposites(parts)) {
+  if (has(parts, RegexStore::kNothing) || has_opposites(parts) || has_excluded(parts)) {
     return RegexStore::kNothing;
   }
   if (parts.empty()) {

@@ -12,6 +12,19 @@ namespace {
 
 using Type = JsonValue::Type;
 
+constexpr uint64_t kMaxText = 4'000'000;  ///< bytes of all strings of one enum or const
+
+uint64_t text_size(const JsonValue& value) {
+  uint64_t size = value.is(Type::kString) ? value.text.size() : 0;
+  for (const JsonValue& item : value.items) {
+    size += text_size(item);
+  }
+  for (const JsonMember& member : value.members) {
+    size += member.name.size() + text_size(member.value);
+  }
+  return size;
+}
+
 /// Keeps a node from being read while it is being read.
 class Opened {
  public:
@@ -189,13 +202,23 @@ void SchemaFormulas::add_any_type(Place place, std::vector<FormulaId>& parts) {
     if (!values->is(Type::kArray)) {
       fail(place, "enum", "must be a list of values");
     }
+    check_text(place, "enum", *values);
     check_numbers(place, "enum", *values);
     parts.push_back(formulas_.equals_any(values->items));
   }
   if (const JsonValue* value = keyword(place, "const");
       value != nullptr && !is_older(place, SchemaDraft::kDraft6)) {
+    check_text(place, "const", *value);
     check_numbers(place, "const", *value);
     parts.push_back(formulas_.equals(*value));
+  }
+}
+
+void SchemaFormulas::check_text(Place place, std::string_view keyword,
+                                const JsonValue& value) const {
+  if (const uint64_t size = text_size(value); size > kMaxText) {
+    fail(place, keyword,
+         fmt::format("its strings have {} bytes; at most {} can be told apart", size, kMaxText));
   }
 }
 
@@ -339,7 +362,7 @@ void SchemaFormulas::add_arrays(Place place, std::vector<FormulaId>& parts) {
       fail(place, "uniqueItems", "must be true or false");
     }
     if (unique->is(Type::kTrue)) {
-      parts.push_back(formulas_.atom({.kind = AtomKind::kUnique}));
+      parts.push_back(formulas_.atom({.kind = AtomKind::kUnique, .a = place.node}));
     }
   }
 }
@@ -515,7 +538,7 @@ RegexId SchemaFormulas::text_language(FormulaId formula) {
   RegexStore& regexes = formulas_.regexes();
   RegexId result = formula == FormulaStore::kFalse ? RegexStore::kNothing : RegexStore::kAll;
   if (formulas_.kind(formula) == FormulaStore::Kind::kAtom) {
-    const Atom atom = formulas_.atom_of(formula);
+    const Atom& atom = formulas_.atom_of(formula);
     if (atom.kind == AtomKind::kText) {
       result = atom.a;
     } else if (atom.kind == AtomKind::kTypes) {
@@ -532,7 +555,7 @@ RegexId SchemaFormulas::text_language(FormulaId formula) {
     }
   } else if (formulas_.kind(formula) != FormulaStore::Kind::kConstant) {
     std::vector<RegexId> parts;
-    const std::vector<FormulaId> inner = formulas_.parts(formula);
+    const std::vector<FormulaId>& inner = formulas_.parts(formula);
     for (const FormulaId part : inner) {
       parts.push_back(text_language(part));
     }

@@ -27,6 +27,8 @@ class SchemaFormulas {
   /// What a kSchema or kNotSchema atom means, in terms of the atoms below. Throws GrammarError
   /// naming the keyword and its JSON pointer.
   FormulaId expand(const Atom& atom);
+  /// Where the subschema of a kSchema, kUnique or kRepeated atom stands.
+  std::string location(const Atom& atom) const { return document_.location(atom.a); }
   /// The strings that satisfy a formula.
   RegexId text_language(FormulaId formula);
 
@@ -55,6 +57,8 @@ class SchemaFormulas {
   using Branches = std::vector<Branch>;
 
   const JsonValue* keyword(Place place, std::string_view name) const;
+  /// Fails when the value's strings are too many or too long.
+  void check_text(Place place, std::string_view keyword, const JsonValue& value) const;
   /// Fails when the value holds a number beyond what to_fraction takes.
   void check_numbers(Place place, std::string_view keyword, const JsonValue& value) const;
   [[noreturn]] void fail(Place place, std::string_view keyword, const std::string& what) const;

@@ -35,20 +35,21 @@ RegexId date(RegexStore& store) {
 /// Leap seconds: those times with offsets whose UTC is 23:59:60.
 RegexId leap_time(RegexStore& store) {
   const RegexId fraction = format_pattern(store, "(\\.\\d+)?");
+  const auto offset = [&](std::u32string_view sign, int minutes) {
+    return store.concat(store.literal(sign), store.literal(clock(minutes)));
+  };
   std::vector<RegexId> hours;
   for (int hour = 0; hour < 24; ++hour) {
     std::vector<RegexId> minutes;
     for (int minute = 0; minute < 60; ++minute) {
       const int ahead = (60 * hour + minute + 1) % kMinutesOfADay;
-      std::vector<std::u32string> offsets = {
-          std::u32string(1, U'+').append(clock(ahead)),
-          std::u32string(1, U'-').append(clock((kMinutesOfADay - ahead) % kMinutesOfADay))};
+      RegexId offsets = store.any_of(offset(U"+", ahead),
+                                     offset(U"-", (kMinutesOfADay - ahead) % kMinutesOfADay));
       if (ahead == 0) {
-        offsets.insert(offsets.end(), {U"Z", U"z"});
+        offsets = store.any_of(offsets, format_pattern(store, "[Zz]"));
       }
       const RegexId seconds = store.literal(two_digits(minute) + U":60");
-      minutes.push_back(
-          store.concat(seconds, store.concat(fraction, store.words(std::move(offsets)))));
+      minutes.push_back(store.concat(seconds, store.concat(fraction, offsets)));
     }
     hours.push_back(store.concat(store.literal(two_digits(hour) + U":"), store.any_of(minutes)));
   }

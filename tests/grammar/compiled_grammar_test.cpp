@@ -42,7 +42,12 @@ TEST(CompiledGrammarTest, ErrorsNameKeywordAndPlace) {
   EXPECT_THAT(schema_error(R"({"format": "regex"})"), HasSubstr("#/format"));
   EXPECT_THAT(schema_error(R"({"$ref": "#/$defs/x"})"), HasSubstr("names nothing"));
   EXPECT_THAT(schema_error(R"({"not": {"uniqueItems": true}})"),
-              HasSubstr("uniqueItems below a `not`"));
+              HasSubstr("#/not/uniqueItems: uniqueItems below a `not`"));
+  EXPECT_THAT(schema_error(R"({"properties": {"a": {"type": "array", "oneOf": [
+                  {"uniqueItems": true}, {"minItems": 2}]}}})"),
+              HasSubstr("#/properties/a/oneOf/0/uniqueItems: uniqueItems below a `not`"));
+  EXPECT_THAT(schema_error(R"({"items": {"const": [")" + std::string(4'000'001, 'a') + R"("]}})"),
+              HasSubstr("#/items/const: its strings have 4000001 bytes; at most 4000000"));
 }
 
 /// Names that come last in their object need not be told apart.
