@@ -206,7 +206,7 @@ uint64_t JsonPlans::distinct(FormulaId goal, uint64_t cap, int depth) {
   }
   for (const ObjectStateId id : plan.objects) {
     const ObjectPlan& map = object_plan(id);
-    if (!map.classes.empty() && map.max > map.required.size()) {
+    if (!map.classes.empty() && map.max > map.required) {
       return cap;
     }
     uint64_t ways = 1;

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <span>
 #include <utility>
 #include <vector>
@@ -58,8 +57,11 @@ class InternTable {
  public:
   static constexpr uint32_t kNone = ~uint32_t{0};
 
-  uint32_t size() const { return static_cast<uint32_t>(values_.size()); }
-  const Value& operator[](uint32_t id) const { return values_[id]; }
+  uint32_t size() const { return size_; }
+  const Value& operator[](uint32_t id) const {
+    const auto piece = static_cast<size_t>(std::bit_width(id + kFirst) - std::bit_width(kFirst));
+    return pieces_[piece][id + kFirst - (kFirst << piece)];
+  }
 
   uint32_t intern(Value value) {
     const uint32_t found = find(value);
@@ -71,27 +73,34 @@ class InternTable {
 
   /// The value must be new.
   uint32_t add(Value value) {
-    values_.push_back(std::move(value));
-    if (2 * values_.size() > slots_.size()) {
+    if (pieces_.empty() || pieces_.back().size() == kFirst << (pieces_.size() - 1)) {
+      pieces_.emplace_back().reserve(kFirst << (pieces_.size() - 1));
+    }
+    pieces_.back().push_back(std::move(value));
+    const uint32_t added = size_++;
+    if (2 * size_ > slots_.size()) {
       slots_.assign(slots_.empty() ? 16 : 2 * slots_.size(), kNone);
-      for (uint32_t id = 0; id + 1 < size(); ++id) {
-        slots_[slot(values_[id])] = id;
+      for (uint32_t id = 0; id < added; ++id) {
+        slots_[slot((*this)[id])] = id;
       }
     }
-    return slots_[slot(values_.back())] = size() - 1;
+    return slots_[slot((*this)[added])] = added;
   }
 
  private:
   /// Where the value is, or would be.
   size_t slot(const Value& value) const {
     size_t at = Hash()(value) & (slots_.size() - 1);
-    while (slots_[at] != kNone && !(values_[slots_[at]] == value)) {
+    while (slots_[at] != kNone && !((*this)[slots_[at]] == value)) {
       at = (at + 1) & (slots_.size() - 1);
     }
     return at;
   }
 
-  std::deque<Value> values_;
+  static constexpr uint32_t kFirst = 8;
+
+  std::vector<std::vector<Value>> pieces_;  ///< each twice as long as the one before; never grow
+  uint32_t size_ = 0;
   std::vector<uint32_t> slots_;  ///< ids; a power of two of them, at most half are taken
 };
 

@@ -216,6 +216,13 @@ bool JsonPlans::add(const Atom& atom, ArrayPlan& plan) {
   }
 }
 
+ObjectPlan::Named& ObjectPlan::require(NameId name) {
+  Named& result = named[name];
+  required += result.required ? 0 : 1;
+  result.required = true;
+  return result;
+}
+
 bool JsonPlans::add(const Atom& atom, ObjectPlan& plan) {
   switch (atom.kind) {
     case AtomKind::kProperties: {
@@ -227,7 +234,7 @@ bool JsonPlans::add(const Atom& atom, ObjectPlan& plan) {
       ObjectPlan::Named& named = plan.named[set.name - 1];
       named.goal = all_of(named.goal, atom.formula);
       named.rank = std::min(named.rank, atom.b);
-      return named.goal != FormulaStore::kFalse || !plan.required.contains(set.name - 1);
+      return named.goal != FormulaStore::kFalse || !named.required;
     }
     case AtomKind::kExists: {
       const KeySet& set = formulas_.key_set(atom.a);
@@ -235,16 +242,12 @@ bool JsonPlans::add(const Atom& atom, ObjectPlan& plan) {
         plan.exists.emplace_back(atom.a, atom.formula);
         return true;
       }
-      plan.required.insert(set.name - 1);
-      ObjectPlan::Named& named = plan.named[set.name - 1];
+      ObjectPlan::Named& named = plan.require(set.name - 1);
       named.goal = all_of(named.goal, atom.formula);
       return named.goal != FormulaStore::kFalse;
     }
-    case AtomKind::kRequired: {
-      plan.required.insert(atom.a);
-      const auto found = plan.named.find(atom.a);
-      return found == plan.named.end() || found->second.goal != FormulaStore::kFalse;
-    }
+    case AtomKind::kRequired:
+      return plan.require(atom.a).goal != FormulaStore::kFalse;
     default:
       return narrow(plan.min, plan.max, atom);
   }
@@ -343,11 +346,13 @@ void JsonPlans::expand(Task task, Plan plan, std::vector<Plan>& found) {
       });
   const std::vector<FormulaId>& parts = formulas_.parts(*smallest);
   task.choices.erase(smallest);
-  for (const FormulaId part : parts) {
+  for (const FormulaId part : std::span(parts).first(parts.size() - 1)) {
     Task next = task;
     next.pending = {part};
     expand(std::move(next), plan, found);
   }
+  task.pending = {parts.back()};
+  expand(std::move(task), std::move(plan), found);
 }
 
 template <class Plan>
@@ -372,8 +377,12 @@ bool JsonPlans::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
   }
   const Atom& atom = formulas_.atom_of(formula);
   const auto goal = [&](NameId name) {
-    const auto found = plan.named.find(name);
-    return found == plan.named.end() ? FormulaStore::kTrue : found->second.goal;
+    const ObjectPlan::Named* found = plan.named.find(name);
+    return found == nullptr ? FormulaStore::kTrue : found->goal;
+  };
+  const auto is_required = [&](NameId name) {
+    const ObjectPlan::Named* found = plan.named.find(name);
+    return found != nullptr && found->required;
   };
   const auto satisfied = [&](NameId name) {
     return goal(name) == atom.formula ||
@@ -383,10 +392,11 @@ bool JsonPlans::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
     case AtomKind::kTypes:
       return (atom.a & type_bit(Type::kObject)) != 0;
     case AtomKind::kRequired:
-      return plan.required.contains(atom.a);
+      return is_required(atom.a);
     case AtomKind::kExists:
-      return std::any_of(plan.required.begin(), plan.required.end(), [&](NameId name) {
-        return formulas_.in_key_set(atom.a, name) && satisfied(name);
+      return std::any_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
+        return entry.second.required && formulas_.in_key_set(atom.a, entry.first) &&
+               satisfied(entry.first);
       });
     case AtomKind::kProperties: {
       const KeySet& set = formulas_.key_set(atom.a);
@@ -403,10 +413,9 @@ bool JsonPlans::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
 }
 
 bool JsonPlans::plausible(const ObjectPlan& plan) {
-  return plan.required.size() <= plan.max &&
-         std::none_of(plan.required.begin(), plan.required.end(), [&](NameId name) {
-           const auto found = plan.named.find(name);
-           return found != plan.named.end() && impossible(found->second.goal);
+  return plan.required <= plan.max &&
+         std::none_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
+           return entry.second.required && impossible(entry.second.goal);
          });
 }
 

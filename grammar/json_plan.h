@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "grammar/formula.h"
 #include "grammar/number_plan.h"
 #include "grammar/schema_formulas.h"
+#include "grammar/sorted_map.h"
 
 namespace specdec {
 
@@ -58,16 +58,19 @@ struct ObjectPlan {
   struct Named {
     FormulaId goal = FormulaStore::kTrue;
     uint32_t rank = kNoRank;
+    bool required = false;
   };
-  std::map<NameId, Named> named;
+  SortedMap<NameId, Named> named;
+  uint64_t required = 0;  ///< how many of them
   std::vector<std::pair<KeySetId, FormulaId>> rules;
   std::vector<std::pair<KeySetId, FormulaId>> exists;
-  std::set<NameId> required;
   uint64_t min = 0;
   uint64_t max = kUnbounded;
   // Made from them by JsonPlans::start: names in the order of their code points, and the classes.
   std::vector<PropertyPlan> names;
   std::vector<PropertyPlan> classes;
+
+  Named& require(NameId name);  ///< the name is required from now on
 };
 
 using ArrayStateId = uint32_t;

@@ -42,12 +42,9 @@ void JsonPlans::prepare(ObjectPlan& plan) {
   for (const auto* parts : {&plan.rules, &plan.exists}) {
     for (const auto& [set, formula] : *parts) {
       for (const NameId name : formulas_.key_set(set).excluded) {
-        plan.named.try_emplace(name);
+        plan.named[name];
       }
     }
-  }
-  for (const NameId name : plan.required) {
-    plan.named.try_emplace(name);
   }
   prepare_classes(plan);
   prepare_names(plan);
@@ -55,10 +52,9 @@ void JsonPlans::prepare(ObjectPlan& plan) {
 
 /// What the value of that name must be.
 FormulaId JsonPlans::goal_of(NameId name, const ObjectPlan& plan) {
-  const auto named = plan.named.find(name);
   std::vector<FormulaId> goals;
-  if (named != plan.named.end()) {
-    goals.push_back(named->second.goal);
+  if (const ObjectPlan::Named* named = plan.named.find(name)) {
+    goals.push_back(named->goal);
   }
   for (const auto& [set, formula] : plan.rules) {
     if (formulas_.in_key_set(set, name)) {
@@ -71,19 +67,20 @@ FormulaId JsonPlans::goal_of(NameId name, const ObjectPlan& plan) {
 bool JsonPlans::feasible_plan(ObjectPlanId id) {
   const ObjectPlan& plan = *objects_[id];
   const bool asked_before = !starts_.try_emplace(id, kUnprepared).second;
-  if (asked_before || !plan.exists.empty() || plan.required.size() < plan.min) {
+  if (asked_before || !plan.exists.empty() || plan.required < plan.min) {
     return feasible_object(start(id));  // remembers the answer
   }
-  return plan.required.size() <= plan.max &&
-         std::all_of(plan.required.begin(), plan.required.end(),
-                     [&](NameId name) { return possible(goal_of(name, plan)); });
+  return plan.required <= plan.max &&
+         std::all_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
+           return !entry.second.required || possible(goal_of(entry.first, plan));
+         });
 }
 
 void JsonPlans::prepare_names(ObjectPlan& plan) {
   for (const auto& [name, named] : plan.named) {
     PropertyPlan property;
     property.name = name;
-    property.required = plan.required.contains(name);
+    property.required = named.required;
     property.rank = named.rank;
     property.goal = goal_of(name, plan);
     for (size_t i = 0; i < plan.exists.size(); ++i) {
@@ -163,7 +160,7 @@ void JsonPlans::prepare_classes(ObjectPlan& plan) {
     if (regexes.is_finite(part.language) &&
         regexes.count(part.language, kMaxListedNames + 1) <= kMaxListedNames) {
       for (const std::u32string& word : regexes.list(part.language, kMaxListedNames)) {
-        plan.named.try_emplace(formulas_.name(to_utf8(word)));
+        plan.named[formulas_.name(to_utf8(word))];
       }
     } else {
       plan.classes.push_back(part);

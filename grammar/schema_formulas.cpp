@@ -117,13 +117,13 @@ uint64_t SchemaFormulas::count(Place place, std::string_view name, uint64_t miss
 }
 
 FormulaId SchemaFormulas::expand(const Atom& atom) {
-  const auto key = std::pair(atom.a, atom.b);
-  auto found = expanded_.find(key);
-  if (found == expanded_.end()) {
-    const FormulaId formula = expand_node({atom.a, atom.b});
-    found = expanded_.emplace(key, formula).first;
+  const uint64_t key = uint64_t{atom.a} << 32 | atom.b;
+  FormulaId formula = expanded_.find(key);
+  if (formula == FlatMap::kNone) {
+    formula = expand_node({atom.a, atom.b});
+    expanded_.add(key, formula);
   }
-  return atom.kind == AtomKind::kSchema ? found->second : formulas_.negate(found->second);
+  return atom.kind == AtomKind::kSchema ? formula : formulas_.negate(formula);
 }
 
 FormulaId SchemaFormulas::expand_node(Place place) {

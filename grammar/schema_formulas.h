@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/flat_map.h"
 #include "grammar/formula.h"
 #include "grammar/schema_document.h"
 
@@ -107,7 +108,7 @@ class SchemaFormulas {
   SchemaFormulaOptions options_;
   std::vector<Scope> scopes_;
   std::map<Scope, uint32_t> scope_ids_;
-  std::map<std::pair<SchemaNode, uint32_t>, FormulaId> expanded_;
+  FlatMap expanded_;        ///< by node and scope
   uint32_t next_rank_ = 0;  ///< of the properties, in the order of reading
   std::map<FormulaId, RegexId> languages_;
   std::set<std::pair<SchemaNode, uint32_t>> open_;  ///< being read: a schema that is its own part
