@@ -547,13 +547,16 @@ const ValuePlan& JsonPlans::value(FormulaId goal) {
 }
 
 void JsonPlans::prepare_all(FormulaId root) {
-  std::set<FormulaId> seen = {root};
-  std::vector<FormulaId> waiting = {root};
+  std::vector<bool> seen;  // by goal
+  std::vector<FormulaId> waiting;
   const auto visit = [&](FormulaId goal) {
-    if (goal > FormulaStore::kTrue && seen.insert(goal).second) {
+    seen.resize(std::max<size_t>(seen.size(), goal + 1));
+    if (goal > FormulaStore::kTrue && !seen[goal]) {
+      seen[goal] = true;
       waiting.push_back(goal);
     }
   };
+  visit(root);
   while (!waiting.empty()) {
     const FormulaId goal = waiting.back();
     waiting.pop_back();

@@ -15,21 +15,14 @@ namespace {
 using Type = JsonValue::Type;
 
 // Where subschemas stand.
-constexpr std::array kOne = {"additionalItems",
-                             "additionalProperties",
-                             "contains",
-                             "else",
-                             "if",
-                             "items",
-                             "not",
-                             "propertyNames",
-                             "then",
-                             "unevaluatedItems",
-                             "unevaluatedProperties",
-                             "contentSchema"};
-constexpr std::array kLists = {"allOf", "anyOf", "items", "oneOf", "prefixItems"};
-constexpr std::array kMaps = {
-    "$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"};
+constexpr auto kOne = std::to_array<std::string_view>(
+    {"additionalItems", "additionalProperties", "contains", "else", "if", "items", "not",
+     "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties", "contentSchema"});
+constexpr auto kLists =
+    std::to_array<std::string_view>({"allOf", "anyOf", "items", "oneOf", "prefixItems"});
+constexpr auto kMaps =
+    std::to_array<std::string_view>({"$defs", "definitions", "dependencies", "dependentSchemas",
+                                     "patternProperties", "properties"});
 
 struct Dialect {
   std::string_view uri;
@@ -287,7 +280,7 @@ void SchemaDocument::visit_children(const JsonValue& value, uint32_t resource,
   };
   for (const auto& [name, child] : value.members) {
     const std::string path = pointer + "/" + escape_pointer(name);
-    const auto named = [&name = name](const char* keyword) { return name == keyword; };
+    const auto named = [&name = name](std::string_view keyword) { return name == keyword; };
     if (std::any_of(kOne.begin(), kOne.end(), named)) {
       visit_if_schema(child, path);
     }
