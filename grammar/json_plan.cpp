@@ -85,6 +85,18 @@ void JsonPlans::check_depth() const {
   }
 }
 
+/// Answers that hang on open questions are not kept, so they may be asked for again and again.
+void JsonPlans::count_question() {
+  questions_ = open_ == 1 ? 0 : questions_ + 1;
+  if (questions_ > options_.max_steps / 10) {
+    throw GrammarError(
+        fmt::format("whether anything satisfies a subschema hangs on too many others, itself among "
+                    "them: more than {} questions, a tenth of max_steps; raise max_steps, or use "
+                    "fewer $ref to what a `contains`, `oneOf` or `not` is in",
+                    options_.max_steps / 10));
+  }
+}
+
 // ---- Truth by type ----------------------------------------------------------------------------
 
 JsonPlans::Truth JsonPlans::truth(FormulaId formula, Type type) {

@@ -226,6 +226,7 @@ class JsonPlans {
   }
   void count_step();
   void check_depth() const;
+  void count_question();
   std::vector<StringPlan> strings(FormulaId goal);
   std::vector<uint32_t> numbers(FormulaId goal);
   const std::vector<ArrayStateId>& arrays(FormulaId goal);
@@ -261,6 +262,7 @@ class JsonPlans {
   SchemaFormulas& schemas_;
   JsonPlanOptions options_;
   uint64_t steps_ = 0;
+  uint64_t questions_ = 0;  ///< since the one that nothing else had asked
   std::unordered_map<FormulaId, ValuePlan> values_;
   ValuePlan unsettled_;  ///< one that leaned on an open question: not kept
   std::unordered_map<FormulaId, Answer> possible_;
@@ -297,6 +299,7 @@ bool JsonPlans::remember(std::unordered_map<Key, Answer>& answers, Key key, Ques
   ++open_;
   try {
     check_depth();
+    count_question();
     answer.yes = question();
   } catch (...) {
     --open_;

@@ -212,6 +212,10 @@ TEST(GrammarSourceTest, LimitsHold) {
   source = source_of(Kind::kJsonSchema, R"({"anyOf": [{"multipleOf": 2}, {"multipleOf": 3}]})");
   source.schema.max_alternatives = 1;
   EXPECT_THAT(source_error(source), HasSubstr("max_alternatives"));
+  source = source_of(Kind::kJsonSchema, R"({"prefixItems": [{}], "contains": {"$ref": "#"},
+                                            "maxContains": 1, "unevaluatedItems": {"type": "object"}})");
+  source.schema.max_steps = 100'000;
+  EXPECT_THAT(source_error(source), HasSubstr("more than 10000 questions"));
 }
 
 TEST(GrammarSourceTest, GrammarsWithoutTextsAreErrors) {
