@@ -17,6 +17,7 @@ import argparse
 import importlib.metadata
 import json
 import multiprocessing
+import os
 import random
 import resource
 import signal
@@ -34,7 +35,8 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases")
     parser.add_argument("--tokenizer", required=True, help="a SentencePiece tokenizer.model")
-    parser.add_argument("--peers", default="llguidance", help="llguidance, xgrammar, or both with a comma")
+    parser.add_argument("--peers", default="llguidance",
+                        help="llguidance, xgrammar, both with a comma, or '' for specdec alone")
     parser.add_argument("--limit", type=int, help="schemas, after shuffling")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=45, help="xgrammar: CPU time limit a schema")
@@ -180,13 +182,14 @@ def run_peer(name, vocabulary, cases, seconds):
     return results
 
 
-def run_specdec(cases, options):
+def run_specdec(cases, options, kept):
+    """`kept`: the folder for what belongs to a tokenizer."""
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "cases.jsonl", Path(folder) / "out.jsonl"
         file.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
         command = [options.specdec, "--quiet", "grammar", "test", str(file), "--tokenizer", options.tokenizer,
                    "--json", str(out)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "SPECDEC_CACHE": kept})
         return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 
 
@@ -221,9 +224,12 @@ def main():
         case.setdefault("tests", [])
     random.Random(options.seed).shuffle(cases)
     cases = cases[:options.limit]
-    columns = {"specdec": summary(cases, run_specdec(cases, options))}
-    vocabulary = Vocabulary(options.tokenizer)
-    for name in options.peers.split(","):
+    columns = {}
+    with tempfile.TemporaryDirectory() as kept:
+        for name in ["specdec, first", "specdec"]:
+            columns[name] = summary(cases, run_specdec(cases, options, kept))
+    vocabulary = Vocabulary(options.tokenizer) if options.peers else None
+    for name in filter(None, options.peers.split(",")):
         results = run_peer(name, vocabulary, cases, options.seconds)
         columns[f"{name} {importlib.metadata.version(name)}"] = summary(cases, results)
     rows = [{"": key, **{name: column[key] for name, column in columns.items()}} for key in columns["specdec"]]
