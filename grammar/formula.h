@@ -122,6 +122,14 @@ class FormulaStore {
   struct KeySetHash {
     uint64_t operator()(const KeySet& set) const;
   };
+  struct DecimalHash {
+    size_t operator()(const Decimal& value) const {
+      return WordHash()
+          .add(value.digits.get_ui())
+          .add(static_cast<uint64_t>(value.exponent))
+          .value();
+    }
+  };
 
   FormulaId combine(Kind kind, std::vector<FormulaId> parts);
   FormulaId negate_atom(const Atom& atom);
@@ -136,14 +144,6 @@ class FormulaStore {
   std::vector<std::u32string> name_points_;
   std::unordered_map<std::string, NameId> name_ids_;
   InternTable<KeySet, KeySetHash> key_sets_;
-  struct DecimalHash {
-    size_t operator()(const Decimal& value) const {
-      return WordHash()
-          .add(value.digits.get_ui())
-          .add(static_cast<uint64_t>(value.exponent))
-          .value();
-    }
-  };
   InternTable<Decimal, DecimalHash> decimals_;
 };
 

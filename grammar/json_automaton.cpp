@@ -1,7 +1,6 @@
 #include "grammar/json_automaton.h"
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 
 #include "core/error.h"

@@ -20,6 +20,11 @@ class JsonAutomaton::Step {
 
  private:
   using Style = WhitespaceStyle::Kind;
+  struct Container {
+    uint8_t end = 0;
+    Kind next = Kind::kDone;   ///< of a thread after a part
+    Kind close = Kind::kDone;  ///< before the end on a line of its own
+  };
 
   bool style(Style kind) const { return self_.options_.whitespace.kind == kind; }
   uint32_t line(uint32_t depth) const {
@@ -43,6 +48,7 @@ class JsonAutomaton::Step {
 
   void open_array(ArrayStateId state, uint32_t stack);
   void add_items(ArrayStateId state, uint32_t stack);
+  bool goes_on(const Thread& thread, const Container& container, bool may_end);
   void array(const Thread& thread);
   void object(const Thread& thread);
   void key_may_come(ObjectStateId state, uint32_t stack);

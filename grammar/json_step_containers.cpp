@@ -34,16 +34,24 @@ void JsonAutomaton::Step::add_items(ArrayStateId state, uint32_t stack) {
   }
 }
 
-void JsonAutomaton::Step::array(const Thread& thread) {
-  const bool may_end = self_.plans_.array_may_end(thread.a);
-  const bool next = thread.kind == Kind::kArrayNext;
-  if (byte_ == ']' && may_end && !(next && style(Style::kIndent))) {
+/// After the beginning of a list or object, or one of its parts; true when another part must come.
+bool JsonAutomaton::Step::goes_on(const Thread& thread, const Container& container, bool may_end) {
+  const bool next = thread.kind == container.next;
+  if (byte_ == container.end && may_end && !(next && style(Style::kIndent))) {
     leave(thread.stack);
   } else if (byte_ == '\n' && next && may_end && style(Style::kIndent)) {
     to_.pad = line(from_.depth - 1) & ~kNewline;
-    push({Kind::kArrayClose, thread.a, 0, thread.stack});
+    push({container.close, thread.a, 0, thread.stack});
   } else if (byte_ == ',' && next) {
     to_.pad = style(Style::kSpaced) ? 1 : line(from_.depth);
+    return true;
+  }
+  return false;
+}
+
+void JsonAutomaton::Step::array(const Thread& thread) {
+  constexpr Container kArray = {']', Kind::kArrayNext, Kind::kArrayClose};
+  if (goes_on(thread, kArray, self_.plans_.array_may_end(thread.a))) {
     add_items(thread.a, thread.stack);
   }
 }
@@ -51,15 +59,8 @@ void JsonAutomaton::Step::array(const Thread& thread) {
 // ---- Objects ------------------------------------------------------------------------------------
 
 void JsonAutomaton::Step::object(const Thread& thread) {
-  const bool may_end = self_.plans_.choices(thread.a).may_end;
-  const bool next = thread.kind == Kind::kObjectNext;
-  if (byte_ == '}' && may_end && !(next && style(Style::kIndent))) {
-    leave(thread.stack);
-  } else if (byte_ == '\n' && next && may_end && style(Style::kIndent)) {
-    to_.pad = line(from_.depth - 1) & ~kNewline;
-    push({Kind::kObjectClose, thread.a, 0, thread.stack});
-  } else if (byte_ == ',' && next) {
-    to_.pad = style(Style::kSpaced) ? 1 : line(from_.depth);
+  constexpr Container kObject = {'}', Kind::kObjectNext, Kind::kObjectClose};
+  if (goes_on(thread, kObject, self_.plans_.choices(thread.a).may_end)) {
     key_may_come(thread.a, thread.stack);
   }
 }

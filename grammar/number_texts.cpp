@@ -337,47 +337,32 @@ std::optional<int64_t> NumberTexts::beyond_window(const Prefix& prefix, int sign
 // first few of them settle; and its scale, which is the number of digits before the point. Where
 // whole numbers may have exponents, zeros at the end count too: as many tens may be taken away.
 
-/// How the digits compare with each bound of that sign, wherever their points are; digits that a
-/// bound begins with are like it.
-std::vector<NumberTexts::Order> NumberTexts::orders(const std::string& digits,
-                                                    bool negative) const {
-  std::vector<Order> result;
+NumberTexts::Comparison NumberTexts::compare(const std::string& digits, bool negative) const {
+  Comparison result;
   for (const Bound& bound : bounds_) {
     if (bound.negative != negative) {
       continue;
     }
-    Order order = Order::kAlike;
-    for (size_t i = 0; i < digits.size() && order == Order::kAlike; ++i) {
-      const char other = i < bound.digits.size() ? bound.digits[i] : '0';
-      order = digits[i] < other ? Order::kLess : digits[i] > other ? Order::kGreater : order;
+    const auto other = [&](size_t i) { return i < bound.digits.size() ? bound.digits[i] : '0'; };
+    size_t same = 0;
+    while (same < digits.size() && digits[same] == other(same)) {
+      ++same;
     }
-    result.push_back(order);
+    const bool alike = same == digits.size();
+    result.orders.push_back(alike                        ? Order::kAlike
+                            : digits[same] < other(same) ? Order::kLess
+                                                         : Order::kGreater);
+    result.deciding =
+        std::max(result.deciding, alike ? std::min(same, bound.digits.size()) : same + 1);
   }
   return result;
-}
-
-/// How many of the digits it takes to compare them with each bound of that sign.
-size_t NumberTexts::deciding(const std::string& digits, bool negative) const {
-  size_t most = 0;
-  for (const Bound& bound : bounds_) {
-    if (bound.negative == negative) {
-      size_t same = 0;
-      const auto other = [&](size_t i) { return i < bound.digits.size() ? bound.digits[i] : '0'; };
-      while (same < digits.size() && digits[same] == other(same)) {
-        ++same;
-      }
-      const bool decided = same < digits.size();
-      most = std::max(most, decided ? same + 1 : std::min(same, bound.digits.size()));
-    }
-  }
-  return most;
 }
 
 /// Digits that compare with the bounds as these do, and end in as many zeros if that matters.
 std::string NumberTexts::simplest(std::string digits, bool negative) const {
   const size_t end = digits.find_last_not_of('0') + 1;
-  const size_t kept = std::max<size_t>(1, deciding(digits, negative));
-  const std::vector<Order> wanted = orders(digits, negative);
+  const Comparison wanted = compare(digits, negative);
+  const size_t kept = std::max<size_t>(1, wanted.deciding);
   std::fill(digits.begin() + static_cast<int64_t>(std::min(kept, digits.size())), digits.end(),
             '0');
   if (scaled_units_ && end > kept) {
@@ -387,7 +372,8 @@ std::string NumberTexts::simplest(std::string digits, bool negative) const {
   const char own = last;
   const bool not_zero = kept == 1 || (scaled_units_ && own != '0');
   const char most = scaled_units_ && own == '0' ? '0' : own;
-  for (last = not_zero ? '1' : '0'; last < most && orders(digits, negative) != wanted;) {
+  for (last = not_zero ? '1' : '0';
+       last < most && compare(digits, negative).orders != wanted.orders;) {
     ++last;
   }
   return digits;
@@ -412,7 +398,7 @@ void NumberTexts::shorten_mantissa(Prefix& prefix) const {
     digits.insert(0, zeros, '0');
     prefix.whole = digits.substr(0, prefix.whole.size());
     prefix.fraction = digits.substr(prefix.whole.size());
-    const size_t kept = zeros + deciding(digits.substr(zeros), prefix.negative);
+    const size_t kept = zeros + compare(digits.substr(zeros), prefix.negative).deciding;
     while (!scaled_units_ && prefix.fraction.size() > 1 && prefix.fraction.back() == '0' &&
            prefix.whole.size() + prefix.fraction.size() > kept) {
       prefix.fraction.pop_back();

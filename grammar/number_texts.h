@@ -53,6 +53,12 @@ class NumberTexts {
     int64_t most = std::numeric_limits<int64_t>::max() / 2;
   };
   enum class Order : uint8_t { kAlike, kLess, kGreater };
+  /// Of digits and each bound of a sign, wherever their points are; digits that a bound begins with
+  /// are like it.
+  struct Comparison {
+    std::vector<Order> orders;
+    size_t deciding = 0;  ///< how many of the digits it takes to compare them
+  };
 
   bool can_complete(const Prefix& prefix) const;
   std::optional<std::string> find_completion(const Prefix& prefix) const;
@@ -66,8 +72,7 @@ class NumberTexts {
   static bool visit_first_digits(const Prefix& prefix, const Visit& visit);
   int64_t window(const Prefix& prefix) const;
   Magnitudes scales(const Prefix& prefix) const;
-  std::vector<Order> orders(const std::string& digits, bool negative) const;
-  size_t deciding(const std::string& digits, bool negative) const;
+  Comparison compare(const std::string& digits, bool negative) const;
   std::string simplest(std::string digits, bool negative) const;
   void shorten_mantissa(Prefix& prefix) const;
 
