@@ -69,7 +69,7 @@ bool JsonPlans::enough_alike(const ArrayState& state) {
 }
 
 bool JsonPlans::feasible_array(ArrayStateId id) {
-  return remember(array_feasible_, id, [&] {
+  return ask(array_feasible_, id, [&] {
     if (array_may_end(id)) {
       return true;
     }
@@ -94,7 +94,7 @@ bool JsonPlans::feasible_array(ArrayStateId id) {
       return false;
     }
     if (missing(plan, state) > kMaxMissingItems + plan.prefix.size()) {
-      throw GrammarError(fmt::format(
+      fail(fmt::format(
           "an array needs {} more items together with `contains`; at most {} can be told",
           missing(plan, state), kMaxMissingItems));
     }
@@ -137,7 +137,7 @@ std::vector<Choice> JsonPlans::array_choices(ArrayStateId id, Wanted wanted) {
     }
     ways = std::move(more);
     if (ways.size() > options_.max_alternatives) {
-      throw GrammarError("an array has too many `contains` at once");
+      fail("an array has too many `contains` at once");
     }
   }
   std::vector<Choice> choices;
@@ -160,6 +160,7 @@ const std::vector<Choice>& JsonPlans::items(ArrayStateId id) {
   if (const auto found = items_.find(id); found != items_.end()) {
     return found->second;
   }
+  begin_reading();
   std::vector<Choice> choices = array_choices(id, Wanted::kAll);
   return items_[id] = std::move(choices);
 }

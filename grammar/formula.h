@@ -58,6 +58,7 @@ struct Atom {
   uint64_t max = 0;
   FormulaId formula = 0;
 
+  bool is_schema() const { return kind == AtomKind::kSchema || kind == AtomKind::kNotSchema; }
   bool operator==(const Atom&) const = default;
 };
 

@@ -1,75 +1,53 @@
 #include "grammar/json_plan.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
-#include <limits>
-#include <type_traits>
+#include <span>
 
 #include "core/error.h"
 
 namespace specdec {
-namespace {
-
-using Type = JsonValue::Type;
-
-constexpr int kMaxAppliedDepth = 200;  ///< of subschemas applied to one value inside each other
-constexpr size_t kMaxPrefix = 100'000;
-
-template <class Plan>
-constexpr Type type_of() {
-  if constexpr (std::is_same_v<Plan, StringPlan>) {
-    return Type::kString;
-  } else if constexpr (std::is_same_v<Plan, NumberPlan>) {
-    return Type::kNumber;
-  } else if constexpr (std::is_same_v<Plan, ArrayPlan>) {
-    return Type::kArray;
-  } else {
-    return Type::kObject;
-  }
-}
-
-Type type_of(AtomKind kind) {
-  switch (kind) {
-    case AtomKind::kText:
-    case AtomKind::kLength:
-      return Type::kString;
-    case AtomKind::kRange:
-    case AtomKind::kMultiple:
-    case AtomKind::kNotMultiple:
-      return Type::kNumber;
-    case AtomKind::kItem:
-    case AtomKind::kItems:
-    case AtomKind::kContains:
-    case AtomKind::kItemCount:
-    case AtomKind::kUnique:
-    case AtomKind::kRepeated:
-      return Type::kArray;
-    default:
-      return Type::kObject;
-  }
-}
-
-bool is_schema(const Atom& atom) {
-  return atom.kind == AtomKind::kSchema || atom.kind == AtomKind::kNotSchema;
-}
-
-bool narrow(uint64_t& min, uint64_t& max, const Atom& atom) {
-  min = std::max(min, atom.min);
-  max = std::min(max, atom.max);
-  return min <= max;
-}
-
-}  // namespace
 
 JsonPlans::JsonPlans(FormulaStore& formulas, SchemaFormulas& schemas, JsonPlanOptions options)
-    : formulas_(formulas), schemas_(schemas), options_(options) {
-  touched_ = std::numeric_limits<int>::max();
-}
+    : formulas_(formulas), schemas_(schemas), options_(options) {}
 
 JsonPlans::~JsonPlans() = default;
 
+std::string JsonPlans::locations(FormulaId goal) const {
+  constexpr size_t kShown = 3;
+  std::vector<std::string> found;
+  const auto visit = [&](const auto& self, FormulaId formula) -> void {
+    if (formulas_.kind(formula) == FormulaStore::Kind::kAtom) {
+      const Atom& atom = formulas_.atom_of(formula);
+      const std::string place = atom.is_schema() ? schemas_.location(atom) : "";
+      if (!place.empty() && std::find(found.begin(), found.end(), place) == found.end()) {
+        found.push_back(place);
+      }
+    } else if (formula > FormulaStore::kTrue) {
+      for (const FormulaId part : formulas_.parts(formula)) {
+        self(self, part);
+      }
+    }
+  };
+  visit(visit, goal);
+  const size_t shown = std::min(found.size(), kShown);
+  std::string text = fmt::format("{}", fmt::join(std::span(found).first(shown), ", "));
+  return found.size() > shown ? text + fmt::format(" and {} more", found.size() - shown) : text;
+}
+
+void JsonPlans::fail(const std::string& what) const {
+  for (auto goal = goals_.rbegin(); goal != goals_.rend(); ++goal) {
+    if (const std::string places = locations(*goal); !places.empty()) {
+      throw GrammarError(fmt::format("{}: {}", places, what));
+    }
+  }
+  throw GrammarError(what);
+}
+
 void JsonPlans::count_step() {
   if (++steps_ > options_.max_steps) {
-    throw GrammarError(fmt::format(
+    fail(fmt::format(
         "the schema's combinations of anyOf, oneOf, not and allOf are too many: more than {} steps "
         "to tell its alternatives apart; raise max_steps, or make the subschemas of a oneOf differ "
         "in one required property with a const",
@@ -77,380 +55,33 @@ void JsonPlans::count_step() {
   }
 }
 
-void JsonPlans::check_depth() const {
-  constexpr int kMaxOpen = 2'000;  // bounds the stack
-  if (open_ > kMaxOpen) {
-    throw GrammarError(
-        fmt::format("the schema nests deeper than {} values and alternatives", kMaxOpen));
-  }
-}
-
-/// Answers that hang on open questions are not kept, so they may be asked for again and again.
-void JsonPlans::count_question() {
-  questions_ = open_ == 1 ? 0 : questions_ + 1;
-  if (questions_ > options_.max_steps / 10) {
-    throw GrammarError(
-        fmt::format("whether anything satisfies a subschema hangs on too many others, itself among "
-                    "them: more than {} questions, a tenth of max_steps; raise max_steps, or use "
-                    "fewer $ref to what a `contains`, `oneOf` or `not` is in",
-                    options_.max_steps / 10));
-  }
-}
-
-// ---- Truth by type ----------------------------------------------------------------------------
-
-JsonPlans::Truth JsonPlans::truth(FormulaId formula, Type type) {
-  const Truths found = truths(formula, type_bit(type));
-  return (found.always & type_bit(type)) != 0 ? Truth::kTrue
-         : (found.open & type_bit(type)) != 0 ? Truth::kOpen
-                                              : Truth::kFalse;
-}
-
-JsonPlans::Truths JsonPlans::truths(FormulaId formula, TypeMask asked, int depth) {
-  if (formula <= FormulaStore::kTrue) {
-    return {kAllTypes, formula == FormulaStore::kTrue ? kAllTypes : 0, 0};
-  }
-  if (formula >= truths_.size()) {
-    truths_.resize(formulas_.size());
-  }
-  asked &= ~truths_[formula].known;
-  if (asked != 0) {
-    const Truths found = formulas_.kind(formula) == FormulaStore::Kind::kAtom
-                             ? truths_of_atom(formulas_.atom_of(formula), asked, depth)
-                             : truths_of_parts(formula, asked, depth);
-    Truths& all = truths_[formula];
-    all.known |= asked;
-    all.always |= found.always & asked;
-    all.open |= found.open & asked;
-  }
-  return truths_[formula];
-}
-
-JsonPlans::Truths JsonPlans::truths_of_atom(const Atom& atom, TypeMask asked, int depth) {
-  if (atom.kind == AtomKind::kTypes) {
-    return {kAllTypes, atom.a, 0};
-  }
-  if (!is_schema(atom)) {
-    const TypeMask own = type_bit(type_of(atom.kind));
-    return {kAllTypes, kAllTypes & ~own, own};
-  }
-  if (depth > kMaxAppliedDepth) {
-    throw GrammarError(fmt::format(
-        "a schema applies itself to the same value without end, or {} subschemas deep ($ref in a "
-        "circle through allOf, anyOf, oneOf, not or if)",
-        kMaxAppliedDepth));
-  }
-  return truths(schemas_.expand(atom), asked, depth + 1);
-}
-
-JsonPlans::Truths JsonPlans::truths_of_parts(FormulaId formula, TypeMask asked, int depth) {
-  const bool all = formulas_.kind(formula) == FormulaStore::Kind::kAll;
-  Truths result;
-  for (const FormulaId part : formulas_.parts(formula)) {
-    const Truths one = truths(part, asked, depth);
-    const TypeMask decided = all ? ~(one.always | one.open) : one.always;  // whatever the others
-    result.always |= all ? 0 : decided & asked;
-    asked &= ~decided;
-    result.open |= one.open;
-    if (asked == 0) {
-      break;
-    }
-  }
-  result.open &= asked;
-  result.always |= all ? asked & ~result.open : 0;
-  return result;
-}
-
-// ---- Alternatives ------------------------------------------------------------------------------
-
-bool JsonPlans::add(const Atom& atom, StringPlan& plan) {
-  if (atom.kind == AtomKind::kLength) {
-    return narrow(plan.min, plan.max, atom);
-  }
-  plan.language = formulas_.regexes().all_of(plan.language, atom.a);
-  return plan.language != RegexStore::kNothing;
-}
-
-bool JsonPlans::add(const Atom& atom, NumberPlan& plan) {
-  if (atom.kind == AtomKind::kRange) {
-    if (atom.a != 0) {
-      plan.raise_lower(formulas_.decimal(atom.a - 1), (atom.min & 1) != 0);
-    }
-    if (atom.b != 0) {
-      plan.reduce_upper(formulas_.decimal(atom.b - 1), (atom.min & 2) != 0);
-    }
-    return !plan.lower || !plan.upper || compare(*plan.lower, *plan.upper) <= 0;
-  }
-  auto& units = atom.kind == AtomKind::kMultiple ? plan.multiples : plan.not_multiples;
-  const Decimal& unit = formulas_.decimal(atom.a);
-  if (std::find(units.begin(), units.end(), unit) == units.end()) {
-    units.push_back(unit);
-  }
-  return true;
-}
-
-bool JsonPlans::add(const Atom& atom, ArrayPlan& plan) {
-  const auto extend = [&](uint64_t size) {
-    if (size > kMaxPrefix) {
-      throw GrammarError(
-          fmt::format("item {} of an array is told apart; at most {} can be", size, kMaxPrefix));
-    }
-    if (plan.prefix.size() < size) {
-      plan.prefix.resize(size, plan.rest);
-    }
-  };
-  switch (atom.kind) {
-    case AtomKind::kItem:
-      extend(atom.min + 1);
-      plan.prefix[atom.min] = all_of(plan.prefix[atom.min], atom.formula);
-      return true;
-    case AtomKind::kItems:
-      extend(atom.min);
-      for (size_t i = atom.min; i < plan.prefix.size(); ++i) {
-        plan.prefix[i] = all_of(plan.prefix[i], atom.formula);
-      }
-      plan.rest = all_of(plan.rest, atom.formula);
-      return true;
-    case AtomKind::kContains:
-      plan.contains.push_back({atom.a, atom.formula, atom.min, atom.max});
-      return atom.min <= atom.max;
-    case AtomKind::kItemCount:
-      return narrow(plan.min, plan.max, atom);
-    case AtomKind::kUnique:
-      plan.unique = true;
-      return true;
-    default:
-      throw GrammarError(
-          fmt::format("{}/uniqueItems: uniqueItems below a `not` (or in one of several oneOf) is "
-                      "not supported: "
-                      "an array with two equal items cannot be asked for",
-                      schemas_.location(atom)));
-  }
-}
-
-ObjectPlan::Named& ObjectPlan::require(NameId name) {
-  Named& result = named[name];
-  required += result.required ? 0 : 1;
-  result.required = true;
-  return result;
-}
-
-bool JsonPlans::add(const Atom& atom, ObjectPlan& plan) {
-  switch (atom.kind) {
-    case AtomKind::kProperties: {
-      const KeySet& set = formulas_.key_set(atom.a);
-      if (set.name == 0) {
-        plan.rules.emplace_back(atom.a, atom.formula);
-        return true;
-      }
-      ObjectPlan::Named& named = plan.named[set.name - 1];
-      named.goal = all_of(named.goal, atom.formula);
-      named.rank = std::min(named.rank, atom.b);
-      return named.goal != FormulaStore::kFalse || !named.required;
-    }
-    case AtomKind::kExists: {
-      const KeySet& set = formulas_.key_set(atom.a);
-      if (set.name == 0) {
-        plan.exists.emplace_back(atom.a, atom.formula);
-        return true;
-      }
-      ObjectPlan::Named& named = plan.require(set.name - 1);
-      named.goal = all_of(named.goal, atom.formula);
-      return named.goal != FormulaStore::kFalse;
-    }
-    case AtomKind::kRequired:
-      return plan.require(atom.a).goal != FormulaStore::kFalse;
-    default:
-      return narrow(plan.min, plan.max, atom);
-  }
-}
-
-template <class Plan>
-bool JsonPlans::add_all(Task& task, Plan& plan) {
-  for (size_t i = 0; i < task.pending.size(); ++i) {  // grows meanwhile
-    count_step();
-    const FormulaId formula = task.pending[i];
-    const Truth now = truth(formula, type_of<Plan>());
-    if (now == Truth::kFalse) {
-      return false;
-    }
-    if (now == Truth::kTrue) {
-      continue;
-    }
-    const FormulaStore::Kind kind = formulas_.kind(formula);
-    if (kind == FormulaStore::Kind::kAny) {
-      task.choices.push_back(formula);
-      continue;
-    }
-    if (kind == FormulaStore::Kind::kAll) {
-      const std::vector<FormulaId>& parts = formulas_.parts(formula);
-      task.pending.insert(task.pending.end(), parts.begin(), parts.end());
-      continue;
-    }
-    const Atom& atom = formulas_.atom_of(formula);
-    if (is_schema(atom)) {
-      task.pending.push_back(schemas_.expand(atom));
-    } else if (!add(atom, plan)) {
-      return false;
-    }
-  }
-  task.pending.clear();
-  return true;
-}
-
-/// Takes out the choices that are made already. False when one has nothing left.
-template <class Plan>
-bool JsonPlans::settle_choices(Task& task, Plan& plan) {
-  for (size_t i = 0; i < task.choices.size();) {
-    count_step();
-    std::vector<FormulaId> live;
-    bool made = false;
-    const std::vector<FormulaId>& parts = formulas_.parts(task.choices[i]);
-    for (const FormulaId part : parts) {
-      const Truth now = truth(part, type_of<Plan>());
-      if (now == Truth::kTrue || (now == Truth::kOpen && implied(part, plan, 0))) {
-        made = true;
-        break;
-      }
-      if (now == Truth::kOpen) {
-        live.push_back(part);
-      }
-    }
-    if (!made && live.size() > 1) {
-      ++i;
-      continue;
-    }
-    if (!made && live.empty()) {
-      return false;
-    }
-    task.choices.erase(task.choices.begin() + static_cast<int64_t>(i));
-    if (!made) {
-      task.pending = live;
-      if (!add_all(task, plan) || !plausible(plan)) {
-        return false;
-      }
-      i = 0;
-    }
-  }
-  return true;
-}
-
-template <class Plan>
-void JsonPlans::expand(Task task, Plan plan, std::vector<Plan>& found) {
+void JsonPlans::begin_question() {
+  constexpr uint32_t kMaxOpen = 2'000;  // bounds the stack
   count_step();
-  if (!add_all(task, plan) || !plausible(plan) || !settle_choices(task, plan)) {
-    return;
-  }
-  if (task.choices.empty()) {
-    found.push_back(std::move(plan));
-    if (found.size() > options_.max_alternatives) {
-      throw GrammarError(
-          fmt::format("a value has more than {} alternatives; raise max_alternatives, or use fewer "
-                      "anyOf, oneOf "
-                      "and not",
-                      options_.max_alternatives));
-    }
-    return;
-  }
-  const auto smallest =
-      std::min_element(task.choices.begin(), task.choices.end(), [&](FormulaId a, FormulaId b) {
-        return formulas_.parts(a).size() < formulas_.parts(b).size();
-      });
-  const std::vector<FormulaId>& parts = formulas_.parts(*smallest);
-  task.choices.erase(smallest);
-  for (const FormulaId part : std::span(parts).first(parts.size() - 1)) {
-    Task next = task;
-    next.pending = {part};
-    expand(std::move(next), plan, found);
-  }
-  task.pending = {parts.back()};
-  expand(std::move(task), std::move(plan), found);
-}
-
-template <class Plan>
-std::vector<Plan> JsonPlans::alternatives(FormulaId goal) {
-  std::vector<Plan> found;
-  if (truth(goal, type_of<Plan>()) != Truth::kFalse) {
-    expand<Plan>({{goal}, {}}, {}, found);
-  }
-  return found;
-}
-
-bool JsonPlans::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
-  const FormulaStore::Kind kind = formulas_.kind(formula);
-  if (kind == FormulaStore::Kind::kConstant) {
-    return formula == FormulaStore::kTrue;
-  }
-  if (kind != FormulaStore::Kind::kAtom) {
-    const std::vector<FormulaId>& parts = formulas_.parts(formula);
-    const auto one = [&](FormulaId part) { return implied(part, plan, depth); };
-    return kind == FormulaStore::Kind::kAll ? std::all_of(parts.begin(), parts.end(), one)
-                                            : std::any_of(parts.begin(), parts.end(), one);
-  }
-  const Atom& atom = formulas_.atom_of(formula);
-  const auto goal = [&](NameId name) {
-    const ObjectPlan::Named* found = plan.named.find(name);
-    return found == nullptr ? FormulaStore::kTrue : found->goal;
-  };
-  const auto is_required = [&](NameId name) {
-    const ObjectPlan::Named* found = plan.named.find(name);
-    return found != nullptr && found->required;
-  };
-  const auto satisfied = [&](NameId name) {
-    return goal(name) == atom.formula ||
-           impossible(all_of(goal(name), formulas_.negate(atom.formula)));
-  };
-  switch (atom.kind) {
-    case AtomKind::kTypes:
-      return (atom.a & type_bit(Type::kObject)) != 0;
-    case AtomKind::kRequired:
-      return is_required(atom.a);
-    case AtomKind::kExists:
-      return std::any_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
-        return entry.second.required && formulas_.in_key_set(atom.a, entry.first) &&
-               satisfied(entry.first);
-      });
-    case AtomKind::kProperties: {
-      const KeySet& set = formulas_.key_set(atom.a);
-      return set.name != 0 && satisfied(set.name - 1);
-    }
-    case AtomKind::kPropertyCount:
-      return plan.min >= atom.min && plan.max <= atom.max;
-    case AtomKind::kSchema:
-    case AtomKind::kNotSchema:
-      return depth < 4 && implied(schemas_.expand(atom), plan, depth + 1);
-    default:
-      return true;  // speaks of another type
+  if (questions_.open() > kMaxOpen) {
+    fail(fmt::format("the schema nests deeper than {} values and alternatives", kMaxOpen));
   }
 }
 
-bool JsonPlans::plausible(const ObjectPlan& plan) {
-  return plan.required <= plan.max &&
-         std::none_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
-           return entry.second.required && impossible(entry.second.goal);
-         });
-}
-
-// ---- Possibility -------------------------------------------------------------------------------
+void JsonPlans::begin_reading() { steps_ = questions_.open() == 0 && goals_.empty() ? 0 : steps_; }
 
 bool JsonPlans::possible(FormulaId formula) {
   if (formula <= FormulaStore::kTrue) {
     return formula == FormulaStore::kTrue;
   }
-  return remember(possible_, formula, [&] { return search(formula); });
+  return ask(possible_, formula, [&] {
+    const Planning planning(goals_, formula);
+    return search(formula);
+  });
 }
 
 bool JsonPlans::impossible(FormulaId formula) {
-  if (possible(formula)) {
-    return false;
-  }
-  const auto found = possible_.find(formula);
-  return formula == FormulaStore::kFalse || (found != possible_.end() && found->second.settled);
+  return !possible(formula) && (formula == FormulaStore::kFalse || possible_.never(formula));
 }
 
 bool JsonPlans::search(FormulaId formula) {
-  constexpr TypeMask kNames =
-      type_bit(Type::kNull) | type_bit(Type::kFalse) | type_bit(Type::kTrue);
+  constexpr TypeMask kNames = type_bit(JsonValue::Type::kNull) | type_bit(JsonValue::Type::kFalse) |
+                              type_bit(JsonValue::Type::kTrue);
   if ((truths(formula, kNames).always & kNames) != 0 || truths(formula, kAllTypes).always != 0) {
     return true;
   }
@@ -466,95 +97,31 @@ bool JsonPlans::search(FormulaId formula) {
   return std::any_of(maps.begin(), maps.end(), [&](ObjectPlanId id) { return feasible_plan(id); });
 }
 
-std::vector<StringPlan> JsonPlans::strings(FormulaId goal) {
-  if (truth(goal, Type::kString) == Truth::kFalse) {
-    return {};
-  }
-  RegexStore& regexes = formulas_.regexes();
-  StringPlan plan;
-  Task task{{goal}, {}};
-  if (!add_all(task, plan) || !settle_choices(task, plan)) {
-    return {};
-  }
-  if (!task.choices.empty()) {
-    plan = {schemas_.text_language(goal), 0, kUnbounded};
-  }
-  const bool bounded = plan.min > 0 || plan.max != kUnbounded;
-  if (bounded && !regexes.star_of(plan.language)) {
-    const auto max = plan.max == kUnbounded ? std::nullopt : std::optional(plan.max);
-    plan.language = regexes.all_of(
-        plan.language, regexes.repeat(regexes.one_of(CodePoints::all()), plan.min, max));
-    plan.min = 0;
-    plan.max = kUnbounded;
-  }
-  const auto points = regexes.star_of(plan.language);
-  const bool empty =
-      regexes.is_nothing(plan.language) || (points && points->empty() && plan.min > 0);
-  return empty ? std::vector<StringPlan>() : std::vector<StringPlan>{plan};
-}
-
-std::vector<uint32_t> JsonPlans::numbers(FormulaId goal) {
-  std::vector<uint32_t> ids;
-  for (NumberPlan& plan : alternatives<NumberPlan>(goal)) {
-    if (!plan.is_empty()) {
-      ids.push_back(static_cast<uint32_t>(numbers_.size()));
-      numbers_.push_back(std::move(plan));
-    }
-  }
-  return ids;
-}
-
-const std::vector<ArrayStateId>& JsonPlans::arrays(FormulaId goal) {
-  const auto found = arrays_of_.find(goal);
-  if (found != arrays_of_.end()) {
-    return found->second;
-  }
-  std::vector<ArrayStateId> ids;
-  for (ArrayPlan& plan : alternatives<ArrayPlan>(goal)) {
-    ids.push_back(add_array(std::move(plan)));
-  }
-  return arrays_of_[goal] = std::move(ids);
-}
-
-const std::vector<ObjectPlanId>& JsonPlans::object_plans(FormulaId goal) {
-  const auto found = objects_of_.find(goal);
-  if (found != objects_of_.end()) {
-    return found->second;
-  }
-  std::vector<ObjectPlanId> ids;
-  for (ObjectPlan& plan : alternatives<ObjectPlan>(goal)) {
-    ids.push_back(static_cast<ObjectPlanId>(objects_.size()));
-    objects_.push_back(std::make_unique<ObjectPlan>(std::move(plan)));
-  }
-  return objects_of_[goal] = std::move(ids);
-}
-
 const ValuePlan& JsonPlans::value(FormulaId goal) {
   if (const auto found = values_.find(goal); found != values_.end()) {
     return found->second;
   }
-  const int before = touched_;
-  touched_ = std::numeric_limits<int>::max();
+  const Planning planning(goals_, goal);
   ValuePlan plan;
-  const TypeMask always = truths(goal, kAllTypes).always;
-  plan.can_be_null = (always & type_bit(Type::kNull)) != 0;
-  plan.can_be_false = (always & type_bit(Type::kFalse)) != 0;
-  plan.can_be_true = (always & type_bit(Type::kTrue)) != 0;
-  plan.strings = strings(goal);
-  plan.numbers = numbers(goal);
-  for (const ArrayStateId id : arrays(goal)) {
-    if (feasible_array(id)) {
-      plan.arrays.push_back(id);
+  const bool settled = questions_.settles([&] {
+    const TypeMask always = truths(goal, kAllTypes).always;
+    plan.can_be_null = (always & type_bit(JsonValue::Type::kNull)) != 0;
+    plan.can_be_false = (always & type_bit(JsonValue::Type::kFalse)) != 0;
+    plan.can_be_true = (always & type_bit(JsonValue::Type::kTrue)) != 0;
+    plan.strings = strings(goal);
+    plan.numbers = numbers(goal);
+    for (const ArrayStateId id : arrays(goal)) {
+      if (feasible_array(id)) {
+        plan.arrays.push_back(id);
+      }
     }
-  }
-  for (const ObjectPlanId id : object_plans(goal)) {
-    const ObjectStateId begin = start(id);
-    if (feasible_object(begin)) {
-      plan.objects.push_back(begin);
+    for (const ObjectPlanId id : object_plans(goal)) {
+      const ObjectStateId begin = start(id);
+      if (feasible_object(begin)) {
+        plan.objects.push_back(begin);
+      }
     }
-  }
-  const bool settled = touched_ == std::numeric_limits<int>::max();
-  touched_ = std::min(before, touched_);
+  });
   return (settled ? values_[goal] : unsettled_) = std::move(plan);
 }
 

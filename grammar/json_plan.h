@@ -5,10 +5,12 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "grammar/fixed_point.h"
 #include "grammar/formula.h"
 #include "grammar/number_plan.h"
 #include "grammar/schema_formulas.h"
@@ -125,7 +127,7 @@ struct ObjectChoices {
 struct JsonPlanOptions {
   bool schema_order = false;
   uint64_t max_alternatives = 10'000;  ///< of one value and type
-  uint64_t max_steps = 3'000'000;      ///< of all the work on alternatives
+  uint64_t max_steps = 3'000'000;      ///< of all the work on alternatives and feasibility
 };
 
 /// Normal forms of formulas and the question whether a value exists. All of it is computed when
@@ -191,17 +193,14 @@ class JsonPlans {
   Truths truths_of_parts(FormulaId formula, TypeMask asked, int depth);
   bool impossible(FormulaId formula);
   bool search(FormulaId formula);
-  /// What is known of a question about feasibility, which is settled or under way.
-  struct Answer {
-    bool settled = false;
-    bool yes = false;
-    int depth = 0;  ///< questions under way around it
-  };
-  /// Answers a question about feasibility, as the least fixed point: a value that needs itself does
-  /// not exist, so a question that is come back to is answered "no", and what is "no" only because
-  /// of one that is still under way is asked again later. Throws GrammarError when too many are.
-  template <class Key, class Question>
-  bool remember(std::unordered_map<Key, Answer>& answers, Key key, Question question);
+  /// Answers a question about feasibility: a value that needs itself does not exist.
+  template <class Question>
+  bool ask(FixedPoint::Answers& answers, uint32_t key, Question question) {
+    return questions_.ask(answers, key, [&] {
+      begin_question();
+      return question();
+    });
+  }
   template <class Plan>
   std::vector<Plan> alternatives(FormulaId goal);
   template <class Plan>
@@ -224,9 +223,26 @@ class JsonPlans {
   bool plausible(const Plan&) {
     return true;
   }
+  /// Adds a goal for the time of its planning.
+  class Planning {
+   public:
+    Planning(std::vector<FormulaId>& goals, FormulaId goal) : goals_(goals) {
+      goals_.push_back(goal);
+    }
+    ~Planning() { goals_.pop_back(); }
+    Planning(const Planning&) = delete;
+    Planning& operator=(const Planning&) = delete;
+
+   private:
+    std::vector<FormulaId>& goals_;
+  };
+  /// Where the subschemas stand that a goal is made of, the first few; empty without any.
+  std::string locations(FormulaId goal) const;
+  /// Throws GrammarError with the locations of what is being planned.
+  [[noreturn]] void fail(const std::string& what) const;
   void count_step();
-  void check_depth() const;
-  void count_question();
+  void begin_question();  ///< bounds steps and depth
+  void begin_reading();   ///< limits hold for the schema, and then for each place of a text
   std::vector<StringPlan> strings(FormulaId goal);
   std::vector<uint32_t> numbers(FormulaId goal);
   const std::vector<ArrayStateId>& arrays(FormulaId goal);
@@ -261,60 +277,28 @@ class JsonPlans {
   FormulaStore& formulas_;
   SchemaFormulas& schemas_;
   JsonPlanOptions options_;
+  std::vector<FormulaId> goals_;  ///< being planned, the innermost last
   uint64_t steps_ = 0;
-  uint64_t questions_ = 0;  ///< since the one that nothing else had asked
+  FixedPoint questions_;
   std::unordered_map<FormulaId, ValuePlan> values_;
-  ValuePlan unsettled_;  ///< one that leaned on an open question: not kept
-  std::unordered_map<FormulaId, Answer> possible_;
-  int open_ = 0;                ///< questions under way
-  int touched_ = 0;             ///< the least depth of one that was come back to
-  std::vector<Truths> truths_;  ///< by formula
+  ValuePlan unsettled_;           ///< one that leaned on an open question: not kept
+  FixedPoint::Answers possible_;  ///< by formula
+  std::vector<Truths> truths_;    ///< by formula
   std::vector<NumberPlan> numbers_;
   std::unordered_map<FormulaId, std::vector<ArrayStateId>> arrays_of_;
   std::unordered_map<FormulaId, std::vector<ObjectPlanId>> objects_of_;
   std::vector<ArrayPlan> arrays_;
   std::vector<ArrayState> array_states_;
   std::map<ArrayState, ArrayStateId> array_ids_;
-  std::unordered_map<ArrayStateId, Answer> array_feasible_;
+  FixedPoint::Answers array_feasible_;
   std::unordered_map<ArrayStateId, std::vector<Choice>> items_;
   std::vector<std::unique_ptr<ObjectPlan>> objects_;
   std::unordered_map<ObjectPlanId, ObjectStateId> starts_;
   std::vector<ObjectState> object_states_;
   std::map<ObjectState, ObjectStateId> object_ids_;
-  std::unordered_map<ObjectStateId, Answer> object_feasible_;
+  FixedPoint::Answers object_feasible_;
   std::unordered_map<ObjectStateId, ObjectChoices> choices_;
   std::unordered_map<uint64_t, std::vector<Choice>> properties_;
 };
-
-template <class Key, class Question>
-bool JsonPlans::remember(std::unordered_map<Key, Answer>& answers, Key key, Question question) {
-  const auto [entry, fresh] = answers.try_emplace(key, Answer{.depth = open_});
-  Answer& answer = entry->second;  // stays where it is
-  if (!fresh) {
-    touched_ = answer.settled ? touched_ : std::min(touched_, answer.depth);
-    return answer.yes;
-  }
-  const int before = touched_;
-  touched_ = std::numeric_limits<int>::max();
-  ++open_;
-  try {
-    check_depth();
-    count_question();
-    answer.yes = question();
-  } catch (...) {
-    --open_;
-    touched_ = before;
-    answers.erase(key);
-    throw;
-  }
-  --open_;
-  answer.settled = answer.yes || touched_ >= answer.depth;
-  touched_ = answer.settled ? before : std::min(before, touched_);
-  const bool yes = answer.yes;
-  if (!answer.settled) {
-    answers.erase(key);
-  }
-  return yes;
-}
 
 }  // namespace specdec

@@ -27,8 +27,7 @@ ObjectStateId JsonPlans::start(ObjectPlanId id) {
   }
   ObjectPlan& plan = *objects_[id];
   if (plan.exists.size() > 64) {
-    throw GrammarError(
-        "an object needs more than 64 different properties whose names are not told");
+    fail("an object needs more than 64 different properties whose names are not told");
   }
   prepare(plan);
   ObjectState state;
@@ -46,6 +45,7 @@ void JsonPlans::prepare(ObjectPlan& plan) {
       }
     }
   }
+  plan.min = plan.required >= plan.min ? 0 : plan.min;
   prepare_classes(plan);
   prepare_names(plan);
 }
@@ -68,7 +68,7 @@ bool JsonPlans::feasible_plan(ObjectPlanId id) {
   const ObjectPlan& plan = *objects_[id];
   const bool asked_before = !starts_.try_emplace(id, kUnprepared).second;
   if (asked_before || !plan.exists.empty() || plan.required < plan.min) {
-    return feasible_object(start(id));  // remembers the answer
+    return feasible_object(start(id));  // keeps the answer
   }
   return plan.required <= plan.max &&
          std::all_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
@@ -144,8 +144,7 @@ void JsonPlans::prepare_classes(ObjectPlan& plan) {
     }
     parts = std::move(next);
     if (parts.size() > kMaxClasses) {
-      throw GrammarError(
-          fmt::format("an object's patternProperties overlap in more than {} ways", kMaxClasses));
+      fail(fmt::format("an object's patternProperties overlap in more than {} ways", kMaxClasses));
     }
   };
   for (const auto& [set, formula] : plan.rules) {
@@ -266,7 +265,7 @@ uint64_t JsonPlans::capacity(const ObjectState& state, uint64_t wanted) {
 }
 
 bool JsonPlans::feasible_object(ObjectStateId id) {
-  return remember(object_feasible_, id, [&] {
+  return ask(object_feasible_, id, [&] {
     const ObjectState state = object_states_[id];
     const ObjectPlan& plan = *objects_[state.plan];
     std::vector<std::pair<size_t, FormulaId>> needed;
@@ -324,6 +323,7 @@ const std::vector<Choice>& JsonPlans::property(ObjectStateId id, uint32_t name) 
   if (const auto found = properties_.find(key); found != properties_.end()) {
     return found->second;
   }
+  begin_reading();
   const ObjectState before = object_states_[id];
   const PropertyPlan property = objects_[before.plan]->names[name];
   std::vector<Choice> choices;
@@ -339,6 +339,7 @@ const std::vector<Choice>& JsonPlans::property(ObjectStateId id, uint32_t name) 
 
 std::vector<Choice> JsonPlans::other_property(ObjectStateId id, uint32_t property_class,
                                               uint32_t text) {
+  begin_reading();
   const ObjectState before = object_states_[id];
   ObjectState after = before;
   after.seen_others.insert(

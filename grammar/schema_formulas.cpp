@@ -549,7 +549,7 @@ RegexId SchemaFormulas::text_language(FormulaId formula) {
               ? RegexStore::kNothing
               : regexes.repeat(regexes.one_of(CodePoints::all()), atom.min,
                                atom.max == kUnbounded ? std::nullopt : std::optional(atom.max));
-    } else if (atom.kind == AtomKind::kSchema || atom.kind == AtomKind::kNotSchema) {
+    } else if (atom.is_schema()) {
       const Opened opened(open_, {atom.a, atom.b}, document_.location(atom.a));
       result = text_language(expand(atom));
     }
