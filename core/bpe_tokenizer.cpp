@@ -114,7 +114,7 @@ class Merger {
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  explicit BpeTokenizer(BpeModel model) : vocabulary_(std::move(model.vocabulary)) {
+  explicit BpeTokenizer(BpeModel model) : vocabulary_(model.vocabulary) {
     for (const AddedToken& token : model.added) {
       (token.normalized ? added_normalized_ : added_raw_).add(token.text, token.id);
       added_.push_back(token.id);
@@ -133,8 +133,8 @@ class BpeTokenizer final : public Tokenizer {
   std::optional<Token> find_piece(std::string_view piece) const override {
     return vocabulary_.find(piece);
   }
-  std::optional<Token> bos() const override { return vocabulary_.model().bos; }
-  std::optional<Token> eos() const override { return vocabulary_.model().eos; }
+  std::optional<Token> bos() const override { return vocabulary_.bos(); }
+  std::optional<Token> eos() const override { return vocabulary_.eos(); }
 
   std::vector<Token> encode(std::string_view text) const override {
     if (text.size() > kMaxTextBytes) {

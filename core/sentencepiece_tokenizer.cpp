@@ -29,8 +29,8 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<Token> find_piece(std::string_view piece) const override {
     return vocabulary_.find(piece);
   }
-  std::optional<Token> bos() const override { return vocabulary_.model().bos; }
-  std::optional<Token> eos() const override { return vocabulary_.model().eos; }
+  std::optional<Token> bos() const override { return vocabulary_.bos(); }
+  std::optional<Token> eos() const override { return vocabulary_.eos(); }
 
   std::vector<Token> encode(std::string_view text) const override {
     std::vector<Token> tokens;
@@ -50,9 +50,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     MergeRules rules;
     const std::vector<uint32_t> ranks = score_ranks();
     for (Token token = 0; token < vocab_size(); ++token) {
-      if (type(token) == PieceType::kUserDefined) {
+      if (vocabulary_.type(token) == PieceType::kUserDefined) {
         rules.whole.push_back(token);
-      } else if (type(token) == PieceType::kNormal) {
+      } else if (vocabulary_.type(token) == PieceType::kNormal) {
         add_merges(token, ranks[static_cast<size_t>(token)], rules.merges);
       }
     }
@@ -60,23 +60,18 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
  private:
-  PieceType type(Token token) const {
-    return vocabulary_.model().pieces[static_cast<size_t>(token)].type;
-  }
-
   // The library joins any two pieces whose text together is a piece, the best score first.
   std::vector<uint32_t> score_ranks() const {
-    const auto& pieces = vocabulary_.model().pieces;
     std::vector<float> scores;
-    for (const SentencePiece& piece : pieces) {
-      scores.push_back(piece.score);
+    for (Token token = 0; token < vocab_size(); ++token) {
+      scores.push_back(processor_.GetScore(token));
     }
     std::sort(scores.begin(), scores.end(), std::greater<>());
     scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
     std::vector<uint32_t> ranks;
-    for (const SentencePiece& piece : pieces) {
-      const auto place =
-          std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>());
+    for (Token token = 0; token < vocab_size(); ++token) {
+      const auto place = std::lower_bound(scores.begin(), scores.end(), processor_.GetScore(token),
+                                          std::greater<>());
       ranks.push_back(static_cast<uint32_t>(place - scores.begin()));
     }
     return ranks;
@@ -88,7 +83,8 @@ class SentencePieceTokenizer final : public Tokenizer {
          at += scan_utf8(text.substr(at)).bytes) {
       const auto left = find_piece(text.substr(0, at));
       const auto right = left ? find_piece(text.substr(at)) : std::nullopt;
-      if (right && type(*left) == PieceType::kNormal && type(*right) == PieceType::kNormal) {
+      if (right && vocabulary_.type(*left) == PieceType::kNormal &&
+          vocabulary_.type(*right) == PieceType::kNormal) {
         merges.push_back({.left = *left, .right = *right, .result = result, .rank = rank});
       }
     }

@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <functional>
-#include <utility>
 
 namespace specdec {
 namespace {
@@ -23,20 +22,42 @@ std::string bytes_of(const SentencePiece& piece) {
 
 }  // namespace
 
-Vocabulary::Vocabulary(SentencePieceModel model)
-    : model_(std::move(model)), ids_(std::bit_ceil(2 * model_.pieces.size() + 1), -1) {
-  begins_.reserve(model_.pieces.size() + 1);
-  for (size_t i = 0; i < model_.pieces.size(); ++i) {
-    const SentencePiece& piece = model_.pieces[i];
-    begins_.push_back(bytes_.size());
-    bytes_ += bytes_of(piece);
-    ids_[slot_of(piece.text)] = static_cast<Token>(i);
+void Vocabulary::Texts::reserve(size_t texts, size_t bytes) {
+  all_.reserve(bytes);
+  ends_.reserve(texts + 1);
+}
+
+void Vocabulary::Texts::add(std::string_view text) {
+  all_ += text;
+  ends_.push_back(static_cast<uint32_t>(all_.size()));
+}
+
+std::string_view Vocabulary::Texts::operator[](Token token) const {
+  const auto index = static_cast<size_t>(token);
+  return std::string_view(all_).substr(ends_[index], ends_[index + 1] - ends_[index]);
+}
+
+Vocabulary::Vocabulary(const SentencePieceModel& model)
+    : bos_(model.bos),
+      eos_(model.eos),
+      ids_(std::bit_ceil(model.pieces.size() + model.pieces.size() / 2 + 1), -1) {
+  size_t bytes = 0;
+  for (const SentencePiece& piece : model.pieces) {
+    bytes += piece.text.size();
+  }
+  pieces_.reserve(model.pieces.size(), bytes);
+  bytes_.reserve(model.pieces.size(), bytes);
+  types_.reserve(model.pieces.size());
+  for (const SentencePiece& piece : model.pieces) {
+    const auto id = static_cast<Token>(size());
+    pieces_.add(piece.text);
+    bytes_.add(bytes_of(piece));
+    types_.push_back(piece.type);
+    ids_[slot_of(piece.text)] = id;
     if (piece.type == PieceType::kByte) {
-      byte_tokens_.at(static_cast<unsigned char>(bytes_.back())) = static_cast<Token>(i);
+      byte_tokens_.at(static_cast<unsigned char>(bytes_[id].front())) = id;
     }
   }
-  begins_.push_back(bytes_.size());
-  bytes_.shrink_to_fit();
 }
 
 size_t Vocabulary::slot_of(std::string_view piece) const {
@@ -45,18 +66,6 @@ size_t Vocabulary::slot_of(std::string_view piece) const {
     slot = (slot + 1) & (ids_.size() - 1);
   }
   return slot;
-}
-
-std::string_view Vocabulary::piece(Token token) const {
-  return holds(token) ? std::string_view(model_.pieces[static_cast<size_t>(token)].text) : "";
-}
-
-std::string_view Vocabulary::bytes(Token token) const {
-  if (!holds(token)) {
-    return "";
-  }
-  const size_t begin = begins_[static_cast<size_t>(token)];
-  return std::string_view(bytes_).substr(begin, begins_[static_cast<size_t>(token) + 1] - begin);
 }
 
 std::optional<Token> Vocabulary::find(std::string_view piece) const {

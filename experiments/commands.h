@@ -1,33 +1,17 @@
 #pragma once
 #include <CLI/App.hpp>
-#include <cstdint>
 #include <filesystem>
-#include <functional>
-#include <iosfwd>
 #include <string>
 #include <vector>
 
+#include "experiments/command_line.h"
 #include "experiments/components.h"
 
 namespace specdec {
 
-/// Flags that every command takes, before or after its name.
-struct GlobalFlags {
-  std::string device;  ///< "" = not given
-  std::string dtype;
-  int64_t threads = 0;
-  bool quiet = false;
-};
-
-/// What a command works with. A command adds its options to the app and sets `action`, which is
-/// called once everything is parsed and returns the exit code.
-struct CommandContext {
+/// What a command works with.
+struct CommandContext : CommandLine {
   const Components& components;
-  std::ostream& out;  ///< results
-  std::ostream& err;  ///< logs
-  GlobalFlags flags = {};
-  std::function<int()> action = {};
-  std::string command_line = {};
 
   /// Device and dtype for a model that the command line names.
   ModelOptions model_options() const;
@@ -49,7 +33,6 @@ void add_score_command(CLI::App& app, CommandContext& context);
 void add_train_command(CLI::App& app, CommandContext& context);
 void add_simulate_command(CLI::App& app, CommandContext& context);
 void add_import_command(CLI::App& app, CommandContext& context);
-void add_grammar_command(CLI::App& app, CommandContext& context);
 
 /// Ids written as "2,5,7". Throws ConfigError: not numbers, negative, none.
 std::vector<Token> parse_token_list(const std::string& text);

@@ -13,14 +13,14 @@
 #include "core/formats/atomic_file.h"
 #include "core/randomness.h"
 #include "core/tokenizer.h"
-#include "experiments/commands.h"
+#include "experiments/command_line.h"
 #include "experiments/config_file.h"
 #include "experiments/grammar_arguments.h"
 #include "experiments/grammar_cases.h"
 #include "experiments/grammar_check.h"
 #include "experiments/interrupt.h"
+#include "experiments/plain_text.h"
 #include "experiments/progress.h"
-#include "experiments/report_text.h"
 #include "grammar/compiled_grammar.h"
 #include "grammar/grammar_sampler.h"
 #include "grammar/grammar_source.h"
@@ -55,7 +55,7 @@ std::shared_ptr<GrammarVocabulary> prepare(const Tokenizer& tokenizer) {
 
 // ---- test --------------------------------------------------------------------------------------
 
-std::vector<CaseResult> check_all(const CommandContext& context, const TestArguments& arguments,
+std::vector<CaseResult> check_all(const CommandLine& context, const TestArguments& arguments,
                                   const std::shared_ptr<GrammarVocabulary>& vocabulary,
                                   const Tokenizer& tokenizer) {
   const auto cases = read_grammar_cases(arguments.file, arguments.whitespace, arguments.limit);
@@ -98,7 +98,7 @@ std::string save_and_say_where(GrammarVocabulary& vocabulary) {
   return vocabulary.was_cached() ? from : fmt::format("{}, kept in {}", from, path);
 }
 
-int test(const CommandContext& context, const TestArguments& arguments) {
+int test(const CommandLine& context, const TestArguments& arguments) {
   const auto tokenizer = load_tokenizer(arguments.tokenizer);
   const auto begin = std::chrono::steady_clock::now();
   const auto vocabulary = prepare(*tokenizer);
@@ -159,7 +159,7 @@ GrammarSampleOptions sample_options(const GrammarSource& source, int64_t max_tok
   return options;
 }
 
-int sample(const CommandContext& context, const SampleArguments& arguments) {
+int sample(const CommandLine& context, const SampleArguments& arguments) {
   const LoadedGrammar file = load_grammar(arguments);
   const auto options = sample_options(file.source, arguments.max_tokens);
   const InterruptGuard interrupts;
@@ -247,7 +247,7 @@ void print_place(std::ostream& out, const LoadedGrammar& file, std::string_view 
   }
 }
 
-int explain(const CommandContext& context, const ExplainArguments& arguments) {
+int explain(const CommandLine& context, const ExplainArguments& arguments) {
   const LoadedGrammar file = load_grammar(arguments);
   const std::string_view text = arguments.text;
   StateId state = file.grammar->start();
@@ -272,7 +272,7 @@ int explain(const CommandContext& context, const ExplainArguments& arguments) {
 
 // ---- the command line --------------------------------------------------------------------------
 
-void add_test(CLI::App& grammar, CommandContext& context) {
+void add_test(CLI::App& grammar, CommandLine& context) {
   auto* command = grammar.add_subcommand(
       "test", "schemas with valid and invalid instances: what the masks accept, and how fast");
   const auto arguments = std::make_shared<TestArguments>();
@@ -305,7 +305,7 @@ void add_test(CLI::App& grammar, CommandContext& context) {
   });
 }
 
-void add_sample(CLI::App& grammar, CommandContext& context) {
+void add_sample(CLI::App& grammar, CommandLine& context) {
   auto* command = grammar.add_subcommand("sample", "random texts of a grammar");
   const auto arguments = std::make_shared<SampleArguments>();
   add_grammar_options(*command, *arguments);
@@ -335,7 +335,7 @@ void add_sample(CLI::App& grammar, CommandContext& context) {
   });
 }
 
-void add_explain(CLI::App& grammar, CommandContext& context) {
+void add_explain(CLI::App& grammar, CommandLine& context) {
   auto* command = grammar.add_subcommand(
       "explain", "what a grammar allows after the beginning of a text, and why");
   const auto arguments = std::make_shared<ExplainArguments>();
@@ -354,7 +354,7 @@ void add_explain(CLI::App& grammar, CommandContext& context) {
 
 }  // namespace
 
-void add_grammar_command(CLI::App& app, CommandContext& context) {
+void add_grammar_command(CLI::App& app, CommandLine& context) {
   auto* command = app.add_subcommand("grammar", "grammars as token masks: test, sample, explain");
   command->require_subcommand(1);
   add_test(*command, context);

@@ -9,7 +9,7 @@
 #include <ostream>
 
 #include "core/error.h"
-#include "experiments/report_text.h"
+#include "experiments/plain_text.h"
 #include "grammar/grammar_matcher.h"
 
 namespace specdec {
@@ -159,10 +159,10 @@ std::string share_text(int64_t part, int64_t whole) {
                                   100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-int64_t peak_memory_mib() {
+double peak_memory_mb() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss / 1024;
+  return static_cast<double>(usage.ru_maxrss) * 1024.0 / 1e6;
 }
 
 }  // namespace
@@ -265,7 +265,7 @@ void print_grammar_totals(std::ostream& out, const std::vector<CaseResult>& resu
       << fmt::format("invalid instances refused   {}/{}\n", counts.invalid_refused, counts.invalid)
       << fmt::format("internal errors             {}\n", counts.internal)
       << fmt::format("whole-vocabulary walks      {}\n", vocabulary_walks)
-      << fmt::format("peak memory                 {} MiB\n\n", peak_memory_mib());
+      << fmt::format("peak memory                 {:.0f} MB\n\n", peak_memory_mb());
   write_aligned(out,
                 {{"", "count", "p50", "p90", "p99", "p99.9", "max"},
                  quantile_row("compile, ms", std::move(compile_us), 1e-3),

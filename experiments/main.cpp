@@ -1,5 +1,27 @@
-#include "experiments/cli.h"
+// The program `specdec`. Grammars need no LibTorch, whose loading takes 0.2 s and 120 MB: all other
+// commands are those of specdec-models, the program beside this one.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "experiments/command_line.h"
 
 int main(int argc, char** argv) {
-  return specdec::run_cli(argc, argv, specdec::builtin_components());
+  const std::vector<std::string> arguments = specdec::begin_program(argc, argv);
+  if (specdec::command_name(arguments) == "grammar") {
+    return specdec::run_grammar_cli(arguments, std::cout, std::cerr);
+  }
+  std::error_code ignored;  // the path is then a relative one, which is not there
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const auto models = self.parent_path() / "specdec-models";
+  ::execv(models.c_str(), argv);
+  std::cerr << "error: " << models.string() << ": " << std::strerror(errno)
+            << ". It belongs beside specdec: build or install both.\n";
+  return 2;
 }

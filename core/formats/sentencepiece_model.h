@@ -1,5 +1,6 @@
 #pragma once
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,7 +11,13 @@
 namespace specdec {
 
 /// What a piece of a SentencePiece vocabulary is for; the values are those of the file format.
-enum class PieceType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kByte = 6 };
+enum class PieceType : uint8_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kByte = 6
+};
 
 /// One vocabulary entry; its id is its place.
 struct SentencePiece {

@@ -1,4 +1,5 @@
-# Declares the target `specdec::libtorch`: LibTorch's headers and shared libraries.
+# Declares the targets `specdec::libtorch`, LibTorch's headers and shared libraries, and
+# `specdec::libtorch_headers`, for what must be compiled as its users are but needs none of it.
 #
 # It looks where CMAKE_PREFIX_PATH points (a LibTorch folder, or what
 # `torch.utils.cmake_prefix_path` prints), then in the .venv that scripts/setup makes.
@@ -52,3 +53,11 @@ else()
   target_include_directories(specdec::libtorch SYSTEM INTERFACE
     "${SPECDEC_TORCH_INCLUDE}" "${SPECDEC_TORCH_INCLUDE}/torch/csrc/api/include")
 endif()
+
+add_library(specdec::libtorch_headers INTERFACE IMPORTED)
+set_target_properties(specdec::libtorch_headers PROPERTIES
+  INTERFACE_INCLUDE_DIRECTORIES
+    "$<TARGET_PROPERTY:specdec::libtorch,INTERFACE_INCLUDE_DIRECTORIES>"
+  INTERFACE_COMPILE_DEFINITIONS
+    "$<TARGET_PROPERTY:specdec::libtorch,INTERFACE_COMPILE_DEFINITIONS>"
+  INTERFACE_COMPILE_OPTIONS "$<TARGET_PROPERTY:specdec::libtorch,INTERFACE_COMPILE_OPTIONS>")

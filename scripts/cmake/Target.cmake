@@ -33,11 +33,11 @@ function(specdec_library name)
 endfunction()
 
 # specdec_precompiled_header(<target>): reuse the project's one precompiled header, which
-# specdec_core builds; so programs are compiled with the libraries' -fPIC instead of -fPIE.
+# specdec_text builds; so programs are compiled with the libraries' -fPIC instead of -fPIE.
 function(specdec_precompiled_header target)
   get_target_property(sources ${target} SOURCES)
   if(SPECDEC_PCH AND NOT sources MATCHES "\\.o(;|$)")
-    target_precompile_headers(${target} REUSE_FROM specdec_core)
+    target_precompile_headers(${target} REUSE_FROM specdec_text)
     get_target_property(type ${target} TYPE)
     if(type STREQUAL "EXECUTABLE")
       set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)

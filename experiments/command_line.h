@@ -1,0 +1,49 @@
+#pragma once
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace specdec {
+
+/// Flags that every command takes, before or after its name.
+struct GlobalFlags {
+  std::string device;  ///< "" = not given
+  std::string dtype;
+  int64_t threads = 0;
+  bool quiet = false;
+};
+
+/// What a command works with that needs no model. A command adds its options to the app and sets
+/// `action`, which is called once everything is parsed and returns the exit code.
+struct CommandLine {
+  std::ostream& out;  ///< results
+  std::ostream& err;  ///< logs
+  GlobalFlags flags = {};
+  std::function<int()> action = {};
+  std::string command_line = {};
+};
+
+/// Gives an app its texts and the global flags; commands come next.
+void begin_commands(CLI::App& app, CommandLine& context);
+/// Reads the arguments, which sets `action`; an exit code when there is nothing left to do.
+std::optional<int> parse_commands(CLI::App& app, const std::vector<std::string>& arguments,
+                                  CommandLine& context);
+/// The exit code of `run`, or of the error that it ends with, which is written.
+int run_guarded(CommandLine& context, const std::function<int()>& run);
+/// `argv` without the program's name. From now on a closed pipe is a failed write, which is
+/// reported, instead of a silent death.
+std::vector<std::string> begin_program(int argc, char** argv);
+
+/// The command that the arguments name, after global flags; "" = none.
+std::string command_name(const std::vector<std::string>& arguments);
+
+void add_grammar_command(CLI::App& app, CommandLine& context);
+/// The command line as far as it needs no LibTorch: `specdec grammar`.
+int run_grammar_cli(const std::vector<std::string>& arguments, std::ostream& out,
+                    std::ostream& err);
+
+}  // namespace specdec
