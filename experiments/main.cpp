@@ -17,10 +17,13 @@ int main(int argc, char** argv) {
   if (specdec::command_name(arguments) == "grammar") {
     return specdec::run_grammar_cli(arguments, std::cout, std::cerr);
   }
-  std::error_code ignored;  // the path is then a relative one, which is not there
-  const auto self = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  const auto models = self.parent_path() / "specdec-models";
-  ::execv(models.c_str(), argv);
+  std::error_code unknown;
+  std::filesystem::path models = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (unknown) {  // no /proc: where it was called, or the PATH
+    models = argc > 0 ? argv[0] : "";
+  }
+  models.replace_filename("specdec-models");
+  ::execvp(models.c_str(), argv);
   std::cerr << "error: " << models.string() << ": " << std::strerror(errno)
             << ". It belongs beside specdec: build or install both.\n";
   return 2;

@@ -9,11 +9,11 @@
 
 namespace specdec {
 
-/// Yes-or-no questions that hang on each other, answered as their least fixed point: a question that
-/// is come back to while it is under way counts as "no" there. A "yes" therefore always holds. A "no"
-/// that leaned on one under way is kept until that one is known: a "yes" there takes it back, to be
-/// asked again; a "no" settles it, unless it leaned on one further out.
-/// Questions must be monotone: what is "yes" stays so when another answer turns into "yes".
+/// Yes-or-no questions that hang on each other, answered as their least fixed point: a question
+/// that is come back to while it is under way counts as "no" there. A "yes" therefore always holds.
+/// A "no" that leaned on one under way is kept until that one is known: a "yes" there takes it
+/// back, to be asked again; a "no" settles it, unless it leaned on one further out. Questions must
+/// be monotone: what is "yes" stays so when another answer turns into "yes".
 class FixedPoint {
  public:
   /// The answers to one kind of question, by key. Must stay in place while questions are under way.
@@ -70,9 +70,9 @@ class FixedPoint {
       answer.met = true;
       lowest_ = std::min(lowest_, answer.depth);
     } else if (answer.state == State::kTentative) {
-      const auto next = std::partition_point(
-          groups_.begin(), groups_.end(),
-          [&](const Group& group) { return group.begin <= answer.position; });
+      const auto next =
+          std::partition_point(groups_.begin(), groups_.end(),
+                               [&](const Group& group) { return group.begin <= answer.position; });
       lowest_ = std::min(lowest_, std::prev(next)->lowest);
     }
     return answer.state == State::kYes;

@@ -151,8 +151,7 @@ bool JsonPlans::add(const Atom& atom, NumberPlan& plan) {
 bool JsonPlans::add(const Atom& atom, ArrayPlan& plan) {
   const auto extend = [&](uint64_t size) {
     if (size > kMaxPrefix) {
-      fail(
-          fmt::format("item {} of an array is told apart; at most {} can be", size, kMaxPrefix));
+      fail(fmt::format("item {} of an array is told apart; at most {} can be", size, kMaxPrefix));
     }
     if (plan.prefix.size() < size) {
       plan.prefix.resize(size, plan.rest);
@@ -454,6 +453,5 @@ const std::vector<ObjectPlanId>& JsonPlans::object_plans(FormulaId goal) {
   }
   return objects_of_[goal] = std::move(ids);
 }
-
 
 }  // namespace specdec

@@ -33,9 +33,10 @@ std::vector<bool> least_solution(const std::vector<Ways>& system) {
   std::vector<bool> yes(system.size());
   for (size_t round = 0; round < system.size(); ++round) {
     for (size_t i = 0; i < system.size(); ++i) {
-      yes[i] = yes[i] || std::any_of(system[i].begin(), system[i].end(), [&](const auto& way) {
-                 return std::all_of(way.begin(), way.end(), [&](uint32_t part) { return yes[part]; });
-               });
+      yes[i] =
+          yes[i] || std::any_of(system[i].begin(), system[i].end(), [&](const auto& way) {
+            return std::all_of(way.begin(), way.end(), [&](uint32_t part) { return yes[part]; });
+          });
     }
   }
   return yes;

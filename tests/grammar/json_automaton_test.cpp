@@ -292,6 +292,37 @@ TEST(JsonAutomatonTest, ListsOfDifferentListsOfTheirKind) {
   EXPECT_FALSE(accepts(*booleans, "[[true,false],[true]]"));
 }
 
+TEST(JsonAutomatonTest, ContainsOfItsOwnKind) {
+  // Whether a value exists hangs on itself in many ways at once.
+  const Grammar grammar =
+      compile(parse_json(R"({"prefixItems": [{}], "contains": {"$ref": "#"}, "maxContains": 1,
+                     "unevaluatedItems": {"type": "object"}})",
+                         "s"),
+              json_options(false, "compact"));
+  for (const char* text : {"1", "[1]", "[[],{}]", "[[1,2],[[],{}]]"}) {
+    EXPECT_TRUE(accepts(*grammar, text)) << text;
+  }
+  for (const char* text : {"[]", "[[]]", "[1,{}]", "[1,[]]", "[[],1,2]"}) {
+    EXPECT_FALSE(accepts(*grammar, text)) << text;
+  }
+}
+
+TEST(JsonAutomatonTest, ObjectsOfManyRequiredNames) {
+  const auto object = [](int names, int last) {
+    std::string text;
+    for (int i = 0; i < names; ++i) {
+      text += fmt::format("{}\"k{}\":{}", i == 0 ? "{" : ",", i, i + 1 < names ? i : last);
+    }
+    return text + "}";
+  };
+  const Grammar grammar = compile(parse_json(R"({"const": )" + object(300, 0) + "}", "s"),
+                                  json_options(false, "compact"));
+  EXPECT_TRUE(accepts(*grammar, object(300, 0)));
+  EXPECT_FALSE(accepts(*grammar, object(300, 1)));
+  EXPECT_FALSE(accepts(*grammar, object(299, 298)));
+  EXPECT_FALSE(accepts(*grammar, object(301, 0)));
+}
+
 TEST(JsonAutomatonTest, AgreesWithAValidatorOnRandomSchemas) {
   Tally tally;
   for (uint32_t seed = 0; seed < 200 && !HasFailure(); ++seed) {
