@@ -101,7 +101,8 @@ class RegexStore {
   uint64_t count(RegexId regex, uint64_t cap);
   /// The first `max` texts, shortest first, then by code points.
   std::vector<std::u32string> list(RegexId regex, uint64_t max);
-  /// A shortest text; nothing when there is none.
+  /// A shortest text, or a short one where a thousand states were seen before; nothing when
+  /// there is none.
   std::optional<std::u32string> shortest(RegexId regex);
   /// The set C when the language is C*, else nothing: such strings need no automaton for their
   /// length.

@@ -11,6 +11,9 @@ using Kind = RegexNodes::Kind;
 
 constexpr int kMaxExpressionDepth = 2000;   ///< of expressions in one another: bounds the stack
 constexpr uint64_t kStorageForAState = 64;  ///< transitions and operands, on average
+constexpr uint64_t kWorkForAState = 64;     ///< segments and targets put together, on average
+constexpr uint64_t kDear = 64;              ///< such work is not done twice
+constexpr size_t kMaxDerived = 1 << 18;     ///< transitions remembered
 
 }  // namespace
 
@@ -65,7 +68,7 @@ const RegexAutomaton::Table& RegexAutomaton::table(RegexId state) {
 RegexAutomaton::Table RegexAutomaton::build(RegexId state) {
   check_budget(state);
   depth_ = 0;
-  const Map map = derive(state);
+  const Map map = derive_anew(state);
   const Table built = {partition_of(map), targets_.size()};
   for (const Transition& transition : map) {
     targets_.push_back(transition.target);
@@ -75,13 +78,24 @@ RegexAutomaton::Table RegexAutomaton::build(RegexId state) {
 
 void RegexAutomaton::check_budget(RegexId state) const {
   const uint64_t stored = targets_.size() + nodes_.stored_operands();
-  if (state > RegexNodes::kAnyPoint &&
-      (states() >= max_states_ || stored / kStorageForAState > max_states_ + 1000)) {
-    throw GrammarError(
-        fmt::format("the regular expressions need an automaton of more than {} states; use smaller "
-                    "counts or fewer alternatives, or allow more states",
-                    max_states_));
+  const bool too_large = states() >= max_states_ || stored / kStorageForAState > max_states_ + 1000;
+  if (state > RegexNodes::kAnyPoint && too_large) {
+    fail_too_large();
   }
+}
+
+void RegexAutomaton::spend(uint64_t work) {
+  work_ += work;
+  if (work_ / kWorkForAState > max_states_ + 1000) {
+    fail_too_large();
+  }
+}
+
+void RegexAutomaton::fail_too_large() const {
+  throw GrammarError(
+      fmt::format("the regular expressions need an automaton of more than {} states, or of fewer "
+                  "large ones; use smaller counts or fewer alternatives, or allow more states",
+                  max_states_));
 }
 
 uint32_t RegexAutomaton::partition_of(const Map& map) {
@@ -104,11 +118,47 @@ uint32_t RegexAutomaton::partition_of(const Map& map) {
 }
 
 RegexAutomaton::Map RegexAutomaton::derive(RegexId regex) {
+  if (regex < table_of_.size() && table_of_[regex] != 0) {
+    return map_of(tables_[table_of_[regex]]);
+  }
+  if (const auto known = derived_.find(regex); known != derived_.end()) {
+    return known->second;
+  }
+  const uint64_t before = work_;
+  Map map = derive_anew(regex);
+  if (work_ - before > kDear) {
+    remember(regex, map);
+  }
+  return map;
+}
+
+/// Parts come again in other states, and many times over where parts share their own.
+void RegexAutomaton::remember(RegexId regex, const Map& map) {
+  if (derived_transitions_ + map.size() > kMaxDerived) {
+    derived_.clear();
+    derived_transitions_ = 0;
+  }
+  derived_transitions_ += map.size();
+  derived_.emplace(regex, map);
+}
+
+RegexAutomaton::Map RegexAutomaton::map_of(const Table& table) const {
+  const std::vector<char32_t>& lasts = partitions_[table.partition].lasts;
+  Map map;
+  map.reserve(lasts.size());
+  for (size_t i = 0; i < lasts.size(); ++i) {
+    map.push_back({lasts[i], targets_[table.first_target + i]});
+  }
+  return map;
+}
+
+RegexAutomaton::Map RegexAutomaton::derive_anew(RegexId regex) {
   if (++depth_ > kMaxExpressionDepth) {
     throw GrammarError(
         fmt::format("a regular expression is nested more than {} deep; use fewer nested groups",
                     kMaxExpressionDepth));
   }
+  spend(1);
   Map map;
   switch (nodes_[regex].kind) {
     case Kind::kNothing:
@@ -166,7 +216,7 @@ RegexAutomaton::Map RegexAutomaton::derive_concat(RegexId regex) {
     more = nodes_[head].nullable;
     regex = tail;
   }
-  return combine(std::move(segments), 1);
+  return combine(segments, 1);
 }
 
 /// d(r{n,m}) = d(r) r{n-1,m-1}. A nullable r has n = 0 (see RegexNodes::repeat), so that no factor
@@ -177,7 +227,7 @@ RegexAutomaton::Map RegexAutomaton::derive_repeat(RegexId regex) {
   const RegexId rest = nodes_.repeat(node.a, node.min == 0 ? 0 : node.min - 1, max);
   std::vector<Segment> segments;
   append_followed_by(derive(node.a), rest, segments);
-  return combine(std::move(segments), 1);
+  return combine(segments, 1);
 }
 
 RegexAutomaton::Map RegexAutomaton::derive_complement(RegexId regex) {
@@ -193,7 +243,7 @@ RegexAutomaton::Map RegexAutomaton::derive_complement(RegexId regex) {
       segments.push_back({i == 0 ? 0 : points[i - 1].last + 1, points[i].last, RegexStore::kAll});
     }
   }
-  return combine(std::move(segments), 2);
+  return combine(segments, 2);
 }
 
 RegexAutomaton::Map RegexAutomaton::derive_operands(RegexId regex) {
@@ -204,23 +254,62 @@ RegexAutomaton::Map RegexAutomaton::derive_operands(RegexId regex) {
   for (const RegexId operand : operands) {
     append_followed_by(derive(operand), RegexStore::kEmpty, segments);
   }
-  return combine(std::move(segments), needed);
+  return combine(segments, needed);
 }
 
 void RegexAutomaton::append_followed_by(const Map& map, RegexId tail, std::vector<Segment>& out) {
   char32_t begin = 0;
+  RegexId before = RegexStore::kNothing;  // the latest target: often every second one is the same
+  RegexId after = RegexStore::kNothing;
   for (const Transition& transition : map) {
-    const RegexId target = nodes_.concat(transition.target, tail);
-    if (target != RegexStore::kNothing) {
-      out.push_back({begin, transition.last, target});
+    if (transition.target != RegexStore::kNothing) {
+      if (transition.target != before) {
+        before = transition.target;
+        after = tail == RegexStore::kEmpty ? before : nodes_.concat(before, tail);
+      }
+      if (after != RegexStore::kNothing) {
+        out.push_back({begin, transition.last, after});
+      }
     }
     begin = transition.last + 1;
   }
 }
 
-/// Overlays segments: where fewer than `needed` of them lie nothing follows; else their union when
-/// `needed` is 1, or their intersection.
-RegexAutomaton::Map RegexAutomaton::combine(std::vector<Segment> segments, size_t needed) {
+void RegexAutomaton::append(char32_t last, RegexId target, Map& map) {
+  if (!map.empty() && map.back().target == target) {
+    map.pop_back();
+  }
+  map.push_back({last, target});
+}
+
+/// Where fewer than `needed` segments lie nothing follows; else their union when `needed` is 1, or
+/// their intersection.
+RegexAutomaton::Map RegexAutomaton::combine(const std::vector<Segment>& segments, size_t needed) {
+  spend(segments.size());
+  const bool overlap =
+      std::ranges::adjacent_find(segments, [](const Segment& segment, const Segment& next) {
+        return next.first <= segment.last;
+      }) != segments.end();
+  if (overlap || needed > 1) {
+    return overlay(segments, needed);
+  }
+  Map map;
+  char32_t begin = 0;
+  for (const Segment& segment : segments) {
+    if (segment.first > begin) {
+      append(segment.first - 1, RegexStore::kNothing, map);
+    }
+    append(segment.last, segment.target, map);
+    begin = segment.last + 1;
+  }
+  if (begin <= CodePoints::kLast) {
+    append(CodePoints::kLast, RegexStore::kNothing, map);
+  }
+  return map;
+}
+
+/// Sweeps over the segments in any order.
+RegexAutomaton::Map RegexAutomaton::overlay(const std::vector<Segment>& segments, size_t needed) {
   std::vector<std::pair<char32_t, size_t>> starts;
   std::vector<std::pair<char32_t, size_t>> ends;
   for (size_t i = 0; i < segments.size(); ++i) {
@@ -230,7 +319,8 @@ RegexAutomaton::Map RegexAutomaton::combine(std::vector<Segment> segments, size_
   std::sort(starts.begin(), starts.end());
   std::sort(ends.begin(), ends.end());
   Map map;
-  std::map<RegexId, size_t> active;  // target, its segments
+  std::map<RegexId, size_t> active;                  // target, its segments
+  std::map<std::vector<RegexId>, RegexId> combined;  // few sets of targets lie in many places
   size_t covering = 0;
   for (size_t s = 0, e = 0, begin = 0; begin <= CodePoints::kLast;) {
     for (; e < ends.size() && ends[e].first == begin; ++e, --covering) {
@@ -245,30 +335,35 @@ RegexAutomaton::Map RegexAutomaton::combine(std::vector<Segment> segments, size_
     size_t end = CodePoints::kLast + size_t{1};
     end = s < starts.size() ? std::min<size_t>(end, starts[s].first) : end;
     end = e < ends.size() ? std::min<size_t>(end, ends[e].first) : end;
-    std::vector<RegexId> targets;
+    RegexId target = RegexStore::kNothing;
     if (covering >= needed) {
-      for (const auto& [target, count] : active) {
-        targets.push_back(target);
+      spend(active.size());
+      std::vector<RegexId> targets;
+      targets.reserve(active.size());
+      for (const auto& [one, count] : active) {
+        targets.push_back(one);
       }
+      const auto [place, is_new] = combined.try_emplace(std::move(targets));
+      if (is_new) {
+        place->second = combine_targets(place->first, needed);
+      }
+      target = place->second;
     }
-    const RegexId target = combine_targets(std::move(targets), needed);
-    if (!map.empty() && map.back().target == target) {
-      map.pop_back();
-    }
-    map.push_back({static_cast<char32_t>(end - 1), target});
+    append(static_cast<char32_t>(end - 1), target, map);
     begin = end;
   }
   return map;
 }
 
-RegexId RegexAutomaton::combine_targets(std::vector<RegexId> targets, size_t needed) {
-  if (targets.empty()) {
-    return RegexStore::kNothing;
-  }
+RegexId RegexAutomaton::combine_targets(const std::vector<RegexId>& targets, size_t needed) {
   if (targets.size() == 1) {
     return targets[0];
   }
-  return needed == 1 ? nodes_.any_of(std::move(targets)) : nodes_.all_of(std::move(targets));
+  const Kind kind = needed == 1 ? Kind::kOr : Kind::kAnd;
+  for (const RegexId target : targets) {
+    spend(nodes_[target].kind == kind ? nodes_[target].b : 1);
+  }
+  return needed == 1 ? nodes_.any_of(targets) : nodes_.all_of(targets);
 }
 
 }  // namespace specdec

@@ -50,17 +50,25 @@ class RegexAutomaton {
   const Table& table(RegexId state);
   Table build(RegexId state);
   void check_budget(RegexId state) const;
+  /// Counts what is done, so that building few but large states ends too.
+  void spend(uint64_t work);
+  [[noreturn]] void fail_too_large() const;
   uint32_t partition_of(const Map& map);
 
   Map derive(RegexId regex);
+  Map derive_anew(RegexId regex);
+  Map map_of(const Table& table) const;
+  void remember(RegexId regex, const Map& map);
   Map derive_class(RegexId regex) const;
   Map derive_concat(RegexId regex);
   Map derive_repeat(RegexId regex);
   Map derive_complement(RegexId regex);
   Map derive_operands(RegexId regex);
   void append_followed_by(const Map& map, RegexId tail, std::vector<Segment>& out);
-  Map combine(std::vector<Segment> segments, size_t needed);
-  RegexId combine_targets(std::vector<RegexId> targets, size_t needed);
+  Map combine(const std::vector<Segment>& segments, size_t needed);
+  Map overlay(const std::vector<Segment>& segments, size_t needed);
+  RegexId combine_targets(const std::vector<RegexId>& targets, size_t needed);
+  static void append(char32_t last, RegexId target, Map& map);
 
   Life life(RegexId state) const;
   void search_live(RegexId start);
@@ -69,7 +77,10 @@ class RegexAutomaton {
   RegexNodes& nodes_;
   uint64_t max_states_;
   int depth_ = 0;
-  std::vector<uint32_t> table_of_;  ///< by state; 0 when not built
+  uint64_t work_ = 0;
+  std::unordered_map<RegexId, Map> derived_;  ///< of parts of states, where it took long
+  size_t derived_transitions_ = 0;            ///< in all of `derived_`
+  std::vector<uint32_t> table_of_;            ///< by state; 0 when not built
   std::vector<Table> tables_;
   std::vector<RegexId> targets_;
   std::vector<Partition> partitions_;

@@ -12,6 +12,8 @@ namespace {
 
 using Transition = RegexStore::Transition;
 
+constexpr size_t kMaxExact = 1'000;  ///< states of a search for the shortest text
+
 uint64_t saturating_add(uint64_t a, uint64_t b, uint64_t cap) { return a > cap - b ? cap : a + b; }
 
 uint64_t saturating_multiply(uint64_t a, uint64_t b, uint64_t cap) {
@@ -175,7 +177,8 @@ void RegexQueries::list_layer(const Layers& layers, uint64_t max,
   }
 }
 
-/// A* search: the expressions' lower bounds lead straight to the end where they are exact.
+/// A* search: the expressions' lower bounds lead straight to the end where they are exact. Those of
+/// intersections may be far too low, so that after many states the nearest end will do.
 std::optional<std::u32string> RegexQueries::shortest(RegexId regex) {
   struct Reached {
     uint64_t length = 0;
@@ -208,7 +211,9 @@ std::optional<std::u32string> RegexQueries::shortest(RegexId regex) {
       const auto [place, is_new] = reached.try_emplace(target);
       if (target != RegexStore::kNothing && (is_new || length < place->second.length)) {
         place->second = {length, entry.state, begin};
-        open.push({length + nodes_[target].shortest, length, target});
+        const uint64_t bound =
+            reached.size() < kMaxExact ? length + nodes_[target].shortest : nodes_[target].shortest;
+        open.push({bound, length, target});
       }
       begin = last + 1;
     }

@@ -363,6 +363,59 @@ TEST(RegexTest, TooManyStatesAreAnError) {
   }
 }
 
+TEST(RegexTest, FewLargeStatesAreAnErrorToo) {
+  RegexStore store(1000);
+  RegexId nested = store.repeat(store.one_of(CodePoints::all()), 0, 99);
+  for (char32_t i = 0; i < 5; ++i) {
+    nested = store.repeat(store.concat(nested, store.repeat(range(store, 'b' + i, 'b' + i), 0, 1)),
+                          0, 99);
+  }
+  try {
+    store.matches(nested, std::u32string(1000, 'b'));
+    FAIL() << "no error";
+  } catch (const GrammarError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("or of fewer large ones"));
+  }
+  EXPECT_LT(store.states(), 100);
+}
+
+TEST(RegexTest, SharedPartsAreDerivedOnce) {
+  RegexStore store;
+  RegexId doubling = store.literal(U"end");
+  for (int i = 0; i < 100; ++i) {
+    const RegexId a = store.repeat(range(store, 'a', 'a'), 0, 1);
+    const RegexId b = store.repeat(store.literal(U"bb"), 0, 1);
+    doubling = store.any_of(store.concat(a, doubling), store.concat(b, doubling));
+  }
+  EXPECT_TRUE(store.matches(doubling, U"abbaend") && !store.matches(doubling, U"abend"));
+}
+
+TEST(RegexTest, IntersectionsOfSearchesAreQuick) {
+  RegexStore store(5'000);
+  std::vector<RegexId> parts;
+  for (char32_t i = 0; i < 24; ++i) {
+    const std::u32string word = {'a' + i, 'a' + i * 7 % 25, 'a' + i * 3 % 26};
+    parts.push_back(store.concat({{kAll, store.literal(word), kAll}}));
+  }
+  const RegexId all = store.all_of(parts);
+  EXPECT_FALSE(store.is_nothing(all));
+  EXPECT_LT(store.states(), 500);
+}
+
+TEST(RegexTest, ALongSearchFindsAShortText) {
+  RegexStore store;
+  std::vector<RegexId> parts;
+  for (char32_t i = 0; i < 18; ++i) {
+    const std::u32string word = {'a' + i, 'a' + i * 7 % 25, 'a' + i * 3 % 26};
+    parts.push_back(store.concat({{kAll, store.literal(word), kAll}}));
+  }
+  const RegexId all = store.all_of(parts);
+  const auto text = store.shortest(all);
+  ASSERT_TRUE(text.has_value());
+  EXPECT_TRUE(store.matches(all, *text));
+  EXPECT_LE(text->size(), 6 * parts.size());
+}
+
 TEST(RegexTest, StarOf) {
   RegexStore store;
   const CodePoints digits({{'0', '9'}});
