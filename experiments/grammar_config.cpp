@@ -34,7 +34,7 @@ class GrammarReader {
     config_.source.kind = *kind;
     config_.source.name = type;
     read_kind(is_part);
-    read_cuts(is_part);
+    read_whole(is_part);
     node_.refuse_unknown_keys();
     if (complete_ && !config_.per_prompt) {
       check();
@@ -127,12 +127,19 @@ class GrammarReader {
     config_.source.text = text.value_or("");
   }
 
-  void read_cuts(bool is_part) {
-    const bool canonical = node_.get<bool>("canonical", false);
-    config_.source.cuts = canonical ? Cuts::kCanonical : Cuts::kAny;
-    if (is_part && node_.has("canonical")) {
-      node_.fail("canonical", "belongs to the whole grammar, beside 'triggers'");
-      complete_ = false;
+  /// What grammars of all kinds have, but none that is part of another.
+  void read_whole(bool is_part) {
+    GrammarSource& source = config_.source;
+    source.cuts = node_.get<bool>("canonical", false) ? Cuts::kCanonical : Cuts::kAny;
+    uint64_t& states = source.schema.max_regex_states;
+    states = node_.get<uint64_t>("max_regex_states", states, {1, kMaxLimit});
+    uint64_t& bytes = source.schema.max_mask_bytes;
+    bytes = node_.get<uint64_t>("max_mask_bytes", bytes, {1, kMaxLimit});
+    for (const char* key : {"canonical", "max_regex_states", "max_mask_bytes"}) {
+      if (is_part && node_.has(key)) {
+        node_.fail(key, "belongs to the whole grammar, beside 'triggers'");
+        complete_ = false;
+      }
     }
   }
 
@@ -234,8 +241,6 @@ void GrammarReader::read_schema_options() {
       node_.get<uint64_t>("max_alternatives", options.max_alternatives, {1, kMaxLimit});
   options.max_steps = node_.get<uint64_t>("max_steps", options.max_steps, {1, kMaxLimit});
   options.max_states = node_.get<uint64_t>("max_states", options.max_states, {1, kMaxLimit});
-  options.max_mask_bytes =
-      node_.get<uint64_t>("max_mask_bytes", options.max_mask_bytes, {1, kMaxLimit});
 }
 
 // ---- Other kinds -------------------------------------------------------------------------------

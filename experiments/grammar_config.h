@@ -14,12 +14,12 @@ struct GrammarConfig {
 };
 
 /// Reads the keys of a grammar by its `type`: json_schema (one of `file`, `schema`, `per_prompt`;
-/// `order`, `format`, `whitespace`, `escapes`, `registry`, `max_alternatives`,
-/// `max_steps`, `max_states`, `max_mask_bytes`), regex
-/// (`pattern` or `file`), gbnf and lark (`text` or `file`; `start`, `max_unrolled`, `max_symbols`,
-/// `max_state_items`), choice (`choices`), trigger (`triggers`: maps of `begin`, `end` and a
-/// `grammar` like this one); of a whole grammar `canonical`. Notes all mistakes, also those that
-/// compiling the grammar would meet, and unknown keys.
+/// `order`, `format`, `whitespace`, `escapes`, `registry`, `max_alternatives`, `max_steps`,
+/// `max_states`), regex (`pattern` or `file`), gbnf and lark (`text` or `file`; `start`,
+/// `max_unrolled`, `max_symbols`, `max_state_items`), choice (`choices`), trigger (`triggers`: maps
+/// of `begin`, `end` and a `grammar` like this one); of a whole grammar `canonical`,
+/// `max_regex_states` and `max_mask_bytes`. Notes all mistakes, also those that compiling the
+/// grammar would meet, and unknown keys.
 GrammarConfig read_grammar(const ConfigNode& node);
 
 /// The kind that a file's ending means: .json, .regex, .gbnf or .lark; nothing for others.

@@ -108,6 +108,7 @@ std::shared_ptr<const CompiledGrammar> compile_grammar(
   std::unique_ptr<Automaton> automaton;
   {
     const std::lock_guard lock(vocabulary->mutex());
+    vocabulary->regexes().allow(source.schema.max_regex_states);
     automaton = make_automaton(vocabulary->regexes(), source);
   }
   return std::make_shared<const CompiledGrammar>(std::move(vocabulary), std::move(automaton),
@@ -116,6 +117,7 @@ std::shared_ptr<const CompiledGrammar> compile_grammar(
 
 void check_grammar(const GrammarSource& source) {
   RegexStore regexes;
+  regexes.allow(source.schema.max_regex_states);
   (void)make_automaton(regexes, source);
 }
 

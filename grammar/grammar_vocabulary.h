@@ -21,7 +21,7 @@ class CanonicalCuts;
 
 /// How much of what its grammars share a vocabulary may hold.
 struct GrammarVocabularyLimits {
-  uint64_t max_regex_states = 1'000'000;  ///< of the automata of all regular expressions
+  uint64_t max_regex_states = 1'000'000;                 ///< of the automata of all its grammars
   uint64_t max_string_mask_bytes = uint64_t{128} << 20;  ///< those not used for longest are dropped
 };
 

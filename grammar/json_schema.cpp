@@ -98,6 +98,7 @@ std::shared_ptr<const CompiledGrammar> compile_json_schema(
   std::unique_ptr<Automaton> automaton;
   {
     const std::lock_guard lock(vocabulary->mutex());
+    vocabulary->regexes().allow(options.max_regex_states);
     automaton =
         make_json_schema_automaton(vocabulary->regexes(), parse_json(schema, "schema"), options);
   }

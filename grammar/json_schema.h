@@ -14,6 +14,10 @@ namespace specdec {
 /// Masks that a grammar keeps, unless it is told otherwise.
 inline constexpr uint64_t kMaxMaskBytes = uint64_t{64} << 20;
 
+/// States that a grammar may add to the automata of its vocabulary's regular expressions, unless it
+/// is told otherwise.
+inline constexpr uint64_t kMaxRegexStates = 250'000;
+
 /// How the texts of a JSON Schema are written, and how much their grammar may cost.
 struct JsonSchemaOptions {
   bool schema_order = true;    ///< known names in the order of `properties`; else in any order
@@ -25,6 +29,7 @@ struct JsonSchemaOptions {
   uint64_t max_alternatives = 10'000;
   uint64_t max_steps = 3'000'000;
   uint64_t max_states = 1'000'000;  ///< of the automaton, over all texts that the grammar reads
+  uint64_t max_regex_states = kMaxRegexStates;
   uint64_t max_mask_bytes = kMaxMaskBytes;  ///< of masks that are kept; others are made again
 };
 

@@ -70,6 +70,8 @@ RegexStore::RegexStore(uint64_t max_states)
 
 RegexStore::~RegexStore() = default;
 
+void RegexStore::allow(uint64_t states) { implementation_->automaton.allow(states); }
+
 RegexId RegexStore::one_of(const CodePoints& points) {
   return implementation_->nodes.one_of(points);
 }

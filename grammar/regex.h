@@ -59,12 +59,16 @@ class RegexStore {
     RegexId target = kNothing;
   };
 
-  /// `max_states`: automaton states that may be built before GrammarError says that the expressions
-  /// are too large.
+  /// `max_states`: automaton states that may be built in all before GrammarError says that the
+  /// expressions are too large.
   explicit RegexStore(uint64_t max_states = 1'000'000);
   ~RegexStore();
   RegexStore(const RegexStore&) = delete;
   RegexStore& operator=(const RegexStore&) = delete;
+
+  /// From now on at most so many states more may be built, and never more than half of what the
+  /// store may still hold: one expression leaves room for the next.
+  void allow(uint64_t states);
 
   RegexId one_of(const CodePoints& points);  ///< one code point
   RegexId literal(std::u32string_view text);

@@ -18,7 +18,12 @@ constexpr size_t kMaxDerived = 1 << 18;     ///< transitions remembered
 }  // namespace
 
 RegexAutomaton::RegexAutomaton(RegexNodes& nodes, uint64_t max_states)
-    : nodes_(nodes), max_states_(max_states), tables_(1) {}
+    : nodes_(nodes), max_states_(max_states), budget_{.states = max_states}, tables_(1) {}
+
+void RegexAutomaton::allow(uint64_t states) {
+  const uint64_t left = max_states_ - std::min(max_states_, this->states());
+  budget_ = {std::min(states, left / 2), this->states(), stored(), work_};
+}
 
 RegexId RegexAutomaton::next(RegexId state, char32_t c) {
   const Table& found = table(state);
@@ -77,8 +82,9 @@ RegexAutomaton::Table RegexAutomaton::build(RegexId state) {
 }
 
 void RegexAutomaton::check_budget(RegexId state) const {
-  const uint64_t stored = targets_.size() + nodes_.stored_operands();
-  const bool too_large = states() >= max_states_ || stored / kStorageForAState > max_states_ + 1000;
+  const uint64_t storage = (stored() - budget_.stored) / kStorageForAState;
+  const bool too_large =
+      states() - budget_.built >= budget_.states || storage > budget_.states + 1000;
   if (state > RegexNodes::kAnyPoint && too_large) {
     fail_too_large();
   }
@@ -86,7 +92,7 @@ void RegexAutomaton::check_budget(RegexId state) const {
 
 void RegexAutomaton::spend(uint64_t work) {
   work_ += work;
-  if (work_ / kWorkForAState > max_states_ + 1000) {
+  if ((work_ - budget_.work) / kWorkForAState > budget_.states + 1000) {
     fail_too_large();
   }
 }
@@ -94,8 +100,8 @@ void RegexAutomaton::spend(uint64_t work) {
 void RegexAutomaton::fail_too_large() const {
   throw GrammarError(
       fmt::format("the regular expressions need an automaton of more than {} states, or of fewer "
-                  "large ones; use smaller counts or fewer alternatives, or allow more states",
-                  max_states_));
+                  "large ones; use smaller counts or fewer alternatives, or raise max_regex_states",
+                  budget_.states));
 }
 
 uint32_t RegexAutomaton::partition_of(const Map& map) {

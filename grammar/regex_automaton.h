@@ -20,6 +20,8 @@ class RegexAutomaton {
 
   RegexAutomaton(RegexNodes& nodes, uint64_t max_states);
 
+  void allow(uint64_t states);
+
   /// What follows after `c`; kNothing exactly when nothing can.
   RegexId next(RegexId state, char32_t c);
   /// All of them. The span lives until the next call.
@@ -49,6 +51,7 @@ class RegexAutomaton {
 
   const Table& table(RegexId state);
   Table build(RegexId state);
+  uint64_t stored() const { return targets_.size() + nodes_.stored_operands(); }
   void check_budget(RegexId state) const;
   /// Counts what is done, so that building few but large states ends too.
   void spend(uint64_t work);
@@ -76,6 +79,14 @@ class RegexAutomaton {
 
   RegexNodes& nodes_;
   uint64_t max_states_;
+  /// What may be built, and what was there when this was said.
+  struct Budget {
+    uint64_t states = 0;
+    uint64_t built = 0;
+    uint64_t stored = 0;
+    uint64_t work = 0;
+  };
+  Budget budget_;
   int depth_ = 0;
   uint64_t work_ = 0;
   std::unordered_map<RegexId, Map> derived_;  ///< of parts of states, where it took long

@@ -363,6 +363,23 @@ TEST(RegexTest, TooManyStatesAreAnError) {
   }
 }
 
+TEST(RegexTest, OneExpressionLeavesRoomForTheNext) {
+  RegexStore store(4'000);
+  const RegexId any = store.one_of(CodePoints::all());
+  const RegexId few = store.repeat(range(store, 'a', 'z'), 0, 40);
+  for (char32_t i = 0; i < 20; ++i) {
+    store.allow(1'000);
+    const uint64_t before = store.states();
+    const RegexId hard = store.concat(
+        {{kAll, range(store, 'a', 'b' + i), store.repeat(any, 20, 20), store.literal(U"b")}});
+    EXPECT_THROW(store.count(store.all_of(hard, few), ~uint64_t{0}), GrammarError);
+    EXPECT_LE(store.states() - before, 1'000U);
+    EXPECT_LT(store.states(), 4'000U);
+  }
+  store.allow(1'000);
+  EXPECT_TRUE(store.matches(store.literal(U"no"), U"no"));
+}
+
 TEST(RegexTest, FewLargeStatesAreAnErrorToo) {
   RegexStore store(1000);
   RegexId nested = store.repeat(store.one_of(CodePoints::all()), 0, 99);
