@@ -9,8 +9,8 @@
 namespace specdec {
 namespace {
 
-constexpr int kMaxMadeDepth = 48;  ///< lists and objects in each other, of a value that is made
-constexpr uint64_t kMaxParts = 10'000;  ///< items and properties that a list or object still needs
+constexpr int kMaxMadeDepth = 48;      ///< lists and objects in each other, of a value that is made
+constexpr uint64_t kMaxParts = 2'000;  ///< items and properties that a list or object still needs
 constexpr uint64_t kMaxString = 100'000;  ///< characters
 
 std::optional<std::string> shorter(std::optional<std::string> a, std::optional<std::string> b) {
@@ -295,10 +295,11 @@ class JsonAutomaton::WayOut {
 
   /// The rest of a name, its value, and what ends the object after it.
   std::optional<std::string> name(const KeyState& key, int depth, bool nearer) {
-    if (depth == 0) {
+    const uint64_t left = object_left(key.object);
+    if (depth == 0 || left > kMaxParts) {
       return std::nullopt;
     }
-    const uint64_t most = nearer ? object_left(key.object) : kUnbounded;
+    const uint64_t most = nearer ? left : kUnbounded;
     const ObjectPlan& plan = plans_.object_plan(key.object);
     for (uint32_t i = key.first; i < key.last; ++i) {
       if (plans_.choices(key.object).names[i]) {

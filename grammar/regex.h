@@ -66,8 +66,8 @@ class RegexStore {
   RegexStore(const RegexStore&) = delete;
   RegexStore& operator=(const RegexStore&) = delete;
 
-  /// From now on at most so many states more may be built, and never more than half of what the
-  /// store may still hold: one expression leaves room for the next.
+  /// From now on at most so many states more may be built, and never more than a quarter of what
+  /// the store may still hold: one expression leaves room for the next.
   void allow(uint64_t states);
 
   RegexId one_of(const CodePoints& points);  ///< one code point

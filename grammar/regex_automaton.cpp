@@ -22,7 +22,7 @@ RegexAutomaton::RegexAutomaton(RegexNodes& nodes, uint64_t max_states)
 
 void RegexAutomaton::allow(uint64_t states) {
   const uint64_t left = max_states_ - std::min(max_states_, this->states());
-  budget_ = {std::min(states, left / 2), this->states(), stored(), work_};
+  budget_ = {std::min(states, left / 4), this->states(), stored(), work_};
 }
 
 RegexId RegexAutomaton::next(RegexId state, char32_t c) {

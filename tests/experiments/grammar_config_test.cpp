@@ -255,7 +255,7 @@ TEST_F(GrammarConfigTest, MistakesNameKeyAndPlace) {
       {"type: trigger\ntriggers:\n  - {begin: a, grammar: {type: json_schema, schema: {}, "
        "max_mask_bytes: 9}}",
        "grammar.triggers[0].grammar.max_mask_bytes: belongs to the whole grammar"},
-      {"type: regex\npattern: '(.*a.{20}b){3}'\nmax_regex_states: 1",
+      {"type: regex\npattern: '(?=.*ab)(?=.*cd).{3,5}'\nmax_regex_states: 1",
        "grammar.pattern: the regular expressions need an automaton of more than 1 states"},
       {"type: trigger\ntriggers:\n  - {begin: a, ends: b, grammar: {type: regex, pattern: a}}",
        "grammar.triggers[0].ends: unknown key; did you mean 'end'?"},

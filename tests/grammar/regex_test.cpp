@@ -367,7 +367,7 @@ TEST(RegexTest, OneExpressionLeavesRoomForTheNext) {
   RegexStore store(4'000);
   const RegexId any = store.one_of(CodePoints::all());
   const RegexId few = store.repeat(range(store, 'a', 'z'), 0, 40);
-  for (char32_t i = 0; i < 20; ++i) {
+  for (char32_t i = 0; i < 10; ++i) {
     store.allow(1'000);
     const uint64_t before = store.states();
     const RegexId hard = store.concat(
