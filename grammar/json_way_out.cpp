@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kMaxMadeDepth = 48;      ///< lists and objects in each other, of a value that is made
 constexpr uint64_t kMaxParts = 2'000;  ///< items and properties that a list or object still needs
+constexpr size_t kMaxKnown = 50'000;   ///< ways out that are remembered; then none is found
 constexpr uint64_t kMaxString = 100'000;  ///< characters
 
 std::optional<std::string> shorter(std::optional<std::string> a, std::optional<std::string> b) {
@@ -293,10 +294,23 @@ class JsonAutomaton::WayOut {
     });
   }
 
+  /// False when a required value needs more depth: no order of the names would help.
+  bool can_make_required(ObjectStateId id, int depth) {
+    const std::vector<uint64_t> seen = plans_.object(id).seen;  // a copy: states grow
+    const std::vector<PropertyPlan>& names = plans_.object_plan(id).names;
+    for (size_t i = 0; i < names.size(); ++i) {
+      const bool missing = names[i].required && (seen[i / 64] >> (i % 64) & 1) == 0;
+      if (missing && !value(names[i].goal, depth - 1)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   /// The rest of a name, its value, and what ends the object after it.
   std::optional<std::string> name(const KeyState& key, int depth, bool nearer) {
     const uint64_t left = object_left(key.object);
-    if (depth == 0 || left > kMaxParts) {
+    if (depth == 0 || left > kMaxParts || !can_make_required(key.object, depth)) {
       return std::nullopt;
     }
     const uint64_t most = nearer ? left : kUnbounded;
@@ -349,6 +363,9 @@ class JsonAutomaton::WayOut {
   std::optional<std::string> remember(Known& known, uint32_t id, int depth, const Make& make) {
     if (const auto found = known.find({id, depth}); found != known.end()) {
       return found->second;
+    }
+    if (known.size() >= kMaxKnown) {
+      return std::nullopt;
     }
     return known[{id, depth}] = make();
   }

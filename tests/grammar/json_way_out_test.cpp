@@ -1,4 +1,5 @@
 // Ways out of JSON texts that are not finished: JsonAutomaton::way_out.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,6 +47,21 @@ TEST(JsonWayOutTest, TakesWhatIsRequired) {
   EXPECT_EQ(finished(schema, R"({"a":7)"), R"({"a":7,"b":[0,0]})");
   EXPECT_EQ(finished(schema, R"({"a":7,"b":[0,0)"), R"({"a":7,"b":[0,0]})");
   EXPECT_EQ(finished(schema, R"({"a":7,"b":[0,0]})"), R"({"a":7,"b":[0,0]})");
+}
+
+TEST(JsonWayOutTest, OneDeepValueAmongManyNamesInAnyOrder) {
+  std::string names = R"("z")";
+  for (char name = 'a'; name < 'z'; ++name) {
+    names += fmt::format(R"(, "{}")", name);
+  }
+  const auto grammar = compile_schema(R"({"type": "object", "required": [)" + names +
+                                          R"(], "additionalProperties": {"const": 1}, "properties":
+             {"z": {"type": "array", "minItems": 1, "items": {"const": [[[[]]]]}}}})",
+                                      "compact", false);
+  const auto whole = finished(*grammar, "");
+  ASSERT_TRUE(whole);
+  EXPECT_THAT(*whole, testing::HasSubstr(R"("z":[[[[[]]]]])"));
+  EXPECT_TRUE(finished(*grammar, R"({"k":1)"));
 }
 
 TEST(JsonWayOutTest, FindsThePropertyThatMustExist) {
