@@ -24,7 +24,7 @@ run(2 "error: nothing.json" "${SPECDEC}" grammar explain nothing.json --tokenize
 
 execute_process(COMMAND ${CMAKE_COMMAND} -E env LD_TRACE_LOADED_OBJECTS=1 "${SPECDEC}"
                 OUTPUT_VARIABLE libraries)
-if(NOT libraries MATCHES "libsentencepiece" OR libraries MATCHES "torch|c10")
+if(NOT libraries MATCHES "libsentencepiece" OR libraries MATCHES "libtorch|libc10")
   message(FATAL_ERROR "specdec should load no LibTorch:\n${libraries}")
 endif()
 
