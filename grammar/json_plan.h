@@ -107,6 +107,7 @@ struct ObjectState {
   uint32_t next_rank = 0;             ///< with the schema's order: names of lower rank are over
   std::vector<uint64_t> seen;         ///< bits of the plan's names
   std::vector<uint32_t> seen_others;  ///< names outside the plan's, as text ids, sorted
+  bool has_seen(size_t name) const { return (seen[name / 64] >> (name % 64) & 1) != 0; }
   auto operator<=>(const ObjectState&) const = default;
 };
 
@@ -245,6 +246,9 @@ class JsonPlans {
   void begin_reading();   ///< limits hold for the schema, and then for each place of a text
   std::vector<StringPlan> strings(FormulaId goal);
   std::vector<uint32_t> numbers(FormulaId goal);
+  template <class Plan, class Add>
+  const std::vector<uint32_t>& plans_of(
+      FormulaId goal, Add add, std::unordered_map<FormulaId, std::vector<uint32_t>>& known);
   const std::vector<ArrayStateId>& arrays(FormulaId goal);
   const std::vector<ObjectPlanId>& object_plans(FormulaId goal);
   FormulaId all_of(FormulaId a, FormulaId b) { return a == b ? a : formulas_.all_of({a, b}); }

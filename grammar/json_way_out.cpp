@@ -268,7 +268,7 @@ class JsonAutomaton::WayOut {
     const ObjectPlan& plan = plans_.object_plan(id);
     uint64_t required = 0;
     for (size_t i = 0; i < plan.names.size(); ++i) {
-      required += plan.names[i].required && (state.seen[i / 64] >> (i % 64) & 1) == 0 ? 1 : 0;
+      required += plan.names[i].required && !state.has_seen(i) ? 1 : 0;
     }
     return required + static_cast<uint64_t>(__builtin_popcountll(state.pending)) +
            missing(plan.min, state.count);
@@ -296,10 +296,9 @@ class JsonAutomaton::WayOut {
 
   /// False when a required value needs more depth: no order of the names would help.
   bool can_make_required(ObjectStateId id, int depth) {
-    const std::vector<uint64_t> seen = plans_.object(id).seen;  // a copy: states grow
     const std::vector<PropertyPlan>& names = plans_.object_plan(id).names;
     for (size_t i = 0; i < names.size(); ++i) {
-      const bool missing = names[i].required && (seen[i / 64] >> (i % 64) & 1) == 0;
+      const bool missing = names[i].required && !plans_.object(id).has_seen(i);
       if (missing && !value(names[i].goal, depth - 1)) {
         return false;
       }

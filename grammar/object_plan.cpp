@@ -13,10 +13,6 @@ constexpr uint64_t kMaxListedNames =
 constexpr uint64_t kMaxClasses = 256;
 constexpr ObjectStateId kUnprepared = ~ObjectStateId{0};  ///< a plan asked about once
 
-bool has_bit(const std::vector<uint64_t>& bits, size_t i) {
-  return (bits[i / 64] >> (i % 64) & 1) != 0;
-}
-
 void set_bit(std::vector<uint64_t>& bits, size_t i) { bits[i / 64] |= uint64_t{1} << (i % 64); }
 
 }  // namespace
@@ -193,7 +189,7 @@ ObjectStateId JsonPlans::intern(ObjectState state) {
 bool JsonPlans::open_name(const ObjectState& state, const PropertyPlan& property,
                           size_t index) const {
   const bool over = options_.schema_order && property.rank < state.next_rank;
-  return !over && !has_bit(state.seen, index);
+  return !over && !state.has_seen(index);
 }
 
 /// How many further properties meet the `pending` existences, when the `used` ones (by index, with
@@ -270,7 +266,7 @@ bool JsonPlans::feasible_object(ObjectStateId id) {
     const ObjectPlan& plan = *objects_[state.plan];
     std::vector<std::pair<size_t, FormulaId>> needed;
     for (size_t i = 0; i < plan.names.size(); ++i) {
-      if (plan.names[i].required && !has_bit(state.seen, i)) {
+      if (plan.names[i].required && !state.has_seen(i)) {
         if (!open_name(state, plan.names[i], i) || !possible(plan.names[i].goal)) {
           return false;
         }
@@ -354,7 +350,7 @@ ObjectChoices JsonPlans::counted_choices(const ObjectState& state, const ObjectP
   uint64_t missing = 0;
   uint32_t first_missing = kNoRank;
   for (size_t i = 0; i < plan.names.size(); ++i) {
-    if (plan.names[i].required && !has_bit(state.seen, i)) {
+    if (plan.names[i].required && !state.has_seen(i)) {
       ++missing;
       first_missing = std::min(first_missing, plan.names[i].rank);
     }
@@ -394,7 +390,7 @@ const ObjectChoices& JsonPlans::choices(ObjectStateId id) {
   ObjectChoices result;
   bool all_seen = true;
   for (size_t i = 0; i < plan.names.size(); ++i) {
-    all_seen &= !plan.names[i].required || has_bit(state.seen, i);
+    all_seen &= !plan.names[i].required || state.has_seen(i);
     result.names.push_back(!property(id, static_cast<uint32_t>(i)).empty());
   }
   for (size_t i = 0; i < plan.classes.size(); ++i) {

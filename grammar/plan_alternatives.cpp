@@ -429,29 +429,31 @@ std::vector<uint32_t> JsonPlans::numbers(FormulaId goal) {
   return ids;
 }
 
-const std::vector<ArrayStateId>& JsonPlans::arrays(FormulaId goal) {
-  const auto found = arrays_of_.find(goal);
-  if (found != arrays_of_.end()) {
+/// The ids of the alternatives, which are added once.
+template <class Plan, class Add>
+const std::vector<uint32_t>& JsonPlans::plans_of(
+    FormulaId goal, Add add, std::unordered_map<FormulaId, std::vector<uint32_t>>& known) {
+  if (const auto found = known.find(goal); found != known.end()) {
     return found->second;
   }
-  std::vector<ArrayStateId> ids;
-  for (ArrayPlan& plan : alternatives<ArrayPlan>(goal)) {
-    ids.push_back(add_array(std::move(plan)));
+  std::vector<uint32_t> ids;
+  for (Plan& plan : alternatives<Plan>(goal)) {
+    ids.push_back(add(std::move(plan)));
   }
-  return arrays_of_[goal] = std::move(ids);
+  return known[goal] = std::move(ids);
+}
+
+const std::vector<ArrayStateId>& JsonPlans::arrays(FormulaId goal) {
+  const auto add = [&](ArrayPlan plan) { return add_array(std::move(plan)); };
+  return plans_of<ArrayPlan>(goal, add, arrays_of_);
 }
 
 const std::vector<ObjectPlanId>& JsonPlans::object_plans(FormulaId goal) {
-  const auto found = objects_of_.find(goal);
-  if (found != objects_of_.end()) {
-    return found->second;
-  }
-  std::vector<ObjectPlanId> ids;
-  for (ObjectPlan& plan : alternatives<ObjectPlan>(goal)) {
-    ids.push_back(static_cast<ObjectPlanId>(objects_.size()));
+  const auto add = [&](ObjectPlan plan) {
     objects_.push_back(std::make_unique<ObjectPlan>(std::move(plan)));
-  }
-  return objects_of_[goal] = std::move(ids);
+    return static_cast<ObjectPlanId>(objects_.size() - 1);
+  };
+  return plans_of<ObjectPlan>(goal, add, objects_of_);
 }
 
 }  // namespace specdec
