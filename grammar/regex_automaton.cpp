@@ -1,6 +1,7 @@
 #include "grammar/regex_automaton.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/error.h"
 
@@ -12,7 +13,7 @@ using Kind = RegexNodes::Kind;
 constexpr int kMaxExpressionDepth = 2000;   ///< of expressions in one another: bounds the stack
 constexpr uint64_t kStorageForAState = 64;  ///< transitions and operands, on average
 constexpr uint64_t kWorkForAState = 64;     ///< segments and targets put together, on average
-constexpr uint64_t kDear = 64;              ///< such work is not done twice
+constexpr uint64_t kDear = 4;               ///< such work is not done twice
 constexpr size_t kMaxDerived = 1 << 18;     ///< transitions remembered
 
 }  // namespace
@@ -237,19 +238,18 @@ RegexAutomaton::Map RegexAutomaton::derive_repeat(RegexId regex) {
 }
 
 RegexAutomaton::Map RegexAutomaton::derive_complement(RegexId regex) {
-  Map inner = derive(nodes_[regex].a);
-  for (Transition& transition : inner) {
-    transition.target = nodes_.complement(transition.target);
-  }
-  std::vector<Segment> segments;
-  append_followed_by(inner, RegexStore::kEmpty, segments);
+  const Map inner = derive(nodes_[regex].a);
   const Map points = derive(RegexNodes::kAnyPoint);
-  for (size_t i = 0; i < points.size(); ++i) {
-    if (points[i].target == RegexStore::kEmpty) {
-      segments.push_back({i == 0 ? 0 : points[i - 1].last + 1, points[i].last, RegexStore::kAll});
-    }
+  spend(inner.size());
+  Map map;
+  for (size_t i = 0, j = 0; i < inner.size() && j < points.size();) {
+    const char32_t last = std::min(inner[i].last, points[j].last);
+    const bool is_point = points[j].target == RegexStore::kEmpty;
+    append(last, is_point ? nodes_.complement(inner[i].target) : RegexStore::kNothing, map);
+    i += inner[i].last == last ? 1 : 0;
+    j += points[j].last == last ? 1 : 0;
   }
-  return combine(segments, 2);
+  return map;
 }
 
 RegexAutomaton::Map RegexAutomaton::derive_operands(RegexId regex) {
@@ -316,44 +316,49 @@ RegexAutomaton::Map RegexAutomaton::combine(const std::vector<Segment>& segments
 
 /// Sweeps over the segments in any order.
 RegexAutomaton::Map RegexAutomaton::overlay(const std::vector<Segment>& segments, size_t needed) {
-  std::vector<std::pair<char32_t, size_t>> starts;
-  std::vector<std::pair<char32_t, size_t>> ends;
+  const auto event = [](char32_t point, size_t segment) { return uint64_t{point} << 32 | segment; };
+  std::vector<uint64_t> starts;
+  std::vector<uint64_t> ends;
+  starts.reserve(segments.size());
+  ends.reserve(segments.size());
   for (size_t i = 0; i < segments.size(); ++i) {
-    starts.emplace_back(segments[i].first, i);
-    ends.emplace_back(segments[i].last + 1, i);
+    starts.push_back(event(segments[i].first, i));
+    ends.push_back(event(segments[i].last + 1, i));
   }
   std::sort(starts.begin(), starts.end());
   std::sort(ends.begin(), ends.end());
+  const auto comes_at = [](const std::vector<uint64_t>& events, size_t next, size_t point) {
+    return next < events.size() && events[next] >> 32 == point;
+  };
   Map map;
-  std::map<RegexId, size_t> active;                  // target, its segments
+  std::vector<RegexId> active;  // targets of the segments here, sorted; as often as they have some
+  std::vector<RegexId> distinct;                     // the same, each once
   std::map<std::vector<RegexId>, RegexId> combined;  // few sets of targets lie in many places
-  size_t covering = 0;
   for (size_t s = 0, e = 0, begin = 0; begin <= CodePoints::kLast;) {
-    for (; e < ends.size() && ends[e].first == begin; ++e, --covering) {
-      const auto place = active.find(segments[ends[e].second].target);
-      if (--place->second == 0) {
-        active.erase(place);
-      }
+    for (; comes_at(ends, e, begin); ++e) {
+      const RegexId target = segments[static_cast<uint32_t>(ends[e])].target;
+      active.erase(std::lower_bound(active.begin(), active.end(), target));
     }
-    for (; s < starts.size() && starts[s].first == begin; ++s, ++covering) {
-      ++active[segments[starts[s].second].target];
+    for (; comes_at(starts, s, begin); ++s) {
+      const RegexId target = segments[static_cast<uint32_t>(starts[s])].target;
+      active.insert(std::upper_bound(active.begin(), active.end(), target), target);
     }
     size_t end = CodePoints::kLast + size_t{1};
-    end = s < starts.size() ? std::min<size_t>(end, starts[s].first) : end;
-    end = e < ends.size() ? std::min<size_t>(end, ends[e].first) : end;
+    end = s < starts.size() ? std::min<size_t>(end, starts[s] >> 32) : end;
+    end = e < ends.size() ? std::min<size_t>(end, ends[e] >> 32) : end;
     RegexId target = RegexStore::kNothing;
-    if (covering >= needed) {
+    if (active.size() >= needed) {
       spend(active.size());
-      std::vector<RegexId> targets;
-      targets.reserve(active.size());
-      for (const auto& [one, count] : active) {
-        targets.push_back(one);
+      distinct.clear();
+      std::unique_copy(active.begin(), active.end(), std::back_inserter(distinct));
+      if (distinct.size() == 1) {
+        target = distinct[0];
+      } else if (const auto known = combined.find(distinct); known != combined.end()) {
+        target = known->second;
+      } else {
+        target = combine_targets(distinct, needed);
+        combined.emplace(distinct, target);
       }
-      const auto [place, is_new] = combined.try_emplace(std::move(targets));
-      if (is_new) {
-        place->second = combine_targets(place->first, needed);
-      }
-      target = place->second;
     }
     append(static_cast<char32_t>(end - 1), target, map);
     begin = end;
@@ -362,9 +367,6 @@ RegexAutomaton::Map RegexAutomaton::overlay(const std::vector<Segment>& segments
 }
 
 RegexId RegexAutomaton::combine_targets(const std::vector<RegexId>& targets, size_t needed) {
-  if (targets.size() == 1) {
-    return targets[0];
-  }
   const Kind kind = needed == 1 ? Kind::kOr : Kind::kAnd;
   for (const RegexId target : targets) {
     spend(nodes_[target].kind == kind ? nodes_[target].b : 1);
