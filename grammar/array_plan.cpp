@@ -42,12 +42,7 @@ ArrayStateId JsonPlans::intern(ArrayState state) {
   if (plan.max == kUnbounded) {
     state.count = std::min(state.count, std::max(plan.min, regular_from(plan)));
   }
-  const auto [entry, fresh] =
-      array_ids_.emplace(state, static_cast<ArrayStateId>(array_states_.size()));
-  if (fresh) {
-    array_states_.push_back(std::move(state));
-  }
-  return entry->second;
+  return array_states_.intern(std::move(state));
 }
 
 bool JsonPlans::array_may_end(ArrayStateId id) const {
@@ -63,7 +58,7 @@ bool JsonPlans::enough_alike(const ArrayState& state) {
       parts.push_back(formulas_.negate(contains.formula));
     }
   }
-  const FormulaId item = formulas_.all_of(std::move(parts));
+  const FormulaId item = formulas_.all_of(parts);
   const uint64_t wanted = plan.min - state.count;
   return plan.unique ? distinct(item, wanted) >= wanted : possible(item);
 }
@@ -73,8 +68,8 @@ bool JsonPlans::feasible_array(ArrayStateId id) {
     if (array_may_end(id)) {
       return true;
     }
-    const ArrayState state = array_states_[id];
-    const ArrayPlan plan = arrays_[state.plan];
+    const ArrayState& state = array_states_[id];
+    const ArrayPlan& plan = arrays_[state.plan];
     if (state.count >= plan.max) {
       return false;
     }
@@ -105,8 +100,8 @@ bool JsonPlans::feasible_array(ArrayStateId id) {
 /// The ways that the next item may count towards each `contains`: all, a way back to the same state
 /// among them, though it alone makes nothing feasible; or one that leads on, when there is one.
 std::vector<Choice> JsonPlans::array_choices(ArrayStateId id, Wanted wanted) {
-  const ArrayState state = array_states_[id];
-  const ArrayPlan plan = arrays_[state.plan];
+  const ArrayState& state = array_states_[id];
+  const ArrayPlan& plan = arrays_[state.plan];
   if (state.count >= plan.max) {
     return {};
   }
@@ -195,7 +190,7 @@ uint64_t JsonPlans::distinct(FormulaId goal, uint64_t cap, int depth) {
   }
   const auto times = [&](uint64_t a, uint64_t b) { return b != 0 && a > cap / b ? cap : a * b; };
   for (const ArrayStateId id : plan.arrays) {
-    const ArrayPlan list = array_plan(id);
+    const ArrayPlan& list = array_plan(id);
     if (list.max > 64) {
       return cap;
     }

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,25 +15,33 @@ namespace specdec {
 /// be monotone: what is "yes" stays so when another answer turns into "yes".
 class FixedPoint {
  public:
-  /// The answers to one kind of question, by key. Must stay in place while questions are under way.
+  /// The answers to one kind of question, by key: numbers that count from zero. Must stay in place
+  /// while questions are under way.
   class Answers {
    public:
     /// True when the answer is "no", whatever becomes of the questions under way.
     bool never(uint32_t key) const {
-      const auto found = known_.find(key);
-      return found != known_.end() && found->second.state == State::kNo;
+      return key < known_.size() && known_[key].state == State::kNo;
     }
 
    private:
     friend class FixedPoint;
-    enum class State : uint8_t { kOpen, kTentative, kNo, kYes };
+    enum class State : uint8_t { kUnknown, kOpen, kTentative, kNo, kYes };
     struct Answer {
-      State state = State::kOpen;
-      bool met = false;     ///< open: another question came back to it
-      uint32_t depth = 0;   ///< open: questions under way around it
-      size_t position = 0;  ///< tentative: in `tentative_`
+      State state = State::kUnknown;
+      bool met = false;    ///< open: another question came back to it
+      uint32_t where = 0;  ///< open: its depth, the questions under way around it; tentative: its
+                           ///< place in `tentative_`
     };
-    std::unordered_map<uint32_t, Answer> known_;
+
+    Answer& at(uint32_t key) {
+      if (key >= known_.size()) {
+        known_.resize(std::max<size_t>(key + size_t{1}, 2 * known_.size()));
+      }
+      return known_[key];
+    }
+
+    std::vector<Answer> known_;
   };
 
   /// The answer as far as it is known: a "no" may be taken back unless `Answers::never` holds. The
@@ -68,11 +75,11 @@ class FixedPoint {
   bool look_up(Answers::Answer& answer) {
     if (answer.state == State::kOpen) {
       answer.met = true;
-      lowest_ = std::min(lowest_, answer.depth);
+      lowest_ = std::min(lowest_, answer.where);
     } else if (answer.state == State::kTentative) {
       const auto next =
           std::partition_point(groups_.begin(), groups_.end(),
-                               [&](const Group& group) { return group.begin <= answer.position; });
+                               [&](const Group& group) { return group.begin <= answer.where; });
       lowest_ = std::min(lowest_, std::prev(next)->lowest);
     }
     return answer.state == State::kYes;
@@ -90,13 +97,13 @@ class FixedPoint {
   void take_back(size_t begin) {
     ungroup(begin);
     for (; tentative_.size() > begin; tentative_.pop_back()) {
-      tentative_.back().first->known_.erase(tentative_.back().second);
+      tentative_.back().first->at(tentative_.back().second) = {};
     }
   }
 
   void settle(size_t begin) {
     for (; tentative_.size() > begin; tentative_.pop_back()) {
-      tentative_.back().first->known_[tentative_.back().second].state = State::kNo;
+      tentative_.back().first->at(tentative_.back().second).state = State::kNo;
     }
   }
 
@@ -108,13 +115,12 @@ class FixedPoint {
 
 template <class Question>
 bool FixedPoint::ask(Answers& answers, uint32_t key, Question question) {
-  const auto [entry, fresh] = answers.known_.try_emplace(key);
-  Answers::Answer& answer = entry->second;  // stays where it is
-  if (!fresh) {
+  if (Answers::Answer& answer = answers.at(key); answer.state != State::kUnknown) {
     return look_up(answer);
   }
   const size_t begin = tentative_.size();
-  const uint32_t depth = answer.depth = open_++;
+  const uint32_t depth = open_++;
+  answers.at(key) = {State::kOpen, false, depth};
   const uint32_t before = std::exchange(lowest_, kNone);
   bool yes = false;
   try {
@@ -123,11 +129,12 @@ bool FixedPoint::ask(Answers& answers, uint32_t key, Question question) {
     --open_;
     lowest_ = before;
     take_back(begin);
-    answers.known_.erase(key);
+    answers.at(key) = {};
     throw;
   }
   --open_;
   const uint32_t leaned = std::exchange(lowest_, before);
+  Answers::Answer& answer = answers.at(key);  // may have moved
   if (yes) {
     answer.state = State::kYes;
     if (answer.met) {
@@ -140,7 +147,7 @@ bool FixedPoint::ask(Answers& answers, uint32_t key, Question question) {
   if (!settled) {
     lowest = std::min(lowest, leaned);
     lowest_ = std::min(before, leaned);
-    answer.position = tentative_.size();
+    answer.where = static_cast<uint32_t>(tentative_.size());
     tentative_.emplace_back(&answers, key);
   }
   answer.state = settled ? State::kNo : State::kTentative;

@@ -22,19 +22,11 @@ uint64_t FormulaStore::NodeHash::operator()(const Node& node) const {
     hash.add(static_cast<uint64_t>(atom.a) << 32 | atom.b).add(atom.formula);
     hash.add(atom.min).add(atom.max);
   }
-  for (const FormulaId part : node.parts) {
-    hash.add(part);
-  }
-  return hash.value();
+  return hash.add_all(node.parts).value();
 }
 
 uint64_t FormulaStore::KeySetHash::operator()(const KeySet& set) const {
-  WordHash hash;
-  hash.add(static_cast<uint64_t>(set.base) << 32 | set.name);
-  for (const NameId name : set.excluded) {
-    hash.add(name);
-  }
-  return hash.value();
+  return WordHash().add(uint64_t{set.base} << 32 | set.name).add_all(set.excluded).value();
 }
 
 FormulaId FormulaStore::atom(const Atom& atom) {
@@ -57,10 +49,12 @@ FormulaId FormulaStore::atom(const Atom& atom) {
   return nodes_.intern({Kind::kAtom, atom, {}});
 }
 
-FormulaId FormulaStore::combine(Kind kind, std::vector<FormulaId> parts) {
+FormulaId FormulaStore::combine(Kind kind, std::span<const FormulaId> parts) {
   const FormulaId neutral = kind == Kind::kAll ? kTrue : kFalse;
   const FormulaId absorbing = kind == Kind::kAll ? kFalse : kTrue;
-  std::vector<FormulaId> flat;
+  combined_.kind = kind;
+  std::vector<FormulaId>& flat = combined_.parts;
+  flat.clear();
   TypeMask mask = kind == Kind::kAll ? kAllTypes : 0;
   for (const FormulaId part : parts) {
     const auto take = [&](FormulaId id) {
@@ -71,9 +65,7 @@ FormulaId FormulaStore::combine(Kind kind, std::vector<FormulaId> parts) {
       }
     };
     if (nodes_[part].kind == kind) {
-      for (const FormulaId inner : nodes_[part].parts) {
-        take(inner);
-      }
+      std::for_each(nodes_[part].parts.begin(), nodes_[part].parts.end(), take);
     } else {
       take(part);
     }
@@ -90,15 +82,8 @@ FormulaId FormulaStore::combine(Kind kind, std::vector<FormulaId> parts) {
   if (flat.size() < 2) {
     return flat.empty() ? neutral : flat.front();
   }
-  return nodes_.intern({kind, {}, std::move(flat)});
-}
-
-FormulaId FormulaStore::all_of(std::vector<FormulaId> parts) {
-  return combine(Kind::kAll, std::move(parts));
-}
-
-FormulaId FormulaStore::any_of(std::vector<FormulaId> parts) {
-  return combine(Kind::kAny, std::move(parts));
+  const FormulaId known = nodes_.find(combined_);
+  return known != decltype(nodes_)::kNone ? known : nodes_.add(combined_);
 }
 
 FormulaId FormulaStore::negate(FormulaId formula) {
@@ -118,7 +103,7 @@ FormulaId FormulaStore::negate(FormulaId formula) {
     for (FormulaId& part : parts) {
       part = negate(part);
     }
-    result = combine(kind == Kind::kAll ? Kind::kAny : Kind::kAll, std::move(parts));
+    result = combine(kind == Kind::kAll ? Kind::kAny : Kind::kAll, parts);
   }
   negations_.resize(std::max<size_t>(negations_.size(), nodes_.size()));
   return negations_[formula] = result;
@@ -139,7 +124,7 @@ FormulaId FormulaStore::outside(Type type, Atom count) {
     more.max = kUnbounded;
     parts.push_back(atom(more));
   }
-  return all_of({only(type), any_of(std::move(parts))});
+  return all_of({only(type), any_of(parts)});
 }
 
 FormulaId FormulaStore::negate_atom(const Atom& a) {
@@ -163,7 +148,7 @@ FormulaId FormulaStore::negate_atom(const Atom& a) {
         parts.push_back(
             atom({.kind = AtomKind::kRange, .a = a.b, .min = (a.min & 2) == 0 ? 1U : 0U}));
       }
-      return all_of({only(Type::kNumber), any_of(std::move(parts))});
+      return all_of({only(Type::kNumber), any_of(parts)});
     }
     case AtomKind::kMultiple:
       return all_of({only(Type::kNumber), atom({.kind = AtomKind::kNotMultiple, .a = a.a})});
@@ -240,7 +225,7 @@ FormulaId FormulaStore::equals_any(const std::vector<JsonValue>& values) {
     const RegexId language = regexes_.words(std::move(texts));
     parts.push_back(all_of({only(Type::kString), atom({.kind = AtomKind::kText, .a = language})}));
   }
-  return any_of(std::move(parts));
+  return any_of(parts);
 }
 
 FormulaId FormulaStore::equals(const JsonValue& value) {
@@ -276,7 +261,7 @@ FormulaId FormulaStore::equals(const JsonValue& value) {
       }
       break;
   }
-  return all_of(std::move(parts));
+  return all_of(parts);
 }
 
 NameId FormulaStore::name(std::string_view utf8) {
@@ -294,8 +279,19 @@ bool FormulaStore::in_key_set(KeySetId id, NameId name) {
   if (set.name != 0) {
     return set.name == name + 1;
   }
-  return !std::binary_search(set.excluded.begin(), set.excluded.end(), name) &&
-         regexes_.matches(set.base, name_points_[name]);
+  if (std::binary_search(set.excluded.begin(), set.excluded.end(), name)) {
+    return false;
+  }
+  if (set.base == RegexStore::kAll) {
+    return true;
+  }
+  const uint64_t key = uint64_t{set.base} << 32 | name;
+  uint32_t known = matches_.find(key);
+  if (known == FlatMap::kNone) {
+    known = regexes_.matches(set.base, name_points_[name]) ? 1 : 0;
+    matches_.add(key, known);
+  }
+  return known == 1;
 }
 
 KeySetId FormulaStore::add_key_set(KeySet set) {

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "grammar/decimal.h"
+#include "grammar/flat_map.h"
 #include "grammar/intern_table.h"
 #include "grammar/json_value.h"
 #include "grammar/regex.h"
@@ -81,8 +84,10 @@ class FormulaStore {
   explicit FormulaStore(RegexStore& regexes);
 
   FormulaId atom(const Atom& atom);
-  FormulaId all_of(std::vector<FormulaId> parts);
-  FormulaId any_of(std::vector<FormulaId> parts);
+  FormulaId all_of(std::span<const FormulaId> parts) { return combine(Kind::kAll, parts); }
+  FormulaId any_of(std::span<const FormulaId> parts) { return combine(Kind::kAny, parts); }
+  FormulaId all_of(std::initializer_list<FormulaId> parts) { return all_of(std::span(parts)); }
+  FormulaId any_of(std::initializer_list<FormulaId> parts) { return any_of(std::span(parts)); }
   FormulaId negate(FormulaId formula);
 
   FormulaId types(TypeMask mask) { return atom({.kind = AtomKind::kTypes, .a = mask}); }
@@ -132,7 +137,7 @@ class FormulaStore {
     }
   };
 
-  FormulaId combine(Kind kind, std::vector<FormulaId> parts);
+  FormulaId combine(Kind kind, std::span<const FormulaId> parts);
   FormulaId negate_atom(const Atom& atom);
   FormulaId outside(JsonValue::Type type, Atom count);
   KeySetId add_key_set(KeySet set);
@@ -140,11 +145,13 @@ class FormulaStore {
 
   RegexStore& regexes_;
   InternTable<Node, NodeHash> nodes_;
+  Node combined_;                     ///< what `combine` puts together
   std::vector<FormulaId> negations_;  ///< by formula; kFalse: not known yet
   std::vector<std::string> names_;
   std::vector<std::u32string> name_points_;
   std::unordered_map<std::string, NameId> name_ids_;
   InternTable<KeySet, KeySetHash> key_sets_;
+  FlatMap matches_;  ///< 1 where the name (low half) is in the language
   InternTable<Decimal, DecimalHash> decimals_;
 };
 

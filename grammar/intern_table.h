@@ -19,6 +19,14 @@ class WordHash {
     hash_ ^= hash_ >> 32;
     return *this;
   }
+  /// The words, and that they end here.
+  template <class Words>
+  WordHash& add_all(const Words& words) {
+    for (const uint64_t word : words) {
+      add(word);
+    }
+    return add(words.size());
+  }
   uint64_t value() const { return hash_; }
 
  private:

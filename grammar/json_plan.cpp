@@ -10,7 +10,7 @@
 namespace specdec {
 
 JsonPlans::JsonPlans(FormulaStore& formulas, SchemaFormulas& schemas, JsonPlanOptions options)
-    : formulas_(formulas), schemas_(schemas), options_(options) {}
+    : formulas_(formulas), schemas_(schemas), options_(options), name_classes_(formulas) {}
 
 JsonPlans::~JsonPlans() = default;
 
@@ -141,7 +141,7 @@ void JsonPlans::prepare_all(FormulaId root) {
     waiting.pop_back();
     const ValuePlan plan = value(goal);
     for (const ArrayStateId id : plan.arrays) {
-      const ArrayPlan array = array_plan(id);
+      const ArrayPlan& array = array_plan(id);
       std::for_each(array.prefix.begin(), array.prefix.end(), visit);
       visit(array.rest);
       for (const ArrayPlan::Contains& contains : array.contains) {

@@ -1,9 +1,8 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <limits>
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -12,6 +11,8 @@
 
 #include "grammar/fixed_point.h"
 #include "grammar/formula.h"
+#include "grammar/intern_table.h"
+#include "grammar/name_classes.h"
 #include "grammar/number_plan.h"
 #include "grammar/schema_formulas.h"
 #include "grammar/sorted_map.h"
@@ -96,7 +97,7 @@ struct ArrayState {
   uint64_t count = 0;  ///< items, no further than it matters
   std::vector<uint64_t> contained;
   FormulaId unseen = FormulaStore::kTrue;  ///< what a new item of a `unique` array must be
-  auto operator<=>(const ArrayState&) const = default;
+  bool operator==(const ArrayState&) const = default;
 };
 
 /// Inside an object: after some properties.
@@ -108,7 +109,7 @@ struct ObjectState {
   std::vector<uint64_t> seen;         ///< bits of the plan's names
   std::vector<uint32_t> seen_others;  ///< names outside the plan's, as text ids, sorted
   bool has_seen(size_t name) const { return (seen[name / 64] >> (name % 64) & 1) != 0; }
-  auto operator<=>(const ObjectState&) const = default;
+  bool operator==(const ObjectState&) const = default;
 };
 
 /// One way to go on with an item or a property: what the value must be, and the state after it.
@@ -158,7 +159,7 @@ class JsonPlans {
 
   const ObjectState& object(ObjectStateId id) const { return object_states_[id]; }
   const ObjectPlan& object_plan(ObjectStateId id) const {
-    return *objects_[object_states_[id].plan];
+    return objects_[object_states_[id].plan];
   }
   const ObjectChoices& choices(ObjectStateId id);
   /// False when it makes no difference which of a class's names comes next: none came before, and
@@ -186,6 +187,27 @@ class JsonPlans {
     TypeMask known = 0;  ///< types that were asked for
     TypeMask always = 0;
     TypeMask open = 0;
+  };
+
+  struct ArrayStateHash {
+    uint64_t operator()(const ArrayState& state) const {
+      return WordHash()
+          .add(uint64_t{state.plan} << 32 | state.unseen)
+          .add(state.count)
+          .add_all(state.contained)
+          .value();
+    }
+  };
+  struct ObjectStateHash {
+    uint64_t operator()(const ObjectState& state) const {
+      return WordHash()
+          .add(uint64_t{state.plan} << 32 | state.next_rank)
+          .add(state.count)
+          .add(state.pending)
+          .add_all(state.seen)
+          .add_all(state.seen_others)
+          .value();
+    }
   };
 
   Truth truth(FormulaId formula, JsonValue::Type type);
@@ -281,6 +303,7 @@ class JsonPlans {
   FormulaStore& formulas_;
   SchemaFormulas& schemas_;
   JsonPlanOptions options_;
+  NameClasses name_classes_;
   std::vector<FormulaId> goals_;  ///< being planned, the innermost last
   uint64_t steps_ = 0;
   FixedPoint questions_;
@@ -291,15 +314,13 @@ class JsonPlans {
   std::vector<NumberPlan> numbers_;
   std::unordered_map<FormulaId, std::vector<ArrayStateId>> arrays_of_;
   std::unordered_map<FormulaId, std::vector<ObjectPlanId>> objects_of_;
-  std::vector<ArrayPlan> arrays_;
-  std::vector<ArrayState> array_states_;
-  std::map<ArrayState, ArrayStateId> array_ids_;
+  std::deque<ArrayPlan> arrays_;
+  InternTable<ArrayState, ArrayStateHash> array_states_;
   FixedPoint::Answers array_feasible_;
   std::unordered_map<ArrayStateId, std::vector<Choice>> items_;
-  std::vector<std::unique_ptr<ObjectPlan>> objects_;
+  std::deque<ObjectPlan> objects_;
   std::unordered_map<ObjectPlanId, ObjectStateId> starts_;
-  std::vector<ObjectState> object_states_;
-  std::map<ObjectState, ObjectStateId> object_ids_;
+  InternTable<ObjectState, ObjectStateHash> object_states_;
   FixedPoint::Answers object_feasible_;
   std::unordered_map<ObjectStateId, ObjectChoices> choices_;
   std::unordered_map<uint64_t, std::vector<Choice>> properties_;

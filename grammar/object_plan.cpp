@@ -8,9 +8,6 @@
 namespace specdec {
 namespace {
 
-constexpr uint64_t kMaxListedNames =
-    64;  ///< a finite class of names up to this size is told as names
-constexpr uint64_t kMaxClasses = 256;
 constexpr ObjectStateId kUnprepared = ~ObjectStateId{0};  ///< a plan asked about once
 
 void set_bit(std::vector<uint64_t>& bits, size_t i) { bits[i / 64] |= uint64_t{1} << (i % 64); }
@@ -21,7 +18,7 @@ ObjectStateId JsonPlans::start(ObjectPlanId id) {
   if (const auto found = starts_.find(id); found != starts_.end() && found->second != kUnprepared) {
     return found->second;
   }
-  ObjectPlan& plan = *objects_[id];
+  ObjectPlan& plan = objects_[id];
   if (plan.exists.size() > 64) {
     fail("an object needs more than 64 different properties whose names are not told");
   }
@@ -48,20 +45,23 @@ void JsonPlans::prepare(ObjectPlan& plan) {
 
 /// What the value of that name must be.
 FormulaId JsonPlans::goal_of(NameId name, const ObjectPlan& plan) {
+  const ObjectPlan::Named* named = plan.named.find(name);
+  const FormulaId own = named != nullptr ? named->goal : FormulaStore::kTrue;
   std::vector<FormulaId> goals;
-  if (const ObjectPlan::Named* named = plan.named.find(name)) {
-    goals.push_back(named->goal);
-  }
   for (const auto& [set, formula] : plan.rules) {
     if (formulas_.in_key_set(set, name)) {
       goals.push_back(formula);
     }
   }
-  return goals.size() == 1 ? goals[0] : formulas_.all_of(std::move(goals));
+  if (goals.empty()) {
+    return own;
+  }
+  goals.push_back(own);
+  return formulas_.all_of(goals);
 }
 
 bool JsonPlans::feasible_plan(ObjectPlanId id) {
-  const ObjectPlan& plan = *objects_[id];
+  const ObjectPlan& plan = objects_[id];
   const bool asked_before = !starts_.try_emplace(id, kUnprepared).second;
   if (asked_before || !plan.exists.empty() || plan.required < plan.min) {
     return feasible_object(start(id));  // keeps the answer
@@ -90,81 +90,59 @@ void JsonPlans::prepare_names(ObjectPlan& plan) {
             });
 }
 
-/// Splits all names by the languages that the rules tell apart.
+/// Splits the names that are not told by the languages that the rules tell apart.
 void JsonPlans::prepare_classes(ObjectPlan& plan) {
-  struct Part {
-    PropertyPlan property;
-    std::vector<RegexId> inside;
-    std::vector<RegexId> outside;  ///< without those apart from one of `inside`
-  };
-  RegexStore& regexes = formulas_.regexes();
-  std::vector<Part> parts(1);
-  parts[0].property.language = RegexStore::kAll;
-  const auto apart = [&](RegexId a, RegexId b) { return regexes.is_nothing(regexes.all_of(a, b)); };
-  const auto enter = [&](Part& part, RegexId base) {
-    const size_t before = part.outside.size();
-    std::erase_if(part.outside, [&](RegexId other) { return apart(base, other); });
-    part.inside.push_back(base);
-    std::vector<RegexId> languages = {part.property.language, base};
-    if (part.outside.size() != before) {  // a shorter way to say the same
-      languages = part.inside;
-      for (const RegexId other : part.outside) {
-        languages.push_back(regexes.complement(other));
-      }
+  std::vector<NameClasses::Language> languages;
+  const auto language_of = [&](KeySetId set) {
+    const RegexId id = formulas_.key_set(set).base;
+    const auto at = std::ranges::find(languages, id, &NameClasses::Language::id);
+    const auto index = static_cast<size_t>(at - languages.begin());
+    if (at == languages.end()) {
+      languages.push_back({id, true});
     }
-    part.property.language = regexes.all_of(languages);
+    return index;
   };
-  const auto split = [&](RegexId base, auto&& mark) {
-    std::vector<Part> next;
-    for (Part& part : parts) {
-      Part inside = part;
-      const bool none = std::any_of(part.inside.begin(), part.inside.end(),
-                                    [&](RegexId one) { return apart(one, base); });
-      if (!none) {
-        enter(inside, base);
-      }
-      if (none || regexes.is_nothing(inside.property.language)) {
-        next.push_back(std::move(part));
-        continue;
-      }
-      mark(inside.property);
-      if (inside.property.goal != FormulaStore::kFalse) {
-        next.push_back(std::move(inside));
-      }
-      RegexId& rest = part.property.language;
-      rest = regexes.all_of(rest, regexes.complement(base));
-      if (!regexes.is_nothing(rest)) {
-        part.outside.push_back(base);
-        next.push_back(std::move(part));
-      }
-    }
-    parts = std::move(next);
-    if (parts.size() > kMaxClasses) {
-      fail(fmt::format("an object's patternProperties overlap in more than {} ways", kMaxClasses));
-    }
-  };
+  std::vector<size_t> of_rules;
+  std::vector<size_t> of_exists;
   for (const auto& [set, formula] : plan.rules) {
-    split(formulas_.key_set(set).base,
-          [&, goal = formula](PropertyPlan& part) { part.goal = all_of(part.goal, goal); });
+    of_rules.push_back(language_of(set));
+    languages[of_rules.back()].allowed &= formula != FormulaStore::kFalse;
   }
-  for (size_t i = 0; i < plan.exists.size(); ++i) {
-    split(formulas_.key_set(plan.exists[i].first).base,
-          [&](PropertyPlan& part) { part.exists |= uint64_t{1} << i; });
+  for (const auto& [set, formula] : plan.exists) {
+    of_exists.push_back(language_of(set));
   }
-  for (const auto& [part, inside, outside] : parts) {
-    if (regexes.is_finite(part.language) &&
-        regexes.count(part.language, kMaxListedNames + 1) <= kMaxListedNames) {
-      for (const std::u32string& word : regexes.list(part.language, kMaxListedNames)) {
-        plan.named[formulas_.name(to_utf8(word))];
-      }
-    } else {
-      plan.classes.push_back(part);
+  const std::vector<NameClass>* classes = name_classes_.split(languages);
+  if (classes == nullptr) {
+    fail(fmt::format("an object's patternProperties overlap in more than {} ways",
+                     NameClasses::kMax));
+  }
+  for (const NameClass& names : *classes) {
+    const auto lies_in = [&](size_t language) {
+      return std::binary_search(names.inside.begin(), names.inside.end(), language);
+    };
+    PropertyPlan property;
+    property.language = names.language;
+    for (size_t i = 0; i < of_rules.size(); ++i) {
+      property.goal =
+          lies_in(of_rules[i]) ? all_of(property.goal, plan.rules[i].second) : property.goal;
+    }
+    for (size_t i = 0; i < of_exists.size(); ++i) {
+      property.exists |= lies_in(of_exists[i]) ? uint64_t{1} << i : 0;
+    }
+    if (property.goal == FormulaStore::kFalse) {
+      continue;
+    }
+    if (!names.listed) {
+      plan.classes.push_back(property);
+    }
+    for (const NameId name : names.names) {
+      plan.named[name];
     }
   }
 }
 
 ObjectStateId JsonPlans::intern(ObjectState state) {
-  const ObjectPlan& plan = *objects_[state.plan];
+  const ObjectPlan& plan = objects_[state.plan];
   if (plan.max == kUnbounded) {
     state.count = std::min(state.count, plan.min);
   }
@@ -178,12 +156,7 @@ ObjectStateId JsonPlans::intern(ObjectState state) {
       set_bit(state.seen, i);
     }
   }
-  const auto [entry, fresh] =
-      object_ids_.emplace(state, static_cast<ObjectStateId>(object_states_.size()));
-  if (fresh) {
-    object_states_.push_back(std::move(state));
-  }
-  return entry->second;
+  return object_states_.intern(std::move(state));
 }
 
 bool JsonPlans::open_name(const ObjectState& state, const PropertyPlan& property,
@@ -196,7 +169,7 @@ bool JsonPlans::open_name(const ObjectState& state, const PropertyPlan& property
 /// what their values must be) are among them; nothing when an object has no room for such.
 std::optional<uint64_t> JsonPlans::some_more(const ObjectState& state, uint64_t pending,
                                              std::vector<std::pair<size_t, FormulaId>>& used) {
-  const ObjectPlan& plan = *objects_[state.plan];
+  const ObjectPlan& plan = objects_[state.plan];
   if (state.count + used.size() > plan.max) {
     return std::nullopt;
   }
@@ -245,7 +218,7 @@ std::optional<uint64_t> JsonPlans::some_more(const ObjectState& state, uint64_t 
 
 /// How many more properties there can be, up to `wanted`.
 uint64_t JsonPlans::capacity(const ObjectState& state, uint64_t wanted) {
-  const ObjectPlan& plan = *objects_[state.plan];
+  const ObjectPlan& plan = objects_[state.plan];
   uint64_t total = 0;
   for (size_t i = 0; i < plan.names.size() && total < wanted; ++i) {
     total += open_name(state, plan.names[i], i) && possible(plan.names[i].goal) ? 1 : 0;
@@ -262,8 +235,8 @@ uint64_t JsonPlans::capacity(const ObjectState& state, uint64_t wanted) {
 
 bool JsonPlans::feasible_object(ObjectStateId id) {
   return ask(object_feasible_, id, [&] {
-    const ObjectState state = object_states_[id];
-    const ObjectPlan& plan = *objects_[state.plan];
+    const ObjectState& state = object_states_[id];
+    const ObjectPlan& plan = objects_[state.plan];
     std::vector<std::pair<size_t, FormulaId>> needed;
     for (size_t i = 0; i < plan.names.size(); ++i) {
       if (plan.names[i].required && !state.has_seen(i)) {
@@ -281,7 +254,7 @@ bool JsonPlans::feasible_object(ObjectStateId id) {
 
 std::vector<Choice> JsonPlans::property_choices(const ObjectState& before,
                                                 const PropertyPlan& property, ObjectState after) {
-  const ObjectPlan& plan = *objects_[before.plan];
+  const ObjectPlan& plan = objects_[before.plan];
   if (before.count >= plan.max && plan.max != kUnbounded) {
     return {};
   }
@@ -297,7 +270,7 @@ std::vector<Choice> JsonPlans::property_choices(const ObjectState& before,
         parts.push_back(plan.exists[i].second);
       }
     }
-    const FormulaId goal = formulas_.all_of(std::move(parts));
+    const FormulaId goal = formulas_.all_of(parts);
     if (possible(goal)) {
       ObjectState next = after;
       next.pending = before.pending & ~claimed;
@@ -320,8 +293,8 @@ const std::vector<Choice>& JsonPlans::property(ObjectStateId id, uint32_t name) 
     return found->second;
   }
   begin_reading();
-  const ObjectState before = object_states_[id];
-  const PropertyPlan property = objects_[before.plan]->names[name];
+  const ObjectState& before = object_states_[id];
+  const PropertyPlan& property = objects_[before.plan].names[name];
   std::vector<Choice> choices;
   if (open_name(before, property, name)) {
     ObjectState after = before;
@@ -336,12 +309,12 @@ const std::vector<Choice>& JsonPlans::property(ObjectStateId id, uint32_t name) 
 std::vector<Choice> JsonPlans::other_property(ObjectStateId id, uint32_t property_class,
                                               uint32_t text) {
   begin_reading();
-  const ObjectState before = object_states_[id];
+  const ObjectState& before = object_states_[id];
   ObjectState after = before;
   after.seen_others.insert(
       std::lower_bound(after.seen_others.begin(), after.seen_others.end(), text), text);
   after.next_rank = options_.schema_order ? kNoRank : 0;
-  return property_choices(before, objects_[before.plan]->classes[property_class], std::move(after));
+  return property_choices(before, objects_[before.plan].classes[property_class], std::move(after));
 }
 
 /// Without existences to fulfil, counting tells what may come: the state is feasible, and stays so
@@ -374,7 +347,7 @@ ObjectChoices JsonPlans::counted_choices(const ObjectState& state, const ObjectP
 
 bool JsonPlans::names_matter(ObjectStateId id) const {
   const ObjectState& state = object_states_[id];
-  const uint64_t max = objects_[state.plan]->max;
+  const uint64_t max = objects_[state.plan].max;
   return !state.seen_others.empty() || max == kUnbounded || state.count + 1 < max;
 }
 
@@ -382,8 +355,8 @@ const ObjectChoices& JsonPlans::choices(ObjectStateId id) {
   if (const auto found = choices_.find(id); found != choices_.end()) {
     return found->second;
   }
-  const ObjectState state = object_states_[id];
-  const ObjectPlan& plan = *objects_[state.plan];
+  const ObjectState& state = object_states_[id];
+  const ObjectPlan& plan = objects_[state.plan];
   if (plan.exists.empty() && state.count >= plan.min) {
     return choices_[id] = counted_choices(state, plan);
   }

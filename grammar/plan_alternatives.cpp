@@ -450,7 +450,7 @@ const std::vector<ArrayStateId>& JsonPlans::arrays(FormulaId goal) {
 
 const std::vector<ObjectPlanId>& JsonPlans::object_plans(FormulaId goal) {
   const auto add = [&](ObjectPlan plan) {
-    objects_.push_back(std::make_unique<ObjectPlan>(std::move(plan)));
+    objects_.push_back(std::move(plan));
     return static_cast<ObjectPlanId>(objects_.size() - 1);
   };
   return plans_of<ObjectPlan>(goal, add, objects_of_);

@@ -136,7 +136,7 @@ FormulaId SchemaFormulas::expand_node(Place place) {
     for (const Branch& branch : branches(place)) {
       parts.push_back(branch.formula);
     }
-    return formulas_.any_of(std::move(parts));
+    return formulas_.any_of(parts);
   }
   return formulas_.all_of({local(place), in_place(place)});
 }
@@ -154,7 +154,7 @@ FormulaId SchemaFormulas::local(Place place) {
   add_format(place, parts);
   add_arrays(place, parts);
   add_objects(place, parts);
-  return formulas_.all_of(std::move(parts));
+  return formulas_.all_of(parts);
 }
 
 TypeMask SchemaFormulas::type_named(Place place, const JsonValue& name, bool& integer) const {
@@ -465,7 +465,7 @@ FormulaId SchemaFormulas::one_of(Place place, size_t size) {
       const FormulaId part = below(place, "oneOf", j);
       parts.push_back(i == j ? part : formulas_.negate(part));
     }
-    choices.push_back(formulas_.all_of(std::move(parts)));
+    choices.push_back(formulas_.all_of(parts));
   }
   return formulas_.any_of(std::move(choices));
 }
@@ -500,7 +500,7 @@ FormulaId SchemaFormulas::in_place(Place place) {
     parts.push_back(schema(target, place.scope));
   }
   if (is_older(place, SchemaDraft::k2019) && keyword(place, "$ref") != nullptr) {
-    return formulas_.all_of(std::move(parts));
+    return formulas_.all_of(parts);
   }
   for (size_t i = 0; i < list_size(place, "allOf"); ++i) {
     parts.push_back(below(place, "allOf", i));
@@ -528,7 +528,7 @@ FormulaId SchemaFormulas::in_place(Place place) {
                                       formulas_.all_of({formulas_.negate(condition), otherwise})}));
   }
   add_dependencies(place, parts);
-  return formulas_.all_of(std::move(parts));
+  return formulas_.all_of(parts);
 }
 
 RegexId SchemaFormulas::text_language(FormulaId formula) {

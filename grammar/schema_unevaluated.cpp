@@ -163,7 +163,7 @@ void SchemaFormulas::apply_unevaluated(Place place, Branch& branch) {
     }
     seen.all_items = true;
   }
-  branch.formula = formulas_.all_of(std::move(parts));
+  branch.formula = formulas_.all_of(parts);
 }
 
 SchemaFormulas::Branches SchemaFormulas::branches(Place place) {
