@@ -1,6 +1,7 @@
 // Walks over the whole vocabulary, each begun from what is known of another language.
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "grammar/string_masks.h"
 
@@ -24,7 +25,7 @@ class StringMasks::Difference {
 
   void run(RegexId from, RegexId to) {
     const TokenTrie& trie = self_.trie_;
-    std::vector<Place> path(512);
+    std::vector<Place> path(64);
     path[0] = place(from, to);
     for (Node node = 1; node < trie.size();) {
       const uint32_t depth = trie.depth(node);
@@ -368,8 +369,8 @@ std::unique_ptr<StringMasks::Walk> StringMasks::walk_all(RegexId language, Escap
   }
   Difference(*this, meaning, escapes, inside, close).run(from, language);
   size_t count = 0;
-  for (const uint32_t word : inside) {
-    count += static_cast<size_t>(__builtin_popcount(word));
+  for (size_t word = 0; word < inside.size() && count < kDense; ++word) {
+    count += static_cast<size_t>(std::popcount(inside[word]));
   }
   auto result = std::make_unique<Walk>();
   if (count < kDense) {
