@@ -13,7 +13,7 @@
 namespace specdec {
 namespace {
 
-std::unique_ptr<Automaton> make_automaton(RegexStore& regexes, const GrammarSource& source);
+std::unique_ptr<Automaton> make_automaton(SharedLanguages& languages, const GrammarSource& source);
 
 RegexId one_of_choices(RegexStore& regexes, const GrammarSource& source) {
   std::vector<std::u32string> words;
@@ -23,25 +23,26 @@ RegexId one_of_choices(RegexStore& regexes, const GrammarSource& source) {
   return regexes.words(std::move(words));
 }
 
-std::unique_ptr<Automaton> make_triggers(RegexStore& regexes, const GrammarSource& source) {
+std::unique_ptr<Automaton> make_triggers(SharedLanguages& languages, const GrammarSource& source) {
   if (source.triggers.empty()) {
     throw GrammarError("there is no trigger; give at least one, with the tag that begins it");
   }
   std::vector<TriggerRule> rules;
   for (const GrammarSource::Trigger& trigger : source.triggers) {
-    rules.push_back({trigger.begin, make_automaton(regexes, trigger.grammar), trigger.end});
+    rules.push_back({trigger.begin, make_automaton(languages, trigger.grammar), trigger.end});
   }
   return make_trigger_automaton(std::move(rules));
 }
 
-std::unique_ptr<Automaton> make_of_kind(RegexStore& regexes, const GrammarSource& source,
+std::unique_ptr<Automaton> make_of_kind(SharedLanguages& languages, const GrammarSource& source,
                                         const std::string& name) {
+  RegexStore& regexes = languages.regexes;
   const auto start = [&](std::string_view usual) {
     return source.start.empty() ? usual : std::string_view(source.start);
   };
   switch (source.kind) {
     case GrammarKind::kJsonSchema:
-      return make_json_schema_automaton(regexes, parse_json(source.text, name), source.schema);
+      return make_json_schema_automaton(languages, parse_json(source.text, name), source.schema);
     case GrammarKind::kRegex:
       return make_regex_automaton(regexes, parse_regex(regexes, source.text, false));
     case GrammarKind::kGbnf:
@@ -51,7 +52,7 @@ std::unique_ptr<Automaton> make_of_kind(RegexStore& regexes, const GrammarSource
     case GrammarKind::kChoice:
       return make_regex_automaton(regexes, one_of_choices(regexes, source));
     case GrammarKind::kTrigger:
-      return make_triggers(regexes, source);
+      return make_triggers(languages, source);
   }
   throw InternalError("a grammar of no kind");
 }
@@ -68,10 +69,10 @@ std::string why_empty(GrammarKind kind) {
 }
 
 /// An automaton with a start; every error begins with the name.
-std::unique_ptr<Automaton> make_automaton(RegexStore& regexes, const GrammarSource& source) {
+std::unique_ptr<Automaton> make_automaton(SharedLanguages& languages, const GrammarSource& source) {
   const std::string name = source.name.empty() ? grammar_kind_name(source.kind) : source.name;
   try {
-    auto automaton = make_of_kind(regexes, source, name);
+    auto automaton = make_of_kind(languages, source, name);
     if (automaton->start() == Automaton::kDead) {
       throw GrammarError(why_empty(source.kind));
     }
@@ -109,16 +110,16 @@ std::shared_ptr<const CompiledGrammar> compile_grammar(
   {
     const std::lock_guard lock(vocabulary->mutex());
     vocabulary->regexes().allow(source.schema.max_regex_states);
-    automaton = make_automaton(vocabulary->regexes(), source);
+    automaton = make_automaton(vocabulary->languages(), source);
   }
   return std::make_shared<const CompiledGrammar>(std::move(vocabulary), std::move(automaton),
                                                  source.schema.max_mask_bytes, source.cuts);
 }
 
 void check_grammar(const GrammarSource& source) {
-  RegexStore regexes;
-  regexes.allow(source.schema.max_regex_states);
-  (void)make_automaton(regexes, source);
+  SharedLanguages languages;
+  languages.regexes.allow(source.schema.max_regex_states);
+  (void)make_automaton(languages, source);
 }
 
 }  // namespace specdec

@@ -62,8 +62,8 @@ GrammarVocabulary::GrammarVocabulary(const std::vector<std::string_view>& bytes,
       cache_(cache),
       cache_file_(open_cache()),
       trie_(read_or_make_trie(bytes)),
-      regexes_(limits.max_regex_states),
-      strings_(trie_, regexes_, limits.max_string_mask_bytes, cache_file_.get()) {
+      languages_{.regexes = RegexStore(limits.max_regex_states)},
+      strings_(trie_, languages_.regexes, limits.max_string_mask_bytes, cache_file_.get()) {
   std::sort(end_tokens_.begin(), end_tokens_.end());
   strings_.walk(0, RegexStore::kAll, EscapeStyle::kAny);  // what most walks differ little from
   was_cached_ = cache_file_ != nullptr && made() == 0;

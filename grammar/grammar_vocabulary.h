@@ -11,7 +11,7 @@
 #include "core/tokenizer.h"
 #include "core/types.h"
 #include "grammar/cache_file.h"
-#include "grammar/regex.h"
+#include "grammar/shared_languages.h"
 #include "grammar/string_masks.h"
 #include "grammar/token_trie.h"
 
@@ -64,7 +64,8 @@ class GrammarVocabulary {
   void save();
 
   // Not safe for use by several threads at once: hold `mutex`.
-  RegexStore& regexes() { return regexes_; }
+  SharedLanguages& languages() { return languages_; }
+  RegexStore& regexes() { return languages_.regexes; }
   StringMasks& strings() { return strings_; }
   CanonicalCuts* cuts() { return cuts_.get(); }  ///< nullptr when not learned
   std::mutex& mutex() { return mutex_; }
@@ -83,7 +84,7 @@ class GrammarVocabulary {
   std::unique_ptr<CacheFile> cache_file_;
   uint64_t trie_made_ = 0;
   TokenTrie trie_;
-  RegexStore regexes_;
+  SharedLanguages languages_;
   StringMasks strings_;
   uint64_t saved_ = 0;  ///< of `made`
   bool was_cached_ = false;

@@ -10,8 +10,6 @@ namespace {
 
 using Ranges = std::vector<CodePoints::Range>;
 
-bool is_digit(uint8_t byte) { return byte >= '0' && byte <= '9'; }
-
 bool is_in(const Ranges& ranges, char32_t c) {
   return std::any_of(ranges.begin(), ranges.end(), [&](const CodePoints::Range& range) {
     return range.first <= c && c <= range.last;
@@ -82,75 +80,14 @@ std::string JsonAutomaton::recorded(uint32_t text) const {
   return result;
 }
 
-const NumberTexts& JsonAutomaton::number_texts(uint32_t plan) {
-  if (number_texts_.size() <= plan) {
-    number_texts_.resize(plan + 1);
+NumberAutomaton& JsonAutomaton::numbers(uint32_t plan) {
+  if (numbers_.size() <= plan) {
+    numbers_.resize(plan + 1);
   }
-  if (number_texts_[plan] == nullptr) {
-    number_texts_[plan] =
-        std::make_unique<const NumberTexts>(plans_.number(plan), options_.numbers);
+  if (numbers_[plan] == nullptr) {
+    numbers_[plan] = number_automata_.find(plans_.number(plan), options_.numbers);
   }
-  return *number_texts_[plan];
-}
-
-std::optional<uint32_t> JsonAutomaton::next_number(uint32_t from, uint8_t byte) {
-  NumberState state = numbers_[from];
-  const auto phase = after(state.phase, byte);
-  if (!phase) {
-    return std::nullopt;
-  }
-  const uint64_t key = uint64_t{from} << 8 | byte;
-  if (const uint32_t found = number_transitions_.find(key); found != FlatMap::kNone) {
-    return found;
-  }
-  const NumberTexts& texts = number_texts(state.plan);
-  const std::string text = texts.representative(recorded(state.text) + static_cast<char>(byte));
-  uint32_t next = kNoNumber;
-  if (texts.can_complete(text)) {
-    state.phase = *phase;
-    state.complete = texts.is_complete(text);
-    state.text = 0;
-    for (const char c : text) {
-      state.text = texts_.append(state.text, static_cast<uint8_t>(c));
-    }
-    next = numbers_.intern(state);
-  }
-  number_transitions_.add(key, next);
-  return next;
-}
-
-std::optional<JsonAutomaton::NumberPhase> JsonAutomaton::after(NumberPhase phase, uint8_t byte) {
-  using P = NumberPhase;
-  const bool whole = phase == P::kZero || phase == P::kDigits;
-  if (is_digit(byte)) {
-    switch (phase) {
-      case P::kStart:
-      case P::kMinus:
-        return byte == '0' ? P::kZero : P::kDigits;
-      case P::kZero:
-        return std::nullopt;
-      case P::kDigits:
-        return P::kDigits;
-      case P::kPoint:
-      case P::kFraction:
-        return P::kFraction;
-      default:
-        return P::kExponent;
-    }
-  }
-  if (byte == '-' && phase == P::kStart) {
-    return P::kMinus;
-  }
-  if (byte == '.' && whole) {
-    return P::kPoint;
-  }
-  if ((byte == 'e' || byte == 'E') && (whole || phase == P::kFraction)) {
-    return P::kLetter;
-  }
-  if ((byte == '-' || byte == '+') && phase == P::kLetter) {
-    return P::kSign;
-  }
-  return std::nullopt;
+  return *numbers_[plan];
 }
 
 StateId JsonAutomaton::start() {
@@ -169,7 +106,7 @@ bool JsonAutomaton::is_complete(StateId state) {
     const std::vector<Entry>& entries = stacks_[thread.stack];
     return std::any_of(entries.begin(), entries.end(),
                        [](const Entry& entry) { return entry.kind == Entry::Kind::kEnd; }) &&
-           numbers_[thread.a].complete;
+           numbers(thread.a).is_complete(thread.b);
   });
 }
 

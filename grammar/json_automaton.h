@@ -14,7 +14,7 @@
 #include "grammar/intern_table.h"
 #include "grammar/json_plan.h"
 #include "grammar/json_string_decoder.h"
-#include "grammar/number_texts.h"
+#include "grammar/number_automaton.h"
 
 namespace specdec {
 
@@ -43,7 +43,7 @@ struct JsonAutomatonOptions {
 class JsonAutomaton final : public Automaton {
  public:
   /// Borrows all three.
-  JsonAutomaton(FormulaStore& formulas, JsonPlans& plans, FormulaId root,
+  JsonAutomaton(FormulaStore& formulas, JsonPlans& plans, NumberAutomata& numbers, FormulaId root,
                 JsonAutomatonOptions options);
   ~JsonAutomaton() override;
 
@@ -61,7 +61,7 @@ class JsonAutomaton final : public Automaton {
   enum class Kind : uint8_t {
     kValue,        ///< a: goal
     kString,       ///< a: string state
-    kNumber,       ///< a: number state
+    kNumber,       ///< a: number plan; b: state of its automaton
     kLiteral,      ///< a: null, false or true; b: letters so far
     kArrayOpen,    ///< a: array state; only its end may come
     kArrayNext,    ///< a: array state; after an item
@@ -106,24 +106,6 @@ class JsonAutomaton final : public Automaton {
     JsonStringDecoder decoder;
     bool operator==(const StringState&) const = default;
   };
-  enum class NumberPhase : uint8_t {
-    kStart,
-    kMinus,
-    kZero,
-    kDigits,
-    kPoint,
-    kFraction,
-    kLetter,
-    kSign,
-    kExponent
-  };
-  struct NumberState {
-    uint32_t plan = 0;
-    NumberPhase phase = NumberPhase::kStart;
-    uint32_t text = 0;  ///< a representative of those that came so far
-    bool complete = false;
-    bool operator==(const NumberState&) const = default;
-  };
   struct KeyState {
     ObjectStateId object = 0;
     uint32_t first = 0, last = 0;  ///< the plan's names that begin so
@@ -136,7 +118,6 @@ class JsonAutomaton final : public Automaton {
   struct Hash {
     size_t operator()(const State& state) const;
     size_t operator()(const StringState& state) const;
-    size_t operator()(const NumberState& state) const;
     size_t operator()(const KeyState& state) const;
     size_t operator()(const std::vector<Entry>& entries) const;
     size_t operator()(const std::vector<Choice>& choices) const;
@@ -160,7 +141,6 @@ class JsonAutomaton final : public Automaton {
 
   static constexpr std::array<std::string_view, 3> kLiterals = {"null", "false", "true"};
   static constexpr uint32_t kNewline = 1U << 31;
-  static constexpr uint32_t kNoNumber = 0;
   /// Recorded text that is not known: masks look at places that many texts lead to.
   static constexpr uint32_t kUnknownText = ~uint32_t{0};
 
@@ -173,12 +153,7 @@ class JsonAutomaton final : public Automaton {
   bool alive(const KeyState& state);
   /// A text of the language that is neither the rest of one of the plan's names nor of one seen.
   std::optional<std::u32string> fresh_word(const KeyState& state, RegexId language);
-  const NumberTexts& number_texts(uint32_t plan);
-  /// The state of a number one byte further, if the byte is a part of it; kNoNumber when none of
-  /// the plan's numbers goes on so.
-  std::optional<uint32_t> next_number(uint32_t state, uint8_t byte);
-  /// Nothing when no number goes on with the byte.
-  static std::optional<NumberPhase> after(NumberPhase phase, uint8_t byte);
+  NumberAutomaton& numbers(uint32_t plan);
   Bytes candidates(const State& state, const Thread& thread);
   bool more_may_come(uint32_t stack);
   void add_name_parts(const Thread& thread, const State& state, StringPlace& place);
@@ -194,6 +169,7 @@ class JsonAutomaton final : public Automaton {
 
   FormulaStore& formulas_;
   JsonPlans& plans_;
+  NumberAutomata& number_automata_;
   FormulaId root_;
   JsonAutomatonOptions options_;
   InternTable<State, Hash> states_;
@@ -202,12 +178,10 @@ class JsonAutomaton final : public Automaton {
   FlatMap transitions_;
   InternTable<std::vector<Entry>, Hash> stacks_;
   InternTable<StringState, Hash> strings_;
-  InternTable<NumberState, Hash> numbers_;
-  FlatMap number_transitions_;
-  std::vector<std::unique_ptr<const NumberTexts>> number_texts_;  ///< by plan, where asked for
+  std::vector<std::shared_ptr<NumberAutomaton>> numbers_;  ///< by plan, where asked for
   InternTable<KeyState, Hash> keys_;
   InternTable<std::vector<Choice>, Hash> choices_;
-  Texts texts_;                      ///< bytes of numbers and of items of unique arrays
+  Texts texts_;                      ///< bytes of items of unique arrays
   Texts key_texts_;                  ///< code points of property names
   std::shared_ptr<WayOut> way_out_;  ///< made when first asked for
 };

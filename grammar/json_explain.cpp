@@ -85,7 +85,7 @@ std::string JsonAutomaton::explain_thread(const Thread& thread) {
       return explain_string(strings_[thread.a]);
     case Kind::kNumber:
       return fmt::format("inside a number; it may {}end here",
-                         numbers_[thread.a].complete ? "" : "not ");
+                         numbers(thread.a).is_complete(thread.b) ? "" : "not ");
     case Kind::kLiteral:
       return "the rest of null, false or true";
     case Kind::kArrayOpen:

@@ -56,7 +56,10 @@ Automaton::Bytes JsonAutomaton::candidates(const State& state, const Thread& thr
       add_of_string(bytes, keys_[thread.a].decoder);
       return bytes;
     case Kind::kNumber:
-      add(bytes, "0123456789.eE+-,]}\n");
+      add(bytes, numbers(thread.a).candidates(thread.b));
+      if (numbers(thread.a).is_complete(thread.b)) {
+        add(bytes, ",]}\n");
+      }
       break;
     case Kind::kLiteral:
       add(bytes, "ulnarse");

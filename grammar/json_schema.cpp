@@ -45,15 +45,16 @@ std::vector<std::pair<std::string, JsonValue>> read_registry(const JsonSchemaOpt
 
 class JsonSchemaAutomaton final : public Automaton {
  public:
-  JsonSchemaAutomaton(RegexStore& regexes, JsonValue schema, const JsonSchemaOptions& options)
-      : formulas_(regexes),
+  JsonSchemaAutomaton(SharedLanguages& languages, JsonValue schema,
+                      const JsonSchemaOptions& options)
+      : formulas_(languages.regexes),
         document_(std::move(schema), read_registry(options)),
         schemas_(document_, formulas_, {.assert_formats = options.assert_formats}),
         plans_(formulas_, schemas_,
                {.schema_order = options.schema_order,
                 .max_alternatives = options.max_alternatives,
                 .max_steps = options.max_steps}),
-        json_(formulas_, plans_, schemas_.root(),
+        json_(formulas_, plans_, languages.numbers, schemas_.root(),
               {.whitespace = whitespace_style(options.whitespace),
                .escapes = options.escapes,
                .numbers = options.schema_order ? NumberStyle::kPlain : NumberStyle::kAny,
@@ -87,9 +88,9 @@ const char* const kNothingSatisfies =
 
 void check_whitespace(const std::string& name) { (void)whitespace_style(name); }
 
-std::unique_ptr<Automaton> make_json_schema_automaton(RegexStore& regexes, JsonValue schema,
+std::unique_ptr<Automaton> make_json_schema_automaton(SharedLanguages& languages, JsonValue schema,
                                                       const JsonSchemaOptions& options) {
-  return std::make_unique<JsonSchemaAutomaton>(regexes, std::move(schema), options);
+  return std::make_unique<JsonSchemaAutomaton>(languages, std::move(schema), options);
 }
 
 std::shared_ptr<const CompiledGrammar> compile_json_schema(
@@ -100,7 +101,7 @@ std::shared_ptr<const CompiledGrammar> compile_json_schema(
     const std::lock_guard lock(vocabulary->mutex());
     vocabulary->regexes().allow(options.max_regex_states);
     automaton =
-        make_json_schema_automaton(vocabulary->regexes(), parse_json(schema, "schema"), options);
+        make_json_schema_automaton(vocabulary->languages(), parse_json(schema, "schema"), options);
   }
   auto grammar = std::make_shared<CompiledGrammar>(std::move(vocabulary), std::move(automaton),
                                                    options.max_mask_bytes);

@@ -8,6 +8,7 @@
 #include "grammar/automaton.h"
 #include "grammar/json_string_decoder.h"
 #include "grammar/json_value.h"
+#include "grammar/shared_languages.h"
 
 namespace specdec {
 
@@ -42,7 +43,7 @@ extern const char* const kNothingSatisfies;
 /// The values that satisfy a JSON Schema (2020-12, 2019-09, draft 7, 6 and 4), as texts. Throws
 /// GrammarError naming the keyword and its JSON pointer when something is not supported or too
 /// large. Borrows `regexes`.
-std::unique_ptr<Automaton> make_json_schema_automaton(RegexStore& regexes, JsonValue schema,
+std::unique_ptr<Automaton> make_json_schema_automaton(SharedLanguages& languages, JsonValue schema,
                                                       const JsonSchemaOptions& options);
 
 }  // namespace specdec

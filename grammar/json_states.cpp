@@ -66,13 +66,6 @@ size_t JsonAutomaton::Hash::operator()(const StringState& state) const {
   return hash.add(state.language).add(state.min).add(state.max).add(state.decoder.key()).value();
 }
 
-size_t JsonAutomaton::Hash::operator()(const NumberState& state) const {
-  WordHash hash;
-  return hash.add(uint64_t{state.plan} << 32 | state.text)
-      .add(static_cast<uint64_t>(state.phase))
-      .value();
-}
-
 size_t JsonAutomaton::Hash::operator()(const KeyState& state) const {
   WordHash hash;
   hash.add(uint64_t{state.object} << 32 | state.text).add(state.decoder.key());
@@ -100,11 +93,14 @@ size_t JsonAutomaton::Hash::operator()(const std::vector<Choice>& choices) const
   return hash.value();
 }
 
-JsonAutomaton::JsonAutomaton(FormulaStore& formulas, JsonPlans& plans, FormulaId root,
-                             JsonAutomatonOptions options)
-    : formulas_(formulas), plans_(plans), root_(root), options_(options) {
-  states_.add({});   // kDead
-  numbers_.add({});  // kNoNumber
+JsonAutomaton::JsonAutomaton(FormulaStore& formulas, JsonPlans& plans, NumberAutomata& numbers,
+                             FormulaId root, JsonAutomatonOptions options)
+    : formulas_(formulas),
+      plans_(plans),
+      number_automata_(numbers),
+      root_(root),
+      options_(options) {
+  states_.add({});  // kDead
   stacks_.add({});
   intern_stack({{}});
 }

@@ -49,7 +49,7 @@ void JsonAutomaton::Step::take_all() {
   for (const Thread& thread : from_.threads) {
     if (thread.kind != Kind::kNumber) {
       take(thread);
-    } else if (!number(thread) && self_.numbers_[thread.a].complete) {
+    } else if (!number(thread) && self_.numbers(thread.a).is_complete(thread.b)) {
       std::vector<Thread> others = std::move(threads_);
       threads_.clear();
       ending_number_ = true;
@@ -129,8 +129,7 @@ void JsonAutomaton::Step::value(const Thread& thread) {
       return;
     default:
       for (const uint32_t id : plan.numbers) {
-        number({Kind::kNumber, self_.numbers_.intern({id, NumberPhase::kStart, 0, false}), 0,
-                thread.stack});
+        number({Kind::kNumber, id, NumberAutomaton::kStart, thread.stack});
       }
   }
 }
@@ -191,9 +190,9 @@ void JsonAutomaton::Step::string(const Thread& thread) {
 
 /// False when the byte is no part of this number.
 bool JsonAutomaton::Step::number(const Thread& thread) {
-  const auto next = self_.next_number(thread.a, byte_);
-  if (next && *next != kNoNumber) {
-    push({Kind::kNumber, *next, 0, thread.stack});
+  const auto next = self_.numbers(thread.a).next(thread.b, byte_);
+  if (next && *next != NumberAutomaton::kDead) {
+    push({Kind::kNumber, thread.a, *next, thread.stack});
   }
   return next.has_value();
 }

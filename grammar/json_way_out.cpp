@@ -54,10 +54,8 @@ class JsonAutomaton::WayOut {
         const StringState& state = self_.strings_[thread.a];
         return string({state.language, state.min, state.max});
       }
-      case Kind::kNumber: {
-        const NumberState& state = self_.numbers_[thread.a];
-        return number(state);
-      }
+      case Kind::kNumber:
+        return self_.numbers(thread.a).find_completion(thread.b);
       case Kind::kLiteral:
         return std::string(kLiterals[thread.a].substr(thread.b));
       case Kind::kArrayOpen:
@@ -134,7 +132,7 @@ class JsonAutomaton::WayOut {
       best = shorter(std::move(best), possible ? std::optional(text) : std::nullopt);
     }
     for (const uint32_t id : plan.numbers) {
-      best = shorter(std::move(best), number({.plan = id}));
+      best = shorter(std::move(best), self_.numbers(id).find_completion(NumberAutomaton::kStart));
     }
     for (const StringPlan& text : plan.strings) {
       const auto rest = string(text);
@@ -194,12 +192,6 @@ class JsonAutomaton::WayOut {
       }
     }
     return std::nullopt;
-  }
-
-  std::optional<std::string> number(const NumberState& state) {
-    return state.complete
-               ? ""
-               : self_.number_texts(state.plan).find_completion(self_.recorded(state.text));
   }
 
   // -- Lists

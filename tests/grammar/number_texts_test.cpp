@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "tests/support/number_beginnings.h"
 #include "tests/support/random_number_plan.h"
 
 namespace specdec {
@@ -14,32 +15,6 @@ namespace {
 
 std::string describe(const NumberPlan& plan, NumberStyle style, const std::string& text) {
   return (style == NumberStyle::kAny ? "any " : "plain ") + describe(plan) + "'" + text + "'";
-}
-
-bool in(char c, std::string_view set) { return set.find(c) != std::string_view::npos; }
-
-/// True for the beginning of a JSON number, the empty one too.
-bool begins_number(std::string_view text) {
-  if (text.starts_with('-')) {
-    text.remove_prefix(1);
-  }
-  if (text.size() > 1 && text[0] == '0' && in(text[1], "0123456789")) {
-    return false;
-  }
-  char before = '-';
-  bool point = false;
-  bool letter = false;
-  for (const char c : text) {
-    const bool digit = in(before, "0123456789");
-    if ((c == '.' && (!digit || point || letter)) || (in(c, "eE") && (!digit || letter)) ||
-        (in(c, "+-") && !in(before, "eE"))) {
-      return false;
-    }
-    point = point || c == '.';
-    letter = letter || in(c, "eE");
-    before = c;
-  }
-  return true;
 }
 
 /// What the style allows at all; no number between bounds has more than nine digits in its
@@ -175,16 +150,6 @@ TEST(NumberTextsTest, WhatIsAliveCanBeFinished) {
     }
     EXPECT_LT(steps, 500) << describe(plan, style, text);
   }
-}
-
-/// Random bytes that keep a text the beginning of a number.
-std::string random_text(std::string text, size_t bytes, std::string_view alphabet,
-                        std::mt19937& random) {
-  for (size_t i = 0; i < bytes; ++i) {
-    const char c = alphabet[random() % alphabet.size()];
-    text = begins_number(text + c) ? text + c : text;
-  }
-  return text;
 }
 
 /// Whatever comes after a text decides of its representative as of itself.
