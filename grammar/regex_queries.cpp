@@ -27,7 +27,15 @@ bool RegexQueries::is_finite(RegexId regex) {
   if (regex == RegexStore::kNothing || node.longest != RegexNodes::kInfinite) {
     return true;
   }
-  return node.extended && !has_cycle(regex);
+  if (!node.extended) {
+    return false;
+  }
+  uint32_t finite = finite_.find(regex);
+  if (finite == FlatMap::kNone) {
+    finite = has_cycle(regex) ? 0 : 1;
+    finite_.add(regex, finite);
+  }
+  return finite == 1;
 }
 
 /// True when the live states that can be reached go round in a circle; depth first.

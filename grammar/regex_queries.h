@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "grammar/flat_map.h"
 #include "grammar/regex_automaton.h"
 
 namespace specdec {
@@ -28,6 +29,7 @@ class RegexQueries {
 
   const RegexNodes& nodes_;
   RegexAutomaton& automaton_;
+  FlatMap finite_;  ///< 1 where an intersection or complement is
 };
 
 }  // namespace specdec
