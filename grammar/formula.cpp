@@ -154,6 +154,10 @@ FormulaId FormulaStore::negate_atom(const Atom& a) {
       return all_of({only(Type::kNumber), atom({.kind = AtomKind::kNotMultiple, .a = a.a})});
     case AtomKind::kNotMultiple:
       return all_of({only(Type::kNumber), atom({.kind = AtomKind::kMultiple, .a = a.a})});
+    case AtomKind::kWrittenWhole:
+      return all_of({only(Type::kNumber), atom({.kind = AtomKind::kNotWrittenWhole})});
+    case AtomKind::kNotWrittenWhole:
+      return all_of({only(Type::kNumber), written_whole()});
     case AtomKind::kItem:
       return array(
           all_of({atom({.kind = AtomKind::kItemCount, .min = a.min + 1, .max = kUnbounded}),

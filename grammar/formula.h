@@ -35,8 +35,10 @@ enum class AtomKind : uint8_t {
   kText,    ///< a: language
   kLength,  ///< min, max: code points
   kRange,   ///< a, b: lower and upper bound, plus one (0: none); min: bits 1, 2 = open below, above
-  kMultiple,       ///< a: of what
-  kNotMultiple,    ///< a: of what
+  kMultiple,      ///< a: of what
+  kNotMultiple,   ///< a: of what
+  kWrittenWhole,  ///< without point and exponent
+  kNotWrittenWhole,
   kItem,           ///< min: index; formula
   kItems,          ///< min: from this index on; formula
   kContains,       ///< a: from this index on; formula; min, max: how many items satisfy it
@@ -94,6 +96,7 @@ class FormulaStore {
   FormulaId only(JsonValue::Type type) { return types(type_bit(type)); }
   FormulaId range(const Decimal* lower, bool lower_open, const Decimal* upper, bool upper_open);
   FormulaId multiple(const Decimal& unit);
+  FormulaId written_whole() { return atom({.kind = AtomKind::kWrittenWhole}); }
   FormulaId properties(KeySet names, FormulaId formula, uint32_t rank = kNoRank);
   FormulaId required(NameId name);
   /// "The value is equal to this one", as JSON Schema compares values.

@@ -24,6 +24,7 @@ std::string key_of(const NumberPlan& plan, NumberStyle style) {
   if (plan.upper) {
     add(plan.upper_open ? "<" : "<=", *plan.upper);
   }
+  key += fmt::format(" {}", static_cast<int>(plan.written));
   for (const Decimal& unit : plan.multiples) {
     add("*", unit);
   }

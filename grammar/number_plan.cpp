@@ -7,12 +7,13 @@
 namespace specdec {
 
 bool NumberPlan::is_everything() const {
-  return !lower && !upper && multiples.empty() && not_multiples.empty();
+  return !lower && !upper && multiples.empty() && not_multiples.empty() &&
+         written == Written::kAnyWay;
 }
 
 bool NumberPlan::is_integers() const {
-  return !lower && !upper && not_multiples.empty() && multiples.size() == 1 &&
-         multiples.front().digits == 1 && multiples.front().exponent == 0;
+  return !lower && !upper && not_multiples.empty() && written != Written::kNotWhole &&
+         multiples.size() == 1 && multiples.front().digits == 1 && multiples.front().exponent == 0;
 }
 
 void NumberPlan::raise_lower(const Decimal& bound, bool open) {
@@ -29,6 +30,19 @@ void NumberPlan::reduce_upper(const Decimal& bound, bool open) {
     upper_open = order < 0 ? open : upper_open || open;
     upper = bound;
   }
+}
+
+bool NumberPlan::restrict_to(Written way) {
+  if (written != Written::kAnyWay) {
+    return written == way;
+  }
+  written = way;
+  const Decimal one = {mpz_class(1), 0};
+  if (way == Written::kWhole &&
+      std::find(multiples.begin(), multiples.end(), one) == multiples.end()) {
+    multiples.push_back(one);
+  }
+  return true;
 }
 
 bool NumberPlan::contains(const Decimal& value) const {

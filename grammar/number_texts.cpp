@@ -50,6 +50,8 @@ struct NumberTexts::Prefix {
            (has_exponent ? "e" + exponent_sign + exponent : "");
   }
 
+  bool is_whole() const { return !has_point && !has_exponent; }
+
   bool is_number() const {
     return !whole.empty() && (!has_point || !fraction.empty()) &&
            (!has_exponent || !exponent.empty());
@@ -120,7 +122,9 @@ int64_t digits_of(const Decimal& value) {
 }  // namespace
 
 NumberTexts::NumberTexts(const NumberPlan& plan, NumberStyle style) : plan_(plan), set_(plan) {
-  const bool any = style == NumberStyle::kAny;
+  using Written = NumberPlan::Written;
+  not_whole_ = plan.written == Written::kNotWhole;
+  const bool any = not_whole_ || (style == NumberStyle::kAny && plan.written != Written::kWhole);
   const bool whole = set_.unit() && *set_.unit() == 1;
   free_exponent_ = any || plan.is_everything();
   whole_only_ = !any && std::any_of(plan.multiples.begin(), plan.multiples.end(),
@@ -155,7 +159,11 @@ bool NumberTexts::can_complete(const Prefix& prefix) const {
 }
 
 std::optional<std::string> NumberTexts::find_completion(std::string_view text) const {
-  return find_completion(Prefix(text));
+  auto rest = find_completion(Prefix(text));
+  if (rest && not_whole_ && Prefix(std::string(text) + *rest).is_whole()) {
+    *rest += ".0";
+  }
+  return rest;
 }
 
 std::optional<std::string> NumberTexts::find_completion(const Prefix& prefix) const {
@@ -195,8 +203,9 @@ bool NumberTexts::is_complete(std::string_view text) const {
   if (!prefix.is_number() || plan_.is_everything()) {
     return prefix.is_number();
   }
-  const bool styled =
-      !(whole_only_ && prefix.has_point) && (free_exponent_ || !prefix.has_exponent);
+  const bool styled = !(whole_only_ && prefix.has_point) &&
+                      (free_exponent_ || !prefix.has_exponent) &&
+                      !(not_whole_ && prefix.is_whole());
   return styled && prefix.exponent.size() <= kMaxExponentDigits &&
          plan_.contains(parse_decimal(text));
 }

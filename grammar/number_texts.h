@@ -78,6 +78,7 @@ class NumberTexts {
 
   NumberPlan plan_;
   NumberFractions set_;
+  bool not_whole_ = false;  ///< a point or an exponent must come
   bool free_exponent_ = false;
   bool whole_only_ = false;    ///< no point, and so no exponent
   bool told_by_size_ = false;  ///< units do not matter, but for being whole

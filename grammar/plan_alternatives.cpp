@@ -35,6 +35,8 @@ Type type_of(AtomKind kind) {
     case AtomKind::kRange:
     case AtomKind::kMultiple:
     case AtomKind::kNotMultiple:
+    case AtomKind::kWrittenWhole:
+    case AtomKind::kNotWrittenWhole:
       return Type::kNumber;
     case AtomKind::kItem:
     case AtomKind::kItems:
@@ -139,6 +141,10 @@ bool JsonPlans::add(const Atom& atom, NumberPlan& plan) {
       plan.reduce_upper(formulas_.decimal(atom.b - 1), (atom.min & 2) != 0);
     }
     return !plan.lower || !plan.upper || compare(*plan.lower, *plan.upper) <= 0;
+  }
+  if (atom.kind == AtomKind::kWrittenWhole || atom.kind == AtomKind::kNotWrittenWhole) {
+    return plan.restrict_to(atom.kind == AtomKind::kWrittenWhole ? NumberPlan::Written::kWhole
+                                                                 : NumberPlan::Written::kNotWhole);
   }
   auto& units = atom.kind == AtomKind::kMultiple ? plan.multiples : plan.not_multiples;
   const Decimal& unit = formulas_.decimal(atom.a);

@@ -192,8 +192,10 @@ void SchemaFormulas::add_any_type(Place place, std::vector<FormulaId>& parts) {
     }
     FormulaId formula = formulas_.types(mask);
     if (integer && (mask & type_bit(Type::kNumber)) == 0) {
-      const FormulaId whole =
-          formulas_.all_of({formulas_.only(Type::kNumber), formulas_.multiple({mpz_class(1), 0})});
+      const bool written = is_older(place, SchemaDraft::kDraft6);  // draft 4, section 3.5
+      const FormulaId whole = formulas_.all_of(
+          {formulas_.only(Type::kNumber),
+           written ? formulas_.written_whole() : formulas_.multiple({mpz_class(1), 0})});
       formula = formulas_.any_of({formula, whole});
     }
     parts.push_back(formula);

@@ -323,6 +323,37 @@ TEST(JsonAutomatonTest, ObjectsOfManyRequiredNames) {
   EXPECT_FALSE(accepts(*grammar, object(301, 0)));
 }
 
+/// Draft 4, section 3.5: "A JSON number without a fraction or exponent part".
+TEST(JsonAutomatonTest, IntegersOfDraft4AreWrittenWithoutAPoint) {
+  const auto grammar = [](const std::string& keywords, bool old = true) {
+    const std::string draft = old ? "draft-04" : "draft-06";
+    return compile(parse_json(R"({"$schema": "http://json-schema.org/)" + draft + R"(/schema#", )" +
+                                  keywords + "}",
+                              "s"),
+                   json_options(false, "compact"));
+  };
+  const std::string integer = R"("type": "integer", "minimum": -5)";
+  const std::string no_integer = R"("type": "number", "not": {"type": "integer"})";
+  const std::string either = R"("oneOf": [{"type": "integer"}, {"type": "number", "maximum": 9}])";
+  const std::string positive = R"("not": {"not": {"type": "integer"}}, "minimum": 1)";
+  for (const auto& [keywords, yes, no] : {std::tuple(integer, "1", "1.0"),
+                                          {integer, "100", "1e2"},
+                                          {integer, "-0", "-0.0"},
+                                          {no_integer, "1.0", "1"},
+                                          {no_integer, "1e2", "100"},
+                                          {no_integer, "1.5", "0"},
+                                          {either, "5.0", "5"},
+                                          {either, "10", "10.0"},
+                                          {either, "5.5", "10.5"},
+                                          {positive, "1", "1.0"},
+                                          {positive, "20", "2e1"}}) {
+    EXPECT_TRUE(accepts(*grammar(keywords), yes)) << keywords << yes;
+    EXPECT_FALSE(accepts(*grammar(keywords), no)) << keywords << no;
+  }
+  EXPECT_TRUE(accepts(*grammar(integer, false), "1.0"));
+  EXPECT_FALSE(accepts(*grammar(no_integer, false), "1.0"));
+}
+
 TEST(JsonAutomatonTest, AgreesWithAValidatorOnRandomSchemas) {
   Tally tally;
   for (uint32_t seed = 0; seed < 200 && !HasFailure(); ++seed) {

@@ -23,13 +23,18 @@ bool has_style(const NumberPlan& plan, NumberStyle style, std::string_view text)
   if (plan.is_everything()) {
     return true;
   }
+  const bool whole_text = text.find_first_of(".eE") == std::string_view::npos;
+  if (plan.written != NumberPlan::Written::kAnyWay &&
+      whole_text != (plan.written == NumberPlan::Written::kWhole)) {
+    return false;
+  }
   const size_t exponent = text.find_first_of("eE");
   if (exponent != std::string_view::npos &&
       text.size() - exponent >
           10 + (exponent + 1 < text.size() && in(text[exponent + 1], "+-") ? 1 : 0)) {
     return false;
   }
-  if (style == NumberStyle::kAny) {
+  if (style == NumberStyle::kAny || plan.written == NumberPlan::Written::kNotWhole) {
     return true;
   }
   bool whole = false;
@@ -160,9 +165,11 @@ TEST(NumberTextsTest, RepresentativesGoOnAlike) {
     if (i % 4 > 0) {  // those that texts are told apart in by size
       plan.not_multiples.clear();
       plan.multiples.clear();
+      plan.written = NumberPlan::Written::kAnyWay;
     }
     if (i % 4 > 1) {
       plan.multiples = {parse_decimal("1")};
+      random_writing(random, plan);
     }
     const NumberStyle style = random() % 3 > 0 ? NumberStyle::kAny : NumberStyle::kPlain;
     const NumberTexts texts(plan, style);

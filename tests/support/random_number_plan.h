@@ -13,6 +13,14 @@ inline constexpr std::array kNumberBounds = {
 inline constexpr std::array kNumberUnits = {"1",  "2", "5",   "0.5", "0.1", "0.25",
                                             "10", "3", "1.5", "100", "7"};
 
+/// One in four must be written in some way.
+inline void random_writing(std::mt19937& random, NumberPlan& plan) {
+  using Written = NumberPlan::Written;
+  if (random() % 4 == 0) {
+    (void)plan.restrict_to(random() % 2 == 0 ? Written::kWhole : Written::kNotWhole);
+  }
+}
+
 /// Bounds and units as they are met in schemas, and odd ones.
 inline NumberPlan random_number_plan(std::mt19937& random) {
   NumberPlan plan;
@@ -30,6 +38,7 @@ inline NumberPlan random_number_plan(std::mt19937& random) {
   for (uint32_t i = random() % 4 / 2; i > 0; --i) {
     plan.not_multiples.push_back(parse_decimal(kNumberUnits[random() % kNumberUnits.size()]));
   }
+  random_writing(random, plan);
   return plan;
 }
 
@@ -44,6 +53,8 @@ inline std::string describe(const NumberPlan& plan) {
   for (const Decimal& unit : plan.not_multiples) {
     out += "not of " + fraction(unit) + " ";
   }
+  constexpr std::array kWritten = {"", "written whole ", "not written whole "};
+  out += kWritten[static_cast<size_t>(plan.written)];
   return out;
 }
 
