@@ -49,6 +49,16 @@ struct ExplainArguments : GrammarArguments {
   std::string text;
 };
 
+void refuse_model_flags(const GlobalFlags& flags) {
+  for (const auto& [name, value] :
+       {std::pair("--device", flags.device), {"--dtype", flags.dtype}}) {
+    if (!value.empty() && value != "cpu") {
+      throw ConfigError(fmt::format(
+          "{} {}: grammars are followed on the CPU, without a model; leave it out", name, value));
+    }
+  }
+}
+
 std::shared_ptr<GrammarVocabulary> prepare(const Tokenizer& tokenizer) {
   return make_grammar_vocabulary(tokenizer, std::nullopt, {}, {.folder = default_cache_folder()});
 }
@@ -131,6 +141,7 @@ int test(const CommandLine& context, const TestArguments& arguments) {
 struct LoadedGrammar {
   GrammarSource source;
   std::unique_ptr<Tokenizer> tokenizer;
+  std::shared_ptr<GrammarVocabulary> vocabulary;
   std::shared_ptr<const CompiledGrammar> grammar;
 };
 
@@ -138,11 +149,11 @@ LoadedGrammar load_grammar(const GrammarArguments& arguments) {
   LoadedGrammar result;
   result.source = read_grammar_source(arguments);
   result.tokenizer = load_tokenizer(arguments.tokenizer);
-  const auto vocabulary = prepare(*result.tokenizer);
+  result.vocabulary = prepare(*result.tokenizer);
   if (result.source.cuts == Cuts::kCanonical) {
-    vocabulary->learn_cuts(*result.tokenizer);
+    result.vocabulary->learn_cuts(*result.tokenizer);
   }
-  result.grammar = compile_grammar(vocabulary, result.source);
+  result.grammar = compile_grammar(result.vocabulary, result.source);
   return result;
 }
 
@@ -160,13 +171,16 @@ GrammarSampleOptions sample_options(const GrammarSource& source, int64_t max_tok
 }
 
 int sample(const CommandLine& context, const SampleArguments& arguments) {
-  const LoadedGrammar file = load_grammar(arguments);
+  LoadedGrammar file = load_grammar(arguments);
   const auto options = sample_options(file.source, arguments.max_tokens);
   const InterruptGuard interrupts;
   Progress progress(context.err, Progress::choose_style(context.flags.quiet), arguments.count,
                     "documents");
   for (int64_t i = 0; i < arguments.count; ++i) {
     InterruptGuard::check();
+    if (file.grammar->is_used_up()) {
+      file.grammar = compile_grammar(file.vocabulary, file.source);
+    }
     CounterRandomness random(arguments.seed, static_cast<uint32_t>(i));
     const auto tokens = sample_grammar(file.grammar, options, random);
     if (!tokens) {
@@ -301,7 +315,10 @@ void add_test(CLI::App& grammar, CommandLine& context) {
       "  specdec grammar test suite.jsonl --tokenizer models/target --format annotate\n"
       "    --registry remotes.jsonl --json results.jsonl");
   command->callback([&context, arguments] {
-    context.action = [&context, arguments] { return test(context, *arguments); };
+    context.action = [&context, arguments] {
+      refuse_model_flags(context.flags);
+      return test(context, *arguments);
+    };
   });
 }
 
@@ -331,7 +348,10 @@ void add_sample(CLI::App& grammar, CommandLine& context) {
       "  specdec grammar sample --pattern '[A-Z]{3}-[0-9]{1,4}' --tokenizer models/target\n"
       "  specdec grammar sample experiment.yaml --tokenizer models/target");
   command->callback([&context, arguments] {
-    context.action = [&context, arguments] { return sample(context, *arguments); };
+    context.action = [&context, arguments] {
+      refuse_model_flags(context.flags);
+      return sample(context, *arguments);
+    };
   });
 }
 
@@ -348,7 +368,10 @@ void add_explain(CLI::App& grammar, CommandLine& context) {
       "  specdec grammar explain configs/grammars/iso_date.gbnf --tokenizer models/target "
       "--text 2023-02-2");
   command->callback([&context, arguments] {
-    context.action = [&context, arguments] { return explain(context, *arguments); };
+    context.action = [&context, arguments] {
+      refuse_model_flags(context.flags);
+      return explain(context, *arguments);
+    };
   });
 }
 

@@ -18,7 +18,9 @@
 namespace specdec {
 namespace {
 
-constexpr std::array kSchemaOptions = {"--order", "--format", "--whitespace", "--registry"};
+constexpr std::array kSchemaOptions = {"--order",     "--format",           "--whitespace",
+                                       "--registry",  "--max-alternatives", "--max-steps",
+                                       "--max-states"};
 
 /// What CLI11 calls a check.
 std::string whitespace_mistake(const std::string& name) {
@@ -81,6 +83,9 @@ void check_options(const GrammarArguments& arguments, std::optional<GrammarKind>
       refuse(option, "JSON Schemas");
     }
   }
+  if (!kind) {
+    refuse("--max-regex-states", "single grammars");
+  }
   if (kind != GrammarKind::kGbnf && kind != GrammarKind::kLark) {
     refuse("--start", "grammars in GBNF and Lark");
   }
@@ -89,7 +94,7 @@ void check_options(const GrammarArguments& arguments, std::optional<GrammarKind>
 }  // namespace
 
 JsonSchemaOptions SchemaArguments::schema_options() const {
-  JsonSchemaOptions options;
+  JsonSchemaOptions options = limits;
   options.schema_order = order == "schema";
   options.assert_formats = format == "assert";
   options.whitespace = whitespace;
@@ -119,6 +124,16 @@ void add_schema_options(CLI::App& command, SchemaArguments& arguments, std::stri
       ->capture_default_str();
   command.add_option("--registry", arguments.registry,
                      "JSON Lines {uri, schema}: the documents that $ref may mean");
+  const auto add_limit = [&](const char* name, uint64_t& limit, const char* what) {
+    command.add_option(name, limit, what)->check(CLI::PositiveNumber)->capture_default_str();
+  };
+  add_limit("--max-alternatives", arguments.limits.max_alternatives,
+            "alternatives of one value that are told apart before it is an error");
+  add_limit("--max-steps", arguments.limits.max_steps,
+            "of all the work on alternatives, of the schema and then of each place");
+  add_limit("--max-states", arguments.limits.max_states, "of the automaton");
+  add_limit("--max-regex-states", arguments.limits.max_regex_states,
+            "of the automata of regular expressions");
 }
 
 void add_grammar_options(CLI::App& command, GrammarArguments& arguments) {

@@ -9,6 +9,7 @@ namespace specdec {
 /// A file and how the texts of its schemas are written.
 struct SchemaArguments {
   std::string file, tokenizer, order, format = "assert", whitespace = "compact", registry;
+  JsonSchemaOptions limits;
 
   JsonSchemaOptions schema_options() const;  ///< reads the registry
 };
@@ -19,7 +20,7 @@ struct GrammarArguments : SchemaArguments {
   std::string type, pattern, start;
 };
 
-/// --tokenizer, --order, --format, --whitespace, --registry.
+/// --tokenizer, --order, --format, --whitespace, --registry, and the limits.
 void add_schema_options(CLI::App& command, SchemaArguments& arguments, std::string order);
 
 /// The file or --pattern, --type, --start, and the options of schemas.

@@ -25,7 +25,7 @@ const PromptGrammars::Entry& PromptGrammars::get(const GrammarConfig& config, co
     vocabulary->learn_cuts(tokenizer);
   }
   auto& entry = grammars_[{vocabulary.get(), &config, prompt.schema}];
-  if (entry.grammar == nullptr) {
+  if (entry.grammar == nullptr || entry.grammar->is_used_up()) {
     const auto begin = std::chrono::steady_clock::now();
     entry.grammar = compile_grammar(vocabulary, grammar_of(config, prompt));
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;

@@ -16,7 +16,7 @@ namespace specdec {
 /// The grammar that a prompt's output obeys: the config's, or the prompt's own schema.
 GrammarSource grammar_of(const GrammarConfig& config, const Prompt& prompt);
 
-/// The grammars of a run, each compiled once.
+/// The grammars of a run, each compiled once, or anew when its texts have used it up.
 class PromptGrammars {
  public:
   struct Entry {

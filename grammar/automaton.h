@@ -58,6 +58,8 @@ class Automaton {
   /// What may come next and why, for people: one line a possibility.
   virtual std::string explain(StateId state) = 0;
 
+  /// How much of the states that it may build it has built: from 0 to 1.
+  virtual double used() const { return 0.0; }
   /// A short way to the end of the text, or the beginning of one, which is empty only at the end;
   /// nothing when the automaton knows none. `state` is not kDead.
   virtual std::optional<std::string> way_out(StateId /*state*/) { return std::nullopt; }

@@ -181,6 +181,11 @@ std::string CompiledGrammar::explain(StateId state) const {
   return automaton_->explain(place_of(state));
 }
 
+bool CompiledGrammar::is_used_up() const {
+  const std::lock_guard lock(vocabulary_->mutex());
+  return automaton_->used() > 0.5;
+}
+
 bool CompiledGrammar::is_end(Token token) const {
   const std::vector<Token>& ends = vocabulary_->end_tokens();
   return std::find(ends.begin(), ends.end(), token) != ends.end();

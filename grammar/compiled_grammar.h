@@ -51,6 +51,9 @@ class CompiledGrammar {
   /// See Automaton::way_out; empty after an end token.
   std::optional<std::string> way_out(StateId state) const;
   std::string explain(StateId state) const;
+  /// True when the texts so far took more than half of the states that the grammar may have
+  /// (`max_states`): the next text is better read by one that is compiled anew.
+  bool is_used_up() const;
   bool is_end(Token token) const;
   int64_t vocab_size() const;
   const GrammarVocabulary& vocabulary() const { return *vocabulary_; }

@@ -51,6 +51,9 @@ class JsonAutomaton final : public Automaton {
   StateId next(StateId state, uint8_t byte) override;
   bool is_complete(StateId state) override;
   std::string explain(StateId state) override;
+  double used() const override {
+    return static_cast<double>(states_.size()) / static_cast<double>(options_.max_states);
+  }
   std::optional<std::string> way_out(StateId state) override;
   Bytes candidates(StateId state) override;
   bool string_place(StateId state, StringPlace& place) override;

@@ -66,6 +66,7 @@ class JsonSchemaAutomaton final : public Automaton {
   StateId next(StateId state, uint8_t byte) override { return json_.next(state, byte); }
   bool is_complete(StateId state) override { return json_.is_complete(state); }
   std::string explain(StateId state) override { return json_.explain(state); }
+  double used() const override { return json_.used(); }
   std::optional<std::string> way_out(StateId state) override { return json_.way_out(state); }
   Bytes candidates(StateId state) override { return json_.candidates(state); }
   bool string_place(StateId state, StringPlace& place) override {

@@ -29,7 +29,7 @@ struct JsonSchemaOptions {
   std::vector<std::pair<std::string, std::string>> registry;
   uint64_t max_alternatives = 10'000;
   uint64_t max_steps = 3'000'000;
-  uint64_t max_states = 1'000'000;  ///< of the automaton, over all texts that the grammar reads
+  uint64_t max_states = 1'000'000;  ///< of the automaton; see CompiledGrammar::is_used_up
   uint64_t max_regex_states = kMaxRegexStates;
   uint64_t max_mask_bytes = kMaxMaskBytes;  ///< of masks that are kept; others are made again
 };

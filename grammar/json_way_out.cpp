@@ -32,6 +32,13 @@ class JsonAutomaton::WayOut {
  public:
   explicit WayOut(JsonAutomaton& self) : self_(self), plans_(self.plans_) {}
 
+  /// True when so much is remembered that too little may be left for another question.
+  bool is_full() const {
+    const size_t most =
+        std::max({values_.size(), arrays_.size(), properties_.size(), nearer_.size()});
+    return most > kMaxKnown / 2;
+  }
+
   /// What ends the innermost thing that a thread is in, and what then ends those around it.
   struct Rest {
     std::string inner;
@@ -374,7 +381,7 @@ std::optional<std::string> JsonAutomaton::way_out(StateId id) {
   if (std::string rest = character_rest(id); !rest.empty()) {
     return rest;
   }
-  if (way_out_ == nullptr) {
+  if (way_out_ == nullptr || way_out_->is_full()) {
     way_out_ = std::make_shared<WayOut>(*this);
   }
   std::optional<WayOut::Rest> best;

@@ -180,6 +180,14 @@ class TriggerAutomaton final : public Automaton {
     return rule.end.empty() && is_inner_complete(rule, words[2]);
   }
 
+  double used() const override {
+    double most = 0.0;
+    for (const TriggerRule& rule : rules_) {
+      most = std::max(most, rule.grammar->used());
+    }
+    return most;
+  }
+
   std::optional<std::string> way_out(StateId state) override {
     return states_[state][0] == kFree ? way_out_of_character(state) : way_out_of_part(state);
   }

@@ -237,6 +237,18 @@ TEST_F(GrammarCommandsTest, MistakesExitWithTwoAndSayWhere) {
       {{"sample", write("b.json", R"({"type": "nonsense"})")}, "b.json: "},
       {{"sample", write("c.json", "false")}, "c.json: no JSON value satisfies this schema"},
       {{"sample", schema, "-n", "0"}, "--count"},
+      {{"test", good, "--dtype", "bfloat16"}, "--dtype bfloat16: grammars are"},
+      {{"sample", schema, "--max-states", "0"}, "--max-states"},
+      {{"sample", schema, "--max-states", "2"}, "need more than 2 states; raise max_states"},
+      {{"sample",
+        write("h.json", R"({"anyOf": [{"type": "object", "minProperties": 1},)"
+                        R"( {"type": "object", "maxProperties": 5}]})"),
+        "--max-alternatives", "1"},
+       "raise max_alternatives"},
+      {{"sample", "--pattern", "(a|b)*a(a|b){9}c", "--max-regex-states", "8"},
+       "raise max_regex_states"},
+      {{"sample", "--pattern", "a", "--max-steps", "8"},
+       "--max-steps is an option of JSON Schemas"},
       {{"sample", write("d.json", R"({"type": "string", "minLength": 500})"), "--max-tokens", "9"},
        "d.json: found no document of at most 9 tokens; allow more with --max-tokens"},
       {{"explain", write("e.json", "[")}, "e.json:1:2"},
@@ -285,6 +297,19 @@ TEST_F(GrammarCommandsTest, SamplesAreOfTheSchemaAndRepeatBySeed) {
       EXPECT_NO_THROW((void)parse_json(document, "document"));
     }
   }
+}
+
+/// All in one grammar have more states than it may have.
+TEST_F(GrammarCommandsTest, ManySamplesDoNotUseTheStatesUp) {
+  const auto file = write("schema.json", R"({"type": "object", "minProperties": 4})");
+  const std::vector<std::string> all = {"sample", file, "-n", "40", "--max-tokens", "60"};
+  const auto expected = grammar_cli(all);
+  ASSERT_EQ(expected.code, 0) << expected.err;
+  std::vector<std::string> bounded = all;
+  bounded.insert(bounded.end(), {"--max-states", "3000"});
+  EXPECT_EQ(grammar_cli(bounded).out, expected.out);
+  bounded.back() = "300";
+  EXPECT_THAT(grammar_cli(bounded).err, HasSubstr("need more than 300 states"));
 }
 
 TEST_F(GrammarCommandsTest, SeedsGiveDifferentSamples) {

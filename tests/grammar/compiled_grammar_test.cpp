@@ -82,6 +82,17 @@ TEST(CompiledGrammarTest, StatesAreLimited) {
   });
   EXPECT_THAT(error, HasSubstr("more than 1000 states; raise max_states"));
   EXPECT_NE(grammar->next(grammar->start(), "{\"aaa"), Automaton::kDead);
+  EXPECT_TRUE(grammar->is_used_up());
+}
+
+TEST(CompiledGrammarTest, HalfOfTheStatesAreLeftForATextThatBegins) {
+  JsonSchemaOptions options;
+  options.max_states = 1'000;
+  const Grammar grammar = compile_json_schema(empty_vocabulary(), R"({"type": "object"})", options);
+  (void)grammar->next(grammar->start(), "{\"" + std::string(450, 'a'));
+  EXPECT_FALSE(grammar->is_used_up());
+  (void)grammar->next(grammar->start(), "{\"" + std::string(550, 'a'));
+  EXPECT_TRUE(grammar->is_used_up());
 }
 
 TEST(CompiledGrammarTest, WhatNothingSatisfies) {
