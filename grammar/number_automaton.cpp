@@ -7,8 +7,8 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kMostAutomata = 256;
-constexpr uint32_t kMostStates = 10'000;  ///< a larger automaton is left to its grammars
+constexpr size_t kMostAutomata = 128;
+constexpr uint32_t kMostStates = 2'000;  ///< a larger automaton is left to its grammars
 
 bool is_digit(uint8_t byte) { return byte >= '0' && byte <= '9'; }
 

@@ -69,7 +69,7 @@ TEST(NumberAutomataTest, ALargeOneIsLeftToThoseWhoHaveIt) {
   plan.multiples = {parse_decimal("0.7")};
   const auto large = automata.find(plan, NumberStyle::kAny);
   std::mt19937 random(2);
-  while (large->states() <= 10'000) {
+  while (large->states() <= 2'000) {
     NumberAutomaton::StateId state = NumberAutomaton::kStart;
     for (const char c : random_text("", 12, "0123456789", random)) {
       state = *large->next(state, static_cast<uint8_t>(c));
@@ -88,11 +88,11 @@ TEST(NumberAutomataTest, OnlyTheLatestAreKept) {
     return plan;
   };
   const std::weak_ptr<NumberAutomaton> first = automata.find(least(0), NumberStyle::kAny);
-  for (int bound = 1; bound < 256; ++bound) {
+  for (int bound = 1; bound < 128; ++bound) {
     (void)automata.find(least(bound), NumberStyle::kAny);
   }
   EXPECT_FALSE(first.expired());
-  (void)automata.find(least(256), NumberStyle::kAny);
+  (void)automata.find(least(128), NumberStyle::kAny);
   EXPECT_TRUE(first.expired());
 }
 
