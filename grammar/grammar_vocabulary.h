@@ -32,8 +32,8 @@ struct GrammarCache {
   uint64_t max_walk_bytes = uint64_t{64} << 20;  ///< of languages of strings; the latest are kept
 };
 
-/// What all grammars of one tokenizer share: its tokens as a tree, the regular languages that they
-/// met, and the masks of string states. Make one per tokenizer and process.
+/// What all grammars of one tokenizer share: its tokens as a tree, the regular languages and sets
+/// of numbers that they met, and the masks of string states. Make one per tokenizer and process.
 class GrammarVocabulary {
  public:
   /// `bytes[i]`: what token i stands for; empty for control pieces, which are allowed nowhere but
