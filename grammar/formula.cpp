@@ -103,10 +103,57 @@ FormulaId FormulaStore::negate(FormulaId formula) {
     for (FormulaId& part : parts) {
       part = negate(part);
     }
+    if (kind == Kind::kAll) {
+      join_absences(parts);
+    }
     result = combine(kind == Kind::kAll ? Kind::kAny : Kind::kAll, parts);
   }
   negations_.resize(std::max<size_t>(negations_.size(), nodes_.size()));
   return negations_[formula] = result;
+}
+
+/// The atom when the formula is "an object, and the atom".
+const Atom* FormulaStore::of_objects(FormulaId formula) const {
+  const Node& node = nodes_[formula];
+  if (node.kind != Kind::kAll || node.parts.size() != 2) {
+    return nullptr;
+  }
+  const Atom* atoms[] = {&nodes_[node.parts[0]].atom, &nodes_[node.parts[1]].atom};
+  const bool all_atoms =
+      nodes_[node.parts[0]].kind == Kind::kAtom && nodes_[node.parts[1]].kind == Kind::kAtom;
+  for (size_t i = 0; i < 2 && all_atoms; ++i) {
+    if (atoms[i]->kind == AtomKind::kTypes && atoms[i]->a == type_bit(Type::kObject)) {
+      return atoms[1 - i];
+    }
+  }
+  return nullptr;
+}
+
+/// An object without the property, or one in which it exists and satisfies G: this is one in which
+/// G holds of the property, if there is one. Of "required, and F of it" the contrary is such; told
+/// as one, many of these do not multiply.
+void FormulaStore::join_absences(std::vector<FormulaId>& parts) {
+  const auto atom_of_name = [&](FormulaId part, AtomKind kind) {
+    const Atom* atom = of_objects(part);
+    return atom != nullptr && atom->kind == kind && key_sets_[atom->a].name != 0 ? atom : nullptr;
+  };
+  FlatMap absences;  // by the set of the name: which part
+  for (uint32_t i = 0; i < parts.size(); ++i) {
+    const Atom* absent = atom_of_name(parts[i], AtomKind::kProperties);
+    if (absent != nullptr && absences.find(absent->a) == FlatMap::kNone) {
+      absences.add(absent->a, i);
+    }
+  }
+  for (FormulaId& part : parts) {
+    const Atom* exists = atom_of_name(part, AtomKind::kExists);
+    const uint32_t i = exists != nullptr ? absences.find(exists->a) : FlatMap::kNone;
+    if (i != FlatMap::kNone) {
+      Atom joined = *of_objects(parts[i]);
+      joined.formula = any_of({joined.formula, exists->formula});
+      parts[i] = all_of({only(Type::kObject), atom(joined)});
+      part = kFalse;
+    }
+  }
 }
 
 /// Not between min and max: fewer or more, of a value of that type.

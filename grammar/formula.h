@@ -142,6 +142,8 @@ class FormulaStore {
 
   FormulaId combine(Kind kind, std::span<const FormulaId> parts);
   FormulaId negate_atom(const Atom& atom);
+  const Atom* of_objects(FormulaId formula) const;
+  void join_absences(std::vector<FormulaId>& parts);
   FormulaId outside(JsonValue::Type type, Atom count);
   KeySetId add_key_set(KeySet set);
   uint32_t add_decimal(const Decimal& value);

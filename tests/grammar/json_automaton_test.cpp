@@ -323,6 +323,25 @@ TEST(JsonAutomatonTest, ObjectsOfManyRequiredNames) {
   EXPECT_FALSE(accepts(*grammar, object(301, 0)));
 }
 
+/// Each of the others may be absent or of another type: told as one, or there were 2^59 ways.
+TEST(JsonAutomatonTest, OneOfManyObjectsThatRequireAProperty) {
+  std::string parts;
+  for (int i = 0; i < 60; ++i) {
+    parts += fmt::format(
+        R"({}{{"type": "object", "properties": {{"p{}": {{"type": "integer"}}}}, "required": ["p{}"]}})",
+        i == 0 ? "" : ", ", i, i);
+  }
+  const Grammar grammar =
+      compile(parse_json(R"({"oneOf": [)" + parts + "]}", "s"), json_options(false, "compact"));
+  for (const char* text :
+       {R"({"p0":1})", R"({"a":1,"p59":2,"p58":"x"})", R"({"p1":null,"p2":3})"}) {
+    EXPECT_TRUE(accepts(*grammar, text)) << text;
+  }
+  for (const char* text : {"{}", "1", R"({"p0":"x"})", R"({"p0":1,"p1":2})", R"({"p1":1.5})"}) {
+    EXPECT_FALSE(accepts(*grammar, text)) << text;
+  }
+}
+
 /// Draft 4, section 3.5: "A JSON number without a fraction or exponent part".
 TEST(JsonAutomatonTest, IntegersOfDraft4AreWrittenWithoutAPoint) {
   const auto grammar = [](const std::string& keywords, bool old = true) {
