@@ -174,6 +174,17 @@ FormulaId FormulaStore::outside(Type type, Atom count) {
   return all_of({only(type), any_of(parts)});
 }
 
+FormulaId FormulaStore::negate_range(const Atom& a) {
+  std::vector<FormulaId> parts;
+  if (a.a != 0) {
+    parts.push_back(atom({.kind = AtomKind::kRange, .b = a.a, .min = (a.min & 1) == 0 ? 2U : 0U}));
+  }
+  if (a.b != 0) {
+    parts.push_back(atom({.kind = AtomKind::kRange, .a = a.b, .min = (a.min & 2) == 0 ? 1U : 0U}));
+  }
+  return all_of({only(Type::kNumber), any_of(parts)});
+}
+
 FormulaId FormulaStore::negate_atom(const Atom& a) {
   const auto array = [&](FormulaId part) { return all_of({only(Type::kArray), part}); };
   const auto object = [&](FormulaId part) { return all_of({only(Type::kObject), part}); };
@@ -185,18 +196,8 @@ FormulaId FormulaStore::negate_atom(const Atom& a) {
           {only(Type::kString), atom({.kind = AtomKind::kText, .a = regexes_.complement(a.a)})});
     case AtomKind::kLength:
       return outside(Type::kString, a);
-    case AtomKind::kRange: {
-      std::vector<FormulaId> parts;
-      if (a.a != 0) {
-        parts.push_back(
-            atom({.kind = AtomKind::kRange, .b = a.a, .min = (a.min & 1) == 0 ? 2U : 0U}));
-      }
-      if (a.b != 0) {
-        parts.push_back(
-            atom({.kind = AtomKind::kRange, .a = a.b, .min = (a.min & 2) == 0 ? 1U : 0U}));
-      }
-      return all_of({only(Type::kNumber), any_of(parts)});
-    }
+    case AtomKind::kRange:
+      return negate_range(a);
     case AtomKind::kMultiple:
       return all_of({only(Type::kNumber), atom({.kind = AtomKind::kNotMultiple, .a = a.a})});
     case AtomKind::kNotMultiple:

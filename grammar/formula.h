@@ -142,6 +142,7 @@ class FormulaStore {
 
   FormulaId combine(Kind kind, std::span<const FormulaId> parts);
   FormulaId negate_atom(const Atom& atom);
+  FormulaId negate_range(const Atom& atom);
   const Atom* of_objects(FormulaId formula) const;
   void join_absences(std::vector<FormulaId>& parts);
   FormulaId outside(JsonValue::Type type, Atom count);
