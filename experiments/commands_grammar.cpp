@@ -315,10 +315,7 @@ void add_test(CLI::App& grammar, CommandLine& context) {
       "  specdec grammar test suite.jsonl --tokenizer models/target --format annotate\n"
       "    --registry remotes.jsonl --json results.jsonl");
   command->callback([&context, arguments] {
-    context.action = [&context, arguments] {
-      refuse_model_flags(context.flags);
-      return test(context, *arguments);
-    };
+    context.action = [&context, arguments] { return test(context, *arguments); };
   });
 }
 
@@ -348,10 +345,7 @@ void add_sample(CLI::App& grammar, CommandLine& context) {
       "  specdec grammar sample --pattern '[A-Z]{3}-[0-9]{1,4}' --tokenizer models/target\n"
       "  specdec grammar sample experiment.yaml --tokenizer models/target");
   command->callback([&context, arguments] {
-    context.action = [&context, arguments] {
-      refuse_model_flags(context.flags);
-      return sample(context, *arguments);
-    };
+    context.action = [&context, arguments] { return sample(context, *arguments); };
   });
 }
 
@@ -368,10 +362,7 @@ void add_explain(CLI::App& grammar, CommandLine& context) {
       "  specdec grammar explain configs/grammars/iso_date.gbnf --tokenizer models/target "
       "--text 2023-02-2");
   command->callback([&context, arguments] {
-    context.action = [&context, arguments] {
-      refuse_model_flags(context.flags);
-      return explain(context, *arguments);
-    };
+    context.action = [&context, arguments] { return explain(context, *arguments); };
   });
 }
 
@@ -380,6 +371,7 @@ void add_explain(CLI::App& grammar, CommandLine& context) {
 void add_grammar_command(CLI::App& app, CommandLine& context) {
   auto* command = app.add_subcommand("grammar", "grammars as token masks: test, sample, explain");
   command->require_subcommand(1);
+  command->callback([&context] { refuse_model_flags(context.flags); });
   add_test(*command, context);
   add_sample(*command, context);
   add_explain(*command, context);

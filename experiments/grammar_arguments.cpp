@@ -125,7 +125,9 @@ void add_schema_options(CLI::App& command, SchemaArguments& arguments, std::stri
   command.add_option("--registry", arguments.registry,
                      "JSON Lines {uri, schema}: the documents that $ref may mean");
   const auto add_limit = [&](const char* name, uint64_t& limit, const char* what) {
-    command.add_option(name, limit, what)->check(CLI::PositiveNumber)->capture_default_str();
+    command.add_option(name, limit, what)
+        ->check(CLI::Range(uint64_t{1}, kMaxGrammarLimit))
+        ->capture_default_str();
   };
   add_limit("--max-alternatives", arguments.limits.max_alternatives,
             "alternatives of one value that are told apart before it is an error");

@@ -14,8 +14,6 @@
 namespace specdec {
 namespace {
 
-constexpr uint64_t kMaxLimit = 1'000'000'000;
-
 /// Reads a grammar; nothing when it cannot be compiled, which has been noted.
 class GrammarReader {
  public:
@@ -132,9 +130,9 @@ class GrammarReader {
     GrammarSource& source = config_.source;
     source.cuts = node_.get<bool>("canonical", false) ? Cuts::kCanonical : Cuts::kAny;
     uint64_t& states = source.schema.max_regex_states;
-    states = node_.get<uint64_t>("max_regex_states", states, {1, kMaxLimit});
+    states = node_.get<uint64_t>("max_regex_states", states, {1, kMaxGrammarLimit});
     uint64_t& bytes = source.schema.max_mask_bytes;
-    bytes = node_.get<uint64_t>("max_mask_bytes", bytes, {1, kMaxLimit});
+    bytes = node_.get<uint64_t>("max_mask_bytes", bytes, {1, kMaxGrammarLimit});
     for (const char* key : {"canonical", "max_regex_states", "max_mask_bytes"}) {
       if (is_part && node_.has(key)) {
         node_.fail(key, "belongs to the whole grammar, beside 'triggers'");
@@ -238,9 +236,9 @@ void GrammarReader::read_schema_options() {
     });
   }
   options.max_alternatives =
-      node_.get<uint64_t>("max_alternatives", options.max_alternatives, {1, kMaxLimit});
-  options.max_steps = node_.get<uint64_t>("max_steps", options.max_steps, {1, kMaxLimit});
-  options.max_states = node_.get<uint64_t>("max_states", options.max_states, {1, kMaxLimit});
+      node_.get<uint64_t>("max_alternatives", options.max_alternatives, {1, kMaxGrammarLimit});
+  options.max_steps = node_.get<uint64_t>("max_steps", options.max_steps, {1, kMaxGrammarLimit});
+  options.max_states = node_.get<uint64_t>("max_states", options.max_states, {1, kMaxGrammarLimit});
 }
 
 // ---- Other kinds -------------------------------------------------------------------------------
@@ -250,10 +248,12 @@ void GrammarReader::read_rules() {
   source.start =
       node_.get<std::string>("start", source.kind == GrammarKind::kGbnf ? "root" : "start");
   GrammarLimits& limits = source.limits;
-  limits.max_unrolled = node_.get<uint64_t>("max_unrolled", limits.max_unrolled, {1, kMaxLimit});
-  limits.max_symbols = node_.get<uint64_t>("max_symbols", limits.max_symbols, {1, kMaxLimit});
+  limits.max_unrolled =
+      node_.get<uint64_t>("max_unrolled", limits.max_unrolled, {1, kMaxGrammarLimit});
+  limits.max_symbols =
+      node_.get<uint64_t>("max_symbols", limits.max_symbols, {1, kMaxGrammarLimit});
   limits.max_state_items =
-      node_.get<uint64_t>("max_state_items", limits.max_state_items, {1, kMaxLimit});
+      node_.get<uint64_t>("max_state_items", limits.max_state_items, {1, kMaxGrammarLimit});
   read_text("text");
 }
 

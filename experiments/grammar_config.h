@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 
@@ -6,6 +7,9 @@
 #include "grammar/grammar_source.h"
 
 namespace specdec {
+
+/// Up to which a grammar's limits can be raised.
+inline constexpr uint64_t kMaxGrammarLimit = 1'000'000'000;
 
 /// The map `grammar:` of a config.
 struct GrammarConfig {
