@@ -82,8 +82,7 @@ FormulaId FormulaStore::combine(Kind kind, std::span<const FormulaId> parts) {
   if (flat.size() < 2) {
     return flat.empty() ? neutral : flat.front();
   }
-  const FormulaId known = nodes_.find(combined_);
-  return known != decltype(nodes_)::kNone ? known : nodes_.add(combined_);
+  return nodes_.intern(combined_);
 }
 
 FormulaId FormulaStore::negate(FormulaId formula) {

@@ -71,9 +71,13 @@ class InternTable {
     return pieces_[piece][id + kFirst - (kFirst << piece)];
   }
 
-  uint32_t intern(Value value) {
+  uint32_t intern(Value&& value) {
     const uint32_t found = find(value);
     return found != kNone ? found : add(std::move(value));
+  }
+  uint32_t intern(const Value& value) {  // a copy only where it is new
+    const uint32_t found = find(value);
+    return found != kNone ? found : add(value);
   }
 
   /// kNone when it was not met.

@@ -70,10 +70,7 @@ size_t JsonAutomaton::Hash::operator()(const KeyState& state) const {
   WordHash hash;
   hash.add(uint64_t{state.object} << 32 | state.text).add(state.decoder.key());
   hash.add(uint64_t{state.first} << 32 | state.last).add(state.length);
-  for (const RegexId language : state.classes) {
-    hash.add(language);
-  }
-  return hash.value();
+  return hash.add_all(state.classes).value();
 }
 
 size_t JsonAutomaton::Hash::operator()(const std::vector<Entry>& entries) const {

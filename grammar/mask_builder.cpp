@@ -15,11 +15,7 @@ void sort(std::vector<Value>& values) {
 }  // namespace
 
 size_t MaskBuilder::Hash::operator()(const std::vector<uint32_t>& words) const {
-  WordHash hash;
-  for (const uint32_t word : words) {
-    hash.add(word);
-  }
-  return hash.value();
+  return WordHash().add_all(words).value();
 }
 
 MaskBuilder::MaskBuilder(GrammarVocabulary& vocabulary, Automaton& automaton)

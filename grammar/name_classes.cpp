@@ -81,9 +81,8 @@ std::optional<std::vector<NameClass>> NameClasses::find(const std::vector<Langua
   std::vector<NameClass> classes;
   for (Part& part : parts) {
     NameClass& found = classes.emplace_back(std::move(part.names));
-    found.listed = regexes.is_finite(found.language) &&
-                   regexes.count(found.language, kMaxListed + 1) <= kMaxListed;
-    if (found.listed) {
+    if (regexes.is_finite(found.language) &&
+        regexes.count(found.language, kMaxListed + 1) <= kMaxListed) {
       for (const std::u32string& word : regexes.list(found.language, kMaxListed)) {
         found.names.push_back(formulas_.name(to_utf8(word)));
       }

@@ -13,8 +13,7 @@ namespace specdec {
 struct NameClass {
   RegexId language = RegexStore::kNothing;
   std::vector<uint32_t> inside;  ///< which of the languages, ascending
-  bool listed = false;           ///< they are few: `names`
-  std::vector<NameId> names;
+  std::vector<NameId> names;     ///< all of them where they are few, else none
 };
 
 /// All names, split by languages that tell them apart; once for each list of languages.

@@ -132,7 +132,7 @@ void JsonPlans::prepare_classes(ObjectPlan& plan) {
     if (property.goal == FormulaStore::kFalse) {
       continue;
     }
-    if (!names.listed) {
+    if (names.names.empty()) {
       plan.classes.push_back(property);
     }
     for (const NameId name : names.names) {

@@ -348,9 +348,9 @@ RegexAutomaton::Map RegexAutomaton::overlay(const std::vector<Segment>& segments
     end = e < ends.size() ? std::min<size_t>(end, ends[e] >> 32) : end;
     RegexId target = RegexStore::kNothing;
     if (active.size() >= needed) {
-      spend(active.size());
       distinct.clear();
       std::unique_copy(active.begin(), active.end(), std::back_inserter(distinct));
+      spend(distinct.size());
       if (distinct.size() == 1) {
         target = distinct[0];
       } else if (const auto known = combined.find(distinct); known != combined.end()) {
