@@ -8,7 +8,7 @@ Draft Draft::root(Token newest) {
   Draft draft;
   draft.tokens = {newest};
   draft.parents = {-1};
-  draft.law = {-1};
+  draft.child_probs = {-1};
   return draft;
 }
 
@@ -17,7 +17,7 @@ int64_t Draft::add(Token token, int64_t parent) {
                 size());
   tokens.push_back(token);
   parents.push_back(parent);
-  law.push_back(-1);
+  distribution.push_back(-1);
   return size() - 1;
 }
 

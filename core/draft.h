@@ -14,14 +14,14 @@ using at::Tensor;
 struct Draft {
   std::vector<Token> tokens;     ///< [n]
   std::vector<int64_t> parents;  ///< [n]; parents[0] == -1, else parents[i] < i; a chain: -1, 0, 1
-  Tensor probs;                  ///< [m, vocab] float64: the laws that children were drawn from
+  Tensor probs;  ///< [m, vocab] float64: the distributions that children were drawn from
   /// [n]; row of `probs` that node i's CHILDREN were drawn from, in order, without replacement;
   /// -1 = chosen without chance (one-hot), or node i has no children.
-  std::vector<int64_t> law;
+  std::vector<int64_t> child_probs;
 
   /// A draft that proposes nothing: only the newest committed token.
   static Draft root(Token newest);
-  /// Appends a node under `parent`; returns its index. Its own law is -1.
+  /// Appends a node under `parent`; returns its index. Its own child_probs is -1.
   int64_t add(Token token, int64_t parent);
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   /// Proposed tokens: size() - 1.

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/kernels/law.h"
+#include "core/kernels/probs.h"
 
 namespace specdec {
 namespace {

@@ -55,7 +55,7 @@ class CounterRandomness final : public Randomness {
 ///
 ///     EnumeratingRandomness random;
 ///     do {
-///       law[generate(random)] += random.probability();
+///       distribution[generate(random)] += random.probability();
 ///     } while (random.next_outcome());
 ///
 /// The procedure must make the same choices when it is given the same outcomes: InternalError if

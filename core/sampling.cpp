@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/kernels/law.h"
+#include "core/kernels/probs.h"
 
 namespace specdec {
 namespace {
@@ -31,8 +31,8 @@ void penalise(std::span<const Logit> logits, TokenSpan history, double penalty,
 template <class Logit>
 double score(std::span<const Logit> logits, TokenSpan history, const SamplingParams& params,
              const ScoreFilter& filter, std::span<double> scores) {
-  SPECDEC_CHECK(!logits.empty() && logits.size() == scores.size(), "{} logits for a law of {}",
-                logits.size(), scores.size());
+  SPECDEC_CHECK(!logits.empty() && logits.size() == scores.size(),
+                "{} logits for a distribution of {}", logits.size(), scores.size());
   std::copy(logits.begin(), logits.end(), scores.begin());
   if (params.repetition_penalty != 1.0) {
     penalise(logits, history, params.repetition_penalty, scores);
@@ -51,24 +51,25 @@ double score(std::span<const Logit> logits, TokenSpan history, const SamplingPar
 
 /// "More likely", ties to the lower id.
 struct MoreLikely {
-  std::span<const double> law;
+  std::span<const double> distribution;
   bool operator()(Token a, Token b) const {
-    const double mass_a = law[static_cast<size_t>(a)];
-    const double mass_b = law[static_cast<size_t>(b)];
+    const double mass_a = distribution[static_cast<size_t>(a)];
+    const double mass_b = distribution[static_cast<size_t>(b)];
     return mass_a != mass_b ? mass_a > mass_b : a < b;
   }
 };
 
-double mass_of(std::span<const Token> ids, std::span<const double> law) {
-  return std::accumulate(ids.begin(), ids.end(), 0.0,
-                         [&](double sum, Token id) { return sum + law[static_cast<size_t>(id)]; });
+double mass_of(std::span<const Token> ids, std::span<const double> distribution) {
+  return std::accumulate(ids.begin(), ids.end(), 0.0, [&](double sum, Token id) {
+    return sum + distribution[static_cast<size_t>(id)];
+  });
 }
 
 /// Cuts `ids` to the smallest set of the most likely ones whose mass reaches `share` of all. Sorts
-/// no more than it needs: a few hundred ids of a peaked law on a vocabulary of 262144.
-void keep_nucleus(std::vector<Token>& ids, std::span<const double> law, double share) {
-  const MoreLikely more_likely{law};
-  const double wanted = share * mass_of(ids, law);
+/// no more than it needs: a few hundred ids of a peaked distribution on a vocabulary of 262144.
+void keep_nucleus(std::vector<Token>& ids, std::span<const double> distribution, double share) {
+  const MoreLikely more_likely{distribution};
+  const double wanted = share * mass_of(ids, distribution);
   double reached = 0.0;
   size_t sorted = 0;
   size_t chunk = 128;
@@ -81,7 +82,7 @@ void keep_nucleus(std::vector<Token>& ids, std::span<const double> law, double s
     }
     std::sort(begin, end, more_likely);
     for (size_t i = sorted; i < next; ++i) {
-      reached += law[static_cast<size_t>(ids[i])];
+      reached += distribution[static_cast<size_t>(ids[i])];
       if (reached >= wanted) {
         ids.resize(i + 1);
         return;
@@ -93,13 +94,13 @@ void keep_nucleus(std::vector<Token>& ids, std::span<const double> law, double s
 }
 
 /// Sets the mass of all tokens that are not in `ids` to zero.
-void keep_only(const std::vector<Token>& ids, std::span<double> law) {
+void keep_only(const std::vector<Token>& ids, std::span<double> distribution) {
   std::vector<double> masses(ids.size());
   std::transform(ids.begin(), ids.end(), masses.begin(),
-                 [&](Token id) { return law[static_cast<size_t>(id)]; });
-  std::fill(law.begin(), law.end(), 0.0);
+                 [&](Token id) { return distribution[static_cast<size_t>(id)]; });
+  std::fill(distribution.begin(), distribution.end(), 0.0);
   for (size_t i = 0; i < ids.size(); ++i) {
-    law[static_cast<size_t>(ids[i])] = masses[i];
+    distribution[static_cast<size_t>(ids[i])] = masses[i];
   }
 }
 
@@ -108,31 +109,33 @@ bool limits_count(const SamplingParams& params, size_t vocab) {
 }
 
 /// Top-k and top-p on unnormalised masses.
-void keep_likeliest(const SamplingParams& params, std::span<double> law) {
-  std::vector<Token> ids(law.size());
+void keep_likeliest(const SamplingParams& params, std::span<double> distribution) {
+  std::vector<Token> ids(distribution.size());
   std::iota(ids.begin(), ids.end(), 0);
-  if (limits_count(params, law.size())) {
-    std::nth_element(ids.begin(), ids.begin() + params.top_k, ids.end(), MoreLikely{law});
+  if (limits_count(params, distribution.size())) {
+    std::nth_element(ids.begin(), ids.begin() + params.top_k, ids.end(), MoreLikely{distribution});
     ids.resize(static_cast<size_t>(params.top_k));
   }
   if (params.top_p < 1.0) {
-    keep_nucleus(ids, law, params.top_p);
+    keep_nucleus(ids, distribution, params.top_p);
   }
-  keep_only(ids, law);
+  keep_only(ids, distribution);
 }
 
 /// Top-k, top-p and min-p on unnormalised masses, of which the best token's is 1; returns the sum
 /// of what is left of `sum`.
-double truncate_law(const SamplingParams& params, double sum, std::span<double> law) {
-  const bool by_rank = limits_count(params, law.size()) || params.top_p < 1.0;
+double truncate_distribution(const SamplingParams& params, double sum,
+                             std::span<double> distribution) {
+  const bool by_rank = limits_count(params, distribution.size()) || params.top_p < 1.0;
   if (by_rank) {
-    keep_likeliest(params, law);
+    keep_likeliest(params, distribution);
   }
   if (params.min_p > 0.0) {
     std::replace_if(
-        law.begin(), law.end(), [&](double mass) { return mass < params.min_p; }, 0.0);
+        distribution.begin(), distribution.end(), [&](double mass) { return mass < params.min_p; },
+        0.0);
   }
-  return by_rank || params.min_p > 0.0 ? sum_of(law).sum : sum;
+  return by_rank || params.min_p > 0.0 ? sum_of(distribution).sum : sum;
 }
 
 /// The inverse of the temperature. That of the smallest ones is infinite, and 0 * infinity is not a
@@ -142,18 +145,18 @@ double inverse(double temperature) {
 }
 
 template <class Logit>
-void law_of(std::span<const Logit> logits, TokenSpan history, const SamplingParams& params,
-            const ScoreFilter& filter, std::span<double> law) {
-  const double best = score(logits, history, params, filter, law);
+void distribution_of(std::span<const Logit> logits, TokenSpan history, const SamplingParams& params,
+                     const ScoreFilter& filter, std::span<double> distribution) {
+  const double best = score(logits, history, params, filter, distribution);
   if (params.greedy()) {
-    const auto token = std::find(law.begin(), law.end(), best);
-    std::fill(law.begin(), token, 0.0);
+    const auto token = std::find(distribution.begin(), distribution.end(), best);
+    std::fill(distribution.begin(), token, 0.0);
     *token = 1.0;
-    std::fill(token + 1, law.end(), 0.0);
+    std::fill(token + 1, distribution.end(), 0.0);
     return;
   }
-  const double sum = soften(law, best, inverse(params.temperature));
-  divide(law, truncate_law(params, sum, law));
+  const double sum = soften(distribution, best, inverse(params.temperature));
+  divide(distribution, truncate_distribution(params, sum, distribution));
 }
 
 /// Calls `use` with the row's values as a span of float or double.
@@ -212,19 +215,22 @@ void SamplingParams::validate() const {
           repetition_penalty, "above 0; 1 means none");
 }
 
-void target_law(std::span<const float> logits, TokenSpan history, const SamplingParams& params,
-                std::span<double> law, const ScoreFilter& filter) {
-  law_of(logits, history, params, filter, law);
+void target_distribution(std::span<const float> logits, TokenSpan history,
+                         const SamplingParams& params, std::span<double> distribution,
+                         const ScoreFilter& filter) {
+  distribution_of(logits, history, params, filter, distribution);
 }
 
-void target_law(std::span<const double> logits, TokenSpan history, const SamplingParams& params,
-                std::span<double> law, const ScoreFilter& filter) {
-  law_of(logits, history, params, filter, law);
+void target_distribution(std::span<const double> logits, TokenSpan history,
+                         const SamplingParams& params, std::span<double> distribution,
+                         const ScoreFilter& filter) {
+  distribution_of(logits, history, params, filter, distribution);
 }
 
-void target_law(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
-                std::span<double> law, const ScoreFilter& filter) {
-  with_values(logits, [&](auto values) { law_of(values, history, params, filter, law); });
+void target_distribution(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
+                         std::span<double> distribution, const ScoreFilter& filter) {
+  with_values(logits,
+              [&](auto values) { distribution_of(values, history, params, filter, distribution); });
 }
 
 GreedyChoice greedy_choice(const at::Tensor& logits, TokenSpan history,

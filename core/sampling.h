@@ -9,8 +9,8 @@
 
 namespace specdec {
 
-/// How logits become the law that tokens are drawn from. Speculation is measured against this
-/// processed law, not against the raw softmax.
+/// How logits become the distribution that tokens are drawn from. Speculation is measured against
+/// this processed distribution, not against the raw softmax.
 struct SamplingParams {
   double temperature = 0.0;         ///< 0 = greedy: all the mass on the best token
   int64_t top_k = 0;                ///< keep the k most likely tokens; 0 = all
@@ -27,18 +27,20 @@ struct SamplingParams {
 /// Sets the scores of forbidden tokens to -inf; empty when all tokens are allowed.
 using ScoreFilter = std::function<void(std::span<double> scores)>;
 
-/// The law of the next token: penalty, filter, temperature, top-k, top-p, min-p, in this order, in
-/// float64. `history` is everything before the token (prompt and output). Ties at the border of
-/// top-k and top-p go to the lower token id; greedy ties too. Writes `vocab` probabilities that sum
-/// to one. A logit of -inf forbids its token. Throws Error when a logit is not a number or none is
-/// finite.
-void target_law(std::span<const float> logits, TokenSpan history, const SamplingParams& params,
-                std::span<double> law, const ScoreFilter& filter = {});
-void target_law(std::span<const double> logits, TokenSpan history, const SamplingParams& params,
-                std::span<double> law, const ScoreFilter& filter = {});
+/// The distribution of the next token: penalty, filter, temperature, top-k, top-p, min-p, in this
+/// order, in float64. `history` is everything before the token (prompt and output). Ties at the
+/// border of top-k and top-p go to the lower token id; greedy ties too. Writes `vocab`
+/// probabilities that sum to one. A logit of -inf forbids its token. Throws Error when a logit is
+/// not a number or none is finite.
+void target_distribution(std::span<const float> logits, TokenSpan history,
+                         const SamplingParams& params, std::span<double> distribution,
+                         const ScoreFilter& filter = {});
+void target_distribution(std::span<const double> logits, TokenSpan history,
+                         const SamplingParams& params, std::span<double> distribution,
+                         const ScoreFilter& filter = {});
 /// The same for one row of logits, float32 or float64 on any device.
-void target_law(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
-                std::span<double> law, const ScoreFilter& filter = {});
+void target_distribution(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
+                         std::span<double> distribution, const ScoreFilter& filter = {});
 
 /// What greedy decoding takes from a row of logits.
 struct GreedyChoice {
@@ -51,8 +53,8 @@ struct GreedyChoice {
 GreedyChoice greedy_choice(const at::Tensor& logits, TokenSpan history,
                            const SamplingParams& params, const ScoreFilter& filter = {});
 
-/// Logarithms of masses of the law by penalty and temperature (1 for temperature 0), before filter,
-/// top-k, top-p and min-p.
+/// Logarithms of masses of the distribution by penalty and temperature (1 for temperature 0),
+/// before filter, top-k, top-p and min-p.
 struct LogMasses {
   double allowed = 0.0;  ///< of all tokens that the filter leaves: log Z of a grammar's mask
   double token = 0.0;    ///< of one token

@@ -75,8 +75,9 @@ bool BeamShape::admit(int64_t level, double score) {
   return true;
 }
 
-Draft BeamShape::grow(const DraftContext& context, ChildLaw& law, Siblings /*siblings*/) {
-  DraftGrowth growth(context, law, Siblings::kBest);
+Draft BeamShape::grow(const DraftContext& context, ChildDistribution& distribution,
+                      Siblings /*siblings*/) {
+  DraftGrowth growth(context, distribution, Siblings::kBest);
   // A single best token would be found without its probability.
   const int64_t wanted = std::max<int64_t>(2, width_ + static_cast<int64_t>(ends_.size()));
   std::vector<int64_t> frontier = {0};

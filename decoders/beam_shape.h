@@ -7,10 +7,10 @@
 
 namespace specdec {
 
-/// Grows the drafts of all beams of a step together, as a beam search under the drafter's law: on
-/// each level it keeps the `width` most likely nodes over all beams, each judged by the
-/// log-probability of its beam plus the drafter's of its path. One level of nodes is what the
-/// drafter expects the running beams to be. Nodes are found without chance.
+/// Grows the drafts of all beams of a step together, as a beam search under the drafter's
+/// distribution: on each level it keeps the `width` most likely nodes over all beams, each judged
+/// by the log-probability of its beam plus the drafter's of its path. One level of nodes is what
+/// the drafter expects the running beams to be. Nodes are found without chance.
 class BeamShape final : public DraftShape {
  public:
   /// Levels below the roots, and nodes a level; both at least 1.
@@ -32,7 +32,8 @@ class BeamShape final : public DraftShape {
   Draft prune(const Scored& grown) const;
 
   DraftLimits next(int64_t context) override;
-  Draft grow(const DraftContext& context, ChildLaw& law, Siblings siblings) override;
+  Draft grow(const DraftContext& context, ChildDistribution& distribution,
+             Siblings siblings) override;
   bool allows_drawn() const override { return false; }
 
  private:

@@ -45,25 +45,28 @@ struct StopRule {
   std::optional<StopReason> reason(Token token) const;
 };
 
-/// A grammar that the output obeys: tokens that it forbids have no mass in the target's law, at
-/// every node of a draft from that node's own place. Speculation stays lossless: its output has the
-/// law of constrained decoding alone.
+/// A grammar that the output obeys: tokens that it forbids have no mass in the target's
+/// distribution, at every node of a draft from that node's own place. Speculation stays lossless:
+/// its output has the distribution of constrained decoding alone.
 struct Constraint {
   std::shared_ptr<const CompiledGrammar> grammar;  ///< nullptr: none
-  /// Drafters draw from their masked laws, and tokens found without chance that the grammar
-  /// forbids are not verified. Else such drafts are kept, and rejected by the target's law.
+  /// Drafters draw from their masked distributions, and tokens found without chance that the
+  /// grammar forbids are not verified. Else such drafts are kept, and rejected by the target's
+  /// distribution.
   bool mask_drafts = true;
   /// What the grammar forces is drafted before anything else: where a mask has one token it is
   /// certain; bytes that can be cut in several ways are cut as the tokenizer cuts them.
   bool forced = true;
 };
 
-/// Weights on the tokens that a grammar allows, for a law other than the locally masked one.
-class LawWeights {
+/// Weights on the tokens that a grammar allows, for a distribution other than the locally masked
+/// one.
+class DistributionWeights {
  public:
-  virtual ~LawWeights() = default;
-  /// Multiplies the law of the token after `output` by positive weights; need not normalise.
-  virtual void weigh(TokenSpan output, std::span<double> law) const = 0;
+  virtual ~DistributionWeights() = default;
+  /// Multiplies the distribution of the token after `output` by positive weights; need not
+  /// normalise.
+  virtual void weigh(TokenSpan output, std::span<double> distribution) const = 0;
 };
 
 /// One prompt to be continued. Borrowed parts outlive generate().
@@ -77,7 +80,7 @@ struct Request {
   std::function<void(TokenSpan)> on_tokens = {};
   bool log_overlaps = false;  ///< fill StepStatistics::overlaps
   Constraint constraint = {};
-  const LawWeights* weights = nullptr;  ///< of the target's laws, when sampling
+  const DistributionWeights* weights = nullptr;  ///< of the target's distributions, when sampling
 };
 
 /// How much a grammar leaves open at a node.
@@ -102,7 +105,7 @@ struct StepStatistics {
   int64_t depth = 0;      ///< deepest proposed node; `drafted` for a chain
   double draft_seconds = 0.0;
   double verify_seconds = 0.0;  ///< the target's forward
-  double other_seconds = 0.0;   ///< laws, verdict, cache bookkeeping, stops
+  double other_seconds = 0.0;   ///< distributions, verdict, cache bookkeeping, stops
   /// When Request::log_overlaps: of each node with children, in order, the exact chance that the
   /// verifier `rejection` accepts the first drawn child, or one of those found without chance (see
   /// draft_overlaps). Of a chain: one a drafted token.
@@ -128,10 +131,11 @@ struct Generation {
   /// When greedy: for each token, best minus second best of the processed logits it was taken from.
   std::vector<double> gaps;
   /// Under a grammar: for each token, log Z: the logarithm of the mass that the grammar's mask left
-  /// of the target's law (see log_masses). Their sum is the log-probability that plain sampling
-  /// would have stayed in the grammar along this output.
+  /// of the target's distribution (see log_masses). Their sum is the log-probability that plain
+  /// sampling would have stayed in the grammar along this output.
   std::vector<double> log_allowed;
-  /// Under a grammar: for each token, its log-probability by the target's law without the grammar.
+  /// Under a grammar: for each token, its log-probability by the target's distribution without the
+  /// grammar.
   std::vector<double> log_probs;
   /// Under a canonical grammar: tokens whose mask was a fallback (see CanonicalMasks). With none
   /// the output is its text's own encoding, or the beginning of one.

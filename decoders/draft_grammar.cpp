@@ -89,15 +89,15 @@ Draft without_forbidden(Draft draft, const GrammarMatcher& root) {
   std::vector<int64_t> place(draft.tokens.size(), -1);  // in the draft that is left
   Draft left = Draft::root(draft.tokens.front());
   left.probs = draft.probs;
-  left.law = {draft.law.front()};
+  left.child_probs = {draft.child_probs.front()};
   place[0] = 0;
   for (int64_t node = 1; node < draft.size(); ++node) {
     const auto index = static_cast<size_t>(node);
     const auto parent = static_cast<size_t>(draft.parents[index]);
-    const bool stays = draft.law[parent] >= 0 || grammar.allows(draft, node);
+    const bool stays = draft.child_probs[parent] >= 0 || grammar.allows(draft, node);
     if (stays && place[parent] >= 0) {
       place[index] = left.add(draft.tokens[index], place[parent]);
-      left.law.back() = draft.law[index];
+      left.child_probs.back() = draft.child_probs[index];
     }
   }
   return left.size() == draft.size() ? std::move(draft) : std::move(left);

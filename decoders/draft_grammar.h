@@ -30,7 +30,7 @@ class DraftGrammar {
 };
 
 /// Applies the mask to a row of scores; empty for an empty mask, which belongs to a node that
-/// cannot be reached: any law will do there. The mask outlives the filter.
+/// cannot be reached: any distribution will do there. The mask outlives the filter.
 ScoreFilter filter_of(const TokenMask& mask);
 
 /// How much the mask leaves open.
@@ -38,7 +38,7 @@ Freedom freedom_of(const TokenMask& mask);
 
 /// The draft without the tokens that were found without chance and that the grammar forbids, and
 /// without what follows them. Tokens that were drawn stay, forbidden or not: to drop one after it
-/// was drawn would change the output's law.
+/// was drawn would change the output's distribution.
 Draft without_forbidden(Draft draft, const GrammarMatcher& root);
 
 /// The tokens that must come next: each is the only one that its mask allows. At most `most`; stops

@@ -23,9 +23,10 @@ std::vector<Token> history_of(TokenSpan committed, const Draft& draft, int64_t n
 
 }  // namespace
 
-DraftGrowth::DraftGrowth(const DraftContext& context, ChildLaw& law, Siblings siblings)
+DraftGrowth::DraftGrowth(const DraftContext& context, ChildDistribution& distribution,
+                         Siblings siblings)
     : context_(context),
-      child_law_(law),
+      child_distribution_(distribution),
       draws_(siblings == Siblings::kDrawn && !context.sampling.greedy()),
       draft_(Draft::root(context.committed.back())) {
   if (context.grammar != nullptr) {
@@ -34,9 +35,9 @@ DraftGrowth::DraftGrowth(const DraftContext& context, ChildLaw& law, Siblings si
 }
 
 Tensor DraftGrowth::expand(std::span<const int64_t> nodes) {
-  Tensor logits = child_law_.expand(draft_, nodes).cpu();
+  Tensor logits = child_distribution_.expand(draft_, nodes).cpu();
   SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == static_cast<int64_t>(nodes.size()),
-                "a drafter was asked for {} laws", nodes.size());
+                "a drafter was asked for {} distributions", nodes.size());
   return logits;
 }
 
@@ -48,20 +49,20 @@ ScoreFilter DraftGrowth::filter(int64_t node) {
   return filter_of(mask_);
 }
 
-void DraftGrowth::fill_law(int64_t node, const Tensor& logits) {
+void DraftGrowth::fill_distribution(int64_t node, const Tensor& logits) {
   SamplingParams sampling = context_.sampling;
-  // A greedy law ranks nothing but its best token; siblings need an order of all.
+  // A greedy distribution ranks nothing but its best token; siblings need an order of all.
   sampling.temperature = sampling.greedy() ? 1.0 : sampling.temperature;
   const bool penalised = sampling.repetition_penalty != 1.0;
   const std::vector<Token> history =
       penalised ? history_of(context_.committed, draft_, node) : std::vector<Token>();
-  law_.resize(static_cast<size_t>(logits.numel()));
-  target_law(logits, history, sampling, law_, filter(node));
+  distribution_.resize(static_cast<size_t>(logits.numel()));
+  target_distribution(logits, history, sampling, distribution_, filter(node));
 }
 
-void DraftGrowth::record_law(int64_t node) {
-  draft_.law[static_cast<size_t>(node)] = static_cast<int64_t>(laws_.size());
-  laws_.push_back(at::tensor(law_, at::kDouble));
+void DraftGrowth::record_distribution(int64_t node) {
+  draft_.child_probs[static_cast<size_t>(node)] = static_cast<int64_t>(distributions_.size());
+  distributions_.push_back(at::tensor(distribution_, at::kDouble));
 }
 
 int64_t DraftGrowth::add_children(int64_t node, const Tensor& logits, int64_t count) {
@@ -72,13 +73,13 @@ int64_t DraftGrowth::add_children(int64_t node, const Tensor& logits, int64_t co
     }
     return first;
   }
-  fill_law(node, logits);
-  record_law(node);
+  fill_distribution(node, logits);
+  record_distribution(node);
   for (int64_t i = 0; i < count; ++i) {
-    const auto token = static_cast<size_t>(context_.random.draw(law_));
+    const auto token = static_cast<size_t>(context_.random.draw(distribution_));
     draft_.add(static_cast<Token>(token), node);
-    law_[token] = 0.0;
-    if (i + 1 < count && *std::max_element(law_.begin(), law_.end()) <= 0.0) {
+    distribution_[token] = 0.0;
+    if (i + 1 < count && *std::max_element(distribution_.begin(), distribution_.end()) <= 0.0) {
       break;
     }
   }
@@ -93,33 +94,34 @@ std::vector<Candidate> DraftGrowth::best(int64_t node, const Tensor& logits, int
         context_.sampling, filter(node));
     return {{choice.token, 1.0}};
   }
-  fill_law(node, logits);
-  std::vector<Token> tokens(law_.size());
+  fill_distribution(node, logits);
+  std::vector<Token> tokens(distribution_.size());
   std::iota(tokens.begin(), tokens.end(), 0);
   const auto wanted = tokens.begin() + std::min(count, static_cast<int64_t>(tokens.size()));
   const auto likelier = [&](Token a, Token b) {
-    const double of_a = law_[static_cast<size_t>(a)];
-    const double of_b = law_[static_cast<size_t>(b)];
+    const double of_a = distribution_[static_cast<size_t>(a)];
+    const double of_b = distribution_[static_cast<size_t>(b)];
     return of_a != of_b ? of_a > of_b : a < b;
   };
   std::partial_sort(tokens.begin(), wanted, tokens.end(), likelier);
   std::vector<Candidate> found;
   for (auto token = tokens.begin(); token != wanted; ++token) {
-    if (law_[static_cast<size_t>(*token)] > 0.0) {
-      found.push_back({*token, law_[static_cast<size_t>(*token)]});
+    if (distribution_[static_cast<size_t>(*token)] > 0.0) {
+      found.push_back({*token, distribution_[static_cast<size_t>(*token)]});
     }
   }
   return found;
 }
 
-std::span<const double> DraftGrowth::law(int64_t node, const Tensor& logits) {
-  fill_law(node, logits);
-  return law_;
+std::span<const double> DraftGrowth::distribution(int64_t node, const Tensor& logits) {
+  fill_distribution(node, logits);
+  return distribution_;
 }
 
 Draft DraftGrowth::finish() && {
-  if (!laws_.empty()) {
-    draft_.probs = laws_.size() == 1 ? laws_.front().unsqueeze(0) : at::stack(laws_);
+  if (!distributions_.empty()) {
+    draft_.probs = distributions_.size() == 1 ? distributions_.front().unsqueeze(0)
+                                              : at::stack(distributions_);
   }
   return std::move(draft_);
 }

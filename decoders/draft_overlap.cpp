@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "decoders/verifiers/laws.h"
+#include "decoders/verifiers/probs.h"
 
 namespace specdec {
 
 double overlap(std::span<const double> p, std::span<const double> q) {
-  SPECDEC_CHECK(p.size() == q.size(), "the overlap of laws over {} and {} tokens", p.size(),
-                q.size());
+  SPECDEC_CHECK(p.size() == q.size(), "the overlap of distributions over {} and {} tokens",
+                p.size(), q.size());
   double sum = 0.0;
   for (size_t i = 0; i < p.size(); ++i) {
     sum += std::min(p[i], q[i]);
@@ -27,9 +27,9 @@ std::vector<double> draft_overlaps(const Draft& draft, const Tensor& target_prob
       continue;
     }
     const auto p = row_of(target_probs, node);
-    const int64_t law = draft.law[static_cast<size_t>(node)];
-    if (law >= 0) {
-      overlaps.push_back(overlap(p, row_of(draft.probs, law)));
+    const int64_t distribution = draft.child_probs[static_cast<size_t>(node)];
+    if (distribution >= 0) {
+      overlaps.push_back(overlap(p, row_of(draft.probs, distribution)));
       continue;
     }
     double mass = 0.0;

@@ -11,8 +11,8 @@ namespace specdec {
 double overlap(std::span<const double> p, std::span<const double> q);
 
 /// Of each node of the draft that has children, in order: the overlap of the target's and the
-/// drafter's law, which is the chance that the first child is accepted; or, for children found
-/// without chance, the target's mass on them, which is the chance that one of them is.
+/// drafter's distribution, which is the chance that the first child is accepted; or, for children
+/// found without chance, the target's mass on them, which is the chance that one of them is.
 /// target_probs: [n, vocab] float64, contiguous.
 std::vector<double> draft_overlaps(const Draft& draft, const Tensor& target_probs);
 

@@ -18,15 +18,15 @@ struct DraftLimits {
 
 /// How the siblings of a draft tree are found.
 enum class Siblings {
-  kDrawn,  ///< one after the other from the drafter's law, without replacement
+  kDrawn,  ///< one after the other from the drafter's distribution, without replacement
   kBest,   ///< the most likely ones in order, without chance
 };
 
-/// What a drafter with a model or a head knows: the law of the token after a node. A DraftShape
-/// grows the tree with it.
-class ChildLaw {
+/// What a drafter with a model or a head knows: the distribution of the token after a node. A
+/// DraftShape grows the tree with it.
+class ChildDistribution {
  public:
-  virtual ~ChildLaw() = default;
+  virtual ~ChildDistribution() = default;
   /// Logits [k, vocab] of the token after each of the `frontier` nodes, unprocessed, float32 or
   /// float64 on any device. The first call of a draft asks for the root; later ones for nodes whose
   /// parents were asked for before, so no node is evaluated twice.
@@ -44,7 +44,8 @@ class DraftShape {
   /// What the next step may draft after `context` committed tokens.
   virtual DraftLimits next(int64_t context) = 0;
   /// Grows the draft of the step that `next` planned, within the context's limits.
-  virtual Draft grow(const DraftContext& context, ChildLaw& law, Siblings siblings) = 0;
+  virtual Draft grow(const DraftContext& context, ChildDistribution& distribution,
+                     Siblings siblings) = 0;
   /// What came of the step.
   virtual void observe(const Draft& draft, const Verdict& verdict) {
     (void)draft;

@@ -8,17 +8,18 @@
 #include "core/error.h"
 #include "decoders/draft_growth.h"
 #include "decoders/draft_overlap.h"
-#include "decoders/verifiers/laws.h"
+#include "decoders/verifiers/probs.h"
 
 namespace specdec {
 namespace {
 
 /// Tokens that come before `token` when the likeliest come first, equal ones by their id.
-int64_t rank_of(Token token, std::span<const double> law) {
-  const double own = law[static_cast<size_t>(token)];
+int64_t rank_of(Token token, std::span<const double> distribution) {
+  const double own = distribution[static_cast<size_t>(token)];
   int64_t rank = 0;
-  for (size_t i = 0; i < law.size(); ++i) {
-    rank += law[i] > own || (law[i] == own && i < static_cast<size_t>(token)) ? 1 : 0;
+  for (size_t i = 0; i < distribution.size(); ++i) {
+    rank +=
+        distribution[i] > own || (distribution[i] == own && i < static_cast<size_t>(token)) ? 1 : 0;
   }
   return rank;
 }
@@ -50,11 +51,11 @@ bool TraceShape::see(DraftGrowth& growth, int64_t node) {
   const Token wanted = text_[static_cast<size_t>(node)];
   Seen seen;
   if (growth.draws()) {
-    const auto law = growth.law(node, logits);
-    seen.law.assign(law.begin(), law.end());
-    seen.rank = rank_of(wanted, law);
+    const auto distribution = growth.distribution(node, logits);
+    seen.distribution.assign(distribution.begin(), distribution.end());
+    seen.rank = rank_of(wanted, distribution);
     seen_.push_back(std::move(seen));
-    return seen_.back().law[static_cast<size_t>(wanted)] > 0.0;
+    return seen_.back().distribution[static_cast<size_t>(wanted)] > 0.0;
   }
   const std::vector<Candidate> best = growth.best(node, logits, options_.width);
   const auto found = std::find_if(best.begin(), best.end(), [&](const Candidate& candidate) {
@@ -66,8 +67,9 @@ bool TraceShape::see(DraftGrowth& growth, int64_t node) {
   return found != best.end();
 }
 
-Draft TraceShape::grow(const DraftContext& context, ChildLaw& law, Siblings siblings) {
-  DraftGrowth growth(context, law, siblings);
+Draft TraceShape::grow(const DraftContext& context, ChildDistribution& distribution,
+                       Siblings siblings) {
+  DraftGrowth growth(context, distribution, siblings);
   grown_ = true;
   draws_ = growth.draws();
   drafted_ = std::min(context.max_tokens, context.max_depth);
@@ -93,8 +95,8 @@ TracePosition TraceShape::position_of(const Draft& draft, const Tensor& target_p
       depth.overlap = p[static_cast<size_t>(proposed)];
     } else if (draws_) {
       depth.rank = seen_[index].rank;
-      depth.q = seen_[index].law[wanted];
-      depth.overlap = overlap(p, seen_[index].law);
+      depth.q = seen_[index].distribution[wanted];
+      depth.overlap = overlap(p, seen_[index].distribution);
     } else {
       depth.rank = seen_[index].rank;
       depth.overlap = seen_[index].best < 0 ? 0.0 : p[static_cast<size_t>(seen_[index].best)];
@@ -111,7 +113,7 @@ void TraceShape::record(const Draft& draft, const Tensor& target_probs) {
   if (draft.probs.defined()) {
     throw ConfigError(
         "this drafter draws its tokens by itself; only drafters that leave that to the shape "
-        "(ChildLaw), or propose without chance, can be traced");
+        "(ChildDistribution), or propose without chance, can be traced");
   }
   for (int64_t node = 1; node < draft.size(); ++node) {
     SPECDEC_CHECK(draft.parents[static_cast<size_t>(node)] == node - 1,

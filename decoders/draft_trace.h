@@ -14,8 +14,9 @@ struct TraceDepth {
   /// Place of the text's token among the drafter's likeliest, from 0; -1 = not among the first
   /// `width`. A drafter that draws has the exact place.
   int64_t rank = -1;
-  double p = 0.0;  ///< of the text's token, by the target's law
-  double q = 0.0;  ///< of the text's token, by the drafter's law; 0 for one that does not draw
+  double p = 0.0;  ///< of the text's token, by the target's distribution
+  double q =
+      0.0;  ///< of the text's token, by the drafter's distribution; 0 for one that does not draw
   /// Chance that the drafted token is accepted, whatever the text has: sum_x min(p(x), q(x)), or
   /// the target's mass on the one token that is proposed without chance.
   double overlap = 0.0;
@@ -36,7 +37,7 @@ struct TracePosition {
 /// lossless verifier that judges token by token: min(1, q(y_i) / p(y_i)) when the draft is drawn,
 /// and whether y_i is among the children when it is not.
 struct DraftTrace {
-  bool drawn = false;  ///< the drafter draws from its law
+  bool drawn = false;  ///< the drafter draws from its distribution
   int64_t depth = 0;   ///< deepest draft that was asked for
   int64_t width = 1;   ///< ranks are known below this
   /// [i]: root is output token i; there is none for the last token.
@@ -50,8 +51,8 @@ struct TraceOptions {
   int64_t width = 1;  ///< children that a tree could have; 1 = chains
 };
 
-/// Drafts along a given text instead of by its own choice, and records the drafter's laws on the
-/// way. Used once a trace: for each position follow, a proposal, record.
+/// Drafts along a given text instead of by its own choice, and records the drafter's distributions
+/// on the way. Used once a trace: for each position follow, a proposal, record.
 class TraceShape final : public DraftShape {
  public:
   /// Throws ConfigError when depth or width is below 1.
@@ -59,20 +60,21 @@ class TraceShape final : public DraftShape {
   /// What comes after the root of the next draft; outlives that draft.
   void follow(TokenSpan text);
   DraftLimits next(int64_t context) override;
-  Draft grow(const DraftContext& context, ChildLaw& law, Siblings siblings) override;
+  Draft grow(const DraftContext& context, ChildDistribution& distribution,
+             Siblings siblings) override;
   bool branches() const override { return false; }
-  /// target_probs: [n, vocab] float64, the target's laws at the nodes of the draft. Throws
+  /// target_probs: [n, vocab] float64, the target's distributions at the nodes of the draft. Throws
   /// ConfigError for a draft whose tokens were drawn by the drafter itself.
   void record(const Draft& draft, const Tensor& target_probs);
   DraftTrace finish() && { return std::move(trace_); }
 
  private:
-  struct Seen {                    // at one depth
-    std::vector<double> law = {};  // of a drafter that draws
+  struct Seen {                             // at one depth
+    std::vector<double> distribution = {};  // of a drafter that draws
     Token best = -1;
     int64_t rank = -1;
   };
-  /// Looks at the law after `node`; true when the draft can go on with the text.
+  /// Looks at the distribution after `node`; true when the draft can go on with the text.
   bool see(DraftGrowth& growth, int64_t node);
   TracePosition position_of(const Draft& draft, const Tensor& target_probs) const;
 

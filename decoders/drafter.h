@@ -37,12 +37,12 @@ struct DraftContext {
   Randomness& random;              ///< already at Purpose::kDraft of the next position
   const SamplingParams& sampling;  ///< the target's processing; a sampling drafter uses the same
   /// The grammar's place after `committed`, or nullptr when drafts are not masked; fork it, never
-  /// advance it. DraftGrowth masks the laws of drafters who implement ChildLaw.
+  /// advance it. DraftGrowth masks the distributions of drafters who implement ChildDistribution.
   const GrammarMatcher* grammar;
   int64_t max_tokens;    ///< propose at most this many; at least 1, except in `skip`
   int64_t max_depth;     ///< of the deepest one; a chain of n tokens is n deep
   int64_t max_branches;  ///< children of a node; 1 = propose a chain
-  DraftShape& shape;     ///< grows the drafts of those who implement ChildLaw
+  DraftShape& shape;     ///< grows the drafts of those who implement ChildDistribution
 };
 
 /// Proposes what may come next: what a researcher subclasses. One drafter serves one request at a
@@ -65,7 +65,7 @@ class Drafter {
   /// True when it reads the target's logits also at nodes that cannot be accepted; then tokens that
   /// a grammar forbids stay in its drafts.
   virtual bool reads_rejected() const { return false; }
-  /// True when it has to draw from its laws while the target samples, whatever the shape.
+  /// True when it has to draw from its distributions while the target samples, whatever the shape.
   virtual bool draws() const { return false; }
 };
 

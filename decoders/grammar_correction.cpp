@@ -59,10 +59,10 @@ const FutureBounds::Node* FutureBounds::find(TokenSpan output) const {
   return node;
 }
 
-void FutureBounds::weigh(TokenSpan output, std::span<double> law) const {
+void FutureBounds::weigh(TokenSpan output, std::span<double> distribution) const {
   if (const Node* node = find(output)) {
     for (const auto& [token, child] : node->children) {
-      law[static_cast<size_t>(token)] *= nodes_[static_cast<size_t>(child.node)].bound;
+      distribution[static_cast<size_t>(token)] *= nodes_[static_cast<size_t>(child.node)].bound;
     }
   }
 }
@@ -108,18 +108,20 @@ CorrectedDecoding::CorrectedDecoding(std::unique_ptr<DecodingStrategy> strategy,
 void CorrectedDecoding::check(const SamplingParams& sampling) {
   if (sampling.greedy()) {
     throw ConfigError(
-        "a correction changes the law that outputs are drawn from, and greedy decoding draws none: "
+        "a correction changes the distribution that outputs are drawn from, and greedy decoding "
+        "draws none: "
         "set sampling.temperature above 0, or leave the correction out");
   }
   if (sampling.top_k != 0 || sampling.top_p != 1.0 || sampling.min_p != 0.0) {
     throw ConfigError(
-        "a correction weighs outputs by the mass that the grammar leaves of the whole law: leave "
+        "a correction weighs outputs by the mass that the grammar leaves of the whole "
+        "distribution: leave "
         "out sampling.top_k, top_p and min_p");
   }
 }
 
 Generation CorrectedDecoding::draw(const Request& request, int64_t sample,
-                                   const LawWeights* weights) {
+                                   const DistributionWeights* weights) {
   SampleRandomness random(request.random, sample);
   const Request own{.prompt = request.prompt,
                     .sampling = request.sampling,

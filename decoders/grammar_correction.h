@@ -9,10 +9,11 @@
 
 namespace specdec {
 
-/// How outputs under a grammar are drawn. Masking step by step gives a law of its own: each step is
-/// normalised by itself, so an output is drawn with its probability over the product of the allowed
-/// masses Z_t on its way, not with the target's law given that the text is in the language and ends
-/// within max_new_tokens ("Grammar-Aligned Decoding", Park et al. 2024, arXiv:2405.21047).
+/// How outputs under a grammar are drawn. Masking step by step gives a distribution of its own:
+/// each step is normalised by itself, so an output is drawn with its probability over the product
+/// of the allowed masses Z_t on its way, not with the target's distribution given that the text is
+/// in the language and ends within max_new_tokens ("Grammar-Aligned Decoding", Park et al. 2024,
+/// arXiv:2405.21047).
 enum class Correction {
   kNone,        ///< masked step by step
   kRejection,   ///< keeps a masked sample with probability prod Z_t: exact, but may keep none
@@ -28,10 +29,10 @@ struct CorrectionOptions {
 
 /// Expected future grammaticality by prefix, learned from samples (ASAp, section 4.2): an upper
 /// bound of the probability that the target, from this prefix on, stays in the grammar and ends. It
-/// starts at 1, the law of masking, and falls to its true value where samples went.
-class FutureBounds final : public LawWeights {
+/// starts at 1, the distribution of masking, and falls to its true value where samples went.
+class FutureBounds final : public DistributionWeights {
  public:
-  void weigh(TokenSpan output, std::span<double> law) const override;
+  void weigh(TokenSpan output, std::span<double> distribution) const override;
   /// Learns from one sample, which ended in the language or did not.
   void learn(const Generation& sample, bool ended);
   /// The bound after `output`.
@@ -52,22 +53,22 @@ class FutureBounds final : public LawWeights {
   std::vector<Node> nodes_ = {Node()};
 };
 
-/// Draws towards the target's law given that the output is in the language, with any strategy. What
-/// counts as in the language is an output that the grammar ended: by an end token or because it
-/// allowed nothing else, in which case the probability of an end token plays no part.
+/// Draws towards the target's distribution given that the output is in the language, with any
+/// strategy. What counts as in the language is an output that the grammar ended: by an end token or
+/// because it allowed nothing else, in which case the probability of an end token plays no part.
 class CorrectedDecoding final : public DecodingStrategy {
  public:
   /// Throws ConfigError for fewer than one sample.
   CorrectedDecoding(std::unique_ptr<DecodingStrategy> strategy, const CorrectionOptions& options);
   /// Throws ConfigError for greedy decoding, and for top-k, top-p and min-p, under which the
-  /// allowed mass is not that of the law that is drawn from.
+  /// allowed mass is not that of the distribution that is drawn from.
   static void check(const SamplingParams& sampling);
   /// The chosen output, with the time of all samples; tokens are given on when it is chosen. Throws
   /// ConfigError without a grammar, and for sampling that `check` refuses.
   Generation generate(const Request& request) override;
 
  private:
-  Generation draw(const Request& request, int64_t sample, const LawWeights* weights);
+  Generation draw(const Request& request, int64_t sample, const DistributionWeights* weights);
   Generation draw_by_rejection(const Request& request);
   Generation draw_by_importance(const Request& request);
   Generation draw_by_asap(const Request& request);

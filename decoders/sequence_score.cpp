@@ -10,7 +10,7 @@
 namespace specdec {
 namespace {
 
-/// Tokens of a piece: few enough that a law of a large vocabulary in float64 stays small.
+/// Tokens of a piece: few enough that a distribution of a large vocabulary in float64 stays small.
 int64_t piece_size(int64_t vocab) {
   return std::clamp<int64_t>((int64_t{1} << 22U) / vocab, 1, 256);
 }

@@ -7,8 +7,8 @@
 
 namespace specdec {
 
-/// Reads a given sequence with a model, piece by piece: the raw law (softmax of the logits,
-/// unprocessed) of each token from `first` on, given all tokens before it.
+/// Reads a given sequence with a model, piece by piece: the raw distribution (softmax of the
+/// logits, unprocessed) of each token from `first` on, given all tokens before it.
 class LogProbReader {
  public:
   /// 1 <= first < tokens.size(). Forgets every row of the model; model and tokens outlive the
@@ -16,12 +16,12 @@ class LogProbReader {
   /// for tokens outside its vocabulary.
   LogProbReader(LanguageModel& model, TokenSpan tokens, int64_t first = 1);
 
-  /// Index of the token that the first row of the next piece is the law of.
+  /// Index of the token that the first row of the next piece is the distribution of.
   int64_t position() const { return position_; }
   bool done() const { return position_ >= static_cast<int64_t>(tokens_.size()); }
   /// Log-probabilities [n, vocab] float64 on the CPU of the tokens from position() on, which then
   /// moves by n. Readers of the same tokens and vocabulary read the same pieces. Throws Error when
-  /// a law is not a number.
+  /// a distribution is not a number.
   Tensor next();
 
  private:

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/kernels/law.h"
+#include "core/kernels/probs.h"
 #include "decoders/draft_grammar.h"
 #include "decoders/draft_overlap.h"
 
@@ -117,7 +117,7 @@ ScoreFilter Session::filter(int64_t node) const {
   return grammar_ ? filter_of(masks_[static_cast<size_t>(node)]) : ScoreFilter();
 }
 
-void Session::weigh(const Draft& draft, int64_t node, std::span<double> law) const {
+void Session::weigh(const Draft& draft, int64_t node, std::span<double> distribution) const {
   if (request_.weights == nullptr) {
     return;
   }
@@ -127,8 +127,8 @@ void Session::weigh(const Draft& draft, int64_t node, std::span<double> law) con
   }
   output.insert(output.end(), generation_.tokens.rbegin(), generation_.tokens.rend());
   std::reverse(output.begin(), output.end());
-  request_.weights->weigh(output, law);
-  divide(law, sum_of(law).sum);
+  request_.weights->weigh(output, distribution);
+  divide(distribution, sum_of(distribution).sum);
 }
 
 Tensor Session::target_probs(const Draft& draft, const Tensor& logits) {
@@ -147,26 +147,27 @@ Tensor Session::target_probs(const Draft& draft, const Tensor& logits) {
   History history(penalised ? committed() : committed().last(1));
   for (int64_t node = 0; node < nodes; ++node, row += vocab_size_) {
     const TokenSpan seen = penalised ? history.of(draft, node) : TokenSpan();
-    const std::span<double> law(row, static_cast<size_t>(vocab_size_));
+    const std::span<double> distribution(row, static_cast<size_t>(vocab_size_));
     if (sampling().greedy()) {
       const GreedyChoice best =
           greedy_choice(logits.select(0, node), seen, sampling(), filter(node));
-      std::fill(law.begin(), law.end(), 0.0);
-      law[static_cast<size_t>(best.token)] = 1.0;
+      std::fill(distribution.begin(), distribution.end(), 0.0);
+      distribution[static_cast<size_t>(best.token)] = 1.0;
       gaps_[static_cast<size_t>(node)] = best.gap;
     } else {
-      target_law(logits.select(0, node), seen, sampling(), law, filter(node));
-      weigh(draft, node, law);
+      target_distribution(logits.select(0, node), seen, sampling(), distribution, filter(node));
+      weigh(draft, node, distribution);
     }
   }
   return probs_.narrow(0, 0, nodes);
 }
 
 Token Session::draw(const Draft& chain, const Tensor& logits) {
-  const Tensor law = target_probs(chain, logits).select(0, chain.proposed());
-  const std::span<const double> weights(law.const_data_ptr<double>(),
+  const Tensor distribution = target_probs(chain, logits).select(0, chain.proposed());
+  const std::span<const double> weights(distribution.const_data_ptr<double>(),
                                         static_cast<size_t>(vocab_size_));
-  if (sampling().greedy()) {  // a greedy law needs no chance; drawing from it would only cost time
+  if (sampling().greedy()) {  // a greedy distribution needs no chance; drawing from it would only
+                              // cost time
     return static_cast<Token>(argmax(weights));
   }
   request_.random.seek(static_cast<int64_t>(committed_.size()) + chain.proposed(),

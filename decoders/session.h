@@ -16,10 +16,10 @@
 namespace specdec {
 
 /// One request in progress: committed tokens, grammar, stop rule, randomness, statistics. The one
-/// place where penalties, grammar masks and sampling transforms turn logits into laws.
+/// place where penalties, grammar masks and sampling transforms turn logits into distributions.
 ///
-/// A token that has been drawn is never dropped, which would change the law: what does not fit is
-/// not drafted (see draft_limits), and only a stop ends the output early.
+/// A token that has been drawn is never dropped, which would change the distribution: what does not
+/// fit is not drafted (see draft_limits), and only a stop ends the output early.
 class Session {
  public:
   /// Throws Error for sampling or stop rules out of range, for stop strings without tokenizer, and
@@ -43,9 +43,9 @@ class Session {
   /// `guesses` also those that are a matter of how bytes are cut; see forced_tokens.
   Draft forced(int64_t most, bool guesses) const;
 
-  /// The target's processed laws after each node of a draft: logits [n, vocab] on the CPU -> [n,
-  /// vocab] float64. Each node's history is the committed tokens and its own path. The tensor is
-  /// the session's own and changes with the next call.
+  /// The target's processed distributions after each node of a draft: logits [n, vocab] on the CPU
+  /// -> [n, vocab] float64. Each node's history is the committed tokens and its own path. The
+  /// tensor is the session's own and changes with the next call.
   Tensor target_probs(const Draft& draft, const Tensor& logits);
 
   /// Draws and commits the token that the prefill yields; logits [vocab]. Ends the prefill's time.
@@ -74,8 +74,8 @@ class Session {
   /// The grammar's masks of all nodes.
   void find_masks(const Draft& draft);
   ScoreFilter filter(int64_t node) const;
-  /// Applies the request's weights to a node's law.
-  void weigh(const Draft& draft, int64_t node, std::span<double> law) const;
+  /// Applies the request's weights to a node's distribution.
+  void weigh(const Draft& draft, int64_t node, std::span<double> distribution) const;
   void count_by_freedom(const Draft& draft, const Verdict& verdict);
   /// Advances the grammar; `node`: whose logits the token was taken from, -1 for none.
   void follow_grammar(Token token, int64_t node);

@@ -21,10 +21,10 @@ Draft joined(const Draft& chain, Draft tail) {
   }
   Draft draft = chain;
   draft.probs = tail.probs;
-  draft.law.back() = tail.law.front();
+  draft.child_probs.back() = tail.child_probs.front();
   for (size_t node = 1; node < tail.tokens.size(); ++node) {
     draft.add(tail.tokens[node], tail.parents[node] + ahead);
-    draft.law.back() = tail.law[node];
+    draft.child_probs.back() = tail.child_probs[node];
   }
   return draft;
 }
@@ -34,7 +34,7 @@ Draft part_from(const Draft& draft, int64_t node) {
   Draft part = draft;
   part.tokens.erase(part.tokens.begin(), part.tokens.begin() + node);
   part.parents.erase(part.parents.begin(), part.parents.begin() + node);
-  part.law.erase(part.law.begin(), part.law.begin() + node);
+  part.child_probs.erase(part.child_probs.begin(), part.child_probs.begin() + node);
   for (int64_t& parent : part.parents) {
     parent -= node;
   }
@@ -61,7 +61,8 @@ SpeculativeDecoding::SpeculativeDecoding(LanguageModel& target, std::unique_ptr<
   if (drafter_->draws() && !shape_->allows_drawn()) {
     throw ConfigError(
         "this tree leaves nodes out after their siblings were found; over siblings drawn by chance "
-        "that changes the output's law. Let the drafter take its best tokens (sample: false)");
+        "that changes the output's distribution. Let the drafter take its best tokens (sample: "
+        "false)");
   }
   if (shape_->branches() && !verifier_->allows_trees()) {
     throw ConfigError("this verifier judges chains only, and this shape drafts trees");
@@ -74,7 +75,8 @@ Generation SpeculativeDecoding::generate(const Request& request) {
   verifier_->check(request.sampling);
   if (request.constraint.grammar != nullptr && verifier_->accepts_impossible()) {
     throw ConfigError(
-        "this verifier accepts tokens that the target's law gives no mass, so its output would "
+        "this verifier accepts tokens that the target's distribution gives no mass, so its output "
+        "would "
         "leave the grammar; use another verifier, or decode without a grammar");
   }
   drafter_->reset();
@@ -192,7 +194,8 @@ Draft SpeculativeDecoding::ask(Session& session, DraftShape& shape, const DraftL
     return Draft::root(forced.tokens.back());
   }
   Draft draft = drafter_->propose(context);
-  // A draft that is too long cannot be cut here: dropping a token that was drawn changes the law.
+  // A draft that is too long cannot be cut here: dropping a token that was drawn changes the
+  // distribution.
   SPECDEC_CHECK(draft.size() > 0 && draft.tokens.front() == tokens.back(),
                 "a draft's root is the newest committed token");
   SPECDEC_CHECK(draft.proposed() <= context.max_tokens,

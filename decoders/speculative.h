@@ -13,7 +13,7 @@ namespace specdec {
 class Session;
 
 /// Speculative decoding (Leviathan et al., 2023, arXiv:2211.17192, Algorithm 1): a drafter proposes
-/// tokens, one forward of the target gives the laws at all of them, a verifier decides.
+/// tokens, one forward of the target gives the distributions at all of them, a verifier decides.
 class SpeculativeDecoding final : public DecodingStrategy {
  public:
   /// Borrows the target. Throws ConfigError, with the reason, when the parts do not go together.

@@ -18,16 +18,16 @@ struct Verdict {
 class Verifier {
  public:
   virtual ~Verifier() = default;
-  /// Refuses sampling under which the output would not follow the target's law: throws ConfigError
-  /// with the reason.
+  /// Refuses sampling under which the output would not follow the target's distribution: throws
+  /// ConfigError with the reason.
   virtual void check(const SamplingParams& sampling) const { (void)sampling; }
   /// False when it judges chains only.
   virtual bool allows_trees() const { return true; }
-  /// True when it may accept a token to which the target's law gives no mass; it is refused under a
-  /// grammar.
+  /// True when it may accept a token to which the target's distribution gives no mass; it is
+  /// refused under a grammar.
   virtual bool accepts_impossible() const { return false; }
-  /// target_probs: [n, vocab] float64; row i is the target's processed law of the token after node
-  /// i. `position`: of the token after the root, in the sequence. `random` is already at
+  /// target_probs: [n, vocab] float64; row i is the target's processed distribution of the token
+  /// after node i. `position`: of the token after the root, in the sequence. `random` is already at
   /// Purpose::kVerify of it.
   virtual Verdict judge(const Draft& draft, const Tensor& target_probs, int64_t position,
                         Randomness& random) const = 0;

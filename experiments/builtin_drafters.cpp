@@ -127,9 +127,10 @@ DrafterRegistry::Make prepare_cascade(const ConfigNode& node, const RunPlan& pla
     const auto min_tokens = member.get<int64_t>("min_tokens", 1, {1, kMaxDraftLength});
     planned.push_back({plan.components.drafters.prepare(member, plan), min_tokens});
     if (min_tokens > 1 && member.has("sample") && member.get<bool>("sample", false)) {
-      member.fail("min_tokens", fmt::format("{} would drop drafts whose tokens were drawn, which "
-                                            "changes the output's law; give 1, or sample: false",
-                                            min_tokens));
+      member.fail("min_tokens",
+                  fmt::format("{} would drop drafts whose tokens were drawn, which "
+                              "changes the output's distribution; give 1, or sample: false",
+                              min_tokens));
     }
   }
   if (planned.empty() && node.is_list("drafters")) {
@@ -193,14 +194,15 @@ void add_own_guesses(DrafterRegistry& drafters) {
 }  // namespace
 
 void add_drafters(DrafterRegistry& drafters) {
-  drafters.add("draft_model",
-               {.help = "a smaller model with the same tokenizer decodes ahead\n"
-                        "weights: its checkpoint folder\n"
-                        "sample: true draws from its law when the target samples, false takes "
-                        "its best tokens (default: true, but false under a dynamic tree)",
-                .prepare = prepare_draft_model,
-                .examples = {{"{type: draft_model, weights: <folder>/draft, sample: true}"},
-                             {"{type: draft_model, weights: <folder>/draft, sample: false}"}}});
+  drafters.add(
+      "draft_model",
+      {.help = "a smaller model with the same tokenizer decodes ahead\n"
+               "weights: its checkpoint folder\n"
+               "sample: true draws from its distribution when the target samples, false takes "
+               "its best tokens (default: true, but false under a dynamic tree)",
+       .prepare = prepare_draft_model,
+       .examples = {{"{type: draft_model, weights: <folder>/draft, sample: true}"},
+                    {"{type: draft_model, weights: <folder>/draft, sample: false}"}}});
   add_lookups(drafters);
   add_own_guesses(drafters);
   drafters.add("cascade",

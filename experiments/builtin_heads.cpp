@@ -152,7 +152,7 @@ void write_mtp(const std::filesystem::path& folder, uint64_t seed) {
 
 void add_head_drafters(DrafterRegistry& drafters) {
   const std::string common =
-      "sample: true draws from its law when the target samples, false takes "
+      "sample: true draws from its distribution when the target samples, false takes "
       "its best tokens (default: true, but false under a dynamic tree)";
   drafters.add("eagle",
                {.help = "EAGLE-1/2: a one-layer head that continues the target's features\n"

@@ -50,15 +50,16 @@ void write_examples(const std::filesystem::path& folder, uint64_t seed) {
 }  // namespace
 
 void add_medusa(DrafterRegistry& drafters) {
-  drafters.add("medusa",
-               {.help = "Medusa: heads on the target's last hidden state, one for each depth\n"
-                        "weights: the heads' folder, trained for this target\n"
-                        "sample: true draws from their laws when the target samples, false takes "
-                        "their best tokens (default: true, but false under a dynamic tree)",
-                .prepare = prepare_medusa,
-                .examples = {{"{type: medusa, weights: <folder>/medusa, sample: true}"},
-                             {"{type: medusa, weights: <folder>/medusa_shared, sample: false}"}},
-                .write_example_files = write_examples});
+  drafters.add(
+      "medusa",
+      {.help = "Medusa: heads on the target's last hidden state, one for each depth\n"
+               "weights: the heads' folder, trained for this target\n"
+               "sample: true draws from their distributions when the target samples, false takes "
+               "their best tokens (default: true, but false under a dynamic tree)",
+       .prepare = prepare_medusa,
+       .examples = {{"{type: medusa, weights: <folder>/medusa, sample: true}"},
+                    {"{type: medusa, weights: <folder>/medusa_shared, sample: false}"}},
+       .write_example_files = write_examples});
 }
 
 }  // namespace specdec

@@ -88,12 +88,13 @@ void add_lossless(VerifierRegistry& verifiers) {
                  .prepare = prepare_exact_match});
   verifiers.add("rejection",
                 {.help = "accepts with min(1, p/q), else draws from the residual: the target's "
-                         "law is kept (Leviathan et al., 2023)",
+                         "distribution is kept (Leviathan et al., 2023)",
                  .prepare = prepare_plain<RejectionVerifier>});
-  verifiers.add("block",
-                {.help = "judges a chain as a whole: the target's law is kept, and never fewer "
-                         "tokens are accepted\nthan by rejection (Sun et al., 2025); chains only",
-                 .prepare = prepare_block});
+  verifiers.add(
+      "block",
+      {.help = "judges a chain as a whole: the target's distribution is kept, and never fewer "
+               "tokens are accepted\nthan by rejection (Sun et al., 2025); chains only",
+       .prepare = prepare_block});
   verifiers.add("sample_match",
                 {.help = "the target samples by position, drafted tokens that match are kept: the "
                          "very tokens\nof plain sampling with the same seed",
@@ -106,11 +107,12 @@ void add_lossy(VerifierRegistry& verifiers) {
                          "exp(-entropy))\n(Medusa: Cai et al., 2024)\nepsilon: 0.09, delta: 0.3",
                  .promise = Promise::kLossy,
                  .prepare = prepare_typical});
-  verifiers.add("threshold",
-                {.help = "SGLang's acceptance thresholds; the target's law only when both are 1\n"
-                         "single: 1.0 (accepts from this p on), acc: 1.0 (divides p)",
-                 .promise = Promise::kLossy,
-                 .prepare = prepare_threshold});
+  verifiers.add(
+      "threshold",
+      {.help = "SGLang's acceptance thresholds; the target's distribution only when both are 1\n"
+               "single: 1.0 (accepts from this p on), acc: 1.0 (divides p)",
+       .promise = Promise::kLossy,
+       .prepare = prepare_threshold});
   verifiers.add("synthetic",
                 {.help = "accepts with given probabilities, whatever the target thinks: measures "
                          "what speculation costs\nacceptance: 0.7, or a list by depth, the last "

@@ -20,15 +20,17 @@ namespace specdec {
 namespace {
 
 /// The output whose probability differs most, in words.
-std::string describe_difference(const SequenceLaw& found, const SequenceLaw& expected) {
+std::string describe_difference(const SequenceDistribution& found,
+                                const SequenceDistribution& expected) {
   const std::vector<Token>* worst = nullptr;
   double largest = -1.0;
-  const auto mass_of = [](const SequenceLaw& law, const std::vector<Token>& output) {
-    const auto entry = law.find(output);
-    return entry == law.end() ? 0.0 : entry->second;
+  const auto mass_of = [](const SequenceDistribution& distribution,
+                          const std::vector<Token>& output) {
+    const auto entry = distribution.find(output);
+    return entry == distribution.end() ? 0.0 : entry->second;
   };
-  for (const auto* law : {&found, &expected}) {
-    for (const auto& [output, mass] : *law) {
+  for (const auto* distribution : {&found, &expected}) {
+    for (const auto& [output, mass] : *distribution) {
       const double difference = std::abs(mass_of(found, output) - mass_of(expected, output));
       if (difference > largest) {
         largest = difference;
@@ -110,7 +112,8 @@ class Trial {
     row_.drafted += found.drafted;
     row_.accepted += found.accepted;
     if (options_.enumerate) {
-      compare(task.corrected ? kept_law(found.law) : found.law, expected(models, task, found.law));
+      compare(task.corrected ? kept_distribution(found.distribution) : found.distribution,
+              expected(models, task, found.distribution));
     }
   }
 
@@ -126,20 +129,23 @@ class Trial {
     return once;
   }
 
-  static SequenceLaw kept(const Task& task, SequenceLaw law) {
-    return task.corrected ? kept_law(std::move(law)) : law;
+  static SequenceDistribution kept(const Task& task, SequenceDistribution distribution) {
+    return task.corrected ? kept_distribution(std::move(distribution)) : distribution;
   }
 
-  SequenceLaw expected(CertifyModels& models, const Task& task, const SequenceLaw& found) const {
+  SequenceDistribution expected(CertifyModels& models, const Task& task,
+                                const SequenceDistribution& found) const {
     if (!row_.cell.equals.empty()) {
-      return kept(task, exact_law(*models.build(row_.cell.equals, components_, task), task));
+      return kept(task,
+                  exact_distribution(*models.build(row_.cell.equals, components_, task), task));
     }
     // A search without a twin has nothing to be compared with here.
-    return row_.cell.promise() == Promise::kSearch ? found
-                                                   : reference_law(models.target_logits(), task);
+    return row_.cell.promise() == Promise::kSearch
+               ? found
+               : reference_distribution(models.target_logits(), task);
   }
 
-  void compare(const SequenceLaw& found, const SequenceLaw& wanted) {
+  void compare(const SequenceDistribution& found, const SequenceDistribution& wanted) {
     const double difference = max_difference(found, wanted);
     if (difference > row_.difference) {
       row_.difference = difference;
@@ -153,7 +159,7 @@ class Trial {
     if (tried_ == 0) {
       row_.finding = Finding::kRefused;
       row_.reason = refusal_;
-    } else if (compares && !(row_.difference < kExactLaw)) {
+    } else if (compares && !(row_.difference < kExactDistribution)) {
       break_promise(worst_);
     } else {
       row_.finding = promise == Promise::kLossless ? Finding::kLossless
@@ -163,9 +169,9 @@ class Trial {
     }
   }
 
-  /// What went wrong, after the difference of the laws that was found before.
+  /// What went wrong, after the difference of the distributions that was found before.
   std::string with_difference(const std::string& error) const {
-    return row_.difference < kExactLaw ? error : worst_ + "; " + error;
+    return row_.difference < kExactDistribution ? error : worst_ + "; " + error;
   }
 
   void break_promise(const std::string& reason) {

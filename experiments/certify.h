@@ -8,9 +8,9 @@
 
 namespace specdec {
 
-/// A law that differs from the target's by less is the target's: what float64 sums of enumerated
-/// outcomes round to.
-inline constexpr double kExactLaw = 1e-12;
+/// A distribution that differs from the target's by less is the target's: what float64 sums of
+/// enumerated outcomes round to.
+inline constexpr double kExactDistribution = 1e-12;
 
 struct CertifyOptions {
   std::vector<std::string> names = {};  ///< only combinations that hold one of these; none = all
@@ -22,7 +22,7 @@ struct CertifyOptions {
 
 /// What was found out about a combination.
 enum class Finding {
-  kLossless,  ///< the target's law (sampled), the target's tokens (greedy)
+  kLossless,  ///< the target's distribution (sampled), the target's tokens (greedy)
   kLossy,     ///< declared so: it keeps its promise
   kSearch,    ///< looks for something else; equals what its example says it equals
   kRefused,   ///< with a ConfigError
@@ -35,7 +35,7 @@ struct CertifyRow {
   CertifyCell cell;
   bool greedy = false;
   Finding finding = Finding::kBroken;
-  double difference = 0.0;  ///< the largest between the output's law and the one promised
+  double difference = 0.0;  ///< the largest between the output's distribution and the one promised
   int64_t outcomes = 0;     ///< enumerated, over tasks and seeds
   int64_t drafted = 0;      ///< tokens, over all outcomes
   int64_t accepted = 0;
@@ -55,10 +55,10 @@ struct CertifyResult {
 
 /// Tries every combination of the registered components (strategies, drafters, draft lengths,
 /// trees, verifiers), greedy and sampled, on tiny random float64 Gemmas. Greedy: the tokens are
-/// those of plain forwards. Sampled: the law of the output over every random outcome is compared
-/// with the one computed token by token from plain forwards, without strategies or randomness.
-/// Only a ConfigError counts as a refusal; any other exception is a broken promise. Progress goes
-/// to `log`.
+/// those of plain forwards. Sampled: the distribution of the output over every random outcome is
+/// compared with the one computed token by token from plain forwards, without strategies or
+/// randomness. Only a ConfigError counts as a refusal; any other exception is a broken promise.
+/// Progress goes to `log`.
 CertifyResult certify(const Components& components, const CertifyOptions& options,
                       std::ostream& log);
 

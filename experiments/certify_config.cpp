@@ -29,14 +29,15 @@ struct EncodedPrompt {
   uint32_t number = 0;
   std::vector<Token> tokens;
   std::shared_ptr<const CompiledGrammar> grammar = {};  ///< that its outputs obey, if any
-  std::optional<SequenceLaw> plain = {};  ///< what plain decoding gives, once it is known
+  std::optional<SequenceDistribution> plain = {};  ///< what plain decoding gives, once it is known
 };
 
 void refuse_corrections(const Group& group) {
   for (const Arm& arm : group.arms) {
     if (arm.config->correction != Correction::kNone) {
       throw ConfigError(fmt::format(
-          "strategy {} corrects the law of masked decoding, which a test on samples of plain "
+          "strategy {} corrects the distribution of masked decoding, which a test on samples of "
+          "plain "
           "decoding cannot judge; `specdec certify` without a config proves corrections",
           arm.config->name));
     }
@@ -181,7 +182,7 @@ class GroupCertifier {
     for (auto& prompt : prompts_) {
       const Task asked = task(prompt, arm);
       if (!prompt.plain) {
-        prompt.plain = reference_law(plain_.function(), fitting(asked));
+        prompt.plain = reference_distribution(plain_.function(), fitting(asked));
       }
       const auto& plain = prompt.plain->begin()->first;
       const auto tokens = generate(*strategy, asked, prompt, 0).tokens;
@@ -283,14 +284,15 @@ std::vector<double> holm_adjusted(const std::vector<double>& p_values) {
   return adjusted;
 }
 
-std::optional<WorstCell> worst_cell(const OutputCounts& counts, const SequenceLaw& law) {
+std::optional<WorstCell> worst_cell(const OutputCounts& counts,
+                                    const SequenceDistribution& distribution) {
   double samples = 0.0;
   for (const auto& [output, count] : counts) {
     samples += static_cast<double>(count);
   }
   std::optional<WorstCell> worst;
   double most = -1.0;
-  for (const auto& [beginning, mass] : law) {
+  for (const auto& [beginning, mass] : distribution) {
     const double expected = mass * samples;
     const auto found = counts.find(beginning);
     const int64_t count = found == counts.end() ? 0 : found->second;

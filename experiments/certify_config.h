@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "decoders/sequence_law.h"
+#include "decoders/sequence_distribution.h"
 #include "experiments/certify_divergence.h"
 #include "experiments/experiment_config.h"
 
@@ -13,7 +13,7 @@ namespace specdec {
 
 struct ConfigCertifyOptions {
   int64_t samples = 1000;  ///< generations of each strategy on each prompt, when sampling
-  int64_t tokens = 3;      ///< compare the law of so many new ones, when sampling
+  int64_t tokens = 3;      ///< compare the distribution of so many new ones, when sampling
   int64_t prompts = 4;     ///< when sampling; greedy takes all
   bool quiet = false;
 };
@@ -28,7 +28,8 @@ struct WorstCell {
   int64_t count = 0;
 };
 /// Of the outputs that are expected five times or more; none when there is no such one.
-std::optional<WorstCell> worst_cell(const OutputCounts& counts, const SequenceLaw& law);
+std::optional<WorstCell> worst_cell(const OutputCounts& counts,
+                                    const SequenceDistribution& distribution);
 
 /// Where a greedy strategy left plain decoding.
 struct PromptDifference {
@@ -74,9 +75,9 @@ std::vector<double> holm_adjusted(const std::vector<double>& p_values);
 /// Tests the strategies of a config on its own checkpoints.
 ///
 /// Sampled: each draws `samples` outputs on the first prompts; their first `tokens` new tokens are
-/// compared with the target's law by Pearson's chi-square. The law is computed exactly, token by
-/// token from plain forwards. Cells are the outputs that are expected five times or more, and for
-/// each likely beginning all its other continuations.
+/// compared with the target's distribution by Pearson's chi-square. The distribution is computed
+/// exactly, token by token from plain forwards. Cells are the outputs that are expected five times
+/// or more, and for each likely beginning all its other continuations.
 ///
 /// Greedy: the tokens of all prompts against those of plain forwards; the first difference of each
 /// prompt is explained by re-running both forwards.

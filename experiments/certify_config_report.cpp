@@ -87,11 +87,12 @@ std::string method_text(const ConfigCertificate& certificate) {
         return !test.greedy && test.promise == Promise::kLossless && test.tells();
       });
   auto text = fmt::format(
-      "Sampled: the first {} new tokens of {} samples a prompt against the target's law, computed\n"
+      "Sampled: the first {} new tokens of {} samples a prompt against the target's distribution, "
+      "computed\n"
       "exactly, token by token from plain forwards. Cells: outputs expected 5 times or more, and "
       "for\n"
       "each likely beginning all its other continuations. A sample can miss small differences;\n"
-      "'specdec certify' without --config proves the law exactly, on tiny models.\n",
+      "'specdec certify' without --config proves the distribution exactly, on tiny models.\n",
       options.tokens, options.samples);
   if (judged > 0) {
     text +=

@@ -7,7 +7,7 @@
 
 #include "core/language_model.h"
 #include "core/sampling.h"
-#include "decoders/sequence_law.h"
+#include "decoders/sequence_distribution.h"
 
 namespace specdec {
 

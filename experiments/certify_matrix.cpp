@@ -221,9 +221,11 @@ std::vector<Task> certify_tasks(bool greedy) {
        {.temperature = 0.8, .top_k = 2, .min_p = 0.02, .repetition_penalty = 1.3},
        {.max_new_tokens = 4, .end_ids = {2}}},
       {prompt, {.temperature = 1.4, .top_p = 0.8}, {.max_new_tokens = 4, .stop_ids = {0}}},
-      // Long, for what learns from earlier steps; the law is narrow, or there were no end of it.
+      // Long, for what learns from earlier steps; the distribution is narrow, or there were no end
+      // of it.
       {prompt, {.temperature = 1.0, .top_p = 0.7}, {.max_new_tokens = 8}},
-      // Under a grammar; the last of them corrected to the law given that the text is in it.
+      // Under a grammar; the last of them corrected to the distribution given that the text is in
+      // it.
       {prompt, {.temperature = 1.0}, {.max_new_tokens = 4, .end_ids = {2}}, nullptr, masked},
       {prompt, {.temperature = 1.0}, {.max_new_tokens = 3, .end_ids = {2}}, nullptr, unmasked},
       {prompt, {.temperature = 1.0}, {.max_new_tokens = 3, .end_ids = {2}}, nullptr, masked, true},

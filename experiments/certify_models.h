@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "decoders/sequence_law.h"
+#include "decoders/sequence_distribution.h"
 #include "experiments/components.h"
 
 namespace specdec {

@@ -87,7 +87,8 @@ void write_untested(std::ostream& out, const CertifyResult& result) {
 
 void write_certificate(std::ostream& out, const CertifyResult& result) {
   const Table table(result.rows);
-  out << fmt::format("{}  {:<8}  {}\n", table.head(), "finding", "largest difference of the laws");
+  out << fmt::format("{}  {:<8}  {}\n", table.head(), "finding",
+                     "largest difference of the distributions");
   int64_t outcomes = 0;
   for (const auto& row : result.rows) {
     out << fmt::format("{}  {:<8}  {}\n", table.line(columns_of(row), mode_name(row)),
@@ -100,7 +101,7 @@ void write_certificate(std::ostream& out, const CertifyResult& result) {
       "search,\n{} refused with a reason, {} broken, {} components untested; {} outcomes "
       "enumerated\n",
       result.passed() ? "PASSED" : "FAILED", result.rows.size(), result.count(Finding::kLossless),
-      kExactLaw, result.count(Finding::kLossy), result.count(Finding::kSearch),
+      kExactDistribution, result.count(Finding::kLossy), result.count(Finding::kSearch),
       result.count(Finding::kRefused), result.count(Finding::kBroken), result.untested.size(),
       outcomes);
 }
@@ -117,7 +118,7 @@ void write_certificate_json(std::ostream& out, const CertifyResult& result) {
   }
   write_json(out, {{"rows", rows},
                    {"untested", result.untested},
-                   {"tolerance", kExactLaw},
+                   {"tolerance", kExactDistribution},
                    {"passed", result.passed()}});
 }
 

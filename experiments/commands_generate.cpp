@@ -173,7 +173,7 @@ nlohmann::json top_json(std::span<const double> log_probs, int64_t count) {
   return top;
 }
 
-/// The raw law's log-probability of each new token, by one more pass of the target.
+/// The raw distribution's log-probability of each new token, by one more pass of the target.
 nlohmann::json logprobs_json(LanguageModel& target, const std::vector<Token>& prompt,
                              const std::vector<Token>& output, int64_t alternatives) {
   std::vector<Token> sequence = prompt;
@@ -185,11 +185,12 @@ nlohmann::json logprobs_json(LanguageModel& target, const std::vector<Token>& pr
     const at::Tensor log_probs = reader.next().contiguous();
     const auto vocab = static_cast<size_t>(log_probs.size(1));
     for (size_t row = 0; row < static_cast<size_t>(log_probs.size(0)); ++row) {
-      const std::span<const double> law(log_probs.const_data_ptr<double>() + row * vocab, vocab);
+      const std::span<const double> distribution(log_probs.const_data_ptr<double>() + row * vocab,
+                                                 vocab);
       const Token token = sequence[first + row];
-      rows.push_back({{"token", token}, {"log_prob", law[static_cast<size_t>(token)]}});
+      rows.push_back({{"token", token}, {"log_prob", distribution[static_cast<size_t>(token)]}});
       if (alternatives > 0) {
-        rows.back()["top"] = top_json(law, alternatives);
+        rows.back()["top"] = top_json(distribution, alternatives);
       }
     }
   }
@@ -364,9 +365,10 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
       ->capture_default_str();
   auto* logprobs =
       command
-          ->add_option("--logprobs", arguments->alternatives,
-                       "with --json: log-probability of each new token by the raw law, and of the "
-                       "K likeliest ones")
+          ->add_option(
+              "--logprobs", arguments->alternatives,
+              "with --json: log-probability of each new token by the raw distribution, and of the "
+              "K likeliest ones")
           ->expected(0, 1)
           ->type_name("[K]")
           ->check(CLI::Range(int64_t{0}, int64_t{1} << 20U));

@@ -204,7 +204,7 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
       ->capture_default_str();
   command
       ->add_option("--temperature", arguments->sampling.temperature,
-                   "of the steps: laws and draws take time too")
+                   "of the steps: distributions and draws take time too")
       ->capture_default_str();
   command->add_option("--json", arguments->json,
                       "write the profile to this file too, for specdec simulate; - = print it");

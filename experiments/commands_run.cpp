@@ -122,7 +122,8 @@ int list(const CommandContext& context, const ListArguments& arguments) {
   list_entries(out, "verifier (of speculative)", all.verifiers.entries(), true);
   list_entries(out, "draft_length (of speculative)", all.draft_lengths.entries(), false);
   list_entries(out, "tree (of speculative)", all.trees.entries(), false);
-  out << "lossless: greedy output equals the target's, sampled output follows the target's law.\n"
+  out << "lossless: greedy output equals the target's, sampled output follows the target's "
+         "distribution.\n"
          "lossy: the output is not the target's; a strategy with a lossy verifier is lossy.\n"
          "search: beam search, for example; the hypotheses and scores are those of plain beam "
          "search.\n"

@@ -256,7 +256,7 @@ std::unique_ptr<LanguageModel> load_other(const ScoreArguments& arguments, Model
   if (!difference.empty()) {
     throw ConfigError(
         fmt::format("--against {}: has another vocabulary than {} ({}), so their "
-                    "laws cannot be compared",
+                    "distributions cannot be compared",
                     folder, arguments.model, difference));
   }
   if (!arguments.against_dtype.empty()) {
@@ -323,7 +323,8 @@ void add_score_command(CLI::App& app, CommandContext& context) {
   command->add_flag("--tokens", arguments->tokens, "the log-probability of every token, too");
   command->add_flag("--json", arguments->json, "one JSON object");
   command->footer(
-      "Laws are the raw softmax; logarithms are natural. A passage longer than the window is cut\n"
+      "Distributions are the raw softmax; logarithms are natural. A passage longer than the window "
+      "is cut\n"
       "into windows that follow one another, each after <bos>; every token is scored once.\n"
       "Examples:\n"
       "  specdec score models/target speech.txt\n"

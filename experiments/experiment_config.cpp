@@ -152,7 +152,7 @@ Correction read_correction(const ConfigNode& node) {
 }
 
 /// `grammar: {mask_drafts, forced, correction, samples}` of a strategy. Importance and asap only
-/// tend to the law that they aim at.
+/// tend to the distribution that they aim at.
 CorrectionOptions read_grammar_use(const ConfigNode& strategy, const RunPlan& plan,
                                    StrategyConfig& config) {
   if (!plan.grammar) {

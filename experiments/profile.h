@@ -44,7 +44,7 @@ struct Profile {
   std::string model;
   std::string machine;       ///< processor, threads, dtype; for readers
   CostCurve target;          ///< v(n)
-  double temperature = 0.0;  ///< of the steps below: laws and draws take time too
+  double temperature = 0.0;  ///< of the steps below: distributions and draws take time too
   DraftCost plain;
   std::vector<DrafterProfile> drafters;
 };

@@ -17,9 +17,10 @@ struct RunPlan;
 
 /// What a strategy promises of its output.
 enum class Promise {
-  kLossless,  ///< greedy: the target's tokens; sampled: the target's law
-  kLossy,     ///< changes the law, and says so in name, help and report
-  kSearch,    ///< looks for something else than the target's law or its greedy tokens (beam search)
+  kLossless,  ///< greedy: the target's tokens; sampled: the target's distribution
+  kLossy,     ///< changes the distribution, and says so in name, help and report
+  kSearch,  ///< looks for something else than the target's distribution or its greedy tokens (beam
+            ///< search)
 };
 
 /// One way to build an entry on the tiny random checkpoints of `specdec certify` and `specdec list

@@ -74,7 +74,8 @@ const std::vector<ReportColumn>& grammar_columns() {
       {"mask us/token", "Finding the masks of the verified tokens, for each token added.", true,
        mask_cell},
       {"log Z/token",
-       "Logarithm of the mass that the masks left of the target's law, a token's mean. 0: the "
+       "Logarithm of the mass that the masks left of the target's distribution, a token's mean. 0: "
+       "the "
        "target wrote the language by itself.",
        true, log_allowed_cell},
   };
@@ -169,7 +170,8 @@ std::vector<ReportColumn> report_columns(const Report& report) {
        "rejected token is lost with it.",
        true, acceptance_cell},
       {"draft / verify / other",
-       "Where the decode time goes: making drafts, the target's forward, and the rest (laws, "
+       "Where the decode time goes: making drafts, the target's forward, and the rest "
+       "(distributions, "
        "verdicts, cache bookkeeping).",
        true, split_cell},
       {"generations", "How many were measured.", false, generations_cell},

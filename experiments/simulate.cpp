@@ -36,16 +36,16 @@ class Round {
   /// [k]: chance that exactly k tokens are accepted, of at most `left` that the text has.
   std::vector<double> accepted(const TracePosition& position, int64_t left) const {
     const int64_t longest = std::min(depth(position), left);
-    std::vector<double> law(static_cast<size_t>(longest) + 1, 0.0);
+    std::vector<double> distribution(static_cast<size_t>(longest) + 1, 0.0);
     double reached = 1.0;
     Path path;
     for (int64_t i = 0; i < longest; ++i) {
       const double passes = pass(position, i, path);
-      law[static_cast<size_t>(i)] = reached * (1.0 - passes);
+      distribution[static_cast<size_t>(i)] = reached * (1.0 - passes);
       reached *= passes;
     }
-    law.back() = reached;
-    return law;
+    distribution.back() = reached;
+    return distribution;
   }
 
  private:
@@ -137,13 +137,13 @@ void replay(const TraceRecord& record, const ReplayShape& shape, const StepCosts
     const TracePosition& position = positions[static_cast<size_t>(t)];
     const double weight = begins[static_cast<size_t>(t)];
     const int64_t nodes = round.nodes(position);
-    const std::vector<double> law = round.accepted(position, count - t);
+    const std::vector<double> distribution = round.accepted(position, count - t);
     sums.steps += weight;
     sums.drafting_steps += nodes > 0 ? weight : 0.0;
     sums.drafted += weight * static_cast<double>(nodes);
-    sums.accepted_at.resize(std::max(sums.accepted_at.size(), law.size() - 1));
-    for (size_t accepted = 0; accepted < law.size(); ++accepted) {
-      const double share = weight * law[accepted];
+    sums.accepted_at.resize(std::max(sums.accepted_at.size(), distribution.size() - 1));
+    for (size_t accepted = 0; accepted < distribution.size(); ++accepted) {
+      const double share = weight * distribution[accepted];
       sums.accepted += share * static_cast<double>(accepted);
       for (size_t i = 0; i < accepted; ++i) {
         sums.accepted_at[i] += share;

@@ -19,7 +19,8 @@ ForwardResult with_layers(ForwardResult result, const std::vector<size_t>& layer
 }
 
 bool is_drawn(const Draft& draft) {
-  return std::any_of(draft.law.begin(), draft.law.end(), [](int64_t row) { return row >= 0; });
+  return std::any_of(draft.child_probs.begin(), draft.child_probs.end(),
+                     [](int64_t row) { return row >= 0; });
 }
 
 /// A context as one member sees it.
@@ -59,7 +60,8 @@ CascadeDrafter::CascadeDrafter(std::vector<CascadeMember> members) : members_(st
     if (member.min_tokens < 1 || (member.min_tokens > 1 && member.drafter->draws())) {
       throw ConfigError(fmt::format(
           "cascade: min_tokens is {}; it must be at least 1, and 1 for a drafter that draws its "
-          "tokens by chance, since dropping a draft that was drawn changes the output's law (let "
+          "tokens by chance, since dropping a draft that was drawn changes the output's "
+          "distribution (let "
           "it take its best tokens: sample: false)",
           member.min_tokens));
     }

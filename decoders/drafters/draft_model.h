@@ -9,17 +9,17 @@
 namespace specdec {
 
 struct DraftModelOptions {
-  /// Draw from the draft model's law when the target is sampled. If not, always take its best
-  /// tokens: then the target accepts with the probability that it gives them, instead of the
-  /// overlap of the two laws. Neither is better for every pair. Not given = wherever the shape
-  /// allows it.
+  /// Draw from the draft model's distribution when the target is sampled. If not, always take its
+  /// best tokens: then the target accepts with the probability that it gives them, instead of the
+  /// overlap of the two distributions. Neither is better for every pair. Not given = wherever the
+  /// shape allows it.
   std::optional<bool> sample = {};
 };
 
 /// Drafts with a smaller model of the same vocabulary (Leviathan et al., 2023; Chen et al., 2023),
 /// under the target's sampling parameters: chains, and trees grown level by level, as SpecInfer has
 /// them (Miao et al., 2023, arXiv:2305.09781).
-class DraftModelDrafter final : public Drafter, private ChildLaw {
+class DraftModelDrafter final : public Drafter, private ChildDistribution {
  public:
   explicit DraftModelDrafter(std::unique_ptr<LanguageModel> model,
                              const DraftModelOptions& options = {});

@@ -99,7 +99,7 @@ void FeatureDrafter::catch_up() {
   }
 }
 
-size_t FeatureDrafter::law_module(int64_t depth) const {
+size_t FeatureDrafter::draft_module(int64_t depth) const {
   return std::min(static_cast<size_t>(depth), modules_.size() - 1);
 }
 
@@ -116,12 +116,13 @@ void FeatureDrafter::evaluate(size_t module, const Draft& partial, std::span<con
   std::vector<Token> tokens;
   std::vector<Tensor> features;
   TokenBatch batch;
-  bool says_law = false;
+  bool says_distribution = false;
   LanguageModel& model = *modules_[module];
   for (size_t i = 0; i < nodes.size(); ++i) {
     const auto index = static_cast<size_t>(nodes[i]);
-    const size_t law = law_module(nodes_[index].depth);
-    const Tensor before = law <= module ? feature_before(module, partial, nodes[i]) : Tensor();
+    const size_t distribution = draft_module(nodes_[index].depth);
+    const Tensor before =
+        distribution <= module ? feature_before(module, partial, nodes[i]) : Tensor();
     if (!before.defined()) {
       continue;
     }
@@ -130,7 +131,7 @@ void FeatureDrafter::evaluate(size_t module, const Draft& partial, std::span<con
     seen.push_back(i);
     tokens.push_back(partial.tokens[index]);
     features.push_back(before);
-    says_law = says_law || law == module;
+    says_distribution = says_distribution || distribution == module;
   }
   if (seen.empty()) {
     return;
@@ -139,12 +140,12 @@ void FeatureDrafter::evaluate(size_t module, const Draft& partial, std::span<con
   ForwardOptions options;
   options.features = at::cat(features);
   options.own_features = true;
-  options.logits = says_law ? Logits::kAll : Logits::kNone;
+  options.logits = says_distribution ? Logits::kAll : Logits::kNone;
   const ForwardResult result = model.forward(batch, options);
   for (size_t row = 0; row < seen.size(); ++row) {
     Node& node = nodes_[static_cast<size_t>(nodes[seen[row]])];
     node.features[module] = result.final_hidden.narrow(0, static_cast<int64_t>(row), 1);
-    if (law_module(node.depth) == module) {
+    if (draft_module(node.depth) == module) {
       logits[seen[row]] = result.logits.narrow(0, static_cast<int64_t>(row), 1);
     }
   }

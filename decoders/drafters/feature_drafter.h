@@ -26,9 +26,9 @@ struct FeatureDrafterOptions {
 /// the head gave for their parents, as pending nodes that are forgotten afterwards. So its cache
 /// only ever keeps what came of true features.
 ///
-/// With several modules, number d is fed the features of number d - 1 and says the law after nodes
-/// of depth d; the last one, fed its own, says those of all deeper nodes.
-class FeatureDrafter final : public Drafter, private ChildLaw {
+/// With several modules, number d is fed the features of number d - 1 and says the distribution
+/// after nodes of depth d; the last one, fed its own, says those of all deeper nodes.
+class FeatureDrafter final : public Drafter, private ChildDistribution {
  public:
   FeatureDrafter(std::vector<std::unique_ptr<LanguageModel>> modules,
                  FeatureDrafterOptions options);
@@ -58,13 +58,14 @@ class FeatureDrafter final : public Drafter, private ChildLaw {
   void catch_up();
   /// Feeds and keeps tokens on a module; its features [n, hidden].
   Tensor feed(size_t module, TokenSpan tokens, const Tensor& features);
-  /// Evaluates those of the nodes that the module has to see; fills `logits` where it says the law.
+  /// Evaluates those of the nodes that the module has to see; fills `logits` where it says the
+  /// distribution.
   void evaluate(size_t module, const Draft& partial, std::span<const int64_t> nodes,
                 std::vector<Tensor>& logits);
   /// The feature that a node's token is fed with; undefined when there is none.
   Tensor feature_before(size_t module, const Draft& partial, int64_t node) const;
   Tensor features_of(const ForwardResult& result) const;
-  size_t law_module(int64_t depth) const;
+  size_t draft_module(int64_t depth) const;
 
   std::vector<std::unique_ptr<LanguageModel>> modules_;
   FeatureDrafterOptions options_;

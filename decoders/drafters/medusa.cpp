@@ -31,12 +31,12 @@ void MedusaDrafter::check(const LanguageModel& target) const {
   check_hidden_states(target, heads_.hidden_size, heads_.vocab_size);
 }
 
-const Tensor& MedusaDrafter::law(int64_t head) {
-  Tensor& law = laws_[static_cast<size_t>(head)];
-  if (!law.defined()) {
-    law = heads_.logits(hidden_, head)[0];
+const Tensor& MedusaDrafter::distribution(int64_t head) {
+  Tensor& distribution = distributions_[static_cast<size_t>(head)];
+  if (!distribution.defined()) {
+    distribution = heads_.logits(hidden_, head)[0];
   }
-  return law;
+  return distribution;
 }
 
 Tensor MedusaDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
@@ -44,7 +44,7 @@ Tensor MedusaDrafter::expand(const Draft& partial, std::span<const int64_t> fron
   std::vector<Tensor> rows;
   rows.reserve(frontier.size());
   for (const int64_t node : frontier) {
-    rows.push_back(law(depths[static_cast<size_t>(node)]));
+    rows.push_back(distribution(depths[static_cast<size_t>(node)]));
   }
   return at::stack(rows);
 }
@@ -56,7 +56,7 @@ Draft MedusaDrafter::propose(const DraftContext& context) {
     own.max_tokens = std::min(own.max_tokens, own.max_depth);
   }
   hidden_ = last_hidden(context).contiguous();
-  laws_.assign(static_cast<size_t>(heads_.count), Tensor());
+  distributions_.assign(static_cast<size_t>(heads_.count), Tensor());
   const bool draws = options_.sample.value_or(context.shape.allows_drawn());
   return context.shape.grow(own, *this, draws ? Siblings::kDrawn : Siblings::kBest);
 }

@@ -9,8 +9,8 @@
 namespace specdec {
 
 struct MedusaOptions {
-  /// Draw from the heads' laws when the target is sampled. If not, take their best tokens. Not
-  /// given = wherever the shape allows it.
+  /// Draw from the heads' distributions when the target is sampled. If not, take their best tokens.
+  /// Not given = wherever the shape allows it.
   std::optional<bool> sample = {};
 };
 
@@ -25,10 +25,10 @@ struct MedusaHeads {
 };
 
 /// Drafts with heads that each guess a token further ahead from one hidden state of the target
-/// (Medusa, Cai et al., 2024, arXiv:2401.10774): all nodes of one depth have the same law, so every
-/// tree is the Cartesian product that the paper has, cut to a shape, and a draft costs one run of
-/// the heads, whatever its size. At most as deep as there are heads.
-class MedusaDrafter final : public Drafter, private ChildLaw {
+/// (Medusa, Cai et al., 2024, arXiv:2401.10774): all nodes of one depth have the same distribution,
+/// so every tree is the Cartesian product that the paper has, cut to a shape, and a draft costs one
+/// run of the heads, whatever its size. At most as deep as there are heads.
+class MedusaDrafter final : public Drafter, private ChildDistribution {
  public:
   explicit MedusaDrafter(MedusaHeads heads, const MedusaOptions& options = {});
   Needs needs() const override { return {.capture_layers = {}, .internals = true}; }
@@ -41,12 +41,12 @@ class MedusaDrafter final : public Drafter, private ChildLaw {
  private:
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   /// Logits [vocab] of one head, computed when a draft first asks for them.
-  const Tensor& law(int64_t head);
+  const Tensor& distribution(int64_t head);
 
   MedusaHeads heads_;
   MedusaOptions options_;
-  Tensor hidden_;             // [1, hidden] that the draft in progress starts from
-  std::vector<Tensor> laws_;  // [heads]; undefined = not asked for yet
+  Tensor hidden_;                      // [1, hidden] that the draft in progress starts from
+  std::vector<Tensor> distributions_;  // [heads]; undefined = not asked for yet
 };
 
 }  // namespace specdec

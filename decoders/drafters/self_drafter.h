@@ -15,7 +15,7 @@ struct SelfDrafterOptions {
 /// Drafts with the target's own first layers, its final norm and its head (early exit:
 /// self-speculative decoding, as in LayerSkip, Elhoushi et al., 2024, arXiv:2404.16710). It shares
 /// the target's cache: drafted nodes are pending nodes of the target, forgotten before it verifies.
-class SelfDrafter final : public Drafter, private ChildLaw {
+class SelfDrafter final : public Drafter, private ChildDistribution {
  public:
   /// Borrows the target.
   SelfDrafter(LanguageModel& target, const SelfDrafterOptions& options);

@@ -18,8 +18,9 @@ DraftLimits ChainShape::next(int64_t context) {
   return {.tokens = length, .depth = length, .branches = 1};
 }
 
-Draft ChainShape::grow(const DraftContext& context, ChildLaw& law, Siblings siblings) {
-  DraftGrowth growth(context, law, siblings);
+Draft ChainShape::grow(const DraftContext& context, ChildDistribution& distribution,
+                       Siblings siblings) {
+  DraftGrowth growth(context, distribution, siblings);
   const int64_t length = std::min(context.max_tokens, context.max_depth);
   for (int64_t node = 0; node < length; ++node) {
     const Tensor logits = growth.expand({&node, 1});

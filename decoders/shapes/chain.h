@@ -14,7 +14,8 @@ class ChainShape final : public DraftShape {
   explicit ChainShape(int64_t length);
   void reset() override;
   DraftLimits next(int64_t context) override;
-  Draft grow(const DraftContext& context, ChildLaw& law, Siblings siblings) override;
+  Draft grow(const DraftContext& context, ChildDistribution& distribution,
+             Siblings siblings) override;
   void observe(const Draft& draft, const Verdict& verdict) override;
   bool branches() const override { return false; }
 

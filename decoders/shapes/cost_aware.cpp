@@ -128,8 +128,9 @@ void CostAwareShape::decide(int64_t context) {
   observations_ = 0;
 }
 
-Draft CostAwareShape::grow(const DraftContext& context, ChildLaw& law, Siblings siblings) {
-  return grow_rank_tree(plan_, context, law, siblings);
+Draft CostAwareShape::grow(const DraftContext& context, ChildDistribution& distribution,
+                           Siblings siblings) {
+  return grow_rank_tree(plan_, context, distribution, siblings);
 }
 
 void CostAwareShape::observe(const Draft& draft, const Verdict& verdict) {

@@ -43,7 +43,8 @@ class CostAwareShape final : public DraftShape {
   explicit CostAwareShape(CostAwareOptions options);
   void reset() override;
   DraftLimits next(int64_t context) override;
-  Draft grow(const DraftContext& context, ChildLaw& law, Siblings siblings) override;
+  Draft grow(const DraftContext& context, ChildDistribution& distribution,
+             Siblings siblings) override;
   void observe(const Draft& draft, const Verdict& verdict) override;
   bool branches() const override { return options_.branches > 1; }
 

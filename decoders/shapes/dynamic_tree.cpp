@@ -11,8 +11,8 @@ namespace {
 /// All nodes that were found, with the probability of the path to each.
 class Growth {
  public:
-  Growth(const DraftContext& context, ChildLaw& law, int64_t nodes)
-      : growth_(context, law, Siblings::kBest), nodes_(nodes) {}
+  Growth(const DraftContext& context, ChildDistribution& distribution, int64_t nodes)
+      : growth_(context, distribution, Siblings::kBest), nodes_(nodes) {}
 
   /// Finds up to `count` children of each of the nodes; returns them all.
   std::vector<int64_t> expand(const std::vector<int64_t>& frontier, int64_t count) {
@@ -88,10 +88,11 @@ DraftLimits DynamicTreeShape::next(int64_t /*context*/) {
   return {.tokens = options_.nodes, .depth = options_.depth, .branches = options_.top_k};
 }
 
-Draft DynamicTreeShape::grow(const DraftContext& context, ChildLaw& law, Siblings siblings) {
+Draft DynamicTreeShape::grow(const DraftContext& context, ChildDistribution& distribution,
+                             Siblings siblings) {
   SPECDEC_CHECK(siblings == Siblings::kBest || context.sampling.greedy(),
                 "a dynamic tree over drawn siblings");
-  Growth growth(context, law, context.max_tokens);
+  Growth growth(context, distribution, context.max_tokens);
   std::vector<int64_t> frontier = {0};
   for (int64_t depth = 0; depth < context.max_depth && !frontier.empty(); ++depth) {
     const std::vector<int64_t> level = growth.expand(frontier, options_.top_k);

@@ -21,7 +21,8 @@ class DynamicTreeShape final : public DraftShape {
   /// Throws ConfigError for options below 1.
   explicit DynamicTreeShape(const DynamicTreeOptions& options = {});
   DraftLimits next(int64_t context) override;
-  Draft grow(const DraftContext& context, ChildLaw& law, Siblings siblings) override;
+  Draft grow(const DraftContext& context, ChildDistribution& distribution,
+             Siblings siblings) override;
   bool branches() const override { return options_.top_k > 1; }
   bool allows_drawn() const override { return false; }
 

@@ -14,11 +14,11 @@ namespace {
 /// Grows the nodes of a tree in its order, one level after the other.
 class RankTreeGrowth {
  public:
-  RankTreeGrowth(const RankTree& tree, const DraftContext& context, ChildLaw& law,
+  RankTreeGrowth(const RankTree& tree, const DraftContext& context, ChildDistribution& distribution,
                  Siblings siblings)
       : tree_(tree),
         draws_(siblings == Siblings::kDrawn && !context.sampling.greedy()),
-        growth_(context, law, siblings),
+        growth_(context, distribution, siblings),
         children_(tree.parents.size()),
         drafted_(tree.parents.size(), -1) {
     const std::vector<int64_t> depths = tree.depths();
@@ -155,9 +155,9 @@ RankTree tree_of_widths(std::span<const int64_t> widths, int64_t max_nodes) {
   return tree;
 }
 
-Draft grow_rank_tree(const RankTree& tree, const DraftContext& context, ChildLaw& law,
-                     Siblings siblings) {
-  return RankTreeGrowth(tree, context, law, siblings).grow();
+Draft grow_rank_tree(const RankTree& tree, const DraftContext& context,
+                     ChildDistribution& distribution, Siblings siblings) {
+  return RankTreeGrowth(tree, context, distribution, siblings).grow();
 }
 
 }  // namespace specdec

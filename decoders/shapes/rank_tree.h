@@ -33,7 +33,7 @@ RankTree tree_of_widths(std::span<const int64_t> widths, int64_t max_nodes);
 /// Grows the tree: siblings drawn, or of the given ranks. Nodes that do not fit the context's
 /// limits are left out before anything is drawn, the deepest first. Drawn siblings have no rank; a
 /// node then gets as many as the tree has children of it.
-Draft grow_rank_tree(const RankTree& tree, const DraftContext& context, ChildLaw& law,
-                     Siblings siblings);
+Draft grow_rank_tree(const RankTree& tree, const DraftContext& context,
+                     ChildDistribution& distribution, Siblings siblings);
 
 }  // namespace specdec

@@ -16,8 +16,9 @@ StaticTreeShape::StaticTreeShape(RankTree tree)
 
 DraftLimits StaticTreeShape::next(int64_t /*context*/) { return limits_; }
 
-Draft StaticTreeShape::grow(const DraftContext& context, ChildLaw& law, Siblings siblings) {
-  return grow_rank_tree(tree_, context, law, siblings);
+Draft StaticTreeShape::grow(const DraftContext& context, ChildDistribution& distribution,
+                            Siblings siblings) {
+  return grow_rank_tree(tree_, context, distribution, siblings);
 }
 
 }  // namespace specdec

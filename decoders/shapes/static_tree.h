@@ -9,7 +9,8 @@ class StaticTreeShape final : public DraftShape {
   /// Throws ConfigError for a tree of the root alone.
   explicit StaticTreeShape(RankTree tree);
   DraftLimits next(int64_t context) override;
-  Draft grow(const DraftContext& context, ChildLaw& law, Siblings siblings) override;
+  Draft grow(const DraftContext& context, ChildDistribution& distribution,
+             Siblings siblings) override;
   bool branches() const override { return limits_.branches > 1; }
 
  private:

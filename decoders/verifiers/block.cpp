@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/kernels/law.h"
-#include "decoders/verifiers/laws.h"
+#include "core/kernels/probs.h"
+#include "decoders/verifiers/probs.h"
 
 namespace specdec {
 namespace {
@@ -20,35 +20,37 @@ void check_chain(const Draft& draft) {
   }
 }
 
-/// A chain with the laws on both sides.
+/// A chain with the distributions on both sides.
 class Chain {
  public:
   Chain(const Draft& draft, const Tensor& target_probs)
       : draft_(draft), target_probs_(target_probs), weights_(draft.tokens.size(), 1.0) {
     for (int64_t i = 0; i + 1 < draft.size(); ++i) {
-      const double drafted = drawn(i) ? weight_of(row_of(draft.probs, law(i)), child(i)) : 1.0;
-      SPECDEC_CHECK(drafted > 0.0,
-                    "token {} was drafted, but the law that it was drawn from gives it no mass: "
-                    "the draft's laws are not the ones it was drawn from",
-                    child(i));
+      const double drafted =
+          drawn(i) ? weight_of(row_of(draft.probs, distribution(i)), child(i)) : 1.0;
+      SPECDEC_CHECK(
+          drafted > 0.0,
+          "token {} was drafted, but the distribution that it was drawn from gives it no mass: "
+          "the draft's distributions are not the ones it was drawn from",
+          child(i));
       const double mass = weight_of(target(i), child(i));
       weights_[static_cast<size_t>(i) + 1] = std::min(1.0, weight(i) * mass / drafted);
     }
   }
 
   int64_t length() const { return draft_.size() - 1; }
-  Law target(int64_t i) const { return row_of(target_probs_, i); }
+  Probs target(int64_t i) const { return row_of(target_probs_, i); }
   /// w_i
   double weight(int64_t i) const { return weights_[static_cast<size_t>(i)]; }
   /// max(w_i p - q, 0) after i < length() tokens.
   std::vector<double> rest(int64_t i) const {
-    return drawn(i) ? residual(target(i), row_of(draft_.probs, law(i)), weight(i))
+    return drawn(i) ? residual(target(i), row_of(draft_.probs, distribution(i)), weight(i))
                     : residual(target(i), child(i), weight(i));
   }
 
  private:
-  int64_t law(int64_t i) const { return draft_.law[static_cast<size_t>(i)]; }
-  bool drawn(int64_t i) const { return law(i) >= 0; }
+  int64_t distribution(int64_t i) const { return draft_.child_probs[static_cast<size_t>(i)]; }
+  bool drawn(int64_t i) const { return distribution(i) >= 0; }
   Token child(int64_t i) const { return draft_.tokens[static_cast<size_t>(i) + 1]; }
 
   const Draft& draft_;
@@ -66,7 +68,7 @@ double acceptance(double rest_sum, double weight) {
 
 Verdict BlockVerifier::judge(const Draft& draft, const Tensor& target_probs, int64_t /*position*/,
                              Randomness& random) const {
-  check_laws(draft, target_probs);
+  check_probs(draft, target_probs);
   check_chain(draft);
   const Chain chain(draft, target_probs);
   // The choices are independent, so the largest that passes can be sought from the end.
@@ -84,8 +86,8 @@ Verdict BlockVerifier::judge(const Draft& draft, const Tensor& target_probs, int
   std::iota(verdict.path.begin(), verdict.path.end(), 0);
   // Nothing is left only when rounding alone made the rejection possible.
   const bool all = accepted == chain.length();
-  verdict.next =
-      static_cast<Token>(random.draw(!all && normalise(rest) ? Law(rest) : chain.target(accepted)));
+  verdict.next = static_cast<Token>(
+      random.draw(!all && normalise(rest) ? Probs(rest) : chain.target(accepted)));
   return verdict;
 }
 

@@ -1,23 +1,23 @@
 #include "decoders/verifiers/exact_match.h"
 
 #include "core/error.h"
-#include "decoders/verifiers/laws.h"
+#include "decoders/verifiers/probs.h"
 
 namespace specdec {
 
 void ExactMatchVerifier::check(const SamplingParams& sampling) const {
   if (!sampling.greedy()) {
-    throw ConfigError(
-        fmt::format("verifier exact_match compares with the target's best token, so it is greedy; "
-                    "at temperature {} its output would not follow the target's law. Use verifier "
-                    "rejection, or temperature 0",
-                    sampling.temperature));
+    throw ConfigError(fmt::format(
+        "verifier exact_match compares with the target's best token, so it is greedy; "
+        "at temperature {} its output would not follow the target's distribution. Use verifier "
+        "rejection, or temperature 0",
+        sampling.temperature));
   }
 }
 
 Verdict ExactMatchVerifier::judge(const Draft& draft, const Tensor& target_probs,
                                   int64_t /*position*/, Randomness& /*random*/) const {
-  check_laws(draft, target_probs);
+  check_probs(draft, target_probs);
   return follow(draft, [&](int64_t node, int64_t /*depth*/) {
     return static_cast<Token>(argmax(row_of(target_probs, node)));
   });

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "decoders/verifiers/laws.h"
+#include "decoders/verifiers/probs.h"
 
 namespace specdec {
 namespace {
@@ -14,32 +14,34 @@ namespace {
 /// p and q at one node, while its children are tried one after the other.
 class RejectionTrial {
  public:
-  RejectionTrial(Law target, std::optional<Law> drafter) : target_(target) {
+  RejectionTrial(Probs target, std::optional<Probs> drafter) : target_(target) {
     if (drafter) {
       drafted_.assign(drafter->begin(), drafter->end());
-      has_law_ = true;
+      has_distribution_ = true;
     }
   }
 
-  /// Decides about a child; a rejection leaves the residual laws behind.
+  /// Decides about a child; a rejection leaves the residual distributions behind.
   bool accepts(Token token, Randomness& random) {
-    const double mass = weight_of(law(), token);
-    const double drafted = has_law_ ? weight_of(drafted_, token) : 1.0;
-    SPECDEC_CHECK(drafted > 0.0,
-                  "token {} was drafted, but the law that it was drawn from gives it no mass: the "
-                  "draft's laws are not the ones it was drawn from",
-                  token);
+    const double mass = weight_of(distribution(), token);
+    const double drafted = has_distribution_ ? weight_of(drafted_, token) : 1.0;
+    SPECDEC_CHECK(
+        drafted > 0.0,
+        "token {} was drafted, but the distribution that it was drawn from gives it no mass: the "
+        "draft's distributions are not the ones it was drawn from",
+        token);
     return random.chance(mass / drafted) || !reject(token);
   }
 
-  /// What is left of the target's law.
-  Law law() const { return residual_.empty() ? target_ : Law(residual_); }
+  /// What is left of the target's distribution.
+  Probs distribution() const { return residual_.empty() ? target_ : Probs(residual_); }
 
  private:
   /// False when no mass would be left: a rejection that only rounding made possible.
   bool reject(Token token) {
-    std::vector<double> rest = has_law_ ? residual(law(), drafted_) : residual(law(), token);
-    if (has_law_) {
+    std::vector<double> rest =
+        has_distribution_ ? residual(distribution(), drafted_) : residual(distribution(), token);
+    if (has_distribution_) {
       drafted_[static_cast<size_t>(token)] = 0.0;
       normalise(drafted_);
     }
@@ -50,30 +52,31 @@ class RejectionTrial {
     return true;
   }
 
-  Law target_;
+  Probs target_;
   std::vector<double> residual_;  // empty = nothing rejected yet
   std::vector<double> drafted_;
-  bool has_law_ = false;
+  bool has_distribution_ = false;
 };
 
 }  // namespace
 
 Verdict RejectionVerifier::judge(const Draft& draft, const Tensor& target_probs,
                                  int64_t /*position*/, Randomness& random) const {
-  check_laws(draft, target_probs);
+  check_probs(draft, target_probs);
   Verdict verdict{.path = {0}};
   while (true) {
     const int64_t node = verdict.path.back();
-    const int64_t law = draft.law[static_cast<size_t>(node)];
+    const int64_t distribution = draft.child_probs[static_cast<size_t>(node)];
     const std::vector<int64_t> children = draft.children(node);
-    const bool drawn = law >= 0 && !children.empty();
-    RejectionTrial trial(row_of(target_probs, node),
-                         drawn ? std::optional<Law>(row_of(draft.probs, law)) : std::nullopt);
+    const bool drawn = distribution >= 0 && !children.empty();
+    RejectionTrial trial(
+        row_of(target_probs, node),
+        drawn ? std::optional<Probs>(row_of(draft.probs, distribution)) : std::nullopt);
     const auto accepted = std::find_if(children.begin(), children.end(), [&](int64_t child) {
       return trial.accepts(draft.tokens[static_cast<size_t>(child)], random);
     });
     if (accepted == children.end()) {
-      verdict.next = static_cast<Token>(random.draw(trial.law()));
+      verdict.next = static_cast<Token>(random.draw(trial.distribution()));
       return verdict;
     }
     verdict.path.push_back(*accepted);

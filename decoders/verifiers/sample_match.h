@@ -9,9 +9,9 @@ namespace specdec {
 /// Each token is drawn with randomness keyed by its own position, exactly as plain sampling draws
 /// it (Purpose::kSample), so the output has the very tokens of plain sampling with the same seed.
 /// What two drafters do to speed can then be compared on one and the same text. A drafter's draws
-/// have a purpose of their own, so they are independent of the target's and the law is kept. A
-/// token drawn from q is accepted with sum_x p(x) q(x), less than the overlap that rejection
-/// reaches; one chosen without chance with p(x), the same as there.
+/// have a purpose of their own, so they are independent of the target's and the distribution is
+/// kept. A token drawn from q is accepted with sum_x p(x) q(x), less than the overlap that
+/// rejection reaches; one chosen without chance with p(x), the same as there.
 class SampleMatchVerifier final : public Verifier {
  public:
   Verdict judge(const Draft& draft, const Tensor& target_probs, int64_t position,

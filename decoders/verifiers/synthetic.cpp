@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "decoders/verifiers/laws.h"
+#include "decoders/verifiers/probs.h"
 
 namespace specdec {
 
@@ -23,7 +23,7 @@ SyntheticVerifier::SyntheticVerifier(std::vector<double> acceptance)
 
 Verdict SyntheticVerifier::judge(const Draft& draft, const Tensor& target_probs,
                                  int64_t /*position*/, Randomness& random) const {
-  check_laws(draft, target_probs);
+  check_probs(draft, target_probs);
   Verdict verdict{.path = {0}};
   while (true) {
     const int64_t node = verdict.path.back();

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "decoders/verifiers/laws.h"
+#include "decoders/verifiers/probs.h"
 
 namespace specdec {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 /// The children of one node, tried in order.
 class ThresholdTrial {
  public:
-  ThresholdTrial(Law target, const ThresholdOptions& options)
+  ThresholdTrial(Probs target, const ThresholdOptions& options)
       : rest_(target.begin(), target.end()), options_(options), left_(options.acc) {}
 
   bool accepts(Token token, Randomness& random) {
@@ -30,8 +30,8 @@ class ThresholdTrial {
     return !some_left;
   }
 
-  /// The target's law without the refused tokens, not normalised.
-  Law rest() const { return rest_; }
+  /// The target's distribution without the refused tokens, not normalised.
+  Probs rest() const { return rest_; }
 
  private:
   std::vector<double> rest_;
@@ -50,7 +50,7 @@ ThresholdVerifier::ThresholdVerifier(const ThresholdOptions& options) : options_
 
 Verdict ThresholdVerifier::judge(const Draft& draft, const Tensor& target_probs,
                                  int64_t /*position*/, Randomness& random) const {
-  check_laws(draft, target_probs);
+  check_probs(draft, target_probs);
   Verdict verdict{.path = {0}};
   while (true) {
     const int64_t node = verdict.path.back();

@@ -11,10 +11,10 @@ struct ThresholdOptions {
 /// SGLang's acceptance thresholds (speculative_accept_threshold_single and _acc of its
 /// target-only tree sampling): of a node's children, tried in order, one is accepted when p(x) >=
 /// single, or when one uniform number of the node is at most the children's mass so far / acc. When
-/// none is, the next token is drawn from p without them. Needs no law of the draft.
+/// none is, the next token is drawn from p without them. Needs no distribution of the draft.
 ///
-/// LOSSY below 1, by as much as the thresholds are lower. With both at 1 the law is the target's;
-/// at temperature 0 only the target's token is ever accepted.
+/// LOSSY below 1, by as much as the thresholds are lower. With both at 1 the distribution is the
+/// target's; at temperature 0 only the target's token is ever accepted.
 class ThresholdVerifier final : public Verifier {
  public:
   /// Throws ConfigError unless both options are in (0, 1].

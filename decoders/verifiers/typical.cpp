@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "core/error.h"
-#include "decoders/verifiers/laws.h"
+#include "decoders/verifiers/probs.h"
 
 namespace specdec {
 namespace {
 
-double entropy(Law law) {
+double entropy(Probs distribution) {
   double sum = 0.0;
-  for (const double mass : law) {
+  for (const double mass : distribution) {
     sum -= mass > 0.0 ? mass * std::log(mass) : 0.0;
   }
   return sum;
@@ -34,7 +34,7 @@ TypicalVerifier::TypicalVerifier(const TypicalOptions& options) : options_(optio
 
 Verdict TypicalVerifier::judge(const Draft& draft, const Tensor& target_probs, int64_t /*position*/,
                                Randomness& random) const {
-  check_laws(draft, target_probs);
+  check_probs(draft, target_probs);
   const auto nodes = static_cast<size_t>(draft.size());
   std::vector<double> thresholds(nodes, 0.0);  // of a node's children; 0 = not known yet
   std::vector<Rank> ranks(nodes, {-1, 0.0});   // -1 = not accepted
@@ -44,11 +44,12 @@ Verdict TypicalVerifier::judge(const Draft& draft, const Tensor& target_probs, i
     if (ranks[parent].first < 0) {
       continue;
     }
-    const Law law = row_of(target_probs, draft.parents[node]);
+    const Probs distribution = row_of(target_probs, draft.parents[node]);
     if (thresholds[parent] == 0.0) {
-      thresholds[parent] = std::min(options_.epsilon, options_.delta * std::exp(-entropy(law)));
+      thresholds[parent] =
+          std::min(options_.epsilon, options_.delta * std::exp(-entropy(distribution)));
     }
-    const double mass = weight_of(law, draft.tokens[node]);
+    const double mass = weight_of(distribution, draft.tokens[node]);
     if (mass > 0.0 && mass >= thresholds[parent]) {
       ranks[node] = {ranks[parent].first + 1, ranks[parent].second * mass};
     }

@@ -67,9 +67,9 @@ HeadLoss usual_loss(const HeadShape& shape) {
     case HeadType::kMedusa:
       return {.tokens = 1.0, .decay = 0.8, .depth = shape.num_heads};
     case HeadType::kEagle:
-      return {.law = 0.1, .features = 1.0, .depth = 1};
+      return {.distribution = 0.1, .features = 1.0, .depth = 1};
     case HeadType::kEagle3:
-      return {.law = 1.0, .decay = 0.8, .depth = 7};
+      return {.distribution = 1.0, .decay = 0.8, .depth = 7};
     case HeadType::kMtp:
       break;
   }
@@ -78,13 +78,13 @@ HeadLoss usual_loss(const HeadShape& shape) {
 
 HeadLoss read_loss(const ConfigNode& node, const HeadShape& shape) {
   HeadLoss loss = usual_loss(shape);
-  loss.law = node.get<double>("law", loss.law, {0.0, 1e6});
+  loss.distribution = node.get<double>("distribution", loss.distribution, {0.0, 1e6});
   loss.tokens = node.get<double>("tokens", loss.tokens, {0.0, 1e6});
   loss.features = node.get<double>("features", loss.features, {0.0, 1e6});
   loss.decay = node.get<double>("decay", loss.decay, {0.0, 1.0});
   loss.depth = node.get<int64_t>("depth", loss.depth, {1, 64});
-  if (loss.law == 0.0 && loss.tokens == 0.0 && loss.features == 0.0) {
-    node.fail("law, tokens and features are all 0: there is nothing to learn");
+  if (loss.distribution == 0.0 && loss.tokens == 0.0 && loss.features == 0.0) {
+    node.fail("distribution, tokens and features are all 0: there is nothing to learn");
   }
   if (loss.features > 0.0 && shape.type != HeadType::kEagle) {
     node.fail("features", "only EAGLE's head guesses features; set 0");
@@ -157,7 +157,7 @@ std::string head_identity(const HeadShape& shape, const HeadLoss& loss) {
                               {"draft_vocab_size", shape.draft_vocab_size},
                               {"llama_layer", shape.llama_layer},
                               {"after_final_norm", shape.after_final_norm},
-                              {"law", loss.law},
+                              {"distribution", loss.distribution},
                               {"tokens", loss.tokens},
                               {"features", loss.features},
                               {"decay", loss.decay},

@@ -30,7 +30,8 @@ struct HeadShape {
 /// terms, over the sum of those powers. Each head's defaults are the published ones (see
 /// docs/train_heads.md).
 struct HeadLoss {
-  double law = 0.0;       ///< cross-entropy with the target's law, which is KL up to a constant
+  double distribution =
+      0.0;  ///< cross-entropy with the target's distribution, which is KL up to a constant
   double tokens = 0.0;    ///< cross-entropy with the text's tokens
   double features = 0.0;  ///< smooth L1 distance to the target's features (EAGLE)
   double decay = 1.0;

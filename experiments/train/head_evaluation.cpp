@@ -6,15 +6,16 @@
 namespace specdec {
 namespace {
 
-/// The head's law over the target's vocabulary.
-at::Tensor full_law(const at::Tensor& logits, const at::Tensor& draft_tokens, int64_t vocab) {
-  const auto law = at::softmax(logits, -1);
+/// The head's distribution over the target's vocabulary.
+at::Tensor full_distribution(const at::Tensor& logits, const at::Tensor& draft_tokens,
+                             int64_t vocab) {
+  const auto distribution = at::softmax(logits, -1);
   if (!draft_tokens.defined()) {
-    return law;
+    return distribution;
   }
-  auto sizes = law.sizes().vec();
+  auto sizes = distribution.sizes().vec();
   sizes.back() = vocab;
-  return at::zeros(sizes, law.options()).index_copy(-1, draft_tokens, law);
+  return at::zeros(sizes, distribution.options()).index_copy(-1, draft_tokens, distribution);
 }
 
 class DepthSums {
@@ -28,8 +29,9 @@ class DepthSums {
     const auto outputs = head_.forward(batch, depth_);
     sums_.resize(std::max(sums_.size(), outputs.size()));
     for (size_t i = 0; i < outputs.size(); ++i) {
-      const auto q = full_law(outputs[i].logits, head_.draft_tokens(), batch.law.size(-1));
-      const auto p = batch.law.narrow(1, static_cast<int64_t>(i) + 1, q.size(1));
+      const auto q =
+          full_distribution(outputs[i].logits, head_.draft_tokens(), batch.distribution.size(-1));
+      const auto p = batch.distribution.narrow(1, static_cast<int64_t>(i) + 1, q.size(1));
       sums_[i].tokens += q.size(0) * q.size(1);
       sums_[i].agreement += p.argmax(-1).eq(q.argmax(-1)).sum().item<double>();
       sums_[i].overlap += at::minimum(p, q).sum().item<double>();
@@ -63,9 +65,9 @@ at::Tensor as_row(const std::vector<Token>& window) {
 TargetBatch target_batch(const GemmaWeights& target, const at::Tensor& tokens,
                          std::optional<at::ScalarType> matmul_dtype) {
   const c10::NoGradGuard frozen;
-  TargetBatch batch{.tokens = tokens, .target = {}, .law = {}};
+  TargetBatch batch{.tokens = tokens, .target = {}, .distribution = {}};
   batch.target = reference_forward(target, tokens.narrow(1, 0, tokens.size(1) - 1), matmul_dtype);
-  batch.law = at::softmax(batch.target.logits, -1);
+  batch.distribution = at::softmax(batch.target.logits, -1);
   return batch;
 }
 

@@ -30,8 +30,10 @@ class DepthLoss {
     const int64_t anchors = output.logits.size(1);
     const auto log_probs = at::log_softmax(output.logits, -1);
     auto total = at::zeros({}, log_probs.options());
-    if (options_.law > 0.0) {
-      total = total + options_.law * law_term(log_probs, batch_.law.narrow(1, depth, anchors));
+    if (options_.distribution > 0.0) {
+      total =
+          total + options_.distribution *
+                      distribution_term(log_probs, batch_.distribution.narrow(1, depth, anchors));
     }
     if (options_.tokens > 0.0) {
       total = total +
@@ -46,19 +48,19 @@ class DepthLoss {
   }
 
  private:
-  at::Tensor law_term(const at::Tensor& log_probs, const at::Tensor& law) const {
+  at::Tensor distribution_term(const at::Tensor& log_probs, const at::Tensor& distribution) const {
     if (!draft_tokens_.defined()) {
-      return -(law * log_probs).sum(-1).mean();
+      return -(distribution * log_probs).sum(-1).mean();
     }
-    const DraftLaw wanted = restrict_to_draft(law, draft_tokens_);
-    return masked_mean(-(wanted.law * log_probs).sum(-1), wanted.counts);
+    const DraftDistribution wanted = restrict_to_draft(distribution, draft_tokens_);
+    return masked_mean(-(wanted.distribution * log_probs).sum(-1), wanted.counts);
   }
 
   at::Tensor token_term(const at::Tensor& log_probs, const at::Tensor& tokens) const {
     auto index = tokens;
     at::Tensor counts;
     if (draft_tokens_.defined()) {
-      index = draft_index(batch_.law.size(-1), draft_tokens_).index({tokens});
+      index = draft_index(batch_.distribution.size(-1), draft_tokens_).index({tokens});
       counts = index.ge(0).to(log_probs.scalar_type());
       index = index.clamp_min(0);
     }
@@ -73,9 +75,10 @@ class DepthLoss {
 
 }  // namespace
 
-DraftLaw restrict_to_draft(const at::Tensor& law, const at::Tensor& draft_tokens) {
-  const auto inside = law.index_select(-1, draft_tokens);
-  const auto counts = inside.amax(-1).ge(law.amax(-1)).to(law.scalar_type());
+DraftDistribution restrict_to_draft(const at::Tensor& distribution,
+                                    const at::Tensor& draft_tokens) {
+  const auto inside = distribution.index_select(-1, draft_tokens);
+  const auto counts = inside.amax(-1).ge(distribution.amax(-1)).to(distribution.scalar_type());
   return {inside / inside.sum(-1, /*keepdim=*/true).clamp_min(1e-30), counts};
 }
 

@@ -13,13 +13,13 @@ namespace specdec {
 
 /// What the frozen target makes of a batch: all that a head may learn from.
 struct TargetBatch {
-  at::Tensor tokens;       ///< [rows, T + 1] int64
-  ReferenceResult target;  ///< of tokens 0..T-1, without gradients
-  at::Tensor law;          ///< [rows, T, vocab]: softmax of the target's logits
+  at::Tensor tokens;        ///< [rows, T + 1] int64
+  ReferenceResult target;   ///< of tokens 0..T-1, without gradients
+  at::Tensor distribution;  ///< [rows, T, vocab]: softmax of the target's logits
 };
 
 /// What a head says at depth d: anchor a has seen the target's features up to token a and guesses
-/// token a + d + 1, whose law the target gives at a + d.
+/// token a + d + 1, whose distribution the target gives at a + d.
 struct DepthOutput {
   at::Tensor logits;    ///< [rows, T - d, vocab, or the draft vocabulary]
   at::Tensor features;  ///< [rows, T - d, hidden]: its guess of the feature at a + d; or undefined

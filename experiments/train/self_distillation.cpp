@@ -41,8 +41,8 @@ at::Tensor continue_all(const std::shared_ptr<const GemmaWeights>& target,
       const auto turn = static_cast<size_t>(i) % options.temperatures.size();
       temperatures.push_back(options.temperatures[turn]);
     }
-    done.push_back(continue_by_law(target, prompts.narrow(0, row, rows), plan.sequence_length + 1,
-                                   temperatures, seed, row));
+    done.push_back(continue_by_distribution(target, prompts.narrow(0, row, rows),
+                                            plan.sequence_length + 1, temperatures, seed, row));
     if (log && (row / kRowsAtOnce) % 8 == 7) {
       log(fmt::format("the target wrote {} of {} sequences", row + rows, prompts.size(0)));
     }
@@ -122,9 +122,10 @@ void write_generated(const SelfGenerated& generated, const fs::path& path,
 
 }  // namespace
 
-at::Tensor continue_by_law(std::shared_ptr<const GemmaWeights> target, const at::Tensor& prompts,
-                           int64_t total, const std::vector<double>& temperatures, uint64_t seed,
-                           int64_t first_row) {
+at::Tensor continue_by_distribution(std::shared_ptr<const GemmaWeights> target,
+                                    const at::Tensor& prompts, int64_t total,
+                                    const std::vector<double>& temperatures, uint64_t seed,
+                                    int64_t first_row) {
   const int64_t rows = prompts.size(0);
   SPECDEC_CHECK(rows == static_cast<int64_t>(temperatures.size()), "a temperature for each row");
   std::vector<CounterRandomness> random;
@@ -133,15 +134,15 @@ at::Tensor continue_by_law(std::shared_ptr<const GemmaWeights> target, const at:
   }
   const int64_t new_tokens = total - prompts.size(1);
   GemmaModel model(std::move(target), GemmaOptions{.max_length = total});
-  std::vector<double> law(static_cast<size_t>(model.vocab_size()));
+  std::vector<double> distribution(static_cast<size_t>(model.vocab_size()));
   return continue_prompts(model, prompts, new_tokens, [&](const at::Tensor& logits, int64_t at) {
     at::Tensor next = at::empty({rows}, at::kLong);
     for (int64_t row = 0; row < rows; ++row) {
       const auto index = static_cast<size_t>(row);
       const SamplingParams sampling{.temperature = temperatures[index]};
-      target_law(logits[row], {}, sampling, law);
+      target_distribution(logits[row], {}, sampling, distribution);
       random[index].seek(at, Purpose::kSample);
-      next[row] = sampling.greedy() ? argmax(law) : random[index].draw(law);
+      next[row] = sampling.greedy() ? argmax(distribution) : random[index].draw(distribution);
     }
     return next;
   });

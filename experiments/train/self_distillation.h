@@ -33,11 +33,12 @@ struct SelfGenerated {
 };
 
 /// Continuations of `prompts` [rows, length] int64 to `total` tokens; row i is drawn from the
-/// target's law at temperatures[i] with Philox keyed by (seed, first_row + i). End-of-sequence
-/// tokens do not end a row.
-at::Tensor continue_by_law(std::shared_ptr<const GemmaWeights> target, const at::Tensor& prompts,
-                           int64_t total, const std::vector<double>& temperatures, uint64_t seed,
-                           int64_t first_row);
+/// target's distribution at temperatures[i] with Philox keyed by (seed, first_row + i).
+/// End-of-sequence tokens do not end a row.
+at::Tensor continue_by_distribution(std::shared_ptr<const GemmaWeights> target,
+                                    const at::Tensor& prompts, int64_t total,
+                                    const std::vector<double>& temperatures, uint64_t seed,
+                                    int64_t first_row);
 
 /// Generates (CPU), or reads `options.file` if it holds what the same options, seed and target
 /// give. `log` may be empty. Throws Error when held-out text is shorter than a prompt.

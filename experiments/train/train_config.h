@@ -47,7 +47,7 @@ struct TrainConfig {
   int64_t tokenizer_vocab_size = 2048;   ///< of a tokenizer that is trained first
   std::filesystem::path tokenizer_from;  ///< or: a checkpoint folder whose tokenizer is taken over
   bool bfloat16_products = false;        ///< multiply the layers' matrices in bfloat16: faster
-  std::filesystem::path teacher;         ///< "" or a checkpoint folder whose laws are learned too
+  std::filesystem::path teacher;  ///< "" or a checkpoint folder whose distributions are learned too
   double teacher_share = 0.0;     ///< of the loss: KL(teacher || student) (Hinton et al., 2015)
   double repetition_share = 0.0;  ///< of the loss: token unlikelihood (Welleck et al., 2020, eq. 4)
   double continuation_share = 0.0;  ///< of the loss: sequence unlikelihood of greedy continuations

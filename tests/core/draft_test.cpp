@@ -11,7 +11,7 @@ TEST(DraftTest, RootProposesNothing) {
   const Draft draft = Draft::root(7);
   EXPECT_EQ(draft.tokens, std::vector<Token>{7});
   EXPECT_EQ(draft.parents, std::vector<int64_t>{-1});
-  EXPECT_EQ(draft.law, std::vector<int64_t>{-1});
+  EXPECT_EQ(draft.child_probs, std::vector<int64_t>{-1});
   EXPECT_EQ(draft.proposed(), 0);
   EXPECT_TRUE(draft.children(0).empty());
 }
@@ -27,7 +27,7 @@ TEST(DraftTest, TreesKnowChildrenInOrderAndDepths) {
   EXPECT_TRUE(draft.children(4).empty());
   EXPECT_EQ(draft.depths(), (std::vector<int64_t>{0, 1, 1, 2, 1}));
   EXPECT_EQ(draft.proposed(), 4);
-  EXPECT_EQ(draft.law, std::vector<int64_t>(5, -1));
+  EXPECT_EQ(draft.child_probs, std::vector<int64_t>(5, -1));
 }
 
 TEST(DraftTest, RefusesAParentThatDoesNotExist) {

@@ -113,7 +113,7 @@ TEST(CounterRandomnessTest, ChancesFollowTheProbability) {
   EXPECT_NEAR(count, 0.3 * kDraws, 4 * std::sqrt(kDraws * 0.3 * 0.7));
 }
 
-TEST(RandomnessTest, RefusesWeightsThatAreNoLaw) {
+TEST(RandomnessTest, RefusesWeightsThatAreNoDistribution) {
   CounterRandomness counter(1);
   EnumeratingRandomness enumerating;
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -130,7 +130,7 @@ TEST(RandomnessTest, RefusesWeightsThatAreNoLaw) {
 
 TEST(EnumeratingRandomnessTest, WalksEveryOutcomeOnce) {
   EnumeratingRandomness random;
-  std::map<std::string, double> law;
+  std::map<std::string, double> distribution;
   int64_t passes = 0;
   do {
     std::string outcome;
@@ -139,11 +139,12 @@ TEST(EnumeratingRandomnessTest, WalksEveryOutcomeOnce) {
     if (outcome == "2" && random.chance(0.25)) {
       outcome += "!";
     }
-    law[outcome] += random.probability();
+    distribution[outcome] += random.probability();
     ++passes;
   } while (random.next_outcome());
   EXPECT_EQ(passes, 3);
-  EXPECT_EQ(law, (std::map<std::string, double>{{"0", 0.25}, {"2", 0.5625}, {"2!", 0.1875}}));
+  EXPECT_EQ(distribution,
+            (std::map<std::string, double>{{"0", 0.25}, {"2", 0.5625}, {"2!", 0.1875}}));
 }
 
 TEST(EnumeratingRandomnessTest, CertainChoicesAddNoOutcome) {

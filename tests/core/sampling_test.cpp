@@ -17,27 +17,27 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-std::vector<double> law_of(const std::vector<double>& logits, const SamplingParams& params,
-                           const std::vector<Token>& history = {}) {
-  std::vector<double> law(logits.size());
-  target_law(std::span<const double>(logits), history, params, law);
-  return law;
+std::vector<double> distribution_of(const std::vector<double>& logits, const SamplingParams& params,
+                                    const std::vector<Token>& history = {}) {
+  std::vector<double> distribution(logits.size());
+  target_distribution(std::span<const double>(logits), history, params, distribution);
+  return distribution;
 }
 
-void expect_near(const std::vector<double>& law, const std::vector<double>& expected,
+void expect_near(const std::vector<double>& distribution, const std::vector<double>& expected,
                  double tolerance = 1e-12) {
-  ASSERT_EQ(law.size(), expected.size());
-  for (size_t i = 0; i < law.size(); ++i) {
-    EXPECT_NEAR(law[i], expected[i], tolerance) << "token " << i;
+  ASSERT_EQ(distribution.size(), expected.size());
+  for (size_t i = 0; i < distribution.size(); ++i) {
+    EXPECT_NEAR(distribution[i], expected[i], tolerance) << "token " << i;
   }
 }
 
-/// Logits whose softmax at temperature 1 is the given law.
-std::vector<double> logits_of(std::vector<double> law) {
-  for (double& mass : law) {
+/// Logits whose softmax at temperature 1 is the given distribution.
+std::vector<double> logits_of(std::vector<double> distribution) {
+  for (double& mass : distribution) {
     mass = std::log(mass);
   }
-  return law;
+  return distribution;
 }
 
 std::vector<double> random_logits(int64_t size, uint64_t seed) {
@@ -54,31 +54,33 @@ std::vector<double> random_logits(int64_t size, uint64_t seed) {
 }
 
 /// The definition, by sorting everything.
-std::vector<double> sorted_law(const std::vector<double>& logits, const SamplingParams& params) {
-  std::vector<double> law(logits.size());
+std::vector<double> sorted_distribution(const std::vector<double>& logits,
+                                        const SamplingParams& params) {
+  std::vector<double> distribution(logits.size());
   const double best = *std::max_element(logits.begin(), logits.end());
-  std::transform(logits.begin(), logits.end(), law.begin(),
+  std::transform(logits.begin(), logits.end(), distribution.begin(),
                  [&](double logit) { return std::exp((logit - best) / params.temperature); });
-  std::vector<size_t> ids(law.size());
+  std::vector<size_t> ids(distribution.size());
   std::iota(ids.begin(), ids.end(), size_t{0});
-  std::stable_sort(ids.begin(), ids.end(), [&](size_t a, size_t b) { return law[a] > law[b]; });
+  std::stable_sort(ids.begin(), ids.end(),
+                   [&](size_t a, size_t b) { return distribution[a] > distribution[b]; });
   if (params.top_k > 0 && params.top_k < static_cast<int64_t>(ids.size())) {
     ids.resize(static_cast<size_t>(params.top_k));
   }
   const auto mass = [&](size_t count) {
     return std::accumulate(ids.begin(), ids.begin() + static_cast<int64_t>(count), 0.0,
-                           [&](double sum, size_t id) { return sum + law[id]; });
+                           [&](double sum, size_t id) { return sum + distribution[id]; });
   };
   size_t kept = 1;
   while (kept < ids.size() && mass(kept) < params.top_p * mass(ids.size())) {
     ++kept;
   }
-  std::vector<double> result(law.size(), 0.0);
+  std::vector<double> result(distribution.size(), 0.0);
   double sum = 0.0;
   for (size_t i = 0; i < kept; ++i) {
-    if (law[ids[i]] >= params.min_p * law[ids[0]]) {
-      result[ids[i]] = law[ids[i]];
-      sum += law[ids[i]];
+    if (distribution[ids[i]] >= params.min_p * distribution[ids[0]]) {
+      result[ids[i]] = distribution[ids[i]];
+      sum += distribution[ids[i]];
     }
   }
   std::for_each(result.begin(), result.end(), [&](double& value) { value /= sum; });
@@ -87,56 +89,58 @@ std::vector<double> sorted_law(const std::vector<double>& logits, const Sampling
 
 TEST(SamplingTest, TemperatureScalesTheLogits) {
   const double e = std::exp(1.0);
-  expect_near(law_of({1.0, 0.0}, {.temperature = 1.0}), {e / (e + 1.0), 1.0 / (e + 1.0)});
-  expect_near(law_of({1.0, 0.0}, {.temperature = 0.5}),
+  expect_near(distribution_of({1.0, 0.0}, {.temperature = 1.0}), {e / (e + 1.0), 1.0 / (e + 1.0)});
+  expect_near(distribution_of({1.0, 0.0}, {.temperature = 0.5}),
               {e * e / (e * e + 1.0), 1.0 / (e * e + 1.0)});
 }
 
 TEST(SamplingTest, GreedyPutsAllMassOnTheFirstOfTheBest) {
-  expect_near(law_of({1.0, 3.0, 2.0, 3.0}, {}), {0.0, 1.0, 0.0, 0.0}, 0.0);
+  expect_near(distribution_of({1.0, 3.0, 2.0, 3.0}, {}), {0.0, 1.0, 0.0, 0.0}, 0.0);
 }
 
 TEST(SamplingTest, TopKKeepsTheMostLikelyAndTiesGoToTheLowerId) {
-  expect_near(law_of(logits_of({0.1, 0.4, 0.2, 0.3}), {.temperature = 1.0, .top_k = 2}),
+  expect_near(distribution_of(logits_of({0.1, 0.4, 0.2, 0.3}), {.temperature = 1.0, .top_k = 2}),
               {0.0, 4.0 / 7.0, 0.0, 3.0 / 7.0});
-  expect_near(law_of({1.0, 1.0, 1.0, 1.0}, {.temperature = 1.0, .top_k = 3}),
+  expect_near(distribution_of({1.0, 1.0, 1.0, 1.0}, {.temperature = 1.0, .top_k = 3}),
               {1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0.0});
-  expect_near(law_of({1.0, 1.0}, {.temperature = 1.0, .top_k = 9}), {0.5, 0.5});
+  expect_near(distribution_of({1.0, 1.0}, {.temperature = 1.0, .top_k = 9}), {0.5, 0.5});
 }
 
 TEST(SamplingTest, TopPKeepsTheSmallestSetThatReachesIt) {
   const std::vector<double> logits = logits_of({0.15, 0.5, 0.05, 0.3});
-  expect_near(law_of(logits, {.temperature = 1.0, .top_p = 0.4}), {0.0, 1.0, 0.0, 0.0});
-  expect_near(law_of(logits, {.temperature = 1.0, .top_p = 0.7}), {0.0, 0.625, 0.0, 0.375});
-  expect_near(law_of(logits, {.temperature = 1.0, .top_p = 1.0}), {0.15, 0.5, 0.05, 0.3});
-  expect_near(law_of({1.0, 1.0, 1.0, 1.0}, {.temperature = 1.0, .top_p = 0.6}),
+  expect_near(distribution_of(logits, {.temperature = 1.0, .top_p = 0.4}), {0.0, 1.0, 0.0, 0.0});
+  expect_near(distribution_of(logits, {.temperature = 1.0, .top_p = 0.7}),
+              {0.0, 0.625, 0.0, 0.375});
+  expect_near(distribution_of(logits, {.temperature = 1.0, .top_p = 1.0}), {0.15, 0.5, 0.05, 0.3});
+  expect_near(distribution_of({1.0, 1.0, 1.0, 1.0}, {.temperature = 1.0, .top_p = 0.6}),
               {1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 0.0});
 }
 
 TEST(SamplingTest, TopPCountsWhatTopKLeft) {
   // Of all, 0.4 + 0.3 reaches 0.65; of the two that are left, 0.4 is 0.57 and more is needed.
   const std::vector<double> logits = logits_of({0.4, 0.3, 0.2, 0.1});
-  expect_near(law_of(logits, {.temperature = 1.0, .top_k = 2, .top_p = 0.55}),
+  expect_near(distribution_of(logits, {.temperature = 1.0, .top_k = 2, .top_p = 0.55}),
               {1.0, 0.0, 0.0, 0.0});
-  expect_near(law_of(logits, {.temperature = 1.0, .top_k = 2, .top_p = 0.65}),
+  expect_near(distribution_of(logits, {.temperature = 1.0, .top_k = 2, .top_p = 0.65}),
               {4.0 / 7.0, 3.0 / 7.0, 0.0, 0.0});
 }
 
 TEST(SamplingTest, MinPIsAShareOfTheBest) {
-  expect_near(law_of(logits_of({0.5, 0.3, 0.15, 0.05}), {.temperature = 1.0, .min_p = 0.5}),
-              {0.625, 0.375, 0.0, 0.0});
+  expect_near(
+      distribution_of(logits_of({0.5, 0.3, 0.15, 0.05}), {.temperature = 1.0, .min_p = 0.5}),
+      {0.625, 0.375, 0.0, 0.0});
 }
 
 TEST(SamplingTest, PenaltyActsOnceOnWhatWasSeen) {
   const SamplingParams params{.temperature = 1.0, .repetition_penalty = 2.0};
-  expect_near(law_of({2.0, -1.0, 0.5}, params, {0, 0, 1}),
-              law_of({1.0, -2.0, 0.5}, {.temperature = 1.0}));
+  expect_near(distribution_of({2.0, -1.0, 0.5}, params, {0, 0, 1}),
+              distribution_of({1.0, -2.0, 0.5}, {.temperature = 1.0}));
   const std::vector<Token> outside = {3};
-  EXPECT_THROW(law_of({2.0, -1.0, 0.5}, params, outside), InternalError);
+  EXPECT_THROW(distribution_of({2.0, -1.0, 0.5}, params, outside), InternalError);
 }
 
 TEST(SamplingTest, PenaltyChangesTheGreedyTokenToo) {
-  expect_near(law_of({2.0, 1.5}, {.repetition_penalty = 2.0}, {0}), {0.0, 1.0}, 0.0);
+  expect_near(distribution_of({2.0, 1.5}, {.repetition_penalty = 2.0}, {0}), {0.0, 1.0}, 0.0);
   const GreedyChoice choice = greedy_choice(at::tensor({2.0, 1.5, 0.0}), std::vector<Token>{0},
                                             {.repetition_penalty = 2.0});
   EXPECT_EQ(choice.token, 1);
@@ -162,9 +166,9 @@ TEST(SamplingTest, EqualsTheDefinitionOnLargeVocabularies) {
   for (const int64_t vocab : {130, 2048}) {
     const std::vector<double> logits = random_logits(vocab, static_cast<uint64_t>(vocab));
     for (const SamplingParams& params : settings) {
-      const std::vector<double> law = law_of(logits, params);
-      expect_near(law, sorted_law(logits, params));
-      EXPECT_NEAR(std::accumulate(law.begin(), law.end(), 0.0), 1.0, 1e-12);
+      const std::vector<double> distribution = distribution_of(logits, params);
+      expect_near(distribution, sorted_distribution(logits, params));
+      EXPECT_NEAR(std::accumulate(distribution.begin(), distribution.end(), 0.0), 1.0, 1e-12);
     }
   }
 }
@@ -173,32 +177,34 @@ TEST(SamplingTest, TakesFloatAndTensorsAlike) {
   const std::vector<float> logits = {0.5F, -1.25F, 2.0F};
   const SamplingParams params{.temperature = 0.8};
   std::vector<double> from_float(3);
-  target_law(std::span<const float>(logits), {}, params, from_float);
-  expect_near(from_float, law_of({0.5, -1.25, 2.0}, params), 0.0);
+  target_distribution(std::span<const float>(logits), {}, params, from_float);
+  expect_near(from_float, distribution_of({0.5, -1.25, 2.0}, params), 0.0);
   std::vector<double> from_tensor(3);
-  target_law(at::tensor({0.5F, -1.25F, 2.0F}), {}, params, from_tensor);
+  target_distribution(at::tensor({0.5F, -1.25F, 2.0F}), {}, params, from_tensor);
   expect_near(from_tensor, from_float, 0.0);
-  target_law(at::tensor({0.5, 9.0, -1.25, 9.0, 2.0}).slice(0, 0, 5, 2), {}, params, from_tensor);
+  target_distribution(at::tensor({0.5, 9.0, -1.25, 9.0, 2.0}).slice(0, 0, 5, 2), {}, params,
+                      from_tensor);
   expect_near(from_tensor, from_float, 0.0);
-  EXPECT_THROW(target_law(at::zeros({3}, at::kInt), {}, params, from_tensor), InternalError);
-  EXPECT_THROW(target_law(at::zeros({1, 3}), {}, params, from_tensor), InternalError);
-  EXPECT_THROW(target_law(at::zeros({4}), {}, params, from_tensor), InternalError);
+  EXPECT_THROW(target_distribution(at::zeros({3}, at::kInt), {}, params, from_tensor),
+               InternalError);
+  EXPECT_THROW(target_distribution(at::zeros({1, 3}), {}, params, from_tensor), InternalError);
+  EXPECT_THROW(target_distribution(at::zeros({4}), {}, params, from_tensor), InternalError);
 }
 
 TEST(SamplingTest, ForbiddenTokensGetNoMass) {
-  expect_near(law_of({1.0, -kInfinity, 1.0}, {.temperature = 1.0}), {0.5, 0.0, 0.5});
-  expect_near(law_of({1.0, -kInfinity, 1.0}, {.temperature = 1e-310}), {0.5, 0.0, 0.5});
+  expect_near(distribution_of({1.0, -kInfinity, 1.0}, {.temperature = 1.0}), {0.5, 0.0, 0.5});
+  expect_near(distribution_of({1.0, -kInfinity, 1.0}, {.temperature = 1e-310}), {0.5, 0.0, 0.5});
 }
 
 TEST(SamplingTest, DamagedLogitsAreAnError) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const double temperature : {0.0, 1.0}) {
     const SamplingParams params{.temperature = temperature};
-    EXPECT_THROW(law_of({1.0, nan, 0.0}, params), Error);
-    EXPECT_THROW(law_of({nan, nan}, params), Error);
-    EXPECT_THROW(law_of({1.0, kInfinity}, params), Error);
-    EXPECT_THROW(law_of({-kInfinity, -kInfinity}, params), Error);
-    EXPECT_THROW(law_of({}, params), InternalError);
+    EXPECT_THROW(distribution_of({1.0, nan, 0.0}, params), Error);
+    EXPECT_THROW(distribution_of({nan, nan}, params), Error);
+    EXPECT_THROW(distribution_of({1.0, kInfinity}, params), Error);
+    EXPECT_THROW(distribution_of({-kInfinity, -kInfinity}, params), Error);
+    EXPECT_THROW(distribution_of({}, params), InternalError);
   }
 }
 

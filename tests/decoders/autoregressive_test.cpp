@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/letter_grammar.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 
 namespace specdec {
 namespace {

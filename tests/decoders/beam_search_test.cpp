@@ -147,15 +147,15 @@ void add_texts(const LogitTable& table, const Task& task, GrammarMatcher place, 
     return;
   }
   const std::vector<double> logits = table(tokens);
-  std::vector<double> law(logits.size());
-  target_law(std::span<const double>(logits), tokens, {.temperature = 1.0}, law);
+  std::vector<double> distribution(logits.size());
+  target_distribution(std::span<const double>(logits), tokens, {.temperature = 1.0}, distribution);
   for (const Token token : place.mask().tokens()) {
     GrammarMatcher next = place;
     ASSERT_TRUE(next.accept(token));
     Tokens longer = tokens;
     longer.push_back(token);
-    add_texts(table, task, next, longer, log_prob + std::log(law[static_cast<size_t>(token)]),
-              found);
+    add_texts(table, task, next, longer,
+              log_prob + std::log(distribution[static_cast<size_t>(token)]), found);
   }
 }
 

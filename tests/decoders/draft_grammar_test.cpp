@@ -58,7 +58,7 @@ TEST(DraftGrammarTest, FiltersScores) {
   filter_of(mask)(scores);
   const double none = -std::numeric_limits<double>::infinity();
   EXPECT_THAT(scores, ElementsAre(1.0, none, 3.0, none, none, none));
-  EXPECT_FALSE(filter_of(TokenMask())) << "any law will do where nothing can be reached";
+  EXPECT_FALSE(filter_of(TokenMask())) << "any distribution will do where nothing can be reached";
 }
 
 TEST(DraftGrammarTest, TellsHowMuchIsLeftOpen) {
@@ -79,7 +79,7 @@ TEST(DraftGrammarTest, LeavesOutWhatWasFoundWithoutChanceAndIsForbidden) {
   const Draft left = without_forbidden(draft, root);
   EXPECT_THAT(left.tokens, ElementsAre(0, 0, 1, 1));
   EXPECT_THAT(left.parents, ElementsAre(-1, 0, 1, 2));
-  EXPECT_THAT(left.law, ElementsAre(-1, -1, -1, -1));
+  EXPECT_THAT(left.child_probs, ElementsAre(-1, -1, -1, -1));
 }
 
 TEST(DraftGrammarTest, KeepsWhatWasDrawn) {
@@ -87,10 +87,10 @@ TEST(DraftGrammarTest, KeepsWhatWasDrawn) {
   Draft draft = Draft::root(0);
   draft.add(1, 0);
   draft.add(0, 0);
-  draft.law[0] = 0;
+  draft.child_probs[0] = 0;
   const Draft left = without_forbidden(draft, root);
   EXPECT_EQ(left.tokens, draft.tokens);
-  EXPECT_EQ(left.law, draft.law);
+  EXPECT_EQ(left.child_probs, draft.child_probs);
 }
 
 TEST(DraftGrammarTest, CertainTokensAreTheOnlyOnesOfTheirMasks) {

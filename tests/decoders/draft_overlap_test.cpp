@@ -29,7 +29,7 @@ TEST(DraftOverlapTest, HasOneEntryForEachNodeWithChildren) {
   draft.add(2, 0);
   draft.add(0, 1);
   draft.probs = at::tensor({0.2, 0.2, 0.6}, at::kDouble).unsqueeze(0);
-  draft.law[1] = 0;
+  draft.child_probs[1] = 0;
   const Tensor p = at::tensor({0.5, 0.3, 0.2}, at::kDouble).repeat({4, 1});
   // The root's children were found without chance: the mass on both. Node 1's was drawn.
   EXPECT_THAT(draft_overlaps(draft, p),
@@ -45,7 +45,7 @@ TEST(DraftOverlapTest, IsTheChanceThatRejectionAccepts) {
     Draft draft = Draft::root(0);
     draft.add(static_cast<Token>(token), 0);
     draft.probs = at::tensor(q, at::kDouble).unsqueeze(0);
-    draft.law[0] = 0;
+    draft.child_probs[0] = 0;
     EnumeratingRandomness random;
     do {
       const Verdict verdict = RejectionVerifier().judge(draft, target, 1, random);

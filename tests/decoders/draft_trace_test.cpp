@@ -10,7 +10,7 @@
 #include "decoders/shapes/chain.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 #include "tests/support/test_drafters.h"
 
 namespace specdec {
@@ -46,7 +46,7 @@ struct TraceBench {
   SpeculativeDecoding strategy;
 };
 
-TEST(DraftTraceTest, RecordsTheLawsAtTheTextsTokens) {
+TEST(DraftTraceTest, RecordsTheDistributionsAtTheTextsTokens) {
   TraceBench bench;
   const Task task{
       .prompt = {0, 3}, .sampling = {.temperature = 1.0}, .stop = {.max_new_tokens = 12}};
@@ -62,8 +62,8 @@ TEST(DraftTraceTest, RecordsTheLawsAtTheTextsTokens) {
     ASSERT_EQ(position.depths.size(), static_cast<size_t>(position.drafted));
     auto seen = history;
     for (size_t i = 0; i < position.depths.size(); ++i) {
-      const auto p = law_of(target_table(), seen, task.sampling);
-      const auto q = law_of(draft_table(), seen, task.sampling);
+      const auto p = distribution_of(target_table(), seen, task.sampling);
+      const auto q = distribution_of(draft_table(), seen, task.sampling);
       const auto wanted = static_cast<size_t>(text[root + 1 + i]);
       EXPECT_NEAR(position.depths[i].p, p[wanted], 1e-12);
       EXPECT_NEAR(position.depths[i].q, q[wanted], 1e-12);
@@ -101,7 +101,7 @@ TEST(DraftTraceTest, EndsWhereADraftWithoutChanceLeavesTheText) {
   }
 }
 
-TEST(DraftTraceTest, DraftersWithoutALawAreComparedWithTheText) {
+TEST(DraftTraceTest, DraftersWithoutADistributionAreComparedWithTheText) {
   FakeModel target(kTraceVocab, target_table());
   // Proposes two right tokens and a wrong one, so far as the text goes.
   const Task task{.prompt = {0, 3}, .stop = {.max_new_tokens = 10}};

@@ -13,7 +13,7 @@
 #include "grammar/grammar_matcher.h"
 #include "tests/support/error_message.h"
 #include "tests/support/letter_grammar.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 
 namespace specdec {
 namespace {
@@ -30,8 +30,8 @@ Task pairs_task() {
           {grammar}};
 }
 
-/// A target for which masking alone is far from the law: after "a" it wants "b", which the grammar
-/// of pairs_task forbids there.
+/// A target for which masking alone is far from the distribution: after "a" it wants "b", which the
+/// grammar of pairs_task forbids there.
 LogitTable misled_table() {
   return [](TokenSpan history) -> std::vector<double> {
     return history.back() == 0 ? std::vector<double>{0.0, 3.0, -1.0, 1.0}
@@ -39,25 +39,25 @@ LogitTable misled_table() {
   };
 }
 
-/// The target's law given that the grammar ends the text, token by token from the laws without the
-/// grammar.
-class ConditionalLaw {
+/// The target's distribution given that the grammar ends the text, token by token from the
+/// distributions without the grammar.
+class ConditionalDistribution {
  public:
-  ConditionalLaw(const LogitTable& table, const Task& task)
+  ConditionalDistribution(const LogitTable& table, const Task& task)
       : table_(table), task_(task), place_(task.constraint.grammar), history_(task.prompt) {
     extend(1.0);
-    for (auto& [output, mass] : law_) {
+    for (auto& [output, mass] : distribution_) {
       mass /= total_;
     }
   }
-  const SequenceLaw& law() const { return law_; }
+  const SequenceDistribution& distribution() const { return distribution_; }
   /// Probability that the target ends a text of the grammar.
   double total() const { return total_; }
 
  private:
   void extend(double mass) {
     if (!output_.empty() && (output_.back() == kPairsEnd || place_.can_only_end())) {
-      law_[output_] = mass;
+      distribution_[output_] = mass;
       total_ += mass;
       return;
     }
@@ -66,7 +66,7 @@ class ConditionalLaw {
     }
     std::vector<double> next(kPairsVocab);
     const std::vector<double> logits = table_(history_);
-    target_law(std::span<const double>(logits), history_, task_.sampling, next);
+    target_distribution(std::span<const double>(logits), history_, task_.sampling, next);
     for (Token token = 0; token < kPairsVocab; ++token) {
       if (place_.accept(token)) {
         output_.push_back(token);
@@ -83,16 +83,16 @@ class ConditionalLaw {
   const Task& task_;
   GrammarMatcher place_;
   std::vector<Token> history_, output_;
-  SequenceLaw law_;
+  SequenceDistribution distribution_;
   double total_ = 0.0;
 };
 
-/// The law of the outputs that were accepted.
-SequenceLaw accepted_law(DecodingStrategy& strategy, const Task& task) {
-  return kept_law(exact_law(strategy, task));
+/// The distribution of the outputs that were accepted.
+SequenceDistribution accepted_distribution(DecodingStrategy& strategy, const Task& task) {
+  return kept_distribution(exact_distribution(strategy, task));
 }
 
-double total_variation(const SequenceLaw& a, const SequenceLaw& b) {
+double total_variation(const SequenceDistribution& a, const SequenceDistribution& b) {
   double sum = 0.0;
   for (const auto& [output, mass] : a) {
     const auto found = b.find(output);
@@ -115,41 +115,47 @@ std::unique_ptr<DecodingStrategy> speculative(LanguageModel& target, uint64_t se
       std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(2));
 }
 
-TEST(GrammarCorrectionTest, MaskingAloneHasAnotherLaw) {
+TEST(GrammarCorrectionTest, MaskingAloneHasAnotherDistribution) {
   const Task task = pairs_task();
   const LogitTable table = misled_table();
   FakeModel target(kPairsVocab, table);
-  EXPECT_GT(total_variation(accepted_law(*plain(target), task), ConditionalLaw(table, task).law()),
+  EXPECT_GT(total_variation(accepted_distribution(*plain(target), task),
+                            ConditionalDistribution(table, task).distribution()),
             0.2);
 }
 
-TEST(GrammarCorrectionTest, RejectionGivesTheConditionalLaw) {
+TEST(GrammarCorrectionTest, RejectionGivesTheConditionalDistribution) {
   const Task task = pairs_task();
   for (const uint64_t seed : {7U, 8U, 9U}) {
     const LogitTable table = random_table(kPairsVocab, seed);
     FakeModel target(kPairsVocab, table);
-    const ConditionalLaw expected(table, task);
+    const ConditionalDistribution expected(table, task);
     CorrectedDecoding alone(plain(target), {Correction::kRejection, 2});
-    EXPECT_LT(max_difference(accepted_law(alone, task), expected.law()), 1e-12) << seed;
+    EXPECT_LT(max_difference(accepted_distribution(alone, task), expected.distribution()), 1e-12)
+        << seed;
     CorrectedDecoding drafted(speculative(target, seed + 50), {Correction::kRejection, 1});
-    EXPECT_LT(max_difference(accepted_law(drafted, task), expected.law()), 1e-12) << seed;
+    EXPECT_LT(max_difference(accepted_distribution(drafted, task), expected.distribution()), 1e-12)
+        << seed;
     Task corrected = task;
     corrected.corrected = true;
-    EXPECT_LT(max_difference(reference_law(table, corrected), expected.law()), 1e-15) << seed;
+    EXPECT_LT(max_difference(reference_distribution(table, corrected), expected.distribution()),
+              1e-15)
+        << seed;
     // Of two samples one is accepted unless both are refused.
-    const double refused = exact_law(alone, task).at(std::vector<Token>());
+    const double refused = exact_distribution(alone, task).at(std::vector<Token>());
     EXPECT_NEAR(refused, std::pow(1.0 - expected.total(), 2.0), 1e-12) << seed;
   }
 }
 
-/// The distance from the conditional law after so many samples, every outcome enumerated.
+/// The distance from the conditional distribution after so many samples, every outcome enumerated.
 double distance(const LogitTable& table, const Task& task, Correction correction, int64_t samples) {
   FakeModel target(kPairsVocab, table);
   CorrectedDecoding strategy(plain(target), {correction, samples});
-  return total_variation(accepted_law(strategy, task), ConditionalLaw(table, task).law());
+  return total_variation(accepted_distribution(strategy, task),
+                         ConditionalDistribution(table, task).distribution());
 }
 
-TEST(GrammarCorrectionTest, MoreSamplesComeNearerToTheConditionalLaw) {
+TEST(GrammarCorrectionTest, MoreSamplesComeNearerToTheConditionalDistribution) {
   const Task task = pairs_task();
   const LogitTable table = misled_table();
   double before = distance(table, task, Correction::kImportance, 1);
@@ -161,18 +167,18 @@ TEST(GrammarCorrectionTest, MoreSamplesComeNearerToTheConditionalLaw) {
   }
 }
 
-TEST(GrammarCorrectionTest, AsapLearnsTheConditionalLaw) {
+TEST(GrammarCorrectionTest, AsapLearnsTheConditionalDistribution) {
   const Task task = pairs_task();
   const LogitTable table = misled_table();
   FakeModel target(kPairsVocab, table);
-  const ConditionalLaw expected(table, task);
+  const ConditionalDistribution expected(table, task);
   const auto distance_of_counts = [&](int64_t samples) {
     CorrectedDecoding strategy(plain(target), {Correction::kAsap, samples});
-    SequenceLaw law;
+    SequenceDistribution distribution;
     for (const auto& [output, count] : sample_counts(strategy, task, 1500, 5)) {
-      law[output] = static_cast<double>(count) / 1500.0;
+      distribution[output] = static_cast<double>(count) / 1500.0;
     }
-    return total_variation(law, expected.law());
+    return total_variation(distribution, expected.distribution());
   };
   const double alone = distance_of_counts(1);
   const double learned = distance_of_counts(24);
@@ -195,7 +201,7 @@ TEST(GrammarCorrectionTest, BoundsFallToTheChanceOfStayingInTheGrammar) {
     EXPECT_LE(bounds.bound({}), before + 1e-12);
     before = bounds.bound({});
   }
-  EXPECT_NEAR(before, ConditionalLaw(table, task).total(), 1e-9) << "all texts were seen";
+  EXPECT_NEAR(before, ConditionalDistribution(table, task).total(), 1e-9) << "all texts were seen";
 }
 
 TEST(GrammarCorrectionTest, NothingIsAcceptedWhereNoTextFits) {

@@ -1,4 +1,5 @@
-// The promise suite finds what it should find: each planted bug moves the law of the output.
+// The promise suite finds what it should find: each planted bug moves the distribution of the
+// output.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -12,13 +13,13 @@
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
 #include "tests/support/broken_components.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 
 namespace specdec {
 namespace {
 
 constexpr int64_t kPlantedVocab = 3;
-constexpr double kBroken = 1e-3;  // a law that differs by more is not the target's
+constexpr double kBroken = 1e-3;  // a distribution that differs by more is not the target's
 
 using MakeDrafter = std::function<std::unique_ptr<Drafter>(const LogitTable& table)>;
 using MakeVerifier = std::function<std::unique_ptr<Verifier>()>;
@@ -70,7 +71,7 @@ Task task(int64_t tokens) {
   return {{0, 1, 2, 1, 0, 1}, {.temperature = 1.0}, {.max_new_tokens = tokens}};
 }
 
-/// How far the law of the output is from the target's, over a few random pairs of models.
+/// How far the distribution of the output is from the target's, over a few random pairs of models.
 double difference_with(const MakeDrafter& drafter, const MakeVerifier& verifier) {
   double largest = 0.0;
   for (const uint64_t seed : {11U, 12U}) {
@@ -80,26 +81,26 @@ double difference_with(const MakeDrafter& drafter, const MakeVerifier& verifier)
     FakeModel target(kPlantedVocab, target_table);
     SpeculativeDecoding decoding(target, drafter(drafter_table), verifier(),
                                  std::make_unique<ChainShape>(3));
-    const SequenceLaw expected = reference_law(target_table, task(4));
-    largest = std::max(largest, max_difference(exact_law(decoding, task(4)), expected));
+    const SequenceDistribution expected = reference_distribution(target_table, task(4));
+    largest = std::max(largest, max_difference(exact_distribution(decoding, task(4)), expected));
   }
   return largest;
 }
 
 TEST(PlantedBugsTest, TheVerifierWithoutABugPasses) {
   for (const auto& [name, drafter] : honest_drafters()) {
-    EXPECT_LT(difference_with(drafter, buggy(Bug::kNone)), kSameLaw) << name;
+    EXPECT_LT(difference_with(drafter, buggy(Bug::kNone)), kSameDistribution) << name;
   }
 }
 
-TEST(PlantedBugsTest, WrongLawForTokensChosenWithoutChanceIsFound) {
+TEST(PlantedBugsTest, WrongDistributionForTokensChosenWithoutChanceIsFound) {
   for (const MakeDrafter& drafter : {chosen_chain(), prompt_lookup(), chosen_tree()}) {
     EXPECT_GT(difference_with(drafter, buggy(Bug::kUniformQ)), kBroken);
   }
 }
 
-TEST(PlantedBugsTest, ChosenTokensWithTheLawOfDrawnOnesAreFound) {
-  EXPECT_GT(difference_with(on_table<WrongLawDrafter>(), rejection()), kBroken);
+TEST(PlantedBugsTest, ChosenTokensWithTheDistributionOfDrawnOnesAreFound) {
+  EXPECT_GT(difference_with(on_table<WrongDistributionDrafter>(), rejection()), kBroken);
 }
 
 TEST(PlantedBugsTest, CorrectionDrawnFromTheTargetIsFound) {
@@ -145,87 +146,89 @@ TEST(PlantedBugsTest, ChiSquareFindsOneToo) {
       target, std::make_unique<TreeDrafter>(random_table(kPlantedVocab, 22)),
       std::make_unique<BuggyVerifier>(Bug::kAlwaysAccepts), std::make_unique<ChainShape>(3));
   const OutputCounts counts = sample_counts(decoding, task(4), 4000, 2024);
-  EXPECT_LT(chi_square(counts, reference_law(target_table, task(4))).p_value, 1e-6);
+  EXPECT_LT(chi_square(counts, reference_distribution(target_table, task(4))).p_value, 1e-6);
 }
 
-/// The law of the second token, the first that is drafted, when target and drafter always have the
-/// laws p and q.
+/// The distribution of the second token, the first that is drafted, when target and drafter always
+/// have the distributions p and q.
 std::vector<double> second_token(const std::vector<double>& p, const std::vector<double>& q,
                                  const MakeDrafter& drafter) {
-  const auto table_of = [](std::vector<double> law) -> LogitTable {
-    for (double& value : law) {
+  const auto table_of = [](std::vector<double> distribution) -> LogitTable {
+    for (double& value : distribution) {
       value = std::log(value);
     }
-    return [law](TokenSpan) { return law; };
+    return [distribution](TokenSpan) { return distribution; };
   };
   FakeModel target(kPlantedVocab, table_of(p));
   SpeculativeDecoding decoding(target, drafter(table_of(q)), std::make_unique<RejectionVerifier>(),
                                std::make_unique<ChainShape>(1));
-  std::vector<double> law(kPlantedVocab, 0.0);
-  for (const auto& [output, mass] : exact_law(decoding, task(3))) {
-    law[static_cast<size_t>(output[1])] += mass;
+  std::vector<double> distribution(kPlantedVocab, 0.0);
+  for (const auto& [output, mass] : exact_distribution(decoding, task(3))) {
+    distribution[static_cast<size_t>(output[1])] += mass;
   }
-  return law;
+  return distribution;
 }
 
-void expect_law(const std::vector<double>& found, const std::vector<double>& expected,
-                double tolerance) {
+void expect_distribution(const std::vector<double>& found, const std::vector<double>& expected,
+                         double tolerance) {
   for (size_t token = 0; token < expected.size(); ++token) {
     EXPECT_NEAR(found[token], expected[token], tolerance) << "token " << token;
   }
 }
 
-TEST(PlantedBugsTest, WhatDroppingDoesToTheLaw) {
+TEST(PlantedBugsTest, WhatDroppingDoesToTheDistribution) {
   // Kept: token 0 alone (0.6). Accepted 0.5, rejected 0.1, then certainly token 1; dropped 0.4.
   const std::vector<double> p = {0.5, 0.3, 0.2};
   const std::vector<double> q = {0.6, 0.2, 0.2};
-  expect_law(second_token(p, q, on_table<DroppingDrafter>()), {0.7, 0.22, 0.08}, kSameLaw);
-  expect_law(second_token(p, q, on_table<TreeDrafter>()), p, kSameLaw);
+  expect_distribution(second_token(p, q, on_table<DroppingDrafter>()), {0.7, 0.22, 0.08},
+                      kSameDistribution);
+  expect_distribution(second_token(p, q, on_table<TreeDrafter>()), p, kSameDistribution);
 }
 
-TEST(PlantedBugsTest, WhatStrippingForbiddenTokensDoesToTheLaw) {
+TEST(PlantedBugsTest, WhatStrippingForbiddenTokensDoesToTheDistribution) {
   // Token 2 is forbidden. Stripped with 0.4, then drawn from p; rejected, token 0 is certain.
   const std::vector<double> p = {0.7, 0.3, 0.0};
   const std::vector<double> q = {0.3, 0.3, 0.4};
-  expect_law(second_token(p, q, on_table<StrippingDrafter>()), {0.58, 0.42, 0.0}, kSameLaw);
-  expect_law(second_token(p, q, on_table<TreeDrafter>()), p, kSameLaw);
+  expect_distribution(second_token(p, q, on_table<StrippingDrafter>()), {0.58, 0.42, 0.0},
+                      kSameDistribution);
+  expect_distribution(second_token(p, q, on_table<TreeDrafter>()), p, kSameDistribution);
 }
 
-TEST(PlantedBugsTest, WhatRerankingDoesToTheLaw) {
+TEST(PlantedBugsTest, WhatRerankingDoesToTheDistribution) {
   // Token 0 is kept unless 1 and 2 are drawn: 0.3 * 0.2 / 0.7 + 0.2 * 0.3 / 0.8 = 0.16.
   const std::vector<double> p = {0.2, 0.3, 0.5};
   const std::vector<double> q = {0.5, 0.3, 0.2};
-  expect_law(second_token(p, q, on_table<RerankingDrafter>()), {0.34, 0.16, 0.50}, 0.005);
-  expect_law(second_token(p, q, on_table<TreeDrafter>()), p, kSameLaw);
+  expect_distribution(second_token(p, q, on_table<RerankingDrafter>()), {0.34, 0.16, 0.50}, 0.005);
+  expect_distribution(second_token(p, q, on_table<TreeDrafter>()), p, kSameDistribution);
 }
 
-TEST(LikelyPrefixesTest, CoverTheWholeLaw) {
+TEST(LikelyPrefixesTest, CoverTheWholeDistribution) {
   const LogitTable table = random_table(kPlantedVocab, 3);
-  const SequenceLaw all = reference_law(table, task(3));
-  const SequenceLaw prefixes = likely_prefixes(table, task(3), 0.1);
+  const SequenceDistribution all = reference_distribution(table, task(3));
+  const SequenceDistribution prefixes = likely_prefixes(table, task(3), 0.1);
   EXPECT_LT(prefixes.size(), all.size());
   // Every output's mass goes to its longest prefix.
-  SequenceLaw expected;
+  SequenceDistribution expected;
   double listed = 0.0;
   for (const auto& [output, mass] : all) {
     const OutputCounts one = count_by_prefix({{output, 1}}, prefixes);
     expected[one.begin()->first] += mass;
     listed += one.begin()->first == output ? mass : 0.0;
   }
-  EXPECT_LT(max_difference(prefixes, expected), kSameLaw);
+  EXPECT_LT(max_difference(prefixes, expected), kSameDistribution);
   EXPECT_GT(listed, 0.2);
   EXPECT_LT(listed, 0.99);
 }
 
-TEST(LikelyPrefixesTest, WithoutAThresholdTheLawItself) {
+TEST(LikelyPrefixesTest, WithoutAThresholdTheDistributionItself) {
   const LogitTable table = random_table(kPlantedVocab, 3);
-  EXPECT_EQ(likely_prefixes(table, task(3), 0.0), reference_law(table, task(3)));
+  EXPECT_EQ(likely_prefixes(table, task(3), 0.0), reference_distribution(table, task(3)));
 }
 
 TEST(ChiSquareTest, IsPearsons) {
   // Expected 50, 30 and 20: (5^2 / 50 + 5^2 / 30 + 0) of 2 degrees.
-  const SequenceLaw law = {{{0}, 0.5}, {{1}, 0.3}, {{2}, 0.2}};
-  const ChiSquare test = chi_square({{{0}, 55}, {{1}, 25}, {{2}, 20}}, law);
+  const SequenceDistribution distribution = {{{0}, 0.5}, {{1}, 0.3}, {{2}, 0.2}};
+  const ChiSquare test = chi_square({{{0}, 55}, {{1}, 25}, {{2}, 20}}, distribution);
   EXPECT_NEAR(test.statistic, 0.5 + 25.0 / 30.0, 1e-12);
   EXPECT_EQ(test.degrees, 2);
   EXPECT_NEAR(test.p_value, std::exp(-test.statistic / 2.0), 1e-12);
@@ -233,19 +236,22 @@ TEST(ChiSquareTest, IsPearsons) {
 
 TEST(ChiSquareTest, TheTailOfFourDegreesIsExact) {
   // P(X > x) = exp(-x/2) (1 + x/2); a small and a large x, which are computed in different ways.
-  const SequenceLaw law = {{{0}, 0.2}, {{1}, 0.2}, {{2}, 0.2}, {{3}, 0.2}, {{4}, 0.2}};
-  const ChiSquare small = chi_square({{{0}, 22}, {{1}, 18}, {{2}, 20}, {{3}, 20}, {{4}, 20}}, law);
+  const SequenceDistribution distribution = {
+      {{0}, 0.2}, {{1}, 0.2}, {{2}, 0.2}, {{3}, 0.2}, {{4}, 0.2}};
+  const ChiSquare small =
+      chi_square({{{0}, 22}, {{1}, 18}, {{2}, 20}, {{3}, 20}, {{4}, 20}}, distribution);
   EXPECT_NEAR(small.statistic, 0.4, 1e-12);
   EXPECT_EQ(small.degrees, 4);
   EXPECT_NEAR(small.p_value, std::exp(-0.2) * 1.2, 1e-12);
-  const ChiSquare large = chi_square({{{0}, 30}, {{1}, 10}, {{2}, 20}, {{3}, 20}, {{4}, 20}}, law);
+  const ChiSquare large =
+      chi_square({{{0}, 30}, {{1}, 10}, {{2}, 20}, {{3}, 20}, {{4}, 20}}, distribution);
   EXPECT_NEAR(large.statistic, 10.0, 1e-12);
   EXPECT_NEAR(large.p_value, std::exp(-5.0) * 6.0, 1e-12);
 }
 
 TEST(ChiSquareTest, RareOutputsJoinTheRarestCell) {
-  const SequenceLaw law = {{{0}, 0.6}, {{1}, 0.38}, {{2}, 0.01}, {{3}, 0.01}};
-  const ChiSquare test = chi_square({{{0}, 60}, {{1}, 38}, {{2}, 2}}, law);
+  const SequenceDistribution distribution = {{{0}, 0.6}, {{1}, 0.38}, {{2}, 0.01}, {{3}, 0.01}};
+  const ChiSquare test = chi_square({{{0}, 60}, {{1}, 38}, {{2}, 2}}, distribution);
   EXPECT_EQ(test.degrees, 1);
   EXPECT_NEAR(test.statistic, 0.0, 1e-12);
 }

@@ -1,7 +1,7 @@
 // Every strategy keeps what it promises. Lossless means: greedy decoding yields the target's greedy
-// tokens; sampling yields the target's law over whole outputs, exactly, with every random choice
-// enumerated. A new drafter, verifier, draft length or strategy is one more row in the tables
-// below.
+// tokens; sampling yields the target's distribution over whole outputs, exactly, with every random
+// choice enumerated. A new drafter, verifier, draft length or strategy is one more row in the
+// tables below.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@
 #include "tests/support/letter_grammar.h"
 #include "tests/support/letter_tokenizer.h"
 #include "tests/support/retrieval.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 #include "tests/support/test_drafters.h"
 
 namespace specdec {
@@ -47,7 +47,7 @@ struct DrafterRow {
 struct VerifierRow {
   std::string name;
   std::function<std::unique_ptr<Verifier>()> make;
-  bool samples;  // promises the law at temperatures above 0
+  bool samples;  // promises the distribution at temperatures above 0
   bool trees;
 };
 
@@ -268,7 +268,7 @@ const std::shared_ptr<const CompiledGrammar>& whole_letter_pairs() {
   return grammar;
 }
 
-/// How a grammar may be used; the output's law is the same, but for the canonical one's.
+/// How a grammar may be used; the output's distribution is the same, but for the canonical one's.
 std::vector<std::pair<std::string, Constraint>> constraints() {
   return {{"grammar", {letter_pairs(), true, false}},
           {"grammar_unmasked", {letter_pairs(), false, false}},
@@ -312,8 +312,8 @@ std::vector<SampledCase> sampled_cases() {
   return cases;
 }
 
-/// How far the law of a strategy is from its target's, over a few random pairs of models.
-double law_difference(const StrategyRow& strategy, const SampledCase& asked) {
+/// How far the distribution of a strategy is from its target's, over a few random pairs of models.
+double distribution_difference(const StrategyRow& strategy, const SampledCase& asked) {
   double largest = 0.0;
   const bool constrained = asked.task.constraint.grammar != nullptr;
   for (const uint64_t seed :
@@ -323,20 +323,21 @@ double law_difference(const StrategyRow& strategy, const SampledCase& asked) {
         mixed_table(target_table, random_table(asked.vocab, seed + 100), 0.7);
     FakeModel target(asked.vocab, target_table);
     const auto decoding = strategy.make(target, drafter_table);
-    const SequenceLaw expected = reference_law(target_table, asked.task);
-    largest = std::max(largest, max_difference(exact_law(*decoding, asked.task), expected));
+    const SequenceDistribution expected = reference_distribution(target_table, asked.task);
+    largest =
+        std::max(largest, max_difference(exact_distribution(*decoding, asked.task), expected));
   }
   return largest;
 }
 
 class PromiseTest : public testing::TestWithParam<StrategyRow> {};
 
-TEST_P(PromiseTest, SamplesTheLawOfTheTarget) {
+TEST_P(PromiseTest, SamplesTheDistributionOfTheTarget) {
   for (const SampledCase& asked : sampled_cases()) {
     if (GetParam().samples) {
-      EXPECT_LT(law_difference(GetParam(), asked), kSameLaw) << asked.name;
+      EXPECT_LT(distribution_difference(GetParam(), asked), kSameDistribution) << asked.name;
     } else {
-      EXPECT_THROW(law_difference(GetParam(), asked), ConfigError) << asked.name;
+      EXPECT_THROW(distribution_difference(GetParam(), asked), ConfigError) << asked.name;
     }
   }
 }
@@ -347,9 +348,9 @@ std::vector<Token> greedy_tokens(const LogitTable& table, const Task& task) {
   std::vector<Token> output;
   while (static_cast<int64_t>(output.size()) < task.stop.max_new_tokens) {
     const std::vector<double> logits = table(history);
-    std::vector<double> law(logits.size());
-    target_law(std::span<const double>(logits), history, task.sampling, law);
-    output.push_back(static_cast<Token>(argmax(law)));
+    std::vector<double> distribution(logits.size());
+    target_distribution(std::span<const double>(logits), history, task.sampling, distribution);
+    output.push_back(static_cast<Token>(argmax(distribution)));
     history.push_back(output.back());
     if (output.back() == task.stop.end_ids.front()) {
       break;
@@ -391,7 +392,7 @@ TEST_P(PromiseTest, GreedyTokensUnderAGrammarAreThoseOfMaskedGreedyDecoding) {
       CounterRandomness random(seed);
       const Generation generation =
           GetParam().make(target, drafter_table)->generate(task.request(random));
-      EXPECT_EQ(generation.tokens, reference_law(target_table, task).begin()->first)
+      EXPECT_EQ(generation.tokens, reference_distribution(target_table, task).begin()->first)
           << name << ", seed " << seed;
       EXPECT_EQ(generation.log_allowed.size(), generation.tokens.size());
     }
@@ -412,7 +413,7 @@ TEST_P(PromiseTest, TheContextMayEndTheOutput) {
 INSTANTIATE_TEST_SUITE_P(All, PromiseTest, testing::ValuesIn(strategies()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(PromiseTest, SampledCountsFitTheLaw) {
+TEST(PromiseTest, SampledCountsFitTheDistribution) {
   constexpr int64_t kVocab = 3;
   const SampledCase asked = sampled_cases().front();
   const LogitTable target_table = random_table(kVocab, 21);
@@ -422,8 +423,8 @@ TEST(PromiseTest, SampledCountsFitTheLaw) {
       std::make_unique<DraftModelDrafter>(
           draft_model(mixed_table(target_table, random_table(kVocab, 22), 0.7), kVocab)),
       std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(3));
-  const SequenceLaw law = reference_law(target_table, asked.task);
-  const ChiSquare test = chi_square(sample_counts(decoding, asked.task, 4000, 2024), law);
+  const SequenceDistribution distribution = reference_distribution(target_table, asked.task);
+  const ChiSquare test = chi_square(sample_counts(decoding, asked.task, 4000, 2024), distribution);
   EXPECT_GT(test.p_value, 0.001) << "chi-square " << test.statistic << " of " << test.degrees;
 }
 

@@ -19,7 +19,7 @@ using testing::ThrowsMessage;
 
 constexpr int64_t kScoreVocab = 7;
 
-std::vector<double> law(const LogitTable& table, TokenSpan history) {
+std::vector<double> distribution(const LogitTable& table, TokenSpan history) {
   std::vector<double> masses = table(history);
   double sum = 0.0;
   for (double& mass : masses) {
@@ -55,8 +55,8 @@ TEST(SequenceScoreTest, SumsAreThoseOfTheTables) {
   int64_t same = 0;
   for (size_t i = 1; i < tokens.size(); ++i) {
     const TokenSpan history(tokens.data(), i);
-    const std::vector<double> p = law(p_table, history);
-    const std::vector<double> q = law(q_table, history);
+    const std::vector<double> p = distribution(p_table, history);
+    const std::vector<double> q = distribution(q_table, history);
     const auto token = static_cast<size_t>(tokens[i]);
     EXPECT_NEAR(score.log_probs[i - 1], std::log(p[token]), 1e-12);
     EXPECT_NEAR(score.comparison->log_probs[i - 1], std::log(q[token]), 1e-12);
@@ -104,7 +104,7 @@ TEST(SequenceScoreTest, ReadsFromTheFirstTokenAskedFor) {
   const Tensor all = at::cat(pieces);
   ASSERT_EQ(all.size(0), 4);
   for (size_t i = 0; i < 4; ++i) {
-    const std::vector<double> expected = law(table, TokenSpan(tokens).first(5 + i));
+    const std::vector<double> expected = distribution(table, TokenSpan(tokens).first(5 + i));
     EXPECT_NEAR(all[static_cast<int64_t>(i)][2].item<double>(), std::log(expected[2]), 1e-12);
   }
 }

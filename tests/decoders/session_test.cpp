@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/letter_tokenizer.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 
 namespace specdec {
 namespace {
@@ -152,9 +152,10 @@ TEST_F(SessionTest, EachNodeIsPenalisedForItsOwnPath) {
   const Tensor probs = session_->target_probs(draft, logits);
   const std::vector<Tokens> histories = {{0, 1}, {0, 1, 2}, {0, 1, 3}, {0, 1, 2, 0}};
   for (int64_t node = 0; node < 4; ++node) {
-    std::vector<double> law(kSessionVocab);
-    target_law(logits[node], histories[static_cast<size_t>(node)], task_.sampling, law);
-    EXPECT_TRUE(at::equal(probs[node], at::tensor(law))) << "node " << node;
+    std::vector<double> distribution(kSessionVocab);
+    target_distribution(logits[node], histories[static_cast<size_t>(node)], task_.sampling,
+                        distribution);
+    EXPECT_TRUE(at::equal(probs[node], at::tensor(distribution))) << "node " << node;
   }
 }
 

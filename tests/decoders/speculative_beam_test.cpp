@@ -11,7 +11,7 @@
 #include "decoders/beam_search.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/prompt_lookup.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 #include "tests/support/test_drafters.h"
 
 namespace specdec {

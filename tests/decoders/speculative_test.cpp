@@ -8,7 +8,7 @@
 #include "decoders/shapes/chain.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 #include "tests/support/test_drafters.h"
 
 namespace specdec {

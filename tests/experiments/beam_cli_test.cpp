@@ -18,7 +18,7 @@
 #include "tests/experiments/cli_result.h"
 #include "tests/experiments/text_model.h"
 #include "tests/support/golden.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -194,8 +194,8 @@ at::Tensor reference_log_probs(const std::string& folder, const std::vector<Toke
       1);
 }
 
-TEST(GenerateTest, LogProbabilitiesAreTheRawLaws) {
-  // Sampled and penalised, so that the raw law is not the processed one.
+TEST(GenerateTest, LogProbabilitiesAreTheRawDistributions) {
+  // Sampled and penalised, so that the raw distribution is not the processed one.
   const Json json = json_of(generate(
       {"--temperature", "1.5", "--repetition-penalty", "1.2", "--top-k", "9", "--logprobs", "3"}));
   std::vector<Token> sequence = Golden("gemma3-a").tokens("prompt");
@@ -205,12 +205,12 @@ TEST(GenerateTest, LogProbabilitiesAreTheRawLaws) {
   ASSERT_EQ(json["logprobs"].size(), output.size());
   for (size_t i = 0; i < output.size(); ++i) {
     const Json& row = json["logprobs"][i];
-    const at::Tensor law = expected[static_cast<int64_t>(7 + i)];
+    const at::Tensor distribution = expected[static_cast<int64_t>(7 + i)];
     EXPECT_EQ(row["token"], output[i]);
-    EXPECT_NEAR(row["log_prob"].get<double>(), law[output[i]].item<double>(), 1e-4);
+    EXPECT_NEAR(row["log_prob"].get<double>(), distribution[output[i]].item<double>(), 1e-4);
     ASSERT_EQ(row["top"].size(), 3U);
-    EXPECT_EQ(row["top"][0]["token"], law.argmax().item<int64_t>());
-    EXPECT_NEAR(row["top"][0]["log_prob"].get<double>(), law.max().item<double>(), 1e-4);
+    EXPECT_EQ(row["top"][0]["token"], distribution.argmax().item<int64_t>());
+    EXPECT_NEAR(row["top"][0]["log_prob"].get<double>(), distribution.max().item<double>(), 1e-4);
     EXPECT_GE(row["top"][1]["log_prob"], row["top"][2]["log_prob"]);
   }
   const Json bare = json_of(generate({"--logprobs"}));

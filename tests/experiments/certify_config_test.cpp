@@ -183,7 +183,7 @@ TEST_F(CertifyConfigTest, SearchesAreListedNotTested) {
   EXPECT_THAT(alone.err, HasSubstr("there is nothing to certify"));
 }
 
-TEST_F(CertifyConfigTest, ALawOfOneOutputIsNoTest) {
+TEST_F(CertifyConfigTest, ADistributionOfOneOutputIsNoTest) {
   const auto result = cli(sampled(config(0.001, "rejection")));
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.out, AllOf(HasSubstr("untested  prompt one: only one output is likely"),
@@ -261,8 +261,8 @@ TEST(HolmTest, AdjustsStepDown) {
 
 TEST(WorstCellTest, IsTheLargestPartOfTheStatistic) {
   // Expected 50, 30, 20 and 0.5: parts 0.5, 30 / 9, 5 and none (fewer than five are expected).
-  const SequenceLaw law = {{{0}, 0.5}, {{1}, 0.3}, {{2, 1}, 0.195}, {{3}, 0.005}};
-  const auto worst = worst_cell({{{0}, 45}, {{1}, 20}, {{2, 1}, 30}, {{3}, 5}}, law);
+  const SequenceDistribution distribution = {{{0}, 0.5}, {{1}, 0.3}, {{2, 1}, 0.195}, {{3}, 0.005}};
+  const auto worst = worst_cell({{{0}, 45}, {{1}, 20}, {{2, 1}, 30}, {{3}, 5}}, distribution);
   ASSERT_TRUE(worst);
   EXPECT_THAT(worst->beginning, ElementsAre(2, 1));
   EXPECT_DOUBLE_EQ(worst->expected, 19.5);

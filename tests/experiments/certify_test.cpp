@@ -75,7 +75,7 @@ TEST(CertifyTest, RefusalsSayWhy) {
 
 // ---- Plug-ins with planted bugs ----
 
-/// A drafter on the laws of the tiny draft model.
+/// A drafter on the distributions of the tiny draft model.
 template <class Made>
 DrafterRegistry::Entry on_draft_model() {
   return {.help = "planted",
@@ -164,7 +164,7 @@ TEST(CertifyPluginTest, BuggyVerifiersAreFlagged) {
 }
 
 TEST(CertifyPluginTest, BuggyDraftersAreFlagged) {
-  EXPECT_GT(broken_sampled(run(with_drafter<WrongLawDrafter>(), {"planted"})), 0);
+  EXPECT_GT(broken_sampled(run(with_drafter<WrongDistributionDrafter>(), {"planted"})), 0);
   EXPECT_GT(broken_sampled(run(with_drafter<DroppingDrafter>(), {"planted"})), 0);
   EXPECT_GT(broken_sampled(run(with_drafter<RerankingDrafter>(), {"planted"})), 0);
 }

@@ -11,7 +11,7 @@
 #include "decoders/autoregressive.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/drafters/prompt_lookup.h"
-#include "decoders/sequence_law.h"
+#include "decoders/sequence_distribution.h"
 #include "decoders/shapes/chain.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
@@ -94,17 +94,17 @@ TEST_F(ShippedModelsTest, GreedySpeculationGivesGreedyTokens) {
   }
 }
 
-TEST_F(ShippedModelsTest, SampledSpeculationHasTheTargetsLawExactly) {
+TEST_F(ShippedModelsTest, SampledSpeculationHasTheTargetsDistributionExactly) {
   Task task;
   task.prompt = prompt("The people of");
   task.sampling.temperature = 1.0;
   task.sampling.top_k = 3;
   task.stop.max_new_tokens = 3;
   AutoregressiveDecoding plain(target_);
-  const SequenceLaw wanted = exact_law(plain, task);
+  const SequenceDistribution wanted = exact_distribution(plain, task);
   const auto decoding = speculative(draft_model(), std::make_unique<RejectionVerifier>(), 2);
   EXPECT_EQ(wanted.size(), 27U);
-  EXPECT_LT(max_difference(exact_law(*decoding, task), wanted), 1e-12);
+  EXPECT_LT(max_difference(exact_distribution(*decoding, task), wanted), 1e-12);
 }
 
 TEST_F(ShippedModelsTest, SampledSpeculationPassesChiSquare) {
@@ -114,9 +114,9 @@ TEST_F(ShippedModelsTest, SampledSpeculationPassesChiSquare) {
   task.sampling.top_k = 8;
   task.stop.max_new_tokens = 2;
   AutoregressiveDecoding plain(target_);
-  const SequenceLaw law = exact_law(plain, task);
+  const SequenceDistribution distribution = exact_distribution(plain, task);
   const auto decoding = speculative(draft_model(), std::make_unique<RejectionVerifier>(), 3);
-  const ChiSquare test = chi_square(sample_counts(*decoding, task, 3000, 7), law);
+  const ChiSquare test = chi_square(sample_counts(*decoding, task, 3000, 7), distribution);
   EXPECT_GT(test.p_value, 0.001) << "chi-square " << test.statistic << " of " << test.degrees;
   EXPECT_GT(test.degrees, 5);
 }

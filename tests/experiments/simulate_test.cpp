@@ -10,7 +10,7 @@
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
 #include "experiments/profile.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -53,7 +53,7 @@ ReplayCounts expected_replay(const Task& task, bool sample, const ReplayShape& s
   Bench bench(sample);
   AutoregressiveDecoding plain(bench.target);
   ReplayCounts mean;
-  for (const auto& [text, probability] : exact_law(plain, task)) {
+  for (const auto& [text, probability] : exact_distribution(plain, task)) {
     CounterRandomness unused(1);
     ReplayCounts counts;
     replay(record_of(bench.strategy.trace(task.request(unused), text, {.depth = 4})), shape,

@@ -10,27 +10,30 @@
 namespace specdec {
 namespace {
 
-Tensor law_after(const LogitTable& table, const DraftContext& context) {
+Tensor distribution_after(const LogitTable& table, const DraftContext& context) {
   const std::vector<double> logits = table(context.committed);
-  Tensor law = at::empty({static_cast<int64_t>(logits.size())}, at::kDouble);
-  target_law(std::span<const double>(logits), context.committed, context.sampling,
-             {law.data_ptr<double>(), logits.size()});
-  return law;
+  Tensor distribution = at::empty({static_cast<int64_t>(logits.size())}, at::kDouble);
+  target_distribution(std::span<const double>(logits), context.committed, context.sampling,
+                      {distribution.data_ptr<double>(), logits.size()});
+  return distribution;
 }
 
-Token best_of(const Tensor& law) { return static_cast<Token>(law.argmax().item<int64_t>()); }
+Token best_of(const Tensor& distribution) {
+  return static_cast<Token>(distribution.argmax().item<int64_t>());
+}
 
 /// One child, of which the draft says that it was drawn.
-Draft drawn_child(const DraftContext& context, const Tensor& law, Token token) {
+Draft drawn_child(const DraftContext& context, const Tensor& distribution, Token token) {
   Draft draft = Draft::root(context.committed.back());
-  draft.probs = law.unsqueeze(0);
-  draft.law[0] = 0;
+  draft.probs = distribution.unsqueeze(0);
+  draft.child_probs[0] = 0;
   draft.add(token, 0);
   return draft;
 }
 
 /// A drawn chain up to the first token that `drops` does not like.
-Draft cut(const Draft& drawn, const std::function<bool(const Tensor& law, Token token)>& drops) {
+Draft cut(const Draft& drawn,
+          const std::function<bool(const Tensor& distribution, Token token)>& drops) {
   Draft kept = Draft::root(drawn.tokens.front());
   kept.probs = drawn.probs;
   for (int64_t node = 1; node < drawn.size() && drawn.probs.defined(); ++node) {
@@ -38,13 +41,13 @@ Draft cut(const Draft& drawn, const std::function<bool(const Tensor& law, Token 
     if (drops(drawn.probs[node - 1], token)) {
       break;
     }
-    kept.law.back() = node - 1;
+    kept.child_probs.back() = node - 1;
     kept.add(token, node - 1);
   }
   return kept;
 }
 
-/// Cai et al., 2024: accepts what is likely enough beside the law's entropy.
+/// Cai et al., 2024: accepts what is likely enough beside the distribution's entropy.
 bool is_typical(const Tensor& p, int64_t token) {
   constexpr double kEpsilon = 0.3;
   constexpr double kDelta = 0.09;
@@ -63,9 +66,9 @@ Verdict BuggyVerifier::judge(const Draft& draft, const Tensor& target_probs, int
     const int64_t accepted = first_accepted(draft, node, p, random);
     if (accepted < 0) {
       const bool from_target = bug_ == Bug::kResidualFromTarget || bug_ == Bug::kTypicalAcceptance;
-      const Tensor law = from_target ? target_probs[node] : p;
-      verdict.next = static_cast<Token>(
-          random.draw({law.const_data_ptr<double>(), static_cast<size_t>(law.numel())}));
+      const Tensor distribution = from_target ? target_probs[node] : p;
+      verdict.next = static_cast<Token>(random.draw(
+          {distribution.const_data_ptr<double>(), static_cast<size_t>(distribution.numel())}));
       return verdict;
     }
     verdict.path.push_back(accepted);
@@ -74,9 +77,9 @@ Verdict BuggyVerifier::judge(const Draft& draft, const Tensor& target_probs, int
 
 int64_t BuggyVerifier::first_accepted(const Draft& draft, int64_t node, Tensor& p,
                                       Randomness& random) const {
-  const int64_t law = draft.law[static_cast<size_t>(node)];
+  const int64_t distribution = draft.child_probs[static_cast<size_t>(node)];
   const int64_t vocab = p.numel();
-  Tensor q = law >= 0 ? draft.probs[law].clone() : Tensor();
+  Tensor q = distribution >= 0 ? draft.probs[distribution].clone() : Tensor();
   for (const int64_t child : draft.children(node)) {
     const int64_t token = draft.tokens[static_cast<size_t>(child)];
     if (bug_ == Bug::kTypicalAcceptance) {
@@ -86,10 +89,10 @@ int64_t BuggyVerifier::first_accepted(const Draft& draft, int64_t node, Tensor& 
       continue;
     }
     Tensor drawn_from = q;
-    if (law < 0) {
+    if (distribution < 0) {
       drawn_from = at::one_hot(at::tensor(token), vocab)[0].to(at::kDouble);
     }
-    if (law < 0 && bug_ == Bug::kUniformQ) {
+    if (distribution < 0 && bug_ == Bug::kUniformQ) {
       drawn_from = at::full({vocab}, 1.0 / static_cast<double>(vocab), at::kDouble);
     }
     const double ratio = p[token].item<double>() / drawn_from[token].item<double>();
@@ -99,7 +102,7 @@ int64_t BuggyVerifier::first_accepted(const Draft& draft, int64_t node, Tensor& 
       return child;
     }
     p = bug_ == Bug::kResidualNotNormalised ? rest : rest / sum;
-    if (law >= 0 && bug_ != Bug::kSiblingsIndependent) {
+    if (distribution >= 0 && bug_ != Bug::kSiblingsIndependent) {
       q[token] = 0.0;
       q = q / q.sum();
     }
@@ -107,24 +110,25 @@ int64_t BuggyVerifier::first_accepted(const Draft& draft, int64_t node, Tensor& 
   return -1;
 }
 
-Draft WrongLawDrafter::propose(const DraftContext& context) {
-  const Tensor law = law_after(table_, context);
-  return drawn_child(context, law, best_of(law));
+Draft WrongDistributionDrafter::propose(const DraftContext& context) {
+  const Tensor distribution = distribution_after(table_, context);
+  return drawn_child(context, distribution, best_of(distribution));
 }
 
 Draft DroppingDrafter::propose(const DraftContext& context) {
-  return cut(tree_.propose(context),
-             [](const Tensor& law, Token token) { return law[token].item<double>() < 0.35; });
+  return cut(tree_.propose(context), [](const Tensor& distribution, Token token) {
+    return distribution[token].item<double>() < 0.35;
+  });
 }
 
 Draft StrippingDrafter::propose(const DraftContext& context) {
   return cut(tree_.propose(context),
-             [](const Tensor& /*law*/, Token token) { return token == kForbidden; });
+             [](const Tensor& /*distribution*/, Token token) { return token == kForbidden; });
 }
 
 Draft RerankingDrafter::propose(const DraftContext& context) {
-  const Tensor law = law_after(table_, context);
-  Tensor left = law.clone();
+  const Tensor distribution = distribution_after(table_, context);
+  Tensor left = distribution.clone();
   const auto draw = [&] {
     const std::span<const double> weights(left.const_data_ptr<double>(),
                                           static_cast<size_t>(left.numel()));
@@ -135,9 +139,9 @@ Draft RerankingDrafter::propose(const DraftContext& context) {
   int64_t kept = draw();
   if (left.sum().item<double>() > 0.0) {
     const int64_t other = draw();
-    kept = law[other].item<double>() > law[kept].item<double>() ? other : kept;
+    kept = distribution[other].item<double>() > distribution[kept].item<double>() ? other : kept;
   }
-  return drawn_child(context, law, static_cast<Token>(kept));
+  return drawn_child(context, distribution, static_cast<Token>(kept));
 }
 
 }  // namespace specdec

@@ -9,7 +9,7 @@ namespace specdec {
 
 enum class Bug {
   kNone,
-  kUniformQ,               ///< tokens chosen without chance are judged with a law, not one-hot
+  kUniformQ,  ///< tokens chosen without chance are judged with a distribution, not one-hot
   kResidualFromTarget,     ///< the correction is drawn from p, not from the rest of it
   kResidualNotNormalised,  ///< after a rejection the next sibling is judged with a p below one
   kSiblingsIndependent,    ///< q still holds the sibling that was rejected before
@@ -30,10 +30,10 @@ class BuggyVerifier final : public Verifier {
   Bug bug_;
 };
 
-/// Takes the table's best token, but says that it was drawn from the law.
-class WrongLawDrafter final : public Drafter {
+/// Takes the table's best token, but says that it was drawn from the distribution.
+class WrongDistributionDrafter final : public Drafter {
  public:
-  explicit WrongLawDrafter(LogitTable table) : table_(std::move(table)) {}
+  explicit WrongDistributionDrafter(LogitTable table) : table_(std::move(table)) {}
   Draft propose(const DraftContext& context) override;
 
  private:
@@ -50,8 +50,8 @@ class DroppingDrafter final : public Drafter {
   TreeDrafter tree_;
 };
 
-/// Draws honestly from a law that knows no grammar, then strips what a grammar forbids (here: one
-/// token): the correction should have been drawn from the rest of p, not from p.
+/// Draws honestly from a distribution that knows no grammar, then strips what a grammar forbids
+/// (here: one token): the correction should have been drawn from the rest of p, not from p.
 class StrippingDrafter final : public Drafter {
  public:
   static constexpr Token kForbidden = 2;

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "decoders/beam_session.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 
 namespace specdec {
 

@@ -6,7 +6,8 @@ namespace specdec {
 
 DraftLimits Room::next(int64_t /*context*/) { return limits_; }
 
-Draft Room::grow(const DraftContext& /*context*/, ChildLaw& /*law*/, Siblings /*siblings*/) {
+Draft Room::grow(const DraftContext& /*context*/, ChildDistribution& /*distribution*/,
+                 Siblings /*siblings*/) {
   throw InternalError("a room grows nothing");
 }
 

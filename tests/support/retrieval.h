@@ -9,7 +9,8 @@ class Room final : public DraftShape {
   explicit Room(const DraftLimits& limits) : limits_(limits) {}
   DraftLimits next(int64_t context) override;
   /// InternalError: nobody grows a draft in here.
-  Draft grow(const DraftContext& context, ChildLaw& law, Siblings siblings) override;
+  Draft grow(const DraftContext& context, ChildDistribution& distribution,
+             Siblings siblings) override;
   bool branches() const override { return limits_.branches > 1; }
 
  private:

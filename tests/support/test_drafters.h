@@ -9,7 +9,8 @@ struct TreeDrafterOptions {
   bool sample = true;  ///< draw siblings without replacement; else the best ones in order
 };
 
-/// Grows a tree level by level, with the laws of a table: what EAGLE-like drafters do, in small.
+/// Grows a tree level by level, with the distributions of a table: what EAGLE-like drafters do, in
+/// small.
 class TreeDrafter final : public Drafter {
  public:
   explicit TreeDrafter(LogitTable table, const TreeDrafterOptions& options = {});
@@ -20,8 +21,8 @@ class TreeDrafter final : public Drafter {
   TreeDrafterOptions options_;
 };
 
-/// Grows a chain with the laws of a table in which drawn and chosen tokens take turns, and which
-/// ends after a token that is 0: how long it is depends on what was drawn.
+/// Grows a chain with the distributions of a table in which drawn and chosen tokens take turns, and
+/// which ends after a token that is 0: how long it is depends on what was drawn.
 class MixedChainDrafter final : public Drafter {
  public:
   explicit MixedChainDrafter(LogitTable table) : table_(std::move(table)) {}

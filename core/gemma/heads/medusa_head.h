@@ -30,7 +30,8 @@ struct MedusaBlock {
 };
 
 /// Medusa's residual heads (Cai et al., 2024, arXiv:2401.10774, eq. 1): head k reads the target's
-/// last hidden state, after the final norm, of token t and gives the law of token t + k + 2.
+/// last hidden state, after the final norm, of token t and gives the distribution of token t + k
+/// + 2.
 struct MedusaHead {
   MedusaConfig config;
   std::vector<std::vector<MedusaBlock>> blocks;  ///< [num_heads][num_layers]

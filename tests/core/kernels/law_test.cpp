@@ -1,5 +1,3 @@
-#include "core/kernels/law.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +5,8 @@
 #include <limits>
 #include <numeric>
 #include <vector>
+
+#include "core/kernels/probs.h"
 
 namespace specdec {
 namespace {
@@ -25,7 +25,7 @@ std::vector<double> some_values(size_t size) {
   return values;
 }
 
-TEST(LawTest, TheLargestIsFoundWhereverItIs) {
+TEST(DistributionTest, TheLargestIsFoundWhereverItIs) {
   for (const size_t size : kSizes) {
     for (const size_t place : {size_t{0}, size / 2, size - 1}) {
       std::vector<double> values = some_values(size);
@@ -41,7 +41,7 @@ TEST(LawTest, TheLargestIsFoundWhereverItIs) {
   EXPECT_EQ(largest_of({}), -kInfinity);
 }
 
-TEST(LawTest, SoftenIsTheExponentialAndItsSum) {
+TEST(DistributionTest, SoftenIsTheExponentialAndItsSum) {
   for (const size_t size : kSizes) {
     const std::vector<double> values = some_values(size);
     std::vector<double> masses = values;
@@ -56,19 +56,19 @@ TEST(LawTest, SoftenIsTheExponentialAndItsSum) {
   }
 }
 
-TEST(LawTest, EqualValuesSoftenEquallyWhereverTheyAre) {
+TEST(DistributionTest, EqualValuesSoftenEquallyWhereverTheyAre) {
   std::vector<double> masses(45, -0.7);
   (void)soften(masses, 0.1, 1.7);
   EXPECT_EQ(masses, std::vector<double>(45, masses[0]));
 }
 
-TEST(LawTest, WhatIsForbiddenGetsNothing) {
+TEST(DistributionTest, WhatIsForbiddenGetsNothing) {
   std::vector<double> masses = {-kInfinity, 3.0, -1e6};
   EXPECT_EQ(soften(masses, 3.0, std::numeric_limits<double>::max()), 1.0);
   EXPECT_EQ(masses, (std::vector<double>{0.0, 1.0, 0.0}));
 }
 
-TEST(LawTest, SumsAndTheLeast) {
+TEST(DistributionTest, SumsAndTheLeast) {
   for (const size_t size : kSizes) {
     std::vector<double> values = some_values(size);
     std::transform(values.begin(), values.end(), values.begin(),
@@ -84,7 +84,7 @@ TEST(LawTest, SumsAndTheLeast) {
   EXPECT_EQ(sum_of({}).sum, 0.0);
 }
 
-TEST(LawTest, DividesBySumsWithoutAnInverseToo) {
+TEST(DistributionTest, DividesBySumsWithoutAnInverseToo) {
   std::vector<double> weights = {3.0, 1.0, 0.0};
   divide(weights, 4.0);
   EXPECT_EQ(weights, (std::vector<double>{0.75, 0.25, 0.0}));

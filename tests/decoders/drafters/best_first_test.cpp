@@ -18,7 +18,7 @@ TEST(BestFirstTest, TakesTheLikeliestPathsFirst) {
   // 0.6, 0.36, 0.3, 0.216, then 0.18: 1 2 was found before 2 1.
   EXPECT_EQ(grown.draft.tokens, (std::vector<Token>{9, 1, 1, 2, 1, 2}));
   EXPECT_EQ(grown.draft.parents, (std::vector<int64_t>{-1, 0, 1, 0, 2, 1}));
-  EXPECT_EQ(grown.draft.law, std::vector<int64_t>(6, -1));
+  EXPECT_EQ(grown.draft.child_probs, std::vector<int64_t>(6, -1));
   EXPECT_NEAR(grown.score, 0.6 + 0.36 + 0.3 + 0.216 + 0.18, 1e-15);
 }
 

@@ -9,7 +9,7 @@
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
 #include "tests/support/retrieval.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 #include "tests/support/test_drafters.h"
 
 namespace specdec {
@@ -151,14 +151,14 @@ TEST(CascadeTest, ChecksAllMembersAndDrawsWhenOneDoes) {
   EXPECT_THROW(drafter->check(FakeModel(101, random_table(101, 1))), ConfigError);
 }
 
-/// Draws one token from its law, though draws() does not say so: as a drafter does whose `sample`
-/// is left to the shape.
+/// Draws one token from its distribution, though draws() does not say so: as a drafter does whose
+/// `sample` is left to the shape.
 class QuietlyDrawingDrafter final : public Drafter {
  public:
   Draft propose(const DraftContext& context) override {
     Draft draft = Draft::root(context.committed.back());
     draft.probs = at::full({1, 6}, 1.0 / 6.0, at::kDouble);
-    draft.law = {0};
+    draft.child_probs = {0};
     draft.add(4, 0);
     return draft;
   }

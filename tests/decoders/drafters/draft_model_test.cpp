@@ -8,7 +8,7 @@
 #include "decoders/shapes/chain.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 
 namespace specdec {
 namespace {
@@ -66,7 +66,7 @@ TEST(DraftModelTest, GreedyDraftIsTheModelsOwnText) {
   EXPECT_EQ(draft.tokens.front(), 3);
   EXPECT_EQ(proposed(draft), best_tokens({1, 2, 3}, 4));
   EXPECT_EQ(draft.parents, (std::vector<int64_t>{-1, 0, 1, 2, 3}));
-  EXPECT_EQ(draft.law, std::vector<int64_t>(5, -1));
+  EXPECT_EQ(draft.child_probs, std::vector<int64_t>(5, -1));
   EXPECT_FALSE(draft.probs.defined());
 }
 
@@ -112,19 +112,19 @@ TEST(DraftModelTest, ResetBeginsANewSequence) {
   EXPECT_EQ(bench.model->forwards(), (std::vector<int64_t>{3, 1, 3, 1}));
 }
 
-TEST(DraftModelTest, RecordsTheLawsItDrewFrom) {
+TEST(DraftModelTest, RecordsTheDistributionsItDrewFrom) {
   DraftModelBench bench;
   bench.sampling = {.temperature = 0.9, .top_k = 4, .repetition_penalty = 1.5};
   Tokens history = {1, 2, 3};
   const Draft draft = bench.propose(history, 3);
   ASSERT_EQ(draft.proposed(), 3);
-  EXPECT_EQ(draft.law, (std::vector<int64_t>{0, 1, 2, -1}));
+  EXPECT_EQ(draft.child_probs, (std::vector<int64_t>{0, 1, 2, -1}));
   ASSERT_EQ(draft.probs.size(0), 3);
   for (int64_t node = 0; node < 3; ++node) {
     const std::vector<double> logits = model_table()(history);
-    std::vector<double> law(kDraftVocab);
-    target_law(std::span<const double>(logits), history, bench.sampling, law);
-    EXPECT_TRUE(at::equal(draft.probs[node], at::tensor(law))) << "node " << node;
+    std::vector<double> distribution(kDraftVocab);
+    target_distribution(std::span<const double>(logits), history, bench.sampling, distribution);
+    EXPECT_TRUE(at::equal(draft.probs[node], at::tensor(distribution))) << "node " << node;
     history.push_back(draft.tokens[static_cast<size_t>(node) + 1]);
   }
 }
@@ -134,7 +134,7 @@ TEST(DraftModelTest, MayChooseWithoutChanceWhenSampling) {
   bench.sampling.temperature = 1.0;
   const Draft draft = bench.propose({1, 2, 3}, 3);
   EXPECT_EQ(proposed(draft), best_tokens({1, 2, 3}, 3));
-  EXPECT_EQ(draft.law, std::vector<int64_t>(4, -1));
+  EXPECT_EQ(draft.child_probs, std::vector<int64_t>(4, -1));
 }
 
 TEST(DraftModelTest, DraftsNoMoreThanItsOwnModelHolds) {

@@ -1,5 +1,6 @@
-// Drafters that live on the target, over tiny float64 Gemmas with random heads: the output's law is
-// the target's, and what they draft with is what the heads' plain forwards give on the text so far.
+// Drafters that live on the target, over tiny float64 Gemmas with random heads: the output's
+// distribution is the target's, and what they draft with is what the heads' plain forwards give on
+// the text so far.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
@@ -17,7 +18,7 @@
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
 #include "tests/support/error_message.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {
@@ -44,7 +45,7 @@ struct Seen {
 };
 
 /// Trees of up to two children a node, two or `depth` levels deep, in steps of changing size; some
-/// steps are plain. Records every law.
+/// steps are plain. Records every distribution.
 class RecordingShape final : public DraftShape {
  public:
   RecordingShape(int64_t branches, std::vector<int64_t> depths, std::vector<Seen>* seen)
@@ -55,8 +56,9 @@ class RecordingShape final : public DraftShape {
     const int64_t depth = depths_[step_++ % depths_.size()];
     return {.tokens = branches_ == 1 ? depth : 4 * depth, .depth = depth, .branches = branches_};
   }
-  Draft grow(const DraftContext& context, ChildLaw& law, Siblings siblings) override {
-    DraftGrowth growth(context, law, siblings);
+  Draft grow(const DraftContext& context, ChildDistribution& distribution,
+             Siblings siblings) override {
+    DraftGrowth growth(context, distribution, siblings);
     std::vector<int64_t> level = {0};
     for (int64_t depth = 0; depth < context.max_depth && !level.empty(); ++depth) {
       const Tensor logits = growth.expand(level);
@@ -96,12 +98,13 @@ class RecordingShape final : public DraftShape {
   std::vector<Seen>* seen_;
 };
 
-/// A drafter on a target, and the law that its head's plain forward gives after committed tokens
-/// and a drafted path.
+/// A drafter on a target, and the distribution that its head's plain forward gives after committed
+/// tokens and a drafted path.
 struct HeadCase {
   std::string name;
   std::function<std::unique_ptr<Drafter>(const Target&, GemmaModel&)> make;
-  std::function<Tensor(const Target&, const Tokens& committed, const Tokens& path)> plain_law;
+  std::function<Tensor(const Target&, const Tokens& committed, const Tokens& path)>
+      plain_distribution;
 };
 
 std::shared_ptr<EagleHead> eagle_head(const GemmaWeights& target, EagleVersion version,
@@ -119,8 +122,8 @@ std::shared_ptr<EagleHead> eagle_head(const GemmaWeights& target, EagleVersion v
   return head;
 }
 
-Tensor plain_eagle_law(const GemmaWeights& target, const EagleHead& head, const Tokens& committed,
-                       const Tokens& path) {
+Tensor plain_eagle_distribution(const GemmaWeights& target, const EagleHead& head,
+                                const Tokens& committed, const Tokens& path) {
   Tokens all = committed;
   all.insert(all.end(), path.begin(), path.end());
   const auto known = static_cast<int64_t>(committed.size()) - 1;
@@ -159,15 +162,15 @@ HeadCase eagle(const std::string& name, EagleVersion version, LayerStyle style, 
                               .capture_layers = eagle_capture_layers(head->config, target->config),
                               .hidden_size = 16});
   };
-  row.plain_law = [=](const Target& target, const Tokens& committed, const Tokens& path) {
-    return plain_eagle_law(*target, *eagle_head(*target, version, style, after_norm), committed,
-                           path);
+  row.plain_distribution = [=](const Target& target, const Tokens& committed, const Tokens& path) {
+    return plain_eagle_distribution(*target, *eagle_head(*target, version, style, after_norm),
+                                    committed, path);
   };
   return row;
 }
 
-Tensor plain_mtp_law(const GemmaWeights& target, const MtpHead& head, const Tokens& committed,
-                     const Tokens& path) {
+Tensor plain_mtp_distribution(const GemmaWeights& target, const MtpHead& head,
+                              const Tokens& committed, const Tokens& path) {
   Tokens all = committed;
   all.insert(all.end(), path.begin(), path.end());
   const auto known = static_cast<int64_t>(committed.size()) - 1;
@@ -203,8 +206,8 @@ HeadCase mtp(const std::string& name, int64_t modules) {
     return std::make_unique<FeatureDrafter>(std::move(models),
                                             FeatureDrafterOptions{.hidden_size = 16});
   };
-  row.plain_law = [=](const Target& target, const Tokens& committed, const Tokens& path) {
-    return plain_mtp_law(*target, *head_of(*target), committed, path);
+  row.plain_distribution = [=](const Target& target, const Tokens& committed, const Tokens& path) {
+    return plain_mtp_distribution(*target, *head_of(*target), committed, path);
   };
   return row;
 }
@@ -215,7 +218,7 @@ HeadCase self(const std::string& name, int64_t layers) {
   row.make = [=](const Target&, GemmaModel& model) {
     return std::make_unique<SelfDrafter>(model, SelfDrafterOptions{.layers = layers});
   };
-  row.plain_law = [=](const Target& target, const Tokens& committed, const Tokens& path) {
+  row.plain_distribution = [=](const Target& target, const Tokens& committed, const Tokens& path) {
     Tokens all = committed;
     all.insert(all.end(), path.begin(), path.end());
     const Tensor stream =
@@ -256,7 +259,7 @@ class HeadDraftersTest : public testing::TestWithParam<HeadCase> {
   }
 };
 
-TEST_P(HeadDraftersTest, TheOutputsLawIsTheTargets) {
+TEST_P(HeadDraftersTest, TheOutputsDistributionIsTheTargets) {
   const auto target = tiny_gemma(3);
   GemmaModel model(target);
   GemmaModel oracle(target);
@@ -267,12 +270,13 @@ TEST_P(HeadDraftersTest, TheOutputsLawIsTheTargets) {
   };
   const Task task{
       .prompt = {1, 2}, .sampling = {.temperature = 0.8}, .stop = {.max_new_tokens = 4}};
-  const SequenceLaw expected = reference_law(table, task);
-  EXPECT_LE(max_difference(exact_law(*strategy(target, model, 1, {2, 1}), task), expected), 1e-12);
+  const SequenceDistribution expected = reference_distribution(table, task);
+  EXPECT_LE(max_difference(exact_distribution(*strategy(target, model, 1, {2, 1}), task), expected),
+            1e-12);
   const Task shorter{
       .prompt = {2}, .sampling = {.temperature = 1.0}, .stop = {.max_new_tokens = 3}};
-  EXPECT_LE(max_difference(exact_law(*strategy(target, model, 2, {2}), shorter),
-                           reference_law(table, shorter)),
+  EXPECT_LE(max_difference(exact_distribution(*strategy(target, model, 2, {2}), shorter),
+                           reference_distribution(table, shorter)),
             1e-12);
 }
 
@@ -289,7 +293,7 @@ TEST_P(HeadDraftersTest, GreedyTokensAreTheTargets) {
   }
 }
 
-TEST_P(HeadDraftersTest, EveryLawIsThatOfAFreshPlainForward) {
+TEST_P(HeadDraftersTest, EveryDistributionIsThatOfAFreshPlainForward) {
   // After skips, rejections and acceptances, across the windows.
   const auto target = tiny_gemma(5);
   GemmaModel model(target);
@@ -302,7 +306,7 @@ TEST_P(HeadDraftersTest, EveryLawIsThatOfAFreshPlainForward) {
     speculative->generate(task.request(random));
     ASSERT_GT(seen.size(), 10U);
     for (const Seen& one : seen) {
-      const Tensor plain = GetParam().plain_law(target, one.committed, one.path);
+      const Tensor plain = GetParam().plain_distribution(target, one.committed, one.path);
       ASSERT_LE(difference(one.logits, plain), 1e-10)
           << one.committed.size() << " committed, depth " << one.path.size();
     }

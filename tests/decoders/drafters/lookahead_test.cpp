@@ -9,7 +9,7 @@
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
 #include "tests/support/retrieval.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 
 namespace specdec {
 namespace {

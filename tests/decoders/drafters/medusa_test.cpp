@@ -14,7 +14,7 @@
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {
@@ -29,8 +29,9 @@ class CartesianShape final : public DraftShape {
   explicit CartesianShape(int64_t depth) : depth_(depth) {}
   DraftLimits next(int64_t) override { return {.tokens = 62, .depth = depth_, .branches = 2}; }
 
-  Draft grow(const DraftContext& context, ChildLaw& law, Siblings siblings) override {
-    DraftGrowth growth(context, law, siblings);
+  Draft grow(const DraftContext& context, ChildDistribution& distribution,
+             Siblings siblings) override {
+    DraftGrowth growth(context, distribution, siblings);
     std::vector<int64_t> level = {0};
     for (int64_t depth = 0; depth < std::min(depth_, context.max_depth); ++depth) {
       const Tensor logits = growth.expand(level);
@@ -93,7 +94,7 @@ struct Case {
   bool tree;
 };
 
-class MedusaLawTest : public testing::TestWithParam<Case> {
+class MedusaDistributionTest : public testing::TestWithParam<Case> {
  protected:
   static std::unique_ptr<SpeculativeDecoding> decoding(GemmaModel& target,
                                                        std::unique_ptr<Verifier> verifier) {
@@ -110,15 +111,16 @@ class MedusaLawTest : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(MedusaLawTest, TheOutputHasTheLawOfTheTarget) {
+TEST_P(MedusaDistributionTest, TheOutputHasTheDistributionOfTheTarget) {
   const auto weights = tiny_gemma(3);
   GemmaModel target(weights);
   const Task task{{0, 1, 2, 1}, {.temperature = 0.9}, {.max_new_tokens = 4}};
-  const SequenceLaw law = exact_law(*decoding(target, std::make_unique<RejectionVerifier>()), task);
-  EXPECT_LT(max_difference(law, reference_law(table_of(weights), task)), 1e-12);
+  const SequenceDistribution distribution =
+      exact_distribution(*decoding(target, std::make_unique<RejectionVerifier>()), task);
+  EXPECT_LT(max_difference(distribution, reference_distribution(table_of(weights), task)), 1e-12);
 }
 
-TEST_P(MedusaLawTest, GreedyTokensAreTheTargets) {
+TEST_P(MedusaDistributionTest, GreedyTokensAreTheTargets) {
   const auto weights = tiny_gemma(11);
   GemmaModel target(weights);
   GemmaModel plain_target(weights);
@@ -129,7 +131,7 @@ TEST_P(MedusaLawTest, GreedyTokensAreTheTargets) {
   EXPECT_EQ(tokens, AutoregressiveDecoding(plain_target).generate(task.request(random)).tokens);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MedusaLawTest,
+INSTANTIATE_TEST_SUITE_P(All, MedusaDistributionTest,
                          testing::Values(Case{"chain", false, true, false},
                                          Case{"chain_best", false, false, false},
                                          Case{"tree", false, true, true},
@@ -141,9 +143,10 @@ class Recorder final : public DraftShape {
  public:
   explicit Recorder(std::vector<Tensor>& seen) : seen_(seen) {}
   DraftLimits next(int64_t) override { return {.tokens = 9, .depth = 9, .branches = 1}; }
-  Draft grow(const DraftContext& context, ChildLaw& law, Siblings siblings) override {
+  Draft grow(const DraftContext& context, ChildDistribution& distribution,
+             Siblings siblings) override {
     depths_.push_back(context.max_depth);
-    DraftGrowth growth(context, law, siblings);
+    DraftGrowth growth(context, distribution, siblings);
     for (int64_t node = 0; node < context.max_depth; ++node) {
       seen_.push_back(growth.expand({&node, 1}).clone());
       growth.add_children(node, seen_.back()[0], 1);

@@ -27,7 +27,7 @@ Tokens propose(PromptLookupDrafter& drafter, const Tokens& committed, int64_t ma
                                        .max_branches = 1,
                                        .shape = shape});
   EXPECT_EQ(draft.tokens.front(), committed.back());
-  EXPECT_EQ(draft.law, std::vector<int64_t>(draft.tokens.size(), -1));
+  EXPECT_EQ(draft.child_probs, std::vector<int64_t>(draft.tokens.size(), -1));
   for (int64_t node = 0; node < draft.size(); ++node) {
     EXPECT_EQ(draft.parents[static_cast<size_t>(node)], node - 1);
   }

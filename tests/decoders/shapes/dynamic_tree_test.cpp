@@ -11,8 +11,8 @@
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
 #include "tests/support/retrieval.h"
-#include "tests/support/sequence_law.h"
-#include "tests/support/table_law.h"
+#include "tests/support/sequence_distribution.h"
+#include "tests/support/table_distribution.h"
 
 namespace specdec {
 namespace {
@@ -23,8 +23,8 @@ using testing::ThrowsMessage;
 constexpr int64_t kDynamicVocab = 8;
 const std::vector<Token> kDynamicCommitted = {2, 5};
 
-Draft grow_dynamic(const DynamicTreeOptions& options, TableLaw& law, int64_t max_tokens,
-                   int64_t max_depth) {
+Draft grow_dynamic(const DynamicTreeOptions& options, TableDistribution& distribution,
+                   int64_t max_tokens, int64_t max_depth) {
   DynamicTreeShape shape(options);
   CounterRandomness random(3);
   const SamplingParams sampling{.temperature = 1.0};
@@ -38,7 +38,7 @@ Draft grow_dynamic(const DynamicTreeOptions& options, TableLaw& law, int64_t max
                      .max_depth = max_depth,
                      .max_branches = options.top_k,
                      .shape = shape},
-                    law, Siblings::kBest);
+                    distribution, Siblings::kBest);
 }
 
 /// EAGLE-2's procedure written down without short cuts: paths of the likeliest nodes.
@@ -56,12 +56,13 @@ std::vector<std::vector<Token>> by_definition(const LogitTable& table,
     for (const Node& node : frontier) {
       std::vector<Token> history = kDynamicCommitted;
       history.insert(history.end(), node.path.begin(), node.path.end());
-      const std::vector<double> law = law_of(table, history, {.temperature = 1.0});
+      const std::vector<double> distribution =
+          distribution_of(table, history, {.temperature = 1.0});
       std::vector<Node> children;
       for (Token token = 0; token < kDynamicVocab; ++token) {
         Node child = node;
         child.path.push_back(token);
-        child.chance *= law[static_cast<size_t>(token)];
+        child.chance *= distribution[static_cast<size_t>(token)];
         children.push_back(child);
       }
       std::stable_sort(children.begin(), children.end(), likelier);
@@ -94,26 +95,26 @@ TEST(DynamicTreeTest, VerifiesTheLikeliestNodes) {
     const LogitTable table = random_table(kDynamicVocab, seed, 3, 2.0);
     const DynamicTreeOptions options{
         .nodes = 4 + static_cast<int64_t>(seed), .depth = 4, .top_k = 3};
-    TableLaw law(table, kDynamicCommitted);
-    const Draft draft = grow_dynamic(options, law, options.nodes, options.depth);
+    TableDistribution distribution(table, kDynamicCommitted);
+    const Draft draft = grow_dynamic(options, distribution, options.nodes, options.depth);
     EXPECT_EQ(sorted_paths(draft), by_definition(table, options)) << "seed " << seed;
-    EXPECT_EQ(draft.law, std::vector<int64_t>(draft.tokens.size(), -1));
+    EXPECT_EQ(draft.child_probs, std::vector<int64_t>(draft.tokens.size(), -1));
   }
 }
 
 TEST(DynamicTreeTest, DoesNotExpandWhatCannotBeVerified) {
   // Nearly even: depth does not pay.
   const LogitTable table = random_table(kDynamicVocab, 1, 3, 0.1);
-  TableLaw law(table, kDynamicCommitted);
-  const Draft draft = grow_dynamic({.nodes = 3, .depth = 6, .top_k = 3}, law, 3, 6);
+  TableDistribution distribution(table, kDynamicCommitted);
+  const Draft draft = grow_dynamic({.nodes = 3, .depth = 6, .top_k = 3}, distribution, 3, 6);
   EXPECT_EQ(draft.parents, (std::vector<int64_t>{-1, 0, 0, 0}));
-  EXPECT_LE(law.frontiers().size(), 2U);
+  EXPECT_LE(distribution.frontiers().size(), 2U);
 }
 
 TEST(DynamicTreeTest, StaysWithinItsLimits) {
   const LogitTable table = random_table(kDynamicVocab, 2, 3, 3.0);
-  TableLaw law(table, kDynamicCommitted);
-  const Draft draft = grow_dynamic({.nodes = 20, .depth = 6, .top_k = 3}, law, 5, 2);
+  TableDistribution distribution(table, kDynamicCommitted);
+  const Draft draft = grow_dynamic({.nodes = 20, .depth = 6, .top_k = 3}, distribution, 5, 2);
   EXPECT_EQ(draft.proposed(), 5);
   const std::vector<int64_t> depths = draft.depths();
   EXPECT_LE(*std::max_element(depths.begin(), depths.end()), 2);

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "decoders/drafter.h"
 #include "decoders/shapes/static_tree.h"
-#include "tests/support/table_law.h"
+#include "tests/support/table_distribution.h"
 
 namespace specdec {
 namespace {
@@ -26,7 +26,7 @@ const std::vector<Token> kRankCommitted = {1, 2, 3};
 /// A draft of the tree over a random table, and what the drafter was asked.
 struct Grown {
   Draft draft;
-  TableLaw law;
+  TableDistribution distribution;
 };
 
 Grown grow_ranked(const RankTree& tree, const SamplingParams& sampling, Siblings siblings,
@@ -43,8 +43,8 @@ Grown grow_ranked(const RankTree& tree, const SamplingParams& sampling, Siblings
                              .max_depth = max_depth,
                              .max_branches = tree.branches(),
                              .shape = shape};
-  Grown grown{{}, TableLaw(random_table(kRankVocab, 5, 3), kRankCommitted)};
-  grown.draft = shape.grow(context, grown.law, siblings);
+  Grown grown{{}, TableDistribution(random_table(kRankVocab, 5, 3), kRankCommitted)};
+  grown.draft = shape.grow(context, grown.distribution, siblings);
   return grown;
 }
 
@@ -101,36 +101,37 @@ TEST(RankTreeTest, ChosenChildrenHaveTheirRanks) {
     for (int64_t node = 1; node < grown.draft.size(); ++node) {
       const auto index = static_cast<size_t>(node);
       const std::vector<Token> ranked =
-          by_rank(grown.law.history(grown.draft, tree.parents[index]));
+          by_rank(grown.distribution.history(grown.draft, tree.parents[index]));
       EXPECT_EQ(grown.draft.tokens[index], ranked[static_cast<size_t>(tree.ranks[index])]);
     }
-    EXPECT_EQ(grown.draft.law, std::vector<int64_t>(5, -1));
+    EXPECT_EQ(grown.draft.child_probs, std::vector<int64_t>(5, -1));
   }
 }
 
 TEST(RankTreeTest, AsksOncePerLevelAndNeverForLeaves) {
   const RankTree tree = tree_of_paths({{0}, {1}, {0, 0}, {1, 0}, {1, 0, 0}});
   const Grown grown = grow_ranked(tree, {}, Siblings::kBest);
-  EXPECT_EQ(grown.law.frontiers(), (std::vector<std::vector<int64_t>>{{0}, {1, 2}, {4}}));
+  EXPECT_EQ(grown.distribution.frontiers(), (std::vector<std::vector<int64_t>>{{0}, {1, 2}, {4}}));
 }
 
-TEST(RankTreeTest, DrawnSiblingsDifferAndNameTheirLaw) {
+TEST(RankTreeTest, DrawnSiblingsDifferAndNameTheirDistribution) {
   const RankTree tree = tree_of_paths({{0}, {1}, {2}, {1, 0}, {1, 1}});
   const Grown grown = grow_ranked(tree, {.temperature = 1.0}, Siblings::kDrawn);
   ASSERT_EQ(grown.draft.parents, tree.parents);
-  EXPECT_EQ(grown.draft.law, (std::vector<int64_t>{0, -1, 1, -1, -1, -1}));
+  EXPECT_EQ(grown.draft.child_probs, (std::vector<int64_t>{0, -1, 1, -1, -1, -1}));
   for (const int64_t node : {0, 2}) {
     std::set<Token> tokens;
     for (const int64_t child : grown.draft.children(node)) {
       tokens.insert(grown.draft.tokens[static_cast<size_t>(child)]);
     }
     EXPECT_EQ(tokens.size(), grown.draft.children(node).size());
-    std::vector<double> law(kRankVocab);
-    const std::vector<Token> history = grown.law.history(grown.draft, node);
+    std::vector<double> distribution(kRankVocab);
+    const std::vector<Token> history = grown.distribution.history(grown.draft, node);
     const std::vector<double> logits = random_table(kRankVocab, 5, 3)(history);
-    target_law(std::span<const double>(logits), history, {.temperature = 1.0}, law);
-    const int64_t row = grown.draft.law[static_cast<size_t>(node)];
-    EXPECT_TRUE(at::equal(grown.draft.probs[row], at::tensor(law)));
+    target_distribution(std::span<const double>(logits), history, {.temperature = 1.0},
+                        distribution);
+    const int64_t row = grown.draft.child_probs[static_cast<size_t>(node)];
+    EXPECT_TRUE(at::equal(grown.draft.probs[row], at::tensor(distribution)));
   }
 }
 

@@ -14,7 +14,7 @@ namespace specdec {
 namespace {
 
 using Weights = std::vector<double>;
-/// The law of the next token after a path of drafted tokens.
+/// The distribution of the next token after a path of drafted tokens.
 using Process = std::function<Weights(const std::vector<Token>& path)>;
 
 struct Asked {
@@ -25,45 +25,46 @@ struct Asked {
   std::function<bool(int64_t depth)> drawn = [](int64_t) { return true; };
 };
 
-Weights weights_of(const Tensor& law) {
-  return {law.const_data_ptr<double>(), law.const_data_ptr<double>() + law.numel()};
+Weights weights_of(const Tensor& distribution) {
+  return {distribution.const_data_ptr<double>(),
+          distribution.const_data_ptr<double>() + distribution.numel()};
 }
 
 /// A chain that is drawn, or chosen where `drawn` says so.
 Draft draw_chain(const Asked& asked, Randomness& random) {
   Draft draft = Draft::root(0);
-  std::vector<Tensor> laws;
+  std::vector<Tensor> distributions;
   std::vector<Token> path;
   for (int64_t depth = 0; depth < asked.length; ++depth) {
-    const Weights law = asked.drafter(path);
-    Token token = static_cast<Token>(argmax(law));
+    const Weights distribution = asked.drafter(path);
+    Token token = static_cast<Token>(argmax(distribution));
     if (asked.drawn(depth)) {
-      draft.law[static_cast<size_t>(depth)] = static_cast<int64_t>(laws.size());
-      laws.push_back(at::tensor(law, at::kDouble));
-      token = static_cast<Token>(random.draw(law));
+      draft.child_probs[static_cast<size_t>(depth)] = static_cast<int64_t>(distributions.size());
+      distributions.push_back(at::tensor(distribution, at::kDouble));
+      token = static_cast<Token>(random.draw(distribution));
     }
     draft.add(token, depth);
     path.push_back(token);
   }
-  draft.probs = laws.empty() ? Tensor() : at::stack(laws);
+  draft.probs = distributions.empty() ? Tensor() : at::stack(distributions);
   return draft;
 }
 
 Tensor target_probs(const Asked& asked, const Draft& draft) {
-  std::vector<Tensor> laws;
+  std::vector<Tensor> distributions;
   for (int64_t node = 0; node < draft.size(); ++node) {
-    laws.push_back(at::tensor(
+    distributions.push_back(at::tensor(
         asked.target({draft.tokens.begin() + 1, draft.tokens.begin() + 1 + node}), at::kDouble));
   }
-  return at::stack(laws);
+  return at::stack(distributions);
 }
 
 struct BlockOutcome {
   double accepted = 0.0;                        // expected
-  std::map<std::vector<Token>, double> tokens;  // law of the first `length` + 1 tokens
+  std::map<std::vector<Token>, double> tokens;  // distribution of the first `length` + 1 tokens
 };
 
-/// What a verifier does over all drafts; the output goes on with the target's law.
+/// What a verifier does over all drafts; the output goes on with the target's distribution.
 BlockOutcome outcome(const Asked& asked, const Verifier& verifier) {
   BlockOutcome result;
   EnumeratingRandomness random;
@@ -86,8 +87,9 @@ BlockOutcome outcome(const Asked& asked, const Verifier& verifier) {
 double mass_of(const Asked& asked, const std::vector<Token>& output) {
   double mass = 1.0;
   for (size_t i = 0; i < output.size(); ++i) {
-    const Weights law = asked.target({output.begin(), output.begin() + static_cast<int64_t>(i)});
-    mass *= law[static_cast<size_t>(output[i])];
+    const Weights distribution =
+        asked.target({output.begin(), output.begin() + static_cast<int64_t>(i)});
+    mass *= distribution[static_cast<size_t>(output[i])];
   }
   return mass;
 }
@@ -127,7 +129,7 @@ TEST(BlockTest, ThePapersExampleAcceptsElevenNinths) {
   EXPECT_NEAR(outcome(asked, BlockVerifier()).accepted, 11.0 / 9, 1e-14);
 }
 
-TEST(BlockTest, KeepsTheLawOfWholeOutputs) {
+TEST(BlockTest, KeepsTheDistributionOfWholeOutputs) {
   for (const Asked& asked : random_cases()) {
     double sum = 0.0;
     for (const auto& [output, mass] : outcome(asked, BlockVerifier()).tokens) {
@@ -158,7 +160,7 @@ TEST(BlockTest, ADrafterThatEqualsTheTargetIsAcceptedWhole) {
   EXPECT_NEAR(outcome(asked, BlockVerifier()).accepted, static_cast<double>(asked.length), 1e-13);
 }
 
-TEST(BlockTest, GreedyLawsNeedNoChance) {
+TEST(BlockTest, GreedyDistributionsNeedNoChance) {
   Draft draft = Draft::root(0);
   draft.add(1, 0);
   draft.add(2, 1);
@@ -172,17 +174,17 @@ TEST(BlockTest, GreedyLawsNeedNoChance) {
 }
 
 TEST(BlockTest, WithoutADraftItDrawsFromTheTarget) {
-  std::map<Token, double> law;
+  std::map<Token, double> distribution;
   EnumeratingRandomness random;
   do {
     const Tensor probs = at::tensor({0.25, 0.75}).to(at::kDouble).unsqueeze(0);
     const Verdict verdict = BlockVerifier().judge(Draft::root(0), probs, 1, random);
-    law[verdict.next] += random.probability();
+    distribution[verdict.next] += random.probability();
   } while (random.next_outcome());
-  EXPECT_EQ(law, (std::map<Token, double>{{0, 0.25}, {1, 0.75}}));
+  EXPECT_EQ(distribution, (std::map<Token, double>{{0, 0.25}, {1, 0.75}}));
 }
 
-TEST(BlockTest, RefusesTreesAndLawsThatTheDraftWasNotDrawnFrom) {
+TEST(BlockTest, RefusesTreesAndDistributionsThatTheDraftWasNotDrawnFrom) {
   EXPECT_FALSE(BlockVerifier().allows_trees());
   CounterRandomness random(1);
   const Tensor probs = at::full({3, 2}, 0.5, at::kDouble);
@@ -192,7 +194,7 @@ TEST(BlockTest, RefusesTreesAndLawsThatTheDraftWasNotDrawnFrom) {
   EXPECT_THROW(BlockVerifier().judge(tree, probs, 1, random), InternalError);
   Draft wrong = Draft::root(0);
   wrong.probs = at::tensor({0.0, 1.0}).to(at::kDouble).unsqueeze(0);
-  wrong.law[0] = 0;
+  wrong.child_probs[0] = 0;
   wrong.add(0, 0);
   wrong.add(1, 1);
   EXPECT_THROW(BlockVerifier().judge(wrong, probs, 1, random), InternalError);

@@ -9,7 +9,7 @@
 namespace specdec {
 namespace {
 
-/// One-hot laws.
+/// One-hot distributions.
 Tensor best(const std::vector<int64_t>& tokens, int64_t vocab = 4) {
   return at::one_hot(at::tensor(tokens), vocab).to(at::kDouble);
 }
@@ -59,7 +59,7 @@ TEST(ExactMatchTest, RefusesSampling) {
               testing::ThrowsMessage<ConfigError>(testing::HasSubstr("temperature 0.5")));
 }
 
-TEST(ExactMatchTest, RefusesLawsOfAnotherShape) {
+TEST(ExactMatchTest, RefusesDistributionsOfAnotherShape) {
   EXPECT_THROW(judge(Draft::root(0), best({1, 2})), InternalError);
   EXPECT_THROW(judge(Draft::root(0), best({1}).to(at::kFloat)), InternalError);
 }

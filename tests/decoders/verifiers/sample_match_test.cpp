@@ -9,7 +9,7 @@
 #include "decoders/drafters/prompt_lookup.h"
 #include "decoders/shapes/chain.h"
 #include "decoders/speculative.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 #include "tests/support/test_drafters.h"
 
 namespace specdec {
@@ -63,7 +63,7 @@ TEST(SampleMatchTest, AcceptsADrawnTokenWithTheChanceThatBothDrawIt) {
   do {
     Draft draft = Draft::root(0);
     draft.probs = at::tensor(q, at::kDouble).unsqueeze(0);
-    draft.law[0] = 0;
+    draft.child_probs[0] = 0;
     draft.add(static_cast<Token>(random.draw(q)), 0);
     const Tensor probs = at::tensor(p, at::kDouble).unsqueeze(0).repeat({2, 1});
     const Verdict verdict = SampleMatchVerifier().judge(draft, probs, 1, random);
@@ -72,7 +72,7 @@ TEST(SampleMatchTest, AcceptsADrawnTokenWithTheChanceThatBothDrawIt) {
   EXPECT_NEAR(accepted, 0.1 * 0.5 + 0.2 * 0.3 + 0.7 * 0.2, 1e-15);
 }
 
-TEST(SampleMatchTest, RefusesLawsOfAnotherShape) {
+TEST(SampleMatchTest, RefusesDistributionsOfAnotherShape) {
   CounterRandomness random(1);
   EXPECT_THROW(
       SampleMatchVerifier().judge(Draft::root(0), at::ones({2, 3}, at::kDouble), 1, random),

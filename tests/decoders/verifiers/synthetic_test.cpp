@@ -9,7 +9,7 @@
 #include "decoders/drafters/synthetic.h"
 #include "decoders/shapes/chain.h"
 #include "decoders/speculative.h"
-#include "tests/support/sequence_law.h"
+#include "tests/support/sequence_distribution.h"
 
 namespace specdec {
 namespace {
@@ -43,15 +43,15 @@ TEST(SyntheticTest, AcceptsWithTheGivenProbabilitiesByDepth) {
   const Draft draft = propose_synthetic(8, 4, 2);
   const Tensor probs = at::full({draft.size(), 6}, 1.0 / 6, at::kDouble);
   const SyntheticVerifier verifier({0.9, 0.5});  // the last one for all deeper tokens
-  std::vector<double> law(5, 0.0);
+  std::vector<double> distribution(5, 0.0);
   EnumeratingRandomness random;
   do {
     const Verdict verdict = verifier.judge(draft, probs, 2, random);
-    law[verdict.path.size() - 1] += random.probability();
+    distribution[verdict.path.size() - 1] += random.probability();
   } while (random.next_outcome());
   const std::vector<double> expected = {0.1, 0.9 * 0.5, 0.9 * 0.25, 0.9 * 0.125, 0.9 * 0.125};
-  for (size_t i = 0; i < law.size(); ++i) {
-    EXPECT_NEAR(law[i], expected[i], 1e-14) << i;
+  for (size_t i = 0; i < distribution.size(); ++i) {
+    EXPECT_NEAR(distribution[i], expected[i], 1e-14) << i;
   }
 }
 

@@ -10,7 +10,7 @@
 namespace specdec {
 namespace {
 
-/// The law of (last accepted node, next token) for siblings under the root.
+/// The distribution of (last accepted node, next token) for siblings under the root.
 std::map<std::pair<int64_t, Token>, double> threshold_verdicts(const std::vector<Token>& siblings,
                                                                const std::vector<double>& p,
                                                                const ThresholdOptions& options) {
@@ -19,37 +19,37 @@ std::map<std::pair<int64_t, Token>, double> threshold_verdicts(const std::vector
     draft.add(token, 0);
   }
   const Tensor probs = at::tensor(p, at::kDouble).unsqueeze(0).repeat({draft.size(), 1});
-  std::map<std::pair<int64_t, Token>, double> law;
+  std::map<std::pair<int64_t, Token>, double> distribution;
   EnumeratingRandomness random;
   do {
     const Verdict verdict = ThresholdVerifier(options).judge(draft, probs, 1, random);
     const bool accepted = verdict.path.back() > 0;
-    law[{verdict.path.back(), accepted ? -1 : verdict.next}] += random.probability();
+    distribution[{verdict.path.back(), accepted ? -1 : verdict.next}] += random.probability();
   } while (random.next_outcome());
-  return law;
+  return distribution;
 }
 
 TEST(ThresholdTest, SiblingsShareOneUniformNumber) {
   // Within 0.2 / 0.8 the first, within (0.2 + 0.3) / 0.8 the second, else what is left.
-  const auto law = threshold_verdicts({1, 2}, {0.1, 0.2, 0.3, 0.4}, {.acc = 0.8});
-  EXPECT_NEAR(law.at({1, -1}), 0.25, 1e-15);
-  EXPECT_NEAR(law.at({2, -1}), 0.375, 1e-15);
-  EXPECT_NEAR(law.at({0, 0}), 0.375 * 0.1 / 0.5, 1e-15);
-  EXPECT_NEAR(law.at({0, 3}), 0.375 * 0.4 / 0.5, 1e-15);
+  const auto distribution = threshold_verdicts({1, 2}, {0.1, 0.2, 0.3, 0.4}, {.acc = 0.8});
+  EXPECT_NEAR(distribution.at({1, -1}), 0.25, 1e-15);
+  EXPECT_NEAR(distribution.at({2, -1}), 0.375, 1e-15);
+  EXPECT_NEAR(distribution.at({0, 0}), 0.375 * 0.1 / 0.5, 1e-15);
+  EXPECT_NEAR(distribution.at({0, 3}), 0.375 * 0.4 / 0.5, 1e-15);
 }
 
 TEST(ThresholdTest, AnyTokenFromSingleOnIsAccepted) {
-  const auto law = threshold_verdicts({1, 2}, {0.1, 0.2, 0.3, 0.4}, {.single = 0.3});
-  EXPECT_NEAR(law.at({1, -1}), 0.2, 1e-15);
-  EXPECT_NEAR(law.at({2, -1}), 0.8, 1e-15);
-  EXPECT_EQ(law.size(), 2U);
+  const auto distribution = threshold_verdicts({1, 2}, {0.1, 0.2, 0.3, 0.4}, {.single = 0.3});
+  EXPECT_NEAR(distribution.at({1, -1}), 0.2, 1e-15);
+  EXPECT_NEAR(distribution.at({2, -1}), 0.8, 1e-15);
+  EXPECT_EQ(distribution.size(), 2U);
 }
 
 TEST(ThresholdTest, MassBeyondAccIsAcceptedSurely) {
-  const auto law = threshold_verdicts({3, 2}, {0.1, 0.2, 0.3, 0.4}, {.acc = 0.5});
-  EXPECT_NEAR(law.at({1, -1}), 0.8, 1e-15);
-  EXPECT_NEAR(law.at({2, -1}), 0.2, 1e-15);
-  EXPECT_EQ(law.size(), 2U);
+  const auto distribution = threshold_verdicts({3, 2}, {0.1, 0.2, 0.3, 0.4}, {.acc = 0.5});
+  EXPECT_NEAR(distribution.at({1, -1}), 0.8, 1e-15);
+  EXPECT_NEAR(distribution.at({2, -1}), 0.2, 1e-15);
+  EXPECT_EQ(distribution.size(), 2U);
 }
 
 TEST(ThresholdTest, AllTokensAsSiblingsLeaveNothingToDraw) {
@@ -64,8 +64,9 @@ TEST(ThresholdTest, AllTokensAsSiblingsLeaveNothingToDraw) {
 }
 
 TEST(ThresholdTest, WhenGreedyOnlyTheBestTokenIsAccepted) {
-  const auto law = threshold_verdicts({0, 2, 1}, {0.0, 1.0, 0.0}, {.single = 0.01, .acc = 0.01});
-  EXPECT_EQ(law, (std::map<std::pair<int64_t, Token>, double>{{{3, -1}, 1.0}}));
+  const auto distribution =
+      threshold_verdicts({0, 2, 1}, {0.0, 1.0, 0.0}, {.single = 0.01, .acc = 0.01});
+  EXPECT_EQ(distribution, (std::map<std::pair<int64_t, Token>, double>{{{3, -1}, 1.0}}));
   const auto none = threshold_verdicts({0, 2}, {0.0, 1.0, 0.0}, {.single = 0.01, .acc = 0.01});
   EXPECT_EQ(none, (std::map<std::pair<int64_t, Token>, double>{{{0, 1}, 1.0}}));
 }

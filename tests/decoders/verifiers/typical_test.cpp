@@ -11,7 +11,7 @@
 namespace specdec {
 namespace {
 
-Tensor laws(std::vector<std::vector<double>> rows) {
+Tensor distributions(std::vector<std::vector<double>> rows) {
   std::vector<Tensor> tensors;
   for (const auto& row : rows) {
     tensors.push_back(at::tensor(row, at::kDouble));
@@ -32,7 +32,7 @@ TEST(TypicalTest, TheThresholdIsTheLowerOfEpsilonAndTheEntropysShare) {
     entropy -= mass * std::log(mass);
   }
   const double share = 0.3 * std::exp(-entropy);  // 0.16: epsilon 0.09 is lower
-  const Tensor probs = laws({p, p});
+  const Tensor probs = distributions({p, p});
   for (const Token token : {0, 1, 2}) {
     Draft draft = Draft::root(0);
     draft.add(token, 0);
@@ -49,31 +49,31 @@ TEST(TypicalTest, TheLongestPathWinsThenTheLikelier) {
   draft.add(0, 2);  // 3: less likely than 4
   draft.add(1, 2);  // 4
   draft.add(2, 1);  // 5: not accepted
-  const Tensor probs = laws({{0.6, 0.4, 0.0},
-                             {0.5, 0.5, 0.0},
-                             {0.3, 0.7, 0.0},
-                             {1.0, 0.0, 0.0},
-                             {1.0, 0.0, 0.0},
-                             {1.0, 0.0, 0.0}});
+  const Tensor probs = distributions({{0.6, 0.4, 0.0},
+                                      {0.5, 0.5, 0.0},
+                                      {0.3, 0.7, 0.0},
+                                      {1.0, 0.0, 0.0},
+                                      {1.0, 0.0, 0.0},
+                                      {1.0, 0.0, 0.0}});
   EXPECT_EQ(path_of(draft, probs), (std::vector<int64_t>{0, 2, 4}));
 }
 
 TEST(TypicalTest, TheNextTokenComesFromTheTargetAtThePathsEnd) {
   Draft draft = Draft::root(0);
   draft.add(1, 0);
-  std::map<Token, double> law;
+  std::map<Token, double> distribution;
   EnumeratingRandomness random;
   do {
     const Verdict verdict =
-        TypicalVerifier().judge(draft, laws({{0.5, 0.5}, {0.25, 0.75}}), 1, random);
+        TypicalVerifier().judge(draft, distributions({{0.5, 0.5}, {0.25, 0.75}}), 1, random);
     EXPECT_EQ(verdict.path.size(), 2U) << "accepted without chance";
-    law[verdict.next] += random.probability();
+    distribution[verdict.next] += random.probability();
   } while (random.next_outcome());
-  EXPECT_EQ(law, (std::map<Token, double>{{0, 0.25}, {1, 0.75}}));
+  EXPECT_EQ(distribution, (std::map<Token, double>{{0, 0.25}, {1, 0.75}}));
 }
 
 TEST(TypicalTest, WhenGreedyOnlyTheBestTokenIsAccepted) {
-  const Tensor probs = laws({{0.0, 1.0}, {0.0, 1.0}});
+  const Tensor probs = distributions({{0.0, 1.0}, {0.0, 1.0}});
   for (const TypicalOptions& options :
        {TypicalOptions{}, TypicalOptions{.epsilon = 1.0, .delta = 1.0},
         TypicalOptions{.epsilon = 1e-9, .delta = 1e-9}}) {

@@ -180,7 +180,7 @@ TEST_F(HeadTrainerTest, TheTargetAsItsOwnHeadWouldBePerfect) {
     std::vector<DepthOutput> forward(const TargetBatch& batch, int64_t depth) const override {
       std::vector<DepthOutput> out;
       for (int64_t d = 1; d <= depth; ++d) {
-        out.push_back({batch.target.logits.narrow(1, d, batch.law.size(1) - d), {}});
+        out.push_back({batch.target.logits.narrow(1, d, batch.distribution.size(1) - d), {}});
       }
       return out;
     }
@@ -197,15 +197,15 @@ TEST_F(HeadTrainerTest, TheTargetAsItsOwnHeadWouldBePerfect) {
     EXPECT_NEAR(depth.overlap, 1.0, 1e-5);
   }
   EXPECT_GT(prose[0].tokens, prose[1].tokens);
-  // Its loss is the entropy of the target's laws, the least that there is.
+  // Its loss is the entropy of the target's distributions, the least that there is.
   const auto batch = target_batch(*target, data.batch(0), {});
-  const HeadLoss law{.law = 1.0, .depth = 1};
-  const auto p = batch.law.narrow(1, 1, batch.law.size(1) - 1);
-  EXPECT_NEAR(head_loss(Oracle(), batch, law).item<double>(),
+  const HeadLoss distribution{.distribution = 1.0, .depth = 1};
+  const auto p = batch.distribution.narrow(1, 1, batch.distribution.size(1) - 1);
+  EXPECT_NEAR(head_loss(Oracle(), batch, distribution).item<double>(),
               -(p * p.log()).sum(-1).mean().item<double>(), 1e-4);
 }
 
-TEST_F(HeadTrainerTest, SelfGeneratedTokensHaveTheTargetsLaw) {
+TEST_F(HeadTrainerTest, SelfGeneratedTokensHaveTheTargetsDistribution) {
   const auto target = target_weights();
   const auto tokenizer = load_tokenizer(HeadTrainerTest::target());
   const std::vector<Token> text = tokenizer->encode("The king said to the");
@@ -215,12 +215,13 @@ TEST_F(HeadTrainerTest, SelfGeneratedTokensHaveTheTargetsLaw) {
   const auto prompts = at::tensor(prompt).unsqueeze(0).expand({kRows, -1}).contiguous();
   const auto length = static_cast<int64_t>(prompt.size());
   const auto rows =
-      continue_by_law(target, prompts, length + 1, std::vector<double>(kRows, 1.5), 7, 0);
+      continue_by_distribution(target, prompts, length + 1, std::vector<double>(kRows, 1.5), 7, 0);
   const auto logits = reference_forward(*target, prompts.narrow(0, 0, 1)).logits[0][length - 1];
-  const auto law = at::softmax(logits.to(at::kDouble) / 1.5, -1);
-  const auto counts = at::bincount(rows.select(1, length), {}, law.size(0)).to(at::kDouble);
+  const auto distribution = at::softmax(logits.to(at::kDouble) / 1.5, -1);
+  const auto counts =
+      at::bincount(rows.select(1, length), {}, distribution.size(0)).to(at::kDouble);
   // Pearson's test over tokens that are expected often enough, the others together.
-  const auto expected = law * static_cast<double>(kRows);
+  const auto expected = distribution * static_cast<double>(kRows);
   const auto often = expected.ge(5.0);
   const auto terms = ((counts - expected).pow(2) / expected).masked_select(often).sum();
   const auto rest = (expected.masked_select(often.logical_not())).sum().item<double>();
@@ -235,7 +236,7 @@ TEST_F(HeadTrainerTest, SelfGeneratedTokensHaveTheTargetsLaw) {
 TEST_F(HeadTrainerTest, GreedyRowsAreTheTargetsOwnText) {
   const auto target = target_weights();
   const auto prompts = at::tensor({2, 40, 41, 2, 50, 60}, at::kLong).view({2, 3});
-  const auto rows = continue_by_law(target, prompts, 8, {0.0, 0.0}, 1, 0);
+  const auto rows = continue_by_distribution(target, prompts, 8, {0.0, 0.0}, 1, 0);
   const auto logits = reference_forward(*target, rows).logits;
   EXPECT_TRUE(at::equal(logits.narrow(1, 2, 5).argmax(-1), rows.narrow(1, 3, 5)));
 }
@@ -265,11 +266,11 @@ TEST_F(HeadTrainerTest, TheDraftVocabularyHoldsTheMostFrequentTokens) {
   EXPECT_GE(inside.min().item<int64_t>(), outside.max().item<int64_t>());
 }
 
-TEST(HeadLossTest, TheDraftLawIsTheTargetsShare) {
-  const auto law = at::tensor({0.5, 0.1, 0.3, 0.1, 0.1, 0.6, 0.2, 0.1}).view({2, 4});
-  const auto draft = restrict_to_draft(law, at::tensor({0, 2}, at::kLong));
-  EXPECT_NEAR(draft.law[0][0].item<double>(), 0.625, 1e-6);
-  EXPECT_NEAR(draft.law[1][1].item<double>(), 2.0 / 3.0, 1e-6);
+TEST(HeadLossTest, TheDraftDistributionIsTheTargetsShare) {
+  const auto distribution = at::tensor({0.5, 0.1, 0.3, 0.1, 0.1, 0.6, 0.2, 0.1}).view({2, 4});
+  const auto draft = restrict_to_draft(distribution, at::tensor({0, 2}, at::kLong));
+  EXPECT_NEAR(draft.distribution[0][0].item<double>(), 0.625, 1e-6);
+  EXPECT_NEAR(draft.distribution[1][1].item<double>(), 2.0 / 3.0, 1e-6);
   EXPECT_TRUE(at::equal(draft.counts, at::tensor({1.0, 0.0}).to(draft.counts.scalar_type())))
       << "the second row's best token cannot be drafted";
 }

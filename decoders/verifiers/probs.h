@@ -10,17 +10,17 @@
 namespace specdec {
 
 /// Probabilities over the vocabulary, or weights that need not sum to one.
-using Law = std::span<const double>;
+using Probs = std::span<const double>;
 
-/// What every verifier asks of its input: one float64 target law a node, and laws of the draft, if
-/// any, over the same vocabulary. Throws InternalError.
-void check_laws(const Draft& draft, const Tensor& target_probs);
+/// What every verifier asks of its input: one float64 target distribution a node, and distributions
+/// of the draft, if any, over the same vocabulary. Throws InternalError.
+void check_probs(const Draft& draft, const Tensor& target_probs);
 
-/// Row `row` of laws [n, vocab]; lives as long as the tensor.
-Law row_of(const Tensor& laws, int64_t row);
+/// Row `row` of distributions [n, vocab]; lives as long as the tensor.
+Probs row_of(const Tensor& distributions, int64_t row);
 
 /// The weight of a token; InternalError when it is outside the vocabulary.
-double weight_of(Law law, Token token);
+double weight_of(Probs distribution, Token token);
 
 /// Follows the draft from its root as long as it holds what `choose(node, depth)` says comes next;
 /// the first choice that it does not hold is Verdict::next.
@@ -30,9 +30,9 @@ Verdict follow(const Draft& draft, const std::function<Token(int64_t node, int64
 bool normalise(std::vector<double>& weights);
 
 /// The residual max(scale * p - q, 0) of Leviathan et al., 2023, not normalised.
-std::vector<double> residual(Law p, Law q, double scale = 1.0);
+std::vector<double> residual(Probs p, Probs q, double scale = 1.0);
 
 /// The same for a q that has all its mass on one token: one chosen without chance.
-std::vector<double> residual(Law p, Token chosen, double scale = 1.0);
+std::vector<double> residual(Probs p, Token chosen, double scale = 1.0);
 
 }  // namespace specdec

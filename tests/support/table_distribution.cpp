@@ -1,4 +1,4 @@
-#include "tests/support/table_law.h"
+#include "tests/support/table_distribution.h"
 
 #include <ATen/ATen.h>
 
@@ -6,10 +6,10 @@
 
 namespace specdec {
 
-TableLaw::TableLaw(LogitTable table, std::vector<Token> committed)
+TableDistribution::TableDistribution(LogitTable table, std::vector<Token> committed)
     : table_(std::move(table)), committed_(std::move(committed)) {}
 
-std::vector<Token> TableLaw::history(const Draft& draft, int64_t node) const {
+std::vector<Token> TableDistribution::history(const Draft& draft, int64_t node) const {
   std::vector<Token> path;
   for (int64_t i = node; i > 0; i = draft.parents[static_cast<size_t>(i)]) {
     path.push_back(draft.tokens[static_cast<size_t>(i)]);
@@ -19,7 +19,7 @@ std::vector<Token> TableLaw::history(const Draft& draft, int64_t node) const {
   return history;
 }
 
-Tensor TableLaw::expand(const Draft& partial, std::span<const int64_t> frontier) {
+Tensor TableDistribution::expand(const Draft& partial, std::span<const int64_t> frontier) {
   frontiers_.emplace_back(frontier.begin(), frontier.end());
   std::vector<Tensor> rows;
   for (const int64_t node : frontier) {

@@ -1,4 +1,4 @@
-#include "decoders/sequence_law.h"
+#include "decoders/sequence_distribution.h"
 
 #include <algorithm>
 #include <cmath>
@@ -30,18 +30,18 @@ bool ends(const Task& task, const std::vector<Token>& output) {
 constexpr double kRounding = 1e-12;
 
 /// Walks all outputs of at least some mass.
-class LawWalk {
+class DistributionWalk {
  public:
-  LawWalk(const NextLogits& target, const Task& task, double least_mass)
+  DistributionWalk(const NextLogits& target, const Task& task, double least_mass)
       : target_(target), task_(task), least_mass_(least_mass), history_(task.prompt) {
     if (task.constraint.grammar != nullptr) {
       place_.emplace(task.constraint.grammar);
     }
   }
 
-  SequenceLaw run() && {
+  SequenceDistribution run() && {
     extend(1.0);
-    return task_.corrected ? kept_law(std::move(law_)) : std::move(law_);
+    return task_.corrected ? kept_distribution(std::move(distribution_)) : std::move(distribution_);
   }
 
  private:
@@ -49,15 +49,15 @@ class LawWalk {
     const bool whole = place_ && !output_.empty() && place_->can_only_end();
     if (whole || (!output_.empty() && ends(task_, output_))) {
       if (whole || !task_.corrected) {
-        law_[output_] += mass;
+        distribution_[output_] += mass;
       }
       return;
     }
     const std::vector<double> logits = target_(history_);
     std::vector<double> next(logits.size());
     const TokenMask mask = place_ ? place_->mask() : TokenMask();
-    target_law(std::span<const double>(logits), history_, task_.sampling, next,
-               task_.corrected ? ScoreFilter() : filter_of(mask));
+    target_distribution(std::span<const double>(logits), history_, task_.sampling, next,
+                        task_.corrected ? ScoreFilter() : filter_of(mask));
     double rest = mass;
     for (size_t token = 0; token < next.size(); ++token) {
       const bool allowed = !place_ || mask.allows(static_cast<Token>(token));
@@ -67,7 +67,7 @@ class LawWalk {
       }
     }
     if (least_mass_ > 0.0 && rest > kRounding) {
-      law_[output_] += rest;
+      distribution_[output_] += rest;
     }
   }
 
@@ -89,11 +89,11 @@ class LawWalk {
   std::optional<GrammarMatcher> place_;
   std::vector<Token> history_;
   std::vector<Token> output_;
-  SequenceLaw law_;
+  SequenceDistribution distribution_;
 };
 
-/// Upper tail of the chi-square law: the regularised upper incomplete gamma function Q(k/2, x/2),
-/// by its series below the mean and by Lentz's continued fraction above.
+/// Upper tail of the chi-square distribution: the regularised upper incomplete gamma function
+/// Q(k/2, x/2), by its series below the mean and by Lentz's continued fraction above.
 double upper_tail(double statistic, int64_t degrees) {
   const double a = static_cast<double>(degrees) / 2.0;
   const double x = statistic / 2.0;
@@ -138,10 +138,11 @@ struct Cell {
 
 constexpr double kFewestExpected = 5.0;
 /// The cells of a chi-square test: likely outputs, and one for the others.
-std::vector<Cell> make_cells(const OutputCounts& counts, const SequenceLaw& law, double samples) {
+std::vector<Cell> make_cells(const OutputCounts& counts, const SequenceDistribution& distribution,
+                             double samples) {
   std::vector<Cell> cells;
   Cell rest;
-  for (const auto& [output, mass] : law) {
+  for (const auto& [output, mass] : distribution) {
     const auto found = counts.find(output);
     const Cell cell = {mass * samples,
                        found == counts.end() ? 0.0 : static_cast<double>(found->second)};
@@ -181,7 +182,7 @@ Enumeration enumerate_outputs(DecodingStrategy& strategy, const Task& task, int6
       throw Error(fmt::format("more than {} outcomes to enumerate", most_outcomes));
     }
     const Generation generation = strategy.generate(task.request(random));
-    all.law[generation.tokens] += random.probability();
+    all.distribution[generation.tokens] += random.probability();
     for (const StepStatistics& step : generation.steps) {
       all.drafted += step.drafted;
       all.accepted += step.accepted;
@@ -190,19 +191,20 @@ Enumeration enumerate_outputs(DecodingStrategy& strategy, const Task& task, int6
   return all;
 }
 
-SequenceLaw exact_law(DecodingStrategy& strategy, const Task& task) {
-  return enumerate_outputs(strategy, task).law;
+SequenceDistribution exact_distribution(DecodingStrategy& strategy, const Task& task) {
+  return enumerate_outputs(strategy, task).distribution;
 }
 
-SequenceLaw reference_law(const NextLogits& target, const Task& task) {
-  return LawWalk(target, task, 0.0).run();
+SequenceDistribution reference_distribution(const NextLogits& target, const Task& task) {
+  return DistributionWalk(target, task, 0.0).run();
 }
 
-SequenceLaw likely_prefixes(const NextLogits& target, const Task& task, double least_mass) {
-  return LawWalk(target, task, least_mass).run();
+SequenceDistribution likely_prefixes(const NextLogits& target, const Task& task,
+                                     double least_mass) {
+  return DistributionWalk(target, task, least_mass).run();
 }
 
-OutputCounts count_by_prefix(const OutputCounts& counts, const SequenceLaw& prefixes) {
+OutputCounts count_by_prefix(const OutputCounts& counts, const SequenceDistribution& prefixes) {
   OutputCounts by_prefix;
   for (const auto& [output, count] : counts) {
     std::vector<Token> prefix = output;
@@ -214,21 +216,21 @@ OutputCounts count_by_prefix(const OutputCounts& counts, const SequenceLaw& pref
   return by_prefix;
 }
 
-SequenceLaw kept_law(SequenceLaw law) {
-  law.erase(std::vector<Token>());
+SequenceDistribution kept_distribution(SequenceDistribution distribution) {
+  distribution.erase(std::vector<Token>());
   double total = 0.0;
-  for (const auto& [output, mass] : law) {
+  for (const auto& [output, mass] : distribution) {
     total += mass;
   }
-  for (auto& [output, mass] : law) {
+  for (auto& [output, mass] : distribution) {
     mass /= total;
   }
-  return law;
+  return distribution;
 }
 
-double max_difference(const SequenceLaw& a, const SequenceLaw& b) {
+double max_difference(const SequenceDistribution& a, const SequenceDistribution& b) {
   double largest = 0.0;
-  const auto compare = [&](const SequenceLaw& one, const SequenceLaw& other) {
+  const auto compare = [&](const SequenceDistribution& one, const SequenceDistribution& other) {
     for (const auto& [output, mass] : one) {
       const auto found = other.find(output);
       const double other_mass = found == other.end() ? 0.0 : found->second;
@@ -250,15 +252,15 @@ OutputCounts sample_counts(DecodingStrategy& strategy, const Task& task, int64_t
   return counts;
 }
 
-ChiSquare chi_square(const OutputCounts& counts, const SequenceLaw& law) {
+ChiSquare chi_square(const OutputCounts& counts, const SequenceDistribution& distribution) {
   double samples = 0.0;
   for (const auto& [output, count] : counts) {
-    if (!law.contains(output)) {
+    if (!distribution.contains(output)) {
       return {std::numeric_limits<double>::infinity(), 1, 0.0};
     }
     samples += static_cast<double>(count);
   }
-  const std::vector<Cell> cells = make_cells(counts, law, samples);
+  const std::vector<Cell> cells = make_cells(counts, distribution, samples);
   ChiSquare result{.statistic = 0.0, .degrees = static_cast<int64_t>(cells.size()) - 1};
   for (const Cell& cell : cells) {
     const double difference = cell.count - cell.expected;

@@ -1,39 +1,41 @@
-#include "decoders/verifiers/laws.h"
+#include "decoders/verifiers/probs.h"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/kernels/law.h"
+#include "core/kernels/probs.h"
 
 namespace specdec {
 
-void check_laws(const Draft& draft, const Tensor& target_probs) {
+void check_probs(const Draft& draft, const Tensor& target_probs) {
   SPECDEC_CHECK(target_probs.dim() == 2 && target_probs.size(0) == draft.size() &&
                     target_probs.scalar_type() == at::kDouble && target_probs.is_contiguous(),
-                "a verifier needs one float64 law a node");
-  const int64_t laws = draft.probs.defined() ? draft.probs.size(0) : 0;
-  SPECDEC_CHECK(draft.law.size() == draft.tokens.size(), "a draft of {} nodes and {} laws",
-                draft.tokens.size(), draft.law.size());
-  for (const int64_t law : draft.law) {
-    SPECDEC_CHECK(law >= -1 && law < laws, "a node's children come from law {} of {}", law, laws);
+                "a verifier needs one float64 distribution a node");
+  const int64_t distributions = draft.probs.defined() ? draft.probs.size(0) : 0;
+  SPECDEC_CHECK(draft.child_probs.size() == draft.tokens.size(),
+                "a draft of {} nodes and {} distributions", draft.tokens.size(),
+                draft.child_probs.size());
+  for (const int64_t distribution : draft.child_probs) {
+    SPECDEC_CHECK(distribution >= -1 && distribution < distributions,
+                  "a node's children come from distribution {} of {}", distribution, distributions);
   }
-  SPECDEC_CHECK(
-      laws == 0 || (draft.probs.scalar_type() == at::kDouble && draft.probs.is_contiguous() &&
-                    draft.probs.size(1) == target_probs.size(1)),
-      "the draft's laws are float64 rows over the target's vocabulary");
+  SPECDEC_CHECK(distributions == 0 ||
+                    (draft.probs.scalar_type() == at::kDouble && draft.probs.is_contiguous() &&
+                     draft.probs.size(1) == target_probs.size(1)),
+                "the draft's distributions are float64 rows over the target's vocabulary");
 }
 
-Law row_of(const Tensor& laws, int64_t row) {
-  const auto vocab = static_cast<size_t>(laws.size(1));
-  return {laws.const_data_ptr<double>() + row * laws.size(1), vocab};
+Probs row_of(const Tensor& distributions, int64_t row) {
+  const auto vocab = static_cast<size_t>(distributions.size(1));
+  return {distributions.const_data_ptr<double>() + row * distributions.size(1), vocab};
 }
 
-double weight_of(Law law, Token token) {
-  SPECDEC_CHECK(token >= 0 && static_cast<size_t>(token) < law.size(),
+double weight_of(Probs distribution, Token token) {
+  SPECDEC_CHECK(token >= 0 && static_cast<size_t>(token) < distribution.size(),
                 "token {} is outside the vocabulary", token);
-  return law[static_cast<size_t>(token)];
+  return distribution[static_cast<size_t>(token)];
 }
 
 Verdict follow(const Draft& draft,
@@ -62,14 +64,14 @@ bool normalise(std::vector<double>& weights) {
   return true;
 }
 
-std::vector<double> residual(Law p, Law q, double scale) {
+std::vector<double> residual(Probs p, Probs q, double scale) {
   std::vector<double> rest(p.size());
   std::transform(p.begin(), p.end(), q.begin(), rest.begin(),
                  [scale](double a, double b) { return std::max(scale * a - b, 0.0); });
   return rest;
 }
 
-std::vector<double> residual(Law p, Token chosen, double scale) {
+std::vector<double> residual(Probs p, Token chosen, double scale) {
   std::vector<double> rest(p.begin(), p.end());
   for (double& weight : rest) {
     weight *= scale;

@@ -6,10 +6,10 @@
 
 namespace specdec {
 
-/// A drafter's laws from a table; notes what it was asked for.
-class TableLaw final : public ChildLaw {
+/// A drafter's distributions from a table; notes what it was asked for.
+class TableDistribution final : public ChildDistribution {
  public:
-  TableLaw(LogitTable table, std::vector<Token> committed);
+  TableDistribution(LogitTable table, std::vector<Token> committed);
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   /// The tokens before the one that follows `node`.
   std::vector<Token> history(const Draft& draft, int64_t node) const;

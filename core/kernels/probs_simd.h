@@ -1,4 +1,4 @@
-// Passes of core/kernels/law.cpp; see core/kernels/for_each_simd.h.
+// Passes of core/kernels/probs.cpp; see core/kernels/for_each_simd.h.
 
 inline void largest(std::span<const double> values, double& result) {
   using Int = Lanes<double>::Int;

@@ -1,9 +1,9 @@
-#include "core/kernels/law.h"
+#include "core/kernels/probs.h"
 
 #include <algorithm>
 #include <cmath>
 
-#define SPECDEC_SIMD_BODY "core/kernels/law_simd.h"
+#define SPECDEC_SIMD_BODY "core/kernels/probs_simd.h"
 #include "core/kernels/for_each_simd.h"
 
 namespace specdec {
