@@ -47,9 +47,9 @@ class DraftShape {
   virtual Draft grow(const DraftContext& context, ChildDistribution& distribution,
                      Siblings siblings) = 0;
   /// What came of the step.
-  virtual void observe(const Draft& draft, const Verdict& verdict) {
+  virtual void observe(const Draft& draft, const VerifyResult& result) {
     (void)draft;
-    (void)verdict;
+    (void)result;
   }
   /// True when drafts may have siblings.
   virtual bool branches() const { return true; }

@@ -34,7 +34,7 @@ struct TracePosition {
 /// and every shape's rounds can be worked out from it.
 ///
 /// Given the text y, the chance that a drafted token is what gave y_i is the same for every
-/// lossless verifier that judges token by token: min(1, q(y_i) / p(y_i)) when the draft is drawn,
+/// lossless verifier that verifies token by token: min(1, q(y_i) / p(y_i)) when the draft is drawn,
 /// and whether y_i is among the children when it is not.
 struct DraftTrace {
   bool drawn = false;  ///< the drafter draws from its distribution

@@ -192,31 +192,31 @@ void Session::commit_next(const Tensor& logits) {
 }
 
 void Session::commit_certain(const Draft& chain, const Tensor& logits) {
-  Verdict verdict{.path = std::vector<int64_t>(chain.tokens.size())};
-  std::iota(verdict.path.begin(), verdict.path.end(), 0);
-  verdict.next = draw(chain, logits);
-  commit(chain, verdict);
+  VerifyResult result{.path = std::vector<int64_t>(chain.tokens.size())};
+  std::iota(result.path.begin(), result.path.end(), 0);
+  result.next = draw(chain, logits);
+  commit(chain, result);
 }
 
-void Session::commit(const Draft& draft, const Verdict& verdict) {
-  SPECDEC_CHECK(!verdict.path.empty() && verdict.path.front() == 0,
-                "a verdict's path begins at the root");
+void Session::commit(const Draft& draft, const VerifyResult& result) {
+  SPECDEC_CHECK(!result.path.empty() && result.path.front() == 0,
+                "a result's path begins at the root");
   std::vector<Token> tokens;
-  for (const int64_t node : std::span(verdict.path).subspan(1)) {
+  for (const int64_t node : std::span(result.path).subspan(1)) {
     tokens.push_back(draft.tokens[static_cast<size_t>(node)]);
   }
-  tokens.push_back(verdict.next);
+  tokens.push_back(result.next);
   const std::vector<int64_t> depths = draft.depths();
   step_.drafted = draft.proposed();
-  step_.accepted = static_cast<int64_t>(verdict.path.size()) - 1;
+  step_.accepted = static_cast<int64_t>(result.path.size()) - 1;
   step_.depth = *std::max_element(depths.begin(), depths.end());
   if (request_.log_overlaps) {
     step_.overlaps = draft_overlaps(draft, probs_.narrow(0, 0, draft.size()));
   }
   if (grammar_) {
-    count_by_freedom(draft, verdict);
+    count_by_freedom(draft, result);
   }
-  append(tokens, verdict.path);
+  append(tokens, result.path);
   step_.other_seconds = lap();
   generation_.steps.push_back(std::exchange(step_, {}));
 }
@@ -227,9 +227,9 @@ void Session::commit_given(Token token) {
   step_ = {};
 }
 
-void Session::count_by_freedom(const Draft& draft, const Verdict& verdict) {
+void Session::count_by_freedom(const Draft& draft, const VerifyResult& result) {
   std::vector<bool> accepted(draft.tokens.size(), false);
-  for (const int64_t node : verdict.path) {
+  for (const int64_t node : result.path) {
     accepted[static_cast<size_t>(node)] = true;
   }
   std::vector<int64_t> children(draft.tokens.size(), 0);

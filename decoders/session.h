@@ -55,7 +55,7 @@ class Session {
   /// Commits a chain of certain tokens, and draws and commits the one after it; logits [n, vocab].
   void commit_certain(const Draft& chain, const Tensor& logits);
   /// Commits the accepted tokens and the one after them. target_probs was called with this draft.
-  void commit(const Draft& draft, const Verdict& verdict);
+  void commit(const Draft& draft, const VerifyResult& result);
   /// Commits a token that was not drawn here but is given: the next one of a text that is traced.
   void commit_given(Token token);
 
@@ -76,7 +76,7 @@ class Session {
   ScoreFilter filter(int64_t node) const;
   /// Applies the request's weights to a node's distribution.
   void weigh(const Draft& draft, int64_t node, std::span<double> distribution) const;
-  void count_by_freedom(const Draft& draft, const Verdict& verdict);
+  void count_by_freedom(const Draft& draft, const VerifyResult& result);
   /// Advances the grammar; `node`: whose logits the token was taken from, -1 for none.
   void follow_grammar(Token token, int64_t node);
   /// Draws the token after the last node of a chain.

@@ -65,7 +65,7 @@ SpeculativeDecoding::SpeculativeDecoding(LanguageModel& target, std::unique_ptr<
         "false)");
   }
   if (shape_->branches() && !verifier_->allows_trees()) {
-    throw ConfigError("this verifier judges chains only, and this shape drafts trees");
+    throw ConfigError("this verifier verifies chains only, and this shape drafts trees");
   }
   options_.capture_layers = needs.capture_layers;
   wants_features_ = needs.internals || !needs.capture_layers.empty();
@@ -95,12 +95,12 @@ Generation SpeculativeDecoding::generate(const Request& request) {
     // Reading the logits back waits for the device, so it belongs to the forward's time.
     const Tensor logits = step.result.logits.cpu();
     session.verified();
-    step.verdict = verifier_->judge(step.draft, session.target_probs(step.draft, logits),
+    step.result = verifier_->verify(step.draft, session.target_probs(step.draft, logits),
                                     static_cast<int64_t>(session.committed().size()),
                                     session.random(Purpose::kVerify));
-    target_.keep(step.verdict.path);
-    proposal.observe(*shape_, step.verdict);
-    session.commit(step.draft, step.verdict);
+    target_.keep(step.result.path);
+    proposal.observe(*shape_, step.result);
+    session.commit(step.draft, step.result);
   }
   return std::move(session).finish();
 }
@@ -124,22 +124,22 @@ DraftTrace SpeculativeDecoding::trace(const Request& request, TokenSpan output,
     step.result = target_.verify(step.draft, options_);
     shape.record(step.draft, session.target_probs(step.draft, step.result.logits.cpu()));
     // To the drafter this step has rejected all of its draft and corrected it to the text's token.
-    step.verdict = {.path = {0}, .next = output[next]};
-    target_.keep(step.verdict.path);
+    step.result = {.path = {0}, .next = output[next]};
+    target_.keep(step.result.path);
     session.commit_given(output[next]);
   }
   return std::move(shape).finish();
 }
 
-void SpeculativeDecoding::Proposal::observe(DraftShape& shape, const Verdict& verdict) const {
-  if (!planned || std::ssize(verdict.path) <= forced) {
+void SpeculativeDecoding::Proposal::observe(DraftShape& shape, const VerifyResult& result) const {
+  if (!planned || std::ssize(result.path) <= forced) {
     return;  // the drafter's part was not reached
   }
   if (forced == 0) {
-    shape.observe(draft, verdict);
+    shape.observe(draft, result);
     return;
   }
-  Verdict own{.path = {verdict.path.begin() + forced, verdict.path.end()}, .next = verdict.next};
+  VerifyResult own{.path = {result.path.begin() + forced, result.path.end()}, .next = result.next};
   for (int64_t& node : own.path) {
     node -= forced;
   }

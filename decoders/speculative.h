@@ -33,7 +33,7 @@ class SpeculativeDecoding final : public DecodingStrategy {
     bool planned = true;  ///< the shape planned the part after the chain
 
     /// Tells the shape what came of the part that it planned.
-    void observe(DraftShape& shape, const Verdict& verdict) const;
+    void observe(DraftShape& shape, const VerifyResult& result) const;
   };
 
   Proposal propose(Session& session, DraftShape& shape, const Request& request,

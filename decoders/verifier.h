@@ -9,7 +9,7 @@
 namespace specdec {
 
 /// What a verifier decided about a draft.
-struct Verdict {
+struct VerifyResult {
   std::vector<int64_t> path;  ///< accepted nodes, root (node 0) first; never empty
   Token next = 0;             ///< correction token, or bonus token when a whole path is accepted
 };
@@ -21,7 +21,7 @@ class Verifier {
   /// Refuses sampling under which the output would not follow the target's distribution: throws
   /// ConfigError with the reason.
   virtual void check(const SamplingParams& sampling) const { (void)sampling; }
-  /// False when it judges chains only.
+  /// False when it verifies chains only.
   virtual bool allows_trees() const { return true; }
   /// True when it may accept a token to which the target's distribution gives no mass; it is
   /// refused under a grammar.
@@ -29,8 +29,8 @@ class Verifier {
   /// target_probs: [n, vocab] float64; row i is the target's processed distribution of the token
   /// after node i. `position`: of the token after the root, in the sequence. `random` is already at
   /// Purpose::kVerify of it.
-  virtual Verdict judge(const Draft& draft, const Tensor& target_probs, int64_t position,
-                        Randomness& random) const = 0;
+  virtual VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+                              Randomness& random) const = 0;
 };
 
 }  // namespace specdec

@@ -26,9 +26,10 @@ VerifierRegistry::Make prepare_exact_match(const ConfigNode& node, const RunPlan
 
 VerifierRegistry::Make prepare_block(const ConfigNode& node, const RunPlan& plan) {
   if (plan.branches != nullptr && *plan.branches > 1) {
-    node.fail_at("type",
-                 "block verification judges chains only, and this tree branches; use rejection, or "
-                 "draft_length instead of tree");
+    node.fail_at(
+        "type",
+        "block verification verifies chains only, and this tree branches; use rejection, or "
+        "draft_length instead of tree");
   }
   return [](BuildContext&) { return std::make_unique<BlockVerifier>(); };
 }
@@ -92,7 +93,7 @@ void add_lossless(VerifierRegistry& verifiers) {
                  .prepare = prepare_plain<RejectionVerifier>});
   verifiers.add(
       "block",
-      {.help = "judges a chain as a whole: the target's distribution is kept, and never fewer "
+      {.help = "verifies a chain as a whole: the target's distribution is kept, and never fewer "
                "tokens are accepted\nthan by rejection (Sun et al., 2025); chains only",
        .prepare = prepare_block});
   verifiers.add("sample_match",

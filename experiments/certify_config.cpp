@@ -38,7 +38,7 @@ void refuse_corrections(const Group& group) {
       throw ConfigError(fmt::format(
           "strategy {} corrects the distribution of masked decoding, which a test on samples of "
           "plain "
-          "decoding cannot judge; `specdec certify` without a config proves corrections",
+          "decoding cannot decide; `specdec certify` without a config proves corrections",
           arm.config->name));
     }
   }
@@ -236,20 +236,20 @@ class GroupCertifier {
   int64_t left_out_ = 0;
 };
 
-/// Judges all sampled tests of lossless strategies together.
-void judge(std::vector<ConfigTest>& tests) {
-  std::vector<ConfigTest*> judged;
+/// Tests all sampled tests of lossless strategies together.
+void check_group(std::vector<ConfigTest>& tests) {
+  std::vector<ConfigTest*> checked;
   std::vector<double> p_values;
   for (auto& test : tests) {
     if (test.promise == Promise::kLossless && !test.greedy && test.tells()) {
-      judged.push_back(&test);
+      checked.push_back(&test);
       p_values.push_back(test.chi_square.p_value);
     }
   }
   const auto adjusted = holm_adjusted(p_values);
-  for (size_t i = 0; i < judged.size(); ++i) {
-    judged[i]->adjusted_p = adjusted[i];
-    judged[i]->failed = adjusted[i] < kFalseAlarm;
+  for (size_t i = 0; i < checked.size(); ++i) {
+    checked[i]->adjusted_p = adjusted[i];
+    checked[i]->failed = adjusted[i] < kFalseAlarm;
   }
 }
 
@@ -333,7 +333,7 @@ ConfigCertificate certify_config(const ExperimentPlan& plan, const ConfigCertify
     certifier.run(certificate.tests, progress);
     certificate.left_out += certifier.left_out();
   }
-  judge(certificate.tests);
+  check(certificate.tests);
   return certificate;
 }
 

@@ -82,7 +82,7 @@ std::vector<double> holm_adjusted(const std::vector<double>& p_values);
 /// Greedy: the tokens of all prompts against those of plain forwards; the first difference of each
 /// prompt is explained by re-running both forwards.
 ///
-/// Lossy strategies are measured, not judged; searches are listed, not tested. Of a prompt with
+/// Lossy strategies are measured, not tested; searches are listed, not tested. Of a prompt with
 /// several turns the first is taken. Throws ConfigError when all strategies are searches, Error
 /// when no prompt fits.
 ConfigCertificate certify_config(const ExperimentPlan& plan, const ConfigCertifyOptions& options,

@@ -45,14 +45,14 @@ std::string sampled_line(const ConfigTest& test) {
   }
   return text + (test.promise == Promise::kLossless
                      ? fmt::format(", {:.3g} after Holm", test.adjusted_p)
-                     : " (declared lossy, not judged)");
+                     : " (declared lossy, not tested)");
 }
 
 std::string greedy_line(const ConfigTest& test) {
   return fmt::format("{} of {} prompts have the tokens of plain decoding ({} tokens){}",
                      test.prompts - static_cast<int64_t>(test.differences.size()), test.prompts,
                      test.tokens,
-                     test.promise == Promise::kLossy ? " (declared lossy, not judged)" : "");
+                     test.promise == Promise::kLossy ? " (declared lossy, not tested)" : "");
 }
 
 std::string line_of(const ConfigTest& test) {
@@ -82,7 +82,7 @@ void write_reasons(std::ostream& out, const ConfigTest& test) {
 
 std::string method_text(const ConfigCertificate& certificate) {
   const auto& options = certificate.options;
-  const auto judged =
+  const auto checked =
       std::count_if(certificate.tests.begin(), certificate.tests.end(), [](const auto& test) {
         return !test.greedy && test.promise == Promise::kLossless && test.tells();
       });
@@ -94,10 +94,10 @@ std::string method_text(const ConfigCertificate& certificate) {
       "each likely beginning all its other continuations. A sample can miss small differences;\n"
       "'specdec certify' without --config proves the distribution exactly, on tiny models.\n",
       options.tokens, options.samples);
-  if (judged > 0) {
+  if (checked > 0) {
     text +=
         fmt::format("The chance of blaming any lossless strategy is at most {} (Holm, {} tests).\n",
-                    kFalseAlarm, judged);
+                    kFalseAlarm, checked);
   }
   return text;
 }
@@ -121,7 +121,7 @@ void write_footer(std::ostream& out, const ConfigCertificate& certificate) {
   }
   if (std::none_of(tests.begin(), tests.end(),
                    [](const auto& test) { return test.promise == Promise::kLossless; })) {
-    out << "No strategy here promises to be lossless: nothing was judged.\n";
+    out << "No strategy here promises to be lossless: nothing was tested.\n";
   }
   if (certificate.left_out > 0) {
     out << fmt::format("Left out, being too long: {} prompt{}.\n", certificate.left_out,

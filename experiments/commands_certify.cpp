@@ -103,7 +103,7 @@ void add_certify_command(CLI::App& app, CommandContext& context) {
       "distribution, over\n"
       "several prompts, p-values adjusted by Holm. Greedy: identical tokens over all prompts, and\n"
       "an explanation where one differs: position, both logit gaps, near tie or not, widths. What\n"
-      "is declared lossy is measured, not judged.\n"
+      "is declared lossy is measured, not tested.\n"
       "\n"
       "Exit codes: 0 every promise is kept, 1 one is broken, 2 an error that you can fix.\n"
       "\n"

@@ -14,7 +14,7 @@ std::string build_type();
 /// Versions of the libraries whose headers do not tell theirs.
 std::map<std::string, std::string> library_versions();
 
-/// What a run ran on and with, so that its figures can be judged and repeated.
+/// What a run ran on and with, so that its figures can be checked and repeated.
 struct Environment {
   std::string commit;
   std::string date;         ///< start of the run, UTC, "2026-01-31T12:00:00Z"

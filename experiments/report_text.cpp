@@ -172,7 +172,7 @@ std::vector<ReportColumn> report_columns(const Report& report) {
       {"draft / verify / other",
        "Where the decode time goes: making drafts, the target's forward, and the rest "
        "(distributions, "
-       "verdicts, cache bookkeeping).",
+       "verification, cache bookkeeping).",
        true, split_cell},
       {"generations", "How many were measured.", false, generations_cell},
       {"tokens", "New tokens in all of them.", false, tokens_cell},

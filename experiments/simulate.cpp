@@ -96,7 +96,7 @@ std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape) 
                      verifier == "sample_match" || is_greedy(trace);
   if (!known) {
     return fmt::format(
-        "the verifier '{}' does not judge token by token, so a text does not tell "
+        "the verifier '{}' does not verify token by token, so a text does not tell "
         "what it accepts; known: exact_match, rejection, sample_match",
         verifier);
   }

@@ -67,7 +67,7 @@ struct ReplayCounts {
 };
 
 /// Why traces cannot tell what the shape would do; "" when they can: deeper or wider than they were
-/// recorded, siblings that were drawn, a verifier that does not judge token by token.
+/// recorded, siblings that were drawn, a verifier that does not verify token by token.
 std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape);
 
 /// Adds what speculation with the shape would have done on the trace's text, in expectation over

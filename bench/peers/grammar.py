@@ -201,15 +201,15 @@ def quantile(values, share):
 def summary(cases, results):
     tested = [(c, r) for c, r in zip(cases, results) if c["tests"]]
     right = sum(r["compiled"] and all(t["valid"] == t["accepted"] for t in r["tests"]) for _, r in tested)
-    judged = [t for r in results if r["compiled"] for t in r["tests"]]
+    checked = [t for r in results if r["compiled"] for t in r["tests"]]
     masks = [us for r in results if r["compiled"] for us in r["mask_us"]]
     first = [r["first_mask_us"] / 1000.0 for r in results if r["compiled"]]
     return {"schemas": len(results), "instances": sum(len(c["tests"]) for c in cases),
             "compiled %": round(100.0 * sum(r["compiled"] for r in results) / len(results), 1),
             "over the time limit": sum((r.get("error") or "").startswith(TOO_SLOW) for r in results),
             "right %": round(100.0 * right / len(tested), 1),
-            "invalid accepted": sum(t["accepted"] and not t["valid"] for t in judged),
-            "valid refused": sum(t["valid"] and not t["accepted"] for t in judged),
+            "invalid accepted": sum(t["accepted"] and not t["valid"] for t in checked),
+            "valid refused": sum(t["valid"] and not t["accepted"] for t in checked),
             "first mask ms p50": quantile(first, 0.5), "first mask p90": quantile(first, 0.9),
             "first mask p99": quantile(first, 0.99), "first mask max": quantile(first, 1.0),
             "mask us p50": quantile(masks, 0.5), "mask p90": quantile(masks, 0.9),

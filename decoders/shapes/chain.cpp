@@ -29,8 +29,8 @@ Draft ChainShape::grow(const DraftContext& context, ChildDistribution& distribut
   return std::move(growth).finish();
 }
 
-void ChainShape::observe(const Draft& draft, const Verdict& verdict) {
-  length_->observe(draft.proposed(), static_cast<int64_t>(verdict.path.size()) - 1);
+void ChainShape::observe(const Draft& draft, const VerifyResult& result) {
+  length_->observe(draft.proposed(), static_cast<int64_t>(result.path.size()) - 1);
 }
 
 }  // namespace specdec

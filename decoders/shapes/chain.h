@@ -16,7 +16,7 @@ class ChainShape final : public DraftShape {
   DraftLimits next(int64_t context) override;
   Draft grow(const DraftContext& context, ChildDistribution& distribution,
              Siblings siblings) override;
-  void observe(const Draft& draft, const Verdict& verdict) override;
+  void observe(const Draft& draft, const VerifyResult& result) override;
   bool branches() const override { return false; }
 
  private:

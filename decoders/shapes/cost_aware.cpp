@@ -133,8 +133,8 @@ Draft CostAwareShape::grow(const DraftContext& context, ChildDistribution& distr
   return grow_rank_tree(plan_, context, distribution, siblings);
 }
 
-void CostAwareShape::observe(const Draft& draft, const Verdict& verdict) {
-  const auto committed = static_cast<double>(verdict.path.size());
+void CostAwareShape::observe(const Draft& draft, const VerifyResult& result) {
+  const auto committed = static_cast<double>(result.path.size());
   credit_ = std::min(credit_ + options_.explore * committed * plain_, kMostCredit * plain_);
   if (draft.proposed() == 0) {
     return;
@@ -144,17 +144,17 @@ void CostAwareShape::observe(const Draft& draft, const Verdict& verdict) {
   const double taken = catch_up_seconds() + drafting_seconds(draft.proposed(), depth, context_) +
                        options_.target_cost.seconds(draft.size(), context_);
   credit_ = std::min(credit_ + committed * plain_ - taken, kMostCredit * plain_);
-  seen_ = context_ + static_cast<int64_t>(verdict.path.size()) - 1;
+  seen_ = context_ + static_cast<int64_t>(result.path.size()) - 1;
   ++drafts_;
   ++observations_;
   for (size_t rank = 0; rank < tried_.size(); ++rank) {
     tried_[rank] *= options_.memory;
     accepted_[rank] *= options_.memory;
   }
-  for (size_t i = 0; i < verdict.path.size(); ++i) {
-    const std::vector<int64_t> children = draft.children(verdict.path[i]);
+  for (size_t i = 0; i < result.path.size(); ++i) {
+    const std::vector<int64_t> children = draft.children(result.path[i]);
     for (size_t rank = 0; rank < std::min(children.size(), tried_.size()); ++rank) {
-      const bool kept = i + 1 < verdict.path.size() && verdict.path[i + 1] == children[rank];
+      const bool kept = i + 1 < result.path.size() && result.path[i + 1] == children[rank];
       tried_[rank] += 1.0;
       accepted_[rank] += kept ? 1.0 : 0.0;
     }

@@ -45,7 +45,7 @@ class CostAwareShape final : public DraftShape {
   DraftLimits next(int64_t context) override;
   Draft grow(const DraftContext& context, ChildDistribution& distribution,
              Siblings siblings) override;
-  void observe(const Draft& draft, const Verdict& verdict) override;
+  void observe(const Draft& draft, const VerifyResult& result) override;
   bool branches() const override { return options_.branches > 1; }
 
   /// Running estimates, by rank; they never increase.

@@ -14,7 +14,7 @@ namespace {
 void check_chain(const Draft& draft) {
   for (int64_t node = 0; node < draft.size(); ++node) {
     SPECDEC_CHECK(draft.parents[static_cast<size_t>(node)] == node - 1,
-                  "block verification judges chains only, and node {} of this draft follows node "
+                  "block verification verifies chains only, and node {} of this draft follows node "
                   "{}; use rejection for trees",
                   node, draft.parents[static_cast<size_t>(node)]);
   }
@@ -66,8 +66,8 @@ double acceptance(double rest_sum, double weight) {
 
 }  // namespace
 
-Verdict BlockVerifier::judge(const Draft& draft, const Tensor& target_probs, int64_t /*position*/,
-                             Randomness& random) const {
+VerifyResult BlockVerifier::verify(const Draft& draft, const Tensor& target_probs,
+                                   int64_t /*position*/, Randomness& random) const {
   check_probs(draft, target_probs);
   check_chain(draft);
   const Chain chain(draft, target_probs);
@@ -81,14 +81,14 @@ Verdict BlockVerifier::judge(const Draft& draft, const Tensor& target_probs, int
     const double sum = sum_of(rest).sum;
     passed = accepted == 0 || random.chance(acceptance(sum, chain.weight(accepted)));
   }
-  Verdict verdict;
-  verdict.path.resize(static_cast<size_t>(accepted) + 1);
-  std::iota(verdict.path.begin(), verdict.path.end(), 0);
+  VerifyResult result;
+  result.path.resize(static_cast<size_t>(accepted) + 1);
+  std::iota(result.path.begin(), result.path.end(), 0);
   // Nothing is left only when rounding alone made the rejection possible.
   const bool all = accepted == chain.length();
-  verdict.next = static_cast<Token>(
+  result.next = static_cast<Token>(
       random.draw(!all && normalise(rest) ? Probs(rest) : chain.target(accepted)));
-  return verdict;
+  return result;
 }
 
 }  // namespace specdec

@@ -16,8 +16,8 @@ class BlockVerifier final : public Verifier {
  public:
   bool allows_trees() const override { return false; }
   /// InternalError for a draft that branches.
-  Verdict judge(const Draft& draft, const Tensor& target_probs, int64_t position,
-                Randomness& random) const override;
+  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+                      Randomness& random) const override;
 };
 
 }  // namespace specdec

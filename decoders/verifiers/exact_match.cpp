@@ -15,8 +15,8 @@ void ExactMatchVerifier::check(const SamplingParams& sampling) const {
   }
 }
 
-Verdict ExactMatchVerifier::judge(const Draft& draft, const Tensor& target_probs,
-                                  int64_t /*position*/, Randomness& /*random*/) const {
+VerifyResult ExactMatchVerifier::verify(const Draft& draft, const Tensor& target_probs,
+                                        int64_t /*position*/, Randomness& /*random*/) const {
   check_probs(draft, target_probs);
   return follow(draft, [&](int64_t node, int64_t /*depth*/) {
     return static_cast<Token>(argmax(row_of(target_probs, node)));

@@ -9,8 +9,8 @@ class ExactMatchVerifier final : public Verifier {
  public:
   /// Refuses a temperature above 0.
   void check(const SamplingParams& sampling) const override;
-  Verdict judge(const Draft& draft, const Tensor& target_probs, int64_t position,
-                Randomness& random) const override;
+  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+                      Randomness& random) const override;
 };
 
 }  // namespace specdec

@@ -38,20 +38,20 @@ double weight_of(Probs distribution, Token token) {
   return distribution[static_cast<size_t>(token)];
 }
 
-Verdict follow(const Draft& draft,
-               const std::function<Token(int64_t node, int64_t depth)>& choose) {
-  Verdict verdict{.path = {0}};
+VerifyResult follow(const Draft& draft,
+                    const std::function<Token(int64_t node, int64_t depth)>& choose) {
+  VerifyResult result{.path = {0}};
   while (true) {
-    const int64_t node = verdict.path.back();
-    verdict.next = choose(node, static_cast<int64_t>(verdict.path.size()) - 1);
+    const int64_t node = result.path.back();
+    result.next = choose(node, static_cast<int64_t>(result.path.size()) - 1);
     const std::vector<int64_t> children = draft.children(node);
     const auto match = std::find_if(children.begin(), children.end(), [&](int64_t child) {
-      return draft.tokens[static_cast<size_t>(child)] == verdict.next;
+      return draft.tokens[static_cast<size_t>(child)] == result.next;
     });
     if (match == children.end()) {
-      return verdict;
+      return result;
     }
-    verdict.path.push_back(*match);
+    result.path.push_back(*match);
   }
 }
 

@@ -23,8 +23,9 @@ Probs row_of(const Tensor& distributions, int64_t row);
 double weight_of(Probs distribution, Token token);
 
 /// Follows the draft from its root as long as it holds what `choose(node, depth)` says comes next;
-/// the first choice that it does not hold is Verdict::next.
-Verdict follow(const Draft& draft, const std::function<Token(int64_t node, int64_t depth)>& choose);
+/// the first choice that it does not hold is VerifyResult::next.
+VerifyResult follow(const Draft& draft,
+                    const std::function<Token(int64_t node, int64_t depth)>& choose);
 
 /// Divides by the sum; false, and unchanged, when nothing is left to divide.
 bool normalise(std::vector<double>& weights);

@@ -60,12 +60,12 @@ class RejectionTrial {
 
 }  // namespace
 
-Verdict RejectionVerifier::judge(const Draft& draft, const Tensor& target_probs,
-                                 int64_t /*position*/, Randomness& random) const {
+VerifyResult RejectionVerifier::verify(const Draft& draft, const Tensor& target_probs,
+                                       int64_t /*position*/, Randomness& random) const {
   check_probs(draft, target_probs);
-  Verdict verdict{.path = {0}};
+  VerifyResult result{.path = {0}};
   while (true) {
-    const int64_t node = verdict.path.back();
+    const int64_t node = result.path.back();
     const int64_t distribution = draft.child_probs[static_cast<size_t>(node)];
     const std::vector<int64_t> children = draft.children(node);
     const bool drawn = distribution >= 0 && !children.empty();
@@ -76,10 +76,10 @@ Verdict RejectionVerifier::judge(const Draft& draft, const Tensor& target_probs,
       return trial.accepts(draft.tokens[static_cast<size_t>(child)], random);
     });
     if (accepted == children.end()) {
-      verdict.next = static_cast<Token>(random.draw(trial.distribution()));
-      return verdict;
+      result.next = static_cast<Token>(random.draw(trial.distribution()));
+      return result;
     }
-    verdict.path.push_back(*accepted);
+    result.path.push_back(*accepted);
   }
 }
 

@@ -15,8 +15,8 @@ namespace specdec {
 /// al., 2023, arXiv:2305.09781; Jeon et al., 2024, arXiv:2402.14160).
 class RejectionVerifier final : public Verifier {
  public:
-  Verdict judge(const Draft& draft, const Tensor& target_probs, int64_t position,
-                Randomness& random) const override;
+  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+                      Randomness& random) const override;
 };
 
 }  // namespace specdec

@@ -4,8 +4,8 @@
 
 namespace specdec {
 
-Verdict SampleMatchVerifier::judge(const Draft& draft, const Tensor& target_probs, int64_t position,
-                                   Randomness& random) const {
+VerifyResult SampleMatchVerifier::verify(const Draft& draft, const Tensor& target_probs,
+                                         int64_t position, Randomness& random) const {
   check_probs(draft, target_probs);
   return follow(draft, [&](int64_t node, int64_t depth) {
     random.seek(position + depth, Purpose::kSample);

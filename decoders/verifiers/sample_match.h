@@ -14,8 +14,8 @@ namespace specdec {
 /// rejection reaches; one chosen without chance with p(x), the same as there.
 class SampleMatchVerifier final : public Verifier {
  public:
-  Verdict judge(const Draft& draft, const Tensor& target_probs, int64_t position,
-                Randomness& random) const override;
+  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+                      Randomness& random) const override;
 };
 
 }  // namespace specdec

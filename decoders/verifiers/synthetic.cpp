@@ -21,19 +21,19 @@ SyntheticVerifier::SyntheticVerifier(std::vector<double> acceptance)
   }
 }
 
-Verdict SyntheticVerifier::judge(const Draft& draft, const Tensor& target_probs,
-                                 int64_t /*position*/, Randomness& random) const {
+VerifyResult SyntheticVerifier::verify(const Draft& draft, const Tensor& target_probs,
+                                       int64_t /*position*/, Randomness& random) const {
   check_probs(draft, target_probs);
-  Verdict verdict{.path = {0}};
+  VerifyResult result{.path = {0}};
   while (true) {
-    const int64_t node = verdict.path.back();
+    const int64_t node = result.path.back();
     const std::vector<int64_t> children = draft.children(node);
-    const size_t depth = std::min(verdict.path.size(), acceptance_.size());
+    const size_t depth = std::min(result.path.size(), acceptance_.size());
     if (children.empty() || !random.chance(acceptance_[depth - 1])) {
-      verdict.next = static_cast<Token>(random.draw(row_of(target_probs, node)));
-      return verdict;
+      result.next = static_cast<Token>(random.draw(row_of(target_probs, node)));
+      return result;
     }
-    verdict.path.push_back(children.front());
+    result.path.push_back(children.front());
   }
 }
 

@@ -17,8 +17,8 @@ class SyntheticVerifier final : public Verifier {
   /// there is none, or one outside [0, 1].
   explicit SyntheticVerifier(std::vector<double> acceptance);
   bool accepts_impossible() const override { return true; }
-  Verdict judge(const Draft& draft, const Tensor& target_probs, int64_t position,
-                Randomness& random) const override;
+  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+                      Randomness& random) const override;
 
  private:
   std::vector<double> acceptance_;

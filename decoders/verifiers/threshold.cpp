@@ -48,22 +48,22 @@ ThresholdVerifier::ThresholdVerifier(const ThresholdOptions& options) : options_
   }
 }
 
-Verdict ThresholdVerifier::judge(const Draft& draft, const Tensor& target_probs,
-                                 int64_t /*position*/, Randomness& random) const {
+VerifyResult ThresholdVerifier::verify(const Draft& draft, const Tensor& target_probs,
+                                       int64_t /*position*/, Randomness& random) const {
   check_probs(draft, target_probs);
-  Verdict verdict{.path = {0}};
+  VerifyResult result{.path = {0}};
   while (true) {
-    const int64_t node = verdict.path.back();
+    const int64_t node = result.path.back();
     ThresholdTrial trial(row_of(target_probs, node), options_);
     const std::vector<int64_t> children = draft.children(node);
     const auto accepted = std::find_if(children.begin(), children.end(), [&](int64_t child) {
       return trial.accepts(draft.tokens[static_cast<size_t>(child)], random);
     });
     if (accepted == children.end()) {
-      verdict.next = static_cast<Token>(random.draw(trial.rest()));
-      return verdict;
+      result.next = static_cast<Token>(random.draw(trial.rest()));
+      return result;
     }
-    verdict.path.push_back(*accepted);
+    result.path.push_back(*accepted);
   }
 }
 

@@ -19,8 +19,8 @@ class ThresholdVerifier final : public Verifier {
  public:
   /// Throws ConfigError unless both options are in (0, 1].
   explicit ThresholdVerifier(const ThresholdOptions& options = {});
-  Verdict judge(const Draft& draft, const Tensor& target_probs, int64_t position,
-                Randomness& random) const override;
+  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+                      Randomness& random) const override;
 
  private:
   ThresholdOptions options_;

@@ -32,8 +32,8 @@ TypicalVerifier::TypicalVerifier(const TypicalOptions& options) : options_(optio
   }
 }
 
-Verdict TypicalVerifier::judge(const Draft& draft, const Tensor& target_probs, int64_t /*position*/,
-                               Randomness& random) const {
+VerifyResult TypicalVerifier::verify(const Draft& draft, const Tensor& target_probs,
+                                     int64_t /*position*/, Randomness& random) const {
   check_probs(draft, target_probs);
   const auto nodes = static_cast<size_t>(draft.size());
   std::vector<double> thresholds(nodes, 0.0);  // of a node's children; 0 = not known yet
@@ -54,14 +54,14 @@ Verdict TypicalVerifier::judge(const Draft& draft, const Tensor& target_probs, i
       ranks[node] = {ranks[parent].first + 1, ranks[parent].second * mass};
     }
   }
-  Verdict verdict;
+  VerifyResult result;
   int64_t node = std::max_element(ranks.begin(), ranks.end()) - ranks.begin();
-  verdict.next = static_cast<Token>(random.draw(row_of(target_probs, node)));
+  result.next = static_cast<Token>(random.draw(row_of(target_probs, node)));
   for (; node >= 0; node = draft.parents[static_cast<size_t>(node)]) {
-    verdict.path.push_back(node);
+    result.path.push_back(node);
   }
-  std::reverse(verdict.path.begin(), verdict.path.end());
-  return verdict;
+  std::reverse(result.path.begin(), result.path.end());
+  return result;
 }
 
 }  // namespace specdec

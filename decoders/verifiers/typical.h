@@ -20,8 +20,8 @@ class TypicalVerifier final : public Verifier {
  public:
   /// Throws ConfigError unless both options are in (0, 1].
   explicit TypicalVerifier(const TypicalOptions& options = {});
-  Verdict judge(const Draft& draft, const Tensor& target_probs, int64_t position,
-                Randomness& random) const override;
+  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+                      Randomness& random) const override;
 
  private:
   TypicalOptions options_;

@@ -48,8 +48,8 @@ TEST(DraftOverlapTest, IsTheChanceThatRejectionAccepts) {
     draft.child_probs[0] = 0;
     EnumeratingRandomness random;
     do {
-      const Verdict verdict = RejectionVerifier().judge(draft, target, 1, random);
-      accepted += verdict.path.size() == 2 ? q[token] * random.probability() : 0.0;
+      const VerifyResult result = RejectionVerifier().verify(draft, target, 1, random);
+      accepted += result.path.size() == 2 ? q[token] * random.probability() : 0.0;
     } while (random.next_outcome());
   }
   EXPECT_NEAR(accepted, overlap(p, q), 1e-12);

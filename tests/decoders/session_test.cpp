@@ -40,12 +40,12 @@ class SessionTest : public testing::Test {
   /// Commits tokens as a chain that the verifier accepted whole, the last as the bonus token.
   void commit_chain(const Tokens& tokens) {
     Draft draft = Draft::root(session_->newest());
-    Verdict verdict{.path = {0}, .next = tokens.back()};
+    VerifyResult result{.path = {0}, .next = tokens.back()};
     for (size_t i = 0; i + 1 < tokens.size(); ++i) {
-      verdict.path.push_back(draft.add(tokens[i], draft.size() - 1));
+      result.path.push_back(draft.add(tokens[i], draft.size() - 1));
     }
     session_->target_probs(draft, at::zeros({draft.size(), kSessionVocab}, at::kDouble));
-    session_->commit(draft, verdict);
+    session_->commit(draft, result);
   }
 
   Generation finish() { return std::move(*session_).finish(); }

@@ -192,8 +192,9 @@ TEST_F(BuiltinDraftersTest, LookaheadNeedsATreeWithRoomForItsWindow) {
 TEST_F(BuiltinDraftersTest, BlockVerificationNeedsAChain) {
   const std::string block = ", verifier: {type: block}";
   const std::string drafter = "type: suffix";
-  EXPECT_THAT(mistake(drafter, "tree: {type: dynamic, depth: 4}", block),
-              HasSubstr("c.yaml:4: strategies[0].verifier: block verification judges chains only"));
+  EXPECT_THAT(
+      mistake(drafter, "tree: {type: dynamic, depth: 4}", block),
+      HasSubstr("c.yaml:4: strategies[0].verifier: block verification verifies chains only"));
   EXPECT_NO_THROW(load(drafter, "draft_length: 4", block));
   EXPECT_NO_THROW(load(drafter, "tree: {type: cost_aware, max_depth: 4, branches: 1}", block));
 }

@@ -154,9 +154,9 @@ TEST_F(CertifyConfigTest, WhatASecondRunDoesNotShowIsSaid) {
   EXPECT_THAT(result.out, HasSubstr("on this prompt alone, it does not do so again"));
 }
 
-// ---- What is not judged, or cannot be ----
+// ---- What is not tested, or cannot be ----
 
-TEST_F(CertifyConfigTest, ALossyStrategyIsMeasuredNotJudged) {
+TEST_F(CertifyConfigTest, ALossyStrategyIsMeasuredNotTested) {
   const auto json = nlohmann::json::parse(
       cli(sampled(config(1.0, "typical", "  - type: autoregressive\n"), "--json")).out);
   EXPECT_TRUE(json["passed"]);
@@ -164,7 +164,7 @@ TEST_F(CertifyConfigTest, ALossyStrategyIsMeasuredNotJudged) {
   EXPECT_LT(json["tests"][0]["p_value"], 1e-6);
   const auto text = cli(sampled(config(1.0, "typical")));
   EXPECT_EQ(text.code, 0);
-  EXPECT_THAT(text.out, AllOf(HasSubstr("(declared lossy, not judged)"),
+  EXPECT_THAT(text.out, AllOf(HasSubstr("(declared lossy, not tested)"),
                               HasSubstr("No strategy here promises to be lossless")));
 }
 

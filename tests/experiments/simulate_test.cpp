@@ -381,7 +381,7 @@ TEST(SimulateTest, TraceLinesAreReadBack) {
        std::vector<std::pair<std::string, std::string>>{{"\"drafted\":3", "\"drafted\":1"},
                                                         {"\"p\":[1.0", "\"p\":[1.5"},
                                                         {"\"p\":[1.0", "\"p\":[\"x\""},
-                                                        {"\"verifier\"", "\"judge\""}}) {
+                                                        {"\"verifier\"", "\"check\""}}) {
     std::string text = line;
     text.replace(text.find(from), from.size(), to);
     const auto file = folder.write("t.jsonl", line + text);

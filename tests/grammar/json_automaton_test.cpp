@@ -40,7 +40,7 @@ Grammar compile(const JsonValue& schema, const JsonSchemaOptions& options,
 }
 
 /// What the validator says; nothing when it knows a keyword or a number not.
-std::optional<bool> judged(const JsonValue& schema, const JsonValue& value) {
+std::optional<bool> checked(const JsonValue& schema, const JsonValue& value) {
   try {
     return NaiveValidator(schema).accepts(value);
   } catch (const std::invalid_argument&) {
@@ -64,7 +64,7 @@ void expect_sound_texts(const Sample& sample, const JsonSchemaOptions& options, 
                       << options.schema_order << ": dead end after " << walk.begun();
     const JsonValue value = parse_json(*text, sample.name);
     EXPECT_TRUE(accepts(*grammar, *text)) << sample.name << ": " << *text;
-    EXPECT_NE(judged(sample.schema, value), false) << sample.name << ": " << *text;
+    EXPECT_NE(checked(sample.schema, value), false) << sample.name << ": " << *text;
   }
 }
 
@@ -218,7 +218,7 @@ struct Tally {
 
 void expect_agreement(const CompiledGrammar& grammar, const JsonValue& schema,
                       const JsonValue& value, Tally& tally) {
-  const std::optional<bool> valid = judged(schema, value);
+  const std::optional<bool> valid = checked(schema, value);
   if (valid) {
     (*valid ? tally.valid : tally.invalid) += 1;
     EXPECT_EQ(accepts(grammar, to_json(value)), *valid) << to_json(schema) << "\n"
@@ -238,7 +238,7 @@ void check_walks(const CompiledGrammar& grammar, const JsonValue& schema, uint32
     }
     ASSERT_TRUE(text) << to_json(schema) << "\ndead end after " << walk.begun();
     JsonValue value = parse_json(*text, "text");
-    EXPECT_NE(judged(schema, value), false) << to_json(schema) << "\n" << *text;
+    EXPECT_NE(checked(schema, value), false) << to_json(schema) << "\n" << *text;
     for (int changes = 0; changes < 3; ++changes) {
       value = random.mutated(std::move(value));
       expect_agreement(grammar, schema, value, tally);

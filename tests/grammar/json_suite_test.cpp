@@ -52,8 +52,8 @@ std::string as_draft(JsonValue schema, const std::string& draft) {
   return to_json(schema);
 }
 
-void judge(const JsonValue& group, const std::string& draft, const JsonSchemaOptions& options,
-           Outcome& outcome) {
+void check_group(const JsonValue& group, const std::string& draft, const JsonSchemaOptions& options,
+                 Outcome& outcome) {
   const std::string name = name_of(group);
   ++outcome.groups;
   try {
@@ -77,24 +77,24 @@ void judge(const JsonValue& group, const std::string& draft, const JsonSchemaOpt
   }
 }
 
-Outcome judge_suite(const std::string& file, const std::string& draft, bool optional) {
+Outcome check_suite(const std::string& file, const std::string& draft, bool optional) {
   const JsonSchemaOptions options = suite_options(optional);
   Outcome outcome;
   for (const std::string& line : grammar_data(file)) {
     const JsonValue group = parse_json(line, file);
     if (group.find("file")->text.starts_with("optional/") == optional) {
-      judge(group, draft, options, outcome);
+      check_group(group, draft, options, outcome);
     }
   }
   return outcome;
 }
 
-Outcome judge_bench(const std::vector<std::string>& lines) {
+Outcome check_bench(const std::vector<std::string>& lines) {
   JsonSchemaOptions options;
   options.schema_order = false;
   Outcome outcome;
   for (const std::string& line : lines) {
-    judge(parse_json(line, "jsonschemabench"), "", options, outcome);
+    check_group(group_json(line, "jsonschemabench"), "", options, outcome);
   }
   return outcome;
 }
@@ -129,35 +129,35 @@ const Names kContent = {
     "optional/content.json: validation of string-encoded content based on media type"};
 
 TEST(JsonSuiteTest, Draft202012) {
-  const Outcome outcome = judge_suite("jsts_draft2020-12.jsonl", "", false);
+  const Outcome outcome = check_suite("jsts_draft2020-12.jsonl", "", false);
   EXPECT_EQ(outcome.groups, 383);
   EXPECT_EQ(outcome.accepted, Names());
   EXPECT_EQ(outcome.not_right, Names());
 }
 
 TEST(JsonSuiteTest, Draft7) {
-  const Outcome outcome = judge_suite("jsts_draft7.jsonl", kDraft7, false);
+  const Outcome outcome = check_suite("jsts_draft7.jsonl", kDraft7, false);
   EXPECT_EQ(outcome.groups, 257);
   EXPECT_EQ(outcome.accepted, Names());
   EXPECT_EQ(outcome.not_right, Names());
 }
 
 TEST(JsonSuiteTest, Draft202012Optional) {
-  const Outcome outcome = judge_suite("jsts_draft2020-12.jsonl", "", true);
+  const Outcome outcome = check_suite("jsts_draft2020-12.jsonl", "", true);
   EXPECT_EQ(outcome.groups, 78);
   EXPECT_EQ(outcome.accepted, Names());
   EXPECT_EQ(outcome.not_right, kFormats);
 }
 
 TEST(JsonSuiteTest, Draft7Optional) {
-  const Outcome outcome = judge_suite("jsts_draft7.jsonl", kDraft7, true);
+  const Outcome outcome = check_suite("jsts_draft7.jsonl", kDraft7, true);
   EXPECT_EQ(outcome.groups, 64);
   EXPECT_EQ(outcome.accepted, kContent);
   EXPECT_EQ(outcome.not_right, kFormats + kContent);
 }
 
 TEST(JsonSuiteTest, PartOfJsonSchemaBench) {
-  const Outcome outcome = judge_bench(grammar_data("jsonschemabench_subset.jsonl"));
+  const Outcome outcome = check_bench(grammar_data("jsonschemabench_subset.jsonl"));
   EXPECT_EQ(outcome.groups, 43);
   EXPECT_EQ(outcome.accepted, Names());
   EXPECT_EQ(outcome.not_right, Names());
@@ -173,7 +173,7 @@ TEST(JsonSuiteTest, JsonSchemaBench) {
   for (std::string line; std::getline(file, line);) {
     lines.push_back(line);
   }
-  const Outcome outcome = judge_bench(lines);
+  const Outcome outcome = check_bench(lines);
   EXPECT_EQ(outcome.accepted, Names());
   EXPECT_EQ(outcome.not_right, Names({"JsonSchemaStore---accelerator"}));  // format: regex
 }

@@ -57,21 +57,21 @@ bool is_typical(const Tensor& p, int64_t token) {
 
 }  // namespace
 
-Verdict BuggyVerifier::judge(const Draft& draft, const Tensor& target_probs, int64_t /*position*/,
-                             Randomness& random) const {
-  Verdict verdict{.path = {0}};
+VerifyResult BuggyVerifier::verify(const Draft& draft, const Tensor& target_probs,
+                                   int64_t /*position*/, Randomness& random) const {
+  VerifyResult result{.path = {0}};
   while (true) {
-    const int64_t node = verdict.path.back();
+    const int64_t node = result.path.back();
     Tensor p = target_probs[node].clone();
     const int64_t accepted = first_accepted(draft, node, p, random);
     if (accepted < 0) {
       const bool from_target = bug_ == Bug::kResidualFromTarget || bug_ == Bug::kTypicalAcceptance;
       const Tensor distribution = from_target ? target_probs[node] : p;
-      verdict.next = static_cast<Token>(random.draw(
+      result.next = static_cast<Token>(random.draw(
           {distribution.const_data_ptr<double>(), static_cast<size_t>(distribution.numel())}));
-      return verdict;
+      return result;
     }
-    verdict.path.push_back(accepted);
+    result.path.push_back(accepted);
   }
 }
 

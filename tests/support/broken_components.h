@@ -9,9 +9,9 @@ namespace specdec {
 
 enum class Bug {
   kNone,
-  kUniformQ,  ///< tokens chosen without chance are judged with a distribution, not one-hot
+  kUniformQ,  ///< tokens chosen without chance are verified with a distribution, not one-hot
   kResidualFromTarget,     ///< the correction is drawn from p, not from the rest of it
-  kResidualNotNormalised,  ///< after a rejection the next sibling is judged with a p below one
+  kResidualNotNormalised,  ///< after a rejection the next sibling is verified with a p below one
   kSiblingsIndependent,    ///< q still holds the sibling that was rejected before
   kAlwaysAccepts,
   kTypicalAcceptance,  ///< Medusa's rule, which is fine when it is declared lossy
@@ -21,8 +21,8 @@ enum class Bug {
 class BuggyVerifier final : public Verifier {
  public:
   explicit BuggyVerifier(Bug bug) : bug_(bug) {}
-  Verdict judge(const Draft& draft, const Tensor& target_probs, int64_t position,
-                Randomness& random) const override;
+  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+                      Randomness& random) const override;
 
  private:
   int64_t first_accepted(const Draft& draft, int64_t node, Tensor& p, Randomness& random) const;

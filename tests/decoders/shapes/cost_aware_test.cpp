@@ -28,15 +28,15 @@ void observe_step(CostAwareShape& shape, const RankTree& plan, int64_t accepted)
   for (size_t node = 1; node < plan.parents.size(); ++node) {
     draft.add(static_cast<Token>(node), plan.parents[node]);
   }
-  Verdict verdict{.path = {0}, .next = 0};
-  while (static_cast<int64_t>(verdict.path.size()) <= accepted) {
-    const std::vector<int64_t> children = draft.children(verdict.path.back());
+  VerifyResult result{.path = {0}, .next = 0};
+  while (static_cast<int64_t>(result.path.size()) <= accepted) {
+    const std::vector<int64_t> children = draft.children(result.path.back());
     if (children.empty()) {
       break;
     }
-    verdict.path.push_back(children.front());
+    result.path.push_back(children.front());
   }
-  shape.observe(draft, verdict);
+  shape.observe(draft, result);
 }
 
 struct RunOutcome {

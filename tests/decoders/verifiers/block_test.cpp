@@ -70,11 +70,11 @@ BlockOutcome outcome(const Asked& asked, const Verifier& verifier) {
   EnumeratingRandomness random;
   do {
     const Draft draft = draw_chain(asked, random);
-    const Verdict verdict = verifier.judge(draft, target_probs(asked, draft), 1, random);
+    const VerifyResult result = verifier.verify(draft, target_probs(asked, draft), 1, random);
     std::vector<Token> output(draft.tokens.begin() + 1,
-                              draft.tokens.begin() + static_cast<int64_t>(verdict.path.size()));
+                              draft.tokens.begin() + static_cast<int64_t>(result.path.size()));
     const auto accepted = static_cast<double>(output.size());
-    output.push_back(verdict.next);
+    output.push_back(result.next);
     while (static_cast<int64_t>(output.size()) <= asked.length) {
       output.push_back(static_cast<Token>(random.draw(asked.target(output))));
     }
@@ -148,7 +148,7 @@ TEST(BlockTest, NeverAcceptsFewerTokensThanRejection) {
     EXPECT_GE(block, rejection - 1e-13);
     more += block > rejection + 1e-6 ? 1 : 0;
     if (asked.length == 1) {
-      EXPECT_NEAR(block, rejection, 1e-13) << "one token is judged alone";
+      EXPECT_NEAR(block, rejection, 1e-13) << "one token is checked alone";
     }
   }
   EXPECT_GT(more, 4);
@@ -167,9 +167,9 @@ TEST(BlockTest, GreedyDistributionsNeedNoChance) {
   draft.add(2, 2);
   const Tensor probs = at::one_hot(at::tensor({1, 2, 0, 1}, at::kLong), 3).to(at::kDouble);
   EnumeratingRandomness random;
-  const Verdict verdict = BlockVerifier().judge(draft, probs, 1, random);
-  EXPECT_EQ(verdict.path, (std::vector<int64_t>{0, 1, 2}));
-  EXPECT_EQ(verdict.next, 0);
+  const VerifyResult result = BlockVerifier().verify(draft, probs, 1, random);
+  EXPECT_EQ(result.path, (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(result.next, 0);
   EXPECT_EQ(random.probability(), 1.0);
 }
 
@@ -178,8 +178,8 @@ TEST(BlockTest, WithoutADraftItDrawsFromTheTarget) {
   EnumeratingRandomness random;
   do {
     const Tensor probs = at::tensor({0.25, 0.75}).to(at::kDouble).unsqueeze(0);
-    const Verdict verdict = BlockVerifier().judge(Draft::root(0), probs, 1, random);
-    distribution[verdict.next] += random.probability();
+    const VerifyResult result = BlockVerifier().verify(Draft::root(0), probs, 1, random);
+    distribution[result.next] += random.probability();
   } while (random.next_outcome());
   EXPECT_EQ(distribution, (std::map<Token, double>{{0, 0.25}, {1, 0.75}}));
 }
@@ -191,13 +191,13 @@ TEST(BlockTest, RefusesTreesAndDistributionsThatTheDraftWasNotDrawnFrom) {
   Draft tree = Draft::root(0);
   tree.add(0, 0);
   tree.add(1, 0);
-  EXPECT_THROW(BlockVerifier().judge(tree, probs, 1, random), InternalError);
+  EXPECT_THROW(BlockVerifier().verify(tree, probs, 1, random), InternalError);
   Draft wrong = Draft::root(0);
   wrong.probs = at::tensor({0.0, 1.0}).to(at::kDouble).unsqueeze(0);
   wrong.child_probs[0] = 0;
   wrong.add(0, 0);
   wrong.add(1, 1);
-  EXPECT_THROW(BlockVerifier().judge(wrong, probs, 1, random), InternalError);
+  EXPECT_THROW(BlockVerifier().verify(wrong, probs, 1, random), InternalError);
 }
 
 }  // namespace

@@ -14,9 +14,9 @@ Tensor best(const std::vector<int64_t>& tokens, int64_t vocab = 4) {
   return at::one_hot(at::tensor(tokens), vocab).to(at::kDouble);
 }
 
-Verdict judge(const Draft& draft, const Tensor& probs) {
+VerifyResult verify(const Draft& draft, const Tensor& probs) {
   CounterRandomness random(1);
-  return ExactMatchVerifier().judge(draft, probs, 0, random);
+  return ExactMatchVerifier().verify(draft, probs, 0, random);
 }
 
 TEST(ExactMatchTest, FollowsAChainToTheFirstDifference) {
@@ -24,13 +24,13 @@ TEST(ExactMatchTest, FollowsAChainToTheFirstDifference) {
   draft.add(1, 0);
   draft.add(2, 1);
   draft.add(3, 2);
-  const Verdict all = judge(draft, best({1, 2, 3, 0}));
+  const VerifyResult all = verify(draft, best({1, 2, 3, 0}));
   EXPECT_EQ(all.path, (std::vector<int64_t>{0, 1, 2, 3}));
   EXPECT_EQ(all.next, 0);
-  const Verdict some = judge(draft, best({1, 3, 3, 0}));
+  const VerifyResult some = verify(draft, best({1, 3, 3, 0}));
   EXPECT_EQ(some.path, (std::vector<int64_t>{0, 1}));
   EXPECT_EQ(some.next, 3);
-  const Verdict none = judge(draft, best({0, 2, 3, 0}));
+  const VerifyResult none = verify(draft, best({0, 2, 3, 0}));
   EXPECT_EQ(none.path, std::vector<int64_t>{0});
   EXPECT_EQ(none.next, 0);
 }
@@ -41,15 +41,15 @@ TEST(ExactMatchTest, FindsTheBranchOfATree) {
   draft.add(2, 0);
   draft.add(3, 1);
   draft.add(3, 2);
-  const Verdict verdict = judge(draft, best({2, 0, 3, 0, 1}));
-  EXPECT_EQ(verdict.path, (std::vector<int64_t>{0, 2, 4}));
-  EXPECT_EQ(verdict.next, 1);
+  const VerifyResult result = verify(draft, best({2, 0, 3, 0, 1}));
+  EXPECT_EQ(result.path, (std::vector<int64_t>{0, 2, 4}));
+  EXPECT_EQ(result.next, 1);
 }
 
 TEST(ExactMatchTest, ADraftOfNothingYieldsOneToken) {
-  const Verdict verdict = judge(Draft::root(0), best({3}));
-  EXPECT_EQ(verdict.path, std::vector<int64_t>{0});
-  EXPECT_EQ(verdict.next, 3);
+  const VerifyResult result = verify(Draft::root(0), best({3}));
+  EXPECT_EQ(result.path, std::vector<int64_t>{0});
+  EXPECT_EQ(result.next, 3);
 }
 
 TEST(ExactMatchTest, RefusesSampling) {
@@ -60,8 +60,8 @@ TEST(ExactMatchTest, RefusesSampling) {
 }
 
 TEST(ExactMatchTest, RefusesDistributionsOfAnotherShape) {
-  EXPECT_THROW(judge(Draft::root(0), best({1, 2})), InternalError);
-  EXPECT_THROW(judge(Draft::root(0), best({1}).to(at::kFloat)), InternalError);
+  EXPECT_THROW(verify(Draft::root(0), best({1, 2})), InternalError);
+  EXPECT_THROW(verify(Draft::root(0), best({1}).to(at::kFloat)), InternalError);
 }
 
 }  // namespace

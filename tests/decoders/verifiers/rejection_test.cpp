@@ -14,13 +14,13 @@ namespace {
 using Probs = std::vector<double>;
 
 /// The distribution of (accepted nodes, next token) for a draft that is given.
-std::map<std::pair<size_t, Token>, double> rejection_verdicts(const Draft& draft,
-                                                              const Tensor& probs) {
+std::map<std::pair<size_t, Token>, double> rejection_results(const Draft& draft,
+                                                             const Tensor& probs) {
   std::map<std::pair<size_t, Token>, double> distribution;
   EnumeratingRandomness random;
   do {
-    const Verdict verdict = RejectionVerifier().judge(draft, probs, 0, random);
-    distribution[{verdict.path.size() - 1, verdict.next}] += random.probability();
+    const VerifyResult result = RejectionVerifier().verify(draft, probs, 0, random);
+    distribution[{result.path.size() - 1, result.next}] += random.probability();
   } while (random.next_outcome());
   return distribution;
 }
@@ -41,10 +41,10 @@ Probs first_token_distribution(const Probs& p, const Probs& q, int64_t count) {
       draft.add(static_cast<Token>(token), 0);
     }
     const Tensor probs = at::tensor(p).unsqueeze(0).repeat({draft.size(), 1});
-    const Verdict verdict = RejectionVerifier().judge(draft, probs, 0, random);
+    const VerifyResult result = RejectionVerifier().verify(draft, probs, 0, random);
     EXPECT_EQ(probs.size(1), vocab);
     const Token first =
-        verdict.path.size() > 1 ? draft.tokens[static_cast<size_t>(verdict.path[1])] : verdict.next;
+        result.path.size() > 1 ? draft.tokens[static_cast<size_t>(result.path[1])] : result.next;
     distribution[static_cast<size_t>(first)] += random.probability();
   } while (random.next_outcome());
   return distribution;
@@ -82,9 +82,9 @@ TEST(RejectionTest, TheAcceptanceRateIsTheOverlap) {
     draft.probs = at::tensor(q).unsqueeze(0);
     draft.child_probs[0] = 0;
     draft.add(static_cast<Token>(random.draw(q)), 0);
-    const Verdict verdict =
-        RejectionVerifier().judge(draft, at::tensor(p).unsqueeze(0).repeat({2, 1}), 0, random);
-    accepted += verdict.path.size() > 1 ? random.probability() : 0.0;
+    const VerifyResult result =
+        RejectionVerifier().verify(draft, at::tensor(p).unsqueeze(0).repeat({2, 1}), 0, random);
+    accepted += result.path.size() > 1 ? random.probability() : 0.0;
   } while (random.next_outcome());
   EXPECT_NEAR(accepted, 0.1 + 0.2 + 0.2, 1e-15);
 }
@@ -93,7 +93,7 @@ TEST(RejectionTest, ChosenTokensAreAcceptedWithTheirMass) {
   Draft draft = Draft::root(0);
   draft.add(2, 0);
   const Tensor probs = at::tensor({0.1, 0.2, 0.7, 0.5, 0.5, 0.0}).view({2, 3});
-  const auto distribution = rejection_verdicts(draft, probs);
+  const auto distribution = rejection_results(draft, probs);
   ASSERT_EQ(distribution.size(), 4U);
   EXPECT_NEAR(distribution.at({1, 0}), 0.35, 1e-15);
   EXPECT_NEAR(distribution.at({1, 1}), 0.35, 1e-15);
@@ -110,10 +110,10 @@ TEST(RejectionTest, ChosenSiblingsAreTriedInOrder) {
   std::map<int64_t, double> accepted;
   EnumeratingRandomness random;
   do {
-    const Verdict verdict = RejectionVerifier().judge(draft, probs, 0, random);
-    accepted[verdict.path.back()] += random.probability();
-    if (verdict.path.back() == 0) {
-      EXPECT_EQ(verdict.next, 2);
+    const VerifyResult result = RejectionVerifier().verify(draft, probs, 0, random);
+    accepted[result.path.back()] += random.probability();
+    if (result.path.back() == 0) {
+      EXPECT_EQ(result.next, 2);
     }
   } while (random.next_outcome());
   EXPECT_NEAR(accepted[1], 0.5, 1e-15);
@@ -127,7 +127,7 @@ TEST(RejectionTest, GreedyDistributionsNeedNoChance) {
   draft.add(1, 0);
   draft.add(2, 1);
   const Tensor probs = at::one_hot(at::tensor({1, 0, 0}, at::kLong), 3).to(at::kDouble);
-  const auto distribution = rejection_verdicts(draft, probs);
+  const auto distribution = rejection_results(draft, probs);
   EXPECT_EQ(distribution, (std::map<std::pair<size_t, Token>, double>{{{1, 0}, 1.0}}));
 }
 
@@ -141,37 +141,37 @@ TEST(RejectionTest, ARejectionThatRoundingAloneAllowsIsNone) {
   draft.child_probs[0] = 0;
   draft.add(0, 0);
   const Tensor probs = at::tensor({less, half, 1.0, 0.0}).view({2, 2});
-  const auto distribution = rejection_verdicts(draft, probs);
+  const auto distribution = rejection_results(draft, probs);
   ASSERT_EQ(distribution.size(), 1U);
   EXPECT_EQ(distribution.begin()->first, (std::pair<size_t, Token>{1, 0}));
 
   Draft chosen = Draft::root(0);
   chosen.add(0, 0);
-  EXPECT_EQ(rejection_verdicts(chosen, at::tensor({less, 0.0, 0.0, 1.0}).view({2, 2})).size(), 1U);
+  EXPECT_EQ(rejection_results(chosen, at::tensor({less, 0.0, 0.0, 1.0}).view({2, 2})).size(), 1U);
 }
 
 TEST(RejectionTest, RefusesDistributionsThatTheDraftWasNotDrawnFrom) {
   const Tensor probs = at::tensor({0.5, 0.5}).unsqueeze(0).repeat({2, 1});
   CounterRandomness random(1);
-  const auto judge = [&](const Draft& draft) {
-    RejectionVerifier().judge(draft, probs, 0, random);
+  const auto verify = [&](const Draft& draft) {
+    RejectionVerifier().verify(draft, probs, 0, random);
   };
   Draft draft = Draft::root(0);
   draft.probs = at::tensor({0.0, 1.0}).unsqueeze(0);
   draft.child_probs[0] = 0;
   draft.add(0, 0);
-  EXPECT_THROW(judge(draft), InternalError) << "token 0 has no mass in its distribution";
+  EXPECT_THROW(verify(draft), InternalError) << "token 0 has no mass in its distribution";
   draft.tokens[1] = 7;
-  EXPECT_THROW(judge(draft), InternalError) << "outside the vocabulary";
+  EXPECT_THROW(verify(draft), InternalError) << "outside the vocabulary";
   draft.tokens[1] = 1;
   draft.child_probs[0] = 1;
-  EXPECT_THROW(judge(draft), InternalError) << "no such distribution";
+  EXPECT_THROW(verify(draft), InternalError) << "no such distribution";
   draft.child_probs[0] = 0;
   draft.probs = at::ones({1, 3}, at::kDouble);
-  EXPECT_THROW(judge(draft), InternalError) << "another vocabulary";
+  EXPECT_THROW(verify(draft), InternalError) << "another vocabulary";
   draft.probs = at::ones({1, 2}, at::kFloat);
-  EXPECT_THROW(judge(draft), InternalError) << "another precision";
-  EXPECT_THROW(judge(Draft::root(0)), InternalError) << "two distributions for one node";
+  EXPECT_THROW(verify(draft), InternalError) << "another precision";
+  EXPECT_THROW(verify(Draft::root(0)), InternalError) << "two distributions for one node";
 }
 
 }  // namespace

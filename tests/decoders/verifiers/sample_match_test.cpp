@@ -66,8 +66,8 @@ TEST(SampleMatchTest, AcceptsADrawnTokenWithTheChanceThatBothDrawIt) {
     draft.child_probs[0] = 0;
     draft.add(static_cast<Token>(random.draw(q)), 0);
     const Tensor probs = at::tensor(p, at::kDouble).unsqueeze(0).repeat({2, 1});
-    const Verdict verdict = SampleMatchVerifier().judge(draft, probs, 1, random);
-    accepted += verdict.path.size() > 1 ? random.probability() : 0.0;
+    const VerifyResult result = SampleMatchVerifier().verify(draft, probs, 1, random);
+    accepted += result.path.size() > 1 ? random.probability() : 0.0;
   } while (random.next_outcome());
   EXPECT_NEAR(accepted, 0.1 * 0.5 + 0.2 * 0.3 + 0.7 * 0.2, 1e-15);
 }
@@ -75,7 +75,7 @@ TEST(SampleMatchTest, AcceptsADrawnTokenWithTheChanceThatBothDrawIt) {
 TEST(SampleMatchTest, RefusesDistributionsOfAnotherShape) {
   CounterRandomness random(1);
   EXPECT_THROW(
-      SampleMatchVerifier().judge(Draft::root(0), at::ones({2, 3}, at::kDouble), 1, random),
+      SampleMatchVerifier().verify(Draft::root(0), at::ones({2, 3}, at::kDouble), 1, random),
       InternalError);
 }
 

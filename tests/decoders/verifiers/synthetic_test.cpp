@@ -46,8 +46,8 @@ TEST(SyntheticTest, AcceptsWithTheGivenProbabilitiesByDepth) {
   std::vector<double> distribution(5, 0.0);
   EnumeratingRandomness random;
   do {
-    const Verdict verdict = verifier.judge(draft, probs, 2, random);
-    distribution[verdict.path.size() - 1] += random.probability();
+    const VerifyResult result = verifier.verify(draft, probs, 2, random);
+    distribution[result.path.size() - 1] += random.probability();
   } while (random.next_outcome());
   const std::vector<double> expected = {0.1, 0.9 * 0.5, 0.9 * 0.25, 0.9 * 0.125, 0.9 * 0.125};
   for (size_t i = 0; i < distribution.size(); ++i) {

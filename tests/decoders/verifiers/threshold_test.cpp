@@ -11,9 +11,9 @@ namespace specdec {
 namespace {
 
 /// The distribution of (last accepted node, next token) for siblings under the root.
-std::map<std::pair<int64_t, Token>, double> threshold_verdicts(const std::vector<Token>& siblings,
-                                                               const std::vector<double>& p,
-                                                               const ThresholdOptions& options) {
+std::map<std::pair<int64_t, Token>, double> threshold_results(const std::vector<Token>& siblings,
+                                                              const std::vector<double>& p,
+                                                              const ThresholdOptions& options) {
   Draft draft = Draft::root(0);
   for (const Token token : siblings) {
     draft.add(token, 0);
@@ -22,16 +22,16 @@ std::map<std::pair<int64_t, Token>, double> threshold_verdicts(const std::vector
   std::map<std::pair<int64_t, Token>, double> distribution;
   EnumeratingRandomness random;
   do {
-    const Verdict verdict = ThresholdVerifier(options).judge(draft, probs, 1, random);
-    const bool accepted = verdict.path.back() > 0;
-    distribution[{verdict.path.back(), accepted ? -1 : verdict.next}] += random.probability();
+    const VerifyResult result = ThresholdVerifier(options).verify(draft, probs, 1, random);
+    const bool accepted = result.path.back() > 0;
+    distribution[{result.path.back(), accepted ? -1 : result.next}] += random.probability();
   } while (random.next_outcome());
   return distribution;
 }
 
 TEST(ThresholdTest, SiblingsShareOneUniformNumber) {
   // Within 0.2 / 0.8 the first, within (0.2 + 0.3) / 0.8 the second, else what is left.
-  const auto distribution = threshold_verdicts({1, 2}, {0.1, 0.2, 0.3, 0.4}, {.acc = 0.8});
+  const auto distribution = threshold_results({1, 2}, {0.1, 0.2, 0.3, 0.4}, {.acc = 0.8});
   EXPECT_NEAR(distribution.at({1, -1}), 0.25, 1e-15);
   EXPECT_NEAR(distribution.at({2, -1}), 0.375, 1e-15);
   EXPECT_NEAR(distribution.at({0, 0}), 0.375 * 0.1 / 0.5, 1e-15);
@@ -39,14 +39,14 @@ TEST(ThresholdTest, SiblingsShareOneUniformNumber) {
 }
 
 TEST(ThresholdTest, AnyTokenFromSingleOnIsAccepted) {
-  const auto distribution = threshold_verdicts({1, 2}, {0.1, 0.2, 0.3, 0.4}, {.single = 0.3});
+  const auto distribution = threshold_results({1, 2}, {0.1, 0.2, 0.3, 0.4}, {.single = 0.3});
   EXPECT_NEAR(distribution.at({1, -1}), 0.2, 1e-15);
   EXPECT_NEAR(distribution.at({2, -1}), 0.8, 1e-15);
   EXPECT_EQ(distribution.size(), 2U);
 }
 
 TEST(ThresholdTest, MassBeyondAccIsAcceptedSurely) {
-  const auto distribution = threshold_verdicts({3, 2}, {0.1, 0.2, 0.3, 0.4}, {.acc = 0.5});
+  const auto distribution = threshold_results({3, 2}, {0.1, 0.2, 0.3, 0.4}, {.acc = 0.5});
   EXPECT_NEAR(distribution.at({1, -1}), 0.8, 1e-15);
   EXPECT_NEAR(distribution.at({2, -1}), 0.2, 1e-15);
   EXPECT_EQ(distribution.size(), 2U);
@@ -55,9 +55,9 @@ TEST(ThresholdTest, MassBeyondAccIsAcceptedSurely) {
 TEST(ThresholdTest, AllTokensAsSiblingsLeaveNothingToDraw) {
   const std::vector<double> p = {0.1, 0.2, 0.3, 0.4};
   double sum = 0.0;
-  for (const auto& [verdict, mass] : threshold_verdicts({0, 1, 2, 3}, p, {})) {
-    EXPECT_GT(verdict.first, 0);
-    EXPECT_NEAR(mass, p[static_cast<size_t>(verdict.first) - 1], 1e-15);
+  for (const auto& [result, mass] : threshold_results({0, 1, 2, 3}, p, {})) {
+    EXPECT_GT(result.first, 0);
+    EXPECT_NEAR(mass, p[static_cast<size_t>(result.first) - 1], 1e-15);
     sum += mass;
   }
   EXPECT_NEAR(sum, 1.0, 1e-15);
@@ -65,9 +65,9 @@ TEST(ThresholdTest, AllTokensAsSiblingsLeaveNothingToDraw) {
 
 TEST(ThresholdTest, WhenGreedyOnlyTheBestTokenIsAccepted) {
   const auto distribution =
-      threshold_verdicts({0, 2, 1}, {0.0, 1.0, 0.0}, {.single = 0.01, .acc = 0.01});
+      threshold_results({0, 2, 1}, {0.0, 1.0, 0.0}, {.single = 0.01, .acc = 0.01});
   EXPECT_EQ(distribution, (std::map<std::pair<int64_t, Token>, double>{{{3, -1}, 1.0}}));
-  const auto none = threshold_verdicts({0, 2}, {0.0, 1.0, 0.0}, {.single = 0.01, .acc = 0.01});
+  const auto none = threshold_results({0, 2}, {0.0, 1.0, 0.0}, {.single = 0.01, .acc = 0.01});
   EXPECT_EQ(none, (std::map<std::pair<int64_t, Token>, double>{{{0, 1}, 1.0}}));
 }
 

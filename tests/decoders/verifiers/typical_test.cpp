@@ -22,7 +22,7 @@ Tensor distributions(std::vector<std::vector<double>> rows) {
 std::vector<int64_t> path_of(const Draft& draft, const Tensor& probs,
                              const TypicalOptions& options = {}) {
   CounterRandomness random(1);
-  return TypicalVerifier(options).judge(draft, probs, 1, random).path;
+  return TypicalVerifier(options).verify(draft, probs, 1, random).path;
 }
 
 TEST(TypicalTest, TheThresholdIsTheLowerOfEpsilonAndTheEntropysShare) {
@@ -64,10 +64,10 @@ TEST(TypicalTest, TheNextTokenComesFromTheTargetAtThePathsEnd) {
   std::map<Token, double> distribution;
   EnumeratingRandomness random;
   do {
-    const Verdict verdict =
-        TypicalVerifier().judge(draft, distributions({{0.5, 0.5}, {0.25, 0.75}}), 1, random);
-    EXPECT_EQ(verdict.path.size(), 2U) << "accepted without chance";
-    distribution[verdict.next] += random.probability();
+    const VerifyResult result =
+        TypicalVerifier().verify(draft, distributions({{0.5, 0.5}, {0.25, 0.75}}), 1, random);
+    EXPECT_EQ(result.path.size(), 2U) << "accepted without chance";
+    distribution[result.next] += random.probability();
   } while (random.next_outcome());
   EXPECT_EQ(distribution, (std::map<Token, double>{{0, 0.25}, {1, 0.75}}));
 }
