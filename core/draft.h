@@ -16,7 +16,7 @@ struct Draft {
   std::vector<int64_t> parents;  ///< [n]; parents[0] == -1, else parents[i] < i; a chain: -1, 0, 1
   Tensor probs;  ///< [m, vocab] float64: the distributions that children were drawn from
   /// [n]; row of `probs` that node i's CHILDREN were drawn from, in order, without replacement;
-  /// -1 = chosen without chance (one-hot), or node i has no children.
+  /// -1 = chosen deterministically (one-hot), or node i has no children.
   std::vector<int64_t> child_probs;
 
   /// A draft that proposes nothing: only the newest committed token.

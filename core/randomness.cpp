@@ -41,7 +41,7 @@ int64_t pick(std::span<const double> weights, double target) {
 }
 
 double clamped(double probability) {
-  SPECDEC_CHECK(!std::isnan(probability), "chance: the probability is not a number");
+  SPECDEC_CHECK(!std::isnan(probability), "bernoulli: the probability is not a number");
   return std::clamp(probability, 0.0, 1.0);
 }
 
@@ -80,7 +80,7 @@ double CounterRandomness::uniform() {
   return static_cast<double>(bits >> 11U) * kUnit;
 }
 
-bool CounterRandomness::chance(double probability) { return uniform() < clamped(probability); }
+bool CounterRandomness::bernoulli(double probability) { return uniform() < clamped(probability); }
 
 int64_t CounterRandomness::draw(std::span<const double> weights) {
   const double target = uniform() * checked_sum(weights);
@@ -107,7 +107,7 @@ void CounterRandomness::seek(int64_t position, Purpose purpose) {
   choice_ = 0;
 }
 
-bool EnumeratingRandomness::chance(double probability) {
+bool EnumeratingRandomness::bernoulli(double probability) {
   const double yes = clamped(probability);
   return choose({1.0 - yes, yes}) == 1;
 }

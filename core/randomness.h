@@ -10,13 +10,13 @@ namespace specdec {
 /// another.
 enum class Purpose : uint32_t { kSample, kDraft, kVerify };
 
-/// The only source of chance: every random choice of a strategy goes through this interface, so a
-/// test can enumerate all outcomes and a run can be repeated from its seed.
+/// The only source of randomness: every random choice of a strategy goes through this interface, so
+/// a test can enumerate all outcomes and a run can be repeated from its seed.
 class Randomness {
  public:
   virtual ~Randomness() = default;
   /// True with `probability` (clamped to [0, 1]).
-  virtual bool chance(double probability) = 0;
+  virtual bool bernoulli(double probability) = 0;
   /// Index i with probability weights[i] / sum(weights). Weights are finite, not negative, and need
   /// not sum to one, but their sum is positive.
   virtual int64_t draw(std::span<const double> weights) = 0;
@@ -36,7 +36,7 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<u
 class CounterRandomness final : public Randomness {
  public:
   explicit CounterRandomness(uint64_t seed, uint32_t prompt = 0, uint32_t repeat = 0);
-  bool chance(double probability) override;
+  bool bernoulli(double probability) override;
   int64_t draw(std::span<const double> weights) override;
   void seek(int64_t position, Purpose purpose) override;
 
@@ -62,7 +62,7 @@ class CounterRandomness final : public Randomness {
 /// not.
 class EnumeratingRandomness final : public Randomness {
  public:
-  bool chance(double probability) override;
+  bool bernoulli(double probability) override;
   int64_t draw(std::span<const double> weights) override;
   void seek(int64_t position, Purpose purpose) override;
 

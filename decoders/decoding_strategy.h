@@ -50,7 +50,7 @@ struct StopRule {
 /// its output has the distribution of constrained decoding alone.
 struct Constraint {
   std::shared_ptr<const CompiledGrammar> grammar;  ///< nullptr: none
-  /// Drafters draw from their masked distributions, and tokens found without chance that the
+  /// Drafters draw from their masked distributions, and tokens found deterministically that the
   /// grammar forbids are not verified. Else such drafts are kept, and rejected by the target's
   /// distribution.
   bool mask_drafts = true;
@@ -106,9 +106,9 @@ struct StepStatistics {
   double draft_seconds = 0.0;
   double verify_seconds = 0.0;  ///< the target's forward
   double other_seconds = 0.0;   ///< distributions, result, cache bookkeeping, stops
-  /// When Request::log_overlaps: of each node with children, in order, the exact chance that the
-  /// verifier `rejection` accepts the first drawn child, or one of those found without chance (see
-  /// draft_overlaps). Of a chain: one a drafted token.
+  /// When Request::log_overlaps: of each node with children, in order, the exact probability that
+  /// the verifier `rejection` accepts the first drawn child, or one of those found
+  /// deterministically (see draft_overlaps). Of a chain: one a drafted token.
   std::vector<double> overlaps = {};
   /// Under a grammar: drafted and accepted tokens by the Freedom where they stand; else empty.
   std::array<DraftCounts, 3> by_freedom = {};

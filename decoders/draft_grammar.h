@@ -36,7 +36,7 @@ ScoreFilter filter_of(const TokenMask& mask);
 /// How much the mask leaves open.
 Freedom freedom_of(const TokenMask& mask);
 
-/// The draft without the tokens that were found without chance and that the grammar forbids, and
+/// The draft without the tokens that were found deterministically and that the grammar forbids, and
 /// without what follows them. Tokens that were drawn stay, forbidden or not: to drop one after it
 /// was drawn would change the output's distribution.
 Draft without_forbidden(Draft draft, const GrammarMatcher& root);

@@ -29,7 +29,7 @@ class DraftGrowth {
   /// Adds up to `count` children of `node`, drawn or best; fewer when the distribution gives no
   /// more tokens any mass. Returns the first one's index; the others follow it.
   int64_t add_children(int64_t node, const Tensor& logits, int64_t count);
-  /// Adds a child found without chance.
+  /// Adds a child found deterministically.
   int64_t add(Token token, int64_t node) { return draft_.add(token, node); }
   /// The `count` most likely tokens after `node`, best first.
   std::vector<Candidate> best(int64_t node, const Tensor& logits, int64_t count);

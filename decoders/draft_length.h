@@ -75,9 +75,9 @@ struct AdaptiveOptions {
 /// low, and decodes plainly for a while when even one token does not pay; then it probes again.
 ///
 /// What pays: with cost curves, a draft of g tokens is expected to commit
-/// E = 1 + a + ... + a^g tokens (a: the running chance that a drafted token is accepted once those
-/// before it are; Leviathan et al., 2023, Equation 1) in v(1 + g) + g * c seconds, against one
-/// token in v(1). Without curves one token pays while the acceptance rate is not below
+/// E = 1 + a + ... + a^g tokens (a: the running probability that a drafted token is accepted once
+/// those before it are; Leviathan et al., 2023, Equation 1) in v(1 + g) + g * c seconds, against
+/// one token in v(1). Without curves one token pays while the acceptance rate is not below
 /// `shrink_below`.
 class AdaptiveDraftLength final : public DraftLength {
  public:

@@ -6,14 +6,14 @@
 
 namespace specdec {
 
-/// sum_x min(p(x), q(x)) = 1 - TV(p, q): the chance that a token drawn from q is accepted when p is
-/// wanted (Leviathan et al., 2023, Corollary 3.6), without the noise of drawing. Equal sizes.
+/// sum_x min(p(x), q(x)) = 1 - TV(p, q): the probability that a token drawn from q is accepted when
+/// p is wanted (Leviathan et al., 2023, Corollary 3.6), without the noise of drawing. Equal sizes.
 double overlap(std::span<const double> p, std::span<const double> q);
 
 /// Of each node of the draft that has children, in order: the overlap of the target's and the
-/// drafter's distribution, which is the chance that the first child is accepted; or, for children
-/// found without chance, the target's mass on them, which is the chance that one of them is.
-/// target_probs: [n, vocab] float64, contiguous.
+/// drafter's distribution, which is the probability that the first child is accepted; or, for
+/// children found deterministically, the target's mass on them, which is the probability that one
+/// of them is. target_probs: [n, vocab] float64, contiguous.
 std::vector<double> draft_overlaps(const Draft& draft, const Tensor& target_probs);
 
 }  // namespace specdec

@@ -19,7 +19,7 @@ struct DraftLimits {
 /// How the siblings of a draft tree are found.
 enum class Siblings {
   kDrawn,  ///< one after the other from the drafter's distribution, without replacement
-  kBest,   ///< the most likely ones in order, without chance
+  kBest,   ///< the most likely ones in order, deterministically
 };
 
 /// What a drafter with a model or a head knows: the distribution of the token after a node. A
@@ -54,7 +54,7 @@ class DraftShape {
   /// True when drafts may have siblings.
   virtual bool branches() const { return true; }
   /// False when nodes are left out after their siblings were found, which is lossless only for
-  /// siblings found without chance.
+  /// siblings found deterministically.
   virtual bool allows_drawn() const { return true; }
 };
 

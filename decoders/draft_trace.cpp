@@ -113,7 +113,7 @@ void TraceShape::record(const Draft& draft, const Tensor& target_probs) {
   if (draft.probs.defined()) {
     throw ConfigError(
         "this drafter draws its tokens by itself; only drafters that leave that to the shape "
-        "(ChildDistribution), or propose without chance, can be traced");
+        "(ChildDistribution), or propose deterministically, can be traced");
   }
   for (int64_t node = 1; node < draft.size(); ++node) {
     SPECDEC_CHECK(draft.parents[static_cast<size_t>(node)] == node - 1,

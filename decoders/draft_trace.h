@@ -17,8 +17,8 @@ struct TraceDepth {
   double p = 0.0;  ///< of the text's token, by the target's distribution
   double q =
       0.0;  ///< of the text's token, by the drafter's distribution; 0 for one that does not draw
-  /// Chance that the drafted token is accepted, whatever the text has: sum_x min(p(x), q(x)), or
-  /// the target's mass on the one token that is proposed without chance.
+  /// Probability that the drafted token is accepted, whatever the text has: sum_x min(p(x), q(x)),
+  /// or the target's mass on the one token that is proposed deterministically.
   double overlap = 0.0;
 };
 
@@ -33,7 +33,7 @@ struct TracePosition {
 /// ended, so their counts alone are biased towards what follows a rejection; a trace has no rounds,
 /// and every shape's rounds can be worked out from it.
 ///
-/// Given the text y, the chance that a drafted token is what gave y_i is the same for every
+/// Given the text y, the probability that a drafted token is what gave y_i is the same for every
 /// lossless verifier that verifies token by token: min(1, q(y_i) / p(y_i)) when the draft is drawn,
 /// and whether y_i is among the children when it is not.
 struct DraftTrace {

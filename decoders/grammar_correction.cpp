@@ -15,7 +15,7 @@ namespace {
 class SampleRandomness final : public Randomness {
  public:
   SampleRandomness(Randomness& source, int64_t sample) : source_(source), first_(sample << 32U) {}
-  bool chance(double probability) override { return source_.chance(probability); }
+  bool bernoulli(double probability) override { return source_.bernoulli(probability); }
   int64_t draw(std::span<const double> weights) override { return source_.draw(weights); }
   void seek(int64_t position, Purpose purpose) override {
     source_.seek(first_ + position, purpose);
@@ -146,7 +146,7 @@ Generation CorrectedDecoding::draw_by_rejection(const Request& request) {
   for (int64_t sample = 0; sample < options_.samples; ++sample) {
     Generation drawn = draw(request, sample, nullptr);
     SampleRandomness(request.random, sample).seek(kBetween, Purpose::kVerify);
-    if (ends_text(drawn.stop_reason) && request.random.chance(std::exp(log_weight(drawn)))) {
+    if (ends_text(drawn.stop_reason) && request.random.bernoulli(std::exp(log_weight(drawn)))) {
       drawn.samples = sample + 1;
       return drawn;
     }

@@ -38,9 +38,9 @@ struct SequenceScore {
   struct Comparison {
     std::vector<double> log_probs;  ///< by q
     double kl = 0.0;                ///< KL(p || q), nats
-    double overlap = 0.0;           ///< sum_x min(p, q) = 1 - total variation: the chance that a
-                                    ///< token drafted by q is accepted
-    int64_t same_best = 0;          ///< positions where both have the same most likely token
+    double overlap = 0.0;   ///< sum_x min(p, q) = 1 - total variation: the probability that a
+                            ///< token drafted by q is accepted
+    int64_t same_best = 0;  ///< positions where both have the same most likely token
   };
   std::optional<Comparison> comparison;
 };

@@ -166,8 +166,8 @@ Token Session::draw(const Draft& chain, const Tensor& logits) {
   const Tensor distribution = target_probs(chain, logits).select(0, chain.proposed());
   const std::span<const double> weights(distribution.const_data_ptr<double>(),
                                         static_cast<size_t>(vocab_size_));
-  if (sampling().greedy()) {  // a greedy distribution needs no chance; drawing from it would only
-                              // cost time
+  if (sampling().greedy()) {  // a greedy distribution needs no randomness; drawing from it would
+                              // only cost time
     return static_cast<Token>(argmax(weights));
   }
   request_.random.seek(static_cast<int64_t>(committed_.size()) + chain.proposed(),

@@ -60,7 +60,7 @@ SpeculativeDecoding::SpeculativeDecoding(LanguageModel& target, std::unique_ptr<
   drafter_->check(target_);
   if (drafter_->draws() && !shape_->allows_drawn()) {
     throw ConfigError(
-        "this tree leaves nodes out after their siblings were found; over siblings drawn by chance "
+        "this tree leaves nodes out after their siblings were found; over siblings drawn at random "
         "that changes the output's distribution. Let the drafter take its best tokens (sample: "
         "false)");
   }

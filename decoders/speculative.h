@@ -22,7 +22,7 @@ class SpeculativeDecoding final : public DecodingStrategy {
   /// Throws ConfigError when the verifier does not allow the request's sampling or its grammar.
   Generation generate(const Request& request) override;
   /// What the drafter would propose at every position of `output`, a continuation of the request's
-  /// prompt that the target has drawn (by any lossless strategy). Decides nothing by chance.
+  /// prompt that the target has drawn (by any lossless strategy). Decides nothing at random.
   DraftTrace trace(const Request& request, TokenSpan output, const TraceOptions& options);
 
  private:

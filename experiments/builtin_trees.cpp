@@ -146,12 +146,13 @@ void add_trees(TreeRegistry& trees) {
                                "paths: [[0], [1], [0, 0]], lists of ranks from the root",
                        .prepare = prepare_static,
                        .examples = {{"{type: static, paths: [[0], [1], [0, 0]]}"}}});
-  trees.add("optimal",
-            {.help = "the static tree that accepts the most tokens (Sequoia)\n"
-                     "acceptance: [0.6, 0.12, 0.05], chance of the best, second best, ... token\n"
-                     "nodes: 16, depth: 8",
-             .prepare = prepare_optimal,
-             .examples = {{"{type: optimal, acceptance: [0.5, 0.3], nodes: 3, depth: 2}"}}});
+  trees.add(
+      "optimal",
+      {.help = "the static tree that accepts the most tokens (Sequoia)\n"
+               "acceptance: [0.6, 0.12, 0.05], probability of the best, second best, ... token\n"
+               "nodes: 16, depth: 8",
+       .prepare = prepare_optimal,
+       .examples = {{"{type: optimal, acceptance: [0.5, 0.3], nodes: 3, depth: 2}"}}});
   trees.add("dynamic",
             {.help = "grows where the drafter is sure, verifies the likeliest nodes (EAGLE-2; its\n"
                      "published size: nodes 59, depth 8, top_k 10); siblings are never drawn\n"

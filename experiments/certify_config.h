@@ -18,7 +18,7 @@ struct ConfigCertifyOptions {
   bool quiet = false;
 };
 
-/// Chance that certify blames any strategy of a config that is lossless (family-wise, Holm).
+/// Probability that certify blames any strategy of a config that is lossless (family-wise, Holm).
 inline constexpr double kFalseAlarm = 0.01;
 
 /// The cell of a chi-square test that is most off.
@@ -67,8 +67,8 @@ struct ConfigCertificate {
   bool passed() const;
 };
 
-/// Holm's step-down adjustment (1979): the chance of one false alarm or more among all tests stays
-/// below a level when those with an adjusted value below it are rejected, whatever their
+/// Holm's step-down adjustment (1979): the probability of one false alarm or more among all tests
+/// stays below a level when those with an adjusted value below it are rejected, whatever their
 /// dependence.
 std::vector<double> holm_adjusted(const std::vector<double>& p_values);
 

@@ -95,9 +95,9 @@ std::string method_text(const ConfigCertificate& certificate) {
       "'specdec certify' without --config proves the distribution exactly, on tiny models.\n",
       options.tokens, options.samples);
   if (checked > 0) {
-    text +=
-        fmt::format("The chance of blaming any lossless strategy is at most {} (Holm, {} tests).\n",
-                    kFalseAlarm, checked);
+    text += fmt::format(
+        "The false-positive rate over all lossless strategies is at most {} (Holm, {} tests).\n",
+        kFalseAlarm, checked);
   }
   return text;
 }

@@ -16,7 +16,7 @@ struct Prompt {
   std::vector<std::string> turns;  ///< what the user says, turn by turn; empty if tokens are given
   std::vector<Token> tokens;       ///< the prompt as ids, for models without a tokenizer
   std::string schema = {};  ///< JSON text of the JSON Schema that the answer must satisfy, or ""
-  uint32_t number = 0;      ///< of the first turn among all turns of the file: keys chance
+  uint32_t number = 0;      ///< of the first turn among all turns of the file: keys randomness
 };
 
 /// Reads JSON Lines. Each line is an object with one of `turns` (a list of texts, as in

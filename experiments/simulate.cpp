@@ -33,7 +33,7 @@ class Round {
       return static_cast<int64_t>(path.size()) <= position.drafted;
     });
   }
-  /// [k]: chance that exactly k tokens are accepted, of at most `left` that the text has.
+  /// [k]: probability that exactly k tokens are accepted, of at most `left` that the text has.
   std::vector<double> accepted(const TracePosition& position, int64_t left) const {
     const int64_t longest = std::min(depth(position), left);
     std::vector<double> distribution(static_cast<size_t>(longest) + 1, 0.0);

@@ -71,7 +71,7 @@ struct ReplayCounts {
 std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape);
 
 /// Adds what speculation with the shape would have done on the trace's text, in expectation over
-/// all that chance decides: the distribution of where rounds begin and how many tokens they accept,
+/// all that is random: the distribution of where rounds begin and how many tokens they accept,
 /// given the text, is worked out exactly, without drawing. Its mean over texts that the target has
 /// drawn is the true expectation. `costs` may be nullptr: no times then. The record must not be
 /// refused.

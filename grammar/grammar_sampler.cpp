@@ -266,18 +266,19 @@ Token Walk::any_token(const std::vector<Token>& allowed) {
 }
 
 bool Walk::step() {
-  if (matcher_.is_complete() && !tags_.empty() && random_.chance(kUseTag) && take_tag()) {
+  if (matcher_.is_complete() && !tags_.empty() && random_.bernoulli(kUseTag) && take_tag()) {
     return true;
   }
-  if (matcher_.is_complete() && (matcher_.can_only_end() || random_.chance(0.5))) {
+  if (matcher_.is_complete() && (matcher_.can_only_end() || random_.bernoulli(0.5))) {
     return false;
   }
-  if (place_.at_name() && random_.chance(kUseName)) {
+  if (place_.at_name() && random_.bernoulli(kUseName)) {
     if (const std::string name = any_name(); !name.empty() && spell(name)) {
       return true;
     }
   }
-  if (!matcher_.is_complete() && random_.chance(place_.in_string() ? kCloseString : kCloseOther)) {
+  if (!matcher_.is_complete() &&
+      random_.bernoulli(place_.in_string() ? kCloseString : kCloseOther)) {
     const std::string part = next_part();
     if (!part.empty() && spell(part)) {
       return true;

@@ -29,7 +29,7 @@ struct GrownDraft {
   double score = 0.0;  ///< sum of the nodes' path weights: how many tokens should be accepted
 };
 
-/// Grows a draft from a table without chance: always adds the token whose path has the largest
+/// Grows a draft from a table deterministically: always adds the token whose path has the largest
 /// product of weights; of equals the one found first.
 GrownDraft grow_best_first(Token root, int64_t place, const BestFirstLimits& limits,
                            const Followers& followers);

@@ -60,7 +60,7 @@ CascadeDrafter::CascadeDrafter(std::vector<CascadeMember> members) : members_(st
     if (member.min_tokens < 1 || (member.min_tokens > 1 && member.drafter->draws())) {
       throw ConfigError(fmt::format(
           "cascade: min_tokens is {}; it must be at least 1, and 1 for a drafter that draws its "
-          "tokens by chance, since dropping a draft that was drawn changes the output's "
+          "tokens at random, since dropping a draft that was drawn changes the output's "
           "distribution (let "
           "it take its best tokens: sample: false)",
           member.min_tokens));

@@ -45,9 +45,9 @@ class NgramPool {
 ///
 /// Deviations: the window's tokens are verified too, which costs nothing and can only accept more;
 /// n-grams that begin alike share nodes; the window begins with the prompt's newest tokens instead
-/// of randomly chosen ones of it, so drafting needs no chance; it is narrowed where the tree or the
-/// output's end leaves less room at a request's begin, and rests in steps that leave no room for
-/// it.
+/// of randomly chosen ones of it, so drafting needs no randomness; it is narrowed where the tree or
+/// the output's end leaves less room at a request's begin, and rests in steps that leave no room
+/// for it.
 class LookaheadDrafter final : public Drafter {
  public:
   /// Throws ConfigError for options out of range.

@@ -15,7 +15,7 @@ struct PromptLookupOptions {
 /// Proposes what followed the longest earlier occurrence of the newest n tokens in prompt and
 /// output (prompt lookup decoding, Saxena, 2023). Of several occurrences of the longest match it
 /// takes the newest that is followed by as many tokens as wanted, or by the most there are. Costs
-/// no model and no chance.
+/// no model and no randomness.
 class PromptLookupDrafter final : public Drafter {
  public:
   /// Throws ConfigError unless 1 <= min_ngram <= max_ngram.

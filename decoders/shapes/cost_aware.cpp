@@ -42,18 +42,18 @@ CostAwareShape::CostAwareShape(CostAwareOptions options) : options_(std::move(op
 void CostAwareShape::forget() {
   tried_.assign(options_.acceptance.size(), options_.prior_weight);
   accepted_.clear();
-  for (const double chance : options_.acceptance) {
-    accepted_.push_back(chance * options_.prior_weight);
+  for (const double probability : options_.acceptance) {
+    accepted_.push_back(probability * options_.prior_weight);
   }
   credit_ = kFirstCredit * options_.target_cost.seconds(1, 0);
 }
 
 void CostAwareShape::reset() {
   if (options_.keep) {  // the next text may be another one
-    const std::vector<double> chances = acceptance();
+    const std::vector<double> probabilities = acceptance();
     for (size_t rank = 0; rank < tried_.size(); ++rank) {
       tried_[rank] = std::min(tried_[rank], options_.prior_weight);
-      accepted_[rank] = chances[rank] * tried_[rank];
+      accepted_[rank] = probabilities[rank] * tried_[rank];
     }
   } else {
     forget();
@@ -64,14 +64,14 @@ void CostAwareShape::reset() {
 }
 
 std::vector<double> CostAwareShape::acceptance() const {
-  std::vector<double> chances;
+  std::vector<double> probabilities;
   double left = 1.0;
   for (size_t rank = 0; rank < tried_.size(); ++rank) {
-    const double highest = std::min(left, chances.empty() ? 1.0 : chances.back());
-    chances.push_back(std::min(highest, accepted_[rank] / tried_[rank]));
-    left -= chances.back();
+    const double highest = std::min(left, probabilities.empty() ? 1.0 : probabilities.back());
+    probabilities.push_back(std::min(highest, accepted_[rank] / tried_[rank]));
+    left -= probabilities.back();
   }
-  return chances;
+  return probabilities;
 }
 
 DraftLimits CostAwareShape::next(int64_t context) {

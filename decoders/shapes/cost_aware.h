@@ -11,8 +11,8 @@ struct CostAwareOptions {
   int64_t max_nodes = 16;
   int64_t max_depth = 8;
   int64_t branches = 3;  ///< children of a node, at most; 1 = chains only
-  /// First guess of the chances that the drafter's best, second best, ... token is accepted. It
-  /// counts as much as `prior_weight` observations.
+  /// First guess of the probabilities that the drafter's best, second best, ... token is accepted.
+  /// It counts as much as `prior_weight` observations.
   std::vector<double> acceptance = {0.6, 0.12, 0.05};
   double prior_weight = 2.0;
   double memory = 0.97;  ///< weight of the past in the running estimates, each drafting step
@@ -33,10 +33,10 @@ struct CostAwareOptions {
 ///     (1 + accepted(n, d)) / (v(1 + n) + d * c(n / d))
 ///
 /// accepted(n, d): of the best tree of n nodes and d levels (OptimalTrees) by running estimates of
-/// the chance that a child of each rank is accepted; v and c: measured cost curves of target and
-/// drafter. When no draft beats plain decoding it decodes plainly, and tries single tokens as far
-/// as it can afford them: what they are expected to lose by the curves, with all the tokens that
-/// the drafter has not seen yet, comes out of `explore`.
+/// the probability that a child of each rank is accepted; v and c: measured cost curves of target
+/// and drafter. When no draft beats plain decoding it decodes plainly, and tries single tokens as
+/// far as it can afford them: what they are expected to lose by the curves, with all the tokens
+/// that the drafter has not seen yet, comes out of `explore`.
 class CostAwareShape final : public DraftShape {
  public:
   /// Throws ConfigError for options out of range.

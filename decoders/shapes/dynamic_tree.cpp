@@ -22,7 +22,7 @@ class Growth {
       const int64_t parent = frontier[i];
       for (const Candidate& child : growth_.best(parent, logits[static_cast<int64_t>(i)], count)) {
         found.push_back(growth_.add(child.token, parent));
-        chances_.push_back(chances_[static_cast<size_t>(parent)] * child.probability);
+        probabilities_.push_back(probabilities_[static_cast<size_t>(parent)] * child.probability);
       }
     }
     return found;
@@ -59,10 +59,10 @@ class Growth {
   /// The likeliest nodes of all, best first. A node is never likelier than its parent, and of equal
   /// ones the older goes first, so the parents of all are among them.
   std::vector<int64_t> best_nodes() const {
-    std::vector<int64_t> nodes(chances_.size() - 1);
+    std::vector<int64_t> nodes(probabilities_.size() - 1);
     std::iota(nodes.begin(), nodes.end(), 1);
     std::stable_sort(nodes.begin(), nodes.end(), [&](int64_t a, int64_t b) {
-      return chances_[static_cast<size_t>(a)] > chances_[static_cast<size_t>(b)];
+      return probabilities_[static_cast<size_t>(a)] > probabilities_[static_cast<size_t>(b)];
     });
     nodes.resize(std::min(nodes.size(), static_cast<size_t>(nodes_)));
     return nodes;
@@ -70,7 +70,7 @@ class Growth {
 
   DraftGrowth growth_;
   int64_t nodes_;
-  std::vector<double> chances_ = {1.0};  // of the path to each node
+  std::vector<double> probabilities_ = {1.0};  // of the path to each node
 };
 
 }  // namespace

@@ -17,11 +17,13 @@ OptimalTrees::OptimalTrees(std::span<const double> acceptance, int64_t max_nodes
                 max_depth);
   constexpr double kRounding = 1e-9;
   const double sum = std::accumulate(acceptance.begin(), acceptance.end(), 0.0);
-  const bool in_range = std::all_of(acceptance.begin(), acceptance.end(),
-                                    [](double chance) { return chance >= 0.0 && chance <= 1.0; });
+  const bool in_range = std::all_of(acceptance.begin(), acceptance.end(), [](double probability) {
+    return probability >= 0.0 && probability <= 1.0;
+  });
   if (acceptance.empty() || !in_range || !(sum <= 1.0 + kRounding)) {
     throw ConfigError(fmt::format(
-        "acceptance [{}] should be the chances, from 0 to 1, that the drafter's best, second best, "
+        "acceptance [{}] should be the probabilities, from 0 to 1, that the drafter's best, second "
+        "best, "
         "... token is accepted; only one of them can be, so that their sum is at most 1",
         fmt::join(acceptance, ", ")));
   }
@@ -46,13 +48,13 @@ double OptimalTrees::value(int64_t depth, int64_t rank, int64_t nodes) const {
   return values_[index(depth, rank, nodes)];
 }
 
-void OptimalTrees::fill(int64_t depth, int64_t rank, double chance) {
+void OptimalTrees::fill(int64_t depth, int64_t rank, double probability) {
   for (int64_t nodes = 1; nodes <= max_nodes_; ++nodes) {
     double best = 0.0;
     int64_t best_share = 0;
     for (int64_t share = 1; share <= nodes; ++share) {
       const double below = value(depth - 1, 0, share - 1);
-      const double total = chance * (1.0 + below) + value(depth, rank + 1, nodes - share);
+      const double total = probability * (1.0 + below) + value(depth, rank + 1, nodes - share);
       if (total > best) {
         best = total;
         best_share = share;

@@ -8,13 +8,13 @@
 namespace specdec {
 
 /// The trees that accept the most tokens, for every number of nodes and every depth, by the dynamic
-/// programming of Sequoia (Chen et al., 2024, arXiv:2402.12374, section 3.1): the chance that the
-/// child of rank r is accepted, once its parent is, is taken to be the same at every node.
+/// programming of Sequoia (Chen et al., 2024, arXiv:2402.12374, section 3.1): the probability that
+/// the child of rank r is accepted, once its parent is, is taken to be the same at every node.
 class OptimalTrees {
  public:
-  /// acceptance[r]: that chance; they need not decrease, but their sum is at most one. Costs about
-  /// max_depth * ranks * max_nodes^2 / 2 multiplications. Throws ConfigError for chances out of
-  /// range.
+  /// acceptance[r]: that probability; they need not decrease, but their sum is at most one. Costs
+  /// about max_depth * ranks * max_nodes^2 / 2 multiplications. Throws ConfigError for
+  /// probabilities out of range.
   OptimalTrees(std::span<const double> acceptance, int64_t max_nodes, int64_t max_depth);
 
   /// Expected accepted tokens of the best tree of at most `nodes` nodes and `depth` levels.
@@ -28,7 +28,7 @@ class OptimalTrees {
   double& value(int64_t depth, int64_t rank, int64_t nodes);
   double value(int64_t depth, int64_t rank, int64_t nodes) const;
   size_t index(int64_t depth, int64_t rank, int64_t nodes) const;
-  void fill(int64_t depth, int64_t rank, double chance);
+  void fill(int64_t depth, int64_t rank, double probability);
 
   int64_t ranks_;
   int64_t max_nodes_;

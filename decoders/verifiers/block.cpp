@@ -73,13 +73,13 @@ VerifyResult BlockVerifier::verify(const Draft& draft, const Tensor& target_prob
   const Chain chain(draft, target_probs);
   // The choices are independent, so the largest that passes can be sought from the end.
   int64_t accepted = chain.length();
-  bool passed = random.chance(chain.weight(accepted));
+  bool passed = random.bernoulli(chain.weight(accepted));
   std::vector<double> rest;
   while (!passed && accepted > 0) {
     --accepted;
     rest = chain.rest(accepted);
     const double sum = sum_of(rest).sum;
-    passed = accepted == 0 || random.chance(acceptance(sum, chain.weight(accepted)));
+    passed = accepted == 0 || random.bernoulli(acceptance(sum, chain.weight(accepted)));
   }
   VerifyResult result;
   result.path.resize(static_cast<size_t>(accepted) + 1);

@@ -11,7 +11,7 @@ namespace specdec {
 /// w_i = min(1, w_{i-1} p(x_i) / q(x_i)); S_i = sum_x max(w_i p(x) - q(x), 0) at the place after i
 /// tokens; the first i tokens are accepted with h_i = S_i / (S_i + 1 - w_i), and h_n = w_n, for the
 /// largest i that passes. The next token comes from norm(max(w_i p - q, 0)), or from p after all n.
-/// A token chosen without chance has all of q.
+/// A token chosen deterministically has all of q.
 class BlockVerifier final : public Verifier {
  public:
   bool allows_trees() const override { return false; }

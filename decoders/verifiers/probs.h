@@ -33,7 +33,7 @@ bool normalise(std::vector<double>& weights);
 /// The residual max(scale * p - q, 0) of Leviathan et al., 2023, not normalised.
 std::vector<double> residual(Probs p, Probs q, double scale = 1.0);
 
-/// The same for a q that has all its mass on one token: one chosen without chance.
+/// The same for a q that has all its mass on one token: one chosen deterministically.
 std::vector<double> residual(Probs p, Token chosen, double scale = 1.0);
 
 }  // namespace specdec

@@ -30,7 +30,7 @@ class RejectionTrial {
         "token {} was drafted, but the distribution that it was drawn from gives it no mass: the "
         "draft's distributions are not the ones it was drawn from",
         token);
-    return random.chance(mass / drafted) || !reject(token);
+    return random.bernoulli(mass / drafted) || !reject(token);
   }
 
   /// What is left of the target's distribution.

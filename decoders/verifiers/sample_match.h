@@ -11,7 +11,7 @@ namespace specdec {
 /// What two drafters do to speed can then be compared on one and the same text. A drafter's draws
 /// have a purpose of their own, so they are independent of the target's and the distribution is
 /// kept. A token drawn from q is accepted with sum_x p(x) q(x), less than the overlap that
-/// rejection reaches; one chosen without chance with p(x), the same as there.
+/// rejection reaches; one chosen deterministically with p(x), the same as there.
 class SampleMatchVerifier final : public Verifier {
  public:
   VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,

@@ -29,7 +29,7 @@ VerifyResult SyntheticVerifier::verify(const Draft& draft, const Tensor& target_
     const int64_t node = result.path.back();
     const std::vector<int64_t> children = draft.children(node);
     const size_t depth = std::min(result.path.size(), acceptance_.size());
-    if (children.empty() || !random.chance(acceptance_[depth - 1])) {
+    if (children.empty() || !random.bernoulli(acceptance_[depth - 1])) {
       result.next = static_cast<Token>(random.draw(row_of(target_probs, node)));
       return result;
     }

@@ -17,9 +17,10 @@ class ThresholdTrial {
 
   bool accepts(Token token, Randomness& random) {
     const double mass = weight_of(rest_, token);  // 0 the second time: it was refused before
-    // One uniform number for all siblings: given that it was above the mass so far, the chance
+    // One uniform number for all siblings: given that it was above the mass so far, the probability
     // that it is within this one's.
-    if (mass > 0.0 && (mass >= options_.single || mass >= left_ || random.chance(mass / left_))) {
+    if (mass > 0.0 &&
+        (mass >= options_.single || mass >= left_ || random.bernoulli(mass / left_))) {
       return true;
     }
     left_ -= mass;

@@ -17,7 +17,7 @@ struct Evaluation {
   // Against a teacher, over the same positions; unset without one:
   std::optional<double> agreement;  ///< share of positions where both have the same best token
   std::optional<double>
-      overlap;  ///< mean 1 - TV = mean of sum_x min(p(x), q(x)): the chance that
+      overlap;  ///< mean 1 - TV = mean of sum_x min(p(x), q(x)): the probability that
                 ///< a drafted token is accepted (Leviathan et al., 2023, cor. 3.6)
 };
 

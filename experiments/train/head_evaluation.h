@@ -15,7 +15,7 @@ namespace specdec {
 struct DepthAccuracy {
   int64_t tokens = 0;      ///< anchors
   double agreement = 0.0;  ///< share where head and target have the same best token
-  double overlap = 0.0;    ///< mean 1 - TV: the chance that a drawn token is accepted
+  double overlap = 0.0;    ///< mean 1 - TV: the probability that a drawn token is accepted
 };
 
 /// By kind of text, at most `max_windows` of each (0 = all), [depths]. What the target wrote itself

@@ -99,16 +99,16 @@ TEST(CounterRandomnessTest, DrawsFollowTheWeights) {
   EXPECT_NEAR(counts[1], kDraws / 4, 4 * std::sqrt(kDraws * 0.25 * 0.75));
 }
 
-TEST(CounterRandomnessTest, ChancesFollowTheProbability) {
+TEST(CounterRandomnessTest, BernoulliFollowsTheProbability) {
   CounterRandomness random(6);
   constexpr int kDraws = 4000;
   int count = 0;
   for (int i = 0; i < kDraws; ++i) {
-    count += random.chance(0.3) ? 1 : 0;
-    EXPECT_FALSE(random.chance(0.0));
-    EXPECT_FALSE(random.chance(-1.0));
-    EXPECT_TRUE(random.chance(1.0));
-    EXPECT_TRUE(random.chance(1.5));
+    count += random.bernoulli(0.3) ? 1 : 0;
+    EXPECT_FALSE(random.bernoulli(0.0));
+    EXPECT_FALSE(random.bernoulli(-1.0));
+    EXPECT_TRUE(random.bernoulli(1.0));
+    EXPECT_TRUE(random.bernoulli(1.5));
   }
   EXPECT_NEAR(count, 0.3 * kDraws, 4 * std::sqrt(kDraws * 0.3 * 0.7));
 }
@@ -124,7 +124,7 @@ TEST(RandomnessTest, RefusesWeightsThatAreNoDistribution) {
              {}, {0.0, 0.0}, {1.0, -0.5}, {1.0, kNan}, {1.0, kInfinity}}) {
       EXPECT_THROW(random->draw(weights), InternalError);
     }
-    EXPECT_THROW(random->chance(kNan), InternalError);
+    EXPECT_THROW(random->bernoulli(kNan), InternalError);
   }
 }
 
@@ -136,7 +136,7 @@ TEST(EnumeratingRandomnessTest, WalksEveryOutcomeOnce) {
     std::string outcome;
     const std::vector<double> weights = {1.0, 0.0, 3.0};
     outcome += std::to_string(random.draw(weights));
-    if (outcome == "2" && random.chance(0.25)) {
+    if (outcome == "2" && random.bernoulli(0.25)) {
       outcome += "!";
     }
     distribution[outcome] += random.probability();
@@ -149,20 +149,20 @@ TEST(EnumeratingRandomnessTest, WalksEveryOutcomeOnce) {
 
 TEST(EnumeratingRandomnessTest, CertainChoicesAddNoOutcome) {
   EnumeratingRandomness random;
-  EXPECT_TRUE(random.chance(1.0));
-  EXPECT_FALSE(random.chance(0.0));
+  EXPECT_TRUE(random.bernoulli(1.0));
+  EXPECT_FALSE(random.bernoulli(0.0));
   EXPECT_EQ(random.probability(), 1.0);
   EXPECT_FALSE(random.next_outcome());
 }
 
 TEST(EnumeratingRandomnessTest, RefusesAProcedureThatDoesNotRepeat) {
   EnumeratingRandomness changed;
-  changed.chance(0.5);
+  changed.bernoulli(0.5);
   ASSERT_TRUE(changed.next_outcome());
-  EXPECT_THROW(changed.chance(0.4), InternalError);
+  EXPECT_THROW(changed.bernoulli(0.4), InternalError);
 
   EnumeratingRandomness shorter;
-  shorter.chance(0.5);
+  shorter.bernoulli(0.5);
   ASSERT_TRUE(shorter.next_outcome());
   EXPECT_THROW(shorter.next_outcome(), InternalError);
 }

@@ -77,12 +77,12 @@ std::vector<std::string> random_texts(int count) {
                                           "\xC3",
                                           "\xFF",
                                           std::string(1, '\0')};
-  std::mt19937 chance(7);
+  std::mt19937 random(7);
   std::vector<std::string> texts;
   for (int i = 0; i < count; ++i) {
     std::string text;
-    for (uint32_t left = chance() % 40; left > 0; --left) {
-      const uint32_t pick = chance();
+    for (uint32_t left = random() % 40; left > 0; --left) {
+      const uint32_t pick = random();
       text += i % 4 == 0 ? std::string(1, static_cast<char>(pick)) : parts[pick % parts.size()];
     }
     texts.push_back(text);

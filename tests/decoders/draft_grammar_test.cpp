@@ -67,7 +67,7 @@ TEST(DraftGrammarTest, TellsHowMuchIsLeftOpen) {
   EXPECT_EQ(freedom_of(matcher("(a|b)*").mask()), Freedom::kFree);
 }
 
-TEST(DraftGrammarTest, LeavesOutWhatWasFoundWithoutChanceAndIsForbidden) {
+TEST(DraftGrammarTest, LeavesOutWhatWasFoundDeterministicallyAndIsForbidden) {
   const GrammarMatcher root = matcher("a(b|a)b*");
   Draft draft = Draft::root(0);
   draft.add(1, 0);  // forbidden, and what follows it

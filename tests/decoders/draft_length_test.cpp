@@ -113,7 +113,7 @@ TEST(AdaptiveDraftLengthTest, DearDraftsDoNotPayAtHighAcceptance) {
                               .probe = 2,
                               .target_cost = curve(1.0, 0.01),
                               .drafter_cost = curve(0.9, 0.0)});
-  EXPECT_TRUE(policy.pays(1)) << "unknown acceptance is given a chance";
+  EXPECT_TRUE(policy.pays(1)) << "unknown acceptance is tried all the same";
   lengths(policy, 2, 0.5);
   EXPECT_FALSE(policy.pays(1)) << "1.5 tokens in 1.9 times the time";
   AdaptiveDraftLength linear({.initial = 2, .max = 6, .target_cost = curve(0.0, 1.0)});
@@ -121,8 +121,8 @@ TEST(AdaptiveDraftLengthTest, DearDraftsDoNotPayAtHighAcceptance) {
 }
 
 TEST(AdaptiveDraftLengthTest, ExpectedTokensCountTrialsNotDrafts) {
-  // Of four drafted tokens two are accepted, one is rejected and one was never tried: the chance of
-  // a token is 2 / 3, so a draft of one is expected to commit 1.67 tokens.
+  // Of four drafted tokens two are accepted, one is rejected and one was never tried: the
+  // probability of a token is 2 / 3, so a draft of one is expected to commit 1.67 tokens.
   const auto pays_at = [](double cost_of_two) {
     CostCurve costs;
     costs.points = {{1, 100, 1.0}, {2, 100, cost_of_two}};

@@ -31,12 +31,12 @@ TEST(DraftOverlapTest, HasOneEntryForEachNodeWithChildren) {
   draft.probs = at::tensor({0.2, 0.2, 0.6}, at::kDouble).unsqueeze(0);
   draft.child_probs[1] = 0;
   const Tensor p = at::tensor({0.5, 0.3, 0.2}, at::kDouble).repeat({4, 1});
-  // The root's children were found without chance: the mass on both. Node 1's was drawn.
+  // The root's children were found deterministically: the mass on both. Node 1's was drawn.
   EXPECT_THAT(draft_overlaps(draft, p),
               ElementsAre(DoubleNear(0.5, 1e-15), DoubleNear(0.6, 1e-15)));
 }
 
-TEST(DraftOverlapTest, IsTheChanceThatRejectionAccepts) {
+TEST(DraftOverlapTest, IsTheProbabilityThatRejectionAccepts) {
   const std::vector<double> p = {0.1, 0.45, 0.25, 0.2};
   const std::vector<double> q = {0.4, 0.15, 0.4, 0.05};
   const Tensor target = at::tensor(p, at::kDouble).repeat({2, 1});

@@ -80,7 +80,7 @@ TEST(DraftTraceTest, RecordsTheDistributionsAtTheTextsTokens) {
   }
 }
 
-TEST(DraftTraceTest, EndsWhereADraftWithoutChanceLeavesTheText) {
+TEST(DraftTraceTest, EndsWhereADraftDeterministicallyLeavesTheText) {
   TraceBench bench;
   const Task task{.prompt = {0, 3}, .stop = {.max_new_tokens = 20}};
   const auto text = bench.text(task);

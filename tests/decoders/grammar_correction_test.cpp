@@ -185,7 +185,7 @@ TEST(GrammarCorrectionTest, AsapLearnsTheConditionalDistribution) {
   EXPECT_LT(learned, alone / 4.0) << alone;
 }
 
-TEST(GrammarCorrectionTest, BoundsFallToTheChanceOfStayingInTheGrammar) {
+TEST(GrammarCorrectionTest, BoundsFallToTheProbabilityOfStayingInTheGrammar) {
   const Task task = pairs_task();
   const LogitTable table = misled_table();
   FakeModel target(kPairsVocab, table);

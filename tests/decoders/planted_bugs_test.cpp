@@ -93,7 +93,7 @@ TEST(PlantedBugsTest, TheVerifierWithoutABugPasses) {
   }
 }
 
-TEST(PlantedBugsTest, WrongDistributionForTokensChosenWithoutChanceIsFound) {
+TEST(PlantedBugsTest, WrongDistributionForTokensChosenDeterministicallyIsFound) {
   for (const MakeDrafter& drafter : {chosen_chain(), prompt_lookup(), chosen_tree()}) {
     EXPECT_GT(difference_with(drafter, buggy(Bug::kUniformQ)), kBroken);
   }
@@ -256,7 +256,7 @@ TEST(ChiSquareTest, RareOutputsJoinTheRarestCell) {
   EXPECT_NEAR(test.statistic, 0.0, 1e-12);
 }
 
-TEST(ChiSquareTest, AnImpossibleOutputIsNoChance) {
+TEST(ChiSquareTest, AnImpossibleOutputHasNoProbability) {
   EXPECT_EQ(chi_square({{{0}, 60}, {{2}, 1}}, {{{0}, 0.6}, {{1}, 0.4}}).p_value, 0.0);
 }
 

@@ -96,7 +96,7 @@ TEST(MetricsTest, AcceptanceLengthIsOnePlusSumOfUnconditionalRates) {
   for (int i = 0; i < 500; ++i) {
     const int64_t drafted = random.draw(lengths);
     int64_t accepted = 0;
-    while (accepted < drafted && random.chance(0.7)) {
+    while (accepted < drafted && random.bernoulli(0.7)) {
       ++accepted;
     }
     steps.emplace_back(drafted, accepted);

@@ -98,7 +98,7 @@ int64_t BuggyVerifier::first_accepted(const Draft& draft, int64_t node, Tensor& 
     const double ratio = p[token].item<double>() / drawn_from[token].item<double>();
     const Tensor rest = (p - drawn_from).clamp_min(0.0);
     const double sum = rest.sum().item<double>();
-    if (bug_ == Bug::kAlwaysAccepts || random.chance(ratio) || sum == 0.0) {
+    if (bug_ == Bug::kAlwaysAccepts || random.bernoulli(ratio) || sum == 0.0) {
       return child;
     }
     p = bug_ == Bug::kResidualNotNormalised ? rest : rest / sum;

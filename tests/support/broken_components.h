@@ -9,7 +9,7 @@ namespace specdec {
 
 enum class Bug {
   kNone,
-  kUniformQ,  ///< tokens chosen without chance are verified with a distribution, not one-hot
+  kUniformQ,               ///< deterministic tokens are verified with a distribution, not one-hot
   kResidualFromTarget,     ///< the correction is drawn from p, not from the rest of it
   kResidualNotNormalised,  ///< after a rejection the next sibling is verified with a p below one
   kSiblingsIndependent,    ///< q still holds the sibling that was rejected before

@@ -129,7 +129,7 @@ TEST(DraftModelTest, RecordsTheDistributionsItDrewFrom) {
   }
 }
 
-TEST(DraftModelTest, MayChooseWithoutChanceWhenSampling) {
+TEST(DraftModelTest, MayChooseDeterministicallyWhenSampling) {
   DraftModelBench bench({.sample = false});
   bench.sampling.temperature = 1.0;
   const Draft draft = bench.propose({1, 2, 3}, 3);

@@ -46,9 +46,9 @@ std::vector<std::vector<Token>> by_definition(const LogitTable& table,
                                               const DynamicTreeOptions& options) {
   struct Node {
     std::vector<Token> path;
-    double chance;
+    double probability;
   };
-  const auto likelier = [](const Node& a, const Node& b) { return a.chance > b.chance; };
+  const auto likelier = [](const Node& a, const Node& b) { return a.probability > b.probability; };
   std::vector<Node> all;
   std::vector<Node> frontier = {{{}, 1.0}};
   for (int64_t depth = 0; depth < options.depth; ++depth) {
@@ -62,7 +62,7 @@ std::vector<std::vector<Token>> by_definition(const LogitTable& table,
       for (Token token = 0; token < kDynamicVocab; ++token) {
         Node child = node;
         child.path.push_back(token);
-        child.chance *= distribution[static_cast<size_t>(token)];
+        child.probability *= distribution[static_cast<size_t>(token)];
         children.push_back(child);
       }
       std::stable_sort(children.begin(), children.end(), likelier);

@@ -11,11 +11,11 @@
 namespace specdec {
 namespace {
 
-using Chances = std::vector<double>;
+using Probabilities = std::vector<double>;
 
-/// Expected accepted tokens of a tree: the sum over nodes of the chance that the path to each is
-/// accepted.
-double expected(const RankTree& tree, const Chances& acceptance) {
+/// Expected accepted tokens of a tree: the sum over nodes of the probability that the path to each
+/// is accepted.
+double expected(const RankTree& tree, const Probabilities& acceptance) {
   std::vector<double> reached(tree.parents.size(), 1.0);
   double sum = 0.0;
   for (size_t node = 1; node < reached.size(); ++node) {
@@ -27,7 +27,7 @@ double expected(const RankTree& tree, const Chances& acceptance) {
 }
 
 /// The best of all trees with exactly `nodes` nodes, by trying them.
-double best_by_search(const Chances& acceptance, int64_t nodes, int64_t depth) {
+double best_by_search(const Probabilities& acceptance, int64_t nodes, int64_t depth) {
   double best = 0.0;
   RankTree tree;
   // Children are only added to the newest node's parent or to later nodes, so every tree comes up.
@@ -55,7 +55,7 @@ double best_by_search(const Chances& acceptance, int64_t nodes, int64_t depth) {
 TEST(OptimalTreesTest, NoTreeIsBetter) {
   CounterRandomness random(9);
   for (int trial = 0; trial < 20; ++trial) {
-    Chances acceptance;
+    Probabilities acceptance;
     double left = 1.0;
     for (int rank = 0; rank < 3; ++rank) {
       const std::vector<double> even(11, 1.0);
@@ -76,25 +76,25 @@ TEST(OptimalTreesTest, NoTreeIsBetter) {
 }
 
 TEST(OptimalTreesTest, ASureDrafterGetsAChainAndAnUnsureOneWidth) {
-  const Chances sure = {0.95, 0.02};
+  const Probabilities sure = {0.95, 0.02};
   EXPECT_EQ(OptimalTrees(sure, 4, 4).tree(4, 4).parents, (std::vector<int64_t>{-1, 0, 1, 2, 3}));
-  const Chances unsure = {0.3, 0.29, 0.28};
+  const Probabilities unsure = {0.3, 0.29, 0.28};
   EXPECT_EQ(OptimalTrees(unsure, 3, 3).tree(3, 3).parents, (std::vector<int64_t>{-1, 0, 0, 0}));
 }
 
 TEST(OptimalTreesTest, ALaterRankMayBeTheBetterOne) {
-  const Chances odd = {0.0, 0.5};
+  const Probabilities odd = {0.0, 0.5};
   const RankTree tree = OptimalTrees(odd, 2, 1).tree(2, 1);
   EXPECT_EQ(tree.ranks, (std::vector<int64_t>{0, 0, 1}));
 }
 
 TEST(OptimalTreesTest, HopelessDraftersGetNoTree) {
-  const Chances none = {0.0, 0.0};
+  const Probabilities none = {0.0, 0.0};
   EXPECT_EQ(OptimalTrees(none, 5, 5).tree(5, 5).nodes(), 0);
 }
 
-TEST(OptimalTreesTest, ChancesOutOfRangeAreRefused) {
-  for (const Chances& bad : std::vector<Chances>{{}, {1.2}, {-0.1}, {0.6, 0.5}}) {
+TEST(OptimalTreesTest, ProbabilitiesOutOfRangeAreRefused) {
+  for (const Probabilities& bad : std::vector<Probabilities>{{}, {1.2}, {-0.1}, {0.6, 0.5}}) {
     EXPECT_THROW(OptimalTrees(bad, 4, 4), ConfigError);
   }
 }

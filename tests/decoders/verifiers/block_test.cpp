@@ -160,7 +160,7 @@ TEST(BlockTest, ADrafterThatEqualsTheTargetIsAcceptedWhole) {
   EXPECT_NEAR(outcome(asked, BlockVerifier()).accepted, static_cast<double>(asked.length), 1e-13);
 }
 
-TEST(BlockTest, GreedyDistributionsNeedNoChance) {
+TEST(BlockTest, GreedyDistributionsNeedNoRandomness) {
   Draft draft = Draft::root(0);
   draft.add(1, 0);
   draft.add(2, 1);

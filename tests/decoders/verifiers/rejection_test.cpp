@@ -122,7 +122,7 @@ TEST(RejectionTest, ChosenSiblingsAreTriedInOrder) {
   EXPECT_EQ(accepted.count(3), 0U);
 }
 
-TEST(RejectionTest, GreedyDistributionsNeedNoChance) {
+TEST(RejectionTest, GreedyDistributionsNeedNoRandomness) {
   Draft draft = Draft::root(0);
   draft.add(1, 0);
   draft.add(2, 1);

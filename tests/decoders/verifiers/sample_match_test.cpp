@@ -55,7 +55,7 @@ TEST(SampleMatchTest, GivesTheTokensOfPlainSamplingWhateverDrafts) {
   EXPECT_GT(accepted, 150) << "drafts must be accepted for this to mean anything";
 }
 
-TEST(SampleMatchTest, AcceptsADrawnTokenWithTheChanceThatBothDrawIt) {
+TEST(SampleMatchTest, AcceptsADrawnTokenWithTheProbabilityThatBothDrawIt) {
   const std::vector<double> p = {0.1, 0.2, 0.7};
   const std::vector<double> q = {0.5, 0.3, 0.2};
   double accepted = 0.0;

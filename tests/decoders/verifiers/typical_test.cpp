@@ -66,7 +66,7 @@ TEST(TypicalTest, TheNextTokenComesFromTheTargetAtThePathsEnd) {
   do {
     const VerifyResult result =
         TypicalVerifier().verify(draft, distributions({{0.5, 0.5}, {0.25, 0.75}}), 1, random);
-    EXPECT_EQ(result.path.size(), 2U) << "accepted without chance";
+    EXPECT_EQ(result.path.size(), 2U) << "accepted deterministically";
     distribution[result.next] += random.probability();
   } while (random.next_outcome());
   EXPECT_EQ(distribution, (std::map<Token, double>{{0, 0.25}, {1, 0.75}}));
