@@ -21,7 +21,7 @@ KvCache filled_cache(int64_t context, int64_t nodes) {
   std::vector<int64_t> path(static_cast<size_t>(context));
   std::iota(path.begin(), path.end(), 0);
   cache.extend({.tokens = at::zeros({context}, at::kInt), .rows = {}, .parents = {}});
-  cache.keep(0, path);
+  cache.commit(0, path);
   cache.extend({.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}});
   const KvView view = cache.view(0);
   Tensor(view.keys).normal_();

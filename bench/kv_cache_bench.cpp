@@ -1,4 +1,4 @@
-// What the cache costs a decoding step beside the kernels: extend and keep of the shape
+// What the cache costs a decoding step beside the kernels: extend and commit of the shape
 // (6 layers of 1 kv head of 64).
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -17,11 +17,11 @@ KvCache prefilled(int64_t context) {
   std::vector<int64_t> path(static_cast<size_t>(context));
   std::iota(path.begin(), path.end(), 0);
   cache.extend({.tokens = at::zeros({context}, at::kInt), .rows = {}, .parents = {}});
-  cache.keep(0, path);
+  cache.commit(0, path);
   return cache;
 }
 
-void extend_keep_bench(benchmark::State& state) {
+void extend_commit_bench(benchmark::State& state) {
   const int64_t context = state.range(0);
   const int64_t nodes = state.range(1);
   at::set_num_threads(1);
@@ -31,7 +31,7 @@ void extend_keep_bench(benchmark::State& state) {
   std::iota(path.begin(), path.end(), 0);
   const auto step = [&] {
     cache.extend(batch);
-    cache.keep(0, path);
+    cache.commit(0, path);
     cache.truncate(0, context);
   };
   step();  // the pools may grow here, once
@@ -40,7 +40,7 @@ void extend_keep_bench(benchmark::State& state) {
   }
 }
 
-void keep_sparse_path_bench(benchmark::State& state) {
+void commit_sparse_path_bench(benchmark::State& state) {
   at::set_num_threads(1);
   KvCache cache = prefilled(500);
   TokenBatch batch{.tokens = at::zeros({16}, at::kInt), .rows = {}, .parents = {-1}};
@@ -50,7 +50,7 @@ void keep_sparse_path_bench(benchmark::State& state) {
   const std::vector<int64_t> path = {0, 2, 6, 14};
   const auto step = [&] {
     cache.extend(batch);
-    cache.keep(0, path);
+    cache.commit(0, path);
     cache.truncate(0, 500);
   };
   step();
@@ -59,10 +59,10 @@ void keep_sparse_path_bench(benchmark::State& state) {
   }
 }
 
-BENCHMARK(extend_keep_bench)
+BENCHMARK(extend_commit_bench)
     ->ArgNames({"context", "n"})
     ->ArgsProduct({{128, 512, 8192}, {1, 8, 32}});
-BENCHMARK(keep_sparse_path_bench);
+BENCHMARK(commit_sparse_path_bench);
 
 }  // namespace
 }  // namespace specdec

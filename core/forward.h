@@ -12,7 +12,7 @@ using at::Tensor;
 
 /// New tokens of one forward, for one or several rows (beams, requests) of unequal lengths.
 ///
-/// Nodes of a row are numbered from 0 since the row's last keep or truncate, over forwards: the
+/// Nodes of a row are numbered from 0 since the row's last commit or truncate, over forwards: the
 /// first forward's nodes are 0..a-1, the next one's a..a+b-1, and a parent may lie in either.
 struct TokenBatch {
   Tensor tokens;                   ///< [n] int32, host or device: drafting needs no read-back
@@ -42,7 +42,7 @@ struct ForwardOptions {
   Tensor attention_bias = {};
 };
 
-/// Owned by the caller: outlives keep and truncate.
+/// Owned by the caller: outlives commit and truncate.
 struct ForwardResult {
   Tensor logits;        ///< [n, or rows in the batch, vocab], float32 (float64 for float64 models)
   Tensor final_hidden;  ///< [n, hidden], after the final norm; same dtype as logits

@@ -59,7 +59,7 @@ void LanguageModel::check_tokens(TokenSpan tokens, int64_t first_position) const
 
 void LanguageModel::check_nothing_pending(int64_t row, const char* call) const {
   SPECDEC_CHECK(pending(row) == 0,
-                "{}: {} pending nodes are left on row {}; keep or truncate them first", call,
+                "{}: {} pending nodes are left on row {}; commit or truncate them first", call,
                 pending(row), row);
 }
 
@@ -75,7 +75,7 @@ ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& option
       own.features = options.features.narrow(0, static_cast<int64_t>(begin), size);
     }
     pieces.push_back(forward({.tokens = token_tensor(piece), .rows = {}, .parents = {}}, own));
-    keep(whole_chain(size));
+    commit(whole_chain(size));
   }
   return join(std::move(pieces));
 }
@@ -137,7 +137,7 @@ Tensor LanguageModel::decode_get_logits(TokenSpan tokens) {
       forward({.tokens = token_tensor(tokens), .rows = whole_chain(rows), .parents = {}}).logits;
   const int64_t newest = 0;
   for (int64_t row = 0; row < rows; ++row) {
-    keep({&newest, 1}, row);
+    commit({&newest, 1}, row);
   }
   return logits;
 }

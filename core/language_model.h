@@ -25,10 +25,10 @@ class Internals {
 
 /// All that a strategy knows of a model. Two invariants: length(row) counts the tokens kept in the
 /// cache (between steps that is every committed token except the newest one); nodes evaluated since
-/// the last keep are pending: visible to their descendants, forgotten by keep and truncate.
+/// the last commit are pending: visible to their descendants, forgotten by commit and truncate.
 ///
 /// A token outside the vocabulary and a sequence longer than max_length() throw Error; calls out of
-/// order (a parent that does not exist, keep of nodes that are not a path, truncate to more than
+/// order (a parent that does not exist, commit of nodes that are not a path, truncate to more than
 /// length) throw InternalError and change nothing.
 class LanguageModel {
  public:
@@ -42,7 +42,7 @@ class LanguageModel {
   /// A row that does not exist yet begins empty; rows are numbered without gaps.
   virtual ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) = 0;
   /// Keeps the pending nodes on `path` (root first), forgets the row's others.
-  virtual void keep(std::span<const int64_t> path, int64_t row = 0) = 0;
+  virtual void commit(std::span<const int64_t> path, int64_t row = 0) = 0;
   /// Forgets pending nodes and the kept tokens from `length` on. Moves no data.
   virtual void truncate(int64_t length, int64_t row = 0) = 0;
   /// Row i continues old row parents[i] (beam search, branching); there are parents.size() rows
@@ -70,7 +70,7 @@ class LanguageModel {
   Tensor extend_get_last_logits(TokenSpan tokens);
   /// One token for each row, kept; [rows, vocab]. Every row must hold something already.
   Tensor decode_get_logits(TokenSpan tokens);
-  /// All nodes of a draft tree, pending until keep; [n, vocab].
+  /// All nodes of a draft tree, pending until commit; [n, vocab].
   Tensor verify_get_logits(const Draft& draft);
 
   // The same with everything that the forward gives, for drafters that live on the target.

@@ -26,7 +26,7 @@ Generation AutoregressiveDecoding::generate(const Request& request) {
     session.verified();
     std::vector<int64_t> path(certain.tokens.size());
     std::iota(path.begin(), path.end(), 0);
-    target_.keep(path);
+    target_.commit(path);
     session.commit_certain(certain, logits);
   }
   return std::move(session).finish();

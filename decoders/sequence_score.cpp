@@ -68,7 +68,7 @@ Tensor LogProbReader::next() {
     logits = model_.forward({.tokens = fed, .rows = {}, .parents = {}}).logits;
     std::vector<int64_t> path(piece.size());
     std::iota(path.begin(), path.end(), 0);
-    model_.keep(path);
+    model_.commit(path);
   }
   position_ += logits.size(0);
   Tensor log_probs = at::log_softmax(logits.cpu().to(at::kDouble), 1);

@@ -98,7 +98,7 @@ Generation SpeculativeDecoding::generate(const Request& request) {
     step.result = verifier_->verify(step.draft, session.target_probs(step.draft, logits),
                                     static_cast<int64_t>(session.committed().size()),
                                     session.random(Purpose::kVerify));
-    target_.keep(step.result.path);
+    target_.commit(step.result.path);
     proposal.observe(*shape_, step.result);
     session.commit(step.draft, step.result);
   }
@@ -125,7 +125,7 @@ DraftTrace SpeculativeDecoding::trace(const Request& request, TokenSpan output,
     shape.record(step.draft, session.target_probs(step.draft, step.result.logits.cpu()));
     // To the drafter this step has rejected all of its draft and corrected it to the text's token.
     step.result = {.path = {0}, .next = output[next]};
-    target_.keep(step.result.path);
+    target_.commit(step.result.path);
     session.commit_given(output[next]);
   }
   return std::move(shape).finish();

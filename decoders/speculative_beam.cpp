@@ -226,7 +226,7 @@ void SpeculativeBeamSearch::settle(const BeamSession& session, const std::vector
     for (const int64_t node : kept[row]) {
       nodes.push_back(rows_[row].uncached - 1 + node);
     }
-    target_.keep(nodes, place.row);
+    target_.commit(nodes, place.row);
   }
   target_.reorder(parents);
   for (size_t beam = 0; beam < places.size(); ++beam) {

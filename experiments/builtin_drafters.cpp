@@ -95,7 +95,7 @@ DrafterRegistry::Make prepare_corpus_bigram(const ConfigNode& node, const RunPla
 DrafterRegistry::Make prepare_recycling(const ConfigNode& node, const RunPlan&) {
   RecyclingOptions options;
   options.candidates = node.get<int64_t>("candidates", options.candidates, {1, 1024});
-  options.keep = node.get<bool>("keep", options.keep);
+  options.persist = node.get<bool>("persist", options.persist);
   return [options](BuildContext&) { return std::make_unique<RecyclingDrafter>(options); };
 }
 
@@ -176,9 +176,10 @@ void add_lookups(DrafterRegistry& drafters) {
 void add_own_guesses(DrafterRegistry& drafters) {
   drafters.add(
       "recycling",
-      {.help = "the target's likeliest tokens where it saw a token last (token recycling)\n"
-               "candidates: 8 a token\n"
-               "keep: false (true: the table outlives a request; speeds then depend on the order)",
+      {.help =
+           "the target's likeliest tokens where it saw a token last (token recycling)\n"
+           "candidates: 8 a token\n"
+           "commit: false (true: the table outlives a request; speeds then depend on the order)",
        .prepare = prepare_recycling,
        // A kept table makes one output depend on those before it, which cannot be enumerated.
        .examples = {{"{type: recycling, candidates: 2}"}}});

@@ -118,7 +118,7 @@ TreeRegistry::Make prepare_cost_aware(const ConfigNode& node, const RunPlan& pla
   options.memory = node.get<double>("memory", options.memory, {0.5, 1.0});
   options.margin = node.get<double>("margin", options.margin, {0.0, 10.0});
   options.explore = node.get<double>("explore", options.explore, {0.0, 1.0});
-  options.keep = node.get<bool>("keep", options.keep);
+  options.persist = node.get<bool>("persist", options.persist);
   check_depth(node, plan, options.max_depth);
   note_branches(plan, options.branches);
   auto checked = options;
@@ -165,11 +165,11 @@ void add_trees(TreeRegistry& trees) {
                "measured costs and running acceptance; decodes plainly when none pays\n"
                "max_nodes: 16, max_depth: 8, branches: 3 (1: chains), acceptance: [0.6, 0.12,\n"
                "0.05] (first guess), memory: 0.97, margin: 0.03, explore: 0.01 (time that may be\n"
-               "lost), keep: true (false: each request starts from the first guess)",
+               "lost), persist: true (false: each request starts from the first guess)",
        .prepare = prepare_cost_aware,
        // What is kept makes one output depend on those before it, which cannot be enumerated.
        .examples = {{"{type: cost_aware, max_nodes: 3, max_depth: 2, branches: 2, acceptance: "
-                     "[0.6, 0.3], keep: false}"}}});
+                     "[0.6, 0.3], persist: false}"}}});
 }
 
 }  // namespace specdec

@@ -81,8 +81,8 @@ void WatchedModel::look(const TokenBatch& batch, const ForwardOptions& options,
   }
 }
 
-void WatchedModel::keep(std::span<const int64_t> path, int64_t row) {
-  model_.keep(path, row);
+void WatchedModel::commit(std::span<const int64_t> path, int64_t row) {
+  model_.commit(path, row);
   Row& mine = rows_[row];
   if (!path.empty() && static_cast<size_t>(path.back()) < mine.pending.size()) {
     mine.kept = mine.pending[static_cast<size_t>(path.back())];

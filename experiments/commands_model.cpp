@@ -58,7 +58,7 @@ ForwardResult forward_cached(LanguageModel& model, const std::vector<Token>& tok
     for (size_t i = 0; i < size; ++i) {
       path[i] = static_cast<int64_t>(i);
     }
-    model.keep(path);
+    model.commit(path);
     logits.push_back(std::move(result.logits));
     hidden.push_back(std::move(result.final_hidden));
   }

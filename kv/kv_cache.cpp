@@ -81,8 +81,8 @@ KvView KvCache::view(int64_t layer) const {
   return view;
 }
 
-void KvCache::keep(int64_t row, std::span<const int64_t> path) {
-  SPECDEC_CHECK(row >= 0 && (row < rows() || path.empty()), "keep: row {} of {}", row, rows());
+void KvCache::commit(int64_t row, std::span<const int64_t> path) {
+  SPECDEC_CHECK(row >= 0 && (row < rows() || path.empty()), "commit: row {} of {}", row, rows());
   if (row >= rows()) {
     return;
   }
@@ -90,11 +90,11 @@ void KvCache::keep(int64_t row, std::span<const int64_t> path) {
   int64_t last = -1;
   for (const int64_t node : path) {
     SPECDEC_CHECK(node >= 0 && node < pending(row),
-                  "keep: row {} has {} pending nodes, not node {}", row, pending(row), node);
+                  "commit: row {} has {} pending nodes, not node {}", row, pending(row), node);
     const int64_t parent = kept.pending[static_cast<size_t>(node)].parent;
     SPECDEC_CHECK(parent == last,
-                  "keep: not a path from the root: node {} of row {} follows {}, not {}", node, row,
-                  parent, last);
+                  "commit: not a path from the root: node {} of row {} follows {}, not {}", node,
+                  row, parent, last);
     last = node;
   }
   for (size_t i = 0; i < path.size(); ++i) {

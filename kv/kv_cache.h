@@ -33,7 +33,7 @@ class KvCache {
 
   /// Keeps the pending nodes on `path` (a path from the root: each node's parent is the one before
   /// it), moving those that do not lie in place already; forgets the row's other nodes.
-  void keep(int64_t row, std::span<const int64_t> path);
+  void commit(int64_t row, std::span<const int64_t> path);
   /// Forgets pending nodes and kept tokens from `length` on; pages stay with the row.
   void truncate(int64_t row, int64_t length);
   /// Row i continues old row parents[i].

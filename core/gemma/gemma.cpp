@@ -78,17 +78,17 @@ class GemmaModel::Impl final : public Internals {
     return result;
   }
 
-  void keep(std::span<const int64_t> path, int64_t row) {
+  void commit(std::span<const int64_t> path, int64_t row) {
     const auto& pending = pending_layers(row);
     for (const int64_t node : path) {
       const bool exists = node >= 0 && node < static_cast<int64_t>(pending.size());
       SPECDEC_CHECK(
           !exists || pending[static_cast<size_t>(node)] == num_layers(),
-          "keep: node {} of row {} was evaluated by an early exit only; run a full forward "
+          "commit: node {} of row {} was evaluated by an early exit only; run a full forward "
           "of it first",
           node, row);
     }
-    cache_.keep(row, path);
+    cache_.commit(row, path);
     forget_pending(row);
   }
 
@@ -373,7 +373,7 @@ GemmaModel::~GemmaModel() = default;
 ForwardResult GemmaModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
   return impl_->forward(batch, options);
 }
-void GemmaModel::keep(std::span<const int64_t> path, int64_t row) { impl_->keep(path, row); }
+void GemmaModel::commit(std::span<const int64_t> path, int64_t row) { impl_->commit(path, row); }
 void GemmaModel::truncate(int64_t length, int64_t row) { impl_->truncate(length, row); }
 void GemmaModel::reorder(std::span<const int64_t> parents) { impl_->reorder(parents); }
 int64_t GemmaModel::length(int64_t row) const { return impl_->cache().length(row); }

@@ -28,7 +28,7 @@ void DraftModelDrafter::reset() {
   pending_.clear();
 }
 
-void DraftModelDrafter::keep_committed() {
+void DraftModelDrafter::commit_accepted() {
   if (pending_.empty()) {
     return;
   }
@@ -44,7 +44,7 @@ void DraftModelDrafter::keep_committed() {
       path.push_back(parent);
     }
   }
-  model_->keep(path);
+  model_->commit(path);
   for (const int64_t node : path) {
     cached_.push_back(pending_[static_cast<size_t>(node)].token);
   }
@@ -52,7 +52,7 @@ void DraftModelDrafter::keep_committed() {
 }
 
 Tensor DraftModelDrafter::catch_up() {
-  keep_committed();
+  commit_accepted();
   const auto [mine, theirs] =
       std::mismatch(cached_.begin(), cached_.end(), committed_.begin(), committed_.end());
   // The newest token is fed in any case: its logits are what the draft begins with.

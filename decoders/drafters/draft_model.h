@@ -35,7 +35,7 @@ class DraftModelDrafter final : public Drafter, private ChildDistribution {
   /// vocab].
   Tensor catch_up();
   /// Keeps the drafted nodes that were committed since.
-  void keep_committed();
+  void commit_accepted();
 
   std::unique_ptr<LanguageModel> model_;
   DraftModelOptions options_;

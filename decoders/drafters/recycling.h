@@ -10,7 +10,7 @@ struct RecyclingOptions {
   int64_t candidates = 8;  ///< successors kept of each token: the k of the paper
   /// Keep the table from one request to the next, as the paper does. What is drafted, and so the
   /// speed, then depends on the requests before: a resumed run begins with an empty table.
-  bool keep = false;
+  bool persist = false;
 };
 
 /// Token recycling (Luo et al., 2024, arXiv:2408.08696): remembers, for each token, the likeliest

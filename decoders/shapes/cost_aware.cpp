@@ -49,7 +49,7 @@ void CostAwareShape::forget() {
 }
 
 void CostAwareShape::reset() {
-  if (options_.keep) {  // the next text may be another one
+  if (options_.persist) {  // the next text may be another one
     const std::vector<double> probabilities = acceptance();
     for (size_t rank = 0; rank < tried_.size(); ++rank) {
       tried_[rank] = std::min(tried_[rank], options_.prior_weight);

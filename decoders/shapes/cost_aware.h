@@ -22,7 +22,7 @@ struct CostAwareOptions {
   /// What was learned outlives a request, as a first guess for the next one, and so does what is
   /// left of the time to explore. The sizes of drafts, not the output, then depend on the requests
   /// before: a resumed run begins without them.
-  bool keep = true;
+  bool persist = true;
   CostCurve target_cost = {};                  ///< v(n)
   std::optional<CostCurve> drafter_cost = {};  ///< of n nodes in one call; none = drafting is free
 };

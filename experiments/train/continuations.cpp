@@ -25,7 +25,7 @@ at::Tensor continue_prompts(GemmaModel& model, const at::Tensor& prompts, int64_
   options.logits = Logits::kLast;
   at::Tensor next = choose(model.forward(batch, options).logits, length);
   for (int64_t row = 0; row < rows; ++row) {
-    model.keep(path, row);
+    model.commit(path, row);
   }
   std::vector<at::Tensor> columns = {prompts, next.unsqueeze(1)};
   for (int64_t i = 1; i < new_tokens; ++i) {

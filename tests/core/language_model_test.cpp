@@ -82,7 +82,7 @@ TEST(LanguageModelTest, DecodeFeedsOneTokenARow) {
   EXPECT_EQ(model.kept(1), (Tokens{1, 1, 3}));
 }
 
-TEST(LanguageModelTest, VerifiedNodesArePendingUntilKept) {
+TEST(LanguageModelTest, VerifiedNodesArePendingUntilCommitted) {
   FakeModel model(kVocab, table());
   model.prefill_get_last_logits(Tokens{1, 2});
   Draft draft = Draft::root(3);
@@ -96,7 +96,7 @@ TEST(LanguageModelTest, VerifiedNodesArePendingUntilKept) {
   expect_logits(logits[3], {1, 2, 3, 0, 1});
   EXPECT_EQ(model.length(), 2);
   EXPECT_EQ(model.pending(), 4);
-  model.keep(std::vector<int64_t>{0, 2});
+  model.commit(std::vector<int64_t>{0, 2});
   EXPECT_EQ(model.kept(), (Tokens{1, 2, 3, 0}));
   EXPECT_EQ(model.pending(), 0);
 }
@@ -178,12 +178,12 @@ TEST(FakeModelTest, ChecksLikeTheRealOne) {
   EXPECT_EQ(model.pending(), 0);
   model.forward(batch({1, 2}, {-1, -1}));
   model.forward(batch({3}, {1}));
-  EXPECT_THROW(model.keep(std::vector<int64_t>{0, 2}), InternalError);
-  EXPECT_THROW(model.keep(std::vector<int64_t>{3}), InternalError);
-  model.keep(std::vector<int64_t>{1, 2});
+  EXPECT_THROW(model.commit(std::vector<int64_t>{0, 2}), InternalError);
+  EXPECT_THROW(model.commit(std::vector<int64_t>{3}), InternalError);
+  model.commit(std::vector<int64_t>{1, 2});
   EXPECT_EQ(model.kept(), (Tokens{2, 3}));
   EXPECT_THROW(model.truncate(3), InternalError);
-  EXPECT_THROW(model.keep({}, 1), InternalError);
+  EXPECT_THROW(model.commit({}, 1), InternalError);
   EXPECT_THROW(model.reorder(std::vector<int64_t>{1}), InternalError);
   model.truncate(1);
   EXPECT_EQ(model.kept(), Tokens{2});

@@ -154,7 +154,7 @@ ShapeRow chain_row(const std::string& name, std::function<std::unique_ptr<DraftL
 CostAwareOptions cheap_drafts() {
   CostAwareOptions options{.max_nodes = 4, .max_depth = 3, .branches = 2, .acceptance = {0.7, 0.2}};
   options.explore = 1.0;
-  options.keep = false;
+  options.persist = false;
   options.target_cost.points = {{.new_tokens = 1, .context = 1, .seconds = 1.0},
                                 {.new_tokens = 5, .context = 1, .seconds = 1.3}};
   return options;

@@ -55,7 +55,7 @@ TEST_F(WatchedModelTest, SeesANodeOfAChainAndOfItsContinuation) {
   WatchedModel after(model_, {0, 1, 2, 4, 3, 1});
   after.prefill_get_last_logits(prompt);
   after.verify_get_logits(draft);
-  after.keep(std::vector<int64_t>{0, 1});
+  after.commit(std::vector<int64_t>{0, 1});
   EXPECT_FALSE(after.sight());
   after.verify_get_logits(Draft::root(1));
   expect_seen(after, {0, 1, 2, 4, 3, 1}, 1);

@@ -104,8 +104,8 @@ class Model {
     }
   }
 
-  void keep(int64_t row, const std::vector<int64_t>& path) {
-    cache_.keep(row, path);
+  void commit(int64_t row, const std::vector<int64_t>& path) {
+    cache_.commit(row, path);
     Row& owner = rows_[static_cast<size_t>(row)];
     for (const int64_t node : path) {
       owner.kept.push_back(owner.pending[static_cast<size_t>(node)].number);
@@ -214,7 +214,7 @@ void random_step(Model& model, std::mt19937& random) {
     model.extend(random_batch(model, random));
   } else if (choice < 8) {
     const int64_t row = below(rows);
-    model.keep(row, model.path_to(row, below(model.cache().pending(row) + 1) - 1));
+    model.commit(row, model.path_to(row, below(model.cache().pending(row) + 1) - 1));
   } else if (choice == 8) {
     const int64_t row = below(rows);
     model.truncate(row, below(model.cache().length(row) + 1));
@@ -255,7 +255,7 @@ TEST(KvCacheTest, EmptyParentsContinueEachRowAfterItsLastPendingNode) {
   KvCache cache(three_layers(), small_pages());
   cache.extend(batch_of({0, 0, 1}, {}));
   EXPECT_EQ(entries(cache.tables().positions, 3), (std::vector<int32_t>{0, 1, 0}));
-  cache.keep(1, first_nodes(1));
+  cache.commit(1, first_nodes(1));
   cache.extend(batch_of({0, 1, 1}, {}));
   EXPECT_EQ(entries(cache.tables().positions, 3), (std::vector<int32_t>{2, 1, 2}));
   EXPECT_EQ(entries(cache.tables().slots, 3), (std::vector<int32_t>{2, 1, 2}));
@@ -265,7 +265,7 @@ TEST(KvCacheTest, EmptyParentsContinueEachRowAfterItsLastPendingNode) {
 TEST(KvCacheTest, SharedPagesAreCopiedOnWriteOnly) {
   Model model;
   model.extend(chain(6));
-  model.keep(0, first_nodes(6));
+  model.commit(0, first_nodes(6));
   model.reorder({0, 0, 0});
   const int64_t bytes = model.cache().allocated_bytes();
   model.check();
@@ -275,16 +275,16 @@ TEST(KvCacheTest, SharedPagesAreCopiedOnWriteOnly) {
   const int64_t stride = model.cache().tables().page_table.size(1);
   EXPECT_EQ(pages[0], pages[stride]) << "the full page stays shared";
   EXPECT_NE(pages[1], pages[stride + 1]);
-  model.keep(1, {0, 1});
-  model.keep(0, {0});
-  model.keep(2, {});
+  model.commit(1, {0, 1});
+  model.commit(0, {0});
+  model.commit(2, {});
   model.check();
 }
 
 TEST(KvCacheTest, DecodingDoesNotAllocateEachStep) {
   KvCache cache(three_layers(), small_pages());
   cache.extend(chain(8));
-  cache.keep(0, first_nodes(8));
+  cache.commit(0, first_nodes(8));
   const void* tables = cache.tables().slots.const_data_ptr();
   const void* keys = cache.view(0).keys.const_data_ptr();
   int64_t moved = 0;
@@ -293,7 +293,7 @@ TEST(KvCacheTest, DecodingDoesNotAllocateEachStep) {
     EXPECT_EQ(cache.tables().slots.const_data_ptr(), tables);
     moved += cache.view(0).keys.const_data_ptr() == keys ? 0 : 1;
     keys = cache.view(0).keys.const_data_ptr();
-    cache.keep(0, first_nodes(1));
+    cache.commit(0, first_nodes(1));
   }
   EXPECT_LE(moved, 2) << "pools grow by doubling";
 }
@@ -310,21 +310,21 @@ TEST(KvCacheTest, ALayerMayReadAnothersPool) {
 TEST(KvCacheTest, TruncateForgetsPendingNodesToo) {
   Model model;
   model.extend(chain(5));
-  model.keep(0, first_nodes(5));
+  model.commit(0, first_nodes(5));
   model.extend(chain(3));
   model.truncate(0, 5);
   EXPECT_EQ(model.cache().pending(0), 0);
   model.extend(chain(2));
   model.truncate(0, 1);
   model.extend(batch_of({}, {-1, 0, 0}));
-  model.keep(0, {0, 2});
+  model.commit(0, {0, 2});
   model.check();
 }
 
 TEST(KvCacheTest, RefusedBatchesChangeNothing) {
   Model model;
   model.extend(chain(3));
-  model.keep(0, first_nodes(3));
+  model.commit(0, first_nodes(3));
   model.extend(chain(2));
   KvCache& cache = model.cache();
   const TokenBatch bad[] = {
@@ -367,15 +367,15 @@ TEST(KvCacheTest, RefusesWhatIsNotAPath) {
   KvCache& cache = model.cache();
   for (const std::vector<int64_t>& path :
        {std::vector<int64_t>{1}, {0, 3}, {0, 1, 2}, {0, 0}, {4}, {-1}, {3, 0}}) {
-    EXPECT_THROW(cache.keep(0, path), InternalError);
+    EXPECT_THROW(cache.commit(0, path), InternalError);
   }
-  EXPECT_THROW(cache.keep(1, std::vector<int64_t>{0}), InternalError);
+  EXPECT_THROW(cache.commit(1, std::vector<int64_t>{0}), InternalError);
   EXPECT_THROW(cache.truncate(0, 1), InternalError);
   EXPECT_THROW(cache.truncate(0, -1), InternalError);
   EXPECT_THROW(cache.reorder(std::vector<int64_t>{0, 1}), InternalError);
   EXPECT_THROW(cache.view(3), InternalError);
   model.check();
-  model.keep(0, {0, 2});
+  model.commit(0, {0, 2});
   model.check();
 }
 

@@ -154,7 +154,7 @@ FakeModel::Row& FakeModel::existing_row(int64_t row) {
   return rows_[static_cast<size_t>(row)];
 }
 
-void FakeModel::keep(std::span<const int64_t> path, int64_t row) {
+void FakeModel::commit(std::span<const int64_t> path, int64_t row) {
   Row& kept_row = existing_row(row);
   std::vector<Token> tokens;
   int64_t previous = -1;

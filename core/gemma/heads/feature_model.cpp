@@ -144,7 +144,9 @@ ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOption
   return result;
 }
 
-void FeatureModel::keep(std::span<const int64_t> path, int64_t row) { engine_->keep(path, row); }
+void FeatureModel::commit(std::span<const int64_t> path, int64_t row) {
+  engine_->commit(path, row);
+}
 void FeatureModel::truncate(int64_t length, int64_t row) { engine_->truncate(length, row); }
 void FeatureModel::reorder(std::span<const int64_t> parents) { engine_->reorder(parents); }
 int64_t FeatureModel::length(int64_t row) const { return engine_->length(row); }

@@ -40,7 +40,7 @@ class FeatureModel final : public LanguageModel {
                const GemmaOptions& options);
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) override;
-  void keep(std::span<const int64_t> path, int64_t row = 0) override;
+  void commit(std::span<const int64_t> path, int64_t row = 0) override;
   void truncate(int64_t length, int64_t row = 0) override;
   void reorder(std::span<const int64_t> parents) override;
   int64_t length(int64_t row = 0) const override;

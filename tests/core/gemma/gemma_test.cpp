@@ -25,10 +25,10 @@ TokenBatch batch_of(const std::vector<Token>& tokens) {
   return batch;
 }
 
-void keep_all(LanguageModel& model) {
+void commit_all(LanguageModel& model) {
   std::vector<int64_t> path(static_cast<size_t>(model.pending()));
   std::iota(path.begin(), path.end(), 0);
-  model.keep(path);
+  model.commit(path);
 }
 
 class GemmaGoldenTest : public testing::TestWithParam<std::string> {
@@ -53,7 +53,7 @@ TEST_P(GemmaGoldenTest, ChunksMatch) {
       const std::vector<Token> part(tokens.begin() + static_cast<std::ptrdiff_t>(begin),
                                     tokens.begin() + static_cast<std::ptrdiff_t>(end));
       const auto logits = model_.forward(batch_of(part)).logits;
-      keep_all(model_);
+      commit_all(model_);
       const auto expected = wanted.slice(0, static_cast<int64_t>(begin), static_cast<int64_t>(end));
       ASSERT_LE(max_difference(logits, expected), 1e-4) << "chunks of " << chunk << " at " << begin;
     }
@@ -123,7 +123,7 @@ TEST_F(GemmaModelTest, EarlyExitIsAShorterModel) {
   const auto early = model_.forward(batch_of(tokens_), options).logits;
   const auto wanted = reference_forward(*shorter, golden_.tensor("tokens").unsqueeze(0)).logits[0];
   EXPECT_LE(max_difference(early, wanted), 1e-4);
-  EXPECT_THROW(keep_all(model_), InternalError);
+  EXPECT_THROW(commit_all(model_), InternalError);
   EXPECT_THROW(model_.forward(batch_of({5})), InternalError);
   model_.truncate(0);
   EXPECT_LE(max_difference(model_.forward(batch_of(tokens_)).logits, golden_.tensor("logits")),
@@ -179,7 +179,7 @@ TEST_F(GemmaModelTest, LogitsLastAndNone) {
 TEST_F(GemmaModelTest, ResultsOutliveKeep) {
   const ForwardResult result = model_.forward(batch_of(tokens_));
   const auto copy = result.logits.clone();
-  keep_all(model_);
+  commit_all(model_);
   model_.forward(batch_of(tokens_));
   EXPECT_TRUE(at::equal(result.logits, copy));
 }

@@ -1,5 +1,5 @@
 // The property that all speculation stands on: after any history of prefills, decodes, growing
-// trees, keeps, truncates and reorders, every logit is what a fresh uncached forward gives.
+// trees, commits, truncates and reorders, every logit is what a fresh uncached forward gives.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ class History {
           break;
         case 2:
         case 3:
-          keep();
+          commit();
           break;
         default:
           grow();
@@ -132,7 +132,7 @@ class History {
     }
   }
 
-  void keep() {
+  void commit() {
     for (size_t r = 0; r < rows_.size(); ++r) {
       Row& row = rows_[r];
       if (row.nodes.empty() || pick(4) == 0) {
@@ -140,7 +140,7 @@ class History {
       }
       const int64_t node = pick(static_cast<int64_t>(row.nodes.size()) + 1) - 1;
       const auto path = row.path_to(node);
-      model_.keep(path, static_cast<int64_t>(r));
+      model_.commit(path, static_cast<int64_t>(r));
       row.kept = row.sequence_to(node);
       forget(row);
       ASSERT_EQ(model_.length(static_cast<int64_t>(r)), static_cast<int64_t>(row.kept.size()));

@@ -145,7 +145,7 @@ TEST_P(WidthTest, KeepingAPathChangesNoBit) {
   draft.add(3, 0);
   draft.add(4, 2);
   verified(draft);
-  model_.keep(std::vector<int64_t>{0, 2, 3});
+  model_.commit(std::vector<int64_t>{0, 2, 3});
   EXPECT_TRUE(at::equal(verified(Draft::root(5))[0], decoded(chain({1, 3, 4, 5}, 4))[3]));
 }
 

@@ -56,8 +56,8 @@ class CacheWithRecord {
     return queries;
   }
 
-  void keep(const std::vector<int64_t>& path) {
-    cache_.keep(0, path);
+  void commit(const std::vector<int64_t>& path) {
+    cache_.commit(0, path);
     for (const int64_t node : path) {
       kept_.push_back(nodes_[static_cast<size_t>(node)]);
     }
@@ -154,10 +154,10 @@ TEST_P(AttentionTest, EqualsTheDefinitionOverTreesGrownInTwoForwards) {
   at::manual_seed(1);
   CacheWithRecord cache(GetParam());
   check(cache, 0, cache.extend(chain(19)));
-  cache.keep(cache.path_to(18));
+  cache.commit(cache.path_to(18));
   check(cache, 0, cache.extend({-1, 0, 0, 1, 1, 2, -1}));
   check(cache, 7, cache.extend({3, 7, 6, 3, 8}));
-  cache.keep(cache.path_to(11));
+  cache.commit(cache.path_to(11));
   check(cache, 0, cache.extend({-1}));
 }
 
@@ -170,7 +170,7 @@ TEST_P(AttentionTest, ChainInOneForwardEqualsOneByOneBitForBit) {
   for (int64_t i = 0; i < 23; ++i) {
     const Tensor one = attend(narrow, c, narrow.extend({-1}, qkv.narrow(0, i, 1)));
     EXPECT_TRUE(at::equal(one[0], together[i])) << i;
-    narrow.keep({0});
+    narrow.commit({0});
   }
 }
 
@@ -181,7 +181,7 @@ TEST_P(AttentionTest, TreePathEqualsItsChainBitForBit) {
   const Tensor prompt = at::randn({9, (c.heads + 2 * c.kv_heads) * c.head_dim}, c.dtype);
   for (CacheWithRecord* cache : {&tree, &alone}) {
     cache->extend(chain(9), prompt);
-    cache->keep(cache->path_to(8));
+    cache->commit(cache->path_to(8));
   }
   const Tensor qkv = at::randn({6, prompt.size(1)}, c.dtype);
   const Tensor all = attend(tree, c, tree.extend({-1, 0, 0, 1, 2, 4}, qkv));

@@ -84,7 +84,7 @@ TEST_P(QkvTest, SplitsNormsRotatesAndWrites) {
     }
     std::vector<int64_t> path(static_cast<size_t>(nodes));
     std::iota(path.begin(), path.end(), 0);
-    cache.keep(0, path);
+    cache.commit(0, path);
   }
   const auto stored = cache.key_values(0, 0);
   const std::vector<int64_t> by_token = {11, c.kv_heads, c.head_dim};

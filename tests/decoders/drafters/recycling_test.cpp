@@ -72,7 +72,7 @@ TEST(RecyclingTest, SkippedStepsTeachToo) {
 }
 
 TEST(RecyclingTest, TheTableOutlivesARequestWhenAsked) {
-  RecyclingDrafter drafter({.candidates = 1, .keep = true});
+  RecyclingDrafter drafter({.candidates = 1, .persist = true});
   const StepResult first = step(Draft::root(1), {{4}}, {0});
   (void)propose_within(drafter, Tokens{1, 4}, {4, 4, 1}, &first);
   drafter.reset();

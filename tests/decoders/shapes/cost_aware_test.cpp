@@ -165,7 +165,7 @@ TEST(CostAwareTest, WhatWasLearnedIsTheFirstGuessOfTheNextRequest) {
   EXPECT_LT(keeps.acceptance().front(), 0.5) << "but no more than a guess";
 
   auto options_without = options(0.05);
-  options_without.keep = false;
+  options_without.persist = false;
   CostAwareShape forgets(options_without);
   run(forgets, 60, 99, 0.05);
   forgets.reset();

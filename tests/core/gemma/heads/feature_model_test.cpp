@@ -50,10 +50,10 @@ class FeatureModelTest : public testing::TestWithParam<FeatureCase> {
         options);
   }
 
-  void keep(int64_t count) {
+  void commit(int64_t count) {
     std::vector<int64_t> path(static_cast<size_t>(count));
     std::iota(path.begin(), path.end(), 0);
-    model_->keep(path);
+    model_->commit(path);
   }
 
   double tolerance() const { return GetParam().dtype == at::kDouble ? 1e-10 : 1e-4; }
@@ -75,7 +75,7 @@ TEST_P(FeatureModelTest, CachedEqualsPlain) {
     EXPECT_LE(max_difference(result.logits, whole.logits[0].narrow(0, fed, count)), tolerance());
     EXPECT_LE(max_difference(result.final_hidden, whole.features[0].narrow(0, fed, count)),
               tolerance());
-    keep(count);
+    commit(count);
     fed += count;
   }
   EXPECT_EQ(model_->length(), kFeatureLength);
@@ -85,7 +85,7 @@ TEST_P(FeatureModelTest, DraftingFromOwnFeaturesEqualsUnrolling) {
   UnrolledKeys past;
   Tensor features = features_.narrow(0, 0, kFeatureLength).unsqueeze(0);
   ForwardResult drafted = feed(1, kFeatureLength, features[0], false);
-  keep(kFeatureLength);
+  commit(kFeatureLength);
   for (int64_t step = 0; step < 4; ++step) {
     const HeadOutputs out = eagle_reference(
         *head_, *target_,
@@ -112,7 +112,7 @@ TEST_P(FeatureModelTest, SiblingsDoNotSeeEachOther) {
   const Tensor features = features_.narrow(0, 0, kFeatureLength);
   const Tensor own =
       feed(1, kFeatureLength, features, false).final_hidden.narrow(0, kFeatureLength - 1, 1);
-  keep(kFeatureLength);
+  commit(kFeatureLength);
   const Tensor pair = feed(kFeatureLength + 1, 2, own.repeat({2, 1}), true, {-1, -1}).logits;
   model_->truncate(kFeatureLength);
   for (int64_t i = 0; i < 2; ++i) {
