@@ -109,7 +109,7 @@ bool limits_count(const SamplingParams& params, size_t vocab) {
 }
 
 /// Top-k and top-p on unnormalised masses.
-void keep_likeliest(const SamplingParams& params, std::span<double> distribution) {
+void keep_most_likely(const SamplingParams& params, std::span<double> distribution) {
   std::vector<Token> ids(distribution.size());
   std::iota(ids.begin(), ids.end(), 0);
   if (limits_count(params, distribution.size())) {
@@ -128,7 +128,7 @@ double truncate_distribution(const SamplingParams& params, double sum,
                              std::span<double> distribution) {
   const bool by_rank = limits_count(params, distribution.size()) || params.top_p < 1.0;
   if (by_rank) {
-    keep_likeliest(params, distribution);
+    keep_most_likely(params, distribution);
   }
   if (params.min_p > 0.0) {
     std::replace_if(

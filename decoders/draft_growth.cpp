@@ -98,12 +98,12 @@ std::vector<Candidate> DraftGrowth::best(int64_t node, const Tensor& logits, int
   std::vector<Token> tokens(distribution_.size());
   std::iota(tokens.begin(), tokens.end(), 0);
   const auto wanted = tokens.begin() + std::min(count, static_cast<int64_t>(tokens.size()));
-  const auto likelier = [&](Token a, Token b) {
+  const auto more_likely = [&](Token a, Token b) {
     const double of_a = distribution_[static_cast<size_t>(a)];
     const double of_b = distribution_[static_cast<size_t>(b)];
     return of_a != of_b ? of_a > of_b : a < b;
   };
-  std::partial_sort(tokens.begin(), wanted, tokens.end(), likelier);
+  std::partial_sort(tokens.begin(), wanted, tokens.end(), more_likely);
   std::vector<Candidate> found;
   for (auto token = tokens.begin(); token != wanted; ++token) {
     if (distribution_[static_cast<size_t>(*token)] > 0.0) {

@@ -13,7 +13,7 @@
 namespace specdec {
 namespace {
 
-/// Tokens that come before `token` when the likeliest come first, equal ones by their id.
+/// Tokens that come before `token` when the most likely come first, equal ones by their id.
 int64_t rank_of(Token token, std::span<const double> distribution) {
   const double own = distribution[static_cast<size_t>(token)];
   int64_t rank = 0;

@@ -11,7 +11,7 @@ namespace specdec {
 /// A drafter at one depth below a position of a text, given that the draft followed the text so
 /// far.
 struct TraceDepth {
-  /// Place of the text's token among the drafter's likeliest, from 0; -1 = not among the first
+  /// Place of the text's token among the drafter's most likely, from 0; -1 = not among the first
   /// `width`. A drafter that draws has the exact place.
   int64_t rank = -1;
   double p = 0.0;  ///< of the text's token, by the target's distribution

@@ -177,7 +177,7 @@ void add_own_guesses(DrafterRegistry& drafters) {
   drafters.add(
       "recycling",
       {.help =
-           "the target's likeliest tokens where it saw a token last (token recycling)\n"
+           "the target's most likely tokens where it saw a token last (token recycling)\n"
            "candidates: 8 a token\n"
            "commit: false (true: the table outlives a request; speeds then depend on the order)",
        .prepare = prepare_recycling,

@@ -153,12 +153,13 @@ void add_trees(TreeRegistry& trees) {
                "nodes: 16, depth: 8",
        .prepare = prepare_optimal,
        .examples = {{"{type: optimal, acceptance: [0.5, 0.3], nodes: 3, depth: 2}"}}});
-  trees.add("dynamic",
-            {.help = "grows where the drafter is sure, verifies the likeliest nodes (EAGLE-2; its\n"
-                     "published size: nodes 59, depth 8, top_k 10); siblings are never drawn\n"
-                     "nodes: 24, depth: 6, top_k: 4",
-             .prepare = prepare_dynamic,
-             .examples = {{"{type: dynamic, nodes: 3, depth: 2, top_k: 2}"}}});
+  trees.add(
+      "dynamic",
+      {.help = "grows where the drafter is sure, verifies the most likely nodes (EAGLE-2; its\n"
+               "published size: nodes 59, depth 8, top_k 10); siblings are never drawn\n"
+               "nodes: 24, depth: 6, top_k: 4",
+       .prepare = prepare_dynamic,
+       .examples = {{"{type: dynamic, nodes: 3, depth: 2, top_k: 2}"}}});
   trees.add(
       "cost_aware",
       {.help = "every draft the size that is expected to commit most tokens a second, by\n"

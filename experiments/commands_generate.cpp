@@ -327,7 +327,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
 void add_sampling_options(CLI::App& command, GenerateArguments& arguments) {
   auto& sampling = arguments.sampling;
   command.add_option("--temperature", sampling.temperature, "0 = greedy")->capture_default_str();
-  command.add_option("--top-k", sampling.top_k, "keep the k likeliest tokens; 0 = all");
+  command.add_option("--top-k", sampling.top_k, "keep the k most likely tokens; 0 = all");
   command.add_option("--top-p", sampling.top_p, "keep the smallest set with this mass");
   command.add_option("--min-p", sampling.min_p, "drop tokens below this share of the best one's");
   command.add_option("--repetition-penalty", sampling.repetition_penalty, "1 = none");
@@ -368,7 +368,7 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
           ->add_option(
               "--logprobs", arguments->alternatives,
               "with --json: log-probability of each new token by the raw distribution, and of the "
-              "K likeliest ones")
+              "K most likely ones")
           ->expected(0, 1)
           ->type_name("[K]")
           ->check(CLI::Range(int64_t{0}, int64_t{1} << 20U));

@@ -13,7 +13,7 @@ namespace specdec {
 
 struct Profile;
 
-/// Which drafts to replay: chains, or trees of the drafter's likeliest tokens.
+/// Which drafts to replay: chains, or trees of the drafter's most likely tokens.
 struct ReplayShape {
   std::string name;
   int64_t depth = 0;  ///< of a chain: its length

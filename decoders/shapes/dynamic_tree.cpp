@@ -28,8 +28,8 @@ class Growth {
     return found;
   }
 
-  /// The likeliest `count` of the `level`, without those that cannot be verified.
-  std::vector<int64_t> likeliest(const std::vector<int64_t>& level, int64_t count) const {
+  /// The most likely `count` of the `level`, without those that cannot be verified.
+  std::vector<int64_t> most likely(const std::vector<int64_t>& level, int64_t count) const {
     const std::vector<int64_t> verified = best_nodes();
     std::vector<int64_t> kept;
     for (const int64_t node : verified) {
@@ -41,7 +41,7 @@ class Growth {
     return kept;
   }
 
-  /// The likeliest nodes as a draft.
+  /// The most likely nodes as a draft.
   Draft finish() const {
     std::vector<int64_t> chosen = best_nodes();
     std::sort(chosen.begin(), chosen.end());
@@ -56,8 +56,8 @@ class Growth {
   }
 
  private:
-  /// The likeliest nodes of all, best first. A node is never likelier than its parent, and of equal
-  /// ones the older goes first, so the parents of all are among them.
+  /// The most likely nodes of all, best first. A node is never more likely than its parent, and of
+  /// equal ones the older goes first, so the parents of all are among them.
   std::vector<int64_t> best_nodes() const {
     std::vector<int64_t> nodes(probabilities_.size() - 1);
     std::iota(nodes.begin(), nodes.end(), 1);
@@ -96,7 +96,7 @@ Draft DynamicTreeShape::grow(const DraftContext& context, ChildDistribution& dis
   std::vector<int64_t> frontier = {0};
   for (int64_t depth = 0; depth < context.max_depth && !frontier.empty(); ++depth) {
     const std::vector<int64_t> level = growth.expand(frontier, options_.top_k);
-    frontier = level.empty() ? level : growth.likeliest(level, options_.top_k);
+    frontier = level.empty() ? level : growth.most likely(level, options_.top_k);
   }
   return growth.finish();
 }

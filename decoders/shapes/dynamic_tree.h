@@ -12,8 +12,8 @@ struct DynamicTreeOptions {
 };
 
 /// EAGLE-2's tree (Li et al., 2024, arXiv:2406.16858, section 4): every level expands its `top_k`
-/// likeliest nodes by the product of the drafter's probabilities along the path; of all nodes the
-/// `nodes` likeliest are verified. Nodes that cannot be among them are not expanded.
+/// most likely nodes by the product of the drafter's probabilities along the path; of all nodes the
+/// `nodes` most likely are verified. Nodes that cannot be among them are not expanded.
 ///
 /// It leaves siblings out after they were found, so they have to be the best ones, not drawn.
 class DynamicTreeShape final : public DraftShape {

@@ -10,8 +10,8 @@ struct TypicalOptions {
 
 /// Typical acceptance (Cai et al., 2024, Medusa, arXiv:2401.10774, Section 2.3.1): a drafted token
 /// is accepted when the target does not find it unlikely, p(x) >= min(epsilon, delta exp(-H(p))),
-/// H the entropy of p in nats. The longest accepted path wins, of equally long ones the likelier;
-/// the next token is drawn from p at its end. Needs no distribution of the draft.
+/// H the entropy of p in nats. The longest accepted path wins, of equally long ones the more
+/// likely; the next token is drawn from p at its end. Needs no distribution of the draft.
 ///
 /// LOSSY: the output follows the draft more than the target's distribution does. Only at
 /// temperature 0, where all of p is on one token, does it accept nothing but that one, as

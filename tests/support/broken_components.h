@@ -62,7 +62,7 @@ class StrippingDrafter final : public Drafter {
   TreeDrafter tree_;
 };
 
-/// Draws two siblings and keeps the likelier one.
+/// Draws two siblings and keeps the more likely one.
 class RerankingDrafter final : public Drafter {
  public:
   explicit RerankingDrafter(LogitTable table) : table_(std::move(table)) {}

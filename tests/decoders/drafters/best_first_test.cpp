@@ -12,7 +12,7 @@ std::vector<Follower> two(int64_t place, int64_t count) {
   return found;
 }
 
-TEST(BestFirstTest, TakesTheLikeliestPathsFirst) {
+TEST(BestFirstTest, TakesTheMostLikelyPathsFirst) {
   const GrownDraft grown =
       grow_best_first(9, 0, {.max_tokens = 5, .max_depth = 9, .max_branches = 2}, two);
   // 0.6, 0.36, 0.3, 0.216, then 0.18: 1 2 was found before 2 1.

@@ -28,7 +28,7 @@ TEST(CorpusBigramTest, CountsPairsWithinDocuments) {
   EXPECT_EQ(after_two[0].token, 1);
 }
 
-TEST(CorpusBigramTest, DraftsAChainOrTheLikeliestTree) {
+TEST(CorpusBigramTest, DraftsAChainOrTheMostLikelyTree) {
   const auto counted = bigram_table({{1, 2, 3, 1, 2, 3, 1, 4}});
   CorpusBigramDrafter drafter(counted);
   EXPECT_EQ(paths_of(propose_within(drafter, Tokens{8, 1}, {3, 3, 1})),

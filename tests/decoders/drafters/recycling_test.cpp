@@ -14,7 +14,7 @@ namespace {
 
 using Tokens = std::vector<Token>;
 
-/// A verified draft: `next` names each node's likeliest tokens, best first.
+/// A verified draft: `next` names each node's most likely tokens, best first.
 StepResult step(Draft draft, const std::vector<Tokens>& next, std::vector<int64_t> path) {
   StepResult result{.draft = std::move(draft), .result = {}, .result = {.path = std::move(path)}};
   result.result.logits = at::zeros({result.draft.size(), 10});
@@ -135,7 +135,7 @@ std::vector<Tokens> paper_tree() {
 
 TEST(RecyclingTest, TheTreeIsNearlyThePapers) {
   RecyclingDrafter drafter;
-  // Every token's likeliest successors are 0, 1, 2, ...: a path of tokens is one of ranks.
+  // Every token's most likely successors are 0, 1, 2, ...: a path of tokens is one of ranks.
   Draft all = Draft::root(0);
   for (Token token = 1; token < 8; ++token) {
     all.add(token, 0);

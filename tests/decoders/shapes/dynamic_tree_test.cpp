@@ -41,14 +41,16 @@ Draft grow_dynamic(const DynamicTreeOptions& options, TableDistribution& distrib
                     distribution, Siblings::kBest);
 }
 
-/// EAGLE-2's procedure written down without short cuts: paths of the likeliest nodes.
+/// EAGLE-2's procedure written down without short cuts: paths of the most likely nodes.
 std::vector<std::vector<Token>> by_definition(const LogitTable& table,
                                               const DynamicTreeOptions& options) {
   struct Node {
     std::vector<Token> path;
     double probability;
   };
-  const auto likelier = [](const Node& a, const Node& b) { return a.probability > b.probability; };
+  const auto more_likely = [](const Node& a, const Node& b) {
+    return a.probability > b.probability;
+  };
   std::vector<Node> all;
   std::vector<Node> frontier = {{{}, 1.0}};
   for (int64_t depth = 0; depth < options.depth; ++depth) {
@@ -65,16 +67,16 @@ std::vector<std::vector<Token>> by_definition(const LogitTable& table,
         child.probability *= distribution[static_cast<size_t>(token)];
         children.push_back(child);
       }
-      std::stable_sort(children.begin(), children.end(), likelier);
+      std::stable_sort(children.begin(), children.end(), more_likely);
       children.resize(static_cast<size_t>(options.top_k));
       level.insert(level.end(), children.begin(), children.end());
     }
     all.insert(all.end(), level.begin(), level.end());
-    std::stable_sort(level.begin(), level.end(), likelier);
+    std::stable_sort(level.begin(), level.end(), more_likely);
     level.resize(std::min(level.size(), static_cast<size_t>(options.top_k)));
     frontier = level;
   }
-  std::stable_sort(all.begin(), all.end(), likelier);
+  std::stable_sort(all.begin(), all.end(), more_likely);
   all.resize(std::min(all.size(), static_cast<size_t>(options.nodes)));
   std::vector<std::vector<Token>> paths;
   for (const Node& node : all) {
@@ -90,7 +92,7 @@ std::vector<std::vector<Token>> sorted_paths(const Draft& draft) {
   return paths;
 }
 
-TEST(DynamicTreeTest, VerifiesTheLikeliestNodes) {
+TEST(DynamicTreeTest, VerifiesTheMostLikelyNodes) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const LogitTable table = random_table(kDynamicVocab, seed, 3, 2.0);
     const DynamicTreeOptions options{

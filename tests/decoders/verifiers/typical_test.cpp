@@ -42,7 +42,7 @@ TEST(TypicalTest, TheThresholdIsTheLowerOfEpsilonAndTheEntropysShare) {
   }
 }
 
-TEST(TypicalTest, TheLongestPathWinsThenTheLikelier) {
+TEST(TypicalTest, TheLongestPathWinsThenTheMoreLikely) {
   Draft draft = Draft::root(0);
   draft.add(0, 0);  // 1: likely, but nothing follows
   draft.add(1, 0);  // 2
