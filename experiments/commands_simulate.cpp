@@ -135,8 +135,8 @@ std::vector<ReplayRow> replay_arm(const SimulateArguments& arguments, const Trac
     for (const TraceRecord& record : arm.records) {
       const auto refusal = replay_refusal(record, shape);
       if (!refusal.empty()) {
-        throw ConfigError(
-            fmt::format("{}: {} cannot be told: {}", arm.name(), shape.name, refusal));
+        throw ConfigError(fmt::format("{}: {} cannot be simulated from this trace: {}", arm.name(),
+                                      shape.name, refusal));
       }
       replay(record, shape, costs ? &*costs : nullptr, row.counts);
     }

@@ -109,7 +109,7 @@ std::optional<std::string> run_gnuplot(std::string_view script) {
     }
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? output : std::nullopt;
   } catch (const std::exception&) {
-    return std::nullopt;  // no room for the script: a report without pictures is still a report
+    return std::nullopt;  // no room for the script: a report without figures is still a report
   }
 }
 

@@ -16,7 +16,7 @@ struct ReportStrategy {
   bool reproducible = true;  ///< false when it adapts to live timing
 };
 
-/// A value of a swept key: the x axis of the sweep's picture.
+/// A value of a swept key: the x axis of the sweep's figure.
 struct ReportSweepPoint {
   std::string label;                ///< as in GenerationKey::sweep_point
   std::vector<std::string> values;  ///< of sweep_keys, in order
@@ -42,7 +42,7 @@ void write_table(std::ostream& out, const Report& report);
 void write_json(std::ostream& out, const Report& report);
 /// summary.csv: one line per sweep point, strategy and category; what cannot be computed is empty.
 void write_csv(std::ostream& out, const Report& report);
-/// report.html: self-contained, without scripts. Pictures are drawn by gnuplot; where that is
+/// report.html: self-contained, without scripts. Figures are drawn by gnuplot; where that is
 /// missing or fails the page says so and has its tables only.
 void write_html(std::ostream& out, const Report& report);
 

@@ -5,7 +5,7 @@
 #include <ostream>
 
 #include "experiments/report.h"
-#include "experiments/report_pictures.h"
+#include "experiments/report_figures.h"
 #include "experiments/report_text.h"
 
 namespace specdec {
@@ -174,17 +174,17 @@ void write_notes(std::ostream& out, const Report& report) {
   if (notes.empty()) {
     return;
   }
-  out << "<h2>Read this first</h2>\n<ul>\n";
+  out << "<h2>Warnings</h2>\n<ul>\n";
   for (const std::string& note : notes) {
     out << "<li>" << escape_html(note) << "</li>\n";
   }
   out << "</ul>\n";
 }
 
-void write_pictures(std::ostream& out, const Report& report) {
-  const auto pictures = draw_pictures(report);
-  out << "<h2>Pictures</h2>\n";
-  if (pictures.empty()) {
+void write_figures(std::ostream& out, const Report& report) {
+  const auto figures = draw_figures(report);
+  out << "<h2>Figures</h2>\n";
+  if (figures.empty()) {
     out << paragraph(
         "There are none: gnuplot, which draws them, is not installed or failed, or nothing was "
         "measured. The tables hold all figures.");
@@ -192,12 +192,12 @@ void write_pictures(std::ostream& out, const Report& report) {
   }
   if (!report.sweep_keys.empty()) {
     out << paragraph(
-        "Outside the sweep's own pictures, each strategy is shown at its fastest "
+        "Outside the sweep's own figures, each strategy is shown at its fastest "
         "point; choosing it favours it a little.");
   }
-  for (const ReportPicture& picture : pictures) {
+  for (const ReportFigure& figure : figures) {
     out << "<figure>\n"
-        << picture.svg << "\n<figcaption>" << escape_html(picture.caption)
+        << figure.svg << "\n<figcaption>" << escape_html(figure.caption)
         << "</figcaption>\n</figure>\n";
   }
 }
@@ -321,7 +321,7 @@ void write_html(std::ostream& out, const Report& report) {
   write_notes(out, report);
   write_results(out, report, false);
   write_definitions(out, report);
-  write_pictures(out, report);
+  write_figures(out, report);
   write_results(out, report, true);
   write_positions(out, report);
   write_divergences(out, report);

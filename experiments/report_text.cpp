@@ -119,7 +119,7 @@ void add_prompt_notes(const Report& report, std::vector<std::string>& notes) {
   }
   for (const std::string& name : unclear) {
     notes.push_back(fmt::format(
-        "The interval of {} holds 1: these prompts do not show that it is faster or slower.",
+        "The interval of {} contains 1: these prompts do not show that it is faster or slower.",
         name));
   }
 }
@@ -145,7 +145,7 @@ std::vector<ReportColumn> report_columns(const Report& report) {
        "How many times faster than the first strategy: its decode seconds per token, divided by "
        "this strategy's, both summed over the prompts that the two share. In brackets the 95 % "
        "interval of a paired bootstrap over prompts: with other prompts of the same kind the ratio "
-       "would mostly lie in there. An interval that holds 1 shows no difference.",
+       "would mostly lie in there. An interval that contains 1 shows no difference.",
        true, speedup_text},
       {"tokens/s",
        "Tokens that the steps added, divided by the time of the steps; without the prompt's "

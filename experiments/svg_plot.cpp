@@ -33,7 +33,7 @@ std::string line_style(size_t style) {
                      kMarks[style % kMarks.size()], 1 + style / kColors.size());
 }
 
-/// The names below a picture's axes, where none can cover a line.
+/// The names below a figure's axes, where none can cover a line.
 struct Legend {
   int64_t columns = 2;
   int64_t rows = 0;
@@ -51,7 +51,7 @@ Legend legend_of(const std::vector<Named>& entries) {
   return legend;
 }
 
-/// What all pictures share. `height` is without the legend.
+/// What all figures share. `height` is without the legend.
 std::string preamble(const std::string& title, const std::string& x_label, int64_t height,
                      const Legend& legend) {
   std::string script = fmt::format(
@@ -128,7 +128,7 @@ bool any_interval(const PlotSeries& series) {
   return std::any_of(series.points.begin(), series.points.end(), has_interval);
 }
 
-/// A picture's lines, marks and intervals: `mark` is gnuplot's style for the points
+/// A figure's lines, marks and intervals: `mark` is gnuplot's style for the points
 /// ("linespoints"), `bar` the one for the intervals ("yerrorbars").
 std::string plot_command(const std::vector<PlotSeries>& all, const char* mark, const char* bar) {
   std::string script = "plot ";

@@ -7,7 +7,7 @@
 
 namespace specdec {
 
-/// A value, and where it lies in the picture. Points that are not finite are left out.
+/// A value, and where it lies in the figure. Points that are not finite are left out.
 struct PlotPoint {
   double x = 0.0;
   double y = 0.0;
@@ -16,7 +16,7 @@ struct PlotPoint {
 
 struct PlotSeries {
   std::string name;
-  /// Picks colour and mark, so that a strategy looks the same in all pictures.
+  /// Picks colour and mark, so that a strategy looks the same in all figures.
   size_t style = 0;
   std::vector<PlotPoint> points;
 };
@@ -50,7 +50,7 @@ struct StackedBarPlot {
   std::vector<Part> parts;
 };
 
-/// The picture as one <svg> element to put into a page: text and axes take the page's colour, and
+/// The figure as one <svg> element to put into a page: text and axes take the page's colour, and
 /// names are shown as they are, whatever characters they hold. Drawn by gnuplot in another process;
 /// none when that is not installed, fails, or there is nothing to draw.
 std::optional<std::string> draw(const LinePlot& plot);

@@ -137,7 +137,7 @@ TEST(ReportTest, HtmlNeedsNothingFromOutside) {
                     Not(HasSubstr("@import")), Not(HasSubstr("<link")), HasSubstr("</html>")));
 }
 
-TEST(ReportTest, HtmlHasItsPicturesOrSaysWhyNot) {
+TEST(ReportTest, HtmlHasItsFiguresOrSaysWhyNot) {
   Report report = report_of({"plain", "fast", "faster"}, {"k=1", "k=2", "k=4"});
   report.sweep_keys = {"draft_length"};
   report.sweep_points = {{"k=1", {"1"}}, {"k=2", {"2"}}, {"k=4", {"4"}}};
@@ -184,7 +184,7 @@ TEST(ReportTest, NotesNameWhatToDistrust) {
   EXPECT_THAT(notes, Contains(HasSubstr("fast is lossy")));
   EXPECT_THAT(notes, Contains(HasSubstr("live timing")));
   EXPECT_THAT(notes, Contains(HasSubstr("Few prompts: 3")));
-  EXPECT_THAT(notes, Contains(HasSubstr("The interval of fast holds 1")));
+  EXPECT_THAT(notes, Contains(HasSubstr("The interval of fast contains 1")));
   EXPECT_THAT(notes, Contains(HasSubstr("uncommitted")));
   EXPECT_EQ(notes.back(), "resumed");
 }

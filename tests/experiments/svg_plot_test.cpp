@@ -109,9 +109,9 @@ TEST_F(SvgPlotTest, DotsAndBarsNameTheirRows) {
                            .style = i,
                            .points = {{1.0 + static_cast<double>(i), 0, Interval{1, 2}}, {2, 1}}});
   }
-  const auto picture = draw(dots);
-  ASSERT_TRUE(picture.has_value());
-  EXPECT_THAT(*picture,
+  const auto figure = draw(dots);
+  ASSERT_TRUE(figure.has_value());
+  EXPECT_THAT(*figure,
               AllOf(HasSubstr("first row"), HasSubstr("second row"), HasSubstr("series 8")));
   const auto bars = draw(StackedBarPlot{.title = "bars",
                                         .x_label = "ms",
@@ -121,7 +121,7 @@ TEST_F(SvgPlotTest, DotsAndBarsNameTheirRows) {
   EXPECT_THAT(*bars, AllOf(HasSubstr("row one"), HasSubstr("part two")));
 }
 
-TEST(GnuplotTest, WithoutGnuplotThereIsNoPicture) {
+TEST(GnuplotTest, WithoutGnuplotThereIsNoFigure) {
   const char* path = std::getenv("PATH");
   const std::string before = path == nullptr ? "" : path;
   ::setenv("PATH", "/nonexistent", 1);

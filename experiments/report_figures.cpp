@@ -1,4 +1,4 @@
-#include "experiments/report_pictures.h"
+#include "experiments/report_figures.h"
 
 #include <fmt/format.h>
 
@@ -18,11 +18,11 @@ namespace {
 constexpr size_t kMostLines = 14;
 constexpr size_t kMostPositions = 24;
 
-/// Adds a picture that could be drawn.
+/// Adds a figure that could be drawn.
 template <class Plot>
-void add(std::vector<ReportPicture>& pictures, const Plot& plot, std::string caption) {
+void add(std::vector<ReportFigure>& figures, const Plot& plot, std::string caption) {
   if (auto svg = draw(plot)) {
-    pictures.push_back({std::move(*svg), std::move(caption)});
+    figures.push_back({std::move(*svg), std::move(caption)});
   }
 }
 
@@ -31,7 +31,7 @@ PlotSeries series_of(const Report& report, const SummaryRow& row) {
   return {.name = row_name(row), .style = strategy_index(report, row.strategy), .points = {}};
 }
 
-void add_speedup(const Report& report, std::vector<ReportPicture>& pictures) {
+void add_speedup(const Report& report, std::vector<ReportFigure>& figures) {
   DotPlot plot{.title = "Speed-up over all prompts",
                .x_label = "times as fast as the first strategy (95 % interval)",
                .rows = {},
@@ -49,12 +49,12 @@ void add_speedup(const Report& report, std::vector<ReportPicture>& pictures) {
     plot.rows.push_back(row_name(*row));
     plot.series.push_back(std::move(series));
   }
-  add(pictures, plot,
+  add(figures, plot,
       "Right of the dashed line is faster than the first strategy. A bar that crosses it shows no "
       "difference.");
 }
 
-void add_speedup_by_category(const Report& report, std::vector<ReportPicture>& pictures) {
+void add_speedup_by_category(const Report& report, std::vector<ReportFigure>& figures) {
   DotPlot plot{.title = "Speed-up by category of prompt",
                .x_label = "times as fast as the first strategy (95 % interval)",
                .rows = {},
@@ -77,12 +77,12 @@ void add_speedup_by_category(const Report& report, std::vector<ReportPicture>& p
     }
     plot.series.push_back(std::move(series));
   }
-  add(pictures, plot,
+  add(figures, plot,
       "The same comparison within each kind of prompt. What repeats or follows a pattern is easier "
       "to draft.");
 }
 
-void add_acceptance(const Report& report, std::vector<ReportPicture>& pictures) {
+void add_acceptance(const Report& report, std::vector<ReportFigure>& figures) {
   LinePlot plot{.title = "Acceptance by position in the draft",
                 .x_label = "position in the draft",
                 .y_label = "accepted, given all before it",
@@ -100,12 +100,12 @@ void add_acceptance(const Report& report, std::vector<ReportPicture>& pictures) 
     }
     plot.series.push_back(std::move(series));
   }
-  add(pictures, plot,
+  add(figures, plot,
       "Of the drafts that got as far as a position, the share whose token there was accepted. A "
       "falling line says that long drafts waste work; a level one, that they may grow.");
 }
 
-void add_time_split(const Report& report, std::vector<ReportPicture>& pictures) {
+void add_time_split(const Report& report, std::vector<ReportFigure>& figures) {
   StackedBarPlot plot{.title = "Where the time of a token goes",
                       .x_label = "milliseconds per token (decode)",
                       .rows = {},
@@ -122,12 +122,12 @@ void add_time_split(const Report& report, std::vector<ReportPicture>& pictures) 
     plot.parts[1].values.push_back(milliseconds * split->verify);
     plot.parts[2].values.push_back(milliseconds * split->other);
   }
-  add(pictures, plot,
+  add(figures, plot,
       "A shorter bar is a faster strategy. Speculation pays when the target's part shrinks by more "
       "than making drafts adds.");
 }
 
-void add_tokens_per_step(const Report& report, std::vector<ReportPicture>& pictures) {
+void add_tokens_per_step(const Report& report, std::vector<ReportFigure>& figures) {
   LinePlot plot{.title = "Tokens added by a step",
                 .x_label = "tokens added by one forward of the target",
                 .y_label = "share of steps",
@@ -148,7 +148,7 @@ void add_tokens_per_step(const Report& report, std::vector<ReportPicture>& pictu
     }
     plot.series.push_back(std::move(series));
   }
-  add(pictures, plot,
+  add(figures, plot,
       "Steps that add one token gained nothing from their draft; a peak at the right end says that "
       "whole drafts are often accepted, so longer ones may pay.");
 }
@@ -162,7 +162,7 @@ std::optional<double> parse_number(const std::string& text) {
   return number;
 }
 
-/// The swept key that the pictures have along x: the one with the most values. Others make lines.
+/// The swept key that the figures have along x: the one with the most values. Others make lines.
 class SweepAxis {
  public:
   explicit SweepAxis(const Report& report) : report_(report) {
@@ -251,7 +251,7 @@ std::vector<PlotSeries> sweep_series(const Report& report, const SweepAxis& axis
   return all;
 }
 
-void add_sweep(const Report& report, std::vector<ReportPicture>& pictures) {
+void add_sweep(const Report& report, std::vector<ReportFigure>& figures) {
   const SweepAxis axis(report);
   if (!axis.is_usable()) {
     return;
@@ -270,7 +270,7 @@ void add_sweep(const Report& report, std::vector<ReportPicture>& pictures) {
                 .x_names = axis.tick_names(),
                 .reference = 1.0,
                 .y_max = {}};
-  add(pictures, plot,
+  add(figures, plot,
       "Bars are 95 % intervals. Where they overlap, the top of a curve is not sharp.");
   plot.title = "Tokens per step along the sweep";
   plot.y_label = "tokens per forward of the target";
@@ -278,7 +278,7 @@ void add_sweep(const Report& report, std::vector<ReportPicture>& pictures) {
     const auto tokens = tokens_per_step(row.counts);
     return tokens ? std::optional(PlotPoint{.y = *tokens}) : std::nullopt;
   });
-  add(pictures, plot,
+  add(figures, plot,
       "What each step yields. While it rises and the speed-up falls, the added drafts cost more "
       "than "
       "they bring.");
@@ -286,18 +286,18 @@ void add_sweep(const Report& report, std::vector<ReportPicture>& pictures) {
 
 }  // namespace
 
-std::vector<ReportPicture> draw_pictures(const Report& report) {
-  std::vector<ReportPicture> pictures;
+std::vector<ReportFigure> draw_figures(const Report& report) {
+  std::vector<ReportFigure> figures;
   if (!can_draw()) {
-    return pictures;
+    return figures;
   }
-  add_speedup(report, pictures);
-  add_speedup_by_category(report, pictures);
-  add_sweep(report, pictures);
-  add_acceptance(report, pictures);
-  add_tokens_per_step(report, pictures);
-  add_time_split(report, pictures);
-  return pictures;
+  add_speedup(report, figures);
+  add_speedup_by_category(report, figures);
+  add_sweep(report, figures);
+  add_acceptance(report, figures);
+  add_tokens_per_step(report, figures);
+  add_time_split(report, figures);
+  return figures;
 }
 
 }  // namespace specdec
