@@ -8,7 +8,7 @@
 namespace specdec {
 
 /// Grows the drafts of all beams of a step together, as a beam search under the drafter's
-/// distribution: on each level it keeps the `width` most likely nodes over all beams, each checked
+/// distribution: on each level it keeps the `width` most likely nodes over all beams, each scored
 /// by the log-probability of its beam plus the drafter's of its path. One level of nodes is what
 /// the drafter expects the running beams to be. Nodes are found deterministically.
 class BeamShape final : public DraftShape {

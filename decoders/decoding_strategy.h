@@ -105,7 +105,7 @@ struct StepStatistics {
   int64_t depth = 0;      ///< deepest proposed node; `drafted` for a chain
   double draft_seconds = 0.0;
   double verify_seconds = 0.0;  ///< the target's forward
-  double other_seconds = 0.0;   ///< distributions, result, cache bookkeeping, stops
+  double other_seconds = 0.0;   ///< distributions, verification, cache bookkeeping, stops
   /// When Request::log_overlaps: of each node with children, in order, the exact probability that
   /// the verifier `rejection` accepts the first drawn child, or one of those found
   /// deterministically (see draft_overlaps). Of a chain: one a drafted token.

@@ -123,7 +123,7 @@ void AdaptiveDraftLength::adjust() {
 void AdaptiveDraftLength::begin_pause() {
   plain_left_ = pause_;
   pause_ = std::min(2 * pause_, options_.max_pause);
-  // The probe after the pause is checked by itself: the text may have changed its kind.
+  // The probe after the pause is tried by itself: the text may have changed its kind.
   drafted_ = accepted_ = trials_ = 0.0;
   steps_at_one_ = 0;
 }

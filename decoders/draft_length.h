@@ -66,7 +66,7 @@ struct AdaptiveOptions {
   int64_t pause = 16;         ///< plain steps of the first pause; each that follows one in vain is
                               ///< twice as long
   int64_t max_pause = 128;
-  int64_t probe = 4;  ///< steps with a draft of one token before it is checked again
+  int64_t probe = 4;  ///< steps with a draft of one token before it is tried again
   std::optional<CostCurve> target_cost = {};   ///< v(n); without it the acceptance alone decides
   std::optional<CostCurve> drafter_cost = {};  ///< of one drafted token; none = drafting is free
 };

@@ -65,7 +65,7 @@ SpeculativeDecoding::SpeculativeDecoding(LanguageModel& target, std::unique_ptr<
         "false)");
   }
   if (shape_->branches() && !verifier_->allows_trees()) {
-    throw ConfigError("this verifier verifies chains only, and this shape drafts trees");
+    throw ConfigError("this verifier takes chains only, and this shape drafts trees");
   }
   options_.capture_layers = needs.capture_layers;
   wants_features_ = needs.internals || !needs.capture_layers.empty();

@@ -95,6 +95,7 @@ DrafterRegistry::Make prepare_corpus_bigram(const ConfigNode& node, const RunPla
 DrafterRegistry::Make prepare_recycling(const ConfigNode& node, const RunPlan&) {
   RecyclingOptions options;
   options.candidates = node.get<int64_t>("candidates", options.candidates, {1, 1024});
+  node.refuse_old_name("keep", "persist");
   options.persist = node.get<bool>("persist", options.persist);
   return [options](BuildContext&) { return std::make_unique<RecyclingDrafter>(options); };
 }
@@ -179,7 +180,7 @@ void add_own_guesses(DrafterRegistry& drafters) {
       {.help =
            "the target's most likely tokens where it saw a token last (token recycling)\n"
            "candidates: 8 a token\n"
-           "commit: false (true: the table outlives a request; speeds then depend on the order)",
+           "persist: false (true: the table outlives a request; speeds then depend on the order)",
        .prepare = prepare_recycling,
        // A kept table makes one output depend on those before it, which cannot be enumerated.
        .examples = {{"{type: recycling, candidates: 2}"}}});

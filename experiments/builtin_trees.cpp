@@ -118,6 +118,7 @@ TreeRegistry::Make prepare_cost_aware(const ConfigNode& node, const RunPlan& pla
   options.memory = node.get<double>("memory", options.memory, {0.5, 1.0});
   options.margin = node.get<double>("margin", options.margin, {0.0, 10.0});
   options.explore = node.get<double>("explore", options.explore, {0.0, 1.0});
+  node.refuse_old_name("keep", "persist");
   options.persist = node.get<bool>("persist", options.persist);
   check_depth(node, plan, options.max_depth);
   note_branches(plan, options.branches);

@@ -26,10 +26,9 @@ VerifierRegistry::Make prepare_exact_match(const ConfigNode& node, const RunPlan
 
 VerifierRegistry::Make prepare_block(const ConfigNode& node, const RunPlan& plan) {
   if (plan.branches != nullptr && *plan.branches > 1) {
-    node.fail_at(
-        "type",
-        "block verification verifies chains only, and this tree branches; use rejection, or "
-        "draft_length instead of tree");
+    node.fail_at("type",
+                 "block verification takes chains only, and this tree branches; use rejection, or "
+                 "draft_length instead of tree");
   }
   return [](BuildContext&) { return std::make_unique<BlockVerifier>(); };
 }

@@ -328,6 +328,13 @@ void ConfigNode::refuse_unknown_keys() const {
   }
 }
 
+void ConfigNode::refuse_old_name(const std::string& old_key, const std::string& key) const {
+  if (has(old_key)) {
+    ignore(old_key);
+    fail(old_key, fmt::format("is now called '{}'", key));
+  }
+}
+
 void ConfigNode::ignore(const std::string& key) const { state_->know(key); }
 
 std::shared_ptr<YamlTree> ConfigNode::resolved() const {

@@ -77,6 +77,8 @@ class ConfigNode {
   void fail_at(const std::string& key, const std::string& message) const;
   /// Keys that nobody read are mistakes that name the nearest known key; children included.
   void refuse_unknown_keys() const;
+  /// Refuses a key's old name; the message says the new one.
+  void refuse_old_name(const std::string& old_key, const std::string& key) const;
   /// Makes a key known that is read elsewhere.
   void ignore(const std::string& key) const;
 

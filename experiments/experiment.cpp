@@ -389,7 +389,7 @@ Report ExperimentRun::make_report() {
   report.command = options_.command;
   report.environment = environment_;
   if (folder_.resumed()) {
-    report.notes.push_back("resumed: speeds of resumed runs are mixed");
+    report.notes.push_back("resumed: speeds of several runs of the program are mixed");
   }
   if (!left_out_.empty()) {
     report.notes.push_back(fmt::format("{} prompts left out, being too long: {}", left_out_.size(),

@@ -8,9 +8,9 @@ namespace specdec {
 
 struct CascadeMember {
   std::unique_ptr<Drafter> drafter;
-  /// A draft of fewer tokens passes the turn on. Above 1 only for drafters that choose without
-  /// probability: to drop tokens that were drawn would change the distribution. One that draws
-  /// nevertheless, as its shape allows it, keeps its turn.
+  /// A draft of fewer tokens passes the turn on. Above 1 only for drafters that choose
+  /// deterministically: to drop tokens that were drawn would change the distribution. One that
+  /// draws nevertheless, as its shape allows it, keeps its turn.
   int64_t min_tokens = 1;
 };
 

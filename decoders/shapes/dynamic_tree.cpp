@@ -29,7 +29,7 @@ class Growth {
   }
 
   /// The most likely `count` of the `level`, without those that cannot be verified.
-  std::vector<int64_t> most likely(const std::vector<int64_t>& level, int64_t count) const {
+  std::vector<int64_t> most_likely(const std::vector<int64_t>& level, int64_t count) const {
     const std::vector<int64_t> verified = best_nodes();
     std::vector<int64_t> kept;
     for (const int64_t node : verified) {
@@ -96,7 +96,7 @@ Draft DynamicTreeShape::grow(const DraftContext& context, ChildDistribution& dis
   std::vector<int64_t> frontier = {0};
   for (int64_t depth = 0; depth < context.max_depth && !frontier.empty(); ++depth) {
     const std::vector<int64_t> level = growth.expand(frontier, options_.top_k);
-    frontier = level.empty() ? level : growth.most likely(level, options_.top_k);
+    frontier = level.empty() ? level : growth.most_likely(level, options_.top_k);
   }
   return growth.finish();
 }

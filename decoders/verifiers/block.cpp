@@ -14,7 +14,7 @@ namespace {
 void check_chain(const Draft& draft) {
   for (int64_t node = 0; node < draft.size(); ++node) {
     SPECDEC_CHECK(draft.parents[static_cast<size_t>(node)] == node - 1,
-                  "block verification verifies chains only, and node {} of this draft follows node "
+                  "block verification takes chains only, and node {} of this draft follows node "
                   "{}; use rejection for trees",
                   node, draft.parents[static_cast<size_t>(node)]);
   }

@@ -78,6 +78,7 @@ HeadLoss usual_loss(const HeadShape& shape) {
 
 HeadLoss read_loss(const ConfigNode& node, const HeadShape& shape) {
   HeadLoss loss = usual_loss(shape);
+  node.refuse_old_name("law", "distribution");
   loss.distribution = node.get<double>("distribution", loss.distribution, {0.0, 1e6});
   loss.tokens = node.get<double>("tokens", loss.tokens, {0.0, 1e6});
   loss.features = node.get<double>("features", loss.features, {0.0, 1e6});

@@ -129,6 +129,7 @@ TEST_F(BuiltinDraftersTest, RefusesOptionsOutOfRange) {
       {"type: corpus_bigram, corpus: [{file: ok.jsonl}], min_probability: 1.5",
        "min_probability: 1.5 is not between 0 and 1"},
       {"type: recycling, candidates: 0", "candidates: 0 is not between 1 and 1024"},
+      {"type: recycling, keep: true", "keep: is now called 'persist'"},
       {"type: recycling, persist: maybe", "commit: expected true or false, found 'maybe'"},
       {"type: lookahead, window: 0", "window: 0 is not between 1"},
       {"type: lookahead, ngram: 1", "ngram: 1 is not between 2"},
@@ -192,9 +193,8 @@ TEST_F(BuiltinDraftersTest, LookaheadNeedsATreeWithRoomForItsWindow) {
 TEST_F(BuiltinDraftersTest, BlockVerificationNeedsAChain) {
   const std::string block = ", verifier: {type: block}";
   const std::string drafter = "type: suffix";
-  EXPECT_THAT(
-      mistake(drafter, "tree: {type: dynamic, depth: 4}", block),
-      HasSubstr("c.yaml:4: strategies[0].verifier: block verification verifies chains only"));
+  EXPECT_THAT(mistake(drafter, "tree: {type: dynamic, depth: 4}", block),
+              HasSubstr("c.yaml:4: strategies[0].verifier: block verification takes chains only"));
   EXPECT_NO_THROW(load(drafter, "draft_length: 4", block));
   EXPECT_NO_THROW(load(drafter, "tree: {type: cost_aware, max_depth: 4, branches: 1}", block));
 }
