@@ -8,8 +8,8 @@
 
 #include "core/error.h"
 #include "core/kernels/probs.h"
+#include "decoders/analysis/draft_overlap.h"
 #include "decoders/draft_grammar.h"
-#include "decoders/draft_overlap.h"
 
 namespace specdec {
 namespace {

@@ -2,9 +2,9 @@
 #include <memory>
 
 #include "core/language_model.h"
+#include "decoders/analysis/draft_trace.h"
 #include "decoders/decoding_strategy.h"
 #include "decoders/draft_shape.h"
-#include "decoders/draft_trace.h"
 #include "decoders/drafter.h"
 #include "decoders/verifier.h"
 

@@ -6,9 +6,9 @@
 
 #include "core/language_model.h"
 #include "decoders/beam_session.h"
-#include "decoders/beam_shape.h"
 #include "decoders/decoding_strategy.h"
 #include "decoders/drafter.h"
+#include "decoders/shapes/beam_shape.h"
 
 namespace specdec {
 

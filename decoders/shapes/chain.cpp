@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "decoders/draft_growth.h"
+#include "decoders/shapes/draft_growth.h"
 
 namespace specdec {
 

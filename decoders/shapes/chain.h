@@ -1,8 +1,8 @@
 #pragma once
 #include <memory>
 
-#include "decoders/draft_length.h"
 #include "decoders/draft_shape.h"
+#include "decoders/shapes/draft_length.h"
 
 namespace specdec {
 

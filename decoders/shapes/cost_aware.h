@@ -2,7 +2,7 @@
 #include <optional>
 #include <vector>
 
-#include "decoders/cost_curve.h"
+#include "decoders/analysis/cost_curve.h"
 #include "decoders/shapes/rank_tree.h"
 
 namespace specdec {

@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "decoders/draft_growth.h"
+#include "decoders/shapes/draft_growth.h"
 
 namespace specdec {
 

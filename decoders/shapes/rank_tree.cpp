@@ -6,7 +6,7 @@
 #include <map>
 
 #include "core/error.h"
-#include "decoders/draft_growth.h"
+#include "decoders/shapes/draft_growth.h"
 
 namespace specdec {
 namespace {

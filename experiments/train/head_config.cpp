@@ -4,8 +4,8 @@
 
 #include "core/error.h"
 #include "core/gemma/config.h"
-#include "experiments/config_file.h"
-#include "experiments/config_node.h"
+#include "experiments/config/config_file.h"
+#include "experiments/config/config_node.h"
 
 namespace specdec {
 namespace {

@@ -5,7 +5,7 @@
 #include <random>
 
 #include "core/error.h"
-#include "experiments/config_file.h"
+#include "experiments/config/config_file.h"
 
 namespace specdec {
 namespace {

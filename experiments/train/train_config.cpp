@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "experiments/config_file.h"
-#include "experiments/config_node.h"
+#include "experiments/config/config_file.h"
+#include "experiments/config/config_node.h"
 
 namespace specdec {
 namespace {

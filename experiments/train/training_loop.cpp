@@ -10,7 +10,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "experiments/config_file.h"
+#include "experiments/config/config_file.h"
 
 namespace specdec {
 namespace {

@@ -41,7 +41,7 @@ if(NOT YAML_CPP_VERSION)
 endif()
 file(CONFIGURE OUTPUT "${OUTPUT}" @ONLY CONTENT [[
 // Written by scripts/cmake/BuildInfo.cmake.
-#include "experiments/environment.h"
+#include "experiments/metrics/environment.h"
 
 namespace specdec {
 

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "core/error.h"
-#include "experiments/config_node.h"
-#include "experiments/yaml_tree.h"
-#include "experiments/yaml_writer.h"
+#include "experiments/config/config_node.h"
+#include "experiments/config/yaml_tree.h"
+#include "experiments/config/yaml_writer.h"
 
 namespace {
 

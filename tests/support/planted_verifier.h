@@ -1,7 +1,7 @@
 #pragma once
 #include <memory>
 
-#include "experiments/components.h"
+#include "experiments/components/components.h"
 #include "tests/support/broken_components.h"
 
 namespace specdec {

@@ -1,7 +1,7 @@
 #pragma once
 // What tests of distributions need: the library's enumeration and a model to enumerate.
 #include "core/sampling.h"
-#include "decoders/sequence_distribution.h"
+#include "decoders/analysis/sequence_distribution.h"
 #include "tests/support/fake_model.h"
 
 namespace specdec {

@@ -1,0 +1,110 @@
+#include "decoders/analysis/cost_curve.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+/// Forwards of one width in a row; the first ones find other data cached.
+constexpr int64_t kTurn = 20;
+
+Tensor some_tokens(int64_t count, int64_t vocab) {
+  return at::arange(count, at::kInt).remainder_(vocab);
+}
+
+double quantile(const std::vector<double>& sorted, double share) {
+  return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// Seconds of one forward of a chain after what is kept; forgets the chain again.
+double time_forward(LanguageModel& model, const Tensor& tokens) {
+  const int64_t context = model.length();
+  const auto start = std::chrono::steady_clock::now();
+  const ForwardResult result = model.forward({.tokens = tokens, .rows = {}, .parents = {}});
+  // Reading one value back waits for a device.
+  result.logits.select(0, 0).select(0, 0).item();
+  const double seconds = seconds_since(start);
+  model.truncate(context);
+  return seconds;
+}
+
+}  // namespace
+
+double CostCurve::seconds(int64_t new_tokens, int64_t context) const {
+  SPECDEC_CHECK(!points.empty(), "a cost curve without points");
+  const auto nearest =
+      std::min_element(points.begin(), points.end(), [&](const CostPoint& a, const CostPoint& b) {
+        return std::abs(a.context - context) < std::abs(b.context - context);
+      });
+  std::map<int64_t, double> curve;
+  for (const CostPoint& point : points) {
+    if (point.context == nearest->context) {
+      curve[point.new_tokens] = point.seconds;
+    }
+  }
+  const auto above = curve.lower_bound(new_tokens);
+  if (above == curve.end()) {
+    return curve.rbegin()->second;
+  }
+  if (above == curve.begin() || above->first == new_tokens) {
+    return above->second;
+  }
+  const auto below = std::prev(above);
+  const double share = static_cast<double>(new_tokens - below->first) /
+                       static_cast<double>(above->first - below->first);
+  return below->second + share * (above->second - below->second);
+}
+
+CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& options) {
+  SPECDEC_CHECK(options.repeats >= 1, "a median of {} repeats", options.repeats);
+  const int64_t turn = std::min(kTurn, options.repeats);
+  CostCurve curve;
+  for (const int64_t context : options.contexts) {
+    std::map<int64_t, std::vector<double>> seconds;  // by new tokens
+    for (const int64_t new_tokens : options.new_tokens) {
+      SPECDEC_CHECK(context >= 1 && new_tokens >= 1, "{} new tokens after {}", new_tokens, context);
+      if (context + new_tokens <= model.max_length()) {
+        seconds[new_tokens] = {};
+      }
+    }
+    if (seconds.empty()) {
+      continue;
+    }
+    const Tensor prompt = some_tokens(context, model.vocab_size());
+    model.prefill_get_last_logits({prompt.const_data_ptr<int32_t>(), static_cast<size_t>(context)});
+    const auto start = std::chrono::steady_clock::now();
+    const double enough = options.seconds / static_cast<double>(options.contexts.size());
+    for (int64_t done = 0; done < options.repeats || seconds_since(start) < enough; done += turn) {
+      for (auto& [new_tokens, times] : seconds) {
+        const Tensor tokens = some_tokens(new_tokens, model.vocab_size());
+        time_forward(model, tokens);  // warms up: the one before was of another width
+        for (int64_t i = 0; i < turn; ++i) {
+          times.push_back(time_forward(model, tokens));
+        }
+      }
+    }
+    for (auto& [new_tokens, times] : seconds) {
+      std::sort(times.begin(), times.end());
+      curve.points.push_back({.new_tokens = new_tokens,
+                              .context = context,
+                              .seconds = quantile(times, 0.5),
+                              .low = quantile(times, 0.25),
+                              .high = quantile(times, 0.75)});
+    }
+  }
+  return curve;
+}
+
+}  // namespace specdec

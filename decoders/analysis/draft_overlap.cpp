@@ -1,0 +1,44 @@
+#include "decoders/analysis/draft_overlap.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "decoders/verifiers/probs.h"
+
+namespace specdec {
+
+double overlap(std::span<const double> p, std::span<const double> q) {
+  SPECDEC_CHECK(p.size() == q.size(), "the overlap of distributions over {} and {} tokens",
+                p.size(), q.size());
+  double sum = 0.0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    sum += std::min(p[i], q[i]);
+  }
+  return sum;
+}
+
+std::vector<double> draft_overlaps(const Draft& draft, const Tensor& target_probs) {
+  std::vector<double> overlaps;
+  for (int64_t node = 0; node < draft.size(); ++node) {
+    const std::vector<int64_t> children = draft.children(node);
+    if (children.empty()) {
+      continue;
+    }
+    const auto p = row_of(target_probs, node);
+    const int64_t distribution = draft.child_probs[static_cast<size_t>(node)];
+    if (distribution >= 0) {
+      overlaps.push_back(overlap(p, row_of(draft.probs, distribution)));
+      continue;
+    }
+    double mass = 0.0;
+    for (const int64_t child : children) {
+      mass += p[static_cast<size_t>(draft.tokens[static_cast<size_t>(child)])];
+    }
+    overlaps.push_back(mass);
+  }
+  return overlaps;
+}
+
+}  // namespace specdec

@@ -1,0 +1,269 @@
+#include "experiments/certify/certify.h"
+
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "core/error.h"
+#include "core/randomness.h"
+#include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/progress.h"
+
+namespace specdec {
+namespace {
+
+/// The output whose probability differs most, in words.
+std::string describe_difference(const SequenceDistribution& found,
+                                const SequenceDistribution& expected) {
+  const std::vector<Token>* worst = nullptr;
+  double largest = -1.0;
+  const auto mass_of = [](const SequenceDistribution& distribution,
+                          const std::vector<Token>& output) {
+    const auto entry = distribution.find(output);
+    return entry == distribution.end() ? 0.0 : entry->second;
+  };
+  for (const auto* distribution : {&found, &expected}) {
+    for (const auto& [output, mass] : *distribution) {
+      const double difference = std::abs(mass_of(found, output) - mass_of(expected, output));
+      if (difference > largest) {
+        largest = difference;
+        worst = &output;
+      }
+    }
+  }
+  return worst == nullptr
+             ? "no output at all"
+             : fmt::format(
+                   "the output ({}) has probability {:.6g}, and should have "
+                   "{:.6g}",
+                   fmt::join(*worst, ","), mass_of(found, *worst), mass_of(expected, *worst));
+}
+
+std::string reason_of(std::string text) {
+  text = replace_all(std::move(text), "certify: ", "");
+  return replace_all(std::move(text), "\n", "; ");
+}
+
+/// The models of the cells in work: one pair a seed, with the files that the cells need.
+class ModelPairs {
+ public:
+  explicit ModelPairs(int64_t seeds) : seeds_(seeds) {}
+
+  /// A file that cannot be written for a component throws what its hook threw.
+  std::vector<std::unique_ptr<CertifyModels>>& of(const CertifyCell& cell) {
+    if (pairs_.empty() || files_of_ != cell.files_of) {
+      pairs_.clear();
+      for (int64_t seed = 0; seed < seeds_; ++seed) {
+        pairs_.push_back(
+            std::make_unique<CertifyModels>(static_cast<uint64_t>(seed + 1), cell.write_files));
+      }
+      files_of_ = cell.files_of;
+    }
+    return pairs_;
+  }
+
+ private:
+  int64_t seeds_;
+  std::string files_of_;
+  std::vector<std::unique_ptr<CertifyModels>> pairs_;
+};
+
+/// Fills one row.
+class Trial {
+ public:
+  Trial(const Components& components, const CertifyOptions& options, CertifyRow& row)
+      : components_(components), options_(options), row_(row) {}
+
+  void run(ModelPairs& pairs) {
+    try {
+      for (const auto& models : pairs.of(row_.cell)) {
+        for (const Task& task : certify_tasks(row_.greedy)) {
+          try_task(*models, task);
+        }
+      }
+      conclude();
+    } catch (const c10::Error& error) {
+      break_promise(with_difference(error.what_without_backtrace()));
+    } catch (const std::exception& error) {
+      break_promise(with_difference(error.what()));
+    }
+  }
+
+ private:
+  /// A refusal of one task leaves the others to be tried.
+  void try_task(CertifyModels& models, const Task& task) {
+    Enumeration found;
+    try {
+      const auto strategy = models.build(row_.cell.yaml, components_, task);
+      found = outputs(*strategy, task);
+    } catch (const ConfigError& error) {
+      refusal_ = refusal_.empty() ? reason_of(error.what()) : refusal_;
+      return;
+    }
+    ++tried_;
+    row_.outcomes += found.outcomes;
+    row_.drafted += found.drafted;
+    row_.accepted += found.accepted;
+    if (options_.enumerate) {
+      compare(task.corrected ? kept_distribution(found.distribution) : found.distribution,
+              expected(models, task, found.distribution));
+    }
+  }
+
+  Enumeration outputs(DecodingStrategy& strategy, const Task& task) const {
+    if (options_.enumerate) {
+      return enumerate_outputs(strategy, task, options_.most_outcomes);
+    }
+    CounterRandomness random(1);
+    Enumeration once{.outcomes = 1};
+    for (const auto& step : strategy.generate(task.request(random)).steps) {
+      once.drafted += step.drafted;
+    }
+    return once;
+  }
+
+  static SequenceDistribution kept(const Task& task, SequenceDistribution distribution) {
+    return task.corrected ? kept_distribution(std::move(distribution)) : distribution;
+  }
+
+  SequenceDistribution expected(CertifyModels& models, const Task& task,
+                                const SequenceDistribution& found) const {
+    if (!row_.cell.equals.empty()) {
+      return kept(task,
+                  exact_distribution(*models.build(row_.cell.equals, components_, task), task));
+    }
+    // A search without a twin has nothing to be compared with here.
+    return row_.cell.promise() == Promise::kSearch
+               ? found
+               : reference_distribution(models.target_logits(), task);
+  }
+
+  void compare(const SequenceDistribution& found, const SequenceDistribution& wanted) {
+    const double difference = max_difference(found, wanted);
+    if (difference > row_.difference) {
+      row_.difference = difference;
+      worst_ = describe_difference(found, wanted);
+    }
+  }
+
+  void conclude() {
+    const Promise promise = row_.cell.promise();
+    const bool compares = promise != Promise::kLossy;
+    if (tried_ == 0) {
+      row_.finding = Finding::kRefused;
+      row_.reason = refusal_;
+    } else if (compares && !(row_.difference < kExactDistribution)) {
+      break_promise(worst_);
+    } else {
+      row_.finding = promise == Promise::kLossless ? Finding::kLossless
+                     : promise == Promise::kLossy  ? Finding::kLossy
+                                                   : Finding::kSearch;
+      row_.reason = refusal_.empty() ? "" : "some settings are refused: " + refusal_;
+    }
+  }
+
+  /// What went wrong, after the difference of the distributions that was found before.
+  std::string with_difference(const std::string& error) const {
+    return row_.difference < kExactDistribution ? error : worst_ + "; " + error;
+  }
+
+  void break_promise(const std::string& reason) {
+    row_.finding = Finding::kBroken;
+    row_.reason = reason_of(reason);
+  }
+
+  const Components& components_;
+  const CertifyOptions& options_;
+  CertifyRow& row_;
+  int64_t tried_ = 0;
+  std::string refusal_;
+  std::string worst_;
+};
+
+/// Components that were to be tested and were not.
+std::vector<std::string> find_untested(const Components& components, const CertifyOptions& options,
+                                       const std::vector<CertifyRow>& rows) {
+  const auto names = options.names.empty() ? component_names(components) : options.names;
+  std::vector<std::string> untested;
+  for (const auto& name : names) {
+    std::string refusal = "no example of a strategy has a place for it";
+    bool ran = false;
+    bool drafted = false;
+    bool drafts = false;
+    for (const auto& row : rows) {
+      if (!row.cell.names(name)) {
+        continue;
+      }
+      drafts = drafts || row.cell.drafter.type == name || row.cell.shape.type == name;
+      drafted = drafted || row.drafted > 0;
+      ran = ran || row.finding != Finding::kRefused;
+      refusal = row.finding == Finding::kRefused ? row.reason : refusal;
+    }
+    if (!ran) {
+      untested.push_back(fmt::format(
+          "{}: refused everywhere ({}); give its registry entry `examples` that can be built", name,
+          refusal));
+    } else if (drafts && !drafted) {
+      untested.push_back(name +
+                         ": never drafted a token, so nothing was tested; give its registry "
+                         "entry `examples` that draft on tiny models");
+    }
+  }
+  return untested;
+}
+
+}  // namespace
+
+std::string finding_name(Finding finding) {
+  switch (finding) {
+    case Finding::kLossless:
+      return "lossless";
+    case Finding::kLossy:
+      return "lossy";
+    case Finding::kSearch:
+      return "search";
+    case Finding::kRefused:
+      return "refused";
+    case Finding::kBroken:
+      break;
+  }
+  return "BROKEN";
+}
+
+int64_t CertifyResult::count(Finding finding) const {
+  return std::count_if(rows.begin(), rows.end(),
+                       [&](const CertifyRow& row) { return row.finding == finding; });
+}
+
+bool CertifyResult::passed() const {
+  return !rows.empty() && untested.empty() && count(Finding::kBroken) == 0;
+}
+
+CertifyResult certify(const Components& components, const CertifyOptions& options,
+                      std::ostream& log) {
+  const c10::InferenceMode guard;
+  const auto cells = select_cells(components, options.names);
+  ModelPairs pairs(options.seeds);
+  CertifyResult result;
+  Progress progress(log, Progress::choose_style(options.quiet),
+                    2 * static_cast<int64_t>(cells.size()), "combinations");
+  for (const auto& cell : cells) {
+    for (const bool greedy : {true, false}) {
+      InterruptGuard::check();
+      result.rows.push_back({.cell = cell, .greedy = greedy});
+      Trial(components, options, result.rows.back()).run(pairs);
+      progress.advance(cell.strategy.type + " " + cell.drafter.type);
+    }
+  }
+  result.untested = find_untested(components, options, result.rows);
+  return result;
+}
+
+}  // namespace specdec

@@ -1,0 +1,122 @@
+#include "experiments/certify/certify_models.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "core/error.h"
+#include "core/gemma/random_weights.h"
+#include "core/gemma/save.h"
+#include "decoders/grammar_correction.h"
+#include "experiments/run/experiment_config.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kWindow = 4;
+constexpr int64_t kLength = 64;
+
+GemmaConfig tiny_config() {
+  GemmaConfig config;
+  config.vocab_size = CertifyModels::kVocab;
+  config.hidden_size = 8;
+  config.intermediate_size = 8;
+  config.num_layers = 2;
+  config.num_heads = 2;
+  config.num_kv_heads = 1;
+  config.head_dim = 4;
+  config.query_scale = 0.5;
+  config.max_position_embeddings = kLength;
+  config.sliding_window = kWindow;
+  config.sliding_layers = {true, false};
+  config.bos_id = 0;
+  return config;
+}
+
+void save_random(const std::filesystem::path& folder, uint64_t seed) {
+  save_gemma(*random_gemma(tiny_config(), {.seed = seed}), folder, at::kFloat);
+}
+
+/// The same for every machine, so that decisions that depend on speed can be repeated: drafting
+/// pays.
+CostCurve made_up_cost_curve(const std::string& name) {
+  const double base = name == "target" ? 1e-3 : 1e-5;
+  CostCurve curve;
+  for (const int64_t tokens : {1, 64}) {
+    curve.points.push_back({tokens, 0, base * (1.0 + 0.01 * static_cast<double>(tokens))});
+  }
+  return curve;
+}
+
+}  // namespace
+
+ScratchFolder::ScratchFolder() {
+  auto name = (std::filesystem::temp_directory_path() / "specdec_certify_XXXXXX").string();
+  if (mkdtemp(name.data()) == nullptr) {
+    throw Error("cannot make a temporary folder: " + name +
+                "; set TMPDIR to one that can be "
+                "written");
+  }
+  path_ = name;
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+CertifyModels::CertifyModels(uint64_t seed, const WriteFiles& write_files)
+    : loader_({.dtype = "float64", .device = "cpu", .max_length = 0}) {
+  save_random(folder_.path() / "target", 2 * seed);
+  save_random(folder_.path() / "draft", 2 * seed + 1);
+  if (write_files) {
+    write_files(folder_.path(), seed);
+  }
+  target_ = loader_.load(folder_.path() / "target");
+  reference_ = loader_.load(folder_.path() / "target");
+}
+
+std::unique_ptr<DecodingStrategy> CertifyModels::build(const std::string& yaml,
+                                                       const Components& components,
+                                                       const Task& task) {
+  const auto errors = std::make_shared<ConfigErrors>();
+  const auto text = replace_all(yaml, "<folder>", folder_.path().string());
+  const ConfigNode node(parse_yaml(text, "certify", false), errors);
+  const RunPlan plan{components,
+                     &catalog_.read(folder_.path() / "target"),
+                     catalog_,
+                     task.sampling,
+                     task.stop.max_new_tokens,
+                     true,
+                     task.constraint.grammar != nullptr};
+  const auto strategy = read_strategy(node, plan, components);
+  errors->throw_if_any();
+  BuildContext context{*target_, loader_, [](const std::string& name, LanguageModel&) {
+                         return made_up_cost_curve(name);
+                       }};
+  auto made = strategy.make(context);
+  return task.corrected ? std::make_unique<CorrectedDecoding>(
+                              std::move(made), CorrectionOptions{Correction::kRejection, 1})
+                        : std::move(made);
+}
+
+NextLogits CertifyModels::target_logits() {
+  return [this](TokenSpan history) {
+    auto& logits = logits_[{history.begin(), history.end()}];
+    if (logits.empty()) {
+      const Tensor row = reference_->prefill_get_last_logits(history).contiguous();
+      const auto* values = row.const_data_ptr<double>();
+      logits.assign(values, values + row.numel());
+    }
+    return logits;
+  };
+}
+
+std::string replace_all(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+}  // namespace specdec

@@ -1,0 +1,85 @@
+#include "experiments/cli/cli.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <iostream>
+
+#include "core/error.h"
+#include "experiments/cli/commands.h"
+
+namespace specdec {
+namespace {
+
+int dispatch(const std::vector<std::string>& arguments, CommandContext& context) {
+  CLI::App app;
+  begin_commands(app, context);
+  add_run_command(app, context);
+  add_check_command(app, context);
+  add_list_command(app, context);
+  add_certify_command(app, context);
+  add_generate_command(app, context);
+  add_logits_command(app, context);
+  add_inspect_command(app, context);
+  add_profile_command(app, context);
+  add_score_command(app, context);
+  add_simulate_command(app, context);
+  add_import_command(app, context);
+  add_train_command(app, context);
+  add_grammar_command(app, context);
+  if (const auto ended = parse_commands(app, arguments, context)) {
+    return *ended;
+  }
+  if (!context.flags.device.empty()) {
+    (void)parse_device(context.flags.device);
+  }
+  context.apply_threads();
+  return context.action();
+}
+
+}  // namespace
+
+ModelOptions CommandContext::model_options() const {
+  return {.dtype = flags.dtype, .device = flags.device.empty() ? "cpu" : flags.device};
+}
+
+std::vector<std::string> CommandContext::overrides() const {
+  std::vector<std::string> texts;
+  if (!flags.device.empty()) {
+    texts.push_back("model.device=" + flags.device);
+  }
+  if (!flags.dtype.empty()) {
+    texts.push_back("model.dtype=" + flags.dtype);
+  }
+  if (flags.threads > 0) {
+    texts.push_back(fmt::format("threads={}", flags.threads));
+  }
+  return texts;
+}
+
+void CommandContext::apply_threads() const {
+  if (flags.threads > 0) {
+    at::set_num_threads(static_cast<int>(flags.threads));
+  }
+}
+
+int run_cli(const std::vector<std::string>& arguments, const Components& components,
+            std::ostream& out, std::ostream& err) {
+  CommandContext context{{out, err}, components};
+  return run_guarded(context, [&] {
+    try {
+      return dispatch(arguments, context);
+    } catch (const c10::OutOfMemoryError& error) {
+      throw Error("out of device memory; try a smaller model.max_length or model: " +
+                  std::string(error.what_without_backtrace()));
+    }
+  });
+}
+
+int run_cli(int argc, char** argv, const Components& components) {
+  return run_cli(begin_program(argc, argv), components, std::cout, std::cerr);
+}
+
+}  // namespace specdec

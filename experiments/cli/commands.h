@@ -1,0 +1,40 @@
+#pragma once
+#include <CLI/App.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "experiments/components/components.h"
+#include "experiments/terminal/command_line.h"
+
+namespace specdec {
+
+/// What a command works with.
+struct CommandContext : CommandLine {
+  const Components& components;
+
+  /// Device and dtype for a model that the command line names.
+  ModelOptions model_options() const;
+  /// The flags as overrides of a config.
+  std::vector<std::string> overrides() const;
+  void apply_threads() const;
+};
+
+// To add a command: write its add_*_command and list it in cli.cpp.
+void add_run_command(CLI::App& app, CommandContext& context);
+void add_check_command(CLI::App& app, CommandContext& context);
+void add_list_command(CLI::App& app, CommandContext& context);
+void add_certify_command(CLI::App& app, CommandContext& context);
+void add_generate_command(CLI::App& app, CommandContext& context);
+void add_logits_command(CLI::App& app, CommandContext& context);
+void add_inspect_command(CLI::App& app, CommandContext& context);
+void add_profile_command(CLI::App& app, CommandContext& context);
+void add_score_command(CLI::App& app, CommandContext& context);
+void add_train_command(CLI::App& app, CommandContext& context);
+void add_simulate_command(CLI::App& app, CommandContext& context);
+void add_import_command(CLI::App& app, CommandContext& context);
+
+/// Ids written as "2,5,7". Throws ConfigError: not numbers, negative, none.
+std::vector<Token> parse_token_list(const std::string& text);
+
+}  // namespace specdec

@@ -1,0 +1,394 @@
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <ostream>
+
+#include "core/error.h"
+#include "core/randomness.h"
+#include "decoders/analysis/sequence_score.h"
+#include "experiments/cli/commands.h"
+#include "experiments/config/config_file.h"
+#include "experiments/metrics/metrics.h"
+#include "experiments/run/experiment_config.h"
+#include "experiments/run/prompt_grammars.h"
+#include "experiments/terminal/interrupt.h"
+
+namespace specdec {
+namespace {
+
+struct GenerateArguments {
+  std::string model;
+  std::string prompt, prompt_file, tokens;
+  bool has_prompt = false;
+  bool chat = false;
+  bool ignore_eos = false;
+  bool json = false;
+  int64_t max_new_tokens = 128;
+  uint64_t seed = 0;
+  int64_t samples = 1;
+  bool has_logprobs = false;
+  int64_t alternatives = 0;  ///< to each token, with their log-probabilities
+  SamplingParams sampling;
+  std::vector<std::string> stops;
+  std::string strategy = "{type: autoregressive}";
+  std::string grammar;
+};
+
+std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& files) {
+  if (!arguments.tokens.empty()) {
+    if (arguments.chat) {
+      throw ConfigError("--chat needs a text: give --prompt, not --tokens");
+    }
+    return parse_token_list(arguments.tokens);
+  }
+  if (files.tokenizer == nullptr) {
+    throw ConfigError(
+        fmt::format("{} has no tokenizer (tokenizer.model or tokenizer.json): give "
+                    "--tokens instead of a text",
+                    files.folder.string()));
+  }
+  const auto text = arguments.prompt_file.empty()
+                        ? arguments.prompt
+                        : read_text_file(arguments.prompt_file, size_t{64} << 20U);
+  return encode_prompt(*files.tokenizer, {{"user", text}}, arguments.chat, files.config.bos_id);
+}
+
+StopRule make_stop(const GenerateArguments& arguments, const ModelFiles& files) {
+  StopRule stop;
+  stop.max_new_tokens = arguments.max_new_tokens;
+  stop.stop_strings = arguments.stops;
+  for (const auto& text : arguments.stops) {
+    if (text.empty()) {
+      throw ConfigError("--stop: an empty text would stop at once");
+    }
+  }
+  if (!arguments.stops.empty() && files.tokenizer == nullptr) {
+    throw ConfigError(
+        fmt::format("--stop: {} has no tokenizer, so text cannot stop it", files.folder.string()));
+  }
+  if (!arguments.ignore_eos) {
+    stop.end_ids = files.config.end_ids;
+  }
+  return stop;
+}
+
+StrategyConfig read_strategy_text(const std::string& text, const RunPlan& plan,
+                                  const Components& components) {
+  const auto errors = std::make_shared<ConfigErrors>();
+  const ConfigNode node(parse_yaml(text, "--strategy", false), errors);
+  auto strategy = read_strategy(node, plan, components);
+  errors->throw_if_any();
+  return strategy;
+}
+
+/// What --grammar says: a file, or inline YAML as under `grammar:` of a config.
+std::optional<GrammarConfig> read_grammar_text(const GenerateArguments& arguments,
+                                               const ModelFiles& files) {
+  const std::string& text = arguments.grammar;
+  if (text.empty()) {
+    return std::nullopt;
+  }
+  if (files.tokenizer == nullptr) {
+    throw ConfigError(fmt::format("--grammar: {} has no tokenizer, and a grammar speaks of text",
+                                  files.folder.string()));
+  }
+  if (text.front() != '{') {
+    const auto kind = grammar_kind_of_file(text);
+    if (!kind) {
+      throw ConfigError("--grammar: " + text +
+                        ": the kind of a grammar follows from the file's ending (.json, .regex, "
+                        ".gbnf, .lark); or give it inline, such as '{type: regex, file: ...}'");
+    }
+    return GrammarConfig{read_grammar_file(text, *kind)};
+  }
+  const auto errors = std::make_shared<ConfigErrors>();
+  const ConfigNode node(parse_yaml(text, "--grammar", false), errors);
+  auto grammar = read_grammar(node);
+  if (grammar.per_prompt) {
+    node.fail("per_prompt", "there are no prompts with schemas here; give a file or a schema");
+  }
+  errors->throw_if_any();
+  return grammar;
+}
+
+nlohmann::json statistics_json(const Generation& generation) {
+  Counts counts;
+  counts.add(generation);
+  const auto number = [](const std::optional<double>& value) {
+    return value ? nlohmann::json(*value) : nlohmann::json();
+  };
+  nlohmann::json json = {{"new_tokens", counts.tokens},
+                         {"steps", counts.steps},
+                         {"drafted", counts.drafted},
+                         {"accepted", counts.accepted},
+                         {"acceptance_rate", number(acceptance_rate(counts))},
+                         {"tokens_per_step", number(tokens_per_step(counts))},
+                         {"prefill_seconds", counts.prefill_seconds},
+                         {"decode_seconds", counts.decode_seconds},
+                         {"draft_seconds", counts.draft_seconds},
+                         {"verify_seconds", counts.verify_seconds},
+                         {"tokens_per_second", number(decode_tokens_per_second(counts))}};
+  if (!generation.log_allowed.empty()) {
+    json["log_allowed"] = counts.log_allowed;
+    json["mask_seconds"] = counts.mask_seconds;
+    json["mask_fallbacks"] = counts.mask_fallbacks;
+    json["samples"] = generation.samples;
+  }
+  if (!generation.hypotheses.empty()) {  // `committed` counts beam steps; the prefill yields one
+    json["beam_steps"] = counts.committed + 1;
+    json["target_calls_saved"] = counts.committed - counts.steps;
+  }
+  return json;
+}
+
+nlohmann::json hypotheses_json(const Generation& generation) {
+  auto hypotheses = nlohmann::json::array();
+  for (const Hypothesis& hypothesis : generation.hypotheses) {
+    hypotheses.push_back({{"tokens", hypothesis.tokens}, {"score", hypothesis.score}});
+  }
+  return hypotheses;
+}
+
+/// The `count` most likely tokens of a row [vocab] of log-probabilities; ties to the lower id.
+nlohmann::json top_json(std::span<const double> log_probs, int64_t count) {
+  std::vector<Token> tokens(log_probs.size());
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const auto end = tokens.begin() + std::min(count, static_cast<int64_t>(tokens.size()));
+  std::partial_sort(tokens.begin(), end, tokens.end(), [&](Token a, Token b) {
+    const double of_a = log_probs[static_cast<size_t>(a)];
+    const double of_b = log_probs[static_cast<size_t>(b)];
+    return of_a != of_b ? of_a > of_b : a < b;
+  });
+  auto top = nlohmann::json::array();
+  for (auto token = tokens.begin(); token != end; ++token) {
+    top.push_back({{"token", *token}, {"log_prob", log_probs[static_cast<size_t>(*token)]}});
+  }
+  return top;
+}
+
+/// The raw distribution's log-probability of each new token, by one more pass of the target.
+nlohmann::json logprobs_json(LanguageModel& target, const std::vector<Token>& prompt,
+                             const std::vector<Token>& output, int64_t alternatives) {
+  std::vector<Token> sequence = prompt;
+  sequence.insert(sequence.end(), output.begin(), output.end());
+  LogProbReader reader(target, sequence, static_cast<int64_t>(prompt.size()));
+  auto rows = nlohmann::json::array();
+  while (!reader.done()) {
+    const auto first = static_cast<size_t>(reader.position());
+    const at::Tensor log_probs = reader.next().contiguous();
+    const auto vocab = static_cast<size_t>(log_probs.size(1));
+    for (size_t row = 0; row < static_cast<size_t>(log_probs.size(0)); ++row) {
+      const std::span<const double> distribution(log_probs.const_data_ptr<double>() + row * vocab,
+                                                 vocab);
+      const Token token = sequence[first + row];
+      rows.push_back({{"token", token}, {"log_prob", distribution[static_cast<size_t>(token)]}});
+      if (alternatives > 0) {
+        rows.back()["top"] = top_json(distribution, alternatives);
+      }
+    }
+  }
+  return rows;
+}
+
+nlohmann::json generation_json(const Generation& generation, const Tokenizer* tokenizer) {
+  nlohmann::json json = {{"tokens", generation.tokens},
+                         {"text", decode_text(tokenizer, generation.tokens)},
+                         {"stop_reason", stop_reason_name(generation.stop_reason)},
+                         {"statistics", statistics_json(generation)}};
+  if (!generation.hypotheses.empty()) {
+    json["hypotheses"] = hypotheses_json(generation);
+  }
+  return json;
+}
+
+/// Writes tokens as they come: as text, or as ids where there is no tokenizer.
+class TokenPrinter {
+ public:
+  TokenPrinter(std::ostream& out, const Tokenizer* tokenizer) : out_(out) {
+    if (tokenizer != nullptr) {
+      decoder_.emplace(*tokenizer);
+    }
+  }
+  void print(TokenSpan tokens) {
+    for (const Token token : tokens) {
+      out_ << (decoder_ ? decoder_->push(token) : fmt::format("{}{}", first_ ? "" : ",", token));
+      first_ = false;
+    }
+    out_.flush();
+    if (!out_) {
+      throw Error("standard output cannot be written (closed, or the disk is full)");
+    }
+  }
+  void finish() { out_ << (decoder_ ? decoder_->finish() : "") << "\n"; }
+
+ private:
+  std::ostream& out_;
+  std::optional<StreamingDecoder> decoder_;
+  bool first_ = true;
+};
+
+/// Generates once; streams to the output if asked to, and logs the statistics then.
+Generation run_one(const CommandContext& context, const Request& request, bool streams,
+                   DecodingStrategy& strategy) {
+  TokenPrinter printer(context.out, request.tokenizer);
+  Request streamed = request;
+  streamed.on_tokens = [&](TokenSpan tokens) {
+    InterruptGuard::check();
+    if (streams) {
+      printer.print(tokens);
+    }
+  };
+  const Generation generation = strategy.generate(streamed);
+  if (streams) {
+    printer.finish();
+    if (!context.flags.quiet) {
+      context.err << fmt::format("[{}: {}]\n", stop_reason_name(generation.stop_reason),
+                                 statistics_json(generation).dump());
+    }
+  }
+  return generation;
+}
+
+void check_arguments(const GenerateArguments& arguments) {
+  const int sources = int{arguments.has_prompt} + int{!arguments.prompt_file.empty()} +
+                      int{!arguments.tokens.empty()};
+  if (sources != 1) {
+    throw ConfigError("give one of --prompt, --prompt-file and --tokens");
+  }
+  if (arguments.has_logprobs && !arguments.json) {
+    throw ConfigError("--logprobs goes into the JSON: add --json");
+  }
+  arguments.sampling.validate();
+}
+
+int generate(const CommandContext& context, const GenerateArguments& arguments) {
+  check_arguments(arguments);
+  ModelCatalog catalog;
+  const ModelFiles& files = catalog.read(arguments.model);
+  const auto prompt = encode(arguments, files);
+  const auto stop = make_stop(arguments, files);
+  const auto grammar = read_grammar_text(arguments, files);
+  const RunPlan plan{
+      context.components, &files, catalog, arguments.sampling, arguments.max_new_tokens, true,
+      grammar.has_value()};
+  const auto config = read_strategy_text(arguments.strategy, plan, context.components);
+  Constraint constraint = config.constraint;
+  PromptGrammars grammars;
+  if (grammar) {
+    constraint.grammar = grammars.get(*grammar, {}, *files.tokenizer, stop.end_ids).grammar;
+  }
+
+  ModelLoader loader(context.model_options());
+  const auto target = loader.load(arguments.model);
+  BuildContext build{*target, loader, [](const std::string&, LanguageModel& model) {
+                       const c10::InferenceMode guard;
+                       return measure_cost_curve(model, {});
+                     }};
+  const auto strategy = config.make(build);
+
+  const c10::InferenceMode guard;
+  const InterruptGuard interrupts;
+  auto results = nlohmann::json::array();
+  for (int64_t sample = 0; sample < arguments.samples; ++sample) {
+    if (arguments.samples > 1 && !arguments.json) {
+      context.out << fmt::format("[sample {} of {}]\n", sample + 1, arguments.samples);
+    }
+    CounterRandomness random(arguments.seed, 0, static_cast<uint32_t>(sample));
+    const Request request{.prompt = prompt,
+                          .sampling = arguments.sampling,
+                          .stop = stop,
+                          .random = random,
+                          .tokenizer = files.tokenizer.get(),
+                          .constraint = constraint};
+    const Generation generation = run_one(context, request, !arguments.json, *strategy);
+    if (!arguments.json) {
+      continue;
+    }
+    results.push_back(generation_json(generation, files.tokenizer.get()));
+    if (arguments.has_logprobs) {
+      results.back()["logprobs"] =
+          logprobs_json(*target, prompt, generation.tokens, arguments.alternatives);
+    }
+  }
+  if (arguments.json) {
+    const auto json = arguments.samples > 1 ? nlohmann::json{{"samples", results}} : results[0];
+    context.out << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  }
+  return 0;
+}
+
+void add_sampling_options(CLI::App& command, GenerateArguments& arguments) {
+  auto& sampling = arguments.sampling;
+  command.add_option("--temperature", sampling.temperature, "0 = greedy")->capture_default_str();
+  command.add_option("--top-k", sampling.top_k, "keep the k most likely tokens; 0 = all");
+  command.add_option("--top-p", sampling.top_p, "keep the smallest set with this mass");
+  command.add_option("--min-p", sampling.min_p, "drop tokens below this share of the best one's");
+  command.add_option("--repetition-penalty", sampling.repetition_penalty, "1 = none");
+  command.add_option("--seed", arguments.seed, "of the random choices")->capture_default_str();
+}
+
+}  // namespace
+
+void add_generate_command(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand("generate", "continue one prompt and stream the text");
+  const auto arguments = std::make_shared<GenerateArguments>();
+  command->add_option("MODEL", arguments->model, "checkpoint folder")->required();
+  auto* prompt = command->add_option("--prompt", arguments->prompt, "the text to continue");
+  command->add_option("--prompt-file", arguments->prompt_file, "a file that holds the text");
+  command->add_option("--tokens", arguments->tokens, "token ids to continue, such as 2,5,7");
+  command->add_flag("--chat", arguments->chat, "the text is a user's turn in Gemma's chat format");
+  command->add_option("--max-new-tokens", arguments->max_new_tokens, "stop after so many")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24U))
+      ->capture_default_str();
+  command->add_flag("--ignore-eos", arguments->ignore_eos, "go on after end-of-sequence tokens");
+  command->add_option("--stop", arguments->stops, "stop at this text; may be repeated")
+      ->expected(1)
+      ->allow_extra_args(false)  // else "[x]" would be taken for a list
+      ->take_all();
+  add_sampling_options(*command, *arguments);
+  command->add_option("--strategy", arguments->strategy, "a strategy as in a config, inline YAML")
+      ->capture_default_str();
+  command->add_option("--grammar", arguments->grammar,
+                      "what the output must be: a file (.json schema, .regex, .gbnf, .lark), or "
+                      "inline YAML as under `grammar:` of a config");
+  command
+      ->add_option("-n,--samples", arguments->samples,
+                   "generate so often, with the repeats 0, 1, ... of the seed")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20U))
+      ->capture_default_str();
+  auto* logprobs =
+      command
+          ->add_option(
+              "--logprobs", arguments->alternatives,
+              "with --json: log-probability of each new token by the raw distribution, and of the "
+              "K most likely ones")
+          ->expected(0, 1)
+          ->type_name("[K]")
+          ->check(CLI::Range(int64_t{0}, int64_t{1} << 20U));
+  command->add_flag("--json", arguments->json,
+                    "one JSON object: tokens (the new ones), text, stop_reason, statistics; "
+                    "hypotheses of beam searches; of several samples, {samples: [...]}");
+  command->footer(
+      "Examples:\n"
+      "  specdec generate models/target --prompt \"To be, or\" --temperature 0.8 --seed 1\n"
+      "  specdec generate models/target --prompt \"To be, or\" --json --strategy\n"
+      "    '{type: speculative, drafter: {type: draft_model, weights: models/draft}}'\n"
+      "  specdec generate models/target --prompt \"To be, or\" --json --strategy\n"
+      "    '{type: beam_search, num_beams: 4}'\n"
+      "  specdec generate models/target --prompt \"A date:\" --grammar "
+      "configs/grammars/iso_date.gbnf");
+  command->callback([&context, arguments, prompt, logprobs] {
+    arguments->has_prompt = prompt->count() > 0;
+    arguments->has_logprobs = logprobs->count() > 0;
+    context.action = [&context, arguments] { return generate(context, *arguments); };
+  });
+}
+
+}  // namespace specdec

@@ -1,0 +1,221 @@
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <memory>
+#include <ostream>
+
+#include "core/error.h"
+#include "decoders/autoregressive.h"
+#include "experiments/cli/commands.h"
+#include "experiments/config/config_file.h"
+#include "experiments/config/yaml_writer.h"
+#include "experiments/run/experiment_config.h"
+#include "experiments/simulate/profile.h"
+
+namespace specdec {
+namespace {
+
+struct ProfileArguments {
+  std::string model, contexts = "16,128,512", lengths = "1,2,4,8", json;
+  std::vector<std::string> drafters;
+  int64_t repeats = 20;
+  SamplingParams sampling;
+};
+
+/// A drafter's config: inline YAML, or the folder of a draft model.
+std::shared_ptr<YamlTree> parse_drafter(const std::string& text) {
+  if (text.find('{') == std::string::npos) {
+    auto tree = YamlTree::map("--draft");
+    tree->set("type", "--draft", YamlTree::scalar("draft_model", false));
+    tree->set("weights", "--draft", YamlTree::scalar(text, true));
+    return tree;
+  }
+  return parse_yaml(text, "--draft", false);
+}
+
+std::shared_ptr<YamlTree> strategy_tree(const std::shared_ptr<YamlTree>& drafter, int64_t length) {
+  auto tree = YamlTree::map("--draft");
+  tree->set("type", "--draft", YamlTree::scalar("speculative", false));
+  tree->set("draft_length", "--draft", YamlTree::scalar(std::to_string(length), false));
+  tree->set("drafter", "--draft", drafter->clone());
+  return tree;
+}
+
+/// Counts round and round, so that drafters which retrieve find something.
+std::vector<Token> some_prompt(int64_t length, int64_t vocab) {
+  std::vector<Token> tokens;
+  for (int64_t i = 0; i < length; ++i) {
+    tokens.push_back(static_cast<Token>((3 + i % 29) % vocab));
+  }
+  return tokens;
+}
+
+class Profiler {
+ public:
+  Profiler(const CommandContext& context, const ProfileArguments& arguments)
+      : context_(context), arguments_(arguments), loader_(context.model_options()) {}
+
+  Profile run();
+
+ private:
+  /// A drafter at one of the lengths.
+  struct Arm {
+    size_t drafter = 0;
+    std::unique_ptr<DecodingStrategy> strategy;
+    int64_t length = 0;
+  };
+  std::vector<Arm> build_arms();
+  void measure_steps(const std::vector<Token>& prompt, Profile& profile);
+  StrategyRegistry::Make prepare(const std::shared_ptr<YamlTree>& tree);
+
+  const CommandContext& context_;
+  const ProfileArguments& arguments_;
+  ModelLoader loader_;
+  ModelCatalog catalog_;
+  std::unique_ptr<GemmaModel> target_;
+};
+
+StrategyRegistry::Make Profiler::prepare(const std::shared_ptr<YamlTree>& tree) {
+  const auto errors = std::make_shared<ConfigErrors>();
+  const RunPlan plan{context_.components, &catalog_.read(arguments_.model), catalog_,
+                     arguments_.sampling, 128};
+  auto strategy = read_strategy(ConfigNode(tree, errors), plan, context_.components);
+  errors->throw_if_any();
+  return strategy.make;
+}
+
+std::vector<Profiler::Arm> Profiler::build_arms() {
+  BuildContext build{*target_, loader_, [](const std::string&, LanguageModel& model) {
+                       return measure_cost_curve(model, {});
+                     }};
+  std::vector<Arm> arms;
+  for (size_t i = 0; i < arguments_.drafters.size(); ++i) {
+    for (const Token length : parse_token_list(arguments_.lengths)) {
+      const auto make = prepare(strategy_tree(parse_drafter(arguments_.drafters[i]), length));
+      arms.push_back({i, make(build), length});
+    }
+  }
+  return arms;
+}
+
+void Profiler::measure_steps(const std::vector<Token>& prompt, Profile& profile) {
+  AutoregressiveDecoding plain(*target_);
+  const std::vector<Arm> arms = build_arms();
+  std::vector<StepTimer> timers = {{plain, prompt, 0, arguments_.sampling}};
+  for (const Arm& arm : arms) {
+    timers.emplace_back(*arm.strategy, prompt, arm.length, arguments_.sampling);
+  }
+  time_in_turns(timers, arguments_.repeats);
+  profile.plain = timers.front().cost().value();
+  for (const std::string& text : arguments_.drafters) {
+    const auto tree = parse_drafter(text);
+    const auto* type = tree->find("type");
+    profile.drafters.push_back({.name = type == nullptr ? "" : type->value->text,
+                                .description = write_yaml_flow(*tree),
+                                .lengths = {}});
+  }
+  for (size_t i = 0; i < arms.size(); ++i) {
+    if (auto cost = timers[i + 1].cost()) {
+      DrafterProfile& drafter = profile.drafters[arms[i].drafter];
+      drafter.prompt_token =
+          std::max(0.0, cost->first - cost->draft.median) / static_cast<double>(prompt.size());
+      drafter.lengths.push_back(*std::move(cost));
+    }
+  }
+  for (size_t i = 0; i < profile.drafters.size(); ++i) {
+    if (profile.drafters[i].lengths.empty()) {
+      throw Error(
+          fmt::format("--draft {}: never drafted {} tokens at a time, so its cost is not known",
+                      arguments_.drafters[i], arguments_.lengths));
+    }
+  }
+}
+
+Profile Profiler::run() {
+  CostCurveOptions options;
+  options.repeats = arguments_.repeats;
+  options.contexts.clear();
+  for (const Token length : parse_token_list(arguments_.contexts)) {
+    options.contexts.push_back(length);
+  }
+  for (const auto& drafter : arguments_.drafters) {
+    (void)prepare(strategy_tree(parse_drafter(drafter), 1));  // its mistakes, before any work
+  }
+  target_ = loader_.load(arguments_.model);
+  const c10::InferenceMode guard;
+  const auto environment = read_environment();
+  Profile profile{.model = arguments_.model,
+                  .machine = fmt::format("{}, {} threads, {}, {}", environment.cpu,
+                                         at::get_num_threads(), loader_.options().device,
+                                         scalar_type_text(target_->weights().weight_dtype())),
+                  .target = measure_cost_curve(*target_, options),
+                  .temperature = arguments_.sampling.temperature,
+                  .plain = {},
+                  .drafters = {}};
+  if (profile.target.points.empty()) {
+    throw Error(fmt::format("none of these contexts fits the model, which takes {} tokens",
+                            target_->max_length()));
+  }
+  // Steps are measured at the first of the contexts that fits.
+  const auto prompt = some_prompt(profile.target.points.front().context, target_->vocab_size());
+  measure_steps(prompt, profile);
+  return profile;
+}
+
+int profile(const CommandContext& context, const ProfileArguments& arguments) {
+  arguments.sampling.validate();
+  const auto result = Profiler(context, arguments).run();
+  if (arguments.json == "-") {
+    context.out << write_profile(result);
+    return 0;
+  }
+  if (!arguments.json.empty()) {
+    write_text_file(arguments.json, write_profile(result));
+  }
+  print_profile(context.out, result);
+  return 0;
+}
+
+}  // namespace
+
+void add_profile_command(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand(
+      "profile", "time forwards of 1 to 32 new tokens, and drafters: what speculation pays");
+  const auto arguments = std::make_shared<ProfileArguments>();
+  command->add_option("MODEL", arguments->model, "checkpoint folder")->required();
+  command
+      ->add_option("--draft", arguments->drafters,
+                   "a drafter as in a config, inline YAML, or the folder of a draft model; may be "
+                   "repeated")
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all();
+  command->add_option("--lengths", arguments->lengths, "draft lengths to time the drafters at")
+      ->capture_default_str();
+  command->add_option("--contexts", arguments->contexts, "lengths of the context before them")
+      ->capture_default_str();
+  command->add_option("--repeats", arguments->repeats, "the median of so many counts")
+      ->check(CLI::Range(int64_t{1}, int64_t{100000}))
+      ->capture_default_str();
+  command
+      ->add_option("--temperature", arguments->sampling.temperature,
+                   "of the steps: distributions and draws take time too")
+      ->capture_default_str();
+  command->add_option("--json", arguments->json,
+                      "write the profile to this file too, for specdec simulate; - = print it");
+  command->footer(
+      "Examples:\n"
+      "  specdec profile models/target --threads 1 --contexts 16,512\n"
+      "  specdec profile models/target --draft models/draft --draft '{type: prompt_lookup}'\n"
+      "    --json machine.json");
+  command->callback([&context, arguments] {
+    context.action = [&context, arguments] { return profile(context, *arguments); };
+  });
+}
+
+}  // namespace specdec

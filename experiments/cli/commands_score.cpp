@@ -1,0 +1,338 @@
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <numeric>
+#include <ostream>
+
+#include "core/error.h"
+#include "decoders/analysis/sequence_score.h"
+#include "experiments/cli/commands.h"
+#include "experiments/config/config_file.h"
+#include "experiments/run/prompts.h"
+#include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/progress.h"
+
+namespace specdec {
+namespace {
+
+struct ScoreArguments {
+  std::string model, file, against, against_dtype;
+  int64_t window = 0;
+  bool json = false;
+  bool tokens = false;
+
+  bool compares() const { return !against.empty() || !against_dtype.empty(); }
+};
+
+/// Something to score: the first token is only context.
+struct Passage {
+  std::string id;
+  std::vector<Token> tokens;
+  int64_t bytes = 0;  ///< of its text; 0 when it was given as ids
+};
+
+/// A part of a passage that fits the model; its first token is the passage's.
+struct Window {
+  size_t passage = 0;
+  std::vector<Token> tokens;
+};
+
+Passage encode_text(const std::string& id, const std::string& text, const ModelFiles& files) {
+  if (files.tokenizer == nullptr) {
+    throw ConfigError(
+        fmt::format("{} has no tokenizer (tokenizer.model or tokenizer.json): give "
+                    "a .jsonl file whose lines hold \"tokens\"",
+                    files.folder.string()));
+  }
+  return {id, encode_prompt(*files.tokenizer, {{"user", text}}, false, files.config.bos_id),
+          static_cast<int64_t>(text.size())};
+}
+
+std::vector<Passage> read_passages(const std::filesystem::path& file, const ModelFiles& files) {
+  std::vector<Passage> passages;
+  if (file.extension() != ".jsonl") {
+    passages.push_back(encode_text("", read_text_file(file), files));
+  } else {
+    for (const Prompt& prompt : read_prompts(file)) {
+      for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {
+        const auto suffix = prompt.turns.size() > 1 ? fmt::format("/{}", turn + 1) : "";
+        passages.push_back(encode_text(prompt.id + suffix, prompt.turns[turn], files));
+      }
+      if (!prompt.tokens.empty()) {
+        passages.push_back({prompt.id, prompt.tokens, 0});
+      }
+    }
+  }
+  const auto nothing = [](const Passage& passage) { return passage.tokens.size() < 2; };
+  passages.erase(std::remove_if(passages.begin(), passages.end(), nothing), passages.end());
+  if (passages.empty()) {
+    throw ConfigError(
+        fmt::format("{}: holds nothing to score: no token after the first", file.string()));
+  }
+  return passages;
+}
+
+std::vector<Window> split(const std::vector<Passage>& passages, int64_t window) {
+  std::vector<Window> windows;
+  const auto most = static_cast<size_t>(window - 1);
+  for (size_t passage = 0; passage < passages.size(); ++passage) {
+    const TokenSpan tokens = passages[passage].tokens;
+    for (size_t begin = 1; begin < tokens.size(); begin += most) {
+      const TokenSpan part = tokens.subspan(begin, std::min(most, tokens.size() - begin));
+      windows.push_back({passage, {tokens.front()}});
+      windows.back().tokens.insert(windows.back().tokens.end(), part.begin(), part.end());
+    }
+  }
+  return windows;
+}
+
+/// Tokens of a window: as wanted, or as many as all models take.
+int64_t choose_window(int64_t wanted, const LanguageModel& model, const LanguageModel* other) {
+  int64_t most = model.max_length();
+  most = other == nullptr ? most : std::min(most, other->max_length());
+  if (wanted > most) {
+    throw ConfigError(fmt::format("--window {} is more than the model takes ({})", wanted, most));
+  }
+  return wanted == 0 ? most : wanted;
+}
+
+/// Scores of the windows, with a progress bar.
+std::vector<SequenceScore> score_all(const CommandContext& context,
+                                     const std::vector<Window>& windows, LanguageModel& model,
+                                     LanguageModel* other) {
+  const InterruptGuard interrupts;
+  Progress progress(context.err, Progress::choose_style(context.flags.quiet),
+                    static_cast<int64_t>(windows.size()), "windows");
+  std::vector<SequenceScore> scores;
+  for (const Window& window : windows) {
+    InterruptGuard::check();
+    scores.push_back(score_sequence(model, window.tokens, other));
+    if (windows.size() > 1) {
+      progress.advance("scoring");
+    }
+  }
+  return scores;
+}
+
+double sum(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+/// Bits a byte of the text; null where passages were given as ids.
+nlohmann::json bits_per_byte(double nats, const std::vector<Passage>& passages) {
+  int64_t bytes = 0;
+  for (const Passage& passage : passages) {
+    if (passage.bytes == 0) {
+      return {};
+    }
+    bytes += passage.bytes;
+  }
+  return nats / std::numbers::ln2 / static_cast<double>(bytes);
+}
+
+nlohmann::json tokens_json(const std::vector<Passage>& passages, const std::vector<Window>& windows,
+                           const std::vector<SequenceScore>& scores) {
+  auto rows = nlohmann::json::array();
+  std::vector<size_t> positions(passages.size(), 1);
+  for (size_t i = 0; i < windows.size(); ++i) {
+    for (size_t at = 0; at < scores[i].log_probs.size(); ++at) {
+      nlohmann::json row = {{"passage", passages[windows[i].passage].id},
+                            {"position", positions[windows[i].passage]++},
+                            {"token", windows[i].tokens[at + 1]},
+                            {"log_prob", scores[i].log_probs[at]}};
+      if (scores[i].comparison) {
+        row["log_prob_against"] = scores[i].comparison->log_probs[at];
+      }
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+nlohmann::json likelihood_json(double nats, double tokens, const std::vector<Passage>& passages) {
+  return {{"nll", nats / tokens},
+          {"perplexity", std::exp(nats / tokens)},
+          {"bits_per_byte", bits_per_byte(nats, passages)}};
+}
+
+nlohmann::json summary_json(const std::vector<Passage>& passages,
+                            const std::vector<SequenceScore>& scores) {
+  int64_t tokens = 0;
+  double nats = 0.0;
+  double nats_other = 0.0;
+  SequenceScore::Comparison sums;
+  for (const SequenceScore& score : scores) {
+    tokens += static_cast<int64_t>(score.log_probs.size());
+    nats -= sum(score.log_probs);
+    if (score.comparison) {
+      nats_other -= sum(score.comparison->log_probs);
+      sums.kl += score.comparison->kl;
+      sums.overlap += score.comparison->overlap;
+      sums.same_best += score.comparison->same_best;
+    }
+  }
+  const auto count = static_cast<double>(tokens);
+  nlohmann::json json = likelihood_json(nats, count, passages);
+  json["tokens"] = tokens;
+  json["passages"] = passages.size();
+  json["windows"] = scores.size();
+  if (scores.front().comparison) {
+    json["against"] = likelihood_json(nats_other, count, passages);
+    json["against"]["kl"] = sums.kl / count;
+    json["against"]["top1_agreement"] = static_cast<double>(sums.same_best) / count;
+    json["against"]["overlap"] = sums.overlap / count;
+  }
+  return json;
+}
+
+void print_likelihood(std::ostream& out, const nlohmann::json& json) {
+  out << fmt::format("negative log-likelihood  {:.6f} nats a token (perplexity {:.4f})\n",
+                     json["nll"].get<double>(), json["perplexity"].get<double>());
+  if (!json["bits_per_byte"].is_null()) {
+    out << fmt::format("bits per byte            {:.6f}\n", json["bits_per_byte"].get<double>());
+  }
+}
+
+void print_tokens(std::ostream& out, const nlohmann::json& rows, const Tokenizer* tokenizer) {
+  for (const auto& row : rows) {
+    const auto token = row["token"].get<Token>();
+    const bool has_piece = tokenizer != nullptr && token < tokenizer->vocab_size();
+    const auto passage = row["passage"].get<std::string>();
+    out << fmt::format(
+        "{:>8} {:>8} {:>12.6f}",
+        passage + (passage.empty() ? "" : ":") + std::to_string(row["position"].get<int64_t>()),
+        token, row["log_prob"].get<double>());
+    if (row.contains("log_prob_against")) {
+      out << fmt::format(" {:>12.6f}", row["log_prob_against"].get<double>());
+    }
+    out << "  "
+        << (has_piece ? nlohmann::json(tokenizer->piece(token))
+                            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+                      : "")
+        << "\n";
+  }
+}
+
+void print_summary(std::ostream& out, const nlohmann::json& json) {
+  out << fmt::format("tokens                   {} in {} windows\n", json["tokens"].get<int64_t>(),
+                     json["windows"].get<int64_t>());
+  print_likelihood(out, json);
+  if (json.contains("against")) {
+    const auto& against = json["against"];
+    out << fmt::format("\nagainst {}\n", against["model"].get<std::string>());
+    print_likelihood(out, against);
+    out << fmt::format(
+        "KL(model || against)     {:.6g} nats a token\n"
+        "top-1 agreement          {:.4f} %\n"
+        "overlap, mean 1 - TV     {:.6f}\n",
+        against["kl"].get<double>(), 100.0 * against["top1_agreement"].get<double>(),
+        against["overlap"].get<double>());
+  }
+}
+
+/// The other model, or the same one with another dtype; nullptr when nothing is compared.
+std::unique_ptr<LanguageModel> load_other(const ScoreArguments& arguments, ModelOptions options,
+                                          const ModelFiles& files, ModelCatalog& catalog) {
+  if (!arguments.compares()) {
+    return nullptr;
+  }
+  const std::string& folder = arguments.against.empty() ? arguments.model : arguments.against;
+  const ModelFiles& others = catalog.read(folder);
+  std::string difference;
+  if (files.config.vocab_size != others.config.vocab_size) {
+    difference =
+        fmt::format("{} and {} entries", files.config.vocab_size, others.config.vocab_size);
+  } else if (files.tokenizer != nullptr && others.tokenizer != nullptr) {
+    (void)same_vocabulary(*files.tokenizer, *others.tokenizer, difference);
+  }
+  if (!difference.empty()) {
+    throw ConfigError(
+        fmt::format("--against {}: has another vocabulary than {} ({}), so their "
+                    "distributions cannot be compared",
+                    folder, arguments.model, difference));
+  }
+  if (!arguments.against_dtype.empty()) {
+    options.dtype = arguments.against_dtype;
+  }
+  return ModelLoader(options).load(folder);
+}
+
+int score(const CommandContext& context, const ScoreArguments& arguments) {
+  ModelCatalog catalog;
+  const ModelFiles& files = catalog.read(arguments.model);
+  const std::vector<Passage> passages = read_passages(arguments.file, files);
+  ModelLoader loader(context.model_options());
+  const auto other = load_other(arguments, context.model_options(), files, catalog);
+  const auto model = loader.load(arguments.model);
+  const int64_t window = choose_window(arguments.window, *model, other.get());
+  const std::vector<Window> windows = split(passages, window);
+  const c10::InferenceMode guard;
+  const std::vector<SequenceScore> scores = score_all(context, windows, *model, other.get());
+
+  nlohmann::json json = summary_json(passages, scores);
+  json["model"] = arguments.model;
+  json["file"] = arguments.file;
+  json["window"] = window;
+  if (json.contains("against")) {
+    const auto& folder = arguments.against.empty() ? arguments.model : arguments.against;
+    json["against"]["model"] =
+        folder + (arguments.against_dtype.empty() ? "" : " as " + arguments.against_dtype);
+  }
+  const auto rows = arguments.tokens ? tokens_json(passages, windows, scores) : nlohmann::json();
+  if (arguments.json) {
+    if (arguments.tokens) {
+      json["token_log_probs"] = rows;
+    }
+    context.out << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    return 0;
+  }
+  print_tokens(context.out, rows, files.tokenizer.get());
+  print_summary(context.out, json);
+  return 0;
+}
+
+}  // namespace
+
+void add_score_command(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand(
+      "score", "how likely a text is, and how far two models or dtypes are apart on it");
+  const auto arguments = std::make_shared<ScoreArguments>();
+  command->add_option("MODEL", arguments->model, "checkpoint folder")->required();
+  command
+      ->add_option("FILE", arguments->file,
+                   "a text; or prompts (.jsonl), of which each turn is a passage of its own")
+      ->required();
+  command->add_option("--against", arguments->against,
+                      "another checkpoint: KL, top-1 agreement and overlap on the same positions");
+  command
+      ->add_option("--against-dtype", arguments->against_dtype,
+                   "dtype of --against, or of the same model a second time")
+      ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}));
+  command
+      ->add_option("--window", arguments->window,
+                   "tokens of a window with its <bos> (default: as many as the models take)")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24U));
+  command->add_flag("--tokens", arguments->tokens, "the log-probability of every token, too");
+  command->add_flag("--json", arguments->json, "one JSON object");
+  command->footer(
+      "Distributions are the raw softmax; logarithms are natural. A passage longer than the window "
+      "is cut\n"
+      "into windows that follow one another, each after <bos>; every token is scored once.\n"
+      "Examples:\n"
+      "  specdec score models/target speech.txt\n"
+      "  specdec score models/target configs/prompts/quickstart.jsonl --against models/draft\n"
+      "  specdec score models/target speech.txt --dtype float32 --against-dtype bfloat16 --json");
+  command->callback([&context, arguments] {
+    context.action = [&context, arguments] { return score(context, *arguments); };
+  });
+}
+
+}  // namespace specdec

@@ -1,0 +1,30 @@
+// The program `specdec`. Grammars need no LibTorch, whose loading takes 0.2 s and 120 MB: all other
+// commands are those of specdec-models, the program beside this one.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "experiments/terminal/command_line.h"
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments = specdec::begin_program(argc, argv);
+  if (specdec::command_name(arguments) == "grammar") {
+    return specdec::run_grammar_cli(arguments, std::cout, std::cerr);
+  }
+  std::error_code unknown;
+  std::filesystem::path models = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (unknown) {  // no /proc: where it was called, or the PATH
+    models = argc > 0 ? argv[0] : "";
+  }
+  models.replace_filename("specdec-models");
+  ::execvp(models.c_str(), argv);
+  std::cerr << "error: " << models.string() << ": " << std::strerror(errno)
+            << ". It belongs beside specdec: build or install both.\n";
+  return 2;
+}

@@ -1,0 +1,199 @@
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/gemma/heads/feature_model.h"
+#include "decoders/drafters/feature_drafter.h"
+#include "decoders/drafters/self_drafter.h"
+#include "experiments/components/builtin.h"
+
+namespace specdec {
+namespace {
+
+/// A tree may be grown larger than what is left of it, and than the target has room for.
+GemmaOptions engine_options(const LanguageModel& target) {
+  return {.max_length = target.max_length() + kMaxDraftLength};
+}
+
+DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
+                                    EagleVersion version) {
+  const auto folder = node.require_path("weights");
+  FeatureDrafterOptions options{.sample = node.find<bool>("sample")};
+  std::filesystem::path target_folder;
+  if (!folder.empty() && plan.target != nullptr) {
+    target_folder = plan.target->folder;
+    note_error(node, "weights", [&] {
+      const EagleConfig config = load_eagle_config(folder, version);
+      check_eagle_config(config, plan.target->config, folder);
+      options.capture_layers = eagle_capture_layers(config, plan.target->config);
+      options.hidden_size = config.hidden_size;
+    });
+  }
+  return [=](BuildContext& context) {
+    const auto target = context.models.weights(target_folder);
+    const auto head =
+        load_eagle_head(folder, version, *target, parse_dtype(context.models.options().dtype));
+    context.models.note_fingerprint(folder.string(), head->fingerprint);
+    std::vector<std::unique_ptr<LanguageModel>> modules;
+    modules.push_back(make_eagle_model(head, target, engine_options(context.target)));
+    context.draft_model = modules.front().get();
+    context.draft_model_name = folder.string();
+    return std::make_unique<FeatureDrafter>(std::move(modules), options);
+  };
+}
+
+void check_mtp(const ConfigNode& node, const RunPlan& plan) {
+  if (!plan.include_mtp) {
+    node.fail_at("type",
+                 "mtp needs the target's multi-token-prediction modules, and model.include_mtp is "
+                 "false: set it to true");
+  } else if (plan.target != nullptr && !has_mtp(plan.target->folder)) {
+    node.fail_at("type", fmt::format("{}: this checkpoint has no multi-token-prediction modules "
+                                     "(tensors 'mtp.*', or mtp.safetensors)",
+                                     plan.target->folder.string()));
+  }
+}
+
+DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
+  FeatureDrafterOptions options{.sample = node.find<bool>("sample")};
+  const auto wanted = node.get<int64_t>("modules", 0, {0, 1024});
+  std::filesystem::path folder;
+  note_error(node, "type", [&] { check_mtp(node, plan); });
+  if (plan.target != nullptr) {
+    folder = plan.target->folder;
+    options.hidden_size = plan.target->config.hidden_size;
+  }
+  return [=](BuildContext& context) {
+    const auto target = context.models.weights(folder);
+    const auto head = load_mtp_head(folder, *target, parse_dtype(context.models.options().dtype));
+    const auto count = static_cast<int64_t>(head->layers.size());
+    if (wanted > count) {
+      throw ConfigError(fmt::format("drafter.modules is {}, but {} holds {} modules", wanted,
+                                    folder.string(), count));
+    }
+    context.models.note_fingerprint(folder.string() + " (mtp)", head->fingerprint);
+    std::vector<std::unique_ptr<LanguageModel>> modules;
+    for (int64_t i = 0; i < (wanted == 0 ? count : wanted); ++i) {
+      modules.push_back(
+          make_mtp_model(head, static_cast<size_t>(i), target, engine_options(context.target)));
+    }
+    context.draft_model = modules.front().get();
+    context.draft_model_name = folder.string() + " (mtp)";
+    return std::make_unique<FeatureDrafter>(std::move(modules), options);
+  };
+}
+
+/// The target's first layers as a model of their own, which a cost curve can be measured of.
+std::shared_ptr<LanguageModel> first_layers(const GemmaWeights& target, int64_t layers,
+                                            int64_t max_length) {
+  auto weights = std::make_shared<GemmaWeights>(target);
+  const auto count = static_cast<size_t>(layers);
+  weights->config.num_layers = layers;
+  weights->config.sliding_layers.resize(count);
+  weights->plan.resize(count);
+  weights->layers.resize(count);
+  return std::make_shared<GemmaModel>(std::move(weights), GemmaOptions{.max_length = max_length});
+}
+
+DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) {
+  SelfDrafterOptions options;
+  options.sample = node.find<bool>("sample");
+  options.layers = node.require<int64_t>("layers", {1, 1024});
+  std::filesystem::path folder;
+  if (plan.target != nullptr) {
+    folder = plan.target->folder;
+    const int64_t layers = plan.target->config.num_layers;
+    if (options.layers >= layers) {
+      node.fail("layers", fmt::format("is {}, and the target has {} layers: give 1 to {}",
+                                      options.layers, layers, layers - 1));
+    }
+  }
+  // Kept as long as the strategy can be built: the context only borrows it.
+  const auto measured = std::make_shared<std::shared_ptr<LanguageModel>>();
+  return [=](BuildContext& context) {
+    *measured =
+        first_layers(*context.models.weights(folder), options.layers, context.target.max_length());
+    context.draft_model = measured->get();
+    context.draft_model_name = fmt::format("{} (first {} layers)", folder.string(), options.layers);
+    return std::make_unique<SelfDrafter>(context.target, options);
+  };
+}
+
+// For `specdec certify`: random heads for the random target.
+
+void write_eagle(const std::filesystem::path& folder, uint64_t seed) {
+  const auto target = load_gemma(folder / "target");
+  const auto config = make_eagle_config(EagleVersion::kEagle, LayerStyle::kGemma, *target);
+  save_eagle_head(*random_eagle_head(config, {.seed = seed}), folder / "eagle", at::kFloat);
+}
+
+/// Its draft vocabulary leaves out a token of the target, as published ones do.
+void write_eagle3(const std::filesystem::path& folder, uint64_t seed) {
+  const auto target = load_gemma(folder / "target");
+  auto config = make_eagle_config(EagleVersion::kEagle3, LayerStyle::kLlama, *target);
+  config.capture_layers = {0, 1};
+  config.draft_vocab_size = target->config.vocab_size - 1;
+  const auto head = random_eagle_head(config, {.seed = seed});
+  head->target_ids = at::arange(1, target->config.vocab_size, at::kLong);
+  save_eagle_head(*head, folder / "eagle3", at::kFloat);
+}
+
+void write_mtp(const std::filesystem::path& folder, uint64_t seed) {
+  const auto target = load_gemma(folder / "target");
+  const auto head = random_mtp_head(*target, 2, {.seed = seed});
+  save_mtp_head(*head, *target, folder / "target", at::kFloat);
+}
+
+}  // namespace
+
+void add_head_drafters(DrafterRegistry& drafters) {
+  const std::string common =
+      "sample: true draws from its distribution when the target samples, false takes "
+      "its best tokens (default: true, but false under a dynamic tree)";
+  drafters.add("eagle",
+               {.help = "EAGLE-1/2: a one-layer head that continues the target's features\n"
+                        "weights: the head's folder, trained for this target\n" +
+                        common,
+                .prepare =
+                    [](const ConfigNode& node, const RunPlan& plan) {
+                      return prepare_eagle(node, plan, EagleVersion::kEagle);
+                    },
+                .examples = {{"{type: eagle, weights: <folder>/eagle, sample: true}"},
+                             {"{type: eagle, weights: <folder>/eagle, sample: false}"}},
+                .write_example_files = write_eagle});
+  drafters.add("eagle3",
+               {.help = "EAGLE-3: a one-layer head over several of the target's layers, with a "
+                        "draft vocabulary\n"
+                        "weights: the head's folder, trained for this target\n" +
+                        common,
+                .prepare =
+                    [](const ConfigNode& node, const RunPlan& plan) {
+                      return prepare_eagle(node, plan, EagleVersion::kEagle3);
+                    },
+                .examples = {{"{type: eagle3, weights: <folder>/eagle3, sample: true}"},
+                             {"{type: eagle3, weights: <folder>/eagle3, sample: false}"}},
+                .write_example_files = write_eagle3});
+  drafters.add("mtp", {.help = "multi-token-prediction modules of the target's own checkpoint\n"
+                               "(model.include_mtp: true)\n"
+                               "modules: how many of them, 0 = all; the last one drafts all deeper "
+                               "tokens\n" +
+                               common,
+                       .prepare = prepare_mtp,
+                       .examples = {{"{type: mtp, modules: 1, sample: true}"},
+                                    {"{type: mtp, modules: 2, sample: true}"},
+                                    {"{type: mtp, modules: 2, sample: false}"}},
+                       .write_example_files = write_mtp});
+  drafters.add("self",
+               {.help = "the target's own first layers with its norm and head (early exit)\n"
+                        "layers: how many\n" +
+                        common,
+                .prepare = prepare_self,
+                .examples = {{"{type: self, layers: 1, sample: true}"},
+                             {"{type: self, layers: 1, sample: false}"}}});
+}
+
+}  // namespace specdec

@@ -1,0 +1,65 @@
+#include <memory>
+
+#include "core/error.h"
+#include "core/gemma/heads/medusa_head.h"
+#include "core/gemma/random_weights.h"
+#include "decoders/drafters/medusa.h"
+#include "experiments/components/builtin.h"
+
+namespace specdec {
+namespace {
+
+DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan) {
+  const auto folder = node.require_path("weights");
+  const MedusaOptions options{.sample = node.find<bool>("sample")};
+  std::filesystem::path target_folder;
+  if (!folder.empty() && plan.target != nullptr) {
+    target_folder = plan.target->folder;
+    note_error(node, "weights", [&] { (void)read_medusa_config(folder, plan.target->config); });
+  }
+  return [=](BuildContext& context) {
+    const auto target = context.models.weights(target_folder);
+    auto head = std::make_shared<const MedusaHead>(
+        load_medusa_head(folder, *target, parse_dtype(context.models.options().dtype)));
+    context.models.note_fingerprint(folder.string(), head->fingerprint);
+    const MedusaHeads heads{.count = head->config.num_heads,
+                            .hidden_size = head->config.hidden_size,
+                            .vocab_size = head->config.vocab_size,
+                            .logits = [head, target](const Tensor& hidden, int64_t index) {
+                              return medusa_logits(*head, *target, hidden, index);
+                            }};
+    return std::make_unique<MedusaDrafter>(heads, options);
+  };
+}
+
+/// For `specdec certify`: heads that resemble the target's own.
+void write_examples(const std::filesystem::path& folder, uint64_t seed) {
+  const auto target = load_gemma(folder / "target");
+  for (const bool shared : {false, true}) {
+    MedusaHead head = new_medusa_head({.num_heads = 3, .num_layers = 1, .share_lm_head = shared},
+                                      *target, at::kFloat);
+    RandomTensors random({.seed = seed});
+    for (auto& blocks : head.blocks) {
+      const int64_t hidden = head.config.hidden_size;
+      blocks.front().weight = random.matrix(hidden, hidden);
+    }
+    save_medusa_head(head, folder / (shared ? "medusa_shared" : "medusa"), at::kFloat);
+  }
+}
+
+}  // namespace
+
+void add_medusa(DrafterRegistry& drafters) {
+  drafters.add(
+      "medusa",
+      {.help = "Medusa: heads on the target's last hidden state, one for each depth\n"
+               "weights: the heads' folder, trained for this target\n"
+               "sample: true draws from their distributions when the target samples, false takes "
+               "their best tokens (default: true, but false under a dynamic tree)",
+       .prepare = prepare_medusa,
+       .examples = {{"{type: medusa, weights: <folder>/medusa, sample: true}"},
+                    {"{type: medusa, weights: <folder>/medusa_shared, sample: false}"}},
+       .write_example_files = write_examples});
+}
+
+}  // namespace specdec

@@ -1,0 +1,75 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "decoders/analysis/cost_curve.h"
+#include "decoders/decoding_strategy.h"
+#include "decoders/draft_shape.h"
+#include "decoders/drafter.h"
+#include "decoders/shapes/draft_length.h"
+#include "decoders/verifier.h"
+#include "experiments/components/model_loading.h"
+#include "experiments/config/registry.h"
+
+namespace specdec {
+
+struct Components;
+
+/// What is known of a run before anything is loaded: a component's `prepare` refuses with it what
+/// cannot work.
+struct RunPlan {
+  const Components& components;
+  /// Config and tokenizer of the target; nullptr when they could not be read (that is a mistake of
+  /// the config already).
+  const ModelFiles* target = nullptr;
+  ModelCatalog& models;  ///< reads further ones
+  SamplingParams sampling;
+  int64_t max_new_tokens = 128;
+  /// Whether the target's multi-token-prediction modules may be used.
+  bool include_mtp = true;
+  /// Whether outputs obey a grammar.
+  bool grammar = false;
+  /// Of the strategy that is being prepared, so far; see note_promise. nullptr = nobody asks.
+  Promise* promise = nullptr;
+  /// Most children of a drafted token in the strategy that is being prepared: 1 = chains, the
+  /// largest number = not known. Its tree notes it, then its drafter and verifier are prepared;
+  /// nullptr = it has no drafts. See note_branches.
+  int64_t* branches = nullptr;
+};
+
+/// A tree that is being prepared gives no drafted token more children than this.
+void note_branches(const RunPlan& plan, int64_t most);
+
+/// What a component is built from, once the target is loaded. Lives for the call; the target lives
+/// as long as the component.
+struct BuildContext {
+  LanguageModel& target;
+  ModelLoader& models;
+  /// The cost curve of a model, measured once and then frozen with the run, by the model's name:
+  /// "target" or the folder of a draft model.
+  std::function<CostCurve(const std::string& name, LanguageModel& model)> cost_curve;
+  /// Set by a drafter that runs a model, so that an adaptive draft length can measure it.
+  LanguageModel* draft_model = nullptr;
+  std::string draft_model_name = {};
+};
+
+using StrategyRegistry = Registry<DecodingStrategy, BuildContext&>;
+using DrafterRegistry = Registry<Drafter, BuildContext&>;
+using VerifierRegistry = Registry<Verifier, BuildContext&>;
+using DraftLengthRegistry = Registry<DraftLength, BuildContext&>;
+using TreeRegistry = Registry<DraftShape, BuildContext&>;
+
+/// Every name that YAML can use. Copy the built-in ones, add yours, and hand them to run_cli.
+struct Components {
+  StrategyRegistry strategies{"strategy"};
+  DrafterRegistry drafters{"drafter"};
+  VerifierRegistry verifiers{"verifier"};
+  DraftLengthRegistry draft_lengths{"draft length"};
+  TreeRegistry trees{"tree"};
+};
+
+/// What comes with specdec.
+Components builtin_components();
+
+}  // namespace specdec

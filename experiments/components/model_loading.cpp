@@ -1,0 +1,175 @@
+#include "experiments/components/model_loading.h"
+
+#include <ATen/Context.h>
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "core/error.h"
+#include "core/formats/safetensors.h"
+
+namespace specdec {
+namespace {
+
+/// Longest context that a model gets when nobody asked for one: caches of 128k tokens would take
+/// memory that experiments do not need.
+constexpr int64_t kDefaultMaxLength = 8192;
+
+constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {{"float32", at::kFloat},
+                                                              {"float64", at::kDouble},
+                                                              {"bfloat16", at::kBFloat16},
+                                                              {"float16", at::kHalf}};
+
+}  // namespace
+
+ModelFiles read_model_files(const std::filesystem::path& folder) {
+  if (!std::filesystem::is_directory(folder)) {
+    throw WeightsError(
+        fmt::format("{}: no such folder; give a checkpoint folder with config.json "
+                    "and model.safetensors",
+                    folder.string()));
+  }
+  ModelFiles files{folder, load_gemma_config(folder), nullptr};
+  const CheckpointTensors headers(folder);
+  if (std::filesystem::exists(folder / "tokenizer.model") ||
+      std::filesystem::exists(folder / "tokenizer.json")) {
+    files.tokenizer = load_tokenizer(folder);
+    if (files.tokenizer->vocab_size() > files.config.vocab_size) {
+      throw WeightsError(fmt::format(
+          "{}: the tokenizer has {} pieces, but the model's vocabulary only {}; it belongs to "
+          "another model",
+          folder.string(), files.tokenizer->vocab_size(), files.config.vocab_size));
+    }
+  }
+  return files;
+}
+
+const ModelFiles& ModelCatalog::read(const std::filesystem::path& folder) {
+  const auto found = files_.find(folder.string());
+  if (found != files_.end()) {
+    return found->second;
+  }
+  return files_.emplace(folder.string(), read_model_files(folder)).first->second;
+}
+
+std::string vocabulary_mismatch(const ModelFiles& target, const ModelFiles& draft) {
+  if (target.config.vocab_size != draft.config.vocab_size) {
+    return fmt::format("the draft model's vocabulary has {} entries, the target's {}",
+                       draft.config.vocab_size, target.config.vocab_size);
+  }
+  std::string reason;
+  if (target.tokenizer != nullptr && draft.tokenizer != nullptr &&
+      !same_vocabulary(*target.tokenizer, *draft.tokenizer, reason)) {
+    return "draft and target have different vocabularies: " + reason;
+  }
+  return "";
+}
+
+std::optional<at::ScalarType> parse_dtype(const std::string& name) {
+  if (name.empty()) {
+    return std::nullopt;
+  }
+  for (const auto& [known, type] : kDtypes) {
+    if (name == known) {
+      return type;
+    }
+  }
+  throw ConfigError(
+      fmt::format("unknown dtype '{}'; known: float32, float64, bfloat16, float16", name));
+}
+
+std::string scalar_type_text(at::ScalarType type) {
+  for (const auto& [name, known] : kDtypes) {
+    if (type == known) {
+      return name;
+    }
+  }
+  return c10::toString(type);
+}
+
+at::Device parse_device(const std::string& name) {
+  if (name == "cpu") {
+    return at::kCPU;
+  }
+  if (name != "cuda" && name.rfind("cuda:", 0) != 0) {
+    throw ConfigError(fmt::format("unknown device '{}'; known: cpu, cuda, cuda:N", name));
+  }
+  if (!at::hasCUDA()) {
+    throw ConfigError(
+        fmt::format("device '{}': this build or machine has no CUDA device; use cpu", name));
+  }
+  try {
+    const at::Device device(name);
+    (void)at::empty({1}, at::TensorOptions().device(device));
+    return device;
+  } catch (const c10::Error& error) {
+    throw ConfigError(
+        fmt::format("device '{}' cannot be used: {}", name, error.what_without_backtrace()));
+  }
+}
+
+std::string gpu_name(const at::Device& device) {
+  if (device.is_cpu()) {
+    return "none";
+  }
+  std::error_code failure;
+  // The driver's own list: asking CUDA would need headers that a CPU build does not have.
+  for (const auto& gpu : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", failure)) {
+    std::ifstream file(gpu.path() / "information");
+    std::string line;
+    while (std::getline(file, line)) {
+      const size_t begin = line.find_first_not_of(" \t", std::string("Model:").size());
+      if (line.rfind("Model:", 0) == 0 && begin != std::string::npos) {
+        return line.substr(begin);
+      }
+    }
+  }
+  return "unknown";
+}
+
+ModelLoader::ModelLoader(ModelOptions options) : options_(std::move(options)) {}
+
+std::shared_ptr<const GemmaWeights> ModelLoader::weights(const std::filesystem::path& folder) {
+  auto& weights = weights_[folder.string()];
+  if (weights == nullptr) {
+    const GemmaLoadOptions options{.dtype = parse_dtype(options_.dtype),
+                                   .device = parse_device(options_.device)};
+    weights = load_gemma(folder, options);
+  }
+  return weights;
+}
+
+std::unique_ptr<GemmaModel> ModelLoader::load(const std::filesystem::path& folder) {
+  auto shared = weights(folder);
+  if (shared->config.bidirectional) {
+    throw Error(
+        fmt::format("{}: is an encoder (bidirectional attention), which cannot decode; "
+                    "'specdec logits' runs it",
+                    folder.string()));
+  }
+  const int64_t most = shared->config.max_position_embeddings;
+  const int64_t wanted = options_.max_length == 0 ? kDefaultMaxLength : options_.max_length;
+  return std::make_unique<GemmaModel>(std::move(shared),
+                                      GemmaOptions{.max_length = std::min(most, wanted)});
+}
+
+void ModelLoader::note_fingerprint(const std::string& name, const std::string& fingerprint) {
+  heads_[name] = fingerprint;
+}
+
+std::map<std::string, std::string> ModelLoader::fingerprints() const {
+  std::map<std::string, std::string> all = heads_;
+  for (const auto& [folder, weights] : weights_) {
+    if (weights != nullptr) {
+      all[folder] = weights->fingerprint;
+    }
+  }
+  return all;
+}
+
+}  // namespace specdec

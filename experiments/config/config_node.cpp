@@ -1,0 +1,398 @@
+#include "experiments/config/config_node.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+
+/// What is known of one key, and what it resolved to.
+struct KnownKey {
+  std::string key;
+  std::shared_ptr<YamlTree> value;              // a scalar or a list of scalars; or
+  std::vector<std::shared_ptr<void>> children;  // states of child maps
+  bool is_list = false;
+};
+
+struct ConfigNode::State {
+  std::shared_ptr<const YamlTree> tree;
+  std::shared_ptr<ConfigErrors> errors;
+  std::filesystem::path folder;
+  std::string path;
+  std::vector<KnownKey> known;
+  bool absent = false;  // its absence is a mistake already, so that of its keys is none
+
+  KnownKey& know(const std::string& key) {
+    for (auto& entry : known) {
+      if (entry.key == key) {
+        return entry;
+      }
+    }
+    known.push_back({key, nullptr, {}, false});
+    return known.back();
+  }
+  std::string path_of(const std::string& key) const {
+    return path.empty() ? key : path + "." + key;
+  }
+  std::shared_ptr<State> make_child(const std::string& child_path,
+                                    std::shared_ptr<const YamlTree> child_tree) const {
+    auto child = std::make_shared<State>();
+    *child = {std::move(child_tree), errors, folder, child_path, {}, false};
+    return child;
+  }
+};
+
+namespace {
+
+/// Line number at the end of "configs/a.yaml:7"; 0 when there is none. For the order of messages.
+int64_t line_of(const std::string& mistake) {
+  const size_t colon = mistake.find(".yaml:");
+  return colon == std::string::npos ? 0 : std::strtoll(mistake.c_str() + colon + 6, nullptr, 10);
+}
+
+}  // namespace
+
+void ConfigErrors::add(const std::string& place, const std::string& path,
+                       const std::string& message) {
+  auto mistake = fmt::format("{}: {}{}{}", place, path, path.empty() ? "" : ": ", message);
+  if (std::find(mistakes_.begin(), mistakes_.end(), mistake) == mistakes_.end()) {
+    mistakes_.push_back(std::move(mistake));
+  }
+}
+
+void ConfigErrors::throw_if_any() const {
+  if (mistakes_.empty()) {
+    return;
+  }
+  auto sorted = mistakes_;
+  std::stable_sort(sorted.begin(), sorted.end(), [](const std::string& a, const std::string& b) {
+    return line_of(a) < line_of(b);
+  });
+  throw ConfigError(fmt::format("{}", fmt::join(sorted, "\n")));
+}
+
+ConfigNode::ConfigNode() : ConfigNode(YamlTree::map("config"), std::make_shared<ConfigErrors>()) {}
+
+ConfigNode::ConfigNode(std::shared_ptr<const YamlTree> tree, std::shared_ptr<ConfigErrors> errors,
+                       std::filesystem::path folder)
+    : state_(std::make_shared<State>()) {
+  if (tree->kind != YamlTree::Kind::kMap) {
+    errors->add(tree->place, "", "expected a map of keys, found " + describe(*tree));
+    tree = YamlTree::map(tree->place);
+  }
+  *state_ = {std::move(tree), std::move(errors), std::move(folder), "", {}, false};
+}
+
+bool ConfigNode::has(std::string_view key) const {
+  const auto* entry = state_->tree->find(key);
+  return entry != nullptr && entry->value->kind != YamlTree::Kind::kNull;
+}
+
+bool ConfigNode::is_map(std::string_view key) const {
+  return has(key) && state_->tree->find(key)->value->kind == YamlTree::Kind::kMap;
+}
+
+bool ConfigNode::is_list(std::string_view key) const {
+  return has(key) && state_->tree->find(key)->value->kind == YamlTree::Kind::kList;
+}
+
+template <class T>
+std::optional<T> ConfigNode::read(const std::string& key, const Range<T>& range) const {
+  const auto* entry = state_->tree->find(key);
+  if (entry == nullptr) {
+    return std::nullopt;
+  }
+  T value{};
+  const auto message = read_scalar(*entry->value, range, value);
+  if (!message.empty()) {
+    state_->errors->add(entry->place, state_->path_of(key), message);
+    return std::nullopt;
+  }
+  return value;
+}
+
+template <class T>
+T ConfigNode::get(const std::string& key, const std::type_identity_t<T>& fallback,
+                  const Range<T>& range) const {
+  auto& known = state_->know(key);
+  T value = read<T>(key, range).value_or(fallback);
+  known.value = scalar_tree(value);
+  return value;
+}
+
+template <class T>
+T ConfigNode::require(const std::string& key, const Range<T>& range) const {
+  if (state_->tree->find(key) == nullptr && !state_->absent) {
+    state_->errors->add(
+        place(), state_->path,
+        fmt::format("the key '{}' is missing; give {}", key, scalar_type_name<T>()));
+  }
+  return get<T>(key, T{}, range);
+}
+
+template <class T>
+std::optional<T> ConfigNode::find(const std::string& key, const Range<T>& range) const {
+  auto& known = state_->know(key);
+  if (!has(key)) {
+    return std::nullopt;
+  }
+  auto value = read<T>(key, range);
+  if (value) {
+    known.value = scalar_tree(*value);
+  }
+  return value;
+}
+
+template <class T>
+std::vector<T> ConfigNode::get_list(const std::string& key, const std::vector<T>& fallback,
+                                    const Range<T>& range) const {
+  auto& known = state_->know(key);
+  std::vector<T> values;
+  const auto* entry = state_->tree->find(key);
+  if (entry == nullptr) {
+    values = fallback;
+  } else if (entry->value->kind != YamlTree::Kind::kList) {
+    fail(key, "expected a list, found " + describe(*entry->value));
+  } else {
+    for (size_t i = 0; i < entry->value->items.size(); ++i) {
+      const YamlTree& item = *entry->value->items[i];
+      T value{};
+      const auto message = read_scalar(item, range, value);
+      if (message.empty()) {
+        values.push_back(std::move(value));
+      } else {
+        state_->errors->add(item.place, fmt::format("{}[{}]", state_->path_of(key), i), message);
+      }
+    }
+  }
+  known.value = std::make_shared<YamlTree>();
+  known.value->kind = YamlTree::Kind::kList;
+  for (const auto& value : values) {
+    known.value->items.push_back(scalar_tree<T>(value));
+  }
+  return values;
+}
+
+std::filesystem::path ConfigNode::require_path(const std::string& key) const {
+  const auto text = require<std::string>(key);
+  if (text.empty()) {
+    if (has(key)) {
+      fail(key, "the path is empty");
+    }
+    return {};
+  }
+  if (text.find('\0') != std::string::npos) {
+    fail(key, "the path holds a NUL byte");
+    return {};
+  }
+  std::error_code ignored;
+  const std::filesystem::path path = text;
+  if (std::filesystem::exists(path, ignored)) {
+    return path;
+  }
+  const auto beside = state_->folder / path;
+  if (path.is_relative() && std::filesystem::exists(beside, ignored)) {
+    return beside;
+  }
+  const auto here = std::filesystem::absolute(path, ignored).lexically_normal();
+  const auto there = std::filesystem::absolute(beside, ignored).lexically_normal();
+  fail(key, here == there || path.is_absolute()
+                ? fmt::format("'{}' does not exist", here.string())
+                : fmt::format("'{}' does not exist: neither {} nor {}", text, here.string(),
+                              there.string()));
+  return {};
+}
+
+ConfigNode ConfigNode::child(const std::string& key, bool required) const {
+  auto& known = state_->know(key);
+  if (!known.children.empty() && !known.is_list) {
+    return ConfigNode(std::static_pointer_cast<State>(known.children[0]));
+  }
+  const auto* entry = state_->tree->find(key);
+  std::shared_ptr<const YamlTree> tree;
+  bool absent = false;
+  if (entry != nullptr && entry->value->kind == YamlTree::Kind::kMap) {
+    tree = entry->value;
+  } else if (entry != nullptr && entry->value->kind != YamlTree::Kind::kNull) {
+    fail(key, "expected a map, found " + describe(*entry->value));
+    absent = true;
+  } else if (required) {
+    if (!state_->absent) {
+      state_->errors->add(place(), state_->path,
+                          fmt::format("the key '{}' is missing; give a map", key));
+    }
+    absent = true;
+  }
+  if (tree == nullptr) {
+    tree = YamlTree::map(entry != nullptr ? entry->place : place());
+  }
+  auto state = state_->make_child(state_->path_of(key), std::move(tree));
+  state->absent = absent;
+  known.children.push_back(state);
+  return ConfigNode(std::move(state));
+}
+
+ConfigNode ConfigNode::typed_child(const std::string& key, const std::string& default_type) const {
+  auto node = child(key, false);
+  if (node.state_->tree->find("type") == nullptr) {
+    auto tree = node.state_->tree->clone();
+    tree->set("type", tree->place, YamlTree::scalar(default_type, true));
+    node.state_->tree = std::move(tree);
+  }
+  return node;
+}
+
+std::vector<ConfigNode> ConfigNode::children(const std::string& key) const {
+  auto& known = state_->know(key);
+  known.is_list = true;
+  std::vector<ConfigNode> nodes;
+  for (const auto& child : known.children) {  // read before
+    nodes.push_back(ConfigNode(std::static_pointer_cast<State>(child)));
+  }
+  if (!nodes.empty()) {
+    return nodes;
+  }
+  const auto* entry = state_->tree->find(key);
+  if (entry == nullptr) {
+    state_->errors->add(place(), state_->path,
+                        fmt::format("the key '{}' is missing; give a list", key));
+    return nodes;
+  }
+  if (entry->value->kind != YamlTree::Kind::kList) {
+    fail(key, "expected a list, found " + describe(*entry->value));
+    return nodes;
+  }
+  for (size_t i = 0; i < entry->value->items.size(); ++i) {
+    std::shared_ptr<const YamlTree> item = entry->value->items[i];
+    const auto item_path = fmt::format("{}[{}]", state_->path_of(key), i);
+    if (item->kind != YamlTree::Kind::kMap) {
+      state_->errors->add(item->place, item_path, "expected a map, found " + describe(*item));
+      continue;
+    }
+    auto state = state_->make_child(item_path, std::move(item));
+    known.children.push_back(state);
+    nodes.push_back(ConfigNode(std::move(state)));
+  }
+  return nodes;
+}
+
+std::shared_ptr<const YamlTree> ConfigNode::raw(const std::string& key) const {
+  auto& known = state_->know(key);
+  const auto* entry = state_->tree->find(key);
+  if (entry == nullptr) {
+    return nullptr;
+  }
+  known.value = entry->value->clone();
+  return entry->value;
+}
+
+void ConfigNode::fail(const std::string& message) const {
+  state_->errors->add(place(), state_->path, message);
+}
+
+void ConfigNode::fail(const std::string& key, const std::string& message) const {
+  const auto* entry = state_->tree->find(key);
+  state_->errors->add(entry != nullptr ? entry->place : place(), state_->path_of(key), message);
+}
+
+void ConfigNode::fail_at(const std::string& key, const std::string& message) const {
+  const auto* entry = state_->tree->find(key);
+  state_->errors->add(entry != nullptr ? entry->place : place(), state_->path, message);
+}
+
+void ConfigNode::refuse_unknown_keys() const {
+  std::vector<std::string> names;
+  for (const auto& known : state_->known) {
+    names.push_back(known.key);
+  }
+  for (const auto& entry : state_->tree->entries) {
+    if (std::find(names.begin(), names.end(), entry.key) != names.end()) {
+      continue;
+    }
+    const auto near = nearest_name(entry.key, names);
+    state_->errors->add(entry.place, state_->path_of(entry.key),
+                        near.empty() ? fmt::format("unknown key; known: {}", join_names(names))
+                                     : fmt::format("unknown key; did you mean '{}'? Known: {}",
+                                                   near, join_names(names)));
+  }
+  for (const auto& known : state_->known) {
+    for (const auto& child : known.children) {
+      ConfigNode(std::static_pointer_cast<State>(child)).refuse_unknown_keys();
+    }
+  }
+}
+
+void ConfigNode::refuse_old_name(const std::string& old_key, const std::string& key) const {
+  if (has(old_key)) {
+    ignore(old_key);
+    fail(old_key, fmt::format("is now called '{}'", key));
+  }
+}
+
+void ConfigNode::ignore(const std::string& key) const { state_->know(key); }
+
+std::shared_ptr<YamlTree> ConfigNode::resolved() const {
+  auto tree = YamlTree::map(place());
+  for (const auto& known : state_->known) {
+    if (known.is_list && known.value == nullptr) {
+      auto list = std::make_shared<YamlTree>();
+      list->kind = YamlTree::Kind::kList;
+      for (const auto& child : known.children) {
+        list->items.push_back(ConfigNode(std::static_pointer_cast<State>(child)).resolved());
+      }
+      tree->set(known.key, "", list);
+    } else if (!known.children.empty()) {
+      tree->set(known.key, "",
+                ConfigNode(std::static_pointer_cast<State>(known.children[0])).resolved());
+    } else if (known.value != nullptr) {
+      tree->set(known.key, "", known.value);
+    }
+  }
+  return tree;
+}
+
+const std::string& ConfigNode::path() const { return state_->path; }
+const std::string& ConfigNode::place() const { return state_->tree->place; }
+const std::shared_ptr<ConfigErrors>& ConfigNode::errors() const { return state_->errors; }
+
+template bool ConfigNode::get(const std::string&, const bool&, const Range<bool>&) const;
+template bool ConfigNode::require(const std::string&, const Range<bool>&) const;
+template std::optional<bool> ConfigNode::find(const std::string&, const Range<bool>&) const;
+template int64_t ConfigNode::get(const std::string&, const int64_t&, const Range<int64_t>&) const;
+template int64_t ConfigNode::require(const std::string&, const Range<int64_t>&) const;
+template std::optional<int64_t> ConfigNode::find(const std::string&, const Range<int64_t>&) const;
+template uint64_t ConfigNode::get(const std::string&, const uint64_t&,
+                                  const Range<uint64_t>&) const;
+template uint64_t ConfigNode::require(const std::string&, const Range<uint64_t>&) const;
+template std::optional<uint64_t> ConfigNode::find(const std::string&, const Range<uint64_t>&) const;
+template double ConfigNode::get(const std::string&, const double&, const Range<double>&) const;
+template double ConfigNode::require(const std::string&, const Range<double>&) const;
+template std::optional<double> ConfigNode::find(const std::string&, const Range<double>&) const;
+template std::string ConfigNode::get(const std::string&, const std::string&,
+                                     const Range<std::string>&) const;
+template std::string ConfigNode::require(const std::string&, const Range<std::string>&) const;
+template std::optional<std::string> ConfigNode::find(const std::string&,
+                                                     const Range<std::string>&) const;
+template std::vector<int64_t> ConfigNode::get_list(const std::string&, const std::vector<int64_t>&,
+                                                   const Range<int64_t>&) const;
+template std::vector<double> ConfigNode::get_list(const std::string&, const std::vector<double>&,
+                                                  const Range<double>&) const;
+template std::vector<std::string> ConfigNode::get_list(const std::string&,
+                                                       const std::vector<std::string>&,
+                                                       const Range<std::string>&) const;
+
+void note_error(const ConfigNode& node, const std::string& key, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    node.fail(key, error.what());
+  }
+}
+
+}  // namespace specdec

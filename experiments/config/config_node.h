@@ -1,0 +1,103 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "experiments/config/names.h"
+#include "experiments/config/yaml_scalar.h"
+#include "experiments/config/yaml_tree.h"
+
+namespace specdec {
+
+/// Mistakes found while a config is read; thrown together, so that a user mends them all at once.
+class ConfigErrors {
+ public:
+  /// `place`: "configs/a.yaml:7"; `path`: "strategies[1].drafter", or "" for the whole config.
+  void add(const std::string& place, const std::string& path, const std::string& message);
+  bool empty() const { return mistakes_.empty(); }
+  /// Throws ConfigError holding one line a mistake, in the order of the file.
+  void throw_if_any() const;
+
+ private:
+  std::vector<std::string> mistakes_;
+};
+
+/// A map of a config, read strictly and by type. Every read makes its key known; a mistake
+/// (missing, wrong type, out of range) is noted in the shared ConfigErrors and the default
+/// returned, so that reading goes on. Copies share what they know.
+///
+/// T is bool, int64_t, uint64_t, double or std::string (see read_scalar).
+class ConfigNode {
+ public:
+  /// An empty map: every key is missing.
+  ConfigNode();
+  /// `folder`: where relative paths are looked up after the current directory. A tree that is no
+  /// map is a mistake.
+  ConfigNode(std::shared_ptr<const YamlTree> tree, std::shared_ptr<ConfigErrors> errors,
+             std::filesystem::path folder = {});
+
+  bool has(std::string_view key) const;
+  bool is_map(std::string_view key) const;
+  bool is_list(std::string_view key) const;
+
+  template <class T>
+  T get(const std::string& key, const std::type_identity_t<T>& fallback,
+        const Range<T>& range = {}) const;
+  template <class T>
+  T require(const std::string& key, const Range<T>& range = {}) const;
+  /// A missing key is nullopt.
+  template <class T>
+  std::optional<T> find(const std::string& key, const Range<T>& range = {}) const;
+  template <class T>
+  std::vector<T> get_list(const std::string& key, const std::vector<T>& fallback,
+                          const Range<T>& range = {}) const;
+
+  /// A file or folder that exists: looked up in the current directory, then in the config's folder.
+  std::filesystem::path require_path(const std::string& key) const;
+
+  /// The map under `key`; a missing one is empty and a mistake if `required`.
+  ConfigNode child(const std::string& key, bool required = true) const;
+  /// The map under `key`, in which a missing `type` is `default_type`; a missing map is only that.
+  ConfigNode typed_child(const std::string& key, const std::string& default_type) const;
+  /// The maps in the list under `key`; a missing list is a mistake.
+  std::vector<ConfigNode> children(const std::string& key) const;
+  /// The tree under `key` as it is (keys that a user chooses, as in `sweep`); nullptr when missing.
+  std::shared_ptr<const YamlTree> raw(const std::string& key) const;
+
+  /// Notes a mistake at this map, or at one of its keys.
+  void fail(const std::string& message) const;
+  void fail(const std::string& key, const std::string& message) const;
+  /// A mistake of this map whose line is the key's.
+  void fail_at(const std::string& key, const std::string& message) const;
+  /// Keys that nobody read are mistakes that name the nearest known key; children included.
+  void refuse_unknown_keys() const;
+  /// Refuses a key's old name; the message says the new one.
+  void refuse_old_name(const std::string& old_key, const std::string& key) const;
+  /// Makes a key known that is read elsewhere.
+  void ignore(const std::string& key) const;
+
+  /// Keys read so far, with defaults filled in, in the order of reading.
+  std::shared_ptr<YamlTree> resolved() const;
+  const std::string& path() const;
+  const std::string& place() const;
+  const std::shared_ptr<ConfigErrors>& errors() const;
+
+ private:
+  struct State;
+  explicit ConfigNode(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  template <class T>
+  std::optional<T> read(const std::string& key, const Range<T>& range) const;
+
+  std::shared_ptr<State> state_;
+};
+
+/// Runs `call`; an Error that it throws becomes a mistake of the key.
+void note_error(const ConfigNode& node, const std::string& key, const std::function<void()>& call);
+
+}  // namespace specdec

@@ -1,0 +1,104 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "experiments/config/config_node.h"
+
+namespace specdec {
+
+struct RunPlan;
+
+/// What a strategy promises of its output.
+enum class Promise {
+  kLossless,  ///< greedy: the target's tokens; sampled: the target's distribution
+  kLossy,     ///< changes the distribution, and says so in name, help and report
+  kSearch,  ///< looks for something else than the target's distribution or its greedy tokens (beam
+            ///< search)
+};
+
+/// One way to build an entry on the tiny random checkpoints of `specdec certify` and `specdec list
+/// --matrix`, so that it is proved, or refused with a reason, in every combination.
+struct Example {
+  /// A YAML flow map. `<folder>` stands for a folder that holds the checkpoints `target` and
+  /// `draft`; in a strategy `<drafter>`, `<verifier>` and `<shape>` (a key with its value:
+  /// draft_length or tree) stand for every registered one in turn. Keep drafts small: 2 or 3
+  /// tokens; every random outcome is enumerated.
+  std::string yaml = {};
+  /// A strategy, written in the same way, that must give the same outputs; none = what the promise
+  /// says.
+  std::string equals = {};
+};
+
+/// A component of this promise becomes a part of what is being prepared: the whole promises no more
+/// than its parts.
+void note_promise(const RunPlan& plan, Promise promise);
+
+/// The names of one kind of component that YAML can use. A plain object: no globals, no static
+/// registrars. Two phases: `prepare` reads and checks every key and loads nothing, so that all
+/// mistakes of a config are reported at once; the Make that it returns builds the component.
+template <class Component, class... Args>
+class Registry {
+ public:
+  using Make = std::function<std::unique_ptr<Component>(Args...)>;
+  struct Entry {
+    std::string help;                      ///< one line, then the options
+    Promise promise = Promise::kLossless;  ///< a strategy with a lossy part is lossy
+    /// Reads the node's keys and refuses what cannot work in the planned run (node.fail).
+    std::function<Make(const ConfigNode& node, const RunPlan& plan)> prepare;
+    /// None = {type: NAME}.
+    std::vector<Example> examples = {};
+    /// Writes what the examples name in `<folder>` beside the checkpoints: a head for `target`.
+    std::function<void(const std::filesystem::path& folder, uint64_t seed)> write_example_files =
+        {};
+  };
+
+  /// `kind` names the components in messages: "drafter".
+  explicit Registry(std::string kind) : kind_(std::move(kind)) {}
+
+  /// A name taken twice is a bug.
+  void add(std::string type, Entry entry) {
+    const bool added = entries_.emplace(type, std::move(entry)).second;
+    SPECDEC_CHECK(added, "two {} entries are called '{}'", kind_, type);
+  }
+
+  /// node["type"] picks the entry. An unknown type, and keys that the entry did not read, are
+  /// mistakes noted in the node's ConfigErrors; the returned Make is empty for an unknown type.
+  Make prepare(const ConfigNode& node, const RunPlan& plan) const {
+    const auto type = node.require<std::string>("type");
+    const auto entry = entries_.find(type);
+    if (entry != entries_.end()) {
+      note_promise(plan, entry->second.promise);
+      auto make = entry->second.prepare(node, plan);
+      node.refuse_unknown_keys();
+      return make;
+    }
+    if (!type.empty()) {
+      node.fail_at("type", "unknown type '" + type + "'; known: " + join_names(names()) +
+                               ". See 'specdec list'.");
+    }
+    return {};
+  }
+
+  const std::map<std::string, Entry>& entries() const { return entries_; }
+  const std::string& kind() const { return kind_; }
+  std::vector<std::string> names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, entry] : entries_) {
+      names.push_back(name);
+    }
+    return names;
+  }
+
+ private:
+  std::string kind_;
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace specdec

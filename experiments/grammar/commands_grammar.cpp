@@ -1,0 +1,386 @@
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <ostream>
+
+#include "core/error.h"
+#include "core/formats/atomic_file.h"
+#include "core/randomness.h"
+#include "core/tokenizer.h"
+#include "experiments/config/config_file.h"
+#include "experiments/grammar/grammar_arguments.h"
+#include "experiments/grammar/grammar_cases.h"
+#include "experiments/grammar/grammar_check.h"
+#include "experiments/terminal/command_line.h"
+#include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/plain_text.h"
+#include "experiments/terminal/progress.h"
+#include "grammar/compiled_grammar.h"
+#include "grammar/grammar_sampler.h"
+#include "grammar/grammar_source.h"
+
+namespace specdec {
+namespace {
+
+constexpr size_t kShownProblems = 20;
+constexpr size_t kShownTokens = 20;
+constexpr size_t kShownCharacters = 300;
+
+struct TestArguments : SchemaArguments {
+  int64_t limit = 0;
+  std::string json;
+  bool verbose = false;
+  bool bits = false;
+};
+
+struct SampleArguments : GrammarArguments {
+  int64_t count = 1;
+  int64_t max_tokens = 512;
+  uint64_t seed = 0;
+};
+
+struct ExplainArguments : GrammarArguments {
+  std::string text;
+};
+
+void refuse_model_flags(const GlobalFlags& flags) {
+  for (const auto& [name, value] :
+       {std::pair("--device", flags.device), {"--dtype", flags.dtype}}) {
+    if (!value.empty() && value != "cpu") {
+      throw ConfigError(fmt::format(
+          "{} {}: grammars are followed on the CPU, without a model; leave it out", name, value));
+    }
+  }
+}
+
+std::shared_ptr<GrammarVocabulary> prepare(const Tokenizer& tokenizer) {
+  return make_grammar_vocabulary(tokenizer, std::nullopt, {}, {.folder = default_cache_folder()});
+}
+
+// ---- test --------------------------------------------------------------------------------------
+
+std::vector<CaseResult> check_all(const CommandLine& context, const TestArguments& arguments,
+                                  const std::shared_ptr<GrammarVocabulary>& vocabulary,
+                                  const Tokenizer& tokenizer) {
+  const auto cases = read_grammar_cases(arguments.file, arguments.whitespace, arguments.limit);
+  const CheckOptions options{arguments.schema_options(), arguments.bits};
+  std::optional<AtomicFile> json;
+  if (!arguments.json.empty() && arguments.json != "-") {
+    json.emplace(arguments.json);
+  }
+  const InterruptGuard interrupts;
+  Progress progress(context.err, Progress::choose_style(context.flags.quiet),
+                    static_cast<int64_t>(cases.size()), "schemas");
+  std::vector<CaseResult> results;
+  for (const GrammarCase& test_case : cases) {
+    InterruptGuard::check();
+    results.push_back(check_grammar_case(test_case, vocabulary, tokenizer, options));
+    if (json) {
+      json->write(case_json(results.back()));
+    } else if (!arguments.json.empty()) {
+      context.out << case_json(results.back());
+    }
+    progress.advance(test_case.id);
+  }
+  if (json) {
+    json->commit();
+  }
+  return results;
+}
+
+std::string save_and_say_where(GrammarVocabulary& vocabulary) {
+  const std::string path = vocabulary.cache_path().string();
+  if (path.empty()) {
+    return "made anew";
+  }
+  const std::string from = vocabulary.was_cached() ? "read from " + path : "made anew";
+  try {
+    vocabulary.save();
+  } catch (const Error& error) {
+    return fmt::format("{}; not kept: {}", from, error.what());
+  }
+  return vocabulary.was_cached() ? from : fmt::format("{}, kept in {}", from, path);
+}
+
+int test(const CommandLine& context, const TestArguments& arguments) {
+  const auto tokenizer = load_tokenizer(arguments.tokenizer);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto vocabulary = prepare(*tokenizer);
+  const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - begin;
+  const auto results = check_all(context, arguments, vocabulary, *tokenizer);
+  if (arguments.json == "-") {
+    return 0;
+  }
+  std::vector<std::string> lines;
+  for (const CaseResult& result : results) {
+    const auto problems = problem_lines(result);
+    lines.insert(lines.end(), problems.begin(), problems.end());
+  }
+  const size_t shown = arguments.verbose ? lines.size() : std::min(lines.size(), kShownProblems);
+  for (size_t i = 0; i < shown; ++i) {
+    context.out << lines[i] << "\n";
+  }
+  if (shown < lines.size()) {
+    context.out << fmt::format("... and {} more; --verbose shows all\n", lines.size() - shown);
+  }
+  context.out << (lines.empty() ? "" : "\n");
+  context.out << fmt::format("tokenizer prepared          {:.0f} ms, {}\n", taken.count(),
+                             save_and_say_where(*vocabulary));
+  print_grammar_totals(context.out, results, vocabulary->strings().walks());
+  return 0;
+}
+
+// ---- sample ------------------------------------------------------------------------------------
+
+struct LoadedGrammar {
+  GrammarSource source;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::shared_ptr<GrammarVocabulary> vocabulary;
+  std::shared_ptr<const CompiledGrammar> grammar;
+};
+
+LoadedGrammar load_grammar(const GrammarArguments& arguments) {
+  LoadedGrammar result;
+  result.source = read_grammar_source(arguments);
+  result.tokenizer = load_tokenizer(arguments.tokenizer);
+  result.vocabulary = prepare(*result.tokenizer);
+  if (result.source.cuts == Cuts::kCanonical) {
+    result.vocabulary->learn_cuts(*result.tokenizer);
+  }
+  result.grammar = compile_grammar(result.vocabulary, result.source);
+  return result;
+}
+
+GrammarSampleOptions sample_options(const GrammarSource& source, int64_t max_tokens) {
+  GrammarSampleOptions options = {.max_tokens = max_tokens};
+  if (source.kind == GrammarKind::kJsonSchema) {
+    options.names = schema_names(parse_json(source.text, source.name));
+  }
+  for (const GrammarSource::Trigger& trigger : source.triggers) {
+    options.tags.push_back(trigger.begin);
+    const auto inner = sample_options(trigger.grammar, max_tokens);
+    options.names.insert(options.names.end(), inner.names.begin(), inner.names.end());
+  }
+  return options;
+}
+
+int sample(const CommandLine& context, const SampleArguments& arguments) {
+  LoadedGrammar file = load_grammar(arguments);
+  const auto options = sample_options(file.source, arguments.max_tokens);
+  const InterruptGuard interrupts;
+  Progress progress(context.err, Progress::choose_style(context.flags.quiet), arguments.count,
+                    "documents");
+  for (int64_t i = 0; i < arguments.count; ++i) {
+    InterruptGuard::check();
+    if (file.grammar->is_used_up()) {
+      file.grammar = compile_grammar(file.vocabulary, file.source);
+    }
+    CounterRandomness random(arguments.seed, static_cast<uint32_t>(i));
+    const auto tokens = sample_grammar(file.grammar, options, random);
+    if (!tokens) {
+      throw Error(
+          fmt::format("{}: found no document of at most {} tokens; allow more with --max-tokens",
+                      file.source.name, arguments.max_tokens));
+    }
+    for (const Token token : *tokens) {
+      context.out << file.grammar->vocabulary().bytes(token);
+    }
+    context.out << "\n" << std::flush;
+    if (arguments.count > 1) {
+      progress.advance("sampling");
+    }
+  }
+  return 0;
+}
+
+// ---- explain -----------------------------------------------------------------------------------
+
+/// A text for people, in quotes; what is not UTF-8 becomes U+FFFD or '?'.
+std::string quote_line(std::string_view text) {
+  return one_line(to_json_string(text), kShownCharacters);
+}
+
+/// Some tokens of a mask by their pieces: byte pieces only where there are no others.
+std::string some_pieces(const std::vector<Token>& tokens, const Tokenizer& tokenizer) {
+  std::vector<std::string> pieces;
+  for (const bool bytes : {false, true}) {
+    for (size_t i = 0; i < tokens.size() && pieces.size() < kShownTokens; ++i) {
+      const std::string_view piece = tokenizer.piece(tokens[i]);
+      const bool is_byte = piece.size() == 6 && piece.starts_with("<0x");
+      if (is_byte == bytes) {
+        pieces.push_back(quote_line(piece));
+      }
+    }
+  }
+  std::string text;
+  for (const std::string& piece : pieces) {
+    text += (text.empty() ? "" : " ") + piece;
+  }
+  return text + (pieces.size() < tokens.size() ? " ..." : "");
+}
+
+/// The mask after a text; of a canonical grammar, after the tokenizer's own tokens of it.
+TokenMask mask_after(const LoadedGrammar& file, std::string_view text, StateId state) {
+  if (file.source.cuts == Cuts::kCanonical) {
+    state = file.grammar->start();
+    for (const Token token : file.tokenizer->encode(text)) {
+      state = file.grammar->next(state, token);
+    }
+  }
+  return file.grammar->mask(state);
+}
+
+/// The place after `text`.
+void print_place(std::ostream& out, const LoadedGrammar& file, std::string_view text,
+                 StateId state) {
+  const CompiledGrammar& grammar = *file.grammar;
+  const TokenMask mask = mask_after(file, text, state);
+  const std::vector<Token> tokens = mask.tokens();
+  const std::string forced = grammar.forced_bytes(state);
+  out << fmt::format("may end here  {}\n", grammar.is_complete(state) ? "yes" : "no")
+      << fmt::format("forced        {}\n", forced.empty() ? "nothing" : quote_line(forced))
+      << fmt::format("tokens        {} of {}: {}\n", tokens.size(), grammar.vocab_size(),
+                     some_pieces(tokens, *file.tokenizer));
+  if (tokens.empty()) {
+    out << "              the tokenizer cuts no text of the grammar here\n";
+  } else if (mask.is_fallback()) {
+    out << "              no way on was found in the tokenizer's own cut\n";
+  }
+  out << "what may come next:\n";
+  const std::string lines = grammar.explain(state);
+  for (std::string_view rest = lines; !rest.empty();) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    out << "  " << rest.substr(0, end) << "\n";
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+}
+
+int explain(const CommandLine& context, const ExplainArguments& arguments) {
+  const LoadedGrammar file = load_grammar(arguments);
+  const std::string_view text = arguments.text;
+  StateId state = file.grammar->start();
+  size_t at = 0;
+  for (; at < text.size(); ++at) {
+    const StateId next = file.grammar->next(state, text.substr(at, 1));
+    if (next == Automaton::kDead) {
+      break;
+    }
+    state = next;
+  }
+  if (at < text.size()) {
+    context.out << fmt::format("not allowed   from byte {} on: {}\n", at,
+                               one_line(text.substr(at), kShownCharacters));
+  }
+  context.out << fmt::format(
+      "allowed       {}\n",
+      at == 0 ? "(the beginning)" : one_line(text.substr(0, at), kShownCharacters));
+  print_place(context.out, file, text.substr(0, at), state);
+  return 0;
+}
+
+// ---- the command line --------------------------------------------------------------------------
+
+void add_test(CLI::App& grammar, CommandLine& context) {
+  auto* command = grammar.add_subcommand(
+      "test", "schemas with valid and invalid instances: what the masks accept, and how fast");
+  const auto arguments = std::make_shared<TestArguments>();
+  command
+      ->add_option("CASES", arguments->file,
+                   "JSON Lines {id, schema, tests: [{valid, data}]}; instead of id also file and "
+                   "description, as in the JSON Schema Test Suite")
+      ->required();
+  add_schema_options(*command, *arguments, "any");
+  command->add_option("--limit", arguments->limit, "only the first so many schemas; 0 = all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40U));
+  command->add_option("--json", arguments->json,
+                      "write a line for each schema, with all times, to this file too; - = print "
+                      "them instead of the report");
+  command->add_flag("--bits", arguments->bits,
+                    "the time of a mask holds that of writing one bit for each token");
+  command->add_flag("--verbose", arguments->verbose,
+                    fmt::format("all that is wrong, not only the first {} lines", kShownProblems));
+  command->footer(
+      "Each instance is tokenized and walked: a mask before each token, whose bit is looked at, "
+      "and\n"
+      "at the end the end tokens' bits. Wrong answers are the result: the exit code is 0.\n"
+      "Times of masks: the first of each schema, and each step of each instance.\n"
+      "Examples:\n"
+      "  specdec grammar test schemas.jsonl --tokenizer models/target\n"
+      "  specdec grammar test suite.jsonl --tokenizer models/target --format annotate\n"
+      "    --registry remotes.jsonl --json results.jsonl");
+  command->callback([&context, arguments] {
+    context.action = [&context, arguments] { return test(context, *arguments); };
+  });
+}
+
+void add_sample(CLI::App& grammar, CommandLine& context) {
+  auto* command = grammar.add_subcommand("sample", "random texts of a grammar");
+  const auto arguments = std::make_shared<SampleArguments>();
+  add_grammar_options(*command, *arguments);
+  command
+      ->add_option("-n,--count", arguments->count,
+                   "texts, one a line (of several lines where they hold line breaks)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31U))
+      ->capture_default_str();
+  command
+      ->add_option("--max-tokens", arguments->max_tokens,
+                   "of a text; from half of it on, the shortest way to its end is taken")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24U))
+      ->capture_default_str();
+  command->add_option("--seed", arguments->seed, "the same seed gives the same texts")
+      ->capture_default_str();
+  command->footer(
+      "A random walk over the tokens that the masks allow, without a model.\n"
+      "Examples:\n"
+      "  specdec grammar sample person.json --tokenizer models/target -n 5 --seed 7\n"
+      "  specdec grammar sample configs/grammars/sql.lark --tokenizer models/target\n"
+      "  specdec grammar sample configs/grammars/sql.lark --start condition "
+      "--tokenizer models/target\n"
+      "  specdec grammar sample --pattern '[A-Z]{3}-[0-9]{1,4}' --tokenizer models/target\n"
+      "  specdec grammar sample experiment.yaml --tokenizer models/target");
+  command->callback([&context, arguments] {
+    context.action = [&context, arguments] { return sample(context, *arguments); };
+  });
+}
+
+void add_explain(CLI::App& grammar, CommandLine& context) {
+  auto* command = grammar.add_subcommand(
+      "explain", "what a grammar allows after the beginning of a text, and why");
+  const auto arguments = std::make_shared<ExplainArguments>();
+  add_grammar_options(*command, *arguments);
+  command->add_option("--text", arguments->text, "the text so far (default: nothing)");
+  command->footer(
+      "Where the text is not allowed, says at which byte, and what could stand there.\n"
+      "Examples:\n"
+      "  specdec grammar explain person.json --tokenizer models/target --text '{\"name\":'\n"
+      "  specdec grammar explain configs/grammars/iso_date.gbnf --tokenizer models/target "
+      "--text 2023-02-2");
+  command->callback([&context, arguments] {
+    context.action = [&context, arguments] { return explain(context, *arguments); };
+  });
+}
+
+}  // namespace
+
+void add_grammar_command(CLI::App& app, CommandLine& context) {
+  auto* command = app.add_subcommand("grammar", "grammars as token masks: test, sample, explain");
+  command->require_subcommand(1);
+  command->callback([&context] { refuse_model_flags(context.flags); });
+  add_test(*command, context);
+  add_sample(*command, context);
+  add_explain(*command, context);
+  command->footer(
+      "Examples:\n"
+      "  specdec grammar test schemas.jsonl --tokenizer models/target\n"
+      "  specdec grammar sample person.json --tokenizer models/target -n 5\n"
+      "  specdec grammar sample configs/grammars/sql.lark --tokenizer models/target\n"
+      "  specdec grammar explain person.json --tokenizer models/target --text '{'");
+}
+
+}  // namespace specdec

@@ -1,0 +1,183 @@
+#include "experiments/grammar/grammar_arguments.h"
+
+#include <fmt/format.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+#include "experiments/config/config_file.h"
+#include "experiments/grammar/grammar_cases.h"
+#include "experiments/grammar/grammar_config.h"
+
+namespace specdec {
+namespace {
+
+constexpr std::array kSchemaOptions = {"--order",     "--format",           "--whitespace",
+                                       "--registry",  "--max-alternatives", "--max-steps",
+                                       "--max-states"};
+
+/// What CLI11 calls a check.
+std::string whitespace_mistake(const std::string& name) {
+  try {
+    check_whitespace(name);
+    return "";
+  } catch (const GrammarError& error) {
+    return error.what();
+  }
+}
+
+bool is_config(const std::string& file) {
+  return file.ends_with(".yaml") || file.ends_with(".yml");
+}
+
+/// The map `grammar:` of a config.
+GrammarSource read_config_grammar(const std::filesystem::path& file) {
+  const auto errors = std::make_shared<ConfigErrors>();
+  const ConfigNode root(load_config(file, {}, *errors), errors, file.parent_path());
+  GrammarConfig config = read_grammar(root.child("grammar"));
+  errors->throw_if_any();
+  if (config.per_prompt) {
+    throw ConfigError(
+        fmt::format("{}: grammar: each prompt brings its own schema (per_prompt); "
+                    "give a schema's file instead of the config",
+                    file.string()));
+  }
+  return std::move(config.source);
+}
+
+GrammarKind kind_of(const GrammarArguments& arguments) {
+  if (!arguments.pattern.empty()) {
+    if (!arguments.type.empty() && arguments.type != "regex") {
+      throw ConfigError(
+          "--pattern is a regular expression, whatever --type says; leave out --type");
+    }
+    return GrammarKind::kRegex;
+  }
+  const auto kind = arguments.type.empty() ? grammar_kind_of_file(arguments.file)
+                                           : parse_grammar_kind(arguments.type);
+  if (!kind) {
+    throw ConfigError(
+        fmt::format("{}: the file's ending is none of .json (a JSON Schema), .regex, .gbnf, .lark "
+                    "and .yaml (a config with a grammar); say with --type what it holds",
+                    arguments.file));
+  }
+  return *kind;
+}
+
+/// Options that have no effect on a grammar are refused.
+void check_options(const GrammarArguments& arguments, std::optional<GrammarKind> kind) {
+  const auto refuse = [&](const char* option, const char* of) {
+    if (arguments.command->count(option) > 0) {
+      throw ConfigError(fmt::format("{} is an option of {}{}; leave it out", option, of,
+                                    kind ? "" : "; a config's grammar has its own keys"));
+    }
+  };
+  if (kind != GrammarKind::kJsonSchema) {
+    for (const char* option : kSchemaOptions) {
+      refuse(option, "JSON Schemas");
+    }
+  }
+  if (!kind) {
+    refuse("--max-regex-states", "single grammars");
+  }
+  if (kind != GrammarKind::kGbnf && kind != GrammarKind::kLark) {
+    refuse("--start", "grammars in GBNF and Lark");
+  }
+}
+
+}  // namespace
+
+JsonSchemaOptions SchemaArguments::schema_options() const {
+  JsonSchemaOptions options = limits;
+  options.schema_order = order == "schema";
+  options.assert_formats = format == "assert";
+  options.whitespace = whitespace;
+  options.registry = registry.empty() ? options.registry : read_schema_registry(registry);
+  return options;
+}
+
+void add_schema_options(CLI::App& command, SchemaArguments& arguments, std::string order) {
+  arguments.order = std::move(order);
+  command
+      .add_option("--tokenizer", arguments.tokenizer,
+                  "checkpoint folder, tokenizer.model or tokenizer.json")
+      ->required();
+  command
+      .add_option("--order", arguments.order,
+                  "known names of objects in the schema's order, or in any; with any, numbers may "
+                  "also be written as 1.0 or 1e2")
+      ->check(CLI::IsMember({"any", "schema"}))
+      ->capture_default_str();
+  command.add_option("--format", arguments.format, "is the keyword `format` an assertion?")
+      ->check(CLI::IsMember({"assert", "annotate"}))
+      ->capture_default_str();
+  command
+      .add_option("--whitespace", arguments.whitespace,
+                  "white space of the texts: compact, spaced (', ' and ': '), any, or indent:N")
+      ->check(CLI::Validator(whitespace_mistake, "STYLE"))
+      ->capture_default_str();
+  command.add_option("--registry", arguments.registry,
+                     "JSON Lines {uri, schema}: the documents that $ref may mean");
+  const auto add_limit = [&](const char* name, uint64_t& limit, const char* what) {
+    command.add_option(name, limit, what)
+        ->check(CLI::Range(uint64_t{1}, kMaxGrammarLimit))
+        ->capture_default_str();
+  };
+  add_limit("--max-alternatives", arguments.limits.max_alternatives,
+            "alternatives of one value that are told apart before it is an error");
+  add_limit("--max-steps", arguments.limits.max_steps,
+            "of all the work on alternatives, of the schema and then of each place");
+  add_limit("--max-states", arguments.limits.max_states, "of the automaton");
+  add_limit("--max-regex-states", arguments.limits.max_regex_states,
+            "of the automata of regular expressions");
+}
+
+void add_grammar_options(CLI::App& command, GrammarArguments& arguments) {
+  arguments.command = &command;
+  command.add_option("GRAMMAR", arguments.file,
+                     "its kind is its ending: a JSON Schema (.json), .gbnf, .lark, .regex, or a "
+                     "config (.yaml), whose `grammar:` is taken");
+  command.add_option("--pattern", arguments.pattern, "a regular expression instead of a file");
+  command.add_option("--type", arguments.type, "the file's kind, whatever its ending")
+      ->check(CLI::IsMember({"json_schema", "regex", "gbnf", "lark"}));
+  command.add_option("--start", arguments.start,
+                     "GBNF and Lark: the rule of whole texts (default: root, start)");
+  add_schema_options(command, arguments, "schema");
+  for (const char* option : kSchemaOptions) {
+    command.get_option(option)->group("JSON Schemas");
+  }
+}
+
+GrammarSource read_grammar_source(const GrammarArguments& arguments) {
+  if (arguments.file.empty() == arguments.pattern.empty()) {
+    throw ConfigError(arguments.file.empty()
+                          ? "give a grammar's file, or a regular expression with "
+                            "--pattern"
+                          : "give either a grammar's file or --pattern");
+  }
+  if (arguments.type.empty() && is_config(arguments.file)) {
+    check_options(arguments, std::nullopt);
+    return read_config_grammar(arguments.file);
+  }
+  const GrammarKind kind = kind_of(arguments);
+  check_options(arguments, kind);
+  GrammarSource source;
+  if (arguments.pattern.empty()) {
+    source = read_grammar_file(arguments.file, kind);
+  } else {
+    source.kind = kind;
+    source.name = "--pattern";
+    source.text = arguments.pattern;
+  }
+  source.start = arguments.start;
+  source.schema = arguments.schema_options();
+  return source;
+}
+
+}  // namespace specdec

@@ -1,0 +1,321 @@
+#include "experiments/grammar/grammar_config.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+#include "experiments/config/config_file.h"
+#include "experiments/grammar/grammar_cases.h"
+#include "grammar/json_value.h"
+
+namespace specdec {
+namespace {
+
+/// Reads a grammar; nothing when it cannot be compiled, which has been noted.
+class GrammarReader {
+ public:
+  explicit GrammarReader(ConfigNode node) : node_(std::move(node)) {}
+
+  std::optional<GrammarConfig> read(bool is_part) {
+    const auto type = node_.require<std::string>("type");
+    const auto kind = parse_grammar_kind(type);
+    if (!kind) {
+      if (!type.empty()) {
+        node_.fail_at("type", fmt::format("unknown type '{}'; known: {}", type,
+                                          join_names(grammar_kind_names())));
+      }
+      return std::nullopt;
+    }
+    config_.source.kind = *kind;
+    config_.source.name = type;
+    read_kind(is_part);
+    read_whole(is_part);
+    node_.refuse_unknown_keys();
+    if (complete_ && !config_.per_prompt) {
+      check();
+    }
+    return complete_ ? std::optional(config_) : std::nullopt;
+  }
+
+ private:
+  void read_kind(bool is_part) {
+    switch (config_.source.kind) {
+      case GrammarKind::kJsonSchema:
+        return read_schema(is_part);
+      case GrammarKind::kRegex:
+        return read_text("pattern");
+      case GrammarKind::kGbnf:
+      case GrammarKind::kLark:
+        return read_rules();
+      case GrammarKind::kChoice:
+        return read_choices();
+      case GrammarKind::kTrigger:
+        return read_triggers();
+    }
+  }
+
+  /// Mistakes belong to the key that holds the grammar, and need no other name when it is no file.
+  void check() {
+    try {
+      check_grammar(config_.source);
+    } catch (const GrammarError& error) {
+      const std::string message = error.what();
+      const std::string name = config_.source.name + ": ";
+      const bool is_named = place_key_ != "file" && message.starts_with(name);
+      node_.fail(place_key_, is_named ? message.substr(name.size()) : message);
+      complete_ = false;
+    }
+  }
+
+  void note_error(const std::string& key, const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      node_.fail(key, error.what());
+      complete_ = false;
+    }
+  }
+
+  /// Exactly one of two keys, or a grammar that needs neither.
+  bool has_one(const std::string& key, bool other = false, const std::string& other_name = "") {
+    node_.ignore(key);
+    node_.ignore("file");
+    const int given = int{node_.has(key)} + int{node_.has("file")} + int{other};
+    if (given != 1) {
+      const std::string keys = fmt::format("'{}', 'file'{}", key, other_name);
+      node_.fail(given == 0 ? fmt::format("has none of the keys {}; give one", keys)
+                            : fmt::format("has more than one of the keys {}; keep one", keys));
+      complete_ = false;
+    }
+    return given == 1;
+  }
+
+  void read_text(const std::string& key) {
+    if (!has_one(key)) {
+      return;
+    }
+    if (node_.has("file")) {
+      read_file();
+    } else {
+      read_inline(key);
+    }
+  }
+
+  void read_file() {
+    place_key_ = "file";
+    const auto file = node_.require_path("file");
+    complete_ = complete_ && !file.empty();
+    if (!file.empty()) {
+      note_error("file", [&] {
+        GrammarSource read = read_grammar_file(file, config_.source.kind);
+        config_.source.text = std::move(read.text);
+        config_.source.name = std::move(read.name);
+      });
+    }
+  }
+
+  void read_inline(const std::string& key) {
+    place_key_ = key;
+    config_.source.name = key;
+    const auto text = node_.find<std::string>(key);
+    complete_ = complete_ && text;
+    config_.source.text = text.value_or("");
+  }
+
+  /// What grammars of all kinds have, but none that is part of another.
+  void read_whole(bool is_part) {
+    GrammarSource& source = config_.source;
+    source.cuts = node_.get<bool>("canonical", false) ? Cuts::kCanonical : Cuts::kAny;
+    uint64_t& states = source.schema.max_regex_states;
+    states = node_.get<uint64_t>("max_regex_states", states, {1, kMaxGrammarLimit});
+    uint64_t& bytes = source.schema.max_mask_bytes;
+    bytes = node_.get<uint64_t>("max_mask_bytes", bytes, {1, kMaxGrammarLimit});
+    for (const char* key : {"canonical", "max_regex_states", "max_mask_bytes"}) {
+      if (is_part && node_.has(key)) {
+        node_.fail(key, "belongs to the whole grammar, beside 'triggers'");
+        complete_ = false;
+      }
+    }
+  }
+
+  void read_schema(bool is_part);
+  void read_schema_options();
+  void read_rules();
+  void read_choices();
+  void read_triggers();
+  std::string one_of(const std::string& key, const std::string& usual, const std::string& other);
+
+  ConfigNode node_;
+  GrammarConfig config_;
+  bool complete_ = true;
+  std::string place_key_;
+};
+
+// ---- JSON Schemas ------------------------------------------------------------------------------
+
+/// A schema written as YAML: what is not quoted and looks like a number, true or false is one.
+JsonValue json_of(const YamlTree& tree) {
+  using Type = JsonValue::Type;
+  JsonValue value;
+  switch (tree.kind) {
+    case YamlTree::Kind::kNull:
+      break;
+    case YamlTree::Kind::kScalar:
+      value = {.type = Type::kString, .text = tree.text, .items = {}, .members = {}};
+      try {
+        const JsonValue read = parse_json(tree.text, "");
+        value = !tree.quoted && (read.is_boolean() || read.is(Type::kNumber)) ? read : value;
+      } catch (const GrammarError&) {
+      }
+      break;
+    case YamlTree::Kind::kList:
+      value.type = Type::kArray;
+      for (const auto& item : tree.items) {
+        value.items.push_back(json_of(*item));
+      }
+      break;
+    case YamlTree::Kind::kMap:
+      value.type = Type::kObject;
+      for (const auto& entry : tree.entries) {
+        value.members.push_back({entry.key, json_of(*entry.value)});
+      }
+      break;
+  }
+  return value;
+}
+
+std::string GrammarReader::one_of(const std::string& key, const std::string& usual,
+                                  const std::string& other) {
+  auto value = node_.get<std::string>(key, usual);
+  if (value != usual && value != other) {
+    node_.fail(key, fmt::format("'{}' is not known; known: {}, {}", value, usual, other));
+  }
+  return value;
+}
+
+void GrammarReader::read_schema(bool is_part) {
+  config_.per_prompt = node_.get<bool>("per_prompt", false);
+  if (config_.per_prompt && is_part) {
+    node_.fail("per_prompt", "only a whole grammar can come with the prompts, not a trigger's");
+    complete_ = false;
+  }
+  read_schema_options();
+  if (!has_one("schema", config_.per_prompt, ", 'per_prompt: true'") || config_.per_prompt) {
+    return;
+  }
+  if (node_.has("file")) {
+    read_file();
+  } else if (node_.is_map("schema")) {
+    place_key_ = config_.source.name = "schema";
+    config_.source.text = to_json(json_of(*node_.raw("schema")));
+  } else {
+    read_inline("schema");
+  }
+}
+
+void GrammarReader::read_schema_options() {
+  JsonSchemaOptions& options = config_.source.schema;
+  options.schema_order = one_of("order", "schema", "any") == "schema";
+  options.assert_formats = one_of("format", "assert", "annotate") == "assert";
+  options.escapes =
+      one_of("escapes", "any", "minimal") == "minimal" ? EscapeStyle::kMinimal : EscapeStyle::kAny;
+  const auto whitespace = node_.get<std::string>("whitespace", options.whitespace);
+  note_error("whitespace", [&] {
+    check_whitespace(whitespace);
+    options.whitespace = whitespace;
+  });
+  node_.ignore("registry");
+  if (node_.has("registry")) {
+    const auto file = node_.require_path("registry");
+    complete_ = complete_ && !file.empty();
+    note_error("registry", [&] {
+      options.registry = file.empty() ? options.registry : read_schema_registry(file);
+    });
+  }
+  options.max_alternatives =
+      node_.get<uint64_t>("max_alternatives", options.max_alternatives, {1, kMaxGrammarLimit});
+  options.max_steps = node_.get<uint64_t>("max_steps", options.max_steps, {1, kMaxGrammarLimit});
+  options.max_states = node_.get<uint64_t>("max_states", options.max_states, {1, kMaxGrammarLimit});
+}
+
+// ---- Other kinds -------------------------------------------------------------------------------
+
+void GrammarReader::read_rules() {
+  GrammarSource& source = config_.source;
+  source.start =
+      node_.get<std::string>("start", source.kind == GrammarKind::kGbnf ? "root" : "start");
+  GrammarLimits& limits = source.limits;
+  limits.max_unrolled =
+      node_.get<uint64_t>("max_unrolled", limits.max_unrolled, {1, kMaxGrammarLimit});
+  limits.max_symbols =
+      node_.get<uint64_t>("max_symbols", limits.max_symbols, {1, kMaxGrammarLimit});
+  limits.max_state_items =
+      node_.get<uint64_t>("max_state_items", limits.max_state_items, {1, kMaxGrammarLimit});
+  read_text("text");
+}
+
+void GrammarReader::read_choices() {
+  place_key_ = "choices";
+  if (!node_.has("choices")) {
+    node_.fail("the key 'choices' is missing; give a list of texts");
+    node_.ignore("choices");
+    complete_ = false;
+    return;
+  }
+  config_.source.choices = node_.get_list<std::string>("choices", {});
+  complete_ = node_.is_list("choices");
+}
+
+void GrammarReader::read_triggers() {
+  place_key_ = "triggers";
+  const auto nodes = node_.children("triggers");
+  complete_ = node_.is_list("triggers");
+  for (const ConfigNode& node : nodes) {
+    GrammarSource::Trigger trigger;
+    trigger.begin = node.require<std::string>("begin");
+    complete_ = complete_ && node.has("begin");
+    trigger.end = node.get<std::string>("end", "");
+    if (auto inner = GrammarReader(node.child("grammar")).read(true)) {
+      trigger.grammar = std::move(inner->source);
+      config_.source.triggers.push_back(std::move(trigger));
+    } else {
+      complete_ = false;
+    }
+    node.refuse_unknown_keys();
+  }
+}
+
+}  // namespace
+
+GrammarConfig read_grammar(const ConfigNode& node) {
+  return GrammarReader(node).read(false).value_or(GrammarConfig());
+}
+
+std::optional<GrammarKind> grammar_kind_of_file(const std::filesystem::path& file) {
+  const std::string ending = file.extension().string();
+  if (ending == ".json") {
+    return GrammarKind::kJsonSchema;
+  }
+  const auto kind = parse_grammar_kind(ending.empty() ? "" : ending.substr(1));
+  const bool is_file =
+      kind == GrammarKind::kRegex || kind == GrammarKind::kGbnf || kind == GrammarKind::kLark;
+  return is_file ? kind : std::nullopt;
+}
+
+GrammarSource read_grammar_file(const std::filesystem::path& file, GrammarKind kind) {
+  GrammarSource source;
+  source.kind = kind;
+  source.name = file.string();
+  source.text = read_text_file(file);
+  for (const char end : {'\n', '\r'}) {
+    if (kind == GrammarKind::kRegex && source.text.ends_with(end)) {
+      source.text.pop_back();
+    }
+  }
+  return source;
+}
+
+}  // namespace specdec

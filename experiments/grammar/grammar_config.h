@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "experiments/config/config_node.h"
+#include "grammar/grammar_source.h"
+
+namespace specdec {
+
+/// Up to which a grammar's limits can be raised.
+inline constexpr uint64_t kMaxGrammarLimit = 1'000'000'000;
+
+/// The map `grammar:` of a config.
+struct GrammarConfig {
+  GrammarSource source;
+  bool per_prompt = false;  ///< the source's text is missing: each prompt brings its own schema
+};
+
+/// Reads the keys of a grammar by its `type`: json_schema (one of `file`, `schema`, `per_prompt`;
+/// `order`, `format`, `whitespace`, `escapes`, `registry`, `max_alternatives`, `max_steps`,
+/// `max_states`), regex (`pattern` or `file`), gbnf and lark (`text` or `file`; `start`,
+/// `max_unrolled`, `max_symbols`, `max_state_items`), choice (`choices`), trigger (`triggers`: maps
+/// of `begin`, `end` and a `grammar` like this one); of a whole grammar `canonical`,
+/// `max_regex_states` and `max_mask_bytes`. Notes all mistakes, also those that compiling the
+/// grammar would meet, and unknown keys.
+GrammarConfig read_grammar(const ConfigNode& node);
+
+/// The kind that a file's ending means: .json, .regex, .gbnf or .lark; nothing for others.
+std::optional<GrammarKind> grammar_kind_of_file(const std::filesystem::path& file);
+
+/// A grammar that is a file's text, named after the file. The line break that ends a file belongs
+/// to no pattern. Throws ConfigError when the file cannot be read.
+GrammarSource read_grammar_file(const std::filesystem::path& file, GrammarKind kind);
+
+}  // namespace specdec

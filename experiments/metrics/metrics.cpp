@@ -1,0 +1,302 @@
+#include "experiments/metrics/metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+#include "core/randomness.h"
+
+namespace specdec {
+namespace {
+
+constexpr uint64_t kBootstrapSeed = 20220117;
+constexpr int64_t kResamples = 2000;
+constexpr size_t kTail = kResamples / 40;  // 2.5 % of the resamples
+
+void grow(std::vector<int64_t>& counts, int64_t size) {
+  counts.resize(std::max(counts.size(), static_cast<size_t>(size)));
+}
+
+std::optional<double> ratio(double numerator, double denominator) {
+  if (!(denominator > 0.0)) {
+    return std::nullopt;
+  }
+  return numerator / denominator;
+}
+
+double as_double(int64_t count) { return static_cast<double>(count); }
+
+void check_step(const StepStatistics& step) {
+  SPECDEC_CHECK(step.accepted >= 0 && step.accepted <= step.depth && step.depth <= step.drafted &&
+                    step.committed >= 0,
+                "a step states drafted {}, depth {}, accepted {}, committed {}; it must be "
+                "0 <= accepted <= depth <= drafted and 0 <= committed",
+                step.drafted, step.depth, step.accepted, step.committed);
+}
+
+/// Of a chain: what a tree logs is not by position.
+void add_overlaps(const StepStatistics& step, Counts& counts) {
+  if (step.depth != step.drafted || static_cast<int64_t>(step.overlaps.size()) != step.drafted) {
+    return;
+  }
+  grow(counts.overlapped_at, step.depth);
+  counts.overlap_at.resize(counts.overlapped_at.size());
+  for (int64_t i = 0; i < std::min(step.accepted + 1, step.depth); ++i) {
+    const auto position = static_cast<size_t>(i);
+    ++counts.overlapped_at[position];
+    counts.overlap_at[position] += step.overlaps[position];
+  }
+}
+
+struct Totals {
+  double first_seconds = 0.0, first_tokens = 0.0, other_seconds = 0.0, other_tokens = 0.0;
+
+  void add(const PromptPair& pair) {
+    first_seconds += pair.first_seconds;
+    first_tokens += as_double(pair.first_tokens);
+    other_seconds += pair.other_seconds;
+    other_tokens += as_double(pair.other_tokens);
+  }
+  std::optional<double> speedup() const {
+    if (!(first_seconds > 0.0 && first_tokens > 0.0 && other_seconds > 0.0 && other_tokens > 0.0)) {
+      return std::nullopt;
+    }
+    return (first_seconds / first_tokens) / (other_seconds / other_tokens);
+  }
+};
+
+/// Uniform indices below `count`, as two digits: a draw walks its weights, and the two walks of
+/// sqrt(count) are shorter than one of count.
+class IndexSampler {
+ public:
+  explicit IndexSampler(size_t count)
+      : count_(count),
+        weights_(static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(count)))), 1.0) {}
+
+  size_t draw(Randomness& random) const {
+    while (true) {
+      const auto high = static_cast<size_t>(random.draw(weights_));
+      const size_t index = high * weights_.size() + static_cast<size_t>(random.draw(weights_));
+      if (index < count_) {
+        return index;
+      }
+    }
+  }
+
+ private:
+  size_t count_;
+  std::vector<double> weights_;
+};
+
+/// 95 % percentile interval of `ratio_of` over resamples of `count` things with replacement; it
+/// gets the indices that were chosen.
+template <class RatioOf>
+std::optional<Interval> bootstrap_interval(size_t count, const RatioOf& ratio_of) {
+  if (count < 2) {
+    return std::nullopt;
+  }
+  CounterRandomness random(kBootstrapSeed);
+  const IndexSampler indices(count);
+  std::vector<double> ratios;
+  ratios.reserve(kResamples);
+  std::vector<size_t> chosen(count);
+  for (int64_t resample = 0; resample < kResamples; ++resample) {
+    random.seek(resample, Purpose::kSample);
+    for (size_t& index : chosen) {
+      index = indices.draw(random);
+    }
+    if (const std::optional<double> found = ratio_of(chosen)) {
+      ratios.push_back(*found);
+    }
+  }
+  // Resamples without a token or time have no ratio; more than the tails of them, and no interval
+  // is honest.
+  if (ratios.size() + kTail < static_cast<size_t>(kResamples)) {
+    return std::nullopt;
+  }
+  std::sort(ratios.begin(), ratios.end());
+  return Interval{ratios[kTail - 1], ratios[ratios.size() - kTail]};
+}
+
+}  // namespace
+
+void Counts::add_grammar(const Generation& generation) {
+  for (const StepStatistics& step : generation.steps) {
+    mask_seconds += step.mask_seconds;
+    for (size_t i = 0; i < by_freedom.size(); ++i) {
+      by_freedom[i].drafted += step.by_freedom[i].drafted;
+      by_freedom[i].accepted += step.by_freedom[i].accepted;
+    }
+  }
+  masked_tokens += std::ssize(generation.log_allowed);
+  log_allowed += std::accumulate(generation.log_allowed.begin(), generation.log_allowed.end(), 0.0);
+  mask_fallbacks += generation.mask_fallbacks;
+  if (!generation.log_allowed.empty()) {
+    ++grammar_outputs;
+    samples += generation.samples;
+    complete += ends_text(generation.stop_reason) ? 1 : 0;
+  }
+}
+
+void Counts::add(const Generation& generation) {
+  add_grammar(generation);
+  ++generations;
+  tokens += static_cast<int64_t>(generation.tokens.size());
+  steps += static_cast<int64_t>(generation.steps.size());
+  prefill_seconds += generation.prefill_seconds;
+  decode_seconds += generation.decode_seconds;
+  for (const StepStatistics& step : generation.steps) {
+    check_step(step);
+    drafting_steps += step.drafted > 0 ? 1 : 0;
+    drafted += step.drafted;
+    accepted += step.accepted;
+    committed += step.committed;
+    draft_seconds += step.draft_seconds;
+    verify_seconds += step.verify_seconds;
+    for (auto* counts : {&drafted_at, &reached_at, &accepted_at}) {
+      grow(*counts, step.depth);
+    }
+    for (int64_t i = 0; i < step.depth; ++i) {
+      const auto position = static_cast<size_t>(i);
+      ++drafted_at[position];
+      reached_at[position] += step.accepted >= i ? 1 : 0;
+      accepted_at[position] += step.accepted > i ? 1 : 0;
+    }
+    add_overlaps(step, *this);
+    grow(steps_committing, step.committed + 1);
+    ++steps_committing[static_cast<size_t>(step.committed)];
+  }
+}
+
+std::optional<double> acceptance_rate(const Counts& counts) {
+  return ratio(as_double(counts.accepted), as_double(counts.drafted));
+}
+
+std::optional<double> acceptance_rate(const Counts& counts, Freedom freedom) {
+  const DraftCounts& drafts = counts.by_freedom[static_cast<size_t>(freedom)];
+  return ratio(as_double(drafts.accepted), as_double(drafts.drafted));
+}
+
+std::optional<double> mask_seconds_per_token(const Counts& counts) {
+  return counts.masked_tokens == 0 ? std::nullopt
+                                   : ratio(counts.mask_seconds, as_double(counts.committed));
+}
+
+std::optional<double> log_allowed_per_token(const Counts& counts) {
+  return ratio(counts.log_allowed, as_double(counts.masked_tokens));
+}
+
+std::optional<double> complete_share(const Counts& counts) {
+  return ratio(as_double(counts.complete), as_double(counts.grammar_outputs));
+}
+
+std::vector<std::optional<double>> conditional_acceptance(const Counts& counts) {
+  std::vector<std::optional<double>> rates;
+  for (size_t i = 0; i < counts.accepted_at.size(); ++i) {
+    rates.push_back(ratio(as_double(counts.accepted_at[i]), as_double(counts.reached_at[i])));
+  }
+  return rates;
+}
+
+std::vector<double> unconditional_acceptance(const Counts& counts) {
+  std::vector<double> rates;
+  for (const int64_t accepted : counts.accepted_at) {
+    rates.push_back(as_double(accepted) / as_double(counts.drafting_steps));
+  }
+  return rates;
+}
+
+std::vector<std::optional<double>> exact_acceptance(const Counts& counts) {
+  std::vector<std::optional<double>> rates;
+  for (size_t i = 0; i < counts.overlapped_at.size(); ++i) {
+    rates.push_back(ratio(counts.overlap_at[i], as_double(counts.overlapped_at[i])));
+  }
+  return rates;
+}
+
+std::optional<double> tokens_per_step(const Counts& counts) {
+  return ratio(as_double(counts.committed), as_double(counts.steps));
+}
+
+std::optional<double> accepted_per_step(const Counts& counts) {
+  return ratio(as_double(counts.accepted), as_double(counts.steps));
+}
+
+std::optional<double> acceptance_length(const Counts& counts) {
+  return ratio(as_double(counts.drafting_steps + counts.accepted),
+               as_double(counts.drafting_steps));
+}
+
+std::optional<double> drafted_per_step(const Counts& counts) {
+  return ratio(as_double(counts.drafted), as_double(counts.steps));
+}
+
+std::optional<TimeSplit> time_split(const Counts& counts) {
+  // Step times are measured inside the decode time; rounding must not make the rest negative.
+  const double stated = counts.draft_seconds + counts.verify_seconds;
+  const double total = std::max(counts.decode_seconds, stated);
+  if (!(total > 0.0)) {
+    return std::nullopt;
+  }
+  return TimeSplit{.draft = counts.draft_seconds / total,
+                   .verify = counts.verify_seconds / total,
+                   .other = (total - stated) / total};
+}
+
+std::optional<double> decode_tokens_per_second(const Counts& counts) {
+  return ratio(as_double(counts.committed), counts.decode_seconds);
+}
+
+std::optional<double> total_tokens_per_second(const Counts& counts) {
+  return ratio(as_double(counts.tokens),
+               counts.prefill_seconds + counts.decode_seconds + counts.unsplit_seconds);
+}
+
+std::optional<double> mean_question_speed(std::span<const QuestionTime> questions) {
+  double sum = 0.0;
+  int64_t timed = 0;
+  for (const QuestionTime& question : questions) {
+    if (question.seconds > 0.0) {
+      sum += as_double(question.tokens) / question.seconds;
+      ++timed;
+    }
+  }
+  return ratio(sum, as_double(timed));
+}
+
+std::optional<Speedup> paired_speedup(std::span<const PromptPair> prompts) {
+  Totals totals;
+  for (const PromptPair& pair : prompts) {
+    totals.add(pair);
+  }
+  const auto speedup = totals.speedup();
+  if (!speedup) {
+    return std::nullopt;
+  }
+  return Speedup{.ratio = *speedup,
+                 .interval = bootstrap_interval(prompts.size(),
+                                                [&](const std::vector<size_t>& chosen) {
+                                                  Totals sums;
+                                                  for (const size_t index : chosen) {
+                                                    sums.add(prompts[index]);
+                                                  }
+                                                  return sums.speedup();
+                                                }),
+                 .prompts = static_cast<int64_t>(prompts.size())};
+}
+
+std::optional<Interval> tokens_per_step_interval(std::span<const PromptSteps> prompts) {
+  return bootstrap_interval(prompts.size(), [&](const std::vector<size_t>& chosen) {
+    double committed = 0.0;
+    double steps = 0.0;
+    for (const size_t index : chosen) {
+      committed += as_double(prompts[index].committed);
+      steps += as_double(prompts[index].steps);
+    }
+    return ratio(committed, steps);
+  });
+}
+
+}  // namespace specdec

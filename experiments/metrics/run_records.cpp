@@ -1,0 +1,296 @@
+#include "experiments/metrics/run_records.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr StopReason kStopReasons[] = {StopReason::kEndOfSequence, StopReason::kStopId,
+                                       StopReason::kStopString,    StopReason::kGrammarEnd,
+                                       StopReason::kMaxNewTokens,  StopReason::kContextFull,
+                                       StopReason::kNoneAccepted};
+
+StopReason parse_stop_reason(const std::string& name) {
+  for (const StopReason reason : kStopReasons) {
+    if (stop_reason_name(reason) == name) {
+      return reason;
+    }
+  }
+  throw Error("unknown stop_reason '" + name + "'");
+}
+
+Json key_json(const GenerationKey& key) {
+  return {{"sweep_point", key.sweep_point},
+          {"strategy", key.strategy},
+          {"prompt", key.prompt_id},
+          {"repeat", key.repeat}};
+}
+
+GenerationKey parse_key(const Json& line) {
+  return {.sweep_point = line.at("sweep_point").get<std::string>(),
+          .strategy = line.at("strategy").get<std::string>(),
+          .prompt_id = line.at("prompt").get<std::string>(),
+          .repeat = line.at("repeat").get<int64_t>()};
+}
+
+/// JSON has no infinity; the gap of a token that had no rival is null.
+Json gaps_json(const std::vector<double>& gaps) {
+  Json json = Json::array();
+  for (const double gap : gaps) {
+    json.push_back(std::isfinite(gap) ? Json(gap) : Json());
+  }
+  return json;
+}
+
+std::vector<double> parse_gaps(const Json& json) {
+  std::vector<double> gaps;
+  for (const Json& gap : json) {
+    gaps.push_back(gap.is_null() ? std::numeric_limits<double>::infinity() : gap.get<double>());
+  }
+  return gaps;
+}
+
+/// Drafted and accepted tokens by Freedom: [[1, 0], [5, 4], [2, 2]].
+Json freedom_json(const std::array<DraftCounts, 3>& by_freedom) {
+  Json json = Json::array();
+  for (const DraftCounts& counts : by_freedom) {
+    json.push_back(Json::array({counts.drafted, counts.accepted}));
+  }
+  return json;
+}
+
+std::array<DraftCounts, 3> parse_freedom(const Json& line) {
+  std::array<DraftCounts, 3> by_freedom;
+  const auto entry = line.find("by_freedom");
+  for (size_t i = 0; entry != line.end() && i < by_freedom.size(); ++i) {
+    const Json& counts = entry->at(i);
+    by_freedom[i] = {counts.at(0).get<int64_t>(), counts.at(1).get<int64_t>()};
+  }
+  return by_freedom;
+}
+
+double checked_seconds(double seconds) {
+  SPECDEC_CHECK(std::isfinite(seconds), "a time is {}", seconds);
+  return seconds;
+}
+
+Json step_json(const GenerationKey& key, size_t index, const StepStatistics& step) {
+  Json json = key_json(key);
+  json["step"] = index;
+  json["drafted"] = step.drafted;
+  json["accepted"] = step.accepted;
+  json["committed"] = step.committed;
+  json["depth"] = step.depth;
+  json["draft_seconds"] = checked_seconds(step.draft_seconds);
+  json["verify_seconds"] = checked_seconds(step.verify_seconds);
+  json["other_seconds"] = checked_seconds(step.other_seconds);
+  if (!step.overlaps.empty()) {
+    json["overlaps"] = step.overlaps;
+  }
+  if (step.mask_seconds > 0.0) {
+    json["by_freedom"] = freedom_json(step.by_freedom);
+    json["mask_seconds"] = checked_seconds(step.mask_seconds);
+  }
+  return json;
+}
+
+StepStatistics parse_step(const Json& line) {
+  return {.drafted = line.at("drafted").get<int64_t>(),
+          .accepted = line.at("accepted").get<int64_t>(),
+          .committed = line.at("committed").get<int64_t>(),
+          .depth = line.at("depth").get<int64_t>(),
+          .draft_seconds = line.at("draft_seconds").get<double>(),
+          .verify_seconds = line.at("verify_seconds").get<double>(),
+          .other_seconds = line.at("other_seconds").get<double>(),
+          .overlaps = line.value("overlaps", std::vector<double>()),
+          .by_freedom = parse_freedom(line),
+          .mask_seconds = line.value("mask_seconds", 0.0)};
+}
+
+std::string repaired(const std::string& text) {
+  const auto quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json::parse(quoted).get<std::string>();
+}
+
+Json generation_json(const GenerationRecord& record) {
+  const Generation& generation = record.generation;
+  Json json = key_json(record.key);
+  json["question"] = record.question_id;
+  json["turn"] = record.turn;
+  json["category"] = record.category;
+  json["prompt_tokens"] = record.prompt_tokens;
+  json["stop_reason"] = stop_reason_name(generation.stop_reason);
+  json["prefill_seconds"] = checked_seconds(generation.prefill_seconds);
+  json["decode_seconds"] = checked_seconds(generation.decode_seconds);
+  json["steps"] = generation.steps.size();
+  json["tokens"] = generation.tokens;
+  json["gaps"] = gaps_json(generation.gaps);
+  if (!generation.log_allowed.empty()) {
+    json["log_allowed"] = generation.log_allowed;
+    json["log_probs"] = generation.log_probs;
+    json["mask_fallbacks"] = generation.mask_fallbacks;
+    json["samples"] = generation.samples;
+    json["compile_seconds"] = checked_seconds(record.compile_seconds);
+  }
+  json["text"] = repaired(record.text);
+  json["text_tokens"] = record.text_tokens;
+  return json;
+}
+
+/// All but the steps.
+GenerationRecord parse_generation(const Json& line) {
+  GenerationRecord record;
+  record.key = parse_key(line);
+  record.category = line.at("category").get<std::string>();
+  record.prompt_tokens = line.at("prompt_tokens").get<int64_t>();
+  record.text = line.at("text").get<std::string>();
+  // Runs of version 0.1.0 have none of these.
+  record.question_id = line.value("question", record.key.prompt_id);
+  record.turn = line.value("turn", int64_t{0});
+  record.text_tokens = line.value("text_tokens", int64_t{-1});
+  Generation& generation = record.generation;
+  generation.stop_reason = parse_stop_reason(line.at("stop_reason").get<std::string>());
+  generation.prefill_seconds = line.at("prefill_seconds").get<double>();
+  generation.decode_seconds = line.at("decode_seconds").get<double>();
+  generation.tokens = line.at("tokens").get<std::vector<Token>>();
+  generation.gaps = parse_gaps(line.at("gaps"));
+  generation.log_allowed = line.value("log_allowed", std::vector<double>());
+  generation.log_probs = line.value("log_probs", std::vector<double>());
+  generation.mask_fallbacks = line.value("mask_fallbacks", int64_t{0});
+  generation.samples = line.value("samples", int64_t{1});
+  record.compile_seconds = line.value("compile_seconds", 0.0);
+  return record;
+}
+
+struct ParsedLine {
+  Json json;
+  std::string_view text;  // with its line feed
+  int64_t number = 0;
+};
+
+/// The lines up to a torn end. A line that is no JSON before one that is was not torn by a crash.
+std::vector<ParsedLine> parse_lines(const NamedText& file, bool& torn) {
+  std::vector<ParsedLine> lines;
+  std::string_view rest = file.text;
+  int64_t torn_at = 0;
+  for (int64_t number = 1; !rest.empty(); ++number) {
+    const size_t end = rest.find('\n');
+    const std::string_view text = rest.substr(0, end == std::string_view::npos ? end : end + 1);
+    rest.remove_prefix(text.size());
+    Json json =
+        text.back() == '\n' ? Json::parse(text, nullptr, false) : Json(Json::value_t::discarded);
+    if (!json.is_object()) {
+      torn_at = torn_at == 0 ? number : torn_at;
+    } else if (torn_at != 0) {
+      throw Error(
+          fmt::format("{}:{}: is not a record; was the file edited? Run into a new folder, "
+                      "or delete that line and those after it.",
+                      file.name, torn_at));
+    } else {
+      lines.push_back({std::move(json), text, number});
+    }
+  }
+  torn = torn || torn_at != 0;
+  return lines;
+}
+
+/// Runs `parse` and tells the place of what it throws.
+template <class Parse>
+auto at_line(const NamedText& file, const ParsedLine& line, Parse parse) {
+  try {
+    return parse(line.json);
+  } catch (const InternalError&) {
+    throw;
+  } catch (const std::exception& exception) {
+    throw Error(fmt::format("{}:{}: is not a record that this version writes ({})", file.name,
+                            line.number, exception.what()));
+  }
+}
+
+/// The steps of one generation.
+struct StepLines {
+  std::vector<StepStatistics> steps;
+  std::string text;
+  bool in_order = true;
+};
+
+std::map<GenerationKey, StepLines> collect_steps(const NamedText& file, bool& torn) {
+  std::map<GenerationKey, StepLines> all;
+  for (const ParsedLine& line : parse_lines(file, torn)) {
+    at_line(file, line, [&](const Json& json) {
+      StepLines& lines = all[parse_key(json)];
+      lines.in_order = lines.in_order && json.at("step").get<size_t>() == lines.steps.size();
+      lines.steps.push_back(parse_step(json));
+      lines.text += line.text;
+    });
+  }
+  return all;
+}
+
+}  // namespace
+
+RecordLines write_record_lines(const GenerationRecord& record) {
+  RecordLines lines;
+  try {
+    const std::vector<StepStatistics>& steps = record.generation.steps;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      lines.steps += step_json(record.key, i, steps[i]).dump() + "\n";
+    }
+    lines.generation = generation_json(record).dump() + "\n";
+  } catch (const nlohmann::json::type_error&) {
+    throw Error("a strategy, prompt or category has a name that is not UTF-8 text; rename it");
+  }
+  return lines;
+}
+
+RunRecords parse_run_records(const NamedText& generations, const NamedText& steps) {
+  RunRecords result;
+  const auto lines = parse_lines(generations, result.damaged);
+  result.dropped = result.damaged ? 1 : 0;
+  auto steps_of = collect_steps(steps, result.damaged);
+  std::set<GenerationKey> seen;
+  for (const ParsedLine& line : lines) {
+    GenerationRecord record = at_line(generations, line, parse_generation);
+    const auto stated =
+        at_line(generations, line, [](const Json& json) { return json.at("steps").get<size_t>(); });
+    if (!seen.insert(record.key).second) {
+      throw Error(
+          fmt::format("{}:{}: prompt '{}' of strategy '{}' is recorded twice; was the file "
+                      "edited? Run into a new folder.",
+                      generations.name, line.number, record.key.prompt_id, record.key.strategy));
+    }
+    StepLines own;
+    if (auto node = steps_of.extract(record.key)) {
+      own = std::move(node.mapped());
+    }
+    if (!own.in_order || own.steps.size() != stated) {
+      result.damaged = true;
+      ++result.dropped;
+      continue;
+    }
+    record.generation.steps = std::move(own.steps);
+    result.generation_lines += line.text;
+    result.step_lines += own.text;
+    result.records.push_back(std::move(record));
+  }
+  if (!steps_of.empty()) {
+    // Steps are written before their generation, so a torn generation has left some too.
+    result.dropped = std::max<int64_t>(result.dropped, static_cast<int64_t>(steps_of.size()));
+    result.damaged = true;
+  }
+  return result;
+}
+
+}  // namespace specdec

@@ -1,0 +1,223 @@
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "experiments/metrics/metrics.h"
+
+namespace specdec {
+namespace {
+
+/// A strategy at a point of the sweep.
+struct Place {
+  std::string sweep_point, strategy;
+  auto operator<=>(const Place&) const = default;
+};
+
+class Summarizer {
+ public:
+  Summarizer(std::span<const GenerationRecord> records, const CategoryOf& name_group)
+      : records_(records), name_group_(name_group) {
+    for (size_t i = 0; i < records.size(); ++i) {
+      const GenerationRecord& record = records[i];
+      const Place place{record.key.sweep_point, record.key.strategy};
+      if (by_place_.find(place) == by_place_.end()) {
+        places_.push_back(place);
+      }
+      by_place_[place].push_back(i);
+      const std::string category = category_of(record);
+      if (std::find(categories_.begin(), categories_.end(), category) == categories_.end()) {
+        categories_.push_back(category);
+      }
+    }
+  }
+
+  Summary summarize() const {
+    Summary summary;
+    for (const Place& place : places_) {
+      summary.rows.push_back(make_row(place, nullptr));
+      compare_tokens(place, summary);
+    }
+    if (categories_.size() > 1) {
+      for (const std::string& category : categories_) {
+        for (const Place& place : places_) {
+          SummaryRow row = make_row(place, &category);
+          if (row.counts.generations > 0) {
+            summary.rows.push_back(std::move(row));
+          }
+        }
+      }
+    }
+    return summary;
+  }
+
+ private:
+  std::string category_of(const GenerationRecord& record) const {
+    if (record.category.empty()) {
+      return "(no category)";
+    }
+    return name_group_ ? name_group_(record.category) : record.category;
+  }
+
+  /// Where the first strategy's records to compare with `place` are.
+  const Place& first_for(const Place& place) const {
+    const std::string& first = places_.front().strategy;
+    const auto same = by_place_.find(Place{place.sweep_point, first});
+    return same == by_place_.end() ? places_.front() : same->first;
+  }
+
+  SummaryRow make_row(const Place& place, const std::string* category) const {
+    SummaryRow row{.sweep_point = place.sweep_point,
+                   .strategy = place.strategy,
+                   .category = category == nullptr ? "" : *category};
+    row.is_first = place.strategy == places_.front().strategy;
+    const auto belongs = [&](const GenerationRecord& record) {
+      return category == nullptr || category_of(record) == *category;
+    };
+    row.spec_bench = spec_bench_speed(place, belongs);
+    std::map<std::string, PromptPair> pairs;
+    std::map<std::string, PromptSteps> steps;
+    for (const size_t i : by_place_.at(place)) {
+      const GenerationRecord& record = records_[i];
+      if (belongs(record)) {
+        row.counts.add(record.generation);
+        PromptSteps& prompt = steps[record.key.prompt_id];
+        prompt.steps += static_cast<int64_t>(record.generation.steps.size());
+        for (const StepStatistics& step : record.generation.steps) {
+          prompt.committed += step.committed;
+        }
+        add_seconds(record, pairs[record.key.prompt_id].other_seconds,
+                    pairs[record.key.prompt_id].other_tokens);
+      }
+    }
+    std::vector<PromptSteps> prompts;
+    for (const auto& [prompt, counts] : steps) {
+      prompts.push_back(counts);
+    }
+    row.tokens_per_step_interval = tokens_per_step_interval(prompts);
+    if (row.is_first) {
+      return row;
+    }
+    for (const size_t i : by_place_.at(first_for(place))) {
+      const GenerationRecord& record = records_[i];
+      const auto pair = pairs.find(record.key.prompt_id);
+      if (belongs(record) && pair != pairs.end()) {
+        add_seconds(record, pair->second.first_seconds, pair->second.first_tokens);
+      }
+    }
+    std::vector<PromptPair> shared;
+    for (const auto& [prompt, pair] : pairs) {
+      if (pair.first_tokens > 0 && pair.other_tokens > 0) {
+        shared.push_back(pair);
+      }
+    }
+    row.speedup = paired_speedup(shared);
+    return row;
+  }
+
+  /// The first repeat's questions at a place; tokens by `count`.
+  template <class Belongs, class Count>
+  std::vector<QuestionTime> questions_at(const Place& place, const Belongs& belongs,
+                                         const Count& count) const {
+    std::map<std::string, QuestionTime> questions;
+    for (const size_t i : by_place_.at(place)) {
+      const GenerationRecord& record = records_[i];
+      if (record.key.repeat == 0 && belongs(record)) {
+        QuestionTime& question =
+            questions[record.question_id.empty() ? record.key.prompt_id : record.question_id];
+        question.tokens += count(record);
+        question.seconds += record.generation.prefill_seconds + record.generation.decode_seconds;
+      }
+    }
+    std::vector<QuestionTime> times;
+    for (const auto& [id, question] : questions) {
+      times.push_back(question);
+    }
+    return times;
+  }
+
+  template <class Belongs>
+  std::optional<SpecBenchSpeed> spec_bench_speed(const Place& place, const Belongs& belongs) const {
+    const auto speed =
+        mean_question_speed(questions_at(place, belongs, [](const GenerationRecord& record) {
+          return static_cast<int64_t>(record.generation.tokens.size());
+        }));
+    if (!speed) {
+      return std::nullopt;
+    }
+    SpecBenchSpeed result{.tokens_per_second = *speed};
+    bool encoded = true;
+    const auto baseline =
+        questions_at(first_for(place), belongs, [&](const GenerationRecord& record) {
+          encoded = encoded && record.text_tokens >= 0;
+          return record.text_tokens;
+        });
+    if (encoded) {
+      result.baseline_speed = mean_question_speed(baseline);
+    }
+    if (result.baseline_speed && *result.baseline_speed > 0.0) {
+      result.speedup = *speed / *result.baseline_speed;
+    }
+    return result;
+  }
+
+  static void add_seconds(const GenerationRecord& record, double& seconds, int64_t& tokens) {
+    seconds += record.generation.decode_seconds;
+    for (const StepStatistics& step : record.generation.steps) {
+      tokens += step.committed;
+    }
+  }
+
+  void compare_tokens(const Place& place, Summary& summary) const {
+    if (place.strategy == places_.front().strategy) {
+      return;
+    }
+    std::map<std::pair<std::string, int64_t>, const Generation*> first;
+    for (const size_t i : by_place_.at(first_for(place))) {
+      const GenerationRecord& record = records_[i];
+      first[{record.key.prompt_id, record.key.repeat}] = &record.generation;
+    }
+    for (const size_t i : by_place_.at(place)) {
+      const GenerationRecord& record = records_[i];
+      const auto found = first.find({record.key.prompt_id, record.key.repeat});
+      if (found != first.end() && !found->second->gaps.empty() && !record.generation.gaps.empty()) {
+        ++summary.compared;
+        compare_tokens(*found->second, record, summary);
+      }
+    }
+  }
+
+  static void compare_tokens(const Generation& first, const GenerationRecord& other,
+                             Summary& summary) {
+    const std::vector<Token>& tokens = other.generation.tokens;
+    const auto [in_first, in_other] =
+        std::mismatch(first.tokens.begin(), first.tokens.end(), tokens.begin(), tokens.end());
+    if (in_first == first.tokens.end() && in_other == tokens.end()) {
+      return;
+    }
+    const auto position = static_cast<size_t>(in_first - first.tokens.begin());
+    const auto gap = [&](const std::vector<double>& gaps) {
+      return position < gaps.size() ? gaps[position] : std::numeric_limits<double>::quiet_NaN();
+    };
+    summary.divergences.push_back({.key = other.key,
+                                   .position = static_cast<int64_t>(position),
+                                   .gap_first = gap(first.gaps),
+                                   .gap_other = gap(other.generation.gaps),
+                                   .token_first = in_first == first.tokens.end() ? -1 : *in_first,
+                                   .token_other = in_other == tokens.end() ? -1 : *in_other});
+  }
+
+  std::span<const GenerationRecord> records_;
+  const CategoryOf& name_group_;
+  std::vector<Place> places_;  // in order of appearance
+  std::map<Place, std::vector<size_t>> by_place_;
+  std::vector<std::string> categories_;  // in order of appearance
+};
+
+}  // namespace
+
+Summary summarize(std::span<const GenerationRecord> records, const CategoryOf& category_of) {
+  return Summarizer(records, category_of).summarize();
+}
+
+}  // namespace specdec

@@ -1,0 +1,49 @@
+#pragma once
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "experiments/metrics/environment.h"
+#include "experiments/metrics/metrics.h"
+
+namespace specdec {
+
+/// A strategy as its config names it.
+struct ReportStrategy {
+  std::string name;
+  std::string description;  ///< one line: type and main options
+  bool lossy = false;
+  bool reproducible = true;  ///< false when it adapts to live timing
+};
+
+/// A value of a swept key: the x axis of the sweep's figure.
+struct ReportSweepPoint {
+  std::string label;                ///< as in GenerationKey::sweep_point
+  std::vector<std::string> values;  ///< of sweep_keys, in order
+};
+
+/// What write_* show; data only. `summary` is summarize() of the run's records.
+struct Report {
+  std::string name;
+  std::string description;
+  std::string command;      ///< that repeats the run
+  std::string config_yaml;  ///< resolved
+  Environment environment;
+  std::vector<ReportStrategy> strategies;  ///< the first is what the others are compared with
+  std::vector<std::string> sweep_keys;     ///< empty when there is no sweep
+  std::vector<ReportSweepPoint> sweep_points;
+  std::vector<std::string> notes;  ///< of the run: resumed, interrupted, left out, ...
+  Summary summary;
+};
+
+/// A table for a terminal: strategies in rows, then categories, then divergences in one line.
+void write_table(std::ostream& out, const Report& report);
+/// summary.json: every count and metric; what cannot be computed is null.
+void write_json(std::ostream& out, const Report& report);
+/// summary.csv: one line per sweep point, strategy and category; what cannot be computed is empty.
+void write_csv(std::ostream& out, const Report& report);
+/// report.html: self-contained, without scripts. Figures are drawn by gnuplot; where that is
+/// missing or fails the page says so and has its tables only.
+void write_html(std::ostream& out, const Report& report);
+
+}  // namespace specdec

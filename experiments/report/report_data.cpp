@@ -1,0 +1,248 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "experiments/report/report.h"
+#include "experiments/report/report_text.h"
+
+namespace specdec {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// JSON has no NaN and no infinity.
+Json json_number(std::optional<double> number) {
+  return number && std::isfinite(*number) ? Json(*number) : Json();
+}
+
+Json interval_json(const std::optional<Interval>& interval) {
+  return interval ? Json{interval->low, interval->high} : Json();
+}
+
+/// Speeds by the definitions of Spec-Bench's evaluation/speed.py.
+Json spec_bench_json(const SummaryRow& row) {
+  if (!row.spec_bench) {
+    return {};
+  }
+  return {{"mean_accepted_tokens", json_number(tokens_per_step(row.counts))},
+          {"tokens_per_second", row.spec_bench->tokens_per_second},
+          {"baseline_tokens_per_second", json_number(row.spec_bench->baseline_speed)},
+          {"speedup_ratio", json_number(row.spec_bench->speedup)}};
+}
+
+/// The counters of vLLM's metrics that mean the same; steps without a draft are in none of them.
+Json vllm_json(const Counts& counts) {
+  return {{"vllm:spec_decode_num_drafts", counts.drafting_steps},
+          {"vllm:spec_decode_num_draft_tokens", counts.drafted},
+          {"vllm:spec_decode_num_accepted_tokens", counts.accepted},
+          {"vllm:spec_decode_num_accepted_tokens_per_pos", counts.accepted_at}};
+}
+
+/// null without a grammar.
+Json grammar_json(const Counts& counts) {
+  if (counts.masked_tokens == 0) {
+    return {};
+  }
+  Json json = {{"complete_share", json_number(complete_share(counts))},
+               {"mask_seconds_per_token", json_number(mask_seconds_per_token(counts))},
+               {"log_allowed_per_token", json_number(log_allowed_per_token(counts))},
+               {"tokens", counts.masked_tokens},
+               {"mask_fallbacks", counts.mask_fallbacks},
+               {"outputs", counts.grammar_outputs},
+               {"complete", counts.complete},
+               {"samples", counts.samples},
+               {"mask_seconds", counts.mask_seconds},
+               {"log_allowed", counts.log_allowed}};
+  constexpr std::array kNames = {"free", "constrained", "forced"};
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    const DraftCounts& drafts = counts.by_freedom[i];
+    json[kNames[i]] = {
+        {"drafted", drafts.drafted},
+        {"accepted", drafts.accepted},
+        {"acceptance_rate", json_number(acceptance_rate(counts, static_cast<Freedom>(i)))}};
+  }
+  return json;
+}
+
+}  // namespace
+
+Json row_json(const SummaryRow& row) {
+  const Counts& counts = row.counts;
+  const auto split = time_split(counts);
+  Json conditional = Json::array();
+  for (const auto& rate : conditional_acceptance(counts)) {
+    conditional.push_back(json_number(rate));
+  }
+  Json exact = Json::array();
+  for (const auto& rate : exact_acceptance(counts)) {
+    exact.push_back(json_number(rate));
+  }
+  return {{"sweep_point", row.sweep_point},
+          {"strategy", row.strategy},
+          {"category", row.category.empty() ? Json() : Json(row.category)},
+          {"is_first", row.is_first},
+          {"speedup", row.speedup ? Json(row.speedup->ratio) : Json()},
+          {"speedup_interval_95", row.speedup ? interval_json(row.speedup->interval) : Json()},
+          {"speedup_prompts", row.speedup ? Json(row.speedup->prompts) : Json()},
+          {"decode_tokens_per_second", json_number(decode_tokens_per_second(counts))},
+          {"total_tokens_per_second", json_number(total_tokens_per_second(counts))},
+          {"tokens_per_step", json_number(tokens_per_step(counts))},
+          {"tokens_per_step_interval_95", interval_json(row.tokens_per_step_interval)},
+          {"accepted_per_step", json_number(accepted_per_step(counts))},
+          {"acceptance_length", json_number(acceptance_length(counts))},
+          {"drafted_per_step", json_number(drafted_per_step(counts))},
+          {"acceptance_rate", json_number(acceptance_rate(counts))},
+          {"conditional_acceptance", std::move(conditional)},
+          {"unconditional_acceptance", unconditional_acceptance(counts)},
+          {"exact_acceptance", std::move(exact)},
+          {"draft_share", split ? Json(split->draft) : Json()},
+          {"verify_share", split ? Json(split->verify) : Json()},
+          {"other_share", split ? Json(split->other) : Json()},
+          {"spec_bench", spec_bench_json(row)},
+          {"vllm", vllm_json(counts)},
+          {"grammar", grammar_json(counts)},
+          {"counts",
+           {{"generations", counts.generations},
+            {"tokens", counts.tokens},
+            {"committed", counts.committed},
+            {"steps", counts.steps},
+            {"drafting_steps", counts.drafting_steps},
+            {"drafted", counts.drafted},
+            {"accepted", counts.accepted},
+            {"prefill_seconds", counts.prefill_seconds},
+            {"decode_seconds", counts.decode_seconds},
+            {"draft_seconds", counts.draft_seconds},
+            {"verify_seconds", counts.verify_seconds},
+            {"drafted_at", counts.drafted_at},
+            {"reached_at", counts.reached_at},
+            {"accepted_at", counts.accepted_at},
+            {"steps_committing", counts.steps_committing},
+            {"overlapped_at", counts.overlapped_at},
+            {"overlap_at", counts.overlap_at}}}};
+}
+
+namespace {
+
+Json divergence_json(const Divergence& divergence) {
+  return {{"sweep_point", divergence.key.sweep_point},
+          {"strategy", divergence.key.strategy},
+          {"prompt", divergence.key.prompt_id},
+          {"repeat", divergence.key.repeat},
+          {"position", divergence.position},
+          {"gap_first", json_number(divergence.gap_first)},
+          {"gap_other", json_number(divergence.gap_other)},
+          {"token_first", divergence.token_first},
+          {"token_other", divergence.token_other}};
+}
+
+std::string quote_csv(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) {
+    return text;
+  }
+  std::string quoted = "\"";
+  for (const char c : text) {
+    quoted += c == '"' ? "\"\"" : std::string(1, c);
+  }
+  return quoted + "\"";
+}
+
+std::string csv_number(std::optional<double> number) {
+  return number && std::isfinite(*number) ? fmt::format("{}", *number) : "";
+}
+
+struct CsvColumn {
+  const char* name;
+  std::string (*cell)(const SummaryRow& row);
+};
+
+const std::vector<CsvColumn>& csv_columns() {
+  using Row = const SummaryRow&;
+  static const std::vector<CsvColumn> columns = {
+      {"sweep_point", [](Row row) { return quote_csv(row.sweep_point); }},
+      {"strategy", [](Row row) { return quote_csv(row.strategy); }},
+      {"category", [](Row row) { return quote_csv(row.category); }},
+      {"speedup", [](Row row) { return row.speedup ? csv_number(row.speedup->ratio) : ""; }},
+      {"speedup_low_95",
+       [](Row row) {
+         return row.speedup && row.speedup->interval ? csv_number(row.speedup->interval->low) : "";
+       }},
+      {"speedup_high_95",
+       [](Row row) {
+         return row.speedup && row.speedup->interval ? csv_number(row.speedup->interval->high) : "";
+       }},
+      {"decode_tokens_per_second",
+       [](Row row) { return csv_number(decode_tokens_per_second(row.counts)); }},
+      {"total_tokens_per_second",
+       [](Row row) { return csv_number(total_tokens_per_second(row.counts)); }},
+      {"tokens_per_step", [](Row row) { return csv_number(tokens_per_step(row.counts)); }},
+      {"accepted_per_step", [](Row row) { return csv_number(accepted_per_step(row.counts)); }},
+      {"acceptance_length", [](Row row) { return csv_number(acceptance_length(row.counts)); }},
+      {"drafted_per_step", [](Row row) { return csv_number(drafted_per_step(row.counts)); }},
+      {"acceptance_rate", [](Row row) { return csv_number(acceptance_rate(row.counts)); }},
+      {"draft_seconds", [](Row row) { return csv_number(row.counts.draft_seconds); }},
+      {"verify_seconds", [](Row row) { return csv_number(row.counts.verify_seconds); }},
+      {"decode_seconds", [](Row row) { return csv_number(row.counts.decode_seconds); }},
+      {"prefill_seconds", [](Row row) { return csv_number(row.counts.prefill_seconds); }},
+      {"generations", [](Row row) { return fmt::format("{}", row.counts.generations); }},
+      {"tokens", [](Row row) { return fmt::format("{}", row.counts.tokens); }},
+      {"steps", [](Row row) { return fmt::format("{}", row.counts.steps); }},
+      {"drafted", [](Row row) { return fmt::format("{}", row.counts.drafted); }},
+      {"accepted", [](Row row) { return fmt::format("{}", row.counts.accepted); }},
+  };
+  return columns;
+}
+
+}  // namespace
+
+void write_json(std::ostream& out, const Report& report) {
+  Json strategies = Json::array();
+  for (const ReportStrategy& strategy : report.strategies) {
+    strategies.push_back({{"name", strategy.name},
+                          {"description", strategy.description},
+                          {"lossy", strategy.lossy},
+                          {"reproducible", strategy.reproducible}});
+  }
+  Json points = Json::array();
+  for (const ReportSweepPoint& point : report.sweep_points) {
+    points.push_back({{"label", point.label}, {"values", point.values}});
+  }
+  Json rows = Json::array();
+  for (const SummaryRow& row : report.summary.rows) {
+    rows.push_back(row_json(row));
+  }
+  Json divergences = Json::array();
+  for (const Divergence& divergence : report.summary.divergences) {
+    divergences.push_back(divergence_json(divergence));
+  }
+  const Json json = {{"name", report.name},
+                     {"description", report.description},
+                     {"command", report.command},
+                     {"environment", environment_json(report.environment)},
+                     {"strategies", std::move(strategies)},
+                     {"sweep_keys", report.sweep_keys},
+                     {"sweep_points", std::move(points)},
+                     {"rows", std::move(rows)},
+                     {"compared_generations", report.summary.compared},
+                     {"divergences", std::move(divergences)},
+                     {"notes", reader_notes(report)}};
+  out << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+}
+
+void write_csv(std::ostream& out, const Report& report) {
+  const std::vector<CsvColumn>& columns = csv_columns();
+  for (size_t i = 0; i < columns.size(); ++i) {
+    out << (i == 0 ? "" : ",") << columns[i].name;
+  }
+  out << "\n";
+  for (const SummaryRow& row : report.summary.rows) {
+    for (size_t i = 0; i < columns.size(); ++i) {
+      out << (i == 0 ? "" : ",") << columns[i].cell(row);
+    }
+    out << "\n";
+  }
+}
+
+}  // namespace specdec

@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+
+#include "experiments/report/report.h"
+#include "experiments/report/report_text.h"
+
+namespace specdec {
+namespace {
+
+constexpr size_t kNameCharacters = 36;
+
+bool has_sweep(const Report& report) {
+  return std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
+                     [](const SummaryRow& row) { return !row.sweep_point.empty(); });
+}
+
+}  // namespace
+
+void write_table(std::ostream& out, const Report& report) {
+  const bool sweep = has_sweep(report);
+  // Categories at every point of a sweep would be too much for a terminal; the page has them.
+  const bool categories =
+      !sweep && std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
+                            [](const SummaryRow& row) { return !row.category.empty(); });
+  Cells header;
+  if (categories) {
+    header.emplace_back("prompts");
+  }
+  header.emplace_back("strategy");
+  if (sweep) {
+    header.emplace_back("sweep");
+  }
+  const size_t names = header.size();
+  for (const ReportColumn& column : report_columns(report)) {
+    if (column.in_terminal) {
+      header.push_back(column.title);
+    }
+  }
+  std::vector<Cells> rows = {header};
+  for (const SummaryRow& row : report.summary.rows) {
+    if (!categories && !row.category.empty()) {
+      continue;
+    }
+    Cells cells;
+    if (categories) {
+      cells.push_back(row.category.empty() ? "all" : one_line(row.category, kNameCharacters));
+    }
+    cells.push_back(one_line(row.strategy, kNameCharacters));
+    if (sweep) {
+      cells.push_back(one_line(row.sweep_point, kNameCharacters));
+    }
+    for (const ReportColumn& column : report_columns(report)) {
+      if (column.in_terminal) {
+        cells.push_back(column.cell(row));
+      }
+    }
+    rows.push_back(std::move(cells));
+  }
+  write_aligned(out, rows, names);
+  for (const std::string& line : divergence_lines(report)) {
+    out << "Divergence: " << one_line(line, 300) << "\n";
+  }
+  for (const std::string& note : reader_notes(report)) {
+    out << "Note: " << one_line(note, 300) << "\n";
+  }
+}
+
+}  // namespace specdec

@@ -1,0 +1,38 @@
+#pragma once
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "experiments/report/report.h"
+#include "experiments/terminal/plain_text.h"
+
+namespace specdec {
+
+/// "1.83 (1.71 to 1.95)"; "1 (reference)" for the first strategy; "-" for none.
+std::string speedup_text(const SummaryRow& row);
+
+/// A column of the tables: what it is called, what it means in plain words, and its cells.
+struct ReportColumn {
+  std::string title;
+  std::string definition;
+  bool in_terminal = false;  ///< narrow enough, and wanted, there
+  std::string (*cell)(const SummaryRow& row);
+};
+/// Those of a grammar only where there is one.
+std::vector<ReportColumn> report_columns(const Report& report);
+
+/// Of each strategy the row over all prompts at its fastest point of the sweep.
+std::vector<const SummaryRow*> fastest_rows(const Report& report);
+/// Place of a strategy in the report's list, or after it when it is not there.
+size_t strategy_index(const Report& report, const std::string& name);
+/// "draft_model", or "draft_model, draft_length=4" where there is a sweep.
+std::string row_name(const SummaryRow& row);
+/// What a reader should know before trusting a figure: lossy strategies, few prompts, intervals
+/// that hold 1, uncommitted changes; then the run's own notes.
+std::vector<std::string> reader_notes(const Report& report);
+/// Every count and metric of a row; what cannot be computed is null.
+nlohmann::ordered_json row_json(const SummaryRow& row);
+/// One sentence on how many greedy generations left the first strategy's tokens, per strategy.
+std::vector<std::string> divergence_lines(const Report& report);
+
+}  // namespace specdec

@@ -1,0 +1,111 @@
+#include "experiments/report/spec_bench.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <ostream>
+
+#include "experiments/report/report_text.h"
+
+namespace specdec {
+namespace {
+
+constexpr std::array<const char*, 8> kMtBench = {
+    "writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"};
+
+struct SpecBenchTable {
+  const char* title;
+  const char* definition;
+  std::function<std::string(const SummaryRow& row)> cell;
+};
+
+std::optional<double> ratio_of(const SummaryRow& row) {
+  return row.speedup ? std::optional(row.speedup->ratio) : std::nullopt;
+}
+
+const std::vector<SpecBenchTable>& tables() {
+  using Row = const SummaryRow&;
+  static const std::vector<SpecBenchTable> all = {
+      {"Mean accepted tokens",
+       "Tokens that a step adds, correction or bonus token included: committed / steps.",
+       [](Row row) { return number_text(tokens_per_step(row.counts), 2); }},
+      {"Tokens per second", "All new tokens / (prefill and decode time), of totals.",
+       [](Row row) { return number_text(total_tokens_per_second(row.counts), 1); }},
+      {"Speed-up",
+       "Decode seconds per token of the first strategy / of this one, of totals over the questions "
+       "that both have.",
+       [](Row row) { return row.is_first ? "1.00" : number_text(ratio_of(row), 2); }},
+      {"Tokens per second, as speed.py has it",
+       "Mean over questions of each one's tokens / time, first repeat.",
+       [](Row row) {
+         return row.spec_bench ? number_text(row.spec_bench->tokens_per_second, 1) : "-";
+       }},
+      {"Speed-up, as speed.py has it",
+       "Ratio of two such means; the baseline's tokens are counted by encoding its text again, so "
+       "the baseline itself need not have 1.",
+       [](Row row) { return row.spec_bench ? number_text(row.spec_bench->speedup, 2) : "-"; }},
+  };
+  return all;
+}
+
+std::string markdown_text(const std::string& text) {
+  std::string escaped;
+  for (const char c : one_line(text, 80)) {
+    escaped += c == '|' ? "\\|" : std::string(1, c);
+  }
+  return escaped;
+}
+
+void write_one(std::ostream& out, const SpecBenchTable& table, const Summary& summary,
+               const std::vector<std::string>& tasks) {
+  out << "## " << table.title << "\n\n" << table.definition << "\n\n| strategy |";
+  for (const auto& task : tasks) {
+    out << " " << (task.empty() ? "overall" : markdown_text(task)) << " |";
+  }
+  out << "\n|---|";
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    out << "---|";
+  }
+  out << "\n";
+  for (const SummaryRow& first : summary.rows) {
+    if (!first.category.empty()) {
+      continue;
+    }
+    out << "| " << markdown_text(row_name(first)) << " |";
+    for (const auto& task : tasks) {
+      const auto row =
+          std::find_if(summary.rows.begin(), summary.rows.end(), [&](const SummaryRow& other) {
+            return other.strategy == first.strategy && other.sweep_point == first.sweep_point &&
+                   other.category == task;
+          });
+      out << " " << (row == summary.rows.end() ? "-" : table.cell(*row)) << " |";
+    }
+    out << "\n";
+  }
+  out << "\n";
+}
+
+}  // namespace
+
+std::string spec_bench_task(const std::string& category) {
+  const bool mt_bench = std::find(kMtBench.begin(), kMtBench.end(), category) != kMtBench.end();
+  return mt_bench ? "mt_bench" : category;
+}
+
+void write_spec_bench(std::ostream& out, std::span<const GenerationRecord> records) {
+  const Summary summary = summarize(records, spec_bench_task);
+  std::vector<std::string> tasks;
+  for (const SummaryRow& row : summary.rows) {
+    if (!row.category.empty() &&
+        std::find(tasks.begin(), tasks.end(), row.category) == tasks.end()) {
+      tasks.push_back(row.category);
+    }
+  }
+  tasks.emplace_back();  // all
+  out << "# By task, as Spec-Bench's tables are\n\n";
+  for (const SpecBenchTable& table : tables()) {
+    write_one(out, table, summary, tasks);
+  }
+}
+
+}  // namespace specdec

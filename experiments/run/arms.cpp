@@ -1,0 +1,52 @@
+#include "experiments/run/arms.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+#include <utility>
+
+namespace specdec {
+
+GenerationKey Item::key(const Arm& arm) const {
+  const bool several = prompt->turns.size() > 1;
+  return {arm.sweep_point, arm.config->name,
+          several ? fmt::format("{}/{}", prompt->id, turn + 1) : prompt->id, repeat};
+}
+
+std::vector<Group> group_arms(const ExperimentPlan& plan) {
+  std::vector<Group> groups;
+  std::map<std::string, size_t> group_of;
+  std::set<std::pair<size_t, std::string>> seen;
+  for (const auto& point : plan.points) {
+    const auto [found, is_new] = group_of.emplace(point.config.workload, groups.size());
+    if (is_new) {
+      groups.push_back({.config = &point.config, .name = point.label});
+    }
+    for (const auto& strategy : point.config.strategies) {
+      if (seen.emplace(found->second, strategy.yaml).second) {
+        groups[found->second].arms.push_back({.sweep_point = point.label, .config = &strategy});
+      }
+    }
+  }
+  return groups;
+}
+
+uint64_t hash_prompts(const std::vector<Prompt>& prompts) {
+  uint64_t hash = 14695981039346656037ULL;
+  const auto add = [&hash](const void* data, size_t size) {
+    for (size_t i = 0; i < size; ++i) {
+      hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211ULL;
+    }
+  };
+  for (const auto& prompt : prompts) {
+    for (const auto& text : prompt.turns) {
+      add(text.c_str(), text.size() + 1);
+    }
+    add(prompt.tokens.data(), prompt.tokens.size() * sizeof(Token));
+    add(prompt.id.c_str(), prompt.id.size() + 1);
+  }
+  return hash;
+}
+
+}  // namespace specdec

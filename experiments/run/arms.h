@@ -1,0 +1,45 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "experiments/metrics/metrics.h"
+#include "experiments/run/experiment_config.h"
+
+namespace specdec {
+
+/// One strategy at one point of the sweep.
+struct Arm {
+  std::string sweep_point = {};
+  const StrategyConfig* config = nullptr;
+  std::unique_ptr<DecodingStrategy> strategy = nullptr;
+};
+
+/// Arms that share model, prompts and sampling: they are run side by side.
+struct Group {
+  const ExperimentConfig* config = nullptr;
+  std::string name = {};  ///< of its first point
+  ModelLoader* loader = nullptr;
+  std::unique_ptr<GemmaModel> target = nullptr;
+  std::vector<Arm> arms = {};  ///< borrow the target
+};
+
+/// A prompt to continue at one place of the run.
+struct Item {
+  const Prompt* prompt = nullptr;
+  size_t turn = 0;
+  int64_t repeat = 0;
+  int64_t order = 0;  ///< decides which strategy comes first
+  std::vector<Token> tokens = {};
+
+  GenerationKey key(const Arm& arm) const;
+};
+
+/// All arms of a plan; one whose settings an earlier point has run already is left out.
+std::vector<Group> group_arms(const ExperimentPlan& plan);
+
+/// Tells prompts files apart (FNV-1a).
+uint64_t hash_prompts(const std::vector<Prompt>& prompts);
+
+}  // namespace specdec

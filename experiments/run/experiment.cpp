@@ -1,0 +1,409 @@
+#include "experiments/run/experiment.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "core/randomness.h"
+#include "decoders/speculative.h"
+#include "experiments/config/config_file.h"
+#include "experiments/run/arms.h"
+#include "experiments/run/experiment_report.h"
+#include "experiments/run/prompt_grammars.h"
+#include "experiments/run/run_folder.h"
+#include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/progress.h"
+
+namespace specdec {
+namespace {
+
+/// Long enough that a moment's noise does not stay in all predictions.
+constexpr double kCurveSeconds = 2.0;
+
+constexpr int64_t kWarmUpTokens = 32;
+
+/// Turns of a prompt that are run.
+size_t count_turns(const ExperimentConfig& config, const Prompt& prompt) {
+  return config.prompts.multi_turn ? std::max<size_t>(1, prompt.turns.size()) : 1;
+}
+
+class ExperimentRun {
+ public:
+  ExperimentRun(const ExperimentPlan& plan, const RunOptions& options, std::ostream& log)
+      : plan_(plan),
+        options_(options),
+        log_(log),
+        groups_(group_arms(plan)),
+        folder_(options.out, config_text()) {}
+
+  Report run();
+
+ private:
+  std::string config_text() const;
+  void load();
+  void build(Group& group);
+  CostCurve cost_curve(const std::string& name, LanguageModel& model);
+  void check_weights();
+  void write_environment();
+  int64_t count_left() const;
+  void run_group(Group& group, Progress& progress);
+  bool encode(const Group& group, Item& item, std::vector<ChatTurn>& history);
+  void warm_up(Group& group, const Item& item);
+  void run_item(Group& group, const Item& item, Progress& progress);
+  Generation generate(const Group& group, const Arm& arm, const Item& item, const StopRule& stop);
+  void trace_item(const Group& group, const Item& item);
+  const GenerationRecord& recorded(const GenerationKey& key) const;
+  std::string reply(const Group& group, const Item& item) const;
+  Report make_report();
+  /// The grammar that the item's output obeys; without one, nullptr.
+  PromptGrammars::Entry grammar(const Group& group, const Item& item);
+  const Tokenizer* tokenizer(const ExperimentConfig& config) const {
+    return plan_.models->read(config.weights).tokenizer.get();
+  }
+
+  const ExperimentPlan& plan_;
+  const RunOptions& options_;
+  std::ostream& log_;
+  std::vector<Group> groups_;
+  RunFolder folder_;
+  Environment environment_;
+  std::map<std::string, std::unique_ptr<ModelLoader>> loaders_;
+  std::set<std::string> left_out_;  ///< prompts that are too long
+  PromptGrammars grammars_;
+};
+
+std::string ExperimentRun::config_text() const {
+  std::string text = plan_.yaml;
+  for (const auto& group : groups_) {
+    const auto& prompts = group.config->prompts.prompts;
+    text += fmt::format("# prompts{}{}: {}, hash {:016x}\n", group.name.empty() ? "" : " at ",
+                        group.name, prompts.size(), hash_prompts(prompts));
+  }
+  return text;
+}
+
+Report ExperimentRun::run() {
+  const int64_t threads = groups_.front().config->threads;
+  if (threads > 0) {
+    at::set_num_threads(static_cast<int>(threads));
+  }
+  environment_ = read_environment();
+  if (folder_.resumed() && !options_.quiet) {
+    log_ << fmt::format("resuming {}: {} generations are there, {} left\n", folder_.path().string(),
+                        folder_.records().size(), count_left());
+  }
+  load();
+  write_environment();
+  {
+    Progress progress(log_, Progress::choose_style(options_.quiet), count_left());
+    for (auto& group : groups_) {
+      run_group(group, progress);
+    }
+  }
+  return make_report();
+}
+
+void ExperimentRun::load() {
+  for (auto& group : groups_) {
+    const auto& model = group.config->model;
+    const auto key = fmt::format("{}|{}|{}", model.dtype, model.device, model.max_length);
+    auto& loader = loaders_[key];
+    if (loader == nullptr) {
+      loader = std::make_unique<ModelLoader>(model);
+    }
+    group.loader = loader.get();
+    if (!options_.quiet) {
+      log_ << "loading " << group.config->weights.string() << "\n";
+    }
+    group.target = loader->load(group.config->weights);
+    build(group);
+    if (group.config->trace) {
+      (void)cost_curve(group.name.empty() ? "target" : "target at " + group.name, *group.target);
+    }
+    InterruptGuard::check();
+  }
+  check_weights();
+}
+
+void ExperimentRun::build(Group& group) {
+  for (auto& arm : group.arms) {
+    BuildContext context{*group.target, *group.loader,
+                         [this, &group](const std::string& name, LanguageModel& model) {
+                           return cost_curve(group.name.empty() ? name : name + " at " + group.name,
+                                             model);
+                         }};
+    arm.strategy = arm.config->make(context);
+  }
+}
+
+CostCurve ExperimentRun::cost_curve(const std::string& name, LanguageModel& model) {
+  if (auto frozen = folder_.read_cost_curve(name)) {
+    return *std::move(frozen);
+  }
+  if (!options_.quiet) {
+    log_ << "measuring the cost curve of " << name << "\n";
+  }
+  const c10::InferenceMode guard;
+  CostCurveOptions options;
+  options.seconds = kCurveSeconds;
+  for (const Group& group : groups_) {
+    if (group.config->trace) {  // simulate scales the curve by these
+      options.new_tokens.push_back(group.config->trace->depth + 1);
+    }
+  }
+  auto curve = measure_cost_curve(model, options);
+  folder_.write_cost_curve(name, curve);
+  return curve;
+}
+
+/// A resumed run must go on with the weights that it began with.
+void ExperimentRun::check_weights() {
+  for (const auto& [key, loader] : loaders_) {
+    for (const auto& [weights, fingerprint] : loader->fingerprints()) {
+      environment_.weights[weights] = fingerprint;
+    }
+  }
+  const auto file = folder_.path() / "environment.json";
+  if (!folder_.resumed() || !std::filesystem::exists(file)) {
+    return;
+  }
+  const auto json = nlohmann::json::parse(read_text_file(file, size_t{1} << 20U), nullptr, false);
+  const auto recorded =
+      json.is_object() ? json.value("weights", nlohmann::json::object()) : nlohmann::json::object();
+  for (const auto& [weights, fingerprint] : environment_.weights) {
+    if (recorded.is_object() && recorded.contains(weights) && recorded[weights] != fingerprint) {
+      throw Error(
+          fmt::format("{}: the weights in {} changed since this run began (fingerprint {}, "
+                      "then {}); use another --out",
+                      folder_.path().string(), weights, fingerprint, recorded[weights].dump()));
+    }
+  }
+}
+
+void ExperimentRun::write_environment() {
+  const auto& config = *groups_.front().config;
+  environment_.device = config.model.device;
+  environment_.gpu = gpu_name(parse_device(config.model.device));
+  environment_.dtype = scalar_type_text(groups_.front().target->weights().weight_dtype());
+  if (!folder_.resumed() || !std::filesystem::exists(folder_.path() / "environment.json")) {
+    folder_.write_environment(environment_);
+  }
+}
+
+/// Generations that are not recorded yet; prompts that will turn out too long are counted too.
+int64_t ExperimentRun::count_left() const {
+  int64_t count = 0;
+  for (const auto& group : groups_) {
+    const auto& config = *group.config;
+    for (const auto& prompt : config.prompts.prompts) {
+      for (size_t turn = 0; turn < count_turns(config, prompt); ++turn) {
+        for (int64_t repeat = 0; repeat < config.repeats; ++repeat) {
+          const Item item{&prompt, turn, repeat};
+          count += std::count_if(group.arms.begin(), group.arms.end(),
+                                 [&](const Arm& arm) { return !folder_.holds(item.key(arm)); });
+        }
+      }
+    }
+  }
+  return count;
+}
+
+void ExperimentRun::run_group(Group& group, Progress& progress) {
+  const c10::InferenceMode guard;
+  const auto& config = *group.config;
+  int64_t order = 0;
+  bool warm = false;
+  int64_t fitting = 0;
+  for (int64_t repeat = 0; repeat < config.repeats; ++repeat) {
+    for (const auto& prompt : config.prompts.prompts) {
+      const size_t turns = count_turns(config, prompt);
+      std::vector<ChatTurn> history;
+      for (size_t turn = 0; turn < turns; ++turn) {
+        Item item{&prompt, turn, repeat, order++};
+        if (!encode(group, item, history)) {
+          left_out_.insert(item.key(group.arms.front()).prompt_id);
+          break;
+        }
+        ++fitting;
+        if (!std::exchange(warm, true)) {
+          warm_up(group, item);
+        }
+        run_item(group, item, progress);
+        if (turn + 1 < turns) {
+          history.push_back({"model", reply(group, item)});
+        }
+      }
+    }
+  }
+  if (fitting == 0) {
+    throw Error(
+        fmt::format("no prompt of {} fits: each is longer than prompts.max_prompt_tokens or "
+                    "leaves no room in model.max_length ({})",
+                    config.prompts.file.string(), group.target->max_length()));
+  }
+}
+
+/// Sets the item's tokens; false when they are too long.
+bool ExperimentRun::encode(const Group& group, Item& item, std::vector<ChatTurn>& history) {
+  const auto& config = *group.config;
+  if (item.prompt->turns.empty()) {
+    item.tokens = item.prompt->tokens;
+  } else {
+    history.push_back({"user", item.prompt->turns[item.turn]});
+    item.tokens = encode_prompt(*tokenizer(config), history, config.prompts.chat,
+                                group.target->weights().config.bos_id);
+  }
+  const auto size = static_cast<int64_t>(item.tokens.size());
+  const int64_t limit = config.prompts.max_prompt_tokens;
+  return size < group.target->max_length() && (limit == 0 || size <= limit);
+}
+
+/// First calls pay for allocations and cold caches; they are not recorded.
+void ExperimentRun::warm_up(Group& group, const Item& item) {
+  auto stop = group.config->stop;
+  stop.max_new_tokens = std::min(stop.max_new_tokens, kWarmUpTokens);
+  for (int64_t i = 0; i < group.config->warm_up; ++i) {
+    for (const auto& arm : group.arms) {
+      (void)generate(group, arm, item, stop);
+    }
+  }
+}
+
+void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress) {
+  const size_t count = group.arms.size();
+  for (size_t i = 0; i < count; ++i) {
+    const Arm& arm = group.arms[(i + static_cast<size_t>(item.order)) % count];
+    const auto key = item.key(arm);
+    if (folder_.holds(key)) {
+      continue;
+    }
+    auto generation = generate(group, arm, item, group.config->stop);
+    const Tokenizer* tokens = tokenizer(*group.config);
+    auto text = decode_text(tokens, generation.tokens);
+    const int64_t text_tokens =
+        tokens == nullptr ? -1 : static_cast<int64_t>(tokens->encode(text).size());
+    folder_.append({.key = key,
+                    .category = item.prompt->category,
+                    .prompt_tokens = static_cast<int64_t>(item.tokens.size()),
+                    .text = std::move(text),
+                    .generation = std::move(generation),
+                    .question_id = item.prompt->id,
+                    .turn = static_cast<int64_t>(item.turn),
+                    .text_tokens = text_tokens,
+                    .compile_seconds = grammar(group, item).compile_seconds});
+    progress.advance(fmt::format("{} on {}", arm.config->name, key.prompt_id));
+  }
+  if (group.config->trace) {
+    trace_item(group, item);
+  }
+}
+
+/// Traces the drafter of every strategy that has one along the first strategy's text.
+void ExperimentRun::trace_item(const Group& group, const Item& item) {
+  const auto& config = *group.config;
+  const auto& text = recorded(item.key(group.arms.front())).generation.tokens;
+  for (const Arm& arm : group.arms) {
+    const auto key = item.key(arm);
+    auto* speculative = dynamic_cast<SpeculativeDecoding*>(arm.strategy.get());
+    if (speculative == nullptr || folder_.holds_trace(key)) {
+      continue;
+    }
+    CounterRandomness random(config.seed);  // a trace draws nothing
+    Constraint constraint = arm.config->constraint;
+    constraint.grammar = grammar(group, item).grammar;
+    const Request request{.prompt = item.tokens,
+                          .sampling = config.sampling,
+                          .stop = config.stop,
+                          .random = random,
+                          .tokenizer = tokenizer(config),
+                          .on_tokens = [](TokenSpan) { InterruptGuard::check(); },
+                          .constraint = constraint};
+    try {
+      folder_.append({.key = key,
+                      .category = item.prompt->category,
+                      .verifier = arm.config->verifier,
+                      .prompt_tokens = static_cast<int64_t>(item.tokens.size()),
+                      .trace = speculative->trace(request, text, *config.trace)});
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("trace of {}: {}", arm.config->name, error.what()));
+    }
+  }
+}
+
+Generation ExperimentRun::generate(const Group& group, const Arm& arm, const Item& item,
+                                   const StopRule& stop) {
+  InterruptGuard::check();
+  const auto& config = *group.config;
+  Constraint constraint = arm.config->constraint;
+  constraint.grammar = grammar(group, item).grammar;
+  CounterRandomness random(config.seed, item.prompt->number + static_cast<uint32_t>(item.turn),
+                           static_cast<uint32_t>(item.repeat));
+  const Request request{.prompt = item.tokens,
+                        .sampling = config.sampling,
+                        .stop = stop,
+                        .random = random,
+                        .tokenizer = tokenizer(config),
+                        .on_tokens = [](TokenSpan) { InterruptGuard::check(); },
+                        .log_overlaps = config.log_overlaps,
+                        .constraint = constraint};
+  return arm.strategy->generate(request);
+}
+
+PromptGrammars::Entry ExperimentRun::grammar(const Group& group, const Item& item) {
+  const auto& config = *group.config;
+  return config.grammar
+             ? grammars_.get(*config.grammar, *item.prompt, *tokenizer(config), config.stop.end_ids)
+             : PromptGrammars::Entry();
+}
+
+const GenerationRecord& ExperimentRun::recorded(const GenerationKey& key) const {
+  const auto& records = folder_.records();
+  const auto record = std::find_if(records.begin(), records.end(),
+                                   [&](const GenerationRecord& r) { return r.key == key; });
+  SPECDEC_CHECK(record != records.end(), "turn {} was not recorded", key.prompt_id);
+  return *record;
+}
+
+/// What the first strategy answered, without the token or text that ended it.
+std::string ExperimentRun::reply(const Group& group, const Item& item) const {
+  const auto& record = recorded(item.key(group.arms.front()));
+  auto tokens = record.generation.tokens;
+  const auto reason = record.generation.stop_reason;
+  if (reason == StopReason::kEndOfSequence || reason == StopReason::kStopId) {
+    tokens.pop_back();
+  }
+  return decode_text(tokenizer(*group.config), tokens);
+}
+
+Report ExperimentRun::make_report() {
+  Report report = describe_plan(plan_);
+  report.command = options_.command;
+  report.environment = environment_;
+  if (folder_.resumed()) {
+    report.notes.push_back("resumed: speeds of several runs of the program are mixed");
+  }
+  if (!left_out_.empty()) {
+    report.notes.push_back(fmt::format("{} prompts left out, being too long: {}", left_out_.size(),
+                                       fmt::join(left_out_, ", ")));
+  }
+  report.summary = summarize(folder_.records());
+  write_report_files(folder_, report);
+  return report;
+}
+
+}  // namespace
+
+Report run_experiment(const ExperimentPlan& plan, const RunOptions& options, std::ostream& log) {
+  return ExperimentRun(plan, options, log).run();
+}
+
+}  // namespace specdec

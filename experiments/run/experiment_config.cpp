@@ -1,0 +1,360 @@
+#include "experiments/run/experiment_config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "core/gemma/heads/mtp_head.h"
+#include "experiments/components/builtin.h"
+#include "experiments/config/config_file.h"
+#include "experiments/config/yaml_writer.h"
+#include "experiments/run/prompt_grammars.h"
+#include "experiments/run/sweep.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kMaxTokens = 1 << 24;
+
+StopRule read_stop(const ConfigNode& root, const ModelFiles* target) {
+  const auto node = root.child("stop", false);
+  StopRule stop;
+  stop.max_new_tokens = root.get<int64_t>("max_new_tokens", 128, {1, kMaxTokens});
+  const bool ignore_eos = node.get<bool>("ignore_eos", false);
+  const int64_t last = target == nullptr ? kMaxTokens : target->config.vocab_size - 1;
+  for (const int64_t id : node.get_list<int64_t>("ids", {}, {0, last})) {
+    stop.stop_ids.push_back(static_cast<Token>(id));
+  }
+  stop.stop_strings = node.get_list<std::string>("strings", {});
+  if (std::count(stop.stop_strings.begin(), stop.stop_strings.end(), "") > 0) {
+    node.fail("strings", "an empty text would stop every generation at once");
+  }
+  if (target != nullptr && !stop.stop_strings.empty() && target->tokenizer == nullptr) {
+    node.fail("strings", fmt::format("{} has no tokenizer, so text cannot stop it; use stop.ids",
+                                     target->folder.string()));
+  }
+  if (target != nullptr && !ignore_eos) {
+    stop.end_ids = target->config.end_ids;
+  }
+  return stop;
+}
+
+std::vector<Prompt> select_prompts(std::vector<Prompt> prompts,
+                                   const std::vector<std::string>& categories, int64_t skip,
+                                   int64_t limit, const ConfigNode& node) {
+  std::set<std::string> known;
+  for (const auto& prompt : prompts) {
+    known.insert(prompt.category);
+  }
+  for (const auto& category : categories) {
+    if (!known.contains(category)) {
+      node.fail("categories", fmt::format("no prompt has the category '{}'; the file has: {}",
+                                          category, fmt::join(known, ", ")));
+    }
+  }
+  if (!categories.empty()) {
+    std::erase_if(prompts, [&](const Prompt& prompt) {
+      return std::find(categories.begin(), categories.end(), prompt.category) == categories.end();
+    });
+  }
+  if (skip > 0 && skip >= static_cast<int64_t>(prompts.size())) {
+    node.fail("skip", fmt::format("{} prompts are skipped of {}", skip, prompts.size()));
+    skip = 0;
+  }
+  prompts.erase(prompts.begin(), prompts.begin() + skip);
+  if (limit > 0 && static_cast<int64_t>(prompts.size()) > limit) {
+    prompts.resize(static_cast<size_t>(limit));
+  }
+  return prompts;
+}
+
+/// What the target cannot make of the prompts; "" when all is well.
+std::string check_prompts(const PromptsConfig& config, const ModelFiles& target) {
+  for (const auto& prompt : config.prompts) {
+    for (const Token token : prompt.tokens) {
+      if (token >= target.config.vocab_size) {
+        return fmt::format("{}: prompt '{}' holds the id {}, but the vocabulary has {} entries",
+                           config.file.string(), prompt.id, token, target.config.vocab_size);
+      }
+    }
+    if (!prompt.turns.empty() && target.tokenizer == nullptr) {
+      return fmt::format(
+          "{}: prompt '{}' is text, but {} has no tokenizer (tokenizer.model or tokenizer.json); "
+          "prompts given as 'tokens' need none",
+          config.file.string(), prompt.id, target.folder.string());
+    }
+  }
+  if (config.chat && target.tokenizer != nullptr) {
+    (void)encode_chat(*target.tokenizer, {{"user", "?"}});  // throws when it has no turn pieces
+  }
+  return "";
+}
+
+PromptsConfig read_prompts_config(const ConfigNode& node, const ModelFiles* target) {
+  PromptsConfig config;
+  config.file = node.require_path("file");
+  const auto skip = node.get<int64_t>("skip", 0, {0, kMaxTokens});
+  const auto limit = node.get<int64_t>("limit", 0, {0, kMaxTokens});
+  const auto categories = node.get_list<std::string>("categories", {});
+  config.chat = node.get<bool>("chat", false);
+  config.multi_turn = node.get<bool>("multi_turn", true);
+  config.max_prompt_tokens = node.get<int64_t>("max_prompt_tokens", 0, {0, kMaxTokens});
+  if (config.file.empty()) {
+    return config;
+  }
+  note_error(node, "file", [&] {
+    config.prompts = select_prompts(read_prompts(config.file), categories, skip, limit, node);
+    const auto message = target == nullptr ? "" : check_prompts(config, *target);
+    if (!message.empty()) {
+      node.fail("file", message);
+    }
+  });
+  return config;
+}
+
+/// The grammar that all outputs obey; noted mistakes include those of the prompts' own schemas.
+std::optional<GrammarConfig> read_constraint(const ConfigNode& root, const PromptsConfig& prompts,
+                                             const ModelFiles* target) {
+  if (!root.has("grammar")) {
+    return std::nullopt;
+  }
+  const auto node = root.child("grammar");
+  GrammarConfig grammar = read_grammar(node);
+  if (target != nullptr && target->tokenizer == nullptr) {
+    node.fail(
+        fmt::format("{} has no tokenizer, and a grammar speaks of text", target->folder.string()));
+  }
+  for (const Prompt& prompt : prompts.prompts) {
+    if (grammar.per_prompt && prompt.schema.empty()) {
+      node.fail("per_prompt",
+                fmt::format("{}: prompt '{}' has no 'schema'", prompts.file.string(), prompt.id));
+    } else if (grammar.per_prompt) {
+      note_error(node, "per_prompt", [&] { check_grammar(grammar_of(grammar, prompt)); });
+    }
+  }
+  return grammar;
+}
+
+Correction read_correction(const ConfigNode& node) {
+  static const std::vector<std::string> kNames = {"none", "rejection", "importance", "asap"};
+  const auto name = node.get<std::string>("correction", "none");
+  const auto found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) {
+    node.fail("correction",
+              fmt::format("unknown correction '{}'; known: {}", name, fmt::join(kNames, ", ")));
+    return Correction::kNone;
+  }
+  return static_cast<Correction>(found - kNames.begin());
+}
+
+/// `grammar: {mask_drafts, forced, correction, samples}` of a strategy. Importance and asap only
+/// tend to the distribution that they aim at.
+CorrectionOptions read_grammar_use(const ConfigNode& strategy, const RunPlan& plan,
+                                   StrategyConfig& config) {
+  if (!plan.grammar) {
+    if (strategy.has("grammar")) {
+      strategy.ignore("grammar");
+      strategy.fail("grammar", "says how a grammar is used, and this run has none");
+    }
+    return {};
+  }
+  const auto node = strategy.child("grammar", false);
+  config.constraint.mask_drafts = node.get<bool>("mask_drafts", true);
+  config.constraint.forced = node.get<bool>("forced", true);
+  CorrectionOptions options{.correction = read_correction(node)};
+  config.correction = options.correction;
+  if (options.correction == Correction::kNone) {
+    return options;
+  }
+  options.samples = node.get<int64_t>("samples", options.samples, {1, 1 << 20});
+  note_error(node, "correction", [&] { CorrectedDecoding::check(plan.sampling); });
+  if (options.correction != Correction::kRejection) {
+    note_promise(plan, Promise::kLossy);
+  }
+  return options;
+}
+
+std::optional<TraceOptions> read_trace(const ConfigNode& root) {
+  if (!root.has("trace")) {
+    return std::nullopt;
+  }
+  const auto node = root.child("trace");
+  return TraceOptions{.depth = node.get<int64_t>("depth", 8, {1, kMaxDraftLength}),
+                      .width = node.get<int64_t>("width", 1, {1, 64})};
+}
+
+/// A trace goes along the first strategy's text, which must be the target's own.
+void check_trace(const ExperimentConfig& config, const ConfigNode& root) {
+  if (config.trace && !config.strategies.empty() &&
+      config.strategies.front().promise == Promise::kLossy) {
+    root.fail("trace", fmt::format("drafters are traced along the text of the first strategy, and "
+                                   "{} is lossy: put a lossless one first, such as "
+                                   "{{type: autoregressive}}",
+                                   config.strategies.front().name));
+  }
+}
+
+ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
+                                 const Components& components) {
+  ExperimentConfig config;
+  config.seed = root.get<uint64_t>("seed", 0);
+  config.threads = root.get<int64_t>("threads", 0, {0, 1024});
+  const ModelFiles* target = nullptr;
+  config.weights = read_model(root.child("model"), catalog, config.model, target);
+  if (target != nullptr && target->config.bidirectional) {
+    root.child("model").fail("weights", "is an encoder (bidirectional attention): cannot decode");
+  }
+  config.sampling = read_sampling(root.child("sampling", false));
+  config.stop = read_stop(root, target);
+  config.prompts = read_prompts_config(root.child("prompts"), target);
+  config.grammar = read_constraint(root, config.prompts, target);
+  config.repeats = root.get<int64_t>("repeats", 1, {1, 100000});
+  config.warm_up = root.get<int64_t>("warm_up", 1, {0, 1000});
+  config.log_overlaps = root.child("log", false).get<bool>("overlap", false);
+  config.trace = read_trace(root);
+  config.workload = write_yaml(*root.resolved());
+
+  const RunPlan plan{components,
+                     target,
+                     catalog,
+                     config.sampling,
+                     config.stop.max_new_tokens,
+                     config.model.include_mtp,
+                     config.grammar.has_value()};
+  std::set<std::string> names;
+  const auto nodes = root.children("strategies");
+  if (nodes.empty() && root.is_list("strategies")) {
+    root.fail("strategies",
+              "no strategy to run; give at least one, such as "
+              "{type: autoregressive}");
+  }
+  for (const auto& node : nodes) {
+    config.strategies.push_back(read_strategy(node, plan, components));
+    const auto& name = config.strategies.back().name;
+    if (!names.insert(name).second) {
+      node.fail_at("name", fmt::format("two strategies are called '{}'; give them names", name));
+    }
+  }
+  check_trace(config, root);
+  return config;
+}
+
+}  // namespace
+
+SamplingParams read_sampling(const ConfigNode& node) {
+  SamplingParams sampling;
+  sampling.temperature = node.get<double>("temperature", 0.0, {0.0, 1000.0});
+  sampling.top_k = node.get<int64_t>("top_k", 0, {0, kMaxTokens});
+  sampling.top_p = node.get<double>("top_p", 1.0, {0.0, 1.0});
+  sampling.min_p = node.get<double>("min_p", 0.0, {0.0, 1.0});
+  sampling.repetition_penalty = node.get<double>("repetition_penalty", 1.0, {0.0, 1000.0});
+  try {
+    sampling.validate();
+  } catch (const ConfigError& error) {
+    node.fail(error.what());
+  }
+  return sampling;
+}
+
+std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
+                                 ModelOptions& options, const ModelFiles*& files) {
+  const auto type = node.get<std::string>("type", "gemma");
+  if (type != "gemma") {
+    node.fail("type", fmt::format("unknown type '{}'; known: gemma", type));
+  }
+  const auto weights = node.require_path("weights");
+  options.dtype = node.get<std::string>("dtype", "");
+  options.device = node.get<std::string>("device", "cpu");
+  options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
+  note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
+  note_error(node, "device", [&] { (void)parse_device(options.device); });
+  options.include_mtp = node.get<bool>("include_mtp", false);
+  if (node.get<bool>("verify_consistent", false) && options.device != "cpu") {
+    node.fail("verify_consistent",
+              fmt::format("is true, but on device '{}' the logits of a token depend on how many "
+                          "tokens its forward has; only the CPU's kernels sum every token alike: "
+                          "use device: cpu, or leave it out",
+                          options.device));
+  }
+  files = nullptr;
+  if (weights.empty()) {
+    return weights;
+  }
+  note_error(node, "weights", [&] { files = &catalog.read(weights); });
+  if (files != nullptr && options.include_mtp && !has_mtp(weights)) {
+    node.fail("include_mtp",
+              "is true, but the checkpoint has no multi-token-prediction modules (tensors 'mtp.*', "
+              "or mtp.safetensors); leave it out");
+  }
+  if (files != nullptr && options.max_length > files->config.max_position_embeddings) {
+    node.fail("max_length", fmt::format("{} is more than the model's max_position_embeddings ({})",
+                                        options.max_length, files->config.max_position_embeddings));
+  }
+  return weights;
+}
+
+StrategyConfig read_strategy(const ConfigNode& node, const RunPlan& plan,
+                             const Components& components) {
+  StrategyConfig strategy;
+  strategy.type = node.get<std::string>("type", "");
+  strategy.name = node.get<std::string>("name", strategy.type);
+  if (strategy.name.empty() && node.has("name")) {
+    node.fail("name", "the name is empty");
+  }
+  RunPlan own = plan;
+  own.promise = &strategy.promise;
+  const CorrectionOptions correction = read_grammar_use(node, own, strategy);
+  strategy.make = components.strategies.prepare(node, own);
+  if (strategy.make && correction.correction != Correction::kNone) {
+    strategy.make = [make = std::move(strategy.make), correction](BuildContext& context) {
+      return std::make_unique<CorrectedDecoding>(make(context), correction);
+    };
+  }
+  const auto resolved = node.resolved();
+  strategy.yaml = write_yaml(*resolved);
+  if (const auto* verifier = resolved->find("verifier")) {
+    const auto* type = verifier->value->find("type");
+    strategy.verifier = type == nullptr ? "" : type->value->text;
+  }
+  return strategy;
+}
+
+ExperimentPlan load_experiment(const std::filesystem::path& file,
+                               const std::vector<std::string>& overrides,
+                               const Components& components) {
+  const auto errors = std::make_shared<ConfigErrors>();
+  const auto tree = load_config(file, overrides, *errors);
+  ExperimentPlan plan;
+  plan.models = std::make_shared<ModelCatalog>();
+
+  const ConfigNode root(tree, errors, file.parent_path());
+  plan.name = root.get<std::string>("name", file.stem().string());
+  plan.description = root.get<std::string>("description", "");
+  auto base = read_experiment(root, *plan.models, components);
+  const auto sweep = read_sweep(root);
+  root.refuse_unknown_keys();
+  plan.yaml = write_yaml(*root.resolved());
+  plan.sweep_keys = sweep.keys;
+  if (sweep.keys.empty()) {
+    plan.points.push_back({"", {}, std::move(base)});
+  }
+  for (const auto& combination : sweep.combinations) {
+    const auto changed = tree->clone();
+    apply_combination(*changed, sweep, combination, *errors);
+    const ConfigNode point(changed, errors, file.parent_path());
+    point.ignore("name");
+    point.ignore("description");
+    auto config = read_experiment(point, *plan.models, components);
+    point.ignore("sweep");
+    point.refuse_unknown_keys();
+    plan.points.push_back({combination.label, combination.values, std::move(config)});
+  }
+  errors->throw_if_any();
+  return plan;
+}
+
+}  // namespace specdec

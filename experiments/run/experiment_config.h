@@ -1,0 +1,89 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "decoders/analysis/draft_trace.h"
+#include "decoders/grammar_correction.h"
+#include "experiments/components/components.h"
+#include "experiments/grammar/grammar_config.h"
+#include "experiments/run/prompts.h"
+
+namespace specdec {
+
+struct PromptsConfig {
+  std::filesystem::path file;
+  bool chat = false;              ///< in Gemma's chat format; else as plain text
+  bool multi_turn = true;         ///< all turns one after the other; else the first only
+  int64_t max_prompt_tokens = 0;  ///< longer ones are left out; 0 = as long as the model takes
+  std::vector<Prompt> prompts;    ///< after `categories`, `skip` and `limit`
+};
+
+struct StrategyConfig {
+  std::string name;
+  std::string type;
+  Promise promise = Promise::kLossless;  ///< the weakest of the strategy and its parts
+  StrategyRegistry::Make make;
+  std::string verifier = {};  ///< type of the verifier; "" when it has none
+  std::string yaml;           ///< resolved
+  /// How the strategy uses the experiment's grammar; Constraint::grammar is not set yet.
+  Constraint constraint = {};
+  Correction correction = Correction::kNone;
+};
+
+/// One set of settings, checked; nothing is loaded yet.
+struct ExperimentConfig {
+  std::filesystem::path weights;  ///< of the target
+  ModelOptions model;
+  int64_t threads = 0;  ///< 0 = LibTorch's choice
+  uint64_t seed = 0;
+  SamplingParams sampling;
+  StopRule stop;  ///< with the model's end ids, unless stop.ignore_eos
+  PromptsConfig prompts;
+  std::optional<GrammarConfig> grammar = {};  ///< that all outputs obey
+  std::vector<StrategyConfig> strategies;
+  int64_t repeats = 1;
+  int64_t warm_up = 1;
+  bool log_overlaps = false;               ///< `log: {overlap: true}`
+  std::optional<TraceOptions> trace = {};  ///< record drafters at every position of the text
+  std::string workload;  ///< resolved YAML of all but strategies: what two of them must share to be
+                         ///< compared
+};
+
+/// The settings at one point of the grid.
+struct SweepPoint {
+  std::string label;  ///< "draft_length=4, temperature=0.8"; "" when there is no sweep
+  std::vector<std::string> values;  ///< of the sweep's keys, in their order
+  ExperimentConfig config;
+};
+
+/// A whole config file: one point, or the grid of its sweep.
+struct ExperimentPlan {
+  std::string name;
+  std::string description;
+  std::vector<std::string> sweep_keys;
+  std::vector<SweepPoint> points;
+  std::string yaml;  ///< resolved: defaults and overrides included
+  std::shared_ptr<ModelCatalog> models;
+};
+
+/// Reads and checks a config file with its overrides ("a.b=value"). Reads prompts, model configs
+/// and tokenizers, but no weights. Throws ConfigError with all mistakes.
+ExperimentPlan load_experiment(const std::filesystem::path& file,
+                               const std::vector<std::string>& overrides,
+                               const Components& components);
+
+/// The keys temperature, top_k, top_p, min_p, repetition_penalty.
+SamplingParams read_sampling(const ConfigNode& node);
+/// The keys type, weights, dtype, device, max_length, include_mtp, verify_consistent. `files` is
+/// nullptr when they cannot be read.
+std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
+                                 ModelOptions& options, const ModelFiles*& files);
+/// The keys name and those of the strategy's type; without a name it is called by its type.
+StrategyConfig read_strategy(const ConfigNode& node, const RunPlan& plan,
+                             const Components& components);
+
+}  // namespace specdec

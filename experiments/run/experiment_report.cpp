@@ -1,0 +1,90 @@
+#include "experiments/run/experiment_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <map>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "experiments/config/yaml_writer.h"
+#include "experiments/metrics/answers.h"
+#include "experiments/report/spec_bench.h"
+
+namespace specdec {
+namespace {
+
+/// Whether a strategy is lossy at any point of the sweep.
+bool is_lossy(const ExperimentPlan& plan, const std::string& name) {
+  for (const auto& point : plan.points) {
+    for (const auto& strategy : point.config.strategies) {
+      if (strategy.name == name && strategy.promise == Promise::kLossy) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+/// One answer file a strategy and point of the sweep.
+void write_answer_files(RunFolder& folder) {
+  std::map<std::pair<std::string, std::string>, std::vector<const GenerationRecord*>> by_arm;
+  for (const auto& record : folder.records()) {
+    by_arm[{record.key.strategy, record.key.sweep_point}].push_back(&record);
+  }
+  const auto now = static_cast<double>(std::time(nullptr));
+  for (const auto& [arm, records] : by_arm) {
+    const auto& [strategy, point] = arm;
+    folder.write("answers/" + answers_file_name(strategy, point),
+                 write_answers(records, point.empty() ? strategy : strategy + ", " + point, now));
+  }
+}
+
+}  // namespace
+
+Report describe_plan(const ExperimentPlan& plan) {
+  Report report;
+  report.name = plan.name;
+  report.description = plan.description;
+  report.config_yaml = plan.yaml;
+  report.sweep_keys = plan.sweep_keys;
+  for (const auto& point : plan.points) {
+    if (!plan.sweep_keys.empty()) {
+      report.sweep_points.push_back({point.label, point.values});
+    }
+  }
+  const auto& config = plan.points.front().config;
+  for (const auto& strategy : config.strategies) {
+    auto line = write_yaml_flow(*parse_yaml(strategy.yaml, strategy.name, false));
+    report.strategies.push_back(
+        {strategy.name, std::move(line), is_lossy(plan, strategy.name), true});
+  }
+  const auto& prompts = config.prompts;
+  const auto several = std::count_if(prompts.prompts.begin(), prompts.prompts.end(),
+                                     [](const Prompt& p) { return p.turns.size() > 1; });
+  if (!prompts.multi_turn && several > 0) {
+    report.notes.push_back(fmt::format(
+        "{} prompts have several turns; with prompts.multi_turn false only their first was run",
+        several));
+  }
+  return report;
+}
+
+void write_report_files(RunFolder& folder, const Report& report) {
+  const auto write = [&](const char* name, void (*writer)(std::ostream&, const Report&)) {
+    std::ostringstream text;
+    writer(text, report);
+    folder.write(name, text.str());
+  };
+  write("summary.json", write_json);
+  write("summary.csv", write_csv);
+  write("report.html", write_html);
+  std::ostringstream tables;
+  write_spec_bench(tables, folder.records());
+  folder.write("spec_bench.md", tables.str());
+  write_answer_files(folder);
+}
+
+}  // namespace specdec

@@ -1,0 +1,16 @@
+#pragma once
+#include "experiments/report/report.h"
+#include "experiments/run/experiment_config.h"
+#include "experiments/run/run_folder.h"
+
+namespace specdec {
+
+/// What a report says before anything was run: names, config, sweep, strategies and what of the
+/// prompts is not used.
+Report describe_plan(const ExperimentPlan& plan);
+
+/// Writes summary.json and .csv, report.html, spec_bench.md and the answer files into a run's
+/// folder. Throws Error when a file cannot be written.
+void write_report_files(RunFolder& folder, const Report& report);
+
+}  // namespace specdec

@@ -1,0 +1,206 @@
+#include "experiments/run/prompts.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+
+#include "core/error.h"
+#include "experiments/config/config_file.h"
+#include "grammar/json_value.h"
+
+namespace specdec {
+namespace {
+
+constexpr size_t kMaxMistakes = 10;
+constexpr int kMaxLineDepth = 64;
+
+/// The object of a line, or nothing and `message` says why.
+nlohmann::json parse_line(std::string_view line, std::string& message) {
+  const auto refuse_depth = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+    if (depth > kMaxLineDepth) {
+      throw ConfigError(fmt::format("nested deeper than {} levels", kMaxLineDepth));
+    }
+    return true;
+  };
+  try {
+    auto json = nlohmann::json::parse(line, refuse_depth);
+    if (json.is_object()) {
+      return json;
+    }
+    message = fmt::format("expected an object such as {{\"prompt\": \"...\"}}, found {}",
+                          json.type_name());
+  } catch (const nlohmann::json::exception& exception) {
+    const std::string_view text = exception.what();
+    const auto colon = text.find("] ");
+    message = "bad JSON: " + std::string(colon == text.npos ? text : text.substr(colon + 2));
+  } catch (const ConfigError& error) {
+    message = error.what();
+  }
+  return {};
+}
+
+std::string read_turns(const nlohmann::json& json, Prompt& prompt) {
+  const auto turns = json.find("turns");
+  const auto text = json.find("prompt");
+  const auto tokens = json.find("tokens");
+  const int given = int{turns != json.end()} + int{text != json.end()} + int{tokens != json.end()};
+  if (given != 1) {
+    return given == 0 ? "has none of the keys 'turns', 'prompt', 'tokens'"
+                      : "has more than one of the keys 'turns', 'prompt', 'tokens'";
+  }
+  if (text != json.end()) {
+    if (!text->is_string()) {
+      return fmt::format("'prompt' must be a text, not {}", text->type_name());
+    }
+    prompt.turns = {text->get<std::string>()};
+  } else if (turns != json.end()) {
+    if (!turns->is_array() || turns->empty()) {
+      return "'turns' must be a list of at least one text";
+    }
+    for (const auto& turn : *turns) {
+      if (!turn.is_string()) {
+        return fmt::format("'turns' must hold texts, not {}", turn.type_name());
+      }
+      prompt.turns.push_back(turn.get<std::string>());
+    }
+  } else {
+    if (!tokens->is_array() || tokens->empty()) {
+      return "'tokens' must be a list of at least one id";
+    }
+    for (const auto& token : *tokens) {
+      if (!token.is_number_unsigned() ||
+          token.get<uint64_t>() > uint64_t{std::numeric_limits<Token>::max()}) {
+        return "'tokens' must hold whole numbers of at least 0";
+      }
+      prompt.tokens.push_back(token.get<Token>());
+    }
+  }
+  for (const auto& turn : prompt.turns) {
+    if (turn.empty()) {
+      return "a prompt is empty";
+    }
+  }
+  return "";
+}
+
+std::string read_labels(const nlohmann::json& json, size_t line_number, Prompt& prompt) {
+  if (const auto category = json.find("category"); category != json.end()) {
+    if (!category->is_string()) {
+      return fmt::format("'category' must be a text, not {}", category->type_name());
+    }
+    prompt.category = category->get<std::string>();
+  }
+  prompt.id = std::to_string(line_number);
+  for (const char* key : {"question_id", "id"}) {
+    const auto id = json.find(key);
+    if (id == json.end()) {
+      continue;
+    }
+    if (!id->is_string() && !id->is_number_integer()) {
+      return fmt::format("'{}' must be a text or a whole number, not {}", key, id->type_name());
+    }
+    prompt.id = id->is_string() ? id->get<std::string>() : id->dump();
+  }
+  return "";
+}
+
+/// Read again from the line: a schema's numbers and the order of its members stay as written.
+std::string read_schema(const nlohmann::json& json, std::string_view line, Prompt& prompt) {
+  const auto schema = json.find("schema");
+  if (schema == json.end()) {
+    return "";
+  }
+  if (!schema->is_object() && !schema->is_boolean()) {
+    return fmt::format("'schema' must be a JSON Schema (an object, true or false), not {}",
+                       schema->type_name());
+  }
+  try {
+    prompt.schema = to_json(*parse_json(line, "line").find("schema"));
+  } catch (const GrammarError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
+  const std::string text = read_text_file(file);
+  std::vector<Prompt> prompts;
+  std::vector<std::string> mistakes;
+  std::set<std::string> ids;
+  uint32_t number = 0;
+  size_t line_number = 0;
+  for (size_t begin = 0; begin < text.size() && mistakes.size() < kMaxMistakes;) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view line(text.data() + begin, end - begin);
+    begin = end + 1;
+    ++line_number;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) {
+      continue;
+    }
+    Prompt prompt;
+    std::string message;
+    const nlohmann::json json = parse_line(line, message);
+    if (message.empty()) {
+      message = read_turns(json, prompt);
+    }
+    if (message.empty()) {
+      message = read_labels(json, line_number, prompt);
+    }
+    if (message.empty()) {
+      message = read_schema(json, line, prompt);
+    }
+    if (message.empty() && !ids.insert(prompt.id).second) {
+      message = fmt::format("the id '{}' is used twice", prompt.id);
+    }
+    if (!message.empty()) {
+      mistakes.push_back(fmt::format("{}:{}: {}", file.string(), line_number, message));
+      continue;
+    }
+    prompt.number = number;
+    number += std::max<uint32_t>(1, static_cast<uint32_t>(prompt.turns.size()));
+    prompts.push_back(std::move(prompt));
+  }
+  if (!mistakes.empty()) {
+    throw ConfigError(fmt::format("{}", fmt::join(mistakes, "\n")));
+  }
+  if (prompts.empty()) {
+    throw ConfigError(fmt::format("{}: holds no prompts", file.string()));
+  }
+  return prompts;
+}
+
+std::vector<Token> encode_prompt(const Tokenizer& tokenizer, const std::vector<ChatTurn>& history,
+                                 bool chat, Token bos) {
+  SPECDEC_CHECK(!history.empty(), "a prompt needs a turn");
+  if (chat) {
+    return encode_chat(tokenizer, history);
+  }
+  std::vector<Token> tokens = {tokenizer.bos().value_or(bos)};
+  std::string plain = history.front().text;
+  for (size_t i = 1; i < history.size(); ++i) {
+    plain += "\n\n" + history[i].text;
+  }
+  const auto text = tokenizer.encode(plain);
+  tokens.insert(tokens.end(), text.begin(), text.end());
+  return tokens;
+}
+
+std::string decode_text(const Tokenizer* tokenizer, TokenSpan tokens) {
+  if (tokenizer == nullptr) {
+    return "";
+  }
+  StreamingDecoder decoder(*tokenizer);
+  std::string text;
+  for (const Token token : tokens) {
+    text += decoder.push(token);
+  }
+  return text + decoder.finish();
+}
+
+}  // namespace specdec

@@ -1,0 +1,106 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "decoders/analysis/cost_curve.h"
+#include "experiments/metrics/environment.h"
+#include "experiments/metrics/metrics.h"
+#include "experiments/metrics/trace_records.h"
+
+namespace specdec {
+
+/// The folder of one run: config.yaml, environment.json, cost_curve.json, generations.jsonl,
+/// steps.jsonl, traces.jsonl when drafters are traced, and at the end summary.json, summary.csv,
+/// report.html, spec_bench.md and answers/. A run that was
+/// interrupted continues by opening its folder again: what was recorded is read back exactly, and a
+/// generation of which only a part reached the disk is dropped, to be run again.
+///
+///     RunFolder folder(path, resolved_config);
+///     for (each generation to make) {
+///       if (!folder.holds(key)) { folder.append(record); }
+///     }
+class RunFolder {
+ public:
+  /// Makes the folder, or opens it to resume. `config_text` is the resolved config: a folder that
+  /// holds another is refused, naming the first line that differs. Before any work, throws Error
+  /// saying what to do when the folder cannot be made or written, when the disk has less than
+  /// `needed_bytes` left, when another process is writing to it, or when its records are damaged
+  /// anywhere but at the end.
+  RunFolder(std::filesystem::path path, std::string_view config_text,
+            int64_t needed_bytes = int64_t{16} << 20U);
+
+  const std::filesystem::path& path() const { return path_; }
+  /// True when the folder held this config before.
+  bool resumed() const { return resumed_; }
+  /// Generations that an earlier run left half written and that were dropped.
+  int64_t dropped() const { return dropped_; }
+  /// All that is recorded, of earlier runs and this one, in order.
+  const std::vector<GenerationRecord>& records() const { return records_; }
+  bool holds(const GenerationKey& key) const { return keys_.contains(key); }
+
+  /// Records a generation: its lines in steps.jsonl, then the one in generations.jsonl that makes
+  /// them count. When the disk is full it takes back the part that was written and throws Error.
+  void append(GenerationRecord record);
+
+  /// Records a trace in traces.jsonl.
+  void append(const TraceRecord& record);
+  bool holds_trace(const GenerationKey& key) const { return traced_.contains(key); }
+
+  /// Writes environment.json. In a resumed run it keeps what the folder said before, under
+  /// "earlier", and returns what differs ("cpu: A, was B"), since times of two machines do not mix.
+  /// Throws Error when the weights differ: neither do their tokens.
+  std::vector<std::string> write_environment(const Environment& environment);
+  /// The measured costs that decisions of this run read. Written once, then read back, so that a
+  /// resumed run decides as it began.
+  void write_cost_curve(std::string_view model, const CostCurve& curve);
+  std::optional<CostCurve> read_cost_curve(std::string_view model) const;
+  /// Writes a file of the folder whole or not at all, such as summary.json; a folder that its name
+  /// holds ("answers/a.jsonl") is made.
+  void write(std::string_view file_name, std::string_view text);
+
+ private:
+  /// An open file descriptor.
+  class File {
+   public:
+    File() = default;
+    ~File();
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    void reset(int descriptor);
+    int get() const { return descriptor_; }
+
+   private:
+    int descriptor_ = -1;
+  };
+
+  void lock();
+  void check_config(std::string_view config_text);
+  void repair_records();
+  void repair_traces();
+
+  std::filesystem::path path_;
+  bool resumed_ = false;
+  int64_t dropped_ = 0;
+  std::vector<GenerationRecord> records_;
+  std::set<GenerationKey> keys_;
+  std::set<GenerationKey> traced_;
+  File folder_;  // locked while this object lives
+  File generations_file_;
+  File steps_file_;
+  File traces_file_;  // opened by the first trace
+};
+
+/// The records of a finished or interrupted run, without opening it for writing. Throws Error.
+std::vector<GenerationRecord> load_records(const std::filesystem::path& folder);
+/// Its traces; none without traces.jsonl.
+std::vector<TraceRecord> load_traces(const std::filesystem::path& folder);
+/// Its frozen cost curve of a model ("target"); none when it measured none.
+std::optional<CostCurve> load_cost_curve(const std::filesystem::path& folder,
+                                         std::string_view model);
+
+}  // namespace specdec

@@ -1,0 +1,32 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "experiments/config/config_node.h"
+
+namespace specdec {
+
+/// One value for each swept key.
+struct Combination {
+  std::string label;  ///< "draft_length=4, temperature=0.8"
+  std::vector<std::string> values;
+  std::vector<std::shared_ptr<YamlTree>> trees;
+};
+
+/// The grid of a config's `sweep`: dotted keys, each with a list of values.
+struct Sweep {
+  std::vector<std::string> keys;
+  std::vector<std::string> places;
+  std::vector<Combination> combinations;  ///< the last key changes fastest; empty without keys
+};
+
+/// Reads root's `sweep`; a missing one has no keys. Notes mistakes: values that are no list, an
+/// empty list, more than 1000 combinations.
+Sweep read_sweep(const ConfigNode& root);
+
+/// Sets a combination's values in a copy of the config. A key that leads nowhere is a mistake.
+void apply_combination(YamlTree& root, const Sweep& sweep, const Combination& combination,
+                       ConfigErrors& errors);
+
+}  // namespace specdec

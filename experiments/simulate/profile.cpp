@@ -1,0 +1,267 @@
+#include "experiments/simulate/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <set>
+#include <utility>
+
+#include "core/error.h"
+#include "core/formats/strict_json.h"
+#include "core/randomness.h"
+#include "experiments/report/report_text.h"
+#include "experiments/terminal/interrupt.h"
+
+namespace specdec {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "specdec profile 1";
+constexpr uint32_t kMaxGenerations = 65;
+constexpr uint32_t kHopefulGenerations = 5;  ///< without a step of the length
+
+Json spread_json(const Spread& spread) { return {spread.low, spread.median, spread.high}; }
+
+Spread parse_spread(const nlohmann::json& json) {
+  const Spread spread{.median = json.at(1).get<double>(),
+                      .low = json.at(0).get<double>(),
+                      .high = json.at(2).get<double>()};
+  if (!(spread.low >= 0.0 && spread.low <= spread.median && spread.median <= spread.high)) {
+    throw Error("a time is not [lower quartile, median, upper quartile] in seconds");
+  }
+  return spread;
+}
+
+Json cost_json(const DraftCost& cost) {
+  return {{"drafted", cost.drafted},
+          {"steps", cost.steps},
+          {"draft_seconds", spread_json(cost.draft)},
+          {"verify_seconds", spread_json(cost.verify)},
+          {"other_seconds", spread_json(cost.other)}};
+}
+
+DraftCost parse_cost(const nlohmann::json& json) {
+  return {.drafted = json.at("drafted").get<int64_t>(),
+          .steps = json.at("steps").get<int64_t>(),
+          .draft = parse_spread(json.at("draft_seconds")),
+          .verify = parse_spread(json.at("verify_seconds")),
+          .other = parse_spread(json.at("other_seconds"))};
+}
+
+CostPoint parse_point(const nlohmann::json& json) {
+  const auto seconds = parse_spread(json.at("seconds"));
+  const CostPoint point{.new_tokens = json.at("new_tokens").get<int64_t>(),
+                        .context = json.at("context").get<int64_t>(),
+                        .seconds = seconds.median,
+                        .low = seconds.low,
+                        .high = seconds.high};
+  if (point.new_tokens < 1 || point.context < 0 || !(point.seconds > 0.0)) {
+    throw Error("a point of 'target' has no new tokens, a negative context or takes no time");
+  }
+  return point;
+}
+
+Profile parse_profile(const nlohmann::json& json) {
+  if (json.at("format") != kFormat) {
+    throw Error(fmt::format("its format is {}, not \"{}\"", json.at("format").dump(), kFormat));
+  }
+  Profile profile{.model = json.at("model").get<std::string>(),
+                  .machine = json.at("machine").get<std::string>(),
+                  .target = {},
+                  .temperature = json.value("temperature", 0.0),
+                  .plain = parse_cost(json.at("plain")),
+                  .drafters = {}};
+  for (const auto& point : json.at("target")) {
+    profile.target.points.push_back(parse_point(point));
+  }
+  if (profile.target.points.empty()) {
+    throw Error("'target' is empty");
+  }
+  for (const auto& drafter : json.at("drafters")) {
+    profile.drafters.push_back({.name = drafter.at("name").get<std::string>(),
+                                .description = drafter.at("drafter").get<std::string>(),
+                                .lengths = {},
+                                .prompt_token = drafter.value("prompt_token_seconds", 0.0)});
+    for (const auto& cost : drafter.at("lengths")) {
+      profile.drafters.back().lengths.push_back(parse_cost(cost));
+    }
+  }
+  return profile;
+}
+
+std::string milliseconds(const Spread& spread) {
+  return fmt::format("{:.3f} ({:.3f} to {:.3f})", 1e3 * spread.median, 1e3 * spread.low,
+                     1e3 * spread.high);
+}
+
+void print_curve(std::ostream& out, const CostCurve& curve) {
+  std::set<int64_t> contexts;
+  std::set<int64_t> widths;
+  for (const CostPoint& point : curve.points) {
+    contexts.insert(point.context);
+    widths.insert(point.new_tokens);
+  }
+  out << "v(n): milliseconds of one forward of n new tokens, median (quartiles), and its cost in "
+         "forwards of "
+      << *widths.begin() << "\n";
+  std::vector<Cells> rows = {{"new tokens"}};
+  for (const int64_t context : contexts) {
+    rows[0].push_back(fmt::format("context {}", context));
+  }
+  for (const int64_t width : widths) {
+    rows.push_back({fmt::format("{}", width)});
+    for (const int64_t context : contexts) {
+      const auto find = [&](int64_t new_tokens) {
+        return std::find_if(curve.points.begin(), curve.points.end(), [&](const CostPoint& point) {
+          return point.new_tokens == new_tokens && point.context == context;
+        });
+      };
+      const auto point = find(width);
+      const auto base = find(*widths.begin());
+      rows.back().push_back(
+          point == curve.points.end()
+              ? "-"
+              : fmt::format("{}  {:.2f}",
+                            milliseconds(
+                                {.median = point->seconds, .low = point->low, .high = point->high}),
+                            base == curve.points.end() ? 1.0 : point->seconds / base->seconds));
+    }
+  }
+  write_aligned(out, rows, 0);
+}
+
+}  // namespace
+
+Spread spread_of(std::vector<double> seconds) {
+  SPECDEC_CHECK(!seconds.empty(), "the spread of nothing");
+  std::sort(seconds.begin(), seconds.end());
+  const auto at = [&](double share) {
+    return seconds[static_cast<size_t>(share * static_cast<double>(seconds.size() - 1) + 0.5)];
+  };
+  return {.median = at(0.5), .low = at(0.25), .high = at(0.75)};
+}
+
+StepTimer::StepTimer(DecodingStrategy& strategy, std::vector<Token> prompt, int64_t length,
+                     SamplingParams sampling)
+    : strategy_(strategy),
+      prompt_(std::move(prompt)),
+      length_(length),
+      sampling_(std::move(sampling)) {}
+
+void StepTimer::generate() {
+  CounterRandomness random(0, 0, generations_);
+  const Generation generation =
+      strategy_.generate({.prompt = prompt_,
+                          .sampling = sampling_,
+                          .stop = {.max_new_tokens = 4 * (length_ + 1) + 32},
+                          .random = random,
+                          .on_tokens = [](TokenSpan) { InterruptGuard::check(); }});
+  if (generations_++ == 0) {
+    return;
+  }
+  for (const StepStatistics& step : generation.steps) {
+    if (step.depth == length_) {
+      const bool reads_prompt = &step == &generation.steps.front();
+      (reads_prompt ? first_ : draft_).push_back(step.draft_seconds);
+      verify_.push_back(step.verify_seconds);
+      other_.push_back(step.other_seconds);
+    }
+  }
+}
+
+bool StepTimer::wants_more(int64_t steps) const {
+  const uint32_t limit = verify_.empty() ? kHopefulGenerations : kMaxGenerations;
+  return static_cast<int64_t>(verify_.size()) < steps && generations_ < limit;
+}
+
+std::optional<DraftCost> StepTimer::cost() const {
+  if (verify_.empty()) {
+    return std::nullopt;
+  }
+  return DraftCost{.drafted = length_,
+                   .steps = static_cast<int64_t>(verify_.size()),
+                   .draft = spread_of(draft_.empty() ? first_ : draft_),
+                   .verify = spread_of(verify_),
+                   .other = spread_of(other_),
+                   .first = first_.empty() || draft_.empty() ? 0.0 : spread_of(first_).median};
+}
+
+void time_in_turns(std::span<StepTimer> timers, int64_t steps) {
+  while (std::any_of(timers.begin(), timers.end(),
+                     [&](const StepTimer& timer) { return timer.wants_more(steps); })) {
+    for (StepTimer& timer : timers) {
+      timer.generate();
+    }
+  }
+}
+
+void print_profile(std::ostream& out, const Profile& profile) {
+  print_curve(out, profile.target);
+  if (profile.drafters.empty()) {
+    return;
+  }
+  const double forward = profile.plain.verify.median;
+  out << fmt::format(
+      "\nsteps at temperature {}: milliseconds of their parts, median (quartiles); c = the draft's "
+      "cost per token in plain forwards\n",
+      profile.temperature);
+  std::vector<Cells> rows = {{"drafter", "drafted", "draft", "verify", "other", "c"}};
+  rows.push_back({"(plain decoding)", "0", "-", milliseconds(profile.plain.verify),
+                  milliseconds(profile.plain.other), "-"});
+  for (const DrafterProfile& drafter : profile.drafters) {
+    for (const DraftCost& cost : drafter.lengths) {
+      rows.push_back(
+          {drafter.name, fmt::format("{}", cost.drafted), milliseconds(cost.draft),
+           milliseconds(cost.verify), milliseconds(cost.other),
+           fmt::format("{:.3f}", cost.draft.median / static_cast<double>(cost.drafted) / forward)});
+    }
+  }
+  write_aligned(out, rows, 1);
+}
+
+std::string write_profile(const Profile& profile) {
+  Json target = Json::array();
+  for (const CostPoint& point : profile.target.points) {
+    target.push_back({{"new_tokens", point.new_tokens},
+                      {"context", point.context},
+                      {"seconds", {point.low, point.seconds, point.high}}});
+  }
+  Json drafters = Json::array();
+  for (const DrafterProfile& drafter : profile.drafters) {
+    Json lengths = Json::array();
+    for (const DraftCost& cost : drafter.lengths) {
+      lengths.push_back(cost_json(cost));
+    }
+    drafters.push_back({{"name", drafter.name},
+                        {"drafter", drafter.description},
+                        {"prompt_token_seconds", drafter.prompt_token},
+                        {"lengths", std::move(lengths)}});
+  }
+  const Json json = {{"format", kFormat},
+                     {"model", profile.model},
+                     {"machine", profile.machine},
+                     {"target", std::move(target)},
+                     {"temperature", profile.temperature},
+                     {"plain", cost_json(profile.plain)},
+                     {"drafters", std::move(drafters)}};
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Profile read_profile(const std::filesystem::path& file) {
+  const auto json = parse_strict_json(read_file(file), file.string());
+  try {
+    return parse_profile(json);
+  } catch (const InternalError&) {
+    throw;
+  } catch (const std::exception& exception) {
+    throw Error(
+        fmt::format("{}: is no profile ({}); write one with specdec profile MODEL --draft "
+                    "DRAFTER --json FILE",
+                    file.string(), exception.what()));
+  }
+}
+
+}  // namespace specdec

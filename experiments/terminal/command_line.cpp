@@ -1,0 +1,153 @@
+#include "experiments/terminal/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <CLI/Validators.hpp>
+#include <algorithm>
+#include <csignal>
+#include <exception>
+#include <new>
+#include <ostream>
+
+#include "core/error.h"
+#include "experiments/terminal/interrupt.h"
+
+namespace specdec {
+namespace {
+
+constexpr int kBug = 1;
+constexpr int kUserError = 2;
+constexpr int kInterrupted = 130;
+
+constexpr const char* kVersion = "specdec 0.1.0";
+constexpr const char* kDescription =
+    "Speculative decoding of Gemma models: experiments from YAML, and their parts one by one.";
+constexpr const char* kFooter =
+    "Examples:\n"
+    "  specdec run configs/quickstart.yaml\n"
+    "  specdec run configs/quickstart.yaml --set max_new_tokens=64 --out runs/short\n"
+    "  specdec check configs/quickstart.yaml\n"
+    "  specdec list\n"
+    "  specdec certify\n"
+    "  specdec generate models/target --prompt \"To be, or\" --temperature 0.8\n"
+    "\n"
+    "Results go to standard output, logs to standard error. Exit codes: 0 done, 2 an error that\n"
+    "you can fix, 1 a bug in specdec (of certify: a broken promise), 130 interrupted.";
+
+void add_global_flags(CLI::App& app, GlobalFlags& flags) {
+  app.set_version_flag("--version", kVersion);
+  app.add_option("--device", flags.device, "cpu, cuda or cuda:N (default: the config's, or cpu)");
+  app.add_option("--dtype", flags.dtype,
+                 "float32, float64, bfloat16, float16: what weights are converted to (default: as "
+                 "stored)")
+      ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}));
+  app.add_option("--threads", flags.threads, "CPU threads to compute with (default: LibTorch's)")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--quiet", flags.quiet, "no progress and no logs");
+}
+
+/// Shell quoting where a word needs it, so that the command can be pasted.
+std::string quote_word(const std::string& word) {
+  const bool plain =
+      !word.empty() && word.find_first_of(" \t\n'\"\\$`*?[]{}()<>|&;#~!") == std::string::npos;
+  if (plain) {
+    return word;
+  }
+  std::string quoted = "'";
+  for (const char c : word) {
+    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return quoted + "'";
+}
+
+int report_error(std::ostream& err, const std::string& message) {
+  err << "error: " << message << "\n";
+  return kUserError;
+}
+
+int report_bug(std::ostream& err, const std::string& message) {
+  err << "bug: " << message << "\nThis is a mistake in specdec; please report it.\n";
+  return kBug;
+}
+
+}  // namespace
+
+void begin_commands(CLI::App& app, CommandLine& context) {
+  app.description(kDescription);
+  app.name("specdec");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.fallthrough();  // global flags after the command's name
+  add_global_flags(app, context.flags);
+}
+
+std::optional<int> parse_commands(CLI::App& app, const std::vector<std::string>& arguments,
+                                  CommandLine& context) {
+  context.command_line = "specdec";
+  for (const auto& argument : arguments) {
+    context.command_line += " " + quote_word(argument);
+  }
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error, context.out, context.err) == 0 ? 0 : kUserError;
+  }
+  SPECDEC_CHECK(context.action != nullptr, "a command set no action");
+  return std::nullopt;
+}
+
+int run_guarded(CommandLine& context, const std::function<int()>& run) {
+  std::ostream& err = context.err;
+  try {
+    const int code = run();
+    context.out.flush();
+    if (!context.out) {
+      return report_error(err, "standard output cannot be written (closed, or the disk is full)");
+    }
+    return code;
+  } catch (const Error& error) {
+    return report_error(err, error.what());
+  } catch (const Interrupted&) {
+    err << "interrupted\n";
+    return kInterrupted;
+  } catch (const std::bad_alloc&) {
+    return report_error(err, "out of memory; try a smaller model.max_length or model");
+  } catch (const std::exception& error) {
+    return report_bug(err, error.what());
+  }
+}
+
+std::vector<std::string> begin_program(int argc, char** argv) {
+  (void)std::signal(SIGPIPE, SIG_IGN);
+  return {argv + std::min(argc, 1), argv + argc};
+}
+
+std::string command_name(const std::vector<std::string>& arguments) {
+  CLI::App app;
+  GlobalFlags flags;
+  add_global_flags(app, flags);
+  app.prefix_command();
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError&) {  // help too: whoever runs the command says it
+    return "";
+  }
+  const std::vector<std::string> rest = app.remaining();
+  return rest.empty() ? "" : rest.front();
+}
+
+int run_grammar_cli(const std::vector<std::string>& arguments, std::ostream& out,
+                    std::ostream& err) {
+  CommandLine context{out, err};
+  return run_guarded(context, [&] {
+    CLI::App app;
+    begin_commands(app, context);
+    add_grammar_command(app, context);
+    const auto ended = parse_commands(app, arguments, context);
+    return ended ? *ended : context.action();
+  });
+}
+
+}  // namespace specdec

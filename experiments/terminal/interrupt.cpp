@@ -1,0 +1,35 @@
+#include "experiments/terminal/interrupt.h"
+
+#include <csignal>
+
+namespace specdec {
+namespace {
+
+// A signal handler can reach nothing but a global.
+volatile std::sig_atomic_t interrupted = 0;
+
+void note_interrupt(int signal) {
+  interrupted = 1;
+  std::signal(signal, SIG_DFL);
+}
+
+}  // namespace
+
+InterruptGuard::InterruptGuard() {
+  interrupted = 0;
+  std::signal(SIGINT, note_interrupt);
+  std::signal(SIGTERM, note_interrupt);
+}
+
+InterruptGuard::~InterruptGuard() {
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
+
+void InterruptGuard::check() {
+  if (interrupted != 0) {
+    throw Interrupted{};
+  }
+}
+
+}  // namespace specdec

@@ -1,0 +1,52 @@
+#include "decoders/analysis/cost_curve.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/support/fake_model.h"
+
+namespace specdec {
+namespace {
+
+TEST(CostCurveTest, IsLinearBetweenPointsAndFlatBeyond) {
+  const CostCurve curve{{{4, 10, 3.0}, {1, 10, 1.0}, {2, 10, 2.0}, {1, 100, 10.0}, {2, 100, 30.0}}};
+  EXPECT_DOUBLE_EQ(curve.seconds(1, 10), 1.0);
+  EXPECT_DOUBLE_EQ(curve.seconds(2, 10), 2.0);
+  EXPECT_DOUBLE_EQ(curve.seconds(3, 10), 2.5);
+  EXPECT_DOUBLE_EQ(curve.seconds(0, 10), 1.0);
+  EXPECT_DOUBLE_EQ(curve.seconds(64, 10), 3.0);
+}
+
+TEST(CostCurveTest, TakesTheNearestContext) {
+  const CostCurve curve{{{1, 10, 1.0}, {2, 10, 2.0}, {1, 100, 10.0}, {3, 100, 30.0}}};
+  EXPECT_DOUBLE_EQ(curve.seconds(1, 0), 1.0);
+  EXPECT_DOUBLE_EQ(curve.seconds(1, 54), 1.0);
+  EXPECT_DOUBLE_EQ(curve.seconds(1, 56), 10.0);
+  EXPECT_DOUBLE_EQ(curve.seconds(2, 5000), 20.0);
+}
+
+TEST(CostCurveTest, WithoutPointsIsABug) { EXPECT_THROW(CostCurve().seconds(1, 1), InternalError); }
+
+TEST(CostCurveTest, MeasuresWhatFitsAndLeavesNothingPending) {
+  FakeModel model(7, random_table(7, 1), 40);
+  const CostCurve curve =
+      measure_cost_curve(model, {.new_tokens = {1, 3}, .contexts = {8, 38, 500}, .repeats = 3});
+  ASSERT_EQ(curve.points.size(), 3U);  // 38 + 3 and 500 do not fit
+  const std::vector<std::pair<int64_t, int64_t>> expected = {{1, 8}, {3, 8}, {1, 38}};
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(curve.points[i].new_tokens, expected[i].first);
+    EXPECT_EQ(curve.points[i].context, expected[i].second);
+    EXPECT_GT(curve.points[i].seconds, 0.0);
+  }
+  EXPECT_EQ(model.pending(), 0);
+  EXPECT_EQ(model.length(), 38);
+}
+
+TEST(CostCurveTest, RefusesNothingToMeasure) {
+  FakeModel model(7, random_table(7, 1), 40);
+  EXPECT_THROW(measure_cost_curve(model, {.new_tokens = {0}}), InternalError);
+  EXPECT_THROW(measure_cost_curve(model, {.repeats = 0}), InternalError);
+}
+
+}  // namespace
+}  // namespace specdec

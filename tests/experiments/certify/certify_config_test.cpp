@@ -1,0 +1,274 @@
+// `specdec certify --config`: strategies on checkpoints, by statistics and by greedy tokens.
+#include "experiments/certify/certify_config.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/gemma/save.h"
+#include "tests/experiments/cli/cli_result.h"
+#include "tests/support/error_message.h"
+#include "tests/support/planted_verifier.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/tiny_gemma.h"
+
+namespace specdec {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+
+constexpr int64_t kCertifyVocab = 5;
+
+Components builtin_with_verifier(Bug bug) {
+  auto components = builtin_components();
+  components.verifiers.add("planted", planted_verifier(bug));
+  return components;
+}
+
+/// Two tiny random checkpoints, prompts, and a config that names them.
+class CertifyConfigTest : public testing::Test {
+ protected:
+  CertifyConfigTest() {
+    save_gemma(*tiny_gemma(kCertifyVocab, at::kFloat, 1), folder_.path() / "target", at::kFloat);
+    save_gemma(*tiny_gemma(kCertifyVocab, at::kFloat, 2), folder_.path() / "draft", at::kFloat);
+    folder_.write("p.jsonl",
+                  "{\"id\": \"one\", \"tokens\": [0, 3, 1]}\n"
+                  "{\"id\": \"two\", \"tokens\": [0, 4, 4, 2, 1]}\n");
+  }
+
+  /// One with a draft model and this verifier, and more strategies.
+  std::string config(double temperature, const std::string& verifier,
+                     const std::string& more = "") const {
+    const auto text = fmt::format(
+        "model: {{weights: target}}\nprompts: {{file: p.jsonl}}\nmax_new_tokens: 12\n"
+        "stop: {{ignore_eos: true}}\nsampling: {{temperature: {}}}\nstrategies:\n"
+        "  - {{name: tried, type: speculative, draft_length: 3, verifier: {{type: {}}},\n"
+        "     drafter: {{type: draft_model, weights: draft}}}}\n{}",
+        temperature, verifier, more);
+    return folder_.write("c.yaml", text).string();
+  }
+
+  static CliResult cli(std::vector<std::string> arguments,
+                       const Components& components = builtin_components()) {
+    arguments.insert(arguments.begin(), {"certify", "--quiet"});
+    return specdec::cli(arguments, components);
+  }
+
+  TemporaryFolder folder_;
+};
+
+const std::vector<std::string> kSamples = {"--samples", "800", "--tokens", "2"};
+
+std::vector<std::string> sampled(const std::string& config, const std::string& more = "") {
+  std::vector<std::string> arguments = {"--config", config};
+  arguments.insert(arguments.end(), kSamples.begin(), kSamples.end());
+  if (!more.empty()) {
+    arguments.push_back(more);
+  }
+  return arguments;
+}
+
+// ---- Strategies that keep their promise ----
+
+TEST_F(CertifyConfigTest, LosslessStrategiesPassGreedy) {
+  const auto result = cli({"--config", config(0.0, "exact_match", "  - type: autoregressive\n")});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("tried           passed    2 of 2 prompts have the tokens of plain "
+                              "decoding (24 tokens)"),
+                    HasSubstr("PASSED"), Not(HasSubstr("Sampled:"))));
+}
+
+TEST_F(CertifyConfigTest, LosslessStrategiesPassSampled) {
+  for (const char* verifier : {"rejection", "sample_match"}) {
+    const auto result = cli(sampled(config(1.0, verifier), "--json"));
+    ASSERT_EQ(result.code, 0) << result.out << result.err;
+    const auto json = nlohmann::json::parse(result.out);
+    EXPECT_TRUE(json["passed"]);
+    EXPECT_EQ(json["samples"], 800);
+    ASSERT_THAT(json["tests"], SizeIs(2));
+    EXPECT_EQ(json["tests"][0]["prompt"], "one");
+    EXPECT_EQ(json["tests"][1]["prompt"], "two");
+    for (const auto& test : json["tests"]) {
+      EXPECT_EQ(test["mode"], "sampled");
+      EXPECT_EQ(test["verdict"], "passed");
+      EXPECT_GT(test["degrees"], 5);
+      EXPECT_GE(test["adjusted_p_value"], test["p_value"]);
+    }
+  }
+}
+
+TEST_F(CertifyConfigTest, OnePromptIsEnough) {
+  auto arguments = sampled(config(1.0, "rejection"), "--json");
+  arguments.insert(arguments.end(), {"--prompts", "1"});
+  EXPECT_THAT(nlohmann::json::parse(cli(arguments).out)["tests"], SizeIs(1));
+}
+
+// ---- Strategies that break it ----
+
+TEST_F(CertifyConfigTest, ABrokenVerifierFailsSampledAndIsExplained) {
+  const auto result =
+      cli(sampled(config(1.0, "planted")), builtin_with_verifier(Bug::kResidualFromTarget));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("tried  FAILED    prompt one: chi-square"),
+                                HasSubstr("after Holm\n  most off: "),
+                                HasSubstr("outputs begin with ["), HasSubstr("expected\n")));
+}
+
+TEST_F(CertifyConfigTest, ABrokenVerifierFailsGreedyAndIsExplained) {
+  const auto components = builtin_with_verifier(Bug::kAlwaysAccepts);
+  const auto text = cli({"--config", config(0.0, "planted")}, components);
+  EXPECT_EQ(text.code, 1);
+  EXPECT_THAT(text.out, AllOf(HasSubstr("tried  FAILED    "),
+                              HasSubstr("  prompt one: after 5 equal tokens plain "),
+                              HasSubstr("a mistake of the strategy, not of rounding")));
+  const auto json =
+      nlohmann::json::parse(cli({"--config", config(0.0, "planted"), "--json"}, components).out);
+  EXPECT_FALSE(json["passed"]);
+  const auto& difference = json["tests"][0]["differences"][0];
+  EXPECT_EQ(difference["cause"], "not_its_best");
+  EXPECT_EQ(difference["width"], 4);
+  EXPECT_EQ(difference["logit_difference"], 0.0);
+  EXPECT_NE(difference["token_plain"], difference["token_other"]);
+}
+
+TEST_F(CertifyConfigTest, WhatASecondRunDoesNotShowIsSaid) {
+  auto components = builtin_components();
+  components.verifiers.add(
+      "planted", {.help = "broken once", .prepare = [](const ConfigNode&, const RunPlan&) {
+                    return [built = std::make_shared<int>(0)](BuildContext&) {
+                      return std::make_unique<BuggyVerifier>((*built)++ == 0 ? Bug::kAlwaysAccepts
+                                                                             : Bug::kNone);
+                    };
+                  }});
+  const auto result = cli({"--config", config(0.0, "planted")}, components);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, HasSubstr("on this prompt alone, it does not do so again"));
+}
+
+// ---- What is not tested, or cannot be ----
+
+TEST_F(CertifyConfigTest, ALossyStrategyIsMeasuredNotTested) {
+  const auto json = nlohmann::json::parse(
+      cli(sampled(config(1.0, "typical", "  - type: autoregressive\n"), "--json")).out);
+  EXPECT_TRUE(json["passed"]);
+  EXPECT_EQ(json["tests"][0]["verdict"], "lossy");
+  EXPECT_LT(json["tests"][0]["p_value"], 1e-6);
+  const auto text = cli(sampled(config(1.0, "typical")));
+  EXPECT_EQ(text.code, 0);
+  EXPECT_THAT(text.out, AllOf(HasSubstr("(declared lossy, not tested)"),
+                              HasSubstr("No strategy here promises to be lossless")));
+}
+
+TEST_F(CertifyConfigTest, SearchesAreListedNotTested) {
+  const std::string search = "  - {name: search, type: beam_search, num_beams: 2}\n";
+  const auto beside = cli({"--config", config(0.0, "exact_match", search)});
+  EXPECT_EQ(beside.code, 0) << beside.err;
+  EXPECT_THAT(beside.out, HasSubstr("search  search    not tested here"));
+  const auto alone = cli({"--config", folder_
+                                          .write("s.yaml",
+                                                 "model: {weights: target}\n"
+                                                 "prompts: {file: p.jsonl}\nstrategies:\n" +
+                                                     search)
+                                          .string()});
+  EXPECT_EQ(alone.code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("there is nothing to certify"));
+}
+
+TEST_F(CertifyConfigTest, ADistributionOfOneOutputIsNoTest) {
+  const auto result = cli(sampled(config(0.001, "rejection")));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("untested  prompt one: only one output is likely"),
+                                HasSubstr("FAILED: a strategy was not tested")));
+}
+
+TEST_F(CertifyConfigTest, APointOfASweepHasItsName) {
+  const auto file = config(0.0, "exact_match", "sweep: {strategies.tried.draft_length: [1, 2]}\n");
+  const auto result = cli({"--config", file, "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  ASSERT_THAT(json["tests"], SizeIs(2));
+  EXPECT_THAT(json["tests"][0]["sweep_point"].get<std::string>(), HasSubstr("draft_length=1"));
+  EXPECT_THAT(json["tests"][1]["sweep_point"].get<std::string>(), HasSubstr("draft_length=2"));
+}
+
+TEST_F(CertifyConfigTest, ASweepMayBeGreedyAndSampled) {
+  const std::string both = "  - type: autoregressive\nsweep: {sampling.temperature: [0, 1]}\n";
+  const auto file = config(0.0, "rejection", both);
+  const auto result = cli(sampled(file));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("Greedy: "), HasSubstr("Sampled: ")));
+}
+
+TEST_F(CertifyConfigTest, TooLongPromptsAreLeftOutAndCounted) {
+  const auto file = config(0.0, "exact_match");
+  const auto result = cli({"--config", file, "--set", "prompts.max_prompt_tokens=3"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("1 of 1 prompts"), HasSubstr("Left out, being too long: 1 prompt.")));
+  const auto none = cli({"--config", file, "--set", "prompts.max_prompt_tokens=2"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("no prompt of"));
+}
+
+TEST_F(CertifyConfigTest, AFullContextEndsBoth) {
+  const auto file = config(0.0, "exact_match");
+  const auto result = cli({"--config", file, "--set", "model.max_length=9"});
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+}
+
+TEST_F(CertifyConfigTest, OptionsThatDoNotGoTogetherAreErrors) {
+  const auto file = config(1.0, "rejection");
+  EXPECT_THAT(cli({"rejection", "--config", file}).err, HasSubstr("not both"));
+  const std::vector<std::vector<std::string>> cases = {
+      {"rejection", "--config", file},
+      {"--config", file, "--seeds", "3"},
+      {"--samples", "100"},
+      {"--tokens", "2"},
+      {"--prompts", "2"},
+      {"--set", "seed=2"},
+      {"--config", file, "--samples", "5"},
+      {"--config", (folder_.path() / "none.yaml").string()},
+      {"--config", config(1.0, "exact_match")}};
+  for (const auto& arguments : cases) {
+    const auto result = cli(arguments);
+    EXPECT_EQ(result.code, 2) << fmt::format("{}", fmt::join(arguments, " "));
+    EXPECT_NE(result.err, "");
+  }
+}
+
+// ---- The arithmetic ----
+
+TEST(HolmTest, AdjustsStepDown) {
+  // Sorted: 4 * 0.005, 3 * 0.01, 2 * 0.03, 1 * 0.04, which may not fall below the one before.
+  const auto adjusted = holm_adjusted({0.01, 0.04, 0.03, 0.005});
+  ASSERT_THAT(adjusted, SizeIs(4));
+  EXPECT_DOUBLE_EQ(adjusted[0], 0.03);
+  EXPECT_DOUBLE_EQ(adjusted[1], 0.06);
+  EXPECT_DOUBLE_EQ(adjusted[2], 0.06);
+  EXPECT_DOUBLE_EQ(adjusted[3], 0.02);
+  EXPECT_THAT(holm_adjusted({0.6, 0.7}), ElementsAre(1.0, 1.0));
+  EXPECT_THAT(holm_adjusted({}), SizeIs(0));
+}
+
+TEST(WorstCellTest, IsTheLargestPartOfTheStatistic) {
+  // Expected 50, 30, 20 and 0.5: parts 0.5, 30 / 9, 5 and none (fewer than five are expected).
+  const SequenceDistribution distribution = {{{0}, 0.5}, {{1}, 0.3}, {{2, 1}, 0.195}, {{3}, 0.005}};
+  const auto worst = worst_cell({{{0}, 45}, {{1}, 20}, {{2, 1}, 30}, {{3}, 5}}, distribution);
+  ASSERT_TRUE(worst);
+  EXPECT_THAT(worst->beginning, ElementsAre(2, 1));
+  EXPECT_DOUBLE_EQ(worst->expected, 19.5);
+  EXPECT_EQ(worst->count, 30);
+  EXPECT_FALSE(worst_cell({{{3}, 1}}, {{{3}, 1.0}}));
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,291 @@
+#include "experiments/certify/certify.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "core/error.h"
+#include "decoders/drafters/prompt_lookup.h"
+#include "tests/experiments/cli/cli_result.h"
+#include "tests/support/error_message.h"
+#include "tests/support/planted_verifier.h"
+
+namespace specdec {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+
+CertifyResult run(const Components& components, std::vector<std::string> names, int64_t seeds = 1) {
+  std::ostringstream log;
+  return certify(components, {.names = std::move(names), .seeds = seeds, .quiet = true}, log);
+}
+
+// ---- What comes with specdec ----
+
+TEST(CertifyTest, EverythingRegisteredKeepsItsPromise) {
+  const auto result = run(builtin_components(), {}, 1);
+  for (const auto& row : result.rows) {
+    EXPECT_NE(row.finding, Finding::kBroken) << row.cell.yaml << ": " << row.reason;
+    if (row.finding == Finding::kRefused) {
+      EXPECT_NE(row.reason, "") << row.cell.yaml;
+    } else {
+      EXPECT_GT(row.outcomes, 0) << row.cell.yaml;
+    }
+  }
+  EXPECT_THAT(result.untested, testing::IsEmpty());
+  EXPECT_TRUE(result.passed());
+}
+
+TEST(CertifyTest, EveryRegisteredNameHasARow) {
+  const auto components = builtin_components();
+  std::set<std::string> seen;
+  for (const auto& cell : certify_cells(components)) {
+    for (const auto& type : cell.types()) {
+      seen.insert(type);
+    }
+  }
+  const auto names = component_names(components);
+  EXPECT_EQ(seen, std::set<std::string>(names.begin(), names.end()));
+}
+
+TEST(CertifyTest, SampledRowsDraftAndReject) {
+  const auto result = run(builtin_components(), {"draft_model"});
+  for (const auto& row : result.rows) {
+    if (!row.greedy && row.finding == Finding::kLossless) {
+      EXPECT_GT(row.accepted, 0) << row.cell.yaml;
+      EXPECT_LT(row.accepted, row.drafted) << row.cell.yaml;
+      EXPECT_GT(row.outcomes, 10) << row.cell.yaml;
+    }
+  }
+}
+
+TEST(CertifyTest, RefusalsSayWhy) {
+  const auto result = run(builtin_components(), {"exact_match"});
+  for (const auto& row : result.rows) {
+    if (!row.greedy) {
+      EXPECT_EQ(row.finding, Finding::kRefused);
+      EXPECT_THAT(row.reason, HasSubstr("exact_match compares with greedy decoding"));
+    }
+  }
+}
+
+// ---- Plug-ins with planted bugs ----
+
+/// A drafter on the distributions of the tiny draft model.
+template <class Made>
+DrafterRegistry::Entry on_draft_model() {
+  return {.help = "planted",
+          .prepare =
+              [](const ConfigNode& node, const RunPlan&) {
+                const auto weights = node.require_path("weights");
+                return [weights](BuildContext& context) {
+                  const std::shared_ptr<GemmaModel> model = context.models.load(weights);
+                  return std::make_unique<Made>([model](TokenSpan history) {
+                    const Tensor logits = model->prefill_get_last_logits(history).contiguous();
+                    const auto* values = logits.const_data_ptr<double>();
+                    return std::vector<double>(values, values + logits.numel());
+                  });
+                };
+              },
+          .examples = {{"{type: planted, weights: <folder>/draft}"}}};
+}
+
+/// A few of the built-in ones: what is planted shows beside these, and all would take long.
+Components few_components() {
+  const auto all = builtin_components();
+  Components few;
+  few.strategies = all.strategies;
+  for (const char* name : {"draft_model", "prompt_lookup"}) {
+    few.drafters.add(name, all.drafters.entries().at(name));
+  }
+  for (const char* name : {"exact_match", "rejection"}) {
+    few.verifiers.add(name, all.verifiers.entries().at(name));
+  }
+  few.draft_lengths.add("fixed", all.draft_lengths.entries().at("fixed"));
+  few.trees.add("static", all.trees.entries().at("static"));
+  return few;
+}
+
+/// Adds a tree that draws: what some bugs need to show.
+Components with_drawn_tree() {
+  auto components = few_components();
+  auto entry = on_draft_model<TreeDrafter>();
+  entry.examples = {{"{type: drawn_tree, weights: <folder>/draft}"}};
+  components.drafters.add("drawn_tree", entry);
+  return components;
+}
+
+Components with_verifier(Bug bug, Promise promise = Promise::kLossless) {
+  auto components = with_drawn_tree();
+  components.verifiers.add("planted", planted_verifier(bug, promise));
+  return components;
+}
+
+template <class Made>
+Components with_drafter() {
+  auto components = few_components();
+  components.drafters.add("planted", on_draft_model<Made>());
+  return components;
+}
+
+int64_t broken_sampled(const CertifyResult& result) {
+  return std::count_if(result.rows.begin(), result.rows.end(), [](const CertifyRow& row) {
+    return !row.greedy && row.finding == Finding::kBroken;
+  });
+}
+
+TEST(CertifyPluginTest, AVerifierWithoutABugPasses) {
+  const auto result = run(with_verifier(Bug::kNone), {"planted"});
+  EXPECT_TRUE(result.passed());
+  EXPECT_GT(result.count(Finding::kLossless), 10);
+}
+
+TEST(CertifyPluginTest, ADrafterWithoutABugPasses) {
+  EXPECT_TRUE(run(with_drafter<TreeDrafter>(), {"planted"}).passed());
+}
+
+TEST(CertifyPluginTest, BuggyVerifiersAreFlagged) {
+  for (const Bug bug : {Bug::kUniformQ, Bug::kResidualFromTarget, Bug::kResidualNotNormalised,
+                        Bug::kSiblingsIndependent, Bug::kAlwaysAccepts, Bug::kTypicalAcceptance}) {
+    const auto result = run(with_verifier(bug), {"planted"});
+    EXPECT_FALSE(result.passed()) << static_cast<int>(bug);
+    EXPECT_GT(broken_sampled(result), 0) << static_cast<int>(bug);
+    for (const auto& row : result.rows) {
+      if (row.finding == Finding::kBroken) {
+        EXPECT_GT(row.difference, 1e-6) << row.cell.yaml;
+        EXPECT_THAT(row.reason, HasSubstr("and should have")) << row.cell.yaml;
+      }
+    }
+  }
+}
+
+TEST(CertifyPluginTest, BuggyDraftersAreFlagged) {
+  EXPECT_GT(broken_sampled(run(with_drafter<WrongDistributionDrafter>(), {"planted"})), 0);
+  EXPECT_GT(broken_sampled(run(with_drafter<DroppingDrafter>(), {"planted"})), 0);
+  EXPECT_GT(broken_sampled(run(with_drafter<RerankingDrafter>(), {"planted"})), 0);
+}
+
+TEST(CertifyPluginTest, WhatIsDeclaredLossyPassesWithItsDifference) {
+  const auto result = run(with_verifier(Bug::kTypicalAcceptance, Promise::kLossy), {"planted"});
+  EXPECT_TRUE(result.passed());
+  EXPECT_EQ(result.count(Finding::kLossless), 0);
+  EXPECT_GT(result.count(Finding::kLossy), 10);
+  EXPECT_TRUE(std::any_of(result.rows.begin(), result.rows.end(),
+                          [](const CertifyRow& row) { return row.difference > 1e-3; }));
+}
+
+// ---- A proof about nothing is none ----
+
+TEST(CertifyPluginTest, AComponentThatCannotBeBuiltIsUntested) {
+  auto components = few_components();
+  auto entry = on_draft_model<TreeDrafter>();
+  entry.examples.clear();  // {type: planted} lacks the key `weights`
+  components.drafters.add("planted", entry);
+  const auto result = run(components, {"planted"});
+  EXPECT_EQ(result.count(Finding::kRefused), static_cast<int64_t>(result.rows.size()));
+  EXPECT_FALSE(result.passed());
+  EXPECT_THAT(result.untested, Contains(AllOf(HasSubstr("planted: refused everywhere"),
+                                              HasSubstr("the key 'weights' is missing"))));
+}
+
+TEST(CertifyPluginTest, ADrafterThatNeverDraftsIsUntested) {
+  auto components = few_components();
+  components.drafters.add(
+      "planted",
+      {.help = "says nothing", .prepare = [](const ConfigNode&, const RunPlan&) {
+         return [](BuildContext&) {
+           return std::make_unique<ScriptedDrafter>([](TokenSpan) { return std::vector<Token>(); });
+         };
+       }});
+  const auto result = run(components, {"planted"});
+  EXPECT_FALSE(result.passed());
+  EXPECT_THAT(result.untested, Contains(HasSubstr("never drafted a token")));
+}
+
+TEST(CertifyPluginTest, OnlyAConfigErrorIsARefusal) {
+  auto components = few_components();
+  components.drafters.add("planted", {.help = "", .prepare = [](const ConfigNode&, const RunPlan&) {
+                                        return [](BuildContext&) -> std::unique_ptr<Drafter> {
+                                          throw WeightsError("the head is damaged");
+                                        };
+                                      }});
+  const auto result = run(components, {"planted"});
+  EXPECT_GT(result.count(Finding::kBroken), 0);
+  EXPECT_FALSE(result.passed());
+  EXPECT_THAT(result.rows.front().reason, HasSubstr("the head is damaged"));
+}
+
+TEST(CertifyPluginTest, TooManyOutcomesAreNoProof) {
+  std::ostringstream log;
+  const auto result =
+      certify(builtin_components(),
+              {.names = {"autoregressive"}, .seeds = 1, .most_outcomes = 5, .quiet = true}, log);
+  EXPECT_EQ(result.count(Finding::kBroken), 1);
+  EXPECT_THAT(result.rows.back().reason, HasSubstr("more than 5 outcomes"));
+}
+
+TEST(CertifyPluginTest, WritesTheFilesOfItsExamples) {
+  auto components = few_components();
+  auto entry = on_draft_model<TreeDrafter>();
+  entry.examples = {{"{type: planted, weights: <folder>/head}"}};
+  entry.write_example_files = [](const std::filesystem::path& folder, uint64_t) {
+    std::filesystem::copy(folder / "draft", folder / "head");
+  };
+  components.drafters.add("planted", entry);
+  EXPECT_TRUE(run(components, {"planted"}).passed());
+}
+
+TEST(CertifyPluginTest, AStrategyMayPromiseToEqualAnother) {
+  auto components = few_components();
+  auto plain = components.strategies.entries().at("autoregressive");
+  plain.promise = Promise::kSearch;
+  plain.examples = {{.yaml = "{type: planted}", .equals = "{type: autoregressive}"}};
+  components.strategies.add("planted", plain);
+  const auto result = run(components, {"planted"});
+  EXPECT_TRUE(result.passed());
+  EXPECT_EQ(result.count(Finding::kSearch), 2);
+}
+
+// ---- The command line ----
+
+TEST(CertifyCliTest, ExitsWithOneWhenAPromiseIsBroken) {
+  const auto good = cli({"certify", "autoregressive", "--quiet"});
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_THAT(good.out, HasSubstr("PASSED: 2 combinations"));
+  const auto bad = cli({"certify", "planted", "--quiet"}, with_verifier(Bug::kAlwaysAccepts));
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_THAT(bad.out, AllOf(HasSubstr("BROKEN"), HasSubstr("FAILED")));
+}
+
+TEST(CertifyCliTest, WritesJson) {
+  const auto result = cli({"certify", "autoregressive", "--json", "--seeds", "1"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_TRUE(json["passed"]);
+  ASSERT_EQ(json["rows"].size(), 2U);
+  EXPECT_EQ(json["rows"][1]["mode"], "sampled");
+  EXPECT_EQ(json["rows"][1]["finding"], "lossless");
+  EXPECT_LT(json["rows"][1]["difference"], 1e-12);
+}
+
+TEST(CertifyCliTest, AnUnknownNameIsAnError) {
+  const auto result = cli({"certify", "rejectoin"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("did you mean 'rejection'?"));
+}
+
+TEST(CertifyCliTest, ListsTheMatrix) {
+  const auto text = cli({"list", "--matrix", "--quiet"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("lossless"), HasSubstr("refused: ")));
+  const auto json = nlohmann::json::parse(cli({"list", "--matrix", "--json", "--quiet"}).out);
+  EXPECT_EQ(json["rows"].size(), 2 * certify_cells(builtin_components()).size());
+  EXPECT_EQ(cli({"list", "--json"}).code, 2);
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,326 @@
+#include "experiments/cli/cli.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/formats/safetensors.h"
+#include "experiments/cli/commands.h"
+#include "experiments/simulate/profile.h"
+#include "tests/experiments/cli/cli_result.h"
+#include "tests/experiments/run/text_model.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kModel = test_data("gemma3-a").string();
+
+std::string golden_prompt() {
+  return fmt::format("{}", fmt::join(Golden("gemma3-a").tokens("prompt"), ","));
+}
+
+TEST(CliTest, HelpAndVersionSucceed) {
+  EXPECT_EQ(cli({"--help"}).code, 0);
+  EXPECT_THAT(cli({"--help"}).out, HasSubstr("specdec run configs/quickstart.yaml"));
+  EXPECT_THAT(cli({"--version"}).out, HasSubstr("specdec "));
+  for (const char* command :
+       {"run", "check", "list", "generate", "logits", "inspect", "profile", "simulate", "import"}) {
+    const auto help = cli({command, "--help"});
+    EXPECT_EQ(help.code, 0) << command;
+    EXPECT_THAT(help.out, HasSubstr(command));
+  }
+}
+
+TEST(CliTest, WrongUsageExitsWithTwo) {
+  const std::vector<std::vector<std::string>> cases = {
+      {},
+      {"nonsense"},
+      {"run"},
+      {"run", "a.yaml", "--nonsense"},
+      {"generate", kModel},
+      {"generate", kModel, "--tokens", "2", "--prompt", "a"},
+      {"generate", kModel, "--prompt", "a"},
+      {"generate", kModel, "--tokens", "2,x"},
+      {"generate", kModel, "--tokens", "-2"},
+      {"generate", kModel, "--tokens", "2,,3"},
+      {"generate", kModel, "--tokens", "2,99999999999"},
+      {"generate", kModel, "--tokens", "2,512"},
+      {"generate", kModel, "--tokens", "2", "--chat"},
+      {"generate", kModel, "--tokens", "2", "--stop", "x"},
+      {"generate", kModel, "--tokens", "2", "--max-new-tokens", "0"},
+      {"generate", kModel, "--tokens", "2", "--max-new-tokens", "-5"},
+      {"generate", kModel, "--tokens", "2", "--temperature", "-1"},
+      {"generate", kModel, "--tokens", "2", "--temperature", "nan"},
+      {"generate", kModel, "--tokens", "2", "--top-p", "1.5"},
+      {"generate", kModel, "--tokens", "2", "--dtype", "float31"},
+      {"generate", kModel, "--tokens", "2", "--device", "tpu"},
+      {"generate", kModel, "--tokens", "2", "--threads", "0"},
+      {"generate", kModel, "--tokens", "2", "--strategy", "{type: nonsense}"},
+      {"generate", kModel, "--tokens", "2", "--strategy", "[1"},
+      {"generate", kModel, "--tokens", "2", "--strategy", "text"},
+      {"generate", "/no/such/model", "--tokens", "2"},
+      {"logits", kModel, "--tokens", "2"},
+      {"logits", kModel, "--tokens", "2", "--out", "/no/such/folder/x.safetensors"},
+      {"inspect", "/no/such/model"},
+      {"profile", kModel, "--contexts", "none"},
+      {"profile", kModel, "--contexts", "100000"},
+      {"profile", kModel, "--repeats", "0"},
+      {"profile", kModel, "--temperature", "-1"},
+      {"profile", kModel, "--draft", "{type: nonsense}"},
+      {"profile", kModel, "--draft", "/no/such/model"},
+      {"profile", kModel, "--lengths", "0", "--draft", kModel},
+      {"simulate", "/no/such/run"},
+      {"import", "/no/such/file"},
+      {"import"},
+  };
+  for (const auto& arguments : cases) {
+    const auto result = cli(arguments);
+    EXPECT_EQ(result.code, 2) << fmt::format("{}: {}", fmt::join(arguments, " "), result.err);
+    EXPECT_NE(result.err, "");
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+TEST(CliTest, ErrorsSayWhatToDo) {
+  EXPECT_THAT(cli({"generate", kModel, "--prompt", "a"}).err,
+              HasSubstr("has no tokenizer (tokenizer.model or tokenizer.json): give --tokens"));
+  EXPECT_THAT(cli({"generate", kModel, "--tokens", "2", "--strategy", "{type: speculative}"}).err,
+              HasSubstr("--strategy: the key 'drafter' is missing"));
+}
+
+TEST(CliTest, GeneratesTheGoldenTokens) {
+  const auto expected = Golden("gemma3-a").tokens("greedy");
+  const std::vector<std::string> strategies = {
+      "{type: autoregressive}", "{type: speculative, drafter: {type: prompt_lookup}}",
+      "{type: speculative, drafter: {type: draft_model, weights: " + kModel + "}}",
+      "{type: speculative, draft_length: {type: adaptive, use_costs: false}, verifier: {type: "
+      "rejection}, drafter: {type: draft_model, weights: " +
+          kModel + "}}"};
+  for (const auto& strategy : strategies) {
+    const auto result = cli({"generate", kModel, "--tokens", golden_prompt(), "--max-new-tokens",
+                             "32", "--ignore-eos", "--json", "--strategy", strategy});
+    ASSERT_EQ(result.code, 0) << result.err;
+    const auto json = nlohmann::json::parse(result.out);
+    EXPECT_EQ(json["tokens"].get<std::vector<Token>>(), expected) << strategy;
+    EXPECT_EQ(json["stop_reason"], "max_new_tokens");
+    EXPECT_EQ(json["statistics"]["new_tokens"], 32);
+    EXPECT_TRUE(json.contains("text"));
+  }
+}
+
+TEST(CliTest, ADraftModelThatIsTheTargetIsAlwaysAccepted) {
+  const auto result =
+      cli({"generate", kModel, "--tokens", golden_prompt(), "--max-new-tokens", "31",
+           "--ignore-eos", "--json", "--strategy",
+           "{type: speculative, drafter: {type: draft_model, weights: " + kModel + "}}"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto statistics = nlohmann::json::parse(result.out)["statistics"];
+  EXPECT_EQ(statistics["acceptance_rate"], 1.0);
+  EXPECT_EQ(statistics["steps"], 5);  // of 6 tokens each, after the one that the prefill yields
+}
+
+TEST(CliTest, StreamsIdsWithoutATokenizer) {
+  const auto result = cli({"generate", kModel, "--tokens", golden_prompt(), "--max-new-tokens", "4",
+                           "--ignore-eos", "--quiet"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto greedy = Golden("gemma3-a").tokens("greedy");
+  EXPECT_EQ(result.out, fmt::format("{},{},{},{}\n", greedy[0], greedy[1], greedy[2], greedy[3]));
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(CliTest, TheSameSeedGivesTheSameTokens) {
+  const auto tokens = [](const std::string& seed) {
+    const auto result = cli({"generate", kModel, "--tokens", "2,5,7", "--max-new-tokens", "24",
+                             "--ignore-eos", "--json", "--temperature", "1", "--seed", seed});
+    return nlohmann::json::parse(result.out)["tokens"].get<std::vector<Token>>();
+  };
+  EXPECT_EQ(tokens("1"), tokens("1"));
+  EXPECT_NE(tokens("1"), tokens("2"));
+}
+
+TEST(CliTest, GlobalFlagsGoBeforeOrAfterTheCommand) {
+  const std::vector<std::string> command = {"generate",         kModel, "--tokens",    "2,5",
+                                            "--max-new-tokens", "3",    "--ignore-eos"};
+  auto before = command;
+  before.insert(before.begin(), {"--dtype", "float64", "--quiet"});
+  auto after = command;
+  after.insert(after.end(), {"--quiet", "--dtype", "float64"});
+  EXPECT_EQ(cli(before).code, 0);
+  EXPECT_EQ(cli(before).out, cli(after).out);
+  EXPECT_EQ(cli(before).err, "");
+}
+
+TEST(CliTest, WritesLogits) {
+  const TemporaryFolder folder;
+  const auto file = (folder.path() / "l.safetensors").string();
+  const auto tokens = Golden("gemma3-a").tokens("tokens");
+  const auto result = cli({"logits", kModel, "--tokens", fmt::format("{}", fmt::join(tokens, ",")),
+                           "--out", file, "--dtype", "float32"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const SafetensorsFile written(file);
+  for (const char* name : {"logits", "hidden"}) {
+    const auto* entry = written.find(name);
+    ASSERT_NE(entry, nullptr);
+    EXPECT_EQ(entry->dtype, DType::kF32);
+    const auto expected = Golden("gemma3-a").tensor(name);
+    ASSERT_EQ(at::IntArrayRef(entry->shape), expected.sizes());
+    std::vector<float> values(entry->bytes.size() / sizeof(float));
+    std::memcpy(values.data(), entry->bytes.data(), entry->bytes.size());
+    EXPECT_LE(max_difference(at::tensor(values).view(expected.sizes()), expected), 1e-4) << name;
+  }
+}
+
+TEST(CliTest, InspectsWithoutLoading) {
+  const auto text = cli({"inspect", kModel});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("gemma3_text"));
+  const auto json = nlohmann::json::parse(cli({"inspect", kModel, "--json"}).out);
+  EXPECT_EQ(json["vocab_size"], 512);
+  EXPECT_EQ(json["layers"].size(), json["num_layers"]);
+  EXPECT_EQ(json["weights"]["bytes"], json["weights"]["parameters"].get<int64_t>() * 4);
+  EXPECT_TRUE(json["tokenizer"].is_null());
+}
+
+TEST(CliTest, ProfilesForwardsAndDrafters) {
+  const TemporaryFolder folder;
+  const auto file = (folder.path() / "p.json").string();
+  const auto result = cli({"profile", kModel, "--contexts", "8,64", "--repeats", "1", "--draft",
+                           kModel, "--lengths", "1,3", "--json", file});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("context 64"));
+  EXPECT_THAT(result.out, HasSubstr("draft_model"));
+  const auto profile = read_profile(file);
+  ASSERT_EQ(profile.target.points.size(), 20U);
+  EXPECT_EQ(profile.target.points[0].new_tokens, 1);
+  EXPECT_GT(profile.target.points[0].seconds, 0.0);
+  ASSERT_EQ(profile.drafters.size(), 1U);
+  EXPECT_EQ(profile.drafters[0].name, "draft_model");
+  ASSERT_EQ(profile.drafters[0].lengths.size(), 2U);
+  EXPECT_EQ(profile.drafters[0].lengths[1].drafted, 3);
+  EXPECT_GT(profile.drafters[0].lengths[1].draft.median, 0.0);
+  const auto printed = cli({"profile", kModel, "--contexts", "8", "--repeats", "1", "--temperature",
+                            "0.5", "--draft", kModel, "--json", "-"});
+  ASSERT_EQ(printed.code, 0) << printed.err;
+  EXPECT_EQ(nlohmann::json::parse(printed.out)["target"].size(), 10U);
+  EXPECT_EQ(nlohmann::json::parse(printed.out)["temperature"], 0.5);
+}
+
+TEST(CliTest, SimulatesATracedRun) {
+  const TemporaryFolder folder;
+  folder.write("p.jsonl", "{\"tokens\": [2, 5, 9, 5, 9]}\n{\"tokens\": [2, 7, 11]}\n");
+  const auto config = folder.write(
+      "c.yaml",
+      fmt::format("model: {{weights: {}}}\nprompts: {{file: p.jsonl}}\n"
+                  "max_new_tokens: 24\nstop: {{ignore_eos: true}}\n"
+                  "trace: {{depth: 4, width: 2}}\nstrategies:\n"
+                  "  - type: autoregressive\n"
+                  "  - {{name: draft, type: speculative, draft_length: 4, drafter: {{type: "
+                  "draft_model, weights: {}}}}}\n",
+                  kModel, kModel));
+  const auto run = (folder.path() / "run").string();
+  ASSERT_EQ(cli({"run", config.string(), "--out", run, "--quiet"}).code, 0);
+  const auto result = cli({"simulate", run, "--lengths", "1,4", "--tree", "[[0],[1]]", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  ASSERT_EQ(json["shapes"].size(), 3U);
+  // The draft model is the target: 23 tokens in chains of one, two each and one at the end.
+  EXPECT_EQ(json["shapes"][0]["steps"], 24);
+  EXPECT_EQ(json["shapes"][1]["steps"], 10);
+  EXPECT_GT(json["shapes"][1]["speedup"], 0.0);
+  EXPECT_EQ(json["shapes"][2]["tree"].size(), 2U);
+  EXPECT_EQ(json["exact_acceptance"]["draft"][0], 1.0);
+  EXPECT_THAT(cli({"simulate", run}).out, HasSubstr("chain of 4"));
+  for (const auto& [arguments, message] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--lengths", "5"}, "record again with trace.depth: 5"},
+           {{"--tree", "[[0],[1],[2]]"}, "record again with trace.width: 3"},
+           {{"--tree", "[[0,0]]"}, "is missing"},
+           {{"--strategy", "none"}, "the run traced no 'none'"},
+           {{"--profile", "/no/such/file"}, "/no/such/file"}}) {
+    auto all = std::vector<std::string>{"simulate", run};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const auto refused = cli(all);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr(message));
+  }
+  const auto imported = cli({"import", run, "again=" + run + "/answers/draft.jsonl"});
+  ASSERT_EQ(imported.code, 0) << imported.err;
+  EXPECT_THAT(imported.out, HasSubstr("again: draft"));
+  EXPECT_EQ(cli({"import", run + "/config.yaml"}).code, 2);
+}
+
+TEST(CliTest, GeneratesText) {
+  const TemporaryFolder folder;
+  const auto model = (folder.path() / "model").string();
+  write_text_model(model);
+  const std::vector<std::string> base = {"generate", model,          "--max-new-tokens",
+                                         "12",       "--ignore-eos", "--quiet"};
+  const auto run = [&](const std::vector<std::string>& more) {
+    auto arguments = base;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return cli(arguments);
+  };
+  const auto streamed = run({"--prompt", "To be, or"});
+  ASSERT_EQ(streamed.code, 0) << streamed.err;
+  const auto json = nlohmann::json::parse(run({"--prompt", "To be, or", "--json"}).out);
+  EXPECT_EQ(streamed.out, json["text"].get<std::string>() + "\n");
+  const auto file = folder.write("prompt.txt", "To be, or").string();
+  EXPECT_EQ(run({"--prompt-file", file}).out, streamed.out);
+  EXPECT_NE(run({"--prompt", "To be, or", "--chat"}).out, streamed.out);
+  EXPECT_EQ(run({"--prompt", "To be, or", "--stop", ""}).code, 2);
+
+  const auto text = json["text"].get<std::string>();
+  const auto stop = text.substr(text.size() / 2, 2);
+  const auto stopped =
+      nlohmann::json::parse(run({"--prompt", "To be, or", "--stop", stop, "--json"}).out);
+  EXPECT_EQ(stopped["stop_reason"], "stop_string");
+  EXPECT_LT(stopped["tokens"].size(), 12U);
+}
+
+TEST(CliTest, ListsEveryName) {
+  const auto result = cli({"list"});
+  EXPECT_EQ(result.code, 0);
+  for (const char* name : {"autoregressive", "speculative", "draft_model", "prompt_lookup",
+                           "exact_match", "rejection", "fixed", "heuristic", "adaptive"}) {
+    EXPECT_THAT(result.out, HasSubstr(name));
+  }
+}
+
+TEST(CliTest, ParsesTokenLists) {
+  EXPECT_THAT(parse_token_list("2,5,7"), ElementsAre(2, 5, 7));
+  EXPECT_THAT(parse_token_list("2, 5"), ElementsAre(2, 5));
+  for (const char* text : {"", ",", "2,", "a", "1.5", "-1", "2 5"}) {
+    EXPECT_THROW((void)parse_token_list(text), ConfigError) << text;
+  }
+}
+
+/// A stream that takes nothing, like a full disk.
+class FullDisk final : public std::streambuf {
+ protected:
+  int_type overflow(int_type) override { return traits_type::eof(); }
+};
+
+TEST(CliTest, AnUnwritableOutputIsAnError) {
+  FullDisk disk;
+  std::ostream out(&disk);
+  std::ostringstream err;
+  EXPECT_EQ(run_cli({"list"}, builtin_components(), out, err), 2);
+  EXPECT_THAT(err.str(), HasSubstr("standard output cannot be written"));
+}
+
+}  // namespace
+}  // namespace specdec

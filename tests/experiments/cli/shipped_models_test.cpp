@@ -1,0 +1,125 @@
+// The shipped pair: loads, is small enough, and the promises hold on real weights, not only on
+// fakes.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/gemma/gemma.h"
+#include "core/tokenizer.h"
+#include "decoders/analysis/sequence_distribution.h"
+#include "decoders/autoregressive.h"
+#include "decoders/drafters/draft_model.h"
+#include "decoders/drafters/prompt_lookup.h"
+#include "decoders/shapes/chain.h"
+#include "decoders/speculative.h"
+#include "decoders/verifiers/exact_match.h"
+#include "decoders/verifiers/rejection.h"
+
+namespace specdec {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path models() { return fs::path(SPECDEC_SOURCE_DIR) / "models"; }
+
+std::shared_ptr<const GemmaWeights> load_float(const std::string& name) {
+  at::set_num_threads(1);
+  GemmaLoadOptions options;
+  options.dtype = at::kFloat;
+  return load_gemma(models() / name, options);
+}
+
+class ShippedModelsTest : public testing::Test {
+ protected:
+  std::unique_ptr<DecodingStrategy> speculative(std::unique_ptr<Drafter> drafter,
+                                                std::unique_ptr<Verifier> verifier,
+                                                int64_t length) {
+    return std::make_unique<SpeculativeDecoding>(target_, std::move(drafter), std::move(verifier),
+                                                 std::make_unique<ChainShape>(length));
+  }
+  std::unique_ptr<Drafter> draft_model() const {
+    return std::make_unique<DraftModelDrafter>(std::make_unique<GemmaModel>(draft_weights_));
+  }
+  std::vector<Token> prompt(const std::string& text) const {
+    std::vector<Token> tokens = tokenizer_->encode(text);
+    tokens.insert(tokens.begin(), *tokenizer_->bos());
+    return tokens;
+  }
+
+  std::shared_ptr<const GemmaWeights> target_weights_ = load_float("target");
+  std::shared_ptr<const GemmaWeights> draft_weights_ = load_float("draft");
+  GemmaModel target_{target_weights_};
+  std::unique_ptr<Tokenizer> tokenizer_ = load_tokenizer(models() / "target");
+};
+
+TEST_F(ShippedModelsTest, SizesAndVocabulary) {
+  uintmax_t bytes = 0;
+  for (const char* name : {"target", "draft"}) {
+    for (const auto& file : fs::directory_iterator(models() / name)) {
+      bytes += file.file_size();
+    }
+  }
+  EXPECT_LT(bytes, 12U * 1000 * 1000);
+  std::string reason;
+  EXPECT_TRUE(same_vocabulary(*tokenizer_, *load_tokenizer(models() / "draft"), reason)) << reason;
+  EXPECT_EQ(tokenizer_->vocab_size(), target_.vocab_size());
+}
+
+TEST_F(ShippedModelsTest, BothTokenizerFilesGiveTheSameIds) {
+  const auto json = load_tokenizer(models() / "target" / "tokenizer.json");
+  for (const std::string text :
+       {"Fellow citizens of the Senate,", "ROMEO:\nBut, soft!\n\n  what light",
+        R"({"name": "Ada", "age": 36, "tags": []})", "na\xC3\xAFve \xF0\x9F\x98\x80\t\r\n",
+        "<start_of_turn>user\nHi<end_of_turn>"}) {
+    EXPECT_EQ(tokenizer_->encode(text), json->encode(text)) << text;
+    EXPECT_EQ(tokenizer_->decode(tokenizer_->encode(text)), text);
+  }
+}
+
+TEST_F(ShippedModelsTest, GreedySpeculationGivesGreedyTokens) {
+  CounterRandomness random(1);
+  AutoregressiveDecoding plain(target_);
+  const auto with_draft = speculative(draft_model(), std::make_unique<ExactMatchVerifier>(), 5);
+  const auto with_lookup = speculative(std::make_unique<PromptLookupDrafter>(),
+                                       std::make_unique<ExactMatchVerifier>(), 8);
+  for (const char* text : {"The people of the United States", "ROMEO:", "{\"name\":"}) {
+    const auto tokens = prompt(text);
+    Request request{.prompt = tokens, .sampling = {}, .stop = {}, .random = random};
+    request.stop.max_new_tokens = 150;
+    const auto wanted = plain.generate(request).tokens;
+    EXPECT_EQ(with_draft->generate(request).tokens, wanted) << text;
+    EXPECT_EQ(with_lookup->generate(request).tokens, wanted) << text;
+  }
+}
+
+TEST_F(ShippedModelsTest, SampledSpeculationHasTheTargetsDistributionExactly) {
+  Task task;
+  task.prompt = prompt("The people of");
+  task.sampling.temperature = 1.0;
+  task.sampling.top_k = 3;
+  task.stop.max_new_tokens = 3;
+  AutoregressiveDecoding plain(target_);
+  const SequenceDistribution wanted = exact_distribution(plain, task);
+  const auto decoding = speculative(draft_model(), std::make_unique<RejectionVerifier>(), 2);
+  EXPECT_EQ(wanted.size(), 27U);
+  EXPECT_LT(max_difference(exact_distribution(*decoding, task), wanted), 1e-12);
+}
+
+TEST_F(ShippedModelsTest, SampledSpeculationPassesChiSquare) {
+  Task task;
+  task.prompt = prompt("My lord, I");
+  task.sampling.temperature = 0.8;
+  task.sampling.top_k = 8;
+  task.stop.max_new_tokens = 2;
+  AutoregressiveDecoding plain(target_);
+  const SequenceDistribution distribution = exact_distribution(plain, task);
+  const auto decoding = speculative(draft_model(), std::make_unique<RejectionVerifier>(), 3);
+  const ChiSquare test = chi_square(sample_counts(*decoding, task, 3000, 7), distribution);
+  EXPECT_GT(test.p_value, 0.001) << "chi-square " << test.statistic << " of " << test.degrees;
+  EXPECT_GT(test.degrees, 5);
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,103 @@
+// Heads as a config names them: what is refused before anything is loaded, and a run of them all.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/gemma/heads/eagle_head.h"
+#include "core/gemma/heads/mtp_head.h"
+#include "experiments/components/builtin.h"
+#include "experiments/run/experiment.h"
+#include "experiments/run/run_folder.h"
+#include "tests/support/error_message.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A copy of the golden Gemma 3 with random heads beside it.
+class BuiltinHeadsTest : public testing::Test {
+ protected:
+  BuiltinHeadsTest() {
+    fs::copy(SPECDEC_SOURCE_DIR "/tests/data/gemma3-a", path("target"));
+    folder_.write("p.jsonl", "{\"tokens\": [2, 5, 9, 5, 9]}\n{\"tokens\": [2, 7]}\n");
+    const auto target = load_gemma(path("target"));
+    for (const auto version : {EagleVersion::kEagle, EagleVersion::kEagle3}) {
+      EagleConfig config = make_eagle_config(version, LayerStyle::kGemma, *target);
+      config.draft_vocab_size = version == EagleVersion::kEagle3 ? 99 : config.vocab_size;
+      save_eagle_head(*random_eagle_head(config), path(eagle_version_name(version)), at::kFloat);
+    }
+    save_mtp_head(*random_mtp_head(*target, 2), *target, path("target"), at::kFloat);
+  }
+
+  fs::path path(const std::string& name) const { return folder_.path() / name; }
+
+  /// A config with one speculative strategy for each drafter.
+  ExperimentPlan plan(const std::vector<std::string>& drafters, bool include_mtp = true) const {
+    std::string text = fmt::format(
+        "model: {{weights: target, include_mtp: {}}}\n"
+        "prompts: {{file: p.jsonl}}\nmax_new_tokens: 16\nwarm_up: 0\nstop: {{ignore_eos: true}}\n"
+        "strategies:\n  - type: autoregressive\n",
+        include_mtp);
+    for (size_t i = 0; i < drafters.size(); ++i) {
+      text +=
+          fmt::format("  - {{name: s{}, type: speculative, draft_length: 3, drafter: {{{}}}}}\n", i,
+                      drafters[i]);
+    }
+    folder_.write("c.yaml", text);
+    return load_experiment(path("c.yaml"), {}, components_);
+  }
+
+  std::string plan_error(const std::string& drafter, bool include_mtp = true) const {
+    return error_message<ConfigError>([&] { plan({drafter}, include_mtp); });
+  }
+
+  TemporaryFolder folder_;
+  Components components_ = builtin_components();
+};
+
+TEST_F(BuiltinHeadsTest, EveryHeadGivesTheTargetsTokens) {
+  std::ostringstream log;
+  const Report report = run_experiment(
+      plan({"type: eagle, weights: eagle", "type: eagle3, weights: eagle3", "type: mtp",
+            "type: mtp, modules: 1, sample: false", "type: self, layers: 2"}),
+      {.out = path("out"), .quiet = true, .command = "test"}, log);
+  const auto records = load_records(path("out"));
+  EXPECT_EQ(records.size(), 12U);
+  std::map<std::string, std::set<std::vector<Token>>> by_prompt;
+  int64_t drafted = 0;
+  for (const GenerationRecord& record : records) {
+    by_prompt[record.key.prompt_id].insert(record.generation.tokens);
+    for (const StepStatistics& step : record.generation.steps) {
+      drafted += step.drafted;
+    }
+  }
+  EXPECT_GT(drafted, 100);
+  for (const auto& [id, different] : by_prompt) {
+    EXPECT_EQ(different.size(), 1U) << id;
+  }
+  EXPECT_TRUE(report.summary.divergences.empty());
+}
+
+TEST_F(BuiltinHeadsTest, MistakesAreFoundBeforeAnythingIsLoaded) {
+  EXPECT_THAT(plan_error("type: eagle"), HasSubstr("weights"));
+  EXPECT_THAT(plan_error("type: eagle, weights: eagle3"), HasSubstr("use drafter type eagle3"));
+  EXPECT_THAT(plan_error("type: eagle3, weights: target"), HasSubstr("one layer"));
+  EXPECT_THAT(plan_error("type: self"), HasSubstr("layers"));
+  EXPECT_THAT(plan_error("type: self, layers: 99"), HasSubstr("give 1 to"));
+  EXPECT_THAT(plan_error("type: mtp", false), HasSubstr("model.include_mtp"));
+  fs::remove(path("target") / "mtp.safetensors");
+  EXPECT_THAT(plan_error("type: self, layers: 1"),
+              AllOf(HasSubstr("include_mtp"), HasSubstr("no multi-token-prediction modules")));
+}
+
+}  // namespace
+}  // namespace specdec

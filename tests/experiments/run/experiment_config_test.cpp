@@ -1,0 +1,280 @@
+#include "experiments/run/experiment_config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+class ExperimentConfigTest : public testing::Test {
+ protected:
+  ExperimentConfigTest() {
+    folder_.write("p.jsonl",
+                  "{\"tokens\": [2, 5], \"category\": \"a\"}\n"
+                  "{\"tokens\": [2, 7], \"category\": \"b\"}\n"
+                  "{\"tokens\": [2, 9], \"category\": \"b\"}\n");
+    folder_.write("text.jsonl", "{\"prompt\": \"some text\"}\n");
+  }
+
+  /// A config with `lines` after the parts that every config needs.
+  std::string text(const std::string& lines, const std::string& strategies = kStrategies) const {
+    return fmt::format("model: {{weights: {}}}\n", test_data("gemma3-a").string()) +
+           "prompts: {file: p.jsonl}\n" + strategies + lines;
+  }
+  ExperimentPlan load(const std::string& text, const std::vector<std::string>& sets = {}) const {
+    return load_experiment(folder_.write("c.yaml", text), sets, components_);
+  }
+  std::string message(const std::string& text, const std::vector<std::string>& sets = {}) const {
+    try {
+      (void)load(text, sets);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  static constexpr const char* kStrategies =
+      "strategies:\n"
+      "  - type: autoregressive\n"
+      "  - {name: lookup, type: speculative, drafter: {type: prompt_lookup}}\n";
+  TemporaryFolder folder_;
+  Components components_ = builtin_components();
+};
+
+TEST_F(ExperimentConfigTest, ReadsAMinimalConfig) {
+  const auto plan = load(text(""));
+  EXPECT_EQ(plan.name, "c");
+  ASSERT_EQ(plan.points.size(), 1U);
+  const auto& config = plan.points[0].config;
+  EXPECT_EQ(config.prompts.prompts.size(), 3U);
+  EXPECT_EQ(config.strategies.size(), 2U);
+  EXPECT_EQ(config.strategies[0].name, "autoregressive");
+  EXPECT_EQ(config.strategies[1].name, "lookup");
+  EXPECT_EQ(config.stop.end_ids, (std::vector<Token>{1}));
+  EXPECT_THAT(plan.yaml, HasSubstr("max_new_tokens: 128"));
+  EXPECT_THAT(plan.yaml, HasSubstr("draft_length: 5"));
+  EXPECT_THAT(plan.yaml, HasSubstr("type: exact_match"));
+}
+
+TEST_F(ExperimentConfigTest, TheResolvedConfigLoadsAsItself) {
+  const auto plan = load(text("seed: 3\nstop: {ids: [3]}\nsweep: {seed: [1, 2]}\n"));
+  EXPECT_EQ(load(plan.yaml).yaml, plan.yaml);
+}
+
+TEST_F(ExperimentConfigTest, AStrategyWithALossyVerifierIsLossy) {
+  const auto promise = [&](const std::string& verifier) {
+    return load(text("",
+                     "strategies:\n  - {type: speculative, drafter: {type: synthetic}, "
+                     "verifier: " +
+                         verifier + "}\n"))
+        .points[0]
+        .config.strategies[0]
+        .promise;
+  };
+  EXPECT_EQ(promise("{type: exact_match}"), Promise::kLossless);
+  EXPECT_EQ(promise("{type: block}"), Promise::kLossless);
+  EXPECT_EQ(promise("{type: sample_match}"), Promise::kLossless);
+  EXPECT_EQ(promise("{type: typical}"), Promise::kLossy);
+  EXPECT_EQ(promise("{type: threshold, acc: 0.9}"), Promise::kLossy);
+  EXPECT_EQ(promise("{type: synthetic, acceptance: [0.9, 0.5]}"), Promise::kLossy);
+  EXPECT_EQ(promise("{type: synthetic, acceptance: 0.9}"), Promise::kLossy);
+}
+
+TEST_F(ExperimentConfigTest, RefusesVerifierOptionsOutOfRange) {
+  const auto with = [&](const std::string& verifier) {
+    return message(text("",
+                        "strategies:\n  - {type: speculative, drafter: {type: synthetic}, "
+                        "verifier: " +
+                            verifier + "}\n"));
+  };
+  EXPECT_THAT(with("{type: typical, epsilon: 0}"), HasSubstr("must be above 0"));
+  EXPECT_THAT(with("{type: threshold, acc: 1.5}"), HasSubstr("acc"));
+  EXPECT_THAT(with("{type: synthetic}"), HasSubstr("acceptance"));
+  EXPECT_THAT(with("{type: synthetic, acceptance: []}"), HasSubstr("the list is empty"));
+  EXPECT_THAT(with("{type: synthetic, acceptance: [0.5, 2]}"), HasSubstr("acceptance[1]"));
+}
+
+TEST_F(ExperimentConfigTest, SelectsPrompts) {
+  EXPECT_EQ(load(text(""), {"prompts.categories=[b]"}).points[0].config.prompts.prompts.size(), 2U);
+  EXPECT_EQ(load(text(""), {"prompts.limit=1"}).points[0].config.prompts.prompts.size(), 1U);
+  const auto all = load(text("")).points[0].config.prompts.prompts;
+  const auto rest = load(text(""), {"prompts.skip=1"}).points[0].config.prompts.prompts;
+  ASSERT_EQ(rest.size() + 1, all.size());
+  EXPECT_EQ(rest[0].id, all[1].id);
+}
+
+TEST_F(ExperimentConfigTest, RefusesMistakesWithTheirPlace) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"sed: 1\n", "c.yaml:6: sed: unknown key; did you mean 'seed'?"},
+      {"seed: -1\n", "c.yaml:6: seed: expected a whole number of at least 0"},
+      {"seed: 99999999999999999999999\n", "is too large"},
+      {"repeats: 0\n", "c.yaml:6: repeats: 0 is not between 1"},
+      {"repeats: \"3\"\n", "found the text \"3\""},
+      {"max_new_tokens: 0\n", "c.yaml:6: max_new_tokens: 0 is not between 1"},
+      {"max_new_tokens: many\n", "expected a whole number, found 'many'"},
+      {"threads: 5000\n", "c.yaml:6: threads: "},
+      {"warm_up: -1\n", "c.yaml:6: warm_up: "},
+      {"sampling: {temperature: -1}\n", "c.yaml:6: sampling.temperature: -1"},
+      {"sampling: {temperature: .nan}\n", "expected a finite number"},
+      {"sampling: {top_p: 1.5}\n", "sampling.top_p: 1.5 is not between 0 and 1"},
+      {"sampling: {top_k: -3}\n", "sampling.top_k: -3"},
+      {"sampling: {min_p: 2}\n", "sampling.min_p: 2"},
+      {"sampling: {repetition_penalty: 0}\n", "c.yaml:6: sampling"},
+      {"sampling: {tempreture: 1}\n", "did you mean 'temperature'?"},
+      {"sampling: 3\n", "c.yaml:6: sampling: expected a map"},
+      {"stop: {ids: [999]}\n", "c.yaml:6: stop.ids[0]: 999 is not between 0 and 511"},
+      {"stop: {strings: [x]}\n", "has no tokenizer, so text cannot stop it"},
+      {"stop: {strings: [\"\"]}\n", "an empty text would stop"},
+      {"stop: {ids: 3}\n", "c.yaml:6: stop.ids: expected a list"},
+      {"sweep: {seed: 3}\n", "c.yaml:6: sweep.seed: expected a list of values, found '3'"},
+      {"sweep: {seed: []}\n", "sweep.seed: the list of values is empty"},
+      {"sweep: [1]\n", "c.yaml:6: sweep: expected a map"},
+      {"sweep: {sede: [1]}\n", "c.yaml:6: sede: unknown key; did you mean 'seed'?"},
+      {"sweep: {strategies.nobody.draft_length: [1]}\n",
+       "c.yaml:6: sweep.strategies.nobody.draft_length: 'nobody' names no item of 'strategies'"},
+      {"sweep: {strategies.lookup.draft_length: [1, 0]}\n", "draft_length: 0 is not between 1"},
+      {"sweep: {name: [a, b]}\n", "this key cannot be swept"},
+      {"sweep: {seed: [1, 1]}\n", "two points of the sweep are called 'seed=1'"},
+      {"model: {}\n", "c.yaml:6: the key 'model' is given twice (first at "},
+  };
+  for (const auto& [lines, expected] : cases) {
+    EXPECT_THAT(message(text(lines)), HasSubstr(expected)) << lines;
+  }
+}
+
+TEST_F(ExperimentConfigTest, RefusesStrategiesThatCannotWork) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{type: speculative, drafter: {type: eagel}}",
+       "c.yaml:4: strategies[0].drafter: unknown type 'eagel'; known: "},
+      {"{type: speculativ}",
+       "c.yaml:4: strategies[0]: unknown type 'speculativ'; known: autoregressive, "},
+      {"{name: x}", "c.yaml:4: strategies[0]: the key 'type' is missing"},
+      {"{type: autoregressive, draft_length: 3}",
+       "strategies[0].draft_length: unknown key; known: type, name"},
+      {"{type: speculative}", "strategies[0]: the key 'drafter' is missing; give a map"},
+      {"{type: speculative, drafter: prompt_lookup}", "strategies[0].drafter: expected a map"},
+      {"{type: speculative, draft_length: 0, drafter: {type: prompt_lookup}}",
+       "strategies[0].draft_length: 0 is not between 1"},
+      {"{type: speculative, draft_length: {type: fixd}, drafter: {type: prompt_lookup}}",
+       "strategies[0].draft_length: unknown type 'fixd'; known: adaptive, fixed, heuristic"},
+      {"{type: speculative, draft_length: {type: heuristic, min: 9}, drafter: {type: "
+       "prompt_lookup}}",
+       "must not decrease"},
+      {"{type: speculative, drafter: {type: prompt_lookup, min_ngram: 20}}",
+       "min_ngram: 20 is more than max_ngram"},
+      {"{type: speculative, drafter: {type: prompt_lookup, ngram: 2}}", "did you mean"},
+      {"{type: speculative, drafter: {type: draft_model}}",
+       "strategies[0].drafter: the key 'weights' is missing"},
+      {"{type: speculative, drafter: {type: draft_model, weights: nowhere}}",
+       "strategies[0].drafter.weights: 'nowhere' does not exist: neither "},
+      {"{type: speculative, drafter: {type: draft_model, weights: " +
+           test_data("gemma2-a").string() + "}}",
+       "the draft model's vocabulary has 384 entries, the target's 512"},
+      {"5", "strategies[0]: expected a map, found '5'"},
+  };
+  for (const auto& [strategy, expected] : cases) {
+    EXPECT_THAT(message(text("", "strategies:\n  - " + strategy + "\n")), HasSubstr(expected))
+        << strategy;
+  }
+}
+
+TEST_F(ExperimentConfigTest, RefusesImpossibleCombinations) {
+  const std::string exact =
+      "strategies:\n  - type: speculative\n    drafter: {type: prompt_lookup}\n"
+      "    verifier: {type: exact_match}\n";
+  EXPECT_THAT(message(text("sampling: {temperature: 0.8}\n", exact)),
+              HasSubstr("c.yaml:6: strategies[0].verifier: exact_match compares with greedy"));
+  EXPECT_THAT(message(text("", "strategies: [{type: autoregressive}, {type: autoregressive}]\n")),
+              HasSubstr("two strategies are called 'autoregressive'"));
+  EXPECT_THAT(message(text("", "strategies: []\n")), HasSubstr("no strategy to run"));
+  EXPECT_THAT(message(text("", "")), HasSubstr("the key 'strategies' is missing"));
+}
+
+TEST_F(ExperimentConfigTest, RefusesModelsAndPrompts) {
+  const auto set = [&](const std::string& override) { return message(text(""), {override}); };
+  EXPECT_THAT(set("model.weights=nowhere"), HasSubstr("--set model.weights=nowhere: model.weights: "
+                                                      "'nowhere' does not exist"));
+  EXPECT_THAT(set("model.weights=" + folder_.path().string()), HasSubstr("config.json"));
+  EXPECT_THAT(set("model.type=gema"), HasSubstr("unknown type 'gema'; known: gemma"));
+  EXPECT_THAT(set("model.dtype=float31"), HasSubstr("unknown dtype 'float31'"));
+  EXPECT_THAT(set("model.device=tpu"), HasSubstr("unknown device 'tpu'"));
+  EXPECT_THAT(set("model.max_length=100000"), HasSubstr("max_position_embeddings (512)"));
+  EXPECT_THAT(set("prompts.file=nowhere.jsonl"), HasSubstr("'nowhere.jsonl' does not exist"));
+  EXPECT_THAT(set("prompts.file=text.jsonl"), HasSubstr("has no tokenizer"));
+  EXPECT_THAT(set("prompts.file=c.yaml"), HasSubstr("c.yaml:1: bad JSON"));
+  EXPECT_THAT(set("prompts.categories=[z]"), HasSubstr("no prompt has the category 'z'"));
+  EXPECT_THAT(set("prompts.limit=-1"), HasSubstr("prompts.limit: -1"));
+  EXPECT_THAT(set("prompts.skip=9"), HasSubstr("9 prompts are skipped of"));
+  EXPECT_THAT(set("trace.depth=0"), HasSubstr("trace.depth: 0"));
+  folder_.write("big.jsonl", "{\"tokens\": [2, 512]}\n");
+  EXPECT_THAT(set("prompts.file=big.jsonl"), HasSubstr("holds the id 512"));
+}
+
+TEST_F(ExperimentConfigTest, LogitsOfAnyWidthAreConsistentOnTheCpuOnly) {
+  EXPECT_EQ(message(text(""), {"model.verify_consistent=true"}), "no error");
+  const auto refused = message(text(""), {"model.verify_consistent=true", "model.device=cuda"});
+  EXPECT_THAT(refused, HasSubstr("verify_consistent: is true, but on device 'cuda'"));
+  EXPECT_THAT(message(text(""), {"model.device=cuda"}), Not(HasSubstr("verify_consistent")));
+  EXPECT_NE(message(text(""), {"model.verify_consistent=perhaps"}), "no error");
+}
+
+TEST_F(ExperimentConfigTest, OverridesNameTheirText) {
+  EXPECT_THAT(message(text(""), {"max_new_tokens=none"}),
+              HasSubstr("--set max_new_tokens=none: max_new_tokens: expected a whole number"));
+  EXPECT_THAT(message(text(""), {"nonsense"}), HasSubstr("--set nonsense: expected key=value"));
+  EXPECT_THAT(message(text(""), {"=3"}), HasSubstr("expected key=value"));
+  EXPECT_THAT(message(text(""), {"a=[1"}), HasSubstr("--set a=[1: "));
+  EXPECT_THAT(message(text(""), {"strategies.9.type=x"}), HasSubstr("'9' names no item"));
+  const auto plan = load(text(""), {"strategies.lookup.draft_length=8", "strategies.0.name=plain",
+                                    "sampling.temperature=0.5", "seed=4", "seed=5"});
+  EXPECT_THAT(plan.yaml, HasSubstr("draft_length: 8"));
+  EXPECT_EQ(plan.points[0].config.strategies[0].name, "plain");
+  EXPECT_EQ(plan.points[0].config.sampling.temperature, 0.5);
+  EXPECT_EQ(plan.points[0].config.seed, 5U);
+}
+
+TEST_F(ExperimentConfigTest, ReportsAllMistakesAtOnce) {
+  const auto text_of_errors = message(text("sed: 1\nrepeats: x\nstop: {ids: [-1]}\n"), {"a=b"});
+  EXPECT_THAT(text_of_errors, HasSubstr("c.yaml:6: sed"));
+  EXPECT_THAT(text_of_errors, HasSubstr("c.yaml:7: repeats"));
+  EXPECT_THAT(text_of_errors, HasSubstr("c.yaml:8: stop.ids[0]"));
+  EXPECT_THAT(text_of_errors, HasSubstr("--set a=b: a: unknown key"));
+}
+
+TEST_F(ExperimentConfigTest, ASweepIsAGrid) {
+  const auto plan = load(
+      text("sweep: {strategies.lookup.draft_length: [1, 2], sampling.temperature: [0, 0.5, 1]}\n"));
+  ASSERT_EQ(plan.points.size(), 6U);
+  EXPECT_EQ(plan.points[1].label, "draft_length=1, temperature=0.5");
+  EXPECT_EQ(plan.points[5].label, "draft_length=2, temperature=1");
+  EXPECT_EQ(plan.points[5].config.sampling.temperature, 1.0);
+  EXPECT_THAT(plan.points[5].config.strategies[1].yaml, HasSubstr("draft_length: 2"));
+  // Only what is not a strategy's own makes another workload.
+  EXPECT_EQ(plan.points[0].config.workload, plan.points[3].config.workload);
+  EXPECT_NE(plan.points[0].config.workload, plan.points[1].config.workload);
+  EXPECT_EQ(plan.points[0].config.strategies[0].yaml, plan.points[3].config.strategies[0].yaml);
+}
+
+TEST_F(ExperimentConfigTest, BrokenYamlIsAnErrorWithItsLine) {
+  EXPECT_THAT(message("a: [1\n"), HasSubstr("c.yaml:"));
+  EXPECT_THAT(message("- 1\n"), HasSubstr("a config is a map of keys"));
+  EXPECT_THAT(message("just text\n"), HasSubstr("a config is a map of keys"));
+  EXPECT_THAT(message(""), HasSubstr("the key 'model' is missing"));
+  EXPECT_THROW((void)load_experiment(folder_.path(), {}, components_), ConfigError);
+  EXPECT_THROW((void)load_experiment(folder_.path() / "no.yaml", {}, components_), ConfigError);
+}
+
+}  // namespace
+}  // namespace specdec

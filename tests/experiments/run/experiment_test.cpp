@@ -1,0 +1,397 @@
+#include "experiments/run/experiment.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "experiments/cli/cli.h"
+#include "experiments/config/config_file.h"
+#include "experiments/metrics/answers.h"
+#include "experiments/run/run_folder.h"
+#include "experiments/terminal/interrupt.h"
+#include "tests/experiments/run/text_model.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+
+class ExperimentTest : public testing::Test {
+ protected:
+  ExperimentTest() {
+    folder_.write("p.jsonl",
+                  "{\"tokens\": [2, 5, 9, 5, 9], \"category\": \"a\"}\n"
+                  "{\"tokens\": [2, 7, 11], \"category\": \"b\"}\n");
+    const auto weights = test_data("gemma3-a").string();
+    folder_.write("c.yaml", fmt::format("model: {{weights: {}}}\n"
+                                        "prompts: {{file: p.jsonl}}\n"
+                                        "max_new_tokens: 12\n"
+                                        "stop: {{ignore_eos: true}}\n"
+                                        "repeats: 2\n"
+                                        "strategies:\n"
+                                        "  - type: autoregressive\n"
+                                        "  - name: lookup\n"
+                                        "    type: speculative\n"
+                                        "    draft_length: 3\n"
+                                        "    drafter: {{type: prompt_lookup}}\n"
+                                        "  - name: draft\n"
+                                        "    type: speculative\n"
+                                        "    draft_length: 3\n"
+                                        "    drafter: {{type: draft_model, weights: {}}}\n",
+                                        weights, weights));
+  }
+
+  Report run(const std::vector<std::string>& sets = {}, const std::string& out = "out") {
+    const auto plan = load_experiment(folder_.path() / "c.yaml", sets, components_);
+    return run_experiment(plan, {.out = folder_.path() / out, .quiet = true, .command = "test"},
+                          log_);
+  }
+  std::vector<GenerationRecord> records(const std::string& out = "out") const {
+    return load_records(folder_.path() / out);
+  }
+  static std::map<GenerationKey, std::vector<Token>> tokens(
+      const std::vector<GenerationRecord>& records) {
+    std::map<GenerationKey, std::vector<Token>> all;
+    for (const auto& record : records) {
+      all[record.key] = record.generation.tokens;
+    }
+    return all;
+  }
+
+  TemporaryFolder folder_;
+  Components components_ = builtin_components();
+  std::ostringstream log_;
+};
+
+TEST_F(ExperimentTest, RunsEveryStrategyOnEveryPrompt) {
+  const auto report = run();
+  const auto all = records();
+  EXPECT_EQ(all.size(), 12U);
+  std::set<std::string> order;
+  for (size_t i = 0; i < all.size(); i += 3) {
+    // The strategies take a prompt one right after the other.
+    EXPECT_EQ(all[i].key.prompt_id, all[i + 2].key.prompt_id);
+    order.insert(all[i].key.strategy);
+  }
+  EXPECT_GT(order.size(), 1U) << "the order turns";
+  EXPECT_EQ(report.summary.compared, 8);
+  EXPECT_TRUE(report.summary.divergences.empty());
+  for (const char* name :
+       {"config.yaml", "environment.json", "generations.jsonl", "steps.jsonl", "summary.json",
+        "summary.csv", "report.html", "spec_bench.md", "answers/lookup.jsonl"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder_.path() / "out" / name)) << name;
+  }
+}
+
+TEST_F(ExperimentTest, GreedyStrategiesGiveTheSameTokens) {
+  (void)run();
+  std::map<std::string, std::set<std::vector<Token>>> by_prompt;
+  for (const auto& record : records()) {
+    EXPECT_EQ(record.generation.tokens.size(), 12U);
+    by_prompt[record.key.prompt_id].insert(record.generation.tokens);
+  }
+  EXPECT_EQ(by_prompt.size(), 2U);
+  for (const auto& [id, different] : by_prompt) {
+    EXPECT_EQ(different.size(), 1U) << id;
+  }
+}
+
+TEST_F(ExperimentTest, TheSameSeedGivesTheSameTokensAndCounts) {
+  const std::vector<std::string> sets = {"sampling.temperature=1"};
+  (void)run(sets, "one");
+  (void)run(sets, "two");
+  (void)run({"sampling.temperature=1", "seed=1"}, "three");
+  EXPECT_EQ(tokens(records("one")), tokens(records("two")));
+  EXPECT_NE(tokens(records("one")), tokens(records("three")));
+}
+
+TEST_F(ExperimentTest, RepeatsAndPromptsDrawTheirOwnTokens) {
+  (void)run({"sampling.temperature=2", "repeats=3"});
+  std::set<std::vector<Token>> different;
+  for (const auto& record : records()) {
+    if (record.key.strategy == "autoregressive") {
+      different.insert(record.generation.tokens);
+    }
+  }
+  EXPECT_EQ(different.size(), 6U);
+}
+
+TEST_F(ExperimentTest, ResumesWhereItStopped) {
+  const std::vector<std::string> sets = {"sampling.temperature=1"};
+  (void)run(sets, "whole");
+  (void)run(sets, "cut");
+  const auto file = folder_.path() / "cut" / "generations.jsonl";
+  const std::string text = read_text_file(file, 1 << 20);
+  size_t end = 0;
+  for (int line = 0; line < 5; ++line) {
+    end = text.find('\n', end) + 1;
+  }
+  std::filesystem::resize_file(file, end + 20);  // five lines and a piece of the sixth
+  const auto report = run(sets, "cut");
+  EXPECT_EQ(tokens(records("cut")), tokens(records("whole")));
+  EXPECT_EQ(records("cut").size(), 12U);
+  EXPECT_THAT(report.notes, testing::Contains(HasSubstr("resumed")));
+}
+
+TEST_F(ExperimentTest, AFinishedRunIsNotRunAgain) {
+  (void)run();
+  const auto before = records();
+  (void)run();
+  const auto after = records();
+  ASSERT_EQ(before.size(), after.size());
+  EXPECT_EQ(before[0].generation.decode_seconds, after[0].generation.decode_seconds);
+}
+
+TEST_F(ExperimentTest, AnotherConfigNeedsAnotherFolder) {
+  (void)run();
+  EXPECT_THROW((void)run({"seed=2"}), Error);
+  folder_.write("p.jsonl", "{\"tokens\": [2, 5]}\n{\"tokens\": [2, 6]}\n");
+  EXPECT_THROW((void)run(), Error);
+}
+
+TEST_F(ExperimentTest, OtherWeightsNeedAnotherFolder) {
+  const auto copy = folder_.path() / "model";
+  std::filesystem::copy(test_data("gemma3-a").string(), copy);
+  const std::vector<std::string> sets = {"model.weights=" + copy.string(), "strategies.2.name=d"};
+  (void)run(sets);
+  const auto file = copy / "model.safetensors";
+  std::string bytes = read_text_file(file, size_t{64} << 20U);
+  bytes[bytes.size() - 2] = static_cast<char>(bytes[bytes.size() - 2] ^ 1);
+  folder_.write("model/model.safetensors", bytes);
+  try {
+    (void)run(sets);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("changed since this run began"));
+    EXPECT_THAT(error.what(), HasSubstr("use another --out"));
+  }
+}
+
+TEST_F(ExperimentTest, ASweepRunsUntouchedStrategiesOnce) {
+  const auto report = run({"sweep={strategies.lookup.draft_length: [1, 2]}", "repeats=1"});
+  std::map<std::pair<std::string, std::string>, int> counts;
+  for (const auto& record : records()) {
+    ++counts[{record.key.sweep_point, record.key.strategy}];
+  }
+  EXPECT_EQ(counts.size(), 4U);
+  EXPECT_EQ((counts[{"draft_length=1", "autoregressive"}]), 2);
+  EXPECT_EQ((counts[{"draft_length=2", "lookup"}]), 2);
+  EXPECT_EQ(counts.count({"draft_length=2", "autoregressive"}), 0U);
+  ASSERT_EQ(report.sweep_points.size(), 2U);
+  EXPECT_EQ(report.sweep_points[1].values, (std::vector<std::string>{"2"}));
+}
+
+TEST_F(ExperimentTest, ASweepOverSamplingRunsAllStrategies) {
+  (void)run({"sweep={sampling.temperature: [0, 1]}", "repeats=1"});
+  EXPECT_EQ(records().size(), 12U);
+}
+
+TEST_F(ExperimentTest, AdaptiveLengthsFreezeTheirCosts) {
+  const std::vector<std::string> sets = {"strategies.draft.draft_length={type: adaptive}"};
+  (void)run(sets);
+  const auto file = folder_.path() / "out" / "cost_curve.json";
+  const auto before = read_text_file(file, 1 << 20);
+  std::filesystem::remove(folder_.path() / "out" / "generations.jsonl");
+  std::filesystem::remove(folder_.path() / "out" / "steps.jsonl");
+  (void)run(sets);
+  EXPECT_EQ(read_text_file(file, 1 << 20), before);
+}
+
+TEST_F(ExperimentTest, LeavesOutPromptsThatAreTooLong) {
+  const auto report = run({"prompts.max_prompt_tokens=4"});
+  EXPECT_EQ(records().size(), 6U);
+  EXPECT_THAT(report.notes, testing::Contains(HasSubstr("1 prompts left out")));
+  EXPECT_THROW((void)run({"prompts.max_prompt_tokens=1"}, "none"), Error);
+}
+
+TEST_F(ExperimentTest, TracesEveryDrafterAlongTheFirstStrategysText) {
+  const std::vector<std::string> sets = {"sampling.temperature=1", "trace={depth: 4, width: 2}",
+                                         "log.overlap=true"};
+  const auto report = run(sets);
+  const auto traces = load_traces(folder_.path() / "out");
+  ASSERT_EQ(traces.size(), 8U) << "two drafters, two prompts, two repeats";
+  for (const auto& record : traces) {
+    EXPECT_NE(record.key.strategy, "autoregressive");
+    EXPECT_EQ(record.verifier, "rejection");
+    EXPECT_EQ(record.trace.positions.size(), 11U);
+    EXPECT_EQ(record.trace.drawn, record.key.strategy == "draft");
+    EXPECT_EQ(record.trace.depth, 4);
+  }
+  EXPECT_TRUE(load_cost_curve(folder_.path() / "out", "target").has_value());
+  for (const auto& record : records()) {
+    for (const auto& step : record.generation.steps) {
+      EXPECT_EQ(static_cast<int64_t>(step.overlaps.size()), step.drafted);
+    }
+  }
+  // The draft model is the target: each overlap is 1.
+  for (const auto& row : report.summary.rows) {
+    if (row.strategy == "draft" && row.category.empty()) {
+      const auto exact = exact_acceptance(row.counts);
+      ASSERT_EQ(exact.size(), 3U);
+      EXPECT_NEAR(exact[0].value(), 1.0, 1e-9);
+    }
+  }
+}
+
+TEST_F(ExperimentTest, TracesAreResumed) {
+  const std::vector<std::string> sets = {"trace.depth=2"};
+  (void)run(sets);
+  const auto file = folder_.path() / "out/traces.jsonl";
+  const auto text = read_text_file(file, size_t{1} << 24U);
+  // A killed process leaves a torn line.
+  folder_.write("out/traces.jsonl", text.substr(0, text.size() / 2));
+  (void)run(sets);
+  auto traces = load_traces(folder_.path() / "out");
+  EXPECT_EQ(traces.size(), 8U);
+  std::set<GenerationKey> keys;
+  for (const auto& record : traces) {
+    keys.insert(record.key);
+  }
+  EXPECT_EQ(keys.size(), 8U);
+  folder_.write("out/traces.jsonl", "{\"strategy\": 3}\n" + text);
+  EXPECT_THAT([&] { (void)load_traces(folder_.path() / "out"); },
+              testing::ThrowsMessage<Error>(HasSubstr("traces.jsonl:1: ")));
+}
+
+TEST_F(ExperimentTest, ALossyTextIsNotTraced) {
+  components_.strategies.add(
+      "lossy", {.help = "",
+                .promise = Promise::kLossy,
+                .prepare = components_.strategies.entries().at("autoregressive").prepare});
+  EXPECT_THAT(
+      [&] {
+        (void)run({"strategies.0.type=lossy", "trace.depth=2"});
+      },
+      testing::ThrowsMessage<ConfigError>(HasSubstr("put a lossless one first")));
+}
+
+TEST_F(ExperimentTest, WritesAnswersThatReadBackAsItsCounts) {
+  const auto report = run({"repeats=1"});
+  for (const auto& row : report.summary.rows) {
+    if (!row.category.empty()) {
+      continue;
+    }
+    const auto answers =
+        read_answers(folder_.path() / "out/answers" / answers_file_name(row.strategy, ""));
+    EXPECT_EQ(answers.size(), 2U);
+    const Counts counts = answer_counts(answers);
+    EXPECT_EQ(counts.generations, row.counts.generations);
+    EXPECT_EQ(counts.tokens, row.counts.tokens);
+    EXPECT_EQ(counts.steps, row.counts.steps);
+    EXPECT_EQ(counts.committed, row.counts.committed);
+    EXPECT_EQ(counts.steps_committing, row.counts.steps_committing);
+    EXPECT_EQ(tokens_per_step(counts), tokens_per_step(row.counts));
+    EXPECT_NEAR(total_tokens_per_second(counts).value(),
+                total_tokens_per_second(row.counts).value(), 1e-6);
+  }
+}
+
+TEST_F(ExperimentTest, AnUnwritableFolderIsAnErrorBeforeWork) {
+  folder_.write("file", "");
+  EXPECT_THROW((void)run({}, "file"), Error);
+  EXPECT_THROW((void)run({}, "file/below"), Error);
+}
+
+TEST_F(ExperimentTest, ChatTurnsFollowTheFirstStrategysReplies) {
+  const auto model = folder_.path() / "model";
+  write_text_model(model);
+  folder_.write("t.jsonl",
+                "{\"id\": \"x\", \"turns\": [\"first\", \"second\"]}\n{\"prompt\": \"one\"}\n");
+  std::vector<std::string> sets = {"model.weights=" + model.string(), "prompts.file=t.jsonl",
+                                   "strategies.draft.drafter.weights=" + model.string(),
+                                   "repeats=1"};
+  auto first_only = sets;
+  first_only.emplace_back("prompts.multi_turn=false");
+  const auto report = run(first_only, "first");
+  EXPECT_EQ(records("first").size(), 6U);
+  EXPECT_THAT(report.notes, testing::Contains(HasSubstr("only their first was run")));
+  EXPECT_EQ(records("first")[0].key.prompt_id, "x/1");
+  EXPECT_EQ(records("first")[0].question_id, "x");
+
+  (void)run(sets, "plain");
+  const auto plain = records("plain");
+  ASSERT_EQ(plain.size(), 9U);
+  EXPECT_EQ(plain[3].turn, 1);
+  EXPECT_GT(plain[3].prompt_tokens, plain[0].prompt_tokens + 12) << "it holds the first reply";
+
+  sets.insert(sets.end(), {"prompts.chat=true", "sampling.temperature=1"});
+  (void)run(sets, "chat");
+  const auto all = records("chat");
+  ASSERT_EQ(all.size(), 9U);
+  std::set<int64_t> second_lengths;
+  for (const auto& record : all) {
+    if (record.key.prompt_id == "x/2") {
+      second_lengths.insert(record.prompt_tokens);
+    }
+  }
+  EXPECT_EQ(second_lengths.size(), 1U) << "all strategies continue the same text";
+  EXPECT_GT(*second_lengths.begin(), all[0].prompt_tokens);
+}
+
+/// Decodes until the interrupt that it raises itself.
+TEST_F(ExperimentTest, AnInterruptKeepsWhatIsFinished) {
+  const InterruptGuard guard;
+  int calls = 0;
+  components_.drafters.add(
+      "interrupting",
+      {.help = "", .prepare = [&calls](const ConfigNode&, const RunPlan&) -> DrafterRegistry::Make {
+         class Interrupting final : public Drafter {
+          public:
+           explicit Interrupting(int& calls) : calls_(calls) {}
+           Draft propose(const DraftContext& context) override {
+             if (++calls_ == 40) {
+               (void)std::raise(SIGINT);
+             }
+             return Draft::root(context.committed.back());
+           }
+
+          private:
+           int& calls_;
+         };
+         return [&calls](BuildContext&) { return std::make_unique<Interrupting>(calls); };
+       }});
+  const std::vector<std::string> sets = {"strategies.lookup.drafter={type: interrupting}"};
+  EXPECT_THROW((void)run(sets), Interrupted);
+  const auto kept = records();
+  EXPECT_GT(kept.size(), 0U);
+  EXPECT_LT(kept.size(), 12U);
+  const InterruptGuard again;
+  (void)run(sets);
+  EXPECT_EQ(records().size(), 12U);
+  EXPECT_EQ(tokens({kept.begin(), kept.end()}).begin()->second,
+            tokens(records()).find(tokens(kept).begin()->first)->second);
+}
+
+TEST_F(ExperimentTest, TheCommandLineRunsAndChecks) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const auto config = (folder_.path() / "c.yaml").string();
+  ASSERT_EQ(run_cli({"check", config}, components_, out, err), 0) << err.str();
+  EXPECT_THAT(out.str(), HasSubstr("3 strategies, 2 prompts, 2 repeats"));
+  out.str("");
+  const auto folder = (folder_.path() / "from_cli").string();
+  ASSERT_EQ(
+      run_cli({"run", config, "--out", folder, "--set", "repeats=1", "--set", "seed=3", "--quiet"},
+              components_, out, err),
+      0)
+      << err.str();
+  EXPECT_EQ(err.str(), "");
+  for (const char* name : {"autoregressive", "lookup", "draft"}) {
+    EXPECT_THAT(out.str(), HasSubstr(name));
+  }
+  EXPECT_EQ(records("from_cli").size(), 6U);
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,119 @@
+#include "experiments/run/prompts.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(PromptsTest, ReadsAllForms) {
+  const TemporaryFolder folder;
+  const auto prompts = read_prompts(folder.write(
+      "p.jsonl",
+      "\xEF\xBB\xBF{\"question_id\": 81, \"category\": \"writing\", \"turns\": [\"a\", \"b\"], "
+      "\"reference\": []}\r\n"
+      "\r\n"
+      "  {\"prompt\": \"c\\nd\"}\r\n"
+      "{\"tokens\": [2, 5], \"id\": \"x\"}"));
+  ASSERT_EQ(prompts.size(), 3U);
+  EXPECT_EQ(prompts[0].id, "81");
+  EXPECT_EQ(prompts[0].category, "writing");
+  EXPECT_THAT(prompts[0].turns, ElementsAre("a", "b"));
+  EXPECT_EQ(prompts[1].id, "3");
+  EXPECT_THAT(prompts[1].turns, ElementsAre("c\nd"));
+  EXPECT_THAT(prompts[2].tokens, ElementsAre(2, 5));
+  EXPECT_EQ(prompts[2].id, "x");
+  // Every turn of the file has a number of its own: it keys the random choices.
+  EXPECT_EQ(prompts[0].number, 0U);
+  EXPECT_EQ(prompts[1].number, 2U);
+  EXPECT_EQ(prompts[2].number, 3U);
+}
+
+TEST(PromptsTest, KeepsSchemasAsWritten) {
+  const TemporaryFolder folder;
+  const auto prompts = read_prompts(folder.write(
+      "p.jsonl",
+      "{\"prompt\": \"a\", \"schema\": {\"type\" : \"object\", \"properties\": {\"z\": {}, "
+      "\"a\": {\"minimum\": 1.50, \"maximum\": 1e30}}}}\n"
+      "{\"prompt\": \"b\", \"schema\": true, \"id\": 7}\n"
+      "{\"prompt\": \"c\"}\n"));
+  ASSERT_EQ(prompts.size(), 3U);
+  EXPECT_EQ(prompts[0].schema,
+            "{\"type\":\"object\",\"properties\":{\"z\":{},\"a\":{\"minimum\":1.50,"
+            "\"maximum\":1e30}}}");
+  EXPECT_EQ(prompts[1].schema, "true");
+  EXPECT_EQ(prompts[1].id, "7");
+  EXPECT_EQ(prompts[2].schema, "");
+}
+
+TEST(PromptsTest, NamesFileAndLineOfMistakes) {
+  const std::string good = "{\"prompt\": \"a\"}\n";
+  const std::string deep = "{\"prompt\": \"a\", \"x\": " + std::string(100, '[') + "}";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{\"prompt\": \"a\"", "p.jsonl:2: bad JSON"},
+      {"not json", "p.jsonl:2: bad JSON"},
+      {"{\"prompt\": \"\xff\"}", "p.jsonl:2: bad JSON"},
+      {"[1]", "p.jsonl:2: expected an object"},
+      {"{}", "none of the keys 'turns', 'prompt', 'tokens'"},
+      {"{\"prompt\": \"a\", \"turns\": [\"a\"]}", "more than one of the keys"},
+      {"{\"prompt\": 3}", "'prompt' must be a text, not number"},
+      {"{\"prompt\": \"\"}", "a prompt is empty"},
+      {"{\"turns\": []}", "at least one text"},
+      {"{\"turns\": \"a\"}", "at least one text"},
+      {"{\"turns\": [\"a\", 3]}", "'turns' must hold texts, not number"},
+      {"{\"tokens\": []}", "at least one id"},
+      {"{\"tokens\": [-1]}", "whole numbers of at least 0"},
+      {"{\"tokens\": [1.5]}", "whole numbers of at least 0"},
+      {"{\"tokens\": [99999999999]}", "whole numbers of at least 0"},
+      {"{\"prompt\": \"a\", \"category\": 3}", "'category' must be a text"},
+      {"{\"prompt\": \"a\", \"id\": [1]}", "'id' must be a text or a whole number"},
+      {"{\"prompt\": \"a\", \"id\": \"1\"}", "the id '1' is used twice"},
+      {"{\"prompt\": \"a\", \"schema\": \"{}\"}",
+       "'schema' must be a JSON Schema (an object, true or "},
+      {"{\"prompt\": \"a\", \"schema\": null}", "true or false), not null"},
+      {"{\"prompt\": \"a\", \"schema\": {\"a\": 1, \"a\": 2}}", "line:1:"},
+      {deep, "nested deeper"},
+  };
+  const TemporaryFolder folder;
+  for (const auto& [line, expected] : cases) {
+    try {
+      (void)read_prompts(folder.write("p.jsonl", good + line));
+      ADD_FAILURE() << line;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(expected)) << line;
+      EXPECT_THAT(error.what(), HasSubstr("p.jsonl:2: ")) << line;
+    }
+  }
+}
+
+TEST(PromptsTest, ReportsAllBrokenLinesAtOnce) {
+  const TemporaryFolder folder;
+  try {
+    (void)read_prompts(folder.write("p.jsonl", "{\n{\"prompt\": \"a\"}\n[]\n"));
+    ADD_FAILURE();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("p.jsonl:1: "));
+    EXPECT_THAT(error.what(), HasSubstr("p.jsonl:3: "));
+  }
+}
+
+TEST(PromptsTest, RefusesFilesWithoutPrompts) {
+  const TemporaryFolder folder;
+  for (const char* text : {"", "\n \r\n\t\n", "\xEF\xBB\xBF"}) {
+    EXPECT_THROW((void)read_prompts(folder.write("p.jsonl", text)), ConfigError);
+  }
+  EXPECT_THROW((void)read_prompts(folder.path()), ConfigError);
+  EXPECT_THROW((void)read_prompts(folder.path() / "missing"), ConfigError);
+}
+
+}  // namespace
+}  // namespace specdec
