@@ -17,7 +17,7 @@ int64_t Draft::add(Token token, int64_t parent) {
                 size());
   tokens.push_back(token);
   parents.push_back(parent);
-  distribution.push_back(-1);
+  child_probs.push_back(-1);
   return size() - 1;
 }
 

@@ -25,7 +25,7 @@ struct Needs {
 struct StepResult {
   Draft draft;
   ForwardResult result;  ///< logits, final hidden states and captured layers of ALL nodes
-  VerifyResult result;
+  VerifyResult verified;
 };
 
 /// What a drafter may look at. Lives for one call of propose.

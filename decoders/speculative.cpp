@@ -95,12 +95,12 @@ Generation SpeculativeDecoding::generate(const Request& request) {
     // Reading the logits back waits for the device, so it belongs to the forward's time.
     const Tensor logits = step.result.logits.cpu();
     session.verified();
-    step.result = verifier_->verify(step.draft, session.target_probs(step.draft, logits),
-                                    static_cast<int64_t>(session.committed().size()),
-                                    session.random(Purpose::kVerify));
-    target_.commit(step.result.path);
-    proposal.observe(*shape_, step.result);
-    session.commit(step.draft, step.result);
+    step.verified = verifier_->verify(step.draft, session.target_probs(step.draft, logits),
+                                      static_cast<int64_t>(session.committed().size()),
+                                      session.random(Purpose::kVerify));
+    target_.commit(step.verified.path);
+    proposal.observe(*shape_, step.verified);
+    session.commit(step.draft, step.verified);
   }
   return std::move(session).finish();
 }
@@ -124,8 +124,8 @@ DraftTrace SpeculativeDecoding::trace(const Request& request, TokenSpan output,
     step.result = target_.verify(step.draft, options_);
     shape.record(step.draft, session.target_probs(step.draft, step.result.logits.cpu()));
     // To the drafter this step has rejected all of its draft and corrected it to the text's token.
-    step.result = {.path = {0}, .next = output[next]};
-    target_.commit(step.result.path);
+    step.verified = {.path = {0}, .next = output[next]};
+    target_.commit(step.verified.path);
     session.commit_given(output[next]);
   }
   return std::move(shape).finish();

@@ -201,9 +201,9 @@ void SpeculativeBeamSearch::note_steps(const BeamSession& session, const std::ve
     step.draft = row.draft;
     step.result.logits = result.logits.narrow(0, row.offset, row.draft.size());
     step.result.final_hidden = result.final_hidden.narrow(0, row.offset, row.draft.size());
-    step.result = {.path = path_to(row.draft, places[beam].node),
-                   .next = session.beams()[beam].tokens.back()};
-    step.result.path.insert(step.result.path.begin(), 0);
+    step.verified = {.path = path_to(row.draft, places[beam].node),
+                     .next = session.beams()[beam].tokens.back()};
+    step.verified.path.insert(step.verified.path.begin(), 0);
     steps.push_back(std::move(step));
   }
   last_steps_ = std::move(steps);

@@ -56,7 +56,7 @@ void FeatureDrafter::collect(const DraftContext& context) {
   }
   if (known_ < wanted) {
     SPECDEC_CHECK(context.last_step != nullptr, "a head was not shown every step");
-    const std::vector<int64_t>& path = context.last_step->result.path;
+    const std::vector<int64_t>& path = context.last_step->verified.path;
     unfed_.push_back(
         features_of(context.last_step->result).index_select(0, at::tensor(path, at::kLong)));
     known_ += unfed_.back().size(0);

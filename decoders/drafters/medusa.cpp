@@ -14,7 +14,7 @@ namespace {
 /// The target's last hidden state: of the newest token that it has evaluated, [1, hidden].
 Tensor last_hidden(const DraftContext& context) {
   if (context.last_step != nullptr) {
-    return context.last_step->result.final_hidden.narrow(0, context.last_step->result.path.back(),
+    return context.last_step->result.final_hidden.narrow(0, context.last_step->verified.path.back(),
                                                          1);
   }
   SPECDEC_CHECK(context.prompt_result != nullptr, "medusa: no hidden states of the prompt");

@@ -37,7 +37,7 @@ void RecyclingDrafter::learn(const StepResult& step) {
   for (int64_t node = 0; node < step.draft.size(); ++node) {
     take(node);
   }
-  std::for_each(step.result.path.begin(), step.result.path.end(), take);  // these count
+  std::for_each(step.verified.path.begin(), step.verified.path.end(), take);  // these count
 }
 
 void RecyclingDrafter::skip(const DraftContext& context) {

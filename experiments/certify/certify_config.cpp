@@ -236,8 +236,8 @@ class GroupCertifier {
   int64_t left_out_ = 0;
 };
 
-/// Tests all sampled tests of lossless strategies together.
-void check_group(std::vector<ConfigTest>& tests) {
+/// Decides all sampled tests of lossless strategies together.
+void decide(std::vector<ConfigTest>& tests) {
   std::vector<ConfigTest*> checked;
   std::vector<double> p_values;
   for (auto& test : tests) {
@@ -333,7 +333,7 @@ ConfigCertificate certify_config(const ExperimentPlan& plan, const ConfigCertify
     certifier.run(certificate.tests, progress);
     certificate.left_out += certifier.left_out();
   }
-  check(certificate.tests);
+  decide(certificate.tests);
   return certificate;
 }
 

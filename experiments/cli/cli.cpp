@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "experiments/cli/commands.h"
+#include "experiments/grammar/commands_grammar.h"
 
 namespace specdec {
 namespace {

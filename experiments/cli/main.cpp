@@ -10,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "experiments/grammar/commands_grammar.h"
 #include "experiments/terminal/command_line.h"
 
 int main(int argc, char** argv) {

@@ -1,3 +1,5 @@
+#include "experiments/grammar/commands_grammar.h"
+
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -381,6 +383,18 @@ void add_grammar_command(CLI::App& app, CommandLine& context) {
       "  specdec grammar sample person.json --tokenizer models/target -n 5\n"
       "  specdec grammar sample configs/grammars/sql.lark --tokenizer models/target\n"
       "  specdec grammar explain person.json --tokenizer models/target --text '{'");
+}
+
+int run_grammar_cli(const std::vector<std::string>& arguments, std::ostream& out,
+                    std::ostream& err) {
+  CommandLine context{out, err};
+  return run_guarded(context, [&] {
+    CLI::App app;
+    begin_commands(app, context);
+    add_grammar_command(app, context);
+    const auto ended = parse_commands(app, arguments, context);
+    return ended ? *ended : context.action();
+  });
 }
 
 }  // namespace specdec

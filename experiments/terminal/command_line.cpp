@@ -138,16 +138,4 @@ std::string command_name(const std::vector<std::string>& arguments) {
   return rest.empty() ? "" : rest.front();
 }
 
-int run_grammar_cli(const std::vector<std::string>& arguments, std::ostream& out,
-                    std::ostream& err) {
-  CommandLine context{out, err};
-  return run_guarded(context, [&] {
-    CLI::App app;
-    begin_commands(app, context);
-    add_grammar_command(app, context);
-    const auto ended = parse_commands(app, arguments, context);
-    return ended ? *ended : context.action();
-  });
-}
-
 }  // namespace specdec

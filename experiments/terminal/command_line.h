@@ -41,9 +41,4 @@ std::vector<std::string> begin_program(int argc, char** argv);
 /// The command that the arguments name, after global flags; "" = none.
 std::string command_name(const std::vector<std::string>& arguments);
 
-void add_grammar_command(CLI::App& app, CommandLine& context);
-/// The command line as far as it needs no LibTorch: `specdec grammar`.
-int run_grammar_cli(const std::vector<std::string>& arguments, std::ostream& out,
-                    std::ostream& err);
-
 }  // namespace specdec

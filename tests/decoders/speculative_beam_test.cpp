@@ -193,10 +193,10 @@ TEST(SpeculativeBeamTest, EachBeamSeesItsOwnLastStep) {
     }
     const StepResult& step = call.last_step;
     Tokens tail;  // root, accepted tokens and the one after them end what is committed
-    for (const int64_t node : step.result.path) {
+    for (const int64_t node : step.verified.path) {
       tail.push_back(step.draft.tokens[static_cast<size_t>(node)]);
     }
-    tail.push_back(step.result.next);
+    tail.push_back(step.verified.next);
     ASSERT_LE(tail.size(), call.committed.size());
     EXPECT_EQ(
         Tokens(call.committed.end() - static_cast<int64_t>(tail.size()), call.committed.end()),

@@ -102,8 +102,8 @@ TEST(SpeculativeTest, ShowsTheDrafterTheLastStepAndThePrompt) {
   const StepResult& step = shown[1].last_step;
   ASSERT_TRUE(shown[1].had_last_step);
   EXPECT_EQ(step.draft.tokens, (Tokens{2, 3, 0}));
-  EXPECT_EQ(step.result.path, (std::vector<int64_t>{0, 1}));
-  EXPECT_EQ(step.result.next, 4);
+  EXPECT_EQ(step.verified.path, (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(step.verified.next, 4);
   ASSERT_EQ(step.result.captured.size(), 2U);
   EXPECT_TRUE(at::equal(step.result.captured[1][2], state({3, 1, 2, 3, 0}, 1)))
       << "rejected nodes are there too";

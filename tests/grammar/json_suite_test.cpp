@@ -94,7 +94,7 @@ Outcome check_bench(const std::vector<std::string>& lines) {
   options.schema_order = false;
   Outcome outcome;
   for (const std::string& line : lines) {
-    check_group(group_json(line, "jsonschemabench"), "", options, outcome);
+    check_group(parse_json(line, "jsonschemabench"), "", options, outcome);
   }
   return outcome;
 }

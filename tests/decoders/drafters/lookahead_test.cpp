@@ -36,7 +36,7 @@ Token best_after(Token token) { return static_cast<Token>((token * 3 + 1) % kLoo
 
 /// The draft as the target sees it; `accepted` of its first path's nodes are kept.
 StepResult verified(const Draft& draft) {
-  StepResult step{.draft = draft, .result = {}, .result = {.path = {0}}};
+  StepResult step{.draft = draft, .result = {}, .verified = {.path = {0}}};
   step.result.logits = at::zeros({draft.size(), kLookaheadVocab});
   for (int64_t node = 0; node < draft.size(); ++node) {
     step.result.logits[node][best_after(draft.tokens[static_cast<size_t>(node)])] = 1.0;

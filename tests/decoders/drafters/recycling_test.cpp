@@ -16,7 +16,7 @@ using Tokens = std::vector<Token>;
 
 /// A verified draft: `next` names each node's most likely tokens, best first.
 StepResult step(Draft draft, const std::vector<Tokens>& next, std::vector<int64_t> path) {
-  StepResult result{.draft = std::move(draft), .result = {}, .result = {.path = std::move(path)}};
+  StepResult result{.draft = std::move(draft), .result = {}, .verified = {.path = std::move(path)}};
   result.result.logits = at::zeros({result.draft.size(), 10});
   for (size_t node = 0; node < next.size(); ++node) {
     for (size_t rank = 0; rank < next[node].size(); ++rank) {

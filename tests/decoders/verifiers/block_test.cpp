@@ -70,11 +70,11 @@ BlockOutcome outcome(const Asked& asked, const Verifier& verifier) {
   EnumeratingRandomness random;
   do {
     const Draft draft = draw_chain(asked, random);
-    const VerifyResult result = verifier.verify(draft, target_probs(asked, draft), 1, random);
+    const VerifyResult verified = verifier.verify(draft, target_probs(asked, draft), 1, random);
     std::vector<Token> output(draft.tokens.begin() + 1,
-                              draft.tokens.begin() + static_cast<int64_t>(result.path.size()));
+                              draft.tokens.begin() + static_cast<int64_t>(verified.path.size()));
     const auto accepted = static_cast<double>(output.size());
-    output.push_back(result.next);
+    output.push_back(verified.next);
     while (static_cast<int64_t>(output.size()) <= asked.length) {
       output.push_back(static_cast<Token>(random.draw(asked.target(output))));
     }
