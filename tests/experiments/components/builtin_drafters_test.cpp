@@ -130,7 +130,7 @@ TEST_F(BuiltinDraftersTest, RefusesOptionsOutOfRange) {
        "min_probability: 1.5 is not between 0 and 1"},
       {"type: recycling, candidates: 0", "candidates: 0 is not between 1 and 1024"},
       {"type: recycling, keep: true", "keep: is now called 'persist'"},
-      {"type: recycling, persist: maybe", "commit: expected true or false, found 'maybe'"},
+      {"type: recycling, persist: maybe", "persist: expected true or false, found 'maybe'"},
       {"type: lookahead, window: 0", "window: 0 is not between 1"},
       {"type: lookahead, ngram: 1", "ngram: 1 is not between 2"},
       {"type: lookahead, guesses: 0", "guesses: 0 is not between 1"},
