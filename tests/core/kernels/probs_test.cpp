@@ -1,3 +1,5 @@
+#include "core/kernels/probs.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -5,8 +7,6 @@
 #include <limits>
 #include <numeric>
 #include <vector>
-
-#include "core/kernels/probs.h"
 
 namespace specdec {
 namespace {
