@@ -6,8 +6,10 @@
 
 #include <cmath>
 
-#include "core/gemma/gemma.h"
-#include "core/gemma/random_weights.h"
+#include "core/families/gemma/weights.h"
+#include "core/transformer/random_weights.h"
+#include "core/transformer/transformer_model.h"
+#include "kv/kv_cache.h"
 
 namespace specdec {
 namespace {
@@ -29,15 +31,15 @@ GemmaConfig shipped_shape() {
   return config;
 }
 
-GemmaModel make_model(at::ScalarType dtype) {
+TransformerModel make_model(at::ScalarType dtype) {
   at::set_num_threads(1);
-  RandomGemmaOptions options;
+  RandomWeightsOptions options;
   options.dtype = dtype;
-  return GemmaModel(random_gemma(shipped_shape(), options));
+  return TransformerModel(random_gemma(shipped_shape(), options), paged_kv());
 }
 
 void decode(benchmark::State& state, at::ScalarType dtype) {
-  GemmaModel model = make_model(dtype);
+  TransformerModel model = make_model(dtype);
   const std::vector<Token> prompt(static_cast<size_t>(state.range(0)), 7);
   model.prefill_get_last_logits(prompt);
   const Token token = 11;
@@ -58,7 +60,7 @@ BENCHMARK(decode_bfloat16_weights)->Arg(128)->Unit(benchmark::kMicrosecond);
 
 /// v(n): a forward of n new tokens after 128 kept ones.
 void verify_chain(benchmark::State& state) {
-  GemmaModel model = make_model(at::kFloat);
+  TransformerModel model = make_model(at::kFloat);
   model.prefill_get_last_logits(std::vector<Token>(128, 7));
   Draft draft = Draft::root(11);
   for (int64_t i = 1; i < state.range(0); ++i) {
@@ -72,7 +74,7 @@ void verify_chain(benchmark::State& state) {
 BENCHMARK(verify_chain)->RangeMultiplier(2)->Range(1, 64)->Unit(benchmark::kMicrosecond);
 
 void prefill(benchmark::State& state) {
-  GemmaModel model = make_model(at::kFloat);
+  TransformerModel model = make_model(at::kFloat);
   const std::vector<Token> prompt(static_cast<size_t>(state.range(0)), 7);
   for (auto _ : state) {
     benchmark::DoNotOptimize(model.prefill_get_last_logits(prompt));

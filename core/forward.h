@@ -34,7 +34,7 @@ struct ForwardOptions {
   /// projection is twice as wide (EAGLE-3).
   Tensor attention_inputs = {};
   /// [n, width], what a head that lives on a target continues from: features of the token before
-  /// each one (see core/gemma/heads/). Other models refuse them.
+  /// each one (see core/transformer/heads/). Other models refuse them.
   Tensor features = {};
   bool own_features = false;  ///< `features` are the head's own outputs, not the target's
   /// [n, columns] float32, added to the attention scores of every layer; column j < length(row) is

@@ -59,9 +59,10 @@ void KvCache::extend(const TokenBatch& batch) {
   find_spans(batch);
   check_parents(batch);
   check_lengths();
-  reserve_pages();
+  // All that may run out of memory comes first, so that then nothing has changed.
   const int64_t nodes = spans_.empty() ? 0 : spans_.back().end;
   reserve_tables(nodes);
+  reserve_pages();
   tables_.nodes = nodes;
   for (const RowSpan& span : spans_) {
     const int64_t first = pending(span.row);
@@ -70,6 +71,15 @@ void KvCache::extend(const TokenBatch& batch) {
     }
     fill_row_tables(span.row);
   }
+}
+
+void KvCache::undo_extend() {
+  for (const RowSpan& span : spans_) {
+    auto& pending = rows_[static_cast<size_t>(span.row)].pending;
+    pending.resize(pending.size() - static_cast<size_t>(span.end - span.begin));
+  }
+  spans_.clear();
+  rows_.resize(static_cast<size_t>(rows_before_));
 }
 
 KvView KvCache::view(int64_t layer) const {
@@ -202,47 +212,55 @@ void KvCache::check_lengths() const {
   }
 }
 
-void KvCache::reserve_pages() {
-  // The pool grows first: should memory run out, no row refers to a page that does not exist.
-  int64_t needed = 0;
-  const auto range = [&](const RowSpan& span) {
-    const int64_t first = length(span.row) + pending(span.row);
-    return std::pair{first / options_.page_size,
-                     divide_up(first + span.end - span.begin, options_.page_size)};
-  };
-  for (const RowSpan& span : spans_) {
-    const auto [first, end] = range(span);
-    needed += page_table_.pages_needed(span.row, first, end);
-  }
-  const int64_t fresh = std::max<int64_t>(0, needed - page_table_.free_pages());
-  pool_.reserve(page_table_.pages_made() + fresh);
-  copies_.clear();
-  for (const RowSpan& span : spans_) {
-    const auto [first, end] = range(span);
-    page_table_.add_rows(span.row + 1);
-    page_table_.make_writable(span.row, first, end, copies_);
-  }
-  for (const PageTable::Copy& copy : copies_) {
-    pool_.copy_page(copy.from, copy.to);
-  }
-  rows_.resize(static_cast<size_t>(page_table_.rows()));
+/// First and end of the pages that a row's new nodes lie in.
+std::pair<int64_t, int64_t> KvCache::page_range(const RowSpan& span) const {
+  const int64_t first = length(span.row) + pending(span.row);
+  return {first / options_.page_size, divide_up(first + span.end - span.begin, options_.page_size)};
 }
 
 void KvCache::reserve_tables(int64_t nodes) {
   int64_t most_pending = 0;
   int64_t most_pages = 0;
+  int64_t row_count = rows();
   for (const RowSpan& span : spans_) {
+    const int64_t held = span.row < page_table_.rows()
+                             ? static_cast<int64_t>(page_table_.pages(span.row).size())
+                             : 0;
     most_pending = std::max(most_pending, pending(span.row) + span.end - span.begin);
-    most_pages = std::max(most_pages, static_cast<int64_t>(page_table_.pages(span.row).size()));
+    most_pages = std::max({most_pages, held, page_range(span).second});
+    row_count = std::max(row_count, span.row + 1);
   }
   tables_.words = divide_up(most_pending, kWordBits);
   reserve(tables_.rows, nodes, 32);
   reserve(tables_.slots, nodes, 32);
   reserve(tables_.positions, nodes, 32);
   reserve(tables_.ancestors, nodes, tables_.words, 1);
-  reserve(tables_.lengths, rows(), 1);
-  reserve(tables_.pending_positions, rows(), most_pending, kWordBits);
-  reserve(tables_.page_table, rows(), most_pages, 16);
+  reserve(tables_.lengths, row_count, 1);
+  reserve(tables_.pending_positions, row_count, most_pending, kWordBits);
+  reserve(tables_.page_table, row_count, most_pages, 16);
+}
+
+void KvCache::reserve_pages() {
+  // The pool grows first: should memory run out, no row refers to a page that does not exist.
+  int64_t needed = 0;
+  for (const RowSpan& span : spans_) {
+    const auto [first, end] = page_range(span);
+    needed += page_table_.pages_needed(span.row, first, end);
+  }
+  const int64_t fresh = std::max<int64_t>(0, needed - page_table_.free_pages());
+  pool_.reserve(page_table_.pages_made() + fresh);
+  copies_.clear();
+  for (const RowSpan& span : spans_) {
+    const auto [first, end] = page_range(span);
+    page_table_.add_rows(span.row + 1);
+    page_table_.make_writable(span.row, first, end, copies_);
+  }
+  for (const PageTable::Copy& copy : copies_) {
+    pool_.copy_page(copy.from, copy.to);
+  }
+  rows_before_ = rows();
+  rows_.resize(
+      std::max(rows_.size(), static_cast<size_t>(spans_.empty() ? 0 : spans_.back().row + 1)));
 }
 
 void KvCache::add_node(int64_t row, int64_t parent, int64_t index, int64_t first_of_row) {
@@ -291,6 +309,16 @@ void KvCache::fill_row_tables(int64_t row) {
 PagePool::Place KvCache::place(int64_t row, int64_t slot) const {
   const auto index = static_cast<size_t>(slot / options_.page_size);
   return {page_table_.pages(row)[index], slot % options_.page_size};
+}
+
+KvStoreFactory paged_kv(int64_t page_size) {
+  return [page_size](std::vector<LayerKv> layers, const KvStoreOptions& options) {
+    const KvCacheOptions paged{.dtype = options.dtype,
+                               .device = options.device,
+                               .page_size = page_size,
+                               .max_length = options.max_length};
+    return std::make_unique<KvCache>(std::move(layers), paged);
+  };
 }
 
 }  // namespace specdec

@@ -7,44 +7,35 @@
 
 #include "core/forward.h"
 #include "core/kernels/kv_view.h"
+#include "core/kv_store.h"
 #include "kv/page_pool.h"
 #include "kv/page_table.h"
 
 namespace specdec {
 
-/// Paged keys and values of all layers, for several rows of unequal lengths and trees of pending
-/// nodes. The model owns it; strategies never see it. Slots are absolute (kept token t lies at slot
-/// t, pending node k at length + k), also for sliding-window layers, so truncating moves no data
-/// and is exact to any length. All layers share one page table; pages are shared between rows after
-/// reorder and copied on write.
-class KvCache {
+/// Paged keys and values. Slots are absolute (kept token t lies at slot t, pending node k at length
+/// + k), also for sliding-window layers, so truncating moves no data and is exact to any length;
+/// commit moves what does not lie in place already. All layers share one page table; pages are
+/// shared between rows after reorder and copied on write. Truncated pages stay with their row.
+class KvCache final : public KvStore {
  public:
   KvCache(std::vector<LayerKv> layers, const KvCacheOptions& options);
 
-  /// Once per forward: checks the batch (see TokenBatch; throws InternalError for a parent that
-  /// does not exist or rows out of order, Error when a row would exceed max_length, and then
-  /// changes nothing), reserves slots for its nodes and builds the tables. The nodes are pending
-  /// afterwards.
-  void extend(const TokenBatch& batch);
+  void extend(const TokenBatch& batch) override;
+  void undo_extend() override;
   /// Of the newest extend.
   const BatchTables& tables() const { return tables_; }
-  /// What attention and the writer of keys and values need of a layer.
-  KvView view(int64_t layer) const;
+  KvView view(int64_t layer) const override;
 
-  /// Keeps the pending nodes on `path` (a path from the root: each node's parent is the one before
-  /// it), moving those that do not lie in place already; forgets the row's other nodes.
-  void commit(int64_t row, std::span<const int64_t> path);
-  /// Forgets pending nodes and kept tokens from `length` on; pages stay with the row.
-  void truncate(int64_t row, int64_t length);
-  /// Row i continues old row parents[i].
-  void reorder(std::span<const int64_t> parents);
+  void commit(int64_t row, std::span<const int64_t> path) override;
+  void truncate(int64_t row, int64_t length) override;
+  void reorder(std::span<const int64_t> parents) override;
 
-  int64_t rows() const;
-  int64_t length(int64_t row) const;  ///< 0 for a row that does not exist yet
-  int64_t pending(int64_t row) const;
-  int64_t max_length() const { return options_.max_length; }
-  /// Copies of a layer's kept keys and values: each [kv_heads, length(row), head_dim].
-  std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const;
+  int64_t rows() const override;
+  int64_t length(int64_t row) const override;
+  int64_t pending(int64_t row) const override;
+  int64_t max_length() const override { return options_.max_length; }
+  std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override;
   /// Bytes of all pages, used or not.
   int64_t allocated_bytes() const { return pool_.bytes(); }
 
@@ -67,8 +58,9 @@ class KvCache {
   void find_spans(const TokenBatch& batch);
   void check_parents(const TokenBatch& batch) const;
   void check_lengths() const;
-  void reserve_pages();
+  std::pair<int64_t, int64_t> page_range(const RowSpan& span) const;
   void reserve_tables(int64_t nodes);
+  void reserve_pages();
   void add_node(int64_t row, int64_t parent, int64_t index, int64_t first_of_row);
   void fill_row_tables(int64_t row);
   PagePool::Place place(int64_t row, int64_t slot) const;
@@ -79,7 +71,11 @@ class KvCache {
   BatchTables tables_;
   std::vector<Row> rows_;
   std::vector<RowSpan> spans_;           // of the newest extend; kept to allocate nothing
+  int64_t rows_before_ = 0;              // the newest extend
   std::vector<PageTable::Copy> copies_;  // likewise
 };
+
+/// Makes a model's KvCache, with `page_size` tokens a page.
+KvStoreFactory paged_kv(int64_t page_size = 16);
 
 }  // namespace specdec

@@ -4,17 +4,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/kv_store.h"
+
 namespace specdec {
 
 using at::Tensor;
-
-/// Geometry of one layer's keys and values.
-struct LayerKv {
-  int64_t kv_heads = 1;
-  int64_t head_dim = 0;
-  int64_t window = 0;         ///< 0 = sees everything
-  int64_t source_layer = -1;  ///< an earlier layer whose keys and values it reads; -1 = its own
-};
 
 struct KvCacheOptions {
   at::ScalarType dtype = at::kFloat;

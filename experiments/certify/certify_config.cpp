@@ -228,8 +228,8 @@ class GroupCertifier {
   const ConfigCertifyOptions& options_;
   const Tokenizer* tokenizer_;
   ModelLoader loader_;
-  std::unique_ptr<GemmaModel> target_;
-  std::unique_ptr<GemmaModel> reference_;
+  std::unique_ptr<TransformerModel> target_;
+  std::unique_ptr<TransformerModel> reference_;
   PlainLogits plain_;
   PromptGrammars grammars_;
   std::vector<EncodedPrompt> prompts_;

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/gemma/random_weights.h"
-#include "core/gemma/save.h"
+#include "core/families/gemma/weights.h"
+#include "core/transformer/random_weights.h"
 #include "decoders/grammar_correction.h"
 #include "experiments/run/experiment_config.h"
 

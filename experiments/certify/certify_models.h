@@ -49,8 +49,8 @@ class CertifyModels {
   ScratchFolder folder_;
   ModelLoader loader_;
   ModelCatalog catalog_;
-  std::unique_ptr<GemmaModel> target_;
-  std::unique_ptr<GemmaModel> reference_;
+  std::unique_ptr<TransformerModel> target_;
+  std::unique_ptr<TransformerModel> reference_;
   std::map<std::vector<Token>, std::vector<double>> logits_;
 };
 

@@ -15,8 +15,8 @@
 
 #include "core/error.h"
 #include "core/formats/safetensors.h"
-#include "core/gemma/layer_plan.h"
-#include "core/gemma/reference.h"
+#include "core/transformer/plan.h"
+#include "core/transformer/reference.h"
 #include "experiments/cli/commands.h"
 
 namespace specdec {
@@ -28,7 +28,8 @@ struct LogitsArguments {
   std::string model, tokens, out;
 };
 
-ForwardResult forward_uncached(const GemmaWeights& weights, const std::vector<Token>& tokens) {
+ForwardResult forward_uncached(const TransformerWeights& weights,
+                               const std::vector<Token>& tokens) {
   const auto vocab = weights.config.vocab_size;
   for (const Token token : tokens) {
     if (token >= vocab) {
@@ -130,7 +131,7 @@ nlohmann::json layer_json(const LayerPlan& layer) {
 nlohmann::json inspect_json(const ModelFiles& files) {
   const auto& config = files.config;
   auto layers = nlohmann::json::array();
-  for (const auto& layer : make_layer_plan(config)) {
+  for (const auto& layer : files.plan) {
     layers.push_back(layer_json(layer));
   }
   nlohmann::json tokenizer;
@@ -143,7 +144,7 @@ nlohmann::json inspect_json(const ModelFiles& files) {
                  {"eos", id(files.tokenizer->eos())}};
   }
   return {{"folder", files.folder.string()},
-          {"family", gemma_family_name(config.family)},
+          {"family", config.family},
           {"vocab_size", config.vocab_size},
           {"hidden_size", config.hidden_size},
           {"num_layers", config.num_layers},

@@ -77,7 +77,7 @@ class Profiler {
   const ProfileArguments& arguments_;
   ModelLoader loader_;
   ModelCatalog catalog_;
-  std::unique_ptr<GemmaModel> target_;
+  std::unique_ptr<TransformerModel> target_;
 };
 
 StrategyRegistry::Make Profiler::prepare(const std::shared_ptr<YamlTree>& tree) {

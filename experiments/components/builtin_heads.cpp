@@ -6,16 +6,18 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/gemma/heads/feature_model.h"
+#include "core/families/gemma/weights.h"
+#include "core/transformer/heads/feature_model.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "decoders/drafters/self_drafter.h"
 #include "experiments/components/builtin.h"
+#include "kv/kv_cache.h"
 
 namespace specdec {
 namespace {
 
 /// A tree may be grown larger than what is left of it, and than the target has room for.
-GemmaOptions engine_options(const LanguageModel& target) {
+TransformerOptions engine_options(const LanguageModel& target) {
   return {.max_length = target.max_length() + kMaxDraftLength};
 }
 
@@ -39,7 +41,7 @@ DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
         load_eagle_head(folder, version, *target, parse_dtype(context.models.options().dtype));
     context.models.note_fingerprint(folder.string(), head->fingerprint);
     std::vector<std::unique_ptr<LanguageModel>> modules;
-    modules.push_back(make_eagle_model(head, target, engine_options(context.target)));
+    modules.push_back(make_eagle_model(head, target, paged_kv(), engine_options(context.target)));
     context.draft_model = modules.front().get();
     context.draft_model_name = folder.string();
     return std::make_unique<FeatureDrafter>(std::move(modules), options);
@@ -78,8 +80,8 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
     context.models.note_fingerprint(folder.string() + " (mtp)", head->fingerprint);
     std::vector<std::unique_ptr<LanguageModel>> modules;
     for (int64_t i = 0; i < (wanted == 0 ? count : wanted); ++i) {
-      modules.push_back(
-          make_mtp_model(head, static_cast<size_t>(i), target, engine_options(context.target)));
+      modules.push_back(make_mtp_model(head, static_cast<size_t>(i), target, paged_kv(),
+                                       engine_options(context.target)));
     }
     context.draft_model = modules.front().get();
     context.draft_model_name = folder.string() + " (mtp)";
@@ -88,15 +90,15 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
 }
 
 /// The target's first layers as a model of their own, which a cost curve can be measured of.
-std::shared_ptr<LanguageModel> first_layers(const GemmaWeights& target, int64_t layers,
+std::shared_ptr<LanguageModel> first_layers(const TransformerWeights& target, int64_t layers,
                                             int64_t max_length) {
-  auto weights = std::make_shared<GemmaWeights>(target);
+  auto weights = std::make_shared<TransformerWeights>(target);
   const auto count = static_cast<size_t>(layers);
   weights->config.num_layers = layers;
-  weights->config.sliding_layers.resize(count);
   weights->plan.resize(count);
   weights->layers.resize(count);
-  return std::make_shared<GemmaModel>(std::move(weights), GemmaOptions{.max_length = max_length});
+  return std::make_shared<TransformerModel>(std::move(weights), paged_kv(),
+                                            TransformerOptions{.max_length = max_length});
 }
 
 DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) {

@@ -1,8 +1,9 @@
 #include <memory>
 
 #include "core/error.h"
-#include "core/gemma/heads/medusa_head.h"
-#include "core/gemma/random_weights.h"
+#include "core/families/gemma/weights.h"
+#include "core/transformer/heads/medusa_head.h"
+#include "core/transformer/random_weights.h"
 #include "decoders/drafters/medusa.h"
 #include "experiments/components/builtin.h"
 

@@ -11,7 +11,9 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/families/gemma/weights.h"
 #include "core/formats/safetensors.h"
+#include "kv/kv_cache.h"
 
 namespace specdec {
 namespace {
@@ -34,7 +36,8 @@ ModelFiles read_model_files(const std::filesystem::path& folder) {
                     "and model.safetensors",
                     folder.string()));
   }
-  ModelFiles files{folder, load_gemma_config(folder), nullptr};
+  const GemmaConfig config = load_gemma_config(folder);
+  ModelFiles files{folder, transformer_config(config), make_layer_plan(config), nullptr};
   const CheckpointTensors headers(folder);
   if (std::filesystem::exists(folder / "tokenizer.model") ||
       std::filesystem::exists(folder / "tokenizer.json")) {
@@ -134,17 +137,18 @@ std::string gpu_name(const at::Device& device) {
 
 ModelLoader::ModelLoader(ModelOptions options) : options_(std::move(options)) {}
 
-std::shared_ptr<const GemmaWeights> ModelLoader::weights(const std::filesystem::path& folder) {
+std::shared_ptr<const TransformerWeights> ModelLoader::weights(
+    const std::filesystem::path& folder) {
   auto& weights = weights_[folder.string()];
   if (weights == nullptr) {
-    const GemmaLoadOptions options{.dtype = parse_dtype(options_.dtype),
-                                   .device = parse_device(options_.device)};
+    const LoadOptions options{.dtype = parse_dtype(options_.dtype),
+                              .device = parse_device(options_.device)};
     weights = load_gemma(folder, options);
   }
   return weights;
 }
 
-std::unique_ptr<GemmaModel> ModelLoader::load(const std::filesystem::path& folder) {
+std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path& folder) {
   auto shared = weights(folder);
   if (shared->config.bidirectional) {
     throw Error(
@@ -154,8 +158,8 @@ std::unique_ptr<GemmaModel> ModelLoader::load(const std::filesystem::path& folde
   }
   const int64_t most = shared->config.max_position_embeddings;
   const int64_t wanted = options_.max_length == 0 ? kDefaultMaxLength : options_.max_length;
-  return std::make_unique<GemmaModel>(std::move(shared),
-                                      GemmaOptions{.max_length = std::min(most, wanted)});
+  return std::make_unique<TransformerModel>(
+      std::move(shared), paged_kv(), TransformerOptions{.max_length = std::min(most, wanted)});
 }
 
 void ModelLoader::note_fingerprint(const std::string& name, const std::string& fingerprint) {

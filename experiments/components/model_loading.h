@@ -5,15 +5,16 @@
 #include <optional>
 #include <string>
 
-#include "core/gemma/gemma.h"
 #include "core/tokenizer.h"
+#include "core/transformer/transformer_model.h"
 
 namespace specdec {
 
 /// What can be known of a checkpoint without its weights.
 struct ModelFiles {
   std::filesystem::path folder;
-  GemmaConfig config;
+  TransformerConfig config;
+  std::vector<LayerPlan> plan;
   std::shared_ptr<const Tokenizer> tokenizer;  ///< nullptr when the folder holds none
 };
 
@@ -58,10 +59,10 @@ class ModelLoader {
  public:
   explicit ModelLoader(ModelOptions options);
 
-  std::shared_ptr<const GemmaWeights> weights(const std::filesystem::path& folder);
+  std::shared_ptr<const TransformerWeights> weights(const std::filesystem::path& folder);
   /// A new instance: weights shared, its own cache. Throws Error for an encoder, which cannot
   /// decode.
-  std::unique_ptr<GemmaModel> load(const std::filesystem::path& folder);
+  std::unique_ptr<TransformerModel> load(const std::filesystem::path& folder);
   const ModelOptions& options() const { return options_; }
   /// Of a head that was loaded beside the models.
   void note_fingerprint(const std::string& name, const std::string& fingerprint);
@@ -70,7 +71,7 @@ class ModelLoader {
 
  private:
   ModelOptions options_;
-  std::map<std::string, std::shared_ptr<const GemmaWeights>> weights_;
+  std::map<std::string, std::shared_ptr<const TransformerWeights>> weights_;
   std::map<std::string, std::string> heads_;
 };
 

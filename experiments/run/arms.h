@@ -21,7 +21,7 @@ struct Group {
   const ExperimentConfig* config = nullptr;
   std::string name = {};  ///< of its first point
   ModelLoader* loader = nullptr;
-  std::unique_ptr<GemmaModel> target = nullptr;
+  std::unique_ptr<TransformerModel> target = nullptr;
   std::vector<Arm> arms = {};  ///< borrow the target
 };
 

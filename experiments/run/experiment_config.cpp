@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/gemma/heads/mtp_head.h"
+#include "core/transformer/heads/mtp_head.h"
 #include "experiments/components/builtin.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/yaml_writer.h"

@@ -8,7 +8,7 @@
 
 namespace specdec {
 
-at::Tensor continue_prompts(GemmaModel& model, const at::Tensor& prompts, int64_t new_tokens,
+at::Tensor continue_prompts(TransformerModel& model, const at::Tensor& prompts, int64_t new_tokens,
                             const ChooseNext& choose) {
   const c10::NoGradGuard no_grad;
   const int64_t rows = prompts.size(0);

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "core/gemma/gemma.h"
+#include "core/transformer/transformer_model.h"
 
 namespace specdec {
 
@@ -12,7 +12,7 @@ using ChooseNext = std::function<at::Tensor(const at::Tensor& logits, int64_t po
 
 /// Continues prompts of one length, all rows in one forward a token: prompts [rows, length] int64
 /// -> [rows, length + new_tokens]. Forgets what `model` held.
-at::Tensor continue_prompts(GemmaModel& model, const at::Tensor& prompts, int64_t new_tokens,
+at::Tensor continue_prompts(TransformerModel& model, const at::Tensor& prompts, int64_t new_tokens,
                             const ChooseNext& choose);
 
 }  // namespace specdec

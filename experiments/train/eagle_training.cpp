@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/gemma/heads/eagle_head.h"
-#include "core/gemma/heads/head_reference.h"
+#include "core/transformer/heads/eagle_head.h"
+#include "core/transformer/heads/head_reference.h"
 #include "experiments/train/head_training.h"
 
 namespace specdec {
@@ -16,8 +16,8 @@ at::Tensor most_frequent(const at::Tensor& token_counts, int64_t count) {
 }
 
 /// Layers like the target's begin as copies of its last one; others stay random.
-bool like_target(const HeadLayer& layer, const GemmaWeights& target) {
-  const GemmaLayerWeights& last = target.layers.back();
+bool like_target(const HeadLayer& layer, const TransformerWeights& target) {
+  const LayerWeights& last = target.layers.back();
   return layer.weights.qkv.sizes() == last.qkv.sizes() &&
          layer.weights.gate_up.sizes() == last.gate_up.sizes() &&
          layer.plan.qk_norm == last.q_norm.defined() &&
@@ -120,7 +120,7 @@ class EagleTraining final : public HeadTraining {
   }
 
   EagleVersion version_;
-  std::shared_ptr<const GemmaWeights> target_;
+  std::shared_ptr<const TransformerWeights> target_;
   std::optional<at::ScalarType> matmul_dtype_;
   std::shared_ptr<EagleHead> head_;
 };

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "core/gemma/reference.h"
+#include "core/transformer/reference.h"
 
 namespace specdec {
 namespace {
@@ -17,7 +17,7 @@ struct Sums {
   int64_t tokens = 0;
 };
 
-void add_window(const GemmaWeights& model, const GemmaWeights* teacher,
+void add_window(const TransformerWeights& model, const TransformerWeights* teacher,
                 const std::vector<Token>& window, Sums& sums) {
   const auto row = at::tensor(at::IntArrayRef(std::vector<int64_t>(window.begin(), window.end())),
                               at::TensorOptions(at::kLong).device(model.embedding.device()))
@@ -37,8 +37,9 @@ void add_window(const GemmaWeights& model, const GemmaWeights* teacher,
 
 }  // namespace
 
-std::map<std::string, Evaluation> evaluate(const GemmaWeights& model, const GemmaWeights* teacher,
-                                           const TextData& data, int64_t max_windows) {
+std::map<std::string, Evaluation> evaluate(const TransformerWeights& model,
+                                           const TransformerWeights* teacher, const TextData& data,
+                                           int64_t max_windows) {
   const c10::NoGradGuard no_grad;
   std::map<std::string, Evaluation> result;
   for (const auto& [kind, held] : data.held_out()) {

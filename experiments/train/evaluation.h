@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "core/gemma/weights.h"
+#include "core/transformer/weights.h"
 #include "experiments/train/text_data.h"
 
 namespace specdec {
@@ -22,7 +22,8 @@ struct Evaluation {
 };
 
 /// At most `max_windows` windows of each kind (0 = all), by kind. `teacher` may be nullptr.
-std::map<std::string, Evaluation> evaluate(const GemmaWeights& model, const GemmaWeights* teacher,
-                                           const TextData& data, int64_t max_windows);
+std::map<std::string, Evaluation> evaluate(const TransformerWeights& model,
+                                           const TransformerWeights* teacher, const TextData& data,
+                                           int64_t max_windows);
 
 }  // namespace specdec

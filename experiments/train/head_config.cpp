@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/gemma/config.h"
+#include "core/families/gemma/config.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/config_node.h"
 

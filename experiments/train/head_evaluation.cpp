@@ -20,7 +20,8 @@ at::Tensor full_distribution(const at::Tensor& logits, const at::Tensor& draft_t
 
 class DepthSums {
  public:
-  DepthSums(const HeadTraining& head, const GemmaWeights& target, const HeadTrainConfig& config)
+  DepthSums(const HeadTraining& head, const TransformerWeights& target,
+            const HeadTrainConfig& config)
       : head_(head), target_(target), depth_(config.evaluate_depth) {}
 
   /// tokens: [rows, T + 1] int64
@@ -50,7 +51,7 @@ class DepthSums {
 
  private:
   const HeadTraining& head_;
-  const GemmaWeights& target_;
+  const TransformerWeights& target_;
   int64_t depth_;
   std::vector<DepthAccuracy> sums_;
 };
@@ -62,7 +63,7 @@ at::Tensor as_row(const std::vector<Token>& window) {
 
 }  // namespace
 
-TargetBatch target_batch(const GemmaWeights& target, const at::Tensor& tokens,
+TargetBatch target_batch(const TransformerWeights& target, const at::Tensor& tokens,
                          std::optional<at::ScalarType> matmul_dtype) {
   const c10::NoGradGuard frozen;
   TargetBatch batch{.tokens = tokens, .target = {}, .distribution = {}};
@@ -72,7 +73,7 @@ TargetBatch target_batch(const GemmaWeights& target, const at::Tensor& tokens,
 }
 
 std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(
-    const HeadTraining& head, const GemmaWeights& target, const TextData& data,
+    const HeadTraining& head, const TransformerWeights& target, const TextData& data,
     const SelfGenerated& generated, const HeadTrainConfig& config, int64_t max_windows) {
   const c10::NoGradGuard no_grad;
   std::map<std::string, std::vector<DepthAccuracy>> result;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "core/families/gemma/weights.h"
 #include "core/tokenizer.h"
 #include "experiments/train/head_evaluation.h"
 #include "experiments/train/head_loss.h"
@@ -46,7 +47,7 @@ class HeadTrainer {
  public:
   HeadTrainer(const HeadTrainConfig& config, const TrainOptions& options)
       : config_(config), options_(options) {
-    GemmaLoadOptions load;
+    LoadOptions load;
     load.dtype = at::kFloat;
     load.device = options.device;
     target_ = load_gemma(config.target, load);
@@ -98,8 +99,8 @@ class HeadTrainer {
   }
 
   /// The target where it can decode.
-  std::shared_ptr<const GemmaWeights> cpu_target() const {
-    GemmaLoadOptions load;
+  std::shared_ptr<const TransformerWeights> cpu_target() const {
+    LoadOptions load;
     load.dtype = at::kFloat;
     return options_.device.is_cpu() ? target_ : load_gemma(config_.target, load);
   }
@@ -153,7 +154,7 @@ class HeadTrainer {
 
   const HeadTrainConfig& config_;
   const TrainOptions& options_;
-  std::shared_ptr<const GemmaWeights> target_;
+  std::shared_ptr<const TransformerWeights> target_;
   std::unique_ptr<TextData> data_;
   SelfGenerated generated_;
   std::unique_ptr<HeadTraining> head_;

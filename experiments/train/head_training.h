@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/gemma/reference.h"
+#include "core/transformer/reference.h"
 #include "experiments/train/head_config.h"
 
 namespace specdec {
@@ -50,10 +50,10 @@ class HeadTraining {
 
 /// What a HeadTraining is made from.
 struct HeadTrainingContext {
-  std::shared_ptr<const GemmaWeights> target;  ///< float32, outlives the head
-  at::Tensor token_counts;                     ///< [vocab] int64 of the training text
-  uint64_t seed = 0;                           ///< of initial values
-  std::optional<at::ScalarType> matmul_dtype;  ///< as in reference_forward
+  std::shared_ptr<const TransformerWeights> target;  ///< float32, outlives the head
+  at::Tensor token_counts;                           ///< [vocab] int64 of the training text
+  uint64_t seed = 0;                                 ///< of initial values
+  std::optional<at::ScalarType> matmul_dtype;        ///< as in reference_forward
 };
 
 std::unique_ptr<HeadTraining> make_medusa_training(const HeadShape& shape,

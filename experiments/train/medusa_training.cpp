@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/gemma/heads/medusa_head.h"
+#include "core/transformer/heads/medusa_head.h"
 #include "experiments/train/head_training.h"
 
 namespace specdec {
@@ -58,7 +58,7 @@ class MedusaTraining final : public HeadTraining {
     return at::linear(hidden.to(matmul_dtype_), output.to(matmul_dtype_)).to(at::kFloat);
   }
 
-  std::shared_ptr<const GemmaWeights> target_;
+  std::shared_ptr<const TransformerWeights> target_;
   at::ScalarType matmul_dtype_;
   MedusaHead head_;
 };

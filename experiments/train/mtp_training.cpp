@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/gemma/heads/head_reference.h"
-#include "core/gemma/heads/mtp_head.h"
+#include "core/transformer/heads/head_reference.h"
+#include "core/transformer/heads/mtp_head.h"
 #include "experiments/train/head_training.h"
 
 namespace specdec {
@@ -61,7 +61,7 @@ class MtpTraining final : public HeadTraining {
   }
 
  private:
-  std::shared_ptr<const GemmaWeights> target_;
+  std::shared_ptr<const TransformerWeights> target_;
   std::optional<at::ScalarType> matmul_dtype_;
   std::shared_ptr<MtpHead> head_;
 };

@@ -9,6 +9,7 @@
 #include "core/randomness.h"
 #include "core/sampling.h"
 #include "experiments/train/continuations.h"
+#include "kv/kv_cache.h"
 
 namespace specdec {
 namespace {
@@ -18,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kRowsAtOnce = 32;
 
 /// Everything that the sequences depend on.
-std::string identity(const GemmaWeights& target, const TextData& data, const TextPlan& plan,
+std::string identity(const TransformerWeights& target, const TextData& data, const TextPlan& plan,
                      const SelfDistillation& options) {
   const nlohmann::json out = {
       {"target", target.fingerprint},         {"seed", plan.seed},
@@ -29,7 +30,7 @@ std::string identity(const GemmaWeights& target, const TextData& data, const Tex
 }
 
 /// Continues all rows, some at a time.
-at::Tensor continue_all(const std::shared_ptr<const GemmaWeights>& target,
+at::Tensor continue_all(const std::shared_ptr<const TransformerWeights>& target,
                         const at::Tensor& prompts, const TextPlan& plan,
                         const SelfDistillation& options, uint64_t seed,
                         const std::function<void(const std::string&)>& log) {
@@ -122,7 +123,7 @@ void write_generated(const SelfGenerated& generated, const fs::path& path,
 
 }  // namespace
 
-at::Tensor continue_by_distribution(std::shared_ptr<const GemmaWeights> target,
+at::Tensor continue_by_distribution(std::shared_ptr<const TransformerWeights> target,
                                     const at::Tensor& prompts, int64_t total,
                                     const std::vector<double>& temperatures, uint64_t seed,
                                     int64_t first_row) {
@@ -133,7 +134,7 @@ at::Tensor continue_by_distribution(std::shared_ptr<const GemmaWeights> target,
     random.emplace_back(seed, static_cast<uint32_t>(first_row + row));
   }
   const int64_t new_tokens = total - prompts.size(1);
-  GemmaModel model(std::move(target), GemmaOptions{.max_length = total});
+  TransformerModel model(std::move(target), paged_kv(), TransformerOptions{.max_length = total});
   std::vector<double> distribution(static_cast<size_t>(model.vocab_size()));
   return continue_prompts(model, prompts, new_tokens, [&](const at::Tensor& logits, int64_t at) {
     at::Tensor next = at::empty({rows}, at::kLong);
@@ -148,7 +149,7 @@ at::Tensor continue_by_distribution(std::shared_ptr<const GemmaWeights> target,
   });
 }
 
-SelfGenerated self_generate(std::shared_ptr<const GemmaWeights> target, const TextData& data,
+SelfGenerated self_generate(std::shared_ptr<const TransformerWeights> target, const TextData& data,
                             const TextPlan& plan, const SelfDistillation& options,
                             const std::function<void(const std::string&)>& log) {
   const std::string wanted = identity(*target, data, plan, options);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/gemma/weights.h"
+#include "core/transformer/weights.h"
 #include "experiments/train/text_data.h"
 
 namespace specdec {
@@ -35,14 +35,14 @@ struct SelfGenerated {
 /// Continuations of `prompts` [rows, length] int64 to `total` tokens; row i is drawn from the
 /// target's distribution at temperatures[i] with Philox keyed by (seed, first_row + i).
 /// End-of-sequence tokens do not end a row.
-at::Tensor continue_by_distribution(std::shared_ptr<const GemmaWeights> target,
+at::Tensor continue_by_distribution(std::shared_ptr<const TransformerWeights> target,
                                     const at::Tensor& prompts, int64_t total,
                                     const std::vector<double>& temperatures, uint64_t seed,
                                     int64_t first_row);
 
 /// Generates (CPU), or reads `options.file` if it holds what the same options, seed and target
 /// give. `log` may be empty. Throws Error when held-out text is shorter than a prompt.
-SelfGenerated self_generate(std::shared_ptr<const GemmaWeights> target, const TextData& data,
+SelfGenerated self_generate(std::shared_ptr<const TransformerWeights> target, const TextData& data,
                             const TextPlan& plan, const SelfDistillation& options,
                             const std::function<void(const std::string&)>& log);
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/families/gemma/config.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/config_node.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/gemma/config.h"
+#include "core/families/gemma/config.h"
 
 namespace specdec {
 

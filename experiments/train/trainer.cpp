@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/gemma/random_weights.h"
-#include "core/gemma/reference.h"
-#include "core/gemma/save.h"
-#include "core/gemma/weights.h"
+#include "core/families/gemma/weights.h"
 #include "core/tokenizer.h"
+#include "core/transformer/random_weights.h"
+#include "core/transformer/reference.h"
+#include "core/transformer/weights.h"
 #include "experiments/train/evaluation.h"
 #include "experiments/train/text_data.h"
 #include "experiments/train/tokenizer_training.h"
@@ -121,7 +121,7 @@ class Trainer {
     if (config_.teacher.empty()) {
       return;
     }
-    GemmaLoadOptions load;
+    LoadOptions load;
     load.dtype = at::kFloat;
     load.device = options_.device;
     teacher_ = load_gemma(config_.teacher, load);
@@ -133,13 +133,13 @@ class Trainer {
     }
   }
 
-  std::shared_ptr<GemmaWeights> initial_weights() {
+  std::shared_ptr<TransformerWeights> initial_weights() {
     if (!config_.initial.empty()) {
-      GemmaLoadOptions load;
+      LoadOptions load;
       load.dtype = at::kFloat;
-      return std::make_shared<GemmaWeights>(*load_gemma(config_.initial, load));
+      return std::make_shared<TransformerWeights>(*load_gemma(config_.initial, load));
     }
-    RandomGemmaOptions random;
+    RandomWeightsOptions random;
     random.seed = config_.text.seed;
     random.norm_deviation = 0.0;
     return random_gemma(config_.model, random);
@@ -156,7 +156,7 @@ class Trainer {
     take(model_->embedding, task.others);
     model_->head = model_->embedding;
     take(model_->final_norm, task.others);
-    for (GemmaLayerWeights& layer : model_->layers) {
+    for (LayerWeights& layer : model_->layers) {
       for (at::Tensor* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
         take(*matrix, task.matrices);
       }
@@ -198,7 +198,7 @@ class Trainer {
     return total;
   }
 
-  HeldOutReport report(const GemmaWeights& model, int64_t max_windows) const {
+  HeldOutReport report(const TransformerWeights& model, int64_t max_windows) const {
     const auto kinds = evaluate(model, teacher_.get(), *data_, max_windows);
     return {evaluation_json(kinds), evaluation_text(kinds)};
   }
@@ -216,7 +216,7 @@ class Trainer {
 
   HeldOutReport store() const {
     save_gemma(*model_, config_.out, at::kBFloat16);
-    GemmaLoadOptions load;
+    LoadOptions load;
     load.dtype = at::kFloat;
     load.device = options_.device;
     return report(*load_gemma(config_.out, load), 0);
@@ -226,8 +226,8 @@ class Trainer {
   TrainOptions options_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<TextData> data_;
-  std::shared_ptr<const GemmaWeights> teacher_;
-  std::shared_ptr<GemmaWeights> model_;
+  std::shared_ptr<const TransformerWeights> teacher_;
+  std::shared_ptr<TransformerWeights> model_;
   std::unique_ptr<SequenceUnlikelihood> continuations_;
 };
 

@@ -6,8 +6,9 @@
 #include <set>
 #include <vector>
 
-#include "core/gemma/reference.h"
+#include "core/transformer/reference.h"
 #include "experiments/train/continuations.h"
+#include "kv/kv_cache.h"
 
 namespace specdec {
 namespace {
@@ -33,8 +34,8 @@ at::Tensor token_unlikelihood(const at::Tensor& log_probs, const at::Tensor& inp
   return -(log_complement(log_probs) * mask).sum(-1).mean();
 }
 
-SequenceUnlikelihood::SequenceUnlikelihood(std::shared_ptr<const GemmaWeights> weights)
-    : weights_(weights), model_(std::move(weights)) {}
+SequenceUnlikelihood::SequenceUnlikelihood(std::shared_ptr<const TransformerWeights> weights)
+    : weights_(weights), model_(std::move(weights), paged_kv()) {}
 
 at::Tensor SequenceUnlikelihood::continue_greedily(const at::Tensor& prompts, int64_t new_tokens) {
   return continue_prompts(model_, prompts, new_tokens,

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "core/gemma/gemma.h"
+#include "core/transformer/transformer_model.h"
 
 namespace specdec {
 
@@ -19,7 +19,7 @@ at::Tensor token_unlikelihood(const at::Tensor& log_probs, const at::Tensor& inp
 class SequenceUnlikelihood {
  public:
   /// `weights` are those being trained, changed in place between calls; they outlive this object.
-  explicit SequenceUnlikelihood(std::shared_ptr<const GemmaWeights> weights);
+  explicit SequenceUnlikelihood(std::shared_ptr<const TransformerWeights> weights);
 
   /// What the model greedily continues: prompts [rows, length] int64 -> [rows, length +
   /// new_tokens].
@@ -31,8 +31,8 @@ class SequenceUnlikelihood {
   at::Tensor loss(const at::Tensor& prompts, int64_t new_tokens);
 
  private:
-  std::shared_ptr<const GemmaWeights> weights_;
-  GemmaModel model_;
+  std::shared_ptr<const TransformerWeights> weights_;
+  TransformerModel model_;
 };
 
 }  // namespace specdec

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/gemma/config.h"
+#include "core/families/gemma/config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);

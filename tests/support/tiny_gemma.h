@@ -1,14 +1,15 @@
 #pragma once
 #include <memory>
 
-#include "core/gemma/random_weights.h"
+#include "core/families/gemma/weights.h"
 
 namespace specdec {
 
 /// A random Gemma 3 that is small enough to enumerate: 3 layers (sliding, full, sliding) with a
 /// window of 6, hidden size 16.
-inline std::shared_ptr<GemmaWeights> tiny_gemma(int64_t vocab, at::ScalarType dtype = at::kDouble,
-                                                uint64_t seed = 1) {
+inline std::shared_ptr<TransformerWeights> tiny_gemma(int64_t vocab,
+                                                      at::ScalarType dtype = at::kDouble,
+                                                      uint64_t seed = 1) {
   GemmaConfig config;
   config.vocab_size = vocab;
   config.hidden_size = 16;

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/gemma/heads/feature_model.h"
-#include "core/gemma/heads/head_reference.h"
+#include "core/transformer/heads/feature_model.h"
+#include "core/transformer/heads/head_reference.h"
 #include "decoders/autoregressive.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "decoders/drafters/self_drafter.h"
@@ -17,6 +17,7 @@
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
+#include "kv/kv_cache.h"
 #include "tests/support/error_message.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/tiny_gemma.h"
@@ -26,7 +27,7 @@ namespace {
 
 using testing::HasSubstr;
 using Tokens = std::vector<Token>;
-using Target = std::shared_ptr<GemmaWeights>;
+using Target = std::shared_ptr<TransformerWeights>;
 
 double difference(const Tensor& a, const Tensor& b) {
   const Tensor same = a.eq(b);  // infinities
@@ -102,12 +103,12 @@ class RecordingShape final : public DraftShape {
 /// tokens and a drafted path.
 struct HeadCase {
   std::string name;
-  std::function<std::unique_ptr<Drafter>(const Target&, GemmaModel&)> make;
+  std::function<std::unique_ptr<Drafter>(const Target&, TransformerModel&)> make;
   std::function<Tensor(const Target&, const Tokens& committed, const Tokens& path)>
       plain_distribution;
 };
 
-std::shared_ptr<EagleHead> eagle_head(const GemmaWeights& target, EagleVersion version,
+std::shared_ptr<EagleHead> eagle_head(const TransformerWeights& target, EagleVersion version,
                                       LayerStyle style, bool after_norm) {
   EagleConfig config = make_eagle_config(version, style, target);
   config.feature_after_norm = after_norm;
@@ -122,7 +123,7 @@ std::shared_ptr<EagleHead> eagle_head(const GemmaWeights& target, EagleVersion v
   return head;
 }
 
-Tensor plain_eagle_distribution(const GemmaWeights& target, const EagleHead& head,
+Tensor plain_eagle_distribution(const TransformerWeights& target, const EagleHead& head,
                                 const Tokens& committed, const Tokens& path) {
   Tokens all = committed;
   all.insert(all.end(), path.begin(), path.end());
@@ -152,10 +153,10 @@ HeadCase eagle(const std::string& name, EagleVersion version, LayerStyle style, 
                bool sample) {
   HeadCase row;
   row.name = name;
-  row.make = [=](const Target& target, GemmaModel&) {
+  row.make = [=](const Target& target, TransformerModel&) {
     const auto head = eagle_head(*target, version, style, after_norm);
     std::vector<std::unique_ptr<LanguageModel>> modules;
-    modules.push_back(make_eagle_model(head, target));
+    modules.push_back(make_eagle_model(head, target, paged_kv()));
     return std::make_unique<FeatureDrafter>(
         std::move(modules),
         FeatureDrafterOptions{.sample = sample,
@@ -169,7 +170,7 @@ HeadCase eagle(const std::string& name, EagleVersion version, LayerStyle style, 
   return row;
 }
 
-Tensor plain_mtp_distribution(const GemmaWeights& target, const MtpHead& head,
+Tensor plain_mtp_distribution(const TransformerWeights& target, const MtpHead& head,
                               const Tokens& committed, const Tokens& path) {
   Tokens all = committed;
   all.insert(all.end(), path.begin(), path.end());
@@ -194,14 +195,14 @@ Tensor plain_mtp_distribution(const GemmaWeights& target, const MtpHead& head,
 HeadCase mtp(const std::string& name, int64_t modules) {
   HeadCase row;
   row.name = name;
-  const auto head_of = [=](const GemmaWeights& target) {
+  const auto head_of = [=](const TransformerWeights& target) {
     return random_mtp_head(target, modules, {.seed = 6, .dtype = at::kDouble});
   };
-  row.make = [=](const Target& target, GemmaModel&) {
+  row.make = [=](const Target& target, TransformerModel&) {
     const auto head = head_of(*target);
     std::vector<std::unique_ptr<LanguageModel>> models;
     for (size_t i = 0; i < head->layers.size(); ++i) {
-      models.push_back(make_mtp_model(head, i, target));
+      models.push_back(make_mtp_model(head, i, target, paged_kv()));
     }
     return std::make_unique<FeatureDrafter>(std::move(models),
                                             FeatureDrafterOptions{.hidden_size = 16});
@@ -215,7 +216,7 @@ HeadCase mtp(const std::string& name, int64_t modules) {
 HeadCase self(const std::string& name, int64_t layers) {
   HeadCase row;
   row.name = name;
-  row.make = [=](const Target&, GemmaModel& model) {
+  row.make = [=](const Target&, TransformerModel& model) {
     return std::make_unique<SelfDrafter>(model, SelfDrafterOptions{.layers = layers});
   };
   row.plain_distribution = [=](const Target& target, const Tokens& committed, const Tokens& path) {
@@ -250,7 +251,7 @@ class HeadDraftersTest : public testing::TestWithParam<HeadCase> {
     at::set_num_threads(1);  // the tensors are tiny; waiting for a second thread costs more
   }
 
-  std::unique_ptr<SpeculativeDecoding> strategy(const Target& target, GemmaModel& model,
+  std::unique_ptr<SpeculativeDecoding> strategy(const Target& target, TransformerModel& model,
                                                 int64_t branches, std::vector<int64_t> depths,
                                                 std::vector<Seen>* seen = nullptr) const {
     return std::make_unique<SpeculativeDecoding>(
@@ -261,8 +262,8 @@ class HeadDraftersTest : public testing::TestWithParam<HeadCase> {
 
 TEST_P(HeadDraftersTest, TheOutputsDistributionIsTheTargets) {
   const auto target = tiny_gemma(3);
-  GemmaModel model(target);
-  GemmaModel oracle(target);
+  TransformerModel model(target, paged_kv());
+  TransformerModel oracle(target, paged_kv());
   const LogitTable table = [&](TokenSpan history) {
     const Tensor logits = oracle.prefill_get_last_logits(history);
     return std::vector<double>(logits.const_data_ptr<double>(),
@@ -282,7 +283,7 @@ TEST_P(HeadDraftersTest, TheOutputsDistributionIsTheTargets) {
 
 TEST_P(HeadDraftersTest, GreedyTokensAreTheTargets) {
   const auto target = tiny_gemma(11);
-  GemmaModel model(target);
+  TransformerModel model(target, paged_kv());
   CounterRandomness random(1);
   const Task task{.prompt = {3, 1, 4}, .stop = {.max_new_tokens = 40}};
   const Tokens plain = AutoregressiveDecoding(model).generate(task.request(random)).tokens;
@@ -296,7 +297,7 @@ TEST_P(HeadDraftersTest, GreedyTokensAreTheTargets) {
 TEST_P(HeadDraftersTest, EveryDistributionIsThatOfAFreshPlainForward) {
   // After skips, rejections and acceptances, across the windows.
   const auto target = tiny_gemma(5);
-  GemmaModel model(target);
+  TransformerModel model(target, paged_kv());
   for (const int64_t branches : {1, 2}) {
     std::vector<Seen> seen;
     const auto speculative = strategy(target, model, branches, {3, 0, 1, 2, 0, 0, 4}, &seen);
@@ -318,11 +319,11 @@ INSTANTIATE_TEST_SUITE_P(All, HeadDraftersTest, testing::ValuesIn(cases()),
 
 TEST(FeatureDrafterTest, TargetsThatCannotServeAreRefused) {
   const auto target = tiny_gemma(5);
-  GemmaModel model(target);
+  TransformerModel model(target, paged_kv());
   const auto drafter = [&](int64_t hidden, std::vector<int64_t> layers) {
     std::vector<std::unique_ptr<LanguageModel>> modules;
     modules.push_back(
-        make_mtp_model(random_mtp_head(*target, 1, {.dtype = at::kDouble}), 0, target));
+        make_mtp_model(random_mtp_head(*target, 1, {.dtype = at::kDouble}), 0, target, paged_kv()));
     return FeatureDrafter(std::move(modules), {.capture_layers = layers, .hidden_size = hidden});
   };
   const auto refusal = [](const FeatureDrafter& one, const LanguageModel& whom) {
@@ -333,7 +334,7 @@ TEST(FeatureDrafterTest, TargetsThatCannotServeAreRefused) {
   EXPECT_THAT(refusal(drafter(16, {3}), model), HasSubstr("layers 0 to 2"));
   const FakeModel fake(5, random_table(5, 1));
   EXPECT_THAT(refusal(drafter(16, {}), fake), HasSubstr("hidden states"));
-  GemmaModel other(tiny_gemma(6));
+  TransformerModel other(tiny_gemma(6), paged_kv());
   EXPECT_THAT(refusal(drafter(16, {}), other), HasSubstr("vocabulary of 5"));
 }
 
@@ -341,15 +342,15 @@ TEST(SelfDrafterTest, TargetsThatCannotServeAreRefused) {
   FakeModel fake(5, random_table(5, 1));
   EXPECT_THAT(error_message<ConfigError>([&] { SelfDrafter(fake, {}).check(fake); }),
               HasSubstr("cannot"));
-  GemmaModel model(tiny_gemma(5));
+  TransformerModel model(tiny_gemma(5), paged_kv());
   EXPECT_THAT(error_message<ConfigError>([&] { SelfDrafter(model, {.layers = 3}).check(model); }),
               HasSubstr("1 to 2"));
 }
 
 TEST(SelfDrafterTest, DraftingLeavesNoTrace) {
   const auto target = tiny_gemma(11, at::kFloat);
-  GemmaModel drafted(target);
-  GemmaModel untouched(target);
+  TransformerModel drafted(target, paged_kv());
+  TransformerModel untouched(target, paged_kv());
   const Tokens prompt = {3, 1, 4, 1, 5, 9, 2, 6};
   drafted.prefill_get_last_logits(prompt);
   untouched.prefill_get_last_logits(prompt);

@@ -5,15 +5,16 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "core/gemma/gemma.h"
-#include "core/gemma/heads/medusa_head.h"
-#include "core/gemma/reference.h"
+#include "core/transformer/heads/medusa_head.h"
+#include "core/transformer/reference.h"
+#include "core/transformer/transformer_model.h"
 #include "decoders/autoregressive.h"
 #include "decoders/shapes/chain.h"
 #include "decoders/shapes/draft_growth.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
+#include "kv/kv_cache.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/tiny_gemma.h"
 
@@ -55,7 +56,7 @@ class CartesianShape final : public DraftShape {
 };
 
 /// Heads that know something: the target's own head over slightly turned hidden states.
-std::shared_ptr<const MedusaHead> some_heads(const GemmaWeights& target, bool shared,
+std::shared_ptr<const MedusaHead> some_heads(const TransformerWeights& target, bool shared,
                                              int64_t heads = 3) {
   auto head = std::make_shared<MedusaHead>(
       new_medusa_head({.num_heads = heads, .num_layers = 1, .share_lm_head = shared}, target,
@@ -68,7 +69,7 @@ std::shared_ptr<const MedusaHead> some_heads(const GemmaWeights& target, bool sh
   return head;
 }
 
-MedusaHeads heads_on(const std::shared_ptr<const GemmaWeights>& target,
+MedusaHeads heads_on(const std::shared_ptr<const TransformerWeights>& target,
                      const std::shared_ptr<const MedusaHead>& head) {
   return {.count = head->config.num_heads,
           .hidden_size = head->config.hidden_size,
@@ -78,8 +79,8 @@ MedusaHeads heads_on(const std::shared_ptr<const GemmaWeights>& target,
           }};
 }
 
-LogitTable table_of(const std::shared_ptr<const GemmaWeights>& weights) {
-  const auto model = std::make_shared<GemmaModel>(weights);
+LogitTable table_of(const std::shared_ptr<const TransformerWeights>& weights) {
+  const auto model = std::make_shared<TransformerModel>(weights, paged_kv());
   return [model](TokenSpan history) {
     const Tensor logits = model->prefill_get_last_logits(history);
     const auto* values = logits.const_data_ptr<double>();
@@ -96,12 +97,12 @@ struct Case {
 
 class MedusaDistributionTest : public testing::TestWithParam<Case> {
  protected:
-  static std::unique_ptr<SpeculativeDecoding> decoding(GemmaModel& target,
+  static std::unique_ptr<SpeculativeDecoding> decoding(TransformerModel& target,
                                                        std::unique_ptr<Verifier> verifier) {
-    auto drafter =
-        std::make_unique<MedusaDrafter>(heads_on(std::make_shared<GemmaWeights>(target.weights()),
-                                                 some_heads(target.weights(), GetParam().shared)),
-                                        MedusaOptions{.sample = GetParam().sample});
+    auto drafter = std::make_unique<MedusaDrafter>(
+        heads_on(std::make_shared<TransformerWeights>(target.weights()),
+                 some_heads(target.weights(), GetParam().shared)),
+        MedusaOptions{.sample = GetParam().sample});
     std::unique_ptr<DraftShape> shape = std::make_unique<ChainShape>(2);
     if (GetParam().tree) {
       shape = std::make_unique<CartesianShape>(2);
@@ -113,7 +114,7 @@ class MedusaDistributionTest : public testing::TestWithParam<Case> {
 
 TEST_P(MedusaDistributionTest, TheOutputHasTheDistributionOfTheTarget) {
   const auto weights = tiny_gemma(3);
-  GemmaModel target(weights);
+  TransformerModel target(weights, paged_kv());
   const Task task{{0, 1, 2, 1}, {.temperature = 0.9}, {.max_new_tokens = 4}};
   const SequenceDistribution distribution =
       exact_distribution(*decoding(target, std::make_unique<RejectionVerifier>()), task);
@@ -122,8 +123,8 @@ TEST_P(MedusaDistributionTest, TheOutputHasTheDistributionOfTheTarget) {
 
 TEST_P(MedusaDistributionTest, GreedyTokensAreTheTargets) {
   const auto weights = tiny_gemma(11);
-  GemmaModel target(weights);
-  GemmaModel plain_target(weights);
+  TransformerModel target(weights, paged_kv());
+  TransformerModel plain_target(weights, paged_kv());
   const Task task{{3, 1, 4, 1, 5}, {}, {.max_new_tokens = 60}};
   CounterRandomness random(1);
   const auto speculative = decoding(target, std::make_unique<ExactMatchVerifier>());
@@ -165,7 +166,7 @@ TEST(MedusaTest, EachDepthIsItsHeadOnTheNewestHiddenState) {
   const auto weights = tiny_gemma(11);
   for (const bool shared : {false, true}) {
     const auto head = some_heads(*weights, shared);
-    GemmaModel target(weights);
+    TransformerModel target(weights, paged_kv());
     std::vector<Tensor> seen;
     SpeculativeDecoding decoding(target, std::make_unique<MedusaDrafter>(heads_on(weights, head)),
                                  std::make_unique<ExactMatchVerifier>(),
@@ -196,7 +197,7 @@ TEST(MedusaTest, EachDepthIsItsHeadOnTheNewestHiddenState) {
 
 TEST(MedusaTest, DraftsAreAsDeepAsThereAreHeads) {
   const auto weights = tiny_gemma(11);
-  GemmaModel target(weights);
+  TransformerModel target(weights, paged_kv());
   SpeculativeDecoding decoding(
       target, std::make_unique<MedusaDrafter>(heads_on(weights, some_heads(*weights, false, 2))),
       std::make_unique<ExactMatchVerifier>(), std::make_unique<ChainShape>(5));
@@ -213,7 +214,7 @@ TEST(MedusaTest, RefusesATargetThatItDoesNotFit) {
   const MedusaDrafter drafter(heads_on(weights, some_heads(*weights, true)));
   EXPECT_THAT([&] { drafter.check(fake); },
               ThrowsMessage<ConfigError>(HasSubstr("last hidden state")));
-  GemmaModel other(tiny_gemma(7));
+  TransformerModel other(tiny_gemma(7), paged_kv());
   EXPECT_THAT([&] { drafter.check(other); },
               ThrowsMessage<ConfigError>(HasSubstr("another model")));
 }

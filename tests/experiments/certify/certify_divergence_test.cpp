@@ -8,7 +8,8 @@
 #include <limits>
 
 #include "core/error.h"
-#include "core/gemma/gemma.h"
+#include "core/transformer/transformer_model.h"
+#include "kv/kv_cache.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/tiny_gemma.h"
 
@@ -92,7 +93,7 @@ TEST_F(WatchedModelTest, FollowsRowsThatAreReordered) {
 }
 
 TEST_F(WatchedModelTest, AnEarlyExitIsNoSight) {
-  GemmaModel gemma(tiny_gemma(kDivergenceVocab));
+  TransformerModel gemma(tiny_gemma(kDivergenceVocab), paged_kv());
   WatchedModel watched(gemma, {0, 1, 2});
   watched.prefill_get_last_logits(std::vector<Token>{0, 1});
   const TokenBatch batch{.tokens = at::tensor({2}, at::kInt)};

@@ -83,7 +83,7 @@ DrafterRegistry::Entry on_draft_model() {
               [](const ConfigNode& node, const RunPlan&) {
                 const auto weights = node.require_path("weights");
                 return [weights](BuildContext& context) {
-                  const std::shared_ptr<GemmaModel> model = context.models.load(weights);
+                  const std::shared_ptr<TransformerModel> model = context.models.load(weights);
                   return std::make_unique<Made>([model](TokenSpan history) {
                     const Tensor logits = model->prefill_get_last_logits(history).contiguous();
                     const auto* values = logits.const_data_ptr<double>();

@@ -10,11 +10,13 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
-#include "core/gemma/reference.h"
+#include "core/families/gemma/weights.h"
 #include "core/tokenizer.h"
+#include "core/transformer/reference.h"
 #include "decoders/beam_search.h"
 #include "decoders/drafters/draft_model.h"
 #include "decoders/speculative_beam.h"
+#include "kv/kv_cache.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/experiments/run/text_model.h"
 #include "tests/support/golden.h"
@@ -140,21 +142,22 @@ TEST(BeamCliTest, RefusesWhatCannotWork) {
 class BeamModelTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { at::set_num_threads(1); }
-  std::shared_ptr<const GemmaWeights> weights_ = load_gemma(test_data(GetParam()), {});
+  std::shared_ptr<const TransformerWeights> weights_ = load_gemma(test_data(GetParam()), {});
 };
 
 TEST_P(BeamModelTest, SpeculativeBeamSearchEqualsPlainBeamSearchBitForBit) {
   const Golden golden(GetParam());
   const auto prompt = golden.tokens("prompt");
   for (const int64_t num_beams : {1, 3, 5}) {
-    GemmaModel target(weights_, {.page_size = 4});  // pages are split and shared often
+    TransformerModel target(weights_, paged_kv(4));  // pages are split and shared often
     const BeamOptions beams{.num_beams = num_beams, .num_return_sequences = num_beams};
     const Task task{prompt, {}, {.max_new_tokens = 24, .end_ids = {golden.tokens("greedy")[15]}}};
     CounterRandomness random(1);
     const Generation plain = BeamSearchDecoding(target, beams).generate(task.request(random));
-    SpeculativeBeamSearch decoding(
-        target, std::make_unique<DraftModelDrafter>(std::make_unique<GemmaModel>(weights_)),
-        {.beams = beams, .draft_length = 3, .draft_width = num_beams});
+    SpeculativeBeamSearch decoding(target,
+                                   std::make_unique<DraftModelDrafter>(
+                                       std::make_unique<TransformerModel>(weights_, paged_kv())),
+                                   {.beams = beams, .draft_length = 3, .draft_width = num_beams});
     const Generation found = decoding.generate(task.request(random));
     ASSERT_EQ(found.hypotheses.size(), plain.hypotheses.size());
     for (size_t i = 0; i < found.hypotheses.size(); ++i) {
@@ -186,7 +189,7 @@ TEST(GenerateTest, SamplesAreTheRepeatsOfTheSeed) {
 
 /// log_softmax of the plain forward's logits, [T, vocab] float64.
 at::Tensor reference_log_probs(const std::string& folder, const std::vector<Token>& tokens) {
-  GemmaLoadOptions options;
+  LoadOptions options;
   options.dtype = at::kFloat;
   const auto ids = at::tensor(std::vector<int64_t>(tokens.begin(), tokens.end()), at::kLong);
   return at::log_softmax(

@@ -6,8 +6,9 @@
 
 #include <filesystem>
 
-#include "core/gemma/gemma.h"
+#include "core/families/gemma/weights.h"
 #include "core/tokenizer.h"
+#include "core/transformer/transformer_model.h"
 #include "decoders/analysis/sequence_distribution.h"
 #include "decoders/autoregressive.h"
 #include "decoders/drafters/draft_model.h"
@@ -16,6 +17,7 @@
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
+#include "kv/kv_cache.h"
 
 namespace specdec {
 namespace {
@@ -24,9 +26,9 @@ namespace fs = std::filesystem;
 
 fs::path models() { return fs::path(SPECDEC_SOURCE_DIR) / "models"; }
 
-std::shared_ptr<const GemmaWeights> load_float(const std::string& name) {
+std::shared_ptr<const TransformerWeights> load_float(const std::string& name) {
   at::set_num_threads(1);
-  GemmaLoadOptions options;
+  LoadOptions options;
   options.dtype = at::kFloat;
   return load_gemma(models() / name, options);
 }
@@ -40,7 +42,8 @@ class ShippedModelsTest : public testing::Test {
                                                  std::make_unique<ChainShape>(length));
   }
   std::unique_ptr<Drafter> draft_model() const {
-    return std::make_unique<DraftModelDrafter>(std::make_unique<GemmaModel>(draft_weights_));
+    return std::make_unique<DraftModelDrafter>(
+        std::make_unique<TransformerModel>(draft_weights_, paged_kv()));
   }
   std::vector<Token> prompt(const std::string& text) const {
     std::vector<Token> tokens = tokenizer_->encode(text);
@@ -48,9 +51,9 @@ class ShippedModelsTest : public testing::Test {
     return tokens;
   }
 
-  std::shared_ptr<const GemmaWeights> target_weights_ = load_float("target");
-  std::shared_ptr<const GemmaWeights> draft_weights_ = load_float("draft");
-  GemmaModel target_{target_weights_};
+  std::shared_ptr<const TransformerWeights> target_weights_ = load_float("target");
+  std::shared_ptr<const TransformerWeights> draft_weights_ = load_float("draft");
+  TransformerModel target_{target_weights_, paged_kv()};
   std::unique_ptr<Tokenizer> tokenizer_ = load_tokenizer(models() / "target");
 };
 

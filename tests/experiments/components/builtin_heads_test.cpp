@@ -8,8 +8,9 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "core/gemma/heads/eagle_head.h"
-#include "core/gemma/heads/mtp_head.h"
+#include "core/families/gemma/weights.h"
+#include "core/transformer/heads/eagle_head.h"
+#include "core/transformer/heads/mtp_head.h"
 #include "experiments/components/builtin.h"
 #include "experiments/run/experiment.h"
 #include "experiments/run/run_folder.h"

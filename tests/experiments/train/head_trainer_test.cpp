@@ -10,11 +10,12 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/families/gemma/weights.h"
 #include "core/formats/strict_json.h"
-#include "core/gemma/heads/eagle_head.h"
-#include "core/gemma/heads/medusa_head.h"
-#include "core/gemma/heads/mtp_head.h"
 #include "core/tokenizer.h"
+#include "core/transformer/heads/eagle_head.h"
+#include "core/transformer/heads/medusa_head.h"
+#include "core/transformer/heads/mtp_head.h"
 #include "experiments/train/head_evaluation.h"
 #include "experiments/train/head_loss.h"
 #include "tests/support/error_message.h"
@@ -77,7 +78,7 @@ class HeadTrainerTest : public testing::Test {
     }
     return lines;
   }
-  static std::shared_ptr<const GemmaWeights> target_weights() {
+  static std::shared_ptr<const TransformerWeights> target_weights() {
     return load_gemma(target(), {.dtype = at::kFloat});
   }
   static std::string weights_of(const fs::path& folder) {
@@ -94,35 +95,39 @@ TemporaryFolder* HeadTrainerTest::shared_ = nullptr;
 struct HeadCase {
   std::string name;
   std::string head;
-  std::function<void(const fs::path& folder, const GemmaWeights& target)> load;
+  std::function<void(const fs::path& folder, const TransformerWeights& target)> load;
 };
 
 std::vector<HeadCase> heads() {
   return {
       {"medusa", "{type: medusa, num_heads: 2}",
-       [](const fs::path& folder, const GemmaWeights& target) {
+       [](const fs::path& folder, const TransformerWeights& target) {
          load_medusa_head(folder, target);
        }},
       {"medusa_shared", "{type: medusa, num_heads: 2, num_layers: 2, share_lm_head: true}",
-       [](const fs::path& folder, const GemmaWeights& target) {
+       [](const fs::path& folder, const TransformerWeights& target) {
          load_medusa_head(folder, target);
        }},
       {"eagle", "{type: eagle}",
-       [](const fs::path& folder, const GemmaWeights& target) {
+       [](const fs::path& folder, const TransformerWeights& target) {
          load_eagle_head(folder, EagleVersion::kEagle, target);
        }},
       {"eagle_llama", "{type: eagle, llama_layer: true, intermediate_size: 24}",
-       [](const fs::path& folder, const GemmaWeights& target) {
+       [](const fs::path& folder, const TransformerWeights& target) {
          load_eagle_head(folder, EagleVersion::kEagle, target);
        }},
       {"eagle3", "{type: eagle3, layers: [0, 2], draft_vocab_size: 300}",
-       [](const fs::path& folder, const GemmaWeights& target) {
+       [](const fs::path& folder, const TransformerWeights& target) {
          load_eagle_head(folder, EagleVersion::kEagle3, target);
        }},
       {"mtp", "{type: mtp}",
-       [](const fs::path& folder, const GemmaWeights& target) { load_mtp_head(folder, target); }},
+       [](const fs::path& folder, const TransformerWeights& target) {
+         load_mtp_head(folder, target);
+       }},
       {"mtp_two", "{type: mtp, num_layers: 2}",
-       [](const fs::path& folder, const GemmaWeights& target) { load_mtp_head(folder, target); }},
+       [](const fs::path& folder, const TransformerWeights& target) {
+         load_mtp_head(folder, target);
+       }},
   };
 }
 

@@ -10,11 +10,13 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/gemma/random_weights.h"
-#include "core/gemma/weights.h"
+#include "core/families/gemma/weights.h"
 #include "core/tokenizer.h"
+#include "core/transformer/random_weights.h"
+#include "core/transformer/weights.h"
 #include "experiments/train/evaluation.h"
 #include "experiments/train/unlikelihood.h"
+#include "kv/kv_cache.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -106,7 +108,7 @@ TEST_F(TrainerTest, ATeacherEqualToTheModelAgreesWholly) {
   train_model(config({"steps=10"}), {});
   const auto tokenizer = load_tokenizer(folder_.path() / "model");
   const TextData data(config().text, *tokenizer);
-  GemmaLoadOptions load;
+  LoadOptions load;
   load.dtype = at::kFloat;
   const auto weights = load_gemma(folder_.path() / "model", load);
   const auto prose = evaluate(*weights, weights.get(), data, 0).at("prose");
@@ -168,10 +170,10 @@ TEST(UnlikelihoodTest, ContinuesAsGreedyDecodingDoes) {
   config.query_scale = 0.35;
   config.sliding_window = 8;
   config.sliding_layers = {true, false};
-  const std::shared_ptr<const GemmaWeights> weights = random_gemma(config);
+  const std::shared_ptr<const TransformerWeights> weights = random_gemma(config);
   const auto prompts = at::tensor({2, 9, 4, 2, 7, 7}, at::kLong).view({2, 3});
   const auto together = SequenceUnlikelihood(weights).continue_greedily(prompts, 6);
-  GemmaModel model(weights);
+  TransformerModel model(weights, paged_kv());
   for (int64_t row = 0; row < 2; ++row) {
     std::vector<Token> fed;
     for (int64_t i = 0; i < 3; ++i) {

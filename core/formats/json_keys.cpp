@@ -1,0 +1,132 @@
+#include "core/formats/json_keys.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "core/error.h"
+#include "core/formats/strict_json.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kLargestSize = int64_t{1} << 24;
+
+}  // namespace
+
+json parse_json_object(const std::string& text, const std::string& where) {
+  json parsed = parse_strict_json(text, where);
+  if (!parsed.is_object()) {
+    throw WeightsError(fmt::format("{}: should hold a JSON object.", where));
+  }
+  return parsed;
+}
+
+std::string describe_json(const json& value) {
+  if (value.is_structured()) {
+    return value.is_array() ? "a list" : "an object";
+  }
+  return value.dump();
+}
+
+JsonKeys::JsonKeys(const json& object, std::string where)
+    : object_(object), where_(std::move(where)) {}
+
+bool JsonKeys::has(const char* key) const {
+  const auto found = object_.find(key);
+  return found != object_.end() && !found->is_null();
+}
+
+const json& JsonKeys::at(const char* key) const {
+  if (!has(key)) {
+    fail(key, "is missing");
+  }
+  return object_[key];
+}
+
+int64_t JsonKeys::integer(const char* key, std::optional<int64_t> fallback) const {
+  if (!has(key) && fallback) {
+    return *fallback;
+  }
+  const json& value = at(key);
+  if (!value.is_number_integer()) {
+    fail(key, fmt::format("should be an integer, but is {}", describe_json(value)));
+  }
+  constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
+  if (value.is_number_unsigned() ? value.get<uint64_t>() > static_cast<uint64_t>(kLargest)
+                                 : value.get<int64_t>() < -kLargest) {
+    fail(key, fmt::format("is out of range: {}", describe_json(value)));
+  }
+  return value.get<int64_t>();
+}
+
+int64_t JsonKeys::positive(const char* key, std::optional<int64_t> fallback) const {
+  const int64_t value = integer(key, fallback);
+  if (value < 1 || value > kLargestSize) {
+    fail(key, fmt::format("should lie in 1 to {}, but is {}", kLargestSize, value));
+  }
+  return value;
+}
+
+double JsonKeys::number(const char* key, std::optional<double> fallback) const {
+  if (!has(key) && fallback) {
+    return *fallback;
+  }
+  const json& value = at(key);
+  if (!value.is_number() || !std::isfinite(value.get<double>())) {
+    fail(key, fmt::format("should be a number, but is {}", describe_json(value)));
+  }
+  return value.get<double>();
+}
+
+double JsonKeys::positive_number(const char* key, std::optional<double> fallback) const {
+  const double value = number(key, fallback);
+  if (!(value > 0.0)) {
+    fail(key, fmt::format("should be positive, but is {}", value));
+  }
+  return value;
+}
+
+double JsonKeys::soft_cap(const char* key, double release_value) const {
+  if (!object_.contains(key)) {
+    return release_value;
+  }
+  return has(key) ? positive_number(key) : 0.0;
+}
+
+bool JsonKeys::boolean(const char* key, bool fallback) const {
+  if (!has(key)) {
+    return fallback;
+  }
+  if (!at(key).is_boolean()) {
+    fail(key, fmt::format("should be true or false, but is {}", describe_json(at(key))));
+  }
+  return at(key).get<bool>();
+}
+
+std::string JsonKeys::text(const char* key, const std::string& fallback) const {
+  if (!has(key)) {
+    return fallback;
+  }
+  if (!at(key).is_string()) {
+    fail(key, fmt::format("should be a string, but is {}", describe_json(at(key))));
+  }
+  return at(key).get<std::string>();
+}
+
+JsonKeys JsonKeys::object(const char* key) const {
+  if (!at(key).is_object()) {
+    fail(key, "should be an object");
+  }
+  return {at(key), where_ + ": " + key};
+}
+
+void JsonKeys::fail(const std::string& key, const std::string& problem) const {
+  throw WeightsError(fmt::format("{}: '{}' {}.", where_, key, problem));
+}
+
+}  // namespace specdec

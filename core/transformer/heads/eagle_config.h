@@ -1,0 +1,64 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/transformer/heads/head_files.h"
+#include "core/transformer/plan.h"
+
+namespace specdec {
+
+enum class EagleVersion {
+  kEagle,   ///< EAGLE-1 and 2 (Li et al., 2024, arXiv:2401.15077, arXiv:2406.16858)
+  kEagle3,  ///< EAGLE-3 (Li et al., 2025, arXiv:2503.01840)
+};
+/// "eagle", "eagle3"
+std::string eagle_version_name(EagleVersion version);
+
+/// What the layer of a head is like: its config's model_type.
+enum class LayerStyle {
+  kLlama,  ///< norms scale by w, none after the branches nor on q and k, SiLU: published heads
+  kGemma,  ///< norms scale by 1 + w, also after the branches and on q and k, tanh GELU
+};
+
+/// A head's config.json, defaults filled in. Reads the keys of published heads (SafeAILab/EAGLE,
+/// SpecForge, speculators) and those that save_eagle_head writes.
+struct EagleConfig {
+  EagleVersion version = EagleVersion::kEagle;
+  LayerStyle style = LayerStyle::kLlama;
+  int64_t hidden_size = 0;
+  int64_t vocab_size = 0;        ///< the target's
+  int64_t draft_vocab_size = 0;  ///< EAGLE-3: rows of its lm_head
+  double rms_norm_eps = 1e-6;
+  LayerPlan plan;                  ///< of the layer
+  bool fc_bias = true;             ///< `bias`; EAGLE-3 has none
+  bool scale_embedding = false;    ///< the target's embedding as its first layer sees it
+  bool feature_after_norm = true;  ///< EAGLE: features are taken after the target's final norm
+  /// EAGLE-3: the fused residual streams, by the layer after which they are taken. Published ids
+  /// count by a layer's input: see docs/eagle.md.
+  std::vector<int64_t> capture_layers;
+  HeadTarget trained_for;
+};
+
+/// Reads `folder`/config.json of a head; checks it as far as that goes without the target. Throws
+/// WeightsError naming file and key: also for a head of the other version, or of another kind.
+EagleConfig load_eagle_config(const std::filesystem::path& folder, EagleVersion version);
+/// The text of a config.json that load_eagle_config reads back as it was.
+std::string eagle_config_json(const EagleConfig& config);
+
+/// Throws WeightsError when the head cannot serve a target of this config.
+void check_eagle_config(const EagleConfig& config, const TransformerConfig& target,
+                        const std::filesystem::path& folder);
+
+/// The target's layers whose residual streams the head is fed, concatenated; empty: the final
+/// hidden state after its norm.
+std::vector<int64_t> eagle_capture_layers(const EagleConfig& config,
+                                          const TransformerConfig& target);
+
+/// A head of the usual shape for a target: what training starts from. `num_heads` etc. as the
+/// target's layers; EAGLE-3 captures three layers, low, middle and high.
+EagleConfig make_eagle_config(EagleVersion version, LayerStyle style,
+                              const TransformerWeights& target);
+
+}  // namespace specdec

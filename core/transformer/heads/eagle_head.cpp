@@ -1,0 +1,204 @@
+#include "core/transformer/heads/eagle_head.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "core/formats/atomic_file.h"
+#include "core/transformer/layer_tensors.h"
+
+namespace specdec {
+namespace {
+
+/// Columns of fc.
+int64_t fc_width(const EagleConfig& config, const TransformerConfig& target) {
+  const auto streams = static_cast<int64_t>(eagle_capture_layers(config, target).size());
+  return config.hidden_size * (config.version == EagleVersion::kEagle3 ? streams : 2);
+}
+
+LayerFormat layer_format(const EagleConfig& config, const std::string& prefix) {
+  return {.prefix = prefix,
+          .norm_offset = config.style == LayerStyle::kGemma ? 1.0 : 0.0,
+          .attention_norm = config.version == EagleVersion::kEagle3 ? "hidden_norm" : ""};
+}
+
+class EagleLoader {
+ public:
+  EagleLoader(const std::filesystem::path& folder, EagleHead& head,
+              const TransformerWeights& target, std::optional<at::ScalarType> dtype)
+      : head_(head),
+        config_(head.config),
+        target_(target),
+        source_(CheckpointTensors(folder), target.embedding.device()) {
+    const std::vector<int64_t> shape = {config_.hidden_size, fc_width(config_, target.config)};
+    matrix_dtype_ = dtype ? *dtype : source_.stored_dtype("fc.weight", shape);
+    if (target.compute_dtype() == at::kDouble) {
+      matrix_dtype_ = at::kDouble;
+    }
+  }
+
+  void load() {
+    const int64_t hidden = config_.hidden_size;
+    const bool third = config_.version == EagleVersion::kEagle3;
+    head_.fc = matrix("fc.weight", hidden, fc_width(config_, target_.config));
+    if (config_.fc_bias) {
+      head_.fc_bias = source_.load("fc.bias", {hidden}, target_.compute_dtype());
+    }
+    // speculators calls EAGLE-3's layer what EAGLE-1's is called.
+    const bool midlayer = third && source_.has("midlayer.self_attn.q_proj.weight");
+    const LayerFormat format = layer_format(config_, midlayer ? "midlayer." : "layers.0.");
+    head_.layer.plan = config_.plan;
+    head_.layer.rms_norm_eps = config_.rms_norm_eps;
+    head_.layer.weights =
+        load_layer(source_, format, config_.plan, hidden,
+                   at::TensorOptions(matrix_dtype_).device(target_.embedding.device()),
+                   target_.compute_dtype());
+    if (third) {
+      head_.embedding_norm = norm(format.prefix + "input_layernorm.weight");
+      head_.norm = norm("norm.weight");
+      head_.lm_head = matrix("lm_head.weight", config_.draft_vocab_size, hidden);
+      load_draft_vocabulary();
+    }
+    // A frozen copy of the target's embedding, as published heads carry it.
+    source_.skip("embed_tokens.weight", {config_.vocab_size, hidden});
+    source_.check_all_taken();
+    const std::string text = eagle_config_json(config_);
+    head_.fingerprint =
+        fmt::format("{:016x}", hash_bytes(source_.hash(), text.data(), text.size()));
+  }
+
+ private:
+  Tensor matrix(const std::string& name, int64_t rows, int64_t columns) {
+    return source_.load(name, {rows, columns}, matrix_dtype_);
+  }
+
+  Tensor norm(const std::string& name) {
+    const double offset = config_.style == LayerStyle::kGemma ? 1.0 : 0.0;
+    return source_.load(name, {config_.hidden_size}, target_.compute_dtype()) + offset;
+  }
+
+  void load_draft_vocabulary() {
+    const int64_t draft_vocab = config_.draft_vocab_size;
+    if (!source_.has("d2t") && draft_vocab == config_.vocab_size) {
+      return;
+    }
+    head_.target_ids = source_.load_integers("d2t", {draft_vocab}) + at::arange(draft_vocab);
+    Tensor used = at::zeros({config_.vocab_size}, at::kBool);
+    const auto* ids = head_.target_ids.const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < draft_vocab; ++i) {
+      check_id(i, ids[i], used);
+    }
+    if (source_.has("t2d") &&
+        !at::equal(source_.load_booleans("t2d", {config_.vocab_size}), used)) {
+      throw WeightsError(
+          fmt::format("{}: t2d does not mark the tokens that d2t leads to; the file is damaged.",
+                      source_.folder().string()));
+    }
+    head_.target_ids = head_.target_ids.to(target_.embedding.device());
+  }
+
+  void check_id(int64_t draft_token, int64_t id, Tensor& used) const {
+    const bool inside = id >= 0 && id < config_.vocab_size;
+    if (!inside || used[id].item<bool>()) {
+      throw WeightsError(fmt::format(
+          "{}: d2t leads from draft token {} to token {} of the target, which {}. Each draft token "
+          "stands for one of the target's {} (d2t holds the offsets).",
+          source_.folder().string(), draft_token, id,
+          inside ? "another draft token stands for already" : "does not exist",
+          config_.vocab_size));
+    }
+    used[id] = true;
+  }
+
+  EagleHead& head_;
+  const EagleConfig& config_;
+  const TransformerWeights& target_;
+  TensorSource source_;
+  at::ScalarType matrix_dtype_ = at::kFloat;
+};
+
+}  // namespace
+
+std::shared_ptr<EagleHead> load_eagle_head(const std::filesystem::path& folder,
+                                           EagleVersion version, const TransformerWeights& target,
+                                           std::optional<at::ScalarType> dtype) {
+  auto head = std::make_shared<EagleHead>();
+  head->config = load_eagle_config(folder, version);
+  check_eagle_config(head->config, target.config, folder);
+  check_head_target(head->config.trained_for, target, folder);
+  head->config.capture_layers = version == EagleVersion::kEagle3
+                                    ? eagle_capture_layers(head->config, target.config)
+                                    : std::vector<int64_t>();
+  EagleLoader(folder, *head, target, dtype).load();
+  return head;
+}
+
+void save_eagle_head(const EagleHead& head, const std::filesystem::path& folder,
+                     at::ScalarType dtype) {
+  const EagleConfig& config = head.config;
+  const bool third = config.version == EagleVersion::kEagle3;
+  const LayerFormat format = layer_format(config, third ? "midlayer." : "layers.0.");
+  std::filesystem::create_directories(folder);
+  TensorWriter writer(dtype);
+  writer.add("fc.weight", head.fc);
+  if (head.fc_bias.defined()) {
+    writer.add("fc.bias", head.fc_bias);
+  }
+  write_layer(writer, format, config.plan, head.layer.weights);
+  if (third) {
+    writer.add("midlayer.input_layernorm.weight", head.embedding_norm - format.norm_offset);
+    writer.add("norm.weight", head.norm - format.norm_offset);
+    writer.add("lm_head.weight", head.lm_head);
+  }
+  if (head.target_ids.defined()) {
+    const Tensor ids = head.target_ids.cpu();
+    Tensor used = at::zeros({config.vocab_size}, at::kBool);
+    writer.add("d2t", ids - at::arange(config.draft_vocab_size));
+    writer.add("t2d", used.index_fill_(0, ids, true));
+  }
+  writer.write(folder / "model.safetensors");
+  write_file(folder / "config.json", eagle_config_json(config));
+}
+
+std::shared_ptr<EagleHead> random_eagle_head(const EagleConfig& config,
+                                             const RandomWeightsOptions& options) {
+  auto head = std::make_shared<EagleHead>();
+  RandomTensors random(options);
+  const bool third = config.version == EagleVersion::kEagle3;
+  const int64_t hidden = config.hidden_size;
+  const auto streams = static_cast<int64_t>(config.capture_layers.size());
+  SPECDEC_CHECK(!third || streams > 0, "random_eagle_head: which layers does the head capture?");
+  head->config = config;
+  head->fc = random.matrix(hidden, hidden * (third ? streams : 2));
+  if (config.fc_bias) {
+    head->fc_bias = random.norm(hidden) - 1.0;
+  }
+  head->layer.plan = config.plan;
+  head->layer.rms_norm_eps = config.rms_norm_eps;
+  head->layer.weights = random_layer(random, config.plan, hidden);
+  if (!third) {
+    head->layer.weights.attention_norm = Tensor();
+    return head;
+  }
+  head->embedding_norm = random.norm(hidden);
+  head->norm = random.norm(hidden);
+  head->lm_head = random.matrix(config.draft_vocab_size, hidden);
+  if (config.draft_vocab_size < config.vocab_size) {
+    head->target_ids = at::arange(config.draft_vocab_size);
+  }
+  return head;
+}
+
+std::vector<Tensor*> parameters(EagleHead& head) {
+  std::vector<Tensor*> all = parameters(head.layer);
+  for (Tensor* tensor :
+       {&head.fc, &head.fc_bias, &head.embedding_norm, &head.norm, &head.lm_head}) {
+    if (tensor->defined()) {
+      all.push_back(tensor);
+    }
+  }
+  return all;
+}
+
+}  // namespace specdec

@@ -1,0 +1,174 @@
+#include "core/transformer/heads/feature_model.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+#include "core/error.h"
+#include "core/kernels/linear.h"
+#include "core/kernels/norm.h"
+
+namespace specdec {
+namespace {
+
+Tensor normed(const Tensor& x, const Tensor& scale, double eps) {
+  Tensor out = at::empty_like(x);
+  rms_norm(x, scale, eps, out);
+  return out;
+}
+
+class EagleFeatureHead final : public FeatureHead {
+ public:
+  EagleFeatureHead(std::shared_ptr<const EagleHead> head,
+                   std::shared_ptr<const TransformerWeights> target)
+      : head_(std::move(head)), config_(head_->config), target_(std::move(target)) {}
+
+  const HeadLayer& layer() const override { return head_->layer; }
+
+  int64_t feature_width() const override {
+    return third() ? head_->fc.size(1) : config_.hidden_size;
+  }
+
+  LayerInput enter(const Tensor& tokens, const Tensor& features, bool own) const override {
+    Tensor embedding =
+        at::embedding(target_->embedding, tokens.to(at::kLong)).to(target_->compute_dtype());
+    if (config_.scale_embedding) {
+      embedding.mul_(target_->embedding_scale);
+    }
+    if (third()) {
+      return {own ? features : fused(features),
+              normed(embedding, head_->embedding_norm, config_.rms_norm_eps)};
+    }
+    return {fused(at::cat({embedding, features}, 1)), {}};
+  }
+
+  Tensor feature(const Tensor& output) const override { return output; }
+
+  Tensor logits(const Tensor& output, const Tensor&) const override {
+    if (third()) {
+      return widened(product(normed(output, head_->norm, config_.rms_norm_eps), head_->lm_head));
+    }
+    if (config_.feature_after_norm) {
+      return head_logits(*target_, output);
+    }
+    return head_logits(*target_, normed(output, target_->final_norm, target_->config.rms_norm_eps));
+  }
+
+ private:
+  bool third() const { return config_.version == EagleVersion::kEagle3; }
+
+  Tensor fused(const Tensor& x) const {
+    Tensor out = product(x, head_->fc);
+    return head_->fc_bias.defined() ? out.add_(head_->fc_bias) : out;
+  }
+
+  /// From the draft vocabulary to the target's.
+  Tensor widened(const Tensor& logits) const {
+    if (!head_->target_ids.defined()) {
+      return logits;
+    }
+    return at::full({logits.size(0), config_.vocab_size}, -std::numeric_limits<double>::infinity(),
+                    logits.options())
+        .index_copy_(1, head_->target_ids, logits);
+  }
+
+  std::shared_ptr<const EagleHead> head_;
+  const EagleConfig& config_;
+  std::shared_ptr<const TransformerWeights> target_;
+};
+
+class MtpFeatureHead final : public FeatureHead {
+ public:
+  MtpFeatureHead(std::shared_ptr<const MtpHead> head, size_t module,
+                 std::shared_ptr<const TransformerWeights> target)
+      : head_(std::move(head)), module_(module), target_(std::move(target)) {}
+
+  const HeadLayer& layer() const override { return head_->layers.at(module_); }
+  int64_t feature_width() const override { return target_->config.hidden_size; }
+
+  LayerInput enter(const Tensor& tokens, const Tensor& features, bool) const override {
+    const double eps = target_->config.rms_norm_eps;
+    const Tensor embedding = normed(embed_tokens(*target_, tokens), head_->embedding_norm, eps);
+    const Tensor hidden = normed(features.contiguous(), head_->hidden_norm, eps);
+    return {product(at::cat({embedding, hidden}, 1), head_->fc), {}};
+  }
+
+  Tensor feature(const Tensor& output) const override {
+    return normed(output, head_->norm, target_->config.rms_norm_eps);
+  }
+
+  Tensor logits(const Tensor&, const Tensor& feature) const override {
+    return head_logits(*target_, feature);
+  }
+
+ private:
+  std::shared_ptr<const MtpHead> head_;
+  size_t module_;
+  std::shared_ptr<const TransformerWeights> target_;
+};
+
+}  // namespace
+
+FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
+                           std::shared_ptr<const TransformerWeights> target,
+                           const KvStoreFactory& store, const TransformerOptions& options)
+    : head_(std::move(head)),
+      target_(std::move(target)),
+      engine_(make_layer_engine(head_->layer(), *target_, store, options)) {}
+
+ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
+  SPECDEC_CHECK(options.capture_layers.empty() && !options.stop_after_layer &&
+                    !options.embeddings.defined() && batch.tokens.defined(),
+                "forward: a head takes tokens and features, and has no layers to stop at");
+  check_vocabulary(*target_, batch.tokens);
+  const int64_t nodes = batch.tokens.size(0);
+  const int64_t width = options.own_features ? target_->config.hidden_size : head_->feature_width();
+  const auto dtype = at::TensorOptions(target_->compute_dtype());
+  const Tensor features =
+      options.features.defined() ? options.features : at::zeros({nodes, width}, dtype);
+  SPECDEC_CHECK(features.dim() == 2 && features.size(0) == nodes && features.size(1) == width,
+                "forward: features should be [{}, {}]", nodes, width);
+  FeatureHead::LayerInput input =
+      head_->enter(batch.tokens, features.contiguous(), options.own_features);
+  const ForwardResult output =
+      engine_->forward(batch, {.logits = Logits::kNone,
+                               .embeddings = std::move(input.residual),
+                               .attention_inputs = std::move(input.attention_inputs)});
+  ForwardResult result;
+  result.final_hidden = head_->feature(output.final_hidden);
+  if (options.logits == Logits::kAll) {
+    result.logits = head_->logits(output.final_hidden, result.final_hidden);
+  } else if (options.logits == Logits::kLast) {
+    result.logits = head_->logits(last_of_rows(batch, output.final_hidden),
+                                  last_of_rows(batch, result.final_hidden));
+  }
+  return result;
+}
+
+void FeatureModel::commit(std::span<const int64_t> path, int64_t row) {
+  engine_->commit(path, row);
+}
+void FeatureModel::truncate(int64_t length, int64_t row) { engine_->truncate(length, row); }
+void FeatureModel::reorder(std::span<const int64_t> parents) { engine_->reorder(parents); }
+int64_t FeatureModel::length(int64_t row) const { return engine_->length(row); }
+int64_t FeatureModel::pending(int64_t row) const { return engine_->pending(row); }
+int64_t FeatureModel::vocab_size() const { return target_->config.vocab_size; }
+int64_t FeatureModel::max_length() const { return engine_->max_length(); }
+
+std::unique_ptr<FeatureModel> make_eagle_model(std::shared_ptr<const EagleHead> head,
+                                               std::shared_ptr<const TransformerWeights> target,
+                                               const KvStoreFactory& store,
+                                               const TransformerOptions& options) {
+  return std::make_unique<FeatureModel>(std::make_unique<EagleFeatureHead>(std::move(head), target),
+                                        target, store, options);
+}
+
+std::unique_ptr<FeatureModel> make_mtp_model(std::shared_ptr<const MtpHead> head, size_t module,
+                                             std::shared_ptr<const TransformerWeights> target,
+                                             const KvStoreFactory& store,
+                                             const TransformerOptions& options) {
+  return std::make_unique<FeatureModel>(
+      std::make_unique<MtpFeatureHead>(std::move(head), module, target), target, store, options);
+}
+
+}  // namespace specdec

@@ -1,0 +1,68 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <utility>
+
+#include "core/language_model.h"
+#include "core/transformer/heads/eagle_head.h"
+#include "core/transformer/heads/mtp_head.h"
+
+namespace specdec {
+
+/// The mathematics of a head around its one layer. All tensors [n, ...], of the activations' dtype.
+class FeatureHead {
+ public:
+  struct LayerInput {
+    Tensor residual;          ///< [n, hidden]
+    Tensor attention_inputs;  ///< [n, hidden], for a layer with joined inputs
+  };
+  virtual ~FeatureHead() = default;
+  virtual const HeadLayer& layer() const = 0;
+  /// Columns of the target's features.
+  virtual int64_t feature_width() const = 0;
+  /// tokens [n] int32; features [n, width] of the target, or [n, hidden] of the head itself.
+  virtual LayerInput enter(const Tensor& tokens, const Tensor& features, bool own) const = 0;
+  /// What recurs, of the layer's output.
+  virtual Tensor feature(const Tensor& output) const = 0;
+  /// [n, vocab] of the target; -inf for tokens outside a draft vocabulary.
+  virtual Tensor logits(const Tensor& output, const Tensor& feature) const = 0;
+};
+
+/// The cached forward of a head that lives on a target, as a language model over the target's
+/// tokens: token t + 1 is fed together with ForwardOptions::features at t, its logits are those of
+/// token t + 2, and final_hidden is the head's own feature at t + 1. Hence its kept length is one
+/// less than that of the sequence. Missing features count as zeros, which is enough to measure what
+/// a forward costs.
+class FeatureModel final : public LanguageModel {
+ public:
+  FeatureModel(std::unique_ptr<FeatureHead> head, std::shared_ptr<const TransformerWeights> target,
+               const KvStoreFactory& store, const TransformerOptions& options);
+
+  ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options = {}) override;
+  void commit(std::span<const int64_t> path, int64_t row = 0) override;
+  void truncate(int64_t length, int64_t row = 0) override;
+  void reorder(std::span<const int64_t> parents) override;
+  int64_t length(int64_t row = 0) const override;
+  int64_t pending(int64_t row = 0) const override;
+  int64_t vocab_size() const override;
+  int64_t max_length() const override;
+
+ private:
+  std::unique_ptr<FeatureHead> head_;
+  std::shared_ptr<const TransformerWeights> target_;
+  std::unique_ptr<TransformerModel> engine_;
+};
+
+/// Both share the weights; the head must have been loaded for this target.
+std::unique_ptr<FeatureModel> make_eagle_model(std::shared_ptr<const EagleHead> head,
+                                               std::shared_ptr<const TransformerWeights> target,
+                                               const KvStoreFactory& store,
+                                               const TransformerOptions& options = {});
+/// One module of several.
+std::unique_ptr<FeatureModel> make_mtp_model(std::shared_ptr<const MtpHead> head, size_t module,
+                                             std::shared_ptr<const TransformerWeights> target,
+                                             const KvStoreFactory& store,
+                                             const TransformerOptions& options = {});
+
+}  // namespace specdec

@@ -1,0 +1,74 @@
+#include "core/transformer/heads/head_files.h"
+
+#include "core/error.h"
+#include "core/formats/json_keys.h"
+#include "core/formats/strict_json.h"
+
+namespace specdec {
+
+HeadTarget head_target(const TransformerWeights& target) {
+  return {target.fingerprint, target.config.vocab_size, target.config.hidden_size,
+          target.config.num_layers};
+}
+
+HeadTarget read_head_target(const JsonKeys& keys) {
+  HeadTarget target;
+  if (keys.has("trained_for")) {
+    const JsonKeys trained_for = keys.object("trained_for");
+    target.fingerprint = trained_for.text("fingerprint", "");
+    target.vocab_size = trained_for.positive("vocab_size");
+    target.hidden_size = trained_for.positive("hidden_size");
+    target.num_layers = trained_for.positive("num_layers");
+  }
+  return target;
+}
+
+nlohmann::json head_target_json(const HeadTarget& target) {
+  return {{"fingerprint", target.fingerprint},
+          {"vocab_size", target.vocab_size},
+          {"hidden_size", target.hidden_size},
+          {"num_layers", target.num_layers}};
+}
+
+void check_head_shapes(const HeadTarget& expected, const TransformerConfig& target,
+                       const std::filesystem::path& folder) {
+  const auto check = [&](int64_t trained, int64_t actual, const char* what) {
+    if (trained != 0 && trained != actual) {
+      throw WeightsError(fmt::format(
+          "{}: this head was trained for a target with {} {}, and this target has {}. Use the head "
+          "that was trained for this target.",
+          folder.string(), what, trained, actual));
+    }
+  };
+  check(expected.vocab_size, target.vocab_size, "a vocabulary of");
+  check(expected.hidden_size, target.hidden_size, "a hidden size of");
+  check(expected.num_layers, target.num_layers, "a number of layers of");
+}
+
+void check_head_target(const HeadTarget& expected, const TransformerWeights& target,
+                       const std::filesystem::path& folder) {
+  check_head_shapes(expected, target.config, folder);
+  if (!expected.fingerprint.empty() && expected.fingerprint != target.fingerprint) {
+    throw WeightsError(fmt::format(
+        "{}: this head was trained for another target (weights {}) than this one (weights {}): its "
+        "drafts would hardly be accepted. Train a head for this target, or delete "
+        "trained_for.fingerprint from the head's config.json to use it all the same.",
+        folder.string(), expected.fingerprint, target.fingerprint));
+  }
+}
+
+std::string read_head_config(const std::filesystem::path& folder) {
+  if (!std::filesystem::is_directory(folder)) {
+    throw WeightsError(fmt::format(
+        "{}: no such folder. Name a head's folder, which holds config.json and model.safetensors.",
+        folder.string()));
+  }
+  return read_file(folder / "config.json");
+}
+
+CheckpointTensors head_tensors(const std::filesystem::path& folder, const char* file) {
+  return std::filesystem::exists(folder / file) ? CheckpointTensors(folder, file)
+                                                : CheckpointTensors(folder);
+}
+
+}  // namespace specdec

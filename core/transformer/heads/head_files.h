@@ -1,0 +1,42 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "core/formats/safetensors.h"
+#include "core/transformer/weights.h"
+
+namespace specdec {
+
+class JsonKeys;
+
+/// The target that a head was trained for: `trained_for` in the head's config.json. Published heads
+/// have none; then only the shapes can be checked.
+struct HeadTarget {
+  std::string fingerprint;  ///< TransformerWeights::fingerprint; "" = unknown
+  int64_t vocab_size = 0;   ///< 0 = unknown, as below
+  int64_t hidden_size = 0;
+  int64_t num_layers = 0;
+};
+
+HeadTarget head_target(const TransformerWeights& target);
+/// Reads `trained_for` of a config; all unknown when it has none.
+HeadTarget read_head_target(const JsonKeys& keys);
+nlohmann::json head_target_json(const HeadTarget& target);
+
+/// Throws WeightsError, with what differs, when a head in `folder` that was trained for `expected`
+/// cannot serve a target of this config.
+void check_head_shapes(const HeadTarget& expected, const TransformerConfig& target,
+                       const std::filesystem::path& folder);
+/// The same, and the fingerprint.
+void check_head_target(const HeadTarget& expected, const TransformerWeights& target,
+                       const std::filesystem::path& folder);
+
+/// The text of `folder`/config.json. Throws WeightsError when folder or file is missing.
+std::string read_head_config(const std::filesystem::path& folder);
+
+/// The tensors of `folder`/`file`, or where there is none, of the checkpoint in the folder.
+CheckpointTensors head_tensors(const std::filesystem::path& folder, const char* file);
+
+}  // namespace specdec

@@ -1,0 +1,45 @@
+#include "core/transformer/heads/head_layer.h"
+
+#include <ATen/ATen.h>
+
+namespace specdec {
+
+std::unique_ptr<TransformerModel> make_layer_engine(const HeadLayer& layer,
+                                                    const TransformerWeights& target,
+                                                    const KvStoreFactory& store,
+                                                    const TransformerOptions& options) {
+  auto weights = std::make_shared<TransformerWeights>();
+  weights->config = target.config;
+  weights->config.num_layers = 1;
+  weights->config.rms_norm_eps = layer.rms_norm_eps;
+  weights->plan = {layer.plan};
+  weights->layers = {layer.weights};
+  weights->embedding = target.embedding;
+  return std::make_unique<TransformerModel>(std::move(weights), store, options);
+}
+
+std::vector<Tensor*> parameters(HeadLayer& layer) {
+  LayerWeights& w = layer.weights;
+  std::vector<Tensor*> all;
+  for (Tensor* tensor :
+       {&w.qkv, &w.output, &w.gate_up, &w.down, &w.attention_norm, &w.attention_post_norm,
+        &w.mlp_norm, &w.mlp_post_norm, &w.q_norm, &w.k_norm}) {
+    if (tensor->defined()) {
+      all.push_back(tensor);
+    }
+  }
+  return all;
+}
+
+LayerReference layer_reference(const HeadLayer& layer, const TransformerWeights& target,
+                               std::optional<at::ScalarType> matmul_dtype) {
+  const at::ScalarType dtype = target.compute_dtype();
+  return {layer.plan,
+          layer.weights,
+          layer.rms_norm_eps,
+          /*bidirectional=*/false,
+          dtype,
+          matmul_dtype.value_or(dtype)};
+}
+
+}  // namespace specdec

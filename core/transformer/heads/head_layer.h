@@ -1,0 +1,31 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "core/transformer/random_weights.h"
+#include "core/transformer/reference.h"
+#include "core/transformer/transformer_model.h"
+#include "core/transformer/weights.h"
+
+namespace specdec {
+
+/// The one decoder layer of a head that lives on a target.
+struct HeadLayer {
+  LayerPlan plan;
+  LayerWeights weights;
+  double rms_norm_eps = 1e-6;
+};
+
+/// The cached engine that runs the layer: takes ForwardOptions::embeddings and gives the layer's
+/// output as final_hidden; it has no logits.
+std::unique_ptr<TransformerModel> make_layer_engine(const HeadLayer& layer,
+                                                    const TransformerWeights& target,
+                                                    const KvStoreFactory& store,
+                                                    const TransformerOptions& options);
+/// The layer's tensors, for an optimiser.
+std::vector<Tensor*> parameters(HeadLayer& layer);
+/// How reference_layer runs it beside a target.
+LayerReference layer_reference(const HeadLayer& layer, const TransformerWeights& target,
+                               std::optional<at::ScalarType> matmul_dtype = std::nullopt);
+
+}  // namespace specdec

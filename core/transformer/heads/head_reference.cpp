@@ -1,0 +1,80 @@
+#include "core/transformer/heads/head_reference.h"
+
+#include <ATen/ATen.h>
+
+namespace specdec {
+namespace {
+
+/// The matrices of a head are widened to the activations' dtype.
+Tensor project(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) {
+  const Tensor wide = weight.to(x.scalar_type());
+  return bias.defined() ? at::linear(x, wide, bias) : at::linear(x, wide);
+}
+
+HeadOutputs eagle1_reference(const EagleHead& head, const TransformerWeights& target,
+                             const HeadInputs& inputs, const Tensor& embedding) {
+  const Tensor x = project(at::cat({embedding, inputs.features}, -1), head.fc, head.fc_bias);
+  HeadOutputs out;
+  out.features = reference_layer(layer_reference(head.layer, target, inputs.matmul_dtype), x, {},
+                                 inputs.unrolled);
+  const Tensor norm = head.config.feature_after_norm ? Tensor() : target.final_norm;
+  out.logits =
+      reference_head(target, reference_norm(out.features, norm, target.config.rms_norm_eps));
+  return out;
+}
+
+HeadOutputs eagle3_reference(const EagleHead& head, const TransformerWeights& target,
+                             const HeadInputs& inputs, const Tensor& embedding) {
+  const double eps = head.config.rms_norm_eps;
+  const Tensor x =
+      inputs.own_features ? inputs.features : project(inputs.features, head.fc, head.fc_bias);
+  HeadOutputs out;
+  out.features =
+      reference_layer(layer_reference(head.layer, target, inputs.matmul_dtype), x,
+                      reference_norm(embedding, head.embedding_norm, eps), inputs.unrolled);
+  out.logits = project(reference_norm(out.features, head.norm, eps), head.lm_head);
+  return out;
+}
+
+}  // namespace
+
+HeadOutputs eagle_reference(const EagleHead& head, const TransformerWeights& target,
+                            const HeadInputs& inputs) {
+  Tensor embedding = at::embedding(target.embedding, inputs.tokens).to(target.compute_dtype());
+  if (head.config.scale_embedding) {
+    embedding = embedding * target.embedding_scale;
+  }
+  return head.config.version == EagleVersion::kEagle3
+             ? eagle3_reference(head, target, inputs, embedding)
+             : eagle1_reference(head, target, inputs, embedding);
+}
+
+HeadOutputs mtp_reference(const MtpHead& head, const TransformerWeights& target, size_t module,
+                          const HeadInputs& inputs) {
+  const double eps = target.config.rms_norm_eps;
+  const Tensor embedding = reference_embedding(target, inputs.tokens);
+  const Tensor x = project(at::cat({reference_norm(embedding, head.embedding_norm, eps),
+                                    reference_norm(inputs.features, head.hidden_norm, eps)},
+                                   -1),
+                           head.fc);
+  const HeadLayer& layer = head.layers.at(module);
+  HeadOutputs out;
+  out.features = reference_norm(
+      reference_layer(layer_reference(layer, target, inputs.matmul_dtype), x, {}, inputs.unrolled),
+      head.norm, eps);
+  out.logits = reference_head(target, out.features);
+  return out;
+}
+
+Tensor target_features(const ReferenceResult& result, const std::vector<int64_t>& capture_layers) {
+  if (capture_layers.empty()) {
+    return result.hidden;
+  }
+  std::vector<Tensor> streams;
+  for (const int64_t layer : capture_layers) {
+    streams.push_back(result.layers.at(static_cast<size_t>(layer)));
+  }
+  return at::cat(streams, -1);
+}
+
+}  // namespace specdec

@@ -1,0 +1,158 @@
+#include "core/transformer/heads/medusa_head.h"
+
+#include <ATen/ATen.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/formats/atomic_file.h"
+#include "core/formats/json_keys.h"
+#include "core/kernels/linear.h"
+#include "core/transformer/tensor_source.h"
+#include "core/transformer/tensor_writer.h"
+#include "core/transformer/transformer_model.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kMostHeads = 64;
+constexpr int64_t kMostLayers = 16;
+
+std::string block_name(int64_t head, int64_t layer) {
+  return fmt::format("{}.{}.linear.", head, layer);
+}
+
+std::string output_name(const MedusaConfig& config, int64_t head) {
+  return fmt::format("{}.{}.weight", head, config.num_layers);
+}
+
+int64_t at_most(const JsonKeys& keys, const char* key, int64_t most) {
+  const int64_t value = keys.positive(key);
+  if (value > most) {
+    keys.fail(key, fmt::format("is {}, more than {}", value, most));
+  }
+  return value;
+}
+
+}  // namespace
+
+MedusaConfig read_medusa_config(const std::filesystem::path& folder,
+                                const TransformerConfig& target) {
+  const std::string where = (folder / "config.json").string();
+  const nlohmann::json object = parse_json_object(read_head_config(folder), where);
+  const JsonKeys keys(object, where);
+  if (const std::string type = keys.text("head_type", "medusa"); type != "medusa") {
+    keys.fail("head_type",
+              fmt::format("says that this is a head of type {}; use drafter type {}", type, type));
+  }
+  MedusaConfig config;
+  config.num_heads = at_most(keys, "medusa_num_heads", kMostHeads);
+  config.num_layers = at_most(keys, "medusa_num_layers", kMostLayers);
+  config.hidden_size = keys.positive("hidden_size", target.hidden_size);
+  config.vocab_size = keys.positive("vocab_size", target.vocab_size);
+  config.share_lm_head = keys.boolean("share_lm_head", false);
+  config.trained_for = read_head_target(keys);
+  HeadTarget shapes = config.trained_for;
+  shapes.hidden_size = config.hidden_size;  // published heads do not say more
+  shapes.vocab_size = config.vocab_size;
+  check_head_shapes(shapes, target, folder);
+  return config;
+}
+
+MedusaHead new_medusa_head(const MedusaConfig& config, const TransformerWeights& target,
+                           at::ScalarType dtype) {
+  MedusaHead head{.config = config, .blocks = {}, .outputs = {}, .fingerprint = {}};
+  head.config.hidden_size = target.config.hidden_size;
+  head.config.vocab_size = target.config.vocab_size;
+  head.config.trained_for = head_target(target);
+  const auto options = at::TensorOptions(dtype).device(target.embedding.device());
+  const int64_t hidden = head.config.hidden_size;
+  for (int64_t k = 0; k < config.num_heads; ++k) {
+    auto& blocks = head.blocks.emplace_back();
+    for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+      blocks.push_back({at::zeros({hidden, hidden}, options), at::zeros({hidden}, options)});
+    }
+    if (!config.share_lm_head) {
+      head.outputs.push_back(target.head.detach().to(dtype).clone());
+    }
+  }
+  return head;
+}
+
+Tensor medusa_hidden(const MedusaHead& head, const Tensor& hidden, int64_t index) {
+  Tensor x = hidden;
+  for (const MedusaBlock& block : head.blocks[static_cast<size_t>(index)]) {
+    const auto type = x.scalar_type();
+    x = x + at::silu(at::linear(x, block.weight.to(type), block.bias.to(type)));
+  }
+  return x;
+}
+
+Tensor medusa_logits(const MedusaHead& head, const TransformerWeights& target, const Tensor& hidden,
+                     int64_t index) {
+  const auto number = static_cast<size_t>(index);
+  Tensor x = hidden;
+  for (const MedusaBlock& block : head.blocks[number]) {
+    x = x + at::silu(product(x, block.weight) + block.bias.to(x.scalar_type()));
+  }
+  return head.config.share_lm_head ? head_logits(target, x) : product(x, head.outputs[number]);
+}
+
+MedusaHead load_medusa_head(const std::filesystem::path& folder, const TransformerWeights& target,
+                            std::optional<at::ScalarType> wanted) {
+  MedusaHead head{.config = read_medusa_config(folder, target.config),
+                  .blocks = {},
+                  .outputs = {},
+                  .fingerprint = {}};
+  const MedusaConfig& config = head.config;
+  check_head_target(config.trained_for, target, folder);
+  TensorSource source(head_tensors(folder, "medusa_lm_head.safetensors"),
+                      target.embedding.device());
+  const std::vector<int64_t> square = {config.hidden_size, config.hidden_size};
+  at::ScalarType dtype =
+      wanted ? *wanted : source.stored_dtype(block_name(0, 0) + "weight", square);
+  dtype = target.compute_dtype() == at::kDouble ? at::kDouble : dtype;
+  for (int64_t k = 0; k < config.num_heads; ++k) {
+    auto& blocks = head.blocks.emplace_back();
+    for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+      const std::string name = block_name(k, layer);
+      blocks.push_back({source.load(name + "weight", square, dtype),
+                        source.load(name + "bias", {config.hidden_size}, dtype)});
+    }
+    if (!config.share_lm_head) {
+      head.outputs.push_back(
+          source.load(output_name(config, k), {config.vocab_size, config.hidden_size}, dtype));
+    }
+  }
+  source.check_all_taken();
+  head.fingerprint = fmt::format("{:016x}", source.hash());
+  return head;
+}
+
+void save_medusa_head(const MedusaHead& head, const std::filesystem::path& folder,
+                      at::ScalarType dtype) {
+  std::filesystem::create_directories(folder);
+  const MedusaConfig& config = head.config;
+  TensorWriter writer(dtype);
+  for (int64_t k = 0; k < config.num_heads; ++k) {
+    const auto& blocks = head.blocks[static_cast<size_t>(k)];
+    for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+      writer.add(block_name(k, layer) + "weight", blocks[static_cast<size_t>(layer)].weight);
+      writer.add(block_name(k, layer) + "bias", blocks[static_cast<size_t>(layer)].bias);
+    }
+    if (!config.share_lm_head) {
+      writer.add(output_name(config, k), head.outputs[static_cast<size_t>(k)]);
+    }
+  }
+  writer.write(folder / "model.safetensors", {{"format", "pt"}});
+  const nlohmann::json out = {{"head_type", "medusa"},
+                              {"medusa_num_heads", config.num_heads},
+                              {"medusa_num_layers", config.num_layers},
+                              {"hidden_size", config.hidden_size},
+                              {"vocab_size", config.vocab_size},
+                              {"share_lm_head", config.share_lm_head},
+                              {"trained_for", head_target_json(config.trained_for)}};
+  write_file(folder / "config.json", out.dump(2) + "\n");
+}
+
+}  // namespace specdec

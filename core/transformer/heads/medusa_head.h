@@ -1,0 +1,73 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/transformer/heads/head_files.h"
+#include "core/transformer/weights.h"
+
+namespace specdec {
+
+/// What config.json and the tensors of a Medusa checkpoint say.
+struct MedusaConfig {
+  int64_t num_heads = 0;   ///< medusa_num_heads: how many tokens ahead
+  int64_t num_layers = 1;  ///< medusa_num_layers: residual blocks of a head
+  int64_t hidden_size = 0;
+  int64_t vocab_size = 0;
+  /// The heads end in the target's own head instead of a matrix each (ours, for small files).
+  bool share_lm_head = false;
+  HeadTarget trained_for = {};
+};
+
+/// x + SiLU(weight x + bias)
+struct MedusaBlock {
+  Tensor weight;  ///< [hidden, hidden]
+  Tensor bias;    ///< [hidden]
+};
+
+/// Medusa's residual heads (Cai et al., 2024, arXiv:2401.10774, eq. 1): head k reads the target's
+/// last hidden state, after the final norm, of token t and gives the distribution of token t + k
+/// + 2.
+struct MedusaHead {
+  MedusaConfig config;
+  std::vector<std::vector<MedusaBlock>> blocks;  ///< [num_heads][num_layers]
+  std::vector<Tensor> outputs;  ///< [num_heads], each [vocab, hidden]; empty if share_lm_head
+  std::string fingerprint;      ///< of the stored weights, 16 hex digits
+};
+
+/// Heads as the paper begins with them: blocks that are the identity and, where they have one, the
+/// target's head as their output matrix; in `dtype` on the target's device.
+MedusaHead new_medusa_head(const MedusaConfig& config, const TransformerWeights& target,
+                           at::ScalarType dtype);
+
+/// What head `index` makes of hidden states [..., hidden], before its output matrix: plain,
+/// differentiable ATen ops. Parameters narrower than `hidden` are widened.
+Tensor medusa_hidden(const MedusaHead& head, const Tensor& hidden, int64_t index);
+
+/// Logits [n, vocab] that head `index` gives for hidden states [n, hidden], by the kernels.
+Tensor medusa_logits(const MedusaHead& head, const TransformerWeights& target, const Tensor& hidden,
+                     int64_t index);
+
+/// Reads `folder`/config.json and checks it against the target's config. Throws WeightsError naming
+/// file and key: also for a head of another kind or of a target of another shape.
+MedusaConfig read_medusa_config(const std::filesystem::path& folder,
+                                const TransformerConfig& target);
+
+/// Loads FasterDecoding/Medusa's files: config.json and medusa_lm_head.safetensors (or
+/// model.safetensors) with `{head}.{layer}.linear.weight`, `.bias` and
+/// `{head}.{num_layers}.weight`, on the target's device. All is converted to `dtype` (default: as
+/// stored; always float64 for a float64 target). hidden_size and vocab_size are the target's where
+/// config.json leaves them out. Throws WeightsError: see read_medusa_config and check_head_target;
+/// missing or unknown tensors, wrong shapes.
+MedusaHead load_medusa_head(const std::filesystem::path& folder, const TransformerWeights& target,
+                            std::optional<at::ScalarType> dtype = std::nullopt);
+
+/// Writes them (dtype float32 or bfloat16).
+void save_medusa_head(const MedusaHead& head, const std::filesystem::path& folder,
+                      at::ScalarType dtype);
+
+}  // namespace specdec

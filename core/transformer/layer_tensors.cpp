@@ -1,0 +1,119 @@
+#include "core/transformer/layer_tensors.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+#include <vector>
+
+namespace specdec {
+namespace {
+
+class LayerLoader {
+ public:
+  LayerLoader(TensorSource& source, const LayerFormat& format, at::TensorOptions matrix,
+              at::ScalarType compute_dtype)
+      : source_(source), format_(format), matrix_(matrix), compute_dtype_(compute_dtype) {}
+
+  using Part = std::pair<const char*, int64_t>;
+
+  Tensor matrix(const Part& part, int64_t columns) const {
+    return source_.load(format_.prefix + part.first + ".weight", {part.second, columns},
+                        at::typeMetaToScalarType(matrix_.dtype()));
+  }
+
+  Tensor fused(const std::vector<Part>& parts, int64_t columns) const {
+    int64_t rows = 0;
+    for (const Part& part : parts) {
+      rows += part.second;
+    }
+    Tensor whole = at::empty({rows, columns}, matrix_);
+    int64_t begin = 0;
+    for (const auto& [part, count] : parts) {
+      source_.copy_into(whole.narrow(0, begin, count), format_.prefix + part + ".weight",
+                        {count, columns});
+      begin += count;
+    }
+    return whole;
+  }
+
+  Tensor norm(const std::string& part, int64_t size) const {
+    return source_.load(format_.prefix + part + ".weight", {size}, compute_dtype_) +
+           format_.norm_offset;
+  }
+
+ private:
+  TensorSource& source_;
+  const LayerFormat& format_;
+  at::TensorOptions matrix_;
+  at::ScalarType compute_dtype_;
+};
+
+}  // namespace
+
+LayerWeights load_layer(TensorSource& source, const LayerFormat& format, const LayerPlan& plan,
+                        int64_t hidden_size, at::TensorOptions matrix,
+                        at::ScalarType compute_dtype) {
+  const LayerLoader loader(source, format, matrix, compute_dtype);
+  const int64_t q_rows = plan.heads * plan.head_dim;
+  const int64_t kv_rows = plan.kv_heads * plan.head_dim;
+  const int64_t mlp_rows = plan.intermediate_size;
+  LayerWeights layer;
+  layer.qkv = loader.fused(
+      {{"self_attn.q_proj", q_rows}, {"self_attn.k_proj", kv_rows}, {"self_attn.v_proj", kv_rows}},
+      plan.joined_inputs ? 2 * hidden_size : hidden_size);
+  layer.output = loader.matrix({"self_attn.o_proj", hidden_size}, q_rows);
+  layer.gate_up =
+      loader.fused({{"mlp.gate_proj", mlp_rows}, {"mlp.up_proj", mlp_rows}}, hidden_size);
+  layer.down = loader.matrix({"mlp.down_proj", hidden_size}, mlp_rows);
+  if (!format.attention_norm.empty()) {
+    layer.attention_norm = loader.norm(format.attention_norm, hidden_size);
+  }
+  if (plan.post_norms) {
+    layer.attention_post_norm = loader.norm("post_attention_layernorm", hidden_size);
+    layer.mlp_norm = loader.norm("pre_feedforward_layernorm", hidden_size);
+    layer.mlp_post_norm = loader.norm("post_feedforward_layernorm", hidden_size);
+  } else {
+    // In Gemma 1 and Llama this name is the norm BEFORE the MLP.
+    layer.mlp_norm = loader.norm("post_attention_layernorm", hidden_size);
+  }
+  if (plan.qk_norm) {
+    layer.q_norm = loader.norm("self_attn.q_norm", plan.head_dim);
+    layer.k_norm = loader.norm("self_attn.k_norm", plan.head_dim);
+  }
+  return layer;
+}
+
+void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPlan& plan,
+                 const LayerWeights& layer) {
+  const std::string& name = format.prefix;
+  const int64_t q_rows = plan.heads * plan.head_dim;
+  const int64_t kv_rows = plan.kv_heads * plan.head_dim;
+  const auto qkv = layer.qkv.split_with_sizes({q_rows, kv_rows, kv_rows}, 0);
+  const auto gate_up = layer.gate_up.chunk(2, 0);
+  const auto add_norm = [&](const std::string& part, const Tensor& scale) {
+    writer.add(name + part + ".weight", scale - format.norm_offset);
+  };
+  writer.add(name + "self_attn.q_proj.weight", qkv[0]);
+  writer.add(name + "self_attn.k_proj.weight", qkv[1]);
+  writer.add(name + "self_attn.v_proj.weight", qkv[2]);
+  writer.add(name + "self_attn.o_proj.weight", layer.output);
+  writer.add(name + "mlp.gate_proj.weight", gate_up[0]);
+  writer.add(name + "mlp.up_proj.weight", gate_up[1]);
+  writer.add(name + "mlp.down_proj.weight", layer.down);
+  if (!format.attention_norm.empty()) {
+    add_norm(format.attention_norm, layer.attention_norm);
+  }
+  if (plan.post_norms) {
+    add_norm("post_attention_layernorm", layer.attention_post_norm);
+    add_norm("pre_feedforward_layernorm", layer.mlp_norm);
+    add_norm("post_feedforward_layernorm", layer.mlp_post_norm);
+  } else {
+    add_norm("post_attention_layernorm", layer.mlp_norm);
+  }
+  if (plan.qk_norm) {
+    add_norm("self_attn.q_norm", layer.q_norm);
+    add_norm("self_attn.k_norm", layer.k_norm);
+  }
+}
+
+}  // namespace specdec

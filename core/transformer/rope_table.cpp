@@ -1,0 +1,32 @@
+#include "core/transformer/rope_table.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace specdec {
+
+RopeTable::RopeTable(const RopeConfig& rope, int64_t head_dim, at::ScalarType dtype)
+    : rope_(rope), head_dim_(head_dim), dtype_(dtype) {}
+
+bool RopeTable::reserve(int64_t length) {
+  const int64_t have = cos_.defined() ? cos_.size(0) : 0;
+  if (length <= have) {
+    return false;
+  }
+  const int64_t positions = std::max<int64_t>({length, 2 * have, 512});
+  // In the activations' dtype throughout, as the reference computes it.
+  const at::TensorOptions options(dtype_);
+  const auto exponent = at::arange(0, head_dim_, 2, options) / head_dim_;
+  const auto frequency = at::pow(rope_.theta, exponent).reciprocal() / rope_.factor;
+  const auto angle = at::arange(positions, options).unsqueeze(1) * frequency.unsqueeze(0);
+  cos_ = angle.cos();
+  sin_ = angle.sin();
+  return true;
+}
+
+bool RopeTable::serves(const RopeConfig& rope, int64_t head_dim) const {
+  return rope.theta == rope_.theta && rope.factor == rope_.factor && head_dim == head_dim_;
+}
+
+}  // namespace specdec

@@ -1,0 +1,29 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include "core/transformer/plan.h"
+
+namespace specdec {
+
+using at::Tensor;
+
+/// cos and sin of rotary angles for positions 0, 1, ...: computed once and grown by doubling, not
+/// rebuilt per token. angle(p, i) = p * theta^(-2i / head_dim) / factor.
+class RopeTable {
+ public:
+  RopeTable(const RopeConfig& rope, int64_t head_dim, at::ScalarType dtype);
+
+  /// Makes room for positions below `length`; true when the tensors have been replaced.
+  bool reserve(int64_t length);
+  const Tensor& cos() const { return cos_; }  ///< [positions, head_dim / 2]
+  const Tensor& sin() const { return sin_; }
+  bool serves(const RopeConfig& rope, int64_t head_dim) const;
+
+ private:
+  RopeConfig rope_;
+  int64_t head_dim_;
+  at::ScalarType dtype_;
+  Tensor cos_, sin_;
+};
+
+}  // namespace specdec

@@ -1,0 +1,183 @@
+#include "core/transformer/tensor_source.h"
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+const std::set<DType> kFloats = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
+const std::set<DType> kIntegers = {DType::kI64, DType::kI32};
+
+at::ScalarType scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return at::kDouble;
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kBF16:
+      return at::kBFloat16;
+    case DType::kI32:
+      return at::kInt;
+    case DType::kBool:
+      return at::kBool;
+    default:
+      break;
+  }
+  return at::kLong;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+std::string dtype_names(const std::set<DType>& dtypes) {
+  std::vector<std::string_view> names;
+  for (const DType dtype : dtypes) {
+    names.push_back(dtype_name(dtype));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// "model.x" lies at "language_model.model.x" or "model.language_model.x" in wrapped checkpoints.
+std::string full_name(const std::string& prefix, const std::string& name) {
+  if (prefix == "model.language_model.") {
+    return name.rfind("model.", 0) == 0 ? prefix + name.substr(6) : name;
+  }
+  return prefix + name;
+}
+
+bool is_skipped(const std::string& name) {
+  for (const char* part :
+       {"vision_tower.", "multi_modal_projector.", "vision_model.", "rotary_emb.inv_freq"}) {
+    if (name.find(part) != std::string::npos) {
+      return true;
+    }
+  }
+  return name.rfind("mtp.", 0) == 0;
+}
+
+at::Tensor mapped(const TensorEntry& entry) {
+  // ATen has no read-only tensors; this one is only ever copied from.
+  auto* data = const_cast<std::byte*>(entry.bytes.data());
+  return at::from_blob(data, entry.shape, at::TensorOptions(scalar_type(entry.dtype)));
+}
+
+}  // namespace
+
+uint64_t hash_bytes(uint64_t hash, const void* data, size_t size) {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  constexpr uint64_t kPrime = 1099511628211U;
+  size_t i = 0;
+  for (; i + 8 <= size; i += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, bytes + i, 8);
+    hash = (hash ^ word) * kPrime;
+    hash ^= hash >> 32;
+  }
+  for (; i < size; ++i) {
+    hash = (hash ^ bytes[i]) * kPrime;
+  }
+  return hash;
+}
+
+TensorSource::TensorSource(CheckpointTensors checkpoint, at::Device device)
+    : checkpoint_(std::move(checkpoint)), device_(device) {}
+
+void TensorSource::find_prefix(const std::string& name) {
+  for (const char* prefix : {"", "language_model.", "model.language_model."}) {
+    if (checkpoint_.find(full_name(prefix, name)) != nullptr) {
+      prefix_ = prefix;
+    }
+  }
+}
+
+bool TensorSource::has(const std::string& name) const {
+  return checkpoint_.find(full_name(prefix_, name)) != nullptr;
+}
+
+Tensor TensorSource::load(const std::string& name, const std::vector<int64_t>& shape,
+                          at::ScalarType dtype) {
+  const TensorEntry& entry = take(name, shape, kFloats);
+  Tensor copy = mapped(entry).to(device_, dtype, /*non_blocking=*/false, /*copy=*/true);
+  checkpoint_.release(entry);
+  return copy;
+}
+
+void TensorSource::copy_into(Tensor target, const std::string& name,
+                             const std::vector<int64_t>& shape) {
+  const TensorEntry& entry = take(name, shape, kFloats);
+  target.copy_(mapped(entry));
+  checkpoint_.release(entry);
+}
+
+Tensor TensorSource::load_integers(const std::string& name, const std::vector<int64_t>& shape) {
+  return mapped(take(name, shape, kIntegers)).to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
+}
+
+Tensor TensorSource::load_booleans(const std::string& name, const std::vector<int64_t>& shape) {
+  return mapped(take(name, shape, {DType::kBool})).clone();
+}
+
+at::ScalarType TensorSource::stored_dtype(const std::string& name,
+                                          const std::vector<int64_t>& shape) {
+  return scalar_type(take(name, shape, kFloats).dtype);
+}
+
+void TensorSource::skip(const std::string& name, const std::vector<int64_t>& shape) {
+  if (has(name)) {
+    take(name, shape, kFloats);
+  }
+}
+
+void TensorSource::check_all_taken(const std::string& prefix) const {
+  std::vector<std::string> left;
+  for (const TensorEntry* entry : checkpoint_.tensors()) {
+    const bool skipped =
+        prefix.empty() ? is_skipped(entry->name) : entry->name.rfind(prefix, 0) != 0;
+    if (taken_.count(entry->name) == 0 && !skipped) {
+      left.push_back(entry->name);
+    }
+  }
+  if (!left.empty()) {
+    throw WeightsError(
+        fmt::format("{}: tensor '{}' (and {} more) belongs to no layer that config.json describes. "
+                    "Check that config.json and the weights are of the same model.",
+                    folder().string(), left.front(), left.size() - 1));
+  }
+}
+
+const TensorEntry& TensorSource::take(const std::string& name, const std::vector<int64_t>& shape,
+                                      const std::set<DType>& dtypes) {
+  const std::string full = full_name(prefix_, name);
+  const TensorEntry* entry = checkpoint_.find(full);
+  if (entry == nullptr) {
+    throw WeightsError(
+        fmt::format("{}: tensor '{}' is missing; config.json asks for it with shape {}.",
+                    folder().string(), full, shape_text(shape)));
+  }
+  if (entry->shape != shape) {
+    throw WeightsError(fmt::format("{}: tensor '{}' has shape {}, but config.json asks for {}.",
+                                   folder().string(), full, shape_text(entry->shape),
+                                   shape_text(shape)));
+  }
+  if (dtypes.count(entry->dtype) == 0) {
+    throw WeightsError(fmt::format("{}: tensor '{}' has dtype {}; it should be one of {}.",
+                                   folder().string(), full, dtype_name(entry->dtype),
+                                   dtype_names(dtypes)));
+  }
+  if (taken_.insert(full).second) {
+    hash_ = hash_bytes(hash_, full.data(), full.size());
+    hash_ = hash_bytes(hash_, entry->bytes.data(), entry->bytes.size());
+  }
+  return *entry;
+}
+
+}  // namespace specdec

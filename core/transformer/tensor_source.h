@@ -1,0 +1,62 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/formats/safetensors.h"
+
+namespace specdec {
+
+using at::Tensor;
+
+/// FNV-1a over bytes, eight at a time: fast enough to run at every load.
+uint64_t hash_bytes(uint64_t hash, const void* data, size_t size);
+
+/// Takes tensors of a checkpoint by name, checks shape and dtype, and remembers which were taken.
+/// Every complaint is a WeightsError that names folder and tensor.
+class TensorSource {
+ public:
+  TensorSource(CheckpointTensors checkpoint, at::Device device);
+
+  /// Tensors of language models that are wrapped for other inputs lie under a prefix: looks for
+  /// `name` there and from now on finds "model.x" at "language_model.model.x" or
+  /// "model.language_model.x".
+  void find_prefix(const std::string& name);
+
+  bool has(const std::string& name) const;
+  /// A converted copy.
+  Tensor load(const std::string& name, const std::vector<int64_t>& shape, at::ScalarType dtype);
+  /// Copies a tensor into `target` (converting), a slice of a laid-out matrix.
+  void copy_into(Tensor target, const std::string& name, const std::vector<int64_t>& shape);
+  /// A copy of I64 or I32 values, as int64 on the CPU.
+  Tensor load_integers(const std::string& name, const std::vector<int64_t>& shape);
+  /// A copy of booleans, on the CPU.
+  Tensor load_booleans(const std::string& name, const std::vector<int64_t>& shape);
+  /// The dtype of a tensor as stored.
+  at::ScalarType stored_dtype(const std::string& name, const std::vector<int64_t>& shape);
+  /// Takes a tensor that is not needed, if it is there; its shape is checked.
+  void skip(const std::string& name, const std::vector<int64_t>& shape);
+
+  /// Complains about tensors, whose names begin with `prefix`, that config.json does not speak of.
+  /// Without a prefix, these are skipped silently: vision parts, rotary buffers,
+  /// multi-token-prediction modules (core/transformer/heads/mtp_head.h loads those).
+  void check_all_taken(const std::string& prefix = "") const;
+  /// Of the names and bytes of all tensors taken so far.
+  uint64_t hash() const { return hash_; }
+  const std::filesystem::path& folder() const { return checkpoint_.folder(); }
+
+ private:
+  const TensorEntry& take(const std::string& name, const std::vector<int64_t>& shape,
+                          const std::set<DType>& dtypes);
+
+  CheckpointTensors checkpoint_;
+  at::Device device_;
+  std::string prefix_;
+  std::set<std::string> taken_;
+  uint64_t hash_ = 14695981039346656037U;
+};
+
+}  // namespace specdec

@@ -1,0 +1,416 @@
+#include "core/transformer/transformer_model.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/kernels/attention.h"
+#include "core/kernels/gated_activation.h"
+#include "core/kernels/linear.h"
+#include "core/kernels/norm.h"
+#include "core/kernels/qkv.h"
+#include "core/transformer/rope_table.h"
+#include "core/transformer/workspace.h"
+
+namespace specdec {
+namespace {
+
+std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan) {
+  std::vector<LayerKv> layers;
+  for (const LayerPlan& layer : plan) {
+    layers.push_back({layer.kv_heads, layer.head_dim, layer.window, -1});
+  }
+  return layers;
+}
+
+std::unique_ptr<KvStore> make_store(const TransformerWeights& weights, const KvStoreFactory& make,
+                                    const TransformerOptions& options) {
+  KvStoreOptions store;
+  store.dtype = weights.compute_dtype();
+  store.device = weights.embedding.device();
+  store.max_length =
+      options.max_length > 0 ? options.max_length : weights.config.max_position_embeddings;
+  return make(cache_layers(weights.plan), store);
+}
+
+void check_decodes(const TransformerWeights& weights) {
+  if (weights.config.bidirectional) {
+    throw Error(
+        "this checkpoint sets use_bidirectional_attention (EmbeddingGemma): every token sees the "
+        "later ones, so it cannot decode token by token. 'specdec logits' works on it.");
+  }
+  if (!weights.embedding.device().is_cpu()) {
+    throw Error(fmt::format("decoding runs on the CPU so far, not on {}; use --device cpu.",
+                            weights.embedding.device().str()));
+  }
+}
+
+}  // namespace
+
+class TransformerModel::Impl final : public Internals {
+ public:
+  Impl(std::shared_ptr<const TransformerWeights> weights, const KvStoreFactory& store,
+       const TransformerOptions& options)
+      : weights_(std::move(weights)),
+        store_(make_store(*weights_, store, options)),
+        workspace_(*weights_) {
+    for (size_t layer = 0; layer < weights_->plan.size(); ++layer) {
+      add_layer(weights_->plan[layer], weights_->layers[layer]);
+    }
+  }
+
+  ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options) {
+    const int64_t nodes = check(batch, options);
+    const int64_t layers = evaluated_layers(options);
+    check_parents(batch, nodes, layers);
+    extend(batch, options, nodes);
+    try {
+      ForwardResult result = evaluate(batch, options, nodes, layers);
+      note_pending(batch, nodes, layers);
+      return result;
+    } catch (...) {
+      store_->undo_extend();
+      throw;
+    }
+  }
+
+  void undo_forward() {
+    store_->undo_extend();
+    pending_layers_.resize(static_cast<size_t>(store_->rows()));
+    for (int64_t row = 0; row < store_->rows(); ++row) {
+      pending_layers_[static_cast<size_t>(row)].resize(static_cast<size_t>(store_->pending(row)));
+    }
+  }
+
+  void commit(std::span<const int64_t> path, int64_t row) {
+    const auto& pending = pending_layers(row);
+    for (const int64_t node : path) {
+      const bool exists = node >= 0 && node < static_cast<int64_t>(pending.size());
+      SPECDEC_CHECK(
+          !exists || pending[static_cast<size_t>(node)] == num_layers(),
+          "commit: node {} of row {} was evaluated by an early exit only; run a full forward "
+          "of it first",
+          node, row);
+    }
+    store_->commit(row, path);
+    forget_pending(row);
+  }
+
+  void truncate(int64_t length, int64_t row) {
+    store_->truncate(row, length);
+    forget_pending(row);
+  }
+
+  void reorder(std::span<const int64_t> parents) {
+    store_->reorder(parents);
+    pending_layers_.assign(parents.size(), {});
+  }
+
+  const KvStore& store() const { return *store_; }
+  const TransformerWeights& weights() const { return *weights_; }
+
+  // Internals
+  int64_t hidden_size() const override { return weights_->config.hidden_size; }
+  int64_t num_layers() const override { return static_cast<int64_t>(weights_->plan.size()); }
+
+  Tensor embed(const Tensor& tokens) override { return embed_tokens(*weights_, tokens); }
+  Tensor head(const Tensor& hidden) override { return head_logits(*weights_, hidden); }
+
+  std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) override {
+    return store_->key_values(layer, row);
+  }
+
+ private:
+  void add_layer(const LayerPlan& plan, const LayerWeights& weights) {
+    const at::ScalarType dtype = weights_->compute_dtype();
+    const auto serves = [&](const RopeTable& table) {
+      return table.serves(plan.rope, plan.head_dim);
+    };
+    auto table = std::find_if(ropes_.begin(), ropes_.end(), serves);
+    if (table == ropes_.end()) {
+      table = ropes_.emplace(ropes_.end(), plan.rope, plan.head_dim, dtype);
+    }
+    rope_of_layer_.push_back(static_cast<size_t>(table - ropes_.begin()));
+    QkvOptions qkv;
+    qkv.heads = plan.heads;
+    qkv.eps = weights_->config.rms_norm_eps;
+    qkv.q_scale = weights.q_norm;
+    qkv.k_scale = weights.k_norm;
+    qkv_options_.push_back(qkv);
+  }
+
+  /// Checks all that the cache does not; returns the number of new nodes.
+  int64_t check(const TokenBatch& batch, const ForwardOptions& options) const {
+    const bool embedded = options.embeddings.defined();
+    SPECDEC_CHECK(embedded || batch.tokens.defined(), "forward: neither tokens nor embeddings");
+    if (embedded) {
+      SPECDEC_CHECK(options.embeddings.dim() == 2 && options.embeddings.size(1) == hidden_size(),
+                    "forward: embeddings should be [n, {}]", hidden_size());
+    } else {
+      SPECDEC_CHECK(batch.tokens.dim() == 1 && batch.tokens.scalar_type() == at::kInt,
+                    "forward: tokens should be [n] int32");
+      check_vocabulary(*weights_, batch.tokens);
+    }
+    const int64_t nodes = embedded ? options.embeddings.size(0) : batch.tokens.size(0);
+    SPECDEC_CHECK(nodes > 0, "forward: no tokens");
+    SPECDEC_CHECK(!options.features.defined(),
+                  "forward: this model decodes tokens; it does not continue a target's features");
+    const Tensor& joined = options.attention_inputs;
+    SPECDEC_CHECK(joined.defined() == weights_->plan.front().joined_inputs &&
+                      (!joined.defined() || (joined.dim() == 2 && joined.size(0) == nodes &&
+                                             joined.size(1) == hidden_size())),
+                  "forward: attention_inputs should be [{}, {}] where the layers join them, and "
+                  "undefined elsewhere",
+                  nodes, hidden_size());
+    const Tensor& bias = options.attention_bias;
+    SPECDEC_CHECK(!bias.defined() || (bias.dim() == 2 && bias.size(0) == nodes),
+                  "forward: attention_bias should be [{}, columns]", nodes);
+    for (const int64_t layer : options.capture_layers) {
+      SPECDEC_CHECK(layer >= 0 && layer < evaluated_layers(options),
+                    "forward: cannot capture layer {} of {} evaluated ones", layer,
+                    evaluated_layers(options));
+    }
+    return nodes;
+  }
+
+  int64_t evaluated_layers(const ForwardOptions& options) const {
+    if (!options.stop_after_layer) {
+      return num_layers();
+    }
+    SPECDEC_CHECK(*options.stop_after_layer >= 0 && *options.stop_after_layer < num_layers(),
+                  "forward: stop_after_layer {} of a model with {} layers",
+                  *options.stop_after_layer, num_layers());
+    return *options.stop_after_layer + 1;
+  }
+
+  const std::vector<int64_t>& pending_layers(int64_t row) const {
+    static const std::vector<int64_t> kNone;
+    const auto index = static_cast<size_t>(row);
+    return row >= 0 && index < pending_layers_.size() ? pending_layers_[index] : kNone;
+  }
+
+  static int64_t row_of(const TokenBatch& batch, int64_t node) {
+    return batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(node)];
+  }
+
+  /// A node may not follow one that an early exit left without the keys of deeper layers.
+  void check_parents(const TokenBatch& batch, int64_t nodes, int64_t layers) const {
+    const bool chained = batch.parents.empty();
+    const int64_t count =
+        std::min(nodes, chained ? nodes : static_cast<int64_t>(batch.parents.size()));
+    for (int64_t node = 0; node < count; ++node) {
+      const auto& pending = pending_layers(row_of(batch, node));
+      const int64_t parent = chained ? static_cast<int64_t>(pending.size()) - 1
+                                     : batch.parents[static_cast<size_t>(node)];
+      const bool old = parent >= 0 && parent < static_cast<int64_t>(pending.size());
+      SPECDEC_CHECK(!old || pending[static_cast<size_t>(parent)] >= layers,
+                    "forward: pending node {} was evaluated by an early exit after {} layers and "
+                    "cannot be followed by {} layers",
+                    parent, old ? pending[static_cast<size_t>(parent)] : 0, layers);
+    }
+  }
+
+  void extend(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes) {
+    if (!options.embeddings.defined()) {
+      store_->extend(batch);
+    } else {
+      TokenBatch placeholder = batch;
+      placeholder.tokens = at::zeros({nodes}, at::kInt);
+      store_->extend(placeholder);
+    }
+  }
+
+  ForwardResult evaluate(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes,
+                         int64_t layers) {
+    reserve_ropes();
+    Activations& a = workspace_.activations(nodes);
+    begin(batch, options, a);
+    ForwardResult result;
+    result.captured.resize(options.capture_layers.size());
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      run_layer(static_cast<size_t>(layer), options, a);
+      capture(layer, options, a.residual, result);
+    }
+    finish(batch, options, a.residual, result);
+    return result;
+  }
+
+  void reserve_ropes() {
+    int64_t longest = 0;
+    for (int64_t row = 0; row < store_->rows(); ++row) {
+      longest = std::max(longest, store_->length(row) + store_->pending(row));
+    }
+    for (size_t i = 0; i < ropes_.size(); ++i) {
+      if (ropes_[i].reserve(longest)) {
+        for (size_t layer = 0; layer < qkv_options_.size(); ++layer) {
+          if (rope_of_layer_[layer] == i) {
+            qkv_options_[layer].cos = ropes_[i].cos();
+            qkv_options_[layer].sin = ropes_[i].sin();
+          }
+        }
+      }
+    }
+  }
+
+  void note_pending(const TokenBatch& batch, int64_t nodes, int64_t layers) {
+    pending_layers_.resize(static_cast<size_t>(store_->rows()));
+    for (int64_t node = 0; node < nodes; ++node) {
+      pending_layers_[static_cast<size_t>(row_of(batch, node))].push_back(layers);
+    }
+  }
+
+  void forget_pending(int64_t row) {
+    if (static_cast<size_t>(row) < pending_layers_.size()) {
+      pending_layers_[static_cast<size_t>(row)].clear();
+    }
+  }
+
+  void begin(const TokenBatch& batch, const ForwardOptions& options, Activations& a) {
+    a.residual.copy_(options.embeddings.defined() ? options.embeddings : embed(batch.tokens));
+  }
+
+  void run_layer(size_t layer, const ForwardOptions& options, Activations& a) {
+    const LayerPlan& plan = weights_->plan[layer];
+    const LayerWeights& w = weights_->layers[layer];
+    const KvView view = store_->view(static_cast<int64_t>(layer));
+    linear(attention_input(plan, w, options, a), w.qkv, a.qkv);
+    qkv_to_cache(a.qkv, qkv_options_[layer], view, a.queries);
+    paged_attention(a.queries, view, {plan.query_scale, plan.soft_cap, options.attention_bias},
+                    a.mixed);
+    linear(a.mixed_flat, w.output, a.branch);
+    add_branch(a, w.attention_post_norm);
+    linear(normed(w.mlp_norm, a), w.gate_up, a.gate_up);
+    gated_activation(a.gate_up, plan.activation, a.gated);
+    linear(a.gated, w.down, a.branch);
+    add_branch(a, w.mlp_post_norm);
+  }
+
+  /// The residual stream normed; itself where the layer has no such norm.
+  const Tensor& normed(const Tensor& scale, Activations& a) const {
+    if (!scale.defined()) {
+      return a.residual;
+    }
+    rms_norm(a.residual, scale, weights_->config.rms_norm_eps, a.normed);
+    return a.normed;
+  }
+
+  const Tensor& attention_input(const LayerPlan& plan, const LayerWeights& w,
+                                const ForwardOptions& options, Activations& a) const {
+    const Tensor& stream = normed(w.attention_norm, a);
+    if (!plan.joined_inputs) {
+      return stream;
+    }
+    a.joined.narrow(1, 0, hidden_size()).copy_(options.attention_inputs);
+    a.joined.narrow(1, hidden_size(), hidden_size()).copy_(stream);
+    return a.joined;
+  }
+
+  void add_branch(Activations& a, const Tensor& post_norm) const {
+    if (post_norm.defined()) {
+      add_rms_norm(a.residual, a.branch, post_norm, weights_->config.rms_norm_eps);
+    } else {
+      a.residual.add_(a.branch);
+    }
+  }
+
+  static void capture(int64_t layer, const ForwardOptions& options, const Tensor& residual,
+                      ForwardResult& result) {
+    for (size_t i = 0; i < options.capture_layers.size(); ++i) {
+      if (options.capture_layers[i] == layer) {
+        result.captured[i] = residual.clone();
+      }
+    }
+  }
+
+  void finish(const TokenBatch& batch, const ForwardOptions& options, const Tensor& residual,
+              ForwardResult& result) {
+    if (weights_->final_norm.defined()) {
+      result.final_hidden = at::empty_like(residual);
+      rms_norm(residual, weights_->final_norm, weights_->config.rms_norm_eps, result.final_hidden);
+    } else {
+      result.final_hidden = residual.clone();
+    }
+    if (options.logits == Logits::kAll) {
+      result.logits = head(result.final_hidden);
+    } else if (options.logits == Logits::kLast) {
+      result.logits = head(last_of_rows(batch, result.final_hidden));
+    }
+  }
+
+  std::shared_ptr<const TransformerWeights> weights_;
+  std::unique_ptr<KvStore> store_;
+  Workspace workspace_;
+  std::vector<RopeTable> ropes_;
+  std::vector<size_t> rope_of_layer_;
+  std::vector<QkvOptions> qkv_options_;
+  /// [rows][pending nodes] layers whose keys the cache holds for the node.
+  std::vector<std::vector<int64_t>> pending_layers_;
+};
+
+Tensor embed_tokens(const TransformerWeights& weights, const Tensor& tokens) {
+  return at::embedding(weights.embedding, tokens.to(at::kLong))
+      .to(weights.compute_dtype())
+      .mul(weights.embedding_scale);
+}
+
+Tensor head_logits(const TransformerWeights& weights, const Tensor& hidden) {
+  Tensor logits = at::empty({hidden.size(0), weights.config.vocab_size}, hidden.options());
+  linear(hidden, weights.head, logits);
+  if (const double cap = weights.config.final_soft_cap; cap > 0.0) {
+    logits.div_(cap).tanh_().mul_(cap);
+  }
+  return logits;
+}
+
+Tensor last_of_rows(const TokenBatch& batch, const Tensor& values) {
+  const int64_t nodes = values.size(0);
+  std::vector<int64_t> last;
+  for (int64_t node = 0; node < nodes; ++node) {
+    const auto index = static_cast<size_t>(node);
+    if (node + 1 == nodes || (!batch.rows.empty() && batch.rows[index + 1] != batch.rows[index])) {
+      last.push_back(node);
+    }
+  }
+  return last.size() == 1 ? values.narrow(0, last[0], 1)
+                          : values.index_select(0, at::tensor(last, at::kLong));
+}
+
+void check_vocabulary(const TransformerWeights& weights, const Tensor& tokens) {
+  const Tensor host = tokens.cpu().contiguous();
+  const Token* values = host.const_data_ptr<Token>();
+  const int64_t vocab = weights.config.vocab_size;
+  for (int64_t i = 0; i < host.size(0); ++i) {
+    if (values[i] < 0 || values[i] >= vocab) {
+      throw Error(
+          fmt::format("token {} lies outside the model's vocabulary of {} entries (0 to {})",
+                      values[i], vocab, vocab - 1));
+    }
+  }
+}
+
+TransformerModel::TransformerModel(std::shared_ptr<const TransformerWeights> weights,
+                                   const KvStoreFactory& store, const TransformerOptions& options) {
+  check_decodes(*weights);
+  impl_ = std::make_unique<Impl>(std::move(weights), store, options);
+}
+
+TransformerModel::~TransformerModel() = default;
+
+ForwardResult TransformerModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
+  return impl_->forward(batch, options);
+}
+void TransformerModel::commit(std::span<const int64_t> path, int64_t row) {
+  impl_->commit(path, row);
+}
+void TransformerModel::truncate(int64_t length, int64_t row) { impl_->truncate(length, row); }
+void TransformerModel::reorder(std::span<const int64_t> parents) { impl_->reorder(parents); }
+int64_t TransformerModel::length(int64_t row) const { return impl_->store().length(row); }
+int64_t TransformerModel::pending(int64_t row) const { return impl_->store().pending(row); }
+int64_t TransformerModel::vocab_size() const { return impl_->weights().config.vocab_size; }
+int64_t TransformerModel::max_length() const { return impl_->store().max_length(); }
+Internals* TransformerModel::internals() { return impl_.get(); }
+void TransformerModel::undo_forward() { impl_->undo_forward(); }
+const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }
+
+}  // namespace specdec

@@ -1,0 +1,161 @@
+#include "core/families/gemma/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/transformer/plan.h"
+#include "tests/support/golden.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+
+json gemma3_json() {
+  return json::parse(gemma_config_json(load_gemma_config(test_data("gemma3-a"))));
+}
+
+GemmaConfig parse(const json& config) { return parse_gemma_config(config.dump(), "config.json"); }
+
+TEST(GemmaConfigTest, OldGemma1Style) {
+  const GemmaConfig config = load_gemma_config(test_data("gemma-a"));
+  EXPECT_EQ(config.family, GemmaFamily::kGemma1);
+  EXPECT_DOUBLE_EQ(config.query_scale, 0.25);
+  EXPECT_THAT(config.sliding_layers, testing::Each(false));
+  EXPECT_THAT(config.end_ids, testing::ElementsAre(1));
+}
+
+TEST(GemmaConfigTest, Gemma2CapsAndPattern) {
+  const GemmaConfig config = load_gemma_config(test_data("gemma2-a"));
+  EXPECT_DOUBLE_EQ(config.attention_soft_cap, 4.0);
+  EXPECT_DOUBLE_EQ(config.final_soft_cap, 6.0);
+  EXPECT_THAT(config.sliding_layers, testing::ElementsAre(true, false, true, false));
+  const auto plan = make_layer_plan(config);
+  EXPECT_EQ(plan[0].window, 6);
+  EXPECT_EQ(plan[1].window, 0);
+}
+
+TEST(GemmaConfigTest, Gemma2CapsMissingOrNull) {
+  json config = json::parse(gemma_config_json(load_gemma_config(test_data("gemma2-a"))));
+  config.erase("attn_logit_softcapping");
+  config["final_logit_softcapping"] = nullptr;
+  EXPECT_DOUBLE_EQ(parse(config).attention_soft_cap, 50.0);
+  EXPECT_DOUBLE_EQ(parse(config).final_soft_cap, 0.0);
+}
+
+TEST(GemmaConfigTest, WrapperFillsDefaultsAndReadsOldRope) {
+  const GemmaConfig config = load_gemma_config(test_data("gemma3-mm-a"));
+  EXPECT_EQ(config.family, GemmaFamily::kGemma3);
+  EXPECT_THAT(config.sliding_layers,
+              testing::ElementsAre(true, true, true, true, true, false, true));
+  EXPECT_DOUBLE_EQ(config.global_rope.factor, 8.0);
+  EXPECT_DOUBLE_EQ(config.global_rope.theta, 1e6);
+  EXPECT_DOUBLE_EQ(config.local_rope.factor, 1.0);
+  EXPECT_DOUBLE_EQ(config.local_rope.theta, 1e4);
+  EXPECT_THAT(config.end_ids, testing::ElementsAre(1, 3));
+}
+
+TEST(GemmaConfigTest, HubWrapperMayOmitAlmostEverything) {
+  const json hub = {{"model_type", "gemma3"},
+                    {"text_config",
+                     {{"hidden_size", 2560},
+                      {"intermediate_size", 10240},
+                      {"num_hidden_layers", 34},
+                      {"model_type", "gemma3_text"},
+                      {"sliding_window", 1024},
+                      {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}}}}};
+  const GemmaConfig config = parse(hub);
+  EXPECT_EQ(config.vocab_size, 262208);
+  EXPECT_EQ(config.head_dim, 256);
+  EXPECT_EQ(config.num_heads, 8);
+  EXPECT_EQ(config.num_kv_heads, 4);
+  EXPECT_DOUBLE_EQ(config.query_scale, 1.0 / 16.0);
+  EXPECT_TRUE(config.tie_word_embeddings);
+}
+
+TEST(GemmaConfigTest, OldGemma3Keys) {
+  json config = gemma3_json();
+  config.erase("layer_types");
+  config.erase("rope_parameters");
+  config["sliding_window_pattern"] = 2;
+  config["rope_theta"] = 500000.0;
+  config["rope_local_base_freq"] = 20000.0;
+  const GemmaConfig parsed = parse(config);
+  EXPECT_THAT(parsed.sliding_layers, testing::ElementsAre(true, false, true, false, true, false));
+  EXPECT_DOUBLE_EQ(parsed.global_rope.theta, 500000.0);
+  EXPECT_DOUBLE_EQ(parsed.local_rope.theta, 20000.0);
+}
+
+TEST(GemmaConfigTest, BidirectionalHalvesTheWindow) {
+  json config = gemma3_json();
+  config["use_bidirectional_attention"] = true;
+  config["sliding_window"] = 512;
+  EXPECT_EQ(parse(config).sliding_window, 257);
+}
+
+TEST(GemmaConfigTest, WrittenConfigsAreReadBack) {
+  for (const std::string& name : golden_names()) {
+    const GemmaConfig config = load_gemma_config(test_data(name));
+    const std::string text = gemma_config_json(config);
+    EXPECT_EQ(gemma_config_json(parse_gemma_config(text, "config.json")), text) << name;
+  }
+}
+
+struct BadConfig {
+  const char* key;
+  json value;
+  const char* message;
+};
+
+class GemmaConfigErrorTest : public testing::TestWithParam<BadConfig> {};
+
+TEST_P(GemmaConfigErrorTest, NamesFileAndKey) {
+  json config = gemma3_json();
+  if (GetParam().value.is_discarded()) {
+    config.erase(GetParam().key);
+  } else {
+    config[GetParam().key] = GetParam().value;
+  }
+  try {
+    parse(config);
+    FAIL() << "accepted";
+  } catch (const WeightsError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("config.json"));
+    EXPECT_THAT(error.what(), testing::HasSubstr(GetParam().key));
+    EXPECT_THAT(error.what(), testing::HasSubstr(GetParam().message));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, GemmaConfigErrorTest,
+    testing::Values(
+        BadConfig{"hidden_size", json(json::value_t::discarded), "missing"},
+        BadConfig{"hidden_size", "64", "integer"}, BadConfig{"hidden_size", -1, "should lie in"},
+        BadConfig{"hidden_size", 1e300, "integer"},
+        BadConfig{"hidden_size", 18446744073709551615ULL, "out of range"},
+        BadConfig{"num_hidden_layers", 0, "should lie in"},
+        BadConfig{"num_key_value_heads", 3, "divide"}, BadConfig{"head_dim", 23, "even"},
+        BadConfig{"model_type", "llama", "supported"}, BadConfig{"model_type", 3, "string"},
+        BadConfig{"layer_types", json::array({"full_attention"}), "list of 6"},
+        BadConfig{"layer_types", json::array({"a", "b", "c", "d", "e", "f"}), "known"},
+        BadConfig{"rms_norm_eps", "tiny", "number"}, BadConfig{"rms_norm_eps", 0.0, "positive"},
+        BadConfig{"attention_bias", true, "biases"},
+        BadConfig{"hidden_activation", "silu", "gelu_pytorch_tanh"},
+        BadConfig{"tie_word_embeddings", "yes", "true or false"},
+        BadConfig{"eos_token_id", json::array({1, "x"}), "token id"},
+        BadConfig{"sliding_window", 0, "should lie in"},
+        BadConfig{"rope_parameters", json::parse(R"({"rope_type": "yarn"})"), "linear"},
+        BadConfig{"query_pre_attn_scalar", -3, "positive"}));
+
+TEST(GemmaConfigTest, DamagedFilesAreErrors) {
+  EXPECT_THROW(parse_gemma_config("", "config.json"), WeightsError);
+  EXPECT_THROW(parse_gemma_config("[1, 2]", "config.json"), WeightsError);
+  EXPECT_THROW(parse_gemma_config("{\"model_type\": ", "config.json"), WeightsError);
+  EXPECT_THROW(load_gemma_config("no/such/folder"), WeightsError);
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,147 @@
+#include "core/families/gemma/weights.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "core/error.h"
+#include "core/transformer/random_weights.h"
+#include "core/transformer/reference.h"
+#include "core/transformer/weights.h"
+#include "tests/support/golden.h"
+
+namespace specdec {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A folder that goes away with the test.
+class WeightsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) /
+              fmt::format("weights_test_{}_{}", getpid(),
+                          testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  void copy_golden(const std::string& name) { fs::copy(test_data(name), folder_); }
+
+  std::string load_error() const {
+    try {
+      load_gemma(folder_);
+    } catch (const WeightsError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  /// Rewrites model.safetensors with one tensor changed.
+  void rewrite(const std::function<void(std::vector<TensorToWrite>&)>& change) {
+    const fs::path path = folder_ / "model.safetensors";
+    fs::rename(path, folder_ / "old");
+    const SafetensorsFile file(folder_ / "old");
+    std::vector<TensorToWrite> tensors;
+    for (const TensorEntry& entry : file.tensors()) {
+      tensors.push_back({entry.name, entry.dtype, entry.shape, entry.bytes});
+    }
+    change(tensors);
+    write_safetensors(path, tensors);
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(WeightsTest, SaveThenLoadIsTheSame) {
+  for (const char* name : {"gemma-a", "gemma2-a", "gemma3-a"}) {
+    const auto weights = load_gemma(test_data(name));
+    save_gemma(*weights, folder_, at::kFloat);
+    const auto again = load_gemma(folder_);
+    const auto tokens = at::arange(2, 20, at::kLong).unsqueeze(0);
+    EXPECT_LE(max_difference(reference_forward(*weights, tokens).logits,
+                             reference_forward(*again, tokens).logits),
+              1e-5)
+        << name;
+  }
+}
+
+TEST_F(WeightsTest, UntiedHead) {
+  GemmaConfig config = load_gemma_config(test_data("gemma3-a"));
+  config.tie_word_embeddings = false;
+  const auto weights = random_gemma(config);
+  save_gemma(*weights, folder_, at::kFloat);
+  const auto again = load_gemma(folder_);
+  EXPECT_TRUE(at::equal(again->head, weights->head));
+  EXPECT_FALSE(at::equal(again->head, again->embedding));
+}
+
+TEST_F(WeightsTest, EmbeddingScaleIsRoundedInBfloat16) {
+  LoadOptions options;
+  options.dtype = at::kFloat;
+  const fs::path golden = test_data("gemma3-bf16-sharded-a");
+  EXPECT_NEAR(load_gemma(golden, options)->embedding_scale, std::sqrt(48.0), 1e-6);
+  EXPECT_EQ(load_gemma(golden)->embedding_scale, 6.9375);
+}
+
+TEST_F(WeightsTest, FingerprintFollowsTheWeights) {
+  copy_golden("gemma3-a");
+  const std::string before = load_gemma(folder_)->fingerprint;
+  EXPECT_EQ(before, load_gemma(test_data("gemma3-a"))->fingerprint);
+  const fs::path path = folder_ / "model.safetensors";
+  std::fstream stream(path, std::ios::in | std::ios::out | std::ios::binary);
+  stream.seekp(-1, std::ios::end);
+  stream.put('\x01');
+  stream.close();
+  EXPECT_NE(before, load_gemma(folder_)->fingerprint);
+}
+
+TEST_F(WeightsTest, MissingTensorIsNamed) {
+  copy_golden("gemma3-a");
+  rewrite([](auto& tensors) { tensors.erase(tensors.begin() + 5); });
+  EXPECT_THAT(load_error(), testing::HasSubstr("missing"));
+}
+
+TEST_F(WeightsTest, WrongShapeIsNamed) {
+  copy_golden("gemma3-a");
+  rewrite([](auto& tensors) { tensors[1].shape = {32, 2}; });
+  EXPECT_THAT(load_error(),
+              testing::AllOf(testing::HasSubstr("[32, 2]"), testing::HasSubstr("[64]")));
+}
+
+TEST_F(WeightsTest, WrongDtypeIsNamed) {
+  copy_golden("gemma3-a");
+  rewrite([](auto& tensors) { tensors[1].dtype = DType::kI32; });
+  EXPECT_THAT(load_error(), testing::HasSubstr("I32"));
+}
+
+TEST_F(WeightsTest, UnknownTensorIsNamed) {
+  copy_golden("gemma3-a");
+  rewrite([](auto& tensors) {
+    tensors.push_back({"model.layers.6.surprise", DType::kF32, {0}, {}});
+  });
+  EXPECT_THAT(load_error(), testing::HasSubstr("surprise"));
+}
+
+TEST_F(WeightsTest, TruncatedFileIsAnError) {
+  copy_golden("gemma3-a");
+  fs::resize_file(folder_ / "model.safetensors", 500000);
+  EXPECT_THAT(load_error(), testing::HasSubstr("model.safetensors"));
+}
+
+TEST_F(WeightsTest, MissingShardIsAnError) {
+  copy_golden("gemma3-bf16-sharded-a");
+  fs::remove(folder_ / "model-00002-of-00002.safetensors");
+  EXPECT_THAT(load_error(), testing::HasSubstr("model-00002-of-00002.safetensors"));
+}
+
+TEST_F(WeightsTest, MissingFolderIsAnError) {
+  EXPECT_THAT(load_error(), testing::HasSubstr("no such folder"));
+}
+
+}  // namespace
+}  // namespace specdec

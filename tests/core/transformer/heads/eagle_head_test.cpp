@@ -1,0 +1,267 @@
+#include "core/transformer/heads/eagle_head.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/formats/safetensors.h"
+#include "core/transformer/heads/head_reference.h"
+#include "core/transformer/tensor_writer.h"
+#include "tests/support/error_message.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/tiny_gemma.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int64_t kEagleVocab = 11;
+constexpr int64_t kEagleHidden = 16;
+
+/// The tensors of a published head, by their published names; random bfloat16.
+class Published {
+ public:
+  Published() : random_({.seed = 3, .dtype = at::kBFloat16}) {}
+
+  void matrix(const std::string& name, int64_t rows, int64_t columns) {
+    tensors[name] = random_.matrix(rows, columns);
+  }
+  void norm(const std::string& name) { tensors[name] = random_.norm(kEagleHidden); }
+
+  void layer(const std::string& prefix, int64_t input) {
+    matrix(prefix + "self_attn.q_proj.weight", 16, input);
+    matrix(prefix + "self_attn.k_proj.weight", 8, input);
+    matrix(prefix + "self_attn.v_proj.weight", 8, input);
+    matrix(prefix + "self_attn.o_proj.weight", kEagleHidden, 16);
+    matrix(prefix + "mlp.gate_proj.weight", 24, kEagleHidden);
+    matrix(prefix + "mlp.up_proj.weight", 24, kEagleHidden);
+    matrix(prefix + "mlp.down_proj.weight", kEagleHidden, 24);
+    norm(prefix + "post_attention_layernorm.weight");
+  }
+
+  void write(const std::filesystem::path& folder) const {
+    TensorWriter writer(at::kBFloat16);
+    for (const auto& [name, tensor] : tensors) {
+      writer.add(name, tensor);
+    }
+    writer.write(folder / "model.safetensors");
+    std::ofstream(folder / "config.json") << config.dump();
+  }
+
+  std::map<std::string, Tensor> tensors;
+  json config = {{"architectures", {"LlamaForCausalLM"}},
+                 {"model_type", "llama"},
+                 {"hidden_act", "silu"},
+                 {"hidden_size", kEagleHidden},
+                 {"intermediate_size", 24},
+                 {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1},
+                 {"num_hidden_layers", 1},
+                 {"rms_norm_eps", 1e-5},
+                 {"vocab_size", kEagleVocab}};
+
+ private:
+  RandomTensors random_;
+};
+
+/// As SafeAILab/EAGLE stores a head of EAGLE-1 and 2.
+Published published_eagle() {
+  Published head;
+  head.matrix("embed_tokens.weight", kEagleVocab, kEagleHidden);
+  head.matrix("fc.weight", kEagleHidden, 2 * kEagleHidden);
+  head.tensors["fc.bias"] = at::full({kEagleHidden}, 0.25);
+  head.layer("layers.0.", kEagleHidden);
+  return head;
+}
+
+/// As SafeAILab/EAGLE and SpecForge store a head of EAGLE-3; draft token i is the target's 2 i + 1.
+Published published_eagle3() {
+  Published head;
+  head.config["architectures"] = {"LlamaForCausalLMEagle3"};
+  head.config["draft_vocab_size"] = 5;
+  head.config["eagle_config"] = {{"eagle_aux_hidden_state_layer_ids", {0, 2}}};
+  head.matrix("fc.weight", kEagleHidden, 2 * kEagleHidden);
+  head.layer("midlayer.", 2 * kEagleHidden);
+  head.norm("midlayer.hidden_norm.weight");
+  head.norm("midlayer.input_layernorm.weight");
+  head.norm("norm.weight");
+  head.matrix("lm_head.weight", 5, kEagleHidden);
+  const Tensor ids = at::arange(5) * 2 + 1;
+  head.tensors["d2t"] = ids - at::arange(5);
+  head.tensors["t2d"] = at::zeros({kEagleVocab}, at::kBool).index_fill_(0, ids, true);
+  return head;
+}
+
+class EagleHeadTest : public testing::Test {
+ protected:
+  std::shared_ptr<EagleHead> load(EagleVersion version) const {
+    return load_eagle_head(folder_.path(), version, *target_);
+  }
+  std::string load_error(EagleVersion version) const {
+    return error_message<WeightsError>([&] { load(version); });
+  }
+  /// The message for a published EAGLE-3 head with a change.
+  std::string error_of(const std::function<void(Published&)>& change) const {
+    Published head = published_eagle3();
+    change(head);
+    head.write(folder_.path());
+    return load_error(EagleVersion::kEagle3);
+  }
+
+  TemporaryFolder folder_;
+  std::shared_ptr<TransformerWeights> target_ = tiny_gemma(kEagleVocab, at::kFloat);
+};
+
+TEST_F(EagleHeadTest, ReadsThePublishedLayoutOfEagle) {
+  const Published published = published_eagle();
+  published.write(folder_.path());
+  const auto head = load(EagleVersion::kEagle);
+  EXPECT_EQ(head->config.style, LayerStyle::kLlama);
+  EXPECT_FALSE(head->config.scale_embedding);
+  EXPECT_TRUE(head->config.feature_after_norm);
+  EXPECT_TRUE(at::equal(head->fc, published.tensors.at("fc.weight")));
+  EXPECT_EQ(head->fc_bias[3].item<float>(), 0.25F);
+  EXPECT_FALSE(head->layer.weights.attention_norm.defined());
+  EXPECT_EQ(head->layer.plan.activation, Activation::kSilu);
+  // Llama's norms scale by w, not by 1 + w.
+  EXPECT_TRUE(at::equal(head->layer.weights.mlp_norm,
+                        published.tensors.at("layers.0.post_attention_layernorm.weight")
+                            .to(at::kBFloat16)
+                            .to(at::kFloat)));
+}
+
+TEST_F(EagleHeadTest, ReadsThePublishedLayoutOfEagle3) {
+  published_eagle3().write(folder_.path());
+  const auto head = load(EagleVersion::kEagle3);
+  EXPECT_EQ(head->config.capture_layers, (std::vector<int64_t>{0, 2}));
+  EXPECT_TRUE(at::equal(head->target_ids, at::tensor({1, 3, 5, 7, 9}, at::kLong)));
+  EXPECT_EQ(head->layer.weights.qkv.size(1), 2 * kEagleHidden);
+  EXPECT_TRUE(head->layer.weights.attention_norm.defined());
+  EXPECT_FALSE(head->fc_bias.defined());
+}
+
+TEST_F(EagleHeadTest, LayerIdsAtTheTopOfTheConfigCountInputs) {
+  Published head = published_eagle3();
+  head.config.erase("eagle_config");
+  head.config["eagle_aux_hidden_state_layer_ids"] = {1, 3};
+  head.write(folder_.path());
+  EXPECT_EQ(load(EagleVersion::kEagle3)->config.capture_layers, (std::vector<int64_t>{0, 2}));
+}
+
+TEST_F(EagleHeadTest, AWholeVocabularyNeedsNoMap) {
+  Published head = published_eagle3();
+  head.config.erase("draft_vocab_size");
+  head.tensors.erase("d2t");
+  head.tensors.erase("t2d");
+  head.matrix("lm_head.weight", kEagleVocab, kEagleHidden);
+  head.write(folder_.path());
+  EXPECT_FALSE(load(EagleVersion::kEagle3)->target_ids.defined());
+}
+
+TEST_F(EagleHeadTest, SavedHeadsAreReadBackAsTheyWere) {
+  for (const auto version : {EagleVersion::kEagle, EagleVersion::kEagle3}) {
+    for (const auto style : {LayerStyle::kLlama, LayerStyle::kGemma}) {
+      EagleConfig config = make_eagle_config(version, style, *target_);
+      config.plan.window = style == LayerStyle::kGemma ? 7 : 0;
+      config.plan.rope.factor = 2.0;
+      config.feature_after_norm = style == LayerStyle::kLlama;
+      config.draft_vocab_size = version == EagleVersion::kEagle3 ? 4 : kEagleVocab;
+      auto head = random_eagle_head(config, {.seed = 2});
+      if (head->target_ids.defined()) {
+        head->target_ids = at::tensor({0, 10, 4, 2}, at::kLong);
+      }
+      save_eagle_head(*head, folder_.path(), at::kFloat);
+      const auto again = load(version);
+      const Tensor tokens = at::arange(1, 9, at::kLong).unsqueeze(0);
+      const Tensor features = target_features(reference_forward(*target_, tokens),
+                                              eagle_capture_layers(config, target_->config));
+      const HeadInputs inputs{.tokens = tokens, .features = features};
+      EXPECT_LE(max_difference(eagle_reference(*head, *target_, inputs).logits,
+                               eagle_reference(*again, *target_, inputs).logits),
+                1e-6);
+      EXPECT_EQ(again->target_ids.defined(), head->target_ids.defined());
+      if (head->target_ids.defined()) {
+        EXPECT_TRUE(at::equal(again->target_ids, head->target_ids));
+      }
+      EXPECT_EQ(again->fingerprint, load(version)->fingerprint);
+    }
+  }
+}
+
+TEST_F(EagleHeadTest, AHeadForAnotherTargetIsRefused) {
+  const EagleConfig config = make_eagle_config(EagleVersion::kEagle, LayerStyle::kGemma, *target_);
+  save_eagle_head(*random_eagle_head(config), folder_.path(), at::kFloat);
+  const auto other = tiny_gemma(kEagleVocab, at::kFloat, 77);
+  EXPECT_THAT(error_message<WeightsError>(
+                  [&] { load_eagle_head(folder_.path(), EagleVersion::kEagle, *other); }),
+              AllOf(HasSubstr("random-1"), HasSubstr("random-77")));
+  const auto larger = tiny_gemma(kEagleVocab + 1, at::kFloat);
+  EXPECT_THAT(error_message<WeightsError>(
+                  [&] { load_eagle_head(folder_.path(), EagleVersion::kEagle, *larger); }),
+              AllOf(HasSubstr("vocabulary of 11"), HasSubstr("has 12")));
+}
+
+TEST_F(EagleHeadTest, AHeadOfTheOtherVersionIsRefused) {
+  published_eagle3().write(folder_.path());
+  EXPECT_THAT(load_error(EagleVersion::kEagle), HasSubstr("use drafter type eagle3"));
+}
+
+TEST_F(EagleHeadTest, DraftVocabularyIsChecked) {
+  const auto map = [](std::vector<int64_t> offsets) {
+    return [offsets](Published& head) { head.tensors["d2t"] = at::tensor(offsets, at::kLong); };
+  };
+  EXPECT_THAT(error_of(map({1, 2, 3, 4, 7})),
+              AllOf(HasSubstr("token 11"), HasSubstr("does not exist")));
+  EXPECT_THAT(error_of(map({-1, 2, 3, 4, 5})), HasSubstr("does not exist"));
+  EXPECT_THAT(error_of(map({1, 0, 3, 4, 5})), HasSubstr("stands for already"));
+  EXPECT_THAT(error_of(map({1, 2, 3, 4, 6})), HasSubstr("t2d"));
+  EXPECT_THAT(error_of([](Published& head) { head.tensors.erase("d2t"); }), HasSubstr("'d2t'"));
+  EXPECT_THAT(error_of([](Published& head) { head.config["draft_vocab_size"] = 12; }),
+              HasSubstr("draft_vocab_size"));
+}
+
+TEST_F(EagleHeadTest, TensorsAreChecked) {
+  EXPECT_THAT(error_of([](Published& head) { head.tensors.erase("norm.weight"); }),
+              AllOf(HasSubstr("'norm.weight'"), HasSubstr("missing")));
+  EXPECT_THAT(
+      error_of([](Published& head) { head.matrix("fc.weight", kEagleHidden, 3 * kEagleHidden); }),
+      AllOf(HasSubstr("[16, 48]"), HasSubstr("[16, 32]")));
+  EXPECT_THAT(error_of([](Published& head) { head.norm("midlayer.surprise"); }),
+              HasSubstr("surprise"));
+}
+
+TEST_F(EagleHeadTest, ConfigsAreChecked) {
+  const auto set = [](const char* key, const json& value) {
+    return [key, value](Published& head) { head.config[key] = value; };
+  };
+  EXPECT_THAT(error_of(set("num_hidden_layers", 2)), HasSubstr("one layer"));
+  EXPECT_THAT(error_of(set("hidden_act", "relu")), HasSubstr("relu"));
+  EXPECT_THAT(error_of(set("model_type", "mixtral")), HasSubstr("mixtral"));
+  EXPECT_THAT(error_of(set("num_key_value_heads", 3)), HasSubstr("num_key_value_heads"));
+  EXPECT_THAT(error_of(set("norm_before_residual", true)), HasSubstr("norm_before_residual"));
+  EXPECT_THAT(error_of(set("rope_scaling", {{"rope_type", "llama3"}})), HasSubstr("llama3"));
+  EXPECT_THAT(error_of(set("hidden_size", 32)), HasSubstr("hidden size of 32"));
+  EXPECT_THAT(error_of(set("eagle_config", {{"eagle_aux_hidden_state_layer_ids", {0, 3}}})),
+              HasSubstr("layers 0 to 2"));
+  EXPECT_THAT(error_of(set("eagle_config", {{"eagle_aux_hidden_state_layer_ids", {2, 2}}})),
+              HasSubstr("twice"));
+  EXPECT_THAT(error_of([](Published& head) { head.config.erase("eagle_config"); }),
+              HasSubstr("default"));
+  const TemporaryFolder empty;
+  EXPECT_THAT(error_message<WeightsError>(
+                  [&] { load_eagle_head(empty.path() / "none", EagleVersion::kEagle, *target_); }),
+              HasSubstr("no such folder"));
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,201 @@
+// The property that all speculation stands on: after any history of prefills, decodes, growing
+// trees, commits, truncates and reorders, every logit is what a fresh uncached forward gives.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "core/families/gemma/weights.h"
+#include "core/transformer/reference.h"
+#include "core/transformer/transformer_model.h"
+#include "kv/kv_cache.h"
+#include "tests/support/golden.h"
+
+namespace specdec {
+namespace {
+
+/// What a row should hold, kept apart from the model under test.
+struct Row {
+  std::vector<Token> kept;
+  std::vector<Token> nodes;      // pending
+  std::vector<int64_t> parents;  // of the pending ones
+
+  std::vector<Token> sequence_to(int64_t node) const {
+    std::vector<Token> tail;
+    for (int64_t at = node; at >= 0; at = parents[static_cast<size_t>(at)]) {
+      tail.push_back(nodes[static_cast<size_t>(at)]);
+    }
+    std::vector<Token> all = kept;
+    all.insert(all.end(), tail.rbegin(), tail.rend());
+    return all;
+  }
+  std::vector<int64_t> path_to(int64_t node) const {
+    std::vector<int64_t> path;
+    for (int64_t at = node; at >= 0; at = parents[static_cast<size_t>(at)]) {
+      path.insert(path.begin(), at);
+    }
+    return path;
+  }
+};
+
+class History {
+ public:
+  History(const std::string& golden, uint64_t seed)
+      : random_(seed), weights_(load(golden)), model_(weights_, paged_kv(page_size(seed))) {}
+
+  void run(int operations) {
+    for (int i = 0; i < operations && !testing::Test::HasFatalFailure(); ++i) {
+      switch (pick(8)) {
+        case 0:
+          truncate();
+          break;
+        case 1:
+          reorder();
+          break;
+        case 2:
+        case 3:
+          commit();
+          break;
+        default:
+          grow();
+          break;
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kLongest = 40;  // several times the windows of the golden sets
+
+  static std::shared_ptr<const TransformerWeights> load(const std::string& golden) {
+    LoadOptions options;
+    options.dtype = at::kFloat;
+    return load_gemma(test_data(golden), options);
+  }
+  static int64_t page_size(uint64_t seed) { return seed % 2 == 0 ? 4 : 16; }
+
+  int64_t pick(int64_t below) {
+    return static_cast<int64_t>(random_() % static_cast<uint64_t>(below));
+  }
+
+  /// New nodes for some rows (a new row at times), with random parents among all pending ones.
+  void grow() {
+    if (rows_.size() < 4 && (rows_.empty() || pick(6) == 0)) {
+      rows_.emplace_back();
+    }
+    TokenBatch batch;
+    std::vector<Token> tokens;
+    std::vector<std::pair<size_t, int64_t>> added;
+    const bool chain = pick(3) == 0;
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      const auto used = static_cast<int64_t>(rows_[r].kept.size() + rows_[r].nodes.size());
+      const bool is_new = used == 0;
+      if (!is_new && pick(3) == 0) {
+        continue;
+      }
+      const int64_t count = std::min<int64_t>(1 + pick(chain ? 9 : 5), kLongest - used);
+      for (int64_t i = 0; i < count; ++i) {
+        Row& row = rows_[r];
+        const auto size = static_cast<int64_t>(row.nodes.size());
+        const int64_t parent = chain ? size - 1 : pick(size + 1) - 1;
+        const auto token = static_cast<Token>(pick(weights_->config.vocab_size));
+        row.nodes.push_back(token);
+        row.parents.push_back(parent);
+        tokens.push_back(token);
+        batch.rows.push_back(static_cast<int64_t>(r));
+        batch.parents.push_back(parent);
+        added.emplace_back(r, size);
+      }
+    }
+    if (tokens.empty()) {
+      return;
+    }
+    batch.tokens = at::tensor(tokens, at::kInt);
+    if (chain) {
+      batch.parents.clear();
+    }
+    check(model_.forward(batch).logits, added);
+  }
+
+  void check(const at::Tensor& logits, const std::vector<std::pair<size_t, int64_t>>& added) {
+    for (size_t i = 0; i < added.size(); ++i) {
+      const auto sequence = rows_[added[i].first].sequence_to(added[i].second);
+      const std::vector<int64_t> wide(sequence.begin(), sequence.end());
+      const auto fresh =
+          reference_forward(*weights_, at::tensor(wide, at::kLong).unsqueeze(0)).logits[0];
+      const double difference =
+          max_difference(logits[static_cast<int64_t>(i)], fresh[fresh.size(0) - 1]);
+      ASSERT_LE(difference, 1e-4) << "row " << added[i].first << " position "
+                                  << sequence.size() - 1;
+    }
+  }
+
+  void commit() {
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      Row& row = rows_[r];
+      if (row.nodes.empty() || pick(4) == 0) {
+        continue;
+      }
+      const int64_t node = pick(static_cast<int64_t>(row.nodes.size()) + 1) - 1;
+      const auto path = row.path_to(node);
+      model_.commit(path, static_cast<int64_t>(r));
+      row.kept = row.sequence_to(node);
+      forget(row);
+      ASSERT_EQ(model_.length(static_cast<int64_t>(r)), static_cast<int64_t>(row.kept.size()));
+    }
+  }
+
+  void truncate() {
+    if (rows_.empty()) {
+      return;
+    }
+    const auto r = static_cast<size_t>(pick(static_cast<int64_t>(rows_.size())));
+    const int64_t length = pick(static_cast<int64_t>(rows_[r].kept.size()) + 1);
+    model_.truncate(length, static_cast<int64_t>(r));
+    rows_[r].kept.resize(static_cast<size_t>(length));
+    forget(rows_[r]);
+  }
+
+  void reorder() {
+    if (rows_.empty() || pick(2) == 0) {
+      return;
+    }
+    std::vector<int64_t> parents;
+    std::vector<Row> next;
+    for (int64_t i = 1 + pick(4); i > 0; --i) {
+      parents.push_back(pick(static_cast<int64_t>(rows_.size())));
+      next.push_back(rows_[static_cast<size_t>(parents.back())]);
+      forget(next.back());
+    }
+    model_.reorder(parents);
+    rows_ = std::move(next);
+  }
+
+  static void forget(Row& row) {
+    row.nodes.clear();
+    row.parents.clear();
+  }
+
+  std::mt19937_64 random_;
+  std::shared_ptr<const TransformerWeights> weights_;
+  TransformerModel model_;
+  std::vector<Row> rows_;
+};
+
+class HistoryTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(HistoryTest, EveryLogitEqualsAFreshForward) {
+  at::set_num_threads(1);  // the tensors are tiny; waiting for a second thread costs more
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    History(GetParam(), seed).run(60);
+    if (HasFatalFailure()) {
+      return;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HistoryTest, testing::Values("gemma-a", "gemma2-a", "gemma3-a"));
+
+}  // namespace
+}  // namespace specdec

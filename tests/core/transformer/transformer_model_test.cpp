@@ -1,0 +1,224 @@
+#include "core/transformer/transformer_model.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "core/error.h"
+#include "core/families/gemma/weights.h"
+#include "core/transformer/random_weights.h"
+#include "core/transformer/reference.h"
+#include "kv/kv_cache.h"
+#include "tests/support/golden.h"
+
+namespace specdec {
+namespace {
+
+std::shared_ptr<const TransformerWeights> load_float(const std::filesystem::path& folder) {
+  LoadOptions options;
+  options.dtype = at::kFloat;
+  return load_gemma(folder, options);
+}
+
+TokenBatch batch_of(const std::vector<Token>& tokens) {
+  TokenBatch batch;
+  batch.tokens = at::tensor(tokens, at::kInt);
+  return batch;
+}
+
+void commit_all(LanguageModel& model) {
+  std::vector<int64_t> path(static_cast<size_t>(model.pending()));
+  std::iota(path.begin(), path.end(), 0);
+  model.commit(path);
+}
+
+class GemmaGoldenTest : public testing::TestWithParam<std::string> {
+ protected:
+  Golden golden_{GetParam()};
+  TransformerModel model_{load_float(golden_.folder()), paged_kv()};
+};
+
+TEST_P(GemmaGoldenTest, WholeMatches) {
+  const ForwardResult result = model_.forward(batch_of(golden_.tokens("tokens")));
+  EXPECT_LE(max_difference(result.logits, golden_.tensor("logits")), 1e-4);
+  EXPECT_LE(max_difference(result.final_hidden, golden_.tensor("hidden")), 1e-4);
+}
+
+TEST_P(GemmaGoldenTest, ChunksMatch) {
+  const auto tokens = golden_.tokens("tokens");
+  const at::Tensor wanted = golden_.tensor("logits");
+  for (const size_t chunk : {size_t{1}, size_t{3}, size_t{7}, size_t{16}}) {
+    model_.truncate(0);
+    for (size_t begin = 0; begin < tokens.size(); begin += chunk) {
+      const size_t end = std::min(tokens.size(), begin + chunk);
+      const std::vector<Token> part(tokens.begin() + static_cast<std::ptrdiff_t>(begin),
+                                    tokens.begin() + static_cast<std::ptrdiff_t>(end));
+      const auto logits = model_.forward(batch_of(part)).logits;
+      commit_all(model_);
+      const auto expected = wanted.slice(0, static_cast<int64_t>(begin), static_cast<int64_t>(end));
+      ASSERT_LE(max_difference(logits, expected), 1e-4) << "chunks of " << chunk << " at " << begin;
+    }
+  }
+}
+
+TEST_P(GemmaGoldenTest, GreedyIsExact) {
+  const auto wanted = golden_.tokens("greedy");
+  const at::Tensor wanted_logits = golden_.tensor("greedy_logits");
+  Tensor logits = model_.prefill_get_last_logits(golden_.tokens("prompt"));
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    ASSERT_LE(max_difference(logits, wanted_logits[static_cast<int64_t>(i)]), 1e-4) << i;
+    const auto token = static_cast<Token>(logits.argmax().item<int64_t>());
+    ASSERT_EQ(token, wanted[i]) << i;
+    logits = model_.decode_get_logits({&token, 1})[0];
+  }
+}
+
+TEST_P(GemmaGoldenTest, CapturedLayersMatch) {
+  ForwardOptions options;
+  const at::Tensor layers = golden_.tensor("layers");
+  for (int64_t layer = layers.size(0) - 1; layer >= 0; --layer) {
+    options.capture_layers.push_back(layer);
+  }
+  const auto result = model_.forward(batch_of(golden_.tokens("tokens")), options);
+  for (size_t i = 0; i < options.capture_layers.size(); ++i) {
+    EXPECT_LE(max_difference(result.captured[i], layers[options.capture_layers[i]]), 5e-4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GemmaGoldenTest, testing::ValuesIn(golden_names()));
+
+class TransformerModelTest : public testing::Test {
+ protected:
+  Golden golden_{"gemma3-a"};
+  std::shared_ptr<const TransformerWeights> weights_ = load_float(golden_.folder());
+  TransformerModel model_{weights_, paged_kv()};
+  std::vector<Token> tokens_ = golden_.tokens("tokens");
+};
+
+TEST_F(TransformerModelTest, StoredBfloat16StaysNearItsGolden) {
+  const Golden golden("gemma3-bf16-sharded-a");
+  TransformerModel model(load_gemma(golden.folder()), paged_kv());
+  EXPECT_EQ(model.weights().weight_dtype(), at::kBFloat16);
+  const auto logits = model.forward(batch_of(golden.tokens("tokens"))).logits;
+  EXPECT_LE(max_difference(logits, golden.tensor("logits_bf16")), 0.2);
+}
+
+TEST_F(TransformerModelTest, Float64IsTheReference) {
+  LoadOptions options;
+  options.dtype = at::kDouble;
+  const auto weights = load_gemma(golden_.folder(), options);
+  TransformerModel model(weights, paged_kv());
+  const auto logits = model.forward(batch_of(tokens_)).logits;
+  const auto wanted = reference_forward(*weights, golden_.tensor("tokens").unsqueeze(0)).logits[0];
+  EXPECT_EQ(logits.scalar_type(), at::kDouble);
+  EXPECT_LE(max_difference(logits, wanted), 1e-11);
+}
+
+TEST_F(TransformerModelTest, EarlyExitIsAShorterModel) {
+  auto shorter = std::make_shared<TransformerWeights>(*weights_);
+  shorter->layers.resize(3);
+  shorter->plan.resize(3);
+  ForwardOptions options;
+  options.stop_after_layer = 2;
+  const auto early = model_.forward(batch_of(tokens_), options).logits;
+  const auto wanted = reference_forward(*shorter, golden_.tensor("tokens").unsqueeze(0)).logits[0];
+  EXPECT_LE(max_difference(early, wanted), 1e-4);
+  EXPECT_THROW(commit_all(model_), InternalError);
+  EXPECT_THROW(model_.forward(batch_of({5})), InternalError);
+  model_.truncate(0);
+  EXPECT_LE(max_difference(model_.forward(batch_of(tokens_)).logits, golden_.tensor("logits")),
+            1e-4);
+}
+
+TEST_F(TransformerModelTest, EmbeddingsInsteadOfTokens) {
+  ForwardOptions options;
+  options.embeddings = golden_.tensor("embed");
+  EXPECT_LE(max_difference(model_.forward({}, options).logits, golden_.tensor("logits")), 1e-4);
+}
+
+TEST_F(TransformerModelTest, InternalsEmbedAndHead) {
+  Internals& internals = *model_.internals();
+  EXPECT_LE(max_difference(internals.embed(at::tensor(tokens_, at::kInt)), golden_.tensor("embed")),
+            1e-5);
+  EXPECT_LE(max_difference(internals.head(golden_.tensor("hidden")), golden_.tensor("logits")),
+            1e-4);
+}
+
+TEST_F(TransformerModelTest, AttentionBiasHidesAToken) {
+  // A bias of minus infinity on column 0 equals never having seen the first token's key.
+  ForwardOptions options;
+  const auto n = static_cast<int64_t>(tokens_.size());
+  options.attention_bias = at::zeros({n, n});
+  const auto zero = model_.forward(batch_of(tokens_), options).logits;
+  EXPECT_LE(max_difference(zero, golden_.tensor("logits")), 1e-4);
+  model_.truncate(0);
+  options.attention_bias.select(1, 0).slice(0, 1).fill_(-INFINITY);
+  const auto hidden = model_.forward(batch_of(tokens_), options).logits;
+  auto changed = tokens_;
+  changed[0] = tokens_[0] == 7 ? 8 : 7;
+  model_.truncate(0);
+  const auto other = model_.forward(batch_of(changed), options).logits;
+  EXPECT_LE(max_difference(hidden.slice(0, 1), other.slice(0, 1)), 1e-6);
+  EXPECT_GT(max_difference(hidden.slice(0, 1), zero.slice(0, 1)), 1e-3);
+}
+
+TEST_F(TransformerModelTest, LogitsLastAndNone) {
+  ForwardOptions options;
+  options.logits = Logits::kLast;
+  TokenBatch batch = batch_of({tokens_[0], tokens_[1], tokens_[2], tokens_[0]});
+  batch.rows = {0, 0, 0, 1};
+  const auto last = model_.forward(batch, options).logits;
+  ASSERT_EQ(last.size(0), 2);
+  EXPECT_LE(max_difference(last[0], golden_.tensor("logits")[2]), 1e-4);
+  EXPECT_LE(max_difference(last[1], golden_.tensor("logits")[0]), 1e-4);
+  model_.truncate(0);
+  options.logits = Logits::kNone;
+  EXPECT_FALSE(model_.forward(batch_of(tokens_), options).logits.defined());
+}
+
+TEST_F(TransformerModelTest, ResultsOutliveKeep) {
+  const ForwardResult result = model_.forward(batch_of(tokens_));
+  const auto copy = result.logits.clone();
+  commit_all(model_);
+  model_.forward(batch_of(tokens_));
+  EXPECT_TRUE(at::equal(result.logits, copy));
+}
+
+TEST_F(TransformerModelTest, MisuseIsNamed) {
+  const Token token = 3;
+  EXPECT_THROW(model_.decode_get_logits({&token, 1}), InternalError);
+  EXPECT_THROW(model_.truncate(1), InternalError);
+  EXPECT_THROW(model_.prefill_get_last_logits({}), Error);
+  const std::vector<Token> outside = {3, 512};
+  try {
+    model_.prefill_get_last_logits(outside);
+    FAIL() << "a token outside the vocabulary was taken";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("512"), std::string::npos) << error.what();
+  }
+  const std::vector<Token> too_long(513, 3);
+  try {
+    model_.prefill_get_last_logits(too_long);
+    FAIL() << "an over-long prompt was taken";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("513"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("512"), std::string::npos) << error.what();
+  }
+  TokenBatch bad = batch_of({3, 4});
+  bad.parents = {-1, 5};
+  EXPECT_THROW(model_.forward(bad), InternalError);
+  EXPECT_EQ(model_.length(), 0);
+  EXPECT_EQ(model_.pending(), 0);
+  EXPECT_LE(max_difference(model_.forward(batch_of(tokens_)).logits, golden_.tensor("logits")),
+            1e-4);
+}
+
+TEST_F(TransformerModelTest, EncodersAreRefused) {
+  GemmaConfig config = load_gemma_config(golden_.folder());
+  config.bidirectional = true;
+  EXPECT_THROW((TransformerModel{random_gemma(config), paged_kv()}), Error);
+}
+
+}  // namespace
+}  // namespace specdec

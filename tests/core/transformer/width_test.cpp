@@ -1,0 +1,191 @@
+// The brand: a token verified in a draft gets the bits that decoding gives it, so that greedy
+// speculation cannot turn a near tie (`model.verify_consistent`). Compared bit by bit with decoding
+// token by token: chains, trees, rows and prefills of any width, whatever the threads.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "core/families/gemma/weights.h"
+#include "core/kernels/linear.h"
+#include "core/transformer/random_weights.h"
+#include "core/transformer/transformer_model.h"
+#include "kv/kv_cache.h"
+
+namespace specdec {
+namespace {
+
+struct WidthCase {
+  std::string name;
+  GemmaFamily family;
+  at::ScalarType dtype;
+  int threads;
+};
+
+/// Odd sizes, so that kernels have tails, and products large enough for a second thread when many
+/// nodes are new, but not when one is.
+std::shared_ptr<const TransformerWeights> random_weights(const WidthCase& asked) {
+  GemmaConfig config;
+  config.family = asked.family;
+  config.vocab_size = 515;
+  config.hidden_size = 90;
+  config.intermediate_size = 163;
+  config.num_layers = 3;
+  config.num_heads = 3;
+  config.num_kv_heads = 1;
+  config.head_dim = 26;
+  config.query_scale = 0.2;
+  config.max_position_embeddings = 256;
+  config.sliding_window = 21;
+  config.sliding_layers = {true, false, true};
+  if (asked.family == GemmaFamily::kGemma2) {
+    config.attention_soft_cap = 1.5;
+    config.final_soft_cap = 1.5;
+  }
+  return random_gemma(config, {.seed = 4, .dtype = asked.dtype, .norm_deviation = 0.3});
+}
+
+class WidthTest : public testing::TestWithParam<WidthCase> {
+ protected:
+  static constexpr int64_t kPrompt = 23;
+
+  ~WidthTest() override { at::set_num_threads(threads_); }
+
+  std::vector<Token> random_tokens(int64_t count) {
+    std::vector<Token> tokens;
+    for (int64_t i = 0; i < count; ++i) {
+      tokens.push_back(static_cast<Token>(random_() % 515));
+    }
+    return tokens;
+  }
+
+  void prefill_both() {
+    at::set_num_threads(1);
+    model_.prefill_get_last_logits(prompt_);
+    plain_.prefill_get_last_logits(prompt_);
+  }
+
+  /// Logits of the model under test; decoding runs on one thread.
+  Tensor verified(const Draft& draft) {
+    at::set_num_threads(GetParam().threads);
+    Tensor logits = model_.verify_get_logits(draft);
+    at::set_num_threads(1);
+    return logits;
+  }
+
+  /// Every node of a draft decoded alone after its kept ancestors: [n, vocab].
+  Tensor decoded(const Draft& draft) {
+    Tensor logits = at::empty({draft.size(), 515});
+    decode_branch(draft, 0, logits);
+    return logits;
+  }
+  void decode_branch(const Draft& draft, int64_t node, Tensor& logits) {
+    const int64_t length = plain_.length();
+    logits[node] = plain_.decode_get_logits({&draft.tokens[static_cast<size_t>(node)], 1})[0];
+    for (const int64_t child : draft.children(node)) {
+      decode_branch(draft, child, logits);
+    }
+    plain_.truncate(length);
+  }
+
+  static Draft chain(const std::vector<Token>& tokens, int64_t size) {
+    Draft draft = Draft::root(tokens[0]);
+    for (int64_t i = 1; i < size; ++i) {
+      draft.add(tokens[static_cast<size_t>(i)], i - 1);
+    }
+    return draft;
+  }
+
+  /// Each node after a random earlier one, the newest ones more often: deep and broad.
+  Draft random_tree(int64_t nodes) {
+    const auto tokens = random_tokens(nodes);
+    Draft draft = Draft::root(tokens[0]);
+    for (int64_t node = 1; node < nodes; ++node) {
+      const int64_t back = static_cast<int64_t>(random_() % 5);
+      draft.add(tokens[static_cast<size_t>(node)], std::max<int64_t>(0, node - 1 - back));
+    }
+    return draft;
+  }
+
+  int threads_ = at::get_num_threads();
+  std::mt19937_64 random_{17};
+  std::shared_ptr<const TransformerWeights> weights_ = random_weights(GetParam());
+  TransformerModel model_{weights_, paged_kv()};
+  TransformerModel plain_{weights_, paged_kv()};
+  std::vector<Token> prompt_ = random_tokens(kPrompt);
+};
+
+TEST_P(WidthTest, AVerifiedChainHasDecodingsBits) {
+  const auto tokens = random_tokens(130);
+  prefill_both();
+  const Tensor single = decoded(chain(tokens, 130));
+  std::vector<int64_t> widths(16);
+  std::iota(widths.begin(), widths.end(), 1);
+  widths.insert(widths.end(), {31, kRowInvariantRows, kRowInvariantRows + 1, 130});
+  for (const int64_t width : widths) {
+    EXPECT_TRUE(at::equal(verified(chain(tokens, width)), single.narrow(0, 0, width))) << width;
+    model_.truncate(kPrompt);
+  }
+}
+
+TEST_P(WidthTest, AVerifiedTreeHasDecodingsBits) {
+  prefill_both();
+  for (const int64_t width : {2, 5, 12, 64, 80}) {
+    const Draft draft = random_tree(width);
+    EXPECT_TRUE(at::equal(verified(draft), decoded(draft))) << width;
+    model_.truncate(kPrompt);
+  }
+}
+
+TEST_P(WidthTest, KeepingAPathChangesNoBit) {
+  prefill_both();
+  Draft draft = Draft::root(1);
+  draft.add(2, 0);
+  draft.add(3, 0);
+  draft.add(4, 2);
+  verified(draft);
+  model_.commit(std::vector<int64_t>{0, 2, 3});
+  EXPECT_TRUE(at::equal(verified(Draft::root(5))[0], decoded(chain({1, 3, 4, 5}, 4))[3]));
+}
+
+TEST_P(WidthTest, APrefillHasDecodingsBits) {
+  const auto tokens = random_tokens(150);
+  at::set_num_threads(1);
+  plain_.prefill_get_last_logits({tokens.data(), 1});
+  const std::vector<Token> others(tokens.begin() + 1, tokens.end());
+  const Tensor single = decoded(chain(others, 149));
+  at::set_num_threads(GetParam().threads);
+  const TokenBatch batch{.tokens = at::tensor(tokens, at::kInt)};
+  EXPECT_TRUE(at::equal(model_.forward(batch).logits.slice(0, 1), single));
+  for (const size_t length : {2U, 63U, 65U, 150U}) {
+    const auto last = static_cast<int64_t>(length) - 2;
+    EXPECT_TRUE(at::equal(model_.prefill_get_last_logits({tokens.data(), length}), single[last]))
+        << length;
+  }
+}
+
+TEST_P(WidthTest, RowsBesideEachOtherHaveDecodingsBits) {
+  const auto tokens = random_tokens(3);
+  prefill_both();
+  model_.reorder(std::vector<int64_t>{0, 0, 0});
+  const Tensor beside = model_.decode_get_logits(tokens);
+  for (int64_t row = 0; row < 3; ++row) {
+    const Draft alone = Draft::root(tokens[static_cast<size_t>(row)]);
+    EXPECT_TRUE(at::equal(beside[row], decoded(alone)[0])) << row;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WidthTest,
+    testing::Values(WidthCase{"gemma1", GemmaFamily::kGemma1, at::kFloat, 1},
+                    WidthCase{"gemma2", GemmaFamily::kGemma2, at::kFloat, 1},
+                    WidthCase{"gemma3", GemmaFamily::kGemma3, at::kFloat, 1},
+                    WidthCase{"gemma2_2_threads", GemmaFamily::kGemma2, at::kFloat, 2},
+                    WidthCase{"gemma3_bfloat16", GemmaFamily::kGemma3, at::kBFloat16, 1}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace specdec

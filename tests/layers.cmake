@@ -1,0 +1,28 @@
+# cmake -P tests/layers.cmake: no folder includes what stands above it. CMake targets cannot say so:
+# all include from the repository's root, and a program links everything.
+cmake_minimum_required(VERSION 3.25)
+cmake_path(GET CMAKE_CURRENT_LIST_DIR PARENT_PATH root)
+
+# layer(<folder> <what it may not include, a regular expression>)
+function(layer folder forbidden)
+  file(GLOB_RECURSE sources ${root}/${folder}/*.h ${root}/${folder}/*.cpp)
+  if(NOT sources)
+    message(SEND_ERROR "${folder}: no sources; name the layers as the folders are named")
+  endif()
+  foreach(source IN LISTS sources)
+    file(STRINGS ${source} includes REGEX "^#include \"(${forbidden})/")
+    foreach(include IN LISTS includes)
+      cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${root})
+      message(SEND_ERROR "${source}: ${include}: ${folder}/ stands below that folder")
+    endforeach()
+  endforeach()
+endfunction()
+
+set(above_core kv|grammar|decoders|experiments)
+layer(core "${above_core}|tests")
+layer(core/formats "${above_core}|core/(transformer|families|kernels)")
+layer(core/kernels "${above_core}|core/(transformer|families)")
+layer(core/transformer "${above_core}|core/families")
+layer(kv "core/(transformer|families)|grammar|decoders|experiments")
+layer(grammar "core/(transformer|families)|kv|decoders|experiments")
+layer(decoders "core/(transformer|families)|kv|experiments")
