@@ -54,7 +54,8 @@ class Steps:
     def add(self, name, row, counts):
         tokens, steps = self.counts.get(name, (0, 0))
         self.counts[name] = tokens + counts["committed"], steps + counts["steps"]
-        self.costs.setdefault(name, []).append(row["tokens_per_step"] / row["speedup"])
+        speedup = row.get("speedup_of_totals", row["speedup"])  # simulate's are of totals
+        self.costs.setdefault(name, []).append(row["tokens_per_step"] / speedup)
 
     def names(self):
         return list(self.counts)

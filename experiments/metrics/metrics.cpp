@@ -1,19 +1,12 @@
 #include "experiments/metrics/metrics.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
-#include <utility>
 
 #include "core/error.h"
-#include "core/randomness.h"
 
 namespace specdec {
 namespace {
-
-constexpr uint64_t kBootstrapSeed = 20220117;
-constexpr int64_t kResamples = 2000;
-constexpr size_t kTail = kResamples / 40;  // 2.5 % of the resamples
 
 void grow(std::vector<int64_t>& counts, int64_t size) {
   counts.resize(std::max(counts.size(), static_cast<size_t>(size)));
@@ -48,76 +41,6 @@ void add_overlaps(const StepStatistics& step, Counts& counts) {
     ++counts.overlapped_at[position];
     counts.overlap_at[position] += step.overlaps[position];
   }
-}
-
-struct Totals {
-  double first_seconds = 0.0, first_tokens = 0.0, other_seconds = 0.0, other_tokens = 0.0;
-
-  void add(const PromptPair& pair) {
-    first_seconds += pair.first_seconds;
-    first_tokens += as_double(pair.first_tokens);
-    other_seconds += pair.other_seconds;
-    other_tokens += as_double(pair.other_tokens);
-  }
-  std::optional<double> speedup() const {
-    if (!(first_seconds > 0.0 && first_tokens > 0.0 && other_seconds > 0.0 && other_tokens > 0.0)) {
-      return std::nullopt;
-    }
-    return (first_seconds / first_tokens) / (other_seconds / other_tokens);
-  }
-};
-
-/// Uniform indices below `count`, as two digits: a draw walks its weights, and the two walks of
-/// sqrt(count) are shorter than one of count.
-class IndexSampler {
- public:
-  explicit IndexSampler(size_t count)
-      : count_(count),
-        weights_(static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(count)))), 1.0) {}
-
-  size_t draw(Randomness& random) const {
-    while (true) {
-      const auto high = static_cast<size_t>(random.draw(weights_));
-      const size_t index = high * weights_.size() + static_cast<size_t>(random.draw(weights_));
-      if (index < count_) {
-        return index;
-      }
-    }
-  }
-
- private:
-  size_t count_;
-  std::vector<double> weights_;
-};
-
-/// 95 % percentile interval of `ratio_of` over resamples of `count` things with replacement; it
-/// gets the indices that were chosen.
-template <class RatioOf>
-std::optional<Interval> bootstrap_interval(size_t count, const RatioOf& ratio_of) {
-  if (count < 2) {
-    return std::nullopt;
-  }
-  CounterRandomness random(kBootstrapSeed);
-  const IndexSampler indices(count);
-  std::vector<double> ratios;
-  ratios.reserve(kResamples);
-  std::vector<size_t> chosen(count);
-  for (int64_t resample = 0; resample < kResamples; ++resample) {
-    random.seek(resample, Purpose::kSample);
-    for (size_t& index : chosen) {
-      index = indices.draw(random);
-    }
-    if (const std::optional<double> found = ratio_of(chosen)) {
-      ratios.push_back(*found);
-    }
-  }
-  // Resamples without a token or time have no ratio; more than the tails of them, and no interval
-  // is honest.
-  if (ratios.size() + kTail < static_cast<size_t>(kResamples)) {
-    return std::nullopt;
-  }
-  std::sort(ratios.begin(), ratios.end());
-  return Interval{ratios[kTail - 1], ratios[ratios.size() - kTail]};
 }
 
 }  // namespace
@@ -264,39 +187,6 @@ std::optional<double> mean_question_speed(std::span<const QuestionTime> question
     }
   }
   return ratio(sum, as_double(timed));
-}
-
-std::optional<Speedup> paired_speedup(std::span<const PromptPair> prompts) {
-  Totals totals;
-  for (const PromptPair& pair : prompts) {
-    totals.add(pair);
-  }
-  const auto speedup = totals.speedup();
-  if (!speedup) {
-    return std::nullopt;
-  }
-  return Speedup{.ratio = *speedup,
-                 .interval = bootstrap_interval(prompts.size(),
-                                                [&](const std::vector<size_t>& chosen) {
-                                                  Totals sums;
-                                                  for (const size_t index : chosen) {
-                                                    sums.add(prompts[index]);
-                                                  }
-                                                  return sums.speedup();
-                                                }),
-                 .prompts = static_cast<int64_t>(prompts.size())};
-}
-
-std::optional<Interval> tokens_per_step_interval(std::span<const PromptSteps> prompts) {
-  return bootstrap_interval(prompts.size(), [&](const std::vector<size_t>& chosen) {
-    double committed = 0.0;
-    double steps = 0.0;
-    for (const size_t index : chosen) {
-      committed += as_double(prompts[index].committed);
-      steps += as_double(prompts[index].steps);
-    }
-    return ratio(committed, steps);
-  });
 }
 
 }  // namespace specdec

@@ -1,6 +1,5 @@
 #pragma once
 #include <array>
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -10,33 +9,12 @@
 
 #include "core/types.h"
 #include "decoders/decoding_strategy.h"
+#include "experiments/metrics/generation_record.h"
+#include "experiments/metrics/intervals.h"
+#include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/speedup.h"
 
 namespace specdec {
-
-/// Which generation of an experiment: no two of a run are equal in all four.
-struct GenerationKey {
-  std::string
-      sweep_point;        ///< label of the point of the sweep, such as "draft_length=4"; "" if none
-  std::string strategy;   ///< name of the strategy in the config
-  std::string prompt_id;  ///< with the turn when a prompt has several, such as "81/2"
-  int64_t repeat = 0;
-  auto operator<=>(const GenerationKey&) const = default;
-};
-
-/// One measured generation. Everything that a report says is derived from these.
-struct GenerationRecord {
-  GenerationKey key;
-  std::string category;  ///< kind of prompt; "" when the prompts file has none
-  int64_t prompt_tokens = 0;
-  std::string text;  ///< of the new tokens; may be empty. Broken UTF-8 is replaced when written
-  Generation generation;
-  std::string question_id = {};  ///< of the prompts file; its turns share it
-  int64_t turn = 0;
-  /// Tokens that `text` is encoded to, which may be fewer or more than were generated; -1 without a
-  /// tokenizer. Only Spec-Bench's speed of the baseline asks for it.
-  int64_t text_tokens = -1;
-  double compile_seconds = 0.0;  ///< of the prompt's grammar, once for all strategies
-};
 
 /// Sums over steps and generations; every metric is a function of these counts and times.
 ///
@@ -127,41 +105,6 @@ std::optional<double> decode_tokens_per_second(const Counts& counts);
 /// tokens / (prefill_seconds + decode_seconds + unsplit_seconds).
 std::optional<double> total_tokens_per_second(const Counts& counts);
 
-struct Interval {
-  double low = 0.0;
-  double high = 0.0;
-};
-
-/// How many times faster than the first strategy.
-struct Speedup {
-  double ratio = 0.0;                     ///< decode seconds per token, first strategy / this one
-  std::optional<Interval> interval = {};  ///< 95 %; none with fewer than two prompts
-  int64_t prompts = 0;                    ///< that both strategies have
-};
-
-/// Decode time and tokens of one prompt, repeats added up, of the two strategies to compare.
-struct PromptPair {
-  double first_seconds = 0.0;
-  int64_t first_tokens = 0;
-  double other_seconds = 0.0;
-  int64_t other_tokens = 0;
-};
-
-/// Ratio of total seconds per token over the same prompts, with a 95 % percentile interval from a
-/// paired bootstrap: 2000 resamples of whole prompts with replacement, from a fixed seed, so the
-/// same records give the same interval. None when either side has no token or no time.
-std::optional<Speedup> paired_speedup(std::span<const PromptPair> prompts);
-
-/// Steps of one prompt, repeats added up.
-struct PromptSteps {
-  int64_t committed = 0;
-  int64_t steps = 0;
-};
-
-/// 95 % interval of tokens_per_step by the same bootstrap over prompts: with other prompts of the
-/// same kind the figure would mostly lie in there. None with fewer than two prompts.
-std::optional<Interval> tokens_per_step_interval(std::span<const PromptSteps> prompts);
-
 /// A question of Spec-Bench, its turns added up, in the first repeat.
 struct QuestionTime {
   int64_t tokens = 0;
@@ -182,18 +125,28 @@ struct SpecBenchSpeed {
   std::optional<double> speedup = {};         ///< tokens_per_second / baseline_speed
 };
 
+/// How sure the rate of acceptance at a position of the draft is.
+struct PositionInterval {
+  int64_t questions = 0;                  ///< with a step that reached the position
+  std::optional<Interval> interval = {};  ///< 95 %, of conditional_acceptance, by share_interval
+};
+
 /// One strategy at one point of the sweep, over all prompts or those of one category.
 struct SummaryRow {
   std::string sweep_point;
   std::string strategy;
   std::string category;  ///< "" for all prompts
   Counts counts = {};
-  /// Against the first strategy at the same point of the sweep; when that was not run there, at the
-  /// first point where it was. None for prompts that the two do not share.
+  int64_t questions = 0;
+  /// Decode speed-up against the first strategy at the same point of the sweep; when that was not
+  /// run there, at the first point where it was. None for prompts that the two do not share.
   std::optional<Speedup> speedup = {};
+  std::optional<Speedup> end_to_end = {};  ///< end-to-end speed-up against the same
+  std::optional<ImpossibleSpeedup> impossible = {};
   bool is_first = false;  ///< the strategy that the others are compared with
   std::optional<SpecBenchSpeed> spec_bench = {};
-  std::optional<Interval> tokens_per_step_interval = {};  ///< 95 %
+  std::optional<Interval> tokens_per_step_interval = {};  ///< 95 %, by ratio_interval
+  std::vector<PositionInterval> position_intervals = {};  ///< [i - 1]: of position i
 };
 
 /// Where a greedy strategy left the first strategy's tokens.
@@ -210,6 +163,7 @@ struct Summary {
   std::vector<SummaryRow> rows;  ///< in order of appearance; all prompts first, then categories
   std::vector<Divergence> divergences;
   int64_t compared = 0;  ///< greedy generations that could diverge
+  LoadTotals load = {};  ///< of all generations that recorded it
 };
 
 /// Names the group of a prompt by its category.

@@ -124,6 +124,42 @@ std::string repaired(const std::string& text) {
   return Json::parse(quoted).get<std::string>();
 }
 
+/// What the system does not tell is not written.
+Json load_json(const MachineLoad& load) {
+  Json json = {{"seconds", checked_seconds(load.seconds)}};
+  const auto add = [&](const char* key, const auto& value) {
+    if (value) {
+      json[key] = *value;
+    }
+  };
+  add("average", load.average);
+  add("stolen_seconds", load.stolen_seconds);
+  add("others_seconds", load.others_seconds);
+  add("waited_seconds", load.waited_seconds);
+  add("preemptions", load.preemptions);
+  return json;
+}
+
+/// None in runs that were recorded before it was measured.
+std::optional<MachineLoad> parse_load(const Json& line) {
+  const auto entry = line.find("load");
+  if (entry == line.end()) {
+    return std::nullopt;
+  }
+  MachineLoad load{.seconds = entry->at("seconds").get<double>()};
+  const auto read = [&](const char* key, auto& value) {
+    if (entry->contains(key)) {
+      value = entry->at(key).template get<typename std::decay_t<decltype(value)>::value_type>();
+    }
+  };
+  read("average", load.average);
+  read("stolen_seconds", load.stolen_seconds);
+  read("others_seconds", load.others_seconds);
+  read("waited_seconds", load.waited_seconds);
+  read("preemptions", load.preemptions);
+  return load;
+}
+
 Json generation_json(const GenerationRecord& record) {
   const Generation& generation = record.generation;
   Json json = key_json(record.key);
@@ -146,6 +182,9 @@ Json generation_json(const GenerationRecord& record) {
   }
   json["text"] = repaired(record.text);
   json["text_tokens"] = record.text_tokens;
+  if (record.load) {
+    json["load"] = load_json(*record.load);
+  }
   return json;
 }
 
@@ -171,6 +210,7 @@ GenerationRecord parse_generation(const Json& line) {
   generation.mask_fallbacks = line.value("mask_fallbacks", int64_t{0});
   generation.samples = line.value("samples", int64_t{1});
   record.compile_seconds = line.value("compile_seconds", 0.0);
+  record.load = parse_load(line);
   return record;
 }
 

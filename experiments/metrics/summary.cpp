@@ -34,6 +34,11 @@ class Summarizer {
 
   Summary summarize() const {
     Summary summary;
+    for (const GenerationRecord& record : records_) {
+      if (record.load) {
+        summary.load.add(*record.load);
+      }
+    }
     for (const Place& place : places_) {
       summary.rows.push_back(make_row(place, nullptr));
       compare_tokens(place, summary);
@@ -66,67 +71,72 @@ class Summarizer {
     return same == by_place_.end() ? places_.front() : same->first;
   }
 
+  /// The records at a place, of one category, or of all for nullptr.
+  std::vector<const GenerationRecord*> records_at(const Place& place,
+                                                  const std::string* category) const {
+    std::vector<const GenerationRecord*> found;
+    for (const size_t i : by_place_.at(place)) {
+      if (category == nullptr || category_of(records_[i]) == *category) {
+        found.push_back(&records_[i]);
+      }
+    }
+    return found;
+  }
+
   SummaryRow make_row(const Place& place, const std::string* category) const {
     SummaryRow row{.sweep_point = place.sweep_point,
                    .strategy = place.strategy,
                    .category = category == nullptr ? "" : *category};
     row.is_first = place.strategy == places_.front().strategy;
-    const auto belongs = [&](const GenerationRecord& record) {
-      return category == nullptr || category_of(record) == *category;
-    };
-    row.spec_bench = spec_bench_speed(place, belongs);
-    std::map<std::string, PromptPair> pairs;
-    std::map<std::string, PromptSteps> steps;
-    for (const size_t i : by_place_.at(place)) {
-      const GenerationRecord& record = records_[i];
-      if (belongs(record)) {
-        row.counts.add(record.generation);
-        PromptSteps& prompt = steps[record.key.prompt_id];
-        prompt.steps += static_cast<int64_t>(record.generation.steps.size());
-        for (const StepStatistics& step : record.generation.steps) {
-          prompt.committed += step.committed;
-        }
-        add_seconds(record, pairs[record.key.prompt_id].other_seconds,
-                    pairs[record.key.prompt_id].other_tokens);
-      }
+    const auto own = records_at(place, category);
+    const auto first = records_at(first_for(place), category);
+    row.spec_bench = spec_bench_speed(own, first);
+    add_counts(own, row);
+    if (!row.is_first) {
+      const auto pairs = pair_generations(first, own);
+      const auto questions = pair_questions(pairs);
+      row.speedup = decode_speedup(questions);
+      row.end_to_end = end_to_end_speedup(questions);
+      row.impossible = impossible_speedup(pairs);
     }
-    std::vector<PromptSteps> prompts;
-    for (const auto& [prompt, counts] : steps) {
-      prompts.push_back(counts);
-    }
-    row.tokens_per_step_interval = tokens_per_step_interval(prompts);
-    if (row.is_first) {
-      return row;
-    }
-    for (const size_t i : by_place_.at(first_for(place))) {
-      const GenerationRecord& record = records_[i];
-      const auto pair = pairs.find(record.key.prompt_id);
-      if (belongs(record) && pair != pairs.end()) {
-        add_seconds(record, pair->second.first_seconds, pair->second.first_tokens);
-      }
-    }
-    std::vector<PromptPair> shared;
-    for (const auto& [prompt, pair] : pairs) {
-      if (pair.first_tokens > 0 && pair.other_tokens > 0) {
-        shared.push_back(pair);
-      }
-    }
-    row.speedup = paired_speedup(shared);
     return row;
   }
 
-  /// The first repeat's questions at a place; tokens by `count`.
-  template <class Belongs, class Count>
-  std::vector<QuestionTime> questions_at(const Place& place, const Belongs& belongs,
-                                         const Count& count) const {
+  static void add_counts(std::span<const GenerationRecord* const> records, SummaryRow& row) {
+    std::map<std::string, Counts> by_question;
+    for (const GenerationRecord* record : records) {
+      row.counts.add(record->generation);
+      by_question[question_of(*record)].add(record->generation);
+    }
+    row.questions = std::ssize(by_question);
+    std::vector<QuestionShare> steps;
+    std::vector<std::vector<QuestionShare>> positions(row.counts.reached_at.size());
+    for (const auto& [question, counts] : by_question) {
+      steps.push_back({static_cast<double>(counts.committed), static_cast<double>(counts.steps)});
+      for (size_t i = 0; i < counts.reached_at.size(); ++i) {
+        positions[i].push_back({static_cast<double>(counts.accepted_at[i]),
+                                static_cast<double>(counts.reached_at[i])});
+      }
+    }
+    row.tokens_per_step_interval = ratio_interval(steps);
+    for (const auto& shares : positions) {
+      row.position_intervals.push_back(
+          {.questions = std::count_if(shares.begin(), shares.end(),
+                                      [](const QuestionShare& share) { return share.whole > 0; }),
+           .interval = share_interval(shares)});
+    }
+  }
+
+  /// The first repeat's questions; tokens by `count`.
+  template <class Count>
+  static std::vector<QuestionTime> question_times(std::span<const GenerationRecord* const> records,
+                                                  const Count& count) {
     std::map<std::string, QuestionTime> questions;
-    for (const size_t i : by_place_.at(place)) {
-      const GenerationRecord& record = records_[i];
-      if (record.key.repeat == 0 && belongs(record)) {
-        QuestionTime& question =
-            questions[record.question_id.empty() ? record.key.prompt_id : record.question_id];
-        question.tokens += count(record);
-        question.seconds += record.generation.prefill_seconds + record.generation.decode_seconds;
+    for (const GenerationRecord* record : records) {
+      if (record->key.repeat == 0) {
+        QuestionTime& question = questions[question_of(*record)];
+        question.tokens += count(*record);
+        question.seconds += record->generation.prefill_seconds + record->generation.decode_seconds;
       }
     }
     std::vector<QuestionTime> times;
@@ -136,22 +146,20 @@ class Summarizer {
     return times;
   }
 
-  template <class Belongs>
-  std::optional<SpecBenchSpeed> spec_bench_speed(const Place& place, const Belongs& belongs) const {
-    const auto speed =
-        mean_question_speed(questions_at(place, belongs, [](const GenerationRecord& record) {
-          return static_cast<int64_t>(record.generation.tokens.size());
-        }));
+  static std::optional<SpecBenchSpeed> spec_bench_speed(
+      std::span<const GenerationRecord* const> own,
+      std::span<const GenerationRecord* const> first) {
+    const auto speed = mean_question_speed(question_times(
+        own, [](const GenerationRecord& record) { return std::ssize(record.generation.tokens); }));
     if (!speed) {
       return std::nullopt;
     }
     SpecBenchSpeed result{.tokens_per_second = *speed};
     bool encoded = true;
-    const auto baseline =
-        questions_at(first_for(place), belongs, [&](const GenerationRecord& record) {
-          encoded = encoded && record.text_tokens >= 0;
-          return record.text_tokens;
-        });
+    const auto baseline = question_times(first, [&](const GenerationRecord& record) {
+      encoded = encoded && record.text_tokens >= 0;
+      return record.text_tokens;
+    });
     if (encoded) {
       result.baseline_speed = mean_question_speed(baseline);
     }
@@ -159,13 +167,6 @@ class Summarizer {
       result.speedup = *speed / *result.baseline_speed;
     }
     return result;
-  }
-
-  static void add_seconds(const GenerationRecord& record, double& seconds, int64_t& tokens) {
-    seconds += record.generation.decode_seconds;
-    for (const StepStatistics& step : record.generation.steps) {
-      tokens += step.committed;
-    }
   }
 
   void compare_tokens(const Place& place, Summary& summary) const {

@@ -36,7 +36,8 @@ struct Report {
   Summary summary;
 };
 
-/// A table for a terminal: strategies in rows, then categories, then divergences in one line.
+/// A table for a terminal: warnings of the measurement, strategies in rows, then categories, the
+/// headline, divergences in one line, notes.
 void write_table(std::ostream& out, const Report& report);
 /// summary.json: every count and metric; what cannot be computed is null.
 void write_json(std::ostream& out, const Report& report);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "experiments/report/headline.h"
 #include "experiments/report/report.h"
 #include "experiments/report/report_text.h"
 
@@ -20,6 +21,41 @@ Json json_number(std::optional<double> number) {
 
 Json interval_json(const std::optional<Interval>& interval) {
   return interval ? Json{interval->low, interval->high} : Json();
+}
+
+Json impossible_json(const std::optional<ImpossibleSpeedup>& impossible) {
+  return impossible ? Json{{"low_95", impossible->low},
+                           {"tokens_per_step_ratio", impossible->step_ratio},
+                           {"questions", impossible->questions}}
+                    : Json();
+}
+
+/// The fastest arm, with intervals that are right though it was selected; null for none.
+Json headline_json(const Report& report) {
+  const auto fastest = fastest_arm(report);
+  if (!fastest) {
+    return {};
+  }
+  const SummaryRow& row = *fastest->row;
+  return {
+      {"text", headline(report)},
+      {"sweep_point", row.sweep_point},
+      {"strategy", row.strategy},
+      {"selected_among", fastest->arms},
+      {"speedup", row.speedup->ratio},
+      {"speedup_interval_95_simultaneous", interval_json(fastest->interval)},
+      {"end_to_end_speedup", row.end_to_end ? Json(row.end_to_end->ratio) : Json()},
+      {"end_to_end_speedup_interval_95_simultaneous", interval_json(fastest->end_to_end_interval)}};
+}
+
+/// In the mean over the run; null where the system does not tell it.
+Json load_totals_json(const LoadTotals& load) {
+  return {{"generations", load.generations()},
+          {"load_average", json_number(load.average())},
+          {"stolen_cpus", json_number(load.stolen())},
+          {"cpus_of_others", json_number(load.others())},
+          {"cpus_waited_for", json_number(load.waited())},
+          {"preemptions_per_second", json_number(load.preemptions_per_second())}};
 }
 
 /// Speeds by the definitions of Spec-Bench's evaluation/speed.py.
@@ -76,52 +112,68 @@ Json row_json(const SummaryRow& row) {
   for (const auto& rate : conditional_acceptance(counts)) {
     conditional.push_back(json_number(rate));
   }
+  Json intervals = Json::array();
+  Json position_questions = Json::array();
+  for (const PositionInterval& position : row.position_intervals) {
+    intervals.push_back(interval_json(position.interval));
+    position_questions.push_back(position.questions);
+  }
   Json exact = Json::array();
   for (const auto& rate : exact_acceptance(counts)) {
     exact.push_back(json_number(rate));
   }
-  return {{"sweep_point", row.sweep_point},
-          {"strategy", row.strategy},
-          {"category", row.category.empty() ? Json() : Json(row.category)},
-          {"is_first", row.is_first},
-          {"speedup", row.speedup ? Json(row.speedup->ratio) : Json()},
-          {"speedup_interval_95", row.speedup ? interval_json(row.speedup->interval) : Json()},
-          {"speedup_prompts", row.speedup ? Json(row.speedup->prompts) : Json()},
-          {"decode_tokens_per_second", json_number(decode_tokens_per_second(counts))},
-          {"total_tokens_per_second", json_number(total_tokens_per_second(counts))},
-          {"tokens_per_step", json_number(tokens_per_step(counts))},
-          {"tokens_per_step_interval_95", interval_json(row.tokens_per_step_interval)},
-          {"accepted_per_step", json_number(accepted_per_step(counts))},
-          {"acceptance_length", json_number(acceptance_length(counts))},
-          {"drafted_per_step", json_number(drafted_per_step(counts))},
-          {"acceptance_rate", json_number(acceptance_rate(counts))},
-          {"conditional_acceptance", std::move(conditional)},
-          {"unconditional_acceptance", unconditional_acceptance(counts)},
-          {"exact_acceptance", std::move(exact)},
-          {"draft_share", split ? Json(split->draft) : Json()},
-          {"verify_share", split ? Json(split->verify) : Json()},
-          {"other_share", split ? Json(split->other) : Json()},
-          {"spec_bench", spec_bench_json(row)},
-          {"vllm", vllm_json(counts)},
-          {"grammar", grammar_json(counts)},
-          {"counts",
-           {{"generations", counts.generations},
-            {"tokens", counts.tokens},
-            {"committed", counts.committed},
-            {"steps", counts.steps},
-            {"drafting_steps", counts.drafting_steps},
-            {"drafted", counts.drafted},
-            {"accepted", counts.accepted},
-            {"prefill_seconds", counts.prefill_seconds},
-            {"decode_seconds", counts.decode_seconds},
-            {"draft_seconds", counts.draft_seconds},
-            {"verify_seconds", counts.verify_seconds},
-            {"drafted_at", counts.drafted_at},
-            {"reached_at", counts.reached_at},
-            {"accepted_at", counts.accepted_at},
-            {"steps_committing", counts.steps_committing},
-            {"overlapped_at", counts.overlapped_at},
-            {"overlap_at", counts.overlap_at}}}};
+  return {
+      {"sweep_point", row.sweep_point},
+      {"strategy", row.strategy},
+      {"category", row.category.empty() ? Json() : Json(row.category)},
+      {"is_first", row.is_first},
+      {"questions", row.questions},
+      {"speedup", row.speedup ? Json(row.speedup->ratio) : Json()},
+      {"speedup_interval_95", row.speedup ? interval_json(row.speedup->interval) : Json()},
+      {"speedup_of_totals", row.speedup ? Json(row.speedup->of_totals) : Json()},
+      {"speedup_questions", row.speedup ? Json(row.speedup->questions) : Json()},
+      {"end_to_end_speedup", row.end_to_end ? Json(row.end_to_end->ratio) : Json()},
+      {"end_to_end_speedup_interval_95",
+       row.end_to_end ? interval_json(row.end_to_end->interval) : Json()},
+      {"end_to_end_speedup_of_totals", row.end_to_end ? Json(row.end_to_end->of_totals) : Json()},
+      {"impossible_speedup", impossible_json(row.impossible)},
+      {"decode_tokens_per_second", json_number(decode_tokens_per_second(counts))},
+      {"total_tokens_per_second", json_number(total_tokens_per_second(counts))},
+      {"tokens_per_step", json_number(tokens_per_step(counts))},
+      {"tokens_per_step_interval_95", interval_json(row.tokens_per_step_interval)},
+      {"accepted_per_step", json_number(accepted_per_step(counts))},
+      {"acceptance_length", json_number(acceptance_length(counts))},
+      {"drafted_per_step", json_number(drafted_per_step(counts))},
+      {"acceptance_rate", json_number(acceptance_rate(counts))},
+      {"conditional_acceptance", std::move(conditional)},
+      {"conditional_acceptance_interval_95", std::move(intervals)},
+      {"conditional_acceptance_questions", std::move(position_questions)},
+      {"unconditional_acceptance", unconditional_acceptance(counts)},
+      {"exact_acceptance", std::move(exact)},
+      {"draft_share", split ? Json(split->draft) : Json()},
+      {"verify_share", split ? Json(split->verify) : Json()},
+      {"other_share", split ? Json(split->other) : Json()},
+      {"spec_bench", spec_bench_json(row)},
+      {"vllm", vllm_json(counts)},
+      {"grammar", grammar_json(counts)},
+      {"counts",
+       {{"generations", counts.generations},
+        {"tokens", counts.tokens},
+        {"committed", counts.committed},
+        {"steps", counts.steps},
+        {"drafting_steps", counts.drafting_steps},
+        {"drafted", counts.drafted},
+        {"accepted", counts.accepted},
+        {"prefill_seconds", counts.prefill_seconds},
+        {"decode_seconds", counts.decode_seconds},
+        {"draft_seconds", counts.draft_seconds},
+        {"verify_seconds", counts.verify_seconds},
+        {"drafted_at", counts.drafted_at},
+        {"reached_at", counts.reached_at},
+        {"accepted_at", counts.accepted_at},
+        {"steps_committing", counts.steps_committing},
+        {"overlapped_at", counts.overlapped_at},
+        {"overlap_at", counts.overlap_at}}}};
 }
 
 namespace {
@@ -153,6 +205,14 @@ std::string csv_number(std::optional<double> number) {
   return number && std::isfinite(*number) ? fmt::format("{}", *number) : "";
 }
 
+std::string csv_speedup(const std::optional<Speedup>& speedup) {
+  return speedup ? csv_number(speedup->ratio) : "";
+}
+
+std::string csv_limit(const std::optional<Speedup>& speedup, double Interval::*limit) {
+  return speedup && speedup->interval ? csv_number((*speedup->interval).*limit) : "";
+}
+
 struct CsvColumn {
   const char* name;
   std::string (*cell)(const SummaryRow& row);
@@ -164,20 +224,35 @@ const std::vector<CsvColumn>& csv_columns() {
       {"sweep_point", [](Row row) { return quote_csv(row.sweep_point); }},
       {"strategy", [](Row row) { return quote_csv(row.strategy); }},
       {"category", [](Row row) { return quote_csv(row.category); }},
-      {"speedup", [](Row row) { return row.speedup ? csv_number(row.speedup->ratio) : ""; }},
-      {"speedup_low_95",
+      {"speedup", [](Row row) { return csv_speedup(row.speedup); }},
+      {"speedup_low_95", [](Row row) { return csv_limit(row.speedup, &Interval::low); }},
+      {"speedup_high_95", [](Row row) { return csv_limit(row.speedup, &Interval::high); }},
+      {"speedup_of_totals",
+       [](Row row) { return row.speedup ? csv_number(row.speedup->of_totals) : ""; }},
+      {"end_to_end_speedup", [](Row row) { return csv_speedup(row.end_to_end); }},
+      {"end_to_end_speedup_low_95",
+       [](Row row) { return csv_limit(row.end_to_end, &Interval::low); }},
+      {"end_to_end_speedup_high_95",
+       [](Row row) { return csv_limit(row.end_to_end, &Interval::high); }},
+      {"questions",
        [](Row row) {
-         return row.speedup && row.speedup->interval ? csv_number(row.speedup->interval->low) : "";
-       }},
-      {"speedup_high_95",
-       [](Row row) {
-         return row.speedup && row.speedup->interval ? csv_number(row.speedup->interval->high) : "";
+         return fmt::format("{}", row.speedup ? row.speedup->questions : row.questions);
        }},
       {"decode_tokens_per_second",
        [](Row row) { return csv_number(decode_tokens_per_second(row.counts)); }},
       {"total_tokens_per_second",
        [](Row row) { return csv_number(total_tokens_per_second(row.counts)); }},
       {"tokens_per_step", [](Row row) { return csv_number(tokens_per_step(row.counts)); }},
+      {"tokens_per_step_low_95",
+       [](Row row) {
+         const auto& interval = row.tokens_per_step_interval;
+         return interval ? csv_number(interval->low) : "";
+       }},
+      {"tokens_per_step_high_95",
+       [](Row row) {
+         const auto& interval = row.tokens_per_step_interval;
+         return interval ? csv_number(interval->high) : "";
+       }},
       {"accepted_per_step", [](Row row) { return csv_number(accepted_per_step(row.counts)); }},
       {"acceptance_length", [](Row row) { return csv_number(acceptance_length(row.counts)); }},
       {"drafted_per_step", [](Row row) { return csv_number(drafted_per_step(row.counts)); }},
@@ -221,6 +296,8 @@ void write_json(std::ostream& out, const Report& report) {
                      {"description", report.description},
                      {"command", report.command},
                      {"environment", environment_json(report.environment)},
+                     {"headline", headline_json(report)},
+                     {"load", load_totals_json(report.summary.load)},
                      {"strategies", std::move(strategies)},
                      {"sweep_keys", report.sweep_keys},
                      {"sweep_points", std::move(points)},

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <ostream>
 
+#include "experiments/report/headline.h"
 #include "experiments/report/report.h"
 #include "experiments/report/report_figures.h"
 #include "experiments/report/report_text.h"
@@ -71,39 +72,14 @@ std::string table(const std::vector<std::vector<std::string>>& rows, size_t name
   return html + "</tbody></table></div>\n";
 }
 
-/// The fastest strategy in a sentence, or what hinders one.
-std::string headline(const Report& report) {
-  const SummaryRow* best = nullptr;
-  for (const SummaryRow* row : fastest_rows(report)) {
-    if (row->speedup && (best == nullptr || row->speedup->ratio > best->speedup->ratio)) {
-      best = row;
-    }
-  }
-  if (best == nullptr || report.summary.rows.empty()) {
-    return "There is nothing to compare yet.";
-  }
-  const std::string& first = report.summary.rows.front().strategy;
-  const auto& interval = best->speedup->interval;
-  const std::string over = fmt::format("over {} prompt{}", best->speedup->prompts,
-                                       best->speedup->prompts == 1 ? "" : "s");
-  if (best->speedup->ratio <= 1.0) {
-    return fmt::format(
-        "No strategy was faster than {}; {} came nearest, at {:.2f} times its speed "
-        "{}.",
-        first, row_name(*best), best->speedup->ratio, over);
-  }
-  return fmt::format(
-      "{} was {:.2f} times as fast as {}{} {}.", row_name(*best), best->speedup->ratio, first,
-      interval ? fmt::format(" (95 % interval {:.2f} to {:.2f})", interval->low, interval->high)
-               : "",
-      over);
-}
-
 void write_header(std::ostream& out, const Report& report) {
   const Environment& machine = report.environment;
   out << "<h1>" << escape_html(report.name) << "</h1>\n";
   if (!report.description.empty()) {
     out << paragraph(report.description);
+  }
+  for (const std::string& warning : measurement_warnings(report)) {
+    out << paragraph("Warning: " + warning, " class=\"lead\"");
   }
   out << paragraph(headline(report), " class=\"lead\"");
   out << paragraph(
@@ -204,18 +180,19 @@ void write_figures(std::ostream& out, const Report& report) {
 
 void write_positions(std::ostream& out, const Report& report) {
   std::vector<std::vector<std::string>> rows = {{"strategy", "position", "drafted", "reached",
-                                                 "accepted", "of those reached", "of all drafts"}};
+                                                 "accepted", "of those reached", "questions",
+                                                 "of all drafts"}};
   for (const SummaryRow& row : report.summary.rows) {
     if (!row.category.empty()) {
       continue;
     }
-    const auto conditional = conditional_acceptance(row.counts);
     const auto unconditional = unconditional_acceptance(row.counts);
-    for (size_t i = 0; i < conditional.size(); ++i) {
+    for (size_t i = 0; i < unconditional.size(); ++i) {
       rows.push_back({row_name(row), fmt::format("{}", i + 1),
                       fmt::format("{}", row.counts.drafted_at[i]),
                       fmt::format("{}", row.counts.reached_at[i]),
-                      fmt::format("{}", row.counts.accepted_at[i]), percent_text(conditional[i]),
+                      fmt::format("{}", row.counts.accepted_at[i]), position_text(row, i),
+                      fmt::format("{}", row.position_intervals.at(i).questions),
                       percent_text(unconditional[i])});
     }
   }
@@ -223,7 +200,9 @@ void write_positions(std::ostream& out, const Report& report) {
     out << "<details><summary>Acceptance by position, in numbers</summary>\n"
         << paragraph(
                "Drafted: drafts at least that deep. Reached: of those, with all positions before "
-               "it accepted. The last column divides by all drafts, shorter ones too; one plus its "
+               "it accepted; their share is followed by its 95 % interval over the questions that "
+               "reached the position. The last column divides by all drafts, shorter ones too; one "
+               "plus its "
                "sum is the acceptance length.")
         << table(rows, 1) << "</details>\n";
   }

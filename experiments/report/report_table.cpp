@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ostream>
 
+#include "experiments/report/headline.h"
 #include "experiments/report/report.h"
 #include "experiments/report/report_text.h"
 
@@ -10,6 +11,7 @@ namespace specdec {
 namespace {
 
 constexpr size_t kNameCharacters = 36;
+constexpr size_t kLineCharacters = 500;
 
 bool has_sweep(const Report& report) {
   return std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
@@ -19,6 +21,10 @@ bool has_sweep(const Report& report) {
 }  // namespace
 
 void write_table(std::ostream& out, const Report& report) {
+  const auto warnings = measurement_warnings(report);
+  for (const std::string& warning : warnings) {
+    out << "Warning: " << one_line(warning, kLineCharacters) << "\n";
+  }
   const bool sweep = has_sweep(report);
   // Categories at every point of a sweep would be too much for a terminal; the page has them.
   const bool categories =
@@ -59,11 +65,15 @@ void write_table(std::ostream& out, const Report& report) {
     rows.push_back(std::move(cells));
   }
   write_aligned(out, rows, names);
-  for (const std::string& line : divergence_lines(report)) {
-    out << "Divergence: " << one_line(line, 300) << "\n";
+  if (fastest_arm(report)) {
+    out << "Result: " << one_line(headline(report), kLineCharacters) << "\n";
   }
-  for (const std::string& note : reader_notes(report)) {
-    out << "Note: " << one_line(note, 300) << "\n";
+  for (const std::string& line : divergence_lines(report)) {
+    out << "Divergence: " << one_line(line, kLineCharacters) << "\n";
+  }
+  const auto notes = reader_notes(report);  // begins with the warnings
+  for (size_t i = warnings.size(); i < notes.size(); ++i) {
+    out << "Note: " << one_line(notes[i], kLineCharacters) << "\n";
   }
 }
 

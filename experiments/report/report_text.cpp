@@ -7,11 +7,35 @@
 #include <map>
 #include <ostream>
 
+#include "experiments/report/headline.h"
+
 namespace specdec {
 namespace {
 
-constexpr int64_t kFewPrompts = 10;
+std::string interval_cell(std::optional<double> value, const std::optional<Interval>& interval) {
+  return interval ? fmt::format("{} ({:.2f} to {:.2f})", number_text(value, 2), interval->low,
+                                interval->high)
+                  : number_text(value, 2);
+}
 
+std::string speedup_cell(const SummaryRow& row, const std::optional<Speedup>& speedup) {
+  if (row.is_first) {
+    return "1 (reference)";
+  }
+  return speedup ? interval_cell(speedup->ratio, speedup->interval) : "-";
+}
+
+std::string of_totals_cell(const SummaryRow& row) {
+  if (row.is_first) {
+    return "1 / 1";
+  }
+  return fmt::format(
+      "{} / {}", number_text(row.speedup ? std::optional(row.speedup->of_totals) : std::nullopt, 2),
+      number_text(row.end_to_end ? std::optional(row.end_to_end->of_totals) : std::nullopt, 2));
+}
+std::string questions_cell(const SummaryRow& row) {
+  return fmt::format("{}", row.speedup ? row.speedup->questions : row.questions);
+}
 std::string decode_speed_cell(const SummaryRow& row) {
   return number_text(decode_tokens_per_second(row.counts), 1);
 }
@@ -22,7 +46,7 @@ std::string acceptance_cell(const SummaryRow& row) {
   return percent_text(acceptance_rate(row.counts));
 }
 std::string tokens_per_step_cell(const SummaryRow& row) {
-  return number_text(tokens_per_step(row.counts), 2);
+  return interval_cell(tokens_per_step(row.counts), row.tokens_per_step_interval);
 }
 std::string accepted_per_step_cell(const SummaryRow& row) {
   return number_text(accepted_per_step(row.counts), 2);
@@ -98,65 +122,69 @@ void add_grammar_notes(const Report& report, std::vector<std::string>& notes) {
   }
 }
 
-void add_prompt_notes(const Report& report, std::vector<std::string>& notes) {
-  int64_t fewest = kFewPrompts;
-  std::vector<std::string> unclear;
+void add_question_notes(const Report& report, std::vector<std::string>& notes) {
+  int64_t fewest = kFewestQuestions;
   for (const SummaryRow& row : report.summary.rows) {
-    if (!row.category.empty() || !row.speedup) {
-      continue;
-    }
-    fewest = std::min(fewest, row.speedup->prompts);
-    const auto& interval = row.speedup->interval;
-    if (interval && interval->low <= 1.0 && interval->high >= 1.0) {
-      unclear.push_back(row_name(row));
+    if (row.category.empty() && row.speedup) {
+      fewest = std::min(fewest, row.speedup->questions);
     }
   }
-  if (fewest < kFewPrompts) {
+  if (fewest < kFewestQuestions) {
     notes.push_back(fmt::format(
-        "Few prompts: {} in the smallest comparison. Intervals from so few are rough, and tend to "
-        "be too narrow.",
-        fewest));
+        "Few questions: {} in the smallest comparison. Below {} there are no intervals, since none "
+        "would be right; turns and repeats of a question do not count as more.",
+        fewest, kFewestQuestions));
   }
-  for (const std::string& name : unclear) {
-    notes.push_back(fmt::format(
-        "The interval of {} contains 1: these prompts do not show that it is faster or slower.",
-        name));
+  for (const SummaryRow& row : report.summary.rows) {
+    const auto interval = row.speedup ? row.speedup->interval : std::nullopt;
+    if (row.category.empty() && interval && interval->low <= 1.0 && interval->high >= 1.0) {
+      notes.push_back(
+          fmt::format("The interval of {} contains 1: these questions do not show that it is "
+                      "faster or slower.",
+                      row_name(row)));
+    }
   }
 }
 
 }  // namespace
 
-std::string speedup_text(const SummaryRow& row) {
-  if (row.is_first) {
-    return "1 (reference)";
-  }
-  if (!row.speedup) {
-    return "-";
-  }
-  const auto& interval = row.speedup->interval;
-  return interval ? fmt::format("{:.2f} ({:.2f} to {:.2f})", row.speedup->ratio, interval->low,
-                                interval->high)
-                  : fmt::format("{:.2f}", row.speedup->ratio);
+std::string speedup_text(const SummaryRow& row) { return speedup_cell(row, row.speedup); }
+
+std::string end_to_end_text(const SummaryRow& row) { return speedup_cell(row, row.end_to_end); }
+
+std::string position_text(const SummaryRow& row, size_t position) {
+  const auto rate = conditional_acceptance(row.counts).at(position);
+  const auto& interval = row.position_intervals.at(position).interval;
+  return interval ? fmt::format("{} ({:.1f} to {:.1f})", percent_text(rate), 100.0 * interval->low,
+                                100.0 * interval->high)
+                  : percent_text(rate);
 }
 
 std::vector<ReportColumn> report_columns(const Report& report) {
   std::vector<ReportColumn> columns = {
       {"speed-up",
-       "How many times faster than the first strategy: its decode seconds per token, divided by "
-       "this strategy's, both summed over the prompts that the two share. In brackets the 95 % "
-       "interval of a paired bootstrap over prompts: with other prompts of the same kind the ratio "
-       "would mostly lie in there. An interval that contains 1 shows no difference.",
+       "Decoding, how many times faster than the first strategy: the geometric mean over questions "
+       "of its decode seconds per token divided by this strategy's. In brackets the 95 % interval "
+       "over questions (Student's t, of the logarithms): a question with all its turns and repeats "
+       "counts once, and fewer than 8 have no interval. An interval that contains 1 shows no "
+       "difference.",
        true, speedup_text},
+      {"end to end", "The same for the whole request, the prompt's prefill included.", true,
+       end_to_end_text},
+      {"of totals",
+       "Both speed-ups once more, as ratios of total seconds per token: long answers weigh more.",
+       false, of_totals_cell},
+      {"questions", "That the two strategies share: what the intervals are made from.", true,
+       questions_cell},
       {"tokens/s",
        "Tokens that the steps added, divided by the time of the steps; without the prompt's "
-       "prefill "
-       "and the token that it yields.",
+       "prefill and the token that it yields.",
        true, decode_speed_cell},
       {"with prefill", "All new tokens, divided by the time of prefill and steps together.", false,
        total_speed_cell},
       {"tokens/step",
-       "Tokens added per forward of the target, the correction or bonus token included. Plain "
-       "decoding has 1.",
+       "Tokens added per forward of the target, the correction or bonus token included, with the "
+       "95 % interval over questions. Plain decoding has 1.",
        true, tokens_per_step_cell},
       {"accepted/step", "The same without that token: drafted tokens accepted per forward.", false,
        accepted_per_step_cell},
@@ -164,7 +192,7 @@ std::vector<ReportColumn> report_columns(const Report& report) {
        "Also called block efficiency: 1 + accepted tokens per draft, over the steps that had a "
        "draft, before any stop cuts the output.",
        false, acceptance_length_cell},
-      {"drafted/step", "Tokens proposed per forward of the target.", true, drafted_per_step_cell},
+      {"drafted/step", "Tokens proposed per forward of the target.", false, drafted_per_step_cell},
       {"acceptance",
        "Accepted tokens of all drafted ones. Longer drafts lower it, since everything after a "
        "rejected token is lost with it.",
@@ -216,7 +244,7 @@ std::string row_name(const SummaryRow& row) {
 }
 
 std::vector<std::string> reader_notes(const Report& report) {
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = measurement_warnings(report);
   for (const ReportStrategy& strategy : report.strategies) {
     if (strategy.lossy) {
       notes.push_back(fmt::format(
@@ -231,7 +259,7 @@ std::vector<std::string> reader_notes(const Report& report) {
                       strategy.name));
     }
   }
-  add_prompt_notes(report, notes);
+  add_question_notes(report, notes);
   add_grammar_notes(report, notes);
   if (report.environment.commit.ends_with("+changes")) {
     notes.emplace_back("The program was built from a tree with uncommitted changes.");

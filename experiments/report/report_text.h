@@ -10,6 +10,9 @@ namespace specdec {
 
 /// "1.83 (1.71 to 1.95)"; "1 (reference)" for the first strategy; "-" for none.
 std::string speedup_text(const SummaryRow& row);
+std::string end_to_end_text(const SummaryRow& row);
+/// Acceptance at a position (from 0) of those that reached it: "62.1 % (55.0 to 68.7)".
+std::string position_text(const SummaryRow& row, size_t position);
 
 /// A column of the tables: what it is called, what it means in plain words, and its cells.
 struct ReportColumn {
@@ -27,8 +30,8 @@ std::vector<const SummaryRow*> fastest_rows(const Report& report);
 size_t strategy_index(const Report& report, const std::string& name);
 /// "draft_model", or "draft_model, draft_length=4" where there is a sweep.
 std::string row_name(const SummaryRow& row);
-/// What a reader should know before trusting a figure: lossy strategies, few prompts, intervals
-/// that hold 1, uncommitted changes; then the run's own notes.
+/// What a reader should know before trusting a figure: measurement_warnings, lossy strategies, few
+/// questions, intervals that contain 1, uncommitted changes; then the run's own notes.
 std::vector<std::string> reader_notes(const Report& report);
 /// Every count and metric of a row; what cannot be computed is null.
 nlohmann::ordered_json row_json(const SummaryRow& row);

@@ -20,7 +20,7 @@ struct SpecBenchTable {
 };
 
 std::optional<double> ratio_of(const SummaryRow& row) {
-  return row.speedup ? std::optional(row.speedup->ratio) : std::nullopt;
+  return row.speedup ? std::optional(row.speedup->of_totals) : std::nullopt;
 }
 
 const std::vector<SpecBenchTable>& tables() {

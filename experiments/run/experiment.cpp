@@ -286,7 +286,9 @@ void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress)
     if (folder_.holds(key)) {
       continue;
     }
+    const LoadMeter meter;
     auto generation = generate(group, arm, item, group.config->stop);
+    const MachineLoad load = meter.read();
     const Tokenizer* tokens = tokenizer(*group.config);
     auto text = decode_text(tokens, generation.tokens);
     const int64_t text_tokens =
@@ -299,7 +301,8 @@ void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress)
                     .question_id = item.prompt->id,
                     .turn = static_cast<int64_t>(item.turn),
                     .text_tokens = text_tokens,
-                    .compile_seconds = grammar(group, item).compile_seconds});
+                    .compile_seconds = grammar(group, item).compile_seconds,
+                    .load = load});
     progress.advance(fmt::format("{} on {}", arm.config->name, key.prompt_id));
   }
   if (group.config->trace) {

@@ -174,83 +174,6 @@ TEST(MetricsTest, ContradictingCountsAreABug) {
   EXPECT_THROW(counts.add(generation), InternalError);
 }
 
-TEST(MetricsTest, SpeedupIsRatioOfTotalSecondsPerToken) {
-  const std::vector<PromptPair> prompts = {{1.0, 10, 0.5, 10}, {9.0, 30, 1.5, 10}};
-  const auto speedup = paired_speedup(prompts);
-  ASSERT_TRUE(speedup.has_value());
-  EXPECT_DOUBLE_EQ(speedup->ratio, (10.0 / 40.0) / (2.0 / 20.0));
-  EXPECT_EQ(speedup->prompts, 2);
-  ASSERT_TRUE(speedup->interval.has_value());
-  EXPECT_DOUBLE_EQ(speedup->interval->low, 2.0);   // only the first prompt drawn
-  EXPECT_DOUBLE_EQ(speedup->interval->high, 2.5);  // both; only the second gives 2 too
-}
-
-TEST(MetricsTest, OnePromptHasNoInterval) {
-  const std::vector<PromptPair> prompts = {{1.0, 10, 0.5, 10}};
-  const auto speedup = paired_speedup(prompts);
-  ASSERT_TRUE(speedup.has_value());
-  EXPECT_DOUBLE_EQ(speedup->ratio, 2.0);
-  EXPECT_EQ(speedup->interval, std::nullopt);
-}
-
-TEST(MetricsTest, NoPromptsOrNoTimeHaveNoSpeedup) {
-  EXPECT_EQ(paired_speedup({}), std::nullopt);
-  const std::vector<PromptPair> untimed = {{0.0, 10, 0.5, 10}, {0.0, 10, 0.5, 10}};
-  EXPECT_EQ(paired_speedup(untimed), std::nullopt);
-}
-
-TEST(MetricsTest, IntervalIsTheSameEachTime) {
-  std::vector<PromptPair> prompts;
-  for (int i = 1; i < 20; ++i) {
-    prompts.push_back({1.0 + 0.1 * i, 20, 0.5 + 0.01 * i * i, 20});
-  }
-  const auto one = paired_speedup(prompts);
-  const auto two = paired_speedup(prompts);
-  ASSERT_TRUE(one && two && one->interval && two->interval);
-  EXPECT_EQ(one->interval->low, two->interval->low);
-  EXPECT_EQ(one->interval->high, two->interval->high);
-  EXPECT_LT(one->interval->low, one->ratio);
-  EXPECT_GT(one->interval->high, one->ratio);
-}
-
-TEST(MetricsTest, PairingRemovesWhatPromptsShare) {
-  // Prompts differ tenfold in cost, but every one is exactly twice as fast.
-  std::vector<PromptPair> prompts;
-  for (int i = 1; i <= 10; ++i) {
-    prompts.push_back({1.0 * i, 10, 0.5 * i, 10});
-  }
-  const auto speedup = paired_speedup(prompts);
-  ASSERT_TRUE(speedup && speedup->interval);
-  EXPECT_NEAR(speedup->interval->low, 2.0, 1e-12);
-  EXPECT_NEAR(speedup->interval->high, 2.0, 1e-12);
-}
-
-TEST(MetricsTest, IntervalCoversAKnownRatio) {
-  // 24 prompts, seconds with about 30 % noise around a true ratio of 1.5.
-  CounterRandomness random(11);
-  const std::vector<double> dice(6, 1.0);
-  const auto noise = [&] {
-    double sum = 0.0;
-    for (int i = 0; i < 6; ++i) {
-      sum += static_cast<double>(random.draw(dice));
-    }
-    return 1.0 + 0.07 * (sum - 15.0);
-  };
-  constexpr int kDatasets = 100;
-  int covered = 0;
-  for (int dataset = 0; dataset < kDatasets; ++dataset) {
-    random.seek(dataset, Purpose::kSample);
-    std::vector<PromptPair> prompts;
-    for (int i = 0; i < 24; ++i) {
-      prompts.push_back({1.5 * noise(), 10, noise(), 10});
-    }
-    const auto interval = paired_speedup(prompts).value().interval.value();
-    covered += interval.low <= 1.5 && 1.5 <= interval.high ? 1 : 0;
-  }
-  EXPECT_GE(covered, 85);
-  EXPECT_LT(covered, 100);  // an interval that always covers is too wide
-}
-
 TEST(MetricsTest, SummaryComparesSharedPromptsWithTheFirstStrategy) {
   std::vector<GenerationRecord> records = {
       timed_record("plain", "a", 1.0, 10), timed_record("plain", "b", 3.0, 10),
@@ -264,17 +187,55 @@ TEST(MetricsTest, SummaryComparesSharedPromptsWithTheFirstStrategy) {
   EXPECT_EQ(summary.rows[1].strategy, "fast");
   ASSERT_TRUE(summary.rows[1].speedup.has_value());
   EXPECT_DOUBLE_EQ(summary.rows[1].speedup->ratio, 2.0);
-  EXPECT_EQ(summary.rows[1].speedup->prompts, 1);
+  EXPECT_EQ(summary.rows[1].speedup->questions, 1);
+  EXPECT_EQ(summary.rows[1].questions, 2);
 }
 
-TEST(MetricsTest, SummaryAddsUpRepeatsOfAPrompt) {
-  std::vector<GenerationRecord> records = {timed_record("plain", "a", 1.0, 10),
-                                           timed_record("fast", "a", 0.3, 10),
-                                           timed_record("fast", "a", 0.7, 10)};
-  records[2].key.repeat = 1;
+TEST(MetricsTest, SummaryAddsUpTurnsAndRepeatsOfAQuestion) {
+  std::vector<GenerationRecord> records = {
+      timed_record("plain", "a/1", 1.0, 10), timed_record("fast", "a/1", 0.3, 10),
+      timed_record("plain", "a/2", 1.0, 10), timed_record("fast", "a/2", 0.7, 10),
+      timed_record("plain", "a/1", 4.0, 10), timed_record("fast", "a/1", 0.5, 10),
+      timed_record("fast", "a/2", 99.0, 10)};  // the first strategy's turn 2 is not there yet
+  for (size_t i = 0; i < records.size(); ++i) {
+    records[i].question_id = "a";
+    records[i].key.repeat = i < 4 ? 0 : 1;
+  }
   const Summary summary = summarize(records);
-  EXPECT_DOUBLE_EQ(summary.rows[1].speedup.value().ratio, 2.0);
-  EXPECT_EQ(summary.rows[1].speedup->prompts, 1);
+  EXPECT_DOUBLE_EQ(summary.rows[1].speedup.value().ratio, 4.0);
+  EXPECT_EQ(summary.rows[1].speedup->questions, 1);
+  EXPECT_EQ(summary.rows[1].questions, 1);
+}
+
+TEST(MetricsTest, SummaryHasTheLoadOfWhatRecordedIt) {
+  std::vector<GenerationRecord> records = {timed_record("plain", "a", 1.0, 3),
+                                           timed_record("fast", "a", 1.0, 3)};
+  EXPECT_EQ(summarize(records).load.generations(), 0);
+  records[1].load = {.seconds = 2.0, .average = 1.5, .stolen_seconds = 0.5};
+  const Summary summary = summarize(records);
+  EXPECT_EQ(summary.load.generations(), 1);
+  EXPECT_THAT(summary.load.stolen(), Optional(0.25));
+}
+
+TEST(MetricsTest, AcceptanceByPositionHasIntervalsOverQuestions) {
+  std::vector<GenerationRecord> records;
+  for (int i = 0; i < 9; ++i) {
+    auto record = timed_record("fast", std::to_string(i), 1.0, 1);
+    // Position 2 is reached on 4 questions only.
+    record.generation = chains({{2, i < 4 ? 1 : 0}, {2, 0}});
+    records.push_back(record);
+  }
+  const SummaryRow row = summarize(records).rows.at(0);
+  ASSERT_THAT(row.position_intervals, SizeIs(2));
+  EXPECT_EQ(row.position_intervals[0].questions, 9);
+  ASSERT_TRUE(row.position_intervals[0].interval.has_value());
+  EXPECT_LT(row.position_intervals[0].interval->low, 4.0 / 18.0);
+  EXPECT_GT(row.position_intervals[0].interval->high, 4.0 / 18.0);
+  EXPECT_EQ(row.position_intervals[1].questions, 4);
+  EXPECT_EQ(row.position_intervals[1].interval, std::nullopt);
+  ASSERT_TRUE(row.tokens_per_step_interval.has_value());
+  EXPECT_LT(row.tokens_per_step_interval->low, 22.0 / 18.0);
+  EXPECT_GT(row.tokens_per_step_interval->high, 22.0 / 18.0);
 }
 
 TEST(MetricsTest, SummaryHasCategoriesWhenThereAreSeveral) {
@@ -420,21 +381,6 @@ TEST(MetricsTest, DefinitionsAgreeWithEachOther) {
         std::accumulate(counts.steps_committing.begin(), counts.steps_committing.end(), int64_t{0}),
         counts.steps);
   }
-}
-
-TEST(MetricsTest, TokensPerStepHasAnIntervalOverPrompts) {
-  EXPECT_EQ(tokens_per_step_interval(std::vector<PromptSteps>{{6, 3}}), std::nullopt);
-  const std::vector<PromptSteps> same(20, {.committed = 6, .steps = 3});
-  EXPECT_EQ(tokens_per_step_interval(same)->low, 2.0);
-  EXPECT_EQ(tokens_per_step_interval(same)->high, 2.0);
-  std::vector<PromptSteps> mixed;
-  for (int i = 0; i < 40; ++i) {
-    mixed.push_back({.committed = i % 2 == 0 ? 10 : 30, .steps = 10});
-  }
-  // The mean of 40 fair choices of 1 and 3 deviates by 1 / sqrt(40).
-  const auto interval = tokens_per_step_interval(mixed).value();
-  EXPECT_NEAR(interval.low, 2.0 - 1.96 / std::sqrt(40.0), 0.06);
-  EXPECT_NEAR(interval.high, 2.0 + 1.96 / std::sqrt(40.0), 0.06);
 }
 
 }  // namespace

@@ -95,6 +95,16 @@ TEST(ReportTest, JsonHasCountsAndMetrics) {
   EXPECT_EQ(fast.at("tokens_per_step"), 2.0);
   EXPECT_NEAR(fast.at("speedup").get<double>(), 2.0, 1e-12);
   EXPECT_EQ(fast.at("speedup_interval_95").size(), 2);
+  EXPECT_EQ(fast.at("speedup_questions"), 12);
+  EXPECT_NEAR(fast.at("speedup_of_totals").get<double>(), 2.0, 1e-12);
+  // 6 and 11 tokens with the prefill's, which took no time.
+  EXPECT_NEAR(fast.at("end_to_end_speedup").get<double>(), 11.0 / 6.0, 1e-12);
+  EXPECT_EQ(fast.at("end_to_end_speedup_interval_95").size(), 2);
+  EXPECT_EQ(fast.at("tokens_per_step_interval_95").size(), 2);
+  EXPECT_TRUE(fast.at("impossible_speedup").is_null());
+  EXPECT_EQ(fast.at("conditional_acceptance_interval_95").at(0).size(), 2);
+  EXPECT_EQ(fast.at("conditional_acceptance_questions").at(1), 12);
+  EXPECT_TRUE(fast.at("conditional_acceptance_interval_95").at(3).is_null());
   EXPECT_EQ(fast.at("counts").at("drafted"), 12 * 5 * 4);
   EXPECT_EQ(fast.at("conditional_acceptance").size(), 4);
   EXPECT_TRUE(fast.at("conditional_acceptance").at(3).is_null());
@@ -177,13 +187,13 @@ TEST(ReportTest, NotesNameWhatToDistrust) {
   report.environment.commit = "abc+changes";
   report.notes = {"resumed"};
   report.summary.rows[1].speedup =
-      Speedup{.ratio = 1.1, .interval = Interval{0.9, 1.3}, .prompts = 3};
+      Speedup{.ratio = 1.1, .interval = Interval{0.9, 1.3}, .questions = 3};
   report.summary.rows[1].counts.mask_fallbacks = 4;
   const auto notes = reader_notes(report);
   EXPECT_THAT(notes, Contains(HasSubstr("fast took 4 tokens where no way on was found")));
   EXPECT_THAT(notes, Contains(HasSubstr("fast is lossy")));
   EXPECT_THAT(notes, Contains(HasSubstr("live timing")));
-  EXPECT_THAT(notes, Contains(HasSubstr("Few prompts: 3")));
+  EXPECT_THAT(notes, Contains(HasSubstr("Few questions: 3")));
   EXPECT_THAT(notes, Contains(HasSubstr("The interval of fast contains 1")));
   EXPECT_THAT(notes, Contains(HasSubstr("uncommitted")));
   EXPECT_EQ(notes.back(), "resumed");

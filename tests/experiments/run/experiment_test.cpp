@@ -85,6 +85,11 @@ TEST_F(ExperimentTest, RunsEveryStrategyOnEveryPrompt) {
     order.insert(all[i].key.strategy);
   }
   EXPECT_GT(order.size(), 1U) << "the order turns";
+  for (const auto& record : all) {
+    ASSERT_TRUE(record.load.has_value());
+    EXPECT_GE(record.load->seconds, record.generation.decode_seconds);
+  }
+  EXPECT_EQ(report.summary.load.generations(), 12);
   EXPECT_EQ(report.summary.compared, 8);
   EXPECT_TRUE(report.summary.divergences.empty());
   for (const char* name :
@@ -185,6 +190,12 @@ TEST_F(ExperimentTest, ASweepRunsUntouchedStrategiesOnce) {
     ++counts[{record.key.sweep_point, record.key.strategy}];
   }
   EXPECT_EQ(counts.size(), 4U);
+  const auto all = records();
+  ASSERT_EQ(all.size(), 8U);
+  for (size_t i = 0; i < all.size(); i += 4) {
+    // The points of a sweep take a prompt one right after the other too: drift hits all alike.
+    EXPECT_EQ(all[i].key.prompt_id, all[i + 3].key.prompt_id);
+  }
   EXPECT_EQ((counts[{"draft_length=1", "autoregressive"}]), 2);
   EXPECT_EQ((counts[{"draft_length=2", "lookup"}]), 2);
   EXPECT_EQ(counts.count({"draft_length=2", "autoregressive"}), 0U);

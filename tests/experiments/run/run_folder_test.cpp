@@ -16,6 +16,7 @@ namespace specdec {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -85,6 +86,15 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
   EXPECT_EQ(left.category, right.category);
   EXPECT_EQ(left.prompt_tokens, right.prompt_tokens);
   EXPECT_EQ(left.text, right.text);
+  ASSERT_EQ(left.load.has_value(), right.load.has_value());
+  if (left.load) {
+    EXPECT_EQ(left.load->seconds, right.load->seconds);
+    EXPECT_EQ(left.load->average, right.load->average);
+    EXPECT_EQ(left.load->stolen_seconds, right.load->stolen_seconds);
+    EXPECT_EQ(left.load->others_seconds, right.load->others_seconds);
+    EXPECT_EQ(left.load->waited_seconds, right.load->waited_seconds);
+    EXPECT_EQ(left.load->preemptions, right.load->preemptions);
+  }
   const Generation& a = left.generation;
   const Generation& b = right.generation;
   EXPECT_EQ(a.tokens, b.tokens);
@@ -123,6 +133,41 @@ TEST_F(RunFolderTest, RecordsComeBackExactly) {
   const auto loaded = load_records(folder_);
   ASSERT_THAT(loaded, SizeIs(2));
   expect_equal(loaded[1], folder_record("b", 0));
+}
+
+TEST_F(RunFolderTest, LoadsComeBackExactly) {
+  auto record = folder_record("a");
+  record.load = {.seconds = 1.0 / 3.0,
+                 .average = 0.7,
+                 .stolen_seconds = 0.01,
+                 .others_seconds = -0.02,
+                 .waited_seconds = 1e-9,
+                 .preemptions = 12};
+  auto partly = folder_record("b");
+  partly.load = {.seconds = 0.5, .average = 2.0};  // a system that tells no more
+  {
+    RunFolder folder(folder_, kConfigText);
+    folder.append(record);
+    folder.append(partly);
+  }
+  const auto loaded = load_records(folder_);
+  ASSERT_THAT(loaded, SizeIs(2));
+  expect_equal(loaded[0], record);
+  expect_equal(loaded[1], partly);
+}
+
+TEST_F(RunFolderTest, ALoadThatIsNoneIsRefusedWithItsLine) {
+  {
+    RunFolder folder(folder_, kConfigText);
+    auto record = folder_record("a");
+    record.load = {.seconds = 0.5, .average = 2.0};
+    folder.append(record);
+  }
+  std::string text = this->text("generations.jsonl");
+  text.replace(text.find("\"seconds\":0.5"), 13, "\"second\":0.05");
+  overwrite("generations.jsonl", text);
+  EXPECT_THAT(refusal(folder_, kConfigText),
+              AllOf(HasSubstr("generations.jsonl:1"), HasSubstr("seconds")));
 }
 
 TEST_F(RunFolderTest, BrokenUtf8InTextIsReplaced) {

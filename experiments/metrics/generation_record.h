@@ -1,0 +1,43 @@
+#pragma once
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "decoders/decoding_strategy.h"
+#include "experiments/metrics/machine_load.h"
+
+namespace specdec {
+
+/// Which generation of an experiment: no two of a run are equal in all four.
+struct GenerationKey {
+  std::string
+      sweep_point;        ///< label of the point of the sweep, such as "draft_length=4"; "" if none
+  std::string strategy;   ///< name of the strategy in the config
+  std::string prompt_id;  ///< with the turn when a prompt has several, such as "81/2"
+  int64_t repeat = 0;
+  auto operator<=>(const GenerationKey&) const = default;
+};
+
+/// One measured generation. Everything that a report says is derived from these.
+struct GenerationRecord {
+  GenerationKey key;
+  std::string category;  ///< kind of prompt; "" when the prompts file has none
+  int64_t prompt_tokens = 0;
+  std::string text;  ///< of the new tokens; may be empty. Broken UTF-8 is replaced when written
+  Generation generation;
+  std::string question_id = {};  ///< of the prompts file; its turns share it
+  int64_t turn = 0;
+  /// Tokens that `text` is encoded to, which may be fewer or more than were generated; -1 without a
+  /// tokenizer. Only Spec-Bench's speed of the baseline asks for it.
+  int64_t text_tokens = -1;
+  double compile_seconds = 0.0;          ///< of the prompt's grammar, once for all strategies
+  std::optional<MachineLoad> load = {};  ///< none in runs that were recorded before it was measured
+};
+
+/// The question that a generation answers, a turn or repeat of it: the unit of all intervals.
+inline const std::string& question_of(const GenerationRecord& record) {
+  return record.question_id.empty() ? record.key.prompt_id : record.question_id;
+}
+
+}  // namespace specdec

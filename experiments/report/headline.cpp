@@ -1,0 +1,103 @@
+#include "experiments/report/headline.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "experiments/report/report_text.h"
+
+namespace specdec {
+namespace {
+
+std::string interval_words(const std::optional<Interval>& interval) {
+  return interval ? fmt::format(" (95 % interval {:.2f} to {:.2f})", interval->low, interval->high)
+                  : "";
+}
+
+/// How the interval came about, and what it does not tell.
+std::string remark(const FastestArm& fastest) {
+  const Speedup& speedup = *fastest.row->speedup;
+  std::string text;
+  if (!fastest.interval) {
+    text += fmt::format(" Too few questions for an interval: {} of at least {}.", speedup.questions,
+                        kFewestQuestions);
+  } else if (speedup.ratio > 1.0 && fastest.interval->low <= 1.0) {
+    text += " The interval contains 1: these questions do not show that it is faster.";
+  }
+  if (fastest.arms > 1) {
+    text += fmt::format(
+        " It was selected as the fastest of {} arms on these questions{}; on others expect "
+        "somewhat less.",
+        fastest.arms,
+        fastest.interval ? ", and its intervals are corrected for that (Bonferroni)" : "");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::optional<FastestArm> fastest_arm(const Report& report) {
+  FastestArm fastest;
+  for (const SummaryRow& row : report.summary.rows) {
+    if (!row.category.empty() || !row.speedup) {
+      continue;
+    }
+    ++fastest.arms;
+    if (fastest.row == nullptr || row.speedup->ratio > fastest.row->speedup->ratio) {
+      fastest.row = &row;
+    }
+  }
+  if (fastest.row == nullptr) {
+    return std::nullopt;
+  }
+  fastest.interval = selected_interval(*fastest.row->speedup, fastest.arms);
+  if (fastest.row->end_to_end) {
+    fastest.end_to_end_interval = selected_interval(*fastest.row->end_to_end, fastest.arms);
+  }
+  return fastest;
+}
+
+std::string headline(const Report& report) {
+  const auto fastest = fastest_arm(report);
+  if (!fastest) {
+    return "There is nothing to compare yet.";
+  }
+  const SummaryRow& row = *fastest->row;
+  const std::string& first = report.summary.rows.front().strategy;
+  const auto& end_to_end = row.end_to_end;
+  const std::string rest =
+      fmt::format("{}{} over {} question{}.{}",
+                  end_to_end ? fmt::format(", {:.2f} times end to end", end_to_end->ratio) : "",
+                  interval_words(fastest->end_to_end_interval), row.speedup->questions,
+                  row.speedup->questions == 1 ? "" : "s", remark(*fastest));
+  if (row.speedup->ratio <= 1.0) {
+    return fmt::format(
+        "No strategy was faster than {}; {} came nearest, at {:.2f} times its speed{}{}", first,
+        row_name(row), row.speedup->ratio, interval_words(fastest->interval), rest);
+  }
+  return fmt::format("{} decoded {:.2f} times as fast as {}{}{}", row_name(row), row.speedup->ratio,
+                     first, interval_words(fastest->interval), rest);
+}
+
+std::vector<std::string> measurement_warnings(const Report& report) {
+  std::vector<std::string> warnings;
+  const Environment& machine = report.environment;
+  const auto signs = signs_of_load(report.summary.load, machine.cores, machine.threads);
+  if (!signs.empty()) {
+    warnings.push_back(fmt::format(
+        "The machine was busy: {}. Times and speed-ups are noisy; repeat the run on a quiet one.",
+        fmt::join(signs, "; ")));
+  }
+  for (const SummaryRow& row : report.summary.rows) {
+    if (row.category.empty() && row.impossible) {
+      warnings.push_back(fmt::format(
+          "Speculation cannot explain the speed-up of {}: on the {} questions with equal texts it "
+          "is at least {:.2f}, but its steps add only {:.2f} times as many tokens. This is a fault "
+          "of the measurement.",
+          row_name(row), row.impossible->questions, row.impossible->low,
+          row.impossible->step_ratio));
+    }
+  }
+  return warnings;
+}
+
+}  // namespace specdec

@@ -1,0 +1,29 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/report/report.h"
+
+namespace specdec {
+
+/// The row over all prompts with the largest decode speed-up.
+struct FastestArm {
+  const SummaryRow* row = nullptr;
+  int64_t arms = 0;  ///< that it was chosen among: strategies at points of the sweep
+  /// selected_interval of its speed-ups.
+  std::optional<Interval> interval = {}, end_to_end_interval = {};
+};
+/// None when there is nothing to compare.
+std::optional<FastestArm> fastest_arm(const Report& report);
+
+/// The fastest arm in words, marked as chosen among several where it was, with its decode and
+/// end-to-end speed-up and corrected intervals.
+std::string headline(const Report& report);
+
+/// Reasons to distrust every time of the run: a busy machine, and speed-ups that speculation cannot
+/// explain. They stand above the results.
+std::vector<std::string> measurement_warnings(const Report& report);
+
+}  // namespace specdec

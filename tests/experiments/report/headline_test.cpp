@@ -1,0 +1,123 @@
+#include "experiments/report/headline.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "experiments/report/report_text.h"
+
+namespace specdec {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+SummaryRow arm(const std::string& strategy, double ratio, int64_t questions,
+               double log_error = 0.02) {
+  const auto speedup = [&](double value) {
+    const GeometricMean mean{.value = value, .log_error = log_error, .count = questions};
+    return Speedup{.ratio = value,
+                   .interval = geometric_interval(mean),
+                   .questions = questions,
+                   .of_totals = value,
+                   .log_error = log_error};
+  };
+  return {.sweep_point = "",
+          .strategy = strategy,
+          .category = "",
+          .questions = questions,
+          .speedup = speedup(ratio),
+          .end_to_end = speedup(0.9 * ratio)};
+}
+
+/// Plain decoding and these, on a machine of 2 cores that nothing else uses.
+Report report_with(std::vector<SummaryRow> arms) {
+  Report report;
+  report.environment.cores = 2;
+  report.environment.threads = 1;
+  report.summary.rows.push_back(
+      {.sweep_point = "", .strategy = "plain", .category = "", .is_first = true});
+  for (SummaryRow& each : arms) {
+    report.summary.rows.push_back(std::move(each));
+  }
+  return report;
+}
+
+std::string table_of(const Report& report) {
+  std::ostringstream out;
+  write_table(out, report);
+  return out.str();
+}
+
+TEST(HeadlineTest, OneArmIsNotSelected) {
+  const std::string text = headline(report_with({arm("fast", 2.0, 12)}));
+  // exp(0.02 t(11)) = 1.045
+  EXPECT_EQ(text,
+            "fast decoded 2.00 times as fast as plain (95 % interval 1.91 to 2.09), 1.80 times end "
+            "to end (95 % interval 1.72 to 1.88) over 12 questions.");
+}
+
+TEST(HeadlineTest, TheFastestOfSeveralIsMarkedAndItsIntervalWidened) {
+  Report report = report_with({arm("slow", 1.2, 12), arm("fast", 2.0, 12), arm("mid", 1.5, 12)});
+  report.summary.rows.push_back(arm("of a category", 9.0, 12));
+  report.summary.rows.back().category = "prose";
+  const auto fastest = fastest_arm(report).value();
+  EXPECT_EQ(fastest.row->strategy, "fast");
+  EXPECT_EQ(fastest.arms, 3);
+  EXPECT_LT(fastest.interval->low, fastest.row->speedup->interval->low);
+  EXPECT_GT(fastest.interval->high, fastest.row->speedup->interval->high);
+  EXPECT_LT(fastest.end_to_end_interval->low, fastest.row->end_to_end->interval->low);
+  EXPECT_THAT(headline(report),
+              AllOf(HasSubstr("selected as the fastest of 3 arms"), HasSubstr("corrected")));
+  EXPECT_THAT(table_of(report), HasSubstr("Result: fast decoded 2.00 times"));
+  std::ostringstream out;
+  write_json(out, report);
+  const auto json = nlohmann::json::parse(out.str()).at("headline");
+  EXPECT_EQ(json.at("selected_among"), 3);
+  EXPECT_NEAR(json.at("speedup_interval_95_simultaneous").at(0).get<double>(),
+              fastest.interval->low, 1e-12);
+}
+
+TEST(HeadlineTest, SaysWhatItDoesNotShow) {
+  EXPECT_EQ(headline(Report()), "There is nothing to compare yet.");
+  EXPECT_THAT(headline(report_with({arm("fast", 2.0, 7)})),
+              AllOf(Not(HasSubstr("interval 1")),
+                    HasSubstr("Too few questions for an interval: 7 of at least 8.")));
+  EXPECT_THAT(headline(report_with({arm("fast", 1.02, 12)})), HasSubstr("The interval contains 1"));
+  EXPECT_THAT(headline(report_with({arm("fast", 0.8, 12)})),
+              StartsWith("No strategy was faster than plain; fast came nearest, at 0.80 times"));
+}
+
+TEST(HeadlineTest, ABusyMachineIsSaidOnTop) {
+  Report report = report_with({arm("fast", 2.0, 12)});
+  EXPECT_THAT(measurement_warnings(report), IsEmpty());
+  report.summary.load.add({.seconds = 10.0, .average = 5.0, .stolen_seconds = 2.0});
+  EXPECT_THAT(table_of(report),
+              StartsWith("Warning: The machine was busy: the hypervisor took 20.0 "
+                         "% of a CPU away; the load average was 5.0 on 2 CPUs."));
+  EXPECT_THAT(reader_notes(report).front(), StartsWith("The machine was busy"));
+  EXPECT_THAT(table_of(report), Not(HasSubstr("Note: The machine was busy"))) << "said twice";
+  std::ostringstream out;
+  write_html(out, report);
+  const std::string html = out.str();
+  EXPECT_LT(html.find("The machine was busy"), html.find("fast decoded"));
+}
+
+TEST(HeadlineTest, AnImpossibleSpeedupIsAFaultOfTheMeasurement) {
+  Report report = report_with({arm("fast", 2.0, 12)});
+  report.summary.rows[1].impossible =
+      ImpossibleSpeedup{.low = 1.9, .step_ratio = 1.5, .questions = 11};
+  EXPECT_THAT(
+      measurement_warnings(report),
+      Contains(AllOf(HasSubstr("cannot explain the speed-up of fast"), HasSubstr("11 questions"),
+                     HasSubstr("at least 1.90"), HasSubstr("only 1.50 times"))));
+}
+
+}  // namespace
+}  // namespace specdec
