@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "core/error.h"
-#include "grammar/canonical_masks.h"
-#include "grammar/mask_builder.h"
-#include "grammar/recent_cache.h"
+#include "grammar/canonical/canonical_masks.h"
+#include "grammar/masks/mask_builder.h"
+#include "grammar/tables/recent_cache.h"
 
 namespace specdec {
 
@@ -67,15 +67,16 @@ CompiledGrammar::CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
                                  Cuts cuts)
     : vocabulary_(std::move(vocabulary)), automaton_(std::move(automaton)) {
   const std::lock_guard lock(vocabulary_->mutex());
-  const auto builder = std::make_shared<MaskBuilder>(*vocabulary_, *automaton_);
+  const auto builder =
+      std::make_shared<MaskBuilder>(vocabulary_->tokens(), vocabulary_->strings(), *automaton_);
   masks_ = std::make_unique<Masks>([builder](StateId state) { return builder->build(state); },
                                    max_mask_bytes);
   start_ = automaton_->start();
   if (cuts == Cuts::kCanonical) {
     SPECDEC_CHECK(vocabulary_->cuts() != nullptr, "canonical cuts of a tokenizer not learned");
-    canonical_ =
-        std::make_unique<CanonicalMasks>(*vocabulary_, *vocabulary_->cuts(), *automaton_,
-                                         [this](StateId state) { return masks_->at(state); });
+    canonical_ = std::make_unique<CanonicalMasks>(
+        vocabulary_->tokens(), vocabulary_->regexes(), *vocabulary_->cuts(), *automaton_,
+        [this](StateId state) { return masks_->at(state); });
     canonical_masks_ = std::make_unique<Masks>(
         [this](StateId state) { return canonical_->build(state); }, max_mask_bytes);
     start_ = canonical_->intern({start_, CanonicalCuts::kStart});
@@ -84,13 +85,13 @@ CompiledGrammar::CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
 
 CompiledGrammar::~CompiledGrammar() = default;
 
-StateId CompiledGrammar::place_of(StateId state) const {
-  return canonical_ != nullptr ? canonical_->place(state).state : state;
+StateId CompiledGrammar::automaton_state(StateId state) const {
+  return canonical_ != nullptr ? canonical_->cut_state(state).state : state;
 }
 
 StateId CompiledGrammar::next(StateId state, std::string_view bytes) const {
   const std::lock_guard lock(vocabulary_->mutex());
-  state = place_of(state);
+  state = automaton_state(state);
   for (size_t i = 0; i < bytes.size() && state != Automaton::kDead; ++i) {
     state = automaton_->next(state, static_cast<uint8_t>(bytes[i]));
   }
@@ -122,7 +123,7 @@ bool CompiledGrammar::is_complete(StateId state) const {
     return true;
   }
   const std::lock_guard lock(vocabulary_->mutex());
-  return state != Automaton::kDead && automaton_->is_complete(place_of(state));
+  return state != Automaton::kDead && automaton_->is_complete(automaton_state(state));
 }
 
 TokenMask CompiledGrammar::mask(StateId state) const {
@@ -140,7 +141,7 @@ std::string CompiledGrammar::forced_bytes(StateId state) const {
   }
   const std::lock_guard lock(vocabulary_->mutex());
   std::string forced;
-  state = place_of(state);
+  state = automaton_state(state);
   while (state != Automaton::kDead && !automaton_->is_complete(state)) {
     const Automaton::Bytes candidates = automaton_->candidates(state);
     StateId only = Automaton::kDead;
@@ -170,7 +171,7 @@ std::optional<std::string> CompiledGrammar::way_out(StateId state) const {
     return "";
   }
   const std::lock_guard lock(vocabulary_->mutex());
-  return automaton_->way_out(place_of(state));
+  return automaton_->way_out(automaton_state(state));
 }
 
 std::string CompiledGrammar::explain(StateId state) const {
@@ -178,7 +179,7 @@ std::string CompiledGrammar::explain(StateId state) const {
     return "nothing: the text has ended\n";
   }
   const std::lock_guard lock(vocabulary_->mutex());
-  return automaton_->explain(place_of(state));
+  return automaton_->explain(automaton_state(state));
 }
 
 bool CompiledGrammar::is_used_up() const {
@@ -192,5 +193,23 @@ bool CompiledGrammar::is_end(Token token) const {
 }
 
 int64_t CompiledGrammar::vocab_size() const { return vocabulary_->vocab_size(); }
+
+std::shared_ptr<const CompiledGrammar> compile_json_schema(
+    std::shared_ptr<GrammarVocabulary> vocabulary, std::string_view schema,
+    const JsonSchemaOptions& options, const GrammarLimits& limits, bool allow_empty) {
+  std::unique_ptr<Automaton> automaton;
+  {
+    const std::lock_guard lock(vocabulary->mutex());
+    vocabulary->regexes().allow(limits.max_regex_states);
+    automaton = make_json_schema_automaton(vocabulary->languages(), parse_json(schema, "schema"),
+                                           options, limits);
+  }
+  auto grammar = std::make_shared<CompiledGrammar>(std::move(vocabulary), std::move(automaton),
+                                                   limits.max_mask_bytes);
+  if (grammar->start() == Automaton::kDead && !allow_empty) {
+    throw GrammarError(kNothingSatisfies);
+  }
+  return grammar;
+}
 
 }  // namespace specdec

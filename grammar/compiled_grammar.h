@@ -6,10 +6,11 @@
 #include <string_view>
 
 #include "grammar/automaton.h"
+#include "grammar/grammar_limits.h"
 #include "grammar/grammar_vocabulary.h"
-#include "grammar/json_schema.h"
+#include "grammar/json/json_schema.h"
+#include "grammar/tables/token_trie.h"
 #include "grammar/token_mask.h"
-#include "grammar/token_trie.h"
 
 namespace specdec {
 
@@ -28,8 +29,8 @@ class CompiledGrammar {
  public:
   /// For canonical cuts the vocabulary must have learned them.
   CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
-                  std::unique_ptr<Automaton> automaton, uint64_t max_mask_bytes = kMaxMaskBytes,
-                  Cuts cuts = Cuts::kAny);
+                  std::unique_ptr<Automaton> automaton,
+                  uint64_t max_mask_bytes = GrammarLimits().max_mask_bytes, Cuts cuts = Cuts::kAny);
   ~CompiledGrammar();
   CompiledGrammar(const CompiledGrammar&) = delete;
   CompiledGrammar& operator=(const CompiledGrammar&) = delete;
@@ -61,8 +62,7 @@ class CompiledGrammar {
  private:
   class Masks;
 
-  /// The automaton's state.
-  StateId place_of(StateId state) const;
+  StateId automaton_state(StateId state) const;
 
   std::shared_ptr<GrammarVocabulary> vocabulary_;
   std::unique_ptr<Automaton> automaton_;
@@ -77,6 +77,7 @@ class CompiledGrammar {
 /// satisfies the schema (unless `allow_empty`).
 std::shared_ptr<const CompiledGrammar> compile_json_schema(
     std::shared_ptr<GrammarVocabulary> vocabulary, std::string_view schema,
-    const JsonSchemaOptions& options = {}, bool allow_empty = false);
+    const JsonSchemaOptions& options = {}, const GrammarLimits& limits = {},
+    bool allow_empty = false);
 
 }  // namespace specdec

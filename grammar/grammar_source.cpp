@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "core/error.h"
-#include "grammar/earley_automaton.h"
-#include "grammar/gbnf.h"
-#include "grammar/lark.h"
-#include "grammar/regex_parser.h"
-#include "grammar/trigger_automaton.h"
+#include "grammar/cfg/earley_automaton.h"
+#include "grammar/cfg/gbnf.h"
+#include "grammar/cfg/lark.h"
+#include "grammar/regex/regex_parser.h"
+#include "grammar/tags/trigger_automaton.h"
 
 namespace specdec {
 namespace {
@@ -42,7 +42,8 @@ std::unique_ptr<Automaton> make_of_kind(SharedLanguages& languages, const Gramma
   };
   switch (source.kind) {
     case GrammarKind::kJsonSchema:
-      return make_json_schema_automaton(languages, parse_json(source.text, name), source.schema);
+      return make_json_schema_automaton(languages, parse_json(source.text, name), source.schema,
+                                        source.limits);
     case GrammarKind::kRegex:
       return make_regex_automaton(regexes, parse_regex(regexes, source.text, false));
     case GrammarKind::kGbnf:
@@ -109,16 +110,16 @@ std::shared_ptr<const CompiledGrammar> compile_grammar(
   std::unique_ptr<Automaton> automaton;
   {
     const std::lock_guard lock(vocabulary->mutex());
-    vocabulary->regexes().allow(source.schema.max_regex_states);
+    vocabulary->regexes().allow(source.limits.max_regex_states);
     automaton = make_automaton(vocabulary->languages(), source);
   }
   return std::make_shared<const CompiledGrammar>(std::move(vocabulary), std::move(automaton),
-                                                 source.schema.max_mask_bytes, source.cuts);
+                                                 source.limits.max_mask_bytes, source.cuts);
 }
 
 void check_grammar(const GrammarSource& source) {
   SharedLanguages languages;
-  languages.regexes.allow(source.schema.max_regex_states);
+  languages.regexes.allow(source.limits.max_regex_states);
   (void)make_automaton(languages, source);
 }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "grammar/compiled_grammar.h"
-#include "grammar/grammar_text.h"
-#include "grammar/json_schema.h"
+#include "grammar/grammar_limits.h"
+#include "grammar/json/json_schema.h"
 
 namespace specdec {
 
@@ -31,8 +31,8 @@ struct GrammarSource {
   std::vector<std::string> choices;  ///< choice: the texts
   std::vector<Trigger> triggers;     ///< trigger: see make_trigger_automaton
   JsonSchemaOptions schema;          ///< json_schema
-  GrammarLimits limits;              ///< gbnf, lark
-  Cuts cuts = Cuts::kAny;            ///< of a whole grammar; a trigger's has those of the whole
+  GrammarLimits limits;
+  Cuts cuts = Cuts::kAny;  ///< of a whole grammar; a trigger's has those of the whole
 };
 
 /// After the tag `begin` a text of the grammar must come, then the tag `end`.

@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <span>
 #include <string>
 #include <utility>
 
-#include "grammar/canonical_cuts.h"
+#include "core/control_pieces.h"
+#include "grammar/canonical/canonical_cuts.h"
 
 namespace specdec {
 namespace {
@@ -18,53 +17,18 @@ namespace {
 constexpr uint64_t kCacheVersion = 1;
 constexpr CacheKey kTrie = {.kind = 1};
 
-/// Gemma's pieces that stand for no text of a model's answer.
-bool steers(std::string_view piece) {
-  static constexpr std::array<std::string_view, 10> kPrefixes = {
-      "<start_of_",         "<end_of_",     "<unused", "<mask>",     "<image_soft_token>",
-      "<audio_soft_token>", "[multimodal]", "[@BOS@]", "[toxicity=", "<2mass>"};
-  return (piece.starts_with('<') || piece.starts_with('[')) &&
-         std::any_of(kPrefixes.begin(), kPrefixes.end(),
-                     [&](std::string_view prefix) { return piece.starts_with(prefix); });
-}
-
-std::string joined(const std::vector<std::string_view>& texts) {
-  size_t size = 0;
-  for (const std::string_view text : texts) {
-    size += text.size();
-  }
-  std::string all;
-  all.reserve(size);
-  for (const std::string_view text : texts) {
-    all += text;
-  }
-  return all;
-}
-
-std::vector<uint32_t> ends_of(const std::vector<std::string_view>& texts) {
-  std::vector<uint32_t> ends = {0};
-  ends.reserve(texts.size() + 1);
-  for (const std::string_view text : texts) {
-    ends.push_back(ends.back() + static_cast<uint32_t>(text.size()));
-  }
-  return ends;
-}
-
 }  // namespace
 
 GrammarVocabulary::GrammarVocabulary(const std::vector<std::string_view>& bytes,
                                      std::vector<Token> end_tokens,
                                      const GrammarVocabularyLimits& limits,
                                      const GrammarCache& cache)
-    : text_(joined(bytes)),
-      ends_(ends_of(bytes)),
-      end_tokens_(std::move(end_tokens)),
+    : tokens_(bytes, std::move(end_tokens)),
       cache_(cache),
       cache_file_(open_cache()),
       trie_(read_or_make_trie(bytes)),
       languages_{.regexes = RegexStore(limits.max_regex_states)},
       strings_(trie_, languages_.regexes, limits.max_string_mask_bytes, cache_file_.get()) {
-  std::sort(end_tokens_.begin(), end_tokens_.end());
   strings_.walk(0, RegexStore::kAll, EscapeStyle::kAny);  // what most walks differ little from
   was_cached_ = cache_file_ != nullptr && made() == 0;
 }
@@ -77,13 +41,13 @@ GrammarVocabulary::~GrammarVocabulary() {
 }
 
 std::unique_ptr<CacheFile> GrammarVocabulary::open_cache() {
-  if (cache_.folder.empty() || std::ssize(ends_) <= cache_.min_tokens) {
+  if (cache_.folder.empty() || tokens_.size() < cache_.min_tokens) {
     return nullptr;
   }
   fingerprint_ = WideHash()
                      .add(kCacheVersion)
-                     .add(std::as_bytes(std::span(text_)))
-                     .add(std::as_bytes(std::span(ends_)))
+                     .add(std::as_bytes(std::span(tokens_.text())))
+                     .add(std::as_bytes(tokens_.ends()))
                      .value();
   cache_path_ =
       cache_.folder / fmt::format("{:016x}{:016x}.vocabulary", fingerprint_[0], fingerprint_[1]);
@@ -122,17 +86,10 @@ std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
   std::vector<std::string_view> bytes;
   bytes.reserve(static_cast<size_t>(tokenizer.vocab_size()));
   for (Token token = 0; token < tokenizer.vocab_size(); ++token) {
-    bytes.push_back(steers(tokenizer.piece(token)) ? "" : tokenizer.token_bytes(token));
+    bytes.push_back(is_control_piece(tokenizer.piece(token)) ? "" : tokenizer.token_bytes(token));
   }
-  if (!end_tokens) {
-    end_tokens.emplace();
-    for (const auto& token : {tokenizer.eos(), tokenizer.find_piece("<end_of_turn>")}) {
-      if (token) {
-        end_tokens->push_back(*token);
-      }
-    }
-  }
-  return std::make_shared<GrammarVocabulary>(bytes, std::move(*end_tokens), limits, cache);
+  return std::make_shared<GrammarVocabulary>(
+      bytes, end_tokens ? std::move(*end_tokens) : answer_end_tokens(tokenizer), limits, cache);
 }
 
 }  // namespace specdec

@@ -10,10 +10,11 @@
 
 #include "core/tokenizer.h"
 #include "core/types.h"
-#include "grammar/cache_file.h"
-#include "grammar/shared_languages.h"
-#include "grammar/string_masks.h"
-#include "grammar/token_trie.h"
+#include "grammar/json/shared_languages.h"
+#include "grammar/masks/string_masks.h"
+#include "grammar/masks/vocabulary_tokens.h"
+#include "grammar/tables/cache_file.h"
+#include "grammar/tables/token_trie.h"
 
 namespace specdec {
 
@@ -50,12 +51,10 @@ class GrammarVocabulary {
   void learn_cuts(const Tokenizer& tokenizer);
 
   const TokenTrie& trie() const { return trie_; }
-  std::string_view bytes(Token token) const {
-    const auto index = static_cast<size_t>(token);
-    return std::string_view(text_).substr(ends_[index], ends_[index + 1] - ends_[index]);
-  }
+  const VocabularyTokens& tokens() const { return tokens_; }
+  std::string_view bytes(Token token) const { return tokens_.bytes(token); }
   int64_t vocab_size() const { return trie_.vocab_size(); }
-  const std::vector<Token>& end_tokens() const { return end_tokens_; }
+  const std::vector<Token>& end_tokens() const { return tokens_.end_tokens(); }
   /// The file that the cache keeps this vocabulary in; empty: none.
   const std::filesystem::path& cache_path() const { return cache_path_; }
   /// True when nothing had to be made at the beginning.
@@ -75,9 +74,7 @@ class GrammarVocabulary {
   TokenTrie read_or_make_trie(const std::vector<std::string_view>& bytes);
   uint64_t made() const { return trie_made_ + strings_.made(); }
 
-  std::string text_;            ///< of all tokens
-  std::vector<uint32_t> ends_;  ///< [vocab_size + 1], where one ends and the next begins
-  std::vector<Token> end_tokens_;
+  VocabularyTokens tokens_;
   GrammarCache cache_;
   WideHash::Value fingerprint_ = {};  ///< of the tokens
   std::filesystem::path cache_path_;
@@ -92,9 +89,8 @@ class GrammarVocabulary {
   std::mutex mutex_;
 };
 
-/// Reads the tokenizer. Pieces that steer a model (<start_of_turn>, <unused7>, <mask>, images) are
-/// control pieces here even where the tokenizer takes them for text. `end_tokens`: by default
-/// <eos>, and <end_of_turn> where there is one.
+/// Reads the tokenizer; what is_control_piece names is a control piece here even where the
+/// tokenizer takes it for text. `end_tokens`: by default answer_end_tokens.
 std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
     const Tokenizer& tokenizer, std::optional<std::vector<Token>> end_tokens = std::nullopt,
     const GrammarVocabularyLimits& limits = {}, const GrammarCache& cache = {});

@@ -10,7 +10,7 @@ values, or as texts (`valid_text`, `invalid_text`) where the spelling is what ma
 schema that is wrong. `specdec` and `error` say what specdec does instead of being right, and what its error names;
 `registry` holds documents that the schema means. Every verdict is checked with python-jsonschema first, but for lines
 that say why not (`unverified`) and what makes a text of a format invalid. Fails when specdec does anything else than
-the probes say; tests/grammar/keyword_probes_test.cpp asks the same without peers.
+the probes say; tests/grammar/json/keyword_probes_test.cpp asks the same without peers.
 """
 import argparse
 import datetime

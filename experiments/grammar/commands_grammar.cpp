@@ -24,8 +24,8 @@
 #include "experiments/terminal/plain_text.h"
 #include "experiments/terminal/progress.h"
 #include "grammar/compiled_grammar.h"
-#include "grammar/grammar_sampler.h"
 #include "grammar/grammar_source.h"
+#include "grammar/sampling/grammar_sampler.h"
 
 namespace specdec {
 namespace {
@@ -71,7 +71,7 @@ std::vector<CaseResult> check_all(const CommandLine& context, const TestArgument
                                   const std::shared_ptr<GrammarVocabulary>& vocabulary,
                                   const Tokenizer& tokenizer) {
   const auto cases = read_grammar_cases(arguments.file, arguments.whitespace, arguments.limit);
-  const CheckOptions options{arguments.schema_options(), arguments.bits};
+  const CheckOptions options{arguments.schema_options(), arguments.bits, arguments.limits};
   std::optional<AtomicFile> json;
   if (!arguments.json.empty() && arguments.json != "-") {
     json.emplace(arguments.json);

@@ -94,7 +94,7 @@ void check_options(const GrammarArguments& arguments, std::optional<GrammarKind>
 }  // namespace
 
 JsonSchemaOptions SchemaArguments::schema_options() const {
-  JsonSchemaOptions options = limits;
+  JsonSchemaOptions options;
   options.schema_order = order == "schema";
   options.assert_formats = format == "assert";
   options.whitespace = whitespace;
@@ -132,7 +132,7 @@ void add_schema_options(CLI::App& command, SchemaArguments& arguments, std::stri
   add_limit("--max-alternatives", arguments.limits.max_alternatives,
             "alternatives of one value that are told apart before it is an error");
   add_limit("--max-steps", arguments.limits.max_steps,
-            "of all the work on alternatives, of the schema and then of each place");
+            "of all the work on alternatives, of the schema and then of each step of a text");
   add_limit("--max-states", arguments.limits.max_states, "of the automaton");
   add_limit("--max-regex-states", arguments.limits.max_regex_states,
             "of the automata of regular expressions");
@@ -177,6 +177,7 @@ GrammarSource read_grammar_source(const GrammarArguments& arguments) {
   }
   source.start = arguments.start;
   source.schema = arguments.schema_options();
+  source.limits = arguments.limits;
   return source;
 }
 

@@ -9,7 +9,7 @@ namespace specdec {
 /// A file and how the texts of its schemas are written.
 struct SchemaArguments {
   std::string file, tokenizer, order, format = "assert", whitespace = "compact", registry;
-  JsonSchemaOptions limits;
+  GrammarLimits limits;
 
   JsonSchemaOptions schema_options() const;  ///< reads the registry
 };

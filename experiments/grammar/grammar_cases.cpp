@@ -9,8 +9,8 @@
 
 #include "core/error.h"
 #include "experiments/config/config_file.h"
-#include "grammar/regex.h"
-#include "grammar/regex_parser.h"
+#include "grammar/regex/regex.h"
+#include "grammar/regex/regex_parser.h"
 
 namespace specdec {
 namespace {

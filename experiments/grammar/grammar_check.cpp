@@ -93,7 +93,8 @@ void check(const GrammarCase& test_case, const std::shared_ptr<GrammarVocabulary
   const auto begin = Clock::now();
   std::shared_ptr<const CompiledGrammar> grammar;
   try {
-    grammar = compile_json_schema(vocabulary, test_case.schema, options.schema, true);
+    grammar =
+        compile_json_schema(vocabulary, test_case.schema, options.schema, options.limits, true);
   } catch (const GrammarError& error) {
     result.compile_us = microseconds_since(begin);
     result.error = error.what();

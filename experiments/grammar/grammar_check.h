@@ -37,6 +37,7 @@ struct CaseResult {
 struct CheckOptions {
   JsonSchemaOptions schema;
   bool write_bits = false;  ///< the time of a mask holds that of writing its bits
+  GrammarLimits limits = {};
 };
 
 /// Compiles a schema and walks its instances token by token: each token's bit in the mask, and at

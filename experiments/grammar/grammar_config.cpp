@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "experiments/config/config_file.h"
 #include "experiments/grammar/grammar_cases.h"
-#include "grammar/json_value.h"
+#include "grammar/schema/json_value.h"
 
 namespace specdec {
 namespace {
@@ -129,10 +129,11 @@ class GrammarReader {
   void read_whole(bool is_part) {
     GrammarSource& source = config_.source;
     source.cuts = node_.get<bool>("canonical", false) ? Cuts::kCanonical : Cuts::kAny;
-    uint64_t& states = source.schema.max_regex_states;
-    states = node_.get<uint64_t>("max_regex_states", states, {1, kMaxGrammarLimit});
-    uint64_t& bytes = source.schema.max_mask_bytes;
-    bytes = node_.get<uint64_t>("max_mask_bytes", bytes, {1, kMaxGrammarLimit});
+    GrammarLimits& limits = source.limits;
+    limits.max_regex_states =
+        node_.get<uint64_t>("max_regex_states", limits.max_regex_states, {1, kMaxGrammarLimit});
+    limits.max_mask_bytes =
+        node_.get<uint64_t>("max_mask_bytes", limits.max_mask_bytes, {1, kMaxGrammarLimit});
     for (const char* key : {"canonical", "max_regex_states", "max_mask_bytes"}) {
       if (is_part && node_.has(key)) {
         node_.fail(key, "belongs to the whole grammar, beside 'triggers'");
@@ -235,10 +236,11 @@ void GrammarReader::read_schema_options() {
       options.registry = file.empty() ? options.registry : read_schema_registry(file);
     });
   }
-  options.max_alternatives =
-      node_.get<uint64_t>("max_alternatives", options.max_alternatives, {1, kMaxGrammarLimit});
-  options.max_steps = node_.get<uint64_t>("max_steps", options.max_steps, {1, kMaxGrammarLimit});
-  options.max_states = node_.get<uint64_t>("max_states", options.max_states, {1, kMaxGrammarLimit});
+  GrammarLimits& limits = config_.source.limits;
+  limits.max_alternatives =
+      node_.get<uint64_t>("max_alternatives", limits.max_alternatives, {1, kMaxGrammarLimit});
+  limits.max_steps = node_.get<uint64_t>("max_steps", limits.max_steps, {1, kMaxGrammarLimit});
+  limits.max_states = node_.get<uint64_t>("max_states", limits.max_states, {1, kMaxGrammarLimit});
 }
 
 // ---- Other kinds -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "experiments/config/config_file.h"
-#include "grammar/json_value.h"
+#include "grammar/schema/json_value.h"
 
 namespace specdec {
 namespace {

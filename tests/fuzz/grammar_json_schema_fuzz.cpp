@@ -2,8 +2,8 @@
 // text runs into a dead end. JSON that is read is written and read again as the same.
 #include <array>
 
-#include "grammar/json_string_decoder.h"
-#include "grammar/json_value.h"
+#include "grammar/json/json_string_decoder.h"
+#include "grammar/schema/json_value.h"
 #include "tests/fuzz/walk_grammar.h"
 
 namespace {

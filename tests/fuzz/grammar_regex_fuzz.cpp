@@ -1,7 +1,7 @@
 // Any pattern is either refused, or an expression whose texts can be walked: masks and steps agree,
 // no text runs into a dead end. What matches as a whole holds a match.
-#include "grammar/earley_automaton.h"
-#include "grammar/regex_parser.h"
+#include "grammar/cfg/earley_automaton.h"
+#include "grammar/regex/regex_parser.h"
 #include "tests/fuzz/walk_grammar.h"
 
 namespace {

@@ -106,10 +106,10 @@ inline void walk(GrammarSource source, const GrammarInput& input) {
                    .max_unrolled = 300,
                    .max_symbols = 5'000,
                    .max_state_items = 1'000};
-  source.schema.max_alternatives = 200;
-  source.schema.max_steps = 10'000;
-  source.schema.max_states = 20'000;
-  source.schema.max_mask_bytes = 20'000;  // some are made again
+  source.limits.max_alternatives = 200;
+  source.limits.max_steps = 10'000;
+  source.limits.max_states = 20'000;
+  source.limits.max_mask_bytes = 20'000;  // some are made again
   try {
     walk(compile_grammar(fuzz_vocabulary(), source), input);
   } catch (const Error&) {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "core/error.h"
-#include "grammar/json_value.h"
+#include "grammar/schema/json_value.h"
 #include "tests/support/error_message.h"
 #include "tests/support/grammar_vocabularies.h"
 #include "tests/support/grammar_walk.h"
@@ -71,9 +71,8 @@ TEST(CompiledGrammarTest, LastNamesAreForgotten) {
 }
 
 TEST(CompiledGrammarTest, StatesAreLimited) {
-  JsonSchemaOptions options;
-  options.max_states = 1'000;
-  const Grammar grammar = compile_json_schema(empty_vocabulary(), R"({"type": "object"})", options);
+  const Grammar grammar =
+      compile_json_schema(empty_vocabulary(), R"({"type": "object"})", {}, {.max_states = 1'000});
   StateId state = grammar->next(grammar->start(), "{\"");
   const std::string error = error_message<GrammarError>([&] {
     for (int i = 0; i < 1'000; ++i) {
@@ -86,9 +85,8 @@ TEST(CompiledGrammarTest, StatesAreLimited) {
 }
 
 TEST(CompiledGrammarTest, HalfOfTheStatesAreLeftForATextThatBegins) {
-  JsonSchemaOptions options;
-  options.max_states = 1'000;
-  const Grammar grammar = compile_json_schema(empty_vocabulary(), R"({"type": "object"})", options);
+  const Grammar grammar =
+      compile_json_schema(empty_vocabulary(), R"({"type": "object"})", {}, {.max_states = 1'000});
   (void)grammar->next(grammar->start(), "{\"" + std::string(450, 'a'));
   EXPECT_FALSE(grammar->is_used_up());
   (void)grammar->next(grammar->start(), "{\"" + std::string(550, 'a'));
@@ -108,7 +106,7 @@ TEST(CompiledGrammarTest, WhatNothingSatisfies) {
         R"({"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "required": ["n"],
             "properties": {"n": {"$ref": "#/$defs/n"}}}}})"}) {
     EXPECT_THAT(schema_error(schema), HasSubstr("no JSON value satisfies this schema")) << schema;
-    const Grammar grammar = compile_json_schema(empty_vocabulary(), schema, {}, true);
+    const Grammar grammar = compile_json_schema(empty_vocabulary(), schema, {}, {}, true);
     EXPECT_EQ(grammar->start(), Automaton::kDead);
     EXPECT_EQ(grammar->mask(grammar->start()).count(), 0);
     EXPECT_FALSE(grammar->is_complete(grammar->start()));

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "core/error.h"
-#include "grammar/json_value.h"
+#include "grammar/schema/json_value.h"
 #include "tests/support/grammar_vocabularies.h"
 #include "tests/support/grammar_walk.h"
 

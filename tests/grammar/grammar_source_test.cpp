@@ -210,12 +210,12 @@ TEST(GrammarSourceTest, LimitsHold) {
   source.limits.max_unrolled = 10;
   EXPECT_THAT(source_error(source), HasSubstr("max_unrolled = 10"));
   source = source_of(Kind::kJsonSchema, R"({"anyOf": [{"multipleOf": 2}, {"multipleOf": 3}]})");
-  source.schema.max_alternatives = 1;
+  source.limits.max_alternatives = 1;
   EXPECT_THAT(source_error(source),
               HasSubstr("json_schema: #: a value has more than 1 alternatives"));
   source = source_of(Kind::kJsonSchema,
                      R"({"properties": {"a": {"oneOf": [{"multipleOf": 2}, {"minimum": 3}]}}})");
-  source.schema.max_steps = 20;
+  source.limits.max_steps = 20;
   EXPECT_THAT(source_error(source), HasSubstr("json_schema: #/properties/a: the schema's comb"));
 }
 

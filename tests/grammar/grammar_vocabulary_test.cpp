@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/randomness.h"
 #include "grammar/compiled_grammar.h"
-#include "grammar/grammar_sampler.h"
+#include "grammar/sampling/grammar_sampler.h"
 #include "tests/support/error_message.h"
 #include "tests/support/grammar_vocabularies.h"
 #include "tests/support/random_schema.h"

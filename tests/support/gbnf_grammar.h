@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "grammar/earley_automaton.h"
-#include "grammar/gbnf.h"
+#include "grammar/cfg/earley_automaton.h"
+#include "grammar/cfg/gbnf.h"
 #include "tests/grammar/automaton_checks.h"
 
 namespace specdec {

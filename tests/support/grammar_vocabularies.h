@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "grammar/grammar_vocabulary.h"
-#include "grammar/json_schema.h"
+#include "grammar/json/json_schema.h"
 
 namespace specdec {
 

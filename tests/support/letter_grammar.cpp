@@ -1,7 +1,7 @@
 #include "tests/support/letter_grammar.h"
 
-#include "grammar/earley_automaton.h"
-#include "grammar/regex_parser.h"
+#include "grammar/cfg/earley_automaton.h"
+#include "grammar/regex/regex_parser.h"
 
 namespace specdec {
 
@@ -22,7 +22,7 @@ std::shared_ptr<const CompiledGrammar> letter_grammar(const std::vector<std::str
     vocabulary->learn_cuts(*canonical);
   }
   return std::make_shared<const CompiledGrammar>(
-      std::move(vocabulary), std::move(automaton), kMaxMaskBytes,
+      std::move(vocabulary), std::move(automaton), GrammarLimits().max_mask_bytes,
       canonical != nullptr ? Cuts::kCanonical : Cuts::kAny);
 }
 

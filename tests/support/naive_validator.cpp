@@ -4,7 +4,7 @@
 #include <regex>
 #include <stdexcept>
 
-#include "grammar/regex.h"
+#include "grammar/regex/regex.h"
 
 namespace specdec {
 namespace {

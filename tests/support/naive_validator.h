@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "grammar/json_value.h"
+#include "grammar/schema/json_value.h"
 
 namespace specdec {
 

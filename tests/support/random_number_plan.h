@@ -3,7 +3,7 @@
 #include <random>
 #include <string>
 
-#include "grammar/number_plan.h"
+#include "grammar/numbers/number_plan.h"
 
 namespace specdec {
 

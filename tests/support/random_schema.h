@@ -2,7 +2,7 @@
 #include <random>
 #include <string>
 
-#include "grammar/json_value.h"
+#include "grammar/schema/json_value.h"
 
 namespace specdec {
 

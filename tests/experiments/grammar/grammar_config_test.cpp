@@ -77,8 +77,8 @@ TEST_F(GrammarConfigTest, JsonSchemaFromAFile) {
   EXPECT_EQ(source.schema.whitespace, "indent:2");
   EXPECT_EQ(source.schema.escapes, EscapeStyle::kMinimal);
   EXPECT_EQ(source.schema.registry.size(), 1U);
-  EXPECT_EQ(source.schema.max_alternatives, 7U);
-  EXPECT_EQ(source.schema.max_steps, 8U);
+  EXPECT_EQ(source.limits.max_alternatives, 7U);
+  EXPECT_EQ(source.limits.max_steps, 8U);
   EXPECT_FALSE(reading.config().per_prompt);
 }
 

@@ -1,0 +1,27 @@
+#include "core/control_pieces.h"
+
+#include <algorithm>
+#include <array>
+
+namespace specdec {
+
+bool is_control_piece(std::string_view piece) {
+  static constexpr std::array<std::string_view, 10> kPrefixes = {
+      "<start_of_",         "<end_of_",     "<unused", "<mask>",     "<image_soft_token>",
+      "<audio_soft_token>", "[multimodal]", "[@BOS@]", "[toxicity=", "<2mass>"};
+  return (piece.starts_with('<') || piece.starts_with('[')) &&
+         std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                     [&](std::string_view prefix) { return piece.starts_with(prefix); });
+}
+
+std::vector<Token> answer_end_tokens(const Tokenizer& tokenizer) {
+  std::vector<Token> ends;
+  for (const auto& token : {tokenizer.eos(), tokenizer.find_piece("<end_of_turn>")}) {
+    if (token) {
+      ends.push_back(*token);
+    }
+  }
+  return ends;
+}
+
+}  // namespace specdec

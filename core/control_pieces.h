@@ -1,0 +1,16 @@
+#pragma once
+#include <string_view>
+#include <vector>
+
+#include "core/tokenizer.h"
+
+namespace specdec {
+
+/// True for pieces that steer a model and stand for no text of its answer (<start_of_turn>,
+/// <unused7>, <mask>, images), even where the tokenizer takes them for text.
+bool is_control_piece(std::string_view piece);
+
+/// The tokens with which a model ends its answer: <eos>, and <end_of_turn> where there is one.
+std::vector<Token> answer_end_tokens(const Tokenizer& tokenizer);
+
+}  // namespace specdec

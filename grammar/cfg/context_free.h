@@ -1,0 +1,77 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "grammar/cfg/rule_set.h"
+#include "grammar/tables/sequence_table.h"
+
+namespace specdec {
+
+/// A context-free grammar over regular terminals, in plain productions: what an Earley parser needs
+/// to know. Everything in it is productive: a text can be finished from every place in it.
+class ContextFreeGrammar {
+ public:
+  /// The rest of a production from some symbol on; equal rests are one. kEnd is the empty rest.
+  using SlotId = uint32_t;
+  static constexpr SlotId kEnd = 0;
+
+  struct Symbol {
+    bool is_terminal = false;
+    uint32_t index = 0;
+  };
+  struct Slot {
+    Symbol symbol;
+    SlotId next = kEnd;
+  };
+  struct Terminal {
+    RegexId regex = RegexStore::kNothing;
+    std::string label;  ///< as written in the grammar, for people
+  };
+  struct Production {
+    uint32_t nonterminal = 0;
+    std::vector<Symbol> symbols;
+  };
+
+  /// Texts begin with nonterminal 0. Productions that no text can come of are left out.
+  ContextFreeGrammar(RegexStore& regexes, std::vector<Terminal> terminals, uint32_t nonterminals,
+                     std::vector<Production> productions);
+
+  /// False when the grammar has no text at all.
+  bool has_texts() const { return productive_[0]; }
+  bool is_nullable(Symbol symbol) const {
+    return symbol.is_terminal ? nullable_terminals_[symbol.index] : nullable_[symbol.index];
+  }
+  const Slot& slot(SlotId id) const { return slots_[id]; }
+  const Terminal& terminal(uint32_t index) const { return terminals_[index]; }
+  /// Slots at which a text of a nonterminal may begin: those of its productions, and those after
+  /// symbols of them that may be empty (Aycock and Horspool 2002). Never kEnd.
+  std::span<const uint32_t> heads(uint32_t nonterminal) const { return heads_[nonterminal]; }
+  uint32_t nonterminals() const { return static_cast<uint32_t>(nullable_.size()); }
+  size_t slots() const { return slots_.size(); }
+
+ private:
+  /// Nonterminals with a production all of whose symbols hold; terminals hold as given.
+  std::vector<bool> closure(const std::vector<bool>& terminals,
+                            const std::vector<Production>& productions) const;
+  SlotId slot_of(const std::vector<Symbol>& symbols);
+  void find_heads(const std::vector<Production>& productions);
+
+  std::vector<Terminal> terminals_;
+  std::vector<bool> nullable_terminals_;
+  std::vector<bool> productive_;  ///< by nonterminal
+  std::vector<bool> nullable_;
+  std::vector<Slot> slots_;
+  SequenceTable slot_ids_;  ///< (symbol, next); the same numbers as slots_
+  SequenceTable heads_;     ///< by nonterminal
+};
+
+/// Brings a grammar into plain productions. What is regular becomes a terminal, as large as it can
+/// be; repetitions become left-recursive nonterminals or, where they are counted, copies. Throws
+/// GrammarError naming the place when that is too large, and when the grammar has no text.
+std::unique_ptr<ContextFreeGrammar> make_context_free(RegexStore& regexes, const RuleSet& rules,
+                                                      RuleId start, const GrammarText& text,
+                                                      const GrammarLimits& limits);
+
+}  // namespace specdec

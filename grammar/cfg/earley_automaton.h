@@ -1,0 +1,102 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "grammar/automaton.h"
+#include "grammar/cfg/context_free.h"
+#include "grammar/regex/regex.h"
+#include "grammar/tables/sequence_table.h"
+
+namespace specdec {
+
+/// The texts of a context-free grammar, any one: left and right recursion, empty rules, ambiguity.
+///
+/// A state is an Earley set (Earley 1970) after scanning: items in the middle of a terminal, each
+/// with what may follow of it. In place of the position where an item's rule began stands what to
+/// do when the rule ends: a return set, as in a graph-structured stack (Scott and Johnstone 2010).
+/// Equal sets are one, whatever text led there, so states are numbers that never change. A call at
+/// a rule's end returns to where the rule itself returns, so that right recursion piles up nothing
+/// (what Leo 1991 does for completions); left recursion makes return sets that contain themselves.
+class EarleyAutomaton final : public Automaton {
+ public:
+  /// Borrows the regular languages.
+  EarleyAutomaton(RegexStore& regexes, std::unique_ptr<const ContextFreeGrammar> grammar,
+                  const GrammarLimits& limits = {});
+
+  StateId start() override;
+  /// Throws GrammarError when the grammar is so ambiguous here that limits are exceeded.
+  StateId next(StateId state, uint8_t byte) override;
+  bool is_complete(StateId state) override;
+  std::string explain(StateId state) override;
+  std::optional<std::string> way_out(StateId state) override;
+
+  uint32_t states() const { return states_.size(); }        ///< met so far
+  uint32_t return_sets() const { return returns_.size(); }  ///< met so far
+
+ private:
+  using SlotId = ContextFreeGrammar::SlotId;
+  /// Where to go on when a rule ends: pairs of a slot and, when the rule there ends, the next
+  /// return set. A slot of kEnd (only with the return set 0) is the end of the text.
+  using ReturnId = uint32_t;
+  /// In a terminal: what may follow of it, the slot it stands at, the return set of its rule.
+  struct Item {
+    RegexId rest = RegexStore::kNothing;
+    SlotId slot = ContextFreeGrammar::kEnd;
+    ReturnId returns = 0;
+    auto operator<=>(const Item&) const = default;
+  };
+  /// Words in states_: the tag, then for kText and kComplete the items; for kPartial the state
+  /// before the character, its bits so far, bytes to come and bytes in all; for kUniform the state
+  /// after the character, whichever bytes come, and how many do.
+  enum Tag : uint32_t { kText, kComplete, kPartial, kUniform };
+  /// Transitions of a state over code points, in classes that behave in the same way.
+  struct Table {
+    uint32_t partition = 0;   ///< 0: not built
+    size_t first_target = 0;  ///< in targets_, by class
+  };
+  struct Target {
+    char32_t point = 0;  ///< one of the class
+    StateId state = kUnknown;
+  };
+  using Ascii = std::array<uint32_t, 128>;  ///< class by code point
+  class Closure;
+  class ShortTexts;
+
+  static constexpr StateId kUnknown = ~StateId{0};
+
+  std::vector<Item> items(StateId state) const;
+  Tag tag(StateId state) const { return static_cast<Tag>(states_[state][0]); }
+  StateId intern(bool complete, std::vector<Item> items);
+  Table table(StateId state);
+  Table build(StateId state);
+  uint32_t partition_of(const std::vector<uint32_t>& words);
+  StateId target(const Table& table, uint32_t kind, StateId from);
+  StateId after(StateId state, char32_t point);
+  StateId lead_byte(StateId state, uint8_t byte);
+  StateId partial(StateId state, uint32_t value, uint32_t more, uint32_t size);
+  void note_parts(ReturnId id, const std::vector<ReturnId>& parts);
+  CodePoints next_points(RegexId rest);
+
+  RegexStore& regexes_;
+  std::unique_ptr<const ContextFreeGrammar> grammar_;
+  GrammarLimits limits_;
+  SequenceTable states_;
+  SequenceTable returns_;
+  std::vector<std::vector<ReturnId>> parts_;  ///< by return set: others that it was made of
+  SequenceTable cycles_;               ///< return sets that contain one another, before numbering
+  std::vector<ReturnId> cycle_bases_;  ///< by cycle: the number of its first return set
+  std::vector<Table> tables_;          ///< by state
+  std::vector<Target> targets_;
+  SequenceTable partitions_;  ///< pairs of the last code point of a range and its class
+  std::vector<Ascii> ascii_;  ///< by partition
+  StateId start_ = kUnknown;
+  std::shared_ptr<ShortTexts> short_texts_;  ///< when first asked for a way out
+};
+
+/// The texts of one regular language. Borrows the regular languages.
+std::unique_ptr<Automaton> make_regex_automaton(RegexStore& regexes, RegexId regex);
+
+}  // namespace specdec

@@ -1,0 +1,161 @@
+#include "grammar/cfg/regular_parts.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "grammar/tables/components.h"
+
+namespace specdec {
+namespace {
+
+using RuleKind = RuleExpression::Kind;
+
+constexpr uint64_t kMaxSize = 200'000;         ///< of one regular part
+constexpr uint64_t kMaxTotalSize = 4'000'000;  ///< of all that are built
+constexpr uint32_t kMaxDerivativeDepth = 300;  ///< derivatives recurse that deep
+
+}  // namespace
+
+RegularParts::RegularParts(RegexStore& regexes, const RuleSet& rules, const GrammarText& text)
+    : regexes_(regexes),
+      rules_(rules),
+      parts_(rules.expressions()),
+      rule_parts_(rules.rules().size()) {
+  const std::vector<std::vector<uint32_t>> edges = references();
+  for (const std::vector<uint32_t>& component : components_of(edges)) {
+    const auto& own = edges[component[0]];
+    const bool is_recursive =
+        component.size() > 1 || std::find(own.begin(), own.end(), component[0]) != own.end();
+    for (const RuleId rule : component) {
+      fold_rule(rule, is_recursive, text);
+    }
+  }
+}
+
+std::vector<std::vector<uint32_t>> RegularParts::references() const {
+  std::vector<std::vector<uint32_t>> edges(rules_.rules().size());
+  for (RuleId rule = 0; rule < edges.size(); ++rule) {
+    std::vector<ExpressionId> open = {*rules_.rules()[rule].body};
+    while (!open.empty()) {
+      const RuleExpression& expression = rules_[open.back()];
+      open.pop_back();
+      if (expression.kind == RuleKind::kRule) {
+        edges[rule].push_back(expression.a);
+      }
+      open.insert(open.end(), expression.children.begin(), expression.children.end());
+    }
+  }
+  return edges;
+}
+
+void RegularParts::fold_rule(RuleId rule, bool is_recursive, const GrammarText& text) {
+  const RuleSet::Rule& definition = rules_.rules()[rule];
+  fold(*definition.body);
+  rule_parts_[rule] = is_recursive ? Part() : parts_[*definition.body];
+  if (!definition.is_terminal || rule_parts_[rule].is_regular) {
+    return;
+  }
+  text.fail(definition.position,
+            is_recursive ? fmt::format("the terminal '{}' refers to itself; make it a rule, with a "
+                                       "name in small letters",
+                                       definition.name)
+                         : fmt::format("the terminal '{}' is too large (above {} characters, or "
+                                       "groups {} deep); make it a rule, with a name in small "
+                                       "letters",
+                                       definition.name, kMaxSize, kMaxDerivativeDepth));
+}
+
+void RegularParts::fold(ExpressionId expression) {
+  for (const ExpressionId child : rules_[expression].children) {
+    fold(child);
+  }
+  parts_[expression] = fold_one(rules_[expression]);
+}
+
+RegularParts::Part RegularParts::fold_one(const RuleExpression& expression) {
+  switch (expression.kind) {
+    case RuleKind::kLiteral: {
+      const std::u32string& literal = rules_.literal_text(expression);
+      return {true, regexes_.literal(literal), literal.size(), 0};
+    }
+    case RuleKind::kRegex:
+      return {true, expression.a, expression.min, 0};
+    case RuleKind::kRule:
+      return rule_parts_[expression.a];
+    case RuleKind::kSequence:
+      return sequence(expression.children);
+    case RuleKind::kChoice:
+      return any_of(expression.children);
+    case RuleKind::kRepeat:
+      return repeat(expression);
+  }
+  return {};
+}
+
+RegularParts::Part RegularParts::frame(std::span<const ExpressionId> expressions) {
+  Part whole = {.is_regular = true, .depth = 1};
+  for (const ExpressionId id : expressions) {
+    const Part& part = parts_[id];
+    whole.is_regular = whole.is_regular && part.is_regular;
+    whole.size = std::min(whole.size + part.size, kMaxTotalSize);
+    whole.depth = std::max(whole.depth, part.depth + 1);
+  }
+  const bool fits = whole.size <= kMaxSize && whole.depth <= kMaxDerivativeDepth &&
+                    total_size_ + whole.size <= kMaxTotalSize;
+  if (!whole.is_regular || !fits) {
+    return {};
+  }
+  total_size_ += whole.size;
+  return whole;
+}
+
+RegularParts::Part RegularParts::repeat(const RuleExpression& expression) {
+  Part whole = frame(expression.children);
+  if (whole.is_regular) {
+    const bool bounded = expression.max != RuleSet::kUnbounded;
+    whole.regex = regexes_.repeat(parts_[expression.children[0]].regex, expression.min,
+                                  bounded ? std::optional(expression.max) : std::nullopt);
+  }
+  return whole;
+}
+
+RegularParts::Part RegularParts::sequence(std::span<const ExpressionId> expressions) {
+  Part whole = frame(expressions);
+  if (whole.is_regular) {
+    std::vector<RegexId> parts;
+    for (const ExpressionId id : expressions) {
+      parts.push_back(parts_[id].regex);
+    }
+    whole.regex = regexes_.concat(parts);
+  }
+  return whole;
+}
+
+RegularParts::Part RegularParts::any_of(std::span<const ExpressionId> expressions) {
+  Part whole = frame(expressions);
+  if (whole.is_regular) {
+    std::vector<ExpressionId> others(expressions.begin(), expressions.end());
+    std::vector<RegexId> parts = {take_literals(others)};
+    for (const ExpressionId id : others) {
+      parts.push_back(parts_[id].regex);
+    }
+    whole.regex = regexes_.any_of(parts);
+  }
+  return whole;
+}
+
+RegexId RegularParts::take_literals(std::vector<ExpressionId>& expressions) {
+  std::vector<std::u32string> words;
+  std::vector<ExpressionId> others;
+  for (const ExpressionId id : expressions) {
+    if (rules_[id].kind == RuleKind::kLiteral) {
+      words.push_back(rules_.literal_text(rules_[id]));
+    } else {
+      others.push_back(id);
+    }
+  }
+  expressions = std::move(others);
+  return words.empty() ? RegexStore::kNothing : regexes_.words(std::move(words));
+}
+
+}  // namespace specdec

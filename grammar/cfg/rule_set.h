@@ -1,0 +1,87 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/cfg/grammar_text.h"
+#include "grammar/regex/regex.h"
+
+namespace specdec {
+
+using RuleId = uint32_t;
+using ExpressionId = uint32_t;
+
+/// Where an expression stands in the grammar's text: bytes from `begin` to before `end`.
+struct GrammarSpan {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
+/// The right side of a rule, or a part of it.
+struct RuleExpression {
+  enum class Kind : uint8_t {
+    kLiteral,   ///< a: of the literals
+    kRegex,     ///< a: RegexId; min: its size, about the characters it took to write
+    kRule,      ///< a: RuleId
+    kSequence,  ///< children
+    kChoice,    ///< children
+    kRepeat,    ///< children[0], min to max times
+  };
+  Kind kind = Kind::kSequence;
+  uint32_t a = 0;
+  uint64_t min = 0;
+  uint64_t max = 0;  ///< RuleSet::kUnbounded for any number
+  std::vector<ExpressionId> children = {};
+  GrammarSpan span = {};
+};
+
+/// A grammar as it is written: rules in extended Backus-Naur form over regular languages.
+class RuleSet {
+ public:
+  static constexpr uint64_t kUnbounded = ~uint64_t{0};
+  struct Rule {
+    std::string name;
+    std::optional<ExpressionId> body;
+    size_t position = 0;       ///< of its definition, or of its first use
+    bool is_terminal = false;  ///< must be a regular language
+  };
+
+  ExpressionId literal(std::u32string text, GrammarSpan span);
+  ExpressionId regex(RegexId regex, uint64_t size, GrammarSpan span);
+  ExpressionId rule(RuleId rule, GrammarSpan span);
+  /// One part stays what it is; none is the empty text.
+  ExpressionId sequence(std::vector<ExpressionId> parts, GrammarSpan span);
+  /// One part stays what it is; none is no text at all.
+  ExpressionId choice(std::vector<ExpressionId> parts, GrammarSpan span);
+  ExpressionId repeat(ExpressionId part, uint64_t min, uint64_t max, GrammarSpan span);
+
+  /// The rule of that name, which may be defined later.
+  RuleId find(std::string_view name, size_t position);
+  /// Fails when the rule has been defined before.
+  void define(RuleId rule, ExpressionId body, size_t position, const GrammarText& text);
+  /// Fails when a rule is used but not defined, naming all such rules.
+  void check_defined(const GrammarText& text) const;
+  /// The rule that texts begin with; fails when there is none of that name.
+  RuleId require(std::string_view name, const GrammarText& text) const;
+
+  const RuleExpression& operator[](ExpressionId id) const { return expressions_[id]; }
+  const std::u32string& literal_text(const RuleExpression& expression) const {
+    return literals_[expression.a];
+  }
+  const std::vector<Rule>& rules() const { return rules_; }
+  Rule& rule(RuleId id) { return rules_[id]; }
+  size_t expressions() const { return expressions_.size(); }
+
+ private:
+  ExpressionId add(RuleExpression expression);
+
+  std::vector<RuleExpression> expressions_;
+  std::vector<std::u32string> literals_;
+  std::vector<Rule> rules_;
+  std::unordered_map<std::string, RuleId> names_;
+};
+
+}  // namespace specdec

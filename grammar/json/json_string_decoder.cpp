@@ -1,0 +1,210 @@
+#include "grammar/json/json_string_decoder.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace specdec {
+namespace {
+
+using Phase = JsonStringDecoder::Phase;
+using Range = CodePoints::Range;
+
+constexpr std::string_view kLetters = "\"\\/bfnrt";
+constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
+
+int hex_digit(uint8_t byte) {
+  if (byte >= '0' && byte <= '9') {
+    return byte - '0';
+  }
+  const int lower = byte | 0x20;
+  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+bool has_letter(char32_t c) {
+  return c < 0x80 && kMeanings.find(static_cast<char>(c)) != std::string_view::npos;
+}
+
+/// What \uXXXX may stand for.
+bool may_be_hex(char32_t c, EscapeStyle style) {
+  return style == EscapeStyle::kAny || (c < 0x20 && !has_letter(c));
+}
+
+void add(std::vector<Range>& ranges, uint32_t first, uint32_t last, uint32_t low, uint32_t high) {
+  first = std::max(first, low);
+  last = std::min(last, high);
+  if (first <= last) {
+    ranges.push_back({first, last});
+  }
+}
+
+/// A range without the surrogates.
+std::vector<Range> characters(uint32_t first, uint32_t last) {
+  std::vector<Range> ranges;
+  add(ranges, first, last, 0, 0xD7FF);
+  add(ranges, first, last, 0xE000, CodePoints::kLast);
+  return ranges;
+}
+
+/// The code points that an unfinished UTF-8 character may become, surrogates too.
+Range utf8_range(const JsonStringDecoder& decoder) {
+  const uint32_t least = decoder.size == 2 ? 0x80 : decoder.size == 3 ? 0x800 : 0x10000;
+  const auto bits = static_cast<unsigned>(decoder.more * 6);
+  return {std::max(decoder.value << bits, least), ((decoder.value + 1) << bits) - 1};
+}
+
+uint32_t above_bmp(uint32_t high) { return 0x10000 + ((high - 0xD800) << 10); }
+
+bool take_lead(JsonStringDecoder& decoder, uint8_t byte, std::optional<char32_t>& point) {
+  if (byte < 0x20 || byte == '"') {
+    return false;
+  }
+  if (byte == '\\') {
+    decoder.phase = Phase::kBackslash;
+    return true;
+  }
+  if (byte < 0x80) {
+    point = byte;
+    return true;
+  }
+  if (byte < 0xC2 || byte > 0xF4) {
+    return false;
+  }
+  decoder.phase = Phase::kUtf8;
+  decoder.more = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+  decoder.size = static_cast<uint8_t>(decoder.more + 1);
+  decoder.value = byte & (0x3FU >> decoder.more);
+  return true;
+}
+
+bool take_utf8(JsonStringDecoder& decoder, uint8_t byte, std::optional<char32_t>& point) {
+  if ((byte & 0xC0) != 0x80) {
+    return false;
+  }
+  decoder.value = decoder.value << 6 | (byte & 0x3F);
+  --decoder.more;
+  const auto [first, last] = utf8_range(decoder);
+  if (first > last || first > CodePoints::kLast || (first >= 0xD800 && last <= 0xDFFF)) {
+    return false;  // overlong, beyond Unicode, or a surrogate
+  }
+  if (decoder.more == 0) {
+    point = decoder.value;
+    decoder = {};
+  }
+  return true;
+}
+
+bool take_escape(JsonStringDecoder& decoder, uint8_t byte, EscapeStyle style,
+                 std::optional<char32_t>& point) {
+  if (byte == 'u') {
+    decoder = {Phase::kHex, 4, 0, 0};
+    return true;
+  }
+  const size_t which = kLetters.find(static_cast<char>(byte));
+  if (which == std::string_view::npos || (byte == '/' && style == EscapeStyle::kMinimal)) {
+    return false;
+  }
+  point = static_cast<char32_t>(kMeanings[which]);
+  decoder = {};
+  return true;
+}
+
+bool take_hex(JsonStringDecoder& decoder, uint8_t byte, EscapeStyle style,
+              std::optional<char32_t>& point) {
+  const int digit = hex_digit(byte);
+  if (digit < 0) {
+    return false;
+  }
+  const bool low = decoder.phase == Phase::kLowHex;
+  const uint32_t high = decoder.value & 0xFFFF0000U;
+  decoder.value = high | (decoder.value & 0xFFFF) << 4 | static_cast<uint32_t>(digit);
+  --decoder.more;
+  if (decoder.more > 0) {
+    return !decoder.reach(style).empty();
+  }
+  const uint32_t code = decoder.value & 0xFFFF;
+  if (low) {
+    point = above_bmp(high >> 16) + (code - 0xDC00);
+    const bool valid = code >= 0xDC00 && code <= 0xDFFF;
+    decoder = {};
+    return valid;
+  }
+  if (code >= 0xD800 && code <= 0xDBFF && style == EscapeStyle::kAny) {
+    decoder = {Phase::kLowSlash, 0, 0, code};
+    return true;
+  }
+  point = code;
+  decoder = {};
+  return (code < 0xD800 || code > 0xDFFF) && may_be_hex(code, style);
+}
+
+}  // namespace
+
+bool JsonStringDecoder::take(uint8_t byte, EscapeStyle style, std::optional<char32_t>& point) {
+  switch (phase) {
+    case Phase::kNone:
+      return take_lead(*this, byte, point);
+    case Phase::kUtf8:
+      return take_utf8(*this, byte, point);
+    case Phase::kBackslash:
+      return take_escape(*this, byte, style, point);
+    case Phase::kHex:
+    case Phase::kLowHex:
+      return take_hex(*this, byte, style, point);
+    case Phase::kLowSlash:
+      phase = Phase::kLowLetter;
+      return byte == '\\';
+    case Phase::kLowLetter:
+      *this = {Phase::kLowHex, 4, 0, value << 16};
+      return byte == 'u';
+  }
+  return false;
+}
+
+std::vector<CodePoints::Range> JsonStringDecoder::reach(EscapeStyle style) const {
+  const auto shift = static_cast<unsigned>(more * 4);
+  const uint32_t digits = value & 0xFFFF;
+  const uint32_t first = digits << shift;
+  const uint32_t last = ((digits + 1) << shift) - 1;
+  std::vector<Range> ranges;
+  switch (phase) {
+    case Phase::kNone:
+      return characters(0, CodePoints::kLast);
+    case Phase::kBackslash:
+      if (style == EscapeStyle::kAny) {
+        return characters(0, CodePoints::kLast);
+      }
+      return {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+    case Phase::kUtf8: {
+      const auto [low, high] = utf8_range(*this);
+      return characters(low, high);
+    }
+    case Phase::kHex:
+      if (style == EscapeStyle::kMinimal) {
+        for (uint32_t c = first; c <= std::min(last, 0x1FU); ++c) {
+          if (may_be_hex(c, style)) {
+            ranges.push_back({c, c});
+          }
+        }
+        return ranges;
+      }
+      ranges = characters(first, last);
+      if (first <= 0xDBFF && last >= 0xD800) {
+        ranges.push_back(
+            {above_bmp(std::max(first, 0xD800U)), above_bmp(std::min(last, 0xDBFFU)) + 0x3FF});
+      }
+      return ranges;
+    case Phase::kLowSlash:
+    case Phase::kLowLetter:
+      return {{above_bmp(value), above_bmp(value) + 0x3FF}};
+    case Phase::kLowHex:
+      add(ranges, first, last, 0xDC00, 0xDFFF);
+      for (Range& range : ranges) {
+        range = {above_bmp(value >> 16) + (range.first - 0xDC00),
+                 above_bmp(value >> 16) + (range.last - 0xDC00)};
+      }
+      return ranges;
+  }
+  return ranges;
+}
+
+}  // namespace specdec

@@ -1,0 +1,208 @@
+// What masks need to know of a state of a JSON text: which bytes may come, and how a string goes
+// on.
+#include <algorithm>
+
+#include "core/error.h"
+#include "grammar/json/json_automaton.h"
+
+namespace specdec {
+namespace {
+
+/// A name that no property has.
+constexpr uint32_t kNoText = ~uint32_t{0};
+
+void add(Automaton::Bytes& bytes, std::string_view some) {
+  for (const char c : some) {
+    bytes.set(static_cast<uint8_t>(c));
+  }
+}
+
+void add_of_string(Automaton::Bytes& bytes, const JsonStringDecoder& decoder) {
+  switch (decoder.phase) {
+    case JsonStringDecoder::Phase::kBackslash:
+      return add(bytes, "\"\\/bfnrtu");
+    case JsonStringDecoder::Phase::kHex:
+    case JsonStringDecoder::Phase::kLowHex:
+      return add(bytes, "0123456789abcdefABCDEF");
+    case JsonStringDecoder::Phase::kLowSlash:
+      return add(bytes, "\\");
+    case JsonStringDecoder::Phase::kLowLetter:
+      return add(bytes, "u");
+    default:
+      bytes.set();
+  }
+}
+
+}  // namespace
+
+Automaton::Bytes JsonAutomaton::candidates(const State& state, const Thread& thread) {
+  Bytes bytes;
+  switch (thread.kind) {
+    case Kind::kValue: {
+      const ValuePlan& plan = plans_.value(thread.a);
+      add(bytes, plan.can_be_null ? "n" : "");
+      add(bytes, plan.can_be_false ? "f" : "");
+      add(bytes, plan.can_be_true ? "t" : "");
+      add(bytes, plan.strings.empty() ? "" : "\"");
+      add(bytes, plan.numbers.empty() ? "" : "-0123456789");
+      add(bytes, plan.arrays.empty() ? "" : "[");
+      add(bytes, plan.objects.empty() ? "" : "{");
+      break;
+    }
+    case Kind::kString:
+      add_of_string(bytes, strings_[thread.a].decoder);
+      return bytes;
+    case Kind::kKey:
+      add_of_string(bytes, keys_[thread.a].decoder);
+      return bytes;
+    case Kind::kNumber:
+      add(bytes, numbers(thread.a).candidates(thread.b));
+      if (numbers(thread.a).is_complete(thread.b)) {
+        add(bytes, ",]}\n");
+      }
+      break;
+    case Kind::kLiteral:
+      add(bytes, "ulnarse");
+      return bytes;
+    case Kind::kArrayOpen:
+    case Kind::kArrayClose:
+      add(bytes, "]");
+      break;
+    case Kind::kArrayNext:
+      add(bytes, ",]\n");
+      break;
+    case Kind::kKeyStart:
+      add(bytes, "\"");
+      break;
+    case Kind::kColon:
+      add(bytes, ":");
+      break;
+    case Kind::kObjectOpen:
+    case Kind::kObjectClose:
+      add(bytes, "}");
+      break;
+    case Kind::kObjectNext:
+      add(bytes, ",}\n");
+      break;
+    case Kind::kDone:
+      return bytes;
+  }
+  add(bytes, options_.whitespace.kind == WhitespaceStyle::Kind::kAny ? " \n\r\t" : "");
+  add(bytes, state.pad != 0 ? " \n" : "");
+  return bytes;
+}
+
+Automaton::Bytes JsonAutomaton::candidates(StateId id) {
+  Bytes bytes;
+  const State& state = states_[id];
+  for (const Thread& thread : state.threads) {
+    bytes |= candidates(state, thread);
+  }
+  return bytes;
+}
+
+StateId JsonAutomaton::closed(const State& state, std::vector<Thread> threads) {
+  State next;
+  next.depth = state.depth;
+  next.text = state.text_depth == 0 ? 0 : kUnknownText;
+  next.text_depth = state.text_depth;
+  return intern(next, std::move(threads));
+}
+
+/// As Step::end_value, but for items of unique arrays, whose value is not known here.
+std::vector<JsonAutomaton::Thread> JsonAutomaton::after_value(uint32_t stack) const {
+  std::vector<Thread> threads;
+  for (const Entry& entry : stacks_[stack]) {
+    const Kind kind = entry.kind == Entry::Kind::kEnd      ? Kind::kDone
+                      : entry.kind == Entry::Kind::kObject ? Kind::kObjectNext
+                                                           : Kind::kArrayNext;
+    threads.push_back(kind == Kind::kDone ? Thread() : Thread{kind, entry.state, 0, entry.stack});
+  }
+  return threads;
+}
+
+void JsonAutomaton::add_name_parts(const Thread& thread, const State& state, OpenString& string) {
+  const KeyState key = keys_[thread.a];
+  const ObjectPlan& plan = plans_.object_plan(key.object);
+  for (uint32_t i = 0; i < key.classes.size(); ++i) {
+    if (key.classes[i] == RegexStore::kNothing) {
+      continue;
+    }
+    OpenString::Part part;
+    part.language = key.classes[i];
+    part.is_name = true;
+    std::vector<Choice> choices = plans_.other_property(key.object, i, kNoText);
+    part.closed =
+        closed(state, {{Kind::kColon, choices_.intern(std::move(choices)), 0, thread.stack}});
+    part.text_matters = formulas_.regexes().is_finite(part.language);
+    string.parts.push_back(part);
+  }
+  const ObjectChoices& choices = plans_.choices(key.object);
+  for (uint32_t i = key.first; i < key.last; ++i) {
+    const std::u32string& name = formulas_.name_points(plan.names[i].name);
+    string.words.push_back({name.substr(key.length), choices.names[i]});
+  }
+  for (const uint32_t text : plans_.object(key.object).seen_others) {
+    auto rest = key_texts_.rest(text == kNoText ? 0 : text, key.text);
+    if (rest) {
+      string.words.push_back({*std::move(rest), false});
+    }
+  }
+}
+
+/// True when the string is an item of lists each of which goes on whatever the string is: with
+/// strings of which there are infinitely many.
+bool JsonAutomaton::more_may_come(uint32_t stack) {
+  const auto endless = [&](const StringPlan& plan) {
+    return plan.max == kUnbounded && !formulas_.regexes().is_finite(plan.language);
+  };
+  const auto goes_on = [&](const Choice& choice) {
+    const std::vector<StringPlan>& strings = plans_.value(choice.goal).strings;
+    return std::any_of(strings.begin(), strings.end(), endless);
+  };
+  const std::vector<Entry>& entries = stacks_[stack];
+  return std::all_of(entries.begin(), entries.end(), [&](const Entry& entry) {
+    if (entry.kind != Entry::Kind::kUniqueArray) {
+      return false;
+    }
+    const ArrayPlan& plan = plans_.array_plan(entry.state);
+    if (!plan.contains.empty() || !plan.prefix.empty()) {
+      return false;
+    }
+    const std::vector<Choice> items = plans_.items(entry.state);
+    return items.empty() || std::any_of(items.begin(), items.end(), goes_on);
+  });
+}
+
+bool JsonAutomaton::describe(StateId id, OpenString& string) {
+  const State state = states_[id];
+  const Kind kind = state.threads.front().kind;
+  if (state.pad != 0 || (kind != Kind::kString && kind != Kind::kKey)) {
+    return false;
+  }
+  string.decoder = kind == Kind::kString ? strings_[state.threads.front().a].decoder
+                                         : keys_[state.threads.front().a].decoder;
+  if (!string.decoder.idle()) {
+    return false;
+  }
+  string.escapes = options_.escapes;
+  for (const Thread& thread : state.threads) {
+    if (thread.kind == Kind::kKey) {
+      add_name_parts(thread, state, string);
+      continue;
+    }
+    const StringState& text = strings_[thread.a];
+    string.parts.push_back(
+        {.language = text.language,
+         .min = text.min,
+         .max = text.max,
+         .closed = closed(state, after_value(thread.stack)),
+         .is_name = false,
+         .text_matters = state.text_depth != 0,
+         .more_may_come = state.text_depth == state.depth && more_may_come(thread.stack)});
+  }
+  std::sort(string.words.begin(), string.words.end());
+  return true;
+}
+
+}  // namespace specdec

@@ -1,0 +1,376 @@
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "core/error.h"
+#include "grammar/json/json_plan.h"
+
+namespace specdec {
+namespace {
+
+constexpr ObjectStateId kUnprepared = ~ObjectStateId{0};  ///< a plan asked about once
+
+void set_bit(std::vector<uint64_t>& bits, size_t i) { bits[i / 64] |= uint64_t{1} << (i % 64); }
+
+}  // namespace
+
+ObjectStateId JsonPlans::start(ObjectPlanId id) {
+  if (const auto found = starts_.find(id); found != starts_.end() && found->second != kUnprepared) {
+    return found->second;
+  }
+  ObjectPlan& plan = objects_[id];
+  if (plan.exists.size() > 64) {
+    fail("an object needs more than 64 different properties whose names are not told");
+  }
+  prepare(plan);
+  ObjectState state;
+  state.plan = id;
+  state.pending = plan.exists.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << plan.exists.size()) - 1;
+  state.seen.resize((plan.names.size() + 63) / 64);
+  return starts_[id] = intern(std::move(state));
+}
+
+void JsonPlans::prepare(ObjectPlan& plan) {
+  for (const auto* parts : {&plan.rules, &plan.exists}) {
+    for (const auto& [set, formula] : *parts) {
+      for (const NameId name : formulas_.key_set(set).excluded) {
+        plan.named[name];
+      }
+    }
+  }
+  plan.min = plan.required >= plan.min ? 0 : plan.min;
+  prepare_classes(plan);
+  prepare_names(plan);
+}
+
+/// What the value of that name must be.
+FormulaId JsonPlans::goal_of(NameId name, const ObjectPlan& plan) {
+  const ObjectPlan::Named* named = plan.named.find(name);
+  const FormulaId own = named != nullptr ? named->goal : FormulaStore::kTrue;
+  std::vector<FormulaId> goals;
+  for (const auto& [set, formula] : plan.rules) {
+    if (formulas_.in_key_set(set, name)) {
+      goals.push_back(formula);
+    }
+  }
+  if (goals.empty()) {
+    return own;
+  }
+  goals.push_back(own);
+  return formulas_.all_of(goals);
+}
+
+bool JsonPlans::feasible_plan(ObjectPlanId id) {
+  const ObjectPlan& plan = objects_[id];
+  const bool asked_before = !starts_.try_emplace(id, kUnprepared).second;
+  if (asked_before || !plan.exists.empty() || plan.required < plan.min) {
+    return feasible_object(start(id));  // keeps the answer
+  }
+  return plan.required <= plan.max &&
+         std::all_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
+           return !entry.second.required || possible(goal_of(entry.first, plan));
+         });
+}
+
+void JsonPlans::prepare_names(ObjectPlan& plan) {
+  for (const auto& [name, named] : plan.named) {
+    PropertyPlan property;
+    property.name = name;
+    property.required = named.required;
+    property.rank = named.rank;
+    property.goal = goal_of(name, plan);
+    for (size_t i = 0; i < plan.exists.size(); ++i) {
+      property.exists |= formulas_.in_key_set(plan.exists[i].first, name) ? uint64_t{1} << i : 0;
+    }
+    plan.names.push_back(property);
+  }
+  std::sort(plan.names.begin(), plan.names.end(),
+            [&](const PropertyPlan& a, const PropertyPlan& b) {
+              return formulas_.name_points(a.name) < formulas_.name_points(b.name);
+            });
+}
+
+/// Splits the names that are not told by the languages that the rules tell apart.
+void JsonPlans::prepare_classes(ObjectPlan& plan) {
+  std::vector<NameClasses::Language> languages;
+  const auto language_of = [&](KeySetId set) {
+    const RegexId id = formulas_.key_set(set).base;
+    const auto at = std::ranges::find(languages, id, &NameClasses::Language::id);
+    const auto index = static_cast<size_t>(at - languages.begin());
+    if (at == languages.end()) {
+      languages.push_back({id, true});
+    }
+    return index;
+  };
+  std::vector<size_t> of_rules;
+  std::vector<size_t> of_exists;
+  for (const auto& [set, formula] : plan.rules) {
+    of_rules.push_back(language_of(set));
+    languages[of_rules.back()].allowed &= formula != FormulaStore::kFalse;
+  }
+  for (const auto& [set, formula] : plan.exists) {
+    of_exists.push_back(language_of(set));
+  }
+  const std::vector<NameClass>* classes = name_classes_.split(languages);
+  if (classes == nullptr) {
+    fail(fmt::format("an object's patternProperties overlap in more than {} ways",
+                     NameClasses::kMax));
+  }
+  for (const NameClass& names : *classes) {
+    const auto lies_in = [&](size_t language) {
+      return std::binary_search(names.inside.begin(), names.inside.end(), language);
+    };
+    PropertyPlan property;
+    property.language = names.language;
+    for (size_t i = 0; i < of_rules.size(); ++i) {
+      property.goal =
+          lies_in(of_rules[i]) ? all_of(property.goal, plan.rules[i].second) : property.goal;
+    }
+    for (size_t i = 0; i < of_exists.size(); ++i) {
+      property.exists |= lies_in(of_exists[i]) ? uint64_t{1} << i : 0;
+    }
+    if (property.goal == FormulaStore::kFalse) {
+      continue;
+    }
+    if (names.names.empty()) {
+      plan.classes.push_back(property);
+    }
+    for (const NameId name : names.names) {
+      plan.named[name];
+    }
+  }
+}
+
+ObjectStateId JsonPlans::intern(ObjectState state) {
+  const ObjectPlan& plan = objects_[state.plan];
+  if (plan.max == kUnbounded) {
+    state.count = std::min(state.count, plan.min);
+  }
+  const bool full = plan.max != kUnbounded && state.count >= plan.max;
+  if (full) {  // no name may come, so it does not matter which ones came
+    state.seen_others.clear();
+  }
+  for (size_t i = 0; i < plan.names.size(); ++i) {
+    const bool over = options_.schema_order && plan.names[i].rank < state.next_rank;
+    if ((full || over) && !plan.names[i].required) {
+      set_bit(state.seen, i);
+    }
+  }
+  return object_states_.intern(std::move(state));
+}
+
+bool JsonPlans::open_name(const ObjectState& state, const PropertyPlan& property,
+                          size_t index) const {
+  const bool over = options_.schema_order && property.rank < state.next_rank;
+  return !over && !state.has_seen(index);
+}
+
+/// How many further properties meet the `pending` existences, when the `used` ones (by index, with
+/// what their values must be) are among them; nothing when an object has no room for such.
+std::optional<uint64_t> JsonPlans::some_more(const ObjectState& state, uint64_t pending,
+                                             std::vector<std::pair<size_t, FormulaId>>& used) {
+  const ObjectPlan& plan = objects_[state.plan];
+  if (state.count + used.size() > plan.max) {
+    return std::nullopt;
+  }
+  if (pending == 0) {
+    return used.size();
+  }
+  count_step();
+  const auto which = static_cast<size_t>(__builtin_ctzll(pending));
+  const FormulaId wanted = plan.exists[which].second;
+  const uint64_t rest = pending & (pending - 1);
+  const auto property = [&](size_t i) -> const PropertyPlan& {
+    return i < plan.names.size() ? plan.names[i] : plan.classes[i - plan.names.size()];
+  };
+  for (size_t i = 0; i < used.size(); ++i) {
+    const FormulaId before = used[i].second;
+    const FormulaId both = all_of(before, wanted);
+    if ((property(used[i].first).exists >> which & 1) != 0 && possible(both)) {
+      used[i].second = both;
+      const auto found = some_more(state, rest, used);
+      used[i].second = before;
+      if (found) {
+        return found;
+      }
+    }
+  }
+  for (size_t i = 0; i < plan.names.size() + plan.classes.size(); ++i) {
+    const bool name = i < plan.names.size();
+    const bool taken = std::any_of(used.begin(), used.end(),
+                                   [&](const auto& one) { return name && one.first == i; });
+    if ((property(i).exists >> which & 1) == 0 || taken ||
+        (name && !open_name(state, plan.names[i], i))) {
+      continue;
+    }
+    const FormulaId goal = all_of(property(i).goal, wanted);
+    if (possible(goal)) {
+      used.emplace_back(i, goal);
+      const auto found = some_more(state, rest, used);
+      used.pop_back();
+      if (found) {
+        return found;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+/// How many more properties there can be, up to `wanted`.
+uint64_t JsonPlans::capacity(const ObjectState& state, uint64_t wanted) {
+  const ObjectPlan& plan = objects_[state.plan];
+  uint64_t total = 0;
+  for (size_t i = 0; i < plan.names.size() && total < wanted; ++i) {
+    total += open_name(state, plan.names[i], i) && possible(plan.names[i].goal) ? 1 : 0;
+  }
+  for (size_t i = 0; i < plan.classes.size() && total < wanted; ++i) {
+    if (possible(plan.classes[i].goal)) {
+      const uint64_t seen = state.seen_others.size();
+      const uint64_t all = formulas_.regexes().count(plan.classes[i].language, wanted + seen);
+      total += all - std::min(all, seen);
+    }
+  }
+  return total;
+}
+
+bool JsonPlans::feasible_object(ObjectStateId id) {
+  return ask(object_feasible_, id, [&] {
+    const ObjectState& state = object_states_[id];
+    const ObjectPlan& plan = objects_[state.plan];
+    std::vector<std::pair<size_t, FormulaId>> needed;
+    for (size_t i = 0; i < plan.names.size(); ++i) {
+      if (plan.names[i].required && !state.has_seen(i)) {
+        if (!open_name(state, plan.names[i], i) || !possible(plan.names[i].goal)) {
+          return false;
+        }
+        needed.emplace_back(i, plan.names[i].goal);
+      }
+    }
+    const auto more = some_more(state, state.pending, needed);
+    return more && (state.count + *more >= plan.min ||
+                    state.count + capacity(state, plan.min - state.count) >= plan.min);
+  });
+}
+
+std::vector<Choice> JsonPlans::property_choices(const ObjectState& before,
+                                                const PropertyPlan& property, ObjectState after) {
+  const ObjectPlan& plan = objects_[before.plan];
+  if (before.count >= plan.max && plan.max != kUnbounded) {
+    return {};
+  }
+  after.count = before.count + 1;
+  const uint64_t claimable = before.pending & property.exists;
+  std::vector<Choice> choices;
+  // Every subset of what this property could fulfil.
+  uint64_t claimed = claimable;
+  while (true) {
+    std::vector<FormulaId> parts = {property.goal};
+    for (size_t i = 0; i < plan.exists.size(); ++i) {
+      if ((claimed >> i & 1) != 0) {
+        parts.push_back(plan.exists[i].second);
+      }
+    }
+    const FormulaId goal = formulas_.all_of(parts);
+    if (possible(goal)) {
+      ObjectState next = after;
+      next.pending = before.pending & ~claimed;
+      const ObjectStateId id = intern(std::move(next));
+      if (feasible_object(id)) {
+        choices.push_back({goal, id});
+      }
+    }
+    count_step();
+    if (claimed == 0) {
+      return choices;
+    }
+    claimed = (claimed - 1) & claimable;
+  }
+}
+
+const std::vector<Choice>& JsonPlans::property(ObjectStateId id, uint32_t name) {
+  const uint64_t key = (static_cast<uint64_t>(id) << 32) | name;
+  if (const auto found = properties_.find(key); found != properties_.end()) {
+    return found->second;
+  }
+  begin_reading();
+  const ObjectState& before = object_states_[id];
+  const PropertyPlan& property = objects_[before.plan].names[name];
+  std::vector<Choice> choices;
+  if (open_name(before, property, name)) {
+    ObjectState after = before;
+    set_bit(after.seen, name);
+    after.next_rank = property.rank == kNoRank ? kNoRank : property.rank + 1;
+    after.next_rank = options_.schema_order ? std::max(after.next_rank, before.next_rank) : 0;
+    choices = property_choices(before, property, std::move(after));
+  }
+  return properties_[key] = std::move(choices);
+}
+
+std::vector<Choice> JsonPlans::other_property(ObjectStateId id, uint32_t property_class,
+                                              uint32_t text) {
+  begin_reading();
+  const ObjectState& before = object_states_[id];
+  ObjectState after = before;
+  after.seen_others.insert(
+      std::lower_bound(after.seen_others.begin(), after.seen_others.end(), text), text);
+  after.next_rank = options_.schema_order ? kNoRank : 0;
+  return property_choices(before, objects_[before.plan].classes[property_class], std::move(after));
+}
+
+/// Without existences to fulfil, counting tells what may come: the state is feasible, and stays so
+/// after any open name that leaves room for, and does not skip, what is required.
+ObjectChoices JsonPlans::counted_choices(const ObjectState& state, const ObjectPlan& plan) {
+  uint64_t missing = 0;
+  uint32_t first_missing = kNoRank;
+  for (size_t i = 0; i < plan.names.size(); ++i) {
+    if (plan.names[i].required && !state.has_seen(i)) {
+      ++missing;
+      first_missing = std::min(first_missing, plan.names[i].rank);
+    }
+  }
+  const bool room = plan.max == kUnbounded || state.count + missing < plan.max;
+  const auto in_order = [&](uint32_t rank) {
+    return !options_.schema_order || rank <= first_missing;
+  };
+  ObjectChoices result;
+  for (size_t i = 0; i < plan.names.size(); ++i) {
+    const PropertyPlan& name = plan.names[i];
+    result.names.push_back((room || name.required) && open_name(state, name, i) &&
+                           in_order(name.rank) && possible(name.goal));
+  }
+  for (const PropertyPlan& others : plan.classes) {
+    result.classes.push_back(room && in_order(kNoRank) && possible(others.goal));
+  }
+  result.may_end = missing == 0 && state.count >= plan.min;
+  return result;
+}
+
+bool JsonPlans::names_matter(ObjectStateId id) const {
+  const ObjectState& state = object_states_[id];
+  const uint64_t max = objects_[state.plan].max;
+  return !state.seen_others.empty() || max == kUnbounded || state.count + 1 < max;
+}
+
+const ObjectChoices& JsonPlans::choices(ObjectStateId id) {
+  if (const auto found = choices_.find(id); found != choices_.end()) {
+    return found->second;
+  }
+  const ObjectState& state = object_states_[id];
+  const ObjectPlan& plan = objects_[state.plan];
+  if (plan.exists.empty() && state.count >= plan.min) {
+    return choices_[id] = counted_choices(state, plan);
+  }
+  ObjectChoices result;
+  bool all_seen = true;
+  for (size_t i = 0; i < plan.names.size(); ++i) {
+    all_seen &= !plan.names[i].required || state.has_seen(i);
+    result.names.push_back(!property(id, static_cast<uint32_t>(i)).empty());
+  }
+  for (size_t i = 0; i < plan.classes.size(); ++i) {
+    result.classes.push_back(!other_property(id, static_cast<uint32_t>(i), 0).empty());
+  }
+  result.may_end = all_seen && state.pending == 0 && state.count >= plan.min;
+  return choices_[id] = std::move(result);
+}
+
+}  // namespace specdec

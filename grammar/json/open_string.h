@@ -1,0 +1,46 @@
+#pragma once
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "grammar/automaton.h"
+#include "grammar/json/json_string_decoder.h"
+#include "grammar/regex/regex.h"
+
+namespace specdec {
+
+/// What may come of a JSON string that has begun, said so that its masks can be shared by all
+/// states and grammars: one part for each language that the string may be of.
+struct OpenString {
+  struct Part {
+    RegexId language = RegexStore::kAll;  ///< of the characters that are still to come
+    uint64_t min = 0;                     ///< how many, when the language is C*
+    uint64_t max = ~uint64_t{0};
+    StateId closed = 0;         ///< the state after the closing quote, whatever the string was
+    bool is_name = false;       ///< `words` are exceptions to it
+    bool text_matters = false;  ///< `closed` allows no less than the real states do, but maybe more
+    /// What ends the list that the string is in, or begins its next string, needs no second look.
+    bool more_may_come = false;
+  };
+  JsonStringDecoder decoder;
+  EscapeStyle escapes = EscapeStyle::kAny;
+  std::vector<Part> parts;
+  /// Names that are told apart: what is still to come of each; sorted.
+  struct Word {
+    std::u32string rest;
+    bool open = false;  ///< it may be the name
+    auto operator<=>(const Word&) const = default;
+  };
+  std::vector<Word> words;
+};
+
+/// The states of an automaton that lie inside JSON strings.
+class StringStates {
+ public:
+  virtual ~StringStates() = default;
+  /// True when the state lies between two characters of a string, which `string` then describes.
+  virtual bool describe(StateId state, OpenString& string) = 0;
+};
+
+}  // namespace specdec

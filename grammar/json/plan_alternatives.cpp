@@ -1,0 +1,465 @@
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+#include "core/error.h"
+#include "grammar/json/json_plan.h"
+
+namespace specdec {
+namespace {
+
+using Type = JsonValue::Type;
+
+constexpr int kMaxAppliedDepth = 200;  ///< of subschemas applied to one value inside each other
+constexpr size_t kMaxPrefix = 100'000;
+
+template <class Plan>
+constexpr Type type_of() {
+  if constexpr (std::is_same_v<Plan, StringPlan>) {
+    return Type::kString;
+  } else if constexpr (std::is_same_v<Plan, NumberPlan>) {
+    return Type::kNumber;
+  } else if constexpr (std::is_same_v<Plan, ArrayPlan>) {
+    return Type::kArray;
+  } else {
+    return Type::kObject;
+  }
+}
+
+Type type_of(AtomKind kind) {
+  switch (kind) {
+    case AtomKind::kText:
+    case AtomKind::kLength:
+      return Type::kString;
+    case AtomKind::kRange:
+    case AtomKind::kMultiple:
+    case AtomKind::kNotMultiple:
+    case AtomKind::kWrittenWhole:
+    case AtomKind::kNotWrittenWhole:
+      return Type::kNumber;
+    case AtomKind::kItem:
+    case AtomKind::kItems:
+    case AtomKind::kContains:
+    case AtomKind::kItemCount:
+    case AtomKind::kUnique:
+    case AtomKind::kRepeated:
+      return Type::kArray;
+    default:
+      return Type::kObject;
+  }
+}
+
+bool narrow(uint64_t& min, uint64_t& max, const Atom& atom) {
+  min = std::max(min, atom.min);
+  max = std::min(max, atom.max);
+  return min <= max;
+}
+
+}  // namespace
+
+// ---- Truth by type -----------------------------------------------------------------------------
+
+JsonPlans::Truth JsonPlans::truth(FormulaId formula, Type type) {
+  const Truths found = truths(formula, type_bit(type));
+  return (found.always & type_bit(type)) != 0 ? Truth::kTrue
+         : (found.open & type_bit(type)) != 0 ? Truth::kOpen
+                                              : Truth::kFalse;
+}
+
+JsonPlans::Truths JsonPlans::truths(FormulaId formula, TypeMask asked, int depth) {
+  if (formula <= FormulaStore::kTrue) {
+    return {kAllTypes, formula == FormulaStore::kTrue ? kAllTypes : 0, 0};
+  }
+  if (formula >= truths_.size()) {
+    truths_.resize(formulas_.size());
+  }
+  asked &= ~truths_[formula].known;
+  if (asked != 0) {
+    const Truths found = formulas_.kind(formula) == FormulaStore::Kind::kAtom
+                             ? truths_of_atom(formulas_.atom_of(formula), asked, depth)
+                             : truths_of_parts(formula, asked, depth);
+    Truths& all = truths_[formula];
+    all.known |= asked;
+    all.always |= found.always & asked;
+    all.open |= found.open & asked;
+  }
+  return truths_[formula];
+}
+
+JsonPlans::Truths JsonPlans::truths_of_atom(const Atom& atom, TypeMask asked, int depth) {
+  if (atom.kind == AtomKind::kTypes) {
+    return {kAllTypes, atom.a, 0};
+  }
+  if (!atom.is_schema()) {
+    const TypeMask own = type_bit(type_of(atom.kind));
+    return {kAllTypes, kAllTypes & ~own, own};
+  }
+  if (depth > kMaxAppliedDepth) {
+    fail(fmt::format(
+        "a schema applies itself to the same value without end, or {} subschemas deep ($ref in a "
+        "circle through allOf, anyOf, oneOf, not or if)",
+        kMaxAppliedDepth));
+  }
+  return truths(schemas_.expand(atom), asked, depth + 1);
+}
+
+JsonPlans::Truths JsonPlans::truths_of_parts(FormulaId formula, TypeMask asked, int depth) {
+  const bool all = formulas_.kind(formula) == FormulaStore::Kind::kAll;
+  Truths result;
+  for (const FormulaId part : formulas_.parts(formula)) {
+    const Truths one = truths(part, asked, depth);
+    const TypeMask decided = all ? ~(one.always | one.open) : one.always;  // whatever the others
+    result.always |= all ? 0 : decided & asked;
+    asked &= ~decided;
+    result.open |= one.open;
+    if (asked == 0) {
+      break;
+    }
+  }
+  result.open &= asked;
+  result.always |= all ? asked & ~result.open : 0;
+  return result;
+}
+
+// ---- Alternatives ------------------------------------------------------------------------------
+
+bool JsonPlans::add(const Atom& atom, StringPlan& plan) {
+  if (atom.kind == AtomKind::kLength) {
+    return narrow(plan.min, plan.max, atom);
+  }
+  plan.language = formulas_.regexes().all_of(plan.language, atom.a);
+  return plan.language != RegexStore::kNothing;
+}
+
+bool JsonPlans::add(const Atom& atom, NumberPlan& plan) {
+  if (atom.kind == AtomKind::kRange) {
+    if (atom.a != 0) {
+      plan.raise_lower(formulas_.decimal(atom.a - 1), (atom.min & 1) != 0);
+    }
+    if (atom.b != 0) {
+      plan.reduce_upper(formulas_.decimal(atom.b - 1), (atom.min & 2) != 0);
+    }
+    return !plan.lower || !plan.upper || compare(*plan.lower, *plan.upper) <= 0;
+  }
+  if (atom.kind == AtomKind::kWrittenWhole || atom.kind == AtomKind::kNotWrittenWhole) {
+    return plan.restrict_to(atom.kind == AtomKind::kWrittenWhole ? NumberPlan::Written::kWhole
+                                                                 : NumberPlan::Written::kNotWhole);
+  }
+  auto& units = atom.kind == AtomKind::kMultiple ? plan.multiples : plan.not_multiples;
+  const Decimal& unit = formulas_.decimal(atom.a);
+  if (std::find(units.begin(), units.end(), unit) == units.end()) {
+    units.push_back(unit);
+  }
+  return true;
+}
+
+bool JsonPlans::add(const Atom& atom, ArrayPlan& plan) {
+  const auto extend = [&](uint64_t size) {
+    if (size > kMaxPrefix) {
+      fail(fmt::format("item {} of an array is told apart; at most {} can be", size, kMaxPrefix));
+    }
+    if (plan.prefix.size() < size) {
+      plan.prefix.resize(size, plan.rest);
+    }
+  };
+  switch (atom.kind) {
+    case AtomKind::kItem:
+      extend(atom.min + 1);
+      plan.prefix[atom.min] = all_of(plan.prefix[atom.min], atom.formula);
+      return true;
+    case AtomKind::kItems:
+      extend(atom.min);
+      for (size_t i = atom.min; i < plan.prefix.size(); ++i) {
+        plan.prefix[i] = all_of(plan.prefix[i], atom.formula);
+      }
+      plan.rest = all_of(plan.rest, atom.formula);
+      return true;
+    case AtomKind::kContains:
+      plan.contains.push_back({atom.a, atom.formula, atom.min, atom.max});
+      return atom.min <= atom.max;
+    case AtomKind::kItemCount:
+      return narrow(plan.min, plan.max, atom);
+    case AtomKind::kUnique:
+      plan.unique = true;
+      return true;
+    default:
+      throw GrammarError(
+          fmt::format("{}/uniqueItems: uniqueItems below a `not` (or in one of several oneOf) is "
+                      "not supported: "
+                      "an array with two equal items cannot be asked for",
+                      schemas_.location(atom)));
+  }
+}
+
+ObjectPlan::Named& ObjectPlan::require(NameId name) {
+  Named& result = named[name];
+  required += result.required ? 0 : 1;
+  result.required = true;
+  return result;
+}
+
+bool JsonPlans::add(const Atom& atom, ObjectPlan& plan) {
+  switch (atom.kind) {
+    case AtomKind::kProperties: {
+      const KeySet& set = formulas_.key_set(atom.a);
+      if (set.name == 0) {
+        plan.rules.emplace_back(atom.a, atom.formula);
+        return true;
+      }
+      ObjectPlan::Named& named = plan.named[set.name - 1];
+      named.goal = all_of(named.goal, atom.formula);
+      named.rank = std::min(named.rank, atom.b);
+      return named.goal != FormulaStore::kFalse || !named.required;
+    }
+    case AtomKind::kExists: {
+      const KeySet& set = formulas_.key_set(atom.a);
+      if (set.name == 0) {
+        plan.exists.emplace_back(atom.a, atom.formula);
+        return true;
+      }
+      ObjectPlan::Named& named = plan.require(set.name - 1);
+      named.goal = all_of(named.goal, atom.formula);
+      return named.goal != FormulaStore::kFalse;
+    }
+    case AtomKind::kRequired:
+      return plan.require(atom.a).goal != FormulaStore::kFalse;
+    default:
+      return narrow(plan.min, plan.max, atom);
+  }
+}
+
+template <class Plan>
+bool JsonPlans::add_all(Task& task, Plan& plan) {
+  for (size_t i = 0; i < task.pending.size(); ++i) {  // grows meanwhile
+    count_step();
+    const FormulaId formula = task.pending[i];
+    const Truth now = truth(formula, type_of<Plan>());
+    if (now == Truth::kFalse) {
+      return false;
+    }
+    if (now == Truth::kTrue) {
+      continue;
+    }
+    const FormulaStore::Kind kind = formulas_.kind(formula);
+    if (kind == FormulaStore::Kind::kAny) {
+      task.choices.push_back(formula);
+      continue;
+    }
+    if (kind == FormulaStore::Kind::kAll) {
+      const std::vector<FormulaId>& parts = formulas_.parts(formula);
+      task.pending.insert(task.pending.end(), parts.begin(), parts.end());
+      continue;
+    }
+    const Atom& atom = formulas_.atom_of(formula);
+    if (atom.is_schema()) {
+      task.pending.push_back(schemas_.expand(atom));
+    } else if (!add(atom, plan)) {
+      return false;
+    }
+  }
+  task.pending.clear();
+  return true;
+}
+
+/// Takes out the choices that are made already. False when one has nothing left.
+template <class Plan>
+bool JsonPlans::settle_choices(Task& task, Plan& plan) {
+  for (size_t i = 0; i < task.choices.size();) {
+    count_step();
+    std::vector<FormulaId> live;
+    bool made = false;
+    const std::vector<FormulaId>& parts = formulas_.parts(task.choices[i]);
+    for (const FormulaId part : parts) {
+      const Truth now = truth(part, type_of<Plan>());
+      if (now == Truth::kTrue || (now == Truth::kOpen && implied(part, plan, 0))) {
+        made = true;
+        break;
+      }
+      if (now == Truth::kOpen) {
+        live.push_back(part);
+      }
+    }
+    if (!made && live.size() > 1) {
+      ++i;
+      continue;
+    }
+    if (!made && live.empty()) {
+      return false;
+    }
+    task.choices.erase(task.choices.begin() + static_cast<int64_t>(i));
+    if (!made) {
+      task.pending = live;
+      if (!add_all(task, plan) || !plausible(plan)) {
+        return false;
+      }
+      i = 0;
+    }
+  }
+  return true;
+}
+
+template <class Plan>
+void JsonPlans::expand(Task task, Plan plan, std::vector<Plan>& found) {
+  count_step();
+  if (!add_all(task, plan) || !plausible(plan) || !settle_choices(task, plan)) {
+    return;
+  }
+  if (task.choices.empty()) {
+    found.push_back(std::move(plan));
+    if (found.size() > options_.max_alternatives) {
+      fail(
+          fmt::format("a value has more than {} alternatives; raise max_alternatives, or use fewer "
+                      "anyOf, oneOf "
+                      "and not",
+                      options_.max_alternatives));
+    }
+    return;
+  }
+  const auto smallest =
+      std::min_element(task.choices.begin(), task.choices.end(), [&](FormulaId a, FormulaId b) {
+        return formulas_.parts(a).size() < formulas_.parts(b).size();
+      });
+  const std::vector<FormulaId>& parts = formulas_.parts(*smallest);
+  task.choices.erase(smallest);
+  for (const FormulaId part : std::span(parts).first(parts.size() - 1)) {
+    Task next = task;
+    next.pending = {part};
+    expand(std::move(next), plan, found);
+  }
+  task.pending = {parts.back()};
+  expand(std::move(task), std::move(plan), found);
+}
+
+template <class Plan>
+std::vector<Plan> JsonPlans::alternatives(FormulaId goal) {
+  std::vector<Plan> found;
+  if (truth(goal, type_of<Plan>()) != Truth::kFalse) {
+    expand<Plan>({{goal}, {}}, {}, found);
+  }
+  return found;
+}
+
+bool JsonPlans::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
+  const FormulaStore::Kind kind = formulas_.kind(formula);
+  if (kind == FormulaStore::Kind::kConstant) {
+    return formula == FormulaStore::kTrue;
+  }
+  if (kind != FormulaStore::Kind::kAtom) {
+    const std::vector<FormulaId>& parts = formulas_.parts(formula);
+    const auto one = [&](FormulaId part) { return implied(part, plan, depth); };
+    return kind == FormulaStore::Kind::kAll ? std::all_of(parts.begin(), parts.end(), one)
+                                            : std::any_of(parts.begin(), parts.end(), one);
+  }
+  const Atom& atom = formulas_.atom_of(formula);
+  const auto goal = [&](NameId name) {
+    const ObjectPlan::Named* found = plan.named.find(name);
+    return found == nullptr ? FormulaStore::kTrue : found->goal;
+  };
+  const auto is_required = [&](NameId name) {
+    const ObjectPlan::Named* found = plan.named.find(name);
+    return found != nullptr && found->required;
+  };
+  const auto satisfied = [&](NameId name) {
+    return goal(name) == atom.formula ||
+           impossible(all_of(goal(name), formulas_.negate(atom.formula)));
+  };
+  switch (atom.kind) {
+    case AtomKind::kTypes:
+      return (atom.a & type_bit(Type::kObject)) != 0;
+    case AtomKind::kRequired:
+      return is_required(atom.a);
+    case AtomKind::kExists:
+      return std::any_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
+        return entry.second.required && formulas_.in_key_set(atom.a, entry.first) &&
+               satisfied(entry.first);
+      });
+    case AtomKind::kProperties: {
+      const KeySet& set = formulas_.key_set(atom.a);
+      return set.name != 0 && satisfied(set.name - 1);
+    }
+    case AtomKind::kPropertyCount:
+      return plan.min >= atom.min && plan.max <= atom.max;
+    case AtomKind::kSchema:
+    case AtomKind::kNotSchema:
+      return depth < 4 && implied(schemas_.expand(atom), plan, depth + 1);
+    default:
+      return true;  // speaks of another type
+  }
+}
+
+bool JsonPlans::plausible(const ObjectPlan& plan) {
+  return plan.required <= plan.max &&
+         std::none_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
+           return entry.second.required && impossible(entry.second.goal);
+         });
+}
+
+// ---- Of each type ------------------------------------------------------------------------------
+
+std::vector<StringPlan> JsonPlans::strings(FormulaId goal) {
+  if (truth(goal, Type::kString) == Truth::kFalse) {
+    return {};
+  }
+  RegexStore& regexes = formulas_.regexes();
+  StringPlan plan;
+  Task task{{goal}, {}};
+  if (!add_all(task, plan) || !settle_choices(task, plan)) {
+    return {};
+  }
+  if (!task.choices.empty()) {
+    plan = {schemas_.text_language(goal), 0, kUnbounded};
+  }
+  const bool bounded = plan.min > 0 || plan.max != kUnbounded;
+  if (bounded && !regexes.star_of(plan.language)) {
+    const auto max = plan.max == kUnbounded ? std::nullopt : std::optional(plan.max);
+    plan.language = regexes.all_of(
+        plan.language, regexes.repeat(regexes.one_of(CodePoints::all()), plan.min, max));
+    plan.min = 0;
+    plan.max = kUnbounded;
+  }
+  const auto points = regexes.star_of(plan.language);
+  const bool empty =
+      regexes.is_nothing(plan.language) || (points && points->empty() && plan.min > 0);
+  return empty ? std::vector<StringPlan>() : std::vector<StringPlan>{plan};
+}
+
+std::vector<uint32_t> JsonPlans::numbers(FormulaId goal) {
+  std::vector<uint32_t> ids;
+  for (NumberPlan& plan : alternatives<NumberPlan>(goal)) {
+    if (!plan.is_empty()) {
+      ids.push_back(static_cast<uint32_t>(numbers_.size()));
+      numbers_.push_back(std::move(plan));
+    }
+  }
+  return ids;
+}
+
+/// The ids of the alternatives, which are added once.
+template <class Plan, class Add>
+const std::vector<uint32_t>& JsonPlans::plans_of(
+    FormulaId goal, Add add, std::unordered_map<FormulaId, std::vector<uint32_t>>& known) {
+  if (const auto found = known.find(goal); found != known.end()) {
+    return found->second;
+  }
+  std::vector<uint32_t> ids;
+  for (Plan& plan : alternatives<Plan>(goal)) {
+    ids.push_back(add(std::move(plan)));
+  }
+  return known[goal] = std::move(ids);
+}
+
+const std::vector<ArrayStateId>& JsonPlans::arrays(FormulaId goal) {
+  const auto add = [&](ArrayPlan plan) { return add_array(std::move(plan)); };
+  return plans_of<ArrayPlan>(goal, add, arrays_of_);
+}
+
+const std::vector<ObjectPlanId>& JsonPlans::object_plans(FormulaId goal) {
+  const auto add = [&](ObjectPlan plan) {
+    objects_.push_back(std::move(plan));
+    return static_cast<ObjectPlanId>(objects_.size() - 1);
+  };
+  return plans_of<ObjectPlan>(goal, add, objects_of_);
+}
+
+}  // namespace specdec

@@ -1,0 +1,14 @@
+#pragma once
+#include "grammar/numbers/number_automaton.h"
+#include "grammar/regex/regex.h"
+
+namespace specdec {
+
+/// The languages of strings and numbers that the grammars of a vocabulary met, with their automata:
+/// each built once. Not safe for use by several threads at once.
+struct SharedLanguages {
+  RegexStore regexes;
+  NumberAutomata numbers = {};
+};
+
+}  // namespace specdec

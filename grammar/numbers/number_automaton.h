@@ -1,0 +1,76 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "grammar/numbers/number_texts.h"
+#include "grammar/tables/flat_map.h"
+#include "grammar/tables/intern_table.h"
+#include "grammar/tables/recent_cache.h"
+
+namespace specdec {
+
+/// The texts of a set's numbers as an automaton over bytes, built as it is walked. Beginnings that
+/// go on alike are one state, mostly. Not safe for use by several threads at once.
+class NumberAutomaton {
+ public:
+  using StateId = uint32_t;
+  static constexpr StateId kDead = 0;
+  static constexpr StateId kStart = 1;
+
+  /// Throws GrammarError for numbers beyond 10^+-500.
+  NumberAutomaton(const NumberPlan& plan, NumberStyle style);
+
+  /// The state one byte further; kDead when no number of the set goes on so; nothing when no number
+  /// at all does, so that this one ends before the byte.
+  std::optional<StateId> next(StateId state, uint8_t byte);
+  bool is_complete(StateId state) const { return states_[state].complete; }
+  /// Bytes that a number may go on with.
+  std::string_view candidates(StateId state) const;
+  /// See NumberTexts::find_completion.
+  std::optional<std::string> find_completion(StateId state) const;
+  uint32_t states() const { return states_.size(); }
+
+ private:
+  enum class Phase : uint8_t {
+    kStart,
+    kMinus,
+    kZero,
+    kDigits,
+    kPoint,
+    kFraction,
+    kLetter,
+    kSign,
+    kExponent
+  };
+  struct State {
+    Phase phase = Phase::kStart;
+    bool complete = false;
+    std::string text;  ///< a representative of those that lead here
+    bool operator==(const State&) const = default;
+  };
+  struct Hash {
+    uint64_t operator()(const State& state) const;
+  };
+
+  static std::optional<Phase> after(Phase phase, uint8_t byte);
+
+  NumberTexts texts_;
+  InternTable<State, Hash> states_;
+  FlatMap transitions_;
+};
+
+/// Automata of the sets that the grammars of a vocabulary met lately, each built once: numbers
+/// without bounds, or counts from zero on, are in most schemas.
+class NumberAutomata {
+ public:
+  /// Throws what NumberAutomaton does.
+  std::shared_ptr<NumberAutomaton> find(const NumberPlan& plan, NumberStyle style);
+
+ private:
+  RecentCache<std::string, std::shared_ptr<NumberAutomaton>> known_;
+};
+
+}  // namespace specdec

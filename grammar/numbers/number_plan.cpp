@@ -1,0 +1,63 @@
+#include "grammar/numbers/number_plan.h"
+
+#include <algorithm>
+
+#include "grammar/numbers/number_fractions.h"
+
+namespace specdec {
+
+bool NumberPlan::is_everything() const {
+  return !lower && !upper && multiples.empty() && not_multiples.empty() &&
+         written == Written::kAnyWay;
+}
+
+bool NumberPlan::is_integers() const {
+  return !lower && !upper && not_multiples.empty() && written != Written::kNotWhole &&
+         multiples.size() == 1 && multiples.front().digits == 1 && multiples.front().exponent == 0;
+}
+
+void NumberPlan::raise_lower(const Decimal& bound, bool open) {
+  const int order = lower ? compare(bound, *lower) : 1;
+  if (order >= 0) {
+    lower_open = order > 0 ? open : lower_open || open;
+    lower = bound;
+  }
+}
+
+void NumberPlan::reduce_upper(const Decimal& bound, bool open) {
+  const int order = upper ? compare(bound, *upper) : -1;
+  if (order <= 0) {
+    upper_open = order < 0 ? open : upper_open || open;
+    upper = bound;
+  }
+}
+
+bool NumberPlan::restrict_to(Written way) {
+  if (written != Written::kAnyWay) {
+    return written == way;
+  }
+  written = way;
+  const Decimal one = {mpz_class(1), 0};
+  if (way == Written::kWhole &&
+      std::find(multiples.begin(), multiples.end(), one) == multiples.end()) {
+    multiples.push_back(one);
+  }
+  return true;
+}
+
+bool NumberPlan::contains(const Decimal& value) const {
+  const int below = lower ? compare(value, *lower) : 1;
+  const int above = upper ? compare(value, *upper) : -1;
+  const auto multiple = [&](const Decimal& unit) { return is_multiple(value, unit); };
+  return (below > 0 || (below == 0 && !lower_open)) && (above < 0 || (above == 0 && !upper_open)) &&
+         std::all_of(multiples.begin(), multiples.end(), multiple) &&
+         std::none_of(not_multiples.begin(), not_multiples.end(), multiple);
+}
+
+bool NumberPlan::is_empty() const { return count(1) == 0; }
+
+uint64_t NumberPlan::count(uint64_t cap) const {
+  return is_everything() ? cap : NumberFractions(*this).count({}, cap);
+}
+
+}  // namespace specdec

@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "grammar/numbers/decimal.h"
+
+namespace specdec {
+
+/// A set of numbers: between bounds, multiples of some units, not multiples of others, written in
+/// some way.
+struct NumberPlan {
+  enum class Written : uint8_t {
+    kAnyWay,
+    kWhole,     ///< without point and exponent
+    kNotWhole,  ///< with at least one of them: 1.0 is, 1 is not
+  };
+  std::optional<Decimal> lower, upper;
+  bool lower_open = false;
+  bool upper_open = false;
+  std::vector<Decimal> multiples;
+  std::vector<Decimal> not_multiples;
+  Written written = Written::kAnyWay;
+
+  bool is_everything() const;
+  bool is_integers() const;  ///< all whole numbers, and nothing else
+  void raise_lower(const Decimal& bound, bool open);
+  void reduce_upper(const Decimal& bound, bool open);
+  bool restrict_to(Written way);              ///< false when no number is left
+  bool contains(const Decimal& value) const;  ///< however it is written
+  bool is_empty() const;
+  /// How many numbers it has, or `cap` when there are at least that many.
+  uint64_t count(uint64_t cap) const;
+};
+
+}  // namespace specdec

@@ -1,0 +1,445 @@
+#include "grammar/numbers/number_texts.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace specdec {
+
+/// The beginning of a number, taken apart.
+struct NumberTexts::Prefix {
+  bool negative = false;
+  std::string whole;
+  bool has_point = false;
+  std::string fraction;
+  bool has_exponent = false;
+  std::string exponent_sign;
+  std::string exponent;
+
+  explicit Prefix(std::string_view text) {
+    if (text.starts_with('-')) {
+      negative = true;
+      text.remove_prefix(1);
+    }
+    const size_t letter = text.find_first_of("eE");
+    if (letter != std::string_view::npos) {
+      has_exponent = true;
+      std::string_view rest = text.substr(letter + 1);
+      if (rest.starts_with('-') || rest.starts_with('+')) {
+        exponent_sign = rest.front();
+        rest.remove_prefix(1);
+      }
+      exponent = rest;
+      text = text.substr(0, letter);
+    }
+    const size_t point = text.find('.');
+    has_point = point != std::string_view::npos;
+    whole = text.substr(0, point);
+    fraction = has_point ? std::string(text.substr(point + 1)) : "";
+  }
+
+  /// Of the mantissa, as Decimal has it; of its continuations too, unless all digits are zeros.
+  int64_t magnitude() const {
+    return whole != "0"
+               ? static_cast<int64_t>(whole.size())
+               : -static_cast<int64_t>(std::min(fraction.find_first_not_of('0'), fraction.size()));
+  }
+
+  std::string text() const {
+    return (negative ? "-" : "") + whole + (has_point ? "." : "") + fraction +
+           (has_exponent ? "e" + exponent_sign + exponent : "");
+  }
+
+  bool is_whole() const { return !has_point && !has_exponent; }
+
+  bool is_number() const {
+    return !whole.empty() && (!has_point || !fraction.empty()) &&
+           (!has_exponent || !exponent.empty());
+  }
+
+  /// From the first that is not zero; empty when all are.
+  std::string significant_digits() const {
+    const std::string digits = whole + fraction;
+    return digits.substr(std::min(digits.find_first_not_of('0'), digits.size()));
+  }
+
+  mpq_class mantissa() const {
+    mpq_class value = mpz_class(whole + fraction, 10);
+    return value * power_of_ten(-static_cast<int64_t>(fraction.size()));
+  }
+
+  bool fits_exponent(int64_t e) const {
+    const bool below = exponent_sign == "-";
+    if (e < 0 ? exponent_sign == "+" || (!below && !exponent.empty()) : below && e > 0) {
+      return false;
+    }
+    const std::string digits = std::to_string(e < 0 ? -e : e);
+    const size_t zeros = exponent.find_first_not_of('0');
+    if (zeros == std::string::npos) {  // e may be one of the zeros, or follow them
+      return (e == 0 && !exponent.empty()) || exponent.size() + digits.size() <= kMaxExponentDigits;
+    }
+    return zeros + digits.size() <= kMaxExponentDigits &&
+           digits.starts_with(exponent.substr(zeros));
+  }
+
+  /// What follows in an exponent that it fits.
+  std::string exponent_rest(int64_t e) const {
+    const std::string digits = std::to_string(e < 0 ? -e : e);
+    if (exponent.empty()) {
+      return (e < 0 && exponent_sign.empty() ? "-" : "") + digits;
+    }
+    const size_t zeros = exponent.find_first_not_of('0');
+    if (zeros == std::string::npos) {
+      return e == 0 ? "" : digits;
+    }
+    return digits.substr(exponent.size() - zeros);
+  }
+
+  /// What follows in the digits of a value that begins so.
+  std::string digits_rest(mpq_class value) const {
+    size_t places = 0;  // after the point
+    for (; value.get_den() != 1; ++places) {
+      value *= 10;
+    }
+    std::string digits = value.get_num().get_str();
+    digits.insert(0, digits.size() > places ? 0 : places + 1 - digits.size(), '0');
+    std::string rest = digits.substr(digits.size() - places);
+    digits.resize(digits.size() - places);
+    const size_t least = fraction.size() + (has_point && fraction.empty() ? 1 : 0);
+    rest.append(rest.size() < least ? least - rest.size() : 0, '0');
+    const std::string begun = whole + (has_point ? "." : "") + fraction;
+    return (digits + (rest.empty() ? "" : "." + rest)).substr(begun.size());
+  }
+};
+
+namespace {
+
+int64_t digits_of(const Decimal& value) {
+  const int64_t digits = static_cast<int64_t>(mpz_class(abs(value.digits)).get_str().size());
+  return digits + (value.exponent < 0 ? -value.exponent : value.exponent);
+}
+
+}  // namespace
+
+NumberTexts::NumberTexts(const NumberPlan& plan, NumberStyle style) : plan_(plan), set_(plan) {
+  using Written = NumberPlan::Written;
+  not_whole_ = plan.written == Written::kNotWhole;
+  const bool any = not_whole_ || (style == NumberStyle::kAny && plan.written != Written::kWhole);
+  const bool whole = set_.unit() && *set_.unit() == 1;
+  free_exponent_ = any || plan.is_everything();
+  whole_only_ = !any && std::any_of(plan.multiples.begin(), plan.multiples.end(),
+                                    [](const Decimal& unit) { return unit.exponent >= 0; });
+  told_by_size_ = plan.not_multiples.empty() && (whole || !set_.unit());
+  scaled_units_ = whole && any;
+  for (const std::optional<Decimal>* bound : {&plan.lower, &plan.upper}) {
+    if (*bound && sgn((*bound)->digits) != 0) {
+      window_ = std::max(window_, digits_of(**bound));
+      bounds_.push_back({sgn((*bound)->digits) < 0, mpz_class(abs((*bound)->digits)).get_str()});
+    }
+  }
+  for (const std::vector<Decimal>* units : {&plan.multiples, &plan.not_multiples}) {
+    for (const Decimal& unit : *units) {  // d digits have up to log2(10) d factors of two
+      window_ = std::max(window_, 4 * digits_of(unit));
+    }
+  }
+}
+
+bool NumberTexts::can_complete(std::string_view text) const { return can_complete(Prefix(text)); }
+
+bool NumberTexts::can_complete(const Prefix& prefix) const {
+  if (plan_.is_everything()) {
+    return true;
+  }
+  if (prefix.has_exponent) {
+    return first_exponent(prefix).has_value();
+  }
+  return prefix.whole.empty()
+             ? visit_first_digits(prefix, [&](const Prefix& next) { return can_complete(next); })
+             : first_shift(prefix).has_value();
+}
+
+std::optional<std::string> NumberTexts::find_completion(std::string_view text) const {
+  auto rest = find_completion(Prefix(text));
+  if (rest && not_whole_ && Prefix(std::string(text) + *rest).is_whole()) {
+    *rest += ".0";
+  }
+  return rest;
+}
+
+std::optional<std::string> NumberTexts::find_completion(const Prefix& prefix) const {
+  if (plan_.is_everything()) {
+    return prefix.is_number() ? "" : "0";
+  }
+  if (prefix.has_exponent) {
+    const auto exponent = first_exponent(prefix);
+    return exponent ? std::optional(prefix.exponent_rest(*exponent)) : std::nullopt;
+  }
+  if (prefix.whole.empty()) {
+    std::optional<std::string> best;
+    visit_first_digits(prefix, [&](const Prefix& next) {
+      const std::string sign = next.negative && !prefix.negative ? "-" : "";
+      const auto rest = find_completion(next);
+      if (rest && (!best || sign.size() + 1 + rest->size() < best->size())) {
+        best = sign + next.whole + *rest;
+      }
+      return false;
+    });
+    return best;
+  }
+  const auto shift = first_shift(prefix);
+  const auto value = shift ? set_.find(cone(prefix, shift->places)) : std::nullopt;
+  if (!value) {
+    return std::nullopt;
+  }
+  if (!shift->exponent) {
+    return prefix.digits_rest(abs(*value));
+  }
+  return prefix.digits_rest(abs(*value) * power_of_ten(-shift->places)) + "e" +
+         std::to_string(shift->places);
+}
+
+bool NumberTexts::is_complete(std::string_view text) const {
+  const Prefix prefix(text);
+  if (!prefix.is_number() || plan_.is_everything()) {
+    return prefix.is_number();
+  }
+  const bool styled = !(whole_only_ && prefix.has_point) &&
+                      (free_exponent_ || !prefix.has_exponent) &&
+                      !(not_whole_ && prefix.is_whole());
+  return styled && prefix.exponent.size() <= kMaxExponentDigits &&
+         plan_.contains(parse_decimal(text));
+}
+
+// ---- Which continuations there are --------------------------------------------------------------
+
+int64_t NumberTexts::window(const Prefix& prefix) const {
+  return window_ + static_cast<int64_t>(prefix.whole.size() + prefix.fraction.size()) + 3;
+}
+
+/// The powers of ten that may bring the digits to the size of a number of the set.
+NumberTexts::Magnitudes NumberTexts::scales(const Prefix& prefix) const {
+  Magnitudes result = prefix.negative ? negative_ : positive_;
+  if (prefix.significant_digits().empty()) {
+    return {};
+  }
+  result.least -= prefix.magnitude();
+  result.most -= prefix.magnitude();
+  return result;
+}
+
+/// Visits those that begin with a digit, with a sign if there was none, until one says true.
+template <class Visit>
+bool NumberTexts::visit_first_digits(const Prefix& prefix, const Visit& visit) {
+  for (const bool negative : {false, true}) {
+    for (char digit = '0'; digit <= '9' && (negative || !prefix.negative); ++digit) {
+      Prefix next = prefix;
+      next.negative = negative;
+      next.whole = digit;
+      if (visit(next)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+/// False when all numbers that begin so have a sign that no number of the set has.
+bool NumberTexts::may_have_sign(const Prefix& prefix) const {
+  return prefix.negative ? set_.may_be_negative() : set_.may_be_positive();
+}
+
+bool NumberTexts::contains(const Prefix& prefix, const mpq_class& absolute) const {
+  const mpq_class value = prefix.negative ? mpq_class(-absolute) : absolute;
+  return set_.count({value, value, false, false}, 1) > 0;
+}
+
+/// The continuations of the digits, times ten to the power `places`.
+NumberFractions::Interval NumberTexts::cone(const Prefix& prefix, int64_t places) const {
+  const mpq_class scale = power_of_ten(places);
+  const mpq_class low = prefix.mantissa() * scale;
+  const mpq_class width = power_of_ten(-static_cast<int64_t>(prefix.fraction.size())) * scale;
+  const bool as_they_are = whole_only_ && places == 0;
+  NumberFractions::Interval cone{low, as_they_are ? low : mpq_class(low + width), false,
+                                 !as_they_are};
+  if (prefix.negative) {
+    cone = {mpq_class(-*cone.upper), mpq_class(-low), cone.upper_open, false};
+  }
+  return cone;
+}
+
+std::optional<NumberTexts::Shift> NumberTexts::first_shift(const Prefix& prefix) const {
+  if (prefix.has_point && whole_only_) {
+    return std::nullopt;
+  }
+  const Magnitudes scales = this->scales(prefix);
+  const auto grows = [&](int64_t places) {
+    return scales.least <= places && places <= scales.most &&
+           set_.count(cone(prefix, places), 1) > 0;
+  };
+  if (!may_have_sign(prefix)) {  // only zero is left
+    const bool zero = prefix.significant_digits().empty() && contains(prefix, 0);
+    return zero ? std::optional(Shift{}) : std::nullopt;
+  }
+  const bool more_digits = !prefix.has_point && prefix.whole != "0";
+  const int64_t window = this->window(prefix);
+  for (int64_t places = 0; places <= (more_digits ? window : 0); ++places) {
+    if (grows(places)) {
+      return Shift{places, false};
+    }
+  }
+  for (int64_t e = 1; free_exponent_ && e <= window; ++e) {
+    for (const int64_t places : {e, -e}) {
+      if (grows(places)) {
+        return Shift{places, true};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> NumberTexts::first_exponent(const Prefix& prefix) const {
+  const bool too_long = prefix.exponent.size() > kMaxExponentDigits;
+  if (!free_exponent_ || whole_only_ || too_long) {
+    return std::nullopt;
+  }
+  const mpq_class value = prefix.mantissa();
+  if (sgn(value) == 0) {
+    const bool negative = prefix.exponent_sign == "-";
+    const int64_t e = prefix.exponent.empty() ? 0 : std::stoll(prefix.exponent);
+    return contains(prefix, value) ? std::optional(negative ? -e : e) : std::nullopt;
+  }
+  if (!may_have_sign(prefix)) {
+    return std::nullopt;
+  }
+  const int64_t window = this->window(prefix);
+  const Magnitudes scales = this->scales(prefix);
+  for (int64_t e = std::max(-window, scales.least); e <= std::min(window, scales.most); ++e) {
+    if (prefix.fits_exponent(e) && contains(prefix, value * power_of_ten(e))) {
+      return e;
+    }
+  }
+  const auto above = prefix.exponent_sign != "-" ? beyond_window(prefix, 1) : std::nullopt;
+  return above || prefix.exponent_sign == "+" ? above : beyond_window(prefix, -1);
+}
+
+/// Beyond the window every larger exponent answers as the first one does.
+std::optional<int64_t> NumberTexts::beyond_window(const Prefix& prefix, int sign) const {
+  if (sign < 0 && prefix.exponent_sign.empty() && !prefix.exponent.empty()) {
+    return std::nullopt;
+  }
+  const int64_t window = this->window(prefix);
+  const size_t zeros = std::min(prefix.exponent.find_first_not_of('0'), prefix.exponent.size());
+  std::string digits = prefix.exponent.substr(zeros);
+  digits += digits.empty() ? "1" : "";
+  while (zeros + digits.size() < kMaxExponentDigits && std::stoll(digits) <= window) {
+    digits += '0';
+  }
+  const int64_t e = sign * std::stoll(digits);
+  const bool fits = prefix.fits_exponent(e) &&
+                    contains(prefix, prefix.mantissa() * power_of_ten(sign * (window + 1)));
+  return fits ? std::optional(e) : std::nullopt;
+}
+
+// ---- Beginnings that mean the same --------------------------------------------------------------
+//
+// Digits tell two things: on which side of a bound the number lies, whatever its scale, which the
+// first few of them settle; and its scale, which is the number of digits before the point. Where
+// whole numbers may have exponents, zeros at the end count too: as many tens may be taken away.
+
+NumberTexts::Comparison NumberTexts::compare(const std::string& digits, bool negative) const {
+  Comparison result;
+  for (const Bound& bound : bounds_) {
+    if (bound.negative != negative) {
+      continue;
+    }
+    const auto other = [&](size_t i) { return i < bound.digits.size() ? bound.digits[i] : '0'; };
+    size_t same = 0;
+    while (same < digits.size() && digits[same] == other(same)) {
+      ++same;
+    }
+    const bool alike = same == digits.size();
+    result.orders.push_back(alike                        ? Order::kAlike
+                            : digits[same] < other(same) ? Order::kLess
+                                                         : Order::kGreater);
+    result.deciding =
+        std::max(result.deciding, alike ? std::min(same, bound.digits.size()) : same + 1);
+  }
+  return result;
+}
+
+/// Digits that compare with the bounds as these do, and end in as many zeros if that matters.
+std::string NumberTexts::simplest(std::string digits, bool negative) const {
+  const size_t end = digits.find_last_not_of('0') + 1;
+  const Comparison wanted = compare(digits, negative);
+  const size_t kept = std::max<size_t>(1, wanted.deciding);
+  std::fill(digits.begin() + static_cast<int64_t>(std::min(kept, digits.size())), digits.end(),
+            '0');
+  if (scaled_units_ && end > kept) {
+    digits[end - 1] = '1';
+  }
+  char& last = digits[kept - 1];
+  const char own = last;
+  const bool not_zero = kept == 1 || (scaled_units_ && own != '0');
+  const char most = scaled_units_ && own == '0' ? '0' : own;
+  for (last = not_zero ? '1' : '0';
+       last < most && compare(digits, negative).orders != wanted.orders;) {
+    ++last;
+  }
+  return digits;
+}
+
+void NumberTexts::shorten_mantissa(Prefix& prefix) const {
+  std::string digits = prefix.significant_digits();
+  const bool sized = std::any_of(bounds_.begin(), bounds_.end(), [&](const Bound& bound) {
+    return bound.negative == prefix.negative;
+  });
+  const size_t places = prefix.fraction.size();
+  if (digits.empty()) {
+    if (!sized && !scaled_units_ && places > 1) {
+      prefix.fraction = "0";
+    }
+    return;
+  }
+  digits = simplest(std::move(digits), prefix.negative);
+  if (sized) {
+    const std::string all = prefix.whole + prefix.fraction;
+    const size_t zeros = all.size() - digits.size();
+    digits.insert(0, zeros, '0');
+    prefix.whole = digits.substr(0, prefix.whole.size());
+    prefix.fraction = digits.substr(prefix.whole.size());
+    const size_t kept = zeros + compare(digits.substr(zeros), prefix.negative).deciding;
+    while (!scaled_units_ && prefix.fraction.size() > 1 && prefix.fraction.back() == '0' &&
+           prefix.whole.size() + prefix.fraction.size() > kept) {
+      prefix.fraction.pop_back();
+    }
+    return;
+  }
+  if (!scaled_units_) {
+    prefix.whole = "1";
+    prefix.fraction = places > 0 ? "0" : "";
+    return;
+  }
+  const size_t zeros = digits.size() - (digits.find_last_not_of('0') + 1);
+  const std::string tens = "1" + std::string(zeros, '0');
+  digits = tens.size() > places ? tens : "1" + std::string(places - tens.size(), '0') + tens;
+  prefix.whole = digits.substr(0, digits.size() - places);
+  prefix.fraction = digits.substr(digits.size() - places);
+}
+
+std::string NumberTexts::representative(std::string_view text) const {
+  Prefix prefix(text);
+  if (!told_by_size_ || prefix.whole.empty()) {
+    return std::string(text);
+  }
+  shorten_mantissa(prefix);
+  if (plan_.is_everything() || (plan_.is_integers() && whole_only_)) {
+    prefix.negative = false;
+    prefix.exponent = prefix.exponent.empty() ? "" : "1";
+  }
+  if (!prefix.exponent.empty() && prefix.exponent_sign == "+") {
+    prefix.exponent_sign = "";
+  }
+  return prefix.text();
+}
+
+}  // namespace specdec

@@ -1,0 +1,103 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "grammar/regex/regex_nodes.h"
+
+namespace specdec {
+
+/// The automaton whose states are expressions and whose transitions are their derivatives, built as
+/// it is asked for (Owens, Reppy and Turon 2009, section 3.3). Not the partition of the paper is
+/// computed first, but all derivatives of a state at once, as a map from ranges of code points.
+class RegexAutomaton {
+ public:
+  using Transition = RegexStore::Transition;
+
+  RegexAutomaton(RegexNodes& nodes, uint64_t max_states);
+
+  void allow(uint64_t states);
+
+  /// What follows after `c`; kNothing exactly when nothing can.
+  RegexId next(RegexId state, char32_t c);
+  /// All of them. The span lives until the next call.
+  std::span<const Transition> transitions(RegexId state);
+  /// True when some text is in the language.
+  bool is_live(RegexId state);
+  uint64_t states() const { return tables_.size() - 1; }
+
+ private:
+  /// Covers all code points, sorted; neighbours differ in their targets.
+  using Map = std::vector<Transition>;
+  struct Segment {
+    char32_t first = 0;
+    char32_t last = 0;
+    RegexId target = 0;
+  };
+  /// Where the targets change; many states share one.
+  struct Partition {
+    std::vector<char32_t> lasts;
+    std::array<uint8_t, 128> ascii = {};  ///< part of each ASCII code point
+  };
+  struct Table {
+    uint32_t partition = 0;
+    size_t first_target = 0;
+  };
+  enum class Life : uint8_t { kUnknown, kLive, kDead };
+
+  const Table& table(RegexId state);
+  Table build(RegexId state);
+  uint64_t stored() const { return targets_.size() + nodes_.stored_operands(); }
+  void check_budget(RegexId state) const;
+  /// Counts what is done, so that building few but large states ends too.
+  void spend(uint64_t work);
+  [[noreturn]] void fail_too_large() const;
+  uint32_t partition_of(const Map& map);
+
+  Map derive(RegexId regex);
+  Map derive_anew(RegexId regex);
+  Map map_of(const Table& table) const;
+  void remember(RegexId regex, const Map& map);
+  Map derive_class(RegexId regex) const;
+  Map derive_concat(RegexId regex);
+  Map derive_repeat(RegexId regex);
+  Map derive_complement(RegexId regex);
+  Map derive_operands(RegexId regex);
+  void append_followed_by(const Map& map, RegexId tail, std::vector<Segment>& out);
+  Map combine(const std::vector<Segment>& segments, size_t needed);
+  Map overlay(const std::vector<Segment>& segments, size_t needed);
+  RegexId combine_targets(const std::vector<RegexId>& targets, size_t needed);
+  static void append(char32_t last, RegexId target, Map& map);
+
+  Life life(RegexId state) const;
+  void search_live(RegexId start);
+  void mark(RegexId state, Life life);
+
+  RegexNodes& nodes_;
+  uint64_t max_states_;
+  /// What may be built, and what was there when this was said.
+  struct Budget {
+    uint64_t states = 0;
+    uint64_t built = 0;
+    uint64_t stored = 0;
+    uint64_t work = 0;
+  };
+  Budget budget_;
+  int depth_ = 0;
+  uint64_t work_ = 0;
+  std::unordered_map<RegexId, Map> derived_;  ///< of parts of states, where it took long
+  size_t derived_transitions_ = 0;            ///< in all of `derived_`
+  std::vector<uint32_t> table_of_;            ///< by state; 0 when not built
+  std::vector<Table> tables_;
+  std::vector<RegexId> targets_;
+  std::vector<Partition> partitions_;
+  std::map<std::vector<char32_t>, uint32_t> partition_ids_;
+  std::vector<Life> life_;
+  Map answer_;
+};
+
+}  // namespace specdec

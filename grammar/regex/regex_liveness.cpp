@@ -1,0 +1,81 @@
+#include <queue>
+
+#include "core/error.h"
+#include "grammar/regex/regex_automaton.h"
+
+namespace specdec {
+
+/// What is known without a search.
+RegexAutomaton::Life RegexAutomaton::life(RegexId state) const {
+  const RegexNodes::Node& node = nodes_[state];
+  if (node.nullable) {
+    return Life::kLive;
+  }
+  if (!node.extended) {
+    return state == RegexStore::kNothing ? Life::kDead : Life::kLive;
+  }
+  return state < life_.size() ? life_[state] : Life::kUnknown;
+}
+
+void RegexAutomaton::mark(RegexId state, Life life) {
+  if (state >= life_.size()) {
+    life_.resize(nodes_.size(), Life::kUnknown);
+  }
+  life_[state] = life;
+}
+
+bool RegexAutomaton::is_live(RegexId state) {
+  if (life(state) == Life::kUnknown) {
+    search_live(state);
+  }
+  return life(state) == Life::kLive;
+}
+
+/// Best first by the lower bound of what is still to read, until a state known to be live turns up.
+/// All states from which it was reached are live then; when none turns up, all seen are dead.
+void RegexAutomaton::search_live(RegexId start) {
+  using Entry = std::pair<uint64_t, size_t>;  // bound, then the latest first
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
+  std::unordered_map<RegexId, std::vector<RegexId>> sources;  // of all states seen
+  std::vector<RegexId> found;
+  std::vector<RegexId> order = {start};
+  sources[start];
+  open.emplace(0, ~size_t{0});
+  while (!open.empty() && found.empty()) {
+    const RegexId state = order[~open.top().second];
+    open.pop();
+    const Table reached = table(state);
+    const size_t parts = partitions_[reached.partition].lasts.size();
+    for (size_t i = 0; i < parts; ++i) {
+      const RegexId target = targets_[reached.first_target + i];
+      if (life(target) == Life::kDead) {
+        continue;
+      }
+      const auto [place, is_new] = sources.try_emplace(target);
+      place->second.push_back(state);
+      if (life(target) == Life::kLive) {
+        found.push_back(target);
+      } else if (is_new) {
+        open.emplace(nodes_[target].shortest, ~order.size());
+        order.push_back(target);
+      }
+    }
+  }
+  if (found.empty()) {
+    for (const RegexId state : order) {
+      mark(state, Life::kDead);
+    }
+  }
+  while (!found.empty()) {
+    const RegexId state = found.back();
+    found.pop_back();
+    for (const RegexId source : sources[state]) {
+      if (life(source) == Life::kUnknown) {
+        mark(source, Life::kLive);
+        found.push_back(source);
+      }
+    }
+  }
+}
+
+}  // namespace specdec

@@ -1,0 +1,321 @@
+#include "grammar/regex/regex_parser.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "grammar/regex/regex_syntax.h"
+
+namespace specdec {
+namespace {
+
+using SyntaxKind = RegexSyntax::Kind;
+using SyntaxNode = RegexSyntax::Node;
+
+constexpr uint64_t kMaxUnrolled = 64;   ///< rounds of a group with assertions in it
+constexpr uint64_t kMaxSteps = 20'000;  ///< within such rounds, so that nested ones end
+constexpr size_t kMaxContexts = 200;
+
+/// Turns syntax into a regular language, from its end to its beginning: what a part matches depends
+/// on what may follow it (its continuation), so that assertions are intersections with that. What
+/// assertions see to the left is the context: the text's start, or the class of the last character.
+class Translator {
+ public:
+  Translator(RegexStore& store, const RegexSyntax& syntax) : store_(store), syntax_(syntax) {
+    blocks_.push_back(CodePoints::all());
+    for (const SyntaxNode& node : syntax.nodes) {
+      collect_contexts(node);
+    }
+  }
+
+  RegexId translate(bool search) {
+    const Rest end(contexts(), search ? RegexStore::kAll : RegexStore::kEmpty);
+    const Rest whole = before(syntax_.root, end);
+    return search ? after(RegexStore::kAll, whole)[0] : whole[0];
+  }
+
+ private:
+  /// The language of what is left of the text, in each context: [0] at the start of the text, [1+i]
+  /// after a character of blocks_[i].
+  using Rest = std::vector<RegexId>;
+
+  size_t contexts() const { return needs_context_ ? 1 + blocks_.size() : 1; }
+
+  void collect_contexts(const SyntaxNode& node) {
+    if (node.kind == SyntaxKind::kStart || node.kind == SyntaxKind::kBoundary) {
+      needs_context_ = true;
+    }
+    if (node.kind == SyntaxKind::kBoundary) {
+      split(syntax_.classes[node.points]);
+    }
+    if (node.kind == SyntaxKind::kLook && node.behind) {
+      needs_context_ = true;
+      for (const uint32_t option : options(node.children[0])) {
+        const SyntaxNode& seen = syntax_.nodes[option];
+        if (seen.kind == SyntaxKind::kPoint) {
+          split(syntax_.classes[seen.points]);
+        } else if (seen.kind != SyntaxKind::kStart) {
+          syntax_.fail(node.position,
+                       "a look-behind is not supported but for one character or '^'; rewrite the "
+                       "pattern without it");
+        }
+      }
+    }
+  }
+
+  void split(const CodePoints& by) {
+    std::vector<CodePoints> parts;
+    for (const CodePoints& block : blocks_) {
+      for (const CodePoints& part : {block.intersect(by), block.intersect(by.complement())}) {
+        if (!part.empty()) {
+          parts.push_back(part);
+        }
+      }
+    }
+    blocks_ = std::move(parts);
+    if (blocks_.size() > kMaxContexts) {
+      syntax_.fail(0, "too many look-behinds are not supported; use fewer");
+    }
+  }
+
+  std::vector<uint32_t> options(uint32_t body) const {
+    const SyntaxNode& node = syntax_.nodes[body];
+    return node.kind == SyntaxKind::kOr ? node.children : std::vector{body};
+  }
+
+  /// The language of a part without assertions but '$', which never holds here.
+  RegexId language(uint32_t index) {
+    const SyntaxNode& node = syntax_.nodes[index];
+    if (node.kind == SyntaxKind::kEnd) {
+      return RegexStore::kNothing;
+    }
+    if (node.kind == SyntaxKind::kPoint) {
+      return store_.one_of(syntax_.classes[node.points]);
+    }
+    std::vector<RegexId> parts;
+    for (const uint32_t child : node.children) {
+      parts.push_back(language(child));
+    }
+    if (node.kind == SyntaxKind::kOr) {
+      return store_.any_of(parts);
+    }
+    if (node.kind == SyntaxKind::kRepeat) {
+      return store_.repeat(parts[0], node.min, maximum(node));
+    }
+    return store_.concat(parts);
+  }
+
+  static std::optional<uint64_t> maximum(const SyntaxNode& node) {
+    return node.max == RegexSyntax::kUnbounded ? std::nullopt : std::optional(node.max);
+  }
+
+  static bool uniform(const Rest& rest) {
+    return std::ranges::all_of(rest, [&](RegexId regex) { return regex == rest[0]; });
+  }
+
+  /// What `index` and then `rest` match.
+  Rest before(uint32_t index, const Rest& rest) {
+    const SyntaxNode& node = syntax_.nodes[index];
+    if (unrolling_ > 0 && ++steps_ > kMaxSteps) {
+      syntax_.fail(node.position, "repeated groups with assertions in them are too large");
+    }
+    if (!node.asserts && uniform(rest)) {
+      return Rest(rest.size(), store_.concat(language(index), rest[0]));
+    }
+    switch (node.kind) {
+      case SyntaxKind::kPoint:
+        return after(language(index), rest);
+      case SyntaxKind::kConcat:
+        return before_sequence(node, rest);
+      case SyntaxKind::kOr:
+        return before_alternatives(node, rest);
+      case SyntaxKind::kRepeat:
+        return node.asserts ? before_unrolled(node, rest) : after(language(index), rest);
+      default:
+        return before_assertion(node, rest);
+    }
+  }
+
+  Rest before_sequence(const SyntaxNode& node, Rest rest) {
+    for (auto child = node.children.rbegin(); child != node.children.rend(); ++child) {
+      rest = before(*child, rest);
+    }
+    return rest;
+  }
+
+  Rest before_alternatives(const SyntaxNode& node, const Rest& rest) {
+    std::vector<std::vector<RegexId>> parts(rest.size());
+    for (const uint32_t child : node.children) {
+      const Rest one = before(child, rest);
+      for (size_t i = 0; i < rest.size(); ++i) {
+        parts[i].push_back(one[i]);
+      }
+    }
+    Rest all;
+    for (const auto& part : parts) {
+      all.push_back(store_.any_of(part));
+    }
+    return all;
+  }
+
+  /// `language` and then `rest`: by the last character that the language's texts end with, or in
+  /// the context before it where they are empty.
+  Rest after(RegexId language, const Rest& rest) {
+    if (uniform(rest)) {
+      return Rest(rest.size(), store_.concat(language, rest[0]));
+    }
+    std::vector<RegexId> parts;
+    const bool one_rest = uniform(Rest(rest.begin() + 1, rest.end()));
+    if (one_rest) {
+      const RegexId any = store_.one_of(CodePoints::all());
+      const RegexId not_empty = store_.all_of(language, store_.repeat(any, 1, std::nullopt));
+      parts.push_back(store_.concat(not_empty, rest[1]));
+    }
+    for (size_t i = 0; i < blocks_.size() && !one_rest; ++i) {
+      const RegexId ending = store_.concat(RegexStore::kAll, store_.one_of(blocks_[i]));
+      const RegexId part = point_or_all_of(language, blocks_[i], ending);
+      parts.push_back(store_.concat(part, rest[1 + i]));
+    }
+    const RegexId not_empty = store_.any_of(parts);
+    Rest all(rest.size(), not_empty);
+    for (size_t i = 0; i < rest.size() && store_.matches_empty(language); ++i) {
+      all[i] = store_.any_of(not_empty, rest[i]);
+    }
+    return all;
+  }
+
+  /// Intersections of classes are classes; others stay intersections.
+  RegexId point_or_all_of(RegexId language, const CodePoints& block, RegexId ending) {
+    const RegexId common = store_.all_of(language, store_.one_of(block));
+    const RegexId any = store_.one_of(CodePoints::all());
+    const bool is_point = store_.all_of(language, any) == language;
+    return is_point ? common : store_.all_of(language, ending);
+  }
+
+  Rest before_assertion(const SyntaxNode& node, Rest rest) {
+    for (size_t i = 0; i < rest.size(); ++i) {
+      rest[i] = store_.all_of(condition(node, i), rest[i]);
+    }
+    return rest;
+  }
+
+  /// The language of the rests for which an assertion holds in a context.
+  RegexId condition(const SyntaxNode& node, size_t context) {
+    const auto when = [](bool holds) { return holds ? RegexStore::kAll : RegexStore::kNothing; };
+    if (node.kind == SyntaxKind::kStart) {
+      return when(context == 0);
+    }
+    if (node.kind == SyntaxKind::kEnd) {
+      return RegexStore::kEmpty;
+    }
+    if (node.kind == SyntaxKind::kBoundary) {
+      const CodePoints& words = syntax_.classes[node.points];
+      const RegexId word_next = store_.concat(store_.one_of(words), RegexStore::kAll);
+      const bool wants_word = ends_in(context, words) == node.negative;
+      return wants_word ? word_next : store_.complement(word_next);
+    }
+    if (node.behind) {
+      return when(sees_behind(node, context) != node.negative);
+    }
+    const Rest body = before(node.children[0], Rest(contexts(), RegexStore::kAll));
+    return node.negative ? store_.complement(body[context]) : body[context];
+  }
+
+  bool ends_in(size_t context, const CodePoints& points) const {
+    return context > 0 && points.contains(blocks_[context - 1].ranges()[0].first);
+  }
+
+  bool sees_behind(const SyntaxNode& node, size_t context) const {
+    return std::ranges::any_of(options(node.children[0]), [&](uint32_t option) {
+      const SyntaxNode& seen = syntax_.nodes[option];
+      return seen.kind == SyntaxKind::kStart ? context == 0
+                                             : ends_in(context, syntax_.classes[seen.points]);
+    });
+  }
+
+  /// A repeated group with assertions in it: round by round, from the last.
+  Rest before_unrolled(const SyntaxNode& node, const Rest& rest) {
+    if (is_tempered(node) && uniform(rest) && rest[0] == RegexStore::kEmpty) {
+      return before_tempered(node, rest);
+    }
+    if (node.max == RegexSyntax::kUnbounded && node.min <= 1 && uniform(rest) &&
+        only_ends(node.children[0])) {
+      return before_ended(node, rest);
+    }
+    if (node.max > kMaxUnrolled) {
+      syntax_.fail(node.position,
+                   "assertions in a group that is repeated are not supported; move the anchor, "
+                   "word boundary or look-around out of the group");
+    }
+    ++unrolling_;
+    Rest all = rest;
+    for (uint64_t round = node.max; round > 0; --round) {
+      all = before(node.children[0], all);
+      for (size_t i = 0; i < all.size() && round > node.min; ++i) {
+        all[i] = store_.any_of(all[i], rest[i]);
+      }
+    }
+    --unrolling_;
+    return all;
+  }
+
+  /// True when '$' is the only assertion in a part.
+  bool only_ends(uint32_t index) const {
+    const SyntaxNode& node = syntax_.nodes[index];
+    const bool other = node.asserts && node.children.empty() && node.kind != SyntaxKind::kEnd;
+    return !other && node.kind != SyntaxKind::kLook &&
+           std::ranges::all_of(node.children, [&](uint32_t child) { return only_ends(child); });
+  }
+
+  /// Any number of rounds, of which the last may use '$' if nothing has to follow.
+  Rest before_ended(const SyntaxNode& node, const Rest& rest) {
+    const RegexId round = language(node.children[0]);
+    RegexId all = store_.concat(store_.repeat(round, node.min, std::nullopt), rest[0]);
+    if (store_.matches_empty(rest[0])) {
+      const Rest end(rest.size(), RegexStore::kEmpty);
+      const RegexId last = before(node.children[0], end)[0];
+      all = store_.any_of(all, store_.concat(store_.repeat(round, 0, std::nullopt), last));
+    }
+    return Rest(rest.size(), all);
+  }
+
+  /// ((?!X)C)* with a class C.
+  bool is_tempered(const SyntaxNode& node) const {
+    const SyntaxNode& body = syntax_.nodes[node.children[0]];
+    if (body.kind != SyntaxKind::kConcat || body.children.size() != 2) {
+      return false;
+    }
+    const SyntaxNode& look = syntax_.nodes[body.children[0]];
+    const SyntaxNode& point = syntax_.nodes[body.children[1]];
+    return look.kind == SyntaxKind::kLook && !look.behind && point.kind == SyntaxKind::kPoint &&
+           !syntax_.nodes[look.children[0]].asserts;
+  }
+
+  /// Such a group up to the end of the text: C* without a place where X matches.
+  Rest before_tempered(const SyntaxNode& node, const Rest& rest) {
+    const SyntaxNode& body = syntax_.nodes[node.children[0]];
+    const SyntaxNode& look = syntax_.nodes[body.children[0]];
+    RegexId found = store_.concat(language(look.children[0]), RegexStore::kAll);
+    found = look.negative ? found : store_.complement(found);
+    const RegexId any = store_.one_of(CodePoints::all());
+    found = store_.all_of(found, store_.repeat(any, 1, std::nullopt));
+    const RegexId none = store_.complement(store_.concat(RegexStore::kAll, found));
+    const RegexId points = store_.repeat(language(body.children[1]), node.min, maximum(node));
+    return Rest(rest.size(), store_.all_of(points, none));
+  }
+
+  RegexStore& store_;
+  const RegexSyntax& syntax_;
+  bool needs_context_ = false;
+  std::vector<CodePoints> blocks_;
+  int unrolling_ = 0;
+  uint64_t steps_ = 0;
+};
+
+}  // namespace
+
+RegexId parse_regex(RegexStore& store, std::string_view pattern, bool search) {
+  const RegexSyntax syntax = RegexSyntaxParser(pattern).parse();
+  return Translator(store, syntax).translate(search);
+}
+
+}  // namespace specdec

@@ -1,0 +1,284 @@
+#include "grammar/regex/regex_syntax.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+constexpr int kMaxGroupDepth = 500;
+constexpr size_t kShown = 80;                      ///< characters of a pattern in a message
+constexpr uint64_t kMaxCount = uint64_t{1} << 32;  ///< of a quantifier
+
+const CodePoints& line_ends() {
+  static const CodePoints kEnds({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}});
+  return kEnds;
+}
+
+}  // namespace
+
+void RegexSyntax::fail(size_t position, const std::string& message) const {
+  const bool whole = pattern.size() <= kShown;
+  throw GrammarError(fmt::format("pattern '{}{}', character {}: {}",
+                                 to_utf8(std::u32string_view(pattern).substr(0, kShown)),
+                                 whole ? "" : "...", position + 1, message));
+}
+
+RegexSyntaxParser::RegexSyntaxParser(std::string_view pattern) {
+  syntax_.pattern = to_code_points(pattern);
+}
+
+RegexSyntax RegexSyntaxParser::parse() {
+  text_ = syntax_.pattern;
+  syntax_.root = alternatives();
+  if (!at_end()) {
+    syntax_.fail(position_, "')' closes no group; write '\\)' for the character");
+  }
+  return std::move(syntax_);
+}
+
+bool RegexSyntaxParser::looking_at(std::u32string_view prefix) const {
+  return text_.substr(position_).starts_with(prefix);
+}
+
+bool RegexSyntaxParser::accept(std::u32string_view prefix) {
+  const bool found = looking_at(prefix);
+  position_ += found ? prefix.size() : 0;
+  return found;
+}
+
+/// 0 past the end.
+char32_t RegexSyntaxParser::peek(size_t ahead) const {
+  return position_ + ahead < text_.size() ? text_[position_ + ahead] : 0;
+}
+
+uint32_t RegexSyntaxParser::add(RegexSyntax::Node node) {
+  using enum RegexSyntax::Kind;
+  node.asserts = node.kind == kStart || node.kind == kEnd || node.kind == kLook ||
+                 node.kind == kBoundary || std::ranges::any_of(node.children, [&](uint32_t child) {
+                   return syntax_.nodes[child].asserts;
+                 });
+  syntax_.nodes.push_back(std::move(node));
+  return static_cast<uint32_t>(syntax_.nodes.size() - 1);
+}
+
+uint32_t RegexSyntaxParser::class_index(const CodePoints& points) {
+  syntax_.classes.push_back(points);
+  return static_cast<uint32_t>(syntax_.classes.size() - 1);
+}
+
+uint32_t RegexSyntaxParser::add_points(const CodePoints& points, size_t position) {
+  return add({.kind = Kind::kPoint, .points = class_index(points), .position = position});
+}
+
+uint32_t RegexSyntaxParser::alternatives() {
+  const size_t start = position_;
+  std::vector<uint32_t> children = {sequence()};
+  while (accept(U"|")) {
+    children.push_back(sequence());
+  }
+  if (children.size() == 1) {
+    return children[0];
+  }
+  return add({.kind = Kind::kOr, .position = start, .children = std::move(children)});
+}
+
+uint32_t RegexSyntaxParser::sequence() {
+  const size_t start = position_;
+  std::vector<uint32_t> children;
+  while (!at_end() && peek() != '|' && peek() != ')') {
+    if (const auto flags = flag_group(position_)) {
+      children.push_back(*flags);
+    } else {
+      children.push_back(quantified(term()));
+    }
+  }
+  if (children.size() == 1) {
+    return children[0];
+  }
+  return add({.kind = Kind::kConcat, .position = start, .children = std::move(children)});
+}
+
+uint32_t RegexSyntaxParser::term() {
+  const size_t start = position_;
+  const char32_t c = peek();
+  if (c == '\\') {
+    return escape_term();
+  }
+  if (c == '[') {
+    return add_points(bracket_class(), start);
+  }
+  if (c == '(') {
+    return group();
+  }
+  if (c == '*' || c == '+' || c == '?' || (c == '{' && braces())) {
+    syntax_.fail(start, "there is nothing to repeat; write a backslash before the character");
+  }
+  ++position_;
+  if (c == '^' || c == '$') {
+    return add({.kind = c == '^' ? Kind::kStart : Kind::kEnd, .position = start});
+  }
+  if (c == '.') {
+    return add_points(flags_.dot_all ? CodePoints::all() : line_ends().complement(), start);
+  }
+  const auto [place, is_new] = letters_.try_emplace({c, flags_.ignore_case}, 0);
+  if (is_new) {
+    place->second = class_index(fold(CodePoints({{c, c}})));
+  }
+  return add({.kind = Kind::kPoint, .points = place->second, .position = start});
+}
+
+uint32_t RegexSyntaxParser::quantified(uint32_t atom) {
+  const size_t start = position_;
+  std::pair<uint64_t, uint64_t> counts;
+  if (accept(U"*")) {
+    counts = {0, RegexSyntax::kUnbounded};
+  } else if (accept(U"+")) {
+    counts = {1, RegexSyntax::kUnbounded};
+  } else if (accept(U"?")) {
+    counts = {0, 1};
+  } else if (const auto read = braces()) {
+    counts = *read;
+  } else {
+    return atom;
+  }
+  if (counts.first > counts.second) {
+    syntax_.fail(start, "the counts of the repetition are out of order; write the smaller first");
+  }
+  accept(U"?");  // lazy: the same language
+  if (looking_at(U"+")) {
+    syntax_.fail(position_, "possessive quantifiers are not supported; use a group and a '+'");
+  }
+  if (peek() == '*' || peek() == '?') {
+    syntax_.fail(position_, "there is nothing to repeat; write a backslash before the character");
+  }
+  return add({.kind = Kind::kRepeat,
+              .min = counts.first,
+              .max = counts.second,
+              .position = start,
+              .children = {atom}});
+}
+
+/// {n}, {n,} or {n,m}; when it is something else nothing is read, and the brace is a character
+/// (ECMA-262, annex B).
+std::optional<std::pair<uint64_t, uint64_t>> RegexSyntaxParser::braces() {
+  const size_t start = position_;
+  const auto is_digit = [&] { return '0' <= peek() && peek() <= '9'; };
+  if (accept(U"{") && is_digit()) {
+    const uint64_t min = number();
+    uint64_t max = min;
+    if (accept(U",")) {
+      max = is_digit() ? number() : RegexSyntax::kUnbounded;
+    }
+    if (accept(U"}")) {
+      return std::pair(min, max);
+    }
+  }
+  position_ = start;
+  return std::nullopt;
+}
+
+uint64_t RegexSyntaxParser::number() {
+  const size_t start = position_;
+  uint64_t value = 0;
+  for (; '0' <= peek() && peek() <= '9'; ++position_) {
+    value = value * 10 + (peek() - '0');
+    if (value > kMaxCount) {
+      syntax_.fail(start, fmt::format("the count is larger than {}; leave it open", kMaxCount));
+    }
+  }
+  return value;
+}
+
+uint32_t RegexSyntaxParser::group() {
+  const size_t start = position_++;
+  if (accept(U"?=") || accept(U"?!")) {
+    return look(start, false, text_[position_ - 1] == '!');
+  }
+  if (accept(U"?<=") || accept(U"?<!")) {
+    return look(start, true, text_[position_ - 1] == '!');
+  }
+  if (looking_at(U"?>")) {
+    syntax_.fail(start, "atomic groups '(?>' are not supported; use '(?:'");
+  }
+  if (accept(U"?<") || accept(U"?P<")) {
+    skip_group_name(start);
+  } else if (looking_at(U"?") && !accept(U"?:")) {
+    syntax_.fail(start, "this kind of group is not supported; use '(?:'");
+  }
+  return group_body(Kind::kConcat, start);
+}
+
+/// Flags for the rest of a group (`(?i)`) or for one of its own (`(?i:...)`); nothing when
+/// there is something else.
+std::optional<uint32_t> RegexSyntaxParser::flag_group(size_t start) {
+  if (!looking_at(U"(?")) {
+    return std::nullopt;
+  }
+  size_t end = start + 2;
+  while (end < text_.size() && std::u32string_view(U"imsux-").find(text_[end]) != text_.npos) {
+    ++end;
+  }
+  if (end == start + 2 || end == text_.size() || (text_[end] != ')' && text_[end] != ':')) {
+    return std::nullopt;
+  }
+  const Flags before = flags_;
+  bool value = true;
+  for (const char32_t flag : text_.substr(start + 2, end - start - 2)) {
+    if (flag == 'i') {
+      flags_.ignore_case = value;
+    } else if (flag == 's') {
+      flags_.dot_all = value;
+    } else if (flag == '-') {
+      value = false;
+    } else if (flag != 'u') {
+      syntax_.fail(start, fmt::format("the flag '{}' is not supported; i, s and u are",
+                                      static_cast<char>(flag)));
+    }
+  }
+  position_ = end + 1;
+  if (text_[end] == ')') {
+    return add({.kind = Kind::kConcat, .position = start});
+  }
+  const uint32_t body = group_body(Kind::kConcat, start);
+  flags_ = before;
+  return quantified(body);
+}
+
+void RegexSyntaxParser::skip_group_name(size_t start) {
+  const size_t name = position_;
+  while (!at_end() && peek() != '>' && peek() != ')') {
+    ++position_;
+  }
+  if (position_ == name || !accept(U">")) {
+    syntax_.fail(start, "the group's name is not closed; write '(?<name>...)'");
+  }
+}
+
+uint32_t RegexSyntaxParser::look(size_t start, bool behind, bool negative) {
+  const uint32_t body = group_body(Kind::kLook, start);
+  return add({.kind = Kind::kLook,
+              .negative = negative,
+              .behind = behind,
+              .position = start,
+              .children = {body}});
+}
+
+uint32_t RegexSyntaxParser::group_body(Kind kind, size_t start) {
+  if (++depth_ > kMaxGroupDepth) {
+    syntax_.fail(start,
+                 fmt::format("groups are nested more than {} deep; use fewer", kMaxGroupDepth));
+  }
+  const Flags before = flags_;
+  const uint32_t body = alternatives();
+  flags_ = before;
+  --depth_;
+  if (!accept(U")")) {
+    syntax_.fail(start, kind == Kind::kLook ? "the look-around is not closed; add ')'"
+                                            : "the group is not closed; add ')'");
+  }
+  return body;
+}
+
+}  // namespace specdec

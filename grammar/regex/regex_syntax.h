@@ -1,0 +1,91 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/regex/regex.h"
+
+namespace specdec {
+
+/// A regular expression as it is written.
+struct RegexSyntax {
+  enum class Kind : uint8_t { kPoint, kConcat, kOr, kRepeat, kStart, kEnd, kLook, kBoundary };
+  struct Node {
+    Kind kind = Kind::kConcat;
+    bool asserts = false;   ///< there is an assertion in it: it sees text that it does not match
+    bool negative = false;  ///< kLook, kBoundary
+    bool behind = false;    ///< kLook
+    uint32_t points = 0;    ///< kPoint: of `classes`; kBoundary: the word characters
+    uint64_t min = 0;       ///< kRepeat
+    uint64_t max = 0;       ///< kRepeat; kUnbounded for any number
+    size_t position = 0;    ///< where it begins, for errors
+    std::vector<uint32_t> children = {};
+  };
+  static constexpr uint64_t kUnbounded = ~uint64_t{0};
+
+  std::vector<Node> nodes;
+  std::vector<CodePoints> classes;
+  uint32_t root = 0;
+  std::u32string pattern;
+
+  /// Throws GrammarError with the pattern and the place in front of the message.
+  [[noreturn]] void fail(size_t position, const std::string& message) const;
+};
+
+/// Reads ECMA-262's syntax with the flag `u`, as parse_regex describes it.
+class RegexSyntaxParser {
+ public:
+  explicit RegexSyntaxParser(std::string_view pattern);
+  RegexSyntax parse();
+
+ private:
+  using Kind = RegexSyntax::Kind;
+  struct Flags {
+    bool ignore_case = false;
+    bool dot_all = false;
+  };
+
+  bool at_end() const { return position_ >= text_.size(); }
+  bool looking_at(std::u32string_view prefix) const;
+  bool accept(std::u32string_view prefix);
+  char32_t peek(size_t ahead = 0) const;
+
+  uint32_t add(RegexSyntax::Node node);
+  uint32_t add_points(const CodePoints& points, size_t position);
+  uint32_t class_index(const CodePoints& points);
+
+  uint32_t alternatives();
+  uint32_t sequence();
+  uint32_t term();
+  uint32_t quantified(uint32_t atom);
+  uint32_t group();
+  std::optional<uint32_t> flag_group(size_t start);
+  uint32_t look(size_t start, bool behind, bool negative);
+  uint32_t group_body(Kind kind, size_t start);
+  void skip_group_name(size_t start);
+  std::optional<std::pair<uint64_t, uint64_t>> braces();
+  uint64_t number();
+
+  uint32_t escape_term();
+  CodePoints bracket_class();
+  CodePoints class_member(std::optional<char32_t>& single);
+  std::optional<CodePoints> class_escape();
+  CodePoints property_escape(bool negative);
+  char32_t character_escape();
+  char32_t unicode_escape(size_t start);
+  char32_t hex_digits(size_t count, size_t start);
+  CodePoints fold(const CodePoints& points) const;
+  CodePoints words() const;
+
+  RegexSyntax syntax_;
+  std::u32string_view text_;
+  size_t position_ = 0;
+  int depth_ = 0;
+  Flags flags_;
+  std::map<std::pair<char32_t, bool>, uint32_t> letters_;  ///< class of a letter, by case folding
+};
+
+}  // namespace specdec

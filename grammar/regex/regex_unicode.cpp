@@ -1,0 +1,49 @@
+#include "grammar/regex/regex_unicode.h"
+
+#include <unicode/uniset.h>
+
+#include <algorithm>
+#include <string>
+
+namespace specdec {
+namespace {
+
+CodePoints to_points(const icu::UnicodeSet& set) {
+  std::vector<CodePoints::Range> ranges;
+  for (int32_t i = 0; i < set.getRangeCount(); ++i) {
+    ranges.push_back(
+        {static_cast<char32_t>(set.getRangeStart(i)), static_cast<char32_t>(set.getRangeEnd(i))});
+  }
+  return CodePoints(std::move(ranges));
+}
+
+bool is_name_character(char c) {
+  return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') || c == '_' ||
+         c == '=';
+}
+
+}  // namespace
+
+std::optional<CodePoints> unicode_property(std::string_view name) {
+  if (name.empty() || !std::all_of(name.begin(), name.end(), is_name_character)) {
+    return std::nullopt;
+  }
+  UErrorCode error = U_ZERO_ERROR;
+  const std::string pattern = "[:" + std::string(name) + ":]";
+  const icu::UnicodeSet set(icu::UnicodeString::fromUTF8(pattern), error);
+  if (U_FAILURE(error) || set.hasStrings()) {
+    return std::nullopt;
+  }
+  return to_points(set);
+}
+
+CodePoints close_over_case(const CodePoints& points) {
+  icu::UnicodeSet set;
+  for (const CodePoints::Range& range : points.ranges()) {
+    set.add(static_cast<UChar32>(range.first), static_cast<UChar32>(range.last));
+  }
+  set.closeOver(USET_CASE_INSENSITIVE);
+  return to_points(set);
+}
+
+}  // namespace specdec

@@ -1,0 +1,240 @@
+#include "grammar/cfg/lark.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/grammar/automaton_checks.h"
+
+namespace specdec {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class Lark {
+ public:
+  explicit Lark(std::string_view text) : automaton_(make_lark_automaton(regexes_, text, "test")) {}
+  bool accepts(std::string_view text) { return specdec::accepts(*automaton_, text); }
+  bool is_prefix(std::string_view text) { return specdec::is_prefix(*automaton_, text); }
+  std::string explain(std::string_view text) {
+    return automaton_->explain(walk(*automaton_, text));
+  }
+  Automaton& automaton() { return *automaton_; }
+
+ private:
+  RegexStore regexes_;
+  std::unique_ptr<Automaton> automaton_;
+};
+
+bool lark_accepts(std::string_view grammar, std::string_view text) {
+  return Lark(grammar).accepts(text);
+}
+
+std::string lark_error(std::string_view grammar) {
+  return grammar_error([&] {
+    RegexStore regexes;
+    make_lark_automaton(regexes, grammar, "g.lark");
+  });
+}
+
+constexpr std::string_view kJson = R"lark(
+// the example of Lark's tutorial, in shape
+?start: value
+?value: object
+      | array
+      | string
+      | SIGNED_NUMBER      -> number
+      | "true"             -> true
+      | "false"            -> false
+      | "null"             -> null
+array  : "[" [value ("," value)*] "]"
+object : "{" [pair ("," pair)*] "}"
+pair   : string ":" value
+string : ESCAPED_STRING
+%import common.ESCAPED_STRING
+%import common.SIGNED_NUMBER
+%import common.WS
+%ignore WS
+)lark";
+
+TEST(LarkTest, IgnoredTextStandsBetweenTerminals) {
+  Lark json(kJson);
+  EXPECT_TRUE(json.accepts("{\"a\":[1,-2.5e3,null]}"));
+  EXPECT_TRUE(json.accepts(" \n{ \"a b\" :\t[ 1 , true ] , \"\":{ } }  "));
+  EXPECT_FALSE(json.is_prefix("tr ue"));
+  EXPECT_FALSE(json.is_prefix("[1,]"));
+  EXPECT_FALSE(json.accepts("[1"));
+  EXPECT_FALSE(json.accepts("  "));
+}
+
+TEST(LarkTest, SeveralThingsAreIgnored) {
+  Lark grammar(
+      "start: \"a\" B+\nB: \"b\" \"b\"\n%ignore \" \"\n%ignore /#[^\\n]*\\n/\n%ignore /x{2}/");
+  EXPECT_TRUE(grammar.accepts(" a#one\n bb xxbb "));
+  EXPECT_FALSE(grammar.is_prefix("a b b"));
+  EXPECT_FALSE(grammar.accepts("a x bb"));
+}
+
+TEST(LarkTest, WithoutIgnoreNothingStandsBetween) {
+  Lark grammar("start: \"a\" \"b\"");
+  EXPECT_TRUE(grammar.accepts("ab"));
+  EXPECT_FALSE(grammar.is_prefix("a "));
+  EXPECT_FALSE(grammar.is_prefix(" "));
+}
+
+TEST(LarkTest, RepetitionsAndOptions) {
+  Lark grammar("start: \"a\"~2 (\"b\" | \"c\")~1..2 [\"d\"] \"e\"* \"f\"+ \"g\"?");
+  EXPECT_TRUE(grammar.accepts("aabf"));
+  EXPECT_TRUE(grammar.accepts("aacbdeeffg"));
+  EXPECT_FALSE(grammar.accepts("abf"));
+  EXPECT_FALSE(grammar.accepts("aabcbf"));
+  EXPECT_TRUE(lark_accepts("start: \"a\" ~ 2 .. 70000", "aaa"));
+}
+
+TEST(LarkTest, LiteralsRangesAndFlags) {
+  Lark grammar("start: \"Sel\"i \"é\"i \"a\"..\"c\" /[x-z]+/i /./s \"\\n\\t\\\"\\\\\\x41\\u00e9\"");
+  EXPECT_TRUE(grammar.accepts("sELÉbxYZ\n\n\t\"\\A\xC3\xA9"));
+  EXPECT_FALSE(grammar.is_prefix("selbd"));
+  EXPECT_FALSE(grammar.is_prefix("seléd"));
+  EXPECT_TRUE(lark_accepts("start: /a\\/[b\\/]/ // a comment", "a//"));
+}
+
+TEST(LarkTest, LinesCommentsAndModifiers) {
+  Lark grammar(
+      "// first\n?start.2: _list -> list // trailing\n  // between\n  | never\n\n"
+      "_list: item\n\n     | _list \",\" item\n!item: (NAME\n   | INT\n ) # or this\n"
+      "!never: \"!\" \\\n \"?\"\nNAME.-1: /[a-z]+/\n%import common (INT,\n WS)\n%ignore WS\n");
+  EXPECT_TRUE(grammar.accepts("a, 1,b"));
+  EXPECT_TRUE(grammar.accepts("! ?"));
+  EXPECT_FALSE(grammar.is_prefix("a,,"));
+}
+
+TEST(LarkTest, LeftRecursiveCalculator) {
+  Lark grammar(R"lark(
+    ?start: sum
+          | NAME "=" sum    -> assign_var
+    ?sum: product
+        | sum "+" product   -> add
+        | sum "-" product   -> sub
+    ?product: atom
+        | product "*" atom  -> mul
+        | product "/" atom  -> div
+    ?atom: NUMBER           -> number
+         | "-" atom         -> neg
+         | NAME             -> var
+         | "(" sum ")"
+    %import common.CNAME -> NAME
+    %import common.NUMBER
+    %import common.WS_INLINE
+    %ignore WS_INLINE
+)lark");
+  EXPECT_TRUE(grammar.accepts("x = 1 + -(2*y3) / .5"));
+  EXPECT_FALSE(grammar.is_prefix("x = = "));
+  EXPECT_FALSE(grammar.is_prefix("1\n"));
+  EXPECT_FALSE(grammar.accepts("(1"));
+  std::mt19937 random(5);
+  for (int round = 0; round < 10; ++round) {
+    const std::string text = random_text(grammar.automaton(), random, 30);
+    EXPECT_TRUE(can_finish(grammar.automaton(), walk(grammar.automaton(), text))) << text;
+  }
+}
+
+TEST(LarkTest, CommonTerminals) {
+  const auto fits = [](const std::string& name, std::string_view text) {
+    return lark_accepts("start: " + name + "\n%import common." + name, text);
+  };
+  for (const std::string_view text : {"1", "1.", ".5", "1.5e-3", "2E10"}) {
+    EXPECT_TRUE(fits("NUMBER", text)) << text;
+    EXPECT_TRUE(fits("SIGNED_NUMBER", "-" + std::string(text))) << text;
+    EXPECT_EQ(fits("FLOAT", text), text != "1") << text;
+  }
+  EXPECT_FALSE(fits("NUMBER", "-1"));
+  EXPECT_FALSE(fits("NUMBER", "."));
+  EXPECT_TRUE(fits("ESCAPED_STRING", "\"a\\\"b\\\\\""));
+  EXPECT_FALSE(fits("ESCAPED_STRING", "\"a\"b\""));
+  EXPECT_TRUE(fits("CNAME", "_a1"));
+  EXPECT_FALSE(fits("CNAME", "1a"));
+  EXPECT_TRUE(fits("NEWLINE", "\r\n\n"));
+  EXPECT_TRUE(fits("C_COMMENT", "/* a **/"));
+  EXPECT_FALSE(fits("C_COMMENT", "/* a */ */"));
+  EXPECT_TRUE(fits("WORD", "Ab"));
+}
+
+TEST(LarkTest, ExplainNamesTerminals) {
+  Lark json(kJson);
+  EXPECT_THAT(json.explain("["),
+              AllOf(HasSubstr("string | "), HasSubstr("SIGNED_NUMBER"), HasSubstr("\"]\": ']'")));
+}
+
+TEST(LarkTest, ErrorsNameThePlace) {
+  EXPECT_THAT(lark_error("start: \"a\"\nb \"c\""),
+              AllOf(StartsWith("g.lark:2:3:"), HasSubstr("expected ':' after 'b'")));
+  EXPECT_THAT(lark_error("start: a B\na: c"),
+              AllOf(StartsWith("g.lark:1:10:"), HasSubstr("'B', 'c' used but not defined")));
+  EXPECT_THAT(lark_error("a: \"x\""), HasSubstr("no rule 'start'"));
+  EXPECT_THAT(lark_error("start: aB"), HasSubstr("'aB' is no name"));
+  EXPECT_THAT(lark_error("start: \"x\"\nstart: \"y\""), HasSubstr("defined twice"));
+  EXPECT_THAT(lark_error("start: start \"x\""),
+              AllOf(StartsWith("g.lark:1:1:"), HasSubstr("no text matches the rule 'start'")));
+  EXPECT_THAT(lark_error("start: A\nA: b\nb: \"x\""),
+              HasSubstr("a terminal cannot use the rule 'b'"));
+  EXPECT_THAT(lark_error("start: A\nA: \"x\" A | \"y\""), HasSubstr("refers to itself"));
+  EXPECT_THAT(lark_error("start: \"a\" }"), AllOf(StartsWith("g.lark:1:12:"), HasSubstr("'}'")));
+}
+
+TEST(LarkTest, WhatIsNotSupportedIsSaidClearly) {
+  EXPECT_THAT(lark_error("start: sep{\"a\"}"), HasSubstr("templates are not supported"));
+  EXPECT_THAT(lark_error("sep{x}: x\nstart: \"a\""), HasSubstr("templates are not supported"));
+  for (const std::string name : {"declare", "override", "extend"}) {
+    EXPECT_THAT(lark_error("start: \"a\"\n%" + name + " A"),
+                AllOf(StartsWith("g.lark:2:1:"), HasSubstr("%" + name + " is not supported")));
+  }
+  EXPECT_THAT(lark_error("%foo A\n"), HasSubstr("unknown directive '%foo'"));
+  EXPECT_THAT(lark_error("%import python.NAME\n"), HasSubstr("only terminals of 'common'"));
+  EXPECT_THAT(lark_error("%import common.NOPE\n"),
+              AllOf(HasSubstr("no terminal 'NOPE'"), HasSubstr("WS_INLINE")));
+  EXPECT_THAT(lark_error("start: /a/m"), HasSubstr("flag 'm'"));
+  EXPECT_THAT(lark_error("start: /(a/"), StartsWith("g.lark:1:8:"));
+  EXPECT_THAT(lark_error("start: /(a)\\1/"), StartsWith("g.lark:1:8:"));
+  EXPECT_THAT(lark_error("start: \"z\"..\"a\""), HasSubstr("smaller one first"));
+  EXPECT_THAT(lark_error("start: \"a"), HasSubstr("literal is not closed"));
+  EXPECT_THAT(lark_error("start: /a"), HasSubstr("not closed"));
+  EXPECT_THAT(lark_error("start: (\"a\"\n"), HasSubstr("group is not closed"));
+  EXPECT_THAT(lark_error("start: \"a\"~3..2"), HasSubstr("swap"));
+  EXPECT_THAT(lark_error("start: " + std::string(50'000, '[')), HasSubstr("max_nesting"));
+}
+
+TEST(LarkTest, DoublingTerminalsAreAnError) {
+  std::string grammar = "start: T60\nT0: \"ab\"\n";
+  for (int i = 1; i <= 60; ++i) {
+    const std::string below = "T" + std::to_string(i - 1);
+    grammar += "T" + std::to_string(i) + ": " + below + " \"c\" " + below + "\n";
+  }
+  EXPECT_THAT(lark_error(grammar), HasSubstr("is too large"));
+}
+
+TEST(ReadyLarkGrammarsTest, Sql) {
+  std::ifstream file(SPECDEC_SOURCE_DIR "/configs/grammars/sql.lark");
+  std::stringstream text;
+  text << file.rdbuf();
+  Lark sql(text.str());
+  for (const std::string_view query :
+       {"SELECT * FROM users", "select a.id, count(*) AS n from orders as a group by a.id;",
+        "SELECT DISTINCT name FROM t WHERE x >= 1.5 AND NOT (y IN (SELECT id FROM u) OR z IS NULL)",
+        "SELECT max(a + b * -2) FROM t LEFT JOIN u ON t.id = u.id ORDER BY \"My Col\" DESC LIMIT 5",
+        "SELECT 'it''s' || name FROM (SELECT name FROM t) AS s WHERE name LIKE 'a%'"}) {
+    EXPECT_TRUE(sql.accepts(query)) << query;
+  }
+  for (const std::string_view query :
+       {"DROP", "SELECT FROM", "SELECT a,, ", "SELECT * FROM t WHERE )", "INSERT"}) {
+    EXPECT_FALSE(sql.is_prefix(query)) << query;
+  }
+  EXPECT_FALSE(sql.accepts("SELECT a"));
+}
+
+}  // namespace
+}  // namespace specdec
