@@ -1,5 +1,9 @@
 #include "core/draft.h"
 
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
 #include "core/error.h"
 
 namespace specdec {
@@ -37,6 +41,34 @@ std::vector<int64_t> Draft::depths() const {
     depths[i] = depths[static_cast<size_t>(parents[i])] + 1;
   }
   return depths;
+}
+
+int64_t Draft::depth() const {
+  const std::vector<int64_t> all = depths();
+  return all.empty() ? 0 : *std::max_element(all.begin(), all.end());
+}
+
+std::vector<int64_t> Draft::path_to(int64_t node) const {
+  std::vector<int64_t> path;
+  for (; node >= 0; node = parents[static_cast<size_t>(node)]) {
+    path.push_back(node);
+  }
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+std::vector<Token> Draft::history(TokenSpan committed, int64_t node) const {
+  const std::vector<int64_t> path = path_to(node);
+  std::vector<Token> seen(committed.begin(), committed.end());
+  std::transform(path.begin() + 1, path.end(), std::back_inserter(seen),
+                 [this](int64_t drafted) { return tokens[static_cast<size_t>(drafted)]; });
+  return seen;
+}
+
+std::vector<int64_t> chain_path(int64_t nodes) {
+  std::vector<int64_t> path(static_cast<size_t>(nodes));
+  std::iota(path.begin(), path.end(), 0);
+  return path;
 }
 
 }  // namespace specdec

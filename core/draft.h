@@ -30,6 +30,16 @@ struct Draft {
   std::vector<int64_t> children(int64_t node) const;
   /// [n]; depth of each node, 0 for the root.
   std::vector<int64_t> depths() const;
+  /// Depth of the deepest node; 0 for a draft that proposes nothing.
+  int64_t depth() const;
+  /// The nodes from the root to `node`, both included.
+  std::vector<int64_t> path_to(int64_t node) const;
+  /// Everything before the token that follows `node`: `committed`, whose last token is the draft's
+  /// root, then the drafted tokens down to `node`.
+  std::vector<Token> history(TokenSpan committed, int64_t node) const;
 };
+
+/// The path of a whole chain: 0, 1, ... n - 1.
+std::vector<int64_t> chain_path(int64_t nodes);
 
 }  // namespace specdec

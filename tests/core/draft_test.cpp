@@ -30,6 +30,22 @@ TEST(DraftTest, TreesKnowChildrenInOrderAndDepths) {
   EXPECT_EQ(draft.child_probs, std::vector<int64_t>(5, -1));
 }
 
+TEST(DraftTest, PathsAndHistoriesBeginAtTheRoot) {
+  Draft draft = Draft::root(4);
+  draft.add(5, 0);
+  draft.add(6, 0);
+  draft.add(7, 2);
+  const std::vector<Token> committed = {9, 4};
+  EXPECT_EQ(draft.depth(), 2);
+  EXPECT_EQ(Draft::root(4).depth(), 0);
+  EXPECT_EQ(draft.path_to(0), std::vector<int64_t>{0});
+  EXPECT_EQ(draft.path_to(3), (std::vector<int64_t>{0, 2, 3}));
+  EXPECT_EQ(draft.history(committed, 0), committed);
+  EXPECT_EQ(draft.history(committed, 3), (std::vector<Token>{9, 4, 6, 7}));
+  EXPECT_EQ(chain_path(3), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_TRUE(chain_path(0).empty());
+}
+
 TEST(DraftTest, RefusesAParentThatDoesNotExist) {
   Draft draft = Draft::root(0);
   EXPECT_THROW(draft.add(1, 1), InternalError);
