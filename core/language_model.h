@@ -57,7 +57,7 @@ class LanguageModel {
   /// Most tokens that a row may hold, kept and pending together.
   virtual int64_t max_length() const = 0;
   /// nullptr: drafters that need internals are refused, saying why.
-  virtual Internals* internals() { return nullptr; }
+  virtual Internals* internals() const { return nullptr; }
 
   // The primitives by their names in the field, thin and non-virtual. All run on row 0 except
   // decode_get_logits. They check before they change anything: a token outside the vocabulary, an

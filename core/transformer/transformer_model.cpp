@@ -409,7 +409,7 @@ int64_t TransformerModel::length(int64_t row) const { return impl_->store().leng
 int64_t TransformerModel::pending(int64_t row) const { return impl_->store().pending(row); }
 int64_t TransformerModel::vocab_size() const { return impl_->weights().config.vocab_size; }
 int64_t TransformerModel::max_length() const { return impl_->store().max_length(); }
-Internals* TransformerModel::internals() { return impl_.get(); }
+Internals* TransformerModel::internals() const { return impl_.get(); }
 void TransformerModel::undo_forward() { impl_->undo_forward(); }
 const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }
 

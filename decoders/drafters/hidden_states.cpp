@@ -6,8 +6,7 @@ namespace specdec {
 
 const Internals& check_hidden_states(const LanguageModel& target, int64_t hidden_size,
                                      int64_t vocab_size) {
-  // Internals only answer questions here.
-  const Internals* internals = const_cast<LanguageModel&>(target).internals();
+  const Internals* internals = target.internals();
   if (internals == nullptr) {
     throw ConfigError(
         "this head reads the target's hidden states, and this target does not even give its last "
