@@ -54,12 +54,15 @@ double CostCurve::seconds(int64_t new_tokens, int64_t context) const {
       curve[point.new_tokens] = point.seconds;
     }
   }
-  const auto above = curve.lower_bound(new_tokens);
-  if (above == curve.end()) {
-    return curve.rbegin()->second;
+  auto above = curve.lower_bound(new_tokens);
+  if (curve.size() == 1 || above == curve.begin()) {
+    return curve.begin()->second;
   }
-  if (above == curve.begin() || above->first == new_tokens) {
-    return above->second;
+  if (above == curve.end()) {  // more than was measured: the last two points' line
+    --above;
+    if (above->second <= std::prev(above)->second) {
+      return above->second;  // noise: no more tokens cost less
+    }
   }
   const auto below = std::prev(above);
   const double share = static_cast<double>(new_tokens - below->first) /

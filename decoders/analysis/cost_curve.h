@@ -19,8 +19,9 @@ struct CostPoint {
 /// which depend on speed can be repeated.
 struct CostCurve {
   std::vector<CostPoint> points;
-  /// Linear between the measured numbers of tokens, at the measured context nearest to `context`;
-  /// flat beyond the ends. `points` must not be empty.
+  /// Linear between the measured numbers of tokens, at the measured context nearest to `context`.
+  /// Below the smallest number flat; above the largest the line through the last two, if it rises.
+  /// `points` must not be empty.
   double seconds(int64_t new_tokens, int64_t context) const;
 };
 

@@ -139,9 +139,8 @@ void CostAwareShape::observe(const Draft& draft, const VerifyResult& result) {
   if (draft.proposed() == 0) {
     return;
   }
-  const std::vector<int64_t> depths = draft.depths();
-  const int64_t depth = *std::max_element(depths.begin(), depths.end());
-  const double taken = catch_up_seconds() + drafting_seconds(draft.proposed(), depth, context_) +
+  const double taken = catch_up_seconds() +
+                       drafting_seconds(draft.proposed(), draft.depth(), context_) +
                        options_.target_cost.seconds(draft.size(), context_);
   credit_ = std::min(credit_ + committed * plain_ - taken, kMostCredit * plain_);
   seen_ = context_ + static_cast<int64_t>(result.path.size()) - 1;

@@ -8,13 +8,21 @@
 namespace specdec {
 namespace {
 
-TEST(CostCurveTest, IsLinearBetweenPointsAndFlatBeyond) {
+TEST(CostCurveTest, IsLinearBetweenPointsAndGoesOnAsTheLastTwo) {
   const CostCurve curve{{{4, 10, 3.0}, {1, 10, 1.0}, {2, 10, 2.0}, {1, 100, 10.0}, {2, 100, 30.0}}};
   EXPECT_DOUBLE_EQ(curve.seconds(1, 10), 1.0);
   EXPECT_DOUBLE_EQ(curve.seconds(2, 10), 2.0);
   EXPECT_DOUBLE_EQ(curve.seconds(3, 10), 2.5);
   EXPECT_DOUBLE_EQ(curve.seconds(0, 10), 1.0);
-  EXPECT_DOUBLE_EQ(curve.seconds(64, 10), 3.0);
+  EXPECT_DOUBLE_EQ(curve.seconds(64, 10), 33.0);
+  EXPECT_DOUBLE_EQ(curve.seconds(3, 100), 50.0);
+}
+
+TEST(CostCurveTest, BeyondWhatWasMeasuredNothingGetsCheaper) {
+  const CostCurve falls{{{1, 10, 1.0}, {16, 10, 3.0}, {32, 10, 2.9}}};
+  EXPECT_DOUBLE_EQ(falls.seconds(256, 10), 2.9);
+  const CostCurve point{{{4, 10, 3.0}}};
+  EXPECT_DOUBLE_EQ(point.seconds(256, 10), 3.0);
 }
 
 TEST(CostCurveTest, TakesTheNearestContext) {

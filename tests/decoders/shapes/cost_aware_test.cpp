@@ -172,6 +172,22 @@ TEST(CostAwareTest, WhatWasLearnedIsTheFirstGuessOfTheNextRequest) {
   EXPECT_NEAR(forgets.acceptance().front(), 0.6, 1e-12);
 }
 
+TEST(CostAwareTest, NodesBeyondTheMeasuredOnesCostAsMuchAsTheLast) {
+  auto measured_far = options(0.05);
+  measured_far.max_nodes = 128;
+  measured_far.max_depth = 64;
+  auto measured_near = measured_far;
+  measured_near.target_cost = {{{.new_tokens = 1, .context = 1, .seconds = 1.0},
+                                {.new_tokens = 8, .context = 1, .seconds = 1.35}}};
+  CostAwareShape far(measured_far);
+  CostAwareShape near(measured_near);
+  run(far, 60, 6, 0.05);
+  run(near, 60, 6, 0.05);
+  EXPECT_GT(far.plan().nodes(), 8);
+  EXPECT_LT(far.plan().nodes(), 100);
+  EXPECT_EQ(near.plan().parents, far.plan().parents);
+}
+
 TEST(CostAwareTest, ChainsOnly) {
   auto chains = options(0.05);
   chains.branches = 1;
