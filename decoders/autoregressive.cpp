@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -14,7 +13,7 @@ Generation AutoregressiveDecoding::generate(const Request& request) {
   Session session(request, target_);
   session.commit_prefill(target_.prefill_get_last_logits(request.prompt));
   while (!session.finished()) {
-    const Draft certain = session.forced(session.draft_limits().depth, false);
+    const Draft certain = session.certain();
     // Reading the logits back waits for the device, so it belongs to the forward's time.
     if (certain.proposed() == 0) {
       const Tensor logits = target_.decode_get_logits(session.committed().last(1)).cpu();
@@ -24,9 +23,7 @@ Generation AutoregressiveDecoding::generate(const Request& request) {
     }
     const Tensor logits = target_.verify_get_logits(certain).cpu();
     session.verified();
-    std::vector<int64_t> path(certain.tokens.size());
-    std::iota(path.begin(), path.end(), 0);
-    target_.commit(path);
+    target_.commit(chain_path(certain.size()));
     session.commit_certain(certain, logits);
   }
   return std::move(session).finish();

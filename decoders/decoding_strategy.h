@@ -99,10 +99,13 @@ struct DraftCounts {
 
 /// Raw counts of one target forward after the prefill; every metric is derived from these.
 struct StepStatistics {
-  int64_t drafted = 0;    ///< proposed tokens that the target verified
+  /// Proposed tokens that the target verified. When the text ends at an accepted one, those that
+  /// are deeper stand where there is no text: they count neither here nor as accepted.
+  int64_t drafted = 0;
   int64_t accepted = 0;   ///< of those, accepted by the verifier
-  int64_t committed = 0;  ///< tokens added to the output; accepted + 1 unless a stop cut them
-  int64_t depth = 0;      ///< deepest proposed node; `drafted` for a chain
+  int64_t committed = 0;  ///< tokens added to the output: accepted + 1, or accepted when the text
+                          ///< ends at an accepted token
+  int64_t depth = 0;      ///< deepest token that counts as drafted; `drafted` for a chain
   double draft_seconds = 0.0;
   double verify_seconds = 0.0;  ///< the target's forward
   double other_seconds = 0.0;   ///< distributions, verification, cache bookkeeping, stops

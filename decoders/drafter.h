@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,8 @@ struct StepResult {
 struct DraftContext {
   TokenSpan committed;          ///< prompt and output; the newest one is not cached yet
   const StepResult* last_step;  ///< nullptr before the first verification
-  /// Of the prompt's prefill when Needs asks for layers; else empty.
+  /// Of the prompt's prefill, in a request's first call when Needs asks for layers or internals;
+  /// else nullptr. It holds the features of the whole prompt, so it is gone after that call.
   const ForwardResult* prompt_result;
   Randomness& random;              ///< already at Purpose::kDraft of the next position
   const SamplingParams& sampling;  ///< the target's processing; a sampling drafter uses the same
@@ -43,6 +45,9 @@ struct DraftContext {
   int64_t max_depth;     ///< of the deepest one; a chain of n tokens is n deep
   int64_t max_branches;  ///< children of a node; 1 = propose a chain
   DraftShape& shape;     ///< grows the drafts of those who implement ChildDistribution
+  /// Nodes, beside the root, that the drafter's ChildDistribution can be asked for in this draft:
+  /// what its cache has room for. DraftGrowth asks for no more.
+  int64_t max_evaluated = std::numeric_limits<int64_t>::max();
 };
 
 /// Proposes what may come next: what a researcher subclasses. One drafter serves one request at a

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -28,26 +27,6 @@ void check_stop_rule(const Request& request) {
     throw ConfigError("stop_strings holds an empty string, which every output contains");
   }
 }
-
-/// Committed tokens before a draft's root, then the path from the root to `node`.
-class History {
- public:
-  explicit History(TokenSpan committed)
-      : tokens_(committed.begin(), committed.end()), before_root_(committed.size() - 1) {}
-
-  TokenSpan of(const Draft& draft, int64_t node) {
-    tokens_.resize(before_root_);
-    for (int64_t i = node; i >= 0; i = draft.parents[static_cast<size_t>(i)]) {
-      tokens_.push_back(draft.tokens[static_cast<size_t>(i)]);
-    }
-    std::reverse(tokens_.begin() + static_cast<int64_t>(before_root_), tokens_.end());
-    return tokens_;
-  }
-
- private:
-  std::vector<Token> tokens_;
-  size_t before_root_;
-};
 
 }  // namespace
 
@@ -87,16 +66,30 @@ Randomness& Session::random(Purpose purpose) {
   return request_.random;
 }
 
-Draft Session::forced(int64_t most, bool guesses) const {
+Draft Session::certain() const {
   Draft draft = Draft::root(newest());
+  const int64_t most = draft_limits().depth;
   if (grammar_ && request_.constraint.forced && most > 0) {
-    const TokenSpan output = generation_.tokens;
-    for (const Token token : guesses ? forced_tokens(*grammar_, request_.tokenizer, output, most)
-                                     : certain_tokens(*grammar_, most)) {
+    for (const Token token : certain_tokens(*grammar_, most)) {
       draft.add(token, draft.size() - 1);
     }
   }
   return draft;
+}
+
+DraftContext Session::context(DraftShape& shape, const StepResult* last_step,
+                              const ForwardResult* prompt_result) {
+  const DraftLimits fits = draft_limits();
+  return {.committed = committed_,
+          .last_step = last_step,
+          .prompt_result = prompt_result,
+          .random = random(Purpose::kDraft),
+          .sampling = sampling(),
+          .grammar = request_.constraint.mask_drafts ? grammar() : nullptr,
+          .max_tokens = fits.tokens,
+          .max_depth = fits.depth,
+          .max_branches = fits.branches,
+          .shape = shape};
 }
 
 void Session::find_masks(const Draft& draft) {
@@ -121,17 +114,11 @@ void Session::weigh(const Draft& draft, int64_t node, std::span<double> distribu
   if (request_.weights == nullptr) {
     return;
   }
-  std::vector<Token> output;
-  for (int64_t i = node; i > 0; i = draft.parents[static_cast<size_t>(i)]) {
-    output.push_back(draft.tokens[static_cast<size_t>(i)]);
-  }
-  output.insert(output.end(), generation_.tokens.rbegin(), generation_.tokens.rend());
-  std::reverse(output.begin(), output.end());
-  request_.weights->weigh(output, distribution);
+  request_.weights->weigh(draft.history(generation_.tokens, node), distribution);
   divide(distribution, sum_of(distribution).sum);
 }
 
-Tensor Session::target_probs(const Draft& draft, const Tensor& logits) {
+TargetProbs Session::target_probs(const Draft& draft, const Tensor& logits) {
   const int64_t nodes = draft.size();
   SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == nodes && logits.size(1) == vocab_size_,
                 "target_probs: {} logits for {} nodes and a vocabulary of {}", logits.numel(),
@@ -144,9 +131,9 @@ Tensor Session::target_probs(const Draft& draft, const Tensor& logits) {
   gaps_.assign(static_cast<size_t>(nodes), 0.0);
   auto* row = probs_.data_ptr<double>();
   const bool penalised = sampling().repetition_penalty != 1.0;
-  History history(penalised ? committed() : committed().last(1));
   for (int64_t node = 0; node < nodes; ++node, row += vocab_size_) {
-    const TokenSpan seen = penalised ? history.of(draft, node) : TokenSpan();
+    const std::vector<Token> seen =
+        penalised ? draft.history(committed(), node) : std::vector<Token>();
     const std::span<double> distribution(row, static_cast<size_t>(vocab_size_));
     if (sampling().greedy()) {
       const GreedyChoice best =
@@ -159,13 +146,12 @@ Tensor Session::target_probs(const Draft& draft, const Tensor& logits) {
       weigh(draft, node, distribution);
     }
   }
-  return probs_.narrow(0, 0, nodes);
+  return TargetProbs(probs_.narrow(0, 0, nodes));
 }
 
 Token Session::draw(const Draft& chain, const Tensor& logits) {
-  const Tensor distribution = target_probs(chain, logits).select(0, chain.proposed());
-  const std::span<const double> weights(distribution.const_data_ptr<double>(),
-                                        static_cast<size_t>(vocab_size_));
+  TargetProbs target = target_probs(chain, logits);
+  const Probs weights = target.after(chain.proposed());
   if (sampling().greedy()) {  // a greedy distribution needs no randomness; drawing from it would
                               // only cost time
     return static_cast<Token>(argmax(weights));
@@ -192,10 +178,7 @@ void Session::commit_next(const Tensor& logits) {
 }
 
 void Session::commit_certain(const Draft& chain, const Tensor& logits) {
-  VerifyResult result{.path = std::vector<int64_t>(chain.tokens.size())};
-  std::iota(result.path.begin(), result.path.end(), 0);
-  result.next = draw(chain, logits);
-  commit(chain, result);
+  commit(chain, {.path = chain_path(chain.size()), .next = draw(chain, logits)});
 }
 
 void Session::commit(const Draft& draft, const VerifyResult& result) {
@@ -206,17 +189,8 @@ void Session::commit(const Draft& draft, const VerifyResult& result) {
     tokens.push_back(draft.tokens[static_cast<size_t>(node)]);
   }
   tokens.push_back(result.next);
-  const std::vector<int64_t> depths = draft.depths();
-  step_.drafted = draft.proposed();
-  step_.accepted = static_cast<int64_t>(result.path.size()) - 1;
-  step_.depth = *std::max_element(depths.begin(), depths.end());
-  if (request_.log_overlaps) {
-    step_.overlaps = draft_overlaps(draft, probs_.narrow(0, 0, draft.size()));
-  }
-  if (grammar_) {
-    count_by_freedom(draft, result);
-  }
   append(tokens, result.path);
+  count(draft, result);
   step_.other_seconds = lap();
   generation_.steps.push_back(std::exchange(step_, {}));
 }
@@ -227,7 +201,26 @@ void Session::commit_given(Token token) {
   step_ = {};
 }
 
-void Session::count_by_freedom(const Draft& draft, const VerifyResult& result) {
+void Session::count(const Draft& draft, const VerifyResult& result) {
+  const int64_t accepted = std::ssize(result.path) - 1;
+  const bool cut = step_.committed <= accepted;  // the text ended at an accepted token
+  step_.accepted = std::min(accepted, step_.committed);
+  const std::vector<int64_t> depths = draft.depths();
+  const int64_t end = cut ? step_.accepted : draft.depth();
+  step_.depth = end;
+  step_.drafted = std::count_if(depths.begin() + 1, depths.end(),
+                                [end](int64_t depth) { return depth <= end; });
+  if (request_.log_overlaps) {
+    TargetProbs target(probs_.narrow(0, 0, draft.size()));
+    step_.overlaps = draft_overlaps(draft, target, end);
+  }
+  if (grammar_) {
+    count_by_freedom(draft, result, end);
+  }
+}
+
+void Session::count_by_freedom(const Draft& draft, const VerifyResult& result, int64_t end) {
+  const std::vector<int64_t> depths = draft.depths();
   std::vector<bool> accepted(draft.tokens.size(), false);
   for (const int64_t node : result.path) {
     accepted[static_cast<size_t>(node)] = true;
@@ -235,6 +228,9 @@ void Session::count_by_freedom(const Draft& draft, const VerifyResult& result) {
   std::vector<int64_t> children(draft.tokens.size(), 0);
   std::vector<int64_t> taken(draft.tokens.size(), 0);
   for (size_t node = 1; node < draft.tokens.size(); ++node) {
+    if (depths[node] > end) {
+      continue;
+    }
     const auto parent = static_cast<size_t>(draft.parents[node]);
     ++children[parent];
     taken[parent] += accepted[node] ? 1 : 0;

@@ -9,7 +9,7 @@
 #include "core/language_model.h"
 #include "core/randomness.h"
 #include "decoders/decoding_strategy.h"
-#include "decoders/draft_shape.h"
+#include "decoders/drafter.h"
 #include "decoders/verifier.h"
 #include "grammar/grammar_matcher.h"
 
@@ -39,14 +39,17 @@ class Session {
   const SamplingParams& sampling() const { return request_.sampling; }
   /// The grammar's place after the committed tokens; nullptr without a grammar.
   const GrammarMatcher* grammar() const { return grammar_ ? &*grammar_ : nullptr; }
-  /// The newest token, then those that the grammar forces, at most `most`, as a chain. With
-  /// `guesses` also those that are a matter of how bytes are cut; see forced_tokens.
-  Draft forced(int64_t most, bool guesses) const;
+  /// The newest token, then those that the grammar leaves no choice about, as far as they fit: a
+  /// chain.
+  Draft certain() const;
+  /// What a drafter may look at now; its limits are draft_limits(). Lives until the next commit.
+  DraftContext context(DraftShape& shape, const StepResult* last_step,
+                       const ForwardResult* prompt_result);
 
-  /// The target's processed distributions after each node of a draft: logits [n, vocab] on the CPU
-  /// -> [n, vocab] float64. Each node's history is the committed tokens and its own path. The
-  /// tensor is the session's own and changes with the next call.
-  Tensor target_probs(const Draft& draft, const Tensor& logits);
+  /// The target's processed distributions after each node of a draft, whose logits [n, vocab] are
+  /// on the CPU. Each node's history is the committed tokens and its own path. They are in the
+  /// session's memory and change with the next call.
+  TargetProbs target_probs(const Draft& draft, const Tensor& logits);
 
   /// Draws and commits the token that the prefill yields; logits [vocab]. Ends the prefill's time.
   void commit_prefill(const Tensor& logits);
@@ -76,7 +79,11 @@ class Session {
   ScoreFilter filter(int64_t node) const;
   /// Applies the request's weights to a node's distribution.
   void weigh(const Draft& draft, int64_t node, std::span<double> distribution) const;
-  void count_by_freedom(const Draft& draft, const VerifyResult& result);
+  /// Counts a step whose tokens were appended. What stands behind the end of the text was neither
+  /// drafted nor accepted.
+  void count(const Draft& draft, const VerifyResult& result);
+  /// As by_freedom: tokens down to depth `end`, of which result.path's were accepted.
+  void count_by_freedom(const Draft& draft, const VerifyResult& result, int64_t end);
   /// Advances the grammar; `node`: whose logits the token was taken from, -1 for none.
   void follow_grammar(Token token, int64_t node);
   /// Draws the token after the last node of a chain.

@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "core/language_model.h"
 #include "decoders/analysis/draft_trace.h"
@@ -9,8 +10,6 @@
 #include "decoders/verifier.h"
 
 namespace specdec {
-
-class Session;
 
 /// Speculative decoding (Leviathan et al., 2023, arXiv:2211.17192, Algorithm 1): a drafter proposes
 /// tokens, one forward of the target gives the distributions at all of them, a verifier decides.
@@ -26,22 +25,12 @@ class SpeculativeDecoding final : public DecodingStrategy {
   DraftTrace trace(const Request& request, TokenSpan output, const TraceOptions& options);
 
  private:
-  /// A draft: what a grammar forces, a chain, and at its end what the drafter proposes.
-  struct Proposal {
-    Draft draft;
-    int64_t forced = 0;   ///< length of the chain
-    bool planned = true;  ///< the shape planned the part after the chain
-
-    /// Tells the shape what came of the part that it planned.
-    void observe(DraftShape& shape, const VerifyResult& result) const;
-  };
-
-  Proposal propose(Session& session, DraftShape& shape, const Request& request,
-                   const StepResult* last_step, const ForwardResult& prompt_result);
-  /// The drafter's own part, from the last of the `forced` tokens on.
-  Draft ask(Session& session, DraftShape& shape, const DraftLimits& wanted, const Draft& forced,
-            const Constraint& constraint, const StepResult* last_step,
-            const ForwardResult& prompt_result);
+  /// Refuses a request that the verifier does not allow.
+  void check(const Request& request) const;
+  /// The step before; nullptr before the first.
+  static const StepResult* last(const StepResult& step);
+  /// The prompt's features, as long as they are there, for a drafter that needs them.
+  const ForwardResult* features(const std::optional<ForwardResult>& prompt) const;
 
   LanguageModel& target_;
   std::unique_ptr<Drafter> drafter_;

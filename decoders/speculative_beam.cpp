@@ -3,23 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "core/error.h"
 
 namespace specdec {
 namespace {
-
-/// Nodes from the root's child to `node`; empty for the root.
-std::vector<int64_t> path_to(const Draft& draft, int64_t node) {
-  std::vector<int64_t> path;
-  for (; node > 0; node = draft.parents[static_cast<size_t>(node)]) {
-    path.push_back(node);
-  }
-  std::reverse(path.begin(), path.end());
-  return path;
-}
 
 /// The child of `node` that has this token; -1 when it was not drafted.
 int64_t find_child(const Draft& draft, int64_t node, Token token) {
@@ -135,9 +124,7 @@ Draft SpeculativeBeamSearch::propose(const BeamSession& session, const Request& 
   Draft draft = drafter_->propose(context);
   SPECDEC_CHECK(draft.size() > 0 && draft.tokens.front() == committed.back(),
                 "a draft's root is the newest committed token");
-  const std::vector<int64_t> depths = draft.depths();
-  SPECDEC_CHECK(draft.proposed() <= context.max_tokens &&
-                    *std::max_element(depths.begin(), depths.end()) <= context.max_depth,
+  SPECDEC_CHECK(draft.proposed() <= context.max_tokens && draft.depth() <= context.max_depth,
                 "the drafter proposed {} tokens where {} of depth {} fit", draft.proposed(),
                 context.max_tokens, context.max_depth);
   return draft;
@@ -201,37 +188,34 @@ void SpeculativeBeamSearch::note_steps(const BeamSession& session, const std::ve
     step.draft = row.draft;
     step.result.logits = result.logits.narrow(0, row.offset, row.draft.size());
     step.result.final_hidden = result.final_hidden.narrow(0, row.offset, row.draft.size());
-    step.verified = {.path = path_to(row.draft, places[beam].node),
+    step.verified = {.path = row.draft.path_to(places[beam].node),
                      .next = session.beams()[beam].tokens.back()};
-    step.verified.path.insert(step.verified.path.begin(), 0);
     steps.push_back(std::move(step));
   }
   last_steps_ = std::move(steps);
 }
 
 void SpeculativeBeamSearch::settle(const BeamSession& session, const std::vector<Place>& places) {
-  std::vector<std::vector<int64_t>> kept(rows_.size());  // paths below the root
-  std::vector<bool> is_kept(rows_.size(), false);
+  std::vector<std::vector<int64_t>> kept(rows_.size());  // paths; none = not decided
   std::vector<int64_t> parents;
   for (const Place& place : places) {  // the best beam of a row decides what the row keeps
     const auto row = static_cast<size_t>(place.row);
     parents.push_back(place.row);
-    if (is_kept[row]) {
+    if (!kept[row].empty()) {
       continue;
     }
-    is_kept[row] = true;
-    kept[row] = path_to(rows_[row].draft, place.node);
-    std::vector<int64_t> nodes(static_cast<size_t>(rows_[row].uncached));
-    std::iota(nodes.begin(), nodes.end(), 0);
+    kept[row] = rows_[row].draft.path_to(place.node);
+    const int64_t root = rows_[row].uncached - 1;  // among the row's pending nodes
+    std::vector<int64_t> nodes = chain_path(root);
     for (const int64_t node : kept[row]) {
-      nodes.push_back(rows_[row].uncached - 1 + node);
+      nodes.push_back(root + node);
     }
     target_.commit(nodes, place.row);
   }
   target_.reorder(parents);
   for (size_t beam = 0; beam < places.size(); ++beam) {
     const auto row = static_cast<size_t>(places[beam].row);
-    const std::vector<int64_t> path = path_to(rows_[row].draft, places[beam].node);
+    const std::vector<int64_t> path = rows_[row].draft.path_to(places[beam].node);
     const auto depth = static_cast<int64_t>(path.size());
     const int64_t shared = common_prefix(path, kept[row]);
     target_.truncate(size_of(session.beams()[beam]) - 1 - (depth - shared),
@@ -242,9 +226,8 @@ void SpeculativeBeamSearch::settle(const BeamSession& session, const std::vector
 StepStatistics SpeculativeBeamSearch::count(int64_t beam_steps) const {
   StepStatistics counts{.accepted = beam_steps - 1, .committed = beam_steps};
   for (const RowDraft& row : rows_) {
-    const std::vector<int64_t> depths = row.draft.depths();
     counts.drafted += row.draft.proposed();
-    counts.depth = std::max(counts.depth, *std::max_element(depths.begin(), depths.end()));
+    counts.depth = std::max(counts.depth, row.draft.depth());
   }
   return counts;
 }

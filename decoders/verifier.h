@@ -5,6 +5,7 @@
 #include "core/randomness.h"
 #include "core/sampling.h"
 #include "core/types.h"
+#include "decoders/target_probs.h"
 
 namespace specdec {
 
@@ -26,10 +27,9 @@ class Verifier {
   /// True when it may accept a token to which the target's distribution gives no mass; it is
   /// refused under a grammar.
   virtual bool accepts_impossible() const { return false; }
-  /// target_probs: [n, vocab] float64; row i is the target's processed distribution of the token
-  /// after node i. `position`: of the token after the root, in the sequence. `random` is already at
-  /// Purpose::kVerify of it.
-  virtual VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+  /// `target`: the target's distributions after the draft's nodes. `position`: of the token after
+  /// the root, in the sequence. `random` is already at Purpose::kVerify of it.
+  virtual VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,
                               Randomness& random) const = 0;
 };
 

@@ -19,14 +19,15 @@ double overlap(std::span<const double> p, std::span<const double> q) {
   return sum;
 }
 
-std::vector<double> draft_overlaps(const Draft& draft, const Tensor& target_probs) {
+std::vector<double> draft_overlaps(const Draft& draft, TargetProbs& target, int64_t max_depth) {
+  const std::vector<int64_t> depths = draft.depths();
   std::vector<double> overlaps;
   for (int64_t node = 0; node < draft.size(); ++node) {
     const std::vector<int64_t> children = draft.children(node);
-    if (children.empty()) {
+    if (children.empty() || depths[static_cast<size_t>(node)] >= max_depth) {
       continue;
     }
-    const auto p = row_of(target_probs, node);
+    const auto p = target.after(node);
     const int64_t distribution = draft.child_probs[static_cast<size_t>(node)];
     if (distribution >= 0) {
       overlaps.push_back(overlap(p, row_of(draft.probs, distribution)));

@@ -1,8 +1,10 @@
 #pragma once
+#include <limits>
 #include <span>
 #include <vector>
 
 #include "core/draft.h"
+#include "decoders/target_probs.h"
 
 namespace specdec {
 
@@ -13,7 +15,8 @@ double overlap(std::span<const double> p, std::span<const double> q);
 /// Of each node of the draft that has children, in order: the overlap of the target's and the
 /// drafter's distribution, which is the probability that the first child is accepted; or, for
 /// children found deterministically, the target's mass on them, which is the probability that one
-/// of them is. target_probs: [n, vocab] float64, contiguous.
-std::vector<double> draft_overlaps(const Draft& draft, const Tensor& target_probs);
+/// of them is. Only nodes above `max_depth` count.
+std::vector<double> draft_overlaps(const Draft& draft, TargetProbs& target,
+                                   int64_t max_depth = std::numeric_limits<int64_t>::max());
 
 }  // namespace specdec

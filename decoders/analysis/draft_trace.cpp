@@ -47,17 +47,17 @@ DraftLimits TraceShape::next(int64_t /*context*/) {
 }
 
 bool TraceShape::see(DraftGrowth& growth, int64_t node) {
-  const Tensor logits = growth.expand({&node, 1})[0];
+  growth.expand({&node, 1});
   const Token wanted = text_[static_cast<size_t>(node)];
   Seen seen;
   if (growth.draws()) {
-    const auto distribution = growth.distribution(node, logits);
+    const auto distribution = growth.distribution(node);
     seen.distribution.assign(distribution.begin(), distribution.end());
     seen.rank = rank_of(wanted, distribution);
     seen_.push_back(std::move(seen));
     return seen_.back().distribution[static_cast<size_t>(wanted)] > 0.0;
   }
-  const std::vector<Candidate> best = growth.best(node, logits, options_.width);
+  const std::vector<Candidate> best = growth.best(node, options_.width);
   const auto found = std::find_if(best.begin(), best.end(), [&](const Candidate& candidate) {
     return candidate.token == wanted;
   });
@@ -73,6 +73,9 @@ Draft TraceShape::grow(const DraftContext& context, ChildDistribution& distribut
   grown_ = true;
   draws_ = growth.draws();
   drafted_ = std::min(context.max_tokens, context.max_depth);
+  if (context.max_evaluated < drafted_) {
+    drafted_ = context.max_evaluated + 1;  // the deepest token is not evaluated
+  }
   // Beyond the end of the text nothing can be told, and nothing is asked.
   const int64_t length = std::min(drafted_, static_cast<int64_t>(text_.size()));
   for (int64_t node = 0; node < length && see(growth, node); ++node) {
@@ -81,12 +84,12 @@ Draft TraceShape::grow(const DraftContext& context, ChildDistribution& distribut
   return std::move(growth).finish();
 }
 
-TracePosition TraceShape::position_of(const Draft& draft, const Tensor& target_probs) const {
+TracePosition TraceShape::position_of(const Draft& draft, TargetProbs& target) const {
   TracePosition position{.drafted = grown_ ? drafted_ : draft.proposed()};
   const auto longest = static_cast<int64_t>(grown_ ? seen_.size() : draft.tokens.size() - 1);
   for (int64_t i = 0; i < std::min(longest, static_cast<int64_t>(text_.size())); ++i) {
     const auto index = static_cast<size_t>(i);
-    const auto p = row_of(target_probs, i);
+    const auto p = target.after(i);
     const auto wanted = static_cast<size_t>(text_[index]);
     TraceDepth depth{.p = p[wanted]};
     if (!grown_) {
@@ -109,7 +112,7 @@ TracePosition TraceShape::position_of(const Draft& draft, const Tensor& target_p
   return position;
 }
 
-void TraceShape::record(const Draft& draft, const Tensor& target_probs) {
+void TraceShape::record(const Draft& draft, TargetProbs& target) {
   if (draft.probs.defined()) {
     throw ConfigError(
         "this drafter draws its tokens by itself; only drafters that leave that to the shape "
@@ -121,7 +124,7 @@ void TraceShape::record(const Draft& draft, const Tensor& target_probs) {
   }
   trace_.drawn = trace_.drawn || (grown_ && draws_);
   trace_.width = !grown_ && draft.proposed() > 0 ? 1 : trace_.width;
-  trace_.positions.push_back(position_of(draft, target_probs));
+  trace_.positions.push_back(position_of(draft, target));
 }
 
 }  // namespace specdec

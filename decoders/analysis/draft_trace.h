@@ -63,9 +63,9 @@ class TraceShape final : public DraftShape {
   Draft grow(const DraftContext& context, ChildDistribution& distribution,
              Siblings siblings) override;
   bool branches() const override { return false; }
-  /// target_probs: [n, vocab] float64, the target's distributions at the nodes of the draft. Throws
-  /// ConfigError for a draft whose tokens were drawn by the drafter itself.
-  void record(const Draft& draft, const Tensor& target_probs);
+  /// `target`: its distributions after the nodes of the draft. Throws ConfigError for a draft whose
+  /// tokens were drawn by the drafter itself.
+  void record(const Draft& draft, TargetProbs& target);
   DraftTrace finish() && { return std::move(trace_); }
 
  private:
@@ -76,7 +76,7 @@ class TraceShape final : public DraftShape {
   };
   /// Looks at the distribution after `node`; true when the draft can go on with the text.
   bool see(DraftGrowth& growth, int64_t node);
-  TracePosition position_of(const Draft& draft, const Tensor& target_probs) const;
+  TracePosition position_of(const Draft& draft, TargetProbs& target) const;
 
   TraceOptions options_;
   TokenSpan text_;

@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <numeric>
 
+#include "core/draft.h"
 #include "core/error.h"
 
 namespace specdec {
@@ -64,11 +64,8 @@ Tensor LogProbReader::next() {
         std::min(piece_size(model_.vocab_size()), static_cast<int64_t>(tokens_.size()) - position_);
     const TokenSpan piece =
         tokens_.subspan(static_cast<size_t>(position_ - 1), static_cast<size_t>(size));
-    const Tensor fed = at::tensor(std::vector<Token>(piece.begin(), piece.end()), at::kInt);
-    logits = model_.forward({.tokens = fed, .rows = {}, .parents = {}}).logits;
-    std::vector<int64_t> path(piece.size());
-    std::iota(path.begin(), path.end(), 0);
-    model_.commit(path);
+    logits = model_.forward({.tokens = token_tensor(piece), .rows = {}, .parents = {}}).logits;
+    model_.commit(chain_path(size));
   }
   position_ += logits.size(0);
   Tensor log_probs = at::log_softmax(logits.cpu().to(at::kDouble), 1);

@@ -11,7 +11,7 @@ namespace specdec {
 
 DraftModelDrafter::DraftModelDrafter(std::unique_ptr<LanguageModel> model,
                                      const DraftModelOptions& options)
-    : model_(std::move(model)), options_(options) {}
+    : DistributionDrafter(options.sample), model_(std::move(model)) {}
 
 void DraftModelDrafter::check(const LanguageModel& target) const {
   if (model_->vocab_size() != target.vocab_size()) {
@@ -67,36 +67,24 @@ Tensor DraftModelDrafter::catch_up() {
 }
 
 Tensor DraftModelDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
-  pending_of_node_.resize(partial.tokens.size(), -1);
   if (frontier.size() == 1 && frontier.front() == 0) {
     return catch_up();
   }
-  TokenBatch batch{.tokens = at::empty({static_cast<int64_t>(frontier.size())}, at::kInt)};
-  auto* tokens = batch.tokens.data_ptr<Token>();
-  for (const int64_t node : frontier) {
-    const auto index = static_cast<size_t>(node);
-    const int64_t parent = pending_of_node_[static_cast<size_t>(partial.parents[index])];
-    pending_of_node_[index] = static_cast<int64_t>(pending_.size());
-    pending_.push_back({partial.tokens[index], parent});
-    batch.parents.push_back(parent);
-    *tokens++ = partial.tokens[index];
+  const TokenBatch batch = nodes_.batch(partial, frontier, std::ssize(pending_));
+  for (size_t i = 0; i < frontier.size(); ++i) {
+    pending_.push_back({partial.tokens[static_cast<size_t>(frontier[i])], batch.parents[i]});
   }
   return model_->forward(batch).logits;
 }
 
-Draft DraftModelDrafter::propose(const DraftContext& context) {
-  DraftContext own = context;
-  // All but the deepest nodes are fed, and have to fit the draft model.
-  const int64_t room = model_->max_length() - static_cast<int64_t>(context.committed.size()) + 1;
-  own.max_tokens = std::min(context.max_tokens, room);
-  own.max_depth = std::min(context.max_depth, room);
-  if (own.max_tokens < 1) {
-    return Draft::root(context.committed.back());
+std::optional<DraftRoom> DraftModelDrafter::begin_draft(const DraftContext& context) {
+  const int64_t room = model_->max_length() - std::ssize(context.committed);
+  if (room < 0) {
+    return std::nullopt;
   }
   committed_ = context.committed;
-  pending_of_node_.clear();
-  const bool draws = options_.sample.value_or(context.shape.allows_drawn());
-  return context.shape.grow(own, *this, draws ? Siblings::kDrawn : Siblings::kBest);
+  nodes_.begin(-1);
+  return DraftRoom{.evaluated = room};
 }
 
 }  // namespace specdec

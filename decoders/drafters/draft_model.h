@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "core/language_model.h"
-#include "decoders/drafter.h"
+#include "decoders/drafters/distribution_drafter.h"
+#include "decoders/drafters/pending_nodes.h"
 
 namespace specdec {
 
@@ -19,17 +20,16 @@ struct DraftModelOptions {
 /// Drafts with a smaller model of the same vocabulary (Leviathan et al., 2023; Chen et al., 2023),
 /// under the target's sampling parameters: chains, and trees grown level by level, as SpecInfer has
 /// them (Miao et al., 2023, arXiv:2305.09781).
-class DraftModelDrafter final : public Drafter, private ChildDistribution {
+class DraftModelDrafter final : public DistributionDrafter {
  public:
   explicit DraftModelDrafter(std::unique_ptr<LanguageModel> model,
                              const DraftModelOptions& options = {});
   /// Refuses a target whose vocabulary has another size.
   void check(const LanguageModel& target) const override;
   void reset() override;
-  Draft propose(const DraftContext& context) override;
-  bool draws() const override { return options_.sample.value_or(false); }
 
  private:
+  std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   /// Feeds what `committed` has and the cache has not; the logits after its newest token, [1,
   /// vocab].
@@ -38,7 +38,6 @@ class DraftModelDrafter final : public Drafter, private ChildDistribution {
   void commit_accepted();
 
   std::unique_ptr<LanguageModel> model_;
-  DraftModelOptions options_;
   TokenSpan committed_;        // of the draft in progress
   std::vector<Token> cached_;  // what the model keeps
   struct Pending {             // a drafted node that the model has evaluated
@@ -46,7 +45,7 @@ class DraftModelDrafter final : public Drafter, private ChildDistribution {
     int64_t parent = -1;  // pending node, -1 = the last kept token
   };
   std::vector<Pending> pending_;
-  std::vector<int64_t> pending_of_node_;  // of the draft in progress; -1 = root or not evaluated
+  PendingNodes nodes_;  // of the draft in progress
 };
 
 }  // namespace specdec

@@ -12,7 +12,9 @@ namespace specdec {
 
 FeatureDrafter::FeatureDrafter(std::vector<std::unique_ptr<LanguageModel>> modules,
                                FeatureDrafterOptions options)
-    : modules_(std::move(modules)), options_(std::move(options)) {
+    : DistributionDrafter(options.sample),
+      modules_(std::move(modules)),
+      options_(std::move(options)) {
   SPECDEC_CHECK(!modules_.empty(), "a head without modules");
 }
 
@@ -171,21 +173,16 @@ Tensor FeatureDrafter::expand(const Draft& partial, std::span<const int64_t> fro
   return logits.size() == 1 ? logits.front() : at::cat(logits);
 }
 
-Draft FeatureDrafter::propose(const DraftContext& context) {
+std::optional<DraftRoom> FeatureDrafter::begin_draft(const DraftContext& context) {
   collect(context);
   committed_ = context.committed;
-  DraftContext own = context;
-  // All but the deepest nodes are fed, and have to fit the head's cache.
   const int64_t room = modules_.front()->max_length() - known_;
-  own.max_tokens = std::min(context.max_tokens, room + 1);
-  own.max_depth = std::min(context.max_depth, room + 1);
-  if (room < 0 || own.max_tokens < 1) {
-    return Draft::root(context.committed.back());
+  if (room < 0) {
+    return std::nullopt;
   }
   catch_up();
   nodes_.clear();
-  const bool draws = options_.sample.value_or(context.shape.allows_drawn());
-  return context.shape.grow(own, *this, draws ? Siblings::kDrawn : Siblings::kBest);
+  return DraftRoom{.evaluated = room};
 }
 
 }  // namespace specdec

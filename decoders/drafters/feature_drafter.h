@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/language_model.h"
-#include "decoders/drafter.h"
+#include "decoders/drafters/distribution_drafter.h"
 
 namespace specdec {
 
@@ -28,7 +28,7 @@ struct FeatureDrafterOptions {
 ///
 /// With several modules, number d is fed the features of number d - 1 and says the distribution
 /// after nodes of depth d; the last one, fed its own, says those of all deeper nodes.
-class FeatureDrafter final : public Drafter, private ChildDistribution {
+class FeatureDrafter final : public DistributionDrafter {
  public:
   FeatureDrafter(std::vector<std::unique_ptr<LanguageModel>> modules,
                  FeatureDrafterOptions options);
@@ -39,8 +39,6 @@ class FeatureDrafter final : public Drafter, private ChildDistribution {
   void check(const LanguageModel& target) const override;
   void reset() override;
   void skip(const DraftContext& context) override { collect(context); }
-  Draft propose(const DraftContext& context) override;
-  bool draws() const override { return options_.sample.value_or(false); }
 
  private:
   /// What the modules made of a node of the draft in progress; undefined and -1 where they were not
@@ -51,6 +49,7 @@ class FeatureDrafter final : public Drafter, private ChildDistribution {
     std::vector<int64_t> pending;  // [modules]
   };
 
+  std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   /// Takes the target's features of what was committed since.
   void collect(const DraftContext& context);

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -25,7 +24,7 @@ Tensor last_hidden(const DraftContext& context) {
 }  // namespace
 
 MedusaDrafter::MedusaDrafter(MedusaHeads heads, const MedusaOptions& options)
-    : heads_(std::move(heads)), options_(options) {}
+    : DistributionDrafter(options.sample), heads_(std::move(heads)) {}
 
 void MedusaDrafter::check(const LanguageModel& target) const {
   check_hidden_states(target, heads_.hidden_size, heads_.vocab_size);
@@ -49,16 +48,10 @@ Tensor MedusaDrafter::expand(const Draft& partial, std::span<const int64_t> fron
   return at::stack(rows);
 }
 
-Draft MedusaDrafter::propose(const DraftContext& context) {
-  DraftContext own = context;
-  own.max_depth = std::min(context.max_depth, heads_.count);
-  if (own.max_branches == 1) {
-    own.max_tokens = std::min(own.max_tokens, own.max_depth);
-  }
+std::optional<DraftRoom> MedusaDrafter::begin_draft(const DraftContext& context) {
   hidden_ = last_hidden(context).contiguous();
   distributions_.assign(static_cast<size_t>(heads_.count), Tensor());
-  const bool draws = options_.sample.value_or(context.shape.allows_drawn());
-  return context.shape.grow(own, *this, draws ? Siblings::kDrawn : Siblings::kBest);
+  return DraftRoom{.depth = heads_.count};
 }
 
 }  // namespace specdec

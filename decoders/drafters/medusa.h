@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "decoders/drafter.h"
+#include "decoders/drafters/distribution_drafter.h"
 
 namespace specdec {
 
@@ -28,23 +28,21 @@ struct MedusaHeads {
 /// (Medusa, Cai et al., 2024, arXiv:2401.10774): all nodes of one depth have the same distribution,
 /// so every tree is the Cartesian product that the paper has, cut to a shape, and a draft costs one
 /// run of the heads, whatever its size. At most as deep as there are heads.
-class MedusaDrafter final : public Drafter, private ChildDistribution {
+class MedusaDrafter final : public DistributionDrafter {
  public:
   explicit MedusaDrafter(MedusaHeads heads, const MedusaOptions& options = {});
   Needs needs() const override { return {.capture_layers = {}, .internals = true}; }
   /// Refuses a target that does not give its hidden states, or whose hidden states or vocabulary
   /// have another size.
   void check(const LanguageModel& target) const override;
-  Draft propose(const DraftContext& context) override;
-  bool draws() const override { return options_.sample.value_or(false); }
 
  private:
+  std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
   /// Logits [vocab] of one head, computed when a draft first asks for them.
   const Tensor& distribution(int64_t head);
 
   MedusaHeads heads_;
-  MedusaOptions options_;
   Tensor hidden_;                      // [1, hidden] that the draft in progress starts from
   std::vector<Tensor> distributions_;  // [heads]; undefined = not asked for yet
 };

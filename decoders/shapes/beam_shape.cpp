@@ -30,11 +30,19 @@ void BeamShape::begin_step(std::vector<Token> ends) {
   levels_.assign(static_cast<size_t>(depth_), {});
 }
 
-void BeamShape::begin_beam(double log_prob) { scores_ = {log_prob}; }
+void BeamShape::begin_beam(double log_prob) {
+  log_prob_ = log_prob;
+  grown_ = {};
+}
 
-BeamShape::Scored BeamShape::scored(Draft draft) const {
-  const bool grown_here = scores_.size() == draft.tokens.size();
-  return {std::move(draft), grown_here ? scores_ : std::vector<double>()};
+BeamShape::Scored BeamShape::scored(Draft draft) {
+  const bool grown_here = !grown_.scores.empty() && grown_.draft.tokens == draft.tokens &&
+                          grown_.draft.parents == draft.parents;
+  if (!grown_here) {  // what was grown is not verified, so it takes no place on its levels
+    return {std::move(draft), {}};
+  }
+  levels_ = std::move(grown_levels_);
+  return std::exchange(grown_, {});
 }
 
 Draft BeamShape::prune(const Scored& grown) const {
@@ -65,7 +73,7 @@ bool BeamShape::is_among_best(int64_t level, double score) const {
 }
 
 bool BeamShape::admit(int64_t level, double score) {
-  std::vector<double>& best = levels_[static_cast<size_t>(level)];
+  std::vector<double>& best = grown_levels_[static_cast<size_t>(level)];
   const bool full = static_cast<int64_t>(best.size()) == width_;
   if (full && score <= best.back()) {
     return false;
@@ -78,20 +86,19 @@ bool BeamShape::admit(int64_t level, double score) {
 Draft BeamShape::grow(const DraftContext& context, ChildDistribution& distribution,
                       Siblings /*siblings*/) {
   DraftGrowth growth(context, distribution, Siblings::kBest);
+  grown_levels_ = levels_;
+  std::vector<double> scores = {log_prob_};
   // A single best token would be found without its probability.
   const int64_t wanted = std::max<int64_t>(2, width_ + static_cast<int64_t>(ends_.size()));
   std::vector<int64_t> frontier = {0};
-  const int64_t deepest = std::min(depth_, context.max_depth);
-  for (int64_t level = 0; level < deepest && !frontier.empty(); ++level) {
-    const Tensor logits = growth.expand(frontier);
+  for (int64_t level = 0; level < depth_ && !frontier.empty(); ++level) {
+    growth.expand(frontier);
     std::vector<ScoredChild> children;
-    for (size_t i = 0; i < frontier.size(); ++i) {
-      const double parent_score = scores_[static_cast<size_t>(frontier[i])];
-      for (const Candidate& candidate :
-           growth.best(frontier[i], logits[static_cast<int64_t>(i)], wanted)) {
+    for (const int64_t parent : frontier) {
+      const double score = scores[static_cast<size_t>(parent)];
+      for (const Candidate& candidate : growth.best(parent, wanted)) {
         if (std::find(ends_.begin(), ends_.end(), candidate.token) == ends_.end()) {
-          children.push_back(
-              {frontier[i], candidate.token, parent_score + std::log(candidate.probability)});
+          children.push_back({parent, candidate.token, score + std::log(candidate.probability)});
         }
       }
     }
@@ -99,13 +106,14 @@ Draft BeamShape::grow(const DraftContext& context, ChildDistribution& distributi
                      [](const auto& a, const auto& b) { return a.score > b.score; });
     frontier.clear();
     for (const ScoredChild& child : children) {
-      if (growth.draft().proposed() < context.max_tokens && admit(level, child.score)) {
+      if (growth.room() > 0 && admit(level, child.score)) {
         frontier.push_back(growth.add(child.token, child.parent));
-        scores_.push_back(child.score);
+        scores.push_back(child.score);
       }
     }
   }
-  return std::move(growth).finish();
+  grown_ = {std::move(growth).finish(), std::move(scores)};
+  return grown_.draft;
 }
 
 }  // namespace specdec

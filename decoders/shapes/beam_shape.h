@@ -21,13 +21,14 @@ class BeamShape final : public DraftShape {
   void begin_step(std::vector<Token> ends);
   /// The next grow is for a beam of this log-probability.
   void begin_beam(double log_prob);
-  /// `draft`, which the newest grow made, or else was found in another way (then it is returned as
-  /// it is); with the scores of its nodes, for `prune`.
+  /// A draft with the scores of its nodes, for `prune`.
   struct Scored {
     Draft draft;
-    std::vector<double> scores;  ///< [n], or empty: not grown here
+    std::vector<double> scores = {};  ///< [n], or empty: not grown here
   };
-  Scored scored(Draft draft) const;
+  /// `draft` is the beam's, with scores when it is the one that the beam's grow made. A drafter may
+  /// grow a draft and then return another one: it has no scores, and is not pruned.
+  Scored scored(Draft draft);
   /// Without the nodes that are not among the best of their level over all beams of the step.
   Draft prune(const Scored& grown) const;
 
@@ -37,15 +38,17 @@ class BeamShape final : public DraftShape {
   bool allows_drawn() const override { return false; }
 
  private:
-  /// Notes a node's score when it is among the best of its level so far.
+  /// Notes a node's score in grown_levels_ when it is among the best of its level so far.
   bool admit(int64_t level, double score);
   bool is_among_best(int64_t level, double score) const;
 
   int64_t depth_;
   int64_t width_;
   std::vector<Token> ends_;
-  std::vector<std::vector<double>> levels_;  // best scores so far of each level, descending
-  std::vector<double> scores_;               // of the nodes of the newest draft
+  double log_prob_ = 0.0;                          // of the beam
+  std::vector<std::vector<double>> levels_;        // best scores so far of each level, descending
+  std::vector<std::vector<double>> grown_levels_;  // the same with the newest draft
+  Scored grown_;                                   // the newest draft
 };
 
 }  // namespace specdec

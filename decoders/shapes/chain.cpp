@@ -1,6 +1,5 @@
 #include "decoders/shapes/chain.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "decoders/shapes/draft_growth.h"
@@ -21,10 +20,10 @@ DraftLimits ChainShape::next(int64_t context) {
 Draft ChainShape::grow(const DraftContext& context, ChildDistribution& distribution,
                        Siblings siblings) {
   DraftGrowth growth(context, distribution, siblings);
-  const int64_t length = std::min(context.max_tokens, context.max_depth);
-  for (int64_t node = 0; node < length; ++node) {
-    const Tensor logits = growth.expand({&node, 1});
-    growth.add_children(node, logits[0], 1);
+  std::vector<int64_t> newest = {0};
+  while (!newest.empty()) {
+    growth.expand(newest);
+    newest = growth.add_children(newest.front(), 1);
   }
   return std::move(growth).finish();
 }

@@ -8,37 +8,60 @@
 #include "core/error.h"
 
 namespace specdec {
-namespace {
-
-/// Everything before the token that follows `node`.
-std::vector<Token> history_of(TokenSpan committed, const Draft& draft, int64_t node) {
-  std::vector<Token> path;
-  for (int64_t i = node; i > 0; i = draft.parents[static_cast<size_t>(i)]) {
-    path.push_back(draft.tokens[static_cast<size_t>(i)]);
-  }
-  std::vector<Token> history(committed.begin(), committed.end());
-  history.insert(history.end(), path.rbegin(), path.rend());
-  return history;
-}
-
-}  // namespace
 
 DraftGrowth::DraftGrowth(const DraftContext& context, ChildDistribution& distribution,
                          Siblings siblings)
     : context_(context),
       child_distribution_(distribution),
       draws_(siblings == Siblings::kDrawn && !context.sampling.greedy()),
+      max_tokens_(context.max_tokens),
+      evaluations_left_(context.max_evaluated),
       draft_(Draft::root(context.committed.back())) {
   if (context.grammar != nullptr) {
     grammar_.emplace(*context.grammar);
   }
 }
 
-Tensor DraftGrowth::expand(std::span<const int64_t> nodes) {
-  Tensor logits = child_distribution_.expand(draft_, nodes).cpu();
-  SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == static_cast<int64_t>(nodes.size()),
-                "a drafter was asked for {} distributions", nodes.size());
-  return logits;
+DraftGrowth DraftGrowth::of_candidates(const DraftContext& context,
+                                       ChildDistribution& distribution) {
+  DraftGrowth growth(context, distribution, Siblings::kBest);
+  growth.max_tokens_ = std::numeric_limits<int64_t>::max();
+  return growth;
+}
+
+bool DraftGrowth::is_expanded(int64_t node) const {
+  return node < std::ssize(logits_) && logits_[static_cast<size_t>(node)].defined();
+}
+
+bool DraftGrowth::may_have_children(int64_t node) const {
+  return room() > 0 && depths_[static_cast<size_t>(node)] < context_.max_depth;
+}
+
+void DraftGrowth::expand(std::span<const int64_t> nodes) {
+  std::vector<int64_t> asked;
+  for (const int64_t node : nodes) {
+    SPECDEC_CHECK(node >= 0 && node < draft_.size() && !is_expanded(node),
+                  "node {} is expanded twice, or there are only {}", node, draft_.size());
+    const int64_t evaluations = node == 0 ? 0 : 1;  // the root's logits come with the cache
+    if (may_have_children(node) && evaluations <= evaluations_left_) {
+      evaluations_left_ -= evaluations;
+      asked.push_back(node);
+    }
+  }
+  if (asked.empty()) {
+    return;
+  }
+  const Tensor logits = child_distribution_.expand(draft_, asked).cpu();
+  SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == std::ssize(asked),
+                "a drafter was asked for {} distributions", asked.size());
+  logits_.resize(draft_.tokens.size());
+  for (size_t i = 0; i < asked.size(); ++i) {
+    logits_[static_cast<size_t>(asked[i])] = logits[static_cast<int64_t>(i)];
+  }
+}
+
+Tensor DraftGrowth::logits(int64_t node) const {
+  return is_expanded(node) ? logits_[static_cast<size_t>(node)] : Tensor();
 }
 
 ScoreFilter DraftGrowth::filter(int64_t node) {
@@ -49,15 +72,18 @@ ScoreFilter DraftGrowth::filter(int64_t node) {
   return filter_of(mask_);
 }
 
-void DraftGrowth::fill_distribution(int64_t node, const Tensor& logits) {
+std::vector<Token> DraftGrowth::penalised(int64_t node) const {
+  return context_.sampling.repetition_penalty != 1.0 ? draft_.history(context_.committed, node)
+                                                     : std::vector<Token>();
+}
+
+void DraftGrowth::fill_distribution(int64_t node) {
   SamplingParams sampling = context_.sampling;
   // A greedy distribution ranks nothing but its best token; siblings need an order of all.
   sampling.temperature = sampling.greedy() ? 1.0 : sampling.temperature;
-  const bool penalised = sampling.repetition_penalty != 1.0;
-  const std::vector<Token> history =
-      penalised ? history_of(context_.committed, draft_, node) : std::vector<Token>();
+  const Tensor& logits = logits_[static_cast<size_t>(node)];
   distribution_.resize(static_cast<size_t>(logits.numel()));
-  target_distribution(logits, history, sampling, distribution_, filter(node));
+  target_distribution(logits, penalised(node), sampling, distribution_, filter(node));
 }
 
 void DraftGrowth::record_distribution(int64_t node) {
@@ -65,36 +91,56 @@ void DraftGrowth::record_distribution(int64_t node) {
   distributions_.push_back(at::tensor(distribution_, at::kDouble));
 }
 
-int64_t DraftGrowth::add_children(int64_t node, const Tensor& logits, int64_t count) {
-  const int64_t first = draft_.size();
-  if (!draws_) {
-    for (const Candidate& candidate : best(node, logits, count)) {
-      add(candidate.token, node);
-    }
-    return first;
+int64_t DraftGrowth::add(Token token, int64_t node) {
+  if (!may_have_children(node)) {
+    return -1;
   }
-  fill_distribution(node, logits);
+  depths_.push_back(depths_[static_cast<size_t>(node)] + 1);
+  return draft_.add(token, node);
+}
+
+std::vector<int64_t> DraftGrowth::draw_children(int64_t node, int64_t count) {
+  fill_distribution(node);
   record_distribution(node);
+  std::vector<int64_t> children;
   for (int64_t i = 0; i < count; ++i) {
     const auto token = static_cast<size_t>(context_.random.draw(distribution_));
-    draft_.add(static_cast<Token>(token), node);
+    children.push_back(add(static_cast<Token>(token), node));
     distribution_[token] = 0.0;
     if (i + 1 < count && *std::max_element(distribution_.begin(), distribution_.end()) <= 0.0) {
       break;
     }
   }
-  return first;
+  return children;
 }
 
-std::vector<Candidate> DraftGrowth::best(int64_t node, const Tensor& logits, int64_t count) {
+std::vector<int64_t> DraftGrowth::add_children(int64_t node, int64_t count) {
+  // How many are drawn is settled before the first: to drop one later would change the output's
+  // distribution.
+  const int64_t most = std::min(count, room());
+  if (!is_expanded(node) || !may_have_children(node) || most < 1) {
+    return {};
+  }
+  if (draws_) {
+    return draw_children(node, most);
+  }
+  std::vector<int64_t> children;
+  for (const Candidate& candidate : best(node, most)) {
+    children.push_back(add(candidate.token, node));
+  }
+  return children;
+}
+
+std::vector<Candidate> DraftGrowth::best(int64_t node, int64_t count) {
+  if (!is_expanded(node)) {
+    return {};
+  }
   if (count == 1 && context_.sampling.greedy()) {
-    const bool penalised = context_.sampling.repetition_penalty != 1.0;
-    const GreedyChoice choice = greedy_choice(
-        logits, penalised ? history_of(context_.committed, draft_, node) : std::vector<Token>(),
-        context_.sampling, filter(node));
+    const GreedyChoice choice = greedy_choice(logits_[static_cast<size_t>(node)], penalised(node),
+                                              context_.sampling, filter(node));
     return {{choice.token, 1.0}};
   }
-  fill_distribution(node, logits);
+  fill_distribution(node);
   std::vector<Token> tokens(distribution_.size());
   std::iota(tokens.begin(), tokens.end(), 0);
   const auto wanted = tokens.begin() + std::min(count, static_cast<int64_t>(tokens.size()));
@@ -113,17 +159,38 @@ std::vector<Candidate> DraftGrowth::best(int64_t node, const Tensor& logits, int
   return found;
 }
 
-std::span<const double> DraftGrowth::distribution(int64_t node, const Tensor& logits) {
-  fill_distribution(node, logits);
+std::span<const double> DraftGrowth::distribution(int64_t node) {
+  if (!is_expanded(node)) {
+    return {};
+  }
+  fill_distribution(node);
   return distribution_;
 }
 
 Draft DraftGrowth::finish() && {
+  SPECDEC_CHECK(draft_.proposed() <= context_.max_tokens,
+                "a draft of {} candidates where {} tokens fit: name those to keep",
+                draft_.proposed(), context_.max_tokens);
   if (!distributions_.empty()) {
     draft_.probs = distributions_.size() == 1 ? distributions_.front().unsqueeze(0)
                                               : at::stack(distributions_);
   }
   return std::move(draft_);
+}
+
+Draft DraftGrowth::finish(std::span<const int64_t> nodes) && {
+  SPECDEC_CHECK(std::ssize(nodes) <= context_.max_tokens, "{} nodes are kept where {} fit",
+                nodes.size(), context_.max_tokens);
+  SPECDEC_CHECK(!draws_, "nodes are dropped after they were drawn");
+  Draft kept = Draft::root(draft_.tokens.front());
+  std::vector<int64_t> place(draft_.tokens.size(), -1);
+  place[0] = 0;
+  for (const int64_t node : nodes) {
+    const auto index = static_cast<size_t>(node);
+    place[index] = kept.add(draft_.tokens[index],  // refuses a node without its parent
+                            place[static_cast<size_t>(draft_.parents[index])]);
+  }
+  return kept;
 }
 
 }  // namespace specdec

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,41 +18,82 @@ struct Candidate {
 
 /// A draft under construction: what every DraftShape grows it with. Turns logits into the drafter's
 /// distribution under the request's sampling and the grammar, finds siblings in it, and records the
-/// distributions that were drawn from.
+/// distributions that were drawn from. Two children of every node, level by level:
+///
+///     DraftGrowth growth(context, distribution, siblings);
+///     std::vector<int64_t> level = {0};
+///     while (!level.empty()) {
+///       growth.expand(level);
+///       std::vector<int64_t> next;
+///       for (const int64_t node : level) {
+///         const std::vector<int64_t> children = growth.add_children(node, 2);
+///         next.insert(next.end(), children.begin(), children.end());
+///       }
+///       level = next;
+///     }
+///     return std::move(growth).finish();
+///
+/// It stays within the context by itself: nodes that would be deeper than max_depth, more of them
+/// than max_tokens, and evaluations beyond max_evaluated are left out, before anything is evaluated
+/// or drawn. A node that was not evaluated has no children; so the loop above ends.
 class DraftGrowth {
  public:
   /// `context` and `distribution` outlive the object.
   DraftGrowth(const DraftContext& context, ChildDistribution& distribution, Siblings siblings);
+  /// One for shapes that find more nodes than they keep, which is lossless only for the best ones:
+  /// any number may be found, and finish(nodes) keeps some.
+  static DraftGrowth of_candidates(const DraftContext& context, ChildDistribution& distribution);
 
   const Draft& draft() const { return draft_; }
-  /// Asks the drafter for what follows each of the `nodes`: logits [k, vocab] on the CPU.
-  Tensor expand(std::span<const int64_t> nodes);
-  /// Adds up to `count` children of `node`, drawn or best; fewer when the distribution gives no
-  /// more tokens any mass. Returns the first one's index; the others follow it.
-  int64_t add_children(int64_t node, const Tensor& logits, int64_t count);
-  /// Adds a child found deterministically.
-  int64_t add(Token token, int64_t node) { return draft_.add(token, node); }
-  /// The `count` most likely tokens after `node`, best first.
-  std::vector<Candidate> best(int64_t node, const Tensor& logits, int64_t count);
-  /// The drafter's distribution of the token after `node`; changes with the next call.
-  std::span<const double> distribution(int64_t node, const Tensor& logits);
   /// Whether siblings are drawn here: asked for, and the target samples.
   bool draws() const { return draws_; }
+  /// Nodes that can still be added.
+  int64_t room() const { return max_tokens_ - draft_.proposed(); }
+  /// Nodes, beside the root, that can still be evaluated.
+  int64_t evaluations_left() const { return evaluations_left_; }
+
+  /// Asks the drafter, in one call, for what follows each of the `nodes`, in order of preference;
+  /// each node once. Those that can have no children any more are left out.
+  void expand(std::span<const int64_t> nodes);
+  /// What the drafter said about an expanded node, [vocab], unprocessed; undefined for another one.
+  Tensor logits(int64_t node) const;
+  /// Adds up to `count` children of an expanded node, drawn or best, and returns them; fewer when
+  /// no more fit, or the distribution gives no more tokens any mass.
+  std::vector<int64_t> add_children(int64_t node, int64_t count);
+  /// Adds a child that the shape found in `best`, and returns it; -1 when none fits.
+  int64_t add(Token token, int64_t node);
+  /// The `count` most likely tokens after an expanded node, best first; none after another one.
+  std::vector<Candidate> best(int64_t node, int64_t count);
+  /// The drafter's distribution of the token after an expanded node; changes with the next call.
+  /// Empty after another one.
+  std::span<const double> distribution(int64_t node);
+
   /// The draft; the object is used up.
   Draft finish() &&;
+  /// A draft of some of the candidates, in ascending order, each with its parent.
+  Draft finish(std::span<const int64_t> nodes) &&;
 
  private:
+  bool is_expanded(int64_t node) const;
+  bool may_have_children(int64_t node) const;
   /// The grammar's filter of the tokens after `node`; holds until the next call.
   ScoreFilter filter(int64_t node);
+  /// What the penalties of the token after `node` look at.
+  std::vector<Token> penalised(int64_t node) const;
   /// The drafter's distribution after `node`, in distribution_.
-  void fill_distribution(int64_t node, const Tensor& logits);
+  void fill_distribution(int64_t node);
   /// Keeps distribution_ as the one that the node's children are drawn from.
   void record_distribution(int64_t node);
+  std::vector<int64_t> draw_children(int64_t node, int64_t count);
 
   const DraftContext& context_;
   ChildDistribution& child_distribution_;
   bool draws_;
+  int64_t max_tokens_;
+  int64_t evaluations_left_;
   Draft draft_;
+  std::vector<int64_t> depths_ = {0};
+  std::vector<Tensor> logits_;         // [node] [vocab]; undefined = not expanded
   std::vector<Tensor> distributions_;  // each [vocab] float64
   std::vector<double> distribution_;
   std::optional<DraftGrammar> grammar_;

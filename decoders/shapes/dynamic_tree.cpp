@@ -12,15 +12,14 @@ namespace {
 class Growth {
  public:
   Growth(const DraftContext& context, ChildDistribution& distribution, int64_t nodes)
-      : growth_(context, distribution, Siblings::kBest), nodes_(nodes) {}
+      : growth_(DraftGrowth::of_candidates(context, distribution)), nodes_(nodes) {}
 
   /// Finds up to `count` children of each of the nodes; returns them all.
   std::vector<int64_t> expand(const std::vector<int64_t>& frontier, int64_t count) {
-    const Tensor logits = growth_.expand(frontier);
+    growth_.expand(frontier);
     std::vector<int64_t> found;
-    for (size_t i = 0; i < frontier.size(); ++i) {
-      const int64_t parent = frontier[i];
-      for (const Candidate& child : growth_.best(parent, logits[static_cast<int64_t>(i)], count)) {
+    for (const int64_t parent : frontier) {
+      for (const Candidate& child : growth_.best(parent, count)) {
         found.push_back(growth_.add(child.token, parent));
         probabilities_.push_back(probabilities_[static_cast<size_t>(parent)] * child.probability);
       }
@@ -28,12 +27,12 @@ class Growth {
     return found;
   }
 
-  /// The most likely `count` of the `level`, without those that cannot be verified.
+  /// The most likely `count` of the `level`, without those that cannot be verified or expanded.
   std::vector<int64_t> most_likely(const std::vector<int64_t>& level, int64_t count) const {
-    const std::vector<int64_t> verified = best_nodes();
+    const int64_t most = std::min(count, growth_.evaluations_left());
     std::vector<int64_t> kept;
-    for (const int64_t node : verified) {
-      if (static_cast<int64_t>(kept.size()) < count && node >= level.front()) {
+    for (const int64_t node : best_nodes()) {
+      if (std::ssize(kept) < most && node >= level.front()) {
         kept.push_back(node);
       }
     }
@@ -42,17 +41,10 @@ class Growth {
   }
 
   /// The most likely nodes as a draft.
-  Draft finish() const {
+  Draft finish() && {
     std::vector<int64_t> chosen = best_nodes();
     std::sort(chosen.begin(), chosen.end());
-    const Draft& all = growth_.draft();
-    Draft draft = Draft::root(all.tokens.front());
-    std::vector<int64_t> place(all.tokens.size(), 0);
-    for (const int64_t node : chosen) {
-      const auto index = static_cast<size_t>(node);
-      place[index] = draft.add(all.tokens[index], place[static_cast<size_t>(all.parents[index])]);
-    }
-    return draft;
+    return std::move(growth_).finish(chosen);
   }
 
  private:
@@ -94,11 +86,11 @@ Draft DynamicTreeShape::grow(const DraftContext& context, ChildDistribution& dis
                 "a dynamic tree over drawn siblings");
   Growth growth(context, distribution, context.max_tokens);
   std::vector<int64_t> frontier = {0};
-  for (int64_t depth = 0; depth < context.max_depth && !frontier.empty(); ++depth) {
+  while (!frontier.empty()) {
     const std::vector<int64_t> level = growth.expand(frontier, options_.top_k);
     frontier = level.empty() ? level : growth.most_likely(level, options_.top_k);
   }
-  return growth.finish();
+  return std::move(growth).finish();
 }
 
 }  // namespace specdec

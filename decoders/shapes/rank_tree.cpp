@@ -51,32 +51,27 @@ class RankTreeGrowth {
       }
     }
     std::vector<int64_t> next;
-    if (frontier.empty()) {
-      return next;
-    }
-    const Tensor logits = growth_.expand(frontier);
-    for (size_t i = 0; i < parents.size(); ++i) {
-      add_children(parents[i], logits[static_cast<int64_t>(i)]);
-      const std::vector<int64_t>& children = children_[static_cast<size_t>(parents[i])];
+    growth_.expand(frontier);
+    for (const int64_t parent : parents) {
+      add_children(parent);
+      const std::vector<int64_t>& children = children_[static_cast<size_t>(parent)];
       next.insert(next.end(), children.begin(), children.end());
     }
     return next;
   }
 
-  void add_children(int64_t parent, const Tensor& logits) {
+  void add_children(int64_t parent) {
     const std::vector<int64_t>& children = children_[static_cast<size_t>(parent)];
     const int64_t drafted_parent = drafted_[static_cast<size_t>(parent)];
     if (draws_) {
-      int64_t child =
-          growth_.add_children(drafted_parent, logits, static_cast<int64_t>(children.size()));
-      for (const int64_t node : children) {
-        drafted_[static_cast<size_t>(node)] = child < growth_.draft().size() ? child : -1;
-        ++child;
+      const std::vector<int64_t> drawn = growth_.add_children(drafted_parent, std::ssize(children));
+      for (size_t i = 0; i < drawn.size(); ++i) {
+        drafted_[static_cast<size_t>(children[i])] = drawn[i];
       }
       return;
     }
     const int64_t last = tree_.ranks[static_cast<size_t>(children.back())];
-    const std::vector<Candidate> best = growth_.best(drafted_parent, logits, last + 1);
+    const std::vector<Candidate> best = growth_.best(drafted_parent, last + 1);
     for (const int64_t node : children) {
       const auto rank = static_cast<size_t>(tree_.ranks[static_cast<size_t>(node)]);
       if (rank < best.size()) {

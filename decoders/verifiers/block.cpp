@@ -1,7 +1,6 @@
 #include "decoders/verifiers/block.h"
 
 #include <algorithm>
-#include <numeric>
 #include <vector>
 
 #include "core/error.h"
@@ -23,8 +22,8 @@ void check_chain(const Draft& draft) {
 /// A chain with the distributions on both sides.
 class Chain {
  public:
-  Chain(const Draft& draft, const Tensor& target_probs)
-      : draft_(draft), target_probs_(target_probs), weights_(draft.tokens.size(), 1.0) {
+  Chain(const Draft& draft, TargetProbs& target)
+      : draft_(draft), target_(target), weights_(draft.tokens.size(), 1.0) {
     for (int64_t i = 0; i + 1 < draft.size(); ++i) {
       const double drafted =
           drawn(i) ? weight_of(row_of(draft.probs, distribution(i)), child(i)) : 1.0;
@@ -33,13 +32,13 @@ class Chain {
           "token {} was drafted, but the distribution that it was drawn from gives it no mass: "
           "the draft's distributions are not the ones it was drawn from",
           child(i));
-      const double mass = weight_of(target(i), child(i));
+      const double mass = weight_of(this->target(i), child(i));
       weights_[static_cast<size_t>(i) + 1] = std::min(1.0, weight(i) * mass / drafted);
     }
   }
 
   int64_t length() const { return draft_.size() - 1; }
-  Probs target(int64_t i) const { return row_of(target_probs_, i); }
+  Probs target(int64_t i) const { return target_.after(i); }
   /// w_i
   double weight(int64_t i) const { return weights_[static_cast<size_t>(i)]; }
   /// max(w_i p - q, 0) after i < length() tokens.
@@ -54,7 +53,7 @@ class Chain {
   Token child(int64_t i) const { return draft_.tokens[static_cast<size_t>(i) + 1]; }
 
   const Draft& draft_;
-  const Tensor& target_probs_;
+  TargetProbs& target_;
   std::vector<double> weights_;
 };
 
@@ -66,11 +65,11 @@ double acceptance(double rest_sum, double weight) {
 
 }  // namespace
 
-VerifyResult BlockVerifier::verify(const Draft& draft, const Tensor& target_probs,
-                                   int64_t /*position*/, Randomness& random) const {
-  check_probs(draft, target_probs);
+VerifyResult BlockVerifier::verify(const Draft& draft, TargetProbs& target, int64_t /*position*/,
+                                   Randomness& random) const {
+  check_probs(draft, target);
   check_chain(draft);
-  const Chain chain(draft, target_probs);
+  const Chain chain(draft, target);
   // The choices are independent, so the largest that passes can be sought from the end.
   int64_t accepted = chain.length();
   bool passed = random.bernoulli(chain.weight(accepted));
@@ -81,9 +80,7 @@ VerifyResult BlockVerifier::verify(const Draft& draft, const Tensor& target_prob
     const double sum = sum_of(rest).sum;
     passed = accepted == 0 || random.bernoulli(acceptance(sum, chain.weight(accepted)));
   }
-  VerifyResult result;
-  result.path.resize(static_cast<size_t>(accepted) + 1);
-  std::iota(result.path.begin(), result.path.end(), 0);
+  VerifyResult result{.path = chain_path(accepted + 1)};
   // Nothing is left only when rounding alone made the rejection possible.
   const bool all = accepted == chain.length();
   result.next = static_cast<Token>(

@@ -16,7 +16,7 @@ class BlockVerifier final : public Verifier {
  public:
   bool allows_trees() const override { return false; }
   /// InternalError for a draft that branches.
-  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+  VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,
                       Randomness& random) const override;
 };
 

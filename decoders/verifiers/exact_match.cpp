@@ -15,11 +15,11 @@ void ExactMatchVerifier::check(const SamplingParams& sampling) const {
   }
 }
 
-VerifyResult ExactMatchVerifier::verify(const Draft& draft, const Tensor& target_probs,
+VerifyResult ExactMatchVerifier::verify(const Draft& draft, TargetProbs& target,
                                         int64_t /*position*/, Randomness& /*random*/) const {
-  check_probs(draft, target_probs);
+  check_probs(draft, target);
   return follow(draft, [&](int64_t node, int64_t /*depth*/) {
-    return static_cast<Token>(argmax(row_of(target_probs, node)));
+    return static_cast<Token>(argmax(target.after(node)));
   });
 }
 

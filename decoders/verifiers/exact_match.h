@@ -9,7 +9,7 @@ class ExactMatchVerifier final : public Verifier {
  public:
   /// Refuses a temperature above 0.
   void check(const SamplingParams& sampling) const override;
-  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+  VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,
                       Randomness& random) const override;
 };
 

@@ -9,10 +9,9 @@
 
 namespace specdec {
 
-void check_probs(const Draft& draft, const Tensor& target_probs) {
-  SPECDEC_CHECK(target_probs.dim() == 2 && target_probs.size(0) == draft.size() &&
-                    target_probs.scalar_type() == at::kDouble && target_probs.is_contiguous(),
-                "a verifier needs one float64 distribution a node");
+void check_probs(const Draft& draft, const TargetProbs& target) {
+  SPECDEC_CHECK(target.nodes() == draft.size(), "{} target distributions for a draft of {} nodes",
+                target.nodes(), draft.size());
   const int64_t distributions = draft.probs.defined() ? draft.probs.size(0) : 0;
   SPECDEC_CHECK(draft.child_probs.size() == draft.tokens.size(),
                 "a draft of {} nodes and {} distributions", draft.tokens.size(),
@@ -23,7 +22,7 @@ void check_probs(const Draft& draft, const Tensor& target_probs) {
   }
   SPECDEC_CHECK(distributions == 0 ||
                     (draft.probs.scalar_type() == at::kDouble && draft.probs.is_contiguous() &&
-                     draft.probs.size(1) == target_probs.size(1)),
+                     draft.probs.size(1) == target.vocab_size()),
                 "the draft's distributions are float64 rows over the target's vocabulary");
 }
 

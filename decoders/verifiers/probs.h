@@ -9,12 +9,9 @@
 
 namespace specdec {
 
-/// Probabilities over the vocabulary, or weights that need not sum to one.
-using Probs = std::span<const double>;
-
-/// What every verifier asks of its input: one float64 target distribution a node, and distributions
-/// of the draft, if any, over the same vocabulary. Throws InternalError.
-void check_probs(const Draft& draft, const Tensor& target_probs);
+/// What every verifier asks of its input: a target distribution for each node, and distributions of
+/// the draft, if any, over the same vocabulary. Throws InternalError.
+void check_probs(const Draft& draft, const TargetProbs& target);
 
 /// Row `row` of distributions [n, vocab]; lives as long as the tensor.
 Probs row_of(const Tensor& distributions, int64_t row);

@@ -60,9 +60,9 @@ class RejectionTrial {
 
 }  // namespace
 
-VerifyResult RejectionVerifier::verify(const Draft& draft, const Tensor& target_probs,
+VerifyResult RejectionVerifier::verify(const Draft& draft, TargetProbs& target,
                                        int64_t /*position*/, Randomness& random) const {
-  check_probs(draft, target_probs);
+  check_probs(draft, target);
   VerifyResult result{.path = {0}};
   while (true) {
     const int64_t node = result.path.back();
@@ -70,7 +70,7 @@ VerifyResult RejectionVerifier::verify(const Draft& draft, const Tensor& target_
     const std::vector<int64_t> children = draft.children(node);
     const bool drawn = distribution >= 0 && !children.empty();
     RejectionTrial trial(
-        row_of(target_probs, node),
+        target.after(node),
         drawn ? std::optional<Probs>(row_of(draft.probs, distribution)) : std::nullopt);
     const auto accepted = std::find_if(children.begin(), children.end(), [&](int64_t child) {
       return trial.accepts(draft.tokens[static_cast<size_t>(child)], random);

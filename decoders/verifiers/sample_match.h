@@ -14,7 +14,7 @@ namespace specdec {
 /// rejection reaches; one chosen deterministically with p(x), the same as there.
 class SampleMatchVerifier final : public Verifier {
  public:
-  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+  VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,
                       Randomness& random) const override;
 };
 

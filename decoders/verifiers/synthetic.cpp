@@ -21,16 +21,16 @@ SyntheticVerifier::SyntheticVerifier(std::vector<double> acceptance)
   }
 }
 
-VerifyResult SyntheticVerifier::verify(const Draft& draft, const Tensor& target_probs,
+VerifyResult SyntheticVerifier::verify(const Draft& draft, TargetProbs& target,
                                        int64_t /*position*/, Randomness& random) const {
-  check_probs(draft, target_probs);
+  check_probs(draft, target);
   VerifyResult result{.path = {0}};
   while (true) {
     const int64_t node = result.path.back();
     const std::vector<int64_t> children = draft.children(node);
     const size_t depth = std::min(result.path.size(), acceptance_.size());
     if (children.empty() || !random.bernoulli(acceptance_[depth - 1])) {
-      result.next = static_cast<Token>(random.draw(row_of(target_probs, node)));
+      result.next = static_cast<Token>(random.draw(target.after(node)));
       return result;
     }
     result.path.push_back(children.front());

@@ -17,7 +17,7 @@ class SyntheticVerifier final : public Verifier {
   /// there is none, or one outside [0, 1].
   explicit SyntheticVerifier(std::vector<double> acceptance);
   bool accepts_impossible() const override { return true; }
-  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+  VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,
                       Randomness& random) const override;
 
  private:

@@ -49,13 +49,13 @@ ThresholdVerifier::ThresholdVerifier(const ThresholdOptions& options) : options_
   }
 }
 
-VerifyResult ThresholdVerifier::verify(const Draft& draft, const Tensor& target_probs,
+VerifyResult ThresholdVerifier::verify(const Draft& draft, TargetProbs& target,
                                        int64_t /*position*/, Randomness& random) const {
-  check_probs(draft, target_probs);
+  check_probs(draft, target);
   VerifyResult result{.path = {0}};
   while (true) {
     const int64_t node = result.path.back();
-    ThresholdTrial trial(row_of(target_probs, node), options_);
+    ThresholdTrial trial(target.after(node), options_);
     const std::vector<int64_t> children = draft.children(node);
     const auto accepted = std::find_if(children.begin(), children.end(), [&](int64_t child) {
       return trial.accepts(draft.tokens[static_cast<size_t>(child)], random);

@@ -19,7 +19,7 @@ class ThresholdVerifier final : public Verifier {
  public:
   /// Throws ConfigError unless both options are in (0, 1].
   explicit ThresholdVerifier(const ThresholdOptions& options = {});
-  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+  VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,
                       Randomness& random) const override;
 
  private:

@@ -32,9 +32,9 @@ TypicalVerifier::TypicalVerifier(const TypicalOptions& options) : options_(optio
   }
 }
 
-VerifyResult TypicalVerifier::verify(const Draft& draft, const Tensor& target_probs,
-                                     int64_t /*position*/, Randomness& random) const {
-  check_probs(draft, target_probs);
+VerifyResult TypicalVerifier::verify(const Draft& draft, TargetProbs& target, int64_t /*position*/,
+                                     Randomness& random) const {
+  check_probs(draft, target);
   const auto nodes = static_cast<size_t>(draft.size());
   std::vector<double> thresholds(nodes, 0.0);  // of a node's children; 0 = not known yet
   std::vector<Rank> ranks(nodes, {-1, 0.0});   // -1 = not accepted
@@ -44,7 +44,7 @@ VerifyResult TypicalVerifier::verify(const Draft& draft, const Tensor& target_pr
     if (ranks[parent].first < 0) {
       continue;
     }
-    const Probs distribution = row_of(target_probs, draft.parents[node]);
+    const Probs distribution = target.after(draft.parents[node]);
     if (thresholds[parent] == 0.0) {
       thresholds[parent] =
           std::min(options_.epsilon, options_.delta * std::exp(-entropy(distribution)));
@@ -54,14 +54,8 @@ VerifyResult TypicalVerifier::verify(const Draft& draft, const Tensor& target_pr
       ranks[node] = {ranks[parent].first + 1, ranks[parent].second * mass};
     }
   }
-  VerifyResult result;
-  int64_t node = std::max_element(ranks.begin(), ranks.end()) - ranks.begin();
-  result.next = static_cast<Token>(random.draw(row_of(target_probs, node)));
-  for (; node >= 0; node = draft.parents[static_cast<size_t>(node)]) {
-    result.path.push_back(node);
-  }
-  std::reverse(result.path.begin(), result.path.end());
-  return result;
+  const int64_t node = std::max_element(ranks.begin(), ranks.end()) - ranks.begin();
+  return {.path = draft.path_to(node), .next = static_cast<Token>(random.draw(target.after(node)))};
 }
 
 }  // namespace specdec

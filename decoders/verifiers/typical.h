@@ -20,7 +20,7 @@ class TypicalVerifier final : public Verifier {
  public:
   /// Throws ConfigError unless both options are in (0, 1].
   explicit TypicalVerifier(const TypicalOptions& options = {});
-  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+  VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,
                       Randomness& random) const override;
 
  private:

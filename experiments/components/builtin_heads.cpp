@@ -16,9 +16,8 @@
 namespace specdec {
 namespace {
 
-/// A tree may be grown larger than what is left of it, and than the target has room for.
 TransformerOptions engine_options(const LanguageModel& target) {
-  return {.max_length = target.max_length() + kMaxDraftLength};
+  return {.max_length = target.max_length()};
 }
 
 DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,

@@ -40,7 +40,8 @@ namespace {
 
 struct DrafterRow {
   std::string name;
-  std::function<std::unique_ptr<Drafter>(const LogitTable& table, int64_t vocab)> make;
+  std::function<std::unique_ptr<Drafter>(const LogitTable& table, const LanguageModel& target)>
+      make;
   bool trees = false;  // branches even when a chain is asked for
 };
 
@@ -56,8 +57,9 @@ struct ShapeRow {
   std::function<std::unique_ptr<DraftShape>()> make;
 };
 
-std::unique_ptr<LanguageModel> draft_model(const LogitTable& table, int64_t vocab) {
-  return std::make_unique<FakeModel>(vocab, table);
+/// As large a vocabulary, and as little room, as the target has.
+std::unique_ptr<LanguageModel> draft_model(const LogitTable& table, const LanguageModel& target) {
+  return std::make_unique<FakeModel>(target.vocab_size(), table, target.max_length());
 }
 
 /// Drafters that look things up: they fill whatever room they are given.
@@ -71,25 +73,25 @@ std::vector<DrafterRow> lookups() {
     return std::make_unique<SuffixDrafter>(SuffixOptions{.offset = 2.0}, corpus);
   };
   return {
-      {"suffix", [=](const LogitTable&, int64_t) { return suffix(); }},
+      {"suffix", [=](const LogitTable&, const LanguageModel&) { return suffix(); }},
       {"corpus_bigram",
-       [](const LogitTable&, int64_t) {
+       [](const LogitTable&, const LanguageModel&) {
          return std::make_unique<CorpusBigramDrafter>(std::make_shared<BigramTable>(kCorpus));
        }},
       {"recycling",
-       [](const LogitTable&, int64_t) {
+       [](const LogitTable&, const LanguageModel&) {
          return std::make_unique<RecyclingDrafter>(RecyclingOptions{.candidates = 3});
        }},
       {"cascade",
-       [=](const LogitTable& table, int64_t vocab) {
+       [=](const LogitTable& table, const LanguageModel& target) {
          std::vector<CascadeMember> members;
          members.push_back({suffix(), 2});
-         members.push_back({std::make_unique<DraftModelDrafter>(draft_model(table, vocab))});
+         members.push_back({std::make_unique<DraftModelDrafter>(draft_model(table, target))});
          members.push_back({std::make_unique<RecyclingDrafter>()});
          return std::make_unique<CascadeDrafter>(std::move(members));
        }},
-      {"synthetic",
-       [](const LogitTable&, int64_t) { return std::make_unique<SyntheticDrafter>(); }},
+      {"synthetic", [](const LogitTable&,
+                       const LanguageModel&) { return std::make_unique<SyntheticDrafter>(); }},
   };
 }
 
@@ -97,29 +99,34 @@ std::vector<DrafterRow> drafters() {
   std::vector<DrafterRow> rows = lookups();
   const std::vector<DrafterRow> others = {
       {"draft_model",
-       [](const LogitTable& table, int64_t vocab) {
-         return std::make_unique<DraftModelDrafter>(draft_model(table, vocab));
+       [](const LogitTable& table, const LanguageModel& target) {
+         return std::make_unique<DraftModelDrafter>(draft_model(table, target));
        }},
       {"draft_model_greedy",
-       [](const LogitTable& table, int64_t vocab) {
-         return std::make_unique<DraftModelDrafter>(draft_model(table, vocab),
+       [](const LogitTable& table, const LanguageModel& target) {
+         return std::make_unique<DraftModelDrafter>(draft_model(table, target),
                                                     DraftModelOptions{.sample = false});
        }},
       {"prompt_lookup",
-       [](const LogitTable&, int64_t) {
+       [](const LogitTable&, const LanguageModel&) {
          return std::make_unique<PromptLookupDrafter>(
              PromptLookupOptions{.min_ngram = 1, .max_ngram = 3});
        }},
       {"sampled_tree",
-       [](const LogitTable& table, int64_t) { return std::make_unique<TreeDrafter>(table); }, true},
+       [](const LogitTable& table, const LanguageModel&) {
+         return std::make_unique<TreeDrafter>(table);
+       },
+       true},
       {"chosen_tree",
-       [](const LogitTable& table, int64_t) {
+       [](const LogitTable& table, const LanguageModel&) {
          return std::make_unique<TreeDrafter>(table,
                                               TreeDrafterOptions{.branches = 2, .sample = false});
        },
        true},
       {"mixed_chain",
-       [](const LogitTable& table, int64_t) { return std::make_unique<MixedChainDrafter>(table); }},
+       [](const LogitTable& table, const LanguageModel&) {
+         return std::make_unique<MixedChainDrafter>(table);
+       }},
   };
   rows.insert(rows.end(), others.begin(), others.end());
   return rows;
@@ -129,7 +136,7 @@ std::vector<DrafterRow> drafters() {
 std::vector<DrafterRow> tree_lookups() {
   std::vector<DrafterRow> rows = lookups();
   std::erase_if(rows, [](const DrafterRow& row) { return row.name == "cascade"; });
-  rows.push_back({"lookahead", [](const LogitTable&, int64_t) {
+  rows.push_back({"lookahead", [](const LogitTable&, const LanguageModel&) {
                     return std::make_unique<LookaheadDrafter>(LookaheadOptions{
                         .window = 2, .ngram = 3, .guesses = 2, .pool_from_prompt = true});
                   }});
@@ -199,8 +206,8 @@ StrategyRow speculative_row(const DrafterRow& drafter, const VerifierRow& verifi
                             const ShapeRow& shape) {
   return {drafter.name + "_" + verifier.name + "_" + shape.name, verifier.samples,
           [=](LanguageModel& target, const LogitTable& table) {
-            return std::make_unique<SpeculativeDecoding>(
-                target, drafter.make(table, target.vocab_size()), verifier.make(), shape.make());
+            return std::make_unique<SpeculativeDecoding>(target, drafter.make(table, target),
+                                                         verifier.make(), shape.make());
           }};
 }
 
@@ -209,7 +216,7 @@ StrategyRow speculative_tree_row(const DrafterRow& drafter, const VerifierRow& v
   return {drafter.name + "_" + verifier.name + "_tree", verifier.samples,
           [=](LanguageModel& target, const LogitTable& table) {
             return std::make_unique<SpeculativeDecoding>(
-                target, drafter.make(table, target.vocab_size()), verifier.make(),
+                target, drafter.make(table, target), verifier.make(),
                 std::make_unique<Room>(DraftLimits{.tokens = 6, .depth = 3, .branches = 4}));
           }};
 }
@@ -421,7 +428,7 @@ TEST(PromiseTest, SampledCountsFitTheDistribution) {
   SpeculativeDecoding decoding(
       target,
       std::make_unique<DraftModelDrafter>(
-          draft_model(mixed_table(target_table, random_table(kVocab, 22), 0.7), kVocab)),
+          draft_model(mixed_table(target_table, random_table(kVocab, 22), 0.7), target)),
       std::make_unique<RejectionVerifier>(), std::make_unique<ChainShape>(3));
   const SequenceDistribution distribution = reference_distribution(target_table, asked.task);
   const ChiSquare test = chi_square(sample_counts(decoding, asked.task, 4000, 2024), distribution);

@@ -67,10 +67,51 @@ TEST_F(SessionTest, StopsAtEndIdsAndDropsWhatFollows) {
   EXPECT_EQ(generation.tokens, (Tokens{1, 0, 3}));
   EXPECT_EQ(generation.stop_reason, StopReason::kEndOfSequence);
   ASSERT_EQ(generation.steps.size(), 1U);
-  EXPECT_EQ(generation.steps[0].drafted, 3);
-  EXPECT_EQ(generation.steps[0].accepted, 3);
+  // The token after the end was verified and accepted, but there is no text where it stands.
+  EXPECT_EQ(generation.steps[0].drafted, 2);
+  EXPECT_EQ(generation.steps[0].accepted, 2);
   EXPECT_EQ(generation.steps[0].committed, 2);
-  EXPECT_EQ(generation.steps[0].depth, 3);
+  EXPECT_EQ(generation.steps[0].depth, 2);
+}
+
+TEST_F(SessionTest, AnEndWithinTheAcceptedPathOfATreeCountsOnce) {
+  std::vector<Tokens> streamed;
+  begin({.prompt = {0}, .stop = {.end_ids = {2}}});
+  request_->on_tokens = [&](TokenSpan tokens) {
+    streamed.emplace_back(tokens.begin(), tokens.end());
+  };
+  request_->log_overlaps = true;
+  session_->commit_prefill(only(1));
+  Draft draft = Draft::root(1);
+  draft.add(0, 0);
+  draft.add(3, 0);
+  draft.add(2, 1);  // the end
+  draft.add(1, 2);
+  draft.add(2, 3);  // accepted too, as is what follows it
+  draft.add(1, 4);
+  session_->target_probs(draft, at::zeros({draft.size(), kSessionVocab}, at::kDouble));
+  session_->commit(draft, {.path = {0, 1, 3, 5}, .next = 2});
+  const Generation generation = finish();
+  EXPECT_EQ(generation.tokens, (Tokens{1, 0, 2}));
+  EXPECT_EQ(streamed, (std::vector<Tokens>{{1}, {0, 2}}));
+  EXPECT_EQ(generation.gaps.size(), 3U);
+  ASSERT_EQ(generation.steps.size(), 1U);
+  EXPECT_EQ(generation.steps[0].drafted, 4) << "two levels of the tree";
+  EXPECT_EQ(generation.steps[0].accepted, 2);
+  EXPECT_EQ(generation.steps[0].committed, 2);
+  EXPECT_EQ(generation.steps[0].depth, 2);
+  EXPECT_EQ(generation.steps[0].overlaps.size(), 3U) << "nodes whose children are within them";
+}
+
+TEST_F(SessionTest, AnEndThatIsTheBonusTokenCutsNothing) {
+  begin({.prompt = {0}, .stop = {.end_ids = {2}}});
+  session_->commit_prefill(only(1));
+  commit_chain({0, 3, 2});
+  const Generation generation = finish();
+  ASSERT_EQ(generation.steps.size(), 1U);
+  EXPECT_EQ(generation.steps[0].drafted, 2);
+  EXPECT_EQ(generation.steps[0].accepted, 2);
+  EXPECT_EQ(generation.steps[0].committed, 3);
 }
 
 TEST_F(SessionTest, StopsAtStopIds) {
@@ -149,13 +190,14 @@ TEST_F(SessionTest, EachNodeIsPenalisedForItsOwnPath) {
   draft.add(3, 0);
   draft.add(0, 1);
   const Tensor logits = at::tensor({1.0, 2.0, 3.0, 4.0}).repeat({4, 1});
-  const Tensor probs = session_->target_probs(draft, logits);
+  TargetProbs probs = session_->target_probs(draft, logits);
   const std::vector<Tokens> histories = {{0, 1}, {0, 1, 2}, {0, 1, 3}, {0, 1, 2, 0}};
   for (int64_t node = 0; node < 4; ++node) {
     std::vector<double> distribution(kSessionVocab);
     target_distribution(logits[node], histories[static_cast<size_t>(node)], task_.sampling,
                         distribution);
-    EXPECT_TRUE(at::equal(probs[node], at::tensor(distribution))) << "node " << node;
+    const Probs found = probs.after(node);
+    EXPECT_EQ(std::vector<double>(found.begin(), found.end()), distribution) << "node " << node;
   }
 }
 

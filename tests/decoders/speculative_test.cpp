@@ -122,6 +122,35 @@ TEST(SpeculativeTest, PromptResultIsForThoseWhoNeedIt) {
   EXPECT_FALSE(shown[0].had_prompt_result);
 }
 
+/// Notes whether the prompt's features are gone when they are not shown any more.
+class WatchesPrompt final : public Drafter {
+ public:
+  explicit WatchesPrompt(std::vector<bool>* freed) : freed_(freed) {}
+  Needs needs() const override { return {.capture_layers = {1}}; }
+  Draft propose(const DraftContext& context) override {
+    if (context.prompt_result != nullptr) {
+      captured_ = WeakTensor(context.prompt_result->captured.front().getIntrusivePtr());
+    } else {
+      freed_->push_back(captured_.expired());
+    }
+    return Draft::root(context.committed.back());
+  }
+
+ private:
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  std::vector<bool>* freed_;
+  WeakTensor captured_{Tensor().getIntrusivePtr()};
+};
+
+TEST(SpeculativeTest, ThePromptsFeaturesAreFreedAfterTheFirstProposal) {
+  FakeModel target(kCountingVocab, counting_table());
+  std::vector<bool> freed;
+  const Task task{.prompt = {3, 1}, .stop = {.max_new_tokens = 5}};
+  CounterRandomness random(1);
+  decoding(target, std::make_unique<WatchesPrompt>(&freed))->generate(task.request(random));
+  EXPECT_EQ(freed, std::vector<bool>(2, true));
+}
+
 TEST(SpeculativeTest, EachRequestBeginsAnew) {
   FakeModel target(kCountingVocab, counting_table());
   std::vector<Shown> shown;

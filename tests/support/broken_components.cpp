@@ -57,16 +57,18 @@ bool is_typical(const Tensor& p, int64_t token) {
 
 }  // namespace
 
-VerifyResult BuggyVerifier::verify(const Draft& draft, const Tensor& target_probs,
-                                   int64_t /*position*/, Randomness& random) const {
+VerifyResult BuggyVerifier::verify(const Draft& draft, TargetProbs& target, int64_t /*position*/,
+                                   Randomness& random) const {
   VerifyResult result{.path = {0}};
   while (true) {
     const int64_t node = result.path.back();
-    Tensor p = target_probs[node].clone();
+    const Probs after = target.after(node);
+    const Tensor original = at::tensor(c10::ArrayRef<double>(after.data(), after.size()));
+    Tensor p = original.clone();
     const int64_t accepted = first_accepted(draft, node, p, random);
     if (accepted < 0) {
       const bool from_target = bug_ == Bug::kResidualFromTarget || bug_ == Bug::kTypicalAcceptance;
-      const Tensor distribution = from_target ? target_probs[node] : p;
+      const Tensor distribution = from_target ? original : p;
       result.next = static_cast<Token>(random.draw(
           {distribution.const_data_ptr<double>(), static_cast<size_t>(distribution.numel())}));
       return result;

@@ -21,7 +21,7 @@ enum class Bug {
 class BuggyVerifier final : public Verifier {
  public:
   explicit BuggyVerifier(Bug bug) : bug_(bug) {}
-  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t position,
+  VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,
                       Randomness& random) const override;
 
  private:

@@ -10,13 +10,7 @@ TableDistribution::TableDistribution(LogitTable table, std::vector<Token> commit
     : table_(std::move(table)), committed_(std::move(committed)) {}
 
 std::vector<Token> TableDistribution::history(const Draft& draft, int64_t node) const {
-  std::vector<Token> path;
-  for (int64_t i = node; i > 0; i = draft.parents[static_cast<size_t>(i)]) {
-    path.push_back(draft.tokens[static_cast<size_t>(i)]);
-  }
-  std::vector<Token> history = committed_;
-  history.insert(history.end(), path.rbegin(), path.rend());
-  return history;
+  return draft.history(committed_, node);
 }
 
 Tensor TableDistribution::expand(const Draft& partial, std::span<const int64_t> frontier) {

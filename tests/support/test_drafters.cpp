@@ -6,19 +6,6 @@
 #include <utility>
 
 namespace specdec {
-namespace {
-
-std::vector<Token> history_of(TokenSpan committed, const Draft& draft, int64_t node) {
-  std::vector<Token> path;
-  for (int64_t i = node; i > 0; i = draft.parents[static_cast<size_t>(i)]) {
-    path.push_back(draft.tokens[static_cast<size_t>(i)]);
-  }
-  std::vector<Token> history(committed.begin(), committed.end());
-  history.insert(history.end(), path.rbegin(), path.rend());
-  return history;
-}
-
-}  // namespace
 
 TreeDrafter::TreeDrafter(LogitTable table, const TreeDrafterOptions& options)
     : table_(std::move(table)), options_(options) {}
@@ -31,7 +18,7 @@ Draft TreeDrafter::propose(const DraftContext& context) {
     if (draft.depths()[static_cast<size_t>(node)] >= context.max_depth) {
       break;
     }
-    const std::vector<Token> history = history_of(context.committed, draft, node);
+    const std::vector<Token> history = draft.history(context.committed, node);
     const std::vector<double> logits = table_(history);
     Tensor distribution = at::empty({static_cast<int64_t>(logits.size())}, at::kDouble);
     SamplingParams sampling = context.sampling;
@@ -63,7 +50,7 @@ Draft MixedChainDrafter::propose(const DraftContext& context) {
   Draft draft = Draft::root(context.committed.back());
   std::vector<Tensor> distributions;
   for (int64_t node = 0; node < std::min(context.max_tokens, context.max_depth); ++node) {
-    const std::vector<Token> history = history_of(context.committed, draft, node);
+    const std::vector<Token> history = draft.history(context.committed, node);
     const std::vector<double> logits = table_(history);
     Tensor distribution = at::empty({static_cast<int64_t>(logits.size())}, at::kDouble);
     const std::span<double> weights(distribution.data_ptr<double>(), logits.size());

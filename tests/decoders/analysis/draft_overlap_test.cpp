@@ -8,6 +8,7 @@
 
 #include "core/randomness.h"
 #include "decoders/verifiers/rejection.h"
+#include "tests/support/verify_with.h"
 
 namespace specdec {
 namespace {
@@ -30,10 +31,11 @@ TEST(DraftOverlapTest, HasOneEntryForEachNodeWithChildren) {
   draft.add(0, 1);
   draft.probs = at::tensor({0.2, 0.2, 0.6}, at::kDouble).unsqueeze(0);
   draft.child_probs[1] = 0;
-  const Tensor p = at::tensor({0.5, 0.3, 0.2}, at::kDouble).repeat({4, 1});
+  TargetProbs p(at::tensor({0.5, 0.3, 0.2}, at::kDouble).repeat({4, 1}));
   // The root's children were found deterministically: the mass on both. Node 1's was drawn.
   EXPECT_THAT(draft_overlaps(draft, p),
               ElementsAre(DoubleNear(0.5, 1e-15), DoubleNear(0.6, 1e-15)));
+  EXPECT_THAT(draft_overlaps(draft, p, 1), ElementsAre(DoubleNear(0.5, 1e-15)));
 }
 
 TEST(DraftOverlapTest, IsTheProbabilityThatRejectionAccepts) {
@@ -48,7 +50,7 @@ TEST(DraftOverlapTest, IsTheProbabilityThatRejectionAccepts) {
     draft.child_probs[0] = 0;
     EnumeratingRandomness random;
     do {
-      const VerifyResult result = RejectionVerifier().verify(draft, target, 1, random);
+      const VerifyResult result = verify_with(RejectionVerifier(), draft, target, 1, random);
       accepted += result.path.size() == 2 ? q[token] * random.probability() : 0.0;
     } while (random.next_outcome());
   }

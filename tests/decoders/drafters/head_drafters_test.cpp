@@ -14,6 +14,7 @@
 #include "decoders/drafters/self_drafter.h"
 #include "decoders/shapes/chain.h"
 #include "decoders/shapes/draft_growth.h"
+#include "decoders/shapes/dynamic_tree.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
@@ -61,19 +62,13 @@ class RecordingShape final : public DraftShape {
              Siblings siblings) override {
     DraftGrowth growth(context, distribution, siblings);
     std::vector<int64_t> level = {0};
-    for (int64_t depth = 0; depth < context.max_depth && !level.empty(); ++depth) {
-      const Tensor logits = growth.expand(level);
+    while (!level.empty()) {
+      growth.expand(level);
       std::vector<int64_t> deeper;
-      for (size_t i = 0; i < level.size(); ++i) {
-        record(context, growth.draft(), level[i], logits[static_cast<int64_t>(i)]);
-        const int64_t room = context.max_tokens - growth.draft().proposed();
-        const int64_t first = growth.draft().size();
-        if (room > 0) {
-          growth.add_children(level[i], logits[static_cast<int64_t>(i)], std::min(branches_, room));
-        }
-        for (int64_t child = first; child < growth.draft().size(); ++child) {
-          deeper.push_back(child);
-        }
+      for (const int64_t node : level) {
+        record(context, growth.draft(), node, growth.logits(node));
+        const std::vector<int64_t> children = growth.add_children(node, branches_);
+        deeper.insert(deeper.end(), children.begin(), children.end());
       }
       level = deeper;
     }
@@ -83,7 +78,7 @@ class RecordingShape final : public DraftShape {
 
  private:
   void record(const DraftContext& context, const Draft& draft, int64_t node, const Tensor& logits) {
-    if (seen_ == nullptr) {
+    if (seen_ == nullptr || !logits.defined()) {
       return;
     }
     Seen seen{{context.committed.begin(), context.committed.end()}, {}, logits.clone()};
@@ -345,6 +340,47 @@ TEST(SelfDrafterTest, TargetsThatCannotServeAreRefused) {
   TransformerModel model(tiny_gemma(5), paged_kv());
   EXPECT_THAT(error_message<ConfigError>([&] { SelfDrafter(model, {.layers = 3}).check(model); }),
               HasSubstr("1 to 2"));
+}
+
+TEST(SelfDrafterTest, NearTheContextsEndItEvaluatesNoMoreThanFits) {
+  const auto weights = tiny_gemma(11);
+  for (int64_t max_length = 10; max_length < 18; ++max_length) {
+    GemmaModel target(weights, {.max_length = max_length});
+    SpeculativeDecoding decoding(
+        target, std::make_unique<SelfDrafter>(target, SelfDrafterOptions{.layers = 1}),
+        std::make_unique<ExactMatchVerifier>(), std::make_unique<DynamicTreeShape>());
+    const Task task{.prompt = {3, 1, 4, 1, 5}, .stop = {.max_new_tokens = 40}};
+    CounterRandomness random(1);
+    const Generation generation = decoding.generate(task.request(random));
+    EXPECT_EQ(generation.stop_reason, StopReason::kContextFull);
+    EXPECT_EQ(std::ssize(generation.tokens), max_length - 4);
+  }
+}
+
+TEST(SelfDrafterTest, TokensThatNobodyEvaluatedYetComeBeforeTheRoot) {
+  const auto weights = tiny_gemma(11);
+  CounterRandomness random(1);
+  const SamplingParams sampling;
+  const Tokens prompt = {3, 1, 4, 1, 5};
+  const auto drafted = [&](size_t evaluated) {
+    GemmaModel target(weights);
+    target.prefill_get_last_logits(TokenSpan(prompt).first(evaluated));
+    SelfDrafter drafter(target, {.layers = 2});
+    ChainShape shape(3);
+    const Draft draft = drafter.propose({.committed = prompt,
+                                         .last_step = nullptr,
+                                         .prompt_result = nullptr,
+                                         .random = random,
+                                         .sampling = sampling,
+                                         .grammar = nullptr,
+                                         .max_tokens = 3,
+                                         .max_depth = 3,
+                                         .max_branches = 1,
+                                         .shape = shape});
+    EXPECT_EQ(target.pending(), 0);
+    return draft.tokens;
+  };
+  EXPECT_EQ(drafted(2), drafted(4)) << "as when a grammar has forced two of them";
 }
 
 TEST(SelfDrafterTest, DraftingLeavesNoTrace) {

@@ -34,17 +34,12 @@ class CartesianShape final : public DraftShape {
              Siblings siblings) override {
     DraftGrowth growth(context, distribution, siblings);
     std::vector<int64_t> level = {0};
-    for (int64_t depth = 0; depth < std::min(depth_, context.max_depth); ++depth) {
-      const Tensor logits = growth.expand(level);
+    while (!level.empty()) {
+      growth.expand(level);
       std::vector<int64_t> below;
-      for (size_t i = 0; i < level.size(); ++i) {
-        if (growth.draft().proposed() + 2 > context.max_tokens) {
-          return std::move(growth).finish();
-        }
-        const int64_t first = growth.add_children(level[i], logits[static_cast<int64_t>(i)], 2);
-        for (int64_t child = first; child < growth.draft().size(); ++child) {
-          below.push_back(child);
-        }
+      for (const int64_t node : level) {
+        const std::vector<int64_t> children = growth.add_children(node, 2);
+        below.insert(below.end(), children.begin(), children.end());
       }
       level = below;
     }
@@ -149,8 +144,9 @@ class Recorder final : public DraftShape {
     depths_.push_back(context.max_depth);
     DraftGrowth growth(context, distribution, siblings);
     for (int64_t node = 0; node < context.max_depth; ++node) {
-      seen_.push_back(growth.expand({&node, 1}).clone());
-      growth.add_children(node, seen_.back()[0], 1);
+      growth.expand({&node, 1});
+      seen_.push_back(growth.logits(node).unsqueeze(0).clone());
+      growth.add_children(node, 1);
     }
     return std::move(growth).finish();
   }

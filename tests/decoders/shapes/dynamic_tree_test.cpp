@@ -122,6 +122,50 @@ TEST(DynamicTreeTest, StaysWithinItsLimits) {
   EXPECT_LE(*std::max_element(depths.begin(), depths.end()), 2);
 }
 
+TEST(DynamicTreeTest, EvaluatesTheMostLikelyNodesWhenNotAllCanBe) {
+  const LogitTable table = random_table(kDynamicVocab, 2, 3, 1.0);
+  for (int64_t evaluated = 0; evaluated < 8; ++evaluated) {
+    DynamicTreeShape shape({.nodes = 20, .depth = 6, .top_k = 3});
+    CounterRandomness random(3);
+    const SamplingParams sampling{.temperature = 1.0};
+    TableDistribution distribution(table, kDynamicCommitted);
+    const Draft draft = shape.grow({.committed = kDynamicCommitted,
+                                    .last_step = nullptr,
+                                    .prompt_result = nullptr,
+                                    .random = random,
+                                    .sampling = sampling,
+                                    .grammar = nullptr,
+                                    .max_tokens = 20,
+                                    .max_depth = 6,
+                                    .max_branches = 3,
+                                    .shape = shape,
+                                    .max_evaluated = evaluated},
+                                   distribution, Siblings::kBest);
+    int64_t asked = -1;  // the root is not counted
+    for (const std::vector<int64_t>& frontier : distribution.frontiers()) {
+      asked += std::ssize(frontier);
+    }
+    EXPECT_EQ(asked, evaluated);
+    EXPECT_EQ(draft.proposed(), std::min<int64_t>(20, 3 * (evaluated + 1)));
+  }
+}
+
+TEST(DynamicTreeTest, NearTheContextsEndTheDraftModelIsAskedForNoMoreThanItHolds) {
+  for (int64_t max_length = 6; max_length < 20; ++max_length) {
+    FakeModel target(kDynamicVocab, random_table(kDynamicVocab, 1), max_length);
+    SpeculativeDecoding decoding(target,
+                                 std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(
+                                     kDynamicVocab, random_table(kDynamicVocab, 2), max_length)),
+                                 std::make_unique<RejectionVerifier>(),
+                                 std::make_unique<DynamicTreeShape>());
+    const Task task{{3, 1, 4, 1, 5}, {}, {.max_new_tokens = 40}};
+    CounterRandomness random(5);
+    const Generation generation = decoding.generate(task.request(random));
+    EXPECT_EQ(generation.stop_reason, StopReason::kContextFull);
+    EXPECT_EQ(std::ssize(generation.tokens), max_length - 4);
+  }
+}
+
 TEST(DynamicTreeTest, DrawnSiblingsAreRefused) {
   FakeModel target(kDynamicVocab, random_table(kDynamicVocab, 1));
   const auto build = [&](std::optional<bool> sample) {

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "decoders/verifiers/rejection.h"
 #include "tests/support/fake_model.h"
+#include "tests/support/verify_with.h"
 
 namespace specdec {
 namespace {
@@ -70,7 +71,8 @@ BlockOutcome outcome(const Asked& asked, const Verifier& verifier) {
   EnumeratingRandomness random;
   do {
     const Draft draft = draw_chain(asked, random);
-    const VerifyResult verified = verifier.verify(draft, target_probs(asked, draft), 1, random);
+    const VerifyResult verified =
+        verify_with(verifier, draft, target_probs(asked, draft), 1, random);
     std::vector<Token> output(draft.tokens.begin() + 1,
                               draft.tokens.begin() + static_cast<int64_t>(verified.path.size()));
     const auto accepted = static_cast<double>(output.size());
@@ -167,7 +169,7 @@ TEST(BlockTest, GreedyDistributionsNeedNoRandomness) {
   draft.add(2, 2);
   const Tensor probs = at::one_hot(at::tensor({1, 2, 0, 1}, at::kLong), 3).to(at::kDouble);
   EnumeratingRandomness random;
-  const VerifyResult result = BlockVerifier().verify(draft, probs, 1, random);
+  const VerifyResult result = verify_with(BlockVerifier(), draft, probs, 1, random);
   EXPECT_EQ(result.path, (std::vector<int64_t>{0, 1, 2}));
   EXPECT_EQ(result.next, 0);
   EXPECT_EQ(random.probability(), 1.0);
@@ -178,7 +180,7 @@ TEST(BlockTest, WithoutADraftItDrawsFromTheTarget) {
   EnumeratingRandomness random;
   do {
     const Tensor probs = at::tensor({0.25, 0.75}).to(at::kDouble).unsqueeze(0);
-    const VerifyResult result = BlockVerifier().verify(Draft::root(0), probs, 1, random);
+    const VerifyResult result = verify_with(BlockVerifier(), Draft::root(0), probs, 1, random);
     distribution[result.next] += random.probability();
   } while (random.next_outcome());
   EXPECT_EQ(distribution, (std::map<Token, double>{{0, 0.25}, {1, 0.75}}));
@@ -191,13 +193,13 @@ TEST(BlockTest, RefusesTreesAndDistributionsThatTheDraftWasNotDrawnFrom) {
   Draft tree = Draft::root(0);
   tree.add(0, 0);
   tree.add(1, 0);
-  EXPECT_THROW(BlockVerifier().verify(tree, probs, 1, random), InternalError);
+  EXPECT_THROW(verify_with(BlockVerifier(), tree, probs, 1, random), InternalError);
   Draft wrong = Draft::root(0);
   wrong.probs = at::tensor({0.0, 1.0}).to(at::kDouble).unsqueeze(0);
   wrong.child_probs[0] = 0;
   wrong.add(0, 0);
   wrong.add(1, 1);
-  EXPECT_THROW(BlockVerifier().verify(wrong, probs, 1, random), InternalError);
+  EXPECT_THROW(verify_with(BlockVerifier(), wrong, probs, 1, random), InternalError);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "tests/support/verify_with.h"
 
 namespace specdec {
 namespace {
@@ -16,7 +17,7 @@ Tensor best(const std::vector<int64_t>& tokens, int64_t vocab = 4) {
 
 VerifyResult verify(const Draft& draft, const Tensor& probs) {
   CounterRandomness random(1);
-  return ExactMatchVerifier().verify(draft, probs, 0, random);
+  return verify_with(ExactMatchVerifier(), draft, probs, 0, random);
 }
 
 TEST(ExactMatchTest, FollowsAChainToTheFirstDifference) {

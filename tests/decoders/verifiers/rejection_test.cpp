@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "tests/support/verify_with.h"
 
 namespace specdec {
 namespace {
@@ -19,7 +20,7 @@ std::map<std::pair<size_t, Token>, double> rejection_results(const Draft& draft,
   std::map<std::pair<size_t, Token>, double> distribution;
   EnumeratingRandomness random;
   do {
-    const VerifyResult result = RejectionVerifier().verify(draft, probs, 0, random);
+    const VerifyResult result = verify_with(RejectionVerifier(), draft, probs, 0, random);
     distribution[{result.path.size() - 1, result.next}] += random.probability();
   } while (random.next_outcome());
   return distribution;
@@ -41,7 +42,7 @@ Probs first_token_distribution(const Probs& p, const Probs& q, int64_t count) {
       draft.add(static_cast<Token>(token), 0);
     }
     const Tensor probs = at::tensor(p).unsqueeze(0).repeat({draft.size(), 1});
-    const VerifyResult result = RejectionVerifier().verify(draft, probs, 0, random);
+    const VerifyResult result = verify_with(RejectionVerifier(), draft, probs, 0, random);
     EXPECT_EQ(probs.size(1), vocab);
     const Token first =
         result.path.size() > 1 ? draft.tokens[static_cast<size_t>(result.path[1])] : result.next;
@@ -82,8 +83,8 @@ TEST(RejectionTest, TheAcceptanceRateIsTheOverlap) {
     draft.probs = at::tensor(q).unsqueeze(0);
     draft.child_probs[0] = 0;
     draft.add(static_cast<Token>(random.draw(q)), 0);
-    const VerifyResult result =
-        RejectionVerifier().verify(draft, at::tensor(p).unsqueeze(0).repeat({2, 1}), 0, random);
+    const VerifyResult result = verify_with(RejectionVerifier(), draft,
+                                            at::tensor(p).unsqueeze(0).repeat({2, 1}), 0, random);
     accepted += result.path.size() > 1 ? random.probability() : 0.0;
   } while (random.next_outcome());
   EXPECT_NEAR(accepted, 0.1 + 0.2 + 0.2, 1e-15);
@@ -110,7 +111,7 @@ TEST(RejectionTest, ChosenSiblingsAreTriedInOrder) {
   std::map<int64_t, double> accepted;
   EnumeratingRandomness random;
   do {
-    const VerifyResult result = RejectionVerifier().verify(draft, probs, 0, random);
+    const VerifyResult result = verify_with(RejectionVerifier(), draft, probs, 0, random);
     accepted[result.path.back()] += random.probability();
     if (result.path.back() == 0) {
       EXPECT_EQ(result.next, 2);
@@ -154,7 +155,7 @@ TEST(RejectionTest, RefusesDistributionsThatTheDraftWasNotDrawnFrom) {
   const Tensor probs = at::tensor({0.5, 0.5}).unsqueeze(0).repeat({2, 1});
   CounterRandomness random(1);
   const auto verify = [&](const Draft& draft) {
-    RejectionVerifier().verify(draft, probs, 0, random);
+    verify_with(RejectionVerifier(), draft, probs, 0, random);
   };
   Draft draft = Draft::root(0);
   draft.probs = at::tensor({0.0, 1.0}).unsqueeze(0);

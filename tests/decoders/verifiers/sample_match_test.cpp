@@ -11,6 +11,7 @@
 #include "decoders/speculative.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/test_drafters.h"
+#include "tests/support/verify_with.h"
 
 namespace specdec {
 namespace {
@@ -66,7 +67,7 @@ TEST(SampleMatchTest, AcceptsADrawnTokenWithTheProbabilityThatBothDrawIt) {
     draft.child_probs[0] = 0;
     draft.add(static_cast<Token>(random.draw(q)), 0);
     const Tensor probs = at::tensor(p, at::kDouble).unsqueeze(0).repeat({2, 1});
-    const VerifyResult result = SampleMatchVerifier().verify(draft, probs, 1, random);
+    const VerifyResult result = verify_with(SampleMatchVerifier(), draft, probs, 1, random);
     accepted += result.path.size() > 1 ? random.probability() : 0.0;
   } while (random.next_outcome());
   EXPECT_NEAR(accepted, 0.1 * 0.5 + 0.2 * 0.3 + 0.7 * 0.2, 1e-15);
@@ -75,7 +76,7 @@ TEST(SampleMatchTest, AcceptsADrawnTokenWithTheProbabilityThatBothDrawIt) {
 TEST(SampleMatchTest, RefusesDistributionsOfAnotherShape) {
   CounterRandomness random(1);
   EXPECT_THROW(
-      SampleMatchVerifier().verify(Draft::root(0), at::ones({2, 3}, at::kDouble), 1, random),
+      verify_with(SampleMatchVerifier(), Draft::root(0), at::ones({2, 3}, at::kDouble), 1, random),
       InternalError);
 }
 

@@ -10,6 +10,7 @@
 #include "decoders/shapes/chain.h"
 #include "decoders/speculative.h"
 #include "tests/support/sequence_distribution.h"
+#include "tests/support/verify_with.h"
 
 namespace specdec {
 namespace {
@@ -46,7 +47,7 @@ TEST(SyntheticTest, AcceptsWithTheGivenProbabilitiesByDepth) {
   std::vector<double> distribution(5, 0.0);
   EnumeratingRandomness random;
   do {
-    const VerifyResult result = verifier.verify(draft, probs, 2, random);
+    const VerifyResult result = verify_with(verifier, draft, probs, 2, random);
     distribution[result.path.size() - 1] += random.probability();
   } while (random.next_outcome());
   const std::vector<double> expected = {0.1, 0.9 * 0.5, 0.9 * 0.25, 0.9 * 0.125, 0.9 * 0.125};

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "tests/support/verify_with.h"
 
 namespace specdec {
 namespace {
@@ -22,7 +23,7 @@ std::map<std::pair<int64_t, Token>, double> threshold_results(const std::vector<
   std::map<std::pair<int64_t, Token>, double> distribution;
   EnumeratingRandomness random;
   do {
-    const VerifyResult result = ThresholdVerifier(options).verify(draft, probs, 1, random);
+    const VerifyResult result = verify_with(ThresholdVerifier(options), draft, probs, 1, random);
     const bool accepted = result.path.back() > 0;
     distribution[{result.path.back(), accepted ? -1 : result.next}] += random.probability();
   } while (random.next_outcome());

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "tests/support/verify_with.h"
 
 namespace specdec {
 namespace {
@@ -22,7 +23,7 @@ Tensor distributions(std::vector<std::vector<double>> rows) {
 std::vector<int64_t> path_of(const Draft& draft, const Tensor& probs,
                              const TypicalOptions& options = {}) {
   CounterRandomness random(1);
-  return TypicalVerifier(options).verify(draft, probs, 1, random).path;
+  return verify_with(TypicalVerifier(options), draft, probs, 1, random).path;
 }
 
 TEST(TypicalTest, TheThresholdIsTheLowerOfEpsilonAndTheEntropysShare) {
@@ -65,7 +66,7 @@ TEST(TypicalTest, TheNextTokenComesFromTheTargetAtThePathsEnd) {
   EnumeratingRandomness random;
   do {
     const VerifyResult result =
-        TypicalVerifier().verify(draft, distributions({{0.5, 0.5}, {0.25, 0.75}}), 1, random);
+        verify_with(TypicalVerifier(), draft, distributions({{0.5, 0.5}, {0.25, 0.75}}), 1, random);
     EXPECT_EQ(result.path.size(), 2U) << "accepted deterministically";
     distribution[result.next] += random.probability();
   } while (random.next_outcome());

@@ -1,0 +1,21 @@
+#include "decoders/drafters/distribution_drafter.h"
+
+#include <algorithm>
+
+namespace specdec {
+
+Draft DistributionDrafter::propose(const DraftContext& context) {
+  const std::optional<DraftRoom> room = begin_draft(context);
+  if (!room) {
+    return Draft::root(context.committed.back());
+  }
+  DraftContext own = context;
+  own.max_depth = std::min(context.max_depth, room->depth);
+  own.max_evaluated = std::min(context.max_evaluated, room->evaluated);
+  const bool draws = sample_.value_or(context.shape.allows_drawn());
+  Draft draft = context.shape.grow(own, *this, draws ? Siblings::kDrawn : Siblings::kBest);
+  end_draft();
+  return draft;
+}
+
+}  // namespace specdec

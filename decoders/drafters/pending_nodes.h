@@ -1,0 +1,24 @@
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/draft.h"
+#include "core/forward.h"
+
+namespace specdec {
+
+/// Which pending node of a model stands for which node of a draft in progress.
+class PendingNodes {
+ public:
+  /// A new draft; `root`: the pending node that its root is, -1 = the last kept token.
+  void begin(int64_t root) { pending_ = {root}; }
+  /// The nodes of the frontier, whose parents were evaluated before, as a batch for a model that
+  /// has `pending` pending nodes.
+  TokenBatch batch(const Draft& partial, std::span<const int64_t> frontier, int64_t pending);
+
+ private:
+  std::vector<int64_t> pending_ = {-1};  // of each node of the draft; not read where not evaluated
+};
+
+}  // namespace specdec
