@@ -5,6 +5,7 @@
 
 #include "experiments/metrics/environment.h"
 #include "experiments/metrics/metrics.h"
+#include "experiments/report/report_details.h"
 
 namespace specdec {
 
@@ -34,6 +35,7 @@ struct Report {
   std::vector<ReportSweepPoint> sweep_points;
   std::vector<std::string> notes;  ///< of the run: resumed, interrupted, left out, ...
   Summary summary;
+  ReportDetails details;
 };
 
 /// A table for a terminal: warnings of the measurement, strategies in rows, then categories, the
@@ -43,8 +45,17 @@ void write_table(std::ostream& out, const Report& report);
 void write_json(std::ostream& out, const Report& report);
 /// summary.csv: one line per sweep point, strategy and category; what cannot be computed is empty.
 void write_csv(std::ostream& out, const Report& report);
-/// report.html: self-contained, without scripts. Figures are drawn by gnuplot; where that is
-/// missing or fails the page says so and has its tables only.
+/// report.html: self-contained; a script sorts its tables, and without scripts it reads as well.
+/// Most figures are drawn by gnuplot; where that is missing or fails the page says so.
 void write_html(std::ostream& out, const Report& report);
+
+/// A file beside others, such as "tables/results.csv".
+struct ReportFile {
+  std::string name;
+  std::string text;
+};
+/// report.html and what it links: every table as CSV and LaTeX, every figure as SVG and its data
+/// as CSV and LaTeX.
+std::vector<ReportFile> report_files(const Report& report);
 
 }  // namespace specdec

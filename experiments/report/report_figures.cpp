@@ -3,35 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <map>
 #include <optional>
-#include <set>
 
+#include "experiments/report/figure_list.h"
 #include "experiments/report/report_text.h"
-#include "experiments/report/svg_plot.h"
 
 namespace specdec {
 namespace {
 
-constexpr size_t kMostLines = 14;
 constexpr size_t kMostPositions = 24;
+constexpr size_t kMostLabels = 10;
 
-/// Adds a figure that could be drawn.
-template <class Plot>
-void add(std::vector<ReportFigure>& figures, const Plot& plot, std::string caption) {
-  if (auto svg = draw(plot)) {
-    figures.push_back({std::move(*svg), std::move(caption)});
-  }
-}
+constexpr const char* kNoPair = "no strategy could be compared with the first.";
 
-/// A strategy's name, and its fastest point where the run has a sweep.
-PlotSeries series_of(const Report& report, const SummaryRow& row) {
-  return {.name = row_name(row), .style = strategy_index(report, row.strategy), .points = {}};
-}
-
-void add_speedup(const Report& report, std::vector<ReportFigure>& figures) {
+void add_speedup(const Report& report, FigureList& figures) {
   DotPlot plot{.title = "Speed-up over all prompts",
                .x_label = "times as fast as the first strategy (95 % interval)",
                .rows = {},
@@ -49,12 +35,14 @@ void add_speedup(const Report& report, std::vector<ReportFigure>& figures) {
     plot.rows.push_back(row_name(*row));
     plot.series.push_back(std::move(series));
   }
-  add(figures, plot,
+  figures.add(
+      "speedup", plot,
       "Right of the dashed line is faster than the first strategy. A bar that crosses it shows no "
-      "difference.");
+      "difference.",
+      kNoPair);
 }
 
-void add_speedup_by_category(const Report& report, std::vector<ReportFigure>& figures) {
+void add_speedup_by_category(const Report& report, FigureList& figures) {
   DotPlot plot{.title = "Speed-up by category of prompt",
                .x_label = "times as fast as the first strategy (95 % interval)",
                .rows = {},
@@ -77,35 +65,72 @@ void add_speedup_by_category(const Report& report, std::vector<ReportFigure>& fi
     }
     plot.series.push_back(std::move(series));
   }
-  add(figures, plot,
+  figures.add(
+      "speedup_by_category", plot,
       "The same comparison within each kind of prompt. What repeats or follows a pattern is easier "
-      "to draft.");
+      "to draft.",
+      "the prompts have no categories, or only one.");
 }
 
-void add_acceptance(const Report& report, std::vector<ReportFigure>& figures) {
+/// Wilson's 95 % interval of a share; it takes the cases as independent.
+Interval wilson_interval(int64_t count, int64_t of) {
+  constexpr double kZ = 1.959963984540054;
+  const auto n = static_cast<double>(of);
+  const double share = static_cast<double>(count) / n;
+  const double middle = (share + kZ * kZ / (2.0 * n)) / (1.0 + kZ * kZ / n);
+  const double half =
+      kZ / (1.0 + kZ * kZ / n) * std::sqrt(share * (1.0 - share) / n + kZ * kZ / (4.0 * n * n));
+  return {std::max(0.0, middle - half), std::min(1.0, middle + half)};
+}
+
+/// Conditional acceptance by position, with n as label.
+std::vector<PlotPoint> acceptance_points(const SummaryRow& row) {
+  std::vector<PlotPoint> points;
+  const auto rates = conditional_acceptance(row.counts);
+  for (size_t i = 0; i < std::min(rates.size(), kMostPositions); ++i) {
+    if (rates[i]) {
+      const int64_t n = row.counts.reached_at[i];
+      points.push_back({.x = static_cast<double>(i + 1),
+                        .y = *rates[i],
+                        .interval = wilson_interval(row.counts.accepted_at[i], n),
+                        .label = fmt::format("n={}", n)});
+    }
+  }
+  return points;
+}
+
+void add_acceptance(const Report& report, FigureList& figures) {
   LinePlot plot{.title = "Acceptance by position in the draft",
                 .x_label = "position in the draft",
                 .y_label = "accepted, given all before it",
                 .series = {},
                 .x_names = {},
                 .reference = {},
-                .y_max = 1.0};
+                .y_max = 1.08};
+  size_t count = 0;
   for (const SummaryRow* row : fastest_rows(report)) {
     PlotSeries series = series_of(report, *row);
-    const auto rates = conditional_acceptance(row->counts);
-    for (size_t i = 0; i < std::min(rates.size(), kMostPositions); ++i) {
-      if (rates[i]) {
-        series.points.push_back({.x = static_cast<double>(i + 1), .y = *rates[i]});
-      }
-    }
+    series.points = acceptance_points(*row);
+    count += series.points.size();
     plot.series.push_back(std::move(series));
   }
-  add(figures, plot,
-      "Of the drafts that got as far as a position, the share whose token there was accepted. A "
-      "falling line says that long drafts waste work; a level one, that they may grow.");
+  ReportTable data = plot_data(plot);
+  if (count > kMostLabels) {
+    for (PlotSeries& series : plot.series) {
+      for (PlotPoint& point : series.points) {
+        point.label.clear();
+      }
+    }
+  }
+  figures.add(
+      "acceptance", plot, std::move(data),
+      "Of the n drafts that got as far as a position, the share whose token there was accepted, "
+      "with its 95 % interval; n stands above it where there is room, else in the table. A falling "
+      "line says that long drafts waste work; a level one, that they may grow.",
+      "no strategy drafted anything.");
 }
 
-void add_time_split(const Report& report, std::vector<ReportFigure>& figures) {
+void add_time_split(const Report& report, FigureList& figures) {
   StackedBarPlot plot{.title = "Where the time of a token goes",
                       .x_label = "milliseconds per token (decode)",
                       .rows = {},
@@ -122,19 +147,18 @@ void add_time_split(const Report& report, std::vector<ReportFigure>& figures) {
     plot.parts[1].values.push_back(milliseconds * split->verify);
     plot.parts[2].values.push_back(milliseconds * split->other);
   }
-  add(figures, plot,
+  figures.add(
+      "time_split", plot,
       "A shorter bar is a faster strategy. Speculation pays when the target's part shrinks by more "
-      "than making drafts adds.");
+      "than making drafts adds.",
+      "no time was measured.");
 }
 
-void add_tokens_per_step(const Report& report, std::vector<ReportFigure>& figures) {
-  LinePlot plot{.title = "Tokens added by a step",
-                .x_label = "tokens added by one forward of the target",
-                .y_label = "share of steps",
-                .series = {},
-                .x_names = {},
-                .reference = {},
-                .y_max = {}};
+void add_tokens_per_step(const Report& report, FigureList& figures) {
+  BarPlot plot{.title = "Tokens added by a step",
+               .x_label = "tokens added by one forward of the target",
+               .y_label = "share of steps",
+               .series = {}};
   for (const SummaryRow* row : fastest_rows(report)) {
     const std::vector<int64_t>& histogram = row->counts.steps_committing;
     if (row->counts.drafting_steps == 0) {
@@ -148,156 +172,33 @@ void add_tokens_per_step(const Report& report, std::vector<ReportFigure>& figure
     }
     plot.series.push_back(std::move(series));
   }
-  add(figures, plot,
+  figures.add(
+      "tokens_added", plot,
       "Steps that add one token gained nothing from their draft; a peak at the right end says that "
-      "whole drafts are often accepted, so longer ones may pay.");
-}
-
-std::optional<double> parse_number(const std::string& text) {
-  double number = 0.0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failure != std::errc() || end != text.data() + text.size() || !std::isfinite(number)) {
-    return std::nullopt;
-  }
-  return number;
-}
-
-/// The swept key that the figures have along x: the one with the most values. Others make lines.
-class SweepAxis {
- public:
-  explicit SweepAxis(const Report& report) : report_(report) {
-    size_t most = 0;
-    for (size_t key = 0; key < report.sweep_keys.size(); ++key) {
-      std::set<std::string> values;
-      for (const ReportSweepPoint& point : report.sweep_points) {
-        values.insert(value(point, key));
-      }
-      if (values.size() > most) {
-        most = values.size();
-        key_ = key;
-      }
-    }
-    for (const ReportSweepPoint& point : report.sweep_points) {
-      const std::string text = value(point, key_);
-      numeric_ = numeric_ && parse_number(text);
-      if (std::find(names_.begin(), names_.end(), text) == names_.end()) {
-        names_.push_back(text);
-      }
-    }
-  }
-
-  bool is_usable() const { return names_.size() >= 2; }
-  std::string key() const { return report_.sweep_keys[key_]; }
-  /// Names of the ticks, when the values are not numbers.
-  std::vector<std::string> tick_names() const { return numeric_ ? Names() : names_; }
-  double x(const ReportSweepPoint& point) const {
-    const std::string text = value(point, key_);
-    return numeric_ ? parse_number(text).value_or(0.0)
-                    : static_cast<double>(std::find(names_.begin(), names_.end(), text) -
-                                          names_.begin());
-  }
-  /// Values of the other keys: "temperature=0.7".
-  std::string others(const ReportSweepPoint& point) const {
-    std::string text;
-    for (size_t key = 0; key < report_.sweep_keys.size(); ++key) {
-      if (key != key_) {
-        text += fmt::format(", {}={}", report_.sweep_keys[key], value(point, key));
-      }
-    }
-    return text;
-  }
-
- private:
-  using Names = std::vector<std::string>;
-
-  static std::string value(const ReportSweepPoint& point, size_t key) {
-    return key < point.values.size() ? point.values[key] : "";
-  }
-
-  const Report& report_;
-  size_t key_ = 0;
-  bool numeric_ = true;
-  Names names_;
-};
-
-/// Lines of `point_of` along the axis, one per strategy and values of the other keys.
-template <class PointOf>
-std::vector<PlotSeries> sweep_series(const Report& report, const SweepAxis& axis,
-                                     PointOf point_of) {
-  std::vector<PlotSeries> all;
-  std::map<std::string, size_t> places;
-  for (const SummaryRow& row : report.summary.rows) {
-    const auto point =
-        std::find_if(report.sweep_points.begin(), report.sweep_points.end(),
-                     [&](const ReportSweepPoint& each) { return each.label == row.sweep_point; });
-    std::optional<PlotPoint> value = point_of(row);
-    if (!row.category.empty() || row.is_first || !value || point == report.sweep_points.end()) {
-      continue;
-    }
-    value->x = axis.x(*point);
-    const std::string others = axis.others(*point);
-    const auto [place, is_new] = places.try_emplace(row.strategy + others, all.size());
-    if (is_new) {
-      const size_t style = others.empty() ? strategy_index(report, row.strategy) : all.size() + 1;
-      all.push_back({.name = row.strategy + others, .style = style, .points = {}});
-    }
-    all[place->second].points.push_back(*value);
-  }
-  for (PlotSeries& series : all) {
-    std::sort(series.points.begin(), series.points.end(),
-              [](const PlotPoint& a, const PlotPoint& b) { return a.x < b.x; });
-  }
-  all.resize(std::min(all.size(), kMostLines));
-  return all;
-}
-
-void add_sweep(const Report& report, std::vector<ReportFigure>& figures) {
-  const SweepAxis axis(report);
-  if (!axis.is_usable()) {
-    return;
-  }
-  LinePlot plot{.title = "Speed-up along the sweep",
-                .x_label = axis.key(),
-                .y_label = "times as fast as the first strategy",
-                .series = sweep_series(report, axis,
-                                       [](const SummaryRow& row) -> std::optional<PlotPoint> {
-                                         if (!row.speedup) {
-                                           return std::nullopt;
-                                         }
-                                         return PlotPoint{.y = row.speedup->ratio,
-                                                          .interval = row.speedup->interval};
-                                       }),
-                .x_names = axis.tick_names(),
-                .reference = 1.0,
-                .y_max = {}};
-  add(figures, plot,
-      "Bars are 95 % intervals. Where they overlap, the top of a curve is not sharp.");
-  plot.title = "Tokens per step along the sweep";
-  plot.y_label = "tokens per forward of the target";
-  plot.series = sweep_series(report, axis, [](const SummaryRow& row) -> std::optional<PlotPoint> {
-    const auto tokens = tokens_per_step(row.counts);
-    return tokens ? std::optional(PlotPoint{.y = *tokens}) : std::nullopt;
-  });
-  add(figures, plot,
-      "What each step yields. While it rises and the speed-up falls, the added drafts cost more "
-      "than "
-      "they bring.");
+      "whole drafts are often accepted, so longer ones may pay.",
+      "no strategy drafted anything.");
 }
 
 }  // namespace
 
-std::vector<ReportFigure> draw_figures(const Report& report) {
-  std::vector<ReportFigure> figures;
-  if (!can_draw()) {
-    return figures;
-  }
+PlotSeries series_of(const Report& report, const SummaryRow& row) {
+  return {.name = row_name(row), .style = strategy_index(report, row.strategy), .points = {}};
+}
+
+ReportFigures draw_figures(const Report& report) {
+  FigureList figures;
   add_speedup(report, figures);
+  add_question_dots(report, figures);
   add_speedup_by_category(report, figures);
   add_sweep(report, figures);
+  add_frontier(report, figures);
+  add_time_split(report, figures);
   add_acceptance(report, figures);
   add_tokens_per_step(report, figures);
-  add_time_split(report, figures);
-  return figures;
+  add_cost_curve(report, figures);
+  add_predictions(report, figures);
+  add_rank_trees(report, figures);
+  return figures.take();
 }
 
 }  // namespace specdec

@@ -1,75 +1,51 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <ostream>
+#include <sstream>
 
 #include "experiments/report/headline.h"
 #include "experiments/report/report.h"
 #include "experiments/report/report_figures.h"
+#include "experiments/report/report_page.h"
+#include "experiments/report/report_style.h"
+#include "experiments/report/report_tables.h"
 #include "experiments/report/report_text.h"
+#include "experiments/report/svg_plot.h"
 
 namespace specdec {
 namespace {
-
-constexpr size_t kMostDivergences = 100;
-
-constexpr const char* kStyle = R"(
-:root { color-scheme: light dark; --text: #1c1e21; --page: #ffffff; --soft: #5b6168;
-  --line: #d6d9dd; --band: #f4f6f8; --link: #0a5fa5; }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #e4e6e9; --page: #16181b; --soft: #a2a9b1; --line: #3a3f45; --band: #1f2226;
-    --link: #7cb8ee; } }
-body { color: var(--text); background: var(--page); font: 16px/1.5 system-ui, sans-serif;
-  max-width: 76rem; margin: 0 auto; padding: 1.5rem 1.2rem 4rem; }
-h1 { margin: 0 0 .3rem; font-size: 1.8rem; }
-h2 { margin: 2.2rem 0 .6rem; font-size: 1.25rem; }
-h1, td.name, li, dt, p { overflow-wrap: anywhere; }
-.soft, figcaption { color: var(--soft); }
-.lead { font-size: 1.1rem; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th, td { padding: .35rem .5rem; text-align: right; border-bottom: 1px solid var(--line);
-  white-space: nowrap; }
-th { background: var(--band); font-weight: 600; white-space: normal; vertical-align: bottom; }
-th.name, td.name { text-align: left; white-space: normal; min-width: 8rem; }
-figure { margin: 1rem 0 2rem; }
-figure svg { width: 100%; max-width: 760px; height: auto; }
-figcaption { max-width: 46rem; font-size: .92rem; }
-dl { columns: 2 26rem; column-gap: 2.5rem; font-size: .92rem; }
-dl div { break-inside: avoid; padding-bottom: .5rem; }
-dt { font-weight: 600; }
-dd { margin: 0; }
-pre { background: var(--band); padding: .8rem 1rem; overflow-x: auto; font-size: .85rem; }
-code { font-size: .9em; }
-details { margin: .6rem 0; }
-summary { cursor: pointer; font-weight: 600; }
-)";
 
 std::string paragraph(const std::string& text, const char* style = "") {
   return fmt::format("<p{}>{}</p>\n", style, escape_html(text));
 }
 
-std::string cell(const std::string& text, bool head, bool name) {
-  const char* tag = head ? "th" : "td";
-  std::string html = escape_html(text);
-  for (size_t at = html.find('/'); head && at != std::string::npos; at = html.find('/', at + 1)) {
-    html.insert(at + 1, "<wbr>");  // heads may break where numbers must not
+/// "CSV · LaTeX" below a table or figure.
+std::string file_links(const std::string& base, const std::vector<std::string>& endings) {
+  std::string html = "<p class=\"files\">";
+  for (size_t i = 0; i < endings.size(); ++i) {
+    html += fmt::format("{}<a href=\"{}.{}\">{}</a>", i == 0 ? "" : " · ", base, endings[i],
+                        endings[i] == "tex"   ? "LaTeX"
+                        : endings[i] == "csv" ? "CSV"
+                                              : "SVG");
   }
-  return fmt::format("<{}{}>{}</{}>", tag, name ? " class=\"name\"" : "", html, tag);
+  return html + "</p>\n";
 }
 
-/// A table whose first `names` columns are text.
-std::string table(const std::vector<std::vector<std::string>>& rows, size_t names) {
-  std::string html = "<div class=\"scroll\"><table>\n";
-  for (size_t row = 0; row < rows.size(); ++row) {
-    html += row == 0 ? "<thead><tr>" : "<tr>";
-    for (size_t i = 0; i < rows[row].size(); ++i) {
-      html += cell(rows[row][i], row == 0, i < names);
-    }
-    html += row == 0 ? "</tr></thead>\n<tbody>\n" : "</tr>\n";
+/// The page and its files are made from the same tables and figures.
+struct ReportParts {
+  std::vector<ReportTable> tables;
+  ReportFigures figures;
+
+  const ReportTable* table(std::string_view id) const {
+    const auto found = std::find_if(tables.begin(), tables.end(),
+                                    [&](const ReportTable& each) { return each.id == id; });
+    return found == tables.end() ? nullptr : &*found;
   }
-  return html + "</tbody></table></div>\n";
+};
+
+std::string linked_table(const ReportTable& table) {
+  return table_html(table) + file_links("tables/" + table.id, {"csv", "tex"});
 }
 
 void write_header(std::ostream& out, const Report& report) {
@@ -106,38 +82,15 @@ void write_strategies(std::ostream& out, const Report& report) {
   out << "</ul>\n";
 }
 
-/// Rows over all prompts, or those of categories.
-void write_results(std::ostream& out, const Report& report, bool by_category) {
-  std::vector<std::vector<std::string>> rows(1);
-  if (by_category) {
-    rows[0].emplace_back("prompts");
-  }
-  rows[0].emplace_back("strategy");
-  for (const ReportColumn& column : report_columns(report)) {
-    rows[0].push_back(column.title);
-  }
-  for (const SummaryRow& row : report.summary.rows) {
-    if (row.category.empty() == by_category) {
-      continue;
-    }
-    std::vector<std::string> cells;
-    if (by_category) {
-      cells.push_back(row.category);
-    }
-    cells.push_back(row_name(row));
-    for (const ReportColumn& column : report_columns(report)) {
-      cells.push_back(column.cell(row));
-    }
-    rows.push_back(std::move(cells));
-  }
-  if (rows.size() > 1) {
+void write_results(std::ostream& out, const ReportParts& parts, bool by_category) {
+  if (const ReportTable* table = parts.table(by_category ? "categories" : "results")) {
     out << (by_category ? "<h2>By category of prompt</h2>\n" : "<h2>Results</h2>\n")
-        << table(rows, by_category ? 2 : 1);
+        << linked_table(*table);
   }
 }
 
 void write_definitions(std::ostream& out, const Report& report) {
-  out << "<details open><summary>What the columns mean</summary>\n<dl>\n";
+  out << "<details><summary>What the columns mean</summary>\n<dl>\n";
   for (const ReportColumn& column : report_columns(report)) {
     out << "<div><dt>" << escape_html(column.title) << "</dt><dd>" << escape_html(column.definition)
         << "</dd></div>\n";
@@ -150,65 +103,57 @@ void write_notes(std::ostream& out, const Report& report) {
   if (notes.empty()) {
     return;
   }
-  out << "<h2>Warnings</h2>\n<ul>\n";
+  out << "<div class=\"warnings\"><b>Warnings</b>\n<ul>\n";
   for (const std::string& note : notes) {
     out << "<li>" << escape_html(note) << "</li>\n";
   }
-  out << "</ul>\n";
+  out << "</ul></div>\n";
 }
 
-void write_figures(std::ostream& out, const Report& report) {
-  const auto figures = draw_figures(report);
-  out << "<h2>Figures</h2>\n";
-  if (figures.empty()) {
-    out << paragraph(
-        "There are none: gnuplot, which draws them, is not installed or failed, or nothing was "
-        "measured. The tables hold all figures.");
+void write_left_out(std::ostream& out, const std::vector<LeftOutFigure>& left_out) {
+  if (left_out.empty()) {
     return;
+  }
+  out << "<details><summary>Figures that this run has no data for</summary>\n<ul>\n";
+  for (const LeftOutFigure& figure : left_out) {
+    out << fmt::format("<li>{}: {}</li>\n", escape_html(figure.title), escape_html(figure.reason));
+  }
+  out << "</ul>\n</details>\n";
+}
+
+void write_figures(std::ostream& out, const Report& report, const ReportParts& parts) {
+  out << "<h2>Figures</h2>\n";
+  if (!can_draw()) {
+    out << paragraph(
+        "Most are missing: gnuplot, which draws them, is not installed or failed. The tables hold "
+        "all numbers.");
   }
   if (!report.sweep_keys.empty()) {
     out << paragraph(
         "Outside the sweep's own figures, each strategy is shown at its fastest "
         "point; choosing it favours it a little.");
   }
-  for (const ReportFigure& figure : figures) {
-    out << "<figure>\n"
-        << figure.svg << "\n<figcaption>" << escape_html(figure.caption)
-        << "</figcaption>\n</figure>\n";
+  out << "<div class=\"figures\">\n";
+  for (const ReportFigure& figure : parts.figures.figures) {
+    out << "<figure id=\"figure-" << figure.id << "\">\n"
+        << figure.svg << "\n<figcaption>" << escape_html(figure.caption) << "</figcaption>\n"
+        << file_links("figures/" + figure.id, {"svg", "csv", "tex"}) << "</figure>\n";
+  }
+  out << "</div>\n";
+  if (can_draw()) {
+    write_left_out(out, parts.figures.left_out);
   }
 }
 
-void write_positions(std::ostream& out, const Report& report) {
-  std::vector<std::vector<std::string>> rows = {{"strategy", "position", "drafted", "reached",
-                                                 "accepted", "of those reached", "questions",
-                                                 "of all drafts"}};
-  for (const SummaryRow& row : report.summary.rows) {
-    if (!row.category.empty()) {
-      continue;
-    }
-    const auto unconditional = unconditional_acceptance(row.counts);
-    for (size_t i = 0; i < unconditional.size(); ++i) {
-      rows.push_back({row_name(row), fmt::format("{}", i + 1),
-                      fmt::format("{}", row.counts.drafted_at[i]),
-                      fmt::format("{}", row.counts.reached_at[i]),
-                      fmt::format("{}", row.counts.accepted_at[i]), position_text(row, i),
-                      fmt::format("{}", row.position_intervals.at(i).questions),
-                      percent_text(unconditional[i])});
-    }
-  }
-  if (rows.size() > 1) {
-    out << "<details><summary>Acceptance by position, in numbers</summary>\n"
-        << paragraph(
-               "Drafted: drafts at least that deep. Reached: of those, with all positions before "
-               "it accepted; their share is followed by its 95 % interval over the questions that "
-               "reached the position. The last column divides by all drafts, shorter ones too; one "
-               "plus its "
-               "sum is the acceptance length.")
-        << table(rows, 1) << "</details>\n";
+/// A table that is only opened on demand.
+void write_more(std::ostream& out, const ReportParts& parts, const char* id, const char* summary) {
+  if (const ReportTable* table = parts.table(id)) {
+    out << fmt::format("<details><summary>{}</summary>\n", summary) << paragraph(table->caption)
+        << linked_table(*table) << "</details>\n";
   }
 }
 
-void write_divergences(std::ostream& out, const Report& report) {
+void write_divergences(std::ostream& out, const Report& report, const ReportParts& parts) {
   const auto& divergences = report.summary.divergences;
   if (report.summary.compared == 0) {
     return;
@@ -231,39 +176,19 @@ void write_divergences(std::ostream& out, const Report& report) {
     out << "<li>" << escape_html(line) << "</li>\n";
   }
   out << "</ul>\n";
-  std::vector<std::vector<std::string>> rows = {{"strategy", "prompt", "repeat", "position",
-                                                 "gap of the first", "gap of this one",
-                                                 "token of the first", "token of this one"}};
-  const auto gap_text = [](double gap) {
-    return !std::isnan(gap) ? fmt::format("{:.3g}", gap) : "-";
-  };
-  const auto token_text = [](Token token) {
-    return token < 0 ? std::string("ended") : fmt::format("{}", token);
-  };
-  for (const Divergence& each : divergences) {
-    if (rows.size() > kMostDivergences) {
-      break;
-    }
-    const bool swept = !each.key.sweep_point.empty();
-    rows.push_back({each.key.strategy + (swept ? ", " + each.key.sweep_point : ""),
-                    each.key.prompt_id, fmt::format("{}", each.key.repeat),
-                    fmt::format("{}", each.position), gap_text(each.gap_first),
-                    gap_text(each.gap_other), token_text(each.token_first),
-                    token_text(each.token_other)});
-  }
-  out << "<details><summary>Where they part</summary>\n" << table(rows, 2);
-  if (divergences.size() > kMostDivergences) {
-    out << paragraph(
-        fmt::format("{} more are in summary.json.", divergences.size() - kMostDivergences));
-  }
-  out << "</details>\n";
+  write_more(out, parts, "divergences", "Where they part");
 }
 
 void write_origin(std::ostream& out, const Report& report) {
   const Environment& machine = report.environment;
-  std::vector<std::vector<std::string>> rows = {{"what", "value"}};
+  ReportTable table{.id = "origin",
+                    .caption = "",
+                    .header = {"what", "value"},
+                    .rows = {},
+                    .names = 2,
+                    .styles = {}};
   const auto add = [&](const std::string& what, const std::string& value) {
-    rows.push_back({what, value.empty() ? "-" : value});
+    table.rows.push_back({what, value.empty() ? "-" : value});
   };
   add("commit", machine.commit);
   add("date", machine.date);
@@ -280,32 +205,73 @@ void write_origin(std::ostream& out, const Report& report) {
     add("weights " + weights, fingerprint);
   }
   out << "<h2>Origin</h2>\n<details><summary>Machine, versions and weights</summary>\n"
-      << table(rows, 2) << "</details>\n<details><summary>Resolved config</summary>\n<pre><code>"
+      << table_html(table) << "</details>\n<details><summary>Resolved config</summary>\n<pre><code>"
       << escape_html(report.config_yaml) << "</code></pre>\n</details>\n"
       << paragraph(
              "Beside this page lie config.yaml, environment.json, generations.jsonl and "
              "steps.jsonl (one line per generation and per step), summary.json and "
-             "summary.csv.",
+             "summary.csv; in tables/ and figures/ what this page shows.",
              " class=\"soft\"");
+}
+
+void write_page(std::ostream& out, const Report& report, const ReportParts& parts) {
+  out << page_head(report.name);
+  write_header(out, report);
+  write_notes(out, report);
+  write_results(out, parts, false);
+  write_definitions(out, report);
+  write_strategies(out, report);
+  write_figures(out, report, parts);
+  write_examples(out, report);
+  write_results(out, parts, true);
+  out << "<h2>In numbers</h2>\n";
+  write_more(out, parts, "positions", "Acceptance by position");
+  write_more(out, parts, "questions", "Every question");
+  write_divergences(out, report, parts);
+  write_origin(out, report);
+  out << page_end();
+}
+
+ReportParts make_parts(const Report& report) {
+  return {.tables = report_tables(report), .figures = draw_figures(report)};
 }
 
 }  // namespace
 
+std::string page_head(const std::string& title) {
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, "
+      "initial-scale=1\">\n<title>{}</title>\n"
+      "<style>{}</style>\n</head>\n<body>\n",
+      escape_html(title), kReportStyle);
+}
+
+std::string page_end() {
+  return fmt::format("<script>{}</script>\n</body>\n</html>\n", kReportScript);
+}
+
 void write_html(std::ostream& out, const Report& report) {
-  out << "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      << "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>"
-      << escape_html(report.name) << "</title>\n<style>" << kStyle << "</style>\n</head>\n<body>\n";
-  write_header(out, report);
-  write_strategies(out, report);
-  write_notes(out, report);
-  write_results(out, report, false);
-  write_definitions(out, report);
-  write_figures(out, report);
-  write_results(out, report, true);
-  write_positions(out, report);
-  write_divergences(out, report);
-  write_origin(out, report);
-  out << "</body>\n</html>\n";
+  write_page(out, report, make_parts(report));
+}
+
+std::vector<ReportFile> report_files(const Report& report) {
+  const ReportParts parts = make_parts(report);
+  std::ostringstream page;
+  write_page(page, report, parts);
+  std::vector<ReportFile> files = {{"report.html", page.str()}};
+  for (const ReportTable& table : parts.tables) {
+    files.push_back({"tables/" + table.id + ".csv", table_csv(table)});
+    files.push_back({"tables/" + table.id + ".tex", table_latex(table)});
+  }
+  for (const ReportFigure& figure : parts.figures.figures) {
+    const std::string base = "figures/" + figure.id;
+    files.push_back(
+        {base + ".svg", "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n" + figure.svg + "\n"});
+    files.push_back({base + ".csv", table_csv(figure.data)});
+    files.push_back({base + ".tex", table_latex(figure.data)});
+  }
+  return files;
 }
 
 }  // namespace specdec

@@ -8,30 +8,19 @@
 #include <cmath>
 
 #include "experiments/report/gnuplot.h"
+#include "experiments/report/plot_series.h"
 #include "experiments/report/report_text.h"
 
 namespace specdec {
 namespace {
 
-constexpr int64_t kWidth = 760;
-constexpr size_t kLegendCharacters = 44;
-constexpr size_t kRowCharacters = 36;
-constexpr size_t kWideName = 30;
+constexpr int64_t kWidth = 560;
+constexpr size_t kLegendCharacters = 60;
+constexpr size_t kRowCharacters = 32;
+constexpr size_t kWideName = 22;
 constexpr int64_t kLineHeight = 20;
 
-// Okabe and Ito's colours, which people with any colour vision tell apart, their yellow darkened to
-// show on a light page and their black left out for dark ones; grey first, for the strategy that
-// the others are compared with.
-constexpr std::array<const char*, 8> kColors = {"#7A7A7A", "#0072B2", "#D55E00", "#009E73",
-                                                "#CC79A7", "#E69F00", "#56B4E9", "#A39800"};
-// Filled circle, square, triangle, lozenge, inverted triangle, pentagon; open circle and square.
-constexpr std::array<int, 8> kMarks = {7, 5, 9, 13, 11, 15, 6, 4};
 constexpr std::array<const char*, 4> kPartColors = {"#56B4E9", "#0072B2", "#9A9A9A", "#CC79A7"};
-
-std::string line_style(size_t style) {
-  return fmt::format("lc rgb '{}' lw 2 pt {} ps 0.8 dt {}", kColors[style % kColors.size()],
-                     kMarks[style % kMarks.size()], 1 + style / kColors.size());
-}
 
 /// The names below a figure's axes, where none can cover a line.
 struct Legend {
@@ -85,66 +74,6 @@ std::string tick_names(char axis, const std::vector<std::string>& names) {
   return script + ")\n";
 }
 
-bool is_drawn(const PlotPoint& point) { return std::isfinite(point.x) && std::isfinite(point.y); }
-
-/// Series with their finite points, those without any left out.
-std::vector<PlotSeries> drawn(const std::vector<PlotSeries>& all) {
-  std::vector<PlotSeries> kept;
-  for (PlotSeries series : all) {
-    std::erase_if(series.points, [](const PlotPoint& point) { return !is_drawn(point); });
-    if (!series.points.empty()) {
-      kept.push_back(std::move(series));
-    }
-  }
-  return kept;
-}
-
-bool has_interval(const PlotPoint& point) {
-  return point.interval && std::isfinite(point.interval->low) &&
-         std::isfinite(point.interval->high);
-}
-
-/// $points<i> has x, y of series i; $intervals<i> x, y, low, high of those that have one.
-std::string data_blocks(const std::vector<PlotSeries>& all) {
-  std::string script;
-  for (size_t i = 0; i < all.size(); ++i) {
-    script += fmt::format("$points{} << END\n", i);
-    for (const PlotPoint& point : all[i].points) {
-      script += fmt::format("{} {}\n", point.x, point.y);
-    }
-    script += fmt::format("END\n$intervals{} << END\n", i);
-    for (const PlotPoint& point : all[i].points) {
-      if (has_interval(point)) {
-        script += fmt::format("{} {} {} {}\n", point.x, point.y, point.interval->low,
-                              point.interval->high);
-      }
-    }
-    script += "END\n";
-  }
-  return script;
-}
-
-bool any_interval(const PlotSeries& series) {
-  return std::any_of(series.points.begin(), series.points.end(), has_interval);
-}
-
-/// A figure's lines, marks and intervals: `mark` is gnuplot's style for the points
-/// ("linespoints"), `bar` the one for the intervals ("yerrorbars").
-std::string plot_command(const std::vector<PlotSeries>& all, const char* mark, const char* bar) {
-  std::string script = "plot ";
-  for (size_t i = 0; i < all.size(); ++i) {
-    const std::string style = line_style(all[i].style);
-    if (any_interval(all[i])) {
-      script += fmt::format("$intervals{} using 1:2:3:4 with {} {} dt 1 notitle, ", i, bar,
-                            style.substr(0, style.find(" dt ")));
-    }
-    script += fmt::format("$points{} using 1:2 with {} {} title {}{}", i, mark, style,
-                          quote_for_gnuplot(all[i].name, kLegendCharacters),
-                          i + 1 < all.size() ? ", " : "\n");
-  }
-  return script;
-}
-
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
     text.replace(at, from.size(), to);
@@ -193,20 +122,6 @@ std::string reference_line(char axis, const std::optional<double>& at) {
       upright ? fmt::format("first {}, graph 1", *at) : fmt::format("graph 1, first {}", *at));
 }
 
-/// Least and greatest of what is drawn along y (lines) or x (dots), intervals included.
-Interval extent(const std::vector<PlotSeries>& all, bool along_x) {
-  Interval extent{.low = INFINITY, .high = -INFINITY};
-  for (const PlotSeries& series : all) {
-    for (const PlotPoint& point : series.points) {
-      const double value = along_x ? point.x : point.y;
-      const Interval own = has_interval(point) ? *point.interval : Interval{value, value};
-      extent.low = std::min({extent.low, own.low, value});
-      extent.high = std::max({extent.high, own.high, value});
-    }
-  }
-  return extent;
-}
-
 /// Ticks only where points are, while they are few.
 std::string x_ticks(const std::vector<PlotSeries>& all) {
   std::vector<double> xs;
@@ -227,6 +142,33 @@ std::string x_ticks(const std::vector<PlotSeries>& all) {
   return script;
 }
 
+/// Some room beside the points; gnuplot chooses the ticks.
+std::string x_range(const std::vector<PlotSeries>& all) {
+  Interval range{.low = INFINITY, .high = -INFINITY};
+  for (const PlotSeries& series : all) {
+    for (const PlotPoint& point : series.points) {
+      range.low = std::min(range.low, point.x);
+      range.high = std::max(range.high, point.x);
+    }
+  }
+  const double margin = std::max(0.04 * (range.high - range.low), 1e-3);
+  return fmt::format("set xrange [{}:{}]\n", std::max(0.0, range.low - margin),
+                     range.high + margin);
+}
+
+/// Room for the outer bars.
+std::string bar_range(const std::vector<PlotSeries>& all) {
+  double low = INFINITY;
+  double high = -INFINITY;
+  for (const PlotSeries& series : all) {
+    for (const PlotPoint& point : series.points) {
+      low = std::min(low, point.x);
+      high = std::max(high, point.x);
+    }
+  }
+  return fmt::format("set xrange [{}:{}]\n", low - 0.6, high + 0.6);
+}
+
 }  // namespace
 
 std::optional<std::string> draw(const LinePlot& plot) {
@@ -234,16 +176,48 @@ std::optional<std::string> draw(const LinePlot& plot) {
   if (series.empty()) {
     return std::nullopt;
   }
-  std::string script = preamble(plot.title, plot.x_label, 330, legend_of(series));
+  std::string script = preamble(plot.title, plot.x_label, 300, legend_of(series));
   script += fmt::format("set ylabel {}\n", quote_for_gnuplot(plot.y_label, 60));
-  script += x_ticks(series);
+  script += plot.numeric_x ? x_range(series) : x_ticks(series);
   if (!plot.x_names.empty()) {
     script += tick_names('x', plot.x_names);
   }
   const double top = std::max(extent(series, false).high, plot.reference.value_or(0.0)) * 1.08;
   script += fmt::format("set yrange [0:{}]\n", plot.y_max.value_or(top > 0.0 ? top : 1.0));
   script += reference_line('y', plot.reference) + data_blocks(series);
-  return draw_script(script + plot_command(series, "linespoints", "yerrorbars"), plot.title);
+  return draw_script(script + plot_command(series, "yerrorbars"), plot.title);
+}
+
+std::optional<std::string> draw(const BarPlot& plot) {
+  const std::vector<PlotSeries> series = drawn(plot.series);
+  if (series.empty()) {
+    return std::nullopt;
+  }
+  std::string data;
+  std::string command = "plot ";
+  const double width = 0.8 / static_cast<double>(series.size());
+  for (size_t i = 0; i < series.size(); ++i) {
+    data += fmt::format("$bars{} << END\n", i);
+    for (const PlotPoint& point : series[i].points) {
+      const double low = point.x - 0.4 + width * static_cast<double>(i);
+      data += fmt::format("{} {} {} {} 0 {}\n", low + 0.5 * width, 0.5 * point.y,
+                          low + 0.06 * width, low + 0.94 * width, point.y);
+    }
+    data += "END\n";
+    command += fmt::format("$bars{} using 1:2:3:4:5:6 with boxxyerror lc rgb '{}' title {}{}", i,
+                           style_color(series[i].style),
+                           quote_for_gnuplot(series[i].name, kLegendCharacters),
+                           i + 1 < series.size() ? ", " : "\n");
+  }
+  const double top = extent(series, false).high * 1.08;
+  return draw_script(preamble(plot.title, plot.x_label, 300, legend_of(series)) +
+                         fmt::format("set ylabel {}\n", quote_for_gnuplot(plot.y_label, 60)) +
+                         x_ticks(series) + bar_range(series) +
+                         fmt::format("unset grid\nset grid y lc rgb '#9A9A9A' lw 0.4 dt 1\n"
+                                     "set yrange [0:{}]\n",
+                                     top > 0.0 ? top : 1.0) +
+                         data + command,
+                     plot.title);
 }
 
 std::optional<std::string> draw(const DotPlot& plot) {
@@ -254,6 +228,9 @@ std::optional<std::string> draw(const DotPlot& plot) {
   // Within a row the series stand below each other, in the middle 70 % of its height.
   const double step = plot.legend ? 0.7 / static_cast<double>(series.size()) : 0.0;
   for (size_t i = 0; i < series.size(); ++i) {
+    if (series[i].mark == PlotMark::kLineAndPoints) {
+      series[i].mark = PlotMark::kPoints;  // rows have no order that a line could show
+    }
     for (PlotPoint& point : series[i].points) {
       point.y += step * (static_cast<double>(i) - 0.5 * static_cast<double>(series.size() - 1));
     }
@@ -271,7 +248,7 @@ std::optional<std::string> draw(const DotPlot& plot) {
   script +=
       fmt::format("set xrange [{}:{}]\n", std::max(0.0, range.low - margin), range.high + margin);
   script += reference_line('x', plot.reference) + data_blocks(series);
-  return draw_script(script + plot_command(series, "points", "xerrorbars"), plot.title);
+  return draw_script(script + plot_command(series, "xerrorbars"), plot.title);
 }
 
 std::optional<std::string> draw(const StackedBarPlot& plot) {

@@ -12,6 +12,15 @@ struct PlotPoint {
   double x = 0.0;
   double y = 0.0;
   std::optional<Interval> interval = {};
+  std::string label = {};  ///< drawn above the point
+};
+
+enum class PlotMark {
+  kLineAndPoints,
+  kPoints,
+  kDots,  ///< small and pale: many values beside their mean
+  kLine,
+  kDashes
 };
 
 struct PlotSeries {
@@ -19,15 +28,26 @@ struct PlotSeries {
   /// Picks colour and mark, so that a strategy looks the same in all figures.
   size_t style = 0;
   std::vector<PlotPoint> points;
+  PlotMark mark = PlotMark::kLineAndPoints;
 };
 
-/// Lines with marks; intervals stand upright.
+/// Colour of a style as CSS and SVG write it, for tables and figures without gnuplot.
+std::string style_color(size_t style);
+
+/// Lines with marks, or marks alone; intervals stand upright.
 struct LinePlot {
   std::string title, x_label, y_label;
   std::vector<PlotSeries> series;
   std::vector<std::string> x_names;      ///< when not empty, the tick at x = i is called x_names[i]
   std::optional<double> reference = {};  ///< a dashed line across, at this y
   std::optional<double> y_max = {};      ///< else as the points need; the axis begins at zero
+  bool numeric_x = false;                ///< ticks at round numbers instead of at the points
+};
+
+/// Bars of the series side by side at each x, which are whole numbers.
+struct BarPlot {
+  std::string title, x_label, y_label;
+  std::vector<PlotSeries> series;
 };
 
 /// Marks in named rows, the first on top; y of a point is its row, and intervals lie flat.
@@ -54,6 +74,7 @@ struct StackedBarPlot {
 /// names are shown as they are, whatever characters they hold. Drawn by gnuplot in another process;
 /// none when that is not installed, fails, or there is nothing to draw.
 std::optional<std::string> draw(const LinePlot& plot);
+std::optional<std::string> draw(const BarPlot& plot);
 std::optional<std::string> draw(const DotPlot& plot);
 std::optional<std::string> draw(const StackedBarPlot& plot);
 

@@ -63,6 +63,7 @@ class ExperimentRun {
   void trace_item(const Group& group, const Item& item);
   const GenerationRecord& recorded(const GenerationKey& key) const;
   std::string reply(const Group& group, const Item& item) const;
+  std::optional<CostCurve> target_curve() const;
   Report make_report();
   /// The grammar that the item's output obeys; without one, nullptr.
   PromptGrammars::Entry grammar(const Group& group, const Item& item);
@@ -387,6 +388,20 @@ std::string ExperimentRun::reply(const Group& group, const Item& item) const {
   return decode_text(tokenizer(*group.config), tokens);
 }
 
+/// The target's frozen cost curve; none when it was not measured, or there are several targets.
+std::optional<CostCurve> ExperimentRun::target_curve() const {
+  std::optional<CostCurve> curve;
+  for (const Group& group : groups_) {
+    if (group.config->weights != groups_.front().config->weights) {
+      return std::nullopt;
+    }
+    if (!curve) {
+      curve = folder_.read_cost_curve(group.name.empty() ? "target" : "target at " + group.name);
+    }
+  }
+  return curve;
+}
+
 Report ExperimentRun::make_report() {
   Report report = describe_plan(plan_);
   report.command = options_.command;
@@ -399,6 +414,10 @@ Report ExperimentRun::make_report() {
                                        fmt::join(left_out_, ", ")));
   }
   report.summary = summarize(folder_.records());
+  report.details = collect_details({.records = folder_.records(),
+                                    .traces = load_traces(folder_.path()),
+                                    .cost_curve = target_curve(),
+                                    .tokenizer = tokenizer(*groups_.front().config)});
   write_report_files(folder_, report);
   return report;
 }

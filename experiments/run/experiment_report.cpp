@@ -80,7 +80,9 @@ void write_report_files(RunFolder& folder, const Report& report) {
   };
   write("summary.json", write_json);
   write("summary.csv", write_csv);
-  write("report.html", write_html);
+  for (const ReportFile& file : report_files(report)) {
+    folder.write(file.name, file.text);
+  }
   std::ostringstream tables;
   write_spec_bench(tables, folder.records());
   folder.write("spec_bench.md", tables.str());

@@ -9,8 +9,8 @@ namespace specdec {
 /// prompts is not used.
 Report describe_plan(const ExperimentPlan& plan);
 
-/// Writes summary.json and .csv, report.html, spec_bench.md and the answer files into a run's
-/// folder. Throws Error when a file cannot be written.
+/// Writes summary.json and .csv, report.html with its tables and figures, spec_bench.md and the
+/// answer files into a run's folder. Throws Error when a file cannot be written.
 void write_report_files(RunFolder& folder, const Report& report);
 
 }  // namespace specdec

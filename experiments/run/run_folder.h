@@ -16,7 +16,7 @@ namespace specdec {
 
 /// The folder of one run: config.yaml, environment.json, cost_curve.json, generations.jsonl,
 /// steps.jsonl, traces.jsonl when drafters are traced, and at the end summary.json, summary.csv,
-/// report.html, spec_bench.md and answers/. A run that was
+/// report.html with tables/ and figures/, spec_bench.md and answers/. A run that was
 /// interrupted continues by opening its folder again: what was recorded is read back exactly, and a
 /// generation of which only a part reached the disk is dropped, to be run again.
 ///

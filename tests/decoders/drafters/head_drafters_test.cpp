@@ -345,7 +345,7 @@ TEST(SelfDrafterTest, TargetsThatCannotServeAreRefused) {
 TEST(SelfDrafterTest, NearTheContextsEndItEvaluatesNoMoreThanFits) {
   const auto weights = tiny_gemma(11);
   for (int64_t max_length = 10; max_length < 18; ++max_length) {
-    GemmaModel target(weights, {.max_length = max_length});
+    TransformerModel target(weights, paged_kv(), {.max_length = max_length});
     SpeculativeDecoding decoding(
         target, std::make_unique<SelfDrafter>(target, SelfDrafterOptions{.layers = 1}),
         std::make_unique<ExactMatchVerifier>(), std::make_unique<DynamicTreeShape>());
@@ -363,7 +363,7 @@ TEST(SelfDrafterTest, TokensThatNobodyEvaluatedYetComeBeforeTheRoot) {
   const SamplingParams sampling;
   const Tokens prompt = {3, 1, 4, 1, 5};
   const auto drafted = [&](size_t evaluated) {
-    GemmaModel target(weights);
+    TransformerModel target(weights, paged_kv());
     target.prefill_get_last_logits(TokenSpan(prompt).first(evaluated));
     SelfDrafter drafter(target, {.layers = 2});
     ChainShape shape(3);

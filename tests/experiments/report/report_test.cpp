@@ -5,6 +5,8 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <sstream>
 
 #include "experiments/report/report_text.h"
@@ -16,6 +18,7 @@ namespace {
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
 using testing::Not;
 
 GenerationRecord report_record(const GenerationKey& key, int64_t drafted, int64_t accepted,
@@ -137,14 +140,32 @@ TEST(ReportTest, HtmlEscapesEveryName) {
   report.summary.divergences.push_back({.key = {evil, evil, evil, 0}});
   report.summary.rows[1].category = evil;
   const std::string html = written(write_html, report);
-  EXPECT_THAT(html, AllOf(Not(HasSubstr("<script")), HasSubstr("&lt;script&gt;alert")));
+  EXPECT_THAT(html, AllOf(Not(HasSubstr("<script>alert")), HasSubstr("&lt;script&gt;alert")));
 }
 
 TEST(ReportTest, HtmlNeedsNothingFromOutside) {
   const std::string html = written(write_html, report_of({"plain", "fast"}, {""}));
-  EXPECT_THAT(html,
-              AllOf(Not(HasSubstr(" src=")), Not(HasSubstr(" href=\"")), Not(HasSubstr("url(http")),
-                    Not(HasSubstr("@import")), Not(HasSubstr("<link")), HasSubstr("</html>")));
+  EXPECT_THAT(
+      html, AllOf(Not(HasSubstr(" src=")), Not(HasSubstr(" href=\"http")), Not(HasSubstr("fetch(")),
+                  Not(HasSubstr("url(http")), Not(HasSubstr("@import")), Not(HasSubstr("<link")),
+                  HasSubstr("</html>")));
+}
+
+TEST(ReportTest, EveryLinkedFileIsWritten) {
+  const auto files = report_files(report_of({"plain", "fast"}, {""}));
+  std::set<std::string> names;
+  for (const ReportFile& file : files) {
+    names.insert(file.name);
+    EXPECT_FALSE(file.text.empty()) << file.name;
+  }
+  const std::string& html = files.front().text;
+  const std::regex link("href=\"([^\"]+)\"");
+  size_t links = 0;
+  for (std::sregex_iterator at(html.begin(), html.end(), link), end; at != end; ++at, ++links) {
+    EXPECT_TRUE(names.contains((*at)[1])) << (*at)[1];
+  }
+  EXPECT_EQ(links + 1, files.size());
+  EXPECT_THAT(names, IsSupersetOf({"report.html", "tables/results.csv", "tables/results.tex"}));
 }
 
 TEST(ReportTest, HtmlHasItsFiguresOrSaysWhyNot) {

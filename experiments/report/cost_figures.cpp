@@ -1,0 +1,307 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "experiments/report/figure_list.h"
+#include "experiments/report/report_text.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kFrontierContext = 128;
+constexpr size_t kMostContexts = 3;
+
+/// Seconds of a forward by the number of its tokens.
+struct ForwardCosts {
+  std::map<int64_t, double> seconds;
+  std::string origin;
+};
+
+/// The frozen curve at the context nearest to kFrontierContext; else the medians of the run's own
+/// steps.
+ForwardCosts forward_costs(const Report& report) {
+  ForwardCosts costs;
+  const ReportDetails& details = report.details;
+  if (!details.cost_curve.empty()) {
+    const CostCurve curve{details.cost_curve};
+    for (const CostPoint& point : details.cost_curve) {
+      costs.seconds[point.new_tokens] = curve.seconds(point.new_tokens, kFrontierContext);
+    }
+    costs.origin = "the cost curve that was measured before the run";
+    return costs;
+  }
+  for (const WidthCost& width : details.widths) {
+    costs.seconds[width.width] = width.median;
+  }
+  costs.origin = "the medians of the run's own forwards";
+  return costs;
+}
+
+/// Linear between the known numbers of tokens, the last slope beyond them.
+double seconds_at(const ForwardCosts& costs, double tokens) {
+  auto upper = costs.seconds.lower_bound(static_cast<int64_t>(std::ceil(tokens)));
+  if (upper == costs.seconds.end()) {
+    --upper;
+  }
+  if (upper == costs.seconds.begin()) {
+    ++upper;
+  }
+  const auto lower = std::prev(upper);
+  const double share = (tokens - static_cast<double>(lower->first)) /
+                       static_cast<double>(upper->first - lower->first);
+  return lower->second + share * (upper->second - lower->second);
+}
+
+/// tokens * v(1) / v(tokens): free drafts without a rejected token.
+PlotSeries frontier(const ForwardCosts& costs, double most) {
+  PlotSeries series{
+      .name = "frontier by v(n)", .style = 0, .points = {}, .mark = PlotMark::kDashes};
+  const double plain = costs.seconds.at(1);
+  for (double tokens = 1.0; tokens <= most + 1e-9; tokens += 0.25) {
+    series.points.push_back({.x = tokens, .y = tokens * plain / seconds_at(costs, tokens)});
+  }
+  return series;
+}
+
+/// A strategy's rows over all prompts, one for each point of the sweep.
+std::vector<PlotSeries> speed_series(const Report& report) {
+  std::vector<PlotSeries> all;
+  for (const SummaryRow& row : report.summary.rows) {
+    const auto tokens = tokens_per_step(row.counts);
+    if (!row.category.empty() || !row.speedup || !tokens) {
+      continue;
+    }
+    const size_t style = strategy_index(report, row.strategy);
+    auto series = std::find_if(all.begin(), all.end(),
+                               [&](const PlotSeries& each) { return each.name == row.strategy; });
+    if (series == all.end()) {
+      series = all.insert(
+          all.end(),
+          {.name = row.strategy, .style = style, .points = {}, .mark = PlotMark::kPoints});
+    }
+    series->points.push_back(
+        {.x = *tokens, .y = row.speedup->ratio, .interval = row.speedup->interval});
+  }
+  return all;
+}
+
+double largest_x(const std::vector<PlotSeries>& all) {
+  double largest = 1.0;
+  for (const PlotSeries& series : all) {
+    for (const PlotPoint& point : series.points) {
+      largest = std::max(largest, point.x);
+    }
+  }
+  return largest;
+}
+
+/// Up to kMostContexts of the measured contexts, the longest among them.
+std::vector<int64_t> shown_contexts(const std::vector<CostPoint>& curve) {
+  std::set<int64_t> contexts;
+  for (const CostPoint& point : curve) {
+    contexts.insert(point.context);
+  }
+  while (contexts.size() > kMostContexts) {
+    contexts.erase(std::next(contexts.begin()));
+  }
+  return {contexts.begin(), contexts.end()};
+}
+
+PlotSeries context_series(const std::vector<CostPoint>& curve, int64_t context, size_t style) {
+  PlotSeries series{.name = fmt::format("v(n) after {} tokens", context),
+                    .style = style,
+                    .points = {},
+                    .mark = PlotMark::kLineAndPoints};
+  for (const CostPoint& point : curve) {
+    if (point.context == context) {
+      series.points.push_back(
+          {.x = static_cast<double>(point.new_tokens), .y = 1e3 * point.seconds});
+    }
+  }
+  std::sort(series.points.begin(), series.points.end(),
+            [](const PlotPoint& a, const PlotPoint& b) { return a.x < b.x; });
+  return series;
+}
+
+}  // namespace
+
+void add_question_dots(const Report& report, FigureList& figures) {
+  DotPlot plot{.title = "Speed-up of each question",
+               .x_label = "times as fast as the first strategy",
+               .rows = {},
+               .series = {},
+               .reference = 1.0,
+               .legend = false};
+  ReportTable data{.id = "",
+                   .caption = "",
+                   .header = {"strategy", "question", "speed-up"},
+                   .rows = {},
+                   .names = 2,
+                   .styles = {}};
+  for (const SummaryRow* row : fastest_rows(report)) {
+    PlotSeries dots = series_of(report, *row);
+    dots.mark = PlotMark::kDots;
+    const auto place = static_cast<double>(plot.rows.size());
+    for (const QuestionResult& result : report.details.questions) {
+      if (result.strategy == row->strategy && result.sweep_point == row->sweep_point &&
+          result.speedup) {
+        // Beside each other in three heights, so that equal ones show.
+        const double height = 0.14 * static_cast<double>(dots.points.size() % 3) - 0.14;
+        dots.points.push_back({.x = *result.speedup, .y = place + height});
+        data.rows.push_back({row_name(*row), result.question, number_text(result.speedup, 4)});
+      }
+    }
+    if (dots.points.empty()) {
+      continue;
+    }
+    if (row->speedup) {
+      PlotSeries mean = series_of(report, *row);
+      mean.points.push_back(
+          {.x = row->speedup->ratio, .y = place, .interval = row->speedup->interval});
+      plot.series.push_back(std::move(mean));
+    }
+    plot.series.push_back(std::move(dots));
+    plot.rows.push_back(row_name(*row));
+  }
+  figures.add("questions", plot, std::move(data),
+              "A dot is a question, the large mark all of them. A wide cloud says that the gain "
+              "depends on what is written more than on the strategy.",
+              "no question was answered by a strategy and by the first one.");
+}
+
+void add_frontier(const Report& report, FigureList& figures) {
+  LinePlot plot{.title = "Speed-up against tokens per step",
+                .x_label = "tokens per forward of the target",
+                .y_label = "times as fast as the first strategy",
+                .series = speed_series(report),
+                .x_names = {},
+                .reference = 1.0,
+                .y_max = {},
+                .numeric_x = true};
+  if (plot.series.empty()) {
+    figures.leave_out(plot.title, "no strategy could be compared with the first.");
+    return;
+  }
+  const ForwardCosts costs = forward_costs(report);
+  std::string caption = "Forwards of several widths were not timed, so there is no frontier.";
+  if (costs.seconds.contains(1) && costs.seconds.size() >= 2) {
+    plot.series.push_back(frontier(costs, largest_x(plot.series) + 1.0));
+    caption = fmt::format(
+        "What lies below the dashed line pays for its drafts or for rejected tokens: there n "
+        "tokens "
+        "cost one forward of n tokens, n v(1) / v(n), and drafts are free and perfect. v(n) is {}.",
+        costs.origin);
+  }
+  figures.add("speedup_by_tokens", plot, caption, "nothing could be drawn.");
+}
+
+void add_cost_curve(const Report& report, FigureList& figures) {
+  const ReportDetails& details = report.details;
+  LinePlot plot{.title = "What a forward of n tokens costs",
+                .x_label = "n, tokens in one forward of the target",
+                .y_label = "milliseconds",
+                .series = {},
+                .x_names = {},
+                .reference = {},
+                .y_max = {},
+                .numeric_x = true};
+  size_t style = 1;
+  for (const int64_t context : shown_contexts(details.cost_curve)) {
+    plot.series.push_back(context_series(details.cost_curve, context, style++));
+  }
+  PlotSeries own{.name = "in the run's own steps, with quartiles",
+                 .style = style,
+                 .points = {},
+                 .mark = PlotMark::kPoints};
+  for (const WidthCost& width : details.widths) {
+    own.points.push_back({.x = static_cast<double>(width.width),
+                          .y = 1e3 * width.median,
+                          .interval = Interval{1e3 * width.low, 1e3 * width.high}});
+  }
+  plot.series.push_back(std::move(own));
+  figures.add("cost_curve", plot,
+              "A level curve means that verifying more tokens is nearly free; where it rises in "
+              "proportion to n, drafts pay only when almost all of their tokens are accepted.",
+              "no forward was timed.");
+}
+
+void add_predictions(const Report& report, FigureList& figures) {
+  LinePlot plot{.title = "Predicted and measured speed-up",
+                .x_label = "predicted by the cost curve",
+                .y_label = "measured",
+                .series = {},
+                .x_names = {},
+                .reference = {},
+                .y_max = {},
+                .numeric_x = true};
+  double most = 1.0;
+  for (const SpeedPrediction& prediction : report.details.predictions) {
+    for (const SummaryRow& row : report.summary.rows) {
+      if (!row.category.empty() || row.strategy != prediction.strategy ||
+          row.sweep_point != prediction.sweep_point || !row.speedup) {
+        continue;
+      }
+      PlotSeries series = series_of(report, row);
+      series.mark = PlotMark::kPoints;
+      series.points.push_back(
+          {.x = prediction.speedup, .y = row.speedup->ratio, .interval = row.speedup->interval});
+      most = std::max({most, prediction.speedup, row.speedup->ratio});
+      plot.series.push_back(std::move(series));
+    }
+  }
+  if (plot.series.empty()) {
+    figures.leave_out(plot.title,
+                      "no cost curve was measured; add `trace: {depth: 8}` to the config.");
+    return;
+  }
+  plot.series.push_back({.name = "as predicted",
+                         .style = 0,
+                         .points = {{.x = 0.0, .y = 0.0}, {.x = 1.1 * most, .y = 1.1 * most}},
+                         .mark = PlotMark::kDashes});
+  figures.add("predictions", plot,
+              "Predicted: each step costs v(drafted + 1), its own drafting and the rest; plain "
+              "decoding costs v(1) a token. A mark off the line says that forwards in the run took "
+              "other times than when the curve was measured.",
+              "nothing could be drawn.");
+}
+
+void add_rank_trees(const Report& report, FigureList& figures) {
+  if (report.details.trees.empty()) {
+    figures.leave_out("Tree of drafts with hit rates",
+                      "drafters were not traced; add `trace: {depth: 6, width: 4}` to the config.");
+    return;
+  }
+  size_t count = 0;
+  for (const RankTree& tree : report.details.trees) {
+    const std::string name =
+        row_name({.sweep_point = tree.sweep_point, .strategy = tree.strategy, .category = ""});
+    ReportTable data{.id = "",
+                     .caption = "",
+                     .header = {"node", "parent", "position", "choice", "hits", "of positions"},
+                     .rows = {},
+                     .names = 0,
+                     .styles = {}};
+    for (size_t i = 0; i < tree.nodes.size(); ++i) {
+      const RankNode& node = tree.nodes[i];
+      data.rows.push_back({fmt::format("{}", i + 1), fmt::format("{}", node.parent + 1),
+                           fmt::format("{}", node.depth), fmt::format("{}", node.rank + 1),
+                           fmt::format("{}", node.hits), fmt::format("{}", tree.positions)});
+    }
+    figures.add(fmt::format("tree_{}", ++count),
+                TreeDrawing{.title = "Where " + name + " is right",
+                            .tree = tree,
+                            .style = strategy_index(report, tree.strategy)},
+                std::move(data),
+                fmt::format("The {} paths that the text followed most often, from {} positions: "
+                            "first choices straight on, second and later ones below. A tree of "
+                            "these nodes has the most accepted tokens for its size.",
+                            tree.nodes.size(), tree.positions),
+                "");
+  }
+}
+
+}  // namespace specdec

@@ -1,0 +1,287 @@
+#include "experiments/report/report_details.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace specdec {
+namespace {
+
+constexpr size_t kTreeNodes = 20;
+constexpr size_t kExampleTokens = 160;
+constexpr size_t kExampleQuestions = 3;
+constexpr size_t kFewSteps = 5;  // no quartiles from fewer
+
+using PointAndStrategy = std::pair<std::string, std::string>;
+
+PointAndStrategy place_of(const GenerationKey& key) { return {key.sweep_point, key.strategy}; }
+
+int64_t committed_tokens(const Generation& generation) {
+  int64_t tokens = 0;
+  for (const StepStatistics& step : generation.steps) {
+    tokens += step.committed;
+  }
+  return tokens;
+}
+
+const std::string& question_of(const GenerationRecord& record) {
+  return record.question_id.empty() ? record.key.prompt_id : record.question_id;
+}
+
+double quantile(const std::vector<double>& sorted, double share) {
+  return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+/// Medians of the forwards by the number of tokens that they verified.
+std::vector<WidthCost> width_costs(std::span<const GenerationRecord> records) {
+  std::map<int64_t, std::vector<double>> seconds;
+  for (const GenerationRecord& record : records) {
+    for (const StepStatistics& step : record.generation.steps) {
+      if (step.verify_seconds > 0.0) {
+        seconds[step.drafted + 1].push_back(step.verify_seconds);
+      }
+    }
+  }
+  std::vector<WidthCost> costs;
+  for (auto& [width, all] : seconds) {
+    if (all.size() >= kFewSteps) {
+      std::sort(all.begin(), all.end());
+      costs.push_back({.width = width,
+                       .steps = static_cast<int64_t>(all.size()),
+                       .median = quantile(all, 0.5),
+                       .low = quantile(all, 0.25),
+                       .high = quantile(all, 0.75)});
+    }
+  }
+  return costs;
+}
+
+/// Seconds that the curve gives to a strategy's own steps and to plain decoding of as much text.
+struct PredictedSeconds {
+  double own = 0.0;
+  double plain = 0.0;
+};
+
+void predict(const GenerationRecord& record, const CostCurve& curve, PredictedSeconds& total) {
+  int64_t context = record.prompt_tokens;
+  for (const StepStatistics& step : record.generation.steps) {
+    total.own += step.draft_seconds + step.other_seconds + curve.seconds(step.drafted + 1, context);
+    total.plain += static_cast<double>(step.committed) * curve.seconds(1, context);
+    context += step.committed;
+  }
+}
+
+std::vector<SpeedPrediction> predictions(const DetailSources& sources) {
+  std::vector<SpeedPrediction> all;
+  if (!sources.cost_curve || sources.cost_curve->points.empty() || sources.records.empty()) {
+    return all;
+  }
+  std::map<PointAndStrategy, PredictedSeconds> totals;
+  for (const GenerationRecord& record : sources.records) {
+    predict(record, *sources.cost_curve, totals[place_of(record.key)]);
+  }
+  for (const auto& [place, seconds] : totals) {
+    if (place.second != sources.records.front().key.strategy && seconds.own > 0.0) {
+      all.push_back({place.first, place.second, seconds.plain / seconds.own});
+    }
+  }
+  return all;
+}
+
+/// The paths of ranks that a strategy's traces follow, most often followed first.
+RankTree rank_tree(const PointAndStrategy& place, const std::vector<const TraceRecord*>& traces) {
+  RankTree tree{.sweep_point = place.first, .strategy = place.second, .positions = 0, .nodes = {}};
+  std::map<std::vector<int64_t>, int64_t> hits;
+  for (const TraceRecord* record : traces) {
+    for (const TracePosition& position : record->trace.positions) {
+      ++tree.positions;
+      std::vector<int64_t> path;
+      for (const TraceDepth& depth : position.depths) {
+        if (depth.rank < 0 || depth.rank >= record->trace.width) {
+          break;
+        }
+        path.push_back(depth.rank);
+        ++hits[path];
+      }
+    }
+  }
+  std::vector<std::pair<std::vector<int64_t>, int64_t>> paths(hits.begin(), hits.end());
+  // A parent is hit as often as its child at least and its path is shorter: it comes first.
+  std::stable_sort(paths.begin(), paths.end(), [](const auto& a, const auto& b) {
+    return a.second != b.second ? a.second > b.second : a.first.size() < b.first.size();
+  });
+  paths.resize(std::min(paths.size(), kTreeNodes));
+  std::map<std::vector<int64_t>, int64_t> places;
+  for (const auto& [path, count] : paths) {
+    const auto parent = places.find({path.begin(), path.end() - 1});
+    places[path] = static_cast<int64_t>(tree.nodes.size());
+    tree.nodes.push_back({.parent = parent == places.end() ? -1 : parent->second,
+                          .rank = path.back(),
+                          .depth = static_cast<int64_t>(path.size()),
+                          .hits = count});
+  }
+  return tree;
+}
+
+std::vector<RankTree> rank_trees(std::span<const TraceRecord> traces) {
+  std::vector<PointAndStrategy> places;
+  std::map<PointAndStrategy, std::vector<const TraceRecord*>> by_place;
+  for (const TraceRecord& record : traces) {
+    auto& own = by_place[place_of(record.key)];
+    if (own.empty()) {
+      places.push_back(place_of(record.key));
+    }
+    own.push_back(&record);
+  }
+  std::vector<RankTree> trees;
+  for (const PointAndStrategy& place : places) {
+    RankTree tree = rank_tree(place, by_place[place]);
+    if (!tree.nodes.empty()) {
+      trees.push_back(std::move(tree));
+    }
+  }
+  return trees;
+}
+
+/// Writes the pieces of one generation: of each step what was accepted, what was rejected, and the
+/// target's own token.
+class ExampleWriter {
+ public:
+  ExampleWriter(const GenerationRecord& record, const Tokenizer* tokenizer)
+      : record_(record), tokenizer_(tokenizer) {
+    if (tokenizer != nullptr) {
+      decoder_.emplace(*tokenizer);
+    }
+  }
+
+  ExampleText write() {
+    const Generation& generation = record_.generation;
+    example_ = {.sweep_point = record_.key.sweep_point,
+                .strategy = record_.key.strategy,
+                .question = record_.key.prompt_id,
+                .category = record_.category,
+                .steps = static_cast<int64_t>(generation.steps.size()),
+                .pieces = {},
+                .cut = false};
+    take(1, PieceOrigin::kTarget);  // the prefill's
+    for (const StepStatistics& step : generation.steps) {
+      if (next_ >= kExampleTokens) {
+        example_.cut = true;
+        break;
+      }
+      const int64_t accepted = std::min(step.accepted, step.committed);
+      take(accepted, PieceOrigin::kAccepted);
+      if (step.drafted > step.accepted) {
+        example_.pieces.push_back(
+            {.text = "", .origin = PieceOrigin::kRejected, .count = step.drafted - step.accepted});
+      }
+      take(step.committed - accepted, PieceOrigin::kTarget);
+    }
+    return std::move(example_);
+  }
+
+ private:
+  void take(int64_t count, PieceOrigin origin) {
+    const auto& tokens = record_.generation.tokens;
+    for (int64_t i = 0; i < count && next_ < tokens.size(); ++i) {
+      const Token token = tokens[next_++];
+      example_.pieces.push_back(
+          {.text = decoder_ ? decoder_->push(token) : std::to_string(token) + " ",
+           .origin = origin});
+    }
+  }
+
+  const GenerationRecord& record_;
+  const Tokenizer* tokenizer_;
+  std::optional<StreamingDecoder> decoder_;
+  ExampleText example_;
+  size_t next_ = 0;
+};
+
+bool has_drafts(const Generation& generation) {
+  return std::any_of(generation.steps.begin(), generation.steps.end(),
+                     [](const StepStatistics& step) { return step.drafted > 0; });
+}
+
+/// The first questions of different categories, by every strategy that drafts, at its first point.
+std::vector<ExampleText> example_texts(const DetailSources& sources) {
+  std::vector<std::string> categories;
+  std::map<std::string, std::string> question_by_category;
+  for (const GenerationRecord& record : sources.records) {
+    if (question_by_category.size() < kExampleQuestions &&
+        question_by_category.try_emplace(record.category, record.key.prompt_id).second) {
+      categories.push_back(record.category);
+    }
+  }
+  std::map<std::string, std::string> point_of;
+  std::vector<ExampleText> examples;
+  for (const std::string& category : categories) {
+    for (const GenerationRecord& record : sources.records) {
+      const Generation& generation = record.generation;
+      if (record.key.repeat != 0 || record.key.prompt_id != question_by_category[category] ||
+          !has_drafts(generation) ||
+          point_of.try_emplace(record.key.strategy, record.key.sweep_point).first->second !=
+              record.key.sweep_point) {
+        continue;
+      }
+      // Beam searches commit other numbers of tokens than their steps say.
+      if (committed_tokens(generation) + 1 == static_cast<int64_t>(generation.tokens.size())) {
+        examples.push_back(ExampleWriter(record, sources.tokenizer).write());
+      }
+    }
+  }
+  return examples;
+}
+
+}  // namespace
+
+std::optional<double> QuestionResult::tokens_per_second() const {
+  return tokens > 0 && seconds > 0.0 ? std::optional(static_cast<double>(tokens) / seconds)
+                                     : std::nullopt;
+}
+
+std::vector<QuestionResult> question_results(std::span<const GenerationRecord> records) {
+  std::vector<QuestionResult> results;
+  std::map<std::pair<PointAndStrategy, std::string>, size_t> places;
+  for (const GenerationRecord& record : records) {
+    const auto [place, is_new] =
+        places.try_emplace({place_of(record.key), question_of(record)}, results.size());
+    if (is_new) {
+      results.push_back({.sweep_point = record.key.sweep_point,
+                         .strategy = record.key.strategy,
+                         .question = question_of(record),
+                         .category = record.category});
+    }
+    QuestionResult& result = results[place->second];
+    result.tokens += committed_tokens(record.generation);
+    result.steps += static_cast<int64_t>(record.generation.steps.size());
+    result.seconds += record.generation.decode_seconds;
+  }
+  for (QuestionResult& result : results) {
+    const std::string& first = results.front().strategy;
+    auto base = places.find({{result.sweep_point, first}, result.question});
+    if (base == places.end()) {
+      base = places.find({{results.front().sweep_point, first}, result.question});
+    }
+    if (result.strategy == first || base == places.end()) {
+      continue;
+    }
+    const auto own = result.tokens_per_second();
+    const auto reference = results[base->second].tokens_per_second();
+    if (own && reference) {
+      result.speedup = *own / *reference;
+    }
+  }
+  return results;
+}
+
+ReportDetails collect_details(const DetailSources& sources) {
+  return {.questions = question_results(sources.records),
+          .cost_curve = sources.cost_curve ? sources.cost_curve->points : std::vector<CostPoint>(),
+          .widths = width_costs(sources.records),
+          .predictions = predictions(sources),
+          .trees = rank_trees(sources.traces),
+          .examples = example_texts(sources)};
+}
+
+}  // namespace specdec

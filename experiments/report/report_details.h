@@ -1,0 +1,93 @@
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/tokenizer.h"
+#include "decoders/analysis/cost_curve.h"
+#include "experiments/metrics/metrics.h"
+#include "experiments/metrics/trace_records.h"
+
+namespace specdec {
+
+/// What one strategy did on one question at one point of the sweep, turns and repeats added up.
+struct QuestionResult {
+  std::string sweep_point, strategy, question, category;
+  int64_t tokens = 0;  ///< that the steps added
+  int64_t steps = 0;
+  double seconds = 0.0;                ///< of the steps
+  std::optional<double> speedup = {};  ///< the first strategy's seconds per token / its own
+  std::optional<double> tokens_per_second() const;
+};
+
+/// The run's own forwards that verified so many tokens.
+struct WidthCost {
+  int64_t width = 0;
+  int64_t steps = 0;
+  double median = 0.0, low = 0.0, high = 0.0;  ///< seconds; low and high are quartiles
+};
+
+/// What the cost curve says of a strategy, given how many tokens its steps drafted and added.
+struct SpeedPrediction {
+  std::string sweep_point, strategy;
+  double speedup = 0.0;
+};
+
+/// Where the target's own text lies among what a drafter thinks most likely: the node is the
+/// drafter's choice `rank` (0 = its best) after its parent.
+struct RankNode {
+  int64_t parent = -1;  ///< index of a node; -1 = the newest token
+  int64_t rank = 0;
+  int64_t depth = 1;
+  int64_t hits = 0;  ///< positions of the text where the path to this node is what followed
+};
+
+/// The nodes that are hit most often, parents before children.
+struct RankTree {
+  std::string sweep_point, strategy;
+  int64_t positions = 0;  ///< of the text
+  std::vector<RankNode> nodes = {};
+};
+
+enum class PieceOrigin { kTarget, kAccepted, kRejected };
+
+/// A piece of an example text. Of rejected drafts whose tokens were not recorded `text` is empty.
+struct ExamplePiece {
+  std::string text;
+  PieceOrigin origin = PieceOrigin::kTarget;
+  int64_t count = 1;  ///< tokens
+};
+
+struct ExampleText {
+  std::string sweep_point, strategy, question, category;
+  int64_t steps = 0;
+  std::vector<ExamplePiece> pieces;
+  bool cut = false;  ///< more follows
+};
+
+/// What a report shows beside its summary. Parts without data are empty.
+struct ReportDetails {
+  std::vector<QuestionResult> questions;
+  std::vector<CostPoint> cost_curve;  ///< measured before the run and frozen
+  std::vector<WidthCost> widths;
+  std::vector<SpeedPrediction> predictions;
+  std::vector<RankTree> trees;
+  std::vector<ExampleText> examples;
+};
+
+/// What details are made from.
+struct DetailSources {
+  std::span<const GenerationRecord> records;
+  std::span<const TraceRecord> traces = {};
+  std::optional<CostCurve> cost_curve = {};  ///< of the target
+  const Tokenizer* tokenizer = nullptr;      ///< nullptr: examples show ids
+};
+
+ReportDetails collect_details(const DetailSources& sources);
+
+/// The questions of a run, speed-ups against its first strategy at the same point of the sweep, or
+/// where that was not run there, at the first point.
+std::vector<QuestionResult> question_results(std::span<const GenerationRecord> records);
+
+}  // namespace specdec

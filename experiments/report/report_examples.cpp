@@ -1,0 +1,58 @@
+#include <fmt/format.h>
+
+#include <ostream>
+
+#include "experiments/report/report_page.h"
+#include "experiments/report/report_text.h"
+#include "experiments/report/svg_plot.h"
+
+namespace specdec {
+namespace {
+
+std::string piece_html(const ExamplePiece& piece) {
+  const std::string text = escape_html(piece.text);
+  switch (piece.origin) {
+    case PieceOrigin::kAccepted:
+      return "<span class=\"a\">" + text + "</span>";
+    case PieceOrigin::kRejected:
+      return fmt::format("<span class=\"r\" title=\"{} drafted token{} rejected\">{}</span>",
+                         piece.count, piece.count == 1 ? "" : "s",
+                         text.empty() ? fmt::format("✗{}", piece.count) : "<s>" + text + "</s>");
+    case PieceOrigin::kTarget:
+      break;
+  }
+  return text;
+}
+
+std::string sample_html(const Report& report, const ExampleText& example) {
+  std::string html = fmt::format(
+      "<div class=\"sample\"><h3><span class=\"mark\" style=\"background:{}\"></span>{}</h3>\n"
+      "<p class=\"soft\">{}{}; {} steps</p>\n<p class=\"piece-text\">",
+      style_color(strategy_index(report, example.strategy)),
+      escape_html(row_name(
+          {.sweep_point = example.sweep_point, .strategy = example.strategy, .category = ""})),
+      escape_html(example.question),
+      example.category.empty() ? "" : ", " + escape_html(example.category), example.steps);
+  for (const ExamplePiece& piece : example.pieces) {
+    html += piece_html(piece);
+  }
+  return html + (example.cut ? " …" : "") + "</p></div>\n";
+}
+
+}  // namespace
+
+void write_examples(std::ostream& out, const Report& report) {
+  if (report.details.examples.empty()) {
+    return;
+  }
+  out << "<h2>Example texts</h2>\n"
+         "<p><span class=\"a\">Accepted</span> tokens came from a draft, "
+         "<span class=\"r\">✗2</span> drafted tokens were rejected there, and what has no "
+         "colour is the target's own token of a step.</p>\n<div class=\"samples\">\n";
+  for (const ExampleText& example : report.details.examples) {
+    out << sample_html(report, example);
+  }
+  out << "</div>\n";
+}
+
+}  // namespace specdec

@@ -1,0 +1,316 @@
+#include "experiments/report/report_tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "experiments/report/report_text.h"
+#include "experiments/report/svg_plot.h"
+
+namespace specdec {
+namespace {
+
+constexpr size_t kMostDivergences = 100;
+
+ReportTable results_table(const Report& report, bool by_category) {
+  ReportTable table{
+      .id = by_category ? "categories" : "results",
+      .caption = by_category ? "Results by category of prompt." : "Results over all prompts.",
+      .header = {},
+      .rows = {},
+      .names = by_category ? size_t{2} : size_t{1},
+      .styles = {}};
+  if (by_category) {
+    table.header.emplace_back("prompts");
+  }
+  table.header.emplace_back("strategy");
+  const auto columns = report_columns(report);
+  for (const ReportColumn& column : columns) {
+    table.header.push_back(column.title);
+  }
+  for (const SummaryRow& row : report.summary.rows) {
+    if (row.category.empty() == by_category) {
+      continue;
+    }
+    Cells cells;
+    if (by_category) {
+      cells.push_back(row.category);
+    }
+    cells.push_back(row_name(row));
+    for (const ReportColumn& column : columns) {
+      cells.push_back(column.cell(row));
+    }
+    table.rows.push_back(std::move(cells));
+    table.styles.push_back(strategy_index(report, row.strategy));
+  }
+  return table;
+}
+
+ReportTable positions_table(const Report& report) {
+  ReportTable table{
+      .id = "positions",
+      .caption =
+          "Acceptance by position. Drafted: drafts at least that deep. Reached: of those, with all "
+          "positions before it accepted; their share is followed by its 95 % interval over the "
+          "questions that reached the position. The last column divides by all drafts, shorter "
+          "ones "
+          "too; one plus its sum is the acceptance length.",
+      .header = {"strategy", "position", "drafted", "reached", "accepted", "of those reached",
+                 "questions", "of all drafts"},
+      .rows = {},
+      .styles = {}};
+  for (const SummaryRow& row : report.summary.rows) {
+    if (!row.category.empty()) {
+      continue;
+    }
+    const auto unconditional = unconditional_acceptance(row.counts);
+    for (size_t i = 0; i < unconditional.size(); ++i) {
+      table.rows.push_back({row_name(row), fmt::format("{}", i + 1),
+                            fmt::format("{}", row.counts.drafted_at[i]),
+                            fmt::format("{}", row.counts.reached_at[i]),
+                            fmt::format("{}", row.counts.accepted_at[i]), position_text(row, i),
+                            fmt::format("{}", row.position_intervals.at(i).questions),
+                            percent_text(unconditional[i])});
+      table.styles.push_back(strategy_index(report, row.strategy));
+    }
+  }
+  return table;
+}
+
+ReportTable questions_table(const Report& report) {
+  ReportTable table{.id = "questions",
+                    .caption = "Every question, its turns and repeats added up.",
+                    .header = {"question", "prompts", "strategy", "speed-up", "tokens/s",
+                               "tokens/step", "tokens"},
+                    .rows = {},
+                    .names = 3,
+                    .styles = {}};
+  for (const QuestionResult& result : report.details.questions) {
+    const auto per_step =
+        result.steps > 0
+            ? std::optional(static_cast<double>(result.tokens) / static_cast<double>(result.steps))
+            : std::nullopt;
+    table.rows.push_back(
+        {result.question, result.category,
+         row_name({.sweep_point = result.sweep_point, .strategy = result.strategy, .category = ""}),
+         number_text(result.speedup, 2), number_text(result.tokens_per_second(), 1),
+         number_text(per_step, 2), fmt::format("{}", result.tokens)});
+    table.styles.push_back(strategy_index(report, result.strategy));
+  }
+  return table;
+}
+
+ReportTable divergences_table(const Report& report) {
+  ReportTable table{.id = "divergences",
+                    .caption = "Where greedy generations part from the first strategy's.",
+                    .header = {"strategy", "prompt", "repeat", "position", "gap of the first",
+                               "gap of this one", "token of the first", "token of this one"},
+                    .rows = {},
+                    .names = 2,
+                    .styles = {}};
+  const auto gap_text = [](double gap) {
+    return !std::isnan(gap) ? fmt::format("{:.3g}", gap) : "-";
+  };
+  const auto token_text = [](Token token) {
+    return token < 0 ? std::string("ended") : fmt::format("{}", token);
+  };
+  for (const Divergence& each : report.summary.divergences) {
+    if (table.rows.size() >= kMostDivergences) {
+      table.caption += fmt::format(" {} more are in summary.json.",
+                                   report.summary.divergences.size() - kMostDivergences);
+      break;
+    }
+    const bool swept = !each.key.sweep_point.empty();
+    table.rows.push_back({each.key.strategy + (swept ? ", " + each.key.sweep_point : ""),
+                          each.key.prompt_id, fmt::format("{}", each.key.repeat),
+                          fmt::format("{}", each.position), gap_text(each.gap_first),
+                          gap_text(each.gap_other), token_text(each.token_first),
+                          token_text(each.token_other)});
+  }
+  return table;
+}
+
+std::string heading(const std::string& text, bool name) {
+  std::string html = escape_html(text);
+  for (size_t at = html.find('/'); at != std::string::npos; at = html.find('/', at + 1)) {
+    if (html.size() - at > 4) {  // headings may break where numbers must not
+      html.insert(at + 1, "<wbr>");
+    }
+  }
+  return fmt::format("<th scope=\"col\"{}>{}</th>", name ? " class=\"name\"" : "", html);
+}
+
+/// A number's interval may stand below it where the table is narrow.
+std::string cell_html(const std::string& text) {
+  const size_t open = text.find(" (");
+  return open == std::string::npos
+             ? escape_html(text)
+             : fmt::format("{} <span class=\"interval\">{}</span>",
+                           escape_html(text.substr(0, open)), escape_html(text.substr(open + 1)));
+}
+
+std::string quote_csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) {
+    return text;
+  }
+  std::string quoted = "\"";
+  for (const char c : text) {
+    quoted += c == '"' ? "\"\"" : std::string(1, c);
+  }
+  return quoted + "\"";
+}
+
+/// "1.83", "1.71" and "1.95" of "1.83 (1.71 to 1.95)".
+struct CellInterval {
+  std::string value, low, high;
+};
+
+std::optional<CellInterval> parse_interval(const std::string& cell) {
+  const size_t open = cell.find(" (");
+  const size_t middle = cell.find(" to ", open == std::string::npos ? 0 : open);
+  if (open == std::string::npos || middle == std::string::npos || cell.back() != ')') {
+    return std::nullopt;
+  }
+  return CellInterval{cell.substr(0, open), cell.substr(open + 2, middle - open - 2),
+                      cell.substr(middle + 4, cell.size() - middle - 5)};
+}
+
+/// A number without its unit or remark; other texts as they are.
+std::string bare_number(const std::string& cell) {
+  if (cell == "-") {
+    return "";
+  }
+  double number = 0.0;
+  const auto [end, failure] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
+  const std::string rest(end, cell.data() + cell.size());
+  const bool is_number = failure == std::errc() && (rest == " %" || rest.starts_with(" ("));
+  return is_number ? std::string(cell.data(), end) : cell;
+}
+
+std::string escape_latex(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    switch (c) {
+      case '\\':
+        escaped += "\\textbackslash{}";
+        break;
+      case '~':
+        escaped += "\\textasciitilde{}";
+        break;
+      case '^':
+        escaped += "\\textasciicircum{}";
+        break;
+      case '&':
+      case '%':
+      case '$':
+      case '#':
+      case '_':
+      case '{':
+      case '}':
+        escaped += fmt::format("\\{}", c);
+        break;
+      case '\n':
+      case '\r':
+        escaped += ' ';
+        break;
+      default:
+        escaped += c;
+    }
+  }
+  return escaped;
+}
+
+std::string latex_line(const Cells& cells) {
+  std::string line;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    line += (i == 0 ? "" : " & ") + escape_latex(cells[i]);
+  }
+  return line + " \\\\\n";
+}
+
+}  // namespace
+
+std::string table_html(const ReportTable& table) {
+  std::string html =
+      fmt::format("<div class=\"scroll\"><table id=\"table-{}\" class=\"sortable\">\n<thead><tr>",
+                  escape_html(table.id));
+  for (size_t i = 0; i < table.header.size(); ++i) {
+    html += heading(table.header[i], i < table.names);
+  }
+  html += "</tr></thead>\n<tbody>\n";
+  for (size_t row = 0; row < table.rows.size(); ++row) {
+    html += "<tr>";
+    for (size_t i = 0; i < table.rows[row].size(); ++i) {
+      const std::string& text = table.rows[row][i];
+      if (i >= table.names) {
+        html += "<td>" + cell_html(text) + "</td>";
+        continue;
+      }
+      html += "<td class=\"name\">";
+      if (i + 1 == table.names && row < table.styles.size()) {
+        html += fmt::format("<span class=\"mark\" style=\"background:{}\"></span>",
+                            style_color(table.styles[row]));
+      }
+      html += escape_html(text) + "</td>";
+    }
+    html += "</tr>\n";
+  }
+  return html + "</tbody></table></div>\n";
+}
+
+std::string table_csv(const ReportTable& table) {
+  std::vector<bool> wide(table.header.size(), false);
+  for (const Cells& row : table.rows) {
+    for (size_t i = table.names; i < row.size(); ++i) {
+      wide[i] = wide[i] || parse_interval(row[i]).has_value();
+    }
+  }
+  std::string csv;
+  for (size_t i = 0; i < table.header.size(); ++i) {
+    const std::string& name = table.header[i];
+    csv += (i == 0 ? "" : ",") + quote_csv_cell(name);
+    csv +=
+        wide[i] ? "," + quote_csv_cell(name + " low") + "," + quote_csv_cell(name + " high") : "";
+  }
+  csv += "\n";
+  for (const Cells& row : table.rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      csv += i == 0 ? "" : ",";
+      const auto interval = i < table.names ? std::nullopt : parse_interval(row[i]);
+      if (interval) {
+        csv += fmt::format("{},{},{}", interval->value, interval->low, interval->high);
+      } else {
+        csv += quote_csv_cell(i < table.names ? row[i] : bare_number(row[i]));
+        csv += wide[i] ? ",," : "";
+      }
+    }
+    csv += "\n";
+  }
+  return csv;
+}
+
+std::string table_latex(const ReportTable& table) {
+  std::string columns(table.header.size(), 'r');
+  std::fill_n(columns.begin(), std::min(table.names, columns.size()), 'l');
+  std::string latex = fmt::format(
+      "% {}\n% \\usepackage{{booktabs}}, then \\input{{{}.tex}} inside a table.\n"
+      "\\begin{{tabular}}{{{}}}\n\\toprule\n{}\\midrule\n",
+      one_line(table.caption, 4000), table.id, columns, latex_line(table.header));
+  for (const Cells& row : table.rows) {
+    latex += latex_line(row);
+  }
+  return latex + "\\bottomrule\n\\end{tabular}\n";
+}
+
+std::vector<ReportTable> report_tables(const Report& report) {
+  std::vector<ReportTable> tables = {results_table(report, false), results_table(report, true),
+                                     positions_table(report), questions_table(report),
+                                     divergences_table(report)};
+  std::erase_if(tables, [](const ReportTable& table) { return table.rows.empty(); });
+  return tables;
+}
+
+}  // namespace specdec

@@ -1,0 +1,243 @@
+#include "experiments/report/run_comparison.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "experiments/report/report_page.h"
+#include "experiments/report/report_text.h"
+
+namespace specdec {
+namespace {
+
+/// The names of the two sides while summarize() compares them.
+constexpr const char* kSideA = "A";
+constexpr const char* kSideB = "B";
+
+GenerationRecord as_side(const GenerationRecord& record, const char* side) {
+  GenerationRecord copy = record;
+  copy.key.strategy = side;
+  copy.key.sweep_point.clear();
+  return copy;
+}
+
+std::map<GenerationKey, const GenerationRecord*> by_key(std::span<const GenerationRecord> records) {
+  std::map<GenerationKey, const GenerationRecord*> found;
+  for (const GenerationRecord& record : records) {
+    found[record.key] = &record;
+  }
+  return found;
+}
+
+/// Records of both runs under the names of the sides, by arm.
+using SharedRecords = std::map<std::string, std::vector<GenerationRecord>>;
+
+SharedRecords pair_records(const ComparedRun& a, const ComparedRun& b, RunComparison& comparison) {
+  const auto in_b = by_key(b.records);
+  SharedRecords shared;
+  for (const GenerationRecord& record : a.records) {
+    const auto other = in_b.find(record.key);
+    if (other == in_b.end()) {
+      continue;
+    }
+    if (other->second->prompt_tokens != record.prompt_tokens) {
+      ++comparison.unlike;
+      continue;
+    }
+    ++comparison.shared;
+    auto& own = shared[row_name(
+        {.sweep_point = record.key.sweep_point, .strategy = record.key.strategy, .category = ""})];
+    own.push_back(as_side(record, kSideA));
+    own.push_back(as_side(*other->second, kSideB));
+  }
+  return shared;
+}
+
+ComparedArm& arm_named(std::vector<ComparedArm>& arms, const std::string& name) {
+  const auto found = std::find_if(arms.begin(), arms.end(),
+                                  [&](const ComparedArm& arm) { return arm.name == name; });
+  return found != arms.end() ? *found : arms.emplace_back(ComparedArm{.name = name});
+}
+
+void compare_arm(const std::vector<GenerationRecord>& records, ComparedArm& arm) {
+  const Summary summary = summarize(records);
+  for (const SummaryRow& row : summary.rows) {
+    if (row.category.empty()) {
+      (row.strategy == kSideA ? arm.shared_a : arm.shared_b) = row;
+    }
+  }
+  arm.b_over_a = arm.shared_b ? arm.shared_b->speedup : std::nullopt;
+  arm.texts = summary.compared;
+  arm.unlike_texts = static_cast<int64_t>(summary.divergences.size());
+}
+
+void add_notes(RunComparison& comparison) {
+  auto& notes = comparison.notes;
+  if (comparison.shared == 0) {
+    notes.emplace_back(
+        "The runs share no generation of the same strategy, prompt and repeat; only each run's own "
+        "figures are shown.");
+  }
+  if (comparison.unlike > 0) {
+    notes.push_back(fmt::format(
+        "{} generations of equal names were left out of B/A: their prompts differ in length.",
+        comparison.unlike));
+  }
+  for (const ComparedArm& arm : comparison.arms) {
+    if (!arm.a || !arm.b) {
+      notes.push_back(fmt::format("{} is only in {}.", arm.name, arm.a ? "A" : "B"));
+    }
+  }
+}
+
+std::string cell_of(const std::optional<SummaryRow>& row, std::string (*text)(const SummaryRow&)) {
+  return row ? text(*row) : "-";
+}
+
+std::string speed_text(const SummaryRow& row) {
+  return number_text(decode_tokens_per_second(row.counts), 1);
+}
+std::string step_text(const SummaryRow& row) { return number_text(tokens_per_step(row.counts), 2); }
+std::string rate_text(const SummaryRow& row) { return percent_text(acceptance_rate(row.counts)); }
+
+std::string ratio_text(const ComparedArm& arm) {
+  if (!arm.b_over_a) {
+    return "-";
+  }
+  const auto& interval = arm.b_over_a->interval;
+  return interval ? fmt::format("{:.2f} ({:.2f} to {:.2f})", arm.b_over_a->ratio, interval->low,
+                                interval->high)
+                  : fmt::format("{:.2f}", arm.b_over_a->ratio);
+}
+
+/// B - A over what both have.
+std::optional<double> difference(const ComparedArm& arm,
+                                 std::optional<double> (*metric)(const Counts&)) {
+  const auto a = arm.shared_a ? metric(arm.shared_a->counts) : std::nullopt;
+  const auto b = arm.shared_b ? metric(arm.shared_b->counts) : std::nullopt;
+  return a && b ? std::optional(*b - *a) : std::nullopt;
+}
+
+std::string signed_text(std::optional<double> number, double scale, const char* unit) {
+  return number ? fmt::format("{:+.2f}{}", scale * *number, unit) : "-";
+}
+
+nlohmann::ordered_json optional_row(const std::optional<SummaryRow>& row) {
+  return row ? row_json(*row) : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json optional_number(std::optional<double> number) {
+  return number ? nlohmann::ordered_json(*number) : nlohmann::ordered_json();
+}
+
+nlohmann::ordered_json ratio_interval_json(const ComparedArm& arm) {
+  auto json = nlohmann::ordered_json::array();
+  if (arm.b_over_a && arm.b_over_a->interval) {
+    json.push_back(arm.b_over_a->interval->low);
+    json.push_back(arm.b_over_a->interval->high);
+  }
+  return json.empty() ? nlohmann::ordered_json() : json;
+}
+
+}  // namespace
+
+RunComparison compare_runs(const ComparedRun& a, const ComparedRun& b) {
+  RunComparison comparison{.name_a = a.name, .name_b = b.name, .arms = {}, .notes = {}};
+  for (SummaryRow& row : summarize(a.records).rows) {
+    if (row.category.empty()) {
+      arm_named(comparison.arms, row_name(row)).a = row;
+    }
+  }
+  for (SummaryRow& row : summarize(b.records).rows) {
+    if (row.category.empty()) {
+      arm_named(comparison.arms, row_name(row)).b = row;
+    }
+  }
+  for (const auto& [name, records] : pair_records(a, b, comparison)) {
+    compare_arm(records, arm_named(comparison.arms, name));
+  }
+  add_notes(comparison);
+  return comparison;
+}
+
+ReportTable comparison_table(const RunComparison& comparison) {
+  ReportTable table{.id = "comparison",
+                    .caption = "A: " + comparison.name_a + "; B: " + comparison.name_b,
+                    .header = {"strategy", "tokens/s A", "tokens/s B", "B/A", "speed-up A",
+                               "speed-up B", "tokens/step A", "tokens/step B", "B-A",
+                               "acceptance A", "acceptance B", "same texts"},
+                    .rows = {},
+                    .styles = {}};
+  for (const ComparedArm& arm : comparison.arms) {
+    table.rows.push_back(
+        {arm.name, cell_of(arm.a, speed_text), cell_of(arm.b, speed_text), ratio_text(arm),
+         cell_of(arm.a, speedup_text), cell_of(arm.b, speedup_text), cell_of(arm.a, step_text),
+         cell_of(arm.b, step_text), signed_text(difference(arm, tokens_per_step), 1.0, ""),
+         cell_of(arm.a, rate_text), cell_of(arm.b, rate_text),
+         arm.texts > 0 ? fmt::format("{} of {}", arm.texts - arm.unlike_texts, arm.texts) : "-"});
+  }
+  return table;
+}
+
+void write_comparison(std::ostream& out, const RunComparison& comparison) {
+  const ReportTable table = comparison_table(comparison);
+  std::vector<Cells> rows = {table.header};
+  for (Cells cells : table.rows) {
+    cells[0] = one_line(cells[0], 40);
+    rows.push_back(std::move(cells));
+  }
+  out << "A: " << one_line(comparison.name_a, 200) << "\nB: " << one_line(comparison.name_b, 200)
+      << "\n";
+  write_aligned(out, rows, 1);
+  for (const std::string& note : comparison.notes) {
+    out << "Note: " << one_line(note, 400) << "\n";
+  }
+}
+
+nlohmann::ordered_json comparison_json(const RunComparison& comparison) {
+  auto arms = nlohmann::ordered_json::array();
+  for (const ComparedArm& arm : comparison.arms) {
+    arms.push_back(
+        {{"name", arm.name},
+         {"b_over_a", arm.b_over_a ? optional_number(arm.b_over_a->ratio) : optional_number({})},
+         {"b_over_a_interval_95", ratio_interval_json(arm)},
+         {"tokens_per_step_difference", optional_number(difference(arm, tokens_per_step))},
+         {"acceptance_rate_difference", optional_number(difference(arm, acceptance_rate))},
+         {"greedy_texts", arm.texts},
+         {"unlike_greedy_texts", arm.unlike_texts},
+         {"a", optional_row(arm.a)},
+         {"b", optional_row(arm.b)},
+         {"shared_a", optional_row(arm.shared_a)},
+         {"shared_b", optional_row(arm.shared_b)}});
+  }
+  return {{"a", comparison.name_a},
+          {"b", comparison.name_b},
+          {"shared_generations", comparison.shared},
+          {"unlike_prompts", comparison.unlike},
+          {"arms", std::move(arms)},
+          {"notes", comparison.notes}};
+}
+
+void write_comparison_html(std::ostream& out, const RunComparison& comparison) {
+  out << page_head(comparison.name_a + " and " + comparison.name_b)
+      << "<h1>Two runs compared</h1>\n<ul>\n<li>A: " << escape_html(comparison.name_a)
+      << "</li>\n<li>B: " << escape_html(comparison.name_b) << "</li>\n</ul>\n";
+  if (!comparison.notes.empty()) {
+    out << "<div class=\"warnings\"><ul>\n";
+    for (const std::string& note : comparison.notes) {
+      out << "<li>" << escape_html(note) << "</li>\n";
+    }
+    out << "</ul></div>\n";
+  }
+  out << table_html(comparison_table(comparison))
+      << "<p class=\"soft\">B/A: how many times as fast B is on the generations that both have, "
+         "paired by question, with its 95 % interval. B-A: the difference in tokens per step on "
+         "the same. The other columns are each run's own, and its speed-ups are against its own "
+         "first strategy. Same texts: greedy generations with equal tokens.</p>\n"
+      << page_end();
+}
+
+}  // namespace specdec

@@ -1,0 +1,94 @@
+#include "experiments/report/report_details.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/experiments/report/report_sample.h"
+
+namespace specdec {
+namespace {
+
+TEST(ReportDetailsTest, QuestionsAddTheirTurnsAndRepeats) {
+  auto records = sample_records({.questions = 1});
+  GenerationRecord second_turn = records[1];
+  second_turn.key.prompt_id = "q0/2";
+  second_turn.key.repeat = 1;
+  records.push_back(second_turn);
+  const auto results = question_results(records);
+  ASSERT_EQ(results.size(), 2);
+  EXPECT_FALSE(results[0].speedup.has_value());
+  EXPECT_EQ(results[1].question, "q0");
+  EXPECT_EQ(results[1].steps, 10);
+  EXPECT_EQ(results[1].tokens, 20);
+  EXPECT_NEAR(results[1].speedup.value(), 2.0 / 1.25, 1e-12);
+}
+
+TEST(ReportDetailsTest, StrategyRunOnceIsComparedAtTheFirstPoint) {
+  auto records = sample_records({.points = {{"k=1", {"1"}}, {"k=2", {"2"}}}, .questions = 1});
+  records.erase(records.begin() + 2);  // the first strategy at the second point
+  const auto results = question_results(records);
+  ASSERT_EQ(results.size(), 3);
+  EXPECT_EQ(results[2].sweep_point, "k=2");
+  EXPECT_NEAR(results[2].speedup.value(), 2.0 / 1.25, 1e-12);
+}
+
+TEST(ReportDetailsTest, ForwardsAreTimedByTheirWidth) {
+  const Report report = sample_report({});
+  const auto& widths = report.details.widths;
+  ASSERT_EQ(widths.size(), 2);
+  EXPECT_EQ(widths[0].width, 1);
+  EXPECT_EQ(widths[1].width, 5);
+  EXPECT_EQ(widths[1].steps, 12 * 5);
+  EXPECT_LT(widths[1].low, widths[1].median);
+  EXPECT_LT(widths[1].median, widths[1].high);
+}
+
+TEST(ReportDetailsTest, PredictionIsTheCurvesCostOfPlainAndOwnSteps) {
+  const Report report = sample_report({.questions = 1});
+  ASSERT_EQ(report.details.predictions.size(), 1);
+  EXPECT_EQ(report.details.predictions[0].strategy, "draft_model");
+  // Ten tokens at v(1) = 1.1 ms; five steps of v(5) = 1.5 ms and 0.2 ms of drafting.
+  EXPECT_NEAR(report.details.predictions[0].speedup, 10 * 1.1 / (5 * (1.5 + 0.2)), 1e-9);
+}
+
+TEST(ReportDetailsTest, TreeCountsThePathsThatTheTextFollows) {
+  const Report report = sample_report({});
+  ASSERT_EQ(report.details.trees.size(), 1);
+  const RankTree& tree = report.details.trees[0];
+  EXPECT_EQ(tree.positions, 8);
+  ASSERT_EQ(tree.nodes.size(), 3);
+  for (const RankNode& node : tree.nodes) {
+    EXPECT_EQ(node.hits, 4);
+  }
+  EXPECT_EQ(tree.nodes[0].parent, -1);
+  EXPECT_EQ(tree.nodes[1].parent, -1);
+  EXPECT_EQ(tree.nodes[2].depth, 2);
+  EXPECT_EQ(tree.nodes[static_cast<size_t>(tree.nodes[2].parent)].rank, 0);
+}
+
+TEST(ReportDetailsTest, ExamplesTellAcceptedFromRejectedAndOwn) {
+  const Report report = sample_report({});
+  ASSERT_EQ(report.details.examples.size(),
+            2);  // one a category; the first strategy drafts nothing
+  const ExampleText& example = report.details.examples[0];
+  EXPECT_EQ(example.strategy, "draft_model");
+  EXPECT_EQ(example.steps, 5);
+  std::string origins;
+  for (const ExamplePiece& piece : example.pieces) {
+    origins += piece.origin == PieceOrigin::kAccepted   ? 'a'
+               : piece.origin == PieceOrigin::kRejected ? 'r'
+                                                        : 't';
+  }
+  EXPECT_EQ(origins, "tartartartartart");
+  EXPECT_EQ(example.pieces[0].text, "100 ");
+  EXPECT_EQ(example.pieces[2].count, 3);
+}
+
+TEST(ReportDetailsTest, TextThatItsStepsDoNotAddUpToIsNoExample) {
+  auto records = sample_records({.questions = 1});
+  records[1].generation.tokens.pop_back();  // as in a beam search
+  EXPECT_TRUE(collect_details({.records = records}).examples.empty());
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,139 @@
+#include "experiments/report/report_figures.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "experiments/report/drawing.h"
+#include "experiments/report/svg_plot.h"
+#include "tests/experiments/report/report_sample.h"
+
+namespace specdec {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+ReportSample swept_sample() {
+  ReportSample sample;
+  sample.sweep_keys = {"draft_length", "temperature"};
+  for (const char* length : {"1", "2", "4"}) {
+    for (const char* temperature : {"0", "1"}) {
+      sample.points.push_back({std::string(length) + "/" + temperature, {length, temperature}});
+    }
+  }
+  return sample;
+}
+
+std::vector<std::string> ids_of(const ReportFigures& figures) {
+  std::vector<std::string> ids;
+  for (const ReportFigure& figure : figures.figures) {
+    ids.push_back(figure.id);
+  }
+  return ids;
+}
+
+const ReportFigure* find_figure(const ReportFigures& figures, const std::string& id) {
+  const auto found = std::find_if(figures.figures.begin(), figures.figures.end(),
+                                  [&](const ReportFigure& each) { return each.id == id; });
+  return found == figures.figures.end() ? nullptr : &*found;
+}
+
+TEST(ReportFiguresTest, RunWithAllDataHasAllFigures) {
+  const auto figures = draw_figures(sample_report(swept_sample()));
+  const auto ids = ids_of(figures);
+  EXPECT_THAT(ids, Contains("speedup_map_1"));
+  EXPECT_THAT(ids, Contains("tree_1"));
+  if (!can_draw()) {
+    return;
+  }
+  EXPECT_THAT(ids,
+              testing::IsSupersetOf({"speedup", "questions", "speedup_by_category", "sweep_speedup",
+                                     "sweep_tokens_per_step", "speedup_by_tokens", "time_split",
+                                     "acceptance", "tokens_added", "cost_curve", "predictions"}));
+  EXPECT_TRUE(figures.left_out.empty());
+  for (const ReportFigure& figure : figures.figures) {
+    EXPECT_THAT(figure.svg, AllOf(StartsWith("<svg role=\"img\""), EndsWith("</svg>")))
+        << figure.id;
+    EXPECT_FALSE(figure.data.rows.empty()) << figure.id;
+    EXPECT_EQ(figure.data.id, figure.id);
+  }
+}
+
+TEST(ReportFiguresTest, WhatHasNoDataIsLeftOutWithTheReason) {
+  Report report = sample_report({});
+  report.details = {};
+  const auto figures = draw_figures(report);
+  std::string reasons;
+  for (const LeftOutFigure& figure : figures.left_out) {
+    reasons += figure.title + ": " + figure.reason + "\n";
+  }
+  EXPECT_THAT(reasons, AllOf(HasSubstr("Tree of drafts with hit rates: drafters were not traced"),
+                             HasSubstr("Predicted and measured speed-up: no cost curve"),
+                             HasSubstr("Speed-up along a sweep: the run has none"),
+                             HasSubstr("What a forward of n tokens costs: no forward was timed")));
+}
+
+TEST(ReportFiguresTest, FrontierIsWhatFreePerfectDraftsWouldReach) {
+  const auto figures = draw_figures(sample_report({}));
+  const ReportFigure* figure = find_figure(figures, "speedup_by_tokens");
+  if (figure == nullptr) {
+    GTEST_SKIP() << "gnuplot is not installed";
+  }
+  // v(2) = 1.2 ms, v(1) = 1.1 ms.
+  const auto row = std::find_if(
+      figure->data.rows.begin(), figure->data.rows.end(),
+      [](const Cells& cells) { return cells[0] == "frontier by v(n)" && cells[1] == "2"; });
+  ASSERT_NE(row, figure->data.rows.end());
+  EXPECT_NEAR(std::stod((*row)[2]), 2.0 * 1.1 / 1.2, 1e-5);
+}
+
+TEST(ReportFiguresTest, AcceptanceHasItsIntervalAndN) {
+  const auto figures = draw_figures(sample_report({}));
+  const ReportFigure* figure = find_figure(figures, "acceptance");
+  if (figure == nullptr) {
+    GTEST_SKIP() << "gnuplot is not installed";
+  }
+  EXPECT_THAT(figure->svg, HasSubstr("n=60"));
+  const Cells& second = figure->data.rows.at(1);  // no second token was ever accepted
+  EXPECT_EQ(second[2], "0");
+  EXPECT_EQ(second[5], "n=60");
+  EXPECT_GT(std::stod(second[4]), 0.0);
+}
+
+TEST(DrawingTest, HeatMapShowsItsValuesAndEmptyFields) {
+  const HeatMap map{.title = "map <of> a test",
+                    .x_label = "length",
+                    .y_label = "width",
+                    .x_names = {"1", "2"},
+                    .y_names = {"a", "b"},
+                    .values = {{0.5, 2.0}, {std::nullopt, 1.0}}};
+  const auto svg = draw(map);
+  ASSERT_TRUE(svg.has_value());
+  EXPECT_THAT(*svg, AllOf(HasSubstr("map &lt;of&gt; a test"), HasSubstr(">0.50<"),
+                          HasSubstr(">2.00<"), HasSubstr("stroke-dasharray"),
+                          HasSubstr("rgb(0,114,178)"), Not(HasSubstr("<of>"))));
+  EXPECT_EQ(draw(HeatMap{}), std::nullopt);
+}
+
+TEST(DrawingTest, TreeShowsHowOftenItsNodesAreHit) {
+  TreeDrawing drawing{.title = "tree",
+                      .tree = {.sweep_point = "", .strategy = "s", .positions = 0, .nodes = {}},
+                      .style = 1};
+  EXPECT_EQ(draw(drawing), std::nullopt);
+  drawing.tree.positions = 200;
+  drawing.tree.nodes = {{.parent = -1, .rank = 0, .depth = 1, .hits = 100},
+                        {.parent = 0, .rank = 1, .depth = 2, .hits = 15}};
+  const auto svg = draw(drawing);
+  ASSERT_TRUE(svg.has_value());
+  EXPECT_THAT(*svg, AllOf(HasSubstr(">50 %<"), HasSubstr(">7.5 %<"),
+                          HasSubstr("choice 2 at position 2: 15 of 200 positions")));
+}
+
+}  // namespace
+}  // namespace specdec

@@ -1,0 +1,69 @@
+#include "experiments/report/report_tables.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/experiments/report/report_sample.h"
+
+namespace specdec {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+ReportTable small_table() {
+  return {.id = "small",
+          .caption = "What it is.",
+          .header = {"name", "speed-up", "share", "split"},
+          .rows = {{"a_b, \"c\"", "1.83 (1.71 to 1.95)", "62.1 %", "1 / 97 / 2 %"},
+                   {"plain", "1 (reference)", "-", "-"}},
+          .styles = {0, 1}};
+}
+
+TEST(ReportTablesTest, CsvSplitsIntervalsAndDropsUnits) {
+  EXPECT_EQ(table_csv(small_table()),
+            "name,speed-up,speed-up low,speed-up high,share,split\n"
+            "\"a_b, \"\"c\"\"\",1.83,1.71,1.95,62.1,1 / 97 / 2 %\n"
+            "plain,1,,,,\n");
+}
+
+TEST(ReportTablesTest, LatexIsBooktabsAndEscaped) {
+  EXPECT_EQ(table_latex(small_table()),
+            "% What it is.\n"
+            "% \\usepackage{booktabs}, then \\input{small.tex} inside a table.\n"
+            "\\begin{tabular}{lrrr}\n\\toprule\n"
+            "name & speed-up & share & split \\\\\n\\midrule\n"
+            "a\\_b, \"c\" & 1.83 (1.71 to 1.95) & 62.1 \\% & 1 / 97 / 2 \\% \\\\\n"
+            "plain & 1 (reference) & - & - \\\\\n"
+            "\\bottomrule\n\\end{tabular}\n");
+}
+
+TEST(ReportTablesTest, LatexRunsNoCommandOfAName) {
+  ReportTable table = small_table();
+  table.rows[0][0] = "\\input{x}$^~#&\n%";
+  EXPECT_THAT(table_latex(table),
+              HasSubstr("\\textbackslash{}input\\{x\\}\\$\\textasciicircum{}\\textasciitilde{}"
+                        "\\#\\& \\% & 1.83"));
+}
+
+TEST(ReportTablesTest, HtmlMarksRowsWithTheColourOfTheFigures) {
+  const std::string html = table_html(small_table());
+  EXPECT_THAT(html, AllOf(HasSubstr("id=\"table-small\""), HasSubstr("background:#7A7A7A"),
+                          HasSubstr("background:#0072B2"), HasSubstr("a_b, &quot;c&quot;")));
+}
+
+TEST(ReportTablesTest, OnlyTablesWithRowsAreThere) {
+  const auto tables = report_tables(sample_report({}));
+  std::vector<std::string> ids;
+  for (const ReportTable& table : tables) {
+    ids.push_back(table.id);
+    for (const Cells& row : table.rows) {
+      EXPECT_EQ(row.size(), table.header.size()) << table.id;
+    }
+  }
+  EXPECT_THAT(ids, testing::ElementsAre("results", "categories", "positions", "questions"));
+  EXPECT_TRUE(report_tables(Report()).empty());
+}
+
+}  // namespace
+}  // namespace specdec

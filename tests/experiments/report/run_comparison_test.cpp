@@ -1,0 +1,89 @@
+#include "experiments/report/run_comparison.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/experiments/report/report_sample.h"
+
+namespace specdec {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+
+std::vector<GenerationRecord> twice_as_fast(std::vector<GenerationRecord> records) {
+  for (GenerationRecord& record : records) {
+    record.generation.decode_seconds /= 2.0;
+  }
+  return records;
+}
+
+TEST(RunComparisonTest, SharedGenerationsArePaired) {
+  const auto a = sample_records({});
+  const auto b = twice_as_fast(a);
+  const auto comparison = compare_runs({"runs/a", a}, {"runs/b", b});
+  ASSERT_EQ(comparison.arms.size(), 2);
+  EXPECT_EQ(comparison.shared, 24);
+  for (const ComparedArm& arm : comparison.arms) {
+    ASSERT_TRUE(arm.b_over_a.has_value()) << arm.name;
+    EXPECT_NEAR(arm.b_over_a->ratio, 2.0, 1e-12);
+  }
+  EXPECT_TRUE(comparison.notes.empty());
+  const auto json = comparison_json(comparison);
+  EXPECT_NEAR(json.at("arms").at(1).at("b_over_a").get<double>(), 2.0, 1e-12);
+  EXPECT_EQ(json.at("arms").at(1).at("tokens_per_step_difference"), 0.0);
+  EXPECT_EQ(json.at("arms").at(1).at("a").at("tokens_per_step"), 2.0);
+}
+
+TEST(RunComparisonTest, OnlyWhatBothHaveCountsInB_A) {
+  auto a = sample_records({});
+  auto b = twice_as_fast(a);
+  b[0].generation.decode_seconds *= 100.0;
+  b[0].key.prompt_id = "another";
+  b[1].prompt_tokens += 1;  // of equal name, but not the same prompt
+  b[1].generation.decode_seconds *= 100.0;
+  const auto comparison = compare_runs({"a", a}, {"b", b});
+  EXPECT_EQ(comparison.shared, 22);
+  EXPECT_EQ(comparison.unlike, 1);
+  EXPECT_NEAR(comparison.arms[0].b_over_a->ratio, 2.0, 1e-12);
+  EXPECT_THAT(comparison.notes, Contains(HasSubstr("1 generations of equal names were left out")));
+}
+
+TEST(RunComparisonTest, ArmsOfOneRunAreListedAndNoted) {
+  const auto a = sample_records({.strategies = {"plain", "old"}});
+  const auto b = sample_records({.strategies = {"plain", "new"}});
+  const auto comparison = compare_runs({"a", a}, {"b", b});
+  EXPECT_THAT(comparison.notes,
+              AllOf(Contains("old is only in A."), Contains("new is only in B.")));
+  std::ostringstream out;
+  write_comparison(out, comparison);
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("A: a\nB: b\n"), HasSubstr("old"), HasSubstr("new")));
+}
+
+TEST(RunComparisonTest, GreedyTextsAreCompared) {
+  auto a = sample_records({});
+  for (GenerationRecord& record : a) {
+    record.generation.gaps.assign(record.generation.tokens.size(), 1.0);
+  }
+  auto b = a;
+  b[0].generation.tokens[3] += 1;
+  const auto comparison = compare_runs({"a", a}, {"b", b});
+  EXPECT_EQ(comparison.arms[0].texts, 12);
+  EXPECT_EQ(comparison.arms[0].unlike_texts, 1);
+  EXPECT_EQ(comparison_table(comparison).rows[0].back(), "11 of 12");
+}
+
+TEST(RunComparisonTest, PageEscapesNames) {
+  const auto a = sample_records({.strategies = {"<script>alert(1)"}});
+  std::ostringstream out;
+  write_comparison_html(out, compare_runs({"<a>", a}, {"<b>", a}));
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("&lt;script&gt;alert(1)"), HasSubstr("A: &lt;a&gt;"),
+                               testing::Not(HasSubstr("<script>alert"))));
+}
+
+}  // namespace
+}  // namespace specdec
