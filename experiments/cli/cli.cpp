@@ -18,6 +18,7 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
   CLI::App app;
   begin_commands(app, context);
   add_run_command(app, context);
+  add_compare_command(app, context);
   add_check_command(app, context);
   add_list_command(app, context);
   add_certify_command(app, context);

@@ -22,6 +22,7 @@ struct CommandContext : CommandLine {
 
 // To add a command: write its add_*_command and list it in cli.cpp.
 void add_run_command(CLI::App& app, CommandContext& context);
+void add_compare_command(CLI::App& app, CommandContext& context);
 void add_check_command(CLI::App& app, CommandContext& context);
 void add_list_command(CLI::App& app, CommandContext& context);
 void add_certify_command(CLI::App& app, CommandContext& context);

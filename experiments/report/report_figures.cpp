@@ -13,7 +13,7 @@ namespace specdec {
 namespace {
 
 constexpr size_t kMostPositions = 24;
-constexpr size_t kMostLabels = 10;
+constexpr size_t kMostLabels = 12;
 
 constexpr const char* kNoPair = "no strategy could be compared with the first.";
 

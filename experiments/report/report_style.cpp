@@ -34,14 +34,15 @@ pre { background: var(--band); border-radius: 6px; padding: .7rem 1rem; overflow
   max-width: 100%; }
 .tall { max-height: 34rem; overflow-y: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .86rem; }
-th, td { padding: .42rem .6rem; text-align: right; white-space: nowrap; }
+th, td { padding: .42rem .5rem; text-align: right; white-space: nowrap; }
 td { border-top: 1px solid var(--line); }
 th { background: var(--band); font-weight: 600; white-space: normal; vertical-align: bottom;
   line-height: 1.3; position: sticky; top: 0; }
 td:has(.interval) { white-space: normal; }
 .interval { color: var(--soft); white-space: nowrap; }
 th.name, td.name { text-align: left; }
-td.name { white-space: normal; min-width: 11rem; max-width: 26rem; }
+td.name { white-space: normal; min-width: 5rem; max-width: 26rem; }
+td.name:has(.mark) { min-width: 9.5rem; }
 th.name:first-child, td.name:first-child { position: sticky; left: 0; }
 th.name:first-child { z-index: 1; }
 td { background: var(--page); }

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <utility>
 
 #include "experiments/report/report_page.h"
 #include "experiments/report/report_text.h"
@@ -16,6 +17,8 @@ namespace {
 /// The names of the two sides while summarize() compares them.
 constexpr const char* kSideA = "A";
 constexpr const char* kSideB = "B";
+/// The two columns that a terminal is too narrow for begin here.
+constexpr int64_t kAcceptanceColumn = 9;
 
 GenerationRecord as_side(const GenerationRecord& record, const char* side) {
   GenerationRecord copy = record;
@@ -86,9 +89,17 @@ void add_notes(RunComparison& comparison) {
         "{} generations of equal names were left out of B/A: their prompts differ in length.",
         comparison.unlike));
   }
+  std::string only_a;
+  std::string only_b;
   for (const ComparedArm& arm : comparison.arms) {
+    std::string& only = arm.a ? only_a : only_b;
     if (!arm.a || !arm.b) {
-      notes.push_back(fmt::format("{} is only in {}.", arm.name, arm.a ? "A" : "B"));
+      only += (only.empty() ? "" : "; ") + arm.name;
+    }
+  }
+  for (const auto& [side, only] : {std::pair{kSideA, only_a}, std::pair{kSideB, only_b}}) {
+    if (!only.empty()) {
+      notes.push_back(fmt::format("only in {}: {}", side, only));
     }
   }
 }
@@ -185,9 +196,10 @@ ReportTable comparison_table(const RunComparison& comparison) {
 void write_comparison(std::ostream& out, const RunComparison& comparison) {
   const ReportTable table = comparison_table(comparison);
   std::vector<Cells> rows = {table.header};
-  for (Cells cells : table.rows) {
+  rows.insert(rows.end(), table.rows.begin(), table.rows.end());
+  for (Cells& cells : rows) {
     cells[0] = one_line(cells[0], 40);
-    rows.push_back(std::move(cells));
+    cells.erase(cells.begin() + kAcceptanceColumn, cells.begin() + kAcceptanceColumn + 2);
   }
   out << "A: " << one_line(comparison.name_a, 200) << "\nB: " << one_line(comparison.name_b, 200)
       << "\n";

@@ -1,0 +1,154 @@
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <set>
+#include <sstream>
+
+#include "core/error.h"
+#include "core/formats/atomic_file.h"
+#include "core/formats/strict_json.h"
+#include "experiments/cli/commands.h"
+#include "experiments/report/run_comparison.h"
+#include "experiments/run/run_folder.h"
+
+namespace specdec {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostConfigLines = 8;
+
+struct CompareArguments {
+  std::vector<std::string> runs;
+  std::string json, html;
+  bool with_json = false;
+};
+
+std::vector<GenerationRecord> read_run(const fs::path& folder) {
+  if (!fs::is_directory(folder)) {
+    throw ConfigError(
+        fmt::format("{}: is not a folder; compare wants two run folders, such as "
+                    "runs/quickstart",
+                    folder.string()));
+  }
+  if (!fs::exists(folder / "generations.jsonl")) {
+    throw ConfigError(fmt::format(
+        "{}: is not a run folder (it has no generations.jsonl); `specdec run` makes one",
+        folder.string()));
+  }
+  auto records = load_records(folder);
+  if (records.empty()) {
+    throw ConfigError(fmt::format("{}: holds no finished generation yet", folder.string()));
+  }
+  return records;
+}
+
+nlohmann::json environment_of(const fs::path& folder) {
+  const fs::path file = folder / "environment.json";
+  return fs::exists(file) ? parse_strict_json(read_file(file), file.string())
+                          : nlohmann::json(nlohmann::json::value_t::object);
+}
+
+/// "threads: 1 in A, 2 in B" for what can change a speed or a text.
+void note_environments(const fs::path& a, const fs::path& b, std::vector<std::string>& notes) {
+  const auto in_a = environment_of(a);
+  const auto in_b = environment_of(b);
+  for (const char* key : {"cpu", "cores", "threads", "gpu", "device", "dtype", "host_system",
+                          "build_type", "commit", "weights"}) {
+    const auto value_a = in_a.value(key, nlohmann::json());
+    const auto value_b = in_b.value(key, nlohmann::json());
+    if (value_a != value_b) {
+      notes.push_back(fmt::format("{}: {} in A, {} in B.", key, value_a.dump(), value_b.dump()));
+    }
+  }
+}
+
+std::vector<std::string> config_lines(const fs::path& folder) {
+  std::vector<std::string> lines;
+  if (fs::exists(folder / "config.yaml")) {
+    std::istringstream text(read_file(folder / "config.yaml"));
+    for (std::string line; std::getline(text, line);) {
+      lines.push_back(line);
+    }
+  }
+  return lines;
+}
+
+/// Lines of one config that the other has not.
+void note_config(const fs::path& own, const fs::path& other, const char* side,
+                 std::vector<std::string>& notes) {
+  const auto there = config_lines(other);
+  const std::set<std::string> known(there.begin(), there.end());
+  size_t count = 0;
+  for (const std::string& line : config_lines(own)) {
+    if (!known.contains(line) && ++count <= kMostConfigLines) {
+      notes.push_back(fmt::format("config, only in {}: {}", side, line));
+    }
+  }
+  if (count > kMostConfigLines) {
+    notes.push_back(
+        fmt::format("config: {} more lines are only in {}", count - kMostConfigLines, side));
+  }
+}
+
+int compare(const CommandContext& context, const CompareArguments& arguments) {
+  const fs::path folder_a = arguments.runs.at(0);
+  const fs::path folder_b = arguments.runs.at(1);
+  const auto records_a = read_run(folder_a);
+  const auto records_b = read_run(folder_b);
+  RunComparison comparison =
+      compare_runs({folder_a.string(), records_a}, {folder_b.string(), records_b});
+  note_environments(folder_a, folder_b, comparison.notes);
+  note_config(folder_a, folder_b, "A", comparison.notes);
+  note_config(folder_b, folder_a, "B", comparison.notes);
+  if (!arguments.html.empty()) {
+    std::ostringstream page;
+    write_comparison_html(page, comparison);
+    write_file(arguments.html, page.str());
+  }
+  const bool to_output = arguments.json.empty() || arguments.json == "-";
+  if (arguments.with_json) {
+    const std::string json =
+        comparison_json(comparison).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
+        "\n";
+    if (to_output) {
+      context.out << json;
+      return 0;
+    }
+    write_file(arguments.json, json);
+  }
+  write_comparison(context.out, comparison);
+  return 0;
+}
+
+}  // namespace
+
+void add_compare_command(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand("compare", "two runs side by side, paired where they agree");
+  const auto arguments = std::make_shared<CompareArguments>();
+  command->add_option("RUN", arguments->runs, "two run folders, A and B")->required()->expected(2);
+  const auto* json =
+      command
+          ->add_option("--json", arguments->json,
+                       "write JSON: to FILE, or to standard output without one or with -")
+          ->expected(0, 1)
+          ->type_name("[FILE]");
+  command->add_option("--html", arguments->html, "write a page to FILE as well")->type_name("FILE");
+  command->footer(
+      "B/A is how many times as fast B is on the generations that both have: same strategy, point\n"
+      "of the sweep, prompt and repeat, and prompts of equal length.\n"
+      "Example:\n"
+      "  specdec compare runs/before runs/after --html runs/comparison.html");
+  command->callback([&context, arguments, json] {
+    arguments->with_json = json->count() > 0;
+    context.action = [&context, arguments] { return compare(context, *arguments); };
+  });
+}
+
+}  // namespace specdec

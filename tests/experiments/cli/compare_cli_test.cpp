@@ -1,0 +1,94 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/formats/strict_json.h"
+#include "experiments/metrics/run_records.h"
+#include "tests/experiments/cli/cli_result.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A folder with what `specdec run` records: one strategy on four prompts.
+std::string write_run(const TemporaryFolder& folder, double seconds, const std::string& cpu) {
+  std::string generations;
+  std::string steps;
+  for (const char* prompt : {"p1", "p2", "p3", "p4"}) {
+    GenerationRecord record;
+    record.key = {"", "plain", prompt, 0};
+    record.prompt_tokens = 3;
+    record.generation.tokens = {5, 6, 7};
+    record.generation.decode_seconds = 2.0 * seconds;
+    record.generation.steps = {{.committed = 1, .verify_seconds = seconds},
+                               {.committed = 1, .verify_seconds = seconds}};
+    const RecordLines lines = write_record_lines(record);
+    generations += lines.generation;
+    steps += lines.steps;
+  }
+  folder.write("generations.jsonl", generations);
+  folder.write("steps.jsonl", steps);
+  folder.write("config.yaml", "name: run\nseed: " + cpu + "\n");
+  folder.write("environment.json", "{\"cpu\": \"" + cpu + "\"}");
+  return folder.path().string();
+}
+
+TEST(CompareCliTest, PrintsBothRunsAndWhatDiffers) {
+  const TemporaryFolder a;
+  const TemporaryFolder b;
+  const auto result = cli({"compare", write_run(a, 0.2, "1"), write_run(b, 0.1, "2")});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("tokens/s A"), HasSubstr("B/A"), HasSubstr("2.00"),
+                                HasSubstr("Note: cpu: \"1\" in A, \"2\" in B."),
+                                HasSubstr("Note: config, only in A: seed: 1")));
+}
+
+TEST(CompareCliTest, HelpExplainsTheRatio) {
+  const auto help = cli({"compare", "--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, HasSubstr("B/A is how many times as fast B is"));
+}
+
+TEST(CompareCliTest, WritesJsonAndAPage) {
+  const TemporaryFolder a;
+  const TemporaryFolder b;
+  const TemporaryFolder out;
+  const auto run_a = write_run(a, 0.2, "1");
+  const auto run_b = write_run(b, 0.1, "1");
+  const auto file = (out.path() / "c.json").string();
+  const auto page = (out.path() / "c.html").string();
+  const auto to_file = cli({"compare", run_a, run_b, "--json", file, "--html", page});
+  ASSERT_EQ(to_file.code, 0) << to_file.err;
+  EXPECT_THAT(to_file.out, HasSubstr("tokens/s A"));
+  EXPECT_THAT(read_file(page), HasSubstr("Two runs compared"));
+  const auto printed = cli({"compare", run_a, run_b, "--json"});
+  ASSERT_EQ(printed.code, 0) << printed.err;
+  EXPECT_EQ(nlohmann::json::parse(printed.out), nlohmann::json::parse(read_file(file)));
+  EXPECT_NEAR(nlohmann::json::parse(printed.out).at("arms").at(0).at("b_over_a").get<double>(), 2.0,
+              1e-9);
+  EXPECT_EQ(cli({"compare", run_a, run_b, "--json", "-"}).out, printed.out);
+}
+
+TEST(CompareCliTest, WhatIsNoRunIsAnError) {
+  const TemporaryFolder a;
+  const TemporaryFolder empty;
+  const auto run = write_run(a, 0.2, "1");
+  const auto missing = cli({"compare", run, "/no/such/folder"});
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("is not a folder; compare wants two run folders"));
+  const auto other = cli({"compare", empty.path().string(), run});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("is not a run folder (it has no generations.jsonl)"));
+  empty.write("generations.jsonl", "");
+  EXPECT_THAT(cli({"compare", empty.path().string(), run}).err,
+              HasSubstr("holds no finished generation yet"));
+  EXPECT_EQ(cli({"compare", run}).code, 2);
+}
+
+}  // namespace
+}  // namespace specdec
