@@ -1,10 +1,10 @@
-# Installs the build tree to a fresh folder, builds the outside project of docs/write-a-drafter.md
-# against it, and runs it.
+# Installs the build tree to a fresh folder, builds the outside project docs/examples/ against it, and
+# runs it.
 # cmake -D BUILD=... -D SOURCE=... -D WORK=... -D TORCH=... -D COMPILER=... -D BUILD_TYPE=... -P run.cmake
 cmake_minimum_required(VERSION 3.25)
 
 function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE failed OUTPUT_VARIABLE output
+  execute_process(COMMAND ${ARGN} WORKING_DIRECTORY "${SOURCE}" RESULT_VARIABLE failed OUTPUT_VARIABLE output
                   ERROR_VARIABLE errors)
   if(failed)
     list(JOIN ARGN " " command)
@@ -13,59 +13,47 @@ function(run)
   set(output "${output}" PARENT_SCOPE)
 endfunction()
 
-# extract(<language> <file>): writes the page's code blocks of a language into one file.
-function(extract language file)
-  file(READ "${SOURCE}/docs/write-a-drafter.md" rest)
-  set(fence "```")
-  set(code "")
-  while(TRUE)
-    string(FIND "${rest}" "\n${fence}${language}\n" begin)
-    if(begin EQUAL -1)
-      break()
-    endif()
-    string(LENGTH "\n${fence}${language}\n" skipped)
-    math(EXPR begin "${begin} + ${skipped}")
-    string(SUBSTRING "${rest}" ${begin} -1 rest)
-    string(FIND "${rest}" "\n${fence}" end)
-    string(SUBSTRING "${rest}" 0 ${end} block)
-    string(SUBSTRING "${rest}" ${end} -1 rest)
-    string(APPEND code "${block}\n\n")
-  endwhile()
-  file(WRITE "${file}" "${code}")
-endfunction()
-
 file(REMOVE_RECURSE "${WORK}")
-extract(cpp "${WORK}/source/main.cpp")
-extract(cmake "${WORK}/source/CMakeLists.txt")
 run(${CMAKE_COMMAND} --install "${BUILD}" --prefix "${WORK}/prefix")
-run(${CMAKE_COMMAND} -S "${WORK}/source" -B "${WORK}/build" -G Ninja
+run(${CMAKE_COMMAND} -S "${SOURCE}/docs/examples" -B "${WORK}/build" -G Ninja
     "-DCMAKE_PREFIX_PATH=${WORK}/prefix\\;${TORCH}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
     "-DCMAKE_CXX_FLAGS=${FLAGS}" "-DCMAKE_BUILD_TYPE=${BUILD_TYPE}")
 run(${CMAKE_COMMAND} --build "${WORK}/build")
 
-set(program "${WORK}/build/bigram_specdec")
+set(program "${WORK}/build/my_specdec")
 run("${program}" list)
-if(NOT output MATCHES "bigram +what followed the token last time")
-  message(FATAL_ERROR "'list' does not name the outside drafter:\n${output}")
-endif()
+foreach(help "bigram +what followed each token the last time" "leviathan +speculative sampling of chains"
+             "comb +a chain with side leaves" "last_run +one more than were accepted")
+  if(NOT output MATCHES "${help}")
+    message(FATAL_ERROR "'list' does not name an outside component (${help}):\n${output}")
+  endif()
+endforeach()
 
 set(generate "${program}" generate "${SOURCE}/tests/data/gemma3-a" --tokens 2,5,7,5,7,5
     --max-new-tokens 24 --ignore-eos --quiet)
 run(${generate})
 set(plain "${output}")
-run(${generate} --strategy "{type: speculative, drafter: {type: bigram, longest: 4}}")
-if(NOT output STREQUAL plain)
-  message(FATAL_ERROR "the outside drafter changed greedy output:\n${plain}\n${output}")
-endif()
-run(${generate} --json --strategy "{type: speculative, drafter: {type: bigram}}")
-string(JSON drafted GET "${output}" statistics drafted)
-if(drafted LESS 1)
-  message(FATAL_ERROR "the outside drafter proposed nothing:\n${output}")
-endif()
-foreach(shape "draft_length: 3" "tree: {type: static, widths: [2, 2]}" "tree: {type: dynamic, nodes: 5, depth: 3}")
-  run(${generate} --strategy "{type: speculative, drafter: {type: counting}, ${shape}}")
+foreach(parts "drafter: {type: bigram}, draft_length: 4"
+              "drafter: {type: bigram}, draft_length: {type: last_run, max: 4}"
+              "drafter: {type: counting}, draft_length: {type: last_run, max: 4}, verifier: {type: leviathan}"
+              "drafter: {type: counting}, tree: {type: static, widths: [2, 2]}"
+              "drafter: {type: counting}, tree: {type: dynamic, nodes: 5, depth: 3}"
+              "drafter: {type: counting}, tree: {type: comb, depth: 3, width: 2}")
+  run(${generate} --strategy "{type: speculative, ${parts}}")
   if(NOT output STREQUAL plain)
-    message(FATAL_ERROR "the drafter with a distribution changed greedy output:\n${plain}\n${output}")
+    message(FATAL_ERROR "${parts}: greedy output changed:\n${plain}\n${output}")
+  endif()
+  run(${generate} --json --strategy "{type: speculative, ${parts}}")
+  string(JSON drafted GET "${output}" statistics drafted)
+  if(drafted LESS 1)
+    message(FATAL_ERROR "${parts}: nothing was drafted:\n${output}")
   endif()
 endforeach()
+
+# These three combine with the tree and the draft length too.
+run("${program}" certify bigram counting leviathan --seeds 1)
+if(NOT output MATCHES "PASSED.* 0 broken, 0 components untested")
+  message(FATAL_ERROR "the outside components are not lossless:\n${output}")
+endif()
+run("${program}" check docs/examples/mine.yaml)
 run("${WORK}/prefix/bin/specdec" --version)
