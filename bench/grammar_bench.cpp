@@ -114,7 +114,7 @@ void canonical_prepare_bench(benchmark::State& state) {
 }
 BENCHMARK(canonical_prepare_bench)->Unit(benchmark::kMicrosecond);
 
-/// The whole text with a mask before each token, by a grammar that was never asked before.
+/// The whole text with a mask before each token, by a grammar without any masks yet.
 void canonical_first_bench(benchmark::State& state) {
   (void)vocabulary_with_cuts();
   for ([[maybe_unused]] auto _ : state) {

@@ -331,7 +331,7 @@ void add_sampling_options(CLI::App& command, GenerateArguments& arguments) {
   command.add_option("--top-p", sampling.top_p, "keep the smallest set with this mass");
   command.add_option("--min-p", sampling.min_p, "drop tokens below this share of the best one's");
   command.add_option("--repetition-penalty", sampling.repetition_penalty, "1 = none");
-  command.add_option("--seed", arguments.seed, "of the random choices")->capture_default_str();
+  command.add_option("--seed", arguments.seed, "seed of all random choices")->capture_default_str();
 }
 
 }  // namespace
@@ -341,13 +341,13 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
   const auto arguments = std::make_shared<GenerateArguments>();
   command->add_option("MODEL", arguments->model, "checkpoint folder")->required();
   auto* prompt = command->add_option("--prompt", arguments->prompt, "the text to continue");
-  command->add_option("--prompt-file", arguments->prompt_file, "a file that holds the text");
+  command->add_option("--prompt-file", arguments->prompt_file, "a file with the text");
   command->add_option("--tokens", arguments->tokens, "token ids to continue, such as 2,5,7");
   command->add_flag("--chat", arguments->chat, "the text is a user's turn in Gemma's chat format");
-  command->add_option("--max-new-tokens", arguments->max_new_tokens, "stop after so many")
+  command->add_option("--max-new-tokens", arguments->max_new_tokens, "stop after this many")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24U))
       ->capture_default_str();
-  command->add_flag("--ignore-eos", arguments->ignore_eos, "go on after end-of-sequence tokens");
+  command->add_flag("--ignore-eos", arguments->ignore_eos, "continue after end-of-sequence tokens");
   command->add_option("--stop", arguments->stops, "stop at this text; may be repeated")
       ->expected(1)
       ->allow_extra_args(false)  // else "[x]" would be taken for a list
@@ -360,7 +360,7 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
                       "inline YAML as under `grammar:` of a config");
   command
       ->add_option("-n,--samples", arguments->samples,
-                   "generate so often, with the repeats 0, 1, ... of the seed")
+                   "number of samples: the repeats 0, 1, ... of the seed")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20U))
       ->capture_default_str();
   auto* logprobs =

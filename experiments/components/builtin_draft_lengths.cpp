@@ -71,7 +71,7 @@ void add_draft_lengths(DraftLengthRegistry& lengths) {
                "initial: 4, max: 16, grow_above: 0.8, shrink_below: 0.4, memory: 0.8, pause: 16,\n"
                "max_pause: 128, probe: 4, use_costs: true (false: acceptance alone decides)",
        .prepare = prepare_adaptive,
-       // Quick to pause, so that short outputs hold drafted and plain steps.
+       // Pauses early, so that short outputs have drafted and plain steps.
        .examples = {{"{type: adaptive, initial: 1, max: 2, memory: 0.5, pause: 1, probe: 1}"}}});
 }
 

@@ -208,7 +208,7 @@ void add_drafters(DrafterRegistry& drafters) {
   add_lookups(drafters);
   add_own_guesses(drafters);
   drafters.add("cascade",
-               {.help = "the first drafter with enough to say proposes\n"
+               {.help = "the first of several drafters that proposes enough tokens\n"
                         "drafters: [{type: ..., min_tokens: 1, ...}]: a shorter draft passes on",
                 .prepare = prepare_cascade,
                 .examples = {{"{type: cascade, drafters: [{type: prompt_lookup, min_tokens: 2}, "

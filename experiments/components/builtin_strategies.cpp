@@ -28,7 +28,7 @@ TreeRegistry::Make prepare_shape(const ConfigNode& node, const RunPlan& plan) {
       node.fail("draft_length",
                 "a strategy drafts chains (draft_length) or trees (tree), not both");
     }
-    note_branches(plan, std::numeric_limits<int64_t>::max());  // of a tree that does not tell
+    note_branches(plan, std::numeric_limits<int64_t>::max());  // if the tree does not note it
     return plan.components.trees.prepare(node.child("tree"), plan);
   }
   note_branches(plan, 1);
@@ -52,7 +52,7 @@ StrategyRegistry::Make prepare_speculative(const ConfigNode& node, const RunPlan
   auto verifier = all.verifiers.prepare(node.typed_child("verifier", usual), plan);
   return [drafter = std::move(drafter), verifier = std::move(verifier),
           shape = std::move(shape)](BuildContext& context) -> std::unique_ptr<DecodingStrategy> {
-    auto built_drafter = drafter(context);  // first: it tells the shape its model
+    auto built_drafter = drafter(context);  // first: it gives the shape its model
     auto built_verifier = verifier(context);
     return std::make_unique<SpeculativeDecoding>(context.target, std::move(built_drafter),
                                                  std::move(built_verifier), shape(context));

@@ -154,17 +154,16 @@ void add_trees(TreeRegistry& trees) {
                "nodes: 16, depth: 8",
        .prepare = prepare_optimal,
        .examples = {{"{type: optimal, acceptance: [0.5, 0.3], nodes: 3, depth: 2}"}}});
-  trees.add(
-      "dynamic",
-      {.help = "grows where the drafter is sure, verifies the most likely nodes (EAGLE-2; its\n"
-               "published size: nodes 59, depth 8, top_k 10); siblings are never drawn\n"
-               "nodes: 24, depth: 6, top_k: 4",
-       .prepare = prepare_dynamic,
-       .examples = {{"{type: dynamic, nodes: 3, depth: 2, top_k: 2}"}}});
+  trees.add("dynamic",
+            {.help = "expands confident nodes, verifies the most likely ones (EAGLE-2; its\n"
+                     "published size: nodes 59, depth 8, top_k 10); siblings are never drawn\n"
+                     "nodes: 24, depth: 6, top_k: 4",
+             .prepare = prepare_dynamic,
+             .examples = {{"{type: dynamic, nodes: 3, depth: 2, top_k: 2}"}}});
   trees.add(
       "cost_aware",
-      {.help = "every draft the size that is expected to commit most tokens a second, by\n"
-               "measured costs and running acceptance; decodes plainly when none pays\n"
+      {.help = "the draft with the most expected tokens per second at every step, from\n"
+               "measured costs and running acceptance; a plain step when none pays\n"
                "max_nodes: 16, max_depth: 8, branches: 3 (1: chains), acceptance: [0.6, 0.12,\n"
                "0.05] (first guess), memory: 0.97, margin: 0.03, explore: 0.01 (time that may be\n"
                "lost), persist: true (false: each request starts from the first guess)",

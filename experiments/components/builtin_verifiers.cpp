@@ -66,7 +66,7 @@ VerifierRegistry::Make prepare_threshold(const ConfigNode& node, const RunPlan&)
 VerifierRegistry::Make prepare_synthetic_verifier(const ConfigNode& node, const RunPlan& plan) {
   if (plan.grammar) {
     node.fail_at("type",
-                 "synthetic accepts tokens by decree, also those that the grammar forbids; use "
+                 "synthetic accepts any token, also those that the grammar forbids; use "
                  "another verifier, or leave the grammar out");
   }
   std::vector<double> acceptance;
@@ -95,10 +95,11 @@ void add_lossless(VerifierRegistry& verifiers) {
       {.help = "verifies a chain as a whole: the target's distribution is kept, and never fewer "
                "tokens are accepted\nthan by rejection (Sun et al., 2025); chains only",
        .prepare = prepare_block});
-  verifiers.add("sample_match",
-                {.help = "the target samples by position, drafted tokens that match are kept: the "
-                         "very tokens\nof plain sampling with the same seed",
-                 .prepare = prepare_plain<SampleMatchVerifier>});
+  verifiers.add(
+      "sample_match",
+      {.help = "samples the target by position and accepts drafted tokens that match: the "
+               "very tokens\nof plain sampling with the same seed",
+       .prepare = prepare_plain<SampleMatchVerifier>});
 }
 
 void add_lossy(VerifierRegistry& verifiers) {
@@ -114,8 +115,8 @@ void add_lossy(VerifierRegistry& verifiers) {
        .promise = Promise::kLossy,
        .prepare = prepare_threshold});
   verifiers.add("synthetic",
-                {.help = "accepts with given probabilities, whatever the target thinks: measures "
-                         "what speculation costs\nacceptance: 0.7, or a list by depth, the last "
+                {.help = "accepts with given probabilities, ignoring the target: measures the cost "
+                         "of speculation itself\nacceptance: 0.7, or a list by depth, the last "
                          "for all deeper tokens (of a token, once those\nbefore it are accepted)",
                  .promise = Promise::kLossy,
                  .prepare = prepare_synthetic_verifier,

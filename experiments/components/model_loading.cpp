@@ -18,7 +18,7 @@
 namespace specdec {
 namespace {
 
-/// Longest context that a model gets when nobody asked for one: caches of 128k tokens would take
+/// Default limit of a model's context: caches of 128k tokens would take
 /// memory that experiments do not need.
 constexpr int64_t kDefaultMaxLength = 8192;
 

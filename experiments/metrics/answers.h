@@ -42,8 +42,8 @@ std::string answers_file_name(const std::string& strategy, const std::string& sw
 /// keys, wrong types, negative counts, a list that does not fit the turns.
 std::vector<Answer> read_answers(const std::filesystem::path& file);
 
-/// What an answer file tells, in the ledger: generations, tokens, steps, committed, accepted and
-/// the time, which holds the prefill. Drafted tokens are not in such files.
+/// The contents of an answer file as counts: generations, tokens, steps, committed, accepted and
+/// the time, prefill included. Such files do not have drafted tokens.
 Counts answer_counts(std::span<const Answer> answers);
 
 }  // namespace specdec

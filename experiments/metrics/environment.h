@@ -11,7 +11,7 @@ namespace specdec {
 std::string built_from_commit();
 /// CMake's build type: "Release".
 std::string build_type();
-/// Versions of the libraries whose headers do not tell theirs.
+/// Versions of the libraries whose headers do not define them.
 std::map<std::string, std::string> library_versions();
 
 /// What a run ran on and with, so that its figures can be checked and repeated.
@@ -32,7 +32,7 @@ struct Environment {
   std::map<std::string, std::string> weights;  ///< path as given to fingerprint
 };
 
-/// Reads all but device, gpu, dtype and weights; what the system does not tell is "unknown".
+/// Reads all but device, gpu, dtype and weights; what the system does not report is "unknown".
 Environment read_environment();
 
 nlohmann::json environment_json(const Environment& environment);

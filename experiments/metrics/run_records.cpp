@@ -246,7 +246,7 @@ std::vector<ParsedLine> parse_lines(const NamedText& file, bool& torn) {
   return lines;
 }
 
-/// Runs `parse` and tells the place of what it throws.
+/// Runs `parse`; adds file and line to what it throws.
 template <class Parse>
 auto at_line(const NamedText& file, const ParsedLine& line, Parse parse) {
   try {

@@ -14,7 +14,7 @@ struct RecordLines {
   std::string generation;  ///< one line, with the number of steps
 };
 
-/// Numbers are written with the digits that bring the same double back. Throws Error for a name
+/// Numbers are written with enough digits to read the same double. Throws Error for a name
 /// that is not UTF-8; broken characters of the text are replaced.
 RecordLines write_record_lines(const GenerationRecord& record);
 
@@ -24,12 +24,12 @@ struct NamedText {
   std::string name;
 };
 
-/// What the two record files of a run hold.
+/// The contents of the two record files of a run.
 struct RunRecords {
   std::vector<GenerationRecord> records;  ///< the whole ones, in order
   /// The lines that make up `records`; to write back when `damaged`.
   std::string generation_lines, step_lines;
-  bool damaged = false;  ///< the files hold more than that: torn lines, or half a generation
+  bool damaged = false;  ///< the files contain more: torn lines, or half a generation
   int64_t dropped = 0;   ///< generations of which only a part was there
 };
 

@@ -57,7 +57,7 @@ int64_t whole(std::optional<double> value, const std::string& name, int64_t line
   return static_cast<int64_t>(*value);
 }
 
-/// What a line says of `key`: the number after "key =".
+/// The value of `key` in a line: the number after "key =".
 std::optional<double> number_of(std::string_view line, std::string_view key) {
   const size_t found = line.find(key);
   if (found == std::string_view::npos) {
@@ -217,7 +217,7 @@ void add_times(std::string_view line, Counts& counts) {
   }
 }
 
-/// All that a log says.
+/// The contents of a log.
 struct LlamaLog {
   std::vector<LlamaDrafter> drafters;
   Counts requests;  // sums of the requests' own lines

@@ -8,7 +8,7 @@
 
 namespace specdec {
 
-/// Counts that another program printed, in our ledger. What it does not tell is 0 or empty, and the
+/// Counts that another program printed, as ours. What it does not report is 0 or empty, and the
 /// metrics that need it are then none.
 struct ImportedRow {
   std::string source;  ///< model, drafter or strategy, as the file names it

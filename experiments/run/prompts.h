@@ -13,7 +13,7 @@ namespace specdec {
 struct Prompt {
   std::string id;  ///< the line's `id` or `question_id`, else its line number
   std::string category;
-  std::vector<std::string> turns;  ///< what the user says, turn by turn; empty if tokens are given
+  std::vector<std::string> turns;  ///< the user's turns; empty if tokens are given
   std::vector<Token> tokens;       ///< the prompt as ids, for models without a tokenizer
   std::string schema = {};  ///< JSON text of the JSON Schema that the answer must satisfy, or ""
   uint32_t number = 0;      ///< of the first turn among all turns of the file: keys randomness

@@ -54,7 +54,7 @@ void make_folder(const fs::path& path) {
   }
 }
 
-/// Some disks only say at the flush that they are full or may not be written.
+/// Some disks report only at the flush that they are full or read-only.
 void probe(const fs::path& folder) {
   const fs::path path = folder / fmt::format(".probe-{}", ::getpid());
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);

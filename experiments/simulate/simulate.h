@@ -27,7 +27,7 @@ ReplayShape chain_shape(int64_t length);
 /// ranks, names a path twice, or a path without the one that leads to it.
 ReplayShape parse_tree_shape(const std::string& text);
 
-/// Seconds of the parts of a step, on the machine that is asked about.
+/// Seconds of the parts of a step, on the simulated machine.
 struct StepCosts {
   CostCurve verify;                 ///< v(n)
   std::map<int64_t, double> draft;  ///< by the draft's depth; linear between and beyond
@@ -38,7 +38,7 @@ struct StepCosts {
   double other_seconds(int64_t nodes) const;
 };
 
-/// The costs that a profile holds. `drafter` names one of its drafters; "" = its only one. Throws
+/// The costs in a profile. `drafter` names one of its drafters; "" = its only one. Throws
 /// ConfigError when there is none of that name, or several to choose from.
 StepCosts costs_of(const Profile& profile, const std::string& drafter);
 /// The costs of the run itself: its cost curve, scaled to what its steps took, and the mean times
@@ -49,7 +49,7 @@ StepCosts costs_of(const CostCurve& curve, std::span<const GenerationRecord> rec
 /// Drafting a token costs `ratio` plain forwards, reading the prompt nothing.
 void set_draft_cost(StepCosts& costs, double ratio);
 
-/// Expected sums over replayed generations: what Counts holds of measured ones.
+/// Expected sums over replayed generations, as Counts has them of measured ones.
 struct ReplayCounts {
   double steps = 0.0;
   double drafting_steps = 0.0;
@@ -66,8 +66,8 @@ struct ReplayCounts {
   double seconds() const { return draft_seconds + verify_seconds + other_seconds; }
 };
 
-/// Why traces cannot tell what the shape would do; "" when they can: deeper or wider than they were
-/// recorded, siblings that were drawn, a verifier that does not verify token by token.
+/// Why the shape cannot be simulated from these traces; "" when it can: deeper or wider than they
+/// were recorded, siblings that were drawn, a verifier that does not verify token by token.
 std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape);
 
 /// Adds what speculation with the shape would have done on the trace's text, in expectation over

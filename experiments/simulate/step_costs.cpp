@@ -34,10 +34,10 @@ double interpolate(const std::map<int64_t, double>& points, int64_t at) {
   return std::max(0.0, below->second + share * (above->second - below->second));
 }
 
-/// Times of steps of one kind. Their median stands for them: what else a machine does shows in few.
+/// Times of steps of one kind, represented by their median: other load on the machine affects few.
 struct Times {
   std::vector<double> seconds;
-  std::vector<double> by_curve;  ///< of forwards: as shares of what the cost curve says
+  std::vector<double> by_curve;  ///< of forwards: as multiples of the cost curve
   int64_t count() const { return std::ssize(seconds); }
   double median() const { return spread_of(seconds).median; }
 };

@@ -13,7 +13,7 @@ enum class HeadType { kMedusa, kEagle, kEagle3, kMtp };
 /// "medusa", "eagle", "eagle3", "mtp"
 std::string head_type_name(HeadType type);
 
-/// What a head is made of. Which of it a type reads is said behind it.
+/// The structure of a head. The types that read a field are named behind it.
 struct HeadShape {
   HeadType type = HeadType::kMedusa;
   int64_t num_heads = 4;          ///< medusa

@@ -14,7 +14,7 @@
 
 namespace specdec {
 
-/// Training on what the target itself writes: a drafter meets the target's text, not the corpus's
+/// Training on the target's own text: a drafter sees that text, not the corpus's
 /// (as Medusa's self-distillation and EAGLE-3 have it). Defaults live here.
 struct SelfDistillation {
   double share = 0.0;          ///< of each batch's sequences; 0 = none

@@ -22,7 +22,7 @@ Token best_of(const Tensor& distribution) {
   return static_cast<Token>(distribution.argmax().item<int64_t>());
 }
 
-/// One child, of which the draft says that it was drawn.
+/// One child, declared as drawn.
 Draft drawn_child(const DraftContext& context, const Tensor& distribution, Token token) {
   Draft draft = Draft::root(context.committed.back());
   draft.probs = distribution.unsqueeze(0);

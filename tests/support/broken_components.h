@@ -12,7 +12,7 @@ enum class Bug {
   kUniformQ,               ///< deterministic tokens are verified with a distribution, not one-hot
   kResidualFromTarget,     ///< the correction is drawn from p, not from the rest of it
   kResidualNotNormalised,  ///< after a rejection the next sibling is verified with a p below one
-  kSiblingsIndependent,    ///< q still holds the sibling that was rejected before
+  kSiblingsIndependent,    ///< q still contains the sibling that was rejected before
   kAlwaysAccepts,
   kTypicalAcceptance,  ///< Medusa's rule, which is fine when it is declared lossy
 };
@@ -30,7 +30,7 @@ class BuggyVerifier final : public Verifier {
   Bug bug_;
 };
 
-/// Takes the table's best token, but says that it was drawn from the distribution.
+/// Takes the table's best token, but declares it drawn from the distribution.
 class WrongDistributionDrafter final : public Drafter {
  public:
   explicit WrongDistributionDrafter(LogitTable table) : table_(std::move(table)) {}

@@ -5,7 +5,7 @@
 
 namespace specdec {
 
-/// An empty folder of its own for a test, removed with all it holds.
+/// An empty folder of its own for a test, removed with its contents.
 class TemporaryFolder {
  public:
   TemporaryFolder();

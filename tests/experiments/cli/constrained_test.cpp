@@ -134,7 +134,7 @@ TEST_F(ConstrainedTest, RefusesMistakes) {
   EXPECT_THAT(mistakes(config("", kGrammar,
                               "strategies:\n  - {type: speculative, drafter: {type: synthetic}, "
                               "verifier: {type: synthetic, acceptance: 0.5}}\n")),
-              HasSubstr("by decree"));
+              HasSubstr("accepts any token"));
   folder_.write("p.jsonl", "{\"id\": \"bare\", \"prompt\": \"yes\"}\n");
   EXPECT_THAT(mistakes(config()), HasSubstr("prompt 'bare' has no 'schema'"));
   folder_.write("p.jsonl",
