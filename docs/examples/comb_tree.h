@@ -1,6 +1,6 @@
 #pragma once
-#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "decoders/draft_shape.h"
 #include "decoders/shapes/draft_growth.h"
@@ -18,12 +18,11 @@ class CombTree final : public DraftShape {
   Draft grow(const DraftContext& context, ChildDistribution& distribution,
              Siblings siblings) override {
     DraftGrowth growth(context, distribution, siblings);
-    int64_t node = 0;  // the end of the chain: at first the root
-    int64_t room = context.max_tokens;
-    for (int64_t depth = 0; depth < context.max_depth && room > 0; ++depth) {
-      const Tensor logits = growth.expand({&node, 1});
-      node = growth.add_children(node, logits[0], std::min(width_, room));
-      room = context.max_tokens - growth.draft().proposed();
+    std::vector<int64_t> children = {0};  // the root is the first end of the chain
+    while (!children.empty()) {
+      const int64_t node = children.front();
+      growth.expand({&node, 1});
+      children = growth.add_children(node, width_);
     }
     return std::move(growth).finish();
   }

@@ -10,12 +10,12 @@ namespace specdec {
 class LeviathanVerifier final : public Verifier {
  public:
   bool allows_trees() const override { return false; }
-  VerifyResult verify(const Draft& draft, const Tensor& target_probs, int64_t /*position*/,
+  VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t /*position*/,
                       Randomness& random) const override {
     VerifyResult result{.path = {0}};
     for (int64_t node = 0; node < draft.proposed(); ++node) {
       const Token token = draft.tokens[node + 1];
-      const Probs p = row_of(target_probs, node);
+      const Probs p = target.after(node);
       const int64_t row = draft.child_probs[node];  // -1: chosen deterministically, so q is one-hot
       const double q = row < 0 ? 1.0 : row_of(draft.probs, row)[token];
       if (!random.bernoulli(p[token] / q)) {
@@ -28,7 +28,7 @@ class LeviathanVerifier final : public Verifier {
       }
       result.path.push_back(node + 1);
     }
-    result.next = static_cast<Token>(random.draw(row_of(target_probs, draft.proposed())));
+    result.next = static_cast<Token>(random.draw(target.after(draft.proposed())));
     return result;
   }
 };
