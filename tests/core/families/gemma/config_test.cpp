@@ -1,11 +1,10 @@
-#include "core/families/gemma/plan.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/families/gemma/plan.h"
 #include "core/transformer/plan.h"
 #include "tests/support/golden.h"
 
