@@ -32,6 +32,7 @@ struct GenerationRecord {
   /// tokenizer. Only Spec-Bench's speed of the baseline asks for it.
   int64_t text_tokens = -1;
   double compile_seconds = 0.0;          ///< of the prompt's grammar, once for all strategies
+  std::optional<bool> is_right = {};     ///< by the prompt's scorer; none without one
   std::optional<MachineLoad> load = {};  ///< none in runs that were recorded before it was measured
 };
 

@@ -12,6 +12,7 @@
 #include "experiments/metrics/generation_record.h"
 #include "experiments/metrics/intervals.h"
 #include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/quality.h"
 #include "experiments/metrics/speedup.h"
 
 namespace specdec {
@@ -61,16 +62,19 @@ struct Counts {
 };
 
 /// accepted / drafted, over all steps; none without drafts. Falls as drafts get longer, since what
-/// follows a rejected token is rejected with it.
+/// follows a rejected token is rejected with it. vLLM's "draft acceptance rate", llama.cpp's
+/// "accept".
 std::optional<double> acceptance_rate(const Counts& counts);
 /// [i - 1]: accepted at position i, of the steps that drafted it and accepted all before it; none
-/// where no step did.
+/// where no step did. Li et al., 2024 (EAGLE, arXiv:2401.15077) call it n-alpha.
 std::vector<std::optional<double>> conditional_acceptance(const Counts& counts);
-/// [i - 1]: accepted at position i, of all drafting steps, also those with a shorter draft.
+/// [i - 1]: accepted at position i, of all drafting steps, also those with a shorter draft: vLLM's
+/// "per-position acceptance rate".
 std::vector<double> unconditional_acceptance(const Counts& counts);
 /// [i - 1]: the same as conditional_acceptance without the noise of drawing: the mean overlap
 /// sum_x min(p(x), q(x)) = 1 - TV at position i, of the chains that accepted all before it; none
-/// where no step logged it. The two agree in the limit.
+/// where no step logged it. The two agree in the limit. Leviathan et al., 2023 (arXiv:2211.17192),
+/// corollary 3.6.
 std::vector<std::optional<double>> exact_acceptance(const Counts& counts);
 /// accepted / drafted of the tokens that stand where a grammar leaves so much open; none without.
 std::optional<double> acceptance_rate(const Counts& counts, Freedom freedom);
@@ -81,12 +85,14 @@ std::optional<double> log_allowed_per_token(const Counts& counts);
 /// Share of the outputs under a grammar that are whole texts of its language.
 std::optional<double> complete_share(const Counts& counts);
 /// Tokens per step with the correction or bonus token: committed / steps, over all steps; 1 for
-/// plain decoding. None without steps.
+/// plain decoding. None without steps. Xia et al., 2024 (Spec-Bench, arXiv:2401.07851) call it mean
+/// accepted tokens.
 std::optional<double> tokens_per_step(const Counts& counts);
 /// The same without that token: accepted / steps; 0 for plain decoding.
 std::optional<double> accepted_per_step(const Counts& counts);
 /// Mean acceptance length, or block efficiency: 1 + accepted / drafting_steps, over drafting steps
-/// only; before a stop cuts tokens. Equals 1 + the sum of unconditional_acceptance.
+/// only; before a stop cuts tokens. Equals 1 + the sum of unconditional_acceptance. EAGLE's tau;
+/// block efficiency in Sun et al., 2023 (SpecTr, arXiv:2310.15141).
 std::optional<double> acceptance_length(const Counts& counts);
 /// drafted / steps.
 std::optional<double> drafted_per_step(const Counts& counts);
@@ -145,6 +151,8 @@ struct SummaryRow {
   std::optional<ImpossibleSpeedup> impossible = {};
   bool is_first = false;  ///< the strategy that the others are compared with
   std::optional<SpecBenchSpeed> spec_bench = {};
+  std::optional<double> right_share = {};  ///< of the generations that were scored
+  std::optional<QualityComparison> quality = {};
   std::optional<Interval> tokens_per_step_interval = {};  ///< 95 %, by ratio_interval
   std::vector<PositionInterval> position_intervals = {};  ///< [i - 1]: of position i
 };

@@ -182,6 +182,9 @@ Json generation_json(const GenerationRecord& record) {
   }
   json["text"] = repaired(record.text);
   json["text_tokens"] = record.text_tokens;
+  if (record.is_right) {
+    json["right"] = *record.is_right;
+  }
   if (record.load) {
     json["load"] = load_json(*record.load);
   }
@@ -211,6 +214,9 @@ GenerationRecord parse_generation(const Json& line) {
   generation.samples = line.value("samples", int64_t{1});
   record.compile_seconds = line.value("compile_seconds", 0.0);
   record.load = parse_load(line);
+  if (line.contains("right")) {
+    record.is_right = line.at("right").get<bool>();
+  }
   return record;
 }
 

@@ -98,8 +98,20 @@ class Summarizer {
       row.speedup = decode_speedup(questions);
       row.end_to_end = end_to_end_speedup(questions);
       row.impossible = impossible_speedup(pairs);
+      row.quality = compare_quality(pairs);
     }
     return row;
+  }
+
+  static std::optional<double> right_share(std::span<const GenerationRecord* const> records) {
+    int64_t right = 0;
+    int64_t scored = 0;
+    for (const GenerationRecord* record : records) {
+      scored += record->is_right ? 1 : 0;
+      right += record->is_right.value_or(false) ? 1 : 0;
+    }
+    return scored == 0 ? std::nullopt
+                       : std::optional(static_cast<double>(right) / static_cast<double>(scored));
   }
 
   static void add_counts(std::span<const GenerationRecord* const> records, SummaryRow& row) {
@@ -109,6 +121,7 @@ class Summarizer {
       by_question[question_of(*record)].add(record->generation);
     }
     row.questions = std::ssize(by_question);
+    row.right_share = right_share(records);
     std::vector<QuestionShare> steps;
     std::vector<std::vector<QuestionShare>> positions(row.counts.reached_at.size());
     for (const auto& [question, counts] : by_question) {

@@ -33,6 +33,23 @@ std::string remark(const FastestArm& fastest) {
   return text;
 }
 
+std::string verdict_words(const QualityComparison& quality) {
+  const std::string margin = fmt::format("worse by more than {:.0f} points", 100 * kQualityMargin);
+  switch (quality.verdict) {
+    case QualityVerdict::kNotWorse:
+      return "it is not " + margin;
+    case QualityVerdict::kWorse:
+      return "it is " + margin;
+    case QualityVerdict::kCannotTell:
+      return fmt::format(
+          "below {:.0f} % or above {:.0f} % a loss does not show, so this cannot tell",
+          100 * kQualityFloor, 100 * kQualityCeiling);
+    case QualityVerdict::kUndecided:
+      break;
+  }
+  return "these questions do not tell whether it is " + margin;
+}
+
 }  // namespace
 
 std::optional<FastestArm> fastest_arm(const Report& report) {
@@ -76,6 +93,32 @@ std::string headline(const Report& report) {
   }
   return fmt::format("{} decoded {:.2f} times as fast as {}{}{}", row_name(row), row.speedup->ratio,
                      first, interval_words(fastest->interval), rest);
+}
+
+std::vector<std::string> quality_notes(const Report& report, const ReportStrategy& strategy) {
+  std::vector<std::string> notes;
+  for (const SummaryRow& row : report.summary.rows) {
+    if (row.strategy != strategy.name || !row.category.empty() || !row.quality) {
+      continue;
+    }
+    const QualityComparison& quality = *row.quality;
+    notes.push_back(fmt::format(
+        "{} is lossy: right on {:.1f} % of {} question{}, {} on {:.1f} %{}; {}.", row_name(row),
+        100 * quality.share, quality.questions, quality.questions == 1 ? "" : "s",
+        report.summary.rows.front().strategy, 100 * quality.first_share,
+        quality.interval
+            ? fmt::format(" (95 % interval of the difference {:+.1f} to {:+.1f} points)",
+                          100 * quality.interval->low, 100 * quality.interval->high)
+            : "",
+        verdict_words(quality)));
+  }
+  if (notes.empty()) {
+    notes.push_back(fmt::format(
+        "{} is lossy: its output is not the target's, so its speed is bought with quality that "
+        "this report does not measure.",
+        strategy.name));
+  }
+  return notes;
 }
 
 std::vector<std::string> measurement_warnings(const Report& report) {

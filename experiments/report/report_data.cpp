@@ -30,6 +30,20 @@ Json impossible_json(const std::optional<ImpossibleSpeedup>& impossible) {
                     : Json();
 }
 
+/// null where nothing was scored.
+Json quality_json(const std::optional<QualityComparison>& quality) {
+  if (!quality) {
+    return {};
+  }
+  constexpr std::array kVerdicts = {"not_worse", "worse", "undecided", "cannot_tell"};
+  return {{"right_share", quality->share},
+          {"right_share_of_first", quality->first_share},
+          {"difference_interval_95", interval_json(quality->interval)},
+          {"questions", quality->questions},
+          {"margin", kQualityMargin},
+          {"verdict", kVerdicts.at(static_cast<size_t>(quality->verdict))}};
+}
+
 /// The fastest arm, with intervals that are right though it was selected; null for none.
 Json headline_json(const Report& report) {
   const auto fastest = fastest_arm(report);
@@ -136,6 +150,8 @@ Json row_json(const SummaryRow& row) {
       {"end_to_end_speedup_interval_95",
        row.end_to_end ? interval_json(row.end_to_end->interval) : Json()},
       {"end_to_end_speedup_of_totals", row.end_to_end ? Json(row.end_to_end->of_totals) : Json()},
+      {"right_share", json_number(row.right_share)},
+      {"quality", quality_json(row.quality)},
       {"impossible_speedup", impossible_json(row.impossible)},
       {"decode_tokens_per_second", json_number(decode_tokens_per_second(counts))},
       {"total_tokens_per_second", json_number(total_tokens_per_second(counts))},

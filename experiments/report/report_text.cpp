@@ -106,6 +106,32 @@ const std::vector<ReportColumn>& grammar_columns() {
   return columns;
 }
 
+std::string right_cell(const SummaryRow& row) { return percent_text(row.right_share); }
+
+std::string right_difference_cell(const SummaryRow& row) {
+  if (!row.quality) {
+    return "-";
+  }
+  const QualityComparison& quality = *row.quality;
+  const double difference = 100.0 * (quality.share - quality.first_share);
+  return quality.interval
+             ? fmt::format("{:+.1f} ({:+.1f} to {:+.1f})", difference,
+                           100.0 * quality.interval->low, 100.0 * quality.interval->high)
+             : fmt::format("{:+.1f}", difference);
+}
+
+/// Columns of runs with a scorer.
+const std::vector<ReportColumn>& quality_columns() {
+  static const std::vector<ReportColumn> columns = {
+      {"right", "Answers that the prompts file's scorer found right.", true, right_cell},
+      {"right, points more",
+       "Right answers of 100 more than the first strategy's, on the same turns: mean over "
+       "questions, with the 95 % interval of the paired difference.",
+       true, right_difference_cell},
+  };
+  return columns;
+}
+
 const ReportStrategy* find_strategy(const Report& report, const std::string& name) {
   const size_t index = strategy_index(report, name);
   return index < report.strategies.size() ? &report.strategies[index] : nullptr;
@@ -206,6 +232,11 @@ std::vector<ReportColumn> report_columns(const Report& report) {
       {"tokens", "New tokens in all of them.", false, tokens_cell},
   };
   if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
+                  [](const SummaryRow& row) { return row.right_share.has_value(); })) {
+    const auto& more = quality_columns();
+    columns.insert(columns.end(), more.begin(), more.end());
+  }
+  if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
                   [](const SummaryRow& row) { return row.counts.masked_tokens > 0; })) {
     const auto& more = grammar_columns();
     columns.insert(columns.end(), more.begin(), more.end());
@@ -247,10 +278,8 @@ std::vector<std::string> reader_notes(const Report& report) {
   std::vector<std::string> notes = measurement_warnings(report);
   for (const ReportStrategy& strategy : report.strategies) {
     if (strategy.lossy) {
-      notes.push_back(fmt::format(
-          "{} is lossy: its output is not the target's, so its speed is bought with quality that "
-          "this report does not measure.",
-          strategy.name));
+      const auto measured = quality_notes(report, strategy);
+      notes.insert(notes.end(), measured.begin(), measured.end());
     }
     if (!strategy.reproducible) {
       notes.push_back(

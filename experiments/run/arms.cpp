@@ -45,6 +45,12 @@ uint64_t hash_prompts(const std::vector<Prompt>& prompts) {
     }
     add(prompt.tokens.data(), prompt.tokens.size() * sizeof(Token));
     add(prompt.id.c_str(), prompt.id.size() + 1);
+    for (const auto& key : prompt.answer_keys) {
+      // Scores by other keys must not be mixed; prompts without keys keep their hash.
+      const std::string reference = key ? key->reference : "";
+      add(&"-nr"[key ? (key->scorer == Scorer::kNumber ? 1 : 2) : 0], 1);
+      add(reference.c_str(), reference.size() + 1);
+    }
   }
   return hash;
 }

@@ -36,6 +36,14 @@ size_t count_turns(const ExperimentConfig& config, const Prompt& prompt) {
   return config.prompts.multi_turn ? std::max<size_t>(1, prompt.turns.size()) : 1;
 }
 
+/// Whether an answer is right, where the prompts file names a scorer.
+std::optional<bool> score_answer(const Item& item, const std::string& text) {
+  const auto& keys = item.prompt->answer_keys;
+  return item.turn < keys.size() && keys[item.turn]
+             ? std::optional(is_right(*keys[item.turn], text))
+             : std::nullopt;
+}
+
 class ExperimentRun {
  public:
   ExperimentRun(const ExperimentPlan& plan, const RunOptions& options, std::ostream& log)
@@ -294,6 +302,7 @@ void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress)
     auto text = decode_text(tokens, generation.tokens);
     const int64_t text_tokens =
         tokens == nullptr ? -1 : static_cast<int64_t>(tokens->encode(text).size());
+    const auto right = score_answer(item, text);
     folder_.append({.key = key,
                     .category = item.prompt->category,
                     .prompt_tokens = static_cast<int64_t>(item.tokens.size()),
@@ -303,6 +312,7 @@ void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress)
                     .turn = static_cast<int64_t>(item.turn),
                     .text_tokens = text_tokens,
                     .compile_seconds = grammar(group, item).compile_seconds,
+                    .is_right = right,
                     .load = load});
     progress.advance(fmt::format("{} on {}", arm.config->name, key.prompt_id));
   }

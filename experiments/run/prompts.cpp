@@ -126,6 +126,49 @@ std::string read_schema(const nlohmann::json& json, std::string_view line, Promp
   return "";
 }
 
+std::optional<AnswerKey> read_answer_key(const std::string& scorer,
+                                         const nlohmann::json& reference) {
+  if (reference.is_null()) {
+    return std::nullopt;
+  }
+  if (!reference.is_string() && !reference.is_number()) {
+    throw ConfigError(
+        fmt::format("a 'reference' must be a text or a number, not {}", reference.type_name()));
+  }
+  return make_answer_key(scorer,
+                         reference.is_string() ? reference.get<std::string>() : reference.dump());
+}
+
+std::string read_answer_keys(const nlohmann::json& json, Prompt& prompt) {
+  const auto scorer = json.find("scorer");
+  if (scorer == json.end()) {
+    return "";
+  }
+  if (!scorer->is_string()) {
+    return fmt::format("'scorer' must be number or regex, not {}", scorer->type_name());
+  }
+  if (prompt.turns.empty()) {
+    return "'scorer' needs texts, and the prompt is given as tokens";
+  }
+  const auto reference = json.find("reference");
+  if (reference == json.end()) {
+    return "'scorer' needs a 'reference' to compare answers with";
+  }
+  const auto list = reference->is_array() ? *reference : nlohmann::json::array({*reference});
+  if (list.size() != prompt.turns.size()) {
+    return fmt::format("'reference' has {} entries for {} turns; use null where none is scored",
+                       list.size(), prompt.turns.size());
+  }
+  try {
+    for (const auto& each : list) {
+      prompt.answer_keys.push_back(read_answer_key(scorer->get<std::string>(), each));
+    }
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
@@ -154,6 +197,9 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
     }
     if (message.empty()) {
       message = read_schema(json, line, prompt);
+    }
+    if (message.empty()) {
+      message = read_answer_keys(json, prompt);
     }
     if (message.empty() && !ids.insert(prompt.id).second) {
       message = fmt::format("the id '{}' is used twice", prompt.id);

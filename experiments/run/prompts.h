@@ -1,11 +1,13 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/tokenizer.h"
 #include "core/types.h"
+#include "experiments/metrics/scorers.h"
 
 namespace specdec {
 
@@ -16,14 +18,18 @@ struct Prompt {
   std::vector<std::string> turns;  ///< the user's turns; empty if tokens are given
   std::vector<Token> tokens;       ///< the prompt as ids, for models without a tokenizer
   std::string schema = {};  ///< JSON text of the JSON Schema that the answer must satisfy, or ""
-  uint32_t number = 0;      ///< of the first turn among all turns of the file: keys randomness
+  /// Of each turn what its answer must be, or none; empty when the line names no `scorer`.
+  std::vector<std::optional<AnswerKey>> answer_keys = {};
+  uint32_t number = 0;  ///< of the first turn among all turns of the file: keys randomness
 };
 
 /// Reads JSON Lines. Each line is an object with one of `turns` (a list of texts, as in
 /// Spec-Bench), `prompt` (a text) or `tokens` (a list of ids), and optionally `category`, `id`
-/// (or `question_id`) and `schema` (a JSON Schema); other keys are ignored, blank lines skipped.
-/// Throws ConfigError naming file and line: all broken lines at once, up to ten; a file without
-/// prompts; an id given twice.
+/// (or `question_id`), `schema` (a JSON Schema), and `scorer` with `reference` (see
+/// make_answer_key; a text, or for several turns a list with one text or null each, as Spec-Bench
+/// has); other keys are ignored, blank lines skipped. A `reference` without a `scorer` is ignored
+/// too. Throws ConfigError naming file and line: all broken lines at once, up to ten; a file
+/// without prompts; an id given twice.
 std::vector<Prompt> read_prompts(const std::filesystem::path& file);
 
 /// The tokens to continue. `history` holds the turns so far, the user's and the model's: in Gemma's

@@ -109,6 +109,38 @@ TEST(HeadlineTest, ABusyMachineIsSaidOnTop) {
   EXPECT_LT(html.find("The machine was busy"), html.find("fast decoded"));
 }
 
+TEST(HeadlineTest, LossyStrategiesHaveTheirQualityMeasuredOrSaySo) {
+  Report report = report_with({arm("lossy", 2.0, 12)});
+  report.strategies = {{.name = "plain", .description = ""},
+                       {.name = "lossy", .description = "", .lossy = true}};
+  EXPECT_THAT(reader_notes(report), Contains(HasSubstr("this report does not measure")));
+  auto& quality = report.summary.rows[1].quality;
+  quality = QualityComparison{.first_share = 0.5,
+                              .share = 0.49,
+                              .interval = Interval{-0.03, 0.01},
+                              .questions = 400,
+                              .verdict = QualityVerdict::kNotWorse};
+  report.summary.rows[1].right_share = 0.49;
+  const auto note = [&] { return quality_notes(report, report.strategies[1]).at(0); };
+  EXPECT_EQ(note(),
+            "lossy is lossy: right on 49.0 % of 400 questions, plain on 50.0 % (95 % interval of "
+            "the difference -3.0 to +1.0 points); it is not worse by more than 5 points.");
+  EXPECT_THAT(table_of(report), AllOf(HasSubstr("49.0 %"), HasSubstr("-1.0 (-3.0 to +1.0)")));
+  quality->verdict = QualityVerdict::kWorse;
+  EXPECT_THAT(note(), HasSubstr("; it is worse by more than 5 points."));
+  quality->verdict = QualityVerdict::kCannotTell;
+  EXPECT_THAT(note(), HasSubstr("below 20 % or above 90 % a loss does not show"));
+  quality->interval.reset();
+  quality->verdict = QualityVerdict::kUndecided;
+  EXPECT_THAT(note(),
+              HasSubstr("plain on 50.0 %; these questions do not tell whether it is worse"));
+  std::ostringstream out;
+  write_json(out, report);
+  const auto row = nlohmann::json::parse(out.str()).at("rows").at(1);
+  EXPECT_EQ(row.at("quality").at("verdict"), "undecided");
+  EXPECT_EQ(row.at("right_share"), 0.49);
+}
+
 TEST(HeadlineTest, AnImpossibleSpeedupIsAFaultOfTheMeasurement) {
   Report report = report_with({arm("fast", 2.0, 12)});
   report.summary.rows[1].impossible =

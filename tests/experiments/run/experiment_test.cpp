@@ -350,6 +350,34 @@ TEST_F(ExperimentTest, ChatTurnsFollowTheFirstStrategysReplies) {
   EXPECT_GT(*second_lengths.begin(), all[0].prompt_tokens);
 }
 
+TEST_F(ExperimentTest, AnswersAreScored) {
+  const auto model = folder_.path() / "model";
+  write_text_model(model);
+  const std::string prompts =
+      "{\"turns\": [\"a\", \"b\"], \"scorer\": \"regex\", \"reference\": [\"^\", null]}\n"
+      "{\"prompt\": \"c\", \"scorer\": \"regex\", \"reference\": \"not what it says\"}\n"
+      "{\"prompt\": \"d\"}\n";
+  folder_.write("t.jsonl", prompts);
+  const std::vector<std::string> sets = {"model.weights=" + model.string(), "prompts.file=t.jsonl",
+                                         "strategies.draft.drafter.weights=" + model.string(),
+                                         "repeats=1"};
+  const auto report = run(sets);
+  std::map<std::string, std::optional<bool>> right;
+  for (const auto& record : records()) {
+    right[record.key.prompt_id] = record.is_right;
+  }
+  EXPECT_EQ(right.at("1/1"), true);
+  EXPECT_EQ(right.at("1/2"), std::nullopt);
+  EXPECT_EQ(right.at("2"), false);
+  EXPECT_EQ(right.at("3"), std::nullopt);
+  EXPECT_EQ(report.summary.rows.at(1).right_share, 0.5);
+  EXPECT_EQ(report.summary.rows.at(1).quality->questions, 2);
+  // Other keys are another run.
+  folder_.write("t.jsonl",
+                prompts.substr(0, prompts.find("not what")) + "x\"}\n{\"prompt\": \"d\"}\n");
+  EXPECT_THROW((void)run(sets), Error);
+}
+
 /// Decodes until the interrupt that it raises itself.
 TEST_F(ExperimentTest, AnInterruptKeepsWhatIsFinished) {
   const InterruptGuard guard;

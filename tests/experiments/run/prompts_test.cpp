@@ -55,6 +55,41 @@ TEST(PromptsTest, KeepsSchemasAsWritten) {
   EXPECT_EQ(prompts[2].schema, "");
 }
 
+TEST(PromptsTest, ReadsAnswerKeys) {
+  const TemporaryFolder folder;
+  const auto prompts = read_prompts(folder.write(
+      "p.jsonl",
+      "{\"prompt\": \"a\", \"scorer\": \"number\", \"reference\": 72}\n"
+      "{\"turns\": [\"b\", \"c\"], \"scorer\": \"regex\", \"reference\": [null, \"x+\"]}\n"
+      "{\"prompt\": \"d\", \"reference\": \"not scored\"}\n"));
+  ASSERT_EQ(prompts.size(), 3U);
+  ASSERT_EQ(prompts[0].answer_keys.size(), 1U);
+  EXPECT_EQ(prompts[0].answer_keys[0]->scorer, Scorer::kNumber);
+  EXPECT_EQ(prompts[0].answer_keys[0]->reference, "72");
+  ASSERT_EQ(prompts[1].answer_keys.size(), 2U);
+  EXPECT_EQ(prompts[1].answer_keys[0], std::nullopt);
+  EXPECT_EQ(prompts[1].answer_keys[1]->reference, "x+");
+  EXPECT_TRUE(prompts[2].answer_keys.empty());
+}
+
+TEST(PromptsTest, RefusesAnswerKeysThatCannotBeMet) {
+  for (const auto& [keys, message] : std::vector<std::pair<std::string, std::string>>{
+           {"\"scorer\": \"number\"", "needs a 'reference'"},
+           {"\"scorer\": 3, \"reference\": 1", "'scorer' must be number or regex, not number"},
+           {"\"scorer\": \"bleu\", \"reference\": 1", "not 'bleu'"},
+           {"\"scorer\": \"number\", \"reference\": \"many\"", "must end with its number"},
+           {"\"scorer\": \"number\", \"reference\": true", "a text or a number, not boolean"},
+           {"\"scorer\": \"number\", \"reference\": [1, 2]", "has 2 entries for 1 turns"}}) {
+    const TemporaryFolder folder;
+    try {
+      (void)read_prompts(folder.write("p.jsonl", "{\"prompt\": \"a\", " + keys + "}\n"));
+      ADD_FAILURE() << keys;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("p.jsonl:1"), HasSubstr(message)));
+    }
+  }
+}
+
 TEST(PromptsTest, NamesFileAndLineOfMistakes) {
   const std::string good = "{\"prompt\": \"a\"}\n";
   const std::string deep = "{\"prompt\": \"a\", \"x\": " + std::string(100, '[') + "}";

@@ -86,6 +86,7 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
   EXPECT_EQ(left.category, right.category);
   EXPECT_EQ(left.prompt_tokens, right.prompt_tokens);
   EXPECT_EQ(left.text, right.text);
+  EXPECT_EQ(left.is_right, right.is_right);
   ASSERT_EQ(left.load.has_value(), right.load.has_value());
   if (left.load) {
     EXPECT_EQ(left.load->seconds, right.load->seconds);
@@ -143,6 +144,7 @@ TEST_F(RunFolderTest, LoadsComeBackExactly) {
                  .others_seconds = -0.02,
                  .waited_seconds = 1e-9,
                  .preemptions = 12};
+  record.is_right = false;
   auto partly = folder_record("b");
   partly.load = {.seconds = 0.5, .average = 2.0};  // a system that tells no more
   {

@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "experiments/metrics/speedup.h"
+
+namespace specdec {
+
+/// A strategy may lose so many right answers of all before it counts as worse.
+inline constexpr double kQualityMargin = 0.05;
+/// Where plain decoding is right less or more often, a loss does not show.
+inline constexpr double kQualityFloor = 0.2;
+inline constexpr double kQualityCeiling = 0.9;
+
+enum class QualityVerdict {
+  kNotWorse,    ///< the interval lies above -kQualityMargin: not inferior
+  kWorse,       ///< the interval lies below it
+  kUndecided,   ///< the interval contains it, or there are too few questions for one
+  kCannotTell,  ///< plain decoding is right below kQualityFloor or above kQualityCeiling
+};
+
+/// Right answers of a strategy beside the first strategy's, on the same turns and repeats.
+struct QualityComparison {
+  double first_share = 0.0;  ///< mean over questions of the share that is right
+  double share = 0.0;
+  /// 95 %, of share - first_share: Student's t interval over questions of paired differences, with
+  /// half an observation added to each of the four outcomes (Agresti and Min, 2005, "Simple
+  /// improved confidence intervals for comparing matched proportions"), so that questions that
+  /// never differ do not pass for certainty. None below kFewestQuestions questions.
+  std::optional<Interval> interval = {};
+  int64_t questions = 0;
+  QualityVerdict verdict = QualityVerdict::kUndecided;
+};
+
+/// None without generations that both were scored.
+std::optional<QualityComparison> compare_quality(std::span<const GenerationPair> pairs);
+
+}  // namespace specdec

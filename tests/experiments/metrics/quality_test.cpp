@@ -1,0 +1,113 @@
+#include "experiments/metrics/quality.h"
+
+#include <gtest/gtest.h>
+
+#include "core/randomness.h"
+#include "experiments/metrics/metrics.h"
+
+namespace specdec {
+namespace {
+
+/// Right answers of plain decoding and of another strategy, a question each.
+struct Scores {
+  bool first = false, other = false;
+};
+
+std::vector<GenerationRecord> scored_records(const std::vector<Scores>& scores) {
+  std::vector<GenerationRecord> records;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    GenerationRecord record;
+    record.key = {.sweep_point = "", .strategy = "plain", .prompt_id = std::to_string(i)};
+    record.is_right = scores[i].first;
+    records.push_back(record);
+    record.key.strategy = "lossy";
+    record.is_right = scores[i].other;
+    records.push_back(record);
+  }
+  return records;
+}
+
+std::optional<QualityComparison> quality_of(const std::vector<Scores>& scores) {
+  const auto records = scored_records(scores);
+  return summarize(records).rows.at(1).quality;
+}
+
+/// So many questions of each outcome.
+std::vector<Scores> outcomes(int both, int neither, int only_first, int only_other) {
+  std::vector<Scores> scores(static_cast<size_t>(both), {true, true});
+  scores.insert(scores.end(), static_cast<size_t>(neither), {false, false});
+  scores.insert(scores.end(), static_cast<size_t>(only_first), {true, false});
+  scores.insert(scores.end(), static_cast<size_t>(only_other), {false, true});
+  return scores;
+}
+
+TEST(QualityTest, ComparesPairedAnswers) {
+  const auto quality = quality_of(outcomes(120, 60, 12, 8)).value();
+  EXPECT_EQ(quality.questions, 200);
+  EXPECT_NEAR(quality.first_share, 0.66, 1e-12);
+  EXPECT_NEAR(quality.share, 0.64, 1e-12);
+  // By hand: mean -4 / 202, variance 21 / 202 - mean^2, t(199) = 1.97196.
+  EXPECT_NEAR(quality.interval->low, -0.064453, 1e-5);
+  EXPECT_NEAR(quality.interval->high, 0.024849, 1e-5);
+  EXPECT_EQ(quality.verdict, QualityVerdict::kUndecided);
+}
+
+TEST(QualityTest, VerdictsFollowTheMargin) {
+  EXPECT_EQ(quality_of(outcomes(400, 190, 5, 5))->verdict, QualityVerdict::kNotWorse);
+  EXPECT_EQ(quality_of(outcomes(300, 200, 100, 0))->verdict, QualityVerdict::kWorse);
+  EXPECT_EQ(quality_of(outcomes(10, 10, 0, 0))->verdict, QualityVerdict::kUndecided)
+      << "20 questions without a difference are no proof";
+  EXPECT_EQ(quality_of(outcomes(400, 200, 0, 0))->verdict, QualityVerdict::kNotWorse);
+  EXPECT_EQ(quality_of(outcomes(10, 590, 0, 0))->verdict, QualityVerdict::kCannotTell);
+  EXPECT_EQ(quality_of(outcomes(590, 10, 0, 0))->verdict, QualityVerdict::kCannotTell);
+}
+
+TEST(QualityTest, FewQuestionsHaveNoInterval) {
+  const auto quality = quality_of(outcomes(3, 3, 1, 0)).value();
+  EXPECT_EQ(quality.interval, std::nullopt);
+  EXPECT_EQ(quality.verdict, QualityVerdict::kUndecided);
+}
+
+TEST(QualityTest, NothingScoredIsNothingCompared) {
+  auto records = scored_records(outcomes(10, 10, 0, 0));
+  for (auto& record : records) {
+    record.is_right.reset();
+  }
+  const auto summary = summarize(records);
+  EXPECT_EQ(summary.rows.at(1).quality, std::nullopt);
+  EXPECT_EQ(summary.rows.at(1).right_share, std::nullopt);
+}
+
+TEST(QualityTest, RepeatsOfAQuestionAreOneObservation) {
+  auto records = scored_records(outcomes(4, 4, 1, 0));
+  const size_t count = records.size();
+  for (size_t i = 0; i < count; ++i) {
+    auto again = records[i];
+    again.key.repeat = 1;
+    records.push_back(again);
+  }
+  const auto quality = summarize(records).rows.at(1).quality.value();
+  EXPECT_EQ(quality.questions, 9);
+  EXPECT_NEAR(quality.interval->low, quality_of(outcomes(4, 4, 1, 0))->interval->low, 1e-12);
+}
+
+/// A strategy that is exactly as bad as the margin must seldom pass for "not worse".
+TEST(QualityTest, AStrategyAtTheMarginSeldomPasses) {
+  CounterRandomness random(3);
+  const std::vector<double> weights = {0.50, 0.30, 0.125, 0.075};  // 5 points worse
+  int passed = 0;
+  constexpr int kRuns = 600;
+  for (int run = 0; run < kRuns; ++run) {
+    random.seek(run, Purpose::kSample);
+    std::vector<Scores> scores;
+    for (int i = 0; i < 100; ++i) {
+      const int64_t outcome = random.draw(weights);
+      scores.push_back({outcome == 0 || outcome == 2, outcome == 0 || outcome == 3});
+    }
+    passed += quality_of(scores)->verdict == QualityVerdict::kNotWorse ? 1 : 0;
+  }
+  EXPECT_LE(passed, kRuns / 20);  // 2.5 % are expected
+}
+
+}  // namespace
+}  // namespace specdec
