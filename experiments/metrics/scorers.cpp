@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "grammar/regex_parser.h"
+#include "grammar/regex/regex_parser.h"
 
 namespace specdec {
 namespace {
