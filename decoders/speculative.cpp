@@ -9,6 +9,7 @@
 #include "decoders/drafters/forced_tokens.h"
 #include "decoders/drafters/shaped_drafter.h"
 #include "decoders/session.h"
+#include "decoders/shapes/trace_shape.h"
 
 namespace specdec {
 SpeculativeDecoding::SpeculativeDecoding(LanguageModel& target, std::unique_ptr<Drafter> drafter,

@@ -19,59 +19,42 @@ RankTree single_token() { return {.parents = {-1, 0}, .ranks = {0, 0}}; }
 
 }  // namespace
 
-CostAwareShape::CostAwareShape(CostAwareOptions options) : options_(std::move(options)) {
-  require_config(options_.max_nodes >= 1 && options_.max_depth >= 1 && options_.branches >= 1,
+CostAwareOptions CostAwareShape::checked(CostAwareOptions options) {
+  require_config(options.max_nodes >= 1 && options.max_depth >= 1 && options.branches >= 1,
                  "tree cost_aware: max_nodes, max_depth and branches must be at least 1");
-  require_config(options_.prior_weight > 0.0, "tree cost_aware: prior_weight must be positive");
-  require_config(0.0 < options_.memory && options_.memory <= 1.0,
+  require_config(options.prior_weight > 0.0, "tree cost_aware: prior_weight must be positive");
+  require_config(0.0 < options.memory && options.memory <= 1.0,
                  "tree cost_aware: memory must be in (0, 1]");
-  require_config(options_.margin >= 0.0, "tree cost_aware: margin must not be negative");
-  require_config(0.0 <= options_.explore && options_.explore <= 1.0,
+  require_config(options.margin >= 0.0, "tree cost_aware: margin must not be negative");
+  require_config(0.0 <= options.explore && options.explore <= 1.0,
                  "tree cost_aware: explore must be from 0 to 1");
-  require_config(!options_.target_cost.points.empty(),
+  require_config(!options.target_cost.points.empty(),
                  "tree cost_aware: needs the target's cost curve");
-  (void)OptimalTrees(options_.acceptance, 0, 0);  // checks the first guess
-  options_.acceptance.resize(static_cast<size_t>(options_.branches), 0.0);
+  (void)OptimalTrees(options.acceptance, 0, 0);  // checks the first guess
+  options.acceptance.resize(static_cast<size_t>(options.branches), 0.0);
+  return options;
+}
+
+CostAwareShape::CostAwareShape(CostAwareOptions options)
+    : options_(checked(std::move(options))),
+      acceptance_(options_.acceptance, options_.prior_weight, options_.memory),
+      credit_(kFirstCredit * options_.target_cost.seconds(1, 0)) {
   if (options_.drafter_cost) {  // as it sees a text: many tokens at once
     const int64_t most = options_.drafter_cost->points.back().new_tokens;
     catch_up_ = options_.drafter_cost->seconds(most, 0) / static_cast<double>(most);
   }
-  forget();
-}
-
-void CostAwareShape::forget() {
-  tried_.assign(options_.acceptance.size(), options_.prior_weight);
-  accepted_.clear();
-  for (const double probability : options_.acceptance) {
-    accepted_.push_back(probability * options_.prior_weight);
-  }
-  credit_ = kFirstCredit * options_.target_cost.seconds(1, 0);
 }
 
 void CostAwareShape::reset() {
-  if (options_.persist) {  // the next text may be another one
-    const std::vector<double> probabilities = acceptance();
-    for (size_t rank = 0; rank < tried_.size(); ++rank) {
-      tried_[rank] = std::min(tried_[rank], options_.prior_weight);
-      accepted_[rank] = probabilities[rank] * tried_[rank];
-    }
+  if (options_.persist) {
+    acceptance_.weaken();  // the next text may be another one
   } else {
-    forget();
+    acceptance_.forget();
+    credit_ = kFirstCredit * options_.target_cost.seconds(1, 0);
   }
   plan_ = {};
   decided_ = trying_ = false;
   drafts_ = observations_ = context_ = seen_ = 0;
-}
-
-std::vector<double> CostAwareShape::acceptance() const {
-  std::vector<double> probabilities;
-  double left = 1.0;
-  for (size_t rank = 0; rank < tried_.size(); ++rank) {
-    const double highest = std::min(left, probabilities.empty() ? 1.0 : probabilities.back());
-    probabilities.push_back(std::min(highest, accepted_[rank] / tried_[rank]));
-    left -= probabilities.back();
-  }
-  return probabilities;
 }
 
 DraftLimits CostAwareShape::next(int64_t context) {
@@ -146,18 +129,7 @@ void CostAwareShape::observe(const Draft& draft, const VerifyResult& result) {
   seen_ = context_ + static_cast<int64_t>(result.path.size()) - 1;
   ++drafts_;
   ++observations_;
-  for (size_t rank = 0; rank < tried_.size(); ++rank) {
-    tried_[rank] *= options_.memory;
-    accepted_[rank] *= options_.memory;
-  }
-  for (size_t i = 0; i < result.path.size(); ++i) {
-    const std::vector<int64_t> children = draft.children(result.path[i]);
-    for (size_t rank = 0; rank < std::min(children.size(), tried_.size()); ++rank) {
-      const bool kept = i + 1 < result.path.size() && result.path[i + 1] == children[rank];
-      tried_[rank] += 1.0;
-      accepted_[rank] += kept ? 1.0 : 0.0;
-    }
-  }
+  acceptance_.observe(draft, result);
 }
 
 }  // namespace specdec

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "decoders/analysis/cost_curve.h"
+#include "decoders/shapes/rank_acceptance.h"
 #include "decoders/shapes/rank_tree.h"
 
 namespace specdec {
@@ -49,24 +50,23 @@ class CostAwareShape final : public DraftShape {
   bool branches() const override { return options_.branches > 1; }
 
   /// Running estimates, by rank; they never increase.
-  std::vector<double> acceptance() const;
+  std::vector<double> acceptance() const { return acceptance_.probabilities(); }
   /// What is drafted next if no pause is due; the root alone = nothing pays.
   const RankTree& plan() const { return plan_; }
 
  private:
-  void forget();
+  static CostAwareOptions checked(CostAwareOptions options);
   void decide(int64_t context);
   double drafting_seconds(int64_t nodes, int64_t depth, int64_t context) const;
   /// What the drafter takes to see the tokens that it has not seen yet.
   double catch_up_seconds() const;
 
   CostAwareOptions options_;
-  std::vector<double> tried_;     // [rank] decaying counts
-  std::vector<double> accepted_;  // [rank]
-  double credit_ = 0.0;           // seconds that may be lost
-  double plain_ = 0.0;            // seconds of a plain step, when it was decided last
-  double trial_ = 0.0;            // what a single drafted token was then expected to lose
-  double catch_up_ = 0.0;         // seconds of the drafter for a token that it has not seen
+  RankAcceptance acceptance_;
+  double credit_ = 0.0;    // seconds that may be lost
+  double plain_ = 0.0;     // seconds of a plain step, when it was decided last
+  double trial_ = 0.0;     // what a single drafted token was then expected to lose
+  double catch_up_ = 0.0;  // seconds of the drafter for a token that it has not seen
   RankTree plan_;
   bool decided_ = false;
   bool trying_ = false;       // the last draft was a trial

@@ -12,7 +12,7 @@
 namespace specdec {
 namespace {
 
-using Probs = std::vector<double>;
+using Masses = std::vector<double>;
 
 /// The distribution of (accepted nodes, next token) for a draft that is given.
 std::map<std::pair<size_t, Token>, double> rejection_results(const Draft& draft,
@@ -27,15 +27,15 @@ std::map<std::pair<size_t, Token>, double> rejection_results(const Draft& draft,
 }
 
 /// The distribution of the first token when `count` siblings are drawn from q without replacement.
-Probs first_token_distribution(const Probs& p, const Probs& q, int64_t count) {
+Masses first_token_distribution(const Masses& p, const Masses& q, int64_t count) {
   const auto vocab = static_cast<int64_t>(p.size());
-  Probs distribution(p.size(), 0.0);
+  Masses distribution(p.size(), 0.0);
   EnumeratingRandomness random;
   do {
     Draft draft = Draft::root(0);
     draft.probs = at::tensor(q).unsqueeze(0);
     draft.child_probs[0] = 0;
-    Probs left = q;
+    Masses left = q;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t token = random.draw(left);
       left[static_cast<size_t>(token)] = 0.0;
@@ -51,16 +51,16 @@ Probs first_token_distribution(const Probs& p, const Probs& q, int64_t count) {
   return distribution;
 }
 
-void expect_near(const Probs& distribution, const Probs& expected) {
+void expect_near(const Masses& distribution, const Masses& expected) {
   for (size_t i = 0; i < distribution.size(); ++i) {
     EXPECT_NEAR(distribution[i], expected[i], 1e-15) << "token " << i;
   }
 }
 
 TEST(RejectionTest, SiblingsWithoutReplacementKeepTheDistribution) {
-  const Probs p = {0.1, 0.2, 0.3, 0.4};
-  for (const Probs& q : {Probs{0.4, 0.3, 0.2, 0.1}, Probs{0.25, 0.25, 0.25, 0.25},
-                         Probs{0.1, 0.2, 0.3, 0.4}, Probs{0.97, 0.01, 0.01, 0.01}}) {
+  const Masses p = {0.1, 0.2, 0.3, 0.4};
+  for (const Masses& q : {Masses{0.4, 0.3, 0.2, 0.1}, Masses{0.25, 0.25, 0.25, 0.25},
+                          Masses{0.1, 0.2, 0.3, 0.4}, Masses{0.97, 0.01, 0.01, 0.01}}) {
     for (const int64_t count : {1, 2, 3, 4}) {
       expect_near(first_token_distribution(p, q, count), p);
     }
@@ -74,8 +74,8 @@ TEST(RejectionTest, DistributionsWithoutCommonTokensKeepTheDistribution) {
 }
 
 TEST(RejectionTest, TheAcceptanceRateIsTheOverlap) {
-  const Probs p = {0.1, 0.2, 0.7};
-  const Probs q = {0.5, 0.3, 0.2};
+  const Masses p = {0.1, 0.2, 0.7};
+  const Masses q = {0.5, 0.3, 0.2};
   double accepted = 0.0;
   EnumeratingRandomness random;
   do {

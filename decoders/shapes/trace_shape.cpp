@@ -1,4 +1,4 @@
-#include "decoders/analysis/draft_trace.h"
+#include "decoders/shapes/trace_shape.h"
 
 #include <ATen/ATen.h>
 
@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "decoders/analysis/draft_overlap.h"
 #include "decoders/shapes/draft_growth.h"
-#include "decoders/verifiers/probs.h"
 
 namespace specdec {
 namespace {

@@ -1,4 +1,4 @@
-#include "decoders/analysis/draft_trace.h"
+#include "decoders/shapes/trace_shape.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

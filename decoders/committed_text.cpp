@@ -1,0 +1,98 @@
+#include "decoders/committed_text.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+void check_stop_rule(const Request& request) {
+  const StopRule& stop = request.stop;
+  if (stop.max_new_tokens < 1) {
+    throw ConfigError(
+        fmt::format("max_new_tokens is {}; it must be at least 1", stop.max_new_tokens));
+  }
+  if (!stop.stop_strings.empty() && request.tokenizer == nullptr) {
+    throw ConfigError("stop_strings need a tokenizer, and this model comes without one");
+  }
+  if (std::find(stop.stop_strings.begin(), stop.stop_strings.end(), "") !=
+      stop.stop_strings.end()) {
+    throw ConfigError("stop_strings holds an empty string, which every output contains");
+  }
+}
+
+}  // namespace
+
+CommittedText::CommittedText(const Request& request, int64_t max_length, int64_t vocab_size)
+    : request_(request),
+      max_length_(max_length),
+      tokens_(request.prompt.begin(), request.prompt.end()) {
+  check_stop_rule(request);
+  for (const std::string& stop_string : request.stop.stop_strings) {
+    longest_stop_string_ = std::max(longest_stop_string_, stop_string.size());
+  }
+  if (request.constraint.grammar != nullptr) {
+    grammar_.emplace(request.constraint.grammar);
+    if (grammar_->grammar().vocab_size() > vocab_size) {
+      throw ConfigError(
+          fmt::format("the grammar was compiled for a vocabulary of {} tokens, and the model has "
+                      "{}: compile it with the model's own tokenizer",
+                      grammar_->grammar().vocab_size(), vocab_size));
+    }
+  }
+}
+
+DraftLimits CommittedText::room() const {
+  const int64_t wanted = request_.stop.max_new_tokens - std::ssize(output()) - 1;
+  // The forward holds everything committed and the draft; the bonus token needs no place yet.
+  const int64_t room = max_length_ - std::ssize(tokens_);
+  const int64_t depth = std::max<int64_t>(0, std::min(wanted, room));
+  return {.tokens = depth > 0 ? room : 0, .depth = depth, .branches = room};
+}
+
+void CommittedText::append(Token token) {
+  if (grammar_ && !grammar_->accept(token)) {
+    throw Error(fmt::format("token {} was committed, which the grammar forbids there", token));
+  }
+  tokens_.push_back(token);
+  end_ = reason_to_stop(token);
+}
+
+std::optional<StopReason> CommittedText::reason_to_stop(Token token) {
+  const StopRule& rule = request_.stop;
+  if (const auto reason = rule.reason(token)) {
+    return reason;
+  }
+  if (completes_stop_string(token)) {
+    return StopReason::kStopString;
+  }
+  if (grammar_ && grammar_->is_ended()) {
+    return StopReason::kEndOfSequence;
+  }
+  if (grammar_ && grammar_->can_only_end()) {
+    return StopReason::kGrammarEnd;
+  }
+  if (std::ssize(output()) >= rule.max_new_tokens) {
+    return StopReason::kMaxNewTokens;
+  }
+  return std::ssize(tokens_) > max_length_ ? std::optional(StopReason::kContextFull) : std::nullopt;
+}
+
+bool CommittedText::completes_stop_string(Token token) {
+  // A model's vocabulary may be padded beyond its tokenizer's; such tokens stand for no bytes.
+  if (longest_stop_string_ == 0 || token >= request_.tokenizer->vocab_size()) {
+    return false;
+  }
+  tail_ += request_.tokenizer->token_bytes(token);
+  const auto& stop_strings = request_.stop.stop_strings;
+  const bool found = std::any_of(
+      stop_strings.begin(), stop_strings.end(),
+      [&](const std::string& stop_string) { return tail_.find(stop_string) != std::string::npos; });
+  if (tail_.size() >= longest_stop_string_) {
+    tail_.erase(0, tail_.size() - longest_stop_string_ + 1);
+  }
+  return found;
+}
+
+}  // namespace specdec

@@ -1,0 +1,34 @@
+#pragma once
+#include <chrono>
+#include <span>
+
+#include "core/draft.h"
+#include "decoders/decoding_strategy.h"
+#include "decoders/verifier.h"
+#include "grammar/token_mask.h"
+
+namespace specdec {
+
+/// The time since it was read last.
+class LapClock {
+ public:
+  LapClock() : mark_(Clock::now()) {}
+  double lap();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point mark_;
+};
+
+/// How deep the tokens of a step are that count: where the text ended at an accepted token, so that
+/// only `committed` tokens were committed, those behind it stand where there is no text. Else all.
+int64_t counted_depth(const Draft& draft, const VerifyResult& result, int64_t committed);
+
+/// Fills drafted, accepted and depth of a step that committed `step.committed` tokens.
+void count_draft(const Draft& draft, const VerifyResult& result, StepStatistics& step);
+
+/// Fills by_freedom, of the tokens that count: masks[i] is the grammar's after node i.
+void count_by_freedom(const Draft& draft, const VerifyResult& result,
+                      std::span<const TokenMask> masks, StepStatistics& step);
+
+}  // namespace specdec

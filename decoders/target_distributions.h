@@ -1,0 +1,54 @@
+#pragma once
+#include <span>
+#include <vector>
+
+#include "core/sampling.h"
+#include "decoders/committed_text.h"
+#include "decoders/target_probs.h"
+
+namespace specdec {
+
+/// The one place where penalties, grammar masks and sampling transforms turn the target's logits
+/// into distributions; and what is known of them afterwards.
+class TargetDistributions {
+ public:
+  /// Borrows both.
+  TargetDistributions(const Request& request, const CommittedText& text, int64_t vocab_size);
+
+  /// The distributions after each node of a draft, whose logits [n, vocab] are on the CPU. Each
+  /// node's history is the text and its own path. They are in this object's memory and change with
+  /// the next call.
+  TargetProbs find(const Draft& draft, const Tensor& logits);
+
+  // Of the draft that `find` saw last.
+
+  /// The same distributions again.
+  TargetProbs probs() const;
+  /// When greedy: best minus second best of the processed logits after `node`.
+  double gap(int64_t node) const { return gaps_[static_cast<size_t>(node)]; }
+  /// The grammar's masks after each node; empty without a grammar.
+  const std::vector<TokenMask>& masks() const { return masks_; }
+  /// Under a grammar: what its mask left of the distribution after `node`, whose history is given,
+  /// and the token's own probability.
+  LogMasses masses(int64_t node, TokenSpan history, Token token) const;
+  /// Seconds that finding the masks took.
+  double mask_seconds() const { return mask_seconds_; }
+
+ private:
+  void find_masks(const Draft& draft);
+  ScoreFilter filter(int64_t node) const;
+  /// Applies the request's weights to a node's distribution.
+  void weigh(const Draft& draft, int64_t node, std::span<double> distribution) const;
+
+  const Request& request_;
+  const CommittedText& text_;
+  int64_t vocab_size_;
+  Tensor workspace_;  // [at least n, vocab] float64
+  int64_t nodes_ = 0;
+  Tensor logits_;
+  std::vector<double> gaps_;
+  std::vector<TokenMask> masks_;
+  double mask_seconds_ = 0.0;
+};
+
+}  // namespace specdec
