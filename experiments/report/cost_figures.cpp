@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kFrontierContext = 128;
 constexpr size_t kMostContexts = 3;
+constexpr double kLeastShare = 0.05;
 
 /// Seconds of a forward by the number of its tokens.
 struct ForwardCosts {
@@ -34,8 +35,15 @@ ForwardCosts forward_costs(const Report& report) {
     costs.origin = "the cost curve that was measured before the run";
     return costs;
   }
+  int64_t steps = 0;
   for (const WidthCost& width : details.widths) {
-    costs.seconds[width.width] = width.median;
+    steps += width.steps;
+  }
+  for (const WidthCost& width : details.widths) {
+    // The few short drafts at the ends of generations follow long ones, which makes them slow.
+    if (static_cast<double>(width.steps) >= kLeastShare * static_cast<double>(steps)) {
+      costs.seconds[width.width] = width.median;
+    }
   }
   costs.origin = "the medians of the run's own forwards";
   return costs;

@@ -19,7 +19,7 @@ h2 { margin: 2.8rem 0 .8rem; padding-bottom: .3rem; font-size: 1.3rem;
   border-bottom: 1px solid var(--line); }
 h3 { margin: 1.4rem 0 .4rem; font-size: 1rem; }
 p, ul { max-width: 52rem; margin: .5rem 0; }
-h1, h3, td.name, li, dt, dd, p, figcaption, pre { overflow-wrap: anywhere; }
+h1, h3, li, dt, dd, p, figcaption, pre { overflow-wrap: anywhere; }
 a { color: var(--link); }
 code, pre { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .86em; }
 pre { background: var(--band); border-radius: 6px; padding: .7rem 1rem; overflow-x: auto; }
@@ -41,7 +41,7 @@ th { background: var(--band); font-weight: 600; white-space: normal; vertical-al
 td:has(.interval) { white-space: normal; }
 .interval { color: var(--soft); white-space: nowrap; }
 th.name, td.name { text-align: left; }
-td.name { white-space: normal; min-width: 5rem; max-width: 26rem; }
+td.name { white-space: normal; max-width: 26rem; overflow-wrap: break-word; }
 td.name:has(.mark) { min-width: 9.5rem; }
 th.name:first-child, td.name:first-child { position: sticky; left: 0; }
 th.name:first-child { z-index: 1; }
