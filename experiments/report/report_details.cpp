@@ -24,7 +24,7 @@ int64_t committed_tokens(const Generation& generation) {
   return tokens;
 }
 
-const std::string& question_of(const GenerationRecord& record) {
+const std::string& recorded_question(const GenerationRecord& record) {
   return record.question_id.empty() ? record.key.prompt_id : record.question_id;
 }
 
@@ -245,11 +245,11 @@ std::vector<QuestionResult> question_results(std::span<const GenerationRecord> r
   std::map<std::pair<PointAndStrategy, std::string>, size_t> places;
   for (const GenerationRecord& record : records) {
     const auto [place, is_new] =
-        places.try_emplace({place_of(record.key), question_of(record)}, results.size());
+        places.try_emplace({place_of(record.key), recorded_question(record)}, results.size());
     if (is_new) {
       results.push_back({.sweep_point = record.key.sweep_point,
                          .strategy = record.key.strategy,
-                         .question = question_of(record),
+                         .question = recorded_question(record),
                          .category = record.category});
     }
     QuestionResult& result = results[place->second];
