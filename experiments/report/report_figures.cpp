@@ -72,17 +72,6 @@ void add_speedup_by_category(const Report& report, FigureList& figures) {
       "the prompts have no categories, or only one.");
 }
 
-/// Wilson's 95 % interval of a share; it takes the cases as independent.
-Interval wilson_interval(int64_t count, int64_t of) {
-  constexpr double kZ = 1.959963984540054;
-  const auto n = static_cast<double>(of);
-  const double share = static_cast<double>(count) / n;
-  const double middle = (share + kZ * kZ / (2.0 * n)) / (1.0 + kZ * kZ / n);
-  const double half =
-      kZ / (1.0 + kZ * kZ / n) * std::sqrt(share * (1.0 - share) / n + kZ * kZ / (4.0 * n * n));
-  return {std::max(0.0, middle - half), std::min(1.0, middle + half)};
-}
-
 /// Conditional acceptance by position, with n as label.
 std::vector<PlotPoint> acceptance_points(const SummaryRow& row) {
   std::vector<PlotPoint> points;
@@ -92,7 +81,7 @@ std::vector<PlotPoint> acceptance_points(const SummaryRow& row) {
       const int64_t n = row.counts.reached_at[i];
       points.push_back({.x = static_cast<double>(i + 1),
                         .y = *rates[i],
-                        .interval = wilson_interval(row.counts.accepted_at[i], n),
+                        .interval = row.position_intervals.at(i).interval,
                         .label = fmt::format("n={}", n)});
     }
   }

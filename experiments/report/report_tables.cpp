@@ -56,8 +56,7 @@ ReportTable positions_table(const Report& report) {
           "Acceptance by position. Drafted: drafts at least that deep. Reached: of those, with all "
           "positions before it accepted; their share is followed by its 95 % interval over the "
           "questions that reached the position. The last column divides by all drafts, shorter "
-          "ones "
-          "too; one plus its sum is the acceptance length.",
+          "ones too; one plus its sum is the acceptance length.",
       .header = {"strategy", "position", "drafted", "reached", "accepted", "of those reached",
                  "questions", "of all drafts"},
       .rows = {},
