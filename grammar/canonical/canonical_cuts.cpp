@@ -67,14 +67,9 @@ void CanonicalCuts::plant(const MergeRules& rules, const Tokenizer& tokenizer) {
     whole_[static_cast<size_t>(token)] = true;
     Node node = 0;
     for (const char byte : tokenizer.token_bytes(token)) {
-      const auto fresh = static_cast<Node>(tree_.size());
-      const auto [place, is_new] = tree_[node].emplace(static_cast<uint8_t>(byte), fresh);
-      node = place->second;
-      if (is_new) {
-        tree_.emplace_back();
-        ends_.push_back(false);
-      }
+      node = whole_pieces_.add(node, static_cast<uint8_t>(byte));
     }
+    ends_.resize(whole_pieces_.size(), false);
     ends_[node] = node != 0;
   }
 }
@@ -143,11 +138,10 @@ bool CanonicalCuts::some_has_no_piece(uint8_t first_byte) const {
 
 CanonicalCuts::Node CanonicalCuts::follow(Node from, std::string_view bytes, bool& found) const {
   for (const char byte : bytes) {
-    const auto next = tree_[from].find(static_cast<uint8_t>(byte));
-    if (next == tree_[from].end()) {
+    from = whole_pieces_.child(from, static_cast<uint8_t>(byte));
+    if (from == GrowingTrie::kNone) {
       return 0;
     }
-    from = next->second;
     found = found || ends_[from];
   }
   return from;
@@ -170,7 +164,7 @@ std::vector<CanonicalCuts::Node> CanonicalCuts::pending_after(Token token) const
   for (size_t at = 0; at < (is_whole(token) ? 1 : bytes.size()); ++at) {
     bool found = false;
     const Node node = is_lead(bytes[at]) ? follow(0, bytes.substr(at), found) : 0;
-    if (node != 0 && !tree_[node].empty()) {
+    if (node != 0 && goes_on(node)) {
       pending.push_back(node);
     }
   }
@@ -183,11 +177,11 @@ CanonicalCuts::Left CanonicalCuts::left_of(Token token) const {
 }
 
 CanonicalCuts::LeftId CanonicalCuts::intern(Left left) {
-  const auto [place, is_new] = ids_.emplace(left, static_cast<LeftId>(lefts_.size()));
+  const auto [known, is_new] = ids_.emplace(left, static_cast<LeftId>(lefts_.size()));
   if (is_new) {
     lefts_.push_back(std::move(left));
   }
-  return place->second;
+  return known->second;
 }
 
 CanonicalCuts::LeftId CanonicalCuts::next(LeftId left, Token token) {
@@ -196,7 +190,7 @@ CanonicalCuts::LeftId CanonicalCuts::next(LeftId left, Token token) {
   for (const Node node : lefts_[left].pending) {
     bool found = false;
     const Node there = follow(node, bytes, found);
-    if (there != 0 && !found && !tree_[there].empty()) {
+    if (there != 0 && !found && goes_on(there)) {
       still_pending.push_back(there);
     }
   }
@@ -257,7 +251,9 @@ bool CanonicalCuts::byte_may_come(const std::string& partial, uint8_t byte) cons
 
 /// Clears the tokens that would complete a whole piece which is begun.
 void CanonicalCuts::remove_found(Node pending, TokenTrie::Node at, MaskWords& words) const {
-  for (const auto& [byte, next] : tree_[pending]) {
+  for (Node next = whole_pieces_.newest_child(pending); next != GrowingTrie::kNone;
+       next = whole_pieces_.next_child(next)) {
+    const auto byte = static_cast<uint8_t>(whole_pieces_.symbol(next));
     const TokenTrie::Node child = trie_.child(at, byte);
     if (child == TokenTrie::kNone) {
       continue;
@@ -288,8 +284,9 @@ CanonicalCuts::Bytes CanonicalCuts::find_joining(const Left& left, bool roughly)
     bytes = pairs_.joining_bytes(left.token, roughly);
   }
   for (const Node node : left.pending) {
-    for (const auto& [byte, next] : tree_[node]) {
-      bytes.set(byte);
+    for (Node next = whole_pieces_.newest_child(node); next != GrowingTrie::kNone;
+         next = whole_pieces_.next_child(next)) {
+      bytes.set(whole_pieces_.symbol(next));
     }
   }
   return bytes;

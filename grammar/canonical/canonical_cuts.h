@@ -11,6 +11,7 @@
 #include "core/tokenizer.h"
 #include "core/types.h"
 #include "grammar/canonical/merge_pairs.h"
+#include "grammar/tables/growing_trie.h"
 #include "grammar/tables/recent_cache.h"
 #include "grammar/tables/token_trie.h"
 #include "grammar/token_mask.h"
@@ -50,7 +51,7 @@ class CanonicalCuts {
   const MaskWords& loose() const { return loose_; }
 
  private:
-  using Node = uint32_t;
+  using Node = GrowingTrie::Node;
   struct Left {
     Token token = -1;           ///< that merges may join to the next one; else -1
     std::vector<Node> pending;  ///< what the text so far has of pieces that would be found whole
@@ -68,6 +69,7 @@ class CanonicalCuts {
   /// -1 for tokens that are not byte pieces.
   int byte_value(Token token) const { return byte_values_[static_cast<size_t>(token)]; }
   bool byte_may_come(const std::string& partial, uint8_t byte) const;
+  bool goes_on(Node node) const { return whole_pieces_.newest_child(node) != GrowingTrie::kNone; }
   /// The node after `bytes`, 0 when none; `found`: a whole piece ended on the way.
   Node follow(Node from, std::string_view bytes, bool& found) const;
   bool holds_whole(std::string_view bytes) const;
@@ -82,7 +84,7 @@ class CanonicalCuts {
   MergePairs pairs_;
   std::vector<std::string> bytes_;
   std::vector<bool> whole_;
-  std::vector<std::map<uint8_t, Node>> tree_ = std::vector<std::map<uint8_t, Node>>(1);
+  GrowingTrie whole_pieces_;
   std::vector<bool> ends_ = {false};  ///< a whole piece ends at the node
   std::vector<int> byte_values_;
   std::unordered_map<std::string, bool> has_piece_;  ///< characters

@@ -2,38 +2,19 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "core/error.h"
 #include "grammar/cfg/earley_closure.h"
 
 namespace specdec {
-namespace {
-
-/// The code points that a character may still be: `value` are its bits so far, `more` bytes come.
-struct Reach {
-  char32_t first = 0;
-  char32_t last = 0;
-  bool is_whole = false;  ///< any bytes may come
-};
-
-Reach reach_of(uint32_t value, uint32_t more, uint32_t size) {
-  constexpr std::array<char32_t, 5> kFirst = {0, 0, 0x80, 0x800, 0x10000};
-  const char32_t first = value << 6 * more;
-  const char32_t last = first | ((1U << 6 * more) - 1);
-  Reach reach = {std::max(first, kFirst[size]), std::min(last, CodePoints::kLast), false};
-  reach.is_whole = reach.first == first && reach.last == last;
-  return reach;
-}
-
-}  // namespace
 
 EarleyAutomaton::EarleyAutomaton(RegexStore& regexes,
                                  std::unique_ptr<const ContextFreeGrammar> grammar,
                                  const GrammarLimits& limits)
-    : regexes_(regexes), grammar_(std::move(grammar)), limits_(limits), parts_(2), ascii_(1) {
+    : regexes_(regexes), grammar_(std::move(grammar)), limits_(limits), parts_(2) {
   intern(false, {});  // kDead
   returns_.intern({});
-  partitions_.intern({});
 }
 
 StateId EarleyAutomaton::start() {
@@ -91,7 +72,7 @@ EarleyAutomaton::Table EarleyAutomaton::table(StateId state) {
   if (state >= tables_.size()) {
     tables_.resize(std::max<size_t>(states_.size(), state + size_t{1}));
   }
-  if (tables_[state].partition == 0) {
+  if (tables_[state].partition == Table::kNone) {
     const Table built = build(state);
     tables_[state] = built;
   }
@@ -118,42 +99,32 @@ EarleyAutomaton::Table EarleyAutomaton::build(StateId state) {
   }
   std::sort(lasts.begin(), lasts.end());
   lasts.erase(std::unique(lasts.begin(), lasts.end()), lasts.end());
-  const Table table = {.partition = 0, .first_target = targets_.size()};
+  const size_t first_target = targets_.size();
   std::map<std::vector<RegexId>, uint32_t> classes;
   classes.emplace(std::vector<RegexId>(rests.size(), RegexStore::kNothing), 0);
   targets_.push_back({.point = 0, .state = kDead});
-  std::vector<size_t> places(maps.size());
-  std::vector<uint32_t> words;
+  std::vector<size_t> at(maps.size());
+  std::vector<uint32_t> ends;
+  std::vector<uint32_t> kinds;  // the class of each range
   for (const char32_t last : lasts) {
     std::vector<RegexId> next(maps.size());
     for (size_t i = 0; i < maps.size(); ++i) {
-      places[i] += maps[i][places[i]].last < last ? 1 : 0;
-      next[i] = maps[i][places[i]].target;
+      at[i] += maps[i][at[i]].last < last ? 1 : 0;
+      next[i] = maps[i][at[i]].target;
     }
-    const auto [place, is_new] =
+    const auto [kind, is_new] =
         classes.emplace(std::move(next), static_cast<uint32_t>(classes.size()));
     if (is_new) {
       targets_.push_back({.point = last, .state = kUnknown});
     }
-    if (!words.empty() && words.back() == place->second) {
-      words.resize(words.size() - 2);
+    if (!kinds.empty() && kinds.back() == kind->second) {
+      ends.back() = last;
+      continue;
     }
-    words.push_back(last);
-    words.push_back(place->second);
+    ends.push_back(last);
+    kinds.push_back(kind->second);
   }
-  return {partition_of(words), table.first_target};
-}
-
-uint32_t EarleyAutomaton::partition_of(const std::vector<uint32_t>& words) {
-  const uint32_t id = partitions_.intern(words);
-  if (id == ascii_.size()) {
-    Ascii& ascii = ascii_.emplace_back();
-    for (uint32_t c = 0, i = 0; c < ascii.size(); ++c) {
-      i += words[i] < c ? 2 : 0;
-      ascii[c] = words[i + 1];
-    }
-  }
-  return id;
+  return {partitions_.intern(ends), classes_.intern(kinds), first_target};
 }
 
 StateId EarleyAutomaton::target(const Table& table, uint32_t kind, StateId from) {
@@ -181,20 +152,7 @@ StateId EarleyAutomaton::target(const Table& table, uint32_t kind, StateId from)
 
 StateId EarleyAutomaton::after(StateId state, char32_t point) {
   const Table here = table(state);
-  if (point < ascii_[0].size()) {
-    return target(here, ascii_[here.partition][point], state);
-  }
-  const auto words = partitions_[here.partition];
-  size_t low = 0;
-  for (size_t high = words.size() / 2 - 1; low < high;) {
-    const size_t middle = (low + high) / 2;
-    if (words[2 * middle] < point) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return target(here, words[2 * low + 1], state);
+  return target(here, classes_[here.classes][partitions_.range_of(here.partition, point)], state);
 }
 
 // ---- Bytes -------------------------------------------------------------------------------------
@@ -205,58 +163,48 @@ StateId EarleyAutomaton::next(StateId state, uint8_t byte) {
   }
   const auto words = states_[state];
   if (words[0] <= kComplete) {
-    return byte < 0x80 ? after(state, byte) : lead_byte(state, byte);
-  }
-  if ((byte & 0xC0) != 0x80) {
-    return kDead;
+    return byte < 0x80 ? after(state, byte) : next_in_character(state, {}, byte);
   }
   if (words[0] == kUniform) {
+    if ((byte & 0xC0) != 0x80) {
+      return kDead;
+    }
     const uint32_t rest[] = {kUniform, words[1], words[2] - 1};
     return words[2] == 1 ? words[1] : states_.intern(rest);
   }
-  return partial(words[1], words[2] << 6 | (byte & 0x3FU), words[3] - 1, words[4]);
+  return next_in_character(words[1], {words[2], words[3], words[4]}, byte);
 }
 
-StateId EarleyAutomaton::lead_byte(StateId state, uint8_t byte) {
-  if (byte < 0xC2 || byte > 0xF4) {
+StateId EarleyAutomaton::next_in_character(StateId state, Utf8Decoder utf8, uint8_t byte) {
+  std::optional<char32_t> point;
+  if (!utf8.take(byte, point)) {
     return kDead;
   }
-  if (byte < 0xE0) {
-    return partial(state, byte & 0x1FU, 1, 2);
-  }
-  return byte < 0xF0 ? partial(state, byte & 0x0FU, 2, 3) : partial(state, byte & 0x07U, 3, 4);
+  return point ? after(state, *point) : partial(state, utf8);
 }
 
 /// In the middle of a character. Where all that it may become leads to the same state, only that
 /// state is kept: then long classes like "any character" cost few states.
-StateId EarleyAutomaton::partial(StateId state, uint32_t value, uint32_t more, uint32_t size) {
-  const Reach reach = reach_of(value, more, size);
-  if (reach.first > reach.last) {
-    return kDead;
-  }
-  if (more == 0) {
-    return after(state, value);
-  }
+StateId EarleyAutomaton::partial(StateId state, const Utf8Decoder& utf8) {
+  const CodePoints::Range reach = utf8.reach();
   const Table here = table(state);
-  const auto words = partitions_[here.partition];
-  size_t i = 0;
-  while (words[i] < reach.first) {
-    i += 2;
-  }
-  const uint32_t kind = words[i + 1];
-  const bool is_uniform = reach.is_whole && words[i] >= reach.last;
+  const auto ends = partitions_.lasts(here.partition);
+  const auto kinds = classes_[here.classes];
+  size_t i = partitions_.range_of(here.partition, reach.first);
+  const uint32_t kind = kinds[i];
+  const bool is_uniform = utf8.is_free() && ends[i] >= reach.last;
   bool is_live = kind != 0;
-  for (; !is_live && words[i] < reach.last; i += 2) {
-    is_live = words[i + 3] != 0;
+  for (; !is_live && ends[i] < reach.last; ++i) {
+    is_live = kinds[i + 1] != 0;
   }
   if (!is_live) {
     return kDead;
   }
   if (is_uniform) {
-    const uint32_t uniform[] = {kUniform, target(here, kind, state), more};
+    const uint32_t uniform[] = {kUniform, target(here, kind, state), utf8.more};
     return states_.intern(uniform);
   }
-  const uint32_t cut[] = {kPartial, state, value, more, size};
+  const uint32_t cut[] = {kPartial, state, utf8.value, utf8.more, utf8.size};
   return states_.intern(cut);
 }
 

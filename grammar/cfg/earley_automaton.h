@@ -1,5 +1,4 @@
 #pragma once
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -7,7 +6,9 @@
 
 #include "grammar/automaton.h"
 #include "grammar/cfg/context_free.h"
+#include "grammar/regex/code_point_partitions.h"
 #include "grammar/regex/regex.h"
+#include "grammar/regex/utf8_decoder.h"
 #include "grammar/tables/sequence_table.h"
 
 namespace specdec {
@@ -49,19 +50,20 @@ class EarleyAutomaton final : public Automaton {
     auto operator<=>(const Item&) const = default;
   };
   /// Words in states_: the tag, then for kText and kComplete the items; for kPartial the state
-  /// before the character, its bits so far, bytes to come and bytes in all; for kUniform the state
-  /// after the character, whichever bytes come, and how many do.
+  /// before the character, of the Utf8Decoder its bits so far, bytes to come and bytes in all; for
+  /// kUniform the state after the character, whichever bytes come, and how many do.
   enum Tag : uint32_t { kText, kComplete, kPartial, kUniform };
   /// Transitions of a state over code points, in classes that behave in the same way.
   struct Table {
-    uint32_t partition = 0;   ///< 0: not built
-    size_t first_target = 0;  ///< in targets_, by class
+    static constexpr uint32_t kNone = ~uint32_t{0};
+    uint32_t partition = kNone;  ///< kNone: not built
+    uint32_t classes = 0;        ///< in classes_: of the partition's ranges
+    size_t first_target = 0;     ///< in targets_, by class
   };
   struct Target {
     char32_t point = 0;  ///< one of the class
     StateId state = kUnknown;
   };
-  using Ascii = std::array<uint32_t, 128>;  ///< class by code point
   class Closure;
   class ShortTexts;
 
@@ -72,11 +74,10 @@ class EarleyAutomaton final : public Automaton {
   StateId intern(bool complete, std::vector<Item> items);
   Table table(StateId state);
   Table build(StateId state);
-  uint32_t partition_of(const std::vector<uint32_t>& words);
   StateId target(const Table& table, uint32_t kind, StateId from);
   StateId after(StateId state, char32_t point);
-  StateId lead_byte(StateId state, uint8_t byte);
-  StateId partial(StateId state, uint32_t value, uint32_t more, uint32_t size);
+  StateId next_in_character(StateId state, Utf8Decoder utf8, uint8_t byte);
+  StateId partial(StateId state, const Utf8Decoder& utf8);
   void note_parts(ReturnId id, const std::vector<ReturnId>& parts);
   CodePoints next_points(RegexId rest);
 
@@ -90,8 +91,8 @@ class EarleyAutomaton final : public Automaton {
   std::vector<ReturnId> cycle_bases_;  ///< by cycle: the number of its first return set
   std::vector<Table> tables_;          ///< by state
   std::vector<Target> targets_;
-  SequenceTable partitions_;  ///< pairs of the last code point of a range and its class
-  std::vector<Ascii> ascii_;  ///< by partition
+  CodePointPartitions partitions_;
+  SequenceTable classes_;  ///< of the ranges of partitions
   StateId start_ = kUnknown;
   std::shared_ptr<ShortTexts> short_texts_;  ///< when first asked for a way out
 };

@@ -41,7 +41,7 @@ std::optional<std::u32string> JsonAutomaton::fresh_word(const KeyState& state, R
                     });
     uint32_t text = state.text;
     for (const char32_t c : seen.empty() ? std::u32string() : word) {
-      text = key_texts_.append(text, c);
+      text = key_texts_.add(text, c);
     }
     if (!known && !std::binary_search(seen.begin(), seen.end(), text)) {
       return std::move(word);
@@ -73,11 +73,12 @@ bool JsonAutomaton::alive(const KeyState& state) {
 }
 
 std::string JsonAutomaton::recorded(uint32_t text) const {
-  std::string result;
-  for (const uint32_t byte : texts_.symbols(text)) {
-    result += static_cast<char>(byte);
+  std::string bytes;
+  for (; text != GrowingTrie::kRoot; text = texts_.parent(text)) {
+    bytes += static_cast<char>(texts_.symbol(text));
   }
-  return result;
+  std::reverse(bytes.begin(), bytes.end());
+  return bytes;
 }
 
 NumberAutomaton& JsonAutomaton::numbers(uint32_t plan) {

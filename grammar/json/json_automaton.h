@@ -15,6 +15,7 @@
 #include "grammar/json/open_string.h"
 #include "grammar/numbers/number_automaton.h"
 #include "grammar/tables/flat_map.h"
+#include "grammar/tables/growing_trie.h"
 #include "grammar/tables/intern_table.h"
 
 namespace specdec {
@@ -128,23 +129,6 @@ class JsonAutomaton final : public Automaton, private StringStates {
     size_t operator()(const std::vector<Entry>& entries) const;
     size_t operator()(const std::vector<Choice>& choices) const;
   };
-  /// Texts as a tree of their prefixes: equal texts have equal ids.
-  class Texts {
-   public:
-    uint32_t append(uint32_t text, uint32_t symbol);
-    std::vector<uint32_t> symbols(uint32_t text) const;
-    /// What follows in a text that begins with another one; nothing when it does not.
-    std::optional<std::u32string> rest(uint32_t text, uint32_t beginning) const;
-    uint32_t length(uint32_t text) const { return text == 0 ? 0 : nodes_[text - 1].length; }
-
-   private:
-    struct Node {
-      uint32_t parent = 0, symbol = 0, length = 0;
-    };
-    std::vector<Node> nodes_;
-    FlatMap children_;
-  };
-
   static constexpr std::array<std::string_view, 3> kLiterals = {"null", "false", "true"};
   static constexpr uint32_t kNewline = 1U << 31;
   /// Recorded text that is not known: masks look at places that many texts lead to.
@@ -187,8 +171,8 @@ class JsonAutomaton final : public Automaton, private StringStates {
   std::vector<std::shared_ptr<NumberAutomaton>> numbers_;  ///< by plan, where asked for
   InternTable<KeyState, Hash> keys_;
   InternTable<std::vector<Choice>, Hash> choices_;
-  Texts texts_;                      ///< bytes of items of unique arrays
-  Texts key_texts_;                  ///< code points of property names
+  GrowingTrie texts_;                ///< bytes of items of unique arrays
+  GrowingTrie key_texts_;            ///< code points of property names
   std::shared_ptr<WayOut> way_out_;  ///< made when first asked for
 };
 

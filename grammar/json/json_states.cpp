@@ -6,45 +6,6 @@
 
 namespace specdec {
 
-// ---- Texts -------------------------------------------------------------------------------------
-
-uint32_t JsonAutomaton::Texts::append(uint32_t text, uint32_t symbol) {
-  const uint64_t key = static_cast<uint64_t>(text) << 32 | symbol;
-  uint32_t longer = children_.find(key);
-  if (longer == FlatMap::kNone) {
-    nodes_.push_back({text, symbol, length(text) + 1});
-    longer = static_cast<uint32_t>(nodes_.size());
-    children_.add(key, longer);
-  }
-  return longer;
-}
-
-std::vector<uint32_t> JsonAutomaton::Texts::symbols(uint32_t text) const {
-  std::vector<uint32_t> result(length(text));
-  for (size_t i = result.size(); i-- > 0; text = nodes_[text - 1].parent) {
-    result[i] = nodes_[text - 1].symbol;
-  }
-  return result;
-}
-
-std::optional<std::u32string> JsonAutomaton::Texts::rest(uint32_t text, uint32_t beginning) const {
-  const uint32_t before = length(beginning);
-  uint32_t at = text;
-  while (length(at) > before) {
-    at = nodes_[at - 1].parent;
-  }
-  if (at != beginning) {
-    return std::nullopt;
-  }
-  std::u32string result(length(text) - before, 0);
-  for (size_t i = result.size(); i-- > 0; text = nodes_[text - 1].parent) {
-    result[i] = nodes_[text - 1].symbol;
-  }
-  return result;
-}
-
-// ---- States ------------------------------------------------------------------------------------
-
 bool JsonAutomaton::State::operator==(const State& other) const {
   return depth == other.depth && pad == other.pad && spaces == other.spaces && text == other.text &&
          text_depth == other.text_depth && std::ranges::equal(threads, other.threads);

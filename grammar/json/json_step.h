@@ -32,7 +32,7 @@ class JsonAutomaton::Step {
   }
   void push(const Thread& thread) { threads_.push_back(thread); }
   uint32_t recorded_with(uint8_t byte) {
-    return to_.text == kUnknownText ? kUnknownText : self_.texts_.append(to_.text, byte);
+    return to_.text == kUnknownText ? kUnknownText : self_.texts_.add(to_.text, byte);
   }
   bool optional_space() const;
 

@@ -132,7 +132,7 @@ void JsonAutomaton::Step::narrow(KeyState& state, char32_t point) {
     language = self_.formulas_.regexes().next(language, point);
   }
   const bool tells = self_.plans_.names_matter(state.object);
-  state.text = tells ? self_.key_texts_.append(state.text, point) : 0;
+  state.text = tells ? self_.key_texts_.add(state.text, point) : 0;
   state.length = tells || state.first < state.last ? state.length + 1 : 0;
 }
 

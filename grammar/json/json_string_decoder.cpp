@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "grammar/regex/utf8_decoder.h"
+
 namespace specdec {
 namespace {
 
@@ -45,14 +47,19 @@ std::vector<Range> characters(uint32_t first, uint32_t last) {
   return ranges;
 }
 
-/// The code points that an unfinished UTF-8 character may become, surrogates too.
-Range utf8_range(const JsonStringDecoder& decoder) {
-  const uint32_t least = decoder.size == 2 ? 0x80 : decoder.size == 3 ? 0x800 : 0x10000;
-  const auto bits = static_cast<unsigned>(decoder.more * 6);
-  return {std::max(decoder.value << bits, least), ((decoder.value + 1) << bits) - 1};
+uint32_t above_bmp(uint32_t high) { return 0x10000 + ((high - 0xD800) << 10); }
+
+Utf8Decoder utf8_of(const JsonStringDecoder& decoder) {
+  return {decoder.value, decoder.more, decoder.size};
 }
 
-uint32_t above_bmp(uint32_t high) { return 0x10000 + ((high - 0xD800) << 10); }
+bool take_utf8(JsonStringDecoder& decoder, uint8_t byte, std::optional<char32_t>& point) {
+  Utf8Decoder utf8 = utf8_of(decoder);
+  const bool alive = utf8.take(byte, point);
+  decoder = {utf8.idle() ? Phase::kNone : Phase::kUtf8, static_cast<uint8_t>(utf8.more),
+             static_cast<uint8_t>(utf8.size), utf8.value};
+  return alive;
+}
 
 bool take_lead(JsonStringDecoder& decoder, uint8_t byte, std::optional<char32_t>& point) {
   if (byte < 0x20 || byte == '"') {
@@ -62,35 +69,7 @@ bool take_lead(JsonStringDecoder& decoder, uint8_t byte, std::optional<char32_t>
     decoder.phase = Phase::kBackslash;
     return true;
   }
-  if (byte < 0x80) {
-    point = byte;
-    return true;
-  }
-  if (byte < 0xC2 || byte > 0xF4) {
-    return false;
-  }
-  decoder.phase = Phase::kUtf8;
-  decoder.more = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
-  decoder.size = static_cast<uint8_t>(decoder.more + 1);
-  decoder.value = byte & (0x3FU >> decoder.more);
-  return true;
-}
-
-bool take_utf8(JsonStringDecoder& decoder, uint8_t byte, std::optional<char32_t>& point) {
-  if ((byte & 0xC0) != 0x80) {
-    return false;
-  }
-  decoder.value = decoder.value << 6 | (byte & 0x3F);
-  --decoder.more;
-  const auto [first, last] = utf8_range(decoder);
-  if (first > last || first > CodePoints::kLast || (first >= 0xD800 && last <= 0xDFFF)) {
-    return false;  // overlong, beyond Unicode, or a surrogate
-  }
-  if (decoder.more == 0) {
-    point = decoder.value;
-    decoder = {};
-  }
-  return true;
+  return take_utf8(decoder, byte, point);
 }
 
 bool take_escape(JsonStringDecoder& decoder, uint8_t byte, EscapeStyle style,
@@ -175,7 +154,7 @@ std::vector<CodePoints::Range> JsonStringDecoder::reach(EscapeStyle style) const
       }
       return {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
     case Phase::kUtf8: {
-      const auto [low, high] = utf8_range(*this);
+      const auto [low, high] = utf8_of(*this).reach();
       return characters(low, high);
     }
     case Phase::kHex:

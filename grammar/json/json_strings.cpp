@@ -33,6 +33,16 @@ void add_of_string(Automaton::Bytes& bytes, const JsonStringDecoder& decoder) {
   }
 }
 
+/// What follows in a text that begins with another one; nothing when it does not.
+std::optional<std::u32string> rest_of(const GrowingTrie& texts, uint32_t text, uint32_t beginning) {
+  std::u32string rest;
+  for (; texts.length(text) > texts.length(beginning); text = texts.parent(text)) {
+    rest.push_back(texts.symbol(text));
+  }
+  std::reverse(rest.begin(), rest.end());
+  return text == beginning ? std::optional(rest) : std::nullopt;
+}
+
 }  // namespace
 
 Automaton::Bytes JsonAutomaton::candidates(const State& state, const Thread& thread) {
@@ -143,7 +153,7 @@ void JsonAutomaton::add_name_parts(const Thread& thread, const State& state, Ope
     string.words.push_back({name.substr(key.length), choices.names[i]});
   }
   for (const uint32_t text : plans_.object(key.object).seen_others) {
-    auto rest = key_texts_.rest(text == kNoText ? 0 : text, key.text);
+    auto rest = rest_of(key_texts_, text == kNoText ? 0 : text, key.text);
     if (rest) {
       string.words.push_back({*std::move(rest), false});
     }

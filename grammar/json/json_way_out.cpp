@@ -327,7 +327,7 @@ class JsonAutomaton::WayOut {
       if (word) {
         uint32_t text = key.text;
         for (const char32_t c : *word) {
-          text = self_.key_texts_.append(text, c);
+          text = self_.key_texts_.add(text, c);
         }
         if (auto found = choice(plans_.other_property(key.object, i, text),
                                 string_rest(*word) + ':', depth, most)) {

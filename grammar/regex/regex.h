@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "grammar/regex/code_points.h"
-#include "grammar/tables/intern_table.h"
+#include "grammar/tables/hash.h"
 
 namespace specdec {
 

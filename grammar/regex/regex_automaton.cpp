@@ -28,24 +28,16 @@ void RegexAutomaton::allow(uint64_t states) {
 
 RegexId RegexAutomaton::next(RegexId state, char32_t c) {
   const Table& found = table(state);
-  const Partition& partition = partitions_[found.partition];
-  size_t part = 0;
-  if (c < partition.ascii.size()) {
-    part = partition.ascii[c];
-  } else {
-    const auto& lasts = partition.lasts;
-    part = static_cast<size_t>(std::lower_bound(lasts.begin(), lasts.end(), c) - lasts.begin());
-    if (part == lasts.size()) {
-      return RegexStore::kNothing;
-    }
+  if (c > CodePoints::kLast) {
+    return RegexStore::kNothing;
   }
-  const RegexId target = targets_[found.first_target + part];
+  const RegexId target = targets_[found.first_target + partitions_.range_of(found.partition, c)];
   return is_live(target) ? target : RegexStore::kNothing;
 }
 
 std::span<const RegexAutomaton::Transition> RegexAutomaton::transitions(RegexId state) {
   const Table found = table(state);
-  const size_t count = partitions_[found.partition].lasts.size();
+  const size_t count = partitions_.lasts(found.partition).size();
   Map answer;
   for (size_t i = 0; i < count; ++i) {
     RegexId target = targets_[found.first_target + i];
@@ -53,7 +45,7 @@ std::span<const RegexAutomaton::Transition> RegexAutomaton::transitions(RegexId 
     if (!answer.empty() && answer.back().target == target) {
       answer.pop_back();
     }
-    answer.push_back({partitions_[found.partition].lasts[i], target});
+    answer.push_back({partitions_.lasts(found.partition)[i], target});
   }
   answer_ = std::move(answer);
   return answer_;
@@ -106,22 +98,12 @@ void RegexAutomaton::fail_too_large() const {
 }
 
 uint32_t RegexAutomaton::partition_of(const Map& map) {
-  std::vector<char32_t> lasts;
+  std::vector<uint32_t> lasts;
   lasts.reserve(map.size());
   for (const Transition& transition : map) {
     lasts.push_back(transition.last);
   }
-  const auto [place, is_new] =
-      partition_ids_.emplace(std::move(lasts), static_cast<uint32_t>(partitions_.size()));
-  if (is_new) {
-    Partition partition = {.lasts = place->first};
-    for (size_t c = 0, part = 0; c < partition.ascii.size(); ++c) {
-      part += partition.lasts[part] < c ? 1 : 0;
-      partition.ascii[c] = static_cast<uint8_t>(part);
-    }
-    partitions_.push_back(std::move(partition));
-  }
-  return place->second;
+  return partitions_.intern(lasts);
 }
 
 RegexAutomaton::Map RegexAutomaton::derive(RegexId regex) {
@@ -150,7 +132,7 @@ void RegexAutomaton::remember(RegexId regex, const Map& map) {
 }
 
 RegexAutomaton::Map RegexAutomaton::map_of(const Table& table) const {
-  const std::vector<char32_t>& lasts = partitions_[table.partition].lasts;
+  const std::span<const uint32_t> lasts = partitions_.lasts(table.partition);
   Map map;
   map.reserve(lasts.size());
   for (size_t i = 0; i < lasts.size(); ++i) {

@@ -1,12 +1,11 @@
 #pragma once
-#include <array>
 #include <cstdint>
-#include <map>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "grammar/regex/code_point_partitions.h"
 #include "grammar/regex/regex_nodes.h"
 
 namespace specdec {
@@ -38,13 +37,8 @@ class RegexAutomaton {
     char32_t last = 0;
     RegexId target = 0;
   };
-  /// Where the targets change; many states share one.
-  struct Partition {
-    std::vector<char32_t> lasts;
-    std::array<uint8_t, 128> ascii = {};  ///< part of each ASCII code point
-  };
   struct Table {
-    uint32_t partition = 0;
+    uint32_t partition = 0;  ///< where the targets change; many states share one
     size_t first_target = 0;
   };
   enum class Life : uint8_t { kUnknown, kLive, kDead };
@@ -94,8 +88,7 @@ class RegexAutomaton {
   std::vector<uint32_t> table_of_;            ///< by state; 0 when not built
   std::vector<Table> tables_;
   std::vector<RegexId> targets_;
-  std::vector<Partition> partitions_;
-  std::map<std::vector<char32_t>, uint32_t> partition_ids_;
+  CodePointPartitions partitions_;
   std::vector<Life> life_;
   Map answer_;
 };

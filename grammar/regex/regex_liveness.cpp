@@ -45,14 +45,14 @@ void RegexAutomaton::search_live(RegexId start) {
     const RegexId state = order[~open.top().second];
     open.pop();
     const Table reached = table(state);
-    const size_t parts = partitions_[reached.partition].lasts.size();
+    const size_t parts = partitions_.lasts(reached.partition).size();
     for (size_t i = 0; i < parts; ++i) {
       const RegexId target = targets_[reached.first_target + i];
       if (life(target) == Life::kDead) {
         continue;
       }
-      const auto [place, is_new] = sources.try_emplace(target);
-      place->second.push_back(state);
+      const auto [known, is_new] = sources.try_emplace(target);
+      known->second.push_back(state);
       if (life(target) == Life::kLive) {
         found.push_back(target);
       } else if (is_new) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "grammar/tables/intern_table.h"
+#include "grammar/tables/hash.h"
 
 namespace specdec {
 namespace {
@@ -58,15 +58,7 @@ bool RegexNodes::same(RegexId a, RegexId b) const {
   return std::ranges::equal(operands(a), operands(b));
 }
 
-size_t RegexNodes::slot(RegexId id) const {
-  size_t at = hash(id) & (slots_.size() - 1);
-  while (slots_[at] != RegexStore::kNothing && !same(slots_[at], id)) {
-    at = (at + 1) & (slots_.size() - 1);
-  }
-  return at;
-}
-
-RegexNodes::RegexNodes() : slots_(64) {
+RegexNodes::RegexNodes() {
   add({.kind = Kind::kNothing, .shortest = kInfinite});
   add({.kind = Kind::kEmpty, .nullable = true});
   const RegexId any_point = RegexStore::kAll + 1;
@@ -88,18 +80,11 @@ RegexId RegexNodes::add(Node node) {
   }
   const RegexId id = size();
   nodes_.push_back(node);
-  if (2 * nodes_.size() > slots_.size()) {
-    slots_.assign(2 * slots_.size(), RegexStore::kNothing);
-    for (RegexId old = 1; old < id; ++old) {
-      slots_[slot(old)] = old;
-    }
-  }
-  RegexId& known = slots_[slot(id)];
-  if (known != RegexStore::kNothing) {
+  if (const RegexId* known = ids_.find(hash(id), [&](RegexId old) { return same(old, id); })) {
     nodes_.pop_back();
-    return known;
+    return *known;
   }
-  known = id;
+  ids_.add(id, [&](RegexId old) { return hash(old); });
   nodes_[id].key = key_of(id);
   return id;
 }

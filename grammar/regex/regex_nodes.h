@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "grammar/regex/regex.h"
-#include "grammar/tables/intern_table.h"
+#include "grammar/tables/hash_slots.h"
 
 namespace specdec {
 
@@ -69,8 +69,6 @@ class RegexNodes {
   };
   uint64_t hash(RegexId id) const;
   bool same(RegexId a, RegexId b) const;
-  /// Where in `slots_` the node or its equal is, or would be.
-  size_t slot(RegexId id) const;
   RegexId add(Node node);
   WideHash::Value key_of(RegexId id) const;
   RegexId add_operands(Kind kind, const std::vector<RegexId>& parts);
@@ -90,7 +88,7 @@ class RegexNodes {
   std::vector<CodePoints> classes_;
   std::map<std::vector<std::pair<char32_t, char32_t>>, uint32_t> class_ids_;
   std::array<RegexId, 128> letters_ = {};  ///< those of ASCII; kNothing: not made yet
-  std::vector<RegexId> slots_;  ///< a power of two of them, at most half are taken, others kNothing
+  NumberSlots ids_;                        ///< of different expressions
 };
 
 }  // namespace specdec

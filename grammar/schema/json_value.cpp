@@ -7,24 +7,12 @@
 
 #include "core/error.h"
 #include "core/formats/utf8.h"
+#include "grammar/regex/code_points.h"
 
 namespace specdec {
 namespace {
 
 constexpr int kMaxTextDepth = 1'000;
-
-void append_utf8(std::string& out, uint32_t c) {
-  if (c < 0x80) {
-    out += static_cast<char>(c);
-    return;
-  }
-  const int more = c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-  const uint32_t lead[] = {0, 0xC0, 0xE0, 0xF0};
-  out += static_cast<char>(lead[more] | (c >> (6 * more)));
-  for (int i = more - 1; i >= 0; --i) {
-    out += static_cast<char>(0x80 | ((c >> (6 * i)) & 0x3F));
-  }
-}
 
 class Reader {
  public:
@@ -159,7 +147,8 @@ class Reader {
     static constexpr std::string_view kLetters = "\"\\/bfnrt";
     static constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
     if (take('u')) {
-      append_utf8(out, unicode_escape());
+      const char32_t point = unicode_escape();
+      out += to_utf8({&point, 1});
       return;
     }
     const size_t which = at_ < text_.size() ? kLetters.find(peek()) : std::string::npos;

@@ -80,7 +80,7 @@ CacheFile::CacheFile(const std::filesystem::path& path, const std::array<uint64_
     : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   read_entries(owner);
   for (size_t i = 0; i < entries_.size(); ++i) {
-    places_.emplace(entries_[i].key, i);
+    index_.emplace(entries_[i].key, i);
   }
 }
 
@@ -121,8 +121,8 @@ void CacheFile::read_entries(const std::array<uint64_t, 2>& owner) {
 }
 
 const CacheFile::Entry* CacheFile::find(const CacheKey& key) const {
-  const auto found = places_.find(key);
-  return found == places_.end() ? nullptr : &entries_[found->second];
+  const auto found = index_.find(key);
+  return found == index_.end() ? nullptr : &entries_[found->second];
 }
 
 bool CacheFile::read(const Entry& entry, std::span<std::byte> bytes) const {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/formats/atomic_file.h"
-#include "grammar/tables/intern_table.h"
+#include "grammar/tables/hash.h"
 
 namespace specdec {
 
@@ -80,7 +80,7 @@ class CacheFile {
 
   int descriptor_ = -1;
   std::vector<Entry> entries_;
-  std::unordered_map<CacheKey, size_t, CacheKey::Hash> places_;  ///< in `entries_`
+  std::unordered_map<CacheKey, size_t, CacheKey::Hash> index_;  ///< which of `entries_`
 };
 
 /// Writes such a file, which appears when it is committed.

@@ -16,8 +16,8 @@ class RecentCache {
 
   /// nullptr when there is none. A value lives until it is dropped.
   Value* find(const Key& key) {
-    const auto found = places_.find(key);
-    if (found == places_.end()) {
+    const auto found = index_.find(key);
+    if (found == index_.end()) {
       return nullptr;
     }
     entries_.splice(entries_.begin(), entries_, found->second);
@@ -27,7 +27,7 @@ class RecentCache {
   /// The key must be new.
   Value& add(const Key& key, Value value) {
     entries_.emplace_front(key, std::move(value));
-    places_.emplace(key, entries_.begin());
+    index_.emplace(key, entries_.begin());
     return entries_.front().second;
   }
 
@@ -35,13 +35,13 @@ class RecentCache {
   std::pair<Key, Value> drop() {
     std::pair<Key, Value> oldest = std::move(entries_.back());
     entries_.pop_back();
-    places_.erase(oldest.first);
+    index_.erase(oldest.first);
     return oldest;
   }
 
  private:
   std::list<std::pair<Key, Value>> entries_;  ///< newest first
-  std::unordered_map<Key, typename std::list<std::pair<Key, Value>>::iterator, Hash> places_;
+  std::unordered_map<Key, typename std::list<std::pair<Key, Value>>::iterator, Hash> index_;
 };
 
 }  // namespace specdec

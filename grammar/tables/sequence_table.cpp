@@ -2,19 +2,20 @@
 
 #include <algorithm>
 
-namespace specdec {
+#include "grammar/tables/hash.h"
 
-size_t SequenceTable::Hash::operator()(uint32_t id) const {
-  uint64_t hash = 0x9E3779B97F4A7C15;
-  for (const uint32_t word : (*table)[id]) {
-    hash = (hash ^ word) * 0xFF51AFD7ED558CCD;
-    hash ^= hash >> 32;
-  }
-  return hash;
+namespace specdec {
+namespace {
+
+uint64_t hash_of_words(std::span<const uint32_t> words) {
+  return WordHash().add_all(words).value();
 }
 
-bool SequenceTable::Same::operator()(uint32_t a, uint32_t b) const {
-  return std::ranges::equal((*table)[a], (*table)[b]);
+}  // namespace
+
+const uint32_t* SequenceTable::find(std::span<const uint32_t> words) const {
+  return ids_.find(hash_of_words(words),
+                   [&](uint32_t id) { return std::ranges::equal((*this)[id], words); });
 }
 
 void SequenceTable::push(std::span<const uint32_t> words) {
@@ -23,19 +24,25 @@ void SequenceTable::push(std::span<const uint32_t> words) {
   starts_.push_back(words_.size());
 }
 
+void SequenceTable::note_newest() {
+  ids_.add(size() - 1, [&](uint32_t id) { return hash_of_words((*this)[id]); });
+}
+
 uint32_t SequenceTable::intern(std::span<const uint32_t> words) {
-  push(words);
-  const auto [place, is_new] = ids_.insert(size() - 1);
-  if (!is_new) {
-    starts_.pop_back();
-    words_.resize(starts_.back());
+  if (const uint32_t* known = find(words)) {
+    return *known;
   }
-  return *place;
+  push(words);
+  note_newest();
+  return size() - 1;
 }
 
 uint32_t SequenceTable::append(std::span<const uint32_t> words) {
+  const bool is_new = find(words) == nullptr;
   push(words);
-  ids_.insert(size() - 1);
+  if (is_new) {
+    note_newest();
+  }
   return size() - 1;
 }
 

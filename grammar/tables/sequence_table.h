@@ -1,8 +1,9 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <unordered_set>
 #include <vector>
+
+#include "grammar/tables/hash_slots.h"
 
 namespace specdec {
 
@@ -10,10 +11,6 @@ namespace specdec {
 /// number.
 class SequenceTable {
  public:
-  SequenceTable() = default;
-  SequenceTable(const SequenceTable&) = delete;
-  SequenceTable& operator=(const SequenceTable&) = delete;
-
   /// The words may lie in this table.
   uint32_t intern(std::span<const uint32_t> words);
   /// A new number even when an equal sequence has one, which then stays the one that is found.
@@ -25,20 +22,14 @@ class SequenceTable {
   uint32_t size() const { return static_cast<uint32_t>(starts_.size() - 1); }
 
  private:
-  struct Hash {
-    const SequenceTable* table;
-    size_t operator()(uint32_t id) const;
-  };
-  struct Same {
-    const SequenceTable* table;
-    bool operator()(uint32_t a, uint32_t b) const;
-  };
-
+  /// The number of an equal sequence, or nullptr.
+  const uint32_t* find(std::span<const uint32_t> words) const;
   void push(std::span<const uint32_t> words);
+  void note_newest();
 
   std::vector<uint32_t> words_;
   std::vector<size_t> starts_ = {0};
-  std::unordered_set<uint32_t, Hash, Same> ids_{16, Hash{this}, Same{this}};
+  NumberSlots ids_;
 };
 
 }  // namespace specdec

@@ -7,71 +7,19 @@
 
 #include "core/error.h"
 #include "core/formats/utf8.h"
+#include "grammar/regex/utf8_decoder.h"
+#include "grammar/tables/growing_trie.h"
 #include "grammar/tables/sequence_table.h"
 
 namespace specdec {
 namespace {
-
-/// Where UTF-8 stands between two bytes.
-enum Utf8 : uint32_t {
-  kIdle,
-  kOneMore,
-  kTwoMore,
-  kThreeMore,
-  kAfterE0,  ///< the second byte's range excludes overlong forms,
-  kAfterEd,  ///< surrogates,
-  kAfterF0,  ///< overlong forms,
-  kAfterF4,  ///< and what is above U+10FFFF
-};
-
-std::optional<Utf8> utf8_lead(uint8_t byte) {
-  if (byte < 0x80) {
-    return kIdle;
-  }
-  if (byte < 0xC2 || byte > 0xF4) {
-    return std::nullopt;
-  }
-  switch (byte) {
-    case 0xE0:
-      return kAfterE0;
-    case 0xED:
-      return kAfterEd;
-    case 0xF0:
-      return kAfterF0;
-    case 0xF4:
-      return kAfterF4;
-    default:
-      return byte < 0xE0 ? kOneMore : byte < 0xF0 ? kTwoMore : kThreeMore;
-  }
-}
-
-/// Nothing when no character goes on so.
-std::optional<Utf8> utf8_next(Utf8 state, uint8_t byte) {
-  struct Step {
-    uint8_t first, last;
-    Utf8 next;
-  };
-  constexpr std::array<Step, 8> kSteps = {{{0, 0, kIdle},
-                                           {0x80, 0xBF, kIdle},
-                                           {0x80, 0xBF, kOneMore},
-                                           {0x80, 0xBF, kTwoMore},
-                                           {0xA0, 0xBF, kOneMore},
-                                           {0x80, 0x9F, kOneMore},
-                                           {0x90, 0xBF, kTwoMore},
-                                           {0x80, 0x8F, kTwoMore}}};
-  if (state == kIdle) {
-    return utf8_lead(byte);
-  }
-  const Step& step = kSteps[state];
-  return byte >= step.first && byte <= step.last ? std::optional(step.next) : std::nullopt;
-}
 
 /// Finds the tags in a text as it comes in (Aho and Corasick 1975).
 class TagSearch {
  public:
   static constexpr uint32_t kNoTag = ~0U;
 
-  explicit TagSearch(const std::vector<std::string>& tags) : nodes_(1) {
+  explicit TagSearch(const std::vector<std::string>& tags) {
     for (uint32_t tag = 0; tag < tags.size(); ++tag) {
       add(tags[tag], tag);
     }
@@ -80,57 +28,54 @@ class TagSearch {
 
   uint32_t next(uint32_t node, uint8_t byte) const {
     for (;; node = nodes_[node].fail) {
-      const auto found = nodes_[node].children.find(byte);
-      if (found != nodes_[node].children.end()) {
-        return found->second;
+      const uint32_t longer = texts_.child(node, byte);
+      if (longer != GrowingTrie::kNone) {
+        return longer;
       }
-      if (node == 0) {
-        return 0;
+      if (node == GrowingTrie::kRoot) {
+        return GrowingTrie::kRoot;
       }
     }
   }
   /// The longest tag that ends here.
   uint32_t tag(uint32_t node) const { return nodes_[node].tag; }
   /// How many bytes of a tag stand here.
-  size_t depth(uint32_t node) const { return nodes_[node].depth; }
+  size_t depth(uint32_t node) const { return texts_.length(node); }
 
  private:
   struct Node {
-    std::map<uint8_t, uint32_t> children;
-    uint32_t fail = 0;
+    uint32_t fail = GrowingTrie::kRoot;  ///< the longest proper ending that is in the tree
     uint32_t tag = kNoTag;
-    size_t depth = 0;
   };
 
   void add(const std::string& text, uint32_t tag) {
-    uint32_t node = 0;
+    uint32_t node = GrowingTrie::kRoot;
     for (const char c : text) {
-      const auto [place, is_new] = nodes_[node].children.emplace(
-          static_cast<uint8_t>(c), static_cast<uint32_t>(nodes_.size()));
-      node = place->second;
-      if (is_new) {
-        nodes_.emplace_back();
-      }
+      node = texts_.add(node, static_cast<uint8_t>(c));
     }
+    nodes_.resize(texts_.size());
     nodes_[node].tag = tag;
   }
 
   void link() {
-    std::vector<uint32_t> order = {0};
-    for (size_t i = 0; i < order.size(); ++i) {
-      const uint32_t node = order[i];
-      for (const auto& [byte, child] : nodes_[node].children) {
-        nodes_[child].fail = node == 0 ? 0 : next(nodes_[node].fail, byte);
-        nodes_[child].depth = nodes_[node].depth + 1;
-        if (nodes_[child].tag == kNoTag) {
-          nodes_[child].tag = nodes_[nodes_[child].fail].tag;
-        }
-        order.push_back(child);
+    std::vector<uint32_t> order;  // shorter texts first
+    for (uint32_t node = 1; node < texts_.size(); ++node) {
+      order.push_back(node);
+    }
+    std::ranges::stable_sort(order, {}, [&](uint32_t node) { return texts_.length(node); });
+    for (const uint32_t node : order) {
+      const uint32_t parent = texts_.parent(node);
+      if (parent != GrowingTrie::kRoot) {
+        nodes_[node].fail = next(nodes_[parent].fail, static_cast<uint8_t>(texts_.symbol(node)));
+      }
+      if (nodes_[node].tag == kNoTag) {
+        nodes_[node].tag = nodes_[nodes_[node].fail].tag;
       }
     }
   }
 
-  std::vector<Node> nodes_;
+  GrowingTrie texts_;
+  std::vector<Node> nodes_ = std::vector<Node>(1);
 };
 
 std::vector<std::string> begin_tags(const std::vector<TriggerRule>& rules) {
@@ -147,7 +92,7 @@ class TriggerAutomaton final : public Automaton {
   explicit TriggerAutomaton(std::vector<TriggerRule> rules)
       : rules_(std::move(rules)), tags_(begin_tags(rules_)) {
     states_.intern({});  // kDead
-    start_ = free(0, kIdle);
+    start_ = free(0, {});
   }
 
   StateId start() override { return start_; }
@@ -161,8 +106,7 @@ class TriggerAutomaton final : public Automaton {
     }
     const uint32_t row = states_[state][3];
     if (rows_[row][byte] == kUnknown) {
-      const StateId target =
-          next_free(states_[state][1], static_cast<Utf8>(states_[state][2]), byte);
+      const StateId target = next_free(states_[state][1], unpack(states_[state][2]), byte);
       rows_[row][byte] = target;
     }
     return rows_[row][byte];
@@ -174,7 +118,7 @@ class TriggerAutomaton final : public Automaton {
     }
     const auto words = states_[state];
     if (words[0] == kFree) {
-      return words[2] == kIdle;
+      return unpack(words[2]).idle();
     }
     const TriggerRule& rule = rules_[words[1]];
     return rule.end.empty() && is_inner_complete(rule, words[2]);
@@ -209,24 +153,30 @@ class TriggerAutomaton final : public Automaton {
     return inner != kDead && rule.grammar->is_complete(inner);
   }
 
-  StateId free(uint32_t node, Utf8 utf8) {
-    const auto key = std::pair(node, static_cast<uint32_t>(utf8));
-    const auto [place, is_new] = row_of_.emplace(key, static_cast<uint32_t>(rows_.size()));
+  static uint32_t pack(const Utf8Decoder& utf8) {
+    return utf8.value << 8 | utf8.more << 4 | utf8.size;
+  }
+  static Utf8Decoder unpack(uint32_t word) { return {word >> 8, word >> 4 & 0xF, word & 0xF}; }
+
+  StateId free(uint32_t node, const Utf8Decoder& utf8) {
+    const uint32_t packed = pack(utf8.shape());
+    const auto [row, is_new] =
+        row_of_.emplace(std::pair(node, packed), static_cast<uint32_t>(rows_.size()));
     if (is_new) {
       rows_.emplace_back().fill(kUnknown);
     }
-    const uint32_t words[] = {kFree, node, utf8, place->second};
+    const uint32_t words[] = {kFree, node, packed, row->second};
     return states_.intern(words);
   }
 
-  StateId next_free(uint32_t node, Utf8 utf8, uint8_t byte) {
-    const auto after = utf8_next(utf8, byte);
-    if (!after) {
+  StateId next_free(uint32_t node, Utf8Decoder utf8, uint8_t byte) {
+    std::optional<char32_t> point;
+    if (!utf8.take(byte, point)) {
       return kDead;
     }
     const uint32_t there = tags_.next(node, byte);
     const uint32_t tag = tags_.tag(there);
-    return tag == TagSearch::kNoTag ? free(there, *after)
+    return tag == TagSearch::kNoTag ? free(there, utf8)
                                     : inside(tag, rules_[tag].grammar->start(), {});
   }
 
@@ -247,12 +197,12 @@ class TriggerAutomaton final : public Automaton {
     const StateId after = inner == kDead ? kDead : rule.grammar->next(inner, byte);
     const bool complete = is_inner_complete(rule, inner);
     if (rule.end.empty()) {
-      return after == kDead && complete ? next_free(0, kIdle, byte) : inside(words[1], after, {});
+      return after == kDead && complete ? next_free(0, {}, byte) : inside(words[1], after, {});
     }
     std::vector<uint32_t> ends;
-    const auto match = [&](uint32_t place) {
-      if (static_cast<uint8_t>(rule.end[place]) == byte) {
-        ends.push_back(place + 1);
+    const auto match = [&](uint32_t matched) {
+      if (static_cast<uint8_t>(rule.end[matched]) == byte) {
+        ends.push_back(matched + 1);
       }
     };
     if (complete) {
@@ -260,7 +210,7 @@ class TriggerAutomaton final : public Automaton {
     }
     std::for_each(words.begin() + 3, words.end(), match);  // ascending, as they were
     const bool ended = !ends.empty() && ends.back() == rule.end.size();
-    return ended ? free(0, kIdle) : inside(words[1], after, ends);
+    return ended ? free(0, {}) : inside(words[1], after, ends);
   }
 
   std::string way_out_of_character(StateId state) {
@@ -292,7 +242,7 @@ class TriggerAutomaton final : public Automaton {
   std::string explain_free(StateId state) const {
     const uint32_t node = states_[state][1];
     std::string lines =
-        states_[state][2] == kIdle ? "any text, or its end\n" : "the rest of a character\n";
+        unpack(states_[state][2]).idle() ? "any text, or its end\n" : "the rest of a character\n";
     for (const TriggerRule& rule : rules_) {
       lines += fmt::format("after '{}': what its grammar says\n", rule.begin);
     }
@@ -310,8 +260,8 @@ class TriggerAutomaton final : public Automaton {
     if (!rule.end.empty() && is_inner_complete(rule, words[2])) {
       lines += fmt::format("the end tag '{}'\n", rule.end);
     }
-    for (const uint32_t place : words.subspan(3)) {
-      lines += fmt::format("the rest of the end tag: '{}'\n", rule.end.substr(place));
+    for (const uint32_t matched : words.subspan(3)) {
+      lines += fmt::format("the rest of the end tag: '{}'\n", rule.end.substr(matched));
     }
     return lines;
   }
