@@ -141,10 +141,10 @@ void MaskBuilder::add_part(Node node, StateId state, const OpenString& string,
 void MaskBuilder::add_exit(Node node, StateId state, const OpenString::Part& part,
                            const StringMasks::Exit& exit) {
   // A name in the same token may be the one that it closes.
-  const bool sure =
-      exit.remainder == 0 || (part.more_may_come && strings_.ends_item(exit.remainder));
-  const bool doubtful =
-      (part.text_matters && !sure) || (part.is_name && strings_.may_have_name(exit.remainder));
+  const bool sure = exit.remainder == 0 ||
+                    (part.more_may_come && strings_.remainders().ends_item(exit.remainder));
+  const bool doubtful = (part.text_matters && !sure) ||
+                        (part.is_name && strings_.remainders().may_have_name(exit.remainder));
   if (!doubtful || really_allowed(node, state, exit.token)) {
     content_.added.push_back(exit.token);
   } else {
@@ -279,7 +279,7 @@ bool MaskBuilder::really_allowed(Node node, StateId state, Token token) {
 }
 
 void MaskBuilder::collect_remainders(Node node, StateId state, std::vector<uint32_t>& found) {
-  const TokenTrie& remainders = strings_.remainders();
+  const TokenTrie& remainders = strings_.remainders().texts();
   const Automaton::Bytes candidates = automaton_.candidates(state);
   for (Node child = node + 1; child < remainders.end(node); child = remainders.end(child)) {
     if (!candidates[remainders.byte(child)]) {

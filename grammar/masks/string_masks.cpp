@@ -1,126 +1,43 @@
+// Which walks and bits are kept, in memory and in a file.
 #include "grammar/masks/string_masks.h"
 
 #include <algorithm>
-#include <set>
-#include <string>
 
-#include "core/error.h"
+#include "grammar/masks/mask_cache_kinds.h"
+#include "grammar/tables/hash.h"
 
 namespace specdec {
 namespace {
 
-using Node = TokenTrie::Node;
+constexpr size_t kRecent = 12;  ///< walks that a new one is compared with
 
-/// The bytes on the way from one node down to another.
-std::string text_between(const TokenTrie& trie, Node from, Node to) {
-  std::string text;
-  for (Node at = from; at != to;) {
-    Node child = at + 1;
-    while (trie.end(child) <= to) {
-      child = trie.end(child);
-    }
-    text += static_cast<char>(trie.byte(child));
-    at = child;
-  }
-  return text;
+CacheKey walk_key(const WideHash::Value& language, EscapeStyle escapes) {
+  return {.kind = kWalk, .part = static_cast<uint32_t>(escapes), .item = language};
 }
 
-uint64_t size_of(const StringMasks::Walk& walk) {
-  const size_t bits = walk.bits == nullptr ? 0 : walk.bits->size() * sizeof(uint32_t);
-  return sizeof walk + bits + walk.closing.size() * sizeof(uint32_t) +
-         walk.inside.size() * sizeof(StringMasks::Inside) +
-         walk.exits.size() * sizeof(StringMasks::Exit);
-}
+/// What a walk takes of the file, with its place in the list of entries and in memory.
+uint64_t cost(uint64_t bytes) { return std::max<uint64_t>(bytes, 4096); }
 
 }  // namespace
 
 StringMasks::StringMasks(const TokenTrie& trie, RegexStore& regexes, uint64_t max_bytes,
                          const CacheFile* cache)
-    : trie_(trie), regexes_(regexes), max_bytes_(max_bytes), cache_(cache) {
-  if (!read_remainders()) {
-    collect_remainders();
-  }
-}
+    : trie_(trie),
+      regexes_(regexes),
+      max_bytes_(max_bytes),
+      cache_(cache),
+      remainders_(trie, cache),
+      maker_(trie, remainders_, regexes),
+      made_(remainders_.was_cached() ? 0 : 1) {}
 
-void StringMasks::collect_remainders() {
-  ++made_;
-  std::set<std::string> found;
-  for (Node quote = 1; quote < trie_.size(); ++quote) {
-    if (trie_.byte(quote) != '"') {
-      continue;
-    }
-    for (Node node = quote + 1; node < trie_.end(quote); ++node) {
-      if (!trie_.tokens(node).empty()) {
-        found.insert(text_between(trie_, quote, node));
-      }
-    }
+TokenSpelling& StringMasks::spelling(EscapeStyle escapes) {
+  const auto known = spellings_.find(escapes);
+  if (known != spellings_.end()) {
+    return known->second;
   }
-  std::vector<std::string_view> texts = {std::string_view()};
-  texts.insert(texts.end(), found.begin(), found.end());
-  remainders_ = std::make_unique<TokenTrie>(texts);
-  for (const std::string_view text : texts) {
-    const size_t comma = std::min(text.find(','), text.size());
-    may_have_name_.push_back(std::count(text.begin() + comma, text.end(), '"') > 1);
-    ends_item_.push_back(text.starts_with(']') || text == "," || text == ", " || text == ",\"" ||
-                         text == ", \"");
-  }
-}
-
-uint32_t StringMasks::remainder_after(Node quote, Node node) const {
-  if (quote == node) {
-    return 0;
-  }
-  const Node found = remainders_->find(0, text_between(trie_, quote, node));
-  SPECDEC_CHECK(found != TokenTrie::kNone, "a token's text after a quote is not known");
-  return static_cast<uint32_t>(remainders_->tokens(found).front());
-}
-
-// ---- Below a node of the tree: token by token ---------------------------------------------------
-
-std::unique_ptr<StringMasks::Walk> StringMasks::walk_below(Node root, RegexId language,
-                                                           EscapeStyle escapes) {
-  struct Place {
-    RegexId language;
-    JsonStringDecoder decoder;
-    uint32_t length;
-  };
-  auto walk = std::make_unique<Walk>();
-  const uint32_t top = trie_.depth(root);
-  std::vector<Place> path = {{language, {}, 0}};
-  for (Node node = root + 1; node < trie_.end(root);) {
-    path.resize(trie_.depth(node) - top);
-    Place place = path.back();
-    const uint8_t byte = trie_.byte(node);
-    if (byte == '"' && place.decoder.idle()) {
-      const bool closes = regexes_.matches_empty(place.language);
-      for (Node after = node; closes && after < trie_.end(node); ++after) {
-        for (const Token token : trie_.tokens(after)) {
-          walk->exits.push_back({remainder_after(node, after), token, place.length});
-        }
-      }
-      node = trie_.end(node);
-      continue;
-    }
-    std::optional<char32_t> point;
-    const bool begins = place.decoder.idle();
-    place.length += begins ? 1 : 0;
-    bool alive = place.decoder.take(byte, escapes, point);
-    if (alive && point) {
-      place.language = regexes_.next(place.language, *point);
-      alive = place.language != RegexStore::kNothing;
-    } else if (alive) {
-      alive = regexes_.goes_on(place.language, place.decoder.reach(escapes));
-    }
-    for (const Token token : alive ? trie_.tokens(node) : std::span<const Token>()) {
-      walk->inside.push_back({token, place.length});
-    }
-    path.push_back(place);
-    node = alive ? node + 1 : trie_.end(node);
-  }
-  std::sort(walk->exits.begin(), walk->exits.end(), [](const Exit& a, const Exit& b) {
-    return a.remainder != b.remainder ? a.remainder < b.remainder : a.token < b.token;
-  });
-  return walk;
+  TokenSpelling made = TokenSpelling::make(trie_, remainders_, escapes, cache_);
+  made_ += made.was_cached ? 0 : 1;
+  return spellings_.emplace(escapes, std::move(made)).first->second;
 }
 
 // ---- What is kept ------------------------------------------------------------------------------
@@ -134,11 +51,11 @@ size_t StringMasks::KeyHash::operator()(const Key& key) const {
 }
 
 void StringMasks::keep(const Key& key, std::shared_ptr<const Walk> walk) {
-  walk_bytes_ += size_of(*walk);
+  walk_bytes_ += walk->bytes();
   kept_walks_.add(key, std::move(walk));
   while (walk_bytes_ > max_bytes_ / 2 && kept_walks_.size() > 1) {
     const auto [oldest, dropped] = kept_walks_.drop();
-    walk_bytes_ -= size_of(*dropped);
+    walk_bytes_ -= dropped->bytes();
     if (oldest[0] == 0) {
       recent_[static_cast<EscapeStyle>(oldest[2])].remove(static_cast<RegexId>(oldest[1]));
     }
@@ -153,8 +70,8 @@ const StringMasks::Combined& StringMasks::keep(const Key& key, Combined combined
   return kept_bits_.add(key, std::move(combined));
 }
 
-std::shared_ptr<const StringMasks::Walk> StringMasks::walk(Node node, RegexId language,
-                                                           EscapeStyle escapes) {
+std::shared_ptr<const StringWalk> StringMasks::walk(Node node, RegexId language,
+                                                    EscapeStyle escapes) {
   if (node == 0 && language == RegexStore::kAll) {
     std::shared_ptr<const Walk>& everything = everything_[escapes];
     everything = everything == nullptr ? walk_whole(language, escapes) : everything;
@@ -168,45 +85,30 @@ std::shared_ptr<const StringMasks::Walk> StringMasks::walk(Node node, RegexId la
     walk(0, RegexStore::kAll, escapes);  // what most languages are nearest to
   }
   std::shared_ptr<const Walk> made =
-      node == 0 ? walk_whole(language, escapes) : walk_below(node, language, escapes);
+      node == 0 ? walk_whole(language, escapes) : maker_.below(node, language, escapes);
   keep(key, made);
   return made;
 }
 
-const MaskWords& StringMasks::at_most(Meaning& meaning, uint64_t length) {
-  const size_t index = static_cast<size_t>(length);
-  if (meaning.at_most.size() <= index) {
-    meaning.at_most.resize(index + 1);
-  }
-  if (meaning.at_most[index] == nullptr) {
-    MaskWords words(word_count());
-    for (size_t token = 0; token < meaning.lengths.size(); ++token) {
-      words[token / 32] |= (meaning.lengths[token] <= length ? 1U : 0U) << (token % 32);
-    }
-    meaning.at_most[index] = std::make_shared<const MaskWords>(std::move(words));
-  }
-  return *meaning.at_most[index];
-}
-
-std::shared_ptr<const MaskWords> StringMasks::bits(const Walk& walk, EscapeStyle escapes,
+std::shared_ptr<const MaskWords> StringMasks::bits(const StringWalk& walk, EscapeStyle escapes,
                                                    bool may_close, const Lengths& lengths) {
-  Meaning& meaning = this->meaning(escapes);
-  const uint64_t max = std::min<uint64_t>(lengths.max, meaning.longest);
+  TokenSpelling& spelling = this->spelling(escapes);
+  const uint64_t max = std::min<uint64_t>(lengths.max, spelling.longest);
   const bool closes = may_close && lengths.min <= max;
-  if (max == meaning.longest && closes && lengths.min == 0) {
+  if (max == spelling.longest && closes && lengths.min == 0) {
     return walk.bits;
   }
-  const Lengths range = {closes ? lengths.min : meaning.longest + 1, max};
+  const Lengths range = {closes ? lengths.min : spelling.longest + 1, max};
   const Key key = {reinterpret_cast<uintptr_t>(walk.bits.get()), 0, range.min, range.max};
   if (const Combined* found = kept_bits_.find(key)) {
     return found->result;
   }
-  const MaskWords& short_enough = at_most(meaning, max);
-  const MaskWords* too_short = range.min > 0 ? &at_most(meaning, range.min - 1) : nullptr;
+  const MaskWords& short_enough = spelling.at_most(max);
+  const MaskWords* too_short = range.min > 0 ? &spelling.at_most(range.min - 1) : nullptr;
   auto words = std::make_shared<MaskWords>(word_count());
   for (size_t i = 0; i < words->size(); ++i) {
     const uint32_t forbidden = too_short == nullptr ? 0 : (*too_short)[i];
-    (*words)[i] = (*walk.bits)[i] & short_enough[i] & ~(meaning.plain_close[i] & forbidden);
+    (*words)[i] = (*walk.bits)[i] & short_enough[i] & ~(spelling.plain_close[i] & forbidden);
   }
   return keep(key, {walk.bits, nullptr, std::move(words)}).result;
 }
@@ -229,8 +131,8 @@ std::shared_ptr<const MaskWords> StringMasks::unite(const std::shared_ptr<const 
   return keep(key, {a, b, std::move(result)}).result;
 }
 
-std::vector<StringMasks::Exit> StringMasks::exits(const Walk& walk, EscapeStyle escapes,
-                                                  uint32_t remainder) {
+std::vector<StringWalk::Exit> StringMasks::exits(const StringWalk& walk, EscapeStyle escapes,
+                                                 uint32_t remainder) {
   if (walk.bits == nullptr) {
     const auto [first, last] =
         std::equal_range(walk.exits.begin(), walk.exits.end(), Exit{.remainder = remainder},
@@ -238,14 +140,100 @@ std::vector<StringMasks::Exit> StringMasks::exits(const Walk& walk, EscapeStyle 
     return {first, last};
   }
   std::vector<Exit> found;
-  const Meaning& meaning = this->meaning(escapes);
-  for (size_t i = meaning.first_closing[remainder]; i < meaning.first_closing[remainder + 1]; ++i) {
-    const Token token = meaning.closing[i];
+  const TokenSpelling& spelling = this->spelling(escapes);
+  for (size_t i = spelling.first_closing[remainder]; i < spelling.first_closing[remainder + 1];
+       ++i) {
+    const Token token = spelling.closing[i];
     if (has_token(walk.closing, static_cast<Token>(i))) {
-      found.push_back({remainder, token, meaning.lengths[static_cast<size_t>(token)]});
+      found.push_back({remainder, token, spelling.lengths[static_cast<size_t>(token)]});
     }
   }
   return found;
+}
+
+// ---- Walks over the whole tree -----------------------------------------------------------------
+
+/// Walks with bits are what others begin from.
+void StringMasks::remember(RegexId language, EscapeStyle escapes) {
+  std::list<RegexId>& recent = recent_[escapes];
+  recent.push_front(language);
+  if (recent.size() > kRecent) {
+    const auto oldest = std::find_if(recent.rbegin(), recent.rend(),
+                                     [](RegexId id) { return id != RegexStore::kAll; });
+    recent.erase(std::prev(oldest.base()));
+  }
+}
+
+std::unique_ptr<StringWalk> StringMasks::make_walk(RegexId language, EscapeStyle escapes) {
+  const TokenSpelling& spelling = this->spelling(escapes);
+  if (auto few = maker_.few(language, spelling, escapes)) {
+    return few;
+  }
+  LanguageWalks::Known known;
+  if (language != RegexStore::kAll) {
+    const bool with_all = everything_[escapes]->bits != nullptr;
+    known.language = maker_.nearest(language, spelling, recent_[escapes], with_all);
+  }
+  if (known.language != RegexStore::kNothing) {
+    known.walk = walk(0, known.language, escapes);
+  }
+  return maker_.differing(language, known, spelling, escapes);
+}
+
+std::unique_ptr<StringWalk> StringMasks::walk_whole(RegexId language, EscapeStyle escapes) {
+  std::unique_ptr<Walk> walk = read_walk(language, escapes);
+  if (walk == nullptr) {
+    walk = make_walk(language, escapes);
+    ++walks_;
+    ++made_;
+  }
+  if (walk->bits != nullptr) {
+    remember(language, escapes);
+  }
+  return walk;
+}
+
+// ---- The file -----------------------------------------------------------------------------------
+
+std::unique_ptr<StringWalk> StringMasks::read_walk(RegexId language, EscapeStyle escapes) {
+  std::vector<uint32_t> words;
+  if (cache_ == nullptr || !cache_->read(walk_key(regexes_.key(language), escapes), words)) {
+    return nullptr;
+  }
+  return StringWalk::from_words(words, word_count(), spelling(escapes).closing.size());
+}
+
+void StringMasks::write(CacheFileWriter& file, const CacheFile& old, uint64_t max_bytes) const {
+  remainders_.write(file);
+  for (const auto& [escapes, spelling] : spellings_) {
+    spelling.write(file, escapes);
+  }
+  uint64_t bytes = 0;
+  const auto add_walk = [&](RegexId language, EscapeStyle escapes, const Walk& walk) {
+    const std::vector<uint32_t> words = walk.to_words();
+    const uint64_t more = cost(words.size() * sizeof(uint32_t));
+    if (bytes + more <= max_bytes) {
+      bytes += more;
+      file.add(walk_key(regexes_.key(language), escapes), words);
+    }
+  };
+  for (const auto& [escapes, walk] : everything_) {
+    add_walk(RegexStore::kAll, escapes, *walk);
+  }
+  for (const auto& [key, walk] : kept_walks_.entries()) {
+    if (key[0] == 0) {
+      add_walk(static_cast<RegexId>(key[1]), static_cast<EscapeStyle>(key[2]), *walk);
+    }
+  }
+  for (const CacheFile::Entry& entry : old.entries()) {
+    const bool is_walk = entry.key.kind == kWalk;
+    const uint64_t more = is_walk ? cost(entry.bytes) : 0;
+    std::vector<std::byte> content;
+    if (!file.has(entry.key) && bytes + more <= max_bytes && old.read(entry.key, content)) {
+      bytes += more;
+      file.add(entry.key, content);
+    }
+  }
 }
 
 }  // namespace specdec
