@@ -29,8 +29,8 @@ bool JsonAutomaton::alive(const StringState& state) {
 }
 
 std::optional<std::u32string> JsonAutomaton::fresh_word(const KeyState& state, RegexId language) {
-  const ObjectPlan& plan = plans_.object_plan(state.object);
-  const std::vector<uint32_t>& seen = plans_.object(state.object).seen_others;
+  const ObjectPlan& plan = plans_.objects().plan(state.object);
+  const std::vector<uint32_t>& seen = plans_.objects()[state.object].seen_others;
   for (std::u32string& word :
        formulas_.regexes().list(language, state.last - state.first + seen.size() + 1)) {
     const bool known =
@@ -52,8 +52,8 @@ std::optional<std::u32string> JsonAutomaton::fresh_word(const KeyState& state, R
 
 bool JsonAutomaton::alive(const KeyState& state) {
   RegexStore& regexes = formulas_.regexes();
-  const ObjectChoices& choices = plans_.choices(state.object);
-  const ObjectPlan& plan = plans_.object_plan(state.object);
+  const ObjectChoices& choices = plans_.objects().choices(state.object);
+  const ObjectPlan& plan = plans_.objects().plan(state.object);
   const bool idle = state.decoder.idle();
   const Ranges reach = idle ? Ranges() : state.decoder.reach(options_.escapes);
   for (uint32_t i = state.first; i < state.last; ++i) {

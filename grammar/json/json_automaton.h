@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "grammar/automaton.h"
-#include "grammar/json/json_plan.h"
+#include "grammar/json/json_plans.h"
 #include "grammar/json/json_string_decoder.h"
 #include "grammar/json/open_string.h"
 #include "grammar/numbers/number_automaton.h"

@@ -44,8 +44,8 @@ std::string types_of(const ValuePlan& plan) {
 }  // namespace
 
 std::string JsonAutomaton::explain_names(ObjectStateId id) {
-  const ObjectPlan& plan = plans_.object_plan(id);
-  const ObjectChoices& choices = plans_.choices(id);
+  const ObjectPlan& plan = plans_.objects().plan(id);
+  const ObjectChoices& choices = plans_.objects().choices(id);
   std::vector<std::string> names;
   size_t more = 0;
   for (size_t i = 0; i < plan.names.size(); ++i) {
@@ -92,11 +92,12 @@ std::string JsonAutomaton::explain_thread(const Thread& thread) {
     case Kind::kArrayClose:
       return "the array's end";
     case Kind::kArrayNext:
-      return fmt::format("after an item: {}{}", plans_.items(thread.a).empty() ? "" : "',' ",
-                         plans_.array_may_end(thread.a) ? "']'" : "(too few items to end)");
+      return fmt::format("after an item: {}{}",
+                         plans_.arrays().items(thread.a).empty() ? "" : "',' ",
+                         plans_.arrays().may_end(thread.a) ? "']'" : "(too few items to end)");
     case Kind::kObjectOpen:
     case Kind::kObjectClose:
-      return plans_.choices(thread.a).may_end ? "the object's end" : "";
+      return plans_.objects().choices(thread.a).may_end ? "the object's end" : "";
     case Kind::kKeyStart:
       return explain_names(thread.a);
     case Kind::kKey:
@@ -104,9 +105,10 @@ std::string JsonAutomaton::explain_thread(const Thread& thread) {
     case Kind::kColon:
       return "':'";
     case Kind::kObjectNext:
-      return fmt::format("after a property: {}{}",
-                         plans_.choices(thread.a).may_end ? "'}' or more; " : "more must come; ",
-                         explain_names(thread.a));
+      return fmt::format(
+          "after a property: {}{}",
+          plans_.objects().choices(thread.a).may_end ? "'}' or more; " : "more must come; ",
+          explain_names(thread.a));
     case Kind::kDone:
       return "the text is complete";
   }

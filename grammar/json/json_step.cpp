@@ -218,7 +218,7 @@ ArrayStateId JsonAutomaton::Step::with_item(const Entry& entry) const {
     text += static_cast<char>(byte_);
   }
   const JsonValue item = parse_json(std::string_view(text).substr(entry.text_start), "item");
-  return self_.plans_.with_item(entry.state, item);
+  return self_.plans_.arrays().with_item(entry.state, item);
 }
 
 void JsonAutomaton::Step::end_value(uint32_t stack) {
@@ -235,7 +235,7 @@ void JsonAutomaton::Step::end_value(uint32_t stack) {
         break;
       case Entry::Kind::kUniqueArray: {
         const ArrayStateId state = with_item(entry);
-        if (self_.plans_.feasible_array(state)) {
+        if (self_.plans_.arrays().feasible(state)) {
           push({Kind::kArrayNext, state, 0, entry.stack});
         }
         break;

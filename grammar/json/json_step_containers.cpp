@@ -8,14 +8,14 @@ namespace specdec {
 // ---- Lists --------------------------------------------------------------------------------------
 
 void JsonAutomaton::Step::open_array(ArrayStateId state, uint32_t stack) {
-  if (self_.plans_.array_may_end(state)) {
+  if (self_.plans_.arrays().may_end(state)) {
     push({Kind::kArrayOpen, state, 0, stack});
   }
   add_items(state, stack);
 }
 
 void JsonAutomaton::Step::add_items(ArrayStateId state, uint32_t stack) {
-  const bool unique = self_.plans_.array_plan(state).unique;
+  const bool unique = self_.plans_.arrays().plan(state).unique;
   uint32_t start = 0;
   if (unique) {
     recording_now_ = true;  // the item begins with the next byte
@@ -29,7 +29,7 @@ void JsonAutomaton::Step::add_items(ArrayStateId state, uint32_t stack) {
     start = to_.text == kUnknownText ? 0 : self_.texts_.length(to_.text);
   }
   const Entry::Kind kind = unique ? Entry::Kind::kUniqueArray : Entry::Kind::kArray;
-  for (const Choice& choice : self_.plans_.items(state)) {
+  for (const Choice& choice : self_.plans_.arrays().items(state)) {
     values_.push_back({choice.goal, {kind, choice.next, stack, start}});
   }
 }
@@ -51,7 +51,7 @@ bool JsonAutomaton::Step::goes_on(const Thread& thread, const Container& contain
 
 void JsonAutomaton::Step::array(const Thread& thread) {
   constexpr Container kArray = {']', Kind::kArrayNext, Kind::kArrayClose};
-  if (goes_on(thread, kArray, self_.plans_.array_may_end(thread.a))) {
+  if (goes_on(thread, kArray, self_.plans_.arrays().may_end(thread.a))) {
     add_items(thread.a, thread.stack);
   }
 }
@@ -60,13 +60,13 @@ void JsonAutomaton::Step::array(const Thread& thread) {
 
 void JsonAutomaton::Step::object(const Thread& thread) {
   constexpr Container kObject = {'}', Kind::kObjectNext, Kind::kObjectClose};
-  if (goes_on(thread, kObject, self_.plans_.choices(thread.a).may_end)) {
+  if (goes_on(thread, kObject, self_.plans_.objects().choices(thread.a).may_end)) {
     key_may_come(thread.a, thread.stack);
   }
 }
 
 void JsonAutomaton::Step::key_may_come(ObjectStateId state, uint32_t stack) {
-  const ObjectChoices& choices = self_.plans_.choices(state);
+  const ObjectChoices& choices = self_.plans_.objects().choices(state);
   const auto any = [](const std::vector<bool>& list) {
     return std::find(list.begin(), list.end(), true) != list.end();
   };
@@ -79,8 +79,8 @@ void JsonAutomaton::Step::key_start(const Thread& thread) {
   if (byte_ != '"') {
     return;
   }
-  const ObjectPlan& plan = self_.plans_.object_plan(thread.a);
-  const ObjectChoices& choices = self_.plans_.choices(thread.a);
+  const ObjectPlan& plan = self_.plans_.objects().plan(thread.a);
+  const ObjectChoices& choices = self_.plans_.objects().choices(thread.a);
   KeyState state;
   state.object = thread.a;
   state.last = static_cast<uint32_t>(plan.names.size());
@@ -112,7 +112,7 @@ void JsonAutomaton::Step::key(const Thread& thread) {
 }
 
 void JsonAutomaton::Step::narrow(KeyState& state, char32_t point) {
-  const std::vector<PropertyPlan>& names = self_.plans_.object_plan(state.object).names;
+  const std::vector<PropertyPlan>& names = self_.plans_.objects().plan(state.object).names;
   const auto letter = [&](uint32_t i) -> int64_t {
     const std::u32string& name = self_.formulas_.name_points(names[i].name);
     return name.size() > state.length ? static_cast<int64_t>(name[state.length]) : -1;
@@ -131,25 +131,25 @@ void JsonAutomaton::Step::narrow(KeyState& state, char32_t point) {
   for (RegexId& language : state.classes) {
     language = self_.formulas_.regexes().next(language, point);
   }
-  const bool tells = self_.plans_.names_matter(state.object);
+  const bool tells = self_.plans_.objects().names_matter(state.object);
   state.text = tells ? self_.key_texts_.add(state.text, point) : 0;
   state.length = tells || state.first < state.last ? state.length + 1 : 0;
 }
 
 void JsonAutomaton::Step::end_key(const KeyState& state, uint32_t stack) {
-  const ObjectPlan& plan = self_.plans_.object_plan(state.object);
+  const ObjectPlan& plan = self_.plans_.objects().plan(state.object);
   if (state.first < state.last &&
       self_.formulas_.name_points(plan.names[state.first].name).size() == state.length) {
-    push_colon(self_.plans_.property(state.object, state.first), stack);
+    push_colon(self_.plans_.objects().property(state.object, state.first), stack);
     return;
   }
-  const std::vector<uint32_t>& seen = self_.plans_.object(state.object).seen_others;
+  const std::vector<uint32_t>& seen = self_.plans_.objects()[state.object].seen_others;
   if (std::binary_search(seen.begin(), seen.end(), state.text)) {
     return;
   }
   for (uint32_t i = 0; i < state.classes.size(); ++i) {
     if (self_.formulas_.regexes().matches_empty(state.classes[i])) {
-      push_colon(self_.plans_.other_property(state.object, i, state.text), stack);
+      push_colon(self_.plans_.objects().other_property(state.object, i, state.text), stack);
       return;
     }
   }

@@ -133,7 +133,7 @@ std::vector<JsonAutomaton::Thread> JsonAutomaton::after_value(uint32_t stack) co
 
 void JsonAutomaton::add_name_parts(const Thread& thread, const State& state, OpenString& string) {
   const KeyState key = keys_[thread.a];
-  const ObjectPlan& plan = plans_.object_plan(key.object);
+  const ObjectPlan& plan = plans_.objects().plan(key.object);
   for (uint32_t i = 0; i < key.classes.size(); ++i) {
     if (key.classes[i] == RegexStore::kNothing) {
       continue;
@@ -141,18 +141,18 @@ void JsonAutomaton::add_name_parts(const Thread& thread, const State& state, Ope
     OpenString::Part part;
     part.language = key.classes[i];
     part.is_name = true;
-    std::vector<Choice> choices = plans_.other_property(key.object, i, kNoText);
+    std::vector<Choice> choices = plans_.objects().other_property(key.object, i, kNoText);
     part.closed =
         closed(state, {{Kind::kColon, choices_.intern(std::move(choices)), 0, thread.stack}});
     part.text_matters = formulas_.regexes().is_finite(part.language);
     string.parts.push_back(part);
   }
-  const ObjectChoices& choices = plans_.choices(key.object);
+  const ObjectChoices& choices = plans_.objects().choices(key.object);
   for (uint32_t i = key.first; i < key.last; ++i) {
     const std::u32string& name = formulas_.name_points(plan.names[i].name);
     string.words.push_back({name.substr(key.length), choices.names[i]});
   }
-  for (const uint32_t text : plans_.object(key.object).seen_others) {
+  for (const uint32_t text : plans_.objects()[key.object].seen_others) {
     auto rest = rest_of(key_texts_, text == kNoText ? 0 : text, key.text);
     if (rest) {
       string.words.push_back({*std::move(rest), false});
@@ -175,11 +175,11 @@ bool JsonAutomaton::more_may_come(uint32_t stack) {
     if (entry.kind != Entry::Kind::kUniqueArray) {
       return false;
     }
-    const ArrayPlan& plan = plans_.array_plan(entry.state);
+    const ArrayPlan& plan = plans_.arrays().plan(entry.state);
     if (!plan.contains.empty() || !plan.prefix.empty()) {
       return false;
     }
-    const std::vector<Choice> items = plans_.items(entry.state);
+    const std::vector<Choice> items = plans_.arrays().items(entry.state);
     return items.empty() || std::any_of(items.begin(), items.end(), goes_on);
   });
 }

@@ -71,7 +71,7 @@ class JsonAutomaton::WayOut {
       case Kind::kArrayNext:
         return by_depth([&](int depth) { return array(thread.a, depth, true); });
       case Kind::kObjectOpen:
-        return plans_.choices(thread.a).may_end ? std::optional("}") : std::nullopt;
+        return plans_.objects().choices(thread.a).may_end ? std::optional("}") : std::nullopt;
       case Kind::kObjectClose:
         return "}";
       case Kind::kObjectNext:
@@ -150,8 +150,8 @@ class JsonAutomaton::WayOut {
       best = shorter(std::move(best), rest ? std::optional('[' + *rest) : std::nullopt);
     }
     for (const ObjectStateId id : plan.objects) {
-      const auto rest =
-          plans_.choices(id).may_end ? std::optional<std::string>("}") : property(id, depth, true);
+      const auto rest = plans_.objects().choices(id).may_end ? std::optional<std::string>("}")
+                                                             : property(id, depth, true);
       best = shorter(std::move(best), rest ? std::optional('{' + *rest) : std::nullopt);
     }
     return best;
@@ -205,7 +205,7 @@ class JsonAutomaton::WayOut {
 
   /// Ends a list; `next`: after an item.
   std::optional<std::string> array(ArrayStateId id, int depth, bool next) {
-    if (plans_.array_may_end(id)) {
+    if (plans_.arrays().may_end(id)) {
       return "]";
     }
     const auto items = depth == 0
@@ -215,8 +215,8 @@ class JsonAutomaton::WayOut {
   }
 
   uint64_t array_left(ArrayStateId id) const {
-    const ArrayState& state = plans_.array(id);
-    const ArrayPlan& plan = plans_.array_plan(id);
+    const ArrayState& state = plans_.arrays()[id];
+    const ArrayPlan& plan = plans_.arrays().plan(id);
     uint64_t items = missing(plan.min, state.count);
     for (size_t i = 0; i < plan.contains.size(); ++i) {
       items = std::max(items, missing(plan.contains[i].min, state.contained[i]));
@@ -229,21 +229,22 @@ class JsonAutomaton::WayOut {
     if (most > kMaxParts) {
       return std::nullopt;
     }
-    std::vector<Choice> choices = plans_.items(id);
+    std::vector<Choice> choices = plans_.arrays().items(id);
     std::stable_sort(choices.begin(), choices.end(), [&](const Choice& a, const Choice& b) {
       return array_left(a.next) < array_left(b.next);
     });
     for (const Choice& choice : choices) {
       const bool nearer = array_left(choice.next) < most ||
-                          plans_.array(choice.next).count > plans_.array(id).count;
+                          plans_.arrays()[choice.next].count > plans_.arrays()[id].count;
       const auto item = nearer ? value(choice.goal, depth - 1) : std::nullopt;
       if (!item) {
         continue;
       }
-      const ArrayStateId after = plans_.array_plan(id).unique
-                                     ? plans_.with_item(choice.next, parse_json(*item, "item"))
-                                     : choice.next;
-      const auto rest = plans_.feasible_array(after) ? array(after, depth, true) : std::nullopt;
+      const ArrayStateId after =
+          plans_.arrays().plan(id).unique
+              ? plans_.arrays().with_item(choice.next, parse_json(*item, "item"))
+              : choice.next;
+      const auto rest = plans_.arrays().feasible(after) ? array(after, depth, true) : std::nullopt;
       if (rest) {
         return *item + *rest;
       }
@@ -255,7 +256,7 @@ class JsonAutomaton::WayOut {
 
   /// Ends an object after a property.
   std::optional<std::string> object(ObjectStateId id, int depth) {
-    if (plans_.choices(id).may_end) {
+    if (plans_.objects().choices(id).may_end) {
       return "}";
     }
     const auto more = property(id, depth, true);
@@ -263,8 +264,8 @@ class JsonAutomaton::WayOut {
   }
 
   uint64_t object_left(ObjectStateId id) const {
-    const ObjectState& state = plans_.object(id);
-    const ObjectPlan& plan = plans_.object_plan(id);
+    const ObjectState& state = plans_.objects()[id];
+    const ObjectPlan& plan = plans_.objects().plan(id);
     uint64_t required = 0;
     for (size_t i = 0; i < plan.names.size(); ++i) {
       required += plan.names[i].required && !state.has_seen(i) ? 1 : 0;
@@ -282,9 +283,9 @@ class JsonAutomaton::WayOut {
     return remember(nearer ? nearer_ : properties_, id, depth, [&] {
       KeyState key;
       key.object = id;
-      key.last = static_cast<uint32_t>(plans_.object_plan(id).names.size());
-      const ObjectChoices& choices = plans_.choices(id);
-      const std::vector<PropertyPlan>& classes = plans_.object_plan(id).classes;
+      key.last = static_cast<uint32_t>(plans_.objects().plan(id).names.size());
+      const ObjectChoices& choices = plans_.objects().choices(id);
+      const std::vector<PropertyPlan>& classes = plans_.objects().plan(id).classes;
       for (size_t i = 0; i < classes.size(); ++i) {
         key.classes.push_back(choices.classes[i] ? classes[i].language : RegexStore::kNothing);
       }
@@ -295,9 +296,9 @@ class JsonAutomaton::WayOut {
 
   /// False when a required value needs more depth: no order of the names would help.
   bool can_make_required(ObjectStateId id, int depth) {
-    const std::vector<PropertyPlan>& names = plans_.object_plan(id).names;
+    const std::vector<PropertyPlan>& names = plans_.objects().plan(id).names;
     for (size_t i = 0; i < names.size(); ++i) {
-      const bool missing = names[i].required && !plans_.object(id).has_seen(i);
+      const bool missing = names[i].required && !plans_.objects()[id].has_seen(i);
       if (missing && !value(names[i].goal, depth - 1)) {
         return false;
       }
@@ -312,12 +313,12 @@ class JsonAutomaton::WayOut {
       return std::nullopt;
     }
     const uint64_t most = nearer ? left : kUnbounded;
-    const ObjectPlan& plan = plans_.object_plan(key.object);
+    const ObjectPlan& plan = plans_.objects().plan(key.object);
     for (uint32_t i = key.first; i < key.last; ++i) {
-      if (plans_.choices(key.object).names[i]) {
+      if (plans_.objects().choices(key.object).names[i]) {
         const std::u32string& text = self_.formulas_.name_points(plan.names[i].name);
         const std::string rest = string_rest(std::u32string_view(text).substr(key.length)) + ':';
-        if (auto found = choice(plans_.property(key.object, i), rest, depth, most)) {
+        if (auto found = choice(plans_.objects().property(key.object, i), rest, depth, most)) {
           return found;
         }
       }
@@ -329,7 +330,7 @@ class JsonAutomaton::WayOut {
         for (const char32_t c : *word) {
           text = self_.key_texts_.add(text, c);
         }
-        if (auto found = choice(plans_.other_property(key.object, i, text),
+        if (auto found = choice(plans_.objects().other_property(key.object, i, text),
                                 string_rest(*word) + ':', depth, most)) {
           return found;
         }

@@ -1,10 +1,11 @@
+#include "grammar/json/alternatives.h"
+
 #include <algorithm>
 #include <limits>
 #include <span>
 #include <type_traits>
 
 #include "core/error.h"
-#include "grammar/json/json_plan.h"
 
 namespace specdec {
 namespace {
@@ -60,14 +61,14 @@ bool narrow(uint64_t& min, uint64_t& max, const Atom& atom) {
 
 // ---- Truth by type -----------------------------------------------------------------------------
 
-JsonPlans::Truth JsonPlans::truth(FormulaId formula, Type type) {
+Alternatives::Truth Alternatives::truth(FormulaId formula, Type type) {
   const Truths found = truths(formula, type_bit(type));
   return (found.always & type_bit(type)) != 0 ? Truth::kTrue
          : (found.open & type_bit(type)) != 0 ? Truth::kOpen
                                               : Truth::kFalse;
 }
 
-JsonPlans::Truths JsonPlans::truths(FormulaId formula, TypeMask asked, int depth) {
+Alternatives::Truths Alternatives::truths(FormulaId formula, TypeMask asked, int depth) {
   if (formula <= FormulaStore::kTrue) {
     return {kAllTypes, formula == FormulaStore::kTrue ? kAllTypes : 0, 0};
   }
@@ -87,7 +88,7 @@ JsonPlans::Truths JsonPlans::truths(FormulaId formula, TypeMask asked, int depth
   return truths_[formula];
 }
 
-JsonPlans::Truths JsonPlans::truths_of_atom(const Atom& atom, TypeMask asked, int depth) {
+Alternatives::Truths Alternatives::truths_of_atom(const Atom& atom, TypeMask asked, int depth) {
   if (atom.kind == AtomKind::kTypes) {
     return {kAllTypes, atom.a, 0};
   }
@@ -96,7 +97,7 @@ JsonPlans::Truths JsonPlans::truths_of_atom(const Atom& atom, TypeMask asked, in
     return {kAllTypes, kAllTypes & ~own, own};
   }
   if (depth > kMaxAppliedDepth) {
-    fail(fmt::format(
+    questions_.fail(fmt::format(
         "a schema applies itself to the same value without end, or {} subschemas deep ($ref in a "
         "circle through allOf, anyOf, oneOf, not or if)",
         kMaxAppliedDepth));
@@ -104,7 +105,7 @@ JsonPlans::Truths JsonPlans::truths_of_atom(const Atom& atom, TypeMask asked, in
   return truths(schemas_.expand(atom), asked, depth + 1);
 }
 
-JsonPlans::Truths JsonPlans::truths_of_parts(FormulaId formula, TypeMask asked, int depth) {
+Alternatives::Truths Alternatives::truths_of_parts(FormulaId formula, TypeMask asked, int depth) {
   const bool all = formulas_.kind(formula) == FormulaStore::Kind::kAll;
   Truths result;
   for (const FormulaId part : formulas_.parts(formula)) {
@@ -124,7 +125,7 @@ JsonPlans::Truths JsonPlans::truths_of_parts(FormulaId formula, TypeMask asked, 
 
 // ---- Alternatives ------------------------------------------------------------------------------
 
-bool JsonPlans::add(const Atom& atom, StringPlan& plan) {
+bool Alternatives::add(const Atom& atom, StringPlan& plan) {
   if (atom.kind == AtomKind::kLength) {
     return narrow(plan.min, plan.max, atom);
   }
@@ -132,7 +133,7 @@ bool JsonPlans::add(const Atom& atom, StringPlan& plan) {
   return plan.language != RegexStore::kNothing;
 }
 
-bool JsonPlans::add(const Atom& atom, NumberPlan& plan) {
+bool Alternatives::add(const Atom& atom, NumberPlan& plan) {
   if (atom.kind == AtomKind::kRange) {
     if (atom.a != 0) {
       plan.raise_lower(formulas_.decimal(atom.a - 1), (atom.min & 1) != 0);
@@ -154,10 +155,11 @@ bool JsonPlans::add(const Atom& atom, NumberPlan& plan) {
   return true;
 }
 
-bool JsonPlans::add(const Atom& atom, ArrayPlan& plan) {
+bool Alternatives::add(const Atom& atom, ArrayPlan& plan) {
   const auto extend = [&](uint64_t size) {
     if (size > kMaxPrefix) {
-      fail(fmt::format("item {} of an array is told apart; at most {} can be", size, kMaxPrefix));
+      questions_.fail(
+          fmt::format("item {} of an array is told apart; at most {} can be", size, kMaxPrefix));
     }
     if (plan.prefix.size() < size) {
       plan.prefix.resize(size, plan.rest);
@@ -192,14 +194,7 @@ bool JsonPlans::add(const Atom& atom, ArrayPlan& plan) {
   }
 }
 
-ObjectPlan::Named& ObjectPlan::require(NameId name) {
-  Named& result = named[name];
-  required += result.required ? 0 : 1;
-  result.required = true;
-  return result;
-}
-
-bool JsonPlans::add(const Atom& atom, ObjectPlan& plan) {
+bool Alternatives::add(const Atom& atom, ObjectPlan& plan) {
   switch (atom.kind) {
     case AtomKind::kProperties: {
       const KeySet& set = formulas_.key_set(atom.a);
@@ -230,9 +225,9 @@ bool JsonPlans::add(const Atom& atom, ObjectPlan& plan) {
 }
 
 template <class Plan>
-bool JsonPlans::add_all(Task& task, Plan& plan) {
+bool Alternatives::add_all(Task& task, Plan& plan) {
   for (size_t i = 0; i < task.pending.size(); ++i) {  // grows meanwhile
-    count_step();
+    questions_.count_step();
     const FormulaId formula = task.pending[i];
     const Truth now = truth(formula, type_of<Plan>());
     if (now == Truth::kFalse) {
@@ -264,9 +259,9 @@ bool JsonPlans::add_all(Task& task, Plan& plan) {
 
 /// Takes out the choices that are made already. False when one has nothing left.
 template <class Plan>
-bool JsonPlans::settle_choices(Task& task, Plan& plan) {
+bool Alternatives::settle_choices(Task& task, Plan& plan) {
   for (size_t i = 0; i < task.choices.size();) {
-    count_step();
+    questions_.count_step();
     std::vector<FormulaId> live;
     bool made = false;
     const std::vector<FormulaId>& parts = formulas_.parts(task.choices[i]);
@@ -300,19 +295,19 @@ bool JsonPlans::settle_choices(Task& task, Plan& plan) {
 }
 
 template <class Plan>
-void JsonPlans::expand(Task task, Plan plan, std::vector<Plan>& found) {
-  count_step();
+void Alternatives::expand(Task task, Plan plan, std::vector<Plan>& found) {
+  questions_.count_step();
   if (!add_all(task, plan) || !plausible(plan) || !settle_choices(task, plan)) {
     return;
   }
   if (task.choices.empty()) {
     found.push_back(std::move(plan));
-    if (found.size() > options_.max_alternatives) {
-      fail(
+    if (found.size() > questions_.options().max_alternatives) {
+      questions_.fail(
           fmt::format("a value has more than {} alternatives; raise max_alternatives, or use fewer "
                       "anyOf, oneOf "
                       "and not",
-                      options_.max_alternatives));
+                      questions_.options().max_alternatives));
     }
     return;
   }
@@ -332,7 +327,7 @@ void JsonPlans::expand(Task task, Plan plan, std::vector<Plan>& found) {
 }
 
 template <class Plan>
-std::vector<Plan> JsonPlans::alternatives(FormulaId goal) {
+std::vector<Plan> Alternatives::alternatives(FormulaId goal) {
   std::vector<Plan> found;
   if (truth(goal, type_of<Plan>()) != Truth::kFalse) {
     expand<Plan>({{goal}, {}}, {}, found);
@@ -340,7 +335,7 @@ std::vector<Plan> JsonPlans::alternatives(FormulaId goal) {
   return found;
 }
 
-bool JsonPlans::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
+bool Alternatives::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
   const FormulaStore::Kind kind = formulas_.kind(formula);
   if (kind == FormulaStore::Kind::kConstant) {
     return formula == FormulaStore::kTrue;
@@ -362,7 +357,7 @@ bool JsonPlans::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
   };
   const auto satisfied = [&](NameId name) {
     return goal(name) == atom.formula ||
-           impossible(all_of(goal(name), formulas_.negate(atom.formula)));
+           feasibility_.impossible(all_of(goal(name), formulas_.negate(atom.formula)));
   };
   switch (atom.kind) {
     case AtomKind::kTypes:
@@ -388,16 +383,16 @@ bool JsonPlans::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
   }
 }
 
-bool JsonPlans::plausible(const ObjectPlan& plan) {
+bool Alternatives::plausible(const ObjectPlan& plan) {
   return plan.required <= plan.max &&
          std::none_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
-           return entry.second.required && impossible(entry.second.goal);
+           return entry.second.required && feasibility_.impossible(entry.second.goal);
          });
 }
 
 // ---- Of each type ------------------------------------------------------------------------------
 
-std::vector<StringPlan> JsonPlans::strings(FormulaId goal) {
+std::vector<StringPlan> Alternatives::strings(FormulaId goal) {
   if (truth(goal, Type::kString) == Truth::kFalse) {
     return {};
   }
@@ -424,42 +419,16 @@ std::vector<StringPlan> JsonPlans::strings(FormulaId goal) {
   return empty ? std::vector<StringPlan>() : std::vector<StringPlan>{plan};
 }
 
-std::vector<uint32_t> JsonPlans::numbers(FormulaId goal) {
-  std::vector<uint32_t> ids;
-  for (NumberPlan& plan : alternatives<NumberPlan>(goal)) {
-    if (!plan.is_empty()) {
-      ids.push_back(static_cast<uint32_t>(numbers_.size()));
-      numbers_.push_back(std::move(plan));
-    }
-  }
-  return ids;
+std::vector<NumberPlan> Alternatives::numbers(FormulaId goal) {
+  return alternatives<NumberPlan>(goal);
 }
 
-/// The ids of the alternatives, which are added once.
-template <class Plan, class Add>
-const std::vector<uint32_t>& JsonPlans::plans_of(
-    FormulaId goal, Add add, std::unordered_map<FormulaId, std::vector<uint32_t>>& known) {
-  if (const auto found = known.find(goal); found != known.end()) {
-    return found->second;
-  }
-  std::vector<uint32_t> ids;
-  for (Plan& plan : alternatives<Plan>(goal)) {
-    ids.push_back(add(std::move(plan)));
-  }
-  return known[goal] = std::move(ids);
+std::vector<ArrayPlan> Alternatives::arrays(FormulaId goal) {
+  return alternatives<ArrayPlan>(goal);
 }
 
-const std::vector<ArrayStateId>& JsonPlans::arrays(FormulaId goal) {
-  const auto add = [&](ArrayPlan plan) { return add_array(std::move(plan)); };
-  return plans_of<ArrayPlan>(goal, add, arrays_of_);
-}
-
-const std::vector<ObjectPlanId>& JsonPlans::object_plans(FormulaId goal) {
-  const auto add = [&](ObjectPlan plan) {
-    objects_.push_back(std::move(plan));
-    return static_cast<ObjectPlanId>(objects_.size() - 1);
-  };
-  return plans_of<ObjectPlan>(goal, add, objects_of_);
+std::vector<ObjectPlan> Alternatives::objects(FormulaId goal) {
+  return alternatives<ObjectPlan>(goal);
 }
 
 }  // namespace specdec

@@ -1,9 +1,10 @@
+#include "grammar/json/object_states.h"
+
 #include <algorithm>
 #include <limits>
 #include <numeric>
 
 #include "core/error.h"
-#include "grammar/json/json_plan.h"
 
 namespace specdec {
 namespace {
@@ -14,13 +15,18 @@ void set_bit(std::vector<uint64_t>& bits, size_t i) { bits[i / 64] |= uint64_t{1
 
 }  // namespace
 
-ObjectStateId JsonPlans::start(ObjectPlanId id) {
+ObjectPlanId ObjectStates::add(ObjectPlan plan) {
+  plans_.push_back(std::move(plan));
+  return static_cast<ObjectPlanId>(plans_.size() - 1);
+}
+
+ObjectStateId ObjectStates::start(ObjectPlanId id) {
   if (const auto found = starts_.find(id); found != starts_.end() && found->second != kUnprepared) {
     return found->second;
   }
-  ObjectPlan& plan = objects_[id];
+  ObjectPlan& plan = plans_[id];
   if (plan.exists.size() > 64) {
-    fail("an object needs more than 64 different properties whose names are not told");
+    questions_.fail("an object needs more than 64 different properties whose names are not told");
   }
   prepare(plan);
   ObjectState state;
@@ -30,7 +36,7 @@ ObjectStateId JsonPlans::start(ObjectPlanId id) {
   return starts_[id] = intern(std::move(state));
 }
 
-void JsonPlans::prepare(ObjectPlan& plan) {
+void ObjectStates::prepare(ObjectPlan& plan) {
   for (const auto* parts : {&plan.rules, &plan.exists}) {
     for (const auto& [set, formula] : *parts) {
       for (const NameId name : formulas_.key_set(set).excluded) {
@@ -44,7 +50,7 @@ void JsonPlans::prepare(ObjectPlan& plan) {
 }
 
 /// What the value of that name must be.
-FormulaId JsonPlans::goal_of(NameId name, const ObjectPlan& plan) {
+FormulaId ObjectStates::goal_of(NameId name, const ObjectPlan& plan) {
   const ObjectPlan::Named* named = plan.named.find(name);
   const FormulaId own = named != nullptr ? named->goal : FormulaStore::kTrue;
   std::vector<FormulaId> goals;
@@ -60,19 +66,19 @@ FormulaId JsonPlans::goal_of(NameId name, const ObjectPlan& plan) {
   return formulas_.all_of(goals);
 }
 
-bool JsonPlans::feasible_plan(ObjectPlanId id) {
-  const ObjectPlan& plan = objects_[id];
+bool ObjectStates::feasible_plan(ObjectPlanId id) {
+  const ObjectPlan& plan = plans_[id];
   const bool asked_before = !starts_.try_emplace(id, kUnprepared).second;
   if (asked_before || !plan.exists.empty() || plan.required < plan.min) {
-    return feasible_object(start(id));  // keeps the answer
+    return feasible(start(id));  // keeps the answer
   }
   return plan.required <= plan.max &&
          std::all_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
-           return !entry.second.required || possible(goal_of(entry.first, plan));
+           return !entry.second.required || feasibility_.possible(goal_of(entry.first, plan));
          });
 }
 
-void JsonPlans::prepare_names(ObjectPlan& plan) {
+void ObjectStates::prepare_names(ObjectPlan& plan) {
   for (const auto& [name, named] : plan.named) {
     PropertyPlan property;
     property.name = name;
@@ -91,7 +97,7 @@ void JsonPlans::prepare_names(ObjectPlan& plan) {
 }
 
 /// Splits the names that are not told by the languages that the rules tell apart.
-void JsonPlans::prepare_classes(ObjectPlan& plan) {
+void ObjectStates::prepare_classes(ObjectPlan& plan) {
   std::vector<NameClasses::Language> languages;
   const auto language_of = [&](KeySetId set) {
     const RegexId id = formulas_.key_set(set).base;
@@ -113,8 +119,8 @@ void JsonPlans::prepare_classes(ObjectPlan& plan) {
   }
   const std::vector<NameClass>* classes = name_classes_.split(languages);
   if (classes == nullptr) {
-    fail(fmt::format("an object's patternProperties overlap in more than {} ways",
-                     NameClasses::kMax));
+    questions_.fail(fmt::format("an object's patternProperties overlap in more than {} ways",
+                                NameClasses::kMax));
   }
   for (const NameClass& names : *classes) {
     const auto lies_in = [&](size_t language) {
@@ -141,8 +147,8 @@ void JsonPlans::prepare_classes(ObjectPlan& plan) {
   }
 }
 
-ObjectStateId JsonPlans::intern(ObjectState state) {
-  const ObjectPlan& plan = objects_[state.plan];
+ObjectStateId ObjectStates::intern(ObjectState state) {
+  const ObjectPlan& plan = plans_[state.plan];
   if (plan.max == kUnbounded) {
     state.count = std::min(state.count, plan.min);
   }
@@ -151,32 +157,32 @@ ObjectStateId JsonPlans::intern(ObjectState state) {
     state.seen_others.clear();
   }
   for (size_t i = 0; i < plan.names.size(); ++i) {
-    const bool over = options_.schema_order && plan.names[i].rank < state.next_rank;
+    const bool over = questions_.options().schema_order && plan.names[i].rank < state.next_rank;
     if ((full || over) && !plan.names[i].required) {
       set_bit(state.seen, i);
     }
   }
-  return object_states_.intern(std::move(state));
+  return states_.intern(std::move(state));
 }
 
-bool JsonPlans::open_name(const ObjectState& state, const PropertyPlan& property,
-                          size_t index) const {
-  const bool over = options_.schema_order && property.rank < state.next_rank;
+bool ObjectStates::open_name(const ObjectState& state, const PropertyPlan& property,
+                             size_t index) const {
+  const bool over = questions_.options().schema_order && property.rank < state.next_rank;
   return !over && !state.has_seen(index);
 }
 
 /// How many further properties meet the `pending` existences, when the `used` ones (by index, with
 /// what their values must be) are among them; nothing when an object has no room for such.
-std::optional<uint64_t> JsonPlans::some_more(const ObjectState& state, uint64_t pending,
-                                             std::vector<std::pair<size_t, FormulaId>>& used) {
-  const ObjectPlan& plan = objects_[state.plan];
+std::optional<uint64_t> ObjectStates::some_more(const ObjectState& state, uint64_t pending,
+                                                std::vector<std::pair<size_t, FormulaId>>& used) {
+  const ObjectPlan& plan = plans_[state.plan];
   if (state.count + used.size() > plan.max) {
     return std::nullopt;
   }
   if (pending == 0) {
     return used.size();
   }
-  count_step();
+  questions_.count_step();
   const auto which = static_cast<size_t>(__builtin_ctzll(pending));
   const FormulaId wanted = plan.exists[which].second;
   const uint64_t rest = pending & (pending - 1);
@@ -186,7 +192,7 @@ std::optional<uint64_t> JsonPlans::some_more(const ObjectState& state, uint64_t 
   for (size_t i = 0; i < used.size(); ++i) {
     const FormulaId before = used[i].second;
     const FormulaId both = all_of(before, wanted);
-    if ((property(used[i].first).exists >> which & 1) != 0 && possible(both)) {
+    if ((property(used[i].first).exists >> which & 1) != 0 && feasibility_.possible(both)) {
       used[i].second = both;
       const auto found = some_more(state, rest, used);
       used[i].second = before;
@@ -204,7 +210,7 @@ std::optional<uint64_t> JsonPlans::some_more(const ObjectState& state, uint64_t 
       continue;
     }
     const FormulaId goal = all_of(property(i).goal, wanted);
-    if (possible(goal)) {
+    if (feasibility_.possible(goal)) {
       used.emplace_back(i, goal);
       const auto found = some_more(state, rest, used);
       used.pop_back();
@@ -217,14 +223,15 @@ std::optional<uint64_t> JsonPlans::some_more(const ObjectState& state, uint64_t 
 }
 
 /// How many more properties there can be, up to `wanted`.
-uint64_t JsonPlans::capacity(const ObjectState& state, uint64_t wanted) {
-  const ObjectPlan& plan = objects_[state.plan];
+uint64_t ObjectStates::capacity(const ObjectState& state, uint64_t wanted) {
+  const ObjectPlan& plan = plans_[state.plan];
   uint64_t total = 0;
   for (size_t i = 0; i < plan.names.size() && total < wanted; ++i) {
-    total += open_name(state, plan.names[i], i) && possible(plan.names[i].goal) ? 1 : 0;
+    total +=
+        open_name(state, plan.names[i], i) && feasibility_.possible(plan.names[i].goal) ? 1 : 0;
   }
   for (size_t i = 0; i < plan.classes.size() && total < wanted; ++i) {
-    if (possible(plan.classes[i].goal)) {
+    if (feasibility_.possible(plan.classes[i].goal)) {
       const uint64_t seen = state.seen_others.size();
       const uint64_t all = formulas_.regexes().count(plan.classes[i].language, wanted + seen);
       total += all - std::min(all, seen);
@@ -233,14 +240,14 @@ uint64_t JsonPlans::capacity(const ObjectState& state, uint64_t wanted) {
   return total;
 }
 
-bool JsonPlans::feasible_object(ObjectStateId id) {
-  return ask(object_feasible_, id, [&] {
-    const ObjectState& state = object_states_[id];
-    const ObjectPlan& plan = objects_[state.plan];
+bool ObjectStates::feasible(ObjectStateId id) {
+  return questions_.ask(feasible_, id, [&] {
+    const ObjectState& state = states_[id];
+    const ObjectPlan& plan = plans_[state.plan];
     std::vector<std::pair<size_t, FormulaId>> needed;
     for (size_t i = 0; i < plan.names.size(); ++i) {
       if (plan.names[i].required && !state.has_seen(i)) {
-        if (!open_name(state, plan.names[i], i) || !possible(plan.names[i].goal)) {
+        if (!open_name(state, plan.names[i], i) || !feasibility_.possible(plan.names[i].goal)) {
           return false;
         }
         needed.emplace_back(i, plan.names[i].goal);
@@ -252,9 +259,10 @@ bool JsonPlans::feasible_object(ObjectStateId id) {
   });
 }
 
-std::vector<Choice> JsonPlans::property_choices(const ObjectState& before,
-                                                const PropertyPlan& property, ObjectState after) {
-  const ObjectPlan& plan = objects_[before.plan];
+std::vector<Choice> ObjectStates::property_choices(const ObjectState& before,
+                                                   const PropertyPlan& property,
+                                                   ObjectState after) {
+  const ObjectPlan& plan = plans_[before.plan];
   if (before.count >= plan.max && plan.max != kUnbounded) {
     return {};
   }
@@ -271,15 +279,15 @@ std::vector<Choice> JsonPlans::property_choices(const ObjectState& before,
       }
     }
     const FormulaId goal = formulas_.all_of(parts);
-    if (possible(goal)) {
+    if (feasibility_.possible(goal)) {
       ObjectState next = after;
       next.pending = before.pending & ~claimed;
       const ObjectStateId id = intern(std::move(next));
-      if (feasible_object(id)) {
+      if (feasible(id)) {
         choices.push_back({goal, id});
       }
     }
-    count_step();
+    questions_.count_step();
     if (claimed == 0) {
       return choices;
     }
@@ -287,39 +295,40 @@ std::vector<Choice> JsonPlans::property_choices(const ObjectState& before,
   }
 }
 
-const std::vector<Choice>& JsonPlans::property(ObjectStateId id, uint32_t name) {
+const std::vector<Choice>& ObjectStates::property(ObjectStateId id, uint32_t name) {
   const uint64_t key = (static_cast<uint64_t>(id) << 32) | name;
   if (const auto found = properties_.find(key); found != properties_.end()) {
     return found->second;
   }
-  begin_reading();
-  const ObjectState& before = object_states_[id];
-  const PropertyPlan& property = objects_[before.plan].names[name];
+  questions_.begin_reading();
+  const ObjectState& before = states_[id];
+  const PropertyPlan& property = plans_[before.plan].names[name];
   std::vector<Choice> choices;
   if (open_name(before, property, name)) {
     ObjectState after = before;
     set_bit(after.seen, name);
     after.next_rank = property.rank == kNoRank ? kNoRank : property.rank + 1;
-    after.next_rank = options_.schema_order ? std::max(after.next_rank, before.next_rank) : 0;
+    after.next_rank =
+        questions_.options().schema_order ? std::max(after.next_rank, before.next_rank) : 0;
     choices = property_choices(before, property, std::move(after));
   }
   return properties_[key] = std::move(choices);
 }
 
-std::vector<Choice> JsonPlans::other_property(ObjectStateId id, uint32_t property_class,
-                                              uint32_t text) {
-  begin_reading();
-  const ObjectState& before = object_states_[id];
+std::vector<Choice> ObjectStates::other_property(ObjectStateId id, uint32_t property_class,
+                                                 uint32_t text) {
+  questions_.begin_reading();
+  const ObjectState& before = states_[id];
   ObjectState after = before;
   after.seen_others.insert(
       std::lower_bound(after.seen_others.begin(), after.seen_others.end(), text), text);
-  after.next_rank = options_.schema_order ? kNoRank : 0;
-  return property_choices(before, objects_[before.plan].classes[property_class], std::move(after));
+  after.next_rank = questions_.options().schema_order ? kNoRank : 0;
+  return property_choices(before, plans_[before.plan].classes[property_class], std::move(after));
 }
 
 /// Without existences to fulfil, counting tells what may come: the state is feasible, and stays so
 /// after any open name that leaves room for, and does not skip, what is required.
-ObjectChoices JsonPlans::counted_choices(const ObjectState& state, const ObjectPlan& plan) {
+ObjectChoices ObjectStates::counted_choices(const ObjectState& state, const ObjectPlan& plan) {
   uint64_t missing = 0;
   uint32_t first_missing = kNoRank;
   for (size_t i = 0; i < plan.names.size(); ++i) {
@@ -330,33 +339,33 @@ ObjectChoices JsonPlans::counted_choices(const ObjectState& state, const ObjectP
   }
   const bool room = plan.max == kUnbounded || state.count + missing < plan.max;
   const auto in_order = [&](uint32_t rank) {
-    return !options_.schema_order || rank <= first_missing;
+    return !questions_.options().schema_order || rank <= first_missing;
   };
   ObjectChoices result;
   for (size_t i = 0; i < plan.names.size(); ++i) {
     const PropertyPlan& name = plan.names[i];
     result.names.push_back((room || name.required) && open_name(state, name, i) &&
-                           in_order(name.rank) && possible(name.goal));
+                           in_order(name.rank) && feasibility_.possible(name.goal));
   }
   for (const PropertyPlan& others : plan.classes) {
-    result.classes.push_back(room && in_order(kNoRank) && possible(others.goal));
+    result.classes.push_back(room && in_order(kNoRank) && feasibility_.possible(others.goal));
   }
   result.may_end = missing == 0 && state.count >= plan.min;
   return result;
 }
 
-bool JsonPlans::names_matter(ObjectStateId id) const {
-  const ObjectState& state = object_states_[id];
-  const uint64_t max = objects_[state.plan].max;
+bool ObjectStates::names_matter(ObjectStateId id) const {
+  const ObjectState& state = states_[id];
+  const uint64_t max = plans_[state.plan].max;
   return !state.seen_others.empty() || max == kUnbounded || state.count + 1 < max;
 }
 
-const ObjectChoices& JsonPlans::choices(ObjectStateId id) {
+const ObjectChoices& ObjectStates::choices(ObjectStateId id) {
   if (const auto found = choices_.find(id); found != choices_.end()) {
     return found->second;
   }
-  const ObjectState& state = object_states_[id];
-  const ObjectPlan& plan = objects_[state.plan];
+  const ObjectState& state = states_[id];
+  const ObjectPlan& plan = plans_[state.plan];
   if (plan.exists.empty() && state.count >= plan.min) {
     return choices_[id] = counted_choices(state, plan);
   }

@@ -1,0 +1,80 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "grammar/json/feasibility.h"
+#include "grammar/json/value_plan.h"
+#include "grammar/numbers/number_plan.h"
+#include "grammar/schema/formula.h"
+#include "grammar/schema/schema_formulas.h"
+
+namespace specdec {
+
+/// Normal forms of formulas: for each type of values the alternatives that a formula leaves,
+/// without disjunctions. Whether arrays and objects can be finished is not looked at here.
+class Alternatives {
+ public:
+  /// Borrows all four.
+  Alternatives(FormulaStore& formulas, SchemaFormulas& schemas, PlanQuestions& questions,
+               Feasibility& feasibility)
+      : formulas_(formulas), schemas_(schemas), questions_(questions), feasibility_(feasibility) {}
+
+  /// Types all of whose values satisfy the formula, among those that are asked for.
+  TypeMask always(FormulaId formula, TypeMask asked) { return truths(formula, asked).always; }
+  std::vector<StringPlan> strings(FormulaId goal);
+  std::vector<NumberPlan> numbers(FormulaId goal);
+  std::vector<ArrayPlan> arrays(FormulaId goal);
+  std::vector<ObjectPlan> objects(FormulaId goal);
+
+ private:
+  enum class Truth : uint8_t { kFalse, kTrue, kOpen };
+
+  /// What is left to do for one alternative.
+  struct Task {
+    std::vector<FormulaId> pending;
+    std::vector<FormulaId> choices;  ///< disjunctions
+  };
+
+  /// By type: which values a formula holds of, and of which it depends on the value.
+  struct Truths {
+    TypeMask known = 0;  ///< types that were asked for
+    TypeMask always = 0;
+    TypeMask open = 0;
+  };
+
+  Truth truth(FormulaId formula, JsonValue::Type type);
+  Truths truths(FormulaId formula, TypeMask asked, int depth = 0);
+  Truths truths_of_atom(const Atom& atom, TypeMask asked, int depth);
+  Truths truths_of_parts(FormulaId formula, TypeMask asked, int depth);
+  template <class Plan>
+  std::vector<Plan> alternatives(FormulaId goal);
+  template <class Plan>
+  void expand(Task task, Plan plan, std::vector<Plan>& found);
+  template <class Plan>
+  bool add_all(Task& task, Plan& plan);
+  template <class Plan>
+  bool settle_choices(Task& task, Plan& plan);
+  bool add(const Atom& atom, StringPlan& plan);
+  bool add(const Atom& atom, NumberPlan& plan);
+  bool add(const Atom& atom, ArrayPlan& plan);
+  bool add(const Atom& atom, ObjectPlan& plan);
+  bool implied(FormulaId formula, const ObjectPlan& plan, int depth);
+  template <class Plan>
+  bool implied(FormulaId, const Plan&, int) {
+    return false;
+  }
+  bool plausible(const ObjectPlan& plan);
+  template <class Plan>
+  bool plausible(const Plan&) {
+    return true;
+  }
+  FormulaId all_of(FormulaId a, FormulaId b) { return a == b ? a : formulas_.all_of({a, b}); }
+
+  FormulaStore& formulas_;
+  SchemaFormulas& schemas_;
+  PlanQuestions& questions_;
+  Feasibility& feasibility_;
+  std::vector<Truths> truths_;  ///< by formula
+};
+
+}  // namespace specdec

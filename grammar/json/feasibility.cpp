@@ -1,0 +1,63 @@
+#include "grammar/json/feasibility.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <span>
+
+#include "core/error.h"
+
+namespace specdec {
+
+std::string PlanQuestions::locations(FormulaId goal) const {
+  constexpr size_t kShown = 3;
+  std::vector<std::string> found;
+  const auto visit = [&](const auto& self, FormulaId formula) -> void {
+    if (formulas_.kind(formula) == FormulaStore::Kind::kAtom) {
+      const Atom& atom = formulas_.atom_of(formula);
+      const std::string where = atom.is_schema() ? schemas_.location(atom) : "";
+      if (!where.empty() && std::find(found.begin(), found.end(), where) == found.end()) {
+        found.push_back(where);
+      }
+    } else if (formula > FormulaStore::kTrue) {
+      for (const FormulaId part : formulas_.parts(formula)) {
+        self(self, part);
+      }
+    }
+  };
+  visit(visit, goal);
+  const size_t shown = std::min(found.size(), kShown);
+  std::string text = fmt::format("{}", fmt::join(std::span(found).first(shown), ", "));
+  return found.size() > shown ? text + fmt::format(" and {} more", found.size() - shown) : text;
+}
+
+void PlanQuestions::fail(const std::string& what) const {
+  for (auto goal = goals_.rbegin(); goal != goals_.rend(); ++goal) {
+    if (const std::string where = locations(*goal); !where.empty()) {
+      throw GrammarError(fmt::format("{}: {}", where, what));
+    }
+  }
+  throw GrammarError(what);
+}
+
+void PlanQuestions::count_step() {
+  if (++steps_ > options_.max_steps) {
+    fail(fmt::format(
+        "the schema's combinations of anyOf, oneOf, not and allOf are too many: more than {} steps "
+        "to tell its alternatives apart; raise max_steps, or make the subschemas of a oneOf differ "
+        "in one required property with a const",
+        options_.max_steps));
+  }
+}
+
+void PlanQuestions::begin_question() {
+  constexpr uint32_t kMaxOpen = 2'000;  // bounds the stack
+  count_step();
+  if (open_.open() > kMaxOpen) {
+    fail(fmt::format("the schema nests deeper than {} values and alternatives", kMaxOpen));
+  }
+}
+
+void PlanQuestions::begin_reading() { steps_ = open_.open() == 0 && goals_.empty() ? 0 : steps_; }
+
+}  // namespace specdec

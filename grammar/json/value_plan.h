@@ -1,0 +1,119 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "grammar/regex/regex.h"
+#include "grammar/schema/formula.h"
+#include "grammar/tables/sorted_map.h"
+
+namespace specdec {
+
+/// Strings of a language with a number of code points; the number is kept apart from the language
+/// only when that is C*, so that any length up to the bounds exists.
+struct StringPlan {
+  RegexId language = RegexStore::kAll;
+  uint64_t min = 0;
+  uint64_t max = kUnbounded;
+};
+
+struct ArrayPlan {
+  struct Contains {
+    uint64_t from = 0;
+    FormulaId formula = FormulaStore::kTrue;
+    uint64_t min = 0;
+    uint64_t max = kUnbounded;
+  };
+  std::vector<FormulaId> prefix;
+  FormulaId rest = FormulaStore::kTrue;
+  uint64_t min = 0;
+  uint64_t max = kUnbounded;
+  std::vector<Contains> contains;
+  bool unique = false;
+
+  FormulaId item(uint64_t index) const { return index < prefix.size() ? prefix[index] : rest; }
+};
+
+/// A name of its own, or a class of all other names with the same assertions.
+struct PropertyPlan {
+  FormulaId goal = FormulaStore::kTrue;
+  uint64_t exists = 0;  ///< bits of the ObjectPlan's `exists` that it can fulfil
+  // A name:
+  NameId name = 0;
+  bool required = false;
+  uint32_t rank = kNoRank;  ///< its place in the order of `properties`
+  // A class:
+  RegexId language = RegexStore::kNothing;
+};
+
+struct ObjectPlan {
+  // What the atoms say, merged:
+  struct Named {
+    FormulaId goal = FormulaStore::kTrue;
+    uint32_t rank = kNoRank;
+    bool required = false;
+  };
+  SortedMap<NameId, Named> named;
+  uint64_t required = 0;  ///< how many of them
+  std::vector<std::pair<KeySetId, FormulaId>> rules;
+  std::vector<std::pair<KeySetId, FormulaId>> exists;
+  uint64_t min = 0;
+  uint64_t max = kUnbounded;
+  // Made from them by ObjectStates::start: names in the order of their code points, and the
+  // classes.
+  std::vector<PropertyPlan> names;
+  std::vector<PropertyPlan> classes;
+
+  Named& require(NameId name);  ///< the name is required from now on
+};
+
+using ArrayStateId = uint32_t;
+using ObjectStateId = uint32_t;
+using ObjectPlanId = uint32_t;
+
+/// Everything that a value may be, alternatives of each type; each can be finished.
+struct ValuePlan {
+  bool can_be_null = false;
+  bool can_be_false = false;
+  bool can_be_true = false;
+  std::vector<StringPlan> strings;
+  std::vector<uint32_t> numbers;       ///< ids for JsonPlans::number
+  std::vector<ArrayStateId> arrays;    ///< before their first item
+  std::vector<ObjectStateId> objects;  ///< before their first property
+};
+
+/// Inside an array: after some items.
+struct ArrayState {
+  uint32_t plan = 0;
+  uint64_t count = 0;  ///< items, no further than it matters
+  std::vector<uint64_t> contained;
+  FormulaId unseen = FormulaStore::kTrue;  ///< what a new item of a `unique` array must be
+  bool operator==(const ArrayState&) const = default;
+};
+
+/// Inside an object: after some properties.
+struct ObjectState {
+  ObjectPlanId plan = 0;
+  uint64_t count = 0;                 ///< properties, no further than it matters
+  uint64_t pending = 0;               ///< bits of `exists` that are not fulfilled yet
+  uint32_t next_rank = 0;             ///< with the schema's order: names of lower rank are over
+  std::vector<uint64_t> seen;         ///< bits of the plan's names
+  std::vector<uint32_t> seen_others;  ///< names outside the plan's, as text ids, sorted
+  bool has_seen(size_t name) const { return (seen[name / 64] >> (name % 64) & 1) != 0; }
+  bool operator==(const ObjectState&) const = default;
+};
+
+/// One way to go on with an item or a property: what the value must be, and the state after it.
+struct Choice {
+  FormulaId goal = FormulaStore::kTrue;
+  uint32_t next = 0;
+  bool operator==(const Choice&) const = default;
+};
+
+/// Which properties an object may go on with.
+struct ObjectChoices {
+  std::vector<bool> names;
+  std::vector<bool> classes;
+  bool may_end = false;
+};
+
+}  // namespace specdec
