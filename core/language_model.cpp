@@ -13,12 +13,6 @@ namespace {
 // Long prompts are fed in pieces, so that activations stay small and in cache.
 constexpr size_t kPrefillTokens = 512;
 
-std::vector<int64_t> whole_chain(int64_t size) {
-  std::vector<int64_t> path(static_cast<size_t>(size));
-  std::iota(path.begin(), path.end(), 0);
-  return path;
-}
-
 /// [n, hidden] of all pieces; undefined when the model gives none.
 Tensor joined(const std::vector<Tensor>& pieces) {
   if (pieces.size() == 1 || !pieces.front().defined()) {
@@ -45,6 +39,34 @@ ForwardResult join(std::vector<ForwardResult> pieces) {
   return whole;
 }
 
+constexpr Tensor ForwardOptions::*kInputs[] = {
+    &ForwardOptions::features, &ForwardOptions::embeddings, &ForwardOptions::attention_inputs,
+    &ForwardOptions::attention_bias};
+
+/// Every input of a forward has a row for each token.
+void check_inputs(const ForwardOptions& options, size_t tokens) {
+  for (Tensor ForwardOptions::*input : kInputs) {
+    const Tensor& rows = options.*input;
+    SPECDEC_CHECK(
+        !rows.defined() || (rows.dim() > 0 && rows.size(0) == static_cast<int64_t>(tokens)),
+        "features, embeddings, attention_inputs and attention_bias should have {} rows, one for "
+        "each token",
+        tokens);
+  }
+}
+
+/// The inputs of the tokens from `begin` on.
+ForwardOptions narrowed(const ForwardOptions& options, size_t begin, size_t tokens) {
+  ForwardOptions own = options;
+  for (Tensor ForwardOptions::*input : kInputs) {
+    if ((own.*input).defined()) {
+      own.*input =
+          (own.*input).narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(tokens));
+    }
+  }
+  return own;
+}
+
 }  // namespace
 
 void LanguageModel::check_tokens(TokenSpan tokens, int64_t first_position) const {
@@ -64,20 +86,23 @@ void LanguageModel::check_nothing_pending(int64_t row, const char* call) const {
 }
 
 ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& options) {
-  std::vector<ForwardResult> pieces;
-  for (size_t begin = 0; begin < tokens.size(); begin += kPrefillTokens) {
-    const TokenSpan piece = tokens.subspan(begin, std::min(kPrefillTokens, tokens.size() - begin));
-    const auto size = static_cast<int64_t>(piece.size());
-    const bool last = begin + piece.size() == tokens.size();
-    ForwardOptions own = options;
-    own.logits = last && options.logits != Logits::kNone ? Logits::kLast : Logits::kNone;
-    if (options.features.defined()) {
-      own.features = options.features.narrow(0, static_cast<int64_t>(begin), size);
+  const int64_t before = length();
+  try {
+    std::vector<ForwardResult> pieces;
+    for (size_t begin = 0; begin < tokens.size(); begin += kPrefillTokens) {
+      const TokenSpan piece =
+          tokens.subspan(begin, std::min(kPrefillTokens, tokens.size() - begin));
+      const bool last = begin + piece.size() == tokens.size();
+      ForwardOptions own = narrowed(options, begin, piece.size());
+      own.logits = last && options.logits != Logits::kNone ? Logits::kLast : Logits::kNone;
+      pieces.push_back(forward({.tokens = token_tensor(piece), .rows = {}, .parents = {}}, own));
+      commit(chain_path(static_cast<int64_t>(piece.size())));
     }
-    pieces.push_back(forward({.tokens = token_tensor(piece), .rows = {}, .parents = {}}, own));
-    commit(whole_chain(size));
+    return join(std::move(pieces));
+  } catch (...) {
+    truncate(before);
+    throw;
   }
-  return join(std::move(pieces));
 }
 
 ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& options) {
@@ -92,6 +117,7 @@ ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& opt
         size, max_length()));
   }
   check_tokens(prompt, 0);
+  check_inputs(options, prompt.size());
   reorder({});
   return feed(prompt, options);
 }
@@ -115,6 +141,7 @@ ForwardResult LanguageModel::extend(TokenSpan tokens, const ForwardOptions& opti
                     size, length(), max_length()));
   }
   check_tokens(tokens, length());
+  check_inputs(options, tokens.size());
   return feed(tokens, options);
 }
 
@@ -134,7 +161,7 @@ Tensor LanguageModel::decode_get_logits(TokenSpan tokens) {
     check_tokens(tokens.subspan(static_cast<size_t>(row), 1), length(row));
   }
   const Tensor logits =
-      forward({.tokens = token_tensor(tokens), .rows = whole_chain(rows), .parents = {}}).logits;
+      forward({.tokens = token_tensor(tokens), .rows = chain_path(rows), .parents = {}}).logits;
   const int64_t newest = 0;
   for (int64_t row = 0; row < rows; ++row) {
     commit({&newest, 1}, row);
@@ -165,6 +192,12 @@ Tensor token_tensor(TokenSpan tokens) {
   Tensor tensor = at::empty({static_cast<int64_t>(tokens.size())}, at::kInt);
   std::copy(tokens.begin(), tokens.end(), tensor.data_ptr<Token>());
   return tensor;
+}
+
+std::vector<int64_t> chain_path(int64_t nodes) {
+  std::vector<int64_t> path(static_cast<size_t>(nodes));
+  std::iota(path.begin(), path.end(), 0);
+  return path;
 }
 
 }  // namespace specdec

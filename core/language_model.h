@@ -16,11 +16,11 @@ class Internals {
   virtual int64_t hidden_size() const = 0;
   virtual int64_t num_layers() const = 0;
   /// Input embeddings as the first layer sees them (scaled): [n] int32 -> [n, hidden].
-  virtual Tensor embed(const Tensor& tokens) = 0;
+  virtual Tensor embed(const Tensor& tokens) const = 0;
   /// Final-normed hidden states to logits, soft cap included: [n, hidden] -> [n, vocab].
-  virtual Tensor head(const Tensor& hidden) = 0;
+  virtual Tensor head(const Tensor& hidden) const = 0;
   /// Kept keys and values of a layer, normed and roped: each [kv_heads, length(row), head_dim].
-  virtual std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) = 0;
+  virtual std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const = 0;
 };
 
 /// All that a strategy knows of a model. Two invariants: length(row) counts the tokens kept in the
@@ -57,7 +57,7 @@ class LanguageModel {
   /// Most tokens that a row may hold, kept and pending together.
   virtual int64_t max_length() const = 0;
   /// nullptr: drafters that need internals are refused, saying why.
-  virtual Internals* internals() const { return nullptr; }
+  virtual const Internals* internals() const { return nullptr; }
 
   // The primitives by their names in the field, thin and non-virtual. All run on row 0 except
   // decode_get_logits. They check before they change anything: a token outside the vocabulary, an
@@ -93,5 +93,7 @@ class LanguageModel {
 
 /// Tokens as a batch holds them: [n] int32.
 Tensor token_tensor(TokenSpan tokens);
+/// 0 to nodes - 1: what commit takes to keep a chain of pending nodes.
+std::vector<int64_t> chain_path(int64_t nodes);
 
 }  // namespace specdec

@@ -2,7 +2,8 @@
 // set, each in a namespace of its own: the vectors of core/kernels/vector_simd.h are as wide as its
 // registers. Function attributes cannot do this: GCC splits a vector that is wider than the
 // function's registers before it inlines. Nor can ifunc dispatch, which runs before
-// AddressSanitizer is ready.
+// AddressSanitizer is ready. Clang ignores GCC's pragmas and says so only as an unknown pragma,
+// hence its own.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -17,23 +18,36 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #if defined(__x86_64__)
+#if defined(__clang__)
+#pragma clang attribute push( \
+    __attribute__((target("avx2,fma,avx512f,avx512vl,avx512bw,avx512dq"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,avx512f,avx512vl,avx512bw,avx512dq")
+#endif
 namespace specdec::simd_avx512 {
 constexpr int kVectorBytes = 64;
 #include "core/kernels/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx512
+#if defined(__clang__)
+#pragma clang attribute pop
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
 #pragma GCC pop_options
-
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
+#endif
 namespace specdec::simd_avx2 {
 constexpr int kVectorBytes = 32;
 #include "core/kernels/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx2
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 #endif
 
 namespace specdec::simd_base {

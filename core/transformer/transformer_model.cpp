@@ -10,6 +10,7 @@
 #include "core/kernels/linear.h"
 #include "core/kernels/norm.h"
 #include "core/kernels/qkv.h"
+#include "core/kernels/soft_cap.h"
 #include "core/transformer/rope_table.h"
 #include "core/transformer/workspace.h"
 
@@ -114,10 +115,10 @@ class TransformerModel::Impl final : public Internals {
   int64_t hidden_size() const override { return weights_->config.hidden_size; }
   int64_t num_layers() const override { return static_cast<int64_t>(weights_->plan.size()); }
 
-  Tensor embed(const Tensor& tokens) override { return embed_tokens(*weights_, tokens); }
-  Tensor head(const Tensor& hidden) override { return head_logits(*weights_, hidden); }
+  Tensor embed(const Tensor& tokens) const override { return embed_tokens(*weights_, tokens); }
+  Tensor head(const Tensor& hidden) const override { return head_logits(*weights_, hidden); }
 
-  std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) override {
+  std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override {
     return store_->key_values(layer, row);
   }
 
@@ -358,7 +359,7 @@ Tensor head_logits(const TransformerWeights& weights, const Tensor& hidden) {
   Tensor logits = at::empty({hidden.size(0), weights.config.vocab_size}, hidden.options());
   linear(hidden, weights.head, logits);
   if (const double cap = weights.config.final_soft_cap; cap > 0.0) {
-    logits.div_(cap).tanh_().mul_(cap);
+    soft_cap(logits, cap);
   }
   return logits;
 }
@@ -409,7 +410,7 @@ int64_t TransformerModel::length(int64_t row) const { return impl_->store().leng
 int64_t TransformerModel::pending(int64_t row) const { return impl_->store().pending(row); }
 int64_t TransformerModel::vocab_size() const { return impl_->weights().config.vocab_size; }
 int64_t TransformerModel::max_length() const { return impl_->store().max_length(); }
-Internals* TransformerModel::internals() const { return impl_.get(); }
+const Internals* TransformerModel::internals() const { return impl_.get(); }
 void TransformerModel::undo_forward() { impl_->undo_forward(); }
 const TransformerWeights& TransformerModel::weights() const { return impl_->weights(); }
 

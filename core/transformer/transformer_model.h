@@ -27,7 +27,7 @@ class TransformerModel final : public LanguageModel {
   int64_t pending(int64_t row = 0) const override;
   int64_t vocab_size() const override;
   int64_t max_length() const override;
-  Internals* internals() const override;
+  const Internals* internals() const override;
   /// Forgets the nodes of the newest forward, as if it had not been: for a head that fails after
   /// its layer. Only between that forward and the next call that changes the model.
   void undo_forward();

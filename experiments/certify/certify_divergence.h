@@ -49,7 +49,7 @@ class WatchedModel final : public LanguageModel {
   int64_t pending(int64_t row = 0) const override { return model_.pending(row); }
   int64_t vocab_size() const override { return model_.vocab_size(); }
   int64_t max_length() const override { return model_.max_length(); }
-  Internals* internals() const override { return model_.internals(); }
+  const Internals* internals() const override { return model_.internals(); }
 
  private:
   struct Row {

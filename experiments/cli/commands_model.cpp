@@ -55,11 +55,7 @@ ForwardResult forward_cached(LanguageModel& model, const std::vector<Token>& tok
     const std::vector<Token> piece(tokens.begin() + static_cast<int64_t>(begin),
                                    tokens.begin() + static_cast<int64_t>(begin + size));
     auto result = model.forward({.tokens = at::tensor(piece, at::kInt), .rows = {}, .parents = {}});
-    std::vector<int64_t> path(size);
-    for (size_t i = 0; i < size; ++i) {
-      path[i] = static_cast<int64_t>(i);
-    }
-    model.commit(path);
+    model.commit(chain_path(static_cast<int64_t>(size)));
     logits.push_back(std::move(result.logits));
     hidden.push_back(std::move(result.final_hidden));
   }

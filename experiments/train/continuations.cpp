@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
-#include <numeric>
 #include <vector>
 
 namespace specdec {
@@ -16,11 +15,10 @@ at::Tensor continue_prompts(TransformerModel& model, const at::Tensor& prompts, 
   model.reorder(std::vector<int64_t>{});
   TokenBatch batch;
   batch.tokens = prompts.reshape({-1}).to(at::kInt);
-  std::vector<int64_t> path(static_cast<size_t>(length));
+  const std::vector<int64_t> path = chain_path(length);
   for (int64_t row = 0; row < rows; ++row) {
     batch.rows.insert(batch.rows.end(), path.size(), row);
   }
-  std::iota(path.begin(), path.end(), 0);
   ForwardOptions options;
   options.logits = Logits::kLast;
   at::Tensor next = choose(model.forward(batch, options).logits, length);

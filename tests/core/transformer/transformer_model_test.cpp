@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <new>
 #include <numeric>
 
 #include "core/error.h"
@@ -11,6 +12,7 @@
 #include "core/transformer/reference.h"
 #include "kv/kv_cache.h"
 #include "tests/support/golden.h"
+#include "tests/support/tiny_gemma.h"
 
 namespace specdec {
 namespace {
@@ -138,7 +140,7 @@ TEST_F(TransformerModelTest, EmbeddingsInsteadOfTokens) {
 }
 
 TEST_F(TransformerModelTest, InternalsEmbedAndHead) {
-  Internals& internals = *model_.internals();
+  const Internals& internals = *model_.internals();
   EXPECT_LE(max_difference(internals.embed(at::tensor(tokens_, at::kInt)), golden_.tensor("embed")),
             1e-5);
   EXPECT_LE(max_difference(internals.head(golden_.tensor("hidden")), golden_.tensor("logits")),
@@ -212,6 +214,136 @@ TEST_F(TransformerModelTest, MisuseIsNamed) {
   EXPECT_EQ(model_.pending(), 0);
   EXPECT_LE(max_difference(model_.forward(batch_of(tokens_)).logits, golden_.tensor("logits")),
             1e-4);
+}
+
+/// A paged store whose views fail after a number of calls, as an allocation would.
+class FailingStore final : public KvStore {
+ public:
+  FailingStore(std::unique_ptr<KvStore> store, int64_t& views_left)
+      : store_(std::move(store)), views_left_(views_left) {}
+
+  void extend(const TokenBatch& batch) override { store_->extend(batch); }
+  void undo_extend() override { store_->undo_extend(); }
+  KvView view(int64_t layer) const override {
+    if (views_left_-- == 0) {
+      throw std::bad_alloc();
+    }
+    return store_->view(layer);
+  }
+  void commit(int64_t row, std::span<const int64_t> path) override { store_->commit(row, path); }
+  void truncate(int64_t row, int64_t length) override { store_->truncate(row, length); }
+  void reorder(std::span<const int64_t> parents) override { store_->reorder(parents); }
+  int64_t rows() const override { return store_->rows(); }
+  int64_t length(int64_t row) const override { return store_->length(row); }
+  int64_t pending(int64_t row) const override { return store_->pending(row); }
+  int64_t max_length() const override { return store_->max_length(); }
+  std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override {
+    return store_->key_values(layer, row);
+  }
+
+ private:
+  std::unique_ptr<KvStore> store_;
+  int64_t& views_left_;
+};
+
+KvStoreFactory failing_kv(int64_t& views_left) {
+  return [&views_left](std::vector<LayerKv> layers, const KvStoreOptions& options) {
+    return std::make_unique<FailingStore>(paged_kv(4)(std::move(layers), options), views_left);
+  };
+}
+
+constexpr int64_t kViews = 1000000;
+
+TEST_F(TransformerModelTest, AForwardThatFailsChangesNothing) {
+  int64_t views_left = kViews;
+  TransformerModel model(weights_, failing_kv(views_left));
+  for (TransformerModel* fed : {&model, &model_}) {
+    fed->prefill_get_last_logits({tokens_.data(), 5});
+    fed->forward(batch_of({7, 8}));
+  }
+  TokenBatch more = batch_of({9, 10, 11});
+  more.rows = {0, 0, 1};  // the second row is new
+  more.parents = {0, -1, -1};
+  for (const int64_t layer : {0, 3}) {
+    views_left = layer;
+    EXPECT_THROW(model.forward(more), std::bad_alloc);
+    EXPECT_EQ(model.length(), 5);
+    EXPECT_EQ(model.pending(), 2);
+    EXPECT_EQ(model.pending(1), 0);
+  }
+  views_left = kViews;
+  ForwardOptions biased;
+  biased.attention_bias = at::zeros({3, 9}, at::kDouble);  // should be float32
+  EXPECT_THROW(model.forward(more, biased), InternalError);
+  biased.attention_bias = at::zeros({2, 9});
+  EXPECT_THROW(model.forward(more, biased), InternalError);
+  EXPECT_EQ(model.pending(), 2);
+  EXPECT_TRUE(at::equal(model.forward(more).logits, model_.forward(more).logits));
+  const std::vector<int64_t> path = {0, 2};
+  model.commit(path);
+  model_.commit(path);
+  EXPECT_TRUE(at::equal(model.forward(batch_of({3})).logits, model_.forward(batch_of({3})).logits));
+}
+
+TEST_F(TransformerModelTest, UndoForgetsTheNewestForwardOnly) {
+  model_.forward(batch_of({tokens_[0], tokens_[1]}));
+  model_.forward(batch_of({9}));
+  model_.undo_forward();
+  EXPECT_EQ(model_.pending(), 2);
+  EXPECT_LE(
+      max_difference(model_.forward(batch_of({tokens_[2]})).logits[0], golden_.tensor("logits")[2]),
+      1e-4);
+}
+
+constexpr int64_t kLongPrompt = 600;  // is fed in two pieces
+
+class LongPromptTest : public testing::Test {
+ protected:
+  ForwardResult in_one(const ForwardOptions& options) {
+    TransformerModel model(weights_, paged_kv(), {.max_length = kLongPrompt});
+    return model.forward(batch_of(prompt_), options);
+  }
+  ForwardResult in_pieces(const ForwardOptions& options) {
+    return model_.prefill(prompt_, options);
+  }
+
+  std::shared_ptr<const TransformerWeights> weights_ = tiny_gemma(11);
+  TransformerModel model_{weights_, paged_kv(), {.max_length = kLongPrompt}};
+  std::vector<Token> prompt_ = [] {
+    std::vector<Token> tokens;
+    for (Token i = 0; i < kLongPrompt; ++i) {
+      tokens.push_back(i * 7 % 11);
+    }
+    return tokens;
+  }();
+};
+
+TEST_F(LongPromptTest, PiecesGetTheirOwnInputs) {
+  at::manual_seed(5);
+  ForwardOptions options;
+  options.attention_bias = at::randn({kLongPrompt, kLongPrompt}) * 3;
+  EXPECT_LE(max_difference(in_pieces(options).final_hidden, in_one(options).final_hidden), 1e-10);
+  options.embeddings = at::randn({kLongPrompt, 16}, at::kDouble);
+  EXPECT_LE(max_difference(in_pieces(options).final_hidden, in_one(options).final_hidden), 1e-10);
+}
+
+TEST_F(LongPromptTest, InputsOfAnotherLengthAreRefusedBeforeAnythingChanges) {
+  model_.prefill_get_last_logits({prompt_.data(), 3});
+  ForwardOptions options;
+  options.attention_bias = at::zeros({kLongPrompt - 1, 4});
+  EXPECT_THROW(model_.prefill(prompt_, options), InternalError);
+  EXPECT_THROW(model_.extend({prompt_.data(), 3}, options), InternalError);
+  EXPECT_EQ(model_.length(), 3);
+}
+
+TEST_F(LongPromptTest, APieceThatFailsTakesTheOthersBack) {
+  int64_t views_left = kViews;
+  TransformerModel model(weights_, failing_kv(views_left), {.max_length = 2 * kLongPrompt});
+  model.prefill_get_last_logits({prompt_.data(), 3});
+  views_left = 4;  // of 3 layers: in the second piece
+  EXPECT_THROW(model.extend_get_last_logits(prompt_), std::bad_alloc);
+  EXPECT_EQ(model.length(), 3);
+  EXPECT_EQ(model.pending(), 0);
 }
 
 TEST_F(TransformerModelTest, EncodersAreRefused) {
