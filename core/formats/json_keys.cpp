@@ -41,6 +41,14 @@ bool JsonKeys::has(const char* key) const {
   return found != object_.end() && !found->is_null();
 }
 
+std::vector<std::string> JsonKeys::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object_.items()) {
+    names.push_back(name);
+  }
+  return names;
+}
+
 const json& JsonKeys::at(const char* key) const {
   if (!has(key)) {
     fail(key, "is missing");

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace specdec {
 
@@ -19,6 +20,8 @@ class JsonKeys {
   JsonKeys(const nlohmann::json& object, std::string where);
 
   bool has(const char* key) const;
+  /// All keys, null ones too.
+  std::vector<std::string> names() const;
   const nlohmann::json& at(const char* key) const;
   int64_t integer(const char* key, std::optional<int64_t> fallback = std::nullopt) const;
   /// 1 to 2^24: sizes.

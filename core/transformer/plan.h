@@ -30,6 +30,11 @@ struct LayerPlan {
   bool joined_inputs = false;  ///< q, k, v read [attention inputs, normed residual]: EAGLE-3
 };
 
+/// The scalar s, whole if one is, for which 1 / sqrt(s) is exactly `scale`, as configs write a
+/// query_scale: 1 / scale^2 is rounded, and would be read back as a scale that differs in the last
+/// bit.
+double query_scalar(double scale);
+
 /// What is known of a whole model without its weights, whatever its family (core/families/).
 struct TransformerConfig {
   std::string family;  ///< "gemma3_text": the model_type of its config.json

@@ -290,29 +290,6 @@ GemmaConfig load_gemma_config(const std::filesystem::path& folder) {
 
 namespace {
 
-// The scalar s for which 1 / sqrt(s) is exactly `scale`, whole if one is: 1 / scale^2 is rounded,
-// and would be read back as a scale that differs in the last bit.
-double query_scalar(double scale) {
-  const double inverse = 1.0 / (scale * scale);
-  double candidate = std::round(inverse);
-  if (1.0 / std::sqrt(candidate) == scale) {
-    return candidate;
-  }
-  constexpr int steps = 16;
-  candidate = inverse;
-  for (int i = 0; i < steps; ++i) {
-    candidate = std::nextafter(candidate, 0.0);
-  }
-  for (int i = 0; i < 2 * steps && 1.0 / std::sqrt(candidate) != scale; ++i) {
-    candidate = std::nextafter(candidate, std::numeric_limits<double>::infinity());
-  }
-  return candidate;
-}
-
-}  // namespace
-
-namespace {
-
 /// The keys of transformers 4 beside those of 5, so that either reads the same rotations.
 void write_old_rope(const GemmaConfig& config, json& out) {
   out["rope_theta"] = config.global_rope.theta;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "core/formats/json_keys.h"
@@ -54,19 +55,58 @@ void read_activation(const JsonKeys& keys, const EagleConfig& config, LayerPlan&
   plan.activation = name == "silu" ? Activation::kSilu : Activation::kGeluTanh;
 }
 
-RopeConfig read_rope(const JsonKeys& keys) {
+/// A key that describes a rotation in another way than is computed here would change the result.
+void check_rope_keys(const JsonKeys& rope) {
+  for (const std::string& key : rope.names()) {
+    if (key != "rope_theta" && key != "rope_type" && key != "type" && key != "factor" &&
+        rope.has(key.c_str())) {
+      rope.fail(key, "is not supported; known: rope_theta, rope_type (default, linear), factor");
+    }
+  }
+}
+
+void read_rotation(const JsonKeys& keys, RopeConfig& rope) {
+  check_rope_keys(keys);
+  rope.theta = keys.positive_number("rope_theta", rope.theta);
+  const std::string type = keys.text("rope_type", keys.text("type", "default"));
+  if (type == "linear") {
+    rope.factor = keys.positive_number("factor");
+  } else if (type != "default") {
+    keys.fail("rope_type", fmt::format("is '{}'; supported: default, linear", type));
+  }
+}
+
+/// transformers 4 has rope_theta and rope_scaling, transformers 5 rope_parameters, which may be
+/// nested by the kind of layer.
+RopeConfig read_rope(const JsonKeys& keys, int64_t window) {
   RopeConfig rope;
   rope.theta = keys.positive_number("rope_theta", 1e4);
   if (keys.has("rope_scaling")) {
-    const JsonKeys scaling = keys.object("rope_scaling");
-    const std::string type = scaling.text("rope_type", scaling.text("type", "default"));
-    if (type == "linear") {
-      rope.factor = scaling.positive_number("factor");
-    } else if (type != "default") {
-      scaling.fail("rope_type", fmt::format("is '{}'; supported: default, linear", type));
-    }
+    read_rotation(keys.object("rope_scaling"), rope);
+  }
+  if (keys.has("rope_parameters")) {
+    const JsonKeys parameters = keys.object("rope_parameters");
+    const char* kind = window > 0 ? "sliding_attention" : "full_attention";
+    const bool nested = parameters.has("sliding_attention") || parameters.has("full_attention");
+    read_rotation(nested ? parameters.object(kind) : parameters, rope);
   }
   return rope;
+}
+
+/// 0 = sees everything. layer_types and use_sliding_window say whether the window is used.
+int64_t read_window(const JsonKeys& keys) {
+  bool used = keys.boolean("use_sliding_window", true);
+  if (keys.has("layer_types")) {
+    const json& types = keys.at("layer_types");
+    const json type = types.is_array() && types.size() == 1 ? types.front() : json();
+    if (type != "sliding_attention" && type != "full_attention") {
+      keys.fail("layer_types",
+                "should be a list of one type: \"sliding_attention\" or \"full_attention\"");
+    }
+    used = type == "sliding_attention";
+    return used ? keys.positive("sliding_window") : 0;
+  }
+  return used && keys.has("sliding_window") ? keys.positive("sliding_window") : 0;
 }
 
 LayerPlan read_plan(const JsonKeys& keys, const EagleConfig& config) {
@@ -83,10 +123,10 @@ LayerPlan read_plan(const JsonKeys& keys, const EagleConfig& config) {
               fmt::format("is {}; rotary embeddings need an even number", plan.head_dim));
   }
   plan.intermediate_size = keys.positive("intermediate_size");
-  plan.window = keys.has("sliding_window") ? keys.positive("sliding_window") : 0;
+  plan.window = read_window(keys);
   const auto scalar = static_cast<double>(plan.head_dim);
   plan.query_scale = 1.0 / std::sqrt(keys.positive_number("query_pre_attn_scalar", scalar));
-  plan.rope = read_rope(keys);
+  plan.rope = read_rope(keys, plan.window);
   plan.qk_norm = plan.post_norms = config.style == LayerStyle::kGemma;
   plan.joined_inputs = config.version == EagleVersion::kEagle3;
   read_activation(keys, config, plan);
@@ -119,7 +159,7 @@ std::vector<int64_t> read_capture_layers(const JsonKeys& keys) {
   return keys.has(kAuxLayers) ? read_ids(keys, 1) : std::vector<int64_t>();
 }
 
-void refuse_unsupported(const JsonKeys& keys, const JsonKeys& layer) {
+void refuse_unsupported(const JsonKeys& layer) {
   if (layer.boolean("attention_bias", false)) {
     layer.fail("attention_bias", "is true; heads with biases in attention are not supported");
   }
@@ -127,9 +167,50 @@ void refuse_unsupported(const JsonKeys& keys, const JsonKeys& layer) {
     layer.fail("num_hidden_layers",
                fmt::format("is {}; a head has one layer", layer.integer("num_hidden_layers")));
   }
-  if (keys.boolean("norm_before_residual", false)) {
-    keys.fail("norm_before_residual",
-              "is true; only the published layer, whose residual is not normed, is supported");
+  for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    if (layer.has(cap)) {
+      layer.fail(cap, "is set; heads with soft caps are not supported");
+    }
+  }
+  if (layer.boolean("mlp_bias", false)) {
+    layer.fail("mlp_bias", "is true; heads with biases in the MLP are not supported");
+  }
+  if (layer.number("partial_rotary_factor", 1.0) != 1.0) {
+    layer.fail("partial_rotary_factor", "is not 1; heads turn all of a key's numbers");
+  }
+}
+
+/// Which norms an EAGLE-3 head has beyond the published ones; all are off where the key is missing.
+void read_norms(const JsonKeys& keys, EagleConfig& config) {
+  const std::pair<const char*, bool*> flags[] = {
+      {"norm_before_residual", &config.norm_before_residual},
+      {"norm_before_fc", &config.norm_before_fc},
+      {"fc_norm", &config.fc_norm},
+      {"norm_output", &config.norm_output},
+      {"embed_requires_grad", &config.own_embedding}};
+  for (const auto& [key, flag] : flags) {
+    *flag = keys.boolean(key, false);
+    if (*flag && config.version != EagleVersion::kEagle3) {
+      keys.fail(key, "is true, which only heads of EAGLE-3 know; use drafter type eagle3");
+    }
+  }
+  if (config.fc_norm && config.norm_before_fc) {
+    keys.fail("fc_norm", "and norm_before_fc are both true; a head has one or the other");
+  }
+}
+
+/// Only those that are on, so that a head without them has the config that it always had.
+void write_norms(const EagleConfig& config, json& out) {
+  const std::pair<const char*, bool> flags[] = {
+      {"norm_before_residual", config.norm_before_residual},
+      {"norm_before_fc", config.norm_before_fc},
+      {"fc_norm", config.fc_norm},
+      {"norm_output", config.norm_output},
+      {"embed_requires_grad", config.own_embedding}};
+  for (const auto& [key, on] : flags) {
+    if (on) {
+      out[key] = true;
+    }
   }
 }
 
@@ -171,7 +252,7 @@ EagleConfig load_eagle_config(const std::filesystem::path& folder, EagleVersion 
   EagleConfig config;
   config.version = version;
   config.style = read_style(layer);
-  refuse_unsupported(keys, layer);
+  refuse_unsupported(layer);
   config.hidden_size = layer.positive("hidden_size");
   config.vocab_size = layer.positive("vocab_size");
   config.draft_vocab_size = keys.positive("draft_vocab_size", config.vocab_size);
@@ -184,6 +265,7 @@ EagleConfig load_eagle_config(const std::filesystem::path& folder, EagleVersion 
   config.fc_bias = keys.boolean("bias", !third);
   config.scale_embedding = keys.boolean("scale_embedding", config.style == LayerStyle::kGemma);
   read_feature(keys, config);
+  read_norms(keys, config);
   if (third) {
     config.capture_layers = read_capture_layers(keys);
   }
@@ -207,7 +289,7 @@ std::string eagle_config_json(const EagleConfig& config) {
       {"num_attention_heads", plan.heads},
       {"num_hidden_layers", 1},
       {"num_key_value_heads", plan.kv_heads},
-      {"query_pre_attn_scalar", 1.0 / (plan.query_scale * plan.query_scale)},
+      {"query_pre_attn_scalar", query_scalar(plan.query_scale)},
       {"rms_norm_eps", config.rms_norm_eps},
       {"rope_scaling", rope_scaling_json(plan.rope)},
       {"rope_theta", plan.rope.theta},
@@ -222,6 +304,7 @@ std::string eagle_config_json(const EagleConfig& config) {
   } else {
     out["feature"] = config.feature_after_norm ? "after_final_norm" : "before_final_norm";
   }
+  write_norms(config, out);
   if (config.trained_for.vocab_size == 0) {
     out.erase("trained_for");
   }

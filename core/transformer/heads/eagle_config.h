@@ -35,6 +35,12 @@ struct EagleConfig {
   bool fc_bias = true;             ///< `bias`; EAGLE-3 has none
   bool scale_embedding = false;    ///< the target's embedding as its first layer sees it
   bool feature_after_norm = true;  ///< EAGLE: features are taken after the target's final norm
+  // EAGLE-3, as speculators trains it (its defaults, and EAGLE-3.1, arXiv:2605.09992):
+  bool norm_before_residual = false;  ///< the residual stream begins with the normed feature
+  bool norm_before_fc = false;        ///< the concatenated streams are normed as one
+  bool fc_norm = false;               ///< each captured stream is normed by itself
+  bool norm_output = false;           ///< what recurs is the output after the head's norm
+  bool own_embedding = false;         ///< `embed_requires_grad`: not the target's
   /// EAGLE-3: the fused residual streams, by the layer after which they are taken. Published ids
   /// count by a layer's input: see docs/eagle.md.
   std::vector<int64_t> capture_layers;

@@ -17,10 +17,15 @@ int64_t fc_width(const EagleConfig& config, const TransformerConfig& target) {
   return config.hidden_size * (config.version == EagleVersion::kEagle3 ? streams : 2);
 }
 
+/// The norm may also lie before the residual stream branches off: EagleHead::feature_norm.
+bool has_attention_norm(const EagleConfig& config) {
+  return config.version == EagleVersion::kEagle3 && !config.norm_before_residual;
+}
+
 LayerFormat layer_format(const EagleConfig& config, const std::string& prefix) {
   return {.prefix = prefix,
           .norm_offset = config.style == LayerStyle::kGemma ? 1.0 : 0.0,
-          .attention_norm = config.version == EagleVersion::kEagle3 ? "hidden_norm" : ""};
+          .attention_norm = has_attention_norm(config) ? "hidden_norm" : ""};
 }
 
 class EagleLoader {
@@ -58,10 +63,15 @@ class EagleLoader {
       head_.embedding_norm = norm(format.prefix + "input_layernorm.weight");
       head_.norm = norm("norm.weight");
       head_.lm_head = matrix("lm_head.weight", config_.draft_vocab_size, hidden);
+      load_norms(format.prefix);
       load_draft_vocabulary();
     }
-    // A frozen copy of the target's embedding, as published heads carry it.
-    source_.skip("embed_tokens.weight", {config_.vocab_size, hidden});
+    if (config_.own_embedding) {
+      head_.embedding = matrix("embed_tokens.weight", config_.vocab_size, hidden);
+    } else {
+      // A frozen copy of the target's embedding, as published heads carry it.
+      source_.skip("embed_tokens.weight", {config_.vocab_size, hidden});
+    }
     source_.check_all_taken();
     const std::string text = eagle_config_json(config_);
     head_.fingerprint =
@@ -73,9 +83,26 @@ class EagleLoader {
     return source_.load(name, {rows, columns}, matrix_dtype_);
   }
 
-  Tensor norm(const std::string& name) {
+  Tensor norm(const std::string& name, int64_t streams = 1) {
     const double offset = config_.style == LayerStyle::kGemma ? 1.0 : 0.0;
-    return source_.load(name, {config_.hidden_size}, target_.compute_dtype()) + offset;
+    return source_.load(name, {streams * config_.hidden_size}, target_.compute_dtype()) + offset;
+  }
+
+  void load_norms(const std::string& prefix) {
+    const auto streams = static_cast<int64_t>(config_.capture_layers.size());
+    if (config_.norm_before_residual) {
+      head_.feature_norm = norm(prefix + "hidden_norm.weight");
+    }
+    if (config_.norm_before_fc) {
+      head_.input_norm = norm("input_norm.weight", streams);
+    }
+    if (config_.fc_norm) {
+      std::vector<Tensor> norms;
+      for (int64_t i = 0; i < streams; ++i) {
+        norms.push_back(norm(fmt::format("fc_norm.{}.weight", i)));
+      }
+      head_.stream_norms = at::stack(norms);
+    }
   }
 
   void load_draft_vocabulary() {
@@ -118,6 +145,42 @@ class EagleLoader {
   at::ScalarType matrix_dtype_ = at::kFloat;
 };
 
+void write_norms(TensorWriter& writer, const EagleHead& head, const LayerFormat& format) {
+  if (head.embedding.defined()) {
+    writer.add("embed_tokens.weight", head.embedding);
+  }
+  if (head.feature_norm.defined()) {
+    writer.add(format.prefix + "hidden_norm.weight", head.feature_norm - format.norm_offset);
+  }
+  if (head.input_norm.defined()) {
+    writer.add("input_norm.weight", head.input_norm - format.norm_offset);
+  }
+  const int64_t streams = head.stream_norms.defined() ? head.stream_norms.size(0) : 0;
+  for (int64_t i = 0; i < streams; ++i) {
+    writer.add(fmt::format("fc_norm.{}.weight", i), head.stream_norms[i] - format.norm_offset);
+  }
+}
+
+/// The norms that only some heads of EAGLE-3 have.
+void add_random_norms(RandomTensors& random, EagleHead& head) {
+  const EagleConfig& config = head.config;
+  const int64_t hidden = config.hidden_size;
+  const auto streams = static_cast<int64_t>(config.capture_layers.size());
+  if (config.norm_before_residual) {
+    head.feature_norm = random.norm(hidden);
+    head.layer.weights.attention_norm = Tensor();
+  }
+  if (config.norm_before_fc) {
+    head.input_norm = random.norm(streams * hidden);
+  }
+  if (config.fc_norm) {
+    head.stream_norms = random.norm(streams * hidden).view({streams, hidden});
+  }
+  if (config.own_embedding) {
+    head.embedding = random.matrix(config.vocab_size, hidden);
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<EagleHead> load_eagle_head(const std::filesystem::path& folder,
@@ -150,6 +213,7 @@ void save_eagle_head(const EagleHead& head, const std::filesystem::path& folder,
     writer.add("midlayer.input_layernorm.weight", head.embedding_norm - format.norm_offset);
     writer.add("norm.weight", head.norm - format.norm_offset);
     writer.add("lm_head.weight", head.lm_head);
+    write_norms(writer, head, format);
   }
   if (head.target_ids.defined()) {
     const Tensor ids = head.target_ids.cpu();
@@ -184,6 +248,7 @@ std::shared_ptr<EagleHead> random_eagle_head(const EagleConfig& config,
   head->embedding_norm = random.norm(hidden);
   head->norm = random.norm(hidden);
   head->lm_head = random.matrix(config.draft_vocab_size, hidden);
+  add_random_norms(random, *head);
   if (config.draft_vocab_size < config.vocab_size) {
     head->target_ids = at::arange(config.draft_vocab_size);
   }
@@ -193,7 +258,8 @@ std::shared_ptr<EagleHead> random_eagle_head(const EagleConfig& config,
 std::vector<Tensor*> parameters(EagleHead& head) {
   std::vector<Tensor*> all = parameters(head.layer);
   for (Tensor* tensor :
-       {&head.fc, &head.fc_bias, &head.embedding_norm, &head.norm, &head.lm_head}) {
+       {&head.fc, &head.fc_bias, &head.embedding_norm, &head.norm, &head.lm_head, &head.embedding,
+        &head.input_norm, &head.stream_norms, &head.feature_norm}) {
     if (tensor->defined()) {
       all.push_back(tensor);
     }

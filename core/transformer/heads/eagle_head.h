@@ -18,15 +18,22 @@ namespace specdec {
 /// target's head makes logits of it.
 /// EAGLE-3: the captured streams at t, concatenated, go through fc once; the layer's attention
 /// reads [normed embedding of token t + 1, normed feature], its output is the feature that recurs
-/// (without fc), and lm_head over its norm gives the logits of a draft vocabulary.
+/// (without fc; normed for norm_output), and lm_head over its norm gives the logits of a draft
+/// vocabulary.
 struct EagleHead {
   EagleConfig config;
   Tensor fc;              ///< [hidden, 2 * hidden]; EAGLE-3: [hidden, captured * hidden]
   Tensor fc_bias;         ///< [hidden] or undefined
   HeadLayer layer;        ///< its attention_norm: EAGLE none, EAGLE-3 midlayer.hidden_norm
   Tensor embedding_norm;  ///< [hidden] EAGLE-3: midlayer.input_layernorm
-  Tensor norm;            ///< [hidden] EAGLE-3
-  Tensor lm_head;         ///< [draft vocab, hidden] EAGLE-3
+  // EAGLE-3, undefined where the config does not ask for it:
+  Tensor embedding;     ///< [vocab, hidden] own_embedding
+  Tensor input_norm;    ///< [captured * hidden] norm_before_fc
+  Tensor stream_norms;  ///< [captured, hidden] fc_norm
+  Tensor feature_norm;  ///< [hidden] norm_before_residual: midlayer.hidden_norm, which is then not
+                        ///< the layer's attention_norm: the residual is normed already
+  Tensor norm;          ///< [hidden] EAGLE-3
+  Tensor lm_head;       ///< [draft vocab, hidden] EAGLE-3
   /// [draft vocab] int64: the target's token for each draft token, that is i + d2t[i]; undefined =
   /// the vocabularies are the same.
   Tensor target_ids;

@@ -30,23 +30,30 @@ class EagleFeatureHead final : public FeatureHead {
   }
 
   LayerInput enter(const Tensor& tokens, const Tensor& features, bool own) const override {
-    Tensor embedding =
-        at::embedding(target_->embedding, tokens.to(at::kLong)).to(target_->compute_dtype());
+    const Tensor& table = head_->embedding.defined() ? head_->embedding : target_->embedding;
+    Tensor embedding = at::embedding(table, tokens.to(at::kLong)).to(target_->compute_dtype());
     if (config_.scale_embedding) {
       embedding.mul_(target_->embedding_scale);
     }
     if (third()) {
-      return {own ? features : fused(features),
+      const Tensor feature = own ? features : fused(normed_streams(features));
+      return {head_->feature_norm.defined()
+                  ? normed(feature, head_->feature_norm, config_.rms_norm_eps)
+                  : feature,
               normed(embedding, head_->embedding_norm, config_.rms_norm_eps)};
     }
     return {fused(at::cat({embedding, features}, 1)), {}};
   }
 
-  Tensor feature(const Tensor& output) const override { return output; }
+  Tensor feature(const Tensor& output) const override {
+    return config_.norm_output ? normed(output, head_->norm, config_.rms_norm_eps) : output;
+  }
 
-  Tensor logits(const Tensor& output, const Tensor&) const override {
+  Tensor logits(const Tensor& output, const Tensor& feature) const override {
     if (third()) {
-      return widened(product(normed(output, head_->norm, config_.rms_norm_eps), head_->lm_head));
+      return widened(
+          product(config_.norm_output ? feature : normed(output, head_->norm, config_.rms_norm_eps),
+                  head_->lm_head));
     }
     if (config_.feature_after_norm) {
       return head_logits(*target_, output);
@@ -56,6 +63,22 @@ class EagleFeatureHead final : public FeatureHead {
 
  private:
   bool third() const { return config_.version == EagleVersion::kEagle3; }
+
+  /// The target's captured streams as fc reads them.
+  Tensor normed_streams(const Tensor& streams) const {
+    if (head_->input_norm.defined()) {
+      return normed(streams, head_->input_norm, config_.rms_norm_eps);
+    }
+    if (!head_->stream_norms.defined()) {
+      return streams;
+    }
+    std::vector<Tensor> parts;
+    for (int64_t i = 0; i < head_->stream_norms.size(0); ++i) {
+      const Tensor part = streams.narrow(1, i * config_.hidden_size, config_.hidden_size);
+      parts.push_back(normed(part.contiguous(), head_->stream_norms[i], config_.rms_norm_eps));
+    }
+    return at::cat(parts, 1);
+  }
 
   Tensor fused(const Tensor& x) const {
     Tensor out = product(x, head_->fc);
@@ -118,7 +141,8 @@ FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
 
 ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
   SPECDEC_CHECK(options.capture_layers.empty() && !options.stop_after_layer &&
-                    !options.embeddings.defined() && batch.tokens.defined(),
+                    !options.embeddings.defined() && !options.attention_inputs.defined() &&
+                    batch.tokens.defined(),
                 "forward: a head takes tokens and features, and has no layers to stop at");
   check_vocabulary(*target_, batch.tokens);
   const int64_t nodes = batch.tokens.size(0);
@@ -133,14 +157,25 @@ ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOption
   const ForwardResult output =
       engine_->forward(batch, {.logits = Logits::kNone,
                                .embeddings = std::move(input.residual),
-                               .attention_inputs = std::move(input.attention_inputs)});
+                               .attention_inputs = std::move(input.attention_inputs),
+                               .attention_bias = options.attention_bias});
+  try {
+    return finish(batch, output.final_hidden, options.logits);
+  } catch (...) {
+    engine_->undo_forward();
+    throw;
+  }
+}
+
+ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output,
+                                   Logits logits) const {
   ForwardResult result;
-  result.final_hidden = head_->feature(output.final_hidden);
-  if (options.logits == Logits::kAll) {
-    result.logits = head_->logits(output.final_hidden, result.final_hidden);
-  } else if (options.logits == Logits::kLast) {
-    result.logits = head_->logits(last_of_rows(batch, output.final_hidden),
-                                  last_of_rows(batch, result.final_hidden));
+  result.final_hidden = head_->feature(output);
+  if (logits == Logits::kAll) {
+    result.logits = head_->logits(output, result.final_hidden);
+  } else if (logits == Logits::kLast) {
+    result.logits =
+        head_->logits(last_of_rows(batch, output), last_of_rows(batch, result.final_hidden));
   }
   return result;
 }

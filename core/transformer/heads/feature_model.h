@@ -49,6 +49,8 @@ class FeatureModel final : public LanguageModel {
   int64_t max_length() const override;
 
  private:
+  ForwardResult finish(const TokenBatch& batch, const Tensor& output, Logits logits) const;
+
   std::unique_ptr<FeatureHead> head_;
   std::shared_ptr<const TransformerWeights> target_;
   std::unique_ptr<TransformerModel> engine_;

@@ -23,16 +23,30 @@ HeadOutputs eagle1_reference(const EagleHead& head, const TransformerWeights& ta
   return out;
 }
 
+/// The target's captured streams as fc reads them.
+Tensor normed_streams(const EagleHead& head, const Tensor& streams) {
+  const double eps = head.config.rms_norm_eps;
+  if (!head.stream_norms.defined()) {
+    return reference_norm(streams, head.input_norm, eps);
+  }
+  const auto parts = streams.unflatten(-1, head.stream_norms.sizes());
+  return reference_norm(parts, head.stream_norms, eps).flatten(-2);
+}
+
 HeadOutputs eagle3_reference(const EagleHead& head, const TransformerWeights& target,
                              const HeadInputs& inputs, const Tensor& embedding) {
   const double eps = head.config.rms_norm_eps;
-  const Tensor x =
-      inputs.own_features ? inputs.features : project(inputs.features, head.fc, head.fc_bias);
-  HeadOutputs out;
-  out.features =
+  const Tensor feature =
+      inputs.own_features ? inputs.features
+                          : project(normed_streams(head, inputs.features), head.fc, head.fc_bias);
+  const Tensor x = reference_norm(feature, head.feature_norm, eps);
+  const Tensor output =
       reference_layer(layer_reference(head.layer, target, inputs.matmul_dtype), x,
                       reference_norm(embedding, head.embedding_norm, eps), inputs.unrolled);
-  out.logits = project(reference_norm(out.features, head.norm, eps), head.lm_head);
+  const Tensor normed = reference_norm(output, head.norm, eps);
+  HeadOutputs out;
+  out.features = head.config.norm_output ? normed : output;
+  out.logits = project(normed, head.lm_head);
   return out;
 }
 
@@ -40,7 +54,8 @@ HeadOutputs eagle3_reference(const EagleHead& head, const TransformerWeights& ta
 
 HeadOutputs eagle_reference(const EagleHead& head, const TransformerWeights& target,
                             const HeadInputs& inputs) {
-  Tensor embedding = at::embedding(target.embedding, inputs.tokens).to(target.compute_dtype());
+  const Tensor& table = head.embedding.defined() ? head.embedding : target.embedding;
+  Tensor embedding = at::embedding(table, inputs.tokens).to(target.compute_dtype());
   if (head.config.scale_embedding) {
     embedding = embedding * target.embedding_scale;
   }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -198,6 +199,52 @@ TEST_F(EagleHeadTest, SavedHeadsAreReadBackAsTheyWere) {
   }
 }
 
+TEST_F(EagleHeadTest, NormsOfSpeculatorsAreReadBackAsTheyWere) {
+  for (const bool each_stream : {false, true}) {
+    EagleConfig config = make_eagle_config(EagleVersion::kEagle3, LayerStyle::kGemma, *target_);
+    config.norm_before_residual = config.norm_output = config.own_embedding = true;
+    (each_stream ? config.fc_norm : config.norm_before_fc) = true;
+    config.plan.query_scale = 1.0 / std::sqrt(24.0);  // 1 / scale^2 is not 24
+    const auto head = random_eagle_head(config, {.seed = 2});
+    save_eagle_head(*head, folder_.path(), at::kFloat);
+    const auto again = load(EagleVersion::kEagle3);
+    EXPECT_EQ(again->config.plan.query_scale, config.plan.query_scale);
+    const Tensor tokens = at::arange(1, 9, at::kLong).unsqueeze(0);
+    const HeadInputs inputs{
+        .tokens = tokens,
+        .features = target_features(reference_forward(*target_, tokens), config.capture_layers)};
+    EXPECT_LE(max_difference(eagle_reference(*head, *target_, inputs).logits,
+                             eagle_reference(*again, *target_, inputs).logits),
+              1e-6);
+  }
+}
+
+TEST_F(EagleHeadTest, RotationsMayBeNested) {
+  const auto theta = [&](const json& parameters, int64_t window) {
+    Published head = published_eagle3();
+    head.config["rope_parameters"] = parameters;
+    head.config["sliding_window"] = window > 0 ? json(window) : json();
+    head.write(folder_.path());
+    return load(EagleVersion::kEagle3)->config.plan.rope.theta;
+  };
+  const json flat = {{"rope_theta", 5e4}, {"rope_type", "default"}};
+  const json nested = {{"full_attention", flat}, {"sliding_attention", {{"rope_theta", 2e4}}}};
+  EXPECT_EQ(theta(flat, 0), 5e4);
+  EXPECT_EQ(theta(nested, 0), 5e4);
+  EXPECT_EQ(theta(nested, 8), 2e4);
+}
+
+TEST_F(EagleHeadTest, AWindowThatIsSwitchedOffIsNone) {
+  Published head = published_eagle3();
+  head.config["sliding_window"] = 8;
+  head.config["use_sliding_window"] = false;
+  head.write(folder_.path());
+  EXPECT_EQ(load(EagleVersion::kEagle3)->config.plan.window, 0);
+  head.config["layer_types"] = {"sliding_attention"};
+  head.write(folder_.path());
+  EXPECT_EQ(load(EagleVersion::kEagle3)->config.plan.window, 8);
+}
+
 TEST_F(EagleHeadTest, AHeadForAnotherTargetIsRefused) {
   const EagleConfig config = make_eagle_config(EagleVersion::kEagle, LayerStyle::kGemma, *target_);
   save_eagle_head(*random_eagle_head(config), folder_.path(), at::kFloat);
@@ -248,7 +295,21 @@ TEST_F(EagleHeadTest, ConfigsAreChecked) {
   EXPECT_THAT(error_of(set("hidden_act", "relu")), HasSubstr("relu"));
   EXPECT_THAT(error_of(set("model_type", "mixtral")), HasSubstr("mixtral"));
   EXPECT_THAT(error_of(set("num_key_value_heads", 3)), HasSubstr("num_key_value_heads"));
-  EXPECT_THAT(error_of(set("norm_before_residual", true)), HasSubstr("norm_before_residual"));
+  EXPECT_THAT(error_of(set("norm_before_residual", 3)), HasSubstr("norm_before_residual"));
+  EXPECT_THAT(error_of([](Published& head) {
+                head.config["norm_before_fc"] = head.config["fc_norm"] = true;
+              }),
+              AllOf(HasSubstr("fc_norm"), HasSubstr("norm_before_fc")));
+  EXPECT_THAT(error_of(set("norm_before_fc", true)), HasSubstr("'input_norm.weight'"));
+  EXPECT_THAT(error_of(set("rope_parameters", {{"rope_theta", 5e4}, {"beta_fast", 32}})),
+              HasSubstr("beta_fast"));
+  EXPECT_THAT(error_of(set("rope_parameters", {{"sliding_attention", {{"rope_theta", 5e4}}}})),
+              HasSubstr("full_attention"));
+  EXPECT_THAT(error_of(set("partial_rotary_factor", 0.5)), HasSubstr("partial_rotary_factor"));
+  EXPECT_THAT(error_of(set("final_logit_softcapping", 30.0)), HasSubstr("final_logit_softcapping"));
+  EXPECT_THAT(error_of(set("mlp_bias", true)), HasSubstr("mlp_bias"));
+  EXPECT_THAT(error_of(set("layer_types", {"full_attention", "full_attention"})),
+              HasSubstr("layer_types"));
   EXPECT_THAT(error_of(set("rope_scaling", {{"rope_type", "llama3"}})), HasSubstr("llama3"));
   EXPECT_THAT(error_of(set("hidden_size", 32)), HasSubstr("hidden size of 32"));
   EXPECT_THAT(error_of(set("eagle_config", {{"eagle_aux_hidden_state_layer_ids", {0, 3}}})),

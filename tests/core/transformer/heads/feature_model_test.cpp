@@ -5,9 +5,12 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <new>
 #include <numeric>
 
 #include "core/error.h"
+#include "core/families/gemma/weights.h"
 #include "core/transformer/heads/head_reference.h"
 #include "kv/kv_cache.h"
 #include "tests/support/golden.h"
@@ -160,6 +163,128 @@ TEST(FeatureModelLogitsTest, TokensOutsideTheDraftVocabularyCannotBeDrafted) {
   const Tensor draft = eagle_reference(*head, *target, inputs).logits[0][0];
   EXPECT_EQ(logits.isfinite().sum().item<int64_t>(), 3);
   EXPECT_LE(max_difference(logits.index_select(0, head->target_ids), draft), 1e-10);
+}
+
+/// The norms of speculators' EAGLE-3, each alone and as its trainer sets them.
+TEST(FeatureModelNormsTest, CachedEqualsPlain) {
+  const auto target = tiny_gemma(kFeatureVocab);
+  const Tensor tokens = at::arange(kFeatureLength, at::kLong).mul(3).remainder(kFeatureVocab);
+  const auto compare = [&](const std::function<void(EagleConfig&)>& change) {
+    EagleConfig config = make_eagle_config(EagleVersion::kEagle3, LayerStyle::kLlama, *target);
+    config.capture_layers = {0, 2};
+    change(config);
+    const auto head =
+        random_eagle_head(config, {.seed = 7, .dtype = at::kDouble, .norm_deviation = 0.5});
+    const auto model = make_eagle_model(head, target, paged_kv());
+    at::manual_seed(9);  // all compute on the same weights and streams
+    const Tensor streams = at::randn({kFeatureLength, 32}, at::kDouble) * 2;
+    UnrolledKeys past;
+    HeadInputs inputs{
+        .tokens = tokens.unsqueeze(0), .features = streams.unsqueeze(0), .unrolled = &past};
+    HeadOutputs plain = eagle_reference(*head, *target, inputs);
+    ForwardOptions options{.features = streams};
+    ForwardResult cached = model->forward({.tokens = tokens.to(at::kInt)}, options);
+    EXPECT_LE(max_difference(cached.logits, plain.logits[0]), 1e-10);
+    EXPECT_LE(max_difference(cached.final_hidden, plain.features[0]), 1e-10);
+    inputs.features = plain.features;
+    inputs.own_features = true;
+    plain = eagle_reference(*head, *target, inputs);
+    options = {.features = cached.final_hidden.narrow(0, kFeatureLength - 1, 1),
+               .own_features = true};
+    cached =
+        model->forward({.tokens = tokens.narrow(0, kFeatureLength - 1, 1).to(at::kInt)}, options);
+    EXPECT_LE(max_difference(cached.logits[0], plain.logits[0][kFeatureLength - 1]), 1e-10);
+    return plain.logits;
+  };
+  const Tensor published = compare([](EagleConfig&) {});
+  for (bool EagleConfig::*flag :
+       {&EagleConfig::norm_before_residual, &EagleConfig::norm_before_fc, &EagleConfig::fc_norm,
+        &EagleConfig::norm_output, &EagleConfig::own_embedding}) {
+    const Tensor changed = compare([&](EagleConfig& config) { config.*flag = true; });
+    EXPECT_GT(max_difference(changed, published), 1e-3);
+  }
+  compare([](EagleConfig& config) {
+    config.norm_before_residual = config.norm_before_fc = config.norm_output = true;
+  });
+}
+
+/// speculators' own forward of an EAGLE-3.1 head: two rounds of drafting.
+TEST(FeatureModelGoldenTest, DraftsWhatSpeculatorsDrafts) {
+  const Golden golden("eagle31-a");
+  const auto target = load_gemma(test_data("gemma3-a"));
+  const auto head = load_eagle_head(golden.folder(), EagleVersion::kEagle3, *target);
+  EXPECT_EQ(head->config.capture_layers, (std::vector<int64_t>{0, 1, 3, 4}));
+  EXPECT_EQ(head->config.plan.rope.theta, 50000.0);
+  const auto model = make_eagle_model(head, target, paged_kv());
+  const auto draft = [&](const Tensor& tokens, const Tensor& taps, const std::string& block) {
+    ForwardResult result = model->forward({.tokens = tokens.to(at::kInt)}, {.features = taps});
+    std::vector<int64_t> path(static_cast<size_t>(tokens.size(0)));
+    std::iota(path.begin(), path.end(), 0);
+    model->commit(path);
+    for (int64_t i = 0; i < 4; ++i) {
+      const int64_t last = result.logits.size(0) - 1;
+      const Tensor logits = result.logits[last];
+      EXPECT_LE(max_difference(logits.index_select(0, head->target_ids),
+                               golden.tensor(block + "_logits")[i]),
+                1e-4)
+          << block << " " << i;
+      EXPECT_LE(max_difference(result.final_hidden[last], golden.tensor(block + "_hidden")[i]),
+                1e-4);
+      const Tensor best = logits.argmax().view({1});
+      EXPECT_EQ(best.item<int64_t>(), golden.tensor(block + "_tokens")[i].item<int64_t>());
+      const Tensor own = result.final_hidden.narrow(0, last, 1);
+      result =
+          model->forward({.tokens = best.to(at::kInt)}, {.features = own, .own_features = true});
+    }
+    model->truncate(model->length());
+  };
+  const Tensor tokens = golden.tensor("tokens");
+  draft(at::cat({tokens.slice(0, 1), golden.tensor("anchor1")}), golden.tensor("taps1"), "block1");
+  const auto accepted = golden.tensor("accepted").item<int64_t>();
+  draft(at::cat({golden.tensor("block1_tokens").narrow(0, 0, accepted), golden.tensor("anchor2")}),
+        golden.tensor("taps2"), "block2");
+}
+
+TEST(FeatureModelBiasTest, AttentionBiasReachesTheLayer) {
+  const auto target = tiny_gemma(kFeatureVocab);
+  const auto head = random_eagle_head(
+      make_eagle_config(EagleVersion::kEagle, LayerStyle::kGemma, *target), {.dtype = at::kDouble});
+  const auto run = [&](double first_key) {
+    const auto model = make_eagle_model(head, target, paged_kv());
+    ForwardOptions options{.features = at::ones({4, 16}, at::kDouble)};
+    options.attention_bias = at::zeros({4, 4});
+    options.attention_bias.select(1, 0).slice(0, 1).fill_(first_key);
+    return model->forward({.tokens = at::tensor({1, 2, 3, 4}, at::kInt)}, options).logits;
+  };
+  EXPECT_GT(max_difference(run(0.0)[3], run(-INFINITY)[3]), 1e-4);
+  EXPECT_LE(max_difference(run(0.0)[0], run(-INFINITY)[0]), 1e-12);
+}
+
+/// A head without logits, as if they had run out of memory.
+class FailingHead final : public FeatureHead {
+ public:
+  explicit FailingHead(const HeadLayer& layer) : layer_(layer) {}
+  const HeadLayer& layer() const override { return layer_; }
+  int64_t feature_width() const override { return 16; }
+  LayerInput enter(const Tensor&, const Tensor& features, bool) const override {
+    return {features, {}};
+  }
+  Tensor feature(const Tensor& output) const override { return output; }
+  Tensor logits(const Tensor&, const Tensor&) const override { throw std::bad_alloc(); }
+
+ private:
+  HeadLayer layer_;
+};
+
+TEST(FeatureModelFailureTest, AHeadThatFailsAfterItsLayerChangesNothing) {
+  const auto target = tiny_gemma(kFeatureVocab);
+  const auto head = random_mtp_head(*target, 1, {.dtype = at::kDouble});
+  FeatureModel model(std::make_unique<FailingHead>(head->layers.front()), target, paged_kv(), {});
+  const TokenBatch two{.tokens = at::tensor({1, 2}, at::kInt)};
+  model.forward(two, {.logits = Logits::kNone});
+  EXPECT_EQ(model.pending(), 2);
+  EXPECT_THROW(model.forward(two), std::bad_alloc);
+  EXPECT_EQ(model.pending(), 2);
 }
 
 TEST(FeatureModelMtpTest, EachModuleEqualsItsPlainForward) {

@@ -1,0 +1,25 @@
+#include "core/transformer/plan.h"
+
+#include <cmath>
+#include <limits>
+
+namespace specdec {
+
+double query_scalar(double scale) {
+  const double inverse = 1.0 / (scale * scale);
+  double candidate = std::round(inverse);
+  if (1.0 / std::sqrt(candidate) == scale) {
+    return candidate;
+  }
+  constexpr int steps = 16;
+  candidate = inverse;
+  for (int i = 0; i < steps; ++i) {
+    candidate = std::nextafter(candidate, 0.0);
+  }
+  for (int i = 0; i < 2 * steps && 1.0 / std::sqrt(candidate) != scale; ++i) {
+    candidate = std::nextafter(candidate, std::numeric_limits<double>::infinity());
+  }
+  return candidate;
+}
+
+}  // namespace specdec
