@@ -194,10 +194,4 @@ Tensor token_tensor(TokenSpan tokens) {
   return tensor;
 }
 
-std::vector<int64_t> chain_path(int64_t nodes) {
-  std::vector<int64_t> path(static_cast<size_t>(nodes));
-  std::iota(path.begin(), path.end(), 0);
-  return path;
-}
-
 }  // namespace specdec

@@ -93,7 +93,5 @@ class LanguageModel {
 
 /// Tokens as a batch holds them: [n] int32.
 Tensor token_tensor(TokenSpan tokens);
-/// 0 to nodes - 1: what commit takes to keep a chain of pending nodes.
-std::vector<int64_t> chain_path(int64_t nodes);
 
 }  // namespace specdec

@@ -45,6 +45,10 @@ double clamped(double probability) {
   return std::clamp(probability, 0.0, 1.0);
 }
 
+const char* purpose_name(Purpose purpose) {
+  return purpose == Purpose::kSample ? "sample" : purpose == Purpose::kDraft ? "draft" : "verify";
+}
+
 /// Next index from `from` on with a probability above zero; the size when there is none.
 int64_t next_possible(const std::vector<double>& probabilities, int64_t from) {
   const auto found = std::find_if(probabilities.begin() + from, probabilities.end(),
@@ -107,6 +111,37 @@ void CounterRandomness::seek(int64_t position, Purpose purpose) {
   choice_ = 0;
 }
 
+void DrawnKeys::seek(int64_t position, Purpose purpose) {
+  place_ = {position, purpose};
+  choice_ = 0;
+}
+
+void DrawnKeys::draw() {
+  uint32_t& drawn = drawn_[place_];
+  SPECDEC_CHECK(choice_ == drawn,
+                "random number {} of position {} ({}) is drawn twice, so two choices are not "
+                "independent; seek each (position, purpose) once",
+                choice_, place_.first, purpose_name(place_.second));
+  drawn = ++choice_;
+}
+
+void DrawnKeys::clear() { *this = {}; }
+
+bool CheckedRandomness::bernoulli(double probability) {
+  keys_.draw();
+  return source_.bernoulli(probability);
+}
+
+int64_t CheckedRandomness::draw(std::span<const double> weights) {
+  keys_.draw();
+  return source_.draw(weights);
+}
+
+void CheckedRandomness::seek(int64_t position, Purpose purpose) {
+  keys_.seek(position, purpose);
+  source_.seek(position, purpose);
+}
+
 bool EnumeratingRandomness::bernoulli(double probability) {
   const double yes = clamped(probability);
   return choose({1.0 - yes, yes}) == 1;
@@ -121,9 +156,12 @@ int64_t EnumeratingRandomness::draw(std::span<const double> weights) {
   return choose(std::move(probabilities));
 }
 
-void EnumeratingRandomness::seek(int64_t /*position*/, Purpose /*purpose*/) {}
+void EnumeratingRandomness::seek(int64_t position, Purpose purpose) {
+  keys_.seek(position, purpose);
+}
 
 int64_t EnumeratingRandomness::choose(std::vector<double> probabilities) {
+  keys_.draw();
   if (depth_ < choices_.size()) {
     const Choice& choice = choices_[depth_++];
     SPECDEC_CHECK(probabilities == choice.probabilities,
@@ -150,6 +188,7 @@ bool EnumeratingRandomness::next_outcome() {
                 "the pass made {} choices of the {} it was to repeat: it is not repeatable", depth_,
                 choices_.size());
   depth_ = 0;
+  keys_.clear();
   while (!choices_.empty()) {
     Choice& choice = choices_.back();
     choice.taken = next_possible(choice.probabilities, choice.taken + 1);

@@ -1,7 +1,9 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace specdec {
@@ -49,6 +51,37 @@ class CounterRandomness final : public Randomness {
   uint32_t choice_ = 0;
 };
 
+/// The keys (position, purpose, choice) that a source keyed by position was asked for. A key that
+/// comes a second time gives the same random number again, and choices that share one are not
+/// independent: an accepted draft whose correction was drawn with the draft's own number, say.
+class DrawnKeys {
+ public:
+  void seek(int64_t position, Purpose purpose);
+  /// Notes the next choice; InternalError when its key has been drawn before.
+  void draw();
+  void clear();
+
+ private:
+  using Place = std::pair<int64_t, Purpose>;
+  Place place_ = {-1, Purpose::kSample};  // before the first seek
+  uint32_t choice_ = 0;                   // the next one at this place
+  std::map<Place, uint32_t> drawn_;       // choices made at each place
+};
+
+/// A source whose user must not draw a key twice: InternalError when it does.
+class CheckedRandomness final : public Randomness {
+ public:
+  /// Borrows the source.
+  explicit CheckedRandomness(Randomness& source) : source_(source) {}
+  bool bernoulli(double probability) override;
+  int64_t draw(std::span<const double> weights) override;
+  void seek(int64_t position, Purpose purpose) override;
+
+ private:
+  Randomness& source_;
+  DrawnKeys keys_;
+};
+
 /// Walks every outcome of a random procedure, depth first: run the procedure once per pass until
 /// `next_outcome()` is false. Choices of probability zero are skipped. The probability of the pass
 /// just run is `probability()`; over all passes they sum to one.
@@ -58,8 +91,8 @@ class CounterRandomness final : public Randomness {
 ///       distribution[generate(random)] += random.probability();
 ///     } while (random.next_outcome());
 ///
-/// The procedure must make the same choices when it is given the same outcomes: InternalError if
-/// not.
+/// The procedure must make the same choices when it is given the same outcomes, and draw no key
+/// twice, since outcomes count as independent here: InternalError if not.
 class EnumeratingRandomness final : public Randomness {
  public:
   bool bernoulli(double probability) override;
@@ -80,6 +113,7 @@ class EnumeratingRandomness final : public Randomness {
 
   std::vector<Choice> choices_;
   size_t depth_ = 0;
+  DrawnKeys keys_;  // of this pass
 };
 
 }  // namespace specdec

@@ -1,5 +1,6 @@
 #include "core/randomness.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -126,6 +127,56 @@ TEST(RandomnessTest, RefusesWeightsThatAreNoDistribution) {
     }
     EXPECT_THROW(random->bernoulli(kNan), InternalError);
   }
+}
+
+// ---- A key drawn twice ----
+
+/// Two choices at one place, whose random number is the same.
+void draw_twice(Randomness& random) {
+  const std::vector<double> weights = {1.0, 1.0};
+  random.seek(4, Purpose::kDraft);
+  random.draw(weights);
+  random.seek(4, Purpose::kVerify);
+  random.draw(weights);
+  random.seek(4, Purpose::kDraft);
+  random.draw(weights);
+}
+
+TEST(CheckedRandomnessTest, AKeyDrawnTwiceIsAnError) {
+  CounterRandomness source(1);
+  CheckedRandomness random(source);
+  EXPECT_THAT([&] { draw_twice(random); },
+              testing::ThrowsMessage<InternalError>(
+                  testing::HasSubstr("random number 0 of position 4 (draft) is drawn twice")));
+}
+
+TEST(CheckedRandomnessTest, GivesWhatItsSourceGives) {
+  CounterRandomness source(1);
+  CheckedRandomness random(source);
+  CounterRandomness same(1);
+  for (const auto purpose : {Purpose::kSample, Purpose::kDraft, Purpose::kVerify}) {
+    random.seek(3, purpose);
+    same.seek(3, purpose);
+    random.seek(3, purpose);  // nothing was drawn there
+    EXPECT_EQ(some_draws(random), some_draws(same));
+    EXPECT_EQ(random.bernoulli(0.5), same.bernoulli(0.5));
+  }
+}
+
+TEST(EnumeratingRandomnessTest, AKeyDrawnTwiceIsAnError) {
+  EnumeratingRandomness random;
+  EXPECT_THROW(draw_twice(random), InternalError);
+}
+
+TEST(EnumeratingRandomnessTest, EveryPassMayDrawAllKeysAgain) {
+  EnumeratingRandomness random;
+  int64_t passes = 0;
+  do {
+    random.seek(4, Purpose::kDraft);
+    random.bernoulli(0.5);
+    ++passes;
+  } while (random.next_outcome());
+  EXPECT_EQ(passes, 2);
 }
 
 TEST(EnumeratingRandomnessTest, WalksEveryOutcomeOnce) {

@@ -139,6 +139,19 @@ TEST(PlantedBugsTest, VerifierThatAcceptsEverythingIsFound) {
   }
 }
 
+TEST(PlantedBugsTest, FirstDraftedTokenThatIsNotCheckedIsFound) {
+  for (const auto& [name, drafter] : honest_drafters()) {
+    EXPECT_GT(difference_with(drafter, buggy(Bug::kFirstUnchecked)), kBroken) << name;
+  }
+}
+
+// Enumeration alone counts the draft and its correction as independent.
+TEST(PlantedBugsTest, DraftAndCorrectionWithOneRandomNumberAreFound) {
+  for (const MakeDrafter& drafter : {drawn_chain(), on_table<TreeDrafter>()}) {
+    EXPECT_THROW(difference_with(drafter, buggy(Bug::kSharedRandomNumber)), InternalError);
+  }
+}
+
 TEST(PlantedBugsTest, ChiSquareFindsOneToo) {
   const LogitTable target_table = random_table(kPlantedVocab, 21);
   FakeModel target(kPlantedVocab, target_table);

@@ -57,7 +57,7 @@ bool is_typical(const Tensor& p, int64_t token) {
 
 }  // namespace
 
-VerifyResult BuggyVerifier::verify(const Draft& draft, TargetProbs& target, int64_t /*position*/,
+VerifyResult BuggyVerifier::verify(const Draft& draft, TargetProbs& target, int64_t position,
                                    Randomness& random) const {
   VerifyResult result{.path = {0}};
   while (true) {
@@ -67,14 +67,22 @@ VerifyResult BuggyVerifier::verify(const Draft& draft, TargetProbs& target, int6
     Tensor p = original.clone();
     const int64_t accepted = first_accepted(draft, node, p, random);
     if (accepted < 0) {
-      const bool from_target = bug_ == Bug::kResidualFromTarget || bug_ == Bug::kTypicalAcceptance;
-      const Tensor distribution = from_target ? original : p;
-      result.next = static_cast<Token>(random.draw(
-          {distribution.const_data_ptr<double>(), static_cast<size_t>(distribution.numel())}));
+      result.next = correction(original, p, position, random);
       return result;
     }
     result.path.push_back(accepted);
   }
+}
+
+Token BuggyVerifier::correction(const Tensor& target, const Tensor& p, int64_t position,
+                                Randomness& random) const {
+  const bool from_target = bug_ == Bug::kResidualFromTarget || bug_ == Bug::kTypicalAcceptance;
+  const Tensor& weights = from_target ? target : p;
+  if (bug_ == Bug::kSharedRandomNumber) {
+    random.seek(position, Purpose::kDraft);
+  }
+  return static_cast<Token>(
+      random.draw({weights.const_data_ptr<double>(), static_cast<size_t>(weights.numel())}));
 }
 
 int64_t BuggyVerifier::first_accepted(const Draft& draft, int64_t node, Tensor& p,
@@ -84,6 +92,9 @@ int64_t BuggyVerifier::first_accepted(const Draft& draft, int64_t node, Tensor& 
   Tensor q = distribution >= 0 ? draft.probs[distribution].clone() : Tensor();
   for (const int64_t child : draft.children(node)) {
     const int64_t token = draft.tokens[static_cast<size_t>(child)];
+    if (bug_ == Bug::kFirstUnchecked && node == 0) {
+      return child;
+    }
     if (bug_ == Bug::kTypicalAcceptance) {
       if (is_typical(p, token)) {
         return child;

@@ -14,7 +14,9 @@ enum class Bug {
   kResidualNotNormalised,  ///< after a rejection the next sibling is verified with a p below one
   kSiblingsIndependent,    ///< q still contains the sibling that was rejected before
   kAlwaysAccepts,
-  kTypicalAcceptance,  ///< Medusa's rule, which is fine when it is declared lossy
+  kFirstUnchecked,      ///< the first drafted token is accepted whatever the target says
+  kSharedRandomNumber,  ///< the correction is drawn with the number that drew the draft
+  kTypicalAcceptance,   ///< Medusa's rule, which is fine when it is declared lossy
 };
 
 /// Rejection for trees, written plainly, with one mistake.
@@ -26,6 +28,9 @@ class BuggyVerifier final : public Verifier {
 
  private:
   int64_t first_accepted(const Draft& draft, int64_t node, Tensor& p, Randomness& random) const;
+  /// From p, what is left of `target`.
+  Token correction(const Tensor& target, const Tensor& p, int64_t position,
+                   Randomness& random) const;
 
   Bug bug_;
 };
