@@ -16,6 +16,10 @@ struct TraceDepth {
   /// Probability that the drafted token is accepted, whatever the text has: sum_x min(p(x), q(x)),
   /// or the target's mass on the one token that is proposed deterministically.
   double overlap = 0.0;
+  /// The target's mass on the tokens that the drafter rates above the target (those with q(x) >
+  /// p(x), or the one that is proposed deterministically), and whether the text's token is one.
+  double favoured = 0.0;
+  bool is_favoured = false;
 };
 
 /// A drafter at one position: the root is the text's token there.

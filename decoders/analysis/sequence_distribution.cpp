@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "decoders/analysis/test_power.h"
 #include "decoders/draft_grammar.h"
 
 namespace specdec {
@@ -91,40 +92,6 @@ class DistributionWalk {
   std::vector<Token> output_;
   SequenceDistribution distribution_;
 };
-
-/// Upper tail of the chi-square distribution: the regularised upper incomplete gamma function
-/// Q(k/2, x/2), by its series below the mean and by Lentz's continued fraction above.
-double upper_tail(double statistic, int64_t degrees) {
-  const double a = static_cast<double>(degrees) / 2.0;
-  const double x = statistic / 2.0;
-  if (x <= 0.0) {
-    return 1.0;
-  }
-  const double scale = std::exp(a * std::log(x) - x - std::lgamma(a));
-  constexpr int kTerms = 1000;
-  if (x < a + 1.0) {
-    double term = 1.0 / a;
-    double sum = term;
-    for (int n = 1; n < kTerms; ++n) {
-      term *= x / (a + n);
-      sum += term;
-    }
-    return 1.0 - scale * sum;
-  }
-  constexpr double kTiny = std::numeric_limits<double>::min();
-  double b = x + 1.0 - a;
-  double c = 1.0 / kTiny;
-  double d = 1.0 / b;
-  double fraction = d;
-  for (int n = 1; n < kTerms; ++n) {
-    const double step = -n * (n - a);
-    b += 2.0;
-    d = 1.0 / (step * d + b);
-    c = b + step / c;
-    fraction *= d * c;
-  }
-  return scale * fraction;
-}
 
 struct Cell {
   double expected = 0.0;
@@ -266,7 +233,7 @@ ChiSquare chi_square(const OutputCounts& counts, const SequenceDistribution& dis
     const double difference = cell.count - cell.expected;
     result.statistic += difference * difference / cell.expected;
   }
-  result.p_value = result.degrees < 1 ? 1.0 : upper_tail(result.statistic, result.degrees);
+  result.p_value = result.degrees < 1 ? 1.0 : chi_square_tail(result.statistic, result.degrees);
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "decoders/analysis/draft_overlap.h"
 #include "decoders/shapes/draft_growth.h"
+#include "decoders/verifiers/probs.h"
 
 namespace specdec {
 namespace {
@@ -21,6 +22,19 @@ int64_t rank_of(Token token, std::span<const double> distribution) {
         distribution[i] > own || (distribution[i] == own && i < static_cast<size_t>(token)) ? 1 : 0;
   }
   return rank;
+}
+
+/// What a drafter that draws from q has at the text's token.
+void compare(std::span<const double> p, std::span<const double> q, Token wanted,
+             TraceDepth& depth) {
+  const auto own = static_cast<size_t>(wanted);
+  depth.rank = rank_of(wanted, q);
+  depth.q = q[own];
+  depth.overlap = overlap(p, q);
+  depth.is_favoured = q[own] > p[own];
+  for (size_t token = 0; token < p.size(); ++token) {
+    depth.favoured += q[token] > p[token] ? p[token] : 0.0;
+  }
 }
 
 }  // namespace
@@ -83,28 +97,33 @@ Draft TraceShape::grow(const DraftContext& context, ChildDistribution& distribut
   return std::move(growth).finish();
 }
 
+TraceDepth TraceShape::depth_of(const Draft& draft, size_t i, std::span<const double> p) const {
+  const auto wanted = static_cast<size_t>(text_[i]);
+  TraceDepth depth{.p = p[wanted]};
+  if (grown_ && draws_) {
+    compare(p, seen_[i].distribution, text_[i], depth);
+    depth.rank = seen_[i].rank;
+    return depth;
+  }
+  const int64_t drawn_from = draft.child_probs[i];
+  if (!grown_ && drawn_from >= 0) {
+    compare(p, row_of(draft.probs, drawn_from), text_[i], depth);
+    return depth;
+  }
+  const Token proposed = grown_ ? seen_[i].best : draft.tokens[i + 1];
+  depth.is_favoured = proposed == text_[i];
+  depth.rank = grown_ ? seen_[i].rank : depth.is_favoured ? 0 : -1;
+  depth.overlap = proposed < 0 ? 0.0 : p[static_cast<size_t>(proposed)];
+  depth.favoured = depth.overlap;
+  return depth;
+}
+
 TracePosition TraceShape::position_of(const Draft& draft, TargetProbs& target) const {
   TracePosition position{.drafted = grown_ ? drafted_ : draft.proposed()};
   const auto longest = static_cast<int64_t>(grown_ ? seen_.size() : draft.tokens.size() - 1);
   for (int64_t i = 0; i < std::min(longest, static_cast<int64_t>(text_.size())); ++i) {
-    const auto index = static_cast<size_t>(i);
-    const auto p = target.after(i);
-    const auto wanted = static_cast<size_t>(text_[index]);
-    TraceDepth depth{.p = p[wanted]};
-    if (!grown_) {
-      const Token proposed = draft.tokens[index + 1];
-      depth.rank = proposed == text_[index] ? 0 : -1;
-      depth.overlap = p[static_cast<size_t>(proposed)];
-    } else if (draws_) {
-      depth.rank = seen_[index].rank;
-      depth.q = seen_[index].distribution[wanted];
-      depth.overlap = overlap(p, seen_[index].distribution);
-    } else {
-      depth.rank = seen_[index].rank;
-      depth.overlap = seen_[index].best < 0 ? 0.0 : p[static_cast<size_t>(seen_[index].best)];
-    }
-    position.depths.push_back(depth);
-    if (depth.rank < 0) {
+    position.depths.push_back(depth_of(draft, static_cast<size_t>(i), target.after(i)));
+    if (position.depths.back().rank < 0) {
       break;
     }
   }
@@ -112,16 +131,16 @@ TracePosition TraceShape::position_of(const Draft& draft, TargetProbs& target) c
 }
 
 void TraceShape::record(const Draft& draft, TargetProbs& target) {
-  if (draft.probs.defined()) {
+  if (draft.probs.defined() && draft.proposed() > 1) {
     throw ConfigError(
         "this drafter draws its tokens by itself; only drafters that leave that to the shape "
-        "(ChildDistribution), or propose deterministically, can be traced");
+        "(ChildDistribution), or propose deterministically, can be traced deeper than 1 token");
   }
   for (int64_t node = 1; node < draft.size(); ++node) {
     SPECDEC_CHECK(draft.parents[static_cast<size_t>(node)] == node - 1,
                   "a drafter proposed a tree where a chain was asked for");
   }
-  trace_.drawn = trace_.drawn || (grown_ && draws_);
+  trace_.drawn = trace_.drawn || draft.probs.defined() || (grown_ && draws_);
   trace_.width = !grown_ && draft.proposed() > 0 ? 1 : trace_.width;
   trace_.positions.push_back(position_of(draft, target));
 }

@@ -1,4 +1,5 @@
 #pragma once
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -22,8 +23,8 @@ class TraceShape final : public DraftShape {
   Draft grow(const DraftContext& context, ChildDistribution& distribution,
              Siblings siblings) override;
   bool branches() const override { return false; }
-  /// `target`: its distributions after the nodes of the draft. Throws ConfigError for a draft whose
-  /// tokens were drawn by the drafter itself.
+  /// `target`: its distributions after the nodes of the draft. Throws ConfigError for a draft of
+  /// more than one token that the drafter drew by itself.
   void record(const Draft& draft, TargetProbs& target);
   DraftTrace finish() && { return std::move(trace_); }
 
@@ -35,6 +36,8 @@ class TraceShape final : public DraftShape {
   };
   /// Looks at the distribution after `node`; true when the draft can go on with the text.
   bool see(DraftGrowth& growth, int64_t node);
+  /// At the i-th token of the draft; p: the target's distribution there.
+  TraceDepth depth_of(const Draft& draft, size_t i, std::span<const double> p) const;
   TracePosition position_of(const Draft& draft, TargetProbs& target) const;
 
   TraceOptions options_;

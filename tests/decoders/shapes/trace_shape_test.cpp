@@ -74,6 +74,12 @@ TEST(DraftTraceTest, RecordsTheDistributionsAtTheTextsTokens) {
         rank += q[x] > q[wanted] ? 1 : 0;
       }
       EXPECT_NEAR(position.depths[i].overlap, common, 1e-12);
+      double favoured = 0.0;
+      for (size_t x = 0; x < p.size(); ++x) {
+        favoured += q[x] > p[x] ? p[x] : 0.0;
+      }
+      EXPECT_NEAR(position.depths[i].favoured, favoured, 1e-12);
+      EXPECT_EQ(position.depths[i].is_favoured, q[wanted] > p[wanted]);
       EXPECT_EQ(position.depths[i].rank, rank);
       seen.push_back(text[root + 1 + i]);
     }

@@ -1,0 +1,80 @@
+#include "decoders/analysis/draft_bias.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "decoders/analysis/test_power.h"
+
+namespace specdec {
+
+void DraftBias::add(const DraftTrace& trace) {
+  SPECDEC_CHECK(trace.depth == 1, "a trace of depth {} for a test of depth 1", trace.depth);
+  for (const TracePosition& position : trace.positions) {
+    ++tokens_;
+    if (!position.depths.empty()) {
+      const TraceDepth& depth = position.depths.front();
+      impossible_ += depth.p == 0.0 ? 1 : 0;
+      if (depth.favoured > 0.0) {
+        places_.push_back({depth.favoured, 1.0 - depth.overlap, depth.is_favoured});
+      }
+    }
+  }
+}
+
+int64_t DraftBias::taken() const {
+  return std::count_if(places_.begin(), places_.end(),
+                       [](const BiasPlace& place) { return place.taken; });
+}
+
+double DraftBias::expected() const {
+  double sum = 0.0;
+  for (const BiasPlace& place : places_) {
+    sum += place.mass;
+  }
+  return sum;
+}
+
+double DraftBias::variance() const {
+  double sum = 0.0;
+  for (const BiasPlace& place : places_) {
+    sum += std::max(0.0, place.mass * (1.0 - place.mass));
+  }
+  return sum;
+}
+
+double DraftBias::statistic() const {
+  if (impossible_ > 0) {
+    return std::numeric_limits<double>::infinity();
+  }
+  const double shift = static_cast<double>(taken()) - expected();
+  const double spread = variance();
+  return spread > 0.0 ? shift * shift / spread : 0.0;
+}
+
+double DraftBias::p_value() const { return chi_square_tail(statistic(), 1); }
+
+double DraftBias::total_variation_bound(double confidence) const {
+  if (tokens_ == 0) {
+    return 0.0;
+  }
+  // What the text's own distribution gives A is not known; the squares of the steps bound its
+  // variance.
+  double squares = 0.0;
+  for (const BiasPlace& place : places_) {
+    const double step = (place.taken ? 1.0 : 0.0) - place.mass;
+    squares += step * step;
+  }
+  const double spread = std::max(squares, variance());
+  const double margin = std::sqrt(critical_value({1, 1.0 - confidence}) * spread);
+  const double shift = std::abs(static_cast<double>(taken()) - expected());
+  return std::max(0.0, shift - margin) / static_cast<double>(tokens_);
+}
+
+double DraftBias::visible_total_variation(double false_positives, double power) const {
+  const double spread = noncentrality({1, false_positives}, power) * variance();
+  return spread > 0.0 ? std::sqrt(spread) / static_cast<double>(tokens_) : 1.0;
+}
+
+}  // namespace specdec
