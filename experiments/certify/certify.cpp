@@ -51,6 +51,20 @@ std::string reason_of(std::string text) {
   return replace_all(std::move(text), "\n", "; ");
 }
 
+Finding finding_of(Promise kept) {
+  switch (kept) {
+    case Promise::kLossless:
+      return Finding::kLossless;
+    case Promise::kUnverified:
+      return Finding::kUnverified;
+    case Promise::kLossy:
+      return Finding::kLossy;
+    case Promise::kSearch:
+      break;
+  }
+  return Finding::kSearch;
+}
+
 /// The models of the cells in work: one pair a seed, with the files that the cells need.
 class ModelPairs {
  public:
@@ -155,17 +169,20 @@ class Trial {
 
   void conclude() {
     const Promise promise = row_.cell.promise();
-    const bool compares = promise != Promise::kLossy;
+    const bool differs = !(row_.difference < kExactDistribution);
     if (tried_ == 0) {
       row_.finding = Finding::kRefused;
       row_.reason = refusal_;
-    } else if (compares && !(row_.difference < kExactDistribution)) {
+    } else if (differs && (promise == Promise::kLossless || promise == Promise::kSearch)) {
       break_promise(worst_);
     } else {
-      row_.finding = promise == Promise::kLossless ? Finding::kLossless
-                     : promise == Promise::kLossy  ? Finding::kLossy
-                                                   : Finding::kSearch;
+      row_.finding = finding_of(promise);
       row_.reason = refusal_.empty() ? "" : "some settings are refused: " + refusal_;
+      if (promise == Promise::kUnverified) {
+        row_.reason += std::string(row_.reason.empty() ? "" : "; ") +
+                       (differs ? "it promises nothing, and is lossy: " + reason_of(worst_)
+                                : "it promises nothing, and may promise to be lossless");
+      }
     }
   }
 
@@ -225,6 +242,8 @@ std::string finding_name(Finding finding) {
   switch (finding) {
     case Finding::kLossless:
       return "lossless";
+    case Finding::kUnverified:
+      return "unverified";
     case Finding::kLossy:
       return "lossy";
     case Finding::kSearch:

@@ -22,13 +22,14 @@ struct CertifyOptions {
 
 /// What was found out about a combination.
 enum class Finding {
-  kLossless,  ///< the target's distribution (sampled), the target's tokens (greedy)
-  kLossy,     ///< declared so: it keeps its promise
-  kSearch,    ///< looks for something else; equals what its example says it equals
-  kRefused,   ///< with a ConfigError
-  kBroken,    ///< breaks its promise
+  kLossless,    ///< the target's distribution (sampled), the target's tokens (greedy)
+  kUnverified,  ///< it promises nothing; the difference says what it could promise
+  kLossy,       ///< declared so: it keeps its promise
+  kSearch,      ///< looks for something else; equals what its example says it equals
+  kRefused,     ///< with a ConfigError
+  kBroken,      ///< breaks its promise
 };
-/// "lossless", "lossy", "search", "refused", "BROKEN"
+/// "lossless", "unverified", "lossy", "search", "refused", "BROKEN"
 std::string finding_name(Finding finding);
 
 struct CertifyRow {

@@ -121,13 +121,7 @@ class CellList {
 }  // namespace
 
 Promise CertifyCell::promise() const {
-  Promise weakest = Promise::kLossless;
-  for (const auto* part : {&strategy, &drafter, &shape, &verifier}) {
-    if (part->promise == Promise::kSearch || weakest == Promise::kLossless) {
-      weakest = part->promise;
-    }
-  }
-  return weakest;
+  return weaker(weaker(strategy.promise, drafter.promise), weaker(shape.promise, verifier.promise));
 }
 
 std::vector<std::string> CertifyCell::types() const {

@@ -87,23 +87,24 @@ void write_untested(std::ostream& out, const CertifyResult& result) {
 
 void write_certificate(std::ostream& out, const CertifyResult& result) {
   const Table table(result.rows);
-  out << fmt::format("{}  {:<8}  {}\n", table.head(), "finding",
+  out << fmt::format("{}  {:<10}  {}\n", table.head(), "finding",
                      "largest difference of the distributions");
   int64_t outcomes = 0;
   for (const auto& row : result.rows) {
-    out << fmt::format("{}  {:<8}  {}\n", table.line(columns_of(row), mode_name(row)),
+    out << fmt::format("{}  {:<10}  {}\n", table.line(columns_of(row), mode_name(row)),
                        finding_name(row.finding), details(row));
     outcomes += row.outcomes;
   }
   write_untested(out, result);
   out << fmt::format(
-      "\n{}: {} combinations: {} lossless (difference below {:.0e}), {} lossy as declared, {} "
-      "search,\n{} refused with a reason, {} broken, {} components untested; {} outcomes "
+      "\n{}: {} combinations: {} lossless (difference below {:.0e}), {} unverified, {} "
+      "lossy as declared,\n{} search, {} refused with a reason, {} broken, {} components untested; "
+      "{} outcomes "
       "enumerated\n",
       result.passed() ? "PASSED" : "FAILED", result.rows.size(), result.count(Finding::kLossless),
-      kExactDistribution, result.count(Finding::kLossy), result.count(Finding::kSearch),
-      result.count(Finding::kRefused), result.count(Finding::kBroken), result.untested.size(),
-      outcomes);
+      kExactDistribution, result.count(Finding::kUnverified), result.count(Finding::kLossy),
+      result.count(Finding::kSearch), result.count(Finding::kRefused),
+      result.count(Finding::kBroken), result.untested.size(), outcomes);
 }
 
 void write_certificate_json(std::ostream& out, const CertifyResult& result) {

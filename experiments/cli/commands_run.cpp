@@ -81,10 +81,7 @@ void list_entries(std::ostream& out, const std::string& title, const Entries& en
     std::string line;
     std::getline(lines, line);
     out << fmt::format("  {:<15} {}{}\n", name, line,
-                       !with_promise                         ? ""
-                       : entry.promise == Promise::kLossless ? " [lossless]"
-                       : entry.promise == Promise::kLossy    ? " [lossy]"
-                                                             : " [search]");
+                       with_promise ? " [" + promise_name(entry.promise) + "]" : "");
     while (std::getline(lines, line)) {
       out << fmt::format("  {:<15}   {}\n", "", line);
     }
@@ -125,6 +122,7 @@ int list(const CommandContext& context, const ListArguments& arguments) {
   out << "lossless: greedy output equals the target's, sampled output follows the target's "
          "distribution.\n"
          "lossy: the output is not the target's; a strategy with a lossy verifier is lossy.\n"
+         "unverified: nothing is known; 'specdec certify' measures it.\n"
          "search: beam search, for example; the hypotheses and scores are those of plain beam "
          "search.\n"
          "prompts: one line a prompt, {\"turns\": [...]}, {\"prompt\": \"...\"} or {\"tokens\": "

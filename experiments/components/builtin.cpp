@@ -1,13 +1,35 @@
 #include "experiments/components/builtin.h"
 
+#include <algorithm>
+
 namespace specdec {
 
-void note_promise(const RunPlan& plan, Promise promise) {
-  if (plan.promise == nullptr || promise == Promise::kLossless) {
-    return;
+std::string promise_name(Promise promise) {
+  switch (promise) {
+    case Promise::kLossless:
+      return "lossless";
+    case Promise::kUnverified:
+      return "unverified";
+    case Promise::kLossy:
+      return "lossy";
+    case Promise::kSearch:
+      return "search";
   }
-  if (promise == Promise::kSearch || *plan.promise == Promise::kLossless) {
-    *plan.promise = promise;
+  return "";
+}
+
+Promise weaker(Promise a, Promise b) { return std::max(a, b); }
+
+void note_promise(const RunPlan& plan, Promise promise) {
+  if (plan.promise != nullptr) {
+    *plan.promise = weaker(*plan.promise, promise);
+  }
+}
+
+void note_uncertified(const RunPlan& plan, const std::string& component) {
+  auto* noted = plan.uncertified;
+  if (noted != nullptr && std::find(noted->begin(), noted->end(), component) == noted->end()) {
+    noted->push_back(component);
   }
 }
 
@@ -26,6 +48,12 @@ Components builtin_components() {
   add_verifiers(all.verifiers);
   add_draft_lengths(all.draft_lengths);
   add_trees(all.trees);
+  // CertifyTest.EverythingRegisteredKeepsItsPromise
+  all.strategies.mark_certified();
+  all.drafters.mark_certified();
+  all.verifiers.mark_certified();
+  all.draft_lengths.mark_certified();
+  all.trees.mark_certified();
   return all;
 }
 

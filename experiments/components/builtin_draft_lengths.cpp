@@ -58,10 +58,12 @@ DraftLengthRegistry::Make prepare_adaptive(const ConfigNode& node, const RunPlan
 
 void add_draft_lengths(DraftLengthRegistry& lengths) {
   lengths.add("fixed", {.help = "length: 5",
+                        .promise = Promise::kLossless,
                         .prepare = prepare_fixed,
                         .examples = {{"{type: fixed, length: 1}"}, {"{type: fixed, length: 2}"}}});
   lengths.add("heuristic", {.help = "+2 when all drafted tokens were accepted, -1 otherwise\n"
                                     "initial: 5, min: 1, max: 20",
+                            .promise = Promise::kLossless,
                             .prepare = prepare_heuristic,
                             .examples = {{"{type: heuristic, initial: 1, max: 2}"}}});
   lengths.add(
@@ -70,6 +72,7 @@ void add_draft_lengths(DraftLengthRegistry& lengths) {
                "even one token does not pay by the measured cost curves, frozen with the run\n"
                "initial: 4, max: 16, grow_above: 0.8, shrink_below: 0.4, memory: 0.8, pause: 16,\n"
                "max_pause: 128, probe: 4, use_costs: true (false: acceptance alone decides)",
+       .promise = Promise::kLossless,
        .prepare = prepare_adaptive,
        // Pauses early, so that short outputs have drafted and plain steps.
        .examples = {{"{type: adaptive, initial: 1, max: 2, memory: 0.5, pause: 1, probe: 1}"}}});

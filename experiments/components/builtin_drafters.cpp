@@ -154,6 +154,7 @@ void add_lookups(DrafterRegistry& drafters) {
   drafters.add("prompt_lookup",
                {.help = "copies what followed the longest earlier match of the newest tokens\n"
                         "max_ngram, min_ngram: lengths of the match to try",
+                .promise = Promise::kLossless,
                 .prepare = prepare_prompt_lookup,
                 .examples = {{"{type: prompt_lookup, max_ngram: 2, min_ngram: 1}"}}});
   drafters.add(
@@ -162,6 +163,7 @@ void add_lookups(DrafterRegistry& drafters) {
                "factor: 1.0, offset: 0: a match of m tokens drafts up to factor * m + offset\n"
                "min_match: 1, min_probability: 0.1 (of a drafted path), max_depth: 64\n"
                "corpus: [{file: ..., held_out: 0}]: texts, or generations.jsonl of earlier runs",
+       .promise = Promise::kLossless,
        .prepare = prepare_suffix,
        .examples = {{"{type: suffix, offset: 1, min_probability: 0}"},
                     {"{type: suffix, offset: 2, corpus: [{file: <folder>/corpus.jsonl}]}"}},
@@ -169,6 +171,7 @@ void add_lookups(DrafterRegistry& drafters) {
   drafters.add("corpus_bigram",
                {.help = "the most frequent successors in a corpus: the baseline of trained heads\n"
                         "corpus: [{file: ..., held_out: 0}], min_probability: 0 (of a path)",
+                .promise = Promise::kLossless,
                 .prepare = prepare_corpus_bigram,
                 .examples = {{"{type: corpus_bigram, corpus: [{file: <folder>/corpus.jsonl}]}"}},
                 .write_example_files = write_corpus});
@@ -181,6 +184,7 @@ void add_own_guesses(DrafterRegistry& drafters) {
            "the target's most likely tokens where it saw a token last (token recycling)\n"
            "candidates: 8 a token\n"
            "persist: false (true: the table outlives a request; speeds then depend on the order)",
+       .promise = Promise::kLossless,
        .prepare = prepare_recycling,
        // A kept table makes one output depend on those before it, which cannot be enumerated.
        .examples = {{"{type: recycling, candidates: 2}"}}});
@@ -188,6 +192,7 @@ void add_own_guesses(DrafterRegistry& drafters) {
                {.help = "n-grams from the target's own Jacobi iterations; needs a tree\n"
                         "window: 7, ngram: 5, guesses: 7: up to (window - 1) + window (ngram - 2) "
                         "+ guesses (ngram - 1)\nnodes; pool_from_prompt: false",
+                .promise = Promise::kLossless,
                 .prepare = prepare_lookahead,
                 .examples = {{"{type: lookahead, window: 2, ngram: 2, guesses: 1, "
                               "pool_from_prompt: true}"}}});
@@ -202,6 +207,7 @@ void add_drafters(DrafterRegistry& drafters) {
                "weights: its checkpoint folder\n"
                "sample: true draws from its distribution when the target samples, false takes "
                "its best tokens (default: true, but false under a dynamic tree)",
+       .promise = Promise::kLossless,
        .prepare = prepare_draft_model,
        .examples = {{"{type: draft_model, weights: <folder>/draft, sample: true}"},
                     {"{type: draft_model, weights: <folder>/draft, sample: false}"}}});
@@ -210,12 +216,14 @@ void add_drafters(DrafterRegistry& drafters) {
   drafters.add("cascade",
                {.help = "the first of several drafters that proposes enough tokens\n"
                         "drafters: [{type: ..., min_tokens: 1, ...}]: a shorter draft passes on",
+                .promise = Promise::kLossless,
                 .prepare = prepare_cascade,
                 .examples = {{"{type: cascade, drafters: [{type: prompt_lookup, min_tokens: 2}, "
                               "{type: draft_model, weights: <folder>/draft}]}"}}});
   drafters.add("synthetic",
                {.help = "repeats the newest token, at no cost: for verifier synthetic, to measure "
                         "what speculation costs",
+                .promise = Promise::kLossless,
                 .prepare = prepare_synthetic_drafter});
 }
 

@@ -159,6 +159,7 @@ void add_head_drafters(DrafterRegistry& drafters) {
                {.help = "EAGLE-1/2: a one-layer head that continues the target's features\n"
                         "weights: the head's folder, trained for this target\n" +
                         common,
+                .promise = Promise::kLossless,
                 .prepare =
                     [](const ConfigNode& node, const RunPlan& plan) {
                       return prepare_eagle(node, plan, EagleVersion::kEagle);
@@ -171,6 +172,7 @@ void add_head_drafters(DrafterRegistry& drafters) {
                         "draft vocabulary\n"
                         "weights: the head's folder, trained for this target\n" +
                         common,
+                .promise = Promise::kLossless,
                 .prepare =
                     [](const ConfigNode& node, const RunPlan& plan) {
                       return prepare_eagle(node, plan, EagleVersion::kEagle3);
@@ -183,6 +185,7 @@ void add_head_drafters(DrafterRegistry& drafters) {
                                "modules: how many of them, 0 = all; the last one drafts all deeper "
                                "tokens\n" +
                                common,
+                       .promise = Promise::kLossless,
                        .prepare = prepare_mtp,
                        .examples = {{"{type: mtp, modules: 1, sample: true}"},
                                     {"{type: mtp, modules: 2, sample: true}"},
@@ -192,6 +195,7 @@ void add_head_drafters(DrafterRegistry& drafters) {
                {.help = "the target's own first layers with its norm and head (early exit)\n"
                         "layers: how many\n" +
                         common,
+                .promise = Promise::kLossless,
                 .prepare = prepare_self,
                 .examples = {{"{type: self, layers: 1, sample: true}"},
                              {"{type: self, layers: 1, sample: false}"}}});

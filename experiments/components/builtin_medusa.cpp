@@ -57,6 +57,7 @@ void add_medusa(DrafterRegistry& drafters) {
                "weights: the heads' folder, trained for this target\n"
                "sample: true draws from their distributions when the target samples, false takes "
                "their best tokens (default: true, but false under a dynamic tree)",
+       .promise = Promise::kLossless,
        .prepare = prepare_medusa,
        .examples = {{"{type: medusa, weights: <folder>/medusa, sample: true}"},
                     {"{type: medusa, weights: <folder>/medusa_shared, sample: false}"}},

@@ -118,6 +118,7 @@ StrategyRegistry::Make prepare_speculative_beam(const ConfigNode& node, const Ru
 void add_strategies(StrategyRegistry& strategies) {
   strategies.add("autoregressive",
                  {.help = "plain decoding: one token a forward; what others are compared with",
+                  .promise = Promise::kLossless,
                   .prepare = prepare_autoregressive});
   strategies.add(
       "speculative",
@@ -126,6 +127,7 @@ void add_strategies(StrategyRegistry& strategies) {
                "verifier: {type: ...}  (default: exact_match when greedy, else rejection)\n"
                "draft_length: 5, or {type: fixed | heuristic | adaptive, ...}: a chain\n"
                "tree: {type: ...}: a tree of tokens, instead of draft_length",
+       .promise = Promise::kLossless,
        .prepare = prepare_speculative,
        .examples = {{"{type: speculative, drafter: <drafter>, verifier: <verifier>, <shape>}"}}});
   const std::string beam_options =

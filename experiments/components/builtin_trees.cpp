@@ -145,6 +145,7 @@ void add_trees(TreeRegistry& trees) {
   trees.add("static", {.help = "the same tree at every step (Medusa)\n"
                                "widths: [4, 2, 1], children of each node level by level; or\n"
                                "paths: [[0], [1], [0, 0]], lists of ranks from the root",
+                       .promise = Promise::kLossless,
                        .prepare = prepare_static,
                        .examples = {{"{type: static, paths: [[0], [1], [0, 0]]}"}}});
   trees.add(
@@ -152,12 +153,14 @@ void add_trees(TreeRegistry& trees) {
       {.help = "the static tree that accepts the most tokens (Sequoia)\n"
                "acceptance: [0.6, 0.12, 0.05], probability of the best, second best, ... token\n"
                "nodes: 16, depth: 8",
+       .promise = Promise::kLossless,
        .prepare = prepare_optimal,
        .examples = {{"{type: optimal, acceptance: [0.5, 0.3], nodes: 3, depth: 2}"}}});
   trees.add("dynamic",
             {.help = "expands confident nodes, verifies the most likely ones (EAGLE-2; its\n"
                      "published size: nodes 59, depth 8, top_k 10); siblings are never drawn\n"
                      "nodes: 24, depth: 6, top_k: 4",
+             .promise = Promise::kLossless,
              .prepare = prepare_dynamic,
              .examples = {{"{type: dynamic, nodes: 3, depth: 2, top_k: 2}"}}});
   trees.add(
@@ -167,6 +170,7 @@ void add_trees(TreeRegistry& trees) {
                "max_nodes: 16, max_depth: 8, branches: 3 (1: chains), acceptance: [0.6, 0.12,\n"
                "0.05] (first guess), memory: 0.97, margin: 0.03, explore: 0.01 (time that may be\n"
                "lost), persist: true (false: each request starts from the first guess)",
+       .promise = Promise::kLossless,
        .prepare = prepare_cost_aware,
        // What is kept makes one output depend on those before it, which cannot be enumerated.
        .examples = {{"{type: cost_aware, max_nodes: 3, max_depth: 2, branches: 2, acceptance: "

@@ -85,20 +85,24 @@ VerifierRegistry::Make prepare_synthetic_verifier(const ConfigNode& node, const 
 void add_lossless(VerifierRegistry& verifiers) {
   verifiers.add("exact_match",
                 {.help = "keeps drafted tokens that equal the target's best (greedy only)",
+                 .promise = Promise::kLossless,
                  .prepare = prepare_exact_match});
   verifiers.add("rejection",
                 {.help = "accepts with min(1, p/q), else draws from the residual: the target's "
                          "distribution is kept (Leviathan et al., 2023)",
+                 .promise = Promise::kLossless,
                  .prepare = prepare_plain<RejectionVerifier>});
   verifiers.add(
       "block",
       {.help = "verifies a chain as a whole: the target's distribution is kept, and never fewer "
                "tokens are accepted\nthan by rejection (Sun et al., 2025); chains only",
+       .promise = Promise::kLossless,
        .prepare = prepare_block});
   verifiers.add(
       "sample_match",
       {.help = "samples the target by position and accepts drafted tokens that match: the "
                "very tokens\nof plain sampling with the same seed",
+       .promise = Promise::kLossless,
        .prepare = prepare_plain<SampleMatchVerifier>});
 }
 

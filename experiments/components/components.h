@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "decoders/analysis/cost_curve.h"
 #include "decoders/decoding_strategy.h"
@@ -32,6 +33,8 @@ struct RunPlan {
   bool grammar = false;
   /// Of the strategy that is being prepared, so far; see note_promise. nullptr = nobody asks.
   Promise* promise = nullptr;
+  /// Its parts that were never certified, so far; see note_uncertified. nullptr = nobody asks.
+  std::vector<std::string>* uncertified = nullptr;
   /// Most children of a drafted token in the strategy that is being prepared: 1 = chains, the
   /// largest number = not known. Its tree notes it, then its drafter and verifier are prepared;
   /// nullptr = it has no drafts. See note_branches.

@@ -17,10 +17,26 @@ struct RunPlan;
 
 /// What a strategy promises of its output.
 enum class Promise {
-  kLossless,  ///< greedy: the target's tokens; sampled: the target's distribution
-  kLossy,     ///< changes the distribution, and says so in name, help and report
+  kLossless,    ///< greedy: the target's tokens; sampled: the target's distribution
+  kUnverified,  ///< nothing: nobody has tried yet; `specdec certify` measures it
+  kLossy,       ///< changes the distribution, and says so in name, help and report
   kSearch,  ///< looks for something else than the target's distribution or its greedy tokens (beam
             ///< search)
+};
+/// "lossless", "unverified", "lossy", "search"
+std::string promise_name(Promise promise);
+/// Of a whole that has a part of each promise.
+Promise weaker(Promise a, Promise b);
+
+/// A promise without a default: an entry that does not say its own does not compile.
+class StatedPromise {
+ public:
+  // NOLINTNEXTLINE(google-explicit-constructor): entries say `.promise = Promise::kLossless`
+  StatedPromise(Promise promise) : promise_(promise) {}
+  operator Promise() const { return promise_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  Promise promise_;
 };
 
 /// One way to build an entry on the tiny random checkpoints of `specdec certify` and `specdec list
@@ -40,6 +56,9 @@ struct Example {
 /// than its parts.
 void note_promise(const RunPlan& plan, Promise promise);
 
+/// A component that nobody has certified becomes a part of it: "drafter 'bigram'".
+void note_uncertified(const RunPlan& plan, const std::string& component);
+
 /// The names of one kind of component that YAML can use. A plain object: no globals, no static
 /// registrars. Two phases: `prepare` reads and checks every key and loads nothing, so that all
 /// mistakes of a config are reported at once; the Make that it returns builds the component.
@@ -48,8 +67,8 @@ class Registry {
  public:
   using Make = std::function<std::unique_ptr<Component>(Args...)>;
   struct Entry {
-    std::string help;                      ///< one line, then the options
-    Promise promise = Promise::kLossless;  ///< a strategy with a lossy part is lossy
+    std::string help;       ///< one line, then the options
+    StatedPromise promise;  ///< a strategy with a lossy part is lossy
     /// Reads the node's keys and refuses what cannot work in the planned run (node.fail).
     std::function<Make(const ConfigNode& node, const RunPlan& plan)> prepare;
     /// None = {type: NAME}.
@@ -57,6 +76,9 @@ class Registry {
     /// Writes what the examples name in `<folder>` beside the checkpoints: a head for `target`.
     std::function<void(const std::filesystem::path& folder, uint64_t seed)> write_example_files =
         {};
+    /// Whether tests run `certify` over it, as they do over all that comes with specdec. Reports of
+    /// a strategy with a part that was never certified say so.
+    bool certified = false;
   };
 
   /// `kind` names the components in messages: "drafter".
@@ -75,6 +97,9 @@ class Registry {
     const auto entry = entries_.find(type);
     if (entry != entries_.end()) {
       note_promise(plan, entry->second.promise);
+      if (!entry->second.certified) {
+        note_uncertified(plan, kind_ + " '" + type + "'");
+      }
       auto make = entry->second.prepare(node, plan);
       node.refuse_unknown_keys();
       return make;
@@ -84,6 +109,13 @@ class Registry {
                                ". See 'specdec list'.");
     }
     return {};
+  }
+
+  /// Says of all entries so far that tests certify them.
+  void mark_certified() {
+    for (auto& [name, entry] : entries_) {
+      entry.certified = true;
+    }
   }
 
   const std::map<std::string, Entry>& entries() const { return entries_; }

@@ -15,6 +15,8 @@ struct ReportStrategy {
   std::string description;  ///< one line: type and main options
   bool lossy = false;
   bool reproducible = true;  ///< false when it adapts to live timing
+  /// Parts that were never certified, "drafter 'bigram'": the strategy is unverified.
+  std::vector<std::string> uncertified = {};
 };
 
 /// A value of a swept key: the x axis of the sweep's figure.

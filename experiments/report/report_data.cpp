@@ -294,6 +294,7 @@ void write_json(std::ostream& out, const Report& report) {
     strategies.push_back({{"name", strategy.name},
                           {"description", strategy.description},
                           {"lossy", strategy.lossy},
+                          {"uncertified", strategy.uncertified},
                           {"reproducible", strategy.reproducible}});
   }
   Json points = Json::array();

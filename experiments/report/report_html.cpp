@@ -77,6 +77,7 @@ void write_strategies(std::ostream& out, const Report& report) {
     out << "<li><b>" << escape_html(strategy.name) << "</b>"
         << (strategy.description.empty() ? "" : ": " + escape_html(strategy.description))
         << (strategy.lossy ? " <b>Lossy.</b>" : "")
+        << (strategy.uncertified.empty() ? "" : " <b>Unverified.</b>")
         << (strategy.reproducible ? "" : " <b>Not reproducible.</b>") << "</li>\n";
   }
   out << "</ul>\n";

@@ -1,6 +1,7 @@
 #include "experiments/report/report_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -280,6 +281,12 @@ std::vector<std::string> reader_notes(const Report& report) {
     if (strategy.lossy) {
       const auto measured = quality_notes(report, strategy);
       notes.insert(notes.end(), measured.begin(), measured.end());
+    }
+    if (!strategy.uncertified.empty()) {
+      notes.push_back(fmt::format(
+          "{} is unverified: {} was never certified, so nobody knows whether its output is the "
+          "target's; 'specdec certify' tests it.",
+          strategy.name, fmt::join(strategy.uncertified, ", ")));
     }
     if (!strategy.reproducible) {
       notes.push_back(

@@ -26,6 +26,7 @@ struct StrategyConfig {
   std::string name;
   std::string type;
   Promise promise = Promise::kLossless;  ///< the weakest of the strategy and its parts
+  std::vector<std::string> uncertified = {};  ///< its parts that were never certified
   StrategyRegistry::Make make;
   std::string verifier = {};  ///< type of the verifier; "" when it has none
   std::string yaml;           ///< resolved

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ctime>
 #include <map>
+#include <set>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -26,6 +27,19 @@ bool is_lossy(const ExperimentPlan& plan, const std::string& name) {
     }
   }
   return false;
+}
+
+/// Parts of a strategy that were never certified, at any point of the sweep.
+std::vector<std::string> uncertified_parts(const ExperimentPlan& plan, const std::string& name) {
+  std::set<std::string> parts;
+  for (const auto& point : plan.points) {
+    for (const auto& strategy : point.config.strategies) {
+      if (strategy.name == name) {
+        parts.insert(strategy.uncertified.begin(), strategy.uncertified.end());
+      }
+    }
+  }
+  return {parts.begin(), parts.end()};
 }
 
 /// One answer file a strategy and point of the sweep.
@@ -58,8 +72,8 @@ Report describe_plan(const ExperimentPlan& plan) {
   const auto& config = plan.points.front().config;
   for (const auto& strategy : config.strategies) {
     auto line = write_yaml_flow(*parse_yaml(strategy.yaml, strategy.name, false));
-    report.strategies.push_back(
-        {strategy.name, std::move(line), is_lossy(plan, strategy.name), true});
+    report.strategies.push_back({strategy.name, std::move(line), is_lossy(plan, strategy.name),
+                                 true, uncertified_parts(plan, strategy.name)});
   }
   const auto& prompts = config.prompts;
   const auto several = std::count_if(prompts.prompts.begin(), prompts.prompts.end(),

@@ -143,7 +143,7 @@ TEST_F(CertifyConfigTest, ABrokenVerifierFailsGreedyAndIsExplained) {
 TEST_F(CertifyConfigTest, WhatASecondRunDoesNotShowIsSaid) {
   auto components = builtin_components();
   components.verifiers.add(
-      "planted", {.help = "broken once", .prepare = [](const ConfigNode&, const RunPlan&) {
+      "planted", {.help = "broken once", .promise = Promise::kLossless, .prepare = [](const ConfigNode&, const RunPlan&) {
                     return [built = std::make_shared<int>(0)](BuildContext&) {
                       return std::make_unique<BuggyVerifier>((*built)++ == 0 ? Bug::kAlwaysAccepts
                                                                              : Bug::kNone);

@@ -79,6 +79,7 @@ TEST(CertifyTest, RefusalsSayWhy) {
 template <class Made>
 DrafterRegistry::Entry on_draft_model() {
   return {.help = "planted",
+          .promise = Promise::kLossless,
           .prepare =
               [](const ConfigNode& node, const RunPlan&) {
                 const auto weights = node.require_path("weights");
@@ -150,7 +151,8 @@ TEST(CertifyPluginTest, ADrafterWithoutABugPasses) {
 
 TEST(CertifyPluginTest, BuggyVerifiersAreFlagged) {
   for (const Bug bug : {Bug::kUniformQ, Bug::kResidualFromTarget, Bug::kResidualNotNormalised,
-                        Bug::kSiblingsIndependent, Bug::kAlwaysAccepts, Bug::kTypicalAcceptance}) {
+                        Bug::kSiblingsIndependent, Bug::kAlwaysAccepts, Bug::kTypicalAcceptance,
+                        Bug::kFirstUnchecked}) {
     const auto result = run(with_verifier(bug), {"planted"});
     EXPECT_FALSE(result.passed()) << static_cast<int>(bug);
     EXPECT_GT(broken_sampled(result), 0) << static_cast<int>(bug);
@@ -159,6 +161,17 @@ TEST(CertifyPluginTest, BuggyVerifiersAreFlagged) {
         EXPECT_GT(row.difference, 1e-6) << row.cell.yaml;
         EXPECT_THAT(row.reason, HasSubstr("and should have")) << row.cell.yaml;
       }
+    }
+  }
+}
+
+TEST(CertifyPluginTest, ASharedRandomNumberIsFlagged) {
+  const auto result = run(with_verifier(Bug::kSharedRandomNumber), {"planted"});
+  EXPECT_FALSE(result.passed());
+  EXPECT_GT(broken_sampled(result), 0);
+  for (const auto& row : result.rows) {
+    if (row.finding == Finding::kBroken) {
+      EXPECT_THAT(row.reason, HasSubstr("is drawn twice")) << row.cell.yaml;
     }
   }
 }
@@ -178,6 +191,47 @@ TEST(CertifyPluginTest, WhatIsDeclaredLossyPassesWithItsDifference) {
                           [](const CertifyRow& row) { return row.difference > 1e-3; }));
 }
 
+// ---- A promise has no default ----
+
+static_assert(!std::is_default_constructible_v<VerifierRegistry::Entry>,
+              "an entry that does not state its promise must not compile");
+
+TEST(CertifyPluginTest, WhatIsUnverifiedIsMeasured) {
+  const auto lossy = run(with_verifier(Bug::kTypicalAcceptance, Promise::kUnverified), {"planted"});
+  EXPECT_TRUE(lossy.passed());
+  EXPECT_GT(lossy.count(Finding::kUnverified), 10);
+  EXPECT_TRUE(std::any_of(lossy.rows.begin(), lossy.rows.end(), [](const CertifyRow& row) {
+    return row.reason.find("promises nothing, and is lossy: the output") != std::string::npos;
+  }));
+  const auto lossless = run(with_verifier(Bug::kNone, Promise::kUnverified), {"planted"});
+  EXPECT_TRUE(lossless.passed());
+  EXPECT_EQ(lossless.count(Finding::kLossless), 0);
+  for (const auto& row : lossless.rows) {
+    if (row.finding == Finding::kUnverified) {
+      EXPECT_THAT(row.reason, HasSubstr("may promise to be lossless"));
+    }
+  }
+}
+
+TEST(PromiseTest, TheWholePromisesTheWeakestOfItsParts) {
+  const auto order = {Promise::kLossless, Promise::kUnverified, Promise::kLossy, Promise::kSearch};
+  for (const Promise a : order) {
+    for (const Promise b : order) {
+      CertifyCell cell;
+      cell.drafter.promise = a;
+      cell.verifier.promise = b;
+      EXPECT_EQ(cell.promise(), a < b ? b : a);
+    }
+  }
+  EXPECT_EQ(promise_name(Promise::kUnverified), "unverified");
+}
+
+TEST(PromiseTest, OnlyWhatComesWithSpecdecIsCertified) {
+  const auto components = with_verifier(Bug::kNone);
+  EXPECT_FALSE(components.verifiers.entries().at("planted").certified);
+  EXPECT_TRUE(components.verifiers.entries().at("rejection").certified);
+}
+
 // ---- A proof about nothing is none ----
 
 TEST(CertifyPluginTest, AComponentThatCannotBeBuiltIsUntested) {
@@ -194,13 +248,14 @@ TEST(CertifyPluginTest, AComponentThatCannotBeBuiltIsUntested) {
 
 TEST(CertifyPluginTest, ADrafterThatNeverDraftsIsUntested) {
   auto components = few_components();
-  components.drafters.add(
-      "planted",
-      {.help = "says nothing", .prepare = [](const ConfigNode&, const RunPlan&) {
-         return [](BuildContext&) {
-           return std::make_unique<ScriptedDrafter>([](TokenSpan) { return std::vector<Token>(); });
-         };
-       }});
+  components.drafters.add("planted", {.help = "says nothing",
+                                      .promise = Promise::kLossless,
+                                      .prepare = [](const ConfigNode&, const RunPlan&) {
+                                        return [](BuildContext&) {
+                                          return std::make_unique<ScriptedDrafter>(
+                                              [](TokenSpan) { return std::vector<Token>(); });
+                                        };
+                                      }});
   const auto result = run(components, {"planted"});
   EXPECT_FALSE(result.passed());
   EXPECT_THAT(result.untested, Contains(HasSubstr("never drafted a token")));
@@ -208,11 +263,13 @@ TEST(CertifyPluginTest, ADrafterThatNeverDraftsIsUntested) {
 
 TEST(CertifyPluginTest, OnlyAConfigErrorIsARefusal) {
   auto components = few_components();
-  components.drafters.add("planted", {.help = "", .prepare = [](const ConfigNode&, const RunPlan&) {
-                                        return [](BuildContext&) -> std::unique_ptr<Drafter> {
-                                          throw WeightsError("the head is damaged");
-                                        };
-                                      }});
+  components.drafters.add(
+      "planted",
+      {.help = "", .promise = Promise::kLossless, .prepare = [](const ConfigNode&, const RunPlan&) {
+         return [](BuildContext&) -> std::unique_ptr<Drafter> {
+           throw WeightsError("the head is damaged");
+         };
+       }});
   const auto result = run(components, {"planted"});
   EXPECT_GT(result.count(Finding::kBroken), 0);
   EXPECT_FALSE(result.passed());

@@ -16,6 +16,7 @@
 #include "experiments/cli/cli.h"
 #include "experiments/config/config_file.h"
 #include "experiments/metrics/answers.h"
+#include "experiments/report/report_text.h"
 #include "experiments/run/run_folder.h"
 #include "experiments/terminal/interrupt.h"
 #include "tests/experiments/run/text_model.h"
@@ -275,6 +276,23 @@ TEST_F(ExperimentTest, TracesAreResumed) {
               testing::ThrowsMessage<Error>(HasSubstr("traces.jsonl:1: ")));
 }
 
+TEST_F(ExperimentTest, AReportSaysWhichStrategiesWereNeverCertified) {
+  auto entry = components_.strategies.entries().at("autoregressive");
+  entry.certified = false;
+  components_.strategies.add("outside", entry);
+  const auto report = run({"strategies.0.type=outside"});
+  EXPECT_THAT(report.strategies[0].uncertified, testing::ElementsAre("strategy 'outside'"));
+  EXPECT_THAT(report.strategies[1].uncertified, testing::IsEmpty());
+  for (const auto* written : {"report.html", "summary.json"}) {
+    EXPECT_THAT(read_text_file(folder_.path() / "out" / written, size_t{1} << 24U),
+                HasSubstr("outside"))
+        << written;
+  }
+  EXPECT_THAT(
+      reader_notes(report),
+      testing::Contains(HasSubstr("is unverified: strategy 'outside' was never certified")));
+}
+
 TEST_F(ExperimentTest, ALossyTextIsNotTraced) {
   components_.strategies.add(
       "lossy", {.help = "",
@@ -384,7 +402,9 @@ TEST_F(ExperimentTest, AnInterruptKeepsWhatIsFinished) {
   int calls = 0;
   components_.drafters.add(
       "interrupting",
-      {.help = "", .prepare = [&calls](const ConfigNode&, const RunPlan&) -> DrafterRegistry::Make {
+      {.help = "",
+       .promise = Promise::kLossless,
+       .prepare = [&calls](const ConfigNode&, const RunPlan&) -> DrafterRegistry::Make {
          class Interrupting final : public Drafter {
           public:
            explicit Interrupting(int& calls) : calls_(calls) {}
