@@ -7,16 +7,21 @@
 
 #include "decoders/analysis/sequence_distribution.h"
 #include "experiments/certify/certify_divergence.h"
+#include "experiments/certify/position_test.h"
 #include "experiments/run/experiment_config.h"
 
 namespace specdec {
 
 struct ConfigCertifyOptions {
-  int64_t samples = 1000;  ///< generations of each strategy on each prompt, when sampling
-  int64_t tokens = 3;      ///< compare the distribution of so many new ones, when sampling
-  int64_t prompts = 4;     ///< when sampling; greedy takes all
+  double detect = 0.05;  ///< total variation a token that the position test is to find
+  int64_t samples = 0;   ///< of the chi-square test on each prompt; 0 = to find kCellsDetect
+  int64_t tokens = 2;    ///< that the chi-square test compares, after the first
+  int64_t prompts = 2;   ///< of the chi-square test; the others take all
   bool quiet = false;
 };
+
+/// Total variation between the cells of a chi-square test that it is to find.
+inline constexpr double kCellsDetect = 0.1;
 
 /// Probability that certify blames any strategy of a config that is lossless (family-wise, Holm).
 inline constexpr double kFalseAlarm = 0.01;
@@ -44,26 +49,35 @@ struct ConfigTest {
   Promise promise = Promise::kLossless;
   bool greedy = false;
   std::string prompt = {};  ///< id; "" for all
-  // sampled
+  // sampled: either the positions of ordinary texts,
+  std::optional<PositionTest> positions = {};
+  // or the first tokens of samples of one prompt, given the very first
   ChiSquare chi_square = {};
+  int64_t samples = 0;
+  double visible = 1.0;  ///< total variation between cells that is found with probability kPower
   std::optional<WorstCell> worst = {};
   double adjusted_p = 1.0;  ///< Holm; only of lossless strategies
   // greedy
   int64_t prompts = 0;
   int64_t tokens = 0;
   std::vector<PromptDifference> differences = {};
+  std::string error = {};  ///< a check of specdec's own that failed on the way
   bool failed = false;
 
-  /// Whether it could have failed: not when only one output is likely.
-  bool tells() const { return greedy || chi_square.degrees > 0; }
+  double p_value() const { return positions ? positions->bias.p_value() : chi_square.p_value; }
+  /// Whether it could have failed: not when only one output is likely, or when it does not find
+  /// the mistakes that it should.
+  bool tells() const { return greedy || (positions ? positions->tells() : chi_square.degrees > 0); }
 };
 
 struct ConfigCertificate {
   ConfigCertifyOptions options;
   std::vector<ConfigTest> tests = {};
-  int64_t left_out = 0;  ///< prompts that are too long, over the points of the sweep
+  int64_t left_out = 0;        ///< prompts that are too long, over the points of the sweep
+  double level = kFalseAlarm;  ///< of one test, so that kFalseAlarm holds for all
 
-  /// Nothing failed, and every lossless strategy has a test that tells.
+  /// Nothing failed, and every lossless strategy has a test that tells: its greedy tokens, or the
+  /// positions of its texts.
   bool passed() const;
 };
 
@@ -74,7 +88,9 @@ std::vector<double> holm_adjusted(const std::vector<double>& p_values);
 
 /// Tests the strategies of a config on its own checkpoints.
 ///
-/// Sampled: each draws `samples` outputs on the first prompts; their first `tokens` new tokens are
+/// Sampled: ordinary texts of each are traced, and tested at all their positions at once (see
+/// PositionTest), so many that a total variation of `detect` a token is found. And outputs of the
+/// first prompts: given the first new token, which the prefill yields, the next `tokens` are
 /// compared with the target's distribution by Pearson's chi-square. The distribution is computed
 /// exactly, token by token from plain forwards. Cells are the outputs that are expected five times
 /// or more, and for each likely beginning all its other continuations.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "decoders/analysis/test_power.h"
 #include "experiments/certify/certify_config.h"
 
 namespace specdec {
@@ -13,17 +14,20 @@ namespace {
 
 /// Differences that the text shows of a strategy; JSON has all.
 constexpr size_t kShown = 3;
+constexpr double kBoundConfidence = 0.99;
 
 std::string name_of(const ConfigTest& test) {
   return test.point.empty() ? test.strategy : test.strategy + " at " + test.point;
 }
 
 std::string verdict_of(const ConfigTest& test) {
-  return test.failed                        ? "FAILED"
-         : test.promise == Promise::kSearch ? "search"
-         : test.promise == Promise::kLossy  ? "lossy"
-         : test.tells()                     ? "passed"
-                                            : "untested";
+  if (test.failed) {
+    return "FAILED";
+  }
+  if (test.promise != Promise::kLossless) {
+    return promise_name(test.promise);
+  }
+  return test.tells() ? "passed" : test.positions ? "untested" : "skipped";
 }
 
 std::string worst_cell_text(const WorstCell& worst) {
@@ -31,35 +35,94 @@ std::string worst_cell_text(const WorstCell& worst) {
                      fmt::join(worst.beginning, ", "), worst.expected);
 }
 
-std::string sampled_line(const ConfigTest& test) {
+std::string declared(const ConfigTest& test) {
+  return fmt::format(" (declared {}, not tested)", promise_name(test.promise));
+}
+
+/// p-values, or that they decide nothing.
+std::string p_text(const ConfigTest& test) {
+  const auto p = fmt::format("p = {:.3g}", test.p_value());
+  return test.promise == Promise::kLossless
+             ? fmt::format("{}, {:.3g} after Holm", p, test.adjusted_p)
+             : p + declared(test);
+}
+
+std::string cells_line(const ConfigTest& test) {
   const auto& chi = test.chi_square;
   if (!test.tells()) {
     return fmt::format("prompt {}: only one output is likely, which tests nothing", test.prompt);
   }
-  auto text = fmt::format("prompt {}: ", test.prompt);
-  if (std::isinf(chi.statistic)) {
-    text += "gave an output that the target never gives, p = 0";
-  } else {
-    text += fmt::format("chi-square {:.1f} of {} degrees, p = {:.3g}", chi.statistic, chi.degrees,
-                        chi.p_value);
+  const auto found =
+      std::isinf(chi.statistic)
+          ? std::string("gave an output that the target never gives")
+          : fmt::format("chi-square {:.1f} of {} degrees", chi.statistic, chi.degrees);
+  return fmt::format("prompt {}: {}, {}; {} samples see a total variation of {:.2g}", test.prompt,
+                     found, p_text(test), test.samples, test.visible);
+}
+
+std::string grade_text(const std::optional<double>& grade) {
+  return grade ? fmt::format("from {:g} % of the drafts on", 100.0 * *grade) : "not found";
+}
+
+std::string positions_line(const ConfigTest& test) {
+  const auto& bias = test.positions->bias;
+  auto text = fmt::format(
+      "{} of {} tokens are {}, {:.1f} expected, {}", bias.taken(), bias.tokens(),
+      test.positions->by_target ? "the target's most likely" : "rated higher by the drafter",
+      bias.expected(), p_text(test));
+  if (bias.impossible() > 0) {
+    text += fmt::format("; {} tokens that the target never gives", bias.impossible());
   }
-  return text + (test.promise == Promise::kLossless
-                     ? fmt::format(", {:.3g} after Holm", test.adjusted_p)
-                     : " (declared lossy, not tested)");
+  return text;
+}
+
+/// What the test of positions sees, or could not.
+void write_sight(std::ostream& out, const ConfigTest& test, double level) {
+  if (!test.positions || !test.error.empty()) {
+    return;
+  }
+  const auto& found = *test.positions;
+  const double least = found.bias.total_variation_bound(kBoundConfidence);
+  if (test.failed || test.promise != Promise::kLossless) {
+    out << fmt::format(
+        "  its total variation from the target is at least {:.2g} a token ({:g} % "
+        "confidence)\n",
+        least, 100.0 * kBoundConfidence);
+  }
+  if (test.promise != Promise::kLossless) {
+    return;
+  }
+  out << fmt::format(
+      "  sees a total variation of {:.2g} a token; a verifier that accepts all: {}; one that draws "
+      "the correction from p: {}\n",
+      found.visible, grade_text(found.controls.accept_all),
+      grade_text(found.controls.target_residual));
+  const int64_t needed = found.tokens_needed(level);
+  if (!found.tells() && !test.failed) {
+    out << (needed > 0
+                ? fmt::format(
+                      "  untested: it would need some {} tokens; lower --detect to {:.2g}\n",
+                      needed,
+                      visible_total_variation(static_cast<double>(needed), {1, level}, kPower))
+                : "  untested: the drafter's distribution is the target's, or only one token is "
+                  "likely; other prompts, another drafter or a higher temperature may help\n");
+  }
 }
 
 std::string greedy_line(const ConfigTest& test) {
   return fmt::format("{} of {} prompts have the tokens of plain decoding ({} tokens){}",
                      test.prompts - static_cast<int64_t>(test.differences.size()), test.prompts,
-                     test.tokens,
-                     test.promise == Promise::kLossy ? " (declared lossy, not tested)" : "");
+                     test.tokens, test.promise == Promise::kLossless ? "" : declared(test));
 }
 
 std::string line_of(const ConfigTest& test) {
   if (test.promise == Promise::kSearch) {
     return "not tested here: it promises other outputs than the target's";
   }
-  return test.greedy ? greedy_line(test) : sampled_line(test);
+  if (!test.error.empty()) {
+    return (test.prompt.empty() ? "" : "prompt " + test.prompt + ": ") + test.error;
+  }
+  return test.greedy ? greedy_line(test) : test.positions ? positions_line(test) : cells_line(test);
 }
 
 /// Why a test failed.
@@ -82,18 +145,18 @@ void write_reasons(std::ostream& out, const ConfigTest& test) {
 
 std::string method_text(const ConfigCertificate& certificate) {
   const auto& options = certificate.options;
+  auto text = fmt::format(
+      "Sampled: ordinary texts, token by token: how many are among those that the drafter rates\n"
+      "above the target, against the target's probability of that. And of each prompt the {} "
+      "tokens\n"
+      "after the first against the target's distribution. What a test 'sees' it finds in {:g} % "
+      "of\n"
+      "runs; 'specdec certify' without --config proves the distribution exactly, on tiny models.\n",
+      options.tokens, 100.0 * kPower);
   const auto checked =
       std::count_if(certificate.tests.begin(), certificate.tests.end(), [](const auto& test) {
         return !test.greedy && test.promise == Promise::kLossless && test.tells();
       });
-  auto text = fmt::format(
-      "Sampled: the first {} new tokens of {} samples a prompt against the target's distribution, "
-      "computed\n"
-      "exactly, token by token from plain forwards. Cells: outputs expected 5 times or more, and "
-      "for\n"
-      "each likely beginning all its other continuations. A sample can miss small differences;\n"
-      "'specdec certify' without --config proves the distribution exactly, on tiny models.\n",
-      options.tokens, options.samples);
   if (checked > 0) {
     text += fmt::format(
         "The false-positive rate over all lossless strategies is at most {} (Holm, {} tests).\n",
@@ -108,8 +171,7 @@ void write_footer(std::ostream& out, const ConfigCertificate& certificate) {
       std::any_of(tests.begin(), tests.end(), [](auto& test) { return test.failed; });
   out << (certificate.passed() ? "\nPASSED"
           : failed             ? "\nFAILED"
-                               : "\nFAILED: a strategy was not tested; other prompts or a higher "
-                                 "temperature may help")
+                               : "\nFAILED: a strategy was not tested")
       << "\n";
   const auto is_greedy = [](const auto& test) { return test.greedy; };
   if (std::any_of(tests.begin(), tests.end(), is_greedy)) {
@@ -144,11 +206,31 @@ nlohmann::json to_json(const PromptDifference& difference) {
           {"explanation", explain(divergence)}};
 }
 
+nlohmann::json to_json(const PositionTest& test) {
+  const auto grade = [](const std::optional<double>& found) {
+    return found ? nlohmann::json(*found) : nlohmann::json();
+  };
+  return {{"texts", test.texts},
+          {"tokens", test.bias.tokens()},
+          {"favoured_by", test.by_target ? "target" : "drafter"},
+          {"favoured", test.bias.taken()},
+          {"expected", test.bias.expected()},
+          {"variance", test.bias.variance()},
+          {"impossible", test.bias.impossible()},
+          {"sees_total_variation", test.visible},
+          {"total_variation_at_least", test.bias.total_variation_bound(kBoundConfidence)},
+          {"finds_accept_all_from", grade(test.controls.accept_all)},
+          {"finds_target_residual_from", grade(test.controls.target_residual)}};
+}
+
 nlohmann::json to_json(const ConfigTest& test) {
   nlohmann::json json = {{"strategy", test.strategy},
                          {"sweep_point", test.point},
                          {"mode", test.greedy ? "greedy" : "sampled"},
                          {"verdict", verdict_of(test)}};
+  if (!test.error.empty()) {
+    json["error"] = test.error;
+  }
   if (test.promise == Promise::kSearch) {
     return json;
   }
@@ -161,11 +243,17 @@ nlohmann::json to_json(const ConfigTest& test) {
     }
     return json;
   }
+  json["p_value"] = test.p_value();
+  json["adjusted_p_value"] = test.adjusted_p;
+  if (test.positions) {
+    json["positions"] = to_json(*test.positions);
+    return json;
+  }
   json["prompt"] = test.prompt;
+  json["samples"] = test.samples;
+  json["sees_total_variation"] = test.visible;
   json["chi_square"] = test.chi_square.statistic;
   json["degrees"] = test.chi_square.degrees;
-  json["p_value"] = test.chi_square.p_value;
-  json["adjusted_p_value"] = test.adjusted_p;
   if (test.worst) {
     json["most_off"] = {{"beginning", test.worst->beginning},
                         {"expected", test.worst->expected},
@@ -178,12 +266,15 @@ nlohmann::json to_json(const ConfigTest& test) {
 
 void write_config_certificate(std::ostream& out, const ConfigCertificate& certificate) {
   size_t width = 0;
+  size_t verdict = 8;
   for (const auto& test : certificate.tests) {
     width = std::max(width, name_of(test).size());
+    verdict = std::max(verdict, verdict_of(test).size());
   }
   for (const auto& test : certificate.tests) {
-    out << fmt::format("{:<{}}  {:<8}  {}\n", name_of(test), width, verdict_of(test),
+    out << fmt::format("{:<{}}  {:<{}}  {}\n", name_of(test), width, verdict_of(test), verdict,
                        line_of(test));
+    write_sight(out, test, certificate.level);
     write_reasons(out, test);
   }
   write_footer(out, certificate);
@@ -195,7 +286,9 @@ void write_config_certificate_json(std::ostream& out, const ConfigCertificate& c
     tests.push_back(to_json(test));
   }
   const nlohmann::json whole = {{"tests", tests},
-                                {"samples", certificate.options.samples},
+                                {"detect", certificate.options.detect},
+                                {"power", kPower},
+                                {"bound_confidence", kBoundConfidence},
                                 {"tokens", certificate.options.tokens},
                                 {"false_alarm", kFalseAlarm},
                                 {"prompts_left_out", certificate.left_out},

@@ -56,20 +56,27 @@ void add_config_mode(CLI::App& command, CertifyArguments& arguments) {
       ->take_all()
       ->needs(config);
   command
-      .add_option("--samples", statistical.samples,
-                  "with --config, when it samples: outputs drawn a prompt")
-      ->check(CLI::Range(20, 10'000'000))
+      .add_option("--detect", statistical.detect,
+                  "with --config, when it samples: total variation a token to find; half of it "
+                  "takes four times as many tokens")
+      ->check(CLI::Range(0.002, 0.5))
       ->needs(config)
       ->capture_default_str();
   command
+      .add_option("--samples", statistical.samples,
+                  "with --config, when it samples: outputs drawn a prompt (default: as many as "
+                  "show a total variation of 0.1 between them)")
+      ->check(CLI::Range(20, 10'000'000))
+      ->needs(config);
+  command
       .add_option("--tokens", statistical.tokens,
-                  "with --config, when it samples: new tokens to compare")
+                  "with --config, when it samples: new tokens of them to compare, after the first")
       ->check(CLI::Range(1, 64))
       ->needs(config)
       ->capture_default_str();
   command
       .add_option("--prompts", statistical.prompts,
-                  "with --config, when it samples: how many prompts (greedy takes all)")
+                  "with --config, when it samples: how many prompts to draw them from")
       ->check(CLI::Range(1, 100'000))
       ->needs(config)
       ->capture_default_str();
@@ -99,20 +106,26 @@ void add_certify_command(CLI::App& app, CommandContext& context) {
       "combinations are listed with the reason; a component that nothing tested is a failure.\n"
       "\n"
       "With --config the strategies of an experiment are tested on its real checkpoints. Sampled:\n"
-      "Pearson's chi-square of N samples of the next tokens against the target's exact "
-      "distribution, over\n"
-      "several prompts, p-values adjusted by Holm. Greedy: identical tokens over all prompts, and\n"
-      "an explanation where one differs: position, both logit gaps, near tie or not, widths. What\n"
-      "is declared lossy is measured, not tested.\n"
+      "at every position of ordinary texts, how often the token is one that the drafter rates "
+      "above\n"
+      "the target, against the target's probability of that; and Pearson's chi-square of the next\n"
+      "tokens of N samples against the target's exact distribution; p-values adjusted by Holm. "
+      "What\n"
+      "the tests would find is printed; one that would find no wrong verifier is an error. "
+      "Greedy:\n"
+      "identical tokens over all prompts, and an explanation where one differs: position, both "
+      "logit\n"
+      "gaps, near tie or not, widths. What is declared lossy is measured, not tested.\n"
       "\n"
-      "Exit codes: 0 every promise is kept, 1 one is broken, 2 an error that you can fix.\n"
+      "Exit codes: 0 every promise is kept, 1 one is broken or was not tested, 2 an error that you "
+      "can fix.\n"
       "\n"
       "Examples:\n"
       "  specdec certify\n"
       "  specdec certify rejection --seeds 5\n"
       "  specdec certify draft_model --json\n"
       "  specdec certify --config configs/quickstart.yaml\n"
-      "  specdec certify --config configs/sampled.yaml --samples 4000 --tokens 3");
+      "  specdec certify --config configs/sampled.yaml --detect 0.02");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {
       return arguments->config.empty() ? certify_exactly(context, *arguments)

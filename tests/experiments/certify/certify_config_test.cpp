@@ -93,34 +93,81 @@ TEST_F(CertifyConfigTest, LosslessStrategiesPassSampled) {
     ASSERT_EQ(result.code, 0) << result.out << result.err;
     const auto json = nlohmann::json::parse(result.out);
     EXPECT_TRUE(json["passed"]);
-    EXPECT_EQ(json["samples"], 800);
-    ASSERT_THAT(json["tests"], SizeIs(2));
-    EXPECT_EQ(json["tests"][0]["prompt"], "one");
-    EXPECT_EQ(json["tests"][1]["prompt"], "two");
+    ASSERT_THAT(json["tests"], SizeIs(3));
+    EXPECT_EQ(json["tests"][1]["prompt"], "one");
+    EXPECT_EQ(json["tests"][2]["prompt"], "two");
     for (const auto& test : json["tests"]) {
       EXPECT_EQ(test["mode"], "sampled");
       EXPECT_EQ(test["verdict"], "passed");
-      EXPECT_GT(test["degrees"], 5);
       EXPECT_GE(test["adjusted_p_value"], test["p_value"]);
     }
+    EXPECT_EQ(json["tests"][1]["samples"], 800);
+    EXPECT_GT(json["tests"][1]["degrees"], 5);
   }
 }
 
 TEST_F(CertifyConfigTest, OnePromptIsEnough) {
   auto arguments = sampled(config(1.0, "rejection"), "--json");
   arguments.insert(arguments.end(), {"--prompts", "1"});
-  EXPECT_THAT(nlohmann::json::parse(cli(arguments).out)["tests"], SizeIs(1));
+  EXPECT_THAT(nlohmann::json::parse(cli(arguments).out)["tests"], SizeIs(2));
+}
+
+TEST_F(CertifyConfigTest, SaysWhatItSees) {
+  const auto file = config(1.0, "rejection", "  - type: autoregressive\n");
+  const auto result = cli({"--config", file, "--prompts", "1", "--json"});
+  ASSERT_EQ(result.code, 0) << result.out << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  ASSERT_THAT(json["tests"], SizeIs(4));
+  for (const int strategy : {0, 2}) {
+    const auto& positions = json["tests"][strategy]["positions"];
+    EXPECT_EQ(positions["favoured_by"], strategy == 0 ? "drafter" : "target");
+    EXPECT_EQ(positions["tokens"].get<int64_t>(), 11 * positions["texts"].get<int64_t>());
+    EXPECT_GT(positions["tokens"], 1500);
+    EXPECT_LE(positions["sees_total_variation"], 0.05);
+    EXPECT_LE(positions["finds_accept_all_from"], 0.5);
+    EXPECT_LE(positions["finds_target_residual_from"], 1.0);
+    EXPECT_EQ(positions["total_variation_at_least"], 0.0);
+    const auto& cells = json["tests"][strategy + 1];
+    EXPECT_GT(cells["samples"], 250);
+    EXPECT_NEAR(cells["sees_total_variation"].get<double>(), 0.1, 0.02);
+  }
+  const auto text = cli({"--config", file, "--prompts", "1", "--samples", "50"});
+  EXPECT_THAT(text.out, AllOf(HasSubstr("tokens are rated higher by the drafter, "),
+                              HasSubstr("tokens are the target's most likely, "),
+                              HasSubstr("  sees a total variation of 0.0"),
+                              HasSubstr("a verifier that accepts all: from ")));
 }
 
 // ---- Strategies that break it ----
 
-TEST_F(CertifyConfigTest, ABrokenVerifierFailsSampledAndIsExplained) {
+// With the flags that docs/certify.md prints, and few positions.
+TEST_F(CertifyConfigTest, BrokenVerifiersFailSampled) {
+  for (const Bug bug : {Bug::kAlwaysAccepts, Bug::kResidualFromTarget, Bug::kFirstUnchecked,
+                        Bug::kTypicalAcceptance}) {
+    const auto result =
+        cli({"--config", config(1.0, "planted"), "--samples", "300", "--tokens", "2"},
+            builtin_with_verifier(bug));
+    EXPECT_EQ(result.code, 1) << static_cast<int>(bug);
+    EXPECT_THAT(result.out, AllOf(HasSubstr("tried  FAILED    "),
+                                  HasSubstr("tokens are rated higher by the drafter"),
+                                  HasSubstr("its total variation from the target is at least 0.")))
+        << static_cast<int>(bug);
+  }
+}
+
+TEST_F(CertifyConfigTest, TheFirstTokensOfSamplesFindOneToo) {
   const auto result =
-      cli(sampled(config(1.0, "planted")), builtin_with_verifier(Bug::kResidualFromTarget));
-  EXPECT_EQ(result.code, 1);
+      cli(sampled(config(1.0, "planted")), builtin_with_verifier(Bug::kAlwaysAccepts));
   EXPECT_THAT(result.out, AllOf(HasSubstr("tried  FAILED    prompt one: chi-square"),
-                                HasSubstr("after Holm\n  most off: "),
+                                HasSubstr("after Holm; 800 samples see"), HasSubstr("most off: "),
                                 HasSubstr("outputs begin with ["), HasSubstr("expected\n")));
+}
+
+TEST_F(CertifyConfigTest, ASharedRandomNumberFails) {
+  const auto result =
+      cli(sampled(config(1.0, "planted")), builtin_with_verifier(Bug::kSharedRandomNumber));
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.out, AllOf(HasSubstr("tried  FAILED    "), HasSubstr("is drawn twice")));
 }
 
 TEST_F(CertifyConfigTest, ABrokenVerifierFailsGreedyAndIsExplained) {
@@ -142,13 +189,14 @@ TEST_F(CertifyConfigTest, ABrokenVerifierFailsGreedyAndIsExplained) {
 
 TEST_F(CertifyConfigTest, WhatASecondRunDoesNotShowIsSaid) {
   auto components = builtin_components();
-  components.verifiers.add(
-      "planted", {.help = "broken once", .promise = Promise::kLossless, .prepare = [](const ConfigNode&, const RunPlan&) {
-                    return [built = std::make_shared<int>(0)](BuildContext&) {
-                      return std::make_unique<BuggyVerifier>((*built)++ == 0 ? Bug::kAlwaysAccepts
-                                                                             : Bug::kNone);
-                    };
-                  }});
+  components.verifiers.add("planted", {.help = "broken once",
+                                       .promise = Promise::kLossless,
+                                       .prepare = [](const ConfigNode&, const RunPlan&) {
+                                         return [built = std::make_shared<int>(0)](BuildContext&) {
+                                           return std::make_unique<BuggyVerifier>(
+                                               (*built)++ == 0 ? Bug::kAlwaysAccepts : Bug::kNone);
+                                         };
+                                       }});
   const auto result = cli({"--config", config(0.0, "planted")}, components);
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.out, HasSubstr("on this prompt alone, it does not do so again"));
@@ -162,10 +210,21 @@ TEST_F(CertifyConfigTest, ALossyStrategyIsMeasuredNotTested) {
   EXPECT_TRUE(json["passed"]);
   EXPECT_EQ(json["tests"][0]["verdict"], "lossy");
   EXPECT_LT(json["tests"][0]["p_value"], 1e-6);
+  EXPECT_GT(json["tests"][0]["positions"]["total_variation_at_least"], 0.01);
   const auto text = cli(sampled(config(1.0, "typical")));
   EXPECT_EQ(text.code, 0);
   EXPECT_THAT(text.out, AllOf(HasSubstr("(declared lossy, not tested)"),
                               HasSubstr("No strategy here promises to be lossless")));
+}
+
+TEST_F(CertifyConfigTest, AnUnverifiedStrategyIsMeasuredNotTested) {
+  auto components = builtin_components();
+  components.verifiers.add("planted", planted_verifier(Bug::kAlwaysAccepts, Promise::kUnverified));
+  const auto text = cli(sampled(config(1.0, "planted")), components);
+  EXPECT_EQ(text.code, 0) << text.out;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("tried  unverified  "),
+                              HasSubstr("(declared unverified, not tested)"),
+                              HasSubstr("its total variation from the target is at least 0.")));
 }
 
 TEST_F(CertifyConfigTest, SearchesAreListedNotTested) {
@@ -186,8 +245,22 @@ TEST_F(CertifyConfigTest, SearchesAreListedNotTested) {
 TEST_F(CertifyConfigTest, ADistributionOfOneOutputIsNoTest) {
   const auto result = cli(sampled(config(0.001, "rejection")));
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.out, AllOf(HasSubstr("untested  prompt one: only one output is likely"),
+  EXPECT_THAT(result.out, AllOf(HasSubstr("skipped   prompt one: only one output is likely"),
+                                HasSubstr("tried  untested  "),
+                                HasSubstr("untested: the drafter's distribution is the target's, "),
                                 HasSubstr("FAILED: a strategy was not tested")));
+}
+
+// So few tokens show nothing, whatever the verifier.
+TEST_F(CertifyConfigTest, ATestThatFindsNoWrongVerifierIsNone) {
+  const auto file = config(1.0, "rejection");
+  const auto result =
+      cli({"--config", file, "--detect", "0.5", "--samples", "20", "--prompts", "1"});
+  EXPECT_EQ(result.code, 1) << result.out;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("tried  untested  "), HasSubstr("correction from p: not found"),
+                    HasSubstr("untested: it would need some "), HasSubstr("lower --detect to 0."),
+                    HasSubstr("FAILED: a strategy was not tested")));
 }
 
 TEST_F(CertifyConfigTest, APointOfASweepHasItsName) {
@@ -232,6 +305,8 @@ TEST_F(CertifyConfigTest, OptionsThatDoNotGoTogetherAreErrors) {
       {"rejection", "--config", file},
       {"--config", file, "--seeds", "3"},
       {"--samples", "100"},
+      {"--detect", "0.1"},
+      {"--config", file, "--detect", "0"},
       {"--tokens", "2"},
       {"--prompts", "2"},
       {"--set", "seed=2"},
