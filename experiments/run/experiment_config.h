@@ -25,7 +25,7 @@ struct PromptsConfig {
 struct StrategyConfig {
   std::string name;
   std::string type;
-  Promise promise = Promise::kLossless;  ///< the weakest of the strategy and its parts
+  Promise promise = Promise::kLossless;       ///< the weakest of the strategy and its parts
   std::vector<std::string> uncertified = {};  ///< its parts that were never certified
   StrategyRegistry::Make make;
   std::string verifier = {};  ///< type of the verifier; "" when it has none
