@@ -76,8 +76,8 @@ class GroupCertifier {
   const GroupOptions options_;
   const Tokenizer* tokenizer_;
   ModelLoader loader_;
-  std::unique_ptr<GemmaModel> target_;
-  std::unique_ptr<GemmaModel> reference_;
+  std::unique_ptr<TransformerModel> target_;
+  std::unique_ptr<TransformerModel> reference_;
   PlainLogits plain_;
   PromptGrammars grammars_;
   std::map<std::string, CostCurve> curves_;  // by the model's name; measured once
