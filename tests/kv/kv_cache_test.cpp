@@ -349,6 +349,24 @@ TEST(KvCacheTest, RefusedBatchesChangeNothing) {
   model.extend(chain(kMaxLength - 5));
 }
 
+TEST(KvCacheTest, UndoTakesBackTheNewestExtendOnly) {
+  KvCache cache(three_layers(), small_pages());
+  cache.extend(chain(3));
+  cache.commit(0, first_nodes(3));
+  cache.extend(chain(2));
+  cache.extend(batch_of({0, 0, 1}, {0, 2, -1}));
+  EXPECT_EQ(cache.rows(), 2);
+  cache.undo_extend();
+  EXPECT_EQ(cache.rows(), 1);
+  EXPECT_EQ(cache.length(0), 3);
+  EXPECT_EQ(cache.pending(0), 2);
+  cache.extend(batch_of({0, 1}, {1, -1}));
+  EXPECT_EQ(visible(cache.tables(), 0), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(entries(cache.tables().positions, 2), (std::vector<int32_t>{5, 0}));
+  cache.commit(0, first_nodes(3));
+  EXPECT_EQ(cache.length(0), 6);
+}
+
 TEST(KvCacheTest, TooLongASequenceSaysHowLong) {
   KvCache cache(three_layers(), small_pages());
   try {
