@@ -14,6 +14,13 @@
 namespace specdec {
 namespace {
 
+bool is_out_of_memory(const c10::Error& error) {
+  // A device's allocator has a type for it, the CPU's throws a plain c10::Error.
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         std::string(error.what_without_backtrace()).find("DefaultCPUAllocator") !=
+             std::string::npos;
+}
+
 int dispatch(const std::vector<std::string>& arguments, CommandContext& context) {
   CLI::App app;
   begin_commands(app, context);
@@ -44,7 +51,9 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
 }  // namespace
 
 ModelOptions CommandContext::model_options() const {
-  return {.dtype = flags.dtype, .device = flags.device.empty() ? "cpu" : flags.device};
+  return {.dtype = flags.dtype,
+          .device = flags.device.empty() ? "cpu" : flags.device,
+          .threads = flags.threads};
 }
 
 std::vector<std::string> CommandContext::overrides() const {
@@ -73,8 +82,11 @@ int run_cli(const std::vector<std::string>& arguments, const Components& compone
   return run_guarded(context, [&] {
     try {
       return dispatch(arguments, context);
-    } catch (const c10::OutOfMemoryError& error) {
-      throw Error("out of device memory; try a smaller model.max_length or model: " +
+    } catch (const c10::Error& error) {
+      if (!is_out_of_memory(error)) {
+        throw;
+      }
+      throw Error("out of memory; try a smaller model.max_length or model: " +
                   std::string(error.what_without_backtrace()));
     }
   });

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/families/gemma/weights.h"
 #include "core/formats/safetensors.h"
+#include "experiments/components/thread_choice.h"
 #include "kv/kv_cache.h"
 
 namespace specdec {
@@ -158,8 +159,13 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
   }
   const int64_t most = shared->config.max_position_embeddings;
   const int64_t wanted = options_.max_length == 0 ? kDefaultMaxLength : options_.max_length;
-  return std::make_unique<TransformerModel>(
+  auto model = std::make_unique<TransformerModel>(
       std::move(shared), paged_kv(), TransformerOptions{.max_length = std::min(most, wanted)});
+  if (thread_reason_.empty()) {
+    thread_reason_ =
+        options_.threads > 0 ? std::string("asked for") : measure_threads(*model).reason;
+  }
+  return model;
 }
 
 void ModelLoader::note_fingerprint(const std::string& name, const std::string& fingerprint) {

@@ -40,6 +40,7 @@ struct ModelOptions {
   std::string device = "cpu";  ///< "cpu", "cuda", "cuda:1"
   int64_t max_length = 0;      ///< 0 = the config's, at most 8192
   bool include_mtp = true;     ///< may load the target's multi-token-prediction modules
+  int64_t threads = 0;         ///< that the user asked for; 0 = measured when a model is loaded
 };
 
 /// "float32", "float64", "bfloat16", "float16"; nullopt for "". Throws ConfigError for others.
@@ -64,6 +65,8 @@ class ModelLoader {
   /// decode.
   std::unique_ptr<TransformerModel> load(const std::filesystem::path& folder);
   const ModelOptions& options() const { return options_; }
+  /// Why there are as many threads as there are: measured with the first model that was loaded.
+  const std::string& thread_reason() const { return thread_reason_; }
   /// Of a head that was loaded beside the models.
   void note_fingerprint(const std::string& name, const std::string& fingerprint);
   /// Folder, as given, to fingerprint of all weights loaded so far, heads included.
@@ -73,6 +76,7 @@ class ModelLoader {
   ModelOptions options_;
   std::map<std::string, std::shared_ptr<const TransformerWeights>> weights_;
   std::map<std::string, std::string> heads_;
+  std::string thread_reason_;
 };
 
 }  // namespace specdec

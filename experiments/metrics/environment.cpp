@@ -93,6 +93,7 @@ nlohmann::json environment_json(const Environment& environment) {
           {"cpu", environment.cpu},
           {"cores", environment.cores},
           {"threads", environment.threads},
+          {"thread_reason", environment.thread_reason},
           {"gpu", environment.gpu},
           {"compiler", environment.compiler},
           {"build_type", environment.build_type},

@@ -27,6 +27,7 @@ struct Environment {
   std::string build_type;
   std::map<std::string, std::string> libraries;  ///< name to version: libtorch, fmt, yaml-cpp, ...
   // Set by the experiment:
+  std::string thread_reason;  ///< "asked for", or what was measured
   std::string device = "cpu";
   std::string dtype;
   std::map<std::string, std::string> weights;  ///< path as given to fingerprint

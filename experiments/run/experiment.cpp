@@ -200,6 +200,8 @@ void ExperimentRun::check_weights() {
 
 void ExperimentRun::write_environment() {
   const auto& config = *groups_.front().config;
+  environment_.threads = at::get_num_threads();  // loading may have chosen it
+  environment_.thread_reason = groups_.front().loader->thread_reason();
   environment_.device = config.model.device;
   environment_.gpu = gpu_name(parse_device(config.model.device));
   environment_.dtype = scalar_type_text(groups_.front().target->weights().weight_dtype());

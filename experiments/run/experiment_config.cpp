@@ -205,6 +205,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.threads = root.get<int64_t>("threads", 0, {0, 1024});
   const ModelFiles* target = nullptr;
   config.weights = read_model(root.child("model"), catalog, config.model, target);
+  config.model.threads = config.threads;
   if (target != nullptr && target->config.bidirectional) {
     root.child("model").fail("weights", "is an encoder (bidirectional attention): cannot decode");
   }

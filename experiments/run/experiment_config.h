@@ -39,7 +39,7 @@ struct StrategyConfig {
 struct ExperimentConfig {
   std::filesystem::path weights;  ///< of the target
   ModelOptions model;
-  int64_t threads = 0;  ///< 0 = LibTorch's choice
+  int64_t threads = 0;  ///< 0 = measured when the model is loaded
   uint64_t seed = 0;
   SamplingParams sampling;
   StopRule stop;  ///< with the model's end ids, unless stop.ignore_eos

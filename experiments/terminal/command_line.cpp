@@ -43,7 +43,9 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
                  "float32, float64, bfloat16, float16: what weights are converted to (default: as "
                  "stored)")
       ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}));
-  app.add_option("--threads", flags.threads, "CPU threads to compute with (default: LibTorch's)")
+  app.add_option("--threads", flags.threads,
+                 "CPU threads to compute with (default: one or LibTorch's number, as "
+                 "measured when a model is loaded)")
       ->check(CLI::Range(1, 1024));
   app.add_flag("--quiet", flags.quiet, "no progress and no logs");
 }

@@ -45,6 +45,22 @@ TEST(CliTest, HelpAndVersionSucceed) {
   }
 }
 
+TEST(CliTest, MemoryThatRunsOutIsNotABug) {
+  auto components = builtin_components();
+  components.strategies.add(
+      "hog",
+      {.help = "wants more than a machine has", .prepare = [](const ConfigNode&, const RunPlan&) {
+         return [](BuildContext&) -> std::unique_ptr<DecodingStrategy> {
+           (void)at::empty({int64_t{1} << 46}, at::kFloat);
+           return nullptr;
+         };
+       }});
+  const auto result =
+      cli({"generate", kModel, "--tokens", "2", "--strategy", "{type: hog}"}, components);
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("error: out of memory; try a smaller model.max_length"));
+}
+
 TEST(CliTest, WrongUsageExitsWithTwo) {
   const std::vector<std::vector<std::string>> cases = {
       {},

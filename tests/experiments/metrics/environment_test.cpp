@@ -36,6 +36,7 @@ TEST(EnvironmentTest, JsonHasEveryField) {
   EXPECT_EQ(json.at("dtype"), "float32");
   EXPECT_EQ(json.at("gpu"), "none");
   EXPECT_EQ(json.at("threads"), environment.threads);
+  EXPECT_EQ(json.at("thread_reason"), environment.thread_reason);
   EXPECT_EQ(json.at("commit"), environment.commit);
 }
 
