@@ -118,7 +118,9 @@ std::optional<double> complete_share(const Counts& counts) {
 std::vector<std::optional<double>> conditional_acceptance(const Counts& counts) {
   std::vector<std::optional<double>> rates;
   for (size_t i = 0; i < counts.accepted_at.size(); ++i) {
-    rates.push_back(ratio(as_double(counts.accepted_at[i]), as_double(counts.reached_at[i])));
+    const bool known = i < counts.reached_at.size();  // imported counts may not tell
+    rates.push_back(known ? ratio(as_double(counts.accepted_at[i]), as_double(counts.reached_at[i]))
+                          : std::nullopt);
   }
   return rates;
 }
