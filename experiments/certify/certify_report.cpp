@@ -123,18 +123,6 @@ void write_certificate_json(std::ostream& out, const CertifyResult& result) {
                    {"passed", result.passed()}});
 }
 
-void write_matrix(std::ostream& out, const CertifyResult& result) {
-  const Table table(result.rows);
-  out << table.head() << "  promise\n";
-  for (const auto& row : result.rows) {
-    const auto reason = row.reason.empty() ? "" : ": " + row.reason;
-    out << fmt::format("{}  {}{}\n", table.line(columns_of(row), mode_name(row)),
-                       finding_name(row.finding), reason);
-  }
-  write_untested(out, result);
-  out << "\nWhat is promised; 'specdec certify' proves it.\n";
-}
-
 void write_matrix_json(std::ostream& out, const CertifyResult& result) {
   auto rows = nlohmann::json::array();
   for (const auto& row : result.rows) {

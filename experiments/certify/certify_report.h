@@ -11,7 +11,8 @@ void write_certificate(std::ostream& out, const CertifyResult& result);
 void write_certificate_json(std::ostream& out, const CertifyResult& result);
 
 /// The compatibility matrix: which combinations there are, and what each promises or why it is
-/// refused.
+/// refused. A table a strategy and verifier, those that are alike shown once: drafters in rows,
+/// shapes in columns, reasons as numbered footnotes.
 void write_matrix(std::ostream& out, const CertifyResult& result);
 void write_matrix_json(std::ostream& out, const CertifyResult& result);
 

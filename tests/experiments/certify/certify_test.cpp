@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "decoders/drafters/prompt_lookup.h"
+#include "experiments/certify/certify_report.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/support/error_message.h"
 #include "tests/support/planted_verifier.h"
@@ -335,13 +336,49 @@ TEST(CertifyCliTest, AnUnknownNameIsAnError) {
   EXPECT_THAT(result.err, HasSubstr("did you mean 'rejection'?"));
 }
 
+CertifyRow matrix_row(const std::string& verifier, bool greedy, Finding finding,
+                      const std::string& reason = "") {
+  CertifyRow row;
+  row.cell.strategy = {.type = "speculative", .label = "speculative", .yaml = {}};
+  row.cell.drafter = {.type = "lookup", .label = "lookup(n: 2)", .yaml = {}};
+  row.cell.shape = {.type = "fixed", .label = "chain fixed(length: 1)", .yaml = {}};
+  row.cell.verifier = {.type = verifier, .label = verifier, .yaml = {}};
+  row.greedy = greedy;
+  row.finding = finding;
+  row.reason = reason;
+  return row;
+}
+
+TEST(CertifyReportTest, TheMatrixHasACellACombinationAndReasonsAsFootnotes) {
+  CertifyResult result;
+  for (const char* verifier : {"one", "two"}) {
+    result.rows.push_back(matrix_row(verifier, true, Finding::kLossless));
+    result.rows.push_back(matrix_row(verifier, false, Finding::kRefused, "cannot sample"));
+  }
+  result.rows.push_back(matrix_row("three", true, Finding::kLossy));
+  result.rows.push_back(matrix_row("three", false, Finding::kLossy));
+  std::ostringstream out;
+  write_matrix(out, result);
+  EXPECT_THAT(out.str(), HasSubstr("speculative, verifier one\nspeculative, verifier two\n"
+                                   "drafter  fixed\nlookup   = [1]\n"));
+  EXPECT_THAT(out.str(), HasSubstr("speculative, verifier three\ndrafter  fixed\nlookup   ~\n"));
+  EXPECT_THAT(out.str(), HasSubstr("\n[1] cannot sample\n"));
+  EXPECT_THAT(out.str(), HasSubstr("lookup           lookup(n: 2)\n"));
+}
+
 TEST(CertifyCliTest, ListsTheMatrix) {
   const auto text = cli({"list", "--matrix", "--quiet"});
   EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, AllOf(HasSubstr("lossless"), HasSubstr("refused: ")));
+  EXPECT_THAT(text.out, AllOf(HasSubstr("speculative, verifier rejection\n"), HasSubstr("\n[1] "),
+                              HasSubstr("draft_model 1 ")));
+  std::istringstream lines(text.out);
+  int64_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    EXPECT_LE(line.size(), 130U) << line;
+  }
+  EXPECT_LE(count, 250);
   const auto json = nlohmann::json::parse(cli({"list", "--matrix", "--json", "--quiet"}).out);
   EXPECT_EQ(json["rows"].size(), 2 * certify_cells(builtin_components()).size());
-  EXPECT_EQ(cli({"list", "--json"}).code, 2);
 }
 
 }  // namespace
