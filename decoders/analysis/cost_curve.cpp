@@ -94,6 +94,9 @@ CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& optio
         const Tensor tokens = some_tokens(new_tokens, model.vocab_size());
         time_forward(model, tokens);  // warms up: the one before was of another width
         for (int64_t i = 0; i < turn; ++i) {
+          if (options.between) {
+            options.between();
+          }
           times.push_back(time_forward(model, tokens));
         }
       }

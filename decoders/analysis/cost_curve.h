@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/language_model.h"
@@ -28,8 +29,9 @@ struct CostCurve {
 struct CostCurveOptions {
   std::vector<int64_t> new_tokens = {1, 2, 3, 4, 5, 6, 8, 12, 16, 32};
   std::vector<int64_t> contexts = {16, 128, 512};
-  int64_t repeats = 20;  ///< at least; the median counts
-  double seconds = 0.0;  ///< in all, at least: a fast model is repeated more often
+  int64_t repeats = 20;                ///< at least; the median counts
+  double seconds = 0.0;                ///< in all, at least: a fast model is repeated more often
+  std::function<void()> between = {};  ///< called between forwards; may throw to stop measuring
 };
 
 /// Measures a model; its rows are forgotten. Contexts that do not fit max_length are left out. All

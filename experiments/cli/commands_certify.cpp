@@ -9,6 +9,7 @@
 #include "experiments/certify/certify_report.h"
 #include "experiments/cli/commands.h"
 #include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/json_option.h"
 
 namespace specdec {
 namespace {
@@ -18,14 +19,16 @@ struct CertifyArguments {
   std::string config;
   std::vector<std::string> sets;
   ConfigCertifyOptions statistical;
-  bool json = false;
+  JsonOption json;
 };
 
 int certify_exactly(const CommandContext& context, CertifyArguments& arguments) {
+  JsonOutput json(arguments.json, context.out);
   const InterruptGuard guard;
   arguments.exact.quiet = context.flags.quiet;
   const auto result = certify(context.components, arguments.exact, context.err);
-  (arguments.json ? write_certificate_json : write_certificate)(context.out, result);
+  json.write_result([&](std::ostream& out) { write_certificate(out, result); },
+                    [&](std::ostream& out) { write_certificate_json(out, result); });
   return result.passed() ? 0 : 1;
 }
 
@@ -33,14 +36,15 @@ int certify_statistically(const CommandContext& context, CertifyArguments& argum
   if (!arguments.exact.names.empty()) {
     throw ConfigError("certify takes NAMEs or --config, not both: a config names its strategies");
   }
+  JsonOutput json(arguments.json, context.out);
   auto overrides = context.overrides();
   overrides.insert(overrides.end(), arguments.sets.begin(), arguments.sets.end());
   const auto plan = load_experiment(arguments.config, overrides, context.components);
   const InterruptGuard guard;
   arguments.statistical.quiet = context.flags.quiet;
   const auto certificate = certify_config(plan, arguments.statistical, context.err);
-  (arguments.json ? write_config_certificate_json : write_config_certificate)(context.out,
-                                                                              certificate);
+  json.write_result([&](std::ostream& out) { write_config_certificate(out, certificate); },
+                    [&](std::ostream& out) { write_config_certificate_json(out, certificate); });
   return certificate.passed() ? 0 : 1;
 }
 
@@ -95,7 +99,7 @@ void add_certify_command(CLI::App& app, CommandContext& context) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   add_config_mode(*command, *arguments);
-  command->add_flag("--json", arguments->json, "one JSON object");
+  add_json_option(*command, arguments->json, "one JSON object");
   command->footer(
       "Builds every combination of the registered components from YAML on tiny random float64\n"
       "Gemmas (vocabulary of 3) and enumerates every random outcome. Greedy: the tokens must be\n"

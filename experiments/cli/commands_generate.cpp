@@ -19,6 +19,7 @@
 #include "experiments/run/experiment_config.h"
 #include "experiments/run/prompt_grammars.h"
 #include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/json_option.h"
 
 namespace specdec {
 namespace {
@@ -29,7 +30,7 @@ struct GenerateArguments {
   bool has_prompt = false;
   bool chat = false;
   bool ignore_eos = false;
-  bool json = false;
+  JsonOption json;
   int64_t max_new_tokens = 128;
   uint64_t seed = 0;
   int64_t samples = 1;
@@ -262,7 +263,7 @@ void check_arguments(const GenerateArguments& arguments) {
   if (sources != 1) {
     throw ConfigError("give one of --prompt, --prompt-file and --tokens");
   }
-  if (arguments.has_logprobs && !arguments.json) {
+  if (arguments.has_logprobs && arguments.json.file.empty()) {
     throw ConfigError("--logprobs goes into the JSON: add --json");
   }
   arguments.sampling.validate();
@@ -272,6 +273,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   check_arguments(arguments);
   ModelCatalog catalog;
   const ModelFiles& files = catalog.read(arguments.model);
+  JsonOutput json(arguments.json, context.out);
   const auto prompt = encode(arguments, files);
   const auto stop = make_stop(arguments, files);
   const auto grammar = read_grammar_text(arguments, files);
@@ -297,7 +299,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   const InterruptGuard interrupts;
   auto results = nlohmann::json::array();
   for (int64_t sample = 0; sample < arguments.samples; ++sample) {
-    if (arguments.samples > 1 && !arguments.json) {
+    if (arguments.samples > 1 && !json.replaces_text()) {
       context.out << fmt::format("[sample {} of {}]\n", sample + 1, arguments.samples);
     }
     CounterRandomness random(arguments.seed, 0, static_cast<uint32_t>(sample));
@@ -307,8 +309,8 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
                           .random = random,
                           .tokenizer = files.tokenizer.get(),
                           .constraint = constraint};
-    const Generation generation = run_one(context, request, !arguments.json, *strategy);
-    if (!arguments.json) {
+    const Generation generation = run_one(context, request, !json.replaces_text(), *strategy);
+    if (!json.is_wanted()) {
       continue;
     }
     results.push_back(generation_json(generation, files.tokenizer.get()));
@@ -317,9 +319,10 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
           logprobs_json(*target, prompt, generation.tokens, arguments.alternatives);
     }
   }
-  if (arguments.json) {
-    const auto json = arguments.samples > 1 ? nlohmann::json{{"samples", results}} : results[0];
-    context.out << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  if (json.is_wanted()) {
+    const auto all = arguments.samples > 1 ? nlohmann::json{{"samples", results}} : results[0];
+    json.write(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    json.commit();
   }
   return 0;
 }
@@ -372,9 +375,9 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
           ->expected(0, 1)
           ->type_name("[K]")
           ->check(CLI::Range(int64_t{0}, int64_t{1} << 20U));
-  command->add_flag("--json", arguments->json,
-                    "one JSON object: tokens (the new ones), text, stop_reason, statistics; "
-                    "hypotheses of beam searches; of several samples, {samples: [...]}");
+  add_json_option(*command, arguments->json,
+                  "one JSON object: tokens (the new ones), text, stop_reason, statistics; "
+                  "hypotheses of beam searches; of several samples, {samples: [...]}");
   command->footer(
       "Examples:\n"
       "  specdec generate models/target --prompt \"To be, or\" --temperature 0.8 --seed 1\n"

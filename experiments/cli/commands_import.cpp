@@ -10,13 +10,14 @@
 #include "experiments/cli/commands.h"
 #include "experiments/report/report_text.h"
 #include "experiments/run/import_counts.h"
+#include "experiments/terminal/json_option.h"
 
 namespace specdec {
 namespace {
 
 struct ImportArguments {
   std::vector<std::string> sources;
-  bool json = false;
+  JsonOption json;
 };
 
 /// "label=path", or a path; an existing path is taken as it is.
@@ -63,17 +64,18 @@ void print_rows(std::ostream& out, const std::vector<ImportedRow>& rows) {
 }
 
 int import(const CommandContext& context, const ImportArguments& arguments) {
+  JsonOutput json(arguments.json, context.out);
   const auto rows = read_rows(arguments);
-  if (!arguments.json) {
-    print_rows(context.out, rows);
-    return 0;
-  }
-  auto json = nlohmann::ordered_json::array();
+  auto list = nlohmann::ordered_json::array();
   for (const ImportedRow& row : rows) {
-    json.push_back(row_json(
+    list.push_back(row_json(
         {.sweep_point = "", .strategy = row.source, .category = "", .counts = row.counts}));
   }
-  context.out << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  json.write(list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  json.commit();
+  if (!json.replaces_text()) {
+    print_rows(context.out, rows);
+  }
   return 0;
 }
 
@@ -88,7 +90,7 @@ void add_import_command(CLI::App& app, CommandContext& context) {
                    "FILE or LABEL=FILE: a run folder, vLLM's /metrics page, llama.cpp's log, an "
                    "answer file of Spec-Bench")
       ->required();
-  command->add_flag("--json", arguments->json, "an array of rows with all counts and metrics");
+  add_json_option(*command, arguments->json, "an array of rows with all counts and metrics");
   command->footer(
       "All rows have the definitions of docs/benchmark.md; what a source does not tell is '-'.\n"
       "Example:\n"

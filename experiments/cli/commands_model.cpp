@@ -18,6 +18,7 @@
 #include "core/transformer/plan.h"
 #include "core/transformer/reference.h"
 #include "experiments/cli/commands.h"
+#include "experiments/terminal/json_option.h"
 
 namespace specdec {
 namespace {
@@ -184,11 +185,12 @@ void print_inspection(std::ostream& out, const nlohmann::json& json) {
   }
 }
 
-int inspect(const CommandContext& context, const std::string& model, bool json) {
+int inspect(const CommandContext& context, const std::string& model, const JsonOption& option) {
+  JsonOutput json(option, context.out);
   const auto inspection = inspect_json(read_model_files(model));
-  if (json) {
-    context.out << inspection.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-  } else {
+  json.write(inspection.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  json.commit();
+  if (!json.replaces_text()) {
     print_inspection(context.out, inspection);
   }
   return 0;
@@ -239,9 +241,9 @@ void add_logits_command(CLI::App& app, CommandContext& context) {
 void add_inspect_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("inspect", "what a checkpoint is: config, layers, sizes");
   const auto model = std::make_shared<std::string>();
-  const auto json = std::make_shared<bool>(false);
+  const auto json = std::make_shared<JsonOption>();
   command->add_option("MODEL", *model, "checkpoint folder")->required();
-  command->add_flag("--json", *json, "one JSON object");
+  add_json_option(*command, *json, "one JSON object");
   command->footer("Loads no weights. Example:\n  specdec inspect models/target");
   command->callback([&context, model, json] {
     context.action = [&context, model, json] { return inspect(context, *model, *json); };

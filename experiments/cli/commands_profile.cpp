@@ -12,16 +12,18 @@
 #include "core/error.h"
 #include "decoders/autoregressive.h"
 #include "experiments/cli/commands.h"
-#include "experiments/config/config_file.h"
 #include "experiments/config/yaml_writer.h"
 #include "experiments/run/experiment_config.h"
 #include "experiments/simulate/profile.h"
+#include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/json_option.h"
 
 namespace specdec {
 namespace {
 
 struct ProfileArguments {
-  std::string model, contexts = "16,128,512", lengths = "1,2,4,8", json;
+  std::string model, contexts = "16,128,512", lengths = "1,2,4,8";
+  JsonOption json;
   std::vector<std::string> drafters;
   int64_t repeats = 20;
   SamplingParams sampling;
@@ -91,7 +93,7 @@ StrategyRegistry::Make Profiler::prepare(const std::shared_ptr<YamlTree>& tree) 
 
 std::vector<Profiler::Arm> Profiler::build_arms() {
   BuildContext build{*target_, loader_, [](const std::string&, LanguageModel& model) {
-                       return measure_cost_curve(model, {});
+                       return measure_cost_curve(model, {.between = InterruptGuard::check});
                      }};
   std::vector<Arm> arms;
   for (size_t i = 0; i < arguments_.drafters.size(); ++i) {
@@ -139,6 +141,7 @@ void Profiler::measure_steps(const std::vector<Token>& prompt, Profile& profile)
 Profile Profiler::run() {
   CostCurveOptions options;
   options.repeats = arguments_.repeats;
+  options.between = InterruptGuard::check;
   options.contexts.clear();
   for (const Token length : parse_token_list(arguments_.contexts)) {
     options.contexts.push_back(length);
@@ -169,15 +172,14 @@ Profile Profiler::run() {
 
 int profile(const CommandContext& context, const ProfileArguments& arguments) {
   arguments.sampling.validate();
+  JsonOutput json(arguments.json, context.out);
+  const InterruptGuard interrupts;
   const auto result = Profiler(context, arguments).run();
-  if (arguments.json == "-") {
-    context.out << write_profile(result);
-    return 0;
+  json.write(write_profile(result));
+  json.commit();
+  if (!json.replaces_text()) {
+    print_profile(context.out, result);
   }
-  if (!arguments.json.empty()) {
-    write_text_file(arguments.json, write_profile(result));
-  }
-  print_profile(context.out, result);
   return 0;
 }
 
@@ -206,8 +208,7 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
       ->add_option("--temperature", arguments->sampling.temperature,
                    "of the steps: distributions and draws take time too")
       ->capture_default_str();
-  command->add_option("--json", arguments->json,
-                      "write the profile to this file too, for specdec simulate; - = print it");
+  add_json_option(*command, arguments->json, "the profile, for specdec simulate");
   command->footer(
       "Examples:\n"
       "  specdec profile models/target --threads 1 --contexts 16,512\n"

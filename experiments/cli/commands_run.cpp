@@ -1,9 +1,11 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
 
@@ -11,7 +13,11 @@
 #include "experiments/certify/certify_report.h"
 #include "experiments/cli/commands.h"
 #include "experiments/run/experiment.h"
+#include "experiments/run/plan_check.h"
 #include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/json_option.h"
+#include "experiments/train/train_check.h"
+#include "experiments/train/train_config.h"
 
 namespace specdec {
 namespace {
@@ -20,6 +26,8 @@ struct ConfigArguments {
   std::string file;
   std::vector<std::string> sets;
   std::string out;
+  bool has_out = false;
+  JsonOption json;
 };
 
 void add_config_options(CLI::App& command, ConfigArguments& arguments) {
@@ -39,16 +47,32 @@ ExperimentPlan load(const CommandContext& context, const ConfigArguments& argume
   return load_experiment(arguments.file, overrides, context.components);
 }
 
+/// A training's config has other keys, all of which would be mistakes here.
+void refuse_training(const ConfigArguments& arguments) {
+  if (describes_training(arguments.file, arguments.sets)) {
+    throw ConfigError(
+        fmt::format("{}: describes a training, not an experiment; start it with: specdec train {}",
+                    arguments.file, arguments.file));
+  }
+}
+
 int run(const CommandContext& context, const ConfigArguments& arguments) {
+  if (arguments.has_out && arguments.out.empty()) {
+    throw ConfigError(
+        "--out: the folder's name is empty; name one, or leave --out away for runs/NAME");
+  }
+  refuse_training(arguments);
   const auto plan = load(context, arguments);
-  const auto out = arguments.out.empty() ? std::filesystem::path("runs") / plan.name
-                                         : std::filesystem::path(arguments.out);
+  const auto out = arguments.has_out ? std::filesystem::path(arguments.out)
+                                     : std::filesystem::path("runs") / plan.name;
+  JsonOutput json(arguments.json, context.out);
   const InterruptGuard guard;
   try {
     const auto report = run_experiment(
         plan, {.out = out, .quiet = context.flags.quiet, .command = context.command_line},
         context.err);
-    write_table(context.out, report);
+    json.write_result([&](std::ostream& text) { write_table(text, report); },
+                      [&](std::ostream& text) { write_json(text, report); });
     if (!context.flags.quiet) {
       context.err << "report: " << (out / "report.html").string() << "\n";
     }
@@ -60,8 +84,27 @@ int run(const CommandContext& context, const ConfigArguments& arguments) {
   }
 }
 
+void print_warnings(std::ostream& out, const std::string& file,
+                    const std::vector<std::string>& warnings) {
+  for (const auto& warning : warnings) {
+    out << fmt::format("{}: warning: {}\n", file, warning);
+  }
+}
+
 int check(const CommandContext& context, const ConfigArguments& arguments) {
+  if (describes_training(arguments.file, arguments.sets)) {
+    const auto found = check_training(arguments.file, arguments.sets);
+    print_warnings(context.out, arguments.file, found.warnings);
+    context.out << fmt::format("{}: {}: all right\n", arguments.file, found.summary);
+    return 0;
+  }
   const auto plan = load(context, arguments);
+  const auto found = check_plan(plan);
+  print_warnings(context.out, arguments.file, found.warnings);
+  if (!found.mistakes.empty()) {
+    throw ConfigError(fmt::format("{0}: {1}", arguments.file,
+                                  fmt::join(found.mistakes, "\n" + arguments.file + ": ")));
+  }
   const auto& first = plan.points.front().config;
   const auto sweep = plan.sweep_keys.empty()
                          ? std::string()
@@ -70,6 +113,12 @@ int check(const CommandContext& context, const ConfigArguments& arguments) {
                              arguments.file, first.strategies.size(), first.prompts.prompts.size(),
                              first.repeats, sweep);
   return 0;
+}
+
+const char* promise_name(Promise promise) {
+  return promise == Promise::kLossless ? "lossless"
+         : promise == Promise::kLossy  ? "lossy"
+                                       : "search";
 }
 
 template <class Entries>
@@ -81,7 +130,7 @@ void list_entries(std::ostream& out, const std::string& title, const Entries& en
     std::string line;
     std::getline(lines, line);
     out << fmt::format("  {:<15} {}{}\n", name, line,
-                       with_promise ? " [" + promise_name(entry.promise) + "]" : "");
+                       with_promise ? fmt::format(" [{}]", promise_name(entry.promise)) : "");
     while (std::getline(lines, line)) {
       out << fmt::format("  {:<15}   {}\n", "", line);
     }
@@ -89,30 +138,36 @@ void list_entries(std::ostream& out, const std::string& title, const Entries& en
   out << "\n";
 }
 
+template <class Entries>
+nlohmann::ordered_json entries_json(const Entries& entries, bool with_promise) {
+  auto list = nlohmann::ordered_json::array();
+  for (const auto& [name, entry] : entries) {
+    list.push_back({{"type", name}, {"help", entry.help}});
+    if (with_promise) {
+      list.back()["promise"] = promise_name(entry.promise);
+    }
+  }
+  return list;
+}
+
 struct ListArguments {
   bool matrix = false;
-  bool json = false;
+  JsonOption json;
 };
 
 /// Builds and runs each combination once; certify enumerates them.
-int list_matrix(const CommandContext& context, bool json) {
+int list_matrix(const CommandContext& context, const JsonOption& option) {
+  JsonOutput json(option, context.out);
   const InterruptGuard guard;
   const auto result =
       certify(context.components, {.seeds = 1, .enumerate = false, .quiet = context.flags.quiet},
               context.err);
-  (json ? write_matrix_json : write_matrix)(context.out, result);
+  json.write_result([&](std::ostream& out) { write_matrix(out, result); },
+                    [&](std::ostream& out) { write_matrix_json(out, result); });
   return result.passed() ? 0 : 1;
 }
 
-int list(const CommandContext& context, const ListArguments& arguments) {
-  if (arguments.matrix) {
-    return list_matrix(context, arguments.json);
-  }
-  if (arguments.json) {
-    throw ConfigError("--json goes with --matrix");
-  }
-  const auto& all = context.components;
-  std::ostream& out = context.out;
+void print_names(std::ostream& out, const Components& all) {
   out << "Names that a config can use as 'type', with their options.\n\n";
   list_entries(out, "strategies", all.strategies.entries(), true);
   list_entries(out, "drafter (of speculative)", all.drafters.entries(), false);
@@ -129,6 +184,22 @@ int list(const CommandContext& context, const ListArguments& arguments) {
          "[...]}.\n  With prompts.chat, turns follow one another in Gemma's chat format and every\n"
          "  strategy continues the first strategy's replies; without, only the first turn is "
          "run.\n";
+}
+
+int list(const CommandContext& context, const ListArguments& arguments) {
+  if (arguments.matrix) {
+    return list_matrix(context, arguments.json);
+  }
+  const auto& all = context.components;
+  JsonOutput json(arguments.json, context.out);
+  const nlohmann::ordered_json names = {
+      {"strategies", entries_json(all.strategies.entries(), true)},
+      {"drafters", entries_json(all.drafters.entries(), false)},
+      {"verifiers", entries_json(all.verifiers.entries(), true)},
+      {"draft_lengths", entries_json(all.draft_lengths.entries(), false)},
+      {"trees", entries_json(all.trees.entries(), false)}};
+  json.write_result([&](std::ostream& out) { print_names(out, all); },
+                    [&](std::ostream& out) { out << names.dump(1) << "\n"; });
   return 0;
 }
 
@@ -138,24 +209,28 @@ void add_run_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("run", "run an experiment; prints a table, writes a folder");
   const auto arguments = std::make_shared<ConfigArguments>();
   add_config_options(*command, *arguments);
-  command->add_option("--out", arguments->out,
-                      "the run folder (default: runs/NAME); an interrupted run resumes in it");
+  auto* out =
+      command->add_option("--out", arguments->out,
+                          "the run folder (default: runs/NAME); an interrupted run resumes in it");
+  add_json_option(*command, arguments->json, "the summary, as in summary.json");
   command->footer(
       "Examples:\n"
       "  specdec run configs/quickstart.yaml\n"
       "  specdec run configs/quickstart.yaml --set prompts.limit=4 --out runs/quick");
-  command->callback([&context, arguments] {
+  command->callback([&context, arguments, out] {
+    arguments->has_out = out->count() > 0;
     context.action = [&context, arguments] { return run(context, *arguments); };
   });
 }
 
 void add_check_command(CLI::App& app, CommandContext& context) {
-  auto* command =
-      app.add_subcommand("check", "check an experiment's config, prompts and models' headers");
+  auto* command = app.add_subcommand(
+      "check", "check the config of an experiment or a training: keys, files, prompts that fit");
   const auto arguments = std::make_shared<ConfigArguments>();
   add_config_options(*command, *arguments);
   command->footer(
-      "Loads no weights.\n"
+      "Loads no weights. Prompts that do not fit the model's context, which 'run' leaves out, and\n"
+      "max_new_tokens beyond it are mistakes here.\n"
       "\n"
       "Keys of `model`, beside weights (a folder):\n"
       "  dtype              float32, float64, bfloat16 or float16; default: as stored\n"
@@ -167,7 +242,8 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "                     default false\n"
       "\n"
       "Example:\n"
-      "  specdec check configs/quickstart.yaml");
+      "  specdec check configs/quickstart.yaml\n"
+      "  specdec check configs/train/eagle.yaml");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] { return check(context, *arguments); };
   });
@@ -179,7 +255,7 @@ void add_list_command(CLI::App& app, CommandContext& context) {
   command->add_flag("--matrix", arguments->matrix,
                     "every drafter x shape x verifier x {greedy, sampled}: lossless, lossy, or "
                     "refused with its reason");
-  command->add_flag("--json", arguments->json, "the matrix as one JSON object");
+  add_json_option(*command, arguments->json, "one JSON object");
   command->footer("Examples:\n  specdec list\n  specdec list --matrix");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] { return list(context, *arguments); };

@@ -18,6 +18,7 @@
 #include "experiments/config/config_file.h"
 #include "experiments/run/prompts.h"
 #include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/json_option.h"
 #include "experiments/terminal/progress.h"
 
 namespace specdec {
@@ -26,7 +27,7 @@ namespace {
 struct ScoreArguments {
   std::string model, file, against, against_dtype;
   int64_t window = 0;
-  bool json = false;
+  JsonOption json;
   bool tokens = false;
 
   bool compares() const { return !against.empty() || !against_dtype.empty(); }
@@ -266,6 +267,7 @@ std::unique_ptr<LanguageModel> load_other(const ScoreArguments& arguments, Model
 }
 
 int score(const CommandContext& context, const ScoreArguments& arguments) {
+  JsonOutput output(arguments.json, context.out);
   ModelCatalog catalog;
   const ModelFiles& files = catalog.read(arguments.model);
   const std::vector<Passage> passages = read_passages(arguments.file, files);
@@ -287,15 +289,15 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
         folder + (arguments.against_dtype.empty() ? "" : " as " + arguments.against_dtype);
   }
   const auto rows = arguments.tokens ? tokens_json(passages, windows, scores) : nlohmann::json();
-  if (arguments.json) {
-    if (arguments.tokens) {
-      json["token_log_probs"] = rows;
-    }
-    context.out << json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-    return 0;
+  if (!output.replaces_text()) {
+    print_tokens(context.out, rows, files.tokenizer.get());
+    print_summary(context.out, json);
   }
-  print_tokens(context.out, rows, files.tokenizer.get());
-  print_summary(context.out, json);
+  if (arguments.tokens) {
+    json["token_log_probs"] = rows;
+  }
+  output.write(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  output.commit();
   return 0;
 }
 
@@ -321,7 +323,7 @@ void add_score_command(CLI::App& app, CommandContext& context) {
                    "tokens of a window with its <bos> (default: as many as the models take)")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 24U));
   command->add_flag("--tokens", arguments->tokens, "the log-probability of every token, too");
-  command->add_flag("--json", arguments->json, "one JSON object");
+  add_json_option(*command, arguments->json, "one JSON object");
   command->footer(
       "Distributions are the raw softmax; logarithms are natural. A passage longer than the window "
       "is cut\n"

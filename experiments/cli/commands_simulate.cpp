@@ -4,6 +4,8 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +18,7 @@
 #include "experiments/run/run_folder.h"
 #include "experiments/simulate/profile.h"
 #include "experiments/simulate/simulate.h"
+#include "experiments/terminal/json_option.h"
 
 namespace specdec {
 namespace {
@@ -23,11 +26,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct SimulateArguments {
-  std::string run, lengths, profile, drafter;
+  std::string run, profile, drafter;
+  std::optional<std::string> lengths;
   std::vector<std::string> strategies, trees;
-  double draft_cost = -1.0;
+  std::optional<double> draft_cost;
   bool no_speed = false;
-  bool json = false;
+  JsonOption json;
 };
 
 /// The traces of one strategy at one point of the sweep.
@@ -40,6 +44,9 @@ struct TracedArm {
 };
 
 std::vector<TracedArm> traced_arms(const SimulateArguments& arguments) {
+  if (!std::filesystem::is_directory(arguments.run)) {
+    throw Error(fmt::format("'{}': no such run folder", arguments.run));
+  }
   std::vector<TracedArm> arms;
   for (TraceRecord& record : load_traces(arguments.run)) {
     auto found = std::find_if(arms.begin(), arms.end(), [&](const TracedArm& arm) {
@@ -71,8 +78,8 @@ std::vector<TracedArm> traced_arms(const SimulateArguments& arguments) {
 
 std::vector<ReplayShape> read_shapes(const SimulateArguments& arguments, const TracedArm& arm) {
   std::vector<ReplayShape> shapes;
-  if (!arguments.lengths.empty()) {
-    for (const Token length : parse_token_list(arguments.lengths)) {
+  if (arguments.lengths) {
+    for (const Token length : parse_token_list(*arguments.lengths)) {
       shapes.push_back(chain_shape(length));
     }
   }
@@ -87,27 +94,37 @@ std::vector<ReplayShape> read_shapes(const SimulateArguments& arguments, const T
   return shapes;
 }
 
-std::optional<StepCosts> read_costs(const SimulateArguments& arguments, const TracedArm& arm) {
+/// What the run itself tells of costs; nothing, and `reason` says why, when it does not.
+std::optional<StepCosts> costs_of_run(const std::string& run, const TracedArm& arm,
+                                      std::string& reason) {
+  // The curve is named by its point of a sweep, when there are several targets.
+  auto curve = load_cost_curve(run, "target");
+  if (!curve) {
+    curve = load_cost_curve(run, "target at " + arm.sweep_point);
+  }
+  if (!curve) {
+    reason = "the run holds no cost curve of the target; give costs with --profile";
+    return std::nullopt;
+  }
+  const auto records = load_records(run);
+  try {
+    return costs_of(*curve, records, arm.strategy);
+  } catch (const Error& error) {
+    reason = error.what();
+    return std::nullopt;
+  }
+}
+
+std::optional<StepCosts> read_costs(const SimulateArguments& arguments, const TracedArm& arm,
+                                    std::string& reason) {
   if (arguments.no_speed) {
     return std::nullopt;
   }
-  std::optional<StepCosts> costs;
-  if (!arguments.profile.empty()) {
-    costs = costs_of(read_profile(arguments.profile), arguments.drafter);
-  } else {
-    // The curve is named by its point of a sweep, when there are several targets.
-    auto curve = load_cost_curve(arguments.run, "target");
-    if (!curve) {
-      curve = load_cost_curve(arguments.run, "target at " + arm.sweep_point);
-    }
-    if (!curve) {
-      throw Error(fmt::format("{}: holds no cost curve of the target; give --profile or --no-speed",
-                              arguments.run));
-    }
-    costs = costs_of(*curve, load_records(arguments.run), arm.strategy);
-  }
-  if (arguments.draft_cost >= 0.0) {
-    set_draft_cost(*costs, arguments.draft_cost);
+  auto costs = arguments.profile.empty()
+                   ? costs_of_run(arguments.run, arm, reason)
+                   : costs_of(read_profile(arguments.profile), arguments.drafter);
+  if (costs && arguments.draft_cost) {
+    set_draft_cost(*costs, *arguments.draft_cost);
   }
   return costs;
 }
@@ -119,6 +136,16 @@ struct ReplayRow {
   bool timed = false;
 };
 
+/// What the traces do not tell, and which ones would.
+struct NotSimulated {
+  std::string strategy, shape, reason;
+};
+
+struct Replays {
+  std::vector<ReplayRow> rows;
+  std::vector<NotSimulated> rest;
+};
+
 std::optional<double> speedup(const ReplayRow& row) {
   return row.timed ? std::optional(row.counts.plain_seconds / row.counts.seconds()) : std::nullopt;
 }
@@ -127,29 +154,60 @@ std::optional<double> acceptance(const ReplayCounts& counts) {
   return counts.drafted > 0.0 ? std::optional(counts.accepted / counts.drafted) : std::nullopt;
 }
 
-std::vector<ReplayRow> replay_arm(const SimulateArguments& arguments, const TracedArm& arm) {
-  const auto costs = read_costs(arguments, arm);
-  std::vector<ReplayRow> rows;
-  for (const ReplayShape& shape : read_shapes(arguments, arm)) {
-    ReplayRow row{.strategy = arm.name(), .shape = shape, .counts = {}, .timed = costs.has_value()};
-    for (const TraceRecord& record : arm.records) {
-      const auto refusal = replay_refusal(record, shape);
-      if (!refusal.empty()) {
-        throw ConfigError(fmt::format("{}: {} cannot be simulated from this trace: {}", arm.name(),
-                                      shape.name, refusal));
-      }
-      replay(record, shape, costs ? &*costs : nullptr, row.counts);
+/// Why one of the traces cannot tell; "" when all can.
+std::string refusal_of(const TracedArm& arm, const ReplayShape& shape) {
+  for (const TraceRecord& record : arm.records) {
+    if (auto refusal = replay_refusal(record, shape); !refusal.empty()) {
+      return refusal;
     }
-    rows.push_back(std::move(row));
   }
-  return rows;
+  return "";
 }
 
-void print_rows(std::ostream& out, const std::vector<ReplayRow>& rows,
-                const std::vector<TracedArm>& arms) {
+void replay_arm(const SimulateArguments& arguments, const TracedArm& arm, Replays& replays) {
+  std::string no_costs;
+  const auto costs = read_costs(arguments, arm, no_costs);
+  if (!no_costs.empty()) {
+    replays.rest.push_back({arm.name(), "speeds", no_costs});
+  }
+  for (const ReplayShape& shape : read_shapes(arguments, arm)) {
+    if (auto refusal = refusal_of(arm, shape); !refusal.empty()) {
+      replays.rest.push_back({arm.name(), shape.name, std::move(refusal)});
+      continue;
+    }
+    ReplayRow row{.strategy = arm.name(), .shape = shape, .counts = {}, .timed = costs.has_value()};
+    for (const TraceRecord& record : arm.records) {
+      replay(record, shape, costs ? &*costs : nullptr, row.counts);
+    }
+    replays.rows.push_back(std::move(row));
+  }
+}
+
+std::string text_of(const NotSimulated& one) {
+  return fmt::format("{}: {} cannot be simulated from this trace: {}", one.strategy, one.shape,
+                     one.reason);
+}
+
+/// All shapes of all arms. Throws ConfigError when the traces tell nothing of any.
+Replays replay_all(const SimulateArguments& arguments, const std::vector<TracedArm>& arms) {
+  Replays replays;
+  for (const TracedArm& arm : arms) {
+    replay_arm(arguments, arm, replays);
+  }
+  if (replays.rows.empty()) {
+    std::string reasons;
+    for (const NotSimulated& one : replays.rest) {
+      reasons += (reasons.empty() ? "" : "\n") + text_of(one);
+    }
+    throw ConfigError(reasons);
+  }
+  return replays;
+}
+
+void print_replays(std::ostream& out, const Replays& replays, const std::vector<TracedArm>& arms) {
   std::vector<Cells> table = {
       {"strategy", "shape", "tokens/step", "drafted/step", "acceptance", "speed-up", "tokens/s"}};
-  for (const ReplayRow& row : rows) {
+  for (const ReplayRow& row : replays.rows) {
     const ReplayCounts& counts = row.counts;
     table.push_back({row.strategy, one_line(row.shape.name, 40),
                      number_text(counts.tokens_per_step(), 3),
@@ -165,11 +223,14 @@ void print_rows(std::ostream& out, const std::vector<ReplayRow>& rows,
     }
     out << "\n";
   }
+  for (const NotSimulated& one : replays.rest) {
+    out << text_of(one) << "\n";
+  }
 }
 
-Json rows_json(const std::vector<ReplayRow>& rows, const std::vector<TracedArm>& arms) {
+Json replays_json(const Replays& replays, const std::vector<TracedArm>& arms) {
   Json shapes = Json::array();
-  for (const ReplayRow& row : rows) {
+  for (const ReplayRow& row : replays.rows) {
     const ReplayCounts& counts = row.counts;
     const auto number = [](std::optional<double> value) { return value ? Json(*value) : Json(); };
     shapes.push_back({{"strategy", row.strategy},
@@ -194,22 +255,27 @@ Json rows_json(const std::vector<ReplayRow>& rows, const std::vector<TracedArm>&
   for (const TracedArm& arm : arms) {
     overlaps[arm.name()] = mean_overlaps(arm.records);
   }
-  return {{"shapes", std::move(shapes)}, {"exact_acceptance", std::move(overlaps)}};
+  Json rest = Json::array();
+  for (const NotSimulated& one : replays.rest) {
+    rest.push_back({{"strategy", one.strategy}, {"shape", one.shape}, {"reason", one.reason}});
+  }
+  return {{"shapes", std::move(shapes)},
+          {"exact_acceptance", std::move(overlaps)},
+          {"not_simulated", std::move(rest)}};
 }
 
 int simulate(const CommandContext& context, const SimulateArguments& arguments) {
-  const auto arms = traced_arms(arguments);
-  std::vector<ReplayRow> rows;
-  for (const TracedArm& arm : arms) {
-    for (ReplayRow& row : replay_arm(arguments, arm)) {
-      rows.push_back(std::move(row));
-    }
+  if (arguments.draft_cost && std::isnan(*arguments.draft_cost)) {
+    throw ConfigError("--draft-cost: expected a number of at least 0, found nan");
   }
-  if (arguments.json) {
-    context.out << rows_json(rows, arms).dump(2, ' ', false, Json::error_handler_t::replace)
-                << "\n";
-  } else {
-    print_rows(context.out, rows, arms);
+  JsonOutput json(arguments.json, context.out);
+  const auto arms = traced_arms(arguments);
+  const auto replays = replay_all(arguments, arms);
+  json.write(replays_json(replays, arms).dump(2, ' ', false, Json::error_handler_t::replace) +
+             "\n");
+  json.commit();
+  if (!json.replaces_text()) {
+    print_replays(context.out, replays, arms);
   }
   return 0;
 }
@@ -241,10 +307,10 @@ void add_simulate_command(CLI::App& app, CommandContext& context) {
                    "c: a drafted token costs so many plain forwards")
       ->check(CLI::Range(0.0, 1e6));
   command->add_flag("--no-speed", arguments->no_speed, "counts only");
-  command->add_flag("--json", arguments->json, "one JSON object");
+  add_json_option(*command, arguments->json, "one JSON object");
   command->footer(
       "Examples:\n"
-      "  specdec run configs/quickstart.yaml --set trace.depth=8 --out runs/traced\n"
+      "  specdec run configs/quickstart.yaml --set 'trace={depth: 8, width: 2}' --out runs/traced\n"
       "  specdec simulate runs/traced --lengths 1,2,4,8\n"
       "  specdec simulate runs/traced --strategy draft_model --profile machine.json");
   command->callback([&context, arguments] {

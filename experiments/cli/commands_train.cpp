@@ -4,7 +4,9 @@
 #include <memory>
 #include <ostream>
 
+#include "core/error.h"
 #include "experiments/cli/commands.h"
+#include "experiments/terminal/interrupt.h"
 #include "experiments/train/head_trainer.h"
 #include "experiments/train/train_config.h"
 #include "experiments/train/trainer.h"
@@ -34,6 +36,13 @@ void add_train_command(CLI::App& app, CommandContext& context) {
       "Example: specdec train configs/train/draft.yaml --set out=my_draft --set steps=500");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {
+      if (!describes_training(arguments->file, arguments->sets)) {
+        throw ConfigError(arguments->file +
+                          ": describes no training: it has neither 'data' nor "
+                          "'head'; an experiment is started with: specdec run " +
+                          arguments->file);
+      }
+      const InterruptGuard interrupts;
       TrainOptions options;
       options.device = parse_device(context.model_options().device);
       if (!context.flags.quiet) {

@@ -74,6 +74,11 @@ std::string vocabulary_mismatch(const ModelFiles& target, const ModelFiles& draf
   return "";
 }
 
+int64_t max_length_of(const ModelOptions& options, const TransformerConfig& config) {
+  const int64_t wanted = options.max_length == 0 ? kDefaultMaxLength : options.max_length;
+  return std::min(config.max_position_embeddings, wanted);
+}
+
 std::optional<at::ScalarType> parse_dtype(const std::string& name) {
   if (name.empty()) {
     return std::nullopt;
@@ -157,10 +162,8 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
                     "'specdec logits' runs it",
                     folder.string()));
   }
-  const int64_t most = shared->config.max_position_embeddings;
-  const int64_t wanted = options_.max_length == 0 ? kDefaultMaxLength : options_.max_length;
-  auto model = std::make_unique<TransformerModel>(
-      std::move(shared), paged_kv(), TransformerOptions{.max_length = std::min(most, wanted)});
+  const TransformerOptions options{.max_length = max_length_of(options_, shared->config)};
+  auto model = std::make_unique<TransformerModel>(std::move(shared), paged_kv(), options);
   if (thread_reason_.empty()) {
     thread_reason_ =
         options_.threads > 0 ? std::string("asked for") : measure_threads(*model).reason;

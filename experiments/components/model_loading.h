@@ -43,6 +43,9 @@ struct ModelOptions {
   int64_t threads = 0;         ///< that the user asked for; 0 = measured when a model is loaded
 };
 
+/// Tokens of prompt and output that a model takes which is loaded so.
+int64_t max_length_of(const ModelOptions& options, const TransformerConfig& config);
+
 /// "float32", "float64", "bfloat16", "float16"; nullopt for "". Throws ConfigError for others.
 std::optional<at::ScalarType> parse_dtype(const std::string& name);
 /// The inverse of parse_dtype.

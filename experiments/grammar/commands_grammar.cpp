@@ -12,7 +12,6 @@
 #include <ostream>
 
 #include "core/error.h"
-#include "core/formats/atomic_file.h"
 #include "core/randomness.h"
 #include "core/tokenizer.h"
 #include "experiments/config/config_file.h"
@@ -21,6 +20,7 @@
 #include "experiments/grammar/grammar_check.h"
 #include "experiments/terminal/command_line.h"
 #include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/json_option.h"
 #include "experiments/terminal/plain_text.h"
 #include "experiments/terminal/progress.h"
 #include "grammar/compiled_grammar.h"
@@ -36,7 +36,7 @@ constexpr size_t kShownCharacters = 300;
 
 struct TestArguments : SchemaArguments {
   int64_t limit = 0;
-  std::string json;
+  JsonOption json;
   bool verbose = false;
   bool bits = false;
 };
@@ -69,13 +69,9 @@ std::shared_ptr<GrammarVocabulary> prepare(const Tokenizer& tokenizer) {
 
 std::vector<CaseResult> check_all(const CommandLine& context, const TestArguments& arguments,
                                   const std::shared_ptr<GrammarVocabulary>& vocabulary,
-                                  const Tokenizer& tokenizer) {
+                                  const Tokenizer& tokenizer, JsonOutput& json) {
   const auto cases = read_grammar_cases(arguments.file, arguments.whitespace, arguments.limit);
   const CheckOptions options{arguments.schema_options(), arguments.bits, arguments.limits};
-  std::optional<AtomicFile> json;
-  if (!arguments.json.empty() && arguments.json != "-") {
-    json.emplace(arguments.json);
-  }
   const InterruptGuard interrupts;
   Progress progress(context.err, Progress::choose_style(context.flags.quiet),
                     static_cast<int64_t>(cases.size()), "schemas");
@@ -83,16 +79,10 @@ std::vector<CaseResult> check_all(const CommandLine& context, const TestArgument
   for (const GrammarCase& test_case : cases) {
     InterruptGuard::check();
     results.push_back(check_grammar_case(test_case, vocabulary, tokenizer, options));
-    if (json) {
-      json->write(case_json(results.back()));
-    } else if (!arguments.json.empty()) {
-      context.out << case_json(results.back());
-    }
+    json.write(case_json(results.back()));
     progress.advance(test_case.id);
   }
-  if (json) {
-    json->commit();
-  }
+  json.commit();
   return results;
 }
 
@@ -115,8 +105,9 @@ int test(const CommandLine& context, const TestArguments& arguments) {
   const auto begin = std::chrono::steady_clock::now();
   const auto vocabulary = prepare(*tokenizer);
   const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - begin;
-  const auto results = check_all(context, arguments, vocabulary, *tokenizer);
-  if (arguments.json == "-") {
+  JsonOutput json(arguments.json, context.out);
+  const auto results = check_all(context, arguments, vocabulary, *tokenizer, json);
+  if (json.replaces_text()) {
     return 0;
   }
   std::vector<std::string> lines;
@@ -300,9 +291,7 @@ void add_test(CLI::App& grammar, CommandLine& context) {
   add_schema_options(*command, *arguments, "any");
   command->add_option("--limit", arguments->limit, "only the first so many schemas; 0 = all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40U));
-  command->add_option("--json", arguments->json,
-                      "write a line for each schema, with all times, to this file too; - = print "
-                      "them instead of the report");
+  add_json_option(*command, arguments->json, "a line for each schema, with all times");
   command->add_flag("--bits", arguments->bits,
                     "the time of a mask holds that of writing one bit for each token");
   command->add_flag("--verbose", arguments->verbose,

@@ -103,4 +103,28 @@ nlohmann::json environment_json(const Environment& environment) {
           {"weights", environment.weights}};
 }
 
+Environment parse_environment(const nlohmann::json& json) {
+  Environment environment;
+  const auto read = [&json](const char* key, auto& value) {
+    try {
+      json.at(key).get_to(value);
+    } catch (const nlohmann::json::exception&) {  // an older or edited file
+    }
+  };
+  read("commit", environment.commit);
+  read("date", environment.date);
+  read("host_system", environment.host_system);
+  read("cpu", environment.cpu);
+  read("cores", environment.cores);
+  read("threads", environment.threads);
+  read("gpu", environment.gpu);
+  read("compiler", environment.compiler);
+  read("build_type", environment.build_type);
+  read("libraries", environment.libraries);
+  read("device", environment.device);
+  read("dtype", environment.dtype);
+  read("weights", environment.weights);
+  return environment;
+}
+
 }  // namespace specdec

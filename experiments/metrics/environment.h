@@ -37,5 +37,7 @@ struct Environment {
 Environment read_environment();
 
 nlohmann::json environment_json(const Environment& environment);
+/// The inverse; what is missing or of another type keeps its default.
+Environment parse_environment(const nlohmann::json& json);
 
 }  // namespace specdec

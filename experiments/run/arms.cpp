@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -30,6 +31,43 @@ std::vector<Group> group_arms(const ExperimentPlan& plan) {
     }
   }
   return groups;
+}
+
+size_t count_turns(const ExperimentConfig& config, const Prompt& prompt) {
+  return config.prompts.multi_turn ? std::max<size_t>(1, prompt.turns.size()) : 1;
+}
+
+bool encode_item(const ExperimentConfig& config, const ModelFiles& target, Item& item,
+                 std::vector<ChatTurn>& history) {
+  if (item.prompt->turns.empty()) {
+    item.tokens = item.prompt->tokens;
+  } else {
+    history.push_back({"user", item.prompt->turns[item.turn]});
+    item.tokens =
+        encode_prompt(*target.tokenizer, history, config.prompts.chat, target.config.bos_id);
+  }
+  const auto size = static_cast<int64_t>(item.tokens.size());
+  const int64_t limit = config.prompts.max_prompt_tokens;
+  return size < max_length_of(config.model, target.config) && (limit == 0 || size <= limit);
+}
+
+std::string reply_text(const Generation& generation, const Tokenizer* tokenizer) {
+  auto tokens = generation.tokens;
+  const auto reason = generation.stop_reason;
+  if (reason == StopReason::kEndOfSequence || reason == StopReason::kStopId) {
+    tokens.pop_back();
+  }
+  return decode_text(tokenizer, tokens);
+}
+
+std::string run_config_text(const ExperimentPlan& plan, const std::vector<Group>& groups) {
+  std::string text = plan.yaml;
+  for (const auto& group : groups) {
+    const auto& prompts = group.config->prompts.prompts;
+    text += fmt::format("# prompts{}{}: {}, hash {:016x}\n", group.name.empty() ? "" : " at ",
+                        group.name, prompts.size(), hash_prompts(prompts));
+  }
+  return text;
 }
 
 uint64_t hash_prompts(const std::vector<Prompt>& prompts) {

@@ -39,6 +39,16 @@ struct Item {
 /// All arms of a plan; one whose settings an earlier point has run already is left out.
 std::vector<Group> group_arms(const ExperimentPlan& plan);
 
+/// Turns of a prompt that are run.
+size_t count_turns(const ExperimentConfig& config, const Prompt& prompt);
+/// Sets the item's tokens and adds its turn to the history; false when they are too long.
+bool encode_item(const ExperimentConfig& config, const ModelFiles& target, Item& item,
+                 std::vector<ChatTurn>& history);
+/// What a generation answered, without the token or text that ended it.
+std::string reply_text(const Generation& generation, const Tokenizer* tokenizer);
+
+/// config.yaml of the run folder: the resolved config, and what tells its prompts apart.
+std::string run_config_text(const ExperimentPlan& plan, const std::vector<Group>& groups);
 /// Tells prompts files apart (FNV-1a).
 uint64_t hash_prompts(const std::vector<Prompt>& prompts);
 

@@ -18,6 +18,7 @@
 #include "experiments/config/config_file.h"
 #include "experiments/run/arms.h"
 #include "experiments/run/experiment_report.h"
+#include "experiments/run/finished_run.h"
 #include "experiments/run/prompt_grammars.h"
 #include "experiments/run/run_folder.h"
 #include "experiments/terminal/interrupt.h"
@@ -30,11 +31,6 @@ namespace {
 constexpr double kCurveSeconds = 2.0;
 
 constexpr int64_t kWarmUpTokens = 32;
-
-/// Turns of a prompt that are run.
-size_t count_turns(const ExperimentConfig& config, const Prompt& prompt) {
-  return config.prompts.multi_turn ? std::max<size_t>(1, prompt.turns.size()) : 1;
-}
 
 /// Whether an answer is right, where the prompts file names a scorer.
 std::optional<bool> score_answer(const Item& item, const std::string& text) {
@@ -51,12 +47,11 @@ class ExperimentRun {
         options_(options),
         log_(log),
         groups_(group_arms(plan)),
-        folder_(options.out, config_text()) {}
+        folder_(options.out, run_config_text(plan, groups_)) {}
 
   Report run();
 
  private:
-  std::string config_text() const;
   void load();
   void build(Group& group);
   CostCurve cost_curve(const std::string& name, LanguageModel& model);
@@ -64,7 +59,6 @@ class ExperimentRun {
   void write_environment();
   int64_t count_left() const;
   void run_group(Group& group, Progress& progress);
-  bool encode(const Group& group, Item& item, std::vector<ChatTurn>& history);
   void warm_up(Group& group, const Item& item);
   void run_item(Group& group, const Item& item, Progress& progress);
   Generation generate(const Group& group, const Arm& arm, const Item& item, const StopRule& stop);
@@ -89,16 +83,6 @@ class ExperimentRun {
   std::set<std::string> left_out_;  ///< prompts that are too long
   PromptGrammars grammars_;
 };
-
-std::string ExperimentRun::config_text() const {
-  std::string text = plan_.yaml;
-  for (const auto& group : groups_) {
-    const auto& prompts = group.config->prompts.prompts;
-    text += fmt::format("# prompts{}{}: {}, hash {:016x}\n", group.name.empty() ? "" : " at ",
-                        group.name, prompts.size(), hash_prompts(prompts));
-  }
-  return text;
-}
 
 Report ExperimentRun::run() {
   const int64_t threads = groups_.front().config->threads;
@@ -164,6 +148,7 @@ CostCurve ExperimentRun::cost_curve(const std::string& name, LanguageModel& mode
   const c10::InferenceMode guard;
   CostCurveOptions options;
   options.seconds = kCurveSeconds;
+  options.between = InterruptGuard::check;
   for (const Group& group : groups_) {
     if (group.config->trace) {  // simulate scales the curve by these
       options.new_tokens.push_back(group.config->trace->depth + 1);
@@ -240,7 +225,7 @@ void ExperimentRun::run_group(Group& group, Progress& progress) {
       std::vector<ChatTurn> history;
       for (size_t turn = 0; turn < turns; ++turn) {
         Item item{&prompt, turn, repeat, order++};
-        if (!encode(group, item, history)) {
+        if (!encode_item(config, plan_.models->read(config.weights), item, history)) {
           left_out_.insert(item.key(group.arms.front()).prompt_id);
           break;
         }
@@ -261,21 +246,6 @@ void ExperimentRun::run_group(Group& group, Progress& progress) {
                     "leaves no room in model.max_length ({})",
                     config.prompts.file.string(), group.target->max_length()));
   }
-}
-
-/// Sets the item's tokens; false when they are too long.
-bool ExperimentRun::encode(const Group& group, Item& item, std::vector<ChatTurn>& history) {
-  const auto& config = *group.config;
-  if (item.prompt->turns.empty()) {
-    item.tokens = item.prompt->tokens;
-  } else {
-    history.push_back({"user", item.prompt->turns[item.turn]});
-    item.tokens = encode_prompt(*tokenizer(config), history, config.prompts.chat,
-                                group.target->weights().config.bos_id);
-  }
-  const auto size = static_cast<int64_t>(item.tokens.size());
-  const int64_t limit = config.prompts.max_prompt_tokens;
-  return size < group.target->max_length() && (limit == 0 || size <= limit);
 }
 
 /// First calls pay for allocations and cold caches; they are not recorded.
@@ -389,15 +359,9 @@ const GenerationRecord& ExperimentRun::recorded(const GenerationKey& key) const 
   return *record;
 }
 
-/// What the first strategy answered, without the token or text that ended it.
+/// What the first strategy answered.
 std::string ExperimentRun::reply(const Group& group, const Item& item) const {
-  const auto& record = recorded(item.key(group.arms.front()));
-  auto tokens = record.generation.tokens;
-  const auto reason = record.generation.stop_reason;
-  if (reason == StopReason::kEndOfSequence || reason == StopReason::kStopId) {
-    tokens.pop_back();
-  }
-  return decode_text(tokenizer(*group.config), tokens);
+  return reply_text(recorded(item.key(group.arms.front())).generation, tokenizer(*group.config));
 }
 
 /// The target's frozen cost curve; none when it was not measured, or there are several targets.
@@ -437,6 +401,15 @@ Report ExperimentRun::make_report() {
 }  // namespace
 
 Report run_experiment(const ExperimentPlan& plan, const RunOptions& options, std::ostream& log) {
+  if (auto finished = finished_report(plan, options)) {
+    if (!options.quiet) {
+      log << fmt::format(
+          "{}: this run is finished, so nothing is run or changed; for a new one name another "
+          "folder with --out\n",
+          options.out.string());
+    }
+    return *std::move(finished);
+  }
   return ExperimentRun(plan, options, log).run();
 }
 

@@ -21,7 +21,8 @@ struct RunOptions {
 /// With `chat`, the turns of a prompt follow one another, and the history holds the first
 /// strategy's replies for all strategies, so that all continue the same text. Randomness is keyed
 /// by seed, prompt, turn, repeat and position: the same config gives the same tokens, also when
-/// resumed.
+/// resumed. Of a run that is finished the report is read from its folder: no model is loaded and no
+/// file changes.
 ///
 /// Throws Error: a folder that cannot be written or belongs to another run, weights that changed
 /// since the run began, no prompt that fits; Interrupted after Ctrl-C, with all finished

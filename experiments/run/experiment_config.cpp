@@ -14,6 +14,7 @@
 #include "experiments/config/yaml_writer.h"
 #include "experiments/run/prompt_grammars.h"
 #include "experiments/run/sweep.h"
+#include "experiments/terminal/plain_text.h"
 
 namespace specdec {
 namespace {
@@ -198,6 +199,20 @@ void check_trace(const ExperimentConfig& config, const ConfigNode& root) {
   }
 }
 
+/// The experiment's name is that of its folder below runs/.
+std::string read_name(const ConfigNode& root, const std::filesystem::path& file) {
+  const auto name = root.get<std::string>("name", file.stem().string());
+  const bool is_plain =
+      !name.empty() && name != "." && name != ".." &&
+      std::none_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == '/'; });
+  if (!is_plain) {
+    root.fail("name", fmt::format("'{}' cannot be the name of a folder in runs/: give one without "
+                                  "slashes, such as 'my_experiment'; --out names any folder",
+                                  one_line(name, 60)));
+  }
+  return name;
+}
+
 ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
                                  const Components& components) {
   ExperimentConfig config;
@@ -334,7 +349,7 @@ ExperimentPlan load_experiment(const std::filesystem::path& file,
   plan.models = std::make_shared<ModelCatalog>();
 
   const ConfigNode root(tree, errors, file.parent_path());
-  plan.name = root.get<std::string>("name", file.stem().string());
+  plan.name = read_name(root, file);
   plan.description = root.get<std::string>("description", "");
   auto base = read_experiment(root, *plan.models, components);
   const auto sweep = read_sweep(root);

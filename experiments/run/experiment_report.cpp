@@ -97,10 +97,16 @@ void write_report_files(RunFolder& folder, const Report& report) {
   for (const ReportFile& file : report_files(report)) {
     folder.write(file.name, file.text);
   }
+  write_answer_files(folder);
   std::ostringstream tables;
   write_spec_bench(tables, folder.records());
   folder.write("spec_bench.md", tables.str());
-  write_answer_files(folder);
+}
+
+bool has_report_files(const std::filesystem::path& folder) {
+  const auto has = [&](const char* name) { return std::filesystem::exists(folder / name); };
+  return has("summary.json") && has("summary.csv") && has("report.html") && has("answers") &&
+         has("spec_bench.md");
 }
 
 }  // namespace specdec

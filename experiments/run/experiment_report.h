@@ -12,5 +12,7 @@ Report describe_plan(const ExperimentPlan& plan);
 /// Writes summary.json and .csv, report.html with its tables and figures, spec_bench.md and the
 /// answer files into a run's folder. Throws Error when a file cannot be written.
 void write_report_files(RunFolder& folder, const Report& report);
+/// True when the folder holds them all.
+bool has_report_files(const std::filesystem::path& folder);
 
 }  // namespace specdec

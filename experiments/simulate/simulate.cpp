@@ -113,7 +113,7 @@ std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape) 
   if (widest(shape) > trace.width) {
     return fmt::format(
         "it takes the {} best tokens and {} recorded; record again with "
-        "trace.width: {} (drafters that retrieve propose chains only)",
+        "trace.width: {} (of drafters that retrieve there is one only)",
         widest(shape),
         trace.width == 1 ? "only the best was" : fmt::format("the {} best were", trace.width),
         widest(shape));

@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <csignal>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <ostream>
 
 #include "core/error.h"
 #include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/json_option.h"
 
 namespace specdec {
 namespace {
@@ -33,6 +35,8 @@ constexpr const char* kFooter =
     "  specdec certify\n"
     "  specdec generate models/target --prompt \"To be, or\" --temperature 0.8\n"
     "\n"
+    "--json [FILE] of a command writes its result as JSON: to FILE, beside the usual text, or to\n"
+    "standard output instead of it (no FILE, or -).\n"
     "Results go to standard output, logs to standard error. Exit codes: 0 done, 2 an error that\n"
     "you can fix, 1 a bug in specdec (of certify: a broken promise), 130 interrupted.";
 
@@ -69,6 +73,12 @@ int report_error(std::ostream& err, const std::string& message) {
   return kUserError;
 }
 
+/// A call of the file system that failed where nobody expected it: permissions, as a rule.
+std::string file_error_text(const std::filesystem::filesystem_error& error) {
+  return fmt::format("{}: {}. Check that it exists and that you may read and write it.",
+                     error.path1().string(), error.code().message());
+}
+
 int report_bug(std::ostream& err, const std::string& message) {
   err << "bug: " << message << "\nThis is a mistake in specdec; please report it.\n";
   return kBug;
@@ -92,7 +102,7 @@ std::optional<int> parse_commands(CLI::App& app, const std::vector<std::string>&
     context.command_line += " " + quote_word(argument);
   }
   try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    parse_with_json(app, arguments);
   } catch (const CLI::ParseError& error) {
     return app.exit(error, context.out, context.err) == 0 ? 0 : kUserError;
   }
@@ -111,6 +121,8 @@ int run_guarded(CommandLine& context, const std::function<int()>& run) {
     return code;
   } catch (const Error& error) {
     return report_error(err, error.what());
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report_error(err, file_error_text(error));
   } catch (const Interrupted&) {
     err << "interrupted\n";
     return kInterrupted;

@@ -26,8 +26,10 @@ InterruptGuard::~InterruptGuard() {
   std::signal(SIGTERM, SIG_DFL);
 }
 
+bool InterruptGuard::is_raised() { return interrupted != 0; }
+
 void InterruptGuard::check() {
-  if (interrupted != 0) {
+  if (is_raised()) {
     throw Interrupted{};
   }
 }

@@ -15,6 +15,7 @@ class InterruptGuard {
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
+  static bool is_raised();
   /// Throws Interrupted when the flag is up.
   static void check();
 };

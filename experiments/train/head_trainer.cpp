@@ -58,11 +58,11 @@ class HeadTrainer {
                                 .seed = config.text.seed,
                                 .matmul_dtype = matmul_dtype()});
     refuse_finished();
+    make_training_folder(config.out);
     if (config.self_distillation.share > 0.0) {
       generated_ =
           self_generate(cpu_target(), *data_, config.text, config.self_distillation, options.log);
     }
-    fs::create_directories(config.out);
   }
 
   void run() {
@@ -90,7 +90,7 @@ class HeadTrainer {
  private:
   /// A finished head is never overwritten: it may be what experiments were run with.
   void refuse_finished() const {
-    if (fs::exists(config_.out / head_->file())) {
+    if (is_finished(config_.out, head_->file())) {
       throw Error(
           fmt::format("{} holds a head already; remove it first, or train into another "
                       "folder with --set out=FOLDER.",

@@ -8,6 +8,7 @@
 #include "core/formats/safetensors.h"
 #include "core/randomness.h"
 #include "core/sampling.h"
+#include "experiments/terminal/interrupt.h"
 #include "experiments/train/continuations.h"
 #include "kv/kv_cache.h"
 
@@ -137,6 +138,7 @@ at::Tensor continue_by_distribution(std::shared_ptr<const TransformerWeights> ta
   TransformerModel model(std::move(target), paged_kv(), TransformerOptions{.max_length = total});
   std::vector<double> distribution(static_cast<size_t>(model.vocab_size()));
   return continue_prompts(model, prompts, new_tokens, [&](const at::Tensor& logits, int64_t at) {
+    InterruptGuard::check();
     at::Tensor next = at::empty({rows}, at::kLong);
     for (int64_t row = 0; row < rows; ++row) {
       const auto index = static_cast<size_t>(row);

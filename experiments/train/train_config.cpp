@@ -53,6 +53,9 @@ std::vector<TextSource> read_sources(const ConfigNode& node) {
     }
     sources.push_back(std::move(text));
   }
+  if (sources.empty() && node.is_list("data")) {
+    node.fail("data", "names no text to train on");
+  }
   return sources;
 }
 
@@ -80,6 +83,13 @@ TrainSchedule read_schedule(const ConfigNode& node, const TrainSchedule& default
   return out;
 }
 
+bool describes_training(const std::filesystem::path& file,
+                        const std::vector<std::string>& overrides) {
+  const auto errors = std::make_shared<ConfigErrors>();
+  const ConfigNode node(load_config(file, overrides, *errors), errors);
+  return !node.has("strategies") && (node.has("data") || node.has("head"));
+}
+
 TrainConfig load_train_config(const std::filesystem::path& file,
                               const std::vector<std::string>& overrides) {
   const auto errors = std::make_shared<ConfigErrors>();
@@ -90,7 +100,9 @@ TrainConfig load_train_config(const std::filesystem::path& file,
   config.out = node.require<std::string>("out");
   if (node.has("initial")) {
     config.initial = node.require_path("initial");
-    config.model = load_gemma_config(config.initial);
+    if (!config.initial.empty()) {
+      note_error(node, "initial", [&] { config.model = load_gemma_config(config.initial); });
+    }
   } else {
     config.model = read_model(node.child("model"));
   }

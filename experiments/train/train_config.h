@@ -59,6 +59,10 @@ TextPlan read_text_plan(const ConfigNode& node);
 /// Keys that are missing have the values of `defaults`.
 TrainSchedule read_schedule(const ConfigNode& node, const TrainSchedule& defaults = {});
 
+/// True when the config at `file` is that of a training (of a model or a head), not an experiment.
+bool describes_training(const std::filesystem::path& file,
+                        const std::vector<std::string>& overrides);
+
 /// Reads and checks a training config with `overrides` ("key=value") applied. Throws ConfigError
 /// with all mistakes.
 TrainConfig load_train_config(const std::filesystem::path& file,

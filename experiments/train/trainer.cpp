@@ -77,7 +77,7 @@ class Trainer {
   Trainer(const TrainConfig& config, const TrainOptions& options)
       : config_(config), options_(options) {
     refuse_finished();
-    fs::create_directories(config.out);
+    make_training_folder(config.out);
     make_tokenizer(config_);
     tokenizer_ = load_tokenizer(config.out);
     config_.model.vocab_size = tokenizer_->vocab_size();
@@ -109,7 +109,7 @@ class Trainer {
  private:
   /// A finished model is never overwritten: it may be what experiments were run on.
   void refuse_finished() const {
-    if (fs::exists(config_.out / "model.safetensors")) {
+    if (is_finished(config_.out, "model.safetensors")) {
       throw Error(
           fmt::format("{} holds a model already; remove it first, or train into another "
                       "folder with --set out=FOLDER.",

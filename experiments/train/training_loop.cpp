@@ -4,18 +4,24 @@
 #include <c10/core/GradMode.h>
 #include <torch/optim/adamw.h>
 #include <torch/serialize.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <system_error>
 
 #include "core/error.h"
 #include "experiments/config/config_file.h"
+#include "experiments/terminal/interrupt.h"
 
 namespace specdec {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kState = "training.state";
 
 std::vector<at::Tensor> all_parameters(const TrainingTask& task) {
   std::vector<at::Tensor> all = task.matrices;
@@ -59,6 +65,7 @@ class TrainingLoop {
     started_ = std::chrono::steady_clock::now();
     first_step_ = step;
     while (step < schedule_.steps) {
+      stop_if_interrupted(step);
       const double loss = train_step(step);
       ++step;
       if (!std::isfinite(loss)) {
@@ -72,6 +79,7 @@ class TrainingLoop {
         save_state(step);
       }
     }
+    stop_if_interrupted(step);
     finish();
   }
 
@@ -140,7 +148,7 @@ class TrainingLoop {
     }
   }
 
-  fs::path state_path() const { return task_.out / "training.state"; }
+  fs::path state_path() const { return task_.out / kState; }
 
   void save_state(int64_t step) {
     torch::serialize::OutputArchive archive;
@@ -156,6 +164,15 @@ class TrainingLoop {
     const fs::path temporary = state_path().string() + ".new";
     archive.save_to(temporary.string());
     fs::rename(temporary, state_path());
+  }
+
+  void stop_if_interrupted(int64_t step) {
+    if (InterruptGuard::is_raised()) {
+      save_state(step);
+      say(fmt::format("step {:>6}/{}: {} is written; the same command resumes from it", step,
+                      schedule_.steps, state_path().string()));
+      throw Interrupted{};
+    }
   }
 
   int64_t resume() {
@@ -225,5 +242,25 @@ class TrainingLoop {
 }  // namespace
 
 void run_training(const TrainingTask& task) { TrainingLoop(task).run(); }
+
+void make_training_folder(const fs::path& out) {
+  std::error_code code;
+  fs::create_directories(out, code);
+  if (!code && !fs::is_directory(out)) {
+    code = std::make_error_code(std::errc::not_a_directory);
+  }
+  if (!code && ::access(out.c_str(), W_OK | X_OK) != 0) {
+    code = std::error_code(errno, std::generic_category());
+  }
+  if (code) {
+    throw Error(fmt::format(
+        "{}: cannot be made or written: {}. Name another folder with --set out=", out.string(),
+        code.message()));
+  }
+}
+
+bool is_finished(const fs::path& out, const std::string& file) {
+  return fs::exists(out / file) && !fs::exists(out / kState);
+}
 
 }  // namespace specdec

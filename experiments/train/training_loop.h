@@ -40,7 +40,15 @@ struct TrainingTask {
 /// schedule and gradients clipped by their common norm. Writes to `task.out`: training.jsonl (loss
 /// and held-out figures), training.json (the summary) and, until then, training.state, from which
 /// an interrupted training resumes to the same bits. Throws Error when the folder holds a state of
-/// another identity, when the loss is not finite, and when a file cannot be written.
+/// another identity, when the loss is not finite, and when a file cannot be written; Interrupted
+/// after Ctrl-C, with training.state written at the step that was reached.
 void run_training(const TrainingTask& task);
+
+/// Makes the folder that a training writes to. Throws Error, before any work, when it cannot be
+/// made or written.
+void make_training_folder(const std::filesystem::path& out);
+/// True when `out` holds the weights `file` of a training that ended. One that was stopped while
+/// its stored weights were evaluated left its state too, and resumes.
+bool is_finished(const std::filesystem::path& out, const std::string& file);
 
 }  // namespace specdec

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
+#include <csignal>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -15,6 +16,8 @@
 #include "core/error.h"
 #include "core/formats/safetensors.h"
 #include "experiments/cli/commands.h"
+#include "experiments/components/builtin.h"
+#include "experiments/config/config_file.h"
 #include "experiments/simulate/profile.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/experiments/run/text_model.h"
@@ -211,6 +214,83 @@ TEST(CliTest, InspectsWithoutLoading) {
   EXPECT_TRUE(json["tokenizer"].is_null());
 }
 
+TEST(CliTest, JsonGoesToAFileOrReplacesTheText) {
+  const TemporaryFolder folder;
+  const auto file = (folder.path() / "x.json").string();
+  const auto bare = cli({"inspect", kModel, "--json"});
+  ASSERT_EQ(bare.code, 0) << bare.err;
+  EXPECT_EQ(nlohmann::json::parse(bare.out)["vocab_size"], 512);
+  EXPECT_EQ(cli({"inspect", kModel, "--json", "-"}).out, bare.out);
+  EXPECT_EQ(cli({"inspect", kModel, "--json=-"}).out, bare.out);
+  EXPECT_EQ(cli({"inspect", "--json", "--quiet", kModel}).out, bare.out);
+  const auto text = cli({"inspect", kModel}).out;
+  for (const auto& arguments :
+       std::vector<std::vector<std::string>>{{"inspect", kModel, "--json", file},
+                                             {"inspect", "--json", file, kModel},
+                                             {"inspect", "--json=" + file, kModel}}) {
+    std::filesystem::remove(file);
+    EXPECT_EQ(cli(arguments).out, text) << "beside the usual text";
+    EXPECT_EQ(read_text_file(file), bare.out);
+  }
+}
+
+TEST(CliTest, AWordAfterJsonThatTheCommandNeedsIsNoFile) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(cli({"inspect", "--json", kModel}).out, cli({"inspect", kModel, "--json"}).out);
+  const auto generated = cli(
+      {"generate", "--json", kModel, "--tokens", "2,5", "--max-new-tokens", "3", "--ignore-eos"});
+  ASSERT_EQ(generated.code, 0) << generated.err;
+  EXPECT_EQ(nlohmann::json::parse(generated.out)["tokens"].size(), 3U);
+  // Commands that take any number of names: a FILE ends in .json.
+  const auto metrics =
+      folder
+          .write("metrics.txt",
+                 "vllm:spec_decode_num_drafts_total{model_name=\"m\"} 10\n"
+                 "vllm:spec_decode_num_draft_tokens_total{model_name=\"m\"} 20\n"
+                 "vllm:spec_decode_num_accepted_tokens_total{model_name=\"m\"} 10\n"
+                 "vllm:spec_decode_num_accepted_tokens_per_pos_total{model_name=\"m\","
+                 "position=\"0\"} 10\n")
+          .string();
+  const auto rows = cli({"import", "--json", metrics});
+  ASSERT_EQ(rows.code, 0) << rows.err;
+  EXPECT_EQ(nlohmann::json::parse(rows.out).size(), 1U);
+  EXPECT_EQ(nlohmann::json::parse(cli({"import", "--json", metrics, metrics}).out).size(), 2U);
+  const auto file = (folder.path() / "x.json").string();
+  EXPECT_THAT(cli({"import", metrics, "--json", file}).out, HasSubstr("acceptance"));
+  EXPECT_EQ(read_text_file(file), rows.out);
+}
+
+TEST(CliTest, JsonFilesThatCannotBeWrittenAreErrors) {
+  const TemporaryFolder folder;
+  for (const std::string& file :
+       {std::string(), folder.path().string(), std::string("/no/such/folder/x.json")}) {
+    const auto result = cli({"inspect", kModel, "--json", file});
+    EXPECT_EQ(result.code, 2) << file;
+    EXPECT_EQ(result.out, "");
+  }
+  EXPECT_EQ(cli({"inspect", kModel, "--json="}).code, 2);
+  EXPECT_EQ(cli({"inspect", kModel, "--json", "/dev/null"}).code, 0);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null")) << "it is not replaced";
+}
+
+TEST(CliTest, ProfileStopsAtAnInterrupt) {
+  auto components = builtin_components();
+  auto entry = components.drafters.entries().at("draft_model");
+  entry.prepare = [inner = entry.prepare](const ConfigNode& node, const RunPlan& plan) {
+    return DrafterRegistry::Make([make = inner(node, plan)](BuildContext& context) {
+      (void)std::raise(SIGINT);
+      return make(context);
+    });
+  };
+  components.drafters.add("interrupting", entry);
+  const auto result = cli({"profile", kModel, "--contexts", "8", "--repeats", "1", "--lengths", "1",
+                           "--draft", "{type: interrupting, weights: " + kModel + "}"},
+                          components);
+  EXPECT_EQ(result.code, 130);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("interrupted"));
+}
+
 TEST(CliTest, ProfilesForwardsAndDrafters) {
   const TemporaryFolder folder;
   const auto file = (folder.path() / "p.json").string();
@@ -260,12 +340,24 @@ TEST(CliTest, SimulatesATracedRun) {
   EXPECT_EQ(json["shapes"][2]["tree"].size(), 2U);
   EXPECT_EQ(json["exact_acceptance"]["draft"][0], 1.0);
   EXPECT_THAT(cli({"simulate", run}).out, HasSubstr("chain of 4"));
+  const auto partly = cli({"simulate", run, "--lengths", "4,5", "--tree", "[[0],[1],[2]]"});
+  ASSERT_EQ(partly.code, 0) << partly.err;
+  EXPECT_THAT(partly.out, HasSubstr("draft     chain of 4"));
+  EXPECT_THAT(partly.out, HasSubstr("draft: chain of 5 cannot be simulated from this trace: "));
+  EXPECT_THAT(partly.out, HasSubstr("record again with trace.depth: 5"));
+  EXPECT_THAT(partly.out, HasSubstr("record again with trace.width: 3"));
+  const auto rest = nlohmann::json::parse(
+      cli({"simulate", run, "--lengths", "4,5", "--json"}).out)["not_simulated"];
+  ASSERT_EQ(rest.size(), 1U);
+  EXPECT_EQ(rest[0]["shape"], "chain of 5");
   for (const auto& [arguments, message] :
        std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--lengths", "5"}, "record again with trace.depth: 5"},
            {{"--tree", "[[0],[1],[2]]"}, "record again with trace.width: 3"},
            {{"--tree", "[[0,0]]"}, "is missing"},
            {{"--strategy", "none"}, "the run traced no 'none'"},
+           {{"--lengths", ""}, "is not a list of whole numbers"},
+           {{"--draft-cost", "nan"}, "found nan"},
            {{"--profile", "/no/such/file"}, "/no/such/file"}}) {
     auto all = std::vector<std::string>{"simulate", run};
     all.insert(all.end(), arguments.begin(), arguments.end());
@@ -277,6 +369,25 @@ TEST(CliTest, SimulatesATracedRun) {
   ASSERT_EQ(imported.code, 0) << imported.err;
   EXPECT_THAT(imported.out, HasSubstr("again: draft"));
   EXPECT_EQ(cli({"import", run + "/config.yaml"}).code, 2);
+}
+
+TEST(CliTest, SimulatesCountsWhereTheRunTellsNoCosts) {
+  const TemporaryFolder folder;
+  folder.write("p.jsonl", "{\"tokens\": [2, 5, 9, 5, 9]}\n");
+  const auto config = folder.write(
+      "c.yaml",
+      fmt::format("model: {{weights: {}}}\nprompts: {{file: p.jsonl}}\nmax_new_tokens: 12\n"
+                  "stop: {{ignore_eos: true}}\ntrace: {{depth: 2}}\nstrategies:\n"
+                  "  - {{name: draft, type: speculative, drafter: {{type: draft_model, weights: "
+                  "{}}}}}\n",
+                  kModel, kModel));
+  const auto run = (folder.path() / "run").string();
+  ASSERT_EQ(cli({"run", config.string(), "--out", run, "--quiet"}).code, 0);
+  const auto result = cli({"simulate", run});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("chain of 2"));
+  EXPECT_THAT(result.out, HasSubstr("speeds cannot be simulated"));
+  EXPECT_THAT(result.out, HasSubstr("run autoregressive too"));
 }
 
 TEST(CliTest, GeneratesText) {
@@ -314,6 +425,17 @@ TEST(CliTest, ListsEveryName) {
                            "exact_match", "rejection", "fixed", "heuristic", "adaptive"}) {
     EXPECT_THAT(result.out, HasSubstr(name));
   }
+}
+
+TEST(CliTest, ListsNamesAsJson) {
+  const auto result = cli({"list", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  const auto& strategies = json["strategies"];
+  EXPECT_EQ(strategies.size(), builtin_components().strategies.entries().size());
+  EXPECT_EQ(strategies[0]["type"], "autoregressive");
+  EXPECT_EQ(strategies[0]["promise"], "lossless");
+  EXPECT_EQ(json["trees"].size(), builtin_components().trees.entries().size());
 }
 
 TEST(CliTest, ParsesTokenLists) {

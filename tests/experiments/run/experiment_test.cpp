@@ -150,13 +150,54 @@ TEST_F(ExperimentTest, ResumesWhereItStopped) {
   EXPECT_THAT(report.notes, testing::Contains(HasSubstr("resumed")));
 }
 
-TEST_F(ExperimentTest, AFinishedRunIsNotRunAgain) {
-  (void)run();
-  const auto before = records();
-  (void)run();
-  const auto after = records();
-  ASSERT_EQ(before.size(), after.size());
-  EXPECT_EQ(before[0].generation.decode_seconds, after[0].generation.decode_seconds);
+/// When each file of a folder, and the folder itself, last changed.
+std::map<std::string, std::filesystem::file_time_type> change_times(
+    const std::filesystem::path& folder) {
+  std::map<std::string, std::filesystem::file_time_type> times = {
+      {"", std::filesystem::last_write_time(folder)}};
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    times[entry.path().string()] = entry.last_write_time();
+  }
+  return times;
+}
+
+std::string table_of(const Report& report) {
+  std::ostringstream out;
+  write_table(out, report);
+  return out.str();
+}
+
+TEST_F(ExperimentTest, AFinishedRunStartedAgainChangesNothingAndLoadsNothing) {
+  // Of this copy only the weights' headers are there the second time.
+  const auto model = folder_.path() / "model";
+  std::filesystem::copy(test_data("gemma3-a").string(), model);
+  const std::vector<std::string> sets = {"model.weights=" + model.string(),
+                                         "strategies.draft.drafter.weights=" + model.string(),
+                                         "prompts.max_prompt_tokens=4", "trace.depth=2"};
+  const auto first = run(sets);
+  const auto before = change_times(folder_.path() / "out");
+  std::string weights = read_text_file(model / "model.safetensors", size_t{64} << 20U);
+  std::fill(weights.end() - 4096, weights.end(), '\xff');
+  folder_.write("model/model.safetensors", weights);
+  const auto plan = load_experiment(folder_.path() / "c.yaml", sets, components_);
+  const auto again =
+      run_experiment(plan, {.out = folder_.path() / "out", .quiet = false, .command = "x"}, log_);
+  EXPECT_EQ(change_times(folder_.path() / "out"), before);
+  EXPECT_EQ(table_of(again), table_of(first));
+  EXPECT_EQ(again.notes, first.notes) << "the prompt that was left out";
+  EXPECT_EQ(again.environment.date, first.environment.date);
+  EXPECT_THAT(log_.str(), HasSubstr("this run is finished"));
+  EXPECT_THAT(log_.str(), testing::Not(HasSubstr("loading")));
+}
+
+TEST_F(ExperimentTest, ARunThatLacksAnythingIsNotFinished) {
+  const std::vector<std::string> sets = {"trace.depth=2", "repeats=1"};
+  for (const char* lost : {"summary.json", "report.html", "traces.jsonl", "steps.jsonl"}) {
+    (void)run(sets);
+    ASSERT_TRUE(std::filesystem::remove(folder_.path() / "out" / lost));
+    (void)run(sets);
+    EXPECT_TRUE(std::filesystem::exists(folder_.path() / "out" / lost)) << lost;
+  }
 }
 
 TEST_F(ExperimentTest, AnotherConfigNeedsAnotherFolder) {
@@ -171,6 +212,7 @@ TEST_F(ExperimentTest, OtherWeightsNeedAnotherFolder) {
   std::filesystem::copy(test_data("gemma3-a").string(), copy);
   const std::vector<std::string> sets = {"model.weights=" + copy.string(), "strategies.2.name=d"};
   (void)run(sets);
+  std::filesystem::remove(folder_.path() / "out/generations.jsonl");  // something is left to do
   const auto file = copy / "model.safetensors";
   std::string bytes = read_text_file(file, size_t{64} << 20U);
   bytes[bytes.size() - 2] = static_cast<char>(bytes[bytes.size() - 2] ^ 1);
@@ -432,6 +474,75 @@ TEST_F(ExperimentTest, AnInterruptKeepsWhatIsFinished) {
             tokens(records()).find(tokens(kept).begin()->first)->second);
 }
 
+TEST_F(ExperimentTest, NamesThatLeaveTheRunsAreRefused) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const auto config = (folder_.path() / "c.yaml").string();
+  for (const char* name : {"../../evil", "a/b", "/tmp/x", ".", "..", "''"}) {
+    err.str("");
+    EXPECT_EQ(
+        run_cli({"run", config, "--set", fmt::format("name={}", name)}, components_, out, err), 2);
+    EXPECT_THAT(err.str(), HasSubstr("name: '")) << name;
+    EXPECT_THAT(err.str(), HasSubstr("cannot be the name of a folder in runs/")) << name;
+  }
+  EXPECT_EQ(run_cli({"run", config, "--out", ""}, components_, out, err), 2);
+  EXPECT_THAT(err.str(), HasSubstr("--out: the folder's name is empty"));
+}
+
+TEST_F(ExperimentTest, CheckFindsWhatTheContextCannotHold) {
+  std::ostringstream out;
+  std::ostringstream err;
+  const auto config = (folder_.path() / "c.yaml").string();
+  const auto check = [&](const std::string& set) {
+    out.str("");
+    err.str("");
+    return run_cli({"check", config, "--set", set}, components_, out, err);
+  };
+  EXPECT_EQ(check("max_new_tokens=511"), 0) << err.str();
+  EXPECT_THAT(out.str(), HasSubstr("warning: 2 of 2 prompts leave less than max_new_tokens (511)"));
+  EXPECT_EQ(check("max_new_tokens=512"), 2);
+  EXPECT_THAT(err.str(), HasSubstr("max_new_tokens: 512 is more than the model can write: it takes "
+                                   "512 tokens"));
+  EXPECT_EQ(check("model={weights: " + test_data("gemma3-a").string() + ", max_length: 5}"), 2);
+  EXPECT_THAT(err.str(), HasSubstr("prompts: 1 of 2 do not fit the model's context of 5 tokens"));
+  EXPECT_THAT(err.str(), HasSubstr("1 (5 tokens)"));
+  EXPECT_EQ(check("prompts.max_prompt_tokens=4"), 0) << "left out on purpose";
+  EXPECT_THAT(out.str(), testing::Not(HasSubstr("warning")));
+  EXPECT_EQ(check("prompts.max_prompt_tokens=2"), 2);
+  EXPECT_THAT(err.str(), HasSubstr("prompts.max_prompt_tokens: leaves out all 2 prompts"));
+}
+
+TEST_F(ExperimentTest, CheckKnowsTrainings) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) {
+    text += fmt::format("The king said {} words to the queen.\n", i);
+  }
+  folder_.write("text.txt", text);
+  const auto config =
+      folder_
+          .write("train.yaml", "out: model\ntarget: {weights: " + test_data("gemma3-a").string() +
+                                   "}\nhead: {type: eagle}\nsteps: 30\n"
+                                   "data: [{kind: prose, file: text.txt}]\n")
+          .string();
+  std::ostringstream out;
+  std::ostringstream err;
+  EXPECT_EQ(run_cli({"check", config}, components_, out, err), 0) << err.str();
+  EXPECT_THAT(out.str(), HasSubstr("trains a head of type eagle for "));
+  EXPECT_THAT(out.str(), HasSubstr("30 steps"));
+  EXPECT_EQ(run_cli({"check", config, "--set", "stepz=3", "--set", "head.type=eagel"}, components_,
+                    out, err),
+            2);
+  EXPECT_THAT(err.str(), HasSubstr("stepz: unknown key; did you mean 'steps'?"));
+  EXPECT_THAT(err.str(), HasSubstr("unknown type 'eagel'"));
+  folder_.write("text.txt", "short\n");
+  EXPECT_EQ(run_cli({"check", config}, components_, out, err), 2);
+  EXPECT_THAT(err.str(), HasSubstr("too short to hold out"));
+  EXPECT_EQ(run_cli({"run", config}, components_, out, err), 2);
+  EXPECT_THAT(err.str(), HasSubstr("specdec train " + config));
+  EXPECT_EQ(run_cli({"train", (folder_.path() / "c.yaml").string()}, components_, out, err), 2);
+  EXPECT_THAT(err.str(), HasSubstr("describes no training"));
+}
+
 TEST_F(ExperimentTest, TheCommandLineRunsAndChecks) {
   std::ostringstream out;
   std::ostringstream err;
@@ -450,6 +561,15 @@ TEST_F(ExperimentTest, TheCommandLineRunsAndChecks) {
     EXPECT_THAT(out.str(), HasSubstr(name));
   }
   EXPECT_EQ(records("from_cli").size(), 6U);
+  out.str("");
+  const auto json = (folder_.path() / "summary").string();
+  ASSERT_EQ(run_cli({"run", config, "--out", folder, "--set", "repeats=1", "--set", "seed=3",
+                     "--quiet", "--json", json},
+                    components_, out, err),
+            0)
+      << err.str();
+  EXPECT_THAT(out.str(), HasSubstr("lookup"));
+  EXPECT_EQ(nlohmann::json::parse(read_text_file(json))["name"], "c");
 }
 
 }  // namespace

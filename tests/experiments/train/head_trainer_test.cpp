@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <ostream>
 
 #include "core/error.h"
 #include "core/families/gemma/weights.h"
@@ -97,6 +98,8 @@ struct HeadCase {
   std::string head;
   std::function<void(const fs::path& folder, const TransformerWeights& target)> load;
 };
+
+void PrintTo(const HeadCase& one, std::ostream* out) { *out << one.name; }
 
 std::vector<HeadCase> heads() {
   return {

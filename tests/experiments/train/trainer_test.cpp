@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@
 #include "core/tokenizer.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/weights.h"
+#include "experiments/terminal/interrupt.h"
 #include "experiments/train/evaluation.h"
 #include "experiments/train/unlikelihood.h"
 #include "kv/kv_cache.h"
@@ -87,6 +89,47 @@ TEST_F(TrainerTest, AnInterruptedTrainingResumesToTheSameWeights) {
             load_gemma(folder_.path() / "whole")->fingerprint);
 }
 
+TEST_F(TrainerTest, CtrlCWritesAStateThatTheSameCommandResumes) {
+  train_model(config({"out=" + (folder_.path() / "whole").string()}), {});
+  const InterruptGuard guard;
+  TrainOptions stopping;
+  stopping.log = [](const std::string& line) {
+    if (line.rfind("step     20/30  loss", 0) == 0) {
+      (void)std::raise(SIGINT);
+    }
+  };
+  // No checkpoint falls due before the end.
+  EXPECT_THROW(train_model(config({"checkpoint_every=1000"}), stopping), Interrupted);
+  EXPECT_TRUE(fs::exists(folder_.path() / "model" / "training.state"));
+  EXPECT_FALSE(fs::exists(folder_.path() / "model" / "model.safetensors"));
+  const InterruptGuard again;
+  std::string log;
+  TrainOptions logging;
+  logging.log = [&](const std::string& line) { log += line + "\n"; };
+  train_model(config({"checkpoint_every=1000"}), logging);
+  EXPECT_THAT(log, testing::HasSubstr("steps 20 to 30"));
+  EXPECT_EQ(load_gemma(folder_.path() / "model")->fingerprint,
+            load_gemma(folder_.path() / "whole")->fingerprint);
+}
+
+TEST_F(TrainerTest, ATrainingStoppedInItsLastEvaluationResumes) {
+  train_model(config({"steps=10"}), {});
+  const auto fingerprint = load_gemma(folder_.path() / "model")->fingerprint;
+  fs::remove_all(folder_.path() / "model");
+  struct Stop {};
+  TrainOptions stopping;
+  stopping.log = [](const std::string& line) {
+    if (line.rfind("stored weights", 0) == 0) {
+      throw Stop();
+    }
+  };
+  EXPECT_THROW(train_model(config({"steps=10", "checkpoint_every=4"}), stopping), Stop);
+  EXPECT_TRUE(fs::exists(folder_.path() / "model" / "model.safetensors"));
+  train_model(config({"steps=10", "checkpoint_every=4"}), {});
+  EXPECT_EQ(load_gemma(folder_.path() / "model")->fingerprint, fingerprint);
+  EXPECT_THROW(train_model(config({"steps=10"}), {}), Error) << "now it is finished";
+}
+
 TEST_F(TrainerTest, RefusesWhatItWouldSpoil) {
   train_model(config({"steps=10"}), {});
   EXPECT_THROW(train_model(config(), {}), Error);
@@ -125,6 +168,20 @@ TEST_F(TrainerTest, ContinuationsAndTeachersTrain) {
                              "initial: " + first + "\ntokenizer: {from: " + first + "}\n");
   train_model(second, {});
   EXPECT_NE(load_gemma(folder_.path() / "second")->fingerprint, load_gemma(first)->fingerprint);
+}
+
+TEST_F(TrainerTest, FoldersThatCannotBeWrittenAreErrors) {
+  folder_.write("file", "");
+  for (const auto& out : {folder_.path() / "file", folder_.path() / "file/below"}) {
+    EXPECT_THAT([&] { train_model(config({"out=" + out.string()}), {}); },
+                testing::ThrowsMessage<Error>(testing::HasSubstr("cannot be made or written")));
+  }
+}
+
+TEST_F(TrainerTest, AnInitialModelThatIsMissingIsAMistakeOfItsKey) {
+  EXPECT_THAT(
+      [&] { (void)config({}, "initial: nowhere\ntokenizer: {vocab_size: 400}\n"); },
+      testing::ThrowsMessage<ConfigError>(testing::HasSubstr("initial: 'nowhere' does not exist")));
 }
 
 TEST_F(TrainerTest, ConfigMistakesComeTogether) {

@@ -1,0 +1,88 @@
+#include "experiments/run/plan_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "experiments/run/arms.h"
+
+namespace specdec {
+namespace {
+
+constexpr size_t kNamedPrompts = 5;
+
+/// Tokens of the prompts' first turns against a context.
+struct Lengths {
+  int64_t context = 0;
+  int64_t fitting = 0;                ///< prompts that are run
+  int64_t cut = 0;                    ///< of these: max_new_tokens reach beyond the context
+  std::vector<std::string> too_long;  ///< "81 (1500 tokens)": beyond the context
+};
+
+Lengths measure_prompts(const ExperimentConfig& config, const ModelFiles& target) {
+  Lengths lengths;
+  lengths.context = max_length_of(config.model, target.config);
+  for (const Prompt& prompt : config.prompts.prompts) {
+    Item item{&prompt};
+    std::vector<ChatTurn> history;
+    const bool fits = encode_item(config, target, item, history);
+    const auto size = static_cast<int64_t>(item.tokens.size());
+    const int64_t limit = config.prompts.max_prompt_tokens;
+    lengths.fitting += fits ? 1 : 0;
+    if (fits) {
+      lengths.cut += size + config.stop.max_new_tokens > lengths.context ? 1 : 0;
+    } else if (limit == 0 || size <= limit) {
+      lengths.too_long.push_back(fmt::format("{} ({} tokens)", prompt.id, size));
+    }
+  }
+  return lengths;
+}
+
+std::string too_long_text(const Lengths& lengths, size_t prompts) {
+  auto names = lengths.too_long;
+  const bool more = names.size() > kNamedPrompts;
+  names.resize(std::min(names.size(), kNamedPrompts));
+  return fmt::format(
+      "prompts: {} of {} do not fit the model's context of {} tokens (model.max_length) and would "
+      "be left out: {}{}. Give the model a larger context, or leave them out with "
+      "prompts.max_prompt_tokens",
+      lengths.too_long.size(), prompts, lengths.context, fmt::join(names, ", "),
+      more ? ", ..." : "");
+}
+
+void check_group(const Group& group, const ModelFiles& target, PlanCheck& check) {
+  const auto& config = *group.config;
+  const auto lengths = measure_prompts(config, target);
+  const size_t prompts = config.prompts.prompts.size();
+  const auto at = group.name.empty() ? "" : group.name + ": ";
+  if (config.stop.max_new_tokens >= lengths.context) {
+    check.mistakes.push_back(fmt::format(
+        "{}max_new_tokens: {} is more than the model can write: it takes {} tokens of prompt and "
+        "output (model.max_length)",
+        at, config.stop.max_new_tokens, lengths.context));
+  } else if (lengths.cut > 0) {
+    check.warnings.push_back(
+        fmt::format("{}{} of {} prompts leave less than max_new_tokens ({}) of the context of {} "
+                    "tokens: their texts may end with context_full",
+                    at, lengths.cut, prompts, config.stop.max_new_tokens, lengths.context));
+  }
+  if (!lengths.too_long.empty()) {
+    check.mistakes.push_back(at + too_long_text(lengths, prompts));
+  } else if (lengths.fitting == 0) {
+    check.mistakes.push_back(
+        fmt::format("{}prompts.max_prompt_tokens: leaves out all {} prompts", at, prompts));
+  }
+}
+
+}  // namespace
+
+PlanCheck check_plan(const ExperimentPlan& plan) {
+  PlanCheck check;
+  for (const Group& group : group_arms(plan)) {
+    check_group(group, plan.models->read(group.config->weights), check);
+  }
+  return check;
+}
+
+}  // namespace specdec

@@ -1,0 +1,53 @@
+#include "experiments/train/train_check.h"
+
+#include <fmt/format.h>
+
+#include "experiments/train/head_config.h"
+#include "experiments/train/text_data.h"
+#include "experiments/train/training_loop.h"
+
+namespace specdec {
+namespace {
+
+std::string plan_text(const TextPlan& text, const TrainSchedule& schedule) {
+  size_t bytes = 0;
+  for (const TextSource& source : text.sources) {
+    bytes += split_text(source, text.held_out).train.size();
+  }
+  return fmt::format("{} steps of {} sequences of {} tokens, on {:.1f} MB of text in {} files",
+                     schedule.steps, text.batch_size, text.sequence_length,
+                     static_cast<double>(bytes) / 1e6, text.sources.size());
+}
+
+void warn_of_finished(const std::filesystem::path& out, const std::string& file,
+                      std::vector<std::string>& warnings) {
+  if (is_finished(out, file)) {
+    warnings.push_back(
+        fmt::format("out: {} holds a {} already, which train does not overwrite; give another "
+                    "folder with --set out=FOLDER",
+                    out.string(), file));
+  }
+}
+
+}  // namespace
+
+TrainCheck check_training(const std::filesystem::path& file,
+                          const std::vector<std::string>& overrides) {
+  TrainCheck check;
+  if (describes_head(file, overrides)) {
+    const HeadTrainConfig config = load_head_train_config(file, overrides);
+    const auto type = head_type_name(config.shape.type);
+    check.summary = fmt::format("trains a head of type {} for {}: {}", type, config.target.string(),
+                                plan_text(config.text, config.schedule));
+    const bool is_mtp = config.shape.type == HeadType::kMtp;
+    warn_of_finished(config.out, is_mtp ? "mtp.safetensors" : "model.safetensors", check.warnings);
+  } else {
+    const TrainConfig config = load_train_config(file, overrides);
+    check.summary = fmt::format("trains a model of {} layers: {}", config.model.num_layers,
+                                plan_text(config.text, config.schedule));
+    warn_of_finished(config.out, "model.safetensors", check.warnings);
+  }
+  return check;
+}
+
+}  // namespace specdec
