@@ -40,8 +40,8 @@ TEST(CliTest, HelpAndVersionSucceed) {
   EXPECT_EQ(cli({"--help"}).code, 0);
   EXPECT_THAT(cli({"--help"}).out, HasSubstr("specdec run configs/quickstart.yaml"));
   EXPECT_THAT(cli({"--version"}).out, HasSubstr("specdec "));
-  for (const char* command :
-       {"run", "check", "list", "generate", "logits", "inspect", "profile", "simulate", "import", "compare"}) {
+  for (const char* command : {"run", "check", "list", "generate", "logits", "inspect", "profile",
+                              "simulate", "import", "compare"}) {
     const auto help = cli({command, "--help"});
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_THAT(help.out, HasSubstr(command));
