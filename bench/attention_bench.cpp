@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 
+#include <memory>
 #include <numeric>
 
 #include "core/kernels/attention.h"
@@ -15,15 +16,16 @@ namespace {
 constexpr int64_t kHeads = 4;
 constexpr int64_t kHeadDim = 64;
 
-KvCache filled_cache(int64_t context, int64_t nodes) {
-  KvCache cache({{1, kHeadDim, 0, -1}},
-                {.dtype = at::kFloat, .device = at::kCPU, .page_size = 16, .max_length = 8192});
+std::unique_ptr<KvCache> filled_cache(int64_t context, int64_t nodes) {
+  auto cache = std::make_unique<KvCache>(
+      std::vector<LayerKv>{{1, kHeadDim, 0, -1}},
+      KvCacheOptions{.dtype = at::kFloat, .device = at::kCPU, .page_size = 16, .max_length = 8192});
   std::vector<int64_t> path(static_cast<size_t>(context));
   std::iota(path.begin(), path.end(), 0);
-  cache.extend({.tokens = at::zeros({context}, at::kInt), .rows = {}, .parents = {}});
-  cache.commit(0, path);
-  cache.extend({.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}});
-  const KvView view = cache.view(0);
+  cache->extend({.tokens = at::zeros({context}, at::kInt), .rows = {}, .parents = {}});
+  cache->commit(0, path);
+  cache->extend({.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}});
+  const KvView view = cache->view(0);
   Tensor(view.keys).normal_();
   Tensor(view.values).normal_();
   return cache;
@@ -32,10 +34,10 @@ KvCache filled_cache(int64_t context, int64_t nodes) {
 void paged_attention_bench(benchmark::State& state) {
   at::set_num_threads(1);
   const int64_t nodes = state.range(1);
-  const KvCache cache = filled_cache(state.range(0), nodes);
+  const auto cache = filled_cache(state.range(0), nodes);
   const Tensor queries = at::randn({nodes, kHeads, kHeadDim});
   Tensor out = at::empty_like(queries);
-  const KvView view = cache.view(0);
+  const KvView view = cache->view(0);
   for ([[maybe_unused]] auto _ : state) {
     paged_attention(queries, view, {0.125, 0.0, {}}, out);
   }

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 
+#include <memory>
 #include <numeric>
 
 #include "kv/kv_cache.h"
@@ -11,13 +12,15 @@
 namespace specdec {
 namespace {
 
-KvCache prefilled(int64_t context) {
-  KvCache cache(std::vector<LayerKv>(6, LayerKv{1, 64, 0, -1}),
-                {.dtype = at::kFloat, .device = at::kCPU, .page_size = 16, .max_length = 16384});
+std::unique_ptr<KvCache> prefilled(int64_t context) {
+  auto cache = std::make_unique<KvCache>(
+      std::vector<LayerKv>(6, LayerKv{1, 64, 0, -1}),
+      KvCacheOptions{
+          .dtype = at::kFloat, .device = at::kCPU, .page_size = 16, .max_length = 16384});
   std::vector<int64_t> path(static_cast<size_t>(context));
   std::iota(path.begin(), path.end(), 0);
-  cache.extend({.tokens = at::zeros({context}, at::kInt), .rows = {}, .parents = {}});
-  cache.commit(0, path);
+  cache->extend({.tokens = at::zeros({context}, at::kInt), .rows = {}, .parents = {}});
+  cache->commit(0, path);
   return cache;
 }
 
@@ -25,14 +28,14 @@ void extend_commit_bench(benchmark::State& state) {
   const int64_t context = state.range(0);
   const int64_t nodes = state.range(1);
   at::set_num_threads(1);
-  KvCache cache = prefilled(context);
+  const auto cache = prefilled(context);
   const TokenBatch batch{.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}};
   std::vector<int64_t> path(static_cast<size_t>(nodes));
   std::iota(path.begin(), path.end(), 0);
   const auto step = [&] {
-    cache.extend(batch);
-    cache.commit(0, path);
-    cache.truncate(0, context);
+    cache->extend(batch);
+    cache->commit(0, path);
+    cache->truncate(0, context);
   };
   step();  // the pools may grow here, once
   for ([[maybe_unused]] auto _ : state) {
@@ -42,16 +45,16 @@ void extend_commit_bench(benchmark::State& state) {
 
 void commit_sparse_path_bench(benchmark::State& state) {
   at::set_num_threads(1);
-  KvCache cache = prefilled(500);
+  const auto cache = prefilled(500);
   TokenBatch batch{.tokens = at::zeros({16}, at::kInt), .rows = {}, .parents = {-1}};
   for (int64_t i = 1; i < 16; ++i) {
     batch.parents.push_back((i - 1) / 2);
   }
   const std::vector<int64_t> path = {0, 2, 6, 14};
   const auto step = [&] {
-    cache.extend(batch);
-    cache.commit(0, path);
-    cache.truncate(0, 500);
+    cache->extend(batch);
+    cache->commit(0, path);
+    cache->truncate(0, 500);
   };
   step();
   for ([[maybe_unused]] auto _ : state) {

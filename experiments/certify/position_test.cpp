@@ -27,12 +27,12 @@ DraftTrace trace_target(LanguageModel& target, const Request& request, TokenSpan
   session.commit_given(output.front());
   for (size_t next = 1; next < output.size() && !session.finished(); ++next) {
     const Draft root = Draft::root(session.newest());
-    const Tensor probs =
-        session.target_probs(root, target.verify(root, {}).logits.cpu()).select(0, 0).contiguous();
-    const int64_t best = probs.argmax().item<int64_t>();
-    const double mass = probs[best].item<double>();
+    TargetProbs at_root = session.target_probs(root, target.verify(root, {}).logits.cpu());
+    const Probs probs = at_root.after(0);
+    const auto best = std::max_element(probs.begin(), probs.end()) - probs.begin();
+    const double mass = probs[static_cast<size_t>(best)];
     trace.positions.push_back({.drafted = 1,
-                               .depths = {{.p = probs[output[next]].item<double>(),
+                               .depths = {{.p = probs[static_cast<size_t>(output[next])],
                                            .overlap = mass,
                                            .favoured = mass,
                                            .is_favoured = output[next] == best}}});

@@ -115,12 +115,6 @@ int check(const CommandContext& context, const ConfigArguments& arguments) {
   return 0;
 }
 
-const char* promise_name(Promise promise) {
-  return promise == Promise::kLossless ? "lossless"
-         : promise == Promise::kLossy  ? "lossy"
-                                       : "search";
-}
-
 template <class Entries>
 void list_entries(std::ostream& out, const std::string& title, const Entries& entries,
                   bool with_promise) {
