@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
@@ -79,6 +80,8 @@ void CommandContext::apply_threads() const {
 int run_cli(const std::vector<std::string>& arguments, const Components& components,
             std::ostream& out, std::ostream& err) {
   CommandContext context{{out, err}, components};
+  FLAGS_caffe2_use_fatal_for_enforce =
+      false;  // builds with CUDA set it: a failed allocation aborts
   return run_guarded(context, [&] {
     try {
       return dispatch(arguments, context);

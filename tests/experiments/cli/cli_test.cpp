@@ -50,14 +50,15 @@ TEST(CliTest, HelpAndVersionSucceed) {
 
 TEST(CliTest, MemoryThatRunsOutIsNotABug) {
   auto components = builtin_components();
-  components.strategies.add(
-      "hog",
-      {.help = "wants more than a machine has", .prepare = [](const ConfigNode&, const RunPlan&) {
-         return [](BuildContext&) -> std::unique_ptr<DecodingStrategy> {
-           (void)at::empty({int64_t{1} << 46}, at::kFloat);
-           return nullptr;
-         };
-       }});
+  components.strategies.add("hog", {.help = "wants more than a machine has",
+                                    .promise = Promise::kLossless,
+                                    .prepare = [](const ConfigNode&, const RunPlan&) {
+                                      return
+                                          [](BuildContext&) -> std::unique_ptr<DecodingStrategy> {
+                                            (void)at::empty({int64_t{1} << 46}, at::kFloat);
+                                            return nullptr;
+                                          };
+                                    }});
   const auto result =
       cli({"generate", kModel, "--tokens", "2", "--strategy", "{type: hog}"}, components);
   EXPECT_EQ(result.code, 2) << result.err;
