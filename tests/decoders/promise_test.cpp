@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
 #include <string>
 
 #include "core/error.h"
@@ -201,6 +202,8 @@ struct StrategyRow {
   std::function<std::unique_ptr<DecodingStrategy>(LanguageModel& target, const LogitTable& table)>
       make;
 };
+
+void PrintTo(const StrategyRow& one, std::ostream* out) { *out << one.name; }
 
 StrategyRow speculative_row(const DrafterRow& drafter, const VerifierRow& verifier,
                             const ShapeRow& shape) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,8 @@ struct BeamDrafterRow {
   std::string name;
   std::function<std::unique_ptr<Drafter>(const LogitTable& target)> make;
 };
+
+void PrintTo(const BeamDrafterRow& one, std::ostream* out) { *out << one.name; }
 
 std::unique_ptr<Drafter> beam_draft_model(const LogitTable& table) {
   return std::make_unique<DraftModelDrafter>(std::make_unique<FakeModel>(kBeamVocab, table, 96));

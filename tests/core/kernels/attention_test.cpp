@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <ostream>
 
 #include "core/error.h"
 #include "core/kernels/qkv.h"
 #include "kv/kv_cache.h"
+#include "tests/support/parameter_name.h"
 
 namespace specdec {
 namespace {
@@ -19,6 +21,11 @@ struct AttentionCase {
   double soft_cap;
   bool bias;
 };
+
+void PrintTo(const AttentionCase& one, std::ostream* out) {
+  *out << one.dtype << " heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
+       << " window " << one.window << " cap " << one.soft_cap << (one.bias ? " bias" : "");
+}
 
 /// A cache of one layer beside a plain record of what its row holds.
 class CacheWithRecord {
@@ -198,7 +205,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, AttentionTest,
                                          AttentionCase{at::kFloat, 7, 1, 24, 0, 2, true},
                                          AttentionCase{at::kFloat, 3, 3, 6, 3, 0, false},
                                          AttentionCase{at::kDouble, 4, 2, 24, 4, 1.5, true},
-                                         AttentionCase{at::kDouble, 5, 1, 64, 0, 0, false}));
+                                         AttentionCase{at::kDouble, 5, 1, 64, 0, 0, false}),
+                         ParameterName());
 
 TEST(AttentionThreadsTest, ResultDoesNotDependOnThreads) {
   at::manual_seed(4);

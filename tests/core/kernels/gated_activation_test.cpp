@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "core/error.h"
+#include "tests/support/parameter_name.h"
 
 namespace specdec {
 namespace {
@@ -12,6 +15,10 @@ struct Case {
   at::ScalarType dtype;
   Activation activation;
 };
+
+void PrintTo(const Case& one, std::ostream* out) {
+  *out << one.dtype << (one.activation == Activation::kSilu ? " silu" : " gelu_tanh");
+}
 
 class GatedActivationTest : public testing::TestWithParam<Case> {
  protected:
@@ -56,7 +63,8 @@ INSTANTIATE_TEST_SUITE_P(All, GatedActivationTest,
                          testing::Values(Case{at::kFloat, Activation::kGeluTanh},
                                          Case{at::kDouble, Activation::kGeluTanh},
                                          Case{at::kFloat, Activation::kSilu},
-                                         Case{at::kDouble, Activation::kSilu}));
+                                         Case{at::kDouble, Activation::kSilu}),
+                         ParameterName());
 
 TEST(GatedActivationChecksTest, RefusesOperandsThatDoNotFit) {
   Tensor out = at::zeros({2, 4});

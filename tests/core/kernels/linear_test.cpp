@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <ostream>
 #include <set>
 #include <thread>
 
 #include "core/error.h"
+#include "tests/support/parameter_name.h"
 
 namespace specdec {
 namespace {
@@ -35,6 +37,10 @@ struct LinearCase {
   at::ScalarType weight;
   double tolerance;
 };
+
+void PrintTo(const LinearCase& one, std::ostream* out) {
+  *out << one.input << " by " << one.weight;
+}
 
 class LinearTest : public testing::TestWithParam<LinearCase> {};
 
@@ -82,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, LinearTest,
                                          LinearCase{at::kDouble, at::kDouble, 1e-12},
                                          LinearCase{at::kDouble, at::kFloat, 1e-12},
                                          LinearCase{at::kDouble, at::kBFloat16, 1e-12},
-                                         LinearCase{at::kDouble, at::kHalf, 1e-12}));
+                                         LinearCase{at::kDouble, at::kHalf, 1e-12}),
+                         ParameterName());
 
 TEST(LinearHalfTest, WidensEveryFiniteHalfAndBFloat16Exactly) {
   const Tensor bits = at::arange(-32768, 32768, at::kInt).to(at::kShort).view({1024, 64});

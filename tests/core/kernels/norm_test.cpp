@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "tests/support/max_difference.h"
+#include "tests/support/parameter_name.h"
 
 namespace specdec {
 namespace {
@@ -71,7 +72,8 @@ TEST_P(NormTest, RowsDoNotDependOnEachOther) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, NormTest, testing::Values(at::kFloat, at::kDouble));
+INSTANTIATE_TEST_SUITE_P(Dtypes, NormTest, testing::Values(at::kFloat, at::kDouble),
+                         ParameterName());
 
 TEST(NormChecksTest, RefusesOperandsThatDoNotFit) {
   const Tensor input = at::zeros({2, 8});

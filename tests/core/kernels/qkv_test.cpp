@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <ostream>
 
 #include "core/error.h"
 #include "kv/kv_cache.h"
 #include "tests/support/max_difference.h"
+#include "tests/support/parameter_name.h"
 
 namespace specdec {
 namespace {
@@ -20,6 +22,11 @@ struct QkvCase {
   int64_t heads, kv_heads, head_dim;
   bool norm;
 };
+
+void PrintTo(const QkvCase& one, std::ostream* out) {
+  *out << one.dtype << " heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
+       << (one.norm ? " norm" : "");
+}
 
 class QkvTest : public testing::TestWithParam<QkvCase> {
  protected:
@@ -96,7 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
     Shapes, QkvTest,
     testing::Values(QkvCase{at::kFloat, 4, 1, 64, true}, QkvCase{at::kFloat, 4, 2, 16, false},
                     QkvCase{at::kFloat, 3, 3, 24, true}, QkvCase{at::kFloat, 1, 1, 2, true},
-                    QkvCase{at::kDouble, 4, 2, 24, true}, QkvCase{at::kDouble, 2, 1, 6, false}));
+                    QkvCase{at::kDouble, 4, 2, 24, true}, QkvCase{at::kDouble, 2, 1, 6, false}),
+    ParameterName());
 
 TEST(QkvChecksTest, RefusesAPositionOutsideTheRotaryTable) {
   KvCache cache({{1, 4, 0, -1}},

@@ -11,6 +11,7 @@
 #include "core/transformer/transformer_model.h"
 #include "kv/kv_cache.h"
 #include "tests/support/golden.h"
+#include "tests/support/parameter_name.h"
 
 namespace specdec {
 namespace {
@@ -195,7 +196,8 @@ TEST_P(HistoryTest, EveryLogitEqualsAFreshForward) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HistoryTest, testing::Values("gemma-a", "gemma2-a", "gemma3-a"));
+INSTANTIATE_TEST_SUITE_P(All, HistoryTest, testing::Values("gemma-a", "gemma2-a", "gemma3-a"),
+                         ParameterName());
 
 }  // namespace
 }  // namespace specdec

@@ -6,6 +6,7 @@
 #include "core/families/gemma/weights.h"
 #include "core/transformer/random_weights.h"
 #include "tests/support/golden.h"
+#include "tests/support/parameter_name.h"
 
 namespace specdec {
 namespace {
@@ -37,7 +38,8 @@ TEST_P(ReferenceGoldenTest, MatchesSecondSequence) {
   EXPECT_LE(max_difference(run("tokens2").logits[0], golden_.tensor("logits2")), 1e-4);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ReferenceGoldenTest, testing::ValuesIn(golden_names()));
+INSTANTIATE_TEST_SUITE_P(All, ReferenceGoldenTest, testing::ValuesIn(golden_names()),
+                         ParameterName());
 
 TEST(ReferenceTest, Float64IsCloseToFloat32) {
   const Golden golden("gemma3-a");

@@ -12,6 +12,7 @@
 #include "core/transformer/reference.h"
 #include "kv/kv_cache.h"
 #include "tests/support/golden.h"
+#include "tests/support/parameter_name.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {
@@ -88,7 +89,7 @@ TEST_P(GemmaGoldenTest, CapturedLayersMatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GemmaGoldenTest, testing::ValuesIn(golden_names()));
+INSTANTIATE_TEST_SUITE_P(All, GemmaGoldenTest, testing::ValuesIn(golden_names()), ParameterName());
 
 class TransformerModelTest : public testing::Test {
  protected:

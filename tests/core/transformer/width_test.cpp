@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <ostream>
 #include <random>
 
 #include "core/families/gemma/weights.h"
@@ -24,6 +25,8 @@ struct WidthCase {
   at::ScalarType dtype;
   int threads;
 };
+
+void PrintTo(const WidthCase& one, std::ostream* out) { *out << one.name; }
 
 /// Odd sizes, so that kernels have tails, and products large enough for a second thread when many
 /// nodes are new, but not when one is.

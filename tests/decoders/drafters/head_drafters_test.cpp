@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "core/error.h"
 #include "core/transformer/heads/feature_model.h"
 #include "core/transformer/heads/head_reference.h"
@@ -102,6 +104,8 @@ struct HeadCase {
   std::function<Tensor(const Target&, const Tokens& committed, const Tokens& path)>
       plain_distribution;
 };
+
+void PrintTo(const HeadCase& one, std::ostream* out) { *out << one.name; }
 
 std::shared_ptr<EagleHead> eagle_head(const TransformerWeights& target, EagleVersion version,
                                       LayerStyle style, bool after_norm) {

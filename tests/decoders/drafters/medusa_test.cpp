@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "core/error.h"
 #include "core/transformer/heads/medusa_head.h"
 #include "core/transformer/reference.h"
@@ -89,6 +91,8 @@ struct Case {
   bool sample;
   bool tree;
 };
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
 class MedusaDistributionTest : public testing::TestWithParam<Case> {
  protected:

@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <ostream>
 
 #include "core/error.h"
 #include "core/families/gemma/plan.h"
 #include "core/transformer/plan.h"
 #include "tests/support/golden.h"
+#include "tests/support/parameter_name.h"
 
 namespace specdec {
 namespace {
@@ -109,6 +111,10 @@ struct BadConfig {
   const char* message;
 };
 
+void PrintTo(const BadConfig& one, std::ostream* out) {
+  *out << one.key << ": " << one.value.dump();
+}
+
 class GemmaConfigErrorTest : public testing::TestWithParam<BadConfig> {};
 
 TEST_P(GemmaConfigErrorTest, NamesFileAndKey) {
@@ -147,7 +153,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"eos_token_id", json::array({1, "x"}), "token id"},
         BadConfig{"sliding_window", 0, "should lie in"},
         BadConfig{"rope_parameters", json::parse(R"({"rope_type": "yarn"})"), "linear"},
-        BadConfig{"query_pre_attn_scalar", -3, "positive"}));
+        BadConfig{"query_pre_attn_scalar", -3, "positive"}),
+    ParameterName());
 
 TEST(GemmaConfigTest, DamagedFilesAreErrors) {
   EXPECT_THROW(parse_gemma_config("", "config.json"), WeightsError);

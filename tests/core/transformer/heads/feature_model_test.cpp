@@ -8,12 +8,14 @@
 #include <functional>
 #include <new>
 #include <numeric>
+#include <ostream>
 
 #include "core/error.h"
 #include "core/families/gemma/weights.h"
 #include "core/transformer/heads/head_reference.h"
 #include "kv/kv_cache.h"
 #include "tests/support/golden.h"
+#include "tests/support/parameter_name.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {
@@ -29,6 +31,12 @@ struct FeatureCase {
   int64_t window;
   at::ScalarType dtype;
 };
+
+void PrintTo(const FeatureCase& one, std::ostream* out) {
+  *out << (one.version == EagleVersion::kEagle ? "eagle" : "eagle3")
+       << (one.style == LayerStyle::kLlama ? " llama" : " gemma") << " window " << one.window
+       << (one.after_norm ? " after_norm " : " ") << one.dtype;
+}
 
 class FeatureModelTest : public testing::TestWithParam<FeatureCase> {
  protected:
@@ -144,8 +152,8 @@ INSTANTIATE_TEST_SUITE_P(
                     FeatureCase{EagleVersion::kEagle3, LayerStyle::kLlama, true, 4, at::kDouble},
                     FeatureCase{EagleVersion::kEagle3, LayerStyle::kGemma, true, 0, at::kDouble},
                     FeatureCase{EagleVersion::kEagle, LayerStyle::kGemma, true, 0, at::kFloat},
-                    FeatureCase{EagleVersion::kEagle3, LayerStyle::kLlama, true, 0,
-                                at::kBFloat16}));
+                    FeatureCase{EagleVersion::kEagle3, LayerStyle::kLlama, true, 0, at::kBFloat16}),
+    ParameterName());
 
 TEST(FeatureModelLogitsTest, TokensOutsideTheDraftVocabularyCannotBeDrafted) {
   const auto target = tiny_gemma(kFeatureVocab);

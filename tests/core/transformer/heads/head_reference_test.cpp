@@ -5,6 +5,9 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <ostream>
+
+#include "tests/support/parameter_name.h"
 #include "tests/support/tiny_gemma.h"
 
 namespace specdec {
@@ -18,6 +21,11 @@ struct UnrollCase {
   LayerStyle style;
   int64_t window;
 };
+
+void PrintTo(const UnrollCase& one, std::ostream* out) {
+  *out << (one.version == EagleVersion::kEagle ? "eagle" : "eagle3")
+       << (one.style == LayerStyle::kLlama ? " llama" : " gemma") << " window " << one.window;
+}
 
 class UnrollTest : public testing::TestWithParam<UnrollCase> {
  protected:
@@ -63,7 +71,8 @@ INSTANTIATE_TEST_SUITE_P(All, UnrollTest,
                          testing::Values(UnrollCase{EagleVersion::kEagle, LayerStyle::kLlama, 0},
                                          UnrollCase{EagleVersion::kEagle, LayerStyle::kGemma, 3},
                                          UnrollCase{EagleVersion::kEagle3, LayerStyle::kLlama, 3},
-                                         UnrollCase{EagleVersion::kEagle3, LayerStyle::kGemma, 0}));
+                                         UnrollCase{EagleVersion::kEagle3, LayerStyle::kGemma, 0}),
+                         ParameterName());
 
 }  // namespace
 }  // namespace specdec
