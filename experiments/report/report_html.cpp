@@ -48,20 +48,30 @@ std::string linked_table(const ReportTable& table) {
   return table_html(table) + file_links("tables/" + table.id, {"csv", "tex"});
 }
 
+void write_warnings(std::ostream& out, const Report& report) {
+  const auto notes = reader_notes(report);
+  if (notes.empty()) {
+    return;
+  }
+  out << "<div class=\"warnings\"><b>Warnings</b>\n<ul>\n";
+  for (const std::string& note : notes) {
+    out << "<li>" << escape_html(note) << "</li>\n";
+  }
+  out << "</ul></div>\n";
+}
+
 void write_header(std::ostream& out, const Report& report) {
   const Environment& machine = report.environment;
   out << "<h1>" << escape_html(report.name) << "</h1>\n";
   if (!report.description.empty()) {
     out << paragraph(report.description);
   }
-  for (const std::string& warning : measurement_warnings(report)) {
-    out << paragraph("Warning: " + warning, " class=\"lead\"");
-  }
+  write_warnings(out, report);
   out << paragraph(headline(report), " class=\"lead\"");
   out << paragraph(
-      fmt::format("{}; {} on {} ({} cores, {} threads), GPU: {}; commit {}", machine.date,
+      fmt::format("{}; {} on {} ({} cores, {} thread{}), GPU: {}; commit {}", machine.date,
                   machine.dtype.empty() ? "run" : machine.dtype, machine.cpu, machine.cores,
-                  machine.threads, machine.gpu, machine.commit),
+                  machine.threads, machine.threads == 1 ? "" : "s", machine.gpu, machine.commit),
       " class=\"soft\"");
   if (!report.command.empty()) {
     out << "<pre><code>" << escape_html(report.command) << "</code></pre>\n";
@@ -97,18 +107,6 @@ void write_definitions(std::ostream& out, const Report& report) {
         << "</dd></div>\n";
   }
   out << "</dl>\n</details>\n";
-}
-
-void write_notes(std::ostream& out, const Report& report) {
-  const auto notes = reader_notes(report);
-  if (notes.empty()) {
-    return;
-  }
-  out << "<div class=\"warnings\"><b>Warnings</b>\n<ul>\n";
-  for (const std::string& note : notes) {
-    out << "<li>" << escape_html(note) << "</li>\n";
-  }
-  out << "</ul></div>\n";
 }
 
 void write_left_out(std::ostream& out, const std::vector<LeftOutFigure>& left_out) {
@@ -218,7 +216,6 @@ void write_origin(std::ostream& out, const Report& report) {
 void write_page(std::ostream& out, const Report& report, const ReportParts& parts) {
   out << page_head(report.name);
   write_header(out, report);
-  write_notes(out, report);
   write_results(out, parts, false);
   write_definitions(out, report);
   write_strategies(out, report);
