@@ -16,6 +16,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/report/run_comparison.h"
 #include "experiments/run/run_folder.h"
+#include "experiments/terminal/json_option.h"
 
 namespace specdec {
 namespace {
@@ -26,8 +27,8 @@ constexpr size_t kMostConfigLines = 8;
 
 struct CompareArguments {
   std::vector<std::string> runs;
-  std::string json, html;
-  bool with_json = false;
+  JsonOption json;
+  std::string html;
 };
 
 std::vector<GenerationRecord> read_run(const fs::path& folder) {
@@ -98,6 +99,7 @@ void note_config(const fs::path& own, const fs::path& other, const char* side,
 }
 
 int compare(const CommandContext& context, const CompareArguments& arguments) {
+  JsonOutput json(arguments.json, context.out);
   const fs::path folder_a = arguments.runs.at(0);
   const fs::path folder_b = arguments.runs.at(1);
   const auto records_a = read_run(folder_a);
@@ -112,18 +114,12 @@ int compare(const CommandContext& context, const CompareArguments& arguments) {
     write_comparison_html(page, comparison);
     write_file(arguments.html, page.str());
   }
-  const bool to_output = arguments.json.empty() || arguments.json == "-";
-  if (arguments.with_json) {
-    const std::string json =
-        comparison_json(comparison).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) +
-        "\n";
-    if (to_output) {
-      context.out << json;
-      return 0;
-    }
-    write_file(arguments.json, json);
-  }
-  write_comparison(context.out, comparison);
+  json.write_result([&](std::ostream& out) { write_comparison(out, comparison); },
+                    [&](std::ostream& out) {
+                      out << comparison_json(comparison)
+                                 .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+                          << "\n";
+                    });
   return 0;
 }
 
@@ -133,20 +129,14 @@ void add_compare_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("compare", "two runs side by side, paired where they agree");
   const auto arguments = std::make_shared<CompareArguments>();
   command->add_option("RUN", arguments->runs, "two run folders, A and B")->required()->expected(2);
-  const auto* json =
-      command
-          ->add_option("--json", arguments->json,
-                       "write JSON: to FILE, or to standard output without one or with -")
-          ->expected(0, 1)
-          ->type_name("[FILE]");
+  add_json_option(*command, arguments->json, "one JSON object");
   command->add_option("--html", arguments->html, "write a page to FILE as well")->type_name("FILE");
   command->footer(
       "B/A is how many times as fast B is on the generations that both have: same strategy, point\n"
       "of the sweep, prompt and repeat, and prompts of equal length.\n"
       "Example:\n"
       "  specdec compare runs/before runs/after --html runs/comparison.html");
-  command->callback([&context, arguments, json] {
-    arguments->with_json = json->count() > 0;
+  command->callback([&context, arguments] {
     context.action = [&context, arguments] { return compare(context, *arguments); };
   });
 }

@@ -72,6 +72,8 @@ TEST(CompareCliTest, WritesJsonAndAPage) {
   EXPECT_NEAR(nlohmann::json::parse(printed.out).at("arms").at(0).at("b_over_a").get<double>(), 2.0,
               1e-9);
   EXPECT_EQ(cli({"compare", run_a, run_b, "--json", "-"}).out, printed.out);
+  EXPECT_EQ(cli({"compare", "--json", run_a, run_b}).out, printed.out) << "RUN is no FILE";
+  EXPECT_EQ(cli({"compare", run_a, run_b, "--json", "/no/such/folder/c.json"}).code, 2);
 }
 
 TEST(CompareCliTest, WhatIsNoRunIsAnError) {
