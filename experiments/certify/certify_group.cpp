@@ -102,7 +102,7 @@ GroupCertifier::GroupCertifier(const Group& group, const ExperimentPlan& plan,
     : group_(group),
       config_(*group.config),
       options_(options),
-      tokenizer_(plan.models->read(config_.weights).tokenizer.get()),
+      files_(plan.models->read(config_.weights)),
       loader_(config_.model),
       target_(loader_.load(config_.weights)),
       reference_(loader_.load(config_.weights)),
@@ -151,18 +151,15 @@ void GroupCertifier::run(std::vector<ConfigTest>& tests, Progress& progress) {
 
 void GroupCertifier::encode_prompts() {
   const int64_t room = greedy() ? 1 : options_.config.tokens + 1 + kDraftRoom;
-  const int64_t limit = config_.prompts.max_prompt_tokens;
   for (const auto& prompt : config_.prompts.prompts) {
-    auto tokens = prompt.turns.empty()
-                      ? prompt.tokens
-                      : encode_prompt(*tokenizer_, {{"user", prompt.turns.front()}},
-                                      config_.prompts.chat, reference_->weights().config.bos_id);
-    const auto size = static_cast<int64_t>(tokens.size());
-    if (size + room > target_->max_length() || (limit > 0 && size > limit)) {
+    Item item{&prompt};
+    std::vector<ChatTurn> history;
+    if (!encode_item(config_, files_, item, history) ||
+        static_cast<int64_t>(item.tokens.size()) + room > target_->max_length()) {
       ++left_out_;
       continue;
     }
-    prompts_.push_back({prompt.id, prompt.number, std::move(tokens), grammar(prompt)});
+    prompts_.push_back({prompt.id, prompt.number, std::move(item.tokens), grammar(prompt)});
   }
   if (prompts_.empty()) {
     throw Error(
@@ -174,7 +171,8 @@ void GroupCertifier::encode_prompts() {
 
 std::shared_ptr<const CompiledGrammar> GroupCertifier::grammar(const Prompt& prompt) {
   return config_.grammar
-             ? grammars_.get(*config_.grammar, prompt, *tokenizer_, config_.stop.end_ids).grammar
+             ? grammars_.get(*config_.grammar, prompt, *files_.tokenizer, config_.stop.end_ids)
+                   .grammar
              : nullptr;
 }
 
@@ -189,7 +187,8 @@ std::unique_ptr<DecodingStrategy> GroupCertifier::build(const Arm& arm, Language
 }
 
 Task GroupCertifier::task(const EncodedPrompt& prompt, const Arm& arm) const {
-  Task asked{prompt.tokens, config_.sampling, config_.stop, tokenizer_, arm.config->constraint};
+  Task asked{prompt.tokens, config_.sampling, config_.stop, files_.tokenizer.get(),
+             arm.config->constraint};
   asked.constraint.grammar = prompt.grammar;
   return asked;
 }

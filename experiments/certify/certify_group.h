@@ -74,7 +74,7 @@ class GroupCertifier {
   const Group& group_;
   const ExperimentConfig& config_;
   const GroupOptions options_;
-  const Tokenizer* tokenizer_;
+  const ModelFiles& files_;
   ModelLoader loader_;
   std::unique_ptr<TransformerModel> target_;
   std::unique_ptr<TransformerModel> reference_;
