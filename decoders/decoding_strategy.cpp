@@ -34,6 +34,11 @@ std::string_view stop_reason_name(StopReason reason) {
   return "unknown";
 }
 
+std::optional<DraftTrace> DecodingStrategy::trace(const Request& /*request*/, TokenSpan /*output*/,
+                                                  const TraceOptions& /*options*/) {
+  return std::nullopt;
+}
+
 bool ends_text(StopReason reason) {
   return reason == StopReason::kEndOfSequence || reason == StopReason::kGrammarEnd;
 }

@@ -13,6 +13,7 @@
 #include "core/sampling.h"
 #include "core/tokenizer.h"
 #include "core/types.h"
+#include "decoders/draft_trace.h"
 
 namespace specdec {
 
@@ -154,6 +155,11 @@ class DecodingStrategy {
   virtual ~DecodingStrategy() = default;
   /// Throws Error when the prompt is empty or too long for the model.
   virtual Generation generate(const Request& request) = 0;
+  /// What its drafter would propose at every position of `output`, a continuation of the request's
+  /// prompt that the target has drawn (by any lossless strategy); nullopt: it has no drafter to
+  /// trace. Decides nothing at random. Throws ConfigError for a drafter that cannot be traced.
+  virtual std::optional<DraftTrace> trace(const Request& request, TokenSpan output,
+                                          const TraceOptions& options);
 };
 
 }  // namespace specdec

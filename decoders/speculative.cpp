@@ -76,8 +76,8 @@ Generation SpeculativeDecoding::generate(const Request& request) {
   return std::move(session).finish();
 }
 
-DraftTrace SpeculativeDecoding::trace(const Request& request, TokenSpan output,
-                                      const TraceOptions& options) {
+std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, TokenSpan output,
+                                                     const TraceOptions& options) {
   drafter_->reset();
   TraceShape shape(options);
   Session session(request, target_);

@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "core/language_model.h"
-#include "decoders/analysis/draft_trace.h"
 #include "decoders/decoding_strategy.h"
 #include "decoders/draft_shape.h"
 #include "decoders/drafter.h"
@@ -20,9 +19,8 @@ class SpeculativeDecoding final : public DecodingStrategy {
                       std::unique_ptr<Verifier> verifier, std::unique_ptr<DraftShape> shape);
   /// Throws ConfigError when the verifier does not allow the request's sampling or its grammar.
   Generation generate(const Request& request) override;
-  /// What the drafter would propose at every position of `output`, a continuation of the request's
-  /// prompt that the target has drawn (by any lossless strategy). Decides nothing at random.
-  DraftTrace trace(const Request& request, TokenSpan output, const TraceOptions& options);
+  std::optional<DraftTrace> trace(const Request& request, TokenSpan output,
+                                  const TraceOptions& options) override;
 
  private:
   /// Refuses a request that the verifier does not allow.

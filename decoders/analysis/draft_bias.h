@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "decoders/analysis/draft_trace.h"
+#include "decoders/draft_trace.h"
 
 namespace specdec {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/types.h"
-#include "decoders/analysis/draft_trace.h"
 #include "decoders/draft_shape.h"
+#include "decoders/draft_trace.h"
 
 namespace specdec {
 

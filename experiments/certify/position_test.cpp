@@ -10,7 +10,6 @@
 #include "core/randomness.h"
 #include "decoders/analysis/test_power.h"
 #include "decoders/session.h"
-#include "decoders/speculative.h"
 
 namespace specdec {
 namespace {
@@ -44,12 +43,15 @@ DraftTrace trace_target(LanguageModel& target, const Request& request, TokenSpan
 
 /// Along all texts; empty when there is no drafter, or none whose chains can be traced.
 DraftBias bias_of_drafter(const std::vector<DrawnText>& texts, DecodingStrategy& tracer) {
-  auto* speculative = dynamic_cast<SpeculativeDecoding*>(&tracer);
   DraftBias bias;
   try {
-    for (size_t i = 0; speculative != nullptr && i < texts.size(); ++i) {
+    for (size_t i = 0; i < texts.size(); ++i) {
       CounterRandomness random(kTraceSeed, 0, static_cast<uint32_t>(i));
-      bias.add(speculative->trace(texts[i].task.request(random), texts[i].output, {.depth = 1}));
+      const auto trace = tracer.trace(texts[i].task.request(random), texts[i].output, {.depth = 1});
+      if (!trace) {
+        break;  // no drafter
+      }
+      bias.add(*trace);
     }
   } catch (const ConfigError&) {  // a drafter that needs a tree
     return {};

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "decoders/analysis/draft_trace.h"
+#include "decoders/draft_trace.h"
 #include "experiments/metrics/metrics.h"
 
 namespace specdec {

@@ -14,7 +14,6 @@
 
 #include "core/error.h"
 #include "core/randomness.h"
-#include "decoders/speculative.h"
 #include "experiments/config/config_file.h"
 #include "experiments/run/arms.h"
 #include "experiments/run/experiment_report.h"
@@ -299,8 +298,7 @@ void ExperimentRun::trace_item(const Group& group, const Item& item) {
   const auto& text = recorded(item.key(group.arms.front())).generation.tokens;
   for (const Arm& arm : group.arms) {
     const auto key = item.key(arm);
-    auto* speculative = dynamic_cast<SpeculativeDecoding*>(arm.strategy.get());
-    if (speculative == nullptr || folder_.holds_trace(key)) {
+    if (folder_.holds_trace(key)) {
       continue;
     }
     CounterRandomness random(config.seed);  // a trace draws nothing
@@ -314,11 +312,13 @@ void ExperimentRun::trace_item(const Group& group, const Item& item) {
                           .on_tokens = [](TokenSpan) { InterruptGuard::check(); },
                           .constraint = constraint};
     try {
-      folder_.append({.key = key,
-                      .category = item.prompt->category,
-                      .verifier = arm.config->verifier,
-                      .prompt_tokens = static_cast<int64_t>(item.tokens.size()),
-                      .trace = speculative->trace(request, text, *config.trace)});
+      if (auto trace = arm.strategy->trace(request, text, *config.trace)) {
+        folder_.append({.key = key,
+                        .category = item.prompt->category,
+                        .verifier = arm.config->verifier,
+                        .prompt_tokens = static_cast<int64_t>(item.tokens.size()),
+                        .trace = std::move(*trace)});
+      }
     } catch (const ConfigError& error) {
       throw ConfigError(fmt::format("trace of {}: {}", arm.config->name, error.what()));
     }

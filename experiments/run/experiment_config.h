@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "decoders/analysis/draft_trace.h"
+#include "decoders/draft_trace.h"
 #include "decoders/grammar_correction.h"
 #include "experiments/components/components.h"
 #include "experiments/grammar/grammar_config.h"

@@ -27,6 +27,16 @@ TEST(AutoregressiveTest, RunsOneForwardAToken) {
   EXPECT_EQ(model.length(), 3 + 6 - 1) << "the newest token is not cached";
 }
 
+TEST(AutoregressiveTest, HasNoDrafterToTrace) {
+  FakeModel model(4, random_table(4, 1));
+  AutoregressiveDecoding decoding(model);
+  const Task task{.prompt = {1, 2, 1}, .stop = {.max_new_tokens = 8}};
+  CounterRandomness random(1);
+  const std::vector<Token> output = {1, 2, 3};
+  EXPECT_FALSE(decoding.trace(task.request(random), output, {}).has_value());
+  EXPECT_TRUE(model.forwards().empty()) << "no work for nothing";
+}
+
 TEST(AutoregressiveTest, CertainTokensShareAForward) {
   const auto generate = [](bool forced, std::vector<int64_t>& forwards) {
     FakeModel model(4, random_table(4, 1));
@@ -35,7 +45,7 @@ TEST(AutoregressiveTest, CertainTokensShareAForward) {
     task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "(a|b)aaa(a|b)bb");
     task.constraint.forced = forced;
     CounterRandomness random(1);
-    const Generation generation = decoding.generate(task.request(random));
+    Generation generation = decoding.generate(task.request(random));
     forwards = model.forwards();
     EXPECT_EQ(generation.stop_reason, StopReason::kGrammarEnd);
     return generation;

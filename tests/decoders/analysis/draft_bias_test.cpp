@@ -183,7 +183,7 @@ struct BiasBench {
       CounterRandomness random(5, 0, static_cast<uint32_t>(i));
       const auto output = drawing->generate(task.request(random)).tokens;
       CounterRandomness other(6, 0, static_cast<uint32_t>(i));
-      found.add(tracing->trace(task.request(other), output, {.depth = 1}));
+      found.add(tracing->trace(task.request(other), output, {.depth = 1}).value());
     }
     return found;
   }
@@ -232,7 +232,7 @@ TEST(DraftBiasTest, PlainTextsPassWithAnyDrafter) {
   CounterRandomness random(9);
   const auto output = AutoregressiveDecoding(bench.target).generate(task.request(random)).tokens;
   DraftBias bias;
-  bias.add(bench.tracing->trace(task.request(random), output, {.depth = 1}));
+  bias.add(bench.tracing->trace(task.request(random), output, {.depth = 1}).value());
   EXPECT_EQ(bias.tokens(), 2000);
   EXPECT_GT(bias.p_value(), 0.01);
 }

@@ -39,7 +39,7 @@ struct TraceBench {
   }
   DraftTrace trace(const Task& task, TokenSpan output, const TraceOptions& options) {
     CounterRandomness random(1);
-    return strategy.trace(task.request(random), output, options);
+    return strategy.trace(task.request(random), output, options).value();
   }
 
   FakeModel target;
@@ -125,7 +125,7 @@ TEST(DraftTraceTest, DraftersWithoutADistributionAreComparedWithTheText) {
   SpeculativeDecoding strategy(target, std::make_unique<ScriptedDrafter>(script),
                                std::make_unique<RejectionVerifier>(),
                                std::make_unique<ChainShape>(3));
-  const auto trace = strategy.trace(task.request(random), text, {.depth = 8, .width = 4});
+  const auto trace = strategy.trace(task.request(random), text, {.depth = 8, .width = 4}).value();
   EXPECT_EQ(trace.width, 1) << "ranks of such a drafter are not known";
   ASSERT_EQ(trace.positions.size(), 9U);
   for (size_t root = 0; root + 4 < text.size(); ++root) {

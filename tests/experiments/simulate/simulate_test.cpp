@@ -56,7 +56,7 @@ ReplayCounts expected_replay(const Task& task, bool sample, const ReplayShape& s
   for (const auto& [text, probability] : exact_distribution(plain, task)) {
     CounterRandomness unused(1);
     ReplayCounts counts;
-    replay(record_of(bench.strategy.trace(task.request(unused), text, {.depth = 4})), shape,
+    replay(record_of(bench.strategy.trace(task.request(unused), text, {.depth = 4}).value()), shape,
            nullptr, counts);
     mean.steps += probability * counts.steps;
     mean.committed += probability * counts.committed;
@@ -116,8 +116,8 @@ TEST(SimulateTest, GreedyReplayCountsTheRealSteps) {
   CounterRandomness random(1);
   Bench recorded(true);
   const auto text = AutoregressiveDecoding(recorded.target).generate(task.request(random)).tokens;
-  const auto record =
-      record_of(recorded.strategy.trace(task.request(random), text, {.depth = 6, .width = 2}));
+  const auto record = record_of(
+      recorded.strategy.trace(task.request(random), text, {.depth = 6, .width = 2}).value());
   for (const int64_t length : {1, 2, 4, 6}) {
     Bench real(true, length);
     Counts counts;
