@@ -106,7 +106,10 @@ Report ExperimentRun::run() {
 
 void ExperimentRun::load() {
   for (auto& group : groups_) {
-    const auto& model = group.config->model;
+    ModelOptions model = group.config->model;
+    if (!loaders_.empty()) {  // what was chosen with the first model holds for the whole run
+      model.threads = at::get_num_threads();
+    }
     const auto key = fmt::format("{}|{}|{}", model.dtype, model.device, model.max_length);
     auto& loader = loaders_[key];
     if (loader == nullptr) {
