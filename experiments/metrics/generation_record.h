@@ -16,7 +16,7 @@ struct GenerationKey {
   std::string strategy;   ///< name of the strategy in the config
   std::string prompt_id;  ///< with the turn when a prompt has several, such as "81/2"
   int64_t repeat = 0;
-  auto operator<=>(const GenerationKey&) const = default;
+  auto operator<=>(const GenerationKey&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// One measured generation. Everything that a report says is derived from these.

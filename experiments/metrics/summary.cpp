@@ -11,7 +11,7 @@ namespace {
 /// A strategy at a point of the sweep.
 struct Place {
   std::string sweep_point, strategy;
-  auto operator<=>(const Place&) const = default;
+  auto operator<=>(const Place&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 class Summarizer {

@@ -56,7 +56,7 @@ class CanonicalCuts {
     Token token = -1;           ///< that merges may join to the next one; else -1
     std::vector<Node> pending;  ///< what the text so far has of pieces that would be found whole
     std::string partial;        ///< bytes of a character that is not finished
-    auto operator<=>(const Left&) const = default;
+    auto operator<=>(const Left&) const = default;  // NOLINT(modernize-use-nullptr)
   };
 
   CanonicalCuts(const Tokenizer& tokenizer, const TokenTrie& trie, const MergeRules& rules);

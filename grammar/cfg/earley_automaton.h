@@ -47,7 +47,7 @@ class EarleyAutomaton final : public Automaton {
     RegexId rest = RegexStore::kNothing;
     SlotId slot = ContextFreeGrammar::kEnd;
     ReturnId returns = 0;
-    auto operator<=>(const Item&) const = default;
+    auto operator<=>(const Item&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   /// Words in states_: the tag, then for kText and kComplete the items; for kPartial the state
   /// before the character, of the Utf8Decoder its bits so far, bytes to come and bytes in all; for

@@ -86,7 +86,7 @@ class JsonAutomaton final : public Automaton, private StringStates {
     uint32_t a = 0;
     uint32_t b = 0;
     uint32_t stack = 0;
-    auto operator<=>(const Thread&) const = default;
+    auto operator<=>(const Thread&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   /// What goes on when a value ends.
   struct Entry {
@@ -95,7 +95,7 @@ class JsonAutomaton final : public Automaton, private StringStates {
     uint32_t state = 0;
     uint32_t stack = 0;
     uint32_t text_start = 0;  ///< kUniqueArray: where the item begins in the recorded text
-    auto operator<=>(const Entry&) const = default;
+    auto operator<=>(const Entry&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct State {
     std::span<const Thread> threads;  ///< sorted; of a state that was met: in `threads_`

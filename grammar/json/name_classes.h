@@ -21,8 +21,8 @@ class NameClasses {
  public:
   struct Language {
     RegexId id = RegexStore::kNothing;
-    bool allowed = true;  ///< else its names belong to no class
-    auto operator<=>(const Language&) const = default;
+    bool allowed = true;                                ///< else its names belong to no class
+    auto operator<=>(const Language&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   static constexpr size_t kMax = 256;
 

@@ -29,8 +29,8 @@ struct OpenString {
   /// Names that are told apart: what is still to come of each; sorted.
   struct Word {
     std::u32string rest;
-    bool open = false;  ///< it may be the name
-    auto operator<=>(const Word&) const = default;
+    bool open = false;                              ///< it may be the name
+    auto operator<=>(const Word&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   std::vector<Word> words;
 };

@@ -65,7 +65,7 @@ class RegexNodes {
     RegexId base = 0;
     uint64_t min = 0;
     uint64_t max = 0;
-    auto operator<=>(const Counted&) const = default;
+    auto operator<=>(const Counted&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   uint64_t hash(RegexId id) const;
   bool same(RegexId a, RegexId b) const;
