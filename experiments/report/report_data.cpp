@@ -117,6 +117,26 @@ Json grammar_json(const Counts& counts) {
   return json;
 }
 
+Json counts_json(const Counts& counts) {
+  return {{"generations", counts.generations},
+          {"tokens", counts.tokens},
+          {"committed", counts.committed},
+          {"steps", counts.steps},
+          {"drafting_steps", counts.drafting_steps},
+          {"drafted", counts.drafted},
+          {"accepted", counts.accepted},
+          {"prefill_seconds", counts.prefill_seconds},
+          {"decode_seconds", counts.decode_seconds},
+          {"draft_seconds", counts.draft_seconds},
+          {"verify_seconds", counts.verify_seconds},
+          {"drafted_at", counts.drafted_at},
+          {"reached_at", counts.reached_at},
+          {"accepted_at", counts.accepted_at},
+          {"steps_committing", counts.steps_committing},
+          {"overlapped_at", counts.overlapped_at},
+          {"overlap_at", counts.overlap_at}};
+}
+
 }  // namespace
 
 Json row_json(const SummaryRow& row) {
@@ -172,24 +192,7 @@ Json row_json(const SummaryRow& row) {
       {"spec_bench", spec_bench_json(row)},
       {"vllm", vllm_json(counts)},
       {"grammar", grammar_json(counts)},
-      {"counts",
-       {{"generations", counts.generations},
-        {"tokens", counts.tokens},
-        {"committed", counts.committed},
-        {"steps", counts.steps},
-        {"drafting_steps", counts.drafting_steps},
-        {"drafted", counts.drafted},
-        {"accepted", counts.accepted},
-        {"prefill_seconds", counts.prefill_seconds},
-        {"decode_seconds", counts.decode_seconds},
-        {"draft_seconds", counts.draft_seconds},
-        {"verify_seconds", counts.verify_seconds},
-        {"drafted_at", counts.drafted_at},
-        {"reached_at", counts.reached_at},
-        {"accepted_at", counts.accepted_at},
-        {"steps_committing", counts.steps_committing},
-        {"overlapped_at", counts.overlapped_at},
-        {"overlap_at", counts.overlap_at}}}};
+      {"counts", counts_json(counts)}};
 }
 
 namespace {
@@ -204,17 +207,6 @@ Json divergence_json(const Divergence& divergence) {
           {"gap_other", json_number(divergence.gap_other)},
           {"token_first", divergence.token_first},
           {"token_other", divergence.token_other}};
-}
-
-std::string quote_csv(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) {
-    return text;
-  }
-  std::string quoted = "\"";
-  for (const char c : text) {
-    quoted += c == '"' ? "\"\"" : std::string(1, c);
-  }
-  return quoted + "\"";
 }
 
 std::string csv_number(std::optional<double> number) {

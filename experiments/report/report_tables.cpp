@@ -151,17 +151,6 @@ std::string cell_html(const std::string& text) {
                            escape_html(text.substr(0, open)), escape_html(text.substr(open + 1)));
 }
 
-std::string quote_csv_cell(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) {
-    return text;
-  }
-  std::string quoted = "\"";
-  for (const char c : text) {
-    quoted += c == '"' ? "\"\"" : std::string(1, c);
-  }
-  return quoted + "\"";
-}
-
 /// "1.83", "1.71" and "1.95" of "1.83 (1.71 to 1.95)".
 struct CellInterval {
   std::string value, low, high;
@@ -270,9 +259,8 @@ std::string table_csv(const ReportTable& table) {
   std::string csv;
   for (size_t i = 0; i < table.header.size(); ++i) {
     const std::string& name = table.header[i];
-    csv += (i == 0 ? "" : ",") + quote_csv_cell(name);
-    csv +=
-        wide[i] ? "," + quote_csv_cell(name + " low") + "," + quote_csv_cell(name + " high") : "";
+    csv += (i == 0 ? "" : ",") + quote_csv(name);
+    csv += wide[i] ? "," + quote_csv(name + " low") + "," + quote_csv(name + " high") : "";
   }
   csv += "\n";
   for (const Cells& row : table.rows) {
@@ -282,7 +270,7 @@ std::string table_csv(const ReportTable& table) {
       if (interval) {
         csv += fmt::format("{},{},{}", interval->value, interval->low, interval->high);
       } else {
-        csv += quote_csv_cell(i < table.names ? row[i] : bare_number(row[i]));
+        csv += quote_csv(i < table.names ? row[i] : bare_number(row[i]));
         csv += wide[i] ? ",," : "";
       }
     }

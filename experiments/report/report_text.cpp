@@ -100,8 +100,7 @@ const std::vector<ReportColumn>& grammar_columns() {
        mask_cell},
       {"log Z/token",
        "Logarithm of the mass that the masks left of the target's distribution, a token's mean. 0: "
-       "the "
-       "target wrote the language by itself.",
+       "the target wrote the language by itself.",
        true, log_allowed_cell},
   };
   return columns;
@@ -329,6 +328,17 @@ std::vector<std::string> divergence_lines(const Report& report) {
         strategy != nullptr && strategy->lossy ? " (expected: it is lossy)" : ""));
   }
   return lines;
+}
+
+std::string quote_csv(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) {
+    return text;
+  }
+  std::string quoted = "\"";
+  for (const char c : text) {
+    quoted += c == '"' ? "\"\"" : std::string(1, c);
+  }
+  return quoted + "\"";
 }
 
 }  // namespace specdec
