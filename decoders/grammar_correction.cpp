@@ -109,8 +109,7 @@ void CorrectedDecoding::check(const SamplingParams& sampling) {
   if (sampling.greedy()) {
     throw ConfigError(
         "a correction changes the distribution that outputs are drawn from, and greedy decoding "
-        "draws none: "
-        "set sampling.temperature above 0, or leave the correction out");
+        "draws none: set sampling.temperature above 0, or leave the correction out");
   }
   if (sampling.top_k != 0 || sampling.top_p != 1.0 || sampling.min_p != 0.0) {
     throw ConfigError(

@@ -23,8 +23,7 @@ OptimalTrees::OptimalTrees(std::span<const double> acceptance, int64_t max_nodes
   if (acceptance.empty() || !in_range || !(sum <= 1.0 + kRounding)) {
     throw ConfigError(fmt::format(
         "acceptance [{}] should be the probabilities, from 0 to 1, that the drafter's best, second "
-        "best, "
-        "... token is accepted; only one of them can be, so that their sum is at most 1",
+        "best, ... token is accepted; only one of them can be, so that their sum is at most 1",
         fmt::join(acceptance, ", ")));
   }
   values_.assign(index(max_depth + 1, 0, 0), 0.0);

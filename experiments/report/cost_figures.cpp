@@ -200,8 +200,8 @@ void add_frontier(const Report& report, FigureList& figures) {
     plot.series.push_back(frontier(costs, largest_x(plot.series) + 1.0));
     caption = fmt::format(
         "What lies below the dashed line pays for its drafts or for rejected tokens: there n "
-        "tokens "
-        "cost one forward of n tokens, n v(1) / v(n), and drafts are free and perfect. v(n) is {}.",
+        "tokens cost one forward of n tokens, n v(1) / v(n), and drafts are free and perfect. v(n) "
+        "is {}.",
         costs.origin);
   }
   figures.add("speedup_by_tokens", plot, caption, "nothing could be drawn.");

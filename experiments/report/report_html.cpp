@@ -168,8 +168,7 @@ void write_divergences(std::ostream& out, const Report& report, const ReportPart
       "A lossless greedy strategy picks the target's best token everywhere. Where the best two "
       "logits nearly tie (a gap of about 1e-5 in float32, 1e-2 in bfloat16), a forward of another "
       "width can round the other way, and the texts part from there on. A large gap is no "
-      "rounding: "
-      "it means that the strategy is not exact.");
+      "rounding: it means that the strategy is not exact.");
   out << "<ul>\n";
   for (const std::string& line : divergence_lines(report)) {
     out << "<li>" << escape_html(line) << "</li>\n";
