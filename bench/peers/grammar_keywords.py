@@ -185,10 +185,14 @@ def table(probes, columns):
     lines = [row(["", *columns]), "|---" * (1 + len(columns)) + "|"]
     for verdict in VERDICTS:
         lines.append(row([f"**{verdict}**, of {len(probes)}", *(str(column.count(verdict)) for column in verdicts)]))
-    for i, probe in enumerate(probes):
-        if i == 0 or probe["group"] != probes[i - 1]["group"]:
-            lines.append(row([f"**{probe['group']}**", *([""] * len(columns))]))
-        lines.append(row([probe["id"], *(column[i] for column in verdicts)]))
+    for group in dict.fromkeys(probe["group"] for probe in probes):
+        lines.append(row([f"**{group}**", *([""] * len(columns))]))
+        rows = [(probe["id"], [column[i] for column in verdicts]) for i, probe in enumerate(probes)
+                if probe["group"] == group]
+        agreed = [name for name, cells in rows if set(cells) == {RIGHT}]
+        if agreed:  # one row: what no engine does wrong
+            lines.append(row(["; ".join(agreed), *([RIGHT] * len(columns))]))
+        lines += [row([name, *cells]) for name, cells in rows if set(cells) != {RIGHT}]
     return "\n".join(lines)
 
 
