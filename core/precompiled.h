@@ -1,6 +1,6 @@
 #pragma once
-// The project's one precompiled header: what most sources parse anyway.
-#include <ATen/ATen.h>
+// The precompiled header of what calls no operators of LibTorch: half the size of the other one.
+#include <ATen/core/Tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>

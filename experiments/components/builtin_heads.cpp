@@ -1,4 +1,4 @@
-#include <ATen/ATen.h>
+#include <ATen/ops/arange.h>
 #include <fmt/format.h>
 
 #include <memory>

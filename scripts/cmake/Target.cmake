@@ -32,12 +32,19 @@ function(specdec_library name)
   set_property(GLOBAL APPEND PROPERTY SPECDEC_LIBRARIES ${name})
 endfunction()
 
-# specdec_precompiled_header(<target>): reuse the project's one precompiled header, which
-# specdec_text builds; so programs are compiled with the libraries' -fPIC instead of -fPIE.
+# specdec_precompiled_header(<target> [OPERATORS]): reuse one of the project's two precompiled headers:
+# the one of specdec_text, or with OPERATORS, for sources that call LibTorch's, the one of specdec_core.
+# So programs are compiled with the libraries' -fPIC instead of -fPIE.
 function(specdec_precompiled_header target)
+  cmake_parse_arguments(arg "OPERATORS" "" "" ${ARGN})
+  if(arg_OPERATORS)
+    set(owner specdec_core)
+  else()
+    set(owner specdec_text)
+  endif()
   get_target_property(sources ${target} SOURCES)
   if(SPECDEC_PCH AND NOT sources MATCHES "\\.o(;|$)")
-    target_precompile_headers(${target} REUSE_FROM specdec_text)
+    target_precompile_headers(${target} REUSE_FROM ${owner})
     get_target_property(type ${target} TYPE)
     if(type STREQUAL "EXECUTABLE")
       set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
