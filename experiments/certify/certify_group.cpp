@@ -19,6 +19,8 @@ constexpr int64_t kDraftRoom = 5;
 /// Outputs less likely than this share a cell.
 constexpr double kLeastCell = 0.02;
 constexpr double kFewestInCell = 5.0;
+/// A test that finds no wrong verifier in its tokens takes more, up to so many times as many.
+constexpr int64_t kMostTimes = 10;
 /// Beginnings rarer than this are not looked at.
 constexpr double kLeastFirst = 1e-3;
 
@@ -119,6 +121,10 @@ int64_t GroupCertifier::tokens_to_draw() const {
   return samples_to_see(options_.config.detect, {1, options_.level}, kPower);
 }
 
+int64_t GroupCertifier::planned_texts() const {
+  return 1 + tokens_to_draw() / std::max<int64_t>(1, config_.stop.max_new_tokens);
+}
+
 int64_t GroupCertifier::work() const {
   const auto arms = static_cast<int64_t>(group_.arms.size()) -
                     std::count_if(group_.arms.begin(), group_.arms.end(), searches);
@@ -128,8 +134,7 @@ int64_t GroupCertifier::work() const {
   const int64_t samples = options_.config.samples > 0
                               ? options_.config.samples
                               : samples_to_see(kCellsDetect, {10, options_.level}, kPower);
-  const int64_t texts = 1 + tokens_to_draw() / std::max<int64_t>(1, config_.stop.max_new_tokens);
-  return arms * (texts + samples * compared_prompts());
+  return arms * (planned_texts() + samples * compared_prompts());
 }
 
 void GroupCertifier::run(std::vector<ConfigTest>& tests, Progress& progress) {
@@ -214,27 +219,43 @@ ConfigTest GroupCertifier::test_positions_of(const Arm& arm, Progress& progress)
   auto test = new_test(arm);
   test.positions.emplace();
   fill_test(test, [&](ConfigTest& filled) {
-    const auto texts = draw_texts(arm, progress);
-    filled.positions = test_positions(texts, *build(arm, *target_), *target_, options_.level);
+    const auto strategy = build(arm, *target_);
+    std::vector<DrawnText> texts;
+    const auto draw_and_test = [&](int64_t tokens) {
+      draw_texts(arm, *strategy, tokens, texts, progress);
+      filled.positions = test_positions(texts, *build(arm, *target_), *target_, options_.level);
+    };
+    draw_and_test(tokens_to_draw());
+    // How many more depends on how rarely it drafts, not on what was drawn, so the test stays
+    // exact.
+    const int64_t most = kMostTimes * tokens_to_draw();
+    while (!filled.positions->tells() && filled.positions->bias.tokens() < most) {
+      const int64_t needed = filled.positions->tokens_needed(options_.level);
+      if (needed == 0 || needed > most) {
+        break;
+      }
+      const int64_t more = needed - filled.positions->bias.tokens();
+      draw_and_test(std::max<int64_t>(tokens_to_draw(), more + needed / 4));
+    }
   });
   return test;
 }
 
-std::vector<DrawnText> GroupCertifier::draw_texts(const Arm& arm, Progress& progress) {
-  const auto strategy = build(arm, *target_);
+void GroupCertifier::draw_texts(const Arm& arm, DecodingStrategy& strategy, int64_t wanted,
+                                std::vector<DrawnText>& texts, Progress& progress) {
   const auto count = static_cast<int64_t>(prompts_.size());
-  const int64_t wanted = tokens_to_draw();
-  std::vector<DrawnText> texts;
+  const int64_t first = std::ssize(texts);
+  const int64_t planned = first == 0 ? planned_texts() : 0;
   int64_t tokens = 0;
-  for (int64_t i = 0; tokens < wanted && i < wanted; ++i) {
+  for (int64_t i = first; tokens < wanted && i < first + wanted; ++i) {
     const auto& prompt = prompts_[static_cast<size_t>(i % count)];
     Task asked = task(prompt, arm);
-    auto generation = generate(*strategy, asked, prompt, i / count);
+    auto generation = generate(strategy, asked, prompt, i / count);
     tokens += static_cast<int64_t>(generation.tokens.size()) - 1;
     texts.push_back({std::move(asked), std::move(generation.tokens), std::move(generation.steps)});
+    progress.expect(i < planned ? 0 : 1);
     progress.advance(arm.config->name + " on " + prompt.id);
   }
-  return texts;
 }
 
 // ---- The first tokens of many samples ----

@@ -48,6 +48,8 @@ class GroupCertifier {
   /// Prompts that the chi-square test takes.
   int64_t compared_prompts() const;
   int64_t tokens_to_draw() const;
+  /// About as many texts have so many tokens.
+  int64_t planned_texts() const;
 
   std::unique_ptr<DecodingStrategy> build(const Arm& arm, LanguageModel& target);
   /// What an arm is asked; it may use the prompt's grammar in its own way.
@@ -57,7 +59,9 @@ class GroupCertifier {
                       int64_t sample) const;
 
   ConfigTest test_positions_of(const Arm& arm, Progress& progress);
-  std::vector<DrawnText> draw_texts(const Arm& arm, Progress& progress);
+  /// Adds texts of `wanted` tokens together to those that were drawn before them.
+  void draw_texts(const Arm& arm, DecodingStrategy& strategy, int64_t wanted,
+                  std::vector<DrawnText>& texts, Progress& progress);
 
   ConfigTest test_cells(const Arm& arm, EncodedPrompt& prompt, Progress& progress);
   /// Sets `first` and `plain`.

@@ -50,7 +50,7 @@ void Progress::advance(const std::string& label) {
   }
   const auto now = Clock::now();
   const double since = std::chrono::duration<double>(now - last_draw_).count();
-  if (done_ < total_ && since < (style_ == Style::kBar ? kBarSeconds : kLineSeconds)) {
+  if (done_ != total_ && since < (style_ == Style::kBar ? kBarSeconds : kLineSeconds)) {
     return;
   }
   last_draw_ = now;
@@ -66,7 +66,7 @@ void Progress::draw(const std::string& label, double elapsed_seconds) {
     log_ << fmt::format("{}/{} {}, {}: {}\n", done_, total_, unit_, times, label) << std::flush;
     return;
   }
-  const auto filled = static_cast<size_t>(total_ == 0 ? kBarWidth : kBarWidth * done_ / total_);
+  const auto filled = static_cast<size_t>(done_ >= total_ ? kBarWidth : kBarWidth * done_ / total_);
   // Carriage return and "erase to the end of the line" redraw the bar in place.
   log_ << fmt::format("\r[{:<{}}] {}/{}, {}  {:.30}\x1b[K", std::string(filled, '#'), kBarWidth,
                       done_, total_, times, label)

@@ -23,6 +23,8 @@ class Progress {
 
   /// One of `total` is done; `label` says what.
   void advance(const std::string& label);
+  /// So many more than the total said.
+  void expect(int64_t more) { total_ += more; }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -261,6 +262,21 @@ TEST_F(CertifyConfigTest, ATestThatFindsNoWrongVerifierIsNone) {
               AllOf(HasSubstr("tried  untested  "), HasSubstr("correction from p: not found"),
                     HasSubstr("untested: it would need some "), HasSubstr("lower --detect to 0."),
                     HasSubstr("FAILED: a strategy was not tested")));
+}
+
+// What it draws at first would find no wrong verifier; ten times as much finds one.
+TEST_F(CertifyConfigTest, ATestThatSeesTooLittleDrawsMore) {
+  const auto file = config(1.0, "rejection");
+  const auto result =
+      cli({"--config", file, "--detect", "0.25", "--samples", "20", "--prompts", "1"});
+  EXPECT_EQ(result.code, 0) << result.out;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("tried  passed"), Not(HasSubstr("not found"))));
+  // 0.25 alone asks for 85 tokens.
+  int drawn = 0;
+  int rated = 0;
+  const auto line = result.out.find("passed    ") + 10;
+  ASSERT_EQ(std::sscanf(result.out.c_str() + line, "%d of %d tokens", &rated, &drawn), 2);
+  EXPECT_GT(drawn, 200);
 }
 
 TEST_F(CertifyConfigTest, APointOfASweepHasItsName) {
