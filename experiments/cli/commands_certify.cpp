@@ -52,35 +52,35 @@ void add_config_mode(CLI::App& command, CertifyArguments& arguments) {
   auto& statistical = arguments.statistical;
   auto* config =
       command.add_option("--config", arguments.config,
-                         "an experiment's YAML file: test its strategies on its own checkpoints");
+                         "an experiment config: test its strategies on its own checkpoints");
   command.get_option("--seeds")->excludes(config);
-  command.add_option("--set", arguments.sets, "key=value of the config, as 'specdec run' takes it")
+  command.add_option("--set", arguments.sets, "override a config key, as in 'specdec run'")
       ->expected(1)
       ->allow_extra_args(false)
       ->take_all()
       ->needs(config);
   command
       .add_option("--detect", statistical.detect,
-                  "with --config, when it samples: total variation a token to find; half of it "
-                  "takes four times as many tokens")
+                  "sampled configs: total variation per token to detect; halving it takes four "
+                  "times as many tokens")
       ->check(CLI::Range(0.002, 0.5))
       ->needs(config)
       ->capture_default_str();
   command
       .add_option("--samples", statistical.samples,
-                  "with --config, when it samples: outputs drawn a prompt (default: as many as "
-                  "show a total variation of 0.1 between them)")
+                  "sampled configs: outputs per prompt of the chi-square test (default: enough to "
+                  "detect a total variation of 0.1)")
       ->check(CLI::Range(20, 10'000'000))
       ->needs(config);
   command
       .add_option("--tokens", statistical.tokens,
-                  "with --config, when it samples: new tokens of them to compare, after the first")
+                  "sampled configs: new tokens per output to compare, after the first")
       ->check(CLI::Range(1, 64))
       ->needs(config)
       ->capture_default_str();
   command
       .add_option("--prompts", statistical.prompts,
-                  "with --config, when it samples: how many prompts to draw them from")
+                  "sampled configs: prompts of the chi-square test")
       ->check(CLI::Range(1, 100'000))
       ->needs(config)
       ->capture_default_str();
@@ -90,39 +90,41 @@ void add_config_mode(CLI::App& command, CertifyArguments& arguments) {
 
 void add_certify_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
-      "certify", "prove that what is registered keeps its promise (lossless, or declared lossy)");
+      "certify",
+      "check that strategies are lossless: exactly on tiny models, or statistically on yours");
   const auto arguments = std::make_shared<CertifyArguments>();
   command->add_option("NAME", arguments->exact.names,
                       "only combinations with these strategies, drafters, verifiers, draft lengths "
-                      "or trees (default: everything registered)");
-  command->add_option("--seeds", arguments->exact.seeds, "pairs of random models to try")
+                      "or trees (default: all registered)");
+  command->add_option("--seeds", arguments->exact.seeds, "random target-draft pairs to test")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   add_config_mode(*command, *arguments);
   add_json_option(*command, arguments->json, "one JSON object");
   command->footer(
-      "Builds every combination of the registered components from YAML on tiny random float64\n"
-      "Gemmas (vocabulary of 3) and enumerates every random outcome. Greedy: the tokens must be\n"
-      "those of plain forwards. Sampled: the distribution of the output must differ from the one "
-      "computed\n"
-      "token by token from plain forwards by less than 1e-12, with temperature, top-k, top-p,\n"
-      "min-p, penalties and stops. What is declared lossy is shown with its difference. Refused\n"
-      "combinations are listed with the reason; a component that nothing tested is a failure.\n"
+      "Without --config: builds every combination of the registered components on tiny random "
+      "float64\n"
+      "Gemma models (3 tokens) and enumerates every random outcome. Greedy tokens must equal those "
+      "of\n"
+      "plain forwards; sampled distributions must match the target's to 1e-12, with temperature, "
+      "top-k,\n"
+      "top-p, min-p, penalties and stops. Lossy components are shown with their difference, "
+      "refused\n"
+      "combinations with the reason; a component that no combination tested is a failure.\n"
       "\n"
-      "With --config the strategies of an experiment are tested on its real checkpoints. Sampled:\n"
-      "at every position of ordinary texts, how often the token is one that the drafter rates "
-      "above\n"
-      "the target, against the target's probability of that; and Pearson's chi-square of the next\n"
-      "tokens of N samples against the target's exact distribution; p-values adjusted by Holm. "
-      "What\n"
-      "the tests would find is printed; one that would find no wrong verifier is an error. "
-      "Greedy:\n"
-      "identical tokens over all prompts, and an explanation where one differs: position, both "
-      "logit\n"
-      "gaps, near tie or not, widths. What is declared lossy is measured, not tested.\n"
+      "With --config: tests the strategies of an experiment on its checkpoints.\n"
+      "Sampled configs: at every position, whether the output favours the tokens that the drafter "
+      "rates\n"
+      "above the target; and Pearson's chi-square of the first tokens against the target's exact\n"
+      "distribution. p-values are adjusted by Holm's method. The sensitivity is printed; a test "
+      "too weak\n"
+      "to find a wrong verifier draws more text, and fails if that does not help.\n"
+      "Greedy configs: all prompts must give identical tokens; a difference is explained "
+      "(position, logit\n"
+      "gaps, near tie or not, widths). Lossy strategies are measured, not tested.\n"
       "\n"
-      "Exit codes: 0 every promise is kept, 1 one is broken or was not tested, 2 an error that you "
-      "can fix.\n"
+      "Exit codes: 0 all lossless, 1 a strategy is not or was not tested, 2 an error that you can "
+      "fix.\n"
       "\n"
       "Examples:\n"
       "  specdec certify\n"

@@ -126,14 +126,16 @@ int compare(const CommandContext& context, const CompareArguments& arguments) {
 }  // namespace
 
 void add_compare_command(CLI::App& app, CommandContext& context) {
-  auto* command = app.add_subcommand("compare", "two runs side by side, paired where they agree");
+  auto* command = app.add_subcommand("compare", "compare two runs, paired by prompt");
   const auto arguments = std::make_shared<CompareArguments>();
   command->add_option("RUN", arguments->runs, "two run folders, A and B")->required()->expected(2);
   add_json_option(*command, arguments->json, "one JSON object");
-  command->add_option("--html", arguments->html, "write a page to FILE as well")->type_name("FILE");
+  command->add_option("--html", arguments->html, "also write an HTML page to FILE")
+      ->type_name("FILE");
   command->footer(
-      "B/A is how many times as fast B is on the generations that both have: same strategy, point\n"
-      "of the sweep, prompt and repeat, and prompts of equal length.\n"
+      "B/A is the speed of B relative to A on the generations that both contain: same strategy, "
+      "sweep\n"
+      "point, prompt and repeat, and prompts of equal length.\n"
       "Example:\n"
       "  specdec compare runs/before runs/after --html runs/comparison.html");
   command->callback([&context, arguments] {

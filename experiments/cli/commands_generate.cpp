@@ -235,6 +235,25 @@ class TokenPrinter {
   bool first_ = true;
 };
 
+/// For readers: "[5 tokens, max_new_tokens; 180 tokens/s, 1.00 tokens/step]".
+std::string statistics_line(const Generation& generation) {
+  Counts counts;
+  counts.add(generation);
+  std::string line =
+      fmt::format("[{} tokens, {}", counts.tokens, stop_reason_name(generation.stop_reason));
+  if (const auto speed = decode_tokens_per_second(counts)) {
+    line += fmt::format("; {:.1f} tokens/s", *speed);
+  }
+  if (const auto tokens = tokens_per_step(counts)) {
+    line += fmt::format(", {:.2f} tokens/step", *tokens);
+  }
+  if (const auto acceptance = acceptance_rate(counts)) {
+    line += fmt::format(", {} of {} drafted tokens accepted ({:.1f} %)", counts.accepted,
+                        counts.drafted, 100.0 * *acceptance);
+  }
+  return line + "]\n";
+}
+
 /// Generates once; streams to the output if asked to, and logs the statistics then.
 Generation run_one(const CommandContext& context, const Request& request, bool streams,
                    DecodingStrategy& strategy) {
@@ -250,8 +269,7 @@ Generation run_one(const CommandContext& context, const Request& request, bool s
   if (streams) {
     printer.finish();
     if (!context.flags.quiet) {
-      context.err << fmt::format("[{}: {}]\n", stop_reason_name(generation.stop_reason),
-                                 statistics_json(generation).dump());
+      context.err << statistics_line(generation);
     }
   }
   return generation;
@@ -331,53 +349,54 @@ void add_sampling_options(CLI::App& command, GenerateArguments& arguments) {
   auto& sampling = arguments.sampling;
   command.add_option("--temperature", sampling.temperature, "0 = greedy")->capture_default_str();
   command.add_option("--top-k", sampling.top_k, "keep the k most likely tokens; 0 = all");
-  command.add_option("--top-p", sampling.top_p, "keep the smallest set with this mass");
-  command.add_option("--min-p", sampling.min_p, "drop tokens below this share of the best one's");
+  command.add_option("--top-p", sampling.top_p,
+                     "keep the smallest set of tokens with this probability mass");
+  command.add_option("--min-p", sampling.min_p,
+                     "drop tokens below this fraction of the highest probability");
   command.add_option("--repetition-penalty", sampling.repetition_penalty, "1 = none");
-  command.add_option("--seed", arguments.seed, "seed of all random choices")->capture_default_str();
+  command.add_option("--seed", arguments.seed, "random seed")->capture_default_str();
 }
 
 }  // namespace
 
 void add_generate_command(CLI::App& app, CommandContext& context) {
-  auto* command = app.add_subcommand("generate", "continue one prompt and stream the text");
+  auto* command = app.add_subcommand("generate", "generate from one prompt, streaming the text");
   const auto arguments = std::make_shared<GenerateArguments>();
-  command->add_option("MODEL", arguments->model, "checkpoint folder")->required();
+  command->add_option("MODEL", arguments->model, "a checkpoint folder")->required();
   auto* prompt = command->add_option("--prompt", arguments->prompt, "the text to continue");
-  command->add_option("--prompt-file", arguments->prompt_file, "a file with the text");
+  command->add_option("--prompt-file", arguments->prompt_file, "read the prompt from a file");
   command->add_option("--tokens", arguments->tokens, "token ids to continue, such as 2,5,7");
-  command->add_flag("--chat", arguments->chat, "the text is a user's turn in Gemma's chat format");
-  command->add_option("--max-new-tokens", arguments->max_new_tokens, "stop after this many")
+  command->add_flag("--chat", arguments->chat,
+                    "treat the prompt as a user turn in Gemma's chat format");
+  command->add_option("--max-new-tokens", arguments->max_new_tokens, "most new tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24U))
       ->capture_default_str();
-  command->add_flag("--ignore-eos", arguments->ignore_eos, "continue after end-of-sequence tokens");
-  command->add_option("--stop", arguments->stops, "stop at this text; may be repeated")
+  command->add_flag("--ignore-eos", arguments->ignore_eos, "do not stop at end-of-sequence tokens");
+  command->add_option("--stop", arguments->stops, "stop at this string; may be repeated")
       ->expected(1)
       ->allow_extra_args(false)  // else "[x]" would be taken for a list
       ->take_all();
   add_sampling_options(*command, *arguments);
-  command->add_option("--strategy", arguments->strategy, "a strategy as in a config, inline YAML")
+  command->add_option("--strategy", arguments->strategy, "a strategy, as inline YAML of a config")
       ->capture_default_str();
   command->add_option("--grammar", arguments->grammar,
-                      "what the output must be: a file (.json schema, .regex, .gbnf, .lark), or "
-                      "inline YAML as under `grammar:` of a config");
+                      "constrain the output: a file (.json schema, .regex, .gbnf, .lark), or "
+                      "inline YAML as under `grammar:` in a config");
   command
       ->add_option("-n,--samples", arguments->samples,
-                   "number of samples: the repeats 0, 1, ... of the seed")
+                   "samples to draw, as repeats 0, 1, ... of the seed")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20U))
       ->capture_default_str();
-  auto* logprobs =
-      command
-          ->add_option(
-              "--logprobs", arguments->alternatives,
-              "with --json: log-probability of each new token by the raw distribution, and of the "
-              "K most likely ones")
-          ->expected(0, 1)
-          ->type_name("[K]")
-          ->check(CLI::Range(int64_t{0}, int64_t{1} << 20U));
+  auto* logprobs = command
+                       ->add_option("--logprobs", arguments->alternatives,
+                                    "with --json: log-probabilities of each new token and of the K "
+                                    "most likely ones, before sampling parameters")
+                       ->expected(0, 1)
+                       ->type_name("[K]")
+                       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20U));
   add_json_option(*command, arguments->json,
-                  "one JSON object: tokens (the new ones), text, stop_reason, statistics; "
-                  "hypotheses of beam searches; of several samples, {samples: [...]}");
+                  "one JSON object: tokens (new ones only), text, stop_reason, statistics; "
+                  "hypotheses of a beam search; {samples: [...]} for several samples");
   command->footer(
       "Examples:\n"
       "  specdec generate models/target --prompt \"To be, or\" --temperature 0.8 --seed 1\n"

@@ -83,7 +83,7 @@ int import(const CommandContext& context, const ImportArguments& arguments) {
 
 void add_import_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
-      "import", "acceptance counts of runs, vLLM, llama.cpp and Spec-Bench side by side");
+      "import", "compare acceptance counts of runs, vLLM, llama.cpp and Spec-Bench");
   const auto arguments = std::make_shared<ImportArguments>();
   command
       ->add_option("SOURCE", arguments->sources,
@@ -92,7 +92,8 @@ void add_import_command(CLI::App& app, CommandContext& context) {
       ->required();
   add_json_option(*command, arguments->json, "an array of rows with all counts and metrics");
   command->footer(
-      "All rows have the definitions of docs/benchmark.md; what a source does not tell is '-'.\n"
+      "All rows use the definitions of docs/benchmark.md; '-' marks what a source does not "
+      "report.\n"
       "Example:\n"
       "  specdec import runs/quickstart server=metrics.txt llama=llama.log answers.jsonl");
   command->callback([&context, arguments] {

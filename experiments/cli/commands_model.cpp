@@ -1,4 +1,5 @@
-#include <ATen/ATen.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
@@ -223,15 +224,15 @@ std::vector<Token> parse_token_list(const std::string& text) {
 
 void add_logits_command(CLI::App& app, CommandContext& context) {
   auto* command =
-      app.add_subcommand("logits", "write logits and hidden states of given tokens to a file");
+      app.add_subcommand("logits", "write the logits and hidden states of given tokens to a file");
   const auto arguments = std::make_shared<LogitsArguments>();
-  command->add_option("MODEL", arguments->model, "checkpoint folder")->required();
+  command->add_option("MODEL", arguments->model, "a checkpoint folder")->required();
   command->add_option("--tokens", arguments->tokens, "token ids, such as 2,5,7")->required();
   command->add_option("--out", arguments->out, "a .safetensors file, overwritten")->required();
   command->footer(
-      "The file holds `logits` [T, vocab] and `hidden` [T, hidden] (after the final norm), "
+      "The file contains `logits` [T, vocab] and `hidden` [T, hidden] (after the final norm) in "
       "float32,\n"
-      "for parity work. Example:\n"
+      "to compare with other implementations. Example:\n"
       "  specdec logits models/target --tokens 2,5,7 --out logits.safetensors --dtype float32");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] { return logits(context, *arguments); };
@@ -239,10 +240,10 @@ void add_logits_command(CLI::App& app, CommandContext& context) {
 }
 
 void add_inspect_command(CLI::App& app, CommandContext& context) {
-  auto* command = app.add_subcommand("inspect", "what a checkpoint is: config, layers, sizes");
+  auto* command = app.add_subcommand("inspect", "describe a checkpoint: config, layers, sizes");
   const auto model = std::make_shared<std::string>();
   const auto json = std::make_shared<JsonOption>();
-  command->add_option("MODEL", *model, "checkpoint folder")->required();
+  command->add_option("MODEL", *model, "a checkpoint folder")->required();
   add_json_option(*command, *json, "one JSON object");
   command->footer("Loads no weights. Example:\n  specdec inspect models/target");
   command->callback([&context, model, json] {

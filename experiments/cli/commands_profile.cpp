@@ -122,11 +122,11 @@ void Profiler::measure_steps(const std::vector<Token>& prompt, Profile& profile)
                                 .lengths = {}});
   }
   for (size_t i = 0; i < arms.size(); ++i) {
-    if (auto cost = timers[i + 1].cost()) {
+    if (const auto cost = timers[i + 1].cost()) {
       DrafterProfile& drafter = profile.drafters[arms[i].drafter];
       drafter.prompt_token =
           std::max(0.0, cost->first - cost->draft.median) / static_cast<double>(prompt.size());
-      drafter.lengths.push_back(*std::move(cost));
+      drafter.lengths.push_back(*cost);
     }
   }
   for (size_t i = 0; i < profile.drafters.size(); ++i) {
@@ -187,26 +187,26 @@ int profile(const CommandContext& context, const ProfileArguments& arguments) {
 
 void add_profile_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
-      "profile", "time forwards of 1 to 32 new tokens, and drafters: what speculation pays");
+      "profile", "time forwards of 1 to 32 tokens, and drafters: where speculation pays off");
   const auto arguments = std::make_shared<ProfileArguments>();
-  command->add_option("MODEL", arguments->model, "checkpoint folder")->required();
+  command->add_option("MODEL", arguments->model, "a checkpoint folder")->required();
   command
-      ->add_option("--draft", arguments->drafters,
-                   "a drafter as in a config, inline YAML, or the folder of a draft model; may be "
-                   "repeated")
+      ->add_option(
+          "--draft", arguments->drafters,
+          "a drafter, as inline YAML of a config, or the folder of a draft model; may be repeated")
       ->expected(1)
       ->allow_extra_args(false)
       ->take_all();
-  command->add_option("--lengths", arguments->lengths, "draft lengths to time the drafters at")
+  command->add_option("--lengths", arguments->lengths, "draft lengths to time")
       ->capture_default_str();
-  command->add_option("--contexts", arguments->contexts, "lengths of the context before them")
+  command->add_option("--contexts", arguments->contexts, "context lengths to time at")
       ->capture_default_str();
-  command->add_option("--repeats", arguments->repeats, "the median of so many counts")
+  command->add_option("--repeats", arguments->repeats, "measurements per median")
       ->check(CLI::Range(int64_t{1}, int64_t{100000}))
       ->capture_default_str();
   command
       ->add_option("--temperature", arguments->sampling.temperature,
-                   "of the steps: distributions and draws take time too")
+                   "sampling temperature of the steps: sampling takes time too")
       ->capture_default_str();
   add_json_option(*command, arguments->json, "the profile, for specdec simulate");
   command->footer(

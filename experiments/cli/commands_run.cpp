@@ -31,11 +31,11 @@ struct ConfigArguments {
 };
 
 void add_config_options(CLI::App& command, ConfigArguments& arguments) {
-  command.add_option("FILE", arguments.file, "the experiment's YAML file")->required();
+  command.add_option("FILE", arguments.file, "experiment config (YAML)")->required();
   command
       .add_option("--set", arguments.sets,
-                  "key=value, the value in YAML: --set max_new_tokens=64, or in a list by index or "
-                  "name: --set strategies.prompt_lookup.draft_length=8. May be repeated")
+                  "override a key: --set max_new_tokens=64; list items by index or name: --set "
+                  "strategies.prompt_lookup.draft_length=8. May be repeated")
       ->expected(1)
       ->allow_extra_args(false)
       ->take_all();
@@ -171,13 +171,12 @@ void print_names(std::ostream& out, const Components& all) {
   out << "lossless: greedy output equals the target's, sampled output follows the target's "
          "distribution.\n"
          "lossy: the output is not the target's; a strategy with a lossy verifier is lossy.\n"
-         "unverified: nothing is known; 'specdec certify' measures it.\n"
-         "search: beam search, for example; the hypotheses and scores are those of plain beam "
-         "search.\n"
-         "prompts: one line a prompt, {\"turns\": [...]}, {\"prompt\": \"...\"} or {\"tokens\": "
-         "[...]}.\n  With prompts.chat, turns follow one another in Gemma's chat format and every\n"
-         "  strategy continues the first strategy's replies; without, only the first turn is "
-         "run.\n";
+         "unverified: unknown; 'specdec certify' measures it.\n"
+         "search: beam search; hypotheses and scores equal those of plain beam search.\n"
+         "prompts: one line per prompt, {\"turns\": [...]}, {\"prompt\": \"...\"} or {\"tokens\": "
+         "[...]}.\n  Every strategy continues the first strategy's replies (multi_turn: false: "
+         "only "
+         "first\n  turns); with prompts.chat, in Gemma's chat format.\n";
 }
 
 int list(const CommandContext& context, const ListArguments& arguments) {
@@ -200,12 +199,11 @@ int list(const CommandContext& context, const ListArguments& arguments) {
 }  // namespace
 
 void add_run_command(CLI::App& app, CommandContext& context) {
-  auto* command = app.add_subcommand("run", "run an experiment; prints a table, writes a folder");
+  auto* command = app.add_subcommand("run", "run an experiment: prints a table, writes a report");
   const auto arguments = std::make_shared<ConfigArguments>();
   add_config_options(*command, *arguments);
-  auto* out =
-      command->add_option("--out", arguments->out,
-                          "the run folder (default: runs/NAME); an interrupted run resumes in it");
+  auto* out = command->add_option(
+      "--out", arguments->out, "run folder (default: runs/NAME); an interrupted run resumes in it");
   add_json_option(*command, arguments->json, "the summary, as in summary.json");
   command->footer(
       "Examples:\n"
@@ -219,23 +217,23 @@ void add_run_command(CLI::App& app, CommandContext& context) {
 
 void add_check_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
-      "check", "check the config of an experiment or a training: keys, files, prompts that fit");
+      "check", "check a config without loading weights: keys, files, prompts that fit");
   const auto arguments = std::make_shared<ConfigArguments>();
   add_config_options(*command, *arguments);
   command->footer(
-      "Loads no weights. Prompts that do not fit the model's context, which 'run' leaves out, and\n"
-      "max_new_tokens beyond it are mistakes here.\n"
+      "Also reports prompts that do not fit the model's context (which 'run' skips) and a\n"
+      "max_new_tokens beyond it.\n"
       "\n"
-      "Keys of `model`, beside weights (a folder):\n"
+      "Keys of `model`, besides weights (a folder):\n"
       "  dtype              float32, float64, bfloat16 or float16; default: as stored\n"
       "  device             cpu (default), cuda, cuda:N\n"
       "  max_length         tokens of prompt and output; default: the config's, at most 8192\n"
       "  include_mtp        load the checkpoint's multi-token-prediction modules; default false\n"
-      "  verify_consistent  insist that a token's logits do not depend on how many tokens are\n"
-      "                     verified beside it, bit for bit: always so on cpu, refused on cuda;\n"
+      "  verify_consistent  require that a token's logits do not depend, bit for bit, on how many\n"
+      "                     tokens are verified with it: always true on cpu, refused on cuda;\n"
       "                     default false\n"
       "\n"
-      "Example:\n"
+      "Examples:\n"
       "  specdec check configs/quickstart.yaml\n"
       "  specdec check configs/train/eagle.yaml");
   command->callback([&context, arguments] {
@@ -244,11 +242,12 @@ void add_check_command(CLI::App& app, CommandContext& context) {
 }
 
 void add_list_command(CLI::App& app, CommandContext& context) {
-  auto* command = app.add_subcommand("list", "list strategies, drafters, verifiers and options");
+  auto* command =
+      app.add_subcommand("list", "list all strategies, drafters, verifiers and their options");
   const auto arguments = std::make_shared<ListArguments>();
   command->add_flag("--matrix", arguments->matrix,
-                    "every drafter x shape x verifier x {greedy, sampled}: lossless, lossy, or "
-                    "refused with its reason");
+                    "a table of all drafter x shape x verifier x {greedy, sampled} combinations: "
+                    "lossless, lossy, or refused and why");
   add_json_option(*command, arguments->json, "one JSON object");
   command->footer("Examples:\n  specdec list\n  specdec list --matrix");
   command->callback([&context, arguments] {

@@ -305,29 +305,29 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
 
 void add_score_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
-      "score", "how likely a text is, and how far two models or dtypes are apart on it");
+      "score", "score a text: perplexity, and how much two models or dtypes differ on it");
   const auto arguments = std::make_shared<ScoreArguments>();
-  command->add_option("MODEL", arguments->model, "checkpoint folder")->required();
+  command->add_option("MODEL", arguments->model, "a checkpoint folder")->required();
   command
       ->add_option("FILE", arguments->file,
-                   "a text; or prompts (.jsonl), of which each turn is a passage of its own")
+                   "a text, or prompts (.jsonl): each turn is scored separately")
       ->required();
   command->add_option("--against", arguments->against,
-                      "another checkpoint: KL, top-1 agreement and overlap on the same positions");
+                      "a second checkpoint: KL, top-1 agreement and overlap at the same positions");
   command
       ->add_option("--against-dtype", arguments->against_dtype,
-                   "dtype of --against, or of the same model a second time")
+                   "dtype of --against, or of a second copy of the model")
       ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}));
   command
       ->add_option("--window", arguments->window,
-                   "tokens of a window with its <bos> (default: as many as the models take)")
+                   "window length in tokens, <bos> included (default: the models' maximum)")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 24U));
-  command->add_flag("--tokens", arguments->tokens, "the log-probability of every token, too");
+  command->add_flag("--tokens", arguments->tokens, "also print the log-probability of every token");
   add_json_option(*command, arguments->json, "one JSON object");
   command->footer(
-      "Distributions are the raw softmax; logarithms are natural. A passage longer than the window "
-      "is cut\n"
-      "into windows that follow one another, each after <bos>; every token is scored once.\n"
+      "Distributions are the raw softmax; logarithms are natural. Texts longer than the window are "
+      "split\n"
+      "into consecutive windows, each after <bos>; every token is scored once.\n"
       "Examples:\n"
       "  specdec score models/target speech.txt\n"
       "  specdec score models/target configs/prompts/quickstart.jsonl --against models/draft\n"

@@ -284,29 +284,30 @@ int simulate(const CommandContext& context, const SimulateArguments& arguments) 
 
 void add_simulate_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
-      "simulate", "replay a run's traces with other draft lengths, trees and costs; no model");
+      "simulate",
+      "predict other draft lengths, trees and costs from a run's traces, without the model");
   const auto arguments = std::make_shared<SimulateArguments>();
   command->add_option("RUN", arguments->run, "folder of a run with `trace:`")->required();
-  command->add_option("--strategy", arguments->strategies, "only these of the run's strategies")
+  command->add_option("--strategy", arguments->strategies, "only these strategies of the run")
       ->expected(1)
       ->allow_extra_args(false)
       ->take_all();
   command->add_option("--lengths", arguments->lengths,
-                      "chains, such as 1,2,4 (default: all that were recorded)");
+                      "chain lengths, such as 1,2,4 (default: all recorded)");
   command
       ->add_option("--tree", arguments->trees,
-                   "a tree by the ranks on the path to each node, [[0],[1],[0,0]]; may be repeated")
+                   "a tree as the path of ranks to each node, [[0],[1],[0,0]]; may be repeated")
       ->expected(1)
       ->allow_extra_args(false)  // else "[x]" would be taken for a list
       ->take_all();
   command->add_option("--profile", arguments->profile,
-                      "costs of a machine, from specdec profile --json (default: the run's own)");
-  command->add_option("--drafter", arguments->drafter, "which drafter of the profile");
+                      "costs from 'specdec profile --json' (default: the run's own)");
+  command->add_option("--drafter", arguments->drafter, "the profile's drafter to use");
   command
       ->add_option("--draft-cost", arguments->draft_cost,
-                   "c: a drafted token costs so many plain forwards")
+                   "cost of a drafted token, in plain forwards")
       ->check(CLI::Range(0.0, 1e6));
-  command->add_flag("--no-speed", arguments->no_speed, "counts only");
+  command->add_flag("--no-speed", arguments->no_speed, "tokens per step only, no speed-up");
   add_json_option(*command, arguments->json, "one JSON object");
   command->footer(
       "Examples:\n"

@@ -18,13 +18,10 @@ void add_train_command(CLI::App& app, CommandContext& context) {
     std::string file;
     std::vector<std::string> sets;
   };
-  auto* command = app.add_subcommand("train", "Train a small Gemma, or a head that drafts for one");
+  auto* command = app.add_subcommand("train", "train a small Gemma, or a head that drafts for one");
   const auto arguments = std::make_shared<Arguments>();
-  command->add_option("FILE", arguments->file, "the training's YAML file")->required();
-  command
-      ->add_option("--set", arguments->sets,
-                   "key=value, the value in YAML: --set steps=200. May be "
-                   "repeated")
+  command->add_option("FILE", arguments->file, "training config (YAML)")->required();
+  command->add_option("--set", arguments->sets, "override a key: --set steps=200. May be repeated")
       ->expected(1)
       ->allow_extra_args(false)
       ->take_all();

@@ -281,26 +281,27 @@ int explain(const CommandLine& context, const ExplainArguments& arguments) {
 
 void add_test(CLI::App& grammar, CommandLine& context) {
   auto* command = grammar.add_subcommand(
-      "test", "schemas with valid and invalid instances: what the masks accept, and how fast");
+      "test", "check schemas against valid and invalid instances, and time the masks");
   const auto arguments = std::make_shared<TestArguments>();
   command
       ->add_option("CASES", arguments->file,
-                   "JSON Lines {id, schema, tests: [{valid, data}]}; instead of id also file and "
-                   "description, as in the JSON Schema Test Suite")
+                   "JSON Lines {id, schema, tests: [{valid, data}]}; or file and description "
+                   "instead of id, as in the JSON Schema Test Suite")
       ->required();
   add_schema_options(*command, *arguments, "any");
-  command->add_option("--limit", arguments->limit, "only the first so many schemas; 0 = all")
+  command->add_option("--limit", arguments->limit, "only the first N schemas; 0 = all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40U));
-  add_json_option(*command, arguments->json, "a line for each schema, with all times");
+  add_json_option(*command, arguments->json, "one line per schema, with all times");
   command->add_flag("--bits", arguments->bits,
-                    "the time of a mask holds that of writing one bit for each token");
+                    "include writing one bit per token in a mask's time");
   command->add_flag("--verbose", arguments->verbose,
-                    fmt::format("all that is wrong, not only the first {} lines", kShownProblems));
+                    fmt::format("print all errors, not only the first {}", kShownProblems));
   command->footer(
-      "Each instance is tokenized and walked: a mask before each token, whose bit is looked at, "
-      "and\n"
-      "at the end the end tokens' bits. Wrong answers are the result: the exit code is 0.\n"
-      "Times of masks: the first of each schema, and each step of each instance.\n"
+      "Each instance is tokenized; a mask is computed before each token and must allow it, and "
+      "must allow\n"
+      "the end tokens at the end. Wrong answers are reported, with exit code 0. Timed: the first "
+      "mask of\n"
+      "each schema, and each step of each instance.\n"
       "Examples:\n"
       "  specdec grammar test schemas.jsonl --tokenizer models/target\n"
       "  specdec grammar test suite.jsonl --tokenizer models/target --format annotate\n"
@@ -311,21 +312,18 @@ void add_test(CLI::App& grammar, CommandLine& context) {
 }
 
 void add_sample(CLI::App& grammar, CommandLine& context) {
-  auto* command = grammar.add_subcommand("sample", "random texts of a grammar");
+  auto* command = grammar.add_subcommand("sample", "sample random texts of a grammar");
   const auto arguments = std::make_shared<SampleArguments>();
   add_grammar_options(*command, *arguments);
-  command
-      ->add_option("-n,--count", arguments->count,
-                   "texts, one a line (of several lines where they hold line breaks)")
+  command->add_option("-n,--count", arguments->count, "number of texts, one per line")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31U))
       ->capture_default_str();
   command
       ->add_option("--max-tokens", arguments->max_tokens,
-                   "of a text; from half of it on, the shortest way to its end is taken")
+                   "limit per text; after half of it, the shortest completion is taken")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24U))
       ->capture_default_str();
-  command->add_option("--seed", arguments->seed, "the same seed gives the same texts")
-      ->capture_default_str();
+  command->add_option("--seed", arguments->seed, "random seed")->capture_default_str();
   command->footer(
       "A random walk over the tokens that the masks allow, without a model.\n"
       "Examples:\n"
@@ -341,13 +339,14 @@ void add_sample(CLI::App& grammar, CommandLine& context) {
 }
 
 void add_explain(CLI::App& grammar, CommandLine& context) {
-  auto* command = grammar.add_subcommand(
-      "explain", "what a grammar allows after the beginning of a text, and why");
+  auto* command =
+      grammar.add_subcommand("explain", "show what a grammar allows after a prefix, and why");
   const auto arguments = std::make_shared<ExplainArguments>();
   add_grammar_options(*command, *arguments);
-  command->add_option("--text", arguments->text, "the text so far (default: nothing)");
+  command->add_option("--text", arguments->text, "the prefix (default: empty)");
   command->footer(
-      "Where the text is not allowed, says at which byte, and what could stand there.\n"
+      "If the prefix is not allowed, shows the byte where it fails and what would be allowed "
+      "there.\n"
       "Examples:\n"
       "  specdec grammar explain person.json --tokenizer models/target --text '{\"name\":'\n"
       "  specdec grammar explain configs/grammars/iso_date.gbnf --tokenizer models/target "

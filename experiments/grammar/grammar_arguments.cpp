@@ -106,48 +106,49 @@ void add_schema_options(CLI::App& command, SchemaArguments& arguments, std::stri
   arguments.order = std::move(order);
   command
       .add_option("--tokenizer", arguments.tokenizer,
-                  "checkpoint folder, tokenizer.model or tokenizer.json")
+                  "a checkpoint folder, tokenizer.model or tokenizer.json")
       ->required();
   command
       .add_option("--order", arguments.order,
-                  "known names of objects in the schema's order, or in any; with any, numbers may "
+                  "order of an object's known names: the schema's, or any; with any, numbers may "
                   "also be written as 1.0 or 1e2")
       ->check(CLI::IsMember({"any", "schema"}))
       ->capture_default_str();
-  command.add_option("--format", arguments.format, "is the keyword `format` an assertion?")
+  command.add_option("--format", arguments.format, "whether the keyword `format` is an assertion")
       ->check(CLI::IsMember({"assert", "annotate"}))
       ->capture_default_str();
   command
       .add_option("--whitespace", arguments.whitespace,
-                  "white space of the texts: compact, spaced (', ' and ': '), any, or indent:N")
+                  "white space: compact, spaced (', ' and ': '), any, or indent:N")
       ->check(CLI::Validator(whitespace_mistake, "STYLE"))
       ->capture_default_str();
   command.add_option("--registry", arguments.registry,
-                     "JSON Lines {uri, schema}: the documents that $ref may mean");
+                     "JSON Lines {uri, schema}: documents that $ref may refer to");
   const auto add_limit = [&](const char* name, uint64_t& limit, const char* what) {
     command.add_option(name, limit, what)
         ->check(CLI::Range(uint64_t{1}, kMaxGrammarLimit))
         ->capture_default_str();
   };
   add_limit("--max-alternatives", arguments.limits.max_alternatives,
-            "alternatives of one value that are told apart before it is an error");
+            "limit of alternatives tracked for one value");
   add_limit("--max-steps", arguments.limits.max_steps,
-            "of all the work on alternatives, of the schema and then of each step of a text");
-  add_limit("--max-states", arguments.limits.max_states, "of the automaton");
+            "limit of work on alternatives, for the schema and for each step of a text");
+  add_limit("--max-states", arguments.limits.max_states, "limit of states of the automaton");
   add_limit("--max-regex-states", arguments.limits.max_regex_states,
-            "of the automata of regular expressions");
+            "limit of states of regular expressions");
 }
 
 void add_grammar_options(CLI::App& command, GrammarArguments& arguments) {
   arguments.command = &command;
-  command.add_option("GRAMMAR", arguments.file,
-                     "its kind is its ending: a JSON Schema (.json), .gbnf, .lark, .regex, or a "
-                     "config (.yaml), whose `grammar:` is taken");
+  command.add_option(
+      "GRAMMAR", arguments.file,
+      "a JSON Schema (.json), .gbnf, .lark or .regex file, or the `grammar:` of a config (.yaml)");
   command.add_option("--pattern", arguments.pattern, "a regular expression instead of a file");
-  command.add_option("--type", arguments.type, "the file's kind, whatever its ending")
+  command
+      .add_option("--type", arguments.type, "the grammar's type, if the file name does not tell")
       ->check(CLI::IsMember({"json_schema", "regex", "gbnf", "lark"}));
   command.add_option("--start", arguments.start,
-                     "GBNF and Lark: the rule of whole texts (default: root, start)");
+                     "GBNF and Lark: the start rule (default: root, start)");
   add_schema_options(command, arguments, "schema");
   for (const char* option : kSchemaOptions) {
     command.get_option(option)->group("JSON Schemas");

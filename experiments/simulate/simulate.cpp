@@ -113,7 +113,7 @@ std::string replay_refusal(const TraceRecord& record, const ReplayShape& shape) 
   if (widest(shape) > trace.width) {
     return fmt::format(
         "it takes the {} best tokens and {} recorded; record again with "
-        "trace.width: {} (of drafters that retrieve there is one only)",
+        "trace.width: {} (a drafter that retrieves proposes one token only, at any width)",
         widest(shape),
         trace.width == 1 ? "only the best was" : fmt::format("the {} best were", trace.width),
         widest(shape));

@@ -25,7 +25,8 @@ constexpr int kInterrupted = 130;
 
 constexpr const char* kVersion = "specdec 0.1.0";
 constexpr const char* kDescription =
-    "Speculative decoding of Gemma models: experiments from YAML, and their parts one by one.";
+    "Speculative and constrained decoding of Gemma models: YAML experiments, and tools for their "
+    "parts.";
 constexpr const char* kFooter =
     "Examples:\n"
     "  specdec run configs/quickstart.yaml\n"
@@ -43,13 +44,11 @@ constexpr const char* kFooter =
 void add_global_flags(CLI::App& app, GlobalFlags& flags) {
   app.set_version_flag("--version", kVersion);
   app.add_option("--device", flags.device, "cpu, cuda or cuda:N (default: the config's, or cpu)");
-  app.add_option("--dtype", flags.dtype,
-                 "float32, float64, bfloat16, float16: what weights are converted to (default: as "
-                 "stored)")
+  app.add_option("--dtype", flags.dtype, "convert the weights to this type (default: as stored)")
       ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}));
   app.add_option("--threads", flags.threads,
-                 "CPU threads to compute with (default: one or LibTorch's number, as "
-                 "measured when a model is loaded)")
+                 "CPU threads (default: one or LibTorch's number, whichever is faster when a model "
+                 "is loaded)")
       ->check(CLI::Range(1, 1024));
   app.add_flag("--quiet", flags.quiet, "no progress and no logs");
 }

@@ -51,7 +51,7 @@ TEST(CompareCliTest, PrintsBothRunsAndWhatDiffers) {
 TEST(CompareCliTest, HelpExplainsTheRatio) {
   const auto help = cli({"compare", "--help"});
   EXPECT_EQ(help.code, 0);
-  EXPECT_THAT(help.out, HasSubstr("B/A is how many times as fast B is"));
+  EXPECT_THAT(help.out, HasSubstr("B/A is the speed of B relative to A"));
 }
 
 TEST(CompareCliTest, WritesJsonAndAPage) {
