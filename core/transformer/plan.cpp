@@ -11,12 +11,12 @@ double query_scalar(double scale) {
   if (1.0 / std::sqrt(candidate) == scale) {
     return candidate;
   }
-  constexpr int steps = 16;
+  constexpr int kSteps = 16;
   candidate = inverse;
-  for (int i = 0; i < steps; ++i) {
+  for (int i = 0; i < kSteps; ++i) {
     candidate = std::nextafter(candidate, 0.0);
   }
-  for (int i = 0; i < 2 * steps && 1.0 / std::sqrt(candidate) != scale; ++i) {
+  for (int i = 0; i < 2 * kSteps && 1.0 / std::sqrt(candidate) != scale; ++i) {
     candidate = std::nextafter(candidate, std::numeric_limits<double>::infinity());
   }
   return candidate;

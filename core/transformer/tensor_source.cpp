@@ -111,7 +111,7 @@ Tensor TensorSource::load(const std::string& name, const std::vector<int64_t>& s
   return copy;
 }
 
-void TensorSource::copy_into(Tensor target, const std::string& name,
+void TensorSource::copy_into(const Tensor& target, const std::string& name,
                              const std::vector<int64_t>& shape) {
   const TensorEntry& entry = take(name, shape, kFloats);
   target.copy_(mapped(entry));

@@ -30,7 +30,7 @@ class TensorSource {
   /// A converted copy.
   Tensor load(const std::string& name, const std::vector<int64_t>& shape, at::ScalarType dtype);
   /// Copies a tensor into `target` (converting), a slice of a laid-out matrix.
-  void copy_into(Tensor target, const std::string& name, const std::vector<int64_t>& shape);
+  void copy_into(const Tensor& target, const std::string& name, const std::vector<int64_t>& shape);
   /// A copy of I64 or I32 values, as int64 on the CPU.
   Tensor load_integers(const std::string& name, const std::vector<int64_t>& shape);
   /// A copy of booleans, on the CPU.

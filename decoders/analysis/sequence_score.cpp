@@ -83,7 +83,7 @@ SequenceScore score_sequence(LanguageModel& model, TokenSpan tokens, LanguageMod
     SPECDEC_CHECK(other->vocab_size() == model.vocab_size(), "vocabularies of {} and {}",
                   model.vocab_size(), other->vocab_size());
     other_reader.emplace(*other, tokens);
-    score.comparison.emplace();
+    score.comparison = SequenceScore::Comparison{};
   }
   while (!reader.done()) {
     const auto first = static_cast<size_t>(reader.position());

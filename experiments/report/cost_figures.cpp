@@ -69,7 +69,9 @@ PlotSeries frontier(const ForwardCosts& costs, double most) {
   PlotSeries series{
       .name = "frontier by v(n)", .style = 0, .points = {}, .mark = PlotMark::kDashes};
   const double plain = costs.seconds.at(1);
-  for (double tokens = 1.0; tokens <= most + 1e-9; tokens += 0.25) {
+  const auto steps = static_cast<int>(4.0 * (most - 1.0));
+  for (int step = 0; step <= steps; ++step) {
+    const double tokens = 1.0 + 0.25 * step;
     series.points.push_back({.x = tokens, .y = tokens * plain / seconds_at(costs, tokens)});
   }
   return series;

@@ -20,16 +20,17 @@ ReportTable plot_data(const HeatMap& plot);
 class FigureList {
  public:
   template <class Plot>
-  void add(const std::string& id, const Plot& plot, std::string caption, std::string reason) {
-    add(id, plot, plot_data(plot), std::move(caption), std::move(reason));
+  void add(const std::string& id, const Plot& plot, std::string caption,
+           const std::string& reason) {
+    add(id, plot, plot_data(plot), std::move(caption), reason);
   }
   /// With numbers that the plot does not hold.
   template <class Plot>
   void add(const std::string& id, const Plot& plot, ReportTable data, std::string caption,
-           std::string reason) {
+           const std::string& reason) {
     auto svg = draw(plot);
     if (!svg) {
-      leave_out(plot.title, std::move(reason));
+      leave_out(plot.title, reason);
       return;
     }
     data.id = id;

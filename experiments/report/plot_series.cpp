@@ -131,7 +131,7 @@ std::string plot_command(const std::vector<PlotSeries>& all, const char* bar) {
 }
 
 Interval extent(const std::vector<PlotSeries>& all, bool along_x) {
-  Interval extent{.low = INFINITY, .high = -INFINITY};
+  Interval extent{.low = kInfinity, .high = -kInfinity};
   for (const PlotSeries& series : all) {
     for (const PlotPoint& point : series.points) {
       const double value = along_x ? point.x : point.y;

@@ -1,10 +1,13 @@
 #pragma once
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "experiments/report/svg_plot.h"
 
 namespace specdec {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Series with their finite points, those without any left out.
 std::vector<PlotSeries> drawn(const std::vector<PlotSeries>& all);

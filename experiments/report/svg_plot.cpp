@@ -144,7 +144,7 @@ std::string x_ticks(const std::vector<PlotSeries>& all) {
 
 /// Some room beside the points; gnuplot chooses the ticks.
 std::string x_range(const std::vector<PlotSeries>& all) {
-  Interval range{.low = INFINITY, .high = -INFINITY};
+  Interval range{.low = kInfinity, .high = -kInfinity};
   for (const PlotSeries& series : all) {
     for (const PlotPoint& point : series.points) {
       range.low = std::min(range.low, point.x);
@@ -158,8 +158,8 @@ std::string x_range(const std::vector<PlotSeries>& all) {
 
 /// Room for the outer bars.
 std::string bar_range(const std::vector<PlotSeries>& all) {
-  double low = INFINITY;
-  double high = -INFINITY;
+  double low = kInfinity;
+  double high = -kInfinity;
   for (const PlotSeries& series : all) {
     for (const PlotPoint& point : series.points) {
       low = std::min(low, point.x);
@@ -240,7 +240,8 @@ std::optional<std::string> draw(const DotPlot& plot) {
   std::string script =
       preamble(plot.title, plot.x_label, 110 + rows * std::max<int64_t>(30, 12 + 13 * marks),
                plot.legend ? legend_of(series) : Legend());
-  script += tick_names('y', plot.rows) + fmt::format("set yrange [{}:-0.5]\n", rows - 0.5);
+  script += tick_names('y', plot.rows) +
+            fmt::format("set yrange [{}:-0.5]\n", static_cast<double>(rows) - 0.5);
   Interval range = extent(series, true);
   range.low = std::min(range.low, plot.reference.value_or(range.low));
   range.high = std::max(range.high, plot.reference.value_or(range.high));
@@ -280,7 +281,7 @@ std::optional<std::string> draw(const StackedBarPlot& plot) {
             fmt::format(
                 "set yrange [{}:-0.5]\nset xrange [0:{}]\nunset grid\nset grid x lc rgb "
                 "'#9A9A9A' lw 0.4 dt 1\n",
-                rows - 0.5, 1.05 * longest);
+                static_cast<double>(rows) - 0.5, 1.05 * longest);
   return draw_script(script + data + command + "\n", plot.title);
 }
 

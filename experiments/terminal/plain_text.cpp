@@ -33,7 +33,8 @@ bool is_control(std::string_view character) {
 std::string escape_html(std::string_view text) {
   std::string escaped;
   visit_characters(text, [&](std::string_view character) {
-    if (character.empty()) {
+    const bool blank = character == "\n" || character == "\t";
+    if (character.empty() || (is_control(character) && !blank)) {
       escaped += kReplacement;
     } else if (character == "&") {
       escaped += "&amp;";
@@ -45,8 +46,6 @@ std::string escape_html(std::string_view text) {
       escaped += "&quot;";
     } else if (character == "'") {
       escaped += "&#39;";
-    } else if (is_control(character) && character != "\n" && character != "\t") {
-      escaped += kReplacement;
     } else {
       escaped += character;
     }

@@ -151,8 +151,9 @@ at::Tensor continue_by_distribution(std::shared_ptr<const TransformerWeights> ta
   });
 }
 
-SelfGenerated self_generate(std::shared_ptr<const TransformerWeights> target, const TextData& data,
-                            const TextPlan& plan, const SelfDistillation& options,
+SelfGenerated self_generate(const std::shared_ptr<const TransformerWeights>& target,
+                            const TextData& data, const TextPlan& plan,
+                            const SelfDistillation& options,
                             const std::function<void(const std::string&)>& log) {
   const std::string wanted = identity(*target, data, plan, options);
   if (!options.file.empty() && fs::exists(options.file)) {

@@ -42,8 +42,9 @@ at::Tensor continue_by_distribution(std::shared_ptr<const TransformerWeights> ta
 
 /// Generates (CPU), or reads `options.file` if it holds what the same options, seed and target
 /// give. `log` may be empty. Throws Error when held-out text is shorter than a prompt.
-SelfGenerated self_generate(std::shared_ptr<const TransformerWeights> target, const TextData& data,
-                            const TextPlan& plan, const SelfDistillation& options,
+SelfGenerated self_generate(const std::shared_ptr<const TransformerWeights>& target,
+                            const TextData& data, const TextPlan& plan,
+                            const SelfDistillation& options,
                             const std::function<void(const std::string&)>& log);
 
 }  // namespace specdec

@@ -29,7 +29,7 @@ StateId JsonAutomaton::Step::run() {
 /// White space that must come: the next piece of it, or the end of an empty list or object.
 void JsonAutomaton::Step::pad() {
   const bool newline = (from_.pad & kNewline) != 0;
-  if (byte_ == (newline ? '\n' : ' ')) {
+  if (byte_ == static_cast<unsigned char>(newline ? '\n' : ' ')) {
     to_.pad = newline ? from_.pad & ~kNewline : from_.pad - 1;
     for (const Thread& thread : from_.threads) {
       if (thread.kind != Kind::kObjectOpen && thread.kind != Kind::kArrayOpen) {

@@ -341,7 +341,7 @@ class JsonAutomaton::WayOut {
 
   /// The value and the rest of the object, for one of the choices that leave less than `most` to
   /// do.
-  std::optional<std::string> choice(const std::vector<Choice> choices, const std::string& before,
+  std::optional<std::string> choice(const std::vector<Choice>& choices, const std::string& before,
                                     int depth, uint64_t most) {
     for (const Choice& choice : choices) {
       if (depth == 0 || object_left(choice.next) >= most) {

@@ -44,7 +44,7 @@ void append_text_part(CodePoints::Range range, std::vector<CodePoints::Range>& o
 
 }  // namespace
 
-CodePoints::CodePoints(std::vector<Range> ranges) {
+CodePoints::CodePoints(const std::vector<Range>& ranges) {
   std::vector<Range> sorted;
   sorted.reserve(ranges.size() + 1);
   for (const Range& range : ranges) {

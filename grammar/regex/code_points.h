@@ -18,7 +18,7 @@ class CodePoints {
   static constexpr char32_t kLast = 0x10FFFF;
 
   CodePoints() = default;
-  explicit CodePoints(std::vector<Range> ranges);  ///< in any order, overlapping or not
+  explicit CodePoints(const std::vector<Range>& ranges);  ///< in any order, overlapping or not
   static CodePoints all();
 
   const std::vector<Range>& ranges() const { return ranges_; }

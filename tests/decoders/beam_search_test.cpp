@@ -140,8 +140,8 @@ TEST(BeamSearchTest, StopIdsEndHypothesesToo) {
 }
 
 /// Every cut of every text of the task's grammar, with the model's own log-probability.
-void add_texts(const LogitTable& table, const Task& task, GrammarMatcher place, Tokens tokens,
-               double log_prob, std::vector<Hypothesis>& found) {
+void add_texts(const LogitTable& table, const Task& task, const GrammarMatcher& place,
+               const Tokens& tokens, double log_prob, std::vector<Hypothesis>& found) {
   if (place.can_only_end()) {
     found.push_back({tokens, log_prob});
     return;

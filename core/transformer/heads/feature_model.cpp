@@ -194,16 +194,16 @@ std::unique_ptr<FeatureModel> make_eagle_model(std::shared_ptr<const EagleHead> 
                                                std::shared_ptr<const TransformerWeights> target,
                                                const KvStoreFactory& store,
                                                const TransformerOptions& options) {
-  return std::make_unique<FeatureModel>(std::make_unique<EagleFeatureHead>(std::move(head), target),
-                                        target, store, options);
+  auto eagle = std::make_unique<EagleFeatureHead>(std::move(head), target);
+  return std::make_unique<FeatureModel>(std::move(eagle), std::move(target), store, options);
 }
 
 std::unique_ptr<FeatureModel> make_mtp_model(std::shared_ptr<const MtpHead> head, size_t module,
                                              std::shared_ptr<const TransformerWeights> target,
                                              const KvStoreFactory& store,
                                              const TransformerOptions& options) {
-  return std::make_unique<FeatureModel>(
-      std::make_unique<MtpFeatureHead>(std::move(head), module, target), target, store, options);
+  auto mtp = std::make_unique<MtpFeatureHead>(std::move(head), module, target);
+  return std::make_unique<FeatureModel>(std::move(mtp), std::move(target), store, options);
 }
 
 }  // namespace specdec

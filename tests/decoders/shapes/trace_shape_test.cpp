@@ -119,7 +119,8 @@ TEST(DraftTraceTest, DraftersWithoutADistributionAreComparedWithTheText) {
     for (size_t i = next; i < std::min(next + 2, text.size()); ++i) {
       tokens.push_back(text[i]);
     }
-    tokens.push_back(next + 2 < text.size() ? (text[next + 2] + 1) % kTraceVocab : 0);
+    tokens.push_back(next + 2 < text.size() ? (text[next + 2] + 1) % static_cast<Token>(kTraceVocab)
+                                            : 0);
     return tokens;
   };
   SpeculativeDecoding strategy(target, std::make_unique<ScriptedDrafter>(script),

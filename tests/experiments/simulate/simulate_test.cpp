@@ -190,7 +190,7 @@ TEST(SimulateTest, TreesAreReadStrictly) {
            {"[]", "no nodes"},
            {"[0]", "no list of lists"},
            {"x", "no list of lists"}}) {
-    EXPECT_THAT([&] { (void)parse_tree_shape(text); },
+    EXPECT_THAT([&text = text] { (void)parse_tree_shape(text); },
                 ThrowsMessage<ConfigError>(HasSubstr(message)))
         << text;
   }
