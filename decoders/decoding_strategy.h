@@ -80,6 +80,7 @@ struct Request {
   /// Called with the tokens that each step commits, for streaming.
   std::function<void(TokenSpan)> on_tokens = {};
   bool log_overlaps = false;  ///< fill StepStatistics::overlaps
+  bool log_rejected = false;  ///< fill StepStatistics::rejected
   Constraint constraint = {};
   const DistributionWeights* weights = nullptr;  ///< of the target's distributions, when sampling
 };
@@ -114,6 +115,10 @@ struct StepStatistics {
   /// the verifier `rejection` accepts the first drawn child, or one of those found
   /// deterministically (see draft_overlaps). Of a chain: one a drafted token.
   std::vector<double> overlaps = {};
+  /// When Request::log_rejected: the branches of the draft after the last accepted token, each a
+  /// child of it, that one's first child, and so on. Of a chain: one, with all rejected tokens.
+  /// Empty where nothing was rejected there, or the text ended before.
+  std::vector<std::vector<Token>> rejected = {};
   /// Under a grammar: drafted and accepted tokens by the Freedom where they stand; else empty.
   std::array<DraftCounts, 3> by_freedom = {};
   double mask_seconds = 0.0;  ///< of other_seconds: finding the masks of the verified nodes

@@ -100,6 +100,9 @@ void Session::commit(const Draft& draft, const VerifyResult& result) {
     TargetProbs target = distributions_.probs();
     step_.overlaps = draft_overlaps(draft, target, step_.depth);
   }
+  if (request_.log_rejected) {
+    step_.rejected = rejected_branches(draft, result, step_.committed);
+  }
   if (grammar() != nullptr) {
     count_by_freedom(draft, result, distributions_.masks(), step_);
   }

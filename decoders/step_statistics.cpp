@@ -24,6 +24,21 @@ void count_draft(const Draft& draft, const VerifyResult& result, StepStatistics&
                                [&](int64_t depth) { return depth <= step.depth; });
 }
 
+std::vector<std::vector<Token>> rejected_branches(const Draft& draft, const VerifyResult& result,
+                                                  int64_t committed) {
+  std::vector<std::vector<Token>> branches;
+  if (committed < std::ssize(result.path)) {
+    return branches;
+  }
+  for (const int64_t child : draft.children(result.path.back())) {
+    std::vector<Token>& branch = branches.emplace_back();
+    for (std::vector<int64_t> next = {child}; !next.empty(); next = draft.children(next.front())) {
+      branch.push_back(draft.tokens[static_cast<size_t>(next.front())]);
+    }
+  }
+  return branches;
+}
+
 void count_by_freedom(const Draft& draft, const VerifyResult& result,
                       std::span<const TokenMask> masks, StepStatistics& step) {
   const int64_t deepest = counted_depth(draft, result, step.committed);

@@ -114,6 +114,33 @@ TEST_F(SessionTest, AnEndThatIsTheBonusTokenCutsNothing) {
   EXPECT_EQ(generation.steps[0].committed, 3);
 }
 
+TEST_F(SessionTest, RejectedBranchesBeginAfterTheLastAcceptedToken) {
+  begin({.prompt = {0}, .stop = {.end_ids = {2}}});
+  request_->log_rejected = true;
+  session_->commit_prefill(only(1));
+  commit_chain({0, 3, 1});  // nothing is rejected
+  Draft draft = Draft::root(1);
+  draft.add(0, 0);
+  draft.add(3, 0);  // rejected before the last accepted token
+  draft.add(1, 1);
+  draft.add(3, 1);
+  draft.add(0, 3);
+  draft.add(1, 3);  // a sibling of a first child
+  const Tensor logits = at::zeros({draft.size(), kSessionVocab}, at::kDouble);
+  session_->target_probs(draft, logits);
+  session_->commit(draft, {.path = {0, 1}, .next = 1});
+  Draft end = Draft::root(1);
+  end.add(2, 0);  // the end
+  end.add(3, 1);
+  session_->target_probs(end, logits.narrow(0, 0, 3));
+  session_->commit(end, {.path = {0, 1}, .next = 0});
+  const Generation generation = finish();
+  ASSERT_EQ(generation.steps.size(), 3U);
+  EXPECT_TRUE(generation.steps[0].rejected.empty());
+  EXPECT_EQ(generation.steps[1].rejected, (std::vector<Tokens>{{1, 0}, {3}}));
+  EXPECT_TRUE(generation.steps[2].rejected.empty()) << "no text stands behind an end";
+}
+
 TEST_F(SessionTest, StopsAtStopIds) {
   begin({.prompt = {0}, .stop = {.end_ids = {2}, .stop_ids = {3}}});
   session_->commit_prefill(only(3));
