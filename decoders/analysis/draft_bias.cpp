@@ -9,10 +9,44 @@
 
 namespace specdec {
 
+namespace {
+
+BiasSums sums_of(const TraceDepth& depth) {
+  const bool taken = depth.is_favoured || depth.p == 0.0;
+  const double step = (taken ? 1.0 : 0.0) - depth.favoured;
+  return {.tokens = 1,
+          .taken = taken ? 1 : 0,
+          .expected = depth.favoured,
+          .variance = std::max(0.0, depth.favoured * (1.0 - depth.favoured)),
+          .squares = step * step};
+}
+
+}  // namespace
+
+void BiasSums::add(const BiasSums& other) {
+  tokens += other.tokens;
+  taken += other.taken;
+  expected += other.expected;
+  variance += other.variance;
+  squares += other.squares;
+}
+
+double BiasSums::total_variation_bound(double confidence) const {
+  if (tokens == 0) {
+    return 0.0;
+  }
+  // What the texts' own distributions give B is not known; the squares of the steps bound the
+  // variance of their sum.
+  const double spread = std::max(squares, variance);
+  const double margin = std::sqrt(critical_value({1, 1.0 - confidence}) * spread);
+  const double shift = std::abs(static_cast<double>(taken) - expected);
+  return std::max(0.0, shift - margin) / static_cast<double>(tokens);
+}
+
 void DraftBias::add(const DraftTrace& trace) {
   SPECDEC_CHECK(trace.depth == 1, "a trace of depth {} for a test of depth 1", trace.depth);
   for (const TracePosition& position : trace.positions) {
-    ++tokens_;
+    sums_.add(position.depths.empty() ? BiasSums{.tokens = 1} : sums_of(position.depths.front()));
     if (!position.depths.empty()) {
       const TraceDepth& depth = position.depths.front();
       impossible_ += depth.p == 0.0 ? 1 : 0;
@@ -55,26 +89,9 @@ double DraftBias::statistic() const {
 
 double DraftBias::p_value() const { return chi_square_tail(statistic(), 1); }
 
-double DraftBias::total_variation_bound(double confidence) const {
-  if (tokens_ == 0) {
-    return 0.0;
-  }
-  // What the text's own distribution gives A is not known; the squares of the steps bound its
-  // variance.
-  double squares = 0.0;
-  for (const BiasPlace& place : places_) {
-    const double step = (place.taken ? 1.0 : 0.0) - place.mass;
-    squares += step * step;
-  }
-  const double spread = std::max(squares, variance());
-  const double margin = std::sqrt(critical_value({1, 1.0 - confidence}) * spread);
-  const double shift = std::abs(static_cast<double>(taken()) - expected());
-  return std::max(0.0, shift - margin) / static_cast<double>(tokens_);
-}
-
 double DraftBias::visible_total_variation(double false_positives, double power) const {
   const double spread = noncentrality({1, false_positives}, power) * variance();
-  return spread > 0.0 ? std::sqrt(spread) / static_cast<double>(tokens_) : 1.0;
+  return spread > 0.0 ? std::sqrt(spread) / static_cast<double>(tokens()) : 1.0;
 }
 
 }  // namespace specdec

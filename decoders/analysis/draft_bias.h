@@ -14,6 +14,20 @@ struct BiasPlace {
   bool taken = false;   ///< the text's token is in A
 };
 
+/// Sums over the tokens of texts that bound the mean total variation from below; they add up over
+/// texts. B: A and the tokens to which the target gives no mass.
+struct BiasSums {
+  int64_t tokens = 0;     ///< after the first of each text, also where nothing was drafted
+  int64_t taken = 0;      ///< tokens in B
+  double expected = 0.0;  ///< sum of p(B) = p(A)
+  double variance = 0.0;  ///< sum of p(B) (1 - p(B))
+  double squares = 0.0;   ///< sum of (1[x in B] - p(B))^2
+
+  void add(const BiasSums& other);
+  /// The mean total variation a token is larger with this confidence; 0 = it may be lossless.
+  double total_variation_bound(double confidence) const;
+};
+
 /// Whether texts lean towards what their drafter prefers: the sign of a verifier that lets too much
 /// of the draft through, or too little.
 ///
@@ -30,7 +44,7 @@ class DraftBias {
   void add(const DraftTrace& trace);
 
   /// After the first of each text, which no draft decides.
-  int64_t tokens() const { return tokens_; }
+  int64_t tokens() const { return sums_.tokens; }
   /// Tokens to which the target gives no mass.
   int64_t impossible() const { return impossible_; }
   /// Where the drafter had something to propose that the target may give.
@@ -41,14 +55,16 @@ class DraftBias {
   /// Infinite when there is an impossible token; 0 without variance.
   double statistic() const;
   double p_value() const;
-  /// The mean total variation a token is larger with this confidence; 0 = it may be lossless.
-  double total_variation_bound(double confidence) const;
+  const BiasSums& sums() const { return sums_; }
+  double total_variation_bound(double confidence) const {
+    return sums_.total_variation_bound(confidence);
+  }
   /// The total variation a token, shifted to or from A, that so many tokens find with probability
   /// `power`, when what is right is blamed with probability `false_positives`.
   double visible_total_variation(double false_positives, double power) const;
 
  private:
-  int64_t tokens_ = 0;
+  BiasSums sums_;
   int64_t impossible_ = 0;
   std::vector<BiasPlace> places_;
 };

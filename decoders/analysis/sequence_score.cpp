@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/draft.h"
 #include "core/error.h"
@@ -97,6 +98,20 @@ SequenceScore score_sequence(LanguageModel& model, TokenSpan tokens, LanguageMod
     }
   }
   return score;
+}
+
+double output_log_prob(LanguageModel& model, TokenSpan prompt, TokenSpan output) {
+  std::vector<Token> tokens(prompt.begin(), prompt.end());
+  tokens.insert(tokens.end(), output.begin(), output.end());
+  LogProbReader reader(model, tokens, std::ssize(prompt));
+  std::vector<double> chosen;
+  while (!reader.done()) {
+    const auto first = static_cast<size_t>(reader.position());
+    const Tensor log_probs = reader.next();
+    append_chosen(log_probs,
+                  TokenSpan(tokens).subspan(first, static_cast<size_t>(log_probs.size(0))), chosen);
+  }
+  return std::accumulate(chosen.begin(), chosen.end(), 0.0);
 }
 
 }  // namespace specdec

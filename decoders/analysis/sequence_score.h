@@ -49,4 +49,8 @@ struct SequenceScore {
 /// same vocabulary. As LogProbReader, it forgets the rows of both.
 SequenceScore score_sequence(LanguageModel& model, TokenSpan tokens, LanguageModel* other);
 
+/// Sum of the log-probabilities of `output`, which follows `prompt`; neither is empty. As
+/// LogProbReader, it forgets the model's rows.
+double output_log_prob(LanguageModel& model, TokenSpan prompt, TokenSpan output);
+
 }  // namespace specdec

@@ -52,6 +52,34 @@ TEST(DraftBiasTest, IsTheSumOverPlaces) {
   EXPECT_DOUBLE_EQ(bias.statistic(), 0.3 * 0.3 / 0.41);
   EXPECT_GT(bias.p_value(), 0.5);
   EXPECT_EQ(bias.total_variation_bound(0.99), 0.0);
+  EXPECT_EQ(bias.sums().tokens, 4);
+  EXPECT_EQ(bias.sums().taken, 1);
+  EXPECT_DOUBLE_EQ(bias.sums().expected, 0.7);
+  EXPECT_DOUBLE_EQ(bias.sums().variance, 0.25 + 0.16);
+  EXPECT_DOUBLE_EQ(bias.sums().squares, 0.25 + 0.04);
+}
+
+TEST(BiasSumsTest, BoundTheTotalVariationFromBelow) {
+  // 900 of 1,000 tokens in B instead of 700: a shift of 0.2, of which 3.841^0.5 standard
+  // deviations of at most sqrt(squares) are taken off.
+  BiasSums sums{.tokens = 1000, .taken = 900, .expected = 700.0, .variance = 210.0};
+  sums.squares = 900 * 0.09 + 100 * 0.49;
+  EXPECT_NEAR(sums.total_variation_bound(0.95), 0.2 - 1.95996 * std::sqrt(210.0) / 1000, 1e-6);
+  BiasSums twice = sums;
+  twice.add(sums);
+  EXPECT_EQ(twice.tokens, 2000);
+  EXPECT_GT(twice.total_variation_bound(0.95), sums.total_variation_bound(0.95));
+  EXPECT_LT(twice.total_variation_bound(0.95), 0.2);
+}
+
+TEST(BiasSumsTest, TokensWithoutMassCountWhereTheDraftHasNoneEither) {
+  DraftBias bias;
+  std::vector<TraceDepth> depths(50, {.p = 0.0, .overlap = 0.0, .is_favoured = true});
+  depths.resize(100, {.p = 0.4, .overlap = 0.0});
+  bias.add(trace_of(depths));
+  EXPECT_TRUE(bias.places().empty());
+  EXPECT_EQ(bias.sums().taken, 50);
+  EXPECT_NEAR(bias.total_variation_bound(0.95), 0.5 - 1.95996 * std::sqrt(50.0) / 100, 1e-6);
 }
 
 TEST(DraftBiasTest, ATokenWithoutMassIsImpossible) {

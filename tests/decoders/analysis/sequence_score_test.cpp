@@ -72,6 +72,18 @@ TEST(SequenceScoreTest, SumsAreThoseOfTheTables) {
   EXPECT_GT(kl, 1.0);
 }
 
+TEST(SequenceScoreTest, AnOutputIsScoredAfterItsPrompt) {
+  FakeModel model(kScoreVocab, random_table(kScoreVocab, 1), 600);
+  const std::vector<Token> tokens = some_tokens(400);
+  const std::vector<double> all = score_sequence(model, tokens, nullptr).log_probs;
+  double sum = 0.0;
+  for (size_t i = 29; i < all.size(); ++i) {
+    sum += all[i];
+  }
+  const TokenSpan span = tokens;
+  EXPECT_NEAR(output_log_prob(model, span.first(30), span.subspan(30)), sum, 1e-9);
+}
+
 TEST(SequenceScoreTest, AModelEqualsItself) {
   const LogitTable table = random_table(kScoreVocab, 1);
   FakeModel model(kScoreVocab, table);
