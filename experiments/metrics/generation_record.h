@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "decoders/analysis/draft_bias.h"
 #include "decoders/decoding_strategy.h"
 #include "experiments/metrics/machine_load.h"
 
@@ -34,6 +35,11 @@ struct GenerationRecord {
   double compile_seconds = 0.0;          ///< of the prompt's grammar, once for all strategies
   std::optional<bool> is_right = {};     ///< by the prompt's scorer; none without one
   std::optional<MachineLoad> load = {};  ///< none in runs that were recorded before it was measured
+  /// Of the new tokens by the target, summed: nats, softmax of its logits alone (no temperature,
+  /// penalty, truncation or grammar). Measured of lossy strategies and of the first one beside
+  /// them.
+  std::optional<double> log_prob = {};
+  std::optional<BiasSums> bias = {};  ///< of a lossy strategy's sampled text, along itself
 };
 
 /// The question that a generation answers, a turn or repeat of it: the unit of all intervals.

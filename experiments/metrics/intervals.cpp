@@ -49,15 +49,7 @@ double beta_probability(double x, double a, double b) {
                                        : 1.0 - front * beta_fraction(1.0 - x, b, a) / b;
 }
 
-double mean_of(const std::vector<double>& values) {
-  double sum = 0.0;
-  for (const double value : values) {
-    sum += value;
-  }
-  return sum / static_cast<double>(values.size());
-}
-
-double squared_deviations(const std::vector<double>& values) {
+double squared_deviations(std::span<const double> values) {
   const double mean = mean_of(values);
   double sum = 0.0;
   for (const double value : values) {
@@ -127,6 +119,24 @@ double student_quantile(double probability, double degrees) {
   // t^2 / (degrees + t^2) has the beta distribution with 1/2 and degrees / 2.
   const double x = beta_quantile(2.0 * probability - 1.0, 0.5, degrees / 2.0);
   return x >= 1.0 ? std::numeric_limits<double>::infinity() : std::sqrt(degrees * x / (1.0 - x));
+}
+
+double mean_of(std::span<const double> values) {
+  double sum = 0.0;
+  for (const double value : values) {
+    sum += value;
+  }
+  return sum / static_cast<double>(values.size());
+}
+
+std::optional<Interval> mean_interval(std::span<const double> values) {
+  if (std::ssize(values) < kFewestQuestions) {
+    return std::nullopt;
+  }
+  const auto count = static_cast<double>(values.size());
+  const double error = std::sqrt(squared_deviations(values) / (count - 1.0) / count);
+  const double width = error * student_quantile(1.0 - kTail, count - 1.0);
+  return Interval{mean_of(values) - width, mean_of(values) + width};
 }
 
 std::optional<GeometricMean> geometric_mean(std::span<const double> values) {

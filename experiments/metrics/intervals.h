@@ -26,6 +26,11 @@ double student_quantile(double probability, double degrees);
 /// The same of the beta distribution with positive parameters.
 double beta_quantile(double probability, double a, double b);
 
+/// Of at least one value.
+double mean_of(std::span<const double> values);
+/// Student's t interval of the mean of independent values. None below kFewestQuestions.
+std::optional<Interval> mean_interval(std::span<const double> values);
+
 /// exp of the mean of logarithms: the mean of ratios that does not depend on which side is the
 /// denominator (Fleming and Wallace, 1986, "How not to lie with statistics: the correct way to
 /// summarize benchmark results").

@@ -9,6 +9,7 @@
 
 #include "core/types.h"
 #include "decoders/decoding_strategy.h"
+#include "experiments/metrics/fidelity.h"
 #include "experiments/metrics/generation_record.h"
 #include "experiments/metrics/intervals.h"
 #include "experiments/metrics/machine_load.h"
@@ -153,6 +154,9 @@ struct SummaryRow {
   std::optional<SpecBenchSpeed> spec_bench = {};
   std::optional<double> right_share = {};  ///< of the generations that were scored
   std::optional<QualityComparison> quality = {};
+  std::optional<double> log_prob = {};                    ///< by mean_log_prob
+  std::optional<LogProbComparison> log_probs = {};        ///< beside the first strategy's
+  std::optional<double> total_variation_bound = {};       ///< of a lossy strategy that sampled
   std::optional<Interval> tokens_per_step_interval = {};  ///< 95 %, by ratio_interval
   std::vector<PositionInterval> position_intervals = {};  ///< [i - 1]: of position i
 };
@@ -177,8 +181,13 @@ struct Summary {
 /// Names the group of a prompt by its category.
 using CategoryOf = std::function<std::string(const std::string& category)>;
 
+struct SummaryOptions {
+  CategoryOf category_of = {};
+  double quality_margin = kQualityMargin;
+};
+
 /// Rows of every (sweep point, strategy) and, when there are several, category, or what
 /// `category_of` makes of it. The strategy of the first record is the first strategy.
-Summary summarize(std::span<const GenerationRecord> records, const CategoryOf& category_of = {});
+Summary summarize(std::span<const GenerationRecord> records, const SummaryOptions& options = {});
 
 }  // namespace specdec

@@ -46,21 +46,22 @@ QualityVerdict verdict_of(const QualityComparison& quality) {
   if (quality.first_share < kQualityFloor || quality.first_share > kQualityCeiling) {
     return QualityVerdict::kCannotTell;
   }
-  if (quality.interval && quality.interval->low > -kQualityMargin) {
+  if (quality.interval && quality.interval->low > -quality.margin) {
     return QualityVerdict::kNotWorse;
   }
-  return quality.interval && quality.interval->high < -kQualityMargin ? QualityVerdict::kWorse
+  return quality.interval && quality.interval->high < -quality.margin ? QualityVerdict::kWorse
                                                                       : QualityVerdict::kUndecided;
 }
 
 }  // namespace
 
-std::optional<QualityComparison> compare_quality(std::span<const GenerationPair> pairs) {
+std::optional<QualityComparison> compare_quality(std::span<const GenerationPair> pairs,
+                                                 double margin) {
   const auto questions = scores_by_question(pairs);
   if (questions.empty()) {
     return std::nullopt;
   }
-  QualityComparison quality{.questions = std::ssize(questions)};
+  QualityComparison quality{.questions = std::ssize(questions), .margin = margin};
   const auto count = static_cast<double>(questions.size());
   std::vector<double> differences;
   for (const auto& [id, question] : questions) {

@@ -7,14 +7,15 @@
 
 namespace specdec {
 
-/// A strategy may lose so many right answers of all before it counts as worse.
+/// A strategy may lose this share of all answers before it counts as worse, unless the config says
+/// another (`quality: {margin: 0.02}`).
 inline constexpr double kQualityMargin = 0.05;
 /// Where plain decoding is right less or more often, a loss does not show.
 inline constexpr double kQualityFloor = 0.2;
 inline constexpr double kQualityCeiling = 0.9;
 
 enum class QualityVerdict {
-  kNotWorse,    ///< the interval lies above -kQualityMargin: not inferior
+  kNotWorse,    ///< the interval lies above -margin: not inferior
   kWorse,       ///< the interval lies below it
   kUndecided,   ///< the interval contains it, or there are too few questions for one
   kCannotTell,  ///< plain decoding is right below kQualityFloor or above kQualityCeiling
@@ -30,10 +31,12 @@ struct QualityComparison {
   /// never differ do not pass for certainty. None below kFewestQuestions questions.
   std::optional<Interval> interval = {};
   int64_t questions = 0;
+  double margin = kQualityMargin;  ///< of the verdict
   QualityVerdict verdict = QualityVerdict::kUndecided;
 };
 
 /// None without generations that both were scored.
-std::optional<QualityComparison> compare_quality(std::span<const GenerationPair> pairs);
+std::optional<QualityComparison> compare_quality(std::span<const GenerationPair> pairs,
+                                                 double margin);
 
 }  // namespace specdec

@@ -160,6 +160,22 @@ std::optional<MachineLoad> parse_load(const Json& line) {
   return load;
 }
 
+Json bias_json(const BiasSums& bias) {
+  return {{"tokens", bias.tokens},
+          {"taken", bias.taken},
+          {"expected", bias.expected},
+          {"variance", bias.variance},
+          {"squares", bias.squares}};
+}
+
+BiasSums parse_bias(const Json& json) {
+  return {.tokens = json.at("tokens").get<int64_t>(),
+          .taken = json.at("taken").get<int64_t>(),
+          .expected = json.at("expected").get<double>(),
+          .variance = json.at("variance").get<double>(),
+          .squares = json.at("squares").get<double>()};
+}
+
 Json generation_json(const GenerationRecord& record) {
   const Generation& generation = record.generation;
   Json json = key_json(record.key);
@@ -184,6 +200,12 @@ Json generation_json(const GenerationRecord& record) {
   json["text_tokens"] = record.text_tokens;
   if (record.is_right) {
     json["right"] = *record.is_right;
+  }
+  if (record.log_prob) {
+    json["log_prob"] = *record.log_prob;
+  }
+  if (record.bias) {
+    json["bias"] = bias_json(*record.bias);
   }
   if (record.load) {
     json["load"] = load_json(*record.load);
@@ -216,6 +238,12 @@ GenerationRecord parse_generation(const Json& line) {
   record.load = parse_load(line);
   if (line.contains("right")) {
     record.is_right = line.at("right").get<bool>();
+  }
+  if (line.contains("log_prob")) {
+    record.log_prob = line.at("log_prob").get<double>();
+  }
+  if (line.contains("bias")) {
+    record.bias = parse_bias(line.at("bias"));
   }
   return record;
 }

@@ -16,8 +16,8 @@ struct Place {
 
 class Summarizer {
  public:
-  Summarizer(std::span<const GenerationRecord> records, const CategoryOf& name_group)
-      : records_(records), name_group_(name_group) {
+  Summarizer(std::span<const GenerationRecord> records, const SummaryOptions& options)
+      : records_(records), options_(options) {
     for (size_t i = 0; i < records.size(); ++i) {
       const GenerationRecord& record = records[i];
       const Place place{record.key.sweep_point, record.key.strategy};
@@ -61,7 +61,7 @@ class Summarizer {
     if (record.category.empty()) {
       return "(no category)";
     }
-    return name_group_ ? name_group_(record.category) : record.category;
+    return options_.category_of ? options_.category_of(record.category) : record.category;
   }
 
   /// Where the first strategy's records to compare with `place` are.
@@ -89,6 +89,7 @@ class Summarizer {
                    .category = category == nullptr ? "" : *category};
     row.is_first = place.strategy == places_.front().strategy;
     const auto own = records_at(place, category);
+    row.log_prob = mean_log_prob(own);
     const auto first = records_at(first_for(place), category);
     row.spec_bench = spec_bench_speed(own, first);
     add_counts(own, row);
@@ -98,7 +99,9 @@ class Summarizer {
       row.speedup = decode_speedup(questions);
       row.end_to_end = end_to_end_speedup(questions);
       row.impossible = impossible_speedup(pairs);
-      row.quality = compare_quality(pairs);
+      row.quality = compare_quality(pairs, options_.quality_margin);
+      row.log_probs = compare_log_probs(pairs);
+      row.total_variation_bound = total_variation_bound(own);
     }
     return row;
   }
@@ -222,7 +225,7 @@ class Summarizer {
   }
 
   std::span<const GenerationRecord> records_;
-  const CategoryOf& name_group_;
+  const SummaryOptions& options_;
   std::vector<Place> places_;  // in order of appearance
   std::map<Place, std::vector<size_t>> by_place_;
   std::vector<std::string> categories_;  // in order of appearance
@@ -230,8 +233,8 @@ class Summarizer {
 
 }  // namespace
 
-Summary summarize(std::span<const GenerationRecord> records, const CategoryOf& category_of) {
-  return Summarizer(records, category_of).summarize();
+Summary summarize(std::span<const GenerationRecord> records, const SummaryOptions& options) {
+  return Summarizer(records, options).summarize();
 }
 
 }  // namespace specdec

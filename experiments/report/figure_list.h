@@ -54,6 +54,8 @@ void add_question_dots(const Report& report, FigureList& figures);
 void add_frontier(const Report& report, FigureList& figures);
 void add_cost_curve(const Report& report, FigureList& figures);
 void add_predictions(const Report& report, FigureList& figures);
+void add_speed_by_log_prob(const Report& report, FigureList& figures);
+void add_speed_by_answers(const Report& report, FigureList& figures);
 void add_rank_trees(const Report& report, FigureList& figures);
 void add_sweep(const Report& report, FigureList& figures);
 

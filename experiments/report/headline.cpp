@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
+
 #include "experiments/report/report_text.h"
 
 namespace specdec {
@@ -34,7 +36,7 @@ std::string remark(const FastestArm& fastest) {
 }
 
 std::string verdict_words(const QualityComparison& quality) {
-  const std::string margin = fmt::format("worse by more than {:.0f} points", 100 * kQualityMargin);
+  const std::string margin = fmt::format("worse by more than {:g} points", 100 * quality.margin);
   switch (quality.verdict) {
     case QualityVerdict::kNotWorse:
       return "it is not " + margin;
@@ -48,6 +50,58 @@ std::string verdict_words(const QualityComparison& quality) {
       break;
   }
   return "these questions do not tell whether it is " + margin;
+}
+
+/// " right on 61.0 % of ..."; "" when nothing was scored.
+std::string answer_words(const SummaryRow& row, const std::string& first) {
+  if (!row.quality) {
+    return "";
+  }
+  const QualityComparison& quality = *row.quality;
+  return fmt::format(
+      " right on {:.1f} % of {} question{}, {} on {:.1f} %{}; {}", 100 * quality.share,
+      quality.questions, quality.questions == 1 ? "" : "s", first, 100 * quality.first_share,
+      quality.interval ? fmt::format(" (95 % interval of the difference {:+.1f} to {:+.1f} points)",
+                                     100 * quality.interval->low, 100 * quality.interval->high)
+                       : "",
+      verdict_words(quality));
+}
+
+/// What the target says of its texts, after answer_words; "" when they were not measured.
+std::string log_prob_words(const SummaryRow& row, const std::string& first) {
+  if (!row.log_probs) {
+    return "";
+  }
+  const LogProbComparison& texts = *row.log_probs;
+  const std::string begin = row.quality ? "; by the target" : " by the target";
+  const std::string interval = texts.interval
+                                   ? fmt::format(" (95 % interval {:+.3f} to {:+.3f})",
+                                                 texts.interval->low, texts.interval->high)
+                                   : "";
+  if (!texts.interval || (texts.interval->low <= 0.0 && texts.interval->high >= 0.0)) {
+    return fmt::format(
+        "{} its texts have {:+.3f} nats a token more than those of {}{}: no difference "
+        "is shown",
+        begin, texts.difference, first, interval);
+  }
+  const bool more = texts.difference > 0.0;
+  return fmt::format("{} its texts are {} likely than those of {}, by {:.3f} nats a token{}{}",
+                     begin, more ? "more" : "less", first, std::abs(texts.difference), interval,
+                     more ? ", which is not better: it seeks modes" : "");
+}
+
+/// After the others.
+std::string total_variation_words(const std::optional<double>& bound) {
+  if (!bound) {
+    return "";
+  }
+  return *bound > 0.0
+             ? fmt::format(
+                   "; the distribution of a token is at least {:.3f} from the target's in "
+                   "total variation (95 % confidence)",
+                   *bound)
+             : "; no total variation from the target was found, which does not show that there is "
+               "none";
 }
 
 }  // namespace
@@ -98,19 +152,15 @@ std::string headline(const Report& report) {
 std::vector<std::string> quality_notes(const Report& report, const ReportStrategy& strategy) {
   std::vector<std::string> notes;
   for (const SummaryRow& row : report.summary.rows) {
-    if (row.strategy != strategy.name || !row.category.empty() || !row.quality) {
+    if (row.strategy != strategy.name || !row.category.empty()) {
       continue;
     }
-    const QualityComparison& quality = *row.quality;
-    notes.push_back(fmt::format(
-        "{} is lossy: right on {:.1f} % of {} question{}, {} on {:.1f} %{}; {}.", row_name(row),
-        100 * quality.share, quality.questions, quality.questions == 1 ? "" : "s",
-        report.summary.rows.front().strategy, 100 * quality.first_share,
-        quality.interval
-            ? fmt::format(" (95 % interval of the difference {:+.1f} to {:+.1f} points)",
-                          100 * quality.interval->low, 100 * quality.interval->high)
-            : "",
-        verdict_words(quality)));
+    const std::string& first = report.summary.rows.front().strategy;
+    const std::string words = answer_words(row, first) + log_prob_words(row, first) +
+                              total_variation_words(row.total_variation_bound);
+    if (!words.empty()) {
+      notes.push_back(row_name(row) + " is lossy:" + words + ".");
+    }
   }
   if (notes.empty()) {
     notes.push_back(fmt::format(

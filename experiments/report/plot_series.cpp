@@ -63,6 +63,11 @@ bool any_label(const PlotSeries& series) {
                      [](const PlotPoint& point) { return !point.label.empty(); });
 }
 
+bool any_x_interval(const PlotSeries& series) {
+  return std::any_of(series.points.begin(), series.points.end(),
+                     [](const PlotPoint& point) { return point.x_interval.has_value(); });
+}
+
 bool any_interval(const PlotSeries& series) {
   return std::any_of(series.points.begin(), series.points.end(), has_interval);
 }
@@ -96,6 +101,13 @@ std::string data_blocks(const std::vector<PlotSeries>& all) {
                               point.interval->high);
       }
     }
+    script += fmt::format("END\n$x_intervals{} << END\n", i);
+    for (const PlotPoint& point : all[i].points) {
+      if (point.x_interval) {
+        script += fmt::format("{} {} {} {}\n", point.x, point.y, point.x_interval->low,
+                              point.x_interval->high);
+      }
+    }
     script += fmt::format("END\n$labels{} << END\n", i);
     for (const PlotPoint& point : all[i].points) {
       if (!point.label.empty()) {
@@ -115,6 +127,11 @@ std::string plot_command(const std::vector<PlotSeries>& all, const char* bar) {
     if (any_interval(all[i])) {
       script += fmt::format("$intervals{} using 1:2:3:4 with {} lc rgb '{}' lw 1.6 pt 0 notitle, ",
                             i, bar, style_color(all[i].style));
+    }
+    if (any_x_interval(all[i])) {
+      script += fmt::format(
+          "$x_intervals{} using 1:2:3:4 with xerrorbars lc rgb '{}' lw 1.6 pt 0 notitle, ", i,
+          style_color(all[i].style));
     }
     script += fmt::format("$points{} using 1:2 with {} {}", i, series_style(all[i]),
                           all[i].name.empty()

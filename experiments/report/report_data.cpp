@@ -40,8 +40,16 @@ Json quality_json(const std::optional<QualityComparison>& quality) {
           {"right_share_of_first", quality->first_share},
           {"difference_interval_95", interval_json(quality->interval)},
           {"questions", quality->questions},
-          {"margin", kQualityMargin},
+          {"margin", quality->margin},
           {"verdict", kVerdicts.at(static_cast<size_t>(quality->verdict))}};
+}
+
+/// null where no lossy texts were measured.
+Json log_prob_json(const std::optional<LogProbComparison>& texts) {
+  return texts ? Json{{"difference", texts->difference},
+                      {"difference_interval_95", interval_json(texts->interval)},
+                      {"questions", texts->questions}}
+               : Json();
 }
 
 /// The fastest arm, with intervals that are right though it was selected; null for none.
@@ -172,6 +180,9 @@ Json row_json(const SummaryRow& row) {
       {"end_to_end_speedup_of_totals", row.end_to_end ? Json(row.end_to_end->of_totals) : Json()},
       {"right_share", json_number(row.right_share)},
       {"quality", quality_json(row.quality)},
+      {"log_prob_per_token", json_number(row.log_prob)},
+      {"log_prob_comparison", log_prob_json(row.log_probs)},
+      {"total_variation_at_least", json_number(row.total_variation_bound)},
       {"impossible_speedup", impossible_json(row.impossible)},
       {"decode_tokens_per_second", json_number(decode_tokens_per_second(counts))},
       {"total_tokens_per_second", json_number(total_tokens_per_second(counts))},
@@ -217,8 +228,9 @@ std::string csv_speedup(const std::optional<Speedup>& speedup) {
   return speedup ? csv_number(speedup->ratio) : "";
 }
 
-std::string csv_limit(const std::optional<Speedup>& speedup, double Interval::*limit) {
-  return speedup && speedup->interval ? csv_number((*speedup->interval).*limit) : "";
+template <class Measured>
+std::string csv_limit(const std::optional<Measured>& measured, double Interval::*limit) {
+  return measured && measured->interval ? csv_number((*measured->interval).*limit) : "";
 }
 
 struct CsvColumn {
@@ -274,6 +286,14 @@ const std::vector<CsvColumn>& csv_columns() {
       {"steps", [](Row row) { return fmt::format("{}", row.counts.steps); }},
       {"drafted", [](Row row) { return fmt::format("{}", row.counts.drafted); }},
       {"accepted", [](Row row) { return fmt::format("{}", row.counts.accepted); }},
+      {"log_prob_per_token", [](Row row) { return csv_number(row.log_prob); }},
+      {"log_prob_difference",
+       [](Row row) { return row.log_probs ? csv_number(row.log_probs->difference) : ""; }},
+      {"log_prob_difference_low_95",
+       [](Row row) { return csv_limit(row.log_probs, &Interval::low); }},
+      {"log_prob_difference_high_95",
+       [](Row row) { return csv_limit(row.log_probs, &Interval::high); }},
+      {"total_variation_at_least", [](Row row) { return csv_number(row.total_variation_bound); }},
   };
   return columns;
 }

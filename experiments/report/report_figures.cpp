@@ -181,6 +181,8 @@ ReportFigures draw_figures(const Report& report) {
   add_speedup_by_category(report, figures);
   add_sweep(report, figures);
   add_frontier(report, figures);
+  add_speed_by_answers(report, figures);
+  add_speed_by_log_prob(report, figures);
   add_time_split(report, figures);
   add_acceptance(report, figures);
   add_tokens_per_step(report, figures);

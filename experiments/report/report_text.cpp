@@ -106,6 +106,20 @@ const std::vector<ReportColumn>& grammar_columns() {
   return columns;
 }
 
+std::string signed_interval_cell(double value, const std::optional<Interval>& interval,
+                                 int decimals) {
+  return interval ? fmt::format("{:+.{}f} ({:+.{}f} to {:+.{}f})", value, decimals, interval->low,
+                                decimals, interval->high, decimals)
+                  : fmt::format("{:+.{}f}", value, decimals);
+}
+
+/// The interval of a difference of shares, in points.
+std::optional<Interval> points_of(const QualityComparison& quality) {
+  return quality.interval ? std::optional(Interval{100.0 * quality.interval->low,
+                                                   100.0 * quality.interval->high})
+                          : std::nullopt;
+}
+
 std::string right_cell(const SummaryRow& row) { return percent_text(row.right_share); }
 
 std::string right_difference_cell(const SummaryRow& row) {
@@ -114,10 +128,41 @@ std::string right_difference_cell(const SummaryRow& row) {
   }
   const QualityComparison& quality = *row.quality;
   const double difference = 100.0 * (quality.share - quality.first_share);
-  return quality.interval
-             ? fmt::format("{:+.1f} ({:+.1f} to {:+.1f})", difference,
-                           100.0 * quality.interval->low, 100.0 * quality.interval->high)
-             : fmt::format("{:+.1f}", difference);
+  return signed_interval_cell(difference, points_of(quality), 1);
+}
+
+std::string log_prob_cell(const SummaryRow& row) { return number_text(row.log_prob, 3); }
+
+std::string log_prob_difference_cell(const SummaryRow& row) {
+  return row.log_probs ? signed_interval_cell(row.log_probs->difference, row.log_probs->interval, 3)
+                       : "-";
+}
+
+std::string total_variation_cell(const SummaryRow& row) {
+  return number_text(row.total_variation_bound, 3);
+}
+
+/// Columns of runs with a lossy strategy whose texts were measured.
+const std::vector<ReportColumn>& fidelity_columns() {
+  static const std::vector<ReportColumn> columns = {
+      {"log p/token",
+       "Of lossy strategies, and of the first one to compare: log-probability of a token of the "
+       "text by the target, in nats, by its logits alone as 'specdec score' has it; mean over "
+       "questions.",
+       false, log_prob_cell},
+      {"log p/token, more",
+       "How much more than the first strategy's, on the same turns, with the 95 % interval of the "
+       "paired difference over questions. Higher is not better: plain samples have the target's "
+       "own mean, and what is above it seeks the modes.",
+       true, log_prob_difference_cell},
+      {"TV at least",
+       "Of lossy strategies that sample: the total variation between the distribution of a token, "
+       "given the text before, and the target's, in the mean over tokens. A lower bound at 95 % "
+       "confidence, from how often the text takes what its drafter rates above the target; 0 is no "
+       "proof that there is none.",
+       true, total_variation_cell},
+  };
+  return columns;
 }
 
 /// Columns of runs with a scorer.
@@ -234,6 +279,11 @@ std::vector<ReportColumn> report_columns(const Report& report) {
   if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
                   [](const SummaryRow& row) { return row.right_share.has_value(); })) {
     const auto& more = quality_columns();
+    columns.insert(columns.end(), more.begin(), more.end());
+  }
+  if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
+                  [](const SummaryRow& row) { return row.log_probs.has_value(); })) {
+    const auto& more = fidelity_columns();
     columns.insert(columns.end(), more.begin(), more.end());
   }
   if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),

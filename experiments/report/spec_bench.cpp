@@ -93,7 +93,7 @@ std::string spec_bench_task(const std::string& category) {
 }
 
 void write_spec_bench(std::ostream& out, std::span<const GenerationRecord> records) {
-  const Summary summary = summarize(records, spec_bench_task);
+  const Summary summary = summarize(records, {.category_of = spec_bench_task});
   std::vector<std::string> tasks;
   for (const SummaryRow& row : summary.rows) {
     if (!row.category.empty() &&

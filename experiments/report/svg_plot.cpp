@@ -143,16 +143,24 @@ std::string x_ticks(const std::vector<PlotSeries>& all) {
 }
 
 /// Some room beside the points; gnuplot chooses the ticks.
-std::string x_range(const std::vector<PlotSeries>& all) {
+std::string x_range(const LinePlot& plot, const std::vector<PlotSeries>& all) {
   Interval range{.low = kInfinity, .high = -kInfinity};
+  const auto include = [&](double low, double high) {
+    range.low = std::min(range.low, low);
+    range.high = std::max(range.high, high);
+  };
   for (const PlotSeries& series : all) {
     for (const PlotPoint& point : series.points) {
-      range.low = std::min(range.low, point.x);
-      range.high = std::max(range.high, point.x);
+      const Interval own = point.x_interval.value_or(Interval{point.x, point.x});
+      include(std::min(point.x, own.low), std::max(point.x, own.high));
     }
   }
+  const double reference = plot.x_reference.value_or(range.low);
+  include(std::min(range.low, reference), std::max(range.high, reference));
   const double margin = std::max(0.04 * (range.high - range.low), 1e-3);
-  return fmt::format("set xrange [{}:{}]\n", std::max(0.0, range.low - margin),
+  const double low = range.low - margin;
+  return fmt::format("set xrange [{}:{}]\n",
+                     range.low < 0.0 || plot.x_reference ? low : std::max(0.0, low),
                      range.high + margin);
 }
 
@@ -178,13 +186,14 @@ std::optional<std::string> draw(const LinePlot& plot) {
   }
   std::string script = preamble(plot.title, plot.x_label, 300, legend_of(series));
   script += fmt::format("set ylabel {}\n", quote_for_gnuplot(plot.y_label, 60));
-  script += plot.numeric_x ? x_range(series) : x_ticks(series);
+  script += plot.numeric_x ? x_range(plot, series) : x_ticks(series);
   if (!plot.x_names.empty()) {
     script += tick_names('x', plot.x_names);
   }
   const double top = std::max(extent(series, false).high, plot.reference.value_or(0.0)) * 1.08;
   script += fmt::format("set yrange [0:{}]\n", plot.y_max.value_or(top > 0.0 ? top : 1.0));
-  script += reference_line('y', plot.reference) + data_blocks(series);
+  script += reference_line('y', plot.reference) + reference_line('x', plot.x_reference) +
+            data_blocks(series);
   return draw_script(script + plot_command(series, "yerrorbars"), plot.title);
 }
 

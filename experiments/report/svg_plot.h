@@ -12,7 +12,8 @@ struct PlotPoint {
   double x = 0.0;
   double y = 0.0;
   std::optional<Interval> interval = {};
-  std::string label = {};  ///< drawn above the point
+  std::string label = {};                   ///< drawn above the point
+  std::optional<Interval> x_interval = {};  ///< in line plots, beside the upright one
 };
 
 enum class PlotMark {
@@ -42,6 +43,7 @@ struct LinePlot {
   std::optional<double> reference = {};  ///< a dashed line across, at this y
   std::optional<double> y_max = {};      ///< else as the points need; the axis begins at zero
   bool numeric_x = false;                ///< ticks at round numbers instead of at the points
+  std::optional<double> x_reference = {};  ///< a dashed line down, at this x
 };
 
 /// Bars of the series side by side at each x, which are whole numbers.

@@ -7,19 +7,19 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
 #include <utility>
 
 #include "core/error.h"
 #include "core/randomness.h"
-#include "experiments/config/config_file.h"
 #include "experiments/run/arms.h"
 #include "experiments/run/experiment_report.h"
 #include "experiments/run/finished_run.h"
 #include "experiments/run/prompt_grammars.h"
 #include "experiments/run/run_folder.h"
+#include "experiments/run/text_measures.h"
+#include "experiments/run/weights_check.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/progress.h"
 
@@ -28,15 +28,12 @@ namespace {
 
 /// Long enough that a moment's noise does not stay in all predictions.
 constexpr double kCurveSeconds = 2.0;
-
 constexpr int64_t kWarmUpTokens = 32;
 
-/// Whether an answer is right, where the prompts file names a scorer.
-std::optional<bool> score_answer(const Item& item, const std::string& text) {
-  const auto& keys = item.prompt->answer_keys;
-  return item.turn < keys.size() && keys[item.turn]
-             ? std::optional(is_right(*keys[item.turn], text))
-             : std::nullopt;
+/// The same for all strategies.
+CounterRandomness randomness(const ExperimentConfig& config, const Item& item) {
+  return CounterRandomness(config.seed, item.prompt->number + static_cast<uint32_t>(item.turn),
+                           static_cast<uint32_t>(item.repeat));
 }
 
 class ExperimentRun {
@@ -54,15 +51,15 @@ class ExperimentRun {
   void load();
   void build(Group& group);
   CostCurve cost_curve(const std::string& name, LanguageModel& model);
-  void check_weights();
+  void note_weights();
   void write_environment();
   int64_t count_left() const;
   void run_group(Group& group, Progress& progress);
   void warm_up(Group& group, const Item& item);
   void run_item(Group& group, const Item& item, Progress& progress);
-  Generation generate(const Group& group, const Arm& arm, const Item& item, const StopRule& stop);
+  GenerationRecord record(const Group& group, const Arm& arm, const Item& item);
+  Request make_request(const Group& group, const Arm& arm, const Item& item, Randomness& random);
   void trace_item(const Group& group, const Item& item);
-  const GenerationRecord& recorded(const GenerationKey& key) const;
   std::string reply(const Group& group, const Item& item) const;
   std::optional<CostCurve> target_curve() const;
   Report make_report();
@@ -126,7 +123,7 @@ void ExperimentRun::load() {
     }
     InterruptGuard::check();
   }
-  check_weights();
+  note_weights();
 }
 
 void ExperimentRun::build(Group& group) {
@@ -137,6 +134,9 @@ void ExperimentRun::build(Group& group) {
                                              model);
                          }};
     arm.strategy = arm.config->make(context);
+    if (traces_loss(group, arm)) {
+      arm.tracer = arm.config->make(context);
+    }
   }
 }
 
@@ -161,27 +161,14 @@ CostCurve ExperimentRun::cost_curve(const std::string& name, LanguageModel& mode
   return curve;
 }
 
-/// A resumed run must go on with the weights that it began with.
-void ExperimentRun::check_weights() {
+void ExperimentRun::note_weights() {
   for (const auto& [key, loader] : loaders_) {
     for (const auto& [weights, fingerprint] : loader->fingerprints()) {
       environment_.weights[weights] = fingerprint;
     }
   }
-  const auto file = folder_.path() / "environment.json";
-  if (!folder_.resumed() || !std::filesystem::exists(file)) {
-    return;
-  }
-  const auto json = nlohmann::json::parse(read_text_file(file, size_t{1} << 20U), nullptr, false);
-  const auto recorded =
-      json.is_object() ? json.value("weights", nlohmann::json::object()) : nlohmann::json::object();
-  for (const auto& [weights, fingerprint] : environment_.weights) {
-    if (recorded.is_object() && recorded.contains(weights) && recorded[weights] != fingerprint) {
-      throw Error(
-          fmt::format("{}: the weights in {} changed since this run began (fingerprint {}, "
-                      "then {}); use another --out",
-                      folder_.path().string(), weights, fingerprint, recorded[weights].dump()));
-    }
+  if (folder_.resumed()) {
+    check_weights(folder_.path(), environment_.weights);
   }
 }
 
@@ -252,11 +239,13 @@ void ExperimentRun::run_group(Group& group, Progress& progress) {
 
 /// First calls pay for allocations and cold caches; they are not recorded.
 void ExperimentRun::warm_up(Group& group, const Item& item) {
-  auto stop = group.config->stop;
-  stop.max_new_tokens = std::min(stop.max_new_tokens, kWarmUpTokens);
   for (int64_t i = 0; i < group.config->warm_up; ++i) {
     for (const auto& arm : group.arms) {
-      (void)generate(group, arm, item, stop);
+      InterruptGuard::check();
+      CounterRandomness random = randomness(*group.config, item);
+      Request request = make_request(group, arm, item, random);
+      request.stop.max_new_tokens = std::min(request.stop.max_new_tokens, kWarmUpTokens);
+      (void)arm.strategy->generate(request);
     }
   }
 }
@@ -269,25 +258,7 @@ void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress)
     if (folder_.holds(key)) {
       continue;
     }
-    const LoadMeter meter;
-    auto generation = generate(group, arm, item, group.config->stop);
-    const MachineLoad load = meter.read();
-    const Tokenizer* tokens = tokenizer(*group.config);
-    auto text = decode_text(tokens, generation.tokens);
-    const int64_t text_tokens =
-        tokens == nullptr ? -1 : static_cast<int64_t>(tokens->encode(text).size());
-    const auto right = score_answer(item, text);
-    folder_.append({.key = key,
-                    .category = item.prompt->category,
-                    .prompt_tokens = static_cast<int64_t>(item.tokens.size()),
-                    .text = std::move(text),
-                    .generation = std::move(generation),
-                    .question_id = item.prompt->id,
-                    .turn = static_cast<int64_t>(item.turn),
-                    .text_tokens = text_tokens,
-                    .compile_seconds = grammar(group, item).compile_seconds,
-                    .is_right = right,
-                    .load = load});
+    folder_.append(record(group, arm, item));
     progress.advance(fmt::format("{} on {}", arm.config->name, key.prompt_id));
   }
   if (group.config->trace) {
@@ -295,25 +266,41 @@ void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress)
   }
 }
 
+/// Generates and measures; only the generation is timed.
+GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const Item& item) {
+  InterruptGuard::check();
+  CounterRandomness random = randomness(*group.config, item);
+  const Request request = make_request(group, arm, item, random);
+  GenerationRecord record;
+  const LoadMeter meter;
+  record.generation = arm.strategy->generate(request);
+  record.load = meter.read();
+  record.key = item.key(arm);
+  record.category = item.prompt->category;
+  record.prompt_tokens = static_cast<int64_t>(item.tokens.size());
+  record.question_id = item.prompt->id;
+  record.turn = static_cast<int64_t>(item.turn);
+  record.text = decode_text(request.tokenizer, record.generation.tokens);
+  if (request.tokenizer != nullptr) {
+    record.text_tokens = static_cast<int64_t>(request.tokenizer->encode(record.text).size());
+  }
+  record.compile_seconds = grammar(group, item).compile_seconds;
+  record.is_right = score_answer(item, record.text);
+  measure_loss(group, arm, request, record);
+  return record;
+}
+
 /// Traces the drafter of every strategy that has one along the first strategy's text.
 void ExperimentRun::trace_item(const Group& group, const Item& item) {
   const auto& config = *group.config;
-  const auto& text = recorded(item.key(group.arms.front())).generation.tokens;
+  const auto& text = folder_.record(item.key(group.arms.front())).generation.tokens;
   for (const Arm& arm : group.arms) {
     const auto key = item.key(arm);
     if (folder_.holds_trace(key)) {
       continue;
     }
     CounterRandomness random(config.seed);  // a trace draws nothing
-    Constraint constraint = arm.config->constraint;
-    constraint.grammar = grammar(group, item).grammar;
-    const Request request{.prompt = item.tokens,
-                          .sampling = config.sampling,
-                          .stop = config.stop,
-                          .random = random,
-                          .tokenizer = tokenizer(config),
-                          .on_tokens = [](TokenSpan) { InterruptGuard::check(); },
-                          .constraint = constraint};
+    const Request request = make_request(group, arm, item, random);
     try {
       if (auto trace = arm.strategy->trace(request, text, *config.trace)) {
         folder_.append({.key = key,
@@ -328,23 +315,19 @@ void ExperimentRun::trace_item(const Group& group, const Item& item) {
   }
 }
 
-Generation ExperimentRun::generate(const Group& group, const Arm& arm, const Item& item,
-                                   const StopRule& stop) {
-  InterruptGuard::check();
+Request ExperimentRun::make_request(const Group& group, const Arm& arm, const Item& item,
+                                    Randomness& random) {
   const auto& config = *group.config;
   Constraint constraint = arm.config->constraint;
   constraint.grammar = grammar(group, item).grammar;
-  CounterRandomness random(config.seed, item.prompt->number + static_cast<uint32_t>(item.turn),
-                           static_cast<uint32_t>(item.repeat));
-  const Request request{.prompt = item.tokens,
-                        .sampling = config.sampling,
-                        .stop = stop,
-                        .random = random,
-                        .tokenizer = tokenizer(config),
-                        .on_tokens = [](TokenSpan) { InterruptGuard::check(); },
-                        .log_overlaps = config.log_overlaps,
-                        .constraint = constraint};
-  return arm.strategy->generate(request);
+  return {.prompt = item.tokens,
+          .sampling = config.sampling,
+          .stop = config.stop,
+          .random = random,
+          .tokenizer = tokenizer(config),
+          .on_tokens = [](TokenSpan) { InterruptGuard::check(); },
+          .log_overlaps = config.log_overlaps,
+          .constraint = constraint};
 }
 
 PromptGrammars::Entry ExperimentRun::grammar(const Group& group, const Item& item) {
@@ -354,17 +337,10 @@ PromptGrammars::Entry ExperimentRun::grammar(const Group& group, const Item& ite
              : PromptGrammars::Entry();
 }
 
-const GenerationRecord& ExperimentRun::recorded(const GenerationKey& key) const {
-  const auto& records = folder_.records();
-  const auto record = std::find_if(records.begin(), records.end(),
-                                   [&](const GenerationRecord& r) { return r.key == key; });
-  SPECDEC_CHECK(record != records.end(), "turn {} was not recorded", key.prompt_id);
-  return *record;
-}
-
 /// What the first strategy answered.
 std::string ExperimentRun::reply(const Group& group, const Item& item) const {
-  return reply_text(recorded(item.key(group.arms.front())).generation, tokenizer(*group.config));
+  return reply_text(folder_.record(item.key(group.arms.front())).generation,
+                    tokenizer(*group.config));
 }
 
 /// The target's frozen cost curve; none when it was not measured, or there are several targets.
@@ -382,7 +358,7 @@ std::optional<CostCurve> ExperimentRun::target_curve() const {
 }
 
 Report ExperimentRun::make_report() {
-  Report report = describe_plan(plan_);
+  auto report = describe_plan(plan_);
   report.command = options_.command;
   report.environment = environment_;
   if (folder_.resumed()) {
@@ -392,7 +368,7 @@ Report ExperimentRun::make_report() {
     report.notes.push_back(fmt::format("{} prompts left out, being too long: {}", left_out_.size(),
                                        fmt::join(left_out_, ", ")));
   }
-  report.summary = summarize(folder_.records());
+  report.summary = summarize_run(plan_, folder_.records());
   report.details = collect_details({.records = folder_.records(),
                                     .traces = load_traces(folder_.path()),
                                     .cost_curve = target_curve(),

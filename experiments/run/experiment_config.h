@@ -11,6 +11,7 @@
 #include "experiments/components/components.h"
 #include "experiments/grammar/grammar_config.h"
 #include "experiments/run/prompts.h"
+#include "experiments/run/quality_config.h"
 
 namespace specdec {
 
@@ -48,6 +49,7 @@ struct ExperimentConfig {
   std::vector<StrategyConfig> strategies;
   int64_t repeats = 1;
   int64_t warm_up = 1;
+  QualityConfig quality = {};
   bool log_overlaps = false;               ///< `log: {overlap: true}`
   std::optional<TraceOptions> trace = {};  ///< record drafters at every position of the text
   std::string workload;  ///< resolved YAML of all but strategies: what two of them must share to be

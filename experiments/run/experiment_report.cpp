@@ -86,6 +86,10 @@ Report describe_plan(const ExperimentPlan& plan) {
   return report;
 }
 
+Summary summarize_run(const ExperimentPlan& plan, std::span<const GenerationRecord> records) {
+  return summarize(records, {.quality_margin = plan.points.front().config.quality.margin});
+}
+
 void write_report_files(RunFolder& folder, const Report& report) {
   const auto write = [&](const char* name, void (*writer)(std::ostream&, const Report&)) {
     std::ostringstream text;

@@ -9,6 +9,9 @@ namespace specdec {
 /// prompts is not used.
 Report describe_plan(const ExperimentPlan& plan);
 
+/// The summary of a run's records, by what its config says of quality.
+Summary summarize_run(const ExperimentPlan& plan, std::span<const GenerationRecord> records);
+
 /// Writes summary.json and .csv, report.html with its tables and figures, spec_bench.md and the
 /// answer files into a run's folder. Throws Error when a file cannot be written.
 void write_report_files(RunFolder& folder, const Report& report);

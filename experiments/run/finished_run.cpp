@@ -131,7 +131,7 @@ std::optional<Report> finished_report(const ExperimentPlan& plan, const RunOptio
   Report report = describe_plan(plan);
   report.command = options.command;
   report.environment = parse_environment(environment);
-  report.summary = summarize(run.records());
+  report.summary = summarize_run(plan, run.records());
   report.notes = notes_of_run(summary, report);
   return report;
 }

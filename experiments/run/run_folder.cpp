@@ -188,6 +188,15 @@ void RunFolder::repair_records() {
   }
 }
 
+const GenerationRecord& RunFolder::record(const GenerationKey& key) const {
+  const auto found =
+      std::find_if(records_.begin(), records_.end(),
+                   [&](const GenerationRecord& record) { return record.key == key; });
+  SPECDEC_CHECK(found != records_.end(), "prompt '{}' of strategy '{}' was not recorded",
+                key.prompt_id, key.strategy);
+  return *found;
+}
+
 void RunFolder::repair_traces() {
   const fs::path path = path_ / kTraces;
   if (!fs::exists(path)) {

@@ -42,6 +42,8 @@ class RunFolder {
   /// All that is recorded, of earlier runs and this one, in order.
   const std::vector<GenerationRecord>& records() const { return records_; }
   bool holds(const GenerationKey& key) const { return keys_.contains(key); }
+  /// A recorded one; InternalError when it is not there.
+  const GenerationRecord& record(const GenerationKey& key) const;
 
   /// Records a generation: its lines in steps.jsonl, then the one in generations.jsonl that makes
   /// them count. When the disk is full it takes back the part that was written and throws Error.

@@ -62,6 +62,16 @@ TEST(QualityTest, VerdictsFollowTheMargin) {
   EXPECT_EQ(quality_of(outcomes(590, 10, 0, 0))->verdict, QualityVerdict::kCannotTell);
 }
 
+TEST(QualityTest, TheMarginCanBeAnother) {
+  const auto records = scored_records(outcomes(400, 190, 5, 5));  // -1.05 to +1.05 points
+  const auto quality = [&](double margin) {
+    return summarize(records, {.quality_margin = margin}).rows.at(1).quality.value();
+  };
+  EXPECT_EQ(quality(0.02).verdict, QualityVerdict::kNotWorse);
+  EXPECT_EQ(quality(0.005).verdict, QualityVerdict::kUndecided);
+  EXPECT_EQ(quality(0.005).margin, 0.005);
+}
+
 TEST(QualityTest, FewQuestionsHaveNoInterval) {
   const auto quality = quality_of(outcomes(3, 3, 1, 0)).value();
   EXPECT_EQ(quality.interval, std::nullopt);

@@ -141,6 +141,53 @@ TEST(HeadlineTest, LossyStrategiesHaveTheirQualityMeasuredOrSaySo) {
   EXPECT_EQ(row.at("right_share"), 0.49);
 }
 
+TEST(HeadlineTest, LossyTextsAreMeasuredOnBothSides) {
+  Report report = report_with({arm("lossy", 2.0, 12)});
+  report.strategies = {{.name = "plain", .description = ""},
+                       {.name = "lossy", .description = "", .lossy = true}};
+  report.summary.rows[0].log_prob = -2.5;
+  SummaryRow& row = report.summary.rows[1];
+  row.log_prob = -2.2;
+  row.log_probs =
+      LogProbComparison{.difference = 0.3, .interval = Interval{0.1, 0.5}, .questions = 12};
+  row.total_variation_bound = 0.0341;
+  const auto note = [&] { return quality_notes(report, report.strategies[1]).at(0); };
+  EXPECT_EQ(note(),
+            "lossy is lossy: by the target its texts are more likely than those of plain, by 0.300 "
+            "nats a token (95 % interval +0.100 to +0.500), which is not better: it seeks modes; "
+            "the distribution of a token is at least 0.034 from the target's in total variation "
+            "(95 % confidence).");
+  EXPECT_THAT(table_of(report), AllOf(HasSubstr("+0.300 (+0.100 to +0.500)"), HasSubstr("0.034")));
+  row.log_probs->difference = -0.3;
+  row.log_probs->interval = Interval{-0.5, -0.1};
+  EXPECT_THAT(note(), AllOf(HasSubstr("less likely than those of plain, by 0.300 nats"),
+                            Not(HasSubstr("modes"))));
+  row.log_probs->interval = Interval{-0.7, 0.1};
+  row.total_variation_bound = 0.0;
+  EXPECT_THAT(note(), AllOf(HasSubstr("(95 % interval -0.700 to +0.100): no difference is shown"),
+                            HasSubstr("which does not show that there is none.")));
+  std::ostringstream out;
+  write_json(out, report);
+  const auto json = nlohmann::json::parse(out.str()).at("rows");
+  EXPECT_EQ(json.at(0).at("log_prob_per_token"), -2.5);
+  EXPECT_EQ(json.at(1).at("log_prob_comparison").at("questions"), 12);
+  EXPECT_EQ(json.at(1).at("total_variation_at_least"), 0.0);
+  std::ostringstream csv;
+  write_csv(csv, report);
+  EXPECT_THAT(csv.str(),
+              AllOf(HasSubstr("log_prob_difference_low_95"), HasSubstr(",-2.2,-0.3,-0.7,0.1,0\n")));
+}
+
+TEST(HeadlineTest, TheMarginIsTheConfigs) {
+  Report report = report_with({arm("lossy", 2.0, 12)});
+  report.strategies = {{.name = "plain", .description = ""},
+                       {.name = "lossy", .description = "", .lossy = true}};
+  report.summary.rows[1].quality =
+      QualityComparison{.questions = 9, .margin = 0.025, .verdict = QualityVerdict::kNotWorse};
+  EXPECT_THAT(quality_notes(report, report.strategies[1]).at(0),
+              HasSubstr("not worse by more than 2.5 points"));
+}
+
 TEST(HeadlineTest, AnImpossibleSpeedupIsAFaultOfTheMeasurement) {
   Report report = report_with({arm("fast", 2.0, 12)});
   report.summary.rows[1].impossible =

@@ -107,6 +107,7 @@ Report wide_report() {
            {length, temperature}});
     }
   }
+  sample.lossy = true;
   Report report = sample_report(sample);
   report.command = "specdec run " + std::string(400, 'x');
   report.notes = {std::string(300, 'y')};

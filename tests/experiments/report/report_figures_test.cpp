@@ -45,7 +45,9 @@ const ReportFigure* find_figure(const ReportFigures& figures, const std::string&
 }
 
 TEST(ReportFiguresTest, RunWithAllDataHasAllFigures) {
-  const auto figures = draw_figures(sample_report(swept_sample()));
+  ReportSample sample = swept_sample();
+  sample.lossy = true;
+  const auto figures = draw_figures(sample_report(sample));
   const auto ids = ids_of(figures);
   EXPECT_THAT(ids, Contains("speedup_map_1"));
   EXPECT_THAT(ids, Contains("tree_1"));
@@ -55,7 +57,8 @@ TEST(ReportFiguresTest, RunWithAllDataHasAllFigures) {
   EXPECT_THAT(ids,
               testing::IsSupersetOf({"speedup", "questions", "speedup_by_category", "sweep_speedup",
                                      "sweep_tokens_per_step", "speedup_by_tokens", "time_split",
-                                     "acceptance", "tokens_added", "cost_curve", "predictions"}));
+                                     "acceptance", "tokens_added", "cost_curve", "predictions",
+                                     "speed_by_log_prob", "speed_by_answers"}));
   EXPECT_TRUE(figures.left_out.empty());
   for (const ReportFigure& figure : figures.figures) {
     EXPECT_THAT(figure.svg, AllOf(StartsWith("<svg role=\"img\""), EndsWith("</svg>")))
@@ -91,6 +94,35 @@ TEST(ReportFiguresTest, FrontierIsWhatFreePerfectDraftsWouldReach) {
       [](const Cells& cells) { return cells[0] == "frontier by v(n)" && cells[1] == "2"; });
   ASSERT_NE(row, figure->data.rows.end());
   EXPECT_NEAR(std::stod((*row)[2]), 2.0 * 1.1 / 1.2, 1e-5);
+}
+
+TEST(ReportFiguresTest, SpeedStandsAgainstQualityOfLossyStrategies) {
+  if (!can_draw()) {
+    GTEST_SKIP() << "gnuplot is not installed";
+  }
+  const auto figures = draw_figures(
+      sample_report({.strategies = {"plain", "exact", "loose"}, .questions = 12, .lossy = true}));
+  const ReportFigure* texts = find_figure(figures, "speed_by_log_prob");
+  ASSERT_NE(texts, nullptr);
+  // 2 and 3 tokens a step that takes 1.25 times as long; half of the questions 0.2, half 0.3.
+  ASSERT_EQ(texts->data.rows.size(), 3U);
+  EXPECT_EQ(texts->data.rows[0], (Cells{"plain", "0.0000", "-", "-", "1.0000", "-", "-"}));
+  EXPECT_EQ(texts->data.rows[1][1], "0.0000") << "lossless by its promise";
+  EXPECT_EQ(texts->data.rows[1][4], "1.6000");
+  EXPECT_EQ(texts->data.rows[2][1], "0.2500");
+  EXPECT_EQ(texts->data.rows[2][4], "2.4000");
+  EXPECT_LT(std::stod(texts->data.rows[2][2]), 0.25);
+  const ReportFigure* answers = find_figure(figures, "speed_by_answers");
+  ASSERT_NE(answers, nullptr);
+  ASSERT_EQ(answers->data.rows.size(), 2U) << "the other lossless strategy was not scored";
+  EXPECT_THAT(answers->data.rows[1][1], StartsWith("-16.6"));
+  EXPECT_THAT(answers->caption, HasSubstr("margin, 5 points"));
+}
+
+TEST(ReportFiguresTest, LosslessRunsHaveNoQualityFigure) {
+  const auto figures = draw_figures(sample_report({}));
+  EXPECT_EQ(find_figure(figures, "speed_by_log_prob"), nullptr);
+  EXPECT_EQ(find_figure(figures, "speed_by_answers"), nullptr);
 }
 
 TEST(ReportFiguresTest, AcceptanceHasItsIntervalAndN) {

@@ -39,6 +39,18 @@ GenerationRecord sample_record(const GenerationKey& key, int64_t accepted, int64
   return record;
 }
 
+/// The first strategy is right on two questions of three, the lossy one on half of them, and its
+/// texts are more likely by 0.2 to 0.3 nats a token.
+void measure(GenerationRecord& record, bool lossy, int64_t question) {
+  const auto tokens = static_cast<double>(record.generation.tokens.size());
+  record.is_right = question % (lossy ? 2 : 3) != 0;
+  record.log_prob = tokens * (lossy ? -1.8 + 0.1 * static_cast<double>(question % 2) : -2.0);
+  if (lossy) {
+    record.bias =
+        BiasSums{.tokens = 100, .taken = 60, .expected = 40.0, .variance = 20.0, .squares = 25.0};
+  }
+}
+
 }  // namespace
 
 std::vector<GenerationRecord> sample_records(const ReportSample& sample) {
@@ -49,6 +61,10 @@ std::vector<GenerationRecord> sample_records(const ReportSample& sample) {
         records.push_back(
             sample_record({point, sample.strategies[s], "q" + std::to_string(question), 0},
                           static_cast<int64_t>(std::min<size_t>(s, 3)), question));
+        const bool lossy = s + 1 == sample.strategies.size();
+        if (sample.lossy && (lossy || s == 0)) {
+          measure(records.back(), lossy, question);
+        }
       }
     }
   }
@@ -86,6 +102,7 @@ Report sample_report(const ReportSample& sample) {
   for (const std::string& name : sample.strategies) {
     report.strategies.push_back({.name = name, .description = "of a test"});
   }
+  report.strategies.back().lossy = sample.lossy;
   report.summary = summarize(records);
   CostCurve curve;
   for (const int64_t tokens : {1, 2, 4, 8}) {

@@ -9,6 +9,8 @@ struct ReportSample {
   std::vector<ReportSweepPoint> points = {};
   std::vector<std::string> sweep_keys = {};
   int64_t questions = 12;
+  /// The last strategy is lossy: answers are scored, texts measured.
+  bool lossy = false;
 };
 
 /// Records of questions in two categories: strategy s accepts s of 4 drafted tokens in each step,

@@ -87,6 +87,15 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
   EXPECT_EQ(left.prompt_tokens, right.prompt_tokens);
   EXPECT_EQ(left.text, right.text);
   EXPECT_EQ(left.is_right, right.is_right);
+  EXPECT_EQ(left.log_prob, right.log_prob);
+  ASSERT_EQ(left.bias.has_value(), right.bias.has_value());
+  if (left.bias) {
+    EXPECT_EQ(left.bias->tokens, right.bias->tokens);
+    EXPECT_EQ(left.bias->taken, right.bias->taken);
+    EXPECT_EQ(left.bias->expected, right.bias->expected);
+    EXPECT_EQ(left.bias->variance, right.bias->variance);
+    EXPECT_EQ(left.bias->squares, right.bias->squares);
+  }
   ASSERT_EQ(left.load.has_value(), right.load.has_value());
   if (left.load) {
     EXPECT_EQ(left.load->seconds, right.load->seconds);
@@ -145,6 +154,9 @@ TEST_F(RunFolderTest, LoadsComeBackExactly) {
                  .waited_seconds = 1e-9,
                  .preemptions = 12};
   record.is_right = false;
+  record.log_prob = -100.0 / 3.0;
+  record.bias = BiasSums{
+      .tokens = 12, .taken = 5, .expected = 1.0 / 3.0, .variance = 1e-9, .squares = 2.0 / 7.0};
   auto partly = folder_record("b");
   partly.load = {.seconds = 0.5, .average = 2.0};  // a system that tells no more
   {

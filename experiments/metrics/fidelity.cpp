@@ -1,0 +1,75 @@
+#include "experiments/metrics/fidelity.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace specdec {
+namespace {
+
+struct LogProbSum {
+  double sum = 0.0;
+  double tokens = 0.0;
+
+  void add(const GenerationRecord& record) {
+    sum += *record.log_prob;
+    tokens += static_cast<double>(record.generation.tokens.size());
+  }
+  double mean() const { return sum / tokens; }
+};
+
+bool is_measured(const GenerationRecord& record) {
+  return record.log_prob && !record.generation.tokens.empty();
+}
+
+}  // namespace
+
+std::optional<double> mean_log_prob(std::span<const GenerationRecord* const> records) {
+  std::map<std::string, LogProbSum> questions;
+  for (const GenerationRecord* record : records) {
+    if (is_measured(*record)) {
+      questions[question_of(*record)].add(*record);
+    }
+  }
+  if (questions.empty()) {
+    return std::nullopt;
+  }
+  double sum = 0.0;
+  for (const auto& [id, question] : questions) {
+    sum += question.mean();
+  }
+  return sum / static_cast<double>(questions.size());
+}
+
+std::optional<LogProbComparison> compare_log_probs(std::span<const GenerationPair> pairs) {
+  std::map<std::string, std::pair<LogProbSum, LogProbSum>> questions;
+  for (const GenerationPair& pair : pairs) {
+    if (is_measured(*pair.first) && is_measured(*pair.other)) {
+      auto& [first, other] = questions[question_of(*pair.other)];
+      first.add(*pair.first);
+      other.add(*pair.other);
+    }
+  }
+  if (questions.empty()) {
+    return std::nullopt;
+  }
+  std::vector<double> differences;
+  for (const auto& [id, question] : questions) {
+    differences.push_back(question.second.mean() - question.first.mean());
+  }
+  return LogProbComparison{.difference = mean_of(differences),
+                           .interval = mean_interval(differences),
+                           .questions = std::ssize(differences)};
+}
+
+std::optional<double> total_variation_bound(std::span<const GenerationRecord* const> records) {
+  BiasSums sums;
+  for (const GenerationRecord* record : records) {
+    if (record->bias) {
+      sums.add(*record->bias);
+    }
+  }
+  return sums.tokens == 0 ? std::nullopt : std::optional(sums.total_variation_bound(kConfidence));
+}
+
+}  // namespace specdec

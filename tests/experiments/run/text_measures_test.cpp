@@ -1,0 +1,122 @@
+#include "experiments/run/text_measures.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "experiments/report/report_text.h"
+#include "experiments/run/experiment.h"
+#include "experiments/run/run_folder.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+
+/// Plain decoding, a lossless strategy, and one that accepts nearly every token of its draft model.
+class TextMeasuresTest : public testing::Test {
+ protected:
+  TextMeasuresTest() {
+    folder_.write("p.jsonl", "{\"tokens\": [2, 5, 9, 5, 9]}\n{\"tokens\": [2, 7, 11]}\n");
+    folder_.write("c.yaml",
+                  fmt::format("model: {{weights: {0}}}\n"
+                              "prompts: {{file: p.jsonl}}\n"
+                              "sampling: {{temperature: 1}}\n"
+                              "max_new_tokens: 40\n"
+                              "stop: {{ignore_eos: true}}\n"
+                              "repeats: 4\n"
+                              "strategies:\n"
+                              "  - type: autoregressive\n"
+                              "  - name: lookup\n"
+                              "    type: speculative\n"
+                              "    draft_length: 3\n"
+                              "    drafter: {{type: prompt_lookup}}\n"
+                              "  - name: loose\n"
+                              "    type: speculative\n"
+                              "    draft_length: 3\n"
+                              "    drafter: {{type: draft_model, weights: {0}}}\n"
+                              "    verifier: {{type: threshold, single: 0.001, acc: 0.01}}\n",
+                              test_data("gemma3-a").string()));
+  }
+
+  Report run(const std::vector<std::string>& sets = {}, const std::string& out = "out") {
+    const auto plan = load_experiment(folder_.path() / "c.yaml", sets, components_);
+    return run_experiment(plan, {.out = folder_.path() / out, .quiet = true, .command = "test"},
+                          log_);
+  }
+  std::vector<GenerationRecord> records(const std::string& out = "out") const {
+    return load_records(folder_.path() / out);
+  }
+  std::map<GenerationKey, std::vector<Token>> tokens(const std::string& out) const {
+    std::map<GenerationKey, std::vector<Token>> all;
+    for (const auto& record : records(out)) {
+      all[record.key] = record.generation.tokens;
+    }
+    return all;
+  }
+
+  TemporaryFolder folder_;
+  Components components_ = builtin_components();
+  std::ostringstream log_;
+};
+
+TEST_F(TextMeasuresTest, LossyTextsAreMeasuredAgainstTheTarget) {
+  const auto report = run();
+  const auto all = records();
+  for (const auto& record : all) {
+    EXPECT_EQ(record.log_prob.has_value(), record.key.strategy != "lookup") << "it is lossless";
+    EXPECT_EQ(record.bias.has_value(), record.key.strategy == "loose");
+    if (record.log_prob) {
+      EXPECT_LT(*record.log_prob, 0.0);
+    }
+    if (record.bias) {
+      EXPECT_EQ(record.bias->tokens, std::ssize(record.generation.tokens) - 1);
+    }
+  }
+  const auto& rows = report.summary.rows;
+  EXPECT_TRUE(rows.at(0).log_prob.has_value());
+  EXPECT_EQ(rows.at(1).log_probs, std::nullopt);
+  EXPECT_EQ(rows.at(2).strategy, "loose");
+  EXPECT_EQ(rows.at(2).log_probs->questions, 2);
+  EXPECT_TRUE(rows.at(2).total_variation_bound.has_value());
+  EXPECT_THAT(reader_notes(report), testing::Contains(HasSubstr("nats a token")));
+}
+
+TEST_F(TextMeasuresTest, MeasuringLossChangesNoText) {
+  // A drafter that remembers earlier texts must not read one twice.
+  const std::string drafter = "strategies.loose.drafter={type: recycling, persist: true}";
+  (void)run({drafter}, "measured");
+  const auto report = run({drafter, "quality.measure_loss=false"}, "not");
+  EXPECT_EQ(tokens("measured"), tokens("not"));
+  for (const auto& record : records("not")) {
+    EXPECT_EQ(record.log_prob, std::nullopt);
+    EXPECT_FALSE(record.bias.has_value());
+  }
+  EXPECT_THAT(reader_notes(report), testing::Contains(HasSubstr("does not measure")));
+}
+
+TEST_F(TextMeasuresTest, GreedyLossyTextsHaveNoTotalVariation) {
+  const auto report = run({"sampling.temperature=0", "repeats=1"});
+  EXPECT_TRUE(report.summary.rows.at(2).log_probs.has_value());
+  EXPECT_EQ(report.summary.rows.at(2).total_variation_bound, std::nullopt);
+}
+
+TEST_F(TextMeasuresTest, TheMarginIsAKey) {
+  const auto margin = [&](const std::string& value) {
+    return load_experiment(folder_.path() / "c.yaml", {"quality.margin=" + value}, components_)
+        .points[0]
+        .config.quality.margin;
+  };
+  EXPECT_EQ(margin("0.02"), 0.02);
+  EXPECT_THROW((void)margin("5"), ConfigError) << "a share, not points";
+}
+
+}  // namespace
+}  // namespace specdec
