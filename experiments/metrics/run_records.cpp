@@ -99,6 +99,9 @@ Json step_json(const GenerationKey& key, size_t index, const StepStatistics& ste
   if (!step.overlaps.empty()) {
     json["overlaps"] = step.overlaps;
   }
+  if (!step.rejected.empty()) {
+    json["rejected"] = step.rejected;
+  }
   if (step.mask_seconds > 0.0) {
     json["by_freedom"] = freedom_json(step.by_freedom);
     json["mask_seconds"] = checked_seconds(step.mask_seconds);
@@ -115,6 +118,7 @@ StepStatistics parse_step(const Json& line) {
           .verify_seconds = line.at("verify_seconds").get<double>(),
           .other_seconds = line.at("other_seconds").get<double>(),
           .overlaps = line.value("overlaps", std::vector<double>()),
+          .rejected = line.value("rejected", std::vector<std::vector<Token>>()),
           .by_freedom = parse_freedom(line),
           .mask_seconds = line.value("mask_seconds", 0.0)};
 }

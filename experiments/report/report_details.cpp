@@ -4,13 +4,15 @@
 #include <map>
 #include <utility>
 
+#include "experiments/report/example_choice.h"
+
 namespace specdec {
 namespace {
 
 constexpr size_t kTreeNodes = 20;
 constexpr size_t kExampleTokens = 160;
-constexpr size_t kExampleQuestions = 3;
-constexpr size_t kFewSteps = 5;  // no quartiles from fewer
+constexpr size_t kMostBranches = 3;  // that are shown of a rejected tree
+constexpr size_t kFewSteps = 5;      // no quartiles from fewer
 
 using PointAndStrategy = std::pair<std::string, std::string>;
 
@@ -171,10 +173,7 @@ class ExampleWriter {
       }
       const int64_t accepted = std::min(step.accepted, step.committed);
       take(accepted, PieceOrigin::kAccepted);
-      if (step.drafted > step.accepted) {
-        example_.pieces.push_back(
-            {.text = "", .origin = PieceOrigin::kRejected, .count = step.drafted - step.accepted});
-      }
+      reject(step);
       take(step.committed - accepted, PieceOrigin::kTarget);
     }
     return std::move(example_);
@@ -191,6 +190,31 @@ class ExampleWriter {
     }
   }
 
+  /// The branches that were recorded, then how many tokens more were rejected.
+  void reject(const StepStatistics& step) {
+    int64_t left = step.drafted - step.accepted;
+    for (size_t i = 0; i < std::min(step.rejected.size(), kMostBranches); ++i) {
+      const auto& branch = step.rejected[i];
+      example_.pieces.push_back({.text = branch_text(branch),
+                                 .origin = PieceOrigin::kRejected,
+                                 .count = std::ssize(branch)});
+      left -= std::ssize(branch);
+    }
+    if (left > 0) {
+      example_.pieces.push_back({.text = "", .origin = PieceOrigin::kRejected, .count = left});
+    }
+  }
+
+  /// As it would have gone on from the text so far.
+  std::string branch_text(const std::vector<Token>& branch) const {
+    std::string text;
+    auto decoder = decoder_;
+    for (const Token token : branch) {
+      text += decoder ? decoder->push(token) : std::to_string(token) + " ";
+    }
+    return decoder ? text + decoder->finish() : text;
+  }
+
   const GenerationRecord& record_;
   const Tokenizer* tokenizer_;
   std::optional<StreamingDecoder> decoder_;
@@ -203,33 +227,27 @@ bool has_drafts(const Generation& generation) {
                      [](const StepStatistics& step) { return step.drafted > 0; });
 }
 
-/// The first questions of different categories, by every strategy that drafts, at its first point.
+/// Of the strategies that draft, question by question.
 std::vector<ExampleText> example_texts(const DetailSources& sources) {
-  std::vector<std::string> categories;
-  std::map<std::string, std::string> question_by_category;
-  for (const GenerationRecord& record : sources.records) {
-    if (question_by_category.size() < kExampleQuestions &&
-        question_by_category.try_emplace(record.category, record.key.prompt_id).second) {
-      categories.push_back(record.category);
-    }
-  }
-  std::map<std::string, std::string> point_of;
+  ExampleChoice choice;
+  std::map<std::string, size_t> questions;  // by order of appearance, as the strategies
+  std::map<std::string, size_t> strategies;
   std::vector<ExampleText> examples;
-  for (const std::string& category : categories) {
-    for (const GenerationRecord& record : sources.records) {
-      const Generation& generation = record.generation;
-      if (record.key.repeat != 0 || record.key.prompt_id != question_by_category[category] ||
-          !has_drafts(generation) ||
-          point_of.try_emplace(record.key.strategy, record.key.sweep_point).first->second !=
-              record.key.sweep_point) {
-        continue;
-      }
-      // Beam searches commit other numbers of tokens than their steps say.
-      if (committed_tokens(generation) + 1 == static_cast<int64_t>(generation.tokens.size())) {
-        examples.push_back(ExampleWriter(record, sources.tokenizer).write());
-      }
+  for (const GenerationRecord& record : sources.records) {
+    const Generation& generation = record.generation;
+    strategies.try_emplace(record.key.strategy, strategies.size());
+    // Beam searches commit other numbers of tokens than their steps say.
+    if (choice.takes(record.key, record.category) && has_drafts(generation) &&
+        committed_tokens(generation) + 1 == static_cast<int64_t>(generation.tokens.size())) {
+      questions.try_emplace(record.key.prompt_id, questions.size());
+      examples.push_back(ExampleWriter(record, sources.tokenizer).write());
     }
   }
+  const auto place = [&](const ExampleText& example) {
+    return std::pair(questions.at(example.question), strategies.at(example.strategy));
+  };
+  std::stable_sort(examples.begin(), examples.end(),
+                   [&](const auto& a, const auto& b) { return place(a) < place(b); });
   return examples;
 }
 

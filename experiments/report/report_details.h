@@ -52,7 +52,8 @@ struct RankTree {
 
 enum class PieceOrigin { kTarget, kAccepted, kRejected };
 
-/// A piece of an example text. Of rejected drafts whose tokens were not recorded `text` is empty.
+/// A piece of an example text. Of rejected tokens that are only counted `text` is empty: those of
+/// further branches, and all in runs that did not record them.
 struct ExamplePiece {
   std::string text;
   PieceOrigin origin = PieceOrigin::kTarget;

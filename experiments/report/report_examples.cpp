@@ -9,19 +9,29 @@
 namespace specdec {
 namespace {
 
+/// Rejected text on one line: a line that is struck out would break the text that is there.
+std::string rejected_text(const std::string& text) {
+  std::string line;
+  for (const char c : text) {
+    line += c == '\n' ? "↵" : std::string(1, c);
+  }
+  return line;
+}
+
 std::string piece_html(const ExamplePiece& piece) {
-  const std::string text = escape_html(piece.text);
   switch (piece.origin) {
     case PieceOrigin::kAccepted:
-      return "<span class=\"a\">" + text + "</span>";
+      return "<span class=\"a\">" + escape_html(piece.text) + "</span>";
     case PieceOrigin::kRejected:
       return fmt::format("<span class=\"r\" title=\"{} drafted token{} rejected\">{}</span>",
                          piece.count, piece.count == 1 ? "" : "s",
-                         text.empty() ? fmt::format("✗{}", piece.count) : "<s>" + text + "</s>");
+                         piece.text.empty()
+                             ? fmt::format("✗{}", piece.count)
+                             : "<s>" + escape_html(rejected_text(piece.text)) + "</s>");
     case PieceOrigin::kTarget:
       break;
   }
-  return text;
+  return escape_html(piece.text);
 }
 
 std::string sample_html(const Report& report, const ExampleText& example) {
@@ -47,8 +57,10 @@ void write_examples(std::ostream& out, const Report& report) {
   }
   out << "<h2>Example texts</h2>\n"
          "<p><span class=\"a\">Accepted</span> tokens came from a draft, "
-         "<span class=\"r\">✗2</span> drafted tokens were rejected there, and what has no "
-         "colour is the target's own token of a step.</p>\n<div class=\"samples\">\n";
+         "<span class=\"r\"><s>rejected</s></span> ones were drafted there, and what has no "
+         "colour is the target's own token of a step. Of trees up to three branches after the "
+         "last accepted token are shown, and <span class=\"r\">✗2</span> counts the other "
+         "rejected tokens.</p>\n<div class=\"samples\">\n";
   for (const ExampleText& example : report.details.examples) {
     out << sample_html(report, example);
   }

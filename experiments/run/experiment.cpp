@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/randomness.h"
+#include "experiments/report/example_choice.h"
 #include "experiments/run/arms.h"
 #include "experiments/run/experiment_report.h"
 #include "experiments/run/finished_run.h"
@@ -57,7 +58,7 @@ class ExperimentRun {
   void run_group(Group& group, Progress& progress);
   void warm_up(Group& group, const Item& item);
   void run_item(Group& group, const Item& item, Progress& progress);
-  GenerationRecord record(const Group& group, const Arm& arm, const Item& item);
+  GenerationRecord record(const Group& group, const Arm& arm, const Item& item, bool is_example);
   Request make_request(const Group& group, const Arm& arm, const Item& item, Randomness& random);
   void trace_item(const Group& group, const Item& item);
   std::string reply(const Group& group, const Item& item) const;
@@ -78,6 +79,7 @@ class ExperimentRun {
   std::map<std::string, std::unique_ptr<ModelLoader>> loaders_;
   std::set<std::string> left_out_;  ///< prompts that are too long
   PromptGrammars grammars_;
+  ExampleChoice examples_;
 };
 
 Report ExperimentRun::run() {
@@ -255,10 +257,11 @@ void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress)
   for (size_t i = 0; i < count; ++i) {
     const Arm& arm = group.arms[(i + static_cast<size_t>(item.order)) % count];
     const auto key = item.key(arm);
+    const bool is_example = examples_.takes(key, item.prompt->category);
     if (folder_.holds(key)) {
       continue;
     }
-    folder_.append(record(group, arm, item));
+    folder_.append(record(group, arm, item, is_example));
     progress.advance(fmt::format("{} on {}", arm.config->name, key.prompt_id));
   }
   if (group.config->trace) {
@@ -266,11 +269,13 @@ void ExperimentRun::run_item(Group& group, const Item& item, Progress& progress)
   }
 }
 
-/// Generates and measures; only the generation is timed.
-GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const Item& item) {
+/// Generates and measures; only the generation is timed. What an example's drafts lost is noted.
+GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const Item& item,
+                                       bool is_example) {
   InterruptGuard::check();
   CounterRandomness random = randomness(*group.config, item);
-  const Request request = make_request(group, arm, item, random);
+  Request request = make_request(group, arm, item, random);
+  request.log_rejected = is_example;
   GenerationRecord record;
   const LoadMeter meter;
   record.generation = arm.strategy->generate(request);

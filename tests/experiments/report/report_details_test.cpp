@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "experiments/report/example_choice.h"
 #include "tests/experiments/report/report_sample.h"
 
 namespace specdec {
@@ -82,6 +83,50 @@ TEST(ReportDetailsTest, ExamplesTellAcceptedFromRejectedAndOwn) {
   EXPECT_EQ(origins, "tartartartartart");
   EXPECT_EQ(example.pieces[0].text, "100 ");
   EXPECT_EQ(example.pieces[2].count, 3);
+}
+
+TEST(ReportDetailsTest, ExamplesHaveTheTextOfRejectedBranches) {
+  auto records = sample_records({.questions = 1});
+  auto& steps = records[1].generation.steps;  // one of four drafted tokens accepted in each
+  steps[0].rejected = {{7, 8, 9}};            // a chain
+  steps[1].rejected = {{7}, {8}};             // a tree, of which one more was rejected elsewhere
+  steps[2].drafted = 9;
+  steps[2].rejected = {{1}, {2}, {3}, {4, 5}};
+  const auto example = collect_details({.records = records}).examples.at(0);
+  std::vector<std::string> rejected;
+  for (const ExamplePiece& piece : example.pieces) {
+    if (piece.origin == PieceOrigin::kRejected) {
+      rejected.push_back(piece.text + "x" + std::to_string(piece.count));
+    }
+  }
+  EXPECT_THAT(rejected, testing::ElementsAre("7 8 9 x3", "7 x1", "8 x1", "x1", "1 x1", "2 x1",
+                                             "3 x1", "x5", "x3", "x3"));
+}
+
+TEST(ReportDetailsTest, ExamplesAreOrderedByQuestionThenStrategy) {
+  auto records = sample_records({.strategies = {"plain", "b", "a"}, .questions = 2});
+  std::swap(records[3], records[5]);  // another order on the second question
+  std::vector<std::string> places;
+  for (const ExampleText& example : collect_details({.records = records}).examples) {
+    places.push_back(example.question + example.strategy);
+  }
+  EXPECT_THAT(places, testing::ElementsAre("q0b", "q0a", "q1b", "q1a"));
+}
+
+TEST(ExampleChoiceTest, TakesTheFirstQuestionOfThreeCategoriesOnce) {
+  ExampleChoice choice;
+  const auto takes = [&](const std::string& point, const std::string& prompt,
+                         const std::string& category, int64_t repeat = 0) {
+    return choice.takes({point, "s", prompt, repeat}, category);
+  };
+  EXPECT_TRUE(takes("k=1", "q1", "a"));
+  EXPECT_FALSE(takes("k=1", "q2", "a"));
+  EXPECT_TRUE(takes("k=1", "q3", "b"));
+  EXPECT_TRUE(takes("k=1", "q4", "c"));
+  EXPECT_FALSE(takes("k=1", "q5", "d"));
+  EXPECT_FALSE(takes("k=1", "q1", "a", 1));
+  EXPECT_FALSE(takes("k=2", "q1", "a"));
+  EXPECT_TRUE(takes("k=1", "q1", "a")) << "a resumed run asks again";
 }
 
 TEST(ReportDetailsTest, TextThatItsStepsDoNotAddUpToIsNoExample) {

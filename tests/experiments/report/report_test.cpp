@@ -143,6 +143,23 @@ TEST(ReportTest, HtmlEscapesEveryName) {
   EXPECT_THAT(html, AllOf(Not(HasSubstr("<script>alert")), HasSubstr("&lt;script&gt;alert")));
 }
 
+TEST(ReportTest, RejectedTokensAreStruckOutOnOneLine) {
+  Report report = report_of({"plain", "fast"}, {""});
+  report.details.examples.push_back(
+      {.sweep_point = "",
+       .strategy = "fast",
+       .question = "q",
+       .category = "",
+       .steps = 1,
+       .pieces = {{.text = "a\nb", .origin = PieceOrigin::kAccepted},
+                  {.text = "<c>\nd", .origin = PieceOrigin::kRejected, .count = 2},
+                  {.text = "", .origin = PieceOrigin::kRejected, .count = 5}}});
+  EXPECT_THAT(written(write_html, report),
+              AllOf(HasSubstr("<span class=\"a\">a\nb</span>"),
+                    HasSubstr("title=\"2 drafted tokens rejected\"><s>&lt;c&gt;↵d</s></span>"),
+                    HasSubstr(">✗5</span>")));
+}
+
 TEST(ReportTest, HtmlNeedsNothingFromOutside) {
   const std::string html = written(write_html, report_of({"plain", "fast"}, {""}));
   EXPECT_THAT(

@@ -438,6 +438,32 @@ TEST_F(ExperimentTest, AnswersAreScored) {
   EXPECT_THROW((void)run(sets), Error);
 }
 
+TEST_F(ExperimentTest, OnlyExamplesKeepTheirRejectedTokens) {
+  const std::vector<std::string> sets = {"sampling.temperature=1",
+                                         "strategies.lookup.drafter={type: synthetic}",
+                                         "sweep={strategies.lookup.draft_length: [2, 3]}"};
+  const auto report = run(sets);
+  std::set<std::string> kept;
+  for (const auto& record : records()) {
+    for (const auto& step : record.generation.steps) {
+      int64_t rejected = 0;
+      for (const auto& branch : step.rejected) {
+        rejected += std::ssize(branch);
+      }
+      if (rejected > 0) {
+        kept.insert(fmt::format("{} {} {} {}", record.key.strategy, record.key.sweep_point,
+                                record.key.prompt_id, record.key.repeat));
+        EXPECT_EQ(rejected, step.drafted - step.accepted) << "a chain";
+      }
+    }
+  }
+  EXPECT_THAT(kept, testing::IsSubsetOf({"lookup draft_length=2 1 0", "lookup draft_length=2 2 0",
+                                         "draft draft_length=2 1 0", "draft draft_length=2 2 0"}));
+  EXPECT_GE(kept.size(), 1U);
+  EXPECT_THAT(read_text_file(folder_.path() / "out/report.html", 1 << 24),
+              testing::ContainsRegex("<s>[0-9]+ "));
+}
+
 /// Decodes until the interrupt that it raises itself.
 TEST_F(ExperimentTest, AnInterruptKeepsWhatIsFinished) {
   const InterruptGuard guard;

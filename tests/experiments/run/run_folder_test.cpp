@@ -76,7 +76,8 @@ GenerationRecord folder_record(const std::string& prompt, size_t steps = 2) {
                                 .depth = 3,
                                 .draft_seconds = 1.0 / 7.0,
                                 .verify_seconds = 2.0 / 7.0 + static_cast<double>(i),
-                                .other_seconds = 1e-9 / 3.0});
+                                .other_seconds = 1e-9 / 3.0,
+                                .rejected = {{7, 9}, {262143}}});
   }
   return record;
 }
@@ -121,6 +122,7 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
     EXPECT_EQ(a.steps[i].draft_seconds, b.steps[i].draft_seconds);
     EXPECT_EQ(a.steps[i].verify_seconds, b.steps[i].verify_seconds);
     EXPECT_EQ(a.steps[i].other_seconds, b.steps[i].other_seconds);
+    EXPECT_EQ(a.steps[i].rejected, b.steps[i].rejected);
   }
 }
 
