@@ -93,8 +93,11 @@ AnswerKey make_answer_key(const std::string& scorer, const std::string& referenc
     }
     return {.scorer = Scorer::kNumber, .reference = reference};
   }
+  if (scorer == "program") {
+    return {.scorer = Scorer::kProgram, .reference = reference};
+  }
   if (scorer != "regex") {
-    throw ConfigError(fmt::format("'scorer' must be number or regex, not '{}'", scorer));
+    throw ConfigError(fmt::format("'scorer' must be number, regex or program, not '{}'", scorer));
   }
   try {
     (void)matches(reference, "");
@@ -106,6 +109,7 @@ AnswerKey make_answer_key(const std::string& scorer, const std::string& referenc
 }
 
 bool is_right(const AnswerKey& key, const std::string& answer) {
+  SPECDEC_CHECK(key.scorer != Scorer::kProgram, "a program scores this answer");
   if (key.scorer == Scorer::kRegex) {
     return matches(key.reference, answer);
   }

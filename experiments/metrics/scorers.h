@@ -6,8 +6,9 @@ namespace specdec {
 
 /// How an answer is compared with its reference.
 enum class Scorer {
-  kNumber,  ///< "number": its final number is the reference, exactly
-  kRegex,   ///< "regex": some part of it matches the reference, an expression of ECMA-262
+  kNumber,   ///< "number": its final number is the reference, exactly
+  kRegex,    ///< "regex": some part of it matches the reference, an expression of ECMA-262
+  kProgram,  ///< "program": a program of the user's says so; see run_scorer
 };
 
 /// What the answer to one turn of a question must be.
@@ -22,7 +23,8 @@ AnswerKey make_answer_key(const std::string& scorer, const std::string& referenc
 
 /// The final number of an answer is the one after its first "####", the mark of GSM8K (Cobbe et
 /// al., 2021, arXiv:2110.14168), else its last one. Commas between digits, zeros that change
-/// nothing and a sign of currency do not matter; 1/2 or 1e3 are not read.
+/// nothing and a sign of currency do not matter; 1/2 or 1e3 are not read. InternalError for an
+/// answer that a program scores.
 bool is_right(const AnswerKey& key, const std::string& answer);
 
 }  // namespace specdec

@@ -86,7 +86,7 @@ uint64_t hash_prompts(const std::vector<Prompt>& prompts) {
     for (const auto& key : prompt.answer_keys) {
       // Scores by other keys must not be mixed; prompts without keys keep their hash.
       const std::string reference = key ? key->reference : "";
-      add(&"-nr"[key ? (key->scorer == Scorer::kNumber ? 1 : 2) : 0], 1);
+      add(&"-nrp"[key ? 1 + static_cast<size_t>(key->scorer) : 0], 1);
       add(reference.c_str(), reference.size() + 1);
     }
   }

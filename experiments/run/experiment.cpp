@@ -290,7 +290,7 @@ GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const
     record.text_tokens = static_cast<int64_t>(request.tokenizer->encode(record.text).size());
   }
   record.compile_seconds = grammar(group, item).compile_seconds;
-  record.is_right = score_answer(item, record.text);
+  record.is_right = score_answer(group.config->quality, item, record.text);
   measure_loss(group, arm, request, record);
   return record;
 }

@@ -232,7 +232,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.warm_up = root.get<int64_t>("warm_up", 1, {0, 1000});
   config.log_overlaps = root.child("log", false).get<bool>("overlap", false);
   config.trace = read_trace(root);
-  config.quality = read_quality(root);
+  config.quality = read_quality(root, config.prompts.prompts);
   config.workload = write_yaml(*root.resolved());
 
   const RunPlan plan{components,

@@ -145,7 +145,7 @@ std::string read_answer_keys(const nlohmann::json& json, Prompt& prompt) {
     return "";
   }
   if (!scorer->is_string()) {
-    return fmt::format("'scorer' must be number or regex, not {}", scorer->type_name());
+    return fmt::format("'scorer' must be number, regex or program, not {}", scorer->type_name());
   }
   if (prompt.turns.empty()) {
     return "'scorer' needs texts, and the prompt is given as tokens";

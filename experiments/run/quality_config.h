@@ -1,6 +1,10 @@
 #pragma once
+#include <filesystem>
+#include <vector>
+
 #include "experiments/config/config_node.h"
 #include "experiments/metrics/quality.h"
+#include "experiments/run/prompts.h"
 
 namespace specdec {
 
@@ -8,9 +12,14 @@ namespace specdec {
 struct QualityConfig {
   double margin = kQualityMargin;  ///< see QualityVerdict
   bool measure_loss = true;        ///< see measures_loss
+  /// Scores the answers of the prompts that name the scorer `program`; empty: there are none. Only
+  /// the config names it: who downloads a prompts file must not thereby run its author's programs.
+  std::filesystem::path scorer_program = {};
+  double scorer_seconds = 10.0;  ///< that it may take for an answer
 };
 
-/// Reads root's `quality`.
-QualityConfig read_quality(const ConfigNode& root);
+/// Reads root's `quality`. Notes as mistakes: a program that is missing or cannot be run, and
+/// prompts that need one where none is named.
+QualityConfig read_quality(const ConfigNode& root, const std::vector<Prompt>& prompts);
 
 }  // namespace specdec

@@ -7,6 +7,7 @@
 #include "core/randomness.h"
 #include "decoders/analysis/draft_bias.h"
 #include "decoders/analysis/sequence_score.h"
+#include "experiments/run/scorer_program.h"
 
 namespace specdec {
 namespace {
@@ -40,11 +41,21 @@ std::optional<BiasSums> trace_bias(DecodingStrategy& tracer, const Request& requ
 
 }  // namespace
 
-std::optional<bool> score_answer(const Item& item, const std::string& text) {
+std::optional<bool> score_answer(const QualityConfig& config, const Item& item,
+                                 const std::string& text) {
   const auto& keys = item.prompt->answer_keys;
-  return item.turn < keys.size() && keys[item.turn]
-             ? std::optional(is_right(*keys[item.turn], text))
-             : std::nullopt;
+  if (item.turn >= keys.size() || !keys[item.turn]) {
+    return std::nullopt;
+  }
+  const AnswerKey& key = *keys[item.turn];
+  if (key.scorer != Scorer::kProgram) {
+    return is_right(key, text);
+  }
+  return run_scorer(config.scorer_program, config.scorer_seconds,
+                    {.prompt_id = item.prompt->id,
+                     .prompt = item.prompt->turns.at(item.turn),
+                     .text = text,
+                     .reference = key.reference});
 }
 
 bool measures_loss(const Group& group, const Arm& arm) {

@@ -6,8 +6,10 @@
 
 namespace specdec {
 
-/// Whether an answer is right; none where the prompts file names no scorer for it.
-std::optional<bool> score_answer(const Item& item, const std::string& text);
+/// Whether an answer is right; none where the prompts file names no scorer for it. Throws Error
+/// when a program that scores it fails.
+std::optional<bool> score_answer(const QualityConfig& config, const Item& item,
+                                 const std::string& text);
 
 /// Whether an arm's texts are measured against the target: those of lossy strategies, and of the
 /// first one beside them, which must not be lossy itself.

@@ -62,7 +62,7 @@ std::string key_refusal(const std::string& scorer, const std::string& reference)
 
 TEST(ScorersTest, RefusesKeysThatNoAnswerCouldMeet) {
   EXPECT_THAT(key_refusal("exact", "4"),
-              HasSubstr("'scorer' must be number or regex, not 'exact'"));
+              HasSubstr("'scorer' must be number, regex or program, not 'exact'"));
   EXPECT_THAT(key_refusal("number", "four"), HasSubstr("must end with its number"));
   EXPECT_THAT(key_refusal("number", "4 apples"), HasSubstr("not '4 apples'"));
   EXPECT_THAT(key_refusal("regex", "(a"), HasSubstr("is no regular expression"));

@@ -61,8 +61,11 @@ TEST(PromptsTest, ReadsAnswerKeys) {
       "p.jsonl",
       "{\"prompt\": \"a\", \"scorer\": \"number\", \"reference\": 72}\n"
       "{\"turns\": [\"b\", \"c\"], \"scorer\": \"regex\", \"reference\": [null, \"x+\"]}\n"
-      "{\"prompt\": \"d\", \"reference\": \"not scored\"}\n"));
-  ASSERT_EQ(prompts.size(), 3U);
+      "{\"prompt\": \"d\", \"reference\": \"not scored\"}\n"
+      "{\"prompt\": \"e\", \"scorer\": \"program\", \"reference\": \"assert f(2) == 4\"}\n"));
+  ASSERT_EQ(prompts.size(), 4U);
+  EXPECT_EQ(prompts[3].answer_keys[0]->scorer, Scorer::kProgram);
+  EXPECT_EQ(prompts[3].answer_keys[0]->reference, "assert f(2) == 4");
   ASSERT_EQ(prompts[0].answer_keys.size(), 1U);
   EXPECT_EQ(prompts[0].answer_keys[0]->scorer, Scorer::kNumber);
   EXPECT_EQ(prompts[0].answer_keys[0]->reference, "72");
@@ -75,7 +78,8 @@ TEST(PromptsTest, ReadsAnswerKeys) {
 TEST(PromptsTest, RefusesAnswerKeysThatCannotBeMet) {
   for (const auto& [keys, message] : std::vector<std::pair<std::string, std::string>>{
            {"\"scorer\": \"number\"", "needs a 'reference'"},
-           {"\"scorer\": 3, \"reference\": 1", "'scorer' must be number or regex, not number"},
+           {"\"scorer\": 3, \"reference\": 1",
+            "'scorer' must be number, regex or program, not number"},
            {"\"scorer\": \"bleu\", \"reference\": 1", "not 'bleu'"},
            {"\"scorer\": \"number\", \"reference\": \"many\"", "must end with its number"},
            {"\"scorer\": \"number\", \"reference\": true", "a text or a number, not boolean"},

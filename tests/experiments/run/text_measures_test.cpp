@@ -12,6 +12,7 @@
 #include "experiments/report/report_text.h"
 #include "experiments/run/experiment.h"
 #include "experiments/run/run_folder.h"
+#include "tests/experiments/run/text_model.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
 
@@ -106,6 +107,67 @@ TEST_F(TextMeasuresTest, GreedyLossyTextsHaveNoTotalVariation) {
   const auto report = run({"sampling.temperature=0", "repeats=1"});
   EXPECT_TRUE(report.summary.rows.at(2).log_probs.has_value());
   EXPECT_EQ(report.summary.rows.at(2).total_variation_bound, std::nullopt);
+}
+
+/// With prompts of text that a program scores.
+class ScoredTextsTest : public TextMeasuresTest {
+ protected:
+  ScoredTextsTest() {
+    const auto model = folder_.path() / "model";
+    write_text_model(model);
+    folder_.write(
+        "t.jsonl",
+        "{\"turns\": [\"a\", \"b\"], \"scorer\": \"program\", \"reference\": [\"yes\", null]}\n"
+        "{\"prompt\": \"c\", \"scorer\": \"program\", \"reference\": \"no\"}\n");
+    sets_ = {"model.weights=" + model.string(),
+             "strategies.loose.drafter.weights=" + model.string(), "prompts.file=t.jsonl",
+             "repeats=1"};
+  }
+
+  std::vector<std::string> with_scorer(const std::string& body) {
+    const auto path = folder_.write("score.sh", "#!/bin/sh\n" + body + "\n");
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    auto sets = sets_;
+    sets.emplace_back("quality.scorer_program=score.sh");
+    return sets;
+  }
+
+  std::vector<std::string> sets_;
+};
+
+TEST_F(ScoredTextsTest, AProgramOfTheConfigScoresThem) {
+  const auto report = run(with_scorer("grep -q '\"prompt\":\"a\".*\"reference\":\"yes\"'"));
+  std::map<std::string, std::optional<bool>> right;
+  for (const auto& record : records()) {
+    right[record.key.prompt_id] = record.is_right;
+  }
+  EXPECT_EQ(right.at("1/1"), true);
+  EXPECT_EQ(right.at("1/2"), std::nullopt);
+  EXPECT_EQ(right.at("2"), false);
+  EXPECT_EQ(report.summary.rows.at(2).quality->questions, 2);
+}
+
+TEST_F(ScoredTextsTest, AFailingProgramEndsTheRunWhichCanGoOn) {
+  auto sets = with_scorer("echo no compiler >&2; exit 2");
+  EXPECT_THAT([&] { (void)run(sets); }, testing::ThrowsMessage<Error>(testing::AllOf(
+                                            HasSubstr("on prompt '1'"), HasSubstr("no compiler"))));
+  sets = with_scorer("exit 0");
+  (void)run(sets);
+  EXPECT_EQ(records().size(), 9U);
+}
+
+TEST_F(ScoredTextsTest, OnlyTheConfigNamesPrograms) {
+  const auto fails = [&](const std::vector<std::string>& sets, const std::string& message) {
+    EXPECT_THAT([&] { (void)load_experiment(folder_.path() / "c.yaml", sets, components_); },
+                testing::ThrowsMessage<ConfigError>(
+                    testing::AllOf(HasSubstr("quality.scorer_program"), HasSubstr(message))));
+  };
+  fails(sets_, "prompt '1' is scored by a program, and only the config can name one");
+  auto sets = sets_;
+  sets.emplace_back("quality.scorer_program=missing.sh");
+  fails(sets, "does not exist");
+  sets.back() = "quality.scorer_program=t.jsonl";
+  fails(sets, "is not executable");
 }
 
 TEST_F(TextMeasuresTest, TheMarginIsAKey) {

@@ -1,0 +1,216 @@
+#include "experiments/run/scorer_program.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/error.h"
+#include "experiments/terminal/interrupt.h"
+
+namespace specdec {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kKeptErrors = 4000;
+constexpr std::chrono::milliseconds kLook{50};
+
+/// An open file descriptor.
+class Descriptor {
+ public:
+  explicit Descriptor(int descriptor) : descriptor_(descriptor) {
+    if (descriptor < 0) {
+      throw Error(fmt::format("cannot talk to the scorer: {}", std::strerror(errno)));
+    }
+  }
+  ~Descriptor() { ::close(descriptor_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+/// What a program reads: a file in memory, so that one that reads nothing blocks nobody.
+int input_file(std::string text) {
+  const int file = ::memfd_create("specdec-scorer", MFD_CLOEXEC);
+  std::string_view rest = text;
+  while (file >= 0 && !rest.empty()) {
+    const ssize_t written = ::write(file, rest.data(), rest.size());
+    if (written < 0 && errno != EINTR) {
+      ::close(file);
+      return -1;
+    }
+    rest.remove_prefix(written < 0 ? 0 : static_cast<size_t>(written));
+  }
+  if (file >= 0) {
+    ::lseek(file, 0, SEEK_SET);
+  }
+  return file;
+}
+
+/// A running program in a process group of its own; what still runs at the end is killed.
+class Child {
+ public:
+  Child(const std::filesystem::path& program, int input, int errors) {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+    ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+    ::posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
+    ::posix_spawnattr_init(&attributes);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    std::string name = program.string();
+    const std::array<char*, 2> arguments = {name.data(), nullptr};
+    const int code =
+        ::posix_spawn(&process_, name.c_str(), &actions, &attributes, arguments.data(), environ);
+    ::posix_spawnattr_destroy(&attributes);
+    ::posix_spawn_file_actions_destroy(&actions);
+    if (code != 0) {
+      process_ = 0;
+      throw Error(fmt::format("cannot be started: {}{}", std::strerror(code),
+                              code == ENOEXEC || code == ENOENT
+                                  ? "; a script's first line must name its interpreter, such as "
+                                    "#!/usr/bin/env python3"
+                                  : ""));
+    }
+  }
+  ~Child() {
+    if (process_ != 0 && !status_) {
+      ::kill(-process_, SIGKILL);
+      int status = 0;
+      while (::waitpid(process_, &status, 0) < 0 && errno == EINTR) {
+      }
+    }
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  /// As waitpid has it; none while it runs.
+  std::optional<int> status() {
+    int status = 0;
+    if (!status_ && ::waitpid(process_, &status, WNOHANG) == process_) {
+      status_ = status;
+    }
+    return status_;
+  }
+
+ private:
+  pid_t process_ = 0;
+  std::optional<int> status_;
+};
+
+/// What comes through a pipe that does not block; true at its end.
+bool read_some(int pipe, std::string& text) {
+  std::array<char, 4096> block{};
+  while (true) {
+    const ssize_t bytes = ::read(pipe, block.data(), block.size());
+    if (bytes <= 0) {
+      return bytes == 0;
+    }
+    text.append(block.data(), static_cast<size_t>(bytes));
+    text.erase(0, text.size() - std::min(text.size(), kKeptErrors));
+  }
+}
+
+/// Waits for the program's end, and reads what it says meanwhile; none after `seconds`.
+std::optional<int> wait_for(Child& child, int errors, double seconds, std::string& text) {
+  const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
+  bool at_end = false;
+  while (Clock::now() < deadline) {
+    const auto status = child.status();
+    InterruptGuard::check();
+    pollfd waiting{.fd = at_end ? -1 : errors, .events = POLLIN, .revents = 0};
+    // Without a pipe to wait for, or with one that a program's own children keep open, look again.
+    const int patience = status ? 0 : static_cast<int>(at_end ? 2 : kLook.count());
+    if (::poll(&waiting, 1, patience) > 0) {
+      at_end = read_some(errors, text) || at_end;
+    }
+    if (status) {
+      return status;
+    }
+  }
+  return std::nullopt;
+}
+
+/// What went wrong; "" for a status that says right or wrong.
+std::string failure(const std::optional<int>& status, double seconds, const std::string& text) {
+  if (!status) {
+    return fmt::format("took longer than {:g} s (quality.scorer_seconds)", seconds);
+  }
+  if (WIFSIGNALED(*status)) {
+    return fmt::format("was ended by signal {} ({})", WTERMSIG(*status),
+                       ::strsignal(WTERMSIG(*status)));
+  }
+  const int code = WEXITSTATUS(*status);
+  if (code == 1 && text.find("Traceback (most recent call last)") != std::string::npos) {
+    return "crashed";
+  }
+  return code > 1 ? fmt::format("ended with status {}, and not with 0 (right) or 1 (wrong)", code)
+                  : "";
+}
+
+}  // namespace
+
+std::string program_mistake(const std::filesystem::path& program) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(program, ignored)) {
+    return fmt::format("'{}' is no file", program.string());
+  }
+  if (::access(program.c_str(), X_OK) != 0) {
+    return fmt::format(
+        "'{}' is not executable: chmod +x it; a script's first line names its "
+        "interpreter",
+        program.string());
+  }
+  return "";
+}
+
+bool run_scorer(const std::filesystem::path& program, double seconds, const ScoredAnswer& answer) {
+  const nlohmann::ordered_json json = {
+      {"prompt", answer.prompt}, {"text", answer.text}, {"reference", answer.reference}};
+  std::string text;
+  std::string message;
+  try {
+    std::array<int, 2> pipe{};
+    if (::pipe2(pipe.data(), O_CLOEXEC) != 0) {
+      throw Error(std::strerror(errno));
+    }
+    const Descriptor errors(pipe[0]);
+    std::optional<Descriptor> into(std::in_place, pipe[1]);
+    ::fcntl(errors.get(), F_SETFL, O_NONBLOCK);
+    const Descriptor input(
+        input_file(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
+    Child child(program, input.get(), into->get());
+    into.reset();
+    const auto status = wait_for(child, errors.get(), seconds, text);
+    message = failure(status, seconds, text);
+    if (message.empty()) {
+      return WEXITSTATUS(*status) == 0;
+    }
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  while (!text.empty() && text.back() == '\n') {
+    text.pop_back();
+  }
+  throw Error(fmt::format("scorer {} on prompt '{}': {}{}", program.string(), answer.prompt_id,
+                          message, text.empty() ? "" : "; it said:\n" + text));
+}
+
+}  // namespace specdec
