@@ -65,10 +65,12 @@ std::optional<QualityComparison> compare_quality(std::span<const GenerationPair>
   const auto count = static_cast<double>(questions.size());
   std::vector<double> differences;
   for (const auto& [id, question] : questions) {
-    quality.first_share += question.first / question.count / count;
-    quality.share += question.other / question.count / count;
+    quality.first_share += question.first / question.count;
+    quality.share += question.other / question.count;
     differences.push_back((question.other - question.first) / question.count);
   }
+  quality.first_share /= count;
+  quality.share /= count;
   quality.interval = difference_interval(differences);
   quality.verdict = verdict_of(quality);
   return quality;

@@ -73,21 +73,19 @@ std::string log_prob_words(const SummaryRow& row, const std::string& first) {
     return "";
   }
   const LogProbComparison& texts = *row.log_probs;
-  const std::string begin = row.quality ? "; by the target" : " by the target";
+  const std::string begin = row.quality ? "; its texts" : " its texts";
   const std::string interval = texts.interval
                                    ? fmt::format(" (95 % interval {:+.3f} to {:+.3f})",
                                                  texts.interval->low, texts.interval->high)
                                    : "";
   if (!texts.interval || (texts.interval->low <= 0.0 && texts.interval->high >= 0.0)) {
-    return fmt::format(
-        "{} its texts have {:+.3f} nats a token more than those of {}{}: no difference "
-        "is shown",
-        begin, texts.difference, first, interval);
+    return fmt::format("{} have {:+.3f} nats a token more than {}'s{}, which shows no difference",
+                       begin, texts.difference, first, interval);
   }
   const bool more = texts.difference > 0.0;
-  return fmt::format("{} its texts are {} likely than those of {}, by {:.3f} nats a token{}{}",
-                     begin, more ? "more" : "less", first, std::abs(texts.difference), interval,
-                     more ? ", which is not better: it seeks modes" : "");
+  return fmt::format("{} are {} likely than {}'s, by {:.3f} nats a token{}{}", begin,
+                     more ? "more" : "less", first, std::abs(texts.difference), interval,
+                     more ? ": not better, but nearer to the modes" : "");
 }
 
 /// After the others.
@@ -95,13 +93,12 @@ std::string total_variation_words(const std::optional<double>& bound) {
   if (!bound) {
     return "";
   }
-  return *bound > 0.0
-             ? fmt::format(
-                   "; the distribution of a token is at least {:.3f} from the target's in "
-                   "total variation (95 % confidence)",
-                   *bound)
-             : "; no total variation from the target was found, which does not show that there is "
-               "none";
+  return *bound > 0.0 ? fmt::format(
+                            "; the total variation from the target is at least {:.3f} a "
+                            "token (95 % confidence)",
+                            *bound)
+                      : "; no total variation from the target was found, which is no proof that "
+                        "there is none";
 }
 
 }  // namespace

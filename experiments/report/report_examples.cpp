@@ -37,7 +37,7 @@ std::string piece_html(const ExamplePiece& piece) {
 std::string sample_html(const Report& report, const ExampleText& example) {
   std::string html = fmt::format(
       "<div class=\"sample\"><h3><span class=\"mark\" style=\"background:{}\"></span>{}</h3>\n"
-      "<p class=\"soft\">{}{}; {} steps</p>\n<p class=\"piece-text\">",
+      "<p class=\"soft\">Question {}{}; {} steps</p>\n<p class=\"piece-text\">",
       style_color(strategy_index(report, example.strategy)),
       escape_html(row_name(
           {.sweep_point = example.sweep_point, .strategy = example.strategy, .category = ""})),

@@ -100,6 +100,25 @@ void write_results(std::ostream& out, const ReportParts& parts, bool by_category
   }
 }
 
+void write_quality(std::ostream& out, const Report& report, const ReportParts& parts) {
+  const ReportTable* table = parts.table("quality");
+  if (table == nullptr) {
+    return;
+  }
+  out << "<h2>Quality</h2>\n";
+  const bool measured =
+      std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
+                  [](const SummaryRow& row) { return row.log_probs.has_value(); });
+  if (measured) {
+    out << paragraph(
+        "Lossless strategies keep the target's distribution and need no such measure. Of lossy "
+        "ones "
+        "log p is no score: texts that are more likely than plain samples are not better, only "
+        "nearer to the target's modes.");
+  }
+  out << linked_table(*table);
+}
+
 void write_definitions(std::ostream& out, const Report& report) {
   out << "<details><summary>What the columns mean</summary>\n<dl>\n";
   for (const ReportColumn& column : report_columns(report)) {
@@ -216,6 +235,7 @@ void write_page(std::ostream& out, const Report& report, const ReportParts& part
   out << page_head(report.name);
   write_header(out, report);
   write_results(out, parts, false);
+  write_quality(out, report, parts);
   write_definitions(out, report);
   write_strategies(out, report);
   write_figures(out, report, parts);

@@ -27,7 +27,10 @@ ReportTable results_table(const Report& report, bool by_category) {
     table.header.emplace_back("prompts");
   }
   table.header.emplace_back("strategy");
-  const auto columns = report_columns(report);
+  auto columns = report_columns(report);
+  if (!by_category) {
+    std::erase_if(columns, [](const ReportColumn& column) { return column.is_quality; });
+  }
   for (const ReportColumn& column : columns) {
     table.header.push_back(column.title);
   }
@@ -40,6 +43,32 @@ ReportTable results_table(const Report& report, bool by_category) {
       cells.push_back(row.category);
     }
     cells.push_back(row_name(row));
+    for (const ReportColumn& column : columns) {
+      cells.push_back(column.cell(row));
+    }
+    table.rows.push_back(std::move(cells));
+    table.styles.push_back(strategy_index(report, row.strategy));
+  }
+  return table;
+}
+
+/// What was measured of the texts, beside the speed that it is paid with.
+ReportTable quality_table(const Report& report) {
+  ReportTable table{.id = "quality",
+                    .caption = "Quality of the texts beside the speed-up.",
+                    .header = {"strategy", "speed-up"},
+                    .rows = {},
+                    .styles = {}};
+  auto columns = report_columns(report);
+  std::erase_if(columns, [](const ReportColumn& column) { return !column.is_quality; });
+  for (const ReportColumn& column : columns) {
+    table.header.push_back(column.title);
+  }
+  for (const SummaryRow& row : report.summary.rows) {
+    if (columns.empty() || !row.category.empty() || !(row.right_share || row.log_prob)) {
+      continue;
+    }
+    Cells cells = {row_name(row), speedup_text(row)};
     for (const ReportColumn& column : columns) {
       cells.push_back(column.cell(row));
     }
@@ -293,9 +322,9 @@ std::string table_latex(const ReportTable& table) {
 }
 
 std::vector<ReportTable> report_tables(const Report& report) {
-  std::vector<ReportTable> tables = {results_table(report, false), results_table(report, true),
-                                     positions_table(report), questions_table(report),
-                                     divergences_table(report)};
+  std::vector<ReportTable> tables = {results_table(report, false), quality_table(report),
+                                     results_table(report, true),  positions_table(report),
+                                     questions_table(report),      divergences_table(report)};
   std::erase_if(tables, [](const ReportTable& table) { return table.rows.empty(); });
   return tables;
 }

@@ -149,18 +149,18 @@ const std::vector<ReportColumn>& fidelity_columns() {
        "Of lossy strategies, and of the first one to compare: log-probability of a token of the "
        "text by the target, in nats, by its logits alone as 'specdec score' has it; mean over "
        "questions.",
-       false, log_prob_cell},
-      {"log p/token, more",
+       false, log_prob_cell, true},
+      {"log p/token, difference",
        "How much more than the first strategy's, on the same turns, with the 95 % interval of the "
        "paired difference over questions. Higher is not better: plain samples have the target's "
        "own mean, and what is above it seeks the modes.",
-       true, log_prob_difference_cell},
+       true, log_prob_difference_cell, true},
       {"TV at least",
        "Of lossy strategies that sample: the total variation between the distribution of a token, "
        "given the text before, and the target's, in the mean over tokens. A lower bound at 95 % "
        "confidence, from how often the text takes what its drafter rates above the target; 0 is no "
        "proof that there is none.",
-       true, total_variation_cell},
+       true, total_variation_cell, true},
   };
   return columns;
 }
@@ -168,11 +168,11 @@ const std::vector<ReportColumn>& fidelity_columns() {
 /// Columns of runs with a scorer.
 const std::vector<ReportColumn>& quality_columns() {
   static const std::vector<ReportColumn> columns = {
-      {"right", "Answers that the prompts file's scorer found right.", true, right_cell},
+      {"right", "Answers that the prompts file's scorer found right.", true, right_cell, true},
       {"right, points more",
        "Right answers of 100 more than the first strategy's, on the same turns: mean over "
        "questions, with the 95 % interval of the paired difference.",
-       true, right_difference_cell},
+       true, right_difference_cell, true},
   };
   return columns;
 }

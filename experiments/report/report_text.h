@@ -20,8 +20,9 @@ struct ReportColumn {
   std::string definition;
   bool in_terminal = false;  ///< narrow enough, and wanted, there
   std::string (*cell)(const SummaryRow& row);
+  bool is_quality = false;  ///< of the texts; the page has a table of its own for these
 };
-/// Those of a grammar only where there is one.
+/// Those of a grammar, of scorers and of lossy texts only where there are any.
 std::vector<ReportColumn> report_columns(const Report& report);
 
 /// Of each strategy the row over all prompts at its fastest point of the sweep.

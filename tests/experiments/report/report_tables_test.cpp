@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/experiments/report/report_sample.h"
 
 namespace specdec {
@@ -50,6 +52,24 @@ TEST(ReportTablesTest, HtmlMarksRowsWithTheColourOfTheFigures) {
   const std::string html = table_html(small_table());
   EXPECT_THAT(html, AllOf(HasSubstr("id=\"table-small\""), HasSubstr("background:#7A7A7A"),
                           HasSubstr("background:#0072B2"), HasSubstr("a_b, &quot;c&quot;")));
+}
+
+TEST(ReportTablesTest, QualityHasATableOfItsOwn) {
+  const auto tables = report_tables(
+      sample_report({.strategies = {"plain", "exact", "loose"}, .questions = 12, .lossy = true}));
+  const auto table = [&](const std::string& id) {
+    return *std::find_if(tables.begin(), tables.end(),
+                         [&](const ReportTable& each) { return each.id == id; });
+  };
+  EXPECT_THAT(table("results").header, testing::Not(testing::Contains("right")));
+  EXPECT_EQ(table("quality").header,
+            (Cells{"strategy", "speed-up", "right", "right, points more", "log p/token",
+                   "log p/token, difference", "TV at least"}));
+  ASSERT_EQ(table("quality").rows.size(), 2U) << "nothing of the other strategy was measured";
+  EXPECT_EQ(table("quality").rows[0],
+            (Cells{"plain", "1 (reference)", "66.7 %", "-", "-2.000", "-", "-"}));
+  EXPECT_EQ(table("quality").rows[1][4], "-1.750");
+  EXPECT_EQ(table("quality").rows[1][6], "0.172");
 }
 
 TEST(ReportTablesTest, OnlyTablesWithRowsAreThere) {
