@@ -93,10 +93,11 @@ void write_strategies(std::ostream& out, const Report& report) {
   out << "</ul>\n";
 }
 
-void write_results(std::ostream& out, const ReportParts& parts, bool by_category) {
-  if (const ReportTable* table = parts.table(by_category ? "categories" : "results")) {
-    out << (by_category ? "<h2>By category of prompt</h2>\n" : "<h2>Results</h2>\n")
-        << linked_table(*table);
+/// A table under a heading of its own.
+void write_section(std::ostream& out, const ReportParts& parts, const char* id,
+                   const char* heading) {
+  if (const ReportTable* table = parts.table(id)) {
+    out << "<h2>" << heading << "</h2>\n" << linked_table(*table);
   }
 }
 
@@ -234,14 +235,16 @@ void write_origin(std::ostream& out, const Report& report) {
 void write_page(std::ostream& out, const Report& report, const ReportParts& parts) {
   out << page_head(report.name);
   write_header(out, report);
-  write_results(out, parts, false);
+  write_section(out, parts, "results", "Results");
   write_quality(out, report, parts);
+  write_section(out, parts, "grammar", "Grammar");
   write_definitions(out, report);
   write_strategies(out, report);
   write_figures(out, report, parts);
   write_examples(out, report);
-  write_results(out, parts, true);
+  write_section(out, parts, "categories", "By category of prompt");
   out << "<h2>In numbers</h2>\n";
+  write_more(out, parts, "more", "More of the results");
   write_more(out, parts, "positions", "Acceptance by position");
   write_more(out, parts, "questions", "Every question");
   write_divergences(out, report, parts);

@@ -72,7 +72,8 @@ summary { cursor: pointer; font-weight: 600; }
 .piece-text { white-space: pre-wrap; line-height: 1.75; }
 .a { background: var(--good); border-bottom: 2px solid var(--good-edge); border-radius: 2px; }
 .r { background: var(--bad); color: var(--bad-edge); border-radius: 3px; padding: 0 .25em;
-  font-size: .8em; }
+  font-size: .84em; }
+.r s { text-decoration-thickness: 1px; }
 @media print { .scroll, .tall { overflow: visible; max-height: none; } body { padding: 0; } }
 )";
 

@@ -15,34 +15,31 @@ namespace {
 
 constexpr size_t kMostDivergences = 100;
 
-ReportTable results_table(const Report& report, bool by_category) {
-  ReportTable table{
-      .id = by_category ? "categories" : "results",
-      .caption = by_category ? "Results by category of prompt." : "Results over all prompts.",
-      .header = {},
-      .rows = {},
-      .names = by_category ? size_t{2} : size_t{1},
-      .styles = {}};
-  if (by_category) {
-    table.header.emplace_back("prompts");
-  }
-  table.header.emplace_back("strategy");
+/// A row a strategy and point of the sweep, over all prompts; empty without columns of its own.
+ReportTable columns_table(const Report& report, ColumnTable which, std::string id,
+                          std::string caption) {
+  ReportTable table{.id = std::move(id),
+                    .caption = std::move(caption),
+                    .header = {"strategy"},
+                    .rows = {},
+                    .styles = {}};
   auto columns = report_columns(report);
-  if (!by_category) {
-    std::erase_if(columns, [](const ReportColumn& column) { return column.is_quality; });
+  const bool is_quality = which == ColumnTable::kQuality;
+  std::erase_if(columns, [&](const ReportColumn& column) { return column.table != which; });
+  if (columns.empty()) {
+    return table;
+  }
+  if (is_quality) {  // stands beside the speed that it is paid with
+    columns.insert(columns.begin(), report_columns(report).front());
   }
   for (const ReportColumn& column : columns) {
     table.header.push_back(column.title);
   }
   for (const SummaryRow& row : report.summary.rows) {
-    if (row.category.empty() == by_category) {
+    if (!row.category.empty() || (is_quality && !row.right_share && !row.log_prob)) {
       continue;
     }
-    Cells cells;
-    if (by_category) {
-      cells.push_back(row.category);
-    }
-    cells.push_back(row_name(row));
+    Cells cells = {row_name(row)};
     for (const ReportColumn& column : columns) {
       cells.push_back(column.cell(row));
     }
@@ -52,23 +49,22 @@ ReportTable results_table(const Report& report, bool by_category) {
   return table;
 }
 
-/// What was measured of the texts, beside the speed that it is paid with.
-ReportTable quality_table(const Report& report) {
-  ReportTable table{.id = "quality",
-                    .caption = "Quality of the texts beside the speed-up.",
-                    .header = {"strategy", "speed-up"},
+ReportTable categories_table(const Report& report) {
+  ReportTable table{.id = "categories",
+                    .caption = "Results by category of prompt.",
+                    .header = {"prompts", "strategy"},
                     .rows = {},
+                    .names = 2,
                     .styles = {}};
-  auto columns = report_columns(report);
-  std::erase_if(columns, [](const ReportColumn& column) { return !column.is_quality; });
+  const auto columns = report_columns(report);
   for (const ReportColumn& column : columns) {
     table.header.push_back(column.title);
   }
   for (const SummaryRow& row : report.summary.rows) {
-    if (columns.empty() || !row.category.empty() || !(row.right_share || row.log_prob)) {
+    if (row.category.empty()) {
       continue;
     }
-    Cells cells = {row_name(row), speedup_text(row)};
+    Cells cells = {row.category, row_name(row)};
     for (const ReportColumn& column : columns) {
       cells.push_back(column.cell(row));
     }
@@ -322,9 +318,16 @@ std::string table_latex(const ReportTable& table) {
 }
 
 std::vector<ReportTable> report_tables(const Report& report) {
-  std::vector<ReportTable> tables = {results_table(report, false), quality_table(report),
-                                     results_table(report, true),  positions_table(report),
-                                     questions_table(report),      divergences_table(report)};
+  std::vector<ReportTable> tables = {
+      columns_table(report, ColumnTable::kResults, "results", "Results over all prompts."),
+      columns_table(report, ColumnTable::kQuality, "quality",
+                    "Quality of the texts beside the speed-up."),
+      columns_table(report, ColumnTable::kGrammar, "grammar", "Decoding under the grammar."),
+      categories_table(report),
+      columns_table(report, ColumnTable::kMore, "more", "More of the results over all prompts."),
+      positions_table(report),
+      questions_table(report),
+      divergences_table(report)};
   std::erase_if(tables, [](const ReportTable& table) { return table.rows.empty(); });
   return tables;
 }

@@ -25,8 +25,8 @@ std::string table_csv(const ReportTable& table);
 /// LaTeX for the package booktabs, to be put in with \input.
 std::string table_latex(const ReportTable& table);
 
-/// The tables of a report that have rows: results, quality, categories, acceptance by position,
-/// questions, divergences.
+/// The tables of a report that have rows: results, quality, grammar, categories, more of the
+/// results, acceptance by position, questions, divergences.
 std::vector<ReportTable> report_tables(const Report& report);
 
 }  // namespace specdec

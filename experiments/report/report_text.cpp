@@ -91,17 +91,17 @@ const std::vector<ReportColumn>& grammar_columns() {
       {"free / constrained / forced",
        "Acceptance of the drafted tokens that stand where the grammar allows more than half of the "
        "vocabulary, less, or one token alone.",
-       true, freedom_cell},
+       true, freedom_cell, ColumnTable::kGrammar},
       {"complete",
        "Outputs that the grammar ended: whole texts of its language. Others were cut off by "
        "max_new_tokens or another stop.",
-       true, complete_cell},
+       true, complete_cell, ColumnTable::kGrammar},
       {"mask us/token", "Finding the masks of the verified tokens, for each token added.", true,
-       mask_cell},
+       mask_cell, ColumnTable::kGrammar},
       {"log Z/token",
        "Logarithm of the mass that the masks left of the target's distribution, a token's mean. 0: "
        "the target wrote the language by itself.",
-       true, log_allowed_cell},
+       true, log_allowed_cell, ColumnTable::kGrammar},
   };
   return columns;
 }
@@ -149,18 +149,18 @@ const std::vector<ReportColumn>& fidelity_columns() {
        "Of lossy strategies, and of the first one to compare: log-probability of a token of the "
        "text by the target, in nats, by its logits alone as 'specdec score' has it; mean over "
        "questions.",
-       false, log_prob_cell, true},
+       false, log_prob_cell, ColumnTable::kQuality},
       {"log p/token, difference",
        "How much more than the first strategy's, on the same turns, with the 95 % interval of the "
        "paired difference over questions. Higher is not better: plain samples have the target's "
        "own mean, and what is above it seeks the modes.",
-       true, log_prob_difference_cell, true},
+       true, log_prob_difference_cell, ColumnTable::kQuality},
       {"TV at least",
        "Of lossy strategies that sample: the total variation between the distribution of a token, "
        "given the text before, and the target's, in the mean over tokens. A lower bound at 95 % "
        "confidence, from how often the text takes what its drafter rates above the target; 0 is no "
        "proof that there is none.",
-       true, total_variation_cell, true},
+       true, total_variation_cell, ColumnTable::kQuality},
   };
   return columns;
 }
@@ -168,11 +168,12 @@ const std::vector<ReportColumn>& fidelity_columns() {
 /// Columns of runs with a scorer.
 const std::vector<ReportColumn>& quality_columns() {
   static const std::vector<ReportColumn> columns = {
-      {"right", "Answers that the prompts file's scorer found right.", true, right_cell, true},
+      {"right", "Answers that the prompts file's scorer found right.", true, right_cell,
+       ColumnTable::kQuality},
       {"right, points more",
        "Right answers of 100 more than the first strategy's, on the same turns: mean over "
        "questions, with the 95 % interval of the paired difference.",
-       true, right_difference_cell, true},
+       true, right_difference_cell, ColumnTable::kQuality},
   };
   return columns;
 }
@@ -244,7 +245,7 @@ std::vector<ReportColumn> report_columns(const Report& report) {
        end_to_end_text},
       {"of totals",
        "Both speed-ups once more, as ratios of total seconds per token: long answers weigh more.",
-       false, of_totals_cell},
+       false, of_totals_cell, ColumnTable::kMore},
       {"questions", "That the two strategies share: what the intervals are made from.", true,
        questions_cell},
       {"tokens/s",
@@ -252,13 +253,13 @@ std::vector<ReportColumn> report_columns(const Report& report) {
        "prefill and the token that it yields.",
        true, decode_speed_cell},
       {"with prefill", "All new tokens, divided by the time of prefill and steps together.", false,
-       total_speed_cell},
+       total_speed_cell, ColumnTable::kMore},
       {"tokens/step",
        "Tokens added per forward of the target, the correction or bonus token included, with the "
        "95 % interval over questions. Plain decoding has 1.",
        true, tokens_per_step_cell},
       {"accepted/step", "The same without that token: drafted tokens accepted per forward.", false,
-       accepted_per_step_cell},
+       accepted_per_step_cell, ColumnTable::kMore},
       {"acceptance length",
        "Also called block efficiency: 1 + accepted tokens per draft, over the steps that had a "
        "draft, before any stop cuts the output.",
@@ -273,8 +274,8 @@ std::vector<ReportColumn> report_columns(const Report& report) {
        "(distributions, "
        "verification, cache bookkeeping).",
        true, split_cell},
-      {"generations", "How many were measured.", false, generations_cell},
-      {"tokens", "New tokens in all of them.", false, tokens_cell},
+      {"generations", "How many were measured.", false, generations_cell, ColumnTable::kMore},
+      {"tokens", "New tokens in all of them.", false, tokens_cell, ColumnTable::kMore},
   };
   if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
                   [](const SummaryRow& row) { return row.right_share.has_value(); })) {

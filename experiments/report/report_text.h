@@ -14,13 +14,16 @@ std::string end_to_end_text(const SummaryRow& row);
 /// Acceptance at a position (from 0) of those that reached it: "62.1 % (55.0 to 68.7)".
 std::string position_text(const SummaryRow& row, size_t position);
 
+/// Which table over all prompts has a column on the page; terminal and categories have them all.
+enum class ColumnTable { kResults, kMore, kQuality, kGrammar };
+
 /// A column of the tables: what it is called, what it means in plain words, and its cells.
 struct ReportColumn {
   std::string title;
   std::string definition;
   bool in_terminal = false;  ///< narrow enough, and wanted, there
   std::string (*cell)(const SummaryRow& row);
-  bool is_quality = false;  ///< of the texts; the page has a table of its own for these
+  ColumnTable table = ColumnTable::kResults;
 };
 /// Those of a grammar, of scorers and of lossy texts only where there are any.
 std::vector<ReportColumn> report_columns(const Report& report);

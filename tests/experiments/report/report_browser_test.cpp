@@ -36,6 +36,10 @@ window.addEventListener('load', () => {
     cut: cells.filter((each) => each.scrollWidth > each.clientWidth + 1).length,
     wide: [...document.querySelectorAll('.scroll')].filter((each) =>
       each.getBoundingClientRect().right > window.innerWidth).length,
+    scrolled: ['results', 'quality'].filter((id) => {
+      const box = document.querySelector('#table-' + id)?.closest('.scroll');
+      return box && box.scrollWidth > box.clientWidth + 1;
+    }),
     columns: new Set([...document.querySelectorAll('.figures figure')].map((each) =>
       Math.round(each.getBoundingClientRect().left))).size,
   };
@@ -149,6 +153,16 @@ TEST_P(ReportBrowserTest, NothingIsClippedAndTablesSort) {
   EXPECT_EQ(numbers("down"), std::vector<double>(up.rbegin(), up.rend()));
   auto names = seen.at("names").get<std::vector<std::string>>();
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
+}
+
+TEST_P(ReportBrowserTest, ResultsOfAnOrdinaryRunNeedNoScrolling) {
+  const TemporaryFolder folder;
+  ReportSample sample;
+  sample.strategies = {"autoregressive", "rejection", "sample_match", "threshold_lossy"};
+  sample.lossy = true;
+  const auto seen = probe_page(folder, sample_report(sample), GetParam());
+  ASSERT_TRUE(seen.is_object()) << "the browser gave no page";
+  EXPECT_EQ(seen.at("scrolled").dump(), "[]");
 }
 
 INSTANTIATE_TEST_SUITE_P(Widths, ReportBrowserTest, testing::Values(1200, 1600));

@@ -72,6 +72,23 @@ TEST(ReportTablesTest, QualityHasATableOfItsOwn) {
   EXPECT_EQ(table("quality").rows[1][6], "0.172");
 }
 
+TEST(ReportTablesTest, EveryColumnIsInOneTableAndInThatOfCategories) {
+  Report report = sample_report({.lossy = true});
+  report.summary.rows[0].counts.masked_tokens = 1;  // as under a grammar
+  Cells in_tables;
+  Cells categories;
+  for (const ReportTable& table : report_tables(report)) {
+    if (table.id == "categories") {
+      categories.assign(table.header.begin() + 2, table.header.end());
+    } else if (table.header[0] == "strategy" && table.id != "positions") {
+      in_tables.insert(in_tables.end(), table.header.begin() + (table.id == "quality" ? 2 : 1),
+                       table.header.end());
+    }
+  }
+  EXPECT_THAT(in_tables, testing::UnorderedElementsAreArray(categories));
+  EXPECT_GE(categories.size(), 20U);
+}
+
 TEST(ReportTablesTest, OnlyTablesWithRowsAreThere) {
   const auto tables = report_tables(sample_report({}));
   std::vector<std::string> ids;
@@ -81,7 +98,7 @@ TEST(ReportTablesTest, OnlyTablesWithRowsAreThere) {
       EXPECT_EQ(row.size(), table.header.size()) << table.id;
     }
   }
-  EXPECT_THAT(ids, testing::ElementsAre("results", "categories", "positions", "questions"));
+  EXPECT_THAT(ids, testing::ElementsAre("results", "categories", "more", "positions", "questions"));
   EXPECT_TRUE(report_tables(Report()).empty());
 }
 
