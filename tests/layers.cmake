@@ -26,3 +26,20 @@ layer(core/transformer "${above_core}|core/families")
 layer(kv "core/(transformer|families)|grammar|decoders|experiments")
 layer(grammar "core/(transformer|families)|kv|decoders|experiments")
 layer(decoders "core/(transformer|families)|kv|experiments")
+
+# Two types of one name in namespace specdec are undefined behaviour once a program links both: the
+# linker keeps one of their inline members for both.
+file(GLOB_RECURSE headers ${root}/core/*.h ${root}/kv/*.h ${root}/grammar/*.h ${root}/decoders/*.h
+     ${root}/experiments/*.h)
+list(FILTER headers EXCLUDE REGEX "core/kernels/vector_simd\\.h$")  # a namespace for each target
+foreach(header IN LISTS headers)
+  file(STRINGS ${header} definitions REGEX "^(struct|class) [A-Za-z0-9_]+( final)?( : [^;]*)? {$")
+  foreach(definition IN LISTS definitions)
+    string(REGEX MATCH "^[a-z]+ ([A-Za-z0-9_]+)" matched "${definition}")
+    set(name ${CMAKE_MATCH_1})
+    if(DEFINED "defined_${name}")
+      message(SEND_ERROR "${header}: ${name} is also defined in ${defined_${name}}; rename one")
+    endif()
+    set("defined_${name}" ${header})
+  endforeach()
+endforeach()

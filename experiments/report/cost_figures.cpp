@@ -286,7 +286,7 @@ void add_rank_trees(const Report& report, FigureList& figures) {
     return;
   }
   size_t count = 0;
-  for (const RankTree& tree : report.details.trees) {
+  for (const HitTree& tree : report.details.trees) {
     const std::string name =
         row_name({.sweep_point = tree.sweep_point, .strategy = tree.strategy, .category = ""});
     ReportTable data{.id = "",
@@ -296,7 +296,7 @@ void add_rank_trees(const Report& report, FigureList& figures) {
                      .names = 0,
                      .styles = {}};
     for (size_t i = 0; i < tree.nodes.size(); ++i) {
-      const RankNode& node = tree.nodes[i];
+      const HitNode& node = tree.nodes[i];
       data.rows.push_back({fmt::format("{}", i + 1), fmt::format("{}", node.parent + 1),
                            fmt::format("{}", node.depth), fmt::format("{}", node.rank + 1),
                            fmt::format("{}", node.hits), fmt::format("{}", tree.positions)});

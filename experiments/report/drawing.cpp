@@ -85,7 +85,7 @@ std::string field(const HeatMap& map, double reach, const std::optional<double>&
 }
 
 /// Where the nodes of a tree stand: a first child beside its parent, the others in rows below.
-std::vector<int64_t> tree_rows(const RankTree& tree, int64_t& row_count) {
+std::vector<int64_t> tree_rows(const HitTree& tree, int64_t& row_count) {
   std::vector<int64_t> rows(tree.nodes.size(), 0);
   row_count = 0;
   const auto place = [&](auto&& self, int64_t parent) -> void {
@@ -156,14 +156,14 @@ std::optional<std::string> draw(const HeatMap& map) {
 }
 
 std::optional<std::string> draw(const TreeDrawing& drawing) {
-  const RankTree& tree = drawing.tree;
+  const HitTree& tree = drawing.tree;
   if (tree.nodes.empty() || tree.positions <= 0) {
     return std::nullopt;
   }
   int64_t row_count = 0;
   const std::vector<int64_t> rows = tree_rows(tree, row_count);
   int64_t depth = 1;
-  for (const RankNode& node : tree.nodes) {
+  for (const HitNode& node : tree.nodes) {
     depth = std::max(depth, node.depth);
   }
   const double step = std::min(120.0, (kDrawingWidth - 70.0) / static_cast<double>(depth));
@@ -173,7 +173,7 @@ std::optional<std::string> draw(const TreeDrawing& drawing) {
   std::string nodes =
       fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"6\"/>\n", x_of(0), y_of(0));
   for (size_t i = 0; i < tree.nodes.size(); ++i) {
-    const RankNode& node = tree.nodes[i];
+    const HitNode& node = tree.nodes[i];
     const double rate = static_cast<double>(node.hits) / static_cast<double>(tree.positions);
     const double x = x_of(node.depth);
     const double y = y_of(rows[i]);

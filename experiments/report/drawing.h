@@ -19,7 +19,7 @@ struct HeatMap {
 /// How often each path of a tree is what followed.
 struct TreeDrawing {
   std::string title;
-  RankTree tree;
+  HitTree tree;
   size_t style = 0;
 };
 

@@ -91,8 +91,8 @@ std::vector<SpeedPrediction> predictions(const DetailSources& sources) {
 }
 
 /// The paths of ranks that a strategy's traces follow, most often followed first.
-RankTree rank_tree(const PointAndStrategy& place, const std::vector<const TraceRecord*>& traces) {
-  RankTree tree{.sweep_point = place.first, .strategy = place.second, .positions = 0, .nodes = {}};
+HitTree hit_tree(const PointAndStrategy& place, const std::vector<const TraceRecord*>& traces) {
+  HitTree tree{.sweep_point = place.first, .strategy = place.second, .positions = 0, .nodes = {}};
   std::map<std::vector<int64_t>, int64_t> hits;
   for (const TraceRecord* record : traces) {
     for (const TracePosition& position : record->trace.positions) {
@@ -125,7 +125,7 @@ RankTree rank_tree(const PointAndStrategy& place, const std::vector<const TraceR
   return tree;
 }
 
-std::vector<RankTree> rank_trees(std::span<const TraceRecord> traces) {
+std::vector<HitTree> hit_trees(std::span<const TraceRecord> traces) {
   std::vector<PointAndStrategy> places;
   std::map<PointAndStrategy, std::vector<const TraceRecord*>> by_place;
   for (const TraceRecord& record : traces) {
@@ -135,9 +135,9 @@ std::vector<RankTree> rank_trees(std::span<const TraceRecord> traces) {
     }
     own.push_back(&record);
   }
-  std::vector<RankTree> trees;
+  std::vector<HitTree> trees;
   for (const PointAndStrategy& place : places) {
-    RankTree tree = rank_tree(place, by_place[place]);
+    HitTree tree = hit_tree(place, by_place[place]);
     if (!tree.nodes.empty()) {
       trees.push_back(std::move(tree));
     }
@@ -298,7 +298,7 @@ ReportDetails collect_details(const DetailSources& sources) {
           .cost_curve = sources.cost_curve ? sources.cost_curve->points : std::vector<CostPoint>(),
           .widths = width_costs(sources.records),
           .predictions = predictions(sources),
-          .trees = rank_trees(sources.traces),
+          .trees = hit_trees(sources.traces),
           .examples = example_texts(sources)};
 }
 

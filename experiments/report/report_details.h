@@ -36,7 +36,7 @@ struct SpeedPrediction {
 
 /// Where the target's own text lies among what a drafter thinks most likely: the node is the
 /// drafter's choice `rank` (0 = its best) after its parent.
-struct RankNode {
+struct HitNode {
   int64_t parent = -1;  ///< index of a node; -1 = the newest token
   int64_t rank = 0;
   int64_t depth = 1;
@@ -44,10 +44,10 @@ struct RankNode {
 };
 
 /// The nodes that are hit most often, parents before children.
-struct RankTree {
+struct HitTree {
   std::string sweep_point, strategy;
   int64_t positions = 0;  ///< of the text
-  std::vector<RankNode> nodes = {};
+  std::vector<HitNode> nodes = {};
 };
 
 enum class PieceOrigin { kTarget, kAccepted, kRejected };
@@ -73,7 +73,7 @@ struct ReportDetails {
   std::vector<CostPoint> cost_curve;  ///< measured before the run and frozen
   std::vector<WidthCost> widths;
   std::vector<SpeedPrediction> predictions;
-  std::vector<RankTree> trees;
+  std::vector<HitTree> trees;
   std::vector<ExampleText> examples;
 };
 

@@ -190,6 +190,10 @@ TEST_F(BuiltinDraftersTest, LookaheadNeedsATreeWithRoomForItsWindow) {
               HasSubstr("strategies[0].drafter.drafters[0]: lookahead drafts a window"));
 }
 
+TEST_F(BuiltinDraftersTest, ATreeWithoutNodesIsAnError) {
+  EXPECT_THAT(mistake("type: suffix", "tree: {type: static}"), HasSubstr("is given by 'paths'"));
+}
+
 TEST_F(BuiltinDraftersTest, BlockVerificationNeedsAChain) {
   const std::string block = ", verifier: {type: block}";
   const std::string drafter = "type: suffix";

@@ -55,10 +55,10 @@ TEST(ReportDetailsTest, PredictionIsTheCurvesCostOfPlainAndOwnSteps) {
 TEST(ReportDetailsTest, TreeCountsThePathsThatTheTextFollows) {
   const Report report = sample_report({});
   ASSERT_EQ(report.details.trees.size(), 1);
-  const RankTree& tree = report.details.trees[0];
+  const HitTree& tree = report.details.trees[0];
   EXPECT_EQ(tree.positions, 8);
   ASSERT_EQ(tree.nodes.size(), 3);
-  for (const RankNode& node : tree.nodes) {
+  for (const HitNode& node : tree.nodes) {
     EXPECT_EQ(node.hits, 4);
   }
   EXPECT_EQ(tree.nodes[0].parent, -1);
