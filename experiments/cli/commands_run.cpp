@@ -5,12 +5,9 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
-#include <sstream>
 
 #include "core/error.h"
-#include "experiments/certify/certify_report.h"
 #include "experiments/cli/commands.h"
 #include "experiments/run/experiment.h"
 #include "experiments/run/plan_check.h"
@@ -115,87 +112,6 @@ int check(const CommandContext& context, const ConfigArguments& arguments) {
   return 0;
 }
 
-template <class Entries>
-void list_entries(std::ostream& out, const std::string& title, const Entries& entries,
-                  bool with_promise) {
-  out << title << "\n";
-  for (const auto& [name, entry] : entries) {
-    std::istringstream lines(entry.help);
-    std::string line;
-    std::getline(lines, line);
-    out << fmt::format("  {:<15} {}{}\n", name, line,
-                       with_promise ? fmt::format(" [{}]", promise_name(entry.promise)) : "");
-    while (std::getline(lines, line)) {
-      out << fmt::format("  {:<15}   {}\n", "", line);
-    }
-  }
-  out << "\n";
-}
-
-template <class Entries>
-nlohmann::ordered_json entries_json(const Entries& entries, bool with_promise) {
-  auto list = nlohmann::ordered_json::array();
-  for (const auto& [name, entry] : entries) {
-    list.push_back({{"type", name}, {"help", entry.help}});
-    if (with_promise) {
-      list.back()["promise"] = promise_name(entry.promise);
-    }
-  }
-  return list;
-}
-
-struct ListArguments {
-  bool matrix = false;
-  JsonOption json;
-};
-
-/// Builds and runs each combination once; certify enumerates them.
-int list_matrix(const CommandContext& context, const JsonOption& option) {
-  JsonOutput json(option, context.out);
-  const InterruptGuard guard;
-  const auto result =
-      certify(context.components, {.seeds = 1, .enumerate = false, .quiet = context.flags.quiet},
-              context.err);
-  json.write_result([&](std::ostream& out) { write_matrix(out, result); },
-                    [&](std::ostream& out) { write_matrix_json(out, result); });
-  return result.passed() ? 0 : 1;
-}
-
-void print_names(std::ostream& out, const Components& all) {
-  out << "Names that a config can use as 'type', with their options.\n\n";
-  list_entries(out, "strategies", all.strategies.entries(), true);
-  list_entries(out, "drafter (of speculative)", all.drafters.entries(), false);
-  list_entries(out, "verifier (of speculative)", all.verifiers.entries(), true);
-  list_entries(out, "draft_length (of speculative)", all.draft_lengths.entries(), false);
-  list_entries(out, "tree (of speculative)", all.trees.entries(), false);
-  out << "lossless: greedy output equals the target's, sampled output follows the target's "
-         "distribution.\n"
-         "lossy: the output is not the target's; a strategy with a lossy verifier is lossy.\n"
-         "unverified: unknown; 'specdec certify' measures it.\n"
-         "search: beam search; hypotheses and scores equal those of plain beam search.\n"
-         "prompts: one line per prompt, {\"turns\": [...]}, {\"prompt\": \"...\"} or {\"tokens\": "
-         "[...]}.\n  Every strategy continues the first strategy's replies (multi_turn: false: "
-         "only "
-         "first\n  turns); with prompts.chat, in Gemma's chat format.\n";
-}
-
-int list(const CommandContext& context, const ListArguments& arguments) {
-  if (arguments.matrix) {
-    return list_matrix(context, arguments.json);
-  }
-  const auto& all = context.components;
-  JsonOutput json(arguments.json, context.out);
-  const nlohmann::ordered_json names = {
-      {"strategies", entries_json(all.strategies.entries(), true)},
-      {"drafters", entries_json(all.drafters.entries(), false)},
-      {"verifiers", entries_json(all.verifiers.entries(), true)},
-      {"draft_lengths", entries_json(all.draft_lengths.entries(), false)},
-      {"trees", entries_json(all.trees.entries(), false)}};
-  json.write_result([&](std::ostream& out) { print_names(out, all); },
-                    [&](std::ostream& out) { out << names.dump(1) << "\n"; });
-  return 0;
-}
-
 }  // namespace
 
 void add_run_command(CLI::App& app, CommandContext& context) {
@@ -238,20 +154,6 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "  specdec check configs/train/eagle.yaml");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] { return check(context, *arguments); };
-  });
-}
-
-void add_list_command(CLI::App& app, CommandContext& context) {
-  auto* command =
-      app.add_subcommand("list", "list all strategies, drafters, verifiers and their options");
-  const auto arguments = std::make_shared<ListArguments>();
-  command->add_flag("--matrix", arguments->matrix,
-                    "a table of all drafter x shape x verifier x {greedy, sampled} combinations: "
-                    "lossless, lossy, or refused and why");
-  add_json_option(*command, arguments->json, "one JSON object");
-  command->footer("Examples:\n  specdec list\n  specdec list --matrix");
-  command->callback([&context, arguments] {
-    context.action = [&context, arguments] { return list(context, *arguments); };
   });
 }
 

@@ -1,5 +1,10 @@
 #pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+
 #include "experiments/components/components.h"
+#include "experiments/config/option_table.h"
 
 namespace specdec {
 
@@ -12,7 +17,25 @@ void add_verifiers(VerifierRegistry& verifiers);
 void add_draft_lengths(DraftLengthRegistry& lengths);
 void add_trees(TreeRegistry& trees);
 
+/// Options of drafters that run a model or a head of their own.
+struct WeightsOptions {
+  std::filesystem::path weights;
+  std::optional<bool> sample = {};
+};
+/// `weights`: what the folder holds.
+OptionTable<WeightsOptions> weights_options(const std::string& weights);
+
+/// Meaning and default of `sample`, of drafters that have a distribution.
+inline constexpr const char* kSampleMeaning =
+    "true draws from the drafter's distribution when the target samples, false takes its best "
+    "tokens";
+inline constexpr const char* kSampleDefault = "true, but false under a dynamic tree";
+
 /// Longest chain and largest tree that a config may ask for.
 inline constexpr int64_t kMaxDraftLength = 1024;
+
+struct FixedLengthOptions {
+  int64_t length = 5;
+};
 
 }  // namespace specdec

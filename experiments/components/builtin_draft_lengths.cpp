@@ -9,16 +9,26 @@
 namespace specdec {
 namespace {
 
+OptionTable<FixedLengthOptions> fixed_options() {
+  return OptionTable<FixedLengthOptions>().add("length", &FixedLengthOptions::length,
+                                               "tokens of every draft", {1, kMaxDraftLength});
+}
+
 DraftLengthRegistry::Make prepare_fixed(const ConfigNode& node, const RunPlan&) {
-  const auto length = node.get<int64_t>("length", 5, {1, kMaxDraftLength});
+  const int64_t length = fixed_options().read(node).length;
   return [length](BuildContext&) { return std::make_unique<FixedDraftLength>(length); };
 }
 
+OptionTable<HeuristicOptions> heuristic_options() {
+  return OptionTable<HeuristicOptions>()
+      .add("initial", &HeuristicOptions::initial, "length of a request's first draft",
+           {1, kMaxDraftLength})
+      .add("min", &HeuristicOptions::min, "shortest draft", {1, kMaxDraftLength})
+      .add("max", &HeuristicOptions::max, "longest draft", {1, kMaxDraftLength});
+}
+
 DraftLengthRegistry::Make prepare_heuristic(const ConfigNode& node, const RunPlan&) {
-  HeuristicOptions options;
-  options.initial = node.get<int64_t>("initial", options.initial, {1, kMaxDraftLength});
-  options.min = node.get<int64_t>("min", options.min, {1, kMaxDraftLength});
-  options.max = node.get<int64_t>("max", options.max, {1, kMaxDraftLength});
+  const HeuristicOptions options = heuristic_options().read(node);
   if (options.min > options.initial || options.initial > options.max) {
     node.fail(fmt::format("min ({}), initial ({}) and max ({}) must not decrease", options.min,
                           options.initial, options.max));
@@ -26,25 +36,41 @@ DraftLengthRegistry::Make prepare_heuristic(const ConfigNode& node, const RunPla
   return [options](BuildContext&) { return std::make_unique<HeuristicDraftLength>(options); };
 }
 
+/// AdaptiveOptions as a config gives them.
+struct AdaptiveConfig : AdaptiveOptions {
+  bool use_costs = true;
+};
+
+OptionTable<AdaptiveConfig> adaptive_options() {
+  using Options = AdaptiveConfig;
+  return OptionTable<Options>()
+      .add("initial", &Options::initial, "length of a request's first draft", {1, kMaxDraftLength})
+      .add("max", &Options::max, "longest draft", {1, kMaxDraftLength})
+      .add("grow_above", &Options::grow_above, "acceptance rate above which drafts grow by a token",
+           {0.0, 1.0})
+      .add("shrink_below", &Options::shrink_below,
+           "acceptance rate below which they shrink by a token", {0.0, 1.0})
+      .add("memory", &Options::memory, "weight of the past in the running acceptance rate",
+           {0.0, 0.999999})
+      .add("pause", &Options::pause,
+           "plain steps of the first pause; each that follows one in vain is twice as long",
+           {1, 1 << 20})
+      .add("max_pause", &Options::max_pause, "plain steps of the longest pause", {1, 1 << 20})
+      .add("probe", &Options::probe, "steps with a draft of one token after a pause", {1, 1 << 20})
+      .add("use_costs", &Options::use_costs,
+           "pause by the measured cost curves; false: acceptance alone decides");
+}
+
 DraftLengthRegistry::Make prepare_adaptive(const ConfigNode& node, const RunPlan&) {
-  AdaptiveOptions options;
-  options.initial = node.get<int64_t>("initial", options.initial, {1, kMaxDraftLength});
-  options.max = node.get<int64_t>("max", options.max, {1, kMaxDraftLength});
-  options.grow_above = node.get<double>("grow_above", options.grow_above, {0.0, 1.0});
-  options.shrink_below = node.get<double>("shrink_below", options.shrink_below, {0.0, 1.0});
-  options.memory = node.get<double>("memory", options.memory, {0.0, 0.999999});
-  options.pause = node.get<int64_t>("pause", options.pause, {1, 1 << 20});
-  options.max_pause = node.get<int64_t>("max_pause", options.max_pause, {1, 1 << 20});
-  options.probe = node.get<int64_t>("probe", options.probe, {1, 1 << 20});
-  const bool use_costs = node.get<bool>("use_costs", true);
+  const AdaptiveConfig options = adaptive_options().read(node);
   try {
     (void)AdaptiveDraftLength(options);
   } catch (const Error& error) {
     node.fail(error.what());
   }
-  return [options, use_costs](BuildContext& context) {
-    auto measured = options;
-    if (use_costs) {
+  return [options](BuildContext& context) {
+    AdaptiveOptions measured = options;
+    if (options.use_costs) {
       measured.target_cost = context.cost_curve("target", context.target);
       if (context.draft_model != nullptr) {
         measured.drafter_cost = context.cost_curve(context.draft_model_name, *context.draft_model);
@@ -57,21 +83,22 @@ DraftLengthRegistry::Make prepare_adaptive(const ConfigNode& node, const RunPlan
 }  // namespace
 
 void add_draft_lengths(DraftLengthRegistry& lengths) {
-  lengths.add("fixed", {.help = "length: 5",
+  lengths.add("fixed", {.help = "always the same",
+                        .options = fixed_options().help(),
                         .promise = Promise::kLossless,
                         .prepare = prepare_fixed,
                         .examples = {{"{type: fixed, length: 1}"}, {"{type: fixed, length: 2}"}}});
-  lengths.add("heuristic", {.help = "+2 when all drafted tokens were accepted, -1 otherwise\n"
-                                    "initial: 5, min: 1, max: 20",
+  lengths.add("heuristic", {.help = "+2 when all drafted tokens were accepted, -1 otherwise",
+                            .source = "Hugging Face's assisted generation",
+                            .options = heuristic_options().help(),
                             .promise = Promise::kLossless,
                             .prepare = prepare_heuristic,
                             .examples = {{"{type: heuristic, initial: 1, max: 2}"}}});
   lengths.add(
       "adaptive",
-      {.help = "grows above 80 % acceptance, shrinks below 40 %, decodes plainly for a while when\n"
-               "even one token does not pay by the measured cost curves, frozen with the run\n"
-               "initial: 4, max: 16, grow_above: 0.8, shrink_below: 0.4, memory: 0.8, pause: 16,\n"
-               "max_pause: 128, probe: 4, use_costs: true (false: acceptance alone decides)",
+      {.help = "grows and shrinks with the acceptance rate; decodes plainly for a while when not "
+               "even one token pays by the measured cost curves, which are frozen with the run",
+       .options = adaptive_options().help(),
        .promise = Promise::kLossless,
        .prepare = prepare_adaptive,
        // Pauses early, so that short outputs have drafted and plain steps.

@@ -20,11 +20,12 @@ namespace specdec {
 namespace {
 
 DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan& plan) {
-  const auto weights = node.require_path("weights");
-  const DraftModelOptions options{.sample = node.find<bool>("sample")};
-  if (!weights.empty() && plan.target != nullptr) {
+  const WeightsOptions given = weights_options("its checkpoint folder").read(node);
+  const auto& folder = given.weights;
+  const DraftModelOptions options{.sample = given.sample};
+  if (!folder.empty() && plan.target != nullptr) {
     note_error(node, "weights", [&] {
-      const auto& draft = plan.models.read(weights);
+      const auto& draft = plan.models.read(folder);
       const auto mismatch = vocabulary_mismatch(*plan.target, draft);
       if (!mismatch.empty()) {
         node.fail("weights", mismatch + "; a draft model must share the target's tokenizer");
@@ -33,18 +34,23 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
       }
     });
   }
-  return [weights, options](BuildContext& context) {
-    auto model = context.models.load(weights);
+  return [folder, options](BuildContext& context) {
+    auto model = context.models.load(folder);
     context.draft_model = model.get();
-    context.draft_model_name = weights.string();
+    context.draft_model_name = folder.string();
     return std::make_unique<DraftModelDrafter>(std::move(model), options);
   };
 }
 
+OptionTable<PromptLookupOptions> prompt_lookup_options() {
+  return OptionTable<PromptLookupOptions>()
+      .add("max_ngram", &PromptLookupOptions::max_ngram,
+           "longest match that is looked for; memory grows with it", {1, 1024})
+      .add("min_ngram", &PromptLookupOptions::min_ngram, "shortest match that drafts", {1, 1024});
+}
+
 DrafterRegistry::Make prepare_prompt_lookup(const ConfigNode& node, const RunPlan&) {
-  PromptLookupOptions options;
-  options.max_ngram = node.get<int64_t>("max_ngram", options.max_ngram, {1, 1024});
-  options.min_ngram = node.get<int64_t>("min_ngram", options.min_ngram, {1, 1024});
+  const PromptLookupOptions options = prompt_lookup_options().read(node);
   if (options.min_ngram > options.max_ngram) {
     node.fail("min_ngram",
               fmt::format("{} is more than max_ngram ({})", options.min_ngram, options.max_ngram));
@@ -52,14 +58,27 @@ DrafterRegistry::Make prepare_prompt_lookup(const ConfigNode& node, const RunPla
   return [options](BuildContext&) { return std::make_unique<PromptLookupDrafter>(options); };
 }
 
+/// What read_corpus reads.
+std::vector<OptionHelp> corpus_help(const std::string& fallback) {
+  return {{"corpus", fallback, "[{file: ..., held_out: 0}]",
+           "texts, or generations.jsonl of earlier runs; held_out leaves out the end of a file"}};
+}
+
+OptionTable<SuffixOptions> suffix_options() {
+  using Options = SuffixOptions;
+  return OptionTable<Options>()
+      .add("min_match", &Options::min_match, "shortest match that drafts", {1, 1024})
+      .add("factor", &Options::factor, "a match of m tokens drafts up to factor m + offset tokens",
+           {0.0, 1024.0})
+      .add("offset", &Options::offset, "see factor", {-1024.0, 1024.0})
+      .add("min_probability", &Options::min_probability,
+           "of a drafted path: the product of its relative frequencies", {0.0, 1.0})
+      .add("max_depth", &Options::max_depth, "of a draft", {1, kMaxDraftLength})
+      .describe(corpus_help("none"));
+}
+
 DrafterRegistry::Make prepare_suffix(const ConfigNode& node, const RunPlan& plan) {
-  SuffixOptions options;
-  options.min_match = node.get<int64_t>("min_match", options.min_match, {1, 1024});
-  options.factor = node.get<double>("factor", options.factor, {0.0, 1024.0});
-  options.offset = node.get<double>("offset", options.offset, {-1024.0, 1024.0});
-  options.min_probability =
-      node.get<double>("min_probability", options.min_probability, {0.0, 1.0});
-  options.max_depth = node.get<int64_t>("max_depth", options.max_depth, {1, kMaxDraftLength});
+  const SuffixOptions options = suffix_options().read(node);
   const auto documents = read_corpus(node, "corpus", plan, false);
   std::shared_ptr<SuffixAutomaton> corpus;
   if (!documents.empty()) {
@@ -82,30 +101,51 @@ void write_corpus(const std::filesystem::path& folder, uint64_t) {
              "{\"tokens\": [2, 0, 1, 2, 2]}\n");
 }
 
+OptionTable<CorpusBigramOptions> corpus_bigram_options() {
+  return OptionTable<CorpusBigramOptions>()
+      .describe(corpus_help(""))
+      .add("min_probability", &CorpusBigramOptions::min_probability,
+           "of a drafted path: the product of its relative frequencies", {0.0, 1.0});
+}
+
 DrafterRegistry::Make prepare_corpus_bigram(const ConfigNode& node, const RunPlan& plan) {
-  CorpusBigramOptions options;
-  options.min_probability =
-      node.get<double>("min_probability", options.min_probability, {0.0, 1.0});
+  const CorpusBigramOptions options = corpus_bigram_options().read(node);
   const auto table = std::make_shared<const BigramTable>(read_corpus(node, "corpus", plan, true));
   return [options, table](BuildContext&) {
     return std::make_unique<CorpusBigramDrafter>(table, options);
   };
 }
 
+OptionTable<RecyclingOptions> recycling_options() {
+  return OptionTable<RecyclingOptions>()
+      .add("candidates", &RecyclingOptions::candidates, "successors kept of each token", {1, 1024})
+      .renamed("keep", "persist")
+      .add("persist", &RecyclingOptions::persist,
+           "true: the table outlives a request, as in the paper; drafts then depend on the order "
+           "of requests, and a resumed run starts with an empty table");
+}
+
 DrafterRegistry::Make prepare_recycling(const ConfigNode& node, const RunPlan&) {
-  RecyclingOptions options;
-  options.candidates = node.get<int64_t>("candidates", options.candidates, {1, 1024});
-  node.refuse_old_name("keep", "persist");
-  options.persist = node.get<bool>("persist", options.persist);
+  const RecyclingOptions options = recycling_options().read(node);
   return [options](BuildContext&) { return std::make_unique<RecyclingDrafter>(options); };
 }
 
+OptionTable<LookaheadOptions> lookahead_options() {
+  return OptionTable<LookaheadOptions>()
+      .add("window", &LookaheadOptions::window, "W: positions ahead that are guessed in parallel",
+           {1, kMaxDraftLength})
+      .add("ngram", &LookaheadOptions::ngram,
+           "N: tokens of an n-gram; the window takes (W - 1) + W (N - 2) nodes",
+           {2, kMaxDraftLength})
+      .add("guesses", &LookaheadOptions::guesses,
+           "G: n-grams kept of each first token, and verified in a step; they take G (N - 1) nodes",
+           {1, kMaxDraftLength})
+      .add("pool_from_prompt", &LookaheadOptions::pool_from_prompt,
+           "true: the n-grams of prompt and output too");
+}
+
 DrafterRegistry::Make prepare_lookahead(const ConfigNode& node, const RunPlan& plan) {
-  LookaheadOptions options;
-  options.window = node.get<int64_t>("window", options.window, {1, kMaxDraftLength});
-  options.ngram = node.get<int64_t>("ngram", options.ngram, {2, kMaxDraftLength});
-  options.guesses = node.get<int64_t>("guesses", options.guesses, {1, kMaxDraftLength});
-  options.pool_from_prompt = node.get<bool>("pool_from_prompt", options.pool_from_prompt);
+  const LookaheadOptions options = lookahead_options().read(node);
   if (plan.branches != nullptr && *plan.branches < options.least_branches()) {
     node.fail_at(
         "type", fmt::format("lookahead drafts a window beside its guesses: with ngram {} it needs "
@@ -118,6 +158,17 @@ DrafterRegistry::Make prepare_lookahead(const ConfigNode& node, const RunPlan& p
   return [options](BuildContext&) { return std::make_unique<LookaheadDrafter>(options); };
 }
 
+/// What a member of a cascade has beside its own options.
+struct CascadeMemberOptions {
+  int64_t min_tokens = 1;
+};
+
+OptionTable<CascadeMemberOptions> cascade_member_options() {
+  return OptionTable<CascadeMemberOptions>().add(
+      "min_tokens", &CascadeMemberOptions::min_tokens,
+      "of a member: a shorter draft passes on to the next one", {1, kMaxDraftLength});
+}
+
 DrafterRegistry::Make prepare_cascade(const ConfigNode& node, const RunPlan& plan) {
   struct Planned {
     DrafterRegistry::Make make;
@@ -125,7 +176,7 @@ DrafterRegistry::Make prepare_cascade(const ConfigNode& node, const RunPlan& pla
   };
   std::vector<Planned> planned;
   for (const ConfigNode& member : node.children("drafters")) {
-    const auto min_tokens = member.get<int64_t>("min_tokens", 1, {1, kMaxDraftLength});
+    const int64_t min_tokens = cascade_member_options().read(member).min_tokens;
     planned.push_back({plan.components.drafters.prepare(member, plan), min_tokens});
     if (min_tokens > 1 && member.has("sample") && member.get<bool>("sample", false)) {
       member.fail("min_tokens",
@@ -151,26 +202,32 @@ DrafterRegistry::Make prepare_synthetic_drafter(const ConfigNode&, const RunPlan
 }
 
 void add_lookups(DrafterRegistry& drafters) {
+  const std::string page = "docs/retrieval_drafters.md";
   drafters.add("prompt_lookup",
-               {.help = "copies what followed the longest earlier match of the newest tokens\n"
-                        "max_ngram, min_ngram: lengths of the match to try",
+               {.help = "copies what followed the longest earlier match of the newest tokens",
+                .source = "Saxena, 2023",
+                .page = page,
+                .options = prompt_lookup_options().help(),
                 .promise = Promise::kLossless,
                 .prepare = prepare_prompt_lookup,
                 .examples = {{"{type: prompt_lookup, max_ngram: 2, min_ngram: 1}"}}});
   drafters.add(
       "suffix",
-      {.help = "what followed the newest tokens earlier, by counts (suffix decoding, SAM, REST)\n"
-               "factor: 1.0, offset: 0: a match of m tokens drafts up to factor * m + offset\n"
-               "min_match: 1, min_probability: 0.1 (of a drafted path), max_depth: 64\n"
-               "corpus: [{file: ..., held_out: 0}]: texts, or generations.jsonl of earlier runs",
+      {.help = "what followed the newest tokens earlier, by counts, in the text so far "
+               "and in a corpus",
+       .source = "suffix decoding, arXiv:2411.04975; SAM decoding, arXiv:2411.10666; "
+                 "REST, arXiv:2311.08252",
+       .page = page,
+       .options = suffix_options().help(),
        .promise = Promise::kLossless,
        .prepare = prepare_suffix,
        .examples = {{"{type: suffix, offset: 1, min_probability: 0}"},
                     {"{type: suffix, offset: 2, corpus: [{file: <folder>/corpus.jsonl}]}"}},
        .write_example_files = write_corpus});
   drafters.add("corpus_bigram",
-               {.help = "the most frequent successors in a corpus: the baseline of trained heads\n"
-                        "corpus: [{file: ..., held_out: 0}], min_probability: 0 (of a path)",
+               {.help = "the most frequent successors in a corpus: the baseline of trained heads",
+                .page = page,
+                .options = corpus_bigram_options().help(),
                 .promise = Promise::kLossless,
                 .prepare = prepare_corpus_bigram,
                 .examples = {{"{type: corpus_bigram, corpus: [{file: <folder>/corpus.jsonl}]}"}},
@@ -178,51 +235,66 @@ void add_lookups(DrafterRegistry& drafters) {
 }
 
 void add_own_guesses(DrafterRegistry& drafters) {
-  drafters.add(
-      "recycling",
-      {.help =
-           "the target's most likely tokens where it saw a token last (token recycling)\n"
-           "candidates: 8 a token\n"
-           "persist: false (true: the table outlives a request; speeds then depend on the order)",
-       .promise = Promise::kLossless,
-       .prepare = prepare_recycling,
-       // A kept table makes one output depend on those before it, which cannot be enumerated.
-       .examples = {{"{type: recycling, candidates: 2}"}}});
+  const std::string page = "docs/retrieval_drafters.md";
+  drafters.add("recycling", {.help = "the target's most likely tokens where it saw a token last",
+                             .source = "token recycling, arXiv:2408.08696",
+                             .page = page,
+                             .options = recycling_options().help(),
+                             .promise = Promise::kLossless,
+                             .prepare = prepare_recycling,
+                             // A kept table makes one output depend on those before it, which
+                             // cannot be enumerated.
+                             .examples = {{"{type: recycling, candidates: 2}"}}});
   drafters.add("lookahead",
-               {.help = "n-grams from the target's own Jacobi iterations; needs a tree\n"
-                        "window: 7, ngram: 5, guesses: 7: up to (window - 1) + window (ngram - 2) "
-                        "+ guesses (ngram - 1)\nnodes; pool_from_prompt: false",
+               {.help = "n-grams from the target's own Jacobi iterations; needs a tree",
+                .source = "lookahead decoding, arXiv:2402.02057",
+                .page = page,
+                .options = lookahead_options().help(),
                 .promise = Promise::kLossless,
                 .prepare = prepare_lookahead,
                 .examples = {{"{type: lookahead, window: 2, ngram: 2, guesses: 1, "
                               "pool_from_prompt: true}"}}});
 }
 
-}  // namespace
-
-void add_drafters(DrafterRegistry& drafters) {
-  drafters.add(
-      "draft_model",
-      {.help = "a smaller model with the same tokenizer decodes ahead\n"
-               "weights: its checkpoint folder\n"
-               "sample: true draws from its distribution when the target samples, false takes "
-               "its best tokens (default: true, but false under a dynamic tree)",
-       .promise = Promise::kLossless,
-       .prepare = prepare_draft_model,
-       .examples = {{"{type: draft_model, weights: <folder>/draft, sample: true}"},
-                    {"{type: draft_model, weights: <folder>/draft, sample: false}"}}});
-  add_lookups(drafters);
-  add_own_guesses(drafters);
+void add_cascade(DrafterRegistry& drafters) {
+  auto options = cascade_member_options().help();
+  options.insert(options.begin(),
+                 {"drafters", "", "[{type: ..., min_tokens: 1}]", "its members, in order"});
   drafters.add("cascade",
-               {.help = "the first of several drafters that proposes enough tokens\n"
-                        "drafters: [{type: ..., min_tokens: 1, ...}]: a shorter draft passes on",
+               {.help = "the first of several drafters that proposes enough tokens",
+                .page = "docs/retrieval_drafters.md",
+                .options = std::move(options),
                 .promise = Promise::kLossless,
                 .prepare = prepare_cascade,
                 .examples = {{"{type: cascade, drafters: [{type: prompt_lookup, min_tokens: 2}, "
                               "{type: draft_model, weights: <folder>/draft}]}"}}});
+}
+
+}  // namespace
+
+OptionTable<WeightsOptions> weights_options(const std::string& weights) {
+  return OptionTable<WeightsOptions>()
+      .require("weights", &WeightsOptions::weights, weights)
+      .add("sample", &WeightsOptions::sample, kSampleMeaning, {}, kSampleDefault);
+}
+
+void add_drafters(DrafterRegistry& drafters) {
+  drafters.add("draft_model",
+               {.help = "a smaller model with the same tokenizer decodes ahead",
+                .source = "Leviathan et al., 2023, arXiv:2211.17192",
+                .page = "docs/trees.md",
+                .options = weights_options("its checkpoint folder").help(),
+                .promise = Promise::kLossless,
+                .prepare = prepare_draft_model,
+                .examples = {{"{type: draft_model, weights: <folder>/draft, sample: true}"},
+                             {"{type: draft_model, weights: <folder>/draft, sample: false}"}}});
+  add_lookups(drafters);
+  add_own_guesses(drafters);
+  add_cascade(drafters);
   drafters.add("synthetic",
                {.help = "repeats the newest token, at no cost: for verifier synthetic, to measure "
                         "what speculation costs",
+                .page = "docs/verifiers.md",
                 .promise = Promise::kLossless,
                 .prepare = prepare_synthetic_drafter});
 }

@@ -16,14 +16,17 @@
 namespace specdec {
 namespace {
 
+constexpr const char* kHeadWeights = "the head's folder, trained for this target";
+
 TransformerOptions engine_options(const LanguageModel& target) {
   return {.max_length = target.max_length()};
 }
 
 DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
                                     EagleVersion version) {
-  const auto folder = node.require_path("weights");
-  FeatureDrafterOptions options{.sample = node.find<bool>("sample")};
+  const WeightsOptions given = weights_options(kHeadWeights).read(node);
+  const auto& folder = given.weights;
+  FeatureDrafterOptions options{.sample = given.sample};
   std::filesystem::path target_folder;
   if (!folder.empty() && plan.target != nullptr) {
     target_folder = plan.target->folder;
@@ -47,6 +50,20 @@ DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
   };
 }
 
+struct MtpOptions {
+  int64_t modules = 0;
+  std::optional<bool> sample = {};
+};
+
+OptionTable<MtpOptions> mtp_options() {
+  return OptionTable<MtpOptions>()
+      .add(
+          "modules", &MtpOptions::modules,
+          "how many are used, 0 = all; the last one drafts all deeper tokens from its own features",
+          {0, 1024})
+      .add("sample", &MtpOptions::sample, kSampleMeaning, {}, kSampleDefault);
+}
+
 void check_mtp(const ConfigNode& node, const RunPlan& plan) {
   if (!plan.include_mtp) {
     node.fail_at("type",
@@ -60,8 +77,9 @@ void check_mtp(const ConfigNode& node, const RunPlan& plan) {
 }
 
 DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
-  FeatureDrafterOptions options{.sample = node.find<bool>("sample")};
-  const auto wanted = node.get<int64_t>("modules", 0, {0, 1024});
+  const MtpOptions given = mtp_options().read(node);
+  const int64_t wanted = given.modules;
+  FeatureDrafterOptions options{.sample = given.sample};
   std::filesystem::path folder;
   note_error(node, "type", [&] { check_mtp(node, plan); });
   if (plan.target != nullptr) {
@@ -100,10 +118,15 @@ std::shared_ptr<LanguageModel> first_layers(const TransformerWeights& target, in
                                             TransformerOptions{.max_length = max_length});
 }
 
+OptionTable<SelfDrafterOptions> self_options() {
+  return OptionTable<SelfDrafterOptions>()
+      .require("layers", &SelfDrafterOptions::layers,
+               "how many of the target's layers draft: at most all but one", {1, 1024})
+      .add("sample", &SelfDrafterOptions::sample, kSampleMeaning, {}, kSampleDefault);
+}
+
 DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) {
-  SelfDrafterOptions options;
-  options.sample = node.find<bool>("sample");
-  options.layers = node.require<int64_t>("layers", {1, 1024});
+  const SelfDrafterOptions options = self_options().read(node);
   std::filesystem::path folder;
   if (plan.target != nullptr) {
     folder = plan.target->folder;
@@ -149,29 +172,25 @@ void write_mtp(const std::filesystem::path& folder, uint64_t seed) {
   save_mtp_head(*head, *target, folder / "target", at::kFloat);
 }
 
-}  // namespace
-
-void add_head_drafters(DrafterRegistry& drafters) {
-  const std::string common =
-      "sample: true draws from its distribution when the target samples, false takes "
-      "its best tokens (default: true, but false under a dynamic tree)";
-  drafters.add("eagle",
-               {.help = "EAGLE-1/2: a one-layer head that continues the target's features\n"
-                        "weights: the head's folder, trained for this target\n" +
-                        common,
-                .promise = Promise::kLossless,
-                .prepare =
-                    [](const ConfigNode& node, const RunPlan& plan) {
-                      return prepare_eagle(node, plan, EagleVersion::kEagle);
-                    },
-                .examples = {{"{type: eagle, weights: <folder>/eagle, sample: true}"},
-                             {"{type: eagle, weights: <folder>/eagle, sample: false}"}},
-                .write_example_files = write_eagle});
+void add_eagle(DrafterRegistry& drafters) {
+  drafters.add("eagle", {.help = "EAGLE-1/2: a one-layer head that continues the target's features",
+                         .source = "Li et al., 2024, arXiv:2401.15077",
+                         .page = "docs/eagle.md",
+                         .options = weights_options(kHeadWeights).help(),
+                         .promise = Promise::kLossless,
+                         .prepare =
+                             [](const ConfigNode& node, const RunPlan& plan) {
+                               return prepare_eagle(node, plan, EagleVersion::kEagle);
+                             },
+                         .examples = {{"{type: eagle, weights: <folder>/eagle, sample: true}"},
+                                      {"{type: eagle, weights: <folder>/eagle, sample: false}"}},
+                         .write_example_files = write_eagle});
   drafters.add("eagle3",
                {.help = "EAGLE-3: a one-layer head over several of the target's layers, with a "
-                        "draft vocabulary\n"
-                        "weights: the head's folder, trained for this target\n" +
-                        common,
+                        "draft vocabulary",
+                .source = "Li et al., 2025, arXiv:2503.01840",
+                .page = "docs/eagle.md",
+                .options = weights_options(kHeadWeights).help(),
                 .promise = Promise::kLossless,
                 .prepare =
                     [](const ConfigNode& node, const RunPlan& plan) {
@@ -180,25 +199,31 @@ void add_head_drafters(DrafterRegistry& drafters) {
                 .examples = {{"{type: eagle3, weights: <folder>/eagle3, sample: true}"},
                              {"{type: eagle3, weights: <folder>/eagle3, sample: false}"}},
                 .write_example_files = write_eagle3});
-  drafters.add("mtp", {.help = "multi-token-prediction modules of the target's own checkpoint\n"
-                               "(model.include_mtp: true)\n"
-                               "modules: how many of them, 0 = all; the last one drafts all deeper "
-                               "tokens\n" +
-                               common,
+}
+
+}  // namespace
+
+void add_head_drafters(DrafterRegistry& drafters) {
+  add_eagle(drafters);
+  drafters.add("mtp", {.help = "multi-token-prediction modules of the target's own checkpoint "
+                               "(model.include_mtp: true)",
+                       .source = "DeepSeek-V3, arXiv:2412.19437",
+                       .page = "docs/mtp.md",
+                       .options = mtp_options().help(),
                        .promise = Promise::kLossless,
                        .prepare = prepare_mtp,
                        .examples = {{"{type: mtp, modules: 1, sample: true}"},
                                     {"{type: mtp, modules: 2, sample: true}"},
                                     {"{type: mtp, modules: 2, sample: false}"}},
                        .write_example_files = write_mtp});
-  drafters.add("self",
-               {.help = "the target's own first layers with its norm and head (early exit)\n"
-                        "layers: how many\n" +
-                        common,
-                .promise = Promise::kLossless,
-                .prepare = prepare_self,
-                .examples = {{"{type: self, layers: 1, sample: true}"},
-                             {"{type: self, layers: 1, sample: false}"}}});
+  drafters.add("self", {.help = "the target's own first layers with its norm and head (early exit)",
+                        .source = "LayerSkip, arXiv:2404.16710",
+                        .page = "docs/self.md",
+                        .options = self_options().help(),
+                        .promise = Promise::kLossless,
+                        .prepare = prepare_self,
+                        .examples = {{"{type: self, layers: 1, sample: true}"},
+                                     {"{type: self, layers: 1, sample: false}"}}});
 }
 
 }  // namespace specdec

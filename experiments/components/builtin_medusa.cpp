@@ -10,9 +10,12 @@
 namespace specdec {
 namespace {
 
+constexpr const char* kHeadsWeights = "the heads' folder, trained for this target";
+
 DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan) {
-  const auto folder = node.require_path("weights");
-  const MedusaOptions options{.sample = node.find<bool>("sample")};
+  const WeightsOptions given = weights_options(kHeadsWeights).read(node);
+  const auto& folder = given.weights;
+  const MedusaOptions options{.sample = given.sample};
   std::filesystem::path target_folder;
   if (!folder.empty() && plan.target != nullptr) {
     target_folder = plan.target->folder;
@@ -51,17 +54,16 @@ void write_examples(const std::filesystem::path& folder, uint64_t seed) {
 }  // namespace
 
 void add_medusa(DrafterRegistry& drafters) {
-  drafters.add(
-      "medusa",
-      {.help = "Medusa: heads on the target's last hidden state, one for each depth\n"
-               "weights: the heads' folder, trained for this target\n"
-               "sample: true draws from their distributions when the target samples, false takes "
-               "their best tokens (default: true, but false under a dynamic tree)",
-       .promise = Promise::kLossless,
-       .prepare = prepare_medusa,
-       .examples = {{"{type: medusa, weights: <folder>/medusa, sample: true}"},
-                    {"{type: medusa, weights: <folder>/medusa_shared, sample: false}"}},
-       .write_example_files = write_examples});
+  drafters.add("medusa",
+               {.help = "heads on the target's last hidden state, one for each depth",
+                .source = "Medusa: Cai et al., 2024, arXiv:2401.10774",
+                .page = "docs/medusa.md",
+                .options = weights_options(kHeadsWeights).help(),
+                .promise = Promise::kLossless,
+                .prepare = prepare_medusa,
+                .examples = {{"{type: medusa, weights: <folder>/medusa, sample: true}"},
+                             {"{type: medusa, weights: <folder>/medusa_shared, sample: false}"}},
+                .write_example_files = write_examples});
 }
 
 }  // namespace specdec

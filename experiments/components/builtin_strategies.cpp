@@ -23,6 +23,8 @@ StrategyRegistry::Make prepare_autoregressive(const ConfigNode&, const RunPlan&)
 /// `tree` is a map whose `type` picks the shape. Else the draft is a chain: `draft_length` is a
 /// number, or a map whose `type` picks how it changes.
 TreeRegistry::Make prepare_shape(const ConfigNode& node, const RunPlan& plan) {
+  node.ignore("tree");  // known, whichever is given
+  node.ignore("draft_length");
   if (node.has("tree")) {
     if (node.has("draft_length")) {
       node.fail("draft_length",
@@ -37,7 +39,8 @@ TreeRegistry::Make prepare_shape(const ConfigNode& node, const RunPlan& plan) {
     return
         [length](BuildContext& context) { return std::make_unique<ChainShape>(length(context)); };
   }
-  const auto length = node.get<int64_t>("draft_length", 5, {1, kMaxDraftLength});
+  const auto length =
+      node.get<int64_t>("draft_length", FixedLengthOptions{}.length, {1, kMaxDraftLength});
   return [length](BuildContext&) { return std::make_unique<ChainShape>(length); };
 }
 
@@ -72,11 +75,18 @@ EarlyStopping read_early_stopping(const ConfigNode& node) {
 
 constexpr int64_t kMaxBeams = 256;
 
+OptionTable<BeamOptions> beam_options() {
+  return OptionTable<BeamOptions>()
+      .add("num_beams", &BeamOptions::num_beams, "sequences that grow side by side", {1, kMaxBeams})
+      .add("length_penalty", &BeamOptions::length_penalty,
+           "hypotheses are ranked by log-probability / length ^ length_penalty", {-100.0, 100.0})
+      .describe(
+          {{"early_stopping", "false", "false, true or never", "Hugging Face's three rules"},
+           {"num_return_sequences", "num_beams", "1 to num_beams", "hypotheses in the result"}});
+}
+
 BeamOptions read_beams(const ConfigNode& node, const RunPlan& plan) {
-  BeamOptions options;
-  options.num_beams = node.get<int64_t>("num_beams", options.num_beams, {1, kMaxBeams});
-  options.length_penalty =
-      node.get<double>("length_penalty", options.length_penalty, {-100.0, 100.0});
+  BeamOptions options = beam_options().read(node);
   options.early_stopping = read_early_stopping(node);
   options.num_return_sequences =
       node.get<int64_t>("num_return_sequences", options.num_beams, {1, kMaxBeams});
@@ -99,10 +109,19 @@ StrategyRegistry::Make prepare_beam_search(const ConfigNode& node, const RunPlan
   };
 }
 
+OptionTable<SpeculativeBeamSearch::Options> speculative_beam_options() {
+  return OptionTable<SpeculativeBeamSearch::Options>()
+      .describe({{"drafter", "", "{type: ...}", "one that reads tokens only"}})
+      .add("draft_length", &SpeculativeBeamSearch::Options::draft_length,
+           "levels of the draft trees", {1, kMaxDraftLength})
+      .describe({{"draft_width", "2 num_beams", fmt::format("1 to {}", kMaxDraftLength),
+                  "nodes a level, over all beams"}})
+      .describe(beam_options().help());
+}
+
 StrategyRegistry::Make prepare_speculative_beam(const ConfigNode& node, const RunPlan& plan) {
-  SpeculativeBeamSearch::Options options{.beams = read_beams(node, plan)};
-  options.draft_length =
-      node.get<int64_t>("draft_length", options.draft_length, {1, kMaxDraftLength});
+  auto options = speculative_beam_options().read(node);
+  options.beams = read_beams(node, plan);
   options.draft_width =
       node.get<int64_t>("draft_width", 2 * options.beams.num_beams, {1, kMaxDraftLength});
   RunPlan own = plan;
@@ -111,6 +130,25 @@ StrategyRegistry::Make prepare_speculative_beam(const ConfigNode& node, const Ru
   return [drafter = std::move(drafter), options](BuildContext& context) {
     return std::make_unique<SpeculativeBeamSearch>(context.target, drafter(context), options);
   };
+}
+
+void add_beam_searches(StrategyRegistry& strategies) {
+  strategies.add("beam_search",
+                 {.help = "the most likely sequences grow side by side, all in one forward a step",
+                  .page = "docs/beam_search.md",
+                  .options = beam_options().help(),
+                  .promise = Promise::kSearch,
+                  .prepare = prepare_beam_search,
+                  .examples = {{"{type: beam_search, num_beams: 2}"}}});
+  strategies.add(
+      "speculative_beam",
+      {.help = "beam search with drafts: its hypotheses and scores, with fewer forwards",
+       .page = "docs/beam_search.md",
+       .options = speculative_beam_options().help(),
+       .promise = Promise::kSearch,
+       .prepare = prepare_speculative_beam,
+       .examples = {{"{type: speculative_beam, num_beams: 2, draft_length: 2, drafter: <drafter>}",
+                     "{type: beam_search, num_beams: 2}"}}});
 }
 
 }  // namespace
@@ -122,37 +160,19 @@ void add_strategies(StrategyRegistry& strategies) {
                   .prepare = prepare_autoregressive});
   strategies.add(
       "speculative",
-      {.help = "a drafter proposes tokens, one forward of the target verifies them\n"
-               "drafter: {type: ...}\n"
-               "verifier: {type: ...}  (default: exact_match when greedy, else rejection)\n"
-               "draft_length: 5, or {type: fixed | heuristic | adaptive, ...}: a chain\n"
-               "tree: {type: ...}: a tree of tokens, instead of draft_length",
+      {.help = "a drafter proposes tokens, one forward of the target verifies them",
+       .source = "Leviathan et al., 2023, arXiv:2211.17192",
+       .options = {{"drafter", "", "{type: ...}", "proposes tokens"},
+                   {"verifier", "exact_match when greedy, else rejection", "{type: ...}",
+                    "accepts or rejects them"},
+                   {"draft_length", fmt::format("{}", FixedLengthOptions{}.length),
+                    fmt::format("1 to {}, or {{type: ...}}", kMaxDraftLength),
+                    "a chain of this length, or of one that changes"},
+                   {"tree", "none", "{type: ...}", "a tree of tokens, instead of draft_length"}},
        .promise = Promise::kLossless,
        .prepare = prepare_speculative,
        .examples = {{"{type: speculative, drafter: <drafter>, verifier: <verifier>, <shape>}"}}});
-  const std::string beam_options =
-      "num_beams: 4\n"
-      "length_penalty: 1.0; hypotheses are ranked by log-probability / length ^ length_penalty\n"
-      "early_stopping: false, true or never (Hugging Face's three rules)\n"
-      "num_return_sequences: hypotheses in the result (default: num_beams)";
-  strategies.add("beam_search",
-                 {.help = "the most likely sequences grow side by side, all in one forward a "
-                          "step\n" +
-                          beam_options,
-                  .promise = Promise::kSearch,
-                  .prepare = prepare_beam_search,
-                  .examples = {{"{type: beam_search, num_beams: 2}"}}});
-  strategies.add(
-      "speculative_beam",
-      {.help = "beam search with drafts: its hypotheses and scores, with fewer forwards\n"
-               "drafter: {type: ...} that reads tokens only\n"
-               "draft_length: 2, levels of the draft trees\n"
-               "draft_width: nodes a level, over all beams (default: 2 * num_beams)\n" +
-               beam_options,
-       .promise = Promise::kSearch,
-       .prepare = prepare_speculative_beam,
-       .examples = {{"{type: speculative_beam, num_beams: 2, draft_length: 2, drafter: <drafter>}",
-                     "{type: beam_search, num_beams: 2}"}}});
+  add_beam_searches(strategies);
 }
 
 }  // namespace specdec

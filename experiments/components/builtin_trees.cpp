@@ -55,6 +55,8 @@ std::vector<std::vector<int64_t>> read_paths(const ConfigNode& node, const std::
 }
 
 RankTree read_static_tree(const ConfigNode& node) {
+  node.ignore("widths");  // known, whichever is given
+  node.ignore("paths");
   if (node.has("paths") == node.has("widths")) {
     node.fail(
         "a static tree is given by 'paths' (lists of ranks, as [[0], [1], [0, 0]]) or by "
@@ -83,9 +85,22 @@ TreeRegistry::Make prepare_static(const ConfigNode& node, const RunPlan& plan) {
   return [tree](BuildContext&) { return std::make_unique<StaticTreeShape>(tree); };
 }
 
+struct OptimalTreeOptions {
+  int64_t nodes = 16;
+  int64_t depth = 8;
+};
+
+OptionTable<OptimalTreeOptions> optimal_options() {
+  using Options = OptimalTreeOptions;
+  return OptionTable<Options>()
+      .add("nodes", &Options::nodes, "drafted tokens, at most", {1, kMaxPlannedNodes})
+      .add("depth", &Options::depth, "levels, at most", {1, kMaxPlannedNodes})
+      .describe({{"acceptance", "", "list of 0 to 1",
+                  "probability that the best, second best, ... token is accepted"}});
+}
+
 TreeRegistry::Make prepare_optimal(const ConfigNode& node, const RunPlan& plan) {
-  const auto nodes = node.get<int64_t>("nodes", 16, {1, kMaxPlannedNodes});
-  const auto depth = node.get<int64_t>("depth", 8, {1, kMaxPlannedNodes});
+  const auto [nodes, depth] = optimal_options().read(node);
   const auto acceptance = node.get_list<double>("acceptance", {}, {0.0, 1.0});
   check_depth(node, plan, depth);
   RankTree tree;
@@ -99,27 +114,47 @@ TreeRegistry::Make prepare_optimal(const ConfigNode& node, const RunPlan& plan) 
   return [tree](BuildContext&) { return std::make_unique<StaticTreeShape>(tree); };
 }
 
+OptionTable<DynamicTreeOptions> dynamic_options() {
+  using Options = DynamicTreeOptions;
+  return OptionTable<Options>()
+      .add("nodes", &Options::nodes, "drafted tokens that are verified (EAGLE-2: 59)",
+           {1, kMaxDraftLength})
+      .add("depth", &Options::depth, "levels, at most (EAGLE-2: 8)", {1, kMaxDraftLength})
+      .add("top_k", &Options::top_k,
+           "nodes of a level that are expanded, and children of each (EAGLE-2: 10)",
+           {1, kMaxBranches});
+}
+
 TreeRegistry::Make prepare_dynamic(const ConfigNode& node, const RunPlan& plan) {
-  DynamicTreeOptions options;
-  options.nodes = node.get<int64_t>("nodes", options.nodes, {1, kMaxDraftLength});
-  options.depth = node.get<int64_t>("depth", options.depth, {1, kMaxDraftLength});
-  options.top_k = node.get<int64_t>("top_k", options.top_k, {1, kMaxBranches});
+  const DynamicTreeOptions options = dynamic_options().read(node);
   check_depth(node, plan, options.depth);
   note_branches(plan, options.top_k);
   return [options](BuildContext&) { return std::make_unique<DynamicTreeShape>(options); };
 }
 
+OptionTable<CostAwareOptions> cost_aware_options() {
+  using Options = CostAwareOptions;
+  return OptionTable<Options>()
+      .add("max_nodes", &Options::max_nodes, "drafted tokens, at most", {1, kMaxPlannedNodes})
+      .add("max_depth", &Options::max_depth, "levels, at most", {1, kMaxPlannedNodes})
+      .add("branches", &Options::branches, "children of a node, at most; 1: chains",
+           {1, kMaxBranches})
+      .add("acceptance", &Options::acceptance,
+           "first guess of the probability that the best, second best, ... token is accepted",
+           {0.0, 1.0})
+      .add("memory", &Options::memory, "weight of the past in the running estimates", {0.5, 1.0})
+      .add("margin", &Options::margin,
+           "share of more tokens per second than plain decoding that a draft must promise",
+           {0.0, 10.0})
+      .add("explore", &Options::explore,
+           "share of the time that may be lost by trying what does not seem to pay", {0.0, 1.0})
+      .renamed("keep", "persist")
+      .add("persist", &Options::persist,
+           "estimates outlive a request; false: each request starts from the first guess");
+}
+
 TreeRegistry::Make prepare_cost_aware(const ConfigNode& node, const RunPlan& plan) {
-  CostAwareOptions options;
-  options.max_nodes = node.get<int64_t>("max_nodes", options.max_nodes, {1, kMaxPlannedNodes});
-  options.max_depth = node.get<int64_t>("max_depth", options.max_depth, {1, kMaxPlannedNodes});
-  options.branches = node.get<int64_t>("branches", options.branches, {1, kMaxBranches});
-  options.acceptance = node.get_list<double>("acceptance", options.acceptance, {0.0, 1.0});
-  options.memory = node.get<double>("memory", options.memory, {0.5, 1.0});
-  options.margin = node.get<double>("margin", options.margin, {0.0, 10.0});
-  options.explore = node.get<double>("explore", options.explore, {0.0, 1.0});
-  node.refuse_old_name("keep", "persist");
-  options.persist = node.get<bool>("persist", options.persist);
+  const CostAwareOptions options = cost_aware_options().read(node);
   check_depth(node, plan, options.max_depth);
   note_branches(plan, options.branches);
   auto checked = options;
@@ -142,39 +177,44 @@ TreeRegistry::Make prepare_cost_aware(const ConfigNode& node, const RunPlan& pla
 }  // namespace
 
 void add_trees(TreeRegistry& trees) {
-  trees.add("static", {.help = "the same tree at every step (Medusa)\n"
-                               "widths: [4, 2, 1], children of each node level by level; or\n"
-                               "paths: [[0], [1], [0, 0]], lists of ranks from the root",
+  const std::string page = "docs/trees.md";
+  trees.add("static", {.help = "the same tree at every step; give widths or paths",
+                       .source = "Medusa: Cai et al., 2024, arXiv:2401.10774",
+                       .page = page,
+                       .options = {{"widths", "none", "list of 1 to 64",
+                                    "children of each node, level by level: [4, 2, 1]"},
+                                   {"paths", "none", "list of lists of 0 to 63",
+                                    "ranks from the root to each node: [[0], [1], [0, 0]]"}},
                        .promise = Promise::kLossless,
                        .prepare = prepare_static,
                        .examples = {{"{type: static, paths: [[0], [1], [0, 0]]}"}}});
-  trees.add(
-      "optimal",
-      {.help = "the static tree that accepts the most tokens (Sequoia)\n"
-               "acceptance: [0.6, 0.12, 0.05], probability of the best, second best, ... token\n"
-               "nodes: 16, depth: 8",
-       .promise = Promise::kLossless,
-       .prepare = prepare_optimal,
-       .examples = {{"{type: optimal, acceptance: [0.5, 0.3], nodes: 3, depth: 2}"}}});
+  trees.add("optimal",
+            {.help = "the static tree that is expected to accept the most tokens",
+             .source = "Sequoia: Chen et al., 2024, arXiv:2402.12374",
+             .page = page,
+             .options = optimal_options().help(),
+             .promise = Promise::kLossless,
+             .prepare = prepare_optimal,
+             .examples = {{"{type: optimal, acceptance: [0.5, 0.3], nodes: 3, depth: 2}"}}});
   trees.add("dynamic",
-            {.help = "expands confident nodes, verifies the most likely ones (EAGLE-2; its\n"
-                     "published size: nodes 59, depth 8, top_k 10); siblings are never drawn\n"
-                     "nodes: 24, depth: 6, top_k: 4",
+            {.help = "expands confident nodes, verifies the most likely ones; siblings are never "
+                     "drawn",
+             .source = "EAGLE-2: Li et al., 2024, arXiv:2406.16858",
+             .page = page,
+             .options = dynamic_options().help(),
              .promise = Promise::kLossless,
              .prepare = prepare_dynamic,
              .examples = {{"{type: dynamic, nodes: 3, depth: 2, top_k: 2}"}}});
-  trees.add(
-      "cost_aware",
-      {.help = "the draft with the most expected tokens per second at every step, from\n"
-               "measured costs and running acceptance; a plain step when none pays\n"
-               "max_nodes: 16, max_depth: 8, branches: 3 (1: chains), acceptance: [0.6, 0.12,\n"
-               "0.05] (first guess), memory: 0.97, margin: 0.03, explore: 0.01 (time that may be\n"
-               "lost), persist: true (false: each request starts from the first guess)",
-       .promise = Promise::kLossless,
-       .prepare = prepare_cost_aware,
-       // What is kept makes one output depend on those before it, which cannot be enumerated.
-       .examples = {{"{type: cost_aware, max_nodes: 3, max_depth: 2, branches: 2, acceptance: "
-                     "[0.6, 0.3], persist: false}"}}});
+  trees.add("cost_aware",
+            {.help = "the draft with the most expected tokens per second at every step, from "
+                     "measured costs and running acceptance; a plain step when none pays",
+             .page = page,
+             .options = cost_aware_options().help(),
+             .promise = Promise::kLossless,
+             .prepare = prepare_cost_aware,
+             // What is kept makes one output depend on those before it, which cannot be enumerated.
+             .examples = {{"{type: cost_aware, max_nodes: 3, max_depth: 2, branches: 2, "
+                           "acceptance: [0.6, 0.3], persist: false}"}}});
 }
 
 }  // namespace specdec

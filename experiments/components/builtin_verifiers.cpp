@@ -39,27 +39,27 @@ VerifierRegistry::Make prepare_plain(const ConfigNode&, const RunPlan&) {
   return [](BuildContext&) { return std::make_unique<Plain>(); };
 }
 
-/// A probability or threshold that must be above 0.
-double read_share(const ConfigNode& node, const std::string& key, double fallback) {
-  const auto value = node.get<double>(key, fallback, {0.0, 1.0});
-  if (value == 0.0) {
-    node.fail(key, "must be above 0");
-    return fallback;
-  }
-  return value;
+OptionTable<TypicalOptions> typical_options() {
+  return OptionTable<TypicalOptions>()
+      .add_share("epsilon", &TypicalOptions::epsilon, "a token this likely is always accepted")
+      .add_share("delta", &TypicalOptions::delta,
+                 "times exp(-entropy in nats): what is accepted where the target is uncertain");
 }
 
 VerifierRegistry::Make prepare_typical(const ConfigNode& node, const RunPlan&) {
-  TypicalOptions options;
-  options.epsilon = read_share(node, "epsilon", options.epsilon);
-  options.delta = read_share(node, "delta", options.delta);
+  const TypicalOptions options = typical_options().read(node);
   return [options](BuildContext&) { return std::make_unique<TypicalVerifier>(options); };
 }
 
+OptionTable<ThresholdOptions> threshold_options() {
+  return OptionTable<ThresholdOptions>()
+      .add_share("single", &ThresholdOptions::single, "a token this likely is always accepted")
+      .add_share("acc", &ThresholdOptions::acc,
+                 "siblings are accepted with their mass so far divided by it");
+}
+
 VerifierRegistry::Make prepare_threshold(const ConfigNode& node, const RunPlan&) {
-  ThresholdOptions options;
-  options.single = read_share(node, "single", options.single);
-  options.acc = read_share(node, "acc", options.acc);
+  const ThresholdOptions options = threshold_options().read(node);
   return [options](BuildContext&) { return std::make_unique<ThresholdVerifier>(options); };
 }
 
@@ -83,45 +83,55 @@ VerifierRegistry::Make prepare_synthetic_verifier(const ConfigNode& node, const 
 }
 
 void add_lossless(VerifierRegistry& verifiers) {
+  const std::string page = "docs/verifiers.md";
   verifiers.add("exact_match",
-                {.help = "keeps drafted tokens that equal the target's best (greedy only)",
+                {.help = "accepts drafted tokens that equal the target's best (greedy only)",
+                 .page = page,
                  .promise = Promise::kLossless,
                  .prepare = prepare_exact_match});
   verifiers.add("rejection",
-                {.help = "accepts with min(1, p/q), else draws from the residual: the target's "
-                         "distribution is kept (Leviathan et al., 2023)",
+                {.help = "accepts with probability min(1, p/q), else draws from the residual",
+                 .source = "Leviathan et al., 2023, arXiv:2211.17192",
+                 .page = page,
                  .promise = Promise::kLossless,
                  .prepare = prepare_plain<RejectionVerifier>});
-  verifiers.add(
-      "block",
-      {.help = "verifies a chain as a whole: the target's distribution is kept, and never fewer "
-               "tokens are accepted\nthan by rejection (Sun et al., 2025); chains only",
-       .promise = Promise::kLossless,
-       .prepare = prepare_block});
-  verifiers.add(
-      "sample_match",
-      {.help = "samples the target by position and accepts drafted tokens that match: the "
-               "very tokens\nof plain sampling with the same seed",
-       .promise = Promise::kLossless,
-       .prepare = prepare_plain<SampleMatchVerifier>});
+  verifiers.add("block", {.help = "verifies a chain as a whole and accepts never fewer tokens than "
+                                  "rejection on average; chains only",
+                          .source = "Sun et al., 2025, arXiv:2403.10444",
+                          .page = page,
+                          .promise = Promise::kLossless,
+                          .prepare = prepare_block});
+  verifiers.add("sample_match",
+                {.help = "samples the target by position and accepts drafted tokens that match: "
+                         "the very tokens of plain sampling with the same seed",
+                 .page = page,
+                 .promise = Promise::kLossless,
+                 .prepare = prepare_plain<SampleMatchVerifier>});
 }
 
 void add_lossy(VerifierRegistry& verifiers) {
-  verifiers.add("typical",
-                {.help = "accepts what the target does not find unlikely, p >= min(epsilon, delta "
-                         "exp(-entropy))\n(Medusa: Cai et al., 2024)\nepsilon: 0.09, delta: 0.3",
-                 .promise = Promise::kLossy,
-                 .prepare = prepare_typical});
-  verifiers.add(
-      "threshold",
-      {.help = "SGLang's acceptance thresholds; the target's distribution only when both are 1\n"
-               "single: 1.0 (accepts from this p on), acc: 1.0 (divides p)",
-       .promise = Promise::kLossy,
-       .prepare = prepare_threshold});
+  const std::string page = "docs/verifiers.md";
+  verifiers.add("typical", {.help = "accepts what the target does not find unlikely, p >= "
+                                    "min(epsilon, delta exp(-entropy))",
+                            .source = "Medusa: Cai et al., 2024, arXiv:2401.10774",
+                            .page = page,
+                            .options = typical_options().help(),
+                            .promise = Promise::kLossy,
+                            .prepare = prepare_typical});
+  verifiers.add("threshold", {.help = "acceptance thresholds; the target's distribution only when "
+                                      "both are 1",
+                              .source = "SGLang",
+                              .page = page,
+                              .options = threshold_options().help(),
+                              .promise = Promise::kLossy,
+                              .prepare = prepare_threshold});
   verifiers.add("synthetic",
                 {.help = "accepts with given probabilities, ignoring the target: measures the cost "
-                         "of speculation itself\nacceptance: 0.7, or a list by depth, the last "
-                         "for all deeper tokens (of a token, once those\nbefore it are accepted)",
+                         "of speculation itself",
+                 .page = page,
+                 .options = {{"acceptance", "", "0 to 1, or a list",
+                              "probability that a token is accepted once those before it are; a "
+                              "list by depth, the last for all deeper tokens"}},
                  .promise = Promise::kLossy,
                  .prepare = prepare_synthetic_verifier,
                  .examples = {{"{type: synthetic, acceptance: [1, 0]}"}}});

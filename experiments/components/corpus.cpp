@@ -133,6 +133,7 @@ void read_source(const ConfigNode& source, CorpusReader& reader) {
 std::vector<std::vector<Token>> read_corpus(const ConfigNode& node, const std::string& key,
                                             const RunPlan& plan, bool required) {
   if (!required && !node.has(key)) {
+    node.ignore(key);
     return {};
   }
   const std::vector<ConfigNode> sources = node.children(key);

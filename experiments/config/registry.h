@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "experiments/config/config_node.h"
+#include "experiments/config/option_table.h"
 
 namespace specdec {
 
@@ -67,7 +68,12 @@ class Registry {
  public:
   using Make = std::function<std::unique_ptr<Component>(Args...)>;
   struct Entry {
-    std::string help;       ///< one line, then the options
+    std::string help;  ///< what it does, in a sentence without its full stop
+    /// Whom it is from: "Leviathan et al., 2023, arXiv:2211.17192".
+    std::string source = {};
+    std::string page = {};  ///< its page in the docs: "docs/trees.md"
+    /// As its OptionTable has them.
+    std::vector<OptionHelp> options = {};
     StatedPromise promise;  ///< a strategy with a lossy part is lossy
     /// Reads the node's keys and refuses what cannot work in the planned run (node.fail).
     std::function<Make(const ConfigNode& node, const RunPlan& plan)> prepare;

@@ -29,6 +29,11 @@ foreach(help "bigram +what followed each token the last time" "leviathan +specul
   endif()
 endforeach()
 
+run("${program}" list counting)
+if(NOT output MATCHES "prior +0.1 +1e-06 to 1000000")
+  message(FATAL_ERROR "'list counting' does not explain its option:\n${output}")
+endif()
+
 set(generate "${program}" generate "${SOURCE}/tests/data/gemma3-a" --tokens 2,5,7,5,7,5
     --max-new-tokens 24 --ignore-eos --quiet)
 run(${generate})

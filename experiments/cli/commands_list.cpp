@@ -1,0 +1,123 @@
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "core/error.h"
+#include "core/formats/atomic_file.h"
+#include "experiments/certify/certify_report.h"
+#include "experiments/cli/commands.h"
+#include "experiments/cli/component_list.h"
+#include "experiments/config/config_file.h"
+#include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/json_option.h"
+
+namespace specdec {
+namespace {
+
+struct ListArguments {
+  std::string name;
+  bool matrix = false;
+  std::vector<std::string> pages;
+  JsonOption json;
+};
+
+/// Builds and runs each combination once; certify enumerates them.
+int list_matrix(const CommandContext& context, const JsonOption& option) {
+  JsonOutput json(option, context.out);
+  const InterruptGuard guard;
+  const auto result =
+      certify(context.components, {.seeds = 1, .enumerate = false, .quiet = context.flags.quiet},
+              context.err);
+  json.write_result([&](std::ostream& out) { write_matrix(out, result); },
+                    [&](std::ostream& out) { write_matrix_json(out, result); });
+  return result.passed() ? 0 : 1;
+}
+
+/// Writes the lists in the pages anew and names those that changed.
+int write_pages(const CommandContext& context, const std::vector<std::string>& pages) {
+  const auto components = describe_components(context.components);
+  for (const std::string& page : pages) {
+    const std::filesystem::path file = page;
+    const auto before = read_text_file(file);
+    std::string after;
+    try {
+      after = with_component_lists(before, components, file.parent_path().filename() == "docs");
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("{}: {}", page, error.what()));
+    }
+    if (after != before) {
+      write_file(file, after);
+      context.out << fmt::format("{}: written anew\n", page);
+    }
+  }
+  return 0;
+}
+
+void print_all(std::ostream& out, const std::vector<ComponentHelp>& components) {
+  out << "Names that a config can use as 'type', with their options and defaults;\n"
+         "'specdec list NAME' explains the options of one, or of all of a kind.\n\n";
+  print_components(out, components);
+  out << "lossless: greedy output equals the target's, sampled output follows the target's "
+         "distribution.\n"
+         "lossy: the output is not the target's; a strategy with a lossy verifier is lossy.\n"
+         "unverified: nothing is known; 'specdec certify' measures it.\n"
+         "search: beam search, for example; the hypotheses and scores are those of plain beam "
+         "search.\n"
+         "prompts: one line a prompt, {\"turns\": [...]}, {\"prompt\": \"...\"} or {\"tokens\": "
+         "[...]}.\n  With prompts.chat, turns follow one another in Gemma's chat format and every\n"
+         "  strategy continues the first strategy's replies; without, only the first turn is "
+         "run.\n";
+}
+
+int list(const CommandContext& context, const ListArguments& arguments) {
+  if (arguments.matrix) {
+    return list_matrix(context, arguments.json);
+  }
+  if (!arguments.pages.empty()) {
+    return write_pages(context, arguments.pages);
+  }
+  auto components = describe_components(context.components);
+  if (!arguments.name.empty()) {
+    components = components_named(components, arguments.name);
+  }
+  auto* const print = arguments.name.empty() ? print_all : print_details;
+  JsonOutput json(arguments.json, context.out);
+  json.write_result([&](std::ostream& out) { print(out, components); },
+                    [&](std::ostream& out) { out << components_json(components).dump(1) << "\n"; });
+  return 0;
+}
+
+}  // namespace
+
+void add_list_command(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand("list", "list strategies, drafters, verifiers and options");
+  const auto arguments = std::make_shared<ListArguments>();
+  command->add_option("NAME", arguments->name,
+                      "a type, or a kind: strategy, drafter, verifier, draft_length, tree");
+  auto* matrix = command->add_flag("--matrix", arguments->matrix,
+                                   "every drafter x shape x verifier x {greedy, sampled}: "
+                                   "lossless, lossy, or refused with its reason");
+  command
+      ->add_option("--markdown", arguments->pages,
+                   "write the lists in these pages anew, each between <!-- specdec list NAME --> "
+                   "and <!-- end of list -->")
+      ->type_name("FILE ...")
+      ->excludes(matrix);
+  add_json_option(*command, arguments->json, "one JSON object");
+  command->footer(
+      "Examples:\n"
+      "  specdec list\n"
+      "  specdec list suffix\n"
+      "  specdec list --matrix\n"
+      "  specdec list --markdown README.md docs/*.md");
+  command->callback([&context, arguments] {
+    context.action = [&context, arguments] { return list(context, *arguments); };
+  });
+}
+
+}  // namespace specdec
