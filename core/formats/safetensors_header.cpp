@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
 
 namespace specdec {
@@ -166,7 +167,7 @@ class HeaderReader {
       const auto number = whole_number(element);
       if (!number) {
         fail(name, fmt::format("\"{}\" holds {}, which is not a whole number from 0 to 2^63 - 1.",
-                               key, element.dump(-1, ' ', false, json::error_handler_t::replace)));
+                               key, json_text(element)));
       }
       numbers.push_back(*number);
     }

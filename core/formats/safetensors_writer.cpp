@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
+#include "core/formats/json_text.h"
 #include "core/formats/safetensors.h"
 #include "core/formats/safetensors_header.h"
 
@@ -49,7 +50,7 @@ std::string header_text(const std::vector<const TensorToWrite*>& tensors,
                             {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
-  std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::string text = json_text(header);
   text.resize((text.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes, ' ');
   return text;
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "core/formats/json_text.h"
 #include "decoders/analysis/test_power.h"
 #include "experiments/certify/certify_config.h"
 
@@ -293,7 +294,7 @@ void write_config_certificate_json(std::ostream& out, const ConfigCertificate& c
                                 {"false_alarm", kFalseAlarm},
                                 {"prompts_left_out", certificate.left_out},
                                 {"passed", certificate.passed()}};
-  out << whole.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  out << json_text(whole, 1) << "\n";
 }
 
 }  // namespace specdec

@@ -8,6 +8,8 @@
 #include <ostream>
 #include <string>
 
+#include "core/formats/json_text.h"
+
 namespace specdec {
 namespace {
 
@@ -74,7 +76,7 @@ nlohmann::json certify_row_json(const CertifyRow& row) {
 }
 
 void write_json(std::ostream& out, const nlohmann::json& json) {
-  out << json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+  out << json_text(json, 1) << "\n";
 }
 
 void write_untested(std::ostream& out, const CertifyResult& result) {

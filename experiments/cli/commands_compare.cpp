@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
+#include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
 #include "experiments/cli/commands.h"
 #include "experiments/report/run_comparison.h"
@@ -114,12 +115,9 @@ int compare(const CommandContext& context, const CompareArguments& arguments) {
     write_comparison_html(page, comparison);
     write_file(arguments.html, page.str());
   }
-  json.write_result([&](std::ostream& out) { write_comparison(out, comparison); },
-                    [&](std::ostream& out) {
-                      out << comparison_json(comparison)
-                                 .dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
-                          << "\n";
-                    });
+  json.write_result(
+      [&](std::ostream& out) { write_comparison(out, comparison); },
+      [&](std::ostream& out) { out << json_text(comparison_json(comparison), 2) << "\n"; });
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "core/formats/json_text.h"
 #include "core/randomness.h"
 #include "decoders/analysis/sequence_score.h"
 #include "experiments/cli/commands.h"
@@ -339,7 +340,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
   }
   if (json.is_wanted()) {
     const auto all = arguments.samples > 1 ? nlohmann::json{{"samples", results}} : results[0];
-    json.write(all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    json.write(json_text(all) + "\n");
     json.commit();
   }
   return 0;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "core/formats/json_text.h"
 #include "experiments/cli/commands.h"
 #include "experiments/report/report_text.h"
 #include "experiments/run/import_counts.h"
@@ -71,7 +72,7 @@ int import(const CommandContext& context, const ImportArguments& arguments) {
     list.push_back(row_json(
         {.sweep_point = "", .strategy = row.source, .category = "", .counts = row.counts}));
   }
-  json.write(list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  json.write(json_text(list, 2) + "\n");
   json.commit();
   if (!json.replaces_text()) {
     print_rows(context.out, rows);

@@ -15,6 +15,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/formats/json_text.h"
 #include "core/formats/safetensors.h"
 #include "core/transformer/plan.h"
 #include "core/transformer/reference.h"
@@ -189,7 +190,7 @@ void print_inspection(std::ostream& out, const nlohmann::json& json) {
 int inspect(const CommandContext& context, const std::string& model, const JsonOption& option) {
   JsonOutput json(option, context.out);
   const auto inspection = inspect_json(read_model_files(model));
-  json.write(inspection.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  json.write(json_text(inspection, 2) + "\n");
   json.commit();
   if (!json.replaces_text()) {
     print_inspection(context.out, inspection);

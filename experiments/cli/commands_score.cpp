@@ -13,6 +13,7 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "core/formats/json_text.h"
 #include "decoders/analysis/sequence_score.h"
 #include "experiments/cli/commands.h"
 #include "experiments/config/config_file.h"
@@ -214,11 +215,7 @@ void print_tokens(std::ostream& out, const nlohmann::json& rows, const Tokenizer
     if (row.contains("log_prob_against")) {
       out << fmt::format(" {:>12.6f}", row["log_prob_against"].get<double>());
     }
-    out << "  "
-        << (has_piece ? nlohmann::json(tokenizer->piece(token))
-                            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-                      : "")
-        << "\n";
+    out << "  " << (has_piece ? json_text(nlohmann::json(tokenizer->piece(token))) : "") << "\n";
   }
 }
 
@@ -296,7 +293,7 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
   if (arguments.tokens) {
     json["token_log_probs"] = rows;
   }
-  output.write(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  output.write(json_text(json) + "\n");
   output.commit();
   return 0;
 }

@@ -13,6 +13,7 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "core/formats/json_text.h"
 #include "experiments/cli/commands.h"
 #include "experiments/report/report_text.h"
 #include "experiments/run/run_folder.h"
@@ -271,8 +272,7 @@ int simulate(const CommandContext& context, const SimulateArguments& arguments) 
   JsonOutput json(arguments.json, context.out);
   const auto arms = traced_arms(arguments);
   const auto replays = replay_all(arguments, arms);
-  json.write(replays_json(replays, arms).dump(2, ' ', false, Json::error_handler_t::replace) +
-             "\n");
+  json.write(json_text(replays_json(replays, arms), 2) + "\n");
   json.commit();
   if (!json.replaces_text()) {
     print_replays(context.out, replays, arms);

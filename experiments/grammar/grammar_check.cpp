@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "core/formats/json_text.h"
 #include "experiments/terminal/plain_text.h"
 #include "grammar/grammar_matcher.h"
 
@@ -237,7 +238,7 @@ std::string case_json(const CaseResult& result) {
     json["tests"].push_back({{"valid", test.valid}, {"accepted", test.accepted}});
   }
   json["mask_us"] = result.mask_us;
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json_text(json) + "\n";
 }
 
 void print_grammar_totals(std::ostream& out, const std::vector<CaseResult>& results,

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
 #include "experiments/metrics/jsonl.h"
 
@@ -133,7 +134,7 @@ std::string write_answers(std::span<const GenerationRecord* const> records,
                        {"model_id", model_id},
                        {"choices", std::move(choices)},
                        {"tstamp", timestamp}};
-    lines += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    lines += json_text(line) + "\n";
   }
   return lines;
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/json_text.h"
 
 namespace specdec {
 namespace {
@@ -124,7 +125,7 @@ StepStatistics parse_step(const Json& line) {
 }
 
 std::string repaired(const std::string& text) {
-  const auto quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const auto quoted = json_text(Json(text));
   return Json::parse(quoted).get<std::string>();
 }
 

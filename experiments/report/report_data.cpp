@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "core/formats/json_text.h"
 #include "experiments/report/headline.h"
 #include "experiments/report/report.h"
 #include "experiments/report/report_text.h"
@@ -334,7 +335,7 @@ void write_json(std::ostream& out, const Report& report) {
                      {"compared_generations", report.summary.compared},
                      {"divergences", std::move(divergences)},
                      {"notes", reader_notes(report)}};
-  out << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+  out << json_text(json, 2) << "\n";
 }
 
 void write_csv(std::ostream& out, const Report& report) {

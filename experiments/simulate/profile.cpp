@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
 #include "core/randomness.h"
 #include "experiments/report/report_text.h"
@@ -244,7 +245,7 @@ std::string write_profile(const Profile& profile) {
                      {"temperature", profile.temperature},
                      {"plain", cost_json(profile.plain)},
                      {"drafters", std::move(drafters)}};
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json_text(json, 1) + "\n";
 }
 
 Profile read_profile(const std::filesystem::path& file) {
