@@ -10,6 +10,23 @@ namespace specdec {
 
 using at::Tensor;
 
+/// What heads that live on a model are fed beside tokens, or instead of them (see
+/// core/transformer/heads/). Every tensor has a row for each token; other models refuse what they
+/// have no use for.
+struct ForwardInputs {
+  Tensor embeddings = {};  ///< [n, hidden], instead of tokens; scaled already
+  /// [n, hidden], before the normed residual stream in the input of q, k and v: for layers whose
+  /// projection is twice as wide (EAGLE-3).
+  Tensor attention_inputs = {};
+  /// [n, width], what a head that lives on a target continues from: features of the token before
+  /// each one.
+  Tensor features = {};
+  bool own_features = false;  ///< `features` are the head's own outputs, not the target's
+  /// [n, columns] float32, added to the attention scores of every layer; column j < length(row) is
+  /// the row's kept token j, column length(row) + k its pending node k. Missing columns count as 0.
+  Tensor attention_bias = {};
+};
+
 /// New tokens of one forward, for one or several rows (beams, requests) of unequal lengths.
 ///
 /// Nodes of a row are numbered from 0 since the row's last commit or truncate, over forwards: the
@@ -20,26 +37,17 @@ struct TokenBatch {
   /// [n]; pending node of the same row it follows, -1 = last kept token; empty = one chain a row,
   /// after its last pending node
   std::vector<int64_t> parents = {};
+  ForwardInputs inputs = {};  ///< of heads
 };
 
 /// Which positions' logits a forward computes.
 enum class Logits { kAll, kLast, kNone };
 
+/// What a forward computes.
 struct ForwardOptions {
   std::vector<int64_t> capture_layers = {};      ///< residual stream after these layers (EAGLE-3)
   std::optional<int64_t> stop_after_layer = {};  ///< early exit through the final norm and head
   Logits logits = Logits::kAll;                  ///< kLast: the last node of each row in the batch
-  Tensor embeddings = {};                        ///< [n, hidden], instead of tokens; scaled already
-  /// [n, hidden], before the normed residual stream in the input of q, k and v: for layers whose
-  /// projection is twice as wide (EAGLE-3).
-  Tensor attention_inputs = {};
-  /// [n, width], what a head that lives on a target continues from: features of the token before
-  /// each one (see core/transformer/heads/). Other models refuse them.
-  Tensor features = {};
-  bool own_features = false;  ///< `features` are the head's own outputs, not the target's
-  /// [n, columns] float32, added to the attention scores of every layer; column j < length(row) is
-  /// the row's kept token j, column length(row) + k its pending node k. Missing columns count as 0.
-  Tensor attention_bias = {};
 };
 
 /// Owned by the caller: outlives commit and truncate.

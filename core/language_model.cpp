@@ -39,14 +39,14 @@ ForwardResult join(std::vector<ForwardResult> pieces) {
   return whole;
 }
 
-constexpr Tensor ForwardOptions::*kInputs[] = {
-    &ForwardOptions::features, &ForwardOptions::embeddings, &ForwardOptions::attention_inputs,
-    &ForwardOptions::attention_bias};
+constexpr Tensor ForwardInputs::*kInputs[] = {&ForwardInputs::features, &ForwardInputs::embeddings,
+                                              &ForwardInputs::attention_inputs,
+                                              &ForwardInputs::attention_bias};
 
 /// Every input of a forward has a row for each token.
-void check_inputs(const ForwardOptions& options, size_t tokens) {
-  for (Tensor ForwardOptions::*input : kInputs) {
-    const Tensor& rows = options.*input;
+void check_inputs(const ForwardInputs& inputs, size_t tokens) {
+  for (Tensor ForwardInputs::*input : kInputs) {
+    const Tensor& rows = inputs.*input;
     SPECDEC_CHECK(
         !rows.defined() || (rows.dim() > 0 && rows.size(0) == static_cast<int64_t>(tokens)),
         "features, embeddings, attention_inputs and attention_bias should have {} rows, one for "
@@ -55,16 +55,15 @@ void check_inputs(const ForwardOptions& options, size_t tokens) {
   }
 }
 
-/// The inputs of the tokens from `begin` on.
-ForwardOptions narrowed(const ForwardOptions& options, size_t begin, size_t tokens) {
-  ForwardOptions own = options;
-  for (Tensor ForwardOptions::*input : kInputs) {
-    if ((own.*input).defined()) {
-      own.*input =
-          (own.*input).narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(tokens));
+/// Those of the tokens from `begin` on.
+ForwardInputs narrowed(ForwardInputs inputs, size_t begin, size_t tokens) {
+  for (Tensor ForwardInputs::*input : kInputs) {
+    if ((inputs.*input).defined()) {
+      inputs.*input =
+          (inputs.*input).narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(tokens));
     }
   }
-  return own;
+  return inputs;
 }
 
 }  // namespace
@@ -85,7 +84,8 @@ void LanguageModel::check_nothing_pending(int64_t row, const char* call) const {
                 pending(row), row);
 }
 
-ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& options) {
+ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& options,
+                                  const ForwardInputs& inputs) {
   const int64_t before = length();
   try {
     std::vector<ForwardResult> pieces;
@@ -93,9 +93,10 @@ ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& option
       const TokenSpan piece =
           tokens.subspan(begin, std::min(kPrefillTokens, tokens.size() - begin));
       const bool last = begin + piece.size() == tokens.size();
-      ForwardOptions own = narrowed(options, begin, piece.size());
+      ForwardOptions own = options;
       own.logits = last && options.logits != Logits::kNone ? Logits::kLast : Logits::kNone;
-      pieces.push_back(forward({.tokens = token_tensor(piece), .rows = {}, .parents = {}}, own));
+      pieces.push_back(forward(
+          {.tokens = token_tensor(piece), .inputs = narrowed(inputs, begin, piece.size())}, own));
       commit(chain_path(static_cast<int64_t>(piece.size())));
     }
     return join(std::move(pieces));
@@ -105,7 +106,8 @@ ForwardResult LanguageModel::feed(TokenSpan tokens, const ForwardOptions& option
   }
 }
 
-ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& options) {
+ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& options,
+                                     const ForwardInputs& inputs) {
   if (prompt.empty()) {
     throw Error("the prompt is empty: give at least one token (<bos> is enough)");
   }
@@ -117,9 +119,9 @@ ForwardResult LanguageModel::prefill(TokenSpan prompt, const ForwardOptions& opt
         size, max_length()));
   }
   check_tokens(prompt, 0);
-  check_inputs(options, prompt.size());
+  check_inputs(inputs, prompt.size());
   reorder({});
-  return feed(prompt, options);
+  return feed(prompt, options, inputs);
 }
 
 Tensor LanguageModel::prefill_get_last_logits(TokenSpan prompt) {
@@ -130,7 +132,8 @@ Tensor LanguageModel::extend_get_last_logits(TokenSpan tokens) {
   return extend(tokens, {}).logits.select(0, 0);
 }
 
-ForwardResult LanguageModel::extend(TokenSpan tokens, const ForwardOptions& options) {
+ForwardResult LanguageModel::extend(TokenSpan tokens, const ForwardOptions& options,
+                                    const ForwardInputs& inputs) {
   SPECDEC_CHECK(!tokens.empty(), "extend: there are no tokens to append");
   check_nothing_pending(0, "extend");
   const auto size = static_cast<int64_t>(tokens.size());
@@ -141,8 +144,8 @@ ForwardResult LanguageModel::extend(TokenSpan tokens, const ForwardOptions& opti
                     size, length(), max_length()));
   }
   check_tokens(tokens, length());
-  check_inputs(options, tokens.size());
-  return feed(tokens, options);
+  check_inputs(inputs, tokens.size());
+  return feed(tokens, options, inputs);
 }
 
 Tensor LanguageModel::decode_get_logits(TokenSpan tokens) {

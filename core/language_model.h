@@ -76,17 +76,18 @@ class LanguageModel {
   // The same with everything that the forward gives, for drafters that live on the target.
 
   /// As prefill_get_last_logits: logits [1, vocab] of the last token (none for Logits::kNone), but
-  /// final_hidden and captured [n, hidden] of the whole prompt. `options.features` has a row for
-  /// each token.
-  ForwardResult prefill(TokenSpan prompt, const ForwardOptions& options);
+  /// final_hidden and captured [n, hidden] of the whole prompt. `inputs` have a row for each token.
+  ForwardResult prefill(TokenSpan prompt, const ForwardOptions& options,
+                        const ForwardInputs& inputs = {});
   /// As extend_get_last_logits, with the same results of the appended tokens.
-  ForwardResult extend(TokenSpan tokens, const ForwardOptions& options);
+  ForwardResult extend(TokenSpan tokens, const ForwardOptions& options,
+                       const ForwardInputs& inputs = {});
   /// As verify_get_logits.
   ForwardResult verify(const Draft& draft, const ForwardOptions& options);
 
  private:
   /// Feeds and keeps tokens on row 0 in pieces, and joins their results.
-  ForwardResult feed(TokenSpan tokens, const ForwardOptions& options);
+  ForwardResult feed(TokenSpan tokens, const ForwardOptions& options, const ForwardInputs& inputs);
   void check_tokens(TokenSpan tokens, int64_t first_position) const;
   void check_nothing_pending(int64_t row, const char* call) const;
 };

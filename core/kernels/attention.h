@@ -8,7 +8,7 @@ namespace specdec {
 struct AttentionOptions {
   double scale = 1.0;     ///< multiplies q.k
   double soft_cap = 0.0;  ///< cap * tanh(score / cap) after the scale; 0 = none (Gemma 2: 50)
-  Tensor bias;            ///< optional [n, columns], see ForwardOptions::attention_bias
+  Tensor bias;            ///< optional [n, columns], see ForwardInputs::attention_bias
 };
 
 /// Attention of a forward's new nodes over the paged cache: each node sees the kept tokens of its

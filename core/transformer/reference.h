@@ -33,7 +33,7 @@ struct LayerReference {
 };
 
 /// The plain, differentiable forward of one layer: residual [rows, T, hidden] at positions 0..T-1
-/// to the residual after it. `attention_inputs` [rows, T, hidden] as in ForwardOptions, for layers
+/// to the residual after it. `attention_inputs` [rows, T, hidden] as in ForwardInputs, for layers
 /// with joined inputs.
 ///
 /// With `unrolled`, the layer is step k = unrolled->keys.size() of a head that is fed its own

@@ -65,7 +65,7 @@ class TransformerModel::Impl final : public Internals {
     const int64_t nodes = check(batch, options);
     const int64_t layers = evaluated_layers(options);
     check_parents(batch, nodes, layers);
-    extend(batch, options, nodes);
+    extend(batch, nodes);
     try {
       ForwardResult result = evaluate(batch, options, nodes, layers);
       note_pending(batch, nodes, layers);
@@ -143,28 +143,29 @@ class TransformerModel::Impl final : public Internals {
 
   /// Checks all that the cache does not; returns the number of new nodes.
   int64_t check(const TokenBatch& batch, const ForwardOptions& options) const {
-    const bool embedded = options.embeddings.defined();
+    const bool embedded = batch.inputs.embeddings.defined();
     SPECDEC_CHECK(embedded || batch.tokens.defined(), "forward: neither tokens nor embeddings");
     if (embedded) {
-      SPECDEC_CHECK(options.embeddings.dim() == 2 && options.embeddings.size(1) == hidden_size(),
-                    "forward: embeddings should be [n, {}]", hidden_size());
+      SPECDEC_CHECK(
+          batch.inputs.embeddings.dim() == 2 && batch.inputs.embeddings.size(1) == hidden_size(),
+          "forward: embeddings should be [n, {}]", hidden_size());
     } else {
       SPECDEC_CHECK(batch.tokens.dim() == 1 && batch.tokens.scalar_type() == at::kInt,
                     "forward: tokens should be [n] int32");
       check_vocabulary(*weights_, batch.tokens);
     }
-    const int64_t nodes = embedded ? options.embeddings.size(0) : batch.tokens.size(0);
+    const int64_t nodes = embedded ? batch.inputs.embeddings.size(0) : batch.tokens.size(0);
     SPECDEC_CHECK(nodes > 0, "forward: no tokens");
-    SPECDEC_CHECK(!options.features.defined(),
+    SPECDEC_CHECK(!batch.inputs.features.defined(),
                   "forward: this model decodes tokens; it does not continue a target's features");
-    const Tensor& joined = options.attention_inputs;
+    const Tensor& joined = batch.inputs.attention_inputs;
     SPECDEC_CHECK(joined.defined() == weights_->plan.front().joined_inputs &&
                       (!joined.defined() || (joined.dim() == 2 && joined.size(0) == nodes &&
                                              joined.size(1) == hidden_size())),
                   "forward: attention_inputs should be [{}, {}] where the layers join them, and "
                   "undefined elsewhere",
                   nodes, hidden_size());
-    const Tensor& bias = options.attention_bias;
+    const Tensor& bias = batch.inputs.attention_bias;
     SPECDEC_CHECK(!bias.defined() || (bias.dim() == 2 && bias.size(0) == nodes),
                   "forward: attention_bias should be [{}, columns]", nodes);
     for (const int64_t layer : options.capture_layers) {
@@ -212,8 +213,8 @@ class TransformerModel::Impl final : public Internals {
     }
   }
 
-  void extend(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes) {
-    if (!options.embeddings.defined()) {
+  void extend(const TokenBatch& batch, int64_t nodes) {
+    if (!batch.inputs.embeddings.defined()) {
       store_->extend(batch);
     } else {
       TokenBatch placeholder = batch;
@@ -226,11 +227,11 @@ class TransformerModel::Impl final : public Internals {
                          int64_t layers) {
     reserve_ropes();
     Activations& a = workspace_.activations(nodes);
-    begin(batch, options, a);
+    begin(batch, a);
     ForwardResult result;
     result.captured.resize(options.capture_layers.size());
     for (int64_t layer = 0; layer < layers; ++layer) {
-      run_layer(static_cast<size_t>(layer), options, a);
+      run_layer(static_cast<size_t>(layer), batch.inputs, a);
       capture(layer, options, a.residual, result);
     }
     finish(batch, options, a.residual, result);
@@ -267,17 +268,18 @@ class TransformerModel::Impl final : public Internals {
     }
   }
 
-  void begin(const TokenBatch& batch, const ForwardOptions& options, Activations& a) {
-    a.residual.copy_(options.embeddings.defined() ? options.embeddings : embed(batch.tokens));
+  void begin(const TokenBatch& batch, Activations& a) {
+    a.residual.copy_(batch.inputs.embeddings.defined() ? batch.inputs.embeddings
+                                                       : embed(batch.tokens));
   }
 
-  void run_layer(size_t layer, const ForwardOptions& options, Activations& a) {
+  void run_layer(size_t layer, const ForwardInputs& inputs, Activations& a) {
     const LayerPlan& plan = weights_->plan[layer];
     const LayerWeights& w = weights_->layers[layer];
     const KvView view = store_->view(static_cast<int64_t>(layer));
-    linear(attention_input(plan, w, options, a), w.qkv, a.qkv);
+    linear(attention_input(plan, w, inputs, a), w.qkv, a.qkv);
     qkv_to_cache(a.qkv, qkv_options_[layer], view, a.queries);
-    paged_attention(a.queries, view, {plan.query_scale, plan.soft_cap, options.attention_bias},
+    paged_attention(a.queries, view, {plan.query_scale, plan.soft_cap, inputs.attention_bias},
                     a.mixed);
     linear(a.mixed_flat, w.output, a.branch);
     add_branch(a, w.attention_post_norm);
@@ -297,12 +299,12 @@ class TransformerModel::Impl final : public Internals {
   }
 
   const Tensor& attention_input(const LayerPlan& plan, const LayerWeights& w,
-                                const ForwardOptions& options, Activations& a) const {
+                                const ForwardInputs& inputs, Activations& a) const {
     const Tensor& stream = normed(w.attention_norm, a);
     if (!plan.joined_inputs) {
       return stream;
     }
-    a.joined.narrow(1, 0, hidden_size()).copy_(options.attention_inputs);
+    a.joined.narrow(1, 0, hidden_size()).copy_(inputs.attention_inputs);
     a.joined.narrow(1, hidden_size(), hidden_size()).copy_(stream);
     return a.joined;
   }

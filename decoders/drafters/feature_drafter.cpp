@@ -68,11 +68,9 @@ void FeatureDrafter::collect(const DraftContext& context) {
 }
 
 Tensor FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor& features) {
-  ForwardOptions options;
-  options.logits = module == 0 ? Logits::kLast : Logits::kNone;
-  options.features = features;
-  options.own_features = module > 0;
-  ForwardResult result = modules_[module]->extend(tokens, options);
+  ForwardResult result =
+      modules_[module]->extend(tokens, {.logits = module == 0 ? Logits::kLast : Logits::kNone},
+                               {.features = features, .own_features = module > 0});
   root_logits_ = module == 0 ? result.logits : root_logits_;
   return result.final_hidden;
 }
@@ -139,11 +137,9 @@ void FeatureDrafter::evaluate(size_t module, const Draft& partial, std::span<con
     return;
   }
   batch.tokens = token_tensor(tokens);
-  ForwardOptions options;
-  options.features = at::cat(features);
-  options.own_features = true;
-  options.logits = says_distribution ? Logits::kAll : Logits::kNone;
-  const ForwardResult result = model.forward(batch, options);
+  batch.inputs = {.features = at::cat(features), .own_features = true};
+  const ForwardResult result =
+      model.forward(batch, {.logits = says_distribution ? Logits::kAll : Logits::kNone});
   for (size_t row = 0; row < seen.size(); ++row) {
     Node& node = nodes_[static_cast<size_t>(nodes[seen[row]])];
     node.features[module] = result.final_hidden.narrow(0, static_cast<int64_t>(row), 1);

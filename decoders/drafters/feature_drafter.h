@@ -20,7 +20,7 @@ struct FeatureDrafterOptions {
 /// arXiv:2401.15077, 2406.16858, 2503.01840) and multi-token-prediction modules (DeepSeek-V3,
 /// arXiv:2412.19437).
 ///
-/// A module is a language model that is fed token t + 1 with a feature at t (ForwardOptions::
+/// A module is a language model that is fed token t + 1 with a feature at t (ForwardInputs::
 /// features) and gives the logits of token t + 2 and its own feature at t + 1. Committed tokens are
 /// fed with the target's true features, once these are known; drafted ones with the features that
 /// the head gave for their parents, as pending nodes that are forgotten afterwards. So its cache

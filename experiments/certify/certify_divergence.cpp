@@ -59,7 +59,7 @@ void WatchedModel::look(const TokenBatch& batch, const ForwardOptions& options,
                         const ForwardResult& result) {
   const Tensor tokens = batch.tokens.defined()
                             ? batch.tokens.cpu()
-                            : at::full({options.embeddings.size(0)}, -1, at::kInt);
+                            : at::full({batch.inputs.embeddings.size(0)}, -1, at::kInt);
   const auto count = static_cast<size_t>(tokens.numel());
   const bool whole = result.logits.defined() && !options.stop_after_layer;
   int64_t last_of_row = -1;

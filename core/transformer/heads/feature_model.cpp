@@ -141,24 +141,28 @@ FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
 
 ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
   SPECDEC_CHECK(options.capture_layers.empty() && !options.stop_after_layer &&
-                    !options.embeddings.defined() && !options.attention_inputs.defined() &&
-                    batch.tokens.defined(),
+                    !batch.inputs.embeddings.defined() &&
+                    !batch.inputs.attention_inputs.defined() && batch.tokens.defined(),
                 "forward: a head takes tokens and features, and has no layers to stop at");
   check_vocabulary(*target_, batch.tokens);
   const int64_t nodes = batch.tokens.size(0);
-  const int64_t width = options.own_features ? target_->config.hidden_size : head_->feature_width();
+  const int64_t width =
+      batch.inputs.own_features ? target_->config.hidden_size : head_->feature_width();
   const auto dtype = at::TensorOptions(target_->compute_dtype());
   const Tensor features =
-      options.features.defined() ? options.features : at::zeros({nodes, width}, dtype);
+      batch.inputs.features.defined() ? batch.inputs.features : at::zeros({nodes, width}, dtype);
   SPECDEC_CHECK(features.dim() == 2 && features.size(0) == nodes && features.size(1) == width,
                 "forward: features should be [{}, {}]", nodes, width);
   FeatureHead::LayerInput input =
-      head_->enter(batch.tokens, features.contiguous(), options.own_features);
+      head_->enter(batch.tokens, features.contiguous(), batch.inputs.own_features);
   const ForwardResult output =
-      engine_->forward(batch, {.logits = Logits::kNone,
-                               .embeddings = std::move(input.residual),
-                               .attention_inputs = std::move(input.attention_inputs),
-                               .attention_bias = options.attention_bias});
+      engine_->forward({.tokens = batch.tokens,
+                        .rows = batch.rows,
+                        .parents = batch.parents,
+                        .inputs = {.embeddings = std::move(input.residual),
+                                   .attention_inputs = std::move(input.attention_inputs),
+                                   .attention_bias = batch.inputs.attention_bias}},
+                       {.logits = Logits::kNone});
   try {
     return finish(batch, output.final_hidden, options.logits);
   } catch (...) {

@@ -30,7 +30,7 @@ class FeatureHead {
 };
 
 /// The cached forward of a head that lives on a target, as a language model over the target's
-/// tokens: token t + 1 is fed together with ForwardOptions::features at t, its logits are those of
+/// tokens: token t + 1 is fed together with ForwardInputs::features at t, its logits are those of
 /// token t + 2, and final_hidden is the head's own feature at t + 1. Hence its kept length is one
 /// less than that of the sequence. Missing features count as zeros, which is enough to measure what
 /// a forward costs.

@@ -16,7 +16,7 @@ struct HeadLayer {
   double rms_norm_eps = 1e-6;
 };
 
-/// The cached engine that runs the layer: takes ForwardOptions::embeddings and gives the layer's
+/// The cached engine that runs the layer: takes ForwardInputs::embeddings and gives the layer's
 /// output as final_hidden; it has no logits.
 std::unique_ptr<TransformerModel> make_layer_engine(const HeadLayer& layer,
                                                     const TransformerWeights& target,

@@ -135,9 +135,8 @@ TEST_F(TransformerModelTest, EarlyExitIsAShorterModel) {
 }
 
 TEST_F(TransformerModelTest, EmbeddingsInsteadOfTokens) {
-  ForwardOptions options;
-  options.embeddings = golden_.tensor("embed");
-  EXPECT_LE(max_difference(model_.forward({}, options).logits, golden_.tensor("logits")), 1e-4);
+  const TokenBatch batch{.tokens = {}, .inputs = {.embeddings = golden_.tensor("embed")}};
+  EXPECT_LE(max_difference(model_.forward(batch).logits, golden_.tensor("logits")), 1e-4);
 }
 
 TEST_F(TransformerModelTest, InternalsEmbedAndHead) {
@@ -150,18 +149,19 @@ TEST_F(TransformerModelTest, InternalsEmbedAndHead) {
 
 TEST_F(TransformerModelTest, AttentionBiasHidesAToken) {
   // A bias of minus infinity on column 0 equals never having seen the first token's key.
-  ForwardOptions options;
+  TokenBatch batch = batch_of(tokens_);
   const auto n = static_cast<int64_t>(tokens_.size());
-  options.attention_bias = at::zeros({n, n});
-  const auto zero = model_.forward(batch_of(tokens_), options).logits;
+  batch.inputs.attention_bias = at::zeros({n, n});
+  const auto zero = model_.forward(batch).logits;
   EXPECT_LE(max_difference(zero, golden_.tensor("logits")), 1e-4);
   model_.truncate(0);
-  options.attention_bias.select(1, 0).slice(0, 1).fill_(-INFINITY);
-  const auto hidden = model_.forward(batch_of(tokens_), options).logits;
+  batch.inputs.attention_bias.select(1, 0).slice(0, 1).fill_(-INFINITY);
+  const auto hidden = model_.forward(batch).logits;
   auto changed = tokens_;
   changed[0] = tokens_[0] == 7 ? 8 : 7;
   model_.truncate(0);
-  const auto other = model_.forward(batch_of(changed), options).logits;
+  batch.tokens = batch_of(changed).tokens;
+  const auto other = model_.forward(batch).logits;
   EXPECT_LE(max_difference(hidden.slice(0, 1), other.slice(0, 1)), 1e-6);
   EXPECT_GT(max_difference(hidden.slice(0, 1), zero.slice(0, 1)), 1e-3);
 }
@@ -273,11 +273,11 @@ TEST_F(TransformerModelTest, AForwardThatFailsChangesNothing) {
     EXPECT_EQ(model.pending(1), 0);
   }
   views_left = kViews;
-  ForwardOptions biased;
-  biased.attention_bias = at::zeros({3, 9}, at::kDouble);  // should be float32
-  EXPECT_THROW(model.forward(more, biased), InternalError);
-  biased.attention_bias = at::zeros({2, 9});
-  EXPECT_THROW(model.forward(more, biased), InternalError);
+  TokenBatch biased = more;
+  biased.inputs.attention_bias = at::zeros({3, 9}, at::kDouble);  // should be float32
+  EXPECT_THROW(model.forward(biased), InternalError);
+  biased.inputs.attention_bias = at::zeros({2, 9});
+  EXPECT_THROW(model.forward(biased), InternalError);
   EXPECT_EQ(model.pending(), 2);
   EXPECT_TRUE(at::equal(model.forward(more).logits, model_.forward(more).logits));
   const std::vector<int64_t> path = {0, 2};
@@ -300,12 +300,14 @@ constexpr int64_t kLongPrompt = 600;  // is fed in two pieces
 
 class LongPromptTest : public testing::Test {
  protected:
-  ForwardResult in_one(const ForwardOptions& options) {
+  ForwardResult in_one(const ForwardInputs& inputs) {
     TransformerModel model(weights_, paged_kv(), {.max_length = kLongPrompt});
-    return model.forward(batch_of(prompt_), options);
+    TokenBatch batch = batch_of(prompt_);
+    batch.inputs = inputs;
+    return model.forward(batch);
   }
-  ForwardResult in_pieces(const ForwardOptions& options) {
-    return model_.prefill(prompt_, options);
+  ForwardResult in_pieces(const ForwardInputs& inputs) {
+    return model_.prefill(prompt_, {}, inputs);
   }
 
   std::shared_ptr<const TransformerWeights> weights_ = tiny_gemma(11);
@@ -321,19 +323,19 @@ class LongPromptTest : public testing::Test {
 
 TEST_F(LongPromptTest, PiecesGetTheirOwnInputs) {
   at::manual_seed(5);
-  ForwardOptions options;
-  options.attention_bias = at::randn({kLongPrompt, kLongPrompt}) * 3;
-  EXPECT_LE(max_difference(in_pieces(options).final_hidden, in_one(options).final_hidden), 1e-10);
-  options.embeddings = at::randn({kLongPrompt, 16}, at::kDouble);
-  EXPECT_LE(max_difference(in_pieces(options).final_hidden, in_one(options).final_hidden), 1e-10);
+  ForwardInputs inputs;
+  inputs.attention_bias = at::randn({kLongPrompt, kLongPrompt}) * 3;
+  EXPECT_LE(max_difference(in_pieces(inputs).final_hidden, in_one(inputs).final_hidden), 1e-10);
+  inputs.embeddings = at::randn({kLongPrompt, 16}, at::kDouble);
+  EXPECT_LE(max_difference(in_pieces(inputs).final_hidden, in_one(inputs).final_hidden), 1e-10);
 }
 
 TEST_F(LongPromptTest, InputsOfAnotherLengthAreRefusedBeforeAnythingChanges) {
   model_.prefill_get_last_logits({prompt_.data(), 3});
-  ForwardOptions options;
-  options.attention_bias = at::zeros({kLongPrompt - 1, 4});
-  EXPECT_THROW(model_.prefill(prompt_, options), InternalError);
-  EXPECT_THROW(model_.extend({prompt_.data(), 3}, options), InternalError);
+  ForwardInputs inputs;
+  inputs.attention_bias = at::zeros({kLongPrompt - 1, 4});
+  EXPECT_THROW(model_.prefill(prompt_, {}, inputs), InternalError);
+  EXPECT_THROW(model_.extend({prompt_.data(), 3}, {}, inputs), InternalError);
   EXPECT_EQ(model_.length(), 3);
 }
 

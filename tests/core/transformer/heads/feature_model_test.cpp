@@ -54,12 +54,9 @@ class FeatureModelTest : public testing::TestWithParam<FeatureCase> {
 
   ForwardResult feed(int64_t first, int64_t count, const Tensor& features, bool own,
                      std::vector<int64_t> parents = {}) {
-    ForwardOptions options;
-    options.features = features;
-    options.own_features = own;
-    return model_->forward(
-        {.tokens = tokens_.narrow(0, first, count).to(at::kInt), .parents = std::move(parents)},
-        options);
+    return model_->forward({.tokens = tokens_.narrow(0, first, count).to(at::kInt),
+                            .parents = std::move(parents),
+                            .inputs = {.features = features, .own_features = own}});
   }
 
   void commit(int64_t count) {
@@ -163,9 +160,8 @@ TEST(FeatureModelLogitsTest, TokensOutsideTheDraftVocabularyCannotBeDrafted) {
   head->target_ids = at::tensor({9, 0, 4}, at::kLong);
   const auto model = make_eagle_model(head, target, paged_kv());
   const Tensor features = at::randn({1, head->fc.size(1)}, at::kDouble);
-  ForwardOptions options;
-  options.features = features;
-  const Tensor logits = model->forward({.tokens = at::tensor({5}, at::kInt)}, options).logits[0];
+  const TokenBatch batch{.tokens = at::tensor({5}, at::kInt), .inputs = {.features = features}};
+  const Tensor logits = model->forward(batch).logits[0];
   const HeadInputs inputs{.tokens = at::tensor({5}, at::kLong).unsqueeze(0),
                           .features = features.unsqueeze(0)};
   const Tensor draft = eagle_reference(*head, *target, inputs).logits[0][0];
@@ -190,17 +186,16 @@ TEST(FeatureModelNormsTest, CachedEqualsPlain) {
     HeadInputs inputs{
         .tokens = tokens.unsqueeze(0), .features = streams.unsqueeze(0), .unrolled = &past};
     HeadOutputs plain = eagle_reference(*head, *target, inputs);
-    ForwardOptions options{.features = streams};
-    ForwardResult cached = model->forward({.tokens = tokens.to(at::kInt)}, options);
+    ForwardResult cached =
+        model->forward({.tokens = tokens.to(at::kInt), .inputs = {.features = streams}});
     EXPECT_LE(max_difference(cached.logits, plain.logits[0]), 1e-10);
     EXPECT_LE(max_difference(cached.final_hidden, plain.features[0]), 1e-10);
     inputs.features = plain.features;
     inputs.own_features = true;
     plain = eagle_reference(*head, *target, inputs);
-    options = {.features = cached.final_hidden.narrow(0, kFeatureLength - 1, 1),
-               .own_features = true};
-    cached =
-        model->forward({.tokens = tokens.narrow(0, kFeatureLength - 1, 1).to(at::kInt)}, options);
+    const Tensor own = cached.final_hidden.narrow(0, kFeatureLength - 1, 1);
+    cached = model->forward({.tokens = tokens.narrow(0, kFeatureLength - 1, 1).to(at::kInt),
+                             .inputs = {.features = own, .own_features = true}});
     EXPECT_LE(max_difference(cached.logits[0], plain.logits[0][kFeatureLength - 1]), 1e-10);
     return plain.logits;
   };
@@ -225,7 +220,8 @@ TEST(FeatureModelGoldenTest, DraftsWhatSpeculatorsDrafts) {
   EXPECT_EQ(head->config.plan.rope.theta, 50000.0);
   const auto model = make_eagle_model(head, target, paged_kv());
   const auto draft = [&](const Tensor& tokens, const Tensor& taps, const std::string& block) {
-    ForwardResult result = model->forward({.tokens = tokens.to(at::kInt)}, {.features = taps});
+    ForwardResult result =
+        model->forward({.tokens = tokens.to(at::kInt), .inputs = {.features = taps}});
     std::vector<int64_t> path(static_cast<size_t>(tokens.size(0)));
     std::iota(path.begin(), path.end(), 0);
     model->commit(path);
@@ -241,8 +237,8 @@ TEST(FeatureModelGoldenTest, DraftsWhatSpeculatorsDrafts) {
       const Tensor best = logits.argmax().view({1});
       EXPECT_EQ(best.item<int64_t>(), golden.tensor(block + "_tokens")[i].item<int64_t>());
       const Tensor own = result.final_hidden.narrow(0, last, 1);
-      result =
-          model->forward({.tokens = best.to(at::kInt)}, {.features = own, .own_features = true});
+      result = model->forward(
+          {.tokens = best.to(at::kInt), .inputs = {.features = own, .own_features = true}});
     }
     model->truncate(model->length());
   };
@@ -259,10 +255,11 @@ TEST(FeatureModelBiasTest, AttentionBiasReachesTheLayer) {
       make_eagle_config(EagleVersion::kEagle, LayerStyle::kGemma, *target), {.dtype = at::kDouble});
   const auto run = [&](double first_key) {
     const auto model = make_eagle_model(head, target, paged_kv());
-    ForwardOptions options{.features = at::ones({4, 16}, at::kDouble)};
-    options.attention_bias = at::zeros({4, 4});
-    options.attention_bias.select(1, 0).slice(0, 1).fill_(first_key);
-    return model->forward({.tokens = at::tensor({1, 2, 3, 4}, at::kInt)}, options).logits;
+    TokenBatch batch{.tokens = at::tensor({1, 2, 3, 4}, at::kInt),
+                     .inputs = {.features = at::ones({4, 16}, at::kDouble)}};
+    batch.inputs.attention_bias = at::zeros({4, 4});
+    batch.inputs.attention_bias.select(1, 0).slice(0, 1).fill_(first_key);
+    return model->forward(batch).logits;
   };
   EXPECT_GT(max_difference(run(0.0)[3], run(-INFINITY)[3]), 1e-4);
   EXPECT_LE(max_difference(run(0.0)[0], run(-INFINITY)[0]), 1e-12);
@@ -304,9 +301,8 @@ TEST(FeatureModelMtpTest, EachModuleEqualsItsPlainForward) {
     const HeadOutputs plain = mtp_reference(
         *head, *target, module, {.tokens = tokens.unsqueeze(0), .features = features.unsqueeze(0)});
     const auto model = make_mtp_model(head, module, target, paged_kv());
-    ForwardOptions options;
-    options.features = features;
-    const ForwardResult cached = model->forward({.tokens = tokens.to(at::kInt)}, options);
+    const ForwardResult cached =
+        model->forward({.tokens = tokens.to(at::kInt), .inputs = {.features = features}});
     EXPECT_LE(max_difference(cached.logits, plain.logits[0]), 1e-10);
     EXPECT_LE(max_difference(cached.final_hidden, plain.features[0]), 1e-10);
   }
