@@ -64,13 +64,12 @@ bool is_skipped(const std::string& name) {
   return name.rfind("mtp.", 0) == 0;
 }
 
-at::Tensor mapped(const TensorEntry& entry) {
-  // ATen has no read-only tensors; this one is only ever copied from.
+}  // namespace
+
+at::Tensor mapped_tensor(const TensorEntry& entry) {
   auto* data = const_cast<std::byte*>(entry.bytes.data());
   return at::from_blob(data, entry.shape, at::TensorOptions(scalar_type(entry.dtype)));
 }
-
-}  // namespace
 
 uint64_t hash_bytes(uint64_t hash, const void* data, size_t size) {
   const auto* bytes = static_cast<const unsigned char*>(data);
@@ -106,7 +105,7 @@ bool TensorSource::has(const std::string& name) const {
 Tensor TensorSource::load(const std::string& name, const std::vector<int64_t>& shape,
                           at::ScalarType dtype) {
   const TensorEntry& entry = take(name, shape, kFloats);
-  Tensor copy = mapped(entry).to(device_, dtype, /*non_blocking=*/false, /*copy=*/true);
+  Tensor copy = mapped_tensor(entry).to(device_, dtype, /*non_blocking=*/false, /*copy=*/true);
   checkpoint_.release(entry);
   return copy;
 }
@@ -114,16 +113,17 @@ Tensor TensorSource::load(const std::string& name, const std::vector<int64_t>& s
 void TensorSource::copy_into(const Tensor& target, const std::string& name,
                              const std::vector<int64_t>& shape) {
   const TensorEntry& entry = take(name, shape, kFloats);
-  target.copy_(mapped(entry));
+  target.copy_(mapped_tensor(entry));
   checkpoint_.release(entry);
 }
 
 Tensor TensorSource::load_integers(const std::string& name, const std::vector<int64_t>& shape) {
-  return mapped(take(name, shape, kIntegers)).to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
+  return mapped_tensor(take(name, shape, kIntegers))
+      .to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
 }
 
 Tensor TensorSource::load_booleans(const std::string& name, const std::vector<int64_t>& shape) {
-  return mapped(take(name, shape, {DType::kBool})).clone();
+  return mapped_tensor(take(name, shape, {DType::kBool})).clone();
 }
 
 at::ScalarType TensorSource::stored_dtype(const std::string& name,

@@ -15,6 +15,10 @@ using at::Tensor;
 /// FNV-1a over bytes, eight at a time: fast enough to run at every load.
 uint64_t hash_bytes(uint64_t hash, const void* data, size_t size);
 
+/// A tensor over the mapped bytes of a checkpoint, which lives as long as they do. Only copy from
+/// it: ATen has no read-only tensors.
+at::Tensor mapped_tensor(const TensorEntry& entry);
+
 /// Takes tensors of a checkpoint by name, checks shape and dtype, and remembers which were taken.
 /// Every complaint is a WeightsError that names folder and tensor.
 class TensorSource {

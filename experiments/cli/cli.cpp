@@ -15,11 +15,15 @@
 namespace specdec {
 namespace {
 
+/// A device's allocator has a type for it, the CPU's throws a plain c10::Error.
 bool is_out_of_memory(const c10::Error& error) {
-  // A device's allocator has a type for it, the CPU's throws a plain c10::Error.
-  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
-         std::string(error.what_without_backtrace()).find("DefaultCPUAllocator") !=
-             std::string::npos;
+  return std::string(error.what_without_backtrace()).find("DefaultCPUAllocator") !=
+         std::string::npos;
+}
+
+[[noreturn]] void fail_out_of_memory(const c10::Error& error) {
+  throw Error("out of memory; try a smaller model.max_length or model: " +
+              std::string(error.what_without_backtrace()));
 }
 
 int dispatch(const std::vector<std::string>& arguments, CommandContext& context) {
@@ -85,12 +89,13 @@ int run_cli(const std::vector<std::string>& arguments, const Components& compone
   return run_guarded(context, [&] {
     try {
       return dispatch(arguments, context);
+    } catch (const c10::OutOfMemoryError& error) {
+      fail_out_of_memory(error);
     } catch (const c10::Error& error) {
-      if (!is_out_of_memory(error)) {
-        throw;
+      if (is_out_of_memory(error)) {
+        fail_out_of_memory(error);
       }
-      throw Error("out of memory; try a smaller model.max_length or model: " +
-                  std::string(error.what_without_backtrace()));
+      throw;
     }
   });
 }

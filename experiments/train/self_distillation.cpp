@@ -8,6 +8,7 @@
 #include "core/formats/safetensors.h"
 #include "core/randomness.h"
 #include "core/sampling.h"
+#include "core/transformer/tensor_source.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/train/continuations.h"
 #include "kv/kv_cache.h"
@@ -84,8 +85,7 @@ bool is_complete(const SafetensorsFile& file, const std::string& wanted) {
 }
 
 at::Tensor read_tokens(const TensorEntry& entry) {
-  auto* data = const_cast<std::byte*>(entry.bytes.data());  // only copied from
-  return at::from_blob(data, entry.shape, at::kInt).to(at::kLong);
+  return mapped_tensor(entry).to(at::kLong, /*non_blocking=*/false, /*copy=*/true);
 }
 
 SelfGenerated read_generated(const SafetensorsFile& file) {
