@@ -11,6 +11,7 @@
 #include "core/kernels/norm.h"
 #include "core/kernels/qkv.h"
 #include "core/kernels/soft_cap.h"
+#include "core/transformer/pending_layers.h"
 #include "core/transformer/rope_table.h"
 #include "core/transformer/workspace.h"
 
@@ -64,11 +65,11 @@ class TransformerModel::Impl final : public Internals {
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options) {
     const int64_t nodes = check(batch, options);
     const int64_t layers = evaluated_layers(options);
-    check_parents(batch, nodes, layers);
+    pending_.check_parents(batch, nodes, layers);
     extend(batch, nodes);
     try {
       ForwardResult result = evaluate(batch, options, nodes, layers);
-      note_pending(batch, nodes, layers);
+      pending_.note(*store_, batch, nodes, layers);
       return result;
     } catch (...) {
       store_->undo_extend();
@@ -78,34 +79,23 @@ class TransformerModel::Impl final : public Internals {
 
   void undo_forward() {
     store_->undo_extend();
-    pending_layers_.resize(static_cast<size_t>(store_->rows()));
-    for (int64_t row = 0; row < store_->rows(); ++row) {
-      pending_layers_[static_cast<size_t>(row)].resize(static_cast<size_t>(store_->pending(row)));
-    }
+    pending_.shrink_to(*store_);
   }
 
   void commit(std::span<const int64_t> path, int64_t row) {
-    const auto& pending = pending_layers(row);
-    for (const int64_t node : path) {
-      const bool exists = node >= 0 && node < static_cast<int64_t>(pending.size());
-      SPECDEC_CHECK(
-          !exists || pending[static_cast<size_t>(node)] == num_layers(),
-          "commit: node {} of row {} was evaluated by an early exit only; run a full forward "
-          "of it first",
-          node, row);
-    }
+    pending_.check_commit(path, row, num_layers());
     store_->commit(row, path);
-    forget_pending(row);
+    pending_.forget(row);
   }
 
   void truncate(int64_t length, int64_t row) {
     store_->truncate(row, length);
-    forget_pending(row);
+    pending_.forget(row);
   }
 
   void reorder(std::span<const int64_t> parents) {
     store_->reorder(parents);
-    pending_layers_.assign(parents.size(), {});
+    pending_.forget_all();
   }
 
   const KvStore& store() const { return *store_; }
@@ -186,33 +176,6 @@ class TransformerModel::Impl final : public Internals {
     return *options.stop_after_layer + 1;
   }
 
-  const std::vector<int64_t>& pending_layers(int64_t row) const {
-    static const std::vector<int64_t> kNone;
-    const auto index = static_cast<size_t>(row);
-    return row >= 0 && index < pending_layers_.size() ? pending_layers_[index] : kNone;
-  }
-
-  static int64_t row_of(const TokenBatch& batch, int64_t node) {
-    return batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(node)];
-  }
-
-  /// A node may not follow one that an early exit left without the keys of deeper layers.
-  void check_parents(const TokenBatch& batch, int64_t nodes, int64_t layers) const {
-    const bool chained = batch.parents.empty();
-    const int64_t count =
-        std::min(nodes, chained ? nodes : static_cast<int64_t>(batch.parents.size()));
-    for (int64_t node = 0; node < count; ++node) {
-      const auto& pending = pending_layers(row_of(batch, node));
-      const int64_t parent = chained ? static_cast<int64_t>(pending.size()) - 1
-                                     : batch.parents[static_cast<size_t>(node)];
-      const bool old = parent >= 0 && parent < static_cast<int64_t>(pending.size());
-      SPECDEC_CHECK(!old || pending[static_cast<size_t>(parent)] >= layers,
-                    "forward: pending node {} was evaluated by an early exit after {} layers and "
-                    "cannot be followed by {} layers",
-                    parent, old ? pending[static_cast<size_t>(parent)] : 0, layers);
-    }
-  }
-
   void extend(const TokenBatch& batch, int64_t nodes) {
     if (!batch.inputs.embeddings.defined()) {
       store_->extend(batch);
@@ -252,19 +215,6 @@ class TransformerModel::Impl final : public Internals {
           }
         }
       }
-    }
-  }
-
-  void note_pending(const TokenBatch& batch, int64_t nodes, int64_t layers) {
-    pending_layers_.resize(static_cast<size_t>(store_->rows()));
-    for (int64_t node = 0; node < nodes; ++node) {
-      pending_layers_[static_cast<size_t>(row_of(batch, node))].push_back(layers);
-    }
-  }
-
-  void forget_pending(int64_t row) {
-    if (static_cast<size_t>(row) < pending_layers_.size()) {
-      pending_layers_[static_cast<size_t>(row)].clear();
     }
   }
 
@@ -347,8 +297,7 @@ class TransformerModel::Impl final : public Internals {
   std::vector<RopeTable> ropes_;
   std::vector<size_t> rope_of_layer_;
   std::vector<QkvOptions> qkv_options_;
-  /// [rows][pending nodes] layers whose keys the cache holds for the node.
-  std::vector<std::vector<int64_t>> pending_layers_;
+  PendingLayers pending_;
 };
 
 Tensor embed_tokens(const TransformerWeights& weights, const Tensor& tokens) {

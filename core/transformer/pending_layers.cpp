@@ -1,0 +1,70 @@
+#include "core/transformer/pending_layers.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+int64_t row_of(const TokenBatch& batch, int64_t node) {
+  return batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(node)];
+}
+
+}  // namespace
+
+const std::vector<int64_t>& PendingLayers::of_row(int64_t row) const {
+  static const std::vector<int64_t> kNone;
+  const auto index = static_cast<size_t>(row);
+  return row >= 0 && index < rows_.size() ? rows_[index] : kNone;
+}
+
+void PendingLayers::check_parents(const TokenBatch& batch, int64_t nodes, int64_t layers) const {
+  const bool chained = batch.parents.empty();
+  const int64_t count =
+      std::min(nodes, chained ? nodes : static_cast<int64_t>(batch.parents.size()));
+  for (int64_t node = 0; node < count; ++node) {
+    const auto& pending = of_row(row_of(batch, node));
+    const int64_t parent = chained ? static_cast<int64_t>(pending.size()) - 1
+                                   : batch.parents[static_cast<size_t>(node)];
+    const bool old = parent >= 0 && parent < static_cast<int64_t>(pending.size());
+    SPECDEC_CHECK(!old || pending[static_cast<size_t>(parent)] >= layers,
+                  "forward: pending node {} was evaluated by an early exit after {} layers and "
+                  "cannot be followed by {} layers",
+                  parent, old ? pending[static_cast<size_t>(parent)] : 0, layers);
+  }
+}
+
+void PendingLayers::check_commit(std::span<const int64_t> path, int64_t row, int64_t all) const {
+  const auto& pending = of_row(row);
+  for (const int64_t node : path) {
+    const bool exists = node >= 0 && node < static_cast<int64_t>(pending.size());
+    SPECDEC_CHECK(!exists || pending[static_cast<size_t>(node)] == all,
+                  "commit: node {} of row {} was evaluated by an early exit only; run a full "
+                  "forward of it first",
+                  node, row);
+  }
+}
+
+void PendingLayers::note(const KvStore& store, const TokenBatch& batch, int64_t nodes,
+                         int64_t layers) {
+  rows_.resize(static_cast<size_t>(store.rows()));
+  for (int64_t node = 0; node < nodes; ++node) {
+    rows_[static_cast<size_t>(row_of(batch, node))].push_back(layers);
+  }
+}
+
+void PendingLayers::shrink_to(const KvStore& store) {
+  rows_.resize(static_cast<size_t>(store.rows()));
+  for (int64_t row = 0; row < store.rows(); ++row) {
+    rows_[static_cast<size_t>(row)].resize(static_cast<size_t>(store.pending(row)));
+  }
+}
+
+void PendingLayers::forget(int64_t row) {
+  if (static_cast<size_t>(row) < rows_.size()) {
+    rows_[static_cast<size_t>(row)].clear();
+  }
+}
+
+}  // namespace specdec
