@@ -1,8 +1,9 @@
+#include "grammar/cfg/context_free_builder.h"
+
 #include <algorithm>
 #include <unordered_map>
 
 #include "core/error.h"
-#include "grammar/cfg/context_free.h"
 #include "grammar/cfg/regular_parts.h"
 
 namespace specdec {
@@ -41,12 +42,12 @@ class Builder {
 
  private:
   Symbol nonterminal(RuleId rule) {
-    const auto [place, is_new] = nonterminals_.emplace(rule, count_);
+    const auto [known, is_new] = nonterminals_.emplace(rule, count_);
     if (is_new) {
       ++count_;
       pending_.push_back(rule);
     }
-    return {false, place->second};
+    return {false, known->second};
   }
 
   void define(uint32_t nonterminal, RuleId rule) {
@@ -74,12 +75,12 @@ class Builder {
   Symbol fresh() { return {false, count_++}; }
 
   Symbol terminal(RegexId regex, const std::string& label) {
-    const auto [place, is_new] =
+    const auto [known, is_new] =
         terminal_ids_.emplace(regex, static_cast<uint32_t>(terminals_.size()));
     if (is_new) {
       terminals_.push_back({regex, label});
     }
-    return {true, place->second};
+    return {true, known->second};
   }
 
   std::string label(ExpressionId first, ExpressionId last) const {

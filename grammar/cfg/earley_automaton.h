@@ -16,7 +16,7 @@ namespace specdec {
 /// The texts of a context-free grammar, any one: left and right recursion, empty rules, ambiguity.
 ///
 /// A state is an Earley set (Earley 1970) after scanning: items in the middle of a terminal, each
-/// with what may follow of it. In place of the position where an item's rule began stands what to
+/// with what may follow of it. Instead of the position where an item's rule began stands what to
 /// do when the rule ends: a return set, as in a graph-structured stack (Scott and Johnstone 2010).
 /// Equal sets are one, whatever text led there, so states are numbers that never change. A call at
 /// a rule's end returns to where the rule itself returns, so that right recursion piles up nothing
@@ -65,7 +65,7 @@ class EarleyAutomaton final : public Automaton {
     StateId state = kUnknown;
   };
   class Closure;
-  class ShortTexts;
+  class WayOut;
 
   static constexpr StateId kUnknown = ~StateId{0};
 
@@ -94,7 +94,7 @@ class EarleyAutomaton final : public Automaton {
   CodePointPartitions partitions_;
   SequenceTable classes_;  ///< of the ranges of partitions
   StateId start_ = kUnknown;
-  std::shared_ptr<ShortTexts> short_texts_;  ///< when first asked for a way out
+  std::shared_ptr<WayOut> way_out_;  ///< made when first asked for
 };
 
 /// The texts of one regular language. Borrows the regular languages.

@@ -107,11 +107,11 @@ void EarleyAutomaton::Closure::expand_calls() {
 }
 
 void EarleyAutomaton::Closure::call(uint32_t nonterminal, SlotId next, uint32_t returns) {
-  const auto [place, is_new] = call_of_.emplace(nonterminal, static_cast<uint32_t>(calls_.size()));
+  const auto [known, is_new] = call_of_.emplace(nonterminal, static_cast<uint32_t>(calls_.size()));
   if (is_new) {
     calls_.push_back({.nonterminal = nonterminal, .entries = {}, .tails = {}, .outer = {}});
   }
-  Call& target = calls_[place->second];
+  Call& target = calls_[known->second];
   if (next != ContextFreeGrammar::kEnd) {
     target.entries.emplace_back(next, returns);
   } else if ((returns & kLocal) != 0) {
@@ -222,7 +222,7 @@ void EarleyAutomaton::Closure::number_calls() {
   }
 }
 
-/// Pairs of slot and return set, sorted; members of a cycle by their place in it.
+/// Pairs of slot and return set, sorted; members of a cycle by their index in it.
 std::vector<uint32_t> EarleyAutomaton::Closure::encode(const Call& call) const {
   std::vector<Entry> entries = call.entries;
   for (auto& [slot, returns] : entries) {

@@ -24,7 +24,7 @@ class EarleyAutomaton::Closure {
   StateId finish();
 
  private:
-  /// A place to return to; `returns` may be local: kLocal and the place in calls_.
+  /// Where to return to; `returns` may be local: kLocal and the index in calls_.
   using Entry = std::pair<SlotId, uint32_t>;
   /// A nonterminal that is predicted, and where its rules return to.
   struct Call {

@@ -1,19 +1,19 @@
 #include "grammar/cfg/gbnf.h"
 
 #include "core/error.h"
-#include "grammar/cfg/context_free.h"
+#include "grammar/cfg/context_free_builder.h"
 #include "grammar/cfg/earley_automaton.h"
 
 namespace specdec {
 namespace {
 
 constexpr std::string_view kNameMarks = "-_";
+constexpr std::string_view kEscapes = "\"\\[]-^/'";
 constexpr int kMaxRepeats = 8;  ///< of one part, in a row
 
 class GbnfParser {
  public:
-  GbnfParser(RegexStore& regexes, GrammarText& text, const GrammarLimits& limits)
-      : regexes_(regexes), text_(text), limits_(limits) {}
+  GbnfParser(RegexStore& regexes, GrammarText& text) : regexes_(regexes), text_(text) {}
 
   RuleSet parse() {
     for (skip_space(); !text_.at_end(); skip_space()) {
@@ -123,38 +123,21 @@ class GbnfParser {
 
   ExpressionId group() {
     const size_t start = text_.position();
-    if (++depth_ > limits_.max_nesting) {
-      text_.fail(
-          fmt::format("groups are nested more than max_nesting = {} deep; move inner ones "
-                      "into rules of their own",
-                      limits_.max_nesting));
-    }
-    text_.skip(1);
+    text_.open_group();
     const ExpressionId body = alternatives();
-    if (!text_.accept(")")) {
-      text_.fail(start, fmt::format("'(' is not closed: expected ')', found {}", text_.here()));
-    }
-    --depth_;
+    text_.close_group(start, ")");
     start_of_part_ = start;
     return body;
   }
 
   ExpressionId literal() {
     const size_t start = text_.position();
-    text_.skip(1);
-    std::u32string points;
-    while (!text_.accept("\"")) {
-      if (text_.at_end() || text_.peek() == '\n') {
-        text_.fail(start,
-                   "the literal is not closed; end it with '\"', and write a line break as \\n");
-      }
-      points += point();
-    }
+    std::u32string points = text_.take_quoted(kEscapes);
     return rules_.literal(std::move(points), span_from(start));
   }
 
   char32_t point() {
-    return text_.peek() == '\\' ? text_.take_escape("\"\\[]-^/'") : text_.take_point();
+    return text_.peek() == '\\' ? text_.take_escape(kEscapes) : text_.take_point();
   }
 
   ExpressionId char_class() {
@@ -236,11 +219,9 @@ class GbnfParser {
 
   RegexStore& regexes_;
   GrammarText& text_;
-  const GrammarLimits& limits_;
   RuleSet rules_;
   size_t end_ = 0;  ///< behind the last part that was read
   size_t start_of_part_ = 0;
-  int depth_ = 0;
 };
 
 }  // namespace
@@ -249,7 +230,7 @@ std::unique_ptr<Automaton> make_gbnf_automaton(RegexStore& regexes, std::string_
                                                std::string_view where, const GrammarLimits& limits,
                                                std::string_view start) {
   GrammarText reader(text, where, limits);
-  const RuleSet rules = GbnfParser(regexes, reader, limits).parse();
+  const RuleSet rules = GbnfParser(regexes, reader).parse();
   const RuleId root = rules.require(start, reader);
   rules.check_defined(reader);
   return std::make_unique<EarleyAutomaton>(

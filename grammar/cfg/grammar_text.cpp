@@ -20,7 +20,7 @@ bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; 
 }  // namespace
 
 GrammarText::GrammarText(std::string_view text, std::string_view where, const GrammarLimits& limits)
-    : text_(text), where_(where) {
+    : text_(text), where_(where), max_nesting_(limits.max_nesting) {
   if (text.size() > limits.max_bytes) {
     throw GrammarError(fmt::format("{}: the grammar has {} bytes, more than max_bytes = {} allows",
                                    where, text.size(), limits.max_bytes));
@@ -131,6 +131,36 @@ char32_t GrammarText::take_hex(size_t digits, size_t start) {
          "own number");
   }
   return static_cast<char32_t>(value);
+}
+
+std::u32string GrammarText::take_quoted(std::string_view plain) {
+  const size_t start = position_;
+  skip(1);
+  std::u32string points;
+  while (!accept("\"")) {
+    if (at_end() || peek() == '\n') {
+      fail(start, "the literal is not closed; end it with '\"', and write a line break as \\n");
+    }
+    points += peek() == '\\' ? take_escape(plain) : take_point();
+  }
+  return points;
+}
+
+void GrammarText::open_group() {
+  if (++depth_ > max_nesting_) {
+    fail(
+        fmt::format("groups are nested more than max_nesting = {} deep; move inner ones into rules "
+                    "of their own",
+                    max_nesting_));
+  }
+  skip(1);
+}
+
+void GrammarText::close_group(size_t start, std::string_view close) {
+  if (!accept(close)) {
+    fail(start, fmt::format("the group is not closed: expected '{}', found {}", close, here()));
+  }
+  --depth_;
 }
 
 std::string GrammarText::excerpt(size_t begin, size_t end) const {

@@ -8,7 +8,7 @@
 
 namespace specdec {
 
-/// A grammar's text and a cursor in it, for parsers; errors name the place.
+/// A grammar's text and a cursor in it, for parsers; errors name the position.
 class GrammarText {
  public:
   /// Borrows the text. Throws GrammarError when it is too large or not UTF-8. `where` (a file, a
@@ -34,6 +34,16 @@ class GrammarText {
   /// The character that an escape means, from the backslash on: \n \t \r \xHH \uXXXX \UXXXXXXXX, or
   /// one of `plain`.
   char32_t take_escape(std::string_view plain);
+  /// The characters of a literal in double quotes, from the first quote on; escapes as above.
+  std::u32string take_quoted(std::string_view plain);
+
+  /// Into a group, over the byte that opens it. Throws GrammarError when groups are nested deeper
+  /// than the limits allow.
+  void open_group();
+  /// Out of it, over what closes it; `start`: where it began.
+  void close_group(size_t start, std::string_view close);
+  /// Whether the cursor is in a group.
+  bool in_group() const { return depth_ > 0; }
 
   /// A part of the text for people: in one line, and short.
   std::string excerpt(size_t begin, size_t end) const;
@@ -48,6 +58,8 @@ class GrammarText {
 
   std::string_view text_;
   std::string where_;
+  int max_nesting_;
+  int depth_ = 0;  ///< open groups
   size_t position_ = 0;
 };
 

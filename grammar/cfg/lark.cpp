@@ -1,7 +1,7 @@
 #include "grammar/cfg/lark.h"
 
 #include "core/error.h"
-#include "grammar/cfg/context_free.h"
+#include "grammar/cfg/context_free_builder.h"
 #include "grammar/cfg/earley_automaton.h"
 #include "grammar/cfg/lark_common.h"
 #include "grammar/cfg/lark_terminals.h"
@@ -12,10 +12,9 @@ namespace {
 
 class LarkParser {
  public:
-  LarkParser(RegexStore& regexes, GrammarText& text, const GrammarLimits& limits)
+  LarkParser(RegexStore& regexes, GrammarText& text)
       : regexes_(regexes),
         text_(text),
-        limits_(limits),
         terminals_(regexes, text, rules_),
         ignore_(rules_.find("%ignore", 0)) {}
 
@@ -70,7 +69,7 @@ class LarkParser {
     skip_blanks();
     const size_t end = text_.position();
     skip_lines();
-    if (depth_ == 0 && text_.peek() != '|') {
+    if (!text_.in_group() && text_.peek() != '|') {
       text_.seek(end);
     }
   }
@@ -330,19 +329,9 @@ class LarkParser {
 
   ExpressionId group(std::string_view close) {
     const size_t start = text_.position();
-    if (++depth_ > limits_.max_nesting) {
-      text_.fail(
-          fmt::format("groups are nested more than max_nesting = {} deep; move inner ones "
-                      "into rules of their own",
-                      limits_.max_nesting));
-    }
-    text_.skip(1);
+    text_.open_group();
     const ExpressionId body = expansions();
-    if (!text_.accept(close)) {
-      text_.fail(start, fmt::format("the group is not closed: expected '{}', found {}", close,
-                                    text_.here()));
-    }
-    --depth_;
+    text_.close_group(start, close);
     return body;
   }
 
@@ -369,14 +358,12 @@ class LarkParser {
 
   RegexStore& regexes_;
   GrammarText& text_;
-  const GrammarLimits& limits_;
   RuleSet rules_;
   LarkTerminals terminals_;
   RuleId ignore_;  ///< what may stand between terminals
   std::vector<ExpressionId> ignored_;
   GrammarSpan ignore_span_;
   bool in_terminal_ = false;
-  int depth_ = 0;
   size_t end_ = 0;  ///< behind the last part that was read
 };
 
@@ -386,7 +373,7 @@ std::unique_ptr<Automaton> make_lark_automaton(RegexStore& regexes, std::string_
                                                std::string_view where, const GrammarLimits& limits,
                                                std::string_view start) {
   GrammarText reader(text, where, limits);
-  LarkParser parser(regexes, reader, limits);
+  LarkParser parser(regexes, reader);
   RuleSet rules = parser.parse();
   rules.check_defined(reader);
   const RuleId whole = parser.add_whole(rules, start);

@@ -4,24 +4,15 @@
 #include "grammar/regex/regex_parser.h"
 
 namespace specdec {
+namespace {
 
-std::u32string LarkTerminals::quoted() {
-  const size_t start = text_.position();
-  text_.skip(1);
-  std::u32string points;
-  while (!text_.accept("\"")) {
-    if (text_.at_end() || text_.peek() == '\n') {
-      text_.fail(start,
-                 "the literal is not closed; end it with '\"', and write a line break as \\n");
-    }
-    points += text_.peek() == '\\' ? text_.take_escape("\"\\/'") : text_.take_point();
-  }
-  return points;
-}
+constexpr std::string_view kLarkEscapes = "\"\\/'";
+
+}  // namespace
 
 ExpressionId LarkTerminals::literal() {
   const size_t start = text_.position();
-  std::u32string points = quoted();
+  std::u32string points = text_.take_quoted(kLarkEscapes);
   if (text_.looking_at("..")) {
     return range(points, start);
   }
@@ -44,7 +35,7 @@ ExpressionId LarkTerminals::range(const std::u32string& first, size_t start) {
   if (text_.peek() != '"') {
     text_.fail(fmt::format("expected the range's end in quotes, found {}", text_.here()));
   }
-  const std::u32string last = quoted();
+  const std::u32string last = text_.take_quoted(kLarkEscapes);
   if (first.size() != 1 || last.size() != 1 || last[0] < first[0]) {
     text_.fail(start, "a range needs one character at each end, the smaller one first");
   }

@@ -19,7 +19,6 @@ class LarkTerminals {
   ExpressionId pattern();
 
  private:
-  std::u32string quoted();
   ExpressionId range(const std::u32string& first, size_t start);
   ExpressionId ignore_case(const std::u32string& points, size_t start);
   std::string pattern_body();

@@ -47,12 +47,12 @@ ExpressionId RuleSet::repeat(ExpressionId part, uint64_t min, uint64_t max, Gram
 }
 
 RuleId RuleSet::find(std::string_view name, size_t position) {
-  const auto [place, is_new] =
+  const auto [known, is_new] =
       names_.emplace(std::string(name), static_cast<RuleId>(rules_.size()));
   if (is_new) {
     rules_.push_back({.name = std::string(name), .body = std::nullopt, .position = position});
   }
-  return place->second;
+  return known->second;
 }
 
 void RuleSet::define(RuleId rule, ExpressionId body, size_t position, const GrammarText& text) {

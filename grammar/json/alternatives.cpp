@@ -12,7 +12,6 @@ namespace {
 
 using Type = JsonValue::Type;
 
-constexpr int kMaxAppliedDepth = 200;  ///< of subschemas applied to one value inside each other
 constexpr size_t kMaxPrefix = 100'000;
 
 template <class Plan>
@@ -28,29 +27,6 @@ constexpr Type type_of() {
   }
 }
 
-Type type_of(AtomKind kind) {
-  switch (kind) {
-    case AtomKind::kText:
-    case AtomKind::kLength:
-      return Type::kString;
-    case AtomKind::kRange:
-    case AtomKind::kMultiple:
-    case AtomKind::kNotMultiple:
-    case AtomKind::kWrittenWhole:
-    case AtomKind::kNotWrittenWhole:
-      return Type::kNumber;
-    case AtomKind::kItem:
-    case AtomKind::kItems:
-    case AtomKind::kContains:
-    case AtomKind::kItemCount:
-    case AtomKind::kUnique:
-    case AtomKind::kRepeated:
-      return Type::kArray;
-    default:
-      return Type::kObject;
-  }
-}
-
 bool narrow(uint64_t& min, uint64_t& max, const Atom& atom) {
   min = std::max(min, atom.min);
   max = std::min(max, atom.max);
@@ -58,72 +34,6 @@ bool narrow(uint64_t& min, uint64_t& max, const Atom& atom) {
 }
 
 }  // namespace
-
-// ---- Truth by type -----------------------------------------------------------------------------
-
-Alternatives::Truth Alternatives::truth(FormulaId formula, Type type) {
-  const Truths found = truths(formula, type_bit(type));
-  return (found.always & type_bit(type)) != 0 ? Truth::kTrue
-         : (found.open & type_bit(type)) != 0 ? Truth::kOpen
-                                              : Truth::kFalse;
-}
-
-Alternatives::Truths Alternatives::truths(FormulaId formula, TypeMask asked, int depth) {
-  if (formula <= FormulaStore::kTrue) {
-    return {kAllTypes, formula == FormulaStore::kTrue ? kAllTypes : 0, 0};
-  }
-  if (formula >= truths_.size()) {
-    truths_.resize(formulas_.size());
-  }
-  asked &= ~truths_[formula].known;
-  if (asked != 0) {
-    const Truths found = formulas_.kind(formula) == FormulaStore::Kind::kAtom
-                             ? truths_of_atom(formulas_.atom_of(formula), asked, depth)
-                             : truths_of_parts(formula, asked, depth);
-    Truths& all = truths_[formula];
-    all.known |= asked;
-    all.always |= found.always & asked;
-    all.open |= found.open & asked;
-  }
-  return truths_[formula];
-}
-
-Alternatives::Truths Alternatives::truths_of_atom(const Atom& atom, TypeMask asked, int depth) {
-  if (atom.kind == AtomKind::kTypes) {
-    return {kAllTypes, atom.a, 0};
-  }
-  if (!atom.is_schema()) {
-    const TypeMask own = type_bit(type_of(atom.kind));
-    return {kAllTypes, kAllTypes & ~own, own};
-  }
-  if (depth > kMaxAppliedDepth) {
-    questions_.fail(fmt::format(
-        "a schema applies itself to the same value without end, or {} subschemas deep ($ref in a "
-        "circle through allOf, anyOf, oneOf, not or if)",
-        kMaxAppliedDepth));
-  }
-  return truths(schemas_.expand(atom), asked, depth + 1);
-}
-
-Alternatives::Truths Alternatives::truths_of_parts(FormulaId formula, TypeMask asked, int depth) {
-  const bool all = formulas_.kind(formula) == FormulaStore::Kind::kAll;
-  Truths result;
-  for (const FormulaId part : formulas_.parts(formula)) {
-    const Truths one = truths(part, asked, depth);
-    const TypeMask decided = all ? ~(one.always | one.open) : one.always;  // whatever the others
-    result.always |= all ? 0 : decided & asked;
-    asked &= ~decided;
-    result.open |= one.open;
-    if (asked == 0) {
-      break;
-    }
-  }
-  result.open &= asked;
-  result.always |= all ? asked & ~result.open : 0;
-  return result;
-}
-
-// ---- Alternatives ------------------------------------------------------------------------------
 
 bool Alternatives::add(const Atom& atom, StringPlan& plan) {
   if (atom.kind == AtomKind::kLength) {
@@ -229,7 +139,7 @@ bool Alternatives::add_all(Task& task, Plan& plan) {
   for (size_t i = 0; i < task.pending.size(); ++i) {  // grows meanwhile
     questions_.count_step();
     const FormulaId formula = task.pending[i];
-    const Truth now = truth(formula, type_of<Plan>());
+    const Truth now = truths_.of(formula, type_of<Plan>());
     if (now == Truth::kFalse) {
       return false;
     }
@@ -266,7 +176,7 @@ bool Alternatives::settle_choices(Task& task, Plan& plan) {
     bool made = false;
     const std::vector<FormulaId>& parts = formulas_.parts(task.choices[i]);
     for (const FormulaId part : parts) {
-      const Truth now = truth(part, type_of<Plan>());
+      const Truth now = truths_.of(part, type_of<Plan>());
       if (now == Truth::kTrue || (now == Truth::kOpen && implied(part, plan, 0))) {
         made = true;
         break;
@@ -329,7 +239,7 @@ void Alternatives::expand(Task task, Plan plan, std::vector<Plan>& found) {
 template <class Plan>
 std::vector<Plan> Alternatives::alternatives(FormulaId goal) {
   std::vector<Plan> found;
-  if (truth(goal, type_of<Plan>()) != Truth::kFalse) {
+  if (truths_.of(goal, type_of<Plan>()) != Truth::kFalse) {
     expand<Plan>({{goal}, {}}, {}, found);
   }
   return found;
@@ -393,7 +303,7 @@ bool Alternatives::plausible(const ObjectPlan& plan) {
 // ---- Of each type ------------------------------------------------------------------------------
 
 std::vector<StringPlan> Alternatives::strings(FormulaId goal) {
-  if (truth(goal, Type::kString) == Truth::kFalse) {
+  if (truths_.of(goal, Type::kString) == Truth::kFalse) {
     return {};
   }
   RegexStore& regexes = formulas_.regexes();

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "grammar/json/feasibility.h"
+#include "grammar/json/formula_truths.h"
 #include "grammar/json/value_plan.h"
 #include "grammar/numbers/number_plan.h"
 #include "grammar/schema/formula.h"
@@ -17,35 +18,26 @@ class Alternatives {
   /// Borrows all four.
   Alternatives(FormulaStore& formulas, SchemaFormulas& schemas, PlanQuestions& questions,
                Feasibility& feasibility)
-      : formulas_(formulas), schemas_(schemas), questions_(questions), feasibility_(feasibility) {}
+      : formulas_(formulas),
+        schemas_(schemas),
+        questions_(questions),
+        feasibility_(feasibility),
+        truths_(formulas, schemas, questions) {}
 
   /// Types all of whose values satisfy the formula, among those that are asked for.
-  TypeMask always(FormulaId formula, TypeMask asked) { return truths(formula, asked).always; }
+  TypeMask always(FormulaId formula, TypeMask asked) { return truths_.always(formula, asked); }
   std::vector<StringPlan> strings(FormulaId goal);
   std::vector<NumberPlan> numbers(FormulaId goal);
   std::vector<ArrayPlan> arrays(FormulaId goal);
   std::vector<ObjectPlan> objects(FormulaId goal);
 
  private:
-  enum class Truth : uint8_t { kFalse, kTrue, kOpen };
-
   /// What is left to do for one alternative.
   struct Task {
     std::vector<FormulaId> pending;
     std::vector<FormulaId> choices;  ///< disjunctions
   };
 
-  /// By type: which values a formula holds of, and of which it depends on the value.
-  struct Truths {
-    TypeMask known = 0;  ///< types that were asked for
-    TypeMask always = 0;
-    TypeMask open = 0;
-  };
-
-  Truth truth(FormulaId formula, JsonValue::Type type);
-  Truths truths(FormulaId formula, TypeMask asked, int depth = 0);
-  Truths truths_of_atom(const Atom& atom, TypeMask asked, int depth);
-  Truths truths_of_parts(FormulaId formula, TypeMask asked, int depth);
   template <class Plan>
   std::vector<Plan> alternatives(FormulaId goal);
   template <class Plan>
@@ -74,7 +66,7 @@ class Alternatives {
   SchemaFormulas& schemas_;
   PlanQuestions& questions_;
   Feasibility& feasibility_;
-  std::vector<Truths> truths_;  ///< by formula
+  FormulaTruths truths_;
 };
 
 }  // namespace specdec

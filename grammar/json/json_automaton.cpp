@@ -1,9 +1,13 @@
 #include "grammar/json/json_automaton.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <string_view>
 
 #include "core/error.h"
+#include "grammar/json/json_explain.h"
+#include "grammar/json/json_way_out.h"
 
 namespace specdec {
 namespace {
@@ -17,6 +21,106 @@ bool is_in(const Ranges& ranges, char32_t c) {
 }
 
 }  // namespace
+
+// ---- States, each kept once ---------------------------------------------------------------------
+
+bool JsonAutomaton::State::operator==(const State& other) const {
+  return depth == other.depth && pad == other.pad && spaces == other.spaces && text == other.text &&
+         text_depth == other.text_depth && std::ranges::equal(threads, other.threads);
+}
+
+size_t JsonAutomaton::Hash::operator()(const State& state) const {
+  WordHash hash;
+  hash.add(uint64_t{state.depth} << 32 | state.pad).add(uint64_t{state.spaces} << 32 | state.text);
+  hash.add(state.text_depth);
+  for (const Thread& thread : state.threads) {
+    hash.add(static_cast<uint64_t>(thread.kind) << 32 | thread.a);
+    hash.add(uint64_t{thread.b} << 32 | thread.stack);
+  }
+  return hash.value();
+}
+
+size_t JsonAutomaton::Hash::operator()(const StringState& state) const {
+  WordHash hash;
+  return hash.add(state.language).add(state.min).add(state.max).add(state.decoder.key()).value();
+}
+
+size_t JsonAutomaton::Hash::operator()(const KeyState& state) const {
+  WordHash hash;
+  hash.add(uint64_t{state.object} << 32 | state.text).add(state.decoder.key());
+  hash.add(uint64_t{state.first} << 32 | state.last).add(state.length);
+  return hash.add_all(state.classes).value();
+}
+
+size_t JsonAutomaton::Hash::operator()(const std::vector<Entry>& entries) const {
+  WordHash hash;
+  for (const Entry& entry : entries) {
+    hash.add(static_cast<uint64_t>(entry.kind) << 32 | entry.state);
+    hash.add(uint64_t{entry.stack} << 32 | entry.text_start);
+  }
+  return hash.value();
+}
+
+size_t JsonAutomaton::Hash::operator()(const std::vector<Choice>& choices) const {
+  WordHash hash;
+  for (const Choice& choice : choices) {
+    hash.add(uint64_t{choice.goal} << 32 | choice.next);
+  }
+  return hash.value();
+}
+
+JsonAutomaton::JsonAutomaton(FormulaStore& formulas, JsonPlans& plans, NumberAutomata& numbers,
+                             FormulaId root, JsonAutomatonOptions options)
+    : formulas_(formulas),
+      plans_(plans),
+      number_automata_(numbers),
+      root_(root),
+      options_(options) {
+  states_.add({});  // kDead
+  stacks_.add({});
+  intern_stack({{}});
+}
+
+JsonAutomaton::~JsonAutomaton() = default;
+
+StateId JsonAutomaton::intern(State state, std::vector<Thread> threads) {
+  std::sort(threads.begin(), threads.end());
+  threads.erase(std::unique(threads.begin(), threads.end()), threads.end());
+  if (threads.empty()) {
+    return kDead;
+  }
+  state.threads = threads;
+  if (const StateId found = states_.find(state); found != states_.kNone) {
+    return found;
+  }
+  if (states_.size() > options_.max_states) {
+    throw GrammarError(fmt::format(
+        "the texts of the grammar need more than {} states; raise max_states, or restrict the "
+        "objects whose property names are free",
+        options_.max_states));
+  }
+  state.threads = store(threads);
+  return states_.add(state);
+}
+
+std::span<const JsonAutomaton::Thread> JsonAutomaton::store(std::span<const Thread> threads) {
+  constexpr size_t kPiece = 256;
+  if (free_threads_.size() < threads.size()) {
+    const size_t size = std::max(kPiece, threads.size());
+    threads_.push_back(std::make_unique<Thread[]>(size));
+    free_threads_ = {threads_.back().get(), size};
+  }
+  std::copy(threads.begin(), threads.end(), free_threads_.begin());
+  const std::span<Thread> stored = free_threads_.first(threads.size());
+  free_threads_ = free_threads_.subspan(threads.size());
+  return stored;
+}
+
+uint32_t JsonAutomaton::intern_stack(std::vector<Entry> entries) {
+  std::sort(entries.begin(), entries.end());
+  entries.erase(std::unique(entries.begin(), entries.end()), entries.end());
+  return stacks_.intern(std::move(entries));
+}
 
 // ---- What is alive -----------------------------------------------------------------------------
 
@@ -109,6 +213,86 @@ bool JsonAutomaton::is_complete(StateId state) {
                        [](const Entry& entry) { return entry.kind == Entry::Kind::kEnd; }) &&
            numbers(thread.a).is_complete(thread.b);
   });
+}
+
+// ---- Ways out ----------------------------------------------------------------------------------
+
+std::optional<std::string> JsonAutomaton::way_out(StateId id) {
+  if (is_complete(id)) {
+    return "";
+  }
+  if (std::string rest = character_rest(id); !rest.empty()) {
+    return rest;
+  }
+  if (way_out_ == nullptr || way_out_->is_full()) {
+    way_out_ = std::make_shared<WayOut>(*this);
+  }
+  std::optional<WayOut::Rest> best;
+  const std::vector<Thread> threads(states_[id].threads.begin(), states_[id].threads.end());
+  for (const Thread& thread : threads) {
+    const auto rest = way_out_->rest(thread);
+    best = !best || (rest && rest->size() < best->size()) ? rest : best;
+  }
+  if (!best || best->size() == 0) {
+    return std::nullopt;
+  }
+  return with_padding(id, best->inner.empty() ? best->outer.substr(0, 1) : best->inner);
+}
+
+/// Bytes that finish the character or escape that a string is in the middle of.
+std::string JsonAutomaton::character_rest(StateId id) {
+  const auto idle = [&](StateId at) {
+    const Thread& thread = states_[at].threads.front();
+    return thread.kind == Kind::kString
+               ? strings_[thread.a].decoder.idle()
+               : thread.kind != Kind::kKey || keys_[thread.a].decoder.idle();
+  };
+  std::string rest;
+  while (!idle(id)) {
+    uint8_t byte = 0;
+    while (next(id, byte) == kDead) {
+      SPECDEC_CHECK(byte < 0xFF, "a place in a JSON text without a way on");
+      ++byte;
+    }
+    rest += static_cast<char>(byte);
+    id = next(id, byte);
+  }
+  return rest;
+}
+
+/// The text with the white space that has to stand in it.
+std::string JsonAutomaton::with_padding(StateId id, std::string_view text) {
+  std::string result;
+  for (const char byte : text) {
+    StateId after = next(id, static_cast<uint8_t>(byte));
+    while (after == kDead) {
+      const bool newline = next(id, '\n') != kDead;
+      id = next(id, newline ? '\n' : ' ');
+      SPECDEC_CHECK(id != kDead, "'{}' does not go on with '{}'", text, byte);
+      result += newline ? '\n' : ' ';
+      after = next(id, static_cast<uint8_t>(byte));
+    }
+    result += byte;
+    id = after;
+  }
+  return result;
+}
+
+// ---- In words -----------------------------------------------------------------------------------
+
+std::string JsonAutomaton::explain(StateId state) {
+  if (state == kDead) {
+    return "nothing: no text of the grammar begins so\n";
+  }
+  const std::span<const Thread> threads = states_[state].threads;
+  std::vector<std::string> lines;
+  for (const Thread& thread : threads) {
+    std::string line = Explain(*this).thread(thread);
+    if (!line.empty() && std::find(lines.begin(), lines.end(), line) == lines.end()) {
+      lines.push_back(std::move(line));
+    }
+  }
+  return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
 }  // namespace specdec

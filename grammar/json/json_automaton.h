@@ -63,6 +63,7 @@ class JsonAutomaton final : public Automaton, private StringStates {
  private:
   bool describe(StateId state, OpenString& string) override;
 
+  class Explain;
   class Step;
   class WayOut;
   enum class Kind : uint8_t {
@@ -153,9 +154,6 @@ class JsonAutomaton final : public Automaton, private StringStates {
   std::string recorded(uint32_t text) const;
   std::string character_rest(StateId id);
   std::string with_padding(StateId id, std::string_view text);
-  std::string explain_names(ObjectStateId id);
-  std::string explain_string(const StringState& state);
-  std::string explain_thread(const Thread& thread);
 
   FormulaStore& formulas_;
   JsonPlans& plans_;

@@ -1,10 +1,10 @@
-// What a place in a JSON text allows, said in words.
+#include "grammar/json/json_explain.h"
+
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "core/error.h"
-#include "grammar/json/json_automaton.h"
 
 namespace specdec {
 namespace {
@@ -43,29 +43,29 @@ std::string types_of(const ValuePlan& plan) {
 
 }  // namespace
 
-std::string JsonAutomaton::explain_names(ObjectStateId id) {
-  const ObjectPlan& plan = plans_.objects().plan(id);
-  const ObjectChoices& choices = plans_.objects().choices(id);
-  std::vector<std::string> names;
+std::string JsonAutomaton::Explain::names(ObjectStateId id) {
+  const ObjectPlan& plan = self_.plans_.objects().plan(id);
+  const ObjectChoices& choices = self_.plans_.objects().choices(id);
+  std::vector<std::string> found;
   size_t more = 0;
   for (size_t i = 0; i < plan.names.size(); ++i) {
     if (choices.names[i]) {
-      const std::string name = to_json_string(formulas_.name_text(plan.names[i].name));
-      if (names.size() < kMaxNames) {
-        names.push_back(name + (plan.names[i].required ? " (required)" : ""));
+      const std::string name = to_json_string(self_.formulas_.name_text(plan.names[i].name));
+      if (found.size() < kMaxNames) {
+        found.push_back(name + (plan.names[i].required ? " (required)" : ""));
       } else {
         ++more;
       }
     }
   }
   if (std::find(choices.classes.begin(), choices.classes.end(), true) != choices.classes.end()) {
-    names.emplace_back("names that the schema does not list");
+    found.emplace_back("names that the schema does not list");
   }
-  return names.empty() ? "no more names" : "names: " + join(names, more);
+  return found.empty() ? "no more names" : "names: " + join(found, more);
 }
 
-std::string JsonAutomaton::explain_string(const StringState& state) {
-  RegexStore& regexes = formulas_.regexes();
+std::string JsonAutomaton::Explain::string(const StringState& state) {
+  RegexStore& regexes = self_.formulas_.regexes();
   if (!state.decoder.idle()) {
     return "inside a string: the rest of a character or escape";
   }
@@ -77,57 +77,42 @@ std::string JsonAutomaton::explain_string(const StringState& state) {
   return text + (may_end ? "; it may end here" : "; it may not end here");
 }
 
-std::string JsonAutomaton::explain_thread(const Thread& thread) {
+std::string JsonAutomaton::Explain::thread(const Thread& thread) {
   switch (thread.kind) {
     case Kind::kValue:
-      return types_of(plans_.value(thread.a));
+      return types_of(self_.plans_.value(thread.a));
     case Kind::kString:
-      return explain_string(strings_[thread.a]);
+      return string(self_.strings_[thread.a]);
     case Kind::kNumber:
       return fmt::format("inside a number; it may {}end here",
-                         numbers(thread.a).is_complete(thread.b) ? "" : "not ");
+                         self_.numbers(thread.a).is_complete(thread.b) ? "" : "not ");
     case Kind::kLiteral:
       return "the rest of null, false or true";
     case Kind::kArrayOpen:
     case Kind::kArrayClose:
       return "the array's end";
     case Kind::kArrayNext:
-      return fmt::format("after an item: {}{}",
-                         plans_.arrays().items(thread.a).empty() ? "" : "',' ",
-                         plans_.arrays().may_end(thread.a) ? "']'" : "(too few items to end)");
+      return fmt::format(
+          "after an item: {}{}", self_.plans_.arrays().items(thread.a).empty() ? "" : "',' ",
+          self_.plans_.arrays().may_end(thread.a) ? "']'" : "(too few items to end)");
     case Kind::kObjectOpen:
     case Kind::kObjectClose:
-      return plans_.objects().choices(thread.a).may_end ? "the object's end" : "";
+      return self_.plans_.objects().choices(thread.a).may_end ? "the object's end" : "";
     case Kind::kKeyStart:
-      return explain_names(thread.a);
+      return names(thread.a);
     case Kind::kKey:
-      return "inside a name; " + explain_names(keys_[thread.a].object);
+      return "inside a name; " + names(self_.keys_[thread.a].object);
     case Kind::kColon:
       return "':'";
     case Kind::kObjectNext:
       return fmt::format(
           "after a property: {}{}",
-          plans_.objects().choices(thread.a).may_end ? "'}' or more; " : "more must come; ",
-          explain_names(thread.a));
+          self_.plans_.objects().choices(thread.a).may_end ? "'}' or more; " : "more must come; ",
+          names(thread.a));
     case Kind::kDone:
       return "the text is complete";
   }
   return "";
-}
-
-std::string JsonAutomaton::explain(StateId state) {
-  if (state == kDead) {
-    return "nothing: no text of the grammar begins so\n";
-  }
-  const std::span<const Thread> threads = states_[state].threads;
-  std::vector<std::string> lines;
-  for (const Thread& thread : threads) {
-    std::string line = explain_thread(thread);
-    if (!line.empty() && std::find(lines.begin(), lines.end(), line) == lines.end()) {
-      lines.push_back(std::move(line));
-    }
-  }
-  return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
 }  // namespace specdec

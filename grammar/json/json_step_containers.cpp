@@ -1,4 +1,4 @@
-// Lists and objects, one byte further.
+// Steps of JsonAutomaton::Step within lists and objects.
 #include <algorithm>
 
 #include "grammar/json/json_step.h"

@@ -1,17 +1,13 @@
-// Short texts that end what a place in a JSON text has begun. They follow the plans, not the bytes:
-// of a value the simplest kind, of a list or object what brings it nearer to its end.
+#include "grammar/json/json_way_out.h"
+
 #include <algorithm>
-#include <map>
 
 #include "core/error.h"
-#include "grammar/json/json_automaton.h"
 
 namespace specdec {
 namespace {
 
-constexpr int kMaxMadeDepth = 48;      ///< lists and objects in each other, of a value that is made
 constexpr uint64_t kMaxParts = 2'000;  ///< items and properties that a list or object still needs
-constexpr size_t kMaxKnown = 50'000;   ///< ways out that are remembered; then none is found
 constexpr uint64_t kMaxString = 100'000;  ///< characters
 
 std::optional<std::string> shorter(std::optional<std::string> a, std::optional<std::string> b) {
@@ -27,413 +23,297 @@ uint64_t missing(uint64_t wanted, uint64_t there) { return wanted > there ? want
 
 }  // namespace
 
-/// Texts without white space. What is found for a plan is kept.
-class JsonAutomaton::WayOut {
- public:
-  explicit WayOut(JsonAutomaton& self) : self_(self), plans_(self.plans_) {}
+bool JsonAutomaton::WayOut::is_full() const {
+  const size_t most =
+      std::max({values_.size(), arrays_.size(), properties_.size(), nearer_.size()});
+  return most > kMaxKnown / 2;
+}
 
-  /// True when so much is remembered that too little may be left for another question.
-  bool is_full() const {
-    const size_t most =
-        std::max({values_.size(), arrays_.size(), properties_.size(), nearer_.size()});
-    return most > kMaxKnown / 2;
-  }
+std::optional<JsonAutomaton::WayOut::Rest> JsonAutomaton::WayOut::rest(const Thread& thread) {
+  const std::optional<std::string> outer = after(thread.stack);
+  std::optional<std::string> inner = outer ? this->inner(thread) : std::nullopt;
+  return inner ? std::optional(Rest{*std::move(inner), *outer}) : std::nullopt;
+}
 
-  /// What ends the innermost thing that a thread is in, and what then ends those around it.
-  struct Rest {
-    std::string inner;
-    std::string outer;
-    size_t size() const { return inner.size() + outer.size(); }
-  };
-
-  std::optional<Rest> rest(const Thread& thread) {
-    const std::optional<std::string> outer = after(thread.stack);
-    std::optional<std::string> inner = outer ? this->inner(thread) : std::nullopt;
-    return inner ? std::optional(Rest{*std::move(inner), *outer}) : std::nullopt;
-  }
-
- private:
-  std::optional<std::string> inner(const Thread& thread) {
-    switch (thread.kind) {
-      case Kind::kValue:
-        return value(thread.a);
-      case Kind::kString: {
-        const StringState& state = self_.strings_[thread.a];
-        return string({state.language, state.min, state.max});
-      }
-      case Kind::kNumber:
-        return self_.numbers(thread.a).find_completion(thread.b);
-      case Kind::kLiteral:
-        return std::string(kLiterals[thread.a].substr(thread.b));
-      case Kind::kArrayOpen:
-      case Kind::kArrayClose:
-        return "]";
-      case Kind::kArrayNext:
-        return by_depth([&](int depth) { return array(thread.a, depth, true); });
-      case Kind::kObjectOpen:
-        return plans_.objects().choices(thread.a).may_end ? std::optional("}") : std::nullopt;
-      case Kind::kObjectClose:
-        return "}";
-      case Kind::kObjectNext:
-        return by_depth([&](int depth) { return object(thread.a, depth); });
-      case Kind::kKeyStart:
-        return by_depth([&](int depth) { return property(thread.a, depth, false); });
-      case Kind::kKey:
-        return by_depth([&](int depth) { return name(self_.keys_[thread.a], depth, false); });
-      case Kind::kColon:
-        return by_depth(
-            [&](int depth) { return choice(self_.choices_[thread.a], ":", depth, kUnbounded); });
-      case Kind::kDone:
-        return "";
+std::optional<std::string> JsonAutomaton::WayOut::inner(const Thread& thread) {
+  switch (thread.kind) {
+    case Kind::kValue:
+      return value(thread.a);
+    case Kind::kString: {
+      const StringState& state = self_.strings_[thread.a];
+      return string({state.language, state.min, state.max});
     }
-    return std::nullopt;
-  }
-
-  /// The first that is found, from the flattest on.
-  template <class Make>
-  std::optional<std::string> by_depth(const Make& make) {
-    std::optional<std::string> text;
-    for (int depth = 0; depth <= kMaxMadeDepth && !text; ++depth) {
-      text = make(depth);
-    }
-    return text;
-  }
-
-  /// What ends all lists and objects of a stack, as if an item in progress had been counted.
-  std::optional<std::string> after(uint32_t stack) {
-    if (const auto known = stacks_.find(stack); known != stacks_.end()) {
-      return known->second;
-    }
-    std::optional<std::string> best;
-    const std::vector<Entry> entries = self_.stacks_[stack];
-    for (const Entry& entry : entries) {
-      if (entry.kind == Entry::Kind::kEnd) {
-        best = shorter(std::move(best), "");
-        continue;
-      }
-      const bool is_object = entry.kind == Entry::Kind::kObject;
-      const auto own = by_depth([&](int depth) {
-        return is_object ? object(entry.state, depth) : array(entry.state, depth, true);
-      });
-      const auto others = own ? after(entry.stack) : std::nullopt;
-      best = shorter(std::move(best), others ? std::optional(*own + *others) : std::nullopt);
-    }
-    return stacks_[stack] = best;
-  }
-
-  // -- Values
-
-  std::optional<std::string> value(FormulaId goal) {
-    return by_depth([&](int depth) { return value(goal, depth); });
-  }
-
-  std::optional<std::string> value(FormulaId goal, int depth) {
-    return remember(values_, goal, depth, [&] { return make_value(plans_.value(goal), depth); });
-  }
-
-  std::optional<std::string> make_value(const ValuePlan plan, int depth) {  // a copy: plans grow
-    std::optional<std::string> best;
-    for (const auto& [possible, text] : {std::pair(plan.can_be_null, "null"),
-                                         {plan.can_be_true, "true"},
-                                         {plan.can_be_false, "false"}}) {
-      best = shorter(std::move(best), possible ? std::optional(text) : std::nullopt);
-    }
-    for (const uint32_t id : plan.numbers) {
-      best = shorter(std::move(best), self_.numbers(id).find_completion(NumberAutomaton::kStart));
-    }
-    for (const StringPlan& text : plan.strings) {
-      const auto rest = string(text);
-      best = shorter(std::move(best), rest ? std::optional('"' + *rest) : std::nullopt);
-    }
-    for (const ArrayStateId id : plan.arrays) {
-      const auto rest = array(id, depth, false);
-      best = shorter(std::move(best), rest ? std::optional('[' + *rest) : std::nullopt);
-    }
-    for (const ObjectStateId id : plan.objects) {
-      const auto rest = plans_.objects().choices(id).may_end ? std::optional<std::string>("}")
-                                                             : property(id, depth, true);
-      best = shorter(std::move(best), rest ? std::optional('{' + *rest) : std::nullopt);
-    }
-    return best;
-  }
-
-  /// Ends a string, its quote included. Legible if it can be.
-  std::optional<std::string> string(const StringPlan& plan) {
-    RegexStore& regexes = self_.formulas_.regexes();
-    if (plan.min > kMaxString) {
-      return std::nullopt;
-    }
-    RegexId language = plan.language;
-    if (plan.min > 0) {
-      const RegexId any = regexes.one_of(CodePoints::all());
-      language = regexes.all_of(language, regexes.repeat(any, plan.min, plan.min));
-    }
-    const auto text = shortest(language);
-    return text ? std::optional(string_rest(*text)) : std::nullopt;
-  }
-
-  /// The language's texts of letters and digits, those of ASCII without escapes, and all of them.
-  std::array<RegexId, 3> by_legibility(RegexId language) {
-    RegexStore& regexes = self_.formulas_.regexes();
-    const auto made_of = [&](std::vector<CodePoints::Range> ranges) {
-      const RegexId letter = regexes.one_of(CodePoints(std::move(ranges)));
-      return regexes.all_of(language, regexes.repeat(letter, 0, std::nullopt));
-    };
-    return {made_of({{'0', '9'}, {'a', 'z'}}), made_of({{' ', '!'}, {'#', '['}, {']', '~'}}),
-            language};
-  }
-
-  std::optional<std::u32string> shortest(RegexId language) {
-    for (const RegexId some : by_legibility(language)) {
-      if (auto text = self_.formulas_.regexes().shortest(some)) {
-        return text;
-      }
-    }
-    return std::nullopt;
-  }
-
-  std::optional<std::u32string> fresh_word(const KeyState& key, RegexId language) {
-    for (const RegexId some : by_legibility(language)) {
-      if (auto word = self_.fresh_word(key, some)) {
-        return word;
-      }
-    }
-    return std::nullopt;
-  }
-
-  // -- Lists
-
-  /// Ends a list; `next`: after an item.
-  std::optional<std::string> array(ArrayStateId id, int depth, bool next) {
-    if (plans_.arrays().may_end(id)) {
+    case Kind::kNumber:
+      return self_.numbers(thread.a).find_completion(thread.b);
+    case Kind::kLiteral:
+      return std::string(kLiterals[thread.a].substr(thread.b));
+    case Kind::kArrayOpen:
+    case Kind::kArrayClose:
       return "]";
-    }
-    const auto items = depth == 0
-                           ? std::nullopt
-                           : remember(arrays_, id, depth, [&] { return make_items(id, depth); });
-    return items ? std::optional((next ? "," : "") + *items) : std::nullopt;
-  }
-
-  uint64_t array_left(ArrayStateId id) const {
-    const ArrayState& state = plans_.arrays()[id];
-    const ArrayPlan& plan = plans_.arrays().plan(id);
-    uint64_t items = missing(plan.min, state.count);
-    for (size_t i = 0; i < plan.contains.size(); ++i) {
-      items = std::max(items, missing(plan.contains[i].min, state.contained[i]));
-    }
-    return items;
-  }
-
-  std::optional<std::string> make_items(ArrayStateId id, int depth) {
-    const uint64_t most = array_left(id);
-    if (most > kMaxParts) {
-      return std::nullopt;
-    }
-    std::vector<Choice> choices = plans_.arrays().items(id);
-    std::stable_sort(choices.begin(), choices.end(), [&](const Choice& a, const Choice& b) {
-      return array_left(a.next) < array_left(b.next);
-    });
-    for (const Choice& choice : choices) {
-      const bool nearer = array_left(choice.next) < most ||
-                          plans_.arrays()[choice.next].count > plans_.arrays()[id].count;
-      const auto item = nearer ? value(choice.goal, depth - 1) : std::nullopt;
-      if (!item) {
-        continue;
-      }
-      const ArrayStateId after =
-          plans_.arrays().plan(id).unique
-              ? plans_.arrays().with_item(choice.next, parse_json(*item, "item"))
-              : choice.next;
-      const auto rest = plans_.arrays().feasible(after) ? array(after, depth, true) : std::nullopt;
-      if (rest) {
-        return *item + *rest;
-      }
-    }
-    return std::nullopt;
-  }
-
-  // -- Objects
-
-  /// Ends an object after a property.
-  std::optional<std::string> object(ObjectStateId id, int depth) {
-    if (plans_.objects().choices(id).may_end) {
+    case Kind::kArrayNext:
+      return by_depth([&](int depth) { return array(thread.a, depth, true); });
+    case Kind::kObjectOpen:
+      return plans_.objects().choices(thread.a).may_end ? std::optional("}") : std::nullopt;
+    case Kind::kObjectClose:
       return "}";
-    }
-    const auto more = property(id, depth, true);
-    return more ? std::optional(',' + *more) : std::nullopt;
+    case Kind::kObjectNext:
+      return by_depth([&](int depth) { return object(thread.a, depth); });
+    case Kind::kKeyStart:
+      return by_depth([&](int depth) { return property(thread.a, depth, false); });
+    case Kind::kKey:
+      return by_depth([&](int depth) { return name(self_.keys_[thread.a], depth, false); });
+    case Kind::kColon:
+      return by_depth(
+          [&](int depth) { return choice(self_.choices_[thread.a], ":", depth, kUnbounded); });
+    case Kind::kDone:
+      return "";
   }
+  return std::nullopt;
+}
 
-  uint64_t object_left(ObjectStateId id) const {
-    const ObjectState& state = plans_.objects()[id];
-    const ObjectPlan& plan = plans_.objects().plan(id);
-    uint64_t required = 0;
-    for (size_t i = 0; i < plan.names.size(); ++i) {
-      required += plan.names[i].required && !state.has_seen(i) ? 1 : 0;
-    }
-    return required + static_cast<uint64_t>(__builtin_popcountll(state.pending)) +
-           missing(plan.min, state.count);
+std::optional<std::string> JsonAutomaton::WayOut::after(uint32_t stack) {
+  if (const auto known = stacks_.find(stack); known != stacks_.end()) {
+    return known->second;
   }
-
-  /// A property and what ends the object after it; with `nearer`, one that brings it nearer to
-  /// that.
-  std::optional<std::string> property(ObjectStateId id, int depth, bool nearer) {
-    if (depth == 0) {
-      return std::nullopt;
+  std::optional<std::string> best;
+  const std::vector<Entry> entries = self_.stacks_[stack];
+  for (const Entry& entry : entries) {
+    if (entry.kind == Entry::Kind::kEnd) {
+      best = shorter(std::move(best), "");
+      continue;
     }
-    return remember(nearer ? nearer_ : properties_, id, depth, [&] {
-      KeyState key;
-      key.object = id;
-      key.last = static_cast<uint32_t>(plans_.objects().plan(id).names.size());
-      const ObjectChoices& choices = plans_.objects().choices(id);
-      const std::vector<PropertyPlan>& classes = plans_.objects().plan(id).classes;
-      for (size_t i = 0; i < classes.size(); ++i) {
-        key.classes.push_back(choices.classes[i] ? classes[i].language : RegexStore::kNothing);
-      }
-      const auto text = name(key, depth, nearer);
-      return text ? std::optional('"' + *text) : std::nullopt;
+    const bool is_object = entry.kind == Entry::Kind::kObject;
+    const auto own = by_depth([&](int depth) {
+      return is_object ? object(entry.state, depth) : array(entry.state, depth, true);
     });
+    const auto others = own ? after(entry.stack) : std::nullopt;
+    best = shorter(std::move(best), others ? std::optional(*own + *others) : std::nullopt);
   }
-
-  /// False when a required value needs more depth: no order of the names would help.
-  bool can_make_required(ObjectStateId id, int depth) {
-    const std::vector<PropertyPlan>& names = plans_.objects().plan(id).names;
-    for (size_t i = 0; i < names.size(); ++i) {
-      const bool missing = names[i].required && !plans_.objects()[id].has_seen(i);
-      if (missing && !value(names[i].goal, depth - 1)) {
-        return false;
-      }
-    }
-    return true;
-  }
-
-  /// The rest of a name, its value, and what ends the object after it.
-  std::optional<std::string> name(const KeyState& key, int depth, bool nearer) {
-    const uint64_t left = object_left(key.object);
-    if (depth == 0 || left > kMaxParts || !can_make_required(key.object, depth)) {
-      return std::nullopt;
-    }
-    const uint64_t most = nearer ? left : kUnbounded;
-    const ObjectPlan& plan = plans_.objects().plan(key.object);
-    for (uint32_t i = key.first; i < key.last; ++i) {
-      if (plans_.objects().choices(key.object).names[i]) {
-        const std::u32string& text = self_.formulas_.name_points(plan.names[i].name);
-        const std::string rest = string_rest(std::u32string_view(text).substr(key.length)) + ':';
-        if (auto found = choice(plans_.objects().property(key.object, i), rest, depth, most)) {
-          return found;
-        }
-      }
-    }
-    for (uint32_t i = 0; i < key.classes.size(); ++i) {
-      const auto word = fresh_word(key, key.classes[i]);
-      if (word) {
-        uint32_t text = key.text;
-        for (const char32_t c : *word) {
-          text = self_.key_texts_.add(text, c);
-        }
-        if (auto found = choice(plans_.objects().other_property(key.object, i, text),
-                                string_rest(*word) + ':', depth, most)) {
-          return found;
-        }
-      }
-    }
-    return std::nullopt;
-  }
-
-  /// The value and the rest of the object, for one of the choices that leave less than `most` to
-  /// do.
-  std::optional<std::string> choice(const std::vector<Choice>& choices, const std::string& before,
-                                    int depth, uint64_t most) {
-    for (const Choice& choice : choices) {
-      if (depth == 0 || object_left(choice.next) >= most) {
-        continue;
-      }
-      const auto text = value(choice.goal, depth - 1);
-      const auto rest = text ? object(choice.next, depth) : std::nullopt;
-      if (rest) {
-        return before + *text + *rest;
-      }
-    }
-    return std::nullopt;
-  }
-
-  using Known = std::map<std::pair<uint32_t, int>, std::optional<std::string>>;
-
-  template <class Make>
-  std::optional<std::string> remember(Known& known, uint32_t id, int depth, const Make& make) {
-    if (const auto found = known.find({id, depth}); found != known.end()) {
-      return found->second;
-    }
-    if (known.size() >= kMaxKnown) {
-      return std::nullopt;
-    }
-    return known[{id, depth}] = make();
-  }
-
-  JsonAutomaton& self_;
-  JsonPlans& plans_;
-  Known values_, arrays_, properties_, nearer_;
-  std::map<uint32_t, std::optional<std::string>> stacks_;
-};
-
-std::optional<std::string> JsonAutomaton::way_out(StateId id) {
-  if (is_complete(id)) {
-    return "";
-  }
-  if (std::string rest = character_rest(id); !rest.empty()) {
-    return rest;
-  }
-  if (way_out_ == nullptr || way_out_->is_full()) {
-    way_out_ = std::make_shared<WayOut>(*this);
-  }
-  std::optional<WayOut::Rest> best;
-  const std::vector<Thread> threads(states_[id].threads.begin(), states_[id].threads.end());
-  for (const Thread& thread : threads) {
-    const auto rest = way_out_->rest(thread);
-    best = !best || (rest && rest->size() < best->size()) ? rest : best;
-  }
-  if (!best || best->size() == 0) {
-    return std::nullopt;
-  }
-  return with_padding(id, best->inner.empty() ? best->outer.substr(0, 1) : best->inner);
+  return stacks_[stack] = best;
 }
 
-/// Bytes that finish the character or escape that a string is in the middle of.
-std::string JsonAutomaton::character_rest(StateId id) {
-  const auto idle = [&](StateId at) {
-    const Thread& thread = states_[at].threads.front();
-    return thread.kind == Kind::kString
-               ? strings_[thread.a].decoder.idle()
-               : thread.kind != Kind::kKey || keys_[thread.a].decoder.idle();
+std::optional<std::string> JsonAutomaton::WayOut::value(FormulaId goal) {
+  return by_depth([&](int depth) { return value(goal, depth); });
+}
+
+std::optional<std::string> JsonAutomaton::WayOut::value(FormulaId goal, int depth) {
+  return remember(values_, goal, depth, [&] { return make_value(plans_.value(goal), depth); });
+}
+
+std::optional<std::string> JsonAutomaton::WayOut::make_value(const ValuePlan plan,
+                                                             int depth) {  // a copy: plans grow
+  std::optional<std::string> best;
+  for (const auto& [possible, text] : {std::pair(plan.can_be_null, "null"),
+                                       {plan.can_be_true, "true"},
+                                       {plan.can_be_false, "false"}}) {
+    best = shorter(std::move(best), possible ? std::optional(text) : std::nullopt);
+  }
+  for (const uint32_t id : plan.numbers) {
+    best = shorter(std::move(best), self_.numbers(id).find_completion(NumberAutomaton::kStart));
+  }
+  for (const StringPlan& text : plan.strings) {
+    const auto rest = string(text);
+    best = shorter(std::move(best), rest ? std::optional('"' + *rest) : std::nullopt);
+  }
+  for (const ArrayStateId id : plan.arrays) {
+    const auto rest = array(id, depth, false);
+    best = shorter(std::move(best), rest ? std::optional('[' + *rest) : std::nullopt);
+  }
+  for (const ObjectStateId id : plan.objects) {
+    const auto rest = plans_.objects().choices(id).may_end ? std::optional<std::string>("}")
+                                                           : property(id, depth, true);
+    best = shorter(std::move(best), rest ? std::optional('{' + *rest) : std::nullopt);
+  }
+  return best;
+}
+
+std::optional<std::string> JsonAutomaton::WayOut::string(const StringPlan& plan) {
+  RegexStore& regexes = self_.formulas_.regexes();
+  if (plan.min > kMaxString) {
+    return std::nullopt;
+  }
+  RegexId language = plan.language;
+  if (plan.min > 0) {
+    const RegexId any = regexes.one_of(CodePoints::all());
+    language = regexes.all_of(language, regexes.repeat(any, plan.min, plan.min));
+  }
+  const auto text = shortest(language);
+  return text ? std::optional(string_rest(*text)) : std::nullopt;
+}
+
+std::array<RegexId, 3> JsonAutomaton::WayOut::by_legibility(RegexId language) {
+  RegexStore& regexes = self_.formulas_.regexes();
+  const auto made_of = [&](std::vector<CodePoints::Range> ranges) {
+    const RegexId letter = regexes.one_of(CodePoints(std::move(ranges)));
+    return regexes.all_of(language, regexes.repeat(letter, 0, std::nullopt));
   };
-  std::string rest;
-  while (!idle(id)) {
-    uint8_t byte = 0;
-    while (next(id, byte) == kDead) {
-      SPECDEC_CHECK(byte < 0xFF, "a place in a JSON text without a way on");
-      ++byte;
-    }
-    rest += static_cast<char>(byte);
-    id = next(id, byte);
-  }
-  return rest;
+  return {made_of({{'0', '9'}, {'a', 'z'}}), made_of({{' ', '!'}, {'#', '['}, {']', '~'}}),
+          language};
 }
 
-/// The text with the white space that has to stand in it.
-std::string JsonAutomaton::with_padding(StateId id, std::string_view text) {
-  std::string result;
-  for (const char byte : text) {
-    StateId after = next(id, static_cast<uint8_t>(byte));
-    while (after == kDead) {
-      const bool newline = next(id, '\n') != kDead;
-      id = next(id, newline ? '\n' : ' ');
-      SPECDEC_CHECK(id != kDead, "'{}' does not go on with '{}'", text, byte);
-      result += newline ? '\n' : ' ';
-      after = next(id, static_cast<uint8_t>(byte));
+std::optional<std::u32string> JsonAutomaton::WayOut::shortest(RegexId language) {
+  for (const RegexId some : by_legibility(language)) {
+    if (auto text = self_.formulas_.regexes().shortest(some)) {
+      return text;
     }
-    result += byte;
-    id = after;
   }
-  return result;
+  return std::nullopt;
+}
+
+std::optional<std::u32string> JsonAutomaton::WayOut::fresh_word(const KeyState& key,
+                                                                RegexId language) {
+  for (const RegexId some : by_legibility(language)) {
+    if (auto word = self_.fresh_word(key, some)) {
+      return word;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> JsonAutomaton::WayOut::array(ArrayStateId id, int depth, bool next) {
+  if (plans_.arrays().may_end(id)) {
+    return "]";
+  }
+  const auto items = depth == 0
+                         ? std::nullopt
+                         : remember(arrays_, id, depth, [&] { return make_items(id, depth); });
+  return items ? std::optional((next ? "," : "") + *items) : std::nullopt;
+}
+
+uint64_t JsonAutomaton::WayOut::array_left(ArrayStateId id) const {
+  const ArrayState& state = plans_.arrays()[id];
+  const ArrayPlan& plan = plans_.arrays().plan(id);
+  uint64_t items = missing(plan.min, state.count);
+  for (size_t i = 0; i < plan.contains.size(); ++i) {
+    items = std::max(items, missing(plan.contains[i].min, state.contained[i]));
+  }
+  return items;
+}
+
+std::optional<std::string> JsonAutomaton::WayOut::make_items(ArrayStateId id, int depth) {
+  const uint64_t most = array_left(id);
+  if (most > kMaxParts) {
+    return std::nullopt;
+  }
+  std::vector<Choice> choices = plans_.arrays().items(id);
+  std::stable_sort(choices.begin(), choices.end(), [&](const Choice& a, const Choice& b) {
+    return array_left(a.next) < array_left(b.next);
+  });
+  for (const Choice& choice : choices) {
+    const bool nearer = array_left(choice.next) < most ||
+                        plans_.arrays()[choice.next].count > plans_.arrays()[id].count;
+    const auto item = nearer ? value(choice.goal, depth - 1) : std::nullopt;
+    if (!item) {
+      continue;
+    }
+    const ArrayStateId after =
+        plans_.arrays().plan(id).unique
+            ? plans_.arrays().with_item(choice.next, parse_json(*item, "item"))
+            : choice.next;
+    const auto rest = plans_.arrays().feasible(after) ? array(after, depth, true) : std::nullopt;
+    if (rest) {
+      return *item + *rest;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> JsonAutomaton::WayOut::object(ObjectStateId id, int depth) {
+  if (plans_.objects().choices(id).may_end) {
+    return "}";
+  }
+  const auto more = property(id, depth, true);
+  return more ? std::optional(',' + *more) : std::nullopt;
+}
+
+uint64_t JsonAutomaton::WayOut::object_left(ObjectStateId id) const {
+  const ObjectState& state = plans_.objects()[id];
+  const ObjectPlan& plan = plans_.objects().plan(id);
+  uint64_t required = 0;
+  for (size_t i = 0; i < plan.names.size(); ++i) {
+    required += plan.names[i].required && !state.has_seen(i) ? 1 : 0;
+  }
+  return required + static_cast<uint64_t>(__builtin_popcountll(state.pending)) +
+         missing(plan.min, state.count);
+}
+
+std::optional<std::string> JsonAutomaton::WayOut::property(ObjectStateId id, int depth,
+                                                           bool nearer) {
+  if (depth == 0) {
+    return std::nullopt;
+  }
+  return remember(nearer ? nearer_ : properties_, id, depth, [&] {
+    KeyState key;
+    key.object = id;
+    key.last = static_cast<uint32_t>(plans_.objects().plan(id).names.size());
+    const ObjectChoices& choices = plans_.objects().choices(id);
+    const std::vector<PropertyPlan>& classes = plans_.objects().plan(id).classes;
+    for (size_t i = 0; i < classes.size(); ++i) {
+      key.classes.push_back(choices.classes[i] ? classes[i].language : RegexStore::kNothing);
+    }
+    const auto text = name(key, depth, nearer);
+    return text ? std::optional('"' + *text) : std::nullopt;
+  });
+}
+
+bool JsonAutomaton::WayOut::can_make_required(ObjectStateId id, int depth) {
+  const std::vector<PropertyPlan>& names = plans_.objects().plan(id).names;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool missing = names[i].required && !plans_.objects()[id].has_seen(i);
+    if (missing && !value(names[i].goal, depth - 1)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::optional<std::string> JsonAutomaton::WayOut::name(const KeyState& key, int depth,
+                                                       bool nearer) {
+  const uint64_t left = object_left(key.object);
+  if (depth == 0 || left > kMaxParts || !can_make_required(key.object, depth)) {
+    return std::nullopt;
+  }
+  const uint64_t most = nearer ? left : kUnbounded;
+  const ObjectPlan& plan = plans_.objects().plan(key.object);
+  for (uint32_t i = key.first; i < key.last; ++i) {
+    if (plans_.objects().choices(key.object).names[i]) {
+      const std::u32string& text = self_.formulas_.name_points(plan.names[i].name);
+      const std::string rest = string_rest(std::u32string_view(text).substr(key.length)) + ':';
+      if (auto found = choice(plans_.objects().property(key.object, i), rest, depth, most)) {
+        return found;
+      }
+    }
+  }
+  for (uint32_t i = 0; i < key.classes.size(); ++i) {
+    const auto word = fresh_word(key, key.classes[i]);
+    if (word) {
+      uint32_t text = key.text;
+      for (const char32_t c : *word) {
+        text = self_.key_texts_.add(text, c);
+      }
+      if (auto found = choice(plans_.objects().other_property(key.object, i, text),
+                              string_rest(*word) + ':', depth, most)) {
+        return found;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> JsonAutomaton::WayOut::choice(const std::vector<Choice>& choices,
+                                                         const std::string& before, int depth,
+                                                         uint64_t most) {
+  for (const Choice& choice : choices) {
+    if (depth == 0 || object_left(choice.next) >= most) {
+      continue;
+    }
+    const auto text = value(choice.goal, depth - 1);
+    const auto rest = text ? object(choice.next, depth) : std::nullopt;
+    if (rest) {
+      return before + *text + *rest;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace specdec

@@ -40,7 +40,7 @@ struct PropertyPlan {
   // A name:
   NameId name = 0;
   bool required = false;
-  uint32_t rank = kNoRank;  ///< its place in the order of `properties`
+  uint32_t rank = kNoRank;  ///< its position in the order of `properties`
   // A class:
   RegexId language = RegexStore::kNothing;
 };

@@ -15,7 +15,7 @@ CacheKey walk_key(const WideHash::Value& language, EscapeStyle escapes) {
   return {.kind = kWalk, .part = static_cast<uint32_t>(escapes), .item = language};
 }
 
-/// What a walk takes of the file, with its place in the list of entries and in memory.
+/// What a walk takes of the file, with its index in the list of entries and in memory.
 uint64_t cost(uint64_t bytes) { return std::max<uint64_t>(bytes, 4096); }
 
 }  // namespace

@@ -23,7 +23,7 @@ inline constexpr size_t kMaxExponentDigits = 9;
 /// than 10,000 digits.
 Decimal parse_decimal(std::string_view text);
 
-/// The place of the first digit of a number that is not zero:
+/// The position of the first digit of a number that is not zero:
 /// 10^(magnitude - 1) <= |value| < 10^magnitude.
 int64_t magnitude(const Decimal& value);
 /// -1, 0 or 1. Quick also when the exponents are far apart.

@@ -6,112 +6,6 @@
 
 namespace specdec {
 
-/// The beginning of a number, taken apart.
-struct NumberTexts::Prefix {
-  bool negative = false;
-  std::string whole;
-  bool has_point = false;
-  std::string fraction;
-  bool has_exponent = false;
-  std::string exponent_sign;
-  std::string exponent;
-
-  explicit Prefix(std::string_view text) {
-    if (text.starts_with('-')) {
-      negative = true;
-      text.remove_prefix(1);
-    }
-    const size_t letter = text.find_first_of("eE");
-    if (letter != std::string_view::npos) {
-      has_exponent = true;
-      std::string_view rest = text.substr(letter + 1);
-      if (rest.starts_with('-') || rest.starts_with('+')) {
-        exponent_sign = rest.front();
-        rest.remove_prefix(1);
-      }
-      exponent = rest;
-      text = text.substr(0, letter);
-    }
-    const size_t point = text.find('.');
-    has_point = point != std::string_view::npos;
-    whole = text.substr(0, point);
-    fraction = has_point ? std::string(text.substr(point + 1)) : "";
-  }
-
-  /// Of the mantissa, as Decimal has it; of its continuations too, unless all digits are zeros.
-  int64_t magnitude() const {
-    return whole != "0"
-               ? static_cast<int64_t>(whole.size())
-               : -static_cast<int64_t>(std::min(fraction.find_first_not_of('0'), fraction.size()));
-  }
-
-  std::string text() const {
-    return (negative ? "-" : "") + whole + (has_point ? "." : "") + fraction +
-           (has_exponent ? "e" + exponent_sign + exponent : "");
-  }
-
-  bool is_whole() const { return !has_point && !has_exponent; }
-
-  bool is_number() const {
-    return !whole.empty() && (!has_point || !fraction.empty()) &&
-           (!has_exponent || !exponent.empty());
-  }
-
-  /// From the first that is not zero; empty when all are.
-  std::string significant_digits() const {
-    const std::string digits = whole + fraction;
-    return digits.substr(std::min(digits.find_first_not_of('0'), digits.size()));
-  }
-
-  mpq_class mantissa() const {
-    mpq_class value = mpz_class(whole + fraction, 10);
-    return value * power_of_ten(-static_cast<int64_t>(fraction.size()));
-  }
-
-  bool fits_exponent(int64_t e) const {
-    const bool below = exponent_sign == "-";
-    if (e < 0 ? exponent_sign == "+" || (!below && !exponent.empty()) : below && e > 0) {
-      return false;
-    }
-    const std::string digits = std::to_string(e < 0 ? -e : e);
-    const size_t zeros = exponent.find_first_not_of('0');
-    if (zeros == std::string::npos) {  // e may be one of the zeros, or follow them
-      return (e == 0 && !exponent.empty()) || exponent.size() + digits.size() <= kMaxExponentDigits;
-    }
-    return zeros + digits.size() <= kMaxExponentDigits &&
-           digits.starts_with(exponent.substr(zeros));
-  }
-
-  /// What follows in an exponent that it fits.
-  std::string exponent_rest(int64_t e) const {
-    const std::string digits = std::to_string(e < 0 ? -e : e);
-    if (exponent.empty()) {
-      return (e < 0 && exponent_sign.empty() ? "-" : "") + digits;
-    }
-    const size_t zeros = exponent.find_first_not_of('0');
-    if (zeros == std::string::npos) {
-      return e == 0 ? "" : digits;
-    }
-    return digits.substr(exponent.size() - zeros);
-  }
-
-  /// What follows in the digits of a value that begins so.
-  std::string digits_rest(mpq_class value) const {
-    size_t places = 0;  // after the point
-    for (; value.get_den() != 1; ++places) {
-      value *= 10;
-    }
-    std::string digits = value.get_num().get_str();
-    digits.insert(0, digits.size() > places ? 0 : places + 1 - digits.size(), '0');
-    std::string rest = digits.substr(digits.size() - places);
-    digits.resize(digits.size() - places);
-    const size_t least = fraction.size() + (has_point && fraction.empty() ? 1 : 0);
-    rest.append(rest.size() < least ? least - rest.size() : 0, '0');
-    const std::string begun = whole + (has_point ? "." : "") + fraction;
-    return (digits + (rest.empty() ? "" : "." + rest)).substr(begun.size());
-  }
-};
-
 namespace {
 
 int64_t digits_of(const Decimal& value) {
@@ -144,9 +38,11 @@ NumberTexts::NumberTexts(const NumberPlan& plan, NumberStyle style) : plan_(plan
   }
 }
 
-bool NumberTexts::can_complete(std::string_view text) const { return can_complete(Prefix(text)); }
+bool NumberTexts::can_complete(std::string_view text) const {
+  return can_complete(NumberPrefix(text));
+}
 
-bool NumberTexts::can_complete(const Prefix& prefix) const {
+bool NumberTexts::can_complete(const NumberPrefix& prefix) const {
   if (plan_.is_everything()) {
     return true;
   }
@@ -154,19 +50,20 @@ bool NumberTexts::can_complete(const Prefix& prefix) const {
     return first_exponent(prefix).has_value();
   }
   return prefix.whole.empty()
-             ? visit_first_digits(prefix, [&](const Prefix& next) { return can_complete(next); })
+             ? visit_first_digits(prefix,
+                                  [&](const NumberPrefix& next) { return can_complete(next); })
              : first_shift(prefix).has_value();
 }
 
 std::optional<std::string> NumberTexts::find_completion(std::string_view text) const {
-  auto rest = find_completion(Prefix(text));
-  if (rest && not_whole_ && Prefix(std::string(text) + *rest).is_whole()) {
+  auto rest = find_completion(NumberPrefix(text));
+  if (rest && not_whole_ && NumberPrefix(std::string(text) + *rest).is_whole()) {
     *rest += ".0";
   }
   return rest;
 }
 
-std::optional<std::string> NumberTexts::find_completion(const Prefix& prefix) const {
+std::optional<std::string> NumberTexts::find_completion(const NumberPrefix& prefix) const {
   if (plan_.is_everything()) {
     return prefix.is_number() ? "" : "0";
   }
@@ -176,7 +73,7 @@ std::optional<std::string> NumberTexts::find_completion(const Prefix& prefix) co
   }
   if (prefix.whole.empty()) {
     std::optional<std::string> best;
-    visit_first_digits(prefix, [&](const Prefix& next) {
+    visit_first_digits(prefix, [&](const NumberPrefix& next) {
       const std::string sign = next.negative && !prefix.negative ? "-" : "";
       const auto rest = find_completion(next);
       if (rest && (!best || sign.size() + 1 + rest->size() < best->size())) {
@@ -187,19 +84,19 @@ std::optional<std::string> NumberTexts::find_completion(const Prefix& prefix) co
     return best;
   }
   const auto shift = first_shift(prefix);
-  const auto value = shift ? set_.find(cone(prefix, shift->places)) : std::nullopt;
+  const auto value = shift ? set_.find(cone(prefix, shift->power)) : std::nullopt;
   if (!value) {
     return std::nullopt;
   }
   if (!shift->exponent) {
     return prefix.digits_rest(abs(*value));
   }
-  return prefix.digits_rest(abs(*value) * power_of_ten(-shift->places)) + "e" +
-         std::to_string(shift->places);
+  return prefix.digits_rest(abs(*value) * power_of_ten(-shift->power)) + "e" +
+         std::to_string(shift->power);
 }
 
 bool NumberTexts::is_complete(std::string_view text) const {
-  const Prefix prefix(text);
+  const NumberPrefix prefix(text);
   if (!prefix.is_number() || plan_.is_everything()) {
     return prefix.is_number();
   }
@@ -212,12 +109,12 @@ bool NumberTexts::is_complete(std::string_view text) const {
 
 // ---- Which continuations there are --------------------------------------------------------------
 
-int64_t NumberTexts::window(const Prefix& prefix) const {
+int64_t NumberTexts::window(const NumberPrefix& prefix) const {
   return window_ + static_cast<int64_t>(prefix.whole.size() + prefix.fraction.size()) + 3;
 }
 
 /// The powers of ten that may bring the digits to the size of a number of the set.
-NumberTexts::Magnitudes NumberTexts::scales(const Prefix& prefix) const {
+NumberTexts::Magnitudes NumberTexts::scales(const NumberPrefix& prefix) const {
   Magnitudes result = prefix.negative ? negative_ : positive_;
   if (prefix.significant_digits().empty()) {
     return {};
@@ -229,10 +126,10 @@ NumberTexts::Magnitudes NumberTexts::scales(const Prefix& prefix) const {
 
 /// Visits those that begin with a digit, with a sign if there was none, until one says true.
 template <class Visit>
-bool NumberTexts::visit_first_digits(const Prefix& prefix, const Visit& visit) {
+bool NumberTexts::visit_first_digits(const NumberPrefix& prefix, const Visit& visit) {
   for (const bool negative : {false, true}) {
     for (char digit = '0'; digit <= '9' && (negative || !prefix.negative); ++digit) {
-      Prefix next = prefix;
+      NumberPrefix next = prefix;
       next.negative = negative;
       next.whole = digit;
       if (visit(next)) {
@@ -244,21 +141,21 @@ bool NumberTexts::visit_first_digits(const Prefix& prefix, const Visit& visit) {
 }
 
 /// False when all numbers that begin so have a sign that no number of the set has.
-bool NumberTexts::may_have_sign(const Prefix& prefix) const {
+bool NumberTexts::may_have_sign(const NumberPrefix& prefix) const {
   return prefix.negative ? set_.may_be_negative() : set_.may_be_positive();
 }
 
-bool NumberTexts::contains(const Prefix& prefix, const mpq_class& absolute) const {
+bool NumberTexts::contains(const NumberPrefix& prefix, const mpq_class& absolute) const {
   const mpq_class value = prefix.negative ? mpq_class(-absolute) : absolute;
   return set_.count({value, value, false, false}, 1) > 0;
 }
 
-/// The continuations of the digits, times ten to the power `places`.
-NumberFractions::Interval NumberTexts::cone(const Prefix& prefix, int64_t places) const {
-  const mpq_class scale = power_of_ten(places);
+/// The continuations of the digits, times ten to the `power`.
+NumberFractions::Interval NumberTexts::cone(const NumberPrefix& prefix, int64_t power) const {
+  const mpq_class scale = power_of_ten(power);
   const mpq_class low = prefix.mantissa() * scale;
   const mpq_class width = power_of_ten(-static_cast<int64_t>(prefix.fraction.size())) * scale;
-  const bool as_they_are = whole_only_ && places == 0;
+  const bool as_they_are = whole_only_ && power == 0;
   NumberFractions::Interval cone{low, as_they_are ? low : mpq_class(low + width), false,
                                  !as_they_are};
   if (prefix.negative) {
@@ -267,14 +164,13 @@ NumberFractions::Interval NumberTexts::cone(const Prefix& prefix, int64_t places
   return cone;
 }
 
-std::optional<NumberTexts::Shift> NumberTexts::first_shift(const Prefix& prefix) const {
+std::optional<NumberTexts::Shift> NumberTexts::first_shift(const NumberPrefix& prefix) const {
   if (prefix.has_point && whole_only_) {
     return std::nullopt;
   }
   const Magnitudes scales = this->scales(prefix);
-  const auto grows = [&](int64_t places) {
-    return scales.least <= places && places <= scales.most &&
-           set_.count(cone(prefix, places), 1) > 0;
+  const auto grows = [&](int64_t power) {
+    return scales.least <= power && power <= scales.most && set_.count(cone(prefix, power), 1) > 0;
   };
   if (!may_have_sign(prefix)) {  // only zero is left
     const bool zero = prefix.significant_digits().empty() && contains(prefix, 0);
@@ -282,22 +178,22 @@ std::optional<NumberTexts::Shift> NumberTexts::first_shift(const Prefix& prefix)
   }
   const bool more_digits = !prefix.has_point && prefix.whole != "0";
   const int64_t window = this->window(prefix);
-  for (int64_t places = 0; places <= (more_digits ? window : 0); ++places) {
-    if (grows(places)) {
-      return Shift{places, false};
+  for (int64_t power = 0; power <= (more_digits ? window : 0); ++power) {
+    if (grows(power)) {
+      return Shift{power, false};
     }
   }
   for (int64_t e = 1; free_exponent_ && e <= window; ++e) {
-    for (const int64_t places : {e, -e}) {
-      if (grows(places)) {
-        return Shift{places, true};
+    for (const int64_t power : {e, -e}) {
+      if (grows(power)) {
+        return Shift{power, true};
       }
     }
   }
   return std::nullopt;
 }
 
-std::optional<int64_t> NumberTexts::first_exponent(const Prefix& prefix) const {
+std::optional<int64_t> NumberTexts::first_exponent(const NumberPrefix& prefix) const {
   const bool too_long = prefix.exponent.size() > kMaxExponentDigits;
   if (!free_exponent_ || whole_only_ || too_long) {
     return std::nullopt;
@@ -323,7 +219,7 @@ std::optional<int64_t> NumberTexts::first_exponent(const Prefix& prefix) const {
 }
 
 /// Beyond the window every larger exponent answers as the first one does.
-std::optional<int64_t> NumberTexts::beyond_window(const Prefix& prefix, int sign) const {
+std::optional<int64_t> NumberTexts::beyond_window(const NumberPrefix& prefix, int sign) const {
   if (sign < 0 && prefix.exponent_sign.empty() && !prefix.exponent.empty()) {
     return std::nullopt;
   }
@@ -388,14 +284,14 @@ std::string NumberTexts::simplest(std::string digits, bool negative) const {
   return digits;
 }
 
-void NumberTexts::shorten_mantissa(Prefix& prefix) const {
+void NumberTexts::shorten_mantissa(NumberPrefix& prefix) const {
   std::string digits = prefix.significant_digits();
   const bool sized = std::any_of(bounds_.begin(), bounds_.end(), [&](const Bound& bound) {
     return bound.negative == prefix.negative;
   });
-  const size_t places = prefix.fraction.size();
+  const size_t decimals = prefix.fraction.size();
   if (digits.empty()) {
-    if (!sized && !scaled_units_ && places > 1) {
+    if (!sized && !scaled_units_ && decimals > 1) {
       prefix.fraction = "0";
     }
     return;
@@ -416,18 +312,18 @@ void NumberTexts::shorten_mantissa(Prefix& prefix) const {
   }
   if (!scaled_units_) {
     prefix.whole = "1";
-    prefix.fraction = places > 0 ? "0" : "";
+    prefix.fraction = decimals > 0 ? "0" : "";
     return;
   }
   const size_t zeros = digits.size() - (digits.find_last_not_of('0') + 1);
   const std::string tens = "1" + std::string(zeros, '0');
-  digits = tens.size() > places ? tens : "1" + std::string(places - tens.size(), '0') + tens;
-  prefix.whole = digits.substr(0, digits.size() - places);
-  prefix.fraction = digits.substr(digits.size() - places);
+  digits = tens.size() > decimals ? tens : "1" + std::string(decimals - tens.size(), '0') + tens;
+  prefix.whole = digits.substr(0, digits.size() - decimals);
+  prefix.fraction = digits.substr(digits.size() - decimals);
 }
 
 std::string NumberTexts::representative(std::string_view text) const {
-  Prefix prefix(text);
+  NumberPrefix prefix(text);
   if (!told_by_size_ || prefix.whole.empty()) {
     return std::string(text);
   }

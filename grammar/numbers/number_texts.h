@@ -8,6 +8,7 @@
 
 #include "grammar/numbers/number_fractions.h"
 #include "grammar/numbers/number_plan.h"
+#include "grammar/numbers/number_prefix.h"
 
 namespace specdec {
 
@@ -36,10 +37,9 @@ class NumberTexts {
   std::string representative(std::string_view text) const;
 
  private:
-  struct Prefix;
   /// How a continuation of the digits may be scaled: by digits before the point, or an exponent.
   struct Shift {
-    int64_t places = 0;
+    int64_t power = 0;
     bool exponent = false;
   };
   /// The digits of a bound other than zero.
@@ -60,21 +60,21 @@ class NumberTexts {
     size_t deciding = 0;  ///< how many of the digits it takes to compare them
   };
 
-  bool can_complete(const Prefix& prefix) const;
-  std::optional<std::string> find_completion(const Prefix& prefix) const;
-  bool may_have_sign(const Prefix& prefix) const;
-  bool contains(const Prefix& prefix, const mpq_class& absolute) const;
-  NumberFractions::Interval cone(const Prefix& prefix, int64_t places) const;
-  std::optional<Shift> first_shift(const Prefix& prefix) const;
-  std::optional<int64_t> first_exponent(const Prefix& prefix) const;
-  std::optional<int64_t> beyond_window(const Prefix& prefix, int sign) const;
+  bool can_complete(const NumberPrefix& prefix) const;
+  std::optional<std::string> find_completion(const NumberPrefix& prefix) const;
+  bool may_have_sign(const NumberPrefix& prefix) const;
+  bool contains(const NumberPrefix& prefix, const mpq_class& absolute) const;
+  NumberFractions::Interval cone(const NumberPrefix& prefix, int64_t power) const;
+  std::optional<Shift> first_shift(const NumberPrefix& prefix) const;
+  std::optional<int64_t> first_exponent(const NumberPrefix& prefix) const;
+  std::optional<int64_t> beyond_window(const NumberPrefix& prefix, int sign) const;
   template <class Visit>
-  static bool visit_first_digits(const Prefix& prefix, const Visit& visit);
-  int64_t window(const Prefix& prefix) const;
-  Magnitudes scales(const Prefix& prefix) const;
+  static bool visit_first_digits(const NumberPrefix& prefix, const Visit& visit);
+  int64_t window(const NumberPrefix& prefix) const;
+  Magnitudes scales(const NumberPrefix& prefix) const;
   Comparison compare(const std::string& digits, bool negative) const;
   std::string simplest(std::string digits, bool negative) const;
-  void shorten_mantissa(Prefix& prefix) const;
+  void shorten_mantissa(NumberPrefix& prefix) const;
 
   NumberPlan plan_;
   NumberFractions set_;

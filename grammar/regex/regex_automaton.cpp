@@ -315,7 +315,7 @@ RegexAutomaton::Map RegexAutomaton::overlay(const std::vector<Segment>& segments
   Map map;
   std::vector<RegexId> active;  // targets of the segments here, sorted; as often as they have some
   std::vector<RegexId> distinct;                     // the same, each once
-  std::map<std::vector<RegexId>, RegexId> combined;  // few sets of targets lie in many places
+  std::map<std::vector<RegexId>, RegexId> combined;  // few sets of targets, of many code points
   for (size_t s = 0, e = 0, begin = 0; begin <= CodePoints::kLast;) {
     for (; comes_at(ends, e, begin); ++e) {
       const RegexId target = segments[static_cast<uint32_t>(ends[e])].target;

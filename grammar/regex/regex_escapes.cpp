@@ -1,3 +1,4 @@
+// The classes and escapes that RegexSyntaxParser reads.
 #include <algorithm>
 
 #include "core/error.h"

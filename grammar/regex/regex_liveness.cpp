@@ -1,3 +1,4 @@
+// Which states of RegexAutomaton still have texts.
 #include <queue>
 
 #include "core/error.h"

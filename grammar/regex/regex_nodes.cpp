@@ -152,12 +152,12 @@ RegexId RegexNodes::one_of(const CodePoints& points) {
   for (const CodePoints::Range& range : points.ranges()) {
     key.emplace_back(range.first, range.last);
   }
-  const auto [place, is_new] =
+  const auto [known, is_new] =
       class_ids_.emplace(std::move(key), static_cast<uint32_t>(classes_.size()));
   if (is_new) {
     classes_.push_back(points);
   }
-  return add({.kind = Kind::kClass, .a = place->second, .shortest = 1, .longest = 1});
+  return add({.kind = Kind::kClass, .a = known->second, .shortest = 1, .longest = 1});
 }
 
 RegexId RegexNodes::letter(char32_t point) {

@@ -216,9 +216,9 @@ std::optional<std::u32string> RegexQueries::shortest(RegexId regex) {
     const uint64_t length = entry.length + 1;
     char32_t begin = 0;
     for (const auto& [last, target] : automaton_.transitions(entry.state)) {
-      const auto [place, is_new] = reached.try_emplace(target);
-      if (target != RegexStore::kNothing && (is_new || length < place->second.length)) {
-        place->second = {length, entry.state, begin};
+      const auto [known, is_new] = reached.try_emplace(target);
+      if (target != RegexStore::kNothing && (is_new || length < known->second.length)) {
+        known->second = {length, entry.state, begin};
         const uint64_t bound =
             reached.size() < kMaxExact ? length + nodes_[target].shortest : nodes_[target].shortest;
         open.push({bound, length, target});

@@ -1,3 +1,4 @@
+// Unions and intersections of RegexNodes, in similarity form.
 #include <algorithm>
 
 #include "grammar/regex/regex_nodes.h"

@@ -122,11 +122,11 @@ uint32_t RegexSyntaxParser::term() {
   if (c == '.') {
     return add_points(flags_.dot_all ? CodePoints::all() : line_ends().complement(), start);
   }
-  const auto [place, is_new] = letters_.try_emplace({c, flags_.ignore_case}, 0);
+  const auto [known, is_new] = letters_.try_emplace({c, flags_.ignore_case}, 0);
   if (is_new) {
-    place->second = class_index(fold(CodePoints({{c, c}})));
+    known->second = class_index(fold(CodePoints({{c, c}})));
   }
-  return add({.kind = Kind::kPoint, .points = place->second, .position = start});
+  return add({.kind = Kind::kPoint, .points = known->second, .position = start});
 }
 
 uint32_t RegexSyntaxParser::quantified(uint32_t atom) {

@@ -31,7 +31,7 @@ struct RegexSyntax {
   uint32_t root = 0;
   std::u32string pattern;
 
-  /// Throws GrammarError with the pattern and the place in front of the message.
+  /// Throws GrammarError with the pattern and the position in front of the message.
   [[noreturn]] void fail(size_t position, const std::string& message) const;
 };
 

@@ -33,8 +33,8 @@ std::string ipv6_pattern() {
   return "(" + all + ")";
 }
 
-/// Points of one code point, and the dash: neither first nor last, and no dashes in the third and
-/// fourth place.
+/// Points of one code point, and the dash: neither first nor last, and no dashes as third and
+/// fourth characters.
 RegexId label(RegexStore& store, const std::string& points, int longest) {
   const std::string dash = "(" + points + "|-)";
   return format_pattern(store, "(?!..--)" + points + "(" + dash + "{0," +

@@ -13,7 +13,7 @@ RegexId format_pattern(RegexStore& store, const std::string& text);
 RegexId ipv4_format(RegexStore& store);  ///< RFC 2673, section 3.2
 RegexId ipv6_format(RegexStore& store);  ///< RFC 4291, section 2.2, without zones
 
-/// RFC 1123, section 2.1. Labels with "--" in the third and fourth place are left out: they are
+/// RFC 1123, section 2.1. Labels with "--" as third and fourth characters are left out: they are
 /// A-labels (RFC 5891, section 4.2.3.1), of which few are valid, and these are no regular language.
 RegexId hostname_format(RegexStore& store);
 

@@ -39,15 +39,15 @@ enum class AtomKind : uint8_t {
   kNotMultiple,   ///< a: of what
   kWrittenWhole,  ///< without point and exponent
   kNotWrittenWhole,
-  kItem,           ///< min: index; formula
-  kItems,          ///< min: from this index on; formula
-  kContains,       ///< a: from this index on; formula; min, max: how many items satisfy it
-  kItemCount,      ///< min, max
-  kUnique,         ///< a: node whose keyword it is; no two items are equal
-  kRepeated,       ///< a: node; two are
-  kProperties,     ///< a: of these names; formula; b: the name's place in `properties`, or kNoRank
-  kExists,         ///< a property of the names `a` satisfies the formula
-  kRequired,       ///< a: the property's name
+  kItem,        ///< min: index; formula
+  kItems,       ///< min: from this index on; formula
+  kContains,    ///< a: from this index on; formula; min, max: how many items satisfy it
+  kItemCount,   ///< min, max
+  kUnique,      ///< a: node whose keyword it is; no two items are equal
+  kRepeated,    ///< a: node; two are
+  kProperties,  ///< a: of these names; formula; b: the name's position in `properties`, or kNoRank
+  kExists,      ///< a property of the names `a` satisfies the formula
+  kRequired,    ///< a: the property's name
   kPropertyCount,  ///< min, max
   kSchema,         ///< a: node, b: dynamic scope: what the subschema says
   kNotSchema,      ///< its contrary

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "core/error.h"
+#include "grammar/schema/json_pointer.h"
 #include "grammar/schema/meta_schemas.h"
 #include "grammar/schema/uri.h"
 
@@ -54,57 +54,7 @@ std::optional<SchemaDraft> known_dialect(std::string_view uri) {
   return std::nullopt;
 }
 
-std::string escape_pointer(std::string_view name) {
-  std::string out;
-  for (const char c : name) {
-    out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-  }
-  return out;
-}
-
-int hex(char c) {
-  return c >= '0' && c <= '9'                     ? c - '0'
-         : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
-                                                  : -1;
-}
-
-std::string percent_decode(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size() && hex(text[i + 1]) >= 0 && hex(text[i + 2]) >= 0) {
-      out += static_cast<char>(hex(text[i + 1]) * 16 + hex(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i];
-    }
-  }
-  return out;
-}
-
-std::string unescape_pointer(std::string_view part) {
-  std::string out;
-  for (size_t i = 0; i < part.size(); ++i) {
-    if (part[i] == '~' && i + 1 < part.size()) {
-      out += part[++i] == '1' ? '/' : '~';
-    } else {
-      out += part[i];
-    }
-  }
-  return out;
-}
-
 bool is_schema(const JsonValue& value) { return value.is(Type::kObject) || value.is_boolean(); }
-
-/// The part of a value that one step of a JSON pointer names, or nullptr.
-const JsonValue* step(const JsonValue& value, const std::string& part) {
-  if (!value.is(Type::kArray)) {
-    return value.find(part);
-  }
-  size_t index = 0;
-  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
-  const bool valid = error == std::errc() && end == part.data() + part.size();
-  return valid && index < value.items.size() ? &value.items[index] : nullptr;
-}
 
 }  // namespace
 
@@ -360,7 +310,7 @@ SchemaNode SchemaDocument::by_pointer(const JsonValue& root, uint32_t resource,
     pointer.remove_prefix(1);
     const size_t slash = pointer.find('/');
     const std::string part = unescape_pointer(pointer.substr(0, slash));
-    at = step(*at, part);
+    at = pointer_step(*at, part);
     if (at == nullptr) {
       throw GrammarError(fmt::format("{}: $ref: '{}' names nothing in the schema",
                                      resources_[resource].uri, reference));

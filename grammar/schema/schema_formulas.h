@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "grammar/schema/formula.h"
+#include "grammar/schema/schema_assertions.h"
 #include "grammar/schema/schema_document.h"
+#include "grammar/schema/schema_keywords.h"
 #include "grammar/tables/flat_map.h"
 
 namespace specdec {
@@ -36,74 +38,34 @@ class SchemaFormulas {
  private:
   /// Dynamic scope: the resources with dynamic anchors that were entered, outermost first.
   using Scope = std::vector<uint32_t>;
-  struct Place {
+  /// A subschema as it was entered.
+  struct Subschema {
     SchemaNode node = 0;
     uint32_t scope = 0;
   };
-  /// What one way through a schema has evaluated (JSON Schema 2020-12, section 11).
-  struct Evaluated {
-    bool all_properties = false;
-    bool all_items = false;
-    uint64_t items = 0;
-    std::vector<NameId> names;
-    std::vector<RegexId> patterns;
-    std::vector<FormulaId> contained;
-    bool empty() const;
-    void merge(const Evaluated& other);
-  };
-  struct Branch {
-    FormulaId formula = FormulaStore::kTrue;
-    Evaluated evaluated;
-  };
-  using Branches = std::vector<Branch>;
+  class Unevaluated;
 
-  const JsonValue* keyword(Place place, std::string_view name) const;
-  /// Fails when the value's strings are too many or too long.
-  void check_text(Place place, std::string_view keyword, const JsonValue& value) const;
-  /// Fails when the value holds a number beyond what to_fraction takes.
-  void check_numbers(Place place, std::string_view keyword, const JsonValue& value) const;
-  [[noreturn]] void fail(Place place, std::string_view keyword, const std::string& what) const;
   FormulaId schema(SchemaNode node, uint32_t scope);
-  FormulaId below(Place place, std::string_view keyword);
-  FormulaId below(Place place, std::string_view keyword, size_t index);
-  FormulaId below(Place place, std::string_view keyword, const JsonMember& part);
-  uint64_t count(Place place, std::string_view keyword, uint64_t missing) const;
-  bool is_older(Place place, SchemaDraft draft) const {
-    return document_.draft(place.node) < draft;
-  }
-
-  FormulaId expand_node(Place place);
-  FormulaId local(Place place);  ///< all that looks at children, and the plain assertions
-  FormulaId in_place(Place place);
-  void add_any_type(Place place, std::vector<FormulaId>& parts);
-  void add_numbers(Place place, std::vector<FormulaId>& parts);
-  void add_strings(Place place, std::vector<FormulaId>& parts);
-  void add_format(Place place, std::vector<FormulaId>& parts);
-  void add_arrays(Place place, std::vector<FormulaId>& parts);
-  void add_items(Place place, std::vector<FormulaId>& parts);
-  void add_objects(Place place, std::vector<FormulaId>& parts);
-  void add_properties(Place place, std::vector<FormulaId>& parts);
-  void add_dependencies(Place place, std::vector<FormulaId>& parts);
+  FormulaId below(Subschema here, std::string_view keyword);
+  FormulaId below(Subschema here, std::string_view keyword, size_t index);
+  FormulaId below(Subschema here, std::string_view keyword, const JsonMember& part);
+  FormulaId expand_node(Subschema here);
+  FormulaId local(Subschema here);  ///< all that looks at children, and the plain assertions
+  FormulaId in_place(Subschema here);
+  void add_arrays(Subschema here, std::vector<FormulaId>& parts);
+  void add_items(Subschema here, std::vector<FormulaId>& parts);
+  void add_objects(Subschema here, std::vector<FormulaId>& parts);
+  void add_properties(Subschema here, std::vector<FormulaId>& parts);
+  void add_dependencies(Subschema here, std::vector<FormulaId>& parts);
   FormulaId if_present(NameId name, FormulaId then);
-  FormulaId one_of(Place place, size_t parts);
-  std::vector<SchemaNode> references(Place place);
-  TypeMask type_named(Place place, const JsonValue& name, bool& integer) const;
-  size_t list_size(Place place, std::string_view keyword) const;
-  RegexId pattern(Place place, std::string_view keyword, const std::string& text);
-
-  bool has_unevaluated(Place place) const;
-  Branches branches(Place place);
-  Branches branches_of(SchemaNode node, uint32_t scope);
-  Branches any_branches(Place place);
-  Branches one_branches(Place place);
-  Branches if_branches(Place place);
-  Branches dependent_branches(Place place);
-  Branches product(Place place, const Branches& left, const Branches& right) const;
-  Evaluated locally_evaluated(Place place);
-  void apply_unevaluated(Place place, Branch& branch);
+  FormulaId one_of(Subschema here, size_t parts);
+  std::vector<SchemaNode> references(Subschema here);
+  bool has_unevaluated(Subschema here) const;
   KeySet others(const std::vector<NameId>& names, const std::vector<RegexId>& patterns);
 
   SchemaDocument& document_;
+  SchemaKeywords keywords_;
+  SchemaAssertions assertions_;
   FormulaStore& formulas_;
   SchemaFormulaOptions options_;
   std::vector<Scope> scopes_;

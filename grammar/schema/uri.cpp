@@ -86,6 +86,12 @@ std::string remove_dots(std::string_view path) {
   return result + (folder && !kept.empty() ? "/" : "");
 }
 
+int hex_digit(char c) {
+  return c >= '0' && c <= '9'                     ? c - '0'
+         : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
+                                                  : -1;
+}
+
 }  // namespace
 
 std::string resolve_uri(const std::string& base_text, const std::string& reference) {
@@ -118,6 +124,20 @@ std::string resolve_uri(const std::string& base_text, const std::string& referen
   }
   uri.path = remove_dots(uri.path);
   return join(uri);
+}
+
+std::string percent_decode(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 &&
+        hex_digit(text[i + 2]) >= 0) {
+      out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
 }
 
 }  // namespace specdec

@@ -5,7 +5,7 @@
 namespace specdec {
 
 /// The strongly connected components of a graph (Tarjan 1972, without recursion). `edges[i]` are
-/// the places that i points to. A component comes after all others that it points to.
+/// the nodes that i points to. A component comes after all others that it points to.
 std::vector<std::vector<uint32_t>> components_of(const std::vector<std::vector<uint32_t>>& edges);
 
 }  // namespace specdec

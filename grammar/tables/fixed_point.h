@@ -15,7 +15,7 @@ namespace specdec {
 /// be monotone: what is "yes" stays so when another answer turns into "yes".
 class FixedPoint {
  public:
-  /// The answers to one kind of question, by key: numbers that count from zero. Must stay in place
+  /// The answers to one kind of question, by key: numbers that count from zero. Must not move
   /// while questions are under way.
   class Answers {
    public:
@@ -31,7 +31,7 @@ class FixedPoint {
       State state = State::kUnknown;
       bool met = false;    ///< open: another question came back to it
       uint32_t where = 0;  ///< open: its depth, the questions under way around it; tentative: its
-                           ///< place in `tentative_`
+                           ///< index in `tentative_`
     };
 
     Answer& at(uint32_t key) {

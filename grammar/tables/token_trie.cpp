@@ -29,16 +29,16 @@ void sort_by_first_bytes(std::vector<Text>& texts) {
   constexpr int kBits = 11;
   constexpr uint64_t kDigits = uint64_t{1} << kBits;
   std::vector<Text> sorted(texts.size());
-  std::vector<uint32_t> places(kDigits + 1);
+  std::vector<uint32_t> starts(kDigits + 1);
   for (int shift = 0; shift < 64; shift += kBits) {
     const auto digit = [&](const Text& text) { return text.prefix[0] >> shift & (kDigits - 1); };
-    std::fill(places.begin(), places.end(), 0);
+    std::fill(starts.begin(), starts.end(), 0);
     for (const Text& text : texts) {
-      ++places[digit(text) + 1];
+      ++starts[digit(text) + 1];
     }
-    std::partial_sum(places.begin(), places.end(), places.begin());
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
     for (const Text& text : texts) {
-      sorted[places[digit(text)]++] = text;
+      sorted[starts[digit(text)]++] = text;
     }
     texts.swap(sorted);
   }

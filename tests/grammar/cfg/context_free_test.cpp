@@ -1,8 +1,7 @@
-#include "grammar/cfg/context_free.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "grammar/cfg/context_free_builder.h"
 #include "grammar/cfg/gbnf.h"
 #include "grammar/tables/components.h"
 #include "tests/grammar/automaton_checks.h"

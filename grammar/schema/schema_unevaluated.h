@@ -1,0 +1,48 @@
+#pragma once
+#include <vector>
+
+#include "grammar/schema/schema_formulas.h"
+
+namespace specdec {
+
+/// unevaluatedProperties and unevaluatedItems need to know which subschemas held: every way through
+/// the applicators is followed apart, with what it evaluates.
+class SchemaFormulas::Unevaluated {
+ public:
+  explicit Unevaluated(SchemaFormulas& self) : self_(self) {}
+
+  /// What a subschema with one of these keywords says.
+  FormulaId expand(Subschema here);
+
+ private:
+  /// What one way through a schema has evaluated (JSON Schema 2020-12, section 11).
+  struct Evaluated {
+    bool all_properties = false;
+    bool all_items = false;
+    uint64_t items = 0;
+    std::vector<NameId> names;
+    std::vector<RegexId> patterns;
+    std::vector<FormulaId> contained;
+    bool empty() const;
+    void merge(const Evaluated& other);
+  };
+  struct Branch {
+    FormulaId formula = FormulaStore::kTrue;
+    Evaluated evaluated;
+  };
+  using Branches = std::vector<Branch>;
+
+  Branches branches(Subschema here);
+  Branches branches_of(SchemaNode node, uint32_t scope);
+  Branches any_branches(Subschema here);
+  Branches one_branches(Subschema here);
+  Branches if_branches(Subschema here);
+  Branches dependent_branches(Subschema here);
+  Branches product(Subschema here, const Branches& left, const Branches& right) const;
+  Evaluated locally_evaluated(Subschema here);
+  void apply_unevaluated(Subschema here, Branch& branch);
+
+  SchemaFormulas& self_;
+};
+
+}  // namespace specdec
