@@ -1,6 +1,7 @@
 #include "tests/support/retrieval.h"
 
 #include "core/error.h"
+#include "tests/support/draft_bench.h"
 
 namespace specdec {
 
@@ -14,18 +15,10 @@ Draft Room::grow(const DraftContext& /*context*/, ChildDistribution& /*distribut
 Draft propose_within(Drafter& drafter, TokenSpan committed, const DraftLimits& limits,
                      const StepResult* last_step) {
   Room room(limits);
-  CounterRandomness random(1);
-  const SamplingParams sampling;
-  return drafter.propose({.committed = committed,
-                          .last_step = last_step,
-                          .prompt_result = nullptr,
-                          .random = random,
-                          .sampling = sampling,
-                          .grammar = nullptr,
-                          .max_tokens = limits.tokens,
-                          .max_depth = limits.depth,
-                          .max_branches = limits.branches,
-                          .shape = room});
+  DraftBench bench;
+  DraftContext context = bench.context(committed, room, limits);
+  context.last_step = last_step;
+  return drafter.propose(context);
 }
 
 std::vector<std::vector<Token>> paths_of(const Draft& draft) {

@@ -8,6 +8,7 @@
 #include "decoders/shapes/chain.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
+#include "tests/support/draft_bench.h"
 #include "tests/support/sequence_distribution.h"
 
 namespace specdec {
@@ -22,7 +23,7 @@ constexpr int64_t kDraftVocab = 5;
 LogitTable model_table() { return random_table(kDraftVocab, 2, 3); }
 
 /// A drafter with a view of its model.
-struct DraftModelBench {
+struct DraftModelBench : DraftBench {
   explicit DraftModelBench(const DraftModelOptions& options = {}, int64_t max_length = 64) {
     auto owned = std::make_unique<FakeModel>(kDraftVocab, model_table(), max_length);
     model = owned.get();
@@ -31,22 +32,11 @@ struct DraftModelBench {
 
   Draft propose(const Tokens& committed, int64_t max_tokens) {
     ChainShape shape(std::max<int64_t>(1, max_tokens));
-    return drafter->propose({.committed = committed,
-                             .last_step = nullptr,
-                             .prompt_result = nullptr,
-                             .random = random,
-                             .sampling = sampling,
-                             .grammar = nullptr,
-                             .max_tokens = max_tokens,
-                             .max_depth = max_tokens,
-                             .max_branches = 1,
-                             .shape = shape});
+    return drafter->propose(context(committed, shape, {max_tokens, max_tokens, 1}));
   }
 
   FakeModel* model;
   std::unique_ptr<DraftModelDrafter> drafter;
-  SamplingParams sampling;
-  CounterRandomness random{1};
 };
 
 /// The greedy continuation by the table.

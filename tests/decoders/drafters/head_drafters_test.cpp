@@ -21,6 +21,7 @@
 #include "decoders/verifiers/exact_match.h"
 #include "decoders/verifiers/rejection.h"
 #include "kv/kv_cache.h"
+#include "tests/support/draft_bench.h"
 #include "tests/support/error_message.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/tiny_gemma.h"
@@ -363,24 +364,14 @@ TEST(SelfDrafterTest, NearTheContextsEndItEvaluatesNoMoreThanFits) {
 
 TEST(SelfDrafterTest, TokensThatNobodyEvaluatedYetComeBeforeTheRoot) {
   const auto weights = tiny_gemma(11);
-  CounterRandomness random(1);
-  const SamplingParams sampling;
   const Tokens prompt = {3, 1, 4, 1, 5};
   const auto drafted = [&](size_t evaluated) {
     TransformerModel target(weights, paged_kv());
     target.prefill_get_last_logits(TokenSpan(prompt).first(evaluated));
     SelfDrafter drafter(target, {.layers = 2});
+    DraftBench bench;
     ChainShape shape(3);
-    const Draft draft = drafter.propose({.committed = prompt,
-                                         .last_step = nullptr,
-                                         .prompt_result = nullptr,
-                                         .random = random,
-                                         .sampling = sampling,
-                                         .grammar = nullptr,
-                                         .max_tokens = 3,
-                                         .max_depth = 3,
-                                         .max_branches = 1,
-                                         .shape = shape});
+    const Draft draft = drafter.propose(bench.context(prompt, shape, {3, 3, 1}));
     EXPECT_EQ(target.pending(), 0);
     return draft.tokens;
   };
@@ -397,19 +388,9 @@ TEST(SelfDrafterTest, DraftingLeavesNoTrace) {
   Tokens committed = prompt;
   committed.push_back(5);
   SelfDrafter drafter(drafted, {.layers = 2});
-  CounterRandomness random(1);
-  const SamplingParams sampling;
+  DraftBench bench;
   ChainShape shape(3);
-  const Draft draft = drafter.propose({.committed = committed,
-                                       .last_step = nullptr,
-                                       .prompt_result = nullptr,
-                                       .random = random,
-                                       .sampling = sampling,
-                                       .grammar = nullptr,
-                                       .max_tokens = 3,
-                                       .max_depth = 3,
-                                       .max_branches = 1,
-                                       .shape = shape});
+  const Draft draft = drafter.propose(bench.context(committed, shape, {3, 3, 1}));
   EXPECT_EQ(draft.proposed(), 3);
   EXPECT_EQ(drafted.pending(), 0);
   EXPECT_TRUE(at::equal(drafted.verify_get_logits(draft), untouched.verify_get_logits(draft)));

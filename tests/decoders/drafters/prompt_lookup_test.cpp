@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "decoders/shapes/chain.h"
+#include "tests/support/draft_bench.h"
 
 namespace specdec {
 namespace {
@@ -14,18 +15,8 @@ using Tokens = std::vector<Token>;
 
 Tokens propose(PromptLookupDrafter& drafter, const Tokens& committed, int64_t max_tokens) {
   ChainShape shape(std::max<int64_t>(1, max_tokens));
-  CounterRandomness random(1);
-  const SamplingParams sampling;
-  const Draft draft = drafter.propose({.committed = committed,
-                                       .last_step = nullptr,
-                                       .prompt_result = nullptr,
-                                       .random = random,
-                                       .sampling = sampling,
-                                       .grammar = nullptr,
-                                       .max_tokens = max_tokens,
-                                       .max_depth = max_tokens,
-                                       .max_branches = 1,
-                                       .shape = shape});
+  DraftBench bench;
+  const Draft draft = drafter.propose(bench.context(committed, shape, {max_tokens, max_tokens, 1}));
   EXPECT_EQ(draft.tokens.front(), committed.back());
   EXPECT_EQ(draft.child_probs, std::vector<int64_t>(draft.tokens.size(), -1));
   for (int64_t node = 0; node < draft.size(); ++node) {

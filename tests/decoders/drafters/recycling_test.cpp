@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "tests/support/draft_bench.h"
 #include "tests/support/fake_model.h"
 #include "tests/support/retrieval.h"
 
@@ -55,19 +56,11 @@ TEST(RecyclingTest, SkippedStepsTeachToo) {
   RecyclingDrafter drafter({.candidates = 1});
   const StepResult plain = step(Draft::root(1), {{4}}, {0});
   Room room({1, 1, 1});
-  CounterRandomness random(1);
-  const SamplingParams sampling;
+  DraftBench bench;
   const Tokens committed = {1, 4};
-  drafter.skip({.committed = committed,
-                .last_step = &plain,
-                .prompt_result = nullptr,
-                .random = random,
-                .sampling = sampling,
-                .grammar = nullptr,
-                .max_tokens = 0,
-                .max_depth = 0,
-                .max_branches = 1,
-                .shape = room});
+  DraftContext context = bench.context(committed, room, {0, 0, 1});
+  context.last_step = &plain;
+  drafter.skip(context);
   EXPECT_EQ(paths_of(propose_within(drafter, Tokens{1}, {4, 4, 1})), (std::vector<Tokens>{{4}}));
 }
 

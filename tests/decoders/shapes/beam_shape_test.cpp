@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/randomness.h"
+#include "tests/support/draft_bench.h"
 #include "tests/support/table_distribution.h"
 
 namespace specdec {
@@ -13,20 +14,10 @@ const std::vector<Token> kBeamCommitted = {1, 2};
 
 /// What a drafter that leaves the tree to the shape is given for one beam.
 Draft grow_beam(BeamShape& shape) {
-  CounterRandomness random(3);
-  const SamplingParams sampling;
+  DraftBench bench(3);
   TableDistribution distribution(random_table(kBeamShapeVocab, 4, 3), kBeamCommitted);
-  return shape.grow({.committed = kBeamCommitted,
-                     .last_step = nullptr,
-                     .prompt_result = nullptr,
-                     .random = random,
-                     .sampling = sampling,
-                     .grammar = nullptr,
-                     .max_tokens = 99,
-                     .max_depth = 99,
-                     .max_branches = 99,
-                     .shape = shape},
-                    distribution, Siblings::kBest);
+  return shape.grow(bench.context(kBeamCommitted, shape, {99, 99, 99}), distribution,
+                    Siblings::kBest);
 }
 
 Draft wide_draft(int64_t size) {

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/randomness.h"
 #include "decoders/shapes/chain.h"
+#include "tests/support/draft_bench.h"
 #include "tests/support/table_distribution.h"
 
 namespace specdec {
@@ -14,19 +15,11 @@ constexpr int64_t kGrowthVocab = 5;
 const std::vector<Token> kGrowthCommitted = {1, 2};
 
 /// A context with these limits, and a drafter to grow drafts with.
-struct GrowthBench {
+struct GrowthBench : DraftBench {
+  GrowthBench() : DraftBench(3, {.temperature = 1.0}) {}
+
   DraftContext context(int64_t max_tokens, int64_t max_depth, int64_t max_evaluated) {
-    return {.committed = kGrowthCommitted,
-            .last_step = nullptr,
-            .prompt_result = nullptr,
-            .random = random,
-            .sampling = sampling,
-            .grammar = nullptr,
-            .max_tokens = max_tokens,
-            .max_depth = max_depth,
-            .max_branches = 9,
-            .shape = shape,
-            .max_evaluated = max_evaluated};
+    return DraftBench::context(kGrowthCommitted, shape, {max_tokens, max_depth, 9}, max_evaluated);
   }
   /// Evaluated nodes, the root not counted.
   int64_t evaluated() const {
@@ -37,8 +30,6 @@ struct GrowthBench {
     return sum;
   }
 
-  CounterRandomness random{3};
-  SamplingParams sampling{.temperature = 1.0};
   ChainShape shape{1};
   TableDistribution distribution{random_table(kGrowthVocab, 4, 3), kGrowthCommitted};
 };

@@ -10,6 +10,7 @@
 #include "decoders/drafters/draft_model.h"
 #include "decoders/speculative.h"
 #include "decoders/verifiers/rejection.h"
+#include "tests/support/draft_bench.h"
 #include "tests/support/retrieval.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/table_distribution.h"
@@ -26,18 +27,8 @@ const std::vector<Token> kDynamicCommitted = {2, 5};
 Draft grow_dynamic(const DynamicTreeOptions& options, TableDistribution& distribution,
                    int64_t max_tokens, int64_t max_depth) {
   DynamicTreeShape shape(options);
-  CounterRandomness random(3);
-  const SamplingParams sampling{.temperature = 1.0};
-  return shape.grow({.committed = kDynamicCommitted,
-                     .last_step = nullptr,
-                     .prompt_result = nullptr,
-                     .random = random,
-                     .sampling = sampling,
-                     .grammar = nullptr,
-                     .max_tokens = max_tokens,
-                     .max_depth = max_depth,
-                     .max_branches = options.top_k,
-                     .shape = shape},
+  DraftBench bench(3, {.temperature = 1.0});
+  return shape.grow(bench.context(kDynamicCommitted, shape, {max_tokens, max_depth, options.top_k}),
                     distribution, Siblings::kBest);
 }
 
@@ -126,20 +117,9 @@ TEST(DynamicTreeTest, EvaluatesTheMostLikelyNodesWhenNotAllCanBe) {
   const LogitTable table = random_table(kDynamicVocab, 2, 3, 1.0);
   for (int64_t evaluated = 0; evaluated < 8; ++evaluated) {
     DynamicTreeShape shape({.nodes = 20, .depth = 6, .top_k = 3});
-    CounterRandomness random(3);
-    const SamplingParams sampling{.temperature = 1.0};
+    DraftBench bench(3, {.temperature = 1.0});
     TableDistribution distribution(table, kDynamicCommitted);
-    const Draft draft = shape.grow({.committed = kDynamicCommitted,
-                                    .last_step = nullptr,
-                                    .prompt_result = nullptr,
-                                    .random = random,
-                                    .sampling = sampling,
-                                    .grammar = nullptr,
-                                    .max_tokens = 20,
-                                    .max_depth = 6,
-                                    .max_branches = 3,
-                                    .shape = shape,
-                                    .max_evaluated = evaluated},
+    const Draft draft = shape.grow(bench.context(kDynamicCommitted, shape, {20, 6, 3}, evaluated),
                                    distribution, Siblings::kBest);
     int64_t asked = -1;  // the root is not counted
     for (const std::vector<int64_t>& frontier : distribution.frontiers()) {

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "decoders/drafter.h"
 #include "decoders/shapes/static_tree.h"
+#include "tests/support/draft_bench.h"
 #include "tests/support/table_distribution.h"
 
 namespace specdec {
@@ -32,17 +33,9 @@ struct Grown {
 Grown grow_ranked(const RankTree& tree, const SamplingParams& sampling, Siblings siblings,
                   int64_t max_tokens = 99, int64_t max_depth = 99) {
   StaticTreeShape shape(tree);
-  CounterRandomness random(3);
-  const DraftContext context{.committed = kRankCommitted,
-                             .last_step = nullptr,
-                             .prompt_result = nullptr,
-                             .random = random,
-                             .sampling = sampling,
-                             .grammar = nullptr,
-                             .max_tokens = max_tokens,
-                             .max_depth = max_depth,
-                             .max_branches = tree.branches(),
-                             .shape = shape};
+  DraftBench bench(3, sampling);
+  const DraftContext context =
+      bench.context(kRankCommitted, shape, {max_tokens, max_depth, tree.branches()});
   Grown grown{{}, TableDistribution(random_table(kRankVocab, 5, 3), kRankCommitted)};
   grown.draft = shape.grow(context, grown.distribution, siblings);
   return grown;

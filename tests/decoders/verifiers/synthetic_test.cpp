@@ -9,6 +9,7 @@
 #include "decoders/drafters/synthetic.h"
 #include "decoders/shapes/chain.h"
 #include "decoders/speculative.h"
+#include "tests/support/draft_bench.h"
 #include "tests/support/sequence_distribution.h"
 #include "tests/support/verify_with.h"
 
@@ -18,18 +19,9 @@ namespace {
 Draft propose_synthetic(int64_t max_tokens, int64_t max_depth, int64_t max_branches) {
   const std::vector<Token> committed = {3, 5};
   ChainShape shape(1);
-  CounterRandomness random(1);
-  const SamplingParams sampling;
-  return SyntheticDrafter().propose({.committed = committed,
-                                     .last_step = nullptr,
-                                     .prompt_result = nullptr,
-                                     .random = random,
-                                     .sampling = sampling,
-                                     .grammar = nullptr,
-                                     .max_tokens = max_tokens,
-                                     .max_depth = max_depth,
-                                     .max_branches = max_branches,
-                                     .shape = shape});
+  DraftBench bench;
+  return SyntheticDrafter().propose(
+      bench.context(committed, shape, {max_tokens, max_depth, max_branches}));
 }
 
 TEST(SyntheticTest, DraftsAsMuchAsAsked) {
