@@ -26,8 +26,8 @@ uint64_t pair_key(Token left, Token right) {
 }
 
 // Joins the pieces of one stretch of text, lowest rank first, the leftmost of equals. Symbols form
-// a linked list; a heap holds the candidates, those outdated are skipped when they come up, so the
-// whole takes O(n log n).
+// a linked list, candidate merges a heap; stale candidates are skipped when popped, so the time is
+// O(n log n).
 class Merger {
  public:
   Merger(const Merges& merges, std::vector<Token> symbols) : merges_(merges) {

@@ -27,7 +27,7 @@ double checked_sum(std::span<const double> weights) {
   return sum;
 }
 
-/// The first weight at which the sum of the weights exceeds `target`, or else the last possible.
+/// The first weight at which the sum of the weights exceeds `target`, or the last one above zero.
 int64_t pick(std::span<const double> weights, double target) {
   double sum = 0.0;
   size_t last_possible = 0;
@@ -88,8 +88,8 @@ bool CounterRandomness::bernoulli(double probability) { return uniform() < clamp
 
 int64_t CounterRandomness::draw(std::span<const double> weights) {
   const double target = uniform() * checked_sum(weights);
-  // Whole blocks are passed by their sums. When rounding put the target on the very sum of all, the
-  // last possible choice is taken.
+  // Skips whole blocks by their sums. If rounding has put the target on the total, the last weight
+  // above zero is chosen.
   std::span<const double> chosen;
   double passed = 0.0;  // by the blocks before `chosen`
   double sum = 0.0;

@@ -35,7 +35,7 @@ Json added_tokens(const SentencePieceModel& model) {
   return tokens;
 }
 
-// All ways to make each piece of two others, best pieces first. SentencePiece joins any two
+// All ways to merge two pieces into each piece, best pieces first. SentencePiece joins any two
 // neighbours whose text together is a piece, so every split counts, not only the trained one.
 Json merges(const SentencePieceModel& model) {
   std::unordered_map<std::string_view, size_t> ids;

@@ -119,7 +119,7 @@ Draft CascadeDrafter::propose(const DraftContext& context) {
       continue;
     }
     Draft proposed = members_[i].drafter->propose(own.get());
-    // A drafter that draws only where the shape allows it does not say so beforehand.
+    // A drafter that draws only where the shape allows it cannot say so in advance.
     if (proposed.proposed() >= members_[i].min_tokens || is_drawn(proposed)) {
       draft = std::move(proposed);
       found = true;

@@ -55,7 +55,7 @@ Tensor DraftModelDrafter::catch_up() {
   commit_accepted();
   const auto [mine, theirs] =
       std::mismatch(cached_.begin(), cached_.end(), committed_.begin(), committed_.end());
-  // The newest token is fed in any case: its logits are what the draft begins with.
+  // The newest token is always fed: the draft starts from its logits.
   const size_t common =
       std::min(static_cast<size_t>(mine - cached_.begin()), committed_.size() - 1);
   cached_.assign(committed_.begin(), committed_.end());

@@ -42,7 +42,7 @@ std::optional<DraftRoom> SelfDrafter::begin_draft(const DraftContext& context) {
 }
 
 void SelfDrafter::end_draft() {
-  // What an early exit evaluated lacks the deeper layers' keys: verification begins afresh.
+  // Nodes of an early exit lack the deeper layers' keys, so verification starts afresh.
   target_.truncate(target_.length());
 }
 

@@ -57,7 +57,7 @@ void SuffixDrafter::try_matches(const SuffixAutomaton& text, SuffixAutomaton::Ma
         .max_depth = std::min(context.max_depth, options_.max_depth),
         .max_branches = context.max_branches,
         .min_weight = options_.min_probability};
-    // No path expects more than its depth, nor a draft more than its tokens.
+    // At most as many tokens can be accepted as a path is deep or a draft has tokens.
     if (static_cast<double>(limits.max_tokens) <= best.score) {
       return;
     }

@@ -79,7 +79,7 @@ std::vector<Token> DraftGrowth::penalised(int64_t node) const {
 
 void DraftGrowth::fill_distribution(int64_t node) {
   SamplingParams sampling = context_.sampling;
-  // A greedy distribution ranks nothing but its best token; siblings need an order of all.
+  // A greedy distribution ranks only its best token; siblings need all tokens ranked.
   sampling.temperature = sampling.greedy() ? 1.0 : sampling.temperature;
   const Tensor& logits = logits_[static_cast<size_t>(node)];
   distribution_.resize(static_cast<size_t>(logits.numel()));
@@ -115,8 +115,8 @@ std::vector<int64_t> DraftGrowth::draw_children(int64_t node, int64_t count) {
 }
 
 std::vector<int64_t> DraftGrowth::add_children(int64_t node, int64_t count) {
-  // How many are drawn is settled before the first: to drop one later would change the output's
-  // distribution.
+  // The number of draws is fixed before the first one: dropping a drawn token would change the
+  // output's distribution.
   const int64_t most = std::min(count, room());
   if (!is_expanded(node) || !may_have_children(node) || most < 1) {
     return {};

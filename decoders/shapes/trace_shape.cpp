@@ -24,7 +24,7 @@ int64_t rank_of(Token token, std::span<const double> distribution) {
   return rank;
 }
 
-/// What a drafter that draws from q has at the text's token.
+/// Records how a drafter that draws from q rates the text's token.
 void compare(std::span<const double> p, std::span<const double> q, Token wanted,
              TraceDepth& depth) {
   const auto own = static_cast<size_t>(wanted);
@@ -89,7 +89,7 @@ Draft TraceShape::grow(const DraftContext& context, ChildDistribution& distribut
   if (context.max_evaluated < drafted_) {
     drafted_ = context.max_evaluated + 1;  // the deepest token is not evaluated
   }
-  // Beyond the end of the text nothing can be told, and nothing is asked.
+  // Nothing is known beyond the end of the text, and nothing is asked.
   const int64_t length = std::min(drafted_, static_cast<int64_t>(text_.size()));
   for (int64_t node = 0; node < length && see(growth, node); ++node) {
     growth.add(text_[static_cast<size_t>(node)], node);

@@ -203,7 +203,7 @@ std::vector<Token> read_end_ids(const JsonKeys& keys, const GemmaConfig& config)
       keys.fail("eos_token_id", fmt::format("should be a token id or a list of them, but is {}",
                                             describe_json(value)));
     }
-    // The hub has configs whose ids lie outside a cut vocabulary: such an id never comes.
+    // Some published configs have ids outside a reduced vocabulary: such an id never occurs.
     if (id.get<int64_t>() < config.vocab_size) {
       ids.push_back(static_cast<Token>(id.get<int64_t>()));
     }
