@@ -107,6 +107,14 @@ void write_quality(std::ostream& out, const Report& report, const ReportParts& p
     return;
   }
   out << "<h2>Quality</h2>\n";
+  const auto scored = std::find_if(report.summary.rows.begin(), report.summary.rows.end(),
+                                   [](const SummaryRow& row) { return row.quality.has_value(); });
+  if (scored != report.summary.rows.end()) {
+    out << paragraph(fmt::format(
+        "A strategy counts as not worse when the interval of its right answers lies above the "
+        "margin, -{:g} points.",
+        100.0 * scored->quality->margin));
+  }
   const bool measured =
       std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
                   [](const SummaryRow& row) { return row.log_probs.has_value(); });

@@ -160,6 +160,16 @@ TEST(ReportTest, RejectedTokensAreStruckOutOnOneLine) {
                     HasSubstr(">✗5</span>")));
 }
 
+TEST(ReportTest, QualityStatesItsMargin) {
+  Report report = report_of({"plain", "fast"}, {""});
+  EXPECT_THAT(written(write_html, report), Not(HasSubstr("<h2>Quality</h2>")));
+  report.summary.rows[1].right_share = 0.5;
+  report.summary.rows[1].quality = QualityComparison{.questions = 12, .margin = 0.025};
+  EXPECT_THAT(written(write_html, report),
+              AllOf(HasSubstr("<h2>Quality</h2>"), HasSubstr("the margin, -2.5 points."),
+                    Not(HasSubstr("nearer to the target"))));
+}
+
 TEST(ReportTest, HtmlNeedsNothingFromOutside) {
   const std::string html = written(write_html, report_of({"plain", "fast"}, {""}));
   EXPECT_THAT(
