@@ -138,7 +138,8 @@ TEST(GbnfTest, ErrorsOfParts) {
   EXPECT_THAT(gbnf_error("root ::= \"\\uD800\""), HasSubstr("no character"));
   EXPECT_THAT(gbnf_error("root ::= [a-z"), HasSubstr("class is not closed"));
   EXPECT_THAT(gbnf_error("root ::= [z-a]"), HasSubstr("swap"));
-  EXPECT_THAT(gbnf_error("root ::= (\"a\" | \"b\""), HasSubstr("group is not closed: expected ')'"));
+  EXPECT_THAT(gbnf_error("root ::= (\"a\" | \"b\""),
+              HasSubstr("group is not closed: expected ')'"));
   EXPECT_THAT(gbnf_error("root ::= \"a\")"), AllOf(StartsWith("g.gbnf:1:13:"), HasSubstr("')'")));
   EXPECT_THAT(gbnf_error("root ::= *"), HasSubstr("'*'"));
   EXPECT_THAT(gbnf_error("root ::= \"a\"{3,2}"), HasSubstr("swap"));
