@@ -163,7 +163,7 @@ Tensor LanguageModel::decode_get_logits(TokenSpan tokens) {
     }
     check_tokens(tokens.subspan(static_cast<size_t>(row), 1), length(row));
   }
-  const Tensor logits =
+  Tensor logits =
       forward({.tokens = token_tensor(tokens), .rows = chain_path(rows), .parents = {}}).logits;
   const int64_t newest = 0;
   for (int64_t row = 0; row < rows; ++row) {

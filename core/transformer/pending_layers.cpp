@@ -14,9 +14,9 @@ int64_t row_of(const TokenBatch& batch, int64_t node) {
 }  // namespace
 
 const std::vector<int64_t>& PendingLayers::of_row(int64_t row) const {
-  static const std::vector<int64_t> kNone;
+  static const std::vector<int64_t> none;
   const auto index = static_cast<size_t>(row);
-  return row >= 0 && index < rows_.size() ? rows_[index] : kNone;
+  return row >= 0 && index < rows_.size() ? rows_[index] : none;
 }
 
 void PendingLayers::check_parents(const TokenBatch& batch, int64_t nodes, int64_t layers) const {

@@ -20,6 +20,7 @@ namespace {
 
 std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan) {
   std::vector<LayerKv> layers;
+  layers.reserve(plan.size());
   for (const LayerPlan& layer : plan) {
     layers.push_back({layer.kv_heads, layer.head_dim, layer.window, -1});
   }

@@ -59,6 +59,7 @@ void print_wrapped(std::ostream& out, const std::string& name, const std::string
 /// "max_ngram: 8, weights (required)"
 std::string options_with_defaults(const std::vector<OptionHelp>& options) {
   std::vector<std::string> texts;
+  texts.reserve(options.size());
   for (const OptionHelp& option : options) {
     texts.push_back(option.fallback.empty() ? option.name + " (required)"
                                             : fmt::format("{}: {}", option.name, option.fallback));

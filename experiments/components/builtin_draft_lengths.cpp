@@ -62,15 +62,17 @@ OptionTable<AdaptiveConfig> adaptive_options() {
 }
 
 DraftLengthRegistry::Make prepare_adaptive(const ConfigNode& node, const RunPlan&) {
-  const AdaptiveConfig options = adaptive_options().read(node);
+  const AdaptiveConfig config = adaptive_options().read(node);
+  const AdaptiveOptions& options = config;
+  const bool use_costs = config.use_costs;
   try {
     (void)AdaptiveDraftLength(options);
   } catch (const Error& error) {
     node.fail(error.what());
   }
-  return [options](BuildContext& context) {
-    AdaptiveOptions measured = options;
-    if (options.use_costs) {
+  return [options, use_costs](BuildContext& context) {
+    auto measured = options;
+    if (use_costs) {
       measured.target_cost = context.cost_curve("target", context.target);
       if (context.draft_model != nullptr) {
         measured.drafter_cost = context.cost_curve(context.draft_model_name, *context.draft_model);

@@ -190,6 +190,7 @@ DrafterRegistry::Make prepare_cascade(const ConfigNode& node, const RunPlan& pla
   }
   return [planned](BuildContext& context) {
     std::vector<CascadeMember> members;
+    members.reserve(planned.size());
     for (const Planned& member : planned) {
       members.push_back({member.make(context), member.min_tokens});
     }

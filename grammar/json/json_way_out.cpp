@@ -303,7 +303,8 @@ std::optional<std::string> JsonAutomaton::WayOut::name(const KeyState& key, int 
 std::optional<std::string> JsonAutomaton::WayOut::choice(const std::vector<Choice>& choices,
                                                          const std::string& before, int depth,
                                                          uint64_t most) {
-  for (const Choice& choice : choices) {
+  const std::vector<Choice> all(choices.begin(), choices.end());  // the plans' own may move
+  for (const Choice& choice : all) {
     if (depth == 0 || object_left(choice.next) >= most) {
       continue;
     }
