@@ -54,6 +54,7 @@ std::optional<LogProbComparison> compare_log_probs(std::span<const GenerationPai
     return std::nullopt;
   }
   std::vector<double> differences;
+  differences.reserve(questions.size());
   for (const auto& [id, question] : questions) {
     differences.push_back(question.second.mean() - question.first.mean());
   }

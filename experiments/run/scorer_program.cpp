@@ -46,16 +46,15 @@ class Descriptor {
 };
 
 /// What a program reads: a file in memory, so that one that reads nothing blocks nobody.
-int input_file(std::string text) {
+int input_file(std::string_view text) {
   const int file = ::memfd_create("specdec-scorer", MFD_CLOEXEC);
-  std::string_view rest = text;
-  while (file >= 0 && !rest.empty()) {
-    const ssize_t written = ::write(file, rest.data(), rest.size());
+  while (file >= 0 && !text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
     if (written < 0 && errno != EINTR) {
       ::close(file);
       return -1;
     }
-    rest.remove_prefix(written < 0 ? 0 : static_cast<size_t>(written));
+    text.remove_prefix(written < 0 ? 0 : static_cast<size_t>(written));
   }
   if (file >= 0) {
     ::lseek(file, 0, SEEK_SET);
