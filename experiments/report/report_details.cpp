@@ -1,6 +1,7 @@
 #include "experiments/report/report_details.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -31,7 +32,7 @@ const std::string& recorded_question(const GenerationRecord& record) {
 }
 
 double quantile(const std::vector<double>& sorted, double share) {
-  return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1) + 0.5)];
+  return sorted[static_cast<size_t>(std::lround(share * static_cast<double>(sorted.size() - 1)))];
 }
 
 /// Medians of the forwards by the number of tokens that they verified.
