@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/formats/json_text.h"
 #include "experiments/terminal/interrupt.h"
 
 namespace specdec {
@@ -193,8 +194,7 @@ bool run_scorer(const std::filesystem::path& program, double seconds, const Scor
     const Descriptor errors(pipe[0]);
     std::optional<Descriptor> into(std::in_place, pipe[1]);
     ::fcntl(errors.get(), F_SETFL, O_NONBLOCK);
-    const Descriptor input(
-        input_file(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
+    const Descriptor input(input_file(json_text(json) + "\n"));
     Child child(program, input.get(), into->get());
     into.reset();
     const auto status = wait_for(child, errors.get(), seconds, text);
