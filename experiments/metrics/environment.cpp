@@ -117,6 +117,7 @@ Environment parse_environment(const nlohmann::json& json) {
   read("cpu", environment.cpu);
   read("cores", environment.cores);
   read("threads", environment.threads);
+  read("thread_reason", environment.thread_reason);
   read("gpu", environment.gpu);
   read("compiler", environment.compiler);
   read("build_type", environment.build_type);

@@ -49,6 +49,7 @@ class ExperimentRun {
   Report run();
 
  private:
+  void choose_threads();
   void load();
   void build(Group& group);
   CostCurve cost_curve(const std::string& name, LanguageModel& model);
@@ -83,11 +84,7 @@ class ExperimentRun {
 };
 
 Report ExperimentRun::run() {
-  const int64_t threads = groups_.front().config->threads;
-  if (threads > 0) {
-    at::set_num_threads(static_cast<int>(threads));
-  }
-  environment_ = read_environment();
+  choose_threads();
   if (folder_.resumed() && !options_.quiet) {
     log_ << fmt::format("resuming {}: {} generations are there, {} left\n", folder_.path().string(),
                         folder_.records().size(), count_left());
@@ -103,10 +100,27 @@ Report ExperimentRun::run() {
   return make_report();
 }
 
+/// A resumed run computes with as many threads as it began with.
+void ExperimentRun::choose_threads() {
+  int64_t threads = groups_.front().config->threads;
+  std::string reason;
+  const auto recorded = folder_.recorded_environment();
+  if (threads == 0 && recorded) {
+    threads = recorded->threads;
+    reason = recorded->thread_reason;
+  }
+  if (threads > 0) {
+    at::set_num_threads(static_cast<int>(threads));
+  }
+  environment_ = read_environment();
+  environment_.thread_reason = reason;
+}
+
 void ExperimentRun::load() {
   for (auto& group : groups_) {
     ModelOptions model = group.config->model;
-    if (!loaders_.empty()) {  // what was chosen with the first model holds for the whole run
+    // What was chosen with the first model, or by the run that is resumed, holds for all.
+    if (!loaders_.empty() || !environment_.thread_reason.empty()) {
       model.threads = at::get_num_threads();
     }
     const auto key = fmt::format("{}|{}|{}", model.dtype, model.device, model.max_length);
@@ -177,7 +191,9 @@ void ExperimentRun::note_weights() {
 void ExperimentRun::write_environment() {
   const auto& config = *groups_.front().config;
   environment_.threads = at::get_num_threads();  // loading may have chosen it
-  environment_.thread_reason = groups_.front().loader->thread_reason();
+  if (environment_.thread_reason.empty()) {
+    environment_.thread_reason = groups_.front().loader->thread_reason();
+  }
   environment_.device = config.model.device;
   environment_.gpu = gpu_name(parse_device(config.model.device));
   environment_.dtype = scalar_type_text(groups_.front().target->weights().weight_dtype());

@@ -247,6 +247,13 @@ void RunFolder::append(GenerationRecord record) {
   records_.push_back(std::move(record));
 }
 
+std::optional<Environment> RunFolder::recorded_environment() const {
+  if (!fs::exists(path_ / kEnvironment)) {
+    return std::nullopt;
+  }
+  return parse_environment(read_object(path_ / kEnvironment));
+}
+
 std::vector<std::string> RunFolder::write_environment(const Environment& environment) {
   nlohmann::json now = environment_json(environment);
   std::vector<std::string> differences;

@@ -53,6 +53,8 @@ class RunFolder {
   void append(const TraceRecord& record);
   bool holds_trace(const GenerationKey& key) const { return traced_.contains(key); }
 
+  /// What environment.json says; none before the first run.
+  std::optional<Environment> recorded_environment() const;
   /// Writes environment.json. In a resumed run it keeps what the folder said before, under
   /// "earlier", and returns what differs ("cpu: A, was B"), since times of two machines do not mix.
   /// Throws Error when the weights differ: neither do their tokens.

@@ -1,10 +1,12 @@
 #include "experiments/run/experiment.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
 #include <csignal>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -148,6 +150,22 @@ TEST_F(ExperimentTest, ResumesWhereItStopped) {
   EXPECT_EQ(tokens(records("cut")), tokens(records("whole")));
   EXPECT_EQ(records("cut").size(), 12U);
   EXPECT_THAT(report.notes, testing::Contains(HasSubstr("resumed")));
+}
+
+TEST_F(ExperimentTest, AResumedRunKeepsItsThreads) {
+  (void)run({}, "threads");
+  const auto folder = folder_.path() / "threads";
+  auto environment = nlohmann::json::parse(read_text_file(folder / "environment.json", 1 << 20));
+  environment["threads"] = 3;
+  environment["thread_reason"] = "measured: long ago";
+  std::ofstream(folder / "environment.json") << environment.dump();
+  std::filesystem::resize_file(folder / "generations.jsonl", 0);
+  const int before = at::get_num_threads();
+  const auto report = run({}, "threads");
+  EXPECT_EQ(at::get_num_threads(), 3);
+  at::set_num_threads(before);
+  EXPECT_EQ(report.environment.threads, 3);
+  EXPECT_EQ(report.environment.thread_reason, "measured: long ago");
 }
 
 /// When each file of a folder, and the folder itself, last changed.
