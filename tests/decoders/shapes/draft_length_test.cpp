@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/error.h"
 
 namespace specdec {
@@ -12,8 +14,7 @@ std::vector<int64_t> lengths(DraftLength& policy, int64_t steps, double share) {
   std::vector<int64_t> asked;
   for (int64_t i = 0; i < steps; ++i) {
     asked.push_back(policy.next(100));
-    policy.observe(asked.back(),
-                   static_cast<int64_t>(share * static_cast<double>(asked.back()) + 0.5));
+    policy.observe(asked.back(), std::lround(share * static_cast<double>(asked.back())));
   }
   return asked;
 }
