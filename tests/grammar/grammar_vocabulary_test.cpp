@@ -160,7 +160,7 @@ TEST_F(GrammarVocabularyCacheTest, DamageIsMadeGood) {
 
 TEST_F(GrammarVocabularyCacheTest, TheLatestWalksAreKept) {
   GrammarCache small = cache();
-  small.max_walk_bytes = 2 * 4096;  // that of all strings, and one more
+  small.max_walk_bytes = 8192;  // that of all strings, and one more
   const auto open = [&] { return tiny_vocabulary(kSeed, kTokens, small); };
   const auto walks = [&](const std::string& schema) {
     const Vocabulary vocabulary = open();

@@ -276,12 +276,12 @@ TEST_F(GrammarCommandsTest, SamplesAreOfTheSchemaAndRepeatBySeed) {
       R"( "properties": {"child": {"anyOf": [{"$ref": "#/$defs/node"}, {"const": "leaf"}]}}}}})",
       R"({"type": "object", "minProperties": 2, "patternProperties": {"^x-": {"type": "null"}},)"
       R"( "additionalProperties": false})"};
-  const std::pair<std::string, std::string> kStyles[] = {
+  const std::pair<std::string, std::string> styles[] = {
       {"schema", "compact"}, {"any", "any"}, {"schema", "indent:2"}, {"any", "spaced"}};
   int seed = 0;
   for (const std::string& schema : schemas) {
     const auto file = write("schema.json", schema);
-    for (const auto& [order, style] : kStyles) {
+    for (const auto& [order, style] : styles) {
       const std::vector<std::string> arguments = {
           "sample",  file,  "--max-tokens", "120", "--seed", std::to_string(seed++),
           "--order", order, "--whitespace", style};

@@ -99,7 +99,7 @@ TEST(ImportCountsTest, BadMetricsAreRefused) {
       {changed(" 300.0", " 30.0"), "accepted 160 of 30 drafted tokens"},
   };
   for (const auto& [text, message] : cases) {
-    EXPECT_THAT([&] { (void)parse_vllm_metrics(text, "m.txt"); },
+    EXPECT_THAT([&text = text] { (void)parse_vllm_metrics(text, "m.txt"); },
                 ThrowsMessage<Error>(HasSubstr(message)));
   }
 }
@@ -170,7 +170,7 @@ TEST(ImportCountsTest, BadLogsAreRefused) {
       {"draft acceptance = 0.5 (  3 accepted", "l.log:1: the number of generated tokens"},
   };
   for (const auto& [text, message] : cases) {
-    EXPECT_THAT([&] { (void)parse_llama_log(text, "l.log"); },
+    EXPECT_THAT([&text = text] { (void)parse_llama_log(text, "l.log"); },
                 ThrowsMessage<Error>(HasSubstr(message)))
         << text;
   }

@@ -34,26 +34,26 @@ class HeadTrainerTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     at::set_num_threads(1);
-    shared_ = new TemporaryFolder();
-    std::ofstream text(shared_->path() / "text.txt");
+    shared = new TemporaryFolder();
+    std::ofstream text(shared->path() / "text.txt");
     for (int i = 0; i < 400; ++i) {
       text << "The king said to the " << (i % 3 == 0 ? "duke" : "queen") << ": what news, my lord "
            << i << "?\nShe answered that the " << (i % 7) << " ships had come home.\n";
     }
     text.close();
-    shared_->write("target.yaml",
-                   "model: {hidden_size: 16, intermediate_size: 32, layers: 3, heads: 2, "
-                   "head_dim: 8, sliding_window_pattern: 3}\ntokenizer: {vocab_size: 400}\nout: " +
-                       target().string() + "\n" + data() +
-                       "sequence_length: 32\nbatch_size: 4\nsteps: 150\nwarm_up_steps: 5\n"
-                       "learning_rate: 0.02\nevaluate_every: 1000\n");
-    train_model(load_train_config(shared_->path() / "target.yaml", {}), {});
+    shared->write("target.yaml",
+                  "model: {hidden_size: 16, intermediate_size: 32, layers: 3, heads: 2, "
+                  "head_dim: 8, sliding_window_pattern: 3}\ntokenizer: {vocab_size: 400}\nout: " +
+                      target().string() + "\n" + data() +
+                      "sequence_length: 32\nbatch_size: 4\nsteps: 150\nwarm_up_steps: 5\n"
+                      "learning_rate: 0.02\nevaluate_every: 1000\n");
+    train_model(load_train_config(shared->path() / "target.yaml", {}), {});
   }
-  static void TearDownTestSuite() { delete shared_; }
+  static void TearDownTestSuite() { delete shared; }
 
-  static fs::path target() { return shared_->path() / "target"; }
+  static fs::path target() { return shared->path() / "target"; }
   static std::string data() {
-    return "data: [{kind: prose, file: " + (shared_->path() / "text.txt").string() + "}]\n";
+    return "data: [{kind: prose, file: " + (shared->path() / "text.txt").string() + "}]\n";
   }
 
   /// A config that writes to `out` of this test's folder.
@@ -87,10 +87,10 @@ class HeadTrainerTest : public testing::Test {
                                                                       : "model.safetensors"));
   }
 
-  static TemporaryFolder* shared_;
+  static TemporaryFolder* shared;
   TemporaryFolder folder_;
 };
-TemporaryFolder* HeadTrainerTest::shared_ = nullptr;
+TemporaryFolder* HeadTrainerTest::shared = nullptr;
 
 /// Each type, and how to load what was trained.
 struct HeadCase {

@@ -124,13 +124,13 @@ void write_separated(const JsonValue& value, const Separators& style, int depth,
 }
 
 std::map<std::string, std::string> in_all_styles(const JsonValue& value) {
-  const std::map<std::string, Separators> kStyles = {{"compact", {",", ":", -1}},
-                                                     {"spaced", {", ", ": ", -1}},
-                                                     {"indent:0", {",", ": ", 0}},
-                                                     {"indent:2", {",", ": ", 2}},
-                                                     {"indent:3", {",", ": ", 3}}};
+  const std::map<std::string, Separators> styles = {{"compact", {",", ":", -1}},
+                                                    {"spaced", {", ", ": ", -1}},
+                                                    {"indent:0", {",", ": ", 0}},
+                                                    {"indent:2", {",", ": ", 2}},
+                                                    {"indent:3", {",", ": ", 3}}};
   std::map<std::string, std::string> texts;
-  for (const auto& [name, style] : kStyles) {
+  for (const auto& [name, style] : styles) {
     write_separated(value, style, 0, texts[name]);
   }
   return texts;
