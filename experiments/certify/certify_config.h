@@ -64,7 +64,7 @@ struct ConfigTest {
   std::string error = {};  ///< a check of specdec's own that failed on the way
   bool failed = false;
 
-  double p_value() const { return positions ? positions->bias.p_value() : chi_square.p_value; }
+  double p_value() const { return positions ? positions->p_value() : chi_square.p_value; }
   /// Whether it could have failed: not when only one output is likely, or when it does not find
   /// the mistakes that it should.
   bool tells() const { return greedy || (positions ? positions->tells() : chi_square.degrees > 0); }

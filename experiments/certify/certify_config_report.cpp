@@ -93,20 +93,24 @@ void write_sight(std::ostream& out, const ConfigTest& test, double level) {
   if (test.promise != Promise::kLossless) {
     return;
   }
-  out << fmt::format(
-      "  sees a total variation of {:.2g} a token; a verifier that accepts all: {}; one that draws "
-      "the correction from p: {}\n",
-      found.visible, grade_text(found.controls.accept_all),
-      grade_text(found.controls.target_residual));
-  const int64_t needed = found.tokens_needed(level);
+  out << fmt::format("  sees a total variation of {:.2g} a token", found.visible);
+  out << (found.by_target
+              ? "\n"
+              : fmt::format("; a verifier that accepts all: {}; one that draws the correction from "
+                            "p: {}\n",
+                            grade_text(found.controls.accept_all),
+                            grade_text(found.controls.target_residual)));
+  const int64_t needed = found.tokens_needed(level / kDraws);
   if (!found.tells() && !test.failed) {
     out << (needed > 0
                 ? fmt::format(
                       "  untested: it would need some {} tokens; lower --detect to {:.2g}\n",
                       needed,
-                      visible_total_variation(static_cast<double>(needed), {1, level}, kPower))
-                : "  untested: the drafter's distribution is the target's, or only one token is "
-                  "likely; other prompts, another drafter or a higher temperature may help\n");
+                      visible_total_variation(static_cast<double>(needed), {1, level / kDraws},
+                                              kPower))
+                : "  untested: the drafter's distribution is the target's, only one token is "
+                  "likely, or it proposes nothing; other prompts, another drafter or a higher "
+                  "temperature may help\n");
   }
 }
 

@@ -19,8 +19,10 @@ constexpr int64_t kDraftRoom = 5;
 /// Outputs less likely than this share a cell.
 constexpr double kLeastCell = 0.02;
 constexpr double kFewestInCell = 5.0;
-/// A test that finds no wrong verifier in its tokens takes more, up to so many times as many.
+/// A test whose tokens would show no wrong verifier draws others, at most so many times as many.
 constexpr int64_t kMostTimes = 10;
+/// Places with a draft that say how many tokens it takes.
+constexpr int64_t kFewestPlaces = 20;
 /// Beginnings rarer than this are not looked at.
 constexpr double kLeastFirst = 1e-3;
 
@@ -118,7 +120,7 @@ int64_t GroupCertifier::compared_prompts() const {
 }
 
 int64_t GroupCertifier::tokens_to_draw() const {
-  return samples_to_see(options_.config.detect, {1, options_.level}, kPower);
+  return samples_to_see(options_.config.detect, {1, draw_level()}, kPower);
 }
 
 int64_t GroupCertifier::planned_texts() const {
@@ -219,43 +221,46 @@ ConfigTest GroupCertifier::test_positions_of(const Arm& arm, Progress& progress)
   auto test = new_test(arm);
   test.positions.emplace();
   fill_test(test, [&](ConfigTest& filled) {
-    const auto strategy = build(arm, *target_);
-    std::vector<DrawnText> texts;
-    const auto draw_and_test = [&](int64_t tokens) {
-      draw_texts(arm, *strategy, tokens, texts, progress);
-      filled.positions = test_positions(texts, *build(arm, *target_), *target_, options_.level);
-    };
-    draw_and_test(tokens_to_draw());
-    // How many more depends on how rarely it drafts, not on what was drawn, so the test stays
-    // exact.
-    const int64_t most = kMostTimes * tokens_to_draw();
-    while (!filled.positions->tells() && filled.positions->bias.tokens() < most) {
-      const int64_t needed = filled.positions->tokens_needed(options_.level);
-      if (needed == 0 || needed > most) {
-        break;
-      }
-      const int64_t more = needed - filled.positions->bias.tokens();
-      draw_and_test(std::max<int64_t>(tokens_to_draw(), more + needed / 4));
+    const auto texts = draw_texts(arm, tokens_to_draw(), 0, progress);
+    filled.positions = test_positions(texts, *build(arm, *target_), *target_, draw_level());
+    const int64_t wanted = tokens_to_draw_anew(*filled.positions);
+    if (filled.promise == Promise::kLossless && wanted > 0) {
+      const auto anew = draw_texts(arm, wanted, std::ssize(texts), progress);
+      filled.positions = test_positions(anew, *build(arm, *target_), *target_, draw_level());
     }
   });
   return test;
 }
 
-void GroupCertifier::draw_texts(const Arm& arm, DecodingStrategy& strategy, int64_t wanted,
-                                std::vector<DrawnText>& texts, Progress& progress) {
+int64_t GroupCertifier::tokens_to_draw_anew(const PositionTest& test) const {
+  if (test.tells()) {
+    return 0;
+  }
+  const int64_t most = kMostTimes * tokens_to_draw();
+  if (std::ssize(test.bias.places()) < kFewestPlaces) {
+    return most;  // too few to know how many it takes
+  }
+  const int64_t needed = test.tokens_needed(draw_level());
+  return needed > most ? 0 : std::min(most, 2 * needed);
+}
+
+std::vector<DrawnText> GroupCertifier::draw_texts(const Arm& arm, int64_t wanted, int64_t first,
+                                                  Progress& progress) {
+  const auto strategy = build(arm, *target_);
   const auto count = static_cast<int64_t>(prompts_.size());
-  const int64_t first = std::ssize(texts);
   const int64_t planned = first == 0 ? planned_texts() : 0;
+  std::vector<DrawnText> texts;
   int64_t tokens = 0;
   for (int64_t i = first; tokens < wanted && i < first + wanted; ++i) {
     const auto& prompt = prompts_[static_cast<size_t>(i % count)];
     Task asked = task(prompt, arm);
-    auto generation = generate(strategy, asked, prompt, i / count);
+    auto generation = generate(*strategy, asked, prompt, i / count);
     tokens += static_cast<int64_t>(generation.tokens.size()) - 1;
     texts.push_back({std::move(asked), std::move(generation.tokens), std::move(generation.steps)});
     progress.expect(i < planned ? 0 : 1);
     progress.advance(arm.config->name + " on " + prompt.id);
   }
+  return texts;
 }
 
 // ---- The first tokens of many samples ----

@@ -48,6 +48,8 @@ class GroupCertifier {
   /// Prompts that the chi-square test takes.
   int64_t compared_prompts() const;
   int64_t tokens_to_draw() const;
+  /// Of one of the draws of a test of positions.
+  double draw_level() const { return options_.level / kDraws; }
   /// About as many texts have so many tokens.
   int64_t planned_texts() const;
 
@@ -59,9 +61,11 @@ class GroupCertifier {
                       int64_t sample) const;
 
   ConfigTest test_positions_of(const Arm& arm, Progress& progress);
-  /// Adds texts of `wanted` tokens together to those that were drawn before them.
-  void draw_texts(const Arm& arm, DecodingStrategy& strategy, int64_t wanted,
-                  std::vector<DrawnText>& texts, Progress& progress);
+  /// How many when a test of the first texts tells too little; 0: no other texts would help.
+  int64_t tokens_to_draw_anew(const PositionTest& test) const;
+  /// Texts of `wanted` tokens together, from sample `first` on.
+  std::vector<DrawnText> draw_texts(const Arm& arm, int64_t wanted, int64_t first,
+                                    Progress& progress);
 
   ConfigTest test_cells(const Arm& arm, EncodedPrompt& prompt, Progress& progress);
   /// Sets `first` and `plain`.

@@ -10,6 +10,7 @@
 #include "core/randomness.h"
 #include "decoders/analysis/test_power.h"
 #include "decoders/session.h"
+#include "experiments/terminal/interrupt.h"
 
 namespace specdec {
 namespace {
@@ -41,20 +42,22 @@ DraftTrace trace_target(LanguageModel& target, const Request& request, TokenSpan
   return trace;
 }
 
-/// Along all texts; empty when there is no drafter, or none whose chains can be traced.
-DraftBias bias_of_drafter(const std::vector<DrawnText>& texts, DecodingStrategy& tracer) {
+/// Along all texts; none when there is no drafter, or none whose chains can be traced.
+std::optional<DraftBias> bias_of_drafter(const std::vector<DrawnText>& texts,
+                                         DecodingStrategy& tracer) {
   DraftBias bias;
   try {
     for (size_t i = 0; i < texts.size(); ++i) {
+      InterruptGuard::check();
       CounterRandomness random(kTraceSeed, 0, static_cast<uint32_t>(i));
       const auto trace = tracer.trace(texts[i].task.request(random), texts[i].output, {.depth = 1});
       if (!trace) {
-        break;  // no drafter
+        return std::nullopt;  // no drafter
       }
       bias.add(*trace);
     }
   } catch (const ConfigError&) {  // a drafter that needs a tree
-    return {};
+    return std::nullopt;
   }
   return bias;
 }
@@ -63,6 +66,7 @@ DraftBias bias_of_target(const std::vector<DrawnText>& texts, LanguageModel& tar
   DraftBias bias;
   CounterRandomness random(kTraceSeed);
   for (const DrawnText& text : texts) {
+    InterruptGuard::check();
     bias.add(trace_target(target, text.task.request(random), text.output));
   }
   return bias;
@@ -147,13 +151,13 @@ int64_t PositionTest::tokens_needed(double false_positives) const {
 
 PositionTest test_positions(const std::vector<DrawnText>& texts, DecodingStrategy& tracer,
                             LanguageModel& target, double false_positives) {
-  PositionTest test{.bias = bias_of_drafter(texts, tracer),
-                    .texts = static_cast<int64_t>(texts.size())};
-  if (test.bias.places().empty()) {
+  PositionTest test{.bias = {}, .texts = static_cast<int64_t>(texts.size())};
+  if (auto bias = bias_of_drafter(texts, tracer)) {
+    test.bias = *std::move(bias);
+    test.checked = checked_share(texts);
+  } else {
     test.bias = bias_of_target(texts, target);
     test.by_target = true;
-  } else {
-    test.checked = checked_share(texts);
   }
   test.visible = test.bias.visible_total_variation(false_positives, kPower);
   test.controls = find_controls(test.bias, test.checked, false_positives);

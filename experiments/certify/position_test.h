@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,17 +19,25 @@ struct BiasControls {
   std::optional<double> target_residual;  ///< draws the correction from p, not from its residual
 };
 
+/// Texts are drawn once, and when they tell too little a second time: only those are tested then,
+/// so that what was seen does not decide what is tested. Each draw is tested at this part of a
+/// level.
+inline constexpr double kDraws = 2.0;
+
 /// Whether a strategy's own texts lean towards what its drafter prefers (see DraftBias).
 struct PositionTest {
   DraftBias bias;
   int64_t texts = 0;
-  bool by_target = false;  ///< it drafts nothing: A is the target's most likely token
+  /// It has no drafter, or none that can be traced: A is the target's most likely token.
+  bool by_target = false;
   /// Share of the tokens of its steps with drafts that a draft decided; a bonus token is the
   /// target's own.
   double checked = 1.0;
   double visible = 1.0;  ///< the total variation a token that is found with probability kPower
   BiasControls controls = {};
 
+  /// Bonferroni's, for a test that may draw its texts a second time.
+  double p_value() const { return std::min(1.0, kDraws * bias.p_value()); }
   /// It finds both mistakes, at least where all drafts have them.
   bool tells() const { return controls.accept_all && controls.target_residual; }
   /// About as many tokens as it would take to find both; 0 = more than anyone draws.

@@ -264,6 +264,18 @@ TEST_F(CertifyConfigTest, ATestThatFindsNoWrongVerifierIsNone) {
                     HasSubstr("FAILED: a strategy was not tested")));
 }
 
+// No text repeats 24 tokens, so there is nothing that a verifier could have got wrong.
+TEST_F(CertifyConfigTest, ADrafterThatProposesNothingIsUntested) {
+  const auto file = config(1.0, "rejection",
+                           "  - {name: rare, type: speculative,\n"
+                           "     drafter: {type: prompt_lookup, min_ngram: 24, max_ngram: 24}}\n");
+  const auto result =
+      cli({"--config", file, "--detect", "0.2", "--samples", "20", "--prompts", "1"});
+  EXPECT_EQ(result.code, 1) << result.out;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("rare   untested  0 of "), HasSubstr("or it proposes nothing; ")));
+}
+
 // What it draws at first would find no wrong verifier; ten times as much finds one.
 TEST_F(CertifyConfigTest, ATestThatSeesTooLittleDrawsMore) {
   const auto file = config(1.0, "rejection");
@@ -271,7 +283,7 @@ TEST_F(CertifyConfigTest, ATestThatSeesTooLittleDrawsMore) {
       cli({"--config", file, "--detect", "0.25", "--samples", "20", "--prompts", "1"});
   EXPECT_EQ(result.code, 0) << result.out;
   EXPECT_THAT(result.out, AllOf(HasSubstr("tried  passed"), Not(HasSubstr("not found"))));
-  // 0.25 alone asks for 85 tokens.
+  // 0.25 alone asks for some 90 tokens.
   int drawn = 0;
   int rated = 0;
   const auto line = result.out.find("passed    ") + 10;
