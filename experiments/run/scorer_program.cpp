@@ -27,6 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kKeptErrors = 4000;
+constexpr const char* kTraceback = "Traceback (most recent call last)";
 constexpr std::chrono::milliseconds kLook{50};
 
 /// An open file descriptor.
@@ -74,7 +75,11 @@ class Child {
     ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
     ::posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
     ::posix_spawnattr_init(&attributes);
-    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+    sigset_t defaults;  // this program ignores SIGPIPE; its pipelines should not
+    ::sigemptyset(&defaults);
+    ::sigaddset(&defaults, SIGPIPE);
+    ::posix_spawnattr_setsigdefault(&attributes, &defaults);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
     std::string name = program.string();
     const std::array<char*, 2> arguments = {name.data(), nullptr};
     const int code =
@@ -92,10 +97,7 @@ class Child {
   }
   ~Child() {
     if (process_ != 0 && !status_) {
-      ::kill(-process_, SIGKILL);
-      int status = 0;
-      while (::waitpid(process_, &status, 0) < 0 && errno == EINTR) {
-      }
+      (void)kill_and_reap();
     }
   }
   Child(const Child&) = delete;
@@ -103,33 +105,57 @@ class Child {
 
   /// As waitpid has it; none while it runs.
   std::optional<int> status() {
-    int status = 0;
-    if (!status_ && ::waitpid(process_, &status, WNOHANG) == process_) {
-      status_ = status;
+    siginfo_t ended{};
+    if (!status_ && ::waitid(P_PID, process_, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 &&
+        errno != EINTR) {
+      process_ = 0;  // someone else has reaped it: the id may be another's
+      throw Error(fmt::format("cannot be waited for: {}", std::strerror(errno)));
+    }
+    if (!status_ && ended.si_pid == process_) {
+      status_ = kill_and_reap();
     }
     return status_;
   }
 
  private:
+  /// What it started goes first: until it is reaped, no other group has its id.
+  int kill_and_reap() {
+    ::kill(-process_, SIGKILL);
+    int status = 0;
+    while (::waitpid(process_, &status, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+  }
+
   pid_t process_ = 0;
   std::optional<int> status_;
 };
 
+/// The end of what a program wrote to standard error.
+struct Complaint {
+  std::string text;
+  bool is_traceback = false;  ///< of Python, anywhere in it
+};
+
 /// What comes through a pipe that does not block; true at its end.
-bool read_some(int pipe, std::string& text) {
+bool read_some(int pipe, Complaint& complaint) {
+  constexpr int kMostBlocks = 64;  // one that never stops writing still has its deadline
   std::array<char, 4096> block{};
-  while (true) {
+  for (int i = 0; i < kMostBlocks; ++i) {
     const ssize_t bytes = ::read(pipe, block.data(), block.size());
     if (bytes <= 0) {
       return bytes == 0;
     }
+    std::string& text = complaint.text;
     text.append(block.data(), static_cast<size_t>(bytes));
+    complaint.is_traceback = complaint.is_traceback || text.find(kTraceback) != std::string::npos;
     text.erase(0, text.size() - std::min(text.size(), kKeptErrors));
   }
+  return false;
 }
 
 /// Waits for the program's end, and reads what it says meanwhile; none after `seconds`.
-std::optional<int> wait_for(Child& child, int errors, double seconds, std::string& text) {
+std::optional<int> wait_for(Child& child, int errors, double seconds, Complaint& complaint) {
   const auto deadline = Clock::now() + std::chrono::duration<double>(seconds);
   bool at_end = false;
   while (Clock::now() < deadline) {
@@ -139,17 +165,17 @@ std::optional<int> wait_for(Child& child, int errors, double seconds, std::strin
     // Without a pipe to wait for, or with one that a program's own children keep open, look again.
     const int patience = status ? 0 : static_cast<int>(at_end ? 2 : kLook.count());
     if (::poll(&waiting, 1, patience) > 0) {
-      at_end = read_some(errors, text) || at_end;
+      at_end = read_some(errors, complaint) || at_end;
     }
     if (status) {
       return status;
     }
   }
-  return std::nullopt;
+  return child.status();
 }
 
 /// What went wrong; "" for a status that says right or wrong.
-std::string failure(const std::optional<int>& status, double seconds, const std::string& text) {
+std::string failure(const std::optional<int>& status, double seconds, bool is_traceback) {
   if (!status) {
     return fmt::format("took longer than {:g} s (quality.scorer_seconds)", seconds);
   }
@@ -158,7 +184,7 @@ std::string failure(const std::optional<int>& status, double seconds, const std:
                        ::strsignal(WTERMSIG(*status)));
   }
   const int code = WEXITSTATUS(*status);
-  if (code == 1 && text.find("Traceback (most recent call last)") != std::string::npos) {
+  if (code == 1 && is_traceback) {
     return "crashed";
   }
   return code > 1 ? fmt::format("ended with status {}, and not with 0 (right) or 1 (wrong)", code)
@@ -184,7 +210,7 @@ std::string program_mistake(const std::filesystem::path& program) {
 bool run_scorer(const std::filesystem::path& program, double seconds, const ScoredAnswer& answer) {
   const nlohmann::ordered_json json = {
       {"prompt", answer.prompt}, {"text", answer.text}, {"reference", answer.reference}};
-  std::string text;
+  Complaint complaint;
   std::string message;
   try {
     std::array<int, 2> pipe{};
@@ -197,14 +223,15 @@ bool run_scorer(const std::filesystem::path& program, double seconds, const Scor
     const Descriptor input(input_file(json_text(json) + "\n"));
     Child child(program, input.get(), into->get());
     into.reset();
-    const auto status = wait_for(child, errors.get(), seconds, text);
-    message = failure(status, seconds, text);
+    const auto status = wait_for(child, errors.get(), seconds, complaint);
+    message = failure(status, seconds, complaint.is_traceback);
     if (message.empty()) {
       return WEXITSTATUS(*status) == 0;
     }
   } catch (const Error& error) {
     message = error.what();
   }
+  std::string& text = complaint.text;
   while (!text.empty() && text.back() == '\n') {
     text.pop_back();
   }

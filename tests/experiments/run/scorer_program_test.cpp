@@ -93,13 +93,8 @@ bool is_running(const std::string& process) {
   return (file >> id >> name >> state) && state != "Z";
 }
 
-TEST_F(ScorerProgramTest, OneThatTakesTooLongIsKilledWithItsChildren) {
-  const auto pid = folder_.path() / "pid";
-  const auto score = program("sleep 100 & echo $! > '" + pid.string() + "'; wait");
-  const auto begin = std::chrono::steady_clock::now();
-  EXPECT_THAT([&] { (void)run(score, "", 1.0); },
-              fails_with("took longer than 1 s (quality.scorer_seconds)"));
-  EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin).count(), 60.0);
+/// The process whose id a file has.
+void expect_gone(const std::filesystem::path& pid) {
   std::string process = read_text_file(pid);
   process.pop_back();
   for (int i = 0; i < 100 && is_running(process); ++i) {
@@ -108,12 +103,29 @@ TEST_F(ScorerProgramTest, OneThatTakesTooLongIsKilledWithItsChildren) {
   EXPECT_FALSE(is_running(process));
 }
 
+TEST_F(ScorerProgramTest, OneThatTakesTooLongIsKilledWithItsChildren) {
+  const auto pid = folder_.path() / "pid";
+  const auto score = program("sleep 100 & echo $! > '" + pid.string() + "'; wait");
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT([&] { (void)run(score, "", 1.0); },
+              fails_with("took longer than 1 s (quality.scorer_seconds)"));
+  EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin).count(), 60.0);
+  expect_gone(pid);
+}
+
 TEST_F(ScorerProgramTest, WhatItLeavesRunningDelaysNobody) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(
       run(program("sleep 100 & echo $! > '" + (folder_.path() / "pid").string() + "'"), "", 90.0));
   EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin).count(), 60.0);
-  ::kill(std::stoi(read_text_file(folder_.path() / "pid")), SIGKILL);
+  expect_gone(folder_.path() / "pid");
+}
+
+TEST_F(ScorerProgramTest, ALongTracebackIsACrashToo) {
+  const auto crashing = program(
+      "echo 'Traceback (most recent call last):' >&2; head -c 50000 /dev/zero | tr '\\0' a >&2; "
+      "exit 1");
+  EXPECT_THAT([&] { (void)run(crashing); }, fails_with("crashed; it said:\naaa"));
 }
 
 TEST_F(ScorerProgramTest, CtrlCEndsTheWait) {
