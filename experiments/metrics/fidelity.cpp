@@ -1,5 +1,6 @@
 #include "experiments/metrics/fidelity.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -58,8 +59,10 @@ std::optional<LogProbComparison> compare_log_probs(std::span<const GenerationPai
   for (const auto& [id, question] : questions) {
     differences.push_back(question.second.mean() - question.first.mean());
   }
+  // Equal differences have no spread to tell an interval from.
+  const auto [least, most] = std::minmax_element(differences.begin(), differences.end());
   return LogProbComparison{.difference = mean_of(differences),
-                           .interval = mean_interval(differences),
+                           .interval = *least < *most ? mean_interval(differences) : std::nullopt,
                            .questions = std::ssize(differences)};
 }
 
@@ -70,7 +73,9 @@ std::optional<double> total_variation_bound(std::span<const GenerationRecord* co
       sums.add(*record->bias);
     }
   }
-  return sums.tokens == 0 ? std::nullopt : std::optional(sums.total_variation_bound(kConfidence));
+  constexpr double kFewestEvents = 5.0;  // below, the sum is not normal yet
+  return sums.variance < kFewestEvents ? std::nullopt
+                                       : std::optional(sums.total_variation_bound(kConfidence));
 }
 
 }  // namespace specdec

@@ -234,7 +234,7 @@ void add_cost_curve(const Report& report, FigureList& figures) {
   }
   plot.series.push_back(std::move(own));
   figures.add("cost_curve", plot,
-              "A level curve means that verifying more tokens is nearly free; where it rises in "
+              "A flat curve means that verifying more tokens is nearly free; where it rises in "
               "proportion to n, drafts pay only when almost all of their tokens are accepted.",
               "no forward was timed.");
 }

@@ -79,8 +79,10 @@ std::string log_prob_words(const SummaryRow& row, const std::string& first) {
                                                  texts.interval->low, texts.interval->high)
                                    : "";
   if (!texts.interval || (texts.interval->low <= 0.0 && texts.interval->high >= 0.0)) {
-    return fmt::format("{} have {:+.3f} nats a token more than {}'s{}, which shows no difference",
-                       begin, texts.difference, first, interval);
+    return fmt::format(
+        "{} differ from {}'s by {:+.3f} nats per token{}{}", begin, first, texts.difference,
+        interval,
+        texts.interval ? ", which is not significant" : ": too few questions for an interval");
   }
   const bool more = texts.difference > 0.0;
   return fmt::format("{} are {} likely than {}'s, by {:.3f} nats a token{}{}", begin,

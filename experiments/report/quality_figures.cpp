@@ -139,7 +139,7 @@ void add_speed_by_answers(const Report& report, FigureList& figures) {
   }
   plot.finish(
       "speed_by_answers", -100.0 * scored->quality->margin,
-      fmt::format("With 95 % intervals. The upright dashed line is the margin, {:g} points: a "
+      fmt::format("With 95 % intervals. The vertical dashed line is the margin, {:g} points: a "
                   "strategy whose interval lies right of it is not worse by more.",
                   100.0 * scored->quality->margin),
       figures);

@@ -234,7 +234,7 @@ void write_origin(std::ostream& out, const Report& report) {
       << table_html(table) << "</details>\n<details><summary>Resolved config</summary>\n<pre><code>"
       << escape_html(report.config_yaml) << "</code></pre>\n</details>\n"
       << paragraph(
-             "Beside this page lie config.yaml, environment.json, generations.jsonl and "
+             "This folder also has config.yaml, environment.json, generations.jsonl and "
              "steps.jsonl (one line per generation and per step), summary.json and "
              "summary.csv; in tables/ and figures/ what this page shows.",
              " class=\"soft\"");

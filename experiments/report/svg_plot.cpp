@@ -65,11 +65,19 @@ std::string preamble(const std::string& title, const std::string& x_label, int64
                       legend.columns, legend.rows);
 }
 
+/// gnuplot reads the names of ticks as formats.
+std::string quote_tick(const std::string& name) {
+  std::string quoted;
+  for (const char c : quote_for_gnuplot(name, kRowCharacters)) {
+    quoted += c == '%' ? std::string("%%") : std::string(1, c);
+  }
+  return quoted;
+}
+
 std::string tick_names(char axis, const std::vector<std::string>& names) {
   std::string script = fmt::format("set {}tics (", axis);
   for (size_t i = 0; i < names.size(); ++i) {
-    script +=
-        fmt::format("{}{} {}", i == 0 ? "" : ", ", quote_for_gnuplot(names[i], kRowCharacters), i);
+    script += fmt::format("{}{} {}", i == 0 ? "" : ", ", quote_tick(names[i]), i);
   }
   return script + ")\n";
 }

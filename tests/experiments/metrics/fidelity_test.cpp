@@ -74,6 +74,25 @@ TEST(FidelityTest, WhatWasNotMeasuredIsNotCompared) {
   }
 }
 
+TEST(FidelityTest, EqualDifferencesHaveNoInterval) {
+  std::vector<GenerationRecord> records;
+  for (int question = 0; question < 9; ++question) {
+    records.push_back(fidelity_record("plain", question, -10.0, 10));
+    records.push_back(fidelity_record("lossy", question, -10.0, 10));
+  }
+  const auto texts = summarize(records).rows.at(1).log_probs.value();
+  EXPECT_EQ(texts.difference, 0.0);
+  EXPECT_EQ(texts.interval, std::nullopt);
+}
+
+TEST(FidelityTest, FewTokensGiveNoBound) {
+  auto record = fidelity_record("lossy", 0, -10.0, 10);
+  record.bias =
+      BiasSums{.tokens = 5, .taken = 5, .expected = 2.5, .variance = 1.25, .squares = 1.25};
+  const std::vector<const GenerationRecord*> pointers = {&record};
+  EXPECT_EQ(total_variation_bound(pointers), std::nullopt);
+}
+
 TEST(FidelityTest, TotalVariationIsBoundedOverAllTexts) {
   const BiasSums sums{
       .tokens = 100, .taken = 60, .expected = 40.0, .variance = 20.0, .squares = 25.0};
