@@ -39,6 +39,21 @@ void note_branches(const RunPlan& plan, int64_t most) {
   }
 }
 
+void note_best_only(const RunPlan& plan) {
+  if (plan.best_only != nullptr) {
+    *plan.best_only = true;
+  }
+}
+
+void check_sample(const ConfigNode& node, const RunPlan& plan, std::optional<bool> sample) {
+  if (sample.value_or(false) && plan.best_only != nullptr && *plan.best_only) {
+    node.fail("sample",
+              "is true, and this tree leaves nodes out after their siblings were found: over "
+              "siblings drawn at random that changes the output's distribution; give false, or "
+              "another tree");
+  }
+}
+
 Components builtin_components() {
   Components all;
   add_strategies(all.strategies);

@@ -23,6 +23,7 @@ DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan&
   const WeightsOptions given = weights_options("its checkpoint folder").read(node);
   const auto& folder = given.weights;
   const DraftModelOptions options{.sample = given.sample};
+  check_sample(node, plan, given.sample);
   if (!folder.empty() && plan.target != nullptr) {
     note_error(node, "weights", [&] {
       const auto& draft = plan.models.read(folder);

@@ -27,6 +27,7 @@ DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
   const WeightsOptions given = weights_options(kHeadWeights).read(node);
   const auto& folder = given.weights;
   FeatureDrafterOptions options{.sample = given.sample};
+  check_sample(node, plan, given.sample);
   std::filesystem::path target_folder;
   if (!folder.empty() && plan.target != nullptr) {
     target_folder = plan.target->folder;
@@ -80,6 +81,7 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
   const MtpOptions given = mtp_options().read(node);
   const int64_t wanted = given.modules;
   FeatureDrafterOptions options{.sample = given.sample};
+  check_sample(node, plan, given.sample);
   std::filesystem::path folder;
   note_error(node, "type", [&] { check_mtp(node, plan); });
   if (plan.target != nullptr) {
@@ -127,6 +129,7 @@ OptionTable<SelfDrafterOptions> self_options() {
 
 DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) {
   const SelfDrafterOptions options = self_options().read(node);
+  check_sample(node, plan, options.sample);
   std::filesystem::path folder;
   if (plan.target != nullptr) {
     folder = plan.target->folder;

@@ -16,6 +16,7 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
   const WeightsOptions given = weights_options(kHeadsWeights).read(node);
   const auto& folder = given.weights;
   const MedusaOptions options{.sample = given.sample};
+  check_sample(node, plan, given.sample);
   std::filesystem::path target_folder;
   if (!folder.empty() && plan.target != nullptr) {
     target_folder = plan.target->folder;

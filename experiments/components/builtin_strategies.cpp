@@ -48,6 +48,8 @@ StrategyRegistry::Make prepare_speculative(const ConfigNode& node, const RunPlan
   int64_t branches = 1;
   RunPlan plan = run;
   plan.branches = &branches;
+  bool best_only = false;
+  plan.best_only = &best_only;
   const Components& all = plan.components;
   auto shape = prepare_shape(node, plan);
   auto drafter = all.drafters.prepare(node.child("drafter"), plan);

@@ -129,6 +129,7 @@ TreeRegistry::Make prepare_dynamic(const ConfigNode& node, const RunPlan& plan) 
   const DynamicTreeOptions options = dynamic_options().read(node);
   check_depth(node, plan, options.depth);
   note_branches(plan, options.top_k);
+  note_best_only(plan);
   return [options](BuildContext&) { return std::make_unique<DynamicTreeShape>(options); };
 }
 

@@ -39,10 +39,17 @@ struct RunPlan {
   /// largest number = not known. Its tree notes it, then its drafter and verifier are prepared;
   /// nullptr = it has no drafts. See note_branches.
   int64_t* branches = nullptr;
+  /// Whether its tree takes the best tokens only, as one does that leaves nodes out after their
+  /// siblings were found: its tree notes it, its drafter reads it; nullptr = nobody asks.
+  bool* best_only = nullptr;
 };
 
 /// A tree that is being prepared gives no drafted token more children than this.
 void note_branches(const RunPlan& plan, int64_t most);
+/// A tree that is being prepared allows no drawn siblings (DraftShape::allows_drawn).
+void note_best_only(const RunPlan& plan);
+/// Fails `sample: true` of a drafter under such a tree.
+void check_sample(const ConfigNode& node, const RunPlan& plan, std::optional<bool> sample);
 
 /// What a component is built from, once the target is loaded. Lives for the call; the target lives
 /// as long as the component.

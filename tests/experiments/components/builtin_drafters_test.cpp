@@ -144,6 +144,16 @@ TEST_F(BuiltinDraftersTest, RefusesOptionsOutOfRange) {
   }
 }
 
+TEST_F(BuiltinDraftersTest, RefusesDrawnSiblingsUnderATreeThatTakesTheBest) {
+  const auto model = "type: draft_model, weights: " + kTarget;
+  const std::string expected = "drafter.sample: is true, and this tree leaves nodes out";
+  EXPECT_THAT(mistake(model + ", sample: true", "tree: {type: dynamic}"), HasSubstr(expected));
+  EXPECT_THAT(mistake("type: self, layers: 1, sample: true", "tree: {type: dynamic}"),
+              HasSubstr(expected));
+  EXPECT_NO_THROW(load(model + ", sample: false", "tree: {type: dynamic, depth: 4}"));
+  EXPECT_NO_THROW(load(model + ", sample: true", "tree: {type: static, widths: [2, 1]}"));
+}
+
 TEST_F(BuiltinDraftersTest, RefusesCascadesThatCannotWork) {
   const auto model = "type: draft_model, weights: " + kTarget;
   const std::vector<std::pair<std::string, std::string>> cases = {
