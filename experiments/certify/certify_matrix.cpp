@@ -171,7 +171,7 @@ std::vector<CertifyCell> select_cells(const Components& components,
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       const auto near = nearest_name(name, known);
       throw ConfigError(fmt::format("nothing is registered as '{}'{}; known: {}", name,
-                                    near.empty() ? "" : fmt::format("; did you mean '{}'?", near),
+                                    near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),
                                     join_names(known)));
     }
   }

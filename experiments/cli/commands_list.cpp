@@ -65,13 +65,12 @@ void print_all(std::ostream& out, const std::vector<ComponentHelp>& components) 
   out << "lossless: greedy output equals the target's, sampled output follows the target's "
          "distribution.\n"
          "lossy: the output is not the target's; a strategy with a lossy verifier is lossy.\n"
-         "unverified: nothing is known; 'specdec certify' measures it.\n"
-         "search: beam search, for example; the hypotheses and scores are those of plain beam "
-         "search.\n"
-         "prompts: one line a prompt, {\"turns\": [...]}, {\"prompt\": \"...\"} or {\"tokens\": "
-         "[...]}.\n  With prompts.chat, turns follow one another in Gemma's chat format and every\n"
-         "  strategy continues the first strategy's replies; without, only the first turn is "
-         "run.\n";
+         "unverified: unknown; 'specdec certify' measures it.\n"
+         "search: beam search; hypotheses and scores equal those of plain beam search.\n"
+         "prompts: one line per prompt, {\"turns\": [...]}, {\"prompt\": \"...\"} or {\"tokens\": "
+         "[...]}.\n  Every strategy continues the first strategy's replies (multi_turn: false: "
+         "first\n"
+         "  turns only); with prompts.chat, in Gemma's chat format.\n";
 }
 
 int list(const CommandContext& context, const ListArguments& arguments) {

@@ -199,7 +199,7 @@ std::vector<ComponentHelp> components_named(const std::vector<ComponentHelp>& al
     const auto near = nearest_name(name, known);
     throw ConfigError(fmt::format(
         "'{}' is neither a kind of component nor the type of one{}; known: {}", name,
-        near.empty() ? "" : fmt::format("; did you mean '{}'?", near), join_names(known)));
+        near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), join_names(known)));
   }
   return found;
 }
