@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -196,11 +197,11 @@ Replays replay_all(const SimulateArguments& arguments, const std::vector<TracedA
     replay_arm(arguments, arm, replays);
   }
   if (replays.rows.empty()) {
-    std::string reasons;
+    std::vector<std::string> reasons;
     for (const NotSimulated& one : replays.rest) {
-      reasons += (reasons.empty() ? "" : "\n") + text_of(one);
+      reasons.push_back(text_of(one));
     }
-    throw ConfigError(reasons);
+    throw ConfigError(fmt::format("{}", fmt::join(reasons, "\n")));
   }
   return replays;
 }
