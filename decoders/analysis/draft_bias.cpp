@@ -57,25 +57,21 @@ void DraftBias::add(const DraftTrace& trace) {
   }
 }
 
+bool DraftBias::add_text(DecodingStrategy& tracer, const Request& request, TokenSpan output) {
+  std::optional<DraftTrace> trace;
+  try {
+    trace = tracer.trace(request, output, {.depth = 1});
+  } catch (const ConfigError&) {  // its drafter needs a tree
+  }
+  if (trace) {
+    add(*trace);
+  }
+  return trace.has_value();
+}
+
 int64_t DraftBias::taken() const {
   return std::count_if(places_.begin(), places_.end(),
                        [](const BiasPlace& place) { return place.taken; });
-}
-
-double DraftBias::expected() const {
-  double sum = 0.0;
-  for (const BiasPlace& place : places_) {
-    sum += place.mass;
-  }
-  return sum;
-}
-
-double DraftBias::variance() const {
-  double sum = 0.0;
-  for (const BiasPlace& place : places_) {
-    sum += std::max(0.0, place.mass * (1.0 - place.mass));
-  }
-  return sum;
 }
 
 double DraftBias::statistic() const {

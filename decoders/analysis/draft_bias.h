@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "decoders/draft_trace.h"
+#include "decoders/decoding_strategy.h"
 
 namespace specdec {
 
@@ -42,6 +42,9 @@ class DraftBias {
   /// and then A would depend on what comes. The trace is along a text that the strategy itself drew
   /// with randomness of its own.
   void add(const DraftTrace& trace);
+  /// Traces the text of `request` and adds the trace. False: the strategy has no drafter, or none
+  /// that can be traced, since it needs a tree.
+  bool add_text(DecodingStrategy& tracer, const Request& request, TokenSpan output);
 
   /// After the first of each text, which no draft decides.
   int64_t tokens() const { return sums_.tokens; }
@@ -49,9 +52,9 @@ class DraftBias {
   int64_t impossible() const { return impossible_; }
   /// Where the drafter had something to propose that the target may give.
   std::span<const BiasPlace> places() const { return places_; }
-  int64_t taken() const;    ///< tokens in A
-  double expected() const;  ///< sum of p(A)
-  double variance() const;  ///< sum of p(A) (1 - p(A))
+  int64_t taken() const;                              ///< tokens in A
+  double expected() const { return sums_.expected; }  ///< sum of p(A)
+  double variance() const { return sums_.variance; }  ///< sum of p(A) (1 - p(A))
   /// Infinite when there is an impossible token; 0 without variance.
   double statistic() const;
   double p_value() const;

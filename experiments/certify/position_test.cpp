@@ -46,18 +46,12 @@ DraftTrace trace_target(LanguageModel& target, const Request& request, TokenSpan
 std::optional<DraftBias> bias_of_drafter(const std::vector<DrawnText>& texts,
                                          DecodingStrategy& tracer) {
   DraftBias bias;
-  try {
-    for (size_t i = 0; i < texts.size(); ++i) {
-      InterruptGuard::check();
-      CounterRandomness random(kTraceSeed, 0, static_cast<uint32_t>(i));
-      const auto trace = tracer.trace(texts[i].task.request(random), texts[i].output, {.depth = 1});
-      if (!trace) {
-        return std::nullopt;  // no drafter
-      }
-      bias.add(*trace);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    InterruptGuard::check();
+    CounterRandomness random(kTraceSeed, 0, static_cast<uint32_t>(i));
+    if (!bias.add_text(tracer, texts[i].task.request(random), texts[i].output)) {
+      return std::nullopt;
     }
-  } catch (const ConfigError&) {  // a drafter that needs a tree
-    return std::nullopt;
   }
   return bias;
 }

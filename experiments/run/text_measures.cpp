@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/error.h"
 #include "core/randomness.h"
 #include "decoders/analysis/draft_bias.h"
 #include "decoders/analysis/sequence_score.h"
@@ -28,15 +27,8 @@ std::optional<BiasSums> trace_bias(DecodingStrategy& tracer, const Request& requ
                     .tokenizer = request.tokenizer,
                     .on_tokens = request.on_tokens,
                     .constraint = request.constraint};
-  try {
-    if (const auto trace = tracer.trace(own, output, {.depth = 1})) {
-      DraftBias bias;
-      bias.add(*trace);
-      return bias.sums();
-    }
-  } catch (const ConfigError&) {  // a drafter that needs a tree
-  }
-  return std::nullopt;
+  DraftBias bias;
+  return bias.add_text(tracer, own, output) ? std::optional(bias.sums()) : std::nullopt;
 }
 
 }  // namespace
