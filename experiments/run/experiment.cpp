@@ -20,7 +20,6 @@
 #include "experiments/run/prompt_grammars.h"
 #include "experiments/run/run_folder.h"
 #include "experiments/run/text_measures.h"
-#include "experiments/run/weights_check.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/progress.h"
 
@@ -184,7 +183,7 @@ void ExperimentRun::note_weights() {
     }
   }
   if (folder_.resumed()) {
-    check_weights(folder_.path(), environment_.weights);
+    folder_.check_weights(environment_.weights);
   }
 }
 

@@ -254,6 +254,19 @@ std::optional<Environment> RunFolder::recorded_environment() const {
   return parse_environment(read_object(path_ / kEnvironment));
 }
 
+void RunFolder::check_weights(const std::map<std::string, std::string>& weights) const {
+  const auto recorded = recorded_environment().value_or(Environment{}).weights;
+  for (const auto& [name, fingerprint] : weights) {
+    const auto before = recorded.find(name);
+    if (before != recorded.end() && before->second != fingerprint) {
+      throw Error(
+          fmt::format("{}: the weights in {} changed since this run began (fingerprint {}, "
+                      "then {}); use another --out",
+                      path_.string(), name, fingerprint, before->second));
+    }
+  }
+}
+
 std::vector<std::string> RunFolder::write_environment(const Environment& environment) {
   nlohmann::json now = environment_json(environment);
   std::vector<std::string> differences;
@@ -261,10 +274,8 @@ std::vector<std::string> RunFolder::write_environment(const Environment& environ
     nlohmann::json before = read_object(path_ / kEnvironment);
     nlohmann::json earlier = before.value("earlier", nlohmann::json::array());
     before.erase("earlier");
-    if (!records_.empty() && before.value("weights", now["weights"]) != now["weights"]) {
-      throw Error(path_.string() +
-                  ": the weights have changed since this run began, so the new tokens would not "
-                  "compare with the old ones. Name another folder with --out.");
+    if (!records_.empty()) {
+      check_weights(environment.weights);
     }
     for (const auto& [key, value] : now.items()) {
       if (key != "date" && before.contains(key) && before[key] != value) {

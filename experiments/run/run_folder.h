@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -55,6 +56,9 @@ class RunFolder {
 
   /// What environment.json says; none before the first run.
   std::optional<Environment> recorded_environment() const;
+  /// Throws Error when a weights' fingerprint (by name) is not the recorded one: tokens of other
+  /// weights do not mix.
+  void check_weights(const std::map<std::string, std::string>& weights) const;
   /// Writes environment.json. In a resumed run it keeps what the folder said before, under
   /// "earlier", and returns what differs ("cpu: A, was B"), since times of two machines do not mix.
   /// Throws Error when the weights differ: neither do their tokens.
