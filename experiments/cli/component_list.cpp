@@ -89,19 +89,11 @@ void print_options(std::ostream& out, const std::vector<OptionHelp>& options) {
 constexpr std::string_view kListStart = "<!-- specdec list ";
 constexpr std::string_view kListEnd = "<!-- end of list -->";
 
-std::string cell(std::string_view text) {
-  std::string escaped;
-  for (const char letter : text) {
-    escaped += letter == '|' ? std::string("\\|") : std::string(1, letter);
-  }
-  return escaped;
-}
-
 /// A value of YAML in backticks, words as they are.
 std::string value_cell(const std::string& text) {
   const bool is_words = text.empty() || text == "none" || text == "required" ||
                         (text.find(' ') != std::string::npos && text[0] != '[' && text[0] != '{');
-  return cell(is_words ? text : "`" + text + "`");
+  return escape_markdown_cell(is_words ? text : "`" + text + "`");
 }
 
 /// With a link for each "arXiv:2211.17192".
@@ -117,7 +109,7 @@ std::string source_cell(const std::string& source) {
                         source.substr(number, end - number));
     at = end;
   }
-  return cell(text + source.substr(at));
+  return escape_markdown_cell(text + source.substr(at));
 }
 
 std::string kind_table(const std::vector<ComponentHelp>& components, bool in_docs) {
@@ -132,8 +124,8 @@ std::string kind_table(const std::vector<ComponentHelp>& components, bool in_doc
                             : component.page;
       name = fmt::format("[{}]({})", name, link);
     }
-    table += fmt::format("| {} | {} | {} | {} |\n", name, cell(component.help), component.promise,
-                         source_cell(component.source));
+    table += fmt::format("| {} | {} | {} | {} |\n", name, escape_markdown_cell(component.help),
+                         component.promise, source_cell(component.source));
   }
   return table;
 }
@@ -149,7 +141,7 @@ std::string option_table(const std::vector<ComponentHelp>& components) {
       table += has_types ? fmt::format("| {} ", is_first ? "`" + component.type + "`" : "") : "";
       table += fmt::format("| `{}` | {} | {} | {} |\n", option.name,
                            value_cell(or_required(option.fallback)), value_cell(option.values),
-                           cell(option.meaning));
+                           escape_markdown_cell(option.meaning));
     }
   }
   return table;

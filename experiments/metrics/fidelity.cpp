@@ -35,11 +35,12 @@ std::optional<double> mean_log_prob(std::span<const GenerationRecord* const> rec
   if (questions.empty()) {
     return std::nullopt;
   }
-  double sum = 0.0;
+  std::vector<double> means;
+  means.reserve(questions.size());
   for (const auto& [id, question] : questions) {
-    sum += question.mean();
+    means.push_back(question.mean());
   }
-  return sum / static_cast<double>(questions.size());
+  return mean_of(means);
 }
 
 std::optional<LogProbComparison> compare_log_probs(std::span<const GenerationPair> pairs) {

@@ -25,8 +25,7 @@ struct LogProbComparison {
 std::optional<LogProbComparison> compare_log_probs(std::span<const GenerationPair> pairs);
 
 /// The mean total variation of a token's distribution from the target's is larger, with confidence
-/// kConfidence: see DraftBias. None for too few tokens
-/// whose drafts were traced.
+/// kConfidence: see DraftBias. None for too few tokens whose drafts were traced.
 std::optional<double> total_variation_bound(std::span<const GenerationRecord* const> records);
 
 }  // namespace specdec

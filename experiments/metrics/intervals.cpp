@@ -58,6 +58,12 @@ double squared_deviations(std::span<const double> values) {
   return sum;
 }
 
+/// Of the mean of at least two independent values.
+double standard_error(std::span<const double> values) {
+  const auto count = static_cast<double>(values.size());
+  return std::sqrt(squared_deviations(values) / (count - 1.0) / count);
+}
+
 struct ShareTotals {
   double part = 0.0, whole = 0.0;
   int64_t questions = 0;
@@ -133,9 +139,8 @@ std::optional<Interval> mean_interval(std::span<const double> values) {
   if (std::ssize(values) < kFewestQuestions) {
     return std::nullopt;
   }
-  const auto count = static_cast<double>(values.size());
-  const double error = std::sqrt(squared_deviations(values) / (count - 1.0) / count);
-  const double width = error * student_quantile(1.0 - kTail, count - 1.0);
+  const auto degrees = static_cast<double>(values.size() - 1);
+  const double width = standard_error(values) * student_quantile(1.0 - kTail, degrees);
   return Interval{mean_of(values) - width, mean_of(values) + width};
 }
 
@@ -148,12 +153,9 @@ std::optional<GeometricMean> geometric_mean(std::span<const double> values) {
     SPECDEC_CHECK(value > 0.0, "a geometric mean of {}", value);
     logs.push_back(std::log(value));
   }
-  const auto count = static_cast<double>(logs.size());
-  return GeometricMean{
-      .value = std::exp(mean_of(logs)),
-      .log_error =
-          logs.size() < 2 ? 0.0 : std::sqrt(squared_deviations(logs) / (count - 1.0) / count),
-      .count = std::ssize(logs)};
+  return GeometricMean{.value = std::exp(mean_of(logs)),
+                       .log_error = logs.size() < 2 ? 0.0 : standard_error(logs),
+                       .count = std::ssize(logs)};
 }
 
 std::optional<Interval> geometric_interval(const GeometricMean& mean, double confidence) {

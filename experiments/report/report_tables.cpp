@@ -15,7 +15,18 @@ namespace {
 
 constexpr size_t kMostDivergences = 100;
 
-/// A row a strategy and point of the sweep, over all prompts; empty without columns of its own.
+/// `cells`, and then the columns'.
+void add_row(const Report& report, const SummaryRow& row, const std::vector<ReportColumn>& columns,
+             Cells cells, ReportTable& table) {
+  for (const ReportColumn& column : columns) {
+    cells.push_back(column.cell(row));
+  }
+  table.rows.push_back(std::move(cells));
+  table.styles.push_back(strategy_index(report, row.strategy));
+}
+
+/// A row for each strategy and point of the sweep, over all prompts; empty without columns of its
+/// own.
 ReportTable columns_table(const Report& report, ColumnTable which, std::string id,
                           std::string caption) {
   ReportTable table{.id = std::move(id),
@@ -39,12 +50,7 @@ ReportTable columns_table(const Report& report, ColumnTable which, std::string i
     if (!row.category.empty() || (is_quality && !row.right_share && !row.log_prob)) {
       continue;
     }
-    Cells cells = {row_name(row)};
-    for (const ReportColumn& column : columns) {
-      cells.push_back(column.cell(row));
-    }
-    table.rows.push_back(std::move(cells));
-    table.styles.push_back(strategy_index(report, row.strategy));
+    add_row(report, row, columns, {row_name(row)}, table);
   }
   return table;
 }
@@ -64,12 +70,7 @@ ReportTable categories_table(const Report& report) {
     if (row.category.empty()) {
       continue;
     }
-    Cells cells = {row.category, row_name(row)};
-    for (const ReportColumn& column : columns) {
-      cells.push_back(column.cell(row));
-    }
-    table.rows.push_back(std::move(cells));
-    table.styles.push_back(strategy_index(report, row.strategy));
+    add_row(report, row, columns, {row.category, row_name(row)}, table);
   }
   return table;
 }

@@ -49,11 +49,7 @@ const std::vector<SpecBenchTable>& tables() {
 }
 
 std::string markdown_text(const std::string& text) {
-  std::string escaped;
-  for (const char c : one_line(text, 80)) {
-    escaped += c == '|' ? "\\|" : std::string(1, c);
-  }
-  return escaped;
+  return escape_markdown_cell(one_line(text, 80));
 }
 
 void write_one(std::ostream& out, const SpecBenchTable& table, const Summary& summary,

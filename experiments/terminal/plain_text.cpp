@@ -53,6 +53,14 @@ std::string escape_html(std::string_view text) {
   return escaped;
 }
 
+std::string escape_markdown_cell(std::string_view text) {
+  std::string escaped;
+  for (const char c : text) {
+    escaped += c == '|' ? "\\|" : std::string(1, c);
+  }
+  return escaped;
+}
+
 std::string one_line(std::string_view text, size_t max_characters) {
   const size_t characters = count_characters(text);
   const size_t kept = characters > max_characters ? max_characters - 1 : characters;

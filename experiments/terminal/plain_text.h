@@ -10,6 +10,8 @@ namespace specdec {
 /// A text that a page shows as it is, in content and in quoted attributes; what a page cannot hold
 /// (control characters, broken UTF-8) becomes U+FFFD.
 std::string escape_html(std::string_view text);
+/// A text for a cell of a table in Markdown.
+std::string escape_markdown_cell(std::string_view text);
 /// A text for one line of a terminal: control characters and broken UTF-8 become '?'; longer ones
 /// end with an ellipsis.
 std::string one_line(std::string_view text, size_t max_characters);
