@@ -21,16 +21,16 @@
 #include "experiments/report/report_text.h"
 #include "experiments/run/run_folder.h"
 #include "experiments/terminal/interrupt.h"
+#include "tests/experiments/run/run_fixture.h"
 #include "tests/experiments/run/text_model.h"
 #include "tests/support/golden.h"
-#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
 
 using testing::HasSubstr;
 
-class ExperimentTest : public testing::Test {
+class ExperimentTest : public RunFixture {
  protected:
   ExperimentTest() {
     folder_.write("p.jsonl",
@@ -54,27 +54,6 @@ class ExperimentTest : public testing::Test {
                                         "    drafter: {{type: draft_model, weights: {}}}\n",
                                         weights, weights));
   }
-
-  Report run(const std::vector<std::string>& sets = {}, const std::string& out = "out") {
-    const auto plan = load_experiment(folder_.path() / "c.yaml", sets, components_);
-    return run_experiment(plan, {.out = folder_.path() / out, .quiet = true, .command = "test"},
-                          log_);
-  }
-  std::vector<GenerationRecord> records(const std::string& out = "out") const {
-    return load_records(folder_.path() / out);
-  }
-  static std::map<GenerationKey, std::vector<Token>> tokens(
-      const std::vector<GenerationRecord>& records) {
-    std::map<GenerationKey, std::vector<Token>> all;
-    for (const auto& record : records) {
-      all[record.key] = record.generation.tokens;
-    }
-    return all;
-  }
-
-  TemporaryFolder folder_;
-  Components components_ = builtin_components();
-  std::ostringstream log_;
 };
 
 TEST_F(ExperimentTest, RunsEveryStrategyOnEveryPrompt) {

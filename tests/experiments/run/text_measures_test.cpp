@@ -12,9 +12,9 @@
 #include "experiments/report/report_text.h"
 #include "experiments/run/experiment.h"
 #include "experiments/run/run_folder.h"
+#include "tests/experiments/run/run_fixture.h"
 #include "tests/experiments/run/text_model.h"
 #include "tests/support/golden.h"
-#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -22,7 +22,7 @@ namespace {
 using testing::HasSubstr;
 
 /// Plain decoding, a lossless strategy, and one that accepts nearly every token of its draft model.
-class TextMeasuresTest : public testing::Test {
+class TextMeasuresTest : public RunFixture {
  protected:
   TextMeasuresTest() {
     folder_.write("p.jsonl", "{\"tokens\": [2, 5, 9, 5, 9]}\n{\"tokens\": [2, 7, 11]}\n");
@@ -46,26 +46,6 @@ class TextMeasuresTest : public testing::Test {
                               "    verifier: {{type: threshold, single: 0.001, acc: 0.01}}\n",
                               test_data("gemma3-a").string()));
   }
-
-  Report run(const std::vector<std::string>& sets = {}, const std::string& out = "out") {
-    const auto plan = load_experiment(folder_.path() / "c.yaml", sets, components_);
-    return run_experiment(plan, {.out = folder_.path() / out, .quiet = true, .command = "test"},
-                          log_);
-  }
-  std::vector<GenerationRecord> records(const std::string& out = "out") const {
-    return load_records(folder_.path() / out);
-  }
-  std::map<GenerationKey, std::vector<Token>> tokens(const std::string& out) const {
-    std::map<GenerationKey, std::vector<Token>> all;
-    for (const auto& record : records(out)) {
-      all[record.key] = record.generation.tokens;
-    }
-    return all;
-  }
-
-  TemporaryFolder folder_;
-  Components components_ = builtin_components();
-  std::ostringstream log_;
 };
 
 TEST_F(TextMeasuresTest, LossyTextsAreMeasuredAgainstTheTarget) {
@@ -95,7 +75,7 @@ TEST_F(TextMeasuresTest, MeasuringLossChangesNoText) {
   const std::string drafter = "strategies.loose.drafter={type: recycling, persist: true}";
   (void)run({drafter}, "measured");
   const auto report = run({drafter, "quality.measure_loss=false"}, "not");
-  EXPECT_EQ(tokens("measured"), tokens("not"));
+  EXPECT_EQ(tokens(records("measured")), tokens(records("not")));
   for (const auto& record : records("not")) {
     EXPECT_EQ(record.log_prob, std::nullopt);
     EXPECT_FALSE(record.bias.has_value());
