@@ -89,7 +89,7 @@ std::vector<double> holm_adjusted(const std::vector<double>& p_values);
 /// Tests the strategies of a config on its own checkpoints.
 ///
 /// Sampled: ordinary texts of each are traced, and tested at all their positions at once (see
-/// PositionTest), so many that a total variation of `detect` a token is found. And outputs of the
+/// PositionTest), so many that a total variation of `detect` per token is found. And outputs of the
 /// first prompts: given the first new token, which the prefill yields, the next `tokens` are
 /// compared with the target's distribution by Pearson's chi-square. The distribution is computed
 /// exactly, token by token from plain forwards. Cells are the outputs that are expected five times

@@ -51,14 +51,15 @@ std::string p_text(const ConfigTest& test) {
 std::string cells_line(const ConfigTest& test) {
   const auto& chi = test.chi_square;
   if (!test.tells()) {
-    return fmt::format("prompt {}: only one output is likely, which tests nothing", test.prompt);
+    return fmt::format("prompt {}: only one output is likely, so there is nothing to test",
+                       test.prompt);
   }
   const auto found =
       std::isinf(chi.statistic)
           ? std::string("gave an output that the target never gives")
           : fmt::format("chi-square {:.1f} of {} degrees", chi.statistic, chi.degrees);
-  return fmt::format("prompt {}: {}, {}; {} samples see a total variation of {:.2g}", test.prompt,
-                     found, p_text(test), test.samples, test.visible);
+  return fmt::format("prompt {}: {}, {}; {} samples detect a total variation of {:.2g}",
+                     test.prompt, found, p_text(test), test.samples, test.visible);
 }
 
 std::string grade_text(const std::optional<double>& grade) {
@@ -86,14 +87,14 @@ void write_sight(std::ostream& out, const ConfigTest& test, double level) {
   const double least = found.bias.total_variation_bound(kBoundConfidence);
   if (test.failed || test.promise != Promise::kLossless) {
     out << fmt::format(
-        "  its total variation from the target is at least {:.2g} a token ({:g} % "
+        "  its total variation from the target is at least {:.2g} per token ({:g} % "
         "confidence)\n",
         least, 100.0 * kBoundConfidence);
   }
   if (test.promise != Promise::kLossless) {
     return;
   }
-  out << fmt::format("  sees a total variation of {:.2g} a token", found.visible);
+  out << fmt::format("  detects a total variation of {:.2g} per token", found.visible);
   out << (found.by_target
               ? "\n"
               : fmt::format("; a verifier that accepts all: {}; one that draws the correction from "
@@ -151,12 +152,14 @@ void write_reasons(std::ostream& out, const ConfigTest& test) {
 std::string method_text(const ConfigCertificate& certificate) {
   const auto& options = certificate.options;
   auto text = fmt::format(
-      "Sampled: ordinary texts, token by token: how many are among those that the drafter rates\n"
-      "above the target, against the target's probability of that. And of each prompt the {} "
-      "tokens\n"
-      "after the first against the target's distribution. What a test 'sees' it finds in {:g} % "
-      "of\n"
-      "runs; 'specdec certify' without --config proves the distribution exactly, on tiny models.\n",
+      "Sampled: how many tokens of ordinary texts are among those that the drafter rates above "
+      "the\n"
+      "target, compared with the target's probability of that; and the first {} tokens after the\n"
+      "prefill's, compared with the target's exact distribution. What a test 'detects' it finds "
+      "in\n"
+      "{:g} % of runs; 'specdec certify' without --config checks the distribution exactly, on "
+      "tiny\n"
+      "models.\n",
       options.tokens, 100.0 * kPower);
   const auto checked =
       std::count_if(certificate.tests.begin(), certificate.tests.end(), [](const auto& test) {

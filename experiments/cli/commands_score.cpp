@@ -196,7 +196,7 @@ nlohmann::json summary_json(const std::vector<Passage>& passages,
 }
 
 void print_likelihood(std::ostream& out, const nlohmann::json& json) {
-  out << fmt::format("negative log-likelihood  {:.6f} nats a token (perplexity {:.4f})\n",
+  out << fmt::format("negative log-likelihood  {:.6f} nats per token (perplexity {:.4f})\n",
                      json["nll"].get<double>(), json["perplexity"].get<double>());
   if (!json["bits_per_byte"].is_null()) {
     out << fmt::format("bits per byte            {:.6f}\n", json["bits_per_byte"].get<double>());
@@ -228,7 +228,7 @@ void print_summary(std::ostream& out, const nlohmann::json& json) {
     out << fmt::format("\nagainst {}\n", against["model"].get<std::string>());
     print_likelihood(out, against);
     out << fmt::format(
-        "KL(model || against)     {:.6g} nats a token\n"
+        "KL(model || against)     {:.6g} nats per token\n"
         "top-1 agreement          {:.4f} %\n"
         "overlap, mean 1 - TV     {:.6f}\n",
         against["kl"].get<double>(), 100.0 * against["top1_agreement"].get<double>(),

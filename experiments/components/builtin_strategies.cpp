@@ -116,8 +116,8 @@ OptionTable<SpeculativeBeamSearch::Options> speculative_beam_options() {
       .describe({{"drafter", "", "{type: ...}", "one that reads tokens only"}})
       .add("draft_length", &SpeculativeBeamSearch::Options::draft_length,
            "levels of the draft trees", {1, kMaxDraftLength})
-      .describe({{"draft_width", "2 num_beams", fmt::format("1 to {}", kMaxDraftLength),
-                  "nodes a level, over all beams"}})
+      .describe({{"draft_width", "twice num_beams", fmt::format("1 to {}", kMaxDraftLength),
+                  "nodes per level, over all beams"}})
       .describe(beam_options().help());
 }
 
@@ -135,13 +135,14 @@ StrategyRegistry::Make prepare_speculative_beam(const ConfigNode& node, const Ru
 }
 
 void add_beam_searches(StrategyRegistry& strategies) {
-  strategies.add("beam_search",
-                 {.help = "the most likely sequences grow side by side, all in one forward a step",
-                  .page = "docs/beam_search.md",
-                  .options = beam_options().help(),
-                  .promise = Promise::kSearch,
-                  .prepare = prepare_beam_search,
-                  .examples = {{"{type: beam_search, num_beams: 2}"}}});
+  strategies.add(
+      "beam_search",
+      {.help = "the most likely sequences grow side by side, all in one forward per step",
+       .page = "docs/beam_search.md",
+       .options = beam_options().help(),
+       .promise = Promise::kSearch,
+       .prepare = prepare_beam_search,
+       .examples = {{"{type: beam_search, num_beams: 2}"}}});
   strategies.add(
       "speculative_beam",
       {.help = "beam search with drafts: its hypotheses and scores, with fewer forwards",
@@ -157,7 +158,7 @@ void add_beam_searches(StrategyRegistry& strategies) {
 
 void add_strategies(StrategyRegistry& strategies) {
   strategies.add("autoregressive",
-                 {.help = "plain decoding: one token a forward; what others are compared with",
+                 {.help = "plain decoding, one token per forward; the reference for all others",
                   .promise = Promise::kLossless,
                   .prepare = prepare_autoregressive});
   strategies.add(

@@ -85,7 +85,7 @@ std::string log_prob_words(const SummaryRow& row, const std::string& first) {
         texts.interval ? ", which is not significant" : ": too few questions for an interval");
   }
   const bool more = texts.difference > 0.0;
-  return fmt::format("{} are {} likely than {}'s, by {:.3f} nats a token{}{}", begin,
+  return fmt::format("{} are {} likely than {}'s, by {:.3f} nats per token{}{}", begin,
                      more ? "more" : "less", first, std::abs(texts.difference), interval,
                      more ? ": not better, but nearer to the modes" : "");
 }
@@ -96,7 +96,7 @@ std::string total_variation_words(const std::optional<double>& bound) {
     return "";
   }
   return *bound > 0.0 ? fmt::format(
-                            "; the total variation from the target is at least {:.3f} a "
+                            "; the total variation from the target is at least {:.3f} per "
                             "token (95 % confidence)",
                             *bound)
                       : "; no total variation from the target was found, which is no proof that "

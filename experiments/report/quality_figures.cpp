@@ -100,7 +100,7 @@ void add_speed_by_log_prob(const Report& report, FigureList& figures) {
     figures.leave_out(title, "no lossy strategy was measured beside a lossless first one.");
     return;
   }
-  QualityPlot plot(report, title, "nats a token more than the first strategy's texts");
+  QualityPlot plot(report, title, "nats per token, difference from the first strategy's texts");
   for (const SummaryRow& row : report.summary.rows) {
     if (is_shown(row) && row.log_probs) {
       plot.add(row, {row.log_probs->difference, row.log_probs->interval});
@@ -125,14 +125,11 @@ void add_speed_by_answers(const Report& report, FigureList& figures) {
     figures.leave_out(title, "the prompts file names no `scorer`.");
     return;
   }
-  QualityPlot plot(report, title, "right answers of 100 more than the first strategy's");
+  QualityPlot plot(report, title, "right answers, difference from the first strategy's in points");
   for (const SummaryRow& row : report.summary.rows) {
     if (is_shown(row) && row.quality) {
-      const auto& interval = row.quality->interval;
-      plot.add(row,
-               {100.0 * (row.quality->share - row.quality->first_share),
-                interval ? std::optional(Interval{100.0 * interval->low, 100.0 * interval->high})
-                         : std::nullopt});
+      plot.add(row, {100.0 * (row.quality->share - row.quality->first_share),
+                     interval_in_points(*row.quality)});
     } else if (is_shown(row) && row.is_first) {
       plot.add(row, {});
     }

@@ -120,9 +120,8 @@ void write_quality(std::ostream& out, const Report& report, const ReportParts& p
                   [](const SummaryRow& row) { return row.log_probs.has_value(); });
   if (measured) {
     out << paragraph(
-        "Lossless strategies keep the target's distribution and need no such measure. Of lossy "
-        "ones "
-        "log p is no score: texts that are more likely than plain samples are not better, only "
+        "Lossless strategies keep the target's distribution and need no such measure. For lossy "
+        "ones, log p is not a score: texts more likely than plain samples are not better, only "
         "nearer to the target's modes.");
   }
   out << linked_table(*table);

@@ -113,13 +113,6 @@ std::string signed_interval_cell(double value, const std::optional<Interval>& in
                   : fmt::format("{:+.{}f}", value, decimals);
 }
 
-/// The interval of a difference of shares, in points.
-std::optional<Interval> points_of(const QualityComparison& quality) {
-  return quality.interval ? std::optional(Interval{100.0 * quality.interval->low,
-                                                   100.0 * quality.interval->high})
-                          : std::nullopt;
-}
-
 std::string right_cell(const SummaryRow& row) { return percent_text(row.right_share); }
 
 std::string right_difference_cell(const SummaryRow& row) {
@@ -128,7 +121,7 @@ std::string right_difference_cell(const SummaryRow& row) {
   }
   const QualityComparison& quality = *row.quality;
   const double difference = 100.0 * (quality.share - quality.first_share);
-  return signed_interval_cell(difference, points_of(quality), 1);
+  return signed_interval_cell(difference, interval_in_points(quality), 1);
 }
 
 std::string log_prob_cell(const SummaryRow& row) { return number_text(row.log_prob, 3); }
@@ -170,7 +163,7 @@ const std::vector<ReportColumn>& quality_columns() {
   static const std::vector<ReportColumn> columns = {
       {"right", "Answers that the prompts file's scorer found right.", true, right_cell,
        ColumnTable::kQuality},
-      {"right, points more",
+      {"right, difference (points)",
        "Right answers of 100 more than the first strategy's, on the same turns: mean over "
        "questions, with the 95 % interval of the paired difference.",
        true, right_difference_cell, ColumnTable::kQuality},
@@ -390,6 +383,12 @@ std::string quote_csv(const std::string& text) {
     quoted += c == '"' ? "\"\"" : std::string(1, c);
   }
   return quoted + "\"";
+}
+
+std::optional<Interval> interval_in_points(const QualityComparison& quality) {
+  return quality.interval ? std::optional(Interval{100.0 * quality.interval->low,
+                                                   100.0 * quality.interval->high})
+                          : std::nullopt;
 }
 
 }  // namespace specdec

@@ -39,6 +39,8 @@ std::string row_name(const SummaryRow& row);
 std::vector<std::string> reader_notes(const Report& report);
 /// Every count and metric of a row; what cannot be computed is null.
 nlohmann::ordered_json row_json(const SummaryRow& row);
+/// Of the difference of right answers, in points.
+std::optional<Interval> interval_in_points(const QualityComparison& quality);
 /// A cell of a CSV file, in quotes where it must be.
 std::string quote_csv(const std::string& text);
 /// One sentence on how many greedy generations left the first strategy's tokens, per strategy.

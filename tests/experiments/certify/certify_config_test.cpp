@@ -135,7 +135,7 @@ TEST_F(CertifyConfigTest, SaysWhatItSees) {
   const auto text = cli({"--config", file, "--prompts", "1", "--samples", "50"});
   EXPECT_THAT(text.out, AllOf(HasSubstr("tokens are rated higher by the drafter, "),
                               HasSubstr("tokens are the target's most likely, "),
-                              HasSubstr("  sees a total variation of 0.0"),
+                              HasSubstr("  detects a total variation of 0.0"),
                               HasSubstr("a verifier that accepts all: from ")));
 }
 
@@ -159,9 +159,10 @@ TEST_F(CertifyConfigTest, BrokenVerifiersFailSampled) {
 TEST_F(CertifyConfigTest, TheFirstTokensOfSamplesFindOneToo) {
   const auto result =
       cli(sampled(config(1.0, "planted")), builtin_with_verifier(Bug::kAlwaysAccepts));
-  EXPECT_THAT(result.out, AllOf(HasSubstr("tried  FAILED    prompt one: chi-square"),
-                                HasSubstr("after Holm; 800 samples see"), HasSubstr("most off: "),
-                                HasSubstr("outputs begin with ["), HasSubstr("expected\n")));
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("tried  FAILED    prompt one: chi-square"),
+                    HasSubstr("after Holm; 800 samples detect"), HasSubstr("most off: "),
+                    HasSubstr("outputs begin with ["), HasSubstr("expected\n")));
 }
 
 TEST_F(CertifyConfigTest, ASharedRandomNumberFails) {

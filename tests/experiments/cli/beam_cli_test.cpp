@@ -252,7 +252,7 @@ TEST(ScoreTest, TextScoresAreTheReferenceForwards) {
 
   const CliResult table = cli({"score", model, file, "--tokens", "--quiet"});
   EXPECT_THAT(table.out, HasSubstr("bits per byte"));
-  EXPECT_THAT(table.out, HasSubstr("nats a token"));
+  EXPECT_THAT(table.out, HasSubstr("nats per token"));
 }
 
 TEST(ScoreTest, WindowsBeginWithBos) {

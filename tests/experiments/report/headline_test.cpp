@@ -153,9 +153,9 @@ TEST(HeadlineTest, LossyTextsAreMeasuredOnBothSides) {
   row.total_variation_bound = 0.0341;
   const auto note = [&] { return quality_notes(report, report.strategies[1]).at(0); };
   EXPECT_EQ(note(),
-            "lossy is lossy: its texts are more likely than plain's, by 0.300 nats a token (95 % "
+            "lossy is lossy: its texts are more likely than plain's, by 0.300 nats per token (95 % "
             "interval +0.100 to +0.500): not better, but nearer to the modes; the total variation "
-            "from the target is at least 0.034 a token (95 % confidence).");
+            "from the target is at least 0.034 per token (95 % confidence).");
   EXPECT_THAT(table_of(report), AllOf(HasSubstr("+0.300 (+0.100 to +0.500)"), HasSubstr("0.034")));
   row.log_probs->difference = -0.3;
   row.log_probs->interval = Interval{-0.5, -0.1};

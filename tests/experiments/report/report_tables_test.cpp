@@ -63,7 +63,7 @@ TEST(ReportTablesTest, QualityHasATableOfItsOwn) {
   };
   EXPECT_THAT(table("results").header, testing::Not(testing::Contains("right")));
   EXPECT_EQ(table("quality").header,
-            (Cells{"strategy", "speed-up", "right", "right, points more", "log p/token",
+            (Cells{"strategy", "speed-up", "right", "right, difference (points)", "log p/token",
                    "log p/token, difference", "TV at least"}));
   ASSERT_EQ(table("quality").rows.size(), 2U) << "nothing of the other strategy was measured";
   EXPECT_EQ(table("quality").rows[0],
