@@ -158,6 +158,54 @@ const std::vector<ReportColumn>& fidelity_columns() {
   return columns;
 }
 
+/// Columns of every run.
+const std::vector<ReportColumn>& speed_columns() {
+  static const std::vector<ReportColumn> columns = {
+      {"speed-up",
+       "Decoding, how many times faster than the first strategy: the geometric mean over questions "
+       "of its decode seconds per token divided by this strategy's. In brackets the 95 % interval "
+       "over questions (Student's t, of the logarithms): a question with all its turns and repeats "
+       "counts once, and fewer than 8 have no interval. An interval that contains 1 shows no "
+       "difference.",
+       true, speedup_text},
+      {"end to end", "The same for the whole request, the prompt's prefill included.", true,
+       end_to_end_text},
+      {"of totals",
+       "Both speed-ups once more, as ratios of total seconds per token: long answers weigh more.",
+       false, of_totals_cell, ColumnTable::kMore},
+      {"questions", "That the two strategies share: what the intervals are made from.", true,
+       questions_cell},
+      {"tokens/s",
+       "Tokens that the steps added, divided by the time of the steps; without the prompt's "
+       "prefill and the token that it yields.",
+       true, decode_speed_cell},
+      {"with prefill", "All new tokens, divided by the time of prefill and steps together.", false,
+       total_speed_cell, ColumnTable::kMore},
+      {"tokens/step",
+       "Tokens added per forward of the target, the correction or bonus token included, with the "
+       "95 % interval over questions. Plain decoding has 1.",
+       true, tokens_per_step_cell},
+      {"accepted/step", "The same without that token: drafted tokens accepted per forward.", false,
+       accepted_per_step_cell, ColumnTable::kMore},
+      {"acceptance length",
+       "Also called block efficiency: 1 + accepted tokens per draft, over the steps that had a "
+       "draft, before any stop cuts the output.",
+       false, acceptance_length_cell},
+      {"drafted/step", "Tokens proposed per forward of the target.", false, drafted_per_step_cell},
+      {"acceptance",
+       "Accepted tokens of all drafted ones. Longer drafts lower it, since everything after a "
+       "rejected token is lost with it.",
+       true, acceptance_cell},
+      {"draft / verify / other",
+       "Where the decode time goes: making drafts, the target's forward, and the rest "
+       "(distributions, verification, cache bookkeeping).",
+       true, split_cell},
+      {"generations", "How many were measured.", false, generations_cell, ColumnTable::kMore},
+      {"tokens", "New tokens in all of them.", false, tokens_cell, ColumnTable::kMore},
+  };
+  return columns;
+}
+
 /// Columns of runs with a scorer.
 const std::vector<ReportColumn>& quality_columns() {
   static const std::vector<ReportColumn> columns = {
@@ -226,50 +274,7 @@ std::string position_text(const SummaryRow& row, size_t position) {
 }
 
 std::vector<ReportColumn> report_columns(const Report& report) {
-  std::vector<ReportColumn> columns = {
-      {"speed-up",
-       "Decoding, how many times faster than the first strategy: the geometric mean over questions "
-       "of its decode seconds per token divided by this strategy's. In brackets the 95 % interval "
-       "over questions (Student's t, of the logarithms): a question with all its turns and repeats "
-       "counts once, and fewer than 8 have no interval. An interval that contains 1 shows no "
-       "difference.",
-       true, speedup_text},
-      {"end to end", "The same for the whole request, the prompt's prefill included.", true,
-       end_to_end_text},
-      {"of totals",
-       "Both speed-ups once more, as ratios of total seconds per token: long answers weigh more.",
-       false, of_totals_cell, ColumnTable::kMore},
-      {"questions", "That the two strategies share: what the intervals are made from.", true,
-       questions_cell},
-      {"tokens/s",
-       "Tokens that the steps added, divided by the time of the steps; without the prompt's "
-       "prefill and the token that it yields.",
-       true, decode_speed_cell},
-      {"with prefill", "All new tokens, divided by the time of prefill and steps together.", false,
-       total_speed_cell, ColumnTable::kMore},
-      {"tokens/step",
-       "Tokens added per forward of the target, the correction or bonus token included, with the "
-       "95 % interval over questions. Plain decoding has 1.",
-       true, tokens_per_step_cell},
-      {"accepted/step", "The same without that token: drafted tokens accepted per forward.", false,
-       accepted_per_step_cell, ColumnTable::kMore},
-      {"acceptance length",
-       "Also called block efficiency: 1 + accepted tokens per draft, over the steps that had a "
-       "draft, before any stop cuts the output.",
-       false, acceptance_length_cell},
-      {"drafted/step", "Tokens proposed per forward of the target.", false, drafted_per_step_cell},
-      {"acceptance",
-       "Accepted tokens of all drafted ones. Longer drafts lower it, since everything after a "
-       "rejected token is lost with it.",
-       true, acceptance_cell},
-      {"draft / verify / other",
-       "Where the decode time goes: making drafts, the target's forward, and the rest "
-       "(distributions, "
-       "verification, cache bookkeeping).",
-       true, split_cell},
-      {"generations", "How many were measured.", false, generations_cell, ColumnTable::kMore},
-      {"tokens", "New tokens in all of them.", false, tokens_cell, ColumnTable::kMore},
-  };
+  std::vector<ReportColumn> columns = speed_columns();
   if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
                   [](const SummaryRow& row) { return row.right_share.has_value(); })) {
     const auto& more = quality_columns();

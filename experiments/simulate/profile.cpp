@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
@@ -140,7 +141,8 @@ Spread spread_of(std::vector<double> seconds) {
   SPECDEC_CHECK(!seconds.empty(), "the spread of nothing");
   std::sort(seconds.begin(), seconds.end());
   const auto at = [&](double share) {
-    return seconds[static_cast<size_t>(share * static_cast<double>(seconds.size() - 1) + 0.5)];
+    return seconds[static_cast<size_t>(
+        std::lround(share * static_cast<double>(seconds.size() - 1)))];
   };
   return {.median = at(0.5), .low = at(0.25), .high = at(0.75)};
 }
