@@ -254,7 +254,7 @@ CodePoints EarleyAutomaton::next_points(RegexId rest) {
     }
     first = transition.last + 1;
   }
-  return CodePoints(std::move(ranges));
+  return CodePoints(ranges);
 }
 
 std::string EarleyAutomaton::explain(StateId state) {

@@ -151,7 +151,7 @@ class GbnfParser {
       }
       ranges.push_back(range());
     }
-    CodePoints points(std::move(ranges));
+    CodePoints points(ranges);
     points = negated ? points.complement() : points;
     return rules_.regex(regexes_.one_of(points), 1, span_from(start));
   }

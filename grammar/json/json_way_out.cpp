@@ -143,8 +143,8 @@ std::optional<std::string> JsonAutomaton::WayOut::string(const StringPlan& plan)
 
 std::array<RegexId, 3> JsonAutomaton::WayOut::by_legibility(RegexId language) {
   RegexStore& regexes = self_.formulas_.regexes();
-  const auto made_of = [&](std::vector<CodePoints::Range> ranges) {
-    const RegexId letter = regexes.one_of(CodePoints(std::move(ranges)));
+  const auto made_of = [&](const std::vector<CodePoints::Range>& ranges) {
+    const RegexId letter = regexes.one_of(CodePoints(ranges));
     return regexes.all_of(language, regexes.repeat(letter, 0, std::nullopt));
   };
   return {made_of({{'0', '9'}, {'a', 'z'}}), made_of({{' ', '!'}, {'#', '['}, {']', '~'}}),

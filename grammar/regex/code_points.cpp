@@ -90,13 +90,13 @@ CodePoints CodePoints::complement() const {
   if (begin <= kLast) {
     gaps.push_back({begin, kLast});
   }
-  return CodePoints(std::move(gaps));
+  return CodePoints(gaps);
 }
 
 CodePoints CodePoints::unite(const CodePoints& other) const {
   std::vector<Range> both = ranges_;
   both.insert(both.end(), other.ranges_.begin(), other.ranges_.end());
-  return CodePoints(std::move(both));
+  return CodePoints(both);
 }
 
 CodePoints CodePoints::intersect(const CodePoints& other) const {

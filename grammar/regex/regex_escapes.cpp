@@ -105,7 +105,7 @@ CodePoints RegexSyntaxParser::bracket_class() {
   if (!accept(U"]")) {
     syntax_.fail(start, "the class is not closed; add ']', or write '\\[' for the character");
   }
-  const CodePoints all = fold(CodePoints(std::move(ranges)));
+  const CodePoints all = fold(CodePoints(ranges));
   return negative ? all.complement() : all;
 }
 

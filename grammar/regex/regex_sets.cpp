@@ -91,7 +91,7 @@ void RegexNodes::unite_classes(std::vector<RegexId>& parts) {
       for (size_t k = first; k < i; ++k) {
         replaced.push_back(by_tail[k].second);
       }
-      merged.push_back(prepend(one_of(CodePoints(std::move(ranges))), by_tail[first].first));
+      merged.push_back(prepend(one_of(CodePoints(ranges)), by_tail[first].first));
     }
   }
   sort_unique(replaced);

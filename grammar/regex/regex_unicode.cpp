@@ -14,7 +14,7 @@ CodePoints to_points(const icu::UnicodeSet& set) {
     ranges.push_back(
         {static_cast<char32_t>(set.getRangeStart(i)), static_cast<char32_t>(set.getRangeEnd(i))});
   }
-  return CodePoints(std::move(ranges));
+  return CodePoints(ranges);
 }
 
 bool is_name_character(char c) {

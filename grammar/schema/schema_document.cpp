@@ -64,9 +64,9 @@ SchemaDocument::SchemaDocument(JsonValue schema,
     throw GrammarError("#: a schema must be an object or a boolean");
   }
   documents_.push_back(std::move(schema));
-  for (auto& [uri, value] : registry) {
-    documents_.push_back(std::move(value));
-    registry_[without_fragment(uri)] = &documents_.back();
+  for (std::pair<std::string, JsonValue>& entry : registry) {
+    documents_.push_back(std::move(entry.second));
+    registry_[without_fragment(entry.first)] = &documents_.back();
   }
   add_document(documents_.front(), "", SchemaDraft::k2020);
 }
