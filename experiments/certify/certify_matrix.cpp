@@ -169,10 +169,8 @@ std::vector<CertifyCell> select_cells(const Components& components,
   const auto known = component_names(components);
   for (const auto& name : names) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      const auto near = nearest_name(name, known);
-      throw ConfigError(fmt::format("nothing is registered as '{}'{}; known: {}", name,
-                                    near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),
-                                    join_names(known)));
+      throw ConfigError(
+          fmt::format("nothing is registered as '{}'{}", name, known_names_text(name, known)));
     }
   }
   auto cells = certify_cells(components);

@@ -188,10 +188,8 @@ std::vector<ComponentHelp> components_named(const std::vector<ComponentHelp>& al
   }
   if (found.empty()) {
     const std::vector<std::string> known(names.begin(), names.end());
-    const auto near = nearest_name(name, known);
-    throw ConfigError(fmt::format(
-        "'{}' is neither a kind of component nor the type of one{}; known: {}", name,
-        near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), join_names(known)));
+    throw ConfigError(fmt::format("'{}' is neither a kind of component nor the type of one{}", name,
+                                  known_names_text(name, known)));
   }
   return found;
 }

@@ -26,7 +26,8 @@ struct ConfigNode::State {
   std::filesystem::path folder;
   std::string path;
   std::vector<KnownKey> known;
-  bool absent = false;  // its absence is a mistake already, so that of its keys is none
+  bool absent = false;         // its absence is a mistake already, so that of its keys is none
+  bool takes_any_key = false;  // its type is not known, so that its keys cannot be
 
   KnownKey& know(const std::string& key) {
     for (auto& entry : known) {
@@ -43,7 +44,7 @@ struct ConfigNode::State {
   std::shared_ptr<State> make_child(const std::string& child_path,
                                     std::shared_ptr<const YamlTree> child_tree) const {
     auto child = std::make_shared<State>();
-    *child = {std::move(child_tree), errors, folder, child_path, {}, false};
+    *child = {std::move(child_tree), errors, folder, child_path, {}};
     return child;
   }
 };
@@ -86,7 +87,7 @@ ConfigNode::ConfigNode(std::shared_ptr<const YamlTree> tree, std::shared_ptr<Con
     errors->add(tree->place, "", "expected a map of keys, found " + describe(*tree));
     tree = YamlTree::map(tree->place);
   }
-  *state_ = {std::move(tree), std::move(errors), std::move(folder), "", {}, false};
+  *state_ = {std::move(tree), std::move(errors), std::move(folder), "", {}};
 }
 
 bool ConfigNode::has(std::string_view key) const {
@@ -306,7 +307,28 @@ void ConfigNode::fail_at(const std::string& key, const std::string& message) con
   state_->errors->add(entry != nullptr ? entry->place : place(), state_->path, message);
 }
 
+std::string ConfigNode::require_type(const std::vector<std::string>& known,
+                                     const std::string& advice) const {
+  auto& type = state_->know("type");
+  const auto given = read<std::string>("type", {});
+  if (given && std::find(known.begin(), known.end(), *given) != known.end()) {
+    type.value = scalar_tree(*given);
+    return *given;
+  }
+  if (given) {
+    fail_at("type",
+            fmt::format("unknown type '{}'{}{}", *given, known_names_text(*given, known), advice));
+  } else if (state_->tree->find("type") == nullptr && !state_->absent) {
+    fail(fmt::format("the key 'type' is missing; known: {}{}", join_names(known), advice));
+  }
+  state_->takes_any_key = true;
+  return "";
+}
+
 void ConfigNode::refuse_unknown_keys() const {
+  if (state_->takes_any_key) {
+    return;
+  }
   std::vector<std::string> names;
   for (const auto& known : state_->known) {
     names.push_back(known.key);
@@ -315,11 +337,8 @@ void ConfigNode::refuse_unknown_keys() const {
     if (std::find(names.begin(), names.end(), entry.key) != names.end()) {
       continue;
     }
-    const auto near = nearest_name(entry.key, names);
     state_->errors->add(entry.place, state_->path_of(entry.key),
-                        near.empty() ? fmt::format("unknown key; known: {}", join_names(names))
-                                     : fmt::format("unknown key; did you mean '{}'? Known: {}",
-                                                   near, join_names(names)));
+                        "unknown key" + known_names_text(entry.key, names));
   }
   for (const auto& known : state_->known) {
     for (const auto& child : known.children) {

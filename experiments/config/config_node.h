@@ -58,6 +58,12 @@ class ConfigNode {
   std::vector<T> get_list(const std::string& key, const std::vector<T>& fallback,
                           const Range<T>& range = {}) const;
 
+  /// The key `type`, one of `known`. Another one, or none, is a mistake that names them, with
+  /// `advice` at its end; then "" is returned, and the map's other keys are no mistakes: which ones
+  /// it may have depends on its type.
+  std::string require_type(const std::vector<std::string>& known,
+                           const std::string& advice = "") const;
+
   /// A file or folder that exists: looked up in the current directory, then in the config's folder.
   std::filesystem::path require_path(const std::string& key) const;
 

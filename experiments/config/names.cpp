@@ -44,6 +44,12 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return best;
 }
 
+std::string known_names_text(std::string_view name, const std::vector<std::string>& known) {
+  const auto near = nearest_name(name, known);
+  return near.empty() ? fmt::format("; known: {}", join_names(known))
+                      : fmt::format("; did you mean '{}'? Known: {}", near, join_names(known));
+}
+
 std::string join_names(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(names, ", "));
 }

@@ -99,22 +99,18 @@ class Registry {
   /// node["type"] picks the entry. An unknown type, and keys that the entry did not read, are
   /// mistakes noted in the node's ConfigErrors; the returned Make is empty for an unknown type.
   Make prepare(const ConfigNode& node, const RunPlan& plan) const {
-    const auto type = node.require<std::string>("type");
-    const auto entry = entries_.find(type);
-    if (entry != entries_.end()) {
-      note_promise(plan, entry->second.promise);
-      if (!entry->second.certified) {
-        note_uncertified(plan, kind_ + " '" + type + "'");
-      }
-      auto make = entry->second.prepare(node, plan);
-      node.refuse_unknown_keys();
-      return make;
+    const auto type = node.require_type(names(), ". See 'specdec list'.");
+    if (type.empty()) {
+      return {};
     }
-    if (!type.empty()) {
-      node.fail_at("type", "unknown type '" + type + "'; known: " + join_names(names()) +
-                               ". See 'specdec list'.");
+    const Entry& entry = entries_.at(type);
+    note_promise(plan, entry.promise);
+    if (!entry.certified) {
+      note_uncertified(plan, kind_ + " '" + type + "'");
     }
-    return {};
+    auto make = entry.prepare(node, plan);
+    node.refuse_unknown_keys();
+    return make;
   }
 
   /// Says of all entries so far that tests certify them.

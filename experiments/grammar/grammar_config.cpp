@@ -20,13 +20,9 @@ class GrammarReader {
   explicit GrammarReader(ConfigNode node) : node_(std::move(node)) {}
 
   std::optional<GrammarConfig> read(bool is_part) {
-    const auto type = node_.require<std::string>("type");
+    const auto type = node_.require_type(grammar_kind_names());
     const auto kind = parse_grammar_kind(type);
     if (!kind) {
-      if (!type.empty()) {
-        node_.fail_at("type", fmt::format("unknown type '{}'; known: {}", type,
-                                          join_names(grammar_kind_names())));
-      }
       return std::nullopt;
     }
     config_.source.kind = *kind;

@@ -120,6 +120,7 @@ PromptsConfig read_prompts_config(const ConfigNode& node, const ModelFiles* targ
 /// The grammar that all outputs obey; noted mistakes include those of the prompts' own schemas.
 std::optional<GrammarConfig> read_constraint(const ConfigNode& root, const PromptsConfig& prompts,
                                              const ModelFiles* target) {
+  root.ignore("grammar");  // known, also when it is not given
   if (!root.has("grammar")) {
     return std::nullopt;
   }
@@ -146,7 +147,7 @@ Correction read_correction(const ConfigNode& node) {
   const auto found = std::find(kNames.begin(), kNames.end(), name);
   if (found == kNames.end()) {
     node.fail("correction",
-              fmt::format("unknown correction '{}'; known: {}", name, fmt::join(kNames, ", ")));
+              fmt::format("unknown correction '{}'{}", name, known_names_text(name, kNames)));
     return Correction::kNone;
   }
   return static_cast<Correction>(found - kNames.begin());
@@ -180,6 +181,7 @@ CorrectionOptions read_grammar_use(const ConfigNode& strategy, const RunPlan& pl
 }
 
 std::optional<TraceOptions> read_trace(const ConfigNode& root) {
+  root.ignore("trace");  // known, also when it is not given
   if (!root.has("trace")) {
     return std::nullopt;
   }
@@ -281,7 +283,7 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
                                  ModelOptions& options, const ModelFiles*& files) {
   const auto type = node.get<std::string>("type", "gemma");
   if (type != "gemma") {
-    node.fail("type", fmt::format("unknown type '{}'; known: gemma", type));
+    node.fail("type", fmt::format("unknown type '{}'{}", type, known_names_text(type, {"gemma"})));
   }
   const auto weights = node.require_path("weights");
   options.dtype = node.get<std::string>("dtype", "");

@@ -1,5 +1,6 @@
 #include "experiments/train/head_config.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -21,22 +22,25 @@ constexpr HeadName kHeadNames[] = {{HeadType::kMedusa, "medusa"},
                                    {HeadType::kEagle3, "eagle3"},
                                    {HeadType::kMtp, "mtp"}};
 
-HeadType read_type(const ConfigNode& node) {
-  const auto type = node.require<std::string>("type");
+/// None when there is no such type, which has been noted.
+std::optional<HeadType> read_type(const ConfigNode& node) {
+  std::vector<std::string> names;
   for (const HeadName& known : kHeadNames) {
-    if (type == known.name) {
-      return known.type;
-    }
+    names.emplace_back(known.name);
   }
-  if (!type.empty()) {
-    node.fail_at("type", "unknown type '" + type + "'; known: medusa, eagle, eagle3, mtp");
-  }
-  return HeadType::kMedusa;
+  const auto type = node.require_type(names);
+  const auto found = std::find(names.begin(), names.end(), type);
+  return found == names.end() ? std::nullopt
+                              : std::optional(kHeadNames[found - names.begin()].type);
 }
 
 HeadShape read_shape(const ConfigNode& node) {
   HeadShape shape;
-  shape.type = read_type(node);
+  const auto type = read_type(node);
+  if (!type) {
+    return shape;
+  }
+  shape.type = *type;
   switch (shape.type) {
     case HeadType::kMedusa:
       shape.num_heads = node.get<int64_t>("num_heads", shape.num_heads, {1, 64});

@@ -159,7 +159,8 @@ TEST_F(BuiltinDraftersTest, RefusesCascadesThatCannotWork) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", ": the key 'drafters' is missing; give a list"},
       {", drafters: []", ".drafters: the list is empty; give at least one drafter"},
-      {", drafters: [{type: sufix}]", ".drafters[0]: unknown type 'sufix'; known: cascade, "},
+      {", drafters: [{type: sufix}]",
+       ".drafters[0]: unknown type 'sufix'; did you mean 'suffix'? "},
       {", drafters: [{type: suffix, min_tokens: 0}]", ".drafters[0].min_tokens: 0 is not between"},
       {", drafters: [{type: suffix, min_match: 0}]", ".drafters[0].min_match: 0 is not between"},
       {", min_tokens: 2, drafters: [{type: suffix}]", ".min_tokens: unknown key"},

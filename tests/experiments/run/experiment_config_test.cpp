@@ -157,10 +157,11 @@ TEST_F(ExperimentConfigTest, RefusesMistakesWithTheirPlace) {
 TEST_F(ExperimentConfigTest, RefusesStrategiesThatCannotWork) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"{type: speculative, drafter: {type: eagel}}",
-       "c.yaml:4: strategies[0].drafter: unknown type 'eagel'; known: "},
+       "c.yaml:4: strategies[0].drafter: unknown type 'eagel'; did you mean 'eagle'? Known: "},
       {"{type: speculativ}",
-       "c.yaml:4: strategies[0]: unknown type 'speculativ'; known: autoregressive, "},
-      {"{name: x}", "c.yaml:4: strategies[0]: the key 'type' is missing"},
+       "c.yaml:4: strategies[0]: unknown type 'speculativ'; did you mean 'speculative'? Known: "},
+      {"{name: x}", "c.yaml:4: strategies[0]: the key 'type' is missing; known: autoregressive, "},
+      {"{type: [speculative]}", "c.yaml:4: strategies[0].type: expected text, found a list"},
       {"{type: autoregressive, draft_length: 3}",
        "strategies[0].draft_length: unknown key; known: type, name"},
       {"{type: speculative}", "strategies[0]: the key 'drafter' is missing; give a map"},
@@ -168,7 +169,8 @@ TEST_F(ExperimentConfigTest, RefusesStrategiesThatCannotWork) {
       {"{type: speculative, draft_length: 0, drafter: {type: prompt_lookup}}",
        "strategies[0].draft_length: 0 is not between 1"},
       {"{type: speculative, draft_length: {type: fixd}, drafter: {type: prompt_lookup}}",
-       "strategies[0].draft_length: unknown type 'fixd'; known: adaptive, fixed, heuristic"},
+       "strategies[0].draft_length: unknown type 'fixd'; did you mean 'fixed'? Known: adaptive, "
+       "fixed, heuristic. See 'specdec list'."},
       {"{type: speculative, draft_length: {type: heuristic, min: 9}, drafter: {type: "
        "prompt_lookup}}",
        "must not decrease"},
@@ -190,6 +192,35 @@ TEST_F(ExperimentConfigTest, RefusesStrategiesThatCannotWork) {
   }
 }
 
+/// Which keys it may have depends on its type.
+TEST_F(ExperimentConfigTest, KeysOfAnUnknownTypeAreNoMistakes) {
+  const std::vector<std::string> blocks = {
+      "{type: speculativ, drafter: {type: x}, draft_length: 3}",
+      "{drafter: {type: suffix}}",
+      "{type: speculative, drafter: {type: eagel, weights: w, sample: true}}",
+      "{type: speculative, drafter: {weights: w, sample: true}}",
+      "{type: speculative, drafter: {type: suffix}, verifier: {type: typicl, epsilon: 0.1}}",
+      "{type: speculative, drafter: {type: suffix}, tree: {type: dynamc, nodes: 3}}",
+      "{type: speculative, drafter: {type: suffix}, draft_length: {type: fixd, length: 3}}",
+  };
+  for (const auto& block : blocks) {
+    const auto found = message(text("", "strategies:\n  - " + block + "\n"));
+    EXPECT_EQ(std::count(found.begin(), found.end(), '\n'), 0) << found;
+  }
+  const auto grammar = message(text("grammar: {type: jsn_schema, schema: {type: object}}\n"));
+  EXPECT_THAT(grammar, HasSubstr("did you mean 'json_schema'? Known: "));
+  EXPECT_THAT(grammar, Not(HasSubstr("unknown key")));
+}
+
+TEST_F(ExperimentConfigTest, KnownKeysAreAllNamed) {
+  const auto found = message(text("zzzzzzzz: 1\n"));
+  for (const char* key : {"grammar", "trace", "sweep", "quality", "strategies"}) {
+    EXPECT_THAT(found, HasSubstr(std::string(", ") + key));
+  }
+  EXPECT_THAT(message(text("grammars: {type: regex}\n")), HasSubstr("did you mean 'grammar'?"));
+  EXPECT_THAT(message(text("traces: {depth: 3}\n")), HasSubstr("did you mean 'trace'?"));
+}
+
 TEST_F(ExperimentConfigTest, RefusesImpossibleCombinations) {
   const std::string exact =
       "strategies:\n  - type: speculative\n    drafter: {type: prompt_lookup}\n"
@@ -207,7 +238,7 @@ TEST_F(ExperimentConfigTest, RefusesModelsAndPrompts) {
   EXPECT_THAT(set("model.weights=nowhere"), HasSubstr("--set model.weights=nowhere: model.weights: "
                                                       "'nowhere' does not exist"));
   EXPECT_THAT(set("model.weights=" + folder_.path().string()), HasSubstr("config.json"));
-  EXPECT_THAT(set("model.type=gema"), HasSubstr("unknown type 'gema'; known: gemma"));
+  EXPECT_THAT(set("model.type=gema"), HasSubstr("unknown type 'gema'; did you mean 'gemma'?"));
   EXPECT_THAT(set("model.dtype=float31"), HasSubstr("unknown dtype 'float31'"));
   EXPECT_THAT(set("model.device=tpu"), HasSubstr("unknown device 'tpu'"));
   EXPECT_THAT(set("model.max_length=100000"), HasSubstr("max_position_embeddings (512)"));
