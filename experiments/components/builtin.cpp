@@ -45,6 +45,12 @@ void note_best_only(const RunPlan& plan) {
   }
 }
 
+void note_hidden_states(const RunPlan& plan) {
+  if (plan.hidden_states != nullptr) {
+    *plan.hidden_states = true;
+  }
+}
+
 void check_sample(const ConfigNode& node, const RunPlan& plan, std::optional<bool> sample) {
   if (sample.value_or(false) && plan.best_only != nullptr && *plan.best_only) {
     node.fail("sample",

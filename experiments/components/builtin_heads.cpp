@@ -28,12 +28,14 @@ DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
   const auto& folder = given.weights;
   FeatureDrafterOptions options{.sample = given.sample};
   check_sample(node, plan, given.sample);
+  note_hidden_states(plan);
   std::filesystem::path target_folder;
   if (!folder.empty() && plan.target != nullptr) {
     target_folder = plan.target->folder;
     note_error(node, "weights", [&] {
       const EagleConfig config = load_eagle_config(folder, version);
       check_eagle_config(config, plan.target->config, folder);
+      (void)CheckpointTensors(folder);
       options.capture_layers = eagle_capture_layers(config, plan.target->config);
       options.hidden_size = config.hidden_size;
     });
@@ -65,15 +67,19 @@ OptionTable<MtpOptions> mtp_options() {
       .add("sample", &MtpOptions::sample, kSampleMeaning, {}, kSampleDefault);
 }
 
-void check_mtp(const ConfigNode& node, const RunPlan& plan) {
+void check_mtp(const ConfigNode& node, const RunPlan& plan, int64_t wanted) {
+  const auto count = plan.target == nullptr ? wanted : count_mtp_modules(plan.target->folder);
   if (!plan.include_mtp) {
     node.fail_at("type",
                  "mtp needs the target's multi-token-prediction modules, and model.include_mtp is "
                  "false: set it to true");
-  } else if (plan.target != nullptr && !has_mtp(plan.target->folder)) {
+  } else if (plan.target != nullptr && count == 0) {
     node.fail_at("type", fmt::format("{}: this checkpoint has no multi-token-prediction modules "
                                      "(tensors 'mtp.*', or mtp.safetensors)",
                                      plan.target->folder.string()));
+  } else if (wanted > count) {
+    node.fail("modules", fmt::format("is {}, but {} holds {} modules: give at most that many",
+                                     wanted, plan.target->folder.string(), count));
   }
 }
 
@@ -82,8 +88,9 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
   const int64_t wanted = given.modules;
   FeatureDrafterOptions options{.sample = given.sample};
   check_sample(node, plan, given.sample);
+  note_hidden_states(plan);
   std::filesystem::path folder;
-  note_error(node, "type", [&] { check_mtp(node, plan); });
+  note_error(node, "type", [&] { check_mtp(node, plan, wanted); });
   if (plan.target != nullptr) {
     folder = plan.target->folder;
     options.hidden_size = plan.target->config.hidden_size;
@@ -92,10 +99,6 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
     const auto target = context.models.weights(folder);
     const auto head = load_mtp_head(folder, *target, parse_dtype(context.models.options().dtype));
     const auto count = static_cast<int64_t>(head->layers.size());
-    if (wanted > count) {
-      throw ConfigError(fmt::format("drafter.modules is {}, but {} holds {} modules", wanted,
-                                    folder.string(), count));
-    }
     context.models.note_fingerprint(folder.string() + " (mtp)", head->fingerprint);
     std::vector<std::unique_ptr<LanguageModel>> modules;
     for (int64_t i = 0; i < (wanted == 0 ? count : wanted); ++i) {

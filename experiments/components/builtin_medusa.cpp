@@ -17,10 +17,14 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
   const auto& folder = given.weights;
   const MedusaOptions options{.sample = given.sample};
   check_sample(node, plan, given.sample);
+  note_hidden_states(plan);
   std::filesystem::path target_folder;
   if (!folder.empty() && plan.target != nullptr) {
     target_folder = plan.target->folder;
-    note_error(node, "weights", [&] { (void)read_medusa_config(folder, plan.target->config); });
+    note_error(node, "weights", [&] {
+      (void)read_medusa_config(folder, plan.target->config);
+      (void)medusa_tensors(folder);
+    });
   }
   return [=](BuildContext& context) {
     const auto target = context.models.weights(target_folder);

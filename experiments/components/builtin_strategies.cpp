@@ -128,7 +128,15 @@ StrategyRegistry::Make prepare_speculative_beam(const ConfigNode& node, const Ru
       node.get<int64_t>("draft_width", 2 * options.beams.num_beams, {1, kMaxDraftLength});
   RunPlan own = plan;
   own.branches = &options.draft_width;
+  bool hidden_states = false;
+  own.hidden_states = &hidden_states;
   auto drafter = plan.components.drafters.prepare(node.child("drafter"), own);
+  if (hidden_states) {
+    node.fail("drafter",
+              "follows the target's hidden states along one sequence, and beam search asks it for "
+              "several in turn: choose a drafter that reads tokens only (draft_model, "
+              "prompt_lookup)");
+  }
   return [drafter = std::move(drafter), options](BuildContext& context) {
     return std::make_unique<SpeculativeBeamSearch>(context.target, drafter(context), options);
   };

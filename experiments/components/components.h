@@ -42,12 +42,18 @@ struct RunPlan {
   /// Whether its tree takes the best tokens only, as one does that leaves nodes out after their
   /// siblings were found: its tree notes it, its drafter reads it; nullptr = nobody asks.
   bool* best_only = nullptr;
+  /// Whether its drafter follows the target's hidden states: the drafter notes it, the strategy
+  /// reads it; nullptr = nobody asks. See note_hidden_states.
+  bool* hidden_states = nullptr;
 };
 
 /// A tree that is being prepared gives no drafted token more children than this.
 void note_branches(const RunPlan& plan, int64_t most);
 /// A tree that is being prepared allows no drawn siblings (DraftShape::allows_drawn).
 void note_best_only(const RunPlan& plan);
+/// A drafter that is being prepared needs the target's internals or captured layers
+/// (Drafter::needs).
+void note_hidden_states(const RunPlan& plan);
 /// Fails `sample: true` of a drafter under such a tree.
 void check_sample(const ConfigNode& node, const RunPlan& plan, std::optional<bool> sample);
 

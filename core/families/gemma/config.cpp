@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
+#include "core/transformer/heads/head_files.h"
 
 namespace specdec {
 namespace {
@@ -275,6 +276,7 @@ GemmaConfig load_gemma_config(const std::filesystem::path& folder) {
     throw WeightsError(
         fmt::format("{}: no such folder. Name a Hugging Face checkpoint folder.", folder.string()));
   }
+  refuse_head(folder);
   const auto path = folder / "config.json";
   GemmaConfig config = parse_gemma_config(read_file(path), path.string());
   const auto generation_path = folder / "generation_config.json";

@@ -18,18 +18,11 @@ constexpr const char* kAuxLayers = "eagle_aux_hidden_state_layer_ids";
 
 void check_kind(const JsonKeys& keys, EagleVersion version) {
   const std::string wanted = eagle_version_name(version);
-  std::string found = keys.text("head_type", "");
-  if (found.empty()) {
-    found = keys.text("speculators_model_type", "");
-  }
-  if (found.empty() && keys.has("architectures")) {
-    const std::string names = keys.at("architectures").dump();
-    found = names.find("Eagle3") != std::string::npos ? "eagle3" : "";
-  }
+  const std::string found = head_kind(keys);
   if (!found.empty() && found != wanted) {
-    keys.fail("head_type", fmt::format("says that this is a head of type {}, not {}; use drafter "
-                                       "type {}",
-                                       found, wanted, found));
+    keys.fail("head_type", fmt::format("says that this is a head of type {0}, not {1}; use drafter "
+                                       "type {0}",
+                                       found, wanted));
   }
 }
 
@@ -165,7 +158,9 @@ void refuse_unsupported(const JsonKeys& layer) {
   }
   if (layer.integer("num_hidden_layers", 1) != 1) {
     layer.fail("num_hidden_layers",
-               fmt::format("is {}; a head has one layer", layer.integer("num_hidden_layers")));
+               fmt::format("is {}; a head has one layer. A whole model drafts with drafter type "
+                           "draft_model",
+                           layer.integer("num_hidden_layers")));
   }
   for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     if (layer.has(cap)) {

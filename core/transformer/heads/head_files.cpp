@@ -66,6 +66,40 @@ std::string read_head_config(const std::filesystem::path& folder) {
   return read_file(folder / "config.json");
 }
 
+std::string head_kind(const JsonKeys& keys) {
+  for (const char* key : {"head_type", "speculators_model_type"}) {
+    if (const std::string kind = keys.text(key, ""); !kind.empty()) {
+      return kind;
+    }
+  }
+  if (keys.has("medusa_num_heads")) {
+    return "medusa";
+  }
+  const std::string names = keys.has("architectures") ? keys.at("architectures").dump() : "";
+  if (names.find("Eagle3") != std::string::npos) {
+    return "eagle3";
+  }
+  return names.find("Eagle") != std::string::npos ? "eagle" : "";
+}
+
+std::string head_kind(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "config.json";
+  if (!std::filesystem::exists(file)) {
+    return "";
+  }
+  const nlohmann::json object = parse_json_object(read_file(file), file.string());
+  return head_kind(JsonKeys(object, file.string()));
+}
+
+void refuse_head(const std::filesystem::path& folder) {
+  if (const std::string kind = head_kind(folder); !kind.empty()) {
+    throw WeightsError(fmt::format(
+        "{0}: holds a head of type {1}, which drafts for the model that it was trained for and is "
+        "no model itself. Use it as drafter: {{type: {1}, weights: {0}}}.",
+        folder.string(), kind));
+  }
+}
+
 CheckpointTensors head_tensors(const std::filesystem::path& folder, const char* file) {
   return std::filesystem::exists(folder / file) ? CheckpointTensors(folder, file)
                                                 : CheckpointTensors(folder);

@@ -36,6 +36,14 @@ void check_head_target(const HeadTarget& expected, const TransformerWeights& tar
 /// The text of `folder`/config.json. Throws WeightsError when folder or file is missing.
 std::string read_head_config(const std::filesystem::path& folder);
 
+/// What a config says that it is a head of: "eagle", "eagle3", "medusa"; "" when it says nothing of
+/// a head (a model's, or a published head's that only its user knows).
+std::string head_kind(const JsonKeys& keys);
+/// The same of `folder`/config.json; "" without one.
+std::string head_kind(const std::filesystem::path& folder);
+/// Throws WeightsError, with the drafter that takes it, when the folder holds a head, not a model.
+void refuse_head(const std::filesystem::path& folder);
+
 /// The tensors of `folder`/`file`, or where there is none, of the checkpoint in the folder.
 CheckpointTensors head_tensors(const std::filesystem::path& folder, const char* file);
 

@@ -36,22 +36,34 @@ int64_t at_most(const JsonKeys& keys, const char* key, int64_t most) {
 
 }  // namespace
 
-MedusaConfig read_medusa_config(const std::filesystem::path& folder,
-                                const TransformerConfig& target) {
+MedusaConfig read_medusa_config(const std::filesystem::path& folder) {
   const std::string where = (folder / "config.json").string();
   const nlohmann::json object = parse_json_object(read_head_config(folder), where);
   const JsonKeys keys(object, where);
-  if (const std::string type = keys.text("head_type", "medusa"); type != "medusa") {
+  if (const std::string kind = head_kind(keys); kind.empty()) {
+    keys.fail(
+        "medusa_num_heads",
+        "is missing, so this is no config of Medusa's heads. A whole model drafts with drafter "
+        "type draft_model");
+  } else if (kind != "medusa") {
     keys.fail("head_type",
-              fmt::format("says that this is a head of type {}; use drafter type {}", type, type));
+              fmt::format("says that this is a head of type {0}; use drafter type {0}", kind));
   }
   MedusaConfig config;
   config.num_heads = at_most(keys, "medusa_num_heads", kMostHeads);
   config.num_layers = at_most(keys, "medusa_num_layers", kMostLayers);
-  config.hidden_size = keys.positive("hidden_size", target.hidden_size);
-  config.vocab_size = keys.positive("vocab_size", target.vocab_size);
+  config.hidden_size = keys.has("hidden_size") ? keys.positive("hidden_size") : 0;
+  config.vocab_size = keys.has("vocab_size") ? keys.positive("vocab_size") : 0;
   config.share_lm_head = keys.boolean("share_lm_head", false);
   config.trained_for = read_head_target(keys);
+  return config;
+}
+
+MedusaConfig read_medusa_config(const std::filesystem::path& folder,
+                                const TransformerConfig& target) {
+  MedusaConfig config = read_medusa_config(folder);
+  config.hidden_size = config.hidden_size > 0 ? config.hidden_size : target.hidden_size;
+  config.vocab_size = config.vocab_size > 0 ? config.vocab_size : target.vocab_size;
   HeadTarget shapes = config.trained_for;
   shapes.hidden_size = config.hidden_size;  // published heads do not say more
   shapes.vocab_size = config.vocab_size;
@@ -98,6 +110,10 @@ Tensor medusa_logits(const MedusaHead& head, const TransformerWeights& target, c
   return head.config.share_lm_head ? head_logits(target, x) : product(x, head.outputs[number]);
 }
 
+CheckpointTensors medusa_tensors(const std::filesystem::path& folder) {
+  return head_tensors(folder, "medusa_lm_head.safetensors");
+}
+
 MedusaHead load_medusa_head(const std::filesystem::path& folder, const TransformerWeights& target,
                             std::optional<at::ScalarType> wanted) {
   MedusaHead head{.config = read_medusa_config(folder, target.config),
@@ -106,8 +122,7 @@ MedusaHead load_medusa_head(const std::filesystem::path& folder, const Transform
                   .fingerprint = {}};
   const MedusaConfig& config = head.config;
   check_head_target(config.trained_for, target, folder);
-  TensorSource source(head_tensors(folder, "medusa_lm_head.safetensors"),
-                      target.embedding.device());
+  TensorSource source(medusa_tensors(folder), target.embedding.device());
   const std::vector<int64_t> square = {config.hidden_size, config.hidden_size};
   at::ScalarType dtype =
       wanted ? *wanted : source.stored_dtype(block_name(0, 0) + "weight", square);

@@ -52,10 +52,16 @@ Tensor medusa_hidden(const MedusaHead& head, const Tensor& hidden, int64_t index
 Tensor medusa_logits(const MedusaHead& head, const TransformerWeights& target, const Tensor& hidden,
                      int64_t index);
 
+/// Reads `folder`/config.json; hidden_size and vocab_size are 0 where it leaves them out.
+MedusaConfig read_medusa_config(const std::filesystem::path& folder);
 /// Reads `folder`/config.json and checks it against the target's config. Throws WeightsError naming
 /// file and key: also for a head of another kind or of a target of another shape.
 MedusaConfig read_medusa_config(const std::filesystem::path& folder,
                                 const TransformerConfig& target);
+
+/// The tensors of the heads' file in a folder: headers only. Throws WeightsError when it is
+/// missing.
+CheckpointTensors medusa_tensors(const std::filesystem::path& folder);
 
 /// Loads FasterDecoding/Medusa's files: config.json and medusa_lm_head.safetensors (or
 /// model.safetensors) with `{head}.{layer}.linear.weight`, `.bias` and

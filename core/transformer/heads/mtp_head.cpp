@@ -27,6 +27,11 @@ LayerFormat layer_format(int64_t module) {
   return {.prefix = fmt::format("mtp.layers.{}.", module), .norm_offset = kNormOffset};
 }
 
+/// A module's first matrix: where it is, there is the module.
+std::string first_tensor(int64_t module) {
+  return layer_format(module).prefix + "self_attn.q_proj.weight";
+}
+
 void check_target(const std::filesystem::path& folder, const TransformerWeights& target) {
   if (!std::filesystem::exists(folder / kFile)) {
     return;
@@ -48,6 +53,18 @@ bool has_mtp(const std::filesystem::path& folder) {
     }
   }
   return false;
+}
+
+int64_t count_mtp_modules(const std::filesystem::path& folder) {
+  if (!has_mtp(folder)) {
+    return 0;
+  }
+  const CheckpointTensors tensors = head_tensors(folder, kFile);
+  int64_t count = 1;  // its name is checked when it is loaded
+  while (tensors.find(first_tensor(count)) != nullptr) {
+    ++count;
+  }
+  return count;
 }
 
 std::shared_ptr<MtpHead> load_mtp_head(const std::filesystem::path& folder,
@@ -82,8 +99,7 @@ std::shared_ptr<MtpHead> load_mtp_head(const std::filesystem::path& folder,
                             config.rms_norm_eps});
   };
   module(0);
-  for (int64_t index = 1; source.has(layer_format(index).prefix + "self_attn.q_proj.weight");
-       ++index) {
+  for (int64_t index = 1; source.has(first_tensor(index)); ++index) {
     module(index);
   }
   // Copies of the target's tables, which the modules share.

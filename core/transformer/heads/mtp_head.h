@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -32,6 +33,8 @@ struct MtpHead {
 /// Whether a target's folder holds modules: tensors "mtp.*" in its checkpoint, or mtp.safetensors
 /// beside it. Reads headers only.
 bool has_mtp(const std::filesystem::path& folder);
+/// How many there are, by the names of their layers; 0 without any. Reads headers only.
+int64_t count_mtp_modules(const std::filesystem::path& folder);
 
 /// Loads the modules of a target's folder, on the target's device; their number is that of
 /// mtp.layers.N. Throws WeightsError: none there, missing or unknown tensors, wrong shapes, modules

@@ -42,23 +42,24 @@ class BuiltinHeadsTest : public testing::Test {
   fs::path path(const std::string& name) const { return folder_.path() / name; }
 
   /// A config with one speculative strategy for each drafter.
-  ExperimentPlan plan(const std::vector<std::string>& drafters, bool include_mtp = true) const {
+  ExperimentPlan plan(const std::vector<std::string>& drafters, bool include_mtp = true,
+                      const std::string& strategy = "speculative") const {
     std::string text = fmt::format(
         "model: {{weights: target, include_mtp: {}}}\n"
         "prompts: {{file: p.jsonl}}\nmax_new_tokens: 16\nwarm_up: 0\nstop: {{ignore_eos: true}}\n"
         "strategies:\n  - type: autoregressive\n",
         include_mtp);
     for (size_t i = 0; i < drafters.size(); ++i) {
-      text +=
-          fmt::format("  - {{name: s{}, type: speculative, draft_length: 3, drafter: {{{}}}}}\n", i,
-                      drafters[i]);
+      text += fmt::format("  - {{name: s{}, type: {}, draft_length: 3, drafter: {{{}}}}}\n", i,
+                          strategy, drafters[i]);
     }
     folder_.write("c.yaml", text);
     return load_experiment(path("c.yaml"), {}, components_);
   }
 
-  std::string plan_error(const std::string& drafter, bool include_mtp = true) const {
-    return error_message<ConfigError>([&] { plan({drafter}, include_mtp); });
+  std::string plan_error(const std::string& drafter, bool include_mtp = true,
+                         const std::string& strategy = "speculative") const {
+    return error_message<ConfigError>([&] { plan({drafter}, include_mtp, strategy); });
   }
 
   TemporaryFolder folder_;
@@ -95,9 +96,34 @@ TEST_F(BuiltinHeadsTest, MistakesAreFoundBeforeAnythingIsLoaded) {
   EXPECT_THAT(plan_error("type: self"), HasSubstr("layers"));
   EXPECT_THAT(plan_error("type: self, layers: 99"), HasSubstr("give 1 to"));
   EXPECT_THAT(plan_error("type: mtp", false), HasSubstr("model.include_mtp"));
+  EXPECT_THAT(plan_error("type: mtp, modules: 3"),
+              HasSubstr("drafter.modules: is 3, but " + path("target").string() + " holds 2"));
+  EXPECT_THAT(plan_error("type: eagle, weights: target"), HasSubstr("drafter type draft_model"));
+  fs::remove(path("eagle") / "model.safetensors");
+  EXPECT_THAT(plan_error("type: eagle, weights: eagle"), HasSubstr("model.safetensors"));
   fs::remove(path("target") / "mtp.safetensors");
   EXPECT_THAT(plan_error("type: self, layers: 1"),
               AllOf(HasSubstr("include_mtp"), HasSubstr("no multi-token-prediction modules")));
+}
+
+TEST_F(BuiltinHeadsTest, AHeadIsNoModel) {
+  const std::string advice = "is no model itself. Use it as drafter: {type: eagle3, weights: ";
+  EXPECT_THAT(plan_error("type: draft_model, weights: eagle3"), HasSubstr(advice));
+  fs::copy(path("eagle3") / "config.json", path("target") / "config.json",
+           fs::copy_options::overwrite_existing);
+  EXPECT_THAT(plan_error("type: self, layers: 1"), HasSubstr(advice));
+}
+
+/// Beam search asks its drafter for several sequences in turn.
+TEST_F(BuiltinHeadsTest, BeamSearchRefusesHeadsBeforeAnythingIsLoaded) {
+  for (const char* drafter :
+       {"type: eagle, weights: eagle", "type: eagle3, weights: eagle3", "type: mtp",
+        "type: cascade, drafters: [{type: suffix}, {type: eagle, weights: eagle}]"}) {
+    EXPECT_THAT(plan_error(drafter, true, "speculative_beam"),
+                HasSubstr("strategies[1].drafter: follows the target's hidden states"))
+        << drafter;
+  }
+  (void)plan({"type: self, layers: 1"}, true, "speculative_beam");
 }
 
 }  // namespace
