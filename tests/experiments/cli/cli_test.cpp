@@ -215,6 +215,30 @@ TEST(CliTest, InspectsWithoutLoading) {
   EXPECT_TRUE(json["tokenizer"].is_null());
 }
 
+TEST(CliTest, InspectsHeads) {
+  const std::string heads = SPECDEC_SOURCE_DIR "/models/heads/";
+  const auto text = cli({"inspect", heads + "eagle3"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("capture_layers           [1,3,5]"));
+  const auto eagle = nlohmann::json::parse(cli({"inspect", heads + "eagle", "--json"}).out);
+  EXPECT_EQ(eagle["head"], "eagle");
+  EXPECT_EQ(eagle["layers"][0]["heads"], 4);
+  EXPECT_EQ(eagle["target"]["hidden_size"], 192);
+  EXPECT_EQ(eagle["target"]["vocab_size"], 2048);
+  EXPECT_EQ(eagle["target"]["num_layers"], 6);
+  const auto medusa = nlohmann::json::parse(cli({"inspect", heads + "medusa", "--json"}).out);
+  EXPECT_EQ(medusa["head"], "medusa");
+  EXPECT_EQ(medusa["num_heads"], 3);
+  EXPECT_GT(medusa["weights"]["parameters"], 0);
+}
+
+TEST(CliTest, AHeadIsNoModel) {
+  const auto refused =
+      cli({"generate", SPECDEC_SOURCE_DIR "/models/heads/medusa", "--tokens", "2"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("Use it as drafter: {type: medusa, weights: "));
+}
+
 TEST(CliTest, JsonGoesToAFileOrReplacesTheText) {
   const TemporaryFolder folder;
   const auto file = (folder.path() / "x.json").string();

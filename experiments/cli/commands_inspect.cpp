@@ -1,0 +1,214 @@
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <set>
+
+#include "core/error.h"
+#include "core/formats/json_text.h"
+#include "core/formats/safetensors.h"
+#include "core/transformer/heads/eagle_config.h"
+#include "core/transformer/heads/medusa_head.h"
+#include "core/transformer/heads/mtp_head.h"
+#include "core/transformer/plan.h"
+#include "experiments/cli/commands.h"
+#include "experiments/terminal/json_option.h"
+
+namespace specdec {
+namespace {
+
+nlohmann::json weights_json(const CheckpointTensors& tensors) {
+  int64_t parameters = 0;
+  int64_t bytes = 0;
+  std::set<std::string> dtypes;
+  for (const auto* entry : tensors.tensors()) {
+    bytes += static_cast<int64_t>(entry->bytes.size());
+    parameters += static_cast<int64_t>(entry->bytes.size()) / dtype_bytes(entry->dtype);
+    dtypes.insert(std::string(dtype_name(entry->dtype)));
+  }
+  return {{"tensors", tensors.tensors().size()},
+          {"parameters", parameters},
+          {"bytes", bytes},
+          {"dtypes", dtypes}};
+}
+
+void print_values(std::ostream& out, const nlohmann::json& json) {
+  for (const auto& [key, value] : json.items()) {
+    if (key != "layers" && key != "weights" && key != "tokenizer") {
+      out << fmt::format("{:<24} {}\n", key,
+                         value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+  for (const auto& [key, value] : json["weights"].items()) {
+    out << fmt::format("{:<24} {}\n", "weights: " + key, value.dump());
+  }
+}
+
+// ---- models ----
+
+nlohmann::json layer_json(const LayerPlan& layer) {
+  return {{"heads", layer.heads},
+          {"kv_heads", layer.kv_heads},
+          {"head_dim", layer.head_dim},
+          {"intermediate_size", layer.intermediate_size},
+          {"window", layer.window},
+          {"query_scale", layer.query_scale},
+          {"soft_cap", layer.soft_cap},
+          {"rope_theta", layer.rope.theta},
+          {"rope_factor", layer.rope.factor},
+          {"qk_norm", layer.qk_norm},
+          {"post_norms", layer.post_norms}};
+}
+
+nlohmann::json inspect_json(const ModelFiles& files) {
+  const auto& config = files.config;
+  auto layers = nlohmann::json::array();
+  for (const auto& layer : files.plan) {
+    layers.push_back(layer_json(layer));
+  }
+  nlohmann::json tokenizer;
+  if (files.tokenizer != nullptr) {
+    const auto id = [](const std::optional<Token>& token) {
+      return token ? nlohmann::json(*token) : nlohmann::json();
+    };
+    tokenizer = {{"pieces", files.tokenizer->vocab_size()},
+                 {"bos", id(files.tokenizer->bos())},
+                 {"eos", id(files.tokenizer->eos())}};
+  }
+  return {{"folder", files.folder.string()},
+          {"family", config.family},
+          {"vocab_size", config.vocab_size},
+          {"hidden_size", config.hidden_size},
+          {"num_layers", config.num_layers},
+          {"max_position_embeddings", config.max_position_embeddings},
+          {"tied_head", config.tie_word_embeddings},
+          {"final_soft_cap", config.final_soft_cap},
+          {"bidirectional", config.bidirectional},
+          {"end_ids", config.end_ids},
+          {"mtp_modules", count_mtp_modules(files.folder)},
+          {"weights", weights_json(CheckpointTensors(files.folder))},
+          {"tokenizer", tokenizer},
+          {"layers", layers}};
+}
+
+void print_inspection(std::ostream& out, const nlohmann::json& json) {
+  print_values(out, json);
+  out << fmt::format("{:<24} {}\n", "tokenizer",
+                     json["tokenizer"].is_null() ? "none" : json["tokenizer"].dump());
+  out << fmt::format("\n{:>5} {:>6} {:>8} {:>9} {:>6} {:>7} {:>10} {:>8} {:>9}\n", "layer", "heads",
+                     "kv_heads", "head_dim", "mlp", "window", "rope theta", "soft cap", "extras");
+  size_t index = 0;
+  for (const auto& layer : json["layers"]) {
+    const auto window = layer["window"].get<int64_t>();
+    const bool qk_norm = layer["qk_norm"].get<bool>();
+    out << fmt::format("{:>5} {:>6} {:>8} {:>9} {:>6} {:>7} {:>10} {:>8} {:>9}\n", index++,
+                       layer["heads"].dump(), layer["kv_heads"].dump(), layer["head_dim"].dump(),
+                       layer["intermediate_size"].dump(),
+                       window == 0 ? "full" : std::to_string(window), layer["rope_theta"].dump(),
+                       layer["soft_cap"].dump(),
+                       qk_norm                           ? "qk norm"
+                       : layer["post_norms"].get<bool>() ? "post norm"
+                                                         : "");
+  }
+}
+
+// ---- heads ----
+
+/// What is known of the target: of a published head its sizes only.
+nlohmann::json target_json(const HeadTarget& target) {
+  nlohmann::json json = {{"hidden_size", target.hidden_size}, {"vocab_size", target.vocab_size}};
+  if (target.num_layers > 0) {
+    json["num_layers"] = target.num_layers;
+  }
+  if (!target.fingerprint.empty()) {
+    json["weights"] = target.fingerprint;
+  }
+  for (const char* key : {"hidden_size", "vocab_size"}) {
+    json[key] = json[key] == 0 ? nlohmann::json("any") : json[key];
+  }
+  return json;
+}
+
+nlohmann::json eagle_json(const std::filesystem::path& folder, EagleVersion version) {
+  const EagleConfig config = load_eagle_config(folder, version);
+  HeadTarget target = config.trained_for;
+  target.hidden_size = config.hidden_size;
+  target.vocab_size = config.vocab_size;
+  nlohmann::json json = {{"num_layers", 1},
+                         {"target", target_json(target)},
+                         {"weights", weights_json(CheckpointTensors(folder))},
+                         {"layers", nlohmann::json::array({layer_json(config.plan)})}};
+  if (version == EagleVersion::kEagle3) {
+    json["draft_vocab_size"] = config.draft_vocab_size;
+    json["capture_layers"] = config.capture_layers.empty() ? nlohmann::json("by the target")
+                                                           : nlohmann::json(config.capture_layers);
+  }
+  return json;
+}
+
+nlohmann::json medusa_json(const std::filesystem::path& folder) {
+  const MedusaConfig config = read_medusa_config(folder);
+  HeadTarget target = config.trained_for;
+  target.hidden_size = config.hidden_size;
+  target.vocab_size = config.vocab_size;
+  return {{"num_heads", config.num_heads},
+          {"num_layers", config.num_layers},
+          {"share_lm_head", config.share_lm_head},
+          {"target", target_json(target)},
+          {"weights", weights_json(medusa_tensors(folder))}};
+}
+
+/// A head that drafts for a model: its type is that of the drafter which takes it.
+nlohmann::json head_json(const std::filesystem::path& folder, const std::string& kind) {
+  nlohmann::json json;
+  if (kind == "medusa") {
+    json = medusa_json(folder);
+  } else if (kind == "eagle" || kind == "eagle3") {
+    json = eagle_json(folder, kind == "eagle" ? EagleVersion::kEagle : EagleVersion::kEagle3);
+  } else {
+    throw WeightsError(fmt::format("{}: holds a head of type '{}'; known: eagle, eagle3, medusa",
+                                   folder.string(), kind));
+  }
+  json["folder"] = folder.string();
+  json["head"] = kind;
+  return json;
+}
+
+int inspect(const CommandContext& context, const std::string& model, const JsonOption& option) {
+  JsonOutput json(option, context.out);
+  const std::string kind = head_kind(std::filesystem::path(model));
+  const auto inspection =
+      kind.empty() ? inspect_json(read_model_files(model)) : head_json(model, kind);
+  json.write(json_text(inspection, 2) + "\n");
+  json.commit();
+  if (!json.replaces_text()) {
+    kind.empty() ? print_inspection(context.out, inspection)
+                 : print_values(context.out, inspection);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app, CommandContext& context) {
+  auto* command =
+      app.add_subcommand("inspect", "describe a checkpoint or a head: config, layers, sizes");
+  const auto model = std::make_shared<std::string>();
+  const auto json = std::make_shared<JsonOption>();
+  command->add_option("MODEL", *model, "a checkpoint folder, or a head's")->required();
+  add_json_option(*command, *json, "one JSON object");
+  command->footer(
+      "Loads no weights. Of a head: its type, which is that of the drafter that takes it, and the\n"
+      "target that it fits. Examples:\n"
+      "  specdec inspect models/target\n"
+      "  specdec inspect models/heads/eagle");
+  command->callback([&context, model, json] {
+    context.action = [&context, model, json] { return inspect(context, *model, *json); };
+  });
+}
+
+}  // namespace specdec
