@@ -1,12 +1,10 @@
 #include "experiments/run/experiment.h"
 
-#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <ostream>
 #include <set>
 #include <utility>
@@ -19,6 +17,7 @@
 #include "experiments/run/finished_run.h"
 #include "experiments/run/prompt_grammars.h"
 #include "experiments/run/run_folder.h"
+#include "experiments/run/run_setup.h"
 #include "experiments/run/text_measures.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/progress.h"
@@ -26,8 +25,6 @@
 namespace specdec {
 namespace {
 
-/// Long enough that a moment's noise does not stay in all predictions.
-constexpr double kCurveSeconds = 2.0;
 constexpr int64_t kWarmUpTokens = 32;
 
 /// The same for all strategies.
@@ -43,17 +40,12 @@ class ExperimentRun {
         options_(options),
         log_(log),
         groups_(group_arms(plan)),
-        folder_(options.out, run_config_text(plan, groups_)) {}
+        folder_(options.out, run_config_text(plan, groups_)),
+        setup_(groups_, folder_, options.quiet ? nullptr : &log) {}
 
   Report run();
 
  private:
-  void choose_threads();
-  void load();
-  void build(Group& group);
-  CostCurve cost_curve(const std::string& name, LanguageModel& model);
-  void note_weights();
-  void write_environment();
   int64_t count_left() const;
   void run_group(Group& group, Progress& progress);
   void warm_up(Group& group, const Item& item);
@@ -75,21 +67,18 @@ class ExperimentRun {
   std::ostream& log_;
   std::vector<Group> groups_;
   RunFolder folder_;
-  Environment environment_;
-  std::map<std::string, std::unique_ptr<ModelLoader>> loaders_;
+  RunSetup setup_;
   std::set<std::string> left_out_;  ///< prompts that are too long
   PromptGrammars grammars_;
   ExampleChoice examples_;
 };
 
 Report ExperimentRun::run() {
-  choose_threads();
   if (folder_.resumed() && !options_.quiet) {
     log_ << fmt::format("resuming {}: {} generations are there, {} left\n", folder_.path().string(),
                         folder_.records().size(), count_left());
   }
-  load();
-  write_environment();
+  setup_.load();
   {
     Progress progress(log_, Progress::choose_style(options_.quiet), count_left());
     for (auto& group : groups_) {
@@ -97,108 +86,6 @@ Report ExperimentRun::run() {
     }
   }
   return make_report();
-}
-
-/// A resumed run computes with as many threads as it began with.
-void ExperimentRun::choose_threads() {
-  int64_t threads = groups_.front().config->threads;
-  std::string reason;
-  const auto recorded = folder_.recorded_environment();
-  if (threads == 0 && recorded) {
-    threads = recorded->threads;
-    reason = recorded->thread_reason;
-  }
-  if (threads > 0) {
-    at::set_num_threads(static_cast<int>(threads));
-  }
-  environment_ = read_environment();
-  environment_.thread_reason = reason;
-}
-
-void ExperimentRun::load() {
-  for (auto& group : groups_) {
-    ModelOptions model = group.config->model;
-    // What was chosen with the first model, or by the run that is resumed, holds for all.
-    if (!loaders_.empty() || !environment_.thread_reason.empty()) {
-      model.threads = at::get_num_threads();
-    }
-    const auto key = fmt::format("{}|{}|{}", model.dtype, model.device, model.max_length);
-    auto& loader = loaders_[key];
-    if (loader == nullptr) {
-      loader = std::make_unique<ModelLoader>(model);
-    }
-    group.loader = loader.get();
-    if (!options_.quiet) {
-      log_ << "loading " << group.config->weights.string() << "\n";
-    }
-    group.target = loader->load(group.config->weights);
-    build(group);
-    if (group.config->trace) {
-      (void)cost_curve(group.name.empty() ? "target" : "target at " + group.name, *group.target);
-    }
-    InterruptGuard::check();
-  }
-  note_weights();
-}
-
-void ExperimentRun::build(Group& group) {
-  for (auto& arm : group.arms) {
-    BuildContext context{*group.target, *group.loader,
-                         [this, &group](const std::string& name, LanguageModel& model) {
-                           return cost_curve(group.name.empty() ? name : name + " at " + group.name,
-                                             model);
-                         }};
-    arm.strategy = arm.config->make(context);
-    if (traces_loss(group, arm)) {
-      arm.tracer = arm.config->make(context);
-    }
-  }
-}
-
-CostCurve ExperimentRun::cost_curve(const std::string& name, LanguageModel& model) {
-  if (auto frozen = folder_.read_cost_curve(name)) {
-    return *std::move(frozen);
-  }
-  if (!options_.quiet) {
-    log_ << "measuring the cost curve of " << name << "\n";
-  }
-  const c10::InferenceMode guard;
-  CostCurveOptions options;
-  options.seconds = kCurveSeconds;
-  options.between = InterruptGuard::check;
-  for (const Group& group : groups_) {
-    if (group.config->trace) {  // simulate scales the curve by these
-      options.new_tokens.push_back(group.config->trace->depth + 1);
-    }
-  }
-  auto curve = measure_cost_curve(model, options);
-  folder_.write_cost_curve(name, curve);
-  return curve;
-}
-
-void ExperimentRun::note_weights() {
-  for (const auto& [key, loader] : loaders_) {
-    for (const auto& [weights, fingerprint] : loader->fingerprints()) {
-      environment_.weights[weights] = fingerprint;
-    }
-  }
-  if (folder_.resumed()) {
-    folder_.check_weights(environment_.weights);
-  }
-}
-
-void ExperimentRun::write_environment() {
-  const auto& config = *groups_.front().config;
-  environment_.threads = at::get_num_threads();  // loading may have chosen it
-  if (environment_.thread_reason.empty()) {
-    environment_.thread_reason = groups_.front().loader->thread_reason();
-  }
-  environment_.device = config.model.device;
-  environment_.gpu = gpu_name(parse_device(config.model.device));
-  environment_.dtype = scalar_type_text(groups_.front().target->weights().weight_dtype());
-  if (!folder_.resumed() || !std::filesystem::exists(folder_.path() / "environment.json")) {
-    folder_.write_environment(environment_);
-  }
 }
 
 /// Generations that are not recorded yet; prompts that will turn out too long are counted too.
@@ -380,7 +267,7 @@ std::optional<CostCurve> ExperimentRun::target_curve() const {
 Report ExperimentRun::make_report() {
   auto report = describe_plan(plan_);
   report.command = options_.command;
-  report.environment = environment_;
+  report.environment = setup_.environment();
   if (folder_.resumed()) {
     report.notes.push_back("resumed: speeds of several runs of the program are mixed");
   }

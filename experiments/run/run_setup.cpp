@@ -1,0 +1,129 @@
+#include "experiments/run/run_setup.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <ostream>
+#include <utility>
+
+#include "experiments/run/text_measures.h"
+#include "experiments/terminal/interrupt.h"
+
+namespace specdec {
+namespace {
+
+/// Long enough that a moment's noise does not stay in all predictions.
+constexpr double kCurveSeconds = 2.0;
+
+}  // namespace
+
+void RunSetup::load() {
+  choose_threads();
+  for (auto& group : groups_) {
+    load_group(group);
+    build(group);
+    if (group.config->trace) {
+      (void)cost_curve(group.name.empty() ? "target" : "target at " + group.name, *group.target);
+    }
+    InterruptGuard::check();
+  }
+  note_weights();
+  write_environment();
+}
+
+void RunSetup::choose_threads() {
+  int64_t threads = groups_.front().config->threads;
+  std::string reason;
+  const auto recorded = folder_.recorded_environment();
+  if (threads == 0 && recorded) {
+    threads = recorded->threads;
+    reason = recorded->thread_reason;
+  }
+  if (threads > 0) {
+    at::set_num_threads(static_cast<int>(threads));
+  }
+  environment_ = read_environment();
+  environment_.thread_reason = reason;
+}
+
+void RunSetup::load_group(Group& group) {
+  ModelOptions model = group.config->model;
+  // What was chosen with the first model, or by the run that is resumed, holds for all.
+  if (!loaders_.empty() || !environment_.thread_reason.empty()) {
+    model.threads = at::get_num_threads();
+  }
+  const auto key = fmt::format("{}|{}|{}", model.dtype, model.device, model.max_length);
+  auto& loader = loaders_[key];
+  if (loader == nullptr) {
+    loader = std::make_unique<ModelLoader>(model);
+  }
+  group.loader = loader.get();
+  if (log_ != nullptr) {
+    *log_ << "loading " << group.config->weights.string() << "\n";
+  }
+  group.target = loader->load(group.config->weights);
+}
+
+void RunSetup::build(Group& group) {
+  for (auto& arm : group.arms) {
+    BuildContext context{*group.target, *group.loader,
+                         [this, &group](const std::string& name, LanguageModel& model) {
+                           return cost_curve(group.name.empty() ? name : name + " at " + group.name,
+                                             model);
+                         }};
+    arm.strategy = arm.config->make(context);
+    if (traces_loss(group, arm)) {
+      arm.tracer = arm.config->make(context);
+    }
+  }
+}
+
+CostCurve RunSetup::cost_curve(const std::string& name, LanguageModel& model) {
+  if (auto frozen = folder_.read_cost_curve(name)) {
+    return *std::move(frozen);
+  }
+  if (log_ != nullptr) {
+    *log_ << "measuring the cost curve of " << name << "\n";
+  }
+  const c10::InferenceMode guard;
+  CostCurveOptions options;
+  options.seconds = kCurveSeconds;
+  options.between = InterruptGuard::check;
+  for (const Group& group : groups_) {
+    if (group.config->trace) {  // simulate scales the curve by these
+      options.new_tokens.push_back(group.config->trace->depth + 1);
+    }
+  }
+  auto curve = measure_cost_curve(model, options);
+  folder_.write_cost_curve(name, curve);
+  return curve;
+}
+
+void RunSetup::note_weights() {
+  for (const auto& [key, loader] : loaders_) {
+    for (const auto& [weights, fingerprint] : loader->fingerprints()) {
+      environment_.weights[weights] = fingerprint;
+    }
+  }
+  if (folder_.resumed()) {
+    folder_.check_weights(environment_.weights);
+  }
+}
+
+void RunSetup::write_environment() {
+  const auto& config = *groups_.front().config;
+  environment_.threads = at::get_num_threads();  // loading may have chosen it
+  if (environment_.thread_reason.empty()) {
+    environment_.thread_reason = groups_.front().loader->thread_reason();
+  }
+  environment_.device = config.model.device;
+  environment_.gpu = gpu_name(parse_device(config.model.device));
+  environment_.dtype = scalar_type_text(groups_.front().target->weights().weight_dtype());
+  if (!folder_.resumed() || !std::filesystem::exists(folder_.path() / "environment.json")) {
+    folder_.write_environment(environment_);
+  }
+}
+
+}  // namespace specdec

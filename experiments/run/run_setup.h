@@ -1,0 +1,40 @@
+#pragma once
+#include <iosfwd>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "experiments/run/arms.h"
+#include "experiments/run/run_folder.h"
+
+namespace specdec {
+
+/// Loads the models of a run and builds its strategies, and records in its folder what they run on.
+class RunSetup {
+ public:
+  /// Borrows all; the groups borrow its models. Without a log (nullptr) it is silent.
+  RunSetup(std::vector<Group>& groups, RunFolder& folder, std::ostream* log)
+      : groups_(groups), folder_(folder), log_(log) {}
+
+  /// A resumed run computes with as many threads as it began with. Throws Error: weights that
+  /// cannot be loaded, or changed since the run began.
+  void load();
+  const Environment& environment() const { return environment_; }
+
+ private:
+  void choose_threads();
+  void load_group(Group& group);
+  void build(Group& group);
+  CostCurve cost_curve(const std::string& name, LanguageModel& model);
+  void note_weights();
+  void write_environment();
+
+  std::vector<Group>& groups_;
+  RunFolder& folder_;
+  std::ostream* log_;
+  Environment environment_;
+  std::map<std::string, std::unique_ptr<ModelLoader>> loaders_;
+};
+
+}  // namespace specdec
