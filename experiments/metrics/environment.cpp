@@ -2,11 +2,13 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sched.h>
 #include <sys/utsname.h>
 #include <torch/headeronly/version.h>
 
 #include <CLI/Version.hpp>
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <fstream>
@@ -16,6 +18,7 @@ namespace specdec {
 namespace {
 
 constexpr const char* kUnknown = "unknown";
+constexpr const char* kEarlier = "earlier";
 
 std::string utc_now() {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -61,6 +64,27 @@ std::string compiler() {
 #else
   return kUnknown;
 #endif
+}
+
+/// The environments that a run was measured in, oldest first.
+nlohmann::json environments_of(nlohmann::json recorded) {
+  auto all = nlohmann::json::array();
+  const auto earlier = recorded.find(kEarlier);
+  if (earlier != recorded.end()) {
+    if (earlier->is_array()) {
+      all = *earlier;
+    }
+    recorded.erase(earlier);
+  }
+  all.push_back(std::move(recorded));
+  return all;
+}
+
+/// "libraries.fmt" for "/libraries/fmt".
+std::string dotted(std::string pointer) {
+  pointer.erase(0, 1);
+  std::replace(pointer.begin(), pointer.end(), '/', '.');
+  return pointer;
 }
 
 }  // namespace
@@ -126,6 +150,39 @@ Environment parse_environment(const nlohmann::json& json) {
   read("dtype", environment.dtype);
   read("weights", environment.weights);
   return environment;
+}
+
+nlohmann::json resumed_environment(nlohmann::json recorded, const Environment& now) {
+  auto all = environments_of(recorded);
+  auto next = environment_json(now);
+  next[kEarlier] = nlohmann::json::array({all.back()});
+  if (environment_changes(next).empty()) {
+    return recorded;
+  }
+  next[kEarlier] = std::move(all);
+  return next;
+}
+
+std::vector<std::string> environment_changes(const nlohmann::json& recorded) {
+  std::map<std::string, std::vector<std::string>> values;
+  for (const auto& environment : environments_of(recorded)) {
+    const auto flat = environment.flatten();
+    for (const auto& [key, value] : flat.items()) {
+      auto& seen = values[dotted(key)];
+      const auto text = value.is_string() ? value.get<std::string>() : value.dump();
+      if (seen.empty() || seen.back() != text) {
+        seen.push_back(text);
+      }
+    }
+  }
+  values.erase("date");
+  std::vector<std::string> changes;
+  for (const auto& [key, seen] : values) {
+    if (seen.size() > 1) {
+      changes.push_back(fmt::format("{}: {}", key, fmt::join(seen, ", then ")));
+    }
+  }
+  return changes;
 }
 
 }  // namespace specdec

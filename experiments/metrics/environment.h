@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 namespace specdec {
 
@@ -39,5 +40,11 @@ Environment read_environment();
 nlohmann::json environment_json(const Environment& environment);
 /// The inverse; what is missing or of another type keeps its default.
 Environment parse_environment(const nlohmann::json& json);
+
+/// What environment.json says once a run goes on in `now`: what it was measured in before moves to
+/// the end of "earlier". The same object when nothing but the date differs.
+nlohmann::json resumed_environment(nlohmann::json recorded, const Environment& now);
+/// What changed while a run was recorded, "cpu: A, then B"; dates aside.
+std::vector<std::string> environment_changes(const nlohmann::json& recorded);
 
 }  // namespace specdec

@@ -79,6 +79,9 @@ Report ExperimentRun::run() {
                         folder_.records().size(), count_left());
   }
   setup_.load();
+  if (count_left() > 0 || !folder_.recorded_environment()) {  // else nothing is measured here
+    folder_.write_environment(setup_.environment());
+  }
   {
     Progress progress(log_, Progress::choose_style(options_.quiet), count_left());
     for (auto& group : groups_) {
@@ -267,9 +270,15 @@ std::optional<CostCurve> ExperimentRun::target_curve() const {
 Report ExperimentRun::make_report() {
   auto report = describe_plan(plan_);
   report.command = options_.command;
-  report.environment = setup_.environment();
+  report.environment = folder_.recorded_environment().value_or(setup_.environment());
   if (folder_.resumed()) {
     report.notes.push_back("resumed: speeds of several runs of the program are mixed");
+  }
+  if (const auto changes = folder_.environment_changes(); !changes.empty()) {
+    report.notes.push_back(fmt::format(
+        "The run was resumed in a changed environment ({}), and what was measured before and after "
+        "is mixed here: repeat it in a new folder before you rely on its speeds.",
+        fmt::join(changes, "; ")));
   }
   if (!left_out_.empty()) {
     report.notes.push_back(fmt::format("{} prompts left out, being too long: {}", left_out_.size(),

@@ -267,26 +267,19 @@ void RunFolder::check_weights(const std::map<std::string, std::string>& weights)
   }
 }
 
-std::vector<std::string> RunFolder::write_environment(const Environment& environment) {
-  nlohmann::json now = environment_json(environment);
-  std::vector<std::string> differences;
-  if (fs::exists(path_ / kEnvironment)) {
-    nlohmann::json before = read_object(path_ / kEnvironment);
-    nlohmann::json earlier = before.value("earlier", nlohmann::json::array());
-    before.erase("earlier");
-    if (!records_.empty()) {
-      check_weights(environment.weights);
-    }
-    for (const auto& [key, value] : now.items()) {
-      if (key != "date" && before.contains(key) && before[key] != value) {
-        differences.push_back(fmt::format("{}: {}, was {}", key, value.dump(), before[key].dump()));
-      }
-    }
-    earlier.push_back(std::move(before));
-    now["earlier"] = std::move(earlier);
-  }
-  write(kEnvironment, now.dump(2) + "\n");
-  return differences;
+void RunFolder::write_environment(const Environment& environment) {
+  const fs::path file = path_ / kEnvironment;
+  const bool has_measured = !records_.empty() || fs::exists(path_ / kCostCurve);
+  const auto json = has_measured && fs::exists(file)
+                        ? resumed_environment(read_object(file), environment)
+                        : environment_json(environment);
+  write(kEnvironment, json.dump(2) + "\n");
+}
+
+std::vector<std::string> RunFolder::environment_changes() const {
+  const fs::path file = path_ / kEnvironment;
+  return fs::exists(file) ? specdec::environment_changes(read_object(file))
+                          : std::vector<std::string>();
 }
 
 void RunFolder::write_cost_curve(std::string_view model, const CostCurve& curve) {

@@ -59,10 +59,11 @@ class RunFolder {
   /// Throws Error when a weights' fingerprint (by name) is not the recorded one: tokens of other
   /// weights do not mix.
   void check_weights(const std::map<std::string, std::string>& weights) const;
-  /// Writes environment.json. In a resumed run it keeps what the folder said before, under
-  /// "earlier", and returns what differs ("cpu: A, was B"), since times of two machines do not mix.
-  /// Throws Error when the weights differ: neither do their tokens.
-  std::vector<std::string> write_environment(const Environment& environment);
+  /// Writes environment.json, before anything is measured. Where something was, and not in this
+  /// very environment, it keeps what was recorded under "earlier".
+  void write_environment(const Environment& environment);
+  /// What changed between the environments that this run was measured in: "cpu: A, then B".
+  std::vector<std::string> environment_changes() const;
   /// The measured costs that decisions of this run read. Written once, then read back, so that a
   /// resumed run decides as it began.
   void write_cost_curve(std::string_view model, const CostCurve& curve);

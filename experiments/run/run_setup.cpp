@@ -4,7 +4,6 @@
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <ostream>
 #include <utility>
 
@@ -30,7 +29,7 @@ void RunSetup::load() {
     InterruptGuard::check();
   }
   note_weights();
-  write_environment();
+  describe_environment();
 }
 
 void RunSetup::choose_threads() {
@@ -112,7 +111,7 @@ void RunSetup::note_weights() {
   }
 }
 
-void RunSetup::write_environment() {
+void RunSetup::describe_environment() {
   const auto& config = *groups_.front().config;
   environment_.threads = at::get_num_threads();  // loading may have chosen it
   if (environment_.thread_reason.empty()) {
@@ -121,9 +120,6 @@ void RunSetup::write_environment() {
   environment_.device = config.model.device;
   environment_.gpu = gpu_name(parse_device(config.model.device));
   environment_.dtype = scalar_type_text(groups_.front().target->weights().weight_dtype());
-  if (!folder_.resumed() || !std::filesystem::exists(folder_.path() / "environment.json")) {
-    folder_.write_environment(environment_);
-  }
 }
 
 }  // namespace specdec

@@ -10,7 +10,7 @@
 
 namespace specdec {
 
-/// Loads the models of a run and builds its strategies, and records in its folder what they run on.
+/// Loads the models of a run, builds its strategies, and finds out what they run on.
 class RunSetup {
  public:
   /// Borrows all; the groups borrow its models. Without a log (nullptr) it is silent.
@@ -28,7 +28,7 @@ class RunSetup {
   void build(Group& group);
   CostCurve cost_curve(const std::string& name, LanguageModel& model);
   void note_weights();
-  void write_environment();
+  void describe_environment();
 
   std::vector<Group>& groups_;
   RunFolder& folder_;

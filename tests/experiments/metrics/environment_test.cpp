@@ -40,5 +40,27 @@ TEST(EnvironmentTest, JsonHasEveryField) {
   EXPECT_EQ(json.at("commit"), environment.commit);
 }
 
+TEST(EnvironmentTest, AResumedRunKeepsWhatItWasMeasuredIn) {
+  Environment environment = read_environment();
+  environment.cpu = "first";
+  environment.libraries["fmt"] = "9";
+  const auto first = environment_json(environment);
+  environment.date = "2030-01-01T00:00:00Z";
+  EXPECT_EQ(resumed_environment(first, environment), first) << "only the date differs";
+  EXPECT_THAT(environment_changes(first), testing::IsEmpty());
+  environment.cpu = "second";
+  const auto second = resumed_environment(first, environment);
+  EXPECT_EQ(second.at("cpu"), "second");
+  EXPECT_EQ(second.at("earlier").at(0), first);
+  environment.cpu = "first";
+  environment.libraries["fmt"] = "10";
+  const auto third = resumed_environment(second, environment);
+  EXPECT_EQ(third.at("earlier").size(), 2U);
+  EXPECT_THAT(
+      environment_changes(third),
+      testing::ElementsAre("cpu: first, then second, then first", "libraries.fmt: 9, then 10"));
+  EXPECT_EQ(resumed_environment(third, environment), third) << "said once, kept for good";
+}
+
 }  // namespace
 }  // namespace specdec

@@ -147,6 +147,27 @@ TEST_F(ExperimentTest, AResumedRunKeepsItsThreads) {
   EXPECT_EQ(report.environment.thread_reason, "measured: long ago");
 }
 
+TEST_F(ExperimentTest, AReportSaysWhereARunWasResumedElsewhere) {
+  (void)run({}, "moved");
+  const auto folder = folder_.path() / "moved";
+  auto environment = nlohmann::json::parse(read_text_file(folder / "environment.json", 1 << 20));
+  const auto here = environment["cpu"].get<std::string>();
+  environment["cpu"] = "Z80";
+  std::ofstream(folder / "environment.json") << environment.dump();
+  std::filesystem::remove(folder / "summary.json");
+  EXPECT_THAT(run({}, "moved").notes, testing::Not(testing::Contains(HasSubstr("changed"))))
+      << "only the report was missing: nothing was measured here";
+  const auto records = read_text_file(folder / "generations.jsonl", 1 << 20);
+  std::filesystem::resize_file(folder / "generations.jsonl", records.find('\n') + 1);
+  const auto report = run({}, "moved");
+  const auto said = testing::Contains(HasSubstr("changed environment (cpu: Z80, then " + here));
+  EXPECT_THAT(report.notes, said);
+  EXPECT_EQ(report.environment.cpu, here);
+  EXPECT_THAT(run({}, "moved").notes, said) << "read back from the finished run";
+  std::filesystem::remove(folder / "summary.json");
+  EXPECT_THAT(run({}, "moved").notes, said) << "and when its report is written again";
+}
+
 /// When each file of a folder, and the folder itself, last changed.
 std::map<std::string, std::filesystem::file_time_type> change_times(
     const std::filesystem::path& folder) {
