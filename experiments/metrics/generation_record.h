@@ -32,8 +32,9 @@ struct GenerationRecord {
   /// Tokens that `text` is encoded to, which may be fewer or more than were generated; -1 without a
   /// tokenizer. Only Spec-Bench's speed of the baseline asks for it.
   int64_t text_tokens = -1;
-  double compile_seconds = 0.0;          ///< of the prompt's grammar, once for all strategies
-  std::optional<bool> is_right = {};     ///< by the prompt's scorer; none without one
+  double compile_seconds = 0.0;       ///< of the prompt's grammar, once for all strategies
+  std::optional<bool> is_right = {};  ///< by the prompt's scorer; none without one
+  std::string scorer = {};  ///< fingerprint of the program that was asked; "" when none was
   std::optional<MachineLoad> load = {};  ///< none in runs that were recorded before it was measured
   /// Of the new tokens by the target, summed: nats, softmax of its logits alone (no temperature,
   /// penalty, truncation or grammar). Measured of lossy strategies and of the first one beside
@@ -41,6 +42,11 @@ struct GenerationRecord {
   std::optional<double> log_prob = {};
   std::optional<BiasSums> bias = {};  ///< of a lossy strategy's sampled text, along itself
 };
+
+/// Its scorer took too long.
+inline bool is_unscored(const GenerationRecord& record) {
+  return !record.scorer.empty() && !record.is_right;
+}
 
 /// The question that a generation answers, a turn or repeat of it: the unit of all intervals.
 inline const std::string& question_of(const GenerationRecord& record) {

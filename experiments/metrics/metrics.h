@@ -153,6 +153,7 @@ struct SummaryRow {
   bool is_first = false;  ///< the strategy that the others are compared with
   std::optional<SpecBenchSpeed> spec_bench = {};
   std::optional<double> right_share = {};  ///< of the generations that were scored
+  int64_t unscored = 0;                    ///< generations whose scorer took too long
   std::optional<QualityComparison> quality = {};
   std::optional<double> log_prob = {};                    ///< by mean_log_prob
   std::optional<LogProbComparison> log_probs = {};        ///< beside the first strategy's

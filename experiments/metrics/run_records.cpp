@@ -206,6 +206,9 @@ Json generation_json(const GenerationRecord& record) {
   if (record.is_right) {
     json["right"] = *record.is_right;
   }
+  if (!record.scorer.empty()) {
+    json["scorer"] = record.scorer;
+  }
   if (record.log_prob) {
     json["log_prob"] = *record.log_prob;
   }
@@ -244,6 +247,7 @@ GenerationRecord parse_generation(const Json& line) {
   if (line.contains("right")) {
     record.is_right = line.at("right").get<bool>();
   }
+  record.scorer = line.value("scorer", std::string());
   if (line.contains("log_prob")) {
     record.log_prob = line.at("log_prob").get<double>();
   }

@@ -125,6 +125,9 @@ class Summarizer {
     }
     row.questions = std::ssize(by_question);
     row.right_share = right_share(records);
+    row.unscored =
+        std::count_if(records.begin(), records.end(),
+                      [](const GenerationRecord* record) { return is_unscored(*record); });
     std::vector<QuestionShare> steps;
     std::vector<std::vector<QuestionShare>> positions(row.counts.reached_at.size());
     for (const auto& [question, counts] : by_question) {

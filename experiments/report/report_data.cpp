@@ -180,6 +180,7 @@ Json row_json(const SummaryRow& row) {
        row.end_to_end ? interval_json(row.end_to_end->interval) : Json()},
       {"end_to_end_speedup_of_totals", row.end_to_end ? Json(row.end_to_end->of_totals) : Json()},
       {"right_share", json_number(row.right_share)},
+      {"unscored", row.unscored},
       {"quality", quality_json(row.quality)},
       {"log_prob_per_token", json_number(row.log_prob)},
       {"log_prob_comparison", log_prob_json(row.log_probs)},

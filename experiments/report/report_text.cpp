@@ -235,6 +235,18 @@ void add_grammar_notes(const Report& report, std::vector<std::string>& notes) {
   }
 }
 
+void add_scorer_notes(const Report& report, std::vector<std::string>& notes) {
+  for (const SummaryRow& row : report.summary.rows) {
+    if (row.category.empty() && row.unscored > 0) {
+      notes.push_back(fmt::format(
+          "{} of the {} answers of {} {} not scored: the scorer program took longer "
+          "than quality.scorer_seconds. The share of right answers and the comparison "
+          "leave them out.",
+          row.unscored, row.counts.generations, row_name(row), row.unscored == 1 ? "was" : "were"));
+    }
+  }
+}
+
 void add_question_notes(const Report& report, std::vector<std::string>& notes) {
   int64_t fewest = kFewestQuestions;
   for (const SummaryRow& row : report.summary.rows) {
@@ -344,6 +356,7 @@ std::vector<std::string> reader_notes(const Report& report) {
     }
   }
   add_question_notes(report, notes);
+  add_scorer_notes(report, notes);
   add_grammar_notes(report, notes);
   if (report.environment.commit.ends_with("+changes")) {
     notes.emplace_back("The program was built from a tree with uncommitted changes.");

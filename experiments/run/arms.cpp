@@ -37,6 +37,19 @@ size_t count_turns(const ExperimentConfig& config, const Prompt& prompt) {
   return config.prompts.multi_turn ? std::max<size_t>(1, prompt.turns.size()) : 1;
 }
 
+std::vector<Item> items_of(const Group& group) {
+  const auto& config = *group.config;
+  std::vector<Item> items;
+  for (const auto& prompt : config.prompts.prompts) {
+    for (size_t turn = 0; turn < count_turns(config, prompt); ++turn) {
+      for (int64_t repeat = 0; repeat < config.repeats; ++repeat) {
+        items.push_back({&prompt, turn, repeat});
+      }
+    }
+  }
+  return items;
+}
+
 bool encode_item(const ExperimentConfig& config, const ModelFiles& target, Item& item,
                  std::vector<ChatTurn>& history) {
   if (item.prompt->turns.empty()) {

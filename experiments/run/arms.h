@@ -42,6 +42,9 @@ struct Item {
 /// All arms of a plan; one whose settings an earlier point has run already is left out.
 std::vector<Group> group_arms(const ExperimentPlan& plan);
 
+/// All that a group runs in turns and repeats, without tokens; those that will turn out too long
+/// too.
+std::vector<Item> items_of(const Group& group);
 /// Turns of a prompt that are run.
 size_t count_turns(const ExperimentConfig& config, const Prompt& prompt);
 /// Sets the item's tokens and adds its turn to the history; false when they are too long.

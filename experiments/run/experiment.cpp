@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <ostream>
 #include <set>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "core/error.h"
 #include "core/randomness.h"
 #include "experiments/report/example_choice.h"
+#include "experiments/run/answer_scoring.h"
 #include "experiments/run/arms.h"
 #include "experiments/run/experiment_report.h"
 #include "experiments/run/finished_run.h"
@@ -47,6 +49,7 @@ class ExperimentRun {
 
  private:
   int64_t count_left() const;
+  void score_again();
   void run_group(Group& group, Progress& progress);
   void warm_up(Group& group, const Item& item);
   void run_item(Group& group, const Item& item, Progress& progress);
@@ -78,6 +81,7 @@ Report ExperimentRun::run() {
     log_ << fmt::format("resuming {}: {} generations are there, {} left\n", folder_.path().string(),
                         folder_.records().size(), count_left());
   }
+  score_again();
   setup_.load();
   if (count_left() > 0 || !folder_.recorded_environment()) {  // else nothing is measured here
     folder_.write_environment(setup_.environment());
@@ -95,18 +99,42 @@ Report ExperimentRun::run() {
 int64_t ExperimentRun::count_left() const {
   int64_t count = 0;
   for (const auto& group : groups_) {
-    const auto& config = *group.config;
-    for (const auto& prompt : config.prompts.prompts) {
-      for (size_t turn = 0; turn < count_turns(config, prompt); ++turn) {
-        for (int64_t repeat = 0; repeat < config.repeats; ++repeat) {
-          const Item item{&prompt, turn, repeat};
-          count += std::count_if(group.arms.begin(), group.arms.end(),
-                                 [&](const Arm& arm) { return !folder_.holds(item.key(arm)); });
+    for (const Item& item : items_of(group)) {
+      count += std::count_if(group.arms.begin(), group.arms.end(),
+                             [&](const Arm& arm) { return !folder_.holds(item.key(arm)); });
+    }
+  }
+  return count;
+}
+
+/// A resumed run whose scorer program changed scores the answers that it holds once more.
+void ExperimentRun::score_again() {
+  std::map<GenerationKey, const GenerationRecord*> scored;
+  for (const auto& record : folder_.records()) {
+    if (!record.scorer.empty()) {
+      scored[record.key] = &record;
+    }
+  }
+  std::vector<GenerationRecord> changed;
+  for (const auto& group : groups_) {
+    for (const Item& item : scored.empty() ? std::vector<Item>() : items_of(group)) {
+      for (const Arm& arm : group.arms) {
+        const auto found = scored.find(item.key(arm));
+        if (found != scored.end() && has_stale_score(group.config->quality, *found->second)) {
+          changed.push_back(*found->second);
+          score_answer(group.config->quality, item, changed.back());
         }
       }
     }
   }
-  return count;
+  if (changed.empty()) {
+    return;
+  }
+  folder_.replace(changed);
+  if (!options_.quiet) {
+    log_ << fmt::format("{} answers were scored again: the scorer program has changed\n",
+                        changed.size());
+  }
 }
 
 void ExperimentRun::run_group(Group& group, Progress& progress) {
@@ -195,8 +223,9 @@ GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const
     record.text_tokens = static_cast<int64_t>(request.tokenizer->encode(record.text).size());
   }
   record.compile_seconds = grammar(group, item).compile_seconds;
-  record.is_right = score_answer(group.config->quality, item, record.text);
-  measure_loss(group, arm, request, record);
+  score_answer(group.config->quality, item, record);
+  CounterRandomness other_random = loss_randomness();
+  measure_loss(group, arm, make_request(group, arm, item, other_random), record);
   return record;
 }
 

@@ -8,6 +8,7 @@
 
 #include "experiments/config/config_file.h"
 #include "experiments/report/report_text.h"
+#include "experiments/run/answer_scoring.h"
 #include "experiments/run/arms.h"
 #include "experiments/run/experiment_report.h"
 #include "experiments/run/run_folder.h"
@@ -26,7 +27,7 @@ class RecordedRun {
         records_(load_records(folder)),
         traces_(load_traces(folder)) {
     for (const auto& record : records_) {
-      generations_[record.key] = &record.generation;
+      generations_[record.key] = &record;
     }
     for (const auto& trace : traces_) {
       traced_.insert(trace.key);
@@ -67,7 +68,7 @@ class RecordedRun {
           return false;
         }
         const auto& first = *generations_.at(item.key(group.arms.front()));
-        history.push_back({"model", reply_text(first, target.tokenizer.get())});
+        history.push_back({"model", reply_text(first.generation, target.tokenizer.get())});
       }
     }
     return true;
@@ -78,7 +79,9 @@ class RecordedRun {
       const auto key = item.key(arm);
       const bool is_traced =
           group.config->trace && traced_arms_.contains({arm.sweep_point, arm.config->name});
-      return generations_.contains(key) && (!is_traced || traced_.contains(key));
+      const auto found = generations_.find(key);
+      return found != generations_.end() && (!is_traced || traced_.contains(key)) &&
+             !has_stale_score(group.config->quality, *found->second);
     });
   }
 
@@ -86,7 +89,7 @@ class RecordedRun {
   std::vector<Group> groups_;
   std::vector<GenerationRecord> records_;
   std::vector<TraceRecord> traces_;
-  std::map<GenerationKey, const Generation*> generations_;
+  std::map<GenerationKey, const GenerationRecord*> generations_;
   std::set<GenerationKey> traced_;
   std::set<std::pair<std::string, std::string>> traced_arms_;  ///< by sweep point and name
 };

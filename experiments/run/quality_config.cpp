@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/formats/strict_json.h"
+#include "core/transformer/tensor_source.h"
 #include "experiments/run/scorer_program.h"
 
 namespace specdec {
@@ -26,6 +28,15 @@ std::filesystem::path read_program(const ConfigNode& node) {
   return program;
 }
 
+/// "" for what is no program; that mistake is noted elsewhere.
+std::string fingerprint_of(const std::filesystem::path& program) {
+  if (program.empty() || !program_mistake(program).empty()) {
+    return "";
+  }
+  const std::string bytes = read_file(program);
+  return fmt::format("{:016x}", hash_bytes(bytes.size(), bytes.data(), bytes.size()));
+}
+
 }  // namespace
 
 QualityConfig read_quality(const ConfigNode& root, const std::vector<Prompt>& prompts) {
@@ -34,6 +45,7 @@ QualityConfig read_quality(const ConfigNode& root, const std::vector<Prompt>& pr
   config.margin = node.get<double>("margin", config.margin, {0.0, 1.0});
   config.measure_loss = node.get<bool>("measure_loss", config.measure_loss);
   config.scorer_program = read_program(node);
+  config.scorer_fingerprint = fingerprint_of(config.scorer_program);
   config.scorer_seconds =
       node.get<double>("scorer_seconds", config.scorer_seconds, {0.01, 86400.0});
   const auto scored = std::find_if(prompts.begin(), prompts.end(), needs_program);

@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "experiments/config/config_node.h"
@@ -15,7 +16,8 @@ struct QualityConfig {
   /// Scores the answers of the prompts that name the scorer `program`; empty: there are none. Only
   /// the config names it: who downloads a prompts file must not thereby run its author's programs.
   std::filesystem::path scorer_program = {};
-  double scorer_seconds = 10.0;  ///< that it may take for an answer
+  std::string scorer_fingerprint = {};  ///< of its file, 16 hex digits; "" without one
+  double scorer_seconds = 10.0;         ///< that it may take for an answer
 };
 
 /// Reads root's `quality`. Notes as mistakes: a program that is missing or cannot be run, and

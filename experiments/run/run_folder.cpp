@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -245,6 +246,24 @@ void RunFolder::append(GenerationRecord record) {
   }
   keys_.insert(record.key);
   records_.push_back(std::move(record));
+}
+
+void RunFolder::replace(const std::vector<GenerationRecord>& changed) {
+  std::map<GenerationKey, const GenerationRecord*> by_key;
+  for (const GenerationRecord& record : changed) {
+    by_key[record.key] = &record;
+  }
+  auto records = records_;
+  std::string lines;
+  for (GenerationRecord& record : records) {
+    if (const auto found = by_key.find(record.key); found != by_key.end()) {
+      record = *found->second;
+    }
+    lines += write_record_lines(record).generation;
+  }
+  write(kGenerations, lines);
+  records_ = std::move(records);
+  generations_file_.reset(open_to(path_ / kGenerations, O_WRONLY | O_CREAT | O_APPEND));
 }
 
 std::optional<Environment> RunFolder::recorded_environment() const {

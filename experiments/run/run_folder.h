@@ -50,6 +50,9 @@ class RunFolder {
   /// them count. When the disk is full it takes back the part that was written and throws Error.
   void append(GenerationRecord record);
 
+  /// Replaces recorded generations, all or none; their steps stay as they are.
+  void replace(const std::vector<GenerationRecord>& changed);
+
   /// Records a trace in traces.jsonl.
   void append(const TraceRecord& record);
   bool holds_trace(const GenerationKey& key) const { return traced_.contains(key); }

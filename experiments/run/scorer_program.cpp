@@ -175,15 +175,12 @@ std::optional<int> wait_for(Child& child, int errors, double seconds, Complaint&
 }
 
 /// What went wrong; "" for a status that says right or wrong.
-std::string failure(const std::optional<int>& status, double seconds, bool is_traceback) {
-  if (!status) {
-    return fmt::format("took longer than {:g} s (quality.scorer_seconds)", seconds);
+std::string failure(int status, bool is_traceback) {
+  if (WIFSIGNALED(status)) {
+    return fmt::format("was ended by signal {} ({})", WTERMSIG(status),
+                       ::strsignal(WTERMSIG(status)));
   }
-  if (WIFSIGNALED(*status)) {
-    return fmt::format("was ended by signal {} ({})", WTERMSIG(*status),
-                       ::strsignal(WTERMSIG(*status)));
-  }
-  const int code = WEXITSTATUS(*status);
+  const int code = WEXITSTATUS(status);
   if (code == 1 && is_traceback) {
     return "crashed";
   }
@@ -207,7 +204,8 @@ std::string program_mistake(const std::filesystem::path& program) {
   return "";
 }
 
-bool run_scorer(const std::filesystem::path& program, double seconds, const ScoredAnswer& answer) {
+std::optional<bool> run_scorer(const std::filesystem::path& program, double seconds,
+                               const ScoredAnswer& answer) {
   const nlohmann::ordered_json json = {
       {"prompt", answer.prompt}, {"text", answer.text}, {"reference", answer.reference}};
   Complaint complaint;
@@ -224,7 +222,10 @@ bool run_scorer(const std::filesystem::path& program, double seconds, const Scor
     Child child(program, input.get(), into->get());
     into.reset();
     const auto status = wait_for(child, errors.get(), seconds, complaint);
-    message = failure(status, seconds, complaint.is_traceback);
+    if (!status) {
+      return std::nullopt;
+    }
+    message = failure(*status, complaint.is_traceback);
     if (message.empty()) {
       return WEXITSTATUS(*status) == 0;
     }

@@ -88,6 +88,7 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
   EXPECT_EQ(left.prompt_tokens, right.prompt_tokens);
   EXPECT_EQ(left.text, right.text);
   EXPECT_EQ(left.is_right, right.is_right);
+  EXPECT_EQ(left.scorer, right.scorer);
   EXPECT_EQ(left.log_prob, right.log_prob);
   ASSERT_EQ(left.bias.has_value(), right.bias.has_value());
   if (left.bias) {
@@ -156,6 +157,7 @@ TEST_F(RunFolderTest, LoadsComeBackExactly) {
                  .waited_seconds = 1e-9,
                  .preemptions = 12};
   record.is_right = false;
+  record.scorer = "0123456789abcdef";
   record.log_prob = -100.0 / 3.0;
   record.bias = BiasSums{
       .tokens = 12, .taken = 5, .expected = 1.0 / 3.0, .variance = 1e-9, .squares = 2.0 / 7.0};
@@ -170,6 +172,24 @@ TEST_F(RunFolderTest, LoadsComeBackExactly) {
   ASSERT_THAT(loaded, SizeIs(2));
   expect_equal(loaded[0], record);
   expect_equal(loaded[1], partly);
+}
+
+TEST_F(RunFolderTest, ReplacedGenerationsKeepTheirPlaceAndSteps) {
+  auto changed = folder_record("a");
+  changed.is_right = true;
+  {
+    RunFolder folder(folder_, kConfigText);
+    folder.append(folder_record("a"));
+    folder.append(folder_record("b"));
+    folder.replace({changed});
+    expect_equal(folder.records()[0], changed);
+    folder.append(folder_record("c"));
+  }
+  const auto loaded = load_records(folder_);
+  ASSERT_THAT(loaded, SizeIs(3));
+  expect_equal(loaded[0], changed);
+  expect_equal(loaded[1], folder_record("b"));
+  expect_equal(loaded[2], folder_record("c"));
 }
 
 TEST_F(RunFolderTest, ALoadThatIsNoneIsRefusedWithItsLine) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include "core/error.h"
@@ -33,8 +34,8 @@ class ScorerProgramTest : public testing::Test {
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     return path;
   }
-  static bool run(const std::filesystem::path& program, const std::string& text = "an answer",
-                  double seconds = 10.0) {
+  static std::optional<bool> run(const std::filesystem::path& program,
+                                 const std::string& text = "an answer", double seconds = 10.0) {
     return run_scorer(
         program, seconds,
         {.prompt_id = "g1", .prompt = "how \"many\"?", .text = text, .reference = "7"});
@@ -51,16 +52,16 @@ TEST_F(ScorerProgramTest, GetsOneJsonObjectAndAnswersByItsStatus) {
   const auto copy = folder_.path() / "copy";
   const auto score =
       program("cat > '" + copy.string() + "'; grep -q right '" + copy.string() + "'");
-  EXPECT_TRUE(run(score, "right \xff\n"));
+  EXPECT_EQ(run(score, "right \xff\n"), true);
   EXPECT_EQ(read_text_file(copy),
             "{\"prompt\":\"how \\\"many\\\"?\",\"text\":\"right "
             "\xef\xbf\xbd\\n\",\"reference\":\"7\"}\n");
-  EXPECT_FALSE(run(score, "wrong"));
+  EXPECT_EQ(run(score, "wrong"), false);
 }
 
 TEST_F(ScorerProgramTest, NeitherALongAnswerNorALongComplaintBlocks) {
-  EXPECT_TRUE(run(program("exit 0"), std::string(1 << 22, 'x')));
-  EXPECT_TRUE(run(program("head -c 3000000 /dev/zero >&2; echo out; exit 0")));
+  EXPECT_EQ(run(program("exit 0"), std::string(1 << 22, 'x')), true);
+  EXPECT_EQ(run(program("head -c 3000000 /dev/zero >&2; echo out; exit 0")), true);
   EXPECT_THAT(
       [&] {
         (void)run(program("head -c 3000000 /dev/zero | tr '\\0' a >&2; echo end >&2; exit 4"));
@@ -76,7 +77,7 @@ TEST_F(ScorerProgramTest, OtherEndsAreErrorsWithWhatItSaid) {
   EXPECT_THAT([&] { (void)run(program("kill -SEGV $$")); }, fails_with("ended by signal 11"));
   EXPECT_THAT([&] { (void)run(program("echo 'Traceback (most recent call last):' >&2; exit 1")); },
               fails_with("crashed; it said:\nTraceback"));
-  EXPECT_FALSE(run(program("echo mistaken >&2; exit 1"))) << "it may say why";
+  EXPECT_EQ(run(program("echo mistaken >&2; exit 1")), false) << "it may say why";
 }
 
 TEST_F(ScorerProgramTest, WhatCannotBeStartedSaysWhy) {
@@ -107,16 +108,16 @@ TEST_F(ScorerProgramTest, OneThatTakesTooLongIsKilledWithItsChildren) {
   const auto pid = folder_.path() / "pid";
   const auto score = program("sleep 100 & echo $! > '" + pid.string() + "'; wait");
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_THAT([&] { (void)run(score, "", 1.0); },
-              fails_with("took longer than 1 s (quality.scorer_seconds)"));
+  EXPECT_EQ(run(score, "", 1.0), std::nullopt);
   EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin).count(), 60.0);
   expect_gone(pid);
 }
 
 TEST_F(ScorerProgramTest, WhatItLeavesRunningDelaysNobody) {
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_TRUE(
-      run(program("sleep 100 & echo $! > '" + (folder_.path() / "pid").string() + "'"), "", 90.0));
+  EXPECT_EQ(
+      run(program("sleep 100 & echo $! > '" + (folder_.path() / "pid").string() + "'"), "", 90.0),
+      true);
   EXPECT_LT(Seconds(std::chrono::steady_clock::now() - begin).count(), 60.0);
   expect_gone(folder_.path() / "pid");
 }

@@ -136,6 +136,39 @@ TEST_F(ScoredTextsTest, AFailingProgramEndsTheRunWhichCanGoOn) {
   EXPECT_EQ(records().size(), 9U);
 }
 
+TEST_F(ScoredTextsTest, AnswersOnWhichAProgramTakesTooLongAreNotScored) {
+  auto sets = with_scorer("grep -q '\"prompt\":\"c\"' && sleep 100; exit 0");
+  sets.emplace_back("quality.scorer_seconds=0.5");
+  const auto report = run(sets);
+  for (const auto& record : records()) {
+    EXPECT_EQ(is_unscored(record), record.key.prompt_id == "2") << record.key.prompt_id;
+  }
+  const auto& row = report.summary.rows.at(2);
+  EXPECT_EQ(row.unscored, 1);
+  EXPECT_EQ(row.right_share, 1.0) << "of those that were scored";
+  EXPECT_EQ(row.quality->questions, 1);
+  EXPECT_THAT(reader_notes(report),
+              testing::Contains(HasSubstr("1 of the 3 answers of loose was not scored")));
+}
+
+TEST_F(ScoredTextsTest, AChangedProgramScoresAllAnswersAgain) {
+  (void)run(with_scorer("exit 0"));
+  const auto before = records();
+  EXPECT_EQ(run(with_scorer("exit 0")).summary.rows.at(0).right_share, 1.0);
+  const auto report = run(with_scorer("exit 1"));
+  EXPECT_EQ(report.summary.rows.at(0).right_share, 0.0);
+  const auto after = records();
+  EXPECT_EQ(tokens(after), tokens(before)) << "nothing is generated again";
+  ASSERT_EQ(after.size(), before.size());
+  for (size_t i = 0; i < after.size(); ++i) {
+    EXPECT_EQ(after[i].is_right.has_value(), before[i].is_right.has_value());
+    EXPECT_EQ(after[i].generation.decode_seconds, before[i].generation.decode_seconds);
+  }
+  EXPECT_THAT([&] { (void)run(with_scorer("exit 3")); }, testing::Throws<Error>());
+  EXPECT_EQ(run(with_scorer("exit 1")).summary.rows.at(0).right_share, 0.0)
+      << "a failing one leaves all as it was";
+}
+
 TEST_F(ScoredTextsTest, OnlyTheConfigNamesPrograms) {
   const auto fails = [&](const std::vector<std::string>& sets, const std::string& message) {
     EXPECT_THAT([&] { (void)load_experiment(folder_.path() / "c.yaml", sets, components_); },
