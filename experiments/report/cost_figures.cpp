@@ -32,7 +32,7 @@ ForwardCosts forward_costs(const Report& report) {
     for (const CostPoint& point : details.cost_curve) {
       costs.seconds[point.new_tokens] = curve.seconds(point.new_tokens, kFrontierContext);
     }
-    costs.origin = "the cost curve that was measured before the run";
+    costs.origin = "the cost curve measured before the run";
     return costs;
   }
   int64_t steps = 0;
@@ -45,7 +45,7 @@ ForwardCosts forward_costs(const Report& report) {
       costs.seconds[width.width] = width.median;
     }
   }
-  costs.origin = "the medians of the run's own forwards";
+  costs.origin = "the medians of this run's forward passes";
   return costs;
 }
 
@@ -141,7 +141,7 @@ PlotSeries context_series(const std::vector<CostPoint>& curve, int64_t context, 
 
 void add_question_dots(const Report& report, FigureList& figures) {
   DotPlot plot{.title = "Speed-up of each question",
-               .x_label = "times as fast as the first strategy",
+               .x_label = "speed-up over the first strategy",
                .rows = {},
                .series = {},
                .reference = 1.0,
@@ -162,7 +162,8 @@ void add_question_dots(const Report& report, FigureList& figures) {
         // Beside each other in three heights, so that equal ones show.
         const double height = 0.14 * static_cast<double>(dots.points.size() % 3) - 0.14;
         dots.points.push_back({.x = *result.speedup, .y = place + height});
-        data.rows.push_back({row_name(*row), result.question, number_text(result.speedup, 4)});
+        data.rows.push_back(
+            {row_name(report, *row), result.question, number_text(result.speedup, 4)});
       }
     }
     if (dots.points.empty()) {
@@ -175,18 +176,19 @@ void add_question_dots(const Report& report, FigureList& figures) {
       plot.series.push_back(std::move(mean));
     }
     plot.series.push_back(std::move(dots));
-    plot.rows.push_back(row_name(*row));
+    plot.rows.push_back(row_name(report, *row));
   }
   figures.add("questions", plot, std::move(data),
-              "A dot is a question, the large mark all of them. A wide cloud says that the gain "
-              "depends on what is written more than on the strategy.",
+              "Each dot is a question; the large mark is the mean over all. A wide spread means "
+              "that the gain depends more on the text than on the strategy." +
+                  interval_sentence(plot.series),
               "no question was answered by a strategy and by the first one.");
 }
 
 void add_frontier(const Report& report, FigureList& figures) {
   LinePlot plot{.title = "Speed-up against tokens per step",
-                .x_label = "tokens per forward of the target",
-                .y_label = "times as fast as the first strategy",
+                .x_label = "tokens per forward pass of the target",
+                .y_label = "speed-up over the first strategy",
                 .series = speed_series(report),
                 .x_names = {},
                 .reference = 1.0,
@@ -197,13 +199,14 @@ void add_frontier(const Report& report, FigureList& figures) {
     return;
   }
   const ForwardCosts costs = forward_costs(report);
-  std::string caption = "Forwards of several widths were not timed, so there is no frontier.";
+  std::string caption =
+      "The frontier is missing: the cost of a forward pass was not measured at several widths.";
   if (costs.seconds.contains(1) && costs.seconds.size() >= 2) {
     plot.series.push_back(frontier(costs, largest_x(plot.series) + 1.0));
     caption = fmt::format(
-        "What lies below the dashed line pays for its drafts or for rejected tokens: there n "
-        "tokens cost one forward of n tokens, n v(1) / v(n), and drafts are free and perfect. v(n) "
-        "is {}.",
+        "The dashed line, n v(1) / v(n), is the speed-up of free and perfect drafts: n tokens for "
+        "the cost v(n) of one forward pass over n tokens. The distance below it is what drafting "
+        "and rejected tokens cost. v(n) is taken from {}.",
         costs.origin);
   }
   figures.add("speedup_by_tokens", plot, caption, "nothing could be drawn.");
@@ -211,8 +214,8 @@ void add_frontier(const Report& report, FigureList& figures) {
 
 void add_cost_curve(const Report& report, FigureList& figures) {
   const ReportDetails& details = report.details;
-  LinePlot plot{.title = "What a forward of n tokens costs",
-                .x_label = "n, tokens in one forward of the target",
+  LinePlot plot{.title = "Cost of a forward pass over n tokens, v(n)",
+                .x_label = "n, tokens in one forward pass of the target",
                 .y_label = "milliseconds",
                 .series = {},
                 .x_names = {},
@@ -223,7 +226,7 @@ void add_cost_curve(const Report& report, FigureList& figures) {
   for (const int64_t context : shown_contexts(details.cost_curve)) {
     plot.series.push_back(context_series(details.cost_curve, context, style++));
   }
-  PlotSeries own{.name = "in the run's own steps, with quartiles",
+  PlotSeries own{.name = "steps of this run (median, quartiles)",
                  .style = style,
                  .points = {},
                  .mark = PlotMark::kPoints};
@@ -234,15 +237,15 @@ void add_cost_curve(const Report& report, FigureList& figures) {
   }
   plot.series.push_back(std::move(own));
   figures.add("cost_curve", plot,
-              "A flat curve means that verifying more tokens is nearly free; where it rises in "
-              "proportion to n, drafts pay only when almost all of their tokens are accepted.",
-              "no forward was timed.");
+              "Where the curve is flat, verifying more tokens is nearly free; where it rises in "
+              "proportion to n, drafts pay only if almost all of their tokens are accepted.",
+              "no forward pass was timed.");
 }
 
 void add_predictions(const Report& report, FigureList& figures) {
   LinePlot plot{.title = "Predicted and measured speed-up",
-                .x_label = "predicted by the cost curve",
-                .y_label = "measured",
+                .x_label = "speed-up predicted from the cost curve",
+                .y_label = "measured speed-up",
                 .series = {},
                 .x_names = {},
                 .reference = {},
@@ -273,9 +276,9 @@ void add_predictions(const Report& report, FigureList& figures) {
                          .points = {{.x = 0.0, .y = 0.0}, {.x = 1.1 * most, .y = 1.1 * most}},
                          .mark = PlotMark::kDashes});
   figures.add("predictions", plot,
-              "Predicted: each step costs v(drafted + 1), its own drafting and the rest; plain "
-              "decoding costs v(1) a token. A mark off the line says that forwards in the run took "
-              "other times than when the curve was measured.",
+              "The prediction charges each step v(drafted + 1) plus its measured drafting and "
+              "other time, and plain decoding v(1) per token. A mark off the line means that "
+              "forward passes in the run took a different time than when the curve was measured.",
               "nothing could be drawn.");
 }
 
@@ -287,8 +290,7 @@ void add_rank_trees(const Report& report, FigureList& figures) {
   }
   size_t count = 0;
   for (const HitTree& tree : report.details.trees) {
-    const std::string name =
-        row_name({.sweep_point = tree.sweep_point, .strategy = tree.strategy, .category = ""});
+    const std::string name = arm_name(report.summary.rows, tree.strategy, tree.sweep_point);
     ReportTable data{.id = "",
                      .caption = "",
                      .header = {"node", "parent", "position", "choice", "hits", "of positions"},
@@ -302,13 +304,13 @@ void add_rank_trees(const Report& report, FigureList& figures) {
                            fmt::format("{}", node.hits), fmt::format("{}", tree.positions)});
     }
     figures.add(fmt::format("tree_{}", ++count),
-                TreeDrawing{.title = "Where " + name + " is right",
+                TreeDrawing{.title = "Hit rates of " + name,
                             .tree = tree,
                             .style = strategy_index(report, tree.strategy)},
                 std::move(data),
-                fmt::format("The {} paths that the text followed most often, from {} positions: "
-                            "first choices straight on, second and later ones below. A tree of "
-                            "these nodes has the most accepted tokens for its size.",
+                fmt::format("The {} paths that the text followed most often, over {} positions: "
+                            "the drafter's first choices go straight on, second and later ones "
+                            "below. No other tree of this size has more accepted tokens.",
                             tree.nodes.size(), tree.positions),
                 "");
   }

@@ -46,6 +46,11 @@ class FigureList {
   ReportFigures all_;
 };
 
+/// What a caption says of the intervals of its figure, after a space.
+std::string interval_sentence(
+    const std::vector<PlotSeries>& all,
+    const std::string& sentence = "Bars are 95 % intervals over questions.");
+
 /// A strategy's name, and its fastest point where the run has a sweep.
 PlotSeries series_of(const Report& report, const SummaryRow& row);
 

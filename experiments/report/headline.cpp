@@ -20,15 +20,16 @@ std::string remark(const FastestArm& fastest) {
   const Speedup& speedup = *fastest.row->speedup;
   std::string text;
   if (!fastest.interval) {
-    text += fmt::format(" Too few questions for an interval: {} of at least {}.", speedup.questions,
-                        kFewestQuestions);
+    text +=
+        fmt::format(" There are too few questions for an interval: {}, and at least {} are needed.",
+                    speedup.questions, kFewestQuestions);
   } else if (speedup.ratio > 1.0 && fastest.interval->low <= 1.0) {
     text += " The interval contains 1: these questions do not show that it is faster.";
   }
   if (fastest.arms > 1) {
     text += fmt::format(
-        " It was selected as the fastest of {} arms on these questions{}; on others expect "
-        "somewhat less.",
+        " It was selected as the fastest of {} strategies and settings on these questions{}; "
+        "expect somewhat less on others.",
         fastest.arms,
         fastest.interval ? ", and its intervals are corrected for that (Bonferroni)" : "");
   }
@@ -44,12 +45,13 @@ std::string verdict_words(const QualityComparison& quality) {
       return "it is " + margin;
     case QualityVerdict::kCannotTell:
       return fmt::format(
-          "below {:.0f} % or above {:.0f} % a loss does not show, so this cannot tell",
+          "with a baseline below {:.0f} % or above {:.0f} % a loss would not show, so the "
+          "comparison is inconclusive",
           100 * kQualityFloor, 100 * kQualityCeiling);
     case QualityVerdict::kUndecided:
       break;
   }
-  return "these questions do not tell whether it is " + margin;
+  return "these questions do not settle whether it is " + margin;
 }
 
 /// " right on 61.0 % of ..."; "" when nothing was scored.
@@ -59,7 +61,7 @@ std::string answer_words(const SummaryRow& row, const std::string& first) {
   }
   const QualityComparison& quality = *row.quality;
   return fmt::format(
-      " right on {:.1f} % of {} question{}, {} on {:.1f} %{}; {}", 100 * quality.share,
+      " correct on {:.1f} % of {} question{}, {} on {:.1f} %{}; {}", 100 * quality.share,
       quality.questions, quality.questions == 1 ? "" : "s", first, 100 * quality.first_share,
       quality.interval ? fmt::format(" (95 % interval of the difference {:+.1f} to {:+.1f} points)",
                                      100 * quality.interval->low, 100 * quality.interval->high)
@@ -87,7 +89,7 @@ std::string log_prob_words(const SummaryRow& row, const std::string& first) {
   const bool more = texts.difference > 0.0;
   return fmt::format("{} are {} likely than {}'s, by {:.3f} nats per token{}{}", begin,
                      more ? "more" : "less", first, std::abs(texts.difference), interval,
-                     more ? ": not better, but nearer to the modes" : "");
+                     more ? ": not better, but closer to the modes" : "");
 }
 
 /// After the others.
@@ -96,11 +98,11 @@ std::string total_variation_words(const std::optional<double>& bound) {
     return "";
   }
   return *bound > 0.0 ? fmt::format(
-                            "; the total variation from the target is at least {:.3f} per "
-                            "token (95 % confidence)",
+                            "; the total variation from the target is at least {:.3f} per token "
+                            "(95 % confidence)",
                             *bound)
-                      : "; no total variation from the target was found, which is no proof that "
-                        "there is none";
+                      : "; no total variation from the target was detected, which does not prove "
+                        "that there is none";
 }
 
 }  // namespace
@@ -142,10 +144,10 @@ std::string headline(const Report& report) {
   if (row.speedup->ratio <= 1.0) {
     return fmt::format(
         "No strategy was faster than {}; {} came nearest, at {:.2f} times its speed{}{}", first,
-        row_name(row), row.speedup->ratio, interval_words(fastest->interval), rest);
+        row_name(report, row), row.speedup->ratio, interval_words(fastest->interval), rest);
   }
-  return fmt::format("{} decoded {:.2f} times as fast as {}{}{}", row_name(row), row.speedup->ratio,
-                     first, interval_words(fastest->interval), rest);
+  return fmt::format("{} decoded {:.2f} times as fast as {}{}{}", row_name(report, row),
+                     row.speedup->ratio, first, interval_words(fastest->interval), rest);
 }
 
 std::vector<std::string> quality_notes(const Report& report, const ReportStrategy& strategy) {
@@ -158,14 +160,14 @@ std::vector<std::string> quality_notes(const Report& report, const ReportStrateg
     const std::string words = answer_words(row, first) + log_prob_words(row, first) +
                               total_variation_words(row.total_variation_bound);
     if (!words.empty()) {
-      notes.push_back(row_name(row) + " is lossy:" + words + ".");
+      notes.push_back(row_name(report, row) + " is lossy:" + words + ".");
     }
   }
   if (notes.empty()) {
-    notes.push_back(fmt::format(
-        "{} is lossy: its output is not the target's, so its speed is bought with quality that "
-        "this report does not measure.",
-        strategy.name));
+    notes.push_back(
+        fmt::format("{} is lossy: its output does not follow the target's distribution, and this "
+                    "report does not measure what that costs in quality.",
+                    strategy.name));
   }
   return notes;
 }
@@ -175,18 +177,19 @@ std::vector<std::string> measurement_warnings(const Report& report) {
   const Environment& machine = report.environment;
   const auto signs = signs_of_load(report.summary.load, machine.cores, machine.threads);
   if (!signs.empty()) {
-    warnings.push_back(fmt::format(
-        "The machine was busy: {}. Times and speed-ups are noisy; repeat the run on a quiet one.",
-        fmt::join(signs, "; ")));
+    warnings.push_back(
+        fmt::format("The machine was busy: {}. Times and speed-ups are noisy; repeat the run on an "
+                    "idle machine.",
+                    fmt::join(signs, "; ")));
   }
   for (const SummaryRow& row : report.summary.rows) {
     if (row.category.empty() && row.impossible) {
-      warnings.push_back(fmt::format(
-          "Speculation cannot explain the speed-up of {}: on the {} questions with equal texts it "
-          "is at least {:.2f}, but its steps add only {:.2f} times as many tokens. This is a fault "
-          "of the measurement.",
-          row_name(row), row.impossible->questions, row.impossible->low,
-          row.impossible->step_ratio));
+      warnings.push_back(
+          fmt::format("Speculation cannot explain the speed-up of {}: on the {} questions with "
+                      "equal texts it is at least {:.2f}, but its steps add only {:.2f} times as "
+                      "many tokens. This points to a measurement error.",
+                      row_name(report, row), row.impossible->questions, row.impossible->low,
+                      row.impossible->step_ratio));
     }
   }
   return warnings;

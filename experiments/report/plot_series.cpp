@@ -20,24 +20,25 @@ constexpr std::array<const char*, 8> kColors = {"#7A7A7A", "#0072B2", "#D55E00",
                                                 "#CC79A7", "#E69F00", "#56B4E9", "#A39800"};
 // Filled circle, square, triangle, lozenge, inverted triangle, pentagon; open circle and square.
 constexpr std::array<int, 8> kMarks = {7, 5, 9, 13, 11, 15, 6, 4};
+
 /// How gnuplot draws a series: "linespoints lc rgb '#0072B2' ...".
 std::string series_style(const PlotSeries& series) {
   const std::string color = style_color(series.style);
-  const int mark = kMarks[series.style % kMarks.size()];
-  const size_t dash = 1 + series.style / kColors.size();
+  const size_t round = style_round(series.style);
+  const int mark = kMarks[(series.style + round) % kMarks.size()];
   switch (series.mark) {
     case PlotMark::kPoints:
       return fmt::format("points lc rgb '{}' pt {} ps 0.9", color, mark);
     case PlotMark::kDots:
       return fmt::format("points lc rgb '#80{}' pt 7 ps 0.45", color.substr(1));
     case PlotMark::kLine:
-      return fmt::format("lines lc rgb '{}' lw 1.6", color);
+      return fmt::format("lines lc rgb '{}' lw 1.6 dt {}", color, 1 + round);
     case PlotMark::kDashes:
-      return fmt::format("lines lc rgb '{}' lw 1.4 dt 2", color);
+      return fmt::format("lines lc rgb '{}' lw 1.4 dt {}", color, 2 + round);
     case PlotMark::kLineAndPoints:
       break;
   }
-  return fmt::format("linespoints lc rgb '{}' lw 2 pt {} ps 0.8 dt {}", color, mark, dash);
+  return fmt::format("linespoints lc rgb '{}' lw 2 pt {} ps 0.8 dt {}", color, mark, 1 + round);
 }
 
 bool is_drawn(const PlotPoint& point) { return std::isfinite(point.x) && std::isfinite(point.y); }
@@ -45,22 +46,6 @@ bool is_drawn(const PlotPoint& point) { return std::isfinite(point.x) && std::is
 bool has_interval(const PlotPoint& point) {
   return point.interval && std::isfinite(point.interval->low) &&
          std::isfinite(point.interval->high);
-}
-
-/// A label for gnuplot's data blocks, whose strings have no escapes that we need.
-std::string plain_label(std::string_view label) {
-  std::string plain;
-  for (const char c : label) {
-    const bool kept = c == ' ' || c == '.' || c == '=' || c == '%' || c == '-' || c == ',' ||
-                      (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    plain += kept ? c : '?';
-  }
-  return plain;
-}
-
-bool any_label(const PlotSeries& series) {
-  return std::any_of(series.points.begin(), series.points.end(),
-                     [](const PlotPoint& point) { return !point.label.empty(); });
 }
 
 bool any_x_interval(const PlotSeries& series) {
@@ -75,6 +60,12 @@ bool any_interval(const PlotSeries& series) {
 }  // namespace
 
 std::string style_color(size_t style) { return kColors[style % kColors.size()]; }
+
+size_t style_round(size_t style) { return style / kColors.size(); }
+
+bool has_intervals(const std::vector<PlotSeries>& all) {
+  return std::any_of(all.begin(), all.end(), any_interval);
+}
 
 std::vector<PlotSeries> drawn(const std::vector<PlotSeries>& all) {
   std::vector<PlotSeries> kept;
@@ -108,14 +99,6 @@ std::string data_blocks(const std::vector<PlotSeries>& all) {
                               point.x_interval->high);
       }
     }
-    script += fmt::format("END\n$labels{} << END\n", i);
-    for (const PlotPoint& point : all[i].points) {
-      if (!point.label.empty()) {
-        script += fmt::format("{} {} \"{}\"\n", point.x,
-                              has_interval(point) ? point.interval->high : point.y,
-                              plain_label(point.label));
-      }
-    }
     script += "END\n";
   }
   return script;
@@ -137,11 +120,6 @@ std::string plot_command(const std::vector<PlotSeries>& all, const char* bar) {
                           all[i].name.empty()
                               ? "notitle"
                               : "title " + quote_for_gnuplot(all[i].name, kSeriesCharacters));
-    if (any_label(all[i])) {
-      script += fmt::format(
-          ", $labels{} using 1:2:3 with labels offset {},0.8 font ',10' tc rgb '{}' notitle", i,
-          i % 2 == 0 ? "-1.2" : "1.2", style_color(all[i].style));
-    }
     script += i + 1 < all.size() ? ", " : "\n";
   }
   return script;

@@ -12,7 +12,7 @@ inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// Series with their finite points, those without any left out.
 std::vector<PlotSeries> drawn(const std::vector<PlotSeries>& all);
 /// gnuplot's data: $points<i> has x, y of series i; $intervals<i> x, y, low, high of those that
-/// have one, $x_intervals<i> those along x; $labels<i> x, y and text.
+/// have one, $x_intervals<i> those along x.
 std::string data_blocks(const std::vector<PlotSeries>& all);
 /// gnuplot's command for lines, marks and intervals: `bar` is its style for the intervals
 /// ("yerrorbars"). Series without a name are not in the legend.

@@ -9,7 +9,7 @@
 namespace specdec {
 namespace {
 
-constexpr const char* kSpeedLabel = "times as fast as the first strategy";
+constexpr const char* kSpeedLabel = "speed-up over the first strategy";
 
 /// Where a row stands along the quality axis.
 struct QualityPlace {
@@ -55,14 +55,16 @@ class QualityPlot {
     const auto limits = [](const std::optional<Interval>& interval, double Interval::*limit) {
       return number_text(interval ? std::optional((*interval).*limit) : std::nullopt, 4);
     };
-    data_.rows.push_back(
-        {row_name(row), number_text(place.value, 4), limits(place.interval, &Interval::low),
-         limits(place.interval, &Interval::high), number_text(speedup.ratio, 4),
-         limits(speedup.interval, &Interval::low), limits(speedup.interval, &Interval::high)});
+    data_.rows.push_back({row_name(report_, row), number_text(place.value, 4),
+                          limits(place.interval, &Interval::low),
+                          limits(place.interval, &Interval::high), number_text(speedup.ratio, 4),
+                          limits(speedup.interval, &Interval::low),
+                          limits(speedup.interval, &Interval::high)});
   }
 
   void finish(const std::string& id, double reference, std::string caption, FigureList& figures) {
     plot_.x_reference = reference;
+    caption += interval_sentence(plot_.series);
     figures.add(id, plot_, data_, std::move(caption), "nothing could be drawn.");
   }
 
@@ -94,7 +96,7 @@ const SummaryRow* find_row(const Report& report, Has has) {
 }  // namespace
 
 void add_speed_by_log_prob(const Report& report, FigureList& figures) {
-  const std::string title = "Speed-up against the texts' log-probability";
+  const std::string title = "Speed-up against log-probability of the text";
   if (find_row(report, [](const SummaryRow& row) { return row.log_probs.has_value(); }) ==
       nullptr) {
     figures.leave_out(title, "no lossy strategy was measured beside a lossless first one.");
@@ -110,22 +112,22 @@ void add_speed_by_log_prob(const Report& report, FigureList& figures) {
   }
   plot.finish(
       "speed_by_log_prob", 0.0,
-      "Log-probability by the target, with 95 % intervals. Lossless strategies stand at 0 by "
-      "their promise. Neither side is better: right of it a strategy writes what is more "
-      "likely than the target's own samples, left of it what is less. A lossy strategy "
-      "is only worth its loss above all that is at 0.",
+      "Log-probability under the target. Lossless strategies stand at 0 by definition. Neither "
+      "side is better: to the right, texts are more likely than the target's own samples, to the "
+      "left less. A lossy strategy is only worth its loss if it is above everything at 0.",
       figures);
 }
 
 void add_speed_by_answers(const Report& report, FigureList& figures) {
-  const std::string title = "Speed-up against right answers";
+  const std::string title = "Speed-up against correct answers";
   const SummaryRow* scored =
       find_row(report, [](const SummaryRow& row) { return row.quality.has_value(); });
   if (scored == nullptr) {
     figures.leave_out(title, "the prompts file names no `scorer`.");
     return;
   }
-  QualityPlot plot(report, title, "right answers, difference from the first strategy's in points");
+  QualityPlot plot(report, title,
+                   "correct answers, difference from the first strategy (percentage points)");
   for (const SummaryRow& row : report.summary.rows) {
     if (is_shown(row) && row.quality) {
       plot.add(row, {100.0 * (row.quality->share - row.quality->first_share),
@@ -136,9 +138,10 @@ void add_speed_by_answers(const Report& report, FigureList& figures) {
   }
   plot.finish(
       "speed_by_answers", -100.0 * scored->quality->margin,
-      fmt::format("With 95 % intervals. The vertical dashed line is the margin, {:g} points: a "
-                  "strategy whose interval lies right of it is not worse by more.",
-                  100.0 * scored->quality->margin),
+      fmt::format(
+          "The vertical dashed line is the non-inferiority margin, -{:g} points: a strategy whose "
+          "95 % interval lies to the right of it is not worse by more than that.",
+          100.0 * scored->quality->margin),
       figures);
 }
 

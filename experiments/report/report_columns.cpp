@@ -83,18 +83,19 @@ std::string log_allowed_cell(const SummaryRow& row) {
 const std::vector<ReportColumn>& grammar_columns() {
   static const std::vector<ReportColumn> columns = {
       {"free / constrained / forced",
-       "Acceptance of the drafted tokens that stand where the grammar allows more than half of the "
-       "vocabulary, less, or one token alone.",
+       "Acceptance rate of the drafted tokens at positions where the grammar allows more than half "
+       "of the vocabulary, at most half of it, or exactly one token.",
        true, freedom_cell, ColumnTable::kGrammar},
       {"complete",
-       "Outputs that the grammar ended: whole texts of its language. Others were cut off by "
-       "max_new_tokens or another stop.",
+       "Share of outputs that are complete texts of the grammar's language. The others were cut "
+       "off by max_new_tokens or another stop condition.",
        true, complete_cell, ColumnTable::kGrammar},
-      {"mask us/token", "Finding the masks of the verified tokens, for each token added.", true,
-       mask_cell, ColumnTable::kGrammar},
+      {"mask us/token",
+       "Time spent on the grammar masks of verified tokens, in microseconds per token produced.",
+       true, mask_cell, ColumnTable::kGrammar},
       {"log Z/token",
-       "Logarithm of the mass that the masks left of the target's distribution, a token's mean. 0: "
-       "the target wrote the language by itself.",
+       "Mean natural logarithm of the probability mass that the mask leaves of the target's "
+       "distribution, per token. 0: the target stays in the language by itself.",
        true, log_allowed_cell, ColumnTable::kGrammar},
   };
   return columns;
@@ -133,20 +134,20 @@ std::string total_variation_cell(const SummaryRow& row) {
 const std::vector<ReportColumn>& fidelity_columns() {
   static const std::vector<ReportColumn> columns = {
       {"log p/token",
-       "Of lossy strategies, and of the first one to compare: log-probability of a token of the "
-       "text by the target, in nats, by its logits alone as 'specdec score' has it; mean over "
-       "questions.",
+       "Mean log-probability per token of the text under the target, in nats, from the raw softmax "
+       "of its logits as in 'specdec score'; mean over questions. Only for lossy strategies and, "
+       "for comparison, the first one.",
        false, log_prob_cell, ColumnTable::kQuality},
       {"log p/token, difference",
-       "How much more than the first strategy's, on the same turns, with the 95 % interval of the "
-       "paired difference over questions. Higher is not better: plain samples have the target's "
-       "own mean, and what is above it seeks the modes.",
+       "Difference from the first strategy on the same turns, in nats, with the 95 % interval of "
+       "the paired difference over questions. Higher is not better: plain samples have the "
+       "target's own mean, and a higher value means mode-seeking text.",
        true, log_prob_difference_cell, ColumnTable::kQuality},
       {"TV at least",
-       "Of lossy strategies that sample: the total variation between the distribution of a token, "
-       "given the text before, and the target's, in the mean over tokens. A lower bound at 95 % "
-       "confidence, from how often the text takes what its drafter rates above the target; 0 is no "
-       "proof that there is none.",
+       "Lossy strategies that sample: a lower bound (95 % confidence) on the total variation "
+       "distance (0 to 1) between the strategy's and the target's distribution of the next token, "
+       "averaged over tokens. It follows from how often the text takes tokens that the drafter "
+       "rates above the target. 0 does not prove that there is no loss.",
        true, total_variation_cell, ColumnTable::kQuality},
   };
   return columns;
@@ -156,46 +157,53 @@ const std::vector<ReportColumn>& fidelity_columns() {
 const std::vector<ReportColumn>& speed_columns() {
   static const std::vector<ReportColumn> columns = {
       {"speed-up",
-       "Decoding, how many times faster than the first strategy: the geometric mean over questions "
-       "of its decode seconds per token divided by this strategy's. In brackets the 95 % interval "
-       "over questions (Student's t, of the logarithms): a question with all its turns and repeats "
-       "counts once, and fewer than 8 have no interval. An interval that contains 1 shows no "
-       "difference.",
+       "Decoding speed relative to the first strategy: the geometric mean over questions of the "
+       "first strategy's decode time per token divided by this strategy's. In parentheses, the 95 "
+       "% confidence interval over questions (Student's t on the logarithms). A question with all "
+       "its turns and repeats is one observation; below 8 questions there is no interval. If the "
+       "interval contains 1, no difference was shown.",
        true, speedup_text},
-      {"end to end", "The same for the whole request, the prompt's prefill included.", true,
+      {"end to end", "The same for the whole request, including prefill of the prompt.", true,
        end_to_end_text},
       {"of totals",
-       "Both speed-ups once more, as ratios of total seconds per token: long answers weigh more.",
+       "Both speed-ups (decoding / end to end) as ratios of total time per token, which gives long "
+       "answers more weight.",
        false, of_totals_cell, ColumnTable::kMore},
-      {"questions", "That the two strategies share: what the intervals are made from.", true,
-       questions_cell},
+      {"questions",
+       "Questions answered by both this and the first strategy: the observations behind the "
+       "intervals.",
+       true, questions_cell},
       {"tokens/s",
-       "Tokens that the steps added, divided by the time of the steps; without the prompt's "
-       "prefill and the token that it yields.",
+       "Decoding throughput: tokens committed by the decoding steps per second of these steps. "
+       "Prefill and the token that it yields are excluded.",
        true, decode_speed_cell},
-      {"with prefill", "All new tokens, divided by the time of prefill and steps together.", false,
-       total_speed_cell, ColumnTable::kMore},
+      {"tokens/s with prefill", "All new tokens per second of prefill and decoding together.",
+       false, total_speed_cell, ColumnTable::kMore},
       {"tokens/step",
-       "Tokens added per forward of the target, the correction or bonus token included, with the "
-       "95 % interval over questions. Plain decoding has 1.",
+       "Tokens committed per forward pass of the target, including the correction or bonus token, "
+       "with the 95 % interval over questions. 1 for plain decoding.",
        true, tokens_per_step_cell},
-      {"accepted/step", "The same without that token: drafted tokens accepted per forward.", false,
-       accepted_per_step_cell, ColumnTable::kMore},
+      {"accepted/step",
+       "Drafted tokens accepted per forward pass of the target: tokens/step without the correction "
+       "or bonus token.",
+       false, accepted_per_step_cell, ColumnTable::kMore},
       {"acceptance length",
-       "Also called block efficiency: 1 + accepted tokens per draft, over the steps that had a "
-       "draft, before any stop cuts the output.",
+       "Mean acceptance length, also called block efficiency: 1 + accepted tokens per draft, over "
+       "the steps with a draft, before a stop condition truncates the output.",
        false, acceptance_length_cell},
-      {"drafted/step", "Tokens proposed per forward of the target.", false, drafted_per_step_cell},
+      {"drafted/step", "Tokens proposed per forward pass of the target.", false,
+       drafted_per_step_cell},
       {"acceptance",
-       "Accepted tokens of all drafted ones. Longer drafts lower it, since everything after a "
-       "rejected token is lost with it.",
+       "Acceptance rate: accepted tokens as a share of all drafted tokens. Longer drafts lower it, "
+       "since everything after a rejected token is discarded.",
        true, acceptance_cell},
       {"draft / verify / other",
-       "Where the decode time goes: making drafts, the target's forward, and the rest "
-       "(distributions, verification, cache bookkeeping).",
+       "Shares of the decode time: drafting, the target's forward pass, and everything else "
+       "(sampling distributions, acceptance decisions, cache bookkeeping).",
        true, split_cell},
-      {"generations", "How many were measured.", false, generations_cell, ColumnTable::kMore},
-      {"tokens", "New tokens in all of them.", false, tokens_cell, ColumnTable::kMore},
+      {"generations", "Number of generations measured.", false, generations_cell,
+       ColumnTable::kMore},
+      {"tokens", "New tokens in all generations.", false, tokens_cell, ColumnTable::kMore},
   };
   return columns;
 }
@@ -203,11 +211,12 @@ const std::vector<ReportColumn>& speed_columns() {
 /// Columns of runs with a scorer.
 const std::vector<ReportColumn>& quality_columns() {
   static const std::vector<ReportColumn> columns = {
-      {"right", "Answers that the prompts file's scorer found right.", true, right_cell,
-       ColumnTable::kQuality},
-      {"right, difference (points)",
-       "Right answers of 100 more than the first strategy's, on the same turns: mean over "
-       "questions, with the 95 % interval of the paired difference.",
+      {"correct",
+       "Share of scored answers that are correct according to the scorer in the prompts file.",
+       true, right_cell, ColumnTable::kQuality},
+      {"correct, difference (points)",
+       "Difference from the first strategy's share of correct answers on the same turns, in "
+       "percentage points: mean over questions, with the 95 % interval of the paired difference.",
        true, right_difference_cell, ColumnTable::kQuality},
   };
   return columns;

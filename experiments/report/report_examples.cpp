@@ -3,6 +3,7 @@
 #include <ostream>
 
 #include "experiments/report/report_page.h"
+#include "experiments/report/report_tables.h"
 #include "experiments/report/report_text.h"
 #include "experiments/report/svg_plot.h"
 
@@ -36,11 +37,10 @@ std::string piece_html(const ExamplePiece& piece) {
 
 std::string sample_html(const Report& report, const ExampleText& example) {
   std::string html = fmt::format(
-      "<div class=\"sample\"><h3><span class=\"mark\" style=\"background:{}\"></span>{}</h3>\n"
-      "<p class=\"soft\">Question {}{}; {} steps</p>\n<p class=\"piece-text\">",
-      style_color(strategy_index(report, example.strategy)),
-      escape_html(row_name(
-          {.sweep_point = example.sweep_point, .strategy = example.strategy, .category = ""})),
+      "<div class=\"sample\"><h3>{}{}</h3>\n<p class=\"soft\">Question {}{}; {} steps</p>\n<p "
+      "class=\"piece-text\">",
+      style_mark(strategy_index(report, example.strategy)),
+      escape_html(arm_name(report.summary.rows, example.strategy, example.sweep_point)),
       escape_html(example.question),
       example.category.empty() ? "" : ", " + escape_html(example.category), example.steps);
   for (const ExamplePiece& piece : example.pieces) {
@@ -55,12 +55,11 @@ void write_examples(std::ostream& out, const Report& report) {
   if (report.details.examples.empty()) {
     return;
   }
-  out << "<h2>Example texts</h2>\n"
-         "<p><span class=\"a\">Accepted</span> tokens came from a draft, "
-         "<span class=\"r\"><s>rejected</s></span> ones were drafted there, and what has no "
-         "colour is the target's own token of a step. Of trees up to three branches after the "
-         "last accepted token are shown, and <span class=\"r\">✗2</span> counts the other "
-         "rejected tokens.</p>\n<div class=\"samples\">\n";
+  out << "<h2>Example texts</h2>\n<p><span class=\"a\">Accepted</span> tokens came from a draft, "
+         "<span class=\"r\"><s>rejected</s></span> ones were drafted there, and what has no colour "
+         "is the target's own token of a step. Of trees up to three branches after the last "
+         "accepted token are shown, and <span class=\"r\">✗2</span> counts the other rejected "
+         "tokens.</p>\n<div class=\"samples\">\n";
   for (const ExampleText& example : report.details.examples) {
     out << sample_html(report, example);
   }

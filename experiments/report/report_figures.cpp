@@ -19,7 +19,7 @@ constexpr const char* kNoPair = "no strategy could be compared with the first.";
 
 void add_speedup(const Report& report, FigureList& figures) {
   DotPlot plot{.title = "Speed-up over all prompts",
-               .x_label = "times as fast as the first strategy (95 % interval)",
+               .x_label = "speed-up over the first strategy",
                .rows = {},
                .series = {},
                .reference = 1.0,
@@ -32,19 +32,19 @@ void add_speedup(const Report& report, FigureList& figures) {
     series.points.push_back({.x = row->speedup->ratio,
                              .y = static_cast<double>(plot.rows.size()),
                              .interval = row->speedup->interval});
-    plot.rows.push_back(row_name(*row));
+    plot.rows.push_back(row_name(report, *row));
     plot.series.push_back(std::move(series));
   }
-  figures.add(
-      "speedup", plot,
-      "Right of the dashed line is faster than the first strategy. A bar that crosses it shows no "
-      "difference.",
-      kNoPair);
+  figures.add("speedup", plot,
+              "Strategies to the right of the dashed line are faster than the first one." +
+                  interval_sentence(plot.series,
+                                    "Where the 95 % interval crosses it, no difference was shown."),
+              kNoPair);
 }
 
 void add_speedup_by_category(const Report& report, FigureList& figures) {
   DotPlot plot{.title = "Speed-up by category of prompt",
-               .x_label = "times as fast as the first strategy (95 % interval)",
+               .x_label = "speed-up over the first strategy",
                .rows = {},
                .series = {},
                .reference = 1.0};
@@ -65,11 +65,11 @@ void add_speedup_by_category(const Report& report, FigureList& figures) {
     }
     plot.series.push_back(std::move(series));
   }
-  figures.add(
-      "speedup_by_category", plot,
-      "The same comparison within each kind of prompt. What repeats or follows a pattern is easier "
-      "to draft.",
-      "the prompts have no categories, or only one.");
+  figures.add("speedup_by_category", plot,
+              "The same comparison within each category. Text that repeats itself or follows a "
+              "pattern is easier to draft." +
+                  interval_sentence(plot.series),
+              "the prompts have no categories, or only one.");
 }
 
 /// Conditional acceptance by position, with n as label.
@@ -91,7 +91,7 @@ std::vector<PlotPoint> acceptance_points(const SummaryRow& row) {
 void add_acceptance(const Report& report, FigureList& figures) {
   LinePlot plot{.title = "Acceptance by position in the draft",
                 .x_label = "position in the draft",
-                .y_label = "accepted, given all before it",
+                .y_label = "share accepted, given all before it",
                 .series = {},
                 .x_names = {},
                 .reference = {},
@@ -111,19 +111,19 @@ void add_acceptance(const Report& report, FigureList& figures) {
       }
     }
   }
-  figures.add(
-      "acceptance", plot, std::move(data),
-      "Of the n drafts that got as far as a position, the share whose token there was accepted, "
-      "with its 95 % interval; n stands above it where there is room, else in the table. A falling "
-      "line says that long drafts waste work; a level one, that they may grow.",
-      "no strategy drafted anything.");
+  figures.add("acceptance", plot, std::move(data),
+              "Share of the drafts that reached a position (n) whose token there was accepted. n "
+              "is shown where there is room; the table has all. A falling line means that long "
+              "drafts waste work, a level one that drafts could be longer." +
+                  interval_sentence(plot.series),
+              "no strategy drafted anything.");
 }
 
 void add_time_split(const Report& report, FigureList& figures) {
   StackedBarPlot plot{.title = "Where the time of a token goes",
                       .x_label = "milliseconds per token (decode)",
                       .rows = {},
-                      .parts = {{"making drafts", {}}, {"target's forward", {}}, {"other", {}}}};
+                      .parts = {{"drafting", {}}, {"target's forward pass", {}}, {"other", {}}}};
   for (const SummaryRow* row : fastest_rows(report)) {
     const auto split = time_split(row->counts);
     if (!split || row->counts.committed == 0) {
@@ -131,21 +131,20 @@ void add_time_split(const Report& report, FigureList& figures) {
     }
     const double milliseconds =
         1e3 * row->counts.decode_seconds / static_cast<double>(row->counts.committed);
-    plot.rows.push_back(row_name(*row));
+    plot.rows.push_back(row_name(report, *row));
     plot.parts[0].values.push_back(milliseconds * split->draft);
     plot.parts[1].values.push_back(milliseconds * split->verify);
     plot.parts[2].values.push_back(milliseconds * split->other);
   }
-  figures.add(
-      "time_split", plot,
-      "A shorter bar is a faster strategy. Speculation pays when the target's part shrinks by more "
-      "than making drafts adds.",
-      "no time was measured.");
+  figures.add("time_split", plot,
+              "Shorter is faster. Speculation pays when it saves more of the target's time than "
+              "drafting adds.",
+              "no time was measured.");
 }
 
 void add_tokens_per_step(const Report& report, FigureList& figures) {
-  BarPlot plot{.title = "Tokens added by a step",
-               .x_label = "tokens added by one forward of the target",
+  BarPlot plot{.title = "Tokens per step",
+               .x_label = "tokens committed by one forward pass of the target",
                .y_label = "share of steps",
                .series = {}};
   for (const SummaryRow* row : fastest_rows(report)) {
@@ -161,17 +160,21 @@ void add_tokens_per_step(const Report& report, FigureList& figures) {
     }
     plot.series.push_back(std::move(series));
   }
-  figures.add(
-      "tokens_added", plot,
-      "Steps that add one token gained nothing from their draft; a peak at the right end says that "
-      "whole drafts are often accepted, so longer ones may pay.",
-      "no strategy drafted anything.");
+  figures.add("tokens_added", plot,
+              "Steps that commit one token gained nothing from their draft. A peak at the right "
+              "end means that whole drafts are often accepted, so longer ones may pay.",
+              "no strategy drafted anything.");
 }
 
 }  // namespace
 
+std::string interval_sentence(const std::vector<PlotSeries>& all, const std::string& sentence) {
+  return " " + (has_intervals(all) ? sentence : "There are too few questions for intervals.");
+}
+
 PlotSeries series_of(const Report& report, const SummaryRow& row) {
-  return {.name = row_name(row), .style = strategy_index(report, row.strategy), .points = {}};
+  return {
+      .name = row_name(report, row), .style = strategy_index(report, row.strategy), .points = {}};
 }
 
 ReportFigures draw_figures(const Report& report) {

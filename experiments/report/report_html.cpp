@@ -110,10 +110,10 @@ void write_quality(std::ostream& out, const Report& report, const ReportParts& p
   const auto scored = std::find_if(report.summary.rows.begin(), report.summary.rows.end(),
                                    [](const SummaryRow& row) { return row.quality.has_value(); });
   if (scored != report.summary.rows.end()) {
-    out << paragraph(fmt::format(
-        "A strategy counts as not worse when the interval of its right answers lies above the "
-        "margin, -{:g} points.",
-        100.0 * scored->quality->margin));
+    out << paragraph(
+        fmt::format("A strategy counts as not worse if the interval of the difference in correct "
+                    "answers lies above the non-inferiority margin, -{:g} percentage points.",
+                    100.0 * scored->quality->margin));
   }
   const bool measured =
       std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
@@ -122,7 +122,7 @@ void write_quality(std::ostream& out, const Report& report, const ReportParts& p
     out << paragraph(
         "Lossless strategies keep the target's distribution and need no such measure. For lossy "
         "ones, log p is not a score: texts more likely than plain samples are not better, only "
-        "nearer to the target's modes.");
+        "closer to the target's modes.");
   }
   out << linked_table(*table);
 }
@@ -156,8 +156,8 @@ void write_figures(std::ostream& out, const Report& report, const ReportParts& p
   }
   if (!report.sweep_keys.empty()) {
     out << paragraph(
-        "Outside the sweep's own figures, each strategy is shown at its fastest "
-        "point; choosing it favours it a little.");
+        "Outside the figures of the sweep, each strategy is shown at its fastest setting. This "
+        "selection makes it look slightly better than it is.");
   }
   out << "<div class=\"figures\">\n";
   for (const ReportFigure& figure : parts.figures.figures) {
@@ -185,23 +185,23 @@ void write_divergences(std::ostream& out, const Report& report, const ReportPart
     return;
   }
   out << "<h2>Same tokens?</h2>\n"
-      << paragraph(fmt::format(
-             "{} greedy generations were compared with the first strategy's; {} differ.",
-             report.summary.compared, divergences.size()));
+      << paragraph(fmt::format("{} greedy generations were compared token by token with the first "
+                               "strategy's; {} differ.",
+                               report.summary.compared, divergences.size()));
   if (divergences.empty()) {
     return;
   }
   out << paragraph(
-      "A lossless greedy strategy picks the target's best token everywhere. Where the best two "
-      "logits nearly tie (a gap of about 1e-5 in float32, 1e-2 in bfloat16), a forward of another "
-      "width can round the other way, and the texts part from there on. A large gap is no "
-      "rounding: it means that the strategy is not exact.");
+      "A lossless greedy strategy picks the target's most likely token everywhere. Where the two "
+      "largest logits nearly tie (a gap of about 1e-5 in float32, 1e-2 in bfloat16), a forward "
+      "pass of another width can round the other way, and the texts diverge from there on. A large "
+      "gap is not a rounding error: it means that the strategy is not exact.");
   out << "<ul>\n";
   for (const std::string& line : divergence_lines(report)) {
     out << "<li>" << escape_html(line) << "</li>\n";
   }
   out << "</ul>\n";
-  write_more(out, parts, "divergences", "Where they part");
+  write_more(out, parts, "divergences", "Where they diverge");
 }
 
 void write_origin(std::ostream& out, const Report& report) {
@@ -233,9 +233,9 @@ void write_origin(std::ostream& out, const Report& report) {
       << table_html(table) << "</details>\n<details><summary>Resolved config</summary>\n<pre><code>"
       << escape_html(report.config_yaml) << "</code></pre>\n</details>\n"
       << paragraph(
-             "This folder also has config.yaml, environment.json, generations.jsonl and "
-             "steps.jsonl (one line per generation and per step), summary.json and "
-             "summary.csv; in tables/ and figures/ what this page shows.",
+             "The run folder also contains config.yaml, environment.json, generations.jsonl and "
+             "steps.jsonl (one line per generation and per step), summary.json and summary.csv, "
+             "and in tables/ and figures/ everything this page shows.",
              " class=\"soft\"");
 }
 
@@ -250,8 +250,11 @@ void write_page(std::ostream& out, const Report& report, const ReportParts& part
   write_figures(out, report, parts);
   write_examples(out, report);
   write_section(out, parts, "categories", "By category of prompt");
-  out << "<h2>In numbers</h2>\n";
-  write_more(out, parts, "more", "More of the results");
+  write_more(out, parts, "quality_categories", "Quality by category");
+  write_more(out, parts, "grammar_categories", "Grammar by category");
+  out << "<h2>Further tables</h2>\n";
+  write_more(out, parts, "more", "Further results");
+  write_more(out, parts, "more_categories", "Further results by category");
   write_more(out, parts, "positions", "Acceptance by position");
   write_more(out, parts, "questions", "Every question");
   write_divergences(out, report, parts);
@@ -267,10 +270,9 @@ ReportParts make_parts(const Report& report) {
 
 std::string page_head(const std::string& title) {
   return fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, "
-      "initial-scale=1\">\n<title>{}</title>\n"
-      "<style>{}</style>\n</head>\n<body>\n",
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta "
+      "name=\"viewport\" content=\"width=device-width, "
+      "initial-scale=1\">\n<title>{}</title>\n<style>{}</style>\n</head>\n<body>\n",
       escape_html(title), kReportStyle);
 }
 

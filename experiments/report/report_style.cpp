@@ -30,6 +30,9 @@ pre { background: var(--band); border-radius: 6px; padding: .7rem 1rem; overflow
 .warnings ul { margin: .2rem 0; padding-left: 1.2rem; }
 .mark { display: inline-block; width: .7em; height: .7em; border-radius: 2px;
   margin-right: .5em; }
+.mark.round { border-radius: 50%; }
+.mark.triangle { border-radius: 0; clip-path: polygon(50% 0, 100% 100%, 0 100%); }
+.mark.lozenge { border-radius: 0; clip-path: polygon(50% 0, 100% 50%, 50% 100%, 0 50%); }
 .scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 8px; width: fit-content;
   max-width: 100%; }
 .tall { max-height: 34rem; overflow-y: auto; }

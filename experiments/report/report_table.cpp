@@ -55,7 +55,9 @@ void write_table(std::ostream& out, const Report& report) {
     }
     cells.push_back(one_line(row.strategy, kNameCharacters));
     if (sweep) {
-      cells.push_back(one_line(row.sweep_point, kNameCharacters));
+      cells.push_back(is_swept(report.summary.rows, row.strategy)
+                          ? one_line(row.sweep_point, kNameCharacters)
+                          : "-");
     }
     for (const ReportColumn& column : report_columns(report)) {
       if (column.in_terminal) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -25,14 +26,18 @@ void add_row(const Report& report, const SummaryRow& row, const std::vector<Repo
   table.styles.push_back(strategy_index(report, row.strategy));
 }
 
-/// A row for each strategy and point of the sweep, over all prompts; empty without columns of its
-/// own.
-ReportTable columns_table(const Report& report, ColumnTable which, std::string id,
+/// Which rows a table has: those over all prompts, or those of single categories.
+enum class TableRows { kAllPrompts, kCategories };
+
+/// A row for each strategy and point of the sweep; empty without columns of its own.
+ReportTable columns_table(const Report& report, ColumnTable which, TableRows rows, std::string id,
                           std::string caption) {
+  const bool by_category = rows == TableRows::kCategories;
   ReportTable table{.id = std::move(id),
                     .caption = std::move(caption),
-                    .header = {"strategy"},
+                    .header = by_category ? Cells{"category", "strategy"} : Cells{"strategy"},
                     .rows = {},
+                    .names = by_category ? size_t{2} : size_t{1},
                     .styles = {}};
   auto columns = report_columns(report);
   const bool is_quality = which == ColumnTable::kQuality;
@@ -47,30 +52,11 @@ ReportTable columns_table(const Report& report, ColumnTable which, std::string i
     table.header.push_back(column.title);
   }
   for (const SummaryRow& row : report.summary.rows) {
-    if (!row.category.empty() || (is_quality && !row.right_share && !row.log_prob)) {
+    if (row.category.empty() == by_category || (is_quality && !row.right_share && !row.log_prob)) {
       continue;
     }
-    add_row(report, row, columns, {row_name(row)}, table);
-  }
-  return table;
-}
-
-ReportTable categories_table(const Report& report) {
-  ReportTable table{.id = "categories",
-                    .caption = "Results by category of prompt.",
-                    .header = {"prompts", "strategy"},
-                    .rows = {},
-                    .names = 2,
-                    .styles = {}};
-  const auto columns = report_columns(report);
-  for (const ReportColumn& column : columns) {
-    table.header.push_back(column.title);
-  }
-  for (const SummaryRow& row : report.summary.rows) {
-    if (row.category.empty()) {
-      continue;
-    }
-    add_row(report, row, columns, {row.category, row_name(row)}, table);
+    const std::string name = row_name(report, row);
+    add_row(report, row, columns, by_category ? Cells{row.category, name} : Cells{name}, table);
   }
   return table;
 }
@@ -79,12 +65,12 @@ ReportTable positions_table(const Report& report) {
   ReportTable table{
       .id = "positions",
       .caption =
-          "Acceptance by position. Drafted: drafts at least that deep. Reached: of those, with all "
-          "positions before it accepted; their share is followed by its 95 % interval over the "
-          "questions that reached the position. The last column divides by all drafts, shorter "
-          "ones too; one plus its sum is the acceptance length.",
-      .header = {"strategy", "position", "drafted", "reached", "accepted", "of those reached",
-                 "questions", "of all drafts"},
+          "Acceptance by position. Drafted: drafts at least this deep. Reached: those of them with "
+          "all earlier positions accepted. Accepted of reached: with the 95 % interval over the "
+          "questions that reached the position. Accepted of all drafts: relative to all drafts, "
+          "including shorter ones; one plus its sum is the acceptance length.",
+      .header = {"strategy", "position", "drafted", "reached", "accepted", "accepted of reached",
+                 "questions", "accepted of all drafts"},
       .rows = {},
       .styles = {}};
   for (const SummaryRow& row : report.summary.rows) {
@@ -93,7 +79,7 @@ ReportTable positions_table(const Report& report) {
     }
     const auto unconditional = unconditional_acceptance(row.counts);
     for (size_t i = 0; i < unconditional.size(); ++i) {
-      table.rows.push_back({row_name(row), fmt::format("{}", i + 1),
+      table.rows.push_back({row_name(report, row), fmt::format("{}", i + 1),
                             fmt::format("{}", row.counts.drafted_at[i]),
                             fmt::format("{}", row.counts.reached_at[i]),
                             fmt::format("{}", row.counts.accepted_at[i]), position_text(row, i),
@@ -107,8 +93,8 @@ ReportTable positions_table(const Report& report) {
 
 ReportTable questions_table(const Report& report) {
   ReportTable table{.id = "questions",
-                    .caption = "Every question, its turns and repeats added up.",
-                    .header = {"question", "prompts", "strategy", "speed-up", "tokens/s",
+                    .caption = "Every question, summed over its turns and repeats.",
+                    .header = {"question", "category", "strategy", "speed-up", "tokens/s",
                                "tokens/step", "tokens"},
                     .rows = {},
                     .names = 3,
@@ -118,11 +104,11 @@ ReportTable questions_table(const Report& report) {
         result.steps > 0
             ? std::optional(static_cast<double>(result.tokens) / static_cast<double>(result.steps))
             : std::nullopt;
-    table.rows.push_back(
-        {result.question, result.category,
-         row_name({.sweep_point = result.sweep_point, .strategy = result.strategy, .category = ""}),
-         number_text(result.speedup, 2), number_text(result.tokens_per_second(), 1),
-         number_text(per_step, 2), fmt::format("{}", result.tokens)});
+    table.rows.push_back({result.question, result.category,
+                          arm_name(report.summary.rows, result.strategy, result.sweep_point),
+                          number_text(result.speedup, 2),
+                          number_text(result.tokens_per_second(), 1), number_text(per_step, 2),
+                          fmt::format("{}", result.tokens)});
     table.styles.push_back(strategy_index(report, result.strategy));
   }
   return table;
@@ -130,9 +116,11 @@ ReportTable questions_table(const Report& report) {
 
 ReportTable divergences_table(const Report& report) {
   ReportTable table{.id = "divergences",
-                    .caption = "Where greedy generations part from the first strategy's.",
-                    .header = {"strategy", "prompt", "repeat", "position", "gap of the first",
-                               "gap of this one", "token of the first", "token of this one"},
+                    .caption =
+                        "Where greedy generations diverge from the first strategy's. Gap: best "
+                        "minus second-best logit.",
+                    .header = {"strategy", "prompt", "repeat", "position", "gap, first strategy",
+                               "gap, this one", "token, first strategy", "token, this one"},
                     .rows = {},
                     .names = 2,
                     .styles = {}};
@@ -148,8 +136,7 @@ ReportTable divergences_table(const Report& report) {
                                    report.summary.divergences.size() - kMostDivergences);
       break;
     }
-    const bool swept = !each.key.sweep_point.empty();
-    table.rows.push_back({each.key.strategy + (swept ? ", " + each.key.sweep_point : ""),
+    table.rows.push_back({arm_name(report.summary.rows, each.key.strategy, each.key.sweep_point),
                           each.key.prompt_id, fmt::format("{}", each.key.repeat),
                           fmt::format("{}", each.position), gap_text(each.gap_first),
                           gap_text(each.gap_other), token_text(each.token_first),
@@ -214,6 +201,18 @@ std::string escape_latex(const std::string& text) {
       case '~':
         escaped += "\\textasciitilde{}";
         break;
+      case '<':
+        escaped += "\\textless{}";
+        break;
+      case '>':
+        escaped += "\\textgreater{}";
+        break;
+      case '|':
+        escaped += "\\textbar{}";
+        break;
+      case '"':
+        escaped += "''";
+        break;
       case '^':
         escaped += "\\textasciicircum{}";
         break;
@@ -226,26 +225,48 @@ std::string escape_latex(const std::string& text) {
       case '}':
         escaped += fmt::format("\\{}", c);
         break;
-      case '\n':
-      case '\r':
-        escaped += ' ';
-        break;
       default:
-        escaped += c;
+        escaped += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
     }
   }
   return escaped;
 }
 
-std::string latex_line(const Cells& cells) {
+/// A number with its minus as one; "-" alone, for none, as a dash.
+std::string latex_number(const std::string& cell) {
+  if (cell == "-") {
+    return "--";
+  }
+  std::string latex;
+  for (size_t i = 0; i < cell.size(); ++i) {
+    const bool is_minus = cell[i] == '-' && (i == 0 || cell[i - 1] == '(' || cell[i - 1] == ' ');
+    latex += is_minus ? "$-$" : escape_latex(cell.substr(i, 1));
+  }
+  return latex;
+}
+
+/// In braces where it would be an option of the line break before it.
+std::string latex_first(const std::string& text) {
+  return text.starts_with('[') || text.starts_with('*') ? "{" + text + "}" : text;
+}
+
+/// The first `names` cells are text.
+std::string latex_line(const Cells& cells, size_t names) {
   std::string line;
   for (size_t i = 0; i < cells.size(); ++i) {
-    line += (i == 0 ? "" : " & ") + escape_latex(cells[i]);
+    const std::string cell = i < names ? escape_latex(cells[i]) : latex_number(cells[i]);
+    line += i == 0 ? latex_first(cell) : " & " + cell;
   }
   return line + " \\\\\n";
 }
 
 }  // namespace
+
+std::string style_mark(size_t style) {
+  constexpr std::array<const char*, 4> kShapes = {"", " round", " triangle", " lozenge"};
+  return fmt::format("<span class=\"mark{}\" style=\"background:{}\"></span>",
+                     kShapes[style_round(style) % kShapes.size()], style_color(style));
+}
 
 std::string table_html(const ReportTable& table) {
   std::string html =
@@ -265,8 +286,7 @@ std::string table_html(const ReportTable& table) {
       }
       html += "<td class=\"name\">";
       if (i + 1 == table.names && row < table.styles.size()) {
-        html += fmt::format("<span class=\"mark\" style=\"background:{}\"></span>",
-                            style_color(table.styles[row]));
+        html += style_mark(table.styles[row]);
       }
       html += escape_html(text) + "</td>";
     }
@@ -309,23 +329,33 @@ std::string table_latex(const ReportTable& table) {
   std::string columns(table.header.size(), 'r');
   std::fill_n(columns.begin(), std::min(table.names, columns.size()), 'l');
   std::string latex = fmt::format(
-      "% {}\n% \\usepackage{{booktabs}}, then \\input{{{}.tex}} inside a table.\n"
-      "\\begin{{tabular}}{{{}}}\n\\toprule\n{}\\midrule\n",
-      one_line(table.caption, 4000), table.id, columns, latex_line(table.header));
+      "% {}\n% \\usepackage{{booktabs}}, then \\input{{{}.tex}} inside a "
+      "table.\n\\begin{{tabular}}{{{}}}\n\\toprule\n{}\\midrule\n",
+      one_line(table.caption, 4000), table.id, columns,
+      latex_line(table.header, table.header.size()));
   for (const Cells& row : table.rows) {
-    latex += latex_line(row);
+    latex += latex_line(row, table.names);
   }
   return latex + "\\bottomrule\n\\end{tabular}\n";
 }
 
 std::vector<ReportTable> report_tables(const Report& report) {
+  constexpr auto kAll = TableRows::kAllPrompts;
+  constexpr auto kEach = TableRows::kCategories;
   std::vector<ReportTable> tables = {
-      columns_table(report, ColumnTable::kResults, "results", "Results over all prompts."),
-      columns_table(report, ColumnTable::kQuality, "quality",
-                    "Quality of the texts beside the speed-up."),
-      columns_table(report, ColumnTable::kGrammar, "grammar", "Decoding under the grammar."),
-      categories_table(report),
-      columns_table(report, ColumnTable::kMore, "more", "More of the results over all prompts."),
+      columns_table(report, ColumnTable::kResults, kAll, "results", "Results over all prompts."),
+      columns_table(report, ColumnTable::kQuality, kAll, "quality",
+                    "Quality of the texts, next to the speed-up."),
+      columns_table(report, ColumnTable::kGrammar, kAll, "grammar", "Decoding under the grammar."),
+      columns_table(report, ColumnTable::kResults, kEach, "categories",
+                    "Results by category of prompt."),
+      columns_table(report, ColumnTable::kQuality, kEach, "quality_categories",
+                    "Quality of the texts by category of prompt."),
+      columns_table(report, ColumnTable::kGrammar, kEach, "grammar_categories",
+                    "Decoding under the grammar by category of prompt."),
+      columns_table(report, ColumnTable::kMore, kAll, "more", "Further results over all prompts."),
+      columns_table(report, ColumnTable::kMore, kEach, "more_categories",
+                    "Further results by category of prompt."),
       positions_table(report),
       questions_table(report),
       divergences_table(report)};

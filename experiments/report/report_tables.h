@@ -17,6 +17,8 @@ struct ReportTable {
   std::vector<size_t> styles;  ///< colour of each row (see style_color); empty = none
 };
 
+/// A small mark of a strategy's style beside its name.
+std::string style_mark(size_t style);
 /// As an element of a page; its columns can be sorted where scripts run.
 std::string table_html(const ReportTable& table);
 /// Comma-separated values. A cell "1.83 (1.71 to 1.95)" becomes three columns, "62.1 %" a number;
@@ -25,8 +27,8 @@ std::string table_csv(const ReportTable& table);
 /// LaTeX for the package booktabs, to be put in with \input.
 std::string table_latex(const ReportTable& table);
 
-/// The tables of a report that have rows: results, quality, grammar, categories, more of the
-/// results, acceptance by position, questions, divergences.
+/// The tables of a report that have rows: results, quality, grammar and further results, over all
+/// prompts and by category; acceptance by position, questions, divergences.
 std::vector<ReportTable> report_tables(const Report& report);
 
 }  // namespace specdec

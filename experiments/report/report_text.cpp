@@ -22,9 +22,9 @@ void add_grammar_notes(const Report& report, std::vector<std::string>& notes) {
   for (const SummaryRow& row : report.summary.rows) {
     if (row.category.empty() && row.counts.mask_fallbacks > 0) {
       notes.push_back(fmt::format(
-          "{} took {} tokens where no way on was found in the tokenizer's own cut; their outputs "
-          "may be cut otherwise.",
-          row_name(row), row.counts.mask_fallbacks));
+          "{}: {} tokens were chosen where the grammar has no canonical tokenization to go on "
+          "with; their texts may be tokenized differently from what the tokenizer itself would do.",
+          row_name(report, row), row.counts.mask_fallbacks));
     }
   }
 }
@@ -33,10 +33,10 @@ void add_scorer_notes(const Report& report, std::vector<std::string>& notes) {
   for (const SummaryRow& row : report.summary.rows) {
     if (row.category.empty() && row.unscored > 0) {
       notes.push_back(fmt::format(
-          "{} of the {} answers of {} {} not scored: the scorer program took longer "
-          "than quality.scorer_seconds. The share of right answers and the comparison "
-          "leave them out.",
-          row.unscored, row.counts.generations, row_name(row), row.unscored == 1 ? "was" : "were"));
+          "{} of the {} answers of {} {} not scored: the scorer program took longer than "
+          "quality.scorer_seconds. The share of right answers and the comparison leave them out.",
+          row.unscored, row.counts.generations, row_name(report, row),
+          row.unscored == 1 ? "was" : "were"));
     }
   }
 }
@@ -50,17 +50,17 @@ void add_question_notes(const Report& report, std::vector<std::string>& notes) {
   }
   if (fewest < kFewestQuestions) {
     notes.push_back(fmt::format(
-        "Few questions: {} in the smallest comparison. Below {} there are no intervals, since none "
-        "would be right; turns and repeats of a question do not count as more.",
+        "Few questions: the smallest comparison has {}. Below {} no interval is given, since it "
+        "would be unreliable; turns and repeats of a question are not independent observations.",
         fewest, kFewestQuestions));
   }
   for (const SummaryRow& row : report.summary.rows) {
     const auto interval = row.speedup ? row.speedup->interval : std::nullopt;
     if (row.category.empty() && interval && interval->low <= 1.0 && interval->high >= 1.0) {
       notes.push_back(
-          fmt::format("The interval of {} contains 1: these questions do not show that it is "
-                      "faster or slower.",
-                      row_name(row)));
+          fmt::format("The 95 % interval of the speed-up of {} contains 1: these questions do not "
+                      "show that it is faster or slower.",
+                      row_name(report, row)));
     }
   }
 }
@@ -93,8 +93,24 @@ size_t strategy_index(const Report& report, const std::string& name) {
   return static_cast<size_t>(found - report.strategies.begin());
 }
 
-std::string row_name(const SummaryRow& row) {
-  return row.sweep_point.empty() ? row.strategy : row.strategy + ", " + row.sweep_point;
+bool is_swept(std::span<const SummaryRow> rows, const std::string& strategy) {
+  const SummaryRow* first = nullptr;
+  return std::any_of(rows.begin(), rows.end(), [&](const SummaryRow& row) {
+    if (row.strategy != strategy) {
+      return false;
+    }
+    first = first == nullptr ? &row : first;
+    return row.sweep_point != first->sweep_point;
+  });
+}
+
+std::string arm_name(std::span<const SummaryRow> rows, const std::string& strategy,
+                     const std::string& sweep_point) {
+  return is_swept(rows, strategy) ? strategy + ", " + sweep_point : strategy;
+}
+
+std::string row_name(const Report& report, const SummaryRow& row) {
+  return arm_name(report.summary.rows, row.strategy, row.sweep_point);
 }
 
 std::vector<std::string> reader_notes(const Report& report) {
@@ -105,15 +121,15 @@ std::vector<std::string> reader_notes(const Report& report) {
       notes.insert(notes.end(), measured.begin(), measured.end());
     }
     if (!strategy.uncertified.empty()) {
-      notes.push_back(fmt::format(
-          "{} is unverified: {} was never certified, so nobody knows whether its output is the "
-          "target's; 'specdec certify' tests it.",
-          strategy.name, fmt::join(strategy.uncertified, ", ")));
+      notes.push_back(
+          fmt::format("{} is unverified: {} was never certified, so its output may not follow the "
+                      "target's distribution; test it with 'specdec certify'.",
+                      strategy.name, fmt::join(strategy.uncertified, ", ")));
     }
     if (!strategy.reproducible) {
       notes.push_back(
-          fmt::format("{} decides from live timing: another run may draft, and with sampling "
-                      "answer, otherwise.",
+          fmt::format("{} adapts to live timing: another run may draft differently and, when "
+                      "sampling, give different answers.",
                       strategy.name));
     }
   }
@@ -146,10 +162,11 @@ std::vector<std::string> divergence_lines(const Report& report) {
   std::vector<std::string> lines;
   for (const auto& [name, group] : groups) {
     const ReportStrategy* strategy = find_strategy(report, name);
-    lines.push_back(fmt::format(
-        "{}: {} of its generations left the first strategy's tokens; largest gap there {:.2g}{}",
-        name, group.count, group.largest_gap,
-        strategy != nullptr && strategy->lossy ? " (expected: it is lossy)" : ""));
+    lines.push_back(
+        fmt::format("{}: {} generations diverge from the first strategy's tokens; the largest "
+                    "logit gap where they do is {:.2g}{}",
+                    name, group.count, group.largest_gap,
+                    strategy != nullptr && strategy->lossy ? " (expected: it is lossy)" : ""));
   }
   return lines;
 }

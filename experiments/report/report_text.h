@@ -1,5 +1,6 @@
 #pragma once
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,13 @@ std::vector<ReportColumn> report_columns(const Report& report);
 std::vector<const SummaryRow*> fastest_rows(const Report& report);
 /// Place of a strategy in the report's list, or after it when it is not there.
 size_t strategy_index(const Report& report, const std::string& name);
-/// "draft_model", or "draft_model, draft_length=4" where there is a sweep.
-std::string row_name(const SummaryRow& row);
+/// True when rows have the strategy at several points of the sweep; one that the sweep does not
+/// touch was run at the first alone, whose label says nothing of it.
+bool is_swept(std::span<const SummaryRow> rows, const std::string& strategy);
+/// "draft_model", or "draft_model, draft_length=4" where the sweep touches it. `rows` as is_swept.
+std::string arm_name(std::span<const SummaryRow> rows, const std::string& strategy,
+                     const std::string& sweep_point);
+std::string row_name(const Report& report, const SummaryRow& row);
 /// What a reader should know before trusting a figure: measurement_warnings, lossy strategies, few
 /// questions, intervals that contain 1, uncommitted changes; then the run's own notes.
 std::vector<std::string> reader_notes(const Report& report);

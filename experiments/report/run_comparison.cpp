@@ -35,6 +35,21 @@ std::map<GenerationKey, const GenerationRecord*> by_key(std::span<const Generati
   return found;
 }
 
+std::string full_name(const std::string& strategy, const std::string& sweep_point) {
+  return sweep_point.empty() ? strategy : strategy + ", " + sweep_point;
+}
+
+/// Arms were matched by their full names; a strategy that no sweep touches goes by its own.
+void shorten_names(std::vector<ComparedArm>& arms) {
+  std::vector<SummaryRow> rows;
+  for (const ComparedArm& arm : arms) {
+    rows.push_back(arm.a ? *arm.a : arm.b.value());
+  }
+  for (size_t i = 0; i < arms.size(); ++i) {
+    arms[i].name = arm_name(rows, rows[i].strategy, rows[i].sweep_point);
+  }
+}
+
 /// Records of both runs under the names of the sides, by arm.
 using SharedRecords = std::map<std::string, std::vector<GenerationRecord>>;
 
@@ -51,8 +66,7 @@ SharedRecords pair_records(const ComparedRun& a, const ComparedRun& b, RunCompar
       continue;
     }
     ++comparison.shared;
-    auto& own = shared[row_name(
-        {.sweep_point = record.key.sweep_point, .strategy = record.key.strategy, .category = ""})];
+    auto& own = shared[full_name(record.key.strategy, record.key.sweep_point)];
     own.push_back(as_side(record, kSideA));
     own.push_back(as_side(*other->second, kSideB));
   }
@@ -159,17 +173,18 @@ RunComparison compare_runs(const ComparedRun& a, const ComparedRun& b) {
   RunComparison comparison{.name_a = a.name, .name_b = b.name, .arms = {}, .notes = {}};
   for (SummaryRow& row : summarize(a.records).rows) {
     if (row.category.empty()) {
-      arm_named(comparison.arms, row_name(row)).a = row;
+      arm_named(comparison.arms, full_name(row.strategy, row.sweep_point)).a = row;
     }
   }
   for (SummaryRow& row : summarize(b.records).rows) {
     if (row.category.empty()) {
-      arm_named(comparison.arms, row_name(row)).b = row;
+      arm_named(comparison.arms, full_name(row.strategy, row.sweep_point)).b = row;
     }
   }
   for (const auto& [name, records] : pair_records(a, b, comparison)) {
     compare_arm(records, arm_named(comparison.arms, name));
   }
+  shorten_names(comparison.arms);
   add_notes(comparison);
   return comparison;
 }

@@ -67,7 +67,7 @@ void write_one(std::ostream& out, const SpecBenchTable& table, const Summary& su
     if (!first.category.empty()) {
       continue;
     }
-    out << "| " << markdown_text(row_name(first)) << " |";
+    out << "| " << markdown_text(arm_name(summary.rows, first.strategy, first.sweep_point)) << " |";
     for (const auto& task : tasks) {
       const auto row =
           std::find_if(summary.rows.begin(), summary.rows.end(), [&](const SummaryRow& other) {

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "experiments/report/gnuplot.h"
+#include "experiments/report/plot_labels.h"
 #include "experiments/report/plot_series.h"
 #include "experiments/report/report_text.h"
 
@@ -130,8 +131,18 @@ std::string reference_line(char axis, const std::optional<double>& at) {
       upright ? fmt::format("first {}, graph 1", *at) : fmt::format("graph 1, first {}", *at));
 }
 
+/// An axis: where it begins and ends, and gnuplot's commands for it.
+struct Axis {
+  Interval range;
+  std::string script;
+};
+
+std::string x_range_command(const Interval& range) {
+  return fmt::format("set xrange [{}:{}]\n", range.low, range.high);
+}
+
 /// Ticks only where points are, while they are few.
-std::string x_ticks(const std::vector<PlotSeries>& all) {
+Axis x_ticks(const std::vector<PlotSeries>& all) {
   std::vector<double> xs;
   for (const PlotSeries& series : all) {
     for (const PlotPoint& point : series.points) {
@@ -142,16 +153,16 @@ std::string x_ticks(const std::vector<PlotSeries>& all) {
   xs.erase(std::unique(xs.begin(), xs.end()), xs.end());
   const double margin = std::max(0.5 * (xs.back() - xs.front()) / static_cast<double>(xs.size()),
                                  xs.size() == 1 ? 0.5 : 1e-12);
-  std::string script =
-      fmt::format("set xrange [{}:{}]\n", xs.front() - 0.5 * margin, xs.back() + 0.5 * margin);
+  Axis axis{.range = {xs.front() - 0.5 * margin, xs.back() + 0.5 * margin}, .script = ""};
+  axis.script = x_range_command(axis.range);
   if (xs.size() <= 17) {
-    script += fmt::format("set xtics ({})\n", fmt::join(xs, ", "));
+    axis.script += fmt::format("set xtics ({})\n", fmt::join(xs, ", "));
   }
-  return script;
+  return axis;
 }
 
 /// Some room beside the points; gnuplot chooses the ticks.
-std::string x_range(const LinePlot& plot, const std::vector<PlotSeries>& all) {
+Axis x_range(const LinePlot& plot, const std::vector<PlotSeries>& all) {
   Interval range{.low = kInfinity, .high = -kInfinity};
   const auto include = [&](double low, double high) {
     range.low = std::min(range.low, low);
@@ -167,9 +178,9 @@ std::string x_range(const LinePlot& plot, const std::vector<PlotSeries>& all) {
   include(std::min(range.low, reference), std::max(range.high, reference));
   const double margin = std::max(0.04 * (range.high - range.low), 1e-3);
   const double low = range.low - margin;
-  return fmt::format("set xrange [{}:{}]\n",
-                     range.low < 0.0 || plot.x_reference ? low : std::max(0.0, low),
-                     range.high + margin);
+  const Interval wider{range.low < 0.0 || plot.x_reference ? low : std::max(0.0, low),
+                       range.high + margin};
+  return {wider, x_range_command(wider)};
 }
 
 /// Room for the outer bars.
@@ -185,6 +196,14 @@ std::string bar_range(const std::vector<PlotSeries>& all) {
   return fmt::format("set xrange [{}:{}]\n", low - 0.6, high + 0.6);
 }
 
+/// Bars of one colour differ in their pattern.
+std::string bar_fill(size_t style) {
+  constexpr std::array<int, 4> kPatterns = {2, 4, 6, 1};
+  const size_t round = style_round(style);
+  return round == 0 ? "solid 1.0 noborder"
+                    : fmt::format("pattern {}", kPatterns[(round - 1) % kPatterns.size()]);
+}
+
 }  // namespace
 
 std::optional<std::string> draw(const LinePlot& plot) {
@@ -194,12 +213,15 @@ std::optional<std::string> draw(const LinePlot& plot) {
   }
   std::string script = preamble(plot.title, plot.x_label, 300, legend_of(series));
   script += fmt::format("set ylabel {}\n", quote_for_gnuplot(plot.y_label, 60));
-  script += plot.numeric_x ? x_range(plot, series) : x_ticks(series);
+  const Axis axis = plot.numeric_x ? x_range(plot, series) : x_ticks(series);
+  script += axis.script;
   if (!plot.x_names.empty()) {
     script += tick_names('x', plot.x_names);
   }
   const double top = std::max(extent(series, false).high, plot.reference.value_or(0.0)) * 1.08;
-  script += fmt::format("set yrange [0:{}]\n", plot.y_max.value_or(top > 0.0 ? top : 1.0));
+  const Interval y{0.0, plot.y_max.value_or(top > 0.0 ? top : 1.0)};
+  script += fmt::format("set yrange [0:{}]\n", y.high);
+  script += label_commands(series, {axis.range, y});
   script += reference_line('y', plot.reference) + reference_line('x', plot.x_reference) +
             data_blocks(series);
   return draw_script(script + plot_command(series, "yerrorbars"), plot.title);
@@ -221,15 +243,15 @@ std::optional<std::string> draw(const BarPlot& plot) {
                           low + 0.06 * width, low + 0.94 * width, point.y);
     }
     data += "END\n";
-    command += fmt::format("$bars{} using 1:2:3:4:5:6 with boxxyerror lc rgb '{}' title {}{}", i,
-                           style_color(series[i].style),
+    command += fmt::format("$bars{} using 1:2:3:4:5:6 with boxxyerror fs {} lc rgb '{}' title {}{}",
+                           i, bar_fill(series[i].style), style_color(series[i].style),
                            quote_for_gnuplot(series[i].name, kLegendCharacters),
                            i + 1 < series.size() ? ", " : "\n");
   }
   const double top = extent(series, false).high * 1.08;
   return draw_script(preamble(plot.title, plot.x_label, 300, legend_of(series)) +
                          fmt::format("set ylabel {}\n", quote_for_gnuplot(plot.y_label, 60)) +
-                         x_ticks(series) + bar_range(series) +
+                         x_ticks(series).script + bar_range(series) +
                          fmt::format("unset grid\nset grid y lc rgb '#9A9A9A' lw 0.4 dt 1\n"
                                      "set yrange [0:{}]\n",
                                      top > 0.0 ? top : 1.0) +

@@ -12,7 +12,7 @@ struct PlotPoint {
   double x = 0.0;
   double y = 0.0;
   std::optional<Interval> interval = {};
-  std::string label = {};                   ///< drawn above the point
+  std::string label = {};                   ///< in line plots, beside the point if there is room
   std::optional<Interval> x_interval = {};  ///< in line plots, beside the upright one
 };
 
@@ -26,7 +26,8 @@ enum class PlotMark {
 
 struct PlotSeries {
   std::string name;
-  /// Picks colour and mark, so that a strategy looks the same in all figures.
+  /// Picks colour and mark, so that a strategy looks the same in all figures; no two of the first
+  /// 64 share both.
   size_t style = 0;
   std::vector<PlotPoint> points;
   PlotMark mark = PlotMark::kLineAndPoints;
@@ -34,6 +35,10 @@ struct PlotSeries {
 
 /// Colour of a style as CSS and SVG write it, for tables and figures without gnuplot.
 std::string style_color(size_t style);
+/// How many styles with lower numbers have the same colour: they differ in mark, dash and pattern.
+size_t style_round(size_t style);
+/// Whether any point has an interval that is drawn.
+bool has_intervals(const std::vector<PlotSeries>& all);
 
 /// Lines with marks, or marks alone; intervals stand upright.
 struct LinePlot {

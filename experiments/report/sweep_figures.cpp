@@ -83,6 +83,19 @@ class SweepAxis {
   Names names_;
 };
 
+/// A strategy that the sweep does not touch: the same all along.
+PlotSeries level_series(const Report& report, const SweepAxis& axis, const std::string& strategy,
+                        double y) {
+  PlotSeries series{.name = strategy + " (not swept)",
+                    .style = strategy_index(report, strategy),
+                    .points = {},
+                    .mark = PlotMark::kDashes};
+  for (const ReportSweepPoint& point : report.sweep_points) {
+    series.points.push_back({.x = axis.x(point), .y = y});
+  }
+  return series;
+}
+
 /// Lines of `point_of` along the axis, one per strategy and values of the other keys.
 template <class PointOf>
 std::vector<PlotSeries> sweep_series(const Report& report, const SweepAxis& axis,
@@ -95,6 +108,10 @@ std::vector<PlotSeries> sweep_series(const Report& report, const SweepAxis& axis
                      [&](const ReportSweepPoint& each) { return each.label == row.sweep_point; });
     std::optional<PlotPoint> value = point_of(row);
     if (!row.category.empty() || row.is_first || !value || point == report.sweep_points.end()) {
+      continue;
+    }
+    if (!is_swept(report.summary.rows, row.strategy)) {
+      all.push_back(level_series(report, axis, row.strategy, value->y));
       continue;
     }
     value->x = axis.x(*point);
@@ -217,8 +234,8 @@ void add_heat_maps(const Report& report, FigureList& figures) {
        })) {
     if (covers_plane(map) && count < kMostHeatMaps) {
       figures.add(fmt::format("speedup_map_{}", ++count), map,
-                  "Blue is faster than the first strategy, orange slower; an empty field was not "
-                  "run or has nothing to compare with.",
+                  "Blue is faster than the first strategy, orange slower; empty fields were not "
+                  "run or have nothing to be compared with.",
                   "");
     }
   }
@@ -234,7 +251,7 @@ void add_sweep(const Report& report, FigureList& figures) {
   }
   LinePlot plot{.title = "Speed-up along the sweep",
                 .x_label = axis.key(),
-                .y_label = "times as fast as the first strategy",
+                .y_label = "speed-up over the first strategy",
                 .series = sweep_series(report, axis,
                                        [](const SummaryRow& row) -> std::optional<PlotPoint> {
                                          if (!row.speedup) {
@@ -247,17 +264,19 @@ void add_sweep(const Report& report, FigureList& figures) {
                 .reference = 1.0,
                 .y_max = {}};
   figures.add("sweep_speedup", plot,
-              "Bars are 95 % intervals. Where they overlap, the top of a curve is not sharp.",
+              interval_sentence(plot.series,
+                                "Bars are 95 % intervals over questions; where they overlap, the "
+                                "best setting is uncertain.")
+                  .substr(1),
               "no strategy could be compared with the first.");
   plot.title = "Tokens per step along the sweep";
-  plot.y_label = "tokens per forward of the target";
+  plot.y_label = "tokens per forward pass of the target";
   plot.series = sweep_series(report, axis, [](const SummaryRow& row) -> std::optional<PlotPoint> {
     const auto tokens = tokens_per_step(row.counts);
     return tokens ? std::optional(PlotPoint{.y = *tokens}) : std::nullopt;
   });
   figures.add("sweep_tokens_per_step", plot,
-              "What each step yields. While it rises and the speed-up falls, the added drafts cost "
-              "more than they bring.",
+              "Where this rises while the speed-up falls, longer drafts cost more than they gain.",
               "nothing was measured.");
   add_heat_maps(report, figures);
 }

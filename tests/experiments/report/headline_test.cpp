@@ -74,7 +74,8 @@ TEST(HeadlineTest, TheFastestOfSeveralIsMarkedAndItsIntervalWidened) {
   EXPECT_GT(fastest.interval->high, fastest.row->speedup->interval->high);
   EXPECT_LT(fastest.end_to_end_interval->low, fastest.row->end_to_end->interval->low);
   EXPECT_THAT(headline(report),
-              AllOf(HasSubstr("selected as the fastest of 3 arms"), HasSubstr("corrected")));
+              AllOf(HasSubstr("selected as the fastest of 3 strategies and settings"),
+                    HasSubstr("corrected")));
   EXPECT_THAT(table_of(report), HasSubstr("Result: fast decoded 2.00 times"));
   std::ostringstream out;
   write_json(out, report);
@@ -88,7 +89,7 @@ TEST(HeadlineTest, SaysWhatItDoesNotShow) {
   EXPECT_EQ(headline(Report()), "There is nothing to compare yet.");
   EXPECT_THAT(headline(report_with({arm("fast", 2.0, 7)})),
               AllOf(Not(HasSubstr("interval 1")),
-                    HasSubstr("Too few questions for an interval: 7 of at least 8.")));
+                    HasSubstr("too few questions for an interval: 7, and at least 8 are needed.")));
   EXPECT_THAT(headline(report_with({arm("fast", 1.02, 12)})), HasSubstr("The interval contains 1"));
   EXPECT_THAT(headline(report_with({arm("fast", 0.8, 12)})),
               StartsWith("No strategy was faster than plain; fast came nearest, at 0.80 times"));
@@ -123,17 +124,17 @@ TEST(HeadlineTest, LossyStrategiesHaveTheirQualityMeasuredOrSaySo) {
   report.summary.rows[1].right_share = 0.49;
   const auto note = [&] { return quality_notes(report, report.strategies[1]).at(0); };
   EXPECT_EQ(note(),
-            "lossy is lossy: right on 49.0 % of 400 questions, plain on 50.0 % (95 % interval of "
+            "lossy is lossy: correct on 49.0 % of 400 questions, plain on 50.0 % (95 % interval of "
             "the difference -3.0 to +1.0 points); it is not worse by more than 5 points.");
   EXPECT_THAT(table_of(report), AllOf(HasSubstr("49.0 %"), HasSubstr("-1.0 (-3.0 to +1.0)")));
   quality->verdict = QualityVerdict::kWorse;
   EXPECT_THAT(note(), HasSubstr("; it is worse by more than 5 points."));
   quality->verdict = QualityVerdict::kCannotTell;
-  EXPECT_THAT(note(), HasSubstr("below 20 % or above 90 % a loss does not show"));
+  EXPECT_THAT(note(), HasSubstr("below 20 % or above 90 % a loss would not show"));
   quality->interval.reset();
   quality->verdict = QualityVerdict::kUndecided;
   EXPECT_THAT(note(),
-              HasSubstr("plain on 50.0 %; these questions do not tell whether it is worse"));
+              HasSubstr("plain on 50.0 %; these questions do not settle whether it is worse"));
   std::ostringstream out;
   write_json(out, report);
   const auto row = nlohmann::json::parse(out.str()).at("rows").at(1);
@@ -154,7 +155,7 @@ TEST(HeadlineTest, LossyTextsAreMeasuredOnBothSides) {
   const auto note = [&] { return quality_notes(report, report.strategies[1]).at(0); };
   EXPECT_EQ(note(),
             "lossy is lossy: its texts are more likely than plain's, by 0.300 nats per token (95 % "
-            "interval +0.100 to +0.500): not better, but nearer to the modes; the total variation "
+            "interval +0.100 to +0.500): not better, but closer to the modes; the total variation "
             "from the target is at least 0.034 per token (95 % confidence).");
   EXPECT_THAT(table_of(report), AllOf(HasSubstr("+0.300 (+0.100 to +0.500)"), HasSubstr("0.034")));
   row.log_probs->difference = -0.3;
@@ -164,7 +165,7 @@ TEST(HeadlineTest, LossyTextsAreMeasuredOnBothSides) {
   row.log_probs->interval = Interval{-0.7, 0.1};
   row.total_variation_bound = 0.0;
   EXPECT_THAT(note(), AllOf(HasSubstr("(95 % interval -0.700 to +0.100), which is not significant"),
-                            HasSubstr("no proof that there is none.")));
+                            HasSubstr("does not prove that there is none.")));
   std::ostringstream out;
   write_json(out, report);
   const auto json = nlohmann::json::parse(out.str()).at("rows");

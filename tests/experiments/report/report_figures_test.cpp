@@ -76,10 +76,12 @@ TEST(ReportFiguresTest, WhatHasNoDataIsLeftOutWithTheReason) {
   for (const LeftOutFigure& figure : figures.left_out) {
     reasons += figure.title + ": " + figure.reason + "\n";
   }
-  EXPECT_THAT(reasons, AllOf(HasSubstr("Tree of drafts with hit rates: drafters were not traced"),
-                             HasSubstr("Predicted and measured speed-up: no cost curve"),
-                             HasSubstr("Speed-up along a sweep: the run has none"),
-                             HasSubstr("What a forward of n tokens costs: no forward was timed")));
+  EXPECT_THAT(
+      reasons,
+      AllOf(HasSubstr("Tree of drafts with hit rates: drafters were not traced"),
+            HasSubstr("Predicted and measured speed-up: no cost curve"),
+            HasSubstr("Speed-up along a sweep: the run has none"),
+            HasSubstr("Cost of a forward pass over n tokens, v(n): no forward pass was timed")));
 }
 
 TEST(ReportFiguresTest, FrontierIsWhatFreePerfectDraftsWouldReach) {
@@ -116,7 +118,43 @@ TEST(ReportFiguresTest, SpeedStandsAgainstQualityOfLossyStrategies) {
   ASSERT_NE(answers, nullptr);
   ASSERT_EQ(answers->data.rows.size(), 2U) << "the other lossless strategy was not scored";
   EXPECT_THAT(answers->data.rows[1][1], StartsWith("-16.6"));
-  EXPECT_THAT(answers->caption, HasSubstr("margin, 5 points"));
+  EXPECT_THAT(answers->caption, HasSubstr("margin, -5 points"));
+}
+
+TEST(ReportFiguresTest, IntervalsAreOnlyAnnouncedWhereThereAreAny) {
+  if (!can_draw()) {
+    GTEST_SKIP() << "gnuplot is not installed";
+  }
+  for (const int64_t questions : {12, 3}) {
+    const auto figures = draw_figures(sample_report({.questions = questions}));
+    for (const char* id : {"speedup", "questions", "acceptance"}) {
+      const ReportFigure* figure = find_figure(figures, id);
+      ASSERT_NE(figure, nullptr);
+      EXPECT_THAT(figure->svg, Not(HasSubstr("95 %")));
+      EXPECT_THAT(figure->caption,
+                  HasSubstr(questions > 3 ? "95 % interval" : "too few questions for intervals"));
+    }
+  }
+}
+
+TEST(ReportFiguresTest, StrategiesThatASweepDoesNotTouchAreLevelLines) {
+  if (!can_draw()) {
+    GTEST_SKIP() << "gnuplot is not installed";
+  }
+  Report report = sample_report({.strategies = {"plain", "swept", "fixed"},
+                                 .points = {{"k=1", {"1"}}, {"k=2", {"2"}}},
+                                 .sweep_keys = {"k"}});
+  std::erase_if(report.summary.rows, [](const SummaryRow& row) {
+    return row.strategy == "fixed" && row.sweep_point == "k=2";
+  });
+  const auto figures = draw_figures(report);
+  std::string lines;
+  for (const Cells& row : find_figure(figures, "sweep_speedup")->data.rows) {
+    lines += row[0] + " at " + row[1] + "; ";
+  }
+  EXPECT_EQ(lines, "swept at 1; swept at 2; fixed (not swept) at 1; fixed (not swept) at 2; ");
+  EXPECT_THAT(find_figure(figures, "time_split")->svg,
+              AllOf(HasSubstr(">fixed<"), Not(HasSubstr("fixed, k=1"))));
 }
 
 TEST(ReportFiguresTest, LosslessRunsHaveNoQualityFigure) {

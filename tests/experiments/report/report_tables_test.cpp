@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <sstream>
 
+#include "experiments/report/report_text.h"
 #include "tests/experiments/report/report_sample.h"
 
 namespace specdec {
@@ -35,8 +38,8 @@ TEST(ReportTablesTest, LatexIsBooktabsAndEscaped) {
             "% \\usepackage{booktabs}, then \\input{small.tex} inside a table.\n"
             "\\begin{tabular}{lrrr}\n\\toprule\n"
             "name & speed-up & share & split \\\\\n\\midrule\n"
-            "a\\_b, \"c\" & 1.83 (1.71 to 1.95) & 62.1 \\% & 1 / 97 / 2 \\% \\\\\n"
-            "plain & 1 (reference) & - & - \\\\\n"
+            "a\\_b, ''c'' & 1.83 (1.71 to 1.95) & 62.1 \\% & 1 / 97 / 2 \\% \\\\\n"
+            "plain & 1 (reference) & -- & -- \\\\\n"
             "\\bottomrule\n\\end{tabular}\n");
 }
 
@@ -46,6 +49,16 @@ TEST(ReportTablesTest, LatexRunsNoCommandOfAName) {
   EXPECT_THAT(table_latex(table),
               HasSubstr("\\textbackslash{}input\\{x\\}\\$\\textasciicircum{}\\textasciitilde{}"
                         "\\#\\& \\% & 1.83"));
+}
+
+TEST(ReportTablesTest, LatexOfAnyCellCompiles) {
+  ReportTable table = small_table();
+  table.rows = {{"[x] <y> | z", "-0.25 (-0.50 to +0.10)", "-", "a-b"}, {"*", "1e-05", "-", "-"}};
+  EXPECT_THAT(
+      table_latex(table),
+      AllOf(HasSubstr("\n{[x] \\textless{}y\\textgreater{} \\textbar{} z} & $-$0.25 ($-$0.50 "
+                      "to +0.10) & -- & a-b \\\\\n"),
+            HasSubstr("\n{*} & 1e-05 & --")));
 }
 
 TEST(ReportTablesTest, HtmlMarksRowsWithTheColourOfTheFigures) {
@@ -61,9 +74,9 @@ TEST(ReportTablesTest, QualityHasATableOfItsOwn) {
     return *std::find_if(tables.begin(), tables.end(),
                          [&](const ReportTable& each) { return each.id == id; });
   };
-  EXPECT_THAT(table("results").header, testing::Not(testing::Contains("right")));
+  EXPECT_THAT(table("results").header, testing::Not(testing::Contains("correct")));
   EXPECT_EQ(table("quality").header,
-            (Cells{"strategy", "speed-up", "right", "right, difference (points)", "log p/token",
+            (Cells{"strategy", "speed-up", "correct", "correct, difference (points)", "log p/token",
                    "log p/token, difference", "TV at least"}));
   ASSERT_EQ(table("quality").rows.size(), 2U) << "nothing of the other strategy was measured";
   EXPECT_EQ(table("quality").rows[0],
@@ -72,21 +85,50 @@ TEST(ReportTablesTest, QualityHasATableOfItsOwn) {
   EXPECT_EQ(table("quality").rows[1][6], "0.172");
 }
 
-TEST(ReportTablesTest, EveryColumnIsInOneTableAndInThatOfCategories) {
+TEST(ReportTablesTest, CategoriesHaveTheSameColumnsInTablesAsNarrow) {
   Report report = sample_report({.lossy = true});
   report.summary.rows[0].counts.masked_tokens = 1;  // as under a grammar
-  Cells in_tables;
-  Cells categories;
-  for (const ReportTable& table : report_tables(report)) {
-    if (table.id == "categories") {
-      categories.assign(table.header.begin() + 2, table.header.end());
-    } else if (table.header[0] == "strategy" && table.id != "positions") {
-      in_tables.insert(in_tables.end(), table.header.begin() + (table.id == "quality" ? 2 : 1),
-                       table.header.end());
-    }
+  const auto tables = report_tables(report);
+  const auto header = [&](const std::string& id) {
+    const auto found = std::find_if(tables.begin(), tables.end(),
+                                    [&](const ReportTable& each) { return each.id == id; });
+    return found == tables.end() ? Cells() : found->header;
+  };
+  size_t columns = 0;
+  for (const auto& [all, each] : {std::pair{"results", "categories"},
+                                  {"quality", "quality_categories"},
+                                  {"grammar", "grammar_categories"},
+                                  {"more", "more_categories"}}) {
+    Cells expected = header(all);
+    columns += expected.size() - 1;
+    expected.insert(expected.begin(), "category");
+    EXPECT_EQ(header(each), expected);
   }
-  EXPECT_THAT(in_tables, testing::UnorderedElementsAreArray(categories));
-  EXPECT_GE(categories.size(), 20U);
+  EXPECT_EQ(columns, report_columns(report).size() + 1) << "the speed-up stands beside quality too";
+}
+
+TEST(ReportTablesTest, MarksOfOneColourDifferInShape) {
+  EXPECT_EQ(style_mark(1), "<span class=\"mark\" style=\"background:#0072B2\"></span>");
+  EXPECT_EQ(style_mark(9), "<span class=\"mark round\" style=\"background:#0072B2\"></span>");
+}
+
+TEST(ReportTablesTest, StrategiesThatASweepDoesNotTouchHaveNoPoint) {
+  Report report = sample_report({.strategies = {"plain", "draft_model"},
+                                 .points = {{"k=1", {"1"}}, {"k=2", {"2"}}},
+                                 .sweep_keys = {"k"}});
+  auto& rows = report.summary.rows;
+  std::erase_if(rows, [](const SummaryRow& row) {
+    return row.strategy == "plain" && row.sweep_point == "k=2";
+  });
+  std::set<std::string> names;
+  const auto tables = report_tables(report);
+  for (const Cells& row : tables.front().rows) {
+    names.insert(row[0]);
+  }
+  EXPECT_THAT(names, testing::ElementsAre("draft_model, k=1", "draft_model, k=2", "plain"));
+  std::ostringstream out;
+  write_table(out, report);
+  EXPECT_THAT(out.str(), testing::ContainsRegex("plain +- "));
 }
 
 TEST(ReportTablesTest, OnlyTablesWithRowsAreThere) {
@@ -98,7 +140,8 @@ TEST(ReportTablesTest, OnlyTablesWithRowsAreThere) {
       EXPECT_EQ(row.size(), table.header.size()) << table.id;
     }
   }
-  EXPECT_THAT(ids, testing::ElementsAre("results", "categories", "more", "positions", "questions"));
+  EXPECT_THAT(ids, testing::ElementsAre("results", "categories", "more", "more_categories",
+                                        "positions", "questions"));
   EXPECT_TRUE(report_tables(Report()).empty());
 }
 

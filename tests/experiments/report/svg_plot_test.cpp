@@ -6,8 +6,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <regex>
+#include <set>
+#include <vector>
 
 #include "experiments/report/gnuplot.h"
+#include "experiments/report/plot_labels.h"
+#include "experiments/report/plot_series.h"
 
 namespace specdec {
 namespace {
@@ -119,6 +124,59 @@ TEST_F(SvgPlotTest, DotsAndBarsNameTheirRows) {
                                         .parts = {{"part one", {1, 2}}, {"part two", {3, 0}}}});
   ASSERT_TRUE(bars.has_value());
   EXPECT_THAT(*bars, AllOf(HasSubstr("row one"), HasSubstr("part two")));
+}
+
+TEST(PlotSeriesTest, NoTwoStylesShareColourAndMark) {
+  const std::regex drawn_as("lc rgb '(#......)' lw 2 pt ([0-9]+)");
+  std::set<std::string> seen;
+  for (size_t style = 0; style < 64; ++style) {
+    const auto command =
+        plot_command({{.name = "s", .style = style, .points = {{1, 1}}}}, "yerrorbars");
+    std::smatch match;
+    ASSERT_TRUE(std::regex_search(command, match, drawn_as)) << command;
+    EXPECT_TRUE(seen.insert(match[0]).second) << style;
+  }
+}
+
+/// Where label_commands puts its labels, in pixels.
+std::vector<std::pair<double, double>> label_places(const std::vector<PlotSeries>& all) {
+  const PlotArea area{.x = {0.0, 10.0}, .y = {0.0, 1.0}, .width = 500.0, .height = 200.0};
+  const std::string script = label_commands(all, area);
+  const std::regex place("at first ([-0-9.e]+), first ([-0-9.e]+) center");
+  std::vector<std::pair<double, double>> places;
+  for (std::sregex_iterator at(script.begin(), script.end(), place), end; at != end; ++at) {
+    places.emplace_back(50.0 * std::stod((*at)[1]), 200.0 * std::stod((*at)[2]));
+  }
+  return places;
+}
+
+TEST(PlotLabelsTest, LabelsCoverNeitherEachOtherNorPoints) {
+  std::vector<PlotSeries> all;
+  for (size_t i = 0; i < 4; ++i) {
+    const double y = 0.4 + 0.04 * static_cast<double>(i);  // 8 pixels apart
+    all.push_back({.name = "s", .style = i, .points = {{2, y, {}, "n=1000"}, {6, y, {}, "n=100"}}});
+  }
+  const auto places = label_places(all);
+  EXPECT_GE(places.size(), 4U);
+  for (size_t i = 0; i < places.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      EXPECT_TRUE(std::abs(places[i].first - places[j].first) > 30.0 ||
+                  std::abs(places[i].second - places[j].second) > 11.9);
+    }
+    for (const PlotSeries& series : all) {
+      for (const PlotPoint& point : series.points) {
+        EXPECT_TRUE(std::abs(places[i].first - 50.0 * point.x) > 15.0 ||
+                    std::abs(places[i].second - 200.0 * point.y) > 10.9);
+      }
+    }
+  }
+  const auto alone = label_places({{.name = "s", .points = {{5, 0.5, {}, "n=1"}}}});
+  ASSERT_EQ(alone.size(), 1U);
+  EXPECT_NEAR(alone[0].first, 250.0, 1e-6);
+  EXPECT_NEAR(alone[0].second, 112.0, 1e-6) << "above its point";
+  // Twenty points at one place: no room for all.
+  all.assign(20, {.name = "s", .points = {{5, 0.5, {}, "n=1"}}});
+  EXPECT_LT(label_places(all).size(), 9U);
 }
 
 TEST(GnuplotTest, WithoutGnuplotThereIsNoFigure) {
