@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <functional>
-#include <unordered_map>
 #include <utility>
 
 #include "core/error.h"
 #include "grammar/canonical/canonical_masks.h"
 #include "grammar/masks/mask_builder.h"
-#include "grammar/tables/recent_cache.h"
+#include "grammar/tables/bounded_cache.h"
 
 namespace specdec {
 
@@ -18,64 +17,46 @@ class CompiledGrammar::Masks {
   using Content = TokenMask::Content;
 
   Masks(std::function<Content(StateId)> build, uint64_t max_bytes)
-      : build_(std::move(build)), max_bytes_(max_bytes) {}
+      : build_(std::move(build)), masks_(max_bytes) {}
 
   std::shared_ptr<const Content> at(StateId state) {
     if (const auto* found = masks_.find(state)) {
       return *found;
     }
-    auto made = std::make_shared<const Content>(build_(state));
-    bytes_ += size_of(*made);
-    if (made->base != nullptr && ++bases_[made->base.get()] == 1) {
-      bytes_ += size_of(*made->base);
-    }
-    masks_.add(state, made);
-    while (bytes_ > max_bytes_ && masks_.size() > 1) {
-      drop();
-    }
+    const auto made = std::make_shared<const Content>(build_(state));
+    const uint64_t base_bytes = made->base == nullptr ? 0 : made->base->size() * sizeof(uint32_t);
+    masks_.add(state, made, size_of(*made), {made->base.get(), base_bytes});
     return made;
   }
 
  private:
-  static uint64_t size_of(const MaskWords& words) { return words.size() * sizeof(uint32_t); }
-
   static uint64_t size_of(const Content& content) {
-    constexpr uint64_t kPlaces = 128;  // in the cache, and what surrounds a shared value
-    return kPlaces + sizeof content +
+    constexpr uint64_t kShared = 16;  // what surrounds a shared value
+    return kShared + sizeof content +
            (content.added.capacity() + content.removed.capacity()) * sizeof(Token);
   }
 
-  void drop() {
-    const std::shared_ptr<const Content> dropped = masks_.drop().second;
-    bytes_ -= size_of(*dropped);
-    const auto base = bases_.find(dropped->base.get());
-    if (base != bases_.end() && --base->second == 0) {
-      bytes_ -= size_of(*dropped->base);
-      bases_.erase(base);
-    }
-  }
-
   std::function<Content(StateId)> build_;
-  uint64_t max_bytes_;
-  uint64_t bytes_ = 0;
-  RecentCache<StateId, std::shared_ptr<const Content>> masks_;
-  std::unordered_map<const MaskWords*, size_t> bases_;  ///< with the number of masks that have one
+  BoundedCache<StateId, std::shared_ptr<const Content>> masks_;
 };
 
 CompiledGrammar::CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
                                  std::unique_ptr<Automaton> automaton, uint64_t max_mask_bytes,
-                                 Cuts cuts)
-    : vocabulary_(std::move(vocabulary)), automaton_(std::move(automaton)) {
+                                 Cuts cuts, std::shared_ptr<GrammarLanguages> languages)
+    : vocabulary_(std::move(vocabulary)),
+      languages_(std::move(languages)),
+      automaton_(std::move(automaton)) {
   const std::lock_guard lock(vocabulary_->mutex());
+  languages_ = languages_ == nullptr ? vocabulary_->languages() : languages_;
   const auto builder =
-      std::make_shared<MaskBuilder>(vocabulary_->tokens(), vocabulary_->strings(), *automaton_);
+      std::make_shared<MaskBuilder>(vocabulary_->tokens(), languages_->strings, *automaton_);
   masks_ = std::make_unique<Masks>([builder](StateId state) { return builder->build(state); },
                                    max_mask_bytes);
   start_ = automaton_->start();
   if (cuts == Cuts::kCanonical) {
     SPECDEC_CHECK(vocabulary_->cuts() != nullptr, "canonical cuts of a tokenizer not learned");
     canonical_ = std::make_unique<CanonicalMasks>(
-        vocabulary_->tokens(), vocabulary_->regexes(), *vocabulary_->cuts(), *automaton_,
+        vocabulary_->tokens(), languages_->shared.regexes, *vocabulary_->cuts(), *automaton_,
         [this](StateId state) { return masks_->at(state); });
     canonical_masks_ = std::make_unique<Masks>(
         [this](StateId state) { return canonical_->build(state); }, max_mask_bytes);
@@ -197,15 +178,18 @@ int64_t CompiledGrammar::vocab_size() const { return vocabulary_->vocab_size(); 
 std::shared_ptr<const CompiledGrammar> compile_json_schema(
     std::shared_ptr<GrammarVocabulary> vocabulary, std::string_view schema,
     const JsonSchemaOptions& options, const GrammarLimits& limits, bool allow_empty) {
+  std::shared_ptr<GrammarLanguages> languages;
   std::unique_ptr<Automaton> automaton;
   {
     const std::lock_guard lock(vocabulary->mutex());
-    vocabulary->regexes().allow(limits.max_regex_states);
-    automaton = make_json_schema_automaton(vocabulary->languages(), parse_json(schema, "schema"),
-                                           options, limits);
+    languages = vocabulary->begin_grammar();
+    languages->shared.regexes.allow(limits.max_regex_states);
+    automaton = make_json_schema_automaton(languages->shared, parse_json(schema, "schema"), options,
+                                           limits);
   }
-  auto grammar = std::make_shared<CompiledGrammar>(std::move(vocabulary), std::move(automaton),
-                                                   limits.max_mask_bytes);
+  auto grammar =
+      std::make_shared<CompiledGrammar>(std::move(vocabulary), std::move(automaton),
+                                        limits.max_mask_bytes, Cuts::kAny, std::move(languages));
   if (grammar->start() == Automaton::kDead && !allow_empty) {
     throw GrammarError(kNothingSatisfies);
   }

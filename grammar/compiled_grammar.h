@@ -27,10 +27,12 @@ enum class Cuts {
 /// also says what the tokens so far mean for the cut.
 class CompiledGrammar {
  public:
-  /// For canonical cuts the vocabulary must have learned them.
+  /// For canonical cuts the vocabulary must have learned them. `languages`: those that the
+  /// automaton borrows; nullptr: the vocabulary's.
   CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
                   std::unique_ptr<Automaton> automaton,
-                  uint64_t max_mask_bytes = GrammarLimits().max_mask_bytes, Cuts cuts = Cuts::kAny);
+                  uint64_t max_mask_bytes = GrammarLimits().max_mask_bytes, Cuts cuts = Cuts::kAny,
+                  std::shared_ptr<GrammarLanguages> languages = nullptr);
   ~CompiledGrammar();
   CompiledGrammar(const CompiledGrammar&) = delete;
   CompiledGrammar& operator=(const CompiledGrammar&) = delete;
@@ -65,6 +67,7 @@ class CompiledGrammar {
   StateId automaton_state(StateId state) const;
 
   std::shared_ptr<GrammarVocabulary> vocabulary_;
+  std::shared_ptr<GrammarLanguages> languages_;
   std::unique_ptr<Automaton> automaton_;
   std::unique_ptr<Masks> masks_;
   std::unique_ptr<CanonicalMasks> canonical_;  ///< nullptr: any cut

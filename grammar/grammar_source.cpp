@@ -107,14 +107,17 @@ std::optional<GrammarKind> parse_grammar_kind(std::string_view name) {
 
 std::shared_ptr<const CompiledGrammar> compile_grammar(
     std::shared_ptr<GrammarVocabulary> vocabulary, const GrammarSource& source) {
+  std::shared_ptr<GrammarLanguages> languages;
   std::unique_ptr<Automaton> automaton;
   {
     const std::lock_guard lock(vocabulary->mutex());
-    vocabulary->regexes().allow(source.limits.max_regex_states);
-    automaton = make_automaton(vocabulary->languages(), source);
+    languages = vocabulary->begin_grammar();
+    languages->shared.regexes.allow(source.limits.max_regex_states);
+    automaton = make_automaton(languages->shared, source);
   }
   return std::make_shared<const CompiledGrammar>(std::move(vocabulary), std::move(automaton),
-                                                 source.limits.max_mask_bytes, source.cuts);
+                                                 source.limits.max_mask_bytes, source.cuts,
+                                                 std::move(languages));
 }
 
 void check_grammar(const GrammarSource& source) {

@@ -27,9 +27,10 @@ GrammarVocabulary::GrammarVocabulary(const std::vector<std::string_view>& bytes,
       cache_(cache),
       cache_file_(open_cache()),
       trie_(read_or_make_trie(bytes)),
-      languages_{.regexes = RegexStore(limits.max_regex_states)},
-      strings_(trie_, languages_.regexes, limits.max_string_mask_bytes, cache_file_.get()) {
-  strings_.walk(0, RegexStore::kAll, EscapeStyle::kAny);  // what most walks differ little from
+      limits_(limits),
+      walks_(trie_, limits.max_string_mask_bytes, cache_file_.get()),
+      languages_(std::make_shared<GrammarLanguages>(limits.max_regex_states, walks_)) {
+  strings().walk(0, RegexStore::kAll, EscapeStyle::kAny);  // what most walks differ little from
   was_cached_ = cache_file_ != nullptr && made() == 0;
 }
 
@@ -68,9 +69,24 @@ void GrammarVocabulary::save() {
   const CacheFile old(cache_path_, fingerprint_);  // others may have written since
   CacheFileWriter file(cache_path_, fingerprint_);
   trie_.write(file, kTrie);
-  strings_.write(file, old, cache_.max_walk_bytes);
+  walks_.write(file, old, regexes().key(RegexStore::kAll), cache_.max_walk_bytes);
   file.commit();
   saved_ = made();
+}
+
+std::shared_ptr<GrammarLanguages> GrammarVocabulary::begin_grammar() {
+  if (languages_->bytes() > limits_.max_language_bytes || regexes().is_half_full()) {
+    languages_ = std::make_shared<GrammarLanguages>(limits_.max_regex_states, walks_);
+  }
+  return languages_;
+}
+
+std::vector<GrammarVocabulary::CacheSize> GrammarVocabulary::cache_sizes() {
+  const std::lock_guard lock(mutex_);
+  const uint64_t half = limits_.max_string_mask_bytes / 2;
+  return {{"languages", languages_->bytes(), limits_.max_language_bytes},
+          {"walks", walks_.walk_bytes(), half},
+          {"bits", walks_.bits_bytes(), half}};
 }
 
 void GrammarVocabulary::learn_cuts(const Tokenizer& tokenizer) {

@@ -22,8 +22,23 @@ class CanonicalCuts;
 
 /// How much of what its grammars share a vocabulary may hold.
 struct GrammarVocabularyLimits {
-  uint64_t max_regex_states = 1'000'000;                 ///< of the automata of all its grammars
+  /// Of the automata of grammars that share languages; where half were built, grammars that are
+  /// compiled from then on share others.
+  uint64_t max_regex_states = 2'000'000;
+  uint64_t max_language_bytes = uint64_t{64} << 20;      ///< the same, of languages in memory
   uint64_t max_string_mask_bytes = uint64_t{128} << 20;  ///< those not used for longest are dropped
+};
+
+/// The languages that grammars share which were compiled one after the other, and their masks. They
+/// live as long as one of these grammars, or until the vocabulary begins others.
+struct GrammarLanguages {
+  GrammarLanguages(uint64_t max_regex_states, StringWalks& walks)
+      : shared{.regexes = RegexStore(max_regex_states)}, strings(walks, shared.regexes) {}
+
+  SharedLanguages shared;
+  StringMasks strings;
+
+  uint64_t bytes() const { return shared.bytes() + strings.bytes(); }
 };
 
 /// Where a vocabulary keeps what it found out, for other processes.
@@ -59,20 +74,32 @@ class GrammarVocabulary {
   const std::filesystem::path& cache_path() const { return cache_path_; }
   /// True when nothing had to be made at the beginning.
   bool was_cached() const { return was_cached_; }
+  /// What it holds in memory and drops when it is too much, by name.
+  struct CacheSize {
+    std::string name;
+    uint64_t bytes = 0;
+    uint64_t max_bytes = 0;
+  };
+  std::vector<CacheSize> cache_sizes();
   /// Writes what the file does not have yet. Throws Error when it cannot be written.
   void save();
 
   // Not safe for use by several threads at once: hold `mutex`.
-  SharedLanguages& languages() { return languages_; }
-  RegexStore& regexes() { return languages_.regexes; }
-  StringMasks& strings() { return strings_; }
+  /// Those of the next grammar, which holds on to them; others than before when these have become
+  /// too large.
+  std::shared_ptr<GrammarLanguages> begin_grammar();
+  const std::shared_ptr<GrammarLanguages>& languages() {
+    return languages_;
+  }  ///< of the latest one
+  RegexStore& regexes() { return languages_->shared.regexes; }
+  StringMasks& strings() { return languages_->strings; }
   CanonicalCuts* cuts() { return cuts_.get(); }  ///< nullptr when not learned
   std::mutex& mutex() { return mutex_; }
 
  private:
   std::unique_ptr<CacheFile> open_cache();
   TokenTrie read_or_make_trie(const std::vector<std::string_view>& bytes);
-  uint64_t made() const { return trie_made_ + strings_.made(); }
+  uint64_t made() const { return trie_made_ + walks_.made(); }
 
   VocabularyTokens tokens_;
   GrammarCache cache_;
@@ -81,8 +108,9 @@ class GrammarVocabulary {
   std::unique_ptr<CacheFile> cache_file_;
   uint64_t trie_made_ = 0;
   TokenTrie trie_;
-  SharedLanguages languages_;
-  StringMasks strings_;
+  GrammarVocabularyLimits limits_;
+  StringWalks walks_;
+  std::shared_ptr<GrammarLanguages> languages_;
   uint64_t saved_ = 0;  ///< of `made`
   bool was_cached_ = false;
   std::unique_ptr<CanonicalCuts> cuts_;

@@ -11,8 +11,6 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kMaxFollowWords = size_t{1} << 24U;  ///< kept of what may follow: 64 MiB
-
 bool is_lead(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }
 
 /// Whole characters and escapes of one letter, as inside a JSON string.
@@ -217,10 +215,7 @@ std::shared_ptr<const MaskWords> CanonicalCuts::allowed_after(LeftId left) {
   if (const auto* found = allowed_.find(left)) {
     return *found;
   }
-  if (allowed_.size() * alone_.size() > kMaxFollowWords) {
-    allowed_.drop();
-  }
-  return allowed_.add(left, find_allowed(lefts_[left]));
+  return allowed_.add(left, find_allowed(lefts_[left]), alone_.size() * sizeof alone_[0]);
 }
 
 std::shared_ptr<const MaskWords> CanonicalCuts::find_allowed(const Left& left) const {
@@ -269,10 +264,8 @@ void CanonicalCuts::remove_found(Node pending, TokenTrie::Node at, MaskWords& wo
 }
 
 const CanonicalCuts::Bytes& CanonicalCuts::joining_bytes(LeftId left) {
-  const auto known = joining_.find(left);
-  return known != joining_.end()
-             ? known->second
-             : joining_.emplace(left, find_joining(lefts_[left], false)).first->second;
+  const Bytes* known = joining_.find(left);
+  return known != nullptr ? *known : joining_.add(left, find_joining(lefts_[left], false), 0);
 }
 
 CanonicalCuts::Bytes CanonicalCuts::find_joining(const Left& left, bool roughly) const {

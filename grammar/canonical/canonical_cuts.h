@@ -11,8 +11,8 @@
 #include "core/tokenizer.h"
 #include "core/types.h"
 #include "grammar/canonical/merge_pairs.h"
+#include "grammar/tables/bounded_cache.h"
 #include "grammar/tables/growing_trie.h"
-#include "grammar/tables/recent_cache.h"
 #include "grammar/tables/token_trie.h"
 #include "grammar/token_mask.h"
 
@@ -92,8 +92,8 @@ class CanonicalCuts {
   std::vector<Left> lefts_;
   std::map<Left, LeftId> ids_;
   std::vector<LeftId> usual_;  ///< after each token where nothing else matters; kStart: not known
-  RecentCache<LeftId, std::shared_ptr<const MaskWords>> allowed_;
-  std::unordered_map<LeftId, Bytes> joining_;
+  BoundedCache<LeftId, std::shared_ptr<const MaskWords>> allowed_{uint64_t{64} << 20};
+  BoundedCache<LeftId, Bytes> joining_{uint64_t{4} << 20};
 };
 
 }  // namespace specdec

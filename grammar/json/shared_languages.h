@@ -9,6 +9,8 @@ namespace specdec {
 struct SharedLanguages {
   RegexStore regexes;
   NumberAutomata numbers = {};
+
+  uint64_t bytes() const { return regexes.bytes() + numbers.bytes(); }
 };
 
 }  // namespace specdec

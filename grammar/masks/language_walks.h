@@ -38,6 +38,7 @@ class LanguageWalks {
   /// when none is near.
   RegexId nearest(RegexId language, const TokenSpelling& spelling,
                   const std::list<RegexId>& candidates, bool with_all);
+  uint64_t bytes() const { return letters_.bytes(); }
 
  private:
   void list_from(Node root, RegexId language, const TokenSpelling& spelling, EscapeStyle escapes,

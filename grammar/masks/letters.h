@@ -30,6 +30,10 @@ class LanguageLetters {
   /// Letters that go on and on: no text of these, of at most `longest` characters, leaves the
   /// language.
   const Letters& always(RegexId language, uint32_t longest);
+  uint64_t bytes() const {
+    constexpr uint64_t kPlace = sizeof(std::pair<RegexId, std::optional<Letters>>) + 32;
+    return (never_.size() + always_.size()) * kPlace;
+  }
 
  private:
   std::optional<Letters> find_never(RegexId language);

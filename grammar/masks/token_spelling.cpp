@@ -199,6 +199,14 @@ void TokenSpelling::write(CacheFileWriter& file, EscapeStyle escapes) const {
                  inside, plain_close, letters, sets);
 }
 
+uint64_t TokenSpelling::bytes() const {
+  const auto of = [](const auto& values) { return values.capacity() * sizeof values[0]; };
+  const auto made = std::count_if(shorter.begin(), shorter.end(),
+                                  [](const auto& words) { return words != nullptr; });
+  return of(points) + of(parts) + of(lengths) + of(remainders) + of(closing) + of(first_closing) +
+         of(letters) + of(sets) + (static_cast<uint64_t>(made) + 2) * of(inside);
+}
+
 Letters TokenSpelling::letters_of(Node node) const {
   Letters found;
   const char32_t point = points[node];

@@ -36,6 +36,7 @@ struct TokenSpelling {
   static TokenSpelling make(const TokenTrie& trie, const QuoteRemainders& remainders,
                             EscapeStyle escapes, const CacheFile* cache);
   void write(CacheFileWriter& file, EscapeStyle escapes) const;
+  uint64_t bytes() const;
 
   bool was_cached = false;
   bool has_quote(Node node) const { return letters[node] % 2 != 0; }

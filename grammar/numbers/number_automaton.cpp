@@ -7,7 +7,6 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kMostAutomata = 128;
 constexpr uint32_t kMostStates = 2'000;  ///< a larger automaton is left to its grammars
 
 bool is_digit(uint8_t byte) { return byte >= '0' && byte <= '9'; }
@@ -45,6 +44,10 @@ NumberAutomaton::NumberAutomaton(const NumberPlan& plan, NumberStyle style) : te
   states_.add({});
 }
 
+uint64_t NumberAutomaton::bytes() const {
+  return sizeof *this + states_.bytes() + transitions_.bytes() + text_bytes_;
+}
+
 std::optional<NumberAutomaton::StateId> NumberAutomaton::next(StateId state, uint8_t byte) {
   const uint64_t key = uint64_t{state} << 8 | byte;
   if (const StateId found = transitions_.find(key); found != FlatMap::kNone) {
@@ -59,7 +62,10 @@ std::optional<NumberAutomaton::StateId> NumberAutomaton::next(StateId state, uin
   StateId next = kDead;
   if (texts_.can_complete(text)) {
     const bool complete = texts_.is_complete(text);
+    const uint32_t known = states_.size();
+    const size_t bytes = text.capacity();
     next = states_.intern({*phase, complete, std::move(text)});
+    text_bytes_ += next == known ? bytes : 0;
   }
   transitions_.add(key, next);
   return next;
@@ -121,17 +127,16 @@ std::optional<std::string> NumberAutomaton::find_completion(StateId state) const
 
 std::shared_ptr<NumberAutomaton> NumberAutomata::find(const NumberPlan& plan, NumberStyle style) {
   const std::string key = key_of(plan, style);
-  std::shared_ptr<NumberAutomaton>* known = known_.find(key);
-  if (known == nullptr) {
-    known = &known_.add(key, nullptr);
-    if (known_.size() > kMostAutomata) {
-      known_.drop();
+  known_.recount([](const auto& automaton) { return automaton->bytes(); });
+  if (std::shared_ptr<NumberAutomaton>* known = known_.find(key)) {
+    if ((*known)->states() > kMostStates) {
+      *known = std::make_shared<NumberAutomaton>(plan, style);
     }
+    return *known;
   }
-  if (*known == nullptr || (*known)->states() > kMostStates) {
-    *known = std::make_shared<NumberAutomaton>(plan, style);
-  }
-  return *known;
+  auto made = std::make_shared<NumberAutomaton>(plan, style);
+  const uint64_t bytes = made->bytes();
+  return known_.add(key, std::move(made), bytes);
 }
 
 }  // namespace specdec

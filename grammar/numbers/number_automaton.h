@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "grammar/numbers/number_texts.h"
+#include "grammar/tables/bounded_cache.h"
 #include "grammar/tables/flat_map.h"
 #include "grammar/tables/intern_table.h"
-#include "grammar/tables/recent_cache.h"
 
 namespace specdec {
 
@@ -32,6 +32,7 @@ class NumberAutomaton {
   /// See NumberTexts::find_completion.
   std::optional<std::string> find_completion(StateId state) const;
   uint32_t states() const { return states_.size(); }
+  uint64_t bytes() const;
 
  private:
   enum class Phase : uint8_t {
@@ -60,17 +61,22 @@ class NumberAutomaton {
   NumberTexts texts_;
   InternTable<State, Hash> states_;
   FlatMap transitions_;
+  uint64_t text_bytes_ = 0;  ///< of the states' texts
 };
 
 /// Automata of the sets that the grammars of a vocabulary met lately, each built once: numbers
 /// without bounds, or counts from zero on, are in most schemas.
 class NumberAutomata {
  public:
+  static constexpr uint64_t kMaxBytes = uint64_t{8} << 20;
+
   /// Throws what NumberAutomaton does.
   std::shared_ptr<NumberAutomaton> find(const NumberPlan& plan, NumberStyle style);
+  /// As of the latest `find`: automata grow later too.
+  uint64_t bytes() const { return known_.bytes(); }
 
  private:
-  RecentCache<std::string, std::shared_ptr<NumberAutomaton>> known_;
+  BoundedCache<std::string, std::shared_ptr<NumberAutomaton>> known_{kMaxBytes};
 };
 
 }  // namespace specdec

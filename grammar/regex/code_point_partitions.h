@@ -18,6 +18,7 @@ class CodePointPartitions {
   std::span<const uint32_t> lasts(uint32_t id) const { return lasts_[id]; }
   /// Which of a partition's ranges a code point (up to CodePoints::kLast) is in.
   size_t range_of(uint32_t id, char32_t point) const;
+  uint64_t bytes() const { return lasts_.bytes() + ascii_.capacity() * sizeof ascii_[0]; }
 
  private:
   SequenceTable lasts_;

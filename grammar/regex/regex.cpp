@@ -237,4 +237,11 @@ WideHash::Value RegexStore::key(RegexId regex) const { return implementation_->n
 
 uint64_t RegexStore::states() const { return implementation_->automaton.states(); }
 
+uint64_t RegexStore::bytes() const {
+  const Implementation& all = *implementation_;
+  return all.nodes.bytes() + all.automaton.bytes() + all.queries.bytes();
+}
+
+bool RegexStore::is_half_full() const { return implementation_->automaton.is_half_full(); }
+
 }  // namespace specdec

@@ -92,6 +92,9 @@ class RegexStore {
   /// made; different for different languages.
   WideHash::Value key(RegexId regex) const;
   uint64_t states() const;  ///< automaton states built so far
+  uint64_t bytes() const;   ///< of memory
+  /// True when more than half of the states were built that it may hold.
+  bool is_half_full() const;
 
  private:
   class Implementation;

@@ -51,6 +51,13 @@ std::span<const RegexAutomaton::Transition> RegexAutomaton::transitions(RegexId 
   return answer_;
 }
 
+uint64_t RegexAutomaton::bytes() const {
+  constexpr uint64_t kPlace = sizeof(Map) + 64;  // in a map
+  return table_of_.capacity() * sizeof table_of_[0] + tables_.capacity() * sizeof tables_[0] +
+         targets_.capacity() * sizeof targets_[0] + life_.capacity() * sizeof life_[0] +
+         partitions_.bytes() + derived_transitions_ * sizeof(Transition) + derived_.size() * kPlace;
+}
+
 const RegexAutomaton::Table& RegexAutomaton::table(RegexId state) {
   if (state >= table_of_.size()) {
     table_of_.resize(std::max<size_t>(nodes_.size(), state + size_t{1}), 0);

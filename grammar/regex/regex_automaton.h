@@ -28,6 +28,8 @@ class RegexAutomaton {
   /// True when some text is in the language.
   bool is_live(RegexId state);
   uint64_t states() const { return tables_.size() - 1; }
+  bool is_half_full() const { return states() > max_states_ / 2; }
+  uint64_t bytes() const;
 
  private:
   /// Covers all code points, sorted; neighbours differ in their targets.

@@ -27,12 +27,19 @@ std::optional<uint64_t> exact(uint64_t a, uint64_t b, uint64_t result) {
   return result;
 }
 
+constexpr uint64_t kPlaceOfClass = sizeof(CodePoints) + 96;  ///< in the list and in the map
+
 bool has_operands(Kind kind) { return kind == Kind::kOr || kind == Kind::kAnd; }
 
 }  // namespace
 
 bool RegexNodes::Node::same_expression(const Node& other) const {
   return kind == other.kind && a == other.a && b == other.b && min == other.min && max == other.max;
+}
+
+uint64_t RegexNodes::bytes() const {
+  return nodes_.capacity() * sizeof(Node) + operands_.capacity() * sizeof(RegexId) + class_bytes_ +
+         ids_.bytes();
 }
 
 uint64_t RegexNodes::hash(RegexId id) const {
@@ -155,6 +162,7 @@ RegexId RegexNodes::one_of(const CodePoints& points) {
   const auto [known, is_new] =
       class_ids_.emplace(std::move(key), static_cast<uint32_t>(classes_.size()));
   if (is_new) {
+    class_bytes_ += points.ranges().size() * 2 * sizeof(CodePoints::Range) + kPlaceOfClass;
     classes_.push_back(points);
   }
   return add({.kind = Kind::kClass, .a = known->second, .shortest = 1, .longest = 1});

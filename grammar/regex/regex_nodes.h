@@ -49,6 +49,7 @@ class RegexNodes {
   const CodePoints& points(RegexId id) const { return classes_[nodes_[id].a]; }
   /// Operands stored so far, to bound what derivatives may use.
   uint64_t stored_operands() const { return operands_.size(); }
+  uint64_t bytes() const;
 
   RegexId one_of(const CodePoints& points);
   RegexId letter(char32_t point);
@@ -89,6 +90,7 @@ class RegexNodes {
   std::map<std::vector<std::pair<char32_t, char32_t>>, uint32_t> class_ids_;
   std::array<RegexId, 128> letters_ = {};  ///< those of ASCII; kNothing: not made yet
   NumberSlots ids_;                        ///< of different expressions
+  uint64_t class_bytes_ = 0;
 };
 
 }  // namespace specdec

@@ -19,6 +19,7 @@ class RegexQueries {
   uint64_t count(RegexId regex, uint64_t cap);
   std::vector<std::u32string> list(RegexId regex, uint64_t max);
   std::optional<std::u32string> shortest(RegexId regex);
+  uint64_t bytes() const { return finite_.bytes(); }
 
  private:
   using Layers = std::vector<std::vector<RegexId>>;

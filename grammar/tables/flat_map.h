@@ -23,6 +23,8 @@ class FlatMap {
     entries_.add({key, value}, [](const Entry& entry) { return hash(entry.key); });
   }
 
+  uint64_t bytes() const { return entries_.bytes(); }
+
  private:
   struct Entry {
     uint64_t key;

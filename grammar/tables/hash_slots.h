@@ -41,6 +41,8 @@ class HashSlots {
     slots_[free_slot(hash_of(slot))] = slot;
   }
 
+  uint64_t bytes() const { return slots_.capacity() * sizeof(Slot); }
+
  private:
   size_t free_slot(uint64_t hash) const {
     size_t at = hash & (slots_.size() - 1);

@@ -23,6 +23,12 @@ class InternTable {
     return pieces_[piece][id + kFirst - (kFirst << piece)];
   }
 
+  /// Without what the values own elsewhere.
+  uint64_t bytes() const {
+    const uint64_t values = pieces_.empty() ? 0 : (kFirst << pieces_.size()) - kFirst;
+    return values * sizeof(Value) + slots_.bytes();
+  }
+
   uint32_t intern(Value&& value) {
     const uint32_t found = find(value);
     return found != kNone ? found : add(std::move(value));

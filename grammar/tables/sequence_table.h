@@ -20,6 +20,10 @@ class SequenceTable {
     return {words_.data() + starts_[id], starts_[id + 1] - starts_[id]};
   }
   uint32_t size() const { return static_cast<uint32_t>(starts_.size() - 1); }
+  uint64_t bytes() const {
+    return words_.capacity() * sizeof(uint32_t) + starts_.capacity() * sizeof(size_t) +
+           ids_.bytes();
+  }
 
  private:
   /// The number of an equal sequence, or nullptr.

@@ -31,7 +31,8 @@ std::shared_ptr<GrammarVocabulary> empty_vocabulary() {
 }
 
 std::shared_ptr<GrammarVocabulary> tiny_vocabulary(uint32_t seed, size_t random_tokens,
-                                                   const GrammarCache& cache) {
+                                                   const GrammarCache& cache,
+                                                   const GrammarVocabularyLimits& limits) {
   std::mt19937 random(seed);
   std::vector<std::string> bytes(2);
   for (int byte = 0; byte < 256; ++byte) {
@@ -47,8 +48,8 @@ std::shared_ptr<GrammarVocabulary> tiny_vocabulary(uint32_t seed, size_t random_
     bytes.push_back(std::move(token));
   }
   return std::make_shared<GrammarVocabulary>(
-      std::vector<std::string_view>(bytes.begin(), bytes.end()), std::vector{kTinyEnd},
-      GrammarVocabularyLimits(), cache);
+      std::vector<std::string_view>(bytes.begin(), bytes.end()), std::vector{kTinyEnd}, limits,
+      cache);
 }
 
 JsonSchemaOptions json_options(bool schema_order, const std::string& whitespace,

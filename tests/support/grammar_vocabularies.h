@@ -18,7 +18,8 @@ std::shared_ptr<GrammarVocabulary> empty_vocabulary();
 /// All bytes, JSON's punctuation glued together, parts of UTF-8 characters and escapes, and
 /// `random_tokens` texts drawn from pieces of these; some tokens twice.
 std::shared_ptr<GrammarVocabulary> tiny_vocabulary(uint32_t seed, size_t random_tokens,
-                                                   const GrammarCache& cache = {});
+                                                   const GrammarCache& cache = {},
+                                                   const GrammarVocabularyLimits& limits = {});
 
 JsonSchemaOptions json_options(bool schema_order, const std::string& whitespace,
                                EscapeStyle escapes = EscapeStyle::kAny);

@@ -88,12 +88,30 @@ TEST(NumberAutomataTest, OnlyTheLatestAreKept) {
     return plan;
   };
   const std::weak_ptr<NumberAutomaton> first = automata.find(least(0), NumberStyle::kAny);
-  for (int bound = 1; bound < 128; ++bound) {
+  for (int bound = 1; bound < 100; ++bound) {
     (void)automata.find(least(bound), NumberStyle::kAny);
+    ASSERT_FALSE(first.expired());
   }
-  EXPECT_FALSE(first.expired());
-  (void)automata.find(least(128), NumberStyle::kAny);
+  for (int bound = 100; bound < 20'000 && !first.expired(); ++bound) {
+    (void)automata.find(least(bound), NumberStyle::kAny);
+    ASSERT_LE(automata.bytes(), NumberAutomata::kMaxBytes);
+  }
   EXPECT_TRUE(first.expired());
+}
+
+/// What an automaton grows by after it was made counts too.
+TEST(NumberAutomataTest, GrowthCounts) {
+  NumberAutomata automata;
+  NumberPlan plan;
+  plan.multiples = {parse_decimal("0.7")};
+  const auto automaton = automata.find(plan, NumberStyle::kAny);
+  const uint64_t before = automata.bytes();
+  NumberAutomaton::StateId state = NumberAutomaton::kStart;
+  for (const char c : std::string_view("123456789")) {
+    state = *automaton->next(state, static_cast<uint8_t>(c));
+  }
+  (void)automata.find(plan, NumberStyle::kAny);
+  EXPECT_GT(automata.bytes(), before);
 }
 
 }  // namespace

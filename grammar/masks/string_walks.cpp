@@ -1,0 +1,173 @@
+// Which walks and bits are kept, in memory and in a file.
+#include "grammar/masks/string_walks.h"
+
+#include <algorithm>
+
+#include "grammar/masks/mask_cache_kinds.h"
+
+namespace specdec {
+namespace {
+
+CacheKey walk_key(const WideHash::Value& language, EscapeStyle escapes) {
+  return {.kind = kWalk, .part = static_cast<uint32_t>(escapes), .item = language};
+}
+
+/// What a walk takes of the file, with its index in the list of entries and in memory.
+uint64_t cost(uint64_t bytes) { return std::max<uint64_t>(bytes, 4096); }
+
+}  // namespace
+
+StringWalks::StringWalks(const TokenTrie& trie, uint64_t max_bytes, const CacheFile* cache)
+    : trie_(trie),
+      cache_(cache),
+      walks_(max_bytes / 2),
+      bits_(max_bytes / 2),
+      remainders_(trie, cache),
+      made_(remainders_.was_cached() ? 0 : 1) {}
+
+size_t StringWalks::Hash::operator()(const Place& place) const {
+  const uint64_t where = uint64_t{place.node} << 8 | static_cast<uint64_t>(place.escapes);
+  return WordHash().add(where).add(place.language[0]).add(place.language[1]).value();
+}
+
+TokenSpelling& StringWalks::spelling(EscapeStyle escapes) {
+  const auto known = spellings_.find(escapes);
+  if (known != spellings_.end()) {
+    return known->second;
+  }
+  TokenSpelling made = TokenSpelling::make(trie_, remainders_, escapes, cache_);
+  made_ += made.was_cached ? 0 : 1;
+  return spellings_.emplace(escapes, std::move(made)).first->second;
+}
+
+uint64_t StringWalks::spelling_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [escapes, spelling] : spellings_) {
+    bytes += spelling.bytes();
+  }
+  return bytes;
+}
+
+// ---- What is kept ------------------------------------------------------------------------------
+
+std::shared_ptr<const StringWalk> StringWalks::find(const Place& place) {
+  const std::shared_ptr<const Walk>* found = walks_.find(place);
+  return found == nullptr ? nullptr : *found;
+}
+
+void StringWalks::add(const Place& place, std::shared_ptr<const Walk> walk) {
+  const uint64_t bytes = walk->bytes();
+  walks_.add(place, std::move(walk), bytes);
+}
+
+std::shared_ptr<const MaskWords> StringWalks::keep(const Key& key, Combined combined) {
+  const uint64_t bytes = 3 * word_count() * sizeof(uint32_t);  // it may be the last to hold them
+  return bits_.add(key, std::move(combined), bytes).result;
+}
+
+std::shared_ptr<const MaskWords> StringWalks::bits(const StringWalk& walk, EscapeStyle escapes,
+                                                   bool may_close, const Lengths& lengths) {
+  TokenSpelling& spelling = this->spelling(escapes);
+  const uint64_t max = std::min<uint64_t>(lengths.max, spelling.longest);
+  const bool closes = may_close && lengths.min <= max;
+  if (max == spelling.longest && closes && lengths.min == 0) {
+    return walk.bits;
+  }
+  const Lengths range = {closes ? lengths.min : spelling.longest + 1, max};
+  const Key key = {reinterpret_cast<uintptr_t>(walk.bits.get()), 0, range.min, range.max};
+  if (const Combined* found = bits_.find(key)) {
+    return found->result;
+  }
+  const MaskWords& short_enough = spelling.at_most(max);
+  const MaskWords* too_short = range.min > 0 ? &spelling.at_most(range.min - 1) : nullptr;
+  auto words = std::make_shared<MaskWords>(word_count());
+  for (size_t i = 0; i < words->size(); ++i) {
+    const uint32_t forbidden = too_short == nullptr ? 0 : (*too_short)[i];
+    (*words)[i] = (*walk.bits)[i] & short_enough[i] & ~(spelling.plain_close[i] & forbidden);
+  }
+  return keep(key, {walk.bits, nullptr, std::move(words)});
+}
+
+std::shared_ptr<const MaskWords> StringWalks::unite(const std::shared_ptr<const MaskWords>& a,
+                                                    const std::shared_ptr<const MaskWords>& b) {
+  if (a == b) {
+    return a;
+  }
+  const Key key = {reinterpret_cast<uintptr_t>(a.get()), reinterpret_cast<uintptr_t>(b.get()), 0,
+                   0};
+  if (const Combined* found = bits_.find(key)) {
+    return found->result;
+  }
+  auto words = std::make_shared<MaskWords>(*a);
+  for (size_t i = 0; i < words->size(); ++i) {
+    (*words)[i] |= (*b)[i];
+  }
+  std::shared_ptr<const MaskWords> result = *words == *a ? a : *words == *b ? b : std::move(words);
+  return keep(key, {a, b, std::move(result)});
+}
+
+std::vector<StringWalk::Exit> StringWalks::exits(const StringWalk& walk, EscapeStyle escapes,
+                                                 uint32_t remainder) {
+  if (walk.bits == nullptr) {
+    const auto [first, last] =
+        std::equal_range(walk.exits.begin(), walk.exits.end(), Exit{.remainder = remainder},
+                         [](const Exit& a, const Exit& b) { return a.remainder < b.remainder; });
+    return {first, last};
+  }
+  std::vector<Exit> found;
+  const TokenSpelling& spelling = this->spelling(escapes);
+  for (size_t i = spelling.first_closing[remainder]; i < spelling.first_closing[remainder + 1];
+       ++i) {
+    const Token token = spelling.closing[i];
+    if (has_token(walk.closing, static_cast<Token>(i))) {
+      found.push_back({remainder, token, spelling.lengths[static_cast<size_t>(token)]});
+    }
+  }
+  return found;
+}
+
+// ---- The file -----------------------------------------------------------------------------------
+
+std::unique_ptr<StringWalk> StringWalks::read(const Place& place) {
+  std::vector<uint32_t> words;
+  if (cache_ == nullptr || !cache_->read(walk_key(place.language, place.escapes), words)) {
+    return nullptr;
+  }
+  return StringWalk::from_words(words, word_count(), spelling(place.escapes).closing.size());
+}
+
+void StringWalks::write(CacheFileWriter& file, const CacheFile& old,
+                        const WideHash::Value& everything, uint64_t max_bytes) const {
+  remainders_.write(file);
+  for (const auto& [escapes, spelling] : spellings_) {
+    spelling.write(file, escapes);
+  }
+  uint64_t bytes = 0;
+  const auto add_walk = [&](const CacheKey& key, const Walk& walk) {
+    const std::vector<uint32_t> words = walk.to_words();
+    const uint64_t more = cost(words.size() * sizeof(uint32_t));
+    if (bytes + more <= max_bytes) {
+      bytes += more;
+      file.add(key, words);
+    }
+  };
+  for (const auto& [escapes, walk] : everything_) {
+    add_walk(walk_key(everything, escapes), *walk);
+  }
+  for (const auto& entry : walks_.entries()) {
+    if (entry.key.node == 0) {
+      add_walk(walk_key(entry.key.language, entry.key.escapes), *entry.value);
+    }
+  }
+  for (const CacheFile::Entry& entry : old.entries()) {
+    const bool is_walk = entry.key.kind == kWalk;
+    const uint64_t more = is_walk ? cost(entry.bytes) : 0;
+    std::vector<std::byte> content;
+    if (!file.has(entry.key) && bytes + more <= max_bytes && old.read(entry.key, content)) {
+      bytes += more;
+      file.add(entry.key, content);
+    }
+  }
+}
+
+}  // namespace specdec
