@@ -55,7 +55,34 @@ std::string line_and_column(std::string_view text, size_t byte) {
   return fmt::format("{}:{}", line, before.size() - line_start + 1);
 }
 
+/// Without the library's "[json.exception.type_error.302] ".
+std::string without_number(const std::string& message) {
+  const size_t end = message.find("] ");
+  return message.rfind("[json.exception", 0) == 0 && end != std::string::npos
+             ? message.substr(end + 2)
+             : message;
+}
+
 }  // namespace
+
+std::string plain_json_message(const std::exception& exception) {
+  const std::string message = without_number(exception.what());
+  if (const auto* error = dynamic_cast<const json::parse_error*>(&exception)) {
+    const size_t start = message.find(": ");  // before it: the position in another form
+    return fmt::format("not valid JSON at column {}: {}", error->byte,
+                       start == std::string::npos ? message : message.substr(start + 2));
+  }
+  const std::string type = "type must be ";
+  const std::string key = "key '";
+  if (message.rfind(type, 0) == 0) {
+    return "a value must be " + message.substr(type.size());
+  }
+  if (message.rfind(key, 0) == 0) {
+    const size_t end = message.rfind("' not found");
+    return fmt::format("the key '{}' is missing", message.substr(key.size(), end - key.size()));
+  }
+  return message;
+}
 
 json parse_strict_json(std::string_view text, const std::string& where) {
   KeyWatch watch(where);
@@ -64,7 +91,7 @@ json parse_strict_json(std::string_view text, const std::string& where) {
   } catch (const json::parse_error& error) {
     throw_json_error(text, where, error.byte, error.what());
   } catch (const json::exception& error) {
-    throw WeightsError(fmt::format("{}: not valid JSON: {}", where, error.what()));
+    throw WeightsError(fmt::format("{}: not valid JSON: {}", where, plain_json_message(error)));
   }
 }
 

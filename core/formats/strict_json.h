@@ -1,4 +1,5 @@
 #pragma once
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -14,6 +15,11 @@ nlohmann::json parse_strict_json(std::string_view text, const std::string& where
 /// stopped, counted from one.
 [[noreturn]] void throw_json_error(std::string_view text, const std::string& where, size_t byte,
                                    const std::string& what);
+
+/// What a JSON library's exception says of a value or of a text of one line, in plain words: "the
+/// key 'tokens' is missing", "a value must be a number, but is a string", "column 5: invalid
+/// literal". Of another exception what it says.
+std::string plain_json_message(const std::exception& exception);
 
 /// Deepest nesting that is read: far more than any file of a checkpoint needs.
 inline constexpr int kMaxJsonDepth = 200;

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
+#include "core/formats/json_keys.h"
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
 #include "experiments/cli/commands.h"
@@ -53,7 +54,7 @@ std::vector<GenerationRecord> read_run(const fs::path& folder) {
 
 nlohmann::json environment_of(const fs::path& folder) {
   const fs::path file = folder / "environment.json";
-  return fs::exists(file) ? parse_strict_json(read_file(file), file.string())
+  return fs::exists(file) ? parse_json_object(read_file(file), file.string())
                           : nlohmann::json(nlohmann::json::value_t::object);
 }
 

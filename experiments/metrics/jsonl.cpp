@@ -3,19 +3,9 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/formats/strict_json.h"
 
 namespace specdec {
-namespace {
-
-/// The JSON library's message without its number.
-std::string plain_message(const std::exception& exception) {
-  const std::string_view text = exception.what();
-  const auto end = text.find("] ");
-  return std::string(end == std::string_view::npos ? text : text.substr(end + 2));
-}
-
-}  // namespace
-
 void read_json_lines(std::string_view text, const std::string& name, const std::string& kind,
                      const std::function<void(const nlohmann::json& line, int64_t number)>& read) {
   int64_t number = 0;
@@ -37,7 +27,7 @@ void read_json_lines(std::string_view text, const std::string& name, const std::
       throw;
     } catch (const std::exception& exception) {
       throw Error(
-          fmt::format("{}:{}: {}; expected {}", name, number, plain_message(exception), kind));
+          fmt::format("{}:{}: {}; expected {}", name, number, plain_json_message(exception), kind));
     }
   }
 }

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/formats/json_text.h"
+#include "core/formats/strict_json.h"
 
 namespace specdec {
 namespace {
@@ -298,7 +299,7 @@ auto at_line(const NamedText& file, const ParsedLine& line, Parse parse) {
     throw;
   } catch (const std::exception& exception) {
     throw Error(fmt::format("{}:{}: is not a record that this version writes ({})", file.name,
-                            line.number, exception.what()));
+                            line.number, plain_json_message(exception)));
   }
 }
 

@@ -251,16 +251,16 @@ std::string write_profile(const Profile& profile) {
 }
 
 Profile read_profile(const std::filesystem::path& file) {
-  const auto json = parse_strict_json(read_file(file), file.string());
+  const std::string text = read_file(file);
   try {
-    return parse_profile(json);
+    return parse_profile(parse_strict_json(text, "its JSON"));
   } catch (const InternalError&) {
     throw;
   } catch (const std::exception& exception) {
     throw Error(
         fmt::format("{}: is no profile ({}); write one with specdec profile MODEL --draft "
                     "DRAFTER --json FILE",
-                    file.string(), exception.what()));
+                    file.string(), plain_json_message(exception)));
   }
 }
 

@@ -54,5 +54,25 @@ TEST(StrictJsonTest, ReadFileNamesWhatItCannotRead) {
               HasSubstr("No such file"));
 }
 
+TEST(StrictJsonTest, PlainMessagesHoldNothingOfTheLibrary) {
+  const auto message = [](const std::function<void()>& call) -> std::string {
+    try {
+      call();
+    } catch (const std::exception& exception) {
+      return plain_json_message(exception);
+    }
+    return "no error";
+  };
+  const nlohmann::json object = {{"a", "text"}};
+  EXPECT_EQ(message([&] { (void)object.at("b"); }), "the key 'b' is missing");
+  EXPECT_EQ(message([&] { (void)object.at("a").get<double>(); }),
+            "a value must be number, but is string");
+  EXPECT_EQ(message([] {
+              const auto parsed = nlohmann::json::parse("{\"a\" 1}");
+            }).rfind("not valid JSON at column 6: syntax error", 0),
+            0U);
+  EXPECT_EQ(message([] { throw Error("its own"); }), "its own");
+}
+
 }  // namespace
 }  // namespace specdec

@@ -76,6 +76,22 @@ TEST(CompareCliTest, WritesJsonAndAPage) {
   EXPECT_EQ(cli({"compare", run_a, run_b, "--json", "/no/such/folder/c.json"}).code, 2);
 }
 
+TEST(CompareCliTest, ADamagedRunIsAnError) {
+  const TemporaryFolder a;
+  const TemporaryFolder b;
+  const auto run_a = write_run(a, 0.2, "1");
+  const auto run_b = write_run(b, 0.1, "1");
+  b.write("environment.json", "[1]");
+  const auto environment = cli({"compare", run_a, run_b});
+  EXPECT_EQ(environment.code, 2) << environment.err;
+  EXPECT_THAT(environment.err, HasSubstr("environment.json: should hold a JSON object"));
+  b.write("generations.jsonl", "{\"tokens\": 3}\n");
+  const auto generations = cli({"compare", run_a, run_b});
+  EXPECT_EQ(generations.code, 2);
+  EXPECT_THAT(generations.err, HasSubstr("generations.jsonl:1: is not a record that this version "
+                                         "writes (the key '"));
+}
+
 TEST(CompareCliTest, WhatIsNoRunIsAnError) {
   const TemporaryFolder a;
   const TemporaryFolder empty;

@@ -107,14 +107,15 @@ TEST(AnswersTest, MistakesNameFileAndLine) {
     return text;
   };
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"{\"question_id\": 1\n", "parse error"},
+      {"{\"question_id\": 1\n", "not valid JSON at column "},
       {"[1]\n", "is not an object but array"},
       {"{}\n", "question_id"},
       {changed("\"question_id\":1", "\"question_id\":1.5"), "neither a number nor a text"},
       {changed("\"new_tokens\":[3]", "\"new_tokens\":[3,4]"), "1 turns, but 2 new_tokens"},
-      {changed("\"new_tokens\":[3]", "\"new_tokens\":\"3\""), "type must be array"},
+      {changed("\"new_tokens\":[3]", "\"new_tokens\":\"3\""),
+       "a value must be array, but is string"},
       {changed("\"accept_lengths\":[2]", "\"accept_lengths\":[-2]"), "negative count"},
-      {changed(",\"accept_lengths\":[2]", ""), "key 'accept_lengths' not found"},
+      {changed(",\"accept_lengths\":[2]", ""), "the key 'accept_lengths' is missing"},
       {changed("\"wall_time\":[0.75]", "\"wall_time\":[-1]"), "negative time"},
   };
   for (const auto& [line, message] : cases) {
