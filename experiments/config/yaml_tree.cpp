@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "experiments/config/yaml_brackets.h"
 
 namespace specdec {
 namespace {
@@ -177,6 +178,31 @@ void refuse_deep_brackets(const std::string& text, const std::string& source) {
   }
 }
 
+/// The parser only says where it could not go on, which may be many lines below the bracket.
+void refuse_bracket_mistake(const std::string& text, const std::string& source, bool number_lines) {
+  const BracketMistake mistake = find_bracket_mistake(text);
+  if (!mistake.message.empty()) {
+    throw ConfigError(number_lines ? fmt::format("{}:{}: {}", source, mistake.line, mistake.message)
+                                   : fmt::format("{}: {}", source, mistake.message));
+  }
+}
+
+/// The parser's words in those of a user.
+std::string plain_message(const std::string& message) {
+  if (message == "illegal map value") {
+    return "a ':' that cannot begin a value here: write each key on a line of its own with ': ' "
+           "after it, and quote a text that holds ': '";
+  }
+  if (message == "illegal block entry") {
+    return "a list item ('- ') where none can be: check its indentation";
+  }
+  if (message == "end of map not found" || message == "end of sequence not found") {
+    return "this line is indented like none above it: check its spaces";
+  }
+  return message == "unknown token" ? "a character that cannot begin a value: quote the text"
+                                    : message;
+}
+
 bool is_index(const std::string& text, size_t& index) {
   const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), index);
   return failure == std::errc() && end == text.data() + text.size();
@@ -277,7 +303,8 @@ std::shared_ptr<YamlTree> parse_yaml(const std::string& text, const std::string&
     }
     return found && root != nullptr ? root : YamlTree::map(source);
   } catch (const YAML::Exception& exception) {
-    std::string message = exception.msg;
+    refuse_bracket_mistake(text, source, number_lines);
+    std::string message = plain_message(exception.msg);
     // In flow and block scalars alike, a tab in the margin is what trips people most often.
     if (text.find('\t') != std::string::npos) {
       message += " (the file holds tabs; YAML indents with spaces)";
@@ -285,6 +312,9 @@ std::shared_ptr<YamlTree> parse_yaml(const std::string& text, const std::string&
     throw ConfigError(number_lines && !exception.mark.is_null()
                           ? fmt::format("{}:{}: {}", source, exception.mark.line + 1, message)
                           : fmt::format("{}: {}", source, message));
+  } catch (const ConfigError&) {
+    refuse_bracket_mistake(text, source, number_lines);
+    throw;
   }
 }
 

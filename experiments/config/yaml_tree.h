@@ -6,6 +6,9 @@
 
 namespace specdec {
 
+/// How the place of a value begins that the command line gave: "--set seed=3".
+inline constexpr std::string_view kOverridePlace = "--set ";
+
 /// A parsed YAML value that knows where it was written: "configs/a.yaml:7", or "--set seed=3".
 struct YamlTree {
   enum class Kind { kNull, kScalar, kList, kMap };

@@ -62,18 +62,41 @@ TEST(YamlTreeTest, RefusesWhatConfigsDoNotNeed) {
       {"a: 1\n---\nb: 2\n", "several YAML documents"},
       {"? [1, 2]\n: 3\n", "a.yaml:1: a key must be a plain word"},
       {"a:\n\t- 1\n", "tabs"},
-      {"a: [1, 2\n", "a.yaml:"},
       {"a: 'open\n", "a.yaml:1: a quote is not closed"},
       {"ü: é\nb: 'it''s\n", "a.yaml:2: a quote is not closed"},
       {"a: \"open\\\"\nb: 2\n", "a.yaml:1: a quote is not closed"},
       {"'a: 1\n", "a.yaml:1: "},
       {"a: 1\n b: 2\n", "a.yaml:2: "},
-      {"{a: 1\n", "a.yaml:"},
       {std::string("a: 1\0b", 6), "NUL"},
   };
   for (const auto& [text, expected] : cases) {
     EXPECT_THAT(message_of(text), HasSubstr(expected)) << text;
   }
+}
+
+TEST(YamlTreeTest, SaysWhichBracketIsOpen) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"a: [1, 2\n", "a.yaml:1: this '[' is never closed: ']' is missing"},
+      {"{a: 1\n", "a.yaml:1: this '{' is never closed: '}' is missing"},
+      {"a: 1\nb: {c: d\ne: {f: g}\nh:\n  - i\n", "a.yaml:2: this '{' is never closed"},
+      {"a:\n  - {b: {c: d}\n  - {e: f}\n", "a.yaml:2: this '{' is never closed"},
+      {"a: {b: [1,\n 2}\n", "a.yaml:2: '}' where the '[' of line 1 is still open"},
+      {"a: {b: c}}\n", "a.yaml:1: a '}' too many"},
+      // Not in quotes, comments, block scalars or words:
+      {"a: '['\nb: \"{\"\nc: d # {\ne: f[g\nh: [i\n", "a.yaml:5: this '['"},
+      {"a: |\n  { text\n\n  [\nb: it's {\nc: {d: don't, e: 'x'''}\nf: [\n", "a.yaml:7: this '['"},
+      {"a: 'it''s {'\nb c\nd: 1\n", "a.yaml:"},
+  };
+  for (const auto& [text, expected] : cases) {
+    EXPECT_THAT(message_of(text), HasSubstr(expected)) << text;
+  }
+  EXPECT_THAT(message_of("a: 'it''s {'\nb c\nd: 1\n"), testing::Not(HasSubstr("closed")));
+}
+
+TEST(YamlTreeTest, SyntaxErrorsSayWhatToDo) {
+  EXPECT_THAT(message_of("a: b: c\n"), HasSubstr("quote a text that holds ': '"));
+  EXPECT_THAT(message_of("a:\n  b: 1\n c: 2\n"), HasSubstr("a.yaml:3: this line is indented"));
+  EXPECT_THAT(message_of("a: @b\n"), HasSubstr("quote the text"));
 }
 
 TEST(YamlTreeTest, RefusesBombs) {
