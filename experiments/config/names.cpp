@@ -44,6 +44,14 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   return best;
 }
 
+std::string misspelled_name(std::string_view name, const std::vector<std::string>& known) {
+  const auto is_near = [&](const std::string& other) {
+    return name.size() >= 5 && name.size() <= 64 && edit_distance(name, other) <= 2;
+  };
+  const auto found = std::find_if(known.begin(), known.end(), is_near);
+  return found == known.end() ? "" : *found;
+}
+
 std::string known_names_text(std::string_view name, const std::vector<std::string>& known) {
   const auto near = nearest_name(name, known);
   return near.empty() ? fmt::format("; known: {}", join_names(known))

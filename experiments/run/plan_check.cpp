@@ -4,8 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "experiments/run/arms.h"
+#include "experiments/terminal/plain_text.h"
 
 namespace specdec {
 namespace {
@@ -51,6 +54,23 @@ std::string too_long_text(const Lengths& lengths, size_t prompts) {
       more ? ", ..." : "");
 }
 
+/// Keys of the prompts file that mean nothing here.
+std::string unread_keys_text(const ExperimentConfig& config) {
+  std::map<std::string, int64_t> counts;
+  for (const Prompt& prompt : config.prompts.prompts) {
+    for (const auto& key : prompt.unread_keys) {
+      ++counts[key];
+    }
+  }
+  std::vector<std::string> texts;
+  for (const auto& [key, count] : counts) {
+    texts.push_back(fmt::format("'{}' ({} prompts)", one_line(key, 40), count));
+  }
+  return texts.empty() ? ""
+                       : fmt::format("{}: these keys are not read: {}",
+                                     config.prompts.file.string(), fmt::join(texts, ", "));
+}
+
 void check_group(const Group& group, const ModelFiles& target, PlanCheck& check) {
   const auto& config = *group.config;
   const auto lengths = measure_prompts(config, target);
@@ -81,6 +101,9 @@ PlanCheck check_plan(const ExperimentPlan& plan) {
   PlanCheck check;
   for (const Group& group : group_arms(plan)) {
     check_group(group, plan.models->read(group.config->weights), check);
+  }
+  if (auto unread = unread_keys_text(plan.points.front().config); !unread.empty()) {
+    check.warnings.push_back(std::move(unread));
   }
   return check;
 }

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 
 #include "core/error.h"
+#include "core/formats/strict_json.h"
 #include "experiments/config/config_file.h"
 #include "grammar/schema/json_value.h"
 
@@ -34,9 +36,8 @@ nlohmann::json parse_line(std::string_view line, std::string& message) {
     message = fmt::format("expected an object such as {{\"prompt\": \"...\"}}, found {}",
                           json.type_name());
   } catch (const nlohmann::json::exception& exception) {
-    const std::string_view text = exception.what();
-    const auto colon = text.find("] ");
-    message = "bad JSON: " + std::string(colon == text.npos ? text : text.substr(colon + 2));
+    message =
+        plain_json_message(exception) + "; each line is an object such as {\"prompt\": \"...\"}";
   } catch (const ConfigError& error) {
     message = error.what();
   }
@@ -169,6 +170,25 @@ std::string read_answer_keys(const nlohmann::json& json, Prompt& prompt) {
   return "";
 }
 
+/// Files made for other tools have other keys, which are left alone; but one that is nearly a known
+/// key is a misspelling, which would be lost.
+std::string read_other_keys(const nlohmann::json& json, Prompt& prompt) {
+  static const std::vector<std::string> kKnown = {"turns",    "prompt", "tokens",
+                                                  "category", "id",     "question_id",
+                                                  "schema",   "scorer", "reference"};
+  for (const auto& [key, value] : json.items()) {
+    if (std::find(kKnown.begin(), kKnown.end(), key) != kKnown.end()) {
+      continue;
+    }
+    if (const auto near = misspelled_name(key, kKnown); !near.empty()) {
+      return fmt::format("unknown key '{}'; did you mean '{}'? Known: {}", key, near,
+                         join_names(kKnown));
+    }
+    prompt.unread_keys.push_back(key);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
@@ -189,6 +209,9 @@ std::vector<Prompt> read_prompts(const std::filesystem::path& file) {
     Prompt prompt;
     std::string message;
     const nlohmann::json json = parse_line(line, message);
+    if (message.empty()) {
+      message = read_other_keys(json, prompt);
+    }
     if (message.empty()) {
       message = read_turns(json, prompt);
     }

@@ -20,6 +20,7 @@ struct Prompt {
   std::string schema = {};  ///< JSON text of the JSON Schema that the answer must satisfy, or ""
   /// Of each turn what its answer must be, or none; empty when the line names no `scorer`.
   std::vector<std::optional<AnswerKey>> answer_keys = {};
+  std::vector<std::string> unread_keys = {};  ///< of the line: for other tools
   uint32_t number = 0;  ///< of the first turn among all turns of the file: keys randomness
 };
 
@@ -27,9 +28,9 @@ struct Prompt {
 /// Spec-Bench), `prompt` (a text) or `tokens` (a list of ids), and optionally `category`, `id`
 /// (or `question_id`), `schema` (a JSON Schema), and `scorer` with `reference` (see
 /// make_answer_key; a text, or for several turns a list with one text or null each, as Spec-Bench
-/// has); other keys are ignored, blank lines skipped. A `reference` without a `scorer` is ignored
-/// too. Throws ConfigError naming file and line: all broken lines at once, up to ten; a file
-/// without prompts; an id given twice.
+/// has); other keys are ignored (but one that is nearly one of these is a mistake), blank lines
+/// skipped. A `reference` without a `scorer` is ignored too. Throws ConfigError naming file and
+/// line: all broken lines at once, up to ten; a file without prompts; an id given twice.
 std::vector<Prompt> read_prompts(const std::filesystem::path& file);
 
 /// The tokens to continue. `history` holds the turns so far, the user's and the model's: in Gemma's

@@ -244,7 +244,7 @@ TEST_F(ExperimentConfigTest, RefusesModelsAndPrompts) {
   EXPECT_THAT(set("model.max_length=100000"), HasSubstr("max_position_embeddings (512)"));
   EXPECT_THAT(set("prompts.file=nowhere.jsonl"), HasSubstr("'nowhere.jsonl' does not exist"));
   EXPECT_THAT(set("prompts.file=text.jsonl"), HasSubstr("has no tokenizer"));
-  EXPECT_THAT(set("prompts.file=c.yaml"), HasSubstr("c.yaml:1: bad JSON"));
+  EXPECT_THAT(set("prompts.file=c.yaml"), HasSubstr("c.yaml:1: not valid JSON at column "));
   EXPECT_THAT(set("prompts.categories=[z]"), HasSubstr("no prompt has the category 'z'"));
   EXPECT_THAT(set("prompts.limit=-1"), HasSubstr("prompts.limit: -1"));
   EXPECT_THAT(set("prompts.skip=9"), HasSubstr("9 prompts are skipped of"));

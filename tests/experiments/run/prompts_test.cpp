@@ -94,13 +94,39 @@ TEST(PromptsTest, RefusesAnswerKeysThatCannotBeMet) {
   }
 }
 
+/// Files made for other tools have keys that mean nothing here; a misspelling would be lost.
+TEST(PromptsTest, OtherKeysAreKeptApartFromMisspelledOnes) {
+  const TemporaryFolder folder;
+  const auto prompts = read_prompts(folder.write(
+      "p.jsonl",
+      "{\"prompt\": \"a\", \"answer\": \"4\", \"task_id\": \"HumanEval/0\", \"idx\": 3, \"title\": "
+      "1, "
+      "\"question\": \"b\", \"source\": \"c\", \"test\": \"d\", \"entry_point\": \"e\"}\n"));
+  EXPECT_EQ(prompts[0].unread_keys.size(), 8U);
+  for (const auto& [key, meant] :
+       std::vector<std::pair<std::string, std::string>>{{"catagory", "category"},
+                                                        {"refrence", "reference"},
+                                                        {"scorers", "scorer"},
+                                                        {"schemas", "schema"},
+                                                        {"questionid", "question_id"}}) {
+    try {
+      (void)read_prompts(
+          folder.write("p.jsonl", "\n{\"prompt\": \"a\", \"" + key + "\": \"x\"}\n"));
+      ADD_FAILURE() << key;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("p.jsonl:2: unknown key '" + key + "'; did you mean '" +
+                                          meant + "'? Known: turns, "));
+    }
+  }
+}
+
 TEST(PromptsTest, NamesFileAndLineOfMistakes) {
   const std::string good = "{\"prompt\": \"a\"}\n";
   const std::string deep = "{\"prompt\": \"a\", \"x\": " + std::string(100, '[') + "}";
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"{\"prompt\": \"a\"", "p.jsonl:2: bad JSON"},
-      {"not json", "p.jsonl:2: bad JSON"},
-      {"{\"prompt\": \"\xff\"}", "p.jsonl:2: bad JSON"},
+      {"{\"prompt\": \"a\"", "p.jsonl:2: not valid JSON at column "},
+      {"not json", "p.jsonl:2: not valid JSON at column "},
+      {"{\"prompt\": \"\xff\"}", "p.jsonl:2: not valid JSON at column "},
       {"[1]", "p.jsonl:2: expected an object"},
       {"{}", "none of the keys 'turns', 'prompt', 'tokens'"},
       {"{\"prompt\": \"a\", \"turns\": [\"a\"]}", "more than one of the keys"},
