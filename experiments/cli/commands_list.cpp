@@ -26,12 +26,17 @@ struct ListArguments {
   JsonOption json;
 };
 
-/// Builds and runs each combination once; certify enumerates them.
-int list_matrix(const CommandContext& context, const JsonOption& option) {
-  JsonOutput json(option, context.out);
+/// Builds and runs each combination (with NAME, those that it is in) once; certify enumerates them.
+int list_matrix(const CommandContext& context, const ListArguments& arguments) {
+  JsonOutput json(arguments.json, context.out);
   const InterruptGuard guard;
   const auto result =
-      certify(context.components, {.seeds = 1, .enumerate = false, .quiet = context.flags.quiet},
+      certify(context.components,
+              {.names = arguments.name.empty() ? std::vector<std::string>()
+                                               : std::vector<std::string>{arguments.name},
+               .seeds = 1,
+               .enumerate = false,
+               .quiet = context.flags.quiet},
               context.err);
   json.write_result([&](std::ostream& out) { write_matrix(out, result); },
                     [&](std::ostream& out) { write_matrix_json(out, result); });
@@ -75,7 +80,7 @@ void print_all(std::ostream& out, const std::vector<ComponentHelp>& components) 
 
 int list(const CommandContext& context, const ListArguments& arguments) {
   if (arguments.matrix) {
-    return list_matrix(context, arguments.json);
+    return list_matrix(context, arguments);
   }
   if (!arguments.pages.empty()) {
     return write_pages(context, arguments.pages);
@@ -98,9 +103,11 @@ void add_list_command(CLI::App& app, CommandContext& context) {
   const auto arguments = std::make_shared<ListArguments>();
   command->add_option("NAME", arguments->name,
                       "a type, or a kind: strategy, drafter, verifier, draft_length, tree");
-  auto* matrix = command->add_flag("--matrix", arguments->matrix,
-                                   "every drafter x shape x verifier x {greedy, sampled}: "
-                                   "lossless, lossy, or refused with its reason");
+  auto* matrix =
+      command->add_flag("--matrix", arguments->matrix,
+                        "every drafter x shape x verifier x {greedy, sampled}: "
+                        "lossless, lossy, or refused with its reason; with NAME (a type), those "
+                        "with it");
   command
       ->add_option("--markdown", arguments->pages,
                    "write the lists in these pages anew, each between <!-- specdec list NAME --> "
@@ -113,6 +120,7 @@ void add_list_command(CLI::App& app, CommandContext& context) {
       "  specdec list\n"
       "  specdec list suffix\n"
       "  specdec list --matrix\n"
+      "  specdec list --matrix suffix\n"
       "  specdec list --markdown README.md docs/*.md");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] { return list(context, *arguments); };

@@ -46,8 +46,12 @@ struct TracedArm {
 };
 
 std::vector<TracedArm> traced_arms(const SimulateArguments& arguments) {
-  if (!std::filesystem::is_directory(arguments.run)) {
-    throw Error(fmt::format("'{}': no such run folder", arguments.run));
+  if (!std::filesystem::exists(std::filesystem::path(arguments.run) / "generations.jsonl")) {
+    throw Error(
+        fmt::format("'{}': no run folder (it has no generations.jsonl); make one with traces: "
+                    "specdec run CONFIG "
+                    "--set trace.depth=8 --out FOLDER",
+                    arguments.run));
   }
   std::vector<TracedArm> arms;
   for (TraceRecord& record : load_traces(arguments.run)) {
@@ -63,10 +67,16 @@ std::vector<TracedArm> traced_arms(const SimulateArguments& arguments) {
     throw Error(fmt::format("{}: holds no traces; run the experiment with --set trace.depth=8",
                             arguments.run));
   }
+  std::vector<std::string> traced;
+  for (const TracedArm& arm : arms) {
+    if (std::find(traced.begin(), traced.end(), arm.strategy) == traced.end()) {
+      traced.push_back(arm.strategy);
+    }
+  }
   for (const auto& name : arguments.strategies) {
-    if (std::none_of(arms.begin(), arms.end(),
-                     [&](const TracedArm& arm) { return arm.strategy == name; })) {
-      throw ConfigError(fmt::format("--strategy: the run traced no '{}'", name));
+    if (std::find(traced.begin(), traced.end(), name) == traced.end()) {
+      throw ConfigError(fmt::format("--strategy: the run traced no '{}'{}", name,
+                                    known_names_text(name, traced)));
     }
   }
   if (!arguments.strategies.empty()) {
@@ -81,8 +91,12 @@ std::vector<TracedArm> traced_arms(const SimulateArguments& arguments) {
 std::vector<ReplayShape> read_shapes(const SimulateArguments& arguments, const TracedArm& arm) {
   std::vector<ReplayShape> shapes;
   if (arguments.lengths) {
-    for (const Token length : parse_token_list(*arguments.lengths)) {
-      shapes.push_back(chain_shape(length));
+    try {
+      for (const Token length : parse_token_list(*arguments.lengths)) {
+        shapes.push_back(chain_shape(length));
+      }
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("--lengths: {}", error.what()));
     }
   }
   for (const auto& tree : arguments.trees) {
@@ -269,6 +283,9 @@ Json replays_json(const Replays& replays, const std::vector<TracedArm>& arms) {
 int simulate(const CommandContext& context, const SimulateArguments& arguments) {
   if (arguments.draft_cost && std::isnan(*arguments.draft_cost)) {
     throw ConfigError("--draft-cost: expected a number of at least 0, found nan");
+  }
+  if (!arguments.drafter.empty() && arguments.profile.empty()) {
+    throw ConfigError("--drafter: names a drafter of a profile; give the profile with --profile");
   }
   JsonOutput json(arguments.json, context.out);
   const auto arms = traced_arms(arguments);

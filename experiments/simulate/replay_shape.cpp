@@ -19,7 +19,7 @@ ReplayShape chain_shape(int64_t length) {
 ReplayShape parse_tree_shape(const std::string& text) {
   const auto refuse = [&](const std::string& message) {
     throw ConfigError(
-        fmt::format("the tree {}: {}; give the ranks on the path to each node, such "
+        fmt::format("--tree {}: {}; give the ranks on the path to each node, such "
                     "as [[0],[1],[0,0]]",
                     text, message));
   };

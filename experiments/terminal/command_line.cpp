@@ -1,6 +1,7 @@
 #include "experiments/terminal/command_line.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -11,8 +12,10 @@
 #include <filesystem>
 #include <new>
 #include <ostream>
+#include <string_view>
 
 #include "core/error.h"
+#include "experiments/config/names.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/json_option.h"
 
@@ -53,6 +56,14 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
   app.add_flag("--quiet", flags.quiet, "no progress and no logs");
 }
 
+/// Ctrl-C where no InterruptGuard looks after it: nothing is half done there, so the program ends
+/// at once, as it does elsewhere. Only calls that a signal handler may make.
+void end_at_interrupt(int) {
+  constexpr std::string_view kLine = "interrupted\n";
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kLine.data(), kLine.size());
+  ::_exit(kInterrupted);
+}
+
 /// Shell quoting where a word needs it, so that the command can be pasted.
 std::string quote_word(const std::string& word) {
   const bool plain =
@@ -83,6 +94,35 @@ int report_bug(std::ostream& err, const std::string& message) {
   return kBug;
 }
 
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+/// A word in a command's place that names none; the parser would only say that one is required.
+void refuse_unknown_command(const CLI::App& app, const std::string& word) {
+  const auto known = command_names(app);
+  if (!word.empty() && word.front() != '-' &&
+      std::find(known.begin(), known.end(), word) == known.end()) {
+    throw ConfigError(fmt::format("unknown command '{}'{}. See 'specdec --help'.", word,
+                                  known_names_text(word, known)));
+  }
+}
+
+/// The same of a command that has commands of its own, as grammar has.
+void refuse_unknown_commands(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const std::string name = command_name(arguments);
+  refuse_unknown_command(app, name);
+  const auto at = std::find(arguments.begin(), arguments.end(), name);
+  const bool has_next = at != arguments.end() && at + 1 != arguments.end();
+  if (!name.empty() && has_next && app.get_subcommand(name)->get_require_subcommand_min() > 0) {
+    refuse_unknown_command(*app.get_subcommand(name), *(at + 1));
+  }
+}
+
 }  // namespace
 
 void begin_commands(CLI::App& app, CommandLine& context) {
@@ -100,6 +140,7 @@ std::optional<int> parse_commands(CLI::App& app, const std::vector<std::string>&
   for (const auto& argument : arguments) {
     context.command_line += " " + quote_word(argument);
   }
+  refuse_unknown_commands(app, arguments);
   try {
     parse_with_json(app, arguments);
   } catch (const CLI::ParseError& error) {
@@ -134,6 +175,9 @@ int run_guarded(CommandLine& context, const std::function<int()>& run) {
 
 std::vector<std::string> begin_program(int argc, char** argv) {
   (void)std::signal(SIGPIPE, SIG_IGN);
+  if (std::signal(SIGINT, end_at_interrupt) == SIG_IGN) {
+    (void)std::signal(SIGINT, SIG_IGN);  // a job in a script's background
+  }
   return {argv + std::min(argc, 1), argv + argc};
 }
 

@@ -366,6 +366,19 @@ TEST(CertifyReportTest, TheMatrixHasACellACombinationAndReasonsAsFootnotes) {
   EXPECT_THAT(out.str(), HasSubstr("lookup           lookup(n: 2)\n"));
 }
 
+TEST(CertifyCliTest, ListsTheMatrixOfOneType) {
+  const auto json =
+      nlohmann::json::parse(cli({"list", "beam_search", "--matrix", "--json", "--quiet"}).out);
+  ASSERT_GT(json["rows"].size(), 0U);
+  for (const auto& row : json["rows"]) {
+    EXPECT_THAT(row.dump(), HasSubstr("beam_search"));
+  }
+  EXPECT_LT(json["rows"].size(), 2 * certify_cells(builtin_components()).size());
+  const auto unknown = cli({"list", "sufix", "--matrix", "--quiet"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("did you mean 'suffix'?"));
+}
+
 TEST(CertifyCliTest, ListsTheMatrix) {
   const auto text = cli({"list", "--matrix", "--quiet"});
   EXPECT_EQ(text.code, 0) << text.err;

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -19,6 +20,7 @@
 #include "experiments/components/builtin.h"
 #include "experiments/config/config_file.h"
 #include "experiments/simulate/profile.h"
+#include "experiments/terminal/interrupt.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/experiments/run/text_model.h"
 #include "tests/support/golden.h"
@@ -113,6 +115,50 @@ TEST(CliTest, WrongUsageExitsWithTwo) {
     EXPECT_NE(result.err, "");
     EXPECT_EQ(result.out, "");
   }
+}
+
+TEST(CliTest, UnknownCommandsNameTheNearest) {
+  EXPECT_THAT(
+      cli({"simulat", "x"}).err,
+      HasSubstr("unknown command 'simulat'; did you mean 'simulate'? Known: run, compare, "));
+  EXPECT_THAT(cli({"--quiet", "zzz"}).err,
+              HasSubstr("unknown command 'zzz'; known: run, compare, "));
+  const auto grammar = cli({"grammar", "smaple", "x"});
+  EXPECT_EQ(grammar.code, 2);
+  EXPECT_THAT(grammar.err,
+              HasSubstr("unknown command 'smaple'; did you mean 'sample'? Known: test"));
+  EXPECT_THAT(cli({"grammar"}).err, HasSubstr("required"));
+}
+
+/// Ctrl-C ends a program alike, whether it works, which keeps what is finished, or only starts.
+TEST(CliTest, AnInterruptEndsWithALineAndItsExitCode) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto begin = [] {
+    char name[] = "specdec";
+    char* argv[] = {name, nullptr};
+    (void)begin_program(1, argv);
+  };
+  const auto ends = testing::ExitedWithCode(130);
+  EXPECT_EXIT((begin(), std::raise(SIGINT)), ends, "^interrupted\n$");
+  const auto after_work = [&] {
+    begin();
+    {
+      const InterruptGuard guard;
+      (void)std::raise(SIGINT);
+      if (!InterruptGuard::is_raised()) {
+        std::exit(1);
+      }
+    }
+    (void)std::raise(SIGINT);
+  };
+  EXPECT_EXIT(after_work(), ends, "^interrupted\n$");
+  const auto twice = [&] {
+    begin();
+    const InterruptGuard guard;
+    (void)std::raise(SIGINT);
+    (void)std::raise(SIGINT);
+  };
+  EXPECT_EXIT(twice(), ends, "^interrupted\n$");
 }
 
 TEST(CliTest, ErrorsSayWhatToDo) {
@@ -390,6 +436,8 @@ TEST(CliTest, SimulatesATracedRun) {
     EXPECT_EQ(refused.code, 2);
     EXPECT_THAT(refused.err, HasSubstr(message));
   }
+  EXPECT_THAT(cli({"simulate", folder.path().string()}).err,
+              HasSubstr("no run folder (it has no generations.jsonl); make one with traces: "));
   const auto imported = cli({"import", run, "again=" + run + "/answers/draft.jsonl"});
   ASSERT_EQ(imported.code, 0) << imported.err;
   EXPECT_THAT(imported.out, HasSubstr("again: draft"));
