@@ -22,9 +22,8 @@ double expected_tokens(double acceptance, int64_t length) {
 }  // namespace
 
 FixedDraftLength::FixedDraftLength(int64_t length) : length_(length) {
-  require_config(
-      length >= 1,
-      "draft_length: a fixed length must be at least 1; plain decoding is 'autoregressive'");
+  require_config(length >= 1,
+                 "a fixed length must be at least 1; plain decoding is 'autoregressive'");
 }
 
 int64_t FixedDraftLength::next(int64_t /*context*/) { return length_; }
@@ -33,7 +32,7 @@ HeuristicDraftLength::HeuristicDraftLength(const HeuristicOptions& options)
     : options_(options), length_(options.initial) {
   require_config(
       1 <= options.min && options.min <= options.initial && options.initial <= options.max,
-      "draft_length: heuristic needs 1 <= min <= initial <= max");
+      "heuristic needs 1 <= min <= initial <= max");
 }
 
 void HeuristicDraftLength::reset() { length_ = options_.initial; }
@@ -49,15 +48,14 @@ void HeuristicDraftLength::observe(int64_t drafted, int64_t accepted) {
 
 AdaptiveDraftLength::AdaptiveDraftLength(AdaptiveOptions options) : options_(std::move(options)) {
   require_config(1 <= options_.initial && options_.initial <= options_.max,
-                 "draft_length: adaptive needs 1 <= initial <= max");
+                 "adaptive needs 1 <= initial <= max");
   require_config(0.0 <= options_.shrink_below && options_.shrink_below <= options_.grow_above &&
                      options_.grow_above <= 1.0,
-                 "draft_length: adaptive needs 0 <= shrink_below <= grow_above <= 1");
-  require_config(0.0 <= options_.memory && options_.memory < 1.0,
-                 "draft_length: adaptive needs 0 <= memory < 1");
+                 "adaptive needs 0 <= shrink_below <= grow_above <= 1");
+  require_config(0.0 <= options_.memory && options_.memory < 1.0, "adaptive needs 0 <= memory < 1");
   require_config(1 <= options_.pause && options_.pause <= options_.max_pause,
-                 "draft_length: adaptive needs 1 <= pause <= max_pause");
-  require_config(options_.probe >= 1, "draft_length: adaptive needs probe >= 1");
+                 "adaptive needs 1 <= pause <= max_pause");
+  require_config(options_.probe >= 1, "adaptive needs probe >= 1");
   AdaptiveDraftLength::reset();
 }
 

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -29,13 +30,14 @@ void check_depth(const ConfigNode& node, const RunPlan& plan, int64_t depth) {
   }
 }
 
-/// The list of lists under `key`.
-std::vector<std::vector<int64_t>> read_paths(const ConfigNode& node, const std::string& key) {
+/// The list of lists under `key`; none, which has been noted, when it is another thing.
+std::optional<std::vector<std::vector<int64_t>>> read_paths(const ConfigNode& node,
+                                                            const std::string& key) {
   std::vector<std::vector<int64_t>> paths;
   const auto tree = node.raw(key);
   if (tree->kind != YamlTree::Kind::kList) {
     node.fail(key, "should be a list of paths, as [[0], [1], [0, 0]]; is " + describe(*tree));
-    return paths;
+    return std::nullopt;
   }
   for (const auto& item : tree->items) {
     std::vector<int64_t> path;
@@ -47,32 +49,41 @@ std::vector<std::vector<int64_t>> read_paths(const ConfigNode& node, const std::
     if (!valid) {
       node.fail(key, fmt::format("a path is a list of ranks from 0 to {}, as [0, 2, 1]",
                                  kMaxBranches - 1));
-      return {};
+      return std::nullopt;
     }
     paths.push_back(std::move(path));
   }
   return paths;
 }
 
-RankTree read_static_tree(const ConfigNode& node) {
+/// None when neither is given, or what is given is no list, which has been noted.
+std::optional<RankTree> read_static_tree(const ConfigNode& node) {
   node.ignore("widths");  // known, whichever is given
   node.ignore("paths");
   if (node.has("paths") == node.has("widths")) {
     node.fail(
         "a static tree is given by 'paths' (lists of ranks, as [[0], [1], [0, 0]]) or by "
         "'widths' (children of the nodes of each level, as [4, 2, 1])");
-    return {};
+    return std::nullopt;
   }
   if (node.has("paths")) {
-    return tree_of_paths(read_paths(node, "paths"));
+    const auto paths = read_paths(node, "paths");
+    return paths ? std::optional(tree_of_paths(*paths)) : std::nullopt;
   }
-  return tree_of_widths(node.get_list<int64_t>("widths", {}, {1, kMaxBranches}), kMaxDraftLength);
+  const auto written = node.raw("widths");
+  const auto widths = node.get_list<int64_t>("widths", {}, {1, kMaxBranches});
+  const bool is_whole = node.is_list("widths") && widths.size() == written->items.size();
+  return is_whole ? std::optional(tree_of_widths(widths, kMaxDraftLength)) : std::nullopt;
 }
 
 TreeRegistry::Make prepare_static(const ConfigNode& node, const RunPlan& plan) {
   RankTree tree;
   try {
-    tree = read_static_tree(node);
+    const auto given = read_static_tree(node);
+    if (!given) {
+      return {};
+    }
+    tree = *given;
     if (tree.nodes() > kMaxDraftLength) {
       node.fail(fmt::format("{} nodes are more than {}", tree.nodes(), kMaxDraftLength));
     }
@@ -101,8 +112,16 @@ OptionTable<OptimalTreeOptions> optimal_options() {
 
 TreeRegistry::Make prepare_optimal(const ConfigNode& node, const RunPlan& plan) {
   const auto [nodes, depth] = optimal_options().read(node);
-  const auto acceptance = node.get_list<double>("acceptance", {}, {0.0, 1.0});
+  node.ignore("acceptance");
   check_depth(node, plan, depth);
+  if (!node.has("acceptance")) {
+    node.fail(
+        "the key 'acceptance' is missing; give the probabilities that the drafter's best, second "
+        "best, ... token is accepted, such as [0.6, 0.2, 0.05]: the report of a run with "
+        "another tree shows them");
+    return {};
+  }
+  const auto acceptance = node.get_list<double>("acceptance", {}, {0.0, 1.0});
   RankTree tree;
   try {
     tree = OptimalTrees(acceptance, nodes, depth).tree(nodes, depth);

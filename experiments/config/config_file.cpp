@@ -32,7 +32,7 @@ std::shared_ptr<YamlTree> load_config(const std::filesystem::path& file,
 }
 
 void apply_override(YamlTree& root, const std::string& text, ConfigErrors& errors) {
-  const std::string place = "--set " + text;
+  const std::string place = std::string(kOverridePlace) + text;
   const size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     errors.add(place, "", "expected key=value, such as --set sampling.temperature=0.8");

@@ -18,6 +18,7 @@ struct KnownKey {
   std::shared_ptr<YamlTree> value;              // a scalar or a list of scalars; or
   std::vector<std::shared_ptr<void>> children;  // states of child maps
   bool is_list = false;
+  std::filesystem::path path;  // of an existing file or folder: where it was found
 };
 
 struct ConfigNode::State {
@@ -35,7 +36,7 @@ struct ConfigNode::State {
         return entry;
       }
     }
-    known.push_back({key, nullptr, {}, false});
+    known.push_back({key, nullptr, {}, false, {}});
     return known.back();
   }
   std::string path_of(const std::string& key) const {
@@ -55,6 +56,20 @@ namespace {
 int64_t line_of(const std::string& mistake) {
   const size_t colon = mistake.find(".yaml:");
   return colon == std::string::npos ? 0 : std::strtoll(mistake.c_str() + colon + 6, nullptr, 10);
+}
+
+/// Without "..", unless a link makes that another place: what a file is called is recorded.
+std::filesystem::path plain_path(const std::filesystem::path& path) {
+  std::error_code ignored;
+  auto plain = path.lexically_normal();
+  return std::filesystem::equivalent(plain, path, ignored) ? plain : path;
+}
+
+/// `path` as it is seen from a folder, which may not exist yet.
+std::string path_from(const std::filesystem::path& folder, const std::filesystem::path& path) {
+  std::error_code ignored;
+  const auto from = std::filesystem::relative(path, std::filesystem::absolute(folder), ignored);
+  return (from.empty() ? std::filesystem::absolute(path) : from).string();
 }
 
 }  // namespace
@@ -194,12 +209,12 @@ std::filesystem::path ConfigNode::require_path(const std::string& key) const {
   }
   std::error_code ignored;
   const std::filesystem::path path = text;
-  if (std::filesystem::exists(path, ignored)) {
-    return path;
-  }
   const auto beside = state_->folder / path;
-  if (path.is_relative() && std::filesystem::exists(beside, ignored)) {
-    return beside;
+  for (const auto& found : {path, plain_path(beside)}) {
+    if ((found == path || path.is_relative()) && std::filesystem::exists(found, ignored)) {
+      state_->know(key).path = found;
+      return found;
+    }
   }
   const auto here = std::filesystem::absolute(path, ignored).lexically_normal();
   const auto there = std::filesystem::absolute(beside, ignored).lexically_normal();
@@ -294,7 +309,12 @@ std::shared_ptr<const YamlTree> ConfigNode::raw(const std::string& key) const {
 }
 
 void ConfigNode::fail(const std::string& message) const {
-  state_->errors->add(place(), state_->path, message);
+  // What keys make together may be an override's doing: then the line of the map is no help.
+  const auto& entries = state_->tree->entries;
+  const auto found = std::find_if(entries.rbegin(), entries.rend(), [](const auto& entry) {
+    return entry.place.rfind(kOverridePlace, 0) == 0;
+  });
+  state_->errors->add(found == entries.rend() ? place() : found->place, state_->path, message);
 }
 
 void ConfigNode::fail(const std::string& key, const std::string& message) const {
@@ -356,21 +376,23 @@ void ConfigNode::refuse_old_name(const std::string& old_key, const std::string& 
 
 void ConfigNode::ignore(const std::string& key) const { state_->know(key); }
 
-std::shared_ptr<YamlTree> ConfigNode::resolved() const {
+std::shared_ptr<YamlTree> ConfigNode::resolved(const std::filesystem::path& folder) const {
   auto tree = YamlTree::map(place());
   for (const auto& known : state_->known) {
     if (known.is_list && known.value == nullptr) {
       auto list = std::make_shared<YamlTree>();
       list->kind = YamlTree::Kind::kList;
       for (const auto& child : known.children) {
-        list->items.push_back(ConfigNode(std::static_pointer_cast<State>(child)).resolved());
+        list->items.push_back(ConfigNode(std::static_pointer_cast<State>(child)).resolved(folder));
       }
       tree->set(known.key, "", list);
     } else if (!known.children.empty()) {
       tree->set(known.key, "",
-                ConfigNode(std::static_pointer_cast<State>(known.children[0])).resolved());
+                ConfigNode(std::static_pointer_cast<State>(known.children[0])).resolved(folder));
     } else if (known.value != nullptr) {
-      tree->set(known.key, "", known.value);
+      const bool moves = !folder.empty() && !known.path.empty() &&
+                         std::filesystem::path(known.value->text).is_relative();
+      tree->set(known.key, "", moves ? scalar_tree(path_from(folder, known.path)) : known.value);
     }
   }
   return tree;

@@ -76,7 +76,8 @@ class ConfigNode {
   /// The tree under `key` as it is (keys that a user chooses, as in `sweep`); nullptr when missing.
   std::shared_ptr<const YamlTree> raw(const std::string& key) const;
 
-  /// Notes a mistake at this map, or at one of its keys.
+  /// Notes a mistake at this map (an override among its keys is named as its place), or at one of
+  /// its keys.
   void fail(const std::string& message) const;
   void fail(const std::string& key, const std::string& message) const;
   /// A mistake of this map whose line is the key's.
@@ -88,8 +89,9 @@ class ConfigNode {
   /// Makes a key known that is read elsewhere.
   void ignore(const std::string& key) const;
 
-  /// Keys read so far, with defaults filled in, in the order of reading.
-  std::shared_ptr<YamlTree> resolved() const;
+  /// Keys read so far, with defaults filled in, in the order of reading. `folder`: relative paths
+  /// (see require_path) are written as they are seen from there, so that a config in it finds them.
+  std::shared_ptr<YamlTree> resolved(const std::filesystem::path& folder = {}) const;
   const std::string& path() const;
   const std::string& place() const;
   const std::shared_ptr<ConfigErrors>& errors() const;

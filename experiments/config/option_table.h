@@ -44,7 +44,8 @@ class OptionTable {
   template <class T>
   using RangeOf = Range<typename OptionType<T>::Scalar>;
 
-  /// An optional key. `fallback` describes the default of an std::optional in words.
+  /// An optional key. `fallback` describes the default of an std::optional in words; without it
+  /// that is "none".
   template <class T, class Owner>
   requires std::derived_from<Options, Owner> OptionTable& add(const std::string& name,
                                                               T Owner::*member,
@@ -123,6 +124,8 @@ requires std::derived_from<Options, Owner> OptionTable<Options>
   OptionHelp help{name, fallback, describe_values(range), meaning};
   if constexpr (!std::same_as<T, std::optional<typename OptionType<T>::Scalar>>) {
     help.fallback = describe_default(Options{}.*member);
+  } else if (fallback.empty()) {
+    help.fallback = "none";
   }
   help_.push_back(std::move(help));
   readers_.push_back([=](const ConfigNode& node, Options& options) {

@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "experiments/config/yaml_writer.h"
+
 namespace specdec {
 
 GenerationKey Item::key(const Arm& arm) const {
@@ -73,8 +75,9 @@ std::string reply_text(const Generation& generation, const Tokenizer* tokenizer)
   return decode_text(tokenizer, tokens);
 }
 
-std::string run_config_text(const ExperimentPlan& plan, const std::vector<Group>& groups) {
-  std::string text = plan.yaml;
+std::string run_config_text(const ExperimentPlan& plan, const std::vector<Group>& groups,
+                            const std::filesystem::path& folder) {
+  std::string text = write_yaml(*plan.root.resolved(folder));
   for (const auto& group : groups) {
     const auto& prompts = group.config->prompts.prompts;
     text += fmt::format("# prompts{}{}: {}, hash {:016x}\n", group.name.empty() ? "" : " at ",

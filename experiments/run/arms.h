@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -53,8 +54,10 @@ bool encode_item(const ExperimentConfig& config, const ModelFiles& target, Item&
 /// What a generation answered, without the token or text that ended it.
 std::string reply_text(const Generation& generation, const Tokenizer* tokenizer);
 
-/// config.yaml of the run folder: the resolved config, and what tells its prompts apart.
-std::string run_config_text(const ExperimentPlan& plan, const std::vector<Group>& groups);
+/// config.yaml of the run folder: the resolved config, whose relative paths lead there from the
+/// folder, so that it can be run again; and what tells its prompts apart.
+std::string run_config_text(const ExperimentPlan& plan, const std::vector<Group>& groups,
+                            const std::filesystem::path& folder);
 /// Tells prompts files apart (FNV-1a).
 uint64_t hash_prompts(const std::vector<Prompt>& prompts);
 

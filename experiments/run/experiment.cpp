@@ -42,7 +42,7 @@ class ExperimentRun {
         options_(options),
         log_(log),
         groups_(group_arms(plan)),
-        folder_(options.out, run_config_text(plan, groups_)),
+        folder_(options.out, run_config_text(plan, groups_, options.out)),
         setup_(groups_, folder_, options.quiet ? nullptr : &log) {}
 
   Report run();

@@ -215,6 +215,17 @@ std::string read_name(const ConfigNode& root, const std::filesystem::path& file)
   return name;
 }
 
+/// "sampling.top_p is 0; ..." belongs to its key.
+void fail_sampling(const ConfigNode& node, const std::string& message) {
+  const std::string prefix = "sampling.";
+  const size_t space = message.find(' ');
+  if (message.rfind(prefix, 0) == 0 && space != std::string::npos) {
+    node.fail(message.substr(prefix.size(), space - prefix.size()), message.substr(space + 1));
+  } else {
+    node.fail(message);
+  }
+}
+
 ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
                                  const Components& components) {
   ExperimentConfig config;
@@ -274,7 +285,7 @@ SamplingParams read_sampling(const ConfigNode& node) {
   try {
     sampling.validate();
   } catch (const ConfigError& error) {
-    node.fail(error.what());
+    fail_sampling(node, error.what());
   }
   return sampling;
 }
@@ -358,6 +369,7 @@ ExperimentPlan load_experiment(const std::filesystem::path& file,
   const auto sweep = read_sweep(root);
   root.refuse_unknown_keys();
   plan.yaml = write_yaml(*root.resolved());
+  plan.root = root;
   plan.sweep_keys = sweep.keys;
   if (sweep.keys.empty()) {
     plan.points.push_back({"", {}, std::move(base)});

@@ -71,6 +71,7 @@ struct ExperimentPlan {
   std::vector<SweepPoint> points;
   std::string yaml;  ///< resolved: defaults and overrides included
   std::shared_ptr<ModelCatalog> models;
+  ConfigNode root;  ///< all keys, read: what `yaml` is written from
 };
 
 /// Reads and checks a config file with its overrides ("a.b=value"). Reads prompts, model configs

@@ -122,7 +122,7 @@ std::optional<Report> finished_report(const ExperimentPlan& plan, const RunOptio
     }
   }
   if (!has_report_files(folder) ||
-      read_text_file(folder / "config.yaml") != run_config_text(plan, group_arms(plan))) {
+      read_text_file(folder / "config.yaml") != run_config_text(plan, group_arms(plan), folder)) {
     return std::nullopt;
   }
   const RecordedRun run(plan, folder);

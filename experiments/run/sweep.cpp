@@ -38,6 +38,10 @@ void check_list(const ConfigNode& root, const YamlTree::Entry& entry) {
   } else if (entry.key == "sweep" || entry.key.rfind("sweep.", 0) == 0 || entry.key == "name" ||
              entry.key == "description") {
     root.errors()->add(entry.place, path, "this key cannot be swept");
+  } else if (entry.key == "quality" || entry.key == "quality.margin") {
+    root.errors()->add(
+        entry.place, path,
+        "this key cannot be swept: all rows of a report are held against one margin");
   }
 }
 

@@ -21,6 +21,7 @@ struct Sizes {
 struct TestOptions : Sizes {
   bool persist = true;
   std::optional<bool> sample = {};
+  std::optional<int64_t> limit = {};
   std::vector<double> acceptance = {0.5, 0.25};
   double share = 0.5;
   int64_t layers = 0;
@@ -34,6 +35,7 @@ OptionTable<TestOptions> test_options() {
       .add("persist", &TestOptions::persist, "outlives a request")
       .renamed("keep", "persist")
       .add("sample", &TestOptions::sample, "draws", {}, "where the shape allows it")
+      .add("limit", &TestOptions::limit, "of nodes", {1, 9})
       .add("acceptance", &TestOptions::acceptance, "by rank", {0.0, 1.0})
       .add_share("share", &TestOptions::share, "of the mass")
       .require("layers", &TestOptions::layers, "of the target", {1})
@@ -79,6 +81,7 @@ TEST(OptionTableTest, ReadsEveryTypeAndKeepsDefaults) {
   EXPECT_EQ(few.options.margin, 0.25);
   EXPECT_TRUE(few.options.persist);
   EXPECT_EQ(few.options.sample, std::nullopt);
+  EXPECT_EQ(few.options.limit, std::nullopt);
   EXPECT_THAT(few.options.acceptance, ElementsAre(0.5, 0.25));
   EXPECT_EQ(few.options.share, 0.5);
 }
@@ -100,14 +103,15 @@ TEST(OptionTableTest, DescribesWhatItReads) {
   for (const OptionHelp& help : test_options().help()) {
     lines.push_back(help.name + " | " + help.fallback + " | " + help.values + " | " + help.meaning);
   }
-  EXPECT_THAT(lines,
-              ElementsAre("nodes | 16 | 1 to 64 | drafted tokens", "margin | 0.25 |  | of speed",
-                          "persist | true | true or false | outlives a request",
-                          "sample | where the shape allows it | true or false | draws",
-                          "acceptance | [0.5, 0.25] | 0 to 1 | by rank",
-                          "share | 0.5 | above 0, to 1 | of the mass",
-                          "layers |  | 1 or more | of the target", "weights |  |  | a folder",
-                          "tree | none | {type: ...} | a shape"));
+  EXPECT_THAT(
+      lines,
+      ElementsAre("nodes | 16 | 1 to 64 | drafted tokens", "margin | 0.25 |  | of speed",
+                  "persist | true | true or false | outlives a request",
+                  "sample | where the shape allows it | true or false | draws",
+                  "limit | none | 1 to 9 | of nodes", "acceptance | [0.5, 0.25] | 0 to 1 | by rank",
+                  "share | 0.5 | above 0, to 1 | of the mass",
+                  "layers |  | 1 or more | of the target", "weights |  |  | a folder",
+                  "tree | none | {type: ...} | a shape"));
 }
 
 }  // namespace

@@ -4,11 +4,14 @@
 #include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "experiments/run/arms.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
 
@@ -71,6 +74,23 @@ TEST_F(ExperimentConfigTest, ReadsAMinimalConfig) {
 TEST_F(ExperimentConfigTest, TheResolvedConfigLoadsAsItself) {
   const auto plan = load(text("seed: 3\nstop: {ids: [3]}\nsweep: {seed: [1, 2]}\n"));
   EXPECT_EQ(load(plan.yaml).yaml, plan.yaml);
+}
+
+/// A run's own config leads from its folder to the files that the first one named.
+TEST_F(ExperimentConfigTest, TheConfigOfARunFolderLoadsFromAnywhere) {
+  const auto plan = load(text("seed: 3\n"));
+  EXPECT_THAT(run_config_text(plan, group_arms(plan), "no/such/folder"),
+              HasSubstr(folder_.path().filename().string() + "/p.jsonl"));
+  const auto run = folder_.path() / "runs" / "a";
+  std::filesystem::create_directories(run);
+  const auto written = run_config_text(plan, group_arms(plan), run);
+  EXPECT_THAT(written, HasSubstr("../../p.jsonl"));
+  EXPECT_THAT(written, HasSubstr(test_data("gemma3-a").string())) << "absolute";
+  const auto again = load_experiment(folder_.write("runs/a/config.yaml", written), {}, components_);
+  EXPECT_EQ(again.points[0].config.prompts.prompts.size(), 3U);
+  EXPECT_EQ(again.points[0].config.prompts.file, folder_.path() / "p.jsonl") << "without '..'";
+  // Resuming compares the texts: in the same folder the config is the same as its own source.
+  EXPECT_EQ(run_config_text(again, group_arms(again), run), written);
 }
 
 TEST_F(ExperimentConfigTest, AStrategyWithALossyVerifierIsLossy) {
@@ -146,6 +166,8 @@ TEST_F(ExperimentConfigTest, RefusesMistakesWithTheirPlace) {
        "c.yaml:6: sweep.strategies.nobody.draft_length: 'nobody' names no item of 'strategies'"},
       {"sweep: {strategies.lookup.draft_length: [1, 0]}\n", "draft_length: 0 is not between 1"},
       {"sweep: {name: [a, b]}\n", "this key cannot be swept"},
+      {"sweep: {quality.margin: [0.1, 0.2]}\n",
+       "quality.margin: this key cannot be swept: all rows"},
       {"sweep: {seed: [1, 1]}\n", "two points of the sweep are called 'seed=1'"},
       {"model: {}\n", "c.yaml:6: the key 'model' is given twice (first at "},
   };
@@ -212,6 +234,25 @@ TEST_F(ExperimentConfigTest, KeysOfAnUnknownTypeAreNoMistakes) {
   EXPECT_THAT(grammar, Not(HasSubstr("unknown key")));
 }
 
+TEST_F(ExperimentConfigTest, AMistakeIsReportedOnce) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"tree: {type: static}", "strategies[0].tree: a static tree is given by 'paths'"},
+      {"tree: {type: static, widths: []}",
+       "strategies[0].tree: a draft tree needs a node beside its root"},
+      {"tree: {type: static, widths: [2, 0]}", "strategies[0].tree.widths[1]: 0 is not between"},
+      {"tree: {type: static, paths: [[x]]}", "strategies[0].tree.paths: a path is a list of ranks"},
+      {"tree: {type: optimal, depth: 2}", "strategies[0].tree: the key 'acceptance' is missing"},
+      {"draft_length: {type: adaptive, initial: 9, max: 3}",
+       "strategies[0].draft_length: adaptive needs 1 <= initial <= max"},
+  };
+  for (const auto& [shape, expected] : cases) {
+    const auto found = message(
+        text("", "strategies:\n  - {type: speculative, drafter: {type: suffix}, " + shape + "}\n"));
+    EXPECT_THAT(found, HasSubstr(expected));
+    EXPECT_EQ(std::count(found.begin(), found.end(), '\n'), 0) << found;
+  }
+}
+
 TEST_F(ExperimentConfigTest, KnownKeysAreAllNamed) {
   const auto found = message(text("zzzzzzzz: 1\n"));
   for (const char* key : {"grammar", "trace", "sweep", "quality", "strategies"}) {
@@ -268,6 +309,15 @@ TEST_F(ExperimentConfigTest, OverridesNameTheirText) {
   EXPECT_THAT(message(text(""), {"=3"}), HasSubstr("expected key=value"));
   EXPECT_THAT(message(text(""), {"a=[1"}), HasSubstr("--set a=[1: "));
   EXPECT_THAT(message(text(""), {"strategies.9.type=x"}), HasSubstr("'9' names no item"));
+  // What keys make together is the override's doing, not that of the map's line.
+  EXPECT_THAT(message(text("sampling: {temperature: 1}\n"), {"sampling.top_p=0"}),
+              HasSubstr("--set sampling.top_p=0: sampling.top_p: is 0; it must be above 0"));
+  EXPECT_THAT(
+      message(text("",
+                   "strategies:\n  - {type: speculative, drafter: {type: suffix}, "
+                   "draft_length: {type: heuristic, max: 9}}\n"),
+              {"strategies.0.draft_length.min=8"}),
+      HasSubstr("--set strategies.0.draft_length.min=8: strategies[0].draft_length: min (8)"));
   const auto plan = load(text(""), {"strategies.lookup.draft_length=8", "strategies.0.name=plain",
                                     "sampling.temperature=0.5", "seed=4", "seed=5"});
   EXPECT_THAT(plan.yaml, HasSubstr("draft_length: 8"));
