@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
@@ -12,6 +13,19 @@
 
 #include "experiments/grammar/commands_grammar.h"
 #include "experiments/terminal/command_line.h"
+
+namespace {
+
+/// Ctrl-C while the other program loads LibTorch waits until begin_program looks after it there:
+/// the mask is inherited.
+void hold_interrupts() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGINT);
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments = specdec::begin_program(argc, argv);
@@ -24,6 +38,7 @@ int main(int argc, char** argv) {
     models = argc > 0 ? argv[0] : "";
   }
   models.replace_filename("specdec-models");
+  hold_interrupts();
   ::execvp(models.c_str(), argv);
   std::cerr << "error: " << models.string() << ": " << std::strerror(errno)
             << ". It belongs beside specdec: build or install both.\n";

@@ -178,6 +178,10 @@ std::vector<std::string> begin_program(int argc, char** argv) {
   if (std::signal(SIGINT, end_at_interrupt) == SIG_IGN) {
     (void)std::signal(SIGINT, SIG_IGN);  // a job in a script's background
   }
+  sigset_t held;  // while the program was loaded
+  ::sigemptyset(&held);
+  ::sigaddset(&held, SIGINT);
+  ::sigprocmask(SIG_UNBLOCK, &held, nullptr);
   return {argv + std::min(argc, 1), argv + argc};
 }
 

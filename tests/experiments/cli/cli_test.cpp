@@ -140,6 +140,15 @@ TEST(CliTest, AnInterruptEndsWithALineAndItsExitCode) {
   };
   const auto ends = testing::ExitedWithCode(130);
   EXPECT_EXIT((begin(), std::raise(SIGINT)), ends, "^interrupted\n$");
+  const auto while_loading = [&] {
+    sigset_t signals;
+    ::sigemptyset(&signals);
+    ::sigaddset(&signals, SIGINT);
+    ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+    (void)std::raise(SIGINT);
+    begin();
+  };
+  EXPECT_EXIT(while_loading(), ends, "^interrupted\n$");
   const auto after_work = [&] {
     begin();
     {
