@@ -77,6 +77,19 @@ PlotSeries frontier(const ForwardCosts& costs, double most) {
   return series;
 }
 
+/// The marks of a strategy at all points of the sweep.
+PlotSeries& marks_of(const Report& report, const std::string& strategy,
+                     std::vector<PlotSeries>& all) {
+  const auto series = std::find_if(all.begin(), all.end(),
+                                   [&](const PlotSeries& each) { return each.name == strategy; });
+  return series != all.end()
+             ? *series
+             : all.emplace_back(PlotSeries{.name = strategy,
+                                           .style = strategy_index(report, strategy),
+                                           .points = {},
+                                           .mark = PlotMark::kPoints});
+}
+
 /// A strategy's rows over all prompts, one for each point of the sweep.
 std::vector<PlotSeries> speed_series(const Report& report) {
   std::vector<PlotSeries> all;
@@ -85,16 +98,9 @@ std::vector<PlotSeries> speed_series(const Report& report) {
     if (!row.category.empty() || !row.speedup || !tokens) {
       continue;
     }
-    const size_t style = strategy_index(report, row.strategy);
-    auto series = std::find_if(all.begin(), all.end(),
-                               [&](const PlotSeries& each) { return each.name == row.strategy; });
-    if (series == all.end()) {
-      series = all.insert(
-          all.end(),
-          {.name = row.strategy, .style = style, .points = {}, .mark = PlotMark::kPoints});
-    }
-    series->points.push_back(
-        {.x = *tokens, .y = row.speedup->ratio, .interval = row.speedup->interval});
+    marks_of(report, row.strategy, all)
+        .points.push_back(
+            {.x = *tokens, .y = row.speedup->ratio, .interval = row.speedup->interval});
   }
   return all;
 }
@@ -258,12 +264,11 @@ void add_predictions(const Report& report, FigureList& figures) {
           row.sweep_point != prediction.sweep_point || !row.speedup) {
         continue;
       }
-      PlotSeries series = series_of(report, row);
-      series.mark = PlotMark::kPoints;
-      series.points.push_back(
-          {.x = prediction.speedup, .y = row.speedup->ratio, .interval = row.speedup->interval});
+      marks_of(report, row.strategy, plot.series)
+          .points.push_back({.x = prediction.speedup,
+                             .y = row.speedup->ratio,
+                             .interval = row.speedup->interval});
       most = std::max({most, prediction.speedup, row.speedup->ratio});
-      plot.series.push_back(std::move(series));
     }
   }
   if (plot.series.empty()) {
@@ -289,7 +294,14 @@ void add_rank_trees(const Report& report, FigureList& figures) {
     return;
   }
   size_t count = 0;
+  std::vector<const HitTree*> shown;
   for (const HitTree& tree : report.details.trees) {
+    if (std::any_of(shown.begin(), shown.end(), [&](const HitTree* other) {
+          return other->strategy == tree.strategy && other->nodes == tree.nodes;
+        })) {
+      continue;  // at this point of the sweep it drafts the same
+    }
+    shown.push_back(&tree);
     const std::string name = arm_name(report.summary.rows, tree.strategy, tree.sweep_point);
     ReportTable data{.id = "",
                      .caption = "",

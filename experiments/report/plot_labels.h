@@ -9,8 +9,8 @@ namespace specdec {
 /// Axes of a figure, in their own units, and how many pixels they are long.
 struct PlotArea {
   Interval x, y;
-  double width = 460.0;
-  double height = 220.0;
+  double width = 425.0;
+  double height = 200.0;
 };
 
 /// gnuplot's commands that write the labels of points beside them, each where it covers no mark,

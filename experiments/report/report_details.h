@@ -41,6 +41,7 @@ struct HitNode {
   int64_t rank = 0;
   int64_t depth = 1;
   int64_t hits = 0;  ///< positions of the text where the path to this node is what followed
+  bool operator==(const HitNode&) const = default;
 };
 
 /// The nodes that are hit most often, parents before children.

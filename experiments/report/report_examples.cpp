@@ -55,10 +55,11 @@ void write_examples(std::ostream& out, const Report& report) {
   if (report.details.examples.empty()) {
     return;
   }
-  out << "<h2>Example texts</h2>\n<p><span class=\"a\">Accepted</span> tokens came from a draft, "
-         "<span class=\"r\"><s>rejected</s></span> ones were drafted there, and what has no colour "
-         "is the target's own token of a step. Of trees up to three branches after the last "
-         "accepted token are shown, and <span class=\"r\">✗2</span> counts the other rejected "
+  out << "<h2>Example texts</h2>\n<p><span class=\"a\">Accepted</span> tokens came from a draft; "
+         "<span class=\"r\"><s>rejected</s></span> ones are shown where they were drafted; plain "
+         "text "
+         "is the target's own token of each step. Of a tree, up to three branches after the last "
+         "accepted token are shown; <span class=\"r\">✗2</span> counts further rejected "
          "tokens.</p>\n<div class=\"samples\">\n";
   for (const ExampleText& example : report.details.examples) {
     out << sample_html(report, example);

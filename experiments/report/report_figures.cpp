@@ -120,8 +120,8 @@ void add_acceptance(const Report& report, FigureList& figures) {
 }
 
 void add_time_split(const Report& report, FigureList& figures) {
-  StackedBarPlot plot{.title = "Where the time of a token goes",
-                      .x_label = "milliseconds per token (decode)",
+  StackedBarPlot plot{.title = "Decode time per token",
+                      .x_label = "milliseconds per token",
                       .rows = {},
                       .parts = {{"drafting", {}}, {"target's forward pass", {}}, {"other", {}}}};
   for (const SummaryRow* row : fastest_rows(report)) {

@@ -86,6 +86,7 @@ void write_strategies(std::ostream& out, const Report& report) {
   for (const ReportStrategy& strategy : report.strategies) {
     out << "<li><b>" << escape_html(strategy.name) << "</b>"
         << (strategy.description.empty() ? "" : ": " + escape_html(strategy.description))
+        << (is_swept(report.summary.rows, strategy.name) ? " <b>Swept;</b> the first point." : "")
         << (strategy.lossy ? " <b>Lossy.</b>" : "")
         << (strategy.uncertified.empty() ? "" : " <b>Unverified.</b>")
         << (strategy.reproducible ? "" : " <b>Not reproducible.</b>") << "</li>\n";

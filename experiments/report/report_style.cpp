@@ -46,6 +46,7 @@ td:has(.interval) { white-space: normal; }
 th.name, td.name { text-align: left; }
 td.name { white-space: normal; max-width: 26rem; overflow-wrap: break-word; }
 td.name:has(.mark) { min-width: 9.5rem; }
+td.name .mark { float: left; margin-top: .42em; }
 th.name:first-child, td.name:first-child { position: sticky; left: 0; }
 th.name:first-child { z-index: 1; }
 td { background: var(--page); }

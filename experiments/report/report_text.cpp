@@ -54,14 +54,18 @@ void add_question_notes(const Report& report, std::vector<std::string>& notes) {
         "would be unreliable; turns and repeats of a question are not independent observations.",
         fewest, kFewestQuestions));
   }
+  std::vector<std::string> undecided;
   for (const SummaryRow& row : report.summary.rows) {
     const auto interval = row.speedup ? row.speedup->interval : std::nullopt;
     if (row.category.empty() && interval && interval->low <= 1.0 && interval->high >= 1.0) {
-      notes.push_back(
-          fmt::format("The 95 % interval of the speed-up of {} contains 1: these questions do not "
-                      "show that it is faster or slower.",
-                      row_name(report, row)));
+      undecided.push_back(row_name(report, row));
     }
+  }
+  if (!undecided.empty()) {
+    notes.push_back(fmt::format(
+        "The 95 % interval of the speed-up contains 1, so these questions do not show a difference "
+        "from the first strategy: {}.",
+        fmt::join(undecided, "; ")));
   }
 }
 
@@ -106,7 +110,8 @@ bool is_swept(std::span<const SummaryRow> rows, const std::string& strategy) {
 
 std::string arm_name(std::span<const SummaryRow> rows, const std::string& strategy,
                      const std::string& sweep_point) {
-  return is_swept(rows, strategy) ? strategy + ", " + sweep_point : strategy;
+  return !sweep_point.empty() && is_swept(rows, strategy) ? strategy + ", " + sweep_point
+                                                          : strategy;
 }
 
 std::string row_name(const Report& report, const SummaryRow& row) {

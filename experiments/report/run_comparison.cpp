@@ -113,7 +113,7 @@ void add_notes(RunComparison& comparison) {
   }
   for (const auto& [side, only] : {std::pair{kSideA, only_a}, std::pair{kSideB, only_b}}) {
     if (!only.empty()) {
-      notes.push_back(fmt::format("only in {}: {}", side, only));
+      notes.push_back(fmt::format("Only in {}: {}.", side, only));
     }
   }
 }
@@ -192,8 +192,8 @@ RunComparison compare_runs(const ComparedRun& a, const ComparedRun& b) {
 ReportTable comparison_table(const RunComparison& comparison) {
   ReportTable table{.id = "comparison",
                     .caption = "A: " + comparison.name_a + "; B: " + comparison.name_b,
-                    .header = {"strategy", "tokens/s A", "tokens/s B", "B/A", "speed-up A",
-                               "speed-up B", "tokens/step A", "tokens/step B", "B-A",
+                    .header = {"strategy", "tokens/s A", "tokens/s B", "speed B/A", "speed-up A",
+                               "speed-up B", "tokens/step A", "tokens/step B", "tokens/step B-A",
                                "acceptance A", "acceptance B", "same texts"},
                     .rows = {},
                     .styles = {}};
@@ -260,9 +260,10 @@ void write_comparison_html(std::ostream& out, const RunComparison& comparison) {
     out << "</ul></div>\n";
   }
   out << table_html(comparison_table(comparison))
-      << "<p class=\"soft\">B/A: how many times as fast B is on the generations that both have, "
-         "paired by question, with its 95 % interval. B-A: the difference in tokens per step on "
-         "the same. The other columns are each run's own, and its speed-ups are against its own "
+      << "<p class=\"soft\">Speed B/A: decoding speed of B relative to A on the generations that "
+         "both "
+         "have, paired by question, with its 95 % interval. Tokens/step B-A: the difference on the "
+         "same generations. The other columns are each run's own, with speed-ups over its own "
          "first strategy. Same texts: greedy generations with equal tokens.</p>\n"
       << page_end();
 }

@@ -16,6 +16,7 @@ namespace specdec {
 namespace {
 
 constexpr int64_t kWidth = 560;
+constexpr int64_t kPlotHeight = 340;  // of which 200 are between the axes
 constexpr size_t kLegendCharacters = 60;
 constexpr size_t kRowCharacters = 32;
 constexpr size_t kWideName = 22;
@@ -211,7 +212,7 @@ std::optional<std::string> draw(const LinePlot& plot) {
   if (series.empty()) {
     return std::nullopt;
   }
-  std::string script = preamble(plot.title, plot.x_label, 300, legend_of(series));
+  std::string script = preamble(plot.title, plot.x_label, kPlotHeight, legend_of(series));
   script += fmt::format("set ylabel {}\n", quote_for_gnuplot(plot.y_label, 60));
   const Axis axis = plot.numeric_x ? x_range(plot, series) : x_ticks(series);
   script += axis.script;
@@ -249,7 +250,7 @@ std::optional<std::string> draw(const BarPlot& plot) {
                            i + 1 < series.size() ? ", " : "\n");
   }
   const double top = extent(series, false).high * 1.08;
-  return draw_script(preamble(plot.title, plot.x_label, 300, legend_of(series)) +
+  return draw_script(preamble(plot.title, plot.x_label, kPlotHeight, legend_of(series)) +
                          fmt::format("set ylabel {}\n", quote_for_gnuplot(plot.y_label, 60)) +
                          x_ticks(series).script + bar_range(series) +
                          fmt::format("unset grid\nset grid y lc rgb '#9A9A9A' lw 0.4 dt 1\n"

@@ -57,11 +57,30 @@ TEST(RunComparisonTest, ArmsOfOneRunAreListedAndNoted) {
   const auto a = sample_records({.strategies = {"plain", "old"}});
   const auto b = sample_records({.strategies = {"plain", "new"}});
   const auto comparison = compare_runs({"a", a}, {"b", b});
-  EXPECT_THAT(comparison.notes, testing::ElementsAre("only in A: old", "only in B: new"));
+  EXPECT_THAT(comparison.notes, testing::ElementsAre("Only in A: old.", "Only in B: new."));
   std::ostringstream out;
   write_comparison(out, comparison);
   EXPECT_THAT(out.str(), AllOf(HasSubstr("A: a\nB: b\n"), HasSubstr("old"), HasSubstr("new"),
                                HasSubstr("tokens/step B"), testing::Not(HasSubstr("acceptance"))));
+}
+
+TEST(RunComparisonTest, OnlySweptStrategiesShowTheirPoint) {
+  const auto a = sample_records({.strategies = {"plain"}});
+  auto b =
+      sample_records({.strategies = {"plain", "fast"}, .points = {{"k=1", {"1"}}, {"k=2", {"2"}}}});
+  std::erase_if(b, [](const GenerationRecord& record) {
+    return record.key.strategy == "plain" && record.key.sweep_point == "k=2";
+  });
+  std::vector<std::string> names;
+  for (const ComparedArm& arm : compare_runs({"b", b}, {"b", b}).arms) {
+    names.push_back(arm.name);
+  }
+  EXPECT_THAT(names, testing::ElementsAre("plain", "fast, k=1", "fast, k=2"));
+  names.clear();
+  for (const ComparedArm& arm : compare_runs({"a", a}, {"b", b}).arms) {
+    names.push_back(arm.name);
+  }
+  EXPECT_THAT(names, testing::ElementsAre("plain", "plain, k=1", "fast, k=1", "fast, k=2"));
 }
 
 TEST(RunComparisonTest, GreedyTextsAreCompared) {
