@@ -315,16 +315,18 @@ void add_rank_trees(const Report& report, FigureList& figures) {
                            fmt::format("{}", node.depth), fmt::format("{}", node.rank + 1),
                            fmt::format("{}", node.hits), fmt::format("{}", tree.positions)});
     }
-    figures.add(fmt::format("tree_{}", ++count),
-                TreeDrawing{.title = "Hit rates of " + name,
-                            .tree = tree,
-                            .style = strategy_index(report, tree.strategy)},
-                std::move(data),
-                fmt::format("The {} paths that the text followed most often, over {} positions: "
-                            "the drafter's first choices go straight on, second and later ones "
-                            "below. No other tree of this size has more accepted tokens.",
-                            tree.nodes.size(), tree.positions),
-                "");
+    figures.add(
+        fmt::format("tree_{}", ++count),
+        TreeDrawing{.title = "Hit rates of " + name,
+                    .tree = tree,
+                    .style = strategy_index(report, tree.strategy)},
+        std::move(data),
+        fmt::format("The {} that the text followed most often, over {} positions: "
+                    "the drafter's first choices go straight on, second and later ones "
+                    "below. No other tree of this size has more accepted tokens.",
+                    tree.nodes.size() == 1 ? "path" : fmt::format("{} paths", tree.nodes.size()),
+                    tree.positions),
+        "");
   }
 }
 
