@@ -1,60 +1,27 @@
 #include "experiments/run/experiment.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
-#include <csignal>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
-#include "experiments/cli/cli.h"
 #include "experiments/config/config_file.h"
 #include "experiments/metrics/answers.h"
 #include "experiments/report/report_text.h"
 #include "experiments/run/run_folder.h"
-#include "experiments/terminal/interrupt.h"
-#include "tests/experiments/run/run_fixture.h"
+#include "tests/experiments/run/experiment_fixture.h"
 #include "tests/experiments/run/text_model.h"
-#include "tests/support/golden.h"
 
 namespace specdec {
 namespace {
 
 using testing::HasSubstr;
 
-class ExperimentTest : public RunFixture {
- protected:
-  ExperimentTest() {
-    folder_.write("p.jsonl",
-                  "{\"tokens\": [2, 5, 9, 5, 9], \"category\": \"a\"}\n"
-                  "{\"tokens\": [2, 7, 11], \"category\": \"b\"}\n");
-    const auto weights = test_data("gemma3-a").string();
-    folder_.write("c.yaml", fmt::format("model: {{weights: {}}}\n"
-                                        "prompts: {{file: p.jsonl}}\n"
-                                        "max_new_tokens: 12\n"
-                                        "stop: {{ignore_eos: true}}\n"
-                                        "repeats: 2\n"
-                                        "strategies:\n"
-                                        "  - type: autoregressive\n"
-                                        "  - name: lookup\n"
-                                        "    type: speculative\n"
-                                        "    draft_length: 3\n"
-                                        "    drafter: {{type: prompt_lookup}}\n"
-                                        "  - name: draft\n"
-                                        "    type: speculative\n"
-                                        "    draft_length: 3\n"
-                                        "    drafter: {{type: draft_model, weights: {}}}\n",
-                                        weights, weights));
-  }
-};
+class ExperimentTest : public ExperimentFixture {};
 
 TEST_F(ExperimentTest, RunsEveryStrategyOnEveryPrompt) {
   const auto report = run();
@@ -112,136 +79,6 @@ TEST_F(ExperimentTest, RepeatsAndPromptsDrawTheirOwnTokens) {
     }
   }
   EXPECT_EQ(different.size(), 6U);
-}
-
-TEST_F(ExperimentTest, ResumesWhereItStopped) {
-  const std::vector<std::string> sets = {"sampling.temperature=1"};
-  (void)run(sets, "whole");
-  (void)run(sets, "cut");
-  const auto file = folder_.path() / "cut" / "generations.jsonl";
-  const std::string text = read_text_file(file, 1 << 20);
-  size_t end = 0;
-  for (int line = 0; line < 5; ++line) {
-    end = text.find('\n', end) + 1;
-  }
-  std::filesystem::resize_file(file, end + 20);  // five lines and a piece of the sixth
-  const auto report = run(sets, "cut");
-  EXPECT_EQ(tokens(records("cut")), tokens(records("whole")));
-  EXPECT_EQ(records("cut").size(), 12U);
-  EXPECT_THAT(report.notes, testing::Contains(HasSubstr("resumed")));
-}
-
-TEST_F(ExperimentTest, AResumedRunKeepsItsThreads) {
-  (void)run({}, "threads");
-  const auto folder = folder_.path() / "threads";
-  auto environment = nlohmann::json::parse(read_text_file(folder / "environment.json", 1 << 20));
-  environment["threads"] = 3;
-  environment["thread_reason"] = "measured: long ago";
-  std::ofstream(folder / "environment.json") << environment.dump();
-  std::filesystem::resize_file(folder / "generations.jsonl", 0);
-  const int before = at::get_num_threads();
-  const auto report = run({}, "threads");
-  EXPECT_EQ(at::get_num_threads(), 3);
-  at::set_num_threads(before);
-  EXPECT_EQ(report.environment.threads, 3);
-  EXPECT_EQ(report.environment.thread_reason, "measured: long ago");
-}
-
-TEST_F(ExperimentTest, AReportSaysWhereARunWasResumedElsewhere) {
-  (void)run({}, "moved");
-  const auto folder = folder_.path() / "moved";
-  auto environment = nlohmann::json::parse(read_text_file(folder / "environment.json", 1 << 20));
-  const auto here = environment["cpu"].get<std::string>();
-  environment["cpu"] = "Z80";
-  std::ofstream(folder / "environment.json") << environment.dump();
-  std::filesystem::remove(folder / "summary.json");
-  EXPECT_THAT(run({}, "moved").notes, testing::Not(testing::Contains(HasSubstr("changed"))))
-      << "only the report was missing: nothing was measured here";
-  const auto records = read_text_file(folder / "generations.jsonl", 1 << 20);
-  std::filesystem::resize_file(folder / "generations.jsonl", records.find('\n') + 1);
-  const auto report = run({}, "moved");
-  const auto said = testing::Contains(HasSubstr("changed environment (cpu: Z80, then " + here));
-  EXPECT_THAT(report.notes, said);
-  EXPECT_EQ(report.environment.cpu, here);
-  EXPECT_THAT(run({}, "moved").notes, said) << "read back from the finished run";
-  std::filesystem::remove(folder / "summary.json");
-  EXPECT_THAT(run({}, "moved").notes, said) << "and when its report is written again";
-}
-
-/// When each file of a folder, and the folder itself, last changed.
-std::map<std::string, std::filesystem::file_time_type> change_times(
-    const std::filesystem::path& folder) {
-  std::map<std::string, std::filesystem::file_time_type> times = {
-      {"", std::filesystem::last_write_time(folder)}};
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    times[entry.path().string()] = entry.last_write_time();
-  }
-  return times;
-}
-
-std::string table_of(const Report& report) {
-  std::ostringstream out;
-  write_table(out, report);
-  return out.str();
-}
-
-TEST_F(ExperimentTest, AFinishedRunStartedAgainChangesNothingAndLoadsNothing) {
-  // Of this copy only the weights' headers are there the second time.
-  const auto model = folder_.path() / "model";
-  std::filesystem::copy(test_data("gemma3-a").string(), model);
-  const std::vector<std::string> sets = {"model.weights=" + model.string(),
-                                         "strategies.draft.drafter.weights=" + model.string(),
-                                         "prompts.max_prompt_tokens=4", "trace.depth=2"};
-  const auto first = run(sets);
-  const auto before = change_times(folder_.path() / "out");
-  std::string weights = read_text_file(model / "model.safetensors", size_t{64} << 20U);
-  std::fill(weights.end() - 4096, weights.end(), '\xff');
-  folder_.write("model/model.safetensors", weights);
-  const auto plan = load_experiment(folder_.path() / "c.yaml", sets, components_);
-  const auto again =
-      run_experiment(plan, {.out = folder_.path() / "out", .quiet = false, .command = "x"}, log_);
-  EXPECT_EQ(change_times(folder_.path() / "out"), before);
-  EXPECT_EQ(table_of(again), table_of(first));
-  EXPECT_EQ(again.notes, first.notes) << "the prompt that was left out";
-  EXPECT_EQ(again.environment.date, first.environment.date);
-  EXPECT_THAT(log_.str(), HasSubstr("this run is finished"));
-  EXPECT_THAT(log_.str(), testing::Not(HasSubstr("loading")));
-}
-
-TEST_F(ExperimentTest, ARunThatLacksAnythingIsNotFinished) {
-  const std::vector<std::string> sets = {"trace.depth=2", "repeats=1"};
-  for (const char* lost : {"summary.json", "report.html", "traces.jsonl", "steps.jsonl"}) {
-    (void)run(sets);
-    ASSERT_TRUE(std::filesystem::remove(folder_.path() / "out" / lost));
-    (void)run(sets);
-    EXPECT_TRUE(std::filesystem::exists(folder_.path() / "out" / lost)) << lost;
-  }
-}
-
-TEST_F(ExperimentTest, AnotherConfigNeedsAnotherFolder) {
-  (void)run();
-  EXPECT_THROW((void)run({"seed=2"}), Error);
-  folder_.write("p.jsonl", "{\"tokens\": [2, 5]}\n{\"tokens\": [2, 6]}\n");
-  EXPECT_THROW((void)run(), Error);
-}
-
-TEST_F(ExperimentTest, OtherWeightsNeedAnotherFolder) {
-  const auto copy = folder_.path() / "model";
-  std::filesystem::copy(test_data("gemma3-a").string(), copy);
-  const std::vector<std::string> sets = {"model.weights=" + copy.string(), "strategies.2.name=d"};
-  (void)run(sets);
-  std::filesystem::remove(folder_.path() / "out/generations.jsonl");  // something is left to do
-  const auto file = copy / "model.safetensors";
-  std::string bytes = read_text_file(file, size_t{64} << 20U);
-  bytes[bytes.size() - 2] = static_cast<char>(bytes[bytes.size() - 2] ^ 1);
-  folder_.write("model/model.safetensors", bytes);
-  try {
-    (void)run(sets);
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("changed since this run began"));
-    EXPECT_THAT(error.what(), HasSubstr("use another --out"));
-  }
 }
 
 TEST_F(ExperimentTest, ASweepRunsUntouchedStrategiesOnce) {
@@ -314,26 +151,6 @@ TEST_F(ExperimentTest, TracesEveryDrafterAlongTheFirstStrategysText) {
       EXPECT_NEAR(exact[0].value(), 1.0, 1e-9);
     }
   }
-}
-
-TEST_F(ExperimentTest, TracesAreResumed) {
-  const std::vector<std::string> sets = {"trace.depth=2"};
-  (void)run(sets);
-  const auto file = folder_.path() / "out/traces.jsonl";
-  const auto text = read_text_file(file, size_t{1} << 24U);
-  // A killed process leaves a torn line.
-  folder_.write("out/traces.jsonl", text.substr(0, text.size() / 2));
-  (void)run(sets);
-  auto traces = load_traces(folder_.path() / "out");
-  EXPECT_EQ(traces.size(), 8U);
-  std::set<GenerationKey> keys;
-  for (const auto& record : traces) {
-    keys.insert(record.key);
-  }
-  EXPECT_EQ(keys.size(), 8U);
-  folder_.write("out/traces.jsonl", "{\"strategy\": 3}\n" + text);
-  EXPECT_THAT([&] { (void)load_traces(folder_.path() / "out"); },
-              testing::ThrowsMessage<Error>(HasSubstr("traces.jsonl:1: ")));
 }
 
 TEST_F(ExperimentTest, AReportSaysWhichStrategiesWereNeverCertified) {
@@ -480,140 +297,6 @@ TEST_F(ExperimentTest, OnlyExamplesKeepTheirRejectedTokens) {
   EXPECT_GE(kept.size(), 1U);
   EXPECT_THAT(read_text_file(folder_.path() / "out/report.html", 1 << 24),
               testing::ContainsRegex("<s>[0-9]+ "));
-}
-
-/// Decodes until the interrupt that it raises itself.
-TEST_F(ExperimentTest, AnInterruptKeepsWhatIsFinished) {
-  const InterruptGuard guard;
-  int calls = 0;
-  components_.drafters.add(
-      "interrupting",
-      {.help = "",
-       .promise = Promise::kLossless,
-       .prepare = [&calls](const ConfigNode&, const RunPlan&) -> DrafterRegistry::Make {
-         class Interrupting final : public Drafter {
-          public:
-           explicit Interrupting(int& calls) : calls_(calls) {}
-           Draft propose(const DraftContext& context) override {
-             if (++calls_ == 40) {
-               (void)std::raise(SIGINT);
-             }
-             return Draft::root(context.committed.back());
-           }
-
-          private:
-           int& calls_;
-         };
-         return [&calls](BuildContext&) { return std::make_unique<Interrupting>(calls); };
-       }});
-  const std::vector<std::string> sets = {"strategies.lookup.drafter={type: interrupting}"};
-  EXPECT_THROW((void)run(sets), Interrupted);
-  const auto kept = records();
-  EXPECT_GT(kept.size(), 0U);
-  EXPECT_LT(kept.size(), 12U);
-  const InterruptGuard again;
-  (void)run(sets);
-  EXPECT_EQ(records().size(), 12U);
-  EXPECT_EQ(tokens({kept.begin(), kept.end()}).begin()->second,
-            tokens(records()).find(tokens(kept).begin()->first)->second);
-}
-
-TEST_F(ExperimentTest, NamesThatLeaveTheRunsAreRefused) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const auto config = (folder_.path() / "c.yaml").string();
-  for (const char* name : {"../../evil", "a/b", "/tmp/x", ".", "..", "''"}) {
-    err.str("");
-    EXPECT_EQ(
-        run_cli({"run", config, "--set", fmt::format("name={}", name)}, components_, out, err), 2);
-    EXPECT_THAT(err.str(), HasSubstr("name: '")) << name;
-    EXPECT_THAT(err.str(), HasSubstr("cannot be the name of a folder in runs/")) << name;
-  }
-  EXPECT_EQ(run_cli({"run", config, "--out", ""}, components_, out, err), 2);
-  EXPECT_THAT(err.str(), HasSubstr("--out: the folder's name is empty"));
-}
-
-TEST_F(ExperimentTest, CheckFindsWhatTheContextCannotHold) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const auto config = (folder_.path() / "c.yaml").string();
-  const auto check = [&](const std::string& set) {
-    out.str("");
-    err.str("");
-    return run_cli({"check", config, "--set", set}, components_, out, err);
-  };
-  EXPECT_EQ(check("max_new_tokens=511"), 0) << err.str();
-  EXPECT_THAT(out.str(), HasSubstr("warning: 2 of 2 prompts leave less than max_new_tokens (511)"));
-  EXPECT_EQ(check("max_new_tokens=512"), 2);
-  EXPECT_THAT(err.str(), HasSubstr("max_new_tokens: 512 is more than the model can write: it takes "
-                                   "512 tokens"));
-  EXPECT_EQ(check("model={weights: " + test_data("gemma3-a").string() + ", max_length: 5}"), 2);
-  EXPECT_THAT(err.str(), HasSubstr("prompts: 1 of 2 do not fit the model's context of 5 tokens"));
-  EXPECT_THAT(err.str(), HasSubstr("1 (5 tokens)"));
-  EXPECT_EQ(check("prompts.max_prompt_tokens=4"), 0) << "left out on purpose";
-  EXPECT_THAT(out.str(), testing::Not(HasSubstr("warning")));
-  EXPECT_EQ(check("prompts.max_prompt_tokens=2"), 2);
-  EXPECT_THAT(err.str(), HasSubstr("prompts.max_prompt_tokens: leaves out all 2 prompts"));
-}
-
-TEST_F(ExperimentTest, CheckKnowsTrainings) {
-  std::string text;
-  for (int i = 0; i < 300; ++i) {
-    text += fmt::format("The king said {} words to the queen.\n", i);
-  }
-  folder_.write("text.txt", text);
-  const auto config =
-      folder_
-          .write("train.yaml", "out: model\ntarget: {weights: " + test_data("gemma3-a").string() +
-                                   "}\nhead: {type: eagle}\nsteps: 30\n"
-                                   "data: [{kind: prose, file: text.txt}]\n")
-          .string();
-  std::ostringstream out;
-  std::ostringstream err;
-  EXPECT_EQ(run_cli({"check", config}, components_, out, err), 0) << err.str();
-  EXPECT_THAT(out.str(), HasSubstr("trains a head of type eagle for "));
-  EXPECT_THAT(out.str(), HasSubstr("30 steps"));
-  EXPECT_EQ(run_cli({"check", config, "--set", "stepz=3", "--set", "head.type=eagel"}, components_,
-                    out, err),
-            2);
-  EXPECT_THAT(err.str(), HasSubstr("stepz: unknown key; did you mean 'steps'?"));
-  EXPECT_THAT(err.str(), HasSubstr("unknown type 'eagel'"));
-  folder_.write("text.txt", "short\n");
-  EXPECT_EQ(run_cli({"check", config}, components_, out, err), 2);
-  EXPECT_THAT(err.str(), HasSubstr("too short to hold out"));
-  EXPECT_EQ(run_cli({"run", config}, components_, out, err), 2);
-  EXPECT_THAT(err.str(), HasSubstr("specdec train " + config));
-  EXPECT_EQ(run_cli({"train", (folder_.path() / "c.yaml").string()}, components_, out, err), 2);
-  EXPECT_THAT(err.str(), HasSubstr("describes no training"));
-}
-
-TEST_F(ExperimentTest, TheCommandLineRunsAndChecks) {
-  std::ostringstream out;
-  std::ostringstream err;
-  const auto config = (folder_.path() / "c.yaml").string();
-  ASSERT_EQ(run_cli({"check", config}, components_, out, err), 0) << err.str();
-  EXPECT_THAT(out.str(), HasSubstr("3 strategies, 2 prompts, 2 repeats"));
-  out.str("");
-  const auto folder = (folder_.path() / "from_cli").string();
-  ASSERT_EQ(
-      run_cli({"run", config, "--out", folder, "--set", "repeats=1", "--set", "seed=3", "--quiet"},
-              components_, out, err),
-      0)
-      << err.str();
-  EXPECT_EQ(err.str(), "");
-  for (const char* name : {"autoregressive", "lookup", "draft"}) {
-    EXPECT_THAT(out.str(), HasSubstr(name));
-  }
-  EXPECT_EQ(records("from_cli").size(), 6U);
-  out.str("");
-  const auto json = (folder_.path() / "summary").string();
-  ASSERT_EQ(run_cli({"run", config, "--out", folder, "--set", "repeats=1", "--set", "seed=3",
-                     "--quiet", "--json", json},
-                    components_, out, err),
-            0)
-      << err.str();
-  EXPECT_THAT(out.str(), HasSubstr("lookup"));
-  EXPECT_EQ(nlohmann::json::parse(read_text_file(json))["name"], "c");
 }
 
 }  // namespace
