@@ -176,6 +176,7 @@ std::vector<std::string> environment_changes(const nlohmann::json& recorded) {
     }
   }
   values.erase("date");
+  values.erase("resumed");
   std::vector<std::string> changes;
   for (const auto& [key, seen] : values) {
     if (seen.size() > 1) {

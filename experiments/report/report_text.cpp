@@ -30,14 +30,18 @@ void add_grammar_notes(const Report& report, std::vector<std::string>& notes) {
 }
 
 void add_scorer_notes(const Report& report, std::vector<std::string>& notes) {
+  std::vector<std::string> counts;
   for (const SummaryRow& row : report.summary.rows) {
     if (row.category.empty() && row.unscored > 0) {
-      notes.push_back(fmt::format(
-          "{} of the {} answers of {} {} not scored: the scorer program took longer than "
-          "quality.scorer_seconds. The share of right answers and the comparison leave them out.",
-          row.unscored, row.counts.generations, row_name(report, row),
-          row.unscored == 1 ? "was" : "were"));
+      counts.push_back(fmt::format("{} of {} by {}", row.unscored, row.counts.generations,
+                                   row_name(report, row)));
     }
+  }
+  if (!counts.empty()) {
+    notes.push_back(fmt::format(
+        "Some answers were not scored, because the scorer program took longer than "
+        "quality.scorer_seconds: {}. Shares of correct answers and comparisons leave them out.",
+        fmt::join(counts, "; ")));
   }
 }
 

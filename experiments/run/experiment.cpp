@@ -300,17 +300,19 @@ Report ExperimentRun::make_report() {
   auto report = describe_plan(plan_);
   report.command = options_.command;
   report.environment = folder_.recorded_environment().value_or(setup_.environment());
-  if (folder_.resumed()) {
-    report.notes.push_back("resumed: speeds of several runs of the program are mixed");
+  if (folder_.was_resumed()) {
+    report.notes.emplace_back(
+        "The run was interrupted and resumed: its times come from several runs of the program.");
   }
   if (const auto changes = folder_.environment_changes(); !changes.empty()) {
     report.notes.push_back(fmt::format(
-        "The run was resumed in a changed environment ({}), and what was measured before and after "
-        "is mixed here: repeat it in a new folder before you rely on its speeds.",
+        "It was resumed in a changed environment ({}), so its times are a mixture of both: repeat "
+        "the run in a new folder before relying on them.",
         fmt::join(changes, "; ")));
   }
   if (!left_out_.empty()) {
-    report.notes.push_back(fmt::format("{} prompts left out, being too long: {}", left_out_.size(),
+    report.notes.push_back(fmt::format("{} prompt{} left out as too long: {}.", left_out_.size(),
+                                       left_out_.size() == 1 ? " was" : "s were",
                                        fmt::join(left_out_, ", ")));
   }
   report.summary = summarize_run(plan_, folder_.records());

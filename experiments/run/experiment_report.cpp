@@ -80,8 +80,8 @@ Report describe_plan(const ExperimentPlan& plan) {
                                      [](const Prompt& p) { return p.turns.size() > 1; });
   if (!prompts.multi_turn && several > 0) {
     report.notes.push_back(fmt::format(
-        "{} prompts have several turns; with prompts.multi_turn false only their first was run",
-        several));
+        "Only the first turn was run of {} prompt{} with several: prompts.multi_turn is false.",
+        several, several == 1 ? "" : "s"));
   }
   return report;
 }

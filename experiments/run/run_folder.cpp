@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kConfig = "config.yaml";
 constexpr const char* kEnvironment = "environment.json";
+constexpr const char* kResumed = "resumed";  // a key of it
 constexpr const char* kCostCurve = "cost_curve.json";
 constexpr const char* kGenerations = "generations.jsonl";
 constexpr const char* kSteps = "steps.jsonl";
@@ -289,10 +290,17 @@ void RunFolder::check_weights(const std::map<std::string, std::string>& weights)
 void RunFolder::write_environment(const Environment& environment) {
   const fs::path file = path_ / kEnvironment;
   const bool has_measured = !records_.empty() || fs::exists(path_ / kCostCurve);
-  const auto json = has_measured && fs::exists(file)
-                        ? resumed_environment(read_object(file), environment)
-                        : environment_json(environment);
+  auto json = has_measured && fs::exists(file) ? resumed_environment(read_object(file), environment)
+                                               : environment_json(environment);
+  if (!records_.empty()) {
+    json[kResumed] = true;
+  }
   write(kEnvironment, json.dump(2) + "\n");
+}
+
+bool RunFolder::was_resumed() const {
+  const fs::path file = path_ / kEnvironment;
+  return fs::exists(file) && read_object(file).contains(kResumed);
 }
 
 std::vector<std::string> RunFolder::environment_changes() const {

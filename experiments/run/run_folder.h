@@ -62,9 +62,11 @@ class RunFolder {
   /// Throws Error when a weights' fingerprint (by name) is not the recorded one: tokens of other
   /// weights do not mix.
   void check_weights(const std::map<std::string, std::string>& weights) const;
-  /// Writes environment.json, before anything is measured. Where something was, and not in this
-  /// very environment, it keeps what was recorded under "earlier".
+  /// Writes environment.json, before anything is measured. Where something was already, it says
+  /// "resumed", and keeps another environment under "earlier".
   void write_environment(const Environment& environment);
+  /// Whether a part of the run was measured when another was there already.
+  bool was_resumed() const;
   /// What changed between the environments that this run was measured in: "cpu: A, then B".
   std::vector<std::string> environment_changes() const;
   /// The measured costs that decisions of this run read. Written once, then read back, so that a

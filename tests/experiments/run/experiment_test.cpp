@@ -120,7 +120,7 @@ TEST_F(ExperimentTest, AdaptiveLengthsFreezeTheirCosts) {
 TEST_F(ExperimentTest, LeavesOutPromptsThatAreTooLong) {
   const auto report = run({"prompts.max_prompt_tokens=4"});
   EXPECT_EQ(records().size(), 6U);
-  EXPECT_THAT(report.notes, testing::Contains(HasSubstr("1 prompts left out")));
+  EXPECT_THAT(report.notes, testing::Contains(HasSubstr("1 prompt was left out as too long: ")));
   EXPECT_THROW((void)run({"prompts.max_prompt_tokens=1"}, "none"), Error);
 }
 
@@ -221,7 +221,8 @@ TEST_F(ExperimentTest, ChatTurnsFollowTheFirstStrategysReplies) {
   first_only.emplace_back("prompts.multi_turn=false");
   const auto report = run(first_only, "first");
   EXPECT_EQ(records("first").size(), 6U);
-  EXPECT_THAT(report.notes, testing::Contains(HasSubstr("only their first was run")));
+  EXPECT_THAT(report.notes,
+              testing::Contains(HasSubstr("Only the first turn was run of 1 prompt with several")));
   EXPECT_EQ(records("first")[0].key.prompt_id, "x/1");
   EXPECT_EQ(records("first")[0].question_id, "x");
 

@@ -335,6 +335,7 @@ TEST_F(RunFolderTest, ResumingElsewhereIsNotedAndKept) {
     environment.cpu = "the one that measures";
     folder.write_environment(environment);
     EXPECT_THAT(folder.environment_changes(), SizeIs(0)) << "nothing was measured on the first";
+    EXPECT_FALSE(folder.was_resumed());
     folder.append(folder_record("a"));
   }
   RunFolder folder(folder_, kConfigText);
@@ -343,6 +344,7 @@ TEST_F(RunFolderTest, ResumingElsewhereIsNotedAndKept) {
   EXPECT_THAT(folder.environment_changes(),
               ElementsAre("cpu: the one that measures, then another"));
   EXPECT_EQ(folder.recorded_environment()->cpu, "another");
+  EXPECT_TRUE(folder.was_resumed());
 }
 
 TEST_F(RunFolderTest, ChangedWeightsAreRefused) {
