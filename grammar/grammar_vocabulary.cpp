@@ -14,7 +14,7 @@ namespace {
 
 /// To be raised when what is written changes, or how it is found: other versions' files are not
 /// read.
-constexpr uint64_t kCacheVersion = 1;
+constexpr uint64_t kCacheVersion = 2;
 constexpr CacheKey kTrie = {.kind = 1};
 
 }  // namespace

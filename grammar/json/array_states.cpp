@@ -159,6 +159,17 @@ const std::vector<Choice>& ArrayStates::items(ArrayStateId id) {
   return items_[id] = std::move(found);
 }
 
+bool ArrayStates::can_spare_a_value(ArrayStateId id) {
+  const ArrayState& state = states_[id];
+  const ArrayPlan& plan = plans_[state.plan];
+  if (!plan.contains.empty() || state.count < plan.prefix.size()) {
+    return false;
+  }
+  return state.count >= plan.max ||
+         (missing(plan, state) + 1 < Feasibility::kPlenty &&
+          feasibility_.has_plenty(formulas_.all_of({plan.rest, state.unseen})));
+}
+
 ArrayStateId ArrayStates::with_item(ArrayStateId id, const JsonValue& value) {
   ArrayState state = states_[id];
   state.unseen = formulas_.all_of({state.unseen, formulas_.negate(formulas_.equals(value))});

@@ -30,6 +30,8 @@ class ArrayStates {
   const std::vector<Choice>& items(ArrayStateId id);
   /// The state of a `unique` array once the item's value is known.
   ArrayStateId with_item(ArrayStateId id, const JsonValue& value);
+  /// True when it goes on in the same ways whatever one value it had as another item.
+  bool can_spare_a_value(ArrayStateId id);
 
  private:
   struct Hash {

@@ -25,6 +25,9 @@ class Feasibility {
   virtual bool impossible(FormulaId formula) = 0;
   /// At least so many different values, up to `cap`.
   virtual uint64_t distinct(FormulaId formula, uint64_t cap) = 0;
+  /// True only when there are kPlenty of them.
+  virtual bool has_plenty(FormulaId formula) = 0;
+  static constexpr uint64_t kPlenty = 1'000;
 };
 
 /// The questions about feasibility that are under way, what is being planned, and the limits of

@@ -26,13 +26,14 @@ bool is_in(const Ranges& ranges, char32_t c) {
 
 bool JsonAutomaton::State::operator==(const State& other) const {
   return depth == other.depth && pad == other.pad && spaces == other.spaces && text == other.text &&
-         text_depth == other.text_depth && std::ranges::equal(threads, other.threads);
+         text_depth == other.text_depth && guessed == other.guessed &&
+         guessed_depth == other.guessed_depth && std::ranges::equal(threads, other.threads);
 }
 
 size_t JsonAutomaton::Hash::operator()(const State& state) const {
   WordHash hash;
   hash.add(uint64_t{state.depth} << 32 | state.pad).add(uint64_t{state.spaces} << 32 | state.text);
-  hash.add(state.text_depth);
+  hash.add(uint64_t{state.text_depth} << 32 | state.guessed).add(state.guessed_depth);
   for (const Thread& thread : state.threads) {
     hash.add(static_cast<uint64_t>(thread.kind) << 32 | thread.a);
     hash.add(uint64_t{thread.b} << 32 | thread.stack);

@@ -105,6 +105,9 @@ class JsonAutomaton final : public Automaton, private StringStates {
     uint32_t spaces = 0;              ///< optional white space so far
     uint32_t text = 0;                ///< recorded since an item of a unique array began
     uint32_t text_depth = 0;          ///< depth of that array; 0: nothing is recorded
+    /// Where an item ended whose text was not known: the array's state without it, plus one.
+    uint32_t guessed = 0;
+    uint32_t guessed_depth = 0;  ///< of that array; with kBegun where its next item has begun
     bool operator==(const State& other) const;
   };
   struct StringState {
@@ -134,6 +137,8 @@ class JsonAutomaton final : public Automaton, private StringStates {
   static constexpr uint32_t kNewline = 1U << 31;
   /// Recorded text that is not known: masks look at places that many texts lead to.
   static constexpr uint32_t kUnknownText = ~uint32_t{0};
+  static constexpr uint32_t kManyGuessed = ~uint32_t{0};  ///< items of several arrays
+  static constexpr uint32_t kBegun = 1U << 31;
 
   /// The state with these threads, in any order.
   StateId intern(State state, std::vector<Thread> threads);
@@ -146,7 +151,9 @@ class JsonAutomaton final : public Automaton, private StringStates {
   std::optional<std::u32string> fresh_word(const KeyState& state, RegexId language);
   NumberAutomaton& numbers(uint32_t plan);
   Bytes candidates(const State& state, const Thread& thread);
-  bool more_may_come(uint32_t stack);
+  bool depends_on_string(StateId state) override;
+  static void guess(State& state, ArrayStateId array, uint32_t depth);
+  bool has_plenty(const Thread& thread);
   void add_name_parts(const Thread& thread, const State& state, OpenString& string);
   /// The state after a value that ended in a string's quote.
   StateId closed(const State& state, std::vector<Thread> threads);

@@ -219,4 +219,61 @@ uint64_t JsonPlans::distinct_objects(const ObjectPlan& plan, uint64_t cap, int d
   return ways;
 }
 
+// ---- Whether there are many
+// -----------------------------------------------------------------------
+
+bool JsonPlans::has_plenty(FormulaId goal, int depth) {
+  constexpr int kMaxDepth = 3;
+  if (goal <= FormulaStore::kTrue || depth > kMaxDepth) {
+    return goal == FormulaStore::kTrue;
+  }
+  if (const auto known = plenty_.find(goal); known != plenty_.end()) {
+    return known->second;
+  }
+  const ValuePlan plan = value(goal);
+  const bool found =
+      std::ranges::any_of(plan.strings, [&](const StringPlan& text) { return has_plenty(text); }) ||
+      std::ranges::any_of(plan.numbers,
+                          [&](uint32_t id) { return numbers_[id].count(kPlenty) >= kPlenty; }) ||
+      std::ranges::any_of(plan.objects,
+                          [&](ObjectStateId id) { return has_plenty_after(id, depth); });
+  if (depth == 0) {  // further down it may be told too early
+    plenty_[goal] = found;
+  }
+  return found;
+}
+
+bool JsonPlans::has_plenty_after(ObjectStateId state, int depth) {
+  const ObjectChoices& choices = objects_.choices(state);
+  const std::vector<PropertyPlan>& classes = objects_.plan(state).classes;
+  std::vector<RegexId> others;
+  for (size_t i = 0; i < classes.size(); ++i) {
+    others.push_back(choices.classes[i] ? classes[i].language : RegexStore::kNothing);
+  }
+  return has_plenty_names(state, others) ||
+         has_plenty_values(state, 0, objects_.plan(state).names.size(), depth);
+}
+
+bool JsonPlans::has_plenty_names(ObjectStateId state, std::span<const RegexId> others) {
+  const size_t known = objects_.plan(state).names.size() + objects_[state].seen_others.size();
+  return std::ranges::any_of(others, [&](RegexId language) {
+    return language != RegexStore::kNothing &&
+           formulas_.regexes().count(language, kPlenty + known) >= kPlenty + known;
+  });
+}
+
+bool JsonPlans::has_plenty_values(ObjectStateId state, size_t first_name, size_t last_name,
+                                  int depth) {
+  for (size_t i = first_name; i < last_name; ++i) {
+    const bool may_come = objects_.choices(state).names[i];
+    const std::vector<Choice> ways =
+        may_come ? objects_.property(state, static_cast<uint32_t>(i)) : std::vector<Choice>();
+    if (std::ranges::any_of(ways,
+                            [&](const Choice& way) { return has_plenty(way.goal, depth + 1); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace specdec

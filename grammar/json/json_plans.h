@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -25,6 +26,18 @@ class JsonPlans final : private Feasibility {
 
   const ValuePlan& value(FormulaId goal);
   bool possible(FormulaId formula) override;
+  /// True only when there are Feasibility::kPlenty such values; told by a part of them that is
+  /// quickly counted.
+  bool has_plenty(FormulaId goal) override { return has_plenty(goal, 0); }
+  bool has_plenty(const StringPlan& plan) { return distinct_strings(plan, kPlenty) >= kPlenty; }
+  /// The same of objects that go on with one of these names of the plan, or with one of which what
+  /// follows is in one of the languages.
+  bool has_plenty(ObjectStateId state, size_t first_name, size_t last_name,
+                  std::span<const RegexId> others) {
+    return has_plenty_names(state, others) || has_plenty_values(state, first_name, last_name, 0);
+  }
+  /// The same of objects that go on with any property.
+  bool has_plenty_after(ObjectStateId state) { return has_plenty_after(state, 0); }
   const NumberPlan& number(uint32_t id) const { return numbers_[id]; }
   ArrayStates& arrays() { return arrays_; }
   const ArrayStates& arrays() const { return arrays_; }
@@ -40,6 +53,10 @@ class JsonPlans final : private Feasibility {
   uint64_t distinct_strings(const StringPlan& plan, uint64_t cap);
   uint64_t distinct_arrays(const ArrayPlan& plan, uint64_t cap, int depth);
   uint64_t distinct_objects(const ObjectPlan& plan, uint64_t cap, int depth);
+  bool has_plenty(FormulaId goal, int depth);
+  bool has_plenty_after(ObjectStateId state, int depth);
+  bool has_plenty_names(ObjectStateId state, std::span<const RegexId> others);
+  bool has_plenty_values(ObjectStateId state, size_t first_name, size_t last_name, int depth);
   bool search(FormulaId formula);
   std::vector<uint32_t> numbers_of(FormulaId goal);
   const std::vector<ArrayStateId>& arrays_of(FormulaId goal);
@@ -53,6 +70,7 @@ class JsonPlans final : private Feasibility {
   std::unordered_map<FormulaId, ValuePlan> values_;
   ValuePlan unsettled_;           ///< one that leaned on an open question: not kept
   FixedPoint::Answers possible_;  ///< by formula
+  std::unordered_map<FormulaId, bool> plenty_;
   std::vector<NumberPlan> numbers_;
   std::unordered_map<FormulaId, std::vector<ArrayStateId>> arrays_of_;
   std::unordered_map<FormulaId, std::vector<ObjectPlanId>> objects_of_;

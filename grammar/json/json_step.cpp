@@ -205,12 +205,17 @@ void JsonAutomaton::Step::leave(uint32_t stack) {
     to_.text_depth = 0;
     to_.text = 0;
   }
+  if (to_.guessed != kManyGuessed && to_.guessed_depth > to_.depth &&
+      (to_.guessed_depth & kBegun) == 0) {
+    to_.guessed = to_.guessed_depth = 0;  // nothing comes in that array any more
+  }
   end_value(stack);
 }
 
 /// The state of a unique array after an item that ends now.
-ArrayStateId JsonAutomaton::Step::with_item(const Entry& entry) const {
+ArrayStateId JsonAutomaton::Step::with_item(const Entry& entry) {
   if (from_.text == kUnknownText) {
+    guess(to_, entry.state, to_.depth);
     return entry.state;
   }
   std::string text = self_.recorded(from_.text);

@@ -14,6 +14,8 @@ class JsonAutomaton::Step {
     to_.depth = from_.depth;
     to_.text = from_.text;
     to_.text_depth = from_.text_depth;
+    to_.guessed = from_.guessed;
+    to_.guessed_depth = from_.guessed_depth;
   }
 
   StateId run();
@@ -61,7 +63,7 @@ class JsonAutomaton::Step {
   void colon(const Thread& thread);
 
   void leave(uint32_t stack);
-  ArrayStateId with_item(const Entry& entry) const;
+  ArrayStateId with_item(const Entry& entry);
   void end_value(uint32_t stack);
   void settle_values();
 

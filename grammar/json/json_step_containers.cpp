@@ -28,6 +28,9 @@ void JsonAutomaton::Step::add_items(ArrayStateId state, uint32_t stack) {
     }
     start = to_.text == kUnknownText ? 0 : self_.texts_.length(to_.text);
   }
+  if (to_.guessed != 0 && to_.guessed_depth == to_.depth) {
+    to_.guessed_depth |= kBegun;
+  }
   const Entry::Kind kind = unique ? Entry::Kind::kUniqueArray : Entry::Kind::kArray;
   for (const Choice& choice : self_.plans_.arrays().items(state)) {
     values_.push_back({choice.goal, {kind, choice.next, stack, start}});

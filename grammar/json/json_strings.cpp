@@ -116,7 +116,66 @@ StateId JsonAutomaton::closed(const State& state, std::vector<Thread> threads) {
   next.depth = state.depth;
   next.text = state.text_depth == 0 ? 0 : kUnknownText;
   next.text_depth = state.text_depth;
+  for (const Thread& thread : threads) {
+    if (thread.kind == Kind::kArrayNext && plans_.arrays().plan(thread.a).unique) {
+      guess(next, thread.a, state.depth);
+    }
+  }
   return intern(next, std::move(threads));
+}
+
+/// Notes that an item of unknown value ended.
+void JsonAutomaton::guess(State& state, ArrayStateId array, uint32_t depth) {
+  const bool same = state.guessed == array + 1 && state.guessed_depth == depth;
+  state.guessed = state.guessed == 0 || same ? array + 1 : kManyGuessed;
+  state.guessed_depth = depth;
+}
+
+/// One value more that the array's next items cannot have makes no difference where there are
+/// plenty.
+bool JsonAutomaton::depends_on_string(StateId id) {
+  const State state = states_[id];
+  if (state.guessed == 0) {
+    return false;
+  }
+  if (state.guessed == kManyGuessed || !plans_.arrays().can_spare_a_value(state.guessed - 1)) {
+    return true;
+  }
+  const uint32_t depth = state.guessed_depth & ~kBegun;
+  const bool begun = (state.guessed_depth & kBegun) != 0;
+  if (!begun) {
+    return state.depth == depth && !std::ranges::all_of(state.threads, [&](const Thread& thread) {
+             return (thread.kind == Kind::kArrayNext || thread.kind == Kind::kArrayClose) &&
+                    thread.a == state.guessed - 1;
+           });
+  }
+  return state.depth < depth || std::ranges::none_of(state.threads, [&](const Thread& thread) {
+           return has_plenty(thread);
+         });
+}
+
+/// True when many values come of the one that is being read.
+bool JsonAutomaton::has_plenty(const Thread& thread) {
+  switch (thread.kind) {
+    case Kind::kValue:
+      return plans_.has_plenty(thread.a);
+    case Kind::kString: {
+      const StringState& text = strings_[thread.a];
+      return plans_.has_plenty(StringPlan{text.language, text.min, text.max});
+    }
+    case Kind::kKeyStart:
+    case Kind::kObjectNext:
+      return plans_.has_plenty_after(thread.a);
+    case Kind::kKey: {
+      const KeyState key = keys_[thread.a];
+      return plans_.has_plenty(key.object, key.first, key.last, key.classes);
+    }
+    case Kind::kColon:
+      return std::ranges::any_of(
+          choices_[thread.a], [&](const Choice& choice) { return plans_.has_plenty(choice.goal); });
+    default:
+      return false;
+  }
 }
 
 /// As Step::end_value, but for items of unique arrays, whose value is not known here.
@@ -160,30 +219,6 @@ void JsonAutomaton::add_name_parts(const Thread& thread, const State& state, Ope
   }
 }
 
-/// True when the string is an item of lists each of which goes on whatever the string is: with
-/// strings of which there are infinitely many.
-bool JsonAutomaton::more_may_come(uint32_t stack) {
-  const auto endless = [&](const StringPlan& plan) {
-    return plan.max == kUnbounded && !formulas_.regexes().is_finite(plan.language);
-  };
-  const auto goes_on = [&](const Choice& choice) {
-    const std::vector<StringPlan>& strings = plans_.value(choice.goal).strings;
-    return std::any_of(strings.begin(), strings.end(), endless);
-  };
-  const std::vector<Entry>& entries = stacks_[stack];
-  return std::all_of(entries.begin(), entries.end(), [&](const Entry& entry) {
-    if (entry.kind != Entry::Kind::kUniqueArray) {
-      return false;
-    }
-    const ArrayPlan& plan = plans_.arrays().plan(entry.state);
-    if (!plan.contains.empty() || !plan.prefix.empty()) {
-      return false;
-    }
-    const std::vector<Choice> items = plans_.arrays().items(entry.state);
-    return items.empty() || std::any_of(items.begin(), items.end(), goes_on);
-  });
-}
-
 bool JsonAutomaton::describe(StateId id, OpenString& string) {
   const State state = states_[id];
   const Kind kind = state.threads.front().kind;
@@ -202,14 +237,12 @@ bool JsonAutomaton::describe(StateId id, OpenString& string) {
       continue;
     }
     const StringState& text = strings_[thread.a];
-    string.parts.push_back(
-        {.language = text.language,
-         .min = text.min,
-         .max = text.max,
-         .closed = closed(state, after_value(thread.stack)),
-         .is_name = false,
-         .text_matters = state.text_depth != 0,
-         .more_may_come = state.text_depth == state.depth && more_may_come(thread.stack)});
+    string.parts.push_back({.language = text.language,
+                            .min = text.min,
+                            .max = text.max,
+                            .closed = closed(state, after_value(thread.stack)),
+                            .is_name = false,
+                            .text_matters = state.text_depth != 0});
   }
   std::sort(string.words.begin(), string.words.end());
   return true;

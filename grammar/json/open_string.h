@@ -20,8 +20,6 @@ struct OpenString {
     StateId closed = 0;         ///< the state after the closing quote, whatever the string was
     bool is_name = false;       ///< `words` are exceptions to it
     bool text_matters = false;  ///< `closed` allows no less than the real states do, but maybe more
-    /// What ends the list that the string is in, or begins its next string, needs no second look.
-    bool more_may_come = false;
   };
   JsonStringDecoder decoder;
   EscapeStyle escapes = EscapeStyle::kAny;
@@ -41,6 +39,9 @@ class StringStates {
   virtual ~StringStates() = default;
   /// True when the state lies between two characters of a string, which `string` then describes.
   virtual bool describe(StateId state, OpenString& string) = 0;
+  /// Of a state on a way from a string's `closed`: true when it may be dead after some of the
+  /// strings that lead there. Names that are told apart do not count.
+  virtual bool depends_on_string(StateId state) = 0;
 };
 
 }  // namespace specdec

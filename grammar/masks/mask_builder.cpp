@@ -14,9 +14,21 @@ void sort(std::vector<Value>& values) {
 
 }  // namespace
 
-size_t MaskBuilder::Hash::operator()(const std::vector<uint32_t>& words) const {
-  return WordHash().add_all(words).value();
+size_t MaskBuilder::Hash::operator()(const std::vector<Remainder>& remainders) const {
+  WordHash hash;
+  for (const Remainder& remainder : remainders) {
+    hash.add(uint64_t{remainder.id} << 1 | static_cast<uint64_t>(remainder.depends));
+  }
+  return hash.value();
 }
+
+/// The end of a string that began at a place.
+struct MaskBuilder::Ending {
+  Node node;
+  StateId state;
+  const OpenString::Part& part;
+  bool depends;  ///< on what the string was
+};
 
 MaskBuilder::MaskBuilder(const VocabularyTokens& tokens, StringMasks& strings, Automaton& automaton)
     : tokens_(tokens),
@@ -129,23 +141,29 @@ void MaskBuilder::add_part(Node node, StateId state, const OpenString& string,
       content_.added.push_back(inside.token);
     }
   }
-  for (const uint32_t remainder : may_close ? remainders(part.closed) : std::vector<uint32_t>()) {
-    for (const StringMasks::Exit& exit : strings_.exits(walk, string.escapes, remainder)) {
+  if (!may_close) {
+    return;
+  }
+  const std::vector<Remainder> alive = remainders(part.closed);  // more come while tokens are tried
+  for (const Remainder& remainder : alive) {
+    const Ending ending = {node, state, part, remainder.depends};
+    const bool in_bits = walk.bits != nullptr && remainder.id == 0;
+    for (const StringMasks::Exit& exit : in_bits&& remainder.depends
+                                             ? strings_.plain_exits(walk, string.escapes)
+                                             : strings_.exits(walk, string.escapes, remainder.id)) {
       if (exit.length >= part.min && exit.length <= part.max) {
-        add_exit(node, state, part, exit);
+        add_exit(ending, exit);
       }
     }
   }
 }
 
-void MaskBuilder::add_exit(Node node, StateId state, const OpenString::Part& part,
-                           const StringMasks::Exit& exit) {
+void MaskBuilder::add_exit(const Ending& ending, const StringMasks::Exit& exit) {
   // A name in the same token may be the one that it closes.
-  const bool sure = exit.remainder == 0 ||
-                    (part.more_may_come && strings_.remainders().ends_item(exit.remainder));
-  const bool doubtful = (part.text_matters && !sure) ||
-                        (part.is_name && strings_.remainders().may_have_name(exit.remainder));
-  if (!doubtful || really_allowed(node, state, exit.token)) {
+  const bool other_name =
+      ending.part.is_name && ((ending.part.text_matters && exit.remainder != 0) ||
+                              strings_.remainders().may_have_name(exit.remainder));
+  if (!(ending.depends || other_name) || really_allowed(ending.node, ending.state, exit.token)) {
     content_.added.push_back(exit.token);
   } else {
     forbidden_.push_back(exit.token);
@@ -278,7 +296,7 @@ bool MaskBuilder::really_allowed(Node node, StateId state, Token token) {
   return walk(state, tokens_.bytes(token).substr(trie_.depth(node))) != Automaton::kDead;
 }
 
-void MaskBuilder::collect_remainders(Node node, StateId state, std::vector<uint32_t>& found) {
+void MaskBuilder::collect_remainders(Node node, StateId state, std::vector<Remainder>& found) {
   const TokenTrie& remainders = strings_.remainders().texts();
   const Automaton::Bytes candidates = automaton_.candidates(state);
   for (Node child = node + 1; child < remainders.end(node); child = remainders.end(child)) {
@@ -288,19 +306,19 @@ void MaskBuilder::collect_remainders(Node node, StateId state, std::vector<uint3
     const StateId next = automaton_.next(state, remainders.byte(child));
     if (next != Automaton::kDead) {
       for (const Token id : remainders.tokens(child)) {
-        found.push_back(static_cast<uint32_t>(id));
+        found.push_back({static_cast<uint32_t>(id), string_states_->depends_on_string(next)});
       }
       collect_remainders(child, next, found);
     }
   }
 }
 
-const std::vector<uint32_t>& MaskBuilder::remainders(StateId closed) {
+const std::vector<MaskBuilder::Remainder>& MaskBuilder::remainders(StateId closed) {
   const auto [known, fresh] = remainders_.try_emplace(closed, 0);
   if (fresh) {
-    std::vector<uint32_t> alive = {0};
+    std::vector<Remainder> alive = {{0, string_states_->depends_on_string(closed)}};
     collect_remainders(0, closed, alive);
-    std::sort(alive.begin(), alive.end());
+    std::ranges::sort(alive, {}, &Remainder::id);
     known->second = remainder_sets_.intern(std::move(alive));
   }
   return remainder_sets_[known->second];

@@ -31,8 +31,14 @@ class MaskBuilder {
   void visit_child(Node child, StateId state);
   void visit_string(Node node, StateId state, const OpenString& string);
   void add_part(Node node, StateId state, const OpenString& string, const OpenString::Part& part);
-  void add_exit(Node node, StateId state, const OpenString::Part& part,
-                const StringMasks::Exit& exit);
+  /// What may follow a closing quote.
+  struct Remainder {
+    uint32_t id = 0;
+    bool depends = false;  ///< on what the string was
+    bool operator==(const Remainder&) const = default;
+  };
+  struct Ending;
+  void add_exit(const Ending& ending, const StringMasks::Exit& exit);
   /// Names of a string that are told apart, and what decides about the tokens on the way to them.
   struct Names {
     const OpenString& string;
@@ -58,8 +64,8 @@ class MaskBuilder {
   void add_words(const std::shared_ptr<const MaskWords>& words);
   bool really_allowed(Node node, StateId state, Token token);
   StateId walk(StateId state, std::string_view bytes);
-  const std::vector<uint32_t>& remainders(StateId closed);
-  void collect_remainders(Node node, StateId state, std::vector<uint32_t>& found);
+  const std::vector<Remainder>& remainders(StateId closed);
+  void collect_remainders(Node node, StateId state, std::vector<Remainder>& found);
   void settle_overrides();
   void keep_removed();
 
@@ -74,10 +80,10 @@ class MaskBuilder {
   std::vector<Token> doubtful_;   ///< forbidden unless added, though the base may have them
   std::vector<Token> forbidden_;  ///< tried
   struct Hash {
-    size_t operator()(const std::vector<uint32_t>& words) const;
+    size_t operator()(const std::vector<Remainder>& remainders) const;
   };
   std::unordered_map<StateId, uint32_t> remainders_;  ///< alive after a closing quote: which set
-  InternTable<std::vector<uint32_t>, Hash> remainder_sets_;
+  InternTable<std::vector<Remainder>, Hash> remainder_sets_;
 };
 
 }  // namespace specdec

@@ -40,11 +40,9 @@ QuoteRemainders::QuoteRemainders(const TokenTrie& trie, const CacheFile* cache)
 
 bool QuoteRemainders::read(const CacheFile& cache) {
   auto trie = TokenTrie::read(cache, {.kind = kRemainders});
-  if (!trie || !cache.read_parts({.kind = kRemainderTexts}, may_have_name_, ends_item_) ||
-      std::ssize(may_have_name_) != trie->vocab_size() ||
-      std::ssize(ends_item_) != trie->vocab_size()) {
+  if (!trie || !cache.read_parts({.kind = kRemainderTexts}, may_have_name_) ||
+      std::ssize(may_have_name_) != trie->vocab_size()) {
     may_have_name_.clear();
-    ends_item_.clear();
     return false;
   }
   texts_ = std::make_unique<TokenTrie>(std::move(*trie));
@@ -53,7 +51,7 @@ bool QuoteRemainders::read(const CacheFile& cache) {
 
 void QuoteRemainders::write(CacheFileWriter& file) const {
   texts_->write(file, {.kind = kRemainders});
-  file.add_parts({.kind = kRemainderTexts}, may_have_name_, ends_item_);
+  file.add_parts({.kind = kRemainderTexts}, may_have_name_);
 }
 
 void QuoteRemainders::collect() {
@@ -74,8 +72,6 @@ void QuoteRemainders::collect() {
   for (const std::string_view text : texts) {
     const size_t comma = std::min(text.find(','), text.size());
     may_have_name_.push_back(std::count(text.begin() + comma, text.end(), '"') > 1);
-    ends_item_.push_back(text.starts_with(']') || text == "," || text == ", " || text == ",\"" ||
-                         text == ", \"");
   }
 }
 

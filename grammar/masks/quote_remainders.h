@@ -25,9 +25,6 @@ class QuoteRemainders {
   uint32_t after(TokenTrie::Node quote, TokenTrie::Node node) const;
   /// True when it holds a whole string after a comma, which may be an object's next name.
   bool may_have_name(uint32_t remainder) const { return may_have_name_[remainder] != 0; }
-  /// True when it begins with a list's end, or is but a comma with or without the next string's
-  /// quote.
-  bool ends_item(uint32_t remainder) const { return ends_item_[remainder] != 0; }
 
  private:
   void collect();
@@ -36,7 +33,6 @@ class QuoteRemainders {
   const TokenTrie& trie_;
   std::unique_ptr<TokenTrie> texts_;
   std::vector<uint8_t> may_have_name_;  ///< by remainder
-  std::vector<uint8_t> ends_item_;      ///< by remainder
   bool was_cached_ = false;
 };
 

@@ -43,6 +43,10 @@ class StringMasks {
     return walks_.exits(walk, escapes, remainder);
   }
 
+  std::vector<Exit> plain_exits(const Walk& walk, EscapeStyle escapes) {
+    return walks_.plain_exits(walk, escapes);
+  }
+
   uint64_t walks() const { return walks_.whole_walks(); }  ///< over the whole vocabulary, so far
   /// Of what is known of languages, beside the walks.
   uint64_t bytes() const { return maker_.bytes(); }

@@ -2,6 +2,7 @@
 #include "grammar/masks/string_walks.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "grammar/masks/mask_cache_kinds.h"
 
@@ -121,6 +122,20 @@ std::vector<StringWalk::Exit> StringWalks::exits(const StringWalk& walk, EscapeS
     const Token token = spelling.closing[i];
     if (has_token(walk.closing, static_cast<Token>(i))) {
       found.push_back({remainder, token, spelling.lengths[static_cast<size_t>(token)]});
+    }
+  }
+  return found;
+}
+
+std::vector<StringWalk::Exit> StringWalks::plain_exits(const StringWalk& walk,
+                                                       EscapeStyle escapes) {
+  std::vector<Exit> found;
+  const TokenSpelling& spelling = this->spelling(escapes);
+  for (size_t word = 0; word < walk.bits->size(); ++word) {
+    for (uint32_t rest = (*walk.bits)[word] & spelling.plain_close[word]; rest != 0;
+         rest &= rest - 1) {
+      const size_t token = word * 32 + static_cast<size_t>(std::countr_zero(rest));
+      found.push_back({0, static_cast<Token>(token), spelling.lengths[token]});
     }
   }
   return found;

@@ -69,6 +69,8 @@ class StringWalks {
   /// Tokens that close the string with that remainder; none without one where the walk has bits,
   /// which then say it.
   std::vector<Exit> exits(const Walk& walk, EscapeStyle escapes, uint32_t remainder);
+  /// Of a walk with bits: the tokens that close the string and hold nothing more.
+  std::vector<Exit> plain_exits(const Walk& walk, EscapeStyle escapes);
 
   /// Writes what was found out so far, and what only `old` has; of walks no more than `max_bytes`,
   /// the latest first. `everything`: the key of the language of all strings.

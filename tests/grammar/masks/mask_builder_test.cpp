@@ -1,6 +1,7 @@
 // Masks against brute force: each token of the vocabulary is tried byte by byte.
 #include "grammar/masks/mask_builder.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -208,6 +209,86 @@ TEST(MaskBuilderTest, Names) {
         }
       }
     }
+  }
+}
+
+/// Strings in arrays whose items differ: what may follow them depends on what they are where few
+/// values are left, or one value is another item's.
+const std::vector<std::string> kUniqueArrays = {
+    R"({"prefixItems": [{"type": "string"}, {"const": "a"}], "minItems": 2})",
+    R"({"prefixItems": [{"type": "string"}, {"type": "boolean"}], "items": {"enum": ["a", "foo"]}})",
+    R"({"items": {"enum": ["a", "foo", "bar"]}, "minItems": 3})",
+    R"({"items": {"type": "object", "properties": {"a": {"type": "string"}, "b": {"enum": ["foo",
+        "bar"]}}, "additionalProperties": false}, "minItems": 2})",
+    R"({"items": {"type": "object", "properties": {"b": {"enum": ["foo", "bar"]}},
+        "required": ["b"], "additionalProperties": false}, "minItems": 2})",
+    R"({"items": {"type": "object", "additionalProperties": {"type": "string"}}, "maxItems": 2})",
+    R"({"items": {"type": "object", "propertyNames": {"enum": ["a", "foo"]},
+        "additionalProperties": {"type": "string"}}})",
+    R"({"items": {"type": "array", "uniqueItems": true, "items": {"enum": ["a", "foo", "bar"]}}})",
+    R"({"items": {"type": "array", "uniqueItems": true, "items": {"type": "string"}}})",
+    R"({"items": {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": true,
+        "items": {"type": "string"}}}, "additionalProperties": false}})",
+    R"({"items": {"type": ["boolean", "string"]}, "contains": {"const": "a"}, "maxContains": 1})",
+    R"({"anyOf": [{"items": {"enum": ["a", "b"]}}, {"items": {"type": "string"}, "minItems": 2}]})",
+};
+
+TEST(MaskBuilderTest, StringsInUniqueArrays) {
+  const Vocabulary vocabulary = tiny_vocabulary(12, 500);
+  std::mt19937 random(6);
+  const std::vector<std::string> texts = {R"([")",
+                                          R"(["a)",
+                                          R"(["foo","a)",
+                                          R"(["a","foo","b)",
+                                          R"([{"a":")",
+                                          R"([{"b":"foo)",
+                                          R"([{"b":"foo"},{"b":"ba)",
+                                          R"([{"a":"a)",
+                                          R"([{"a":"a"},{")",
+                                          R"([{"a":"a"},{"a":"a)",
+                                          R"([["a)",
+                                          R"([["a"],["a)",
+                                          R"([["a"],["a","foo)",
+                                          R"([{"a":["a)",
+                                          R"([{"a":["a"]},{"a":["a)"};
+  for (const std::string& array : kUniqueArrays) {
+    const std::string schema =
+        R"({"type": "array", "uniqueItems": true, "allOf": [)" + array + "]}";
+    for (const JsonSchemaOptions& options : kMaskOptions) {
+      const Grammar grammar = compile_json_schema(vocabulary, schema, options);
+      for (const std::string& text : texts) {
+        const StateId state = grammar->next(grammar->start(), text);
+        if (state != Automaton::kDead) {
+          ASSERT_EQ(difference(*grammar, state), "") << array << " after " << text;
+        }
+      }
+      for (int walk = 0; walk < 2; ++walk) {
+        expect_masks(*grammar, array, random, 25);
+      }
+    }
+  }
+}
+
+/// Objects in an array whose items differ: the tokens after each of which another object begins are
+/// many, and are not all tried. Work is counted by the states that it leaves behind.
+TEST(MaskBuilderTest, UniqueObjectsCostFewStates) {
+  std::string properties;
+  for (char name = 'a'; name <= 'x'; ++name) {
+    properties += fmt::format(R"({}"{}": {{"type": "string"}})", name == 'a' ? "" : ", ", name);
+  }
+  const std::string schema = R"({"type": "array", "uniqueItems": true, "items": {"type": "object",
+      "additionalProperties": false, "properties": {)" +
+                             properties + "}}}";
+  JsonSchemaOptions options = json_options(false, "compact");
+  const Grammar grammar =
+      compile_json_schema(tiny_vocabulary(13, 4'000), schema, options, {.max_states = 4'000});
+  StateId state = grammar->start();
+  for (
+      const char c : std::string_view(
+          R"([{"a":"some text","b":"another","c":"x"},{"a":"a","d":"text"},{"b":"foo","e":"x"}])")) {
+    (void)grammar->mask(state);
+    state = grammar->next(state, std::string_view(&c, 1));
+    ASSERT_NE(state, Automaton::kDead);
   }
 }
 
