@@ -10,7 +10,10 @@ constexpr size_t kRecent = 12;  ///< walks that a new one is compared with
 }  // namespace
 
 StringMasks::StringMasks(StringWalks& walks, RegexStore& regexes)
-    : walks_(walks), regexes_(regexes), maker_(walks.trie(), walks.remainders(), regexes) {}
+    : walks_(walks),
+      regexes_(regexes),
+      maker_(walks.trie(), walks.remainders(), regexes),
+      alike_(walks.trie(), regexes) {}
 
 std::shared_ptr<const StringWalk> StringMasks::walk(Node node, RegexId language,
                                                     EscapeStyle escapes) {
@@ -43,9 +46,30 @@ void StringMasks::remember(RegexId language, EscapeStyle escapes) {
   }
 }
 
-std::unique_ptr<StringWalk> StringMasks::make_walk(RegexId language, EscapeStyle escapes) {
+/// The walk of a language that tokens cannot tell from this one; nullptr when none is known.
+std::shared_ptr<const StringWalk> StringMasks::find_alike(RegexId language, EscapeStyle escapes) {
+  constexpr size_t kTried = 2;
+  const TokenSpelling& spelling = walks_.spelling(escapes);
+  std::list<RegexId>& recent = recent_[escapes];
+  size_t tried = 0;
+  for (auto other = recent.begin(); other != recent.end() && tried < kTried; ++other) {
+    if (*other == RegexStore::kAll) {
+      continue;
+    }
+    ++tried;
+    if (alike_.alike(language, *other, spelling, escapes)) {
+      std::shared_ptr<const Walk> walk = this->walk(0, *other, escapes);
+      recent.remove(RegexId{*other});
+      return walk;
+    }
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const StringWalk> StringMasks::make_walk(RegexId language, EscapeStyle escapes) {
   const TokenSpelling& spelling = walks_.spelling(escapes);
   if (auto few = maker_.few(language, spelling, escapes)) {
+    walks_.count_whole();
     return few;
   }
   LanguageWalks::Known known;
@@ -54,21 +78,22 @@ std::unique_ptr<StringWalk> StringMasks::make_walk(RegexId language, EscapeStyle
     recent_[escapes].remove_if([&](RegexId id) {
       return id != RegexStore::kAll && !walks_.has(place(0, id, escapes));  // dropped since
     });
+    if (auto alike = find_alike(language, escapes)) {
+      return alike;
+    }
     const bool with_all = everything->bits != nullptr;
     known.language = maker_.nearest(language, spelling, recent_[escapes], with_all);
   }
   if (known.language != RegexStore::kNothing) {
     known.walk = walk(0, known.language, escapes);
   }
+  walks_.count_whole();
   return maker_.differing(language, known, spelling, escapes);
 }
 
-std::unique_ptr<StringWalk> StringMasks::walk_whole(RegexId language, EscapeStyle escapes) {
-  std::unique_ptr<Walk> walk = walks_.read(place(0, language, escapes));
-  if (walk == nullptr) {
-    walk = make_walk(language, escapes);
-    walks_.count_whole();
-  }
+std::shared_ptr<const StringWalk> StringMasks::walk_whole(RegexId language, EscapeStyle escapes) {
+  std::shared_ptr<const Walk> walk = walks_.read(place(0, language, escapes));
+  walk = walk == nullptr ? make_walk(language, escapes) : walk;
   if (walk->bits != nullptr) {
     remember(language, escapes);
   }

@@ -57,8 +57,9 @@ std::shared_ptr<const StringWalk> StringWalks::find(const Place& place) {
 }
 
 void StringWalks::add(const Place& place, std::shared_ptr<const Walk> walk) {
+  const void* what = walk.get();  // alike languages share one
   const uint64_t bytes = walk->bytes();
-  walks_.add(place, std::move(walk), bytes);
+  walks_.add(place, std::move(walk), 0, {what, bytes});
 }
 
 std::shared_ptr<const MaskWords> StringWalks::keep(const Key& key, Combined combined) {

@@ -292,6 +292,37 @@ TEST(MaskBuilderTest, UniqueObjectsCostFewStates) {
   }
 }
 
+/// Counts make each place in a string another language; tokens tell few of them apart.
+TEST(MaskBuilderTest, StringsWithCounts) {
+  const Vocabulary vocabulary = tiny_vocabulary(14, 3'000);
+  std::string text = "\"";
+  for (int i = 0; i < 12; ++i) {
+    text += "foo b ";
+  }
+  const auto walks_along = [&](int words, int length, bool look) {
+    const std::string schema = fmt::format(
+        R"json({{"type": "string", "minLength": 1, "maxLength": {},
+                 "pattern": "^$|(^(?:\\S+\\s+){{0,{}}}\\S+$)"}})json",
+        length, words);
+    const Grammar grammar = compile_json_schema(vocabulary, schema);
+    const uint64_t before = vocabulary->strings().walks();
+    StateId state = grammar->start();
+    for (size_t i = 0; i < text.size() && state != Automaton::kDead; ++i) {
+      state = grammar->next(state, std::string_view(text).substr(i, 1));
+      if (look && state != Automaton::kDead) {
+        EXPECT_EQ(difference(*grammar, state), "") << schema << " at " << i;
+      } else {
+        (void)grammar->mask(state);
+      }
+    }
+    return vocabulary->strings().walks() - before;
+  };
+  EXPECT_LE(walks_along(99, 5'000, false), 8U);
+  (void)walks_along(9, 5'000, true);  // to the ends of both counts
+  (void)walks_along(99, 40, true);
+  (void)walks_along(9, 40, true);
+}
+
 /// Masks that were dropped are made again as they were.
 TEST(MaskBuilderTest, FewBytesForMasks) {
   const std::string schema = R"({"type": "object", "properties": {"a": {"type": "string",
