@@ -35,7 +35,7 @@ TransformerModel make_model(at::ScalarType dtype) {
   at::set_num_threads(1);
   RandomWeightsOptions options;
   options.dtype = dtype;
-  return TransformerModel(random_gemma(shipped_shape(), options), paged_kv());
+  return TransformerModel(pack(*random_gemma(shipped_shape(), options)), paged_kv());
 }
 
 void decode(benchmark::State& state, at::ScalarType dtype) {

@@ -8,15 +8,11 @@
 namespace specdec {
 namespace {
 
-/// Weights of many layers, so that they come from as far away as in a forward.
-std::vector<Tensor> weights(int64_t out, int64_t in, at::ScalarType dtype) {
+/// How many matrices are as large as the weights of many layers, so that they come from as far away
+/// as in a forward.
+int64_t matrices(int64_t out, int64_t in, at::ScalarType dtype) {
   constexpr int64_t kBytes = 14'000'000;
-  const int64_t bytes = out * in * (dtype == at::kFloat ? 4 : 2);
-  std::vector<Tensor> all;
-  for (int64_t i = 0; i < kBytes / bytes + 1; ++i) {
-    all.push_back(at::randn({out, in}).to(dtype));
-  }
-  return all;
+  return kBytes / (out * in * (dtype == at::kFloat ? 4 : 2)) + 1;
 }
 
 void report(benchmark::State& state, int64_t out, int64_t in, int64_t nodes) {
@@ -30,12 +26,15 @@ void linear_bench(benchmark::State& state, at::ScalarType dtype) {
   const int64_t in = state.range(0);
   const int64_t out = state.range(1);
   const int64_t nodes = state.range(2);
-  const auto all = weights(out, in, dtype);
+  std::vector<Linear> all;
+  for (int64_t i = 0; i < matrices(out, in, dtype); ++i) {
+    all.emplace_back(at::randn({out, in}), weight_format(dtype));
+  }
   const Tensor input = at::randn({nodes, in});
   Tensor result = at::empty({nodes, out});
   size_t next = 0;
   for ([[maybe_unused]] auto _ : state) {
-    linear(input, all[next], result);
+    all[next].apply(input, result);
     next = (next + 1) % all.size();
   }
   report(state, out, in, nodes);
@@ -46,7 +45,10 @@ void at_linear_bench(benchmark::State& state) {
   const int64_t in = state.range(0);
   const int64_t out = state.range(1);
   const int64_t nodes = state.range(2);
-  const auto all = weights(out, in, at::kFloat);
+  std::vector<Tensor> all;
+  for (int64_t i = 0; i < matrices(out, in, at::kFloat); ++i) {
+    all.push_back(at::randn({out, in}));
+  }
   const Tensor input = at::randn({nodes, in});
   Tensor result = at::empty({nodes, out});
   size_t next = 0;

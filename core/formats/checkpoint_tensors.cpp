@@ -132,11 +132,11 @@ std::vector<const TensorEntry*> CheckpointTensors::tensors() const {
   return all;
 }
 
-void CheckpointTensors::release(const TensorEntry& entry) const {
+void CheckpointTensors::release(const TensorEntry& entry, size_t begin, size_t size) const {
   const auto file = std::find_if(files_.begin(), files_.end(),
                                  [&entry](const SafetensorsFile& one) { return one.holds(entry); });
   SPECDEC_CHECK(file != files_.end(), "{} is not a tensor of {}", entry.name, folder_.string());
-  file->release(entry);
+  file->release(entry, begin, size);
 }
 
 }  // namespace specdec

@@ -121,13 +121,15 @@ bool SafetensorsFile::holds(const TensorEntry& entry) const {
          &entry < tensors_.data() + tensors_.size();
 }
 
-void SafetensorsFile::release(const TensorEntry& entry) const {
+void SafetensorsFile::release(const TensorEntry& entry, size_t begin, size_t size) const {
   SPECDEC_CHECK(holds(entry), "{} is not a tensor of {}", entry.name, path_.string());
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(entry.bytes.data());
+  begin = std::min(begin, entry.bytes.size());
+  size = std::min(size, entry.bytes.size() - begin);
+  const auto start = reinterpret_cast<uintptr_t>(entry.bytes.data()) + begin;
   // Pages shared with a neighbour stay: it may still be wanted.
-  const uintptr_t first = (begin + page - 1) / page * page;
-  const uintptr_t last = (begin + entry.bytes.size()) / page * page;
+  const uintptr_t first = (start + page - 1) / page * page;
+  const uintptr_t last = (start + size) / page * page;
   if (first < last) {
     ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
   }

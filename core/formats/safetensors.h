@@ -50,8 +50,9 @@ class SafetensorsFile {
   const TensorEntry* find(std::string_view name) const;
   /// True for an entry of tensors(), not for a copy of one.
   bool holds(const TensorEntry& entry) const;
-  /// Gives the pages of a tensor that has been copied back to the system.
-  void release(const TensorEntry& entry) const;
+  /// Gives the pages of a tensor that has been copied, or of `size` bytes of it, back to the
+  /// system.
+  void release(const TensorEntry& entry, size_t begin = 0, size_t size = SIZE_MAX) const;
 
  private:
   std::filesystem::path path_;
@@ -74,7 +75,7 @@ class CheckpointTensors {
   const TensorEntry* find(std::string_view name) const;
   /// All tensors of all shards.
   std::vector<const TensorEntry*> tensors() const;
-  void release(const TensorEntry& entry) const;
+  void release(const TensorEntry& entry, size_t begin = 0, size_t size = SIZE_MAX) const;
   const std::filesystem::path& folder() const { return folder_; }
 
  private:

@@ -4,6 +4,7 @@
 // function's registers before it inlines. Nor can ifunc dispatch, which runs before
 // AddressSanitizer is ready. Clang ignores GCC's pragmas and says so only as an unknown pragma,
 // hence its own.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -12,7 +13,6 @@
 #include <utility>
 
 #include "core/kernels/simd.h"
-#include "core/kernels/storage.h"
 
 // Vectors are passed only between inlined functions of one namespace, so no ABI is at stake.
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -27,6 +27,7 @@
 #endif
 namespace specdec::simd_avx512 {
 constexpr int kVectorBytes = 64;
+constexpr bool kFusedMultiply = true;
 #include "core/kernels/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx512
@@ -40,6 +41,7 @@ constexpr int kVectorBytes = 64;
 #endif
 namespace specdec::simd_avx2 {
 constexpr int kVectorBytes = 32;
+constexpr bool kFusedMultiply = true;
 #include "core/kernels/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx2
@@ -52,6 +54,11 @@ constexpr int kVectorBytes = 32;
 
 namespace specdec::simd_base {
 constexpr int kVectorBytes = 16;
+#if defined(__x86_64__)
+constexpr bool kFusedMultiply = false;
+#else
+constexpr bool kFusedMultiply = true;
+#endif
 #include "core/kernels/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_base

@@ -4,17 +4,30 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/kernels/checks.h"
-#include "core/kernels/storage.h"
 
 namespace specdec {
 namespace {
 
+/// Outputs of a panel. In memory a panel holds for each input the weights of its outputs: float64
+/// and float32 in their order, 16-bit types as 0, 16, 1, 17, ..., so that a word holds one of each
+/// half. What lies behind the last output is zero.
+constexpr int64_t kPanel = 32;
+
+/// Bits of a bfloat16 or float16 weight.
+struct Bf16 {
+  uint16_t bits;
+};
+struct Fp16 {
+  uint16_t bits;
+};
+
 template <class T, class Weight>
 struct LinearTask {
   const T* input;
-  const Weight* weight;
+  const Weight* weight;  ///< [panels, in, kPanel]
   T* out;
   int64_t nodes;
   int64_t in;
@@ -34,85 +47,172 @@ namespace {
 constexpr int64_t kParallelWork = 200'000;
 
 template <class T, class Weight>
-void run_rows(const LinearTask<T, Weight>& task, int64_t begin, int64_t end) {
-  SPECDEC_SIMD_CALL(linear_rows, task, begin, end);
+void run_panels(const LinearTask<T, Weight>& task, int64_t begin, int64_t end) {
+  SPECDEC_SIMD_CALL(linear_columns, task, begin, end);
 }
 
-/// Splits the nodes, so that the inputs of a block stay in the cache beside the weight rows.
 template <class T, class Weight>
-void run(const LinearTask<T, Weight>& task) {
-  for (int64_t node = 0; node < task.nodes; node += kRowInvariantRows) {
-    LinearTask<T, Weight> block = task;
-    block.input += node * task.in;
-    block.out += node * task.out_size;
-    block.nodes = std::min(kRowInvariantRows, task.nodes - node);
-    const int64_t work_per_row = std::max<int64_t>(1, block.nodes * block.in);
-    if (work_per_row * block.out_size < kParallelWork || at::get_num_threads() == 1) {
-      run_rows(block, 0, block.out_size);
-      continue;
-    }
-    const int64_t grain = std::max<int64_t>(8, kParallelWork / 2 / work_per_row);
-    at::parallel_for(0, block.out_size, grain,
-                     [&](int64_t begin, int64_t end) { run_rows(block, begin, end); });
+void run(const Tensor& input, const Tensor& packed, Tensor& out) {
+  const LinearTask<T, Weight> task{input.const_data_ptr<T>(),
+                                   static_cast<const Weight*>(packed.const_data_ptr()),
+                                   out.mutable_data_ptr<T>(),
+                                   input.size(0),
+                                   input.size(1),
+                                   out.size(1)};
+  const int64_t panels = packed.size(0);
+  const int64_t work_per_panel = std::max<int64_t>(1, task.nodes * task.in * kPanel);
+  if (work_per_panel * panels < kParallelWork || at::get_num_threads() == 1) {
+    run_panels(task, 0, panels);
+    return;
   }
+  const int64_t grain = std::max<int64_t>(1, kParallelWork / 2 / work_per_panel);
+  at::parallel_for(0, panels, grain,
+                   [&](int64_t begin, int64_t end) { run_panels(task, begin, end); });
 }
 
-template <class T>
-void run_weight(const Tensor& input, const Tensor& weight, Tensor& out) {
-  const auto task = [&]<class Weight>(const Weight* data) {
-    run(LinearTask<T, Weight>{input.const_data_ptr<T>(), data, out.mutable_data_ptr<T>(),
-                              input.size(0), input.size(1), weight.size(0)});
-  };
-  switch (weight.scalar_type()) {
-    case at::kBFloat16:
-      return task(static_cast<const Bf16*>(weight.const_data_ptr()));
-    case at::kHalf:
-      return task(static_cast<const Fp16*>(weight.const_data_ptr()));
-    case at::kFloat:
-      if constexpr (std::is_same_v<T, double>) {
-        return run(LinearTask<T, float>{input.const_data_ptr<T>(), weight.const_data_ptr<float>(),
-                                        out.mutable_data_ptr<T>(), input.size(0), input.size(1),
-                                        weight.size(0)});
-      }
-      [[fallthrough]];
-    default:
-      return task(weight.const_data_ptr<T>());
-  }
+bool is_16_bit(WeightFormat format) {
+  return format == WeightFormat::kBFloat16 || format == WeightFormat::kFloat16;
 }
 
-void check(const Tensor& input, const Tensor& weight, const Tensor& out) {
-  check_cpu(input);
-  SPECDEC_CHECK(input.dim() == 2 && weight.dim() == 2 && out.dim() == 2, "linear: not matrices");
-  SPECDEC_CHECK(input.size(1) == weight.size(1) && out.size(0) == input.size(0) &&
-                    out.size(1) == weight.size(0),
-                "linear: input [{}, {}], weight [{}, {}] and out [{}, {}] do not fit",
-                input.size(0), input.size(1), weight.size(0), weight.size(1), out.size(0),
-                out.size(1));
-  const at::ScalarType stored = weight.scalar_type();
-  SPECDEC_CHECK(is_float_or_double(input) && is_plain(input, input.scalar_type()) &&
-                    is_plain(out, input.scalar_type()) && is_plain(weight, stored),
-                "linear: operands should be contiguous, input and out float32 or float64");
-  SPECDEC_CHECK(stored == input.scalar_type() || stored == at::kFloat || stored == at::kBFloat16 ||
-                    stored == at::kHalf,
-                "linear: weight of dtype {} for input of dtype {}", c10::toString(stored),
-                c10::toString(input.scalar_type()));
+/// A panel [in, 32] as [32, in], in the outputs' order: a view, of which rows can be written.
+Tensor in_output_order(const Tensor& panels, WeightFormat format) {
+  const int64_t in = panels.size(1);
+  return is_16_bit(format) ? panels.view({panels.size(0), in, kPanel / 2, 2}).permute({0, 3, 2, 1})
+                           : panels.view({panels.size(0), in, 2, kPanel / 2}).permute({0, 2, 3, 1});
 }
 
 }  // namespace
 
-void linear(const Tensor& input, const Tensor& weight, Tensor& out) {
-  check(input, weight, out);
-  if (input.scalar_type() == at::kDouble) {
-    run_weight<double>(input, weight, out);
-  } else {
-    run_weight<float>(input, weight, out);
+WeightFormat weight_format(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble:
+      return WeightFormat::kFloat64;
+    case at::kFloat:
+      return WeightFormat::kFloat32;
+    case at::kBFloat16:
+      return WeightFormat::kBFloat16;
+    case at::kHalf:
+      return WeightFormat::kFloat16;
+    default:
+      SPECDEC_CHECK(false, "weight_format: dtype {}", c10::toString(dtype));
   }
 }
 
-Tensor product(const Tensor& input, const Tensor& weight) {
-  Tensor out = at::empty({input.size(0), weight.size(0)}, input.options());
-  linear(input, weight, out);
+at::ScalarType scalar_type(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat64:
+      return at::kDouble;
+    case WeightFormat::kFloat32:
+      return at::kFloat;
+    case WeightFormat::kBFloat16:
+      return at::kBFloat16;
+    case WeightFormat::kFloat16:
+      break;
+  }
+  return at::kHalf;
+}
+
+Linear::Linear(int64_t out, int64_t in, WeightFormat format, at::Device device)
+    : in_(in), out_(out), format_(format) {
+  SPECDEC_CHECK(in > 0 && out > 0, "Linear: {} outputs of {} inputs", out, in);
+  const auto options = at::TensorOptions(scalar_type(format)).device(device);
+  packed_ = device.is_cpu() ? at::zeros({(out + kPanel - 1) / kPanel, in, kPanel}, options)
+                            : at::zeros({out, in}, options);
+}
+
+Linear::Linear(const Tensor& weight, WeightFormat format, const Tensor& bias)
+    : Linear(weight.size(0), weight.size(1), format, weight.device()) {
+  set_rows(0, weight);
+  if (bias.defined()) {
+    SPECDEC_CHECK(bias.dim() == 1 && bias.size(0) == out_, "Linear: a bias for {} outputs", out_);
+    bias_ = bias.to(compute_dtype()).contiguous();
+  }
+}
+
+void Linear::set_rows(int64_t first, const Tensor& weight) {
+  SPECDEC_CHECK(
+      weight.dim() == 2 && weight.size(1) == in_ && first >= 0 && first + weight.size(0) <= out_,
+      "Linear [{}, {}]: rows from {} on", out_, in_, first);
+  if (!device().is_cpu()) {
+    packed_.narrow(0, first, weight.size(0)).copy_(weight);
+    return;
+  }
+  // Panel by panel, so that converting takes little memory.
+  for (int64_t row = 0; row < weight.size(0);) {
+    const int64_t panel = (first + row) / kPanel;
+    const int64_t begin = (first + row) % kPanel;
+    const int64_t count = std::min(kPanel - begin, weight.size(0) - row);
+    Tensor target = in_output_order(packed_.narrow(0, panel, 1), format_);
+    for (int64_t half = 0; half < 2; ++half) {
+      const int64_t low = std::max(begin, half * kPanel / 2);
+      const int64_t high = std::min(begin + count, (half + 1) * kPanel / 2);
+      if (low < high) {
+        target[0][half]
+            .narrow(0, low - half * kPanel / 2, high - low)
+            .copy_(weight.detach().narrow(0, row + low - begin, high - low));
+      }
+    }
+    row += count;
+  }
+}
+
+at::ScalarType Linear::compute_dtype() const {
+  return format_ == WeightFormat::kFloat64 ? at::kDouble : at::kFloat;
+}
+
+void Linear::apply(const Tensor& input, Tensor& out) const {
+  SPECDEC_CHECK(defined(), "linear: no weight");
+  check_cpu(packed_);
+  const at::ScalarType dtype = compute_dtype();
+  SPECDEC_CHECK(is_plain(input, dtype) && is_plain(out, dtype),
+                "linear: input and out should be contiguous, of dtype {}", c10::toString(dtype));
+  SPECDEC_CHECK(input.dim() == 2 && out.dim() == 2 && input.size(1) == in_ &&
+                    out.size(0) == input.size(0) && out.size(1) == out_,
+                "linear: input [{}, {}] and out [{}, {}] do not fit a weight [{}, {}]",
+                input.size(0), input.size(-1), out.size(0), out.size(-1), out_, in_);
+  switch (format_) {
+    case WeightFormat::kFloat64:
+      run<double, double>(input, packed_, out);
+      break;
+    case WeightFormat::kFloat32:
+      run<float, float>(input, packed_, out);
+      break;
+    case WeightFormat::kBFloat16:
+      run<float, Bf16>(input, packed_, out);
+      break;
+    case WeightFormat::kFloat16:
+      run<float, Fp16>(input, packed_, out);
+      break;
+  }
+  if (bias_.defined()) {
+    out.add_(bias_);
+  }
+}
+
+Tensor Linear::apply(const Tensor& input) const {
+  Tensor out = at::empty({input.size(0), out_}, input.options());
+  apply(input, out);
   return out;
+}
+
+Tensor Linear::rows(const Tensor& ids) const {
+  const Tensor index = ids.to(at::kLong);
+  if (!device().is_cpu()) {
+    return packed_.index_select(0, index).to(compute_dtype());
+  }
+  const Tensor ordered = in_output_order(packed_, format_);
+  const Tensor column = index.remainder(kPanel);
+  return ordered
+      .index({index.div(kPanel, "floor"), column.div(kPanel / 2, "floor"),
+              column.remainder(kPanel / 2)})
+      .to(compute_dtype());
+}
+
+Tensor Linear::unpack() const {
+  if (!device().is_cpu()) {
+    return packed_;
+  }
+  return in_output_order(packed_, format_).reshape({-1, in_}).narrow(0, 0, out_).contiguous();
 }
 
 }  // namespace specdec

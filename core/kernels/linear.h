@@ -1,20 +1,67 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 namespace specdec {
 
 using at::Tensor;
 
-/// Input rows are worked through in blocks of so many. In and across blocks every dot product is
-/// summed in the same order: the result of a row does not depend on the others, bit for bit, so a
-/// draft verified in one forward gets the logits that plain decoding gets.
-inline constexpr int64_t kRowInvariantRows = 64;
+/// How a Linear's weights lie in memory. A product has the bits that a float32 (float64) Linear of
+/// the same numbers gives: a format changes bytes and speed, never how sums are rounded.
+enum class WeightFormat { kFloat64, kFloat32, kBFloat16, kFloat16 };
 
-/// out = input * weight^T. input [n, in] float32 or float64; weight [out, in] float32, float64,
-/// bfloat16 or float16 (widened on the fly); out [n, out], of input's dtype. All contiguous.
-void linear(const Tensor& input, const Tensor& weight, Tensor& out);
+/// The format that keeps the values of a tensor as they are: float64, float32, bfloat16, float16.
+WeightFormat weight_format(at::ScalarType dtype);
+/// The inverse.
+at::ScalarType scalar_type(WeightFormat format);
 
-/// The same into a new tensor.
-Tensor product(const Tensor& input, const Tensor& weight);
+/// A linear layer as the forward runs it: out = input * weight^T + bias, with the weight laid out
+/// for the kernels in panels of 32 outputs (on other devices than the CPU: as it is). Immutable
+/// once it is filled; copies share the memory.
+///
+/// Every output is summed over its inputs in their order, each product and sum rounded once (fused
+/// multiply-add), on every instruction set: a row's result depends, bit for bit, neither on the
+/// rows beside it nor on threads or the processor. So a draft that is verified in one forward gets
+/// the logits that plain decoding gets.
+class Linear {
+ public:
+  /// None.
+  Linear() = default;
+  /// Packs weight [out, in] of any floating dtype, converted to `format`.
+  Linear(const Tensor& weight, WeightFormat format, const Tensor& bias = {});
+  /// Zeros, to be filled by set_rows while weights are loaded.
+  Linear(int64_t out, int64_t in, WeightFormat format, at::Device device);
+
+  /// Packs weight [rows, in] as outputs first .. first + rows - 1.
+  void set_rows(int64_t first, const Tensor& weight);
+
+  bool defined() const { return packed_.defined(); }
+  int64_t in() const { return in_; }
+  int64_t out() const { return out_; }
+  WeightFormat format() const { return format_; }
+  /// Of inputs and outputs: float64 for float64 weights, else float32.
+  at::ScalarType compute_dtype() const;
+  at::Device device() const { return packed_.device(); }
+  /// Memory of the packed weight.
+  int64_t bytes() const { return static_cast<int64_t>(packed_.nbytes()); }
+
+  /// input [n, in] -> out [n, out]; both contiguous, of compute_dtype.
+  void apply(const Tensor& input, Tensor& out) const;
+  /// The same into a new tensor.
+  Tensor apply(const Tensor& input) const;
+  /// Rows of the weight, as a tied embedding looks them up: ids [n] int32 or int64 -> [n, in] of
+  /// compute_dtype. Ids lie in 0 .. out - 1.
+  Tensor rows(const Tensor& ids) const;
+  /// The weight [out, in] in the format's dtype, exactly as packed.
+  Tensor unpack() const;
+
+ private:
+  int64_t in_ = 0;
+  int64_t out_ = 0;
+  WeightFormat format_ = WeightFormat::kFloat32;
+  Tensor packed_;  ///< CPU: [panels, in, 32] of the format's dtype; see linear.cpp
+  Tensor bias_;    ///< [out] of compute_dtype, or undefined
+};
 
 }  // namespace specdec

@@ -1,127 +1,157 @@
 // The matrix product of core/kernels/linear.cpp; see core/kernels/for_each_simd.h.
 
-/// Partial sums of the dot products of R weight rows with N input rows, at [n * R + r]. Each is one
-/// vector, filled from the first element to the last, so that its value depends on neither R nor N.
-template <int R, int N, class T, class Weight>
-inline void dot_block(const LinearTask<T, Weight>& task, int64_t row, int64_t node, Vec<T>* parts) {
-  constexpr int kCount = Lanes<T>::kCount;
-  const int64_t in = task.in;
-  const T* input = task.input + node * in;
-  const Weight* weight = task.weight + row * in;
-  // The rows that the next blocks read; hardware prefetch alone starts anew at each of them.
-  constexpr int kAhead = N == 1 ? R : kCount;
-  const Weight* next = weight + (row + kAhead + R <= task.out_size ? kAhead * in : 0);
-  Vec<T> sums[N][R] = {};
-  int64_t k = 0;
-  for (; k + kCount <= in; k += kCount) {
-    Vec<T> w[R];
+/// Output columns of a panel that a tile computes are two vectors: lanes from `column` on in each
+/// of the panel's halves.
+template <class T>
+struct WeightPair {
+  Vec<T> low, high;
+};
+
+template <class T>
+inline WeightPair<T> load_pair(const T* weights, int column) {
+  return {load(weights + column), load(weights + kPanel / 2 + column)};
+}
+
+/// 16-bit formats: a word holds columns j (its low half) and j + 16.
+inline WeightPair<float> load_pair(const Bf16* weights, int column) {
+  using Wide = typename Lanes<float>::Wide;
+  const auto words = load_raw<Wide>(weights + 2 * column);
+  return {same_bits<Vec<float>>(words << 16), same_bits<Vec<float>>(words & 0xFFFF0000U)};
+}
+
+/// A half's bits in the low end of each lane. Shifted into place a half is 2^112 too small,
+/// subnormals included; infinities and NaNs need the largest exponent again.
+inline Vec<float> widen_half(typename Lanes<float>::Wide half) {
+  using Wide = typename Lanes<float>::Wide;
+  const auto scaled = same_bits<Vec<float>>((half & 0x7FFFU) << 13) * 0x1p112F;
+  const auto special = same_bits<Wide>((half & 0x7C00U) == 0x7C00U) & 0x7F800000U;
+  return same_bits<Vec<float>>(same_bits<Wide>(scaled) | special | ((half & 0x8000U) << 16));
+}
+
+inline WeightPair<float> load_pair(const Fp16* weights, int column) {
+  using Wide = typename Lanes<float>::Wide;
+  const auto words = load_raw<Wide>(weights + 2 * column);
+  return {widen_half(words & 0xFFFFU), widen_half(words >> 16)};
+}
+
+/// Where a tile works: rows of input and out from `node` on, a panel, inputs begin to end.
+struct Tile {
+  int64_t node;
+  int64_t panel;
+  int64_t begin, end;
+  int column;
+};
+
+/// The columns of a row that a vector holds; the last panel may hold fewer than a vector.
+template <class T>
+inline Vec<T> load_columns(const T* from, int64_t columns) {
+  return columns >= Lanes<T>::kCount ? load(from) : load_part(from, std::max<int64_t>(0, columns));
+}
+
+template <class T>
+inline void store_columns(T* to, Vec<T> sums, int64_t columns) {
+  if (columns >= Lanes<T>::kCount) {
+    store(to, sums);
+  } else if (columns > 0) {
+    store_part(to, sums, columns);
+  }
+}
+
+/// R rows by two vectors of columns in each of P panels. Between calls for successive inputs the
+/// sums wait in `out`, which rounds nothing.
+template <int R, int P, class T, class Weight>
+inline void linear_tile(const LinearTask<T, Weight>& task, const Tile& tile) {
+  const T* input = task.input + tile.node * task.in;
+  const Weight* weights[P];
+  T* out[P];
+  int64_t left[P];
+  Vec<T> low[R][P] = {};
+  Vec<T> high[R][P] = {};
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) {
+    const int64_t first = (tile.panel + p) * kPanel + tile.column;
+    weights[p] = task.weight + (tile.panel + p) * kPanel * task.in;
+    out[p] = task.out + tile.node * task.out_size + first;
+    left[p] = task.out_size - first;
+    if (tile.begin > 0) {
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        low[r][p] = load_columns(out[p] + r * task.out_size, left[p]);
+        high[r][p] = load_columns(out[p] + r * task.out_size + kPanel / 2, left[p] - kPanel / 2);
+      }
+    }
+  }
+  for (int64_t k = tile.begin; k < tile.end; ++k) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      const WeightPair<T> w = load_pair(weights[p] + k * kPanel, tile.column);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const Vec<T> x = splat(input[r * task.in + k]);
+        low[r][p] = fused(w.low, x, low[r][p]);
+        high[r][p] = fused(w.high, x, high[r][p]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      w[r] = load_widened<T>(weight + r * in + k);
-      __builtin_prefetch(next + r * in + k);
+      store_columns(out[p] + r * task.out_size, low[r][p], left[p]);
+      store_columns(out[p] + r * task.out_size + kPanel / 2, high[r][p], left[p] - kPanel / 2);
     }
-#pragma GCC unroll 16
-    for (int n = 0; n < N; ++n) {
-      const Vec<T> x = load(input + n * in + k);
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        sums[n][r] += w[r] * x;
-      }
-    }
-  }
-  if (k < in) {
-    for (int n = 0; n < N; ++n) {
-      const Vec<T> x = load_part(input + n * in + k, in - k);
-      for (int r = 0; r < R; ++r) {
-        sums[n][r] += load_widened_part<T>(weight + r * in + k, in - k) * x;
-      }
-    }
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < N * R; ++i) {
-    parts[i] = sums[i / R][i % R];
   }
 }
 
-/// One vector of results, or the first of it: N nodes, R weight rows.
-template <int R, int N, class T, class Weight>
-inline void product_block(const LinearTask<T, Weight>& task, int64_t row, int64_t node) {
-  constexpr int kCount = Lanes<T>::kCount;
-  Vec<T> parts[kCount] = {};
-  if constexpr (N == 1 && R > 4) {  // few rows at a time: few streams for the prefetcher
-#pragma GCC unroll 4
-    for (int r = 0; r < R; r += 4) {
-      dot_block<4, 1>(task, row + r, node, parts + r);
+/// All columns of P panels.
+template <int R, int P, class T, class Weight>
+inline void linear_panels(const LinearTask<T, Weight>& task, Tile tile) {
+  for (tile.column = 0; tile.column < kPanel / 2; tile.column += Lanes<T>::kCount) {
+    linear_tile<R, P>(task, tile);
+  }
+}
+
+/// As many rows as the registers hold sums of: two vectors each, beside the weights.
+constexpr int kTileRows = kVectorBytes == 64 ? 12 : kVectorBytes == 32 ? 6 : 4;
+
+/// `rows` rows, at most R, of one panel.
+template <int R, class T, class Weight>
+inline void linear_some_rows(const LinearTask<T, Weight>& task, const Tile& tile, int64_t rows) {
+  if constexpr (R > 1) {
+    if (rows < R) {
+      linear_some_rows<R - 1>(task, tile, rows);
+      return;
     }
-  } else {
-    dot_block<R, N>(task, row, node, parts);
   }
-  T lanes[kCount];
-  store<T>(lanes, sums<T>(parts));
-#pragma GCC unroll 4
-  for (int n = 0; n < N; ++n) {
-    std::memcpy(task.out + (node + n) * task.out_size + row, lanes + n * R, R * sizeof(T));
-  }
+  linear_panels<R, 1>(task, tile);
 }
 
-/// As many weight rows as a vector has lanes, N nodes.
-template <int N, class T, class Weight>
-inline void product_rows(const LinearTask<T, Weight>& task, int64_t row, int64_t node) {
-  constexpr int kCount = Lanes<T>::kCount;
-  constexpr int kRows = kCount / N;
-  constexpr int kLeft = kCount % kRows;
-  for (int r = 0; r + kRows <= kCount; r += kRows) {
-    product_block<kRows, N>(task, row + r, node);
-  }
-  if constexpr (kLeft > 0) {
-    product_block<kLeft, N>(task, row + kCount - kLeft, node);
-  }
-}
+/// Inputs that are worked through at once where there are many rows: a panel's part stays in the
+/// second-level cache, a tile's inputs in the first.
+constexpr int64_t kInputBlock = 512;
 
-/// The same for the next nodes, as many as one pass over the weights takes; returns how many.
+/// Panels begin to end of all rows.
 template <class T, class Weight>
-inline int64_t product_nodes(const LinearTask<T, Weight>& task, int64_t row, int64_t node) {
-  constexpr int kCount = Lanes<T>::kCount;
-  const int64_t left = task.nodes - node;
-  if constexpr (kCount >= 8) {
-    if (left == 5) {
-      product_rows<5>(task, row, node);
-      return 5;
+inline void linear_columns(const LinearTask<T, Weight>& task, int64_t begin, int64_t end) {
+  if (task.nodes == 1) {
+    int64_t panel = begin;
+    for (; panel + 2 <= end; panel += 2) {  // two chains of additions hide each other's latency
+      linear_panels<1, 2>(task, {0, panel, 0, task.in, 0});
     }
-  }
-  if constexpr (kCount >= 4) {
-    if (left >= 4) {
-      product_rows<4>(task, row, node);
-      return 4;
+    for (; panel < end; ++panel) {
+      linear_panels<1, 1>(task, {0, panel, 0, task.in, 0});
     }
-    if (left == 3) {
-      product_rows<3>(task, row, node);
-      return 3;
-    }
+    return;
   }
-  if (left >= 2) {
-    product_rows<2>(task, row, node);
-    return 2;
-  }
-  product_rows<1>(task, row, node);
-  return 1;
-}
-
-/// Output rows begin to end of all nodes.
-template <class T, class Weight>
-inline void linear_rows(const LinearTask<T, Weight>& task, int64_t begin, int64_t end) {
-  constexpr int kCount = Lanes<T>::kCount;
-  int64_t row = begin;
-  for (; row + kCount <= end; row += kCount) {
-    for (int64_t node = 0; node < task.nodes;) {
-      node += product_nodes(task, row, node);
-    }
-  }
-  for (; row < end; ++row) {
-    for (int64_t node = 0; node < task.nodes; ++node) {
-      Vec<T> part[1];
-      dot_block<1, 1>(task, row, node, part);
-      task.out[node * task.out_size + row] = sum<T>(part[0]);
+  const int64_t tiles = (task.nodes + kTileRows - 1) / kTileRows;
+  const int64_t block = tiles == 1 ? task.in : kInputBlock;
+  for (int64_t k = 0; k < task.in; k += block) {
+    for (int64_t panel = begin; panel < end; ++panel) {
+      for (int64_t i = 0; i < tiles; ++i) {
+        const int64_t node = i * task.nodes / tiles;
+        linear_some_rows<kTileRows>(task, {node, panel, k, std::min(k + block, task.in), 0},
+                                    (i + 1) * task.nodes / tiles - node);
+      }
     }
   }
 }

@@ -10,9 +10,7 @@ struct Lanes<float> {
   static constexpr int kCount = kVectorBytes / 4;
   typedef float Vec __attribute__((vector_size(kVectorBytes)));
   typedef int32_t Int __attribute__((vector_size(kVectorBytes)));
-  typedef uint32_t Wide __attribute__((vector_size(kVectorBytes)));  // widened 16-bit weights
-  typedef uint16_t Narrow __attribute__((vector_size(kVectorBytes / 2)));
-  typedef float Single __attribute__((vector_size(kVectorBytes)));
+  typedef uint32_t Wide __attribute__((vector_size(kVectorBytes)));
   static constexpr float kLn2High = 0.693145752F;  // few bits: k * kLn2High is exact
   static constexpr float kLn2Low = 1.42860677e-6F;
   static constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer
@@ -27,9 +25,6 @@ struct Lanes<double> {
   static constexpr int kCount = kVectorBytes / 8;
   typedef double Vec __attribute__((vector_size(kVectorBytes)));
   typedef int64_t Int __attribute__((vector_size(kVectorBytes)));
-  typedef uint32_t Wide __attribute__((vector_size(kVectorBytes / 2)));
-  typedef uint16_t Narrow __attribute__((vector_size(kVectorBytes / 4)));
-  typedef float Single __attribute__((vector_size(kVectorBytes / 2)));
   static constexpr double kLn2High = 0.69314718036912382;
   static constexpr double kLn2Low = 1.9082149292705877e-10;
   static constexpr double kRound = 6755399441055744.0;
@@ -85,45 +80,18 @@ inline void store_part(T* to, Vec<T> vector, int64_t count) {
   std::memcpy(to, &vector, static_cast<size_t>(count) * sizeof(T));
 }
 
-template <class T>
-inline typename Lanes<T>::Single load_bf16(const Bf16* from) {
-  using L = Lanes<T>;
-  const auto wide = __builtin_convertvector(load_raw<typename L::Narrow>(from), typename L::Wide);
-  return same_bits<typename L::Single>(wide << 16);
-}
-
-template <class T>
-inline typename Lanes<T>::Single load_fp16(const Fp16* from) {
-  using L = Lanes<T>;
-  using Wide = typename L::Wide;
-  using Single = typename L::Single;
-  const Wide half = __builtin_convertvector(load_raw<typename L::Narrow>(from), Wide);
-  // Shifted into place a half is 2^112 too small, subnormals included; infinities and NaNs need the
-  // largest exponent again.
-  const Single scaled = same_bits<Single>((half & 0x7FFFU) << 13) * 0x1p112F;
-  const Wide special = same_bits<Wide>((half & 0x7C00U) == 0x7C00U) & 0x7F800000U;
-  return same_bits<Single>(same_bits<Wide>(scaled) | special | ((half & 0x8000U) << 16));
-}
-
-/// Weights of any stored type as a vector of T.
-template <class T, class Weight>
-inline Vec<T> load_widened(const Weight* from) {
-  if constexpr (std::is_same_v<Weight, T>) {
-    return load(from);
-  } else if constexpr (std::is_same_v<Weight, float>) {
-    return __builtin_convertvector(load_raw<typename Lanes<T>::Single>(from), Vec<T>);
-  } else if constexpr (std::is_same_v<Weight, Bf16>) {
-    return __builtin_convertvector(load_bf16<T>(from), Vec<T>);
+/// a * b + c, rounded once.
+template <class V>
+inline V fused(V a, V b, V c) {
+  if constexpr (kFusedMultiply) {
+    return a * b + c;  // contracted: GCC's default across statements, Clang's within one
   } else {
-    return __builtin_convertvector(load_fp16<T>(from), Vec<T>);
+    constexpr size_t kCount = sizeof(V) / sizeof(a[0]);
+    for (size_t lane = 0; lane < kCount; ++lane) {
+      c[lane] = std::fma(a[lane], b[lane], c[lane]);
+    }
+    return c;
   }
-}
-
-template <class T, class Weight>
-inline Vec<T> load_widened_part(const Weight* from, int64_t count) {
-  Weight lanes[Lanes<T>::kCount] = {};
-  std::memcpy(lanes, from, static_cast<size_t>(count) * sizeof(Weight));
-  return load_widened<T>(lanes);
 }
 
 /// Where lane `lane` of fold's result comes from in the concatenation of its operands.

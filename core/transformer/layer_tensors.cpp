@@ -8,63 +8,65 @@
 namespace specdec {
 namespace {
 
+using Part = std::pair<const char*, int64_t>;
+
+void begin(Tensor& matrix, int64_t rows, int64_t columns, at::ScalarType dtype, at::Device device) {
+  matrix = at::empty({rows, columns}, at::TensorOptions(dtype).device(device));
+}
+
+void begin(Linear& matrix, int64_t rows, int64_t columns, at::ScalarType dtype, at::Device device) {
+  matrix = Linear(rows, columns, weight_format(dtype), device);
+}
+
+template <class Matrix>
 class LayerLoader {
  public:
-  LayerLoader(TensorSource& source, const LayerFormat& format, at::TensorOptions matrix,
-              at::ScalarType compute_dtype)
-      : source_(source), format_(format), matrix_(matrix), compute_dtype_(compute_dtype) {}
+  LayerLoader(TensorSource& source, const LayerFormat& format, at::ScalarType dtype)
+      : source_(source), format_(format), dtype_(dtype) {}
 
-  using Part = std::pair<const char*, int64_t>;
-
-  Tensor matrix(const Part& part, int64_t columns) const {
-    return source_.load(format_.prefix + part.first + ".weight", {part.second, columns},
-                        at::typeMetaToScalarType(matrix_.dtype()));
-  }
-
-  Tensor fused(const std::vector<Part>& parts, int64_t columns) const {
+  Matrix fused(const std::vector<Part>& parts, int64_t columns) const {
     int64_t rows = 0;
     for (const Part& part : parts) {
       rows += part.second;
     }
-    Tensor whole = at::empty({rows, columns}, matrix_);
-    int64_t begin = 0;
+    Matrix whole;
+    begin(whole, rows, columns, dtype_, source_.device());
+    int64_t first = 0;
     for (const auto& [part, count] : parts) {
-      source_.copy_into(whole.narrow(0, begin, count), format_.prefix + part + ".weight",
-                        {count, columns});
-      begin += count;
+      source_.copy_into(whole, first, format_.prefix + part + ".weight", {count, columns});
+      first += count;
     }
     return whole;
   }
 
   Tensor norm(const std::string& part, int64_t size) const {
-    return source_.load(format_.prefix + part + ".weight", {size}, compute_dtype_) +
-           format_.norm_offset;
+    const at::ScalarType dtype = dtype_ == at::kDouble ? at::kDouble : at::kFloat;
+    return source_.load(format_.prefix + part + ".weight", {size}, dtype) + format_.norm_offset;
   }
 
  private:
   TensorSource& source_;
   const LayerFormat& format_;
-  at::TensorOptions matrix_;
-  at::ScalarType compute_dtype_;
+  at::ScalarType dtype_;
 };
 
 }  // namespace
 
-LayerWeights load_layer(TensorSource& source, const LayerFormat& format, const LayerPlan& plan,
-                        int64_t hidden_size, at::TensorOptions matrix,
-                        at::ScalarType compute_dtype) {
-  const LayerLoader loader(source, format, matrix, compute_dtype);
+template <class Matrix>
+LayerOf<Matrix> load_layer(TensorSource& source, const LayerFormat& format, const LayerPlan& plan,
+                           int64_t hidden_size, at::ScalarType dtype) {
+  const LayerLoader<Matrix> loader(source, format, dtype);
   const int64_t q_rows = plan.heads * plan.head_dim;
   const int64_t kv_rows = plan.kv_heads * plan.head_dim;
   const int64_t mlp_rows = plan.intermediate_size;
-  LayerWeights layer;
+  LayerOf<Matrix> layer;
   layer.qkv = loader.fused(
       {{"self_attn.q_proj", q_rows}, {"self_attn.k_proj", kv_rows}, {"self_attn.v_proj", kv_rows}},
       plan.joined_inputs ? 2 * hidden_size : hidden_size);
-  layer.output = loader.matrix({"self_attn.o_proj", hidden_size}, q_rows);
+  layer.output = loader.fused({{"self_attn.o_proj", hidden_size}}, q_rows);
   layer.gate_up =
       loader.fused({{"mlp.gate_proj", mlp_rows}, {"mlp.up_proj", mlp_rows}}, hidden_size);
-  layer.down = loader.matrix({"mlp.down_proj", hidden_size}, mlp_rows);
+  layer.down = loader.fused({{"mlp.down_proj", hidden_size}}, mlp_rows);
   if (!format.attention_norm.empty()) {
     layer.attention_norm = loader.norm(format.attention_norm, hidden_size);
   }
@@ -83,8 +85,26 @@ LayerWeights load_layer(TensorSource& source, const LayerFormat& format, const L
   return layer;
 }
 
+template <class Matrix>
+Matrix load_matrix(TensorSource& source, const std::string& name, const std::vector<int64_t>& shape,
+                   at::ScalarType dtype) {
+  Matrix matrix;
+  begin(matrix, shape[0], shape[1], dtype, source.device());
+  source.copy_into(matrix, 0, name, shape);
+  return matrix;
+}
+
+template Tensor load_matrix<Tensor>(TensorSource&, const std::string&, const std::vector<int64_t>&,
+                                    at::ScalarType);
+template Linear load_matrix<Linear>(TensorSource&, const std::string&, const std::vector<int64_t>&,
+                                    at::ScalarType);
+template LayerTensors load_layer<Tensor>(TensorSource&, const LayerFormat&, const LayerPlan&,
+                                         int64_t, at::ScalarType);
+template LayerWeights load_layer<Linear>(TensorSource&, const LayerFormat&, const LayerPlan&,
+                                         int64_t, at::ScalarType);
+
 void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPlan& plan,
-                 const LayerWeights& layer) {
+                 const LayerTensors& layer) {
   const std::string& name = format.prefix;
   const int64_t q_rows = plan.heads * plan.head_dim;
   const int64_t kv_rows = plan.kv_heads * plan.head_dim;

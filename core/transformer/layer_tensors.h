@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <vector>
 
 #include "core/transformer/tensor_source.h"
 #include "core/transformer/tensor_writer.h"
@@ -15,13 +16,19 @@ struct LayerFormat {
   std::string attention_norm = "input_layernorm";
 };
 
-/// Loads and checks the tensors of a layer, q/k/v and gate/up fused. Matrices get `dtype`, norms
-/// `compute_dtype`.
-LayerWeights load_layer(TensorSource& source, const LayerFormat& format, const LayerPlan& plan,
-                        int64_t hidden_size, at::TensorOptions matrix,
-                        at::ScalarType compute_dtype);
+/// Loads a matrix [rows, columns] as a plain tensor (Matrix = Tensor) or laid out for the forward
+/// (Linear), without a plain copy in between.
+template <class Matrix>
+Matrix load_matrix(TensorSource& source, const std::string& name, const std::vector<int64_t>& shape,
+                   at::ScalarType dtype);
+
+/// Loads and checks the tensors of a layer, q/k/v and gate/up fused, as load_matrix does.
+/// Matrices get `dtype`, norms the compute dtype that goes with it.
+template <class Matrix>
+LayerOf<Matrix> load_layer(TensorSource& source, const LayerFormat& format, const LayerPlan& plan,
+                           int64_t hidden_size, at::ScalarType dtype);
 /// The inverse.
 void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPlan& plan,
-                 const LayerWeights& layer);
+                 const LayerTensors& layer);
 
 }  // namespace specdec

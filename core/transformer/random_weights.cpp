@@ -41,8 +41,8 @@ Tensor RandomTensors::norm(int64_t size) {
   return normal({size}, options_.norm_deviation, compute) + 1.0;
 }
 
-LayerWeights random_layer(RandomTensors& random, const LayerPlan& plan, int64_t hidden_size) {
-  LayerWeights layer;
+LayerTensors random_layer(RandomTensors& random, const LayerPlan& plan, int64_t hidden_size) {
+  LayerTensors layer;
   const int64_t q_rows = plan.heads * plan.head_dim;
   layer.qkv = random.matrix(q_rows + 2 * plan.kv_heads * plan.head_dim,
                             plan.joined_inputs ? 2 * hidden_size : hidden_size);

@@ -30,6 +30,6 @@ class RandomTensors {
 };
 
 /// All tensors that a layer of this plan may have.
-LayerWeights random_layer(RandomTensors& random, const LayerPlan& plan, int64_t hidden_size);
+LayerTensors random_layer(RandomTensors& random, const LayerPlan& plan, int64_t hidden_size);
 
 }  // namespace specdec

@@ -119,7 +119,7 @@ class LayerForward {
 
   const LayerReference& layer_;
   const LayerPlan& plan_;
-  const LayerWeights& weights_;
+  const LayerTensors& weights_;
 };
 
 }  // namespace
@@ -133,18 +133,18 @@ Tensor reference_layer(const LayerReference& layer, const Tensor& residual,
   return LayerForward(layer).run(residual, attention_inputs, unrolled);
 }
 
-Tensor reference_embedding(const TransformerWeights& weights, const Tensor& tokens) {
+Tensor reference_embedding(const TransformerTensors& weights, const Tensor& tokens) {
   return at::embedding(weights.embedding, tokens).to(weights.compute_dtype()) *
          weights.embedding_scale;
 }
 
-Tensor reference_head(const TransformerWeights& weights, const Tensor& hidden) {
+Tensor reference_head(const TransformerTensors& weights, const Tensor& hidden) {
   const Tensor logits = at::linear(hidden, weights.head.to(weights.compute_dtype()));
   const double cap = weights.config.final_soft_cap;
   return cap > 0.0 ? cap * at::tanh(logits / cap) : logits;
 }
 
-ReferenceResult reference_forward(const TransformerWeights& weights, const Tensor& tokens,
+ReferenceResult reference_forward(const TransformerTensors& weights, const Tensor& tokens,
                                   std::optional<at::ScalarType> matmul_dtype) {
   ReferenceResult result;
   const at::ScalarType dtype = weights.compute_dtype();

@@ -25,7 +25,7 @@ struct UnrolledKeys {
 /// One layer and how to run it.
 struct LayerReference {
   const LayerPlan& plan;
-  const LayerWeights& weights;
+  const LayerTensors& weights;
   double eps = 1e-6;
   bool bidirectional = false;
   at::ScalarType dtype = at::kFloat;         ///< of the activations
@@ -51,12 +51,12 @@ Tensor reference_norm(const Tensor& x, const Tensor& scale, double eps);
 /// tested against, and the path that training uses. tokens: [rows, T] int64, positions 0..T-1.
 /// Weights of less than float32 are widened; runs on any device. `matmul_dtype` bfloat16 multiplies
 /// the layers' matrices in it (all else stays as it is): training with less exact, faster products.
-ReferenceResult reference_forward(const TransformerWeights& weights, const Tensor& tokens,
+ReferenceResult reference_forward(const TransformerTensors& weights, const Tensor& tokens,
                                   std::optional<at::ScalarType> matmul_dtype = std::nullopt);
 
 /// The target's embedding as its first layer sees it: tokens [...] int64 -> [..., hidden].
-Tensor reference_embedding(const TransformerWeights& weights, const Tensor& tokens);
+Tensor reference_embedding(const TransformerTensors& weights, const Tensor& tokens);
 /// Final-normed hidden states [..., hidden] to logits [..., vocab], soft cap included.
-Tensor reference_head(const TransformerWeights& weights, const Tensor& hidden);
+Tensor reference_head(const TransformerTensors& weights, const Tensor& hidden);
 
 }  // namespace specdec

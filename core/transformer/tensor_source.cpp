@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace {
 
 const std::set<DType> kFloats = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
 const std::set<DType> kIntegers = {DType::kI64, DType::kI32};
+/// Of a file that is in memory at a time: a multiple of what hash_bytes takes at once.
+constexpr size_t kPieceBytes = size_t{8} << 20;
 
 at::ScalarType scalar_type(DType dtype) {
   switch (dtype) {
@@ -110,11 +113,33 @@ Tensor TensorSource::load(const std::string& name, const std::vector<int64_t>& s
   return copy;
 }
 
-void TensorSource::copy_into(const Tensor& target, const std::string& name,
+void TensorSource::copy_into(Tensor& matrix, int64_t first, const std::string& name,
                              const std::vector<int64_t>& shape) {
-  const TensorEntry& entry = take(name, shape, kFloats);
-  target.copy_(mapped_tensor(entry));
-  checkpoint_.release(entry);
+  for_rows(take(name, shape, kFloats), [&](int64_t row, const Tensor& rows) {
+    matrix.narrow(0, first + row, rows.size(0)).copy_(rows);
+  });
+}
+
+void TensorSource::copy_into(Linear& matrix, int64_t first, const std::string& name,
+                             const std::vector<int64_t>& shape) {
+  for_rows(take(name, shape, kFloats),
+           [&](int64_t row, const Tensor& rows) { matrix.set_rows(first + row, rows); });
+}
+
+void TensorSource::for_rows(
+    const TensorEntry& entry,
+    const std::function<void(int64_t first, const Tensor& rows)>& use) const {
+  const Tensor whole = mapped_tensor(entry);
+  const int64_t rows = whole.size(0);
+  const auto row_bytes = entry.bytes.size() / static_cast<size_t>(rows);
+  const auto count =
+      static_cast<int64_t>(std::max<size_t>(1, kPieceBytes / std::max<size_t>(1, row_bytes)));
+  for (int64_t row = 0; row < rows; row += count) {
+    const int64_t here = std::min(count, rows - row);
+    use(row, whole.narrow(0, row, here));
+    checkpoint_.release(entry, static_cast<size_t>(row) * row_bytes,
+                        static_cast<size_t>(here) * row_bytes);
+  }
 }
 
 Tensor TensorSource::load_integers(const std::string& name, const std::vector<int64_t>& shape) {
@@ -175,7 +200,11 @@ const TensorEntry& TensorSource::take(const std::string& name, const std::vector
   }
   if (taken_.insert(full).second) {
     hash_ = hash_bytes(hash_, full.data(), full.size());
-    hash_ = hash_bytes(hash_, entry->bytes.data(), entry->bytes.size());
+    for (size_t begin = 0; begin < entry->bytes.size(); begin += kPieceBytes) {
+      const size_t size = std::min(kPieceBytes, entry->bytes.size() - begin);
+      hash_ = hash_bytes(hash_, entry->bytes.data() + begin, size);
+      checkpoint_.release(*entry, begin, size);
+    }
   }
   return *entry;
 }

@@ -1,12 +1,14 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/formats/safetensors.h"
+#include "core/kernels/linear.h"
 
 namespace specdec {
 
@@ -33,8 +35,12 @@ class TensorSource {
   bool has(const std::string& name) const;
   /// A converted copy.
   Tensor load(const std::string& name, const std::vector<int64_t>& shape, at::ScalarType dtype);
-  /// Copies a tensor into `target` (converting), a slice of a laid-out matrix.
-  void copy_into(const Tensor& target, const std::string& name, const std::vector<int64_t>& shape);
+  /// Copies a tensor into rows `first` on of a matrix, converting. Takes little memory beside it:
+  /// pages of the file are given back as they are read.
+  void copy_into(Tensor& matrix, int64_t first, const std::string& name,
+                 const std::vector<int64_t>& shape);
+  void copy_into(Linear& matrix, int64_t first, const std::string& name,
+                 const std::vector<int64_t>& shape);
   /// A copy of I64 or I32 values, as int64 on the CPU.
   Tensor load_integers(const std::string& name, const std::vector<int64_t>& shape);
   /// A copy of booleans, on the CPU.
@@ -51,10 +57,15 @@ class TensorSource {
   /// Of the names and bytes of all tensors taken so far.
   uint64_t hash() const { return hash_; }
   const std::filesystem::path& folder() const { return checkpoint_.folder(); }
+  at::Device device() const { return device_; }
 
  private:
   const TensorEntry& take(const std::string& name, const std::vector<int64_t>& shape,
                           const std::set<DType>& dtypes);
+
+  /// A part of a tensor's rows at a time.
+  void for_rows(const TensorEntry& entry,
+                const std::function<void(int64_t first, const Tensor& rows)>& use) const;
 
   CheckpointTensors checkpoint_;
   at::Device device_;

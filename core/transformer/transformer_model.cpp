@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "core/kernels/attention.h"
 #include "core/kernels/gated_activation.h"
-#include "core/kernels/linear.h"
 #include "core/kernels/norm.h"
 #include "core/kernels/qkv.h"
 #include "core/kernels/soft_cap.h"
@@ -31,7 +30,7 @@ std::unique_ptr<KvStore> make_store(const TransformerWeights& weights, const KvS
                                     const TransformerOptions& options) {
   KvStoreOptions store;
   store.dtype = weights.compute_dtype();
-  store.device = weights.embedding.device();
+  store.device = weights.device;
   store.max_length =
       options.max_length > 0 ? options.max_length : weights.config.max_position_embeddings;
   return make(cache_layers(weights.plan), store);
@@ -43,9 +42,9 @@ void check_decodes(const TransformerWeights& weights) {
         "this checkpoint sets use_bidirectional_attention (EmbeddingGemma): every token sees the "
         "later ones, so it cannot decode token by token. 'specdec logits' works on it.");
   }
-  if (!weights.embedding.device().is_cpu()) {
+  if (!weights.device.is_cpu()) {
     throw Error(fmt::format("decoding runs on the CPU so far, not on {}; use --device cpu.",
-                            weights.embedding.device().str()));
+                            weights.device.str()));
   }
 }
 
@@ -228,15 +227,15 @@ class TransformerModel::Impl final : public Internals {
     const LayerPlan& plan = weights_->plan[layer];
     const LayerWeights& w = weights_->layers[layer];
     const KvView view = store_->view(static_cast<int64_t>(layer));
-    linear(attention_input(plan, w, inputs, a), w.qkv, a.qkv);
+    w.qkv.apply(attention_input(plan, w, inputs, a), a.qkv);
     qkv_to_cache(a.qkv, qkv_options_[layer], view, a.queries);
     paged_attention(a.queries, view, {plan.query_scale, plan.soft_cap, inputs.attention_bias},
                     a.mixed);
-    linear(a.mixed_flat, w.output, a.branch);
+    w.output.apply(a.mixed_flat, a.branch);
     add_branch(a, w.attention_post_norm);
-    linear(normed(w.mlp_norm, a), w.gate_up, a.gate_up);
+    w.gate_up.apply(normed(w.mlp_norm, a), a.gate_up);
     gated_activation(a.gate_up, plan.activation, a.gated);
-    linear(a.gated, w.down, a.branch);
+    w.down.apply(a.gated, a.branch);
     add_branch(a, w.mlp_post_norm);
   }
 
@@ -302,14 +301,11 @@ class TransformerModel::Impl final : public Internals {
 };
 
 Tensor embed_tokens(const TransformerWeights& weights, const Tensor& tokens) {
-  return at::embedding(weights.embedding, tokens.to(at::kLong))
-      .to(weights.compute_dtype())
-      .mul(weights.embedding_scale);
+  return weights.embedding.rows(tokens).mul_(weights.embedding_scale);
 }
 
 Tensor head_logits(const TransformerWeights& weights, const Tensor& hidden) {
-  Tensor logits = at::empty({hidden.size(0), weights.config.vocab_size}, hidden.options());
-  linear(hidden, weights.head, logits);
+  Tensor logits = weights.head.apply(hidden);
   if (const double cap = weights.config.final_soft_cap; cap > 0.0) {
     soft_cap(logits, cap);
   }
@@ -329,10 +325,10 @@ Tensor last_of_rows(const TokenBatch& batch, const Tensor& values) {
                           : values.index_select(0, at::tensor(last, at::kLong));
 }
 
-void check_vocabulary(const TransformerWeights& weights, const Tensor& tokens) {
+void check_vocabulary(const TransformerInfo& model, const Tensor& tokens) {
   const Tensor host = tokens.cpu().contiguous();
   const Token* values = host.const_data_ptr<Token>();
-  const int64_t vocab = weights.config.vocab_size;
+  const int64_t vocab = model.config.vocab_size;
   for (int64_t i = 0; i < host.size(0); ++i) {
     if (values[i] < 0 || values[i] >= vocab) {
       throw Error(

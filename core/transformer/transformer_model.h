@@ -48,6 +48,6 @@ Tensor head_logits(const TransformerWeights& weights, const Tensor& hidden);
 /// The rows of `values` [n, ...] that belong to the last node of each row of a batch of n nodes.
 Tensor last_of_rows(const TokenBatch& batch, const Tensor& values);
 /// Throws Error for a token that the model does not know.
-void check_vocabulary(const TransformerWeights& weights, const Tensor& tokens);
+void check_vocabulary(const TransformerInfo& model, const Tensor& tokens);
 
 }  // namespace specdec

@@ -6,39 +6,64 @@
 #include <string>
 #include <vector>
 
+#include "core/kernels/linear.h"
 #include "core/transformer/plan.h"
 
 namespace specdec {
 
 using at::Tensor;
 
-/// One layer's weights as the kernels read them. Norm scales are what is multiplied (1 + w), in the
-/// compute dtype; an absent norm is an undefined tensor, and what it would norm stays as it is.
-struct LayerWeights {
-  Tensor qkv;      ///< [(heads + 2 * kv_heads) * head_dim, hidden, or 2 * hidden for joined inputs]
-  Tensor output;   ///< [hidden, heads * head_dim]
-  Tensor gate_up;  ///< [2 * intermediate, hidden]
-  Tensor down;     ///< [hidden, intermediate]
+/// One layer's weights. Norm scales are what is multiplied (1 + w), in the compute dtype; an absent
+/// norm is an undefined tensor, and what it would norm stays as it is.
+template <class Matrix>
+struct LayerOf {
+  Matrix qkv;      ///< [(heads + 2 * kv_heads) * head_dim, hidden, or 2 * hidden for joined inputs]
+  Matrix output;   ///< [hidden, heads * head_dim]
+  Matrix gate_up;  ///< [2 * intermediate, hidden]
+  Matrix down;     ///< [hidden, intermediate]
   Tensor attention_norm, attention_post_norm;  ///< [hidden]
   Tensor mlp_norm, mlp_post_norm;              ///< [hidden]
   Tensor q_norm, k_norm;                       ///< [head_dim]
 };
 
-/// A loaded checkpoint: immutable, shared by all models that run on it.
-struct TransformerWeights {
+/// As a checkpoint holds them: what the reference and training read, and what is written.
+using LayerTensors = LayerOf<Tensor>;
+/// As the forward runs them.
+using LayerWeights = LayerOf<Linear>;
+
+/// What a loaded checkpoint says beside its matrices.
+struct TransformerInfo {
   TransformerConfig config;
   std::vector<LayerPlan> plan;
-  Tensor embedding;              ///< [vocab, hidden]
-  Tensor head;                   ///< [vocab, hidden]; the embedding itself when tied
+  at::ScalarType weight_dtype = at::kFloat;  ///< of the matrices
+  at::Device device = at::kCPU;
   double embedding_scale = 1.0;  ///< of embeddings as the first layer sees them
-  std::vector<LayerWeights> layers;
-  Tensor final_norm;        ///< [hidden]; undefined = none (the layer of a head)
+  Tensor final_norm;             ///< [hidden]; undefined = none (the layer of a head)
   std::string fingerprint;  ///< of config and weights, 16 hex digits: says which weights a run used
 
-  at::ScalarType weight_dtype() const { return embedding.scalar_type(); }
   /// Activations: float64 for float64 weights, else float32 (norms and sums never round to less).
-  at::ScalarType compute_dtype() const;
+  at::ScalarType compute_dtype() const {
+    return weight_dtype == at::kDouble ? at::kDouble : at::kFloat;
+  }
 };
+
+template <class Matrix>
+struct TransformerOf : TransformerInfo {
+  Matrix embedding;  ///< [vocab, hidden]
+  Matrix head;       ///< [vocab, hidden]; the embedding itself when tied
+  std::vector<LayerOf<Matrix>> layers;
+};
+
+/// A checkpoint as plain tensors: for the reference, training and writing.
+using TransformerTensors = TransformerOf<Tensor>;
+/// A checkpoint as the forward runs it: immutable, shared by all models that run on it.
+using TransformerWeights = TransformerOf<Linear>;
+
+/// Lays matrices out for the forward; each keeps its dtype. Norms are shared.
+LayerWeights pack(const LayerTensors& layer);
+std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model);
+/// The inverse, exactly.
+TransformerTensors unpack(const TransformerWeights& weights);
 
 /// How a checkpoint becomes weights.
 struct LoadOptions {

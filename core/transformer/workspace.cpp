@@ -10,10 +10,10 @@ constexpr int64_t kSmall = 64;
 
 }  // namespace
 
-Workspace::Workspace(const TransformerWeights& weights)
-    : plan_(weights.plan.front()),
-      hidden_(weights.config.hidden_size),
-      options_(at::TensorOptions(weights.compute_dtype()).device(weights.embedding.device())) {}
+Workspace::Workspace(const TransformerInfo& model)
+    : plan_(model.plan.front()),
+      hidden_(model.config.hidden_size),
+      options_(at::TensorOptions(model.compute_dtype()).device(model.device)) {}
 
 Activations& Workspace::activations(int64_t nodes) {
   if (nodes <= kSmall) {

@@ -24,7 +24,7 @@ struct Activations {
 /// Hands out activations by number of nodes. All layers of Gemma 1 to 3 have one geometry.
 class Workspace {
  public:
-  explicit Workspace(const TransformerWeights& weights);
+  explicit Workspace(const TransformerInfo& model);
   Activations& activations(int64_t nodes);
 
  private:

@@ -23,7 +23,7 @@ struct LogitsArguments {
   std::string model, tokens, out;
 };
 
-ForwardResult forward_uncached(const TransformerWeights& weights,
+ForwardResult forward_uncached(const TransformerTensors& weights,
                                const std::vector<Token>& tokens) {
   const auto vocab = weights.config.vocab_size;
   for (const Token token : tokens) {
@@ -31,7 +31,7 @@ ForwardResult forward_uncached(const TransformerWeights& weights,
       throw Error(fmt::format("token {} is outside the vocabulary of {} entries", token, vocab));
     }
   }
-  const auto ids = at::tensor(tokens, at::kInt).to(at::kLong).to(weights.embedding.device());
+  const auto ids = at::tensor(tokens, at::kInt).to(at::kLong).to(weights.device);
   const auto result = reference_forward(weights, ids.unsqueeze(0));
   return {result.logits.squeeze(0), result.hidden.squeeze(0), {}};
 }
@@ -69,7 +69,7 @@ int logits(const CommandContext& context, const LogitsArguments& arguments) {
   const auto weights = loader.weights(arguments.model);
   const c10::InferenceMode guard;
   const auto result = weights->config.bidirectional
-                          ? forward_uncached(*weights, tokens)
+                          ? forward_uncached(unpack(*weights), tokens)
                           : forward_cached(*loader.load(arguments.model), tokens);
   const auto plain = [](const Tensor& tensor) {
     return tensor.to(at::kCPU).to(at::kFloat).contiguous();

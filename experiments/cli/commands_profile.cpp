@@ -155,7 +155,7 @@ Profile Profiler::run() {
   Profile profile{.model = arguments_.model,
                   .machine = fmt::format("{}, {} threads, {}, {}", environment.cpu,
                                          at::get_num_threads(), loader_.options().device,
-                                         scalar_type_text(target_->weights().weight_dtype())),
+                                         scalar_type_text(target_->weights().weight_dtype)),
                   .target = measure_cost_curve(*target_, options),
                   .temperature = arguments_.sampling.temperature,
                   .plain = {},

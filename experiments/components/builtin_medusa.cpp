@@ -28,14 +28,15 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
   }
   return [=](BuildContext& context) {
     const auto target = context.models.weights(target_folder);
-    auto head = std::make_shared<const MedusaHead>(
-        load_medusa_head(folder, *target, parse_dtype(context.models.options().dtype)));
-    context.models.note_fingerprint(folder.string(), head->fingerprint);
-    const MedusaHeads heads{.count = head->config.num_heads,
-                            .hidden_size = head->config.hidden_size,
-                            .vocab_size = head->config.vocab_size,
-                            .logits = [head, target](const Tensor& hidden, int64_t index) {
-                              return medusa_logits(*head, *target, hidden, index);
+    const MedusaHead head =
+        load_medusa_head(folder, *target, parse_dtype(context.models.options().dtype));
+    context.models.note_fingerprint(folder.string(), head.fingerprint);
+    const auto model = std::make_shared<const MedusaModel>(head, target);
+    const MedusaHeads heads{.count = head.config.num_heads,
+                            .hidden_size = head.config.hidden_size,
+                            .vocab_size = head.config.vocab_size,
+                            .logits = [model](const Tensor& hidden, int64_t index) {
+                              return model->logits(hidden, index);
                             }};
     return std::make_unique<MedusaDrafter>(heads, options);
   };
@@ -43,7 +44,7 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
 
 /// For `specdec certify`: heads that resemble the target's own.
 void write_examples(const std::filesystem::path& folder, uint64_t seed) {
-  const auto target = load_gemma(folder / "target");
+  const auto target = load_gemma_tensors(folder / "target");
   for (const bool shared : {false, true}) {
     MedusaHead head = new_medusa_head({.num_heads = 3, .num_layers = 1, .share_lm_head = shared},
                                       *target, at::kFloat);

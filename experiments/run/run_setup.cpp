@@ -119,7 +119,7 @@ void RunSetup::describe_environment() {
   }
   environment_.device = config.model.device;
   environment_.gpu = gpu_name(parse_device(config.model.device));
-  environment_.dtype = scalar_type_text(groups_.front().target->weights().weight_dtype());
+  environment_.dtype = scalar_type_text(groups_.front().target->weights().weight_dtype);
 }
 
 }  // namespace specdec

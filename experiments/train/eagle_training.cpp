@@ -16,8 +16,8 @@ at::Tensor most_frequent(const at::Tensor& token_counts, int64_t count) {
 }
 
 /// Layers like the target's begin as copies of its last one; others stay random.
-bool like_target(const HeadLayer& layer, const TransformerWeights& target) {
-  const LayerWeights& last = target.layers.back();
+bool like_target(const HeadLayer& layer, const TransformerTensors& target) {
+  const LayerTensors& last = target.layers.back();
   return layer.weights.qkv.sizes() == last.qkv.sizes() &&
          layer.weights.gate_up.sizes() == last.gate_up.sizes() &&
          layer.plan.qk_norm == last.q_norm.defined() &&
@@ -47,7 +47,7 @@ class EagleTraining final : public HeadTraining {
   }
 
   void collect(std::vector<at::Tensor>& matrices, std::vector<at::Tensor>& others) override {
-    collect_parameters(parameters(*head_), target_->embedding.device(), matrices, others);
+    collect_parameters(parameters(*head_), target_->device, matrices, others);
   }
 
   std::vector<DepthOutput> forward(const TargetBatch& batch, int64_t depth) const override {
@@ -100,7 +100,7 @@ class EagleTraining final : public HeadTraining {
     if (vocab < head_->config.vocab_size) {
       head_->target_ids = most_frequent(context.token_counts, vocab);
       rows = rows.index_select(0, head_->target_ids);
-      head_->target_ids = head_->target_ids.to(target_->embedding.device());
+      head_->target_ids = head_->target_ids.to(target_->device);
     }
     head_->lm_head.copy_(rows);
   }
@@ -120,7 +120,7 @@ class EagleTraining final : public HeadTraining {
   }
 
   EagleVersion version_;
-  std::shared_ptr<const TransformerWeights> target_;
+  std::shared_ptr<const TransformerTensors> target_;
   std::optional<at::ScalarType> matmul_dtype_;
   std::shared_ptr<EagleHead> head_;
 };

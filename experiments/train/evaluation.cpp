@@ -17,10 +17,10 @@ struct Sums {
   int64_t tokens = 0;
 };
 
-void add_window(const TransformerWeights& model, const TransformerWeights* teacher,
+void add_window(const TransformerTensors& model, const TransformerTensors* teacher,
                 const std::vector<Token>& window, Sums& sums) {
   const auto row = at::tensor(at::IntArrayRef(std::vector<int64_t>(window.begin(), window.end())),
-                              at::TensorOptions(at::kLong).device(model.embedding.device()))
+                              at::TensorOptions(at::kLong).device(model.device))
                        .unsqueeze(0);
   const int64_t count = row.size(1) - 1;
   const auto inputs = row.narrow(1, 0, count);
@@ -37,8 +37,8 @@ void add_window(const TransformerWeights& model, const TransformerWeights* teach
 
 }  // namespace
 
-std::map<std::string, Evaluation> evaluate(const TransformerWeights& model,
-                                           const TransformerWeights* teacher, const TextData& data,
+std::map<std::string, Evaluation> evaluate(const TransformerTensors& model,
+                                           const TransformerTensors* teacher, const TextData& data,
                                            int64_t max_windows) {
   const c10::NoGradGuard no_grad;
   std::map<std::string, Evaluation> result;

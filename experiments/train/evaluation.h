@@ -22,8 +22,8 @@ struct Evaluation {
 };
 
 /// At most `max_windows` windows of each kind (0 = all), by kind. `teacher` may be nullptr.
-std::map<std::string, Evaluation> evaluate(const TransformerWeights& model,
-                                           const TransformerWeights* teacher, const TextData& data,
+std::map<std::string, Evaluation> evaluate(const TransformerTensors& model,
+                                           const TransformerTensors* teacher, const TextData& data,
                                            int64_t max_windows);
 
 }  // namespace specdec

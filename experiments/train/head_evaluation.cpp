@@ -20,13 +20,13 @@ at::Tensor full_distribution(const at::Tensor& logits, const at::Tensor& draft_t
 
 class DepthSums {
  public:
-  DepthSums(const HeadTraining& head, const TransformerWeights& target,
+  DepthSums(const HeadTraining& head, const TransformerTensors& target,
             const HeadTrainConfig& config)
       : head_(head), target_(target), depth_(config.evaluate_depth) {}
 
   /// tokens: [rows, T + 1] int64
   void add(const at::Tensor& tokens) {
-    const TargetBatch batch = target_batch(target_, tokens.to(target_.embedding.device()), {});
+    const TargetBatch batch = target_batch(target_, tokens.to(target_.device), {});
     const auto outputs = head_.forward(batch, depth_);
     sums_.resize(std::max(sums_.size(), outputs.size()));
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -51,7 +51,7 @@ class DepthSums {
 
  private:
   const HeadTraining& head_;
-  const TransformerWeights& target_;
+  const TransformerTensors& target_;
   int64_t depth_;
   std::vector<DepthAccuracy> sums_;
 };
@@ -63,7 +63,7 @@ at::Tensor as_row(const std::vector<Token>& window) {
 
 }  // namespace
 
-TargetBatch target_batch(const TransformerWeights& target, const at::Tensor& tokens,
+TargetBatch target_batch(const TransformerTensors& target, const at::Tensor& tokens,
                          std::optional<at::ScalarType> matmul_dtype) {
   const c10::NoGradGuard frozen;
   TargetBatch batch{.tokens = tokens, .target = {}, .distribution = {}};
@@ -73,7 +73,7 @@ TargetBatch target_batch(const TransformerWeights& target, const at::Tensor& tok
 }
 
 std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(
-    const HeadTraining& head, const TransformerWeights& target, const TextData& data,
+    const HeadTraining& head, const TransformerTensors& target, const TextData& data,
     const SelfGenerated& generated, const HeadTrainConfig& config, int64_t max_windows) {
   const c10::NoGradGuard no_grad;
   std::map<std::string, std::vector<DepthAccuracy>> result;

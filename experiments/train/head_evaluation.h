@@ -21,11 +21,11 @@ struct DepthAccuracy {
 /// By kind of text, at most `max_windows` of each (0 = all), [depths]. What the target wrote itself
 /// goes by "kind, by the target".
 std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(
-    const HeadTraining& head, const TransformerWeights& target, const TextData& data,
+    const HeadTraining& head, const TransformerTensors& target, const TextData& data,
     const SelfGenerated& generated, const HeadTrainConfig& config, int64_t max_windows);
 
 /// The frozen target's side of a batch of tokens [rows, T + 1] int64.
-TargetBatch target_batch(const TransformerWeights& target, const at::Tensor& tokens,
+TargetBatch target_batch(const TransformerTensors& target, const at::Tensor& tokens,
                          std::optional<at::ScalarType> matmul_dtype);
 
 }  // namespace specdec

@@ -50,7 +50,7 @@ class HeadTrainer {
     LoadOptions load;
     load.dtype = at::kFloat;
     load.device = options.device;
-    target_ = load_gemma(config.target, load);
+    target_ = load_gemma_tensors(config.target, load);
     data_ = std::make_unique<TextData>(config.text, *load_tokenizer(config.target));
     head_ = make_head_training(config.shape,
                                {.target = target_,
@@ -60,8 +60,8 @@ class HeadTrainer {
     refuse_finished();
     make_training_folder(config.out);
     if (config.self_distillation.share > 0.0) {
-      generated_ =
-          self_generate(cpu_target(), *data_, config.text, config.self_distillation, options.log);
+      generated_ = self_generate(decoding_target(), *data_, config.text, config.self_distillation,
+                                 options.log);
     }
   }
 
@@ -98,11 +98,9 @@ class HeadTrainer {
     }
   }
 
-  /// The target where it can decode.
-  std::shared_ptr<const TransformerWeights> cpu_target() const {
-    LoadOptions load;
-    load.dtype = at::kFloat;
-    return options_.device.is_cpu() ? target_ : load_gemma(config_.target, load);
+  /// The target as it decodes, on the CPU.
+  std::shared_ptr<const TransformerWeights> decoding_target() const {
+    return load_gemma(config_.target, {.dtype = at::kFloat});
   }
 
   std::optional<at::ScalarType> matmul_dtype() const {
@@ -154,7 +152,7 @@ class HeadTrainer {
 
   const HeadTrainConfig& config_;
   const TrainOptions& options_;
-  std::shared_ptr<const TransformerWeights> target_;
+  std::shared_ptr<const TransformerTensors> target_;
   std::unique_ptr<TextData> data_;
   SelfGenerated generated_;
   std::unique_ptr<HeadTraining> head_;

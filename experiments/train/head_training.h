@@ -50,7 +50,7 @@ class HeadTraining {
 
 /// What a HeadTraining is made from.
 struct HeadTrainingContext {
-  std::shared_ptr<const TransformerWeights> target;  ///< float32, outlives the head
+  std::shared_ptr<const TransformerTensors> target;  ///< float32, outlives the head
   at::Tensor token_counts;                           ///< [vocab] int64 of the training text
   uint64_t seed = 0;                                 ///< of initial values
   std::optional<at::ScalarType> matmul_dtype;        ///< as in reference_forward

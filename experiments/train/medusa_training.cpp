@@ -58,7 +58,7 @@ class MedusaTraining final : public HeadTraining {
     return at::linear(hidden.to(matmul_dtype_), output.to(matmul_dtype_)).to(at::kFloat);
   }
 
-  std::shared_ptr<const TransformerWeights> target_;
+  std::shared_ptr<const TransformerTensors> target_;
   at::ScalarType matmul_dtype_;
   MedusaHead head_;
 };

@@ -28,7 +28,7 @@ class MtpTraining final : public HeadTraining {
   }
 
   void collect(std::vector<at::Tensor>& matrices, std::vector<at::Tensor>& others) override {
-    collect_parameters(parameters(*head_), target_->embedding.device(), matrices, others);
+    collect_parameters(parameters(*head_), target_->device, matrices, others);
   }
 
   std::vector<DepthOutput> forward(const TargetBatch& batch, int64_t depth) const override {
@@ -61,7 +61,7 @@ class MtpTraining final : public HeadTraining {
   }
 
  private:
-  std::shared_ptr<const TransformerWeights> target_;
+  std::shared_ptr<const TransformerTensors> target_;
   std::optional<at::ScalarType> matmul_dtype_;
   std::shared_ptr<MtpHead> head_;
 };

@@ -124,7 +124,7 @@ class Trainer {
     LoadOptions load;
     load.dtype = at::kFloat;
     load.device = options_.device;
-    teacher_ = load_gemma(config_.teacher, load);
+    teacher_ = load_gemma_tensors(config_.teacher, load);
     if (teacher_->config.vocab_size != config_.model.vocab_size) {
       throw Error(fmt::format(
           "the teacher's vocabulary has {} entries, the model's {}; take the "
@@ -133,11 +133,11 @@ class Trainer {
     }
   }
 
-  std::shared_ptr<TransformerWeights> initial_weights() {
+  std::shared_ptr<TransformerTensors> initial_weights() {
     if (!config_.initial.empty()) {
       LoadOptions load;
       load.dtype = at::kFloat;
-      return std::make_shared<TransformerWeights>(*load_gemma(config_.initial, load));
+      return load_gemma_tensors(config_.initial, load);
     }
     RandomWeightsOptions random;
     random.seed = config_.text.seed;
@@ -156,7 +156,7 @@ class Trainer {
     take(model_->embedding, task.others);
     model_->head = model_->embedding;
     take(model_->final_norm, task.others);
-    for (LayerWeights& layer : model_->layers) {
+    for (LayerTensors& layer : model_->layers) {
       for (at::Tensor* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
         take(*matrix, task.matrices);
       }
@@ -198,7 +198,7 @@ class Trainer {
     return total;
   }
 
-  HeldOutReport report(const TransformerWeights& model, int64_t max_windows) const {
+  HeldOutReport report(const TransformerTensors& model, int64_t max_windows) const {
     const auto kinds = evaluate(model, teacher_.get(), *data_, max_windows);
     return {evaluation_json(kinds), evaluation_text(kinds)};
   }
@@ -219,15 +219,15 @@ class Trainer {
     LoadOptions load;
     load.dtype = at::kFloat;
     load.device = options_.device;
-    return report(*load_gemma(config_.out, load), 0);
+    return report(*load_gemma_tensors(config_.out, load), 0);
   }
 
   TrainConfig config_;
   TrainOptions options_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<TextData> data_;
-  std::shared_ptr<const TransformerWeights> teacher_;
-  std::shared_ptr<TransformerWeights> model_;
+  std::shared_ptr<const TransformerTensors> teacher_;
+  std::shared_ptr<TransformerTensors> model_;
   std::unique_ptr<SequenceUnlikelihood> continuations_;
 };
 

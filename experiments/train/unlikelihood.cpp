@@ -34,11 +34,12 @@ at::Tensor token_unlikelihood(const at::Tensor& log_probs, const at::Tensor& inp
   return -(log_complement(log_probs) * mask).sum(-1).mean();
 }
 
-SequenceUnlikelihood::SequenceUnlikelihood(std::shared_ptr<const TransformerWeights> weights)
-    : weights_(weights), model_(std::move(weights), paged_kv()) {}
+SequenceUnlikelihood::SequenceUnlikelihood(std::shared_ptr<const TransformerTensors> weights)
+    : weights_(std::move(weights)) {}
 
 at::Tensor SequenceUnlikelihood::continue_greedily(const at::Tensor& prompts, int64_t new_tokens) {
-  return continue_prompts(model_, prompts, new_tokens,
+  TransformerModel model(pack(*weights_), paged_kv());  // they change with every step
+  return continue_prompts(model, prompts, new_tokens,
                           [](const at::Tensor& logits, int64_t) { return logits.argmax(-1); });
 }
 

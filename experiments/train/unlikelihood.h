@@ -19,7 +19,7 @@ at::Tensor token_unlikelihood(const at::Tensor& log_probs, const at::Tensor& inp
 class SequenceUnlikelihood {
  public:
   /// `weights` are those being trained, changed in place between calls; they outlive this object.
-  explicit SequenceUnlikelihood(std::shared_ptr<const TransformerWeights> weights);
+  explicit SequenceUnlikelihood(std::shared_ptr<const TransformerTensors> weights);
 
   /// What the model greedily continues: prompts [rows, length] int64 -> [rows, length +
   /// new_tokens].
@@ -31,8 +31,7 @@ class SequenceUnlikelihood {
   at::Tensor loss(const at::Tensor& prompts, int64_t new_tokens);
 
  private:
-  std::shared_ptr<const TransformerWeights> weights_;
-  TransformerModel model_;
+  std::shared_ptr<const TransformerTensors> weights_;
 };
 
 }  // namespace specdec

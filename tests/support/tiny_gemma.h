@@ -23,7 +23,7 @@ inline std::shared_ptr<TransformerWeights> tiny_gemma(int64_t vocab,
   config.sliding_layers = {true, false, true};
   config.max_position_embeddings = 256;
   config.end_ids = {};
-  return random_gemma(config, {.seed = seed, .dtype = dtype, .norm_deviation = 0.3});
+  return pack(*random_gemma(config, {.seed = seed, .dtype = dtype, .norm_deviation = 0.3}));
 }
 
 }  // namespace specdec

@@ -25,11 +25,10 @@ double embedding_scale(const GemmaConfig& config, at::ScalarType dtype) {
   return rounded.to(at::kDouble).item<double>();
 }
 
-}  // namespace
-
-std::shared_ptr<const TransformerWeights> load_gemma(const std::filesystem::path& folder,
-                                                     const LoadOptions& options) {
-  auto weights = std::make_shared<TransformerWeights>();
+template <class Matrix>
+std::shared_ptr<TransformerOf<Matrix>> load(const std::filesystem::path& folder,
+                                            const LoadOptions& options) {
+  auto weights = std::make_shared<TransformerOf<Matrix>>();
   const GemmaConfig config = load_gemma_config(folder);
   weights->config = transformer_config(config);
   weights->plan = make_layer_plan(config);
@@ -38,19 +37,20 @@ std::shared_ptr<const TransformerWeights> load_gemma(const std::filesystem::path
   const std::vector<int64_t> table = {config.vocab_size, config.hidden_size};
   const at::ScalarType dtype =
       options.dtype ? *options.dtype : source.stored_dtype("model.embed_tokens.weight", table);
-  weights->embedding = source.load("model.embed_tokens.weight", table, dtype);
+  weights->weight_dtype = dtype;
+  weights->device = options.device;
+  weights->embedding = load_matrix<Matrix>(source, "model.embed_tokens.weight", table, dtype);
   weights->embedding_scale = embedding_scale(config, dtype);
   weights->head = weights->embedding;
   if (!config.tie_word_embeddings) {
-    weights->head = source.load("lm_head.weight", table, dtype);
+    weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, dtype);
   } else if (source.has("lm_head.weight")) {
     source.skip("lm_head.weight", table);  // some files carry the tied matrix twice
   }
-  const auto matrix = at::TensorOptions(dtype).device(options.device);
   for (size_t i = 0; i < weights->plan.size(); ++i) {
     const LayerFormat format{.prefix = fmt::format("model.layers.{}.", i)};
-    weights->layers.push_back(load_layer(source, format, weights->plan[i], config.hidden_size,
-                                         matrix, weights->compute_dtype()));
+    weights->layers.push_back(
+        load_layer<Matrix>(source, format, weights->plan[i], config.hidden_size, dtype));
   }
   weights->final_norm =
       source.load("model.norm.weight", {config.hidden_size}, weights->compute_dtype()) + 1.0;
@@ -59,7 +59,19 @@ std::shared_ptr<const TransformerWeights> load_gemma(const std::filesystem::path
   return weights;
 }
 
-void save_gemma(const TransformerWeights& weights, const std::filesystem::path& folder,
+}  // namespace
+
+std::shared_ptr<const TransformerWeights> load_gemma(const std::filesystem::path& folder,
+                                                     const LoadOptions& options) {
+  return load<Linear>(folder, options);
+}
+
+std::shared_ptr<TransformerTensors> load_gemma_tensors(const std::filesystem::path& folder,
+                                                       const LoadOptions& options) {
+  return load<Tensor>(folder, options);
+}
+
+void save_gemma(const TransformerTensors& weights, const std::filesystem::path& folder,
                 at::ScalarType dtype) {
   SPECDEC_CHECK(dtype == at::kFloat || dtype == at::kBFloat16, "save_gemma: float32 or bfloat16");
   std::filesystem::create_directories(folder);
@@ -79,9 +91,10 @@ void save_gemma(const TransformerWeights& weights, const std::filesystem::path& 
   write_file(folder / "config.json", gemma_config_json(config));
 }
 
-std::shared_ptr<TransformerWeights> random_gemma(const GemmaConfig& config,
+std::shared_ptr<TransformerTensors> random_gemma(const GemmaConfig& config,
                                                  const RandomWeightsOptions& options) {
-  auto weights = std::make_shared<TransformerWeights>();
+  auto weights = std::make_shared<TransformerTensors>();
+  weights->weight_dtype = options.dtype;
   weights->config = transformer_config(config);
   weights->plan = make_layer_plan(config);
   RandomTensors random(options);

@@ -219,7 +219,7 @@ void read_feature(const JsonKeys& keys, EagleConfig& config) {
 }
 
 /// The first of the sliding layers, whose rotations are those for short distances; else the first.
-const LayerPlan& usual_layer(const TransformerWeights& target) {
+const LayerPlan& usual_layer(const TransformerInfo& target) {
   const auto sliding = std::find_if(target.plan.begin(), target.plan.end(),
                                     [](const LayerPlan& layer) { return layer.window > 0; });
   return sliding != target.plan.end() ? *sliding : target.plan.front();
@@ -342,7 +342,7 @@ std::vector<int64_t> eagle_capture_layers(const EagleConfig& config,
 }
 
 EagleConfig make_eagle_config(EagleVersion version, LayerStyle style,
-                              const TransformerWeights& target) {
+                              const TransformerInfo& target) {
   const TransformerConfig& model = target.config;
   const LayerPlan& like = usual_layer(target);
   const bool llama = style == LayerStyle::kLlama;

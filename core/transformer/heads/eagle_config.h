@@ -65,6 +65,6 @@ std::vector<int64_t> eagle_capture_layers(const EagleConfig& config,
 /// A head of the usual shape for a target: what training starts from. `num_heads` etc. as the
 /// target's layers; EAGLE-3 captures three layers, low, middle and high.
 EagleConfig make_eagle_config(EagleVersion version, LayerStyle style,
-                              const TransformerWeights& target);
+                              const TransformerInfo& target);
 
 }  // namespace specdec

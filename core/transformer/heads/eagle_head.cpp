@@ -30,12 +30,12 @@ LayerFormat layer_format(const EagleConfig& config, const std::string& prefix) {
 
 class EagleLoader {
  public:
-  EagleLoader(const std::filesystem::path& folder, EagleHead& head,
-              const TransformerWeights& target, std::optional<at::ScalarType> dtype)
+  EagleLoader(const std::filesystem::path& folder, EagleHead& head, const TransformerInfo& target,
+              std::optional<at::ScalarType> dtype)
       : head_(head),
         config_(head.config),
         target_(target),
-        source_(CheckpointTensors(folder), target.embedding.device()) {
+        source_(CheckpointTensors(folder), target.device) {
     const std::vector<int64_t> shape = {config_.hidden_size, fc_width(config_, target.config)};
     matrix_dtype_ = dtype ? *dtype : source_.stored_dtype("fc.weight", shape);
     if (target.compute_dtype() == at::kDouble) {
@@ -55,10 +55,7 @@ class EagleLoader {
     const LayerFormat format = layer_format(config_, midlayer ? "midlayer." : "layers.0.");
     head_.layer.plan = config_.plan;
     head_.layer.rms_norm_eps = config_.rms_norm_eps;
-    head_.layer.weights =
-        load_layer(source_, format, config_.plan, hidden,
-                   at::TensorOptions(matrix_dtype_).device(target_.embedding.device()),
-                   target_.compute_dtype());
+    head_.layer.weights = load_layer<Tensor>(source_, format, config_.plan, hidden, matrix_dtype_);
     if (third) {
       head_.embedding_norm = norm(format.prefix + "input_layernorm.weight");
       head_.norm = norm("norm.weight");
@@ -122,7 +119,7 @@ class EagleLoader {
           fmt::format("{}: t2d does not mark the tokens that d2t leads to; the file is damaged.",
                       source_.folder().string()));
     }
-    head_.target_ids = head_.target_ids.to(target_.embedding.device());
+    head_.target_ids = head_.target_ids.to(target_.device);
   }
 
   void check_id(int64_t draft_token, int64_t id, Tensor& used) const {
@@ -140,7 +137,7 @@ class EagleLoader {
 
   EagleHead& head_;
   const EagleConfig& config_;
-  const TransformerWeights& target_;
+  const TransformerInfo& target_;
   TensorSource source_;
   at::ScalarType matrix_dtype_ = at::kFloat;
 };
@@ -184,7 +181,7 @@ void add_random_norms(RandomTensors& random, EagleHead& head) {
 }  // namespace
 
 std::shared_ptr<EagleHead> load_eagle_head(const std::filesystem::path& folder,
-                                           EagleVersion version, const TransformerWeights& target,
+                                           EagleVersion version, const TransformerInfo& target,
                                            std::optional<at::ScalarType> dtype) {
   auto head = std::make_shared<EagleHead>();
   head->config = load_eagle_config(folder, version);

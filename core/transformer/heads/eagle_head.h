@@ -46,7 +46,7 @@ struct EagleHead {
 /// wrong shapes; a d2t that leaves the target's vocabulary, names a token twice or does not fit
 /// t2d.
 std::shared_ptr<EagleHead> load_eagle_head(const std::filesystem::path& folder,
-                                           EagleVersion version, const TransformerWeights& target,
+                                           EagleVersion version, const TransformerInfo& target,
                                            std::optional<at::ScalarType> dtype = std::nullopt);
 
 /// Writes config.json and model.safetensors under the published names; dtype float64, float32 or

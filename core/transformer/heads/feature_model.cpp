@@ -17,32 +17,38 @@ Tensor normed(const Tensor& x, const Tensor& scale, double eps) {
   return out;
 }
 
+Linear packed(const Tensor& matrix, const Tensor& bias = {}) {
+  return matrix.defined() ? Linear(matrix, weight_format(matrix.scalar_type()), bias) : Linear();
+}
+
 class EagleFeatureHead final : public FeatureHead {
  public:
   EagleFeatureHead(std::shared_ptr<const EagleHead> head,
                    std::shared_ptr<const TransformerWeights> target)
-      : head_(std::move(head)), config_(head_->config), target_(std::move(target)) {}
+      : head_(std::move(head)),
+        config_(head_->config),
+        target_(std::move(target)),
+        fc_(packed(head_->fc, head_->fc_bias)),
+        lm_head_(packed(head_->lm_head)),
+        embedding_(head_->embedding.defined() ? packed(head_->embedding) : target_->embedding) {}
 
   const HeadLayer& layer() const override { return head_->layer; }
 
-  int64_t feature_width() const override {
-    return third() ? head_->fc.size(1) : config_.hidden_size;
-  }
+  int64_t feature_width() const override { return third() ? fc_.in() : config_.hidden_size; }
 
   LayerInput enter(const Tensor& tokens, const Tensor& features, bool own) const override {
-    const Tensor& table = head_->embedding.defined() ? head_->embedding : target_->embedding;
-    Tensor embedding = at::embedding(table, tokens.to(at::kLong)).to(target_->compute_dtype());
+    Tensor embedding = embedding_.rows(tokens);
     if (config_.scale_embedding) {
       embedding.mul_(target_->embedding_scale);
     }
     if (third()) {
-      const Tensor feature = own ? features : fused(normed_streams(features));
+      const Tensor feature = own ? features : fc_.apply(normed_streams(features));
       return {head_->feature_norm.defined()
                   ? normed(feature, head_->feature_norm, config_.rms_norm_eps)
                   : feature,
               normed(embedding, head_->embedding_norm, config_.rms_norm_eps)};
     }
-    return {fused(at::cat({embedding, features}, 1)), {}};
+    return {fc_.apply(at::cat({embedding, features}, 1)), {}};
   }
 
   Tensor feature(const Tensor& output) const override {
@@ -51,9 +57,8 @@ class EagleFeatureHead final : public FeatureHead {
 
   Tensor logits(const Tensor& output, const Tensor& feature) const override {
     if (third()) {
-      return widened(
-          product(config_.norm_output ? feature : normed(output, head_->norm, config_.rms_norm_eps),
-                  head_->lm_head));
+      return widened(lm_head_.apply(
+          config_.norm_output ? feature : normed(output, head_->norm, config_.rms_norm_eps)));
     }
     if (config_.feature_after_norm) {
       return head_logits(*target_, output);
@@ -80,11 +85,6 @@ class EagleFeatureHead final : public FeatureHead {
     return at::cat(parts, 1);
   }
 
-  Tensor fused(const Tensor& x) const {
-    Tensor out = product(x, head_->fc);
-    return head_->fc_bias.defined() ? out.add_(head_->fc_bias) : out;
-  }
-
   /// From the draft vocabulary to the target's.
   Tensor widened(const Tensor& logits) const {
     if (!head_->target_ids.defined()) {
@@ -98,13 +98,17 @@ class EagleFeatureHead final : public FeatureHead {
   std::shared_ptr<const EagleHead> head_;
   const EagleConfig& config_;
   std::shared_ptr<const TransformerWeights> target_;
+  Linear fc_, lm_head_, embedding_;
 };
 
 class MtpFeatureHead final : public FeatureHead {
  public:
   MtpFeatureHead(std::shared_ptr<const MtpHead> head, size_t module,
                  std::shared_ptr<const TransformerWeights> target)
-      : head_(std::move(head)), module_(module), target_(std::move(target)) {}
+      : head_(std::move(head)),
+        module_(module),
+        target_(std::move(target)),
+        fc_(packed(head_->fc)) {}
 
   const HeadLayer& layer() const override { return head_->layers.at(module_); }
   int64_t feature_width() const override { return target_->config.hidden_size; }
@@ -113,7 +117,7 @@ class MtpFeatureHead final : public FeatureHead {
     const double eps = target_->config.rms_norm_eps;
     const Tensor embedding = normed(embed_tokens(*target_, tokens), head_->embedding_norm, eps);
     const Tensor hidden = normed(features.contiguous(), head_->hidden_norm, eps);
-    return {product(at::cat({embedding, hidden}, 1), head_->fc), {}};
+    return {fc_.apply(at::cat({embedding, hidden}, 1)), {}};
   }
 
   Tensor feature(const Tensor& output) const override {
@@ -128,6 +132,7 @@ class MtpFeatureHead final : public FeatureHead {
   std::shared_ptr<const MtpHead> head_;
   size_t module_;
   std::shared_ptr<const TransformerWeights> target_;
+  Linear fc_;
 };
 
 }  // namespace

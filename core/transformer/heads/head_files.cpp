@@ -6,7 +6,7 @@
 
 namespace specdec {
 
-HeadTarget head_target(const TransformerWeights& target) {
+HeadTarget head_target(const TransformerInfo& target) {
   return {target.fingerprint, target.config.vocab_size, target.config.hidden_size,
           target.config.num_layers};
 }
@@ -45,7 +45,7 @@ void check_head_shapes(const HeadTarget& expected, const TransformerConfig& targ
   check(expected.num_layers, target.num_layers, "a number of layers of");
 }
 
-void check_head_target(const HeadTarget& expected, const TransformerWeights& target,
+void check_head_target(const HeadTarget& expected, const TransformerInfo& target,
                        const std::filesystem::path& folder) {
   check_head_shapes(expected, target.config, folder);
   if (!expected.fingerprint.empty() && expected.fingerprint != target.fingerprint) {

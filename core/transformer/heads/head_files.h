@@ -14,13 +14,13 @@ class JsonKeys;
 /// The target that a head was trained for: `trained_for` in the head's config.json. Published heads
 /// have none; then only the shapes can be checked.
 struct HeadTarget {
-  std::string fingerprint;  ///< TransformerWeights::fingerprint; "" = unknown
+  std::string fingerprint;  ///< TransformerInfo::fingerprint; "" = unknown
   int64_t vocab_size = 0;   ///< 0 = unknown, as below
   int64_t hidden_size = 0;
   int64_t num_layers = 0;
 };
 
-HeadTarget head_target(const TransformerWeights& target);
+HeadTarget head_target(const TransformerInfo& target);
 /// Reads `trained_for` of a config; all unknown when it has none.
 HeadTarget read_head_target(const JsonKeys& keys);
 nlohmann::json head_target_json(const HeadTarget& target);
@@ -30,7 +30,7 @@ nlohmann::json head_target_json(const HeadTarget& target);
 void check_head_shapes(const HeadTarget& expected, const TransformerConfig& target,
                        const std::filesystem::path& folder);
 /// The same, and the fingerprint.
-void check_head_target(const HeadTarget& expected, const TransformerWeights& target,
+void check_head_target(const HeadTarget& expected, const TransformerInfo& target,
                        const std::filesystem::path& folder);
 
 /// The text of `folder`/config.json. Throws WeightsError when folder or file is missing.

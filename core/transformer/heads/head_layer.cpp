@@ -9,17 +9,19 @@ std::unique_ptr<TransformerModel> make_layer_engine(const HeadLayer& layer,
                                                     const KvStoreFactory& store,
                                                     const TransformerOptions& options) {
   auto weights = std::make_shared<TransformerWeights>();
+  weights->weight_dtype = target.weight_dtype;
+  weights->device = target.device;
   weights->config = target.config;
   weights->config.num_layers = 1;
   weights->config.rms_norm_eps = layer.rms_norm_eps;
   weights->plan = {layer.plan};
-  weights->layers = {layer.weights};
+  weights->layers = {pack(layer.weights)};
   weights->embedding = target.embedding;
   return std::make_unique<TransformerModel>(std::move(weights), store, options);
 }
 
 std::vector<Tensor*> parameters(HeadLayer& layer) {
-  LayerWeights& w = layer.weights;
+  LayerTensors& w = layer.weights;
   std::vector<Tensor*> all;
   for (Tensor* tensor :
        {&w.qkv, &w.output, &w.gate_up, &w.down, &w.attention_norm, &w.attention_post_norm,
@@ -31,7 +33,7 @@ std::vector<Tensor*> parameters(HeadLayer& layer) {
   return all;
 }
 
-LayerReference layer_reference(const HeadLayer& layer, const TransformerWeights& target,
+LayerReference layer_reference(const HeadLayer& layer, const TransformerInfo& target,
                                std::optional<at::ScalarType> matmul_dtype) {
   const at::ScalarType dtype = target.compute_dtype();
   return {layer.plan,

@@ -12,7 +12,7 @@ namespace specdec {
 /// The one decoder layer of a head that lives on a target.
 struct HeadLayer {
   LayerPlan plan;
-  LayerWeights weights;
+  LayerTensors weights;
   double rms_norm_eps = 1e-6;
 };
 
@@ -25,7 +25,7 @@ std::unique_ptr<TransformerModel> make_layer_engine(const HeadLayer& layer,
 /// The layer's tensors, for an optimiser.
 std::vector<Tensor*> parameters(HeadLayer& layer);
 /// How reference_layer runs it beside a target.
-LayerReference layer_reference(const HeadLayer& layer, const TransformerWeights& target,
+LayerReference layer_reference(const HeadLayer& layer, const TransformerInfo& target,
                                std::optional<at::ScalarType> matmul_dtype = std::nullopt);
 
 }  // namespace specdec

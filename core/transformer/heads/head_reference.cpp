@@ -11,7 +11,7 @@ Tensor project(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) {
   return bias.defined() ? at::linear(x, wide, bias) : at::linear(x, wide);
 }
 
-HeadOutputs eagle1_reference(const EagleHead& head, const TransformerWeights& target,
+HeadOutputs eagle1_reference(const EagleHead& head, const TransformerTensors& target,
                              const HeadInputs& inputs, const Tensor& embedding) {
   const Tensor x = project(at::cat({embedding, inputs.features}, -1), head.fc, head.fc_bias);
   HeadOutputs out;
@@ -33,7 +33,7 @@ Tensor normed_streams(const EagleHead& head, const Tensor& streams) {
   return reference_norm(parts, head.stream_norms, eps).flatten(-2);
 }
 
-HeadOutputs eagle3_reference(const EagleHead& head, const TransformerWeights& target,
+HeadOutputs eagle3_reference(const EagleHead& head, const TransformerTensors& target,
                              const HeadInputs& inputs, const Tensor& embedding) {
   const double eps = head.config.rms_norm_eps;
   const Tensor feature =
@@ -52,7 +52,7 @@ HeadOutputs eagle3_reference(const EagleHead& head, const TransformerWeights& ta
 
 }  // namespace
 
-HeadOutputs eagle_reference(const EagleHead& head, const TransformerWeights& target,
+HeadOutputs eagle_reference(const EagleHead& head, const TransformerTensors& target,
                             const HeadInputs& inputs) {
   const Tensor& table = head.embedding.defined() ? head.embedding : target.embedding;
   Tensor embedding = at::embedding(table, inputs.tokens).to(target.compute_dtype());
@@ -64,7 +64,7 @@ HeadOutputs eagle_reference(const EagleHead& head, const TransformerWeights& tar
              : eagle1_reference(head, target, inputs, embedding);
 }
 
-HeadOutputs mtp_reference(const MtpHead& head, const TransformerWeights& target, size_t module,
+HeadOutputs mtp_reference(const MtpHead& head, const TransformerTensors& target, size_t module,
                           const HeadInputs& inputs) {
   const double eps = target.config.rms_norm_eps;
   const Tensor embedding = reference_embedding(target, inputs.tokens);

@@ -28,11 +28,11 @@ struct HeadOutputs {
 
 /// The plain, differentiable, uncached forward of a head in ATen ops: the oracle of the cached one
 /// and the path of training. Runs on the target's device; see docs/eagle.md for how to unroll it.
-HeadOutputs eagle_reference(const EagleHead& head, const TransformerWeights& target,
+HeadOutputs eagle_reference(const EagleHead& head, const TransformerTensors& target,
                             const HeadInputs& inputs);
 /// The same for module `module`: column t of `tokens` is then the token at t + 1 + module, and the
 /// features are those of the module before (the target's for module 0).
-HeadOutputs mtp_reference(const MtpHead& head, const TransformerWeights& target, size_t module,
+HeadOutputs mtp_reference(const MtpHead& head, const TransformerTensors& target, size_t module,
                           const HeadInputs& inputs);
 
 /// [rows, T, width]: the residual streams after `capture_layers`, concatenated, or the final hidden

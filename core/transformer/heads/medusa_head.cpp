@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
 #include "core/formats/json_keys.h"
-#include "core/kernels/linear.h"
 #include "core/transformer/tensor_source.h"
 #include "core/transformer/tensor_writer.h"
 #include "core/transformer/transformer_model.h"
@@ -71,13 +71,13 @@ MedusaConfig read_medusa_config(const std::filesystem::path& folder,
   return config;
 }
 
-MedusaHead new_medusa_head(const MedusaConfig& config, const TransformerWeights& target,
+MedusaHead new_medusa_head(const MedusaConfig& config, const TransformerTensors& target,
                            at::ScalarType dtype) {
   MedusaHead head{.config = config, .blocks = {}, .outputs = {}, .fingerprint = {}};
   head.config.hidden_size = target.config.hidden_size;
   head.config.vocab_size = target.config.vocab_size;
   head.config.trained_for = head_target(target);
-  const auto options = at::TensorOptions(dtype).device(target.embedding.device());
+  const auto options = at::TensorOptions(dtype).device(target.device);
   const int64_t hidden = head.config.hidden_size;
   for (int64_t k = 0; k < config.num_heads; ++k) {
     auto& blocks = head.blocks.emplace_back();
@@ -100,21 +100,33 @@ Tensor medusa_hidden(const MedusaHead& head, const Tensor& hidden, int64_t index
   return x;
 }
 
-Tensor medusa_logits(const MedusaHead& head, const TransformerWeights& target, const Tensor& hidden,
-                     int64_t index) {
+MedusaModel::MedusaModel(const MedusaHead& head, std::shared_ptr<const TransformerWeights> target)
+    : target_(std::move(target)) {
+  for (const std::vector<MedusaBlock>& layers : head.blocks) {
+    std::vector<Linear>& blocks = blocks_.emplace_back();
+    for (const MedusaBlock& block : layers) {
+      blocks.emplace_back(block.weight, weight_format(block.weight.scalar_type()), block.bias);
+    }
+  }
+  for (const Tensor& output : head.outputs) {
+    outputs_.emplace_back(output, weight_format(output.scalar_type()));
+  }
+}
+
+Tensor MedusaModel::logits(const Tensor& hidden, int64_t index) const {
   const auto number = static_cast<size_t>(index);
   Tensor x = hidden;
-  for (const MedusaBlock& block : head.blocks[number]) {
-    x = x + at::silu(product(x, block.weight) + block.bias.to(x.scalar_type()));
+  for (const Linear& block : blocks_[number]) {
+    x = x + at::silu(block.apply(x));
   }
-  return head.config.share_lm_head ? head_logits(target, x) : product(x, head.outputs[number]);
+  return outputs_.empty() ? head_logits(*target_, x) : outputs_[number].apply(x);
 }
 
 CheckpointTensors medusa_tensors(const std::filesystem::path& folder) {
   return head_tensors(folder, "medusa_lm_head.safetensors");
 }
 
-MedusaHead load_medusa_head(const std::filesystem::path& folder, const TransformerWeights& target,
+MedusaHead load_medusa_head(const std::filesystem::path& folder, const TransformerInfo& target,
                             std::optional<at::ScalarType> wanted) {
   MedusaHead head{.config = read_medusa_config(folder, target.config),
                   .blocks = {},
@@ -122,7 +134,7 @@ MedusaHead load_medusa_head(const std::filesystem::path& folder, const Transform
                   .fingerprint = {}};
   const MedusaConfig& config = head.config;
   check_head_target(config.trained_for, target, folder);
-  TensorSource source(medusa_tensors(folder), target.embedding.device());
+  TensorSource source(medusa_tensors(folder), target.device);
   const std::vector<int64_t> square = {config.hidden_size, config.hidden_size};
   at::ScalarType dtype =
       wanted ? *wanted : source.stored_dtype(block_name(0, 0) + "weight", square);

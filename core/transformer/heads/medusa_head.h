@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,16 +42,25 @@ struct MedusaHead {
 
 /// Heads as the paper begins with them: blocks that are the identity and, where they have one, the
 /// target's head as their output matrix; in `dtype` on the target's device.
-MedusaHead new_medusa_head(const MedusaConfig& config, const TransformerWeights& target,
+MedusaHead new_medusa_head(const MedusaConfig& config, const TransformerTensors& target,
                            at::ScalarType dtype);
 
 /// What head `index` makes of hidden states [..., hidden], before its output matrix: plain,
 /// differentiable ATen ops. Parameters narrower than `hidden` are widened.
 Tensor medusa_hidden(const MedusaHead& head, const Tensor& hidden, int64_t index);
 
-/// Logits [n, vocab] that head `index` gives for hidden states [n, hidden], by the kernels.
-Tensor medusa_logits(const MedusaHead& head, const TransformerWeights& target, const Tensor& hidden,
-                     int64_t index);
+/// The heads as the kernels run them, on a target.
+class MedusaModel {
+ public:
+  MedusaModel(const MedusaHead& head, std::shared_ptr<const TransformerWeights> target);
+  /// Logits [n, vocab] that head `index` gives for hidden states [n, hidden].
+  Tensor logits(const Tensor& hidden, int64_t index) const;
+
+ private:
+  std::shared_ptr<const TransformerWeights> target_;
+  std::vector<std::vector<Linear>> blocks_;  ///< [num_heads][num_layers]
+  std::vector<Linear> outputs_;              ///< [num_heads]; empty = the target's own head
+};
 
 /// Reads `folder`/config.json; hidden_size and vocab_size are 0 where it leaves them out.
 MedusaConfig read_medusa_config(const std::filesystem::path& folder);
@@ -69,7 +79,7 @@ CheckpointTensors medusa_tensors(const std::filesystem::path& folder);
 /// stored; always float64 for a float64 target). hidden_size and vocab_size are the target's where
 /// config.json leaves them out. Throws WeightsError: see read_medusa_config and check_head_target;
 /// missing or unknown tensors, wrong shapes.
-MedusaHead load_medusa_head(const std::filesystem::path& folder, const TransformerWeights& target,
+MedusaHead load_medusa_head(const std::filesystem::path& folder, const TransformerInfo& target,
                             std::optional<at::ScalarType> dtype = std::nullopt);
 
 /// Writes them (dtype float32 or bfloat16).

@@ -14,7 +14,7 @@ constexpr const char* kTarget = "target_fingerprint";
 constexpr double kNormOffset = 1.0;  // Gemma's norms, and Qwen3-Next's
 
 /// Sees everything, where the target has layers that do.
-const LayerPlan& module_plan(const TransformerWeights& target) {
+const LayerPlan& module_plan(const TransformerInfo& target) {
   for (auto plan = target.plan.rbegin(); plan != target.plan.rend(); ++plan) {
     if (plan->window == 0) {
       return *plan;
@@ -32,7 +32,7 @@ std::string first_tensor(int64_t module) {
   return layer_format(module).prefix + "self_attn.q_proj.weight";
 }
 
-void check_target(const std::filesystem::path& folder, const TransformerWeights& target) {
+void check_target(const std::filesystem::path& folder, const TransformerInfo& target) {
   if (!std::filesystem::exists(folder / kFile)) {
     return;
   }
@@ -68,7 +68,7 @@ int64_t count_mtp_modules(const std::filesystem::path& folder) {
 }
 
 std::shared_ptr<MtpHead> load_mtp_head(const std::filesystem::path& folder,
-                                       const TransformerWeights& target,
+                                       const TransformerInfo& target,
                                        std::optional<at::ScalarType> dtype) {
   if (!has_mtp(folder)) {
     throw WeightsError(fmt::format(
@@ -79,7 +79,7 @@ std::shared_ptr<MtpHead> load_mtp_head(const std::filesystem::path& folder,
   check_target(folder, target);
   const TransformerConfig& config = target.config;
   const int64_t hidden = config.hidden_size;
-  TensorSource source(head_tensors(folder, kFile), target.embedding.device());
+  TensorSource source(head_tensors(folder, kFile), target.device);
   const std::vector<int64_t> fc_shape = {hidden, 2 * hidden};
   at::ScalarType matrix = dtype ? *dtype : source.stored_dtype("mtp.fc.weight", fc_shape);
   matrix = target.compute_dtype() == at::kDouble ? at::kDouble : matrix;
@@ -92,11 +92,10 @@ std::shared_ptr<MtpHead> load_mtp_head(const std::filesystem::path& folder,
   head->hidden_norm = norm("mtp.pre_fc_norm_hidden.weight");
   head->norm = norm("mtp.norm.weight");
   const auto module = [&](int64_t index) {
-    const auto options = at::TensorOptions(matrix).device(target.embedding.device());
-    head->layers.push_back({module_plan(target),
-                            load_layer(source, layer_format(index), module_plan(target), hidden,
-                                       options, target.compute_dtype()),
-                            config.rms_norm_eps});
+    head->layers.push_back(
+        {module_plan(target),
+         load_layer<Tensor>(source, layer_format(index), module_plan(target), hidden, matrix),
+         config.rms_norm_eps});
   };
   module(0);
   for (int64_t index = 1; source.has(first_tensor(index)); ++index) {
@@ -110,7 +109,7 @@ std::shared_ptr<MtpHead> load_mtp_head(const std::filesystem::path& folder,
   return head;
 }
 
-void save_mtp_head(const MtpHead& head, const TransformerWeights& target,
+void save_mtp_head(const MtpHead& head, const TransformerInfo& target,
                    const std::filesystem::path& folder, at::ScalarType dtype) {
   std::filesystem::create_directories(folder);
   TensorWriter writer(dtype);
@@ -125,7 +124,7 @@ void save_mtp_head(const MtpHead& head, const TransformerWeights& target,
   writer.write(folder / kFile, {{kTarget, target.fingerprint}});
 }
 
-std::shared_ptr<MtpHead> random_mtp_head(const TransformerWeights& target, int64_t modules,
+std::shared_ptr<MtpHead> random_mtp_head(const TransformerInfo& target, int64_t modules,
                                          const RandomWeightsOptions& options) {
   RandomTensors random(options);
   const int64_t hidden = target.config.hidden_size;

@@ -40,15 +40,15 @@ int64_t count_mtp_modules(const std::filesystem::path& folder);
 /// mtp.layers.N. Throws WeightsError: none there, missing or unknown tensors, wrong shapes, modules
 /// trained for other weights.
 std::shared_ptr<MtpHead> load_mtp_head(const std::filesystem::path& folder,
-                                       const TransformerWeights& target,
+                                       const TransformerInfo& target,
                                        std::optional<at::ScalarType> dtype = std::nullopt);
 
 /// Writes `folder`/mtp.safetensors, to lie beside the target's model.safetensors.
-void save_mtp_head(const MtpHead& head, const TransformerWeights& target,
+void save_mtp_head(const MtpHead& head, const TransformerInfo& target,
                    const std::filesystem::path& folder, at::ScalarType dtype);
 
 /// `modules` random ones for a target: for tests and where training starts.
-std::shared_ptr<MtpHead> random_mtp_head(const TransformerWeights& target, int64_t modules,
+std::shared_ptr<MtpHead> random_mtp_head(const TransformerInfo& target, int64_t modules,
                                          const RandomWeightsOptions& options = {});
 
 /// Every tensor that training changes.

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <mutex>
 #include <ostream>
 #include <set>
@@ -20,96 +21,139 @@ Tensor random(at::IntArrayRef sizes, at::ScalarType dtype, uint64_t seed) {
   return at::randn(sizes, at::kDouble).to(dtype);
 }
 
-/// Largest difference from float64 arithmetic on the same (rounded) operands.
-double error_of(const Tensor& input, const Tensor& weight, const Tensor& out) {
-  const Tensor exact = at::matmul(input.to(at::kDouble), weight.to(at::kDouble).t());
-  return (out.to(at::kDouble) - exact).abs().max().item<double>();
-}
-
-Tensor product(const Tensor& input, const Tensor& weight) {
-  Tensor out = at::full({input.size(0), weight.size(0)}, -7.0, input.options());
-  linear(input, weight, out);
+/// The product as it is defined: inputs in their order, each product and sum rounded once.
+template <class T>
+Tensor by_definition(const Tensor& input, const Tensor& weight) {
+  const Tensor wide = weight.to(input.scalar_type());
+  const auto x = input.accessor<T, 2>();
+  const auto w = wide.accessor<T, 2>();
+  Tensor out = at::empty({input.size(0), weight.size(0)}, input.options());
+  auto sums = out.accessor<T, 2>();
+  for (int64_t n = 0; n < input.size(0); ++n) {
+    for (int64_t o = 0; o < weight.size(0); ++o) {
+      T sum = 0;
+      for (int64_t k = 0; k < input.size(1); ++k) {
+        sum = std::fma(w[o][k], x[n][k], sum);
+      }
+      sums[n][o] = sum;
+    }
+  }
   return out;
 }
 
-struct LinearCase {
-  at::ScalarType input;
-  at::ScalarType weight;
-  double tolerance;
-};
-
-void PrintTo(const LinearCase& one, std::ostream* out) {
-  *out << one.input << " by " << one.weight;
+Tensor by_definition(const Tensor& input, const Tensor& weight) {
+  return input.scalar_type() == at::kDouble ? by_definition<double>(input, weight)
+                                            : by_definition<float>(input, weight);
 }
 
-class LinearTest : public testing::TestWithParam<LinearCase> {};
+Linear packed(const Tensor& weight) { return {weight, weight_format(weight.scalar_type())}; }
 
-TEST_P(LinearTest, EqualsDoubleArithmeticForOddSizes) {
-  const LinearCase& dtypes = GetParam();
-  for (const int64_t in : {1, 33, 48, 130}) {
-    for (const int64_t out : {1, 3, 17}) {
-      for (const int64_t nodes : {1, 5, 6, 13}) {
-        const Tensor input = random({nodes, in}, dtypes.input, 1);
-        const Tensor weight = random({out, in}, dtypes.weight, 2);
-        EXPECT_LT(error_of(input, weight, product(input, weight)), dtypes.tolerance)
+class LinearTest : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  static at::ScalarType compute() { return GetParam() == at::kDouble ? at::kDouble : at::kFloat; }
+};
+
+TEST_P(LinearTest, HasTheBitsOfItsDefinitionForOddSizes) {
+  for (const int64_t in : {1, 33, 130}) {
+    for (const int64_t out : {1, 3, 17, 32, 67}) {
+      const Linear linear = packed(random({out, in}, GetParam(), 2));
+      for (const int64_t nodes : {1, 2, 5, 12, 13, 26}) {
+        const Tensor input = random({nodes, in}, compute(), 1);
+        EXPECT_TRUE(at::equal(linear.apply(input), by_definition(input, linear.unpack())))
             << nodes << " x " << in << " -> " << out;
       }
     }
   }
 }
 
-TEST_P(LinearTest, ManyNodes) {
-  const LinearCase& dtypes = GetParam();
-  const Tensor input = random({131, 96}, dtypes.input, 3);
-  const Tensor weight = random({200, 96}, dtypes.weight, 4);
-  EXPECT_LT(error_of(input, weight, product(input, weight)), dtypes.tolerance);
+TEST_P(LinearTest, HasTheBitsOfItsDefinitionForManyInputs) {
+  const Linear linear = packed(random({40, 1100}, GetParam(), 4));
+  for (const int64_t nodes : {1, 7, 30}) {
+    const Tensor input = random({nodes, 1100}, compute(), 3);
+    EXPECT_TRUE(at::equal(linear.apply(input), by_definition(input, linear.unpack()))) << nodes;
+  }
 }
 
 TEST_P(LinearTest, RowsDoNotDependOnEachOther) {
-  const LinearCase& dtypes = GetParam();
-  constexpr int64_t kMost = 2 * kRowInvariantRows + 3;
-  const Tensor input = random({kMost, 201}, dtypes.input, 5);
-  const Tensor weight = random({70, 201}, dtypes.weight, 6);
-  const Tensor all = product(input, weight);
-  for (int64_t nodes = 1; nodes <= kMost; nodes += nodes < 14 ? 1 : 5) {
-    EXPECT_TRUE(at::equal(product(input.narrow(0, 0, nodes), weight), all.narrow(0, 0, nodes)))
+  constexpr int64_t kMost = 131;
+  const Tensor input = random({kMost, 201}, compute(), 5);
+  const Linear linear = packed(random({70, 201}, GetParam(), 6));
+  const Tensor all = linear.apply(input);
+  for (int64_t nodes = 1; nodes <= kMost; nodes += nodes < 26 ? 1 : 5) {
+    EXPECT_TRUE(at::equal(linear.apply(input.narrow(0, 0, nodes)), all.narrow(0, 0, nodes)))
         << nodes << " nodes";
     const int64_t last = kMost - nodes;
-    EXPECT_TRUE(
-        at::equal(product(input.narrow(0, last, nodes), weight), all.narrow(0, last, nodes)))
+    EXPECT_TRUE(at::equal(linear.apply(input.narrow(0, last, nodes)), all.narrow(0, last, nodes)))
         << "last " << nodes << " nodes";
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Dtypes, LinearTest,
-                         testing::Values(LinearCase{at::kFloat, at::kFloat, 5e-5},
-                                         LinearCase{at::kFloat, at::kBFloat16, 5e-5},
-                                         LinearCase{at::kFloat, at::kHalf, 5e-5},
-                                         LinearCase{at::kDouble, at::kDouble, 1e-12},
-                                         LinearCase{at::kDouble, at::kFloat, 1e-12},
-                                         LinearCase{at::kDouble, at::kBFloat16, 1e-12},
-                                         LinearCase{at::kDouble, at::kHalf, 1e-12}),
+TEST_P(LinearTest, PacksAndUnpacksExactly) {
+  for (const int64_t out : {1, 31, 32, 33, 100}) {
+    const Tensor weight = random({out, 19}, GetParam(), 7);
+    const Linear linear = packed(weight);
+    EXPECT_TRUE(at::equal(linear.unpack(), weight)) << out;
+    const Tensor ids = at::randint(0, out, {9}, at::kInt);
+    EXPECT_TRUE(at::equal(linear.rows(ids), weight.index_select(0, ids).to(compute()))) << out;
+    EXPECT_EQ(linear.bytes(), (out + 31) / 32 * 32 * 19 * weight.element_size());
+  }
+}
+
+TEST_P(LinearTest, FillsInPieces) {
+  const Tensor weight = random({75, 8}, GetParam(), 8);
+  Linear linear(75, 8, weight_format(GetParam()), at::kCPU);
+  for (const auto& [first, count] : {std::pair{40, 35}, {0, 3}, {3, 30}, {33, 7}}) {
+    linear.set_rows(first, weight.narrow(0, first, count));
+  }
+  EXPECT_TRUE(at::equal(linear.unpack(), weight));
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, LinearTest,
+                         testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf),
                          ParameterName());
 
-TEST(LinearHalfTest, WidensEveryFiniteHalfAndBFloat16Exactly) {
+TEST(LinearFormatTest, NarrowFormatsHaveTheBitsOfFloat32) {
+  const Tensor input = random({7, 90}, at::kFloat, 9);
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const Tensor weight = random({45, 90}, dtype, 10);
+    EXPECT_TRUE(at::equal(packed(weight).apply(input), packed(weight.to(at::kFloat)).apply(input)));
+  }
+}
+
+TEST(LinearFormatTest, ConvertsToItsFormat) {
+  const Tensor weight = random({5, 6}, at::kDouble, 11);
+  const Linear linear(weight, WeightFormat::kBFloat16);
+  EXPECT_TRUE(at::equal(linear.unpack(), weight.to(at::kBFloat16)));
+  EXPECT_EQ(linear.compute_dtype(), at::kFloat);
+}
+
+TEST(LinearFormatTest, WidensEveryFiniteHalfAndBFloat16Exactly) {
   const Tensor bits = at::arange(-32768, 32768, at::kInt).to(at::kShort).view({1024, 64});
   for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
     Tensor weight = bits.view(dtype).contiguous();
     weight = at::where(weight.isfinite(), weight, at::zeros({}, dtype));
-    const Tensor widened = product(at::eye(64, at::kFloat), weight);
+    const Tensor widened = packed(weight).apply(at::eye(64, at::kFloat));
     EXPECT_TRUE(at::equal(widened, weight.to(at::kFloat).t())) << c10::toString(dtype);
   }
 }
 
-TEST(LinearHalfTest, KeepsInfinitiesAndNotANumber) {
+TEST(LinearFormatTest, KeepsInfinitiesAndNotANumber) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16}) {
     const Tensor weight = at::tensor({infinity, -infinity, std::nan("")}, at::kDouble).to(dtype);
-    const Tensor out = product(at::ones({1, 1}, at::kFloat), weight.view({3, 1}));
+    const Tensor out = packed(weight.view({3, 1})).apply(at::ones({1, 1}, at::kFloat));
     EXPECT_EQ(out[0][0].item<double>(), infinity);
     EXPECT_EQ(out[0][1].item<double>(), -infinity);
     EXPECT_TRUE(out.isnan()[0][2].item<bool>());
   }
+}
+
+TEST(LinearBiasTest, IsAddedToTheSum) {
+  const Tensor weight = random({9, 4}, at::kFloat, 12);
+  const Tensor bias = random({9}, at::kFloat, 13);
+  const Tensor input = random({3, 4}, at::kFloat, 14);
+  const Linear biased(weight, WeightFormat::kFloat32, bias);
+  EXPECT_TRUE(at::equal(biased.apply(input), packed(weight).apply(input) + bias));
 }
 
 TEST(LinearThreadsTest, ParallelForUsesTwoThreads) {
@@ -128,32 +172,43 @@ TEST(LinearThreadsTest, ParallelForUsesTwoThreads) {
 TEST(LinearThreadsTest, ResultDoesNotDependOnThreads) {
   const int threads = at::get_num_threads();
   const Tensor input = random({9, 512}, at::kFloat, 7);
-  const Tensor weight = random({333, 512}, at::kFloat, 8);
+  const Linear linear = packed(random({333, 512}, at::kFloat, 8));
   at::set_num_threads(1);
-  const Tensor serial = product(input, weight);
+  const Tensor serial = linear.apply(input);
   at::set_num_threads(2);
-  const Tensor parallel = product(input, weight);
+  const Tensor parallel = linear.apply(input);
   at::set_num_threads(threads);
   EXPECT_TRUE(at::equal(serial, parallel));
 }
 
 TEST(LinearChecksTest, RefusesOperandsThatDoNotFit) {
+  const Linear linear = packed(at::zeros({4, 8}));
   const Tensor input = at::zeros({2, 8});
   Tensor out = at::zeros({2, 4});
-  EXPECT_THROW(linear(input, at::zeros({4, 9}), out), InternalError);
-  EXPECT_THROW(linear(input, at::zeros({5, 8}), out), InternalError);
-  EXPECT_THROW(linear(input, at::zeros({8, 4}).t(), out), InternalError);
-  EXPECT_THROW(linear(input, at::zeros({4, 8}, at::kDouble), out), InternalError);
-  EXPECT_THROW(linear(input, at::zeros({4, 8}, at::kInt), out), InternalError);
-  EXPECT_THROW(linear(input.to(at::kHalf), at::zeros({4, 8}), out), InternalError);
+  EXPECT_THROW(linear.apply(at::zeros({2, 9}), out), InternalError);
+  EXPECT_THROW(linear.apply(at::zeros({3, 8}), out), InternalError);
+  EXPECT_THROW(linear.apply(at::zeros({8, 2}).t(), out), InternalError);
+  EXPECT_THROW(linear.apply(input.to(at::kDouble), out), InternalError);
   Tensor wrong = at::zeros({2, 4}, at::kDouble);
-  EXPECT_THROW(linear(input, at::zeros({4, 8}), wrong), InternalError);
+  EXPECT_THROW(linear.apply(input, wrong), InternalError);
+  Tensor narrow = at::zeros({2, 3});
+  EXPECT_THROW(linear.apply(input, narrow), InternalError);
+  EXPECT_THROW(Linear().apply(input, out), InternalError);
+}
+
+TEST(LinearChecksTest, RefusesWeightsThatDoNotFit) {
+  EXPECT_THROW(packed(at::zeros({0, 3})), InternalError);
+  EXPECT_THROW(weight_format(at::kInt), InternalError);
+  EXPECT_THROW(Linear(at::zeros({4, 8}), WeightFormat::kFloat32, at::zeros({5})), InternalError);
+  Linear linear(4, 8, WeightFormat::kFloat32, at::kCPU);
+  EXPECT_THROW(linear.set_rows(3, at::zeros({2, 8})), InternalError);
+  EXPECT_THROW(linear.set_rows(0, at::zeros({2, 7})), InternalError);
 }
 
 TEST(LinearChecksTest, OtherDevicesAreAnError) {
-  const Tensor input = at::empty({2, 8}, at::TensorOptions(at::kMeta));
-  Tensor out = at::empty({2, 4}, at::TensorOptions(at::kMeta));
-  EXPECT_THROW(linear(input, input, out), Error);
+  const Linear linear(at::empty({4, 8}, at::TensorOptions(at::kMeta)), WeightFormat::kFloat32);
+  Tensor out = at::empty({2, 4});
+  EXPECT_THROW(linear.apply(at::zeros({2, 8}), out), Error);
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ class History {
       const auto sequence = rows_[added[i].first].sequence_to(added[i].second);
       const std::vector<int64_t> wide(sequence.begin(), sequence.end());
       const auto fresh =
-          reference_forward(*weights_, at::tensor(wide, at::kLong).unsqueeze(0)).logits[0];
+          reference_forward(unpack(*weights_), at::tensor(wide, at::kLong).unsqueeze(0)).logits[0];
       const double difference =
           max_difference(logits[static_cast<int64_t>(i)], fresh[fresh.size(0) - 1]);
       ASSERT_LE(difference, 1e-4) << "row " << added[i].first << " position "

@@ -16,7 +16,7 @@ class ReferenceGoldenTest : public testing::TestWithParam<std::string> {
   ReferenceResult run(const char* tokens) const {
     LoadOptions options;
     options.dtype = at::kFloat;
-    return reference_forward(*load_gemma(golden_.folder(), options),
+    return reference_forward(*load_gemma_tensors(golden_.folder(), options),
                              golden_.tensor(tokens).unsqueeze(0));
   }
 
@@ -45,7 +45,7 @@ TEST(ReferenceTest, Float64IsCloseToFloat32) {
   const Golden golden("gemma3-a");
   LoadOptions options;
   options.dtype = at::kDouble;
-  const auto result = reference_forward(*load_gemma(golden.folder(), options),
+  const auto result = reference_forward(*load_gemma_tensors(golden.folder(), options),
                                         golden.tensor("tokens").unsqueeze(0));
   EXPECT_EQ(result.logits.scalar_type(), at::kDouble);
   EXPECT_LE(max_difference(result.logits[0], golden.tensor("logits")), 1e-4);
@@ -68,7 +68,7 @@ TEST(ReferenceTest, GradientsReachEveryWeight) {
   GemmaConfig config = load_gemma_config(test_data("gemma3-a"));
   const auto weights = random_gemma(config);
   std::vector<at::Tensor> leaves = {weights->embedding, weights->final_norm};
-  for (const LayerWeights& layer : weights->layers) {
+  for (const LayerTensors& layer : weights->layers) {
     leaves.insert(leaves.end(), {layer.qkv, layer.output, layer.gate_up, layer.down,
                                  layer.attention_norm, layer.attention_post_norm, layer.mlp_norm,
                                  layer.mlp_post_norm, layer.q_norm, layer.k_norm});

@@ -102,7 +102,7 @@ class TransformerModelTest : public testing::Test {
 TEST_F(TransformerModelTest, StoredBfloat16StaysNearItsGolden) {
   const Golden golden("gemma3-bf16-sharded-a");
   TransformerModel model(load_gemma(golden.folder()), paged_kv());
-  EXPECT_EQ(model.weights().weight_dtype(), at::kBFloat16);
+  EXPECT_EQ(model.weights().weight_dtype, at::kBFloat16);
   const auto logits = model.forward(batch_of(golden.tokens("tokens"))).logits;
   EXPECT_LE(max_difference(logits, golden.tensor("logits_bf16")), 0.2);
 }
@@ -113,7 +113,8 @@ TEST_F(TransformerModelTest, Float64IsTheReference) {
   const auto weights = load_gemma(golden_.folder(), options);
   TransformerModel model(weights, paged_kv());
   const auto logits = model.forward(batch_of(tokens_)).logits;
-  const auto wanted = reference_forward(*weights, golden_.tensor("tokens").unsqueeze(0)).logits[0];
+  const auto wanted =
+      reference_forward(unpack(*weights), golden_.tensor("tokens").unsqueeze(0)).logits[0];
   EXPECT_EQ(logits.scalar_type(), at::kDouble);
   EXPECT_LE(max_difference(logits, wanted), 1e-11);
 }
@@ -125,7 +126,8 @@ TEST_F(TransformerModelTest, EarlyExitIsAShorterModel) {
   ForwardOptions options;
   options.stop_after_layer = 2;
   const auto early = model_.forward(batch_of(tokens_), options).logits;
-  const auto wanted = reference_forward(*shorter, golden_.tensor("tokens").unsqueeze(0)).logits[0];
+  const auto wanted =
+      reference_forward(unpack(*shorter), golden_.tensor("tokens").unsqueeze(0)).logits[0];
   EXPECT_LE(max_difference(early, wanted), 1e-4);
   EXPECT_THROW(commit_all(model_), InternalError);
   EXPECT_THROW(model_.forward(batch_of({5})), InternalError);
@@ -352,7 +354,7 @@ TEST_F(LongPromptTest, APieceThatFailsTakesTheOthersBack) {
 TEST_F(TransformerModelTest, EncodersAreRefused) {
   GemmaConfig config = load_gemma_config(golden_.folder());
   config.bidirectional = true;
-  EXPECT_THROW((TransformerModel{random_gemma(config), paged_kv()}), Error);
+  EXPECT_THROW((TransformerModel{pack(*random_gemma(config)), paged_kv()}), Error);
 }
 
 }  // namespace

@@ -129,12 +129,12 @@ Tensor plain_eagle_distribution(const TransformerWeights& target, const EagleHea
   all.insert(all.end(), path.begin(), path.end());
   const auto known = static_cast<int64_t>(committed.size()) - 1;
   const Tensor tokens = as_row(all);
-  Tensor features = target_features(reference_forward(target, tokens.narrow(1, 0, known)),
+  Tensor features = target_features(reference_forward(unpack(target), tokens.narrow(1, 0, known)),
                                     eagle_capture_layers(head.config, target.config));
   UnrolledKeys past;
   HeadOutputs out;
   for (int64_t step = 0; step <= static_cast<int64_t>(path.size()); ++step) {
-    out = eagle_reference(head, target,
+    out = eagle_reference(head, unpack(target),
                           {.tokens = tokens.narrow(1, 1 + step, known),
                            .features = features,
                            .own_features = step > 0,
@@ -176,13 +176,13 @@ Tensor plain_mtp_distribution(const TransformerWeights& target, const MtpHead& h
   all.insert(all.end(), path.begin(), path.end());
   const auto known = static_cast<int64_t>(committed.size()) - 1;
   const Tensor tokens = as_row(all);
-  Tensor features = reference_forward(target, tokens.narrow(1, 0, known)).hidden;
+  Tensor features = reference_forward(unpack(target), tokens.narrow(1, 0, known)).hidden;
   UnrolledKeys past;
   HeadOutputs out;
   for (size_t step = 0; step <= path.size(); ++step) {
     const size_t module = std::min(step, head.layers.size() - 1);
     past = module == step ? UnrolledKeys() : past;  // each module has keys of its own
-    out = mtp_reference(head, target, module,
+    out = mtp_reference(head, unpack(target), module,
                         {.tokens = tokens.narrow(1, 1 + static_cast<int64_t>(step), known),
                          .features = features,
                          .own_features = step > 0,
@@ -223,9 +223,9 @@ HeadCase self(const std::string& name, int64_t layers) {
     Tokens all = committed;
     all.insert(all.end(), path.begin(), path.end());
     const Tensor stream =
-        reference_forward(*target, as_row(all)).layers[static_cast<size_t>(layers - 1)];
+        reference_forward(unpack(*target), as_row(all)).layers[static_cast<size_t>(layers - 1)];
     const Tensor last = stream[0][stream.size(1) - 1];
-    return reference_head(*target,
+    return reference_head(unpack(*target),
                           reference_norm(last, target->final_norm, target->config.rms_norm_eps));
   };
   return row;

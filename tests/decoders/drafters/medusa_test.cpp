@@ -56,9 +56,9 @@ class CartesianShape final : public DraftShape {
 std::shared_ptr<const MedusaHead> some_heads(const TransformerWeights& target, bool shared,
                                              int64_t heads = 3) {
   auto head = std::make_shared<MedusaHead>(
-      new_medusa_head({.num_heads = heads, .num_layers = 1, .share_lm_head = shared}, target,
-                      target.weight_dtype()));
-  RandomTensors random({.seed = 4, .dtype = target.weight_dtype()});
+      new_medusa_head({.num_heads = heads, .num_layers = 1, .share_lm_head = shared},
+                      unpack(target), target.weight_dtype));
+  RandomTensors random({.seed = 4, .dtype = target.weight_dtype});
   for (auto& blocks : head->blocks) {
     blocks[0].weight = random.matrix(16, 16);
     blocks[0].bias = random.matrix(1, 16)[0];
@@ -71,8 +71,8 @@ MedusaHeads heads_on(const std::shared_ptr<const TransformerWeights>& target,
   return {.count = head->config.num_heads,
           .hidden_size = head->config.hidden_size,
           .vocab_size = head->config.vocab_size,
-          .logits = [target, head](const Tensor& hidden, int64_t index) {
-            return medusa_logits(*head, *target, hidden, index);
+          .logits = [model = MedusaModel(*head, target)](const Tensor& hidden, int64_t index) {
+            return model.logits(hidden, index);
           }};
 }
 
@@ -177,13 +177,14 @@ TEST(MedusaTest, EachDepthIsItsHeadOnTheNewestHiddenState) {
     // What training computes, at every step's newest evaluated token.
     std::vector<int64_t> text(task.prompt.begin(), task.prompt.end());
     text.insert(text.end(), generation.tokens.begin(), generation.tokens.end());
-    const auto hidden = reference_forward(*weights, at::tensor(text).unsqueeze(0)).hidden[0];
+    const auto hidden =
+        reference_forward(unpack(*weights), at::tensor(text).unsqueeze(0)).hidden[0];
     auto committed = static_cast<int64_t>(task.prompt.size());
     size_t at = 0;
     for (const StepStatistics& step : generation.steps) {
       for (int64_t depth = 0; depth < step.drafted; ++depth, ++at) {
         const auto x = medusa_hidden(*head, hidden[committed - 1], depth);
-        const auto wanted = shared ? reference_head(*weights, x)
+        const auto wanted = shared ? reference_head(unpack(*weights), x)
                                    : at::matmul(head->outputs[static_cast<size_t>(depth)], x);
         ASSERT_LT(at, seen.size());
         EXPECT_LT((seen[at][0] - wanted).abs().max().item<double>(), 1e-10) << committed;

@@ -38,8 +38,10 @@ Components builtin_with_verifier(Bug bug) {
 class CertifyConfigTest : public testing::Test {
  protected:
   CertifyConfigTest() {
-    save_gemma(*tiny_gemma(kCertifyVocab, at::kFloat, 1), folder_.path() / "target", at::kFloat);
-    save_gemma(*tiny_gemma(kCertifyVocab, at::kFloat, 2), folder_.path() / "draft", at::kFloat);
+    save_gemma(unpack(*tiny_gemma(kCertifyVocab, at::kFloat, 1)), folder_.path() / "target",
+               at::kFloat);
+    save_gemma(unpack(*tiny_gemma(kCertifyVocab, at::kFloat, 2)), folder_.path() / "draft",
+               at::kFloat);
     folder_.write("p.jsonl",
                   "{\"id\": \"one\", \"tokens\": [0, 3, 1]}\n"
                   "{\"id\": \"two\", \"tokens\": [0, 4, 4, 2, 1]}\n");

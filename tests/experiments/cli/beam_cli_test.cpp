@@ -192,9 +192,10 @@ at::Tensor reference_log_probs(const std::string& folder, const std::vector<Toke
   LoadOptions options;
   options.dtype = at::kFloat;
   const auto ids = at::tensor(std::vector<int64_t>(tokens.begin(), tokens.end()), at::kLong);
-  return at::log_softmax(
-      reference_forward(*load_gemma(folder, options), ids.unsqueeze(0)).logits[0].to(at::kDouble),
-      1);
+  return at::log_softmax(reference_forward(*load_gemma_tensors(folder, options), ids.unsqueeze(0))
+                             .logits[0]
+                             .to(at::kDouble),
+                         1);
 }
 
 TEST(GenerateTest, LogProbabilitiesAreTheRawDistributions) {

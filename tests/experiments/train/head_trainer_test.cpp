@@ -195,10 +195,10 @@ TEST_F(HeadTrainerTest, TheTargetAsItsOwnHeadWouldBePerfect) {
     void save(const fs::path&) const override {}
     void load(const fs::path&) override {}
   };
-  const auto target = target_weights();
+  const TransformerTensors target = unpack(*target_weights());
   const HeadTrainConfig plan = config("{type: medusa}");
   const TextData data(plan.text, *load_tokenizer(HeadTrainerTest::target()));
-  const auto prose = evaluate_head(Oracle(), *target, data, {}, plan, 0).at("prose");
+  const auto prose = evaluate_head(Oracle(), target, data, {}, plan, 0).at("prose");
   ASSERT_EQ(prose.size(), 2U);
   for (const DepthAccuracy& depth : prose) {
     EXPECT_DOUBLE_EQ(depth.agreement, 1.0);
@@ -206,7 +206,7 @@ TEST_F(HeadTrainerTest, TheTargetAsItsOwnHeadWouldBePerfect) {
   }
   EXPECT_GT(prose[0].tokens, prose[1].tokens);
   // Its loss is the entropy of the target's distributions, the least that there is.
-  const auto batch = target_batch(*target, data.batch(0), {});
+  const auto batch = target_batch(target, data.batch(0), {});
   const HeadLoss distribution{.distribution = 1.0, .depth = 1};
   const auto p = batch.distribution.narrow(1, 1, batch.distribution.size(1) - 1);
   EXPECT_NEAR(head_loss(Oracle(), batch, distribution).item<double>(),
@@ -224,7 +224,8 @@ TEST_F(HeadTrainerTest, SelfGeneratedTokensHaveTheTargetsDistribution) {
   const auto length = static_cast<int64_t>(prompt.size());
   const auto rows =
       continue_by_distribution(target, prompts, length + 1, std::vector<double>(kRows, 1.5), 7, 0);
-  const auto logits = reference_forward(*target, prompts.narrow(0, 0, 1)).logits[0][length - 1];
+  const auto logits =
+      reference_forward(unpack(*target), prompts.narrow(0, 0, 1)).logits[0][length - 1];
   const auto distribution = at::softmax(logits.to(at::kDouble) / 1.5, -1);
   const auto counts =
       at::bincount(rows.select(1, length), {}, distribution.size(0)).to(at::kDouble);
@@ -245,7 +246,7 @@ TEST_F(HeadTrainerTest, GreedyRowsAreTheTargetsOwnText) {
   const auto target = target_weights();
   const auto prompts = at::tensor({2, 40, 41, 2, 50, 60}, at::kLong).view({2, 3});
   const auto rows = continue_by_distribution(target, prompts, 8, {0.0, 0.0}, 1, 0);
-  const auto logits = reference_forward(*target, rows).logits;
+  const auto logits = reference_forward(unpack(*target), rows).logits;
   EXPECT_TRUE(at::equal(logits.narrow(1, 2, 5).argmax(-1), rows.narrow(1, 3, 5)));
 }
 

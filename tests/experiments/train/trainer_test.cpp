@@ -68,7 +68,7 @@ TEST_F(TrainerTest, LearnsAndStoresACheckpoint) {
   const double after = summary["held_out"]["prose"]["bits_per_byte"].get<double>();
   EXPECT_LT(after, 0.9 * before);
   const auto weights = load_gemma(out);
-  EXPECT_EQ(weights->weight_dtype(), at::kBFloat16);
+  EXPECT_EQ(weights->weight_dtype, at::kBFloat16);
   EXPECT_EQ(weights->config.vocab_size, load_tokenizer(out)->vocab_size());
   EXPECT_FALSE(fs::exists(out / "training.state"));
 }
@@ -153,7 +153,7 @@ TEST_F(TrainerTest, ATeacherEqualToTheModelAgreesWholly) {
   const TextData data(config().text, *tokenizer);
   LoadOptions load;
   load.dtype = at::kFloat;
-  const auto weights = load_gemma(folder_.path() / "model", load);
+  const auto weights = load_gemma_tensors(folder_.path() / "model", load);
   const auto prose = evaluate(*weights, weights.get(), data, 0).at("prose");
   EXPECT_DOUBLE_EQ(*prose.agreement, 1.0);
   EXPECT_NEAR(*prose.overlap, 1.0, 1e-5);
@@ -227,10 +227,10 @@ TEST(UnlikelihoodTest, ContinuesAsGreedyDecodingDoes) {
   config.query_scale = 0.35;
   config.sliding_window = 8;
   config.sliding_layers = {true, false};
-  const std::shared_ptr<const TransformerWeights> weights = random_gemma(config);
+  const std::shared_ptr<const TransformerTensors> weights = random_gemma(config);
   const auto prompts = at::tensor({2, 9, 4, 2, 7, 7}, at::kLong).view({2, 3});
   const auto together = SequenceUnlikelihood(weights).continue_greedily(prompts, 6);
-  TransformerModel model(weights, paged_kv());
+  TransformerModel model(pack(*weights), paged_kv());
   for (int64_t row = 0; row < 2; ++row) {
     std::vector<Token> fed;
     for (int64_t i = 0; i < 3; ++i) {

@@ -184,11 +184,11 @@ TEST_F(EagleHeadTest, SavedHeadsAreReadBackAsTheyWere) {
       save_eagle_head(*head, folder_.path(), at::kFloat);
       const auto again = load(version);
       const Tensor tokens = at::arange(1, 9, at::kLong).unsqueeze(0);
-      const Tensor features = target_features(reference_forward(*target_, tokens),
+      const Tensor features = target_features(reference_forward(unpack(*target_), tokens),
                                               eagle_capture_layers(config, target_->config));
       const HeadInputs inputs{.tokens = tokens, .features = features};
-      EXPECT_LE(max_difference(eagle_reference(*head, *target_, inputs).logits,
-                               eagle_reference(*again, *target_, inputs).logits),
+      EXPECT_LE(max_difference(eagle_reference(*head, unpack(*target_), inputs).logits,
+                               eagle_reference(*again, unpack(*target_), inputs).logits),
                 1e-6);
       EXPECT_EQ(again->target_ids.defined(), head->target_ids.defined());
       if (head->target_ids.defined()) {
@@ -210,11 +210,11 @@ TEST_F(EagleHeadTest, NormsOfSpeculatorsAreReadBackAsTheyWere) {
     const auto again = load(EagleVersion::kEagle3);
     EXPECT_EQ(again->config.plan.query_scale, config.plan.query_scale);
     const Tensor tokens = at::arange(1, 9, at::kLong).unsqueeze(0);
-    const HeadInputs inputs{
-        .tokens = tokens,
-        .features = target_features(reference_forward(*target_, tokens), config.capture_layers)};
-    EXPECT_LE(max_difference(eagle_reference(*head, *target_, inputs).logits,
-                             eagle_reference(*again, *target_, inputs).logits),
+    const HeadInputs inputs{.tokens = tokens,
+                            .features = target_features(reference_forward(unpack(*target_), tokens),
+                                                        config.capture_layers)};
+    EXPECT_LE(max_difference(eagle_reference(*head, unpack(*target_), inputs).logits,
+                             eagle_reference(*again, unpack(*target_), inputs).logits),
               1e-6);
   }
 }

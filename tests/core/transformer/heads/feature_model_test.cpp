@@ -48,7 +48,7 @@ class FeatureModelTest : public testing::TestWithParam<FeatureCase> {
     head_ = random_eagle_head(config, {.seed = 5, .dtype = GetParam().dtype});
     model_ = make_eagle_model(head_, target_, paged_kv());
     tokens_ = at::arange(kFeatureLength + 4, at::kLong).mul(7).remainder(kFeatureVocab);
-    features_ = target_features(reference_forward(*target_, tokens_.unsqueeze(0)),
+    features_ = target_features(reference_forward(unpack(*target_), tokens_.unsqueeze(0)),
                                 eagle_capture_layers(config, target_->config))[0];
   }
 
@@ -75,7 +75,7 @@ class FeatureModelTest : public testing::TestWithParam<FeatureCase> {
 
 TEST_P(FeatureModelTest, CachedEqualsPlain) {
   const HeadOutputs whole =
-      eagle_reference(*head_, *target_,
+      eagle_reference(*head_, unpack(*target_),
                       {.tokens = tokens_.narrow(0, 1, kFeatureLength).unsqueeze(0),
                        .features = features_.narrow(0, 0, kFeatureLength).unsqueeze(0)});
   int64_t fed = 0;
@@ -97,7 +97,7 @@ TEST_P(FeatureModelTest, DraftingFromOwnFeaturesEqualsUnrolling) {
   commit(kFeatureLength);
   for (int64_t step = 0; step < 4; ++step) {
     const HeadOutputs out = eagle_reference(
-        *head_, *target_,
+        *head_, unpack(*target_),
         {.tokens = tokens_.slice(0, 1 + step, 1 + step + kFeatureLength).unsqueeze(0),
          .features = features,
          .own_features = step > 0,
@@ -164,7 +164,7 @@ TEST(FeatureModelLogitsTest, TokensOutsideTheDraftVocabularyCannotBeDrafted) {
   const Tensor logits = model->forward(batch).logits[0];
   const HeadInputs inputs{.tokens = at::tensor({5}, at::kLong).unsqueeze(0),
                           .features = features.unsqueeze(0)};
-  const Tensor draft = eagle_reference(*head, *target, inputs).logits[0][0];
+  const Tensor draft = eagle_reference(*head, unpack(*target), inputs).logits[0][0];
   EXPECT_EQ(logits.isfinite().sum().item<int64_t>(), 3);
   EXPECT_LE(max_difference(logits.index_select(0, head->target_ids), draft), 1e-10);
 }
@@ -185,14 +185,14 @@ TEST(FeatureModelNormsTest, CachedEqualsPlain) {
     UnrolledKeys past;
     HeadInputs inputs{
         .tokens = tokens.unsqueeze(0), .features = streams.unsqueeze(0), .unrolled = &past};
-    HeadOutputs plain = eagle_reference(*head, *target, inputs);
+    HeadOutputs plain = eagle_reference(*head, unpack(*target), inputs);
     ForwardResult cached =
         model->forward({.tokens = tokens.to(at::kInt), .inputs = {.features = streams}});
     EXPECT_LE(max_difference(cached.logits, plain.logits[0]), 1e-10);
     EXPECT_LE(max_difference(cached.final_hidden, plain.features[0]), 1e-10);
     inputs.features = plain.features;
     inputs.own_features = true;
-    plain = eagle_reference(*head, *target, inputs);
+    plain = eagle_reference(*head, unpack(*target), inputs);
     const Tensor own = cached.final_hidden.narrow(0, kFeatureLength - 1, 1);
     cached = model->forward({.tokens = tokens.narrow(0, kFeatureLength - 1, 1).to(at::kInt),
                              .inputs = {.features = own, .own_features = true}});
@@ -298,8 +298,9 @@ TEST(FeatureModelMtpTest, EachModuleEqualsItsPlainForward) {
   const Tensor tokens = at::arange(kFeatureLength, at::kLong).mul(3).remainder(kFeatureVocab);
   const Tensor features = at::randn({kFeatureLength, 16}, at::kDouble);
   for (const size_t module : {0, 1}) {
-    const HeadOutputs plain = mtp_reference(
-        *head, *target, module, {.tokens = tokens.unsqueeze(0), .features = features.unsqueeze(0)});
+    const HeadOutputs plain =
+        mtp_reference(*head, unpack(*target), module,
+                      {.tokens = tokens.unsqueeze(0), .features = features.unsqueeze(0)});
     const auto model = make_mtp_model(head, module, target, paged_kv());
     const ForwardResult cached =
         model->forward({.tokens = tokens.to(at::kInt), .inputs = {.features = features}});

@@ -35,7 +35,7 @@ class UnrollTest : public testing::TestWithParam<UnrollCase> {
     config.plan.window = GetParam().window;
     head_ = random_eagle_head(config, {.seed = 5, .dtype = at::kDouble, .norm_deviation = 0.3});
     tokens_ = at::arange(kUnrollLength + 4, at::kLong).mul(7).remainder(kUnrollVocab).unsqueeze(0);
-    const auto result = reference_forward(*target_, tokens_);
+    const auto result = reference_forward(unpack(*target_), tokens_);
     features_ = target_features(result, eagle_capture_layers(config, target_->config));
   }
 
@@ -52,7 +52,7 @@ TEST_P(UnrollTest, GradientsReachEveryParameter) {
   Tensor features = features_.narrow(1, 0, kUnrollLength);
   Tensor loss = at::zeros({}, at::kDouble);
   for (int64_t step = 0; step < 2; ++step) {
-    const HeadOutputs out = eagle_reference(*head_, *target_,
+    const HeadOutputs out = eagle_reference(*head_, unpack(*target_),
                                             {.tokens = tokens_.narrow(1, 1 + step, kUnrollLength),
                                              .features = features,
                                              .own_features = step > 0,

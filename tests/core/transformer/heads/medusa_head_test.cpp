@@ -31,7 +31,7 @@ at::Tensor normal(at::IntArrayRef shape, uint64_t seed) {
 
 /// Heads with random parameters for a target.
 MedusaHead random_head(const TransformerWeights& target, const MedusaConfig& config) {
-  MedusaHead head = new_medusa_head(config, target, at::kFloat);
+  MedusaHead head = new_medusa_head(config, unpack(target), at::kFloat);
   uint64_t seed = 5;
   for (auto& blocks : head.blocks) {
     for (MedusaBlock& block : blocks) {
@@ -46,14 +46,14 @@ MedusaHead random_head(const TransformerWeights& target, const MedusaConfig& con
 }
 
 TEST(MedusaHeadTest, NewHeadsSayWhatTheTargetsHeadDoes) {
-  const auto target = tiny_gemma(kMedusaVocab, at::kFloat);
-  const MedusaHead head = new_medusa_head({.num_heads = 2, .num_layers = 3}, *target, at::kFloat);
+  const TransformerTensors target = unpack(*tiny_gemma(kMedusaVocab, at::kFloat));
+  const MedusaHead head = new_medusa_head({.num_heads = 2, .num_layers = 3}, target, at::kFloat);
   const auto hidden = normal({4, kMedusaHidden}, 1);
   for (int64_t k = 0; k < 2; ++k) {
     EXPECT_TRUE(at::equal(medusa_hidden(head, hidden, k), hidden));
-    EXPECT_TRUE(at::equal(head.outputs[static_cast<size_t>(k)], target->head));
+    EXPECT_TRUE(at::equal(head.outputs[static_cast<size_t>(k)], target.head));
   }
-  EXPECT_FALSE(head.outputs[0].is_alias_of(target->head)) << "training must not change the target";
+  EXPECT_FALSE(head.outputs[0].is_alias_of(target.head)) << "training must not change the target";
 }
 
 TEST(MedusaHeadTest, BlocksAreAsPublished) {

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 class MtpHeadTest : public testing::Test {
  protected:
   MtpHeadTest() {
-    save_gemma(*tiny_gemma(11, at::kFloat), folder_.path(), at::kFloat);
+    save_gemma(unpack(*tiny_gemma(11, at::kFloat)), folder_.path(), at::kFloat);
     target_ = load_gemma(folder_.path());
   }
 
@@ -63,10 +63,10 @@ TEST_F(MtpHeadTest, ModulesAreReadFromTheCheckpointOrAFileBesideIt) {
     ASSERT_EQ(again->layers.size(), 2U);
     const Tensor tokens = at::arange(1, 9, at::kLong).unsqueeze(0);
     const HeadInputs inputs{.tokens = tokens,
-                            .features = reference_forward(*target_, tokens).hidden};
+                            .features = reference_forward(unpack(*target_), tokens).hidden};
     for (const size_t module : {0, 1}) {
-      EXPECT_LE(max_difference(mtp_reference(*head, *target_, module, inputs).logits,
-                               mtp_reference(*again, *target_, module, inputs).logits),
+      EXPECT_LE(max_difference(mtp_reference(*head, unpack(*target_), module, inputs).logits,
+                               mtp_reference(*again, unpack(*target_), module, inputs).logits),
                 1e-5);
     }
     // The target's own weights are the same with and without modules.
