@@ -56,9 +56,10 @@ void add_line(const Pixels& pixels, const PlotPoint& from, const PlotPoint& to,
   const double y = pixels.y(from.y);
   const double dx = pixels.x(to.x) - x;
   const double dy = pixels.y(to.y) - y;
-  const double steps = std::ceil(std::hypot(dx, dy) / 4.0);
-  for (double step = 1.0; step < steps; step += 1.0) {
-    taken.push_back(box_around(x + dx * step / steps, y + dy * step / steps, 1.0, 1.0));
+  const auto steps = static_cast<int>(std::ceil(std::hypot(dx, dy) / 4.0));
+  for (int step = 1; step < steps; ++step) {
+    const double share = static_cast<double>(step) / steps;
+    taken.push_back(box_around(x + dx * share, y + dy * share, 1.0, 1.0));
   }
 }
 
