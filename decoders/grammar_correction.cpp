@@ -134,6 +134,7 @@ Generation CorrectedDecoding::draw(const Request& request, int64_t sample,
                           }
                         },
                     .log_overlaps = request.log_overlaps,
+                    .log_rejected = request.log_rejected,
                     .constraint = request.constraint,
                     .weights = weights};
   Generation generation = strategy_->generate(own);
