@@ -1,14 +1,9 @@
 #include "experiments/config/config_node.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <map>
 #include <utility>
-
-#include "core/error.h"
 
 namespace specdec {
 
@@ -52,12 +47,6 @@ struct ConfigNode::State {
 
 namespace {
 
-/// Line number at the end of "configs/a.yaml:7"; 0 when there is none. For the order of messages.
-int64_t line_of(const std::string& mistake) {
-  const size_t colon = mistake.find(".yaml:");
-  return colon == std::string::npos ? 0 : std::strtoll(mistake.c_str() + colon + 6, nullptr, 10);
-}
-
 /// Without "..", unless a link makes that another place: what a file is called is recorded.
 std::filesystem::path plain_path(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -73,25 +62,6 @@ std::string path_from(const std::filesystem::path& folder, const std::filesystem
 }
 
 }  // namespace
-
-void ConfigErrors::add(const std::string& place, const std::string& path,
-                       const std::string& message) {
-  auto mistake = fmt::format("{}: {}{}{}", place, path, path.empty() ? "" : ": ", message);
-  if (std::find(mistakes_.begin(), mistakes_.end(), mistake) == mistakes_.end()) {
-    mistakes_.push_back(std::move(mistake));
-  }
-}
-
-void ConfigErrors::throw_if_any() const {
-  if (mistakes_.empty()) {
-    return;
-  }
-  auto sorted = mistakes_;
-  std::stable_sort(sorted.begin(), sorted.end(), [](const std::string& a, const std::string& b) {
-    return line_of(a) < line_of(b);
-  });
-  throw ConfigError(fmt::format("{}", fmt::join(sorted, "\n")));
-}
 
 ConfigNode::ConfigNode() : ConfigNode(YamlTree::map("config"), std::make_shared<ConfigErrors>()) {}
 
@@ -212,8 +182,7 @@ std::filesystem::path ConfigNode::require_path(const std::string& key) const {
   const auto beside = state_->folder / path;
   for (const auto& found : {path, plain_path(beside)}) {
     if ((found == path || path.is_relative()) && std::filesystem::exists(found, ignored)) {
-      state_->know(key).path = found;
-      return found;
+      return state_->know(key).path = found;
     }
   }
   const auto here = std::filesystem::absolute(path, ignored).lexically_normal();
@@ -427,13 +396,5 @@ template std::vector<double> ConfigNode::get_list(const std::string&, const std:
 template std::vector<std::string> ConfigNode::get_list(const std::string&,
                                                        const std::vector<std::string>&,
                                                        const Range<std::string>&) const;
-
-void note_error(const ConfigNode& node, const std::string& key, const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    node.fail(key, error.what());
-  }
-}
 
 }  // namespace specdec
