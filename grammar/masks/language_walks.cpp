@@ -174,6 +174,11 @@ std::unique_ptr<StringWalk> LanguageWalks::differing(RegexId language, const Kno
   }
   WalkDifference({trie_, regexes_, letters_, spelling, escapes}, inside, close)
       .run(from.language, language);
+  return keep(inside, close, spelling);
+}
+
+std::unique_ptr<StringWalk> LanguageWalks::keep(const MaskWords& inside, const MaskWords& close,
+                                                const TokenSpelling& spelling) const {
   size_t count = 0;
   for (size_t word = 0; word < inside.size() && count < kDense; ++word) {
     count += static_cast<size_t>(std::popcount(inside[word]));

@@ -33,6 +33,9 @@ class LanguageWalks {
   /// All tokens, by what differs from the walk of another language.
   std::unique_ptr<StringWalk> differing(RegexId language, const Known& from,
                                         const TokenSpelling& spelling, EscapeStyle escapes);
+  /// The walk of these tokens, which stay inside, and these, which close.
+  std::unique_ptr<StringWalk> keep(const MaskWords& inside, const MaskWords& close,
+                                   const TokenSpelling& spelling) const;
   /// Of some languages the one whose walk differs least from this one's, because it goes on to the
   /// same after most characters, or dies of the same letters; kAll only if `with_all`; kNothing
   /// when none is near.
@@ -40,10 +43,11 @@ class LanguageWalks {
                   const std::list<RegexId>& candidates, bool with_all);
   uint64_t bytes() const { return letters_.bytes(); }
 
+  size_t word_count() const { return static_cast<size_t>((trie_.vocab_size() + 31) / 32); }
+
  private:
   void list_from(Node root, RegexId language, const TokenSpelling& spelling, EscapeStyle escapes,
                  StringWalk& walk);
-  size_t word_count() const { return static_cast<size_t>((trie_.vocab_size() + 31) / 32); }
 
   const TokenTrie& trie_;
   const QuoteRemainders& remainders_;

@@ -13,7 +13,7 @@ StringMasks::StringMasks(StringWalks& walks, RegexStore& regexes)
     : walks_(walks),
       regexes_(regexes),
       maker_(walks.trie(), walks.remainders(), regexes),
-      alike_(walks.trie(), regexes) {}
+      classes_(walks.trie(), regexes) {}
 
 std::shared_ptr<const StringWalk> StringMasks::walk(Node node, RegexId language,
                                                     EscapeStyle escapes) {
@@ -46,24 +46,32 @@ void StringMasks::remember(RegexId language, EscapeStyle escapes) {
   }
 }
 
-/// The walk of a language that tokens cannot tell from this one; nullptr when none is known.
-std::shared_ptr<const StringWalk> StringMasks::find_alike(RegexId language, EscapeStyle escapes) {
-  constexpr size_t kTried = 2;
+/// That of a language which tokens cannot tell from this one, or a new one; nullptr when the
+/// language tells many characters apart, or few languages were like it.
+std::shared_ptr<const StringWalk> StringMasks::walk_by_classes(RegexId language,
+                                                               EscapeStyle escapes) {
+  constexpr ptrdiff_t kTried = 2;
   const TokenSpelling& spelling = walks_.spelling(escapes);
+  ClassTrees::Tree* tree = classes_.find(language, spelling, escapes);
+  if (tree == nullptr) {
+    return nullptr;
+  }
   std::list<RegexId>& recent = recent_[escapes];
-  size_t tried = 0;
-  for (auto other = recent.begin(); other != recent.end() && tried < kTried; ++other) {
-    if (*other == RegexStore::kAll) {
-      continue;
-    }
-    ++tried;
-    if (alike_.alike(language, *other, spelling, escapes)) {
-      std::shared_ptr<const Walk> walk = this->walk(0, *other, escapes);
-      recent.remove(RegexId{*other});
+  ptrdiff_t tried = 0;
+  for (auto other = recent.begin(); other != recent.end() && tried < kTried; ++other, ++tried) {
+    if (*other != RegexStore::kAll && classes_.alike(language, *other, *tree)) {
+      std::shared_ptr<const Walk> walk = walks_.find(place(0, *other, escapes));
+      recent.erase(other);  // this one takes its place
       return walk;
     }
   }
-  return nullptr;
+  MaskWords inside(maker_.word_count());
+  MaskWords close(maker_.word_count());
+  if (!classes_.walk(language, spelling, *tree, inside, close)) {
+    return nullptr;
+  }
+  walks_.count_whole();
+  return maker_.keep(inside, close, spelling);
 }
 
 std::shared_ptr<const StringWalk> StringMasks::make_walk(RegexId language, EscapeStyle escapes) {
@@ -78,8 +86,8 @@ std::shared_ptr<const StringWalk> StringMasks::make_walk(RegexId language, Escap
     recent_[escapes].remove_if([&](RegexId id) {
       return id != RegexStore::kAll && !walks_.has(place(0, id, escapes));  // dropped since
     });
-    if (auto alike = find_alike(language, escapes)) {
-      return alike;
+    if (auto made = walk_by_classes(language, escapes)) {
+      return made;
     }
     const bool with_all = everything->bits != nullptr;
     known.language = maker_.nearest(language, spelling, recent_[escapes], with_all);

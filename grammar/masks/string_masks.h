@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "grammar/masks/alike_languages.h"
+#include "grammar/masks/class_trees.h"
 #include "grammar/masks/language_walks.h"
 #include "grammar/masks/string_walks.h"
 #include "grammar/regex/regex.h"
@@ -50,7 +50,7 @@ class StringMasks {
 
   uint64_t walks() const { return walks_.whole_walks(); }  ///< over the whole vocabulary, so far
   /// Of what is known of languages, beside the walks.
-  uint64_t bytes() const { return maker_.bytes() + alike_.bytes(); }
+  uint64_t bytes() const { return maker_.bytes() + classes_.bytes(); }
 
  private:
   using Node = TokenTrie::Node;
@@ -60,14 +60,14 @@ class StringMasks {
   }
   std::shared_ptr<const Walk> make_walk(RegexId language, EscapeStyle escapes);
   std::shared_ptr<const Walk> walk_whole(RegexId language, EscapeStyle escapes);
-  std::shared_ptr<const Walk> find_alike(RegexId language, EscapeStyle escapes);
+  std::shared_ptr<const Walk> walk_by_classes(RegexId language, EscapeStyle escapes);
   void remember(RegexId language, EscapeStyle escapes);
 
   StringWalks& walks_;
   RegexStore& regexes_;
   std::map<EscapeStyle, std::list<RegexId>> recent_;  ///< languages with bits, newest first
   LanguageWalks maker_;
-  AlikeLanguages alike_;
+  ClassTrees classes_;
 };
 
 }  // namespace specdec
