@@ -323,6 +323,27 @@ TEST(MaskBuilderTest, StringsWithCounts) {
   (void)walks_along(9, 40, true);
 }
 
+/// The same with characters of several bytes, and escapes.
+TEST(MaskBuilderTest, ManyLanguagesOfTheSameClasses) {
+  const Vocabulary vocabulary = tiny_vocabulary(15, 3'000);
+  const std::vector<std::string> patterns = {"^[a-cé€]{0,30}$", "^[^ab]{3,20}foo$",
+                                             "^(?:[^1]{0,7}1){0,9}$", "^[^é]{0,25}é?$"};
+  const std::string_view text = "ccéc€c foo 1ccé1\\u00e9c€ foo1\\n foo\\\"c";
+  for (const std::string& pattern : patterns) {
+    for (const size_t option : {0, 1}) {
+      const Grammar grammar = compile_json_schema(
+          vocabulary, fmt::format(R"({{"type": "string", "pattern": "{}"}})", pattern),
+          kMaskOptions[option]);
+      StateId state = grammar->next(grammar->start(), "\"");
+      for (size_t i = 0; i < text.size() && state != Automaton::kDead; ++i) {
+        ASSERT_EQ(difference(*grammar, state), "") << pattern << " at " << i;
+        const StateId next = grammar->next(state, text.substr(i, 1));
+        state = next != Automaton::kDead ? next : grammar->next(state, "c");
+      }
+    }
+  }
+}
+
 /// Masks that were dropped are made again as they were.
 TEST(MaskBuilderTest, FewBytesForMasks) {
   const std::string schema = R"({"type": "object", "properties": {"a": {"type": "string",
