@@ -81,6 +81,24 @@ Tensor in_output_order(const Tensor& panels, WeightFormat format) {
                            : panels.view({panels.size(0), in, 2, kPanel / 2}).permute({0, 2, 3, 1});
 }
 
+/// packed [panels, in, kPanel], ids [n] int64 -> out [n, in]. A loop, since a step looks up few.
+template <class T, class Weight>
+void copy_rows(const Tensor& packed, const Tensor& ids, Tensor& out) {
+  const auto* weights = packed.const_data_ptr<Weight>();
+  const auto* id = ids.const_data_ptr<int64_t>();
+  T* values = out.mutable_data_ptr<T>();
+  const int64_t in = out.size(1);
+  for (int64_t n = 0; n < ids.size(0); ++n) {
+    const int64_t column = id[n] % kPanel;
+    const int64_t place =
+        sizeof(Weight) == 2 ? column % (kPanel / 2) * 2 + column / (kPanel / 2) : column;
+    const Weight* row = weights + id[n] / kPanel * in * kPanel + place;
+    for (int64_t k = 0; k < in; ++k) {
+      values[n * in + k] = static_cast<T>(row[k * kPanel]);
+    }
+  }
+}
+
 }  // namespace
 
 WeightFormat weight_format(at::ScalarType dtype) {
@@ -196,16 +214,26 @@ Tensor Linear::apply(const Tensor& input) const {
 }
 
 Tensor Linear::rows(const Tensor& ids) const {
-  const Tensor index = ids.to(at::kLong);
   if (!device().is_cpu()) {
-    return packed_.index_select(0, index).to(compute_dtype());
+    return packed_.index_select(0, ids.to(at::kLong)).to(compute_dtype());
   }
-  const Tensor ordered = in_output_order(packed_, format_);
-  const Tensor column = index.remainder(kPanel);
-  return ordered
-      .index({index.div(kPanel, "floor"), column.div(kPanel / 2, "floor"),
-              column.remainder(kPanel / 2)})
-      .to(compute_dtype());
+  const Tensor index = ids.to(at::kCPU, at::kLong).contiguous();
+  Tensor out = at::empty({index.size(0), in_}, compute_dtype());
+  switch (format_) {
+    case WeightFormat::kFloat64:
+      copy_rows<double, double>(packed_, index, out);
+      break;
+    case WeightFormat::kFloat32:
+      copy_rows<float, float>(packed_, index, out);
+      break;
+    case WeightFormat::kBFloat16:
+      copy_rows<float, c10::BFloat16>(packed_, index, out);
+      break;
+    case WeightFormat::kFloat16:
+      copy_rows<float, c10::Half>(packed_, index, out);
+      break;
+  }
+  return out;
 }
 
 Tensor Linear::unpack() const {
