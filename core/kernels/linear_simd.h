@@ -8,12 +8,12 @@ struct WeightPair {
 };
 
 template <class T>
-inline WeightPair<T> load_pair(const T* weights, int column) {
+inline WeightPair<T> load_pair(const T* weights, int64_t column) {
   return {load(weights + column), load(weights + kPanel / 2 + column)};
 }
 
 /// 16-bit formats: a word holds columns j (its low half) and j + 16.
-inline WeightPair<float> load_pair(const Bf16* weights, int column) {
+inline WeightPair<float> load_pair(const Bf16* weights, int64_t column) {
   using Wide = typename Lanes<float>::Wide;
   const auto words = load_raw<Wide>(weights + 2 * column);
   return {same_bits<Vec<float>>(words << 16), same_bits<Vec<float>>(words & 0xFFFF0000U)};
@@ -28,7 +28,7 @@ inline Vec<float> widen_half(typename Lanes<float>::Wide half) {
   return same_bits<Vec<float>>(same_bits<Wide>(scaled) | special | ((half & 0x8000U) << 16));
 }
 
-inline WeightPair<float> load_pair(const Fp16* weights, int column) {
+inline WeightPair<float> load_pair(const Fp16* weights, int64_t column) {
   using Wide = typename Lanes<float>::Wide;
   const auto words = load_raw<Wide>(weights + 2 * column);
   return {widen_half(words & 0xFFFFU), widen_half(words >> 16)};
@@ -39,7 +39,7 @@ struct Tile {
   int64_t node;
   int64_t panel;
   int64_t begin, end;
-  int column;
+  int64_t column;
 };
 
 /// The columns of a row that a vector holds; the last panel may hold fewer than a vector.
