@@ -74,11 +74,34 @@ bool is_16_bit(WeightFormat format) {
   return format == WeightFormat::kBFloat16 || format == WeightFormat::kFloat16;
 }
 
-/// A panel [in, 32] as [32, in], in the outputs' order: a view, of which rows can be written.
+/// Panels [panels, in, 32] as [panels, 2, 16, in], in the outputs' order: a view.
 Tensor in_output_order(const Tensor& panels, WeightFormat format) {
   const int64_t in = panels.size(1);
   return is_16_bit(format) ? panels.view({panels.size(0), in, kPanel / 2, 2}).permute({0, 3, 2, 1})
                            : panels.view({panels.size(0), in, 2, kPanel / 2}).permute({0, 2, 3, 1});
+}
+
+/// Where an output's weight lies among those of its panel for one input.
+template <class Weight>
+int64_t place_in_panel(int64_t output) {
+  const int64_t column = output % kPanel;
+  return sizeof(Weight) == 2 ? column % (kPanel / 2) * 2 + column / (kPanel / 2) : column;
+}
+
+/// Outputs first .. of packed [panels, in, kPanel] from rows [n, in] of its dtype. Row by row: what
+/// is written to stays in the cache for all rows of a panel.
+template <class Weight>
+void pack_rows(const Tensor& rows, int64_t first, const Tensor& packed) {
+  const auto* values = static_cast<const Weight*>(rows.const_data_ptr());
+  auto* weights = static_cast<Weight*>(packed.mutable_data_ptr());
+  const int64_t in = rows.size(1);
+  for (int64_t n = 0; n < rows.size(0); ++n) {
+    const int64_t output = first + n;
+    Weight* to = weights + output / kPanel * in * kPanel + place_in_panel<Weight>(output);
+    for (int64_t k = 0; k < in; ++k) {
+      to[k * kPanel] = values[n * in + k];
+    }
+  }
 }
 
 /// packed [panels, in, kPanel], ids [n] int64 -> out [n, in]. A loop, since a step looks up few.
@@ -89,10 +112,7 @@ void copy_rows(const Tensor& packed, const Tensor& ids, Tensor& out) {
   T* values = out.mutable_data_ptr<T>();
   const int64_t in = out.size(1);
   for (int64_t n = 0; n < ids.size(0); ++n) {
-    const int64_t column = id[n] % kPanel;
-    const int64_t place =
-        sizeof(Weight) == 2 ? column % (kPanel / 2) * 2 + column / (kPanel / 2) : column;
-    const Weight* row = weights + id[n] / kPanel * in * kPanel + place;
+    const Weight* row = weights + id[n] / kPanel * in * kPanel + place_in_panel<Weight>(id[n]);
     for (int64_t k = 0; k < in; ++k) {
       values[n * in + k] = static_cast<T>(row[k * kPanel]);
     }
@@ -155,22 +175,21 @@ void Linear::set_rows(int64_t first, const Tensor& weight) {
     packed_.narrow(0, first, weight.size(0)).copy_(weight);
     return;
   }
-  // Panel by panel, so that converting takes little memory.
-  for (int64_t row = 0; row < weight.size(0);) {
-    const int64_t panel = (first + row) / kPanel;
-    const int64_t begin = (first + row) % kPanel;
-    const int64_t count = std::min(kPanel - begin, weight.size(0) - row);
-    Tensor target = in_output_order(packed_.narrow(0, panel, 1), format_);
-    for (int64_t half = 0; half < 2; ++half) {
-      const int64_t low = std::max(begin, half * kPanel / 2);
-      const int64_t high = std::min(begin + count, (half + 1) * kPanel / 2);
-      if (low < high) {
-        target[0][half]
-            .narrow(0, low - half * kPanel / 2, high - low)
-            .copy_(weight.detach().narrow(0, row + low - begin, high - low));
-      }
+  constexpr int64_t kAtOnce = 8 * kPanel;  // converting takes little memory beside it
+  for (int64_t row = 0; row < weight.size(0); row += kAtOnce) {
+    const int64_t count = std::min(kAtOnce, weight.size(0) - row);
+    const Tensor rows =
+        weight.detach().narrow(0, row, count).to(packed_.scalar_type()).contiguous();
+    switch (packed_.element_size()) {
+      case 2:
+        pack_rows<uint16_t>(rows, first + row, packed_);
+        break;
+      case 4:
+        pack_rows<uint32_t>(rows, first + row, packed_);
+        break;
+      default:
+        pack_rows<uint64_t>(rows, first + row, packed_);
     }
-    row += count;
   }
 }
 
