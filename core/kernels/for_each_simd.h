@@ -12,6 +12,10 @@
 #include <type_traits>
 #include <utility>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #include "core/kernels/simd.h"
 
 // Vectors are passed only between inlined functions of one namespace, so no ABI is at stake.
@@ -27,7 +31,6 @@
 #endif
 namespace specdec::simd_avx512 {
 constexpr int kVectorBytes = 64;
-constexpr bool kFusedMultiply = true;
 #include "core/kernels/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx512
@@ -41,7 +44,6 @@ constexpr bool kFusedMultiply = true;
 #endif
 namespace specdec::simd_avx2 {
 constexpr int kVectorBytes = 32;
-constexpr bool kFusedMultiply = true;
 #include "core/kernels/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx2
@@ -54,11 +56,6 @@ constexpr bool kFusedMultiply = true;
 
 namespace specdec::simd_base {
 constexpr int kVectorBytes = 16;
-#if defined(__x86_64__)
-constexpr bool kFusedMultiply = false;
-#else
-constexpr bool kFusedMultiply = true;
-#endif
 #include "core/kernels/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_base

@@ -88,8 +88,8 @@ inline void linear_tile(const LinearTask<T, Weight>& task, const Tile& tile) {
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         const Vec<T> x = splat(input[r * task.in + k]);
-        low[r][p] = fused(w.low, x, low[r][p]);
-        high[r][p] = fused(w.high, x, high[r][p]);
+        low[r][p] = fused<T>(w.low, x, low[r][p]);
+        high[r][p] = fused<T>(w.high, x, high[r][p]);
       }
     }
   }

@@ -80,18 +80,25 @@ inline void store_part(T* to, Vec<T> vector, int64_t count) {
   std::memcpy(to, &vector, static_cast<size_t>(count) * sizeof(T));
 }
 
-/// a * b + c, rounded once.
-template <class V>
-inline V fused(V a, V b, V c) {
-  if constexpr (kFusedMultiply) {
-    return a * b + c;  // contracted: GCC's default across statements, Clang's within one
-  } else {
-    constexpr size_t kCount = sizeof(V) / sizeof(a[0]);
-    for (size_t lane = 0; lane < kCount; ++lane) {
-      c[lane] = std::fma(a[lane], b[lane], c[lane]);
-    }
-    return c;
+/// a * b + c, rounded once. Intrinsics, since a compiler contracts a product and a sum only when it
+/// optimises.
+template <class T>
+inline Vec<T> fused(Vec<T> a, Vec<T> b, Vec<T> c) {
+#if defined(__x86_64__)
+  if constexpr (kVectorBytes == 64 && sizeof(T) == 4) {
+    return _mm512_fmadd_ps(a, b, c);
+  } else if constexpr (kVectorBytes == 64) {
+    return _mm512_fmadd_pd(a, b, c);
+  } else if constexpr (kVectorBytes == 32 && sizeof(T) == 4) {
+    return _mm256_fmadd_ps(a, b, c);
+  } else if constexpr (kVectorBytes == 32) {
+    return _mm256_fmadd_pd(a, b, c);
   }
+#endif
+  for (int lane = 0; lane < Lanes<T>::kCount; ++lane) {
+    c[lane] = std::fma(a[lane], b[lane], c[lane]);
+  }
+  return c;
 }
 
 /// Where lane `lane` of fold's result comes from in the concatenation of its operands.
