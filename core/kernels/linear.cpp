@@ -70,17 +70,6 @@ void run(const Tensor& input, const Tensor& packed, Tensor& out) {
                    [&](int64_t begin, int64_t end) { run_panels(task, begin, end); });
 }
 
-bool is_16_bit(WeightFormat format) {
-  return format == WeightFormat::kBFloat16 || format == WeightFormat::kFloat16;
-}
-
-/// Panels [panels, in, 32] as [panels, 2, 16, in], in the outputs' order: a view.
-Tensor in_output_order(const Tensor& panels, WeightFormat format) {
-  const int64_t in = panels.size(1);
-  return is_16_bit(format) ? panels.view({panels.size(0), in, kPanel / 2, 2}).permute({0, 3, 2, 1})
-                           : panels.view({panels.size(0), in, 2, kPanel / 2}).permute({0, 2, 3, 1});
-}
-
 /// Where an output's weight lies among those of its panel for one input.
 template <class Weight>
 int64_t place_in_panel(int64_t output) {
@@ -259,7 +248,7 @@ Tensor Linear::unpack() const {
   if (!device().is_cpu()) {
     return packed_;
   }
-  return in_output_order(packed_, format_).reshape({-1, in_}).narrow(0, 0, out_).contiguous();
+  return rows(at::arange(out_)).to(scalar_type(format_));  // narrowing is exact
 }
 
 }  // namespace specdec
