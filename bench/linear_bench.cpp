@@ -10,9 +10,9 @@ namespace {
 
 /// How many matrices are as large as the weights of many layers, so that they come from as far away
 /// as in a forward.
-int64_t matrices(int64_t out, int64_t in, at::ScalarType dtype) {
+int64_t matrices(int64_t bytes_of_one) {
   constexpr int64_t kBytes = 14'000'000;
-  return kBytes / (out * in * (dtype == at::kFloat ? 4 : 2)) + 1;
+  return kBytes / bytes_of_one + 1;
 }
 
 void report(benchmark::State& state, int64_t out, int64_t in, int64_t nodes) {
@@ -21,15 +21,17 @@ void report(benchmark::State& state, int64_t out, int64_t in, int64_t nodes) {
   state.counters["GFLOP/s"].value /= 1e9;
 }
 
-void linear_bench(benchmark::State& state, at::ScalarType dtype) {
+void linear_bench(benchmark::State& state, WeightFormat format,
+                  ActivationFormat activations = ActivationFormat::kFloat32) {
   at::set_num_threads(1);
   const int64_t in = state.range(0);
   const int64_t out = state.range(1);
   const int64_t nodes = state.range(2);
   std::vector<Linear> all;
-  for (int64_t i = 0; i < matrices(out, in, dtype); ++i) {
-    all.emplace_back(at::randn({out, in}), weight_format(dtype));
-  }
+  do {
+    all.emplace_back(at::randn({out, in}), format);
+    all.back().set_activations(activations);
+  } while (std::ssize(all) < matrices(all.front().bytes()));
   const Tensor input = at::randn({nodes, in});
   Tensor result = at::empty({nodes, out});
   size_t next = 0;
@@ -46,7 +48,7 @@ void at_linear_bench(benchmark::State& state) {
   const int64_t out = state.range(1);
   const int64_t nodes = state.range(2);
   std::vector<Tensor> all;
-  for (int64_t i = 0; i < matrices(out, in, at::kFloat); ++i) {
+  for (int64_t i = 0; i < matrices(4 * out * in); ++i) {
     all.push_back(at::randn({out, in}));
   }
   const Tensor input = at::randn({nodes, in});
@@ -69,8 +71,11 @@ void shapes(benchmark::internal::Benchmark* bench) {
   }
 }
 
-BENCHMARK_CAPTURE(linear_bench, float32, at::kFloat)->Apply(shapes);
-BENCHMARK_CAPTURE(linear_bench, bfloat16, at::kBFloat16)->Apply(shapes);
+BENCHMARK_CAPTURE(linear_bench, float32, WeightFormat::kFloat32)->Apply(shapes);
+BENCHMARK_CAPTURE(linear_bench, bfloat16, WeightFormat::kBFloat16)->Apply(shapes);
+BENCHMARK_CAPTURE(linear_bench, int8, WeightFormat::kInt8)->Apply(shapes);
+BENCHMARK_CAPTURE(linear_bench, int8_activations, WeightFormat::kInt8, ActivationFormat::kInt8)
+    ->Apply(shapes);
 BENCHMARK(at_linear_bench)->Apply(shapes);
 
 }  // namespace

@@ -4,6 +4,7 @@
 // function's registers before it inlines. Nor can ifunc dispatch, which runs before
 // AddressSanitizer is ready. Clang ignores GCC's pragmas and says so only as an unknown pragma,
 // hence its own.
+// With SPECDEC_SIMD_DOT_PRODUCTS also for AVX-512 with dot products of bytes (VNNI).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -22,6 +23,27 @@
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #if defined(__x86_64__)
+#if defined(SPECDEC_SIMD_DOT_PRODUCTS)
+#if defined(__clang__)
+#pragma clang attribute push(                                                          \
+    __attribute__((target("avx2,fma,avx512f,avx512vl,avx512bw,avx512dq,avx512vnni"))), \
+    apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,avx512f,avx512vl,avx512bw,avx512dq,avx512vnni")
+#endif
+namespace specdec::simd_avx512vnni {
+constexpr int kVectorBytes = 64;
+constexpr bool kDotProducts = true;
+#include "core/kernels/vector_simd.h"
+#include SPECDEC_SIMD_BODY
+}  // namespace specdec::simd_avx512vnni
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
 #if defined(__clang__)
 #pragma clang attribute push( \
     __attribute__((target("avx2,fma,avx512f,avx512vl,avx512bw,avx512dq"))), apply_to = function)
@@ -31,6 +53,7 @@
 #endif
 namespace specdec::simd_avx512 {
 constexpr int kVectorBytes = 64;
+constexpr bool kDotProducts = false;
 #include "core/kernels/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx512
@@ -44,6 +67,7 @@ constexpr int kVectorBytes = 64;
 #endif
 namespace specdec::simd_avx2 {
 constexpr int kVectorBytes = 32;
+constexpr bool kDotProducts = false;
 #include "core/kernels/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx2
@@ -56,6 +80,7 @@ constexpr int kVectorBytes = 32;
 
 namespace specdec::simd_base {
 constexpr int kVectorBytes = 16;
+constexpr bool kDotProducts = false;
 #include "core/kernels/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_base

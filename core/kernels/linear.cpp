@@ -6,23 +6,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/kernels/block_product.h"
 #include "core/kernels/checks.h"
 
 namespace specdec {
 namespace {
-
-/// Outputs of a panel. In memory a panel holds for each input the weights of its outputs: float64
-/// and float32 in their order, 16-bit types as 0, 16, 1, 17, ..., so that a word holds one of each
-/// half. What lies behind the last output is zero.
-constexpr int64_t kPanel = 32;
-
-/// Bits of a bfloat16 or float16 weight.
-struct Bf16 {
-  uint16_t bits;
-};
-struct Fp16 {
-  uint16_t bits;
-};
 
 template <class T, class Weight>
 struct LinearTask {
@@ -46,9 +34,16 @@ namespace {
 /// Multiplications that are worth a second thread.
 constexpr int64_t kParallelWork = 200'000;
 
-template <class T, class Weight>
-void run_panels(const LinearTask<T, Weight>& task, int64_t begin, int64_t end) {
-  SPECDEC_SIMD_CALL(linear_columns, task, begin, end);
+/// Calls run(begin, end) for all panels, where it pays on several threads.
+template <class Run>
+void for_panels(int64_t panels, int64_t work_per_panel, const Run& run) {
+  work_per_panel = std::max<int64_t>(1, work_per_panel);
+  if (work_per_panel * panels < kParallelWork || at::get_num_threads() == 1) {
+    run(0, panels);
+    return;
+  }
+  const int64_t grain = std::max<int64_t>(1, kParallelWork / 2 / work_per_panel);
+  at::parallel_for(0, panels, grain, run);
 }
 
 template <class T, class Weight>
@@ -59,53 +54,16 @@ void run(const Tensor& input, const Tensor& packed, Tensor& out) {
                                    input.size(0),
                                    input.size(1),
                                    out.size(1)};
-  const int64_t panels = packed.size(0);
-  const int64_t work_per_panel = std::max<int64_t>(1, task.nodes * task.in * kPanel);
-  if (work_per_panel * panels < kParallelWork || at::get_num_threads() == 1) {
-    run_panels(task, 0, panels);
-    return;
-  }
-  const int64_t grain = std::max<int64_t>(1, kParallelWork / 2 / work_per_panel);
-  at::parallel_for(0, panels, grain,
-                   [&](int64_t begin, int64_t end) { run_panels(task, begin, end); });
+  for_panels(packed.size(0), task.nodes * task.in * kPanel, [&](int64_t begin, int64_t end) {
+    SPECDEC_SIMD_CALL(linear_columns, task, begin, end);
+  });
 }
 
-/// Where an output's weight lies among those of its panel for one input.
-template <class Weight>
-int64_t place_in_panel(int64_t output) {
-  const int64_t column = output % kPanel;
-  return sizeof(Weight) == 2 ? column % (kPanel / 2) * 2 + column / (kPanel / 2) : column;
-}
-
-/// Outputs first .. of packed [panels, in, kPanel] from rows [n, in] of its dtype. Row by row: what
-/// is written to stays in the cache for all rows of a panel.
-template <class Weight>
-void pack_rows(const Tensor& rows, int64_t first, const Tensor& packed) {
-  const auto* values = static_cast<const Weight*>(rows.const_data_ptr());
-  auto* weights = static_cast<Weight*>(packed.mutable_data_ptr());
-  const int64_t in = rows.size(1);
-  for (int64_t n = 0; n < rows.size(0); ++n) {
-    const int64_t output = first + n;
-    Weight* to = weights + output / kPanel * in * kPanel + place_in_panel<Weight>(output);
-    for (int64_t k = 0; k < in; ++k) {
-      to[k * kPanel] = values[n * in + k];
-    }
-  }
-}
-
-/// packed [panels, in, kPanel], ids [n] int64 -> out [n, in]. A loop, since a step looks up few.
-template <class T, class Weight>
-void copy_rows(const Tensor& packed, const Tensor& ids, Tensor& out) {
-  const auto* weights = packed.const_data_ptr<Weight>();
-  const auto* id = ids.const_data_ptr<int64_t>();
-  T* values = out.mutable_data_ptr<T>();
-  const int64_t in = out.size(1);
-  for (int64_t n = 0; n < ids.size(0); ++n) {
-    const Weight* row = weights + id[n] / kPanel * in * kPanel + place_in_panel<Weight>(id[n]);
-    for (int64_t k = 0; k < in; ++k) {
-      values[n * in + k] = static_cast<T>(row[k * kPanel]);
-    }
-  }
+void run_blocks(const Tensor& input, const Tensor& packed, WeightFormat format,
+                ActivationFormat activations, Tensor& out) {
+  const BlockProduct product(input, packed, format, activations, out);
+  for_panels(packed.size(0), input.numel() * kPanel,
+             [&](int64_t begin, int64_t end) { product.run(begin, end); });
 }
 
 }  // namespace
@@ -120,6 +78,8 @@ WeightFormat weight_format(at::ScalarType dtype) {
       return WeightFormat::kBFloat16;
     case at::kHalf:
       return WeightFormat::kFloat16;
+    case at::kChar:
+      return WeightFormat::kInt8;
     default:
       SPECDEC_CHECK(false, "weight_format: dtype {}", c10::toString(dtype));
   }
@@ -134,17 +94,24 @@ at::ScalarType scalar_type(WeightFormat format) {
     case WeightFormat::kBFloat16:
       return at::kBFloat16;
     case WeightFormat::kFloat16:
+      return at::kHalf;
+    case WeightFormat::kInt8:
       break;
   }
-  return at::kHalf;
+  return at::kChar;
 }
+
+bool is_in_blocks(WeightFormat format) { return format == WeightFormat::kInt8; }
 
 Linear::Linear(int64_t out, int64_t in, WeightFormat format, at::Device device)
     : in_(in), out_(out), format_(format) {
   SPECDEC_CHECK(in > 0 && out > 0, "Linear: {} outputs of {} inputs", out, in);
-  const auto options = at::TensorOptions(scalar_type(format)).device(device);
-  packed_ = device.is_cpu() ? at::zeros({(out + kPanel - 1) / kPanel, in, kPanel}, options)
-                            : at::zeros({out, in}, options);
+  if (device.is_cpu()) {
+    packed_ = empty_panels(out, in, format);
+  } else {
+    SPECDEC_CHECK(format != WeightFormat::kInt8, "Linear: int8 on device {}", device.str());
+    packed_ = at::zeros({out, in}, at::TensorOptions(scalar_type(format)).device(device));
+  }
 }
 
 Linear::Linear(const Tensor& weight, WeightFormat format, const Tensor& bias)
@@ -156,6 +123,12 @@ Linear::Linear(const Tensor& weight, WeightFormat format, const Tensor& bias)
   }
 }
 
+void Linear::set_activations(ActivationFormat activations) {
+  SPECDEC_CHECK(activations == ActivationFormat::kFloat32 || is_in_blocks(format_),
+                "Linear: int8 activations with weights that are not in blocks");
+  activations_ = activations;
+}
+
 void Linear::set_rows(int64_t first, const Tensor& weight) {
   SPECDEC_CHECK(
       weight.dim() == 2 && weight.size(1) == in_ && first >= 0 && first + weight.size(0) <= out_,
@@ -164,22 +137,7 @@ void Linear::set_rows(int64_t first, const Tensor& weight) {
     packed_.narrow(0, first, weight.size(0)).copy_(weight);
     return;
   }
-  constexpr int64_t kAtOnce = 8 * kPanel;  // converting takes little memory beside it
-  for (int64_t row = 0; row < weight.size(0); row += kAtOnce) {
-    const int64_t count = std::min(kAtOnce, weight.size(0) - row);
-    const Tensor rows =
-        weight.detach().narrow(0, row, count).to(packed_.scalar_type()).contiguous();
-    switch (packed_.element_size()) {
-      case 2:
-        pack_rows<uint16_t>(rows, first + row, packed_);
-        break;
-      case 4:
-        pack_rows<uint32_t>(rows, first + row, packed_);
-        break;
-      default:
-        pack_rows<uint64_t>(rows, first + row, packed_);
-    }
-  }
+  pack_rows(weight, first, format_, packed_);
 }
 
 at::ScalarType Linear::compute_dtype() const {
@@ -209,6 +167,9 @@ void Linear::apply(const Tensor& input, Tensor& out) const {
     case WeightFormat::kFloat16:
       run<float, Fp16>(input, packed_, out);
       break;
+    case WeightFormat::kInt8:
+      run_blocks(input, packed_, format_, activations_, out);
+      break;
   }
   if (bias_.defined()) {
     out.add_(bias_);
@@ -225,22 +186,8 @@ Tensor Linear::rows(const Tensor& ids) const {
   if (!device().is_cpu()) {
     return packed_.index_select(0, ids.to(at::kLong)).to(compute_dtype());
   }
-  const Tensor index = ids.to(at::kCPU, at::kLong).contiguous();
-  Tensor out = at::empty({index.size(0), in_}, compute_dtype());
-  switch (format_) {
-    case WeightFormat::kFloat64:
-      copy_rows<double, double>(packed_, index, out);
-      break;
-    case WeightFormat::kFloat32:
-      copy_rows<float, float>(packed_, index, out);
-      break;
-    case WeightFormat::kBFloat16:
-      copy_rows<float, c10::BFloat16>(packed_, index, out);
-      break;
-    case WeightFormat::kFloat16:
-      copy_rows<float, c10::Half>(packed_, index, out);
-      break;
-  }
+  Tensor out = at::empty({ids.size(0), in_}, compute_dtype());
+  unpack_rows(packed_, format_, ids.to(at::kCPU, at::kLong).contiguous(), out);
   return out;
 }
 
@@ -248,7 +195,8 @@ Tensor Linear::unpack() const {
   if (!device().is_cpu()) {
     return packed_;
   }
-  return rows(at::arange(out_)).to(scalar_type(format_));  // narrowing is exact
+  const Tensor wide = rows(at::arange(out_));
+  return format_ == WeightFormat::kInt8 ? wide : wide.to(scalar_type(format_));
 }
 
 }  // namespace specdec

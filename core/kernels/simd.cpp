@@ -12,7 +12,7 @@ SimdLevel best_level() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
-    return SimdLevel::kAvx512;
+    return __builtin_cpu_supports("avx512vnni") ? SimdLevel::kAvx512Vnni : SimdLevel::kAvx512;
   }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     return SimdLevel::kAvx2;
@@ -37,17 +37,20 @@ SimdLevel lowered_simd_level(SimdLevel best, std::string_view wanted) {
   if (wanted.empty()) {
     return best;
   }
-  for (const SimdLevel level : {SimdLevel::kBaseline, SimdLevel::kAvx2, SimdLevel::kAvx512}) {
+  for (const SimdLevel level :
+       {SimdLevel::kBaseline, SimdLevel::kAvx2, SimdLevel::kAvx512, SimdLevel::kAvx512Vnni}) {
     if (wanted == simd_level_name(level)) {
       return std::min(level, best);
     }
   }
-  throw Error(
-      fmt::format("SPECDEC_SIMD: unknown level '{}'; known: baseline, avx2, avx512", wanted));
+  throw Error(fmt::format(
+      "SPECDEC_SIMD: unknown level '{}'; known: baseline, avx2, avx512, avx512vnni", wanted));
 }
 
 const char* simd_level_name(SimdLevel level) {
   switch (level) {
+    case SimdLevel::kAvx512Vnni:
+      return "avx512vnni";
     case SimdLevel::kAvx512:
       return "avx512";
     case SimdLevel::kAvx2:

@@ -4,11 +4,16 @@
 namespace specdec {
 
 /// Instruction sets that the kernels are compiled for; which one runs is decided at run time.
-enum class SimdLevel { kBaseline, kAvx2, kAvx512 };
+enum class SimdLevel {
+  kBaseline,
+  kAvx2,
+  kAvx512,
+  kAvx512Vnni,  ///< AVX-512 with dot products of bytes, which some kernels are also compiled for
+};
 
 /// The best level that this processor has, decided once. The environment variable SPECDEC_SIMD
-/// (baseline, avx2, avx512) lowers it, which makes results comparable between machines: each level
-/// sums in its own order. Throws Error for an unknown value.
+/// (baseline, avx2, avx512, avx512vnni) lowers it, which makes results comparable between machines:
+/// each level sums in its own order. Throws Error for an unknown value.
 SimdLevel simd_level();
 
 /// The lower of `best` and the level named `wanted`; empty = `best`. Throws Error for an unknown
@@ -24,6 +29,7 @@ const char* simd_level_name(SimdLevel level);
 #define SPECDEC_SIMD_CALL(function, ...)               \
   do {                                                 \
     switch (::specdec::simd_level()) {                 \
+      case ::specdec::SimdLevel::kAvx512Vnni:          \
       case ::specdec::SimdLevel::kAvx512:              \
         ::specdec::simd_avx512::function(__VA_ARGS__); \
         break;                                         \
@@ -35,6 +41,16 @@ const char* simd_level_name(SimdLevel level);
         break;                                         \
     }                                                  \
   } while (false)
+/// The same of a body compiled with SPECDEC_SIMD_DOT_PRODUCTS.
+#define SPECDEC_SIMD_DOT_CALL(function, ...)                            \
+  do {                                                                  \
+    if (::specdec::simd_level() == ::specdec::SimdLevel::kAvx512Vnni) { \
+      ::specdec::simd_avx512vnni::function(__VA_ARGS__);                \
+    } else {                                                            \
+      SPECDEC_SIMD_CALL(function, __VA_ARGS__);                         \
+    }                                                                   \
+  } while (false)
 #else
 #define SPECDEC_SIMD_CALL(function, ...) ::specdec::simd_base::function(__VA_ARGS__)
+#define SPECDEC_SIMD_DOT_CALL(function, ...) ::specdec::simd_base::function(__VA_ARGS__)
 #endif

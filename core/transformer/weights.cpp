@@ -1,9 +1,9 @@
 #include "core/transformer/weights.h"
 
+#include "core/error.h"
+
 namespace specdec {
 namespace {
-
-Linear packed(const Tensor& matrix) { return {matrix, weight_format(matrix.scalar_type())}; }
 
 /// Everything but the matrices.
 template <class To, class From>
@@ -29,30 +29,64 @@ LayerTensors unpack(const LayerWeights& layer) {
 
 }  // namespace
 
-LayerWeights pack(const LayerTensors& layer) {
+Linear pack(const Tensor& matrix, const PackOptions& options, const Tensor& bias) {
+  Linear linear(matrix, weight_format(options.dtype.value_or(matrix.scalar_type())), bias);
+  linear.set_activations(options.activations);
+  return linear;
+}
+
+LayerWeights pack(const LayerTensors& layer, const PackOptions& options) {
   LayerWeights out = norms_of<Linear>(layer);
-  out.qkv = packed(layer.qkv);
-  out.output = packed(layer.output);
-  out.gate_up = packed(layer.gate_up);
-  out.down = packed(layer.down);
+  out.qkv = pack(layer.qkv, options);
+  out.output = pack(layer.output, options);
+  out.gate_up = pack(layer.gate_up, options);
+  out.down = pack(layer.down, options);
   return out;
 }
 
-std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model) {
+std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
+                                         const PackOptions& options) {
   auto weights = std::make_shared<TransformerWeights>();
   static_cast<TransformerInfo&>(*weights) = model;
-  weights->embedding = packed(model.embedding);
-  weights->head = model.head.is_same(model.embedding) ? weights->embedding : packed(model.head);
+  weights->weight_dtype = options.dtype.value_or(model.weight_dtype);
+  weights->activations = options.activations;
+  weights->embedding = pack(model.embedding, options);
+  weights->head =
+      model.head.is_same(model.embedding) ? weights->embedding : pack(model.head, options);
   for (const LayerTensors& layer : model.layers) {
-    weights->layers.push_back(pack(layer));
+    weights->layers.push_back(pack(layer, options));
   }
   return weights;
+}
+
+PackOptions head_packing(const TransformerInfo& target) {
+  if (target.weight_dtype == at::kChar) {
+    return {.dtype = at::kChar, .activations = target.activations};
+  }
+  return {};
+}
+
+void set_activations(TransformerWeights& weights, ActivationFormat activations) {
+  if (activations == ActivationFormat::kInt8 && !is_in_blocks(weights.head.format())) {
+    throw ConfigError(
+        "activations: int8 needs weights in blocks, whose products are sums of integers; set "
+        "dtype: int8 too, or leave activations at float32");
+  }
+  weights.activations = activations;
+  weights.embedding.set_activations(activations);
+  weights.head.set_activations(activations);
+  for (LayerWeights& layer : weights.layers) {
+    for (Linear* linear : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+      linear->set_activations(activations);
+    }
+  }
 }
 
 TransformerTensors unpack(const TransformerWeights& weights) {
   TransformerTensors model;
   static_cast<TransformerInfo&>(model) = weights;
   model.embedding = weights.embedding.unpack();
+  model.weight_dtype = model.embedding.scalar_type();
   model.head = weights.config.tie_word_embeddings ? model.embedding : weights.head.unpack();
   for (const LayerWeights& layer : weights.layers) {
     model.layers.push_back(unpack(layer));

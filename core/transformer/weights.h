@@ -35,13 +35,16 @@ using LayerWeights = LayerOf<Linear>;
 struct TransformerInfo {
   TransformerConfig config;
   std::vector<LayerPlan> plan;
-  at::ScalarType weight_dtype = at::kFloat;  ///< of the matrices
+  at::ScalarType weight_dtype = at::kFloat;  ///< of the matrices; kChar: int8 in blocks
+  ActivationFormat activations =
+      ActivationFormat::kFloat32;  ///< what products round their inputs to
   at::Device device = at::kCPU;
   double embedding_scale = 1.0;  ///< of embeddings as the first layer sees them
   Tensor final_norm;             ///< [hidden]; undefined = none (the layer of a head)
   std::string fingerprint;  ///< of config and weights, 16 hex digits: says which weights a run used
 
-  /// Activations: float64 for float64 weights, else float32 (norms and sums never round to less).
+  /// ActivationFormat: float64 for float64 weights, else float32 (norms and sums never round to
+  /// less).
   at::ScalarType compute_dtype() const {
     return weight_dtype == at::kDouble ? at::kDouble : at::kFloat;
   }
@@ -59,16 +62,33 @@ using TransformerTensors = TransformerOf<Tensor>;
 /// A checkpoint as the forward runs it: immutable, shared by all models that run on it.
 using TransformerWeights = TransformerOf<Linear>;
 
-/// Lays matrices out for the forward; each keeps its dtype. Norms are shared.
-LayerWeights pack(const LayerTensors& layer);
-std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model);
-/// The inverse, exactly.
+/// How plain tensors are laid out for the forward.
+struct PackOptions {
+  std::optional<at::ScalarType> dtype;  ///< default: their own
+  ActivationFormat activations = ActivationFormat::kFloat32;
+};
+/// A matrix [out, in], with a bias [out] or none.
+Linear pack(const Tensor& matrix, const PackOptions& options = {}, const Tensor& bias = {});
+/// All matrices. Norms are shared.
+LayerWeights pack(const LayerTensors& layer, const PackOptions& options = {});
+std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
+                                         const PackOptions& options = {});
+/// The inverse: plain tensors of what is multiplied.
 TransformerTensors unpack(const TransformerWeights& weights);
+/// How the matrices of a head are packed that lives on a target: as int8 where the target's are,
+/// with its activations, else in their own dtype.
+PackOptions head_packing(const TransformerInfo& target);
+/// Makes all products round their inputs so. Throws ConfigError for int8 activations where the
+/// weights are not in blocks.
+void set_activations(TransformerWeights& weights, ActivationFormat activations);
 
 /// How a checkpoint becomes weights.
 struct LoadOptions {
-  std::optional<at::ScalarType> dtype;  ///< weights are converted to it; default: as stored
+  /// Weights are converted to it (kChar: int8 in blocks of 32 inputs); default: as stored.
+  std::optional<at::ScalarType> dtype;
   at::Device device = at::kCPU;
+  /// Of the forward (plain tensors have none); int8: ConfigError where weights are not in blocks.
+  ActivationFormat activations = ActivationFormat::kFloat32;
 };
 
 }  // namespace specdec

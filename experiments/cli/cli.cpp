@@ -57,6 +57,7 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
 
 ModelOptions CommandContext::model_options() const {
   return {.dtype = flags.dtype,
+          .activations = flags.activations,
           .device = flags.device.empty() ? "cpu" : flags.device,
           .threads = flags.threads};
 }
@@ -68,6 +69,9 @@ std::vector<std::string> CommandContext::overrides() const {
   }
   if (!flags.dtype.empty()) {
     texts.push_back("model.dtype=" + flags.dtype);
+  }
+  if (!flags.activations.empty()) {
+    texts.push_back("model.activations=" + flags.activations);
   }
   if (flags.threads > 0) {
     texts.push_back(fmt::format("threads={}", flags.threads));

@@ -152,14 +152,14 @@ Profile Profiler::run() {
   target_ = loader_.load(arguments_.model);
   const c10::InferenceMode guard;
   const auto environment = read_environment();
-  Profile profile{.model = arguments_.model,
-                  .machine = fmt::format("{}, {} threads, {}, {}", environment.cpu,
-                                         at::get_num_threads(), loader_.options().device,
-                                         scalar_type_text(target_->weights().weight_dtype)),
-                  .target = measure_cost_curve(*target_, options),
-                  .temperature = arguments_.sampling.temperature,
-                  .plain = {},
-                  .drafters = {}};
+  Profile profile{
+      .model = arguments_.model,
+      .machine = fmt::format("{}, {} threads, {}, {}", environment.cpu, at::get_num_threads(),
+                             loader_.options().device, format_text(target_->weights())),
+      .target = measure_cost_curve(*target_, options),
+      .temperature = arguments_.sampling.temperature,
+      .plain = {},
+      .drafters = {}};
   if (profile.target.points.empty()) {
     throw Error(fmt::format("none of these contexts fits the model, which takes {} tokens",
                             target_->max_length()));

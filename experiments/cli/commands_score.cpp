@@ -259,6 +259,7 @@ std::unique_ptr<LanguageModel> load_other(const ScoreArguments& arguments, Model
   }
   if (!arguments.against_dtype.empty()) {
     options.dtype = arguments.against_dtype;
+    options.activations.clear();
   }
   return ModelLoader(options).load(folder);
 }
@@ -313,8 +314,9 @@ void add_score_command(CLI::App& app, CommandContext& context) {
                       "a second checkpoint: KL, top-1 agreement and overlap at the same positions");
   command
       ->add_option("--against-dtype", arguments->against_dtype,
-                   "dtype of --against, or of a second copy of the model")
-      ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16"}));
+                   "dtype of --against, or of a second copy of the model, with float32 "
+                   "activations")
+      ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16", "int8"}));
   command
       ->add_option("--window", arguments->window,
                    "window length in tokens, <bos> included (default: the models' maximum)")
@@ -328,7 +330,8 @@ void add_score_command(CLI::App& app, CommandContext& context) {
       "Examples:\n"
       "  specdec score models/target speech.txt\n"
       "  specdec score models/target configs/prompts/quickstart.jsonl --against models/draft\n"
-      "  specdec score models/target speech.txt --dtype float32 --against-dtype bfloat16 --json");
+      "  specdec score models/target speech.txt --dtype int8 --activations int8\n"
+      "    --against-dtype float32");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] { return score(context, *arguments); };
   });

@@ -26,7 +26,8 @@ constexpr int64_t kDefaultMaxLength = 8192;
 constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {{"float32", at::kFloat},
                                                               {"float64", at::kDouble},
                                                               {"bfloat16", at::kBFloat16},
-                                                              {"float16", at::kHalf}};
+                                                              {"float16", at::kHalf},
+                                                              {"int8", at::kChar}};
 
 }  // namespace
 
@@ -89,16 +90,24 @@ std::optional<at::ScalarType> parse_dtype(const std::string& name) {
     }
   }
   throw ConfigError(
-      fmt::format("unknown dtype '{}'; known: float32, float64, bfloat16, float16", name));
+      fmt::format("unknown dtype '{}'; known: float32, float64, bfloat16, float16, int8", name));
 }
 
-std::string scalar_type_text(at::ScalarType type) {
-  for (const auto& [name, known] : kDtypes) {
-    if (type == known) {
-      return name;
-    }
+ActivationFormat parse_activations(const std::string& name) {
+  if (!name.empty() && name != "float32" && name != "int8") {
+    throw ConfigError(fmt::format("unknown activations '{}'; known: float32, int8", name));
   }
-  return c10::toString(type);
+  return name == "int8" ? ActivationFormat::kInt8 : ActivationFormat::kFloat32;
+}
+
+std::string format_text(const TransformerInfo& model) {
+  const auto* const known =
+      std::find_if(std::begin(kDtypes), std::end(kDtypes),
+                   [&](const auto& named) { return named.second == model.weight_dtype; });
+  SPECDEC_CHECK(known != std::end(kDtypes), "weights of dtype {}",
+                c10::toString(model.weight_dtype));
+  const bool rounds = model.activations == ActivationFormat::kInt8;
+  return fmt::format("{}{}", known->first, rounds ? ", activations int8" : "");
 }
 
 at::Device parse_device(const std::string& name) {
@@ -148,7 +157,8 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(
   auto& weights = weights_[folder.string()];
   if (weights == nullptr) {
     const LoadOptions options{.dtype = parse_dtype(options_.dtype),
-                              .device = parse_device(options_.device)};
+                              .device = parse_device(options_.device),
+                              .activations = parse_activations(options_.activations)};
     weights = load_gemma(folder, options);
   }
   return weights;

@@ -36,20 +36,24 @@ std::string vocabulary_mismatch(const ModelFiles& target, const ModelFiles& draf
 
 /// How models of a run are loaded.
 struct ModelOptions {
-  std::string dtype;           ///< "" = as stored
-  std::string device = "cpu";  ///< "cpu", "cuda", "cuda:1"
-  int64_t max_length = 0;      ///< 0 = the config's, at most 8192
-  bool include_mtp = true;     ///< may load the target's multi-token-prediction modules
-  int64_t threads = 0;         ///< that the user asked for; 0 = measured when a model is loaded
+  std::string dtype;             ///< "" = as stored
+  std::string activations = {};  ///< "" = float32
+  std::string device = "cpu";    ///< "cpu", "cuda", "cuda:1"
+  int64_t max_length = 0;        ///< 0 = the config's, at most 8192
+  bool include_mtp = true;       ///< may load the target's multi-token-prediction modules
+  int64_t threads = 0;           ///< that the user asked for; 0 = measured when a model is loaded
 };
 
 /// Tokens of prompt and output that a model takes which is loaded so.
 int64_t max_length_of(const ModelOptions& options, const TransformerConfig& config);
 
-/// "float32", "float64", "bfloat16", "float16"; nullopt for "". Throws ConfigError for others.
+/// "float32", "float64", "bfloat16", "float16", "int8" (kChar: WeightFormat::kInt8); nullopt for
+/// "". Throws ConfigError for others.
 std::optional<at::ScalarType> parse_dtype(const std::string& name);
-/// The inverse of parse_dtype.
-std::string scalar_type_text(at::ScalarType type);
+/// "float32" (or ""), "int8". Throws ConfigError for others.
+ActivationFormat parse_activations(const std::string& name);
+/// How a model computes, such as "bfloat16", or "int8, activations int8".
+std::string format_text(const TransformerInfo& model);
 /// Throws ConfigError for an unknown device, or one that this build or machine does not have.
 at::Device parse_device(const std::string& name);
 

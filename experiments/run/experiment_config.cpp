@@ -298,9 +298,16 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
   }
   const auto weights = node.require_path("weights");
   options.dtype = node.get<std::string>("dtype", "");
+  options.activations = node.get<std::string>("activations", "");
   options.device = node.get<std::string>("device", "cpu");
   options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
   note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
+  note_error(node, "activations", [&] {
+    if (parse_activations(options.activations) == ActivationFormat::kInt8 &&
+        options.dtype != "int8") {
+      throw ConfigError("int8 needs weights in blocks: set dtype: int8 too, or leave it out");
+    }
+  });
   note_error(node, "device", [&] { (void)parse_device(options.device); });
   options.include_mtp = node.get<bool>("include_mtp", false);
   if (node.get<bool>("verify_consistent", false) && options.device != "cpu") {

@@ -53,7 +53,8 @@ void RunSetup::load_group(Group& group) {
   if (!loaders_.empty() || !environment_.thread_reason.empty()) {
     model.threads = at::get_num_threads();
   }
-  const auto key = fmt::format("{}|{}|{}", model.dtype, model.device, model.max_length);
+  const auto key =
+      fmt::format("{}|{}|{}|{}", model.dtype, model.activations, model.device, model.max_length);
   auto& loader = loaders_[key];
   if (loader == nullptr) {
     loader = std::make_unique<ModelLoader>(model);
@@ -119,7 +120,7 @@ void RunSetup::describe_environment() {
   }
   environment_.device = config.model.device;
   environment_.gpu = gpu_name(parse_device(config.model.device));
-  environment_.dtype = scalar_type_text(groups_.front().target->weights().weight_dtype);
+  environment_.dtype = format_text(groups_.front().target->weights());
 }
 
 }  // namespace specdec

@@ -13,6 +13,7 @@ namespace specdec {
 struct GlobalFlags {
   std::string device;  ///< "" = not given
   std::string dtype;
+  std::string activations;
   int64_t threads = 0;
   bool quiet = false;
 };

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <type_traits>
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
@@ -35,12 +36,12 @@ std::shared_ptr<TransformerOf<Matrix>> load(const std::filesystem::path& folder,
   TensorSource source(CheckpointTensors(folder), options.device);
   source.find_prefix("model.embed_tokens.weight");
   const std::vector<int64_t> table = {config.vocab_size, config.hidden_size};
-  const at::ScalarType dtype =
-      options.dtype ? *options.dtype : source.stored_dtype("model.embed_tokens.weight", table);
+  const at::ScalarType stored = source.stored_dtype("model.embed_tokens.weight", table);
+  const at::ScalarType dtype = options.dtype.value_or(stored);
   weights->weight_dtype = dtype;
   weights->device = options.device;
   weights->embedding = load_matrix<Matrix>(source, "model.embed_tokens.weight", table, dtype);
-  weights->embedding_scale = embedding_scale(config, dtype);
+  weights->embedding_scale = embedding_scale(config, dtype == at::kChar ? stored : dtype);
   weights->head = weights->embedding;
   if (!config.tie_word_embeddings) {
     weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, dtype);
@@ -56,6 +57,9 @@ std::shared_ptr<TransformerOf<Matrix>> load(const std::filesystem::path& folder,
       source.load("model.norm.weight", {config.hidden_size}, weights->compute_dtype()) + 1.0;
   source.check_all_taken();
   weights->fingerprint = fingerprint(source.hash(), config);
+  if constexpr (std::is_same_v<Matrix, Linear>) {
+    set_activations(*weights, options.activations);
+  }
   return weights;
 }
 
@@ -68,6 +72,7 @@ std::shared_ptr<const TransformerWeights> load_gemma(const std::filesystem::path
 
 std::shared_ptr<TransformerTensors> load_gemma_tensors(const std::filesystem::path& folder,
                                                        const LoadOptions& options) {
+  SPECDEC_CHECK(options.dtype != at::kChar, "load_gemma_tensors: int8 is a format of Linear");
   return load<Tensor>(folder, options);
 }
 

@@ -37,10 +37,7 @@ class EagleLoader {
         target_(target),
         source_(CheckpointTensors(folder), target.device) {
     const std::vector<int64_t> shape = {config_.hidden_size, fc_width(config_, target.config)};
-    matrix_dtype_ = dtype ? *dtype : source_.stored_dtype("fc.weight", shape);
-    if (target.compute_dtype() == at::kDouble) {
-      matrix_dtype_ = at::kDouble;
-    }
+    matrix_dtype_ = plain_dtype(dtype, source_.stored_dtype("fc.weight", shape), target);
   }
 
   void load() {

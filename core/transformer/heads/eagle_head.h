@@ -41,7 +41,7 @@ struct EagleHead {
 };
 
 /// Loads a head's folder (config.json, model.safetensors) for a target, on the target's device.
-/// Matrices are converted to `dtype` (default: as stored; always float64 for a float64 target).
+/// Matrices are converted to `dtype`: see plain_dtype.
 /// Throws WeightsError: see load_eagle_config and check_head_target; missing or unknown tensors,
 /// wrong shapes; a d2t that leaves the target's vocabulary, names a token twice or does not fit
 /// t2d.

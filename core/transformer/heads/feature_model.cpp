@@ -17,8 +17,8 @@ Tensor normed(const Tensor& x, const Tensor& scale, double eps) {
   return out;
 }
 
-Linear packed(const Tensor& matrix, const Tensor& bias = {}) {
-  return matrix.defined() ? Linear(matrix, weight_format(matrix.scalar_type()), bias) : Linear();
+Linear packed(const Tensor& matrix, const TransformerInfo& target, const Tensor& bias = {}) {
+  return matrix.defined() ? pack(matrix, head_packing(target), bias) : Linear();
 }
 
 class EagleFeatureHead final : public FeatureHead {
@@ -28,9 +28,10 @@ class EagleFeatureHead final : public FeatureHead {
       : head_(std::move(head)),
         config_(head_->config),
         target_(std::move(target)),
-        fc_(packed(head_->fc, head_->fc_bias)),
-        lm_head_(packed(head_->lm_head)),
-        embedding_(head_->embedding.defined() ? packed(head_->embedding) : target_->embedding) {}
+        fc_(packed(head_->fc, *target_, head_->fc_bias)),
+        lm_head_(packed(head_->lm_head, *target_)),
+        embedding_(head_->embedding.defined() ? packed(head_->embedding, *target_)
+                                              : target_->embedding) {}
 
   const HeadLayer& layer() const override { return head_->layer; }
 
@@ -108,7 +109,7 @@ class MtpFeatureHead final : public FeatureHead {
       : head_(std::move(head)),
         module_(module),
         target_(std::move(target)),
-        fc_(packed(head_->fc)) {}
+        fc_(packed(head_->fc, *target_)) {}
 
   const HeadLayer& layer() const override { return head_->layers.at(module_); }
   int64_t feature_width() const override { return target_->config.hidden_size; }

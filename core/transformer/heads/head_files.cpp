@@ -66,6 +66,14 @@ std::string read_head_config(const std::filesystem::path& folder) {
   return read_file(folder / "config.json");
 }
 
+at::ScalarType plain_dtype(std::optional<at::ScalarType> wanted, at::ScalarType stored,
+                           const TransformerInfo& target) {
+  if (target.compute_dtype() == at::kDouble) {
+    return at::kDouble;
+  }
+  return wanted && *wanted != at::kChar ? *wanted : stored;
+}
+
 std::string head_kind(const JsonKeys& keys) {
   for (const char* key : {"head_type", "speculators_model_type"}) {
     if (const std::string kind = keys.text(key, ""); !kind.empty()) {

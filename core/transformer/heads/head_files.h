@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "core/formats/safetensors.h"
@@ -36,6 +37,10 @@ void check_head_target(const HeadTarget& expected, const TransformerInfo& target
 /// The text of `folder`/config.json. Throws WeightsError when folder or file is missing.
 std::string read_head_config(const std::filesystem::path& folder);
 
+/// The dtype of a head's plain tensors: what was asked for, or as stored where that is no plain
+/// dtype (int8) or nothing; always float64 on a float64 target.
+at::ScalarType plain_dtype(std::optional<at::ScalarType> wanted, at::ScalarType stored,
+                           const TransformerInfo& target);
 /// What a config says that it is a head of: "eagle", "eagle3", "medusa"; "" when it says nothing of
 /// a head (a model's, or a published head's that only its user knows).
 std::string head_kind(const JsonKeys& keys);

@@ -15,7 +15,7 @@ std::unique_ptr<TransformerModel> make_layer_engine(const HeadLayer& layer,
   weights->config.num_layers = 1;
   weights->config.rms_norm_eps = layer.rms_norm_eps;
   weights->plan = {layer.plan};
-  weights->layers = {pack(layer.weights)};
+  weights->layers = {pack(layer.weights, head_packing(target))};
   weights->embedding = target.embedding;
   return std::make_unique<TransformerModel>(std::move(weights), store, options);
 }

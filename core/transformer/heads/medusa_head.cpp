@@ -105,11 +105,11 @@ MedusaModel::MedusaModel(const MedusaHead& head, std::shared_ptr<const Transform
   for (const std::vector<MedusaBlock>& layers : head.blocks) {
     std::vector<Linear>& blocks = blocks_.emplace_back();
     for (const MedusaBlock& block : layers) {
-      blocks.emplace_back(block.weight, weight_format(block.weight.scalar_type()), block.bias);
+      blocks.push_back(pack(block.weight, head_packing(*target_), block.bias));
     }
   }
   for (const Tensor& output : head.outputs) {
-    outputs_.emplace_back(output, weight_format(output.scalar_type()));
+    outputs_.push_back(pack(output, head_packing(*target_)));
   }
 }
 
@@ -136,9 +136,8 @@ MedusaHead load_medusa_head(const std::filesystem::path& folder, const Transform
   check_head_target(config.trained_for, target, folder);
   TensorSource source(medusa_tensors(folder), target.device);
   const std::vector<int64_t> square = {config.hidden_size, config.hidden_size};
-  at::ScalarType dtype =
-      wanted ? *wanted : source.stored_dtype(block_name(0, 0) + "weight", square);
-  dtype = target.compute_dtype() == at::kDouble ? at::kDouble : dtype;
+  const at::ScalarType dtype =
+      plain_dtype(wanted, source.stored_dtype(block_name(0, 0) + "weight", square), target);
   for (int64_t k = 0; k < config.num_heads; ++k) {
     auto& blocks = head.blocks.emplace_back();
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {

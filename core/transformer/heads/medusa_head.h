@@ -75,8 +75,8 @@ CheckpointTensors medusa_tensors(const std::filesystem::path& folder);
 
 /// Loads FasterDecoding/Medusa's files: config.json and medusa_lm_head.safetensors (or
 /// model.safetensors) with `{head}.{layer}.linear.weight`, `.bias` and
-/// `{head}.{num_layers}.weight`, on the target's device. All is converted to `dtype` (default: as
-/// stored; always float64 for a float64 target). hidden_size and vocab_size are the target's where
+/// `{head}.{num_layers}.weight`, on the target's device. All is converted to `dtype`: see
+/// plain_dtype. hidden_size and vocab_size are the target's where
 /// config.json leaves them out. Throws WeightsError: see read_medusa_config and check_head_target;
 /// missing or unknown tensors, wrong shapes.
 MedusaHead load_medusa_head(const std::filesystem::path& folder, const TransformerInfo& target,

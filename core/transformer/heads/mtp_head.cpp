@@ -81,8 +81,8 @@ std::shared_ptr<MtpHead> load_mtp_head(const std::filesystem::path& folder,
   const int64_t hidden = config.hidden_size;
   TensorSource source(head_tensors(folder, kFile), target.device);
   const std::vector<int64_t> fc_shape = {hidden, 2 * hidden};
-  at::ScalarType matrix = dtype ? *dtype : source.stored_dtype("mtp.fc.weight", fc_shape);
-  matrix = target.compute_dtype() == at::kDouble ? at::kDouble : matrix;
+  const at::ScalarType matrix =
+      plain_dtype(dtype, source.stored_dtype("mtp.fc.weight", fc_shape), target);
   const auto norm = [&](const char* name) {
     return source.load(name, {hidden}, target.compute_dtype()) + kNormOffset;
   };

@@ -48,6 +48,11 @@ Tensor by_definition(const Tensor& input, const Tensor& weight) {
 
 Linear packed(const Tensor& weight) { return {weight, weight_format(weight.scalar_type())}; }
 
+/// A random weight in the format of a dtype.
+Linear random_linear(at::IntArrayRef sizes, at::ScalarType dtype, uint64_t seed) {
+  return {random(sizes, at::kDouble, seed), weight_format(dtype)};
+}
+
 class LinearTest : public testing::TestWithParam<at::ScalarType> {
  protected:
   static at::ScalarType compute() { return GetParam() == at::kDouble ? at::kDouble : at::kFloat; }
@@ -56,7 +61,7 @@ class LinearTest : public testing::TestWithParam<at::ScalarType> {
 TEST_P(LinearTest, HasTheBitsOfItsDefinitionForOddSizes) {
   for (const int64_t in : {1, 33, 130}) {
     for (const int64_t out : {1, 3, 17, 32, 67}) {
-      const Linear linear = packed(random({out, in}, GetParam(), 2));
+      const Linear linear = random_linear({out, in}, GetParam(), 2);
       for (const int64_t nodes : {1, 2, 5, 12, 13, 26}) {
         const Tensor input = random({nodes, in}, compute(), 1);
         EXPECT_TRUE(at::equal(linear.apply(input), by_definition(input, linear.unpack())))
@@ -67,7 +72,7 @@ TEST_P(LinearTest, HasTheBitsOfItsDefinitionForOddSizes) {
 }
 
 TEST_P(LinearTest, HasTheBitsOfItsDefinitionForManyInputs) {
-  const Linear linear = packed(random({40, 1100}, GetParam(), 4));
+  const Linear linear = random_linear({40, 1100}, GetParam(), 4);
   for (const int64_t nodes : {1, 7, 30}) {
     const Tensor input = random({nodes, 1100}, compute(), 3);
     EXPECT_TRUE(at::equal(linear.apply(input), by_definition(input, linear.unpack()))) << nodes;
@@ -77,7 +82,7 @@ TEST_P(LinearTest, HasTheBitsOfItsDefinitionForManyInputs) {
 TEST_P(LinearTest, RowsDoNotDependOnEachOther) {
   constexpr int64_t kMost = 131;
   const Tensor input = random({kMost, 201}, compute(), 5);
-  const Linear linear = packed(random({70, 201}, GetParam(), 6));
+  const Linear linear = random_linear({70, 201}, GetParam(), 6);
   const Tensor all = linear.apply(input);
   for (int64_t nodes = 1; nodes <= kMost; nodes += nodes < 26 ? 1 : 5) {
     EXPECT_TRUE(at::equal(linear.apply(input.narrow(0, 0, nodes)), all.narrow(0, 0, nodes)))
@@ -90,27 +95,47 @@ TEST_P(LinearTest, RowsDoNotDependOnEachOther) {
 
 TEST_P(LinearTest, PacksAndUnpacksExactly) {
   for (const int64_t out : {1, 31, 32, 33, 100}) {
-    const Tensor weight = random({out, 19}, GetParam(), 7);
-    const Linear linear = packed(weight);
-    EXPECT_TRUE(at::equal(linear.unpack(), weight)) << out;
+    const Linear linear = random_linear({out, 19}, GetParam(), 7);
+    const Tensor weight = linear.unpack();
+    const Linear again(weight, linear.format());
+    EXPECT_TRUE(at::equal(again.unpack(), weight)) << out;
     const Tensor ids = at::randint(0, out, {9}, at::kInt);
     EXPECT_TRUE(at::equal(linear.rows(ids), weight.index_select(0, ids).to(compute()))) << out;
-    EXPECT_EQ(linear.bytes(), (out + 31) / 32 * 32 * 19 * weight.element_size());
   }
 }
 
 TEST_P(LinearTest, FillsInPieces) {
-  const Tensor weight = random({75, 8}, GetParam(), 8);
+  const Tensor weight = random({75, 8}, at::kFloat, 8);
   Linear linear(75, 8, weight_format(GetParam()), at::kCPU);
   for (const auto& [first, count] : {std::pair{40, 35}, {0, 3}, {3, 30}, {33, 7}}) {
     linear.set_rows(first, weight.narrow(0, first, count));
   }
-  EXPECT_TRUE(at::equal(linear.unpack(), weight));
+  EXPECT_TRUE(at::equal(linear.unpack(), Linear(weight, linear.format()).unpack()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, LinearTest,
-                         testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf),
+                         testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf,
+                                         at::kChar),
                          ParameterName());
+
+TEST(LinearInt8Test, RoundsBlocksAsQ80) {
+  Tensor weight = random({37, 70}, at::kFloat, 15);
+  weight[3].zero_();
+  const Tensor unpacked = Linear(weight, WeightFormat::kInt8).unpack();
+  for (int64_t first = 0; first < 70; first += 32) {
+    const Tensor block = weight.narrow(1, first, std::min<int64_t>(32, 70 - first));
+    const Tensor scale = block.abs().amax(1, true) / 127.0F;
+    const Tensor inverse = at::where(scale == 0.0, 0.0F, scale.reciprocal());
+    const Tensor wanted =
+        at::trunc(block * inverse + at::sgn(block) * 0.5) * scale.to(at::kHalf).to(at::kFloat);
+    EXPECT_TRUE(at::equal(unpacked.narrow(1, first, block.size(1)), wanted)) << first;
+  }
+}
+
+TEST(LinearInt8Test, TakesLittleMore) {
+  const Linear linear(64, 320, WeightFormat::kInt8, at::kCPU);
+  EXPECT_EQ(linear.bytes(), 64 * 320 * 34 / 32);
+}
 
 TEST(LinearFormatTest, NarrowFormatsHaveTheBitsOfFloat32) {
   const Tensor input = random({7, 90}, at::kFloat, 9);

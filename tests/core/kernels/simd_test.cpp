@@ -15,6 +15,8 @@ TEST(SimdTest, TheNameLowersTheLevelAndNeverRaisesIt) {
   EXPECT_EQ(lowered_simd_level(kAvx512, "avx2"), kAvx2);
   EXPECT_EQ(lowered_simd_level(kAvx2, "baseline"), kBaseline);
   EXPECT_EQ(lowered_simd_level(kAvx2, "avx512"), kAvx2);
+  EXPECT_EQ(lowered_simd_level(kAvx512Vnni, "avx512"), kAvx512);
+  EXPECT_EQ(lowered_simd_level(kAvx512, "avx512vnni"), kAvx512);
 }
 
 TEST(SimdTest, UnknownNameIsAnError) {
@@ -23,7 +25,8 @@ TEST(SimdTest, UnknownNameIsAnError) {
 
 TEST(SimdTest, NoLevelAboveTheOneAskedForRuns) {
   const char* wanted = std::getenv("SPECDEC_SIMD");
-  const SimdLevel most = lowered_simd_level(SimdLevel::kAvx512, wanted == nullptr ? "" : wanted);
+  const SimdLevel most =
+      lowered_simd_level(SimdLevel::kAvx512Vnni, wanted == nullptr ? "" : wanted);
   EXPECT_LE(simd_level(), most);
 }
 

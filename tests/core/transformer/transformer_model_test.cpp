@@ -107,6 +107,17 @@ TEST_F(TransformerModelTest, StoredBfloat16StaysNearItsGolden) {
   EXPECT_LE(max_difference(logits, golden.tensor("logits_bf16")), 0.2);
 }
 
+TEST_F(TransformerModelTest, Int8HasTheLogitsOfItsOwnWeights) {
+  const auto weights = load_gemma(golden_.folder(), {.dtype = at::kChar});
+  EXPECT_EQ(weights->weight_dtype, at::kChar);
+  EXPECT_EQ(weights->compute_dtype(), at::kFloat);
+  const auto logits = TransformerModel(weights, paged_kv()).forward(batch_of(tokens_)).logits;
+  const auto tokens = golden_.tensor("tokens").unsqueeze(0);
+  EXPECT_LE(max_difference(logits, reference_forward(unpack(*weights), tokens).logits[0]), 1e-4);
+  EXPECT_LE(max_difference(logits, golden_.tensor("logits")), 0.2);
+  EXPECT_GT(max_difference(logits, golden_.tensor("logits")), 1e-4) << "it should have rounded";
+}
+
 TEST_F(TransformerModelTest, Float64IsTheReference) {
   LoadOptions options;
   options.dtype = at::kDouble;

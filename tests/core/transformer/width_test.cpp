@@ -23,6 +23,7 @@ struct WidthCase {
   GemmaFamily family;
   at::ScalarType dtype;
   int threads;
+  ActivationFormat activations = ActivationFormat::kFloat32;
 };
 
 void PrintTo(const WidthCase& one, std::ostream* out) { *out << one.name; }
@@ -47,7 +48,9 @@ std::shared_ptr<const TransformerWeights> random_weights(const WidthCase& asked)
     config.attention_soft_cap = 1.5;
     config.final_soft_cap = 1.5;
   }
-  return pack(*random_gemma(config, {.seed = 4, .dtype = asked.dtype, .norm_deviation = 0.3}));
+  const at::ScalarType plain = asked.dtype == at::kChar ? at::kFloat : asked.dtype;
+  return pack(*random_gemma(config, {.seed = 4, .dtype = plain, .norm_deviation = 0.3}),
+              {.dtype = asked.dtype, .activations = asked.activations});
 }
 
 class WidthTest : public testing::TestWithParam<WidthCase> {
@@ -186,7 +189,12 @@ INSTANTIATE_TEST_SUITE_P(
                     WidthCase{"gemma2", GemmaFamily::kGemma2, at::kFloat, 1},
                     WidthCase{"gemma3", GemmaFamily::kGemma3, at::kFloat, 1},
                     WidthCase{"gemma2_2_threads", GemmaFamily::kGemma2, at::kFloat, 2},
-                    WidthCase{"gemma3_bfloat16", GemmaFamily::kGemma3, at::kBFloat16, 1}),
+                    WidthCase{"gemma3_bfloat16", GemmaFamily::kGemma3, at::kBFloat16, 1},
+                    WidthCase{"gemma3_int8", GemmaFamily::kGemma3, at::kChar, 1},
+                    WidthCase{"gemma2_int8_activations", GemmaFamily::kGemma2, at::kChar, 1,
+                              ActivationFormat::kInt8},
+                    WidthCase{"gemma3_int8_activations_2_threads", GemmaFamily::kGemma3, at::kChar,
+                              2, ActivationFormat::kInt8}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

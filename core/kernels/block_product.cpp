@@ -1,0 +1,79 @@
+#include "core/kernels/block_product.h"
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+template <class Block>
+struct BlockTask {
+  const float* input;
+  const QuantizedBlock* quantized;  ///< [blocks, nodes]
+  const Block* weight;              ///< [panels, blocks]
+  float* out;
+  int64_t nodes;
+  int64_t in;
+  int64_t blocks;  ///< of a row
+  int64_t out_size;
+};
+
+}  // namespace
+}  // namespace specdec
+
+#define SPECDEC_SIMD_DOT_PRODUCTS
+#define SPECDEC_SIMD_BODY "core/kernels/block_product_simd.h"
+#include "core/kernels/for_each_simd.h"
+
+namespace specdec {
+namespace {
+
+template <class Block>
+void run_task(const BlockTask<Block>& task, int64_t begin, int64_t end) {
+  if (task.quantized != nullptr) {
+    SPECDEC_SIMD_DOT_CALL(quantized_columns, task, begin, end);
+  } else {
+    SPECDEC_SIMD_DOT_CALL(block_columns, task, begin, end);
+  }
+}
+
+const QuantizedBlock* quantize(const at::Tensor& input, int offset) {
+  thread_local std::vector<QuantizedBlock> blocks;
+  const int64_t nodes = input.size(0);
+  const int64_t in = input.size(1);
+  const auto wanted = static_cast<size_t>(nodes * blocks_of(in));
+  if (blocks.size() < wanted) {
+    blocks.resize(wanted);
+  }
+  SPECDEC_SIMD_DOT_CALL(quantize_rows, input.const_data_ptr<float>(), nodes, in, offset,
+                        blocks.data());
+  return blocks.data();
+}
+
+}  // namespace
+
+BlockProduct::BlockProduct(const at::Tensor& input, const at::Tensor& panels, WeightFormat format,
+                           ActivationFormat activations, at::Tensor& out)
+    : format_(format),
+      panels_(panels),
+      input_(input.const_data_ptr<float>()),
+      quantized_(activations == ActivationFormat::kInt8 ? quantize(input, Int8Block::kOffset)
+                                                        : nullptr),
+      out_(out.mutable_data_ptr<float>()),
+      nodes_(input.size(0)),
+      in_(input.size(1)),
+      out_size_(out.size(1)) {}
+
+void BlockProduct::run(int64_t begin, int64_t end) const {
+  SPECDEC_CHECK(format_ == WeightFormat::kInt8, "BlockProduct: weights that are not in blocks");
+  const BlockTask<Int8Block> task{
+      input_,         quantized_, static_cast<const Int8Block*>(panels_.const_data_ptr()),
+      out_,           nodes_,     in_,
+      blocks_of(in_), out_size_};
+  run_task(task, begin, end);
+}
+
+}  // namespace specdec

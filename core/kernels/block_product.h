@@ -1,0 +1,41 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "core/kernels/panels.h"
+
+namespace specdec {
+
+/// Up to 32 inputs of a row as integers of -127 to 127 times a scale: the largest magnitude / 127.
+/// They are rounded to the nearest integer, to the even one between two.
+struct QuantizedBlock {
+  uint32_t words[kBlockInputs / 4];  ///< four signed bytes each, low first
+  float scale;
+  int32_t start;  ///< the sum of the bytes, times minus the offset of the weights' codes
+};
+
+/// A product of rows with weights in blocks: input [n, in] float32 times panels of `format`.
+/// ActivationFormat in float32: each weight is widened, exactly, and multiplied as float32 weights
+/// are. In int8: a block's products are summed as integers, which is exact, and the sum times the
+/// product of the two scales (rounded once) is added with one fused multiply-add; blocks in their
+/// order. Either way an output's bits depend on its row and its weights alone.
+class BlockProduct {
+ public:
+  /// Keeps pointers to `panels`, `input` and `out`. int8 activations are quantised here, into
+  /// memory of the calling thread that the next product uses again.
+  BlockProduct(const at::Tensor& input, const at::Tensor& panels, WeightFormat format,
+               ActivationFormat activations, at::Tensor& out);
+  /// Outputs of the panels begin to end.
+  void run(int64_t begin, int64_t end) const;
+
+ private:
+  WeightFormat format_;
+  const at::Tensor& panels_;
+  const float* input_;
+  const QuantizedBlock* quantized_ = nullptr;  ///< [blocks, n]; nullptr = float32 activations
+  float* out_;
+  int64_t nodes_, in_, out_size_;
+};
+
+}  // namespace specdec

@@ -1,0 +1,277 @@
+// Products with weights in blocks, of core/kernels/block_product.cpp; see
+// core/kernels/for_each_simd.h.
+
+#include "core/kernels/row_tiles_simd.h"
+
+using Words = typename Lanes<float>::Wide;
+using Ints = typename Lanes<float>::Int;
+
+inline Vec<float> as_floats(Ints values) { return __builtin_convertvector(values, Vec<float>); }
+
+/// The scales of a vector of columns.
+template <class V = Vec<float>>
+inline V load_scales(const Fp16* scales) {
+#if defined(__x86_64__)
+  if constexpr (sizeof(V) == 64) {
+    // The plain intrinsic makes GCC 12 warn of a value that is not initialised.
+    return _mm512_maskz_cvtph_ps(0xFFFF, load_raw<__m256i>(scales));
+  }
+#endif
+  typedef uint16_t Narrow __attribute__((vector_size(kVectorBytes / 2)));
+  return widen_half(__builtin_convertvector(load_raw<Narrow>(scales), Words));
+}
+
+/// Codes of inputs 4 * group to 4 * group + 3 of a vector of columns, an input a byte.
+inline Words load_codes(const Int8Block& block, int group, int64_t column) {
+  return load_raw<Words>(block.codes[group][column]);
+}
+
+// ---- float32 activations ----
+
+/// The weights of input number `place` of a group: exact in float32.
+template <int kOffset>
+inline Vec<float> widen_codes(Words words, int place, Vec<float> scale) {
+  const auto codes = same_bits<Ints>((words >> (8 * place)) & 0xFFU);
+  return as_floats(codes - kOffset) * scale;
+}
+
+/// R rows by a panel's columns from `column` and kPanel / 2 + `column` on.
+template <int R, class Block>
+inline void block_tile(const BlockTask<Block>& task, const Tile& tile, int64_t column) {
+  const int64_t in = task.in;
+  const float* input = task.input + tile.node * in;
+  const int64_t first = tile.panel * kPanel + column;
+  float* out = task.out + tile.node * task.out_size + first;
+  const int64_t left = task.out_size - first;
+  const Block* block = task.weight + tile.panel * task.blocks + tile.begin / kBlockInputs;
+  Vec<float> low[R] = {};
+  Vec<float> high[R] = {};
+  if (tile.begin > 0) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      low[r] = load_columns(out + r * task.out_size, left);
+      high[r] = load_columns(out + r * task.out_size + kPanel / 2, left - kPanel / 2);
+    }
+  }
+  for (int64_t k = tile.begin; k < tile.end; ++block) {
+    const Vec<float> low_scale = load_scales(block->scales + column);
+    const Vec<float> high_scale = load_scales(block->scales + kPanel / 2 + column);
+    const int64_t end = std::min(k + kBlockInputs, tile.end);
+    for (int group = 0; k < end; ++group) {
+      const Words low_codes = load_codes(*block, group, column);
+      const Words high_codes = load_codes(*block, group, kPanel / 2 + column);
+#pragma GCC unroll 4
+      for (int place = 0; place < 4 && k < end; ++place, ++k) {
+        const Vec<float> w_low = widen_codes<Block::kOffset>(low_codes, place, low_scale);
+        const Vec<float> w_high = widen_codes<Block::kOffset>(high_codes, place, high_scale);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+          const Vec<float> x = splat(input[r * in + k]);
+          low[r] = fused<float>(w_low, x, low[r]);
+          high[r] = fused<float>(w_high, x, high[r]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    store_columns(out + r * task.out_size, low[r], left);
+    store_columns(out + r * task.out_size + kPanel / 2, high[r], left - kPanel / 2);
+  }
+}
+
+template <class Block>
+inline void block_columns(const BlockTask<Block>& task, int64_t begin, int64_t end) {
+  for_each_tile<kTileRows>(task.nodes, task.in, begin, end, [&]<int R>(const Tile& tile) {
+    for (int64_t column = 0; column < kPanel / 2; column += Lanes<float>::kCount) {
+      block_tile<R>(task, tile, column);
+    }
+  });
+}
+
+// ---- int8 activations ----
+
+#if defined(__x86_64__)
+/// In each lane the products of two signed 16-bit halves, summed.
+template <class W>
+inline Ints dot_halves(W a, W b) {
+  if constexpr (sizeof(W) == 64) {
+    return same_bits<Ints>(_mm512_madd_epi16(same_bits<__m512i>(a), same_bits<__m512i>(b)));
+  } else {
+    return same_bits<Ints>(_mm256_madd_epi16(same_bits<__m256i>(a), same_bits<__m256i>(b)));
+  }
+}
+#endif
+
+/// sums + in each lane the products of four unsigned bytes of `codes` with four signed ones of `x`.
+template <class W>
+inline Ints dot_bytes(Ints sums, W codes, W x) {
+#if defined(__x86_64__)
+  if constexpr (kDotProducts && sizeof(W) == 64) {
+    return same_bits<Ints>(_mm512_dpbusd_epi32(same_bits<__m512i>(sums), same_bits<__m512i>(codes),
+                                               same_bits<__m512i>(x)));
+  } else if constexpr (sizeof(W) > 16) {
+    typedef int16_t Halves __attribute__((vector_size(kVectorBytes)));
+    const W even = same_bits<W>(same_bits<Halves>(x << 8) >> 8);
+    const W odd = same_bits<W>(same_bits<Halves>(x) >> 8);
+    return sums + dot_halves(codes & 0x00FF00FFU, even) +
+           dot_halves((codes >> 8) & 0x00FF00FFU, odd);
+  }
+#endif
+#pragma GCC unroll 4
+  for (int place = 0; place < 4; ++place) {
+    sums += same_bits<Ints>((codes >> (8 * place)) & 0xFFU) *
+            (same_bits<Ints>(x << (24 - 8 * place)) >> 24);
+  }
+  return sums;
+}
+
+/// R rows by two vectors of a panel's columns from `column` on.
+template <int R, class Block>
+inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64_t column) {
+  constexpr int C = 2;
+  constexpr int64_t kCount = Lanes<float>::kCount;
+  const int64_t first = tile.panel * kPanel + column;
+  float* out = task.out + tile.node * task.out_size + first;
+  const int64_t left = task.out_size - first;
+  const int64_t first_block = tile.begin / kBlockInputs;
+  const int64_t end_block = (tile.end + kBlockInputs - 1) / kBlockInputs;
+  const Block* panel = task.weight + tile.panel * task.blocks;
+  Vec<float> sums[R][C] = {};
+  if (tile.begin > 0) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+      for (int c = 0; c < C; ++c) {
+        sums[r][c] = load_columns(out + r * task.out_size + c * kCount, left - c * kCount);
+      }
+    }
+  }
+  for (int64_t b = first_block; b < end_block; ++b) {
+    const Block& block = panel[b];
+    const QuantizedBlock* input = task.quantized + b * task.nodes + tile.node;
+    Ints dots[R][C];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+      for (int c = 0; c < C; ++c) {
+        dots[r][c] = Ints{} + input[r].start;
+      }
+    }
+#pragma GCC unroll 8
+    for (int group = 0; group < kBlockInputs / 4; ++group) {
+      Words codes[C];
+#pragma GCC unroll 2
+      for (int c = 0; c < C; ++c) {
+        codes[c] = load_codes(block, group, column + c * kCount);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const Words x = Words{} + input[r].words[group];
+#pragma GCC unroll 2
+        for (int c = 0; c < C; ++c) {
+          dots[r][c] = dot_bytes(dots[r][c], codes[c], x);
+        }
+      }
+    }
+#pragma GCC unroll 2
+    for (int c = 0; c < C; ++c) {
+      const Vec<float> scale = load_scales(block.scales + column + c * kCount);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const Vec<float> both = scale * input[r].scale;
+        sums[r][c] = fused<float>(as_floats(dots[r][c]), both, sums[r][c]);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+    for (int c = 0; c < C; ++c) {
+      store_columns(out + r * task.out_size + c * kCount, sums[r][c], left - c * kCount);
+    }
+  }
+}
+
+template <class Block>
+inline void quantized_columns(const BlockTask<Block>& task, int64_t begin, int64_t end) {
+  // The registers hold the integers beside the sums.
+  for_each_tile<kTileRows / 2>(task.nodes, task.in, begin, end, [&]<int R>(const Tile& tile) {
+    for (int64_t column = 0; column < kPanel; column += 2 * Lanes<float>::kCount) {
+      quantized_tile<R>(task, tile, column);
+    }
+  });
+}
+
+/// The lanes turned by kBy places.
+template <int kBy, class V, size_t... kLane>
+inline V turned(V x, std::index_sequence<kLane...>) {
+  return __builtin_shufflevector(x, x, (kLane + kBy) % sizeof...(kLane)...);
+}
+
+/// Every lane becomes the largest of all.
+template <int kHalf = Lanes<float>::kCount / 2>
+inline Vec<float> largest_lane(Vec<float> x) {
+  x = maximum<float>(x, turned<kHalf>(x, std::make_index_sequence<Lanes<float>::kCount>()));
+  if constexpr (kHalf > 1) {
+    return largest_lane<kHalf / 2>(x);
+  }
+  return x;
+}
+
+/// Every lane becomes the sum of all.
+template <int kHalf = Lanes<float>::kCount / 2, class V>
+inline V sum_of_lanes(V x) {
+  x += turned<kHalf>(x, std::make_index_sequence<Lanes<float>::kCount>());
+  if constexpr (kHalf > 1) {
+    return sum_of_lanes<kHalf / 2>(x);
+  }
+  return x;
+}
+
+/// Up to a block of inputs, the rest of it zero. A value that is not a number makes the scale one
+/// that is not.
+inline void quantize_block(const float* input, int64_t count, int offset, QuantizedBlock& to) {
+  constexpr int kCount = Lanes<float>::kCount;
+  constexpr int kVectors = kBlockInputs / kCount;
+  typedef int8_t Bytes __attribute__((vector_size(kCount)));
+  float padded[kBlockInputs] = {};
+  if (count < kBlockInputs) {
+    std::memcpy(padded, input, static_cast<size_t>(count) * sizeof(float));
+    input = padded;
+  }
+  Vec<float> largest = {};
+  Vec<float> faults = {};
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    const Vec<float> x = load(input + i * kCount);
+    largest = maximum<float>(maximum<float>(x, -x), largest);
+    faults += x - x;
+  }
+  const float top = largest_lane(largest)[0];
+  constexpr float kSmallest = 1e-30F;  // the inverse of less may be infinite
+  const float inverse = top < kSmallest ? 0.0F : 127.0F / top;
+  to.scale = top / 127.0F + sum_of_lanes(faults)[0];
+  Ints total = {};
+  auto* bytes = reinterpret_cast<int8_t*>(to.words);
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    const Vec<float> x = load(input + i * kCount);
+    const Vec<float> shifted =
+        fused<float>(x, splat(inverse), splat(Lanes<float>::kRound));  // rounds to an integer
+    const Ints values = same_bits<Ints>(shifted) - same_bits<Ints>(splat(Lanes<float>::kRound));
+    const Bytes narrow = __builtin_convertvector(values, Bytes);
+    std::memcpy(bytes + i * kCount, &narrow, sizeof narrow);
+    total += __builtin_convertvector(narrow, Ints);
+  }
+  to.start = -offset * sum_of_lanes(total)[0];
+}
+
+inline void quantize_rows(const float* input, int64_t nodes, int64_t in, int offset,
+                          QuantizedBlock* to) {
+  for (int64_t k = 0; k < in; k += kBlockInputs) {
+    for (int64_t node = 0; node < nodes; ++node) {
+      quantize_block(input + node * in + k, std::min(kBlockInputs, in - k), offset, *to++);
+    }
+  }
+}

@@ -1,0 +1,158 @@
+#include "core/kernels/panels.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+/// Where an output's weight lies among those of its panel for one input.
+template <class Weight>
+int64_t place_in_panel(int64_t output) {
+  const int64_t column = output % kPanel;
+  return sizeof(Weight) == 2 ? column % (kPanel / 2) * 2 + column / (kPanel / 2) : column;
+}
+
+/// Row by row: what is written to stays in the cache for all rows of a panel.
+template <class Weight>
+void pack(const at::Tensor& rows, int64_t first, at::Tensor& panels) {
+  const auto* values = rows.const_data_ptr<Weight>();
+  auto* weights = panels.mutable_data_ptr<Weight>();
+  const int64_t in = rows.size(1);
+  for (int64_t n = 0; n < rows.size(0); ++n) {
+    const int64_t output = first + n;
+    Weight* to = weights + output / kPanel * in * kPanel + place_in_panel<Weight>(output);
+    for (int64_t k = 0; k < in; ++k) {
+      to[k * kPanel] = values[n * in + k];
+    }
+  }
+}
+
+template <class T, class Weight>
+void unpack(const at::Tensor& panels, const at::Tensor& ids, at::Tensor& out) {
+  const auto* weights = panels.const_data_ptr<Weight>();
+  const auto* id = ids.const_data_ptr<int64_t>();
+  T* values = out.mutable_data_ptr<T>();
+  const int64_t in = out.size(1);
+  for (int64_t n = 0; n < ids.size(0); ++n) {
+    const Weight* row = weights + id[n] / kPanel * in * kPanel + place_in_panel<Weight>(id[n]);
+    for (int64_t k = 0; k < in; ++k) {
+      values[n * in + k] = static_cast<T>(row[k * kPanel]);
+    }
+  }
+}
+
+// ---- int8 ----
+
+/// One output's part of a block, from `count` values.
+void quantize(const float* values, int64_t count, int64_t column, Int8Block& block) {
+  float largest = 0.0F;
+  for (int64_t k = 0; k < count; ++k) {
+    largest = std::max(largest, std::fabs(values[k]));
+  }
+  const float scale = largest / 127.0F;
+  const float inverse = scale == 0.0F ? 0.0F : 1.0F / scale;
+  block.scales[column].bits = c10::Half(scale).x;
+  for (int64_t k = 0; k < count; ++k) {
+    block.codes[k / 4][column][k % 4] =
+        static_cast<uint8_t>(std::round(values[k] * inverse) + Int8Block::kOffset);
+  }
+}
+
+void pack_int8(const at::Tensor& rows, int64_t first, at::Tensor& panels) {
+  const auto* values = rows.const_data_ptr<float>();
+  auto* blocks = reinterpret_cast<Int8Block*>(panels.mutable_data_ptr<uint8_t>());
+  const int64_t in = rows.size(1);
+  for (int64_t n = 0; n < rows.size(0); ++n) {
+    Int8Block* panel = blocks + (first + n) / kPanel * blocks_of(in);
+    for (int64_t k = 0; k < in; k += kBlockInputs) {
+      quantize(values + n * in + k, std::min(kBlockInputs, in - k), (first + n) % kPanel,
+               panel[k / kBlockInputs]);
+    }
+  }
+}
+
+void unpack_int8(const at::Tensor& panels, const at::Tensor& ids, at::Tensor& out) {
+  const auto* blocks = reinterpret_cast<const Int8Block*>(panels.const_data_ptr<uint8_t>());
+  const auto* id = ids.const_data_ptr<int64_t>();
+  auto* values = out.mutable_data_ptr<float>();
+  const int64_t in = out.size(1);
+  for (int64_t n = 0; n < ids.size(0); ++n) {
+    const Int8Block* panel = blocks + id[n] / kPanel * blocks_of(in);
+    const int64_t column = id[n] % kPanel;
+    for (int64_t k = 0; k < in; ++k) {
+      const Int8Block& block = panel[k / kBlockInputs];
+      const c10::Half scale(block.scales[column].bits, c10::Half::from_bits());
+      const int64_t place = k % kBlockInputs;
+      const int code = block.codes[place / 4][column][place % 4] - Int8Block::kOffset;
+      values[n * in + k] = static_cast<float>(code) * static_cast<float>(scale);
+    }
+  }
+}
+
+}  // namespace
+
+at::Tensor empty_panels(int64_t out, int64_t in, WeightFormat format) {
+  const int64_t panels = (out + kPanel - 1) / kPanel;
+  switch (format) {
+    case WeightFormat::kFloat64:
+      return at::zeros({panels, in, kPanel}, at::kDouble);
+    case WeightFormat::kFloat32:
+      return at::zeros({panels, in, kPanel}, at::kFloat);
+    case WeightFormat::kBFloat16:
+      return at::zeros({panels, in, kPanel}, at::kBFloat16);
+    case WeightFormat::kFloat16:
+      return at::zeros({panels, in, kPanel}, at::kHalf);
+    case WeightFormat::kInt8:
+      break;
+  }
+  return at::zeros({panels, blocks_of(in), static_cast<int64_t>(sizeof(Int8Block))}, at::kByte);
+}
+
+void pack_rows(const at::Tensor& rows, int64_t first, WeightFormat format, at::Tensor& panels) {
+  const at::ScalarType dtype = format == WeightFormat::kInt8 ? at::kFloat : panels.scalar_type();
+  constexpr int64_t kAtOnce = 8 * kPanel;  // converting takes little memory beside it
+  for (int64_t row = 0; row < rows.size(0); row += kAtOnce) {
+    const int64_t count = std::min(kAtOnce, rows.size(0) - row);
+    const at::Tensor some = rows.detach().narrow(0, row, count).to(dtype).contiguous();
+    switch (format) {
+      case WeightFormat::kFloat64:
+        pack<double>(some, first + row, panels);
+        break;
+      case WeightFormat::kFloat32:
+        pack<float>(some, first + row, panels);
+        break;
+      case WeightFormat::kBFloat16:
+        pack<c10::BFloat16>(some, first + row, panels);
+        break;
+      case WeightFormat::kFloat16:
+        pack<c10::Half>(some, first + row, panels);
+        break;
+      case WeightFormat::kInt8:
+        pack_int8(some, first + row, panels);
+        break;
+    }
+  }
+}
+
+void unpack_rows(const at::Tensor& panels, WeightFormat format, const at::Tensor& ids,
+                 at::Tensor& out) {
+  switch (format) {
+    case WeightFormat::kFloat64:
+      return unpack<double, double>(panels, ids, out);
+    case WeightFormat::kFloat32:
+      return unpack<float, float>(panels, ids, out);
+    case WeightFormat::kBFloat16:
+      return unpack<float, c10::BFloat16>(panels, ids, out);
+    case WeightFormat::kFloat16:
+      return unpack<float, c10::Half>(panels, ids, out);
+    case WeightFormat::kInt8:
+      return unpack_int8(panels, ids, out);
+  }
+}
+
+}  // namespace specdec

@@ -1,0 +1,59 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace specdec {
+
+/// How a Linear's weights lie in memory. A product has the bits that a float32 (float64) Linear of
+/// the same numbers gives: a format changes bytes and speed, never how sums are rounded.
+enum class WeightFormat {
+  kFloat64,
+  kFloat32,
+  kBFloat16,
+  kFloat16,
+  kInt8,  ///< blocks of 32 inputs: integers of -127 to 127 times a float16 scale (GGUF's Q8_0)
+};
+
+/// What a product's inputs are rounded to.
+enum class ActivationFormat {
+  kFloat32,  ///< not at all
+  kInt8,     ///< blocks of 32 as integers of -127 to 127 times a float32 scale; weights in blocks
+};
+
+/// Outputs of a panel. In memory a panel holds for each input the weights of its outputs: float64
+/// and float32 in their order, 16-bit types as 0, 16, 1, 17, ..., so that a word holds one of each
+/// half. What lies behind the last output, or input of a block, is zero.
+inline constexpr int64_t kPanel = 32;
+/// Inputs of an int8 block.
+inline constexpr int64_t kBlockInputs = 32;
+inline int64_t blocks_of(int64_t in) { return (in + kBlockInputs - 1) / kBlockInputs; }
+
+/// Bits of a bfloat16 or float16 weight.
+struct Bf16 {
+  uint16_t bits;
+};
+struct Fp16 {
+  uint16_t bits;
+};
+
+/// The int8 weights of a panel for the inputs of a block: (code - kOffset) * scale, with the codes
+/// of four successive inputs of an output in a word.
+struct Int8Block {
+  static constexpr int kOffset = 128;
+  Fp16 scales[kPanel];
+  uint8_t codes[kBlockInputs / 4][kPanel][4];
+};
+static_assert(sizeof(Int8Block) == 64 + 1024);
+
+/// Zeros for a weight [out, in]: [panels, in, kPanel] of the format's dtype; int8: [panels, blocks,
+/// sizeof(Int8Block)] bytes.
+at::Tensor empty_panels(int64_t out, int64_t in, WeightFormat format);
+/// Writes rows [n, in], of any floating dtype, as outputs first .. first + n - 1. Int8: each
+/// block's scale is its largest magnitude / 127, as llama.cpp quantises Q8_0.
+void pack_rows(const at::Tensor& rows, int64_t first, WeightFormat format, at::Tensor& panels);
+/// The weights of outputs ids [n] int64, widened: out [n, in] float32 (float64 for kFloat64).
+void unpack_rows(const at::Tensor& panels, WeightFormat format, const at::Tensor& ids,
+                 at::Tensor& out);
+
+}  // namespace specdec
