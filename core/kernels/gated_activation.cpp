@@ -3,16 +3,20 @@
 #include <ATen/ATen.h>
 
 #include "core/kernels/checks.h"
+#include "core/kernels/team.h"
 
 namespace specdec {
 namespace {
+
+constexpr int64_t kTileNumbers = 1024;
+constexpr double kTileNanoseconds = 0.8 * kTileNumbers;
 
 template <class T>
 struct GatedTask {
   const T* gate_up;
   T* out;
-  int64_t rows;
   int64_t size;
+  int64_t parts;  ///< tiles of a row
 };
 
 }  // namespace
@@ -26,13 +30,17 @@ namespace {
 
 template <class T>
 void run(const Tensor& gate_up, Activation activation, const Tensor& out) {
-  const GatedTask<T> task{gate_up.const_data_ptr<T>(), out.mutable_data_ptr<T>(), out.size(0),
-                          out.size(1)};
-  if (activation == Activation::kSilu) {
-    SPECDEC_SIMD_CALL(swiglu_rows, task);
-  } else {
-    SPECDEC_SIMD_CALL(geglu_rows, task);
-  }
+  const GatedTask<T> task{gate_up.const_data_ptr<T>(), out.mutable_data_ptr<T>(), out.size(1),
+                          (out.size(1) + kTileNumbers - 1) / kTileNumbers};
+  const int64_t tiles = out.size(0) * task.parts;
+  const int64_t grain = tile_grain(tiles, kTileNanoseconds);
+  parallel_tiles(tiles, grain, [&](int64_t begin, int64_t end) {
+    if (activation == Activation::kSilu) {
+      SPECDEC_SIMD_CALL(swiglu_tiles, task, begin, end);
+    } else {
+      SPECDEC_SIMD_CALL(geglu_tiles, task, begin, end);
+    }
+  });
 }
 
 }  // namespace

@@ -15,14 +15,17 @@ inline Vec<T> silu(Vec<T> x) {
   return x / (exp<T>(-x) + 1);
 }
 
+/// Tiles begin to end: a tile is part of a row.
 template <class T, Vec<T> (*kActivation)(Vec<T>)>
-inline void gated_rows(const GatedTask<T>& task) {
+inline void gated_tiles(const GatedTask<T>& task, int64_t begin, int64_t end) {
   constexpr int kCount = Lanes<T>::kCount;
-  const int64_t size = task.size;
-  for (int64_t row = 0; row < task.rows; ++row) {
-    const T* gate = task.gate_up + row * 2 * size;
-    const T* up = gate + size;
-    T* out = task.out + row * size;
+  for (int64_t tile = begin; tile < end; ++tile) {
+    const int64_t row = tile / task.parts;
+    const int64_t first = tile % task.parts * kTileNumbers;
+    const int64_t size = std::min(kTileNumbers, task.size - first);
+    const T* gate = task.gate_up + row * 2 * task.size + first;
+    const T* up = gate + task.size;
+    T* out = task.out + row * task.size + first;
     int64_t i = 0;
     for (; i + kCount <= size; i += kCount) {
       store<T>(out + i, kActivation(load(gate + i)) * load(up + i));
@@ -35,11 +38,11 @@ inline void gated_rows(const GatedTask<T>& task) {
 }
 
 template <class T>
-inline void geglu_rows(const GatedTask<T>& task) {
-  gated_rows<T, gelu_tanh<T>>(task);
+inline void geglu_tiles(const GatedTask<T>& task, int64_t begin, int64_t end) {
+  gated_tiles<T, gelu_tanh<T>>(task, begin, end);
 }
 
 template <class T>
-inline void swiglu_rows(const GatedTask<T>& task) {
-  gated_rows<T, silu<T>>(task);
+inline void swiglu_tiles(const GatedTask<T>& task, int64_t begin, int64_t end) {
+  gated_tiles<T, silu<T>>(task, begin, end);
 }

@@ -1,13 +1,13 @@
 #include "core/kernels/linear.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "core/kernels/block_product.h"
 #include "core/kernels/checks.h"
+#include "core/kernels/team.h"
 
 namespace specdec {
 namespace {
@@ -31,19 +31,24 @@ struct LinearTask {
 namespace specdec {
 namespace {
 
-/// Multiplications that are worth a second thread.
-constexpr int64_t kParallelWork = 200'000;
+/// Estimates of what a core does: bytes of weights read, multiplications.
+constexpr double kBytesPerNanosecond = 24.0;
+constexpr double kProductsPerNanosecond = 50.0;
 
-/// Calls run(begin, end) for all panels, where it pays on several threads.
+/// Calls run(begin, end) for all panels of `packed`, where it pays on several threads.
 template <class Run>
-void for_panels(int64_t panels, int64_t work_per_panel, const Run& run) {
-  work_per_panel = std::max<int64_t>(1, work_per_panel);
-  if (work_per_panel * panels < kParallelWork || at::get_num_threads() == 1) {
-    run(0, panels);
-    return;
-  }
-  const int64_t grain = std::max<int64_t>(1, kParallelWork / 2 / work_per_panel);
-  at::parallel_for(0, panels, grain, run);
+void for_panels(const Tensor& packed, const Tensor& input, const Run& run) {
+  const int64_t panels = packed.size(0);
+  // A single row wants panels in pairs (see linear_columns).
+  const int64_t panels_a_tile = input.size(0) == 1 ? 2 : 1;
+  const int64_t tiles = (panels + panels_a_tile - 1) / panels_a_tile;
+  const double bytes = static_cast<double>(packed.nbytes()) / static_cast<double>(panels);
+  const auto products = static_cast<double>(input.numel() * kPanel);
+  const double nanoseconds = static_cast<double>(panels_a_tile) *
+                             (bytes / kBytesPerNanosecond + products / kProductsPerNanosecond);
+  parallel_tiles(tiles, tile_grain(tiles, nanoseconds), [&](int64_t begin, int64_t end) {
+    run(begin * panels_a_tile, std::min(end * panels_a_tile, panels));
+  });
 }
 
 template <class T, class Weight>
@@ -54,7 +59,7 @@ void run(const Tensor& input, const Tensor& packed, Tensor& out) {
                                    input.size(0),
                                    input.size(1),
                                    out.size(1)};
-  for_panels(packed.size(0), task.nodes * task.in * kPanel, [&](int64_t begin, int64_t end) {
+  for_panels(packed, input, [&](int64_t begin, int64_t end) {
     SPECDEC_SIMD_CALL(linear_columns, task, begin, end);
   });
 }
@@ -62,8 +67,7 @@ void run(const Tensor& input, const Tensor& packed, Tensor& out) {
 void run_blocks(const Tensor& input, const Tensor& packed, WeightFormat format,
                 ActivationFormat activations, Tensor& out) {
   const BlockProduct product(input, packed, format, activations, out);
-  for_panels(packed.size(0), input.numel() * kPanel,
-             [&](int64_t begin, int64_t end) { product.run(begin, end); });
+  for_panels(packed, input, [&](int64_t begin, int64_t end) { product.run(begin, end); });
 }
 
 }  // namespace

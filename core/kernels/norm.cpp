@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/kernels/checks.h"
+#include "core/kernels/team.h"
 
 namespace specdec {
 namespace {
@@ -26,9 +27,15 @@ struct NormTask {
 namespace specdec {
 namespace {
 
+constexpr double kNanosecondsPerNumber = 0.3;
+
 template <bool kAdd, class T>
 void run(const NormTask<T>& task) {
-  SPECDEC_SIMD_CALL(norm_rows<kAdd>, task);
+  const int64_t grain =
+      tile_grain(task.rows, kNanosecondsPerNumber * static_cast<double>(task.size));
+  parallel_tiles(task.rows, grain, [&](int64_t begin, int64_t end) {
+    SPECDEC_SIMD_CALL(norm_rows<kAdd>, task, begin, end);
+  });
 }
 
 template <class T>

@@ -2,11 +2,11 @@
 
 #include "core/kernels/rms_simd.h"
 
-/// out = normed, or += normed when kAdd.
+/// Rows begin to end: out = normed, or += normed when kAdd.
 template <bool kAdd, class T>
-inline void norm_rows(const NormTask<T>& task) {
+inline void norm_rows(const NormTask<T>& task, int64_t begin, int64_t end) {
   constexpr int kCount = Lanes<T>::kCount;
-  for (int64_t row = 0; row < task.rows; ++row) {
+  for (int64_t row = begin; row < end; ++row) {
     const T* input = task.input + row * task.size;
     T* out = task.out + row * task.size;
     const T inverse = inverse_rms(input, task.size, task.eps);

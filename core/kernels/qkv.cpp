@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/kernels/checks.h"
+#include "core/kernels/team.h"
 
 namespace specdec {
 namespace {
@@ -34,6 +35,8 @@ struct HeadTask {
 
 namespace specdec {
 namespace {
+
+constexpr double kNanosecondsPerNumber = 0.5;
 
 template <class T>
 const T* data_or_null(const Tensor& tensor) {
@@ -68,7 +71,11 @@ void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tenso
                   "qkv_to_cache: position {} of a rotary table of {}", task.positions[node],
                   options.cos.size(0));
   }
-  SPECDEC_SIMD_CALL(qkv_nodes, task);
+  const int64_t grain =
+      tile_grain(task.nodes, kNanosecondsPerNumber * static_cast<double>(qkv.size(1)));
+  parallel_tiles(task.nodes, grain, [&](int64_t begin, int64_t end) {
+    SPECDEC_SIMD_CALL(qkv_nodes, task, begin, end);
+  });
 }
 
 void check(const Tensor& qkv, const QkvOptions& options, const KvView& view,

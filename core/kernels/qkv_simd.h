@@ -43,10 +43,11 @@ inline void norm_and_rotate(const HeadTask<T>& head, T eps, T* out) {
   }
 }
 
+/// Nodes begin to end.
 template <class T>
-inline void qkv_nodes(const QkvTask<T>& task) {
+inline void qkv_nodes(const QkvTask<T>& task, int64_t begin, int64_t end) {
   const int64_t dim = task.head_dim;
-  for (int64_t node = 0; node < task.nodes; ++node) {
+  for (int64_t node = begin; node < end; ++node) {
     const T* input = task.qkv + node * (task.heads + 2 * task.kv_heads) * dim;
     const int64_t angle = static_cast<int64_t>(task.positions[node]) * (dim / 2);
     HeadTask<T> head{input, task.q_scale, task.cos + angle, task.sin + angle, dim / 2};

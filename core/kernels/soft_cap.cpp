@@ -1,9 +1,11 @@
 #include "core/kernels/soft_cap.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
+
+#include <algorithm>
 
 #include "core/kernels/checks.h"
+#include "core/kernels/team.h"
 
 #define SPECDEC_SIMD_BODY "core/kernels/soft_cap_simd.h"
 #include "core/kernels/for_each_simd.h"
@@ -11,13 +13,18 @@
 namespace specdec {
 namespace {
 
-constexpr int64_t kParallelValues = 16384;  // fewer are capped before a second thread wakes
+constexpr int64_t kTileValues = 1024;
+constexpr double kTileNanoseconds = 0.8 * kTileValues;
 
 template <class T>
 void run(Tensor& values, double cap) {
   T* data = values.mutable_data_ptr<T>();
-  at::parallel_for(0, values.numel(), kParallelValues, [&](int64_t begin, int64_t end) {
-    SPECDEC_SIMD_CALL(cap_values, data + begin, end - begin, static_cast<T>(cap));
+  const int64_t count = values.numel();
+  const int64_t tiles = (count + kTileValues - 1) / kTileValues;
+  parallel_tiles(tiles, tile_grain(tiles, kTileNanoseconds), [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * kTileValues;
+    const int64_t size = std::min(end * kTileValues, count) - first;
+    SPECDEC_SIMD_CALL(cap_values, data + first, size, static_cast<T>(cap));
   });
 }
 

@@ -1,0 +1,97 @@
+#include "core/kernels/elementwise.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "core/kernels/checks.h"
+#include "core/kernels/team.h"
+
+#define SPECDEC_SIMD_BODY "core/kernels/elementwise_simd.h"
+#include "core/kernels/for_each_simd.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kTileValues = 4096;
+constexpr double kNanosecondsPerValue = 0.2;  // memory is read and written
+
+/// body(first, size) for parts of `count` values.
+template <class Body>
+void for_parts(int64_t count, const Body& body) {
+  const int64_t tiles = (count + kTileValues - 1) / kTileValues;
+  const int64_t grain = tile_grain(tiles, kNanosecondsPerValue * kTileValues);
+  parallel_tiles(tiles, grain, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * kTileValues;
+    body(first, std::min(end * kTileValues, count) - first);
+  });
+}
+
+template <class T>
+void add_values(const Tensor& input, Tensor& sum) {
+  const T* from = input.const_data_ptr<T>();
+  T* to = sum.mutable_data_ptr<T>();
+  for_parts(sum.numel(), [&](int64_t first, int64_t size) {
+    SPECDEC_SIMD_CALL(add_values, from + first, to + first, size);
+  });
+}
+
+template <class T>
+void scale_values(const Tensor& input, double factor, Tensor& out) {
+  const T* from = input.const_data_ptr<T>();
+  T* to = out.mutable_data_ptr<T>();
+  for_parts(out.numel(), [&](int64_t first, int64_t size) {
+    SPECDEC_SIMD_CALL(scale_values, from + first, static_cast<T>(factor), to + first, size);
+  });
+}
+
+void check(const char* op, const Tensor& input, const Tensor& out) {
+  check_cpu(input);
+  SPECDEC_CHECK(is_float_or_double(input) && is_plain(input, input.scalar_type()) &&
+                    is_plain(out, input.scalar_type()),
+                "{}: operands should be contiguous, both float32 or both float64", op);
+}
+
+}  // namespace
+
+void add_to(Tensor& sum, const Tensor& input) {
+  check("add_to", input, sum);
+  SPECDEC_CHECK(sum.sizes() == input.sizes(), "add_to: operands of different shapes");
+  if (input.scalar_type() == at::kDouble) {
+    add_values<double>(input, sum);
+  } else {
+    add_values<float>(input, sum);
+  }
+}
+
+void scaled_copy(const Tensor& input, double factor, Tensor& out) {
+  check("scaled_copy", input, out);
+  SPECDEC_CHECK(out.sizes() == input.sizes(), "scaled_copy: operands of different shapes");
+  if (input.scalar_type() == at::kDouble) {
+    scale_values<double>(input, factor, out);
+  } else {
+    scale_values<float>(input, factor, out);
+  }
+}
+
+void copy_columns(const Tensor& input, int64_t first, Tensor& out) {
+  check("copy_columns", input, out);
+  SPECDEC_CHECK(input.dim() == 2 && out.dim() == 2 && input.size(0) == out.size(0) && first >= 0 &&
+                    first + input.size(1) <= out.size(1),
+                "copy_columns: input [n, width] should fit into out [n, wider] from column {} on",
+                first);
+  const auto bytes = static_cast<size_t>(input.element_size());
+  const size_t width = static_cast<size_t>(input.size(1)) * bytes;
+  const size_t stride = static_cast<size_t>(out.size(1)) * bytes;
+  const auto* from = static_cast<const char*>(input.const_data_ptr());
+  auto* to = static_cast<char*>(out.mutable_data_ptr()) + static_cast<size_t>(first) * bytes;
+  const int64_t grain =
+      tile_grain(input.size(0), kNanosecondsPerValue * static_cast<double>(input.size(1)));
+  parallel_tiles(input.size(0), grain, [&](int64_t begin, int64_t end) {
+    for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row) {
+      std::memcpy(to + row * stride, from + row * width, width);
+    }
+  });
+}
+
+}  // namespace specdec

@@ -1,0 +1,19 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+namespace specdec {
+
+using at::Tensor;
+
+// All operands are contiguous, all float32 or all float64.
+
+/// sum += input, of the same shape.
+void add_to(Tensor& sum, const Tensor& input);
+
+/// out = factor * input, of the same shape.
+void scaled_copy(const Tensor& input, double factor, Tensor& out);
+
+/// input [n, width] becomes columns first .. first + width - 1 of out [n, wider].
+void copy_columns(const Tensor& input, int64_t first, Tensor& out);
+
+}  // namespace specdec

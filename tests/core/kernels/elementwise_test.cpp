@@ -1,0 +1,63 @@
+#include "core/kernels/elementwise.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/support/parameter_name.h"
+
+namespace specdec {
+namespace {
+
+class ElementwiseTest : public testing::TestWithParam<at::ScalarType> {};
+
+TEST_P(ElementwiseTest, AddsForOddSizes) {
+  at::manual_seed(1);
+  for (const int64_t size : {1, 7, 16, 45, 5000}) {
+    const Tensor input = at::randn({3, size}, GetParam());
+    Tensor sum = at::randn({3, size}, GetParam());
+    const Tensor wanted = sum + input;
+    add_to(sum, input);
+    EXPECT_TRUE(at::equal(sum, wanted)) << size;
+  }
+}
+
+TEST_P(ElementwiseTest, ScalesForOddSizes) {
+  at::manual_seed(2);
+  for (const int64_t size : {1, 7, 16, 45, 5000}) {
+    const Tensor input = at::randn({3, size}, GetParam());
+    Tensor out = at::empty_like(input);
+    scaled_copy(input, 25.25, out);
+    EXPECT_TRUE(at::equal(out, input * 25.25)) << size;
+    scaled_copy(input, 1.0, out);
+    EXPECT_TRUE(at::equal(out, input)) << size;
+  }
+}
+
+TEST_P(ElementwiseTest, CopiesColumns) {
+  const Tensor left = at::randn({3, 5}, GetParam());
+  const Tensor right = at::randn({3, 4}, GetParam());
+  Tensor out = at::empty({3, 9}, GetParam());
+  copy_columns(left, 0, out);
+  copy_columns(right, 5, out);
+  EXPECT_TRUE(at::equal(out, at::cat({left, right}, 1)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, ElementwiseTest, testing::Values(at::kFloat, at::kDouble),
+                         ParameterName());
+
+TEST(ElementwiseChecksTest, RefuseOperandsThatDoNotFit) {
+  const Tensor input = at::zeros({2, 8});
+  Tensor narrow = at::zeros({2, 7});
+  EXPECT_THROW(add_to(narrow, input), InternalError);
+  EXPECT_THROW(scaled_copy(input, 2.0, narrow), InternalError);
+  EXPECT_THROW(copy_columns(input, 0, narrow), InternalError);
+  Tensor out = at::zeros({2, 8});
+  EXPECT_THROW(copy_columns(input, 1, out), InternalError);
+  EXPECT_THROW(copy_columns(narrow, -1, out), InternalError);
+  EXPECT_THROW(add_to(out, at::zeros({8, 2}).t()), InternalError);
+  EXPECT_THROW(scaled_copy(input.to(at::kDouble), 2.0, out), InternalError);
+}
+
+}  // namespace
+}  // namespace specdec
