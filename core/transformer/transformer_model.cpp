@@ -5,11 +5,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/kernels/attention.h"
-#include "core/kernels/gated_activation.h"
-#include "core/kernels/norm.h"
-#include "core/kernels/qkv.h"
-#include "core/kernels/soft_cap.h"
 #include "core/transformer/pending_layers.h"
 #include "core/transformer/rope_table.h"
 #include "core/transformer/workspace.h"
@@ -42,10 +37,11 @@ void check_decodes(const TransformerWeights& weights) {
         "this checkpoint sets use_bidirectional_attention (EmbeddingGemma): every token sees the "
         "later ones, so it cannot decode token by token. 'specdec logits' works on it.");
   }
-  if (!weights.device.is_cpu()) {
-    throw Error(fmt::format("decoding runs on the CPU so far, not on {}; use --device cpu.",
-                            weights.device.str()));
-  }
+}
+
+/// As ops take it, whatever a caller made.
+Tensor plain_input(const Tensor& input, const Tensor& like) {
+  return input.to(like.options()).contiguous();
 }
 
 }  // namespace
@@ -55,6 +51,7 @@ class TransformerModel::Impl final : public Internals {
   Impl(std::shared_ptr<const TransformerWeights> weights, const KvStoreFactory& store,
        const TransformerOptions& options)
       : weights_(std::move(weights)),
+        ops_(ops_of(options, *weights_)),
         store_(make_store(*weights_, store, options)),
         workspace_(*weights_) {
     for (size_t layer = 0; layer < weights_->plan.size(); ++layer) {
@@ -105,8 +102,10 @@ class TransformerModel::Impl final : public Internals {
   int64_t hidden_size() const override { return weights_->config.hidden_size; }
   int64_t num_layers() const override { return static_cast<int64_t>(weights_->plan.size()); }
 
-  Tensor embed(const Tensor& tokens) const override { return embed_tokens(*weights_, tokens); }
-  Tensor head(const Tensor& hidden) const override { return head_logits(*weights_, hidden); }
+  Tensor embed(const Tensor& tokens) const override {
+    return embed_tokens(*ops_, *weights_, tokens);
+  }
+  Tensor head(const Tensor& hidden) const override { return head_logits(*ops_, *weights_, hidden); }
 
   std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override {
     return store_->key_values(layer, row);
@@ -219,23 +218,26 @@ class TransformerModel::Impl final : public Internals {
   }
 
   void begin(const TokenBatch& batch, Activations& a) {
-    a.residual.copy_(batch.inputs.embeddings.defined() ? batch.inputs.embeddings
-                                                       : embed(batch.tokens));
+    if (batch.inputs.embeddings.defined()) {
+      ops_->copy(plain_input(batch.inputs.embeddings, a.residual), a.residual);
+    } else {
+      ops_->embed_rows(weights_->embedding, batch.tokens, weights_->embedding_scale, a.residual);
+    }
   }
 
   void run_layer(size_t layer, const ForwardInputs& inputs, Activations& a) {
     const LayerPlan& plan = weights_->plan[layer];
     const LayerWeights& w = weights_->layers[layer];
     const KvView view = store_->view(static_cast<int64_t>(layer));
-    w.qkv.apply(attention_input(plan, w, inputs, a), a.qkv);
-    qkv_to_cache(a.qkv, qkv_options_[layer], view, a.queries);
-    paged_attention(a.queries, view, {plan.query_scale, plan.soft_cap, inputs.attention_bias},
-                    a.mixed);
-    w.output.apply(a.mixed_flat, a.branch);
+    ops_->linear(w.qkv, attention_input(plan, w, inputs, a), a.qkv);
+    ops_->qkv_to_cache(a.qkv, qkv_options_[layer], view, a.queries);
+    ops_->paged_attention(a.queries, view, {plan.query_scale, plan.soft_cap, inputs.attention_bias},
+                          a.mixed);
+    ops_->linear(w.output, a.mixed_flat, a.branch);
     add_branch(a, w.attention_post_norm);
-    w.gate_up.apply(normed(w.mlp_norm, a), a.gate_up);
-    gated_activation(a.gate_up, plan.activation, a.gated);
-    w.down.apply(a.gated, a.branch);
+    ops_->linear(w.gate_up, normed(w.mlp_norm, a), a.gate_up);
+    ops_->gated_activation(a.gate_up, plan.activation, a.gated);
+    ops_->linear(w.down, a.gated, a.branch);
     add_branch(a, w.mlp_post_norm);
   }
 
@@ -244,7 +246,7 @@ class TransformerModel::Impl final : public Internals {
     if (!scale.defined()) {
       return a.residual;
     }
-    rms_norm(a.residual, scale, weights_->config.rms_norm_eps, a.normed);
+    ops_->rms_norm(a.residual, scale, weights_->config.rms_norm_eps, a.normed);
     return a.normed;
   }
 
@@ -254,16 +256,15 @@ class TransformerModel::Impl final : public Internals {
     if (!plan.joined_inputs) {
       return stream;
     }
-    a.joined.narrow(1, 0, hidden_size()).copy_(inputs.attention_inputs);
-    a.joined.narrow(1, hidden_size(), hidden_size()).copy_(stream);
+    ops_->concat(plain_input(inputs.attention_inputs, stream), stream, a.joined);
     return a.joined;
   }
 
   void add_branch(Activations& a, const Tensor& post_norm) const {
     if (post_norm.defined()) {
-      add_rms_norm(a.residual, a.branch, post_norm, weights_->config.rms_norm_eps);
+      ops_->add_rms_norm(a.residual, a.branch, post_norm, weights_->config.rms_norm_eps);
     } else {
-      a.residual.add_(a.branch);
+      ops_->add(a.residual, a.branch);
     }
   }
 
@@ -279,8 +280,8 @@ class TransformerModel::Impl final : public Internals {
   void finish(const TokenBatch& batch, const ForwardOptions& options, const Tensor& residual,
               ForwardResult& result) {
     if (weights_->final_norm.defined()) {
-      result.final_hidden = at::empty_like(residual);
-      rms_norm(residual, weights_->final_norm, weights_->config.rms_norm_eps, result.final_hidden);
+      result.final_hidden =
+          ops_->rms_norm(residual, weights_->final_norm, weights_->config.rms_norm_eps);
     } else {
       result.final_hidden = residual.clone();
     }
@@ -292,6 +293,7 @@ class TransformerModel::Impl final : public Internals {
   }
 
   std::shared_ptr<const TransformerWeights> weights_;
+  std::shared_ptr<Ops> ops_;
   std::unique_ptr<KvStore> store_;
   Workspace workspace_;
   std::vector<RopeTable> ropes_;
@@ -300,14 +302,18 @@ class TransformerModel::Impl final : public Internals {
   PendingLayers pending_;
 };
 
-Tensor embed_tokens(const TransformerWeights& weights, const Tensor& tokens) {
-  return weights.embedding.rows(tokens).mul_(weights.embedding_scale);
+std::shared_ptr<Ops> ops_of(const TransformerOptions& options, const TransformerInfo& model) {
+  return options.ops != nullptr ? options.ops : device_ops(model.device);
 }
 
-Tensor head_logits(const TransformerWeights& weights, const Tensor& hidden) {
-  Tensor logits = weights.head.apply(hidden);
+Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& tokens) {
+  return ops.embed_rows(weights.embedding, tokens, weights.embedding_scale);
+}
+
+Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden) {
+  Tensor logits = ops.linear(weights.head, hidden);
   if (const double cap = weights.config.final_soft_cap; cap > 0.0) {
-    soft_cap(logits, cap);
+    ops.soft_cap(logits, cap);
   }
   return logits;
 }

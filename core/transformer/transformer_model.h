@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 
+#include "core/kernels/ops.h"
 #include "core/kv_store.h"
 #include "core/language_model.h"
 #include "core/transformer/weights.h"
@@ -9,6 +10,7 @@ namespace specdec {
 
 struct TransformerOptions {
   int64_t max_length = 0;  ///< most tokens of a row; 0 = the config's max_position_embeddings
+  std::shared_ptr<Ops> ops = nullptr;  ///< what runs the forward; nullptr = the device's own
 };
 
 /// The cached forward of every family whose layers a LayerPlan can say: weights + a store of keys
@@ -42,9 +44,11 @@ class TransformerModel final : public LanguageModel {
 // Parts of the forward that heads on a target share.
 
 /// Input embeddings as the first layer sees them: tokens [n] int32 -> [n, hidden].
-Tensor embed_tokens(const TransformerWeights& weights, const Tensor& tokens);
+Tensor embed_tokens(Ops& ops, const TransformerWeights& weights, const Tensor& tokens);
 /// Final-normed hidden states to logits, soft cap included: [n, hidden] -> [n, vocab].
-Tensor head_logits(const TransformerWeights& weights, const Tensor& hidden);
+Tensor head_logits(Ops& ops, const TransformerWeights& weights, const Tensor& hidden);
+/// Those of the options, or the device's own; throws Error for a device that has none.
+std::shared_ptr<Ops> ops_of(const TransformerOptions& options, const TransformerInfo& model);
 /// The rows of `values` [n, ...] that belong to the last node of each row of a batch of n nodes.
 Tensor last_of_rows(const TokenBatch& batch, const Tensor& values);
 /// Throws Error for a token that the model does not know.

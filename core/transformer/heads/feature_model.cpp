@@ -6,16 +6,10 @@
 
 #include "core/error.h"
 #include "core/kernels/linear.h"
-#include "core/kernels/norm.h"
+#include "core/kernels/ops.h"
 
 namespace specdec {
 namespace {
-
-Tensor normed(const Tensor& x, const Tensor& scale, double eps) {
-  Tensor out = at::empty_like(x);
-  rms_norm(x, scale, eps, out);
-  return out;
-}
 
 Linear packed(const Tensor& matrix, const TransformerInfo& target, const Tensor& bias = {}) {
   return matrix.defined() ? pack(matrix, head_packing(target), bias) : Linear();
@@ -24,10 +18,12 @@ Linear packed(const Tensor& matrix, const TransformerInfo& target, const Tensor&
 class EagleFeatureHead final : public FeatureHead {
  public:
   EagleFeatureHead(std::shared_ptr<const EagleHead> head,
-                   std::shared_ptr<const TransformerWeights> target)
+                   std::shared_ptr<const TransformerWeights> target,
+                   const TransformerOptions& options)
       : head_(std::move(head)),
         config_(head_->config),
         target_(std::move(target)),
+        ops_(ops_of(options, *target_)),
         fc_(packed(head_->fc, *target_, head_->fc_bias)),
         lm_head_(packed(head_->lm_head, *target_)),
         embedding_(head_->embedding.defined() ? packed(head_->embedding, *target_)
@@ -38,33 +34,34 @@ class EagleFeatureHead final : public FeatureHead {
   int64_t feature_width() const override { return third() ? fc_.in() : config_.hidden_size; }
 
   LayerInput enter(const Tensor& tokens, const Tensor& features, bool own) const override {
-    Tensor embedding = embedding_.rows(tokens);
-    if (config_.scale_embedding) {
-      embedding.mul_(target_->embedding_scale);
-    }
+    const Tensor embedding = ops_->embed_rows(
+        embedding_, tokens, config_.scale_embedding ? target_->embedding_scale : 1.0);
     if (third()) {
-      const Tensor feature = own ? features : fc_.apply(normed_streams(features));
+      const Tensor feature = own ? features : ops_->linear(fc_, normed_streams(features));
       return {head_->feature_norm.defined()
-                  ? normed(feature, head_->feature_norm, config_.rms_norm_eps)
+                  ? ops_->rms_norm(feature, head_->feature_norm, config_.rms_norm_eps)
                   : feature,
-              normed(embedding, head_->embedding_norm, config_.rms_norm_eps)};
+              ops_->rms_norm(embedding, head_->embedding_norm, config_.rms_norm_eps)};
     }
-    return {fc_.apply(at::cat({embedding, features}, 1)), {}};
+    return {ops_->linear(fc_, ops_->concat(embedding, features)), {}};
   }
 
   Tensor feature(const Tensor& output) const override {
-    return config_.norm_output ? normed(output, head_->norm, config_.rms_norm_eps) : output;
+    return config_.norm_output ? ops_->rms_norm(output, head_->norm, config_.rms_norm_eps) : output;
   }
 
   Tensor logits(const Tensor& output, const Tensor& feature) const override {
     if (third()) {
-      return widened(lm_head_.apply(
-          config_.norm_output ? feature : normed(output, head_->norm, config_.rms_norm_eps)));
+      return widened(
+          ops_->linear(lm_head_, config_.norm_output
+                                     ? feature
+                                     : ops_->rms_norm(output, head_->norm, config_.rms_norm_eps)));
     }
     if (config_.feature_after_norm) {
-      return head_logits(*target_, output);
+      return head_logits(*ops_, *target_, output);
     }
-    return head_logits(*target_, normed(output, target_->final_norm, target_->config.rms_norm_eps));
+    return head_logits(*ops_, *target_,
+                       ops_->rms_norm(output, target_->final_norm, target_->config.rms_norm_eps));
   }
 
  private:
@@ -73,7 +70,7 @@ class EagleFeatureHead final : public FeatureHead {
   /// The target's captured streams as fc reads them.
   Tensor normed_streams(const Tensor& streams) const {
     if (head_->input_norm.defined()) {
-      return normed(streams, head_->input_norm, config_.rms_norm_eps);
+      return ops_->rms_norm(streams, head_->input_norm, config_.rms_norm_eps);
     }
     if (!head_->stream_norms.defined()) {
       return streams;
@@ -81,7 +78,8 @@ class EagleFeatureHead final : public FeatureHead {
     std::vector<Tensor> parts;
     for (int64_t i = 0; i < head_->stream_norms.size(0); ++i) {
       const Tensor part = streams.narrow(1, i * config_.hidden_size, config_.hidden_size);
-      parts.push_back(normed(part.contiguous(), head_->stream_norms[i], config_.rms_norm_eps));
+      parts.push_back(
+          ops_->rms_norm(part.contiguous(), head_->stream_norms[i], config_.rms_norm_eps));
     }
     return at::cat(parts, 1);
   }
@@ -99,16 +97,19 @@ class EagleFeatureHead final : public FeatureHead {
   std::shared_ptr<const EagleHead> head_;
   const EagleConfig& config_;
   std::shared_ptr<const TransformerWeights> target_;
+  std::shared_ptr<Ops> ops_;
   Linear fc_, lm_head_, embedding_;
 };
 
 class MtpFeatureHead final : public FeatureHead {
  public:
   MtpFeatureHead(std::shared_ptr<const MtpHead> head, size_t module,
-                 std::shared_ptr<const TransformerWeights> target)
+                 std::shared_ptr<const TransformerWeights> target,
+                 const TransformerOptions& options)
       : head_(std::move(head)),
         module_(module),
         target_(std::move(target)),
+        ops_(ops_of(options, *target_)),
         fc_(packed(head_->fc, *target_)) {}
 
   const HeadLayer& layer() const override { return head_->layers.at(module_); }
@@ -116,23 +117,25 @@ class MtpFeatureHead final : public FeatureHead {
 
   LayerInput enter(const Tensor& tokens, const Tensor& features, bool) const override {
     const double eps = target_->config.rms_norm_eps;
-    const Tensor embedding = normed(embed_tokens(*target_, tokens), head_->embedding_norm, eps);
-    const Tensor hidden = normed(features.contiguous(), head_->hidden_norm, eps);
-    return {fc_.apply(at::cat({embedding, hidden}, 1)), {}};
+    const Tensor embedding =
+        ops_->rms_norm(embed_tokens(*ops_, *target_, tokens), head_->embedding_norm, eps);
+    const Tensor hidden = ops_->rms_norm(features.contiguous(), head_->hidden_norm, eps);
+    return {ops_->linear(fc_, ops_->concat(embedding, hidden)), {}};
   }
 
   Tensor feature(const Tensor& output) const override {
-    return normed(output, head_->norm, target_->config.rms_norm_eps);
+    return ops_->rms_norm(output, head_->norm, target_->config.rms_norm_eps);
   }
 
   Tensor logits(const Tensor&, const Tensor& feature) const override {
-    return head_logits(*target_, feature);
+    return head_logits(*ops_, *target_, feature);
   }
 
  private:
   std::shared_ptr<const MtpHead> head_;
   size_t module_;
   std::shared_ptr<const TransformerWeights> target_;
+  std::shared_ptr<Ops> ops_;
   Linear fc_;
 };
 
@@ -204,7 +207,7 @@ std::unique_ptr<FeatureModel> make_eagle_model(std::shared_ptr<const EagleHead> 
                                                std::shared_ptr<const TransformerWeights> target,
                                                const KvStoreFactory& store,
                                                const TransformerOptions& options) {
-  auto eagle = std::make_unique<EagleFeatureHead>(std::move(head), target);
+  auto eagle = std::make_unique<EagleFeatureHead>(std::move(head), target, options);
   return std::make_unique<FeatureModel>(std::move(eagle), std::move(target), store, options);
 }
 
@@ -212,7 +215,7 @@ std::unique_ptr<FeatureModel> make_mtp_model(std::shared_ptr<const MtpHead> head
                                              std::shared_ptr<const TransformerWeights> target,
                                              const KvStoreFactory& store,
                                              const TransformerOptions& options) {
-  auto mtp = std::make_unique<MtpFeatureHead>(std::move(head), module, target);
+  auto mtp = std::make_unique<MtpFeatureHead>(std::move(head), module, target, options);
   return std::make_unique<FeatureModel>(std::move(mtp), std::move(target), store, options);
 }
 

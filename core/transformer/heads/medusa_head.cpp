@@ -10,7 +10,6 @@
 #include "core/formats/json_keys.h"
 #include "core/transformer/tensor_source.h"
 #include "core/transformer/tensor_writer.h"
-#include "core/transformer/transformer_model.h"
 
 namespace specdec {
 namespace {
@@ -100,8 +99,9 @@ Tensor medusa_hidden(const MedusaHead& head, const Tensor& hidden, int64_t index
   return x;
 }
 
-MedusaModel::MedusaModel(const MedusaHead& head, std::shared_ptr<const TransformerWeights> target)
-    : target_(std::move(target)) {
+MedusaModel::MedusaModel(const MedusaHead& head, std::shared_ptr<const TransformerWeights> target,
+                         const TransformerOptions& options)
+    : target_(std::move(target)), ops_(ops_of(options, *target_)) {
   for (const std::vector<MedusaBlock>& layers : head.blocks) {
     std::vector<Linear>& blocks = blocks_.emplace_back();
     for (const MedusaBlock& block : layers) {
@@ -117,9 +117,9 @@ Tensor MedusaModel::logits(const Tensor& hidden, int64_t index) const {
   const auto number = static_cast<size_t>(index);
   Tensor x = hidden;
   for (const Linear& block : blocks_[number]) {
-    x = x + at::silu(block.apply(x));
+    x = x + at::silu(ops_->linear(block, x));
   }
-  return outputs_.empty() ? head_logits(*target_, x) : outputs_[number].apply(x);
+  return outputs_.empty() ? head_logits(*ops_, *target_, x) : ops_->linear(outputs_[number], x);
 }
 
 CheckpointTensors medusa_tensors(const std::filesystem::path& folder) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/transformer/heads/head_files.h"
+#include "core/transformer/transformer_model.h"
 #include "core/transformer/weights.h"
 
 namespace specdec {
@@ -52,12 +53,14 @@ Tensor medusa_hidden(const MedusaHead& head, const Tensor& hidden, int64_t index
 /// The heads as the kernels run them, on a target.
 class MedusaModel {
  public:
-  MedusaModel(const MedusaHead& head, std::shared_ptr<const TransformerWeights> target);
+  MedusaModel(const MedusaHead& head, std::shared_ptr<const TransformerWeights> target,
+              const TransformerOptions& options = {});
   /// Logits [n, vocab] that head `index` gives for hidden states [n, hidden].
   Tensor logits(const Tensor& hidden, int64_t index) const;
 
  private:
   std::shared_ptr<const TransformerWeights> target_;
+  std::shared_ptr<Ops> ops_;
   std::vector<std::vector<Linear>> blocks_;  ///< [num_heads][num_layers]
   std::vector<Linear> outputs_;              ///< [num_heads]; empty = the target's own head
 };

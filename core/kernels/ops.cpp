@@ -1,0 +1,89 @@
+#include "core/kernels/ops.h"
+
+#include <ATen/ATen.h>
+
+#include "core/error.h"
+#include "core/kernels/elementwise.h"
+#include "core/kernels/norm.h"
+#include "core/kernels/soft_cap.h"
+
+namespace specdec {
+namespace {
+
+class CpuOps final : public Ops {
+ public:
+  void linear(const Linear& weight, const Tensor& input, Tensor& out) override {
+    weight.apply(input, out);
+  }
+  void embed_rows(const Linear& table, const Tensor& ids, double factor, Tensor& out) override {
+    scaled_copy(table.rows(ids), factor, out);
+  }
+  void rms_norm(const Tensor& input, const Tensor& scale, double eps, Tensor& out) override {
+    specdec::rms_norm(input, scale, eps, out);
+  }
+  void add_rms_norm(Tensor& residual, const Tensor& input, const Tensor& scale,
+                    double eps) override {
+    specdec::add_rms_norm(residual, input, scale, eps);
+  }
+  void add(Tensor& residual, const Tensor& input) override { add_to(residual, input); }
+  void copy(const Tensor& input, Tensor& out) override { scaled_copy(input, 1.0, out); }
+  void concat(const Tensor& left, const Tensor& right, Tensor& out) override {
+    copy_columns(left, 0, out);
+    copy_columns(right, left.size(1), out);
+  }
+  void qkv_to_cache(const Tensor& qkv, const QkvOptions& options, const KvView& view,
+                    Tensor& queries) override {
+    specdec::qkv_to_cache(qkv, options, view, queries);
+  }
+  void paged_attention(const Tensor& queries, const KvView& view, const AttentionOptions& options,
+                       Tensor& out) override {
+    specdec::paged_attention(queries, view, options, out);
+  }
+  void gated_activation(const Tensor& gate_up, Activation activation, Tensor& out) override {
+    specdec::gated_activation(gate_up, activation, out);
+  }
+  void soft_cap(Tensor& values, double cap) override { specdec::soft_cap(values, cap); }
+};
+
+Tensor new_rows(int64_t rows, int64_t width, const Linear& weight) {
+  return at::empty({rows, width},
+                   at::TensorOptions(weight.compute_dtype()).device(weight.device()));
+}
+
+}  // namespace
+
+Tensor Ops::linear(const Linear& weight, const Tensor& input) {
+  Tensor out = new_rows(input.size(0), weight.out(), weight);
+  linear(weight, input, out);
+  return out;
+}
+
+Tensor Ops::embed_rows(const Linear& table, const Tensor& ids, double factor) {
+  Tensor out = new_rows(ids.size(0), table.in(), table);
+  embed_rows(table, ids, factor, out);
+  return out;
+}
+
+Tensor Ops::rms_norm(const Tensor& input, const Tensor& scale, double eps) {
+  Tensor out = at::empty_like(input);
+  rms_norm(input, scale, eps, out);
+  return out;
+}
+
+Tensor Ops::concat(const Tensor& left, const Tensor& right) {
+  Tensor out = at::empty({left.size(0), left.size(1) + right.size(1)}, left.options());
+  concat(left, right, out);
+  return out;
+}
+
+std::shared_ptr<Ops> cpu_ops() { return std::make_shared<CpuOps>(); }
+
+std::shared_ptr<Ops> device_ops(at::Device device) {
+  if (!device.is_cpu()) {
+    throw Error(
+        fmt::format("decoding runs on the CPU so far, not on {}; use --device cpu.", device.str()));
+  }
+  return cpu_ops();
+}
+
+}  // namespace specdec

@@ -1,0 +1,55 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "core/kernels/attention.h"
+#include "core/kernels/gated_activation.h"
+#include "core/kernels/linear.h"
+#include "core/kernels/qkv.h"
+
+namespace specdec {
+
+/// What a device has to be able to do for a forward, which is a list of calls of these made from
+/// the plan. Each op does what the kernel of its name says (core/kernels/), into memory that the
+/// caller owns; calls are in order. One that wraps another device's sees every op, before and after
+/// it runs.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  /// out = input * weight^T + bias.
+  virtual void linear(const Linear& weight, const Tensor& input, Tensor& out) = 0;
+  /// out [n, in] = factor * rows of the weight; ids [n] int32.
+  virtual void embed_rows(const Linear& table, const Tensor& ids, double factor, Tensor& out) = 0;
+  virtual void rms_norm(const Tensor& input, const Tensor& scale, double eps, Tensor& out) = 0;
+  /// residual += rms_norm(input).
+  virtual void add_rms_norm(Tensor& residual, const Tensor& input, const Tensor& scale,
+                            double eps) = 0;
+  /// residual += input.
+  virtual void add(Tensor& residual, const Tensor& input) = 0;
+  virtual void copy(const Tensor& input, Tensor& out) = 0;
+  /// out [n, a + b] = left [n, a] beside right [n, b].
+  virtual void concat(const Tensor& left, const Tensor& right, Tensor& out) = 0;
+  virtual void qkv_to_cache(const Tensor& qkv, const QkvOptions& options, const KvView& view,
+                            Tensor& queries) = 0;
+  virtual void paged_attention(const Tensor& queries, const KvView& view,
+                               const AttentionOptions& options, Tensor& out) = 0;
+  virtual void gated_activation(const Tensor& gate_up, Activation activation, Tensor& out) = 0;
+  /// In place.
+  virtual void soft_cap(Tensor& values, double cap) = 0;
+
+  // The same into new tensors.
+  Tensor linear(const Linear& weight, const Tensor& input);
+  Tensor embed_rows(const Linear& table, const Tensor& ids, double factor);
+  Tensor rms_norm(const Tensor& input, const Tensor& scale, double eps);
+  Tensor concat(const Tensor& left, const Tensor& right);
+};
+
+/// Calls the kernels of core/kernels/, on the team of threads. Stateless.
+std::shared_ptr<Ops> cpu_ops();
+
+/// The ops of a device. Throws Error for one that has none yet.
+std::shared_ptr<Ops> device_ops(at::Device device);
+
+}  // namespace specdec
