@@ -11,7 +11,7 @@ namespace specdec {
 /// How a checkpoint names and stores one layer.
 struct LayerFormat {
   std::string prefix;        ///< "model.layers.3."
-  double norm_offset = 1.0;  ///< a stored scale w means norm_offset + w: Gemma 1, Llama 0
+  double norm_offset = 0.0;  ///< a stored scale w means norm_offset + w: Gemma 1, Llama 0
   /// The norm of the residual stream before attention; "" = the layer has none.
   std::string attention_norm = "input_layernorm";
 };

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/transformer/heads/feature_model.h"
 #include "decoders/drafters/feature_drafter.h"
 #include "decoders/drafters/self_drafter.h"
@@ -156,14 +156,14 @@ DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) 
 // For `specdec certify`: random heads for the random target.
 
 void write_eagle(const std::filesystem::path& folder, uint64_t seed) {
-  const auto target = load_gemma(folder / "target");
+  const auto target = load_model(folder / "target");
   const auto config = make_eagle_config(EagleVersion::kEagle, LayerStyle::kGemma, *target);
   save_eagle_head(*random_eagle_head(config, {.seed = seed}), folder / "eagle", at::kFloat);
 }
 
 /// Its draft vocabulary leaves out a token of the target, as published ones do.
 void write_eagle3(const std::filesystem::path& folder, uint64_t seed) {
-  const auto target = load_gemma(folder / "target");
+  const auto target = load_model(folder / "target");
   auto config = make_eagle_config(EagleVersion::kEagle3, LayerStyle::kLlama, *target);
   config.capture_layers = {0, 1};
   config.draft_vocab_size = target->config.vocab_size - 1;
@@ -173,7 +173,7 @@ void write_eagle3(const std::filesystem::path& folder, uint64_t seed) {
 }
 
 void write_mtp(const std::filesystem::path& folder, uint64_t seed) {
-  const auto target = load_gemma(folder / "target");
+  const auto target = load_model(folder / "target");
   const auto head = random_mtp_head(*target, 2, {.seed = seed});
   save_mtp_head(*head, *target, folder / "target", at::kFloat);
 }

@@ -1,7 +1,7 @@
 #include <memory>
 
 #include "core/error.h"
-#include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/transformer/heads/medusa_head.h"
 #include "core/transformer/random_weights.h"
 #include "decoders/drafters/medusa.h"
@@ -44,7 +44,7 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
 
 /// For `specdec certify`: heads that resemble the target's own.
 void write_examples(const std::filesystem::path& folder, uint64_t seed) {
-  const auto target = load_gemma_tensors(folder / "target");
+  const auto target = load_model_tensors(folder / "target");
   for (const bool shared : {false, true}) {
     MedusaHead head = new_medusa_head({.num_heads = 3, .num_layers = 1, .share_lm_head = shared},
                                       *target, at::kFloat);

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/formats/safetensors.h"
 #include "experiments/components/thread_choice.h"
 #include "kv/kv_cache.h"
@@ -38,8 +38,8 @@ ModelFiles read_model_files(const std::filesystem::path& folder) {
                     "and model.safetensors",
                     folder.string()));
   }
-  const GemmaConfig config = load_gemma_config(folder);
-  ModelFiles files{folder, transformer_config(config), make_layer_plan(config), nullptr};
+  ModelDescription model = describe_model(folder);
+  ModelFiles files{folder, std::move(model.config), std::move(model.plan), nullptr};
   const CheckpointTensors headers(folder);
   if (std::filesystem::exists(folder / "tokenizer.model") ||
       std::filesystem::exists(folder / "tokenizer.json")) {
@@ -159,7 +159,7 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(
     const LoadOptions options{.dtype = parse_dtype(options_.dtype),
                               .device = parse_device(options_.device),
                               .activations = parse_activations(options_.activations)};
-    weights = load_gemma(folder, options);
+    weights = load_model(folder, options);
   }
   return weights;
 }

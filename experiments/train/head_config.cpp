@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/families/gemma/config.h"
+#include "core/families/model.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/config_node.h"
 
@@ -125,7 +125,7 @@ void check_target(const ConfigNode& node, const HeadTrainConfig& config) {
     return;
   }
   try {
-    const GemmaConfig target = load_gemma_config(config.target);
+    const TransformerConfig target = describe_model(config.target).config;
     for (const int64_t layer : config.shape.layers) {
       if (layer >= target.num_layers) {
         node.fail("layers", fmt::format("names layer {}, but the target has layers 0 to {}", layer,

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "core/error.h"
-#include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/tokenizer.h"
 #include "experiments/train/head_evaluation.h"
 #include "experiments/train/head_loss.h"
@@ -50,7 +50,7 @@ class HeadTrainer {
     LoadOptions load;
     load.dtype = at::kFloat;
     load.device = options.device;
-    target_ = load_gemma_tensors(config.target, load);
+    target_ = load_model_tensors(config.target, load);
     data_ = std::make_unique<TextData>(config.text, *load_tokenizer(config.target));
     head_ = make_head_training(config.shape,
                                {.target = target_,
@@ -100,7 +100,7 @@ class HeadTrainer {
 
   /// The target as it decodes, on the CPU.
   std::shared_ptr<const TransformerWeights> decoding_target() const {
-    return load_gemma(config_.target, {.dtype = at::kFloat});
+    return load_model(config_.target, {.dtype = at::kFloat});
   }
 
   std::optional<at::ScalarType> matmul_dtype() const {

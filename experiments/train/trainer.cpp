@@ -124,7 +124,7 @@ class Trainer {
     LoadOptions load;
     load.dtype = at::kFloat;
     load.device = options_.device;
-    teacher_ = load_gemma_tensors(config_.teacher, load);
+    teacher_ = load_model_tensors(config_.teacher, load);
     if (teacher_->config.vocab_size != config_.model.vocab_size) {
       throw Error(fmt::format(
           "the teacher's vocabulary has {} entries, the model's {}; take the "
@@ -137,7 +137,7 @@ class Trainer {
     if (!config_.initial.empty()) {
       LoadOptions load;
       load.dtype = at::kFloat;
-      return load_gemma_tensors(config_.initial, load);
+      return load_model_tensors(config_.initial, load);
     }
     RandomWeightsOptions random;
     random.seed = config_.text.seed;
@@ -219,7 +219,7 @@ class Trainer {
     LoadOptions load;
     load.dtype = at::kFloat;
     load.device = options_.device;
-    return report(*load_gemma_tensors(config_.out, load), 0);
+    return report(*load_model_tensors(config_.out, load), 0);
   }
 
   TrainConfig config_;

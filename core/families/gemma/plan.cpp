@@ -40,6 +40,14 @@ std::vector<LayerPlan> make_layer_plan(const GemmaConfig& config) {
   return plan;
 }
 
+ModelDescription describe_gemma(const GemmaConfig& config) {
+  return {.config = transformer_config(config),
+          .plan = make_layer_plan(config),
+          .norm_offset = kGemmaNormOffset,
+          .scaled_embedding = true,
+          .text = gemma_config_json(config)};
+}
+
 GemmaConfig gemma_config(const TransformerConfig& model, const std::vector<LayerPlan>& plan) {
   SPECDEC_CHECK(!plan.empty(), "gemma_config: there are no layers");
   GemmaConfig config;

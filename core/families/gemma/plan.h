@@ -1,6 +1,7 @@
 #pragma once
 #include <vector>
 
+#include "core/families/description.h"
 #include "core/families/gemma/config.h"
 #include "core/transformer/plan.h"
 
@@ -10,7 +11,11 @@ namespace specdec {
 TransformerConfig transformer_config(const GemmaConfig& config);
 /// How the forward runs its layers.
 std::vector<LayerPlan> make_layer_plan(const GemmaConfig& config);
-/// The inverse of both; what no layer needs has its default.
+/// What loading its weights needs.
+ModelDescription describe_gemma(const GemmaConfig& config);
+/// A stored norm scale w means kGemmaNormOffset + w.
+inline constexpr double kGemmaNormOffset = 1.0;
+/// The inverse of transformer_config and make_layer_plan; what no layer needs has its default.
 GemmaConfig gemma_config(const TransformerConfig& model, const std::vector<LayerPlan>& plan);
 
 }  // namespace specdec

@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/kv_cache.h"
@@ -71,7 +71,7 @@ class History {
   static std::shared_ptr<const TransformerWeights> load(const std::string& golden) {
     LoadOptions options;
     options.dtype = at::kFloat;
-    return load_gemma(test_data(golden), options);
+    return load_model(test_data(golden), options);
   }
   static int64_t page_size(uint64_t seed) { return seed % 2 == 0 ? 4 : 16; }
 

@@ -16,7 +16,7 @@ class ReferenceGoldenTest : public testing::TestWithParam<std::string> {
   ReferenceResult run(const char* tokens) const {
     LoadOptions options;
     options.dtype = at::kFloat;
-    return reference_forward(*load_gemma_tensors(golden_.folder(), options),
+    return reference_forward(*load_model_tensors(golden_.folder(), options),
                              golden_.tensor(tokens).unsqueeze(0));
   }
 
@@ -45,7 +45,7 @@ TEST(ReferenceTest, Float64IsCloseToFloat32) {
   const Golden golden("gemma3-a");
   LoadOptions options;
   options.dtype = at::kDouble;
-  const auto result = reference_forward(*load_gemma_tensors(golden.folder(), options),
+  const auto result = reference_forward(*load_model_tensors(golden.folder(), options),
                                         golden.tensor("tokens").unsqueeze(0));
   EXPECT_EQ(result.logits.scalar_type(), at::kDouble);
   EXPECT_LE(max_difference(result.logits[0], golden.tensor("logits")), 1e-4);

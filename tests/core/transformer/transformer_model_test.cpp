@@ -21,7 +21,7 @@ namespace {
 std::shared_ptr<const TransformerWeights> load_float(const std::filesystem::path& folder) {
   LoadOptions options;
   options.dtype = at::kFloat;
-  return load_gemma(folder, options);
+  return load_model(folder, options);
 }
 
 TokenBatch batch_of(const std::vector<Token>& tokens) {
@@ -101,14 +101,14 @@ class TransformerModelTest : public testing::Test {
 
 TEST_F(TransformerModelTest, StoredBfloat16StaysNearItsGolden) {
   const Golden golden("gemma3-bf16-sharded-a");
-  TransformerModel model(load_gemma(golden.folder()), paged_kv());
+  TransformerModel model(load_model(golden.folder()), paged_kv());
   EXPECT_EQ(model.weights().weight_dtype, at::kBFloat16);
   const auto logits = model.forward(batch_of(golden.tokens("tokens"))).logits;
   EXPECT_LE(max_difference(logits, golden.tensor("logits_bf16")), 0.2);
 }
 
 TEST_F(TransformerModelTest, Int8HasTheLogitsOfItsOwnWeights) {
-  const auto weights = load_gemma(golden_.folder(), {.dtype = at::kChar});
+  const auto weights = load_model(golden_.folder(), {.dtype = at::kChar});
   EXPECT_EQ(weights->weight_dtype, at::kChar);
   EXPECT_EQ(weights->compute_dtype(), at::kFloat);
   const auto logits = TransformerModel(weights, paged_kv()).forward(batch_of(tokens_)).logits;
@@ -121,7 +121,7 @@ TEST_F(TransformerModelTest, Int8HasTheLogitsOfItsOwnWeights) {
 TEST_F(TransformerModelTest, Float64IsTheReference) {
   LoadOptions options;
   options.dtype = at::kDouble;
-  const auto weights = load_gemma(golden_.folder(), options);
+  const auto weights = load_model(golden_.folder(), options);
   TransformerModel model(weights, paged_kv());
   const auto logits = model.forward(batch_of(tokens_)).logits;
   const auto wanted =

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
-#include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/tokenizer.h"
 #include "core/transformer/reference.h"
 #include "decoders/beam_search.h"
@@ -142,7 +142,7 @@ TEST(BeamCliTest, RefusesWhatCannotWork) {
 class BeamModelTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { at::set_num_threads(1); }
-  std::shared_ptr<const TransformerWeights> weights_ = load_gemma(test_data(GetParam()), {});
+  std::shared_ptr<const TransformerWeights> weights_ = load_model(test_data(GetParam()), {});
 };
 
 TEST_P(BeamModelTest, SpeculativeBeamSearchEqualsPlainBeamSearchBitForBit) {
@@ -192,7 +192,7 @@ at::Tensor reference_log_probs(const std::string& folder, const std::vector<Toke
   LoadOptions options;
   options.dtype = at::kFloat;
   const auto ids = at::tensor(std::vector<int64_t>(tokens.begin(), tokens.end()), at::kLong);
-  return at::log_softmax(reference_forward(*load_gemma_tensors(folder, options), ids.unsqueeze(0))
+  return at::log_softmax(reference_forward(*load_model_tensors(folder, options), ids.unsqueeze(0))
                              .logits[0]
                              .to(at::kDouble),
                          1);

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/tokenizer.h"
 #include "core/transformer/transformer_model.h"
 #include "decoders/analysis/sequence_distribution.h"
@@ -30,7 +30,7 @@ std::shared_ptr<const TransformerWeights> load_float(const std::string& name) {
   at::set_num_threads(1);
   LoadOptions options;
   options.dtype = at::kFloat;
-  return load_gemma(models() / name, options);
+  return load_model(models() / name, options);
 }
 
 class ShippedModelsTest : public testing::Test {

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "core/error.h"
-#include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/transformer/heads/eagle_head.h"
 #include "core/transformer/heads/mtp_head.h"
 #include "experiments/components/builtin.h"
@@ -30,7 +30,7 @@ class BuiltinHeadsTest : public testing::Test {
   BuiltinHeadsTest() {
     fs::copy(SPECDEC_SOURCE_DIR "/tests/data/gemma3-a", path("target"));
     folder_.write("p.jsonl", "{\"tokens\": [2, 5, 9, 5, 9]}\n{\"tokens\": [2, 7]}\n");
-    const auto target = load_gemma(path("target"));
+    const auto target = load_model(path("target"));
     for (const auto version : {EagleVersion::kEagle, EagleVersion::kEagle3}) {
       EagleConfig config = make_eagle_config(version, LayerStyle::kGemma, *target);
       config.draft_vocab_size = version == EagleVersion::kEagle3 ? 99 : config.vocab_size;

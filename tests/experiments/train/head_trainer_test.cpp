@@ -11,7 +11,7 @@
 #include <ostream>
 
 #include "core/error.h"
-#include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/formats/strict_json.h"
 #include "core/tokenizer.h"
 #include "core/transformer/heads/eagle_head.h"
@@ -80,7 +80,7 @@ class HeadTrainerTest : public testing::Test {
     return lines;
   }
   static std::shared_ptr<const TransformerWeights> target_weights() {
-    return load_gemma(target(), {.dtype = at::kFloat});
+    return load_model(target(), {.dtype = at::kFloat});
   }
   static std::string weights_of(const fs::path& folder) {
     return read_file(folder / (fs::exists(folder / "mtp.safetensors") ? "mtp.safetensors"

@@ -67,7 +67,7 @@ TEST_F(TrainerTest, LearnsAndStoresACheckpoint) {
       nlohmann::json::parse(first)["held_out"]["prose"]["bits_per_byte"].get<double>();
   const double after = summary["held_out"]["prose"]["bits_per_byte"].get<double>();
   EXPECT_LT(after, 0.9 * before);
-  const auto weights = load_gemma(out);
+  const auto weights = load_model(out);
   EXPECT_EQ(weights->weight_dtype, at::kBFloat16);
   EXPECT_EQ(weights->config.vocab_size, load_tokenizer(out)->vocab_size());
   EXPECT_FALSE(fs::exists(out / "training.state"));
@@ -85,8 +85,8 @@ TEST_F(TrainerTest, AnInterruptedTrainingResumesToTheSameWeights) {
   EXPECT_THROW(train_model(config(), stopping), Stop);
   EXPECT_TRUE(fs::exists(folder_.path() / "model" / "training.state"));
   train_model(config(), {});
-  EXPECT_EQ(load_gemma(folder_.path() / "model")->fingerprint,
-            load_gemma(folder_.path() / "whole")->fingerprint);
+  EXPECT_EQ(load_model(folder_.path() / "model")->fingerprint,
+            load_model(folder_.path() / "whole")->fingerprint);
 }
 
 TEST_F(TrainerTest, CtrlCWritesAStateThatTheSameCommandResumes) {
@@ -108,13 +108,13 @@ TEST_F(TrainerTest, CtrlCWritesAStateThatTheSameCommandResumes) {
   logging.log = [&](const std::string& line) { log += line + "\n"; };
   train_model(config({"checkpoint_every=1000"}), logging);
   EXPECT_THAT(log, testing::HasSubstr("steps 20 to 30"));
-  EXPECT_EQ(load_gemma(folder_.path() / "model")->fingerprint,
-            load_gemma(folder_.path() / "whole")->fingerprint);
+  EXPECT_EQ(load_model(folder_.path() / "model")->fingerprint,
+            load_model(folder_.path() / "whole")->fingerprint);
 }
 
 TEST_F(TrainerTest, ATrainingStoppedInItsLastEvaluationResumes) {
   train_model(config({"steps=10"}), {});
-  const auto fingerprint = load_gemma(folder_.path() / "model")->fingerprint;
+  const auto fingerprint = load_model(folder_.path() / "model")->fingerprint;
   fs::remove_all(folder_.path() / "model");
   struct Stop {};
   TrainOptions stopping;
@@ -126,7 +126,7 @@ TEST_F(TrainerTest, ATrainingStoppedInItsLastEvaluationResumes) {
   EXPECT_THROW(train_model(config({"steps=10", "checkpoint_every=4"}), stopping), Stop);
   EXPECT_TRUE(fs::exists(folder_.path() / "model" / "model.safetensors"));
   train_model(config({"steps=10", "checkpoint_every=4"}), {});
-  EXPECT_EQ(load_gemma(folder_.path() / "model")->fingerprint, fingerprint);
+  EXPECT_EQ(load_model(folder_.path() / "model")->fingerprint, fingerprint);
   EXPECT_THROW(train_model(config({"steps=10"}), {}), Error) << "now it is finished";
 }
 
@@ -153,7 +153,7 @@ TEST_F(TrainerTest, ATeacherEqualToTheModelAgreesWholly) {
   const TextData data(config().text, *tokenizer);
   LoadOptions load;
   load.dtype = at::kFloat;
-  const auto weights = load_gemma_tensors(folder_.path() / "model", load);
+  const auto weights = load_model_tensors(folder_.path() / "model", load);
   const auto prose = evaluate(*weights, weights.get(), data, 0).at("prose");
   EXPECT_DOUBLE_EQ(*prose.agreement, 1.0);
   EXPECT_NEAR(*prose.overlap, 1.0, 1e-5);
@@ -167,7 +167,7 @@ TEST_F(TrainerTest, ContinuationsAndTeachersTrain) {
                               "teacher={weights: " + first + ", share: 0.5}"},
                              "initial: " + first + "\ntokenizer: {from: " + first + "}\n");
   train_model(second, {});
-  EXPECT_NE(load_gemma(folder_.path() / "second")->fingerprint, load_gemma(first)->fingerprint);
+  EXPECT_NE(load_model(folder_.path() / "second")->fingerprint, load_model(first)->fingerprint);
 }
 
 TEST_F(TrainerTest, FoldersThatCannotBeWrittenAreErrors) {

@@ -34,7 +34,7 @@ class WeightsTest : public testing::Test {
 
   std::string load_error() const {
     try {
-      load_gemma_tensors(folder_);
+      load_model_tensors(folder_);
     } catch (const WeightsError& error) {
       return error.what();
     }
@@ -59,9 +59,9 @@ class WeightsTest : public testing::Test {
 
 TEST_F(WeightsTest, SaveThenLoadIsTheSame) {
   for (const char* name : {"gemma-a", "gemma2-a", "gemma3-a"}) {
-    const auto weights = load_gemma_tensors(test_data(name));
+    const auto weights = load_model_tensors(test_data(name));
     save_gemma(*weights, folder_, at::kFloat);
-    const auto again = load_gemma_tensors(folder_);
+    const auto again = load_model_tensors(folder_);
     const auto tokens = at::arange(2, 20, at::kLong).unsqueeze(0);
     EXPECT_LE(max_difference(reference_forward(*weights, tokens).logits,
                              reference_forward(*again, tokens).logits),
@@ -75,7 +75,7 @@ TEST_F(WeightsTest, UntiedHead) {
   config.tie_word_embeddings = false;
   const auto weights = random_gemma(config);
   save_gemma(*weights, folder_, at::kFloat);
-  const auto again = load_gemma_tensors(folder_);
+  const auto again = load_model_tensors(folder_);
   EXPECT_TRUE(at::equal(again->head, weights->head));
   EXPECT_FALSE(at::equal(again->head, again->embedding));
 }
@@ -84,20 +84,20 @@ TEST_F(WeightsTest, EmbeddingScaleIsRoundedInBfloat16) {
   LoadOptions options;
   options.dtype = at::kFloat;
   const fs::path golden = test_data("gemma3-bf16-sharded-a");
-  EXPECT_NEAR(load_gemma_tensors(golden, options)->embedding_scale, std::sqrt(48.0), 1e-6);
-  EXPECT_EQ(load_gemma_tensors(golden)->embedding_scale, 6.9375);
+  EXPECT_NEAR(load_model_tensors(golden, options)->embedding_scale, std::sqrt(48.0), 1e-6);
+  EXPECT_EQ(load_model_tensors(golden)->embedding_scale, 6.9375);
 }
 
 TEST_F(WeightsTest, FingerprintFollowsTheWeights) {
   copy_golden("gemma3-a");
-  const std::string before = load_gemma_tensors(folder_)->fingerprint;
-  EXPECT_EQ(before, load_gemma_tensors(test_data("gemma3-a"))->fingerprint);
+  const std::string before = load_model_tensors(folder_)->fingerprint;
+  EXPECT_EQ(before, load_model_tensors(test_data("gemma3-a"))->fingerprint);
   const fs::path path = folder_ / "model.safetensors";
   std::fstream stream(path, std::ios::in | std::ios::out | std::ios::binary);
   stream.seekp(-1, std::ios::end);
   stream.put('\x01');
   stream.close();
-  EXPECT_NE(before, load_gemma_tensors(folder_)->fingerprint);
+  EXPECT_NE(before, load_model_tensors(folder_)->fingerprint);
 }
 
 TEST_F(WeightsTest, MissingTensorIsNamed) {

@@ -11,7 +11,7 @@
 #include <ostream>
 
 #include "core/error.h"
-#include "core/families/gemma/weights.h"
+#include "core/families/model.h"
 #include "core/transformer/heads/head_reference.h"
 #include "kv/kv_cache.h"
 #include "tests/support/golden.h"
@@ -214,7 +214,7 @@ TEST(FeatureModelNormsTest, CachedEqualsPlain) {
 /// speculators' own forward of an EAGLE-3.1 head: two rounds of drafting.
 TEST(FeatureModelGoldenTest, DraftsWhatSpeculatorsDrafts) {
   const Golden golden("eagle31-a");
-  const auto target = load_gemma(test_data("gemma3-a"));
+  const auto target = load_model(test_data("gemma3-a"));
   const auto head = load_eagle_head(golden.folder(), EagleVersion::kEagle3, *target);
   EXPECT_EQ(head->config.capture_layers, (std::vector<int64_t>{0, 1, 3, 4}));
   EXPECT_EQ(head->config.plan.rope.theta, 50000.0);

@@ -24,7 +24,7 @@ class MtpHeadTest : public testing::Test {
  protected:
   MtpHeadTest() {
     save_gemma(unpack(*tiny_gemma(11, at::kFloat)), folder_.path(), at::kFloat);
-    target_ = load_gemma(folder_.path());
+    target_ = load_model(folder_.path());
   }
 
   /// Model and modules in one file, as Qwen3-Next has them.
@@ -70,7 +70,7 @@ TEST_F(MtpHeadTest, ModulesAreReadFromTheCheckpointOrAFileBesideIt) {
                 1e-5);
     }
     // The target's own weights are the same with and without modules.
-    EXPECT_EQ(load_gemma(folder_.path())->fingerprint, target_->fingerprint);
+    EXPECT_EQ(load_model(folder_.path())->fingerprint, target_->fingerprint);
   }
 }
 

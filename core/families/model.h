@@ -1,0 +1,30 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+
+#include "core/families/description.h"
+#include "core/transformer/random_weights.h"
+#include "core/transformer/weights.h"
+
+namespace specdec {
+
+/// Reads `folder`/config.json (and generation_config.json) by the family that its model_type names.
+/// Throws WeightsError naming file and key; an unknown model_type is told the known ones.
+ModelDescription describe_model(const std::filesystem::path& folder);
+
+/// Loads a Hugging Face checkpoint folder of any known family, checking every tensor's name, shape
+/// and dtype. Matrices are laid out for the forward as they are read (q/k/v and gate/up fused),
+/// mapped pages are given back at once: memory never holds much more than the weights. Throws
+/// WeightsError naming file and tensor; tensors that a text model does not know are an error, but
+/// those of a vision tower are skipped.
+std::shared_ptr<const TransformerWeights> load_model(const std::filesystem::path& folder,
+                                                     const LoadOptions& options = {});
+/// The same as plain tensors.
+std::shared_ptr<TransformerTensors> load_model_tensors(const std::filesystem::path& folder,
+                                                       const LoadOptions& options = {});
+
+/// Random weights (normal, sd 1/sqrt(fan in)): for tests and benchmarks, and where training starts.
+std::shared_ptr<TransformerTensors> random_model(const ModelDescription& description,
+                                                 const RandomWeightsOptions& options = {});
+
+}  // namespace specdec
