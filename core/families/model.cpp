@@ -1,17 +1,35 @@
 #include "core/families/model.h"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include "core/error.h"
 #include "core/families/gemma/plan.h"
+#include "core/families/llama/config.h"
+#include "core/formats/json_keys.h"
+#include "core/formats/strict_json.h"
+#include "core/transformer/heads/head_files.h"
 #include "core/transformer/layer_tensors.h"
 #include "core/transformer/tensor_source.h"
 
 namespace specdec {
 namespace {
+
+/// A folder of core/families/: a new family is a new line.
+struct Family {
+  const std::vector<std::string>& (*model_types)();
+  ModelDescription (*describe)(const std::filesystem::path& folder);
+};
+
+constexpr Family kFamilies[] = {
+    {gemma_model_types,
+     [](const std::filesystem::path& folder) { return describe_gemma(load_gemma_config(folder)); }},
+    {llama_model_types, load_llama_config}};
 
 std::string fingerprint(uint64_t hash, const std::string& text) {
   return fmt::format("{:016x}", hash_bytes(hash, text.data(), text.size()));
@@ -33,20 +51,24 @@ std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDes
   auto weights = std::make_shared<TransformerOf<Matrix>>();
   weights->config = model.config;
   weights->plan = model.plan;
-  source.find_prefix("model.embed_tokens.weight");
+  const std::string embedding = "model.embed_tokens.weight";
+  source.find_prefix(embedding);
   const int64_t hidden = model.config.hidden_size;
   const std::vector<int64_t> table = {model.config.vocab_size, hidden};
-  const at::ScalarType stored = source.stored_dtype("model.embed_tokens.weight", table);
+  const at::ScalarType stored = source.stored_dtype(embedding, table);
   const at::ScalarType dtype = options.dtype.value_or(stored);
   weights->weight_dtype = dtype;
   weights->device = options.device;
-  weights->embedding = load_matrix<Matrix>(source, "model.embed_tokens.weight", table, dtype);
+  weights->embedding = load_matrix<Matrix>(source, embedding, table, dtype);
   weights->embedding_scale = embedding_scale(model, dtype == at::kChar ? stored : dtype);
   weights->head = weights->embedding;
   if (!model.config.tie_word_embeddings) {
     weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, dtype);
-  } else if (source.has("lm_head.weight")) {
-    source.skip("lm_head.weight", table);  // some files carry the tied matrix twice
+  } else if (source.has("lm_head.weight") &&
+             !source.skip_copy("lm_head.weight", embedding, table)) {
+    // As the reference does: what the file holds counts more than that config.json ties it.
+    weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, dtype);
+    weights->config.tie_word_embeddings = false;
   }
   for (size_t i = 0; i < weights->plan.size(); ++i) {
     const LayerFormat format{.prefix = fmt::format("model.layers.{}.", i),
@@ -74,7 +96,31 @@ std::shared_ptr<TransformerOf<Matrix>> load(const std::filesystem::path& folder,
 }  // namespace
 
 ModelDescription describe_model(const std::filesystem::path& folder) {
-  return describe_gemma(load_gemma_config(folder));
+  if (!std::filesystem::is_directory(folder)) {
+    throw WeightsError(
+        fmt::format("{}: no such folder. Name a Hugging Face checkpoint folder.", folder.string()));
+  }
+  refuse_head(folder);
+  const std::string where = (folder / "config.json").string();
+  const auto parsed = parse_json_object(read_file(where), where);
+  const JsonKeys keys(parsed, where);
+  const std::string type = keys.text("model_type", "");
+  for (const Family& family : kFamilies) {
+    const auto& types = family.model_types();
+    if (std::find(types.begin(), types.end(), type) != types.end()) {
+      return family.describe(folder);
+    }
+  }
+  keys.fail("model_type",
+            fmt::format("is '{}'; known: {}", type, fmt::join(known_model_types(), ", ")));
+}
+
+std::vector<std::string> known_model_types() {
+  std::vector<std::string> all;
+  for (const Family& family : kFamilies) {
+    all.insert(all.end(), family.model_types().begin(), family.model_types().end());
+  }
+  return all;
 }
 
 std::shared_ptr<const TransformerWeights> load_model(const std::filesystem::path& folder,

@@ -12,6 +12,9 @@ namespace specdec {
 /// Throws WeightsError naming file and key; an unknown model_type is told the known ones.
 ModelDescription describe_model(const std::filesystem::path& folder);
 
+/// "gemma", ..., "llama", ...: the model_types that describe_model takes.
+std::vector<std::string> known_model_types();
+
 /// Loads a Hugging Face checkpoint folder of any known family, checking every tensor's name, shape
 /// and dtype. Matrices are laid out for the forward as they are read (q/k/v and gate/up fused),
 /// mapped pages are given back at once: memory never holds much more than the weights. Throws

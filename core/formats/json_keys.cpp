@@ -41,6 +41,8 @@ bool JsonKeys::has(const char* key) const {
   return found != object_.end() && !found->is_null();
 }
 
+bool JsonKeys::contains(const char* key) const { return object_.contains(key); }
+
 std::vector<std::string> JsonKeys::names() const {
   std::vector<std::string> names;
   for (const auto& [name, value] : object_.items()) {
@@ -100,7 +102,7 @@ double JsonKeys::positive_number(const char* key, std::optional<double> fallback
 }
 
 double JsonKeys::soft_cap(const char* key, double release_value) const {
-  if (!object_.contains(key)) {
+  if (!contains(key)) {
     return release_value;
   }
   return has(key) ? positive_number(key) : 0.0;

@@ -20,6 +20,8 @@ class JsonKeys {
   JsonKeys(const nlohmann::json& object, std::string where);
 
   bool has(const char* key) const;
+  /// True for a key that is null, too.
+  bool contains(const char* key) const;
   /// All keys, null ones too.
   std::vector<std::string> names() const;
   const nlohmann::json& at(const char* key) const;

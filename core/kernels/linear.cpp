@@ -122,8 +122,7 @@ Linear::Linear(const Tensor& weight, WeightFormat format, const Tensor& bias)
     : Linear(weight.size(0), weight.size(1), format, weight.device()) {
   set_rows(0, weight);
   if (bias.defined()) {
-    SPECDEC_CHECK(bias.dim() == 1 && bias.size(0) == out_, "Linear: a bias for {} outputs", out_);
-    bias_ = bias.to(compute_dtype()).contiguous();
+    set_bias(bias);
   }
 }
 
@@ -131,6 +130,11 @@ void Linear::set_activations(ActivationFormat activations) {
   SPECDEC_CHECK(activations == ActivationFormat::kFloat32 || is_in_blocks(format_),
                 "Linear: int8 activations with weights that are not in blocks");
   activations_ = activations;
+}
+
+void Linear::set_bias(const Tensor& bias) {
+  SPECDEC_CHECK(bias.dim() == 1 && bias.size(0) == out_, "Linear: a bias for {} outputs", out_);
+  bias_ = bias.to(compute_dtype()).contiguous();
 }
 
 void Linear::set_rows(int64_t first, const Tensor& weight) {

@@ -38,6 +38,8 @@ class Linear {
   void set_activations(ActivationFormat activations);
   /// Packs weight [rows, in] as outputs first .. first + rows - 1.
   void set_rows(int64_t first, const Tensor& weight);
+  /// bias [out], of any floating dtype.
+  void set_bias(const Tensor& bias);
 
   bool defined() const { return packed_.defined(); }
   int64_t in() const { return in_; }

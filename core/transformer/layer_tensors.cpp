@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
+
 namespace specdec {
 namespace {
 
@@ -13,6 +15,10 @@ using Part = std::pair<const char*, int64_t>;
 void begin(Tensor& matrix, int64_t rows, int64_t columns, at::ScalarType dtype, at::Device device) {
   matrix = at::empty({rows, columns}, at::TensorOptions(dtype).device(device));
 }
+
+void set_bias(Tensor& /*matrix*/, const Tensor& /*bias*/) {}
+
+void set_bias(Linear& matrix, const Tensor& bias) { matrix.set_bias(bias); }
 
 void begin(Linear& matrix, int64_t rows, int64_t columns, at::ScalarType dtype, at::Device device) {
   matrix = Linear(rows, columns, weight_format(dtype), device);
@@ -39,12 +45,27 @@ class LayerLoader {
     return whole;
   }
 
+  /// Loads the biases of a fused matrix, if it has any, and gives them to it.
+  void biases(bool present, const std::vector<Part>& parts, Matrix& matrix, Tensor& out) const {
+    if (!present) {
+      return;
+    }
+    std::vector<Tensor> all;
+    for (const auto& [part, count] : parts) {
+      all.push_back(source_.load(format_.prefix + part + ".bias", {count}, compute_dtype()));
+    }
+    out = at::cat(all);
+    set_bias(matrix, out);
+  }
+
   Tensor norm(const std::string& part, int64_t size) const {
-    const at::ScalarType dtype = dtype_ == at::kDouble ? at::kDouble : at::kFloat;
-    return source_.load(format_.prefix + part + ".weight", {size}, dtype) + format_.norm_offset;
+    return source_.load(format_.prefix + part + ".weight", {size}, compute_dtype()) +
+           format_.norm_offset;
   }
 
  private:
+  at::ScalarType compute_dtype() const { return dtype_ == at::kDouble ? at::kDouble : at::kFloat; }
+
   TensorSource& source_;
   const LayerFormat& format_;
   at::ScalarType dtype_;
@@ -60,13 +81,19 @@ LayerOf<Matrix> load_layer(TensorSource& source, const LayerFormat& format, cons
   const int64_t kv_rows = plan.kv_heads * plan.head_dim;
   const int64_t mlp_rows = plan.intermediate_size;
   LayerOf<Matrix> layer;
-  layer.qkv = loader.fused(
-      {{"self_attn.q_proj", q_rows}, {"self_attn.k_proj", kv_rows}, {"self_attn.v_proj", kv_rows}},
-      plan.joined_inputs ? 2 * hidden_size : hidden_size);
-  layer.output = loader.fused({{"self_attn.o_proj", hidden_size}}, q_rows);
-  layer.gate_up =
-      loader.fused({{"mlp.gate_proj", mlp_rows}, {"mlp.up_proj", mlp_rows}}, hidden_size);
-  layer.down = loader.fused({{"mlp.down_proj", hidden_size}}, mlp_rows);
+  const std::vector<Part> qkv = {
+      {"self_attn.q_proj", q_rows}, {"self_attn.k_proj", kv_rows}, {"self_attn.v_proj", kv_rows}};
+  const std::vector<Part> output = {{"self_attn.o_proj", hidden_size}};
+  const std::vector<Part> gate_up = {{"mlp.gate_proj", mlp_rows}, {"mlp.up_proj", mlp_rows}};
+  const std::vector<Part> down = {{"mlp.down_proj", hidden_size}};
+  layer.qkv = loader.fused(qkv, plan.joined_inputs ? 2 * hidden_size : hidden_size);
+  layer.output = loader.fused(output, q_rows);
+  layer.gate_up = loader.fused(gate_up, hidden_size);
+  layer.down = loader.fused(down, mlp_rows);
+  loader.biases(plan.qkv_bias, qkv, layer.qkv, layer.qkv_bias);
+  loader.biases(plan.output_bias, output, layer.output, layer.output_bias);
+  loader.biases(plan.mlp_bias, gate_up, layer.gate_up, layer.gate_up_bias);
+  loader.biases(plan.mlp_bias, down, layer.down, layer.down_bias);
   if (!format.attention_norm.empty()) {
     layer.attention_norm = loader.norm(format.attention_norm, hidden_size);
   }
@@ -105,6 +132,8 @@ template LayerWeights load_layer<Linear>(TensorSource&, const LayerFormat&, cons
 
 void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPlan& plan,
                  const LayerTensors& layer) {
+  SPECDEC_CHECK(!plan.qkv_bias && !plan.output_bias && !plan.mlp_bias,
+                "write_layer: no family that is written has biases");
   const std::string& name = format.prefix;
   const int64_t q_rows = plan.heads * plan.head_dim;
   const int64_t kv_rows = plan.kv_heads * plan.head_dim;

@@ -12,6 +12,10 @@ namespace specdec {
 struct RopeConfig {
   double theta = 10000.0;
   double factor = 1.0;  ///< linear scaling: inverse frequencies are divided by it
+  /// [head_dim / 2] each inverse frequency's own divisor as well (Llama 3); empty = 1.
+  std::vector<double> divisors = {};
+
+  bool operator==(const RopeConfig&) const = default;
 };
 
 /// All that the forward needs to know of one layer; a new family is a new plan.
@@ -27,6 +31,9 @@ struct LayerPlan {
   bool qk_norm = false;     ///< Gemma 3: each head of q and k is normed before the rotation
   bool post_norms = false;  ///< Gemma 2, 3: the outputs of attention and MLP are normed too
   Activation activation = Activation::kGeluTanh;
+  bool qkv_bias = false;  ///< Qwen 2: q, k and v have biases
+  bool output_bias = false;
+  bool mlp_bias = false;  ///< gate, up and down have
   bool joined_inputs = false;  ///< q, k, v read [attention inputs, normed residual]: EAGLE-3
 };
 

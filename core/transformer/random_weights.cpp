@@ -49,6 +49,15 @@ LayerTensors random_layer(RandomTensors& random, const LayerPlan& plan, int64_t 
   layer.output = random.matrix(hidden_size, q_rows);
   layer.gate_up = random.matrix(2 * plan.intermediate_size, hidden_size);
   layer.down = random.matrix(hidden_size, plan.intermediate_size);
+  const auto bias = [&](bool present, const Tensor& matrix, Tensor& out) {
+    if (present) {  // as a norm, but around 0
+      out = random.norm(matrix.size(0)) - 1.0;
+    }
+  };
+  bias(plan.qkv_bias, layer.qkv, layer.qkv_bias);
+  bias(plan.output_bias, layer.output, layer.output_bias);
+  bias(plan.mlp_bias, layer.gate_up, layer.gate_up_bias);
+  bias(plan.mlp_bias, layer.down, layer.down_bias);
   layer.attention_norm = random.norm(hidden_size);
   layer.mlp_norm = random.norm(hidden_size);
   if (plan.post_norms) {

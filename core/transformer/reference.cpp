@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "core/transformer/rope_table.h"
+
 namespace specdec {
 namespace {
 
@@ -11,8 +13,7 @@ namespace {
 /// head_dim / 2].
 std::pair<at::Tensor, at::Tensor> rotation(const LayerPlan& plan, int64_t first, int64_t length,
                                            const at::TensorOptions& options) {
-  const auto exponent = at::arange(0, plan.head_dim, 2, options) / plan.head_dim;
-  const auto frequency = at::pow(plan.rope.theta, exponent).reciprocal() / plan.rope.factor;
+  const auto frequency = rope_frequencies(plan.rope, plan.head_dim, options);
   const auto position = at::arange(first, first + length, options);
   const auto angle = position.unsqueeze(1) * frequency.unsqueeze(0);
   return {angle.cos(), angle.sin()};
@@ -53,15 +54,20 @@ class LayerForward {
     UnrolledKeys first_step;
     const auto mixed = attention(input, unrolled == nullptr ? first_step : *unrolled);
     const auto middle = x + norm(mixed, weights_.attention_post_norm);
-    const auto gate_up = project(norm(middle, weights_.mlp_norm), weights_.gate_up).chunk(2, -1);
+    const auto gate_up =
+        project(norm(middle, weights_.mlp_norm), weights_.gate_up, weights_.gate_up_bias)
+            .chunk(2, -1);
     const auto gate =
         plan_.activation == Activation::kSilu ? at::silu(gate_up[0]) : at::gelu(gate_up[0], "tanh");
-    return middle + norm(project(gate * gate_up[1], weights_.down), weights_.mlp_post_norm);
+    return middle + norm(project(gate * gate_up[1], weights_.down, weights_.down_bias),
+                         weights_.mlp_post_norm);
   }
 
  private:
-  at::Tensor project(const at::Tensor& x, const at::Tensor& weight) const {
-    return at::linear(x.to(layer_.matmul_dtype), weight.to(layer_.matmul_dtype)).to(layer_.dtype);
+  at::Tensor project(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) const {
+    const auto product =
+        at::linear(x.to(layer_.matmul_dtype), weight.to(layer_.matmul_dtype)).to(layer_.dtype);
+    return bias.defined() ? product + bias : product;
   }
 
   at::Tensor norm(const at::Tensor& x, const at::Tensor& scale) const {
@@ -85,13 +91,15 @@ class LayerForward {
     const int64_t q_width = plan_.heads * plan_.head_dim;
     const int64_t kv_width = plan_.kv_heads * plan_.head_dim;
     const auto step = static_cast<int64_t>(past.keys.size());
-    const auto parts = project(x, weights_.qkv).split_with_sizes({q_width, kv_width, kv_width}, -1);
+    const auto parts = project(x, weights_.qkv, weights_.qkv_bias)
+                           .split_with_sizes({q_width, kv_width, kv_width}, -1);
     const auto angles = rotation(plan_, step, length, x.options());
     const auto q = rotate(heads(parts[0], plan_.heads, weights_.q_norm), angles);
     past.keys.push_back(rotate(heads(parts[1], plan_.kv_heads, weights_.k_norm), angles));
     past.values.push_back(heads(parts[2], plan_.kv_heads, {}));
     const auto mixed = mix(q, past, hidden_keys(layer_, x, step));
-    return project(mixed.transpose(1, 2).reshape({rows, length, q_width}), weights_.output);
+    return project(mixed.transpose(1, 2).reshape({rows, length, q_width}), weights_.output,
+                   weights_.output_bias);
   }
 
   /// Attention over the keys of step 0 and, on the diagonal, over those of the later steps.

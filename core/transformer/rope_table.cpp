@@ -6,6 +6,13 @@
 
 namespace specdec {
 
+Tensor rope_frequencies(const RopeConfig& rope, int64_t head_dim,
+                        const at::TensorOptions& options) {
+  const auto exponent = at::arange(0, head_dim, 2, options) / head_dim;
+  const auto frequencies = at::pow(rope.theta, exponent).reciprocal() / rope.factor;
+  return rope.divisors.empty() ? frequencies : frequencies / at::tensor(rope.divisors, options);
+}
+
 RopeTable::RopeTable(const RopeConfig& rope, int64_t head_dim, at::ScalarType dtype)
     : rope_(rope), head_dim_(head_dim), dtype_(dtype) {}
 
@@ -17,8 +24,7 @@ bool RopeTable::reserve(int64_t length) {
   const int64_t positions = std::max<int64_t>({length, 2 * have, 512});
   // In the activations' dtype throughout, as the reference computes it.
   const at::TensorOptions options(dtype_);
-  const auto exponent = at::arange(0, head_dim_, 2, options) / head_dim_;
-  const auto frequency = at::pow(rope_.theta, exponent).reciprocal() / rope_.factor;
+  const auto frequency = rope_frequencies(rope_, head_dim_, options);
   const auto angle = at::arange(positions, options).unsqueeze(1) * frequency.unsqueeze(0);
   cos_ = angle.cos();
   sin_ = angle.sin();
@@ -26,7 +32,7 @@ bool RopeTable::reserve(int64_t length) {
 }
 
 bool RopeTable::serves(const RopeConfig& rope, int64_t head_dim) const {
-  return rope.theta == rope_.theta && rope.factor == rope_.factor && head_dim == head_dim_;
+  return rope == rope_ && head_dim == head_dim_;
 }
 
 }  // namespace specdec

@@ -7,8 +7,11 @@ namespace specdec {
 
 using at::Tensor;
 
+/// Angles grow by these per position: [head_dim / 2] theta^(-2i / head_dim) / factor / divisors[i].
+Tensor rope_frequencies(const RopeConfig& rope, int64_t head_dim, const at::TensorOptions& options);
+
 /// cos and sin of rotary angles for positions 0, 1, ...: computed once and grown by doubling, not
-/// rebuilt per token. angle(p, i) = p * theta^(-2i / head_dim) / factor.
+/// rebuilt per token.
 class RopeTable {
  public:
   RopeTable(const RopeConfig& rope, int64_t head_dim, at::ScalarType dtype);

@@ -162,6 +162,18 @@ void TensorSource::skip(const std::string& name, const std::vector<int64_t>& sha
   }
 }
 
+bool TensorSource::skip_copy(const std::string& name, const std::string& other,
+                             const std::vector<int64_t>& shape) {
+  const TensorEntry* a = checkpoint_.find(full_name(prefix_, name));
+  const TensorEntry* b = checkpoint_.find(full_name(prefix_, other));
+  const bool same = a != nullptr && b != nullptr && a->dtype == b->dtype && a->shape == b->shape &&
+                    std::equal(a->bytes.begin(), a->bytes.end(), b->bytes.begin(), b->bytes.end());
+  if (same) {
+    skip(name, shape);
+  }
+  return same;
+}
+
 void TensorSource::check_all_taken(const std::string& prefix) const {
   std::vector<std::string> left;
   for (const TensorEntry* entry : checkpoint_.tensors()) {

@@ -49,6 +49,9 @@ class TensorSource {
   at::ScalarType stored_dtype(const std::string& name, const std::vector<int64_t>& shape);
   /// Takes a tensor that is not needed, if it is there; its shape is checked.
   void skip(const std::string& name, const std::vector<int64_t>& shape);
+  /// Takes a tensor that holds the same bytes as another one; false, taking none, when it does not.
+  bool skip_copy(const std::string& name, const std::string& other,
+                 const std::vector<int64_t>& shape);
 
   /// Complains about tensors, whose names begin with `prefix`, that config.json does not speak of.
   /// Without a prefix, these are skipped silently: vision parts, rotary buffers,

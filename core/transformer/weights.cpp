@@ -7,7 +7,7 @@ namespace {
 
 /// Everything but the matrices.
 template <class To, class From>
-LayerOf<To> norms_of(const LayerOf<From>& layer) {
+LayerOf<To> vectors_of(const LayerOf<From>& layer) {
   LayerOf<To> out;
   out.attention_norm = layer.attention_norm;
   out.attention_post_norm = layer.attention_post_norm;
@@ -15,11 +15,15 @@ LayerOf<To> norms_of(const LayerOf<From>& layer) {
   out.mlp_post_norm = layer.mlp_post_norm;
   out.q_norm = layer.q_norm;
   out.k_norm = layer.k_norm;
+  out.qkv_bias = layer.qkv_bias;
+  out.output_bias = layer.output_bias;
+  out.gate_up_bias = layer.gate_up_bias;
+  out.down_bias = layer.down_bias;
   return out;
 }
 
 LayerTensors unpack(const LayerWeights& layer) {
-  LayerTensors out = norms_of<Tensor>(layer);
+  LayerTensors out = vectors_of<Tensor>(layer);
   out.qkv = layer.qkv.unpack();
   out.output = layer.output.unpack();
   out.gate_up = layer.gate_up.unpack();
@@ -36,11 +40,11 @@ Linear pack(const Tensor& matrix, const PackOptions& options, const Tensor& bias
 }
 
 LayerWeights pack(const LayerTensors& layer, const PackOptions& options) {
-  LayerWeights out = norms_of<Linear>(layer);
-  out.qkv = pack(layer.qkv, options);
-  out.output = pack(layer.output, options);
-  out.gate_up = pack(layer.gate_up, options);
-  out.down = pack(layer.down, options);
+  LayerWeights out = vectors_of<Linear>(layer);
+  out.qkv = pack(layer.qkv, options, layer.qkv_bias);
+  out.output = pack(layer.output, options, layer.output_bias);
+  out.gate_up = pack(layer.gate_up, options, layer.gate_up_bias);
+  out.down = pack(layer.down, options, layer.down_bias);
   return out;
 }
 

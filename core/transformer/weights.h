@@ -21,6 +21,8 @@ struct LayerOf {
   Matrix output;   ///< [hidden, heads * head_dim]
   Matrix gate_up;  ///< [2 * intermediate, hidden]
   Matrix down;     ///< [hidden, intermediate]
+  /// Of the matrices' outputs, in the compute dtype; undefined = none. A Linear has its own too.
+  Tensor qkv_bias, output_bias, gate_up_bias, down_bias;
   Tensor attention_norm, attention_post_norm;  ///< [hidden]
   Tensor mlp_norm, mlp_post_norm;              ///< [hidden]
   Tensor q_norm, k_norm;                       ///< [head_dim]

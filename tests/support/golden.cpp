@@ -25,8 +25,14 @@ std::vector<Token> Golden::tokens(const std::string& name) const {
   return {data, data + values.numel()};
 }
 
-std::vector<std::string> golden_names() {
+std::vector<std::string> gemma_golden_names() {
   return {"gemma-a", "gemma2-a", "gemma3-a", "gemma3-mm-a", "gemma3-bf16-sharded-a"};
+}
+
+std::vector<std::string> golden_names() {
+  std::vector<std::string> names = gemma_golden_names();
+  names.insert(names.end(), {"llama-a", "mistral-a", "qwen2-a", "qwen3-a"});
+  return names;
 }
 
 }  // namespace specdec

@@ -29,6 +29,8 @@ class Golden {
 };
 
 /// The sets of Gemma 1, 2 and 3.
+std::vector<std::string> gemma_golden_names();
+/// The sets of all families.
 std::vector<std::string> golden_names();
 
 }  // namespace specdec

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/families/token_ids.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/heads/head_files.h"
@@ -193,25 +194,6 @@ void read_ropes(const JsonKeys& keys, GemmaConfig& config) {
   }
 }
 
-std::vector<Token> read_end_ids(const JsonKeys& keys, const GemmaConfig& config) {
-  std::vector<Token> ids;
-  if (!keys.has("eos_token_id")) {
-    return ids;
-  }
-  const json& value = keys.at("eos_token_id");
-  for (const json& id : value.is_array() ? value : json::array({value})) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0) {
-      keys.fail("eos_token_id", fmt::format("should be a token id or a list of them, but is {}",
-                                            describe_json(value)));
-    }
-    // Some published configs have ids outside a reduced vocabulary: such an id never occurs.
-    if (id.get<int64_t>() < config.vocab_size) {
-      ids.push_back(static_cast<Token>(id.get<int64_t>()));
-    }
-  }
-  return ids;
-}
-
 GemmaConfig parse_text_config(const JsonKeys& keys, bool wrapped) {
   GemmaConfig config;
   config.family = wrapped && !keys.has("model_type") ? GemmaFamily::kGemma3 : read_family(keys);
@@ -221,7 +203,8 @@ GemmaConfig parse_text_config(const JsonKeys& keys, bool wrapped) {
   read_layer_types(keys, wrapped, config);
   read_ropes(keys, config);
   config.dtype = keys.text("dtype", keys.text("torch_dtype", ""));
-  config.end_ids = keys.has("eos_token_id") ? read_end_ids(keys, config) : std::vector<Token>{1};
+  config.end_ids =
+      keys.has("eos_token_id") ? read_end_ids(keys, config.vocab_size) : std::vector<Token>{1};
   config.bos_id = static_cast<Token>(keys.integer("bos_token_id", 2));
   if (config.bidirectional) {
     config.sliding_window = config.sliding_window / 2 + 1;
@@ -252,6 +235,11 @@ std::string gemma_family_name(GemmaFamily family) {
   return "gemma3_text";
 }
 
+const std::vector<std::string>& gemma_model_types() {
+  static const std::vector<std::string> types = {"gemma", "gemma2", "gemma3_text", "gemma3"};
+  return types;
+}
+
 GemmaConfig parse_gemma_config(const std::string& text, const std::string& where) {
   const json parsed = parse_json_object(text, where);
   const JsonKeys keys(parsed, where);
@@ -260,7 +248,7 @@ GemmaConfig parse_gemma_config(const std::string& text, const std::string& where
   }
   GemmaConfig config = parse_text_config(keys.object("text_config"), true);
   if (keys.has("eos_token_id")) {
-    config.end_ids = read_end_ids(keys, config);
+    config.end_ids = read_end_ids(keys, config.vocab_size);
   }
   if (keys.has("tie_word_embeddings")) {
     config.tie_word_embeddings = keys.boolean("tie_word_embeddings", true);
@@ -284,7 +272,7 @@ GemmaConfig load_gemma_config(const std::filesystem::path& folder) {
     const json parsed = parse_json_object(read_file(generation_path), generation_path.string());
     const JsonKeys keys(parsed, generation_path.string());
     if (keys.has("eos_token_id")) {
-      config.end_ids = read_end_ids(keys, config);
+      config.end_ids = read_end_ids(keys, config.vocab_size);
     }
   }
   return config;

@@ -14,6 +14,9 @@ enum class GemmaFamily { kGemma1, kGemma2, kGemma3 };
 /// "gemma", "gemma2", "gemma3_text"
 std::string gemma_family_name(GemmaFamily family);
 
+/// The model_types of config.json that load_gemma_config takes.
+const std::vector<std::string>& gemma_model_types();
+
 /// What config.json (and generation_config.json) says of a text model, defaults filled in. Reads
 /// old (transformers 4) and new (5) styles, and the text part of Gemma 3's multimodal wrapper.
 struct GemmaConfig {

@@ -196,7 +196,9 @@ TEST_P(HistoryTest, EveryLogitEqualsAFreshForward) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HistoryTest, testing::Values("gemma-a", "gemma2-a", "gemma3-a"),
+INSTANTIATE_TEST_SUITE_P(All, HistoryTest,
+                         testing::Values("gemma-a", "gemma2-a", "gemma3-a", "llama-a", "mistral-a",
+                                         "qwen2-a", "qwen3-a"),
                          ParameterName());
 
 }  // namespace

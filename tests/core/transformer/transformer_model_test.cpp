@@ -36,19 +36,19 @@ void commit_all(LanguageModel& model) {
   model.commit(path);
 }
 
-class GemmaGoldenTest : public testing::TestWithParam<std::string> {
+class GoldenForwardTest : public testing::TestWithParam<std::string> {
  protected:
   Golden golden_{GetParam()};
   TransformerModel model_{load_float(golden_.folder()), paged_kv()};
 };
 
-TEST_P(GemmaGoldenTest, WholeMatches) {
+TEST_P(GoldenForwardTest, WholeMatches) {
   const ForwardResult result = model_.forward(batch_of(golden_.tokens("tokens")));
   EXPECT_LE(max_difference(result.logits, golden_.tensor("logits")), 1e-4);
   EXPECT_LE(max_difference(result.final_hidden, golden_.tensor("hidden")), 1e-4);
 }
 
-TEST_P(GemmaGoldenTest, ChunksMatch) {
+TEST_P(GoldenForwardTest, ChunksMatch) {
   const auto tokens = golden_.tokens("tokens");
   const at::Tensor wanted = golden_.tensor("logits");
   for (const size_t chunk : {size_t{1}, size_t{3}, size_t{7}, size_t{16}}) {
@@ -65,7 +65,7 @@ TEST_P(GemmaGoldenTest, ChunksMatch) {
   }
 }
 
-TEST_P(GemmaGoldenTest, GreedyIsExact) {
+TEST_P(GoldenForwardTest, GreedyIsExact) {
   const auto wanted = golden_.tokens("greedy");
   const at::Tensor wanted_logits = golden_.tensor("greedy_logits");
   Tensor logits = model_.prefill_get_last_logits(golden_.tokens("prompt"));
@@ -77,7 +77,7 @@ TEST_P(GemmaGoldenTest, GreedyIsExact) {
   }
 }
 
-TEST_P(GemmaGoldenTest, CapturedLayersMatch) {
+TEST_P(GoldenForwardTest, CapturedLayersMatch) {
   ForwardOptions options;
   const at::Tensor layers = golden_.tensor("layers");
   for (int64_t layer = layers.size(0) - 1; layer >= 0; --layer) {
@@ -89,7 +89,8 @@ TEST_P(GemmaGoldenTest, CapturedLayersMatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GemmaGoldenTest, testing::ValuesIn(golden_names()), ParameterName());
+INSTANTIATE_TEST_SUITE_P(All, GoldenForwardTest, testing::ValuesIn(golden_names()),
+                         ParameterName());
 
 class TransformerModelTest : public testing::Test {
  protected:

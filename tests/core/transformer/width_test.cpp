@@ -11,6 +11,7 @@
 #include <random>
 
 #include "core/families/gemma/weights.h"
+#include "core/families/llama/config.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/kv_cache.h"
@@ -20,7 +21,7 @@ namespace {
 
 struct WidthCase {
   std::string name;
-  GemmaFamily family;
+  std::optional<GemmaFamily> family;  // none = Qwen 2, which has biases
   at::ScalarType dtype;
   int threads;
   ActivationFormat activations = ActivationFormat::kFloat32;
@@ -28,11 +29,23 @@ struct WidthCase {
 
 void PrintTo(const WidthCase& one, std::ostream* out) { *out << one.name; }
 
+constexpr const char* kQwen2 = R"({"model_type": "qwen2", "vocab_size": 515, "hidden_size": 90,
+  "intermediate_size": 163, "num_hidden_layers": 3, "num_attention_heads": 3,
+  "num_key_value_heads": 1, "max_position_embeddings": 256, "use_sliding_window": true,
+  "sliding_window": 21, "max_window_layers": 1})";
+
 /// Odd sizes, so that kernels have tails, and products large enough for a second thread when many
 /// nodes are new, but not when one is.
 std::shared_ptr<const TransformerWeights> random_weights(const WidthCase& asked) {
+  const RandomWeightsOptions options{.seed = 4,
+                                     .dtype = asked.dtype == at::kChar ? at::kFloat : asked.dtype,
+                                     .norm_deviation = 0.3};
+  const PackOptions packing{.dtype = asked.dtype, .activations = asked.activations};
+  if (!asked.family) {
+    return pack(*random_model(parse_llama_config(kQwen2, "qwen2"), options), packing);
+  }
   GemmaConfig config;
-  config.family = asked.family;
+  config.family = *asked.family;
   config.vocab_size = 515;
   config.hidden_size = 90;
   config.intermediate_size = 163;
@@ -48,9 +61,7 @@ std::shared_ptr<const TransformerWeights> random_weights(const WidthCase& asked)
     config.attention_soft_cap = 1.5;
     config.final_soft_cap = 1.5;
   }
-  const at::ScalarType plain = asked.dtype == at::kChar ? at::kFloat : asked.dtype;
-  return pack(*random_gemma(config, {.seed = 4, .dtype = plain, .norm_deviation = 0.3}),
-              {.dtype = asked.dtype, .activations = asked.activations});
+  return pack(*random_gemma(config, options), packing);
 }
 
 class WidthTest : public testing::TestWithParam<WidthCase> {
@@ -188,6 +199,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(WidthCase{"gemma1", GemmaFamily::kGemma1, at::kFloat, 1},
                     WidthCase{"gemma2", GemmaFamily::kGemma2, at::kFloat, 1},
                     WidthCase{"gemma3", GemmaFamily::kGemma3, at::kFloat, 1},
+                    WidthCase{"qwen2", std::nullopt, at::kFloat, 1},
                     WidthCase{"gemma2_2_threads", GemmaFamily::kGemma2, at::kFloat, 2},
                     WidthCase{"gemma3_bfloat16", GemmaFamily::kGemma3, at::kBFloat16, 1},
                     WidthCase{"gemma3_int8", GemmaFamily::kGemma3, at::kChar, 1},

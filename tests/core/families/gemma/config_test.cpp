@@ -98,7 +98,7 @@ TEST(GemmaConfigTest, BidirectionalHalvesTheWindow) {
 }
 
 TEST(GemmaConfigTest, WrittenConfigsAreReadBack) {
-  for (const std::string& name : golden_names()) {
+  for (const std::string& name : gemma_golden_names()) {
     const GemmaConfig config = load_gemma_config(test_data(name));
     const std::string text = gemma_config_json(config);
     EXPECT_EQ(gemma_config_json(parse_gemma_config(text, "config.json")), text) << name;

@@ -1,0 +1,22 @@
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "core/families/description.h"
+
+namespace specdec {
+
+/// The model_types of Llama's shape: "llama" (Llama 2 and 3, SmolLM2), "mistral", "qwen2" (Qwen 2.5
+/// too), "qwen3".
+const std::vector<std::string>& llama_model_types();
+
+/// Reads the text of a config.json of one of them, old (transformers 4) or new (5) style, with
+/// each class's own defaults for missing keys. Throws WeightsError naming `where` and the key.
+ModelDescription parse_llama_config(const std::string& text, const std::string& where);
+/// The same from a folder; the end tokens of generation_config.json count as well.
+ModelDescription load_llama_config(const std::filesystem::path& folder);
+
+/// Says all that a description holds, in one way only: goes into fingerprints.
+std::string description_text(const ModelDescription& description);
+
+}  // namespace specdec

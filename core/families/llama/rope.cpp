@@ -1,0 +1,67 @@
+#include "core/families/llama/rope.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/formats/json_keys.h"
+
+namespace specdec {
+namespace {
+
+RopeConfig read_scaling(const JsonKeys& keys, double theta, int64_t head_dim,
+                        int64_t max_positions) {
+  RopeConfig rope{.theta = keys.positive_number("rope_theta", theta)};
+  const std::string type = keys.text("rope_type", keys.text("type", "default"));
+  if (type == "linear") {
+    rope.factor = keys.positive_number("factor");
+  } else if (type == "llama3") {
+    Llama3Rope scaling;
+    scaling.factor = keys.positive_number("factor");
+    scaling.low_freq_factor = keys.positive_number("low_freq_factor", 1.0);
+    scaling.high_freq_factor = keys.positive_number("high_freq_factor", 4.0);
+    scaling.original_positions = keys.positive_number("original_max_position_embeddings",
+                                                      static_cast<double>(max_positions));
+    if (scaling.high_freq_factor <= scaling.low_freq_factor) {
+      keys.fail("high_freq_factor", fmt::format("is {}, not above low_freq_factor {}",
+                                                scaling.high_freq_factor, scaling.low_freq_factor));
+    }
+    rope.divisors = llama3_divisors(scaling, rope.theta, head_dim);
+  } else if (type != "default") {
+    keys.fail("rope_type", fmt::format("is '{}'; supported: default, linear, llama3", type));
+  }
+  return rope;
+}
+
+}  // namespace
+
+std::vector<double> llama3_divisors(const Llama3Rope& scaling, double theta, int64_t head_dim) {
+  std::vector<double> divisors;
+  for (int64_t i = 0; i < head_dim; i += 2) {
+    const double frequency =
+        std::pow(theta, -static_cast<double>(i) / static_cast<double>(head_dim));
+    const double waves = scaling.original_positions * frequency / (2.0 * M_PI);
+    const double share =
+        (waves - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
+    if (waves > scaling.high_freq_factor) {
+      divisors.push_back(1.0);
+    } else if (waves < scaling.low_freq_factor) {
+      divisors.push_back(scaling.factor);
+    } else {
+      divisors.push_back(1.0 / ((1.0 - share) / scaling.factor + share));
+    }
+  }
+  return divisors;
+}
+
+RopeConfig read_llama_rope(const JsonKeys& keys, int64_t head_dim, int64_t max_positions) {
+  const double theta = keys.positive_number("rope_theta", 1e4);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (keys.has(key)) {
+      return read_scaling(keys.object(key), theta, head_dim, max_positions);
+    }
+  }
+  return {.theta = theta};
+}
+
+}  // namespace specdec

@@ -1,0 +1,27 @@
+#pragma once
+#include <cstdint>
+
+#include "core/transformer/plan.h"
+
+namespace specdec {
+
+class JsonKeys;
+
+/// What the `llama3` scaling (Llama 3.1 on) goes by.
+struct Llama3Rope {
+  double factor = 8.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  double original_positions = 8192.0;
+};
+
+/// Divisors [head_dim / 2] of the inverse frequencies: 1 for wave lengths that are short beside the
+/// original context, the factor for long ones, in between a blend of both frequencies.
+std::vector<double> llama3_divisors(const Llama3Rope& scaling, double theta, int64_t head_dim);
+
+/// The rotation of a Llama-shaped config, old style (rope_theta, rope_scaling) or new
+/// (rope_parameters); a rope_scaling counts more. Throws WeightsError for other types than default,
+/// linear and llama3, naming the type.
+RopeConfig read_llama_rope(const JsonKeys& keys, int64_t head_dim, int64_t max_positions);
+
+}  // namespace specdec

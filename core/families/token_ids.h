@@ -1,0 +1,16 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/types.h"
+
+namespace specdec {
+
+class JsonKeys;
+
+/// eos_token_id of a config: an id, or a list of them; none when the key is missing. Ids outside
+/// the vocabulary, which some published configs have, never occur and are left out. Throws
+/// WeightsError naming the key.
+std::vector<Token> read_end_ids(const JsonKeys& keys, int64_t vocab_size);
+
+}  // namespace specdec
