@@ -115,7 +115,7 @@ TEST_F(TransformerModelTest, Int8HasTheLogitsOfItsOwnWeights) {
   const auto logits = TransformerModel(weights, paged_kv()).forward(batch_of(tokens_)).logits;
   const auto tokens = golden_.tensor("tokens").unsqueeze(0);
   EXPECT_LE(max_difference(logits, reference_forward(unpack(*weights), tokens).logits[0]), 1e-4);
-  EXPECT_LE(max_difference(logits, golden_.tensor("logits")), 0.2);
+  EXPECT_LE(max_difference(logits, golden_.tensor("logits")), 0.5);
   EXPECT_GT(max_difference(logits, golden_.tensor("logits")), 1e-4) << "it should have rounded";
 }
 
