@@ -54,7 +54,7 @@ inline V load_raw(const void* from) {
 
 template <class T>
 inline Vec<T> splat(T value) {
-  return Vec<T>{} + value;
+  return value - Vec<T>{};  // x - 0 is x for all x, so nothing is computed; x + 0 is not
 }
 
 template <class T>
