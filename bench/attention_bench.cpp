@@ -22,9 +22,11 @@ std::unique_ptr<KvCache> filled_cache(int64_t context, int64_t nodes) {
       KvCacheOptions{.dtype = at::kFloat, .device = at::kCPU, .page_size = 16, .max_length = 8192});
   std::vector<int64_t> path(static_cast<size_t>(context));
   std::iota(path.begin(), path.end(), 0);
-  cache->extend({.tokens = at::zeros({context}, at::kInt), .rows = {}, .parents = {}});
-  cache->commit(0, path);
-  cache->extend({.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}});
+  if (context > 0) {
+    cache->extend({.tokens = at::zeros({context}, at::kInt)});
+    cache->commit(0, path);
+  }
+  cache->extend({.tokens = at::zeros({nodes}, at::kInt)});
   const KvView view = cache->view(0);
   Tensor(view.keys).normal_();
   Tensor(view.values).normal_();
@@ -58,7 +60,8 @@ void at_attention_bench(benchmark::State& state) {
 }
 
 void shapes(benchmark::internal::Benchmark* bench) {
-  bench->ArgNames({"context", "n"})->ArgsProduct({{128, 512, 2048}, {1, 8, 32}});
+  bench->ArgNames({"context", "n"})->ArgsProduct({{128, 1000, 4000}, {1, 4, 8, 16}});
+  bench->Args({0, 512});  // a prefill
 }
 
 BENCHMARK(paged_attention_bench)->Apply(shapes);

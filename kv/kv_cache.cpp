@@ -10,8 +10,6 @@
 namespace specdec {
 namespace {
 
-constexpr int64_t kWordBits = 32;
-
 int64_t divide_up(int64_t number, int64_t divisor) { return (number + divisor - 1) / divisor; }
 
 /// A capacity that holds `needed`, so that growing step by step copies each number a few times
@@ -61,13 +59,14 @@ void KvCache::extend(const TokenBatch& batch) {
   check_lengths();
   // All that may run out of memory comes first, so that then nothing has changed.
   const int64_t nodes = spans_.empty() ? 0 : spans_.back().end;
-  reserve_tables(nodes);
+  reserve_tables(batch, nodes);
   reserve_pages();
   tables_.nodes = nodes;
+  path_end_ = 0;
   for (const RowSpan& span : spans_) {
     const int64_t first = pending(span.row);
     for (int64_t i = span.begin; i < span.end; ++i) {
-      add_node(span.row, parent_of(batch, i, first + i - span.begin), i, span.begin);
+      add_node(span.row, parent_of(batch, i, first + i - span.begin), i);
     }
     fill_row_tables(span.row);
   }
@@ -87,6 +86,7 @@ KvView KvCache::view(int64_t layer) const {
   view.window = pool_.geometry(layer).window;
   view.keys = pool_.keys(layer);
   view.values = pool_.values(layer);
+  view.format = options_.format;
   view.tables = &tables_;
   return view;
 }
@@ -156,12 +156,12 @@ int64_t KvCache::pending(int64_t row) const {
 std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, int64_t row) const {
   const LayerKv& geometry = pool_.geometry(layer);
   const Tensor keys =
-      at::empty({geometry.kv_heads, length(row), geometry.head_dim}, options_.dtype);
+      at::empty({geometry.kv_heads, length(row), geometry.head_dim}, pool_.page_dtype());
   std::pair<Tensor, Tensor> copies{keys, at::empty_like(keys)};
   for (int64_t token = 0; token < length(row); ++token) {
     pool_.read_token(layer, place(row, token), token, copies);
   }
-  return copies;
+  return {copies.first.to(options_.dtype), copies.second.to(options_.dtype)};
 }
 
 void KvCache::find_spans(const TokenBatch& batch) {
@@ -218,25 +218,43 @@ std::pair<int64_t, int64_t> KvCache::page_range(const RowSpan& span) const {
   return {first / options_.page_size, divide_up(first + span.end - span.begin, options_.page_size)};
 }
 
-void KvCache::reserve_tables(int64_t nodes) {
-  int64_t most_pending = 0;
+/// Slots in the paths of a batch's nodes: a node has one unless all the row's pending nodes up to
+/// it are a chain.
+int64_t KvCache::path_slots(const TokenBatch& batch) {
+  int64_t slots = 0;
+  for (const RowSpan& span : spans_) {
+    depths_.clear();
+    for (int64_t index = 0; index < pending(span.row); ++index) {
+      const Node& node = rows_[static_cast<size_t>(span.row)].pending[static_cast<size_t>(index)];
+      depths_.push_back(node.position - length(span.row));
+    }
+    for (int64_t node = span.begin; node < span.end; ++node) {
+      const auto index = static_cast<int64_t>(depths_.size());
+      const int64_t parent = parent_of(batch, node, index);
+      const int64_t depth = parent < 0 ? 0 : depths_[static_cast<size_t>(parent)] + 1;
+      depths_.push_back(depth);
+      slots += depth == index ? 0 : depth + 1;
+    }
+  }
+  return slots;
+}
+
+void KvCache::reserve_tables(const TokenBatch& batch, int64_t nodes) {
   int64_t most_pages = 0;
   int64_t row_count = rows();
   for (const RowSpan& span : spans_) {
     const int64_t held = span.row < page_table_.rows()
                              ? static_cast<int64_t>(page_table_.pages(span.row).size())
                              : 0;
-    most_pending = std::max(most_pending, pending(span.row) + span.end - span.begin);
     most_pages = std::max({most_pages, held, page_range(span).second});
     row_count = std::max(row_count, span.row + 1);
   }
-  tables_.words = divide_up(most_pending, kWordBits);
   reserve(tables_.rows, nodes, 32);
   reserve(tables_.slots, nodes, 32);
   reserve(tables_.positions, nodes, 32);
-  reserve(tables_.ancestors, nodes, tables_.words, 1);
+  reserve(tables_.path_starts, nodes, 32);
+  reserve(tables_.paths, std::max<int64_t>(1, path_slots(batch)), 64);
   reserve(tables_.lengths, row_count, 1);
-  reserve(tables_.pending_positions, row_count, most_pending, kWordBits);
   reserve(tables_.page_table, row_count, most_pages, 16);
 }
 
@@ -263,7 +281,7 @@ void KvCache::reserve_pages() {
       std::max(rows_.size(), static_cast<size_t>(spans_.empty() ? 0 : spans_.back().row + 1)));
 }
 
-void KvCache::add_node(int64_t row, int64_t parent, int64_t index, int64_t first_of_row) {
+void KvCache::add_node(int64_t row, int64_t parent, int64_t index) {
   Row& owner = rows_[static_cast<size_t>(row)];
   const auto node = static_cast<int64_t>(owner.pending.size());
   const int64_t position =
@@ -272,35 +290,21 @@ void KvCache::add_node(int64_t row, int64_t parent, int64_t index, int64_t first
   entries(tables_.rows)[index] = static_cast<int32_t>(row);
   entries(tables_.slots)[index] = static_cast<int32_t>(owner.length + node);
   entries(tables_.positions)[index] = static_cast<int32_t>(position);
-
-  const int64_t stride = tables_.ancestors.size(1);
-  int32_t* bits = entries(tables_.ancestors) + index * stride;
-  std::fill_n(bits, tables_.words, 0);
-  const auto mark = [bits](int64_t seen) {
-    bits[seen / kWordBits] |= static_cast<int32_t>(uint32_t{1} << (seen % kWordBits));
-  };
-  mark(node);
-  const int64_t new_nodes_begin = node - (index - first_of_row);
-  for (int64_t above = parent; above >= 0;
-       above = owner.pending[static_cast<size_t>(above)].parent) {
-    if (above >= new_nodes_begin) {  // of this batch: its bits are known
-      const int32_t* known = bits - (node - above) * stride;
-      for (int64_t word = 0; word < tables_.words; ++word) {
-        bits[word] |= known[word];
-      }
-      return;
-    }
-    mark(above);
+  if (position == owner.length + node) {
+    entries(tables_.path_starts)[index] = -1;
+    return;
+  }
+  entries(tables_.path_starts)[index] = static_cast<int32_t>(path_end_);
+  path_end_ += position - owner.length + 1;
+  int32_t* slot = entries(tables_.paths) + path_end_;
+  for (int64_t above = node; above >= 0; above = owner.pending[static_cast<size_t>(above)].parent) {
+    *--slot = static_cast<int32_t>(owner.length + above);
   }
 }
 
 void KvCache::fill_row_tables(int64_t row) {
   const Row& filled = rows_[static_cast<size_t>(row)];
   entries(tables_.lengths)[row] = static_cast<int32_t>(filled.length);
-  int32_t* positions = entries(tables_.pending_positions) + row * tables_.pending_positions.size(1);
-  for (const Node& node : filled.pending) {
-    *positions++ = static_cast<int32_t>(node.position);
-  }
   const auto pages = page_table_.pages(row);
   std::copy(pages.begin(), pages.end(),
             entries(tables_.page_table) + row * tables_.page_table.size(1));
@@ -311,9 +315,10 @@ PagePool::Place KvCache::place(int64_t row, int64_t slot) const {
   return {page_table_.pages(row)[index], slot % options_.page_size};
 }
 
-KvStoreFactory paged_kv(int64_t page_size) {
-  return [page_size](std::vector<LayerKv> layers, const KvStoreOptions& options) {
+KvStoreFactory paged_kv(int64_t page_size, KvFormat format) {
+  return [page_size, format](std::vector<LayerKv> layers, const KvStoreOptions& options) {
     const KvCacheOptions paged{.dtype = options.dtype,
+                               .format = format,
                                .device = options.device,
                                .page_size = page_size,
                                .max_length = options.max_length};

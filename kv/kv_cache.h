@@ -59,9 +59,10 @@ class KvCache final : public KvStore {
   void check_parents(const TokenBatch& batch) const;
   void check_lengths() const;
   std::pair<int64_t, int64_t> page_range(const RowSpan& span) const;
-  void reserve_tables(int64_t nodes);
+  int64_t path_slots(const TokenBatch& batch);
+  void reserve_tables(const TokenBatch& batch, int64_t nodes);
   void reserve_pages();
-  void add_node(int64_t row, int64_t parent, int64_t index, int64_t first_of_row);
+  void add_node(int64_t row, int64_t parent, int64_t index);
   void fill_row_tables(int64_t row);
   PagePool::Place place(int64_t row, int64_t slot) const;
 
@@ -73,9 +74,11 @@ class KvCache final : public KvStore {
   std::vector<RowSpan> spans_;           // of the newest extend; kept to allocate nothing
   int64_t rows_before_ = 0;              // the newest extend
   std::vector<PageTable::Copy> copies_;  // likewise
+  std::vector<int64_t> depths_;          // likewise
+  int64_t path_end_ = 0;                 // in the tables' paths
 };
 
-/// Makes a model's KvCache, with `page_size` tokens a page.
-KvStoreFactory paged_kv(int64_t page_size = 16);
+/// Makes a model's KvCache, with `page_size` tokens a page; multiples of 16 are read fastest.
+KvStoreFactory paged_kv(int64_t page_size = 16, KvFormat format = KvFormat::kNative);
 
 }  // namespace specdec

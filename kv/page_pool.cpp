@@ -19,6 +19,33 @@ void copy_numbers(const Tensor& to, int64_t to_offset, const Tensor& from, int64
               static_cast<size_t>(count * size));
 }
 
+/// Numbers of a tensor from an offset on, each `stride` after the one before.
+struct Column {
+  const Tensor& tensor;
+  int64_t offset;
+  int64_t stride;
+};
+
+template <class Bits>
+void copy_column_of(const Column& to, const Column& from, int64_t count) {
+  auto* target = static_cast<Bits*>(to.tensor.mutable_data_ptr()) + to.offset;
+  const auto* source = static_cast<const Bits*>(from.tensor.const_data_ptr()) + from.offset;
+  for (int64_t i = 0; i < count; ++i) {
+    target[i * to.stride] = source[i * from.stride];
+  }
+}
+
+void copy_column(const Column& to, const Column& from, int64_t count) {
+  switch (to.tensor.element_size()) {
+    case 2:
+      return copy_column_of<uint16_t>(to, from, count);
+    case 4:
+      return copy_column_of<uint32_t>(to, from, count);
+    default:
+      return copy_column_of<uint64_t>(to, from, count);
+  }
+}
+
 void check_layers(const std::vector<LayerKv>& layers) {
   for (size_t i = 0; i < layers.size(); ++i) {
     const LayerKv& layer = layers[i];
@@ -45,7 +72,12 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options)
     : layers_(std::move(layers)), options_(options), pages_(layers_.size()) {
   SPECDEC_CHECK(options_.page_size > 0, "cache: page_size {}", options_.page_size);
   SPECDEC_CHECK(options_.dtype == at::kFloat || options_.dtype == at::kDouble,
-                "cache: keys and values of dtype {}", c10::toString(options_.dtype));
+                "cache: activations of dtype {}", c10::toString(options_.dtype));
+  if (options_.format == KvFormat::kBFloat16 && options_.dtype != at::kFloat) {
+    throw Error(
+        "a key/value cache in bfloat16 needs float32 activations, but float64 weights compute in "
+        "float64; leave kv_dtype out, or load the weights with dtype float32");
+  }
   if (!options_.device.is_cpu()) {
     throw Error(fmt::format("the key/value cache for device {} is not built yet; use --device cpu",
                             options_.device.str()));
@@ -56,6 +88,10 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options)
 const LayerKv& PagePool::geometry(int64_t layer) const {
   SPECDEC_CHECK(layer >= 0 && layer < layers(), "cache: layer {} of {}", layer, layers());
   return layers_[static_cast<size_t>(layer)];
+}
+
+at::ScalarType PagePool::page_dtype() const {
+  return options_.format == KvFormat::kBFloat16 ? at::kBFloat16 : options_.dtype;
 }
 
 int64_t PagePool::bytes() const {
@@ -79,13 +115,14 @@ void PagePool::reserve(int64_t pages) {
     if (layer.source_layer >= 0) {
       continue;
     }
-    for (Tensor Pages::*part : {&Pages::keys, &Pages::values}) {
-      // Not zeroed: no slot is read before it is written.
-      larger[i].*part =
-          at::empty({capacity, layer.kv_heads, options_.page_size, layer.head_dim}, options_.dtype);
-      if (capacity_ > 0) {
-        copy_numbers(larger[i].*part, 0, pages_[i].*part, 0, (pages_[i].*part).numel());
-      }
+    // Not zeroed: no slot is read before it is written.
+    const int64_t heads = layer.kv_heads;
+    larger[i].keys = at::empty({capacity, heads, layer.head_dim, options_.page_size}, page_dtype());
+    larger[i].values =
+        at::empty({capacity, heads, options_.page_size, layer.head_dim}, page_dtype());
+    if (capacity_ > 0) {
+      copy_numbers(larger[i].keys, 0, pages_[i].keys, 0, pages_[i].keys.numel());
+      copy_numbers(larger[i].values, 0, pages_[i].values, 0, pages_[i].values.numel());
     }
   }
   pages_ = std::move(larger);
@@ -108,13 +145,17 @@ void PagePool::copy_token(Place from, Place to) {
     if (layer.source_layer >= 0) {
       continue;
     }
-    int64_t source = offset(layer, from);
-    int64_t target = offset(layer, to);
+    int64_t source = page_offset(layer, from.page);
+    int64_t target = page_offset(layer, to.page);
+    const int64_t dim = layer.head_dim;
     for (int64_t head = 0; head < layer.kv_heads; ++head) {
-      copy_numbers(pages_[i].keys, target, pages_[i].keys, source, layer.head_dim);
-      copy_numbers(pages_[i].values, target, pages_[i].values, source, layer.head_dim);
-      source += options_.page_size * layer.head_dim;
-      target += options_.page_size * layer.head_dim;
+      const Pages& pages = pages_[i];
+      copy_column({pages.keys, target + to.index, options_.page_size},
+                  {pages.keys, source + from.index, options_.page_size}, dim);
+      copy_numbers(pages.values, target + to.index * dim, pages.values, source + from.index * dim,
+                   dim);
+      source += options_.page_size * dim;
+      target += options_.page_size * dim;
     }
   }
 }
@@ -123,13 +164,14 @@ void PagePool::read_token(int64_t layer, Place place, int64_t token,
                           std::pair<Tensor, Tensor>& out) const {
   const LayerKv& own = geometry(layer);
   const Pages& pages = source(layer);
-  int64_t from = offset(own, place);
-  int64_t to = token * own.head_dim;
+  const int64_t dim = own.head_dim;
+  int64_t from = page_offset(own, place.page);
+  int64_t to = token * dim;
   for (int64_t head = 0; head < own.kv_heads; ++head) {
-    copy_numbers(out.first, to, pages.keys, from, own.head_dim);
-    copy_numbers(out.second, to, pages.values, from, own.head_dim);
-    from += options_.page_size * own.head_dim;
-    to += out.first.size(1) * own.head_dim;
+    copy_column({out.first, to, 1}, {pages.keys, from + place.index, options_.page_size}, dim);
+    copy_numbers(out.second, to, pages.values, from + place.index * dim, dim);
+    from += options_.page_size * dim;
+    to += out.first.size(1) * dim;
   }
 }
 
@@ -138,8 +180,8 @@ const PagePool::Pages& PagePool::source(int64_t layer) const {
   return pages_[static_cast<size_t>(other < 0 ? layer : other)];
 }
 
-int64_t PagePool::offset(const LayerKv& layer, Place place) const {
-  return (place.page * layer.kv_heads * options_.page_size + place.index) * layer.head_dim;
+int64_t PagePool::page_offset(const LayerKv& layer, int64_t page) const {
+  return page * layer.kv_heads * options_.page_size * layer.head_dim;
 }
 
 }  // namespace specdec

@@ -11,7 +11,8 @@ namespace specdec {
 using at::Tensor;
 
 struct KvCacheOptions {
-  at::ScalarType dtype = at::kFloat;
+  at::ScalarType dtype = at::kFloat;  ///< of the activations
+  KvFormat format = KvFormat::kNative;
   at::Device device = at::kCPU;
   int64_t page_size = 16;  ///< tokens a page
   int64_t max_length = 0;  ///< most tokens of a row, kept and pending together
@@ -31,17 +32,20 @@ class PagePool {
 
   int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
   const LayerKv& geometry(int64_t layer) const;
-  /// [pages, kv_heads, page_size, head_dim]; undefined before the first reserve.
+  /// [pages, kv_heads, head_dim, page_size]; undefined before the first reserve.
   const Tensor& keys(int64_t layer) const { return source(layer).keys; }
+  /// [pages, kv_heads, page_size, head_dim]
   const Tensor& values(int64_t layer) const { return source(layer).values; }
   int64_t bytes() const;
+  at::ScalarType page_dtype() const;
 
   /// Makes room for page numbers below `pages`: at least doubles, so that a growing sequence copies
   /// each number a few times only. Tensors handed out before keep the old pages.
   void reserve(int64_t pages);
   void copy_page(int64_t from, int64_t to);
   void copy_token(Place from, Place to);
-  /// Copies one token out: column `token` of keys and values, each [kv_heads, tokens, head_dim].
+  /// Copies one token out: column `token` of keys and values, each [kv_heads, tokens, head_dim] of
+  /// the pages' dtype.
   void read_token(int64_t layer, Place place, int64_t token, std::pair<Tensor, Tensor>& out) const;
 
  private:
@@ -50,7 +54,7 @@ class PagePool {
     Tensor values;
   };
   const Pages& source(int64_t layer) const;
-  int64_t offset(const LayerKv& layer, Place place) const;
+  int64_t page_offset(const LayerKv& layer, int64_t page) const;
 
   std::vector<LayerKv> layers_;
   KvCacheOptions options_;

@@ -4,35 +4,14 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
+#include "core/kernels/attention_task.h"
 #include "core/kernels/checks.h"
 
 namespace specdec {
 namespace {
-
-/// One node and one kv head.
-template <class T>
-struct AttentionTask {
-  const T* queries;  ///< [group, head_dim]
-  T* out;            ///< [group, head_dim]
-  const T* keys;     ///< of the kv head; key j lies at keys + offsets[j]
-  const T* values;
-  const int64_t* offsets;  ///< [visible], in the order of their slots
-  const int32_t* columns;  ///< [visible] slots; only with a bias
-  int64_t visible;
-  int64_t group, head_dim;
-  T scale, soft_cap;
-  const float* bias;  ///< [bias_columns] or nullptr
-  int64_t bias_columns;
-  T* scores;       ///< [4, stride]
-  int64_t stride;  ///< visible, rounded up to whole vectors
-};
-
-/// Query heads that are computed together (see attend in attention_simd.h), numbers in the widest
-/// vector.
-constexpr int64_t kHeadBlock = 4;
-constexpr int64_t kWidest = 16;
 
 /// Multiplications that are worth a second thread.
 constexpr int64_t kParallelWork = 200'000;
@@ -46,190 +25,332 @@ constexpr int64_t kParallelWork = 200'000;
 namespace specdec {
 namespace {
 
-/// Memory of one thread; it only grows.
-template <class T>
-struct Scratch {
-  std::vector<int64_t> offsets;
-  std::vector<int32_t> columns;
-  std::vector<T> scores;
+/// Nodes and rows of a tile: so many share what is read.
+constexpr int64_t kTileNodes = 16;
+constexpr int64_t kTileRows = 64;
 
-  void reserve(int64_t slots) {
-    const auto needed = static_cast<size_t>(slots + kWidest);
-    if (offsets.size() < needed) {
-      offsets.resize(2 * needed);
-      columns.resize(2 * needed);
-      scores.resize(2 * needed * kHeadBlock);
-    }
-  }
-};
-
-/// Plain pointers to a forward's tables and one layer's geometry.
-struct Layout {
-  explicit Layout(const KvView& view)
-      : rows(view.tables->rows.const_data_ptr<int32_t>()),
-        positions(view.tables->positions.const_data_ptr<int32_t>()),
-        ancestors(
-            reinterpret_cast<const uint32_t*>(view.tables->ancestors.const_data_ptr<int32_t>())),
-        lengths(view.tables->lengths.const_data_ptr<int32_t>()),
-        pending_positions(view.tables->pending_positions.const_data_ptr<int32_t>()),
-        page_table(view.tables->page_table.const_data_ptr<int32_t>()),
-        words(view.tables->words),
-        word_capacity(view.tables->ancestors.size(1)),
-        pending_capacity(view.tables->pending_positions.size(1)),
-        page_capacity(view.tables->page_table.size(1)),
-        window(view.window),
-        kv_heads(view.keys.size(1)),
-        page_size(view.keys.size(2)),
-        head_dim(view.keys.size(3)) {}
-
-  const int32_t *rows, *positions;
-  const uint32_t* ancestors;
-  const int32_t *lengths, *pending_positions, *page_table;
-  int64_t words, word_capacity, pending_capacity, page_capacity;
-  int64_t window;
-  int64_t kv_heads, page_size, head_dim;
-};
-
-/// Lists what a node sees, in the order of the slots.
-class VisibleKeys {
- public:
-  template <class T>
-  VisibleKeys(const Layout& layout, int64_t node, Scratch<T>& scratch)
-      : layout_(layout), pages_(layout.page_table + layout.rows[node] * layout.page_capacity) {
-    const int64_t row = layout.rows[node];
-    const int64_t length = layout.lengths[row];
-    const int64_t position = layout.positions[node];
-    scratch.reserve(length + layout.words * 32);
-    offsets_ = scratch.offsets.data();
-    columns_ = scratch.columns.data();
-    const int64_t first =
-        layout.window > 0 ? std::max<int64_t>(0, position - layout.window + 1) : 0;
-    add_slots(first, length);
-    const uint32_t* bits = layout.ancestors + node * layout.word_capacity;
-    const int32_t* pending = layout.pending_positions + row * layout.pending_capacity;
-    for (int64_t word = 0; word < layout.words; ++word) {
-      for (uint32_t left = bits[word]; left != 0; left &= left - 1) {
-        const int64_t index = word * 32 + __builtin_ctz(left);
-        if (pending[index] >= first) {
-          add_slots(length + index, length + index + 1);
-        }
-      }
-    }
-  }
-
-  int64_t count() const { return count_; }
-
- private:
-  void add_slots(int64_t begin, int64_t end) {
-    const int64_t dim = layout_.head_dim;
-    while (begin < end) {
-      const int64_t in_page = begin % layout_.page_size;
-      const int64_t stop = std::min(end, begin - in_page + layout_.page_size);
-      const int64_t page = pages_[begin / layout_.page_size];
-      int64_t offset = (page * layout_.kv_heads * layout_.page_size + in_page) * dim;
-      for (; begin < stop; ++begin, offset += dim) {
-        offsets_[count_] = offset;
-        columns_[count_++] = static_cast<int32_t>(begin);
-      }
-    }
-  }
-
-  const Layout& layout_;
-  const int32_t* pages_;
-  int64_t* offsets_ = nullptr;
-  int32_t* columns_ = nullptr;
-  int64_t count_ = 0;
-};
-
-template <class T>
+/// Plain pointers to all that a call reads and writes.
+template <class T, class Kv>
 struct Operands {
+  Operands(const Tensor& queries, const KvView& view, const AttentionOptions& options, Tensor& out)
+      : queries(queries.const_data_ptr<T>()),
+        out(out.mutable_data_ptr<T>()),
+        keys(view.keys.const_data_ptr<Kv>()),
+        values(view.values.const_data_ptr<Kv>()),
+        bias(options.bias.defined() ? options.bias.const_data_ptr<float>() : nullptr),
+        bias_columns(options.bias.defined() ? options.bias.size(1) : 0),
+        rows(view.tables->rows.const_data_ptr<int32_t>()),
+        positions(view.tables->positions.const_data_ptr<int32_t>()),
+        path_starts(view.tables->path_starts.const_data_ptr<int32_t>()),
+        paths(view.tables->paths.const_data_ptr<int32_t>()),
+        lengths(view.tables->lengths.const_data_ptr<int32_t>()),
+        page_table(view.tables->page_table.const_data_ptr<int32_t>()),
+        page_capacity(view.tables->page_table.size(1)),
+        nodes(view.tables->nodes),
+        heads(queries.size(1)),
+        kv_heads(view.kv_heads()),
+        group(heads / kv_heads),
+        page_size(view.page_size()),
+        head_dim(view.head_dim()),
+        window(view.window),
+        scale(static_cast<T>(options.scale)),
+        soft_cap(static_cast<T>(options.soft_cap)) {}
+
+  int64_t first_seen(int64_t node) const {
+    return window > 0 ? std::max<int64_t>(0, positions[node] - window + 1) : 0;
+  }
+  /// Of a row: query head `head` of the group of `kv_head`.
+  int64_t row_offset(int64_t node, int64_t kv_head, int64_t head) const {
+    return ((node * kv_heads + kv_head) * group + head) * head_dim;
+  }
+
   const T* queries;
-  const T* keys;
-  const T* values;
   T* out;
+  const Kv *keys, *values;
   const float* bias;
   int64_t bias_columns;
-  int64_t heads;
+  const int32_t *rows, *positions, *path_starts, *paths, *lengths, *page_table;
+  int64_t page_capacity;
+  int64_t nodes, heads, kv_heads, group, page_size, head_dim, window;
   T scale, soft_cap;
 };
 
+/// Neighbouring nodes of one row of the batch, and the chunks that any of them sees.
+struct Tile {
+  int64_t begin, end;
+  int64_t first_chunk, end_chunk;
+};
+
+/// Parts of rows, and the memory that their values lie in. It only grows.
 template <class T>
-void attend_node(const Operands<T>& operands, const Layout& layout, int64_t node) {
-  thread_local Scratch<T> scratch;  // kept, so that a decoding step allocates nothing
-  const VisibleKeys visible(layout, node, scratch);
-  const int64_t group = operands.heads / layout.kv_heads;
-  AttentionTask<T> task;
-  task.offsets = scratch.offsets.data();
-  task.columns = scratch.columns.data();
-  task.visible = visible.count();
-  task.group = group;
-  task.head_dim = layout.head_dim;
-  task.scale = operands.scale;
-  task.soft_cap = operands.soft_cap;
-  task.bias = operands.bias == nullptr ? nullptr : operands.bias + node * operands.bias_columns;
-  task.bias_columns = operands.bias_columns;
-  task.scores = scratch.scores.data();
-  task.stride = (visible.count() + kWidest - 1) / kWidest * kWidest;
-  for (int64_t kv_head = 0; kv_head < layout.kv_heads; ++kv_head) {
-    const int64_t queries = (node * operands.heads + kv_head * group) * layout.head_dim;
-    const int64_t keys = kv_head * layout.page_size * layout.head_dim;
-    task.queries = operands.queries + queries;
-    task.out = operands.out + queries;
-    task.keys = operands.keys + keys;
-    task.values = operands.values + keys;
-    SPECDEC_SIMD_CALL(attend, task);
+class Parts {
+ public:
+  /// `rows` empty parts.
+  RowPart<T>* reset(int64_t rows, int64_t head_dim) {
+    const int64_t stride = (head_dim + kWidest - 1) / kWidest * kWidest;
+    if (static_cast<int64_t>(mixed_.size()) < rows * stride) {
+      mixed_.resize(static_cast<size_t>(rows * stride));
+    }
+    parts_.clear();
+    for (int64_t r = 0; r < rows; ++r) {
+      parts_.push_back({-std::numeric_limits<T>::infinity(), 0, mixed_.data() + r * stride});
+    }
+    return parts_.data();
+  }
+
+ private:
+  std::vector<RowPart<T>> parts_;
+  std::vector<T> mixed_;
+};
+
+/// Memory of one thread; it only grows, so that a decoding step allocates nothing.
+template <class T>
+struct Scratch {
+  std::vector<SeenKeys> seen;
+  std::vector<TileRow<T>> rows;
+  std::vector<T> scores;
+  Parts<T> sums, parts;
+};
+
+/// A tile and a kv head, all chunks or, where there are too few of these for all threads, one.
+template <class T>
+struct AttentionTask {
+  Tile tile;
+  int64_t kv_head;
+  RowPart<T>* parts;  ///< [rows] where the chunk's parts go; nullptr = all chunks, to the end
+};
+
+/// What the tasks of a call are; kept by the calling thread, like Scratch.
+template <class T>
+struct TaskList {
+  std::vector<AttentionTask<T>> tasks;
+  Parts<T> parts;
+};
+
+template <class T, class Kv>
+std::vector<Tile>& cut_tiles(const Operands<T, Kv>& o) {
+  thread_local std::vector<Tile> tiles;
+  tiles.clear();
+  const int64_t most = std::clamp<int64_t>(kTileRows / o.group, 1, kTileNodes);
+  for (int64_t node = 0; node < o.nodes; ++node) {
+    const int64_t first = o.first_seen(node) / kAttentionChunk;
+    const int64_t end = o.positions[node] / kAttentionChunk + 1;
+    if (node == 0 || o.rows[node] != o.rows[node - 1] || node - tiles.back().begin == most) {
+      tiles.push_back({node, node, first, end});
+    }
+    Tile& tile = tiles.back();
+    tile.end = node + 1;
+    tile.first_chunk = std::min(tile.first_chunk, first);
+    tile.end_chunk = std::max(tile.end_chunk, end);
+  }
+  return tiles;
+}
+
+/// Fills list.tasks; `split` = one for each chunk.
+template <class T, class Kv>
+void cut_tasks(const Operands<T, Kv>& o, const std::vector<Tile>& tiles, bool split,
+               TaskList<T>& list) {
+  list.tasks.clear();
+  int64_t rows = 0;
+  for (const Tile& tile : tiles) {
+    rows += (tile.end - tile.begin) * o.heads * (tile.end_chunk - tile.first_chunk);
+  }
+  RowPart<T>* parts = split ? list.parts.reset(rows, o.head_dim) : nullptr;
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    // Late tiles of a prefill see most: alternating with early ones, threads get equal shares.
+    const Tile& tile = tiles[i % 2 == 0 ? i / 2 : tiles.size() - 1 - i / 2];
+    for (int64_t kv_head = 0; kv_head < o.kv_heads; ++kv_head) {
+      if (!split) {
+        list.tasks.push_back({tile, kv_head, nullptr});
+        continue;
+      }
+      for (int64_t chunk = tile.first_chunk; chunk < tile.end_chunk; ++chunk) {
+        list.tasks.push_back({{tile.begin, tile.end, chunk, chunk + 1}, kv_head, parts});
+        parts += (tile.end - tile.begin) * o.group;
+      }
+    }
+  }
+}
+
+/// Lists what a tile's nodes see of a chunk, and their rows with where scores and parts go: those
+/// of nodes that see something. `parts` are those of all rows of the tile.
+template <class T, class Kv>
+ChunkTask<T, Kv> begin_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_t chunk,
+                             RowPart<T>* parts, Scratch<T>& scratch) {
+  const int64_t batch_row = o.rows[task.tile.begin];
+  ChunkTask<T, Kv> work;
+  work.group = o.group;
+  work.page_table = o.page_table + batch_row * o.page_capacity;
+  work.page_size = o.page_size;
+  work.page_stride = o.kv_heads * o.page_size * o.head_dim;
+  work.head_dim = o.head_dim;
+  work.keys = o.keys + task.kv_head * o.page_size * o.head_dim;
+  work.values = o.values + task.kv_head * o.page_size * o.head_dim;
+  work.length = o.lengths[batch_row];
+  work.bias_columns = o.bias_columns;
+  work.scale = o.scale;
+  work.soft_cap = o.soft_cap;
+  work.first_slot = std::numeric_limits<int64_t>::max();
+  work.end_slot = 0;
+  scratch.seen.clear();
+  scratch.rows.clear();
+  for (int64_t node = task.tile.begin; node < task.tile.end; ++node, parts += o.group) {
+    const SeenKeys seen{std::max(o.first_seen(node), chunk * kAttentionChunk),
+                        std::min<int64_t>(o.positions[node] + 1, (chunk + 1) * kAttentionChunk),
+                        o.path_starts[node] < 0 ? nullptr : o.paths + o.path_starts[node],
+                        o.bias == nullptr ? nullptr : o.bias + node * o.bias_columns};
+    if (seen.begin >= seen.end) {
+      continue;
+    }
+    scratch.seen.push_back(seen);
+    work.first_slot = std::min(work.first_slot, seen.begin);
+    work.end_slot = std::max(work.end_slot, work.slot(seen, seen.end - 1) + 1);
+    for (int64_t head = 0; head < o.group; ++head) {
+      scratch.rows.push_back(
+          {o.queries + o.row_offset(node, task.kv_head, head), nullptr, parts + head});
+    }
+  }
+  work.seen = scratch.seen.data();
+  work.rows = scratch.rows.data();
+  work.nodes = static_cast<int64_t>(scratch.seen.size());
+  return work;
+}
+
+/// A chunk's part of each row of a tile.
+template <class T, class Kv>
+void attend_chunk(const Operands<T, Kv>& o, const AttentionTask<T>& task, int64_t chunk,
+                  RowPart<T>* parts, Scratch<T>& scratch) {
+  ChunkTask<T, Kv> work = begin_chunk(o, task, chunk, parts, scratch);
+  if (work.nodes == 0) {
+    return;
+  }
+  work.first_slot -= work.first_slot % o.page_size % kWidest;  // where a vector of keys begins
+  const int64_t stride = work.end_slot - work.first_slot + 2 * kWidest;
+  const auto needed = scratch.rows.size() * static_cast<size_t>(stride);
+  if (scratch.scores.size() < needed) {
+    scratch.scores.resize(needed);
+  }
+  T* scores = scratch.scores.data();
+  for (TileRow<T>& row : scratch.rows) {
+    row.scores = scores;
+    scores += stride;
+  }
+  SPECDEC_SIMD_CALL(attend_chunk, work);
+}
+
+template <class T, class Kv>
+void add_parts(const Operands<T, Kv>& o, const Tile& tile, const RowPart<T>* parts,
+               RowPart<T>* sums) {
+  for (int64_t r = 0; r < (tile.end - tile.begin) * o.group; ++r) {
+    SPECDEC_SIMD_CALL(add_part, parts[r], o.head_dim, sums[r]);
+  }
+}
+
+template <class T, class Kv>
+void finish(const Operands<T, Kv>& o, const AttentionTask<T>& task, const RowPart<T>* sums) {
+  for (int64_t node = task.tile.begin; node < task.tile.end; ++node) {
+    for (int64_t head = 0; head < o.group; ++head, ++sums) {
+      SPECDEC_SIMD_CALL(finish_row, *sums, o.head_dim,
+                        o.out + o.row_offset(node, task.kv_head, head));
+    }
   }
 }
 
 template <class T>
-void run(const Tensor& queries, const KvView& view, const AttentionOptions& options, Tensor& out) {
-  const Layout layout(view);
-  const bool biased = options.bias.defined();
-  const Operands<T> operands{queries.const_data_ptr<T>(),
-                             view.keys.const_data_ptr<T>(),
-                             view.values.const_data_ptr<T>(),
-                             out.mutable_data_ptr<T>(),
-                             biased ? options.bias.const_data_ptr<float>() : nullptr,
-                             biased ? options.bias.size(1) : 0,
-                             queries.size(1),
-                             static_cast<T>(options.scale),
-                             static_cast<T>(options.soft_cap)};
-  const int64_t nodes = queries.size(0);
-  int64_t work = 0;
-  for (int64_t node = 0; node < nodes; ++node) {
-    const int64_t seen = layout.positions[node] + 1;
-    work += layout.window > 0 ? std::min(seen, layout.window) : seen;
-  }
-  work *= 2 * operands.heads * layout.head_dim;
-  if (nodes == 1 || work < kParallelWork || at::get_num_threads() == 1) {
-    for (int64_t node = 0; node < nodes; ++node) {
-      attend_node(operands, layout, node);
-    }
+Scratch<T>& thread_scratch() {
+  thread_local Scratch<T> scratch;
+  return scratch;
+}
+
+template <class T, class Kv>
+void run_task(const Operands<T, Kv>& o, const AttentionTask<T>& task) {
+  Scratch<T>& scratch = thread_scratch<T>();
+  if (task.parts != nullptr) {
+    attend_chunk(o, task, task.tile.first_chunk, task.parts, scratch);
     return;
   }
-  at::parallel_for(0, nodes, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t node = begin; node < end; ++node) {
-      attend_node(operands, layout, node);
+  const int64_t rows = (task.tile.end - task.tile.begin) * o.group;
+  RowPart<T>* sums = scratch.sums.reset(rows, o.head_dim);
+  for (int64_t chunk = task.tile.first_chunk; chunk < task.tile.end_chunk; ++chunk) {
+    RowPart<T>* parts = scratch.parts.reset(rows, o.head_dim);
+    attend_chunk(o, task, chunk, parts, scratch);
+    add_parts(o, task.tile, parts, sums);
+  }
+  finish(o, task, sums);
+}
+
+/// Adds up the parts of chunks that were tasks of their own.
+template <class T, class Kv>
+void join_chunks(const Operands<T, Kv>& o, const std::vector<AttentionTask<T>>& tasks) {
+  RowPart<T>* sums = nullptr;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const Tile& tile = tasks[i].tile;
+    const auto continues = [&](const AttentionTask<T>& other) {
+      return other.tile.begin == tile.begin && other.kv_head == tasks[i].kv_head;
+    };
+    if (i == 0 || !continues(tasks[i - 1])) {
+      sums = thread_scratch<T>().sums.reset((tile.end - tile.begin) * o.group, o.head_dim);
     }
-  });
+    add_parts(o, tile, tasks[i].parts, sums);
+    if (i + 1 == tasks.size() || !continues(tasks[i + 1])) {
+      finish(o, tasks[i], sums);
+    }
+  }
+}
+
+/// As many threads as are worth it.
+template <class T, class Kv>
+int64_t worthwhile_threads(const Operands<T, Kv>& o) {
+  int64_t seen = 0;
+  for (int64_t node = 0; node < o.nodes; ++node) {
+    seen += o.positions[node] + 1 - o.first_seen(node);
+  }
+  return 2 * seen * o.heads * o.head_dim < kParallelWork ? 1 : at::get_num_threads();
+}
+
+template <class T, class Kv>
+void run(const Operands<T, Kv>& o) {
+  thread_local TaskList<T> list;
+  const std::vector<Tile>& tiles = cut_tiles(o);
+  const int64_t threads = worthwhile_threads(o);
+  const bool split = static_cast<int64_t>(tiles.size()) * o.kv_heads < threads;
+  cut_tasks(o, tiles, split, list);
+  const std::vector<AttentionTask<T>>& tasks = list.tasks;
+  const auto run_tasks = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      run_task(o, tasks[static_cast<size_t>(i)]);
+    }
+  };
+  const auto count = static_cast<int64_t>(tasks.size());
+  if (threads == 1) {
+    run_tasks(0, count);
+  } else {
+    at::parallel_for(0, count, 1, run_tasks);
+  }
+  if (split) {
+    join_chunks(o, tasks);
+  }
 }
 
 void check(const Tensor& queries, const KvView& view, const AttentionOptions& options,
            const Tensor& out) {
   check_cpu(queries);
-  SPECDEC_CHECK(view.tables != nullptr && view.keys.dim() == 4 && view.format == KvFormat::kNative,
-                "paged_attention: no cache, or one of another format");
+  SPECDEC_CHECK(view.tables != nullptr && view.values.dim() == 4, "paged_attention: no cache");
   const at::ScalarType dtype = queries.scalar_type();
-  SPECDEC_CHECK(is_float_or_double(queries) && is_plain(queries, dtype) && is_plain(out, dtype) &&
-                    is_plain(view.keys, dtype) && is_plain(view.values, dtype),
-                "paged_attention: operands should be contiguous, all float32 or all float64");
+  SPECDEC_CHECK(is_float_or_double(queries) && is_plain(queries, dtype) && is_plain(out, dtype),
+                "paged_attention: queries and out should be contiguous, both float32 or float64");
+  SPECDEC_CHECK(is_plain(view.keys, view.dtype(dtype)) &&
+                    is_plain(view.values, view.dtype(dtype)) &&
+                    (view.format == KvFormat::kNative || dtype == at::kFloat),
+                "paged_attention: the cache's pages should be {}, contiguous, beside queries of {}",
+                c10::toString(view.dtype(dtype)), c10::toString(dtype));
   SPECDEC_CHECK(queries.dim() == 3 && queries.size(0) == view.tables->nodes &&
-                    queries.size(2) == view.keys.size(3) && out.numel() == queries.numel(),
+                    queries.size(2) == view.head_dim() && out.numel() == queries.numel(),
                 "paged_attention: queries and out should be [{}, heads, {}]", view.tables->nodes,
-                view.keys.size(3));
-  SPECDEC_CHECK(queries.size(1) % view.keys.size(1) == 0,
+                view.head_dim());
+  SPECDEC_CHECK(queries.size(1) % view.kv_heads() == 0,
                 "paged_attention: {} query heads for {} kv heads", queries.size(1),
-                view.keys.size(1));
+                view.kv_heads());
   SPECDEC_CHECK(
       !options.bias.defined() || (is_plain(options.bias, at::kFloat) && options.bias.dim() == 2 &&
                                   options.bias.size(0) == queries.size(0)),
@@ -242,9 +363,11 @@ void paged_attention(const Tensor& queries, const KvView& view, const AttentionO
                      Tensor& out) {
   check(queries, view, options, out);
   if (queries.scalar_type() == at::kDouble) {
-    run<double>(queries, view, options, out);
+    run(Operands<double, double>(queries, view, options, out));
+  } else if (view.format == KvFormat::kBFloat16) {
+    run(Operands<float, at::BFloat16>(queries, view, options, out));
   } else {
-    run<float>(queries, view, options, out);
+    run(Operands<float, float>(queries, view, options, out));
   }
 }
 

@@ -15,7 +15,22 @@ struct AttentionOptions {
 /// row and its pending ancestors (itself included), within the view's window. Softmax in the dtype
 /// of `queries` (float32 or float64). Grouped-query: query head h reads kv head h / (heads /
 /// kv_heads). queries, out: [n, heads, head_dim], contiguous.
+///
+/// A node's bits depend on the keys and values that it sees, one at each position, and on nothing
+/// else: not on the slots they lie in, the page size, other nodes, rows or threads.
+/// - A score is q.k summed over the dimensions in their order, then scaled, capped and biased.
+/// - Positions are cut into chunks at multiples of kAttentionChunk. What a node sees of a chunk
+///   gives (largest score, sum of exp(score - largest), values mixed with these weights), each
+///   value summed over the positions in their order. A chunk of which it sees nothing gives
+///   nothing.
+/// - Chunks are added up in their order, each part scaled to the largest score so far (online
+///   softmax: Milakov and Gimelshein, 2018, arXiv:1805.02867, algorithm 3); the end result is
+///   divided by the sum.
+/// All multiply-adds of these sums round once.
 void paged_attention(const Tensor& queries, const KvView& view, const AttentionOptions& options,
                      Tensor& out);
+
+/// Positions of a chunk.
+constexpr int64_t kAttentionChunk = 128;
 
 }  // namespace specdec

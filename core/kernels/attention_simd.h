@@ -1,97 +1,44 @@
-// Attention of one node and one kv head; see core/kernels/attention.cpp and for_each_simd.h.
-//
-// The keys that a node sees are listed in the order of their slots first; sums run over that list,
-// so they depend neither on the other nodes of the forward nor on which keys are pending.
-
-/// Partial sums of q_h . k_j for H query heads and K keys from j on, at [j * H + h].
-template <int H, int K, class T>
-inline void dot_keys(const AttentionTask<T>& task, const T* queries, int64_t j,
-                     Vec<T> (&parts)[H * K]) {
-  constexpr int kCount = Lanes<T>::kCount;
-  const int64_t dim = task.head_dim;
-  const T* keys[K];
-  for (int i = 0; i < K; ++i) {
-    keys[i] = task.keys + task.offsets[j + i];
-  }
-  for (int i = 0; i < H * K; ++i) {
-    parts[i] = splat<T>(0);
-  }
-  int64_t d = 0;
-  for (; d + kCount <= dim; d += kCount) {
-#pragma GCC unroll 16
-    for (int i = 0; i < K; ++i) {
-      const Vec<T> k = load(keys[i] + d);
-#pragma GCC unroll 4
-      for (int h = 0; h < H; ++h) {
-        parts[i * H + h] += k * load(queries + h * dim + d);
-      }
-    }
-  }
-  if (d < dim) {
-    for (int i = 0; i < K; ++i) {
-      const Vec<T> k = load_part(keys[i] + d, dim - d);
-      for (int h = 0; h < H; ++h) {
-        parts[i * H + h] += k * load_part(queries + h * dim + d, dim - d);
-      }
-    }
-  }
-}
-
-/// scores[h][j] = q_h . k_j for H query heads.
-template <int H, class T>
-inline void score_keys(const AttentionTask<T>& task, const T* queries, T* scores) {
-  constexpr int kCount = Lanes<T>::kCount;
-  int64_t j = 0;
-  if constexpr (kCount >= H) {
-    constexpr int kKeys = kCount / H;
-    for (; j + kKeys <= task.visible; j += kKeys) {
-      Vec<T> parts[kCount];
-      dot_keys<H, kKeys>(task, queries, j, parts);
-      T lanes[kCount];
-      store<T>(lanes, sums<T>(parts));
-#pragma GCC unroll 16
-      for (int i = 0; i < kCount; ++i) {
-        scores[i % H * task.stride + j + i / H] = lanes[i];
-      }
-    }
-  }
-  for (; j < task.visible; ++j) {
-    Vec<T> parts[H];
-    dot_keys<H, 1>(task, queries, j, parts);
-    for (int h = 0; h < H; ++h) {
-      scores[h * task.stride + j] = sum<T>(parts[h]);
-    }
-  }
-}
+// What a chunk of keys contributes to the nodes of a tile; see core/kernels/attention.h for the
+// arithmetic, core/kernels/attention.cpp for tiles and core/kernels/for_each_simd.h.
+#include "core/kernels/attention_cache_simd.h"
+#include "core/kernels/attention_mix_simd.h"
+#include "core/kernels/attention_scores_simd.h"
 
 template <class T>
-inline Vec<T> finish_scores(const AttentionTask<T>& task, Vec<T> scores) {
-  scores = scores * task.scale;
-  return task.soft_cap > 0 ? tanh<T>(scores / task.soft_cap) * task.soft_cap : scores;
+inline Vec<T> finish_scores(T scale, T soft_cap, Vec<T> scores) {
+  scores = scores * scale;
+  return soft_cap > 0 ? tanh<T>(scores / soft_cap) * soft_cap : scores;
 }
 
-/// Turns one head's scores into exp(score - largest) and returns their sum. Lanes behind the last
-/// score are garbage going in and zero coming out.
-template <class T>
-inline T soften(const AttentionTask<T>& task, T* scores) {
+/// Adds the bias of a node to its scores, one at each position that it sees.
+template <class T, class Kv>
+inline void add_bias(const ChunkTask<T, Kv>& task, const SeenKeys& seen, T* scores) {
+  for (int64_t position = seen.begin; position < seen.end; ++position) {
+    const int64_t slot = task.slot(seen, position);
+    if (slot < task.bias_columns) {
+      scores[position - seen.begin] += static_cast<T>(seen.bias[slot]);
+    }
+  }
+}
+
+/// Turns a row's raw scores, `count` of them, into exp(score - largest), and writes down the
+/// largest and the sum. Not inlined, so that every row is computed by the same instructions.
+template <class T, class Kv>
+__attribute__((noinline)) void soften(const ChunkTask<T, Kv>& task, const SeenKeys& seen, T* scores,
+                                      RowPart<T>& part) {
   constexpr int kCount = Lanes<T>::kCount;
   constexpr T kInfinity = std::numeric_limits<T>::infinity();
-  const int64_t visible = task.visible;
-  const int64_t padded = (visible + kCount - 1) / kCount * kCount;
-  Vec<T> largest = splat<T>(-kInfinity);
-  for (int64_t j = visible; j < padded; ++j) {
-    scores[j] = 0;
-  }
+  const int64_t count = seen.end - seen.begin;
+  const int64_t padded = (count + kCount - 1) / kCount * kCount;
+  std::fill(scores + count, scores + padded, T{0});
   for (int64_t j = 0; j < padded; j += kCount) {
-    store<T>(scores + j, finish_scores<T>(task, load(scores + j)));
+    store<T>(scores + j, finish_scores<T>(task.scale, task.soft_cap, load(scores + j)));
   }
-  for (int64_t j = 0; task.bias != nullptr && j < visible; ++j) {
-    const int64_t column = task.columns[j];
-    scores[j] += column < task.bias_columns ? static_cast<T>(task.bias[column]) : T{0};
+  if (seen.bias != nullptr) {
+    add_bias(task, seen, scores);
   }
-  for (int64_t j = visible; j < padded; ++j) {
-    scores[j] = -kInfinity;
-  }
+  std::fill(scores + count, scores + padded, -kInfinity);
+  Vec<T> largest = splat<T>(-kInfinity);
   for (int64_t j = 0; j < padded; j += kCount) {
     largest = maximum<T>(load(scores + j), largest);
   }
@@ -99,94 +46,76 @@ inline T soften(const AttentionTask<T>& task, T* scores) {
   for (int i = 1; i < kCount; ++i) {
     top = largest[i] > top ? largest[i] : top;
   }
+  part.largest = top;
+  part.total = 0;
+  if (top == -kInfinity) {  // the bias hides all of them
+    return;
+  }
   Vec<T> total = splat<T>(0);
   for (int64_t j = 0; j < padded; j += kCount) {
     const Vec<T> weights = exp<T>(load(scores + j) - top);
     store<T>(scores + j, weights);
     total += weights;
   }
-  return sum<T>(total);
+  part.total = sum<T>(total);
 }
 
-/// out[h] = sum of weights[h][j] v_j over the dimensions d to d + kVectors * lanes.
-template <int H, int kVectors, class T>
-inline void mix_values(const AttentionTask<T>& task, const T* values, const T* weights,
-                       Vec<T> (&mixed)[H][kVectors]) {
-  constexpr int kCount = Lanes<T>::kCount;
-  for (int64_t j = 0; j < task.visible; ++j) {
-    const T* value = values + task.offsets[j];
-    Vec<T> v[kVectors];
-#pragma GCC unroll 4
-    for (int i = 0; i < kVectors; ++i) {
-      v[i] = load(value + i * kCount);
-    }
-#pragma GCC unroll 4
-    for (int h = 0; h < H; ++h) {
-      const T weight = weights[h * task.stride + j];
-#pragma GCC unroll 4
-      for (int i = 0; i < kVectors; ++i) {
-        mixed[h][i] += v[i] * weight;
+/// The chunk's part of every row of the task.
+template <class T, class Kv>
+inline void attend_chunk(const ChunkTask<T, Kv>& task) {
+  score_rows(task);
+  for (int64_t i = 0; i < task.nodes; ++i) {
+    const SeenKeys& seen = task.seen[i];
+    for (int64_t r = i * task.group; r < (i + 1) * task.group; ++r) {
+      T* scores = task.rows[r].scores;
+      // A key on a path lies at its position's slot or later, so none is overwritten before it is
+      // read.
+      for (int64_t p = std::max(seen.begin, task.length); seen.path != nullptr && p < seen.end;
+           ++p) {
+        scores[p - task.first_slot] = scores[task.slot(seen, p) - task.first_slot];
       }
+      soften(task, seen, scores + seen.begin - task.first_slot, *task.rows[r].part);
     }
   }
+  mix_rows(task);
 }
 
-template <int H, class T>
-inline void mix_all_values(const AttentionTask<T>& task, const T* values, const T* weights,
-                           const T* inverse_totals, T* out) {
-  constexpr int64_t kCount = Lanes<T>::kCount;
-  constexpr int kVectors = kVectorBytes == 64 ? 4 : 2;
-  const int64_t dim = task.head_dim;
-  int64_t d = 0;
-  for (; d + kVectors * kCount <= dim; d += kVectors * kCount) {
-    Vec<T> mixed[H][kVectors] = {};
-    mix_values<H, kVectors>(task, values + d, weights, mixed);
-    for (int h = 0; h < H; ++h) {
-      for (int i = 0; i < kVectors; ++i) {
-        store<T>(out + h * dim + d + i * kCount, mixed[h][i] * inverse_totals[h]);
-      }
-    }
-  }
-  for (; d + kCount <= dim; d += kCount) {
-    Vec<T> mixed[H][1] = {};
-    mix_values<H, 1>(task, values + d, weights, mixed);
-    for (int h = 0; h < H; ++h) {
-      store<T>(out + h * dim + d, mixed[h][0] * inverse_totals[h]);
-    }
-  }
-  for (; d < dim; ++d) {
-    for (int h = 0; h < H; ++h) {
-      T mixed = 0;
-      for (int64_t j = 0; j < task.visible; ++j) {
-        mixed += values[task.offsets[j] + d] * weights[h * task.stride + j];
-      }
-      out[h * dim + d] = mixed * inverse_totals[h];
-    }
-  }
-}
-
-template <int H, class T>
-inline void attend_heads(const AttentionTask<T>& task, int64_t first) {
-  T* scores = task.scores;
-  score_keys<H>(task, task.queries + first * task.head_dim, scores);
-  T inverse_totals[H];
-  for (int h = 0; h < H; ++h) {
-    inverse_totals[h] = 1 / soften(task, scores + h * task.stride);
-  }
-  mix_all_values<H>(task, task.values, scores, inverse_totals, task.out + first * task.head_dim);
-}
-
-/// All query heads that read one kv head.
+/// Adds the part of the next chunk to the sum of those before it.
 template <class T>
-inline void attend(const AttentionTask<T>& task) {
-  int64_t head = 0;
-  for (; head + 4 <= task.group; head += 4) {
-    attend_heads<4>(task, head);
+__attribute__((noinline)) void add_part(const RowPart<T>& part, int64_t dim, RowPart<T>& sums) {
+  constexpr T kInfinity = std::numeric_limits<T>::infinity();
+  constexpr int kCount = Lanes<T>::kCount;
+  if (part.largest == -kInfinity) {
+    return;
   }
-  for (; head + 2 <= task.group; head += 2) {
-    attend_heads<2>(task, head);
+  if (sums.largest == -kInfinity) {
+    sums.largest = part.largest;
+    sums.total = part.total;
+    std::copy(part.mixed, part.mixed + dim, sums.mixed);
+    return;
   }
-  for (; head < task.group; ++head) {
-    attend_heads<1>(task, head);
+  const T top = part.largest > sums.largest ? part.largest : sums.largest;
+  Vec<T> exponents = splat<T>(part.largest - top);
+  exponents[0] = sums.largest - top;
+  const Vec<T> factors = exp<T>(exponents);
+  const Vec<T> old_factor = splat<T>(factors[0]);
+  const Vec<T> factor = splat<T>(factors[1]);
+  const auto scaled = [&](Vec<T> old_sums, Vec<T> numbers) {
+    return fused<T>(numbers, factor, old_sums * old_factor);
+  };
+  sums.largest = top;
+  sums.total = scaled(splat<T>(sums.total), splat<T>(part.total))[0];
+  for (int64_t d = 0; d < dim; d += kCount) {
+    const int64_t left = dim - d;
+    store_lanes(sums.mixed + d,
+                scaled(load_lanes(sums.mixed + d, left), load_lanes(part.mixed + d, left)), left);
+  }
+}
+
+template <class T>
+inline void finish_row(const RowPart<T>& sums, int64_t dim, T* out) {
+  const T inverse = 1 / sums.total;
+  for (int64_t d = 0; d < dim; ++d) {
+    out[d] = sums.mixed[d] * inverse;
   }
 }

@@ -7,36 +7,46 @@ namespace specdec {
 
 using at::Tensor;
 
-/// How keys and values lie in the pages. Quantised formats come with scales.
-enum class KvFormat { kNative };
+/// What the numbers in the pages are: of the activations' dtype, or bfloat16 beside float32
+/// activations, rounded to the nearest even number when written and widened when read.
+enum class KvFormat { kNative, kBFloat16 };
 
 /// Which of a forward's new nodes sees what: the same for all layers of a forward. int32 tensors on
 /// the model's device, kept between forwards: they are as large as the largest forward so far
-/// needed
-/// (*_capacity), and only the first `nodes` nodes and `words` words mean anything. Contiguous.
+/// needed (*_capacity), and only what belongs to the first `nodes` nodes means anything.
+/// Contiguous.
+///
+/// A node at position q sees one key at each position up to q. Those below the kept length of its
+/// row lie at the slot of that number. Its pending ancestors and itself do too where the pending
+/// nodes so far are one chain (a prefill, a drafted chain); else the node has a path.
 struct BatchTables {
-  int64_t nodes = 0;  ///< new nodes, n
-  int64_t words = 0;  ///< words of a node's ancestor bits that may be set in this forward
-  Tensor rows;        ///< [node_capacity] row of each node
-  Tensor slots;       ///< [node_capacity] where its key and value go: kept length + node index
-  Tensor positions;   ///< [node_capacity] kept length + depth among pending nodes
-  Tensor ancestors;   ///< [node_capacity, word_capacity] bit j of the words = pending node j of
-                      ///< the row is an ancestor, or the node itself; 32 bits a word, low first
-  Tensor lengths;     ///< [row_capacity] kept tokens
-  Tensor pending_positions;  ///< [row_capacity, pending_capacity] position of each pending node
-  Tensor page_table;         ///< [row_capacity, page_capacity] page of slot s at s / page_size
+  int64_t nodes = 0;   ///< new nodes, n
+  Tensor rows;         ///< [node_capacity] row of each node
+  Tensor slots;        ///< [node_capacity] where its key and value go: kept length + node index
+  Tensor positions;    ///< [node_capacity] kept length + depth among pending nodes
+  Tensor path_starts;  ///< [node_capacity] where the node's path begins; -1 = slot p at position p
+  Tensor paths;        ///< [path_capacity] slots of a node's pending ancestors, itself last
+  Tensor lengths;      ///< [row_capacity] kept tokens
+  Tensor page_table;   ///< [row_capacity, page_capacity] page of slot s at s / page_size
 };
 
-/// What an attention kernel reads of one layer's cache: pages, and the forward's tables. A key at
-/// slot s of a row lies at pages[page_table[row][s / page_size]][head][s % page_size]. Slots below
-/// lengths[row] hold kept tokens (slot = position), later ones pending nodes.
+/// What an attention kernel reads of one layer's cache: pages, and the forward's tables. Slot s of
+/// a row lies in page page_table[row][s / page_size] at s % page_size. Keys lie transposed, so that
+/// a vector holds one number of neighbouring keys.
 struct KvView {
-  Tensor keys;    ///< [pages, kv_heads, page_size, head_dim]
+  Tensor keys;    ///< [pages, kv_heads, head_dim, page_size]
   Tensor values;  ///< [pages, kv_heads, page_size, head_dim]
   KvFormat format = KvFormat::kNative;
-  Tensor scales;       ///< undefined for kNative
   int64_t window = 0;  ///< a key at position p is seen from q when q - p < window; 0 = always
   const BatchTables* tables = nullptr;  ///< owned by the cache; valid until its next change
+
+  int64_t kv_heads() const { return values.size(1); }
+  int64_t page_size() const { return values.size(2); }
+  int64_t head_dim() const { return values.size(3); }
+  /// The pages' dtype beside activations of `activations`.
+  at::ScalarType dtype(at::ScalarType activations) const {
+    return format == KvFormat::kBFloat16 ? at::kBFloat16 : activations;
+  }
 };
 
 }  // namespace specdec

@@ -8,10 +8,12 @@
 namespace specdec {
 namespace {
 
-template <class T>
+/// Pages hold numbers of type Kv: T, or bfloat16 beside float32.
+template <class T, class Kv>
 struct QkvTask {
   const T *qkv, *q_scale, *k_scale, *cos, *sin;
-  T *queries, *keys, *values;
+  T* queries;
+  Kv *keys, *values;
   const int32_t *rows, *slots, *positions, *page_table;
   int64_t row_capacity, page_size;
   int64_t nodes, heads, kv_heads, head_dim;
@@ -43,28 +45,28 @@ const T* data_or_null(const Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<T>() : nullptr;
 }
 
-template <class T>
+template <class T, class Kv>
 void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tensor& queries) {
   const BatchTables& tables = *view.tables;
-  QkvTask<T> task;
+  QkvTask<T, Kv> task;
   task.qkv = qkv.const_data_ptr<T>();
   task.q_scale = data_or_null<T>(options.q_scale);
   task.k_scale = data_or_null<T>(options.k_scale);
   task.cos = options.cos.const_data_ptr<T>();
   task.sin = options.sin.const_data_ptr<T>();
   task.queries = queries.mutable_data_ptr<T>();
-  task.keys = view.keys.mutable_data_ptr<T>();
-  task.values = view.values.mutable_data_ptr<T>();
+  task.keys = view.keys.mutable_data_ptr<Kv>();
+  task.values = view.values.mutable_data_ptr<Kv>();
   task.rows = tables.rows.const_data_ptr<int32_t>();
   task.slots = tables.slots.const_data_ptr<int32_t>();
   task.positions = tables.positions.const_data_ptr<int32_t>();
   task.page_table = tables.page_table.const_data_ptr<int32_t>();
   task.row_capacity = tables.page_table.size(1);
-  task.page_size = view.keys.size(2);
+  task.page_size = view.page_size();
   task.nodes = tables.nodes;
   task.heads = options.heads;
-  task.kv_heads = view.keys.size(1);
-  task.head_dim = view.keys.size(3);
+  task.kv_heads = view.kv_heads();
+  task.head_dim = view.head_dim();
   task.eps = static_cast<T>(options.eps);
   for (int64_t node = 0; node < task.nodes; ++node) {
     SPECDEC_CHECK(task.positions[node] < options.cos.size(0),
@@ -81,14 +83,15 @@ void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tenso
 void check(const Tensor& qkv, const QkvOptions& options, const KvView& view,
            const Tensor& queries) {
   check_cpu(qkv);
-  SPECDEC_CHECK(view.tables != nullptr && view.keys.dim() == 4, "qkv_to_cache: no cache");
+  SPECDEC_CHECK(view.tables != nullptr && view.values.dim() == 4, "qkv_to_cache: no cache");
   const at::ScalarType dtype = qkv.scalar_type();
   const int64_t nodes = view.tables->nodes;
-  const int64_t head_dim = view.keys.size(3);
-  const int64_t width = (options.heads + 2 * view.keys.size(1)) * head_dim;
+  const int64_t head_dim = view.head_dim();
+  const int64_t width = (options.heads + 2 * view.kv_heads()) * head_dim;
   SPECDEC_CHECK(is_float_or_double(qkv) && is_plain(qkv, dtype) && is_plain(queries, dtype) &&
-                    is_plain(view.keys, dtype) && is_plain(view.values, dtype) &&
-                    is_plain(options.cos, dtype) && is_plain(options.sin, dtype),
+                    is_plain(view.keys, view.dtype(dtype)) &&
+                    is_plain(view.values, view.dtype(dtype)) && is_plain(options.cos, dtype) &&
+                    is_plain(options.sin, dtype),
                 "qkv_to_cache: operands should be contiguous, all float32 or all float64");
   SPECDEC_CHECK(qkv.dim() == 2 && qkv.size(0) == nodes && qkv.size(1) == width,
                 "qkv_to_cache: qkv should be [{}, {}]", nodes, width);
@@ -110,9 +113,11 @@ void qkv_to_cache(const Tensor& qkv, const QkvOptions& options, const KvView& vi
                   Tensor& queries) {
   check(qkv, options, view, queries);
   if (qkv.scalar_type() == at::kDouble) {
-    run<double>(qkv, options, view, queries);
+    run<double, double>(qkv, options, view, queries);
+  } else if (view.format == KvFormat::kBFloat16) {
+    run<float, at::BFloat16>(qkv, options, view, queries);
   } else {
-    run<float>(qkv, options, view, queries);
+    run<float, float>(qkv, options, view, queries);
   }
 }
 

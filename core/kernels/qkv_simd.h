@@ -1,10 +1,30 @@
 // Head norms, rotation and cache write of core/kernels/qkv.cpp; see core/kernels/for_each_simd.h.
 #include "core/kernels/rms_simd.h"
 
+/// Where a rotated head goes: an array, or a column of a page of keys.
+template <class T>
+struct ArrayOfHead {
+  T* out;
+  void put(int64_t i, Vec<T> numbers) const { store<T>(out + i, numbers); }
+  void put(int64_t i, T number) const { out[i] = number; }
+};
+
+template <class T, class Kv>
+struct ColumnOfPage {
+  Kv* out;
+  int64_t page_size;
+  void put(int64_t i, Vec<T> numbers) const {
+    for (int lane = 0; lane < Lanes<T>::kCount; ++lane) {
+      put(i + lane, numbers[lane]);
+    }
+  }
+  void put(int64_t i, T number) const { out[i * page_size] = static_cast<Kv>(number); }
+};
+
 /// out = rotate(input * factor * scale): one head, pairs i and i + half; scale is nullptr without
 /// norm.
-template <bool kScaled, class T>
-inline void rotate_head(const HeadTask<T>& head, T factor, T* out) {
+template <bool kScaled, class T, class Out>
+inline void rotate_head(const HeadTask<T>& head, T factor, const Out& out) {
   constexpr int kCount = Lanes<T>::kCount;
   const int64_t half = head.half;
   const T* low = head.input;
@@ -19,8 +39,8 @@ inline void rotate_head(const HeadTask<T>& head, T factor, T* out) {
     }
     const Vec<T> cos = load(head.cos + i);
     const Vec<T> sin = load(head.sin + i);
-    store<T>(out + i, a * cos - b * sin);
-    store<T>(out + half + i, b * cos + a * sin);
+    out.put(i, a * cos - b * sin);
+    out.put(half + i, b * cos + a * sin);
   }
   for (; i < half; ++i) {
     T a = low[i];
@@ -29,13 +49,13 @@ inline void rotate_head(const HeadTask<T>& head, T factor, T* out) {
       a = a * factor * head.scale[i];
       b = b * factor * head.scale[half + i];
     }
-    out[i] = a * head.cos[i] - b * head.sin[i];
-    out[half + i] = b * head.cos[i] + a * head.sin[i];
+    out.put(i, a * head.cos[i] - b * head.sin[i]);
+    out.put(half + i, b * head.cos[i] + a * head.sin[i]);
   }
 }
 
-template <class T>
-inline void norm_and_rotate(const HeadTask<T>& head, T eps, T* out) {
+template <class T, class Out>
+inline void norm_and_rotate(const HeadTask<T>& head, T eps, const Out& out) {
   if (head.scale == nullptr) {
     rotate_head<false>(head, T{1}, out);
   } else {
@@ -44,8 +64,8 @@ inline void norm_and_rotate(const HeadTask<T>& head, T eps, T* out) {
 }
 
 /// Nodes begin to end.
-template <class T>
-inline void qkv_nodes(const QkvTask<T>& task, int64_t begin, int64_t end) {
+template <class T, class Kv>
+inline void qkv_nodes(const QkvTask<T, Kv>& task, int64_t begin, int64_t end) {
   const int64_t dim = task.head_dim;
   for (int64_t node = begin; node < end; ++node) {
     const T* input = task.qkv + node * (task.heads + 2 * task.kv_heads) * dim;
@@ -53,20 +73,20 @@ inline void qkv_nodes(const QkvTask<T>& task, int64_t begin, int64_t end) {
     HeadTask<T> head{input, task.q_scale, task.cos + angle, task.sin + angle, dim / 2};
     T* queries = task.queries + node * task.heads * dim;
     for (int64_t h = 0; h < task.heads; ++h, head.input += dim, queries += dim) {
-      norm_and_rotate(head, task.eps, queries);
+      norm_and_rotate(head, task.eps, ArrayOfHead<T>{queries});
     }
     head.scale = task.k_scale;
     const int64_t slot = task.slots[node];
     const int64_t page =
         task.page_table[task.rows[node] * task.row_capacity + slot / task.page_size];
-    int64_t target = (page * task.kv_heads * task.page_size + slot % task.page_size) * dim;
+    const int64_t in_page = slot % task.page_size;
     const T* value = head.input + task.kv_heads * dim;
-    for (int64_t h = 0; h < task.kv_heads; ++h) {
-      norm_and_rotate(head, task.eps, task.keys + target);
-      std::memcpy(task.values + target, value, static_cast<size_t>(dim) * sizeof(T));
-      head.input += dim;
-      value += dim;
-      target += task.page_size * dim;
+    for (int64_t h = 0; h < task.kv_heads; ++h, head.input += dim, value += dim) {
+      const int64_t target = (page * task.kv_heads + h) * task.page_size * dim;
+      norm_and_rotate(head, task.eps,
+                      ColumnOfPage<T, Kv>{task.keys + target + in_page, task.page_size});
+      std::transform(value, value + dim, task.values + target + in_page * dim,
+                     [](T number) { return static_cast<Kv>(number); });
     }
   }
 }

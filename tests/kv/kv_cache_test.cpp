@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -17,9 +18,20 @@ std::vector<LayerKv> three_layers() {
   return {{1, 2, 0, -1}, {2, 3, 4, -1}, {1, 2, 0, 0}};  // the last reads the first's
 }
 
-KvCacheOptions small_pages() {
-  return {.dtype = at::kFloat, .device = at::kCPU, .page_size = 4, .max_length = kMaxLength};
+KvCacheOptions small_pages(KvFormat format = KvFormat::kNative) {
+  return {.dtype = at::kFloat,
+          .format = format,
+          .device = at::kCPU,
+          .page_size = 4,
+          .max_length = kMaxLength};
 }
+
+/// Another number for each index, which bfloat16 holds exactly.
+float exact_number(int64_t index) {
+  return std::ldexp(128.0F + static_cast<float>(index % 128), static_cast<int>(index / 128) - 60);
+}
+
+constexpr float kSecondLayer = 0x1p40F;  // what it holds is a multiple of the first's numbers
 
 TokenBatch batch_of(std::vector<int64_t> rows, std::vector<int64_t> parents, int64_t nodes = -1) {
   nodes = nodes >= 0 ? nodes : static_cast<int64_t>(std::max(rows.size(), parents.size()));
@@ -39,17 +51,20 @@ std::vector<int32_t> entries(const Tensor& table, int64_t count) {
   return {data, data + count};
 }
 
-/// Pending nodes of the row that new node `index` sees, from its bits.
-std::vector<int64_t> visible(const BatchTables& tables, int64_t index) {
-  std::vector<int64_t> nodes;
-  const int32_t* bits =
-      tables.ancestors.const_data_ptr<int32_t>() + index * tables.ancestors.size(1);
-  for (int64_t node = 0; node < tables.words * 32; ++node) {
-    if ((static_cast<uint32_t>(bits[node / 32]) >> (node % 32) & 1U) != 0) {
-      nodes.push_back(node);
-    }
+/// Slots of the pending nodes that new node `index` sees, in the order of their positions.
+std::vector<int32_t> visible(const BatchTables& tables, int64_t index) {
+  const int32_t row = tables.rows.const_data_ptr<int32_t>()[index];
+  const int32_t length = tables.lengths.const_data_ptr<int32_t>()[row];
+  const int32_t start = tables.path_starts.const_data_ptr<int32_t>()[index];
+  const auto count =
+      static_cast<size_t>(tables.positions.const_data_ptr<int32_t>()[index] - length + 1);
+  std::vector<int32_t> slots(count);
+  if (start < 0) {
+    std::iota(slots.begin(), slots.end(), length);
+  } else {
+    std::copy_n(tables.paths.const_data_ptr<int32_t>() + start, count, slots.begin());
   }
-  return nodes;
+  return slots;
 }
 
 /// Writes one number into all keys and its negative into all values of a slot, as a kernel would.
@@ -57,17 +72,18 @@ void write_slot(const KvCache& cache, int64_t layer, int64_t row, int64_t slot, 
   const KvView view = cache.view(layer);
   const BatchTables& tables = *view.tables;
   const int32_t* pages = tables.page_table.const_data_ptr<int32_t>();
-  const int64_t page_size = view.keys.size(2);
+  const int64_t page_size = view.page_size();
   const int64_t page = pages[row * tables.page_table.size(1) + slot / page_size];
   ASSERT_LT(page, view.keys.size(0));
-  view.keys.select(0, page).select(1, slot % page_size).fill_(number);
+  view.keys.select(0, page).select(2, slot % page_size).fill_(number);
   view.values.select(0, page).select(1, slot % page_size).fill_(-number);
 }
 
 /// What the cache should hold, kept the slow way. Every node gets a number of its own.
 class Model {
  public:
-  Model() : cache_(three_layers(), small_pages()) {}
+  explicit Model(KvFormat format = KvFormat::kNative)
+      : cache_(three_layers(), small_pages(format)) {}
 
   struct Node {
     int64_t parent;
@@ -91,7 +107,7 @@ class Model {
       const auto index = static_cast<int64_t>(owner.pending.size());
       const int64_t parent =
           batch.parents.empty() ? index - 1 : batch.parents[static_cast<size_t>(i)];
-      owner.pending.push_back({parent, next_number_++});
+      owner.pending.push_back({parent, exact_number(next_number_++)});
       check_node(row, index, i);
     }
     for (int64_t i = 0; i < tables.nodes; ++i) {
@@ -100,7 +116,7 @@ class Model {
       const Row& owner = rows_[static_cast<size_t>(row)];
       const Node& node = owner.pending[static_cast<size_t>(slot) - owner.kept.size()];
       write_slot(cache_, 0, row, slot, node.number);
-      write_slot(cache_, 1, row, slot, node.number + 0.5F);
+      write_slot(cache_, 1, row, slot, node.number * kSecondLayer);
     }
   }
 
@@ -148,7 +164,7 @@ class Model {
       const Tensor numbers = at::tensor(owner.kept, at::kFloat).view({1, -1, 1});
       for (int64_t layer = 0; layer < 3; ++layer) {
         const auto [keys, values] = cache_.key_values(layer, row);
-        const Tensor wanted = (layer == 1 ? numbers + 0.5 : numbers).expand_as(keys);
+        const Tensor wanted = (layer == 1 ? numbers * kSecondLayer : numbers).expand_as(keys);
         ASSERT_TRUE(at::equal(keys, wanted)) << "row " << row << ", layer " << layer;
         ASSERT_TRUE(at::equal(values, -wanted));
       }
@@ -169,15 +185,16 @@ class Model {
     EXPECT_EQ(tables.slots.const_data_ptr<int32_t>()[batch_index], length + index);
     EXPECT_EQ(tables.positions.const_data_ptr<int32_t>()[batch_index], position);
     EXPECT_EQ(tables.lengths.const_data_ptr<int32_t>()[row], length);
-    EXPECT_EQ(tables.pending_positions
-                  .const_data_ptr<int32_t>()[row * tables.pending_positions.size(1) + index],
-              position);
-    EXPECT_EQ(visible(tables, batch_index), path);
+    std::vector<int32_t> slots;
+    for (const int64_t above : path) {
+      slots.push_back(static_cast<int32_t>(length + above));
+    }
+    EXPECT_EQ(visible(tables, batch_index), slots);
   }
 
   KvCache cache_;
   std::vector<Row> rows_;
-  float next_number_ = 1;
+  int64_t next_number_ = 0;
 };
 
 /// A random batch over some of the rows, perhaps a new one; each row stays short enough.
@@ -227,11 +244,13 @@ void random_step(Model& model, std::mt19937& random) {
   }
 }
 
-TEST(KvCacheTest, RandomHistoriesHoldWhatTheyShould) {
+class KvCacheFormatTest : public testing::TestWithParam<KvFormat> {};
+
+TEST_P(KvCacheFormatTest, RandomHistoriesHoldWhatTheyShould) {
   for (unsigned seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
-    Model model;
+    Model model(GetParam());
     for (int step = 0; step < 80; ++step) {
       random_step(model, random);
       if (testing::Test::HasFailure()) {
@@ -242,13 +261,45 @@ TEST(KvCacheTest, RandomHistoriesHoldWhatTheyShould) {
   }
 }
 
-TEST(KvCacheTest, PendingNodesSeeTheirAncestorsOverForwardsAndWords) {
+INSTANTIATE_TEST_SUITE_P(Formats, KvCacheFormatTest,
+                         testing::Values(KvFormat::kNative, KvFormat::kBFloat16),
+                         [](const auto& info) {
+                           return info.param == KvFormat::kNative ? "native" : "bfloat16";
+                         });
+
+TEST(KvCacheTest, PendingNodesSeeTheirAncestorsOverForwards) {
   Model model;
   model.extend(chain(33));
   model.extend(batch_of({}, {32, 33, 10, 31, -1}));
-  EXPECT_EQ(visible(model.cache().tables(), 1).size(), 35U);
-  EXPECT_EQ(visible(model.cache().tables(), 2).size(), 12U);
-  EXPECT_EQ(visible(model.cache().tables(), 4), std::vector<int64_t>{37});
+  const BatchTables& tables = model.cache().tables();
+  EXPECT_EQ(visible(tables, 1).size(), 35U);
+  EXPECT_EQ(visible(tables, 2).size(), 12U);
+  EXPECT_EQ(visible(tables, 4), std::vector<int32_t>{37});
+  EXPECT_LT(tables.path_starts.const_data_ptr<int32_t>()[1], 0) << "the chain goes on";
+}
+
+TEST(KvCacheTest, BFloat16TakesHalfTheBytesAndIsReadAsTheActivations) {
+  KvCache native(three_layers(), small_pages());
+  KvCache half(three_layers(), small_pages(KvFormat::kBFloat16));
+  for (KvCache* cache : {&native, &half}) {
+    cache->extend(chain(5));
+    cache->commit(0, first_nodes(5));
+  }
+  EXPECT_EQ(2 * half.allocated_bytes(), native.allocated_bytes());
+  EXPECT_EQ(half.view(0).keys.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(half.key_values(0, 0).first.scalar_type(), at::kFloat);
+}
+
+TEST(KvCacheTest, RefusesBFloat16BesideFloat64) {
+  KvCacheOptions options = small_pages(KvFormat::kBFloat16);
+  options.dtype = at::kDouble;
+  try {
+    KvCache(three_layers(), options);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("needs float32 activations"), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(KvCacheTest, EmptyParentsContinueEachRowAfterItsLastPendingNode) {
@@ -259,7 +310,7 @@ TEST(KvCacheTest, EmptyParentsContinueEachRowAfterItsLastPendingNode) {
   cache.extend(batch_of({0, 1, 1}, {}));
   EXPECT_EQ(entries(cache.tables().positions, 3), (std::vector<int32_t>{2, 1, 2}));
   EXPECT_EQ(entries(cache.tables().slots, 3), (std::vector<int32_t>{2, 1, 2}));
-  EXPECT_EQ(visible(cache.tables(), 0), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(visible(cache.tables(), 0), (std::vector<int32_t>{0, 1, 2}));
 }
 
 TEST(KvCacheTest, SharedPagesAreCopiedOnWriteOnly) {
@@ -361,7 +412,7 @@ TEST(KvCacheTest, UndoTakesBackTheNewestExtendOnly) {
   EXPECT_EQ(cache.length(0), 3);
   EXPECT_EQ(cache.pending(0), 2);
   cache.extend(batch_of({0, 1}, {1, -1}));
-  EXPECT_EQ(visible(cache.tables(), 0), (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(visible(cache.tables(), 0), (std::vector<int32_t>{3, 4, 5}));
   EXPECT_EQ(entries(cache.tables().positions, 2), (std::vector<int32_t>{5, 0}));
   cache.commit(0, first_nodes(3));
   EXPECT_EQ(cache.length(0), 6);

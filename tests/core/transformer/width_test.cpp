@@ -24,6 +24,7 @@ struct WidthCase {
   std::optional<GemmaFamily> family;  // none = Qwen 2, which has biases
   at::ScalarType dtype;
   int threads;
+  KvFormat cache = KvFormat::kNative;
   ActivationFormat activations = ActivationFormat::kFloat32;
 };
 
@@ -129,8 +130,8 @@ class WidthTest : public testing::TestWithParam<WidthCase> {
   int threads_ = at::get_num_threads();
   std::mt19937_64 random_{17};
   std::shared_ptr<const TransformerWeights> weights_ = random_weights(GetParam());
-  TransformerModel model_{weights_, paged_kv()};
-  TransformerModel plain_{weights_, paged_kv()};
+  TransformerModel model_{weights_, paged_kv(16, GetParam().cache)};
+  TransformerModel plain_{weights_, paged_kv(16, GetParam().cache)};
   std::vector<Token> prompt_ = random_tokens(kPrompt);
 };
 
@@ -202,11 +203,15 @@ INSTANTIATE_TEST_SUITE_P(
                     WidthCase{"qwen2", std::nullopt, at::kFloat, 1},
                     WidthCase{"gemma2_2_threads", GemmaFamily::kGemma2, at::kFloat, 2},
                     WidthCase{"gemma3_bfloat16", GemmaFamily::kGemma3, at::kBFloat16, 1},
+                    WidthCase{"gemma2_bfloat16_cache", GemmaFamily::kGemma2, at::kFloat, 2,
+                              KvFormat::kBFloat16},
+                    WidthCase{"gemma3_bfloat16_cache", GemmaFamily::kGemma3, at::kBFloat16, 1,
+                              KvFormat::kBFloat16},
                     WidthCase{"gemma3_int8", GemmaFamily::kGemma3, at::kChar, 1},
                     WidthCase{"gemma2_int8_activations", GemmaFamily::kGemma2, at::kChar, 1,
-                              ActivationFormat::kInt8},
+                              KvFormat::kNative, ActivationFormat::kInt8},
                     WidthCase{"gemma3_int8_activations_2_threads", GemmaFamily::kGemma3, at::kChar,
-                              2, ActivationFormat::kInt8}),
+                              2, KvFormat::kBFloat16, ActivationFormat::kInt8}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -1,0 +1,137 @@
+// Values of a chunk mixed with their weights: neighbouring keys, rows times vectors of dimensions;
+// see core/kernels/attention_simd.h.
+
+/// Neighbouring positions whose values lie in neighbouring slots.
+struct KeyRun {
+  int64_t position, slot, count;
+};
+
+/// Adds a run's values, times their weights, to the dimensions from `dim` on of R rows: V vectors;
+/// `lanes` less than a vector's only for the last, lone one.
+template <int R, int V, bool kWhole, class T, class Kv>
+inline void mix_tile(const ChunkTask<T, Kv>& task, const TileRow<T>* rows, const KeyRun& run,
+                     int64_t dim) {
+  constexpr int kCount = Lanes<T>::kCount;
+  const int64_t lanes = kWhole ? kCount : task.head_dim - dim;
+  const T* weights[R];
+  Vec<T> sums[R][V];
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+    weights[r] = rows[r].scores + run.position - task.first_slot;
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      sums[r][v] = load_lanes(rows[r].part->mixed + dim + v * kCount, lanes);
+    }
+  }
+  for (int64_t done = 0; done < run.count;) {
+    const int64_t slot = run.slot + done;
+    const int64_t in_page = slot % task.page_size;
+    const int64_t stop = std::min(run.count, done + task.page_size - in_page);
+    const Kv* value = task.values + task.page(slot) + in_page * task.head_dim + dim;
+    for (; done < stop; ++done, value += task.head_dim) {
+      Vec<T> numbers[V];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) {
+        numbers[v] = kWhole ? load_cache<T>(value + v * kCount) : load_cache<T>(value, lanes);
+      }
+#pragma GCC unroll 6
+      for (int r = 0; r < R; ++r) {
+        const Vec<T> weight = splat(weights[r][done]);
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) {
+          sums[r][v] = fused<T>(numbers[v], weight, sums[r][v]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      store_lanes(rows[r].part->mixed + dim + v * kCount, sums[r][v], lanes);
+    }
+  }
+}
+
+/// `count` rows, at most R.
+template <int R, int V, bool kWhole, class T, class Kv>
+inline void mix_some_rows(const ChunkTask<T, Kv>& task, const TileRow<T>* rows, int64_t count,
+                          const KeyRun& run, int64_t dim) {
+  if constexpr (R > 1) {
+    if (count < R) {
+      mix_some_rows<R - 1, V, kWhole>(task, rows, count, run, dim);
+      return;
+    }
+  }
+  mix_tile<R, V, kWhole>(task, rows, run, dim);
+}
+
+/// All `count` rows, in tiles of about the same size.
+template <int V, bool kWhole, class T, class Kv>
+inline void mix_dimensions(const ChunkTask<T, Kv>& task, const TileRow<T>* rows, int64_t count,
+                           const KeyRun& run, int64_t dim) {
+  const int64_t tiles = (count + kRows - 1) / kRows;
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t first = i * count / tiles;
+    mix_some_rows<kRows, V, kWhole>(task, rows + first, (i + 1) * count / tiles - first, run, dim);
+  }
+}
+
+/// The part of the values that stays in the first-level cache goes through all rows.
+template <class T, class Kv>
+inline void mix_run(const ChunkTask<T, Kv>& task, const TileRow<T>* rows, int64_t count,
+                    const KeyRun& run) {
+  constexpr int kCount = Lanes<T>::kCount;
+  int64_t dim = 0;
+  for (; dim + kVectors * kCount <= task.head_dim; dim += kVectors * kCount) {
+    mix_dimensions<kVectors, true>(task, rows, count, run, dim);
+  }
+  for (; dim + kCount <= task.head_dim; dim += kCount) {
+    mix_dimensions<1, true>(task, rows, count, run, dim);
+  }
+  if (dim < task.head_dim) {
+    mix_dimensions<1, false>(task, rows, count, run, dim);
+  }
+}
+
+/// The positions begin to end of one node.
+template <class T, class Kv>
+inline void mix_alone(const ChunkTask<T, Kv>& task, int64_t node, int64_t begin, int64_t end) {
+  const TileRow<T>* rows = task.rows + node * task.group;
+  const SeenKeys& seen = task.seen[node];
+  while (begin < end) {
+    KeyRun run{begin, task.slot(seen, begin), 1};
+    while (begin + run.count < end && task.slot(seen, begin + run.count) == run.slot + run.count) {
+      ++run.count;
+    }
+    mix_run(task, rows, task.group, run);
+    begin += run.count;
+  }
+}
+
+/// Each row's values in the order of their positions: what the first node that sees less than
+/// others misses is read for each node alone, and so are paths; all between is read once.
+template <class T, class Kv>
+inline void mix_rows(const ChunkTask<T, Kv>& task) {
+  const int64_t rows = task.nodes * task.group;
+  int64_t begin = 0;
+  int64_t end = std::numeric_limits<int64_t>::max();
+  for (int64_t i = 0; i < task.nodes; ++i) {
+    const SeenKeys& seen = task.seen[i];
+    begin = std::max(begin, seen.begin);
+    end = std::min(end, seen.path == nullptr ? seen.end : std::min(seen.end, task.length));
+  }
+  end = std::max(begin, end);
+  for (int64_t r = 0; r < rows; ++r) {
+    std::fill(task.rows[r].part->mixed, task.rows[r].part->mixed + task.head_dim, T{0});
+  }
+  for (int64_t i = 0; i < task.nodes; ++i) {
+    mix_alone(task, i, task.seen[i].begin, std::min(begin, task.seen[i].end));
+  }
+  if (begin < end) {
+    mix_run(task, task.rows, rows, {begin, begin, end - begin});
+  }
+  for (int64_t i = 0; i < task.nodes; ++i) {
+    mix_alone(task, i, std::max(end, task.seen[i].begin), task.seen[i].end);
+  }
+}

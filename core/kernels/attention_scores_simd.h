@@ -1,0 +1,98 @@
+// Scores q.k of a chunk, vectors of neighbouring keys times rows; see
+// core/kernels/attention_simd.h.
+
+/// Neighbouring keys of a page, at most a vector.
+template <class Kv>
+struct KeyVector {
+  const Kv* keys;  ///< key i at keys[i], dimension d at keys[d * page_size]
+  int64_t count;   ///< keys until the page ends
+  int64_t column;  ///< of the scores
+};
+
+/// scores[r][column + i] = q_r . k_i for R rows and P vectors of keys.
+template <int R, int P, bool kWhole, class T, class Kv>
+inline void score_tile(const ChunkTask<T, Kv>& task, const TileRow<T>* rows,
+                       const KeyVector<Kv>* vectors) {
+  const T* queries[R];
+  const Kv* keys[P];
+  Vec<T> sums[R][P] = {};
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+    queries[r] = rows[r].query;
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p) {
+    keys[p] = vectors[p].keys;
+  }
+  for (int64_t d = 0; d < task.head_dim; ++d) {
+    Vec<T> k[P];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      const Kv* from = keys[p] + d * task.page_size;
+      k[p] = kWhole ? load_cache<T>(from) : load_cache<T>(from, vectors[p].count);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r) {
+      const Vec<T> q = splat(queries[r][d]);
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) {
+        sums[r][p] = fused<T>(k[p], q, sums[r][p]);
+      }
+    }
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      store<T>(rows[r].scores + vectors[p].column, sums[r][p]);
+    }
+  }
+}
+
+/// `rows` rows, at most R.
+template <int R, int P, bool kWhole, class T, class Kv>
+inline void score_some_rows(const ChunkTask<T, Kv>& task, const TileRow<T>* first, int64_t rows,
+                            const KeyVector<Kv>* vectors) {
+  if constexpr (R > 1) {
+    if (rows < R) {
+      score_some_rows<R - 1, P, kWhole>(task, first, rows, vectors);
+      return;
+    }
+  }
+  score_tile<R, P, kWhole>(task, first, vectors);
+}
+
+/// All rows, in tiles of about the same size.
+template <int P, bool kWhole, class T, class Kv>
+inline void score_vectors(const ChunkTask<T, Kv>& task, const KeyVector<Kv>* vectors) {
+  const int64_t rows = task.nodes * task.group;
+  const int64_t tiles = (rows + kRows - 1) / kRows;
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t first = i * rows / tiles;
+    score_some_rows<kRows, P, kWhole>(task, task.rows + first, (i + 1) * rows / tiles - first,
+                                      vectors);
+  }
+}
+
+/// Raw scores of the slots from first_slot to end_slot for all rows, where they are seen or not.
+template <class T, class Kv>
+inline void score_rows(const ChunkTask<T, Kv>& task) {
+  constexpr int kCount = Lanes<T>::kCount;
+  KeyVector<Kv> vectors[kVectors];
+  int ready = 0;
+  for (int64_t slot = task.first_slot; slot < task.end_slot;) {
+    const int64_t in_page = slot % task.page_size;
+    const int64_t count = std::min<int64_t>(kCount, task.page_size - in_page);
+    vectors[ready] = {task.keys + task.page(slot) + in_page, count, slot - task.first_slot};
+    slot += count;
+    if (count < kCount) {  // what it writes behind its keys is overwritten by the next vector
+      score_vectors<1, false>(task, vectors + ready);
+    } else if (++ready == kVectors) {
+      score_vectors<kVectors, true>(task, vectors);
+      ready = 0;
+    }
+  }
+  for (int p = 0; p < ready; ++p) {
+    score_vectors<1, true>(task, vectors + p);
+  }
+}

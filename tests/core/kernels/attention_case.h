@@ -1,0 +1,80 @@
+#pragma once
+#include <ATen/ATen.h>
+
+#include <ostream>
+#include <utility>
+#include <vector>
+
+#include "core/kernels/attention.h"
+#include "core/kernels/qkv.h"
+#include "kv/kv_cache.h"
+
+namespace specdec {
+
+struct AttentionCase {
+  at::ScalarType dtype;
+  int64_t heads, kv_heads, head_dim, window;
+  double soft_cap;
+  bool bias;
+  int64_t page_size = 4;
+  KvFormat format = KvFormat::kNative;
+};
+
+inline void PrintTo(const AttentionCase& one, std::ostream* out) {
+  *out << one.dtype << " heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
+       << " window " << one.window << " cap " << one.soft_cap << (one.bias ? " bias" : "")
+       << " page " << one.page_size << (one.format == KvFormat::kBFloat16 ? " bfloat16" : "");
+}
+
+/// A cache of one layer that holds keys and values as they are given: without norm or rotation.
+class AttentionCache {
+ public:
+  static constexpr double kScale = 0.3;
+  static constexpr int64_t kMaxLength = 4096;
+
+  explicit AttentionCache(const AttentionCase& c)
+      : case_(c),
+        cache_({{c.kv_heads, c.head_dim, c.window, -1}}, {.dtype = c.dtype,
+                                                          .format = c.format,
+                                                          .device = at::kCPU,
+                                                          .page_size = c.page_size,
+                                                          .max_length = kMaxLength}) {
+    options_.heads = c.heads;
+    options_.cos = at::ones({kMaxLength, c.head_dim / 2}, c.dtype);
+    options_.sin = at::zeros({kMaxLength, c.head_dim / 2}, c.dtype);
+  }
+
+  /// New nodes with these queries, keys and values: [n, (heads + 2 * kv_heads) * head_dim].
+  /// Returns the queries.
+  Tensor extend(std::vector<int64_t> rows, std::vector<int64_t> parents, const Tensor& qkv) {
+    const int64_t nodes = qkv.size(0);
+    cache_.extend({.tokens = at::zeros({nodes}, at::kInt),
+                   .rows = std::move(rows),
+                   .parents = std::move(parents)});
+    Tensor queries = at::empty({nodes, case_.heads, case_.head_dim}, case_.dtype);
+    qkv_to_cache(qkv, options_, cache_.view(0), queries);
+    return queries;
+  }
+
+  /// Of the nodes of the newest extend.
+  Tensor attend(const Tensor& queries, const Tensor& bias = {}) const {
+    Tensor out = at::full_like(queries, 99);
+    paged_attention(queries, cache_.view(0), {kScale, case_.soft_cap, bias}, out);
+    return out;
+  }
+
+  Tensor random_qkv(int64_t nodes) const {
+    return at::randn({nodes, (case_.heads + 2 * case_.kv_heads) * case_.head_dim}, case_.dtype);
+  }
+
+  const AttentionCase& shape() const { return case_; }
+  KvCache& kv() { return cache_; }
+  const KvCache& kv() const { return cache_; }
+
+ private:
+  AttentionCase case_;
+  KvCache cache_;
+  QkvOptions options_;
+};
+
+}  // namespace specdec
