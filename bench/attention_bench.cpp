@@ -1,5 +1,6 @@
 // Attention over the paged cache, 4 query heads on 1 kv head of 64, on one thread: a chain of new
-// tokens at several context lengths; beside it ATen's attention on contiguous keys with a mask.
+// tokens at several context lengths, and a prefill; beside it ATen's attention on contiguous keys
+// with a mask.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
@@ -16,10 +17,11 @@ namespace {
 constexpr int64_t kHeads = 4;
 constexpr int64_t kHeadDim = 64;
 
-std::unique_ptr<KvCache> filled_cache(int64_t context, int64_t nodes) {
+std::unique_ptr<KvCache> filled_cache(int64_t context, int64_t nodes, KvFormat format) {
   auto cache = std::make_unique<KvCache>(
       std::vector<LayerKv>{{1, kHeadDim, 0, -1}},
-      KvCacheOptions{.dtype = at::kFloat, .device = at::kCPU, .page_size = 16, .max_length = 8192});
+      KvCacheOptions{
+          .dtype = at::kFloat, .format = format, .device = at::kCPU, .max_length = 8192});
   std::vector<int64_t> path(static_cast<size_t>(context));
   std::iota(path.begin(), path.end(), 0);
   if (context > 0) {
@@ -33,10 +35,10 @@ std::unique_ptr<KvCache> filled_cache(int64_t context, int64_t nodes) {
   return cache;
 }
 
-void paged_attention_bench(benchmark::State& state) {
+void paged_attention_bench(benchmark::State& state, KvFormat format) {
   at::set_num_threads(1);
   const int64_t nodes = state.range(1);
-  const auto cache = filled_cache(state.range(0), nodes);
+  const auto cache = filled_cache(state.range(0), nodes, format);
   const Tensor queries = at::randn({nodes, kHeads, kHeadDim});
   Tensor out = at::empty_like(queries);
   const KvView view = cache->view(0);
@@ -64,7 +66,8 @@ void shapes(benchmark::internal::Benchmark* bench) {
   bench->Args({0, 512});  // a prefill
 }
 
-BENCHMARK(paged_attention_bench)->Apply(shapes);
+BENCHMARK_CAPTURE(paged_attention_bench, float32, KvFormat::kNative)->Apply(shapes);
+BENCHMARK_CAPTURE(paged_attention_bench, bfloat16, KvFormat::kBFloat16)->Apply(shapes);
 BENCHMARK(at_attention_bench)->Apply(shapes);
 
 }  // namespace

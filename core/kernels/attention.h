@@ -31,6 +31,6 @@ void paged_attention(const Tensor& queries, const KvView& view, const AttentionO
                      Tensor& out);
 
 /// Positions of a chunk.
-constexpr int64_t kAttentionChunk = 128;
+constexpr int64_t kAttentionChunk = 256;
 
 }  // namespace specdec

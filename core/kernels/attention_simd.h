@@ -4,12 +4,6 @@
 #include "core/kernels/attention_mix_simd.h"
 #include "core/kernels/attention_scores_simd.h"
 
-template <class T>
-inline Vec<T> finish_scores(T scale, T soft_cap, Vec<T> scores) {
-  scores = scores * scale;
-  return soft_cap > 0 ? tanh<T>(scores / soft_cap) * soft_cap : scores;
-}
-
 /// Adds the bias of a node to its scores, one at each position that it sees.
 template <class T, class Kv>
 inline void add_bias(const ChunkTask<T, Kv>& task, const SeenKeys& seen, T* scores) {
@@ -32,20 +26,19 @@ __attribute__((noinline)) void soften(const ChunkTask<T, Kv>& task, const SeenKe
   const int64_t padded = (count + kCount - 1) / kCount * kCount;
   std::fill(scores + count, scores + padded, T{0});
   for (int64_t j = 0; j < padded; j += kCount) {
-    store<T>(scores + j, finish_scores<T>(task.scale, task.soft_cap, load(scores + j)));
+    const Vec<T> scaled = load(scores + j) * task.scale;
+    store<T>(scores + j,
+             task.soft_cap > 0 ? tanh<T>(scaled / task.soft_cap) * task.soft_cap : scaled);
   }
   if (seen.bias != nullptr) {
     add_bias(task, seen, scores);
   }
   std::fill(scores + count, scores + padded, -kInfinity);
-  Vec<T> largest = splat<T>(-kInfinity);
+  Vec<T> tops = splat<T>(-kInfinity);
   for (int64_t j = 0; j < padded; j += kCount) {
-    largest = maximum<T>(load(scores + j), largest);
+    tops = maximum<T>(load(scores + j), tops);
   }
-  T top = largest[0];
-  for (int i = 1; i < kCount; ++i) {
-    top = largest[i] > top ? largest[i] : top;
-  }
+  const T top = largest<T>(tops);
   part.largest = top;
   part.total = 0;
   if (top == -kInfinity) {  // the bias hides all of them
@@ -115,7 +108,7 @@ __attribute__((noinline)) void add_part(const RowPart<T>& part, int64_t dim, Row
 template <class T>
 inline void finish_row(const RowPart<T>& sums, int64_t dim, T* out) {
   const T inverse = 1 / sums.total;
-  for (int64_t d = 0; d < dim; ++d) {
-    out[d] = sums.mixed[d] * inverse;
+  for (int64_t d = 0; d < dim; d += Lanes<T>::kCount) {
+    store_lanes(out + d, load_lanes(sums.mixed + d, dim - d) * inverse, dim - d);
   }
 }

@@ -157,6 +157,21 @@ inline Vec<T> maximum(Vec<T> a, Vec<T> b) {
   return a > b ? a : b;
 }
 
+/// The largest lane.
+template <class T>
+inline T largest(Vec<T> vector) {
+  T lanes[Lanes<T>::kCount];
+  store(lanes, vector);
+#pragma GCC unroll 4
+  for (int half = Lanes<T>::kCount / 2; half > 0; half /= 2) {
+#pragma GCC unroll 8
+    for (int i = 0; i < half; ++i) {
+      lanes[i] = lanes[i + half] > lanes[i] ? lanes[i + half] : lanes[i];
+    }
+  }
+  return lanes[0];
+}
+
 /// exp(x) - 2^k = 2^k * tail, with 2^k returned in `power`; both to about one unit in the last
 /// place. The argument lies within kLowest and kHighest.
 template <class T>
@@ -165,7 +180,6 @@ inline Vec<T> exp_parts(Vec<T> x, Vec<T>& power) {
   const Vec<T> shifted = x * static_cast<T>(1.4426950408889634) + L::kRound;
   const Vec<T> k = shifted - L::kRound;
   const Vec<T> r = (x - k * L::kLn2High) - k * L::kLn2Low;  // |r| <= ln(2) / 2
-  Vec<T> series = splat<T>(0);
   constexpr int kTerms = sizeof(T) == 4 ? 7 : 13;
   constexpr double kInverseFactorials[] = {1.0,
                                            1.0 / 2,
@@ -180,14 +194,15 @@ inline Vec<T> exp_parts(Vec<T> x, Vec<T>& power) {
                                            1.0 / 39916800,
                                            1.0 / 479001600,
                                            1.0 / 6227020800.0};
+  Vec<T> series = splat(static_cast<T>(kInverseFactorials[kTerms - 1]));
 #pragma GCC unroll 13
-  for (int i = kTerms - 1; i >= 1; --i) {
-    series = (series + static_cast<T>(kInverseFactorials[i])) * r;
+  for (int i = kTerms - 2; i >= 1; --i) {
+    series = series * r + static_cast<T>(kInverseFactorials[i]);
   }
   // The lowest bits of `shifted` are those of k; what is above them leaves with the shift.
   power = same_bits<Vec<T>>((same_bits<typename L::Int>(shifted) + L::kExponentBias)
                             << L::kMantissaBits);
-  return series * r + r;
+  return (series * r) * r + r;
 }
 
 template <class T>

@@ -21,11 +21,12 @@ struct QkvCase {
   at::ScalarType dtype;
   int64_t heads, kv_heads, head_dim;
   bool norm;
+  KvFormat format = KvFormat::kNative;
 };
 
 void PrintTo(const QkvCase& one, std::ostream* out) {
   *out << one.dtype << " heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
-       << (one.norm ? " norm" : "");
+       << (one.norm ? " norm" : "") << (one.format == KvFormat::kBFloat16 ? " bfloat16" : "");
 }
 
 class QkvTest : public testing::TestWithParam<QkvCase> {
@@ -68,8 +69,11 @@ class QkvTest : public testing::TestWithParam<QkvCase> {
 TEST_P(QkvTest, SplitsNormsRotatesAndWrites) {
   const QkvCase& c = GetParam();
   const double tolerance = c.dtype == at::kFloat ? 3e-6 : 1e-14;
-  KvCache cache({{c.kv_heads, c.head_dim, 0, -1}},
-                {.dtype = c.dtype, .device = at::kCPU, .page_size = 4, .max_length = kPositions});
+  KvCache cache({{c.kv_heads, c.head_dim, 0, -1}}, {.dtype = c.dtype,
+                                                    .format = c.format,
+                                                    .device = at::kCPU,
+                                                    .page_size = 4,
+                                                    .max_length = kPositions});
   const std::vector<int64_t> sizes = {6, 5};
   std::vector<Tensor> keys, values;
   for (const int64_t nodes : sizes) {
@@ -95,14 +99,22 @@ TEST_P(QkvTest, SplitsNormsRotatesAndWrites) {
   }
   const auto stored = cache.key_values(0, 0);
   const std::vector<int64_t> by_token = {11, c.kv_heads, c.head_dim};
-  EXPECT_LT(max_difference(stored.first, at::cat(keys).view(by_token).transpose(0, 1)), tolerance);
-  EXPECT_EQ(max_difference(stored.second, at::cat(values).view(by_token).transpose(0, 1)), 0);
+  const Tensor exact_keys = at::cat(keys).view(by_token).transpose(0, 1);
+  Tensor exact_values = at::cat(values).view(by_token).transpose(0, 1);
+  if (c.format == KvFormat::kBFloat16) {  // rounded to the nearest: half a unit of 8 bits
+    EXPECT_LE(((stored.first - exact_keys) / exact_keys).abs().max().item<double>(), 0x1.001p-8);
+    exact_values = exact_values.to(at::kFloat).to(at::kBFloat16).to(at::kDouble);
+  } else {
+    EXPECT_LT(max_difference(stored.first, exact_keys), tolerance);
+  }
+  EXPECT_EQ(max_difference(stored.second, exact_values), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, QkvTest,
     testing::Values(QkvCase{at::kFloat, 4, 1, 64, true}, QkvCase{at::kFloat, 4, 2, 16, false},
                     QkvCase{at::kFloat, 3, 3, 24, true}, QkvCase{at::kFloat, 1, 1, 2, true},
+                    QkvCase{at::kFloat, 4, 2, 40, true, KvFormat::kBFloat16},
                     QkvCase{at::kDouble, 4, 2, 24, true}, QkvCase{at::kDouble, 2, 1, 6, false}),
     ParameterName());
 

@@ -55,7 +55,7 @@ std::shared_ptr<const TransformerWeights> random_weights(const WidthCase& asked)
   config.num_kv_heads = 1;
   config.head_dim = 26;
   config.query_scale = 0.2;
-  config.max_position_embeddings = 256;
+  config.max_position_embeddings = 512;
   config.sliding_window = 21;
   config.sliding_layers = {true, false, true};
   if (asked.family == GemmaFamily::kGemma2) {
@@ -169,15 +169,15 @@ TEST_P(WidthTest, KeepingAPathChangesNoBit) {
 }
 
 TEST_P(WidthTest, APrefillHasDecodingsBits) {
-  const auto tokens = random_tokens(150);
+  const auto tokens = random_tokens(300);  // more than attention's chunk
   at::set_num_threads(1);
   plain_.prefill_get_last_logits({tokens.data(), 1});
   const std::vector<Token> others(tokens.begin() + 1, tokens.end());
-  const Tensor single = decoded(chain(others, 149));
+  const Tensor single = decoded(chain(others, 299));
   at::set_num_threads(GetParam().threads);
   const TokenBatch batch{.tokens = at::tensor(tokens, at::kInt)};
   EXPECT_TRUE(at::equal(model_.forward(batch).logits.slice(0, 1), single));
-  for (const size_t length : {2U, 63U, 65U, 150U}) {
+  for (const size_t length : {2U, 63U, 65U, 150U, 257U, 300U}) {
     const auto last = static_cast<int64_t>(length) - 2;
     EXPECT_TRUE(at::equal(model_.prefill_get_last_logits({tokens.data(), length}), single[last]))
         << length;
