@@ -32,7 +32,7 @@ void PrintTo(const WidthCase& one, std::ostream* out) { *out << one.name; }
 
 constexpr const char* kQwen2 = R"({"model_type": "qwen2", "vocab_size": 515, "hidden_size": 90,
   "intermediate_size": 163, "num_hidden_layers": 3, "num_attention_heads": 3,
-  "num_key_value_heads": 1, "max_position_embeddings": 256, "use_sliding_window": true,
+  "num_key_value_heads": 1, "max_position_embeddings": 512, "use_sliding_window": true,
   "sliding_window": 21, "max_window_layers": 1})";
 
 /// Odd sizes, so that kernels have tails, and products large enough for a second thread when many
