@@ -25,6 +25,7 @@ struct ProfileArguments {
   std::string model, contexts = "16,128,512", lengths = "1,2,4,8";
   JsonOption json;
   std::vector<std::string> drafters;
+  bool random_weights = false;
   int64_t repeats = 20;
   SamplingParams sampling;
 };
@@ -57,10 +58,16 @@ std::vector<Token> some_prompt(int64_t length, int64_t vocab) {
   return tokens;
 }
 
+ModelOptions options_of(const CommandContext& context, const ProfileArguments& arguments) {
+  ModelOptions options = context.model_options();
+  options.random_weights = arguments.random_weights;
+  return options;
+}
+
 class Profiler {
  public:
   Profiler(const CommandContext& context, const ProfileArguments& arguments)
-      : context_(context), arguments_(arguments), loader_(context.model_options()) {}
+      : context_(context), arguments_(arguments), loader_(options_of(context, arguments)) {}
 
   Profile run();
 
@@ -172,6 +179,11 @@ Profile Profiler::run() {
 
 int profile(const CommandContext& context, const ProfileArguments& arguments) {
   arguments.sampling.validate();
+  if (arguments.random_weights && !arguments.drafters.empty()) {
+    throw ConfigError(
+        "--draft: drafts for random weights say nothing; --random times the target's forwards "
+        "alone");
+  }
   JsonOutput json(arguments.json, context.out);
   const InterruptGuard interrupts;
   const auto result = Profiler(context, arguments).run();
@@ -190,6 +202,9 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
       "profile", "time forwards of 1 to 32 tokens, and drafters: where speculation pays off");
   const auto arguments = std::make_shared<ProfileArguments>();
   command->add_option("MODEL", arguments->model, "a checkpoint folder")->required();
+  command->add_flag("--random", arguments->random_weights,
+                    "random weights of the shape that MODEL/config.json says: times a model that "
+                    "is not there");
   command
       ->add_option(
           "--draft", arguments->drafters,
@@ -213,7 +228,8 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
       "Examples:\n"
       "  specdec profile models/target --threads 1 --contexts 16,512\n"
       "  specdec profile models/target --draft models/draft --draft '{type: prompt_lookup}'\n"
-      "    --json machine.json");
+      "    --json machine.json\n"
+      "  specdec profile bench/shapes/gemma3-270m --random --dtype bfloat16 --threads 2");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] { return profile(context, *arguments); };
   });

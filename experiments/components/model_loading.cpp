@@ -29,6 +29,17 @@ constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {{"float32", at::kF
                                                               {"float16", at::kHalf},
                                                               {"int8", at::kChar}};
 
+std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::path& folder,
+                                                         const LoadOptions& options) {
+  const at::ScalarType dtype = options.dtype.value_or(at::kFloat);
+  // Blocks are made of bfloat16, which takes less memory beside them.
+  const at::ScalarType plain = dtype == at::kChar ? at::kBFloat16 : dtype;
+  const auto weights =
+      pack(*random_model(describe_model(folder), {.dtype = plain}), {.dtype = dtype});
+  set_activations(*weights, options.activations);
+  return weights;
+}
+
 }  // namespace
 
 ModelFiles read_model_files(const std::filesystem::path& folder) {
@@ -159,7 +170,8 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(
     const LoadOptions options{.dtype = parse_dtype(options_.dtype),
                               .device = parse_device(options_.device),
                               .activations = parse_activations(options_.activations)};
-    weights = load_model(folder, options);
+    weights =
+        options_.random_weights ? random_weights(folder, options) : load_model(folder, options);
   }
   return weights;
 }
