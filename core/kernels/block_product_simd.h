@@ -195,12 +195,18 @@ inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64
 
 template <class Block>
 inline void quantized_columns(const BlockTask<Block>& task, int64_t begin, int64_t end) {
-  // The registers hold the integers beside the sums.
-  for_each_tile<kTileRows / 2>(task.nodes, task.in, begin, end, [&]<int R>(const Tile& tile) {
+  const auto run = [&]<int R>(const Tile& tile) {
     for (int64_t column = 0; column < kPanel; column += 2 * Lanes<float>::kCount) {
       quantized_tile<R>(task, tile, column);
     }
-  });
+  };
+  // Half as many rows leave room for the sums in registers. Where all rows fit in one tile, weights
+  // that come from memory are worth more than that.
+  if (task.nodes <= kTileRows) {
+    for_each_tile<kTileRows>(task.nodes, task.in, begin, end, run);
+  } else {
+    for_each_tile<kTileRows / 2>(task.nodes, task.in, begin, end, run);
+  }
 }
 
 /// The lanes turned by kBy places.
