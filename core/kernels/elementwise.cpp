@@ -37,6 +37,19 @@ void add_values(const Tensor& input, Tensor& sum) {
 }
 
 template <class T>
+void add_to_rows(const Tensor& row, Tensor& sum) {
+  const T* from = row.const_data_ptr<T>();
+  T* to = sum.mutable_data_ptr<T>();
+  const int64_t size = row.size(0);
+  const int64_t grain = tile_grain(sum.size(0), kNanosecondsPerValue * static_cast<double>(size));
+  parallel_tiles(sum.size(0), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      SPECDEC_SIMD_CALL(add_values, from, to + n * size, size);
+    }
+  });
+}
+
+template <class T>
 void scale_values(const Tensor& input, double factor, Tensor& out) {
   const T* from = input.const_data_ptr<T>();
   T* to = out.mutable_data_ptr<T>();
@@ -61,6 +74,17 @@ void add_to(Tensor& sum, const Tensor& input) {
     add_values<double>(input, sum);
   } else {
     add_values<float>(input, sum);
+  }
+}
+
+void add_to_rows(Tensor& sum, const Tensor& row) {
+  check("add_to_rows", row, sum);
+  SPECDEC_CHECK(sum.dim() == 2 && row.dim() == 1 && sum.size(1) == row.size(0),
+                "add_to_rows: sum should be [n, size], row [size]");
+  if (row.scalar_type() == at::kDouble) {
+    add_to_rows<double>(row, sum);
+  } else {
+    add_to_rows<float>(row, sum);
   }
 }
 

@@ -10,6 +10,9 @@ using at::Tensor;
 /// sum += input, of the same shape.
 void add_to(Tensor& sum, const Tensor& input);
 
+/// Each row of sum [n, size] += row [size].
+void add_to_rows(Tensor& sum, const Tensor& row);
+
 /// out = factor * input, of the same shape.
 void scaled_copy(const Tensor& input, double factor, Tensor& out);
 

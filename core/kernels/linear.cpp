@@ -7,6 +7,7 @@
 
 #include "core/kernels/block_product.h"
 #include "core/kernels/checks.h"
+#include "core/kernels/elementwise.h"
 #include "core/kernels/team.h"
 
 namespace specdec {
@@ -180,7 +181,7 @@ void Linear::apply(const Tensor& input, Tensor& out) const {
       break;
   }
   if (bias_.defined()) {
-    out.add_(bias_);
+    add_to_rows(out, bias_);
   }
 }
 

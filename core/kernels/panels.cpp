@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/kernels/team.h"
 
 namespace specdec {
 namespace {
@@ -32,13 +33,21 @@ void pack(const at::Tensor& rows, int64_t first, at::Tensor& panels) {
   }
 }
 
+/// The numbers of a row lie far from each other.
+constexpr double kUnpackNanoseconds = 2.0;
+
+/// Of the ids whose rows are unpacked.
+struct Range {
+  int64_t begin, end;
+};
+
 template <class T, class Weight>
-void unpack(const at::Tensor& panels, const at::Tensor& ids, at::Tensor& out) {
+void unpack(const at::Tensor& panels, const at::Tensor& ids, const Range& range, at::Tensor& out) {
   const auto* weights = panels.const_data_ptr<Weight>();
   const auto* id = ids.const_data_ptr<int64_t>();
   T* values = out.mutable_data_ptr<T>();
   const int64_t in = out.size(1);
-  for (int64_t n = 0; n < ids.size(0); ++n) {
+  for (int64_t n = range.begin; n < range.end; ++n) {
     const Weight* row = weights + id[n] / kPanel * in * kPanel + place_in_panel<Weight>(id[n]);
     for (int64_t k = 0; k < in; ++k) {
       values[n * in + k] = static_cast<T>(row[k * kPanel]);
@@ -76,12 +85,13 @@ void pack_int8(const at::Tensor& rows, int64_t first, at::Tensor& panels) {
   }
 }
 
-void unpack_int8(const at::Tensor& panels, const at::Tensor& ids, at::Tensor& out) {
+void unpack_int8(const at::Tensor& panels, const at::Tensor& ids, const Range& range,
+                 at::Tensor& out) {
   const auto* blocks = reinterpret_cast<const Int8Block*>(panels.const_data_ptr<uint8_t>());
   const auto* id = ids.const_data_ptr<int64_t>();
   auto* values = out.mutable_data_ptr<float>();
   const int64_t in = out.size(1);
-  for (int64_t n = 0; n < ids.size(0); ++n) {
+  for (int64_t n = range.begin; n < range.end; ++n) {
     const Int8Block* panel = blocks + id[n] / kPanel * blocks_of(in);
     const int64_t column = id[n] % kPanel;
     for (int64_t k = 0; k < in; ++k) {
@@ -91,6 +101,22 @@ void unpack_int8(const at::Tensor& panels, const at::Tensor& ids, at::Tensor& ou
       const int code = block.codes[place / 4][column][place % 4] - Int8Block::kOffset;
       values[n * in + k] = static_cast<float>(code) * static_cast<float>(scale);
     }
+  }
+}
+
+void unpack_some(const at::Tensor& panels, WeightFormat format, const at::Tensor& ids,
+                 const Range& range, at::Tensor& out) {
+  switch (format) {
+    case WeightFormat::kFloat64:
+      return unpack<double, double>(panels, ids, range, out);
+    case WeightFormat::kFloat32:
+      return unpack<float, float>(panels, ids, range, out);
+    case WeightFormat::kBFloat16:
+      return unpack<float, c10::BFloat16>(panels, ids, range, out);
+    case WeightFormat::kFloat16:
+      return unpack<float, c10::Half>(panels, ids, range, out);
+    case WeightFormat::kInt8:
+      return unpack_int8(panels, ids, range, out);
   }
 }
 
@@ -141,18 +167,11 @@ void pack_rows(const at::Tensor& rows, int64_t first, WeightFormat format, at::T
 
 void unpack_rows(const at::Tensor& panels, WeightFormat format, const at::Tensor& ids,
                  at::Tensor& out) {
-  switch (format) {
-    case WeightFormat::kFloat64:
-      return unpack<double, double>(panels, ids, out);
-    case WeightFormat::kFloat32:
-      return unpack<float, float>(panels, ids, out);
-    case WeightFormat::kBFloat16:
-      return unpack<float, c10::BFloat16>(panels, ids, out);
-    case WeightFormat::kFloat16:
-      return unpack<float, c10::Half>(panels, ids, out);
-    case WeightFormat::kInt8:
-      return unpack_int8(panels, ids, out);
-  }
+  const int64_t count = ids.size(0);
+  const int64_t grain = tile_grain(count, kUnpackNanoseconds * static_cast<double>(out.size(1)));
+  parallel_tiles(count, grain, [&](int64_t begin, int64_t end) {
+    unpack_some(panels, format, ids, {begin, end}, out);
+  });
 }
 
 }  // namespace specdec

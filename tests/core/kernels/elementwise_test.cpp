@@ -22,6 +22,14 @@ TEST_P(ElementwiseTest, AddsForOddSizes) {
   }
 }
 
+TEST_P(ElementwiseTest, AddsARowToAll) {
+  const Tensor row = at::randn({45}, GetParam());
+  Tensor sum = at::randn({7, 45}, GetParam());
+  const Tensor wanted = sum + row;
+  add_to_rows(sum, row);
+  EXPECT_TRUE(at::equal(sum, wanted));
+}
+
 TEST_P(ElementwiseTest, ScalesForOddSizes) {
   at::manual_seed(2);
   for (const int64_t size : {1, 7, 16, 45, 5000}) {
@@ -51,6 +59,7 @@ TEST(ElementwiseChecksTest, RefuseOperandsThatDoNotFit) {
   Tensor narrow = at::zeros({2, 7});
   EXPECT_THROW(add_to(narrow, input), InternalError);
   EXPECT_THROW(scaled_copy(input, 2.0, narrow), InternalError);
+  EXPECT_THROW(add_to_rows(narrow, at::zeros({8})), InternalError);
   EXPECT_THROW(copy_columns(input, 0, narrow), InternalError);
   Tensor out = at::zeros({2, 8});
   EXPECT_THROW(copy_columns(input, 1, out), InternalError);

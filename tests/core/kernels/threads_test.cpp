@@ -50,6 +50,14 @@ TEST_F(ThreadsTest, Linear) {
   }
 }
 
+TEST_F(ThreadsTest, LookedUpRows) {
+  const Tensor ids = at::randint(333, {20}, at::kInt);
+  for (const WeightFormat format : {WeightFormat::kBFloat16, WeightFormat::kInt8}) {
+    const Linear linear(at::randn({333, 512}), format);
+    expect_shared([&] { return linear.rows(ids); });
+  }
+}
+
 TEST_F(ThreadsTest, Norms) {
   const Tensor input = at::randn({203, 515});
   const Tensor scale = at::randn({515});
@@ -93,6 +101,11 @@ TEST_F(ThreadsTest, Elementwise) {
   expect_shared([&] {
     Tensor out = input.clone();
     add_to(out, input);
+    return out;
+  });
+  expect_shared([&] {
+    Tensor out = input.clone();
+    add_to_rows(out, input[0]);
     return out;
   });
   expect_shared([&] {
