@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace specdec {
+namespace {
+
+constexpr int kPausePerLoss = 20;  // so at most a twentieth of the time is lost
+constexpr int kQuietPerPause = 4;  // after as long a time without a loss, pauses begin anew
+
+}  // namespace
 
 int64_t BackOff::allowed(int64_t wanted, Clock::time_point now) {
   if (active() && now >= until_) {
@@ -11,10 +17,10 @@ int64_t BackOff::allowed(int64_t wanted, Clock::time_point now) {
   return active() ? std::min(wanted, limit_) : wanted;
 }
 
-void BackOff::note_late(int64_t used, int64_t late, Clock::time_point now) {
-  // All went well for longer than the pause before: the machine had become quiet in between.
-  const bool anew = pause_ == pause_.zero() || (!active() && now - until_ > pause_);
-  pause_ = anew ? Clock::duration(kShortest) : std::min<Clock::duration>(2 * pause_, kLongest);
+void BackOff::note_late(int64_t used, int64_t late, Clock::duration lost, Clock::time_point now) {
+  const bool quiet_before = !active() && now - until_ > kQuietPerPause * pause_;
+  const Clock::duration longer = quiet_before ? pause_.zero() : 2 * pause_;
+  pause_ = std::clamp<Clock::duration>(std::max(longer, kPausePerLoss * lost), kShortest, kLongest);
   limit_ = std::max<int64_t>(1, used - late);
   until_ = now + pause_;
 }

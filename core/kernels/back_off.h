@@ -7,7 +7,8 @@ namespace specdec {
 /// How many threads a team works with while other processes want the processor too. A thread that
 /// is taken off its core in the middle of a tile keeps all others waiting, for as long as the
 /// scheduler likes: milliseconds, where the tile takes microseconds. After such a job the team
-/// works without as many threads as were late, for a pause that doubles while it keeps happening.
+/// works without as many threads as were late, for a pause that is long beside the time lost and
+/// doubles while it keeps happening.
 class BackOff {
  public:
   using Clock = std::chrono::steady_clock;
@@ -16,8 +17,8 @@ class BackOff {
 
   /// Of `wanted` threads, those to work with now.
   int64_t allowed(int64_t wanted, Clock::time_point now);
-  /// In a job on `used` threads, `late` of them kept the others waiting.
-  void note_late(int64_t used, int64_t late, Clock::time_point now);
+  /// In a job on `used` threads, `late` of them kept the others waiting for the time `lost`.
+  void note_late(int64_t used, int64_t late, Clock::duration lost, Clock::time_point now);
   bool active() const { return limit_ > 0; }
 
  private:

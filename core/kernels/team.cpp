@@ -35,15 +35,14 @@ void pause_processor() {
 #endif
 }
 
-/// Returns once `value` is not `old`: spins, then sleeps. Whether it slept.
-bool wait_while(const std::atomic<int>& value, int old) {
+/// Spins while `value` is `old`; whether it still is.
+bool spin_while(const std::atomic<int>& value, int old) {
   for (int spin = 0; spin < kSpins; ++spin) {
-    if (value.load() != old) {
+    if (value != old) {
       return false;
     }
     pause_processor();
   }
-  value.wait(old);
   return true;
 }
 
@@ -84,7 +83,7 @@ class Team::Worker {
   Worker() : thread_([this] { live(); }) {}
   ~Worker() {
     state_ = kEnding;
-    state_.notify_one();
+    wake();
     thread_.join();
   }
   Worker(const Worker&) = delete;
@@ -93,24 +92,45 @@ class Team::Worker {
   void invite(Job& job) {
     job_ = &job;
     state_ = kInvited;
-    state_.notify_one();
+    wake();
   }
 
-  /// After this the worker has nothing to do with the job. Returns whether that took long.
+  /// After this the worker has nothing to do with the job. Whether the caller slept until then.
   bool finish() {
     int expected = kInvited;
-    if (state_.compare_exchange_strong(expected, kIdle)) {
+    if (state_.compare_exchange_strong(expected, kIdle) || !spin_while(state_, kWorking)) {
       return false;
     }
-    return wait_while(state_, kWorking);
+    state_.wait(kWorking);
+    return true;
   }
 
  private:
   enum State : int { kIdle, kInvited, kWorking, kEnding };
 
+  /// Once for each time it fell asleep, however often it is invited until it comes: on a busy
+  /// machine each call would cost more than a small job.
+  void wake() {
+    if (asleep_.exchange(false)) {
+      ++wakes_;
+      wakes_.notify_one();
+    }
+  }
+
+  void wait_for_change() {
+    while (spin_while(state_, kIdle)) {
+      const int wakes = wakes_;
+      asleep_ = true;
+      if (state_ == kIdle) {  // who changes it from now on sees that it has to wake this thread
+        wakes_.wait(wakes);
+      }
+      asleep_ = false;
+    }
+  }
+
   void live() {
     for (;;) {
-      wait_while(state_, kIdle);
+      wait_for_change();
       int expected = kInvited;
       if (state_.compare_exchange_strong(expected, kWorking)) {
         job_->work();
@@ -123,6 +143,8 @@ class Team::Worker {
   }
 
   std::atomic<int> state_ = kIdle;
+  std::atomic<bool> asleep_ = false;
+  std::atomic<int> wakes_ = 0;
   Job* job_ = nullptr;  ///< the caller's while kIdle, the worker's while kWorking
   std::thread thread_;  ///< started last
 };
@@ -173,24 +195,28 @@ void Team::run_shared(Job& job, int64_t threads) {
     return;
   }
   ++jobs_;
+  work_together(job, helpers);
+}
+
+void Team::work_together(Job& job, std::span<const std::unique_ptr<Worker>> helpers) {
   for (const auto& worker : helpers) {
     worker->invite(job);
   }
   const Clock::time_point begin = Clock::now();
   const int64_t claims = job.work();
   const Clock::time_point claimed = Clock::now();
-  int64_t late = 0;
+  int64_t slow = 0;
   for (const auto& worker : helpers) {
-    late += worker->finish() ? 1 : 0;
+    slow += worker->finish() ? 1 : 0;
   }
-  if (late == 0) {
+  if (slow == 0) {
     return;
   }
   const Clock::time_point end = Clock::now();
   const Clock::duration usual = kLateClaims * (claimed - begin) / std::max<int64_t>(1, claims);
   if (end - claimed > std::max<Clock::duration>(kLate, usual)) {
     ++late_jobs_;
-    back_off_.note_late(std::ssize(helpers) + 1, late, end);
+    back_off_.note_late(std::ssize(helpers) + 1, slow, end - claimed, end);
   }
 }
 

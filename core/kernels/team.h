@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -58,7 +59,7 @@ class Team {
 
   /// Jobs so far that were offered to more threads than the caller's.
   int64_t jobs() const { return jobs_; }
-  /// Those among them that had to wait for a thread much longer than tiles take.
+  /// Those among them that waited for a thread much longer than tiles take.
   int64_t late_jobs() const { return late_jobs_; }
 
  private:
@@ -68,6 +69,8 @@ class Team {
   void run_shared(Job& job, int64_t threads);
   /// How many of the wanted workers there are.
   int64_t start_workers(int64_t wanted);
+  /// Asks the workers for help with a job, and does it.
+  void work_together(Job& job, std::span<const std::unique_ptr<Worker>> helpers);
 
   std::atomic<bool> at_work_ = false;  ///< guards all that follows
   std::vector<std::unique_ptr<Worker>> workers_;

@@ -10,6 +10,10 @@ using std::chrono::seconds;
 
 class BackOffTest : public testing::Test {
  protected:
+  void note(int64_t used, int64_t late, BackOff::Clock::time_point now,
+            BackOff::Clock::duration lost = std::chrono::microseconds(100)) {
+    back_off_.note_late(used, late, lost, now);
+  }
   BackOff::Clock::time_point start_{seconds(100)};
   BackOff back_off_;
 };
@@ -20,7 +24,7 @@ TEST_F(BackOffTest, AllowsAllUntilAThreadIsLate) {
 }
 
 TEST_F(BackOffTest, WorksWithoutTheLateThreadsForAPause) {
-  back_off_.note_late(16, 2, start_);
+  note(16, 2, start_);
   EXPECT_TRUE(back_off_.active());
   EXPECT_EQ(back_off_.allowed(16, start_ + milliseconds(7)), 14);
   EXPECT_EQ(back_off_.allowed(4, start_ + milliseconds(7)), 4);
@@ -29,7 +33,7 @@ TEST_F(BackOffTest, WorksWithoutTheLateThreadsForAPause) {
 }
 
 TEST_F(BackOffTest, OneThreadIsAlwaysLeft) {
-  back_off_.note_late(2, 2, start_);
+  note(2, 2, start_);
   EXPECT_EQ(back_off_.allowed(2, start_), 1);
 }
 
@@ -37,7 +41,7 @@ TEST_F(BackOffTest, PausesDoubleUpToALimitWhileThreadsStayLate) {
   auto now = start_;
   milliseconds pause = BackOff::kShortest;
   for (int i = 0; i < 12; ++i) {
-    back_off_.note_late(2, 1, now);
+    note(2, 1, now);
     EXPECT_EQ(back_off_.allowed(2, now + pause - milliseconds(1)), 1) << i;
     now += pause;
     EXPECT_EQ(back_off_.allowed(2, now), 2) << i;
@@ -46,15 +50,23 @@ TEST_F(BackOffTest, PausesDoubleUpToALimitWhileThreadsStayLate) {
   }
 }
 
+TEST_F(BackOffTest, PausesAreMuchLongerThanTheTimeLost) {
+  note(2, 1, start_, milliseconds(5));
+  EXPECT_EQ(back_off_.allowed(2, start_ + milliseconds(99)), 1);
+  EXPECT_EQ(back_off_.allowed(2, start_ + milliseconds(100)), 2);
+  note(2, 1, start_ + milliseconds(900), seconds(5));
+  EXPECT_EQ(back_off_.allowed(2, start_ + milliseconds(900) + BackOff::kLongest), 2);
+}
+
 TEST_F(BackOffTest, PausesAreShortAgainAfterAQuietTime) {
-  back_off_.note_late(2, 1, start_);
+  note(2, 1, start_);
   auto now = start_ + milliseconds(8);
   EXPECT_EQ(back_off_.allowed(2, now), 2);
-  back_off_.note_late(2, 1, now);  // 16 ms
+  note(2, 1, now);  // 16 ms
   now += milliseconds(16);
   EXPECT_EQ(back_off_.allowed(2, now), 2);
-  now += milliseconds(17);  // longer than the pause
-  back_off_.note_late(2, 1, now);
+  now += milliseconds(65);  // longer than four pauses
+  note(2, 1, now);
   EXPECT_EQ(back_off_.allowed(2, now + milliseconds(7)), 1);
   EXPECT_EQ(back_off_.allowed(2, now + milliseconds(8)), 2);
 }

@@ -94,8 +94,8 @@ TEST(TeamTest, StartsNoThreadForOneClaimOrOneThread) {
 TEST(TeamTest, ExceptionsReachTheCallerAndTheTeamWorksOn) {
   Team team;
   for (int64_t bad = 0; bad < 40; ++bad) {
-    const auto body = [&](int64_t begin, int64_t) {
-      if (begin == bad) {
+    const auto body = [&](int64_t begin, int64_t end) {
+      if (begin <= bad && bad < end) {  // all at once where the team backs off
         throw std::runtime_error("tile " + std::to_string(bad));
       }
     };
@@ -156,10 +156,10 @@ TEST(TeamTest, ThousandsOfTinyJobsOnMoreThreadsThanCoresEnd) {
 
 TEST(TeamTest, AThreadThatIsAsleepIsWoken) {
   Team team;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 3 && team.late_jobs() == 0; ++i) {
     std::atomic<int> begun = 0;
     team.run(2, 1, 2, [&](int64_t, int64_t) { EXPECT_TRUE(arrive(begun, 2)); });
-    std::this_thread::sleep_for(3 * BackOff::kShortest);  // longer than threads spin
+    std::this_thread::sleep_for(milliseconds(2));  // longer than threads spin
   }
 }
 
@@ -181,6 +181,8 @@ TEST(TeamTest, ASecondCallerIsNotKeptWaiting) {
   first.join();
 }
 
+constexpr milliseconds kLateBy{100};
+
 /// One job that waits long for the thread beside the caller.
 void be_late(Team& team) {
   const auto caller = std::this_thread::get_id();
@@ -188,7 +190,7 @@ void be_late(Team& team) {
   team.run(2, 1, 2, [&](int64_t, int64_t) {
     ASSERT_TRUE(arrive(begun, 2));
     if (std::this_thread::get_id() != caller) {
-      std::this_thread::sleep_for(milliseconds(20));
+      std::this_thread::sleep_for(kLateBy);
     }
   });
 }
@@ -205,13 +207,22 @@ bool shares(Team& team, milliseconds limit) {
 }
 
 TEST(TeamTest, WorksAloneForAWhileAfterWaitingLongForAThread) {
-  Team team;
-  be_late(team);
-  EXPECT_EQ(team.late_jobs(), 1);
-  EXPECT_FALSE(shares(team, milliseconds(1)));
-  EXPECT_EQ(team.jobs(), 1);
-  std::this_thread::sleep_for(2 * BackOff::kShortest);
-  EXPECT_TRUE(shares(team, milliseconds(5000)));
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    Team team;
+    const auto begin = std::chrono::steady_clock::now();
+    be_late(team);
+    const bool shared = shares(team, milliseconds(1));
+    if (std::chrono::steady_clock::now() - begin > 3 * kLateBy) {
+      continue;  // this thread was off its core for long: the pause may be over
+    }
+    EXPECT_EQ(team.late_jobs(), 1);
+    EXPECT_FALSE(shared);
+    EXPECT_EQ(team.jobs(), 1);
+    std::this_thread::sleep_for(BackOff::kLongest);
+    EXPECT_TRUE(shares(team, milliseconds(5000)));
+    return;
+  }
+  GTEST_SKIP() << "the machine is too busy to see it";
 }
 
 TEST(ParallelTilesTest, UsesLibTorchsNumberOfThreads) {
