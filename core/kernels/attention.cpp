@@ -9,6 +9,7 @@
 
 #include "core/kernels/attention_task.h"
 #include "core/kernels/checks.h"
+#include "core/kernels/team.h"
 
 namespace specdec {
 namespace {
@@ -325,7 +326,7 @@ void run(const Operands<T, Kv>& o) {
   if (threads == 1) {
     run_tasks(0, count);
   } else {
-    at::parallel_for(0, count, 1, run_tasks);
+    parallel_tiles(count, 1, run_tasks);
   }
   if (split) {
     join_chunks(o, tasks);

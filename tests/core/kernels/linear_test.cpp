@@ -5,10 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <mutex>
 #include <ostream>
-#include <set>
-#include <thread>
 
 #include "core/error.h"
 #include "tests/support/parameter_name.h"
@@ -179,19 +176,6 @@ TEST(LinearBiasTest, IsAddedToTheSum) {
   const Tensor input = random({3, 4}, at::kFloat, 14);
   const Linear biased(weight, WeightFormat::kFloat32, bias);
   EXPECT_TRUE(at::equal(biased.apply(input), packed(weight).apply(input) + bias));
-}
-
-TEST(LinearThreadsTest, ParallelForUsesTwoThreads) {
-  if (at::get_num_threads() < 2) {
-    GTEST_SKIP() << "one thread only";
-  }
-  std::mutex mutex;
-  std::set<std::thread::id> seen;
-  at::parallel_for(0, 2, 1, [&](int64_t, int64_t) {
-    const std::lock_guard lock(mutex);
-    seen.insert(std::this_thread::get_id());
-  });
-  EXPECT_EQ(seen.size(), 2U) << "LibTorch's parallel_for is serial in code built without OpenMP";
 }
 
 TEST(LinearThreadsTest, ResultDoesNotDependOnThreads) {
