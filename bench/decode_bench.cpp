@@ -1,5 +1,6 @@
-// Decoding speed of the cached forward, one thread, on random weights of the shape that the shipped
-// target has: vocab 2048, hidden 192, MLP 768, 6 layers, 4 heads of 64, 1 KV head.
+// Decoding speed of the cached forward, one thread (verify_chain_on_threads: several), on random
+// weights of the shape that the shipped target has: vocab 2048, hidden 192, MLP 768, 6 layers, 4
+// heads of 64, 1 KV head.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
@@ -7,6 +8,7 @@
 #include <cmath>
 
 #include "core/families/gemma/weights.h"
+#include "core/kernels/team.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/kv_cache.h"
@@ -31,8 +33,8 @@ GemmaConfig shipped_shape() {
   return config;
 }
 
-TransformerModel make_model(at::ScalarType dtype) {
-  at::set_num_threads(1);
+TransformerModel make_model(at::ScalarType dtype, int threads = 1) {
+  at::set_num_threads(threads);
   RandomWeightsOptions options;
   options.dtype = dtype;
   return TransformerModel(pack(*random_gemma(shipped_shape(), options)), paged_kv());
@@ -59,19 +61,34 @@ BENCHMARK(decode_float32)->Arg(16)->Arg(128)->Arg(512)->Unit(benchmark::kMicrose
 BENCHMARK(decode_bfloat16_weights)->Arg(128)->Unit(benchmark::kMicrosecond);
 
 /// v(n): a forward of n new tokens after 128 kept ones.
-void verify_chain(benchmark::State& state) {
-  TransformerModel model = make_model(at::kFloat);
+void verify_chain(benchmark::State& state, int threads) {
+  TransformerModel model = make_model(at::kFloat, threads);
   model.prefill_get_last_logits(std::vector<Token>(128, 7));
   Draft draft = Draft::root(11);
   for (int64_t i = 1; i < state.range(0); ++i) {
     draft.add(static_cast<Token>(i), i - 1);
   }
+  const int64_t jobs = Team::of_process().jobs();
+  const int64_t late = Team::of_process().late_jobs();
   for (auto _ : state) {
     benchmark::DoNotOptimize(model.verify_get_logits(draft));
     model.truncate(128);
   }
+  state.counters["barriers"] = benchmark::Counter(
+      static_cast<double>(Team::of_process().jobs() - jobs), benchmark::Counter::kAvgIterations);
+  state.counters["late"] = static_cast<double>(Team::of_process().late_jobs() - late);
+}
+void verify_chain(benchmark::State& state) { verify_chain(state, 1); }
+/// The same on several threads; `barriers` counts the ops of a forward that were shared.
+void verify_chain_on_threads(benchmark::State& state) {
+  verify_chain(state, static_cast<int>(state.range(1)));
 }
 BENCHMARK(verify_chain)->RangeMultiplier(2)->Range(1, 64)->Unit(benchmark::kMicrosecond);
+BENCHMARK(verify_chain_on_threads)
+    ->ArgNames({"n", "threads"})
+    ->ArgsProduct({{1, 4, 8, 16}, {1, 2}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
 
 void prefill(benchmark::State& state) {
   TransformerModel model = make_model(at::kFloat);
