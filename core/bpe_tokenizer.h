@@ -7,6 +7,8 @@
 
 namespace specdec {
 
+struct TokenizerJsonText;
+
 /// A tokenizer from the text of a Hugging Face tokenizer.json of Gemma's kind: BPE with byte
 /// fallback, " " replaced by "▁", no splitting into words. Ids are those of the `tokenizers`
 /// library with special tokens encoded as text, except that added tokens other than <bos>, <eos>,
@@ -15,5 +17,7 @@ namespace specdec {
 /// Throws WeightsError, naming `where`: not JSON (with line and column), missing keys, a part that
 /// is not supported, ids with gaps or taken twice, merges of pieces that do not exist.
 std::unique_ptr<Tokenizer> bpe_tokenizer(std::string_view json, const std::string& where);
+/// The same of a file that has been read.
+std::unique_ptr<Tokenizer> bpe_tokenizer(TokenizerJsonText text, const std::string& where);
 
 }  // namespace specdec

@@ -16,8 +16,11 @@ bool is_control_piece(std::string_view piece) {
 
 std::vector<Token> answer_end_tokens(const Tokenizer& tokenizer) {
   std::vector<Token> ends;
-  for (const auto& token : {tokenizer.eos(), tokenizer.find_piece("<end_of_turn>")}) {
-    if (token) {
+  for (const auto& token :
+       {tokenizer.eos(), tokenizer.find_piece("<end_of_turn>"), tokenizer.find_piece("<|im_end|>"),
+        tokenizer.find_piece("<|eot_id|>"), tokenizer.find_piece("<|eom_id|>"),
+        tokenizer.find_piece("<|endoftext|>")}) {
+    if (token && std::find(ends.begin(), ends.end(), *token) == ends.end()) {
       ends.push_back(*token);
     }
   }

@@ -10,7 +10,8 @@ namespace specdec {
 /// <unused7>, <mask>, images), even where the tokenizer takes them for text.
 bool is_control_piece(std::string_view piece);
 
-/// The tokens with which a model ends its answer: <eos>, and <end_of_turn> where there is one.
+/// The tokens with which a model ends its answer: <eos>, and those of <end_of_turn>, <|im_end|>,
+/// <|eot_id|>, <|eom_id|> and <|endoftext|> that there are.
 std::vector<Token> answer_end_tokens(const Tokenizer& tokenizer);
 
 }  // namespace specdec

@@ -28,4 +28,29 @@ class PieceMatcher {
   std::vector<Token> ids_ = {-1};                // of the piece that ends at a node, or -1
 };
 
+/// Appends the ids of the matcher's pieces in a text and calls `between` with what lies between
+/// them.
+template <class Between>
+void split_pieces(std::string_view text, const PieceMatcher& matcher, std::vector<Token>& tokens,
+                  const Between& between) {
+  size_t begin = 0;
+  size_t at = 0;
+  while (at < text.size()) {
+    const PieceMatcher::Match match = matcher.longest(text.substr(at));
+    if (match.bytes == 0) {
+      ++at;
+      continue;
+    }
+    if (at > begin) {
+      between(text.substr(begin, at - begin));
+    }
+    tokens.push_back(match.id);
+    at += match.bytes;
+    begin = at;
+  }
+  if (at > begin) {
+    between(text.substr(begin));
+  }
+}
+
 }  // namespace specdec

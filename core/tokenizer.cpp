@@ -2,10 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+#include <utility>
+
 #include "core/bpe_tokenizer.h"
+#include "core/byte_level_tokenizer.h"
 #include "core/error.h"
+#include "core/formats/byte_level_json.h"
+#include "core/formats/gguf.h"
 #include "core/formats/strict_json.h"
+#include "core/formats/tokenizer_json_sax.h"
 #include "core/formats/utf8.h"
+#include "core/gguf_tokenizer.h"
 #include "core/sentencepiece_tokenizer.h"
 
 namespace specdec {
@@ -33,23 +41,27 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& path) {
                   path.string()));
 }
 
-Token turn_piece(const Tokenizer& tokenizer, std::string_view piece) {
-  const auto token = tokenizer.find_piece(piece);
-  if (!token) {
-    throw Error(
-        fmt::format("the tokenizer has no piece {}, so it cannot write chat turns. Give the "
-                    "prompt as plain text instead.",
-                    piece));
-  }
-  return *token;
+/// The text of a file beside `file`; "" when there is none.
+std::string read_beside(const std::filesystem::path& file, const char* name) {
+  const auto path = file.parent_path() / name;
+  std::error_code code;
+  return std::filesystem::exists(path, code) ? read_file(path) : "";
 }
 
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kWhiteSpace);
-  if (begin == std::string_view::npos) {
-    return {};
+std::unique_ptr<Tokenizer> json_tokenizer(const std::string& bytes,
+                                          const std::filesystem::path& file) {
+  const std::string where = file.string();
+  TokenizerJsonText text = split_tokenizer_json(bytes, where);
+  if (!is_byte_level(text)) {
+    return bpe_tokenizer(std::move(text), where);
   }
-  return text.substr(begin, text.find_last_not_of(kWhiteSpace) + 1 - begin);
+  ByteLevelModel model =
+      parse_byte_level_json(text, read_beside(file, "tokenizer_config.json"), where);
+  const std::string chat = read_beside(file, "chat_template.jinja");
+  if (!chat.empty()) {
+    model.chat_template = chat;
+  }
+  return byte_level_tokenizer(model, where);
 }
 
 }  // namespace
@@ -64,12 +76,14 @@ std::string Tokenizer::decode(TokenSpan tokens) const {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   const std::filesystem::path file = tokenizer_file(path);
+  if (is_gguf(file)) {
+    return gguf_tokenizer(GgufFile(file).metadata());
+  }
   const std::string bytes = read_file(file);
   const size_t first = bytes.find_first_not_of(kWhiteSpace);
   const bool is_json =
       file.extension() == ".json" || (first != std::string::npos && bytes[first] == '{');
-  return is_json ? bpe_tokenizer(bytes, file.string())
-                 : sentencepiece_tokenizer(bytes, file.string());
+  return is_json ? json_tokenizer(bytes, file) : sentencepiece_tokenizer(bytes, file.string());
 }
 
 bool same_vocabulary(const Tokenizer& a, const Tokenizer& b, std::string& reason) {
@@ -85,28 +99,6 @@ bool same_vocabulary(const Tokenizer& a, const Tokenizer& b, std::string& reason
     }
   }
   return true;
-}
-
-std::vector<Token> encode_chat(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns) {
-  const Token start = turn_piece(tokenizer, "<start_of_turn>");
-  const Token end = turn_piece(tokenizer, "<end_of_turn>");
-  std::vector<Token> tokens = {turn_piece(tokenizer, "<bos>")};
-  const auto append = [&](std::string_view text) {
-    const auto encoded = tokenizer.encode(text);
-    tokens.insert(tokens.end(), encoded.begin(), encoded.end());
-  };
-  for (const ChatTurn& turn : turns) {
-    if (turn.role != "user" && turn.role != "model") {
-      throw Error(fmt::format("unknown role '{}' of a chat turn; known: user, model.", turn.role));
-    }
-    tokens.push_back(start);
-    append(fmt::format("{}\n{}", turn.role, trimmed(turn.text)));
-    tokens.push_back(end);
-    append("\n");
-  }
-  tokens.push_back(start);
-  append("model\n");
-  return tokens;
 }
 
 std::string StreamingDecoder::push(Token token) {

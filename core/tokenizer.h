@@ -30,7 +30,7 @@ struct MergeRules {
   std::vector<Token> whole;   ///< never joined to anything
 };
 
-/// Text to tokens and back, for Gemma's tokenizers. Immutable and shared between threads. Ids
+/// Text to tokens and back. Immutable and shared between threads. Ids
 /// outside the vocabulary (models pad theirs) stand for no bytes and have an empty piece.
 class Tokenizer {
  public:
@@ -53,6 +53,11 @@ class Tokenizer {
   virtual std::optional<Token> bos() const = 0;
   virtual std::optional<Token> eos() const = 0;
 
+  /// True when a text that a model is to read begins with <bos>.
+  virtual bool adds_bos() const { return true; }
+  /// The checkpoint's own chat template, in jinja; "" when its files have none.
+  virtual std::string_view chat_template() const { return {}; }
+
   /// What `encode` goes by; nothing when it goes by other rules.
   virtual std::optional<MergeRules> merge_rules() const { return std::nullopt; }
 
@@ -60,24 +65,13 @@ class Tokenizer {
   std::string decode(TokenSpan tokens) const;
 };
 
-/// `path`: a tokenizer.model (SentencePiece) or tokenizer.json (Hugging Face) file, or a checkpoint
-/// folder, where tokenizer.model is preferred. Throws Error saying what is wrong with the file.
+/// `path`: a tokenizer.model (SentencePiece), tokenizer.json (Hugging Face) or GGUF file, or a
+/// checkpoint folder, where tokenizer.model is preferred. Throws Error saying what is wrong with the file.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
 /// True when both map text to the same ids: same pieces under the same ids. `reason` says the first
 /// difference.
 bool same_vocabulary(const Tokenizer& a, const Tokenizer& b, std::string& reason);
-
-/// One turn of a chat; role is "user" or "model".
-struct ChatTurn {
-  std::string role;
-  std::string text;
-};
-
-/// Gemma's chat format: <bos>, then <start_of_turn>role\ntext<end_of_turn>\n for each turn, then
-/// the opening of the model's turn. White space around a turn's text is dropped, as Gemma's
-/// template does. Throws Error when the tokenizer has no turn pieces or a role is another.
-std::vector<Token> encode_chat(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns);
 
 /// Turns a stream of tokens into text, never splitting a UTF-8 character: bytes of an unfinished
 /// character wait for the next token; bytes that can not become one are given as U+FFFD.

@@ -15,9 +15,19 @@ std::string bytes_of(const SentencePiece& piece) {
       return {static_cast<char>(byte_piece_value(piece.text).value_or(0))};
     case PieceType::kControl:
     case PieceType::kUnknown:
+    case PieceType::kUnused:
       break;
   }
   return {};
+}
+
+std::vector<std::string> all_bytes(const std::vector<SentencePiece>& pieces) {
+  std::vector<std::string> all;
+  all.reserve(pieces.size());
+  for (const SentencePiece& piece : pieces) {
+    all.push_back(bytes_of(piece));
+  }
+  return all;
 }
 
 }  // namespace
@@ -38,22 +48,31 @@ std::string_view Vocabulary::Texts::operator[](Token token) const {
 }
 
 Vocabulary::Vocabulary(const SentencePieceModel& model)
-    : bos_(model.bos),
-      eos_(model.eos),
-      ids_(std::bit_ceil(model.pieces.size() + model.pieces.size() / 2 + 1), -1) {
-  size_t bytes = 0;
-  for (const SentencePiece& piece : model.pieces) {
-    bytes += piece.text.size();
+    : Vocabulary(model.pieces, all_bytes(model.pieces)) {
+  bos_ = model.bos;
+  eos_ = model.eos;
+}
+
+Vocabulary::Vocabulary(const std::vector<SentencePiece>& pieces,
+                       const std::vector<std::string>& bytes)
+    : ids_(std::bit_ceil(pieces.size() + pieces.size() / 2 + 1), -1) {
+  size_t size = 0;
+  for (const SentencePiece& piece : pieces) {
+    size += piece.text.size();
   }
-  pieces_.reserve(model.pieces.size(), bytes);
-  bytes_.reserve(model.pieces.size(), bytes);
-  types_.reserve(model.pieces.size());
-  for (const SentencePiece& piece : model.pieces) {
-    const auto id = static_cast<Token>(size());
-    pieces_.add(piece.text);
-    bytes_.add(bytes_of(piece));
+  pieces_.reserve(pieces.size(), size);
+  bytes_.reserve(pieces.size(), size);
+  types_.reserve(pieces.size());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const SentencePiece& piece = pieces[i];
+    const auto id = static_cast<Token>(i);
+    const bool unused = piece.type == PieceType::kUnused;
+    pieces_.add(unused ? "" : piece.text);
+    bytes_.add(bytes[i]);
     types_.push_back(piece.type);
-    ids_[slot_of(piece.text)] = id;
+    if (!unused) {
+      ids_[slot_of(piece.text)] = id;
+    }
     if (piece.type == PieceType::kByte) {
       byte_tokens_.at(static_cast<unsigned char>(bytes_[id].front())) = id;
     }

@@ -12,11 +12,13 @@
 
 namespace specdec {
 
-/// The tables that every tokenizer of Gemma's kind has: pieces, the bytes they stand for, ids.
+/// The tables that every tokenizer has: pieces, the bytes they stand for, ids.
 class Vocabulary {
  public:
   /// The pieces must be as parse_sentencepiece_model checks them: distinct, 256 bytes among them.
   explicit Vocabulary(const SentencePieceModel& model);
+  /// Any pieces, and the bytes that each stands for. Those of unused ids count as empty.
+  Vocabulary(const std::vector<SentencePiece>& pieces, const std::vector<std::string>& bytes);
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 

@@ -10,6 +10,8 @@
 
 #include "core/error.h"
 #include "core/families/gemma/plan.h"
+#include "core/families/gguf/gguf_config.h"
+#include "core/families/gguf/gguf_tensors.h"
 #include "core/families/llama/config.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
@@ -55,7 +57,7 @@ std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDes
   source.find_prefix(embedding);
   const int64_t hidden = model.config.hidden_size;
   const std::vector<int64_t> table = {model.config.vocab_size, hidden};
-  const at::ScalarType stored = source.stored_dtype(embedding, table);
+  const at::ScalarType stored = source.common_dtype(embedding, table);
   const at::ScalarType dtype = options.dtype.value_or(stored);
   weights->weight_dtype = dtype;
   weights->device = options.device;
@@ -86,19 +88,23 @@ std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDes
 }
 
 template <class Matrix>
-std::shared_ptr<TransformerOf<Matrix>> load(const std::filesystem::path& folder,
+std::shared_ptr<TransformerOf<Matrix>> load(const std::filesystem::path& path,
                                             const LoadOptions& options) {
-  const ModelDescription model = describe_model(folder);
-  TensorSource source(CheckpointTensors(folder), options.device);
+  const ModelDescription model = describe_model(path);
+  TensorSource source(open_tensors(path, model), options.device);
   return load<Matrix>(source, model, options);
 }
 
 }  // namespace
 
 ModelDescription describe_model(const std::filesystem::path& folder) {
+  if (is_gguf(folder)) {
+    return describe_gguf(GgufFile(folder));
+  }
   if (!std::filesystem::is_directory(folder)) {
     throw WeightsError(
-        fmt::format("{}: no such folder. Name a Hugging Face checkpoint folder.", folder.string()));
+        fmt::format("{}: no such folder. Name a Hugging Face checkpoint folder, or a GGUF file.",
+                    folder.string()));
   }
   refuse_head(folder);
   const std::string where = (folder / "config.json").string();
@@ -121,6 +127,21 @@ std::vector<std::string> known_model_types() {
     all.insert(all.end(), family.model_types().begin(), family.model_types().end());
   }
   return all;
+}
+
+std::shared_ptr<const TensorFiles> open_tensors(const std::filesystem::path& model,
+                                                const ModelDescription& description) {
+  if (is_gguf(model)) {
+    return std::make_shared<GgufTensors>(std::make_shared<const GgufFile>(model), description.plan);
+  }
+  return std::make_shared<CheckpointTensors>(model);
+}
+
+std::shared_ptr<const TransformerWeights> load_model(std::shared_ptr<const GgufFile> file,
+                                                     const LoadOptions& options) {
+  const ModelDescription model = describe_gguf(*file);
+  TensorSource source(std::make_shared<GgufTensors>(std::move(file), model.plan), options.device);
+  return load<Linear>(source, model, options);
 }
 
 std::shared_ptr<const TransformerWeights> load_model(const std::filesystem::path& folder,

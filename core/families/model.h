@@ -3,27 +3,36 @@
 #include <memory>
 
 #include "core/families/description.h"
+#include "core/formats/gguf.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/weights.h"
 
 namespace specdec {
 
-/// Reads `folder`/config.json (and generation_config.json) by the family that its model_type names.
-/// Throws WeightsError naming file and key; an unknown model_type is told the known ones.
-ModelDescription describe_model(const std::filesystem::path& folder);
+/// Reads the metadata of a GGUF file, or `model`/config.json (and generation_config.json) by the
+/// family that its model_type names. Throws WeightsError naming file and key; an unknown family is
+/// told the known ones.
+ModelDescription describe_model(const std::filesystem::path& model);
+/// The tensors of either, described by `description`.
+std::shared_ptr<const TensorFiles> open_tensors(const std::filesystem::path& model,
+                                                const ModelDescription& description);
 
 /// "gemma", ..., "llama", ...: the model_types that describe_model takes.
 std::vector<std::string> known_model_types();
 
-/// Loads a Hugging Face checkpoint folder of any known family, checking every tensor's name, shape
-/// and dtype. Matrices are laid out for the forward as they are read (q/k/v and gate/up fused),
-/// mapped pages are given back at once: memory never holds much more than the weights. Throws
-/// WeightsError naming file and tensor; tensors that a text model does not know are an error, but
-/// those of a vision tower are skipped.
-std::shared_ptr<const TransformerWeights> load_model(const std::filesystem::path& folder,
+/// Loads a Hugging Face checkpoint folder or a GGUF file of any known family, checking every
+/// tensor's name, shape and dtype. Matrices are laid out for the forward as they are read (q/k/v
+/// and gate/up fused), mapped pages are given back at once: memory never holds much more than the
+/// weights. Throws WeightsError naming file and tensor; tensors that a text model does not know are
+/// an error, but those of a vision tower are skipped. Without options.dtype weights are as stored;
+/// those of a GGUF file with blocks become float32.
+std::shared_ptr<const TransformerWeights> load_model(const std::filesystem::path& model,
+                                                     const LoadOptions& options = {});
+/// The same from a GGUF file that is open, or in memory.
+std::shared_ptr<const TransformerWeights> load_model(std::shared_ptr<const GgufFile> file,
                                                      const LoadOptions& options = {});
 /// The same as plain tensors.
-std::shared_ptr<TransformerTensors> load_model_tensors(const std::filesystem::path& folder,
+std::shared_ptr<TransformerTensors> load_model_tensors(const std::filesystem::path& model,
                                                        const LoadOptions& options = {});
 
 /// Random weights (normal, sd 1/sqrt(fan in)): for tests and benchmarks, and where training starts.

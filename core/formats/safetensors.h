@@ -9,24 +9,21 @@
 #include <string_view>
 #include <vector>
 
+#include "core/formats/dtype.h"
+#include "core/formats/mapped_file.h"
+
 namespace specdec {
-
-/// Element types that checkpoints use, by their names in safetensors headers.
-enum class DType { kF64, kF32, kF16, kBF16, kI64, kI32, kI16, kI8, kU8, kBool };
-
-/// Bytes of one element.
-int64_t dtype_bytes(DType dtype);
-/// "F32", "BF16", ...
-std::string_view dtype_name(DType dtype);
 
 /// A tensor in a file: its description, and where its bytes lie.
 struct TensorEntry {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  /// Row-major, in the mapped file; lives as long as the reader. A file need not align it to the
-  /// element size.
+  /// Row-major, blocks along the rows, in the mapped file; lives as long as the reader. A file need
+  /// not align it to the element size.
   std::span<const std::byte> bytes;
+  /// Each group of so many rows is stored in the order 0, n/2, 1, n/2 + 1, ...; 0 = in order.
+  int64_t interleaved_rows = 0;
 };
 
 /// One .safetensors file, memory-mapped. The constructor checks the whole header (length, JSON,
@@ -35,11 +32,6 @@ struct TensorEntry {
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
-  ~SafetensorsFile();
-  SafetensorsFile(SafetensorsFile&& other) noexcept;
-  SafetensorsFile& operator=(SafetensorsFile&&) = delete;
-  SafetensorsFile(const SafetensorsFile&) = delete;
-  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   /// In the order of the data.
@@ -56,27 +48,45 @@ class SafetensorsFile {
 
  private:
   std::filesystem::path path_;
-  void* mapping_ = nullptr;
-  size_t mapping_bytes_ = 0;
+  MappedFile file_;
   std::vector<TensorEntry> tensors_;
   std::vector<size_t> by_name_;  // indices into tensors_
   std::map<std::string, std::string> metadata_;
 };
 
+/// The tensors of a checkpoint, in whatever format, under the names of the hub.
+class TensorFiles {
+ public:
+  virtual ~TensorFiles() = default;
+  /// nullptr when there is none of this name.
+  virtual const TensorEntry* find(std::string_view name) const = 0;
+  virtual std::vector<const TensorEntry*> tensors() const = 0;
+  /// Gives the pages of a tensor that has been copied, or of `size` bytes of it, back to the
+  /// system.
+  virtual void release(const TensorEntry& entry, size_t begin = 0,
+                       size_t size = SIZE_MAX) const = 0;
+  /// The folder or file, as messages name it.
+  virtual const std::filesystem::path& folder() const = 0;
+  /// What says which tensors there should be.
+  virtual std::string_view described_by() const { return "config.json"; }
+  /// A tensor's name in the file.
+  virtual std::string stored_name(const std::string& name) const { return name; }
+};
+
 /// The weights of a checkpoint folder: model.safetensors, or the shards that
 /// model.safetensors.index.json names (each tensor must be in the shard that the index says).
-class CheckpointTensors {
+class CheckpointTensors final : public TensorFiles {
  public:
   /// Throws WeightsError: no such folder, neither file present, an index that does not fit.
   explicit CheckpointTensors(const std::filesystem::path& folder);
   /// Those of one file of the folder instead.
   CheckpointTensors(const std::filesystem::path& folder, const std::string& file);
 
-  const TensorEntry* find(std::string_view name) const;
+  const TensorEntry* find(std::string_view name) const override;
   /// All tensors of all shards.
-  std::vector<const TensorEntry*> tensors() const;
-  void release(const TensorEntry& entry, size_t begin = 0, size_t size = SIZE_MAX) const;
-  const std::filesystem::path& folder() const { return folder_; }
+  std::vector<const TensorEntry*> tensors() const override;
+  void release(const TensorEntry& entry, size_t begin = 0, size_t size = SIZE_MAX) const override;
+  const std::filesystem::path& folder() const override { return folder_; }
 
  private:
   std::filesystem::path folder_;

@@ -16,6 +16,7 @@ enum class PieceType : uint8_t {
   kUnknown = 2,
   kControl = 3,
   kUserDefined = 4,
+  kUnused = 5,
   kByte = 6
 };
 

@@ -240,8 +240,8 @@ class TokenizerJsonReader {
 
 }  // namespace
 
-BpeModel parse_tokenizer_json(std::string_view text, const std::string& where) {
-  return TokenizerJsonReader(split_tokenizer_json(text, where), where).read();
+BpeModel parse_tokenizer_json(TokenizerJsonText text, const std::string& where) {
+  return TokenizerJsonReader(std::move(text), where).read();
 }
 
 }  // namespace specdec

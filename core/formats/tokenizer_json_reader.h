@@ -1,11 +1,12 @@
 #pragma once
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/formats/sentencepiece_model.h"
 
 namespace specdec {
+
+struct TokenizerJsonText;
 
 /// One way to join two pieces; earlier ones come first.
 struct BpeMerge {
@@ -29,6 +30,6 @@ struct BpeModel {
 };
 
 /// Reads tokenizer.json; see bpe_tokenizer for what it refuses.
-BpeModel parse_tokenizer_json(std::string_view text, const std::string& where);
+BpeModel parse_tokenizer_json(TokenizerJsonText text, const std::string& where);
 
 }  // namespace specdec

@@ -8,11 +8,15 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/gguf_blocks.h"
 
 namespace specdec {
 namespace {
 
-const std::set<DType> kFloats = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
+const std::set<DType> kFloats = {DType::kF64,  DType::kF32,  DType::kF16,  DType::kBF16,
+                                 DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
+                                 DType::kQ8_0, DType::kQ2_K, DType::kQ3_K, DType::kQ4_K,
+                                 DType::kQ5_K, DType::kQ6_K};
 const std::set<DType> kIntegers = {DType::kI64, DType::kI32};
 /// Of a file that is in memory at a time: a multiple of what hash_bytes takes at once.
 constexpr size_t kPieceBytes = size_t{8} << 20;
@@ -67,6 +71,29 @@ bool is_skipped(const std::string& name) {
   return name.rfind("mtp.", 0) == 0;
 }
 
+/// Rows as stored; blocks as float32.
+at::Tensor stored_rows(const TensorEntry& entry, int64_t first, int64_t count) {
+  if (!is_block(entry.dtype)) {
+    return mapped_tensor(entry).narrow(0, first, count);
+  }
+  std::vector<int64_t> shape = entry.shape;
+  shape[0] = count;
+  at::Tensor values = at::empty(shape, at::kFloat);
+  const size_t row_bytes = entry.bytes.size() / static_cast<size_t>(entry.shape[0]);
+  dequantize(entry.dtype, entry.bytes.data() + static_cast<size_t>(first) * row_bytes,
+             values.numel(), values.mutable_data_ptr<float>());
+  return values;
+}
+
+/// Undoes TensorEntry::interleaved_rows.
+at::Tensor in_order(const at::Tensor& rows, int64_t group) {
+  if (group <= 1) {
+    return rows;
+  }
+  const int64_t groups = rows.size(0) / group;
+  return rows.reshape({groups, group / 2, 2, -1}).transpose(1, 2).reshape(rows.sizes());
+}
+
 }  // namespace
 
 at::Tensor mapped_tensor(const TensorEntry& entry) {
@@ -90,26 +117,30 @@ uint64_t hash_bytes(uint64_t hash, const void* data, size_t size) {
   return hash;
 }
 
-TensorSource::TensorSource(CheckpointTensors checkpoint, at::Device device)
+TensorSource::TensorSource(std::shared_ptr<const TensorFiles> checkpoint, at::Device device)
     : checkpoint_(std::move(checkpoint)), device_(device) {}
+
+TensorSource::TensorSource(CheckpointTensors checkpoint, at::Device device)
+    : TensorSource(std::make_shared<const CheckpointTensors>(std::move(checkpoint)), device) {}
 
 void TensorSource::find_prefix(const std::string& name) {
   for (const char* prefix : {"", "language_model.", "model.language_model."}) {
-    if (checkpoint_.find(full_name(prefix, name)) != nullptr) {
+    if (checkpoint_->find(full_name(prefix, name)) != nullptr) {
       prefix_ = prefix;
     }
   }
 }
 
 bool TensorSource::has(const std::string& name) const {
-  return checkpoint_.find(full_name(prefix_, name)) != nullptr;
+  return checkpoint_->find(full_name(prefix_, name)) != nullptr;
 }
 
 Tensor TensorSource::load(const std::string& name, const std::vector<int64_t>& shape,
                           at::ScalarType dtype) {
   const TensorEntry& entry = take(name, shape, kFloats);
-  Tensor copy = mapped_tensor(entry).to(device_, dtype, /*non_blocking=*/false, /*copy=*/true);
-  checkpoint_.release(entry);
+  Tensor copy = at::empty(shape, at::TensorOptions(dtype).device(device_));
+  for_rows(entry,
+           [&](int64_t row, const Tensor& rows) { copy.narrow(0, row, rows.size(0)).copy_(rows); });
   return copy;
 }
 
@@ -129,16 +160,17 @@ void TensorSource::copy_into(Linear& matrix, int64_t first, const std::string& n
 void TensorSource::for_rows(
     const TensorEntry& entry,
     const std::function<void(int64_t first, const Tensor& rows)>& use) const {
-  const Tensor whole = mapped_tensor(entry);
-  const int64_t rows = whole.size(0);
-  const auto row_bytes = entry.bytes.size() / static_cast<size_t>(rows);
-  const auto count =
+  const int64_t rows = entry.shape.empty() ? 0 : entry.shape[0];
+  const auto row_bytes = entry.bytes.size() / static_cast<size_t>(std::max<int64_t>(1, rows));
+  const int64_t group = std::max<int64_t>(1, entry.interleaved_rows);
+  auto count =
       static_cast<int64_t>(std::max<size_t>(1, kPieceBytes / std::max<size_t>(1, row_bytes)));
+  count = (count + group - 1) / group * group;
   for (int64_t row = 0; row < rows; row += count) {
     const int64_t here = std::min(count, rows - row);
-    use(row, whole.narrow(0, row, here));
-    checkpoint_.release(entry, static_cast<size_t>(row) * row_bytes,
-                        static_cast<size_t>(here) * row_bytes);
+    use(row, in_order(stored_rows(entry, row, here), group));
+    checkpoint_->release(entry, static_cast<size_t>(row) * row_bytes,
+                         static_cast<size_t>(here) * row_bytes);
   }
 }
 
@@ -153,7 +185,24 @@ Tensor TensorSource::load_booleans(const std::string& name, const std::vector<in
 
 at::ScalarType TensorSource::stored_dtype(const std::string& name,
                                           const std::vector<int64_t>& shape) {
-  return scalar_type(take(name, shape, kFloats).dtype);
+  const DType dtype = take(name, shape, kFloats).dtype;
+  return is_block(dtype) ? at::kFloat : scalar_type(dtype);
+}
+
+at::ScalarType TensorSource::common_dtype(const std::string& name,
+                                          const std::vector<int64_t>& shape) {
+  const at::ScalarType dtype = stored_dtype(name, shape);
+  for (const TensorEntry* entry : checkpoint_->tensors()) {
+    if (is_block(entry->dtype)) {
+      return at::kFloat;
+    }
+  }
+  return dtype;
+}
+
+const TensorEntry& TensorSource::stored(const std::string& name,
+                                        const std::vector<int64_t>& shape) {
+  return take(name, shape, kFloats);
 }
 
 void TensorSource::skip(const std::string& name, const std::vector<int64_t>& shape) {
@@ -164,8 +213,8 @@ void TensorSource::skip(const std::string& name, const std::vector<int64_t>& sha
 
 bool TensorSource::skip_copy(const std::string& name, const std::string& other,
                              const std::vector<int64_t>& shape) {
-  const TensorEntry* a = checkpoint_.find(full_name(prefix_, name));
-  const TensorEntry* b = checkpoint_.find(full_name(prefix_, other));
+  const TensorEntry* a = checkpoint_->find(full_name(prefix_, name));
+  const TensorEntry* b = checkpoint_->find(full_name(prefix_, other));
   const bool same = a != nullptr && b != nullptr && a->dtype == b->dtype && a->shape == b->shape &&
                     std::equal(a->bytes.begin(), a->bytes.end(), b->bytes.begin(), b->bytes.end());
   if (same) {
@@ -176,7 +225,7 @@ bool TensorSource::skip_copy(const std::string& name, const std::string& other,
 
 void TensorSource::check_all_taken(const std::string& prefix) const {
   std::vector<std::string> left;
-  for (const TensorEntry* entry : checkpoint_.tensors()) {
+  for (const TensorEntry* entry : checkpoint_->tensors()) {
     const bool skipped =
         prefix.empty() ? is_skipped(entry->name) : entry->name.rfind(prefix, 0) != 0;
     if (taken_.count(entry->name) == 0 && !skipped) {
@@ -185,37 +234,39 @@ void TensorSource::check_all_taken(const std::string& prefix) const {
   }
   if (!left.empty()) {
     throw WeightsError(
-        fmt::format("{}: tensor '{}' (and {} more) belongs to no layer that config.json describes. "
-                    "Check that config.json and the weights are of the same model.",
-                    folder().string(), left.front(), left.size() - 1));
+        fmt::format("{}: tensor '{}' (and {} more) belongs to no layer that {} describes. "
+                    "Check that both are of the same model.",
+                    folder().string(), checkpoint_->stored_name(left.front()), left.size() - 1,
+                    checkpoint_->described_by()));
   }
 }
 
 const TensorEntry& TensorSource::take(const std::string& name, const std::vector<int64_t>& shape,
                                       const std::set<DType>& dtypes) {
   const std::string full = full_name(prefix_, name);
-  const TensorEntry* entry = checkpoint_.find(full);
+  const TensorEntry* entry = checkpoint_->find(full);
   if (entry == nullptr) {
-    throw WeightsError(
-        fmt::format("{}: tensor '{}' is missing; config.json asks for it with shape {}.",
-                    folder().string(), full, shape_text(shape)));
+    throw WeightsError(fmt::format("{}: tensor '{}' is missing; {} asks for it with shape {}.",
+                                   folder().string(), checkpoint_->stored_name(full),
+                                   checkpoint_->described_by(), shape_text(shape)));
   }
   if (entry->shape != shape) {
-    throw WeightsError(fmt::format("{}: tensor '{}' has shape {}, but config.json asks for {}.",
-                                   folder().string(), full, shape_text(entry->shape),
+    throw WeightsError(fmt::format("{}: tensor '{}' has shape {}, but {} asks for {}.",
+                                   folder().string(), checkpoint_->stored_name(full),
+                                   shape_text(entry->shape), checkpoint_->described_by(),
                                    shape_text(shape)));
   }
   if (dtypes.count(entry->dtype) == 0) {
     throw WeightsError(fmt::format("{}: tensor '{}' has dtype {}; it should be one of {}.",
-                                   folder().string(), full, dtype_name(entry->dtype),
-                                   dtype_names(dtypes)));
+                                   folder().string(), checkpoint_->stored_name(full),
+                                   dtype_name(entry->dtype), dtype_names(dtypes)));
   }
   if (taken_.insert(full).second) {
     hash_ = hash_bytes(hash_, full.data(), full.size());
     for (size_t begin = 0; begin < entry->bytes.size(); begin += kPieceBytes) {
       const size_t size = std::min(kPieceBytes, entry->bytes.size() - begin);
       hash_ = hash_bytes(hash_, entry->bytes.data() + begin, size);
-      checkpoint_.release(*entry, begin, size);
+      checkpoint_->release(*entry, begin, size);
     }
   }
   return *entry;

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +26,7 @@ at::Tensor mapped_tensor(const TensorEntry& entry);
 /// Every complaint is a WeightsError that names folder and tensor.
 class TensorSource {
  public:
+  TensorSource(std::shared_ptr<const TensorFiles> checkpoint, at::Device device);
   TensorSource(CheckpointTensors checkpoint, at::Device device);
 
   /// Tensors of language models that are wrapped for other inputs lie under a prefix: looks for
@@ -45,8 +47,12 @@ class TensorSource {
   Tensor load_integers(const std::string& name, const std::vector<int64_t>& shape);
   /// A copy of booleans, on the CPU.
   Tensor load_booleans(const std::string& name, const std::vector<int64_t>& shape);
-  /// The dtype of a tensor as stored.
+  /// A tensor as stored, blocks and order of rows included; lives as long as the checkpoint.
+  const TensorEntry& stored(const std::string& name, const std::vector<int64_t>& shape);
+  /// The dtype of a tensor as stored; float32 for one in blocks.
   at::ScalarType stored_dtype(const std::string& name, const std::vector<int64_t>& shape);
+  /// The same for all matrices of a model: float32 when a GGUF file has some in blocks.
+  at::ScalarType common_dtype(const std::string& name, const std::vector<int64_t>& shape);
   /// Takes a tensor that is not needed, if it is there; its shape is checked.
   void skip(const std::string& name, const std::vector<int64_t>& shape);
   /// Takes a tensor that holds the same bytes as another one; false, taking none, when it does not.
@@ -59,18 +65,18 @@ class TensorSource {
   void check_all_taken(const std::string& prefix = "") const;
   /// Of the names and bytes of all tensors taken so far.
   uint64_t hash() const { return hash_; }
-  const std::filesystem::path& folder() const { return checkpoint_.folder(); }
+  const std::filesystem::path& folder() const { return checkpoint_->folder(); }
   at::Device device() const { return device_; }
 
  private:
   const TensorEntry& take(const std::string& name, const std::vector<int64_t>& shape,
                           const std::set<DType>& dtypes);
 
-  /// A part of a tensor's rows at a time.
+  /// A part of a tensor's rows at a time, in order.
   void for_rows(const TensorEntry& entry,
                 const std::function<void(int64_t first, const Tensor& rows)>& use) const;
 
-  CheckpointTensors checkpoint_;
+  std::shared_ptr<const TensorFiles> checkpoint_;
   at::Device device_;
   std::string prefix_;
   std::set<std::string> taken_;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/families/model.h"
 #include "core/formats/json_text.h"
 #include "core/formats/safetensors.h"
 #include "core/transformer/heads/eagle_config.h"
@@ -21,13 +22,14 @@
 namespace specdec {
 namespace {
 
-nlohmann::json weights_json(const CheckpointTensors& tensors) {
+nlohmann::json weights_json(const TensorFiles& tensors) {
   int64_t parameters = 0;
   int64_t bytes = 0;
   std::set<std::string> dtypes;
   for (const auto* entry : tensors.tensors()) {
     bytes += static_cast<int64_t>(entry->bytes.size());
-    parameters += static_cast<int64_t>(entry->bytes.size()) / dtype_bytes(entry->dtype);
+    parameters += static_cast<int64_t>(entry->bytes.size()) / dtype_bytes(entry->dtype) *
+                  block_values(entry->dtype);
     dtypes.insert(std::string(dtype_name(entry->dtype)));
   }
   return {{"tensors", tensors.tensors().size()},
@@ -60,6 +62,8 @@ nlohmann::json layer_json(const LayerPlan& layer) {
           {"soft_cap", layer.soft_cap},
           {"rope_theta", layer.rope.theta},
           {"rope_factor", layer.rope.factor},
+          {"rope_divisors", layer.rope.divisors},
+          {"qkv_bias", layer.qkv_bias},
           {"qk_norm", layer.qk_norm},
           {"post_norms", layer.post_norms}};
 }
@@ -90,7 +94,7 @@ nlohmann::json inspect_json(const ModelFiles& files) {
           {"bidirectional", config.bidirectional},
           {"end_ids", config.end_ids},
           {"mtp_modules", count_mtp_modules(files.folder)},
-          {"weights", weights_json(CheckpointTensors(files.folder))},
+          {"weights", weights_json(*open_tensors(files.folder, describe_model(files.folder)))},
           {"tokenizer", tokenizer},
           {"layers", layers}};
 }
@@ -111,6 +115,7 @@ void print_inspection(std::ostream& out, const nlohmann::json& json) {
                        window == 0 ? "full" : std::to_string(window), layer["rope_theta"].dump(),
                        layer["soft_cap"].dump(),
                        qk_norm                           ? "qk norm"
+                       : layer["qkv_bias"].get<bool>()   ? "biases"
                        : layer["post_norms"].get<bool>() ? "post norm"
                                                          : "");
   }
@@ -199,7 +204,8 @@ void add_inspect_command(CLI::App& app, CommandContext& context) {
       app.add_subcommand("inspect", "describe a checkpoint or a head: config, layers, sizes");
   const auto model = std::make_shared<std::string>();
   const auto json = std::make_shared<JsonOption>();
-  command->add_option("MODEL", *model, "a checkpoint folder, or a head's")->required();
+  command->add_option("MODEL", *model, "a checkpoint folder, a GGUF file, or a head's folder")
+      ->required();
   add_json_option(*command, *json, "one JSON object");
   command->footer(
       "Loads no weights. Of a head: its type, which is that of the drafter that takes it, and the\n"

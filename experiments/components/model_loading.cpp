@@ -43,16 +43,17 @@ std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::
 }  // namespace
 
 ModelFiles read_model_files(const std::filesystem::path& folder) {
-  if (!std::filesystem::is_directory(folder)) {
+  const bool gguf = is_gguf(folder);
+  if (!gguf && !std::filesystem::is_directory(folder)) {
     throw WeightsError(
         fmt::format("{}: no such folder; give a checkpoint folder with config.json "
-                    "and model.safetensors",
+                    "and model.safetensors, or a GGUF file",
                     folder.string()));
   }
   ModelDescription model = describe_model(folder);
-  ModelFiles files{folder, std::move(model.config), std::move(model.plan), nullptr};
-  const CheckpointTensors headers(folder);
-  if (std::filesystem::exists(folder / "tokenizer.model") ||
+  ModelFiles files{folder, model.config, model.plan, nullptr};
+  (void)open_tensors(folder, model);  // checks the headers
+  if (gguf || std::filesystem::exists(folder / "tokenizer.model") ||
       std::filesystem::exists(folder / "tokenizer.json")) {
     files.tokenizer = load_tokenizer(folder);
     if (files.tokenizer->vocab_size() > files.config.vocab_size) {

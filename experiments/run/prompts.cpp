@@ -250,7 +250,10 @@ std::vector<Token> encode_prompt(const Tokenizer& tokenizer, const std::vector<C
   if (chat) {
     return encode_chat(tokenizer, history);
   }
-  std::vector<Token> tokens = {tokenizer.bos().value_or(bos)};
+  std::vector<Token> tokens;
+  if (tokenizer.adds_bos()) {
+    tokens.push_back(tokenizer.bos().value_or(bos));
+  }
   std::string plain = history.front().text;
   for (size_t i = 1; i < history.size(); ++i) {
     plain += "\n\n" + history[i].text;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/chat.h"
 #include "core/tokenizer.h"
 #include "core/types.h"
 #include "experiments/metrics/scorers.h"

@@ -12,6 +12,6 @@ configure_package_config_file(scripts/cmake/specdecConfig.cmake.in specdecConfig
 write_basic_package_version_file(specdecConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/specdecConfig.cmake"
               "${PROJECT_BINARY_DIR}/specdecConfigVersion.cmake"
-              scripts/cmake/Gmp.cmake scripts/cmake/LibTorch.cmake
+              scripts/cmake/Gmp.cmake scripts/cmake/LibTorch.cmake scripts/cmake/Pcre2.cmake
               scripts/cmake/SentencePiece.cmake
         DESTINATION lib/cmake/specdec)

@@ -1,3 +1,4 @@
+#include "core/chat.h"
 #include "core/tokenizer.h"
 
 #include <gmock/gmock.h>

@@ -11,6 +11,9 @@ std::filesystem::path test_data(const std::string& name) {
 Golden::Golden(const std::string& name)
     : folder_(test_data(name)), file_(folder_ / "golden.safetensors") {}
 
+Golden::Golden(const std::filesystem::path& file, File /*kind*/)
+    : folder_(file.parent_path()), file_(file) {}
+
 at::Tensor Golden::tensor(const std::string& name) const {
   const TensorEntry* entry = file_.find(name);
   TORCH_CHECK(entry != nullptr, "golden set ", folder_.string(), " has no ", name);

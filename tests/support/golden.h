@@ -18,6 +18,9 @@ std::filesystem::path test_data(const std::string& name);
 class Golden {
  public:
   explicit Golden(const std::string& name);
+  /// Only the file of what is computed.
+  struct File {};
+  Golden(const std::filesystem::path& file, File kind);
   const std::filesystem::path& folder() const { return folder_; }
   /// A copy of a tensor of golden.safetensors; integers as int64.
   at::Tensor tensor(const std::string& name) const;

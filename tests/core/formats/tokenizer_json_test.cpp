@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/formats/tokenizer_json_reader.h"
+#include "core/formats/tokenizer_json_sax.h"
 #include "tests/support/error_message.h"
 #include "tests/support/tokenizer_fixture.h"
 
@@ -19,7 +20,8 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 std::string text_complaint(const std::string& text) {
-  return error_message<WeightsError>([&] { parse_tokenizer_json(text, "t.json"); });
+  return error_message<WeightsError>(
+      [&] { parse_tokenizer_json(split_tokenizer_json(text, "t.json"), "t.json"); });
 }
 
 // What is said of the fixture with one value replaced, or removed when `value` is discarded.
@@ -45,7 +47,8 @@ TEST(TokenizerJsonTest, WritesTheFixture) {
 
 TEST(TokenizerJsonTest, ReadsBackThePieces) {
   const auto model = parse_sentencepiece_model(tokenizer_fixture("tokenizer.model"), "t.model");
-  const BpeModel read = parse_tokenizer_json(tokenizer_fixture("tokenizer.json"), "t.json");
+  const BpeModel read = parse_tokenizer_json(
+      split_tokenizer_json(tokenizer_fixture("tokenizer.json"), "t.json"), "t.json");
   ASSERT_EQ(read.vocabulary.pieces.size(), model.pieces.size());
   for (size_t i = 0; i < model.pieces.size(); ++i) {
     EXPECT_EQ(read.vocabulary.pieces[i].text, model.pieces[i].text);
@@ -69,8 +72,10 @@ TEST(TokenizerJsonTest, ReadsMergesOfTheOldForm) {
   for (json& merge : root["model"]["merges"]) {
     merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
   }
-  const BpeModel old_form = parse_tokenizer_json(root.dump(), "t.json");
-  const BpeModel new_form = parse_tokenizer_json(tokenizer_fixture("tokenizer.json"), "t.json");
+  const BpeModel old_form =
+      parse_tokenizer_json(split_tokenizer_json(root.dump(), "t.json"), "t.json");
+  const BpeModel new_form = parse_tokenizer_json(
+      split_tokenizer_json(tokenizer_fixture("tokenizer.json"), "t.json"), "t.json");
   ASSERT_EQ(old_form.merges.size(), new_form.merges.size());
   for (size_t i = 0; i < old_form.merges.size(); ++i) {
     EXPECT_EQ(old_form.merges[i].left, new_form.merges[i].left);

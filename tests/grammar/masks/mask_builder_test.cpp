@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <random>
 
 #include "core/tokenizer.h"
@@ -372,6 +373,19 @@ TEST(MaskBuilderTest, ShippedTokenizer) {
   const auto tokenizer = load_tokenizer(SPECDEC_SOURCE_DIR "/models/target");
   const Vocabulary vocabulary = make_grammar_vocabulary(*tokenizer, std::vector{kTinyEnd});
   expect_sample_masks(vocabulary, 2, 3, 6);
+}
+
+TEST(MaskBuilderTest, ByteLevelTokenizer) {
+  const auto tokenizer = load_tokenizer(SPECDEC_SOURCE_DIR "/tests/data/gguf/llama-q4_1.gguf");
+  expect_sample_masks(make_grammar_vocabulary(*tokenizer), 2, 3, 6);
+}
+
+TEST(MaskBuilderTest, SmolLm2) {
+  const std::string file = SPECDEC_SOURCE_DIR "/models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
+  if (!std::filesystem::exists(file)) {
+    GTEST_SKIP() << "no " << file << "; scripts/get_smollm2 fetches it";
+  }
+  expect_sample_masks(make_grammar_vocabulary(*load_tokenizer(file)), 1, 1, 3);
 }
 
 /// The mask of a state does not depend on what was asked before.

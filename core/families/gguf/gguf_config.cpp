@@ -1,0 +1,263 @@
+#include "core/families/gguf/gguf_config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/families/gemma/plan.h"
+#include "core/families/llama/config.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+
+/// Writes the metadata as the config.json that says the same, which the families read.
+class GgufConfig {
+ public:
+  GgufConfig(const GgufFile& file, std::string architecture)
+      : file_(file), metadata_(file.metadata()), architecture_(std::move(architecture)) {}
+
+  /// What all architectures have.
+  json common(const char* model_type) const {
+    json config = {{"model_type", model_type},
+                   {"vocab_size", vocabulary()},
+                   {"hidden_size", integer("embedding_length")},
+                   {"intermediate_size", integer("feed_forward_length")},
+                   {"num_hidden_layers", integer("block_count")},
+                   {"num_attention_heads", integer("attention.head_count")},
+                   {"max_position_embeddings", integer("context_length")},
+                   {"rms_norm_eps", number("attention.layer_norm_rms_epsilon")},
+                   {"tie_word_embeddings", file_.find("output.weight") == nullptr},
+                   {"eos_token_id", end_ids()}};
+    config["num_key_value_heads"] =
+        metadata_.integer(key("attention.head_count_kv"), integer("attention.head_count"));
+    if (metadata_.has(key("attention.key_length"))) {
+      config["head_dim"] = integer("attention.key_length");
+    }
+    if (metadata_.has("tokenizer.ggml.bos_token_id")) {
+      config["bos_token_id"] = metadata_.integer("tokenizer.ggml.bos_token_id");
+    }
+    return config;
+  }
+
+  json llama(const char* model_type) const {
+    if (metadata_.integer(key("expert_count"), 0) > 0) {
+      metadata_.fail(key("expert_count"),
+                     "says that the model has experts, which are not supported");
+    }
+    json config = common(model_type);
+    config["rope_theta"] = metadata_.number(key("rope.freq_base"), 10000.0);
+    const json scaling = rope_scaling();
+    if (!scaling.is_null()) {
+      config["rope_scaling"] = scaling;
+    }
+    const int64_t hidden = integer("embedding_length");
+    const int64_t heads = integer("attention.head_count");
+    if (!config.contains("head_dim") && heads > 0 && hidden % heads == 0) {
+      config["head_dim"] = hidden / heads;
+    }
+    const int64_t rotated =
+        metadata_.integer(key("rope.dimension_count"), config.value("head_dim", int64_t{0}));
+    if (rotated != config.value("head_dim", rotated)) {
+      metadata_.fail(key("rope.dimension_count"),
+                     fmt::format("is {}, but heads have {} values; rotating a part of them is not "
+                                 "supported",
+                                 rotated, config["head_dim"].dump()));
+    }
+    return config;
+  }
+
+  json gemma(const char* model_type) const {
+    json config = common(model_type);
+    const int64_t layers = integer("block_count");
+    config["rope_theta"] =
+        metadata_.number(key("rope.freq_base"), architecture_ == "gemma3" ? 1e6 : 1e4);
+    config["rope_local_base_freq"] = metadata_.number(key("rope.freq_base_swa"), 1e4);
+    const json scaling = rope_scaling();
+    if (!scaling.is_null()) {
+      config["rope_scaling"] = scaling;
+    }
+    if (architecture_ == "gemma") {
+      return config;
+    }
+    config["sliding_window"] = metadata_.integer(key("attention.sliding_window"), 4096);
+    config["layer_types"] = layer_types(layers, architecture_ == "gemma2" ? 2 : 6);
+    const char* caps[][2] = {{"attn_logit_softcapping", "attn_logit_softcapping"},
+                             {"final_logit_softcapping", "final_logit_softcapping"}};
+    for (const auto& [name, hub] : caps) {
+      if (metadata_.has(key(name))) {
+        config[hub] = number(name);
+      }
+    }
+    // The file does not say it: the 27B models are known by their numbers of layers.
+    const bool largest = layers == (architecture_ == "gemma2" ? 46 : 62);
+    const int64_t heads = std::max<int64_t>(1, integer("attention.head_count"));
+    config["query_pre_attn_scalar"] =
+        largest ? integer("embedding_length") / heads : config.value("head_dim", int64_t{256});
+    return config;
+  }
+
+  /// Llama 3's scaling, which is a tensor here; empty without it.
+  std::vector<double> rope_divisors(int64_t head_dim) const {
+    const TensorEntry* entry = file_.find("rope_freqs.weight");
+    if (entry == nullptr) {
+      return {};
+    }
+    if (entry->dtype != DType::kF32 || entry->shape != std::vector<int64_t>{head_dim / 2}) {
+      throw WeightsError(
+          fmt::format("{}: tensor 'rope_freqs.weight' should hold {} values of type "
+                      "F32.",
+                      metadata_.where(), head_dim / 2));
+    }
+    std::vector<float> values(static_cast<size_t>(head_dim / 2));
+    std::memcpy(values.data(), entry->bytes.data(), entry->bytes.size());
+    for (const float value : values) {
+      if (!(value > 0.0F)) {
+        throw WeightsError(
+            fmt::format("{}: tensor 'rope_freqs.weight' holds {}; its values should "
+                        "be positive.",
+                        metadata_.where(), value));
+      }
+    }
+    return {values.begin(), values.end()};
+  }
+
+  bool has_bias(const char* part) const {
+    return file_.find(fmt::format("blk.0.{}.bias", part)) != nullptr;
+  }
+
+ private:
+  std::string key(const std::string& name) const { return architecture_ + "." + name; }
+  int64_t integer(const char* name) const { return metadata_.integer(key(name)); }
+  double number(const char* name) const { return metadata_.number(key(name)); }
+
+  int64_t vocabulary() const {
+    const TensorEntry* embedding = file_.find("token_embd.weight");
+    if (embedding == nullptr || embedding->shape.size() != 2) {
+      throw WeightsError(fmt::format("{}: tensor 'token_embd.weight' is missing or no matrix.",
+                                     metadata_.where()));
+    }
+    return embedding->shape[0];
+  }
+
+  json end_ids() const {
+    std::vector<int64_t> ids;
+    const auto add = [&ids](int64_t id) {
+      if (id >= 0 && std::find(ids.begin(), ids.end(), id) == ids.end()) {
+        ids.push_back(id);
+      }
+    };
+    for (const char* name : {"eos", "eot", "eom"}) {
+      add(metadata_.integer(fmt::format("tokenizer.ggml.{}_token_id", name), -1));
+    }
+    if (metadata_.has("tokenizer.ggml.tokens")) {
+      const auto& tokens = metadata_.texts("tokenizer.ggml.tokens");
+      for (const char* piece :
+           {"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>"}) {
+        const auto found = std::find(tokens.begin(), tokens.end(), piece);
+        add(found == tokens.end() ? -1 : found - tokens.begin());
+      }
+    }
+    return ids;
+  }
+
+  json rope_scaling() const {
+    const std::string type = metadata_.text(key("rope.scaling.type"), "none");
+    if (type == "none") {
+      return nullptr;
+    }
+    if (type != "linear") {
+      metadata_.fail(key("rope.scaling.type"),
+                     fmt::format("is '{}', which is not supported; known: none, linear", type));
+    }
+    return {{"rope_type", "linear"}, {"factor", number("rope.scaling.factor")}};
+  }
+
+  json layer_types(int64_t layers, int64_t period) const {
+    const std::string name = key("attention.sliding_window_pattern");
+    const auto& values = metadata_.values();
+    const auto found = values.find(name);
+    std::vector<int64_t> sliding;
+    if (found != values.end() && std::holds_alternative<std::vector<int64_t>>(found->second)) {
+      sliding = metadata_.integers(name);
+    } else {
+      const int64_t every = std::max<int64_t>(1, metadata_.integer(name, period));
+      for (int64_t layer = 0; layer < std::min<int64_t>(layers, 1 << 16); ++layer) {
+        sliding.push_back((layer + 1) % every != 0 ? 1 : 0);
+      }
+    }
+    json types = json::array();
+    for (const int64_t one : sliding) {
+      types.push_back(one != 0 ? "sliding_attention" : "full_attention");
+    }
+    return types;
+  }
+
+  const GgufFile& file_;
+  const GgufMetadata& metadata_;
+  std::string architecture_;
+};
+
+ModelDescription describe_llama_file(const GgufConfig& config, const char* type,
+                                     const std::string& where) {
+  ModelDescription model = parse_llama_config(config.llama(type).dump(), where);
+  const bool qkv = config.has_bias("attn_q");
+  const bool output = config.has_bias("attn_output");
+  const bool mlp = config.has_bias("ffn_gate");
+  const auto divisors = config.rope_divisors(model.plan[0].head_dim);
+  for (LayerPlan& layer : model.plan) {
+    layer.qkv_bias = qkv;
+    layer.output_bias = output;
+    layer.mlp_bias = mlp;
+    layer.rope.divisors = divisors;
+  }
+  model.text = description_text(model);
+  return model;
+}
+
+ModelDescription describe_gemma_file(const GgufConfig& config, const char* type,
+                                     const std::string& where) {
+  ModelDescription model = describe_gemma(parse_gemma_config(config.gemma(type).dump(), where));
+  model.norm_offset = 0.0;  // the file's norms have the 1 added
+  return model;
+}
+
+/// general.architecture, and the model_type and family that it is.
+struct GgufArchitecture {
+  const char* name;
+  const char* model_type;
+  ModelDescription (*describe)(const GgufConfig& config, const char* model_type,
+                               const std::string& where);
+};
+constexpr GgufArchitecture kArchitectures[] = {
+    {"gemma", "gemma", describe_gemma_file},        {"gemma2", "gemma2", describe_gemma_file},
+    {"gemma3", "gemma3_text", describe_gemma_file}, {"llama", "llama", describe_llama_file},
+    {"qwen2", "qwen2", describe_llama_file},        {"qwen3", "qwen3", describe_llama_file}};
+
+}  // namespace
+
+std::vector<std::string> gguf_architectures() {
+  std::vector<std::string> names;
+  for (const GgufArchitecture& known : kArchitectures) {
+    names.emplace_back(known.name);
+  }
+  return names;
+}
+
+ModelDescription describe_gguf(const GgufFile& file) {
+  const std::string name = file.metadata().text("general.architecture");
+  for (const GgufArchitecture& known : kArchitectures) {
+    if (name == known.name) {
+      return known.describe(GgufConfig(file, name), known.model_type, file.metadata().where());
+    }
+  }
+  file.metadata().fail("general.architecture", fmt::format("is '{}'; known: {}", name,
+                                                           fmt::join(gguf_architectures(), ", ")));
+}
+
+}  // namespace specdec

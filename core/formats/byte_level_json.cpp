@@ -1,0 +1,277 @@
+#include "core/formats/byte_level_json.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/formats/strict_json.h"
+#include "core/pre_tokenizer.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+
+/// null when there is no such member.
+const json& part(const json& object, const char* key) {
+  static const json none;
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? none : *found;
+}
+
+/// The steps of a normalizer or pre_tokenizer: those of a Sequence, else itself.
+std::vector<json> steps_of(const json& step, const char* list) {
+  if (step.is_null()) {
+    return {};
+  }
+  if (part(step, "type") != "Sequence") {
+    return {step};
+  }
+  std::vector<json> all;
+  for (const json& inner : part(step, list)) {
+    const auto nested = steps_of(inner, list);
+    all.insert(all.end(), nested.begin(), nested.end());
+  }
+  return all;
+}
+
+class ByteLevelReader {
+ public:
+  ByteLevelReader(const TokenizerJsonText& text, const std::string& where)
+      : text_(text), where_(where) {}
+
+  ByteLevelModel read(const std::string& config) {
+    read_model();
+    read_normalizer();
+    read_pre_tokenizer();
+    read_vocabulary();
+    read_added_tokens();
+    check_ids();
+    read_merges();
+    read_post_processor();
+    read_config(config);
+    return std::move(model_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw WeightsError(fmt::format("{}: {}", where_, what));
+  }
+
+  void read_model() {
+    const json& model = part(text_.rest, "model");
+    const json& type = part(model, "type");
+    if (!type.is_null() && type != "BPE") {
+      fail(fmt::format("model.type {} is not supported; known: BPE.", type.dump()));
+    }
+    if (!text_.has_vocab || !text_.has_merges) {
+      fail(fmt::format("it has no \"model.{}\".",
+                       text_.has_vocab ? "merges\" array" : "vocab\" object"));
+    }
+    for (const char* key :
+         {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) {
+      const json& value = part(model, key);
+      if (!value.is_null() && value != "" && value != 0.0 && value != false) {
+        fail(fmt::format("model.{} {} is not supported beside a ByteLevel step.", key,
+                         value.dump()));
+      }
+    }
+    model_.ignore_merges = part(model, "ignore_merges") == true;
+    unknown_ = part(model, "unk_token");
+  }
+
+  void read_normalizer() {
+    for (const json& step : steps_of(part(text_.rest, "normalizer"), "normalizers")) {
+      if (part(step, "type") != "NFC") {
+        fail(fmt::format("normalizer {} is not supported beside a ByteLevel step; known: NFC.",
+                         part(step, "type").dump()));
+      }
+      model_.nfc = true;
+    }
+  }
+
+  void read_pre_tokenizer() {
+    for (const json& step : steps_of(part(text_.rest, "pre_tokenizer"), "pretokenizers")) {
+      const json& type = part(step, "type");
+      if (type == "Split") {
+        model_.patterns.push_back(split_pattern(step));
+      } else if (type == "Digits") {
+        model_.patterns.emplace_back(part(step, "individual_digits") == true ? R"(\p{N})"
+                                                                             : R"(\p{N}+)");
+      } else if (type == "ByteLevel") {
+        if (part(step, "add_prefix_space") == true) {
+          fail("pre_tokenizer: ByteLevel with add_prefix_space is not supported.");
+        }
+        if (part(step, "use_regex") != false) {
+          model_.patterns.emplace_back(kGpt2Pattern);
+        }
+      } else {
+        fail(
+            fmt::format("pre_tokenizer {} is not supported; known: Sequence, Split, Digits, "
+                        "ByteLevel.",
+                        type.dump()));
+      }
+    }
+  }
+
+  std::string split_pattern(const json& step) const {
+    const json& regex = part(part(step, "pattern"), "Regex");
+    if (!regex.is_string() || part(step, "behavior") != "Isolated" ||
+        part(step, "invert") == true) {
+      fail(
+          "pre_tokenizer: Split is supported with a \"Regex\", the behaviour \"Isolated\", and "
+          "not inverted.");
+    }
+    return regex.get<std::string>();
+  }
+
+  void add_piece(const std::string& text, uint64_t id, PieceType type) {
+    const size_t most = text_.vocab.size() + part(text_.rest, "added_tokens").size();
+    if (text.empty() || id >= most) {
+      fail(
+          fmt::format("piece \"{}\" with id {}: pieces are not empty, and ids run from 0 without "
+                      "gaps.",
+                      text, id));
+    }
+    const auto [known, is_new] = ids_.emplace(text, static_cast<Token>(id));
+    if (!is_new && known->second != static_cast<Token>(id)) {
+      fail(fmt::format("piece \"{}\" has two ids, {} and {}.", text, known->second, id));
+    }
+    auto& pieces = model_.pieces;
+    if (id >= pieces.size()) {
+      pieces.resize(id + 1);
+    }
+    if (is_new && !pieces[id].text.empty()) {
+      fail(fmt::format("id {} has two pieces, \"{}\" and \"{}\".", id, pieces[id].text, text));
+    }
+    pieces[id] = {.text = text, .score = 0.0F, .type = type};
+  }
+
+  void read_vocabulary() {
+    ids_.reserve(text_.vocab.size());
+    for (const auto& [text, id] : text_.vocab) {
+      if (ids_.count(text) != 0) {
+        fail(fmt::format("model.vocab: the piece \"{}\" stands twice.", text));
+      }
+      add_piece(text, id, PieceType::kNormal);
+    }
+  }
+
+  void read_added_tokens() {
+    const json& added = part(text_.rest, "added_tokens");
+    if (!added.is_null() && !added.is_array()) {
+      fail("added_tokens is not an array.");
+    }
+    for (size_t i = 0; i < added.size(); ++i) {
+      const json& content = part(added[i], "content");
+      const json& id = part(added[i], "id");
+      if (!content.is_string() || !id.is_number_unsigned()) {
+        fail(fmt::format("added_tokens[{}] has no \"content\" string or no \"id\" number.", i));
+      }
+      for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
+        if (part(added[i], flag) == true) {
+          fail(fmt::format("added_tokens[{}] ({}): {} is not supported.", i, content.dump(), flag));
+        }
+      }
+      const bool special = part(added[i], "special") == true;
+      add_piece(content.get<std::string>(), id.get<uint64_t>(),
+                special ? PieceType::kControl : PieceType::kUserDefined);
+    }
+  }
+
+  void check_ids() {
+    for (size_t id = 0; id < model_.pieces.size(); ++id) {
+      if (model_.pieces[id].text.empty()) {
+        fail(fmt::format("no piece has the id {}, but there are higher ones.", id));
+      }
+    }
+    if (unknown_.is_string()) {
+      model_.unknown = id_of(unknown_.get<std::string>(), "model.unk_token");
+    }
+  }
+
+  Token id_of(const std::string& text, const std::string& needed_by) const {
+    const auto found = ids_.find(text);
+    if (found == ids_.end()) {
+      fail(fmt::format("{} needs the piece \"{}\", which model.vocab does not have.", needed_by,
+                       text));
+    }
+    return found->second;
+  }
+
+  void read_merges() {
+    model_.merges.reserve(text_.merges.size());
+    for (size_t i = 0; i < text_.merges.size(); ++i) {
+      const auto& [left, right] = text_.merges[i];
+      const auto id = [&](const std::string& text) {
+        const auto found = ids_.find(text);
+        return found == ids_.end() ? id_of(text, fmt::format("model.merges: merge {}", i))
+                                   : found->second;
+      };
+      model_.merges.push_back({.left = id(left), .right = id(right), .result = id(left + right)});
+    }
+  }
+
+  /// A TemplateProcessing that begins with a special token puts <bos> there.
+  void read_post_processor() {
+    for (const json& step : steps_of(part(text_.rest, "post_processor"), "processors")) {
+      const json& single = part(step, "single");
+      if (part(step, "type") == "TemplateProcessing" && single.is_array() && !single.empty() &&
+          part(part(single[0], "SpecialToken"), "id").is_string()) {
+        model_.bos =
+            id_of(part(part(single[0], "SpecialToken"), "id").get<std::string>(), "post_processor");
+        model_.adds_bos = true;
+      }
+    }
+  }
+
+  void read_config(const std::string& text) {
+    if (text.empty()) {
+      return;
+    }
+    const json config = parse_strict_json(text, "tokenizer_config.json beside " + where_);
+    const auto token = [&](const char* key) -> std::optional<Token> {
+      const json& value = part(config, key);
+      const json& content = value.is_object() ? part(value, "content") : value;
+      const auto found = content.is_string() ? ids_.find(content.get<std::string>()) : ids_.end();
+      return found == ids_.end() ? std::nullopt : std::optional(found->second);
+    };
+    model_.bos = model_.bos ? model_.bos : token("bos_token");
+    model_.eos = token("eos_token");
+    const json& chat = part(config, "chat_template");
+    if (chat.is_string()) {
+      model_.chat_template = chat.get<std::string>();
+    }
+    for (const json& one : chat.is_array() ? chat : json::array()) {
+      if (part(one, "name") == "default" && part(one, "template").is_string()) {
+        model_.chat_template = part(one, "template").get<std::string>();
+      }
+    }
+  }
+
+  const TokenizerJsonText& text_;
+  const std::string& where_;
+  json unknown_;
+  std::unordered_map<std::string, Token> ids_;
+  ByteLevelModel model_;
+};
+
+}  // namespace
+
+bool is_byte_level(const TokenizerJsonText& text) {
+  for (const json& step : steps_of(part(text.rest, "pre_tokenizer"), "pretokenizers")) {
+    if (part(step, "type") == "ByteLevel") {
+      return true;
+    }
+  }
+  return false;
+}
+
+ByteLevelModel parse_byte_level_json(const TokenizerJsonText& text, const std::string& config,
+                                     const std::string& where) {
+  return ByteLevelReader(text, where).read(config);
+}
+
+}  // namespace specdec

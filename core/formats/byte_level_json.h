@@ -1,0 +1,18 @@
+#pragma once
+#include <string>
+
+#include "core/byte_level_tokenizer.h"
+#include "core/formats/tokenizer_json_sax.h"
+
+namespace specdec {
+
+/// True for a tokenizer.json of GPT-2's kind: its pre_tokenizer has a ByteLevel step.
+bool is_byte_level(const TokenizerJsonText& text);
+
+/// Reads such a file. `config`: the text of the tokenizer_config.json beside it, which names <bos>,
+/// <eos> and the chat template; "" = there is none. Throws WeightsError naming `where` and the part
+/// of the file: what is missing, mistyped or not supported.
+ByteLevelModel parse_byte_level_json(const TokenizerJsonText& text, const std::string& config,
+                                     const std::string& where);
+
+}  // namespace specdec

@@ -1,0 +1,40 @@
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace specdec {
+
+/// Element types that checkpoints use: by their names in safetensors headers, then the blocks of
+/// GGUF (core/formats/gguf_blocks.h), which hold several values each.
+enum class DType {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU8,
+  kBool,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K
+};
+
+/// Bytes of one element, or of one block.
+int64_t dtype_bytes(DType dtype);
+/// Values of one block; 1 for plain elements.
+int64_t block_values(DType dtype);
+bool is_block(DType dtype);
+/// "F32", "BF16", "Q4_1", ...
+std::string_view dtype_name(DType dtype);
+
+}  // namespace specdec

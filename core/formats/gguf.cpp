@@ -1,0 +1,174 @@
+#include "core/formats/gguf.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <fstream>
+#include <regex>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kMostSplits = 9999;
+
+/// "name-00002-of-00003.gguf" -> "name-", "-of-00003.gguf"; nothing for other names.
+std::optional<std::pair<std::string, std::string>> split_name(const std::string& name) {
+  static const std::regex pattern("(.*-)[0-9]{5}(-of-[0-9]{5}\\.gguf)");
+  std::smatch match;
+  if (!std::regex_match(name, match, pattern)) {
+    return std::nullopt;
+  }
+  return std::pair{match[1].str(), match[2].str()};
+}
+
+/// All files of the model that `path` belongs to, the first one first.
+std::vector<std::filesystem::path> files_of(const std::filesystem::path& path, int64_t count) {
+  const auto parts = split_name(path.filename().string());
+  if (!parts) {
+    throw WeightsError(
+        fmt::format("{}: it is one of {} files of a model, but is not named like one; give it the "
+                    "name it was published under (name-00001-of-{:05}.gguf), beside the others.",
+                    path.string(), count, count));
+  }
+  std::vector<std::filesystem::path> files;
+  for (int64_t i = 1; i <= count; ++i) {
+    files.push_back(path.parent_path() / fmt::format("{}{:05}{}", parts->first, i, parts->second));
+  }
+  return files;
+}
+
+}  // namespace
+
+void GgufMetadata::add(std::string key, GgufValue value) {
+  values_.insert_or_assign(std::move(key), std::move(value));
+}
+
+template <class T>
+const T& GgufMetadata::get(const std::string& key, const char* type) const {
+  const auto found = values_.find(key);
+  if (found == values_.end()) {
+    fail(key, "is missing from the metadata");
+  }
+  const T* value = std::get_if<T>(&found->second);
+  if (value == nullptr) {
+    fail(key, fmt::format("should be {}", type));
+  }
+  return *value;
+}
+
+int64_t GgufMetadata::integer(const std::string& key, std::optional<int64_t> fallback) const {
+  return fallback && !has(key) ? *fallback : get<int64_t>(key, "an integer");
+}
+
+double GgufMetadata::number(const std::string& key, std::optional<double> fallback) const {
+  if (fallback && !has(key)) {
+    return *fallback;
+  }
+  const auto found = values_.find(key);
+  const bool whole = found != values_.end() && std::holds_alternative<int64_t>(found->second);
+  return whole ? static_cast<double>(std::get<int64_t>(found->second))
+               : get<double>(key, "a number");
+}
+
+bool GgufMetadata::boolean(const std::string& key, bool fallback) const {
+  return has(key) ? get<bool>(key, "true or false") : fallback;
+}
+
+std::string GgufMetadata::text(const std::string& key,
+                               const std::optional<std::string>& fallback) const {
+  return fallback && !has(key) ? *fallback : get<std::string>(key, "a text");
+}
+
+const std::vector<std::string>& GgufMetadata::texts(const std::string& key) const {
+  return get<std::vector<std::string>>(key, "a list of texts");
+}
+
+const std::vector<int64_t>& GgufMetadata::integers(const std::string& key) const {
+  return get<std::vector<int64_t>>(key, "a list of integers");
+}
+
+const std::vector<float>& GgufMetadata::numbers(const std::string& key) const {
+  return get<std::vector<float>>(key, "a list of numbers");
+}
+
+void GgufMetadata::fail(const std::string& key, const std::string& problem) const {
+  throw WeightsError(fmt::format("{}: '{}' {}.", where_, key, problem));
+}
+
+bool is_gguf(const std::filesystem::path& path) {
+  std::error_code code;
+  if (!std::filesystem::is_regular_file(path, code)) {
+    return false;
+  }
+  std::array<char, 4> magic{};
+  std::ifstream file(path, std::ios::binary);
+  file.read(magic.data(), magic.size());
+  return file && std::string_view(magic.data(), magic.size()) == "GGUF";
+}
+
+GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
+  files_.emplace_back(path);
+  GgufContent first = parse_gguf(files_[0].bytes(), path.string());
+  const int64_t count = first.metadata.integer("split.count", 1);
+  if (count <= 1) {
+    add(std::move(first));
+    return;
+  }
+  if (count > kMostSplits) {
+    first.metadata.fail("split.count", fmt::format("is {}, more than {}", count, kMostSplits));
+  }
+  files_.clear();
+  for (const auto& file : files_of(path, count)) {
+    if (!std::filesystem::exists(file)) {
+      throw WeightsError(
+          fmt::format("{}: it belongs to a model of {} files, of which {} is missing. Download it "
+                      "into the same folder.",
+                      path.string(), count, file.filename().string()));
+    }
+    files_.emplace_back(file);
+    add(parse_gguf(files_.back().bytes(), file.string()));
+  }
+}
+
+GgufFile::GgufFile(std::vector<std::byte> bytes, const std::string& where)
+    : path_(where), memory_(std::move(bytes)) {
+  GgufContent content = parse_gguf(memory_, where);
+  if (content.metadata.integer("split.count", 1) > 1) {
+    content.metadata.fail("split.count",
+                          "says that it is a part of a model; a whole one is needed");
+  }
+  add(std::move(content));
+}
+
+void GgufFile::add(GgufContent content) {
+  if (metadata_.values().empty()) {
+    metadata_ = std::move(content.metadata);
+  }
+  for (TensorEntry& entry : content.tensors) {
+    if (find(entry.name) != nullptr) {
+      throw WeightsError(fmt::format("{}: tensor '{}' is in two of the model's files.",
+                                     path_.string(), entry.name));
+    }
+  }
+  std::move(content.tensors.begin(), content.tensors.end(), std::back_inserter(tensors_));
+}
+
+const TensorEntry* GgufFile::find(std::string_view name) const {
+  for (const TensorEntry& entry : tensors_) {
+    if (entry.name == name) {
+      return &entry;
+    }
+  }
+  return nullptr;
+}
+
+void GgufFile::release(std::span<const std::byte> part) const {
+  if (!files_.empty()) {
+    release_pages(part);
+  }
+}
+
+}  // namespace specdec

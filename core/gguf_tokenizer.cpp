@@ -1,0 +1,181 @@
+#include "core/gguf_tokenizer.h"
+
+#include <fmt/format.h>
+
+#include <unordered_map>
+#include <utility>
+
+#include "core/bpe_tokenizer.h"
+#include "core/byte_level_tokenizer.h"
+#include "core/error.h"
+#include "core/formats/tokenizer_json.h"
+#include "core/pre_tokenizer.h"
+
+namespace specdec {
+namespace {
+
+const std::string kTokens = "tokenizer.ggml.tokens";
+const std::string kTypes = "tokenizer.ggml.token_type";
+const std::string kMerges = "tokenizer.ggml.merges";
+const std::string kScores = "tokenizer.ggml.scores";
+
+/// Token types have SentencePiece's numbers.
+PieceType piece_type(const GgufMetadata& metadata, int64_t type, size_t id) {
+  constexpr auto kLargest = static_cast<int64_t>(PieceType::kByte);
+  if (type < 1 || type > kLargest) {
+    metadata.fail(kTypes, fmt::format("has the unknown type {} for token {}", type, id));
+  }
+  return static_cast<PieceType>(type);
+}
+
+void check_length(const GgufMetadata& metadata, const std::string& key, size_t length,
+                  size_t tokens) {
+  if (length != tokens) {
+    metadata.fail(key, fmt::format("has {} entries, but '{}' has {}", length, kTokens, tokens));
+  }
+}
+
+std::vector<SentencePiece> read_pieces(const GgufMetadata& metadata) {
+  const auto& texts = metadata.texts(kTokens);
+  const auto& types = metadata.integers(kTypes);
+  check_length(metadata, kTypes, types.size(), texts.size());
+  if (texts.empty()) {
+    metadata.fail(kTokens, "is empty");
+  }
+  std::vector<SentencePiece> pieces;
+  std::unordered_map<std::string_view, size_t> ids;
+  for (size_t id = 0; id < texts.size(); ++id) {
+    const PieceType type = piece_type(metadata, types[id], id);
+    const auto [known, is_new] = ids.emplace(texts[id], id);
+    if (type != PieceType::kUnused && (texts[id].empty() || !is_new)) {
+      metadata.fail(kTokens, texts[id].empty() ? fmt::format("has an empty token {}", id)
+                                               : fmt::format("has \"{}\" twice, as {} and {}",
+                                                             texts[id], known->second, id));
+    }
+    pieces.push_back({.text = texts[id], .score = 0.0F, .type = type});
+  }
+  return pieces;
+}
+
+std::optional<Token> read_id(const GgufMetadata& metadata, const std::string& key, size_t tokens) {
+  if (!metadata.has(key)) {
+    return std::nullopt;
+  }
+  const int64_t id = metadata.integer(key);
+  if (id < 0 || static_cast<size_t>(id) >= tokens) {
+    metadata.fail(key, fmt::format("is {}, but there are {} tokens", id, tokens));
+  }
+  return static_cast<Token>(id);
+}
+
+class ByteLevelMetadata {
+ public:
+  explicit ByteLevelMetadata(const GgufMetadata& metadata) : metadata_(metadata) {}
+
+  ByteLevelModel read() {
+    const std::string pre = metadata_.text("tokenizer.ggml.pre", "default");
+    const NamedPreTokenizer* named = find_pre_tokenizer(pre);
+    if (named == nullptr) {
+      metadata_.fail(
+          "tokenizer.ggml.pre",
+          fmt::format("is '{}', which is not supported; known: {}. A text would be split "
+                      "into other tokens than the model was trained on; use the "
+                      "checkpoint's Hugging Face folder",
+                      pre, pre_tokenizer_names()));
+    }
+    ByteLevelModel model;
+    model.patterns = named->patterns;
+    model.ignore_merges = named->ignore_merges;
+    model.nfc = named->nfc;
+    model.pieces = read_pieces(metadata_);
+    const size_t tokens = model.pieces.size();
+    model.bos = read_id(metadata_, "tokenizer.ggml.bos_token_id", tokens);
+    model.eos = read_id(metadata_, "tokenizer.ggml.eos_token_id", tokens);
+    model.adds_bos = metadata_.boolean("tokenizer.ggml.add_bos_token", named->adds_bos);
+    model.chat_template = metadata_.text("tokenizer.chat_template", "");
+    read_merges(model);
+    return model;
+  }
+
+ private:
+  void read_merges(ByteLevelModel& model) {
+    for (size_t id = 0; id < model.pieces.size(); ++id) {
+      if (model.pieces[id].type == PieceType::kNormal) {
+        ids_.emplace(model.pieces[id].text, static_cast<Token>(id));
+      }
+    }
+    const auto& merges = metadata_.texts(kMerges);
+    for (size_t i = 0; i < merges.size(); ++i) {
+      const size_t space = merges[i].find(' ', 1);  // a symbol is never a space
+      if (space == std::string::npos) {
+        metadata_.fail(kMerges, fmt::format("has \"{}\", which is not two pieces", merges[i]));
+      }
+      const std::string left = merges[i].substr(0, space);
+      const std::string right = merges[i].substr(space + 1);
+      model.merges.push_back(
+          {.left = id_of(left, i), .right = id_of(right, i), .result = id_of(left + right, i)});
+    }
+  }
+
+  Token id_of(const std::string& text, size_t merge) const {
+    const auto found = ids_.find(text);
+    if (found == ids_.end()) {
+      metadata_.fail(kMerges, fmt::format("needs the piece \"{}\" for merge {}, which '{}' does "
+                                          "not have",
+                                          text, merge, kTokens));
+    }
+    return found->second;
+  }
+
+  const GgufMetadata& metadata_;
+  std::unordered_map<std::string, Token> ids_;
+};
+
+/// Gemma's kind, by way of the tokenizer.json that gives the same ids.
+std::unique_ptr<Tokenizer> sentencepiece_metadata(const GgufMetadata& metadata) {
+  if (metadata.boolean("tokenizer.ggml.add_space_prefix", true)) {
+    metadata.fail("tokenizer.ggml.add_space_prefix",
+                  "is not false: SentencePiece with a prefix space (Llama 2, Mistral 7B) is not "
+                  "supported");
+  }
+  SentencePieceModel model;
+  model.pieces = read_pieces(metadata);
+  const size_t tokens = model.pieces.size();
+  const auto& scores = metadata.numbers(kScores);
+  check_length(metadata, kScores, scores.size(), tokens);
+  size_t bytes = 0;
+  for (size_t id = 0; id < tokens; ++id) {
+    model.pieces[id].score = scores[id];
+    const bool byte = model.pieces[id].type == PieceType::kByte;
+    if (byte && !byte_piece_value(model.pieces[id].text)) {
+      metadata.fail(kTokens, fmt::format("has \"{}\" as a byte", model.pieces[id].text));
+    }
+    bytes += byte ? 1 : 0;
+  }
+  const auto unknown = read_id(metadata, "tokenizer.ggml.unknown_token_id", tokens);
+  if (bytes != 256 || !unknown) {
+    metadata.fail(kTokens, fmt::format("has {} of the 256 byte pieces and {} unknown one", bytes,
+                                       unknown ? "an" : "no"));
+  }
+  model.unk = *unknown;
+  model.bos = read_id(metadata, "tokenizer.ggml.bos_token_id", tokens);
+  model.eos = read_id(metadata, "tokenizer.ggml.eos_token_id", tokens);
+  model.pad = read_id(metadata, "tokenizer.ggml.padding_token_id", tokens);
+  return bpe_tokenizer(tokenizer_json(model), metadata.where());
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {
+  const std::string model = metadata.text("tokenizer.ggml.model");
+  if (model == "gpt2") {
+    return byte_level_tokenizer(ByteLevelMetadata(metadata).read(), metadata.where());
+  }
+  if (model == "llama") {
+    return sentencepiece_metadata(metadata);
+  }
+  metadata.fail("tokenizer.ggml.model",
+                fmt::format("is '{}', which is not supported; known: gpt2, llama", model));
+}
+
+}  // namespace specdec

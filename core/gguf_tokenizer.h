@@ -1,0 +1,14 @@
+#pragma once
+#include <memory>
+
+#include "core/formats/gguf.h"
+#include "core/tokenizer.h"
+
+namespace specdec {
+
+/// The tokenizer in a GGUF file's metadata (tokenizer.ggml.*): "gpt2", byte-level BPE, split as
+/// tokenizer.ggml.pre names it, or "llama" without a prefix space, Gemma's kind of SentencePiece.
+/// Throws WeightsError naming file and key: others, lists of unequal length, missing pieces.
+std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufMetadata& metadata);
+
+}  // namespace specdec

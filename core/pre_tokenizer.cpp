@@ -1,0 +1,188 @@
+#include "core/pre_tokenizer.h"
+
+#include <fmt/format.h>
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+/// Unicode's White_Space. PCRE2's own \s also holds U+180E, which is none since Unicode 6.3.
+constexpr std::string_view kSpaces =
+    R"(\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
+
+/// Writes \s and \S as what they mean.
+std::string with_unicode_spaces(std::string_view pattern) {
+  std::string out;
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c != '\\' || i + 1 == pattern.size()) {
+      in_class = c == '[' || (in_class && c != ']');
+      out += c;
+      continue;
+    }
+    const char next = pattern[++i];
+    if (next == 's') {
+      out += in_class ? std::string(kSpaces) : fmt::format("[{}]", kSpaces);
+    } else if (next == 'S' && !in_class) {
+      out += fmt::format("[^{}]", kSpaces);
+    } else {
+      out += {c, next};
+    }
+  }
+  return out;
+}
+
+std::string pcre2_message(int code) {
+  constexpr size_t kLongest = 256;
+  std::string message(kLongest, '\0');
+  const int length =
+      pcre2_get_error_message(code, reinterpret_cast<PCRE2_UCHAR*>(message.data()), kLongest);
+  message.resize(length < 0 ? 0 : static_cast<size_t>(length));
+  return message;
+}
+
+struct FreeMatch {
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+};
+
+}  // namespace
+
+class PreTokenizer::Pattern {
+ public:
+  Pattern(const std::string& pattern, const std::string& where) {
+    const std::string text = with_unicode_spaces(pattern);
+    int error = 0;
+    PCRE2_SIZE offset = 0;
+    code_ =
+        pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                      PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
+    if (code_ == nullptr) {
+      throw WeightsError(
+          fmt::format("{}: the pre-tokenizer's expression \"{}\" cannot be used: {}.", where,
+                      pattern, pcre2_message(error)));
+    }
+    pcre2_jit_compile(code_, PCRE2_JIT_COMPLETE);  // where it is not to be had, matching is slower
+  }
+  ~Pattern() { pcre2_code_free(code_); }
+  Pattern(const Pattern&) = delete;
+  Pattern& operator=(const Pattern&) = delete;
+
+  void split(std::string_view text, std::vector<std::string_view>& out) const {
+    const std::unique_ptr<pcre2_match_data, FreeMatch> match(
+        pcre2_match_data_create_from_pattern(code_, nullptr));
+    size_t begin = 0;
+    size_t at = 0;
+    while (at < text.size()) {
+      if (!find(text, at, match.get())) {
+        break;
+      }
+      const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
+      if (range[1] == range[0]) {  // an empty match splits nothing
+        at = range[1] + 1;
+        continue;
+      }
+      append(text, begin, range[0], out);
+      append(text, range[0], range[1], out);
+      begin = range[1];
+      at = begin;
+    }
+    append(text, begin, text.size(), out);
+  }
+
+ private:
+  static void append(std::string_view text, size_t begin, size_t end,
+                     std::vector<std::string_view>& out) {
+    if (end > begin) {
+      out.push_back(text.substr(begin, end - begin));
+    }
+  }
+
+  bool find(std::string_view text, size_t at, pcre2_match_data* match) const {
+    const auto* bytes = reinterpret_cast<PCRE2_SPTR>(text.data());
+    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) {
+      ++at;  // to the beginning of a character
+    }
+    int result = pcre2_match(code_, bytes, text.size(), at, PCRE2_NO_UTF_CHECK, match, nullptr);
+    if (result == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter has its memory on the heap
+      result = pcre2_match(code_, bytes, text.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, match,
+                           nullptr);
+    }
+    if (result < 0 && result != PCRE2_ERROR_NOMATCH) {
+      throw Error(fmt::format("a text cannot be split into words: {}.", pcre2_message(result)));
+    }
+    return result >= 0;
+  }
+
+  pcre2_code* code_ = nullptr;
+};
+
+PreTokenizer::PreTokenizer(const std::vector<std::string>& patterns, const std::string& where) {
+  for (const std::string& pattern : patterns) {
+    patterns_.push_back(std::make_unique<const Pattern>(pattern, where));
+  }
+}
+
+PreTokenizer::~PreTokenizer() = default;
+PreTokenizer::PreTokenizer(PreTokenizer&& other) noexcept = default;
+PreTokenizer& PreTokenizer::operator=(PreTokenizer&& other) noexcept = default;
+
+std::vector<std::string_view> PreTokenizer::split(std::string_view text) const {
+  std::vector<std::string_view> stretches;
+  if (!text.empty()) {
+    stretches.push_back(text);
+  }
+  for (const auto& pattern : patterns_) {
+    std::vector<std::string_view> finer;
+    for (const std::string_view stretch : stretches) {
+      pattern->split(stretch, finer);
+    }
+    stretches = std::move(finer);
+  }
+  return stretches;
+}
+
+namespace {
+
+constexpr const char* kDigit = R"(\p{N})";
+constexpr const char* kLlama3Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwen2Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+const std::vector<NamedPreTokenizer>& named_pre_tokenizers() {
+  static const std::vector<NamedPreTokenizer> all = {
+      {.name = "smollm", .patterns = {kDigit, kGpt2Pattern}},
+      {.name = "llama-bpe", .patterns = {kLlama3Pattern}, .ignore_merges = true, .adds_bos = true},
+      {.name = "qwen2", .patterns = {kQwen2Pattern}, .nfc = true}};
+  return all;
+}
+
+}  // namespace
+
+const NamedPreTokenizer* find_pre_tokenizer(std::string_view name) {
+  for (const NamedPreTokenizer& known : named_pre_tokenizers()) {
+    if (name == known.name) {
+      return &known;
+    }
+  }
+  return nullptr;
+}
+
+std::string pre_tokenizer_names() {
+  std::string names;
+  for (const NamedPreTokenizer& known : named_pre_tokenizers()) {
+    names += (names.empty() ? "" : ", ") + std::string(known.name);
+  }
+  return names;
+}
+
+}  // namespace specdec

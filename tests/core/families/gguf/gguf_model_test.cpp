@@ -1,0 +1,180 @@
+// GGUF files of all families against their golden sets, and the real SmolLM2 where it is found.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "core/chat.h"
+#include "core/error.h"
+#include "core/families/model.h"
+#include "core/formats/strict_json.h"
+#include "core/special_encoder.h"
+#include "core/tokenizer.h"
+#include "core/transformer/reference.h"
+#include "core/transformer/transformer_model.h"
+#include "kv/kv_cache.h"
+#include "tests/support/error_message.h"
+#include "tests/support/golden.h"
+#include "tests/support/parameter_name.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+
+std::filesystem::path gguf_data(const std::string& name) { return test_data("gguf") / name; }
+
+std::vector<std::byte> bytes_of(const std::filesystem::path& path) {
+  const std::string text = read_file(path);
+  const auto* begin = reinterpret_cast<const std::byte*>(text.data());
+  return {begin, begin + text.size()};
+}
+
+class GgufGoldenTest : public testing::TestWithParam<std::string> {
+ protected:
+  const std::filesystem::path file_ = gguf_data(GetParam() + ".gguf");
+  Golden golden_{gguf_data(GetParam() + ".golden.safetensors"), Golden::File{}};
+  std::shared_ptr<const TransformerWeights> weights_ = load_model(file_, {.dtype = at::kFloat});
+  TransformerModel model_{weights_, paged_kv()};
+};
+
+TEST_P(GgufGoldenTest, LogitsMatch) {
+  const TokenBatch batch{.tokens = golden_.tensor("tokens").to(at::kInt)};
+  EXPECT_LE(max_difference(model_.forward(batch).logits, golden_.tensor("logits")), 1e-4);
+  const auto reference =
+      reference_forward(unpack(*weights_), golden_.tensor("tokens").unsqueeze(0));
+  EXPECT_LE(max_difference(reference.logits[0], golden_.tensor("logits")), 1e-4);
+}
+
+TEST_P(GgufGoldenTest, GreedyIsExact) {
+  const auto wanted = golden_.tokens("greedy");
+  Tensor logits = model_.prefill_get_last_logits(golden_.tokens("prompt"));
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto token = static_cast<Token>(logits.argmax().item<int64_t>());
+    ASSERT_EQ(token, wanted[i]) << i;
+    logits = model_.decode_get_logits({&token, 1})[0];
+  }
+}
+
+TEST_P(GgufGoldenTest, InMemoryIsTheSame) {
+  const auto file = std::make_shared<const GgufFile>(bytes_of(file_), "in memory");
+  EXPECT_EQ(load_model(file, {.dtype = at::kFloat})->fingerprint, weights_->fingerprint);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GgufGoldenTest,
+                         testing::Values("llama-f16", "llama-q8_0", "llama-q4_1", "gemma2-q4_k",
+                                         "gemma3-mixed"),
+                         ParameterName());
+
+TEST(GgufModelTest, StoredDtypes) {
+  EXPECT_EQ(load_model(gguf_data("llama-f16.gguf"))->weight_dtype, at::kHalf);
+  EXPECT_EQ(load_model(gguf_data("llama-q4_1.gguf"))->weight_dtype, at::kFloat);
+  EXPECT_TRUE(describe_model(gguf_data("llama-q4_1.gguf")).config.tie_word_embeddings);
+  EXPECT_FALSE(describe_model(gguf_data("llama-f16.gguf")).config.tie_word_embeddings);
+}
+
+/// A copy of a file in which one text is replaced by another of the same length.
+std::shared_ptr<const GgufFile> edited(const std::string& from, const std::string& to) {
+  auto bytes = bytes_of(gguf_data("llama-q4_1.gguf"));
+  const auto* text = reinterpret_cast<const std::byte*>(from.data());
+  const auto found = std::search(bytes.begin(), bytes.end(), text, text + from.size());
+  EXPECT_NE(found, bytes.end()) << from;
+  std::memcpy(&*found, to.data(), to.size());
+  return std::make_shared<const GgufFile>(std::move(bytes), "edited.gguf");
+}
+
+std::string load_message(const std::string& from, const std::string& to) {
+  return error_message<WeightsError>([&] { load_model(edited(from, to)); });
+}
+
+TEST(GgufModelTest, DamagedModelsAreErrorsThatNameKeyOrTensor) {
+  EXPECT_THAT(load_message("llama.block_count", "llama.block_coumt"),
+              HasSubstr("edited.gguf: 'llama.block_count' is missing from the metadata"));
+  EXPECT_THAT(load_message("blk.1.attn_k.weight", "blk.1.attn_K.weight"),
+              HasSubstr("tensor 'blk.1.attn_k.weight' is missing; its metadata asks for it"));
+  EXPECT_THAT(load_message("token_embd.weight", "token_embD.weight"),
+              HasSubstr("'token_embd.weight' is missing"));
+}
+
+TEST(GgufModelTest, UnknownArchitecturesAreToldTheKnownOnes) {
+  const std::string value("\x05\0\0\0\0\0\0\0llama", 13);
+  const std::string other("\x05\0\0\0\0\0\0\0mamba", 13);
+  EXPECT_THAT(load_message(value, other),
+              HasSubstr("'general.architecture' is 'mamba'; known: gemma, gemma2, gemma3, llama, "
+                        "qwen2, qwen3"));
+}
+
+/// models/smollm2/ (scripts/get_smollm2), which is not shipped.
+std::filesystem::path smollm2() {
+  return std::filesystem::path(SPECDEC_SOURCE_DIR) /
+         "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
+}
+
+class SmolLm2Test : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(smollm2())) {
+      GTEST_SKIP() << "no " << smollm2() << "; scripts/get_smollm2 fetches it";
+    }
+    tokenizer_ = load_tokenizer(smollm2());
+  }
+  static nlohmann::json data(const char* name) {
+    return nlohmann::json::parse(read_file(test_data("smollm2") / name));
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer_;
+};
+
+TEST_F(SmolLm2Test, IdsEqualThoseOfTheReference) {
+  const SpecialEncoder special(*tokenizer_);
+  for (const auto& one : data("cases.json")["cases"]) {
+    const auto text = one["text"].get<std::string>();
+    const auto ids = one["ids"].get<std::vector<Token>>();
+    EXPECT_EQ(special.encode(text), ids) << text;
+    EXPECT_EQ(tokenizer_->encode(text), one.value("ids_plain", ids)) << text;
+    EXPECT_EQ(tokenizer_->decode(tokenizer_->encode(text)), text);
+  }
+  for (const auto& one : data("cases.json")["dropped"]) {
+    EXPECT_EQ(tokenizer_->encode(one["text"].get<std::string>()),
+              one["ids"].get<std::vector<Token>>());
+  }
+}
+
+TEST_F(SmolLm2Test, LogitsAndGreedyTokensEqualTheReference) {
+  TransformerModel model(load_model(smollm2(), {.dtype = at::kFloat}), paged_kv());
+  for (const auto& prompt : data("reference.json")["prompts"]) {
+    const auto tokens = prompt["tokens"].get<std::vector<Token>>();
+    Tensor logits = model.prefill_get_last_logits(tokens);
+    const auto best = prompt["top10_ids"].get<std::vector<int64_t>>();
+    const auto wanted = prompt["top10_logits"].get<std::vector<float>>();
+    EXPECT_LE(max_difference(logits.index_select(0, at::tensor(best)), at::tensor(wanted)), 1e-3);
+    for (const Token expected : prompt["greedy"].get<std::vector<Token>>()) {
+      const auto token = static_cast<Token>(logits.argmax().item<int64_t>());
+      ASSERT_EQ(token, expected) << prompt["kind"];
+      logits = model.decode_get_logits({&token, 1})[0];
+    }
+  }
+}
+
+TEST_F(SmolLm2Test, ChatsAreTheTemplates) {
+  for (const auto& prompt : data("reference.json")["prompts"]) {
+    if (!prompt.contains("messages")) {
+      continue;
+    }
+    std::vector<ChatTurn> turns;
+    for (const auto& message : prompt["messages"]) {
+      const auto role = message["role"].get<std::string>();
+      turns.push_back({role == "assistant" ? "model" : role, message["content"]});
+    }
+    EXPECT_EQ(encode_chat(*tokenizer_, turns), prompt["tokens"].get<std::vector<Token>>());
+  }
+}
+
+}  // namespace
+}  // namespace specdec
