@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "core/error.h"
+#include "core/formats/json_text.h"
+#include "core/formats/strict_json.h"
+#include "core/special_encoder.h"
+#include "core/tokenizer.h"
+#include "experiments/cli/commands.h"
+#include "experiments/terminal/json_option.h"
+#include "experiments/terminal/plain_text.h"
+
+namespace specdec {
+namespace {
+
+struct TokenizeArguments {
+  std::string model, text, file;
+  bool special = false;
+  JsonOption json;
+};
+
+/// Encodes as the flags say.
+class TextEncoder {
+ public:
+  TextEncoder(const Tokenizer& tokenizer, bool special) : tokenizer_(tokenizer) {
+    if (special) {
+      special_ = std::make_unique<SpecialEncoder>(tokenizer);
+    }
+  }
+  std::vector<Token> encode(const std::string& text) const {
+    return special_ != nullptr ? special_->encode(text) : tokenizer_.encode(text);
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::unique_ptr<SpecialEncoder> special_;
+};
+
+std::string spelled(const Tokenizer& tokenizer, Token token) {
+  const auto bytes = tokenizer.token_bytes(token);
+  return std::string(bytes.empty() ? tokenizer.piece(token) : bytes);
+}
+
+/// True when the vocabulary has no symbols for some bytes of the text, which are dropped.
+bool is_lossy(const Tokenizer& tokenizer, const std::vector<Token>& ids, const std::string& text) {
+  std::string spelled_out;
+  for (const Token token : ids) {
+    spelled_out += spelled(tokenizer, token);
+  }
+  return spelled_out != text;
+}
+
+nlohmann::json text_json(const Tokenizer& tokenizer, const std::vector<Token>& ids,
+                         const std::string& text) {
+  nlohmann::json pieces = nlohmann::json::array();
+  for (const Token token : ids) {
+    pieces.push_back(tokenizer.piece(token));
+  }
+  return {{"ids", ids}, {"pieces", pieces}, {"lossless", !is_lossy(tokenizer, ids, text)}};
+}
+
+int tokenize_text(const CommandContext& context, const TokenizeArguments& arguments,
+                  const Tokenizer& tokenizer) {
+  JsonOutput json(arguments.json, context.out);
+  const auto ids = TextEncoder(tokenizer, arguments.special).encode(arguments.text);
+  const auto print = [&](std::ostream& out) {
+    for (const Token token : ids) {
+      out << fmt::format("{:>7}  {}\n", token,
+                         json_text(nlohmann::json(spelled(tokenizer, token))));
+    }
+    if (is_lossy(tokenizer, ids, arguments.text)) {
+      out << "note: the vocabulary has no symbols for some bytes of the text, which are dropped\n";
+    }
+  };
+  json.write_result(print, [&](std::ostream& out) {
+    out << json_text(text_json(tokenizer, ids, arguments.text)) << '\n';
+  });
+  return 0;
+}
+
+/// The "text" of a line; throws ConfigError naming the line.
+std::string line_text(const std::string& line, const std::string& where) {
+  nlohmann::json value;
+  try {
+    value = parse_strict_json(line, where);
+  } catch (const WeightsError& error) {
+    throw ConfigError(error.what());
+  }
+  if (!value.is_object() || !value.contains("text") || !value["text"].is_string()) {
+    throw ConfigError(fmt::format("{}: should be an object with a \"text\"", where));
+  }
+  return value["text"].get<std::string>();
+}
+
+int tokenize_file(const CommandContext& context, const TokenizeArguments& arguments,
+                  const Tokenizer& tokenizer) {
+  std::ifstream lines(arguments.file);
+  if (!lines) {
+    throw ConfigError(fmt::format("{}: cannot be read", arguments.file));
+  }
+  JsonOutput json(arguments.json, context.out);
+  const TextEncoder encoder(tokenizer, arguments.special);
+  std::string line;
+  for (int64_t number = 1; std::getline(lines, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) {
+      continue;
+    }
+    const std::string text = line_text(line, fmt::format("{}:{}", arguments.file, number));
+    const std::string ids = json_text(nlohmann::json{{"ids", encoder.encode(text)}}) + "\n";
+    json.is_wanted() ? json.write(ids) : void(context.out << ids);
+  }
+  json.commit();
+  return 0;
+}
+
+int tokenize(const CommandContext& context, const TokenizeArguments& arguments, bool has_text) {
+  if (has_text == !arguments.file.empty()) {
+    throw ConfigError("tokenize needs one of --text and --file");
+  }
+  const auto tokenizer = load_tokenizer(arguments.model);
+  return has_text ? tokenize_text(context, arguments, *tokenizer)
+                  : tokenize_file(context, arguments, *tokenizer);
+}
+
+}  // namespace
+
+void add_tokenize_command(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand("tokenize", "show the tokens of a text");
+  const auto arguments = std::make_shared<TokenizeArguments>();
+  command
+      ->add_option("MODEL", arguments->model, "a checkpoint folder, a GGUF file, or a tokenizer's")
+      ->required();
+  const auto* text = command->add_option("--text", arguments->text, "the text");
+  command->add_option("--file", arguments->file,
+                      "a file of lines {\"text\": ...}; prints a line {\"ids\": [...]} for each");
+  command->add_flag("--special", arguments->special,
+                    "control pieces in the text (\"<|im_end|>\") stand for themselves");
+  add_json_option(*command, arguments->json, "ids and pieces of --text; the lines of --file");
+  command->footer(
+      "Without <bos>. Ids are those of Hugging Face's tokenizers; control pieces are text unless\n"
+      "--special is given. Examples:\n"
+      "  specdec tokenize models/target --text 'Once upon a time'\n"
+      "  specdec tokenize models/target --file texts.jsonl");
+  command->callback([&context, arguments, text] {
+    const bool has_text = text->count() > 0;
+    context.action = [&context, arguments, has_text] {
+      return tokenize(context, *arguments, has_text);
+    };
+  });
+}
+
+}  // namespace specdec
