@@ -368,7 +368,7 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
   command->add_option("--prompt-file", arguments->prompt_file, "read the prompt from a file");
   command->add_option("--tokens", arguments->tokens, "token ids to continue, such as 2,5,7");
   command->add_flag("--chat", arguments->chat,
-                    "treat the prompt as a user turn in Gemma's chat format");
+                    "treat the prompt as a user turn in the checkpoint's chat format");
   command->add_option("--max-new-tokens", arguments->max_new_tokens, "most new tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24U))
       ->capture_default_str();

@@ -75,7 +75,7 @@ void print_all(std::ostream& out, const std::vector<ComponentHelp>& components) 
          "prompts: one line per prompt, {\"turns\": [...]}, {\"prompt\": \"...\"} or {\"tokens\": "
          "[...]}.\n  Every strategy continues the first strategy's replies (multi_turn: false: "
          "first\n"
-         "  turns only); with prompts.chat, in Gemma's chat format.\n";
+         "  turns only); with prompts.chat, in the model's chat format.\n";
 }
 
 int list(const CommandContext& context, const ListArguments& arguments) {

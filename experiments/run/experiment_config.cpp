@@ -292,9 +292,10 @@ SamplingParams read_sampling(const ConfigNode& node) {
 
 std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
                                  ModelOptions& options, const ModelFiles*& files) {
-  const auto type = node.get<std::string>("type", "gemma");
-  if (type != "gemma") {
-    node.fail("type", fmt::format("unknown type '{}'{}", type, known_names_text(type, {"gemma"})));
+  const auto type = node.get<std::string>("type", "auto");
+  if (type != "auto" && type != "gemma" && type != "llama") {
+    node.fail("type", fmt::format("unknown type '{}'{}", type,
+                                  known_names_text(type, {"auto", "gemma", "llama"})));
   }
   const auto weights = node.require_path("weights");
   options.dtype = node.get<std::string>("dtype", "");
@@ -322,6 +323,12 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
     return weights;
   }
   note_error(node, "weights", [&] { files = &catalog.read(weights); });
+  const bool gemma = files != nullptr && files->config.family.rfind("gemma", 0) == 0;
+  if (files != nullptr && (type == "gemma" || type == "llama") && gemma != (type == "gemma")) {
+    node.fail("type",
+              fmt::format("is {}, but the checkpoint is of the family {}; leave the key out", type,
+                          files->config.family));
+  }
   if (files != nullptr && options.include_mtp && !has_mtp(weights)) {
     node.fail("include_mtp",
               "is true, but the checkpoint has no multi-token-prediction modules (tensors 'mtp.*', "

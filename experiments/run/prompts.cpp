@@ -260,6 +260,9 @@ std::vector<Token> encode_prompt(const Tokenizer& tokenizer, const std::vector<C
   }
   const auto text = tokenizer.encode(plain);
   tokens.insert(tokens.end(), text.begin(), text.end());
+  if (tokens.empty()) {
+    throw Error("the prompt is empty, and this tokenizer puts no <bos> before a text");
+  }
   return tokens;
 }
 

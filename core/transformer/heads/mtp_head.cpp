@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
+#include "core/formats/gguf.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/layer_tensors.h"
 
@@ -46,6 +47,9 @@ void check_target(const std::filesystem::path& folder, const TransformerInfo& ta
 }  // namespace
 
 bool has_mtp(const std::filesystem::path& folder) {
+  if (is_gguf(folder)) {
+    return false;
+  }
   const CheckpointTensors tensors = head_tensors(folder, kFile);
   for (const TensorEntry* entry : tensors.tensors()) {
     if (entry->name.rfind("mtp.", 0) == 0) {
