@@ -59,23 +59,24 @@ std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDes
   const std::vector<int64_t> table = {model.config.vocab_size, hidden};
   const at::ScalarType stored = source.common_dtype(embedding, table);
   const at::ScalarType dtype = options.dtype.value_or(stored);
+  const MatrixFormat format(dtype, !options.dtype && options.device.is_cpu());
   weights->weight_dtype = dtype;
   weights->device = options.device;
-  weights->embedding = load_matrix<Matrix>(source, embedding, table, dtype);
+  weights->embedding = load_matrix<Matrix>(source, embedding, table, format);
   weights->embedding_scale = embedding_scale(model, dtype == at::kChar ? stored : dtype);
   weights->head = weights->embedding;
   if (!model.config.tie_word_embeddings) {
-    weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, dtype);
+    weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, format);
   } else if (source.has("lm_head.weight") &&
              !source.skip_copy("lm_head.weight", embedding, table)) {
     // As the reference does: what the file holds counts more than that config.json ties it.
-    weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, dtype);
+    weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, format);
     weights->config.tie_word_embeddings = false;
   }
   for (size_t i = 0; i < weights->plan.size(); ++i) {
-    const LayerFormat format{.prefix = fmt::format("model.layers.{}.", i),
-                             .norm_offset = model.norm_offset};
-    weights->layers.push_back(load_layer<Matrix>(source, format, weights->plan[i], hidden, dtype));
+    const LayerFormat layer{.prefix = fmt::format("model.layers.{}.", i),
+                            .norm_offset = model.norm_offset};
+    weights->layers.push_back(load_layer<Matrix>(source, layer, weights->plan[i], hidden, format));
   }
   weights->final_norm =
       source.load("model.norm.weight", {hidden}, weights->compute_dtype()) + model.norm_offset;

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "core/error.h"
+#include "core/kernels/block_formats.h"
 
 namespace specdec {
 namespace {
@@ -40,7 +40,9 @@ void run_task(const BlockTask<Block>& task, int64_t begin, int64_t end) {
   }
 }
 
-const QuantizedBlock* quantize(const at::Tensor& input, int offset) {
+const QuantizedBlock* quantize(const at::Tensor& input, WeightFormat format) {
+  const int offset =
+      with_block_type(format, []<class Block>(Block* /*type*/) { return Block::kOffset; });
   thread_local std::vector<QuantizedBlock> blocks;
   const int64_t nodes = input.size(0);
   const int64_t in = input.size(1);
@@ -60,20 +62,20 @@ BlockProduct::BlockProduct(const at::Tensor& input, const at::Tensor& panels, We
     : format_(format),
       panels_(panels),
       input_(input.const_data_ptr<float>()),
-      quantized_(activations == ActivationFormat::kInt8 ? quantize(input, Int8Block::kOffset)
-                                                        : nullptr),
+      quantized_(activations == ActivationFormat::kInt8 ? quantize(input, format) : nullptr),
       out_(out.mutable_data_ptr<float>()),
       nodes_(input.size(0)),
       in_(input.size(1)),
       out_size_(out.size(1)) {}
 
 void BlockProduct::run(int64_t begin, int64_t end) const {
-  SPECDEC_CHECK(format_ == WeightFormat::kInt8, "BlockProduct: weights that are not in blocks");
-  const BlockTask<Int8Block> task{
-      input_,         quantized_, static_cast<const Int8Block*>(panels_.const_data_ptr()),
-      out_,           nodes_,     in_,
-      blocks_of(in_), out_size_};
-  run_task(task, begin, end);
+  with_block_type(format_, [&]<class Block>(Block* /*type*/) {
+    const BlockTask<Block> task{
+        input_,         quantized_, static_cast<const Block*>(panels_.const_data_ptr()),
+        out_,           nodes_,     in_,
+        blocks_of(in_), out_size_};
+    run_task(task, begin, end);
+  });
 }
 
 }  // namespace specdec

@@ -12,14 +12,16 @@ namespace specdec {
 struct QuantizedBlock {
   uint32_t words[kBlockInputs / 4];  ///< four signed bytes each, low first
   float scale;
-  int32_t start;  ///< the sum of the bytes, times minus the offset of the weights' codes
+  float scaled_sum;  ///< the sum of the bytes, times the scale
+  int32_t start;     ///< the sum of the bytes, times minus the offset of the weights' codes
 };
 
-/// A product of rows with weights in blocks: input [n, in] float32 times panels of `format`.
-/// ActivationFormat in float32: each weight is widened, exactly, and multiplied as float32 weights
-/// are. In int8: a block's products are summed as integers, which is exact, and the sum times the
-/// product of the two scales (rounded once) is added with one fused multiply-add; blocks in their
-/// order. Either way an output's bits depend on its row and its weights alone.
+/// A product of rows with weights in blocks: input [n, in] float32 times panels of `format`. With
+/// float32 activations each weight is widened and multiplied as float32 weights are. With int8: a
+/// block's products are summed as integers, which is exact, and the sum times the product of the
+/// two scales (rounded once) is added with one fused multiply-add, then, where weights have minima,
+/// the minimum times the inputs' scaled sum with another; blocks in their order. Either way an
+/// output's bits depend on its row and its weights alone.
 class BlockProduct {
  public:
   /// Keeps pointers to `panels`, `input` and `out`. int8 activations are quantised here, into

@@ -22,17 +22,42 @@ inline V load_scales(const Fp16* scales) {
 }
 
 /// Codes of inputs 4 * group to 4 * group + 3 of a vector of columns, an input a byte.
-inline Words load_codes(const Int8Block& block, int group, int64_t column) {
-  return load_raw<Words>(block.codes[group][column]);
+template <class Block>
+inline Words load_codes(const Block& block, int group, int64_t column) {
+  constexpr int kGroups = sizeof(block.codes) / sizeof(block.codes[0]);
+  if constexpr (kGroups == kBlockInputs / 4) {
+    return load_raw<Words>(block.codes[group][column]);
+  } else {
+    const auto pairs = load_raw<Words>(block.codes[group % kGroups][column]);
+    return (group < kGroups ? pairs : pairs >> 4) & 0x0F0F0F0FU;
+  }
 }
 
 // ---- float32 activations ----
 
-/// The weights of input number `place` of a group: exact in float32.
-template <int kOffset>
-inline Vec<float> widen_codes(Words words, int place, Vec<float> scale) {
+/// What codes of a vector of columns mean.
+struct Meaning {
+  Vec<float> scale;
+  Vec<float> minimum;
+};
+
+template <class Block>
+inline Meaning load_meaning(const Block& block, int64_t column) {
+  if constexpr (Block::kHasMinima) {
+    return {load_scales(block.scales + column), load_scales(block.minima + column)};
+  }
+  return {load_scales(block.scales + column), Vec<float>{}};
+}
+
+/// The weights of input number `place` of a group. The code times the scale is exact in float32.
+template <class Block>
+inline Vec<float> widen_codes(Words words, int place, const Meaning& meaning) {
   const auto codes = same_bits<Ints>((words >> (8 * place)) & 0xFFU);
-  return as_floats(codes - kOffset) * scale;
+  const Vec<float> values = as_floats(codes - Block::kOffset);
+  if constexpr (Block::kHasMinima) {
+    return fused<float>(values, meaning.scale, meaning.minimum);
+  }
+  return values * meaning.scale;
 }
 
 /// R rows by a panel's columns from `column` and kPanel / 2 + `column` on.
@@ -54,16 +79,16 @@ inline void block_tile(const BlockTask<Block>& task, const Tile& tile, int64_t c
     }
   }
   for (int64_t k = tile.begin; k < tile.end; ++block) {
-    const Vec<float> low_scale = load_scales(block->scales + column);
-    const Vec<float> high_scale = load_scales(block->scales + kPanel / 2 + column);
+    const Meaning low_meaning = load_meaning(*block, column);
+    const Meaning high_meaning = load_meaning(*block, kPanel / 2 + column);
     const int64_t end = std::min(k + kBlockInputs, tile.end);
     for (int group = 0; k < end; ++group) {
       const Words low_codes = load_codes(*block, group, column);
       const Words high_codes = load_codes(*block, group, kPanel / 2 + column);
 #pragma GCC unroll 4
       for (int place = 0; place < 4 && k < end; ++place, ++k) {
-        const Vec<float> w_low = widen_codes<Block::kOffset>(low_codes, place, low_scale);
-        const Vec<float> w_high = widen_codes<Block::kOffset>(high_codes, place, high_scale);
+        const Vec<float> w_low = widen_codes<Block>(low_codes, place, low_meaning);
+        const Vec<float> w_high = widen_codes<Block>(high_codes, place, high_meaning);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
           const Vec<float> x = splat(input[r * in + k]);
@@ -176,11 +201,14 @@ inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64
     }
 #pragma GCC unroll 2
     for (int c = 0; c < C; ++c) {
-      const Vec<float> scale = load_scales(block.scales + column + c * kCount);
+      const Meaning meaning = load_meaning(block, column + c * kCount);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        const Vec<float> both = scale * input[r].scale;
+        const Vec<float> both = meaning.scale * input[r].scale;
         sums[r][c] = fused<float>(as_floats(dots[r][c]), both, sums[r][c]);
+        if constexpr (Block::kHasMinima) {
+          sums[r][c] = fused<float>(meaning.minimum, splat(input[r].scaled_sum), sums[r][c]);
+        }
       }
     }
   }
@@ -270,7 +298,9 @@ inline void quantize_block(const float* input, int64_t count, int offset, Quanti
     std::memcpy(bytes + i * kCount, &narrow, sizeof narrow);
     total += __builtin_convertvector(narrow, Ints);
   }
-  to.start = -offset * sum_of_lanes(total)[0];
+  const int32_t sum = sum_of_lanes(total)[0];
+  to.scaled_sum = static_cast<float>(sum) * to.scale;
+  to.start = -offset * sum;
 }
 
 inline void quantize_rows(const float* input, int64_t nodes, int64_t in, int offset,

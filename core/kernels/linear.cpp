@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/kernels/block_formats.h"
 #include "core/kernels/block_product.h"
 #include "core/kernels/checks.h"
 #include "core/kernels/elementwise.h"
@@ -101,12 +102,19 @@ at::ScalarType scalar_type(WeightFormat format) {
     case WeightFormat::kFloat16:
       return at::kHalf;
     case WeightFormat::kInt8:
+      return at::kChar;
+    case WeightFormat::kQ40:
+    case WeightFormat::kQ41:
       break;
   }
-  return at::kChar;
+  SPECDEC_CHECK(false, "scalar_type: {} has none", format_name(format));
 }
 
-bool is_in_blocks(WeightFormat format) { return format == WeightFormat::kInt8; }
+const char* format_name(WeightFormat format) {
+  constexpr const char* kNames[] = {"float64", "float32", "bfloat16", "float16",
+                                    "int8",    "Q4_0",    "Q4_1"};
+  return kNames[static_cast<size_t>(format)];
+}
 
 Linear::Linear(int64_t out, int64_t in, WeightFormat format, at::Device device)
     : in_(in), out_(out), format_(format) {
@@ -114,7 +122,8 @@ Linear::Linear(int64_t out, int64_t in, WeightFormat format, at::Device device)
   if (device.is_cpu()) {
     packed_ = empty_panels(out, in, format);
   } else {
-    SPECDEC_CHECK(format != WeightFormat::kInt8, "Linear: int8 on device {}", device.str());
+    SPECDEC_CHECK(!is_in_blocks(format), "Linear: {} on device {}", format_name(format),
+                  device.str());
     packed_ = at::zeros({out, in}, at::TensorOptions(scalar_type(format)).device(device));
   }
 }
@@ -136,6 +145,11 @@ void Linear::set_activations(ActivationFormat activations) {
 void Linear::set_bias(const Tensor& bias) {
   SPECDEC_CHECK(bias.dim() == 1 && bias.size(0) == out_, "Linear: a bias for {} outputs", out_);
   bias_ = bias.to(compute_dtype()).contiguous();
+}
+
+void Linear::set_stored_row(int64_t output, const std::byte* blocks) {
+  SPECDEC_CHECK(output >= 0 && output < out_, "Linear [{}, {}]: row {}", out_, in_, output);
+  pack_stored_row(blocks, in_, output, format_, packed_);
 }
 
 void Linear::set_rows(int64_t first, const Tensor& weight) {
@@ -177,6 +191,8 @@ void Linear::apply(const Tensor& input, Tensor& out) const {
       run<float, Fp16>(input, packed_, out);
       break;
     case WeightFormat::kInt8:
+    case WeightFormat::kQ40:
+    case WeightFormat::kQ41:
       run_blocks(input, packed_, format_, activations_, out);
       break;
   }
@@ -205,7 +221,7 @@ Tensor Linear::unpack() const {
     return packed_;
   }
   const Tensor wide = rows(at::arange(out_));
-  return format_ == WeightFormat::kInt8 ? wide : wide.to(scalar_type(format_));
+  return is_in_blocks(format_) ? wide : wide.to(scalar_type(format_));
 }
 
 }  // namespace specdec

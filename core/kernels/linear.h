@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "core/kernels/panels.h"
@@ -14,8 +15,8 @@ using at::Tensor;
 WeightFormat weight_format(at::ScalarType dtype);
 /// The inverse.
 at::ScalarType scalar_type(WeightFormat format);
-/// Whether weights of this format share scales: those that int8 activations can be multiplied with.
-bool is_in_blocks(WeightFormat format);
+/// "float32", "int8", "Q4_1", ...
+const char* format_name(WeightFormat format);
 
 /// A linear layer as the forward runs it: out = input * weight^T + bias, with the weight laid out
 /// for the kernels in panels of 32 outputs (on other devices than the CPU: as it is). Immutable
@@ -34,10 +35,12 @@ class Linear {
   /// Zeros, to be filled by set_rows while weights are loaded.
   Linear(int64_t out, int64_t in, WeightFormat format, at::Device device);
 
-  /// What inputs are rounded to before they are multiplied; int8 takes weights in blocks (kInt8).
+  /// What inputs are rounded to before they are multiplied; int8 takes weights in blocks.
   void set_activations(ActivationFormat activations);
   /// Packs weight [rows, in] as outputs first .. first + rows - 1.
   void set_rows(int64_t first, const Tensor& weight);
+  /// Writes one output from its blocks as they lie in a GGUF file.
+  void set_stored_row(int64_t output, const std::byte* blocks);
   /// bias [out], of any floating dtype.
   void set_bias(const Tensor& bias);
 

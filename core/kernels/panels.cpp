@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/kernels/block_formats.h"
 #include "core/kernels/team.h"
 
 namespace specdec {
@@ -55,55 +56,6 @@ void unpack(const at::Tensor& panels, const at::Tensor& ids, const Range& range,
   }
 }
 
-// ---- int8 ----
-
-/// One output's part of a block, from `count` values.
-void quantize(const float* values, int64_t count, int64_t column, Int8Block& block) {
-  float largest = 0.0F;
-  for (int64_t k = 0; k < count; ++k) {
-    largest = std::max(largest, std::fabs(values[k]));
-  }
-  const float scale = largest / 127.0F;
-  const float inverse = scale == 0.0F ? 0.0F : 1.0F / scale;
-  block.scales[column].bits = c10::Half(scale).x;
-  for (int64_t k = 0; k < count; ++k) {
-    block.codes[k / 4][column][k % 4] =
-        static_cast<uint8_t>(std::round(values[k] * inverse) + Int8Block::kOffset);
-  }
-}
-
-void pack_int8(const at::Tensor& rows, int64_t first, at::Tensor& panels) {
-  const auto* values = rows.const_data_ptr<float>();
-  auto* blocks = reinterpret_cast<Int8Block*>(panels.mutable_data_ptr<uint8_t>());
-  const int64_t in = rows.size(1);
-  for (int64_t n = 0; n < rows.size(0); ++n) {
-    Int8Block* panel = blocks + (first + n) / kPanel * blocks_of(in);
-    for (int64_t k = 0; k < in; k += kBlockInputs) {
-      quantize(values + n * in + k, std::min(kBlockInputs, in - k), (first + n) % kPanel,
-               panel[k / kBlockInputs]);
-    }
-  }
-}
-
-void unpack_int8(const at::Tensor& panels, const at::Tensor& ids, const Range& range,
-                 at::Tensor& out) {
-  const auto* blocks = reinterpret_cast<const Int8Block*>(panels.const_data_ptr<uint8_t>());
-  const auto* id = ids.const_data_ptr<int64_t>();
-  auto* values = out.mutable_data_ptr<float>();
-  const int64_t in = out.size(1);
-  for (int64_t n = range.begin; n < range.end; ++n) {
-    const Int8Block* panel = blocks + id[n] / kPanel * blocks_of(in);
-    const int64_t column = id[n] % kPanel;
-    for (int64_t k = 0; k < in; ++k) {
-      const Int8Block& block = panel[k / kBlockInputs];
-      const c10::Half scale(block.scales[column].bits, c10::Half::from_bits());
-      const int64_t place = k % kBlockInputs;
-      const int code = block.codes[place / 4][column][place % 4] - Int8Block::kOffset;
-      values[n * in + k] = static_cast<float>(code) * static_cast<float>(scale);
-    }
-  }
-}
-
 void unpack_some(const at::Tensor& panels, WeightFormat format, const at::Tensor& ids,
                  const Range& range, at::Tensor& out) {
   switch (format) {
@@ -116,7 +68,13 @@ void unpack_some(const at::Tensor& panels, WeightFormat format, const at::Tensor
     case WeightFormat::kFloat16:
       return unpack<float, c10::Half>(panels, ids, range, out);
     case WeightFormat::kInt8:
-      return unpack_int8(panels, ids, range, out);
+    case WeightFormat::kQ40:
+    case WeightFormat::kQ41:
+      return unpack_block_rows(panels, format,
+                               {ids.const_data_ptr<int64_t>() + range.begin,
+                                static_cast<size_t>(range.end - range.begin)},
+                               out.mutable_data_ptr<float>() + range.begin * out.size(1),
+                               out.size(1));
   }
 }
 
@@ -134,9 +92,13 @@ at::Tensor empty_panels(int64_t out, int64_t in, WeightFormat format) {
     case WeightFormat::kFloat16:
       return at::zeros({panels, in, kPanel}, at::kHalf);
     case WeightFormat::kInt8:
+    case WeightFormat::kQ40:
+    case WeightFormat::kQ41:
       break;
   }
-  return at::zeros({panels, blocks_of(in), static_cast<int64_t>(sizeof(Int8Block))}, at::kByte);
+  const auto block = with_block_type(
+      format, []<class Block>(Block* /*type*/) { return static_cast<int64_t>(sizeof(Block)); });
+  return at::zeros({panels, blocks_of(in), block}, at::kByte);
 }
 
 void pack_rows(const at::Tensor& rows, int64_t first, WeightFormat format, at::Tensor& panels) {
@@ -159,8 +121,11 @@ void pack_rows(const at::Tensor& rows, int64_t first, WeightFormat format, at::T
         pack<c10::Half>(some, first + row, panels);
         break;
       case WeightFormat::kInt8:
-        pack_int8(some, first + row, panels);
+        quantize_rows_int8(some, first + row, panels);
         break;
+      case WeightFormat::kQ40:
+      case WeightFormat::kQ41:
+        SPECDEC_CHECK(false, "pack_rows: weights of a GGUF format are packed as stored");
     }
   }
 }

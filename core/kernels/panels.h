@@ -13,7 +13,12 @@ enum class WeightFormat {
   kBFloat16,
   kFloat16,
   kInt8,  ///< blocks of 32 inputs: integers of -127 to 127 times a float16 scale (GGUF's Q8_0)
+  kQ40,   ///< GGUF's Q4_0: integers of -8 to 7 times a float16 scale
+  kQ41,   ///< GGUF's Q4_1: integers of 0 to 15 times a float16 scale, plus a float16 minimum
 };
+
+/// Whether weights of a block share scales: those that int8 activations can be multiplied with.
+inline bool is_in_blocks(WeightFormat format) { return format >= WeightFormat::kInt8; }
 
 /// What a product's inputs are rounded to.
 enum class ActivationFormat {
@@ -25,7 +30,7 @@ enum class ActivationFormat {
 /// and float32 in their order, 16-bit types as 0, 16, 1, 17, ..., so that a word holds one of each
 /// half. What lies behind the last output, or input of a block, is zero.
 inline constexpr int64_t kPanel = 32;
-/// Inputs of an int8 block.
+/// Inputs of a block.
 inline constexpr int64_t kBlockInputs = 32;
 inline int64_t blocks_of(int64_t in) { return (in + kBlockInputs - 1) / kBlockInputs; }
 
@@ -37,20 +42,11 @@ struct Fp16 {
   uint16_t bits;
 };
 
-/// The int8 weights of a panel for the inputs of a block: (code - kOffset) * scale, with the codes
-/// of four successive inputs of an output in a word.
-struct Int8Block {
-  static constexpr int kOffset = 128;
-  Fp16 scales[kPanel];
-  uint8_t codes[kBlockInputs / 4][kPanel][4];
-};
-static_assert(sizeof(Int8Block) == 64 + 1024);
-
-/// Zeros for a weight [out, in]: [panels, in, kPanel] of the format's dtype; int8: [panels, blocks,
-/// sizeof(Int8Block)] bytes.
+/// Zeros for a weight [out, in]: [panels, in, kPanel] of the format's dtype; in blocks: [panels,
+/// blocks, bytes of one] (core/kernels/block_formats.h).
 at::Tensor empty_panels(int64_t out, int64_t in, WeightFormat format);
-/// Writes rows [n, in], of any floating dtype, as outputs first .. first + n - 1. Int8: each
-/// block's scale is its largest magnitude / 127, as llama.cpp quantises Q8_0.
+/// Writes rows [n, in], of any floating dtype, as outputs first .. first + n - 1, converted to
+/// the format; not to those that only GGUF files hold.
 void pack_rows(const at::Tensor& rows, int64_t first, WeightFormat format, at::Tensor& panels);
 /// The weights of outputs ids [n] int64, widened: out [n, in] float32 (float64 for kFloat64).
 void unpack_rows(const at::Tensor& panels, WeightFormat format, const at::Tensor& ids,

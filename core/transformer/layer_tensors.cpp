@@ -12,37 +12,49 @@ namespace {
 
 using Part = std::pair<const char*, int64_t>;
 
-void begin(Tensor& matrix, int64_t rows, int64_t columns, at::ScalarType dtype, at::Device device) {
-  matrix = at::empty({rows, columns}, at::TensorOptions(dtype).device(device));
+/// A matrix that tensors will be copied into.
+struct Whole {
+  std::vector<std::string> names;
+  int64_t rows, columns;
+};
+
+void begin(Tensor& matrix, const Whole& whole, const TensorSource& source,
+           const MatrixFormat& format) {
+  matrix = at::empty({whole.rows, whole.columns},
+                     at::TensorOptions(format.dtype).device(source.device()));
 }
 
 void set_bias(Tensor& /*matrix*/, const Tensor& /*bias*/) {}
 
 void set_bias(Linear& matrix, const Tensor& bias) { matrix.set_bias(bias); }
 
-void begin(Linear& matrix, int64_t rows, int64_t columns, at::ScalarType dtype, at::Device device) {
-  matrix = Linear(rows, columns, weight_format(dtype), device);
+void begin(Linear& matrix, const Whole& whole, const TensorSource& source,
+           const MatrixFormat& format) {
+  const auto blocks = format.keep_blocks ? source.common_blocks(whole.names) : std::nullopt;
+  matrix = Linear(whole.rows, whole.columns, blocks.value_or(weight_format(format.dtype)),
+                  source.device());
 }
 
 template <class Matrix>
 class LayerLoader {
  public:
-  LayerLoader(TensorSource& source, const LayerFormat& format, at::ScalarType dtype)
-      : source_(source), format_(format), dtype_(dtype) {}
+  LayerLoader(TensorSource& source, const LayerFormat& format, const MatrixFormat& matrices)
+      : source_(source), format_(format), matrices_(matrices) {}
 
   Matrix fused(const std::vector<Part>& parts, int64_t columns) const {
-    int64_t rows = 0;
-    for (const Part& part : parts) {
-      rows += part.second;
-    }
-    Matrix whole;
-    begin(whole, rows, columns, dtype_, source_.device());
-    int64_t first = 0;
+    Whole whole{.names = {}, .rows = 0, .columns = columns};
     for (const auto& [part, count] : parts) {
-      source_.copy_into(whole, first, format_.prefix + part + ".weight", {count, columns});
-      first += count;
+      whole.names.push_back(format_.prefix + part + ".weight");
+      whole.rows += count;
     }
-    return whole;
+    Matrix matrix;
+    begin(matrix, whole, source_, matrices_);
+    int64_t first = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      source_.copy_into(matrix, first, whole.names[i], {parts[i].second, columns});
+      first += parts[i].second;
+    }
+    return matrix;
   }
 
   /// Loads the biases of a fused matrix, if it has any, and gives them to it.
@@ -64,19 +76,21 @@ class LayerLoader {
   }
 
  private:
-  at::ScalarType compute_dtype() const { return dtype_ == at::kDouble ? at::kDouble : at::kFloat; }
+  at::ScalarType compute_dtype() const {
+    return matrices_.dtype == at::kDouble ? at::kDouble : at::kFloat;
+  }
 
   TensorSource& source_;
   const LayerFormat& format_;
-  at::ScalarType dtype_;
+  const MatrixFormat& matrices_;
 };
 
 }  // namespace
 
 template <class Matrix>
 LayerOf<Matrix> load_layer(TensorSource& source, const LayerFormat& format, const LayerPlan& plan,
-                           int64_t hidden_size, at::ScalarType dtype) {
-  const LayerLoader<Matrix> loader(source, format, dtype);
+                           int64_t hidden_size, const MatrixFormat& matrices) {
+  const LayerLoader<Matrix> loader(source, format, matrices);
   const int64_t q_rows = plan.heads * plan.head_dim;
   const int64_t kv_rows = plan.kv_heads * plan.head_dim;
   const int64_t mlp_rows = plan.intermediate_size;
@@ -114,21 +128,21 @@ LayerOf<Matrix> load_layer(TensorSource& source, const LayerFormat& format, cons
 
 template <class Matrix>
 Matrix load_matrix(TensorSource& source, const std::string& name, const std::vector<int64_t>& shape,
-                   at::ScalarType dtype) {
+                   const MatrixFormat& format) {
   Matrix matrix;
-  begin(matrix, shape[0], shape[1], dtype, source.device());
+  begin(matrix, {{name}, shape[0], shape[1]}, source, format);
   source.copy_into(matrix, 0, name, shape);
   return matrix;
 }
 
 template Tensor load_matrix<Tensor>(TensorSource&, const std::string&, const std::vector<int64_t>&,
-                                    at::ScalarType);
+                                    const MatrixFormat&);
 template Linear load_matrix<Linear>(TensorSource&, const std::string&, const std::vector<int64_t>&,
-                                    at::ScalarType);
+                                    const MatrixFormat&);
 template LayerTensors load_layer<Tensor>(TensorSource&, const LayerFormat&, const LayerPlan&,
-                                         int64_t, at::ScalarType);
+                                         int64_t, const MatrixFormat&);
 template LayerWeights load_layer<Linear>(TensorSource&, const LayerFormat&, const LayerPlan&,
-                                         int64_t, at::ScalarType);
+                                         int64_t, const MatrixFormat&);
 
 void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPlan& plan,
                  const LayerTensors& layer) {

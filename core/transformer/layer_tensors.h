@@ -16,17 +16,27 @@ struct LayerFormat {
   std::string attention_norm = "input_layernorm";
 };
 
+/// What matrices become that are loaded.
+struct MatrixFormat {
+  MatrixFormat(at::ScalarType converted, bool keeps_blocks = false)  // NOLINT: a dtype is a format
+      : dtype(converted), keep_blocks(keeps_blocks) {}
+  at::ScalarType dtype;
+  /// Of a Linear: blocks that products can be made with stay as stored, where all parts of a fused
+  /// matrix have the same.
+  bool keep_blocks;
+};
+
 /// Loads a matrix [rows, columns] as a plain tensor (Matrix = Tensor) or laid out for the forward
 /// (Linear), without a plain copy in between.
 template <class Matrix>
 Matrix load_matrix(TensorSource& source, const std::string& name, const std::vector<int64_t>& shape,
-                   at::ScalarType dtype);
+                   const MatrixFormat& format);
 
 /// Loads and checks the tensors of a layer, q/k/v and gate/up fused, as load_matrix does.
-/// Matrices get `dtype`, norms the compute dtype that goes with it.
+/// Norms get the compute dtype that goes with the matrices' dtype.
 template <class Matrix>
 LayerOf<Matrix> load_layer(TensorSource& source, const LayerFormat& format, const LayerPlan& plan,
-                           int64_t hidden_size, at::ScalarType dtype);
+                           int64_t hidden_size, const MatrixFormat& matrices);
 /// The inverse.
 void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPlan& plan,
                  const LayerTensors& layer);

@@ -33,7 +33,7 @@ struct LayerPlan {
   Activation activation = Activation::kGeluTanh;
   bool qkv_bias = false;  ///< Qwen 2: q, k and v have biases
   bool output_bias = false;
-  bool mlp_bias = false;  ///< gate, up and down have
+  bool mlp_bias = false;       ///< gate, up and down have
   bool joined_inputs = false;  ///< q, k, v read [attention inputs, normed residual]: EAGLE-3
 };
 

@@ -71,6 +71,20 @@ bool is_skipped(const std::string& name) {
   return name.rfind("mtp.", 0) == 0;
 }
 
+/// The format of Linear with the same codes and scales.
+std::optional<WeightFormat> block_format(DType dtype) {
+  switch (dtype) {
+    case DType::kQ8_0:
+      return WeightFormat::kInt8;
+    case DType::kQ4_0:
+      return WeightFormat::kQ40;
+    case DType::kQ4_1:
+      return WeightFormat::kQ41;
+    default:
+      return std::nullopt;
+  }
+}
+
 /// Rows as stored; blocks as float32.
 at::Tensor stored_rows(const TensorEntry& entry, int64_t first, int64_t count) {
   if (!is_block(entry.dtype)) {
@@ -153,8 +167,39 @@ void TensorSource::copy_into(Tensor& matrix, int64_t first, const std::string& n
 
 void TensorSource::copy_into(Linear& matrix, int64_t first, const std::string& name,
                              const std::vector<int64_t>& shape) {
-  for_rows(take(name, shape, kFloats),
-           [&](int64_t row, const Tensor& rows) { matrix.set_rows(first + row, rows); });
+  const TensorEntry& entry = take(name, shape, kFloats);
+  if (is_block(entry.dtype) && block_format(entry.dtype) == matrix.format()) {
+    copy_blocks(entry, matrix, first);
+    return;
+  }
+  for_rows(entry, [&](int64_t row, const Tensor& rows) { matrix.set_rows(first + row, rows); });
+}
+
+std::optional<WeightFormat> TensorSource::common_blocks(
+    const std::vector<std::string>& names) const {
+  std::optional<WeightFormat> common;
+  for (const std::string& name : names) {
+    const TensorEntry* entry = checkpoint_->find(full_name(prefix_, name));
+    const auto format = entry == nullptr ? std::nullopt : block_format(entry->dtype);
+    if (!format || (common && common != format)) {
+      return std::nullopt;
+    }
+    common = format;
+  }
+  return common;
+}
+
+void TensorSource::copy_blocks(const TensorEntry& entry, Linear& matrix, int64_t first) const {
+  const int64_t rows = entry.shape[0];
+  const size_t row_bytes = entry.bytes.size() / static_cast<size_t>(rows);
+  const int64_t group = std::max<int64_t>(1, entry.interleaved_rows);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t place = row % group;
+    const int64_t in_order = row - place + place / 2 + place % 2 * (group / 2);
+    matrix.set_stored_row(first + (group > 1 ? in_order : row),
+                          entry.bytes.data() + static_cast<size_t>(row) * row_bytes);
+  }
+  checkpoint_->release(entry);
 }
 
 void TensorSource::for_rows(

@@ -41,8 +41,12 @@ class TensorSource {
   /// pages of the file are given back as they are read.
   void copy_into(Tensor& matrix, int64_t first, const std::string& name,
                  const std::vector<int64_t>& shape);
+  /// Where both have the same blocks, these are taken over as they are.
   void copy_into(Linear& matrix, int64_t first, const std::string& name,
                  const std::vector<int64_t>& shape);
+  /// The format of blocks that products can be made with and that all these matrices are stored in;
+  /// none where one is stored otherwise.
+  std::optional<WeightFormat> common_blocks(const std::vector<std::string>& names) const;
   /// A copy of I64 or I32 values, as int64 on the CPU.
   Tensor load_integers(const std::string& name, const std::vector<int64_t>& shape);
   /// A copy of booleans, on the CPU.
@@ -75,6 +79,8 @@ class TensorSource {
   /// A part of a tensor's rows at a time, in order.
   void for_rows(const TensorEntry& entry,
                 const std::function<void(int64_t first, const Tensor& rows)>& use) const;
+
+  void copy_blocks(const TensorEntry& entry, Linear& matrix, int64_t first) const;
 
   std::shared_ptr<const TensorFiles> checkpoint_;
   at::Device device_;

@@ -1,5 +1,7 @@
 #include "core/transformer/weights.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace specdec {
@@ -71,19 +73,19 @@ PackOptions head_packing(const TransformerInfo& target) {
 }
 
 void set_activations(TransformerWeights& weights, ActivationFormat activations) {
-  if (activations == ActivationFormat::kInt8 && !is_in_blocks(weights.head.format())) {
+  std::vector<Linear*> all = {&weights.embedding, &weights.head};
+  for (LayerWeights& layer : weights.layers) {
+    all.insert(all.end(), {&layer.qkv, &layer.output, &layer.gate_up, &layer.down});
+  }
+  const auto cannot = std::stable_partition(
+      all.begin(), all.end(), [](const Linear* linear) { return is_in_blocks(linear->format()); });
+  if (activations == ActivationFormat::kInt8 && cannot == all.begin()) {
     throw ConfigError(
         "activations: int8 needs weights in blocks, whose products are sums of integers; set "
         "dtype: int8 too, or leave activations at float32");
   }
   weights.activations = activations;
-  weights.embedding.set_activations(activations);
-  weights.head.set_activations(activations);
-  for (LayerWeights& layer : weights.layers) {
-    for (Linear* linear : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
-      linear->set_activations(activations);
-    }
-  }
+  std::for_each(all.begin(), cannot, [&](Linear* linear) { linear->set_activations(activations); });
 }
 
 TransformerTensors unpack(const TransformerWeights& weights) {

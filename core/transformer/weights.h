@@ -80,13 +80,14 @@ TransformerTensors unpack(const TransformerWeights& weights);
 /// How the matrices of a head are packed that lives on a target: as int8 where the target's are,
 /// with its activations, else in their own dtype.
 PackOptions head_packing(const TransformerInfo& target);
-/// Makes all products round their inputs so. Throws ConfigError for int8 activations where the
-/// weights are not in blocks.
+/// Makes all products with weights in blocks round their inputs so. Throws ConfigError for int8
+/// activations where there are none.
 void set_activations(TransformerWeights& weights, ActivationFormat activations);
 
 /// How a checkpoint becomes weights.
 struct LoadOptions {
-  /// Weights are converted to it (kChar: int8 in blocks of 32 inputs); default: as stored.
+  /// Weights are converted to it (kChar: int8 in blocks of 32 inputs); default: as stored, also in
+  /// those blocks of GGUF that products can be made with, while others become float32.
   std::optional<at::ScalarType> dtype;
   at::Device device = at::kCPU;
   /// Of the forward (plain tensors have none); int8: ConfigError where weights are not in blocks.

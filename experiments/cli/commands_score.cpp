@@ -316,7 +316,7 @@ void add_score_command(CLI::App& app, CommandContext& context) {
       ->add_option("--against-dtype", arguments->against_dtype,
                    "dtype of --against, or of a second copy of the model, with float32 "
                    "activations")
-      ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16", "int8"}));
+      ->check(CLI::IsMember({"stored", "float32", "float64", "bfloat16", "float16", "int8"}));
   command
       ->add_option("--window", arguments->window,
                    "window length in tokens, <bos> included (default: the models' maximum)")

@@ -93,7 +93,7 @@ int64_t max_length_of(const ModelOptions& options, const TransformerConfig& conf
 }
 
 std::optional<at::ScalarType> parse_dtype(const std::string& name) {
-  if (name.empty()) {
+  if (name.empty() || name == "stored") {
     return std::nullopt;
   }
   for (const auto& [known, type] : kDtypes) {
@@ -101,8 +101,8 @@ std::optional<at::ScalarType> parse_dtype(const std::string& name) {
       return type;
     }
   }
-  throw ConfigError(
-      fmt::format("unknown dtype '{}'; known: float32, float64, bfloat16, float16, int8", name));
+  throw ConfigError(fmt::format(
+      "unknown dtype '{}'; known: stored, float32, float64, bfloat16, float16, int8", name));
 }
 
 ActivationFormat parse_activations(const std::string& name) {
@@ -112,14 +112,10 @@ ActivationFormat parse_activations(const std::string& name) {
   return name == "int8" ? ActivationFormat::kInt8 : ActivationFormat::kFloat32;
 }
 
-std::string format_text(const TransformerInfo& model) {
-  const auto* const known =
-      std::find_if(std::begin(kDtypes), std::end(kDtypes),
-                   [&](const auto& named) { return named.second == model.weight_dtype; });
-  SPECDEC_CHECK(known != std::end(kDtypes), "weights of dtype {}",
-                c10::toString(model.weight_dtype));
-  const bool rounds = model.activations == ActivationFormat::kInt8;
-  return fmt::format("{}{}", known->first, rounds ? ", activations int8" : "");
+std::string format_text(const TransformerWeights& model) {
+  const Linear& matrix = model.layers.empty() ? model.head : model.layers.front().gate_up;
+  const bool rounds = matrix.activations() == ActivationFormat::kInt8;
+  return fmt::format("{}{}", format_name(matrix.format()), rounds ? ", activations int8" : "");
 }
 
 at::Device parse_device(const std::string& name) {

@@ -49,12 +49,12 @@ struct ModelOptions {
 int64_t max_length_of(const ModelOptions& options, const TransformerConfig& config);
 
 /// "float32", "float64", "bfloat16", "float16", "int8" (kChar: WeightFormat::kInt8); nullopt for
-/// "". Throws ConfigError for others.
+/// "stored" and "". Throws ConfigError for others.
 std::optional<at::ScalarType> parse_dtype(const std::string& name);
 /// "float32" (or ""), "int8". Throws ConfigError for others.
 ActivationFormat parse_activations(const std::string& name);
-/// How a model computes, such as "bfloat16", or "int8, activations int8".
-std::string format_text(const TransformerInfo& model);
+/// How a model computes, such as "bfloat16", or "Q4_1, activations int8": by its first layer.
+std::string format_text(const TransformerWeights& model);
 /// Throws ConfigError for an unknown device, or one that this build or machine does not have.
 at::Device parse_device(const std::string& name);
 

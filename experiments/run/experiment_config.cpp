@@ -304,8 +304,8 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
   options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
   note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
   note_error(node, "activations", [&] {
-    if (parse_activations(options.activations) == ActivationFormat::kInt8 &&
-        options.dtype != "int8") {
+    const bool may_be_blocks = options.dtype == "int8" || !parse_dtype(options.dtype);
+    if (parse_activations(options.activations) == ActivationFormat::kInt8 && !may_be_blocks) {
       throw ConfigError("int8 needs weights in blocks: set dtype: int8 too, or leave it out");
     }
   });

@@ -48,9 +48,9 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
   app.set_version_flag("--version", kVersion);
   app.add_option("--device", flags.device, "cpu, cuda or cuda:N (default: the config's, or cpu)");
   app.add_option("--dtype", flags.dtype, "convert the weights to this type (default: as stored)")
-      ->check(CLI::IsMember({"float32", "float64", "bfloat16", "float16", "int8"}));
+      ->check(CLI::IsMember({"stored", "float32", "float64", "bfloat16", "float16", "int8"}));
   app.add_option("--activations", flags.activations,
-                 "round the inputs of products with int8 weights: faster, with an error that "
+                 "round the inputs of products with weights in blocks: faster, with an error that "
                  "'score' states (default: float32)")
       ->check(CLI::IsMember({"float32", "int8"}));
   app.add_option("--threads", flags.threads,

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
+#include <string>
 
 #include "core/error.h"
 #include "core/kernels/linear.h"
@@ -151,6 +153,128 @@ TEST(BlockProductTest, WhatIsNotANumberStaysSo) {
     }
   }
 }
+
+/// Random rows of a GGUF file, and what they mean.
+struct StoredRows {
+  WeightFormat format;
+  int64_t rows, in;
+  std::vector<std::vector<std::byte>> bytes = {};
+  Tensor codes = {}, scales = {}, minima = {};  ///< [rows, in], and [rows, blocks] twice
+};
+
+StoredRows random_stored(WeightFormat format, int64_t rows, int64_t in) {
+  std::mt19937 random(17);
+  StoredRows stored{format, rows, in};
+  stored.codes = at::zeros({rows, in});
+  stored.scales = at::zeros({rows, in / 32});
+  stored.minima = at::zeros({rows, in / 32});
+  const auto half = [&](float value, std::vector<std::byte>& to) {
+    const uint16_t bits = c10::Half(value).x;
+    to.push_back(static_cast<std::byte>(bits & 0xFFU));
+    to.push_back(static_cast<std::byte>(bits >> 8U));
+    return static_cast<float>(c10::Half(value));
+  };
+  for (int64_t row = 0; row < rows; ++row) {
+    std::vector<std::byte>& bytes = stored.bytes.emplace_back();
+    for (int64_t b = 0; b < in / 32; ++b) {
+      stored.scales[row][b] = half(static_cast<float>(random() % 1000) / 7919.0F, bytes);
+      if (format == WeightFormat::kQ41) {
+        stored.minima[row][b] = half(static_cast<float>(random() % 1000) / -977.0F, bytes);
+      }
+      for (int64_t k = 0; k < (format == WeightFormat::kInt8 ? 32 : 16); ++k) {
+        const auto byte = static_cast<uint8_t>(random());
+        bytes.push_back(static_cast<std::byte>(byte));
+        if (format == WeightFormat::kInt8) {
+          stored.codes[row][b * 32 + k] = static_cast<int8_t>(byte);
+        } else {
+          const int offset = format == WeightFormat::kQ40 ? 8 : 0;
+          stored.codes[row][b * 32 + k] = (byte & 0xF) - offset;
+          stored.codes[row][b * 32 + k + 16] = (byte >> 4) - offset;
+        }
+      }
+    }
+  }
+  return stored;
+}
+
+Linear packed_rows(const StoredRows& stored) {
+  Linear linear(stored.rows, stored.in, stored.format, at::kCPU);
+  for (int64_t row = 0; row < stored.rows; ++row) {
+    linear.set_stored_row(row, stored.bytes[static_cast<size_t>(row)].data());
+  }
+  return linear;
+}
+
+Tensor by_definition_of_stored(const Tensor& input, const StoredRows& stored) {
+  Tensor out = at::zeros({input.size(0), stored.rows});
+  for (int64_t n = 0; n < input.size(0); ++n) {
+    for (int64_t o = 0; o < stored.rows; ++o) {
+      float sum = 0.0F;
+      for (int64_t b = 0; b < stored.in / 32; ++b) {
+        const Block x = input_block(input[n].narrow(0, b * 32, 32));
+        int dot = 0;
+        int total = 0;
+        for (int64_t k = 0; k < 32; ++k) {
+          const int value = x.values[static_cast<size_t>(k)];
+          dot += value * static_cast<int>(stored.codes[o][b * 32 + k].item<float>());
+          total += value;
+        }
+        const float scales = stored.scales[o][b].item<float>() * x.scale;
+        sum = std::fma(static_cast<float>(dot), scales, sum);
+        if (stored.format == WeightFormat::kQ41) {
+          const float scaled_sum = static_cast<float>(total) * x.scale;
+          sum = std::fma(stored.minima[o][b].item<float>(), scaled_sum, sum);
+        }
+      }
+      out[n][o] = sum;
+    }
+  }
+  return out;
+}
+
+class StoredBlocksTest : public testing::TestWithParam<WeightFormat> {};
+
+TEST_P(StoredBlocksTest, MeanTheirCodesTimesScalesPlusMinima) {
+  const StoredRows stored = random_stored(GetParam(), 37, 96);
+  const Tensor scales = stored.scales.repeat_interleave(32, 1);
+  const Tensor minima = stored.minima.repeat_interleave(32, 1);
+  EXPECT_TRUE(at::equal(packed_rows(stored).unpack(), stored.codes * scales + minima));
+}
+
+TEST_P(StoredBlocksTest, TakeTheBytesOfTheFile) {
+  const StoredRows stored = random_stored(GetParam(), 64, 96);
+  EXPECT_EQ(packed_rows(stored).bytes(), 64 * std::ssize(stored.bytes.front()));
+}
+
+TEST_P(StoredBlocksTest, ProductsHaveTheBitsOfTheirFloat32Values) {
+  const Linear linear = packed_rows(random_stored(GetParam(), 37, 544));
+  const Linear widened(linear.unpack(), WeightFormat::kFloat32);
+  for (const int64_t nodes : {1, 5, 14}) {
+    const Tensor input = random_floats({nodes, 544}, 18);
+    EXPECT_TRUE(at::equal(linear.apply(input), widened.apply(input))) << nodes;
+  }
+}
+
+TEST_P(StoredBlocksTest, QuantizedProductsHaveTheBitsOfTheirDefinition) {
+  const StoredRows stored = random_stored(GetParam(), 35, 96);
+  Linear linear = packed_rows(stored);
+  linear.set_activations(ActivationFormat::kInt8);
+  for (const int64_t nodes : {1, 7, 14}) {
+    const Tensor input = random_floats({nodes, 96}, 19);
+    EXPECT_TRUE(at::equal(linear.apply(input), by_definition_of_stored(input, stored))) << nodes;
+  }
+}
+
+TEST_P(StoredBlocksTest, RowsOutsideAreRefused) {
+  Linear linear = packed_rows(random_stored(GetParam(), 2, 32));
+  EXPECT_THROW(linear.set_stored_row(2, nullptr), InternalError);
+  EXPECT_THROW(Linear(2, 40, GetParam(), at::kCPU).set_stored_row(0, nullptr), InternalError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, StoredBlocksTest,
+                         testing::Values(WeightFormat::kInt8, WeightFormat::kQ40,
+                                         WeightFormat::kQ41),
+                         [](const auto& info) { return std::string(format_name(info.param)); });
 
 TEST(BlockProductTest, WeightsNotInBlocksAreRefused) {
   Linear linear(at::zeros({4, 8}), WeightFormat::kBFloat16);
