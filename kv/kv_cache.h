@@ -78,7 +78,9 @@ class KvCache final : public KvStore {
   int64_t path_end_ = 0;                 // in the tables' paths
 };
 
+constexpr int64_t kDefaultPageSize = 16;
+
 /// Makes a model's KvCache, with `page_size` tokens a page; multiples of 16 are read fastest.
-KvStoreFactory paged_kv(int64_t page_size = 16, KvFormat format = KvFormat::kNative);
+KvStoreFactory paged_kv(int64_t page_size = kDefaultPageSize, KvFormat format = KvFormat::kNative);
 
 }  // namespace specdec

@@ -75,8 +75,8 @@ PagePool::PagePool(std::vector<LayerKv> layers, const KvCacheOptions& options)
                 "cache: activations of dtype {}", c10::toString(options_.dtype));
   if (options_.format == KvFormat::kBFloat16 && options_.dtype != at::kFloat) {
     throw Error(
-        "a key/value cache in bfloat16 needs float32 activations, but float64 weights compute in "
-        "float64; leave kv_dtype out, or load the weights with dtype float32");
+        "a key/value cache in bfloat16 needs float32 activations, not float64; leave kv_dtype out, "
+        "or choose dtype: float32");
   }
   if (!options_.device.is_cpu()) {
     throw Error(fmt::format("the key/value cache for device {} is not built yet; use --device cpu",

@@ -109,8 +109,8 @@ inline void mix_alone(const ChunkTask<T, Kv>& task, int64_t node, int64_t begin,
   }
 }
 
-/// Each row's values in the order of their positions: what the first node that sees less than
-/// others misses is read for each node alone, and so are paths; all between is read once.
+/// Each row's values in the order of their positions. What all nodes see in the same slots is read
+/// once for all of them; what lies before or behind it, paths among it, is read for each alone.
 template <class T, class Kv>
 inline void mix_rows(const ChunkTask<T, Kv>& task) {
   const int64_t rows = task.nodes * task.group;

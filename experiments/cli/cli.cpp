@@ -59,6 +59,7 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
 ModelOptions CommandContext::model_options() const {
   return {.dtype = flags.dtype,
           .activations = flags.activations,
+          .kv_dtype = flags.kv_dtype,
           .device = flags.device.empty() ? "cpu" : flags.device,
           .threads = flags.threads};
 }
@@ -73,6 +74,9 @@ std::vector<std::string> CommandContext::overrides() const {
   }
   if (!flags.activations.empty()) {
     texts.push_back("model.activations=" + flags.activations);
+  }
+  if (!flags.kv_dtype.empty()) {
+    texts.push_back("model.kv_dtype=" + flags.kv_dtype);
   }
   if (flags.threads > 0) {
     texts.push_back(fmt::format("threads={}", flags.threads));

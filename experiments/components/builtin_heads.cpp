@@ -11,7 +11,6 @@
 #include "decoders/drafters/feature_drafter.h"
 #include "decoders/drafters/self_drafter.h"
 #include "experiments/components/builtin.h"
-#include "kv/kv_cache.h"
 
 namespace specdec {
 namespace {
@@ -46,7 +45,8 @@ DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
         load_eagle_head(folder, version, *target, parse_dtype(context.models.options().dtype));
     context.models.note_fingerprint(folder.string(), head->fingerprint);
     std::vector<std::unique_ptr<LanguageModel>> modules;
-    modules.push_back(make_eagle_model(head, target, paged_kv(), engine_options(context.target)));
+    modules.push_back(
+        make_eagle_model(head, target, context.models.kv_store(), engine_options(context.target)));
     context.draft_model = modules.front().get();
     context.draft_model_name = folder.string();
     return std::make_unique<FeatureDrafter>(std::move(modules), options);
@@ -102,8 +102,8 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
     context.models.note_fingerprint(folder.string() + " (mtp)", head->fingerprint);
     std::vector<std::unique_ptr<LanguageModel>> modules;
     for (int64_t i = 0; i < (wanted == 0 ? count : wanted); ++i) {
-      modules.push_back(make_mtp_model(head, static_cast<size_t>(i), target, paged_kv(),
-                                       engine_options(context.target)));
+      modules.push_back(make_mtp_model(head, static_cast<size_t>(i), target,
+                                       context.models.kv_store(), engine_options(context.target)));
     }
     context.draft_model = modules.front().get();
     context.draft_model_name = folder.string() + " (mtp)";
@@ -112,15 +112,16 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
 }
 
 /// The target's first layers as a model of their own, which a cost curve can be measured of.
-std::shared_ptr<LanguageModel> first_layers(const TransformerWeights& target, int64_t layers,
-                                            int64_t max_length) {
-  auto weights = std::make_shared<TransformerWeights>(target);
+std::shared_ptr<LanguageModel> first_layers(BuildContext& context,
+                                            const std::filesystem::path& target, int64_t layers) {
+  auto weights = std::make_shared<TransformerWeights>(*context.models.weights(target));
   const auto count = static_cast<size_t>(layers);
   weights->config.num_layers = layers;
   weights->plan.resize(count);
   weights->layers.resize(count);
-  return std::make_shared<TransformerModel>(std::move(weights), paged_kv(),
-                                            TransformerOptions{.max_length = max_length});
+  return std::make_shared<TransformerModel>(
+      std::move(weights), context.models.kv_store(),
+      TransformerOptions{.max_length = context.target.max_length()});
 }
 
 OptionTable<SelfDrafterOptions> self_options() {
@@ -145,8 +146,7 @@ DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) 
   // Kept as long as the strategy can be built: the context only borrows it.
   const auto measured = std::make_shared<std::shared_ptr<LanguageModel>>();
   return [=](BuildContext& context) {
-    *measured =
-        first_layers(*context.models.weights(folder), options.layers, context.target.max_length());
+    *measured = first_layers(context, folder, options.layers);
     context.draft_model = measured->get();
     context.draft_model_name = fmt::format("{} (first {} layers)", folder.string(), options.layers);
     return std::make_unique<SelfDrafter>(context.target, options);

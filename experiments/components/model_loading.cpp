@@ -118,6 +118,16 @@ std::string format_text(const TransformerWeights& model) {
   return fmt::format("{}{}", format_name(matrix.format()), rounds ? ", activations int8" : "");
 }
 
+KvFormat parse_kv_dtype(const std::string& name) {
+  if (name == "bfloat16") {
+    return KvFormat::kBFloat16;
+  }
+  if (!name.empty() && name != "float32") {
+    throw ConfigError(fmt::format("unknown kv_dtype '{}'; known: float32, bfloat16", name));
+  }
+  return KvFormat::kNative;
+}
+
 at::Device parse_device(const std::string& name) {
   if (name == "cpu") {
     return at::kCPU;
@@ -169,6 +179,12 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(
                               .activations = parse_activations(options_.activations)};
     weights =
         options_.random_weights ? random_weights(folder, options) : load_model(folder, options);
+    if (!options_.kv_dtype.empty() && weights->compute_dtype() != at::kFloat) {
+      throw Error(
+          fmt::format("kv_dtype {} needs float32 activations, but {} is computed in "
+                      "float64; leave kv_dtype out, or choose dtype: float32",
+                      options_.kv_dtype, folder.string()));
+    }
   }
   return weights;
 }
@@ -182,12 +198,16 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
                     folder.string()));
   }
   const TransformerOptions options{.max_length = max_length_of(options_, shared->config)};
-  auto model = std::make_unique<TransformerModel>(std::move(shared), paged_kv(), options);
+  auto model = std::make_unique<TransformerModel>(std::move(shared), kv_store(), options);
   if (thread_reason_.empty()) {
     thread_reason_ =
         options_.threads > 0 ? std::string("asked for") : measure_threads(*model).reason;
   }
   return model;
+}
+
+KvStoreFactory ModelLoader::kv_store() const {
+  return paged_kv(kDefaultPageSize, parse_kv_dtype(options_.kv_dtype));
 }
 
 void ModelLoader::note_fingerprint(const std::string& name, const std::string& fingerprint) {

@@ -38,6 +38,7 @@ std::string vocabulary_mismatch(const ModelFiles& target, const ModelFiles& draf
 struct ModelOptions {
   std::string dtype;             ///< "" = as stored
   std::string activations = {};  ///< "" = float32
+  std::string kv_dtype = {};     ///< of the key/value cache; "" = as the activations
   std::string device = "cpu";    ///< "cpu", "cuda", "cuda:1"
   int64_t max_length = 0;        ///< 0 = the config's, at most 8192
   bool include_mtp = true;       ///< may load the target's multi-token-prediction modules
@@ -53,6 +54,8 @@ int64_t max_length_of(const ModelOptions& options, const TransformerConfig& conf
 std::optional<at::ScalarType> parse_dtype(const std::string& name);
 /// "float32" (or ""), "int8". Throws ConfigError for others.
 ActivationFormat parse_activations(const std::string& name);
+/// "float32", "bfloat16"; "" = as the activations. Throws ConfigError for others.
+KvFormat parse_kv_dtype(const std::string& name);
 /// How a model computes, such as "bfloat16", or "Q4_1, activations int8": by its first layer.
 std::string format_text(const TransformerWeights& model);
 /// Throws ConfigError for an unknown device, or one that this build or machine does not have.
@@ -72,6 +75,8 @@ class ModelLoader {
   /// A new instance: weights shared, its own cache. Throws Error for an encoder, which cannot
   /// decode.
   std::unique_ptr<TransformerModel> load(const std::filesystem::path& folder);
+  /// Makes the caches of these models, and of heads beside them.
+  KvStoreFactory kv_store() const;
   const ModelOptions& options() const { return options_; }
   /// Why there are as many threads as there are: measured with the first model that was loaded.
   const std::string& thread_reason() const { return thread_reason_; }

@@ -300,6 +300,7 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
   const auto weights = node.require_path("weights");
   options.dtype = node.get<std::string>("dtype", "");
   options.activations = node.get<std::string>("activations", "");
+  options.kv_dtype = node.get<std::string>("kv_dtype", "");
   options.device = node.get<std::string>("device", "cpu");
   options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
   note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
@@ -309,6 +310,13 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
       throw ConfigError("int8 needs weights in blocks: set dtype: int8 too, or leave it out");
     }
   });
+  note_error(node, "kv_dtype", [&] { (void)parse_kv_dtype(options.kv_dtype); });
+  if (!options.kv_dtype.empty() && options.dtype == "float64") {
+    node.fail("kv_dtype",
+              fmt::format("{} needs float32 activations, but dtype is float64; leave kv_dtype out, "
+                          "or choose another dtype",
+                          options.kv_dtype));
+  }
   note_error(node, "device", [&] { (void)parse_device(options.device); });
   options.include_mtp = node.get<bool>("include_mtp", false);
   if (node.get<bool>("verify_consistent", false) && options.device != "cpu") {

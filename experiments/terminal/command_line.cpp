@@ -53,6 +53,9 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
                  "round the inputs of products with weights in blocks: faster, with an error that "
                  "'score' states (default: float32)")
       ->check(CLI::IsMember({"float32", "int8"}));
+  app.add_option("--kv-dtype", flags.kv_dtype,
+                 "type of the key/value cache (default: as the activations)")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--threads", flags.threads,
                  "CPU threads (default: one or LibTorch's number, whichever is faster when a model "
                  "is loaded)")

@@ -13,7 +13,8 @@ namespace specdec {
 struct GlobalFlags {
   std::string device;  ///< "" = not given
   std::string dtype;
-  std::string activations;
+  std::string activations = {};
+  std::string kv_dtype = {};
   int64_t threads = 0;
   bool quiet = false;
 };

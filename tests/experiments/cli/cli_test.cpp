@@ -89,6 +89,8 @@ TEST(CliTest, WrongUsageExitsWithTwo) {
       {"generate", kModel, "--tokens", "2", "--temperature", "nan"},
       {"generate", kModel, "--tokens", "2", "--top-p", "1.5"},
       {"generate", kModel, "--tokens", "2", "--dtype", "float31"},
+      {"generate", kModel, "--tokens", "2", "--kv-dtype", "float16"},
+      {"generate", kModel, "--tokens", "2", "--dtype", "float64", "--kv-dtype", "bfloat16"},
       {"generate", kModel, "--tokens", "2", "--device", "tpu"},
       {"generate", kModel, "--tokens", "2", "--threads", "0"},
       {"generate", kModel, "--tokens", "2", "--strategy", "{type: nonsense}"},

@@ -281,6 +281,9 @@ TEST_F(ExperimentConfigTest, RefusesModelsAndPrompts) {
   EXPECT_THAT(set("model.weights=" + folder_.path().string()), HasSubstr("config.json"));
   EXPECT_THAT(set("model.type=gema"), HasSubstr("unknown type 'gema'; did you mean 'gemma'?"));
   EXPECT_THAT(set("model.dtype=float31"), HasSubstr("unknown dtype 'float31'"));
+  EXPECT_THAT(set("model.kv_dtype=float16"), HasSubstr("unknown kv_dtype 'float16'"));
+  EXPECT_THAT(message(text(""), {"model.kv_dtype=bfloat16", "model.dtype=float64"}),
+              HasSubstr("needs float32 activations, but dtype is float64"));
   EXPECT_THAT(set("model.device=tpu"), HasSubstr("unknown device 'tpu'"));
   EXPECT_THAT(set("model.max_length=100000"), HasSubstr("max_position_embeddings (512)"));
   EXPECT_THAT(set("prompts.file=nowhere.jsonl"), HasSubstr("'nowhere.jsonl' does not exist"));

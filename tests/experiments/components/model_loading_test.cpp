@@ -1,0 +1,44 @@
+#include "experiments/components/model_loading.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "tests/support/error_message.h"
+#include "tests/support/golden.h"
+
+namespace specdec {
+namespace {
+
+using testing::HasSubstr;
+
+/// Keys and values of the first layer after a prompt.
+std::pair<Tensor, Tensor> cached(const std::string& kv_dtype) {
+  ModelLoader loader({.dtype = "float32", .kv_dtype = kv_dtype, .threads = 1});
+  const auto model = loader.load(test_data("gemma3-a"));
+  model->prefill_get_last_logits(std::vector<Token>{2, 3, 5, 7});
+  return model->internals()->key_values(0, 0);
+}
+
+bool is_bfloat16(const Tensor& numbers) {
+  return at::equal(numbers, numbers.to(at::kBFloat16).to(at::kFloat));
+}
+
+TEST(ModelLoadingTest, KvDtypeRoundsWhatTheCacheHolds) {
+  const auto plain = cached("");
+  const auto rounded = cached("bfloat16");
+  EXPECT_TRUE(at::equal(cached("float32").first, plain.first));
+  EXPECT_FALSE(is_bfloat16(plain.first));
+  EXPECT_TRUE(at::equal(rounded.first, plain.first.to(at::kBFloat16).to(at::kFloat)));
+  EXPECT_TRUE(at::equal(rounded.second, plain.second.to(at::kBFloat16).to(at::kFloat)));
+}
+
+TEST(ModelLoadingTest, KvDtypeIsRefusedBesideFloat64) {
+  ModelLoader loader({.dtype = "float64", .kv_dtype = "bfloat16"});
+  EXPECT_THAT(error_message<Error>([&] { loader.load(test_data("gemma3-a")); }),
+              HasSubstr("kv_dtype bfloat16 needs float32 activations"));
+}
+
+}  // namespace
+}  // namespace specdec
