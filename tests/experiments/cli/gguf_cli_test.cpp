@@ -21,7 +21,7 @@ TEST(GgufCliTest, InspectSaysWhatItIs) {
   const auto inspection = json::parse(cli({"inspect", kGguf, "--json"}).out);
   EXPECT_EQ(inspection["family"], "llama");
   EXPECT_EQ(inspection["weights"]["dtypes"], json({"F32", "Q4_1", "Q8_0"}));
-  EXPECT_EQ(inspection["weights"]["parameters"], 55616);
+  EXPECT_EQ(inspection["weights"]["parameters"], 68160);
   EXPECT_EQ(inspection["tokenizer"]["pieces"], 292);
   EXPECT_EQ(json::parse(cli({"inspect", test_data("qwen2-a").string(), "--json"}).out)["family"],
             "qwen2");
