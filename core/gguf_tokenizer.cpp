@@ -9,6 +9,7 @@
 #include "core/byte_level_tokenizer.h"
 #include "core/error.h"
 #include "core/formats/tokenizer_json.h"
+#include "core/formats/utf8.h"
 #include "core/pre_tokenizer.h"
 
 namespace specdec {
@@ -46,6 +47,9 @@ std::vector<SentencePiece> read_pieces(const GgufMetadata& metadata) {
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t id = 0; id < texts.size(); ++id) {
     const PieceType type = piece_type(metadata, types[id], id);
+    if (!is_utf8(texts[id])) {
+      metadata.fail(kTokens, fmt::format("has a token {} that is not UTF-8", id));
+    }
     const auto [known, is_new] = ids.emplace(texts[id], id);
     if (type != PieceType::kUnused && (texts[id].empty() || !is_new)) {
       metadata.fail(kTokens, texts[id].empty() ? fmt::format("has an empty token {}", id)

@@ -262,6 +262,8 @@ TEST(GgufTokenizerTest, WhatIsWrongNamesTheKey) {
               HasSubstr("'tokenizer.ggml.eos_token_id' is 5000"));
   EXPECT_THAT(with("tokenizer.ggml.tokens", std::vector<std::string>(292, "a")),
               HasSubstr("has \"a\" twice"));
+  EXPECT_THAT(with("tokenizer.ggml.tokens", std::vector<std::string>(292, "\xE1")),
+              HasSubstr("'tokenizer.ggml.tokens' has a token 0 that is not UTF-8"));
 }
 
 std::string rendered(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns) {
