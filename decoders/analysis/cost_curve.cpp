@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "core/error.h"
 
@@ -41,6 +42,35 @@ double time_forward(LanguageModel& model, const Tensor& tokens) {
   return seconds;
 }
 
+/// The points of a context around a number of tokens; nullptr = there is none. Of points with the
+/// same number the last counts.
+struct Neighbours {
+  const CostPoint* further_below = nullptr;
+  const CostPoint* below = nullptr;
+  const CostPoint* above = nullptr;  // or at it
+};
+
+Neighbours neighbours(const CostCurve& curve, int64_t new_tokens, int64_t context) {
+  Neighbours found;
+  for (const CostPoint& point : curve.points) {
+    const int64_t tokens = point.new_tokens;
+    if (point.context != context) {
+      continue;
+    }
+    if (tokens >= new_tokens) {
+      found.above =
+          found.above == nullptr || tokens <= found.above->new_tokens ? &point : found.above;
+    } else if (found.below == nullptr || tokens > found.below->new_tokens) {
+      found.further_below = std::exchange(found.below, &point);
+    } else if (tokens == found.below->new_tokens) {
+      found.below = &point;
+    } else if (found.further_below == nullptr || tokens >= found.further_below->new_tokens) {
+      found.further_below = &point;
+    }
+  }
+  return found;
+}
+
 }  // namespace
 
 double CostCurve::seconds(int64_t new_tokens, int64_t context) const {
@@ -49,26 +79,22 @@ double CostCurve::seconds(int64_t new_tokens, int64_t context) const {
       std::min_element(points.begin(), points.end(), [&](const CostPoint& a, const CostPoint& b) {
         return std::abs(a.context - context) < std::abs(b.context - context);
       });
-  std::map<int64_t, double> curve;
-  for (const CostPoint& point : points) {
-    if (point.context == nearest->context) {
-      curve[point.new_tokens] = point.seconds;
+  const Neighbours at = neighbours(*this, new_tokens, nearest->context);
+  if (at.below == nullptr) {
+    return at.above->seconds;
+  }
+  const CostPoint* low = at.below;
+  const CostPoint* high = at.above;
+  if (high == nullptr) {  // more than was measured: the last two points' line
+    low = at.further_below;
+    high = at.below;
+    if (low == nullptr || high->seconds <= low->seconds) {
+      return high->seconds;  // noise: no more tokens cost less
     }
   }
-  auto above = curve.lower_bound(new_tokens);
-  if (curve.size() == 1 || above == curve.begin()) {
-    return curve.begin()->second;
-  }
-  if (above == curve.end()) {  // more than was measured: the last two points' line
-    --above;
-    if (above->second <= std::prev(above)->second) {
-      return above->second;  // noise: no more tokens cost less
-    }
-  }
-  const auto below = std::prev(above);
-  const double share = static_cast<double>(new_tokens - below->first) /
-                       static_cast<double>(above->first - below->first);
-  return below->second + share * (above->second - below->second);
+  const double share = static_cast<double>(new_tokens - low->new_tokens) /
+                       static_cast<double>(high->new_tokens - low->new_tokens);
+  return low->seconds + share * (high->seconds - low->seconds);
 }
 
 CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& options) {
