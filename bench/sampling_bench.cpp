@@ -1,70 +1,120 @@
-// What a row of logits costs on its way to a token, beside the forward.
+// What a step's logits cost on their way to tokens, beside the forwards.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 
+#include <memory>
+
 #include "core/sampling.h"
-#include "decoders/verifiers/probs.h"
+#include "decoders/shapes/chain.h"
+#include "decoders/shapes/draft_growth.h"
+#include "decoders/target_probs.h"
+#include "decoders/verifiers/exact_match.h"
+#include "decoders/verifiers/rejection.h"
 
 namespace specdec {
 namespace {
 
-Tensor some_logits(int64_t vocab) {
-  at::set_num_threads(1);
-  at::manual_seed(1);
-  return at::randn({vocab}) * 3.0;
-}
+constexpr int64_t kDrafted = 4;
 
-std::vector<double> distribution_of(const Tensor& logits, const SamplingParams& params) {
-  std::vector<double> distribution(static_cast<size_t>(logits.numel()));
-  target_distribution(logits, {}, params, distribution);
-  return distribution;
+/// Rows as spread as a language model's.
+Tensor some_logits(int64_t rows, int64_t vocab, uint64_t seed) {
+  at::set_num_threads(1);
+  at::manual_seed(seed);
+  return at::randn({rows, vocab}) * 3.0;
 }
 
 void probs_bench(benchmark::State& state, const SamplingParams& params) {
-  const Tensor logits = some_logits(state.range(0));
-  std::vector<double> distribution(static_cast<size_t>(logits.numel()));
+  const Tensor logits = some_logits(1, state.range(0), 1);
+  CounterRandomness random(1);
   for ([[maybe_unused]] auto _ : state) {
-    target_distribution(logits, {}, params, distribution);
-    benchmark::DoNotOptimize(distribution.data());
+    const TokenProbs probs = token_probs(LogitRow::of(logits, 0), {}, params);
+    benchmark::DoNotOptimize(probs.draw(random));
   }
 }
 
 void greedy_bench(benchmark::State& state) {
-  const Tensor logits = some_logits(state.range(0));
+  const Tensor logits = some_logits(1, state.range(0), 1);
   for ([[maybe_unused]] auto _ : state) {
-    benchmark::DoNotOptimize(greedy_choice(logits, {}, {}).token);
-  }
-}
-
-void draw_bench(benchmark::State& state) {
-  const std::vector<double> distribution =
-      distribution_of(some_logits(state.range(0)), {.temperature = 1.0});
-  CounterRandomness random(1);
-  for ([[maybe_unused]] auto _ : state) {
-    benchmark::DoNotOptimize(random.draw(distribution));
+    benchmark::DoNotOptimize(greedy_choice(LogitRow::of(logits, 0), {}, {}).token);
   }
 }
 
 void residual_bench(benchmark::State& state) {
-  const Tensor logits = some_logits(state.range(0));
-  const std::vector<double> p = distribution_of(logits, {.temperature = 1.0});
-  const std::vector<double> q = distribution_of(logits, {.temperature = 1.5});
+  const Tensor logits = some_logits(1, state.range(0), 1);
+  const TokenProbs p = token_probs(LogitRow::of(logits, 0), {}, {.temperature = 1.0});
+  const TokenProbs q = token_probs(LogitRow::of(logits, 0), {}, {.temperature = 1.5});
+  CounterRandomness random(1);
   for ([[maybe_unused]] auto _ : state) {
-    std::vector<double> rest = residual(p, q);
-    benchmark::DoNotOptimize(normalise(rest));
+    benchmark::DoNotOptimize(residual(p, q).draw(random));
   }
 }
 
-void vocabularies(benchmark::internal::Benchmark* bench) { bench->Arg(2048)->Arg(262144); }
+/// Logits that lie ready, one row a depth.
+class ReadyLogits final : public ChildDistribution {
+ public:
+  explicit ReadyLogits(Tensor logits) : logits_(std::move(logits)) {}
+  Tensor expand(const Draft& /*partial*/, std::span<const int64_t> frontier) override {
+    return logits_.narrow(0, frontier.front(), 1);
+  }
 
-const SamplingParams kPlain = {.temperature = 1.0};
+ private:
+  Tensor logits_;
+};
+
+/// A step beside its forwards: a chain of 4 is drafted and verified. The drafter's logits are the
+/// target's with some noise, so most drafts are accepted in part.
+void step_bench(benchmark::State& state, const SamplingParams& params) {
+  const int64_t vocab = state.range(0);
+  const Tensor target = some_logits(kDrafted + 1, vocab, 1);
+  ReadyLogits drafter(target.narrow(0, 0, kDrafted) + 0.1 * some_logits(kDrafted, vocab, 2));
+  const std::vector<Token> committed = {1};
+  ChainShape shape(kDrafted);
+  CounterRandomness random(1);
+  int64_t position = 0;
+  int64_t accepted = 0;
+  for ([[maybe_unused]] auto _ : state) {
+    random.seek(++position, Purpose::kDraft);
+    const DraftContext context{.committed = committed,
+                               .last_step = nullptr,
+                               .prompt_result = nullptr,
+                               .random = random,
+                               .sampling = params,
+                               .grammar = nullptr,
+                               .max_tokens = kDrafted,
+                               .max_depth = kDrafted,
+                               .max_branches = 1,
+                               .shape = shape};
+    const Draft draft = shape.grow(context, drafter, Siblings::kDrawn);
+    TargetProbs probs(draft.size(), vocab, [&](int64_t node) {
+      return token_probs(LogitRow::of(target, node), {}, params);
+    });
+    random.seek(position, Purpose::kVerify);
+    const VerifyResult result = params.greedy()
+                                    ? ExactMatchVerifier().verify(draft, probs, position, random)
+                                    : RejectionVerifier().verify(draft, probs, position, random);
+    accepted += std::ssize(result.path) - 1;
+  }
+  state.counters["accepted"] =
+      static_cast<double>(accepted) / static_cast<double>(state.iterations());
+}
+
+void vocabularies(benchmark::internal::Benchmark* bench) {
+  bench->Arg(2048)->Arg(262144)->Unit(benchmark::kMicrosecond);
+}
+
+const SamplingParams kGreedy = {};
+const SamplingParams kWarm = {.temperature = 0.8};
 const SamplingParams kCut = {.temperature = 0.7, .top_k = 64, .top_p = 0.95};
-BENCHMARK_CAPTURE(probs_bench, temperature, kPlain)->Apply(vocabularies);
-BENCHMARK_CAPTURE(probs_bench, top_k_top_p, kCut)->Apply(vocabularies);
+const SamplingParams kNucleus = {.temperature = 0.7, .top_p = 0.95};
 BENCHMARK(greedy_bench)->Apply(vocabularies);
-BENCHMARK(draw_bench)->Apply(vocabularies);
+BENCHMARK_CAPTURE(probs_bench, temperature, kWarm)->Apply(vocabularies);
+BENCHMARK_CAPTURE(probs_bench, top_k_top_p, kCut)->Apply(vocabularies);
+BENCHMARK_CAPTURE(probs_bench, top_p, kNucleus)->Apply(vocabularies);
 BENCHMARK(residual_bench)->Apply(vocabularies);
+BENCHMARK_CAPTURE(step_bench, greedy, kGreedy)->Apply(vocabularies);
+BENCHMARK_CAPTURE(step_bench, temperature, kWarm)->Apply(vocabularies);
+BENCHMARK_CAPTURE(step_bench, top_k_top_p, kCut)->Apply(vocabularies);
 
 }  // namespace
 }  // namespace specdec

@@ -25,6 +25,11 @@ int64_t Draft::add(Token token, int64_t parent) {
   return size() - 1;
 }
 
+const TokenProbs* Draft::drawn_from(int64_t node) const {
+  const int64_t index = child_probs[static_cast<size_t>(node)];
+  return index < 0 ? nullptr : &probs[static_cast<size_t>(index)];
+}
+
 std::vector<int64_t> Draft::children(int64_t node) const {
   std::vector<int64_t> found;
   for (int64_t i = node + 1; i < size(); ++i) {

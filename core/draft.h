@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "core/token_probs.h"
 #include "core/types.h"
 
 namespace specdec {
@@ -14,10 +15,10 @@ using at::Tensor;
 struct Draft {
   std::vector<Token> tokens;     ///< [n]
   std::vector<int64_t> parents;  ///< [n]; parents[0] == -1, else parents[i] < i; a chain: -1, 0, 1
-  Tensor probs;  ///< [m, vocab] float64: the distributions that children were drawn from
-  /// [n]; row of `probs` that node i's CHILDREN were drawn from, in order, without replacement;
+  std::vector<TokenProbs> probs = {};  ///< the distributions that children were drawn from
+  /// [n]; which of `probs` that node i's CHILDREN were drawn from, in order, without replacement;
   /// -1 = chosen deterministically (one-hot), or node i has no children.
-  std::vector<int64_t> child_probs;
+  std::vector<int64_t> child_probs = {};
 
   /// A draft that proposes nothing: only the newest committed token.
   static Draft root(Token newest);
@@ -26,6 +27,8 @@ struct Draft {
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   /// Proposed tokens: size() - 1.
   int64_t proposed() const { return size() - 1; }
+  /// What the children of `node` were drawn from; nullptr = they were chosen deterministically.
+  const TokenProbs* drawn_from(int64_t node) const;
   /// Children of `node`, in order.
   std::vector<int64_t> children(int64_t node) const;
   /// [n]; depth of each node, 0 for the root.

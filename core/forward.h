@@ -48,6 +48,8 @@ struct ForwardOptions {
   std::vector<int64_t> capture_layers = {};      ///< residual stream after these layers (EAGLE-3)
   std::optional<int64_t> stop_after_layer = {};  ///< early exit through the final norm and head
   Logits logits = Logits::kAll;                  ///< kLast: the last node of each row in the batch
+  /// Logits have a column for each token of LanguageModel::draft_vocabulary(), where there is one.
+  bool draft_columns = false;
 };
 
 /// Owned by the caller: outlives commit and truncate.

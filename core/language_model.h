@@ -9,6 +9,8 @@
 
 namespace specdec {
 
+class DraftVocabulary;
+
 /// What heads that live on a model need (EAGLE, MTP, Medusa).
 class Internals {
  public:
@@ -54,6 +56,8 @@ class LanguageModel {
   virtual int64_t pending(int64_t row = 0) const = 0;
 
   virtual int64_t vocab_size() const = 0;
+  /// The tokens that a head has logits of, when these are not all; else nullptr.
+  virtual const DraftVocabulary* draft_vocabulary() const { return nullptr; }
   /// Most tokens that a row may hold, kept and pending together.
   virtual int64_t max_length() const = 0;
   /// nullptr: drafters that need internals are refused, saying why.

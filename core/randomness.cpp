@@ -11,7 +11,6 @@ namespace specdec {
 namespace {
 
 constexpr int kRounds = 10;
-constexpr size_t kBlock = 256;                      // weights
 constexpr double kUnit = 1.0 / 9007199254740992.0;  // 2^-53
 
 std::pair<uint32_t, uint32_t> multiply(uint32_t a, uint32_t b) {
@@ -56,7 +55,60 @@ int64_t next_possible(const std::vector<double>& probabilities, int64_t from) {
   return found - probabilities.begin();
 }
 
+/// Weights that are there anyway, as blocks.
+class GivenBlocks final : public WeightBlocks {
+ public:
+  explicit GivenBlocks(std::span<const double> weights)
+      : weights_(weights), sums_((weights.size() + kProbsBlock - 1) / kProbsBlock) {
+    for (size_t block = 0; block < sums_.size(); ++block) {
+      const auto [sum, least] = sum_of(part(block));
+      SPECDEC_CHECK(least >= 0.0, "draw: a weight is negative: {}", least);
+      sums_[block] = sum;
+    }
+  }
+  int64_t size() const override { return std::ssize(weights_); }
+  std::span<const double> sums() const override { return sums_; }
+  void fill(int64_t block, std::span<double> weights) const override {
+    const auto from = part(static_cast<size_t>(block));
+    std::copy(from.begin(), from.end(), weights.begin());
+  }
+
+ private:
+  std::span<const double> part(size_t block) const {
+    const size_t begin = block * kProbsBlock;
+    return weights_.subspan(begin, std::min(kProbsBlock, weights_.size() - begin));
+  }
+
+  std::span<const double> weights_;
+  std::vector<double> sums_;
+};
+
 }  // namespace
+
+size_t WeightBlocks::size_of(int64_t block) const {
+  const auto all = static_cast<size_t>(size());
+  return std::min(kProbsBlock, all - static_cast<size_t>(block) * kProbsBlock);
+}
+
+int64_t Randomness::draw(const WeightBlocks& weights) {
+  std::vector<double> all(static_cast<size_t>(weights.size()));
+  const std::span<const double> sums = weights.sums();
+  for (size_t block = 0; block < sums.size(); ++block) {
+    const auto index = static_cast<int64_t>(block);
+    const auto part = std::span(all).subspan(block * kProbsBlock, weights.size_of(index));
+    weights.fill(index, part);
+    const double sum = sum_of(part).sum;
+    SPECDEC_CHECK(std::abs(sum - sums[block]) <= 1e-9 * sum,
+                  "draw: the weights of block {} sum to {}, not {}", block, sum, sums[block]);
+  }
+  return draw(all);
+}
+
+Token Randomness::draw(TokenSpan ids, std::span<const double> weights) {
+  SPECDEC_CHECK(ids.size() == weights.size(), "draw: {} tokens with {} weights", ids.size(),
+                weights.size());
+  return ids[static_cast<size_t>(draw(weights))];
+}
 
 std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < kRounds; ++round) {
@@ -87,22 +139,28 @@ double CounterRandomness::uniform() {
 bool CounterRandomness::bernoulli(double probability) { return uniform() < clamped(probability); }
 
 int64_t CounterRandomness::draw(std::span<const double> weights) {
-  const double target = uniform() * checked_sum(weights);
+  return draw(GivenBlocks(weights));
+}
+
+int64_t CounterRandomness::draw(const WeightBlocks& weights) {
+  const std::span<const double> sums = weights.sums();
+  const double target = uniform() * checked_sum(sums);
   // Skips whole blocks by their sums. If rounding has put the target on the total, the last weight
   // above zero is chosen.
-  std::span<const double> chosen;
+  int64_t chosen = 0;
   double passed = 0.0;  // by the blocks before `chosen`
   double sum = 0.0;
-  for (size_t begin = 0; begin < weights.size() && target >= sum; begin += kBlock) {
-    const auto block = weights.subspan(begin, std::min(kBlock, weights.size() - begin));
-    const double block_sum = sum_of(block).sum;
-    if (block_sum > 0.0) {
-      chosen = block;
+  for (size_t block = 0; block < sums.size() && target >= sum; ++block) {
+    if (sums[block] > 0.0) {
+      chosen = static_cast<int64_t>(block);
       passed = sum;
-      sum += block_sum;
+      sum += sums[block];
     }
   }
-  return chosen.data() - weights.data() + pick(chosen, target - passed);
+  std::array<double, kProbsBlock> part;
+  const std::span<double> filled(part.data(), weights.size_of(chosen));
+  weights.fill(chosen, filled);
+  return chosen * static_cast<int64_t>(kProbsBlock) + pick(filled, target - passed);
 }
 
 void CounterRandomness::seek(int64_t position, Purpose purpose) {
@@ -133,6 +191,11 @@ bool CheckedRandomness::bernoulli(double probability) {
 }
 
 int64_t CheckedRandomness::draw(std::span<const double> weights) {
+  keys_.draw();
+  return source_.draw(weights);
+}
+
+int64_t CheckedRandomness::draw(const WeightBlocks& weights) {
   keys_.draw();
   return source_.draw(weights);
 }

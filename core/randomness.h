@@ -6,11 +6,27 @@
 #include <utility>
 #include <vector>
 
+#include "core/types.h"
+
 namespace specdec {
 
 /// What a choice is made for; part of the key, so that adding a choice of one purpose moves none of
 /// another.
 enum class Purpose : uint32_t { kSample, kDraft, kVerify };
+
+/// Weights of a choice in blocks of kProbsBlock, the last one maybe smaller, whose sums are known:
+/// a draw makes the weights of one block only.
+class WeightBlocks {
+ public:
+  virtual ~WeightBlocks() = default;
+  virtual int64_t size() const = 0;
+  /// Of each block.
+  virtual std::span<const double> sums() const = 0;
+  /// Writes the weights of a block.
+  virtual void fill(int64_t block, std::span<double> weights) const = 0;
+  /// Weights in a block.
+  size_t size_of(int64_t block) const;
+};
 
 /// The only source of randomness: every random choice of a strategy goes through this interface, so
 /// a test can enumerate all outcomes and a run can be repeated from its seed.
@@ -22,6 +38,11 @@ class Randomness {
   /// Index i with probability weights[i] / sum(weights). Weights are finite, not negative, and need
   /// not sum to one, but their sum is positive.
   virtual int64_t draw(std::span<const double> weights) = 0;
+  /// The same of weights in blocks. A source without its own way makes all the weights, and checks
+  /// their sums: InternalError.
+  virtual int64_t draw(const WeightBlocks& weights);
+  /// The same of the weights of some tokens: one of them.
+  virtual Token draw(TokenSpan ids, std::span<const double> weights);
   /// The next choices decide the token at `position` of the sequence (prompt included). A source
   /// keyed by position restarts its counter for (position, purpose); others ignore it. So no two
   /// steps may seek to the same pair: all choices of a draft count from the draft's first position.
@@ -38,8 +59,10 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, std::array<u
 class CounterRandomness final : public Randomness {
  public:
   explicit CounterRandomness(uint64_t seed, uint32_t prompt = 0, uint32_t repeat = 0);
+  using Randomness::draw;
   bool bernoulli(double probability) override;
   int64_t draw(std::span<const double> weights) override;
+  int64_t draw(const WeightBlocks& weights) override;
   void seek(int64_t position, Purpose purpose) override;
 
  private:
@@ -73,8 +96,10 @@ class CheckedRandomness final : public Randomness {
  public:
   /// Borrows the source.
   explicit CheckedRandomness(Randomness& source) : source_(source) {}
+  using Randomness::draw;
   bool bernoulli(double probability) override;
   int64_t draw(std::span<const double> weights) override;
+  int64_t draw(const WeightBlocks& weights) override;
   void seek(int64_t position, Purpose purpose) override;
 
  private:
@@ -95,6 +120,7 @@ class CheckedRandomness final : public Randomness {
 /// twice, since outcomes count as independent here: InternalError if not.
 class EnumeratingRandomness final : public Randomness {
  public:
+  using Randomness::draw;
   bool bernoulli(double probability) override;
   int64_t draw(std::span<const double> weights) override;
   void seek(int64_t position, Purpose purpose) override;

@@ -1,11 +1,9 @@
 #pragma once
-#include <ATen/core/Tensor.h>
-
-#include <functional>
 #include <span>
+#include <vector>
 
-#include "core/randomness.h"
-#include "core/types.h"
+#include "core/scores.h"
+#include "core/token_probs.h"
 
 namespace specdec {
 
@@ -24,23 +22,25 @@ struct SamplingParams {
   void validate() const;
 };
 
-/// Sets the scores of forbidden tokens to -inf; empty when all tokens are allowed.
-using ScoreFilter = std::function<void(std::span<double> scores)>;
+/// The distribution of the next token: penalty, forbidden tokens, temperature, top-k, top-p, min-p,
+/// in this order, in float64. `history` is everything before the token (prompt and output). Ties at
+/// the border of top-k and top-p go to the lower token id; greedy ties too. A logit of -inf forbids
+/// its token. Throws Error when a logit is not a number or none is finite.
+///
+/// After top-k, top-p or min-p, and when greedy, it is the few tokens that are left, found by a
+/// threshold on the logits; else it keeps the logits, and makes probabilities of them on demand.
+TokenProbs token_probs(LogitRow logits, TokenSpan history, const SamplingParams& params,
+                       AllowedTokens allowed = nullptr);
 
-/// The distribution of the next token: penalty, filter, temperature, top-k, top-p, min-p, in this
-/// order, in float64. `history` is everything before the token (prompt and output). Ties at the
-/// border of top-k and top-p go to the lower token id; greedy ties too. Writes `vocab`
-/// probabilities that sum to one. A logit of -inf forbids its token. Throws Error when a logit is
-/// not a number or none is finite.
+/// Writes all of its probabilities, [vocab]. Logits: one row.
 void target_distribution(std::span<const float> logits, TokenSpan history,
                          const SamplingParams& params, std::span<double> distribution,
-                         const ScoreFilter& filter = {});
+                         AllowedTokens allowed = nullptr);
 void target_distribution(std::span<const double> logits, TokenSpan history,
                          const SamplingParams& params, std::span<double> distribution,
-                         const ScoreFilter& filter = {});
-/// The same for one row of logits, float32 or float64 on any device.
+                         AllowedTokens allowed = nullptr);
 void target_distribution(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
-                         std::span<double> distribution, const ScoreFilter& filter = {});
+                         std::span<double> distribution, AllowedTokens allowed = nullptr);
 
 /// What greedy decoding takes from a row of logits.
 struct GreedyChoice {
@@ -49,18 +49,18 @@ struct GreedyChoice {
                      ///< token is possible
 };
 
-/// The best token after the repetition penalty and the filter; the lowest id on a tie.
-GreedyChoice greedy_choice(const at::Tensor& logits, TokenSpan history,
-                           const SamplingParams& params, const ScoreFilter& filter = {});
+/// The best allowed token after the repetition penalty; the lowest id on a tie.
+GreedyChoice greedy_choice(LogitRow logits, TokenSpan history, const SamplingParams& params,
+                           AllowedTokens allowed = nullptr);
 
 /// Logarithms of masses of the distribution by penalty and temperature (1 for temperature 0),
-/// before filter, top-k, top-p and min-p.
+/// before the mask, top-k, top-p and min-p.
 struct LogMasses {
-  double allowed = 0.0;  ///< of all tokens that the filter leaves: log Z of a grammar's mask
+  double allowed = 0.0;  ///< of all tokens that are allowed: log Z of a grammar's mask
   double token = 0.0;    ///< of one token
 };
-LogMasses log_masses(const at::Tensor& logits, TokenSpan history, const SamplingParams& params,
-                     const ScoreFilter& filter, Token token);
+LogMasses log_masses(const LogitRow& logits, TokenSpan history, const SamplingParams& params,
+                     const AllowedTokens& allowed, Token token);
 
 /// Index of the largest value; the lowest index on a tie.
 int64_t argmax(std::span<const double> values);

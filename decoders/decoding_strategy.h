@@ -109,6 +109,9 @@ struct StepStatistics {
                           ///< ends at an accepted token
   int64_t depth = 0;      ///< deepest token that counts as drafted; `drafted` for a chain
   double draft_seconds = 0.0;
+  /// Of draft_seconds: reading the prompt into the drafter's cache, which the request's first draft
+  /// waits for.
+  double prompt_draft_seconds = 0.0;
   double verify_seconds = 0.0;  ///< the target's forward
   double other_seconds = 0.0;   ///< distributions, verification, cache bookkeeping, stops
   /// When Request::log_overlaps: of each node with children, in order, the exact probability that

@@ -69,11 +69,16 @@ TokenMask DraftGrammar::mask(const Draft& draft, int64_t node) {
   return grammar_.mask(state(draft, node));
 }
 
-ScoreFilter filter_of(const TokenMask& mask) {
+AllowedTokens allowed_by(const TokenMask& mask) {
   if (mask.empty()) {
-    return {};
+    return nullptr;
   }
-  return [&mask](std::span<double> scores) { apply_mask(mask, scores); };
+  auto words = std::make_shared<std::vector<uint32_t>>((mask.vocab_size() + 31) / 32);
+  mask.write(*words);
+  if (mask.vocab_size() % 32 != 0) {  // no logits beyond the mask's vocabulary
+    words->back() &= (1U << (mask.vocab_size() % 32)) - 1;
+  }
+  return words;
 }
 
 Freedom freedom_of(const TokenMask& mask) {

@@ -29,9 +29,9 @@ class DraftGrammar {
   std::vector<StateId> states_;  // of the first nodes
 };
 
-/// Applies the mask to a row of scores; empty for an empty mask, which belongs to a node that
-/// cannot be reached: any distribution will do there. The mask outlives the filter.
-ScoreFilter filter_of(const TokenMask& mask);
+/// The tokens of the mask; all for an empty mask, which belongs to a node that cannot be reached:
+/// any distribution will do there.
+AllowedTokens allowed_by(const TokenMask& mask);
 
 /// How much the mask leaves open.
 Freedom freedom_of(const TokenMask& mask);

@@ -7,6 +7,7 @@
 
 namespace specdec {
 
+class DraftVocabulary;
 struct DraftContext;
 
 /// How much may be drafted.
@@ -31,6 +32,8 @@ class ChildDistribution {
   /// float64 on any device. The first call of a draft asks for the root; later ones for nodes whose
   /// parents were asked for before, so no node is evaluated twice.
   virtual Tensor expand(const Draft& partial, std::span<const int64_t> frontier) = 0;
+  /// Which tokens the columns of these logits are, when they are not all: then [k, columns].
+  virtual const DraftVocabulary* vocabulary() const { return nullptr; }
 };
 
 /// Which nodes a draft has: chain, static tree, dynamic tree. Decides from counts and frozen cost

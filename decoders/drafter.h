@@ -48,6 +48,9 @@ struct DraftContext {
   /// Nodes, beside the root, that the drafter's ChildDistribution can be asked for in this draft:
   /// what its cache has room for. DraftGrowth asks for no more.
   int64_t max_evaluated = std::numeric_limits<int64_t>::max();
+  /// Where a drafter that keeps a cache adds the seconds of reading the prompt into it, once a
+  /// request; they are shown apart. nullptr = nobody asks.
+  double* prompt_seconds = nullptr;
 };
 
 /// Proposes what may come next: what a researcher subclasses. One drafter serves one request at a

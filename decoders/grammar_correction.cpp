@@ -16,7 +16,9 @@ class SampleRandomness final : public Randomness {
  public:
   SampleRandomness(Randomness& source, int64_t sample) : source_(source), first_(sample << 32U) {}
   bool bernoulli(double probability) override { return source_.bernoulli(probability); }
+  using Randomness::draw;
   int64_t draw(std::span<const double> weights) override { return source_.draw(weights); }
+  int64_t draw(const WeightBlocks& weights) override { return source_.draw(weights); }
   void seek(int64_t position, Purpose purpose) override {
     source_.seek(first_ + position, purpose);
   }

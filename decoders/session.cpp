@@ -45,24 +45,24 @@ DraftContext Session::context(DraftShape& shape, const StepResult* last_step,
           .max_tokens = fits.tokens,
           .max_depth = fits.depth,
           .max_branches = fits.branches,
-          .shape = shape};
+          .shape = shape,
+          .prompt_seconds = &step_.prompt_draft_seconds};
 }
 
-TargetProbs Session::target_probs(const Draft& draft, const Tensor& logits) {
-  TargetProbs probs = distributions_.find(draft, logits);
+TargetProbs& Session::target_probs(const Draft& draft, const Tensor& logits) {
+  TargetProbs& probs = distributions_.find(draft, logits);
   step_.mask_seconds += distributions_.mask_seconds();
   return probs;
 }
 
 Token Session::draw(const Draft& chain, const Tensor& logits) {
-  TargetProbs target = target_probs(chain, logits);
-  const Probs weights = target.after(chain.proposed());
+  TargetProbs& target = target_probs(chain, logits);
   if (sampling().greedy()) {  // a greedy distribution needs no randomness; drawing from it would
                               // only cost time
-    return static_cast<Token>(argmax(weights));
+    return target.best(chain.proposed());
   }
   request_.random.seek(std::ssize(committed()) + chain.proposed(), Purpose::kSample);
-  return static_cast<Token>(request_.random.draw(weights));
+  return target.draw(chain.proposed(), request_.random);
 }
 
 void Session::append_drawn(const Tensor& logits) {
@@ -96,17 +96,18 @@ void Session::commit(const Draft& draft, const VerifyResult& result) {
   tokens.push_back(result.next);
   append(tokens, result.path);
   count_draft(draft, result, step_);
-  if (request_.log_overlaps) {
-    TargetProbs target = distributions_.probs();
-    step_.overlaps = draft_overlaps(draft, target, step_.depth);
-  }
   if (request_.log_rejected) {
     step_.rejected = rejected_branches(draft, result, step_.committed);
   }
   if (grammar() != nullptr) {
     count_by_freedom(draft, result, distributions_.masks(), step_);
   }
-  end_step();
+  step_.other_seconds = clock_.lap();
+  if (request_.log_overlaps) {  // of whole rows, which the verifier did not need: not timed
+    step_.overlaps = draft_overlaps(draft, distributions_.probs(), step_.depth);
+    clock_.lap();
+  }
+  generation_.steps.push_back(std::exchange(step_, {}));
 }
 
 void Session::commit_given(Token token) {

@@ -47,7 +47,7 @@ class Session {
 
   /// The target's distributions after each node of a draft, whose logits [n, vocab] are on the CPU;
   /// see TargetDistributions::find.
-  TargetProbs target_probs(const Draft& draft, const Tensor& logits);
+  TargetProbs& target_probs(const Draft& draft, const Tensor& logits);
 
   /// Draws and commits the token that the prefill yields; logits [vocab]. Ends the prefill's time.
   void commit_prefill(const Tensor& logits);

@@ -66,7 +66,7 @@ Generation SpeculativeDecoding::generate(const Request& request) {
     // Reading the logits back waits for the device, so it belongs to the forward's time.
     const Tensor logits = step.result.logits.cpu();
     session.verified();
-    TargetProbs target_probs = session.target_probs(step.draft, logits);
+    TargetProbs& target_probs = session.target_probs(step.draft, logits);
     step.verified = verifier_->verify(step.draft, target_probs, std::ssize(session.committed()),
                                       session.random(Purpose::kVerify));
     target_.commit(step.verified.path);
@@ -92,7 +92,7 @@ std::optional<DraftTrace> SpeculativeDecoding::trace(const Request& request, Tok
     step.draft = drafter.propose(session.context(shape, last(step), features(prompt)));
     prompt.reset();
     step.result = target_.verify(step.draft, options_);
-    TargetProbs target_probs = session.target_probs(step.draft, step.result.logits.cpu());
+    TargetProbs& target_probs = session.target_probs(step.draft, step.result.logits.cpu());
     shape.record(step.draft, target_probs);
     // To the drafter this step has rejected all of its draft and corrected it to the text's token.
     step.verified = {.path = {0}, .next = output[next]};

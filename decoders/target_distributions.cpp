@@ -2,18 +2,17 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "core/error.h"
-#include "core/kernels/probs.h"
 #include "decoders/draft_grammar.h"
 
 namespace specdec {
 
 TargetDistributions::TargetDistributions(const Request& request, const CommittedText& text,
                                          int64_t vocab_size)
-    : request_(request), text_(text), vocab_size_(vocab_size) {}
+    : request_(request), text_(text), vocab_size_(vocab_size), probs_(0, vocab_size, nullptr) {}
 
 void TargetDistributions::find_masks(const Draft& draft) {
   mask_seconds_ = 0.0;
@@ -30,56 +29,53 @@ void TargetDistributions::find_masks(const Draft& draft) {
   mask_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-ScoreFilter TargetDistributions::filter(int64_t node) const {
-  return masks_.empty() ? ScoreFilter() : filter_of(masks_[static_cast<size_t>(node)]);
+AllowedTokens TargetDistributions::allowed(int64_t node) const {
+  return masks_.empty() ? nullptr : allowed_by(masks_[static_cast<size_t>(node)]);
 }
 
-void TargetDistributions::weigh(const Draft& draft, int64_t node,
-                                std::span<double> distribution) const {
-  if (request_.weights != nullptr) {
-    request_.weights->weigh(draft.history(text_.output(), node), distribution);
-    divide(distribution, sum_of(distribution).sum);
-  }
+TokenProbs TargetDistributions::weighed(int64_t node, const TokenProbs& probs) const {
+  std::vector<double> row = probs.row();
+  const TokenSpan before = text_.tokens().first(committed_).subspan(request_.prompt.size());
+  request_.weights->weigh(draft_.history(before, node), row);
+  return TokenProbs(std::move(row)).normalised();
 }
 
-TargetProbs TargetDistributions::find(const Draft& draft, const Tensor& logits) {
-  nodes_ = draft.size();
-  SPECDEC_CHECK(logits.dim() == 2 && logits.size(0) == nodes_ && logits.size(1) == vocab_size_,
-                "target_probs: {} logits for {} nodes and a vocabulary of {}", logits.numel(),
-                nodes_, vocab_size_);
-  if (!workspace_.defined() || workspace_.size(0) < nodes_) {
-    workspace_ = at::empty({nodes_, vocab_size_}, at::kDouble);
+TokenProbs TargetDistributions::make(int64_t node) {
+  const SamplingParams& sampling = request_.sampling;
+  const std::vector<Token> penalised = sampling.repetition_penalty != 1.0
+                                           ? draft_.history(text_.tokens().first(committed_), node)
+                                           : std::vector<Token>();
+  const LogitRow row = LogitRow::of(logits_, node);
+  if (sampling.greedy()) {
+    const GreedyChoice best = greedy_choice(row, penalised, sampling, allowed(node));
+    gaps_[static_cast<size_t>(node)] = best.gap;
+    return TokenProbs::one_hot(best.token, vocab_size_);
   }
+  const TokenProbs probs = token_probs(row, penalised, sampling, allowed(node));
+  return request_.weights == nullptr ? probs : weighed(node, probs);
+}
+
+TargetProbs& TargetDistributions::find(const Draft& draft, const Tensor& logits) {
+  SPECDEC_CHECK(
+      logits.dim() == 2 && logits.size(0) == draft.size() && logits.size(1) == vocab_size_,
+      "target_probs: {} logits for {} nodes and a vocabulary of {}", logits.numel(), draft.size(),
+      vocab_size_);
   logits_ = logits;
   find_masks(draft);
-  gaps_.assign(static_cast<size_t>(nodes_), 0.0);
-  auto* row = workspace_.data_ptr<double>();
-  const SamplingParams& sampling = request_.sampling;
-  for (int64_t node = 0; node < nodes_; ++node, row += vocab_size_) {
-    const std::vector<Token> penalised = sampling.repetition_penalty != 1.0
-                                             ? draft.history(text_.tokens(), node)
-                                             : std::vector<Token>();
-    const std::span<double> distribution(row, static_cast<size_t>(vocab_size_));
-    if (sampling.greedy()) {
-      const GreedyChoice best =
-          greedy_choice(logits.select(0, node), penalised, sampling, filter(node));
-      std::fill(distribution.begin(), distribution.end(), 0.0);
-      distribution[static_cast<size_t>(best.token)] = 1.0;
-      gaps_[static_cast<size_t>(node)] = best.gap;
-    } else {
-      target_distribution(logits.select(0, node), penalised, sampling, distribution, filter(node));
-      weigh(draft, node, distribution);
-    }
-  }
-  return probs();
+  gaps_.assign(draft.tokens.size(), 0.0);
+  probs_ = TargetProbs(draft.size(), vocab_size_, [this](int64_t node) { return make(node); });
+  draft_ = {.tokens = draft.tokens, .parents = draft.parents};
+  committed_ = text_.tokens().size();
+  return probs_;
 }
 
-TargetProbs TargetDistributions::probs() const {
-  return TargetProbs(workspace_.narrow(0, 0, nodes_));
+double TargetDistributions::gap(int64_t node) {
+  probs_.after(node);
+  return gaps_[static_cast<size_t>(node)];
 }
 
 LogMasses TargetDistributions::masses(int64_t node, TokenSpan history, Token token) const {
-  return log_masses(logits_.select(0, node), history, request_.sampling, filter(node), token);
+  return log_masses(LogitRow::of(logits_, node), history, request_.sampling, allowed(node), token);
 }
 
 }  // namespace specdec

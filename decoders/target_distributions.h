@@ -15,17 +15,16 @@ class TargetDistributions {
   /// Borrows both.
   TargetDistributions(const Request& request, const CommittedText& text, int64_t vocab_size);
 
-  /// The distributions after each node of a draft, whose logits [n, vocab] are on the CPU. Each
-  /// node's history is the text and its own path. They are in this object's memory and change with
-  /// the next call.
-  TargetProbs find(const Draft& draft, const Tensor& logits);
+  /// The distributions after each node of a draft, whose logits are [n, vocab]. Each node's history
+  /// is the text as it is now and its own path. They hold until the next call.
+  TargetProbs& find(const Draft& draft, const Tensor& logits);
 
   // Of the draft that `find` saw last.
 
   /// The same distributions again.
-  TargetProbs probs() const;
+  TargetProbs& probs() { return probs_; }
   /// When greedy: best minus second best of the processed logits after `node`.
-  double gap(int64_t node) const { return gaps_[static_cast<size_t>(node)]; }
+  double gap(int64_t node);
   /// The grammar's masks after each node; empty without a grammar.
   const std::vector<TokenMask>& masks() const { return masks_; }
   /// Under a grammar: what its mask left of the distribution after `node`, whose history is given,
@@ -36,15 +35,17 @@ class TargetDistributions {
 
  private:
   void find_masks(const Draft& draft);
-  ScoreFilter filter(int64_t node) const;
-  /// Applies the request's weights to a node's distribution.
-  void weigh(const Draft& draft, int64_t node, std::span<double> distribution) const;
+  AllowedTokens allowed(int64_t node) const;
+  TokenProbs make(int64_t node);
+  /// A node's distribution with the request's weights.
+  TokenProbs weighed(int64_t node, const TokenProbs& probs) const;
 
   const Request& request_;
   const CommittedText& text_;
   int64_t vocab_size_;
-  Tensor workspace_;  // [at least n, vocab] float64
-  int64_t nodes_ = 0;
+  TargetProbs probs_;
+  Draft draft_;           // its tokens and parents
+  size_t committed_ = 0;  // tokens of the text before the draft
   Tensor logits_;
   std::vector<double> gaps_;
   std::vector<TokenMask> masks_;

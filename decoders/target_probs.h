@@ -2,31 +2,45 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <span>
+#include <functional>
+#include <vector>
+
+#include "core/token_probs.h"
 
 namespace specdec {
 
 using at::Tensor;
 
-/// Probabilities over the vocabulary, or weights that need not sum to one.
-using Probs = std::span<const double>;
-
 /// The target's processed distributions of the token after each node of a draft: what a verifier
-/// decides with. Ask for the nodes that you look at: the interface allows that a distribution is
-/// only made when it is asked for.
+/// decides with. Each is made when it is first asked for, so ask for the nodes that you look at.
 class TargetProbs {
  public:
-  /// probs: [n, vocab] float64, contiguous, on the CPU: row i is the distribution after node i. It
-  /// shares the tensor's memory. InternalError for anything else.
-  explicit TargetProbs(Tensor probs);
+  /// What makes the distribution after a node; called once for each node that is asked for.
+  using Make = std::function<TokenProbs(int64_t node)>;
+  TargetProbs(int64_t nodes, int64_t vocab_size, Make make);
+  /// probs: [n, vocab] float64 on the CPU: row i is the distribution after node i. InternalError
+  /// for anything else.
+  explicit TargetProbs(const Tensor& probs);
+  TargetProbs(const TargetProbs&) = delete;
+  TargetProbs& operator=(const TargetProbs&) = delete;
+  TargetProbs(TargetProbs&&) = default;
+  TargetProbs& operator=(TargetProbs&&) = default;
 
-  int64_t nodes() const;
-  int64_t vocab_size() const;
+  int64_t nodes() const { return static_cast<int64_t>(made_.size()); }
+  int64_t vocab_size() const { return vocab_size_; }
   /// The distribution of the token after `node`; holds as long as the object.
-  Probs after(int64_t node);
+  const TokenProbs& after(int64_t node);
+  /// Of `token` after `node`.
+  double probability(int64_t node, Token token) { return after(node)[token]; }
+  /// The most likely token after `node`; the lowest id on a tie.
+  Token best(int64_t node) { return after(node).best(); }
+  /// Draws the token after `node`.
+  Token draw(int64_t node, Randomness& random) { return after(node).draw(random); }
 
  private:
-  Tensor probs_;
+  int64_t vocab_size_ = 0;
+  Make make_;
+  std::vector<TokenProbs> made_;  // empty = not asked for yet
 };
 
 }  // namespace specdec

@@ -14,9 +14,33 @@ double largest_of(std::span<const double> values) {
   return result;
 }
 
-double soften(std::span<double> values, double best, double scale) {
+void block_maxima(std::span<const float> scores, std::span<double> maxima) {
+  SPECDEC_SIMD_CALL(largest_in_blocks, scores, maxima);
+}
+
+void block_maxima(std::span<const double> scores, std::span<double> maxima) {
+  SPECDEC_SIMD_CALL(largest_in_blocks, scores, maxima);
+}
+
+void block_masses(std::span<const float> scores, double best, double scale,
+                  std::span<double> sums) {
+  SPECDEC_SIMD_CALL(masses_in_blocks, scores, best, scale, sums);
+}
+
+void block_masses(std::span<const double> scores, double best, double scale,
+                  std::span<double> sums) {
+  SPECDEC_SIMD_CALL(masses_in_blocks, scores, best, scale, sums);
+}
+
+double soften(std::span<const float> scores, double best, double scale, std::span<double> masses) {
   double total = 0.0;
-  SPECDEC_SIMD_CALL(soften_all, values, best, scale, total);
+  SPECDEC_SIMD_CALL(soften_all, scores, best, scale, masses.data(), total);
+  return total;
+}
+
+double soften(std::span<const double> scores, double best, double scale, std::span<double> masses) {
+  double total = 0.0;
+  SPECDEC_SIMD_CALL(soften_all, scores, best, scale, masses.data(), total);
   return total;
 }
 

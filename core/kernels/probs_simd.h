@@ -1,45 +1,125 @@
 // Passes of core/kernels/probs.cpp; see core/kernels/for_each_simd.h.
 
-inline void largest(std::span<const double> values, double& result) {
-  using Int = Lanes<double>::Int;
-  constexpr size_t kCount = Lanes<double>::kCount;
-  Vec<double> best = splat(-std::numeric_limits<double>::infinity());
+template <class T>
+inline void largest(std::span<const T> values, double& result) {
+  using Int = typename Lanes<T>::Int;
+  constexpr size_t kCount = Lanes<T>::kCount;
+  Vec<T> best = splat(-std::numeric_limits<T>::infinity());
   Int unordered = {};
   size_t i = 0;
   for (; i + kCount <= values.size(); i += kCount) {
-    const Vec<double> lanes = load(values.data() + i);
+    const Vec<T> lanes = load(values.data() + i);
     unordered |= lanes != lanes;
-    best = maximum<double>(lanes, best);
+    best = maximum<T>(lanes, best);
   }
   bool has_nan = false;
-  result = best[0];
+  T most = best[0];
   for (size_t lane = 0; lane < kCount; ++lane) {
     has_nan |= unordered[lane] != 0;
-    result = best[lane] > result ? best[lane] : result;
+    most = best[lane] > most ? best[lane] : most;
   }
   for (; i < values.size(); ++i) {
     has_nan |= std::isnan(values[i]);
-    result = values[i] > result ? values[i] : result;
+    most = values[i] > most ? values[i] : most;
   }
-  result = has_nan ? std::numeric_limits<double>::quiet_NaN() : result;
+  result = has_nan ? std::numeric_limits<double>::quiet_NaN() : static_cast<double>(most);
 }
 
-inline void soften_all(std::span<double> values, double best, double scale, double& total) {
+template <class T>
+inline void largest_in_blocks(std::span<const T> scores, std::span<double> maxima) {
+  for (size_t begin = 0, block = 0; begin < scores.size(); begin += kProbsBlock, ++block) {
+    largest(scores.subspan(begin, std::min(kProbsBlock, scores.size() - begin)), maxima[block]);
+  }
+}
+
+inline Vec<double> load_scores(const double* from) { return load(from); }
+
+inline Vec<double> load_scores(const float* from) {
+  typedef float Half __attribute__((vector_size(kVectorBytes / 2)));
+  return __builtin_convertvector(load_raw<Half>(from), Vec<double>);
+}
+
+/// a * b + c; the baseline has no instruction that rounds only once.
+inline Vec<double> multiply_add(Vec<double> a, Vec<double> b, Vec<double> c) {
+  if constexpr (kVectorBytes > 16) {
+    return fused<double>(a, b, c);
+  } else {
+    return a * b + c;
+  }
+}
+
+/// exp(x) to about one unit in the last place, for x up to 0.
+inline Vec<double> mass_of(Vec<double> x) {
+  using L = Lanes<double>;
+  const Vec<double> bounded = x < L::kLowest ? splat(L::kLowest) : x;
+  const Vec<double> shifted = multiply_add(bounded, splat(1.4426950408889634), splat(L::kRound));
+  const Vec<double> k = shifted - L::kRound;
+  Vec<double> r = multiply_add(k, splat(-L::kLn2High), bounded);
+  r = multiply_add(k, splat(-L::kLn2Low), r);  // |r| <= ln(2) / 2
+  constexpr double kInverseFactorials[] = {1.0,
+                                           1.0 / 2,
+                                           1.0 / 6,
+                                           1.0 / 24,
+                                           1.0 / 120,
+                                           1.0 / 720,
+                                           1.0 / 5040,
+                                           1.0 / 40320,
+                                           1.0 / 362880,
+                                           1.0 / 3628800,
+                                           1.0 / 39916800,
+                                           1.0 / 479001600,
+                                           1.0 / 6227020800.0};
+  Vec<double> series = splat(kInverseFactorials[12]);
+#pragma GCC unroll 12
+  for (int i = 11; i >= 0; --i) {
+    series = multiply_add(series, r, splat(kInverseFactorials[i]));
+  }
+  const auto power =
+      same_bits<Vec<double>>((same_bits<L::Int>(shifted) + L::kExponentBias) << L::kMantissaBits);
+  const Vec<double> result = multiply_add(series * r, power, power);
+  return x < L::kLowest ? splat(0.0) : result;
+}
+
+/// The masses of scores that fill no vector, zeros behind them.
+template <class T>
+inline Vec<double> mass_of_rest(std::span<const T> scores, double best, double scale) {
+  double lanes[Lanes<double>::kCount];
+  std::fill(std::begin(lanes), std::end(lanes), -std::numeric_limits<double>::infinity());
+  std::copy(scores.begin(), scores.end(), lanes);
+  return mass_of((load(lanes) - best) * scale);
+}
+
+/// `masses` may be nullptr: then they are only added up, in the same order.
+template <class T>
+inline void soften_all(std::span<const T> scores, double best, double scale, double* masses,
+                       double& total) {
   constexpr size_t kCount = Lanes<double>::kCount;
   Vec<double> sums = splat(0.0);
   size_t i = 0;
-  for (; i + kCount <= values.size(); i += kCount) {
-    const Vec<double> mass = exp<double>((load(values.data() + i) - best) * scale);
-    store(values.data() + i, mass);
+  for (; i + kCount <= scores.size(); i += kCount) {
+    const Vec<double> mass = mass_of((load_scores(scores.data() + i) - best) * scale);
+    if (masses != nullptr) {
+      store(masses + i, mass);
+    }
     sums += mass;
   }
-  if (i < values.size()) {
-    const auto rest = static_cast<int64_t>(values.size() - i);
-    double* part = values.data() + i;
-    store_part(part, exp<double>((load_part(part, rest) - best) * scale), rest);
-    sums += load_part(part, rest);
+  if (i < scores.size()) {
+    const Vec<double> mass = mass_of_rest(scores.subspan(i), best, scale);
+    if (masses != nullptr) {
+      store_part(masses + i, mass, static_cast<int64_t>(scores.size() - i));
+    }
+    sums += mass;
   }
   total = sum<double>(sums);
+}
+
+template <class T>
+inline void masses_in_blocks(std::span<const T> scores, double best, double scale,
+                             std::span<double> sums) {
+  for (size_t begin = 0, block = 0; begin < scores.size(); begin += kProbsBlock, ++block) {
+    soften_all(scores.subspan(begin, std::min(kProbsBlock, scores.size() - begin)), best, scale,
+               nullptr, sums[block]);
+  }
 }
 
 inline void sum_all(std::span<const double> weights, WeightSum& result) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "decoders/verifiers/probs.h"
 
 namespace specdec {
 
@@ -27,15 +26,13 @@ std::vector<double> draft_overlaps(const Draft& draft, TargetProbs& target, int6
     if (children.empty() || depths[static_cast<size_t>(node)] >= max_depth) {
       continue;
     }
-    const auto p = target.after(node);
-    const int64_t distribution = draft.child_probs[static_cast<size_t>(node)];
-    if (distribution >= 0) {
-      overlaps.push_back(overlap(p, row_of(draft.probs, distribution)));
+    if (const TokenProbs* q = draft.drawn_from(node)) {
+      overlaps.push_back(overlap(target.after(node).row(), q->row()));
       continue;
     }
     double mass = 0.0;
     for (const int64_t child : children) {
-      mass += p[static_cast<size_t>(draft.tokens[static_cast<size_t>(child)])];
+      mass += target.probability(node, draft.tokens[static_cast<size_t>(child)]);
     }
     overlaps.push_back(mass);
   }

@@ -58,7 +58,7 @@ class DistributionWalk {
     std::vector<double> next(logits.size());
     const TokenMask mask = place_ ? place_->mask() : TokenMask();
     target_distribution(std::span<const double>(logits), history_, task_.sampling, next,
-                        task_.corrected ? ScoreFilter() : filter_of(mask));
+                        task_.corrected ? nullptr : allowed_by(mask));
     double rest = mass;
     for (size_t token = 0; token < next.size(); ++token) {
       const bool allowed = !place_ || mask.allows(static_cast<Token>(token));

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "core/error.h"
@@ -60,10 +61,20 @@ Tensor DraftModelDrafter::catch_up() {
       std::min(static_cast<size_t>(mine - cached_.begin()), committed_.size() - 1);
   cached_.assign(committed_.begin(), committed_.end());
   if (common == 0) {
-    return model_->prefill_get_last_logits(committed_).unsqueeze(0);
+    return read_prompt();
   }
   model_->truncate(static_cast<int64_t>(common));
   return model_->extend_get_last_logits(committed_.subspan(common)).unsqueeze(0);
+}
+
+Tensor DraftModelDrafter::read_prompt() {
+  const auto begin = std::chrono::steady_clock::now();
+  const Tensor logits = model_->prefill_get_last_logits(committed_).unsqueeze(0);
+  if (prompt_seconds_ != nullptr) {
+    *prompt_seconds_ +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  return logits;
 }
 
 Tensor DraftModelDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
@@ -83,6 +94,7 @@ std::optional<DraftRoom> DraftModelDrafter::begin_draft(const DraftContext& cont
     return std::nullopt;
   }
   committed_ = context.committed;
+  prompt_seconds_ = context.prompt_seconds;
   nodes_.begin(-1);
   return DraftRoom{.evaluated = room};
 }

@@ -34,13 +34,16 @@ class DraftModelDrafter final : public DistributionDrafter {
   /// Feeds what `committed` has and the cache has not; the logits after its newest token, [1,
   /// vocab].
   Tensor catch_up();
+  /// The same at a request's first draft.
+  Tensor read_prompt();
   /// Keeps the drafted nodes that were committed since.
   void commit_accepted();
 
   std::unique_ptr<LanguageModel> model_;
-  TokenSpan committed_;        // of the draft in progress
-  std::vector<Token> cached_;  // what the model keeps
-  struct Pending {             // a drafted node that the model has evaluated
+  TokenSpan committed_;               // of the draft in progress
+  double* prompt_seconds_ = nullptr;  // the same
+  std::vector<Token> cached_;         // what the model keeps
+  struct Pending {                    // a drafted node that the model has evaluated
     Token token = 0;
     int64_t parent = -1;  // pending node, -1 = the last kept token
   };

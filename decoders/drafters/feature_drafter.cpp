@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "core/error.h"
@@ -68,9 +69,9 @@ void FeatureDrafter::collect(const DraftContext& context) {
 }
 
 Tensor FeatureDrafter::feed(size_t module, TokenSpan tokens, const Tensor& features) {
-  ForwardResult result =
-      modules_[module]->extend(tokens, {.logits = module == 0 ? Logits::kLast : Logits::kNone},
-                               {.features = features, .own_features = module > 0});
+  ForwardResult result = modules_[module]->extend(
+      tokens, {.logits = module == 0 ? Logits::kLast : Logits::kNone, .draft_columns = true},
+      {.features = features, .own_features = module > 0});
   root_logits_ = module == 0 ? result.logits : root_logits_;
   return result.final_hidden;
 }
@@ -137,13 +138,21 @@ void FeatureDrafter::evaluate(size_t module, const Draft& partial, std::span<con
     return;
   }
   batch.tokens = token_tensor(tokens);
-  batch.inputs = {.features = at::cat(features), .own_features = true};
-  const ForwardResult result =
-      model.forward(batch, {.logits = says_distribution ? Logits::kAll : Logits::kNone});
+  batch.inputs = {.features = features.size() == 1 ? features.front() : at::cat(features),
+                  .own_features = true};
+  const ForwardResult result = model.forward(
+      batch, {.logits = says_distribution ? Logits::kAll : Logits::kNone, .draft_columns = true});
+  const bool says_all =
+      seen.size() == nodes.size() && std::all_of(nodes.begin(), nodes.end(), [&](int64_t node) {
+        return draft_module(nodes_[static_cast<size_t>(node)].depth) == module;
+      });
+  if (says_all) {
+    logits = {result.logits};
+  }
   for (size_t row = 0; row < seen.size(); ++row) {
     Node& node = nodes_[static_cast<size_t>(nodes[seen[row]])];
     node.features[module] = result.final_hidden.narrow(0, static_cast<int64_t>(row), 1);
-    if (draft_module(node.depth) == module) {
+    if (!says_all && draft_module(node.depth) == module) {
       logits[seen[row]] = result.logits.narrow(0, static_cast<int64_t>(row), 1);
     }
   }
@@ -176,7 +185,13 @@ std::optional<DraftRoom> FeatureDrafter::begin_draft(const DraftContext& context
   if (room < 0) {
     return std::nullopt;
   }
+  const bool reads_prompt = modules_.front()->length() == 0 && context.prompt_seconds != nullptr;
+  const auto begin = std::chrono::steady_clock::now();
   catch_up();
+  if (reads_prompt) {
+    *context.prompt_seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
   nodes_.clear();
   return DraftRoom{.evaluated = room};
 }

@@ -51,6 +51,9 @@ class FeatureDrafter final : public DistributionDrafter {
 
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
+  const DraftVocabulary* vocabulary() const override {
+    return modules_.front()->draft_vocabulary();
+  }
   /// Takes the target's features of what was committed since.
   void collect(const DraftContext& context);
   /// Feeds them; root_logits_ and newest_ are then those of the newest committed token.

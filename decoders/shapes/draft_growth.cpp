@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <numeric>
 
+#include "core/draft_vocabulary.h"
 #include "core/error.h"
 
 namespace specdec {
@@ -30,7 +30,7 @@ DraftGrowth DraftGrowth::of_candidates(const DraftContext& context,
 }
 
 bool DraftGrowth::is_expanded(int64_t node) const {
-  return node < std::ssize(logits_) && logits_[static_cast<size_t>(node)].defined();
+  return node < std::ssize(logits_) && logits_[static_cast<size_t>(node)].logits.defined();
 }
 
 bool DraftGrowth::may_have_children(int64_t node) const {
@@ -56,20 +56,28 @@ void DraftGrowth::expand(std::span<const int64_t> nodes) {
                 "a drafter was asked for {} distributions", asked.size());
   logits_.resize(draft_.tokens.size());
   for (size_t i = 0; i < asked.size(); ++i) {
-    logits_[static_cast<size_t>(asked[i])] = logits[static_cast<int64_t>(i)];
+    logits_[static_cast<size_t>(asked[i])] = {logits, static_cast<int64_t>(i)};
   }
 }
 
 Tensor DraftGrowth::logits(int64_t node) const {
-  return is_expanded(node) ? logits_[static_cast<size_t>(node)] : Tensor();
-}
-
-ScoreFilter DraftGrowth::filter(int64_t node) {
-  if (!grammar_) {
+  if (!is_expanded(node)) {
     return {};
   }
-  mask_ = grammar_->mask(draft_, node);
-  return filter_of(mask_);
+  const Expanded& expanded = logits_[static_cast<size_t>(node)];
+  const DraftVocabulary* vocabulary = child_distribution_.vocabulary();
+  return vocabulary == nullptr
+             ? expanded.logits.select(0, expanded.row)
+             : vocabulary->widened(expanded.logits.narrow(0, expanded.row, 1)).squeeze(0);
+}
+
+LogitRow DraftGrowth::row(int64_t node) const {
+  const Expanded& expanded = logits_[static_cast<size_t>(node)];
+  return LogitRow::of(expanded.logits, expanded.row);
+}
+
+AllowedTokens DraftGrowth::allowed(int64_t node) {
+  return grammar_ ? allowed_by(grammar_->mask(draft_, node)) : nullptr;
 }
 
 std::vector<Token> DraftGrowth::penalised(int64_t node) const {
@@ -77,18 +85,21 @@ std::vector<Token> DraftGrowth::penalised(int64_t node) const {
                                                      : std::vector<Token>();
 }
 
-void DraftGrowth::fill_distribution(int64_t node) {
+TokenProbs DraftGrowth::distribution(int64_t node) {
+  if (!is_expanded(node)) {
+    return {};
+  }
   SamplingParams sampling = context_.sampling;
   // A greedy distribution ranks only its best token; siblings need all tokens ranked.
   sampling.temperature = sampling.greedy() ? 1.0 : sampling.temperature;
-  const Tensor& logits = logits_[static_cast<size_t>(node)];
-  distribution_.resize(static_cast<size_t>(logits.numel()));
-  target_distribution(logits, penalised(node), sampling, distribution_, filter(node));
+  return probs(node, sampling);
 }
 
-void DraftGrowth::record_distribution(int64_t node) {
-  draft_.child_probs[static_cast<size_t>(node)] = static_cast<int64_t>(distributions_.size());
-  distributions_.push_back(at::tensor(distribution_, at::kDouble));
+TokenProbs DraftGrowth::probs(int64_t node, const SamplingParams& sampling) {
+  if (const DraftVocabulary* vocabulary = child_distribution_.vocabulary()) {
+    return vocabulary->probs(row(node), penalised(node), sampling, allowed(node));
+  }
+  return token_probs(row(node), penalised(node), sampling, allowed(node));
 }
 
 int64_t DraftGrowth::add(Token token, int64_t node) {
@@ -100,14 +111,21 @@ int64_t DraftGrowth::add(Token token, int64_t node) {
 }
 
 std::vector<int64_t> DraftGrowth::draw_children(int64_t node, int64_t count) {
-  fill_distribution(node);
-  record_distribution(node);
+  TokenProbs left = distribution(node);
+  if (left.empty()) {
+    return {};
+  }
+  draft_.child_probs[static_cast<size_t>(node)] = std::ssize(draft_.probs);
+  draft_.probs.push_back(left);
   std::vector<int64_t> children;
   for (int64_t i = 0; i < count; ++i) {
-    const auto token = static_cast<size_t>(context_.random.draw(distribution_));
-    children.push_back(add(static_cast<Token>(token), node));
-    distribution_[token] = 0.0;
-    if (i + 1 < count && *std::max_element(distribution_.begin(), distribution_.end()) <= 0.0) {
+    const Token token = left.draw(context_.random);
+    children.push_back(add(token, node));
+    if (i + 1 == count) {
+      break;
+    }
+    left = left.without(token);
+    if (!(left.sum() > 0.0)) {
       break;
     }
   }
@@ -136,45 +154,15 @@ std::vector<Candidate> DraftGrowth::best(int64_t node, int64_t count) {
     return {};
   }
   if (count == 1 && context_.sampling.greedy()) {
-    const GreedyChoice choice = greedy_choice(logits_[static_cast<size_t>(node)], penalised(node),
-                                              context_.sampling, filter(node));
-    return {{choice.token, 1.0}};
+    return probs(node, context_.sampling).top(1);
   }
-  fill_distribution(node);
-  std::vector<Token> tokens(distribution_.size());
-  std::iota(tokens.begin(), tokens.end(), 0);
-  const auto wanted = tokens.begin() + std::min(count, static_cast<int64_t>(tokens.size()));
-  const auto more_likely = [&](Token a, Token b) {
-    const double of_a = distribution_[static_cast<size_t>(a)];
-    const double of_b = distribution_[static_cast<size_t>(b)];
-    return of_a != of_b ? of_a > of_b : a < b;
-  };
-  std::partial_sort(tokens.begin(), wanted, tokens.end(), more_likely);
-  std::vector<Candidate> found;
-  for (auto token = tokens.begin(); token != wanted; ++token) {
-    if (distribution_[static_cast<size_t>(*token)] > 0.0) {
-      found.push_back({*token, distribution_[static_cast<size_t>(*token)]});
-    }
-  }
-  return found;
-}
-
-std::span<const double> DraftGrowth::distribution(int64_t node) {
-  if (!is_expanded(node)) {
-    return {};
-  }
-  fill_distribution(node);
-  return distribution_;
+  return distribution(node).top(count);
 }
 
 Draft DraftGrowth::finish() && {
   SPECDEC_CHECK(draft_.proposed() <= context_.max_tokens,
                 "a draft of {} candidates where {} tokens fit: name those to keep",
                 draft_.proposed(), context_.max_tokens);
-  if (!distributions_.empty()) {
-    draft_.probs = distributions_.size() == 1 ? distributions_.front().unsqueeze(0)
-                                              : at::stack(distributions_);
-  }
   return std::move(draft_);
 }
 

@@ -10,12 +10,6 @@
 
 namespace specdec {
 
-/// A token that may follow a node, by a drafter's distribution.
-struct Candidate {
-  Token token = 0;
-  double probability = 0.0;
-};
-
 /// A draft under construction: what every DraftShape grows it with. Turns logits into the drafter's
 /// distribution under the request's sampling and the grammar, finds siblings in it, and records the
 /// distributions that were drawn from. Two children of every node, level by level:
@@ -64,9 +58,9 @@ class DraftGrowth {
   int64_t add(Token token, int64_t node);
   /// The `count` most likely tokens after an expanded node, best first; none after another one.
   std::vector<Candidate> best(int64_t node, int64_t count);
-  /// The drafter's distribution of the token after an expanded node; changes with the next call.
-  /// Empty after another one.
-  std::span<const double> distribution(int64_t node);
+  /// The drafter's distribution of the token after an expanded node. Empty after another one, and
+  /// where the grammar allows none of the drafter's tokens.
+  TokenProbs distribution(int64_t node);
 
   /// The draft; the object is used up.
   Draft finish() &&;
@@ -76,14 +70,12 @@ class DraftGrowth {
  private:
   bool is_expanded(int64_t node) const;
   bool may_have_children(int64_t node) const;
-  /// The grammar's filter of the tokens after `node`; holds until the next call.
-  ScoreFilter filter(int64_t node);
+  /// What the grammar allows after `node`.
+  AllowedTokens allowed(int64_t node);
+  LogitRow row(int64_t node) const;
+  TokenProbs probs(int64_t node, const SamplingParams& sampling);
   /// What the penalties of the token after `node` look at.
   std::vector<Token> penalised(int64_t node) const;
-  /// The drafter's distribution after `node`, in distribution_.
-  void fill_distribution(int64_t node);
-  /// Keeps distribution_ as the one that the node's children are drawn from.
-  void record_distribution(int64_t node);
   std::vector<int64_t> draw_children(int64_t node, int64_t count);
 
   const DraftContext& context_;
@@ -93,11 +85,12 @@ class DraftGrowth {
   int64_t evaluations_left_;
   Draft draft_;
   std::vector<int64_t> depths_ = {0};
-  std::vector<Tensor> logits_;         // [node] [vocab]; undefined = not expanded
-  std::vector<Tensor> distributions_;  // each [vocab] float64
-  std::vector<double> distribution_;
+  struct Expanded {
+    Tensor logits;  // of several nodes; undefined = not expanded
+    int64_t row = 0;
+  };
+  std::vector<Expanded> logits_;  // [node]
   std::optional<DraftGrammar> grammar_;
-  TokenMask mask_;  // of the node in question
 };
 
 }  // namespace specdec

@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "decoders/analysis/draft_overlap.h"
 #include "decoders/shapes/draft_growth.h"
-#include "decoders/verifiers/probs.h"
 
 namespace specdec {
 namespace {
@@ -64,11 +63,10 @@ bool TraceShape::see(DraftGrowth& growth, int64_t node) {
   const Token wanted = text_[static_cast<size_t>(node)];
   Seen seen;
   if (growth.draws()) {
-    const auto distribution = growth.distribution(node);
-    seen.distribution.assign(distribution.begin(), distribution.end());
-    seen.rank = rank_of(wanted, distribution);
+    seen.distribution = growth.distribution(node);
+    seen.rank = rank_of(wanted, seen.distribution.row());
     seen_.push_back(std::move(seen));
-    return seen_.back().distribution[static_cast<size_t>(wanted)] > 0.0;
+    return seen_.back().distribution[wanted] > 0.0;
   }
   const std::vector<Candidate> best = growth.best(node, options_.width);
   const auto found = std::find_if(best.begin(), best.end(), [&](const Candidate& candidate) {
@@ -97,23 +95,23 @@ Draft TraceShape::grow(const DraftContext& context, ChildDistribution& distribut
   return std::move(growth).finish();
 }
 
-TraceDepth TraceShape::depth_of(const Draft& draft, size_t i, std::span<const double> p) const {
-  const auto wanted = static_cast<size_t>(text_[i]);
+TraceDepth TraceShape::depth_of(const Draft& draft, size_t i, const TokenProbs& p) const {
+  const Token wanted = text_[i];
   TraceDepth depth{.p = p[wanted]};
   if (grown_ && draws_) {
-    compare(p, seen_[i].distribution, text_[i], depth);
+    compare(p.row(), seen_[i].distribution.row(), wanted, depth);
     depth.rank = seen_[i].rank;
     return depth;
   }
-  const int64_t drawn_from = draft.child_probs[i];
-  if (!grown_ && drawn_from >= 0) {
-    compare(p, row_of(draft.probs, drawn_from), text_[i], depth);
+  const TokenProbs* drawn_from = draft.drawn_from(static_cast<int64_t>(i));
+  if (!grown_ && drawn_from != nullptr) {
+    compare(p.row(), drawn_from->row(), wanted, depth);
     return depth;
   }
   const Token proposed = grown_ ? seen_[i].best : draft.tokens[i + 1];
-  depth.is_favoured = proposed == text_[i];
+  depth.is_favoured = proposed == wanted;
   depth.rank = grown_ ? seen_[i].rank : depth.is_favoured ? 0 : -1;
-  depth.overlap = proposed < 0 ? 0.0 : p[static_cast<size_t>(proposed)];
+  depth.overlap = proposed < 0 ? 0.0 : p[proposed];
   depth.favoured = depth.overlap;
   return depth;
 }
@@ -131,7 +129,7 @@ TracePosition TraceShape::position_of(const Draft& draft, TargetProbs& target) c
 }
 
 void TraceShape::record(const Draft& draft, TargetProbs& target) {
-  if (draft.probs.defined() && draft.proposed() > 1) {
+  if (!draft.probs.empty() && draft.proposed() > 1) {
     throw ConfigError(
         "this drafter draws its tokens by itself; only drafters that leave that to the shape "
         "(ChildDistribution), or propose deterministically, can be traced deeper than 1 token");
@@ -140,7 +138,7 @@ void TraceShape::record(const Draft& draft, TargetProbs& target) {
     SPECDEC_CHECK(draft.parents[static_cast<size_t>(node)] == node - 1,
                   "a drafter proposed a tree where a chain was asked for");
   }
-  trace_.drawn = trace_.drawn || draft.probs.defined() || (grown_ && draws_);
+  trace_.drawn = trace_.drawn || !draft.probs.empty() || (grown_ && draws_);
   trace_.width = !grown_ && draft.proposed() > 0 ? 1 : trace_.width;
   trace_.positions.push_back(position_of(draft, target));
 }

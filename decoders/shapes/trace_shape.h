@@ -29,15 +29,15 @@ class TraceShape final : public DraftShape {
   DraftTrace finish() && { return std::move(trace_); }
 
  private:
-  struct Seen {                             // at one depth
-    std::vector<double> distribution = {};  // of a drafter that draws
+  struct Seen {                    // at one depth
+    TokenProbs distribution = {};  // of a drafter that draws
     Token best = -1;
     int64_t rank = -1;
   };
   /// Looks at the distribution after `node`; true when the draft can go on with the text.
   bool see(DraftGrowth& growth, int64_t node);
   /// At the i-th token of the draft; p: the target's distribution there.
-  TraceDepth depth_of(const Draft& draft, size_t i, std::span<const double> p) const;
+  TraceDepth depth_of(const Draft& draft, size_t i, const TokenProbs& p) const;
   TracePosition position_of(const Draft& draft, TargetProbs& target) const;
 
   TraceOptions options_;

@@ -25,31 +25,26 @@ class Chain {
   Chain(const Draft& draft, TargetProbs& target)
       : draft_(draft), target_(target), weights_(draft.tokens.size(), 1.0) {
     for (int64_t i = 0; i + 1 < draft.size(); ++i) {
-      const double drafted =
-          drawn(i) ? weight_of(row_of(draft.probs, distribution(i)), child(i)) : 1.0;
-      SPECDEC_CHECK(
-          drafted > 0.0,
-          "token {} was drafted, but the distribution that it was drawn from gives it no mass: "
-          "the draft's distributions are not the ones it was drawn from",
-          child(i));
-      const double mass = weight_of(this->target(i), child(i));
+      const double drafted = drafted_mass(draft.drawn_from(i), child(i));
+      const double mass = target.probability(i, child(i));
       weights_[static_cast<size_t>(i) + 1] = std::min(1.0, weight(i) * mass / drafted);
     }
   }
 
   int64_t length() const { return draft_.size() - 1; }
-  Probs target(int64_t i) const { return target_.after(i); }
+  const TokenProbs& target(int64_t i) const { return target_.after(i); }
   /// w_i
   double weight(int64_t i) const { return weights_[static_cast<size_t>(i)]; }
   /// max(w_i p - q, 0) after i < length() tokens.
-  std::vector<double> rest(int64_t i) const {
-    return drawn(i) ? residual(target(i), row_of(draft_.probs, distribution(i)), weight(i))
-                    : residual(target(i), child(i), weight(i));
+  TokenProbs rest(int64_t i) const {
+    const TokenProbs* drafted = draft_.drawn_from(i);
+    return residual(
+        target(i),
+        drafted != nullptr ? *drafted : TokenProbs::one_hot(child(i), target_.vocab_size()),
+        weight(i));
   }
 
  private:
-  int64_t distribution(int64_t i) const { return draft_.child_probs[static_cast<size_t>(i)]; }
-  bool drawn(int64_t i) const { return distribution(i) >= 0; }
   Token child(int64_t i) const { return draft_.tokens[static_cast<size_t>(i) + 1]; }
 
   const Draft& draft_;
@@ -73,19 +68,17 @@ VerifyResult BlockVerifier::verify(const Draft& draft, TargetProbs& target, int6
   // The choices are independent, so the largest that passes can be sought from the end.
   int64_t accepted = chain.length();
   bool passed = random.bernoulli(chain.weight(accepted));
-  std::vector<double> rest;
+  TokenProbs rest;
+  double left = 0.0;  // its sum
   while (!passed && accepted > 0) {
     --accepted;
     rest = chain.rest(accepted);
-    const double sum = sum_of(rest).sum;
-    passed = accepted == 0 || random.bernoulli(acceptance(sum, chain.weight(accepted)));
+    left = rest.sum();
+    passed = accepted == 0 || random.bernoulli(acceptance(left, chain.weight(accepted)));
   }
-  VerifyResult result{.path = chain_path(accepted + 1)};
   // Nothing is left only when rounding alone made the rejection possible.
-  const bool all = accepted == chain.length();
-  result.next = static_cast<Token>(
-      random.draw(!all && normalise(rest) ? Probs(rest) : chain.target(accepted)));
-  return result;
+  const TokenProbs& next = left > 0.0 ? rest : chain.target(accepted);
+  return {.path = chain_path(accepted + 1), .next = next.draw(random)};
 }
 
 }  // namespace specdec

@@ -18,9 +18,7 @@ void ExactMatchVerifier::check(const SamplingParams& sampling) const {
 VerifyResult ExactMatchVerifier::verify(const Draft& draft, TargetProbs& target,
                                         int64_t /*position*/, Randomness& /*random*/) const {
   check_probs(draft, target);
-  return follow(draft, [&](int64_t node, int64_t /*depth*/) {
-    return static_cast<Token>(argmax(target.after(node)));
-  });
+  return follow(draft, [&](int64_t node, int64_t /*depth*/) { return target.best(node); });
 }
 
 }  // namespace specdec

@@ -14,48 +14,40 @@ namespace {
 /// p and q at one node, while its children are tried one after the other.
 class RejectionTrial {
  public:
-  RejectionTrial(Probs target, std::optional<Probs> drafter) : target_(target) {
-    if (drafter) {
-      drafted_.assign(drafter->begin(), drafter->end());
-      has_distribution_ = true;
+  /// `drafted`: what the children were drawn from, or nullptr.
+  RejectionTrial(const TokenProbs& target, const TokenProbs* drafted) : target_(target) {
+    if (drafted != nullptr) {
+      drafted_ = *drafted;
     }
   }
 
   /// Decides about a child; a rejection leaves the residual distributions behind.
   bool accepts(Token token, Randomness& random) {
-    const double mass = weight_of(distribution(), token);
-    const double drafted = has_distribution_ ? weight_of(drafted_, token) : 1.0;
-    SPECDEC_CHECK(
-        drafted > 0.0,
-        "token {} was drafted, but the distribution that it was drawn from gives it no mass: the "
-        "draft's distributions are not the ones it was drawn from",
-        token);
-    return random.bernoulli(mass / drafted) || !reject(token);
+    const double drafted = drafted_mass(drafted_ ? &*drafted_ : nullptr, token);
+    return random.bernoulli(target_[token] / drafted) || !reject(token);
   }
 
   /// What is left of the target's distribution.
-  Probs distribution() const { return residual_.empty() ? target_ : Probs(residual_); }
+  const TokenProbs& distribution() const { return target_; }
 
  private:
   /// False when no mass would be left: a rejection that only rounding made possible.
   bool reject(Token token) {
-    std::vector<double> rest =
-        has_distribution_ ? residual(distribution(), drafted_) : residual(distribution(), token);
-    if (has_distribution_) {
-      drafted_[static_cast<size_t>(token)] = 0.0;
-      normalise(drafted_);
+    const TokenProbs rest =
+        residual(target_, drafted_ ? *drafted_ : TokenProbs::one_hot(token, target_.vocab_size()));
+    if (drafted_) {
+      const TokenProbs others = drafted_->without(token);
+      drafted_ = others.sum() > 0.0 ? others.normalised() : others;
     }
-    if (!normalise(rest)) {
+    if (!(rest.sum() > 0.0)) {
       return false;
     }
-    residual_ = std::move(rest);
+    target_ = rest.normalised();
     return true;
   }
 
-  Probs target_;
-  std::vector<double> residual_;  // empty = nothing rejected yet
-  std::vector<double> drafted_;
-  bool has_distribution_ = false;
+  TokenProbs target_;
+  std::optional<TokenProbs> drafted_;
 };
 
 }  // namespace
@@ -66,17 +58,13 @@ VerifyResult RejectionVerifier::verify(const Draft& draft, TargetProbs& target,
   VerifyResult result{.path = {0}};
   while (true) {
     const int64_t node = result.path.back();
-    const int64_t distribution = draft.child_probs[static_cast<size_t>(node)];
     const std::vector<int64_t> children = draft.children(node);
-    const bool drawn = distribution >= 0 && !children.empty();
-    RejectionTrial trial(
-        target.after(node),
-        drawn ? std::optional<Probs>(row_of(draft.probs, distribution)) : std::nullopt);
+    RejectionTrial trial(target.after(node), children.empty() ? nullptr : draft.drawn_from(node));
     const auto accepted = std::find_if(children.begin(), children.end(), [&](int64_t child) {
       return trial.accepts(draft.tokens[static_cast<size_t>(child)], random);
     });
     if (accepted == children.end()) {
-      result.next = static_cast<Token>(random.draw(trial.distribution()));
+      result.next = trial.distribution().draw(random);
       return result;
     }
     result.path.push_back(*accepted);

@@ -9,7 +9,7 @@ VerifyResult SampleMatchVerifier::verify(const Draft& draft, TargetProbs& target
   check_probs(draft, target);
   return follow(draft, [&](int64_t node, int64_t depth) {
     random.seek(position + depth, Purpose::kSample);
-    return static_cast<Token>(random.draw(target.after(node)));
+    return target.draw(node, random);
   });
 }
 

@@ -30,7 +30,7 @@ VerifyResult SyntheticVerifier::verify(const Draft& draft, TargetProbs& target,
     const std::vector<int64_t> children = draft.children(node);
     const size_t depth = std::min(result.path.size(), acceptance_.size());
     if (children.empty() || !random.bernoulli(acceptance_[depth - 1])) {
-      result.next = static_cast<Token>(random.draw(target.after(node)));
+      result.next = target.draw(node, random);
       return result;
     }
     result.path.push_back(children.front());

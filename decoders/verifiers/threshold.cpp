@@ -12,11 +12,11 @@ namespace {
 /// The children of one node, tried in order.
 class ThresholdTrial {
  public:
-  ThresholdTrial(Probs target, const ThresholdOptions& options)
-      : rest_(target.begin(), target.end()), options_(options), left_(options.acc) {}
+  ThresholdTrial(TokenProbs target, const ThresholdOptions& options)
+      : rest_(std::move(target)), options_(options), left_(options.acc) {}
 
   bool accepts(Token token, Randomness& random) {
-    const double mass = weight_of(rest_, token);  // 0 the second time: it was refused before
+    const double mass = rest_[token];  // 0 the second time: it was refused before
     // One uniform number for all siblings: given that it was above the mass so far, the probability
     // that it is within this one's.
     if (mass > 0.0 &&
@@ -24,18 +24,16 @@ class ThresholdTrial {
       return true;
     }
     left_ -= mass;
-    rest_[static_cast<size_t>(token)] = 0.0;
+    rest_ = rest_.without(token);
     // Nothing is left to draw only when rounding alone made the refusal possible.
-    const bool some_left =
-        std::any_of(rest_.begin(), rest_.end(), [](double w) { return w > 0.0; });
-    return !some_left;
+    return !(rest_.sum() > 0.0);
   }
 
   /// The target's distribution without the refused tokens, not normalised.
-  Probs rest() const { return rest_; }
+  const TokenProbs& rest() const { return rest_; }
 
  private:
-  std::vector<double> rest_;
+  TokenProbs rest_;
   ThresholdOptions options_;
   double left_;  // of `acc`
 };
@@ -61,7 +59,7 @@ VerifyResult ThresholdVerifier::verify(const Draft& draft, TargetProbs& target,
       return trial.accepts(draft.tokens[static_cast<size_t>(child)], random);
     });
     if (accepted == children.end()) {
-      result.next = static_cast<Token>(random.draw(trial.rest()));
+      result.next = trial.rest().draw(random);
       return result;
     }
     result.path.push_back(*accepted);

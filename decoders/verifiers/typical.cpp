@@ -11,11 +11,13 @@
 namespace specdec {
 namespace {
 
-double entropy(Probs distribution) {
+double entropy(const TokenProbs& distribution) {
   double sum = 0.0;
-  for (const double mass : distribution) {
-    sum -= mass > 0.0 ? mass * std::log(mass) : 0.0;
-  }
+  distribution.visit([&sum](std::span<const double> part) {
+    for (const double mass : part) {
+      sum -= mass > 0.0 ? mass * std::log(mass) : 0.0;
+    }
+  });
   return sum;
 }
 
@@ -44,18 +46,18 @@ VerifyResult TypicalVerifier::verify(const Draft& draft, TargetProbs& target, in
     if (ranks[parent].first < 0) {
       continue;
     }
-    const Probs distribution = target.after(draft.parents[node]);
+    const TokenProbs& distribution = target.after(draft.parents[node]);
     if (thresholds[parent] == 0.0) {
       thresholds[parent] =
           std::min(options_.epsilon, options_.delta * std::exp(-entropy(distribution)));
     }
-    const double mass = weight_of(distribution, draft.tokens[node]);
+    const double mass = distribution[draft.tokens[node]];
     if (mass > 0.0 && mass >= thresholds[parent]) {
       ranks[node] = {ranks[parent].first + 1, ranks[parent].second * mass};
     }
   }
   const int64_t node = std::max_element(ranks.begin(), ranks.end()) - ranks.begin();
-  return {.path = draft.path_to(node), .next = static_cast<Token>(random.draw(target.after(node)))};
+  return {.path = draft.path_to(node), .next = target.draw(node, random)};
 }
 
 }  // namespace specdec

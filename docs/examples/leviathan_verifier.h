@@ -1,6 +1,4 @@
 #pragma once
-#include <vector>
-
 #include "decoders/verifier.h"
 #include "decoders/verifiers/probs.h"
 
@@ -15,20 +13,19 @@ class LeviathanVerifier final : public Verifier {
     VerifyResult result{.path = {0}};
     for (int64_t node = 0; node < draft.proposed(); ++node) {
       const Token token = draft.tokens[node + 1];
-      const Probs p = target.after(node);
-      const int64_t row = draft.child_probs[node];  // -1: chosen deterministically, so q is one-hot
-      const double q = row < 0 ? 1.0 : row_of(draft.probs, row)[token];
-      if (!random.bernoulli(p[token] / q)) {
-        std::vector<double> rest =
-            row < 0 ? residual(p, token) : residual(p, row_of(draft.probs, row));
-        if (normalise(rest)) {  // else p = q, and only rounding made the rejection possible
-          result.next = static_cast<Token>(random.draw(rest));
+      const TokenProbs* drawn_from = draft.drawn_from(node);  // nullptr: chosen deterministically
+      const TokenProbs q =
+          drawn_from ? *drawn_from : TokenProbs::one_hot(token, target.vocab_size());
+      if (!random.bernoulli(target.probability(node, token) / q[token])) {
+        const TokenProbs rest = residual(target.after(node), q);
+        if (rest.sum() > 0) {  // else p = q, and only rounding made the rejection possible
+          result.next = rest.draw(random);
           return result;
         }
       }
       result.path.push_back(node + 1);
     }
-    result.next = static_cast<Token>(random.draw(target.after(draft.proposed())));
+    result.next = target.draw(draft.proposed(), random);
     return result;
   }
 };

@@ -230,12 +230,13 @@ TokenDivergence describe_divergence(TokenSpan plain, TokenSpan other, int64_t po
   std::vector<Token> history = task.prompt;
   history.insert(history.end(), plain.begin(), plain.begin() + position);
   const TokenMask mask = mask_after(task.constraint, plain.first(at));
-  const GreedyChoice choice = greedy_choice(plain_logits, history, task.sampling, filter_of(mask));
+  const GreedyChoice choice =
+      greedy_choice(LogitRow::of(plain_logits), history, task.sampling, allowed_by(mask));
   divergence.gap_plain = choice.gap;
   divergence.ulp = float_ulp(plain_logits[choice.token].item<double>());
   if (own) {
     const GreedyChoice own_choice =
-        greedy_choice(own->logits, history, task.sampling, filter_of(mask));
+        greedy_choice(LogitRow::of(own->logits), history, task.sampling, allowed_by(mask));
     divergence.gap_other = own_choice.gap;
     divergence.own_choice = own_choice.token == divergence.token_other;
     divergence.width = own->width;

@@ -46,9 +46,10 @@ class FirstTokenGiven final : public Randomness {
   FirstTokenGiven(Randomness& source, int64_t position, Token first)
       : source_(source), position_(position), first_(first) {}
   bool bernoulli(double probability) override { return source_.bernoulli(probability); }
-  int64_t draw(std::span<const double> weights) override {
-    const int64_t drawn = source_.draw(weights);
-    return std::exchange(at_first_, false) ? first_ : drawn;
+  int64_t draw(std::span<const double> weights) override { return given(source_.draw(weights)); }
+  int64_t draw(const WeightBlocks& weights) override { return given(source_.draw(weights)); }
+  Token draw(TokenSpan ids, std::span<const double> weights) override {
+    return static_cast<Token>(given(source_.draw(ids, weights)));
   }
   void seek(int64_t position, Purpose purpose) override {
     at_first_ = position == position_ && purpose == Purpose::kSample;
@@ -56,6 +57,8 @@ class FirstTokenGiven final : public Randomness {
   }
 
  private:
+  int64_t given(int64_t drawn) { return std::exchange(at_first_, false) ? first_ : drawn; }
+
   Randomness& source_;
   int64_t position_;
   Token first_;

@@ -27,12 +27,11 @@ DraftTrace trace_target(LanguageModel& target, const Request& request, TokenSpan
   session.commit_given(output.front());
   for (size_t next = 1; next < output.size() && !session.finished(); ++next) {
     const Draft root = Draft::root(session.newest());
-    TargetProbs at_root = session.target_probs(root, target.verify(root, {}).logits.cpu());
-    const Probs probs = at_root.after(0);
-    const auto best = std::max_element(probs.begin(), probs.end()) - probs.begin();
-    const double mass = probs[static_cast<size_t>(best)];
+    TargetProbs& at_root = session.target_probs(root, target.verify(root, {}).logits.cpu());
+    const Token best = at_root.best(0);
+    const double mass = at_root.probability(0, best);
     trace.positions.push_back({.drafted = 1,
-                               .depths = {{.p = probs[static_cast<size_t>(output[next])],
+                               .depths = {{.p = at_root.probability(0, output[next]),
                                            .overlap = mass,
                                            .favoured = mass,
                                            .is_favoured = output[next] == best}}});

@@ -135,6 +135,7 @@ nlohmann::json statistics_json(const Generation& generation) {
                          {"prefill_seconds", counts.prefill_seconds},
                          {"decode_seconds", counts.decode_seconds},
                          {"draft_seconds", counts.draft_seconds},
+                         {"prompt_draft_seconds", counts.prompt_draft_seconds},
                          {"verify_seconds", counts.verify_seconds},
                          {"tokens_per_second", number(decode_tokens_per_second(counts))}};
   if (!generation.log_allowed.empty()) {

@@ -77,6 +77,7 @@ void Counts::add(const Generation& generation) {
     accepted += step.accepted;
     committed += step.committed;
     draft_seconds += step.draft_seconds;
+    prompt_draft_seconds += step.prompt_draft_seconds;
     verify_seconds += step.verify_seconds;
     for (auto* counts : {&drafted_at, &reached_at, &accepted_at}) {
       grow(*counts, step.depth);

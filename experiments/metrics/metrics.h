@@ -36,6 +36,7 @@ struct Counts {
   double prefill_seconds = 0.0;
   double decode_seconds = 0.0;  ///< wall time of all steps
   double draft_seconds = 0.0;
+  double prompt_draft_seconds = 0.0;  ///< of these, reading prompts into the drafter's cache
   double verify_seconds = 0.0;
   /// Of imported generations: wall time in which prefill and steps are not told apart.
   double unsplit_seconds = 0.0;

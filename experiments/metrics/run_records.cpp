@@ -98,6 +98,9 @@ Json step_json(const GenerationKey& key, size_t index, const StepStatistics& ste
   json["draft_seconds"] = checked_seconds(step.draft_seconds);
   json["verify_seconds"] = checked_seconds(step.verify_seconds);
   json["other_seconds"] = checked_seconds(step.other_seconds);
+  if (step.prompt_draft_seconds > 0.0) {
+    json["prompt_draft_seconds"] = checked_seconds(step.prompt_draft_seconds);
+  }
   if (!step.overlaps.empty()) {
     json["overlaps"] = step.overlaps;
   }
@@ -117,6 +120,7 @@ StepStatistics parse_step(const Json& line) {
           .committed = line.at("committed").get<int64_t>(),
           .depth = line.at("depth").get<int64_t>(),
           .draft_seconds = line.at("draft_seconds").get<double>(),
+          .prompt_draft_seconds = line.value("prompt_draft_seconds", 0.0),
           .verify_seconds = line.at("verify_seconds").get<double>(),
           .other_seconds = line.at("other_seconds").get<double>(),
           .overlaps = line.value("overlaps", std::vector<double>()),

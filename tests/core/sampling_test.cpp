@@ -141,17 +141,17 @@ TEST(SamplingTest, PenaltyActsOnceOnWhatWasSeen) {
 
 TEST(SamplingTest, PenaltyChangesTheGreedyTokenToo) {
   expect_near(distribution_of({2.0, 1.5}, {.repetition_penalty = 2.0}, {0}), {0.0, 1.0}, 0.0);
-  const GreedyChoice choice = greedy_choice(at::tensor({2.0, 1.5, 0.0}), std::vector<Token>{0},
-                                            {.repetition_penalty = 2.0});
+  const GreedyChoice choice = greedy_choice(LogitRow::of(at::tensor({2.0, 1.5, 0.0})),
+                                            std::vector<Token>{0}, {.repetition_penalty = 2.0});
   EXPECT_EQ(choice.token, 1);
   EXPECT_DOUBLE_EQ(choice.gap, 0.5);
 }
 
 TEST(SamplingTest, GreedyChoiceMeasuresTheGap) {
-  EXPECT_EQ(greedy_choice(at::tensor({1.0F, 3.0F, 3.0F}), {}, {}).token, 1);
-  EXPECT_EQ(greedy_choice(at::tensor({1.0F, 3.0F, 3.0F}), {}, {}).gap, 0.0);
-  EXPECT_EQ(greedy_choice(at::tensor({1.0F, 3.5F, 3.0F}), {}, {}).gap, 0.5);
-  EXPECT_EQ(greedy_choice(at::tensor({1.0F}), {}, {}).gap, kInfinity);
+  EXPECT_EQ(greedy_choice(LogitRow::of(at::tensor({1.0F, 3.0F, 3.0F})), {}, {}).token, 1);
+  EXPECT_EQ(greedy_choice(LogitRow::of(at::tensor({1.0F, 3.0F, 3.0F})), {}, {}).gap, 0.0);
+  EXPECT_EQ(greedy_choice(LogitRow::of(at::tensor({1.0F, 3.5F, 3.0F})), {}, {}).gap, 0.5);
+  EXPECT_EQ(greedy_choice(LogitRow::of(at::tensor({1.0F})), {}, {}).gap, kInfinity);
 }
 
 TEST(SamplingTest, EqualsTheDefinitionOnLargeVocabularies) {

@@ -51,14 +51,15 @@ TEST(DraftGrammarTest, EachNodeHasItsOwnMask) {
   EXPECT_FALSE(grammar.allows(draft, after_end));
 }
 
-TEST(DraftGrammarTest, FiltersScores) {
-  const GrammarMatcher root = matcher("a(b|a)b*");
-  const TokenMask mask = root.mask();
-  std::vector<double> scores = {1.0, 2.0, 3.0, 4.0, 5.0, 6.0};
-  filter_of(mask)(scores);
-  const double none = -std::numeric_limits<double>::infinity();
-  EXPECT_THAT(scores, ElementsAre(1.0, none, 3.0, none, none, none));
-  EXPECT_FALSE(filter_of(TokenMask())) << "any distribution will do where nothing can be reached";
+TEST(DraftGrammarTest, SaysWhatIsAllowedAndNothingBeyondItsVocabulary) {
+  const TokenMask mask = matcher("a(b|a)b*").mask();
+  EXPECT_THAT(*allowed_by(mask), ElementsAre(0b101U));
+  const auto all = std::make_shared<const MaskWords>(MaskWords{~0U, ~0U});
+  const TokenMask wide(
+      std::make_shared<const TokenMask::Content>(TokenMask::Content{all, {}, {}, false}), 35);
+  EXPECT_THAT(*allowed_by(wide), ElementsAre(~0U, 0b111U));
+  EXPECT_EQ(allowed_by(TokenMask()), nullptr)
+      << "any distribution will do where nothing can be reached";
 }
 
 TEST(DraftGrammarTest, TellsHowMuchIsLeftOpen) {

@@ -217,14 +217,13 @@ TEST_F(SessionTest, EachNodeIsPenalisedForItsOwnPath) {
   draft.add(3, 0);
   draft.add(0, 1);
   const Tensor logits = at::tensor({1.0, 2.0, 3.0, 4.0}).repeat({4, 1});
-  TargetProbs probs = session_->target_probs(draft, logits);
+  TargetProbs& probs = session_->target_probs(draft, logits);
   const std::vector<Tokens> histories = {{0, 1}, {0, 1, 2}, {0, 1, 3}, {0, 1, 2, 0}};
   for (int64_t node = 0; node < 4; ++node) {
     std::vector<double> distribution(kSessionVocab);
     target_distribution(logits[node], histories[static_cast<size_t>(node)], task_.sampling,
                         distribution);
-    const Probs found = probs.after(node);
-    EXPECT_EQ(std::vector<double>(found.begin(), found.end()), distribution) << "node " << node;
+    EXPECT_EQ(probs.after(node).row(), distribution) << "node " << node;
   }
 }
 

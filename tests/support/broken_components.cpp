@@ -18,6 +18,13 @@ Tensor distribution_after(const LogitTable& table, const DraftContext& context) 
   return distribution;
 }
 
+Tensor row_of(const TokenProbs& probs) { return at::tensor(probs.row(), at::kDouble); }
+
+TokenProbs probs_of(const Tensor& row) {
+  const auto* values = row.const_data_ptr<double>();
+  return TokenProbs(std::vector<double>(values, values + row.numel()));
+}
+
 Token best_of(const Tensor& distribution) {
   return static_cast<Token>(distribution.argmax().item<int64_t>());
 }
@@ -25,7 +32,7 @@ Token best_of(const Tensor& distribution) {
 /// One child, declared as drawn.
 Draft drawn_child(const DraftContext& context, const Tensor& distribution, Token token) {
   Draft draft = Draft::root(context.committed.back());
-  draft.probs = distribution.unsqueeze(0);
+  draft.probs = {probs_of(distribution)};
   draft.child_probs[0] = 0;
   draft.add(token, 0);
   return draft;
@@ -36,9 +43,9 @@ Draft cut(const Draft& drawn,
           const std::function<bool(const Tensor& distribution, Token token)>& drops) {
   Draft kept = Draft::root(drawn.tokens.front());
   kept.probs = drawn.probs;
-  for (int64_t node = 1; node < drawn.size() && drawn.probs.defined(); ++node) {
+  for (int64_t node = 1; node < drawn.size() && !drawn.probs.empty(); ++node) {
     const Token token = drawn.tokens[static_cast<size_t>(node)];
-    if (drops(drawn.probs[node - 1], token)) {
+    if (drops(row_of(drawn.probs[static_cast<size_t>(node) - 1]), token)) {
       break;
     }
     kept.child_probs.back() = node - 1;
@@ -62,8 +69,7 @@ VerifyResult BuggyVerifier::verify(const Draft& draft, TargetProbs& target, int6
   VerifyResult result{.path = {0}};
   while (true) {
     const int64_t node = result.path.back();
-    const Probs after = target.after(node);
-    const Tensor original = at::tensor(c10::ArrayRef<double>(after.data(), after.size()));
+    const Tensor original = row_of(target.after(node));
     Tensor p = original.clone();
     const int64_t accepted = first_accepted(draft, node, p, random);
     if (accepted < 0) {
@@ -89,7 +95,7 @@ int64_t BuggyVerifier::first_accepted(const Draft& draft, int64_t node, Tensor& 
                                       Randomness& random) const {
   const int64_t distribution = draft.child_probs[static_cast<size_t>(node)];
   const int64_t vocab = p.numel();
-  Tensor q = distribution >= 0 ? draft.probs[distribution].clone() : Tensor();
+  Tensor q = distribution >= 0 ? row_of(*draft.drawn_from(node)) : Tensor();
   for (const int64_t child : draft.children(node)) {
     const int64_t token = draft.tokens[static_cast<size_t>(child)];
     if (bug_ == Bug::kFirstUnchecked && node == 0) {

@@ -12,7 +12,6 @@ TreeDrafter::TreeDrafter(LogitTable table, const TreeDrafterOptions& options)
 
 Draft TreeDrafter::propose(const DraftContext& context) {
   Draft draft = Draft::root(context.committed.back());
-  std::vector<Tensor> distributions;
   const bool draws = options_.sample && !context.sampling.greedy();
   for (int64_t node = 0; node < draft.size() && draft.proposed() < context.max_tokens; ++node) {
     if (draft.depths()[static_cast<size_t>(node)] >= context.max_depth) {
@@ -20,16 +19,13 @@ Draft TreeDrafter::propose(const DraftContext& context) {
     }
     const std::vector<Token> history = draft.history(context.committed, node);
     const std::vector<double> logits = table_(history);
-    Tensor distribution = at::empty({static_cast<int64_t>(logits.size())}, at::kDouble);
     SamplingParams sampling = context.sampling;
     sampling.temperature = sampling.greedy() ? 1.0 : sampling.temperature;
-    target_distribution(std::span<const double>(logits), history, sampling,
-                        {distribution.data_ptr<double>(), logits.size()});
-    std::vector<double> left(distribution.data_ptr<double>(),
-                             distribution.data_ptr<double>() + logits.size());
+    std::vector<double> left(logits.size());
+    target_distribution(std::span<const double>(logits), history, sampling, left);
     if (draws) {
-      draft.child_probs[static_cast<size_t>(node)] = static_cast<int64_t>(distributions.size());
-      distributions.push_back(distribution);
+      draft.child_probs[static_cast<size_t>(node)] = std::ssize(draft.probs);
+      draft.probs.emplace_back(left);
     }
     for (int64_t i = 0; i < options_.branches && draft.proposed() < context.max_tokens; ++i) {
       if (*std::max_element(left.begin(), left.end()) == 0.0) {
@@ -40,34 +36,26 @@ Draft TreeDrafter::propose(const DraftContext& context) {
       draft.add(static_cast<Token>(token), node);
     }
   }
-  if (!distributions.empty()) {
-    draft.probs = at::stack(distributions);
-  }
   return draft;
 }
 
 Draft MixedChainDrafter::propose(const DraftContext& context) {
   Draft draft = Draft::root(context.committed.back());
-  std::vector<Tensor> distributions;
   for (int64_t node = 0; node < std::min(context.max_tokens, context.max_depth); ++node) {
     const std::vector<Token> history = draft.history(context.committed, node);
     const std::vector<double> logits = table_(history);
-    Tensor distribution = at::empty({static_cast<int64_t>(logits.size())}, at::kDouble);
-    const std::span<double> weights(distribution.data_ptr<double>(), logits.size());
+    std::vector<double> weights(logits.size());
     target_distribution(std::span<const double>(logits), history, context.sampling, weights);
     const bool draws = node % 2 == 0 && !context.sampling.greedy();
     if (draws) {
-      draft.child_probs[static_cast<size_t>(node)] = static_cast<int64_t>(distributions.size());
-      distributions.push_back(distribution);
+      draft.child_probs[static_cast<size_t>(node)] = std::ssize(draft.probs);
+      draft.probs.emplace_back(weights);
     }
     const int64_t token = draws ? context.random.draw(weights) : argmax(weights);
     draft.add(static_cast<Token>(token), node);
     if (token == 0) {
       break;
     }
-  }
-  if (!distributions.empty()) {
-    draft.probs = at::stack(distributions);
   }
   return draft;
 }

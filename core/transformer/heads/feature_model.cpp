@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 
-#include <limits>
+#include <optional>
+#include <tuple>
 
+#include "core/draft_vocabulary.h"
 #include "core/error.h"
 #include "core/kernels/linear.h"
 #include "core/kernels/ops.h"
@@ -25,7 +27,8 @@ class EagleFeatureHead final : public FeatureHead {
         target_(std::move(target)),
         ops_(ops_of(options, *target_)),
         fc_(packed(head_->fc, *target_, head_->fc_bias)),
-        lm_head_(packed(head_->lm_head, *target_)),
+        vocabulary_(vocabulary_of(*head_)),
+        lm_head_(packed(vocabulary_ ? sorted_rows(*head_) : head_->lm_head, *target_)),
         embedding_(head_->embedding.defined() ? packed(head_->embedding, *target_)
                                               : target_->embedding) {}
 
@@ -52,10 +55,9 @@ class EagleFeatureHead final : public FeatureHead {
 
   Tensor logits(const Tensor& output, const Tensor& feature) const override {
     if (third()) {
-      return widened(
-          ops_->linear(lm_head_, config_.norm_output
-                                     ? feature
-                                     : ops_->rms_norm(output, head_->norm, config_.rms_norm_eps)));
+      return ops_->linear(lm_head_, config_.norm_output ? feature
+                                                        : ops_->rms_norm(output, head_->norm,
+                                                                         config_.rms_norm_eps));
     }
     if (config_.feature_after_norm) {
       return head_logits(*ops_, *target_, output);
@@ -64,8 +66,27 @@ class EagleFeatureHead final : public FeatureHead {
                        ops_->rms_norm(output, target_->final_norm, target_->config.rms_norm_eps));
   }
 
+  const DraftVocabulary* draft_vocabulary() const override {
+    return vocabulary_ ? &*vocabulary_ : nullptr;
+  }
+
  private:
   bool third() const { return config_.version == EagleVersion::kEagle3; }
+
+  static std::optional<DraftVocabulary> vocabulary_of(const EagleHead& head) {
+    if (!head.target_ids.defined()) {
+      return std::nullopt;
+    }
+    const Tensor ids = std::get<0>(head.target_ids.cpu().sort()).to(at::kInt).contiguous();
+    const auto* first = ids.const_data_ptr<int32_t>();
+    return DraftVocabulary({first, first + ids.numel()}, head.config.vocab_size);
+  }
+
+  /// The rows of its lm_head by the target's tokens; most heads have them so.
+  static Tensor sorted_rows(const EagleHead& head) {
+    const auto [ids, order] = head.target_ids.sort();
+    return at::equal(ids, head.target_ids) ? head.lm_head : head.lm_head.index_select(0, order);
+  }
 
   /// The target's captured streams as fc reads them.
   Tensor normed_streams(const Tensor& streams) const {
@@ -84,21 +105,13 @@ class EagleFeatureHead final : public FeatureHead {
     return at::cat(parts, 1);
   }
 
-  /// From the draft vocabulary to the target's.
-  Tensor widened(const Tensor& logits) const {
-    if (!head_->target_ids.defined()) {
-      return logits;
-    }
-    return at::full({logits.size(0), config_.vocab_size}, -std::numeric_limits<double>::infinity(),
-                    logits.options())
-        .index_copy_(1, head_->target_ids, logits);
-  }
-
   std::shared_ptr<const EagleHead> head_;
   const EagleConfig& config_;
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
-  Linear fc_, lm_head_, embedding_;
+  Linear fc_;
+  std::optional<DraftVocabulary> vocabulary_;
+  Linear lm_head_, embedding_;
 };
 
 class MtpFeatureHead final : public FeatureHead {
@@ -173,7 +186,7 @@ ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOption
                                    .attention_bias = batch.inputs.attention_bias}},
                        {.logits = Logits::kNone});
   try {
-    return finish(batch, output.final_hidden, options.logits);
+    return finish(batch, output.final_hidden, options);
   } catch (...) {
     engine_->undo_forward();
     throw;
@@ -181,14 +194,18 @@ ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOption
 }
 
 ForwardResult FeatureModel::finish(const TokenBatch& batch, const Tensor& output,
-                                   Logits logits) const {
+                                   const ForwardOptions& options) const {
   ForwardResult result;
   result.final_hidden = head_->feature(output);
-  if (logits == Logits::kAll) {
+  if (options.logits == Logits::kAll) {
     result.logits = head_->logits(output, result.final_hidden);
-  } else if (logits == Logits::kLast) {
+  } else if (options.logits == Logits::kLast) {
     result.logits =
         head_->logits(last_of_rows(batch, output), last_of_rows(batch, result.final_hidden));
+  }
+  const DraftVocabulary* vocabulary = head_->draft_vocabulary();
+  if (vocabulary != nullptr && !options.draft_columns && result.logits.defined()) {
+    result.logits = vocabulary->widened(result.logits);
   }
   return result;
 }
@@ -201,6 +218,7 @@ void FeatureModel::reorder(std::span<const int64_t> parents) { engine_->reorder(
 int64_t FeatureModel::length(int64_t row) const { return engine_->length(row); }
 int64_t FeatureModel::pending(int64_t row) const { return engine_->pending(row); }
 int64_t FeatureModel::vocab_size() const { return target_->config.vocab_size; }
+const DraftVocabulary* FeatureModel::draft_vocabulary() const { return head_->draft_vocabulary(); }
 int64_t FeatureModel::max_length() const { return engine_->max_length(); }
 
 std::unique_ptr<FeatureModel> make_eagle_model(std::shared_ptr<const EagleHead> head,

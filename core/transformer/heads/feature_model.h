@@ -25,8 +25,10 @@ class FeatureHead {
   virtual LayerInput enter(const Tensor& tokens, const Tensor& features, bool own) const = 0;
   /// What recurs, of the layer's output.
   virtual Tensor feature(const Tensor& output) const = 0;
-  /// [n, vocab] of the target; -inf for tokens outside a draft vocabulary.
+  /// [n, vocab] of the target, or [n, columns] of the head's own vocabulary.
   virtual Tensor logits(const Tensor& output, const Tensor& feature) const = 0;
+  /// nullptr: the target's.
+  virtual const DraftVocabulary* draft_vocabulary() const { return nullptr; }
 };
 
 /// The cached forward of a head that lives on a target, as a language model over the target's
@@ -46,10 +48,12 @@ class FeatureModel final : public LanguageModel {
   int64_t length(int64_t row = 0) const override;
   int64_t pending(int64_t row = 0) const override;
   int64_t vocab_size() const override;
+  const DraftVocabulary* draft_vocabulary() const override;
   int64_t max_length() const override;
 
  private:
-  ForwardResult finish(const TokenBatch& batch, const Tensor& output, Logits logits) const;
+  ForwardResult finish(const TokenBatch& batch, const Tensor& output,
+                       const ForwardOptions& options) const;
 
   std::unique_ptr<FeatureHead> head_;
   std::shared_ptr<const TransformerWeights> target_;

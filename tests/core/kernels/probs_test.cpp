@@ -45,7 +45,7 @@ TEST(DistributionTest, SoftenIsTheExponentialAndItsSum) {
   for (const size_t size : kSizes) {
     const std::vector<double> values = some_values(size);
     std::vector<double> masses = values;
-    const double sum = soften(masses, 4.0, 1.25);
+    const double sum = soften(masses, 4.0, 1.25, masses);
     double exact = 0.0;
     for (size_t i = 0; i < size; ++i) {
       const double mass = std::exp((values[i] - 4.0) * 1.25);
@@ -58,14 +58,47 @@ TEST(DistributionTest, SoftenIsTheExponentialAndItsSum) {
 
 TEST(DistributionTest, EqualValuesSoftenEquallyWhereverTheyAre) {
   std::vector<double> masses(45, -0.7);
-  (void)soften(masses, 0.1, 1.7);
+  (void)soften(masses, 0.1, 1.7, masses);
   EXPECT_EQ(masses, std::vector<double>(45, masses[0]));
 }
 
 TEST(DistributionTest, WhatIsForbiddenGetsNothing) {
   std::vector<double> masses = {-kInfinity, 3.0, -1e6};
-  EXPECT_EQ(soften(masses, 3.0, std::numeric_limits<double>::max()), 1.0);
+  EXPECT_EQ(soften(masses, 3.0, std::numeric_limits<double>::max(), masses), 1.0);
   EXPECT_EQ(masses, (std::vector<double>{0.0, 1.0, 0.0}));
+}
+
+TEST(DistributionTest, BlocksAreSeenEachForItself) {
+  for (const size_t size : {size_t{1}, kProbsBlock - 1, kProbsBlock, 3 * kProbsBlock + 5}) {
+    const std::vector<double> wide = some_values(size);
+    const std::vector<float> narrow(wide.begin(), wide.end());  // the same values
+    const size_t blocks = (size + kProbsBlock - 1) / kProbsBlock;
+    std::vector<double> maxima(blocks);
+    std::vector<double> of_narrow(blocks);
+    block_maxima(wide, maxima);
+    block_maxima(narrow, of_narrow);
+    EXPECT_EQ(maxima, of_narrow);
+    std::vector<double> sums(blocks);
+    block_masses(wide, 4.5, 0.75, sums);
+    block_masses(narrow, 4.5, 0.75, of_narrow);
+    EXPECT_EQ(sums, of_narrow);
+    for (size_t block = 0; block < blocks; ++block) {
+      const size_t begin = block * kProbsBlock;
+      const auto part = std::span(wide).subspan(begin, std::min(kProbsBlock, size - begin));
+      EXPECT_EQ(maxima[block], largest_of(part));
+      std::vector<double> masses(part.size());
+      EXPECT_EQ(soften(part, 4.5, 0.75, masses), sums[block]);
+      std::vector<double> again(part.size());
+      (void)soften(std::span(narrow).subspan(begin, part.size()), 4.5, 0.75, again);
+      EXPECT_EQ(again, masses);
+    }
+  }
+  std::vector<float> damaged(2 * kProbsBlock, 1.0F);
+  damaged[kProbsBlock + 3] = std::numeric_limits<float>::quiet_NaN();
+  std::vector<double> maxima(2);
+  block_maxima(damaged, maxima);
+  EXPECT_EQ(maxima[0], 1.0);
+  EXPECT_TRUE(std::isnan(maxima[1]));
 }
 
 TEST(DistributionTest, SumsAndTheLeast) {

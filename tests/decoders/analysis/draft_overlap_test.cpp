@@ -29,7 +29,7 @@ TEST(DraftOverlapTest, HasOneEntryForEachNodeWithChildren) {
   draft.add(1, 0);
   draft.add(2, 0);
   draft.add(0, 1);
-  draft.probs = at::tensor({0.2, 0.2, 0.6}, at::kDouble).unsqueeze(0);
+  draft.probs = {TokenProbs(std::vector<double>{0.2, 0.2, 0.6})};
   draft.child_probs[1] = 0;
   TargetProbs p(at::tensor({0.5, 0.3, 0.2}, at::kDouble).repeat({4, 1}));
   // The root's children were found deterministically: the mass on both. Node 1's was drawn.
@@ -46,7 +46,7 @@ TEST(DraftOverlapTest, IsTheProbabilityThatRejectionAccepts) {
   for (size_t token = 0; token < q.size(); ++token) {
     Draft draft = Draft::root(0);
     draft.add(static_cast<Token>(token), 0);
-    draft.probs = at::tensor(q, at::kDouble).unsqueeze(0);
+    draft.probs = {TokenProbs(q)};
     draft.child_probs[0] = 0;
     EnumeratingRandomness random;
     do {

@@ -157,7 +157,7 @@ class QuietlyDrawingDrafter final : public Drafter {
  public:
   Draft propose(const DraftContext& context) override {
     Draft draft = Draft::root(context.committed.back());
-    draft.probs = at::full({1, 6}, 1.0 / 6.0, at::kDouble);
+    draft.probs = {TokenProbs(std::vector<double>(6, 1.0 / 6.0))};
     draft.child_probs = {0};
     draft.add(4, 0);
     return draft;

@@ -123,8 +123,7 @@ TEST(RankTreeTest, DrawnSiblingsDifferAndNameTheirDistribution) {
     const std::vector<double> logits = random_table(kRankVocab, 5, 3)(history);
     target_distribution(std::span<const double>(logits), history, {.temperature = 1.0},
                         distribution);
-    const int64_t row = grown.draft.child_probs[static_cast<size_t>(node)];
-    EXPECT_TRUE(at::equal(grown.draft.probs[row], at::tensor(distribution)));
+    EXPECT_EQ(grown.draft.drawn_from(node)->row(), distribution);
   }
 }
 

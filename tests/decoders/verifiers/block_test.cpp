@@ -34,20 +34,18 @@ Weights weights_of(const Tensor& distribution) {
 /// A chain that is drawn, or chosen where `drawn` says so.
 Draft draw_chain(const Asked& asked, Randomness& random) {
   Draft draft = Draft::root(0);
-  std::vector<Tensor> distributions;
   std::vector<Token> path;
   for (int64_t depth = 0; depth < asked.length; ++depth) {
     const Weights distribution = asked.drafter(path);
     Token token = static_cast<Token>(argmax(distribution));
     if (asked.drawn(depth)) {
-      draft.child_probs[static_cast<size_t>(depth)] = static_cast<int64_t>(distributions.size());
-      distributions.push_back(at::tensor(distribution, at::kDouble));
+      draft.child_probs[static_cast<size_t>(depth)] = std::ssize(draft.probs);
+      draft.probs.emplace_back(distribution);
       token = static_cast<Token>(random.draw(distribution));
     }
     draft.add(token, depth);
     path.push_back(token);
   }
-  draft.probs = distributions.empty() ? Tensor() : at::stack(distributions);
   return draft;
 }
 
@@ -195,7 +193,7 @@ TEST(BlockTest, RefusesTreesAndDistributionsThatTheDraftWasNotDrawnFrom) {
   tree.add(1, 0);
   EXPECT_THROW(verify_with(BlockVerifier(), tree, probs, 1, random), InternalError);
   Draft wrong = Draft::root(0);
-  wrong.probs = at::tensor({0.0, 1.0}).to(at::kDouble).unsqueeze(0);
+  wrong.probs = {TokenProbs(std::vector<double>{0.0, 1.0})};
   wrong.child_probs[0] = 0;
   wrong.add(0, 0);
   wrong.add(1, 1);

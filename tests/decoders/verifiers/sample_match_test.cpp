@@ -63,7 +63,7 @@ TEST(SampleMatchTest, AcceptsADrawnTokenWithTheProbabilityThatBothDrawIt) {
   EnumeratingRandomness random;
   do {
     Draft draft = Draft::root(0);
-    draft.probs = at::tensor(q, at::kDouble).unsqueeze(0);
+    draft.probs = {TokenProbs(q)};
     draft.child_probs[0] = 0;
     draft.add(static_cast<Token>(random.draw(q)), 0);
     const Tensor probs = at::tensor(p, at::kDouble).unsqueeze(0).repeat({2, 1});

@@ -25,6 +25,7 @@ GenerationRecord folder_record(const std::string& prompt, size_t steps) {
                                 .committed = 3,
                                 .depth = 3,
                                 .draft_seconds = 1.0 / 7.0,
+                                .prompt_draft_seconds = 1.0 / 9.0,
                                 .verify_seconds = 2.0 / 7.0 + static_cast<double>(i),
                                 .other_seconds = 1e-9 / 3.0,
                                 .rejected = {{7, 9}, {262143}}});
@@ -71,6 +72,7 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
     EXPECT_EQ(a.steps[i].committed, b.steps[i].committed);
     EXPECT_EQ(a.steps[i].depth, b.steps[i].depth);
     EXPECT_EQ(a.steps[i].draft_seconds, b.steps[i].draft_seconds);
+    EXPECT_EQ(a.steps[i].prompt_draft_seconds, b.steps[i].prompt_draft_seconds);
     EXPECT_EQ(a.steps[i].verify_seconds, b.steps[i].verify_seconds);
     EXPECT_EQ(a.steps[i].other_seconds, b.steps[i].other_seconds);
     EXPECT_EQ(a.steps[i].rejected, b.steps[i].rejected);

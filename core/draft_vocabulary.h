@@ -1,0 +1,35 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "core/sampling.h"
+
+namespace specdec {
+
+/// The tokens that a drafter's head has a row for: a part of the target's vocabulary (EAGLE-3).
+/// Its logits are processed as they are, one a column, and only what comes of them is named by the
+/// target's tokens.
+class DraftVocabulary {
+ public:
+  /// tokens[i]: the target's token of column i; ascending, below vocab_size. InternalError if not.
+  DraftVocabulary(std::vector<Token> tokens, int64_t vocab_size);
+
+  int64_t vocab_size() const { return vocab_size_; }
+  int64_t columns() const { return static_cast<int64_t>(tokens_.size()); }
+  /// token_probs over the target's vocabulary, of logits [columns]; `history` and `allowed` are of
+  /// the target's tokens. Empty when none of the columns is allowed.
+  TokenProbs probs(LogitRow logits, TokenSpan history, const SamplingParams& params,
+                   const AllowedTokens& allowed) const;
+  /// Logits [n, columns] as [n, vocab], -inf for all other tokens.
+  at::Tensor widened(const at::Tensor& logits) const;
+
+ private:
+  std::vector<Token> columns_of(TokenSpan history) const;
+  AllowedTokens columns_of(const AllowedTokens& allowed) const;
+
+  std::vector<Token> tokens_;
+  int64_t vocab_size_;
+};
+
+}  // namespace specdec

@@ -1,0 +1,187 @@
+#include "core/scores.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+#include "core/kernels/probs.h"
+
+namespace specdec {
+namespace {
+
+constexpr auto kScoreBlock = static_cast<int64_t>(kProbsBlock);
+constexpr size_t kWordTokens = 32;
+constexpr uint32_t kAllAllowed = 0xFFFFFFFFU;
+
+template <class Values>
+auto part_of(const Values& values, int64_t block, size_t size) {
+  return values.subspan(static_cast<size_t>(block) * kProbsBlock, size);
+}
+
+}  // namespace
+
+LogitRow LogitRow::of(const at::Tensor& logits, int64_t row) {
+  SPECDEC_CHECK(logits.dim() == 2 && row >= 0 && row < logits.size(0),
+                "row {} of logits with {} dimensions", row, logits.dim());
+  SPECDEC_CHECK(logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kDouble,
+                "logits are float32 or float64, not {}", c10::toString(logits.scalar_type()));
+  if (!logits.is_cpu() || (logits.stride(1) != 1 && logits.size(1) > 1)) {
+    return of(logits.narrow(0, row, 1).cpu().contiguous(), 0);
+  }
+  const auto size = static_cast<size_t>(logits.size(1));
+  const int64_t offset = row * logits.stride(0);
+  if (logits.scalar_type() == at::kDouble) {
+    return {logits, std::span(logits.const_data_ptr<double>() + offset, size)};
+  }
+  return {logits, std::span(logits.const_data_ptr<float>() + offset, size)};
+}
+
+LogitRow LogitRow::of(const at::Tensor& logits) {
+  SPECDEC_CHECK(logits.dim() == 1, "one row of logits has one dimension, not {}", logits.dim());
+  return of(logits.unsqueeze(0), 0);
+}
+
+Scores::Scores(LogitRow logits, TokenSpan history, double penalty, AllowedTokens allowed)
+    : logits_(std::move(logits)), allowed_(std::move(allowed)) {
+  size_ = std::visit([](const auto& values) { return std::ssize(values); }, logits_.values);
+  SPECDEC_CHECK(size_ > 0, "a distribution over no tokens");
+  if (penalty != 1.0) {
+    penalise(history, penalty);
+  }
+  find_maxima();
+  best_ = largest_of(maxima_);
+  if (!std::isfinite(best_)) {
+    throw Error(
+        "the model's logits hold NaN, +inf or nothing but -inf: its weights or its inputs are "
+        "damaged, or everything was forbidden");
+  }
+}
+
+double Scores::of(Token token) const {
+  SPECDEC_CHECK(token >= 0 && token < size_, "token {} is outside the vocabulary of {}", token,
+                size_);
+  std::array<double, kProbsBlock> part;
+  const int64_t block = token / kScoreBlock;
+  fill(block, std::span(part).first(size_of(block)));
+  return part[static_cast<size_t>(token % kScoreBlock)];
+}
+
+void Scores::penalise(TokenSpan history, double penalty) {
+  std::vector<Token> seen(history.begin(), history.end());
+  std::sort(seen.begin(), seen.end());
+  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+  SPECDEC_CHECK(seen.empty() || (seen.front() >= 0 && seen.back() < size_),
+                "a token of the history is outside the vocabulary of {}", size_);
+  std::transform(seen.begin(), seen.end(), std::back_inserter(changes_), [&](Token token) {
+    const double logit = std::visit(
+        [token](const auto& values) {
+          return static_cast<double>(values[static_cast<size_t>(token)]);
+        },
+        logits_.values);
+    return Change{token, logit > 0.0 ? logit / penalty : logit * penalty};
+  });
+}
+
+std::span<const Scores::Change> Scores::changes_in(int64_t block) const {
+  const auto by_token = [](const Change& change, int64_t token) { return change.token < token; };
+  const auto begin =
+      std::lower_bound(changes_.begin(), changes_.end(), block * kScoreBlock, by_token);
+  const auto end = std::lower_bound(begin, changes_.end(), (block + 1) * kScoreBlock, by_token);
+  return {begin, end};
+}
+
+uint32_t Scores::allowed_word(size_t word) const {
+  return word < allowed_->size() ? (*allowed_)[word] : 0;
+}
+
+bool Scores::is_raw(int64_t block) const {
+  if (!changes_in(block).empty()) {
+    return false;
+  }
+  const size_t first = static_cast<size_t>(block) * kProbsBlock / kWordTokens;
+  for (size_t i = 0; allowed_ != nullptr && i * kWordTokens < size_of(block); ++i) {
+    if (allowed_word(first + i) != kAllAllowed) {
+      return false;
+    }
+  }
+  return true;
+}
+
+size_t Scores::size_of(int64_t block) const {
+  return std::min(kProbsBlock, static_cast<size_t>(size_ - block * kScoreBlock));
+}
+
+void Scores::fill(int64_t block, std::span<double> scores) const {
+  std::visit(
+      [&](const auto& values) {
+        const auto part = part_of(values, block, scores.size());
+        std::copy(part.begin(), part.end(), scores.begin());
+      },
+      logits_.values);
+  for (const Change& change : changes_in(block)) {
+    scores[static_cast<size_t>(change.token - block * kScoreBlock)] = change.score;
+  }
+  if (allowed_ == nullptr) {
+    return;
+  }
+  const size_t first = static_cast<size_t>(block) * kProbsBlock / kWordTokens;
+  for (size_t begin = 0; begin < scores.size(); begin += kWordTokens) {
+    const uint32_t word = allowed_word(first + begin / kWordTokens);
+    for (size_t i = begin; word != kAllAllowed && i < std::min(begin + kWordTokens, scores.size());
+         ++i) {
+      const bool is_allowed = (word >> (i - begin) & 1U) != 0;
+      scores[i] = is_allowed ? scores[i] : -std::numeric_limits<double>::infinity();
+    }
+  }
+}
+
+void Scores::find_maxima() {
+  maxima_.resize(static_cast<size_t>((size_ + kScoreBlock - 1) / kScoreBlock));
+  std::visit([&](const auto& values) { block_maxima(values, maxima_); }, logits_.values);
+  if (changes_.empty() && allowed_ == nullptr) {
+    return;
+  }
+  std::array<double, kProbsBlock> part;
+  for (size_t block = 0; block < maxima_.size(); ++block) {
+    const auto index = static_cast<int64_t>(block);
+    if (!is_raw(index)) {
+      const std::span<double> scores = std::span(part).first(size_of(index));
+      fill(index, scores);
+      maxima_[block] = largest_of(scores);
+    }
+  }
+}
+
+double Scores::fill_masses(int64_t block, double scale, std::span<double> masses) const {
+  if (is_raw(block)) {
+    return std::visit(
+        [&](const auto& values) {
+          return soften(part_of(values, block, masses.size()), best_, scale, masses);
+        },
+        logits_.values);
+  }
+  fill(block, masses);
+  return soften(masses, best_, scale, masses);
+}
+
+std::vector<double> Scores::mass_sums(double scale) const {
+  std::vector<double> sums(maxima_.size());
+  if (changes_.empty() && allowed_ == nullptr) {
+    std::visit([&](const auto& values) { block_masses(values, best_, scale, sums); },
+               logits_.values);
+    return sums;
+  }
+  std::array<double, kProbsBlock> part;
+  for (size_t block = 0; block < sums.size(); ++block) {
+    const auto index = static_cast<int64_t>(block);
+    const bool any = maxima_[block] > -std::numeric_limits<double>::infinity();
+    sums[block] = any ? fill_masses(index, scale, std::span(part).first(size_of(index))) : 0.0;
+  }
+  return sums;
+}
+
+}  // namespace specdec

@@ -1,0 +1,77 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/types.h"
+
+namespace specdec {
+
+/// One row of a model's logits, float32 or float64 on the CPU.
+struct LogitRow {
+  at::Tensor owner;  ///< keeps the values; undefined = the caller does
+  std::variant<std::span<const float>, std::span<const double>> values;
+
+  /// Row `row` of logits [n, vocab], float32 or float64 on any device; copies only what is not
+  /// contiguous on the CPU.
+  static LogitRow of(const at::Tensor& logits, int64_t row);
+  /// Logits [vocab].
+  static LogitRow of(const at::Tensor& logits);
+};
+
+/// Which tokens are allowed: one bit each, 32 to a word, the lowest first; tokens beyond the last
+/// word are forbidden. nullptr = all are allowed.
+using AllowedTokens = std::shared_ptr<const std::vector<uint32_t>>;
+
+/// The processed logits of the next token: those of tokens that were seen penalised, those of
+/// forbidden ones -inf. There is no row of them: only what the penalty changes is kept, and a block
+/// of kProbsBlock scores is made, in float64, when it is asked for.
+class Scores {
+ public:
+  /// `penalty` is CTRL's of the tokens in `history`, computed from the raw logit, so a token that
+  /// was seen twice pays once. Throws Error when a score is NaN or +inf, or none is finite.
+  Scores(LogitRow logits, TokenSpan history, double penalty, AllowedTokens allowed);
+
+  int64_t size() const { return size_; }
+  double best() const { return best_; }
+  /// The largest of each block.
+  std::span<const double> maxima() const { return maxima_; }
+  size_t size_of(int64_t block) const;
+  /// Of one token.
+  double of(Token token) const;
+  /// Writes the scores of a block.
+  void fill(int64_t block, std::span<double> scores) const;
+  /// Writes the masses exp((score - best) * scale) of a block; returns their sum.
+  double fill_masses(int64_t block, double scale, std::span<double> masses) const;
+  /// The sums of the masses of each block.
+  std::vector<double> mass_sums(double scale) const;
+
+ private:
+  /// A score that the penalty changed.
+  struct Change {
+    Token token = 0;
+    double score = 0.0;
+  };
+  void penalise(TokenSpan history, double penalty);
+  void find_maxima();
+  /// Changes of the tokens of a block.
+  std::span<const Change> changes_in(int64_t block) const;
+  /// The bits of a block's allowed tokens, a word each 32 tokens.
+  uint32_t allowed_word(size_t word) const;
+  /// True when the scores of a block are the logits.
+  bool is_raw(int64_t block) const;
+
+  LogitRow logits_;
+  AllowedTokens allowed_;
+  int64_t size_ = 0;
+  std::vector<Change> changes_;  // ascending by token
+  std::vector<double> maxima_;
+  double best_ = 0.0;
+};
+
+}  // namespace specdec
