@@ -99,11 +99,17 @@ class TokenProbs::Difference final : public WeightBlocks {
   int64_t size() const override { return p_.vocab_size(); }
   std::span<const double> sums() const override { return sums_; }
   void fill(int64_t block, std::span<double> weights) const override {
-    p_.fill(block, weights);
     std::array<double, kProbsBlock> taken;
-    q_.fill(block, std::span(taken).first(weights.size()));
+    const std::span<double> filled = std::span(taken).first(weights.size());
+    if (!q_.is_sparse()) {
+      q_.blocks_->fill(block, filled);
+    } else {
+      q_.fill(block, filled);
+    }
+    const double unit = q_.is_sparse() ? 1.0 : q_.unit_;
+    p_.blocks_->fill(block, weights);
     for (size_t i = 0; i < weights.size(); ++i) {
-      weights[i] = std::max(scale_ * weights[i] - taken[i], 0.0);
+      weights[i] = std::max(scale_ * (weights[i] * p_.unit_) - taken[i] * unit, 0.0);
     }
   }
 
