@@ -161,12 +161,13 @@ std::optional<double> drafted_per_step(const Counts& counts) {
 
 std::optional<TimeSplit> time_split(const Counts& counts) {
   // Step times are measured inside the decode time; rounding must not make the rest negative.
-  const double stated = counts.draft_seconds + counts.verify_seconds;
-  const double total = std::max(counts.decode_seconds, stated);
+  const double draft = counts.draft_seconds - counts.prompt_draft_seconds;
+  const double stated = draft + counts.verify_seconds;
+  const double total = std::max(counts.decode_seconds - counts.prompt_draft_seconds, stated);
   if (!(total > 0.0)) {
     return std::nullopt;
   }
-  return TimeSplit{.draft = counts.draft_seconds / total,
+  return TimeSplit{.draft = draft / total,
                    .verify = counts.verify_seconds / total,
                    .other = (total - stated) / total};
 }

@@ -98,8 +98,8 @@ std::optional<double> accepted_per_step(const Counts& counts);
 std::optional<double> acceptance_length(const Counts& counts);
 /// drafted / steps.
 std::optional<double> drafted_per_step(const Counts& counts);
-/// Shares of the decode time. What the steps did not state as draft or verify counts as other, so
-/// that the three sum to one.
+/// Shares of the decode time, without that of reading prompts into the drafter's cache. What the
+/// steps did not state as draft or verify counts as other, so that the three sum to one.
 struct TimeSplit {
   double draft = 0.0;
   double verify = 0.0;

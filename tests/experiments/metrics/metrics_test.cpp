@@ -158,6 +158,21 @@ TEST(MetricsTest, TimeSplitGivesTheRestToOther) {
   EXPECT_DOUBLE_EQ(split->other, 0.6);
 }
 
+TEST(MetricsTest, ReadingPromptsIsNoPartOfTheSplitButOfTheSpeed) {
+  Generation generation = chains({{3, 3}});
+  generation.steps[0].draft_seconds += 1.0;
+  generation.steps[0].prompt_draft_seconds = 1.0;
+  generation.decode_seconds = 2.0;
+  const Counts counts = counts_of(generation);
+  EXPECT_DOUBLE_EQ(counts.prompt_draft_seconds, 1.0);
+  const auto split = time_split(counts);
+  ASSERT_TRUE(split.has_value());
+  EXPECT_NEAR(split->draft, 0.1, 1e-12);
+  EXPECT_NEAR(split->verify, 0.3, 1e-12);
+  EXPECT_NEAR(split->other, 0.6, 1e-12);
+  EXPECT_DOUBLE_EQ(decode_tokens_per_second(counts).value(), 4.0 / 2.0);
+}
+
 TEST(MetricsTest, TreeCountsLevels) {
   Generation generation;
   generation.steps.push_back({.drafted = 7, .accepted = 1, .committed = 2, .depth = 3});
