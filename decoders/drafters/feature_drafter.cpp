@@ -60,8 +60,10 @@ void FeatureDrafter::collect(const DraftContext& context) {
   if (known_ < wanted) {
     SPECDEC_CHECK(context.last_step != nullptr, "a head was not shown every step");
     const std::vector<int64_t>& path = context.last_step->verified.path;
-    unfed_.push_back(
-        features_of(context.last_step->result).index_select(0, at::tensor(path, at::kLong)));
+    const Tensor features = features_of(context.last_step->result);
+    const bool is_chain = path.back() + 1 == std::ssize(path);  // the first nodes, then: a view
+    unfed_.push_back(is_chain ? features.narrow(0, 0, std::ssize(path))
+                              : features.index_select(0, at::tensor(path, at::kLong)));
     known_ += unfed_.back().size(0);
   }
   SPECDEC_CHECK(known_ == wanted, "a head knows {} features of {} committed tokens", known_,
