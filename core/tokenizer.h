@@ -66,7 +66,8 @@ class Tokenizer {
 };
 
 /// `path`: a tokenizer.model (SentencePiece), tokenizer.json (Hugging Face) or GGUF file, or a
-/// checkpoint folder, where tokenizer.model is preferred. Throws Error saying what is wrong with the file.
+/// checkpoint folder, where tokenizer.model is preferred. Throws Error saying what is wrong with
+/// the file.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
 /// True when both map text to the same ids: same pieces under the same ids. `reason` says the first

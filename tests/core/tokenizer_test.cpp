@@ -1,4 +1,3 @@
-#include "core/chat.h"
 #include "core/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -10,6 +9,7 @@
 #include <random>
 
 #include "core/bpe_tokenizer.h"
+#include "core/chat.h"
 #include "core/error.h"
 #include "core/formats/strict_json.h"
 #include "core/formats/tokenizer_json.h"
