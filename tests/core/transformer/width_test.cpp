@@ -32,7 +32,7 @@ void PrintTo(const WidthCase& one, std::ostream* out) { *out << one.name; }
 
 constexpr const char* kQwen2 = R"({"model_type": "qwen2", "vocab_size": 515, "hidden_size": 90,
   "intermediate_size": 163, "num_hidden_layers": 3, "num_attention_heads": 3,
-  "num_key_value_heads": 1, "max_position_embeddings": 512, "use_sliding_window": true,
+  "num_key_value_heads": 1, "max_position_embeddings": 640, "use_sliding_window": true,
   "sliding_window": 21, "max_window_layers": 1})";
 
 /// Odd sizes, so that kernels have tails, and products large enough for a second thread when many
@@ -55,7 +55,7 @@ std::shared_ptr<const TransformerWeights> random_weights(const WidthCase& asked)
   config.num_kv_heads = 1;
   config.head_dim = 26;
   config.query_scale = 0.2;
-  config.max_position_embeddings = 512;
+  config.max_position_embeddings = 640;
   config.sliding_window = 21;
   config.sliding_layers = {true, false, true};
   if (asked.family == GemmaFamily::kGemma2) {
@@ -150,7 +150,7 @@ TEST_P(WidthTest, AVerifiedChainHasDecodingsBits) {
 
 TEST_P(WidthTest, AVerifiedTreeHasDecodingsBits) {
   prefill_both();
-  for (const int64_t width : {2, 5, 12, 64, 80}) {
+  for (const int64_t width : {2, 5, 12, 64, 80, 250}) {
     const Draft draft = random_tree(width);
     EXPECT_TRUE(at::equal(verified(draft), decoded(draft))) << width;
     model_.truncate(kPrompt);
@@ -169,15 +169,15 @@ TEST_P(WidthTest, KeepingAPathChangesNoBit) {
 }
 
 TEST_P(WidthTest, APrefillHasDecodingsBits) {
-  const auto tokens = random_tokens(300);  // more than attention's chunk
+  const auto tokens = random_tokens(520);  // more than two chunks of attention
   at::set_num_threads(1);
   plain_.prefill_get_last_logits({tokens.data(), 1});
   const std::vector<Token> others(tokens.begin() + 1, tokens.end());
-  const Tensor single = decoded(chain(others, 299));
+  const Tensor single = decoded(chain(others, 519));
   at::set_num_threads(GetParam().threads);
   const TokenBatch batch{.tokens = at::tensor(tokens, at::kInt)};
   EXPECT_TRUE(at::equal(model_.forward(batch).logits.slice(0, 1), single));
-  for (const size_t length : {2U, 63U, 65U, 150U, 257U, 300U}) {
+  for (const size_t length : {2U, 63U, 65U, 257U, 300U, 511U, 520U}) {
     const auto last = static_cast<int64_t>(length) - 2;
     EXPECT_TRUE(at::equal(model_.prefill_get_last_logits({tokens.data(), length}), single[last]))
         << length;
