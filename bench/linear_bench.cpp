@@ -1,9 +1,14 @@
-// The matrix products of the model shape, ours against at::linear, on one thread.
+// The matrix products of the shipped target's shape, ours against at::linear, on one thread.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 
+#include <atomic>
+#include <numeric>
+#include <vector>
+
 #include "core/kernels/linear.h"
+#include "core/kernels/team.h"
 
 namespace specdec {
 namespace {
@@ -71,6 +76,29 @@ void shapes(benchmark::internal::Benchmark* bench) {
   }
 }
 
+/// What products with one row cannot be faster than: reading as many bytes as a model has.
+void read_memory(benchmark::State& state) {
+  const int64_t bytes = state.range(0) * 1'000'000;
+  at::set_num_threads(static_cast<int>(state.range(1)));
+  const std::vector<uint64_t> memory(static_cast<size_t>(bytes) / sizeof(uint64_t), 1);
+  constexpr int64_t kTile = 1 << 16;  // words
+  const auto words = static_cast<int64_t>(memory.size());
+  std::atomic<uint64_t> total = 0;
+  for ([[maybe_unused]] auto _ : state) {
+    parallel_tiles((words + kTile - 1) / kTile, 1, [&](int64_t begin, int64_t end) {
+      const auto first = memory.begin() + begin * kTile;
+      const auto last = memory.begin() + std::min(end * kTile, words);
+      total += std::accumulate(first, last, uint64_t{0});
+    });
+  }
+  benchmark::DoNotOptimize(total.load());
+  state.SetBytesProcessed(bytes * static_cast<int64_t>(state.iterations()));
+}
+
+BENCHMARK(read_memory)
+    ->ArgNames({"megabytes", "threads"})
+    ->ArgsProduct({{15, 140, 540}, {1, 2}})
+    ->UseRealTime();
 BENCHMARK_CAPTURE(linear_bench, float32, WeightFormat::kFloat32)->Apply(shapes);
 BENCHMARK_CAPTURE(linear_bench, bfloat16, WeightFormat::kBFloat16)->Apply(shapes);
 BENCHMARK_CAPTURE(linear_bench, int8, WeightFormat::kInt8)->Apply(shapes);

@@ -72,6 +72,30 @@ INSTANTIATE_TEST_SUITE_P(All, GgufGoldenTest,
                                          "gemma3-mixed"),
                          ParameterName());
 
+TEST(GgufModelTest, BlocksAreMultipliedAsStored) {
+  for (const auto& [name, format] :
+       {std::pair{"llama-q8_0", WeightFormat::kInt8}, {"llama-q4_1", WeightFormat::kQ41}}) {
+    const auto file = gguf_data(std::string(name) + ".gguf");
+    const auto stored = load_model(file);
+    const auto widened = load_model(file, {.dtype = at::kFloat});
+    EXPECT_EQ(stored->layers.front().qkv.format(), format) << name;
+    EXPECT_LT(stored->layers.front().down.bytes(), widened->layers.front().down.bytes() / 3);
+    const TokenBatch batch{.tokens = at::arange(3, 20, at::kInt)};
+    EXPECT_TRUE(at::equal(TransformerModel(stored, paged_kv()).forward(batch).logits,
+                          TransformerModel(widened, paged_kv()).forward(batch).logits))
+        << name;
+  }
+}
+
+TEST(GgufModelTest, ActivationsAreRoundedWhereWeightsAreInBlocks) {
+  const auto file = gguf_data("llama-q4_1.gguf");
+  const auto weights = load_model(file, {.dtype = {}, .activations = ActivationFormat::kInt8});
+  EXPECT_EQ(weights->layers.front().down.activations(), ActivationFormat::kInt8);
+  EXPECT_THROW(load_model(gguf_data("llama-f16.gguf"),
+                          {.dtype = {}, .activations = ActivationFormat::kInt8}),
+               ConfigError);
+}
+
 TEST(GgufModelTest, StoredDtypes) {
   EXPECT_EQ(load_model(gguf_data("llama-f16.gguf"))->weight_dtype, at::kHalf);
   EXPECT_EQ(load_model(gguf_data("llama-q4_1.gguf"))->weight_dtype, at::kFloat);
