@@ -17,16 +17,16 @@ enum class DType {
   kI8,
   kU8,
   kBool,
-  kQ4_0,
-  kQ4_1,
-  kQ5_0,
-  kQ5_1,
-  kQ8_0,
-  kQ2_K,
-  kQ3_K,
-  kQ4_K,
-  kQ5_K,
-  kQ6_K
+  kQ40,
+  kQ41,
+  kQ50,
+  kQ51,
+  kQ80,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K
 };
 
 /// Bytes of one element, or of one block.

@@ -144,25 +144,25 @@ using Dequantize = void (*)(const Byte* block, float* out);
 
 Dequantize find_dequantize(DType dtype) {
   switch (dtype) {
-    case DType::kQ4_0:
+    case DType::kQ40:
       return q4_0;
-    case DType::kQ4_1:
+    case DType::kQ41:
       return q4_1;
-    case DType::kQ5_0:
+    case DType::kQ50:
       return q5_0;
-    case DType::kQ5_1:
+    case DType::kQ51:
       return q5_1;
-    case DType::kQ8_0:
+    case DType::kQ80:
       return q8_0;
-    case DType::kQ2_K:
+    case DType::kQ2K:
       return q2_k;
-    case DType::kQ3_K:
+    case DType::kQ3K:
       return q3_k;
-    case DType::kQ4_K:
+    case DType::kQ4K:
       return q45_k<false>;
-    case DType::kQ5_K:
+    case DType::kQ5K:
       return q45_k<true>;
-    case DType::kQ6_K:
+    case DType::kQ6K:
       return q6_k;
     default:
       break;

@@ -39,12 +39,11 @@ struct TensorType {
   uint32_t number;
   DType dtype;
 };
-constexpr TensorType kTensorTypes[] = {{0, DType::kF32},   {1, DType::kF16},   {2, DType::kQ4_0},
-                                       {3, DType::kQ4_1},  {6, DType::kQ5_0},  {7, DType::kQ5_1},
-                                       {8, DType::kQ8_0},  {10, DType::kQ2_K}, {11, DType::kQ3_K},
-                                       {12, DType::kQ4_K}, {13, DType::kQ5_K}, {14, DType::kQ6_K},
-                                       {24, DType::kI8},   {25, DType::kI16},  {26, DType::kI32},
-                                       {27, DType::kI64},  {28, DType::kF64},  {30, DType::kBF16}};
+constexpr TensorType kTensorTypes[] = {
+    {0, DType::kF32},  {1, DType::kF16},  {2, DType::kQ40},  {3, DType::kQ41},  {6, DType::kQ50},
+    {7, DType::kQ51},  {8, DType::kQ80},  {10, DType::kQ2K}, {11, DType::kQ3K}, {12, DType::kQ4K},
+    {13, DType::kQ5K}, {14, DType::kQ6K}, {24, DType::kI8},  {25, DType::kI16}, {26, DType::kI32},
+    {27, DType::kI64}, {28, DType::kF64}, {30, DType::kBF16}};
 
 class GgufParser {
  public:

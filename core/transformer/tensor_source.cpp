@@ -13,10 +13,9 @@
 namespace specdec {
 namespace {
 
-const std::set<DType> kFloats = {DType::kF64,  DType::kF32,  DType::kF16,  DType::kBF16,
-                                 DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1,
-                                 DType::kQ8_0, DType::kQ2_K, DType::kQ3_K, DType::kQ4_K,
-                                 DType::kQ5_K, DType::kQ6_K};
+const std::set<DType> kFloats = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kQ40,
+                                 DType::kQ41, DType::kQ50, DType::kQ51, DType::kQ80,  DType::kQ2K,
+                                 DType::kQ3K, DType::kQ4K, DType::kQ5K, DType::kQ6K};
 const std::set<DType> kIntegers = {DType::kI64, DType::kI32};
 /// Of a file that is in memory at a time: a multiple of what hash_bytes takes at once.
 constexpr size_t kPieceBytes = size_t{8} << 20;
@@ -74,11 +73,11 @@ bool is_skipped(const std::string& name) {
 /// The format of Linear with the same codes and scales.
 std::optional<WeightFormat> block_format(DType dtype) {
   switch (dtype) {
-    case DType::kQ8_0:
+    case DType::kQ80:
       return WeightFormat::kInt8;
-    case DType::kQ4_0:
+    case DType::kQ40:
       return WeightFormat::kQ40;
-    case DType::kQ4_1:
+    case DType::kQ41:
       return WeightFormat::kQ41;
     default:
       return std::nullopt;

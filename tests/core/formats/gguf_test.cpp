@@ -92,7 +92,7 @@ TEST(GgufTest, ReadsValuesAndTensors) {
     ASSERT_EQ(content.tensors.size(), 2U);
     EXPECT_EQ(content.tensors[0].dtype, DType::kF32);
     EXPECT_THAT(content.tensors[0].shape, ElementsAre(3, 4));
-    EXPECT_EQ(content.tensors[1].dtype, DType::kQ4_1);
+    EXPECT_EQ(content.tensors[1].dtype, DType::kQ41);
     EXPECT_EQ(content.tensors[1].bytes.size(), 40U);
   }
 }
@@ -209,8 +209,8 @@ TEST(GgufBlocksTest, ValuesAreGgufPysBitByBit) {
     std::memcpy(out, file.data() + at, size);
     at += size;
   };
-  const DType formats[] = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,
-                           DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+  const DType formats[] = {DType::kQ40, DType::kQ41, DType::kQ50, DType::kQ51, DType::kQ80,
+                           DType::kQ2K, DType::kQ3K, DType::kQ4K, DType::kQ5K, DType::kQ6K};
   for (const DType dtype : formats) {
     char name[9] = {};
     uint32_t count = 0;
