@@ -87,7 +87,8 @@ Found likeliest(const Scores& scores, double scale, size_t count,
   double below = scores.best() - threshold;
   while (true) {
     Found found = at_least(scores, scale, threshold - kRounding / scale);
-    if (below > kNoMass / scale || enough(found, threshold)) {
+    const bool all = threshold == kNoScore || below > kNoMass / scale;
+    if (all || enough(found, threshold)) {
       return found;
     }
     below = std::max(1.3 * below, 1.0 / scale);

@@ -196,6 +196,20 @@ TEST(SamplingTest, ForbiddenTokensGetNoMass) {
   expect_near(distribution_of({1.0, -kInfinity, 1.0}, {.temperature = 1e-310}), {0.5, 0.0, 0.5});
 }
 
+TEST(SamplingTest, FewAllowedTokensAreFoundAtEveryTemperature) {
+  std::vector<double> logits(1000, -kInfinity);
+  std::vector<double> expected(1000, 0.0);
+  for (const size_t token : {3U, 500U, 999U}) {
+    logits[token] = 1.0;
+    expected[token] = 1.0 / 3.0;
+  }
+  for (const double temperature : {1e-310, 1.0, 1e300, 1e306, 1e308}) {
+    expect_near(distribution_of(logits, {.temperature = temperature, .top_k = 50}), expected);
+    expect_near(distribution_of(logits, {.temperature = temperature, .top_p = 0.9}), expected);
+    expect_near(distribution_of(logits, {.temperature = temperature, .min_p = 0.5}), expected);
+  }
+}
+
 TEST(SamplingTest, DamagedLogitsAreAnError) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const double temperature : {0.0, 1.0}) {
