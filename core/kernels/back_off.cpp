@@ -5,7 +5,7 @@
 namespace specdec {
 namespace {
 
-constexpr int kPausePerLoss = 20;  // so at most a twentieth of the time is lost
+constexpr int kPausePerLoss = 20;  // so a twentieth of the time is lost, up to the longest pause
 constexpr int kQuietPerPause = 4;  // after as long a time without a loss, pauses begin anew
 
 }  // namespace

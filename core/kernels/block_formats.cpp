@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace specdec {
 namespace {
@@ -15,15 +16,18 @@ constexpr bool kTwoCodesAByte = sizeof(Block::codes) == kPanel* kBlockInputs / 2
 /// One output's part of an int8 block, from `count` values.
 void quantize(const float* values, int64_t count, int64_t column, Int8Block& block) {
   float largest = 0.0F;
+  bool finite = true;
   for (int64_t k = 0; k < count; ++k) {
     largest = std::max(largest, std::fabs(values[k]));
+    finite = finite && std::isfinite(values[k]);
   }
   const float scale = largest / 127.0F;
-  const float inverse = scale == 0.0F ? 0.0F : 1.0F / scale;
-  block.scales[column].bits = c10::Half(scale).x;
+  constexpr float kSmallest = 1e-30F;  // the inverse of less may be infinite; a half's is 6e-8
+  const float inverse = finite && scale >= kSmallest ? 1.0F / scale : 0.0F;
+  block.scales[column].bits = c10::Half(finite ? scale : std::numeric_limits<float>::quiet_NaN()).x;
   for (int64_t k = 0; k < count; ++k) {
-    block.codes[k / 4][column][k % 4] =
-        static_cast<uint8_t>(std::round(values[k] * inverse) + Int8Block::kOffset);
+    const float code = finite ? std::round(values[k] * inverse) : 1.0F;  // what is damaged shows
+    block.codes[k / 4][column][k % 4] = static_cast<uint8_t>(code + Int8Block::kOffset);
   }
 }
 

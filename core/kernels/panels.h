@@ -5,8 +5,9 @@
 
 namespace specdec {
 
-/// How a Linear's weights lie in memory. A product has the bits that a float32 (float64) Linear of
-/// the same numbers gives: a format changes bytes and speed, never how sums are rounded.
+/// How a Linear's weights lie in memory. With float32 activations a product has the bits that a
+/// float32 (float64) Linear of the same numbers gives: a format changes bytes and speed, not how
+/// sums are rounded.
 enum class WeightFormat {
   kFloat64,
   kFloat32,

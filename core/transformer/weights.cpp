@@ -81,8 +81,8 @@ void set_activations(TransformerWeights& weights, ActivationFormat activations) 
       all.begin(), all.end(), [](const Linear* linear) { return is_in_blocks(linear->format()); });
   if (activations == ActivationFormat::kInt8 && cannot == all.begin()) {
     throw ConfigError(
-        "activations: int8 needs weights in blocks, whose products are sums of integers; set "
-        "dtype: int8 too, or leave activations at float32");
+        "activations: int8 needs weights in blocks, which are multiplied as integers, and this "
+        "model has none: set dtype: int8, or leave activations out");
   }
   weights.activations = activations;
   std::for_each(all.begin(), cannot, [&](Linear* linear) { linear->set_activations(activations); });

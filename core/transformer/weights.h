@@ -45,7 +45,7 @@ struct TransformerInfo {
   Tensor final_norm;             ///< [hidden]; undefined = none (the layer of a head)
   std::string fingerprint;  ///< of config and weights, 16 hex digits: says which weights a run used
 
-  /// ActivationFormat: float64 for float64 weights, else float32 (norms and sums never round to
+  /// Activations: float64 for float64 weights, else float32 (norms and sums never round to
   /// less).
   at::ScalarType compute_dtype() const {
     return weight_dtype == at::kDouble ? at::kDouble : at::kFloat;

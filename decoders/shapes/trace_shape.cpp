@@ -64,6 +64,10 @@ bool TraceShape::see(DraftGrowth& growth, int64_t node) {
   Seen seen;
   if (growth.draws()) {
     seen.distribution = growth.distribution(node);
+    if (seen.distribution.empty()) {  // the grammar allows none of the drafter's tokens
+      seen_.push_back(std::move(seen));
+      return false;
+    }
     seen.rank = rank_of(wanted, seen.distribution.row());
     seen_.push_back(std::move(seen));
     return seen_.back().distribution[wanted] > 0.0;
@@ -99,6 +103,9 @@ TraceDepth TraceShape::depth_of(const Draft& draft, size_t i, const TokenProbs& 
   const Token wanted = text_[i];
   TraceDepth depth{.p = p[wanted]};
   if (grown_ && draws_) {
+    if (seen_[i].distribution.empty()) {
+      return depth;
+    }
     compare(p.row(), seen_[i].distribution.row(), wanted, depth);
     depth.rank = seen_[i].rank;
     return depth;

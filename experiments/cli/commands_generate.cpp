@@ -364,7 +364,7 @@ void add_sampling_options(CLI::App& command, GenerateArguments& arguments) {
 void add_generate_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("generate", "generate from one prompt, streaming the text");
   const auto arguments = std::make_shared<GenerateArguments>();
-  command->add_option("MODEL", arguments->model, "a checkpoint folder")->required();
+  command->add_option("MODEL", arguments->model, "a checkpoint folder or GGUF file")->required();
   auto* prompt = command->add_option("--prompt", arguments->prompt, "the text to continue");
   command->add_option("--prompt-file", arguments->prompt_file, "read the prompt from a file");
   command->add_option("--tokens", arguments->tokens, "token ids to continue, such as 2,5,7");

@@ -116,7 +116,7 @@ void add_logits_command(CLI::App& app, CommandContext& context) {
   auto* command =
       app.add_subcommand("logits", "write the logits and hidden states of given tokens to a file");
   const auto arguments = std::make_shared<LogitsArguments>();
-  command->add_option("MODEL", arguments->model, "a checkpoint folder")->required();
+  command->add_option("MODEL", arguments->model, "a checkpoint folder or GGUF file")->required();
   command->add_option("--tokens", arguments->tokens, "token ids, such as 2,5,7")->required();
   command->add_option("--out", arguments->out, "a .safetensors file, overwritten")->required();
   command->footer(

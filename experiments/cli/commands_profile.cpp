@@ -201,10 +201,10 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
       "profile", "time forwards of 1 to 32 tokens, and drafters: where speculation pays off");
   const auto arguments = std::make_shared<ProfileArguments>();
-  command->add_option("MODEL", arguments->model, "a checkpoint folder")->required();
+  command->add_option("MODEL", arguments->model, "a checkpoint folder or GGUF file")->required();
   command->add_flag("--random", arguments->random_weights,
-                    "random weights of the shape that MODEL/config.json says: times a model that "
-                    "is not there");
+                    "random weights of the shape that MODEL/config.json says, float32 if --dtype "
+                    "names none: times a model that is not there");
   command
       ->add_option(
           "--draft", arguments->drafters,

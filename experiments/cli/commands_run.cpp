@@ -140,7 +140,7 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "Also reports prompts that do not fit the model's context (which 'run' skips) and a\n"
       "max_new_tokens beyond it.\n"
       "\n"
-      "Keys of `model`, besides weights (a folder):\n"
+      "Keys of `model`, besides weights (a folder or GGUF file):\n"
       "  dtype              stored (default: also the blocks Q8_0, Q4_0 and Q4_1 of GGUF), "
       "float32,\n"
       "                     float64, bfloat16, float16, or int8 (blocks of 32 weights with a "

@@ -305,7 +305,7 @@ void add_score_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
       "score", "score a text: perplexity, and how much two models or dtypes differ on it");
   const auto arguments = std::make_shared<ScoreArguments>();
-  command->add_option("MODEL", arguments->model, "a checkpoint folder")->required();
+  command->add_option("MODEL", arguments->model, "a checkpoint folder or GGUF file")->required();
   command
       ->add_option("FILE", arguments->file,
                    "a text, or prompts (.jsonl): each turn is scored separately")

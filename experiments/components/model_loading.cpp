@@ -31,6 +31,10 @@ constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {{"float32", at::kF
 
 std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::path& folder,
                                                          const LoadOptions& options) {
+  if (!options.device.is_cpu()) {
+    throw ConfigError(
+        fmt::format("device {}: random weights are made for the CPU only", options.device.str()));
+  }
   const at::ScalarType dtype = options.dtype.value_or(at::kFloat);
   // Blocks are made of bfloat16, which takes less memory beside them.
   const at::ScalarType plain = dtype == at::kChar ? at::kBFloat16 : dtype;
@@ -118,6 +122,16 @@ std::string format_text(const TransformerWeights& model) {
   return fmt::format("{}{}", format_name(matrix.format()), rounds ? ", activations int8" : "");
 }
 
+void check_activations(const ModelOptions& options) {
+  const bool plain = options.dtype == "float32" || options.dtype == "float64" ||
+                     options.dtype == "bfloat16" || options.dtype == "float16";
+  if (parse_activations(options.activations) == ActivationFormat::kInt8 && plain) {
+    throw ConfigError(
+        "int8 needs weights in blocks, which are multiplied as integers: set dtype: int8, or "
+        "dtype: stored for a GGUF file in Q8_0, Q4_0 or Q4_1; or leave activations out");
+  }
+}
+
 KvFormat parse_kv_dtype(const std::string& name) {
   if (name == "bfloat16") {
     return KvFormat::kBFloat16;
@@ -174,6 +188,7 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(
     const std::filesystem::path& folder) {
   auto& weights = weights_[folder.string()];
   if (weights == nullptr) {
+    check_activations(options_);
     const LoadOptions options{.dtype = parse_dtype(options_.dtype),
                               .device = parse_device(options_.device),
                               .activations = parse_activations(options_.activations)};

@@ -54,6 +54,9 @@ int64_t max_length_of(const ModelOptions& options, const TransformerConfig& conf
 std::optional<at::ScalarType> parse_dtype(const std::string& name);
 /// "float32" (or ""), "int8". Throws ConfigError for others.
 ActivationFormat parse_activations(const std::string& name);
+/// Throws ConfigError where the dtype that was asked for has no blocks, which int8 activations
+/// need.
+void check_activations(const ModelOptions& options);
 /// "float32", "bfloat16"; "" = as the activations. Throws ConfigError for others.
 KvFormat parse_kv_dtype(const std::string& name);
 /// How a model computes, such as "bfloat16", or "Q4_1, activations int8": by its first layer.

@@ -304,12 +304,7 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
   options.device = node.get<std::string>("device", "cpu");
   options.max_length = node.get<int64_t>("max_length", 0, {0, kMaxTokens});
   note_error(node, "dtype", [&] { (void)parse_dtype(options.dtype); });
-  note_error(node, "activations", [&] {
-    const bool may_be_blocks = options.dtype == "int8" || !parse_dtype(options.dtype);
-    if (parse_activations(options.activations) == ActivationFormat::kInt8 && !may_be_blocks) {
-      throw ConfigError("int8 needs weights in blocks: set dtype: int8 too, or leave it out");
-    }
-  });
+  note_error(node, "activations", [&] { check_activations(options); });
   note_error(node, "kv_dtype", [&] { (void)parse_kv_dtype(options.kv_dtype); });
   if (!options.kv_dtype.empty() && options.dtype == "float64") {
     node.fail("kv_dtype",

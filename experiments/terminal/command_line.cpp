@@ -28,7 +28,8 @@ constexpr int kInterrupted = 130;
 
 constexpr const char* kVersion = "specdec 0.1.0";
 constexpr const char* kDescription =
-    "Speculative and constrained decoding of Gemma models: YAML experiments, and tools for their "
+    "Speculative and constrained decoding of Gemma, Llama and Qwen models: YAML experiments, and "
+    "tools for their "
     "parts.";
 constexpr const char* kFooter =
     "Examples:\n"

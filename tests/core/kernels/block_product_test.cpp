@@ -276,6 +276,18 @@ INSTANTIATE_TEST_SUITE_P(Formats, StoredBlocksTest,
                                          WeightFormat::kQ41),
                          [](const auto& info) { return std::string(format_name(info.param)); });
 
+TEST(BlockProductTest, DamagedWeightsShowAndTinyOnesAreZero) {
+  const Tensor input = random_floats({2, 64}, 20);
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    Tensor weight = random_floats({3, 64}, 21);
+    weight[1][40] = bad;
+    const Tensor out = quantised(weight).apply(input);
+    EXPECT_TRUE(out.select(1, 1).isnan().all().item<bool>());
+    EXPECT_TRUE(out.select(1, 0).isfinite().all().item<bool>());
+  }
+  EXPECT_TRUE(at::equal(quantised(at::full({2, 64}, 1e-39F)).apply(input), at::zeros({2, 2})));
+}
+
 TEST(BlockProductTest, WeightsNotInBlocksAreRefused) {
   Linear linear(at::zeros({4, 8}), WeightFormat::kBFloat16);
   EXPECT_THROW(linear.set_activations(ActivationFormat::kInt8), InternalError);
