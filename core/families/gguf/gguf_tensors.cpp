@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
+
+#include "core/error.h"
 
 namespace specdec {
 namespace {
@@ -17,83 +20,114 @@ constexpr TensorName kNames[] = {{"token_embd.weight", "model.embed_tokens.weigh
                                  {"output_norm.weight", "model.norm.weight"},
                                  {"output.weight", "lm_head.weight"}};
 /// Parts of a layer.
-constexpr TensorName kParts[] = {{"attn_norm", "input_layernorm"},
-                                 {"attn_q", "self_attn.q_proj"},
-                                 {"attn_k", "self_attn.k_proj"},
-                                 {"attn_v", "self_attn.v_proj"},
-                                 {"attn_output", "self_attn.o_proj"},
-                                 {"attn_q_norm", "self_attn.q_norm"},
-                                 {"attn_k_norm", "self_attn.k_norm"},
-                                 {"ffn_gate", "mlp.gate_proj"},
-                                 {"ffn_up", "mlp.up_proj"},
-                                 {"ffn_down", "mlp.down_proj"},
-                                 {"post_attention_norm", "post_attention_layernorm"},
-                                 {"post_ffw_norm", "post_feedforward_layernorm"}};
+constexpr TensorName kParts[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"}, {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"}};
+/// In Gemma 1 and Llama the hub calls the norm BEFORE the MLP so.
+constexpr TensorName kNorms[] = {{"ffn_norm", "post_attention_layernorm"}};
+/// In models with post norms.
+constexpr TensorName kPostNorms[] = {{"ffn_norm", "pre_feedforward_layernorm"},
+                                     {"post_attention_norm", "post_attention_layernorm"},
+                                     {"post_ffw_norm", "post_feedforward_layernorm"}};
 
-const char* hub_part(const std::string& part, bool post_norms) {
-  if (part == "ffn_norm") {
-    // In Gemma 1 and Llama the hub calls the norm BEFORE the MLP so.
-    return post_norms ? "pre_feedforward_layernorm" : "post_attention_layernorm";
-  }
-  for (const TensorName& known : kParts) {
-    if (part == known.gguf) {
-      return known.hub;
+/// The line of `table` that has `name` as its `side`; null without one.
+const TensorName* find_name(std::span<const TensorName> table, const std::string& name,
+                            const char* TensorName::*side) {
+  for (const TensorName& known : table) {
+    if (name == known.*side) {
+      return &known;
     }
   }
   return nullptr;
 }
+
+const TensorName* find_part(const std::string& part, const char* TensorName::*side,
+                            bool post_norms) {
+  const TensorName* known = find_name(kParts, part, side);
+  const std::span<const TensorName> norms =
+      post_norms ? std::span<const TensorName>(kPostNorms) : std::span<const TensorName>(kNorms);
+  return known != nullptr ? known : find_name(norms, part, side);
+}
+
+constexpr std::string_view kGgufLayers = "blk.";
+constexpr std::string_view kHubLayers = "model.layers.";
 
 /// "blk.3.attn_q.weight" -> 3, "attn_q", "weight"
 struct LayerName {
   std::string layer, part, kind;
 };
 
-bool parse_layer_name(const std::string& name, LayerName& out) {
-  const size_t layer = name.find('.') + 1;
-  const size_t part = name.find('.', layer) + 1;
+/// `layers`: what the names of all layers begin with.
+bool parse_layer_name(const std::string& name, std::string_view layers, LayerName& out) {
+  const size_t part = name.find('.', layers.size()) + 1;
   const size_t kind = name.rfind('.') + 1;
-  if (name.rfind("blk.", 0) != 0 || part == 0 || kind <= part) {
+  if (name.rfind(layers, 0) != 0 || part == 0 || kind <= part) {
     return false;
   }
-  out = {name.substr(layer, part - 1 - layer), name.substr(part, kind - 1 - part),
+  out = {name.substr(layers.size(), part - 1 - layers.size()), name.substr(part, kind - 1 - part),
          name.substr(kind)};
   return true;
 }
 
 std::string hub_name(const std::string& name, bool post_norms) {
-  for (const TensorName& known : kNames) {
-    if (name == known.gguf) {
-      return known.hub;
-    }
+  if (const TensorName* known = find_name(kNames, name, &TensorName::gguf)) {
+    return known->hub;
   }
   LayerName parts;
-  const char* hub = parse_layer_name(name, parts) ? hub_part(parts.part, post_norms) : nullptr;
-  return hub == nullptr ? name : fmt::format("model.layers.{}.{}.{}", parts.layer, hub, parts.kind);
+  const TensorName* part = parse_layer_name(name, kGgufLayers, parts)
+                               ? find_part(parts.part, &TensorName::gguf, post_norms)
+                               : nullptr;
+  return part == nullptr
+             ? name
+             : fmt::format("{}{}.{}.{}", kHubLayers, parts.layer, part->hub, parts.kind);
+}
+
+std::string gguf_name(const std::string& name, bool post_norms) {
+  if (const TensorName* known = find_name(kNames, name, &TensorName::hub)) {
+    return known->gguf;
+  }
+  LayerName parts;
+  const TensorName* part = parse_layer_name(name, kHubLayers, parts)
+                               ? find_part(parts.part, &TensorName::hub, post_norms)
+                               : nullptr;
+  return part == nullptr
+             ? name
+             : fmt::format("{}{}.{}.{}", kGgufLayers, parts.layer, part->gguf, parts.kind);
 }
 
 /// llama.cpp rotates neighbouring pairs in architecture `llama` and stores the rows of q and k so.
 bool is_interleaved(const GgufFile& file, const std::string& name) {
   LayerName parts;
-  return file.metadata().text("general.architecture") == "llama" && parse_layer_name(name, parts) &&
+  return file.metadata().text("general.architecture") == "llama" &&
+         parse_layer_name(name, kGgufLayers, parts) &&
          (parts.part == "attn_q" || parts.part == "attn_k");
 }
 
 }  // namespace
 
 GgufTensors::GgufTensors(std::shared_ptr<const GgufFile> file, const std::vector<LayerPlan>& plan)
-    : file_(std::move(file)) {
-  const LayerPlan layer = plan.empty() ? LayerPlan() : plan.front();
+    : file_(std::move(file)), post_norms_(!plan.empty() && plan.front().post_norms) {
+  const int64_t head_dim = plan.empty() ? 0 : plan.front().head_dim;
   for (const TensorEntry& stored : file_->tensors()) {
     if (stored.name == "rope_freqs.weight") {
       continue;  // a part of the plan: describe_gguf
     }
     TensorEntry entry = stored;
-    entry.name = hub_name(stored.name, layer.post_norms);
-    if (is_interleaved(*file_, stored.name) && !entry.shape.empty() && layer.head_dim > 0 &&
-        entry.shape[0] % layer.head_dim == 0) {
-      entry.interleaved_rows = layer.head_dim;
+    entry.name = hub_name(stored.name, post_norms_);
+    if (is_interleaved(*file_, stored.name) && !entry.shape.empty() && head_dim > 0 &&
+        entry.shape[0] % head_dim == 0) {
+      entry.interleaved_rows = head_dim;
     }
-    stored_names_.emplace(entry.name, stored.name);
+    const auto [known, is_new] = stored_names_.emplace(entry.name, stored.name);
+    if (!is_new) {
+      throw WeightsError(fmt::format(
+          "{}: tensors '{}' and '{}' are the same part of the model ({}); one of them is wrong. "
+          "Convert the model to GGUF anew.",
+          folder().string(), known->second, stored.name, entry.name));
+    }
     by_name_.emplace(entry.name, entries_.size());
     entries_.push_back(std::move(entry));
   }
@@ -119,29 +153,7 @@ void GgufTensors::release(const TensorEntry& entry, size_t begin, size_t size) c
 
 std::string GgufTensors::stored_name(const std::string& name) const {
   const auto found = stored_names_.find(name);
-  if (found != stored_names_.end()) {
-    return found->second;
-  }
-  // A missing one: by the table, the other way round.
-  for (const TensorName& known : kNames) {
-    if (name == known.hub) {
-      return known.gguf;
-    }
-  }
-  constexpr std::string_view kLayers = "model.layers.";
-  const size_t dot = name.find('.', kLayers.size());
-  const size_t kind = name.rfind('.');
-  if (name.rfind(kLayers, 0) != 0 || dot == std::string::npos || kind <= dot) {
-    return name;
-  }
-  const std::string part = name.substr(dot + 1, kind - dot - 1);
-  const std::string layer = name.substr(kLayers.size(), dot - kLayers.size());
-  for (const TensorName& known : kParts) {
-    if (part == known.hub) {
-      return fmt::format("blk.{}.{}{}", layer, known.gguf, name.substr(kind));
-    }
-  }
-  return fmt::format("blk.{}.ffn_norm{}", layer, name.substr(kind));
+  return found != stored_names_.end() ? found->second : gguf_name(name, post_norms_);
 }
 
 }  // namespace specdec

@@ -13,7 +13,8 @@ namespace specdec {
 /// The tensors of a GGUF file under the names of the hub. Names that are not known keep their own.
 class GgufTensors final : public TensorFiles {
  public:
-  /// `plan`: of the file's layers; says how llama.cpp has interleaved the rows of q and k.
+  /// `plan`: of the file's layers; says which norms they have and how llama.cpp has interleaved the
+  /// rows of q and k. Throws WeightsError for two tensors that are the same part of the model.
   GgufTensors(std::shared_ptr<const GgufFile> file, const std::vector<LayerPlan>& plan);
 
   const TensorEntry* find(std::string_view name) const override;
@@ -25,6 +26,7 @@ class GgufTensors final : public TensorFiles {
 
  private:
   std::shared_ptr<const GgufFile> file_;
+  bool post_norms_;
   std::vector<TensorEntry> entries_;
   std::map<std::string, size_t, std::less<>> by_name_;
   std::map<std::string, std::string> stored_names_;  ///< by the hub's

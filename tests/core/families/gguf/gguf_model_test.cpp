@@ -11,6 +11,8 @@
 
 #include "core/chat.h"
 #include "core/error.h"
+#include "core/families/gguf/gguf_config.h"
+#include "core/families/gguf/gguf_tensors.h"
 #include "core/families/model.h"
 #include "core/formats/strict_json.h"
 #include "core/special_encoder.h"
@@ -124,6 +126,34 @@ TEST(GgufModelTest, DamagedModelsAreErrorsThatNameKeyOrTensor) {
               HasSubstr("tensor 'blk.1.attn_k.weight' is missing; its metadata asks for it"));
   EXPECT_THAT(load_message("token_embd.weight", "token_embD.weight"),
               HasSubstr("'token_embd.weight' is missing"));
+  EXPECT_THAT(load_message("blk.1.ffn_norm.weight", "blk.1.ffn_norM.weight"),
+              HasSubstr("tensor 'blk.1.ffn_norm.weight' is missing; its metadata asks for it"));
+}
+
+TEST(GgufModelTest, TwoTensorsOfOneNameAreAnError) {
+  const auto file = edited("token_embd.weight", "model.norm.weight");
+  const auto message = error_message<WeightsError>([&] { GgufTensors(file, {}); });
+  EXPECT_THAT(message, HasSubstr("'output_norm.weight'"));
+  EXPECT_THAT(message, HasSubstr("'model.norm.weight'"));
+  EXPECT_THAT(message, HasSubstr("are the same part of the model (model.norm.weight)"));
+}
+
+TEST(GgufModelTest, NormsAreNamedByThePlan) {
+  const auto file = std::make_shared<const GgufFile>(gguf_data("gemma2-q4_k.gguf"));
+  const std::string hub = "model.layers.9.";  // the file has no such layer
+  const GgufTensors post(file, describe_gguf(*file).plan);
+  EXPECT_EQ(post.stored_name(hub + "pre_feedforward_layernorm.weight"), "blk.9.ffn_norm.weight");
+  EXPECT_EQ(post.stored_name(hub + "post_attention_layernorm.weight"),
+            "blk.9.post_attention_norm.weight");
+  EXPECT_NE(post.find("model.layers.0.post_attention_layernorm.weight"), nullptr);
+  const GgufTensors plain(file, {});
+  EXPECT_EQ(plain.stored_name(hub + "post_attention_layernorm.weight"), "blk.9.ffn_norm.weight");
+  EXPECT_EQ(plain.stored_name("model.layers.0.post_attention_layernorm.weight"),
+            "blk.0.ffn_norm.weight");
+  EXPECT_NE(plain.find("blk.0.post_attention_norm.weight"), nullptr);
+  for (const char* unknown : {"model.layers.9.mlp.experts.weight", "model.layers.9", "other"}) {
+    EXPECT_EQ(plain.stored_name(unknown), unknown);
+  }
 }
 
 TEST(GgufModelTest, UnknownArchitecturesAreToldTheKnownOnes) {
