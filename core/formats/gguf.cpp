@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <regex>
 #include <utility>
@@ -69,8 +71,12 @@ double GgufMetadata::number(const std::string& key, std::optional<double> fallba
   }
   const auto found = values_.find(key);
   const bool whole = found != values_.end() && std::holds_alternative<int64_t>(found->second);
-  return whole ? static_cast<double>(std::get<int64_t>(found->second))
-               : get<double>(key, "a number");
+  const double value =
+      whole ? static_cast<double>(std::get<int64_t>(found->second)) : get<double>(key, "a number");
+  if (!std::isfinite(value)) {
+    fail(key, fmt::format("is {}, not a finite number", value));
+  }
+  return value;
 }
 
 bool GgufMetadata::boolean(const std::string& key, bool fallback) const {
@@ -91,7 +97,14 @@ const std::vector<int64_t>& GgufMetadata::integers(const std::string& key) const
 }
 
 const std::vector<float>& GgufMetadata::numbers(const std::string& key) const {
-  return get<std::vector<float>>(key, "a list of numbers");
+  const auto& values = get<std::vector<float>>(key, "a list of numbers");
+  const auto wrong = std::find_if_not(values.begin(), values.end(),
+                                      [](float value) { return std::isfinite(value); });
+  if (wrong != values.end()) {
+    fail(key, fmt::format("has {} as its entry {}, which is not a finite number", *wrong,
+                          wrong - values.begin()));
+  }
+  return values;
 }
 
 void GgufMetadata::fail(const std::string& key, const std::string& problem) const {

@@ -28,7 +28,8 @@ class GgufMetadata {
 
   bool has(const std::string& key) const { return values_.count(key) != 0; }
   const std::map<std::string, GgufValue>& values() const { return values_; }
-  /// A missing key without a fallback is an error, and so is a value of another type.
+  /// A missing key without a fallback is an error, and so are a value of another type and a number
+  /// that is not finite.
   int64_t integer(const std::string& key, std::optional<int64_t> fallback = std::nullopt) const;
   double number(const std::string& key, std::optional<double> fallback = std::nullopt) const;
   bool boolean(const std::string& key, bool fallback) const;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -117,10 +118,10 @@ class GgufConfig {
     std::vector<float> values(static_cast<size_t>(head_dim / 2));
     std::memcpy(values.data(), entry->bytes.data(), entry->bytes.size());
     for (const float value : values) {
-      if (!(value > 0.0F)) {
+      if (!(value > 0.0F && std::isfinite(value))) {
         throw WeightsError(
             fmt::format("{}: tensor 'rope_freqs.weight' holds {}; its values should "
-                        "be positive.",
+                        "be positive and finite.",
                         metadata_.where(), value));
       }
     }

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/error.h"
 #include "core/formats/gguf_blocks.h"
@@ -105,6 +107,19 @@ TEST(GgufTest, ValuesOfOtherTypesAreErrors) {
   EXPECT_THAT(error_message<WeightsError>([&] { metadata.text("b"); }),
               HasSubstr("'b' is missing from the metadata"));
   EXPECT_EQ(metadata.integer("b", 4), 4);
+}
+
+TEST(GgufTest, NumbersThatAreNotFiniteAreErrors) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  GgufMetadata metadata("a.gguf");
+  for (const double value : {std::nan(""), kInfinity, -kInfinity}) {
+    metadata.add("a", value);
+    EXPECT_THAT(error_message<WeightsError>([&] { metadata.number("a", 1.0); }),
+                HasSubstr("a.gguf: 'a' is "));
+    metadata.add("b", std::vector<float>{0.5F, static_cast<float>(value)});
+    EXPECT_THAT(error_message<WeightsError>([&] { metadata.numbers("b"); }),
+                HasSubstr("as its entry 1, which is not a finite number"));
+  }
 }
 
 TEST(GgufTest, DamagedHeadersAreErrors) {
