@@ -57,8 +57,8 @@ struct GgufContent {
 };
 
 /// Reads GGUF v2 or v3. Throws WeightsError naming `where` and the key or tensor: not GGUF,
-/// another version, truncated, counts, lengths or offsets beyond the file, unknown types, names
-/// that come twice.
+/// another version, truncated, counts, lengths or offsets beyond the file, tensors that overlap,
+/// unknown types, names that come twice.
 GgufContent parse_gguf(std::span<const std::byte> file, const std::string& where);
 
 /// True for a file that begins as GGUF files do.

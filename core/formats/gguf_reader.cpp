@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/formats/gguf.h"
@@ -279,14 +282,33 @@ class GgufParser {
       }
       if (offsets[i] > room || bytes > room - offsets[i]) {
         fail(fmt::format("tensor '{}' ({} bytes at offset {}) lies beyond the end of the file. {}",
-                         entry.name, bytes, offsets[i], kDamaged));
+                         entry.name, bytes == UINT64_MAX ? "2^64 or more" : std::to_string(bytes),
+                         offsets[i], kDamaged));
       }
       entry.bytes = file_.subspan(begin + offsets[i], bytes);
     }
+    check_overlaps();
   }
 
+  void check_overlaps() const {
+    std::vector<const TensorEntry*> sorted;
+    for (const TensorEntry& entry : content_.tensors) {
+      sorted.push_back(&entry);
+    }
+    std::sort(sorted.begin(), sorted.end(), [](const TensorEntry* a, const TensorEntry* b) {
+      return a->bytes.data() < b->bytes.data();
+    });
+    for (size_t i = 1; i < sorted.size(); ++i) {
+      const auto& before = sorted[i - 1]->bytes;
+      if (before.data() + before.size() > sorted[i]->bytes.data()) {
+        fail(fmt::format("tensors '{}' and '{}' overlap. {}", sorted[i - 1]->name, sorted[i]->name,
+                         kDamaged));
+      }
+    }
+  }
+
+  /// What the shape needs; UINT64_MAX for 2^64 bytes and more.
   uint64_t tensor_bytes(const TensorEntry& entry) const {
-    const auto most = static_cast<uint64_t>(file_.size());
     const int64_t block = block_values(entry.dtype);
     const int64_t row = entry.shape.empty() ? 1 : entry.shape.back();
     if (row % block != 0) {
@@ -297,8 +319,7 @@ class GgufParser {
         static_cast<uint64_t>(row / block) * static_cast<uint64_t>(dtype_bytes(entry.dtype));
     for (size_t i = 0; i + 1 < entry.shape.size(); ++i) {
       const auto size = static_cast<uint64_t>(entry.shape[i]);
-      bytes =
-          bytes > most / size ? most + 1 : bytes * size;  // no overflow: too much stays too much
+      bytes = bytes > UINT64_MAX / size ? UINT64_MAX : bytes * size;
     }
     return bytes;
   }

@@ -162,12 +162,26 @@ TEST(GgufTest, DamagedTensorsAreNamed) {
   EXPECT_THAT(tensor({4, 4}, 0, 32), HasSubstr("lies beyond"));
   EXPECT_THAT(tensor({4}, 0, ~uint64_t{31}), HasSubstr("lies beyond"));
   EXPECT_THAT(tensor({uint64_t{1} << 40, uint64_t{1} << 40, uint64_t{1} << 40}, 0, 0),
-              HasSubstr("lies beyond"));
+              HasSubstr("(2^64 or more bytes at offset 0) lies beyond"));
+  EXPECT_THAT(tensor({uint64_t{1} << 30, 5}, 0, 0), HasSubstr("(21474836480 bytes at offset 0)"));
   EXPECT_THAT(tensor({4}, 0, 3), HasSubstr("not aligned to 32"));
   EXPECT_THAT(tensor({4}, 99, 0), HasSubstr("tensor 'w' has the type 99, which is not supported"));
   EXPECT_THAT(tensor({33}, 2, 0), HasSubstr("not whole blocks of 32 (Q4_0)"));
   EXPECT_THAT(tensor({0}, 0, 0), HasSubstr("a dimension of 0"));
   EXPECT_THAT(tensor({1, 1, 1, 1, 1}, 0, 0), HasSubstr("5 dimensions"));
+}
+
+TEST(GgufTest, TensorsThatOverlapAreErrors) {
+  const auto two = [](uint64_t first, uint64_t second) {
+    GgufWriter file;
+    file.header(3, 2, 0).tensor("a", {16}, 0, first).tensor("b", {8}, 0, second);
+    return file.data(128).bytes();
+  };
+  EXPECT_NO_THROW(parse(two(0, 64)));
+  EXPECT_NO_THROW(parse(two(32, 0)));
+  EXPECT_THAT(gguf_complaint(two(0, 32)), HasSubstr("tensors 'a' and 'b' overlap"));
+  EXPECT_THAT(gguf_complaint(two(64, 96)), HasSubstr("tensors 'a' and 'b' overlap"));
+  EXPECT_THAT(gguf_complaint(two(32, 32)), HasSubstr("overlap"));
 }
 
 TEST(GgufTest, EveryTruncationIsAnError) {
