@@ -92,6 +92,7 @@ class ByteLevelMetadata {
     model.ignore_merges = named->ignore_merges;
     model.nfc = named->nfc;
     model.pieces = read_pieces(metadata_);
+    refuse_sentencepiece_types(model);
     const size_t tokens = model.pieces.size();
     model.bos = read_id(metadata_, "tokenizer.ggml.bos_token_id", tokens);
     model.eos = read_id(metadata_, "tokenizer.ggml.eos_token_id", tokens);
@@ -102,6 +103,19 @@ class ByteLevelMetadata {
   }
 
  private:
+  void refuse_sentencepiece_types(const ByteLevelModel& model) const {
+    for (size_t id = 0; id < model.pieces.size(); ++id) {
+      const PieceType type = model.pieces[id].type;
+      if (type == PieceType::kByte || type == PieceType::kUnknown) {
+        metadata_.fail(kTypes, fmt::format("has the type {} ({}) for token {}, which a byte-level "
+                                           "vocabulary ('tokenizer.ggml.model' is 'gpt2') does not "
+                                           "have",
+                                           static_cast<int>(type),
+                                           type == PieceType::kByte ? "byte" : "unknown", id));
+      }
+    }
+  }
+
   void read_merges(ByteLevelModel& model) {
     for (size_t id = 0; id < model.pieces.size(); ++id) {
       if (model.pieces[id].type == PieceType::kNormal) {

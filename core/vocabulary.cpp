@@ -73,8 +73,8 @@ Vocabulary::Vocabulary(const std::vector<SentencePiece>& pieces,
     if (!unused) {
       ids_[slot_of(piece.text)] = id;
     }
-    if (piece.type == PieceType::kByte) {
-      byte_tokens_.at(static_cast<unsigned char>(bytes_[id].front())) = id;
+    if (piece.type == PieceType::kByte && !bytes[i].empty()) {
+      byte_tokens_.at(static_cast<unsigned char>(bytes[i].front())) = id;
     }
   }
 }

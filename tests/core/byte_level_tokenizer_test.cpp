@@ -2,6 +2,7 @@
 // `tokenizers` library's. The 49,152 pieces of SmolLM2: tests/core/families/gguf/.
 #include "core/byte_level_tokenizer.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -235,6 +236,14 @@ TEST(ByteLevelJsonTest, WhatIsNotSupportedIsNamed) {
               HasSubstr("id 7 has two pieces"));
 }
 
+TEST(ByteLevelTokenizerTest, BytePiecesStandForNothing) {
+  ByteLevelModel model = small_model({});
+  model.pieces.push_back({.text = "<0x41>", .score = 0.0F, .type = PieceType::kByte});
+  const auto tokenizer = byte_level_tokenizer(model, "test");
+  EXPECT_EQ(tokenizer->token_bytes(static_cast<Token>(model.pieces.size() - 1)), "");
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("<0x41>")), "<0x41>");
+}
+
 std::string gguf_tokenizer_complaint(const std::function<void(GgufMetadata&)>& change) {
   GgufMetadata metadata = GgufFile(kSmallGgufs / "llama-q4_1.gguf").metadata();
   change(metadata);
@@ -254,6 +263,13 @@ TEST(GgufTokenizerTest, WhatIsWrongNamesTheKey) {
   EXPECT_THAT(with("tokenizer.ggml.token_type", std::vector<int64_t>{1, 2}),
               HasSubstr("'tokenizer.ggml.token_type' has 2 entries, but 'tokenizer.ggml.tokens' "
                         "has 292"));
+  for (const auto& [type, name] : {std::pair{2, "unknown"}, {6, "byte"}}) {
+    std::vector<int64_t> types(292, 1);
+    types[7] = type;
+    EXPECT_THAT(with("tokenizer.ggml.token_type", types),
+                HasSubstr(fmt::format(
+                    "'tokenizer.ggml.token_type' has the type {} ({}) for token 7", type, name)));
+  }
   EXPECT_THAT(with("tokenizer.ggml.merges", std::vector<std::string>{"qq"}),
               HasSubstr("not two pieces"));
   EXPECT_THAT(with("tokenizer.ggml.merges", std::vector<std::string>{"q q"}),
