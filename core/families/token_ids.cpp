@@ -7,24 +7,38 @@
 #include "core/formats/json_keys.h"
 
 namespace specdec {
+namespace {
 
-std::vector<Token> read_end_ids(const JsonKeys& keys, int64_t vocab_size) {
+/// The ids under a key that is there: of one id, or of a list of them.
+std::vector<Token> read_token_ids(const JsonKeys& keys, const char* key, int64_t vocab_size) {
   using nlohmann::json;
   std::vector<Token> ids;
-  if (!keys.has("eos_token_id")) {
-    return ids;
-  }
-  const json& value = keys.at("eos_token_id");
+  const json& value = keys.at(key);
   for (const json& id : value.is_array() ? value : json::array({value})) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0) {
-      keys.fail("eos_token_id", fmt::format("should be a token id or a list of them, but is {}",
-                                            describe_json(value)));
+      keys.fail(key, fmt::format("should be a token id or a list of them, but is {}",
+                                 describe_json(value)));
     }
     if (id.get<int64_t>() < vocab_size) {
       ids.push_back(static_cast<Token>(id.get<int64_t>()));
     }
   }
   return ids;
+}
+
+}  // namespace
+
+std::vector<Token> read_end_ids(const JsonKeys& keys, int64_t vocab_size) {
+  return keys.has("eos_token_id") ? read_token_ids(keys, "eos_token_id", vocab_size)
+                                  : std::vector<Token>();
+}
+
+Token read_bos_id(const JsonKeys& keys, int64_t vocab_size, Token fallback) {
+  if (!keys.has("bos_token_id")) {
+    return fallback;
+  }
+  const auto ids = read_token_ids(keys, "bos_token_id", vocab_size);
+  return ids.empty() ? -1 : ids.front();
 }
 
 }  // namespace specdec

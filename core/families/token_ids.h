@@ -13,4 +13,7 @@ class JsonKeys;
 /// WeightsError naming the key.
 std::vector<Token> read_end_ids(const JsonKeys& keys, int64_t vocab_size);
 
+/// bos_token_id, likewise; the first one of a list, -1 where none is in the vocabulary.
+Token read_bos_id(const JsonKeys& keys, int64_t vocab_size, Token fallback);
+
 }  // namespace specdec

@@ -205,7 +205,7 @@ GemmaConfig parse_text_config(const JsonKeys& keys, bool wrapped) {
   config.dtype = keys.text("dtype", keys.text("torch_dtype", ""));
   config.end_ids =
       keys.has("eos_token_id") ? read_end_ids(keys, config.vocab_size) : std::vector<Token>{1};
-  config.bos_id = static_cast<Token>(keys.integer("bos_token_id", 2));
+  config.bos_id = read_bos_id(keys, config.vocab_size, 2);
   if (config.bidirectional) {
     config.sliding_window = config.sliding_window / 2 + 1;
   }
@@ -300,7 +300,7 @@ std::string gemma_config_json(const GemmaConfig& config) {
                     : config.family == GemmaFamily::kGemma2 ? "Gemma2ForCausalLM"
                                                             : "Gemma3ForCausalLM"})},
       {"attention_bias", false},
-      {"bos_token_id", config.bos_id},
+      {"bos_token_id", config.bos_id < 0 ? json::array() : json(config.bos_id)},
       {"dtype", config.dtype},
       {"eos_token_id", config.end_ids},
       {"head_dim", config.head_dim},

@@ -87,7 +87,7 @@ class LlamaReader {
     if (!keys_.has("eos_token_id") && type_.end >= 0) {
       config.end_ids = {type_.end};
     }
-    config.bos_id = static_cast<Token>(keys_.integer("bos_token_id", type_.bos));
+    config.bos_id = read_bos_id(keys_, config.vocab_size, type_.bos);
   }
 
   void read_layer() {

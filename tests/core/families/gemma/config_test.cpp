@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"hidden_activation", "silu", "gelu_pytorch_tanh"},
         BadConfig{"tie_word_embeddings", "yes", "true or false"},
         BadConfig{"eos_token_id", json::array({1, "x"}), "token id"},
-        BadConfig{"sliding_window", 0, "should lie in"},
+        BadConfig{"bos_token_id", "x", "token id"}, BadConfig{"sliding_window", 0, "should lie in"},
         BadConfig{"rope_parameters", json::parse(R"({"rope_type": "yarn"})"), "linear"},
         BadConfig{"query_pre_attn_scalar", -3, "positive"}),
     ParameterName());

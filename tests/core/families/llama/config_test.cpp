@@ -122,6 +122,19 @@ TEST(LlamaConfigTest, EndTokensOfBothFilesCount) {
   EXPECT_THAT(describe_model(folder.path()).config.end_ids, ElementsAre(2, 3, 5));
 }
 
+TEST(LlamaConfigTest, BeginningTokensAreOfTheVocabulary) {
+  json config = smallest("llama");
+  const auto bos = [&config](const json& value) {
+    config["bos_token_id"] = value;
+    return parse_llama(config).config.bos_id;
+  };
+  EXPECT_EQ(bos(7), 7);
+  EXPECT_EQ(bos({8, 9}), 8);
+  EXPECT_EQ(bos(nullptr), 1);
+  EXPECT_EQ(bos(100), -1);
+  EXPECT_EQ(bos(int64_t{4294967298}), -1);
+}
+
 TEST(LlamaConfigTest, UnknownFamiliesAreToldTheKnownOnes) {
   const TemporaryFolder folder;
   std::ofstream(folder.path() / "config.json") << R"({"model_type": "mamba"})";
@@ -169,6 +182,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadLlamaConfig{"llama", "hidden_act", "gelu", "'hidden_act' is 'gelu'"},
         BadLlamaConfig{"llama", "num_hidden_layers", 5000, "more than 1024"},
         BadLlamaConfig{"llama", "eos_token_id", "end", "eos_token_id"},
+        BadLlamaConfig{"llama", "bos_token_id", -7, "'bos_token_id' should be a token id"},
         BadLlamaConfig{"llama", "rope_scaling", json::parse(R"({"rope_type": "yarn"})"),
                        "'yarn'; supported: default, linear, llama3"},
         BadLlamaConfig{"qwen2", "rope_scaling", json::parse(R"({"type": "dynamic"})"), "'dynamic'"},
