@@ -16,7 +16,9 @@ constexpr const char* kPlainText =
 constexpr std::string_view kDefaultSystems[] = {
     "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
     "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."};
-/// What Llama 3.1 and later put at the beginning of the system message.
+/// What Llama 3.1 and later put at the beginning of the system message. Templates that would take
+/// today's date where they can (Llama 3.2) get this one too, so that results do not depend on the
+/// day.
 constexpr std::string_view kLlamaDates =
     "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
 
