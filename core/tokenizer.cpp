@@ -35,6 +35,11 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& path) {
       return path / name;
     }
   }
+  const auto gguf = first_gguf(path);
+  if (!gguf.empty()) {
+    throw WeightsError(fmt::format("{}: it holds no tokenizer, but a GGUF file. Name the file: {}",
+                                   path.string(), gguf.string()));
+  }
   throw WeightsError(
       fmt::format("{}: it holds neither tokenizer.model nor tokenizer.json. Copy one "
                   "of them from where the checkpoint comes from.",
@@ -78,6 +83,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   const std::filesystem::path file = tokenizer_file(path);
   if (is_gguf(file)) {
     return gguf_tokenizer(GgufFile(file).metadata());
+  }
+  if (file.extension() == ".gguf") {
+    refuse_other_file(file);
   }
   const std::string bytes = read_file(file);
   const size_t first = bytes.find_first_not_of(kWhiteSpace);

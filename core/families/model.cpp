@@ -88,6 +88,15 @@ std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDes
   return weights;
 }
 
+void refuse_gguf_folder(const std::filesystem::path& folder) {
+  const auto file = first_gguf(folder);
+  if (!std::filesystem::exists(folder / "config.json") && !file.empty()) {
+    throw WeightsError(
+        fmt::format("{}: it holds no config.json, but a GGUF file. Name the file: {}",
+                    folder.string(), file.string()));
+  }
+}
+
 template <class Matrix>
 std::shared_ptr<TransformerOf<Matrix>> load(const std::filesystem::path& path,
                                             const LoadOptions& options) {
@@ -102,11 +111,13 @@ ModelDescription describe_model(const std::filesystem::path& folder) {
   if (is_gguf(folder)) {
     return describe_gguf(GgufFile(folder));
   }
+  refuse_other_file(folder);
   if (!std::filesystem::is_directory(folder)) {
     throw WeightsError(
         fmt::format("{}: no such folder. Name a Hugging Face checkpoint folder, or a GGUF file.",
                     folder.string()));
   }
+  refuse_gguf_folder(folder);
   refuse_head(folder);
   const std::string where = (folder / "config.json").string();
   const auto parsed = parse_json_object(read_file(where), where);

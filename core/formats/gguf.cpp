@@ -122,6 +122,30 @@ bool is_gguf(const std::filesystem::path& path) {
   return file && std::string_view(magic.data(), magic.size()) == "GGUF";
 }
 
+void refuse_other_file(const std::filesystem::path& path) {
+  std::error_code code;
+  if (!std::filesystem::is_regular_file(path, code) || is_gguf(path)) {
+    return;
+  }
+  const bool empty = std::filesystem::file_size(path, code) == 0;
+  throw WeightsError(fmt::format(
+      "{}: {}. Name a GGUF file or a Hugging Face checkpoint folder; if it should be a GGUF file, "
+      "download it again.",
+      path.string(), empty ? "is empty" : "is not a GGUF file (it does not begin with 'GGUF')"));
+}
+
+std::filesystem::path first_gguf(const std::filesystem::path& folder) {
+  std::filesystem::path first;
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, code)) {
+    const bool earlier = first.empty() || entry.path() < first;
+    if (entry.path().extension() == ".gguf" && earlier && is_gguf(entry.path())) {
+      first = entry.path();
+    }
+  }
+  return first;
+}
+
 GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
   files_.emplace_back(path);
   GgufContent first = parse_gguf(files_[0].bytes(), path.string());

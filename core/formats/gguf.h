@@ -64,6 +64,12 @@ GgufContent parse_gguf(std::span<const std::byte> file, const std::string& where
 /// True for a file that begins as GGUF files do.
 bool is_gguf(const std::filesystem::path& path);
 
+/// Throws WeightsError where `path` is a file, but no GGUF file.
+void refuse_other_file(const std::filesystem::path& path);
+
+/// The first one, by name, of a folder's GGUF files; empty without one.
+std::filesystem::path first_gguf(const std::filesystem::path& folder);
+
 /// A model in GGUF, memory-mapped, or in memory. The tensors live as long as it does.
 class GgufFile {
  public:

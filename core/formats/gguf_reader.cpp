@@ -137,7 +137,7 @@ class GgufParser {
   }
 
   [[noreturn]] void fail_type(const std::string& key, uint32_t type) const {
-    content_.metadata.fail(key, fmt::format("has the unknown type {}. {}", type, kDamaged));
+    fail(fmt::format("'{}' has the unknown type {}. {}", key, type, kDamaged));
   }
 
   GgufValue read_scalar(const std::string& key, uint32_t type) {

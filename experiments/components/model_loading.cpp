@@ -48,12 +48,6 @@ std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::
 
 ModelFiles read_model_files(const std::filesystem::path& folder) {
   const bool gguf = is_gguf(folder);
-  if (!gguf && !std::filesystem::is_directory(folder)) {
-    throw WeightsError(
-        fmt::format("{}: no such folder; give a checkpoint folder with config.json "
-                    "and model.safetensors, or a GGUF file",
-                    folder.string()));
-  }
   ModelDescription model = describe_model(folder);
   ModelFiles files{folder, model.config, model.plan, nullptr};
   (void)open_tensors(folder, model);  // checks the headers

@@ -40,8 +40,9 @@ class GgufConfig {
     if (metadata_.has(key("attention.key_length"))) {
       config["head_dim"] = integer("attention.key_length");
     }
-    if (metadata_.has("tokenizer.ggml.bos_token_id")) {
-      config["bos_token_id"] = metadata_.integer("tokenizer.ggml.bos_token_id");
+    const int64_t bos = metadata_.integer("tokenizer.ggml.bos_token_id", -1);
+    if (bos >= 0) {
+      config["bos_token_id"] = bos;
     }
     return config;
   }

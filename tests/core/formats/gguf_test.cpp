@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const std::filesystem::path kGgufData =
     std::filesystem::path(SPECDEC_SOURCE_DIR) / "tests/data/gguf";
@@ -141,7 +142,8 @@ TEST(GgufTest, DamagedValuesNameTheKey) {
     return file;
   };
   EXPECT_THAT(gguf_complaint(value(77).data(64).bytes()),
-              HasSubstr("'a.key' has the unknown type 77"));
+              HasSubstr("'a.key' has the unknown type 77. The file is damaged"));
+  EXPECT_THAT(gguf_complaint(value(77).data(64).bytes()), Not(HasSubstr("..")));
   EXPECT_THAT(gguf_complaint(value(10).put(~uint64_t{0}).data(9).bytes()),
               HasSubstr("'a.key' is out of range"));
   EXPECT_THAT(gguf_complaint(value(9).put<uint32_t>(4).put(uint64_t{1} << 40).data(9).bytes()),
@@ -218,6 +220,20 @@ TEST(GgufTest, IsKnownByItsContent) {
   EXPECT_FALSE(is_gguf(folder.write("b.gguf", "GGM")));
   EXPECT_FALSE(is_gguf(folder.path()));
   EXPECT_FALSE(is_gguf(folder.path() / "none"));
+}
+
+TEST(GgufTest, OtherFilesAreRefused) {
+  const TemporaryFolder folder;
+  const auto message = [&folder](const std::string& bytes) {
+    const auto path = folder.write("a.gguf", bytes);
+    return error_message<WeightsError>([&] { refuse_other_file(path); });
+  };
+  for (const char* other : {"a text\n", "GGM", "GGML1234"}) {
+    EXPECT_THAT(message(other), HasSubstr("a.gguf: is not a GGUF file (it does not begin with"));
+  }
+  EXPECT_THAT(message(""), HasSubstr("a.gguf: is empty"));
+  EXPECT_EQ(message(GgufWriter().header(3, 0, 0).bytes()), "no error");
+  EXPECT_NO_THROW(refuse_other_file(folder.path()));
 }
 
 uint64_t fnv1a(const std::vector<float>& values) {

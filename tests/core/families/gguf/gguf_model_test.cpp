@@ -164,6 +164,20 @@ TEST(GgufModelTest, UnknownArchitecturesAreToldTheKnownOnes) {
                         "qwen2, qwen3"));
 }
 
+TEST(GgufModelTest, FilesAndFoldersThatAreNoModelsAreToldWhatTheyAre) {
+  const TemporaryFolder folder;
+  const auto text = folder.write("z.gguf", "not a model");
+  EXPECT_THAT(error_message<WeightsError>([&] { describe_model(text); }),
+              HasSubstr("z.gguf: is not a GGUF file"));
+  EXPECT_THAT(error_message<WeightsError>([&] { load_tokenizer(text); }),
+              HasSubstr("z.gguf: is not a GGUF file"));
+  const auto file = folder.path() / "model.gguf";
+  std::filesystem::copy_file(gguf_data("llama-q4_1.gguf"), file);
+  const auto wanted = HasSubstr("but a GGUF file. Name the file: " + file.string());
+  EXPECT_THAT(error_message<WeightsError>([&] { describe_model(folder.path()); }), wanted);
+  EXPECT_THAT(error_message<WeightsError>([&] { load_tokenizer(folder.path()); }), wanted);
+}
+
 /// models/smollm2/ (scripts/get_smollm2), which is not shipped.
 std::filesystem::path smollm2() {
   return std::filesystem::path(SPECDEC_SOURCE_DIR) /
