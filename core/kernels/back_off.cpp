@@ -5,7 +5,7 @@
 namespace specdec {
 namespace {
 
-constexpr int kPausePerLoss = 20;  // so a twentieth of the time is lost, up to the longest pause
+constexpr int kPausePerLoss = 4;
 constexpr int kQuietPerPause = 4;  // after as long a time without a loss, pauses begin anew
 
 }  // namespace

@@ -7,13 +7,13 @@ namespace specdec {
 /// How many threads a team works with while other processes want the processor too. A thread that
 /// is taken off its core in the middle of a tile keeps all others waiting, for as long as the
 /// scheduler likes: milliseconds, where the tile takes microseconds. After such a job the team
-/// works without as many threads as were late, for a pause that is long beside the time lost and
-/// doubles while it keeps happening.
+/// works without as many threads as were late, for a pause of four times the time lost, which
+/// doubles while it keeps happening: a single hiccup costs little, a busy neighbour little too.
 class BackOff {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kShortest{8};
-  static constexpr std::chrono::milliseconds kLongest{1024};
+  static constexpr std::chrono::milliseconds kLongest{256};
 
   /// Of `wanted` threads, those to work with now.
   int64_t allowed(int64_t wanted, Clock::time_point now);
