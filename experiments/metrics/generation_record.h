@@ -40,7 +40,9 @@ struct GenerationRecord {
   /// penalty, truncation or grammar). Measured of lossy strategies and of the first one beside
   /// them.
   std::optional<double> log_prob = {};
-  std::optional<BiasSums> bias = {};  ///< of a lossy strategy's sampled text, along itself
+  std::optional<BiasSums> bias = {};        ///< of a lossy strategy's sampled text, along itself
+  std::optional<double> copied_share = {};  ///< of the whole text, see copied_share()
+  bool shortened = false;                   ///< by before_loops; never stored
 };
 
 /// Its scorer took too long.

@@ -220,6 +220,9 @@ Json generation_json(const GenerationRecord& record) {
   if (record.bias) {
     json["bias"] = bias_json(*record.bias);
   }
+  if (record.copied_share) {
+    json["copied_share"] = *record.copied_share;
+  }
   if (record.load) {
     json["load"] = load_json(*record.load);
   }
@@ -255,6 +258,9 @@ GenerationRecord parse_generation(const Json& line) {
   record.scorer = line.value("scorer", std::string());
   if (line.contains("log_prob")) {
     record.log_prob = line.at("log_prob").get<double>();
+  }
+  if (line.contains("copied_share")) {
+    record.copied_share = line.at("copied_share").get<double>();
   }
   if (line.contains("bias")) {
     record.bias = parse_bias(line.at("bias"));

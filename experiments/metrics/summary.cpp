@@ -117,6 +117,16 @@ class Summarizer {
                        : std::optional(static_cast<double>(right) / static_cast<double>(scored));
   }
 
+  static std::optional<double> mean_copied_share(std::span<const GenerationRecord* const> records) {
+    std::vector<double> shares;
+    for (const GenerationRecord* record : records) {
+      if (record->copied_share) {
+        shares.push_back(*record->copied_share);
+      }
+    }
+    return shares.empty() ? std::nullopt : std::optional(mean_of(shares));
+  }
+
   static void add_counts(std::span<const GenerationRecord* const> records, SummaryRow& row) {
     std::map<std::string, Counts> by_question;
     for (const GenerationRecord* record : records) {
@@ -125,6 +135,9 @@ class Summarizer {
     }
     row.questions = std::ssize(by_question);
     row.right_share = right_share(records);
+    row.copied_share = mean_copied_share(records);
+    row.shortened = std::count_if(records.begin(), records.end(),
+                                  [](const GenerationRecord* record) { return record->shortened; });
     row.unscored =
         std::count_if(records.begin(), records.end(),
                       [](const GenerationRecord* record) { return is_unscored(*record); });

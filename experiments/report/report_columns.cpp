@@ -208,6 +208,37 @@ const std::vector<ReportColumn>& speed_columns() {
   return columns;
 }
 
+std::string shortened_cell(const SummaryRow& row) {
+  return fmt::format("{} of {}", row.shortened, row.counts.generations);
+}
+std::string with_loops_cell(const SummaryRow& row) { return speedup_cell(row, row.with_loops); }
+std::string copied_cell(const SummaryRow& row) { return percent_text(row.copied_share); }
+
+/// Columns of runs whose figures leave loops out.
+const std::vector<ReportColumn>& loop_columns() {
+  static const std::vector<ReportColumn> columns = {
+      {"loops",
+       "Generations that ended in a loop: at least 32 tokens that repeat a period of at most 64 "
+       "tokens three times. All figures are of the text before it.",
+       true, shortened_cell, ColumnTable::kMore},
+      {"speed-up with loops",
+       "Decoding speed relative to the first strategy over whole texts, loops included: what is "
+       "repeated is easy to draft.",
+       true, with_loops_cell, ColumnTable::kMore},
+  };
+  return columns;
+}
+
+const std::vector<ReportColumn>& copied_columns() {
+  static const std::vector<ReportColumn> columns = {
+      {"copied",
+       "Share of the new tokens in stretches of at least 4 tokens that occur in the prompt: what "
+       "looking the prompt up could draft. Mean over generations, whole texts.",
+       false, copied_cell, ColumnTable::kMore},
+  };
+  return columns;
+}
+
 /// Columns of runs with a scorer.
 const std::vector<ReportColumn>& quality_columns() {
   static const std::vector<ReportColumn> columns = {
@@ -237,22 +268,18 @@ std::string position_text(const SummaryRow& row, size_t position) {
 }
 
 std::vector<ReportColumn> report_columns(const Report& report) {
+  const std::vector<SummaryRow>& rows = report.summary.rows;
   std::vector<ReportColumn> columns = speed_columns();
-  if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
-                  [](const SummaryRow& row) { return row.right_share.has_value(); })) {
-    const auto& more = quality_columns();
-    columns.insert(columns.end(), more.begin(), more.end());
-  }
-  if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
-                  [](const SummaryRow& row) { return row.log_probs.has_value(); })) {
-    const auto& more = fidelity_columns();
-    columns.insert(columns.end(), more.begin(), more.end());
-  }
-  if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
-                  [](const SummaryRow& row) { return row.counts.masked_tokens > 0; })) {
-    const auto& more = grammar_columns();
-    columns.insert(columns.end(), more.begin(), more.end());
-  }
+  const auto add = [&](const std::vector<ReportColumn>& more, bool (*has)(const SummaryRow& row)) {
+    if (std::any_of(rows.begin(), rows.end(), has)) {
+      columns.insert(columns.end(), more.begin(), more.end());
+    }
+  };
+  add(loop_columns(), [](const SummaryRow& row) { return row.shortened > 0; });
+  add(copied_columns(), [](const SummaryRow& row) { return row.copied_share.has_value(); });
+  add(quality_columns(), [](const SummaryRow& row) { return row.right_share.has_value(); });
+  add(fidelity_columns(), [](const SummaryRow& row) { return row.log_probs.has_value(); });
+  add(grammar_columns(), [](const SummaryRow& row) { return row.counts.masked_tokens > 0; });
   return columns;
 }
 

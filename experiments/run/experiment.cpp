@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/randomness.h"
+#include "experiments/metrics/copied_share.h"
 #include "experiments/report/example_choice.h"
 #include "experiments/run/answer_scoring.h"
 #include "experiments/run/arms.h"
@@ -218,6 +219,7 @@ GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const
   record.prompt_tokens = static_cast<int64_t>(item.tokens.size());
   record.question_id = item.prompt->id;
   record.turn = static_cast<int64_t>(item.turn);
+  record.copied_share = copied_share(item.tokens, record.generation.tokens);
   record.text = decode_text(request.tokenizer, record.generation.tokens);
   if (request.tokenizer != nullptr) {
     record.text_tokens = static_cast<int64_t>(request.tokenizer->encode(record.text).size());
@@ -316,7 +318,8 @@ Report ExperimentRun::make_report() {
                                        fmt::join(left_out_, ", ")));
   }
   report.summary = summarize_run(plan_, folder_.records());
-  report.details = collect_details({.records = folder_.records(),
+  const auto measured = measured_records(plan_, folder_.records());
+  report.details = collect_details({.records = measured,
                                     .traces = load_traces(folder_.path()),
                                     .cost_curve = target_curve(),
                                     .tokenizer = tokenizer(*groups_.front().config)});

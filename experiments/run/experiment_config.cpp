@@ -19,8 +19,6 @@
 namespace specdec {
 namespace {
 
-constexpr int64_t kMaxTokens = 1 << 24;
-
 StopRule read_stop(const ConfigNode& root, const ModelFiles* target) {
   const auto node = root.child("stop", false);
   StopRule stop;
@@ -42,79 +40,6 @@ StopRule read_stop(const ConfigNode& root, const ModelFiles* target) {
     stop.end_ids = target->config.end_ids;
   }
   return stop;
-}
-
-std::vector<Prompt> select_prompts(std::vector<Prompt> prompts,
-                                   const std::vector<std::string>& categories, int64_t skip,
-                                   int64_t limit, const ConfigNode& node) {
-  std::set<std::string> known;
-  for (const auto& prompt : prompts) {
-    known.insert(prompt.category);
-  }
-  for (const auto& category : categories) {
-    if (!known.contains(category)) {
-      node.fail("categories", fmt::format("no prompt has the category '{}'; the file has: {}",
-                                          category, fmt::join(known, ", ")));
-    }
-  }
-  if (!categories.empty()) {
-    std::erase_if(prompts, [&](const Prompt& prompt) {
-      return std::find(categories.begin(), categories.end(), prompt.category) == categories.end();
-    });
-  }
-  if (skip > 0 && skip >= static_cast<int64_t>(prompts.size())) {
-    node.fail("skip", fmt::format("{} prompts are skipped of {}", skip, prompts.size()));
-    skip = 0;
-  }
-  prompts.erase(prompts.begin(), prompts.begin() + skip);
-  if (limit > 0 && static_cast<int64_t>(prompts.size()) > limit) {
-    prompts.resize(static_cast<size_t>(limit));
-  }
-  return prompts;
-}
-
-/// What the target cannot make of the prompts; "" when all is well.
-std::string check_prompts(const PromptsConfig& config, const ModelFiles& target) {
-  for (const auto& prompt : config.prompts) {
-    for (const Token token : prompt.tokens) {
-      if (token >= target.config.vocab_size) {
-        return fmt::format("{}: prompt '{}' holds the id {}, but the vocabulary has {} entries",
-                           config.file.string(), prompt.id, token, target.config.vocab_size);
-      }
-    }
-    if (!prompt.turns.empty() && target.tokenizer == nullptr) {
-      return fmt::format(
-          "{}: prompt '{}' is text, but {} has no tokenizer (tokenizer.model or tokenizer.json); "
-          "prompts given as 'tokens' need none",
-          config.file.string(), prompt.id, target.folder.string());
-    }
-  }
-  if (config.chat && target.tokenizer != nullptr) {
-    (void)encode_chat(*target.tokenizer, {{"user", "?"}});  // throws when it has no turn pieces
-  }
-  return "";
-}
-
-PromptsConfig read_prompts_config(const ConfigNode& node, const ModelFiles* target) {
-  PromptsConfig config;
-  config.file = node.require_path("file");
-  const auto skip = node.get<int64_t>("skip", 0, {0, kMaxTokens});
-  const auto limit = node.get<int64_t>("limit", 0, {0, kMaxTokens});
-  const auto categories = node.get_list<std::string>("categories", {});
-  config.chat = node.get<bool>("chat", false);
-  config.multi_turn = node.get<bool>("multi_turn", true);
-  config.max_prompt_tokens = node.get<int64_t>("max_prompt_tokens", 0, {0, kMaxTokens});
-  if (config.file.empty()) {
-    return config;
-  }
-  note_error(node, "file", [&] {
-    config.prompts = select_prompts(read_prompts(config.file), categories, skip, limit, node);
-    const auto message = target == nullptr ? "" : check_prompts(config, *target);
-    if (!message.empty()) {
-      node.fail("file", message);
-    }
-  });
-  return config;
 }
 
 /// The grammar that all outputs obey; noted mistakes include those of the prompts' own schemas.
@@ -201,6 +126,16 @@ void check_trace(const ExperimentConfig& config, const ConfigNode& root) {
   }
 }
 
+bool read_cut_loops(const ConfigNode& root) {
+  const auto loops = root.get<std::string>("loops", "keep");
+  if (loops != "keep" && loops != "cut") {
+    root.fail("loops", fmt::format("is '{}': write 'keep' for figures of whole texts, or 'cut' for "
+                                   "figures of the text before it begins to repeat itself",
+                                   one_line(loops, 40)));
+  }
+  return loops == "cut";
+}
+
 /// The experiment's name is that of its folder below runs/.
 std::string read_name(const ConfigNode& root, const std::filesystem::path& file) {
   const auto name = root.get<std::string>("name", file.stem().string());
@@ -246,6 +181,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.log_overlaps = root.child("log", false).get<bool>("overlap", false);
   config.trace = read_trace(root);
   config.quality = read_quality(root, config.prompts.prompts);
+  config.cut_loops = read_cut_loops(root);
   config.workload = write_yaml(*root.resolved());
 
   const RunPlan plan{components,

@@ -10,18 +10,10 @@
 #include "decoders/grammar_correction.h"
 #include "experiments/components/components.h"
 #include "experiments/grammar/grammar_config.h"
-#include "experiments/run/prompts.h"
+#include "experiments/run/prompts_config.h"
 #include "experiments/run/quality_config.h"
 
 namespace specdec {
-
-struct PromptsConfig {
-  std::filesystem::path file;
-  bool chat = false;              ///< in Gemma's chat format; else as plain text
-  bool multi_turn = true;         ///< all turns one after the other; else the first only
-  int64_t max_prompt_tokens = 0;  ///< longer ones are left out; 0 = as long as the model takes
-  std::vector<Prompt> prompts;    ///< after `categories`, `skip` and `limit`
-};
 
 struct StrategyConfig {
   std::string name;
@@ -50,7 +42,8 @@ struct ExperimentConfig {
   int64_t repeats = 1;
   int64_t warm_up = 1;
   QualityConfig quality = {};
-  bool log_overlaps = false;               ///< `log: {overlap: true}`
+  bool cut_loops = false;     ///< `loops: cut`: figures are of the text before a loop begins
+  bool log_overlaps = false;  ///< `log: {overlap: true}`
   std::optional<TraceOptions> trace = {};  ///< record drafters at every position of the text
   std::string workload;  ///< resolved YAML of all but strategies: what two of them must share to be
                          ///< compared

@@ -12,6 +12,7 @@
 
 #include "experiments/config/yaml_writer.h"
 #include "experiments/metrics/answers.h"
+#include "experiments/metrics/loops.h"
 #include "experiments/report/spec_bench.h"
 
 namespace specdec {
@@ -86,8 +87,16 @@ Report describe_plan(const ExperimentPlan& plan) {
   return report;
 }
 
+std::vector<GenerationRecord> measured_records(const ExperimentPlan& plan,
+                                               std::span<const GenerationRecord> records) {
+  return plan.points.front().config.cut_loops ? before_loops(records)
+                                              : std::vector(records.begin(), records.end());
+}
+
 Summary summarize_run(const ExperimentPlan& plan, std::span<const GenerationRecord> records) {
-  return summarize(records, {.quality_margin = plan.points.front().config.quality.margin});
+  const ExperimentConfig& config = plan.points.front().config;
+  const SummaryOptions options{.quality_margin = config.quality.margin};
+  return config.cut_loops ? summarize_before_loops(records, options) : summarize(records, options);
 }
 
 void write_report_files(RunFolder& folder, const Report& report) {

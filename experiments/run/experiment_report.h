@@ -9,7 +9,10 @@ namespace specdec {
 /// prompts is not used.
 Report describe_plan(const ExperimentPlan& plan);
 
-/// The summary of a run's records, by what its config says of quality.
+/// What the figures of a run are made from: its records, or with `loops: cut` their beginnings.
+std::vector<GenerationRecord> measured_records(const ExperimentPlan& plan,
+                                               std::span<const GenerationRecord> records);
+/// The summary of a run's records, by what its config says of quality and loops.
 Summary summarize_run(const ExperimentPlan& plan, std::span<const GenerationRecord> records);
 
 /// Writes summary.json and .csv, report.html with its tables and figures, spec_bench.md and the

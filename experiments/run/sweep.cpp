@@ -42,6 +42,8 @@ void check_list(const ConfigNode& root, const YamlTree::Entry& entry) {
     root.errors()->add(
         entry.place, path,
         "this key cannot be swept: all rows of a report are held against one margin");
+  } else if (entry.key == "loops") {
+    root.errors()->add(entry.place, path, "this key cannot be swept: it is how the report counts");
   }
 }
 

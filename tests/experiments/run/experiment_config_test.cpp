@@ -135,6 +135,26 @@ TEST_F(ExperimentConfigTest, SelectsPrompts) {
   EXPECT_EQ(rest[0].id, all[1].id);
 }
 
+TEST_F(ExperimentConfigTest, SelectsTheFirstPromptsOfEachCategory) {
+  std::string lines;
+  for (const char* category : {"a", "a", "a", "b", "c", "c", "a"}) {
+    lines += fmt::format("{{\"tokens\": [2, 3], \"category\": \"{}\"}}\n", category);
+  }
+  folder_.write("p.jsonl", lines);
+  const auto ids = [&](const std::vector<std::string>& overrides) {
+    std::string found;
+    const auto plan = load(text(""), overrides);
+    for (const Prompt& prompt : plan.points[0].config.prompts.prompts) {
+      found += prompt.id;
+    }
+    return found;
+  };
+  EXPECT_EQ(ids({"prompts.per_category=2"}), "12456");
+  EXPECT_EQ(ids({"prompts.per_category=1"}), "145");
+  EXPECT_EQ(ids({"prompts.per_category=1", "prompts.skip=1", "prompts.limit=2"}), "24");
+  EXPECT_THAT(message(text(""), {"prompts.per_category=-1"}), HasSubstr("per_category: -1"));
+}
+
 TEST_F(ExperimentConfigTest, RefusesMistakesWithTheirPlace) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"sed: 1\n", "c.yaml:6: sed: unknown key; did you mean 'seed'?"},
@@ -168,6 +188,8 @@ TEST_F(ExperimentConfigTest, RefusesMistakesWithTheirPlace) {
       {"sweep: {name: [a, b]}\n", "this key cannot be swept"},
       {"sweep: {quality.margin: [0.1, 0.2]}\n",
        "quality.margin: this key cannot be swept: all rows"},
+      {"sweep: {loops: [keep, cut]}\n", "loops: this key cannot be swept"},
+      {"loops: drop\n", "c.yaml:6: loops: is 'drop': write 'keep'"},
       {"sweep: {seed: [1, 1]}\n", "two points of the sweep are called 'seed=1'"},
       {"model: {}\n", "c.yaml:6: the key 'model' is given twice (first at "},
   };
