@@ -25,7 +25,7 @@ def parse_options():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default=str(ROOT / "models/target"))
     parser.add_argument("--draft", default=str(ROOT / "models/draft"))
-    parser.add_argument("--prompts", default=str(ROOT / "configs/prompts/quickstart.jsonl"))
+    parser.add_argument("--prompts", default=str(ROOT / "configs/prompts/pair.jsonl"))
     parser.add_argument("--limit", type=int, default=6, help="prompts, spread over the file")
     parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt")
     parser.add_argument("--draft-length", type=int, default=4)

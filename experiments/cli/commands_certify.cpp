@@ -130,7 +130,7 @@ void add_certify_command(CLI::App& app, CommandContext& context) {
       "  specdec certify\n"
       "  specdec certify rejection --seeds 5\n"
       "  specdec certify draft_model --json\n"
-      "  specdec certify --config configs/quickstart.yaml\n"
+      "  specdec certify --config configs/pair.yaml\n"
       "  specdec certify --config configs/sampled.yaml --detect 0.02");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {

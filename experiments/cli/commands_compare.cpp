@@ -37,7 +37,7 @@ std::vector<GenerationRecord> read_run(const fs::path& folder) {
   if (!fs::is_directory(folder)) {
     throw ConfigError(
         fmt::format("{}: is not a folder; compare wants two run folders, such as "
-                    "runs/quickstart",
+                    "runs/pair",
                     folder.string()));
   }
   if (!fs::exists(folder / "generations.jsonl")) {

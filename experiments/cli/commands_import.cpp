@@ -96,7 +96,7 @@ void add_import_command(CLI::App& app, CommandContext& context) {
       "All rows use the definitions of docs/benchmark.md; '-' marks what a source does not "
       "report.\n"
       "Example:\n"
-      "  specdec import runs/quickstart server=metrics.txt llama=llama.log answers.jsonl");
+      "  specdec import runs/pair server=metrics.txt llama=llama.log answers.jsonl");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] { return import(context, *arguments); };
   });

@@ -123,8 +123,8 @@ void add_run_command(CLI::App& app, CommandContext& context) {
   add_json_option(*command, arguments->json, "the summary, as in summary.json");
   command->footer(
       "Examples:\n"
-      "  specdec run configs/quickstart.yaml\n"
-      "  specdec run configs/quickstart.yaml --set prompts.limit=4 --out runs/quick");
+      "  specdec run configs/pair.yaml\n"
+      "  specdec run configs/pair.yaml --set prompts.limit=4 --out runs/quick");
   command->callback([&context, arguments, out] {
     arguments->has_out = out->count() > 0;
     context.action = [&context, arguments] { return run(context, *arguments); };
@@ -158,7 +158,7 @@ void add_check_command(CLI::App& app, CommandContext& context) {
       "                     default false\n"
       "\n"
       "Examples:\n"
-      "  specdec check configs/quickstart.yaml\n"
+      "  specdec check configs/pair.yaml\n"
       "  specdec check configs/train/eagle.yaml");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] { return check(context, *arguments); };

@@ -329,7 +329,7 @@ void add_score_command(CLI::App& app, CommandContext& context) {
       "into consecutive windows, each after <bos>; every token is scored once.\n"
       "Examples:\n"
       "  specdec score models/target speech.txt\n"
-      "  specdec score models/target configs/prompts/quickstart.jsonl --against models/draft\n"
+      "  specdec score models/target configs/prompts/pair.jsonl --against models/draft\n"
       "  specdec score models/target speech.txt --dtype int8 --activations int8\n"
       "    --against-dtype float32");
   command->callback([&context, arguments] {

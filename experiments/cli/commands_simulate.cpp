@@ -329,7 +329,7 @@ void add_simulate_command(CLI::App& app, CommandContext& context) {
   add_json_option(*command, arguments->json, "one JSON object");
   command->footer(
       "Examples:\n"
-      "  specdec run configs/quickstart.yaml --set 'trace={depth: 8, width: 2}' --out runs/traced\n"
+      "  specdec run configs/pair.yaml --set 'trace={depth: 8, width: 2}' --out runs/traced\n"
       "  specdec simulate runs/traced --lengths 1,2,4,8\n"
       "  specdec simulate runs/traced --strategy draft_model --profile machine.json");
   command->callback([&context, arguments] {

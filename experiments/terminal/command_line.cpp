@@ -33,9 +33,9 @@ constexpr const char* kDescription =
     "parts.";
 constexpr const char* kFooter =
     "Examples:\n"
-    "  specdec run configs/quickstart.yaml\n"
-    "  specdec run configs/quickstart.yaml --set max_new_tokens=64 --out runs/short\n"
-    "  specdec check configs/quickstart.yaml\n"
+    "  specdec run configs/pair.yaml\n"
+    "  specdec run configs/pair.yaml --set max_new_tokens=64 --out runs/short\n"
+    "  specdec check configs/pair.yaml\n"
     "  specdec list\n"
     "  specdec certify\n"
     "  specdec generate models/target --prompt \"To be, or\" --temperature 0.8\n"

@@ -40,7 +40,7 @@ std::string golden_prompt() {
 
 TEST(CliTest, HelpAndVersionSucceed) {
   EXPECT_EQ(cli({"--help"}).code, 0);
-  EXPECT_THAT(cli({"--help"}).out, HasSubstr("specdec run configs/quickstart.yaml"));
+  EXPECT_THAT(cli({"--help"}).out, HasSubstr("specdec run configs/pair.yaml"));
   EXPECT_THAT(cli({"--version"}).out, HasSubstr("specdec "));
   for (const char* command : {"run", "check", "list", "generate", "logits", "inspect", "profile",
                               "simulate", "import", "compare"}) {
