@@ -11,15 +11,21 @@ int64_t row_of(const TokenBatch& batch, int64_t node) {
   return batch.rows.empty() ? 0 : batch.rows[static_cast<size_t>(node)];
 }
 
+bool holds_all(const LayerList& evaluated, const LayerList& layers) {
+  return evaluated == layers ||
+         std::includes(evaluated->begin(), evaluated->end(), layers->begin(), layers->end());
+}
+
 }  // namespace
 
-const std::vector<int64_t>& PendingLayers::of_row(int64_t row) const {
-  static const std::vector<int64_t> none;
+const std::vector<LayerList>& PendingLayers::of_row(int64_t row) const {
+  static const std::vector<LayerList> none;
   const auto index = static_cast<size_t>(row);
   return row >= 0 && index < rows_.size() ? rows_[index] : none;
 }
 
-void PendingLayers::check_parents(const TokenBatch& batch, int64_t nodes, int64_t layers) const {
+void PendingLayers::check_parents(const TokenBatch& batch, int64_t nodes,
+                                  const LayerList& layers) const {
   const bool chained = batch.parents.empty();
   const int64_t count =
       std::min(nodes, chained ? nodes : static_cast<int64_t>(batch.parents.size()));
@@ -28,26 +34,27 @@ void PendingLayers::check_parents(const TokenBatch& batch, int64_t nodes, int64_
     const int64_t parent = chained ? static_cast<int64_t>(pending.size()) - 1
                                    : batch.parents[static_cast<size_t>(node)];
     const bool old = parent >= 0 && parent < static_cast<int64_t>(pending.size());
-    SPECDEC_CHECK(!old || pending[static_cast<size_t>(parent)] >= layers,
-                  "forward: pending node {} was evaluated by an early exit after {} layers and "
-                  "cannot be followed by {} layers",
-                  parent, old ? pending[static_cast<size_t>(parent)] : 0, layers);
+    SPECDEC_CHECK(!old || holds_all(pending[static_cast<size_t>(parent)], layers),
+                  "forward: pending node {} was evaluated by some layers only, and cannot be "
+                  "followed by others",
+                  parent);
   }
 }
 
-void PendingLayers::check_commit(std::span<const int64_t> path, int64_t row, int64_t all) const {
+void PendingLayers::check_commit(std::span<const int64_t> path, int64_t row,
+                                 const LayerList& all) const {
   const auto& pending = of_row(row);
   for (const int64_t node : path) {
     const bool exists = node >= 0 && node < static_cast<int64_t>(pending.size());
-    SPECDEC_CHECK(!exists || pending[static_cast<size_t>(node)] == all,
-                  "commit: node {} of row {} was evaluated by an early exit only; run a full "
-                  "forward of it first",
+    SPECDEC_CHECK(!exists || holds_all(pending[static_cast<size_t>(node)], all),
+                  "commit: node {} of row {} was evaluated by some layers only; run a full forward "
+                  "of it first",
                   node, row);
   }
 }
 
 void PendingLayers::note(const KvStore& store, const TokenBatch& batch, int64_t nodes,
-                         int64_t layers) {
+                         const LayerList& layers) {
   rows_.resize(static_cast<size_t>(store.rows()));
   for (int64_t node = 0; node < nodes; ++node) {
     rows_[static_cast<size_t>(row_of(batch, node))].push_back(layers);

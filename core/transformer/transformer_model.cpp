@@ -1,8 +1,11 @@
 #include "core/transformer/transformer_model.h"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/transformer/pending_layers.h"
@@ -39,6 +42,12 @@ void check_decodes(const TransformerWeights& weights) {
   }
 }
 
+LayerList first_layers(int64_t count) {
+  std::vector<int64_t> layers(static_cast<size_t>(count));
+  std::iota(layers.begin(), layers.end(), 0);
+  return std::make_shared<const std::vector<int64_t>>(std::move(layers));
+}
+
 /// As ops take it, whatever a caller made.
 Tensor plain_input(const Tensor& input, const Tensor& like) {
   return input.to(like.options()).contiguous();
@@ -53,7 +62,8 @@ class TransformerModel::Impl final : public Internals {
       : weights_(std::move(weights)),
         ops_(ops_of(options, *weights_)),
         store_(make_store(*weights_, store, options)),
-        workspace_(*weights_) {
+        workspace_(*weights_),
+        all_layers_(first_layers(num_layers())) {
     for (size_t layer = 0; layer < weights_->plan.size(); ++layer) {
       add_layer(weights_->plan[layer], weights_->layers[layer]);
     }
@@ -61,7 +71,7 @@ class TransformerModel::Impl final : public Internals {
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options) {
     const int64_t nodes = check(batch, options);
-    const int64_t layers = evaluated_layers(options);
+    const LayerList layers = evaluated_layers(options);
     pending_.check_parents(batch, nodes, layers);
     extend(batch, nodes);
     try {
@@ -80,7 +90,7 @@ class TransformerModel::Impl final : public Internals {
   }
 
   void commit(std::span<const int64_t> path, int64_t row) {
-    pending_.check_commit(path, row, num_layers());
+    pending_.check_commit(path, row, all_layers_);
     store_->commit(row, path);
     pending_.forget(row);
   }
@@ -157,22 +167,25 @@ class TransformerModel::Impl final : public Internals {
     const Tensor& bias = batch.inputs.attention_bias;
     SPECDEC_CHECK(!bias.defined() || (bias.dim() == 2 && bias.size(0) == nodes),
                   "forward: attention_bias should be [{}, columns]", nodes);
+    const LayerList layers = evaluated_layers(options);
     for (const int64_t layer : options.capture_layers) {
-      SPECDEC_CHECK(layer >= 0 && layer < evaluated_layers(options),
-                    "forward: cannot capture layer {} of {} evaluated ones", layer,
-                    evaluated_layers(options));
+      SPECDEC_CHECK(std::find(layers->begin(), layers->end(), layer) != layers->end(),
+                    "forward: cannot capture layer {}, which is not evaluated", layer);
     }
     return nodes;
   }
 
-  int64_t evaluated_layers(const ForwardOptions& options) const {
-    if (!options.stop_after_layer) {
-      return num_layers();
+  LayerList evaluated_layers(const ForwardOptions& options) const {
+    if (options.layers.empty()) {
+      return all_layers_;
     }
-    SPECDEC_CHECK(*options.stop_after_layer >= 0 && *options.stop_after_layer < num_layers(),
-                  "forward: stop_after_layer {} of a model with {} layers",
-                  *options.stop_after_layer, num_layers());
-    return *options.stop_after_layer + 1;
+    const std::vector<int64_t>& layers = options.layers;
+    SPECDEC_CHECK(layers.front() >= 0 && layers.back() < num_layers() &&
+                      std::adjacent_find(layers.begin(), layers.end(), std::greater_equal<>()) ==
+                          layers.end(),
+                  "forward: the layers [{}] of a model with {}, which should ascend",
+                  fmt::join(layers, ", "), num_layers());
+    return std::make_shared<const std::vector<int64_t>>(layers);
   }
 
   void extend(const TokenBatch& batch, int64_t nodes) {
@@ -186,13 +199,13 @@ class TransformerModel::Impl final : public Internals {
   }
 
   ForwardResult evaluate(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes,
-                         int64_t layers) {
+                         const LayerList& layers) {
     reserve_ropes();
     Activations& a = workspace_.activations(nodes);
     begin(batch, a);
     ForwardResult result;
     result.captured.resize(options.capture_layers.size());
-    for (int64_t layer = 0; layer < layers; ++layer) {
+    for (const int64_t layer : *layers) {
       run_layer(static_cast<size_t>(layer), batch.inputs, a);
       capture(layer, options, a.residual, result);
     }
@@ -296,6 +309,7 @@ class TransformerModel::Impl final : public Internals {
   std::shared_ptr<Ops> ops_;
   std::unique_ptr<KvStore> store_;
   Workspace workspace_;
+  LayerList all_layers_;
   std::vector<RopeTable> ropes_;
   std::vector<size_t> rope_of_layer_;
   std::vector<QkvOptions> qkv_options_;

@@ -9,19 +9,25 @@
 namespace specdec {
 
 struct SelfDrafterOptions {
-  int64_t layers = 1;               ///< of the target, from the first on
+  int64_t layers = 0;               ///< the target's first ones draft; 0 = all
+  std::vector<int64_t> skip = {};   ///< of these, numbered from 0: left out
   std::optional<bool> sample = {};  ///< as DraftModelOptions::sample
 };
 
-/// Drafts with the target's own first layers, its final norm and its head (early exit:
-/// self-speculative decoding, as in LayerSkip, Elhoushi et al., 2024, arXiv:2404.16710). It shares
-/// the target's cache: drafted nodes are pending nodes of the target, forgotten before it verifies.
+/// The layers that draft, ascending, of a target that has `all`. Throws ConfigError: none or all of
+/// them, a layer that the target has not or that is skipped twice.
+std::vector<int64_t> drafting_layers(const SelfDrafterOptions& options, int64_t all);
+
+/// Drafts with some of the target's own layers, its final norm and its head (self-speculative
+/// decoding): the first ones (early exit: LayerSkip, Elhoushi et al., 2024, arXiv:2404.16710), or
+/// all but some (Draft & Verify, Zhang et al., 2023, arXiv:2309.08168). It shares the target's
+/// cache: drafted nodes are pending nodes of the target, forgotten before it verifies.
 class SelfDrafter final : public DistributionDrafter {
  public:
   /// Borrows the target.
   SelfDrafter(LanguageModel& target, const SelfDrafterOptions& options);
 
-  /// Refuses another target than its own, one without internals, and one that has no more layers.
+  /// Refuses another target than its own, one without internals, and one without these layers.
   void check(const LanguageModel& target) const override;
 
  private:
@@ -30,7 +36,8 @@ class SelfDrafter final : public DistributionDrafter {
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
 
   LanguageModel& target_;
-  int64_t layers_;
+  SelfDrafterOptions options_;
+  ForwardOptions forward_;
   TokenSpan committed_;  // of the draft in progress
   PendingNodes nodes_;
 };

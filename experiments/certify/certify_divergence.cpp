@@ -61,7 +61,7 @@ void WatchedModel::look(const TokenBatch& batch, const ForwardOptions& options,
                             ? batch.tokens.cpu()
                             : at::full({batch.inputs.embeddings.size(0)}, -1, at::kInt);
   const auto count = static_cast<size_t>(tokens.numel());
-  const bool whole = result.logits.defined() && !options.stop_after_layer;
+  const bool whole = result.logits.defined() && options.layers.empty();
   int64_t last_of_row = -1;
   for (size_t i = 0; i < count; ++i) {
     const int64_t number = batch.rows.empty() ? 0 : batch.rows[i];

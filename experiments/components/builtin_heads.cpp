@@ -111,14 +111,19 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
   };
 }
 
-/// The target's first layers as a model of their own, which a cost curve can be measured of.
-std::shared_ptr<LanguageModel> first_layers(BuildContext& context,
-                                            const std::filesystem::path& target, int64_t layers) {
-  auto weights = std::make_shared<TransformerWeights>(*context.models.weights(target));
-  const auto count = static_cast<size_t>(layers);
-  weights->config.num_layers = layers;
-  weights->plan.resize(count);
-  weights->layers.resize(count);
+/// Some of the target's layers as a model of their own, which a cost curve can be measured of.
+std::shared_ptr<LanguageModel> model_of_layers(BuildContext& context,
+                                               const std::filesystem::path& target,
+                                               const std::vector<int64_t>& layers) {
+  const auto whole = context.models.weights(target);
+  auto weights = std::make_shared<TransformerWeights>(*whole);
+  weights->config.num_layers = std::ssize(layers);
+  weights->plan.clear();
+  weights->layers.clear();
+  for (const int64_t layer : layers) {
+    weights->plan.push_back(whole->plan.at(static_cast<size_t>(layer)));
+    weights->layers.push_back(whole->layers.at(static_cast<size_t>(layer)));
+  }
   return std::make_shared<TransformerModel>(
       std::move(weights), context.models.kv_store(),
       TransformerOptions{.max_length = context.target.max_length()});
@@ -126,8 +131,11 @@ std::shared_ptr<LanguageModel> first_layers(BuildContext& context,
 
 OptionTable<SelfDrafterOptions> self_options() {
   return OptionTable<SelfDrafterOptions>()
-      .require("layers", &SelfDrafterOptions::layers,
-               "how many of the target's layers draft: at most all but one", {1, 1024})
+      .add("layers", &SelfDrafterOptions::layers,
+           "how many of the target's first layers draft (early exit); 0 = all, without 'skip'",
+           {0, 1024})
+      .add("skip", &SelfDrafterOptions::skip,
+           "layers that are left out when drafting, numbered from 0", {0, 1023})
       .add("sample", &SelfDrafterOptions::sample, kSampleMeaning, {}, kSampleDefault);
 }
 
@@ -137,18 +145,16 @@ DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) 
   std::filesystem::path folder;
   if (plan.target != nullptr) {
     folder = plan.target->folder;
-    const int64_t layers = plan.target->config.num_layers;
-    if (options.layers >= layers) {
-      node.fail("layers", fmt::format("is {}, and the target has {} layers: give 1 to {}",
-                                      options.layers, layers, layers - 1));
-    }
+    note_error(node, options.skip.empty() ? "layers" : "skip",
+               [&] { (void)drafting_layers(options, plan.target->config.num_layers); });
   }
   // Kept as long as the strategy can be built: the context only borrows it.
   const auto measured = std::make_shared<std::shared_ptr<LanguageModel>>();
   return [=](BuildContext& context) {
-    *measured = first_layers(context, folder, options.layers);
+    const auto layers = drafting_layers(options, context.models.weights(folder)->config.num_layers);
+    *measured = model_of_layers(context, folder, layers);
     context.draft_model = measured->get();
-    context.draft_model_name = fmt::format("{} (first {} layers)", folder.string(), options.layers);
+    context.draft_model_name = fmt::format("{} ({} layers)", folder.string(), layers.size());
     return std::make_unique<SelfDrafter>(context.target, options);
   };
 }
@@ -222,14 +228,17 @@ void add_head_drafters(DrafterRegistry& drafters) {
                                     {"{type: mtp, modules: 2, sample: true}"},
                                     {"{type: mtp, modules: 2, sample: false}"}},
                        .write_example_files = write_mtp});
-  drafters.add("self", {.help = "the target's own first layers with its norm and head (early exit)",
-                        .source = "LayerSkip, arXiv:2404.16710",
-                        .page = "docs/self.md",
-                        .options = self_options().help(),
-                        .promise = Promise::kLossless,
-                        .prepare = prepare_self,
-                        .examples = {{"{type: self, layers: 1, sample: true}"},
-                                     {"{type: self, layers: 1, sample: false}"}}});
+  drafters.add("self",
+               {.help = "the target's own first layers, or all but some, with its norm and head",
+                .source = "LayerSkip, arXiv:2404.16710; Draft & Verify, "
+                          "arXiv:2309.08168",
+                .page = "docs/self.md",
+                .options = self_options().help(),
+                .promise = Promise::kLossless,
+                .prepare = prepare_self,
+                .examples = {{"{type: self, layers: 1, sample: true}"},
+                             {"{type: self, layers: 1, sample: false}"},
+                             {"{type: self, skip: [1], sample: true}"}}});
 }
 
 }  // namespace specdec

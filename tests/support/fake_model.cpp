@@ -120,9 +120,9 @@ std::vector<Token> FakeModel::history(const Place& place) const {
 }
 
 ForwardResult FakeModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
-  SPECDEC_CHECK(!options.stop_after_layer && !batch.inputs.embeddings.defined() &&
+  SPECDEC_CHECK(options.layers.empty() && !batch.inputs.embeddings.defined() &&
                     !batch.inputs.attention_bias.defined(),
-                "a fake model has no layers to stop after, embeddings or attention");
+                "a fake model has no layers to choose from, embeddings or attention");
   const std::vector<Place> places = append(batch);
   std::vector<std::vector<double>> logits;
   std::vector<std::vector<double>> hidden;

@@ -162,10 +162,10 @@ FeatureModel::FeatureModel(std::unique_ptr<FeatureHead> head,
       engine_(make_layer_engine(head_->layer(), *target_, store, options)) {}
 
 ForwardResult FeatureModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
-  SPECDEC_CHECK(options.capture_layers.empty() && !options.stop_after_layer &&
+  SPECDEC_CHECK(options.capture_layers.empty() && options.layers.empty() &&
                     !batch.inputs.embeddings.defined() &&
                     !batch.inputs.attention_inputs.defined() && batch.tokens.defined(),
-                "forward: a head takes tokens and features, and has no layers to stop at");
+                "forward: a head takes tokens and features, and has no layers to choose from");
   check_vocabulary(*target_, batch.tokens);
   const int64_t nodes = batch.tokens.size(0);
   const int64_t width =

@@ -136,7 +136,7 @@ TEST_F(TransformerModelTest, EarlyExitIsAShorterModel) {
   shorter->layers.resize(3);
   shorter->plan.resize(3);
   ForwardOptions options;
-  options.stop_after_layer = 2;
+  options.layers = {0, 1, 2};
   const auto early = model_.forward(batch_of(tokens_), options).logits;
   const auto wanted =
       reference_forward(unpack(*shorter), golden_.tensor("tokens").unsqueeze(0)).logits[0];
@@ -146,6 +146,29 @@ TEST_F(TransformerModelTest, EarlyExitIsAShorterModel) {
   model_.truncate(0);
   EXPECT_LE(max_difference(model_.forward(batch_of(tokens_)).logits, golden_.tensor("logits")),
             1e-4);
+}
+
+TEST_F(TransformerModelTest, SkippedLayersAreAModelWithoutThem) {
+  auto shorter = std::make_shared<TransformerWeights>(*weights_);
+  shorter->layers.erase(shorter->layers.begin() + 1);
+  shorter->plan.erase(shorter->plan.begin() + 1);
+  ForwardOptions options;
+  options.layers = {0};
+  for (int64_t layer = 2; layer < model_.internals()->num_layers(); ++layer) {
+    options.layers.push_back(layer);
+  }
+  const auto wanted =
+      reference_forward(unpack(*shorter), golden_.tensor("tokens").unsqueeze(0)).logits[0];
+  EXPECT_LE(max_difference(model_.forward(batch_of(tokens_), options).logits, wanted), 1e-4);
+  EXPECT_THROW(commit_all(model_), InternalError);
+  EXPECT_THROW(model_.forward(batch_of({5})), InternalError) << "all layers";
+  EXPECT_THROW(model_.forward(batch_of({5}), {.layers = {0, 1}}), InternalError) << "other layers";
+  EXPECT_NO_THROW(model_.forward(batch_of({5}), {.layers = {0, 2}})) << "fewer layers";
+  model_.truncate(0);
+  EXPECT_THROW(model_.forward(batch_of({5}), {.layers = {1, 1}}), InternalError);
+  EXPECT_THROW(model_.forward(batch_of({5}), {.layers = {2, 0}}), InternalError);
+  EXPECT_THROW(model_.forward(batch_of({5}), {.layers = {0, 99}}), InternalError);
+  EXPECT_THROW(model_.forward(batch_of({5}), {.layers = {-1}}), InternalError);
 }
 
 TEST_F(TransformerModelTest, EmbeddingsInsteadOfTokens) {

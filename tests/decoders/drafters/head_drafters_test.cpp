@@ -213,17 +213,17 @@ HeadCase mtp(const std::string& name, int64_t modules) {
   return row;
 }
 
-HeadCase self(const std::string& name, int64_t layers) {
+HeadCase self(const std::string& name, const SelfDrafterOptions& options) {
   HeadCase row;
   row.name = name;
   row.make = [=](const Target&, TransformerModel& model) {
-    return std::make_unique<SelfDrafter>(model, SelfDrafterOptions{.layers = layers});
+    return std::make_unique<SelfDrafter>(model, options);
   };
   row.plain_distribution = [=](const Target& target, const Tokens& committed, const Tokens& path) {
     Tokens all = committed;
     all.insert(all.end(), path.begin(), path.end());
-    const Tensor stream =
-        reference_forward(unpack(*target), as_row(all)).layers[static_cast<size_t>(layers - 1)];
+    const Tensor stream = reference_forward(unpack(*target), as_row(all))
+                              .layers[static_cast<size_t>(options.layers - 1)];
     const Tensor last = stream[0][stream.size(1) - 1];
     return reference_head(unpack(*target),
                           reference_norm(last, target->final_norm, target->config.rms_norm_eps));
@@ -240,8 +240,8 @@ std::vector<HeadCase> cases() {
       mtp("mtp", 1),
       mtp("mtp_two_modules", 2),
       mtp("mtp_three_modules", 3),
-      self("self", 1),
-      self("self_two_layers", 2),
+      self("self", {.layers = 1}),
+      self("self_two_layers", {.layers = 2}),
   };
 }
 
@@ -345,6 +345,46 @@ TEST(SelfDrafterTest, TargetsThatCannotServeAreRefused) {
   TransformerModel model(tiny_gemma(5), paged_kv());
   EXPECT_THAT(error_message<ConfigError>([&] { SelfDrafter(model, {.layers = 3}).check(model); }),
               HasSubstr("1 to 2"));
+}
+
+TEST(SelfDrafterTest, LayersAreTheFirstOnesOrAllButSome) {
+  EXPECT_EQ(drafting_layers({.layers = 2}, 5), (std::vector<int64_t>{0, 1}));
+  EXPECT_EQ(drafting_layers({.skip = {3, 1}}, 5), (std::vector<int64_t>{0, 2, 4}));
+  EXPECT_EQ(drafting_layers({.layers = 4, .skip = {1}}, 5), (std::vector<int64_t>{0, 2, 3}));
+  const auto refusal = [](const SelfDrafterOptions& options) {
+    return error_message<ConfigError>([&] { (void)drafting_layers(options, 5); });
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("all of the target's 5 layers"));
+  EXPECT_THAT(refusal({.layers = 5}), HasSubstr("1 to 4"));
+  EXPECT_THAT(refusal({.layers = 6}), HasSubstr("layers is 6"));
+  EXPECT_THAT(refusal({.skip = {5}}), HasSubstr("layers from 0 to 4"));
+  EXPECT_THAT(refusal({.skip = {1, 1}}), HasSubstr("each once"));
+  EXPECT_THAT(refusal({.layers = 1, .skip = {0}}), HasSubstr("none of the target's"));
+}
+
+TEST(SelfDrafterTest, SkippedLayersSeeTheTargetsOwnKeys) {
+  // Without committed tokens but the root there is nothing that the whole target has evaluated: the
+  // drafter is then the model without these layers.
+  const auto target = tiny_gemma(11, at::kDouble);
+  auto shorter = std::make_shared<TransformerWeights>(*target);
+  shorter->plan.erase(shorter->plan.begin() + 1);
+  shorter->layers.erase(shorter->layers.begin() + 1);
+  TransformerModel model(target, paged_kv());
+  SelfDrafter drafter(model, {.skip = {1}});
+  DraftBench bench;
+  ChainShape shape(4);
+  const Tokens committed = {3};
+  const Draft draft = drafter.propose(bench.context(committed, shape, {4, 4, 1}));
+  ASSERT_EQ(draft.proposed(), 4);
+  TransformerModel alone(shorter, paged_kv());
+  Token newest = 3;
+  for (size_t node = 1; node < draft.tokens.size(); ++node) {
+    const Tokens next = {newest};
+    newest = (node == 1 ? alone.prefill_get_last_logits(next) : alone.decode_get_logits(next))
+                 .argmax()
+                 .item<Token>();
+    EXPECT_EQ(draft.tokens[node], newest) << node;
+  }
 }
 
 TEST(SelfDrafterTest, NearTheContextsEndItEvaluatesNoMoreThanFits) {

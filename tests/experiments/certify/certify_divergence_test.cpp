@@ -97,7 +97,7 @@ TEST_F(WatchedModelTest, AnEarlyExitIsNoSight) {
   WatchedModel watched(gemma, {0, 1, 2});
   watched.prefill_get_last_logits(std::vector<Token>{0, 1});
   const TokenBatch batch{.tokens = at::tensor({2}, at::kInt)};
-  watched.forward(batch, {.stop_after_layer = 1});
+  watched.forward(batch, {.layers = {0, 1}});
   EXPECT_FALSE(watched.sight());
   watched.truncate(2);
   const auto logits = watched.forward(batch).logits;
