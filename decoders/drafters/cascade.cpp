@@ -65,6 +65,10 @@ CascadeDrafter::CascadeDrafter(std::vector<CascadeMember> members) : members_(st
           "it take its best tokens: sample: false)",
           member.min_tokens));
     }
+    if (member.max_tokens < member.min_tokens) {
+      throw ConfigError(fmt::format("cascade: max_tokens is {}, fewer than min_tokens ({})",
+                                    member.max_tokens, member.min_tokens));
+    }
     const Needs needs = member.drafter->needs();
     needs_.internals = needs_.internals || needs.internals;
     std::vector<size_t> places;
@@ -118,6 +122,7 @@ Draft CascadeDrafter::propose(const DraftContext& context) {
       members_[i].drafter->skip(own.get());
       continue;
     }
+    own.get().max_tokens = std::min(context.max_tokens, members_[i].max_tokens);
     Draft proposed = members_[i].drafter->propose(own.get());
     // A drafter that draws only where the shape allows it cannot say so in advance.
     if (proposed.proposed() >= members_[i].min_tokens || is_drawn(proposed)) {

@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -12,6 +14,9 @@ struct CascadeMember {
   /// deterministically: to drop tokens that were drawn would change the distribution. One that
   /// draws nevertheless, as its shape allows it, keeps its turn.
   int64_t min_tokens = 1;
+  /// Its drafts have no more than this, and than the step allows: what is worth verifying of a long
+  /// match may not be worth it of a guess.
+  int64_t max_tokens = std::numeric_limits<int64_t>::max();
 };
 
 /// Asks its drafters one after the other; the first that has enough to say proposes. As SAM
@@ -23,7 +28,8 @@ struct CascadeMember {
 /// step's draft, which may be another one's.
 class CascadeDrafter final : public Drafter {
  public:
-  /// Throws ConfigError when there is no member, or for a min_tokens that is not allowed.
+  /// Throws ConfigError when there is no member, or for a min_tokens or max_tokens that is not
+  /// allowed.
   explicit CascadeDrafter(std::vector<CascadeMember> members);
   Needs needs() const override { return needs_; }
   void check(const LanguageModel& target) const override;

@@ -162,23 +162,31 @@ DrafterRegistry::Make prepare_lookahead(const ConfigNode& node, const RunPlan& p
 /// What a member of a cascade has beside its own options.
 struct CascadeMemberOptions {
   int64_t min_tokens = 1;
+  int64_t max_tokens = kMaxDraftLength;
 };
 
 OptionTable<CascadeMemberOptions> cascade_member_options() {
-  return OptionTable<CascadeMemberOptions>().add(
-      "min_tokens", &CascadeMemberOptions::min_tokens,
-      "of a member: a shorter draft passes on to the next one", {1, kMaxDraftLength});
+  return OptionTable<CascadeMemberOptions>()
+      .add("min_tokens", &CascadeMemberOptions::min_tokens,
+           "of a member: a shorter draft passes on to the next one", {1, kMaxDraftLength})
+      .add("max_tokens", &CascadeMemberOptions::max_tokens,
+           "of a member: its drafts are no longer, whatever the step allows", {1, kMaxDraftLength});
 }
 
 DrafterRegistry::Make prepare_cascade(const ConfigNode& node, const RunPlan& plan) {
   struct Planned {
     DrafterRegistry::Make make;
-    int64_t min_tokens;
+    CascadeMemberOptions options;
   };
   std::vector<Planned> planned;
   for (const ConfigNode& member : node.children("drafters")) {
-    const int64_t min_tokens = cascade_member_options().read(member).min_tokens;
-    planned.push_back({plan.components.drafters.prepare(member, plan), min_tokens});
+    const CascadeMemberOptions options = cascade_member_options().read(member);
+    planned.push_back({plan.components.drafters.prepare(member, plan), options});
+    const int64_t min_tokens = options.min_tokens;
+    if (options.max_tokens < min_tokens) {
+      member.fail("max_tokens",
+                  fmt::format("{} is fewer than min_tokens ({})", options.max_tokens, min_tokens));
+    }
     if (min_tokens > 1 && member.has("sample") && member.get<bool>("sample", false)) {
       member.fail("min_tokens",
                   fmt::format("{} would drop drafts whose tokens were drawn, which "
@@ -193,7 +201,8 @@ DrafterRegistry::Make prepare_cascade(const ConfigNode& node, const RunPlan& pla
     std::vector<CascadeMember> members;
     members.reserve(planned.size());
     for (const Planned& member : planned) {
-      members.push_back({member.make(context), member.min_tokens});
+      members.push_back(
+          {member.make(context), member.options.min_tokens, member.options.max_tokens});
     }
     return std::make_unique<CascadeDrafter>(std::move(members));
   };

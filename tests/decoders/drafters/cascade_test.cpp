@@ -111,6 +111,20 @@ TEST(CascadeTest, TheFirstWithEnoughToSayProposes) {
   EXPECT_EQ(a.skipped, 0) << "it was asked, and passed";
 }
 
+TEST(CascadeTest, AMemberDraftsNoMoreThanItsMaxTokens) {
+  NotingDrafter::Notes notes;
+  const auto propose = [&](int64_t max_tokens, int64_t allowed) {
+    std::vector<CascadeMember> members;
+    members.push_back({std::make_unique<NotingDrafter>(Tokens{5, 6, 7}, &notes), 1, max_tokens});
+    const auto drafter = cascade(std::move(members));
+    return propose_within(*drafter, Tokens{1}, {allowed, allowed, 1}).tokens;
+  };
+  EXPECT_EQ(propose(2, 4), (Tokens{1, 5, 6}));
+  EXPECT_EQ(propose(4, 4), (Tokens{1, 5, 6, 7}));
+  EXPECT_EQ(propose(4, 1), (Tokens{1, 5})) << "nor than the step allows";
+  EXPECT_THROW(propose(0, 4), ConfigError);
+}
+
 TEST(CascadeTest, WhenNobodyHasAnythingTheStepIsPlain) {
   NotingDrafter::Notes notes;
   const auto drafter = of_two(std::make_unique<NotingDrafter>(Tokens{}, &notes), 1,
