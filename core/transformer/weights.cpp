@@ -88,6 +88,16 @@ void set_activations(TransformerWeights& weights, ActivationFormat activations) 
   std::for_each(all.begin(), cannot, [&](Linear* linear) { linear->set_activations(activations); });
 }
 
+int64_t forward_bytes(const TransformerWeights& weights) {
+  int64_t bytes = weights.head.bytes();
+  for (const LayerWeights& layer : weights.layers) {
+    for (const Linear* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+      bytes += matrix->bytes();
+    }
+  }
+  return bytes;
+}
+
 TransformerTensors unpack(const TransformerWeights& weights) {
   TransformerTensors model;
   static_cast<TransformerInfo&>(model) = weights;

@@ -75,6 +75,8 @@ Linear pack(const Tensor& matrix, const PackOptions& options = {}, const Tensor&
 LayerWeights pack(const LayerTensors& layer, const PackOptions& options = {});
 std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
                                          const PackOptions& options = {});
+/// Memory of the matrices that every forward reads: all layers' and the head.
+int64_t forward_bytes(const TransformerWeights& weights);
 /// The inverse: plain tensors of what is multiplied.
 TransformerTensors unpack(const TransformerWeights& weights);
 /// How the matrices of a head are packed that lives on a target: as int8 where the target's are,

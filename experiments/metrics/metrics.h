@@ -161,6 +161,8 @@ struct SummaryRow {
   std::optional<double> total_variation_bound = {};       ///< of a lossy strategy that sampled
   std::optional<Interval> tokens_per_step_interval = {};  ///< 95 %, by ratio_interval
   std::vector<PositionInterval> position_intervals = {};  ///< [i - 1]: of position i
+  /// Bytes of bytes_per_step that the target's forwards read in a second.
+  std::optional<double> bytes_per_second = {};
   std::optional<double> copied_share = {};  ///< mean over the generations that have one
   int64_t shortened = 0;                    ///< generations of which before_loops left a part
   std::optional<Speedup> with_loops = {};   ///< by summarize_before_loops: of whole texts

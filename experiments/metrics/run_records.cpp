@@ -220,6 +220,9 @@ Json generation_json(const GenerationRecord& record) {
   if (record.bias) {
     json["bias"] = bias_json(*record.bias);
   }
+  if (record.bytes_per_step) {
+    json["bytes_per_step"] = *record.bytes_per_step;
+  }
   if (record.copied_share) {
     json["copied_share"] = *record.copied_share;
   }
@@ -258,6 +261,9 @@ GenerationRecord parse_generation(const Json& line) {
   record.scorer = line.value("scorer", std::string());
   if (line.contains("log_prob")) {
     record.log_prob = line.at("log_prob").get<double>();
+  }
+  if (line.contains("bytes_per_step")) {
+    record.bytes_per_step = line.at("bytes_per_step").get<double>();
   }
   if (line.contains("copied_share")) {
     record.copied_share = line.at("copied_share").get<double>();

@@ -117,6 +117,20 @@ class Summarizer {
                        : std::optional(static_cast<double>(right) / static_cast<double>(scored));
   }
 
+  static std::optional<double> bytes_per_second(std::span<const GenerationRecord* const> records) {
+    double bytes = 0.0;
+    double seconds = 0.0;
+    for (const GenerationRecord* record : records) {
+      if (record->bytes_per_step) {
+        bytes += *record->bytes_per_step * static_cast<double>(record->generation.steps.size());
+        for (const StepStatistics& step : record->generation.steps) {
+          seconds += step.verify_seconds;
+        }
+      }
+    }
+    return bytes > 0.0 && seconds > 0.0 ? std::optional(bytes / seconds) : std::nullopt;
+  }
+
   static std::optional<double> mean_copied_share(std::span<const GenerationRecord* const> records) {
     std::vector<double> shares;
     for (const GenerationRecord* record : records) {
@@ -136,6 +150,7 @@ class Summarizer {
     row.questions = std::ssize(by_question);
     row.right_share = right_share(records);
     row.copied_share = mean_copied_share(records);
+    row.bytes_per_second = bytes_per_second(records);
     row.shortened = std::count_if(records.begin(), records.end(),
                                   [](const GenerationRecord* record) { return record->shortened; });
     row.unscored =

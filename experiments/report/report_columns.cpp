@@ -212,6 +212,9 @@ std::string shortened_cell(const SummaryRow& row) {
   return fmt::format("{} of {}", row.shortened, row.counts.generations);
 }
 std::string with_loops_cell(const SummaryRow& row) { return speedup_cell(row, row.with_loops); }
+std::string bytes_cell(const SummaryRow& row) {
+  return row.bytes_per_second ? number_text(*row.bytes_per_second / 1e9, 1) : "-";
+}
 std::string copied_cell(const SummaryRow& row) { return percent_text(row.copied_share); }
 
 /// Columns of runs whose figures leave loops out.
@@ -229,8 +232,15 @@ const std::vector<ReportColumn>& loop_columns() {
   return columns;
 }
 
-const std::vector<ReportColumn>& copied_columns() {
+const std::vector<ReportColumn>& recorded_columns() {
   static const std::vector<ReportColumn> columns = {
+      {"GB/s read",
+       "Bytes that the target's forwards have to read (the weights once, and the keys and values "
+       "of "
+       "the context) per second of these forwards. Where it nears the memory's bandwidth "
+       "(linear_bench measures it: read_memory), memory is what limits decoding; models that fit "
+       "in a cache may exceed it.",
+       false, bytes_cell, ColumnTable::kMore},
       {"copied",
        "Share of the new tokens in stretches of at least 4 tokens that occur in the prompt: what "
        "looking the prompt up could draft. Mean over generations, whole texts.",
@@ -276,7 +286,7 @@ std::vector<ReportColumn> report_columns(const Report& report) {
     }
   };
   add(loop_columns(), [](const SummaryRow& row) { return row.shortened > 0; });
-  add(copied_columns(), [](const SummaryRow& row) { return row.copied_share.has_value(); });
+  add(recorded_columns(), [](const SummaryRow& row) { return row.copied_share.has_value(); });
   add(quality_columns(), [](const SummaryRow& row) { return row.right_share.has_value(); });
   add(fidelity_columns(), [](const SummaryRow& row) { return row.log_probs.has_value(); });
   add(grammar_columns(), [](const SummaryRow& row) { return row.counts.masked_tokens > 0; });

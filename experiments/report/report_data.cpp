@@ -186,6 +186,7 @@ Json row_json(const SummaryRow& row) {
       {"log_prob_per_token", json_number(row.log_prob)},
       {"log_prob_comparison", log_prob_json(row.log_probs)},
       {"total_variation_at_least", json_number(row.total_variation_bound)},
+      {"bytes_per_second", json_number(row.bytes_per_second)},
       {"copied_share", json_number(row.copied_share)},
       {"shortened", row.shortened},
       {"speedup_with_loops", row.with_loops ? Json(row.with_loops->ratio) : Json()},

@@ -219,6 +219,7 @@ GenerationRecord ExperimentRun::record(const Group& group, const Arm& arm, const
   record.prompt_tokens = static_cast<int64_t>(item.tokens.size());
   record.question_id = item.prompt->id;
   record.turn = static_cast<int64_t>(item.turn);
+  record.bytes_per_step = bytes_per_step(group, item, record.generation);
   record.copied_share = copied_share(item.tokens, record.generation.tokens);
   record.text = decode_text(request.tokenizer, record.generation.tokens);
   if (request.tokenizer != nullptr) {

@@ -35,6 +35,29 @@ bool traces_loss(const Group& group, const Arm& arm) {
   return measures_loss(group, arm) && is_lossy(arm) && !group.config->sampling.greedy();
 }
 
+std::optional<double> bytes_per_step(const Group& group, const Item& item,
+                                     const Generation& generation) {
+  if (generation.steps.empty()) {
+    return std::nullopt;
+  }
+  const TransformerWeights& weights = group.target->weights();
+  int64_t per_token = 0;
+  for (const LayerPlan& layer : weights.plan) {
+    per_token += 2 * layer.kv_heads * layer.head_dim;
+  }
+  per_token *= group.config->model.kv_dtype == "bfloat16"
+                   ? 2
+                   : static_cast<int64_t>(c10::elementSize(weights.compute_dtype()));
+  double context = 0.0;  // summed over steps
+  auto length = static_cast<double>(item.tokens.size());
+  for (const StepStatistics& step : generation.steps) {
+    context += length;
+    length += static_cast<double>(step.committed);
+  }
+  return static_cast<double>(forward_bytes(weights)) +
+         static_cast<double>(per_token) * context / static_cast<double>(generation.steps.size());
+}
+
 CounterRandomness loss_randomness() { return CounterRandomness(kLossTraceSeed); }
 
 void measure_loss(const Group& group, const Arm& arm, const Request& request,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/families/model.h"
 #include "experiments/report/report_text.h"
 #include "experiments/run/experiment.h"
 #include "experiments/run/run_folder.h"
@@ -68,6 +69,28 @@ TEST_F(TextMeasuresTest, LossyTextsAreMeasuredAgainstTheTarget) {
   EXPECT_EQ(rows.at(2).log_probs->questions, 2);
   EXPECT_EQ(rows.at(2).total_variation_bound, std::nullopt) << "too few tokens";
   EXPECT_THAT(reader_notes(report), testing::Contains(HasSubstr("too few questions")));
+}
+
+TEST_F(TextMeasuresTest, StepsReadWeightsAndContext) {
+  const auto report = run({"model.kv_dtype=bfloat16"});
+  const auto weights = load_model(test_data("gemma3-a"));
+  EXPECT_GE(forward_bytes(*weights), weights->head.out() * weights->head.in() * 4);
+  double per_token = 0.0;
+  for (const LayerPlan& layer : weights->plan) {
+    per_token += static_cast<double>(2 * layer.kv_heads * layer.head_dim * 2);
+  }
+  for (const auto& record : records()) {
+    if (record.key.strategy == "autoregressive") {
+      // The first of 39 steps sees the prompt, the last one 38 tokens more.
+      const double context = static_cast<double>(record.prompt_tokens) + 19.0;
+      EXPECT_DOUBLE_EQ(*record.bytes_per_step,
+                       static_cast<double>(forward_bytes(*weights)) + per_token * context);
+    }
+    EXPECT_TRUE(record.copied_share.has_value());
+  }
+  for (const SummaryRow& row : report.summary.rows) {
+    EXPECT_GT(*row.bytes_per_second, 0.0);
+  }
 }
 
 TEST_F(TextMeasuresTest, MeasuringLossChangesNoText) {
