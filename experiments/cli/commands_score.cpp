@@ -14,6 +14,7 @@
 
 #include "core/error.h"
 #include "core/formats/json_text.h"
+#include "core/formats/utf8.h"
 #include "decoders/analysis/sequence_score.h"
 #include "experiments/cli/commands.h"
 #include "experiments/config/config_file.h"
@@ -58,10 +59,23 @@ Passage encode_text(const std::string& id, const std::string& text, const ModelF
           static_cast<int64_t>(text.size())};
 }
 
+std::string read_utf8(const std::filesystem::path& file) {
+  std::string text = read_text_file(file);
+  const auto runs = utf8_runs(text);
+  const auto broken =
+      std::find_if(runs.begin(), runs.end(), [](const Utf8Run& run) { return !run.valid; });
+  if (broken != runs.end()) {
+    throw ConfigError(fmt::format(
+        "{}: byte {} is not part of any UTF-8 character; give a text, or prompts (.jsonl)",
+        file.string(), broken->text.data() - text.data() + 1));
+  }
+  return text;
+}
+
 std::vector<Passage> read_passages(const std::filesystem::path& file, const ModelFiles& files) {
   std::vector<Passage> passages;
   if (file.extension() != ".jsonl") {
-    passages.push_back(encode_text("", read_text_file(file), files));
+    passages.push_back(encode_text("", read_utf8(file), files));
   } else {
     for (const Prompt& prompt : read_prompts(file)) {
       for (size_t turn = 0; turn < prompt.turns.size(); ++turn) {

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
@@ -311,6 +312,8 @@ TEST(ScoreTest, RefusesWhatCannotBeScored) {
   write_text_model(model);
   refused({"score", kBeamModel, text}, "has no tokenizer");
   refused({"score", model, folder.write("empty.txt", "").string()}, "holds nothing to score");
+  refused({"score", model, folder.write("binary.txt", "abc\xff\x01").string()},
+          "byte 4 is not part");
   refused({"score", model, (folder.path() / "none.txt").string()}, "none.txt");
   refused({"score", kBeamModel, ids, "--against", model}, "512 and 600 entries");
   refused({"score", kBeamModel, ids, "--window", "1000000"}, "more than the model takes");
