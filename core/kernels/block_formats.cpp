@@ -10,9 +10,6 @@
 namespace specdec {
 namespace {
 
-template <class Block>
-constexpr bool kTwoCodesAByte = sizeof(Block::codes) == kPanel* kBlockInputs / 2;
-
 /// One output's part of an int8 block, from `count` values.
 void quantize(const float* values, int64_t count, int64_t column, Int8Block& block) {
   float largest = 0.0F;
@@ -27,7 +24,7 @@ void quantize(const float* values, int64_t count, int64_t column, Int8Block& blo
   block.scales[column].bits = c10::Half(finite ? scale : std::numeric_limits<float>::quiet_NaN()).x;
   for (int64_t k = 0; k < count; ++k) {
     const float code = finite ? std::round(values[k] * inverse) : 1.0F;  // what is damaged shows
-    block.codes[k / 4][column][k % 4] = static_cast<uint8_t>(code + Int8Block::kOffset);
+    block.codes[0].bytes[k / 4][column][k % 4] = static_cast<uint8_t>(code + Int8Block::kOffset);
   }
 }
 
@@ -35,42 +32,159 @@ float widened(Fp16 half) {
   return static_cast<float>(c10::Half(half.bits, c10::Half::from_bits()));
 }
 
-template <class Block>
-int code_of(const Block& block, int64_t column, int64_t k) {
-  if constexpr (kTwoCodesAByte<Block>) {
-    const int byte = block.codes[k % 16 / 4][column][k % 4];
-    return k < 16 ? byte & 0xF : byte >> 4;
+template <int kBits>
+int code_of(const PanelCodes<kBits>& codes, int64_t column, int64_t k) {
+  if constexpr (kBits == 8) {
+    return codes.bytes[k / 4][column][k % 4];
   } else {
-    return block.codes[k / 4][column][k % 4];
+    const int byte = codes.low[k % 16 / 4][column][k % 4];
+    int code = k < 16 ? byte & 0xF : byte >> 4;
+    if constexpr (kBits > 4) {
+      const int64_t bit = k / 4 * (kBits - 4);
+      const uint32_t above = codes.high[bit / 8][column] >> (k % 4 * 8 + bit % 8);
+      code |= static_cast<int>(above & ((1U << (kBits - 4)) - 1)) << 4;
+    }
+    return code;
   }
 }
 
 template <class Block>
 float weight_of(const Block& block, int64_t column, int64_t k) {
-  const auto code = static_cast<float>(code_of(block, column, k) - Block::kOffset);
-  const float product = code * widened(block.scales[column]);  // exact
-  if constexpr (Block::kHasMinima) {
+  const PanelCodes<Block::kCodeBits>& codes = block.codes[k / kBlockInputs];
+  float scale = widened(block.scales[column]);
+  if constexpr (Block::kHasParts) {
+    scale *= static_cast<float>(block.parts.scales[k / Block::kScaleInputs][column]);
+  }
+  const auto code = static_cast<float>(code_of(codes, column, k % kBlockInputs) - Block::kOffset);
+  const float product = code * scale;  // both products are exact
+  if constexpr (Block::kHasMinima && Block::kHasParts) {
+    const auto part = static_cast<float>(block.parts.minima[k / Block::kScaleInputs][column]);
+    return product - widened(block.minima[column]) * part;
+  } else if constexpr (Block::kHasMinima) {
     return product + widened(block.minima[column]);
   }
   return product;
 }
 
-template <class Block>
-void pack_block(const std::byte* stored, int64_t column, Block& block) {
-  std::memcpy(&block.scales[column], stored, sizeof(Fp16));
-  stored += sizeof(Fp16);
-  if constexpr (Block::kHasMinima) {
-    std::memcpy(&block.minima[column], stored, sizeof(Fp16));
-    stored += sizeof(Fp16);
-  }
-  constexpr int64_t kBytes = kTwoCodesAByte<Block> ? kBlockInputs / 2 : kBlockInputs;
-  // An int8 as code: 128 more.
-  constexpr auto kTurn = static_cast<uint8_t>(kTwoCodesAByte<Block> ? 0 : 0x80);
-  for (int64_t i = 0; i < kBytes; ++i) {
-    block.codes[i / 4][column][i % 4] =
-        static_cast<uint8_t>(std::to_integer<uint8_t>(stored[i]) ^ kTurn);
+/// Writes an output's codes of 32 inputs.
+template <int kBits>
+void pack_codes(const uint8_t* from, int64_t column, PanelCodes<kBits>& to) {
+  if constexpr (kBits == 8) {
+    for (int64_t group = 0; group < kBlockInputs / 4; ++group) {
+      std::memcpy(to.bytes[group][column], from + 4 * group, 4);
+    }
+  } else {
+    for (int64_t k = 0; k < kBlockInputs / 2; ++k) {
+      to.low[k / 4][column][k % 4] = static_cast<uint8_t>((from[k] & 0xF) | from[k + 16] << 4);
+    }
+    if constexpr (kBits > 4) {
+      uint32_t high[kBits - 4] = {};
+      for (int64_t k = 0; k < kBlockInputs; ++k) {
+        const int64_t bit = k / 4 * (kBits - 4);
+        high[bit / 8] |= static_cast<uint32_t>(from[k] >> 4) << (k % 4 * 8 + bit % 8);
+      }
+      for (int64_t i = 0; i < kBits - 4; ++i) {
+        to.high[i][column] = high[i];
+      }
+    }
   }
 }
+
+/// An output's block as a GGUF file holds it, codes in bytes.
+template <class Block>
+class StoredBlock {
+ public:
+  explicit StoredBlock(const std::byte* stored) : bytes_(reinterpret_cast<const uint8_t*>(stored)) {
+    if constexpr (!Block::kHasParts) {
+      read_plain();
+    } else if constexpr (Block::kHasMinima) {
+      read_with_minima();
+    } else {
+      read_q6k();
+    }
+  }
+
+  void pack(int64_t column, Block& block) const {
+    std::memcpy(&block.scales[column], scale_, sizeof(Fp16));
+    if constexpr (Block::kHasMinima) {
+      std::memcpy(&block.minima[column], scale_ + sizeof(Fp16), sizeof(Fp16));
+    }
+    if constexpr (Block::kHasParts) {
+      for (int64_t part = 0; part < Block::kInputs / Block::kScaleInputs; ++part) {
+        std::memcpy(&block.parts.scales[part][column], &part_scales_[part], 1);
+        if constexpr (Block::kHasMinima) {
+          block.parts.minima[part][column] = part_minima_[part];
+        }
+      }
+    }
+    for (int64_t k = 0; k < Block::kInputs; k += kBlockInputs) {
+      pack_codes(codes_ + k, column, block.codes[k / kBlockInputs]);
+    }
+  }
+
+ private:
+  static constexpr int64_t kHalf = kBlockInputs / 2;
+
+  /// Q8_0: scale, int8 codes. Q4_0, Q4_1, Q5_0, Q5_1: scale, minimum, fifth bits, low bits of
+  /// codes.
+  void read_plain() {
+    scale_ = bytes_;
+    const uint8_t* codes = bytes_ + (Block::kHasMinima ? 4 : 2);
+    if constexpr (Block::kCodeBits == 8) {
+      for (int64_t k = 0; k < kBlockInputs; ++k) {
+        codes_[k] = codes[k] ^ 0x80;  // 128 more
+      }
+      return;
+    }
+    const uint8_t* fifth = codes;
+    codes += Block::kCodeBits == 5 ? 4 : 0;
+    for (int64_t k = 0; k < kBlockInputs; ++k) {
+      codes_[k] = k < kHalf ? codes[k] & 0xF : codes[k - kHalf] >> 4;
+      if constexpr (Block::kCodeBits == 5) {
+        codes_[k] |= static_cast<uint8_t>((fifth[k / 8] >> (k % 8) & 1) << 4);
+      }
+    }
+  }
+
+  /// Q4_K and Q5_K: scale, minimum, eight scales and minima in six bits, fifth bits, low bits.
+  void read_with_minima() {
+    scale_ = bytes_;
+    const uint8_t* six = bytes_ + 4;
+    for (int part = 0; part < 4; ++part) {
+      part_scales_[part] = six[part] & 63;
+      part_minima_[part] = six[part + 4] & 63;
+      part_scales_[part + 4] = static_cast<uint8_t>((six[part + 8] & 15) | (six[part] >> 6) << 4);
+      part_minima_[part + 4] = static_cast<uint8_t>(six[part + 8] >> 4 | (six[part + 4] >> 6) << 4);
+    }
+    const uint8_t* fifth = six + 12;
+    const uint8_t* codes = fifth + (Block::kCodeBits == 5 ? kBlockInputs : 0);
+    for (int64_t k = 0; k < Block::kInputs; ++k) {
+      const int64_t part = k / kBlockInputs;
+      codes_[k] = codes[k / 64 * 32 + k % 32] >> (part % 2 * 4) & 15;
+      if constexpr (Block::kCodeBits == 5) {
+        codes_[k] |= static_cast<uint8_t>((fifth[k % 32] >> part & 1) << 4);
+      }
+    }
+  }
+
+  /// Low bits of codes, high bits, scales of 16 inputs, scale.
+  void read_q6k() {
+    const uint8_t* high = bytes_ + Block::kInputs / 2;
+    std::memcpy(part_scales_, high + Block::kInputs / 4, 16);
+    scale_ = high + Block::kInputs / 4 + 16;
+    for (int64_t k = 0; k < Block::kInputs; ++k) {
+      const int low = bytes_[k / 128 * 64 + k % 64] >> (k % 128 / 64 * 4) & 15;
+      const int above = high[k / 128 * 32 + k % 32] >> (k % 128 / 32 * 2) & 3;
+      codes_[k] = static_cast<uint8_t>(low | above << 4);
+    }
+  }
+
+  const uint8_t* bytes_;
+  const uint8_t* scale_ = nullptr;  ///< a minimum behind it
+  uint8_t codes_[Block::kInputs];
+  uint8_t part_scales_[16] = {};
+  uint8_t part_minima_[8] = {};
+};
 
 }  // namespace
 
@@ -89,12 +203,14 @@ void quantize_rows_int8(const at::Tensor& rows, int64_t first, at::Tensor& panel
 
 void pack_stored_row(const std::byte* row, int64_t in, int64_t output, WeightFormat format,
                      at::Tensor& panels) {
-  SPECDEC_CHECK(in % kBlockInputs == 0, "stored blocks of {} inputs", in);
   with_block_type(format, [&]<class Block>(Block* /*type*/) {
-    auto* blocks = reinterpret_cast<Block*>(panels.mutable_data_ptr<uint8_t>()) +
-                   output / kPanel * blocks_of(in);
-    for (int64_t b = 0; b < blocks_of(in); ++b) {
-      pack_block(row + b * Block::kStoredBytes, output % kPanel, blocks[b]);
+    static_assert(kKeepsItsSize<Block>);
+    SPECDEC_CHECK(in % Block::kInputs == 0, "stored blocks of {} inputs", in);
+    const int64_t count = in / Block::kInputs;
+    auto* blocks =
+        reinterpret_cast<Block*>(panels.mutable_data_ptr<uint8_t>()) + output / kPanel * count;
+    for (int64_t b = 0; b < count; ++b) {
+      StoredBlock<Block>(row + b * Block::kStoredBytes).pack(output % kPanel, blocks[b]);
     }
   });
 }
@@ -103,10 +219,11 @@ void unpack_block_rows(const at::Tensor& panels, WeightFormat format, std::span<
                        float* out, int64_t in) {
   with_block_type(format, [&]<class Block>(Block* /*type*/) {
     const auto* blocks = reinterpret_cast<const Block*>(panels.const_data_ptr<uint8_t>());
+    const int64_t count = (in + Block::kInputs - 1) / Block::kInputs;
     for (const int64_t id : ids) {
-      const Block* panel = blocks + id / kPanel * blocks_of(in);
+      const Block* panel = blocks + id / kPanel * count;
       for (int64_t k = 0; k < in; ++k) {
-        *out++ = weight_of(panel[k / kBlockInputs], id % kPanel, k % kBlockInputs);
+        *out++ = weight_of(panel[k / Block::kInputs], id % kPanel, k % Block::kInputs);
       }
     }
   });

@@ -10,59 +10,113 @@
 
 namespace specdec {
 
-// The blocks of 32 inputs of a panel. A weight is (code - kOffset) * scale + minimum, exactly as
-// gguf-py widens the block of GGUF that has the same codes and scales. Codes of four successive
-// inputs of an output lie in a word. kStoredBytes: of one output's block in a GGUF file.
+// The blocks of a panel. A weight is (code - kOffset) * scale + minimum, exactly as gguf-py widens
+// the block of GGUF that has the same codes and scales. kInputs: of a block; kScaleInputs: that
+// share a scale; kStoredBytes: of one output's block in a GGUF file.
 
-/// GGUF's Q8_0.
-struct Int8Block {
-  static constexpr int kOffset = 128;
-  static constexpr bool kHasMinima = false;
-  static constexpr int64_t kStoredBytes = 34;
-  Fp16 scales[kPanel];
-  uint8_t codes[kBlockInputs / 4][kPanel][4];
+/// The codes of 32 inputs, in kBits. Those of four successive inputs of an output lie in a word.
+template <int kBits>
+struct PanelCodes {
+  /// A byte holds the low four bits of inputs k (its low half) and k + 16.
+  uint8_t low[kBlockInputs / 8][kPanel][4];
+  /// The bits above: byte j of a word holds those of inputs j, 4 + j, 8 + j, ..., low bits first.
+  uint32_t high[kBits - 4][kPanel];
+};
+template <>
+struct PanelCodes<4> {
+  uint8_t low[kBlockInputs / 8][kPanel][4];
+};
+template <>
+struct PanelCodes<8> {
+  uint8_t bytes[kBlockInputs / 4][kPanel][4];
 };
 
-/// GGUF's Q4_0. A byte holds the codes of inputs k (its low half) and k + 16.
-struct Q40Block {
-  static constexpr int kOffset = 8;
-  static constexpr bool kHasMinima = false;
-  static constexpr int64_t kStoredBytes = 18;
-  Fp16 scales[kPanel];
-  uint8_t codes[kBlockInputs / 8][kPanel][4];
-};
-
-/// GGUF's Q4_1. Bytes as in Q4_0.
-struct Q41Block {
-  static constexpr int kOffset = 0;
-  static constexpr bool kHasMinima = true;
-  static constexpr int64_t kStoredBytes = 20;
+template <bool kMinima>
+struct PanelScales {
   Fp16 scales[kPanel];
   Fp16 minima[kPanel];
-  uint8_t codes[kBlockInputs / 8][kPanel][4];
+};
+template <>
+struct PanelScales<false> {
+  Fp16 scales[kPanel];
 };
 
-static_assert(sizeof(Int8Block) == kPanel * Int8Block::kStoredBytes);
-static_assert(sizeof(Q40Block) == kPanel * Q40Block::kStoredBytes);
-static_assert(sizeof(Q41Block) == kPanel * Q41Block::kStoredBytes);
+/// GGUF's Q8_0 (with 128 added to a code), Q4_0, Q4_1, Q5_0 and Q5_1.
+template <int kBits, bool kMinima>
+struct PlainBlock : PanelScales<kMinima> {
+  static constexpr int kCodeBits = kBits;
+  static constexpr int kOffset = kMinima ? 0 : 1 << (kBits - 1);
+  static constexpr bool kHasMinima = kMinima;
+  static constexpr bool kHasParts = false;
+  static constexpr int64_t kInputs = kBlockInputs;
+  static constexpr int64_t kScaleInputs = kBlockInputs;
+  static constexpr int64_t kStoredBytes = (kMinima ? 4 : 2) + kInputs * kBits / 8;
+  PanelCodes<kBits> codes[1];
+};
+
+/// What the scales (and minima) of a block's parts are multiplied with.
+template <bool kMinima>
+struct PartScales {
+  uint8_t scales[8][kPanel];
+  uint8_t minima[8][kPanel];
+};
+template <>
+struct PartScales<false> {
+  int8_t scales[16][kPanel];
+};
+
+/// GGUF's Q4_K and Q5_K, with scales and minima of 32 inputs in a byte instead of six bits, and
+/// Q6_K, which has scales of 16 inputs.
+template <int kBits, bool kMinima>
+struct SuperBlock : PanelScales<kMinima> {
+  static constexpr int kCodeBits = kBits;
+  static constexpr int kOffset = kMinima ? 0 : 1 << (kBits - 1);
+  static constexpr bool kHasMinima = kMinima;
+  static constexpr bool kHasParts = true;
+  static constexpr int64_t kInputs = 8 * kBlockInputs;
+  static constexpr int64_t kScaleInputs = kMinima ? kBlockInputs : kBlockInputs / 2;
+  static constexpr int64_t kStoredBytes = (kMinima ? 4 + 12 : 2 + 16) + kInputs * kBits / 8;
+  PartScales<kMinima> parts;
+  PanelCodes<kBits> codes[kInputs / kBlockInputs];
+};
+
+using Int8Block = PlainBlock<8, false>;
+
+/// Of a block in memory and in a file; scales in bytes take up to a thirtieth more.
+template <class Block>
+constexpr bool kKeepsItsSize = sizeof(Block) >= kPanel* Block::kStoredBytes &&
+                               sizeof(Block) * 30 <= kPanel* Block::kStoredBytes * 31;
 
 /// Calls use(block) with a null pointer to the format's block type.
 template <class Use>
 decltype(auto) with_block_type(WeightFormat format, const Use& use) {
-  SPECDEC_CHECK(is_in_blocks(format), "weights that are not in blocks");
-  if (format == WeightFormat::kQ40) {
-    return use(static_cast<Q40Block*>(nullptr));
+  switch (format) {
+    case WeightFormat::kInt8:
+      return use(static_cast<Int8Block*>(nullptr));
+    case WeightFormat::kQ40:
+      return use(static_cast<PlainBlock<4, false>*>(nullptr));
+    case WeightFormat::kQ41:
+      return use(static_cast<PlainBlock<4, true>*>(nullptr));
+    case WeightFormat::kQ50:
+      return use(static_cast<PlainBlock<5, false>*>(nullptr));
+    case WeightFormat::kQ51:
+      return use(static_cast<PlainBlock<5, true>*>(nullptr));
+    case WeightFormat::kQ4K:
+      return use(static_cast<SuperBlock<4, true>*>(nullptr));
+    case WeightFormat::kQ5K:
+      return use(static_cast<SuperBlock<5, true>*>(nullptr));
+    case WeightFormat::kQ6K:
+      return use(static_cast<SuperBlock<6, false>*>(nullptr));
+    default:
+      break;
   }
-  if (format == WeightFormat::kQ41) {
-    return use(static_cast<Q41Block*>(nullptr));
-  }
-  return use(static_cast<Int8Block*>(nullptr));
+  fail_check("is_in_blocks(format)", __FILE__, __LINE__, "weights that are not in blocks");
 }
 
 /// Rounds rows [n, in] float32 to int8 blocks, as outputs first .. of the panels: a block's scale
 /// is its largest magnitude / 127, as llama.cpp quantises Q8_0.
 void quantize_rows_int8(const at::Tensor& rows, int64_t first, at::Tensor& panels);
-/// Writes one output from its blocks as they are in a GGUF file.
+/// Writes one output from its blocks as they are in a GGUF file; `in`: whole blocks.
 void pack_stored_row(const std::byte* row, int64_t in, int64_t output, WeightFormat format,
                      at::Tensor& panels);
 /// The weights of outputs `ids`, one after the other: out [ids, in].

@@ -19,6 +19,13 @@ struct BlockTask {
   int64_t in;
   int64_t blocks;  ///< of a row
   int64_t out_size;
+  int64_t out_stride;
+};
+
+/// Which sums of a block's quantised inputs the weights need.
+struct CodeSums {
+  int offset;      ///< of the weights' codes
+  bool in_halves;  ///< of 16 inputs each, since these share scales
 };
 
 }  // namespace
@@ -41,8 +48,9 @@ void run_task(const BlockTask<Block>& task, int64_t begin, int64_t end) {
 }
 
 const QuantizedBlock* quantize(const at::Tensor& input, WeightFormat format) {
-  const int offset =
-      with_block_type(format, []<class Block>(Block* /*type*/) { return Block::kOffset; });
+  const CodeSums sums = with_block_type(format, []<class Block>(Block* /*type*/) {
+    return CodeSums{Block::kOffset, Block::kScaleInputs < kBlockInputs};
+  });
   thread_local std::vector<QuantizedBlock> blocks;
   const int64_t nodes = input.size(0);
   const int64_t in = input.size(1);
@@ -50,7 +58,7 @@ const QuantizedBlock* quantize(const at::Tensor& input, WeightFormat format) {
   if (blocks.size() < wanted) {
     blocks.resize(wanted);
   }
-  SPECDEC_SIMD_DOT_CALL(quantize_rows, input.const_data_ptr<float>(), nodes, in, offset,
+  SPECDEC_SIMD_DOT_CALL(quantize_rows, input.const_data_ptr<float>(), nodes, in, sums,
                         blocks.data());
   return blocks.data();
 }
@@ -66,14 +74,15 @@ BlockProduct::BlockProduct(const at::Tensor& input, const at::Tensor& panels, We
       out_(out.mutable_data_ptr<float>()),
       nodes_(input.size(0)),
       in_(input.size(1)),
-      out_size_(out.size(1)) {}
+      out_size_(out.size(1)),
+      out_stride_(out.stride(0)) {}
 
 void BlockProduct::run(int64_t begin, int64_t end) const {
   with_block_type(format_, [&]<class Block>(Block* /*type*/) {
     const BlockTask<Block> task{
-        input_,         quantized_, static_cast<const Block*>(panels_.const_data_ptr()),
-        out_,           nodes_,     in_,
-        blocks_of(in_), out_size_};
+        input_,     quantized_, static_cast<const Block*>(panels_.const_data_ptr()), out_,
+        nodes_,     in_,        (in_ + Block::kInputs - 1) / Block::kInputs,         out_size_,
+        out_stride_};
     run_task(task, begin, end);
   });
 }

@@ -13,19 +13,23 @@ struct QuantizedBlock {
   uint32_t words[kBlockInputs / 4];  ///< four signed bytes each, low first
   float scale;
   float scaled_sum;  ///< the sum of the bytes, times the scale
-  int32_t start;     ///< the sum of the bytes, times minus the offset of the weights' codes
+  /// The sums of the bytes that meet weights of one scale (all, or each half), times minus the
+  /// offset of the weights' codes.
+  int32_t starts[2];
 };
 
 /// A product of rows with weights in blocks: input [n, in] float32 times panels of `format`. With
-/// float32 activations each weight is widened and multiplied as float32 weights are. With int8: a
-/// block's products are summed as integers, which is exact, and the sum times the product of the
-/// two scales (rounded once) is added with one fused multiply-add, then, where weights have minima,
-/// the minimum times the inputs' scaled sum with another; blocks in their order. Either way an
-/// output's bits depend on its row and its weights alone.
+/// float32 activations each weight is widened and multiplied as float32 weights are. With int8: the
+/// products of inputs whose weights share a scale (32, in Q6_K 16) are summed as integers, which is
+/// exact, and the sum times the product of the two scales (rounded once) is added with one fused
+/// multiply-add, then, where weights have minima, the minimum times the inputs' scaled sum with
+/// another; inputs in their order. Either way an output's bits depend on its row and its weights
+/// alone.
 class BlockProduct {
  public:
   /// Keeps pointers to `panels`, `input` and `out`. int8 activations are quantised here, into
-  /// memory of the calling thread that the next product uses again.
+  /// memory of the calling thread that the next product uses again. `out` may be some columns of
+  /// larger rows.
   BlockProduct(const at::Tensor& input, const at::Tensor& panels, WeightFormat format,
                ActivationFormat activations, at::Tensor& out);
   /// Outputs of the panels begin to end.
@@ -37,7 +41,7 @@ class BlockProduct {
   const float* input_;
   const QuantizedBlock* quantized_ = nullptr;  ///< [blocks, n]; nullptr = float32 activations
   float* out_;
-  int64_t nodes_, in_, out_size_;
+  int64_t nodes_, in_, out_size_, out_stride_;
 };
 
 }  // namespace specdec

@@ -22,18 +22,24 @@ inline V load_scales(const Fp16* scales) {
 }
 
 /// Codes of inputs 4 * group to 4 * group + 3 of a vector of columns, an input a byte.
-template <class Block>
-inline Words load_codes(const Block& block, int group, int64_t column) {
-  constexpr int kGroups = sizeof(block.codes) / sizeof(block.codes[0]);
-  if constexpr (kGroups == kBlockInputs / 4) {
-    return load_raw<Words>(block.codes[group][column]);
+template <int kBits>
+inline Words load_codes(const PanelCodes<kBits>& codes, int group, int64_t column) {
+  if constexpr (kBits == 8) {
+    return load_raw<Words>(codes.bytes[group][column]);
   } else {
-    const auto pairs = load_raw<Words>(block.codes[group % kGroups][column]);
-    return (group < kGroups ? pairs : pairs >> 4) & 0x0F0F0F0FU;
+    constexpr int kGroups = kBlockInputs / 8;
+    const auto pairs = load_raw<Words>(codes.low[group % kGroups][column]);
+    const Words low = (group < kGroups ? pairs : pairs >> 4) & 0x0F0F0F0FU;
+    if constexpr (kBits == 4) {
+      return low;
+    } else {
+      constexpr int kHigh = kBits - 4;
+      constexpr uint32_t kMask = ((1U << kHigh) - 1) * 0x01010101U;
+      const auto high = load_raw<Words>(codes.high[group * kHigh / 8] + column);
+      return low | ((high >> (group * kHigh % 8)) & kMask) << 4;
+    }
   }
 }
-
-// ---- float32 activations ----
 
 /// What codes of a vector of columns mean.
 struct Meaning {
@@ -41,13 +47,30 @@ struct Meaning {
   Vec<float> minimum;
 };
 
-template <class Block>
-inline Meaning load_meaning(const Block& block, int64_t column) {
-  if constexpr (Block::kHasMinima) {
-    return {load_scales(block.scales + column), load_scales(block.minima + column)};
-  }
-  return {load_scales(block.scales + column), Vec<float>{}};
+/// Small integers of a vector of columns.
+template <class Integer>
+inline Vec<float> load_integers(const Integer* from) {
+  typedef Integer Narrow __attribute__((vector_size(Lanes<float>::kCount)));
+  return as_floats(__builtin_convertvector(load_raw<Narrow>(from), Ints));
 }
+
+/// Of the inputs of a block that share its scale number `part`. The products are exact in float32.
+template <class Block>
+inline Meaning load_meaning(const Block& block, int64_t part, int64_t column) {
+  Meaning meaning = {load_scales(block.scales + column), Vec<float>{}};
+  if constexpr (Block::kHasMinima) {
+    meaning.minimum = load_scales(block.minima + column);
+  }
+  if constexpr (Block::kHasParts) {
+    meaning.scale *= load_integers(block.parts.scales[part] + column);
+    if constexpr (Block::kHasMinima) {
+      meaning.minimum *= -load_integers(block.parts.minima[part] + column);
+    }
+  }
+  return meaning;
+}
+
+// ---- float32 activations ----
 
 /// The weights of input number `place` of a group. The code times the scale is exact in float32.
 template <class Block>
@@ -66,25 +89,29 @@ inline void block_tile(const BlockTask<Block>& task, const Tile& tile, int64_t c
   const int64_t in = task.in;
   const float* input = task.input + tile.node * in;
   const int64_t first = tile.panel * kPanel + column;
-  float* out = task.out + tile.node * task.out_size + first;
+  float* out = task.out + tile.node * task.out_stride + first;
   const int64_t left = task.out_size - first;
-  const Block* block = task.weight + tile.panel * task.blocks + tile.begin / kBlockInputs;
+  const Block* panel = task.weight + tile.panel * task.blocks;
   Vec<float> low[R] = {};
   Vec<float> high[R] = {};
   if (tile.begin > 0) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      low[r] = load_columns(out + r * task.out_size, left);
-      high[r] = load_columns(out + r * task.out_size + kPanel / 2, left - kPanel / 2);
+      low[r] = load_columns(out + r * task.out_stride, left);
+      high[r] = load_columns(out + r * task.out_stride + kPanel / 2, left - kPanel / 2);
     }
   }
-  for (int64_t k = tile.begin; k < tile.end; ++block) {
-    const Meaning low_meaning = load_meaning(*block, column);
-    const Meaning high_meaning = load_meaning(*block, kPanel / 2 + column);
-    const int64_t end = std::min(k + kBlockInputs, tile.end);
-    for (int group = 0; k < end; ++group) {
-      const Words low_codes = load_codes(*block, group, column);
-      const Words high_codes = load_codes(*block, group, kPanel / 2 + column);
+  for (int64_t k = tile.begin; k < tile.end;) {
+    const Block& block = panel[k / Block::kInputs];
+    const int64_t place_in_block = k % Block::kInputs;
+    const auto& codes = block.codes[place_in_block / kBlockInputs];
+    const int64_t part = place_in_block / Block::kScaleInputs;
+    const Meaning low_meaning = load_meaning(block, part, column);
+    const Meaning high_meaning = load_meaning(block, part, kPanel / 2 + column);
+    const int64_t end = std::min(k + Block::kScaleInputs, tile.end);
+    for (int group = static_cast<int>(k % kBlockInputs / 4); k < end; ++group) {
+      const Words low_codes = load_codes(codes, group, column);
+      const Words high_codes = load_codes(codes, group, kPanel / 2 + column);
 #pragma GCC unroll 4
       for (int place = 0; place < 4 && k < end; ++place, ++k) {
         const Vec<float> w_low = widen_codes<Block>(low_codes, place, low_meaning);
@@ -100,8 +127,8 @@ inline void block_tile(const BlockTask<Block>& task, const Tile& tile, int64_t c
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-    store_columns(out + r * task.out_size, low[r], left);
-    store_columns(out + r * task.out_size + kPanel / 2, high[r], left - kPanel / 2);
+    store_columns(out + r * task.out_stride, low[r], left);
+    store_columns(out + r * task.out_stride + kPanel / 2, high[r], left - kPanel / 2);
   }
 }
 
@@ -156,11 +183,12 @@ template <int R, class Block>
 inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64_t column) {
   constexpr int C = 2;
   constexpr int64_t kCount = Lanes<float>::kCount;
+  constexpr int kScales = static_cast<int>(kBlockInputs / Block::kScaleInputs);
+  constexpr int kGroups = static_cast<int>(Block::kScaleInputs / 4);
   const int64_t first = tile.panel * kPanel + column;
-  float* out = task.out + tile.node * task.out_size + first;
+  float* out = task.out + tile.node * task.out_stride + first;
   const int64_t left = task.out_size - first;
-  const int64_t first_block = tile.begin / kBlockInputs;
-  const int64_t end_block = (tile.end + kBlockInputs - 1) / kBlockInputs;
+  const int64_t end = (tile.end + kBlockInputs - 1) / kBlockInputs;
   const Block* panel = task.weight + tile.panel * task.blocks;
   Vec<float> sums[R][C] = {};
   if (tile.begin > 0) {
@@ -168,46 +196,51 @@ inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
       for (int c = 0; c < C; ++c) {
-        sums[r][c] = load_columns(out + r * task.out_size + c * kCount, left - c * kCount);
+        sums[r][c] = load_columns(out + r * task.out_stride + c * kCount, left - c * kCount);
       }
     }
   }
-  for (int64_t b = first_block; b < end_block; ++b) {
-    const Block& block = panel[b];
+  for (int64_t b = tile.begin / kBlockInputs; b < end; ++b) {
+    constexpr int64_t kRuns = Block::kInputs / kBlockInputs;
+    const Block& block = panel[b / kRuns];
     const QuantizedBlock* input = task.quantized + b * task.nodes + tile.node;
-    Ints dots[R][C];
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
-      for (int c = 0; c < C; ++c) {
-        dots[r][c] = Ints{} + input[r].start;
-      }
-    }
-#pragma GCC unroll 8
-    for (int group = 0; group < kBlockInputs / 4; ++group) {
-      Words codes[C];
-#pragma GCC unroll 2
-      for (int c = 0; c < C; ++c) {
-        codes[c] = load_codes(block, group, column + c * kCount);
-      }
+    for (int part = 0; part < kScales; ++part) {
+      Ints dots[R][C];
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        const Words x = Words{} + input[r].words[group];
 #pragma GCC unroll 2
         for (int c = 0; c < C; ++c) {
-          dots[r][c] = dot_bytes(dots[r][c], codes[c], x);
+          dots[r][c] = Ints{} + input[r].starts[part];
         }
       }
-    }
+#pragma GCC unroll 8
+      for (int group = part * kGroups; group < (part + 1) * kGroups; ++group) {
+        Words codes[C];
 #pragma GCC unroll 2
-    for (int c = 0; c < C; ++c) {
-      const Meaning meaning = load_meaning(block, column + c * kCount);
+        for (int c = 0; c < C; ++c) {
+          codes[c] = load_codes(block.codes[b % kRuns], group, column + c * kCount);
+        }
 #pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        const Vec<float> both = meaning.scale * input[r].scale;
-        sums[r][c] = fused<float>(as_floats(dots[r][c]), both, sums[r][c]);
-        if constexpr (Block::kHasMinima) {
-          sums[r][c] = fused<float>(meaning.minimum, splat(input[r].scaled_sum), sums[r][c]);
+        for (int r = 0; r < R; ++r) {
+          const Words x = Words{} + input[r].words[group];
+#pragma GCC unroll 2
+          for (int c = 0; c < C; ++c) {
+            dots[r][c] = dot_bytes(dots[r][c], codes[c], x);
+          }
+        }
+      }
+#pragma GCC unroll 2
+      for (int c = 0; c < C; ++c) {
+        const Meaning meaning =
+            load_meaning(block, b % kRuns * kScales + part, column + c * kCount);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+          const Vec<float> both = meaning.scale * input[r].scale;
+          sums[r][c] = fused<float>(as_floats(dots[r][c]), both, sums[r][c]);
+          if constexpr (Block::kHasMinima) {
+            sums[r][c] = fused<float>(meaning.minimum, splat(input[r].scaled_sum), sums[r][c]);
+          }
         }
       }
     }
@@ -216,7 +249,7 @@ inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
     for (int c = 0; c < C; ++c) {
-      store_columns(out + r * task.out_size + c * kCount, sums[r][c], left - c * kCount);
+      store_columns(out + r * task.out_stride + c * kCount, sums[r][c], left - c * kCount);
     }
   }
 }
@@ -265,7 +298,8 @@ inline V sum_of_lanes(V x) {
 
 /// Up to a block of inputs, the rest of it zero. A value that is not a number makes the scale one
 /// that is not.
-inline void quantize_block(const float* input, int64_t count, int offset, QuantizedBlock& to) {
+inline void quantize_block(const float* input, int64_t count, const CodeSums& wanted,
+                           QuantizedBlock& to) {
   constexpr int kCount = Lanes<float>::kCount;
   constexpr int kVectors = kBlockInputs / kCount;
   typedef int8_t Bytes __attribute__((vector_size(kCount)));
@@ -286,7 +320,7 @@ inline void quantize_block(const float* input, int64_t count, int offset, Quanti
   constexpr float kSmallest = 1e-30F;  // the inverse of less may be infinite
   const float inverse = top < kSmallest ? 0.0F : 127.0F / top;
   to.scale = top / 127.0F + sum_of_lanes(faults)[0];
-  Ints total = {};
+  Ints totals[2] = {};  // of the halves
   auto* bytes = reinterpret_cast<int8_t*>(to.words);
 #pragma GCC unroll 8
   for (int i = 0; i < kVectors; ++i) {
@@ -296,18 +330,20 @@ inline void quantize_block(const float* input, int64_t count, int offset, Quanti
     const Ints values = same_bits<Ints>(shifted) - same_bits<Ints>(splat(Lanes<float>::kRound));
     const Bytes narrow = __builtin_convertvector(values, Bytes);
     std::memcpy(bytes + i * kCount, &narrow, sizeof narrow);
-    total += __builtin_convertvector(narrow, Ints);
+    totals[2 * i / kVectors] += __builtin_convertvector(narrow, Ints);
   }
-  const int32_t sum = sum_of_lanes(total)[0];
+  const int32_t sum = sum_of_lanes(totals[0] + totals[1])[0];
+  const int32_t first = wanted.in_halves ? sum_of_lanes(totals[0])[0] : sum;
   to.scaled_sum = static_cast<float>(sum) * to.scale;
-  to.start = -offset * sum;
+  to.starts[0] = -wanted.offset * first;
+  to.starts[1] = -wanted.offset * (sum - first);
 }
 
-inline void quantize_rows(const float* input, int64_t nodes, int64_t in, int offset,
+inline void quantize_rows(const float* input, int64_t nodes, int64_t in, const CodeSums& wanted,
                           QuantizedBlock* to) {
   for (int64_t k = 0; k < in; k += kBlockInputs) {
     for (int64_t node = 0; node < nodes; ++node) {
-      quantize_block(input + node * in + k, std::min(kBlockInputs, in - k), offset, *to++);
+      quantize_block(input + node * in + k, std::min(kBlockInputs, in - k), wanted, *to++);
     }
   }
 }

@@ -22,6 +22,7 @@ struct LinearTask {
   int64_t nodes;
   int64_t in;
   int64_t out_size;
+  int64_t out_stride;
 };
 
 }  // namespace
@@ -60,7 +61,8 @@ void run(const Tensor& input, const Tensor& packed, Tensor& out) {
                                    out.mutable_data_ptr<T>(),
                                    input.size(0),
                                    input.size(1),
-                                   out.size(1)};
+                                   out.size(1),
+                                   out.stride(0)};
   for_panels(packed, input, [&](int64_t begin, int64_t end) {
     SPECDEC_SIMD_CALL(linear_columns, task, begin, end);
   });
@@ -103,28 +105,45 @@ at::ScalarType scalar_type(WeightFormat format) {
       return at::kHalf;
     case WeightFormat::kInt8:
       return at::kChar;
-    case WeightFormat::kQ40:
-    case WeightFormat::kQ41:
+    default:
       break;
   }
   SPECDEC_CHECK(false, "scalar_type: {} has none", format_name(format));
 }
 
 const char* format_name(WeightFormat format) {
-  constexpr const char* kNames[] = {"float64", "float32", "bfloat16", "float16",
-                                    "int8",    "Q4_0",    "Q4_1"};
+  constexpr const char* kNames[] = {"float64", "float32", "bfloat16", "float16", "int8", "Q4_0",
+                                    "Q4_1",    "Q5_0",    "Q5_1",     "Q4_K",    "Q5_K", "Q6_K"};
   return kNames[static_cast<size_t>(format)];
 }
 
+int64_t packed_bytes(const LinearPart& part, int64_t in) {
+  const int64_t panels = (part.out + kPanel - 1) / kPanel;
+  if (!is_in_blocks(part.format)) {
+    return panels * kPanel * in * static_cast<int64_t>(c10::elementSize(scalar_type(part.format)));
+  }
+  return with_block_type(part.format, [&]<class Block>(Block* /*type*/) {
+    return panels * ((in + Block::kInputs - 1) / Block::kInputs) *
+           static_cast<int64_t>(sizeof(Block));
+  });
+}
+
 Linear::Linear(int64_t out, int64_t in, WeightFormat format, at::Device device)
-    : in_(in), out_(out), format_(format) {
-  SPECDEC_CHECK(in > 0 && out > 0, "Linear: {} outputs of {} inputs", out, in);
-  if (device.is_cpu()) {
-    packed_ = empty_panels(out, in, format);
-  } else {
-    SPECDEC_CHECK(!is_in_blocks(format), "Linear: {} on device {}", format_name(format),
-                  device.str());
-    packed_ = at::zeros({out, in}, at::TensorOptions(scalar_type(format)).device(device));
+    : Linear(std::vector<LinearPart>{{out, format}}, in, device) {}
+
+Linear::Linear(const std::vector<LinearPart>& parts, int64_t in, at::Device device) : in_(in) {
+  for (const auto& [out, format] : parts) {
+    SPECDEC_CHECK(in > 0 && out > 0, "Linear: {} outputs of {} inputs", out, in);
+    Part part{.first = out_, .out = out, .format = format, .packed = {}};
+    if (device.is_cpu()) {
+      part.packed = empty_panels(out, in, format);
+    } else {
+      SPECDEC_CHECK(!is_in_blocks(format) && parts.size() == 1, "Linear: {} on device {}",
+                    format_name(format), device.str());
+      part.packed = at::zeros({out, in}, at::TensorOptions(scalar_type(format)).device(device));
+    }
+    parts_.push_back(std::move(part));
+    out_ += out;
   }
 }
 
@@ -136,8 +155,38 @@ Linear::Linear(const Tensor& weight, WeightFormat format, const Tensor& bias)
   }
 }
 
+const Linear::Part& Linear::part_of(int64_t output) const {
+  SPECDEC_CHECK(output >= 0 && output < out_, "Linear [{}, {}]: row {}", out_, in_, output);
+  return *std::find_if(parts_.begin(), parts_.end(),
+                       [&](const Part& part) { return output < part.first + part.out; });
+}
+
+Linear::Part& Linear::part_of(int64_t output, int64_t rows) {
+  const Part& part = std::as_const(*this).part_of(output);
+  SPECDEC_CHECK(output + rows <= part.first + part.out, "Linear [{}, {}]: {} rows from {} on", out_,
+                in_, rows, output);
+  return parts_[static_cast<size_t>(&part - parts_.data())];
+}
+
+WeightFormat Linear::format(int64_t output) const { return part_of(output).format; }
+
+bool Linear::has_blocks() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return is_in_blocks(part.format); });
+}
+
+at::Device Linear::device() const { return parts_.front().packed.device(); }
+
+int64_t Linear::bytes() const {
+  size_t bytes = 0;
+  for (const Part& part : parts_) {
+    bytes += part.packed.nbytes();
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 void Linear::set_activations(ActivationFormat activations) {
-  SPECDEC_CHECK(activations == ActivationFormat::kFloat32 || is_in_blocks(format_),
+  SPECDEC_CHECK(activations == ActivationFormat::kFloat32 || has_blocks(),
                 "Linear: int8 activations with weights that are not in blocks");
   activations_ = activations;
 }
@@ -148,28 +197,43 @@ void Linear::set_bias(const Tensor& bias) {
 }
 
 void Linear::set_stored_row(int64_t output, const std::byte* blocks) {
-  SPECDEC_CHECK(output >= 0 && output < out_, "Linear [{}, {}]: row {}", out_, in_, output);
-  pack_stored_row(blocks, in_, output, format_, packed_);
+  Part& part = part_of(output, 1);
+  pack_stored_row(blocks, in_, output - part.first, part.format, part.packed);
 }
 
 void Linear::set_rows(int64_t first, const Tensor& weight) {
-  SPECDEC_CHECK(
-      weight.dim() == 2 && weight.size(1) == in_ && first >= 0 && first + weight.size(0) <= out_,
-      "Linear [{}, {}]: rows from {} on", out_, in_, first);
+  SPECDEC_CHECK(weight.dim() == 2 && weight.size(1) == in_, "Linear [{}, {}]: rows from {} on",
+                out_, in_, first);
+  Part& part = part_of(first, weight.size(0));
   if (!device().is_cpu()) {
-    packed_.narrow(0, first, weight.size(0)).copy_(weight);
+    part.packed.narrow(0, first, weight.size(0)).copy_(weight);
     return;
   }
-  pack_rows(weight, first, format_, packed_);
+  pack_rows(weight, first - part.first, part.format, part.packed);
 }
 
 at::ScalarType Linear::compute_dtype() const {
-  return format_ == WeightFormat::kFloat64 ? at::kDouble : at::kFloat;
+  return format() == WeightFormat::kFloat64 ? at::kDouble : at::kFloat;
+}
+
+void Linear::apply(const Part& part, const Tensor& input, Tensor& out) const {
+  switch (part.format) {
+    case WeightFormat::kFloat64:
+      return run<double, double>(input, part.packed, out);
+    case WeightFormat::kFloat32:
+      return run<float, float>(input, part.packed, out);
+    case WeightFormat::kBFloat16:
+      return run<float, Bf16>(input, part.packed, out);
+    case WeightFormat::kFloat16:
+      return run<float, Fp16>(input, part.packed, out);
+    default:
+      return run_blocks(input, part.packed, part.format, activations_, out);
+  }
 }
 
 void Linear::apply(const Tensor& input, Tensor& out) const {
   SPECDEC_CHECK(defined(), "linear: no weight");
-  check_cpu(packed_);
+  check_cpu(parts_.front().packed);
   const at::ScalarType dtype = compute_dtype();
   SPECDEC_CHECK(is_plain(input, dtype) && is_plain(out, dtype),
                 "linear: input and out should be contiguous, of dtype {}", c10::toString(dtype));
@@ -177,24 +241,13 @@ void Linear::apply(const Tensor& input, Tensor& out) const {
                     out.size(0) == input.size(0) && out.size(1) == out_,
                 "linear: input [{}, {}] and out [{}, {}] do not fit a weight [{}, {}]",
                 input.size(0), input.size(-1), out.size(0), out.size(-1), out_, in_);
-  switch (format_) {
-    case WeightFormat::kFloat64:
-      run<double, double>(input, packed_, out);
-      break;
-    case WeightFormat::kFloat32:
-      run<float, float>(input, packed_, out);
-      break;
-    case WeightFormat::kBFloat16:
-      run<float, Bf16>(input, packed_, out);
-      break;
-    case WeightFormat::kFloat16:
-      run<float, Fp16>(input, packed_, out);
-      break;
-    case WeightFormat::kInt8:
-    case WeightFormat::kQ40:
-    case WeightFormat::kQ41:
-      run_blocks(input, packed_, format_, activations_, out);
-      break;
+  if (parts_.size() == 1) {
+    apply(parts_.front(), input, out);
+  } else {
+    for (const Part& part : parts_) {
+      Tensor columns = out.narrow(1, part.first, part.out);
+      apply(part, input, columns);
+    }
   }
   if (bias_.defined()) {
     add_to_rows(out, bias_);
@@ -207,21 +260,32 @@ Tensor Linear::apply(const Tensor& input) const {
   return out;
 }
 
-Tensor Linear::rows(const Tensor& ids) const {
-  if (!device().is_cpu()) {
-    return packed_.index_select(0, ids.to(at::kLong)).to(compute_dtype());
-  }
+Tensor Linear::rows(const Part& part, const Tensor& ids) const {
   Tensor out = at::empty({ids.size(0), in_}, compute_dtype());
-  unpack_rows(packed_, format_, ids.to(at::kCPU, at::kLong).contiguous(), out);
+  unpack_rows(part.packed, part.format, ids.to(at::kCPU, at::kLong).contiguous(), out);
   return out;
+}
+
+Tensor Linear::rows(const Tensor& ids) const {
+  SPECDEC_CHECK(parts_.size() == 1, "Linear: rows of {} parts", parts_.size());
+  if (!device().is_cpu()) {
+    return parts_.front().packed.index_select(0, ids.to(at::kLong)).to(compute_dtype());
+  }
+  return rows(parts_.front(), ids);
 }
 
 Tensor Linear::unpack() const {
   if (!device().is_cpu()) {
-    return packed_;
+    return parts_.front().packed;
   }
-  const Tensor wide = rows(at::arange(out_));
-  return is_in_blocks(format_) ? wide : wide.to(scalar_type(format_));
+  if (parts_.size() == 1 && !has_blocks()) {
+    return rows(at::arange(out_)).to(scalar_type(format()));
+  }
+  std::vector<Tensor> all;
+  for (const Part& part : parts_) {
+    all.push_back(rows(part, at::arange(part.out)));
+  }
+  return at::cat(all);
 }
 
 }  // namespace specdec

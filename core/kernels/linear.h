@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "core/kernels/panels.h"
 
@@ -18,9 +19,19 @@ at::ScalarType scalar_type(WeightFormat format);
 /// "float32", "int8", "Q4_1", ...
 const char* format_name(WeightFormat format);
 
+/// Outputs of a Linear that have a format of their own.
+struct LinearPart {
+  int64_t out;
+  WeightFormat format;
+};
+
+/// Memory that a part takes.
+int64_t packed_bytes(const LinearPart& part, int64_t in);
+
 /// A linear layer as the forward runs it: out = input * weight^T + bias, with the weight laid out
 /// for the kernels in panels of 32 outputs (on other devices than the CPU: as it is). Immutable
-/// once it is filled; copies share the memory.
+/// once it is filled; copies share the memory. Matrices that a file stores in several formats may
+/// be one Linear: its parts follow one another.
 ///
 /// Every output is summed over its inputs in their order, each product and sum rounded once (fused
 /// multiply-add; for int8 activations see BlockProduct), on every instruction set: a row's result
@@ -34,44 +45,58 @@ class Linear {
   Linear(const Tensor& weight, WeightFormat format, const Tensor& bias = {});
   /// Zeros, to be filled by set_rows while weights are loaded.
   Linear(int64_t out, int64_t in, WeightFormat format, at::Device device);
+  Linear(const std::vector<LinearPart>& parts, int64_t in, at::Device device);
 
-  /// What inputs are rounded to before they are multiplied; int8 takes weights in blocks.
+  /// What inputs are rounded to before they are multiplied; int8 takes weights in blocks, and parts
+  /// that are not in blocks keep float32.
   void set_activations(ActivationFormat activations);
-  /// Packs weight [rows, in] as outputs first .. first + rows - 1.
+  /// Packs weight [rows, in] as outputs first .. first + rows - 1, all of one part.
   void set_rows(int64_t first, const Tensor& weight);
   /// Writes one output from its blocks as they lie in a GGUF file.
   void set_stored_row(int64_t output, const std::byte* blocks);
   /// bias [out], of any floating dtype.
   void set_bias(const Tensor& bias);
 
-  bool defined() const { return packed_.defined(); }
+  bool defined() const { return !parts_.empty(); }
   int64_t in() const { return in_; }
   int64_t out() const { return out_; }
-  WeightFormat format() const { return format_; }
+  /// Of the part that holds an output.
+  WeightFormat format(int64_t output = 0) const;
+  /// Whether a part is in blocks.
+  bool has_blocks() const;
   ActivationFormat activations() const { return activations_; }
   /// Of inputs and outputs: float64 for float64 weights, else float32.
   at::ScalarType compute_dtype() const;
-  at::Device device() const { return packed_.device(); }
+  at::Device device() const;
   /// Memory of the packed weight.
-  int64_t bytes() const { return static_cast<int64_t>(packed_.nbytes()); }
+  int64_t bytes() const;
 
   /// input [n, in] -> out [n, out]; both contiguous, of compute_dtype.
   void apply(const Tensor& input, Tensor& out) const;
   /// The same into a new tensor.
   Tensor apply(const Tensor& input) const;
-  /// Rows of the weight, as a tied embedding looks them up: ids [n] int32 or int64 -> [n, in] of
-  /// compute_dtype. Ids lie in 0 .. out - 1.
+  /// Rows of the weight, which has one part, as a tied embedding looks them up: ids [n] int32 or
+  /// int64 -> [n, in] of compute_dtype. Ids lie in 0 .. out - 1.
   Tensor rows(const Tensor& ids) const;
   /// The weight [out, in] as it is multiplied, in the format's dtype (int8: float32).
   Tensor unpack() const;
 
  private:
+  struct Part {
+    int64_t first, out;
+    WeightFormat format;
+    Tensor packed;  ///< CPU: see empty_panels; other devices: [out, in]
+  };
+  const Part& part_of(int64_t output) const;
+  Part& part_of(int64_t output, int64_t rows);
+  void apply(const Part& part, const Tensor& input, Tensor& out) const;
+  Tensor rows(const Part& part, const Tensor& ids) const;
+
   int64_t in_ = 0;
   int64_t out_ = 0;
-  WeightFormat format_ = WeightFormat::kFloat32;
   ActivationFormat activations_ = ActivationFormat::kFloat32;
-  Tensor packed_;  ///< CPU: see empty_panels; other devices: [out, in]
-  Tensor bias_;    ///< [out] of compute_dtype, or undefined
+  std::vector<Part> parts_;
+  Tensor bias_;  ///< [out] of compute_dtype, or undefined
 };
 
 }  // namespace specdec

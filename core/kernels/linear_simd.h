@@ -41,13 +41,13 @@ inline void linear_tile(const LinearTask<T, Weight>& task, const Tile& tile, int
   for (int p = 0; p < P; ++p) {
     const int64_t first = (tile.panel + p) * kPanel + column;
     weights[p] = task.weight + (tile.panel + p) * kPanel * task.in;
-    out[p] = task.out + tile.node * task.out_size + first;
+    out[p] = task.out + tile.node * task.out_stride + first;
     left[p] = task.out_size - first;
     if (tile.begin > 0) {
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        low[r][p] = load_columns(out[p] + r * task.out_size, left[p]);
-        high[r][p] = load_columns(out[p] + r * task.out_size + kPanel / 2, left[p] - kPanel / 2);
+        low[r][p] = load_columns(out[p] + r * task.out_stride, left[p]);
+        high[r][p] = load_columns(out[p] + r * task.out_stride + kPanel / 2, left[p] - kPanel / 2);
       }
     }
   }
@@ -67,8 +67,8 @@ inline void linear_tile(const LinearTask<T, Weight>& task, const Tile& tile, int
   for (int p = 0; p < P; ++p) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      store_columns(out[p] + r * task.out_size, low[r][p], left[p]);
-      store_columns(out[p] + r * task.out_size + kPanel / 2, high[r][p], left[p] - kPanel / 2);
+      store_columns(out[p] + r * task.out_stride, low[r][p], left[p]);
+      store_columns(out[p] + r * task.out_stride + kPanel / 2, high[r][p], left[p] - kPanel / 2);
     }
   }
 }

@@ -67,15 +67,13 @@ void unpack_some(const at::Tensor& panels, WeightFormat format, const at::Tensor
       return unpack<float, c10::BFloat16>(panels, ids, range, out);
     case WeightFormat::kFloat16:
       return unpack<float, c10::Half>(panels, ids, range, out);
-    case WeightFormat::kInt8:
-    case WeightFormat::kQ40:
-    case WeightFormat::kQ41:
-      return unpack_block_rows(panels, format,
-                               {ids.const_data_ptr<int64_t>() + range.begin,
-                                static_cast<size_t>(range.end - range.begin)},
-                               out.mutable_data_ptr<float>() + range.begin * out.size(1),
-                               out.size(1));
+    default:
+      break;
   }
+  unpack_block_rows(
+      panels, format,
+      {ids.const_data_ptr<int64_t>() + range.begin, static_cast<size_t>(range.end - range.begin)},
+      out.mutable_data_ptr<float>() + range.begin * out.size(1), out.size(1));
 }
 
 }  // namespace
@@ -91,14 +89,13 @@ at::Tensor empty_panels(int64_t out, int64_t in, WeightFormat format) {
       return at::zeros({panels, in, kPanel}, at::kBFloat16);
     case WeightFormat::kFloat16:
       return at::zeros({panels, in, kPanel}, at::kHalf);
-    case WeightFormat::kInt8:
-    case WeightFormat::kQ40:
-    case WeightFormat::kQ41:
+    default:
       break;
   }
-  const auto block = with_block_type(
-      format, []<class Block>(Block* /*type*/) { return static_cast<int64_t>(sizeof(Block)); });
-  return at::zeros({panels, blocks_of(in), block}, at::kByte);
+  return with_block_type(format, [&]<class Block>(Block* /*type*/) {
+    const int64_t blocks = (in + Block::kInputs - 1) / Block::kInputs;
+    return at::zeros({panels, blocks, static_cast<int64_t>(sizeof(Block))}, at::kByte);
+  });
 }
 
 void pack_rows(const at::Tensor& rows, int64_t first, WeightFormat format, at::Tensor& panels) {
@@ -123,8 +120,7 @@ void pack_rows(const at::Tensor& rows, int64_t first, WeightFormat format, at::T
       case WeightFormat::kInt8:
         quantize_rows_int8(some, first + row, panels);
         break;
-      case WeightFormat::kQ40:
-      case WeightFormat::kQ41:
+      default:
         SPECDEC_CHECK(false, "pack_rows: weights of a GGUF format are packed as stored");
     }
   }

@@ -16,6 +16,11 @@ enum class WeightFormat {
   kInt8,  ///< blocks of 32 inputs: integers of -127 to 127 times a float16 scale (GGUF's Q8_0)
   kQ40,   ///< GGUF's Q4_0: integers of -8 to 7 times a float16 scale
   kQ41,   ///< GGUF's Q4_1: integers of 0 to 15 times a float16 scale, plus a float16 minimum
+  kQ50,   ///< GGUF's Q5_0 and Q5_1: the same with five bits
+  kQ51,
+  kQ4K,  ///< GGUF's Q4_K and Q5_K: as Q4_1 and Q5_1, but the scales and minima of 32 inputs are
+  kQ5K,  ///< integers of 0 to 63 times float16 numbers of 256 inputs
+  kQ6K,  ///< GGUF's Q6_K: integers of -32 to 31 times a scale of 16 inputs: an int8 times a float16
 };
 
 /// Whether weights of a block share scales: those that int8 activations can be multiplied with.
@@ -31,7 +36,7 @@ enum class ActivationFormat {
 /// and float32 in their order, 16-bit types as 0, 16, 1, 17, ..., so that a word holds one of each
 /// half. What lies behind the last output, or input of a block, is zero.
 inline constexpr int64_t kPanel = 32;
-/// Inputs of a block.
+/// Inputs of a block; of those formats that have blocks of blocks (Q4_K, Q5_K, Q6_K): of a part.
 inline constexpr int64_t kBlockInputs = 32;
 inline int64_t blocks_of(int64_t in) { return (in + kBlockInputs - 1) / kBlockInputs; }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -12,28 +13,63 @@ namespace {
 
 using Part = std::pair<const char*, int64_t>;
 
-/// A matrix that tensors will be copied into.
+/// Tensors that become a matrix, with their rows.
 struct Whole {
-  std::vector<std::string> names;
-  int64_t rows, columns;
+  std::vector<std::pair<std::string, int64_t>> tensors;
+  int64_t columns;
 };
 
-void begin(Tensor& matrix, const Whole& whole, const TensorSource& source,
-           const MatrixFormat& format) {
-  matrix = at::empty({whole.rows, whole.columns},
-                     at::TensorOptions(format.dtype).device(source.device()));
+Tensor begin(const Whole& whole, const TensorSource& source, const MatrixFormat& format,
+             const Tensor* /*type*/) {
+  int64_t rows = 0;
+  for (const auto& [name, count] : whole.tensors) {
+    rows += count;
+  }
+  return at::empty({rows, whole.columns}, at::TensorOptions(format.dtype).device(source.device()));
+}
+
+MatrixSize begin(const Whole& whole, const TensorSource& source, const MatrixFormat& format,
+                 const MatrixSize* /*type*/) {
+  std::vector<LinearPart> parts;
+  for (const auto& [name, count] : whole.tensors) {
+    const auto blocks = format.keep_blocks ? source.blocks(name) : std::nullopt;
+    const WeightFormat here = blocks.value_or(weight_format(format.dtype));
+    if (!parts.empty() && parts.back().format == here) {
+      parts.back().out += count;
+    } else {
+      parts.push_back({.out = count, .format = here});
+    }
+  }
+  return {parts, whole.columns};
+}
+
+Linear begin(const Whole& whole, const TensorSource& source, const MatrixFormat& format,
+             const Linear* /*type*/) {
+  const MatrixSize size = begin(whole, source, format, static_cast<const MatrixSize*>(nullptr));
+  return {size.parts, size.columns, source.device()};
+}
+
+template <class Matrix>
+Matrix load_whole(TensorSource& source, const Whole& whole, const MatrixFormat& format) {
+  for (const auto& [name, rows] : whole.tensors) {  // before memory is taken for them
+    source.stored(name, {rows, whole.columns});
+  }
+  auto matrix = begin(whole, source, format, static_cast<const Matrix*>(nullptr));
+  if constexpr (!std::is_same_v<Matrix, MatrixSize>) {
+    int64_t first = 0;
+    for (const auto& [name, rows] : whole.tensors) {
+      source.copy_into(matrix, first, name, {rows, whole.columns});
+      first += rows;
+    }
+  }
+  return matrix;
 }
 
 void set_bias(Tensor& /*matrix*/, const Tensor& /*bias*/) {}
 
-void set_bias(Linear& matrix, const Tensor& bias) { matrix.set_bias(bias); }
+void set_bias(MatrixSize& /*matrix*/, const Tensor& /*bias*/) {}
 
-void begin(Linear& matrix, const Whole& whole, const TensorSource& source,
-           const MatrixFormat& format) {
-  const auto blocks = format.keep_blocks ? source.common_blocks(whole.names) : std::nullopt;
-  matrix = Linear(whole.rows, whole.columns, blocks.value_or(weight_format(format.dtype)),
-                  source.device());
-}
+void set_bias(Linear& matrix, const Tensor& bias) { matrix.set_bias(bias); }
 
 template <class Matrix>
 class LayerLoader {
@@ -42,19 +78,11 @@ class LayerLoader {
       : source_(source), format_(format), matrices_(matrices) {}
 
   Matrix fused(const std::vector<Part>& parts, int64_t columns) const {
-    Whole whole{.names = {}, .rows = 0, .columns = columns};
+    Whole whole{.tensors = {}, .columns = columns};
     for (const auto& [part, count] : parts) {
-      whole.names.push_back(format_.prefix + part + ".weight");
-      whole.rows += count;
+      whole.tensors.emplace_back(format_.prefix + part + ".weight", count);
     }
-    Matrix matrix;
-    begin(matrix, whole, source_, matrices_);
-    int64_t first = 0;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      source_.copy_into(matrix, first, whole.names[i], {parts[i].second, columns});
-      first += parts[i].second;
-    }
-    return matrix;
+    return load_whole<Matrix>(source_, whole, matrices_);
   }
 
   /// Loads the biases of a fused matrix, if it has any, and gives them to it.
@@ -129,16 +157,17 @@ LayerOf<Matrix> load_layer(TensorSource& source, const LayerFormat& format, cons
 template <class Matrix>
 Matrix load_matrix(TensorSource& source, const std::string& name, const std::vector<int64_t>& shape,
                    const MatrixFormat& format) {
-  Matrix matrix;
-  begin(matrix, {{name}, shape[0], shape[1]}, source, format);
-  source.copy_into(matrix, 0, name, shape);
-  return matrix;
+  return load_whole<Matrix>(source, {{{name, shape[0]}}, shape[1]}, format);
 }
 
 template Tensor load_matrix<Tensor>(TensorSource&, const std::string&, const std::vector<int64_t>&,
                                     const MatrixFormat&);
 template Linear load_matrix<Linear>(TensorSource&, const std::string&, const std::vector<int64_t>&,
                                     const MatrixFormat&);
+template MatrixSize load_matrix<MatrixSize>(TensorSource&, const std::string&,
+                                            const std::vector<int64_t>&, const MatrixFormat&);
+template LayerOf<MatrixSize> load_layer<MatrixSize>(TensorSource&, const LayerFormat&,
+                                                    const LayerPlan&, int64_t, const MatrixFormat&);
 template LayerTensors load_layer<Tensor>(TensorSource&, const LayerFormat&, const LayerPlan&,
                                          int64_t, const MatrixFormat&);
 template LayerWeights load_layer<Linear>(TensorSource&, const LayerFormat&, const LayerPlan&,

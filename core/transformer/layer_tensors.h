@@ -21,13 +21,18 @@ struct MatrixFormat {
   MatrixFormat(at::ScalarType converted, bool keeps_blocks = false)  // NOLINT: a dtype is a format
       : dtype(converted), keep_blocks(keeps_blocks) {}
   at::ScalarType dtype;
-  /// Of a Linear: blocks that products can be made with stay as stored, where all parts of a fused
-  /// matrix have the same.
+  /// Of a Linear: blocks that products can be made with stay as stored.
   bool keep_blocks;
 };
 
+/// A matrix that is not loaded, but only measured.
+struct MatrixSize {
+  std::vector<LinearPart> parts;
+  int64_t columns = 0;
+};
+
 /// Loads a matrix [rows, columns] as a plain tensor (Matrix = Tensor) or laid out for the forward
-/// (Linear), without a plain copy in between.
+/// (Linear), without a plain copy in between; or checks its tensors only (MatrixSize).
 template <class Matrix>
 Matrix load_matrix(TensorSource& source, const std::string& name, const std::vector<int64_t>& shape,
                    const MatrixFormat& format);

@@ -79,6 +79,16 @@ std::optional<WeightFormat> block_format(DType dtype) {
       return WeightFormat::kQ40;
     case DType::kQ41:
       return WeightFormat::kQ41;
+    case DType::kQ50:
+      return WeightFormat::kQ50;
+    case DType::kQ51:
+      return WeightFormat::kQ51;
+    case DType::kQ4K:
+      return WeightFormat::kQ4K;
+    case DType::kQ5K:
+      return WeightFormat::kQ5K;
+    case DType::kQ6K:
+      return WeightFormat::kQ6K;
     default:
       return std::nullopt;
   }
@@ -167,25 +177,16 @@ void TensorSource::copy_into(Tensor& matrix, int64_t first, const std::string& n
 void TensorSource::copy_into(Linear& matrix, int64_t first, const std::string& name,
                              const std::vector<int64_t>& shape) {
   const TensorEntry& entry = take(name, shape, kFloats);
-  if (is_block(entry.dtype) && block_format(entry.dtype) == matrix.format()) {
+  if (is_block(entry.dtype) && block_format(entry.dtype) == matrix.format(first)) {
     copy_blocks(entry, matrix, first);
     return;
   }
   for_rows(entry, [&](int64_t row, const Tensor& rows) { matrix.set_rows(first + row, rows); });
 }
 
-std::optional<WeightFormat> TensorSource::common_blocks(
-    const std::vector<std::string>& names) const {
-  std::optional<WeightFormat> common;
-  for (const std::string& name : names) {
-    const TensorEntry* entry = checkpoint_->find(full_name(prefix_, name));
-    const auto format = entry == nullptr ? std::nullopt : block_format(entry->dtype);
-    if (!format || (common && common != format)) {
-      return std::nullopt;
-    }
-    common = format;
-  }
-  return common;
+std::optional<WeightFormat> TensorSource::blocks(const std::string& name) const {
+  const TensorEntry* entry = checkpoint_->find(full_name(prefix_, name));
+  return entry == nullptr ? std::nullopt : block_format(entry->dtype);
 }
 
 void TensorSource::copy_blocks(const TensorEntry& entry, Linear& matrix, int64_t first) const {
@@ -305,7 +306,7 @@ const TensorEntry& TensorSource::take(const std::string& name, const std::vector
                                    folder().string(), checkpoint_->stored_name(full),
                                    dtype_name(entry->dtype), dtype_names(dtypes)));
   }
-  if (taken_.insert(full).second) {
+  if (taken_.insert(full).second && reads_bytes_) {
     hash_ = hash_bytes(hash_, full.data(), full.size());
     for (size_t begin = 0; begin < entry->bytes.size(); begin += kPieceBytes) {
       const size_t size = std::min(kPieceBytes, entry->bytes.size() - begin);

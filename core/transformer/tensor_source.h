@@ -44,9 +44,9 @@ class TensorSource {
   /// Where both have the same blocks, these are taken over as they are.
   void copy_into(Linear& matrix, int64_t first, const std::string& name,
                  const std::vector<int64_t>& shape);
-  /// The format of blocks that products can be made with and that all these matrices are stored in;
-  /// none where one is stored otherwise.
-  std::optional<WeightFormat> common_blocks(const std::vector<std::string>& names) const;
+  /// The format of blocks that products can be made with and that a matrix is stored in; none where
+  /// it is stored otherwise.
+  std::optional<WeightFormat> blocks(const std::string& name) const;
   /// A copy of I64 or I32 values, as int64 on the CPU.
   Tensor load_integers(const std::string& name, const std::vector<int64_t>& shape);
   /// A copy of booleans, on the CPU.
@@ -62,6 +62,10 @@ class TensorSource {
   /// Takes a tensor that holds the same bytes as another one; false, taking none, when it does not.
   bool skip_copy(const std::string& name, const std::string& other,
                  const std::vector<int64_t>& shape);
+
+  /// From now on the bytes of matrices are not read: only names, shapes and dtypes are checked, and
+  /// hash() says nothing.
+  void leave_out_bytes() { reads_bytes_ = false; }
 
   /// Complains about tensors, whose names begin with `prefix`, that config.json does not speak of.
   /// Without a prefix, these are skipped silently: vision parts, rotary buffers,
@@ -85,6 +89,7 @@ class TensorSource {
   std::shared_ptr<const TensorFiles> checkpoint_;
   at::Device device_;
   std::string prefix_;
+  bool reads_bytes_ = true;
   std::set<std::string> taken_;
   uint64_t hash_ = 14695981039346656037U;
 };

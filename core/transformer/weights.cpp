@@ -78,7 +78,7 @@ void set_activations(TransformerWeights& weights, ActivationFormat activations) 
     all.insert(all.end(), {&layer.qkv, &layer.output, &layer.gate_up, &layer.down});
   }
   const auto cannot = std::stable_partition(
-      all.begin(), all.end(), [](const Linear* linear) { return is_in_blocks(linear->format()); });
+      all.begin(), all.end(), [](const Linear* linear) { return linear->has_blocks(); });
   if (activations == ActivationFormat::kInt8 && cannot == all.begin()) {
     throw ConfigError(
         "activations: int8 needs weights in blocks, which are multiplied as integers, and this "

@@ -1,15 +1,15 @@
 #include "core/kernels/block_product.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <string>
 
 #include "core/error.h"
+#include "core/formats/gguf_blocks.h"
 #include "core/kernels/linear.h"
+#include "tests/support/stored_blocks.h"
 
 namespace specdec {
 namespace {
@@ -100,32 +100,6 @@ TEST(BlockProductTest, SumsTheLargestIntegersExactly) {
   EXPECT_NEAR(linear.apply(ones)[0][0].item<double>(), 2048.0, 1.0);
 }
 
-TEST(BlockProductTest, RowsDoNotDependOnEachOther) {
-  constexpr int64_t kMost = 131;
-  const Tensor input = random_floats({kMost, 1100}, 5);
-  const Linear linear = quantised(random_floats({70, 1100}, 6));
-  const Tensor all = linear.apply(input);
-  for (int64_t nodes = 1; nodes <= kMost; nodes += nodes < 26 ? 1 : 5) {
-    EXPECT_TRUE(at::equal(linear.apply(input.narrow(0, 0, nodes)), all.narrow(0, 0, nodes)))
-        << nodes << " nodes";
-    const int64_t last = kMost - nodes;
-    EXPECT_TRUE(at::equal(linear.apply(input.narrow(0, last, nodes)), all.narrow(0, last, nodes)))
-        << "last " << nodes << " nodes";
-  }
-}
-
-TEST(BlockProductTest, ResultDoesNotDependOnThreads) {
-  const int threads = at::get_num_threads();
-  const Tensor input = random_floats({9, 512}, 7);
-  const Linear linear = quantised(random_floats({333, 512}, 8));
-  at::set_num_threads(1);
-  const Tensor serial = linear.apply(input);
-  at::set_num_threads(2);
-  const Tensor parallel = linear.apply(input);
-  at::set_num_threads(threads);
-  EXPECT_TRUE(at::equal(serial, parallel));
-}
-
 TEST(BlockProductTest, StaysNearTheExactProduct) {
   const Tensor input = random_floats({5, 640}, 9);
   const Tensor weight = random_floats({50, 640}, 10);
@@ -154,76 +128,27 @@ TEST(BlockProductTest, WhatIsNotANumberStaysSo) {
   }
 }
 
-/// Random rows of a GGUF file, and what they mean.
-struct StoredRows {
-  WeightFormat format;
-  int64_t rows, in;
-  std::vector<std::vector<std::byte>> bytes = {};
-  Tensor codes = {}, scales = {}, minima = {};  ///< [rows, in], and [rows, blocks] twice
-};
-
-StoredRows random_stored(WeightFormat format, int64_t rows, int64_t in) {
-  std::mt19937 random(17);
-  StoredRows stored{format, rows, in};
-  stored.codes = at::zeros({rows, in});
-  stored.scales = at::zeros({rows, in / 32});
-  stored.minima = at::zeros({rows, in / 32});
-  const auto half = [&](float value, std::vector<std::byte>& to) {
-    const uint16_t bits = c10::Half(value).x;
-    to.push_back(static_cast<std::byte>(bits & 0xFFU));
-    to.push_back(static_cast<std::byte>(bits >> 8U));
-    return static_cast<float>(c10::Half(value));
-  };
-  for (int64_t row = 0; row < rows; ++row) {
-    std::vector<std::byte>& bytes = stored.bytes.emplace_back();
-    for (int64_t b = 0; b < in / 32; ++b) {
-      stored.scales[row][b] = half(static_cast<float>(random() % 1000) / 7919.0F, bytes);
-      if (format == WeightFormat::kQ41) {
-        stored.minima[row][b] = half(static_cast<float>(random() % 1000) / -977.0F, bytes);
-      }
-      for (int64_t k = 0; k < (format == WeightFormat::kInt8 ? 32 : 16); ++k) {
-        const auto byte = static_cast<uint8_t>(random());
-        bytes.push_back(static_cast<std::byte>(byte));
-        if (format == WeightFormat::kInt8) {
-          stored.codes[row][b * 32 + k] = static_cast<int8_t>(byte);
-        } else {
-          const int offset = format == WeightFormat::kQ40 ? 8 : 0;
-          stored.codes[row][b * 32 + k] = (byte & 0xF) - offset;
-          stored.codes[row][b * 32 + k + 16] = (byte >> 4) - offset;
-        }
-      }
-    }
-  }
-  return stored;
-}
-
-Linear packed_rows(const StoredRows& stored) {
-  Linear linear(stored.rows, stored.in, stored.format, at::kCPU);
-  for (int64_t row = 0; row < stored.rows; ++row) {
-    linear.set_stored_row(row, stored.bytes[static_cast<size_t>(row)].data());
-  }
-  return linear;
-}
-
 Tensor by_definition_of_stored(const Tensor& input, const StoredRows& stored) {
   Tensor out = at::zeros({input.size(0), stored.rows});
+  const int64_t group = stored.scale_inputs;
   for (int64_t n = 0; n < input.size(0); ++n) {
     for (int64_t o = 0; o < stored.rows; ++o) {
       float sum = 0.0F;
-      for (int64_t b = 0; b < stored.in / 32; ++b) {
-        const Block x = input_block(input[n].narrow(0, b * 32, 32));
+      for (int64_t first = 0; first < stored.in; first += group) {
+        const Block x = input_block(input[n].narrow(0, first / 32 * 32, 32));
+        const auto codes = stored.codes[o].narrow(0, first, group);
         int dot = 0;
         int total = 0;
-        for (int64_t k = 0; k < 32; ++k) {
-          const int value = x.values[static_cast<size_t>(k)];
-          dot += value * static_cast<int>(stored.codes[o][b * 32 + k].item<float>());
+        for (int64_t k = 0; k < group; ++k) {
+          const int value = x.values[static_cast<size_t>(first % 32 + k)];
+          dot += value * static_cast<int>(codes[k].item<float>());
           total += value;
         }
-        const float scales = stored.scales[o][b].item<float>() * x.scale;
+        const float scales = stored.scales[o][first / group].item<float>() * x.scale;
         sum = std::fma(static_cast<float>(dot), scales, sum);
-        if (stored.format == WeightFormat::kQ41) {
+        if (stored.has_minima) {
           const float scaled_sum = static_cast<float>(total) * x.scale;
-          sum = std::fma(stored.minima[o][b].item<float>(), scaled_sum, sum);
+          sum = std::fma(stored.minima[o][first / 32].item<float>(), scaled_sum, sum);
         }
       }
       out[n][o] = sum;
@@ -232,48 +157,79 @@ Tensor by_definition_of_stored(const Tensor& input, const StoredRows& stored) {
   return out;
 }
 
-class StoredBlocksTest : public testing::TestWithParam<WeightFormat> {};
+class StoredBlocksTest : public testing::TestWithParam<WeightFormat> {
+ protected:
+  /// Whole blocks of at least `least` inputs.
+  static int64_t inputs(int64_t least) {
+    const int64_t block = block_values(stored_dtype(GetParam()));
+    return (least + block - 1) / block * block;
+  }
+};
 
 TEST_P(StoredBlocksTest, MeanTheirCodesTimesScalesPlusMinima) {
-  const StoredRows stored = random_stored(GetParam(), 37, 96);
-  const Tensor scales = stored.scales.repeat_interleave(32, 1);
-  const Tensor minima = stored.minima.repeat_interleave(32, 1);
-  EXPECT_TRUE(at::equal(packed_rows(stored).unpack(), stored.codes * scales + minima));
+  const StoredRows stored = random_stored_rows(GetParam(), 37, inputs(96), 17);
+  EXPECT_TRUE(at::equal(stored.packed().unpack(), stored.values()));
+}
+
+TEST_P(StoredBlocksTest, MeanWhatReadingTheFileGives) {
+  const StoredRows stored = random_stored_rows(GetParam(), 37, inputs(300), 17);
+  Tensor values = at::empty({37, stored.in});
+  for (int64_t row = 0; row < 37; ++row) {
+    dequantize(stored_dtype(GetParam()), stored.bytes[static_cast<size_t>(row)].data(), stored.in,
+               values[row].mutable_data_ptr<float>());
+  }
+  EXPECT_TRUE(at::equal(stored.packed().unpack(), values));
 }
 
 TEST_P(StoredBlocksTest, TakeTheBytesOfTheFile) {
-  const StoredRows stored = random_stored(GetParam(), 64, 96);
-  EXPECT_EQ(packed_rows(stored).bytes(), 64 * std::ssize(stored.bytes.front()));
+  const StoredRows stored = random_stored_rows(GetParam(), 64, inputs(96), 17);
+  const auto file = static_cast<double>(64 * std::ssize(stored.bytes.front()));
+  const auto bytes = static_cast<double>(stored.packed().bytes());
+  EXPECT_GE(bytes, file);
+  EXPECT_LE(bytes, block_values(stored_dtype(GetParam())) == 32 ? file : 1.05 * file);
 }
 
 TEST_P(StoredBlocksTest, ProductsHaveTheBitsOfTheirFloat32Values) {
-  const Linear linear = packed_rows(random_stored(GetParam(), 37, 544));
+  const int64_t in = inputs(544);
+  const Linear linear = random_stored_rows(GetParam(), 37, in, 17).packed();
   const Linear widened(linear.unpack(), WeightFormat::kFloat32);
   for (const int64_t nodes : {1, 5, 14}) {
-    const Tensor input = random_floats({nodes, 544}, 18);
+    const Tensor input = random_floats({nodes, in}, 18);
     EXPECT_TRUE(at::equal(linear.apply(input), widened.apply(input))) << nodes;
   }
 }
 
 TEST_P(StoredBlocksTest, QuantizedProductsHaveTheBitsOfTheirDefinition) {
-  const StoredRows stored = random_stored(GetParam(), 35, 96);
-  Linear linear = packed_rows(stored);
+  const StoredRows stored = random_stored_rows(GetParam(), 35, inputs(96), 17);
+  Linear linear = stored.packed();
   linear.set_activations(ActivationFormat::kInt8);
   for (const int64_t nodes : {1, 7, 14}) {
-    const Tensor input = random_floats({nodes, 96}, 19);
+    const Tensor input = random_floats({nodes, stored.in}, 19);
     EXPECT_TRUE(at::equal(linear.apply(input), by_definition_of_stored(input, stored))) << nodes;
   }
 }
 
-TEST_P(StoredBlocksTest, RowsOutsideAreRefused) {
-  Linear linear = packed_rows(random_stored(GetParam(), 2, 32));
-  EXPECT_THROW(linear.set_stored_row(2, nullptr), InternalError);
-  EXPECT_THROW(Linear(2, 40, GetParam(), at::kCPU).set_stored_row(0, nullptr), InternalError);
+TEST_P(StoredBlocksTest, QuantizedProductsStayNearTheExactOnes) {
+  const StoredRows stored = random_stored_rows(GetParam(), 50, inputs(640), 17);
+  Linear linear = stored.packed();
+  linear.set_activations(ActivationFormat::kInt8);
+  const Tensor input = random_floats({5, stored.in}, 9);
+  const Tensor exact = at::mm(input.to(at::kDouble), stored.values().to(at::kDouble).t());
+  const Tensor largest = stored.values().norm(2, 1).to(at::kDouble);
+  const Tensor errors = (linear.apply(input) - exact).abs() / largest;
+  EXPECT_LT(errors.max().item<double>(), 0.04);  // inputs are rounded to some 1 % of theirs
+  EXPECT_GT(errors.max().item<double>(), 0.0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, StoredBlocksTest,
-                         testing::Values(WeightFormat::kInt8, WeightFormat::kQ40,
-                                         WeightFormat::kQ41),
+TEST_P(StoredBlocksTest, RowsOutsideAreRefused) {
+  Linear linear = random_stored_rows(GetParam(), 2, inputs(32), 17).packed();
+  EXPECT_THROW(linear.set_stored_row(2, nullptr), InternalError);
+  EXPECT_THROW(Linear(2, 40, GetParam(), at::kCPU).set_stored_row(0, nullptr), InternalError);
+  EXPECT_THROW(Linear(2, inputs(32) + 8, GetParam(), at::kCPU).set_stored_row(0, nullptr),
+               InternalError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, StoredBlocksTest, testing::ValuesIn(kBlockFormats),
                          [](const auto& info) { return std::string(format_name(info.param)); });
 
 TEST(BlockProductTest, DamagedWeightsShowAndTinyOnesAreZero) {

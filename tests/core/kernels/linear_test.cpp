@@ -1,7 +1,6 @@
 #include "core/kernels/linear.h"
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -73,20 +72,6 @@ TEST_P(LinearTest, HasTheBitsOfItsDefinitionForManyInputs) {
   for (const int64_t nodes : {1, 7, 30}) {
     const Tensor input = random({nodes, 1100}, compute(), 3);
     EXPECT_TRUE(at::equal(linear.apply(input), by_definition(input, linear.unpack()))) << nodes;
-  }
-}
-
-TEST_P(LinearTest, RowsDoNotDependOnEachOther) {
-  constexpr int64_t kMost = 131;
-  const Tensor input = random({kMost, 201}, compute(), 5);
-  const Linear linear = random_linear({70, 201}, GetParam(), 6);
-  const Tensor all = linear.apply(input);
-  for (int64_t nodes = 1; nodes <= kMost; nodes += nodes < 26 ? 1 : 5) {
-    EXPECT_TRUE(at::equal(linear.apply(input.narrow(0, 0, nodes)), all.narrow(0, 0, nodes)))
-        << nodes << " nodes";
-    const int64_t last = kMost - nodes;
-    EXPECT_TRUE(at::equal(linear.apply(input.narrow(0, last, nodes)), all.narrow(0, last, nodes)))
-        << "last " << nodes << " nodes";
   }
 }
 
@@ -176,18 +161,6 @@ TEST(LinearBiasTest, IsAddedToTheSum) {
   const Tensor input = random({3, 4}, at::kFloat, 14);
   const Linear biased(weight, WeightFormat::kFloat32, bias);
   EXPECT_TRUE(at::equal(biased.apply(input), packed(weight).apply(input) + bias));
-}
-
-TEST(LinearThreadsTest, ResultDoesNotDependOnThreads) {
-  const int threads = at::get_num_threads();
-  const Tensor input = random({9, 512}, at::kFloat, 7);
-  const Linear linear = packed(random({333, 512}, at::kFloat, 8));
-  at::set_num_threads(1);
-  const Tensor serial = linear.apply(input);
-  at::set_num_threads(2);
-  const Tensor parallel = linear.apply(input);
-  at::set_num_threads(threads);
-  EXPECT_TRUE(at::equal(serial, parallel));
 }
 
 TEST(LinearChecksTest, RefusesOperandsThatDoNotFit) {

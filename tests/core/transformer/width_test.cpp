@@ -15,6 +15,7 @@
 #include "core/transformer/random_weights.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/kv_cache.h"
+#include "tests/support/stored_blocks.h"
 
 namespace specdec {
 namespace {
@@ -26,6 +27,9 @@ struct WidthCase {
   int threads;
   KvFormat cache = KvFormat::kNative;
   ActivationFormat activations = ActivationFormat::kFloat32;
+  /// Of a GGUF file, instead of the dtype: q and k, the embedding, and v, the other matrices. They
+  /// need rows of 256 inputs.
+  std::optional<std::pair<WeightFormat, WeightFormat>> stored = {};
 };
 
 void PrintTo(const WidthCase& one, std::ostream* out) { *out << one.name; }
@@ -35,9 +39,45 @@ constexpr const char* kQwen2 = R"({"model_type": "qwen2", "vocab_size": 515, "hi
   "num_key_value_heads": 1, "max_position_embeddings": 640, "use_sliding_window": true,
   "sliding_window": 21, "max_window_layers": 1})";
 
+constexpr const char* kStored = R"({"model_type": "llama", "vocab_size": 515, "hidden_size": 256,
+  "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 640})";
+
+/// Matrices [out, 256] in parts, each in its own format.
+Linear stored_matrix(const std::vector<LinearPart>& parts, ActivationFormat activations) {
+  Linear matrix(parts, 256, at::kCPU);
+  int64_t first = 0;
+  for (const auto& [out, format] : parts) {
+    const StoredRows rows =
+        random_stored_rows(format, out, 256, static_cast<uint64_t>(first + out));
+    for (const auto& row : rows.bytes) {
+      matrix.set_stored_row(first++, row.data());
+    }
+  }
+  matrix.set_activations(activations);
+  return matrix;
+}
+
+std::shared_ptr<const TransformerWeights> stored_weights(const WidthCase& asked) {
+  const auto weights = pack(*random_model(parse_llama_config(kStored, "stored"), {.seed = 4}));
+  const auto [first, second] = *asked.stored;
+  const ActivationFormat activations = asked.activations;
+  weights->activations = activations;
+  weights->embedding = weights->head = stored_matrix({{515, first}}, activations);
+  for (LayerWeights& layer : weights->layers) {
+    layer.qkv = stored_matrix({{256 + 128, first}, {128, second}}, activations);
+    layer.output = layer.down = stored_matrix({{256, second}}, activations);
+    layer.gate_up = stored_matrix({{512, second}}, activations);
+  }
+  return weights;
+}
+
 /// Odd sizes, so that kernels have tails, and products large enough for a second thread when many
 /// nodes are new, but not when one is.
 std::shared_ptr<const TransformerWeights> random_weights(const WidthCase& asked) {
+  if (asked.stored) {
+    return stored_weights(asked);
+  }
   const RandomWeightsOptions options{.seed = 4,
                                      .dtype = asked.dtype == at::kChar ? at::kFloat : asked.dtype,
                                      .norm_deviation = 0.3};
@@ -211,7 +251,16 @@ INSTANTIATE_TEST_SUITE_P(
                     WidthCase{"gemma2_int8_activations", GemmaFamily::kGemma2, at::kChar, 1,
                               KvFormat::kNative, ActivationFormat::kInt8},
                     WidthCase{"gemma3_int8_activations_2_threads", GemmaFamily::kGemma3, at::kChar,
-                              2, KvFormat::kBFloat16, ActivationFormat::kInt8}),
+                              2, KvFormat::kBFloat16, ActivationFormat::kInt8},
+                    WidthCase{"stored_q4_k_and_q6_k", std::nullopt, at::kFloat, 1,
+                              KvFormat::kNative, ActivationFormat::kFloat32,
+                              std::pair{WeightFormat::kQ4K, WeightFormat::kQ6K}},
+                    WidthCase{"stored_q4_k_and_q6_k_int8_activations_2_threads", std::nullopt,
+                              at::kFloat, 2, KvFormat::kNative, ActivationFormat::kInt8,
+                              std::pair{WeightFormat::kQ4K, WeightFormat::kQ6K}},
+                    WidthCase{"stored_q5_k_and_q5_0_int8_activations", std::nullopt, at::kFloat, 1,
+                              KvFormat::kNative, ActivationFormat::kInt8,
+                              std::pair{WeightFormat::kQ5K, WeightFormat::kQ50}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -38,6 +38,18 @@ std::vector<std::byte> bytes_of(const std::filesystem::path& path) {
   return {begin, begin + text.size()};
 }
 
+/// All of a model's; a tied head once.
+std::vector<const Linear*> matrices(const TransformerWeights& weights) {
+  std::vector<const Linear*> all = {&weights.embedding};
+  if (!weights.config.tie_word_embeddings) {
+    all.push_back(&weights.head);
+  }
+  for (const LayerWeights& layer : weights.layers) {
+    all.insert(all.end(), {&layer.qkv, &layer.output, &layer.gate_up, &layer.down});
+  }
+  return all;
+}
+
 class GgufGoldenTest : public testing::TestWithParam<std::string> {
  protected:
   const std::filesystem::path file_ = gguf_data(GetParam() + ".gguf");
@@ -87,6 +99,40 @@ TEST(GgufModelTest, BlocksAreMultipliedAsStored) {
                           TransformerModel(widened, paged_kv()).forward(batch).logits))
         << name;
   }
+}
+
+TEST(GgufModelTest, FormatsThatAreMixedAreMultipliedAsStored) {
+  for (const char* name : {"gemma2-q4_k", "gemma3-mixed"}) {
+    const auto file = gguf_data(std::string(name) + ".gguf");
+    const auto stored = load_model(file);
+    const auto widened = load_model(file, {.dtype = at::kFloat});
+    const TokenBatch batch{.tokens = at::arange(3, 20, at::kInt)};
+    EXPECT_TRUE(at::equal(TransformerModel(stored, paged_kv()).forward(batch).logits,
+                          TransformerModel(widened, paged_kv()).forward(batch).logits))
+        << name;
+  }
+  const auto mixed = load_model(gguf_data("gemma3-mixed.gguf"));
+  EXPECT_EQ(mixed->layers[0].gate_up.format(95), WeightFormat::kQ41);
+  EXPECT_EQ(mixed->layers[0].gate_up.format(96), WeightFormat::kQ51);
+  EXPECT_EQ(mixed->layers[0].qkv.format(0), WeightFormat::kFloat32);  // F16 and BF16 in the file
+  EXPECT_EQ(mixed->layers[0].qkv.format(192), WeightFormat::kQ50);
+}
+
+TEST(GgufModelTest, Q4KAndQ6KKeepTheirSize) {
+  const GgufFile file(gguf_data("gemma2-q4_k.gguf"));
+  const auto stored = load_model(file.path());
+  int64_t in_file = 0;
+  for (const TensorEntry& entry : file.tensors()) {
+    in_file += is_block(entry.dtype) ? static_cast<int64_t>(entry.bytes.size()) : 0;
+  }
+  int64_t in_memory = 0;
+  for (const Linear* matrix : matrices(*stored)) {
+    in_memory += matrix->bytes();
+  }
+  EXPECT_GE(in_memory, in_file);
+  EXPECT_LE(static_cast<double>(in_memory), 1.05 * static_cast<double>(in_file));
+  EXPECT_EQ(stored->layers[0].qkv.format(0), WeightFormat::kQ4K);
+  EXPECT_EQ(stored->layers[0].qkv.format(256 + 128), WeightFormat::kQ6K);
 }
 
 TEST(GgufModelTest, ActivationsAreRoundedWhereWeightsAreInBlocks) {

@@ -1,0 +1,228 @@
+#include "tests/support/stored_blocks.h"
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <cstring>
+#include <random>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+void put(unsigned value, Bytes& to) { to.push_back(static_cast<std::byte>(value & 0xFFU)); }
+
+/// Writes a half near `value`; returns it.
+float put_half(float value, Bytes& to) {
+  const c10::Half half(value);
+  put(half.x, to);
+  put(half.x >> 8U, to);
+  return static_cast<float>(half);
+}
+
+/// The numbers of a block, as they are drawn.
+struct Drawn {
+  std::vector<int> codes;        ///< unsigned
+  std::vector<int> part_scales;  ///< of blocks with parts
+  std::vector<int> part_minima;
+  float scale, minimum;
+};
+
+int bits_of(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kInt8:
+      return 8;
+    case WeightFormat::kQ50:
+    case WeightFormat::kQ51:
+    case WeightFormat::kQ5K:
+      return 5;
+    case WeightFormat::kQ6K:
+      return 6;
+    default:
+      return 4;
+  }
+}
+
+bool has_minima(WeightFormat format) {
+  return format == WeightFormat::kQ41 || format == WeightFormat::kQ51 ||
+         format == WeightFormat::kQ4K || format == WeightFormat::kQ5K;
+}
+
+/// How the bits of codes lie in bytes: code k's `bits` from bit `from` on are in byte
+/// k / span * (span / share) + k % (span / share), where `share` codes share a byte.
+struct BitLayout {
+  int from, bits, span, share;
+};
+
+void put_bits(const std::vector<int>& codes, const BitLayout& layout, Bytes& to) {
+  const int apart = layout.span / layout.share;
+  std::vector<unsigned> bytes(codes.size() / static_cast<size_t>(layout.share));
+  for (int k = 0; k < static_cast<int>(codes.size()); ++k) {
+    const unsigned part = static_cast<unsigned>(codes[static_cast<size_t>(k)] >> layout.from) &
+                          ((1U << layout.bits) - 1);
+    const int byte = k / layout.span * apart + k % apart;
+    bytes[static_cast<size_t>(byte)] |= part << (k % layout.span / apart * layout.bits);
+  }
+  for (const unsigned byte : bytes) {
+    put(byte, to);
+  }
+}
+
+/// Q8_0, Q4_0, Q4_1, Q5_0, Q5_1.
+void encode_plain(Drawn& drawn, WeightFormat format, Bytes& to) {
+  drawn.scale = put_half(drawn.scale, to);
+  if (has_minima(format)) {
+    drawn.minimum = put_half(drawn.minimum, to);
+  }
+  if (format == WeightFormat::kInt8) {
+    for (const int code : drawn.codes) {
+      put(static_cast<unsigned>(code - 128), to);
+    }
+    return;
+  }
+  if (bits_of(format) == 5) {
+    uint32_t fifth = 0;
+    for (size_t k = 0; k < 32; ++k) {
+      fifth |= static_cast<uint32_t>(drawn.codes[k] >> 4) << k;
+    }
+    for (int i = 0; i < 4; ++i) {
+      put(fifth >> (8 * i), to);
+    }
+  }
+  put_bits(drawn.codes, {.from = 0, .bits = 4, .span = 32, .share = 2}, to);
+}
+
+/// Q4_K, Q5_K.
+void encode_super(Drawn& drawn, WeightFormat format, Bytes& to) {
+  drawn.scale = put_half(drawn.scale, to);
+  drawn.minimum = put_half(drawn.minimum, to);
+  const auto& s = drawn.part_scales;
+  const auto& m = drawn.part_minima;
+  for (const auto* low : {&s, &m}) {
+    for (size_t i = 0; i < 4; ++i) {
+      put(static_cast<unsigned>((*low)[i] | (*low)[i + 4] >> 4 << 6), to);
+    }
+  }
+  for (size_t i = 4; i < 8; ++i) {
+    put(static_cast<unsigned>((s[i] & 15) | (m[i] & 15) << 4), to);
+  }
+  if (bits_of(format) == 5) {
+    put_bits(drawn.codes, {.from = 4, .bits = 1, .span = 256, .share = 8}, to);
+  }
+  put_bits(drawn.codes, {.from = 0, .bits = 4, .span = 64, .share = 2}, to);
+}
+
+void encode_q6k(Drawn& drawn, Bytes& to) {
+  put_bits(drawn.codes, {.from = 0, .bits = 4, .span = 128, .share = 2}, to);
+  put_bits(drawn.codes, {.from = 4, .bits = 2, .span = 128, .share = 4}, to);
+  for (const int scale : drawn.part_scales) {
+    put(static_cast<unsigned>(scale), to);
+  }
+  drawn.scale = put_half(drawn.scale, to);
+}
+
+Drawn draw(WeightFormat format, std::mt19937_64& random) {
+  const auto values = static_cast<size_t>(block_values(stored_dtype(format)));
+  const bool parts = values > 32;
+  Drawn drawn;
+  for (size_t k = 0; k < values; ++k) {
+    drawn.codes.push_back(static_cast<int>(random() % (1U << bits_of(format))));
+  }
+  for (size_t i = 0; parts && i < (format == WeightFormat::kQ6K ? 16 : 8); ++i) {
+    drawn.part_scales.push_back(static_cast<int>(random() % 64));
+    drawn.part_minima.push_back(static_cast<int>(random() % 64));
+    if (format == WeightFormat::kQ6K) {
+      drawn.part_scales.back() = static_cast<int>(random() % 256) - 128;
+    }
+  }
+  const float unit = 1.0F / static_cast<float>(1 << bits_of(format)) / (parts ? 64.0F : 1.0F);
+  drawn.scale = unit * static_cast<float>(1 + random() % 1000) / 977.0F;
+  drawn.minimum = static_cast<float>(random() % 1000) / 1977.0F / (parts ? 64.0F : -1.0F);
+  return drawn;
+}
+
+}  // namespace
+
+DType stored_dtype(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kInt8:
+      return DType::kQ80;
+    case WeightFormat::kQ40:
+      return DType::kQ40;
+    case WeightFormat::kQ41:
+      return DType::kQ41;
+    case WeightFormat::kQ50:
+      return DType::kQ50;
+    case WeightFormat::kQ51:
+      return DType::kQ51;
+    case WeightFormat::kQ4K:
+      return DType::kQ4K;
+    case WeightFormat::kQ5K:
+      return DType::kQ5K;
+    case WeightFormat::kQ6K:
+      return DType::kQ6K;
+    default:
+      break;
+  }
+  SPECDEC_CHECK(false, "stored_dtype: {}", format_name(format));
+}
+
+Tensor StoredRows::values() const {
+  return codes * scales.repeat_interleave(scale_inputs, 1) + minima.repeat_interleave(32, 1);
+}
+
+Linear StoredRows::packed() const {
+  Linear linear(rows, in, format, at::kCPU);
+  for (int64_t row = 0; row < rows; ++row) {
+    linear.set_stored_row(row, bytes[static_cast<size_t>(row)].data());
+  }
+  return linear;
+}
+
+StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  StoredRows stored{.format = format,
+                    .rows = rows,
+                    .in = in,
+                    .scale_inputs = format == WeightFormat::kQ6K ? 16 : 32,
+                    .bytes = {},
+                    .codes = at::zeros({rows, in}),
+                    .scales = {},
+                    .minima = at::zeros({rows, in / 32}),
+                    .has_minima = has_minima(format)};
+  stored.scales = at::zeros({rows, in / stored.scale_inputs});
+  auto codes = stored.codes.accessor<float, 2>();
+  auto scales = stored.scales.accessor<float, 2>();
+  auto minima = stored.minima.accessor<float, 2>();
+  const int offset = stored.has_minima ? 0 : 1 << (bits_of(format) - 1);
+  for (int64_t row = 0; row < rows; ++row) {
+    Bytes& bytes = stored.bytes.emplace_back();
+    for (int64_t first = 0; first < in; first += block_values(stored_dtype(format))) {
+      Drawn drawn = draw(format, random);
+      if (format == WeightFormat::kQ6K) {
+        encode_q6k(drawn, bytes);
+      } else if (drawn.part_scales.empty()) {
+        encode_plain(drawn, format, bytes);
+      } else {
+        encode_super(drawn, format, bytes);
+      }
+      for (int64_t k = 0; k < std::ssize(drawn.codes); ++k) {
+        const auto part = static_cast<size_t>(k / stored.scale_inputs);
+        const bool parts = !drawn.part_scales.empty();
+        codes[row][first + k] = static_cast<float>(drawn.codes[static_cast<size_t>(k)] - offset);
+        scales[row][(first + k) / stored.scale_inputs] =
+            drawn.scale * (parts ? static_cast<float>(drawn.part_scales[part]) : 1.0F);
+        if (stored.has_minima) {
+          minima[row][(first + k) / 32] =
+              drawn.minimum * (parts ? -static_cast<float>(drawn.part_minima[part]) : 1.0F);
+        }
+      }
+    }
+  }
+  return stored;
+}
+
+}  // namespace specdec

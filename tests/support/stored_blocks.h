@@ -1,0 +1,38 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/formats/dtype.h"
+#include "core/kernels/linear.h"
+
+namespace specdec {
+
+/// All formats of weights in blocks.
+inline constexpr WeightFormat kBlockFormats[] = {
+    WeightFormat::kInt8, WeightFormat::kQ40, WeightFormat::kQ41, WeightFormat::kQ50,
+    WeightFormat::kQ51,  WeightFormat::kQ4K, WeightFormat::kQ5K, WeightFormat::kQ6K};
+
+/// The same format in a GGUF file.
+DType stored_dtype(WeightFormat format);
+
+/// Random rows as a GGUF file holds them, and what they mean: codes * scales + minima.
+struct StoredRows {
+  WeightFormat format;
+  int64_t rows, in;
+  int64_t scale_inputs;  ///< that share a scale
+  std::vector<std::vector<std::byte>> bytes;
+  Tensor codes;   ///< [rows, in]
+  Tensor scales;  ///< [rows, in / scale_inputs]
+  Tensor minima;  ///< [rows, in / 32]; zeros in formats without them
+  bool has_minima;
+
+  Tensor values() const;  ///< [rows, in]
+  Linear packed() const;
+};
+
+StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uint64_t seed);
+
+}  // namespace specdec
