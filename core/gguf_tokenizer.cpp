@@ -149,8 +149,9 @@ class ByteLevelMetadata {
   std::unordered_map<std::string, Token> ids_;
 };
 
-/// Gemma's kind, by way of the tokenizer.json that gives the same ids.
-std::unique_ptr<Tokenizer> sentencepiece_metadata(const GgufMetadata& metadata) {
+}  // namespace
+
+SentencePieceModel gguf_sentencepiece(const GgufMetadata& metadata) {
   if (metadata.boolean("tokenizer.ggml.add_space_prefix", true)) {
     metadata.fail("tokenizer.ggml.add_space_prefix",
                   "is not false: SentencePiece with a prefix space (Llama 2, Mistral 7B) is not "
@@ -179,18 +180,26 @@ std::unique_ptr<Tokenizer> sentencepiece_metadata(const GgufMetadata& metadata) 
   model.bos = read_id(metadata, "tokenizer.ggml.bos_token_id", tokens);
   model.eos = read_id(metadata, "tokenizer.ggml.eos_token_id", tokens);
   model.pad = read_id(metadata, "tokenizer.ggml.padding_token_id", tokens);
-  return bpe_tokenizer(tokenizer_json(model), metadata.where());
+  return model;
 }
 
-}  // namespace
+ByteLevelModel gguf_byte_level(const GgufMetadata& metadata) {
+  return ByteLevelMetadata(metadata).read();
+}
+
+bool has_tokenizer(const GgufMetadata& metadata) {
+  const std::string model = metadata.text("tokenizer.ggml.model", "");
+  return model != "no_vocab" && model != "none";
+}
 
 std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {
   const std::string model = metadata.text("tokenizer.ggml.model");
   if (model == "gpt2") {
-    return byte_level_tokenizer(ByteLevelMetadata(metadata).read(), metadata.where());
+    return byte_level_tokenizer(gguf_byte_level(metadata), metadata.where());
   }
   if (model == "llama") {
-    return sentencepiece_metadata(metadata);
+    // By way of the tokenizer.json that gives the same ids.
+    return bpe_tokenizer(tokenizer_json(gguf_sentencepiece(metadata)), metadata.where());
   }
   metadata.fail("tokenizer.ggml.model",
                 fmt::format("is '{}', which is not supported; known: gpt2, llama", model));

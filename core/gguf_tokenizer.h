@@ -1,7 +1,9 @@
 #pragma once
 #include <memory>
 
+#include "core/byte_level_tokenizer.h"
 #include "core/formats/gguf.h"
+#include "core/formats/sentencepiece_model.h"
 #include "core/tokenizer.h"
 
 namespace specdec {
@@ -10,5 +12,12 @@ namespace specdec {
 /// tokenizer.ggml.pre names it, or "llama" without a prefix space, Gemma's kind of SentencePiece.
 /// Throws WeightsError naming file and key: others, lists of unequal length, missing pieces.
 std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufMetadata& metadata);
+
+/// False for a model that takes token ids only.
+bool has_tokenizer(const GgufMetadata& metadata);
+
+/// What the metadata says of the one and of the other kind.
+ByteLevelModel gguf_byte_level(const GgufMetadata& metadata);
+SentencePieceModel gguf_sentencepiece(const GgufMetadata& metadata);
 
 }  // namespace specdec

@@ -177,6 +177,16 @@ const NamedPreTokenizer* find_pre_tokenizer(std::string_view name) {
   return nullptr;
 }
 
+const NamedPreTokenizer* find_pre_tokenizer(const std::vector<std::string>& patterns,
+                                            bool ignore_merges, bool nfc) {
+  for (const NamedPreTokenizer& known : named_pre_tokenizers()) {
+    if (patterns == known.patterns && ignore_merges == known.ignore_merges && nfc == known.nfc) {
+      return &known;
+    }
+  }
+  return nullptr;
+}
+
 std::string pre_tokenizer_names() {
   std::string names;
   for (const NamedPreTokenizer& known : named_pre_tokenizers()) {

@@ -40,6 +40,9 @@ struct NamedPreTokenizer {
 };
 /// "smollm", "llama-bpe", "qwen2"; nullptr for others.
 const NamedPreTokenizer* find_pre_tokenizer(std::string_view name);
+/// The one that splits alike; nullptr where none does.
+const NamedPreTokenizer* find_pre_tokenizer(const std::vector<std::string>& patterns,
+                                            bool ignore_merges, bool nfc);
 /// "smollm, llama-bpe, qwen2"
 std::string pre_tokenizer_names();
 

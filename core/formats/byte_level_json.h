@@ -15,4 +15,8 @@ bool is_byte_level(const TokenizerJsonText& text);
 ByteLevelModel parse_byte_level_json(const TokenizerJsonText& text, const std::string& config,
                                      const std::string& where);
 
+/// The text of a tokenizer.json that parse_byte_level_json reads back; pieces beside the normal and
+/// user-defined ones become special tokens.
+std::string byte_level_json(const ByteLevelModel& model);
+
 }  // namespace specdec

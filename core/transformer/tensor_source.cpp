@@ -167,6 +167,11 @@ Tensor TensorSource::load(const std::string& name, const std::vector<int64_t>& s
   return copy;
 }
 
+void TensorSource::read_rows(const std::string& name, const std::vector<int64_t>& shape,
+                             const std::function<void(int64_t first, const Tensor& rows)>& use) {
+  for_rows(take(name, shape, kFloats), use);
+}
+
 void TensorSource::copy_into(Tensor& matrix, int64_t first, const std::string& name,
                              const std::vector<int64_t>& shape) {
   for_rows(take(name, shape, kFloats), [&](int64_t row, const Tensor& rows) {

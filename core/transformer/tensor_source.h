@@ -37,6 +37,10 @@ class TensorSource {
   bool has(const std::string& name) const;
   /// A converted copy.
   Tensor load(const std::string& name, const std::vector<int64_t>& shape, at::ScalarType dtype);
+  /// Hands over a tensor's values as stored (blocks as float32), some rows at a time, in order;
+  /// their pages of the file are given back.
+  void read_rows(const std::string& name, const std::vector<int64_t>& shape,
+                 const std::function<void(int64_t first, const Tensor& rows)>& use);
   /// Copies a tensor into rows `first` on of a matrix, converting. Takes little memory beside it:
   /// pages of the file are given back as they are read.
   void copy_into(Tensor& matrix, int64_t first, const std::string& name,

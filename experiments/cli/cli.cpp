@@ -38,6 +38,7 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
   add_logits_command(app, context);
   add_inspect_command(app, context);
   add_tokenize_command(app, context);
+  add_convert_command(app, context);
   add_profile_command(app, context);
   add_score_command(app, context);
   add_simulate_command(app, context);

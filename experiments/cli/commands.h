@@ -26,6 +26,7 @@ void add_compare_command(CLI::App& app, CommandContext& context);
 void add_check_command(CLI::App& app, CommandContext& context);
 void add_list_command(CLI::App& app, CommandContext& context);
 void add_certify_command(CLI::App& app, CommandContext& context);
+void add_convert_command(CLI::App& app, CommandContext& context);
 void add_generate_command(CLI::App& app, CommandContext& context);
 void add_logits_command(CLI::App& app, CommandContext& context);
 void add_inspect_command(CLI::App& app, CommandContext& context);
@@ -35,6 +36,10 @@ void add_train_command(CLI::App& app, CommandContext& context);
 void add_tokenize_command(CLI::App& app, CommandContext& context);
 void add_simulate_command(CLI::App& app, CommandContext& context);
 void add_import_command(CLI::App& app, CommandContext& context);
+
+/// A MODEL argument is looked up in the Hugging Face cache too.
+inline constexpr const char* kModelHelp =
+    "a checkpoint folder, a GGUF file, or org/name[@revision] from the Hugging Face cache";
 
 /// Ids written as "2,5,7". Throws ConfigError: not numbers, negative, none.
 std::vector<Token> parse_token_list(const std::string& text);

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/formats/json_text.h"
+#include "core/hub_cache.h"
 #include "core/randomness.h"
 #include "decoders/analysis/sequence_score.h"
 #include "experiments/cli/commands.h"
@@ -364,7 +365,7 @@ void add_sampling_options(CLI::App& command, GenerateArguments& arguments) {
 void add_generate_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("generate", "generate from one prompt, streaming the text");
   const auto arguments = std::make_shared<GenerateArguments>();
-  command->add_option("MODEL", arguments->model, "a checkpoint folder or GGUF file")->required();
+  command->add_option("MODEL", arguments->model, kModelHelp)->required();
   auto* prompt = command->add_option("--prompt", arguments->prompt, "the text to continue");
   command->add_option("--prompt-file", arguments->prompt_file, "read the prompt from a file");
   command->add_option("--tokens", arguments->tokens, "token ids to continue, such as 2,5,7");
@@ -411,7 +412,10 @@ void add_generate_command(CLI::App& app, CommandContext& context) {
   command->callback([&context, arguments, prompt, logprobs] {
     arguments->has_prompt = prompt->count() > 0;
     arguments->has_logprobs = logprobs->count() > 0;
-    context.action = [&context, arguments] { return generate(context, *arguments); };
+    context.action = [&context, arguments] {
+      arguments->model = find_model(arguments->model).string();
+      return generate(context, *arguments);
+    };
   });
 }
 

@@ -12,6 +12,7 @@
 #include "core/families/model.h"
 #include "core/formats/json_text.h"
 #include "core/formats/safetensors.h"
+#include "core/hub_cache.h"
 #include "core/transformer/heads/eagle_config.h"
 #include "core/transformer/heads/medusa_head.h"
 #include "core/transformer/heads/mtp_head.h"
@@ -204,7 +205,7 @@ void add_inspect_command(CLI::App& app, CommandContext& context) {
       app.add_subcommand("inspect", "describe a checkpoint or a head: config, layers, sizes");
   const auto model = std::make_shared<std::string>();
   const auto json = std::make_shared<JsonOption>();
-  command->add_option("MODEL", *model, "a checkpoint folder, a GGUF file, or a head's folder")
+  command->add_option("MODEL", *model, kModelHelp + std::string(", or a head's folder"))
       ->required();
   add_json_option(*command, *json, "one JSON object");
   command->footer(
@@ -213,7 +214,9 @@ void add_inspect_command(CLI::App& app, CommandContext& context) {
       "  specdec inspect models/target\n"
       "  specdec inspect models/heads/eagle");
   command->callback([&context, model, json] {
-    context.action = [&context, model, json] { return inspect(context, *model, *json); };
+    context.action = [&context, model, json] {
+      return inspect(context, find_model(*model).string(), *json);
+    };
   });
 }
 

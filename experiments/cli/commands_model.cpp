@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/formats/safetensors.h"
+#include "core/hub_cache.h"
 #include "core/transformer/reference.h"
 #include "experiments/cli/commands.h"
 
@@ -116,7 +117,7 @@ void add_logits_command(CLI::App& app, CommandContext& context) {
   auto* command =
       app.add_subcommand("logits", "write the logits and hidden states of given tokens to a file");
   const auto arguments = std::make_shared<LogitsArguments>();
-  command->add_option("MODEL", arguments->model, "a checkpoint folder or GGUF file")->required();
+  command->add_option("MODEL", arguments->model, kModelHelp)->required();
   command->add_option("--tokens", arguments->tokens, "token ids, such as 2,5,7")->required();
   command->add_option("--out", arguments->out, "a .safetensors file, overwritten")->required();
   command->footer(
@@ -125,7 +126,10 @@ void add_logits_command(CLI::App& app, CommandContext& context) {
       "to compare with other implementations. Example:\n"
       "  specdec logits models/target --tokens 2,5,7 --out logits.safetensors --dtype float32");
   command->callback([&context, arguments] {
-    context.action = [&context, arguments] { return logits(context, *arguments); };
+    context.action = [&context, arguments] {
+      arguments->model = find_model(arguments->model).string();
+      return logits(context, *arguments);
+    };
   });
 }
 

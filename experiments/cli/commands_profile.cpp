@@ -10,6 +10,7 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "core/hub_cache.h"
 #include "decoders/autoregressive.h"
 #include "experiments/cli/commands.h"
 #include "experiments/config/yaml_writer.h"
@@ -201,7 +202,7 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
       "profile", "time forwards of 1 to 32 tokens, and drafters: where speculation pays off");
   const auto arguments = std::make_shared<ProfileArguments>();
-  command->add_option("MODEL", arguments->model, "a checkpoint folder or GGUF file")->required();
+  command->add_option("MODEL", arguments->model, kModelHelp)->required();
   command->add_flag("--random", arguments->random_weights,
                     "random weights of the shape that MODEL/config.json says, float32 if --dtype "
                     "names none: times a model that is not there");
@@ -231,7 +232,10 @@ void add_profile_command(CLI::App& app, CommandContext& context) {
       "    --json machine.json\n"
       "  specdec profile bench/shapes/gemma3-270m --random --dtype bfloat16 --threads 2");
   command->callback([&context, arguments] {
-    context.action = [&context, arguments] { return profile(context, *arguments); };
+    context.action = [&context, arguments] {
+      arguments->model = find_model(arguments->model).string();
+      return profile(context, *arguments);
+    };
   });
 }
 

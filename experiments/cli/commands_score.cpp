@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/formats/json_text.h"
 #include "core/formats/utf8.h"
+#include "core/hub_cache.h"
 #include "decoders/analysis/sequence_score.h"
 #include "experiments/cli/commands.h"
 #include "experiments/config/config_file.h"
@@ -319,7 +320,7 @@ void add_score_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand(
       "score", "score a text: perplexity, and how much two models or dtypes differ on it");
   const auto arguments = std::make_shared<ScoreArguments>();
-  command->add_option("MODEL", arguments->model, "a checkpoint folder or GGUF file")->required();
+  command->add_option("MODEL", arguments->model, kModelHelp)->required();
   command
       ->add_option("FILE", arguments->file,
                    "a text, or prompts (.jsonl): each turn is scored separately")
@@ -347,7 +348,11 @@ void add_score_command(CLI::App& app, CommandContext& context) {
       "  specdec score models/target speech.txt --dtype int8 --activations int8\n"
       "    --against-dtype float32");
   command->callback([&context, arguments] {
-    context.action = [&context, arguments] { return score(context, *arguments); };
+    context.action = [&context, arguments] {
+      arguments->model = find_model(arguments->model).string();
+      arguments->against = find_model(arguments->against).string();
+      return score(context, *arguments);
+    };
   });
 }
 

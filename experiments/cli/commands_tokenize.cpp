@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
+#include "core/hub_cache.h"
 #include "core/special_encoder.h"
 #include "core/tokenizer.h"
 #include "experiments/cli/commands.h"
@@ -124,7 +125,7 @@ int tokenize(const CommandContext& context, const TokenizeArguments& arguments, 
   if (has_text == !arguments.file.empty()) {
     throw ConfigError("tokenize needs one of --text and --file");
   }
-  const auto tokenizer = load_tokenizer(arguments.model);
+  const auto tokenizer = load_tokenizer(find_model(arguments.model));
   return has_text ? tokenize_text(context, arguments, *tokenizer)
                   : tokenize_file(context, arguments, *tokenizer);
 }
@@ -135,7 +136,7 @@ void add_tokenize_command(CLI::App& app, CommandContext& context) {
   auto* command = app.add_subcommand("tokenize", "show the tokens of a text");
   const auto arguments = std::make_shared<TokenizeArguments>();
   command
-      ->add_option("MODEL", arguments->model, "a checkpoint folder, a GGUF file, or a tokenizer's")
+      ->add_option("MODEL", arguments->model, kModelHelp + std::string(", or a tokenizer's file"))
       ->required();
   const auto* text = command->add_option("--text", arguments->text, "the text");
   command->add_option("--file", arguments->file,

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/formats/safetensors.h"
+#include "core/gguf_tokenizer.h"
 #include "experiments/components/thread_choice.h"
 #include "kv/kv_cache.h"
 
@@ -51,8 +52,9 @@ ModelFiles read_model_files(const std::filesystem::path& folder) {
   ModelDescription model = describe_model(folder);
   ModelFiles files{folder, model.config, model.plan, nullptr};
   (void)open_tensors(folder, model);  // checks the headers
-  if (gguf || std::filesystem::exists(folder / "tokenizer.model") ||
-      std::filesystem::exists(folder / "tokenizer.json")) {
+  if (gguf ? has_tokenizer(GgufFile(folder).metadata())
+           : std::filesystem::exists(folder / "tokenizer.model") ||
+                 std::filesystem::exists(folder / "tokenizer.json")) {
     files.tokenizer = load_tokenizer(folder);
     if (files.tokenizer->vocab_size() > files.config.vocab_size) {
       throw WeightsError(fmt::format(

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/error.h"
+#include "core/hub_cache.h"
+
 namespace specdec {
 
 /// What is known of one key, and what it resolved to.
@@ -166,6 +169,14 @@ std::vector<T> ConfigNode::get_list(const std::string& key, const std::vector<T>
 }
 
 std::filesystem::path ConfigNode::require_path(const std::string& key) const {
+  return require_file(key, /*of_hub=*/false);
+}
+
+std::filesystem::path ConfigNode::require_model(const std::string& key) const {
+  return require_file(key, /*of_hub=*/true);
+}
+
+std::filesystem::path ConfigNode::require_file(const std::string& key, bool of_hub) const {
   const auto text = require<std::string>(key);
   if (text.empty()) {
     if (has(key)) {
@@ -187,10 +198,18 @@ std::filesystem::path ConfigNode::require_path(const std::string& key) const {
   }
   const auto here = std::filesystem::absolute(path, ignored).lexically_normal();
   const auto there = std::filesystem::absolute(beside, ignored).lexically_normal();
-  fail(key, here == there || path.is_absolute()
-                ? fmt::format("'{}' does not exist", here.string())
-                : fmt::format("'{}' does not exist: neither {} nor {}", text, here.string(),
-                              there.string()));
+  std::string message = here == there || path.is_absolute()
+                            ? fmt::format("'{}' does not exist", here.string())
+                            : fmt::format("'{}' does not exist: neither {} nor {}", text,
+                                          here.string(), there.string());
+  if (of_hub && parse_hub_name(text)) {
+    try {
+      return state_->know(key).path = find_model(text);
+    } catch (const WeightsError& error) {
+      message += fmt::format("; {}", error.what());
+    }
+  }
+  fail(key, message);
   return {};
 }
 

@@ -67,6 +67,9 @@ class ConfigNode {
   /// A file or folder that exists: looked up in the current directory, then in the config's folder.
   std::filesystem::path require_path(const std::string& key) const;
 
+  /// The same of a model, which may be a name of the hub that its cache holds.
+  std::filesystem::path require_model(const std::string& key) const;
+
   /// The map under `key`; a missing one is empty and a mistake if `required`.
   ConfigNode child(const std::string& key, bool required = true) const;
   /// The map under `key`, in which a missing `type` is `default_type`; a missing map is only that.
@@ -101,6 +104,7 @@ class ConfigNode {
   explicit ConfigNode(std::shared_ptr<State> state) : state_(std::move(state)) {}
   template <class T>
   std::optional<T> read(const std::string& key, const Range<T>& range) const;
+  std::filesystem::path require_file(const std::string& key, bool of_hub) const;
 
   std::shared_ptr<State> state_;
 };

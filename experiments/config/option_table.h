@@ -142,7 +142,7 @@ requires std::derived_from<Options, Owner> OptionTable<Options>
   help_.push_back({name, "", describe_values(range), meaning});
   readers_.push_back([=](const ConfigNode& node, Options& options) {
     if constexpr (std::same_as<T, std::filesystem::path>) {
-      options.*member = node.require_path(name);
+      options.*member = node.require_model(name);
     } else {
       options.*member = node.require<T>(name, range);
     }

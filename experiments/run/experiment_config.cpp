@@ -233,7 +233,7 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
     node.fail("type", fmt::format("unknown type '{}'{}", type,
                                   known_names_text(type, {"auto", "gemma", "llama"})));
   }
-  const auto weights = node.require_path("weights");
+  const auto weights = node.require_model("weights");
   options.dtype = node.get<std::string>("dtype", "");
   options.activations = node.get<std::string>("activations", "");
   options.kv_dtype = node.get<std::string>("kv_dtype", "");

@@ -183,7 +183,7 @@ HeadTrainConfig load_head_train_config(const std::filesystem::path& file,
   HeadTrainConfig config;
   config.name = node.get<std::string>("name", file.stem().string());
   config.out = node.require<std::string>("out");
-  config.target = node.child("target").require_path("weights");
+  config.target = node.child("target").require_model("weights");
   config.shape = read_shape(node.child("head"));
   config.loss = read_loss(node.child("loss", /*required=*/false), config.shape);
   check_target(node.child("head"), config);

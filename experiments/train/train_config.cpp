@@ -122,7 +122,7 @@ TrainConfig load_train_config(const std::filesystem::path& file,
       node.get<double>("repetition_share", config.repetition_share, {0.0, 1.0});
   if (node.has("teacher")) {
     const ConfigNode teacher = node.child("teacher");
-    config.teacher = teacher.require_path("weights");
+    config.teacher = teacher.require_model("weights");
     config.teacher_share = teacher.get<double>("share", 0.5, {0.0, 1.0});
   }
   node.refuse_unknown_keys();

@@ -101,7 +101,32 @@ class GgufConfig {
     const int64_t heads = std::max<int64_t>(1, integer("attention.head_count"));
     config["query_pre_attn_scalar"] =
         largest ? integer("embedding_length") / heads : config.value("head_dim", int64_t{256});
+    if (metadata_.has(key("attention.scale"))) {  // where `specdec convert` found another
+      const double scalar = std::pow(number("attention.scale"), -2.0);
+      const double whole = std::round(scalar);  // the scale is rounded to float32
+      config["query_pre_attn_scalar"] =
+          std::abs(scalar - whole) < 1e-5 * whole ? json(std::llround(whole)) : json(scalar);
+    }
     return config;
+  }
+
+  /// Of Llama's kind: llama.cpp knows no windows there, `specdec convert` writes them.
+  void read_windows(ModelDescription& model) const {
+    const int64_t window = metadata_.integer(key("attention.sliding_window"), 0);
+    if (window <= 0) {
+      return;
+    }
+    model.config.sliding_window = window;
+    const std::string pattern = key("attention.sliding_window_pattern");
+    const auto sliding = metadata_.has(pattern) ? metadata_.integers(pattern)
+                                                : std::vector<int64_t>(model.plan.size(), 1);
+    if (sliding.size() != model.plan.size()) {
+      metadata_.fail(
+          pattern, fmt::format("has {} entries for {} layers", sliding.size(), model.plan.size()));
+    }
+    for (size_t layer = 0; layer < sliding.size(); ++layer) {
+      model.plan[layer].window = sliding[layer] != 0 ? window : 0;
+    }
   }
 
   /// Llama 3's scaling, which is a tensor here; empty without it.
@@ -218,6 +243,7 @@ ModelDescription describe_llama_file(const GgufConfig& config, const char* type,
     layer.mlp_bias = mlp;
     layer.rope.divisors = divisors;
   }
+  config.read_windows(model);
   model.text = description_text(model);
   return model;
 }

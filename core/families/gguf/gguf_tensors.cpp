@@ -85,6 +85,16 @@ std::string hub_name(const std::string& name, bool post_norms) {
              : fmt::format("{}{}.{}.{}", kHubLayers, parts.layer, part->hub, parts.kind);
 }
 
+/// llama.cpp rotates neighbouring pairs in architecture `llama` and stores the rows of q and k so.
+bool is_interleaved(const GgufFile& file, const std::string& name) {
+  LayerName parts;
+  return file.metadata().text("general.architecture") == "llama" &&
+         parse_layer_name(name, kGgufLayers, parts) &&
+         (parts.part == "attn_q" || parts.part == "attn_k");
+}
+
+}  // namespace
+
 std::string gguf_name(const std::string& name, bool post_norms) {
   if (const TensorName* known = find_name(kNames, name, &TensorName::hub)) {
     return known->gguf;
@@ -97,16 +107,6 @@ std::string gguf_name(const std::string& name, bool post_norms) {
              ? name
              : fmt::format("{}{}.{}.{}", kGgufLayers, parts.layer, part->gguf, parts.kind);
 }
-
-/// llama.cpp rotates neighbouring pairs in architecture `llama` and stores the rows of q and k so.
-bool is_interleaved(const GgufFile& file, const std::string& name) {
-  LayerName parts;
-  return file.metadata().text("general.architecture") == "llama" &&
-         parse_layer_name(name, kGgufLayers, parts) &&
-         (parts.part == "attn_q" || parts.part == "attn_k");
-}
-
-}  // namespace
 
 GgufTensors::GgufTensors(std::shared_ptr<const GgufFile> file, const std::vector<LayerPlan>& plan)
     : file_(std::move(file)), post_norms_(!plan.empty() && plan.front().post_norms) {

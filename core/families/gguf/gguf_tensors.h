@@ -10,6 +10,10 @@
 
 namespace specdec {
 
+/// The name in GGUF of a tensor that the hub calls `name`; itself where it has none. `post_norms`:
+/// of a model whose layers have norms after attention and MLP.
+std::string gguf_name(const std::string& name, bool post_norms);
+
 /// The tensors of a GGUF file under the names of the hub. Names that are not known keep their own.
 class GgufTensors final : public TensorFiles {
  public:

@@ -16,6 +16,11 @@ ModelDescription parse_llama_config(const std::string& text, const std::string& 
 /// The same from a folder; the end tokens of generation_config.json count as well.
 ModelDescription load_llama_config(const std::filesystem::path& folder);
 
+/// The text of a config.json that describes such a model, with weights of `dtype` ("float32").
+/// Throws WeightsError, naming `where`, for one that no config.json can describe.
+std::string llama_config_json(const ModelDescription& model, const std::string& dtype,
+                              const std::string& where);
+
 /// Says all that a description holds, in one way only: goes into fingerprints.
 std::string description_text(const ModelDescription& description);
 

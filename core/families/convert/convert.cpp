@@ -1,0 +1,303 @@
+#include "core/families/convert/convert.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/error.h"
+#include "core/families/convert/gguf_entries.h"
+#include "core/families/convert/output_folder.h"
+#include "core/families/convert/tensor_encoder.h"
+#include "core/families/gemma/plan.h"
+#include "core/families/gguf/gguf_tensors.h"
+#include "core/families/llama/config.h"
+#include "core/families/model.h"
+#include "core/formats/atomic_file.h"
+#include "core/formats/safetensors_writer.h"
+
+namespace specdec {
+namespace {
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
+
+bool is_gguf_name(const std::filesystem::path& path) { return path.extension() == ".gguf"; }
+
+bool is_gemma(const ModelDescription& model) { return model.scaled_embedding; }
+
+std::string hub_dtype_name(DType dtype) {
+  return dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32";
+}
+
+/// GGUF holds numbers as float32: 1e-5 comes back as 9.99999974e-6. The shortest number that is the
+/// same float32 is the one that was meant.
+double meant_number(double value) {
+  const auto single = static_cast<float>(value);
+  return static_cast<double>(single) == value ? std::stod(fmt::format("{}", single)) : value;
+}
+
+void restore_numbers(ModelDescription& model) {
+  model.config.rms_norm_eps = meant_number(model.config.rms_norm_eps);
+  model.config.final_soft_cap = meant_number(model.config.final_soft_cap);
+  for (LayerPlan& layer : model.plan) {
+    layer.soft_cap = meant_number(layer.soft_cap);
+    layer.rope.theta = meant_number(layer.rope.theta);
+    layer.rope.factor = meant_number(layer.rope.factor);
+  }
+}
+
+std::string config_text(const ModelDescription& model, DType dtype, const std::string& where) {
+  if (!is_gemma(model)) {
+    return llama_config_json(model, hub_dtype_name(dtype), where);
+  }
+  GemmaConfig config = gemma_config(model.config, model.plan);
+  config.dtype = hub_dtype_name(dtype);
+  return gemma_config_json(config);
+}
+
+/// general.file_type
+int64_t file_type(DType dtype) {
+  return dtype == DType::kF16 ? 1 : dtype == DType::kQ80 ? 7 : dtype == DType::kBF16 ? 32 : 0;
+}
+
+std::vector<std::byte> as_bytes(const std::vector<float>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
+}  // namespace
+
+ModelConverter::ModelConverter(std::filesystem::path input, std::filesystem::path output,
+                               const ConvertOptions& options)
+    : input_(std::move(input)), output_(std::move(output)), to_gguf_(is_gguf_name(output_)) {
+  check_places(options.replace);
+  open_input();
+  choose_dtype(options.dtype);
+  read_tokenizer(options.tokenizer);
+  if (to_gguf_) {  // what cannot be said is an error before anything is written
+    (void)entries(summary_.notes);
+  } else {
+    (void)config_text(model_, summary_.dtype, input_.string());
+  }
+  plan_tensors();
+  check_room();
+}
+
+void ModelConverter::check_places(bool replace) const {
+  std::error_code code;
+  if (output_.empty()) {
+    throw ConfigError("the output's name is empty");
+  }
+  const auto parent = std::filesystem::absolute(output_, code).lexically_normal().parent_path();
+  if (!std::filesystem::is_directory(parent, code)) {
+    throw ConfigError(
+        fmt::format("{}: there is no folder {}; make it first", output_.string(), parent.string()));
+  }
+  if (!std::filesystem::exists(output_, code)) {
+    return;
+  }
+  if (std::filesystem::equivalent(input_, output_, code)) {
+    throw ConfigError(
+        fmt::format("{}: is input and output; name another output", output_.string()));
+  }
+  if (!replace) {
+    throw ConfigError(
+        fmt::format("{}: exists. Name another output, or replace it: --force", output_.string()));
+  }
+  const bool is_folder = std::filesystem::is_directory(output_, code);
+  const bool replaceable = to_gguf_
+                               ? !is_folder
+                               : is_folder && (std::filesystem::is_empty(output_, code) ||
+                                               std::filesystem::exists(output_ / "config.json"));
+  if (!replaceable) {
+    throw ConfigError(fmt::format("{}: is {}, which is not replaced. Name another output",
+                                  output_.string(),
+                                  to_gguf_    ? "a folder"
+                                  : is_folder ? "a folder without a config.json"
+                                              : "a file, and only a name that ends in .gguf is "
+                                                "written as one"));
+  }
+}
+
+void ModelConverter::open_input() {
+  model_ = describe_model(input_);
+  source_ = std::make_unique<TensorSource>(open_tensors(input_, model_), at::kCPU);
+  source_->find_prefix(kEmbedding);
+  const std::vector<int64_t> table = {model_.config.vocab_size, model_.config.hidden_size};
+  if (model_.config.tie_word_embeddings && source_->has(kHead) &&
+      !source_->skip_copy(kHead, kEmbedding, table)) {
+    model_.config.tie_word_embeddings = false;  // what the file holds counts, as in load_model
+  }
+  for (ModelTensor& tensor : model_tensors(model_)) {
+    (void)source_->stored_dtype(tensor.name, tensor.shape);
+    tensors_.push_back(std::move(tensor));
+  }
+  source_->check_all_taken();
+  const double wanted = !to_gguf_ && is_gemma(model_) ? kGemmaNormOffset : 0.0;
+  norm_change_ = model_.norm_offset - wanted;
+  if (is_gguf(input_)) {
+    restore_numbers(model_);
+  }
+  summary_.family = model_.config.family;
+}
+
+void ModelConverter::choose_dtype(std::optional<DType> wanted) {
+  if (!wanted && to_gguf_ == is_gguf(input_)) {
+    throw ConfigError(fmt::format("{}: is {} already. Say which dtype it should become: --dtype",
+                                  input_.string(), to_gguf_ ? "a GGUF file" : "a folder"));
+  }
+  if (wanted == DType::kQ80 && !to_gguf_) {
+    throw ConfigError(
+        "int8 (Q8_0) is a format of GGUF files; a folder takes float32, float16 or bfloat16");
+  }
+  const at::ScalarType stored =
+      source_->common_dtype(kEmbedding, {model_.config.vocab_size, model_.config.hidden_size});
+  summary_.dtype = wanted.value_or(stored == at::kHalf       ? DType::kF16
+                                   : stored == at::kBFloat16 ? DType::kBF16
+                                                             : DType::kF32);
+}
+
+void ModelConverter::read_tokenizer(bool wanted) {
+  if (wanted) {
+    tokenizer_ = read_tokenizer_files(input_);
+  }
+}
+
+DType ModelConverter::dtype_of(const ModelTensor& tensor) {
+  if (tensor.shape.size() == 1) {
+    const bool wide = to_gguf_ || !is_exact(read_whole(tensor), summary_.dtype);
+    return wide ? DType::kF32 : summary_.dtype;
+  }
+  const bool whole = tensor.shape.back() % block_values(summary_.dtype) == 0;
+  return whole ? summary_.dtype : DType::kF16;
+}
+
+void ModelConverter::plan_tensors() {
+  const bool post_norms = model_.plan.front().post_norms;
+  int64_t not_whole = 0;
+  for (const ModelTensor& tensor : tensors_) {
+    const DType dtype = dtype_of(tensor);
+    not_whole += tensor.shape.size() > 1 && dtype != summary_.dtype ? 1 : 0;
+    layouts_.push_back(
+        {to_gguf_ ? gguf_name(tensor.name, post_norms) : tensor.name, dtype, tensor.shape});
+    summary_.bytes += layouts_.back().bytes();
+  }
+  summary_.tensors = static_cast<int64_t>(tensors_.size());
+  if (not_whole > 0) {
+    summary_.notes.push_back(fmt::format(
+        "{} matrices have rows that are no multiple of {}, so {} cannot hold them: they are F16",
+        not_whole, block_values(summary_.dtype), dtype_name(summary_.dtype)));
+  }
+  if (!tokenizer_) {
+    summary_.notes.emplace_back("there is no tokenizer: the result takes token ids only");
+  }
+}
+
+void ModelConverter::check_room() const {
+  std::error_code code;
+  const auto parent = std::filesystem::absolute(output_).lexically_normal().parent_path();
+  const auto space = std::filesystem::space(parent, code);
+  if (!code && space.available < summary_.bytes) {
+    throw ConfigError(fmt::format("{}: needs {:.1f} MB, but only {:.1f} MB are free there",
+                                  output_.string(), static_cast<double>(summary_.bytes) / 1e6,
+                                  static_cast<double>(space.available) / 1e6));
+  }
+}
+
+void ModelConverter::write(const std::function<void(const std::string&)>& on_tensor) {
+  to_gguf_ ? write_gguf(on_tensor) : write_folder(on_tensor);
+}
+
+at::Tensor ModelConverter::read_whole(const ModelTensor& tensor) {
+  at::Tensor values = source_->load(tensor.name, tensor.shape, at::kFloat);
+  return tensor.is_norm && norm_change_ != 0.0 ? values + norm_change_ : values;
+}
+
+void ModelConverter::write_tensor(const ModelTensor& tensor, DType dtype, const WriteBytes& write) {
+  const bool interleaved =
+      to_gguf_ && tensor.head_dim > 0 && gguf_architecture(model_, input_.string()) == "llama";
+  if (tensor.shape.size() == 1 || interleaved) {
+    const at::Tensor values = read_whole(tensor);
+    encode_rows(interleaved ? interleaved_rows(values, tensor.head_dim) : values, dtype,
+                tensor.name, write);
+    return;
+  }
+  source_->read_rows(tensor.name, tensor.shape, [&](int64_t, const at::Tensor& rows) {
+    encode_rows(rows, dtype, tensor.name, write);
+  });
+}
+
+GgufEntries ModelConverter::entries(std::vector<std::string>& notes) const {
+  GgufEntries all = gguf_entries(model_, input_.string(), notes);
+  all.emplace_back("general.name",
+                   std::filesystem::absolute(input_).lexically_normal().stem().string());
+  all.emplace_back("general.file_type", file_type(summary_.dtype));
+  all.emplace_back("general.quantization_version", int64_t{2});
+  if (tokenizer_) {
+    add_gguf_tokenizer(*tokenizer_, model_.config.vocab_size, input_.string(), all);
+  } else {
+    all.emplace_back("tokenizer.ggml.model", std::string("no_vocab"));
+  }
+  std::vector<Token> ends = model_.config.end_ids;
+  if (tokenizer_ && tokenizer_->eos) {  // the tokenizer's own comes first
+    std::erase(ends, *tokenizer_->eos);
+    ends.insert(ends.begin(), *tokenizer_->eos);
+  }
+  const char* names[] = {"eos", "eot", "eom"};
+  for (size_t i = 0; i < std::min(ends.size(), std::size(names)); ++i) {
+    all.emplace_back(fmt::format("tokenizer.ggml.{}_token_id", names[i]), int64_t{ends[i]});
+  }
+  const Token bos = tokenizer_ && tokenizer_->bos ? *tokenizer_->bos : model_.config.bos_id;
+  if (bos >= 0) {
+    all.emplace_back("tokenizer.ggml.bos_token_id", int64_t{bos});
+  }
+  return all;
+}
+
+void ModelConverter::write_gguf(const std::function<void(const std::string&)>& on_tensor) {
+  std::vector<TensorLayout> layouts = layouts_;
+  const auto& divisors = model_.plan.front().rope.divisors;
+  const std::vector<float> frequencies(divisors.begin(), divisors.end());
+  if (!frequencies.empty()) {  // Llama 3's scaling is a tensor
+    layouts.insert(layouts.begin(), {.name = "rope_freqs.weight",
+                                     .dtype = DType::kF32,
+                                     .shape = {static_cast<int64_t>(frequencies.size())}});
+  }
+  std::vector<std::string> noted;  // in the summary already
+  GgufFileWriter writer(output_, entries(noted), layouts);
+  if (!frequencies.empty()) {
+    writer.write(as_bytes(frequencies));
+  }
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    write_tensor(tensors_[i], layouts_[i].dtype,
+                 [&writer](std::span<const std::byte> bytes) { writer.write(bytes); });
+    on_tensor(layouts_[i].name);
+  }
+  writer.commit();
+}
+
+void ModelConverter::write_folder(const std::function<void(const std::string&)>& on_tensor) {
+  OutputFolder folder(output_);
+  std::map<std::string, const ModelTensor*> by_name;
+  for (const ModelTensor& tensor : tensors_) {
+    by_name.emplace(tensor.name, &tensor);
+  }
+  SafetensorsWriter writer(folder.temporary() / "model.safetensors", layouts_, {{"format", "pt"}});
+  for (const TensorLayout& layout : writer.tensors()) {
+    write_tensor(*by_name.at(layout.name), layout.dtype,
+                 [&writer](std::span<const std::byte> bytes) { writer.write(bytes); });
+    on_tensor(layout.name);
+  }
+  writer.commit();
+  write_file(folder.temporary() / "config.json",
+             config_text(model_, summary_.dtype, input_.string()));
+  if (tokenizer_) {
+    write_tokenizer_files(*tokenizer_, folder.temporary());
+  }
+  folder.commit();
+}
+
+}  // namespace specdec

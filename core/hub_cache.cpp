@@ -1,0 +1,223 @@
+#include "core/hub_cache.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <regex>
+#include <vector>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+/// "~/x" as the shell reads it.
+fs::path expanded(const std::string& path) {
+  return path.rfind("~/", 0) == 0 ? fs::path(environment("HOME")) / path.substr(2) : fs::path(path);
+}
+
+bool ends_with_gguf(const std::string& text) {
+  constexpr std::string_view kEnd = ".gguf";
+  return text.size() > kEnd.size() &&
+         text.compare(text.size() - kEnd.size(), kEnd.size(), kEnd) == 0;
+}
+
+std::string download_command(const HubName& name) {
+  return fmt::format("hf download {}{}{}", name.repository,
+                     name.file.empty() ? "" : " " + name.file,
+                     name.revision.empty() ? "" : " --revision " + name.revision);
+}
+
+/// Names of what is in a folder, and in those below it, in order.
+std::vector<std::string> names_below(const fs::path& folder, bool folders) {
+  std::vector<std::string> names;
+  std::error_code code;
+  for (fs::recursive_directory_iterator entry(folder, code), end; !code && entry != end;
+       entry.increment(code)) {
+    if (folders == entry->is_directory(code)) {
+      names.push_back(entry->path().lexically_relative(folder).string());
+    }
+    if (folders) {
+      entry.disable_recursion_pending();
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// A model's folder in the cache: refs/NAME holds a commit, snapshots/COMMIT its files.
+class CachedModel {
+ public:
+  CachedModel(HubName name, fs::path folder) : name_(std::move(name)), folder_(std::move(folder)) {}
+
+  fs::path find() const {
+    const fs::path snapshot = find_snapshot();
+    return name_.file.empty() ? model_of(snapshot) : file_of(snapshot);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw WeightsError(
+        fmt::format("{}: {}. Download it: {}", name_.repository, what, download_command(name_)));
+  }
+
+  fs::path snapshot(const std::string& commit) const { return folder_ / "snapshots" / commit; }
+
+  /// The snapshot that a ref names; empty where there is none.
+  fs::path of_ref(const std::string& ref) const {
+    std::ifstream file(folder_ / "refs" / ref);
+    std::string commit;
+    std::error_code code;
+    const bool there = file >> commit && commit.find('/') == std::string::npos &&
+                       fs::is_directory(snapshot(commit), code);
+    return there ? snapshot(commit) : fs::path();
+  }
+
+  fs::path find_snapshot() const {
+    const fs::path named = of_ref(name_.revision.empty() ? "main" : name_.revision);
+    if (!named.empty()) {
+      return named;
+    }
+    return name_.revision.empty() ? newest() : of_commit();
+  }
+
+  fs::path newest() const {
+    fs::path found;
+    fs::file_time_type when;
+    std::error_code code;
+    for (const std::string& commit : names_below(folder_ / "snapshots", /*folders=*/true)) {
+      const auto written = fs::last_write_time(snapshot(commit), code);
+      if (!code && (found.empty() || written > when)) {
+        found = snapshot(commit);
+        when = written;
+      }
+    }
+    if (found.empty()) {
+      fail(fmt::format("the Hugging Face cache has a folder of it ({}), but no snapshot",
+                       folder_.string()));
+    }
+    return found;
+  }
+
+  fs::path of_commit() const {
+    std::vector<std::string> fitting;
+    const auto commits = names_below(folder_ / "snapshots", /*folders=*/true);
+    std::copy_if(
+        commits.begin(), commits.end(), std::back_inserter(fitting),
+        [this](const std::string& commit) { return commit.rfind(name_.revision, 0) == 0; });
+    if (fitting.size() == 1) {
+      return snapshot(fitting[0]);
+    }
+    if (!fitting.empty()) {
+      throw WeightsError(fmt::format("{}: several commits in the cache begin with '{}': {}",
+                                     name_.repository, name_.revision, fmt::join(fitting, ", ")));
+    }
+    fail(fmt::format(
+        "the Hugging Face cache has no revision '{}' of it; it has the refs {} and the "
+        "commits {}",
+        name_.revision, fmt::join(names_below(folder_ / "refs", /*folders=*/false), ", "),
+        fmt::join(commits, ", ")));
+  }
+
+  static std::vector<std::string> gguf_files(const fs::path& snapshot) {
+    std::vector<std::string> files = names_below(snapshot, /*folders=*/false);
+    std::erase_if(files, [](const std::string& file) { return !ends_with_gguf(file); });
+    return files;
+  }
+
+  fs::path model_of(const fs::path& snapshot) const {
+    std::error_code code;
+    if (fs::exists(snapshot / "config.json", code)) {
+      return snapshot;
+    }
+    const auto files = gguf_files(snapshot);
+    if (files.empty()) {
+      fail(fmt::format("its snapshot {} holds neither config.json nor a GGUF file",
+                       snapshot.string()));
+    }
+    if (files.size() > 1) {
+      throw WeightsError(fmt::format("{0}: it holds several GGUF files: {1}. Name one: {0}{2}/{3}",
+                                     name_.repository, fmt::join(files, ", "),
+                                     name_.revision.empty() ? "" : "@" + name_.revision, files[0]));
+    }
+    return snapshot / files[0];
+  }
+
+  fs::path file_of(const fs::path& snapshot) const {
+    std::error_code code;
+    if (fs::exists(snapshot / name_.file, code)) {
+      return snapshot / name_.file;
+    }
+    const auto files = gguf_files(snapshot);
+    fail(fmt::format("the cached snapshot has no {}; its GGUF files: {}", name_.file,
+                     files.empty() ? "none" : fmt::format("{}", fmt::join(files, ", "))));
+  }
+
+  HubName name_;
+  fs::path folder_;
+};
+
+}  // namespace
+
+std::optional<HubName> parse_hub_name(const std::string& text) {
+  static const std::regex pattern(
+      R"(([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w.-]+(?:/[\w.-]+)*?))?(?:/(.+\.gguf))?)");
+  std::smatch match;
+  if (!std::regex_match(text, match, pattern) || text.find("..") != std::string::npos) {
+    return std::nullopt;
+  }
+  return HubName{.repository = match[1], .revision = match[2], .file = match[3]};
+}
+
+fs::path hub_cache_folder() {
+  for (const char* name : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
+    if (const std::string folder = environment(name); !folder.empty()) {
+      return expanded(folder);
+    }
+  }
+  if (const std::string home = environment("HF_HOME"); !home.empty()) {
+    return expanded(home) / "hub";
+  }
+  const std::string cache = environment("XDG_CACHE_HOME");
+  return expanded(cache.empty() ? "~/.cache" : cache) / "huggingface" / "hub";
+}
+
+std::optional<fs::path> find_in_hub_cache(const HubName& name) {
+  std::string folder = "models--" + name.repository;
+  folder.replace(folder.find('/'), 1, "--");
+  const fs::path path = hub_cache_folder() / folder;
+  std::error_code code;
+  if (!fs::is_directory(path, code)) {
+    return std::nullopt;
+  }
+  return CachedModel(name, path).find();
+}
+
+fs::path find_model(const std::string& text) {
+  std::error_code code;
+  const auto name = parse_hub_name(text);
+  if (fs::exists(text, code) || !name) {
+    return text;
+  }
+  const auto found = find_in_hub_cache(*name);
+  if (!found) {
+    throw WeightsError(
+        fmt::format("{}: no such file or folder here, and no such model in the Hugging Face cache "
+                    "({}). If it is "
+                    "one of the hub, download it: {}",
+                    text, hub_cache_folder().string(), download_command(*name)));
+  }
+  return *found;
+}
+
+}  // namespace specdec

@@ -1,0 +1,210 @@
+#include "core/tokenizer_files.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/error.h"
+#include "core/formats/atomic_file.h"
+#include "core/formats/byte_level_json.h"
+#include "core/formats/json_text.h"
+#include "core/formats/strict_json.h"
+#include "core/formats/tokenizer_json.h"
+#include "core/formats/tokenizer_json_reader.h"
+#include "core/formats/tokenizer_json_sax.h"
+#include "core/gguf_tokenizer.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+
+/// The JSON object in a file of the folder; an empty one where there is no such file.
+json config_beside(const std::filesystem::path& folder, const char* name) {
+  const auto file = folder / name;
+  std::error_code code;
+  if (!std::filesystem::exists(file, code)) {
+    return json::object();
+  }
+  json config = parse_strict_json(read_file(file), file.string());
+  return config.is_object() ? config : json::object();
+}
+
+std::string template_of(const std::filesystem::path& folder, const json& config) {
+  const auto jinja = folder / "chat_template.jinja";
+  std::error_code code;
+  if (std::filesystem::exists(jinja, code)) {
+    return read_file(jinja);
+  }
+  const auto found = config.find("chat_template");
+  if (found == config.end()) {
+    return "";
+  }
+  for (const json& one : found->is_array() ? *found : json::array()) {
+    if (one.is_object() && one.value("name", "") == "default") {
+      return one.value("template", "");
+    }
+  }
+  return found->is_string() ? found->get<std::string>() : "";
+}
+
+std::optional<Token> configured_token(const json& config, const char* key,
+                                      const std::vector<SentencePiece>& pieces) {
+  const auto found = config.find(key);
+  const json value = found == config.end() ? json() : *found;
+  const json content = value.is_object() ? value.value("content", json()) : value;
+  for (size_t id = 0; content.is_string() && id < pieces.size(); ++id) {
+    if (pieces[id].text == content.get_ref<const std::string&>()) {
+      return static_cast<Token>(id);
+    }
+  }
+  return std::nullopt;
+}
+
+/// tokenizer.json of Gemma's kind has no scores: they are the order of the merges, if that is one.
+SentencePieceModel with_scores(BpeModel bpe, const std::string& where) {
+  SentencePieceModel& model = bpe.vocabulary;
+  using Pair = std::pair<std::string, std::string>;
+  std::vector<Pair> wanted;
+  float score = 0.0F;
+  const auto piece = [&model](Token id) -> SentencePiece& {
+    return model.pieces[static_cast<size_t>(id)];
+  };
+  const auto normal = [&](Token id) { return piece(id).type == PieceType::kNormal; };
+  for (const BpeMerge& merge : bpe.merges) {
+    if (normal(merge.left) && normal(merge.right) && normal(merge.result)) {
+      wanted.emplace_back(piece(merge.left).text, piece(merge.right).text);
+      if (piece(merge.result).score == 0.0F) {
+        piece(merge.result).score = --score;
+      }
+    }
+  }
+  if (split_tokenizer_json(tokenizer_json(model), where).merges != wanted) {
+    throw WeightsError(fmt::format(
+        "{}: its merges are not those that scores of the pieces give, which a GGUF file holds "
+        "instead; put the checkpoint's tokenizer.model beside it.",
+        where));
+  }
+  return std::move(bpe.vocabulary);
+}
+
+TokenizerFiles of_sentencepiece(SentencePieceModel model) {
+  TokenizerFiles files{.model = {},
+                       .bos = model.bos,
+                       .eos = model.eos,
+                       .pad = model.pad,
+                       .adds_bos = true,
+                       .chat_template = ""};
+  files.model = std::move(model);
+  return files;
+}
+
+TokenizerFiles of_byte_level(ByteLevelModel model) {
+  TokenizerFiles files{.model = {},
+                       .bos = model.bos,
+                       .eos = model.eos,
+                       .pad = {},
+                       .adds_bos = model.adds_bos,
+                       .chat_template = model.chat_template};
+  files.model = std::move(model);
+  return files;
+}
+
+TokenizerFiles json_files(const std::filesystem::path& file, const json& config) {
+  const std::string where = file.string();
+  TokenizerJsonText text = split_tokenizer_json(read_file(file), where);
+  if (is_byte_level(text)) {
+    return of_byte_level(parse_byte_level_json(text, json_text(config), where));
+  }
+  return of_sentencepiece(with_scores(parse_tokenizer_json(std::move(text), where), where));
+}
+
+/// Ids at the end that no piece has, as GGUF pads vocabularies.
+void drop_padding(std::vector<SentencePiece>& pieces) {
+  while (!pieces.empty() && pieces.back().type == PieceType::kUnused) {
+    pieces.pop_back();
+  }
+}
+
+std::string byte_level_config(const TokenizerFiles& files, const ByteLevelModel& model) {
+  nlohmann::ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                   {"add_bos_token", files.adds_bos},
+                                   {"clean_up_tokenization_spaces", false},
+                                   {"model_max_length", 1'000'000'000}};
+  const auto name = [&](const char* key, std::optional<Token> id) {
+    if (id && static_cast<size_t>(*id) < model.pieces.size()) {
+      config[key] = model.pieces[static_cast<size_t>(*id)].text;
+    }
+  };
+  name("bos_token", files.bos);
+  name("eos_token", files.eos);
+  name("pad_token", files.pad);
+  name("unk_token", model.unknown);
+  return config.dump();
+}
+
+}  // namespace
+
+std::optional<TokenizerFiles> read_tokenizer_files(const GgufMetadata& metadata) {
+  if (!has_tokenizer(metadata)) {
+    return std::nullopt;
+  }
+  (void)gguf_tokenizer(metadata);  // refuses what no model here is used with
+  const bool byte_level = metadata.text("tokenizer.ggml.model") == "gpt2";
+  TokenizerFiles files = byte_level ? of_byte_level(gguf_byte_level(metadata))
+                                    : of_sentencepiece(gguf_sentencepiece(metadata));
+  files.chat_template = metadata.text("tokenizer.chat_template", "");
+  if (metadata.has("tokenizer.ggml.padding_token_id")) {
+    files.pad = static_cast<Token>(metadata.integer("tokenizer.ggml.padding_token_id"));
+  }
+  return files;
+}
+
+std::optional<TokenizerFiles> read_tokenizer_files(const std::filesystem::path& model) {
+  if (is_gguf(model)) {
+    return read_tokenizer_files(GgufFile(model).metadata());
+  }
+  const json config = config_beside(model, "tokenizer_config.json");
+  const auto sentencepiece = model / "tokenizer.model";
+  const auto text = model / "tokenizer.json";
+  TokenizerFiles files;
+  if (std::filesystem::exists(sentencepiece)) {
+    files = of_sentencepiece(
+        parse_sentencepiece_model(read_file(sentencepiece), sentencepiece.string()));
+  } else if (std::filesystem::exists(text)) {
+    files = json_files(text, config);
+  } else {
+    return std::nullopt;
+  }
+  files.chat_template = template_of(model, config);
+  const auto& pieces = std::visit(
+      [](const auto& one) -> const auto& { return one.pieces; }, files.model);
+  if (const auto pad = configured_token(config, "pad_token", pieces)) {
+    files.pad = pad;
+  }
+  return files;
+}
+
+void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::path& folder) {
+  json config;
+  if (const auto* model = std::get_if<ByteLevelModel>(&files.model)) {
+    ByteLevelModel whole = *model;
+    drop_padding(whole.pieces);
+    whole.bos = files.bos;
+    whole.adds_bos = files.adds_bos;
+    write_file(folder / "tokenizer.json", byte_level_json(whole));
+    config = json::parse(byte_level_config(files, whole));
+  } else {
+    auto whole = std::get<SentencePieceModel>(files.model);
+    drop_padding(whole.pieces);
+    write_file(folder / "tokenizer.json", tokenizer_json(whole));
+    config = json::parse(tokenizer_config_json(whole));
+  }
+  if (!files.chat_template.empty()) {
+    config["chat_template"] = files.chat_template;
+  }
+  write_file(folder / "tokenizer_config.json", config.dump(2) + "\n");
+}
+
+}  // namespace specdec

@@ -1,0 +1,37 @@
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "core/byte_level_tokenizer.h"
+#include "core/formats/gguf.h"
+#include "core/formats/gguf_writer.h"
+#include "core/formats/sentencepiece_model.h"
+
+namespace specdec {
+
+/// What a checkpoint's files say of its tokenizer, whichever format they have.
+struct TokenizerFiles {
+  std::variant<SentencePieceModel, ByteLevelModel> model;
+  std::optional<Token> bos, eos, pad;
+  bool adds_bos = true;
+  std::string chat_template;  ///< jinja; "" = none
+};
+
+/// Of a folder (tokenizer.model or tokenizer.json, tokenizer_config.json, chat_template.jinja) or a
+/// GGUF file; nothing where there is no tokenizer. Throws WeightsError for one that is not
+/// supported, as load_tokenizer does.
+std::optional<TokenizerFiles> read_tokenizer_files(const std::filesystem::path& model);
+std::optional<TokenizerFiles> read_tokenizer_files(const GgufMetadata& metadata);
+
+/// Appends the keys tokenizer.* of a GGUF file whose model has `vocab_size` entries; those beyond
+/// the tokenizer's are unused ones. Throws WeightsError, naming `where`, for a tokenizer that GGUF
+/// has no name or no scores for.
+void add_gguf_tokenizer(const TokenizerFiles& files, int64_t vocab_size, const std::string& where,
+                        GgufEntries& entries);
+
+/// Writes tokenizer.json and tokenizer_config.json (with the chat template) into a folder.
+void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::path& folder);
+
+}  // namespace specdec

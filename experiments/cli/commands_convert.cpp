@@ -1,0 +1,92 @@
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <memory>
+#include <ostream>
+
+#include "core/error.h"
+#include "core/families/convert/convert.h"
+#include "core/hub_cache.h"
+#include "experiments/cli/commands.h"
+#include "experiments/terminal/interrupt.h"
+#include "experiments/terminal/progress.h"
+
+namespace specdec {
+namespace {
+
+struct ConvertArguments {
+  std::string input, output;
+  bool force = false;
+  bool no_tokenizer = false;
+};
+
+std::optional<DType> conversion_dtype(const std::string& name) {
+  constexpr std::pair<const char*, DType> kKnown[] = {{"float32", DType::kF32},
+                                                      {"float16", DType::kF16},
+                                                      {"bfloat16", DType::kBF16},
+                                                      {"int8", DType::kQ80}};
+  if (name.empty() || name == "stored") {
+    return std::nullopt;
+  }
+  for (const auto& [known, dtype] : kKnown) {
+    if (name == known) {
+      return dtype;
+    }
+  }
+  throw ConfigError(fmt::format(
+      "unknown dtype '{}' of a conversion; known: float32, float16, bfloat16, int8", name));
+}
+
+int convert(const CommandContext& context, const ConvertArguments& arguments) {
+  ModelConverter converter(find_model(arguments.input), arguments.output,
+                           {.dtype = conversion_dtype(context.flags.dtype),
+                            .tokenizer = !arguments.no_tokenizer,
+                            .replace = arguments.force});
+  const ConversionSummary& made = converter.summary();
+  const InterruptGuard guard;
+  {
+    Progress progress(context.err, Progress::choose_style(context.flags.quiet), made.tensors,
+                      "tensors");
+    converter.write([&progress](const std::string& tensor) {
+      InterruptGuard::check();
+      progress.advance(tensor);
+    });
+  }
+  for (const std::string& note : made.notes) {
+    context.err << "note: " << note << '\n';
+  }
+  context.out << fmt::format("{}: {}, {} tensors, {}, {:.1f} MB\n", arguments.output, made.family,
+                             made.tensors, dtype_name(made.dtype),
+                             static_cast<double>(made.bytes) / 1e6);
+  return 0;
+}
+
+}  // namespace
+
+void add_convert_command(CLI::App& app, CommandContext& context) {
+  auto* command = app.add_subcommand(
+      "convert", "convert a model between a Hugging Face folder and a GGUF file");
+  const auto arguments = std::make_shared<ConvertArguments>();
+  command->add_option("INPUT", arguments->input, kModelHelp)->required();
+  command
+      ->add_option("OUTPUT", arguments->output,
+                   "a name that ends in .gguf: a GGUF file; any other: a folder")
+      ->required();
+  command->add_flag("--force", arguments->force, "replace an output that is there");
+  command->add_flag("--no-tokenizer", arguments->no_tokenizer,
+                    "leave the tokenizer out: the result takes token ids only");
+  command->footer(
+      "--dtype float32, float16, bfloat16 or int8 (GGUF's Q8_0) is that of the matrices; without\n"
+      "it they stay as they are, and blocks (Q4_1, ...) become float32. Norms and biases are not\n"
+      "rounded. The tokenizer and its chat template are converted too. What llama.cpp reads\n"
+      "otherwise than the model says is noted. Examples:\n"
+      "  specdec convert weights/Llama-3.2-1B llama.gguf --dtype int8\n"
+      "  specdec convert models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf weights/smollm2");
+  command->callback([&context, arguments] {
+    context.action = [&context, arguments] { return convert(context, *arguments); };
+  });
+}
+
+}  // namespace specdec
