@@ -322,7 +322,11 @@ std::string gemma_config_json(const GemmaConfig& config) {
     out["rope_parameters"] = rope_json(config.global_rope);
     return out.dump(2) + "\n";
   }
-  out["query_pre_attn_scalar"] = query_scalar(config.query_scale);
+  const double scalar = query_scalar(config.query_scale);
+  out["query_pre_attn_scalar"] = scalar;
+  if (scalar == std::floor(scalar)) {  // transformers 5 takes no 64.0
+    out["query_pre_attn_scalar"] = static_cast<int64_t>(scalar);
+  }
   out["sliding_window"] =
       config.bidirectional ? (config.sliding_window - 1) * 2 : config.sliding_window;
   out["layer_types"] = json::array();

@@ -97,6 +97,14 @@ TEST(GemmaConfigTest, BidirectionalHalvesTheWindow) {
   EXPECT_EQ(parse(config).sliding_window, 257);
 }
 
+TEST(GemmaConfigTest, WritesWholeNumbersAsTransformersReadsThem) {
+  GemmaConfig config = load_gemma_config(test_data("gemma3-a"));
+  config.query_scale = 0.125;
+  EXPECT_TRUE(json::parse(gemma_config_json(config))["query_pre_attn_scalar"].is_number_integer());
+  config.query_scale = 0.3;
+  EXPECT_TRUE(json::parse(gemma_config_json(config))["query_pre_attn_scalar"].is_number_float());
+}
+
 TEST(GemmaConfigTest, WrittenConfigsAreReadBack) {
   for (const std::string& name : gemma_golden_names()) {
     const GemmaConfig config = load_gemma_config(test_data(name));
