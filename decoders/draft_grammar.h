@@ -5,7 +5,6 @@
 
 #include "core/draft.h"
 #include "core/sampling.h"
-#include "core/tokenizer.h"
 #include "decoders/decoding_strategy.h"
 #include "grammar/grammar_matcher.h"
 
@@ -40,15 +39,5 @@ Freedom freedom_of(const TokenMask& mask);
 /// without what follows them. Tokens that were drawn stay, forbidden or not: to drop one after it
 /// was drawn would change the output's distribution.
 Draft without_forbidden(Draft draft, const GrammarMatcher& root);
-
-/// The tokens that must come next: each is the only one that its mask allows. At most `most`; stops
-/// where nothing but an end can follow.
-std::vector<Token> certain_tokens(GrammarMatcher place, int64_t most);
-
-/// The certain tokens, then those that the tokenizer would cut the forced bytes into that follow;
-/// these can be cut in other ways, so they are guesses. `output`: the tokens before, with which the
-/// tokenizer sees the bytes. A last token that may be the beginning of a longer one is left out.
-std::vector<Token> forced_tokens(const GrammarMatcher& place, const Tokenizer* tokenizer,
-                                 TokenSpan output, int64_t most);
 
 }  // namespace specdec

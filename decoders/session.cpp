@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "decoders/analysis/draft_overlap.h"
 #include "decoders/draft_grammar.h"
+#include "grammar/forced_tokens.h"
 
 namespace specdec {
 

@@ -28,6 +28,7 @@ class CompiledGrammar::Masks {
     masks_.add(state, made, size_of(*made), {made->base.get(), base_bytes});
     return made;
   }
+  uint64_t bytes() const { return masks_.bytes(); }
 
  private:
   static uint64_t size_of(const Content& content) {
@@ -166,6 +167,11 @@ std::string CompiledGrammar::explain(StateId state) const {
 bool CompiledGrammar::is_used_up() const {
   const std::lock_guard lock(vocabulary_->mutex());
   return automaton_->used() > 0.5;
+}
+
+uint64_t CompiledGrammar::mask_bytes() const {
+  const std::lock_guard lock(vocabulary_->mutex());
+  return masks_->bytes() + (canonical_masks_ == nullptr ? 0 : canonical_masks_->bytes());
 }
 
 bool CompiledGrammar::is_end(Token token) const {

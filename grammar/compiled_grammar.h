@@ -57,6 +57,8 @@ class CompiledGrammar {
   /// True when the texts so far took more than half of the states that the grammar may have
   /// (`max_states`): the next text is better read by one that is compiled anew.
   bool is_used_up() const;
+  /// Of the masks that are kept.
+  uint64_t mask_bytes() const;
   bool is_end(Token token) const;
   int64_t vocab_size() const;
   const GrammarVocabulary& vocabulary() const { return *vocabulary_; }

@@ -17,6 +17,14 @@ bool GrammarMatcher::accept(Token token) {
   return next != Automaton::kDead;
 }
 
+bool GrammarMatcher::accept_bytes(std::string_view bytes) {
+  const StateId next = is_ended() ? Automaton::kDead : grammar_->next(state(), bytes);
+  if (next != Automaton::kDead) {
+    states_.push_back(next);
+  }
+  return next != Automaton::kDead;
+}
+
 void GrammarMatcher::rollback(int64_t tokens) {
   SPECDEC_CHECK(tokens >= 0 && tokens <= length(), "{} tokens to forget of {}", tokens, length());
   states_.resize(states_.size() - static_cast<size_t>(tokens));

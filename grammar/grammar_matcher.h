@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/types.h"
@@ -18,6 +19,8 @@ class GrammarMatcher {
   TokenMask mask() const;
   /// False, and unchanged, when the grammar forbids the token here.
   [[nodiscard]] bool accept(Token token);
+  /// The same of bytes, cut in whatever way. They count as one token.
+  [[nodiscard]] bool accept_bytes(std::string_view bytes);
   /// Forgets the newest tokens.
   void rollback(int64_t tokens);
   /// Tokens accepted so far.

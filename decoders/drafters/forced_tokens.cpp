@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "decoders/draft_grammar.h"
+#include "grammar/forced_tokens.h"
 
 namespace specdec {
 namespace {

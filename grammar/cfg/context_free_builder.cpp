@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "grammar/cfg/regular_parts.h"
+#include "grammar/interruption.h"
 
 namespace specdec {
 namespace {
@@ -62,6 +63,7 @@ class Builder {
   }
 
   void add(uint32_t nonterminal, Symbols symbols) {
+    Interruption::check();
     symbols_ += symbols.size() + 1;
     if (symbols_ > limits_.max_symbols) {
       throw GrammarError(

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "grammar/interruption.h"
 #include "grammar/tables/components.h"
 
 namespace specdec {
@@ -40,6 +41,7 @@ void EarleyAutomaton::Closure::count_items(size_t more) {
 }
 
 void EarleyAutomaton::Closure::count_steps(size_t more) {
+  Interruption::check();
   steps_ += more;
   if (steps_ / kStepsAnItem > automaton_.limits_.max_state_items) {
     fail_size();

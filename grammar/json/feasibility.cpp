@@ -6,6 +6,7 @@
 #include <span>
 
 #include "core/error.h"
+#include "grammar/interruption.h"
 
 namespace specdec {
 
@@ -41,6 +42,7 @@ void PlanQuestions::fail(const std::string& what) const {
 }
 
 void PlanQuestions::count_step() {
+  Interruption::check();
   if (++steps_ > options_.max_steps) {
     fail(fmt::format(
         "the schema's combinations of anyOf, oneOf, not and allOf are too many: more than {} steps "

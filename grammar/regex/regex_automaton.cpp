@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "grammar/interruption.h"
 
 namespace specdec {
 namespace {
@@ -91,6 +92,7 @@ void RegexAutomaton::check_budget(RegexId state) const {
 }
 
 void RegexAutomaton::spend(uint64_t work) {
+  Interruption::check();
   work_ += work;
   if ((work_ - budget_.work) / kWorkForAState > budget_.states + 1000) {
     fail_too_large();

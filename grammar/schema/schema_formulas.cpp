@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "grammar/interruption.h"
 #include "grammar/schema/schema_unevaluated.h"
 
 namespace specdec {
@@ -45,6 +46,7 @@ SchemaFormulas::SchemaFormulas(SchemaDocument& document, FormulaStore& formulas,
 FormulaId SchemaFormulas::root() { return schema(document_.root(), 0); }
 
 FormulaId SchemaFormulas::schema(SchemaNode node, uint32_t scope) {
+  Interruption::check();
   const JsonValue& value = document_.value(node);
   if (value.is_boolean()) {
     return value.is(Type::kTrue) ? FormulaStore::kTrue : FormulaStore::kFalse;

@@ -5,21 +5,14 @@
 #include <limits>
 
 #include "tests/support/letter_grammar.h"
-#include "tests/support/letter_tokenizer.h"
 
 namespace specdec {
 namespace {
 
 using testing::ElementsAre;
-using testing::IsEmpty;
 
 const std::vector<std::string> kEndedPieces = {"a", "b", "ab", "ba", ""};
 constexpr Token kEndPiece = 4;
-
-const LetterTokenizer& ended_letters() {
-  static const LetterTokenizer tokenizer(kEndedPieces);
-  return tokenizer;
-}
 
 GrammarMatcher matcher(std::string_view pattern, const std::vector<Token>& accepted = {}) {
   GrammarMatcher place(letter_grammar(kEndedPieces, pattern));
@@ -92,27 +85,6 @@ TEST(DraftGrammarTest, KeepsWhatWasDrawn) {
   const Draft left = without_forbidden(draft, root);
   EXPECT_EQ(left.tokens, draft.tokens);
   EXPECT_EQ(left.child_probs, draft.child_probs);
-}
-
-TEST(DraftGrammarTest, CertainTokensAreTheOnlyOnesOfTheirMasks) {
-  EXPECT_THAT(certain_tokens(matcher("aaab?"), 9), ElementsAre(0, 0));  // then a or ab
-  EXPECT_THAT(certain_tokens(matcher("aaa"), 9), ElementsAre(0, 0, 0)) << "without the end";
-  EXPECT_THAT(certain_tokens(matcher("aaa"), 2), ElementsAre(0, 0));
-  EXPECT_THAT(certain_tokens(matcher("aaa"), 0), IsEmpty());
-  EXPECT_THAT(certain_tokens(matcher("a?"), 9), IsEmpty()) << "the text may end";
-}
-
-TEST(DraftGrammarTest, ForcedBytesAreCutAsTheTokenizerCutsThem) {
-  // "b", then "a" or "b", then nothing but "aabab": certain is only its first token.
-  const GrammarMatcher place = matcher("b(a|b)aabab(a|b)*", {1});
-  EXPECT_THAT(forced_tokens(place, &ended_letters(), std::vector<Token>{1}, 9), IsEmpty());
-  const GrammarMatcher later = matcher("b(a|b)aabab(aa|ab)", {1, 1});
-  EXPECT_THAT(certain_tokens(later, 9), ElementsAre(0));
-  const std::vector<Token> output = {1, 1};
-  // a, then ab, ab; the a after it is certain too, but "ab" may follow: it is left out.
-  EXPECT_THAT(forced_tokens(later, &ended_letters(), output, 9), ElementsAre(0, 2, 2));
-  EXPECT_THAT(forced_tokens(later, &ended_letters(), output, 2), ElementsAre(0, 2));
-  EXPECT_THAT(forced_tokens(later, nullptr, output, 9), ElementsAre(0)) << "no tokenizer";
 }
 
 }  // namespace

@@ -1,0 +1,53 @@
+#include "grammar/forced_tokens.h"
+
+#include <gmock/gmock.h>
+
+#include "grammar/grammar_source.h"
+#include "tests/support/letter_tokenizer.h"
+
+namespace specdec {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+const std::vector<std::string> kForcedPieces = {"a", "b", "ab", "ba", ""};  // the last one ends
+
+GrammarMatcher forced_place(const std::string& pattern, const std::vector<Token>& accepted = {}) {
+  static const auto kLetters = std::make_shared<GrammarVocabulary>(
+      std::vector<std::string_view>(kForcedPieces.begin(), kForcedPieces.end()),
+      std::vector<Token>{4});
+  GrammarSource source;
+  source.kind = GrammarKind::kRegex;
+  source.text = pattern;
+  GrammarMatcher place(compile_grammar(kLetters, source));
+  for (const Token token : accepted) {
+    EXPECT_TRUE(place.accept(token)) << token;
+  }
+  return place;
+}
+
+TEST(ForcedTokensTest, CertainTokensAreTheOnlyOnesOfTheirMasks) {
+  EXPECT_THAT(certain_tokens(forced_place("aaab?"), 9), ElementsAre(0, 0));  // then a or ab
+  EXPECT_THAT(certain_tokens(forced_place("aaa"), 9), ElementsAre(0, 0, 0)) << "without the end";
+  EXPECT_THAT(certain_tokens(forced_place("aaa"), 2), ElementsAre(0, 0));
+  EXPECT_THAT(certain_tokens(forced_place("aaa"), 0), IsEmpty());
+  EXPECT_THAT(certain_tokens(forced_place("a?"), 9), IsEmpty()) << "the text may end";
+}
+
+TEST(ForcedTokensTest, ForcedBytesAreCutAsTheTokenizerCutsThem) {
+  const LetterTokenizer letters(kForcedPieces);
+  // "b", then "a" or "b", then nothing but "aabab": certain is only its first token.
+  const GrammarMatcher place = forced_place("b(a|b)aabab(a|b)*", {1});
+  EXPECT_THAT(forced_tokens(place, &letters, std::vector<Token>{1}, 9), IsEmpty());
+  const GrammarMatcher later = forced_place("b(a|b)aabab(aa|ab)", {1, 1});
+  EXPECT_THAT(certain_tokens(later, 9), ElementsAre(0));
+  const std::vector<Token> output = {1, 1};
+  // a, then ab, ab; the a after it is certain too, but "ab" may follow: it is left out.
+  EXPECT_THAT(forced_tokens(later, &letters, output, 9), ElementsAre(0, 2, 2));
+  EXPECT_THAT(forced_tokens(later, &letters, output, 2), ElementsAre(0, 2));
+  EXPECT_THAT(forced_tokens(later, nullptr, output, 9), ElementsAre(0)) << "no tokenizer";
+}
+
+}  // namespace
+}  // namespace specdec
