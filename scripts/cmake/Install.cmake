@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 get_property(specdec_libraries GLOBAL PROPERTY SPECDEC_LIBRARIES)
 install(TARGETS ${specdec_libraries} EXPORT specdecTargets ARCHIVE DESTINATION lib/specdec)
 install(DIRECTORY core grammar kv decoders experiments
-        DESTINATION include/specdec FILES_MATCHING PATTERN "*.h")
+        DESTINATION include/specdec FILES_MATCHING PATTERN "*.h" PATTERN python EXCLUDE)
 install(EXPORT specdecTargets NAMESPACE specdec:: DESTINATION lib/cmake/specdec)
 configure_package_config_file(scripts/cmake/specdecConfig.cmake.in specdecConfig.cmake
                               INSTALL_DESTINATION lib/cmake/specdec)

@@ -62,3 +62,13 @@ if(NOT output MATCHES "PASSED.* 0 broken, 0 components untested")
 endif()
 run("${program}" check docs/examples/mine.yaml)
 run("${WORK}/prefix/bin/specdec" --version)
+
+# Another one, which has the grammars alone and does not see LibTorch.
+run(${CMAKE_COMMAND} -S "${SOURCE}/tests/package/grammar_program" -B "${WORK}/grammar" -G Ninja
+    "-DCMAKE_PREFIX_PATH=${WORK}/prefix" "-DCMAKE_CXX_COMPILER=${COMPILER}"
+    "-DCMAKE_CXX_FLAGS=${FLAGS}" "-DCMAKE_BUILD_TYPE=${BUILD_TYPE}")
+run(${CMAKE_COMMAND} --build "${WORK}/grammar")
+run("${WORK}/grammar/grammar_program" "${SOURCE}/models/target")
+if(NOT output MATCHES "tokens, forced: \\[1?\ntoken -1 is outside the vocabulary of 2048 tokens\n")
+  message(FATAL_ERROR "the outside program of grammars says:\n${output}")
+endif()
