@@ -1,0 +1,169 @@
+import os
+import threading
+import time
+
+import pytest
+from support import END, MODEL
+
+import specdec_grammar as sg
+
+
+def accepts(grammar, text):
+    matcher = sg.GrammarMatcher(grammar)
+    return matcher.accept_string(text) and matcher.is_completed()
+
+
+def test_every_notation(letters):
+    cases = {
+        "json_schema": (letters.compile_json_schema({"enum": ["a"]}), ['"a"'], ['"b"']),
+        "boolean": (letters.compile_json_schema(True), ["1", "[{}]"], ["x"]),
+        "regex": (letters.compile_regex("[ab]{2}"), ["ab"], ["a", "abc"]),
+        "gbnf": (letters.compile_grammar('root ::= "a" root "b" | ""'), ["", "aabb"], ["aab"]),
+        "gbnf rule": (letters.compile_grammar('x ::= "a"', root_rule_name="x"), ["a"], ["b"]),
+        "lark": (letters.compile_lark('start: "a" B+\nB: /b|c/'), ["abc"], ["a"]),
+        "choice": (letters.compile_choice(["yes", "no"]), ["yes", "no"], ["maybe"]),
+        "json": (letters.compile_builtin_json_grammar(), ['{"a":[1,null]}'], ["{a}"]),
+        "tags": (
+            letters.compile_structural_tag(
+                [
+                    {"begin": "<call>", "schema": {"type": "integer"}, "end": "</call>"},
+                    sg.Tag("<w>", sg.GrammarSource("regex", "[ab]+"), "</w>"),
+                ]
+            ),
+            ["free text <call>12</call> more <w>ab</w>", "", "a < b"],
+            ["<call>x</call>", "<call>12", "<w>c</w>"],
+        ),
+    }
+    assert set(sg.grammar_kinds()) >= {"json_schema", "regex", "gbnf", "lark", "choice", "trigger"}
+    for name, (grammar, right, wrong) in cases.items():
+        for text in right:
+            assert accepts(grammar, text), (name, text)
+        for text in wrong:
+            assert not accepts(grammar, text), (name, text)
+
+
+def test_options_of_schemas(letters):
+    schema = {"properties": {"a": True, "b": True}, "required": ["a", "b"], "type": "object"}
+    both = '{"b":1,"a":2}'
+    assert not accepts(letters.compile_json_schema(schema), both)
+    assert accepts(letters.compile_json_schema(schema, order="any"), both)
+    spaced = letters.compile_json_schema(schema, order="any", whitespace="any")
+    assert accepts(spaced, '{ "b" : 1, "a" : 2 }') and accepts(spaced, both)
+    date = {"type": "string", "format": "date"}
+    assert not accepts(letters.compile_json_schema(date), '"x"')
+    assert accepts(letters.compile_json_schema(date, format="annotate"), '"x"')
+    remote = letters.compile_json_schema({"$ref": "http://a/b"}, registry={"http://a/b": '{"const": 1}'})
+    assert accepts(remote, "1") and not accepts(remote, "2")
+    escaped = '"\\u0061"'
+    assert accepts(letters.compile_json_schema({"type": "string"}), escaped)
+    assert not accepts(letters.compile_json_schema({"type": "string"}, escapes="minimal"), escaped)
+
+
+def test_classes_with_a_schema(letters):
+    class Model:
+        @staticmethod
+        def model_json_schema():
+            return {"const": "x"}
+
+    assert accepts(letters.compile_json_schema(Model), '"x"')
+
+
+def test_canonical_grammars(compiler):
+    any_cut = sg.GrammarMatcher(compiler.compile_choice(["hello there"]))
+    canonical = sg.GrammarMatcher(compiler.compile_choice(["hello there"], canonical=True))
+    assert set(canonical.allowed_tokens()) < set(any_cut.allowed_tokens())
+    for token in compiler.tokenizer.encode("hello there"):
+        assert canonical.accept_token(token)
+    assert canonical.is_completed()
+
+
+def test_equal_grammars_are_compiled_once(letters):
+    letters.clear_cache()
+    assert letters.get_cache_size_bytes() == 0
+    first = letters.compile_regex("abc")
+    assert letters.compile_regex("abc") == first
+    assert hash(letters.compile_regex("abc")) == hash(first)
+    assert letters.compile_regex("abcd") != first
+    assert letters.get_cache_size_bytes() > 0
+    assert first.stop_token_ids == [END]
+    small = sg.GrammarCompiler(letters.tokenizer, cache_limit_bytes=200_000)
+    first = small.compile_regex("a")
+    for i in range(20):
+        small.compile_regex(f"b{{{i}}}")
+        assert small.get_cache_size_bytes() <= 200_000
+    assert small.compile_regex("a") != first, "it was dropped"
+
+
+SLOW = {"type": "string", "allOf": [{"pattern": "^([ab][ab])*a(a|b){19}$"}, {"not": {"pattern": "^[ab]*a(a|b){19}$"}}]}
+HUGE = {"max_regex_states": 1_000_000_000}
+
+
+def test_timeout(letters):
+    begin = time.monotonic()
+    with pytest.raises(sg.GrammarInterrupted, match="took longer than 0.05 s") as caught:
+        letters.compile_json_schema(SLOW, limits=HUGE, timeout=0.05)
+    assert isinstance(caught.value, sg.GrammarError)
+    assert time.monotonic() - begin < 2
+    with pytest.raises(sg.GrammarError, match="not negative"):
+        letters.compile_regex("a", timeout=-1)
+    assert accepts(letters.compile_regex("ab", timeout=60), "ab")
+
+
+def test_cancel_from_another_thread(letters):
+    cancel = sg.CancelToken()
+    assert not cancel.cancelled
+    timer = threading.Timer(0.05, cancel.cancel)
+    timer.start()
+    with pytest.raises(sg.GrammarInterrupted, match="was cancelled"):
+        letters.compile_json_schema(SLOW, limits=HUGE, cancel=cancel)
+    timer.join()
+    assert cancel.cancelled
+
+
+def test_threads_compile_and_match(letters):
+    results = []
+
+    def work(seed):
+        for i in range(30):
+            grammar = letters.compile_regex(f"[a-z]{{{i % 7}}}x{seed}")
+            results.append(accepts(grammar, "k" * (i % 7) + f"x{seed}"))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 120
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_fills_batches(letters):
+    import numpy
+
+    grammar = letters.compile_regex("[a-c]*")
+    matchers = [sg.GrammarMatcher(grammar) for _ in range(8)]
+    bitmask = numpy.zeros((8, 4), dtype=numpy.int32)
+    sg.batch_fill_next_token_bitmask(matchers, bitmask)
+    child = os.fork()
+    if child == 0:
+        bitmask[...] = 0
+        sg.batch_fill_next_token_bitmask(matchers, bitmask)
+        os._exit(0 if bitmask.any(axis=1).all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_cache_folder(tmp_path):
+    pieces = [b"", b""] + [b"%05d" % i for i in range(20_000)]  # small vocabularies are not kept
+    tokenizer = sg.Tokenizer.from_bytes(pieces, stop_token_ids=[END])
+    for _ in range(2):
+        compiler = sg.GrammarCompiler(tokenizer, cache_folder=tmp_path)
+        assert accepts(compiler.compile_regex("[0-9]{5}"), "00012")
+        del compiler
+        assert len(list(tmp_path.glob("*.vocabulary"))) == 1
+
+
+def test_paths_as_tokenizers():
+    compiler = sg.GrammarCompiler(str(MODEL))
+    assert compiler.vocab_size == 2048
+    assert accepts(compiler.compile_regex("a+"), "aaa")

@@ -1,0 +1,54 @@
+import pytest
+from support import MODEL, ROOT
+
+import specdec_grammar as sg
+
+FILES = ["tokenizer.json", "tokenizer.model"]
+TEXT = 'Fellow citizens, {"name": "Ünïcode", "n": 12}\n  two'
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files(name):
+    tokenizer = sg.Tokenizer(MODEL / name)
+    assert tokenizer.vocab_size == 2048
+    ids = tokenizer.encode(TEXT)
+    assert tokenizer.decode(ids) == TEXT.encode()
+    assert tokenizer.stop_token_ids == sg.Tokenizer(MODEL).stop_token_ids
+    assert 1 in tokenizer.stop_token_ids  # <eos>
+
+
+def test_files_agree():
+    a, b = (sg.Tokenizer(MODEL / name) for name in FILES)
+    assert a.encode(TEXT) == b.encode(TEXT)
+    masks = []
+    for tokenizer in (a, b):
+        compiler = sg.GrammarCompiler(tokenizer)
+        matcher = sg.GrammarMatcher(compiler.compile_json_schema({"type": "string"}))
+        assert matcher.accept_string('"x')
+        masks.append(matcher.allowed_tokens())
+    assert masks[0] == masks[1] and len(masks[0]) > 1000
+
+
+def test_gguf():
+    files = sorted(ROOT.glob("tests/data/**/*.gguf")) + sorted(ROOT.glob("models/smollm2/*.gguf"))
+    if not files:
+        pytest.skip("there is no GGUF file in the tree")
+    tokenizer = sg.Tokenizer(files[0])
+    compiler = sg.GrammarCompiler(tokenizer)
+    matcher = sg.GrammarMatcher(compiler.compile_regex("[a-z ]+"))
+    for token in tokenizer.encode("once upon a time"):
+        assert matcher.accept_token(token)
+    assert matcher.is_completed()
+
+
+def test_transformers_tokenizer():
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoTokenizer.from_pretrained(MODEL)
+    tokenizer = sg.Tokenizer.from_huggingface(theirs)
+    assert tokenizer.vocab_size == len(theirs)
+    assert tokenizer.encode(TEXT) == theirs.encode(TEXT, add_special_tokens=False)
+    compiler = sg.GrammarCompiler(theirs)
+    matcher = sg.GrammarMatcher(compiler.compile_regex("[a-z ]+"))
+    for token in theirs.encode("once upon a time", add_special_tokens=False):
+        assert matcher.accept_token(token)
+    assert matcher.accept_token(theirs.eos_token_id)
