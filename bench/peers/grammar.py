@@ -3,12 +3,14 @@
 
     python3 -m venv VENV && VENV/bin/pip install llguidance==1.9.1 sentencepiece numpy   # once
     VENV/bin/pip install xgrammar==0.2.8      # for --peers llguidance,xgrammar; brings torch and transformers
+    VENV/bin/pip install ./grammar/python     # for --peers specdec_grammar: specdec through Python, as the peers
     VENV/bin/python bench/peers/grammar.py CASES.jsonl --tokenizer tokenizer.model [--limit N] [--json]
 
 CASES: lines {id, schema, tests: [{valid, data}]}. Every engine walks each instance, written compactly, token
 by token, with a mask at each step; end-of-sequence tells at the end whether it is complete. Times of the peers
-are CPU times of the calling thread through Python (0.5 to 1 us a call); specdec's are wall times of its own
-process, read from `specdec grammar test --json`. Schemas come in shuffled order (--seed). xgrammar runs each
+are CPU times of the calling thread through Python, the call and the writing of all bits included; what an empty
+call measures is printed, and not subtracted. specdec's are wall times of its own process, read from `specdec
+grammar test --json`, without the bits. Schemas come in shuffled order (--seed). xgrammar runs each
 schema in a process of its own, with a limit of CPU time; strict_mode=False leaves objects open unless the schema
 closes them, as JSON Schema has it, and white space is its default (any), since without it arrays that the
 schema leaves open must have ", " between their items.
@@ -36,7 +38,7 @@ def parse_options():
     parser.add_argument("cases")
     parser.add_argument("--tokenizer", required=True, help="a SentencePiece tokenizer.model")
     parser.add_argument("--peers", default="llguidance",
-                        help="llguidance, xgrammar, both with a comma, or '' for specdec alone")
+                        help="llguidance, xgrammar, specdec_grammar, with commas, or '' for specdec alone")
     parser.add_argument("--limit", type=int, help="schemas, after shuffling")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=45, help="xgrammar: CPU time limit a schema")
@@ -50,6 +52,7 @@ class Vocabulary:
 
     def __init__(self, path):
         import sentencepiece
+        self.path = path
         self.model = sentencepiece.SentencePieceProcessor(model_file=path)
         self.eos_token_id = self.model.eos_id()
         self.bos_token_id = None
@@ -144,6 +147,42 @@ class Xgrammar:
         return matcher.accept_token(self.vocabulary.eos_token_id)
 
 
+class SpecdecGrammar:
+    """specdec's Python package, one thread, nothing kept on disk."""
+
+    def __init__(self, vocabulary):
+        import specdec_grammar
+        self.package, self.vocabulary = specdec_grammar, vocabulary
+        tokenizer = specdec_grammar.Tokenizer(vocabulary.path, stop_token_ids=[vocabulary.eos_token_id])
+        self.compiler = specdec_grammar.GrammarCompiler(tokenizer, max_threads=1)
+        self.mask = specdec_grammar.allocate_token_bitmask(1, self.compiler.vocab_size)
+
+    def run(self, case):
+        def compile_it():
+            grammar = self.compiler.compile_json_schema(case["schema"], order="any")
+            matcher = self.package.GrammarMatcher(grammar)
+            matcher.fill_next_token_bitmask(self.mask)
+            return matcher
+
+        first, first_us = cpu_us(compile_it)
+        tests, masks = [], []
+        for test in case["tests"]:
+            accepted = self.walk(first.copy(), instance_text(test), masks)
+            tests.append({"valid": test["valid"], "accepted": accepted})
+        return {"compiled": True, "first_mask_us": first_us, "tests": tests, "mask_us": masks}
+
+    def walk(self, matcher, text, masks):
+        for token in self.vocabulary(text):
+            _, spent = cpu_us(lambda: matcher.fill_next_token_bitmask(self.mask))
+            masks.append(spent)
+            if not matcher.accept_token(token):
+                return False
+        return matcher.is_completed()
+
+
+ENGINES = {"llguidance": Llguidance, "xgrammar": Xgrammar, "specdec_grammar": SpecdecGrammar}
+
+
 def answer(engine, case):
     try:
         return engine.run(case)
@@ -173,7 +212,7 @@ def in_own_process(engine, case, seconds):
 
 
 def run_peer(name, vocabulary, cases, seconds):
-    engine = {"llguidance": Llguidance, "xgrammar": Xgrammar}[name](vocabulary)
+    engine = ENGINES[name](vocabulary)
     results = []
     for i, case in enumerate(cases):
         print(f"\r{name}: {i + 1} of {len(cases)} schemas", end="", file=sys.stderr)
@@ -229,6 +268,8 @@ def main():
         for name in ["specdec, first", "specdec"]:
             columns[name] = summary(cases, run_specdec(cases, options, kept))
     vocabulary = Vocabulary(options.tokenizer) if options.peers else None
+    empty = quantile([cpu_us(lambda: None)[1] for _ in range(10_000)], 0.5)
+    print(f"an empty call measures {empty} us", file=sys.stderr)
     for name in filter(None, options.peers.split(",")):
         results = run_peer(name, vocabulary, cases, options.seconds)
         columns[f"{name} {importlib.metadata.version(name)}"] = summary(cases, results)
