@@ -7,10 +7,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/families/llama/rope.h"
 #include "core/families/token_ids.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
+#include "core/transformer/rope_config.h"
 
 namespace specdec {
 namespace {

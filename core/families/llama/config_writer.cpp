@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/families/llama/config.h"
-#include "core/families/llama/rope.h"
+#include "core/transformer/rope_config.h"
 
 namespace specdec {
 namespace {

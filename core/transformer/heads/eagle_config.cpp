@@ -48,42 +48,55 @@ void read_activation(const JsonKeys& keys, const EagleConfig& config, LayerPlan&
   plan.activation = name == "silu" ? Activation::kSilu : Activation::kGeluTanh;
 }
 
+constexpr const char* kLlama3Keys[] = {"low_freq_factor", "high_freq_factor",
+                                       "original_max_position_embeddings"};
+
 /// A key that describes a rotation in another way than is computed here would change the result.
 void check_rope_keys(const JsonKeys& rope) {
+  std::set<std::string> known = {"rope_theta", "rope_type", "type", "factor"};
+  if (rope_type(rope) == "llama3") {
+    known.insert(std::begin(kLlama3Keys), std::end(kLlama3Keys));
+  }
   for (const std::string& key : rope.names()) {
-    if (key != "rope_theta" && key != "rope_type" && key != "type" && key != "factor" &&
-        rope.has(key.c_str())) {
-      rope.fail(key, "is not supported; known: rope_theta, rope_type (default, linear), factor");
+    if (known.count(key) == 0 && rope.has(key.c_str())) {
+      rope.fail(key,
+                "is not supported; known: rope_theta, rope_type (default, linear, llama3), factor; "
+                "with llama3 low_freq_factor, high_freq_factor, original_max_position_embeddings");
     }
   }
 }
 
-void read_rotation(const JsonKeys& keys, RopeConfig& rope) {
+void read_rotation(const JsonKeys& keys, EagleConfig& config) {
+  RopeConfig& rope = config.plan.rope;
   check_rope_keys(keys);
   rope.theta = keys.positive_number("rope_theta", rope.theta);
-  const std::string type = keys.text("rope_type", keys.text("type", "default"));
+  const std::string type = rope_type(keys);
   if (type == "linear") {
     rope.factor = keys.positive_number("factor");
+  } else if (type == "llama3") {
+    config.llama3_rope = read_llama3_rope(keys, std::nullopt);
   } else if (type != "default") {
-    keys.fail("rope_type", fmt::format("is '{}'; supported: default, linear", type));
+    keys.fail("rope_type", fmt::format("is '{}'; supported: default, linear, llama3", type));
   }
 }
 
 /// transformers 4 has rope_theta and rope_scaling, transformers 5 rope_parameters, which may be
 /// nested by the kind of layer.
-RopeConfig read_rope(const JsonKeys& keys, int64_t window) {
-  RopeConfig rope;
-  rope.theta = keys.positive_number("rope_theta", 1e4);
+void read_rope(const JsonKeys& keys, EagleConfig& config) {
+  LayerPlan& plan = config.plan;
+  plan.rope.theta = keys.positive_number("rope_theta", 1e4);
   if (keys.has("rope_scaling")) {
-    read_rotation(keys.object("rope_scaling"), rope);
+    read_rotation(keys.object("rope_scaling"), config);
   }
   if (keys.has("rope_parameters")) {
     const JsonKeys parameters = keys.object("rope_parameters");
-    const char* kind = window > 0 ? "sliding_attention" : "full_attention";
+    const char* kind = plan.window > 0 ? "sliding_attention" : "full_attention";
     const bool nested = parameters.has("sliding_attention") || parameters.has("full_attention");
-    read_rotation(nested ? parameters.object(kind) : parameters, rope);
+    read_rotation(nested ? parameters.object(kind) : parameters, config);
   }
-  return rope;
+  if (config.llama3_rope) {
+    plan.rope.divisors = llama3_divisors(*config.llama3_rope, plan.rope.theta, plan.head_dim);
+  }
 }
 
 /// 0 = sees everything. layer_types and use_sliding_window say whether the window is used.
@@ -102,8 +115,8 @@ int64_t read_window(const JsonKeys& keys) {
   return used && keys.has("sliding_window") ? keys.positive("sliding_window") : 0;
 }
 
-LayerPlan read_plan(const JsonKeys& keys, const EagleConfig& config) {
-  LayerPlan plan;
+void read_plan(const JsonKeys& keys, EagleConfig& config) {
+  LayerPlan& plan = config.plan;
   plan.heads = keys.positive("num_attention_heads");
   plan.kv_heads = keys.positive("num_key_value_heads", plan.heads);
   if (plan.heads % plan.kv_heads != 0) {
@@ -119,11 +132,10 @@ LayerPlan read_plan(const JsonKeys& keys, const EagleConfig& config) {
   plan.window = read_window(keys);
   const auto scalar = static_cast<double>(plan.head_dim);
   plan.query_scale = 1.0 / std::sqrt(keys.positive_number("query_pre_attn_scalar", scalar));
-  plan.rope = read_rope(keys, plan.window);
+  read_rope(keys, config);
   plan.qk_norm = plan.post_norms = config.style == LayerStyle::kGemma;
   plan.joined_inputs = config.version == EagleVersion::kEagle3;
   read_activation(keys, config, plan);
-  return plan;
 }
 
 std::vector<int64_t> read_ids(const JsonKeys& keys, int64_t shift) {
@@ -225,8 +237,16 @@ const LayerPlan& usual_layer(const TransformerInfo& target) {
   return sliding != target.plan.end() ? *sliding : target.plan.front();
 }
 
-json rope_scaling_json(const RopeConfig& rope) {
-  return rope.factor == 1.0 ? json() : json{{"rope_type", "linear"}, {"factor", rope.factor}};
+json rope_scaling_json(const EagleConfig& config) {
+  if (config.llama3_rope) {
+    return {{"rope_type", "llama3"},
+            {"factor", config.llama3_rope->factor},
+            {"low_freq_factor", config.llama3_rope->low_freq_factor},
+            {"high_freq_factor", config.llama3_rope->high_freq_factor},
+            {"original_max_position_embeddings", config.llama3_rope->original_positions}};
+  }
+  const double factor = config.plan.rope.factor;
+  return factor == 1.0 ? json() : json{{"rope_type", "linear"}, {"factor", factor}};
 }
 
 }  // namespace
@@ -256,7 +276,7 @@ EagleConfig load_eagle_config(const std::filesystem::path& folder, EagleVersion 
                                               config.draft_vocab_size, config.vocab_size));
   }
   config.rms_norm_eps = layer.positive_number("rms_norm_eps", 1e-6);
-  config.plan = read_plan(layer, config);
+  read_plan(layer, config);
   config.fc_bias = keys.boolean("bias", !third);
   config.scale_embedding = keys.boolean("scale_embedding", config.style == LayerStyle::kGemma);
   read_feature(keys, config);
@@ -286,7 +306,7 @@ std::string eagle_config_json(const EagleConfig& config) {
       {"num_key_value_heads", plan.kv_heads},
       {"query_pre_attn_scalar", query_scalar(plan.query_scale)},
       {"rms_norm_eps", config.rms_norm_eps},
-      {"rope_scaling", rope_scaling_json(plan.rope)},
+      {"rope_scaling", rope_scaling_json(config)},
       {"rope_theta", plan.rope.theta},
       {"scale_embedding", config.scale_embedding},
       {"sliding_window", plan.window > 0 ? json(plan.window) : json()},

@@ -1,11 +1,13 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/plan.h"
+#include "core/transformer/rope_config.h"
 
 namespace specdec {
 
@@ -31,9 +33,10 @@ struct EagleConfig {
   int64_t vocab_size = 0;        ///< the target's
   int64_t draft_vocab_size = 0;  ///< EAGLE-3: rows of its lm_head
   double rms_norm_eps = 1e-6;
-  LayerPlan plan;                  ///< of the layer
-  bool fc_bias = true;             ///< `bias`; EAGLE-3 has none
-  bool scale_embedding = false;    ///< the target's embedding as its first layer sees it
+  LayerPlan plan;                         ///< of the layer
+  std::optional<Llama3Rope> llama3_rope;  ///< what plan.rope.divisors were made of
+  bool fc_bias = true;                    ///< `bias`; EAGLE-3 has none
+  bool scale_embedding = false;           ///< the target's embedding as its first layer sees it
   bool feature_after_norm = true;  ///< EAGLE: features are taken after the target's final norm
   // EAGLE-3, as speculators trains it (its defaults, and EAGLE-3.1, arXiv:2605.09992):
   bool norm_before_residual = false;  ///< the residual stream begins with the normed feature

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/families/llama/rope.h"
+#include "core/transformer/rope_config.h"
 #include "core/families/model.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <functional>
@@ -13,6 +14,7 @@
 #include "core/error.h"
 #include "core/formats/safetensors.h"
 #include "core/transformer/heads/head_reference.h"
+#include "core/transformer/rope_table.h"
 #include "core/transformer/tensor_writer.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
@@ -234,6 +236,50 @@ TEST_F(EagleHeadTest, RotationsMayBeNested) {
   EXPECT_EQ(theta(nested, 8), 2e4);
 }
 
+/// The inverse frequencies of transformers' modeling_rope_utils.py, _compute_llama3_parameters.
+Tensor llama3_frequencies(double theta, int64_t head_dim, const json& scaling) {
+  const double factor = scaling["factor"];
+  const double low_factor = scaling["low_freq_factor"];
+  const double high_factor = scaling["high_freq_factor"];
+  const double old_context = scaling["original_max_position_embeddings"];
+  const Tensor inverse =
+      at::pow(theta, at::arange(0, head_dim, 2, at::kDouble) / head_dim).reciprocal();
+  const Tensor wave_length = 2.0 * M_PI / inverse;
+  const double low_wave_length = old_context / low_factor;
+  const double high_wave_length = old_context / high_factor;
+  const Tensor scaled = at::where(wave_length > low_wave_length, inverse / factor, inverse);
+  const Tensor smooth = (old_context / wave_length - low_factor) / (high_factor - low_factor);
+  const Tensor smoothed = (1.0 - smooth) * scaled / factor + smooth * scaled;
+  const Tensor is_medium =
+      (wave_length >= high_wave_length).logical_and(wave_length <= low_wave_length);
+  return at::where(is_medium, smoothed, scaled);
+}
+
+TEST_F(EagleHeadTest, Llama3ScalingIsTheReferences) {
+  // A context so short that a head this small has all three bands.
+  const json scaling = {{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 400}};
+  Published head = published_eagle3();
+  head.config["rope_theta"] = 5e5;
+  head.config["rope_scaling"] = scaling;
+  head.write(folder_.path());
+  const EagleConfig config = load(EagleVersion::kEagle3)->config;
+  const Tensor wanted = llama3_frequencies(5e5, config.plan.head_dim, scaling);
+  const Tensor found =
+      rope_frequencies(config.plan.rope, config.plan.head_dim, at::TensorOptions(at::kDouble));
+  EXPECT_LE((found / wanted - 1.0).abs().max().item<double>(), 1e-12);
+  const auto& divisors = config.plan.rope.divisors;
+  EXPECT_EQ(divisors.front(), 1.0);
+  EXPECT_EQ(divisors.back(), 8.0);
+  EXPECT_TRUE(std::any_of(divisors.begin(), divisors.end(),
+                          [](double one) { return one > 1.0 && one < 8.0; }));
+  std::ofstream(folder_.path() / "config.json") << eagle_config_json(config);
+  EXPECT_EQ(load_eagle_config(folder_.path(), EagleVersion::kEagle3).plan.rope, config.plan.rope);
+}
+
 TEST_F(EagleHeadTest, AWindowThatIsSwitchedOffIsNone) {
   Published head = published_eagle3();
   head.config["sliding_window"] = 8;
@@ -310,7 +356,12 @@ TEST_F(EagleHeadTest, ConfigsAreChecked) {
   EXPECT_THAT(error_of(set("mlp_bias", true)), HasSubstr("mlp_bias"));
   EXPECT_THAT(error_of(set("layer_types", {"full_attention", "full_attention"})),
               HasSubstr("layer_types"));
-  EXPECT_THAT(error_of(set("rope_scaling", {{"rope_type", "llama3"}})), HasSubstr("llama3"));
+  EXPECT_THAT(error_of(set("rope_scaling", {{"rope_type", "yarn"}})), HasSubstr("yarn"));
+  EXPECT_THAT(error_of(set("rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}})),
+              HasSubstr("'original_max_position_embeddings' is missing"));
+  EXPECT_THAT(error_of(set("rope_scaling",
+                           {{"rope_type", "linear"}, {"factor", 8.0}, {"low_freq_factor", 1.0}})),
+              HasSubstr("'low_freq_factor' is not supported"));
   EXPECT_THAT(error_of(set("hidden_size", 32)), HasSubstr("hidden size of 32"));
   EXPECT_THAT(error_of(set("eagle_config", {{"eagle_aux_hidden_state_layer_ids", {0, 3}}})),
               HasSubstr("layers 0 to 2"));

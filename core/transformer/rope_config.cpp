@@ -1,4 +1,4 @@
-#include "core/families/llama/rope.h"
+#include "core/transformer/rope_config.h"
 
 #include <fmt/format.h>
 
@@ -12,21 +12,11 @@ namespace {
 RopeConfig read_scaling(const JsonKeys& keys, double theta, int64_t head_dim,
                         int64_t max_positions) {
   RopeConfig rope{.theta = keys.positive_number("rope_theta", theta)};
-  const std::string type = keys.text("rope_type", keys.text("type", "default"));
+  const std::string type = rope_type(keys);
   if (type == "linear") {
     rope.factor = keys.positive_number("factor");
   } else if (type == "llama3") {
-    Llama3Rope scaling;
-    scaling.factor = keys.positive_number("factor");
-    scaling.low_freq_factor = keys.positive_number("low_freq_factor", 1.0);
-    scaling.high_freq_factor = keys.positive_number("high_freq_factor", 4.0);
-    scaling.original_positions = keys.positive_number("original_max_position_embeddings",
-                                                      static_cast<double>(max_positions));
-    if (scaling.high_freq_factor <= scaling.low_freq_factor) {
-      keys.fail("high_freq_factor", fmt::format("is {}, not above low_freq_factor {}",
-                                                scaling.high_freq_factor, scaling.low_freq_factor));
-    }
-    rope.divisors = llama3_divisors(scaling, rope.theta, head_dim);
+    rope.divisors = llama3_divisors(read_llama3_rope(keys, max_positions), rope.theta, head_dim);
   } else if (type != "default") {
     keys.fail("rope_type", fmt::format("is '{}'; supported: default, linear, llama3", type));
   }
@@ -52,6 +42,24 @@ std::vector<double> llama3_divisors(const Llama3Rope& scaling, double theta, int
     }
   }
   return divisors;
+}
+
+Llama3Rope read_llama3_rope(const JsonKeys& keys, std::optional<int64_t> max_positions) {
+  Llama3Rope scaling;
+  scaling.factor = keys.positive_number("factor");
+  scaling.low_freq_factor = keys.positive_number("low_freq_factor", 1.0);
+  scaling.high_freq_factor = keys.positive_number("high_freq_factor", 4.0);
+  scaling.original_positions =
+      keys.positive_number("original_max_position_embeddings", max_positions);
+  if (scaling.high_freq_factor <= scaling.low_freq_factor) {
+    keys.fail("high_freq_factor", fmt::format("is {}, not above low_freq_factor {}",
+                                              scaling.high_freq_factor, scaling.low_freq_factor));
+  }
+  return scaling;
+}
+
+std::string rope_type(const JsonKeys& keys) {
+  return keys.text("rope_type", keys.text("type", "default"));
 }
 
 RopeConfig read_llama_rope(const JsonKeys& keys, int64_t head_dim, int64_t max_positions) {

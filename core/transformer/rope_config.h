@@ -1,5 +1,8 @@
 #pragma once
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "core/transformer/plan.h"
 
@@ -18,6 +21,13 @@ struct Llama3Rope {
 /// Divisors [head_dim / 2] of the inverse frequencies: 1 for wave lengths that are short beside the
 /// original context, the factor for long ones, in between a blend of both frequencies.
 std::vector<double> llama3_divisors(const Llama3Rope& scaling, double theta, int64_t head_dim);
+
+/// Reads a scaling of type llama3; where it does not say the original context, that is
+/// `max_positions`.
+Llama3Rope read_llama3_rope(const JsonKeys& keys, std::optional<int64_t> max_positions);
+
+/// "rope_type", as older configs "type"; "default" where there is none.
+std::string rope_type(const JsonKeys& keys);
 
 /// The rotation of a Llama-shaped config, old style (rope_theta, rope_scaling) or new
 /// (rope_parameters); a rope_scaling counts more. Throws WeightsError for other types than default,
