@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
@@ -55,7 +57,13 @@ std::string config_text(const ModelDescription& model, DType dtype, const std::s
   }
   GemmaConfig config = gemma_config(model.config, model.plan);
   config.dtype = hub_dtype_name(dtype);
-  return gemma_config_json(config);
+  auto text = nlohmann::json::parse(gemma_config_json(config));
+  // transformers takes 256 here, but not 256.0.
+  const double scalar = text.value("query_pre_attn_scalar", 0.5);
+  if (scalar == std::floor(scalar)) {
+    text["query_pre_attn_scalar"] = static_cast<int64_t>(scalar);
+  }
+  return text.dump(2) + "\n";
 }
 
 /// general.file_type
