@@ -146,8 +146,10 @@ Tensor reference_embedding(const TransformerTensors& weights, const Tensor& toke
          weights.embedding_scale;
 }
 
-Tensor reference_head(const TransformerTensors& weights, const Tensor& hidden) {
-  const Tensor logits = at::linear(hidden, weights.head.to(weights.compute_dtype()));
+Tensor reference_head(const TransformerTensors& weights, const Tensor& hidden,
+                      const Tensor& tokens) {
+  const Tensor head = tokens.defined() ? weights.head.index_select(0, tokens) : weights.head;
+  const Tensor logits = at::linear(hidden, head.to(weights.compute_dtype()));
   const double cap = weights.config.final_soft_cap;
   return cap > 0.0 ? cap * at::tanh(logits / cap) : logits;
 }

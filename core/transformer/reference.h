@@ -56,7 +56,9 @@ ReferenceResult reference_forward(const TransformerTensors& weights, const Tenso
 
 /// The target's embedding as its first layer sees it: tokens [...] int64 -> [..., hidden].
 Tensor reference_embedding(const TransformerTensors& weights, const Tensor& tokens);
-/// Final-normed hidden states [..., hidden] to logits [..., vocab], soft cap included.
-Tensor reference_head(const TransformerTensors& weights, const Tensor& hidden);
+/// Final-normed hidden states [..., hidden] to logits [..., vocab], soft cap included; with
+/// `tokens` [n] int64 only theirs, [..., n].
+Tensor reference_head(const TransformerTensors& weights, const Tensor& hidden,
+                      const Tensor& tokens = {});
 
 }  // namespace specdec

@@ -13,9 +13,9 @@
 namespace specdec {
 namespace {
 
-const std::set<DType> kFloats = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kQ40,
-                                 DType::kQ41, DType::kQ50, DType::kQ51, DType::kQ80,  DType::kQ2K,
-                                 DType::kQ3K, DType::kQ4K, DType::kQ5K, DType::kQ6K};
+const std::set<DType> kFloats = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI8,
+                                 DType::kQ40, DType::kQ41, DType::kQ50, DType::kQ51,  DType::kQ80,
+                                 DType::kQ2K, DType::kQ3K, DType::kQ4K, DType::kQ5K,  DType::kQ6K};
 const std::set<DType> kIntegers = {DType::kI64, DType::kI32};
 /// Of a file that is in memory at a time: a multiple of what hash_bytes takes at once.
 constexpr size_t kPieceBytes = size_t{8} << 20;
@@ -30,6 +30,8 @@ at::ScalarType scalar_type(DType dtype) {
       return at::kHalf;
     case DType::kBF16:
       return at::kBFloat16;
+    case DType::kI8:
+      return at::kChar;
     case DType::kI32:
       return at::kInt;
     case DType::kBool:
@@ -92,6 +94,17 @@ std::optional<WeightFormat> block_format(DType dtype) {
     default:
       return std::nullopt;
   }
+}
+
+/// The name of the scales of a matrix of int8 codes.
+std::string scales_name(const std::string& name) { return name + ".scales"; }
+
+/// Rows of int8 codes times their scales, as float32.
+at::Tensor scaled_rows(const TensorEntry& codes, const TensorEntry& scales, int64_t first,
+                       int64_t count) {
+  const at::Tensor factors = mapped_tensor(scales).narrow(0, first, count).to(at::kFloat);
+  const at::Tensor values = mapped_tensor(codes).narrow(0, first, count).to(at::kFloat);
+  return (values.unflatten(1, {-1, kInt8Inputs}) * factors.unsqueeze(-1)).flatten(1);
 }
 
 /// Rows as stored; blocks as float32.
@@ -218,7 +231,11 @@ void TensorSource::for_rows(
   count = (count + group - 1) / group * group;
   for (int64_t row = 0; row < rows; row += count) {
     const int64_t here = std::min(count, rows - row);
-    use(row, in_order(stored_rows(entry, row, here), group));
+    const TensorEntry* scales =
+        entry.dtype == DType::kI8 ? checkpoint_->find(scales_name(entry.name)) : nullptr;
+    use(row, in_order(scales == nullptr ? stored_rows(entry, row, here)
+                                        : scaled_rows(entry, *scales, row, here),
+                      group));
     checkpoint_->release(entry, static_cast<size_t>(row) * row_bytes,
                          static_cast<size_t>(here) * row_bytes);
   }
@@ -236,7 +253,7 @@ Tensor TensorSource::load_booleans(const std::string& name, const std::vector<in
 at::ScalarType TensorSource::stored_dtype(const std::string& name,
                                           const std::vector<int64_t>& shape) {
   const DType dtype = take(name, shape, kFloats).dtype;
-  return is_block(dtype) ? at::kFloat : scalar_type(dtype);
+  return is_block(dtype) || dtype == DType::kI8 ? at::kFloat : scalar_type(dtype);
 }
 
 at::ScalarType TensorSource::common_dtype(const std::string& name,
@@ -311,6 +328,9 @@ const TensorEntry& TensorSource::take(const std::string& name, const std::vector
                                    folder().string(), checkpoint_->stored_name(full),
                                    dtype_name(entry->dtype), dtype_names(dtypes)));
   }
+  if (entry->dtype == DType::kI8) {
+    take_scales(name, shape);
+  }
   if (taken_.insert(full).second && reads_bytes_) {
     hash_ = hash_bytes(hash_, full.data(), full.size());
     for (size_t begin = 0; begin < entry->bytes.size(); begin += kPieceBytes) {
@@ -320,6 +340,16 @@ const TensorEntry& TensorSource::take(const std::string& name, const std::vector
     }
   }
   return *entry;
+}
+
+void TensorSource::take_scales(const std::string& name, const std::vector<int64_t>& shape) {
+  if (shape.size() != 2 || shape[1] % kInt8Inputs != 0) {
+    throw WeightsError(fmt::format(
+        "{}: tensor '{}' has dtype I8, in which matrices are stored whose rows have a multiple of "
+        "{} values; its shape is {}.",
+        folder().string(), name, kInt8Inputs, shape_text(shape)));
+  }
+  take(scales_name(name), {shape[0], shape[1] / kInt8Inputs}, {DType::kF16});
 }
 
 }  // namespace specdec

@@ -22,6 +22,10 @@ uint64_t hash_bytes(uint64_t hash, const void* data, size_t size);
 /// it: ATen has no read-only tensors.
 at::Tensor mapped_tensor(const TensorEntry& entry);
 
+/// Inputs that share a scale in matrices stored as I8: a value is code * scale, the scales are the
+/// F16 tensor "NAME.scales" [rows, columns / 32] beside the codes "NAME" (as in GGUF's Q8_0).
+inline constexpr int64_t kInt8Inputs = 32;
+
 /// Takes tensors of a checkpoint by name, checks shape and dtype, and remembers which were taken.
 /// Every complaint is a WeightsError that names folder and tensor.
 class TensorSource {
@@ -83,6 +87,7 @@ class TensorSource {
  private:
   const TensorEntry& take(const std::string& name, const std::vector<int64_t>& shape,
                           const std::set<DType>& dtypes);
+  void take_scales(const std::string& name, const std::vector<int64_t>& shape);
 
   /// A part of a tensor's rows at a time, in order.
   void for_rows(const TensorEntry& entry,

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/error.h"
+#include "core/transformer/tensor_source.h"
 
 namespace specdec {
 namespace {
@@ -15,12 +16,17 @@ DType stored_type(at::ScalarType type) {
       return DType::kF32;
     case at::kBFloat16:
       return DType::kBF16;
+    case at::kHalf:
+      return DType::kF16;
+    case at::kChar:
+      return DType::kI8;
     case at::kLong:
       return DType::kI64;
     case at::kBool:
       return DType::kBool;
     default:
-      SPECDEC_CHECK(false, "tensors are written as float64, float32, bfloat16, int64 or bool");
+      SPECDEC_CHECK(false,
+                    "tensors are written as float64, float32, bfloat16, int8, int64 or bool");
   }
 }
 
@@ -29,8 +35,30 @@ DType stored_type(at::ScalarType type) {
 TensorWriter::TensorWriter(at::ScalarType dtype) : dtype_(dtype) {}
 
 void TensorWriter::add(const std::string& name, const Tensor& tensor) {
-  const at::ScalarType type = tensor.is_floating_point() ? dtype_ : tensor.scalar_type();
-  kept_.push_back(tensor.detach().to(at::kCPU, type).contiguous());
+  if (!tensor.is_floating_point()) {
+    add_stored(name, tensor);
+  } else if (dtype_ != at::kChar) {
+    add_stored(name, tensor.to(dtype_));
+  } else if (tensor.dim() == 2 && tensor.size(1) % kInt8Inputs == 0) {
+    add_int8(name, tensor.detach().to(at::kCPU, at::kFloat));
+  } else {
+    add_stored(name, tensor.to(at::kBFloat16));
+  }
+}
+
+void TensorWriter::add_int8(const std::string& name, const Tensor& matrix) {
+  constexpr double kLargest = 127.0;
+  const Tensor blocks = matrix.unflatten(1, {-1, kInt8Inputs});
+  const Tensor scales = (blocks.abs().amax(-1) / kLargest).to(at::kHalf);
+  const Tensor divisors = scales.to(at::kFloat).clamp_min(1e-30).unsqueeze(-1);
+  const Tensor codes = (blocks / divisors).round().clamp(-kLargest, kLargest);
+  add_stored(name, codes.flatten(1).to(at::kChar));
+  add_stored(name + ".scales", scales);
+}
+
+void TensorWriter::add_stored(const std::string& name, const Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  kept_.push_back(tensor.detach().to(at::kCPU).contiguous());
   const Tensor& stored = kept_.back();
   list_.push_back({name,
                    stored_type(type),

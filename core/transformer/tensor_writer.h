@@ -15,7 +15,8 @@ using at::Tensor;
 /// Collects a checkpoint's tensors under their names and writes them to one .safetensors file.
 class TensorWriter {
  public:
-  /// `dtype`: of the stored floating-point tensors: float32, bfloat16 or float64.
+  /// `dtype`: of the stored floating-point tensors: float32, bfloat16, float64, or kChar: matrices
+  /// as int8 codes with scales (see kInt8Inputs), where the rows allow it, all else as bfloat16.
   explicit TensorWriter(at::ScalarType dtype);
 
   /// A copy, converted when it is floating-point; int64 and bool are kept.
@@ -24,6 +25,9 @@ class TensorWriter {
              const std::map<std::string, std::string>& metadata = {}) const;
 
  private:
+  void add_stored(const std::string& name, const Tensor& tensor);
+  void add_int8(const std::string& name, const Tensor& matrix);
+
   at::ScalarType dtype_;
   std::vector<Tensor> kept_;
   std::vector<TensorToWrite> list_;

@@ -65,8 +65,8 @@ std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
   return weights;
 }
 
-PackOptions head_packing(const TransformerInfo& target) {
-  if (target.weight_dtype == at::kChar) {
+PackOptions head_packing(const TransformerWeights& target) {
+  if (!target.layers.empty() && is_in_blocks(target.layers.front().qkv.format())) {
     return {.dtype = at::kChar, .activations = target.activations};
   }
   return {};

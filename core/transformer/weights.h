@@ -79,9 +79,9 @@ std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
 int64_t forward_bytes(const TransformerWeights& weights);
 /// The inverse: plain tensors of what is multiplied.
 TransformerTensors unpack(const TransformerWeights& weights);
-/// How the matrices of a head are packed that lives on a target: as int8 where the target's are,
-/// with its activations, else in their own dtype.
-PackOptions head_packing(const TransformerInfo& target);
+/// How the matrices of a head are packed that lives on a target: as int8 where the target's lie in
+/// blocks of any format, with its activations, else in their own dtype.
+PackOptions head_packing(const TransformerWeights& target);
 /// Makes all products with weights in blocks round their inputs so. Throws ConfigError for int8
 /// activations where there are none.
 void set_activations(TransformerWeights& weights, ActivationFormat activations);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/draft_vocabulary.h"
 #include "decoders/drafters/distribution_drafter.h"
 
 namespace specdec {
@@ -22,6 +23,8 @@ struct MedusaHeads {
   /// Logits [1, vocab] of head `index`, which says the token index + 2 places after the one whose
   /// hidden state [1, hidden] it is given.
   std::function<Tensor(const Tensor& hidden, int64_t index)> logits;
+  /// The tokens that have logits, when these are not all: [1, columns] then.
+  std::optional<DraftVocabulary> vocabulary = {};
 };
 
 /// Drafts with heads that each guess a token further ahead from one hidden state of the target
@@ -39,6 +42,9 @@ class MedusaDrafter final : public DistributionDrafter {
  private:
   std::optional<DraftRoom> begin_draft(const DraftContext& context) override;
   Tensor expand(const Draft& partial, std::span<const int64_t> frontier) override;
+  const DraftVocabulary* vocabulary() const override {
+    return heads_.vocabulary ? &*heads_.vocabulary : nullptr;
+  }
   /// Logits [vocab] of one head, computed when a draft first asks for them.
   const Tensor& distribution(int64_t head);
 

@@ -43,6 +43,7 @@ int dispatch(const std::vector<std::string>& arguments, CommandContext& context)
   add_score_command(app, context);
   add_simulate_command(app, context);
   add_import_command(app, context);
+  add_answers_command(app, context);
   add_train_command(app, context);
   add_grammar_command(app, context);
   if (const auto ended = parse_commands(app, arguments, context)) {

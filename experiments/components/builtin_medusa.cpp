@@ -37,7 +37,8 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
                             .vocab_size = head.config.vocab_size,
                             .logits = [model](const Tensor& hidden, int64_t index) {
                               return model->logits(hidden, index);
-                            }};
+                            },
+                            .vocabulary = model->vocabulary()};
     return std::make_unique<MedusaDrafter>(heads, options);
   };
 }

@@ -9,18 +9,13 @@
 namespace specdec {
 namespace {
 
-/// The most frequent tokens, in the order of their ids: [count] int64.
-at::Tensor most_frequent(const at::Tensor& token_counts, int64_t count) {
-  const auto order = token_counts.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
-  return std::get<0>(order.narrow(0, 0, count).sort());
-}
-
 /// Layers like the target's begin as copies of its last one; others stay random.
 bool like_target(const HeadLayer& layer, const TransformerTensors& target) {
   const LayerTensors& last = target.layers.back();
-  return layer.weights.qkv.sizes() == last.qkv.sizes() &&
+  const int64_t inputs = layer.weights.qkv.size(1) / (layer.plan.joined_inputs ? 2 : 1);
+  return layer.weights.qkv.size(0) == last.qkv.size(0) && inputs == last.qkv.size(1) &&
          layer.weights.gate_up.sizes() == last.gate_up.sizes() &&
-         layer.plan.qk_norm == last.q_norm.defined() &&
+         layer.plan.qk_norm == last.q_norm.defined() && !last.qkv_bias.defined() &&
          layer.plan.post_norms == last.mlp_post_norm.defined();
 }
 
@@ -29,8 +24,10 @@ class EagleTraining final : public HeadTraining {
   EagleTraining(const HeadShape& shape, const HeadTrainingContext& context)
       : version_(shape.type == HeadType::kEagle3 ? EagleVersion::kEagle3 : EagleVersion::kEagle),
         target_(context.target),
-        matmul_dtype_(context.matmul_dtype) {
-    const auto style = shape.llama_layer ? LayerStyle::kLlama : LayerStyle::kGemma;
+        matmul_dtype_(context.matmul_dtype),
+        stored_(shape.stored) {
+    const bool gemma = !shape.llama_layer && target_->plan.front().post_norms;
+    const auto style = gemma ? LayerStyle::kGemma : LayerStyle::kLlama;
     EagleConfig config = make_eagle_config(version_, style, *target_);
     if (shape.intermediate_size > 0) {
       config.plan.intermediate_size = shape.intermediate_size;
@@ -56,15 +53,16 @@ class EagleTraining final : public HeadTraining {
     UnrolledKeys past;
     at::Tensor features = fed_features(batch).narrow(1, 0, length - 1);
     for (int64_t d = 1; d <= std::min(depth, length - 1); ++d) {
+      const at::Tensor anchors = guessed_places(batch, d).anchors;
       const HeadOutputs out = eagle_reference(*head_, *target_,
                                               {.tokens = tokens_at_depth(batch, d),
                                                .features = features,
                                                .own_features = d > 1,
                                                .unrolled = &past,
-                                               .matmul_dtype = matmul_dtype_});
+                                               .matmul_dtype = matmul_dtype_,
+                                               .places = anchors});
       features = out.features;
-      outputs.push_back(
-          {out.logits.narrow(1, 0, length - d), out.features.narrow(1, 0, length - d)});
+      outputs.push_back({out.logits, features.flatten(0, 1).index_select(0, anchors)});
     }
     return outputs;
   }
@@ -76,7 +74,7 @@ class EagleTraining final : public HeadTraining {
   at::Tensor draft_tokens() const override { return head_->target_ids; }
 
   void save(const std::filesystem::path& folder) const override {
-    save_eagle_head(*head_, folder, at::kBFloat16);
+    save_eagle_head(*head_, folder, stored_);
   }
 
   void load(const std::filesystem::path& folder) override {
@@ -85,34 +83,43 @@ class EagleTraining final : public HeadTraining {
 
  private:
   /// What training starts from: a layer that is the target's last one, if the shapes allow it; fc
-  /// hands the feature on; the draft vocabulary's rows of the target's head.
+  /// hands the feature on, EAGLE-3's that of the last layer it sees; the draft vocabulary; of
+  /// EAGLE-3 the target's final norm and rows of its head.
   void begin(const HeadTrainingContext& context) {
-    const int64_t hidden = head_->config.hidden_size;
-    if (version_ == EagleVersion::kEagle) {
-      head_->fc.narrow(1, hidden, hidden).copy_(at::eye(hidden));
-      if (like_target(head_->layer, *target_)) {
-        copy_layer();
-      }
-      return;
-    }
     const int64_t vocab = head_->config.draft_vocab_size;
-    at::Tensor rows = target_->head.cpu();
     if (vocab < head_->config.vocab_size) {
-      head_->target_ids = most_frequent(context.token_counts, vocab);
-      rows = rows.index_select(0, head_->target_ids);
-      head_->target_ids = head_->target_ids.to(target_->device);
+      head_->target_ids = heaviest_tokens(context.token_weights.cpu(), vocab).to(target_->device);
     }
-    head_->lm_head.copy_(rows);
+    const bool third = version_ == EagleVersion::kEagle3;
+    const int64_t hidden = head_->config.hidden_size;
+    if (third) {
+      head_->fc.zero_();
+      head_->norm = target_->final_norm.clone();
+      const at::Tensor& ids = head_->target_ids;
+      head_->lm_head = ids.defined() ? target_->head.index_select(0, ids) : target_->head.clone();
+    }
+    head_->fc.narrow(1, head_->fc.size(1) - hidden, hidden).copy_(at::eye(hidden));
+    if (like_target(head_->layer, *target_)) {
+      copy_layer();
+    }
   }
 
+  /// EAGLE-3's q, k and v also read embeddings: that half stays random.
   void copy_layer() {
-    const at::Tensor none = head_->layer.weights.attention_norm;
+    const at::Tensor attention_norm = head_->layer.weights.attention_norm;
+    const at::Tensor qkv = head_->layer.weights.qkv;
     HeadLayer copy{head_->layer.plan, target_->layers.back(), head_->layer.rms_norm_eps};
     for (at::Tensor* tensor : parameters(copy)) {
       *tensor = tensor->clone();
     }
+    if (version_ == EagleVersion::kEagle3) {
+      const at::Tensor embeddings = qkv.narrow(1, 0, head_->config.hidden_size);
+      copy.weights.qkv = at::cat({embeddings.to(copy.weights.qkv.device()), copy.weights.qkv}, 1);
+    }
+    if (!attention_norm.defined()) {
+      copy.weights.attention_norm = at::Tensor();
+    }
     head_->layer.weights = copy.weights;
-    head_->layer.weights.attention_norm = none;
   }
 
   at::Tensor fed_features(const TargetBatch& batch) const {
@@ -122,6 +129,7 @@ class EagleTraining final : public HeadTraining {
   EagleVersion version_;
   std::shared_ptr<const TransformerTensors> target_;
   std::optional<at::ScalarType> matmul_dtype_;
+  at::ScalarType stored_;
   std::shared_ptr<EagleHead> head_;
 };
 

@@ -34,6 +34,17 @@ std::optional<HeadType> read_type(const ConfigNode& node) {
                               : std::optional(kHeadNames[found - names.begin()].type);
 }
 
+at::ScalarType read_stored(const ConfigNode& node, HeadType type) {
+  if (type == HeadType::kMtp) {
+    return at::kBFloat16;
+  }
+  const auto name = node.get<std::string>("stored", "bfloat16");
+  if (name != "bfloat16" && name != "int8") {
+    node.fail("stored", fmt::format("is '{}'; known: bfloat16, int8", name));
+  }
+  return name == "int8" ? at::kChar : at::kBFloat16;
+}
+
 HeadShape read_shape(const ConfigNode& node) {
   HeadShape shape;
   const auto type = read_type(node);
@@ -41,15 +52,21 @@ HeadShape read_shape(const ConfigNode& node) {
     return shape;
   }
   shape.type = *type;
+  shape.stored = read_stored(node, *type);
   switch (shape.type) {
     case HeadType::kMedusa:
       shape.num_heads = node.get<int64_t>("num_heads", shape.num_heads, {1, 64});
       shape.num_layers = node.get<int64_t>("num_layers", shape.num_layers, {1, 16});
       shape.share_lm_head = node.get<bool>("share_lm_head", shape.share_lm_head);
+      shape.draft_vocab_size = node.get<int64_t>("draft_vocab_size", 0, {0, 1 << 24});
+      if (shape.draft_vocab_size > 0 && !shape.share_lm_head) {
+        node.fail("draft_vocab_size", "is for heads that share the target's: set share_lm_head");
+      }
       break;
     case HeadType::kEagle:
       shape.llama_layer = node.get<bool>("llama_layer", shape.llama_layer);
       shape.after_final_norm = node.get<bool>("after_final_norm", shape.after_final_norm);
+      shape.draft_vocab_size = node.get<int64_t>("draft_vocab_size", 0, {0, 1 << 24});
       shape.intermediate_size = node.get<int64_t>("intermediate_size", 0, {0, 1 << 24});
       break;
     case HeadType::kEagle3:
@@ -141,6 +158,24 @@ void check_target(const ConfigNode& node, const HeadTrainConfig& config) {
   }
 }
 
+/// What is trained on: the answers of a chat model, or text.
+void read_material(const ConfigNode& node, HeadTrainConfig& config) {
+  if (!node.has("answers")) {
+    config.text = read_text_plan(node);
+    if (node.has("self_distillation")) {
+      config.self_distillation =
+          read_self_distillation(node.child("self_distillation"), config.text.sequence_length);
+    }
+    return;
+  }
+  const ConfigNode answers = node.child("answers");
+  config.answers = answers.require<std::string>("folder");
+  config.answer_prompts = answers.get<int64_t>("prompts", 0, {0, 1 << 24});
+  config.text.seed = node.get<uint64_t>("seed", config.text.seed);
+  config.text.held_out = node.get<double>("held_out", config.text.held_out, {0.001, 0.5});
+  config.text.batch_size = node.get<int64_t>("batch_size", config.text.batch_size, {1, 4096});
+}
+
 }  // namespace
 
 std::string head_type_name(HeadType type) {
@@ -187,14 +222,10 @@ HeadTrainConfig load_head_train_config(const std::filesystem::path& file,
   config.shape = read_shape(node.child("head"));
   config.loss = read_loss(node.child("loss", /*required=*/false), config.shape);
   check_target(node.child("head"), config);
-  config.text = read_text_plan(node);
+  read_material(node, config);
   TrainSchedule usual;
   usual.weight_decay = 0.01;
   config.schedule = read_schedule(node, usual);
-  if (node.has("self_distillation")) {
-    config.self_distillation =
-        read_self_distillation(node.child("self_distillation"), config.text.sequence_length);
-  }
   config.evaluate_depth = node.get<int64_t>("evaluate_depth", config.evaluate_depth, {1, 16});
   config.bfloat16_products = node.get<bool>("bfloat16_products", config.bfloat16_products);
   if (config.loss.depth >= config.text.sequence_length) {

@@ -21,9 +21,11 @@ struct HeadShape {
   bool share_lm_head = false;     ///< medusa
   int64_t intermediate_size = 0;  ///< eagle, eagle3: of the MLP; 0 = the target's
   std::vector<int64_t> layers;    ///< eagle3: of the target, whose outputs are fused
-  int64_t draft_vocab_size = 0;   ///< eagle3: the most frequent tokens of the text; 0 = all
-  bool llama_layer = false;       ///< eagle, eagle3: as published, instead of a Gemma layer
-  bool after_final_norm = true;   ///< eagle: which feature of the target is continued
+  /// eagle3, eagle, and medusa with share_lm_head: the heaviest tokens of the text; 0 = all.
+  int64_t draft_vocab_size = 0;
+  bool llama_layer = false;      ///< eagle, eagle3: as published, instead of one like the target's
+  bool after_final_norm = true;  ///< eagle: which feature of the target is continued
+  at::ScalarType stored = at::kBFloat16;  ///< kChar: int8 (see TensorWriter)
 };
 
 /// What is minimised: a sum over the depths d = 1, 2, ... of decay^(d - 1) times the weighted
@@ -48,6 +50,8 @@ struct HeadTrainConfig {
   TextPlan text;
   TrainSchedule schedule;
   SelfDistillation self_distillation;
+  std::filesystem::path answers;   ///< "" or the folder of `specdec answers`, instead of text
+  int64_t answer_prompts = 0;      ///< how many of its prompts are used; 0 = all
   int64_t evaluate_depth = 4;      ///< depths that held-out figures are given for
   bool bfloat16_products = false;  ///< multiply the layers' matrices in bfloat16: faster
 };

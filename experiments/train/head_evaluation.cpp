@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include "experiments/train/head_loss.h"
+
 namespace specdec {
 namespace {
 
@@ -25,17 +27,19 @@ class DepthSums {
       : head_(head), target_(target), depth_(config.evaluate_depth) {}
 
   /// tokens: [rows, T + 1] int64
-  void add(const at::Tensor& tokens) {
-    const TargetBatch batch = target_batch(target_, tokens.to(target_.device), {});
+  void add(const at::Tensor& tokens) { add(target_batch(target_, tokens.to(target_.device), {})); }
+
+  void add(const TargetBatch& batch) {
     const auto outputs = head_.forward(batch, depth_);
     sums_.resize(std::max(sums_.size(), outputs.size()));
     for (size_t i = 0; i < outputs.size(); ++i) {
-      const auto q =
-          full_distribution(outputs[i].logits, head_.draft_tokens(), batch.distribution.size(-1));
-      const auto p = batch.distribution.narrow(1, static_cast<int64_t>(i) + 1, q.size(1));
-      sums_[i].tokens += q.size(0) * q.size(1);
+      const GuessedPlaces guessed = guessed_places(batch, static_cast<int64_t>(i) + 1);
+      const auto p = guessed_distribution(batch, guessed, {}, target_);
+      const auto q = full_distribution(outputs[i].logits, head_.draft_tokens(), p.size(-1));
+      sums_[i].tokens += q.size(0);
       sums_[i].agreement += p.argmax(-1).eq(q.argmax(-1)).sum().item<double>();
       sums_[i].overlap += at::minimum(p, q).sum().item<double>();
+      sums_[i].coverage += covered(p).sum().item<double>();
     }
   }
 
@@ -45,11 +49,17 @@ class DepthSums {
       const double tokens = static_cast<double>(std::max<int64_t>(depth.tokens, 1));
       depth.agreement /= tokens;
       depth.overlap /= tokens;
+      depth.coverage /= tokens;
     }
     return out;
   }
 
  private:
+  at::Tensor covered(const at::Tensor& distribution) const {
+    const at::Tensor tokens = head_.draft_tokens();
+    return tokens.defined() ? distribution.index_select(-1, tokens) : distribution;
+  }
+
   const HeadTraining& head_;
   const TransformerTensors& target_;
   int64_t depth_;
@@ -95,6 +105,27 @@ std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(
       sums.add(rows.narrow(0, row, 1));
     }
     result[kind + ", by the target"] = sums.means();
+  }
+  return result;
+}
+
+std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(const HeadTraining& head,
+                                                                const TransformerTensors& target,
+                                                                const AnswerSet& answers,
+                                                                const HeadTrainConfig& config,
+                                                                int64_t max_answers) {
+  const c10::NoGradGuard no_grad;
+  std::map<std::string, DepthSums> sums;
+  std::map<std::string, int64_t> seen;
+  for (const AnswerRecord& record : answers.held_out()) {
+    const std::string kind = answer_kind(record);
+    if (max_answers == 0 || seen[kind]++ < max_answers) {
+      sums.try_emplace(kind, head, target, config).first->second.add(answers.batch({&record}));
+    }
+  }
+  std::map<std::string, std::vector<DepthAccuracy>> result;
+  for (const auto& [kind, all] : sums) {
+    result[kind] = all.means();
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/train/answer_set.h"
 #include "experiments/train/head_training.h"
 #include "experiments/train/self_distillation.h"
 #include "experiments/train/text_data.h"
@@ -16,6 +17,7 @@ struct DepthAccuracy {
   int64_t tokens = 0;      ///< anchors
   double agreement = 0.0;  ///< share where head and target have the same best token
   double overlap = 0.0;    ///< mean 1 - TV: the probability that a drawn token is accepted
+  double coverage = 0.0;   ///< mean of the target's mass on tokens that the head can draft
 };
 
 /// By kind of text, at most `max_windows` of each (0 = all), [depths]. What the target wrote itself
@@ -23,6 +25,13 @@ struct DepthAccuracy {
 std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(
     const HeadTraining& head, const TransformerTensors& target, const TextData& data,
     const SelfGenerated& generated, const HeadTrainConfig& config, int64_t max_windows);
+
+/// The same of held-out answers, by answer_kind, at most `max_answers` of each (0 = all).
+std::map<std::string, std::vector<DepthAccuracy>> evaluate_head(const HeadTraining& head,
+                                                                const TransformerTensors& target,
+                                                                const AnswerSet& answers,
+                                                                const HeadTrainConfig& config,
+                                                                int64_t max_answers);
 
 /// The frozen target's side of a batch of tokens [rows, T + 1] int64.
 TargetBatch target_batch(const TransformerTensors& target, const at::Tensor& tokens,

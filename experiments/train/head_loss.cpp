@@ -1,16 +1,12 @@
 #include "experiments/train/head_loss.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "core/error.h"
 
 namespace specdec {
 namespace {
-
-/// The mean over positions that count.
-at::Tensor masked_mean(const at::Tensor& values, const at::Tensor& counts) {
-  return counts.defined() ? (values * counts).sum() / counts.sum().clamp_min(1.0) : values.mean();
-}
 
 /// Index of each target token in the draft vocabulary, -1 = not in it: [vocab] int64.
 at::Tensor draft_index(int64_t vocab, const at::Tensor& draft_tokens) {
@@ -18,73 +14,78 @@ at::Tensor draft_index(int64_t vocab, const at::Tensor& draft_tokens) {
   return index.scatter(0, draft_tokens, at::arange(draft_tokens.size(0), draft_tokens.options()));
 }
 
+/// The text's token after each place: [n].
+at::Tensor next_tokens(const TargetBatch& batch, const at::Tensor& places) {
+  const at::Tensor next = batch.tokens.narrow(1, 1, batch.tokens.size(1) - 1);
+  return next.flatten().index_select(0, places);
+}
+
 class DepthLoss {
  public:
-  DepthLoss(const HeadTraining& head, const TargetBatch& batch, const HeadLoss& options)
+  DepthLoss(const HeadTraining& head, const TargetBatch& batch, const HeadLoss& options,
+            const TransformerTensors& target)
       : batch_(batch),
         options_(options),
+        target_(target),
         draft_tokens_(head.draft_tokens()),
         features_(options.features > 0.0 ? head.wanted_features(batch) : at::Tensor()) {}
 
   at::Tensor at_depth(const DepthOutput& output, int64_t depth) const {
-    const int64_t anchors = output.logits.size(1);
+    const GuessedPlaces guessed = guessed_places(batch_, depth);
     const auto log_probs = at::log_softmax(output.logits, -1);
     auto total = at::zeros({}, log_probs.options());
     if (options_.distribution > 0.0) {
-      total =
-          total + options_.distribution *
-                      distribution_term(log_probs, batch_.distribution.narrow(1, depth, anchors));
+      const auto wanted = guessed_distribution(batch_, guessed, draft_tokens_, target_);
+      total = total - options_.distribution * (wanted * log_probs).sum(-1).mean();
     }
     if (options_.tokens > 0.0) {
-      total = total +
-              options_.tokens * token_term(log_probs, batch_.tokens.narrow(1, depth + 1, anchors));
+      total = total + options_.tokens * token_term(log_probs, next_tokens(batch_, guessed.places));
     }
     if (features_.defined()) {
       SPECDEC_CHECK(output.features.defined(), "this head guesses no features");
-      const auto wanted = features_.narrow(1, depth, anchors);
+      const auto wanted = features_.flatten(0, 1).index_select(0, guessed.places);
       total = total + options_.features * at::smooth_l1_loss(output.features, wanted);
     }
     return total;
   }
 
  private:
-  at::Tensor distribution_term(const at::Tensor& log_probs, const at::Tensor& distribution) const {
-    if (!draft_tokens_.defined()) {
-      return -(distribution * log_probs).sum(-1).mean();
-    }
-    const DraftDistribution wanted = restrict_to_draft(distribution, draft_tokens_);
-    return masked_mean(-(wanted.distribution * log_probs).sum(-1), wanted.counts);
-  }
-
+  /// Tokens that cannot be drafted count as nothing.
   at::Tensor token_term(const at::Tensor& log_probs, const at::Tensor& tokens) const {
-    auto index = tokens;
-    at::Tensor counts;
-    if (draft_tokens_.defined()) {
-      index = draft_index(batch_.distribution.size(-1), draft_tokens_).index({tokens});
-      counts = index.ge(0).to(log_probs.scalar_type());
-      index = index.clamp_min(0);
+    if (!draft_tokens_.defined()) {
+      return -log_probs.gather(-1, tokens.unsqueeze(-1)).mean();
     }
-    return masked_mean(-log_probs.gather(-1, index.unsqueeze(-1)).squeeze(-1), counts);
+    const auto index = draft_index(target_.config.vocab_size, draft_tokens_).index({tokens});
+    const auto counts = index.ge(0).to(log_probs.scalar_type());
+    const auto values = log_probs.gather(-1, index.clamp_min(0).unsqueeze(-1)).squeeze(-1);
+    return -(values * counts).sum() / counts.sum().clamp_min(1.0);
   }
 
   const TargetBatch& batch_;
   const HeadLoss& options_;
+  const TransformerTensors& target_;
   at::Tensor draft_tokens_;
   at::Tensor features_;
 };
 
 }  // namespace
 
-DraftDistribution restrict_to_draft(const at::Tensor& distribution,
-                                    const at::Tensor& draft_tokens) {
-  const auto inside = distribution.index_select(-1, draft_tokens);
-  const auto counts = inside.amax(-1).ge(distribution.amax(-1)).to(distribution.scalar_type());
-  return {inside / inside.sum(-1, /*keepdim=*/true).clamp_min(1e-30), counts};
+at::Tensor guessed_distribution(const TargetBatch& batch, const GuessedPlaces& places,
+                                const at::Tensor& draft_tokens, const TransformerTensors& target) {
+  const c10::NoGradGuard frozen;
+  if (batch.distribution.defined()) {
+    const auto all = batch.distribution.flatten(0, 1).index_select(0, places.places);
+    return draft_tokens.defined() ? all.index_select(-1, draft_tokens) : all;
+  }
+  const auto hidden = batch.target.hidden.flatten(0, 1).index_select(0, places.places);
+  const auto log_sums = batch.log_sums.index_select(0, places.among).unsqueeze(-1);
+  return (reference_head(target, hidden, draft_tokens) - log_sums).exp();
 }
 
-at::Tensor head_loss(const HeadTraining& head, const TargetBatch& batch, const HeadLoss& options) {
+at::Tensor head_loss(const HeadTraining& head, const TargetBatch& batch, const HeadLoss& options,
+                     const TransformerTensors& target) {
   const auto outputs = head.forward(batch, options.depth);
-  const DepthLoss term(head, batch, options);
+  const DepthLoss term(head, batch, options, target);
   at::Tensor total;
   double weight = 1.0;
   double weights = 0.0;

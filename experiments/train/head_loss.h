@@ -3,16 +3,14 @@
 
 namespace specdec {
 
-/// The target's distribution over a draft vocabulary (EAGLE-3): its share of the mass, made to sum
-/// to one.
-struct DraftDistribution {
-  at::Tensor distribution;  ///< [..., draft vocab]
-  at::Tensor counts;        ///< [...] 1 where the target's best token can be drafted, else 0
-};
-/// distribution: [..., vocab]; draft_tokens: [draft vocab] int64.
-DraftDistribution restrict_to_draft(const at::Tensor& distribution, const at::Tensor& draft_tokens);
+/// The target's probabilities at the places, of all tokens or of draft_tokens: [n, vocab or draft
+/// vocab]. They sum to less than one where the draft vocabulary leaves mass outside. `target` gives
+/// those of recorded answers.
+at::Tensor guessed_distribution(const TargetBatch& batch, const GuessedPlaces& places,
+                                const at::Tensor& draft_tokens, const TransformerTensors& target);
 
 /// The loss of a head's outputs on a batch, a scalar.
-at::Tensor head_loss(const HeadTraining& head, const TargetBatch& batch, const HeadLoss& options);
+at::Tensor head_loss(const HeadTraining& head, const TargetBatch& batch, const HeadLoss& options,
+                     const TransformerTensors& target);
 
 }  // namespace specdec

@@ -1,7 +1,9 @@
 #include "experiments/train/head_trainer.h"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -20,6 +22,10 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 constexpr int64_t kQuickHeadWindows = 12;
+/// The head as it was at the newest evaluation, for whoever cannot wait.
+constexpr const char* kSoFar = "so_far";
+
+constexpr double kAlways = 1e30;  // more than any token's share
 
 using Accuracies = std::map<std::string, std::vector<DepthAccuracy>>;
 
@@ -28,6 +34,7 @@ HeldOutReport report(const Accuracies& kinds) {
   for (const auto& [kind, depths] : kinds) {
     json& figures = out.figures[kind];
     figures = {{"tokens", depths.empty() ? 0 : depths.front().tokens},
+               {"coverage", depths.empty() ? 0.0 : depths.front().coverage},
                {"agreement", json::array()},
                {"overlap", json::array()}};
     std::string agreement;
@@ -51,12 +58,19 @@ class HeadTrainer {
     load.dtype = at::kFloat;
     load.device = options.device;
     target_ = load_model_tensors(config.target, load);
-    data_ = std::make_unique<TextData>(config.text, *load_tokenizer(config.target));
-    head_ = make_head_training(config.shape,
-                               {.target = target_,
-                                .token_counts = data_->frequencies(target_->config.vocab_size),
-                                .seed = config.text.seed,
-                                .matmul_dtype = matmul_dtype()});
+    tokenizer_ = load_tokenizer(config.target);
+    if (config.answers.empty()) {
+      data_ = std::make_unique<TextData>(config.text, *tokenizer_);
+    } else {
+      answers_ = std::make_unique<AnswerSet>(config.answers, *target_, config.text.held_out,
+                                             config.answer_prompts);
+      check_layers();
+      say(answers_->text());
+    }
+    head_ = make_head_training(config.shape, {.target = target_,
+                                              .token_weights = token_weights(),
+                                              .seed = config.text.seed,
+                                              .matmul_dtype = matmul_dtype()});
     refuse_finished();
     make_training_folder(config.out);
     if (config.self_distillation.share > 0.0) {
@@ -72,14 +86,20 @@ class HeadTrainer {
                       .identity = identity(),
                       .matrices = {},
                       .others = {},
-                      .train_tokens = data_->train_tokens(),
-                      .tokens_per_step = config_.text.batch_size * config_.text.sequence_length,
+                      .train_tokens = train_tokens(),
+                      .tokens_per_step = tokens_per_step(),
                       .loss = [this](int64_t step) { return loss(step); },
-                      .evaluate = [this] { return evaluate(kQuickHeadWindows); },
+                      .evaluate =
+                          [this] {
+                            fs::create_directories(config_.out / kSoFar);
+                            head_->save(config_.out / kSoFar);
+                            return evaluate(kQuickHeadWindows);
+                          },
                       .finish =
                           [this] {
                             head_->save(config_.out);
                             head_->load(config_.out);
+                            fs::remove_all(config_.out / kSoFar);
                             return evaluate(0);
                           },
                       .log = options_.log};
@@ -96,6 +116,57 @@ class HeadTrainer {
                       "folder with --set out=FOLDER.",
                       config_.out.string()));
     }
+  }
+
+  void say(const std::string& line) const {
+    if (options_.log) {
+      options_.log(line);
+    }
+  }
+
+  /// What the head is fed has to be recorded.
+  void check_layers() const {
+    const std::vector<int64_t>& recorded = answers_->layers();
+    for (const int64_t layer : config_.shape.layers) {
+      if (std::find(recorded.begin(), recorded.end(), layer) == recorded.end()) {
+        throw Error(
+            fmt::format("head.layers names layer {}, whose outputs {} does not hold: it "
+                        "has those of [{}].",
+                        layer, config_.answers.string(), fmt::join(recorded, ", ")));
+      }
+    }
+  }
+
+  int64_t train_tokens() const {
+    return answers_ ? answers_->train_tokens() : data_->train_tokens();
+  }
+
+  int64_t tokens_per_step() const {
+    return answers_
+               ? config_.text.batch_size * answers_->train_tokens() / std::ssize(answers_->train())
+               : config_.text.batch_size * config_.text.sequence_length;
+  }
+
+  /// End-of-sequence tokens, the newline and digits are in every draft vocabulary of answers.
+  at::Tensor token_weights() const {
+    const int64_t vocab = target_->config.vocab_size;
+    if (!answers_) {
+      return data_->frequencies(vocab);
+    }
+    if (config_.shape.draft_vocab_size == 0) {
+      return {};
+    }
+    at::Tensor weights = answers_->masses();
+    auto* values = weights.mutable_data_ptr<double>();
+    const std::vector<Token>& ends = target_->config.end_ids;
+    for (Token token = 0; token < vocab; ++token) {
+      const std::string_view bytes = tokenizer_->token_bytes(token);
+      const bool digit = bytes.size() == 1 && bytes[0] >= '0' && bytes[0] <= '9';
+      if (digit || bytes == "\n" || std::find(ends.begin(), ends.end(), token) != ends.end()) {
+        values[token] += kAlways;
+      }
+    }
+    return weights;
   }
 
   /// The target as it decodes, on the CPU.
@@ -122,11 +193,16 @@ class HeadTrainer {
   }
 
   at::Tensor loss(int64_t step) const {
-    const auto batch = target_batch(*target_, tokens(step).to(options_.device), matmul_dtype());
-    return head_loss(*head_, batch, config_.loss);
+    const auto batch =
+        answers_ ? answers_->batch(step, config_.text.batch_size, config_.text.seed)
+                 : target_batch(*target_, tokens(step).to(options_.device), matmul_dtype());
+    return head_loss(*head_, batch, config_.loss, *target_);
   }
 
   HeldOutReport evaluate(int64_t max_windows) const {
+    if (answers_) {
+      return report(evaluate_head(*head_, *target_, *answers_, config_, max_windows));
+    }
     return report(evaluate_head(*head_, *target_, *data_, generated_, config_, max_windows));
   }
 
@@ -137,7 +213,7 @@ class HeadTrainer {
                       {"seed", config_.text.seed},
                       {"sequence_length", config_.text.sequence_length},
                       {"batch_size", config_.text.batch_size},
-                      {"tokens", data_->train_tokens()},
+                      {"tokens", train_tokens()},
                       {"steps", config_.schedule.steps},
                       {"warm_up_steps", config_.schedule.warm_up_steps},
                       {"rate", config_.schedule.learning_rate},
@@ -153,7 +229,9 @@ class HeadTrainer {
   const HeadTrainConfig& config_;
   const TrainOptions& options_;
   std::shared_ptr<const TransformerTensors> target_;
-  std::unique_ptr<TextData> data_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<TextData> data_;      // one of these
+  std::unique_ptr<AnswerSet> answers_;  // two
   SelfGenerated generated_;
   std::unique_ptr<HeadTraining> head_;
 };

@@ -19,6 +19,37 @@ at::Tensor tokens_at_depth(const TargetBatch& batch, int64_t depth) {
   return at::cat({tokens, last}, 1);
 }
 
+TargetBatch TargetBatch::to(at::Device device) const {
+  TargetBatch out = *this;
+  std::vector<at::Tensor*> all = {&out.tokens,      &out.target.logits,          &out.target.hidden,
+                                  &out.log_sums,    &out.target.hidden_pre_norm, &out.places,
+                                  &out.distribution};
+  for (at::Tensor& layer : out.target.layers) {
+    all.push_back(&layer);
+  }
+  for (at::Tensor* tensor : all) {
+    *tensor = tensor->defined() ? tensor->to(device) : *tensor;
+  }
+  return out;
+}
+
+GuessedPlaces guessed_places(const TargetBatch& batch, int64_t depth) {
+  const int64_t length = batch.tokens.size(1) - 1;
+  const at::Tensor all =
+      batch.places.defined()
+          ? batch.places
+          : at::arange(batch.tokens.size(0) * length, batch.tokens.options().dtype(at::kLong));
+  const at::Tensor among = all.remainder(length).ge(depth).nonzero().squeeze(-1);
+  const at::Tensor places = all.index_select(0, among);
+  const at::Tensor row = places.div(length, "floor");
+  return {places, row * (length - 1) + places.remainder(length) - depth, among};
+}
+
+at::Tensor heaviest_tokens(const at::Tensor& token_weights, int64_t count) {
+  const auto order = token_weights.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
+  return std::get<0>(order.narrow(0, 0, count).sort());
+}
+
 void collect_parameters(const std::vector<at::Tensor*>& parameters, at::Device device,
                         std::vector<at::Tensor>& matrices, std::vector<at::Tensor>& others) {
   for (at::Tensor* parameter : parameters) {

@@ -14,15 +14,29 @@ namespace specdec {
 /// What the frozen target makes of a batch: all that a head may learn from.
 struct TargetBatch {
   at::Tensor tokens;        ///< [rows, T + 1] int64
-  ReferenceResult target;   ///< of tokens 0..T-1, without gradients
-  at::Tensor distribution;  ///< [rows, T, vocab]: softmax of the target's logits
+  ReferenceResult target;   ///< of tokens 0..T-1, without gradients; recorded ones have no logits
+  at::Tensor distribution;  ///< [rows, T, vocab]: softmax of the target's logits; not of recorded
+  // Of recorded answers, else undefined:
+  at::Tensor places = {};    ///< [n] int64 row * T + t that count: those of answers
+  at::Tensor log_sums = {};  ///< [n] logarithm of the sum of exponentials of the logits there
+
+  TargetBatch to(at::Device device) const;
 };
 
-/// What a head says at depth d: anchor a has seen the target's features up to token a and guesses
-/// token a + d + 1, whose distribution the target gives at a + d.
+/// Where the distributions lie that are guessed at depth d: an anchor a has seen the target's
+/// features up to token a and guesses token a + d + 1, whose distribution the target gives at
+/// t = a + d.
+struct GuessedPlaces {
+  at::Tensor places;   ///< [n] int64 row * T + t, t >= d: those that count
+  at::Tensor anchors;  ///< [n] int64 row * (T - 1) + t - d: columns of heads that are fed in pairs
+  at::Tensor among;    ///< [n] int64: which of TargetBatch::places they are, if it has any
+};
+GuessedPlaces guessed_places(const TargetBatch& batch, int64_t depth);
+
+/// What a head says at depth d, of each of the guessed places.
 struct DepthOutput {
-  at::Tensor logits;    ///< [rows, T - d, vocab, or the draft vocabulary]
-  at::Tensor features;  ///< [rows, T - d, hidden]: its guess of the feature at a + d; or undefined
+  at::Tensor logits;    ///< [n, vocab, or the draft vocabulary]
+  at::Tensor features;  ///< [n, hidden]: its guess of the feature at t; or undefined
 };
 
 /// One kind of head in training: what there is to add for a new one.
@@ -40,7 +54,7 @@ class HeadTraining {
   }
   /// The target's token of each draft token, [draft vocab] int64; undefined = all tokens.
   virtual at::Tensor draft_tokens() const { return {}; }
-  /// Stores the head in bfloat16 as its loader reads it.
+  /// Stores the head, in HeadShape::stored, as its loader reads it.
   virtual void save(const std::filesystem::path& folder) const = 0;
   /// The file that save writes the weights to.
   virtual std::string file() const { return "model.safetensors"; }
@@ -51,9 +65,11 @@ class HeadTraining {
 /// What a HeadTraining is made from.
 struct HeadTrainingContext {
   std::shared_ptr<const TransformerTensors> target;  ///< float32, outlives the head
-  at::Tensor token_counts;                           ///< [vocab] int64 of the training text
-  uint64_t seed = 0;                                 ///< of initial values
-  std::optional<at::ScalarType> matmul_dtype;        ///< as in reference_forward
+  /// [vocab] how much a draft vocabulary gains by each token: how often it comes in the training
+  /// text, or its probability summed over the recorded answers.
+  at::Tensor token_weights;
+  uint64_t seed = 0;                           ///< of initial values
+  std::optional<at::ScalarType> matmul_dtype;  ///< as in reference_forward
 };
 
 std::unique_ptr<HeadTraining> make_medusa_training(const HeadShape& shape,
@@ -68,6 +84,8 @@ std::unique_ptr<HeadTraining> make_mtp_training(const HeadShape& shape,
 /// Text tokens that depth `depth` is fed in an unrolled forward: column t holds the token at t +
 /// depth; [rows, T - 1], columns beyond the text repeat its last token and count for nothing.
 at::Tensor tokens_at_depth(const TargetBatch& batch, int64_t depth);
+/// The heaviest tokens, in the order of their ids: [count] int64.
+at::Tensor heaviest_tokens(const at::Tensor& token_weights, int64_t count);
 /// Makes parameters leaves on a device and sorts them: matrices decay, vectors do not.
 void collect_parameters(const std::vector<at::Tensor*>& parameters, at::Device device,
                         std::vector<at::Tensor>& matrices, std::vector<at::Tensor>& others);

@@ -44,9 +44,10 @@ class MtpTraining final : public HeadTraining {
                                              .features = features,
                                              .own_features = d > 1,
                                              .unrolled = &past[module],
-                                             .matmul_dtype = matmul_dtype_});
+                                             .matmul_dtype = matmul_dtype_,
+                                             .places = guessed_places(batch, d).anchors});
       features = out.features;
-      outputs.push_back({out.logits.narrow(1, 0, length - d), {}});
+      outputs.push_back({out.logits, {}});
     }
     return outputs;
   }

@@ -37,8 +37,12 @@ TrainCheck check_training(const std::filesystem::path& file,
   if (describes_head(file, overrides)) {
     const HeadTrainConfig config = load_head_train_config(file, overrides);
     const auto type = head_type_name(config.shape.type);
-    check.summary = fmt::format("trains a head of type {} for {}: {}", type, config.target.string(),
-                                plan_text(config.text, config.schedule));
+    const std::string plan =
+        config.answers.empty() ? plan_text(config.text, config.schedule)
+                               : fmt::format("{} steps of {} answers in {}", config.schedule.steps,
+                                             config.text.batch_size, config.answers.string());
+    check.summary =
+        fmt::format("trains a head of type {} for {}: {}", type, config.target.string(), plan);
     const bool is_mtp = config.shape.type == HeadType::kMtp;
     warn_of_finished(config.out, is_mtp ? "mtp.safetensors" : "model.safetensors", check.warnings);
   } else {

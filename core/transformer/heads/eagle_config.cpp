@@ -313,8 +313,10 @@ std::string eagle_config_json(const EagleConfig& config) {
       {"trained_for", head_target_json(config.trained_for)},
       {"vocab_size", config.vocab_size},
   };
-  if (third) {
+  if (third || config.draft_vocab_size < config.vocab_size) {
     out["draft_vocab_size"] = config.draft_vocab_size;
+  }
+  if (third) {
     out["eagle_config"] = {{kAuxLayers, config.capture_layers}, {"use_aux_hidden_state", true}};
   } else {
     out["feature"] = config.feature_after_norm ? "after_final_norm" : "before_final_norm";

@@ -31,7 +31,7 @@ struct EagleConfig {
   LayerStyle style = LayerStyle::kLlama;
   int64_t hidden_size = 0;
   int64_t vocab_size = 0;        ///< the target's
-  int64_t draft_vocab_size = 0;  ///< EAGLE-3: rows of its lm_head
+  int64_t draft_vocab_size = 0;  ///< tokens that have logits: rows of EAGLE-3's lm_head
   double rms_norm_eps = 1e-6;
   LayerPlan plan;                         ///< of the layer
   std::optional<Llama3Rope> llama3_rope;  ///< what plan.rope.divisors were made of

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
+#include "core/transformer/heads/draft_rows.h"
 #include "core/transformer/layer_tensors.h"
 
 namespace specdec {
@@ -58,8 +59,8 @@ class EagleLoader {
       head_.norm = norm("norm.weight");
       head_.lm_head = matrix("lm_head.weight", config_.draft_vocab_size, hidden);
       load_norms(format.prefix);
-      load_draft_vocabulary();
     }
+    head_.target_ids = load_draft_ids(source_, config_.draft_vocab_size, config_.vocab_size);
     if (config_.own_embedding) {
       head_.embedding = matrix("embed_tokens.weight", config_.vocab_size, hidden);
     } else {
@@ -97,39 +98,6 @@ class EagleLoader {
       }
       head_.stream_norms = at::stack(norms);
     }
-  }
-
-  void load_draft_vocabulary() {
-    const int64_t draft_vocab = config_.draft_vocab_size;
-    if (!source_.has("d2t") && draft_vocab == config_.vocab_size) {
-      return;
-    }
-    head_.target_ids = source_.load_integers("d2t", {draft_vocab}) + at::arange(draft_vocab);
-    Tensor used = at::zeros({config_.vocab_size}, at::kBool);
-    const auto* ids = head_.target_ids.const_data_ptr<int64_t>();
-    for (int64_t i = 0; i < draft_vocab; ++i) {
-      check_id(i, ids[i], used);
-    }
-    if (source_.has("t2d") &&
-        !at::equal(source_.load_booleans("t2d", {config_.vocab_size}), used)) {
-      throw WeightsError(
-          fmt::format("{}: t2d does not mark the tokens that d2t leads to; the file is damaged.",
-                      source_.folder().string()));
-    }
-    head_.target_ids = head_.target_ids.to(target_.device);
-  }
-
-  void check_id(int64_t draft_token, int64_t id, Tensor& used) const {
-    const bool inside = id >= 0 && id < config_.vocab_size;
-    if (!inside || used[id].item<bool>()) {
-      throw WeightsError(fmt::format(
-          "{}: d2t leads from draft token {} to token {} of the target, which {}. Each draft token "
-          "stands for one of the target's {} (d2t holds the offsets).",
-          source_.folder().string(), draft_token, id,
-          inside ? "another draft token stands for already" : "does not exist",
-          config_.vocab_size));
-    }
-    used[id] = true;
   }
 
   EagleHead& head_;
@@ -209,12 +177,7 @@ void save_eagle_head(const EagleHead& head, const std::filesystem::path& folder,
     writer.add("lm_head.weight", head.lm_head);
     write_norms(writer, head, format);
   }
-  if (head.target_ids.defined()) {
-    const Tensor ids = head.target_ids.cpu();
-    Tensor used = at::zeros({config.vocab_size}, at::kBool);
-    writer.add("d2t", ids - at::arange(config.draft_vocab_size));
-    writer.add("t2d", used.index_fill_(0, ids, true));
-  }
+  write_draft_ids(writer, head.target_ids, config.vocab_size);
   writer.write(folder / "model.safetensors");
   write_file(folder / "config.json", eagle_config_json(config));
 }
@@ -235,6 +198,9 @@ std::shared_ptr<EagleHead> random_eagle_head(const EagleConfig& config,
   head->layer.plan = config.plan;
   head->layer.rms_norm_eps = config.rms_norm_eps;
   head->layer.weights = random_layer(random, config.plan, hidden);
+  if (config.draft_vocab_size < config.vocab_size) {
+    head->target_ids = at::arange(config.draft_vocab_size);
+  }
   if (!third) {
     head->layer.weights.attention_norm = Tensor();
     return head;
@@ -243,9 +209,6 @@ std::shared_ptr<EagleHead> random_eagle_head(const EagleConfig& config,
   head->norm = random.norm(hidden);
   head->lm_head = random.matrix(config.draft_vocab_size, hidden);
   add_random_norms(random, *head);
-  if (config.draft_vocab_size < config.vocab_size) {
-    head->target_ids = at::arange(config.draft_vocab_size);
-  }
   return head;
 }
 

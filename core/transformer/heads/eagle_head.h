@@ -15,7 +15,7 @@ namespace specdec {
 /// An EAGLE head: one decoder layer over features of the target. Norm scales are as multiplied.
 ///
 /// EAGLE-1/2: layer(fc [embedding of token t + 1, feature at t]) is the feature at t + 1; the
-/// target's head makes logits of it.
+/// target's head makes logits of it, or those of its rows that a draft vocabulary names.
 /// EAGLE-3: the captured streams at t, concatenated, go through fc once; the layer's attention
 /// reads [normed embedding of token t + 1, normed feature], its output is the feature that recurs
 /// (without fc; normed for norm_output), and lm_head over its norm gives the logits of a draft
@@ -49,8 +49,7 @@ std::shared_ptr<EagleHead> load_eagle_head(const std::filesystem::path& folder,
                                            EagleVersion version, const TransformerInfo& target,
                                            std::optional<at::ScalarType> dtype = std::nullopt);
 
-/// Writes config.json and model.safetensors under the published names; dtype float64, float32 or
-/// bfloat16.
+/// Writes config.json and model.safetensors under the published names; dtype: see TensorWriter.
 void save_eagle_head(const EagleHead& head, const std::filesystem::path& folder,
                      at::ScalarType dtype);
 

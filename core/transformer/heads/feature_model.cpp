@@ -9,11 +9,12 @@
 #include "core/error.h"
 #include "core/kernels/linear.h"
 #include "core/kernels/ops.h"
+#include "core/transformer/heads/draft_rows.h"
 
 namespace specdec {
 namespace {
 
-Linear packed(const Tensor& matrix, const TransformerInfo& target, const Tensor& bias = {}) {
+Linear packed(const Tensor& matrix, const TransformerWeights& target, const Tensor& bias = {}) {
   return matrix.defined() ? pack(matrix, head_packing(target), bias) : Linear();
 }
 
@@ -27,8 +28,9 @@ class EagleFeatureHead final : public FeatureHead {
         target_(std::move(target)),
         ops_(ops_of(options, *target_)),
         fc_(packed(head_->fc, *target_, head_->fc_bias)),
-        vocabulary_(vocabulary_of(*head_)),
-        lm_head_(packed(vocabulary_ ? sorted_rows(*head_) : head_->lm_head, *target_)),
+        vocabulary_(specdec::draft_vocabulary(head_->target_ids, config_.vocab_size)),
+        lm_head_(packed(sorted_rows(*head_), *target_)),
+        target_rows_(third() ? Tensor() : head_->target_ids, target_),
         embedding_(head_->embedding.defined() ? packed(head_->embedding, *target_)
                                               : target_->embedding) {}
 
@@ -59,11 +61,10 @@ class EagleFeatureHead final : public FeatureHead {
                                                         : ops_->rms_norm(output, head_->norm,
                                                                          config_.rms_norm_eps));
     }
-    if (config_.feature_after_norm) {
-      return head_logits(*ops_, *target_, output);
-    }
-    return head_logits(*ops_, *target_,
-                       ops_->rms_norm(output, target_->final_norm, target_->config.rms_norm_eps));
+    return target_rows_.logits(
+        *ops_, config_.feature_after_norm
+                   ? output
+                   : ops_->rms_norm(output, target_->final_norm, target_->config.rms_norm_eps));
   }
 
   const DraftVocabulary* draft_vocabulary() const override {
@@ -73,17 +74,11 @@ class EagleFeatureHead final : public FeatureHead {
  private:
   bool third() const { return config_.version == EagleVersion::kEagle3; }
 
-  static std::optional<DraftVocabulary> vocabulary_of(const EagleHead& head) {
-    if (!head.target_ids.defined()) {
-      return std::nullopt;
-    }
-    const Tensor ids = std::get<0>(head.target_ids.cpu().sort()).to(at::kInt).contiguous();
-    const auto* first = ids.const_data_ptr<int32_t>();
-    return DraftVocabulary({first, first + ids.numel()}, head.config.vocab_size);
-  }
-
   /// The rows of its lm_head by the target's tokens; most heads have them so.
   static Tensor sorted_rows(const EagleHead& head) {
+    if (!head.lm_head.defined() || !head.target_ids.defined()) {
+      return head.lm_head;
+    }
     const auto [ids, order] = head.target_ids.sort();
     return at::equal(ids, head.target_ids) ? head.lm_head : head.lm_head.index_select(0, order);
   }
@@ -111,7 +106,9 @@ class EagleFeatureHead final : public FeatureHead {
   std::shared_ptr<Ops> ops_;
   Linear fc_;
   std::optional<DraftVocabulary> vocabulary_;
-  Linear lm_head_, embedding_;
+  Linear lm_head_;
+  DraftRows target_rows_;  ///< of EAGLE-1/2
+  Linear embedding_;
 };
 
 class MtpFeatureHead final : public FeatureHead {

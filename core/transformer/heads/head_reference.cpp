@@ -5,21 +5,30 @@
 namespace specdec {
 namespace {
 
-/// The matrices of a head are widened to the activations' dtype.
-Tensor project(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) {
-  const Tensor wide = weight.to(x.scalar_type());
-  return bias.defined() ? at::linear(x, wide, bias) : at::linear(x, wide);
+/// Products in `dtype` (default: the activations'), which matrices are converted to.
+Tensor project(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+               std::optional<at::ScalarType> dtype = {}) {
+  const at::ScalarType type = dtype.value_or(x.scalar_type());
+  const Tensor product = at::linear(x.to(type), weight.to(type)).to(x.scalar_type());
+  return bias.defined() ? product + bias : product;
+}
+
+/// Those columns of [rows, T, hidden] that logits are wanted of.
+Tensor wanted(const HeadInputs& inputs, const Tensor& values) {
+  return inputs.places.defined() ? values.flatten(0, 1).index_select(0, inputs.places) : values;
 }
 
 HeadOutputs eagle1_reference(const EagleHead& head, const TransformerTensors& target,
                              const HeadInputs& inputs, const Tensor& embedding) {
-  const Tensor x = project(at::cat({embedding, inputs.features}, -1), head.fc, head.fc_bias);
+  const Tensor x = project(at::cat({embedding, inputs.features}, -1), head.fc, head.fc_bias,
+                           inputs.matmul_dtype);
   HeadOutputs out;
   out.features = reference_layer(layer_reference(head.layer, target, inputs.matmul_dtype), x, {},
                                  inputs.unrolled);
   const Tensor norm = head.config.feature_after_norm ? Tensor() : target.final_norm;
-  out.logits =
-      reference_head(target, reference_norm(out.features, norm, target.config.rms_norm_eps));
+  out.logits = reference_head(
+      target, reference_norm(wanted(inputs, out.features), norm, target.config.rms_norm_eps),
+      head.target_ids);
   return out;
 }
 
@@ -36,9 +45,9 @@ Tensor normed_streams(const EagleHead& head, const Tensor& streams) {
 HeadOutputs eagle3_reference(const EagleHead& head, const TransformerTensors& target,
                              const HeadInputs& inputs, const Tensor& embedding) {
   const double eps = head.config.rms_norm_eps;
-  const Tensor feature =
-      inputs.own_features ? inputs.features
-                          : project(normed_streams(head, inputs.features), head.fc, head.fc_bias);
+  const Tensor feature = inputs.own_features ? inputs.features
+                                             : project(normed_streams(head, inputs.features),
+                                                       head.fc, head.fc_bias, inputs.matmul_dtype);
   const Tensor x = reference_norm(feature, head.feature_norm, eps);
   const Tensor output =
       reference_layer(layer_reference(head.layer, target, inputs.matmul_dtype), x,
@@ -46,7 +55,7 @@ HeadOutputs eagle3_reference(const EagleHead& head, const TransformerTensors& ta
   const Tensor normed = reference_norm(output, head.norm, eps);
   HeadOutputs out;
   out.features = head.config.norm_output ? normed : output;
-  out.logits = project(normed, head.lm_head);
+  out.logits = project(wanted(inputs, normed), head.lm_head, {}, inputs.matmul_dtype);
   return out;
 }
 
@@ -71,13 +80,13 @@ HeadOutputs mtp_reference(const MtpHead& head, const TransformerTensors& target,
   const Tensor x = project(at::cat({reference_norm(embedding, head.embedding_norm, eps),
                                     reference_norm(inputs.features, head.hidden_norm, eps)},
                                    -1),
-                           head.fc);
+                           head.fc, {}, inputs.matmul_dtype);
   const HeadLayer& layer = head.layers.at(module);
   HeadOutputs out;
   out.features = reference_norm(
       reference_layer(layer_reference(layer, target, inputs.matmul_dtype), x, {}, inputs.unrolled),
       head.norm, eps);
-  out.logits = reference_head(target, out.features);
+  out.logits = reference_head(target, wanted(inputs, out.features));
   return out;
 }
 

@@ -17,12 +17,14 @@ struct HeadInputs {
   bool own_features = false;                        ///< the latter: EAGLE-3's skip fc
   UnrolledKeys* unrolled = nullptr;                 ///< of the earlier steps; see reference_layer
   std::optional<at::ScalarType> matmul_dtype = {};  ///< as in reference_forward
+  /// [n] int64: the columns, row * T + column, that logits are wanted of; undefined = of all.
+  Tensor places = {};
 };
 
 struct HeadOutputs {
   Tensor features;  ///< [rows, T, hidden], column t: at t + 1; what the next step is fed
-  /// [rows, T, vocab], column t: of the token at t + 2. EAGLE-3: [rows, T, draft vocab], where
-  /// entry i is the target's token target_ids[i].
+  /// [rows, T, vocab], or [n, vocab] of HeadInputs::places; column t: of the token at t + 2. With a
+  /// draft vocabulary entry i is the target's token target_ids[i].
   Tensor logits;
 };
 

@@ -54,6 +54,11 @@ MedusaConfig read_medusa_config(const std::filesystem::path& folder) {
   config.hidden_size = keys.has("hidden_size") ? keys.positive("hidden_size") : 0;
   config.vocab_size = keys.has("vocab_size") ? keys.positive("vocab_size") : 0;
   config.share_lm_head = keys.boolean("share_lm_head", false);
+  config.draft_vocab_size = keys.has("draft_vocab_size") ? keys.positive("draft_vocab_size") : 0;
+  if (config.draft_vocab_size > 0 && !config.share_lm_head) {
+    keys.fail("draft_vocab_size",
+              "is for heads that end in the target's own head: set share_lm_head to true");
+  }
   config.trained_for = read_head_target(keys);
   return config;
 }
@@ -72,7 +77,8 @@ MedusaConfig read_medusa_config(const std::filesystem::path& folder,
 
 MedusaHead new_medusa_head(const MedusaConfig& config, const TransformerTensors& target,
                            at::ScalarType dtype) {
-  MedusaHead head{.config = config, .blocks = {}, .outputs = {}, .fingerprint = {}};
+  MedusaHead head{
+      .config = config, .blocks = {}, .outputs = {}, .target_ids = {}, .fingerprint = {}};
   head.config.hidden_size = target.config.hidden_size;
   head.config.vocab_size = target.config.vocab_size;
   head.config.trained_for = head_target(target);
@@ -101,7 +107,10 @@ Tensor medusa_hidden(const MedusaHead& head, const Tensor& hidden, int64_t index
 
 MedusaModel::MedusaModel(const MedusaHead& head, std::shared_ptr<const TransformerWeights> target,
                          const TransformerOptions& options)
-    : target_(std::move(target)), ops_(ops_of(options, *target_)) {
+    : target_(std::move(target)),
+      ops_(ops_of(options, *target_)),
+      vocabulary_(draft_vocabulary(head.target_ids, head.config.vocab_size)),
+      rows_(head.target_ids, target_) {
   for (const std::vector<MedusaBlock>& layers : head.blocks) {
     std::vector<Linear>& blocks = blocks_.emplace_back();
     for (const MedusaBlock& block : layers) {
@@ -119,7 +128,7 @@ Tensor MedusaModel::logits(const Tensor& hidden, int64_t index) const {
   for (const Linear& block : blocks_[number]) {
     x = x + at::silu(ops_->linear(block, x));
   }
-  return outputs_.empty() ? head_logits(*ops_, *target_, x) : ops_->linear(outputs_[number], x);
+  return outputs_.empty() ? rows_.logits(*ops_, x) : ops_->linear(outputs_[number], x);
 }
 
 CheckpointTensors medusa_tensors(const std::filesystem::path& folder) {
@@ -131,6 +140,7 @@ MedusaHead load_medusa_head(const std::filesystem::path& folder, const Transform
   MedusaHead head{.config = read_medusa_config(folder, target.config),
                   .blocks = {},
                   .outputs = {},
+                  .target_ids = {},
                   .fingerprint = {}};
   const MedusaConfig& config = head.config;
   check_head_target(config.trained_for, target, folder);
@@ -149,6 +159,9 @@ MedusaHead load_medusa_head(const std::filesystem::path& folder, const Transform
       head.outputs.push_back(
           source.load(output_name(config, k), {config.vocab_size, config.hidden_size}, dtype));
     }
+  }
+  if (config.draft_vocab_size > 0) {
+    head.target_ids = load_draft_ids(source, config.draft_vocab_size, config.vocab_size);
   }
   source.check_all_taken();
   head.fingerprint = fmt::format("{:016x}", source.hash());
@@ -170,14 +183,18 @@ void save_medusa_head(const MedusaHead& head, const std::filesystem::path& folde
       writer.add(output_name(config, k), head.outputs[static_cast<size_t>(k)]);
     }
   }
+  write_draft_ids(writer, head.target_ids, config.vocab_size);
   writer.write(folder / "model.safetensors", {{"format", "pt"}});
-  const nlohmann::json out = {{"head_type", "medusa"},
-                              {"medusa_num_heads", config.num_heads},
-                              {"medusa_num_layers", config.num_layers},
-                              {"hidden_size", config.hidden_size},
-                              {"vocab_size", config.vocab_size},
-                              {"share_lm_head", config.share_lm_head},
-                              {"trained_for", head_target_json(config.trained_for)}};
+  nlohmann::json out = {{"head_type", "medusa"},
+                        {"medusa_num_heads", config.num_heads},
+                        {"medusa_num_layers", config.num_layers},
+                        {"hidden_size", config.hidden_size},
+                        {"vocab_size", config.vocab_size},
+                        {"share_lm_head", config.share_lm_head},
+                        {"trained_for", head_target_json(config.trained_for)}};
+  if (head.target_ids.defined()) {
+    out["draft_vocab_size"] = head.target_ids.numel();
+  }
   write_file(folder / "config.json", out.dump(2) + "\n");
 }
 

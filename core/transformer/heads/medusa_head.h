@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/transformer/heads/draft_rows.h"
 #include "core/transformer/heads/head_files.h"
 #include "core/transformer/transformer_model.h"
 #include "core/transformer/weights.h"
@@ -22,6 +23,8 @@ struct MedusaConfig {
   int64_t vocab_size = 0;
   /// The heads end in the target's own head instead of a matrix each (ours, for small files).
   bool share_lm_head = false;
+  /// With share_lm_head: how many of the target's tokens have logits; 0 = all.
+  int64_t draft_vocab_size = 0;
   HeadTarget trained_for = {};
 };
 
@@ -38,7 +41,9 @@ struct MedusaHead {
   MedusaConfig config;
   std::vector<std::vector<MedusaBlock>> blocks;  ///< [num_heads][num_layers]
   std::vector<Tensor> outputs;  ///< [num_heads], each [vocab, hidden]; empty if share_lm_head
-  std::string fingerprint;      ///< of the stored weights, 16 hex digits
+  /// The target's token of each logit, see draft_rows.h; undefined = all tokens.
+  Tensor target_ids = {};
+  std::string fingerprint;  ///< of the stored weights, 16 hex digits
 };
 
 /// Heads as the paper begins with them: blocks that are the identity and, where they have one, the
@@ -55,14 +60,18 @@ class MedusaModel {
  public:
   MedusaModel(const MedusaHead& head, std::shared_ptr<const TransformerWeights> target,
               const TransformerOptions& options = {});
-  /// Logits [n, vocab] that head `index` gives for hidden states [n, hidden].
+  /// Logits [n, vocab] that head `index` gives for hidden states [n, hidden]; with a draft
+  /// vocabulary one for each of its tokens.
   Tensor logits(const Tensor& hidden, int64_t index) const;
+  const std::optional<DraftVocabulary>& vocabulary() const { return vocabulary_; }
 
  private:
   std::shared_ptr<const TransformerWeights> target_;
   std::shared_ptr<Ops> ops_;
   std::vector<std::vector<Linear>> blocks_;  ///< [num_heads][num_layers]
   std::vector<Linear> outputs_;              ///< [num_heads]; empty = the target's own head
+  std::optional<DraftVocabulary> vocabulary_;
+  DraftRows rows_;
 };
 
 /// Reads `folder`/config.json; hidden_size and vocab_size are 0 where it leaves them out.
@@ -85,7 +94,7 @@ CheckpointTensors medusa_tensors(const std::filesystem::path& folder);
 MedusaHead load_medusa_head(const std::filesystem::path& folder, const TransformerInfo& target,
                             std::optional<at::ScalarType> dtype = std::nullopt);
 
-/// Writes them (dtype float32 or bfloat16).
+/// Writes them; dtype: see TensorWriter.
 void save_medusa_head(const MedusaHead& head, const std::filesystem::path& folder,
                       at::ScalarType dtype);
 

@@ -43,7 +43,7 @@ TEST(CliTest, HelpAndVersionSucceed) {
   EXPECT_THAT(cli({"--help"}).out, HasSubstr("specdec run configs/pair.yaml"));
   EXPECT_THAT(cli({"--version"}).out, HasSubstr("specdec "));
   for (const char* command : {"run", "check", "list", "generate", "logits", "inspect", "profile",
-                              "simulate", "import", "compare"}) {
+                              "simulate", "import", "compare", "answers"}) {
     const auto help = cli({command, "--help"});
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_THAT(help.out, HasSubstr(command));
@@ -108,6 +108,7 @@ TEST(CliTest, WrongUsageExitsWithTwo) {
       {"profile", kModel, "--draft", "/no/such/model"},
       {"profile", kModel, "--lengths", "0", "--draft", kModel},
       {"simulate", "/no/such/run"},
+      {"answers", "/no/such/config"},
       {"import", "/no/such/file"},
       {"import"},
   };

@@ -188,7 +188,8 @@ TEST_F(HeadTrainerTest, TheTargetAsItsOwnHeadWouldBePerfect) {
     std::vector<DepthOutput> forward(const TargetBatch& batch, int64_t depth) const override {
       std::vector<DepthOutput> out;
       for (int64_t d = 1; d <= depth; ++d) {
-        out.push_back({batch.target.logits.narrow(1, d, batch.distribution.size(1) - d), {}});
+        const auto places = guessed_places(batch, d).places;
+        out.push_back({batch.target.logits.flatten(0, 1).index_select(0, places), {}});
       }
       return out;
     }
@@ -209,7 +210,7 @@ TEST_F(HeadTrainerTest, TheTargetAsItsOwnHeadWouldBePerfect) {
   const auto batch = target_batch(target, data.batch(0), {});
   const HeadLoss distribution{.distribution = 1.0, .depth = 1};
   const auto p = batch.distribution.narrow(1, 1, batch.distribution.size(1) - 1);
-  EXPECT_NEAR(head_loss(Oracle(), batch, distribution).item<double>(),
+  EXPECT_NEAR(head_loss(Oracle(), batch, distribution, target).item<double>(),
               -(p * p.log()).sum(-1).mean().item<double>(), 1e-4);
 }
 
@@ -275,13 +276,28 @@ TEST_F(HeadTrainerTest, TheDraftVocabularyHoldsTheMostFrequentTokens) {
   EXPECT_GE(inside.min().item<int64_t>(), outside.max().item<int64_t>());
 }
 
-TEST(HeadLossTest, TheDraftDistributionIsTheTargetsShare) {
-  const auto distribution = at::tensor({0.5, 0.1, 0.3, 0.1, 0.1, 0.6, 0.2, 0.1}).view({2, 4});
-  const auto draft = restrict_to_draft(distribution, at::tensor({0, 2}, at::kLong));
-  EXPECT_NEAR(draft.distribution[0][0].item<double>(), 0.625, 1e-6);
-  EXPECT_NEAR(draft.distribution[1][1].item<double>(), 2.0 / 3.0, 1e-6);
-  EXPECT_TRUE(at::equal(draft.counts, at::tensor({1.0, 0.0}).to(draft.counts.scalar_type())))
-      << "the second row's best token cannot be drafted";
+TEST(HeadLossTest, MassOutsideTheDraftVocabularyIsNotMadeUpFor) {
+  const auto distribution = at::tensor({0.5, 0.1, 0.3, 0.1, 0.1, 0.6, 0.2, 0.1}).view({1, 2, 4});
+  const TargetBatch batch{.tokens = at::tensor({0, 1, 2}, at::kLong).view({1, 3}),
+                          .target = {},
+                          .distribution = distribution};
+  const auto draft = guessed_distribution(batch, guessed_places(batch, 1),
+                                          at::tensor({0, 2}, at::kLong), TransformerTensors());
+  EXPECT_TRUE(at::equal(
+      draft, distribution[0].narrow(0, 1, 1).index_select(1, at::tensor({0, 2}, at::kLong))));
+}
+
+TEST(HeadLossTest, PlacesAreThoseOfAnswersThatTheDepthReaches) {
+  const TargetBatch whole{.tokens = at::zeros({2, 5}, at::kLong), .target = {}, .distribution = {}};
+  const GuessedPlaces all = guessed_places(whole, 3);
+  EXPECT_TRUE(at::equal(all.places, at::tensor({3, 7}, at::kLong)));
+  EXPECT_TRUE(at::equal(all.anchors, at::tensor({0, 3}, at::kLong))) << "the rows' first columns";
+  TargetBatch answers = whole;
+  answers.places = at::tensor({1, 2, 7}, at::kLong);
+  const GuessedPlaces some = guessed_places(answers, 2);
+  EXPECT_TRUE(at::equal(some.places, at::tensor({2, 7}, at::kLong)));
+  EXPECT_TRUE(at::equal(some.among, at::tensor({1, 2}, at::kLong)));
+  EXPECT_TRUE(at::equal(some.anchors, at::tensor({0, 4}, at::kLong)));
 }
 
 TEST_F(HeadTrainerTest, ConfigMistakesComeTogether) {

@@ -171,6 +171,44 @@ TEST_F(EagleHeadTest, AWholeVocabularyNeedsNoMap) {
   EXPECT_FALSE(load(EagleVersion::kEagle3)->target_ids.defined());
 }
 
+TEST_F(EagleHeadTest, Int8HeadsKeepTheirCodes) {
+  EagleConfig config = make_eagle_config(EagleVersion::kEagle, LayerStyle::kLlama, *target_);
+  config.plan.intermediate_size = 64;  // rows of fc and down fill blocks; others stay bfloat16
+  const auto head = random_eagle_head(config, {.seed = 4, .dtype = at::kFloat});
+  save_eagle_head(*head, folder_.path(), at::kChar);
+  const auto once = load(EagleVersion::kEagle);
+  const at::Tensor& down = head->layer.weights.down;
+  const auto largest = down.unflatten(1, {-1, 32}).abs().amax(-1, /*keepdim=*/true);
+  const auto error = (once->layer.weights.down - down).unflatten(1, {-1, 32}).abs();
+  EXPECT_TRUE(error.le(largest / 127.0 * 0.51).all().item<bool>());
+  // The packed form has the same values, so that storing rounds once.
+  EXPECT_TRUE(at::equal(pack(once->layer.weights.down, {.dtype = at::kChar}).unpack(),
+                        once->layer.weights.down));
+  save_eagle_head(*once, folder_.path(), at::kChar);
+  EXPECT_EQ(load(EagleVersion::kEagle)->fingerprint, once->fingerprint);
+}
+
+TEST_F(EagleHeadTest, Int8CodesWithoutScalesAreRefused) {
+  EagleConfig config = make_eagle_config(EagleVersion::kEagle, LayerStyle::kLlama, *target_);
+  TensorWriter writer(at::kFloat);
+  writer.add("fc.weight", at::zeros({kEagleHidden, 2 * kEagleHidden}, at::kChar));
+  writer.write(folder_.path() / "model.safetensors");
+  std::ofstream(folder_.path() / "config.json") << eagle_config_json(config);
+  EXPECT_THAT(error_message<WeightsError>([&] { load(EagleVersion::kEagle); }),
+              HasSubstr("fc.weight.scales"));
+}
+
+TEST_F(EagleHeadTest, ADraftVocabularyOfEagleUsesRowsOfTheTargetsHead) {
+  EagleConfig config = make_eagle_config(EagleVersion::kEagle, LayerStyle::kLlama, *target_);
+  config.draft_vocab_size = 4;
+  const auto head = random_eagle_head(config, {.seed = 4, .dtype = at::kFloat});
+  head->target_ids = at::tensor({0, 3, 5, 9}, at::kLong);
+  save_eagle_head(*head, folder_.path(), at::kFloat);
+  const auto again = load(EagleVersion::kEagle);
+  ASSERT_TRUE(at::equal(again->target_ids, head->target_ids));
+  EXPECT_FALSE(again->lm_head.defined());
+}
+
 TEST_F(EagleHeadTest, SavedHeadsAreReadBackAsTheyWere) {
   for (const auto version : {EagleVersion::kEagle, EagleVersion::kEagle3}) {
     for (const auto style : {LayerStyle::kLlama, LayerStyle::kGemma}) {

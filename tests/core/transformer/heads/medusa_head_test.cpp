@@ -116,6 +116,22 @@ TEST(MedusaHeadTest, SavesWhatItLoads) {
   }
 }
 
+TEST(MedusaHeadTest, ADraftVocabularyUsesRowsOfTheTargetsHead) {
+  const auto target = tiny_gemma(kMedusaVocab, at::kFloat);
+  const TemporaryFolder folder;
+  MedusaHead head = random_head(
+      *target, {.num_heads = 2, .num_layers = 1, .share_lm_head = true, .draft_vocab_size = 4});
+  head.target_ids = at::tensor({1, 4, 6, 10}, at::kLong);
+  save_medusa_head(head, folder.path(), at::kFloat);
+  const MedusaHead again = load_medusa_head(folder.path(), *target);
+  ASSERT_TRUE(at::equal(again.target_ids, head.target_ids));
+  const MedusaModel model(again, target);
+  const auto x = normal({2, kMedusaHidden}, 9);
+  const auto wanted = reference_head(unpack(*target), medusa_hidden(head, x, 1));
+  EXPECT_LT(max_difference(model.logits(x, 1), wanted.index_select(1, head.target_ids)), 1e-5);
+  EXPECT_EQ(model.vocabulary()->columns(), 4);
+}
+
 class BadMedusaTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -156,6 +172,10 @@ TEST_F(BadMedusaTest, RefusesTensorsThatDoNotFit) {
               HasSubstr(".1.weight"));
   EXPECT_THAT(complaint({{"medusa_num_heads", 0}}, *target_), HasSubstr("medusa_num_heads"));
   EXPECT_THAT(complaint({{"medusa_num_heads", 65}}, *target_), HasSubstr("more than 64"));
+}
+
+TEST_F(BadMedusaTest, RefusesADraftVocabularyWithItsOwnMatrices) {
+  EXPECT_THAT(complaint({{"draft_vocab_size", 4}}, *target_), HasSubstr("share_lm_head"));
 }
 
 TEST_F(BadMedusaTest, RefusesAMissingFolder) {

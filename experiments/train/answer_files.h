@@ -1,0 +1,58 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/types.h"
+
+namespace specdec {
+
+/// A line of answers.jsonl.
+struct AnswerRecord {
+  int64_t number = 0;  ///< of the prompt
+  bool own = false;    ///< the model wrote the user's turn
+  double temperature = 0.0;
+  std::string end;              ///< see AnswerEnd
+  std::vector<Token> tokens;    ///< prompt and answer; empty: there is no answer
+  int64_t answer = 0;           ///< where the answer begins
+  int64_t first_row = 0;        ///< of features.bf16; tokens - 1 rows
+  std::vector<float> log_sums;  ///< of each answer token's logits
+};
+
+/// The folder of answers in the making: answers.json (what they depend on), answers.jsonl and
+/// features.bf16 (rows of bfloat16). An answer counts when its line is complete.
+class AnswerWriter {
+ public:
+  /// Goes on with what the folder holds; what an interrupted run left behind the last complete line
+  /// is cut off. Throws Error when it holds answers of another identity, or cannot be written.
+  AnswerWriter(std::filesystem::path folder, const std::string& identity, int64_t width);
+
+  /// Numbers of the prompts that are done.
+  const std::set<int64_t>& done() const { return done_; }
+  int64_t answer_tokens() const { return answer_tokens_; }
+  /// features: [tokens - 1, width]; undefined without tokens. Sets first_row.
+  void add(AnswerRecord record, const at::Tensor& features);
+
+ private:
+  void resume();
+
+  std::filesystem::path folder_;
+  int64_t width_;
+  int64_t rows_ = 0;
+  int64_t answer_tokens_ = 0;
+  std::set<int64_t> done_;
+  std::ofstream lines_, features_;
+};
+
+/// All complete lines of `folder`/answers.jsonl, by number. Throws Error naming file and line.
+std::vector<AnswerRecord> read_answer_records(const std::filesystem::path& folder);
+/// `folder`/features.bf16 mapped: [rows, width] bfloat16.
+at::Tensor map_answer_features(const std::filesystem::path& folder, int64_t width);
+/// The text of `folder`/answers.json. Throws Error saying how to make the answers.
+std::string read_answer_identity(const std::filesystem::path& folder);
+
+}  // namespace specdec

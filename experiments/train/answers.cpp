@@ -1,0 +1,156 @@
+#include "experiments/train/answers.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+#include "core/families/model.h"
+#include "experiments/terminal/interrupt.h"
+#include "experiments/train/answer_files.h"
+#include "experiments/train/dialogue.h"
+#include "kv/kv_cache.h"
+
+namespace specdec {
+namespace {
+
+LoadOptions load_options(const AnswerPlan& plan, const TrainOptions& options) {
+  return {.dtype = parse_dtype(plan.target_options.dtype),
+          .device = options.device,
+          .activations = parse_activations(plan.target_options.activations)};
+}
+
+/// The model's rows, each with its dialogue; a row whose answer has ended begins the next one.
+class AnswerMaker {
+ public:
+  AnswerMaker(const AnswerPlan& plan, const TrainOptions& options)
+      : plan_(plan),
+        options_(options),
+        tokenizer_(load_tokenizer(plan.target)),
+        weights_(load_model(plan.target, load_options(plan, options))),
+        model_(weights_, paged_kv(), TransformerOptions{.max_length = plan.max_length}),
+        prompts_(plan, *tokenizer_),
+        frame_(chat_frame(*tokenizer_)),
+        excluded_(excluded_runs(plan, *tokenizer_)),
+        writer_(plan.out, answer_identity(plan, *weights_),
+                (static_cast<int64_t>(plan.layers.size()) + 1) * weights_->config.hidden_size),
+        rows_(static_cast<size_t>(plan.rows)) {}
+
+  void run() {
+    const c10::InferenceMode inference;
+    started_ = std::chrono::steady_clock::now();
+    tokens_before_ = writer_.answer_tokens();
+    while (refill()) {
+      InterruptGuard::check();
+      step();
+    }
+    report();
+  }
+
+ private:
+  /// False when all rows have ended and no prompt is left.
+  bool refill() {
+    bool any = false;
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      while (!rows_[row] && next_ < plan_.prompts) {
+        if (writer_.done().count(next_++) == 0) {
+          begin(row, next_ - 1);
+        }
+      }
+      any = any || rows_[row];
+    }
+    return any;
+  }
+
+  void begin(size_t row, int64_t number) {
+    model_.truncate(0, static_cast<int64_t>(row));
+    rows_[row].emplace(DialogueRules{plan_, frame_, excluded_, weights_->config.end_ids},
+                       prompts_.make(number));
+    end_if_done(row);
+  }
+
+  void step() {
+    TokenBatch batch;
+    std::vector<Token> tokens;
+    std::vector<size_t> fed;
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      if (rows_[row]) {
+        const TokenSpan next = rows_[row]->next();
+        tokens.insert(tokens.end(), next.begin(), next.end());
+        batch.rows.insert(batch.rows.end(), next.size(), static_cast<int64_t>(row));
+        fed.push_back(row);
+      }
+    }
+    batch.tokens = token_tensor(tokens);
+    const ForwardResult result =
+        model_.forward(batch, {.capture_layers = plan_.layers, .logits = Logits::kLast});
+    std::vector<at::Tensor> streams = result.captured;
+    streams.push_back(result.final_hidden);
+    const at::Tensor features = at::cat(streams, -1).cpu();
+    int64_t first = 0;
+    for (size_t i = 0; i < fed.size(); ++i) {
+      const auto count = static_cast<int64_t>(rows_[fed[i]]->next().size());
+      model_.commit(chain_path(count), static_cast<int64_t>(fed[i]));
+      if (rows_[fed[i]]->take(features.narrow(0, first, count))) {
+        rows_[fed[i]]->choose(LogitRow::of(result.logits, static_cast<int64_t>(i)));
+      }
+      first += count;
+      end_if_done(fed[i]);
+    }
+  }
+
+  void end_if_done(size_t row) {
+    const Dialogue& dialogue = *rows_[row];
+    if (dialogue.end() == AnswerEnd::kOpen) {
+      return;
+    }
+    const TokenSpan tokens = dialogue.tokens();
+    writer_.add({.number = dialogue.prompt().number,
+                 .own = dialogue.prompt().own,
+                 .temperature = dialogue.prompt().temperature,
+                 .end = answer_end_name(dialogue.end()),
+                 .tokens = {tokens.begin(), tokens.end()},
+                 .answer = dialogue.answer_begin(),
+                 .log_sums = dialogue.log_sums()},
+                tokens.empty() ? at::Tensor() : dialogue.features());
+    rows_[row].reset();
+    if (writer_.done().size() % 50 == 0) {
+      report();
+    }
+  }
+
+  void report() const {
+    if (options_.log) {
+      const std::chrono::duration<double> time = std::chrono::steady_clock::now() - started_;
+      options_.log(fmt::format(
+          "{} of {} prompts done: {} tokens of answers, {:.0f} a second", writer_.done().size(),
+          plan_.prompts, writer_.answer_tokens(),
+          static_cast<double>(writer_.answer_tokens() - tokens_before_) / time.count()));
+    }
+  }
+
+  const AnswerPlan& plan_;
+  const TrainOptions& options_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::shared_ptr<const TransformerWeights> weights_;
+  TransformerModel model_;
+  AnswerPrompts prompts_;
+  ChatFrame frame_;
+  ExcludedRuns excluded_;
+  AnswerWriter writer_;
+  std::vector<std::optional<Dialogue>> rows_;
+  int64_t next_ = 0;
+  int64_t tokens_before_ = 0;
+  std::chrono::steady_clock::time_point started_;
+};
+
+}  // namespace
+
+void make_answers(const AnswerPlan& plan, const TrainOptions& options) {
+  AnswerMaker(plan, options).run();
+}
+
+}  // namespace specdec
