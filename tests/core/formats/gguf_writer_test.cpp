@@ -40,8 +40,9 @@ TEST(GgufFileWriterTest, TheReaderFindsWhatWasWritten) {
                                 {"a.truths", std::vector<bool>{true, false}}};
   GgufFileWriter writer(path, metadata, {{"odd", DType::kF16, {3}}, {"m", DType::kF32, {2, 5}}});
   writer.write(counted(6));
-  writer.write(std::span(counted(40)).first(16));
-  writer.write(std::span(counted(40)).last(24));
+  const auto bytes = counted(40);
+  writer.write(std::span(bytes).first(16));
+  writer.write(std::span(bytes).last(24));
   EXPECT_FALSE(std::filesystem::exists(path));
   writer.commit();
   const GgufFile file(path);
