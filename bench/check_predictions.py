@@ -79,7 +79,7 @@ class Bench:
         config = out.with_suffix(".yaml")
         config.write_text("\n".join([
             f"name: {name}", "seed: 1", "threads: 1", "warm_up: 3",
-            "model: {type: gemma, weights: models/target, device: cpu, include_mtp: true}",
+            "model: {weights: models/target, device: cpu, include_mtp: true}",
             f"prompts: {{file: {ROOT}/configs/prompts/bench.jsonl, max_prompt_tokens: 1024, skip: {skip}, "
             f"limit: {limit}}}",
             f"sampling: {{temperature: {temperature}}}", f"max_new_tokens: {self.options.tokens}", trace,

@@ -12,6 +12,7 @@ llama-lookup, llama-lookahead and llama-speculative-simple of the same sources (
 llama-cpp-python's source package), with these. Rates are medians over prompts, with 95 % intervals (bootstrap).
 """
 import argparse
+import ctypes
 import json
 import os
 import random
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import llama_cpp
 
-from llama_peer import LlamaCpp
+from llama_peer import LlamaCpp, be_quiet
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MODEL = ROOT / "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -134,7 +135,7 @@ class LlamaTool:
             program = Path(self.options.tools) / self.command[0]
             done = run([program, *self.command[1:], "-m", self.path, "-f", text.name,
                         "-n", self.options.tokens, "-c", "4096", "-t", self.options.threads, "-tb",
-                        self.options.threads, "--temp", "0", "--no-warmup", "-lv", "3"],
+                        self.options.threads, "--temp", "0", "-lv", "3"],
                        env={**os.environ, "LD_LIBRARY_PATH": self.options.tools})
         log = done.stdout + done.stderr
         read, decoded = (re.search(kind + r"\s+(\d+) tokens in\s+([\d.]+) seconds", log) for kind in ("encoded", "decoded"))
@@ -147,6 +148,7 @@ class LlamaTool:
 
 
 def quantize(source, target, kind):
+    llama_cpp.llama_log_set(be_quiet, ctypes.c_void_p(0))
     options = llama_cpp.llama_model_quantize_default_params()
     options.ftype = kind
     if llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), options) != 0:

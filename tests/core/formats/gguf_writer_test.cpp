@@ -40,9 +40,9 @@ TEST(GgufFileWriterTest, TheReaderFindsWhatWasWritten) {
                                 {"a.truths", std::vector<bool>{true, false}}};
   GgufFileWriter writer(path, metadata, {{"odd", DType::kF16, {3}}, {"m", DType::kF32, {2, 5}}});
   writer.write(counted(6));
-  const auto bytes = counted(40);
-  writer.write(std::span(bytes).first(16));
-  writer.write(std::span(bytes).last(24));
+  const auto matrix = counted(40);
+  writer.write(std::span(matrix).first(16));  // in two parts
+  writer.write(std::span(matrix).last(24));
   EXPECT_FALSE(std::filesystem::exists(path));
   writer.commit();
   const GgufFile file(path);
@@ -59,7 +59,7 @@ TEST(GgufFileWriterTest, TheReaderFindsWhatWasWritten) {
   ASSERT_EQ(file.tensors().size(), 2U);
   EXPECT_THAT(file.find("m")->shape, ElementsAre(2, 5));
   EXPECT_EQ(std::memcmp(file.find("odd")->bytes.data(), counted(6).data(), 6), 0);
-  EXPECT_EQ(std::memcmp(file.find("m")->bytes.data(), counted(40).data(), 40), 0);
+  EXPECT_EQ(std::memcmp(file.find("m")->bytes.data(), matrix.data(), 40), 0);
 }
 
 TEST(GgufFileWriterTest, TooManyOrTooFewBytesAreABug) {
