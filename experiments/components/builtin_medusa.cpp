@@ -32,13 +32,13 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
         load_medusa_head(folder, *target, parse_dtype(context.models.options().dtype));
     context.models.note_fingerprint(folder.string(), head.fingerprint);
     const auto model = std::make_shared<const MedusaModel>(head, target);
-    const MedusaHeads heads{.count = head.config.num_heads,
-                            .hidden_size = head.config.hidden_size,
-                            .vocab_size = head.config.vocab_size,
-                            .logits = [model](const Tensor& hidden, int64_t index) {
-                              return model->logits(hidden, index);
-                            },
-                            .vocabulary = model->vocabulary()};
+    const MedusaHeads heads{
+        .count = head.config.num_heads,
+        .hidden_size = head.config.hidden_size,
+        .vocab_size = head.config.vocab_size,
+        .logits = [model](const Tensor& hidden,
+                          int64_t index) { return model->logits(hidden, index); },
+        .vocabulary = model->vocabulary()};
     return std::make_unique<MedusaDrafter>(heads, options);
   };
 }

@@ -34,7 +34,7 @@ class AnswerSet {
   TargetBatch batch(const std::vector<const AnswerRecord*>& records) const;
   /// Sum over the training answers of the target's distributions, [vocab] float64: over all
   /// positions, or evenly spread ones where there are more than `most`.
-  at::Tensor masses(int64_t most = 1 << 15) const;
+  at::Tensor masses(int64_t most = 1 << 14) const;
 
  private:
   void add_all(double held_out, int64_t prompts);
