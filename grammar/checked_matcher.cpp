@@ -30,8 +30,10 @@ CheckedMatcher::CheckedMatcher(std::shared_ptr<const GrammarEngine> engine,
   }
 }
 
-CheckedMatcher::CheckedMatcher(const CheckedMatcher& other)
-    : engine_(other.engine_), place_((Use(other), other.place_)), tokens_(other.tokens_) {}
+CheckedMatcher::CheckedMatcher(const CheckedMatcher& other) : CheckedMatcher(other, Use(other)) {}
+
+CheckedMatcher::CheckedMatcher(const CheckedMatcher& other, const Use& /*of the other*/)
+    : engine_(other.engine_), place_(other.place_), tokens_(other.tokens_) {}
 
 void CheckedMatcher::check_token(Token token) const {
   if (token < 0 || token >= engine_->vocab_size()) {

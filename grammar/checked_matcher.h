@@ -67,6 +67,7 @@ class CheckedMatcher {
     std::atomic<bool>& in_use_;
   };
 
+  CheckedMatcher(const CheckedMatcher& other, const Use& use);
   void check_token(Token token) const;
   void check_not_ended() const;
   void write(std::span<int32_t> row) const;

@@ -51,43 +51,47 @@ RowThreads::RowThreads(int threads)
                           : std::max(1U, std::thread::hardware_concurrency())) {}
 
 RowThreads::~RowThreads() {
-  const bool forked = process_ != static_cast<int64_t>(getpid());
-  {
-    const std::lock_guard lock(mutex_);
-    ends_ = true;
-  }
-  changed_.notify_all();
-  for (std::thread& thread : threads_) {
-    if (forked) {
+  if (is_forked()) {
+    for (std::thread& thread : threads_) {
       thread.detach();
-    } else {
-      thread.join();
     }
+    (void)post_.release();  // its destructor would wait for threads that are not there
+    return;
+  }
+  {
+    const std::lock_guard lock(post_->mutex);
+    post_->ends = true;
+  }
+  post_->changed.notify_all();
+  for (std::thread& thread : threads_) {
+    thread.join();
   }
 }
 
-void RowThreads::begin_threads() {
-  if (threads_.empty()) {
-    process_ = getpid();
-  }
+bool RowThreads::is_forked() const {
+  return !threads_.empty() && process_ != static_cast<int64_t>(getpid());
+}
+
+void RowThreads::begin_threads(int64_t rows) {
+  process_ = getpid();
   try {
-    while (threads_.size() + 1 < wanted_) {
-      threads_.emplace_back([this] { wait_for_batches(); });
+    while (threads_.size() + 1 < std::min(wanted_, static_cast<size_t>(rows))) {
+      threads_.emplace_back([post = post_.get()] { wait_for_batches(*post); });
     }
   } catch (const std::system_error&) {  // the system gives no more: those that there are do it
     wanted_ = threads_.size() + 1;
   }
 }
 
-void RowThreads::wait_for_batches() {
+void RowThreads::wait_for_batches(Post& post) {
   std::shared_ptr<Batch> newest;
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(post.mutex);
   while (true) {
-    changed_.wait(lock, [&] { return ends_ || (batch_ != nullptr && batch_ != newest); });
-    if (ends_) {
+    post.changed.wait(lock, [&] { return post.ends || (post.batch != newest); });
+    if (post.ends) {
       return;
     }
-    newest = batch_;
+    newest = post.batch;
     lock.unlock();
     newest->help();
     lock.lock();
@@ -97,13 +101,13 @@ void RowThreads::wait_for_batches() {
 void RowThreads::run(int64_t rows, const std::function<void(int64_t)>& work) {
   const auto batch = std::make_shared<Batch>(rows, work);
   const std::unique_lock running(running_, std::try_to_lock);
-  if (rows > 1 && wanted_ > 1 && running.owns_lock()) {
-    begin_threads();
+  if (running.owns_lock() && rows > 1 && wanted_ > 1 && !is_forked()) {
+    begin_threads(rows);
     {
-      const std::lock_guard lock(mutex_);
-      batch_ = batch;
+      const std::lock_guard lock(post_->mutex);
+      post_->batch = batch;
     }
-    changed_.notify_all();
+    post_->changed.notify_all();
   }
   batch->help();
   batch->finish();

@@ -24,17 +24,23 @@ class RowThreads {
 
  private:
   struct Batch;
+  /// What the threads wait at.
+  struct Post {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::shared_ptr<Batch> batch;
+    bool ends = false;
+  };
 
-  void begin_threads();
-  void wait_for_batches();
+  void begin_threads(int64_t rows);
+  static void wait_for_batches(Post& post);
+  /// In a copy of the process, which has none of the threads.
+  bool is_forked() const;
 
   size_t wanted_;
   std::mutex running_;  ///< by the caller whose batch the threads share
-  std::mutex mutex_;    ///< of what is below
-  std::condition_variable changed_;
-  std::shared_ptr<Batch> batch_;
-  bool ends_ = false;
-  int64_t process_ = 0;  ///< that began the threads: a fork has none of them
+  std::unique_ptr<Post> post_ = std::make_unique<Post>();
+  int64_t process_ = 0;  ///< that began the threads
   std::vector<std::thread> threads_;
 };
 
