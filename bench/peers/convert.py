@@ -26,7 +26,8 @@ from llama_peer import LlamaCpp
 ROOT = Path(__file__).resolve().parent.parent.parent
 SMOLLM2 = ROOT / "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 TEXTS = ["Hello, world! It's 12345 o'clock.", "a  b\n\n\tc ", "caf\u00e9 na\u00efve \u4e16\u754c \U0001f600",
-         "x = [i**2 for i in range(10)]", "<|im_start|>user", "\u00bd \u216b \u00b2", " leading", "\r\nCRLF\r\n", "don't WE'LL"]
+         "x = [i**2 for i in range(10)]", "<|im_start|>user", "\u00bd \u216b \u00b2", " leading",
+         "\r\nCRLF\r\n", "don't WE'LL"]
 
 
 def parse_options():
@@ -115,7 +116,8 @@ def check_smollm2(options, work):
     wanted = subprocess.run([options.specdec, "generate", str(SMOLLM2), "--tokens", ",".join(map(str, prompt)),
                              "--max-new-tokens", "24", "--ignore-eos", "--dtype", "float32", "--json"],
                             check=True, capture_output=True, text=True).stdout
-    return {"model": "smollm2", "llama.cpp, greedy": agreement(json.loads(wanted)["tokens"], second.greedy(prompt, 24)[0]),
+    return {"model": "smollm2",
+            "llama.cpp, greedy": agreement(json.loads(wanted)["tokens"], second.greedy(prompt, 24)[0]),
             "texts with equal ids": f"{sum(same)}/{len(same)}"}
 
 

@@ -1,8 +1,12 @@
 """llama.cpp through llama-cpp-python's low-level functions, for the scripts beside this one.
 
     python3 -m venv --system-site-packages VENV
-    CMAKE_ARGS='-DGGML_NATIVE=ON -DGGML_OPENMP=ON' VENV/bin/pip install --no-binary llama-cpp-python llama-cpp-python==0.3.36
+    export CMAKE_ARGS='-DGGML_NATIVE=ON -DGGML_OPENMP=ON'
+    VENV/bin/pip install --no-binary llama-cpp-python llama-cpp-python==0.3.36
     VENV/bin/pip install numpy gguf==0.19.0 transformers==5.23.0     # torch comes from the system's packages
+
+Where llama.cpp was built by itself (cmake -S vendor/llama.cpp of that source package), LLAMA_CPP_LIB_PATH names the
+folder of its libraries, so that its programs and these scripts run the same code.
 """
 import ctypes
 import time

@@ -76,7 +76,7 @@ class Specdec:
                    "--strategy", STRATEGIES[self.way]]).stdout
         out = json.loads(out)
         figures = out["statistics"]
-        return {"tokens": len(out["tokens"]), "ids": out["tokens"], "forwards": figures["steps"],
+        return {"tokens": len(out["tokens"]), "ids": out["tokens"], "forwards": figures["steps"] + 1,
                 "prompt_seconds": figures["prefill_seconds"], "seconds": figures["decode_seconds"]}
 
     def forwards(self):
@@ -138,7 +138,8 @@ class LlamaTool:
                         self.options.threads, "--temp", "0", "-lv", "3"],
                        env={**os.environ, "LD_LIBRARY_PATH": self.options.tools})
         log = done.stdout + done.stderr
-        read, decoded = (re.search(kind + r"\s+(\d+) tokens in\s+([\d.]+) seconds", log) for kind in ("encoded", "decoded"))
+        read, decoded = (re.search(kind + r"\s+(\d+) tokens in\s+([\d.]+) seconds", log)
+                         for kind in ("encoded", "decoded"))
         if not read or not decoded:
             sys.exit(f"{program} says no times:\n{log[-600:]}")
         accepted = re.search(r"n_accept\s*=\s*(\d+)", log)
@@ -162,7 +163,8 @@ def make_ways(options, work):
     quantize(forms["F32"], forms["Q4_0"], llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0)
     stored = ["--dtype", "stored", "--activations", "int8"]
     ways = [Specdec(options, way, stored, "Q4_1") for way in STRATEGIES]
-    ways += [Specdec(options, "plain", ["--dtype", dtype], name) for dtype, name in (("bfloat16", "BF16"), ("float32", "F32"))]
+    ways += [Specdec(options, "plain", ["--dtype", dtype], name)
+             for dtype, name in (("bfloat16", "BF16"), ("float32", "F32"))]
     ways += [LlamaPython(options, "plain", path, name) for name, path in {"Q4_1": MODEL, **forms}.items()]
     ways.append(LlamaPython(options, "prompt lookup", forms["Q4_0"], "Q4_0"))
     if options.tools:
@@ -175,7 +177,8 @@ def make_ways(options, work):
 def read_prompts(options):
     lines = Path(options.prompts).read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines if line.strip()]
-    texts = [CHAT.format(rows[i * len(rows) // options.limit]["turns"][0]) for i in range(min(options.limit, len(rows)))]
+    chosen = [rows[i * len(rows) // options.limit] for i in range(min(options.limit, len(rows)))]
+    texts = [CHAT.format(row["turns"][0]) for row in chosen]
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
         file.write("".join(json.dumps({"text": text}) + "\n" for text in texts))
         file.flush()
