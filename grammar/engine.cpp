@@ -115,7 +115,7 @@ std::shared_ptr<GrammarVocabulary> vocabulary_of(const std::vector<std::string>&
 
 }  // namespace
 
-GrammarEngine::GrammarEngine(std::shared_ptr<const Tokenizer> tokenizer,
+GrammarEngine::GrammarEngine(const std::shared_ptr<const Tokenizer>& tokenizer,
                              const EngineOptions& options)
     : GrammarEngine(tokenizer, vocabulary_of(*tokenizer, options), options) {}
 

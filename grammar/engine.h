@@ -45,7 +45,7 @@ struct CompileControl {
 /// Throws Error for what the caller can fix.
 class GrammarEngine {
  public:
-  explicit GrammarEngine(std::shared_ptr<const Tokenizer> tokenizer,
+  explicit GrammarEngine(const std::shared_ptr<const Tokenizer>& tokenizer,
                          const EngineOptions& options = {});
   /// Without a tokenizer: the bytes of each token, "" for control tokens; the options name the end
   /// tokens. Canonical grammars are refused.

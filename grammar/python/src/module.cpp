@@ -122,12 +122,12 @@ void bind_engine(nb::module_& m) {
   nb::class_<GrammarEngine>(m, "Engine")
       .def_static(
           "of_tokenizer",
-          [](std::shared_ptr<Tokenizer> tokenizer, int64_t vocab_size,
+          [](const std::shared_ptr<Tokenizer>& tokenizer, int64_t vocab_size,
              std::optional<Ids> end_tokens, int threads, uint64_t cache_bytes,
              const std::string& cache_folder) {
             const PythonEngineOptions options{vocab_size, std::move(end_tokens), threads,
                                               cache_bytes, cache_folder};
-            return std::make_shared<GrammarEngine>(std::move(tokenizer), options.options());
+            return std::make_shared<GrammarEngine>(tokenizer, options.options());
           },
           "tokenizer"_a, "vocab_size"_a, "end_tokens"_a.none(), "threads"_a, "cache_bytes"_a,
           "cache_folder"_a)

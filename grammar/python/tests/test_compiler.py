@@ -141,16 +141,24 @@ def test_threads_compile_and_match(letters):
 def test_a_fork_fills_batches(letters):
     import numpy
 
-    grammar = letters.compile_regex("[a-c]*")
-    matchers = [sg.GrammarMatcher(grammar) for _ in range(8)]
+    compiler = sg.GrammarCompiler(letters.tokenizer, max_threads=3)
+    matchers = [sg.GrammarMatcher(compiler.compile_regex("[a-c]*")) for _ in range(8)]
     bitmask = numpy.zeros((8, 4), dtype=numpy.int32)
     sg.batch_fill_next_token_bitmask(matchers, bitmask)
     child = os.fork()
     if child == 0:
         bitmask[...] = 0
         sg.batch_fill_next_token_bitmask(matchers, bitmask)
+        del compiler, matchers  # must not wait for the threads that it has not
         os._exit(0 if bitmask.any(axis=1).all() else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    until = time.monotonic() + 60
+    ended = (0, 0)
+    while ended[0] == 0 and time.monotonic() < until:
+        ended = os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+    if ended[0] == 0:
+        os.kill(child, 9)
+    assert ended == (child, 0)
 
 
 def test_the_cache_folder(tmp_path):
