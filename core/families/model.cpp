@@ -100,9 +100,9 @@ void refuse_gguf_folder(const std::filesystem::path& folder) {
 template <class Matrix>
 std::shared_ptr<TransformerOf<Matrix>> load(const std::filesystem::path& path,
                                             const LoadOptions& options) {
-  const ModelDescription model = describe_model(path);
-  TensorSource source(open_tensors(path, model), options.device);
-  return load<Matrix>(source, model, options);
+  const OpenModel model = open_model(path);
+  TensorSource source(model.tensors, options.device);
+  return load<Matrix>(source, model.description, options);
 }
 
 }  // namespace
@@ -141,19 +141,51 @@ std::vector<std::string> known_model_types() {
   return all;
 }
 
-std::shared_ptr<const TensorFiles> open_tensors(const std::filesystem::path& model,
-                                                const ModelDescription& description) {
+OpenModel open_model(std::shared_ptr<const GgufFile> file) {
+  OpenModel model{.description = describe_gguf(*file), .tensors = nullptr, .gguf = file};
+  model.tensors = std::make_shared<GgufTensors>(std::move(file), model.description.plan);
+  return model;
+}
+
+OpenModel open_model(const std::filesystem::path& model) {
   if (is_gguf(model)) {
-    return std::make_shared<GgufTensors>(std::make_shared<const GgufFile>(model), description.plan);
+    return open_model(std::make_shared<const GgufFile>(model));
   }
-  return std::make_shared<CheckpointTensors>(model);
+  ModelDescription description = describe_model(model);
+  return {.description = std::move(description),
+          .tensors = std::make_shared<CheckpointTensors>(model),
+          .gguf = nullptr};
+}
+
+std::shared_ptr<const TransformerWeights> load_model(const OpenModel& model,
+                                                     const LoadOptions& options) {
+  TensorSource source(model.tensors, options.device);
+  return load<Linear>(source, model.description, options);
 }
 
 std::shared_ptr<const TransformerWeights> load_model(std::shared_ptr<const GgufFile> file,
                                                      const LoadOptions& options) {
-  const ModelDescription model = describe_gguf(*file);
-  TensorSource source(std::make_shared<GgufTensors>(std::move(file), model.plan), options.device);
-  return load<Linear>(source, model, options);
+  return load_model(open_model(std::move(file)), options);
+}
+
+std::map<std::string, int64_t> measure_weights(const OpenModel& model, const LoadOptions& options) {
+  TensorSource source(model.tensors, options.device);
+  source.leave_out_bytes();
+  const auto sizes = load<MatrixSize>(source, model.description, options);
+  std::vector<const MatrixSize*> all = {&sizes->embedding};
+  if (!sizes->config.tie_word_embeddings) {
+    all.push_back(&sizes->head);
+  }
+  for (const LayerOf<MatrixSize>& layer : sizes->layers) {
+    all.insert(all.end(), {&layer.qkv, &layer.output, &layer.gate_up, &layer.down});
+  }
+  std::map<std::string, int64_t> bytes;
+  for (const MatrixSize* matrix : all) {
+    for (const LinearPart& part : matrix->parts) {
+      bytes[format_name(part.format)] += packed_bytes(part, matrix->columns);
+    }
+  }
+  return bytes;
 }
 
 std::shared_ptr<const TransformerWeights> load_model(const std::filesystem::path& folder,

@@ -1,6 +1,8 @@
 #pragma once
 #include <filesystem>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "core/families/description.h"
 #include "core/formats/gguf.h"
@@ -13,9 +15,17 @@ namespace specdec {
 /// family that its model_type names. Throws WeightsError naming file and key; an unknown family is
 /// told the known ones.
 ModelDescription describe_model(const std::filesystem::path& model);
-/// The tensors of either, described by `description`.
-std::shared_ptr<const TensorFiles> open_tensors(const std::filesystem::path& model,
-                                                const ModelDescription& description);
+
+/// A checkpoint whose headers have been read, once for all that is made of it.
+struct OpenModel {
+  ModelDescription description;
+  std::shared_ptr<const TensorFiles> tensors;
+  std::shared_ptr<const GgufFile> gguf;  ///< nullptr for a folder
+};
+/// Opens either; the file may be in memory. Errors as those of describe_model, and of damaged
+/// headers.
+OpenModel open_model(const std::filesystem::path& model);
+OpenModel open_model(std::shared_ptr<const GgufFile> file);
 
 /// "gemma", ..., "llama", ...: the model_types that describe_model takes.
 std::vector<std::string> known_model_types();
@@ -28,9 +38,15 @@ std::vector<std::string> known_model_types();
 /// those of a GGUF file with blocks become float32.
 std::shared_ptr<const TransformerWeights> load_model(const std::filesystem::path& model,
                                                      const LoadOptions& options = {});
+std::shared_ptr<const TransformerWeights> load_model(const OpenModel& model,
+                                                     const LoadOptions& options = {});
 /// The same from a GGUF file that is open, or in memory.
 std::shared_ptr<const TransformerWeights> load_model(std::shared_ptr<const GgufFile> file,
                                                      const LoadOptions& options = {});
+/// What the matrices would take in memory, in bytes by format ("float32", "Q4_K", ...). Checks all
+/// that load_model checks, but reads no weights.
+std::map<std::string, int64_t> measure_weights(const OpenModel& model,
+                                               const LoadOptions& options = {});
 /// The same as plain tensors.
 std::shared_ptr<TransformerTensors> load_model_tensors(const std::filesystem::path& model,
                                                        const LoadOptions& options = {});

@@ -110,7 +110,7 @@ GroupCertifier::GroupCertifier(const Group& group, const ExperimentPlan& plan,
       config_(*group.config),
       options_(options),
       files_(plan.models->read(config_.weights)),
-      loader_(config_.model),
+      loader_(config_.model, plan.models.get()),
       target_(loader_.load(config_.weights)),
       reference_(loader_.load(config_.weights)),
       plain_(*reference_) {

@@ -308,7 +308,7 @@ int generate(const CommandContext& context, const GenerateArguments& arguments) 
     constraint.grammar = grammars.get(*grammar, {}, *files.tokenizer, stop.end_ids).grammar;
   }
 
-  ModelLoader loader(context.model_options());
+  ModelLoader loader(context.model_options(), &catalog);
   const auto target = loader.load(arguments.model);
   BuildContext build{*target, loader, [](const std::string&, LanguageModel& model) {
                        const c10::InferenceMode guard;

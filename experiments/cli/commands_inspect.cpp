@@ -39,6 +39,48 @@ nlohmann::json weights_json(const TensorFiles& tensors) {
           {"dtypes", dtypes}};
 }
 
+/// What a dtype of a file is called where matrices keep it.
+std::string format_in_memory(DType dtype) {
+  constexpr std::pair<DType, const char*> kNames[] = {{DType::kF64, "float64"},
+                                                      {DType::kF32, "float32"},
+                                                      {DType::kF16, "float16"},
+                                                      {DType::kBF16, "bfloat16"},
+                                                      {DType::kQ80, "int8"}};
+  for (const auto& [known, name] : kNames) {
+    if (known == dtype) {
+      return name;
+    }
+  }
+  return std::string(dtype_name(dtype));
+}
+
+/// The bytes in memory of the matrices by format, as stored and converted to other dtypes.
+/// Measuring checks that the tensors are those that the model asks for.
+nlohmann::json model_weights_json(const OpenModel& model) {
+  nlohmann::json json = weights_json(*model.tensors);
+  const auto total = [&](at::ScalarType dtype) {
+    int64_t bytes = 0;
+    for (const auto& [format, size] : measure_weights(model, {.dtype = dtype})) {
+      bytes += size;
+    }
+    return bytes;
+  };
+  json["memory"] = {{"stored", measure_weights(model)},
+                    {"float32", total(at::kFloat)},
+                    {"bfloat16", total(at::kBFloat16)},
+                    {"int8", total(at::kChar)}};
+  if (model.gguf != nullptr) {
+    json["converted"] = nlohmann::json::object();
+    for (const TensorEntry& entry : model.gguf->tensors()) {
+      const std::string own = format_in_memory(entry.dtype);
+      if (entry.shape.size() == 2 && !json["memory"]["stored"].contains(own)) {
+        json["converted"][std::string(dtype_name(entry.dtype))] = "float32";
+      }
+    }
+  }
+  return json;
+}
+
 void print_values(std::ostream& out, const nlohmann::json& json) {
   for (const auto& [key, value] : json.items()) {
     if (key != "layers" && key != "weights" && key != "tokenizer") {
@@ -95,7 +137,7 @@ nlohmann::json inspect_json(const ModelFiles& files) {
           {"bidirectional", config.bidirectional},
           {"end_ids", config.end_ids},
           {"mtp_modules", count_mtp_modules(files.folder)},
-          {"weights", weights_json(*open_tensors(files.folder, describe_model(files.folder)))},
+          {"weights", model_weights_json(*files.open)},
           {"tokenizer", tokenizer},
           {"layers", layers}};
 }
@@ -209,8 +251,14 @@ void add_inspect_command(CLI::App& app, CommandContext& context) {
       ->required();
   add_json_option(*command, *json, "one JSON object");
   command->footer(
-      "Loads no weights. Of a head: its type, which is that of the drafter that takes it, and the\n"
-      "target that it fits. Examples:\n"
+      "Loads no weights, but checks that the files hold whole tensors of the names, shapes and\n"
+      "types that the model needs. \"memory\" is what the matrices take with dtype stored, by "
+      "format\n"
+      "in memory, and with other dtypes; \"converted\" names the block formats of a GGUF file "
+      "that\n"
+      "are not kept. Of a head: its type, which is that of the drafter that takes it, and the "
+      "target\n"
+      "that it fits. Examples:\n"
       "  specdec inspect models/target\n"
       "  specdec inspect models/heads/eagle");
   command->callback([&context, model, json] {

@@ -68,7 +68,7 @@ ModelOptions options_of(const CommandContext& context, const ProfileArguments& a
 class Profiler {
  public:
   Profiler(const CommandContext& context, const ProfileArguments& arguments)
-      : context_(context), arguments_(arguments), loader_(options_of(context, arguments)) {}
+      : context_(context), arguments_(arguments), loader_(options_of(context, arguments), &catalog_) {}
 
   Profile run();
 
@@ -85,8 +85,8 @@ class Profiler {
 
   const CommandContext& context_;
   const ProfileArguments& arguments_;
-  ModelLoader loader_;
   ModelCatalog catalog_;
+  ModelLoader loader_;
   std::unique_ptr<TransformerModel> target_;
 };
 

@@ -276,7 +276,7 @@ std::unique_ptr<LanguageModel> load_other(const ScoreArguments& arguments, Model
     options.dtype = arguments.against_dtype;
     options.activations.clear();
   }
-  return ModelLoader(options).load(folder);
+  return ModelLoader(options, &catalog).load(folder);
 }
 
 int score(const CommandContext& context, const ScoreArguments& arguments) {
@@ -284,7 +284,7 @@ int score(const CommandContext& context, const ScoreArguments& arguments) {
   ModelCatalog catalog;
   const ModelFiles& files = catalog.read(arguments.model);
   const std::vector<Passage> passages = read_passages(arguments.file, files);
-  ModelLoader loader(context.model_options());
+  ModelLoader loader(context.model_options(), &catalog);
   const auto other = load_other(arguments, context.model_options(), files, catalog);
   const auto model = loader.load(arguments.model);
   const int64_t window = choose_window(arguments.window, *model, other.get());

@@ -48,14 +48,17 @@ std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::
 }  // namespace
 
 ModelFiles read_model_files(const std::filesystem::path& folder) {
-  const bool gguf = is_gguf(folder);
-  ModelDescription model = describe_model(folder);
-  ModelFiles files{folder, model.config, model.plan, nullptr};
-  (void)open_tensors(folder, model);  // checks the headers
-  if (gguf ? has_tokenizer(GgufFile(folder).metadata())
-           : std::filesystem::exists(folder / "tokenizer.model") ||
-                 std::filesystem::exists(folder / "tokenizer.json")) {
+  const auto open = std::make_shared<const OpenModel>(open_model(folder));
+  ModelFiles files{folder, open->description.config, open->description.plan, nullptr, open};
+  if (open->gguf != nullptr) {
+    if (has_tokenizer(open->gguf->metadata())) {
+      files.tokenizer = gguf_tokenizer(open->gguf->metadata());
+    }
+  } else if (std::filesystem::exists(folder / "tokenizer.model") ||
+             std::filesystem::exists(folder / "tokenizer.json")) {
     files.tokenizer = load_tokenizer(folder);
+  }
+  if (files.tokenizer != nullptr) {
     if (files.tokenizer->vocab_size() > files.config.vocab_size) {
       throw WeightsError(fmt::format(
           "{}: the tokenizer has {} pieces, but the model's vocabulary only {}; it belongs to "
@@ -64,6 +67,11 @@ ModelFiles read_model_files(const std::filesystem::path& folder) {
     }
   }
   return files;
+}
+
+const ModelFiles* ModelCatalog::find(const std::filesystem::path& folder) const {
+  const auto found = files_.find(folder.string());
+  return found == files_.end() ? nullptr : &found->second;
 }
 
 const ModelFiles& ModelCatalog::read(const std::filesystem::path& folder) {
@@ -124,7 +132,8 @@ void check_activations(const ModelOptions& options) {
   if (parse_activations(options.activations) == ActivationFormat::kInt8 && plain) {
     throw ConfigError(
         "int8 needs weights in blocks, which are multiplied as integers: set dtype: int8, or "
-        "dtype: stored for a GGUF file in Q8_0, Q4_0 or Q4_1; or leave activations out");
+        "dtype: stored for a GGUF file in blocks other than Q2_K and Q3_K; or leave activations "
+        "out");
   }
 }
 
@@ -178,7 +187,8 @@ std::string gpu_name(const at::Device& device) {
   return "unknown";
 }
 
-ModelLoader::ModelLoader(ModelOptions options) : options_(std::move(options)) {}
+ModelLoader::ModelLoader(ModelOptions options, const ModelCatalog* catalog)
+    : options_(std::move(options)), catalog_(catalog) {}
 
 std::shared_ptr<const TransformerWeights> ModelLoader::weights(
     const std::filesystem::path& folder) {
@@ -188,8 +198,10 @@ std::shared_ptr<const TransformerWeights> ModelLoader::weights(
     const LoadOptions options{.dtype = parse_dtype(options_.dtype),
                               .device = parse_device(options_.device),
                               .activations = parse_activations(options_.activations)};
-    weights =
-        options_.random_weights ? random_weights(folder, options) : load_model(folder, options);
+    const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
+    weights = options_.random_weights
+                  ? random_weights(folder, options)
+                  : load_model(files == nullptr ? open_model(folder) : *files->open, options);
     if (!options_.kv_dtype.empty() && weights->compute_dtype() != at::kFloat) {
       throw Error(
           fmt::format("kv_dtype {} needs float32 activations, but {} is computed in "

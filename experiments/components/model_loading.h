@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "core/families/model.h"
 #include "core/tokenizer.h"
 #include "core/transformer/transformer_model.h"
 
@@ -16,6 +17,7 @@ struct ModelFiles {
   TransformerConfig config;
   std::vector<LayerPlan> plan;
   std::shared_ptr<const Tokenizer> tokenizer;  ///< nullptr when the folder holds none
+  std::shared_ptr<const OpenModel> open;       ///< its headers, which loading need not read again
 };
 
 /// Reads config.json and the tokenizer, and checks the headers of the weights. Throws WeightsError.
@@ -25,6 +27,8 @@ ModelFiles read_model_files(const std::filesystem::path& folder);
 class ModelCatalog {
  public:
   const ModelFiles& read(const std::filesystem::path& folder);
+  /// nullptr for a folder that was not read.
+  const ModelFiles* find(const std::filesystem::path& folder) const;
 
  private:
   std::map<std::string, ModelFiles> files_;
@@ -72,7 +76,8 @@ std::string gpu_name(const at::Device& device);
 /// them.
 class ModelLoader {
  public:
-  explicit ModelLoader(ModelOptions options);
+  /// Does not read the headers of models again that `catalog`, which is borrowed, has read.
+  explicit ModelLoader(ModelOptions options, const ModelCatalog* catalog = nullptr);
 
   std::shared_ptr<const TransformerWeights> weights(const std::filesystem::path& folder);
   /// A new instance: weights shared, its own cache. Throws Error for an encoder, which cannot
@@ -90,6 +95,7 @@ class ModelLoader {
 
  private:
   ModelOptions options_;
+  const ModelCatalog* catalog_;
   std::map<std::string, std::shared_ptr<const TransformerWeights>> weights_;
   std::map<std::string, std::string> heads_;
   std::string thread_reason_;

@@ -44,7 +44,7 @@ class ExperimentRun {
         log_(log),
         groups_(group_arms(plan)),
         folder_(options.out, run_config_text(plan, groups_, options.out)),
-        setup_(groups_, folder_, options.quiet ? nullptr : &log) {}
+        setup_(groups_, *plan.models, folder_, options.quiet ? nullptr : &log) {}
 
   Report run();
 

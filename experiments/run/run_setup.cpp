@@ -57,7 +57,7 @@ void RunSetup::load_group(Group& group) {
                                model.device, model.max_length);
   auto& loader = loaders_[key];
   if (loader == nullptr) {
-    loader = std::make_unique<ModelLoader>(model);
+    loader = std::make_unique<ModelLoader>(model, &catalog_);
   }
   group.loader = loader.get();
   if (log_ != nullptr) {

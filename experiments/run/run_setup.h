@@ -14,8 +14,9 @@ namespace specdec {
 class RunSetup {
  public:
   /// Borrows all; the groups borrow its models. Without a log (nullptr) it is silent.
-  RunSetup(std::vector<Group>& groups, RunFolder& folder, std::ostream* log)
-      : groups_(groups), folder_(folder), log_(log) {}
+  RunSetup(std::vector<Group>& groups, const ModelCatalog& catalog, RunFolder& folder,
+           std::ostream* log)
+      : groups_(groups), catalog_(catalog), folder_(folder), log_(log) {}
 
   /// A resumed run computes with as many threads as it began with. Throws Error: weights that
   /// cannot be loaded, or changed since the run began.
@@ -31,6 +32,7 @@ class RunSetup {
   void describe_environment();
 
   std::vector<Group>& groups_;
+  const ModelCatalog& catalog_;
   RunFolder& folder_;
   std::ostream* log_;
   Environment environment_;

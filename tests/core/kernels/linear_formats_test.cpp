@@ -74,6 +74,11 @@ TEST_P(LinearFormatsTest, RowsDoNotDependOnEachOther) {
   }
 }
 
+TEST_P(LinearFormatsTest, TakesTheBytesThatAreSaid) {
+  EXPECT_EQ(packed_bytes({.out = 70, .format = GetParam().format}, kIn),
+            random_linear(70, 6).bytes());
+}
+
 TEST_P(LinearFormatsTest, ResultDoesNotDependOnThreads) {
   const Linear linear = random_linear(333, 8);
   const Tensor input = random_input(9, linear);

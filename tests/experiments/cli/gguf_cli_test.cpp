@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/families/model.h"
+#include "core/formats/strict_json.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
@@ -25,6 +26,34 @@ TEST(GgufCliTest, InspectSaysWhatItIs) {
   EXPECT_EQ(inspection["tokenizer"]["pieces"], 292);
   EXPECT_EQ(json::parse(cli({"inspect", test_data("qwen2-a").string(), "--json"}).out)["family"],
             "qwen2");
+}
+
+TEST(GgufCliTest, InspectSaysWhatStaysAsStored) {
+  const auto weights = [](const char* file) {
+    return json::parse(cli({"inspect", test_data(file).string(), "--json"}).out)["weights"];
+  };
+  const auto kept = weights("gguf/gemma2-q4_k.gguf");
+  EXPECT_GT(kept["memory"]["stored"]["Q4_K"], 0);
+  EXPECT_GT(kept["memory"]["stored"]["Q6_K"], 0);
+  EXPECT_EQ(kept["memory"]["stored"].size(), 2U);
+  EXPECT_EQ(kept["converted"], json::object());
+  EXPECT_EQ(weights("gguf/gemma3-mixed.gguf")["converted"],
+            json({{"BF16", "float32"}, {"F16", "float32"}}));
+  EXPECT_EQ(kept["memory"]["float32"].get<int64_t>(),
+            2 * kept["memory"]["bfloat16"].get<int64_t>());
+  const auto plain = weights("gguf/llama-f16.gguf")["memory"];
+  EXPECT_EQ(plain["stored"]["float16"], plain["bfloat16"]);
+  EXPECT_GT(weights("qwen2-a")["memory"]["int8"], 0);
+}
+
+TEST(GgufCliTest, InspectFindsMissingTensors) {
+  std::string bytes = read_file(test_data("gguf/llama-q4_1.gguf"));
+  const std::string name = "blk.1.ffn_up.weight";
+  bytes.replace(bytes.find(name), name.size(), "blk.1.ffn_uq.weight");
+  const TemporaryFolder folder;
+  const auto result = cli({"inspect", folder.write("m.gguf", bytes).string()});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("tensor 'blk.1.ffn_up.weight' is missing"));
 }
 
 TEST(GgufCliTest, GeneratesFromATextOrAChat) {

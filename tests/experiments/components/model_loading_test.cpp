@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
 
 namespace specdec {
 namespace {
@@ -38,6 +39,20 @@ TEST(ModelLoadingTest, KvDtypeIsRefusedBesideFloat64) {
   ModelLoader loader({.dtype = "float64", .kv_dtype = "bfloat16"});
   EXPECT_THAT(error_message<Error>([&] { loader.load(test_data("gemma3-a")); }),
               HasSubstr("kv_dtype bfloat16 needs float32 activations"));
+}
+
+TEST(ModelLoadingTest, HeadersThatTheCatalogReadAreNotReadAgain) {
+  const TemporaryFolder folder;
+  const auto original = test_data("gguf/llama-q4_1.gguf");
+  const auto file = folder.path() / "m.gguf";
+  std::filesystem::copy_file(original, file);
+  ModelCatalog catalog;
+  EXPECT_NE(catalog.read(file).tokenizer, nullptr);
+  std::filesystem::remove(file);  // what is open stays readable
+  ModelLoader loader({.dtype = "stored", .threads = 1}, &catalog);
+  EXPECT_EQ(loader.weights(file)->fingerprint, load_model(original)->fingerprint);
+  ModelLoader alone({.dtype = "stored", .threads = 1});
+  EXPECT_THROW(alone.weights(file), WeightsError);
 }
 
 }  // namespace

@@ -135,6 +135,25 @@ TEST(GgufModelTest, Q4KAndQ6KKeepTheirSize) {
   EXPECT_EQ(stored->layers[0].qkv.format(256 + 128), WeightFormat::kQ6K);
 }
 
+TEST(GgufModelTest, MeasuredWeightsAreWhatLoadingTakes) {
+  for (const char* name : {"gemma2-q4_k", "gemma3-mixed", "llama-q8_0", "llama-f16"}) {
+    const OpenModel model = open_model(gguf_data(std::string(name) + ".gguf"));
+    for (const std::optional<at::ScalarType> dtype :
+         {std::optional<at::ScalarType>(), {at::kFloat}, {at::kBFloat16}, {at::kChar}}) {
+      int64_t measured = 0;
+      for (const auto& [format, bytes] : measure_weights(model, {.dtype = dtype})) {
+        measured += bytes;
+      }
+      int64_t loaded = 0;
+      const auto weights = load_model(model, {.dtype = dtype});
+      for (const Linear* matrix : matrices(*weights)) {
+        loaded += matrix->bytes();
+      }
+      EXPECT_EQ(measured, loaded) << name;
+    }
+  }
+}
+
 TEST(GgufModelTest, ActivationsAreRoundedWhereWeightsAreInBlocks) {
   const auto file = gguf_data("llama-q4_1.gguf");
   const auto weights = load_model(file, {.dtype = {}, .activations = ActivationFormat::kInt8});
@@ -174,6 +193,12 @@ TEST(GgufModelTest, DamagedModelsAreErrorsThatNameKeyOrTensor) {
               HasSubstr("'token_embd.weight' is missing"));
   EXPECT_THAT(load_message("blk.1.ffn_norm.weight", "blk.1.ffn_norM.weight"),
               HasSubstr("tensor 'blk.1.ffn_norm.weight' is missing; its metadata asks for it"));
+}
+
+TEST(GgufModelTest, MissingTensorsAreFoundWithoutLoading) {
+  const OpenModel model = open_model(edited("blk.1.ffn_up.weight", "blk.1.ffn_uq.weight"));
+  EXPECT_THAT(error_message<WeightsError>([&] { measure_weights(model); }),
+              HasSubstr("tensor 'blk.1.ffn_up.weight' is missing"));
 }
 
 TEST(GgufModelTest, TwoTensorsOfOneNameAreAnError) {
