@@ -26,6 +26,19 @@ void report(benchmark::State& state, int64_t out, int64_t in, int64_t nodes) {
   state.counters["GFLOP/s"].value /= 1e9;
 }
 
+/// Formats of GGUF files, which nothing is converted to, get rows of equal bytes.
+Linear make_linear(int64_t out, int64_t in, WeightFormat format) {
+  if (!is_in_blocks(format) || format == WeightFormat::kInt8) {
+    return {at::randn({out, in}), format};
+  }
+  Linear linear(out, in, format, at::kCPU);
+  const std::vector<std::byte> row(static_cast<size_t>(linear.bytes() / out), std::byte{0x2B});
+  for (int64_t i = 0; i < out; ++i) {
+    linear.set_stored_row(i, row.data());
+  }
+  return linear;
+}
+
 void linear_bench(benchmark::State& state, WeightFormat format,
                   ActivationFormat activations = ActivationFormat::kFloat32) {
   at::set_num_threads(1);
@@ -34,7 +47,7 @@ void linear_bench(benchmark::State& state, WeightFormat format,
   const int64_t nodes = state.range(2);
   std::vector<Linear> all;
   do {
-    all.emplace_back(at::randn({out, in}), format);
+    all.push_back(make_linear(out, in, format));
     all.back().set_activations(activations);
   } while (std::ssize(all) < matrices(all.front().bytes()));
   const Tensor input = at::randn({nodes, in});
@@ -76,6 +89,23 @@ void shapes(benchmark::internal::Benchmark* bench) {
   }
 }
 
+void stored_bench(benchmark::State& state) {
+  const auto format = static_cast<WeightFormat>(state.range(3));
+  linear_bench(state, format, static_cast<ActivationFormat>(state.range(4)));
+  state.SetLabel(format_name(format));
+}
+
+/// All formats in blocks with both activations; rows of whole blocks of all.
+void stored_shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"in", "out", "n", "format", "int8"});
+  for (auto format = static_cast<int64_t>(WeightFormat::kInt8);
+       format <= static_cast<int64_t>(WeightFormat::kQ6K); ++format) {
+    for (const int64_t nodes : {1, 2, 4, 8, 16, 64}) {
+      bench->Args({768, 1536, nodes, format, 0})->Args({768, 1536, nodes, format, 1});
+    }
+  }
+}
+
 /// What products with one row cannot be faster than: reading as many bytes as a model has.
 void read_memory(benchmark::State& state) {
   const int64_t bytes = state.range(0) * 1'000'000;
@@ -104,6 +134,7 @@ BENCHMARK_CAPTURE(linear_bench, bfloat16, WeightFormat::kBFloat16)->Apply(shapes
 BENCHMARK_CAPTURE(linear_bench, int8, WeightFormat::kInt8)->Apply(shapes);
 BENCHMARK_CAPTURE(linear_bench, int8_activations, WeightFormat::kInt8, ActivationFormat::kInt8)
     ->Apply(shapes);
+BENCHMARK(stored_bench)->Apply(stored_shapes);
 BENCHMARK(at_linear_bench)->Apply(shapes);
 
 }  // namespace
