@@ -131,8 +131,9 @@ void ModelConverter::check_places(bool replace) const {
 }
 
 void ModelConverter::open_input() {
-  model_ = describe_model(input_);
-  source_ = std::make_unique<TensorSource>(open_tensors(input_, model_), at::kCPU);
+  OpenModel open = open_model(input_);
+  model_ = std::move(open.description);
+  source_ = std::make_unique<TensorSource>(open.tensors, at::kCPU);
   source_->find_prefix(kEmbedding);
   const std::vector<int64_t> table = {model_.config.vocab_size, model_.config.hidden_size};
   if (model_.config.tie_word_embeddings && source_->has(kHead) &&
