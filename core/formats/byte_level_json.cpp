@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 
 #include "core/error.h"
+#include "core/formats/piece_table.h"
 #include "core/formats/strict_json.h"
 #include "core/pre_tokenizer.h"
 
@@ -40,7 +40,9 @@ std::vector<json> steps_of(const json& step, const char* list) {
 class ByteLevelReader {
  public:
   ByteLevelReader(const TokenizerJsonText& text, const std::string& where)
-      : text_(text), where_(where) {}
+      : text_(text),
+        where_(where),
+        pieces_(text.vocab.size() + part(text.rest, "added_tokens").size(), where) {}
 
   ByteLevelModel read(const std::string& config) {
     read_model();
@@ -52,6 +54,7 @@ class ByteLevelReader {
     read_merges();
     read_post_processor();
     read_config(config);
+    model_.pieces = pieces_.take();
     return std::move(model_);
   }
 
@@ -127,35 +130,9 @@ class ByteLevelReader {
     return regex.get<std::string>();
   }
 
-  void add_piece(const std::string& text, uint64_t id, PieceType type) {
-    const size_t most = text_.vocab.size() + part(text_.rest, "added_tokens").size();
-    if (text.empty() || id >= most) {
-      fail(
-          fmt::format("piece \"{}\" with id {}: pieces are not empty, and ids run from 0 without "
-                      "gaps.",
-                      text, id));
-    }
-    const auto [known, is_new] = ids_.emplace(text, static_cast<Token>(id));
-    if (!is_new && known->second != static_cast<Token>(id)) {
-      fail(fmt::format("piece \"{}\" has two ids, {} and {}.", text, known->second, id));
-    }
-    auto& pieces = model_.pieces;
-    if (id >= pieces.size()) {
-      pieces.resize(id + 1);
-    }
-    if (is_new && !pieces[id].text.empty()) {
-      fail(fmt::format("id {} has two pieces, \"{}\" and \"{}\".", id, pieces[id].text, text));
-    }
-    pieces[id] = {.text = text, .score = 0.0F, .type = type};
-  }
-
   void read_vocabulary() {
-    ids_.reserve(text_.vocab.size());
     for (const auto& [text, id] : text_.vocab) {
-      if (ids_.count(text) != 0) {
-        fail(fmt::format("model.vocab: the piece \"{}\" stands twice.", text));
-      }
-      add_piece(text, id, PieceType::kNormal);
+      pieces_.add_new(text, id, PieceType::kNormal);
     }
   }
 
@@ -176,41 +153,25 @@ class ByteLevelReader {
         }
       }
       const bool special = part(added[i], "special") == true;
-      add_piece(content.get<std::string>(), id.get<uint64_t>(),
-                special ? PieceType::kControl : PieceType::kUserDefined);
+      pieces_.add(content.get<std::string>(), id.get<uint64_t>(),
+                  special ? PieceType::kControl : PieceType::kUserDefined);
     }
   }
 
   void check_ids() {
-    for (size_t id = 0; id < model_.pieces.size(); ++id) {
-      if (model_.pieces[id].text.empty()) {
-        fail(fmt::format("no piece has the id {}, but there are higher ones.", id));
-      }
-    }
+    pieces_.check_gaps();
     if (unknown_.is_string()) {
-      model_.unknown = id_of(unknown_.get<std::string>(), "model.unk_token");
+      model_.unknown = pieces_.id_of(unknown_.get<std::string>(), "model.unk_token");
     }
-  }
-
-  Token id_of(const std::string& text, const std::string& needed_by) const {
-    const auto found = ids_.find(text);
-    if (found == ids_.end()) {
-      fail(fmt::format("{} needs the piece \"{}\", which model.vocab does not have.", needed_by,
-                       text));
-    }
-    return found->second;
   }
 
   void read_merges() {
     model_.merges.reserve(text_.merges.size());
     for (size_t i = 0; i < text_.merges.size(); ++i) {
       const auto& [left, right] = text_.merges[i];
-      const auto id = [&](const std::string& text) {
-        const auto found = ids_.find(text);
-        return found == ids_.end() ? id_of(text, fmt::format("model.merges: merge {}", i))
-                                   : found->second;
-      };
-      model_.merges.push_back({.left = id(left), .right = id(right), .result = id(left + right)});
+      model_.merges.push_back({.left = pieces_.id_of(left, i),
+                               .right = pieces_.id_of(right, i),
+                               .result = pieces_.id_of(left + right, i)});
     }
   }
 
@@ -220,8 +181,8 @@ class ByteLevelReader {
       const json& single = part(step, "single");
       if (part(step, "type") == "TemplateProcessing" && single.is_array() && !single.empty() &&
           part(part(single[0], "SpecialToken"), "id").is_string()) {
-        model_.bos =
-            id_of(part(part(single[0], "SpecialToken"), "id").get<std::string>(), "post_processor");
+        model_.bos = pieces_.id_of(part(part(single[0], "SpecialToken"), "id").get<std::string>(),
+                                   "post_processor");
         model_.adds_bos = true;
       }
     }
@@ -235,8 +196,7 @@ class ByteLevelReader {
     const auto token = [&](const char* key) -> std::optional<Token> {
       const json& value = part(config, key);
       const json& content = value.is_object() ? part(value, "content") : value;
-      const auto found = content.is_string() ? ids_.find(content.get<std::string>()) : ids_.end();
-      return found == ids_.end() ? std::nullopt : std::optional(found->second);
+      return content.is_string() ? pieces_.find(content.get<std::string>()) : std::nullopt;
     };
     model_.bos = model_.bos ? model_.bos : token("bos_token");
     model_.eos = token("eos_token");
@@ -254,7 +214,7 @@ class ByteLevelReader {
   const TokenizerJsonText& text_;
   const std::string& where_;
   json unknown_;
-  std::unordered_map<std::string, Token> ids_;
+  PieceTable pieces_;
   ByteLevelModel model_;
 };
 

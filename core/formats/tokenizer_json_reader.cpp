@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/piece_table.h"
 #include "core/formats/tokenizer_json_sax.h"
 
 namespace specdec {
@@ -29,7 +29,9 @@ bool is_control(std::string_view text) {
 class TokenizerJsonReader {
  public:
   TokenizerJsonReader(TokenizerJsonText text, const std::string& where)
-      : text_(std::move(text)), where_(where) {}
+      : text_(std::move(text)),
+        where_(where),
+        pieces_(text_.vocab.size() + member(text_.rest, "added_tokens").size(), where) {}
 
   BpeModel read() {
     if (!text_.rest.is_object()) {
@@ -42,6 +44,7 @@ class TokenizerJsonReader {
     read_added_tokens();
     check_ids();
     read_merges();
+    model_.vocabulary.pieces = pieces_.take();
     return std::move(model_);
   }
 
@@ -115,44 +118,17 @@ class TokenizerJsonReader {
     }
   }
 
-  // Ids may come in any order, so pieces are placed as they come and gaps looked for at the end.
-  void add_piece(const std::string& text, uint64_t id, PieceType type) {
-    auto& pieces = model_.vocabulary.pieces;
-    const size_t most = text_.vocab.size() + member(text_.rest, "added_tokens").size();
-    if (text.empty() || id >= most) {
-      fail(
-          fmt::format("piece \"{}\" with id {}: pieces are not empty, and ids run from 0 without "
-                      "gaps.",
-                      text, id));
-    }
-    const auto [known, is_new] = ids_.emplace(text, static_cast<Token>(id));
-    if (!is_new && known->second != static_cast<Token>(id)) {
-      fail(fmt::format("piece \"{}\" has two ids, {} and {}.", text, known->second, id));
-    }
-    if (id >= pieces.size()) {
-      pieces.resize(id + 1);
-    }
-    if (is_new && !pieces[id].text.empty()) {
-      fail(fmt::format("id {} has two pieces, \"{}\" and \"{}\".", id, pieces[id].text, text));
-    }
-    pieces[id] = {.text = text, .score = 0.0F, .type = type};
-  }
-
   void read_vocabulary() {
-    ids_.reserve(text_.vocab.size());
     for (const auto& [text, id] : text_.vocab) {
-      if (ids_.count(text) != 0) {
-        fail(fmt::format("model.vocab: the piece \"{}\" stands twice.", text));
-      }
       const bool byte = byte_piece_value(text).has_value();
       bytes_ += byte ? 1 : 0;
       const PieceType plain = byte ? PieceType::kByte : PieceType::kNormal;
-      add_piece(text, id, text == unknown_ ? PieceType::kUnknown : plain);
+      pieces_.add_new(text, id, text == unknown_ ? PieceType::kUnknown : plain);
     }
-    if (bytes_ != 256 || ids_.count(unknown_) == 0) {
+    if (bytes_ != 256 || !pieces_.find(unknown_)) {
       fail(fmt::format(
           "model.vocab has {} of the 256 byte pieces and {}the unknown piece \"{}\". {}", bytes_,
-          ids_.count(unknown_) == 0 ? "not " : "", unknown_, kWanted));
+          pieces_.find(unknown_) ? "" : "not ", unknown_, kWanted));
     }
   }
 
@@ -181,11 +157,11 @@ class TokenizerJsonReader {
 
   void add_token(const std::string& text, uint64_t id, bool normalized) {
     if (text == unknown_) {
-      add_piece(text, id, PieceType::kUnknown);
+      pieces_.add(text, id, PieceType::kUnknown);
     } else if (is_control(text)) {
-      add_piece(text, id, PieceType::kControl);
+      pieces_.add(text, id, PieceType::kControl);
     } else if (!byte_piece_value(text)) {
-      add_piece(text, id, PieceType::kUserDefined);
+      pieces_.add(text, id, PieceType::kUserDefined);
       model_.added.push_back({.text = normalized ? replace_all(text, " ", kSpaceMark) : text,
                               .id = static_cast<Token>(id),
                               .normalized = normalized});
@@ -193,40 +169,20 @@ class TokenizerJsonReader {
   }
 
   void check_ids() {
-    const auto& pieces = model_.vocabulary.pieces;
-    for (size_t id = 0; id < pieces.size(); ++id) {
-      if (pieces[id].text.empty()) {
-        fail(fmt::format("no piece has the id {}, but there are higher ones.", id));
-      }
-    }
-    model_.vocabulary.unk = ids_.at(unknown_);
-    model_.vocabulary.bos = find("<bos>");
-    model_.vocabulary.eos = find("<eos>");
-    model_.vocabulary.pad = find("<pad>");
-  }
-
-  std::optional<Token> find(const char* text) const {
-    const auto found = ids_.find(text);
-    return found == ids_.end() ? std::nullopt : std::optional(found->second);
-  }
-
-  Token id_of(const std::string& text, size_t merge) const {
-    const auto found = ids_.find(text);
-    if (found == ids_.end()) {
-      fail(
-          fmt::format("model.merges: merge {} needs the piece \"{}\", which model.vocab does not "
-                      "have.",
-                      merge, text));
-    }
-    return found->second;
+    pieces_.check_gaps();
+    model_.vocabulary.unk = *pieces_.find(unknown_);
+    model_.vocabulary.bos = pieces_.find("<bos>");
+    model_.vocabulary.eos = pieces_.find("<eos>");
+    model_.vocabulary.pad = pieces_.find("<pad>");
   }
 
   void read_merges() {
     model_.merges.reserve(text_.merges.size());
     for (size_t i = 0; i < text_.merges.size(); ++i) {
       const auto& [left, right] = text_.merges[i];
-      model_.merges.push_back(
-          {.left = id_of(left, i), .right = id_of(right, i), .result = id_of(left + right, i)});
+      model_.merges.push_back({.left = pieces_.id_of(left, i),
+                               .right = pieces_.id_of(right, i),
+                               .result = pieces_.id_of(left + right, i)});
     }
   }
 
@@ -234,7 +190,7 @@ class TokenizerJsonReader {
   const std::string& where_;
   std::string unknown_;
   size_t bytes_ = 0;
-  std::unordered_map<std::string, Token> ids_;
+  PieceTable pieces_;
   BpeModel model_;
 };
 
