@@ -11,6 +11,8 @@
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/tokenizer.h"
+#include "core/transformer/tensor_source.h"
+#include "core/transformer/tensor_writer.h"
 #include "experiments/train/head_evaluation.h"
 #include "experiments/train/head_loss.h"
 #include "experiments/train/training_loop.h"
@@ -100,6 +102,9 @@ class HeadTrainer {
                             head_->save(config_.out);
                             head_->load(config_.out);
                             fs::remove_all(config_.out / kSoFar);
+                            if (answers_) {
+                              fs::remove(masses_file());
+                            }
                             return evaluate(0);
                           },
                       .log = options_.log};
@@ -147,6 +152,24 @@ class HeadTrainer {
                : config_.text.batch_size * config_.text.sequence_length;
   }
 
+  fs::path masses_file() const {
+    return config_.out / fmt::format("masses_{}.safetensors", train_tokens());
+  }
+
+  /// Kept until the training ends: it resumes with the same draft vocabulary, however many threads
+  /// sum.
+  at::Tensor answer_masses() const {
+    const fs::path file = masses_file();
+    if (!fs::exists(file)) {
+      make_training_folder(config_.out);
+      TensorWriter writer(at::kDouble);
+      writer.add("masses", answers_->masses());
+      writer.write(file);
+    }
+    TensorSource source(CheckpointTensors(config_.out, file.filename().string()), at::kCPU);
+    return source.load("masses", {target_->config.vocab_size}, at::kDouble);
+  }
+
   /// End-of-sequence tokens, the newline and digits are in every draft vocabulary of answers.
   at::Tensor token_weights() const {
     const int64_t vocab = target_->config.vocab_size;
@@ -156,7 +179,7 @@ class HeadTrainer {
     if (config_.shape.draft_vocab_size == 0) {
       return {};
     }
-    at::Tensor weights = answers_->masses();
+    at::Tensor weights = answer_masses();
     auto* values = weights.mutable_data_ptr<double>();
     const std::vector<Token>& ends = target_->config.end_ids;
     for (Token token = 0; token < vocab; ++token) {
