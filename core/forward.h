@@ -45,11 +45,11 @@ enum class Logits { kAll, kLast, kNone };
 
 /// What a forward computes.
 struct ForwardOptions {
-  std::vector<int64_t> capture_layers = {};      ///< residual stream after these layers (EAGLE-3)
+  std::vector<int64_t> capture_layers = {};  ///< residual stream after these layers (EAGLE-3)
   /// Layers that are evaluated, ascending, before the final norm and head; empty = all. Fewer of
   /// them make drafts: the first ones an early exit, others layers that are skipped.
   std::vector<int64_t> layers = {};
-  Logits logits = Logits::kAll;                  ///< kLast: the last node of each row in the batch
+  Logits logits = Logits::kAll;  ///< kLast: the last node of each row in the batch
   /// Logits have a column for each token of LanguageModel::draft_vocabulary(), where there is one.
   bool draft_columns = false;
 };

@@ -12,7 +12,8 @@ std::vector<int64_t> drafting_layers(const SelfDrafterOptions& options, int64_t 
   const int64_t first = options.layers == 0 ? all : options.layers;
   const std::set<int64_t> skipped(options.skip.begin(), options.skip.end());
   if (first < 1 || first > all) {
-    throw ConfigError(fmt::format("layers is {}, and the target has {}", options.layers, all));
+    throw ConfigError(fmt::format("layers is {}, and the target has {}: give 1 to {}",
+                                  options.layers, all, all - 1));
   }
   if (skipped.size() < options.skip.size() ||
       (!skipped.empty() && (*skipped.begin() < 0 || *skipped.rbegin() >= first))) {

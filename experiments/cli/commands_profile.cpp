@@ -68,7 +68,9 @@ ModelOptions options_of(const CommandContext& context, const ProfileArguments& a
 class Profiler {
  public:
   Profiler(const CommandContext& context, const ProfileArguments& arguments)
-      : context_(context), arguments_(arguments), loader_(options_of(context, arguments), &catalog_) {}
+      : context_(context),
+        arguments_(arguments),
+        loader_(options_of(context, arguments), &catalog_) {}
 
   Profile run();
 

@@ -40,7 +40,7 @@ struct GenerationRecord {
   /// penalty, truncation or grammar). Measured of lossy strategies and of the first one beside
   /// them.
   std::optional<double> log_prob = {};
-  std::optional<BiasSums> bias = {};        ///< of a lossy strategy's sampled text, along itself
+  std::optional<BiasSums> bias = {};  ///< of a lossy strategy's sampled text, along itself
   /// Of weights and of the context's keys and values, that a step's forward has to read; mean over
   /// steps.
   std::optional<double> bytes_per_step = {};

@@ -200,6 +200,11 @@ void ModelConverter::plan_tensors() {
         "{} matrices have rows that are no multiple of {}, so {} cannot hold them: they are F16",
         not_whole, block_values(summary_.dtype), dtype_name(summary_.dtype)));
   }
+  std::error_code code;
+  if (std::filesystem::exists(input_ / "mtp.safetensors", code)) {
+    summary_.notes.emplace_back(
+        "mtp.safetensors (multi-token prediction) is not converted: copy it yourself");
+  }
   if (!tokenizer_) {
     summary_.notes.emplace_back("there is no tokenizer: the result takes token ids only");
   }

@@ -61,8 +61,8 @@ TEST(ConvertCliTest, MistakesAreNamed) {
     return result.err;
   };
   EXPECT_THAT(message({"convert", kConvertedGguf, out, "--dtype", "int8"}), HasSubstr("--force"));
-  EXPECT_THAT(message({"convert", kConvertedGguf, out, "--dtype", "q4", "--force"}),
-              HasSubstr("unknown dtype 'q4' of a conversion; known: float32, float16"));
+  EXPECT_THAT(message({"convert", kConvertedGguf, out, "--dtype", "float64", "--force"}),
+              HasSubstr("unknown dtype 'float64' of a conversion; known: float32, float16"));
   EXPECT_THAT(message({"convert", "/no/such", out, "--force"}), HasSubstr("/no/such"));
 }
 

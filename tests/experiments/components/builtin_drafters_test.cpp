@@ -163,6 +163,8 @@ TEST_F(BuiltinDraftersTest, RefusesCascadesThatCannotWork) {
        ".drafters[0]: unknown type 'sufix'; did you mean 'suffix'? "},
       {", drafters: [{type: suffix, min_tokens: 0}]", ".drafters[0].min_tokens: 0 is not between"},
       {", drafters: [{type: suffix, min_match: 0}]", ".drafters[0].min_match: 0 is not between"},
+      {", drafters: [{type: suffix, min_tokens: 3, max_tokens: 2}]",
+       ".drafters[0].max_tokens: 2 is fewer than min_tokens (3)"},
       {", min_tokens: 2, drafters: [{type: suffix}]", ".min_tokens: unknown key"},
       {", drafters: [{type: suffix}, {" + model + ", sample: true, min_tokens: 2}]",
        ".drafters[1].min_tokens: 2 would drop drafts whose tokens were drawn"},

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/transformer/rope_config.h"
 #include "core/families/model.h"
+#include "core/transformer/rope_config.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
 #include "tests/support/temporary_folder.h"
