@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/sampling.h"
+#include "experiments/metrics/loops.h"
 
 namespace specdec {
 namespace {
@@ -32,17 +33,6 @@ double log_sum(const LogitRow& logits) {
 std::string answer_end_name(AnswerEnd end) {
   constexpr const char* kNames[] = {"open", "end", "loop", "length", "no prompt", "excluded"};
   return kNames[static_cast<size_t>(end)];
-}
-
-size_t length_before_loop(TokenSpan tokens, size_t longest_period, size_t times) {
-  for (size_t period = 1; period <= longest_period && period * times <= tokens.size(); ++period) {
-    const TokenSpan repeated = tokens.last(period * (times - 1));
-    const TokenSpan before = tokens.last(period * times).first(repeated.size());
-    if (std::equal(repeated.rbegin(), repeated.rend(), before.rbegin())) {
-      return tokens.size() - repeated.size();
-    }
-  }
-  return tokens.size();
 }
 
 Dialogue::Dialogue(const DialogueRules& rules, AnswerPrompt prompt)
@@ -121,7 +111,7 @@ void Dialogue::choose_answer_token(const LogitRow& logits) {
   tokens_.push_back(token);
   log_sums_.push_back(static_cast<float>(log_sum(logits)));
   const TokenSpan answer = TokenSpan(tokens_).subspan(static_cast<size_t>(answer_begin_));
-  const size_t kept = length_before_loop(answer);
+  const size_t kept = std::max<size_t>(1, loop_start(answer));
   if (is_end(token)) {
     finish(AnswerEnd::kEnd);
   } else if (kept < answer.size()) {

@@ -14,16 +14,12 @@ namespace specdec {
 enum class AnswerEnd {
   kOpen,      ///< it goes on
   kEnd,       ///< an end-of-sequence token
-  kLoop,      ///< it began to repeat itself and was cut there
+  kLoop,      ///< it began to repeat itself (see loop_start) and was cut there
   kLength,    ///< max_answer_tokens or max_length
   kNoPrompt,  ///< the model's own prompt was empty or did not end: there is no answer
   kExcluded,  ///< the prompt copies from an excluded one: there is no answer
 };
 std::string answer_end_name(AnswerEnd end);
-
-/// Length of the text before it loops: less than its size when its last tokens are `times` times
-/// the same up to `longest_period` ones, of which the first is kept.
-size_t length_before_loop(TokenSpan tokens, size_t longest_period = 64, size_t times = 3);
 
 /// What all dialogues of a plan share.
 struct DialogueRules {

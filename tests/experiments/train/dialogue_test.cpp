@@ -12,15 +12,6 @@ using testing::ElementsAre;
 constexpr int64_t kDialogueVocab = 20;
 constexpr Token kTurnEnd = 9;
 
-TEST(LengthBeforeLoopTest, ThreeTimesTheSameAreCutToTheFirst) {
-  const std::vector<Token> text = {1, 2, 3, 7, 8, 7, 8, 7, 8};
-  EXPECT_EQ(length_before_loop(text), 5U);
-  EXPECT_EQ(length_before_loop(TokenSpan(text).first(8)), 8U) << "not yet three times";
-  EXPECT_EQ(length_before_loop(text, /*longest_period=*/1), text.size());
-  EXPECT_EQ(length_before_loop(std::vector<Token>{5, 4, 4, 4}), 2U);
-  EXPECT_EQ(length_before_loop({}), 0U);
-}
-
 TEST(ExcludedRunsTest, FindsRunsOfTheirLengthAnywhere) {
   ExcludedRuns runs(3);
   runs.add(std::vector<Token>{1, 2, 3, 4});
@@ -91,6 +82,7 @@ TEST_F(DialogueTest, OwnTurnsWithoutTextOrEndGiveNoAnswer) {
   Dialogue empty = start({.number = 1, .own = true, .user = {}});
   say(empty, kTurnEnd);
   EXPECT_EQ(empty.end(), AnswerEnd::kNoPrompt);
+  plan_.max_answer_tokens = 7;
   Dialogue endless = start({.number = 2, .own = true, .user = {}});
   for (Token token = 10; token < 15; ++token) {
     say(endless, token);
@@ -111,14 +103,19 @@ TEST_F(DialogueTest, PromptsThatCopyFromAnEvaluationAreLeftOut) {
 }
 
 TEST_F(DialogueTest, LoopsAreCutAndLongAnswersEnd) {
+  plan_.max_answer_tokens = 40;
   Dialogue loop = start({.number = 1, .user = {5}});
-  for (const Token token : {11, 12, 11, 12, 11, 12}) {
-    say(loop, token);
+  say(loop, 11);
+  say(loop, 12);
+  for (Token i = 0; i < 32; ++i) {
+    EXPECT_EQ(loop.end(), AnswerEnd::kOpen);
+    say(loop, 13 + i % 2);
   }
   EXPECT_EQ(loop.end(), AnswerEnd::kLoop);
   EXPECT_THAT(loop.tokens(), ElementsAre(0, 1, 5, kTurnEnd, 2, 11, 12));
   EXPECT_EQ(loop.log_sums().size(), 2U);
   EXPECT_EQ(loop.features().size(0), 6);
+  plan_.max_answer_tokens = 7;
   Dialogue endless = start({.number = 1, .user = {5}});
   for (Token token = 10; token < 17; ++token) {
     say(endless, token);
