@@ -25,8 +25,8 @@ std::optional<Llama3Rope> find_llama3(const RopeConfig& rope, int64_t head_dim,
                                       int64_t max_positions) {
   const double factor = *std::max_element(rope.divisors.begin(), rope.divisors.end());
   std::vector<double> originals = {8192.0, static_cast<double>(max_positions)};
-  for (double positions = 16.0; positions <= 1 << 24; positions *= 2.0) {
-    originals.push_back(positions);
+  for (int64_t positions = 16; positions <= 1 << 24; positions *= 2) {
+    originals.push_back(static_cast<double>(positions));
   }
   for (const double original : originals) {
     const Llama3Rope scaling{.factor = factor, .original_positions = original};
