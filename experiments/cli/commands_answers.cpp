@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -31,6 +33,12 @@ void add_answers_command(CLI::App& app, CommandContext& context) {
       "Example: specdec answers configs/train/smollm2_answers.yaml");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {
+      if (!describes_answers(arguments->file, arguments->sets)) {
+        throw ConfigError(fmt::format(
+            "{}: describes no answers: those have 'target' and neither 'head', 'data', 'model' nor "
+            "'strategies'; trainings are started with specdec train, experiments with specdec run",
+            arguments->file));
+      }
       const AnswerPlan plan = load_answer_plan(arguments->file, arguments->sets);
       const InterruptGuard interrupts;
       TrainOptions options;

@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -100,6 +101,18 @@ void note_config(const fs::path& own, const fs::path& other, const char* side,
   }
 }
 
+/// The comparison is of whole texts, whatever the runs' own reports leave out.
+void note_loops(const fs::path& a, const fs::path& b, std::vector<std::string>& notes) {
+  for (const fs::path& folder : {a, b}) {
+    const auto lines = config_lines(folder);
+    if (std::find(lines.begin(), lines.end(), "loops: cut") != lines.end()) {
+      notes.push_back(
+          fmt::format("{} has loops: cut; unlike its report, these figures are of whole texts.",
+                      folder.string()));
+    }
+  }
+}
+
 int compare(const CommandContext& context, const CompareArguments& arguments) {
   JsonOutput json(arguments.json, context.out);
   const fs::path folder_a = arguments.runs.at(0);
@@ -108,6 +121,7 @@ int compare(const CommandContext& context, const CompareArguments& arguments) {
   const auto records_b = read_run(folder_b);
   RunComparison comparison =
       compare_runs({folder_a.string(), records_a}, {folder_b.string(), records_b});
+  note_loops(folder_a, folder_b, comparison.notes);
   note_environments(folder_a, folder_b, comparison.notes);
   note_config(folder_a, folder_b, "A", comparison.notes);
   note_config(folder_b, folder_a, "B", comparison.notes);

@@ -13,6 +13,7 @@
 #include "experiments/run/plan_check.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/json_option.h"
+#include "experiments/train/answer_plan.h"
 #include "experiments/train/train_check.h"
 #include "experiments/train/train_config.h"
 
@@ -50,6 +51,12 @@ void refuse_training(const ConfigArguments& arguments) {
     throw ConfigError(
         fmt::format("{}: describes a training, not an experiment; start it with: specdec train {}",
                     arguments.file, arguments.file));
+  }
+  if (describes_answers(arguments.file, arguments.sets)) {
+    throw ConfigError(
+        fmt::format("{0}: describes answers to train on, not an experiment; make them "
+                    "with: specdec answers {0}",
+                    arguments.file));
   }
 }
 
@@ -93,6 +100,12 @@ int check(const CommandContext& context, const ConfigArguments& arguments) {
     const auto found = check_training(arguments.file, arguments.sets);
     print_warnings(context.out, arguments.file, found.warnings);
     context.out << fmt::format("{}: {}: all right\n", arguments.file, found.summary);
+    return 0;
+  }
+  if (describes_answers(arguments.file, arguments.sets)) {
+    const AnswerPlan answers = load_answer_plan(arguments.file, arguments.sets);
+    context.out << fmt::format("{}: lets {} answer {} prompts into {}: all right\n", arguments.file,
+                               answers.target.string(), answers.prompts, answers.out.string());
     return 0;
   }
   const auto plan = load(context, arguments);

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -7,6 +9,7 @@
 #include "core/error.h"
 #include "experiments/cli/commands.h"
 #include "experiments/terminal/interrupt.h"
+#include "experiments/train/answer_plan.h"
 #include "experiments/train/head_trainer.h"
 #include "experiments/train/train_config.h"
 #include "experiments/train/trainer.h"
@@ -33,6 +36,12 @@ void add_train_command(CLI::App& app, CommandContext& context) {
       "Example: specdec train configs/train/draft.yaml --set out=my_draft --set steps=500");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {
+      if (describes_answers(arguments->file, arguments->sets)) {
+        throw ConfigError(
+            fmt::format("{0}: describes answers to train on, not a training; make them "
+                        "with: specdec answers {0}",
+                        arguments->file));
+      }
       if (!describes_training(arguments->file, arguments->sets)) {
         throw ConfigError(arguments->file +
                           ": describes no training: it has neither 'data' nor "

@@ -97,6 +97,14 @@ AnswerPlan load_answer_plan(const fs::path& file, const std::vector<std::string>
   return plan;
 }
 
+bool describes_answers(const std::filesystem::path& file,
+                       const std::vector<std::string>& overrides) {
+  const auto errors = std::make_shared<ConfigErrors>();
+  const ConfigNode node(load_config(file, overrides, *errors), errors);
+  return node.has("target") && !node.has("head") && !node.has("data") && !node.has("strategies") &&
+         !node.has("model");
+}
+
 std::string answer_identity(const AnswerPlan& plan, const TransformerInfo& target) {
   const auto names = [](const std::vector<fs::path>& files) {
     std::vector<std::string> out;

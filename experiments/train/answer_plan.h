@@ -31,6 +31,10 @@ struct AnswerPlan {
 AnswerPlan load_answer_plan(const std::filesystem::path& file,
                             const std::vector<std::string>& overrides);
 
+/// True when the config at `file` is one of `specdec answers`, not of a training or experiment.
+bool describes_answers(const std::filesystem::path& file,
+                       const std::vector<std::string>& overrides);
+
 /// What answers depend on, as JSON text; not how many there are.
 std::string answer_identity(const AnswerPlan& plan, const TransformerInfo& target);
 

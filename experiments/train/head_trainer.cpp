@@ -69,11 +69,11 @@ class HeadTrainer {
       check_layers();
       say(answers_->text());
     }
+    refuse_finished();
     head_ = make_head_training(config.shape, {.target = target_,
                                               .token_weights = token_weights(),
                                               .seed = config.text.seed,
                                               .matmul_dtype = matmul_dtype()});
-    refuse_finished();
     make_training_folder(config.out);
     if (config.self_distillation.share > 0.0) {
       generated_ = self_generate(decoding_target(), *data_, config.text, config.self_distillation,
@@ -115,7 +115,8 @@ class HeadTrainer {
  private:
   /// A finished head is never overwritten: it may be what experiments were run with.
   void refuse_finished() const {
-    if (is_finished(config_.out, head_->file())) {
+    const bool is_mtp = config_.shape.type == HeadType::kMtp;
+    if (is_finished(config_.out, is_mtp ? "mtp.safetensors" : "model.safetensors")) {
       throw Error(
           fmt::format("{} holds a head already; remove it first, or train into another "
                       "folder with --set out=FOLDER.",
@@ -231,7 +232,8 @@ class HeadTrainer {
 
   std::string identity() const {
     const auto& distillation = config_.self_distillation;
-    const json out = {{"head", head_identity(config_.shape, config_.loss)},
+    const json out = {{"version", 2},  // of losses and initial values
+                      {"head", head_identity(config_.shape, config_.loss)},
                       {"target", target_->fingerprint},
                       {"seed", config_.text.seed},
                       {"sequence_length", config_.text.sequence_length},

@@ -44,6 +44,11 @@ TrainCheck check_training(const std::filesystem::path& file,
     check.summary =
         fmt::format("trains a head of type {} for {}: {}", type, config.target.string(), plan);
     const bool is_mtp = config.shape.type == HeadType::kMtp;
+    if (!config.answers.empty() && !std::filesystem::exists(config.answers / "answers.json")) {
+      check.warnings.push_back(fmt::format(
+          "answers.folder: {} holds no answers yet; make them with: specdec answers CONFIG",
+          config.answers.string()));
+    }
     warn_of_finished(config.out, is_mtp ? "mtp.safetensors" : "model.safetensors", check.warnings);
   } else {
     const TrainConfig config = load_train_config(file, overrides);

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
@@ -29,6 +30,23 @@ constexpr const char* kHead = "lm_head.weight";
 bool is_gguf_name(const std::filesystem::path& path) { return path.extension() == ".gguf"; }
 
 bool is_gemma(const ModelDescription& model) { return model.scaled_embedding; }
+
+/// A file or folder in a model's folder that a conversion does not write; empty when there is none.
+std::filesystem::path foreign_file(const std::filesystem::path& folder) {
+  static const std::set<std::string> kWritten = {
+      "config.json",     "generation_config.json", "model.safetensors.index.json",
+      "tokenizer.json",  "tokenizer_config.json",  "special_tokens_map.json",
+      "tokenizer.model", "chat_template.jinja"};
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_weights =
+        name.rfind("model", 0) == 0 && entry.path().extension() == ".safetensors";
+    if (entry.is_directory() || (!is_weights && !kWritten.contains(name))) {
+      return entry.path();
+    }
+  }
+  return {};
+}
 
 std::string hub_dtype_name(DType dtype) {
   return dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32";
@@ -127,6 +145,13 @@ void ModelConverter::check_places(bool replace) const {
                                   : is_folder ? "a folder without a config.json"
                                               : "a file, and only a name that ends in .gguf is "
                                                 "written as one"));
+  }
+  if (const auto kept = is_folder ? foreign_file(output_) : std::filesystem::path();
+      !kept.empty()) {
+    throw ConfigError(
+        fmt::format("{}: holds {}, which no conversion writes, and replacing the folder would "
+                    "delete it. Name another output",
+                    output_.string(), kept.filename().string()));
   }
 }
 

@@ -50,6 +50,24 @@ TEST(CliTest, HelpAndVersionSucceed) {
   }
 }
 
+TEST(CliTest, EachCommandNamesTheOneThatAConfigIsFor) {
+  const TemporaryFolder folder;
+  const auto answers =
+      folder.write("answers.yaml", "out: a\ntarget: {weights: " + kModel + "}\nlayers: [0]\n")
+          .string();
+  for (const char* command : {"run", "train"}) {
+    const auto refused = cli({command, answers});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("make them with: specdec answers " + answers));
+  }
+  EXPECT_THAT(cli({"check", answers}).err, testing::Not(HasSubstr("strategies")));
+  for (const char* config : {"pair.yaml", "train/draft.yaml", "train/smollm2_eagle3.yaml"}) {
+    const auto refused = cli({"answers", std::string(SPECDEC_SOURCE_DIR) + "/configs/" + config});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("describes no answers"));
+  }
+}
+
 TEST(CliTest, MemoryThatRunsOutIsNotABug) {
   auto components = builtin_components();
   components.strategies.add("hog", {.help = "wants more than a machine has",

@@ -63,6 +63,14 @@ TEST(ConvertCliTest, MistakesAreNamed) {
   EXPECT_THAT(message({"convert", kConvertedGguf, out, "--dtype", "int8"}), HasSubstr("--force"));
   EXPECT_THAT(message({"convert", kConvertedGguf, out, "--dtype", "float64", "--force"}),
               HasSubstr("unknown dtype 'float64' of a conversion; known: float32, float16"));
+  // A folder of somebody's, with the input in it.
+  const TemporaryFolder model;
+  model.write("config.json", "{}");
+  const auto input = (model.path() / "in.gguf").string();
+  std::filesystem::copy_file(kConvertedGguf, input);
+  EXPECT_THAT(message({"convert", input, model.path().string(), "--force"}),
+              HasSubstr("holds in.gguf, which no conversion writes"));
+  EXPECT_TRUE(std::filesystem::exists(input));
   EXPECT_THAT(message({"convert", "/no/such", out, "--force"}), HasSubstr("/no/such"));
 }
 
