@@ -26,11 +26,25 @@ void apply_row(Bits* logits, std::span<const int32_t> words, int64_t columns, Bi
 
 }  // namespace
 
-void apply_bitmask(const Tensor& logits, const Tensor& bitmask, int64_t vocab_size,
+int64_t masked_columns(int64_t columns, int64_t words, std::optional<int64_t> vocab_size) {
+  if (vocab_size && (*vocab_size < 1 || *vocab_size > columns)) {
+    throw Error(fmt::format("vocab_size is {} for logits of {} columns; it must be from 1 to {}",
+                            *vocab_size, columns, columns));
+  }
+  if (!vocab_size && columns <= 32 * (words - 1)) {
+    throw Error(
+        fmt::format("logits of {} columns for a bitmask of {} words a row; they must have at least "
+                    "{}, or vocab_size must say how many to mask",
+                    columns, words, 32 * (words - 1) + 1));
+  }
+  return vocab_size.value_or(columns);
+}
+
+void apply_bitmask(const Tensor& logits, const Tensor& bitmask, std::optional<int64_t> vocab_size,
                    std::span<const int64_t> rows) {
-  const int64_t columns = std::min(vocab_size, logits.columns());
   const std::span<const int32_t> words = bitmask.bitmask(bitmask.columns(), 32 * bitmask.columns());
   const auto width = static_cast<size_t>(bitmask.columns());
+  const int64_t columns = masked_columns(logits.columns(), bitmask.columns(), vocab_size);
   const bool brain = logits.kind() == Tensor::Kind::kBfloat;
   if (!brain && logits.kind() != Tensor::Kind::kFloat) {
     throw Error("the logits are no floating-point numbers");

@@ -106,7 +106,7 @@ void apply(nb::handle logits, nb::handle bitmask, std::optional<int64_t> vocab_s
     return;
   }
   const Unlocked unlocked;
-  apply_bitmask(values, bits, vocab_size.value_or(values.columns()), indices.value_or(Rows()));
+  apply_bitmask(values, bits, vocab_size, indices.value_or(Rows()));
 }
 
 constexpr const char* kMatcherHelp =
@@ -164,7 +164,12 @@ void bind_matcher(nb::module_& m) {
           "The same as bytes; may end inside a character.")
       .def(
           "forced_tokens",
-          [](const Matcher& self, int64_t limit) { return self.forced_tokens(limit); },
+          [](const Matcher& self, int64_t limit) {
+            if (limit < 0) {
+              throw Error(fmt::format("limit is {}; it must not be negative", limit));
+            }
+            return self.forced_tokens(limit);
+          },
           "limit"_a = 1024, WithoutGil(),
           "The tokens that come next: those that are the only allowed ones, then the tokenizer's "
           "own\n"
@@ -196,6 +201,7 @@ void bind_matcher(nb::module_& m) {
         "indices"_a.none() = nb::none(),
         "fill_next_token_bitmask of matchers[i] into row indices[i] (row i without indices), in\n"
         "parallel; other rows stay. The matchers belong to one compiler, each stands once.");
+  m.def("masked_columns", masked_columns, "columns"_a, "words"_a, "vocab_size"_a.none());
   m.def("apply_bitmask", apply, "logits"_a, "bitmask"_a, "vocab_size"_a.none() = nb::none(),
         "indices"_a.none() = nb::none());
 }

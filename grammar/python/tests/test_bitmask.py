@@ -60,8 +60,8 @@ def test_apply_on_a_device_is_the_same():
     torch = pytest.importorskip("torch")
     from specdec_grammar.bitmask import _apply_on_device
 
-    for columns in (90, 128, 150):
-        for options in ((None, None), (70, None), (None, [2, 0]), (130, [3])):
+    for columns in (97, 128, 150):
+        for options in ((None, None), (70, None), (None, [2, 0]), (columns, [3])):
             values, words = random_case(3, columns=columns)
             a, b = (torch.tensor(values, dtype=torch.float32) for _ in range(2))
             bitmask = torch.from_numpy(words)
@@ -97,5 +97,51 @@ def test_mistakes():
     ):
         with pytest.raises(sg.GrammarError, match=wrong[2]):
             sg.apply_token_bitmask_inplace(*wrong[:2])
+    for shape in ((-1, 64), (1, 0), (1, -5)):
+        for call in (sg.get_bitmask_shape, sg.allocate_token_bitmask):
+            with pytest.raises(sg.GrammarError, match="batch_size is -1|vocab_size is (0|-5)"):
+                call(*shape)
+    wrong = numpy.zeros((1, 2), numpy.uint32)
+    with pytest.raises(sg.GrammarError, match="holds uint32; pass .* of int32"):
+        sg.reset_token_bitmask(wrong)
+    assert not wrong.any()
+    with pytest.raises(sg.GrammarError, match="holds list"):
+        sg.reset_token_bitmask([0])
     with pytest.raises(sg.GrammarError, match="no row 2"):
         sg.apply_token_bitmask_inplace(logits, bitmask, indices=[2])
+
+
+def test_torch_bitmasks_are_reset_when_they_are_int32():
+    torch = pytest.importorskip("torch")
+    bitmask = torch.zeros((1, 2), dtype=torch.int32)
+    sg.reset_token_bitmask(bitmask)
+    assert bits(bitmask[0]) == list(range(64))
+    with pytest.raises(sg.GrammarError, match="holds torch.int64"):
+        sg.reset_token_bitmask(bitmask.long())
+
+
+@pytest.mark.parametrize("path", ["numpy", "torch", "device"])
+def test_logits_narrower_than_they_must_be(path):
+    """Four words are of 97 to 128 tokens."""
+    bitmask = numpy.zeros((2, 4), numpy.int32)
+    logits = numpy.zeros((2, 97), numpy.float32)
+    narrow = numpy.zeros((2, 96), numpy.float32)
+    apply = sg.apply_token_bitmask_inplace
+    if path != "numpy":
+        torch = pytest.importorskip("torch")
+        bitmask, logits, narrow = (torch.from_numpy(array) for array in (bitmask, logits, narrow))
+    if path == "device":
+        from specdec_grammar.bitmask import _apply_on_device
+
+        def apply(logits, bitmask, vocab_size=None):
+            _apply_on_device(logits, bitmask, vocab_size, None)
+
+    with pytest.raises(sg.GrammarError, match="96 columns .* 4 words a row; .* at least 97"):
+        apply(narrow, bitmask)
+    for vocab_size in (97, 200, 0, -1):
+        with pytest.raises(sg.GrammarError, match=f"vocab_size is {vocab_size} .* from 1 to 96"):
+            apply(narrow, bitmask, vocab_size=vocab_size)
+    assert not narrow.any()
+    apply(narrow, bitmask, vocab_size=96)
+    apply(logits, bitmask)
+    assert numpy.isinf(numpy.asarray(narrow)).all() and numpy.isinf(numpy.asarray(logits)).all()

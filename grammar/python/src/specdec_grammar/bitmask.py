@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 def get_bitmask_shape(batch_size: int, vocab_size: int) -> tuple[int, int]:
     """(batch_size, ceil(vocab_size / 32))"""
+    if batch_size < 0:
+        raise _engine.GrammarError(f"batch_size is {batch_size}; it must not be negative")
+    if vocab_size < 1:
+        raise _engine.GrammarError(f"vocab_size is {vocab_size}; give the width of the logits")
     return batch_size, (vocab_size + 31) // 32
 
 
@@ -31,6 +35,11 @@ def allocate_token_bitmask(batch_size: int, vocab_size: int) -> torch.Tensor | n
 
 def reset_token_bitmask(bitmask: torch.Tensor | numpy.ndarray) -> None:
     """Allows everything again."""
+    kind = str(getattr(bitmask, "dtype", type(bitmask).__name__))
+    if kind not in ("int32", "torch.int32"):
+        raise _engine.GrammarError(
+            f"the bitmask holds {kind}; pass a torch tensor or a numpy array of int32"
+        )
     bitmask[...] = -1
 
 
@@ -46,7 +55,9 @@ def apply_token_bitmask_inplace(
     logits: [batch, columns] or [columns], float16, bfloat16, float32 or float64; numpy array or
     torch tensor on any device. bitmask: int32 [batch, words] or [words]; one in the CPU's memory is
     copied to the logits' device. Columns from 32 * words on count as not allowed; with `vocab_size`
-    only the columns before it change. indices: the rows to do, in both; by default all.
+    only the columns before it change. Logits with fewer columns than `vocab_size`, or without it
+    than the bitmask's last word begins at, raise GrammarError. indices: the rows to do, in both; by
+    default all.
     """
     device = getattr(logits, "device", None)
     if device is not None and getattr(device, "type", "cpu") != "cpu":
@@ -64,7 +75,7 @@ def _apply_on_device(
 ) -> None:
     import torch
 
-    columns = logits.shape[-1] if vocab_size is None else min(vocab_size, logits.shape[-1])
+    columns = _engine.masked_columns(logits.shape[-1], bitmask.shape[-1], vocab_size)
     if indices is None:
         rows, bits = logits, bitmask
     else:
