@@ -52,8 +52,11 @@ def test_options_of_schemas(letters):
     date = {"type": "string", "format": "date"}
     assert not accepts(letters.compile_json_schema(date), '"x"')
     assert accepts(letters.compile_json_schema(date, format="annotate"), '"x"')
-    remote = letters.compile_json_schema({"$ref": "http://a/b"}, registry={"http://a/b": '{"const": 1}'})
-    assert accepts(remote, "1") and not accepts(remote, "2")
+    for document in ('{"const": 1}', {"const": 1}):
+        registry = {"http://a/b": document, "http://a/any": True}
+        remote = letters.compile_json_schema({"$ref": "http://a/b"}, registry=registry)
+        assert accepts(remote, "1") and not accepts(remote, "2")
+        assert accepts(letters.compile_json_schema({"$ref": "http://a/any"}, registry=registry), "2")
     escaped = '"\\u0061"'
     assert accepts(letters.compile_json_schema({"type": "string"}), escaped)
     assert not accepts(letters.compile_json_schema({"type": "string"}, escapes="minimal"), escaped)

@@ -4,7 +4,7 @@ import threading
 
 import numpy
 import pytest
-from support import END, TOKENS
+from support import END, MODEL, TOKENS
 
 import specdec_grammar as sg
 
@@ -141,8 +141,70 @@ def test_grammars(letters):
     assert "there is no limit 'max'" in error(lambda: letters.compile_regex("a", limits={"max": 1}))
     assert "a tag has begin" in error(letters.compile_structural_tag, [{"begin": "<a>"}])
     assert "needs a tokenizer" in error(lambda: letters.compile_regex("a", canonical=True))
-    with pytest.raises(TypeError):
-        letters.compile_regex("a", colour="red")
+    assert "a tag is of type str" in error(letters.compile_structural_tag, "<a>")
+
+
+def type_error(call, *arguments, **keywords):
+    with pytest.raises(TypeError) as caught:
+        call(*arguments, **keywords)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_keywords(letters):
+    assert type_error(letters.compile_regex, "a", colour="red").startswith(
+        "there is no keyword 'colour'; known: cancel, canonical, "
+    )
+    for call in (letters.compile_json_schema, letters.compile_builtin_json_grammar):
+        arguments = [{}] if call == letters.compile_json_schema else []
+        message = type_error(call, *arguments, wihtespace="any")
+        assert "no keyword 'wihtespace'; did you mean 'whitespace'? Known: cancel" in message
+    assert "did you mean 'timeout'?" in type_error(letters.compile_regex, "a", timout=1)
+    assert "did you mean 'start'?" in type_error(sg.GrammarSource, "gbnf", strat="x")
+    assert type_error(letters.compile_regex, 5) == "text is of type int; give a str"
+    assert "order is of type NoneType" in type_error(letters.compile_json_schema, {}, order=None)
+
+
+def test_choices(letters):
+    expected = "choices is 'yes'; give a list of texts: [\"yes\", \"no\"]"
+    assert error(letters.compile_choice, "yes") == expected
+    assert error(lambda: sg.GrammarSource("choice", choices="yes")) == expected
+    assert "choices is 5" in error(letters.compile_choice, 5)
+    assert error(letters.compile_choice, ["a", 1]) == "choice 1 is of type int; each must be a str"
+
+
+def test_registries(letters):
+    def compile_with(registry):
+        letters.compile_json_schema({"$ref": "http://a/b"}, registry=registry)
+
+    for registry in ([("http://a/b", "{}")], "remotes.jsonl", None):
+        message = error(compile_with, registry)
+        assert message.startswith(f"registry is of type {type(registry).__name__}; give a dict from")
+    assert "'http://a/b' of type str with a value of type int; give" in error(
+        compile_with, {"http://a/b": 3}
+    )
+    assert "has 1 of type int" in error(compile_with, {1: "{}"})
+
+
+def test_limits(letters):
+    for value in (-1, 1 << 64, 0.5, "9"):
+        message = error(lambda: letters.compile_regex("a", limits={"max_states": value}))
+        assert message == f"limit 'max_states' is {value!r}; give an int from 0 to 2**64 - 1"
+    assert "limits is of type int" in error(lambda: letters.compile_regex("a", limits=3))
+    matcher = sg.GrammarMatcher(letters.compile_regex("ab"))
+    assert error(matcher.forced_tokens, -1) == "limit is -1; it must not be negative"
+    assert matcher.forced_tokens(0) == []
+
+
+def test_compilers(letters):
+    for wrong in (None, 3):
+        assert type_error(sg.GrammarCompiler, wrong).startswith(
+            f"the tokenizer is of type {type(wrong).__name__}; give a Tokenizer, the path of one"
+        )
+    for name in ("max_threads", "cache_limit_bytes"):
+        assert error(lambda: sg.GrammarCompiler(letters.tokenizer, **{name: -1})) == (
+            f"{name} is -1; it must not be negative"
+        )
 
 
 def test_tokenizers(tmp_path):
@@ -153,6 +215,10 @@ def test_tokenizers(tmp_path):
     assert "name at least one" in error(sg.GrammarCompiler, empty)
     beyond = sg.Tokenizer.from_bytes([b"a"], stop_token_ids=[1])
     assert error(sg.GrammarCompiler, beyond) == "end token 1 is outside the vocabulary of 1 tokens"
-    narrow = sg.Tokenizer.from_bytes([b"a", b""], vocab_size=1, stop_token_ids=[1])
-    assert "vocab_size is 1, but the tokenizer has 2 tokens" in error(sg.GrammarCompiler, narrow)
+    for width in (1, 0, -1):
+        for make, count in (
+            (lambda: sg.Tokenizer.from_bytes([b"a", b""], vocab_size=width, stop_token_ids=[1]), 2),
+            (lambda: sg.Tokenizer(MODEL, vocab_size=width), 2048),
+        ):
+            assert f"vocab_size is {width}, but the tokenizer has {count} tokens" in error(make)
     assert "encodes no texts" in error(empty.encode, "a")

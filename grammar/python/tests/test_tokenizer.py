@@ -52,3 +52,15 @@ def test_transformers_tokenizer():
     for token in theirs.encode("once upon a time", add_special_tokens=False):
         assert matcher.accept_token(token)
     assert matcher.accept_token(theirs.eos_token_id)
+
+
+def test_decode_of_ids_outside_the_vocabulary():
+    of_bytes = sg.Tokenizer.from_bytes([b"a", b"b"], vocab_size=4, stop_token_ids=[0])
+    assert of_bytes.decode([1, 3, 0]) == b"ba"
+    of_file = sg.Tokenizer(MODEL, vocab_size=3000)
+    for tokenizer, size in ((of_bytes, 4), (of_file, 3000)):
+        assert tokenizer.decode([size - 1]) == b""
+        for token in (-1, size, 99999, 1 << 40):
+            with pytest.raises(sg.GrammarError) as caught:
+                tokenizer.decode([0, token])
+            assert str(caught.value) == f"token {token} is outside the vocabulary of {size} tokens"

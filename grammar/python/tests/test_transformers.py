@@ -125,6 +125,9 @@ def test_prompt_lookup_decoding(model, tokenizer, compiler):
 def test_mistakes(model, tokenizer, compiler):
     with pytest.raises(sg.GrammarError, match="there is no grammar"):
         LogitsProcessor([])
+    for wrong in (None, [None]):
+        with pytest.raises(TypeError, match="a grammar is of type NoneType; give a CompiledGrammar"):
+            LogitsProcessor(wrong)
     grammar = compiler.compile_regex("ab")
     scores = torch.zeros(1, compiler.vocab_size)
     processor = LogitsProcessor([grammar, grammar])

@@ -11,7 +11,6 @@ from ._engine import (
     GrammarError,
     GrammarInterrupted,
     GrammarMatcher,
-    GrammarSource,
     Tag,
     batch_fill_next_token_bitmask,
     grammar_kinds,
@@ -23,6 +22,7 @@ from .bitmask import (
     reset_token_bitmask,
 )
 from .compiler import GrammarCompiler
+from .source import GrammarSource
 from .tokenizer import Tokenizer
 
 __version__ = "0.1.0"

@@ -6,7 +6,8 @@ import json
 import os
 from typing import Any, Mapping, Sequence
 
-from ._engine import CancelToken, CompiledGrammar, GrammarError, GrammarSource, Tag
+from ._engine import CancelToken, CompiledGrammar, GrammarError, Tag
+from .source import KEYWORDS, GrammarSource, check_keywords
 from .tokenizer import Tokenizer
 
 
@@ -30,6 +31,9 @@ class GrammarCompiler:
         0 = as many as the machine has. cache_limit_bytes: of compiled grammars that are kept, with
         their masks. cache_folder: where what belongs to the tokenizer is kept for other processes,
         which makes large vocabularies quicker; "" = nowhere."""
+        for name, value in (("max_threads", max_threads), ("cache_limit_bytes", cache_limit_bytes)):
+            if value < 0:
+                raise GrammarError(f"{name} is {value}; it must not be negative")
         if isinstance(tokenizer, (str, os.PathLike)):
             tokenizer = Tokenizer(tokenizer)
         elif not isinstance(tokenizer, Tokenizer):
@@ -62,7 +66,8 @@ class GrammarCompiler:
     ) -> CompiledGrammar:
         """schema: JSON text, a dict, or a class with model_json_schema (pydantic). Options: order
         ("schema", "any"), format ("assert", "annotate"), whitespace ("compact", "spaced", "any",
-        "indent:N"), escapes ("any", "minimal"), registry (documents by URI), canonical, limits."""
+        "indent:N"), escapes ("any", "minimal"), registry (dict from URI to
+        schema: JSON text, dict or bool), canonical, limits."""
         if hasattr(schema, "model_json_schema"):
             schema = schema.model_json_schema()
         text = schema if isinstance(schema, str) else json.dumps(schema)
@@ -116,8 +121,7 @@ class GrammarCompiler:
         **options: Any,
     ) -> CompiledGrammar:
         """One of several texts."""
-        options = {"choices": list(choices), **options}
-        return self._compile("choice", "", timeout, cancel, options)
+        return self._compile("choice", "", timeout, cancel, {"choices": choices, **options})
 
     def compile_structural_tag(
         self,
@@ -148,10 +152,13 @@ class GrammarCompiler:
         cancel: CancelToken | None,
         options: Mapping[str, Any],
     ) -> CompiledGrammar:
+        check_keywords(options, (*KEYWORDS, "timeout", "cancel"))
         return self._engine.compile(GrammarSource(kind, text, **options), timeout, cancel)
 
 
 def _tag(tag: Mapping[str, Any]) -> Tag:
+    if not isinstance(tag, Mapping):
+        raise GrammarError(f"a tag is of type {type(tag).__name__}; give a list of Tag or dict")
     rest = dict(tag)
     begin, end = rest.pop("begin", None), rest.pop("end", "")
     schema, grammar = rest.pop("schema", None), rest.pop("grammar", None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Iterable, Sequence
 
 import torch
 import transformers
@@ -25,7 +25,12 @@ class LogitsProcessor(transformers.LogitsProcessor):
 
     def __init__(self, grammars: CompiledGrammar | Sequence[CompiledGrammar]) -> None:
         single = isinstance(grammars, CompiledGrammar)
+        if not single and not isinstance(grammars, Iterable):
+            raise TypeError(_WRONG_TYPE.format(type(grammars).__name__))
         self._grammars = [grammars] if single else list(grammars)
+        for grammar in self._grammars:
+            if not isinstance(grammar, CompiledGrammar):
+                raise TypeError(_WRONG_TYPE.format(type(grammar).__name__))
         if not self._grammars:
             raise GrammarError("there is no grammar; give one, or one for each prompt")
         self._prompt_length: int | None = None
@@ -99,4 +104,5 @@ class LogitsProcessor(transformers.LogitsProcessor):
                     self._bitmask[i, word] |= _INT32_BITS[bit]
 
 
+_WRONG_TYPE = "a grammar is of type {}; give a CompiledGrammar, or a list with one for each prompt"
 _INT32_BITS = [1 << bit if bit < 31 else -(1 << 31) for bit in range(32)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import tempfile
 from typing import TYPE_CHECKING, Sequence
@@ -40,6 +41,11 @@ class Tokenizer:
         stop_token_ids: Sequence[int] | None = None,
     ) -> Tokenizer:
         """Takes the tokenizer of a transformers model, as it saves itself."""
+        if not hasattr(tokenizer, "save_pretrained"):
+            raise TypeError(
+                f"the tokenizer is of type {type(tokenizer).__name__}; give a Tokenizer, the path of "
+                "one, or a tokenizer of transformers"
+            )
         with tempfile.TemporaryDirectory() as folder:
             tokenizer.save_pretrained(folder)
             return cls(folder, vocab_size=vocab_size, stop_token_ids=stop_token_ids)
@@ -68,13 +74,21 @@ class Tokenizer:
         self._text = text
         self._tokens = tokens
         self._vocab_size = vocab_size
+        if self.vocab_size < self._held:
+            raise _engine.GrammarError(
+                f"vocab_size is {vocab_size}, but the tokenizer has {self._held} tokens; give the "
+                "width of the model's logits"
+            )
         self._stop_token_ids = None if stop_token_ids is None else list(stop_token_ids)
 
     @property
     def vocab_size(self) -> int:
         """Width of the model's logits."""
-        held = len(self._tokens) if self._text is None else self._text.vocab_size
-        return held if self._vocab_size is None else self._vocab_size
+        return self._held if self._vocab_size is None else self._vocab_size
+
+    @property
+    def _held(self) -> int:
+        return len(self._tokens) if self._text is None else self._text.vocab_size
 
     @property
     def stop_token_ids(self) -> list[int]:
@@ -88,10 +102,17 @@ class Tokenizer:
         return self._encoder().encode(text)
 
     def decode(self, token_ids: Sequence[int]) -> bytes:
-        """The bytes of tokens; control tokens have none."""
+        """The bytes of tokens; control tokens, and those beyond the tokenizer's, have none."""
+        ids = [operator.index(token) for token in token_ids]
+        for token in ids:
+            if not 0 <= token < self.vocab_size:
+                raise _engine.GrammarError(
+                    f"token {token} is outside the vocabulary of {self.vocab_size} tokens"
+                )
+        ids = [token for token in ids if token < self._held]
         if self._text is None:
-            return b"".join(self._tokens[i] for i in token_ids)
-        return self._text.decode(list(token_ids))
+            return b"".join(self._tokens[i] for i in ids)
+        return self._text.decode(ids)
 
     def _encoder(self) -> _engine.TextTokenizer:
         if self._text is None:
