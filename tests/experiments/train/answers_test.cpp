@@ -105,7 +105,7 @@ TEST_F(AnswersTest, AreWhatTheTargetSays) {
   const auto records = read_answer_records(made.out);
   ASSERT_EQ(records.size(), 12U);
   const auto weights = load_model_tensors(target(), {.dtype = at::kFloat});
-  const auto features = map_answer_features(made.out, 3 * 32);
+  const auto features = map_answer_features(made.out, int64_t{3} * 32);
   int64_t greedy = 0;
   for (const AnswerRecord& record : records) {
     if (record.tokens.empty()) {
