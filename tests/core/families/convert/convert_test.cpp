@@ -308,9 +308,13 @@ TEST(ConvertErrorTest, OutputsAreReplacedOnlyWhenAsked) {
   converted(set, gguf, {.dtype = DType::kF16, .replace = true});
   EXPECT_EQ(GgufFile(gguf).find("token_embd.weight")->dtype, DType::kF16);
   converted(gguf, out);
-  folder.write("out/old.txt", "x");
+  folder.write("out/chat_template.jinja", "of an older conversion");
   converted(gguf, out, {.replace = true});
-  EXPECT_FALSE(fs::exists(out / "old.txt"));
+  EXPECT_FALSE(fs::exists(out / "chat_template.jinja"));
+  folder.write("out/notes.txt", "x");
+  EXPECT_THAT(error_message<ConfigError>([&] { converted(gguf, out, {.replace = true}); }),
+              HasSubstr("holds notes.txt, which no conversion writes"));
+  EXPECT_TRUE(fs::exists(out / "notes.txt"));
   fs::create_directory(folder.path() / "others");
   folder.write("others/letter.txt", "x");
   EXPECT_THAT(error_message<ConfigError>(
