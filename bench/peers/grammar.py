@@ -114,6 +114,16 @@ class Llguidance:
         return matcher.is_accepting()
 
 
+def takes_all(matcher, tokens, mask, masks):
+    """Walks a matcher with xgrammar's verbs; `masks` gets the time of the mask before each token."""
+    for token in tokens:
+        _, spent = cpu_us(lambda: matcher.fill_next_token_bitmask(mask))
+        masks.append(spent)
+        if not matcher.accept_token(token):
+            return False
+    return True
+
+
 class Xgrammar:
     def __init__(self, vocabulary):
         import xgrammar
@@ -139,12 +149,8 @@ class Xgrammar:
         return {"compiled": True, "first_mask_us": first_us, "tests": tests, "mask_us": masks}
 
     def walk(self, matcher, text, masks):
-        for token in self.vocabulary(text):
-            _, spent = cpu_us(lambda: matcher.fill_next_token_bitmask(self.mask))
-            masks.append(spent)
-            if not matcher.accept_token(token):
-                return False
-        return matcher.accept_token(self.vocabulary.eos_token_id)
+        return (takes_all(matcher, self.vocabulary(text), self.mask, masks)
+                and matcher.accept_token(self.vocabulary.eos_token_id))
 
 
 class SpecdecGrammar:
@@ -172,12 +178,7 @@ class SpecdecGrammar:
         return {"compiled": True, "first_mask_us": first_us, "tests": tests, "mask_us": masks}
 
     def walk(self, matcher, text, masks):
-        for token in self.vocabulary(text):
-            _, spent = cpu_us(lambda: matcher.fill_next_token_bitmask(self.mask))
-            masks.append(spent)
-            if not matcher.accept_token(token):
-                return False
-        return matcher.is_completed()
+        return takes_all(matcher, self.vocabulary(text), self.mask, masks) and matcher.is_completed()
 
 
 ENGINES = {"llguidance": Llguidance, "xgrammar": Xgrammar, "specdec_grammar": SpecdecGrammar}

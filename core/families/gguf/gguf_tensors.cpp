@@ -52,15 +52,19 @@ const TensorName* find_part(const std::string& part, const char* TensorName::*si
   return known != nullptr ? known : find_name(norms, part, side);
 }
 
-constexpr std::string_view kGgufLayers = "blk.";
-constexpr std::string_view kHubLayers = "model.layers.";
+/// How one side names tensors; `layers`: what the names of all layers begin with.
+struct Notation {
+  const char* TensorName::*name;
+  std::string_view layers;
+};
+constexpr Notation kGguf = {&TensorName::gguf, "blk."};
+constexpr Notation kHub = {&TensorName::hub, "model.layers."};
 
 /// "blk.3.attn_q.weight" -> 3, "attn_q", "weight"
 struct LayerName {
   std::string layer, part, kind;
 };
 
-/// `layers`: what the names of all layers begin with.
 bool parse_layer_name(const std::string& name, std::string_view layers, LayerName& out) {
   const size_t part = name.find('.', layers.size()) + 1;
   const size_t kind = name.rfind('.') + 1;
@@ -72,40 +76,33 @@ bool parse_layer_name(const std::string& name, std::string_view layers, LayerNam
   return true;
 }
 
-std::string hub_name(const std::string& name, bool post_norms) {
-  if (const TensorName* known = find_name(kNames, name, &TensorName::gguf)) {
-    return known->hub;
+/// The tensor's name in the other notation; an unknown one as it is.
+std::string translated(const std::string& name, const Notation& from, const Notation& to,
+                       bool post_norms) {
+  if (const TensorName* known = find_name(kNames, name, from.name)) {
+    return known->*to.name;
   }
   LayerName parts;
-  const TensorName* part = parse_layer_name(name, kGgufLayers, parts)
-                               ? find_part(parts.part, &TensorName::gguf, post_norms)
+  const TensorName* part = parse_layer_name(name, from.layers, parts)
+                               ? find_part(parts.part, from.name, post_norms)
                                : nullptr;
   return part == nullptr
              ? name
-             : fmt::format("{}{}.{}.{}", kHubLayers, parts.layer, part->hub, parts.kind);
+             : fmt::format("{}{}.{}.{}", to.layers, parts.layer, part->*to.name, parts.kind);
 }
 
 /// llama.cpp rotates neighbouring pairs in architecture `llama` and stores the rows of q and k so.
 bool is_interleaved(const GgufFile& file, const std::string& name) {
   LayerName parts;
   return file.metadata().text("general.architecture") == "llama" &&
-         parse_layer_name(name, kGgufLayers, parts) &&
+         parse_layer_name(name, kGguf.layers, parts) &&
          (parts.part == "attn_q" || parts.part == "attn_k");
 }
 
 }  // namespace
 
 std::string gguf_name(const std::string& name, bool post_norms) {
-  if (const TensorName* known = find_name(kNames, name, &TensorName::hub)) {
-    return known->gguf;
-  }
-  LayerName parts;
-  const TensorName* part = parse_layer_name(name, kHubLayers, parts)
-                               ? find_part(parts.part, &TensorName::hub, post_norms)
-                               : nullptr;
-  return part == nullptr
-             ? name
-             : fmt::format("{}{}.{}.{}", kGgufLayers, parts.layer, part->gguf, parts.kind);
+  return translated(name, kHub, kGguf, post_norms);
 }
 
 GgufTensors::GgufTensors(std::shared_ptr<const GgufFile> file, const std::vector<LayerPlan>& plan)
@@ -116,7 +113,7 @@ GgufTensors::GgufTensors(std::shared_ptr<const GgufFile> file, const std::vector
       continue;  // a part of the plan: describe_gguf
     }
     TensorEntry entry = stored;
-    entry.name = hub_name(stored.name, post_norms_);
+    entry.name = translated(stored.name, kGguf, kHub, post_norms_);
     if (is_interleaved(*file_, stored.name) && !entry.shape.empty() && head_dim > 0 &&
         entry.shape[0] % head_dim == 0) {
       entry.interleaved_rows = head_dim;
