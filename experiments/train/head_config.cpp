@@ -178,6 +178,10 @@ void read_material(const ConfigNode& node, HeadTrainConfig& config) {
 
 }  // namespace
 
+std::string head_file_name(HeadType type) {
+  return type == HeadType::kMtp ? "mtp.safetensors" : "model.safetensors";
+}
+
 std::string head_type_name(HeadType type) {
   for (const HeadName& known : kHeadNames) {
     if (known.type == type) {

@@ -12,6 +12,8 @@ namespace specdec {
 enum class HeadType { kMedusa, kEagle, kEagle3, kMtp };
 /// "medusa", "eagle", "eagle3", "mtp"
 std::string head_type_name(HeadType type);
+/// The file of a folder that holds the weights of a head of this type.
+std::string head_file_name(HeadType type);
 
 /// The structure of a head. The types that read a field are named behind it.
 struct HeadShape {

@@ -115,8 +115,7 @@ class HeadTrainer {
  private:
   /// A finished head is never overwritten: it may be what experiments were run with.
   void refuse_finished() const {
-    const bool is_mtp = config_.shape.type == HeadType::kMtp;
-    if (is_finished(config_.out, is_mtp ? "mtp.safetensors" : "model.safetensors")) {
+    if (is_finished(config_.out, head_file_name(config_.shape.type))) {
       throw Error(
           fmt::format("{} holds a head already; remove it first, or train into another "
                       "folder with --set out=FOLDER.",

@@ -56,8 +56,6 @@ class HeadTraining {
   virtual at::Tensor draft_tokens() const { return {}; }
   /// Stores the head, in HeadShape::stored, as its loader reads it.
   virtual void save(const std::filesystem::path& folder) const = 0;
-  /// The file that save writes the weights to.
-  virtual std::string file() const { return "model.safetensors"; }
   /// Takes a stored head's parameters over.
   virtual void load(const std::filesystem::path& folder) = 0;
 };

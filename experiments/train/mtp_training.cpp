@@ -55,7 +55,6 @@ class MtpTraining final : public HeadTraining {
   void save(const std::filesystem::path& folder) const override {
     save_mtp_head(*head_, *target_, folder, at::kBFloat16);
   }
-  std::string file() const override { return "mtp.safetensors"; }
 
   void load(const std::filesystem::path& folder) override {
     head_ = load_mtp_head(folder, *target_, at::kFloat);

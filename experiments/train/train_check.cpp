@@ -43,13 +43,12 @@ TrainCheck check_training(const std::filesystem::path& file,
                                              config.text.batch_size, config.answers.string());
     check.summary =
         fmt::format("trains a head of type {} for {}: {}", type, config.target.string(), plan);
-    const bool is_mtp = config.shape.type == HeadType::kMtp;
     if (!config.answers.empty() && !std::filesystem::exists(config.answers / "answers.json")) {
       check.warnings.push_back(fmt::format(
           "answers.folder: {} holds no answers yet; make them with: specdec answers CONFIG",
           config.answers.string()));
     }
-    warn_of_finished(config.out, is_mtp ? "mtp.safetensors" : "model.safetensors", check.warnings);
+    warn_of_finished(config.out, head_file_name(config.shape.type), check.warnings);
   } else {
     const TrainConfig config = load_train_config(file, overrides);
     check.summary = fmt::format("trains a model of {} layers: {}", config.model.num_layers,
