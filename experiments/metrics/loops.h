@@ -18,8 +18,7 @@ inline constexpr int64_t kLongestLoopPeriod = 64;
 inline constexpr int64_t kLoopRepetitions = 3;
 inline constexpr int64_t kShortestLoop = 32;
 
-/// Index of the first token of the first loop in `tokens`: the begin of the shortest stretch that
-/// has a period. tokens.size() when there is none.
+/// Where the first loop in `tokens` begins; tokens.size() when there is none.
 size_t loop_start(TokenSpan tokens);
 
 /// The generation as if it had been stopped before its loop: the steps that end before it, their
