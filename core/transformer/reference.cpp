@@ -27,12 +27,12 @@ at::Tensor rotate(const at::Tensor& x, const std::pair<at::Tensor, at::Tensor>& 
                  -1);
 }
 
-/// [T, T] true where the query of a column (row of the mask), which is `step` positions further on,
-/// must not see a key of step 0.
-at::Tensor hidden_keys(const LayerReference& layer, const at::Tensor& like, int64_t step) {
-  const int64_t length = like.size(1);
-  const auto column = at::arange(length, like.options().dtype(at::kLong));
-  const auto distance = column.unsqueeze(1) - column.unsqueeze(0);
+/// [T - first, T] true where the query of a column from `first` on (row of the mask), which is
+/// `step` positions further on, must not see a key of step 0.
+at::Tensor hidden_keys(const LayerReference& layer, const at::Tensor& keys, int64_t first,
+                       int64_t step) {
+  const auto column = at::arange(keys.size(2), keys.options().dtype(at::kLong));
+  const auto distance = column.slice(0, first).unsqueeze(1) - column.unsqueeze(0);
   auto hidden = layer.bidirectional ? at::zeros_like(distance, at::kBool) : distance < 0;
   if (layer.plan.window > 0) {
     hidden = hidden.logical_or((distance + step).abs() >= layer.plan.window);
@@ -53,7 +53,8 @@ class LayerForward {
     }
     UnrolledKeys first_step;
     const auto mixed = attention(input, unrolled == nullptr ? first_step : *unrolled);
-    const auto middle = x + norm(mixed, weights_.attention_post_norm);
+    const auto wanted = x.narrow(1, x.size(1) - mixed.size(1), mixed.size(1));
+    const auto middle = wanted + norm(mixed, weights_.attention_post_norm);
     const auto gate_up =
         project(norm(middle, weights_.mlp_norm), weights_.gate_up, weights_.gate_up_bias)
             .chunk(2, -1);
@@ -85,20 +86,32 @@ class LayerForward {
     return plan_.soft_cap > 0.0 ? plan_.soft_cap * at::tanh(scaled / plan_.soft_cap) : scaled;
   }
 
+  /// `width` outputs of the fused q, k and v, from `begin` on.
+  at::Tensor part(const at::Tensor& x, int64_t begin, int64_t width) const {
+    const at::Tensor& bias = weights_.qkv_bias;
+    return project(x, weights_.qkv.narrow(0, begin, width),
+                   bias.defined() ? bias.narrow(0, begin, width) : bias);
+  }
+
+  /// Of the columns from past.first on.
   at::Tensor attention(const at::Tensor& x, UnrolledKeys& past) const {
-    const int64_t rows = x.size(0);
-    const int64_t length = x.size(1);
     const int64_t q_width = plan_.heads * plan_.head_dim;
     const int64_t kv_width = plan_.kv_heads * plan_.head_dim;
     const auto step = static_cast<int64_t>(past.keys.size());
-    const auto parts = project(x, weights_.qkv, weights_.qkv_bias)
-                           .split_with_sizes({q_width, kv_width, kv_width}, -1);
-    const auto angles = rotation(plan_, step, length, x.options());
-    const auto q = rotate(heads(parts[0], plan_.heads, weights_.q_norm), angles);
-    past.keys.push_back(rotate(heads(parts[1], plan_.kv_heads, weights_.k_norm), angles));
-    past.values.push_back(heads(parts[2], plan_.kv_heads, {}));
-    const auto mixed = mix(q, past, hidden_keys(layer_, x, step));
-    return project(mixed.transpose(1, 2).reshape({rows, length, q_width}), weights_.output,
+    const int64_t first = step == 0 ? past.first : 0;  // the later steps have no columns before it
+    const int64_t length = x.size(1) - first;
+    const auto kv = part(x, q_width, 2 * kv_width).chunk(2, -1);
+    const auto angles = [&](int64_t from, int64_t count) {
+      return rotation(plan_, past.first - first + from + step, count, x.options());
+    };
+    past.keys.push_back(
+        rotate(heads(kv[0], plan_.kv_heads, weights_.k_norm), angles(0, x.size(1))));
+    past.values.push_back(heads(kv[1], plan_.kv_heads, {}));
+    const auto queries =
+        heads(part(x.narrow(1, first, length), 0, q_width), plan_.heads, weights_.q_norm);
+    const auto mixed = mix(rotate(queries, angles(first, length)), past,
+                           hidden_keys(layer_, past.keys[0], past.first, step));
+    return project(mixed.transpose(1, 2).reshape({x.size(0), length, q_width}), weights_.output,
                    weights_.output_bias);
   }
 
@@ -116,7 +129,7 @@ class LayerForward {
       columns.push_back(near ? scores : at::full_like(scores, kNever));
     }
     const auto shares = at::softmax(at::cat(columns, -1), -1);
-    const int64_t length = q.size(2);
+    const int64_t length = past.keys[0].size(2);
     auto mixed = at::matmul(shares.narrow(-1, 0, length), widened(past.values[0]));
     for (size_t i = 1; i < steps; ++i) {
       const auto share = shares.narrow(-1, length + static_cast<int64_t>(i) - 1, 1);

@@ -16,10 +16,12 @@ struct ReferenceResult {
   std::vector<Tensor> layers;  ///< [rows, T, hidden] after each layer
 };
 
-/// Keys and values of the earlier steps of an unrolled head: each [rows, kv_heads, T, head_dim],
-/// normed and roped. See reference_layer.
+/// Keys and values of the earlier steps of an unrolled head, normed and roped; each [rows,
+/// kv_heads, columns, head_dim]: all T columns of step 0, those from `first` on of the later ones.
+/// See reference_layer.
 struct UnrolledKeys {
   std::vector<Tensor> keys, values;
+  int64_t first = 0;  ///< no outputs are wanted of the columns before it
 };
 
 /// One layer and how to run it.
@@ -39,7 +41,9 @@ struct LayerReference {
 /// With `unrolled`, the layer is step k = unrolled->keys.size() of a head that is fed its own
 /// outputs (EAGLE-3's training-time test, arXiv:2503.01840, Section 3.2): column t is the token at
 /// position t + k after the true ones up to t, so that its query sees the keys of step 0 at 0..t
-/// and those of the later steps at t only. The step's own keys are appended.
+/// and those of the later steps at t only. The step's own keys are appended. Columns before
+/// unrolled->first have keys of step 0 and nothing else: the result, and the residual of the later
+/// steps, are [rows, T - first, hidden].
 Tensor reference_layer(const LayerReference& layer, const Tensor& residual,
                        const Tensor& attention_inputs = {}, UnrolledKeys* unrolled = nullptr);
 

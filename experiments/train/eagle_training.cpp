@@ -48,21 +48,26 @@ class EagleTraining final : public HeadTraining {
   }
 
   std::vector<DepthOutput> forward(const TargetBatch& batch, int64_t depth) const override {
-    const int64_t length = batch.tokens.size(1) - 1;
-    std::vector<DepthOutput> outputs;
+    const int64_t columns = batch.tokens.size(1) - 2;
+    const int64_t deepest = std::min(depth, columns);
     UnrolledKeys past;
-    at::Tensor features = fed_features(batch).narrow(1, 0, length - 1);
-    for (int64_t d = 1; d <= std::min(depth, length - 1); ++d) {
+    past.first = first_anchor(batch, deepest);
+    std::vector<DepthOutput> outputs;
+    at::Tensor features = fed_features(batch).narrow(1, 0, columns);
+    for (int64_t d = 1; d <= deepest; ++d) {
       const at::Tensor anchors = guessed_places(batch, d).anchors;
-      const HeadOutputs out = eagle_reference(*head_, *target_,
-                                              {.tokens = tokens_at_depth(batch, d),
-                                               .features = features,
-                                               .own_features = d > 1,
-                                               .unrolled = &past,
-                                               .matmul_dtype = matmul_dtype_,
-                                               .places = anchors});
+      const at::Tensor row = anchors.div(columns, "floor");
+      const at::Tensor places = anchors - (row + 1) * past.first;
+      const HeadOutputs out =
+          eagle_reference(*head_, *target_,
+                          {.tokens = tokens_at_depth(batch, d).slice(1, d > 1 ? past.first : 0),
+                           .features = features,
+                           .own_features = d > 1,
+                           .unrolled = &past,
+                           .matmul_dtype = matmul_dtype_,
+                           .places = places});
       features = out.features;
-      outputs.push_back({out.logits, features.flatten(0, 1).index_select(0, anchors)});
+      outputs.push_back({out.logits, features.flatten(0, 1).index_select(0, places)});
     }
     return outputs;
   }

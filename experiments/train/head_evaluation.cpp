@@ -31,10 +31,11 @@ class DepthSums {
 
   void add(const TargetBatch& batch) {
     const auto outputs = head_.forward(batch, depth_);
+    const auto distribution = guessed_distribution(batch, guessed_places(batch, 0), {}, target_);
     sums_.resize(std::max(sums_.size(), outputs.size()));
     for (size_t i = 0; i < outputs.size(); ++i) {
       const GuessedPlaces guessed = guessed_places(batch, static_cast<int64_t>(i) + 1);
-      const auto p = guessed_distribution(batch, guessed, {}, target_);
+      const auto p = distribution.index_select(0, guessed.among);
       const auto q = full_distribution(outputs[i].logits, head_.draft_tokens(), p.size(-1));
       sums_[i].tokens += q.size(0);
       sums_[i].agreement += p.argmax(-1).eq(q.argmax(-1)).sum().item<double>();

@@ -28,14 +28,18 @@ class DepthLoss {
         options_(options),
         target_(target),
         draft_tokens_(head.draft_tokens()),
-        features_(options.features > 0.0 ? head.wanted_features(batch) : at::Tensor()) {}
+        features_(options.features > 0.0 ? head.wanted_features(batch) : at::Tensor()) {
+    if (options.distribution > 0.0) {
+      wanted_ = guessed_distribution(batch, guessed_places(batch, 0), draft_tokens_, target);
+    }
+  }
 
   at::Tensor at_depth(const DepthOutput& output, int64_t depth) const {
     const GuessedPlaces guessed = guessed_places(batch_, depth);
     const auto log_probs = at::log_softmax(output.logits, -1);
     auto total = at::zeros({}, log_probs.options());
-    if (options_.distribution > 0.0) {
-      const auto wanted = guessed_distribution(batch_, guessed, draft_tokens_, target_);
+    if (wanted_.defined()) {
+      const auto wanted = wanted_.index_select(0, guessed.among);
       total = total - options_.distribution * (wanted * log_probs).sum(-1).mean();
     }
     if (options_.tokens > 0.0) {
@@ -66,6 +70,7 @@ class DepthLoss {
   const TransformerTensors& target_;
   at::Tensor draft_tokens_;
   at::Tensor features_;
+  at::Tensor wanted_;  // the target's distributions at all places that count
 };
 
 }  // namespace

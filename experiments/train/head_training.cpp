@@ -45,6 +45,14 @@ GuessedPlaces guessed_places(const TargetBatch& batch, int64_t depth) {
   return {places, row * (length - 1) + places.remainder(length) - depth, among};
 }
 
+int64_t first_anchor(const TargetBatch& batch, int64_t depth) {
+  if (!batch.places.defined() || batch.places.numel() == 0) {
+    return 0;
+  }
+  const int64_t length = batch.tokens.size(1) - 1;
+  return std::max<int64_t>(batch.places.remainder(length).min().item<int64_t>() - depth, 0);
+}
+
 at::Tensor heaviest_tokens(const at::Tensor& token_weights, int64_t count) {
   const auto order = token_weights.argsort(/*stable=*/true, /*dim=*/0, /*descending=*/true);
   return std::get<0>(order.narrow(0, 0, count).sort());

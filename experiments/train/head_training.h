@@ -29,9 +29,11 @@ struct TargetBatch {
 struct GuessedPlaces {
   at::Tensor places;   ///< [n] int64 row * T + t, t >= d: those that count
   at::Tensor anchors;  ///< [n] int64 row * (T - 1) + t - d: columns of heads that are fed in pairs
-  at::Tensor among;    ///< [n] int64: which of TargetBatch::places they are, if it has any
+  at::Tensor among;    ///< [n] int64: which of those of depth 0 they are
 };
 GuessedPlaces guessed_places(const TargetBatch& batch, int64_t depth);
+/// The first column that an anchor of depths 1 to `depth` lies in.
+int64_t first_anchor(const TargetBatch& batch, int64_t depth);
 
 /// What a head says at depth d, of each of the guessed places.
 struct DepthOutput {

@@ -14,13 +14,15 @@ namespace specdec {
 struct HeadInputs {
   Tensor tokens;    ///< [rows, T] int64
   Tensor features;  ///< [rows, T, width] of the target (see target_features), or the head's own
-  bool own_features = false;                        ///< the latter: EAGLE-3's skip fc
-  UnrolledKeys* unrolled = nullptr;                 ///< of the earlier steps; see reference_layer
+  bool own_features = false;         ///< the latter: EAGLE-3's skip fc
+  UnrolledKeys* unrolled = nullptr;  ///< of the earlier steps, and the first column wanted
   std::optional<at::ScalarType> matmul_dtype = {};  ///< as in reference_forward
-  /// [n] int64: the columns, row * T + column, that logits are wanted of; undefined = of all.
+  /// [n] int64: those columns of the outputs, row * their number + column, that logits are wanted
+  /// of; undefined = of all.
   Tensor places = {};
 };
 
+/// With an UnrolledKeys::first, T and column t are those from it on.
 struct HeadOutputs {
   Tensor features;  ///< [rows, T, hidden], column t: at t + 1; what the next step is fed
   /// [rows, T, vocab], or [n, vocab] of HeadInputs::places; column t: of the token at t + 2. With a

@@ -39,6 +39,24 @@ class UnrollTest : public testing::TestWithParam<UnrollCase> {
     features_ = target_features(result, eagle_capture_layers(config, target_->config));
   }
 
+  /// The steps of a head that is fed its own features, of the columns from `first` on.
+  std::vector<HeadOutputs> unroll(int64_t steps, int64_t first) const {
+    UnrolledKeys past;
+    past.first = first;
+    std::vector<HeadOutputs> outputs;
+    Tensor features = features_.narrow(1, 0, kUnrollLength);
+    for (int64_t step = 0; step < steps; ++step) {
+      const Tensor tokens = tokens_.narrow(1, 1 + step, kUnrollLength);
+      outputs.push_back(eagle_reference(*head_, unpack(*target_),
+                                        {.tokens = tokens.slice(1, step > 0 ? first : 0),
+                                         .features = features,
+                                         .own_features = step > 0,
+                                         .unrolled = &past}));
+      features = outputs.back().features;
+    }
+    return outputs;
+  }
+
   std::shared_ptr<TransformerWeights> target_;
   std::shared_ptr<EagleHead> head_;
   Tensor tokens_, features_;
@@ -48,22 +66,24 @@ TEST_P(UnrollTest, GradientsReachEveryParameter) {
   for (Tensor* parameter : parameters(*head_)) {
     parameter->set_requires_grad(true);
   }
-  UnrolledKeys past;
-  Tensor features = features_.narrow(1, 0, kUnrollLength);
   Tensor loss = at::zeros({}, at::kDouble);
-  for (int64_t step = 0; step < 2; ++step) {
-    const HeadOutputs out = eagle_reference(*head_, unpack(*target_),
-                                            {.tokens = tokens_.narrow(1, 1 + step, kUnrollLength),
-                                             .features = features,
-                                             .own_features = step > 0,
-                                             .unrolled = &past});
+  for (const HeadOutputs& out : unroll(2, 0)) {
     loss = loss + out.logits.pow(2).mean();
-    features = out.features;
   }
   loss.backward();
   for (Tensor* parameter : parameters(*head_)) {
     ASSERT_TRUE(parameter->grad().defined());
     EXPECT_GT(parameter->grad().abs().max().item<double>(), 0.0);
+  }
+}
+
+TEST_P(UnrollTest, ColumnsBeforeTheFirstWantedAreOnlySeen) {
+  constexpr int64_t kFirst = 3;
+  const auto all = unroll(3, 0);
+  const auto some = unroll(3, kFirst);
+  for (size_t step = 0; step < all.size(); ++step) {
+    EXPECT_TRUE(at::allclose(some[step].logits, all[step].logits.slice(1, kFirst), 1e-9, 1e-9));
+    EXPECT_TRUE(at::allclose(some[step].features, all[step].features.slice(1, kFirst), 1e-9, 1e-9));
   }
 }
 
