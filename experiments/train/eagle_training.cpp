@@ -9,6 +9,8 @@
 namespace specdec {
 namespace {
 
+constexpr double kLeastScale = 1e-3;  // what a norm scales by less cannot be read back
+
 /// Layers like the target's begin as copies of its last one; others stay random.
 bool like_target(const HeadLayer& layer, const TransformerTensors& target) {
   const LayerTensors& last = target.layers.back();
@@ -97,8 +99,8 @@ class EagleTraining final : public HeadTraining {
     }
     const bool third = version_ == EagleVersion::kEagle3;
     const int64_t hidden = head_->config.hidden_size;
+    head_->fc.zero_();
     if (third) {
-      head_->fc.zero_();
       head_->norm = target_->final_norm.clone();
       const at::Tensor& ids = head_->target_ids;
       head_->lm_head = ids.defined() ? target_->head.index_select(0, ids) : target_->head.clone();
@@ -122,9 +124,24 @@ class EagleTraining final : public HeadTraining {
       copy.weights.qkv = at::cat({embeddings.to(copy.weights.qkv.device()), copy.weights.qkv}, 1);
     }
     if (!attention_norm.defined()) {
-      copy.weights.attention_norm = at::Tensor();
+      fold_attention_norm(copy.weights);
     }
     head_->layer.weights = copy.weights;
+  }
+
+  /// Published EAGLE layers have no input norm: its scale goes into q, k and v. A feature after the
+  /// final norm carries that one's scale instead, and no longer that of the stream which attention
+  /// and MLP add to: they begin at zero.
+  void fold_attention_norm(LayerTensors& weights) const {
+    at::Tensor scale = weights.attention_norm;
+    if (head_->config.feature_after_norm) {
+      const at::Tensor& last = target_->final_norm;
+      scale = at::where(last.abs() > kLeastScale, scale / last, 0.0);
+      weights.output.zero_();
+      weights.down.zero_();
+    }
+    weights.qkv = weights.qkv * scale;
+    weights.attention_norm = at::Tensor();
   }
 
   at::Tensor fed_features(const TargetBatch& batch) const {

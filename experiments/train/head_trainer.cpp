@@ -231,7 +231,7 @@ class HeadTrainer {
 
   std::string identity() const {
     const auto& distillation = config_.self_distillation;
-    const json out = {{"version", 2},  // of losses and initial values
+    const json out = {{"version", 3},  // of losses and initial values
                       {"head", head_identity(config_.shape, config_.loss)},
                       {"target", target_->fingerprint},
                       {"seed", config_.text.seed},

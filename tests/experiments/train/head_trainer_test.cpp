@@ -20,6 +20,7 @@
 #include "experiments/train/head_evaluation.h"
 #include "experiments/train/head_loss.h"
 #include "tests/support/error_message.h"
+#include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -298,6 +299,24 @@ TEST(HeadLossTest, PlacesAreThoseOfAnswersThatTheDepthReaches) {
   EXPECT_TRUE(at::equal(some.places, at::tensor({2, 7}, at::kLong)));
   EXPECT_TRUE(at::equal(some.among, at::tensor({1, 2}, at::kLong)));
   EXPECT_TRUE(at::equal(some.anchors, at::tensor({0, 4}, at::kLong)));
+}
+
+/// Published EAGLE layers have no input norm, and a feature after the final norm no stream's scale.
+TEST(EagleTrainingTest, ALayerWithoutInputNormBeginsByPassingItsFeatureOn) {
+  const auto target = load_model_tensors(test_data("mistral-a"), {.dtype = at::kFloat});
+  HeadShape shape;
+  shape.type = HeadType::kEagle;
+  const auto head = make_head_training(
+      shape, {.target = target, .token_weights = {}, .seed = 1, .matmul_dtype = {}});
+  const auto tokens = at::arange(1, 10, at::kLong).view({1, 9});
+  const TargetBatch batch = target_batch(*target, tokens, {});
+  const auto fed = head->wanted_features(batch).flatten(0, 1);
+  for (const DepthOutput& output : head->forward(batch, 2)) {
+    const int64_t count = output.features.size(0);
+    EXPECT_TRUE(at::allclose(output.features, fed.narrow(0, 0, count), 1e-5, 1e-5));
+    EXPECT_TRUE(
+        at::allclose(output.logits, batch.target.logits[0].narrow(0, 0, count), 1e-4, 1e-4));
+  }
 }
 
 TEST_F(HeadTrainerTest, ConfigMistakesComeTogether) {
