@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,6 +25,10 @@ void shuffle(std::vector<T>& values, std::mt19937_64& generator) {
   }
 }
 
+std::vector<int64_t> recorded_layers(const std::filesystem::path& folder) {
+  return nlohmann::json::parse(read_answer_identity(folder)).at("layers");
+}
+
 }  // namespace
 
 std::string answer_kind(const AnswerRecord& record) {
@@ -31,9 +36,34 @@ std::string answer_kind(const AnswerRecord& record) {
                      record.temperature == 0.0 ? "greedy" : "temperature 1");
 }
 
-AnswerSet::AnswerSet(const std::filesystem::path& folder, const TransformerTensors& target,
-                     double held_out, int64_t prompts)
-    : folder_(folder), target_(target) {
+std::vector<AnswerRecord> require_answers(const std::filesystem::path& folder,
+                                          const std::vector<int64_t>& layers, int64_t prompts) {
+  const auto recorded = recorded_layers(folder);
+  for (const int64_t layer : layers) {
+    if (std::find(recorded.begin(), recorded.end(), layer) == recorded.end()) {
+      throw Error(
+          fmt::format("head.layers names layer {}, whose outputs {} does not hold: it "
+                      "has those of [{}].",
+                      layer, folder.string(), fmt::join(recorded, ", ")));
+    }
+  }
+  auto records = read_answer_records(folder);
+  if (prompts > 0) {
+    const auto later = [&](const AnswerRecord& record) { return record.number >= prompts; };
+    records.erase(std::remove_if(records.begin(), records.end(), later), records.end());
+  }
+  if (std::ssize(records) < prompts) {
+    throw Error(
+        fmt::format("{}: {} of the first {} prompts are answered; go on with specdec "
+                    "answers, or set a smaller answers.prompts.",
+                    folder.string(), records.size(), prompts));
+  }
+  return records;
+}
+
+AnswerSet::AnswerSet(const std::filesystem::path& folder, std::vector<AnswerRecord> records,
+                     const TransformerTensors& target, double held_out)
+    : target_(target), layers_(recorded_layers(folder)) {
   const auto identity = nlohmann::json::parse(read_answer_identity(folder));
   if (identity.at("target") != target.fingerprint) {
     throw Error(
@@ -41,31 +71,16 @@ AnswerSet::AnswerSet(const std::filesystem::path& folder, const TransformerTenso
                     "(weights {}): make its own with specdec answers.",
                     folder.string(), identity.at("target").get<std::string>(), target.fingerprint));
   }
-  identity.at("layers").get_to(layers_);
   const auto width = (static_cast<int64_t>(layers_.size()) + 1) * target.config.hidden_size;
   features_ = map_answer_features(folder, width);
-  add_all(held_out, prompts);
+  for (AnswerRecord& record : records) {
+    add(std::move(record), std::lround(1.0 / held_out));
+  }
   if (train_.empty() || held_out_.empty()) {
     throw Error(
         fmt::format("{} holds {} answers to train on and {} held out; make more with "
                     "specdec answers.",
                     folder.string(), train_.size(), held_out_.size()));
-  }
-}
-
-void AnswerSet::add_all(double held_out, int64_t prompts) {
-  int64_t used = 0;
-  for (AnswerRecord& record : read_answer_records(folder_)) {
-    if (prompts == 0 || record.number < prompts) {
-      add(std::move(record), std::lround(1.0 / held_out));
-      ++used;
-    }
-  }
-  if (used < prompts) {
-    throw Error(
-        fmt::format("{}: {} of the first {} prompts are answered; go on with specdec "
-                    "answers, or set a smaller answers.prompts.",
-                    folder_.string(), used, prompts));
   }
 }
 

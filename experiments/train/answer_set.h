@@ -11,19 +11,22 @@
 
 namespace specdec {
 
+/// The answers to the first `prompts` prompts (0 = all there are) in a folder. Throws Error when it
+/// holds none, not yet all of them, or features without the outputs of one of `layers`.
+std::vector<AnswerRecord> require_answers(const std::filesystem::path& folder,
+                                          const std::vector<int64_t>& layers, int64_t prompts);
+
 /// What `specdec answers` made, ready to train on: records without an answer and repeated prompts
 /// are left out, and some answers are held out. Features are mapped, not read.
 class AnswerSet {
  public:
-  /// Every round(1 / held_out)-th prompt is held out. Throws Error when the folder holds no
-  /// answers, those of another target, or not yet all of the first `prompts` (0 = all there are).
-  AnswerSet(const std::filesystem::path& folder, const TransformerTensors& target, double held_out,
-            int64_t prompts = 0);
+  /// Of records as require_answers gives them; every round(1 / held_out)-th prompt is held out.
+  /// Throws Error when they are another target's, or too few.
+  AnswerSet(const std::filesystem::path& folder, std::vector<AnswerRecord> records,
+            const TransformerTensors& target, double held_out);
 
   const std::vector<AnswerRecord>& train() const { return train_; }
   const std::vector<AnswerRecord>& held_out() const { return held_out_; }
-  /// Layers whose outputs are recorded.
-  const std::vector<int64_t>& layers() const { return layers_; }
   int64_t train_tokens() const;
   /// "1200 answers (310,000 tokens); left out: 13 without a prompt, 2 excluded, 40 repeated".
   std::string text() const;
@@ -37,12 +40,10 @@ class AnswerSet {
   at::Tensor masses(int64_t most = 1 << 14) const;
 
  private:
-  void add_all(double held_out, int64_t prompts);
   void add(AnswerRecord record, int64_t held_out_every);
   std::vector<std::vector<const AnswerRecord*>> epoch(int64_t number, int64_t count,
                                                       uint64_t seed) const;
 
-  std::filesystem::path folder_;
   const TransformerTensors& target_;
   std::vector<int64_t> layers_;
   at::Tensor features_;  // [rows, (layers + 1) * hidden] bfloat16

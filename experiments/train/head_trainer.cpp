@@ -1,7 +1,7 @@
 #include "experiments/train/head_trainer.h"
 
 #include <ATen/ATen.h>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -64,9 +64,10 @@ class HeadTrainer {
     if (config.answers.empty()) {
       data_ = std::make_unique<TextData>(config.text, *tokenizer_);
     } else {
-      answers_ = std::make_unique<AnswerSet>(config.answers, *target_, config.text.held_out,
-                                             config.answer_prompts);
-      check_layers();
+      answers_ = std::make_unique<AnswerSet>(
+          config.answers,
+          require_answers(config.answers, config.shape.layers, config.answer_prompts), *target_,
+          config.text.held_out);
       say(answers_->text());
     }
     refuse_finished();
@@ -126,19 +127,6 @@ class HeadTrainer {
   void say(const std::string& line) const {
     if (options_.log) {
       options_.log(line);
-    }
-  }
-
-  /// What the head is fed has to be recorded.
-  void check_layers() const {
-    const std::vector<int64_t>& recorded = answers_->layers();
-    for (const int64_t layer : config_.shape.layers) {
-      if (std::find(recorded.begin(), recorded.end(), layer) == recorded.end()) {
-        throw Error(
-            fmt::format("head.layers names layer {}, whose outputs {} does not hold: it "
-                        "has those of [{}].",
-                        layer, config_.answers.string(), fmt::join(recorded, ", ")));
-      }
     }
   }
 
@@ -238,6 +226,7 @@ class HeadTrainer {
                       {"sequence_length", config_.text.sequence_length},
                       {"batch_size", config_.text.batch_size},
                       {"tokens", train_tokens()},
+                      {"answers", answers_ ? read_answer_identity(config_.answers) : ""},
                       {"steps", config_.schedule.steps},
                       {"warm_up_steps", config_.schedule.warm_up_steps},
                       {"rate", config_.schedule.learning_rate},

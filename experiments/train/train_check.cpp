@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "core/error.h"
+#include "experiments/train/answer_set.h"
 #include "experiments/train/head_config.h"
 #include "experiments/train/text_data.h"
 #include "experiments/train/training_loop.h"
@@ -29,6 +31,14 @@ void warn_of_finished(const std::filesystem::path& out, const std::string& file,
   }
 }
 
+void warn_of_answers(const HeadTrainConfig& config, std::vector<std::string>& warnings) {
+  try {
+    require_answers(config.answers, config.shape.layers, config.answer_prompts);
+  } catch (const Error& error) {
+    warnings.push_back(fmt::format("answers: {}", error.what()));
+  }
+}
+
 }  // namespace
 
 TrainCheck check_training(const std::filesystem::path& file,
@@ -43,10 +53,8 @@ TrainCheck check_training(const std::filesystem::path& file,
                                              config.text.batch_size, config.answers.string());
     check.summary =
         fmt::format("trains a head of type {} for {}: {}", type, config.target.string(), plan);
-    if (!config.answers.empty() && !std::filesystem::exists(config.answers / "answers.json")) {
-      check.warnings.push_back(fmt::format(
-          "answers.folder: {} holds no answers yet; make them with: specdec answers CONFIG",
-          config.answers.string()));
+    if (!config.answers.empty()) {
+      warn_of_answers(config, check.warnings);
     }
     warn_of_finished(config.out, head_file_name(config.shape.type), check.warnings);
   } else {

@@ -18,6 +18,7 @@
 #include "experiments/train/head_loss.h"
 #include "experiments/train/head_trainer.h"
 #include "experiments/train/tokenizer_training.h"
+#include "experiments/train/train_check.h"
 #include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tiny_llama.h"
@@ -70,6 +71,11 @@ class AnswersTest : public testing::Test {
                          "learning_rate: 0.02\nevaluate_every: 1\ncheckpoint_every: 5\n"
                          "evaluate_depth: 2\n");
     return load_head_train_config(file, overrides);
+  }
+
+  AnswerSet answer_set(const TransformerTensors& target) const {
+    const fs::path answers = folder_.path() / "answers";
+    return AnswerSet(answers, require_answers(answers, {}, 0), target, 0.25);
   }
 
   /// Mean loss of the first ten steps, and of the last ten: each is of other answers.
@@ -145,7 +151,7 @@ TEST_F(AnswersTest, AnInterruptedRunGoesOnToTheSameBits) {
 TEST_F(AnswersTest, OnlyAnswersCountInTheLoss) {
   make_answers(plan("answers"), {});
   const auto weights = load_model_tensors(target(), {.dtype = at::kFloat});
-  const AnswerSet answers(folder_.path() / "answers", *weights, 0.25);
+  const AnswerSet answers = answer_set(*weights);
   const AnswerRecord& record = answers.train().front();
   const TargetBatch batch = answers.batch({&record});
   EXPECT_EQ(batch.places.min().item<int64_t>(), record.answer - 1);
@@ -163,7 +169,7 @@ TEST_F(AnswersTest, OnlyAnswersCountInTheLoss) {
 TEST_F(AnswersTest, AnEpochShowsEveryAnswerOnce) {
   make_answers(plan("answers"), {});
   const auto weights = load_model_tensors(target(), {.dtype = at::kFloat});
-  const AnswerSet answers(folder_.path() / "answers", *weights, 0.25);
+  const AnswerSet answers = answer_set(*weights);
   const auto count = static_cast<int64_t>(answers.train().size());
   int64_t tokens = 0;
   for (int64_t step = 0; step < (count + 1) / 2; ++step) {
@@ -219,7 +225,7 @@ TEST_F(AnswersTest, TheDraftVocabularyHasTheMostMassAndAlwaysTheEnd) {
   train_head(config, {});
   const auto weights = load_model_tensors(target(), {.dtype = at::kFloat});
   const auto ids = load_eagle_head(config.out, EagleVersion::kEagle3, *weights)->target_ids;
-  const AnswerSet answers(folder_.path() / "answers", *weights, 0.25);
+  const AnswerSet answers = answer_set(*weights);
   const auto inside = at::zeros({kAnswerVocab}, at::kBool).index_fill_(0, ids, true);
   EXPECT_TRUE(inside[1].item<bool>()) << "end of sequence";
   const auto masses = answers.masses();
@@ -241,6 +247,8 @@ TEST_F(AnswersTest, MistakesAreNamed) {
   EXPECT_THAT(
       error_message<Error>([&] { train_head(head("{type: eagle}", {"answers.prompts=40"}), {}); }),
       HasSubstr("12 of the first 40"));
+  EXPECT_THAT(check_training(folder_.path() / "head.yaml", {"answers.prompts=40"}).warnings,
+              testing::Contains(HasSubstr("12 of the first 40")));
   EXPECT_THAT(error_message<ConfigError>([&] { head("{type: medusa, draft_vocab_size: 9}"); }),
               HasSubstr("share_lm_head"));
 }
