@@ -122,6 +122,20 @@ std::vector<AnswerRecord> read_answer_records(const fs::path& folder) {
   return records;
 }
 
+std::vector<std::vector<Token>> read_generated_tokens(const fs::path& file) {
+  std::vector<std::vector<Token>> all;
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    try {
+      all.push_back(json::parse(line).at("tokens"));
+    } catch (const json::exception& error) {
+      throw Error(fmt::format("{}:{}: no 'tokens' as a run's generations.jsonl has them: {}",
+                              file.string(), all.size() + 1, plain_json_message(error)));
+    }
+  }
+  return all;
+}
+
 at::Tensor map_answer_features(const fs::path& folder, int64_t width) {
   const fs::path file = folder / kFeatures;
   const auto values = static_cast<int64_t>(fs::file_size(file) / 2);

@@ -23,6 +23,15 @@ struct AnswerRecord {
   std::vector<float> log_sums;  ///< of each answer token's logits
 };
 
+/// Which answers a head is trained on.
+struct AnswerChoice {
+  std::filesystem::path folder;  ///< of `specdec answers`; "" = trained on text instead
+  int64_t prompts = 0;           ///< the first so many; 0 = all there are
+  /// Runs' generations.jsonl: answers with `exclude_run` tokens in a row of theirs are left out.
+  std::vector<std::filesystem::path> exclude = {};
+  int64_t exclude_run = 32;
+};
+
 /// The folder of answers in the making: answers.json (what they depend on), answers.jsonl and
 /// features.bf16 (rows of bfloat16). An answer counts when its line is complete.
 class AnswerWriter {
@@ -48,6 +57,8 @@ class AnswerWriter {
   std::ofstream lines_, features_;
 };
 
+/// The `tokens` of each line of a run's generations.jsonl. Throws Error naming file and line.
+std::vector<std::vector<Token>> read_generated_tokens(const std::filesystem::path& file);
 /// All complete lines of `folder`/answers.jsonl, by number. Throws Error naming file and line.
 std::vector<AnswerRecord> read_answer_records(const std::filesystem::path& folder);
 /// `folder`/features.bf16 mapped: [rows, width] bfloat16.

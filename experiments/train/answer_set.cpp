@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/transformer/tensor_source.h"
+#include "experiments/train/answer_prompts.h"
 
 namespace specdec {
 namespace {
@@ -29,6 +30,23 @@ std::vector<int64_t> recorded_layers(const std::filesystem::path& folder) {
   return nlohmann::json::parse(read_answer_identity(folder)).at("layers");
 }
 
+/// Answers that hold a run of tokens of an excluded one lose theirs.
+void exclude_copies(const AnswerChoice& choice, std::vector<AnswerRecord>& records) {
+  ExcludedRuns runs(choice.exclude_run);
+  for (const auto& file : choice.exclude) {
+    for (const std::vector<Token>& tokens : read_generated_tokens(file)) {
+      runs.add(tokens);
+    }
+  }
+  for (AnswerRecord& record : records) {
+    if (runs.found_in(TokenSpan(record.tokens).subspan(static_cast<size_t>(record.answer)))) {
+      record.tokens.clear();
+      record.log_sums.clear();
+      record.end = "excluded answer";
+    }
+  }
+}
+
 }  // namespace
 
 std::string answer_kind(const AnswerRecord& record) {
@@ -36,28 +54,29 @@ std::string answer_kind(const AnswerRecord& record) {
                      record.temperature == 0.0 ? "greedy" : "temperature 1");
 }
 
-std::vector<AnswerRecord> require_answers(const std::filesystem::path& folder,
-                                          const std::vector<int64_t>& layers, int64_t prompts) {
-  const auto recorded = recorded_layers(folder);
+std::vector<AnswerRecord> require_answers(const AnswerChoice& choice,
+                                          const std::vector<int64_t>& layers) {
+  const auto recorded = recorded_layers(choice.folder);
   for (const int64_t layer : layers) {
     if (std::find(recorded.begin(), recorded.end(), layer) == recorded.end()) {
       throw Error(
           fmt::format("head.layers names layer {}, whose outputs {} does not hold: it "
                       "has those of [{}].",
-                      layer, folder.string(), fmt::join(recorded, ", ")));
+                      layer, choice.folder.string(), fmt::join(recorded, ", ")));
     }
   }
-  auto records = read_answer_records(folder);
-  if (prompts > 0) {
-    const auto later = [&](const AnswerRecord& record) { return record.number >= prompts; };
+  auto records = read_answer_records(choice.folder);
+  if (choice.prompts > 0) {
+    const auto later = [&](const AnswerRecord& record) { return record.number >= choice.prompts; };
     records.erase(std::remove_if(records.begin(), records.end(), later), records.end());
   }
-  if (std::ssize(records) < prompts) {
+  if (std::ssize(records) < choice.prompts) {
     throw Error(
         fmt::format("{}: {} of the first {} prompts are answered; go on with specdec "
                     "answers, or set a smaller answers.prompts.",
-                    folder.string(), records.size(), prompts));
+                    choice.folder.string(), records.size(), choice.prompts));
   }
+  exclude_copies(choice, records);
   return records;
 }
 

@@ -11,10 +11,10 @@
 
 namespace specdec {
 
-/// The answers to the first `prompts` prompts (0 = all there are) in a folder. Throws Error when it
-/// holds none, not yet all of them, or features without the outputs of one of `layers`.
-std::vector<AnswerRecord> require_answers(const std::filesystem::path& folder,
-                                          const std::vector<int64_t>& layers, int64_t prompts);
+/// The chosen answers; excluded ones have lost their tokens. Throws Error when the folder holds
+/// none, not yet all of them, or features without the outputs of one of `layers`.
+std::vector<AnswerRecord> require_answers(const AnswerChoice& choice,
+                                          const std::vector<int64_t>& layers);
 
 /// What `specdec answers` made, ready to train on: records without an answer and repeated prompts
 /// are left out, and some answers are held out. Features are mapped, not read.

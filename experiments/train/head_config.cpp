@@ -169,8 +169,17 @@ void read_material(const ConfigNode& node, HeadTrainConfig& config) {
     return;
   }
   const ConfigNode answers = node.child("answers");
-  config.answers = answers.require<std::string>("folder");
-  config.answer_prompts = answers.get<int64_t>("prompts", 0, {0, 1 << 24});
+  config.answers.folder = answers.require<std::string>("folder");
+  config.answers.prompts = answers.get<int64_t>("prompts", 0, {0, 1 << 24});
+  config.answers.exclude_run = answers.get<int64_t>("exclude_run", 32, {1, 1 << 20});
+  for (const std::string& file : answers.get_list<std::string>("exclude", {})) {
+    config.answers.exclude.emplace_back(file);
+    if (!std::filesystem::is_regular_file(file)) {
+      answers.fail("exclude", fmt::format("names {}, which is no file: it is the generations.jsonl "
+                                          "of a run whose answers must not be trained on",
+                                          file));
+    }
+  }
   config.text.seed = node.get<uint64_t>("seed", config.text.seed);
   config.text.held_out = node.get<double>("held_out", config.text.held_out, {0.001, 0.5});
   config.text.batch_size = node.get<int64_t>("batch_size", config.text.batch_size, {1, 4096});

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/train/answer_files.h"
 #include "experiments/train/self_distillation.h"
 #include "experiments/train/train_config.h"
 
@@ -52,8 +53,7 @@ struct HeadTrainConfig {
   TextPlan text;
   TrainSchedule schedule;
   SelfDistillation self_distillation;
-  std::filesystem::path answers;   ///< "" or the folder of `specdec answers`, instead of text
-  int64_t answer_prompts = 0;      ///< how many of its prompts are used; 0 = all
+  AnswerChoice answers;            ///< with a folder: instead of text
   int64_t evaluate_depth = 4;      ///< depths that held-out figures are given for
   bool bfloat16_products = false;  ///< multiply the layers' matrices in bfloat16: faster
 };

@@ -61,13 +61,12 @@ class HeadTrainer {
     load.device = options.device;
     target_ = load_model_tensors(config.target, load);
     tokenizer_ = load_tokenizer(config.target);
-    if (config.answers.empty()) {
+    if (config.answers.folder.empty()) {
       data_ = std::make_unique<TextData>(config.text, *tokenizer_);
     } else {
-      answers_ = std::make_unique<AnswerSet>(
-          config.answers,
-          require_answers(config.answers, config.shape.layers, config.answer_prompts), *target_,
-          config.text.held_out);
+      answers_ = std::make_unique<AnswerSet>(config.answers.folder,
+                                             require_answers(config.answers, config.shape.layers),
+                                             *target_, config.text.held_out);
       say(answers_->text());
     }
     refuse_finished();
@@ -226,7 +225,7 @@ class HeadTrainer {
                       {"sequence_length", config_.text.sequence_length},
                       {"batch_size", config_.text.batch_size},
                       {"tokens", train_tokens()},
-                      {"answers", answers_ ? read_answer_identity(config_.answers) : ""},
+                      {"answers", answers_ ? read_answer_identity(config_.answers.folder) : ""},
                       {"steps", config_.schedule.steps},
                       {"warm_up_steps", config_.schedule.warm_up_steps},
                       {"rate", config_.schedule.learning_rate},

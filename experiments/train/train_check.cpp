@@ -33,7 +33,7 @@ void warn_of_finished(const std::filesystem::path& out, const std::string& file,
 
 void warn_of_answers(const HeadTrainConfig& config, std::vector<std::string>& warnings) {
   try {
-    require_answers(config.answers, config.shape.layers, config.answer_prompts);
+    require_answers(config.answers, config.shape.layers);
   } catch (const Error& error) {
     warnings.push_back(fmt::format("answers: {}", error.what()));
   }
@@ -48,12 +48,13 @@ TrainCheck check_training(const std::filesystem::path& file,
     const HeadTrainConfig config = load_head_train_config(file, overrides);
     const auto type = head_type_name(config.shape.type);
     const std::string plan =
-        config.answers.empty() ? plan_text(config.text, config.schedule)
-                               : fmt::format("{} steps of {} answers in {}", config.schedule.steps,
-                                             config.text.batch_size, config.answers.string());
+        config.answers.folder.empty()
+            ? plan_text(config.text, config.schedule)
+            : fmt::format("{} steps of {} answers in {}", config.schedule.steps,
+                          config.text.batch_size, config.answers.folder.string());
     check.summary =
         fmt::format("trains a head of type {} for {}: {}", type, config.target.string(), plan);
-    if (!config.answers.empty()) {
+    if (!config.answers.folder.empty()) {
       warn_of_answers(config, check.warnings);
     }
     warn_of_finished(config.out, head_file_name(config.shape.type), check.warnings);

@@ -75,7 +75,7 @@ class AnswersTest : public testing::Test {
 
   AnswerSet answer_set(const TransformerTensors& target) const {
     const fs::path answers = folder_.path() / "answers";
-    return AnswerSet(answers, require_answers(answers, {}, 0), target, 0.25);
+    return AnswerSet(answers, require_answers({.folder = answers}, {}), target, 0.25);
   }
 
   /// Mean loss of the first ten steps, and of the last ten: each is of other answers.
@@ -232,6 +232,31 @@ TEST_F(AnswersTest, TheDraftVocabularyHasTheMostMassAndAlwaysTheEnd) {
   const double outside = masses.masked_select(inside.logical_not()).max().item<double>();
   const int64_t lighter = masses.masked_select(inside).lt(outside).sum().item<int64_t>();
   EXPECT_LE(lighter, 23) << "only the end, newlines and digits, which also are byte pieces";
+}
+
+TEST_F(AnswersTest, AnswersThatCopyFromARunAreLeftOut) {
+  make_answers(plan("answers"), {});
+  const auto all = require_answers({.folder = folder_.path() / "answers"}, {});
+  const auto copied = std::find_if(all.begin(), all.end(), [](const AnswerRecord& record) {
+    return std::ssize(record.tokens) >= record.answer + 6;
+  });
+  ASSERT_NE(copied, all.end());
+  const std::vector<Token> run(copied->tokens.end() - 6, copied->tokens.end());
+  const auto file = folder_.write("generations.jsonl", json({{"tokens", run}}).dump() + "\n");
+  const auto left = [&](int64_t length) {
+    const auto records = require_answers(
+        {.folder = folder_.path() / "answers", .exclude = {file}, .exclude_run = length}, {});
+    return records[static_cast<size_t>(copied - all.begin())];
+  };
+  EXPECT_EQ(left(7).tokens, copied->tokens);
+  EXPECT_TRUE(left(6).tokens.empty());
+  EXPECT_EQ(left(6).end, "excluded answer");
+  const auto broken = folder_.write("broken.jsonl", "{\"tokens\": [1]}\n{}\n");
+  EXPECT_THAT(error_message<Error>([&] { read_generated_tokens(broken); }),
+              HasSubstr("broken.jsonl:2"));
+  EXPECT_THAT(
+      error_message<ConfigError>([&] { head("{type: eagle}", {"answers.exclude=[none.jsonl]"}); }),
+      HasSubstr("none.jsonl"));
 }
 
 TEST_F(AnswersTest, MistakesAreNamed) {
