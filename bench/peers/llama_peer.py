@@ -101,6 +101,47 @@ class LlamaCpp:
         stop = next((i + 1 for i, token in enumerate(out) if token in ends), count)
         return out[:stop], middle - begin, time.perf_counter() - middle, forwards
 
+    def greedy_in_grammar(self, prompt, count, gbnf, ends=()):
+        """Plain decoding in a grammar, as llama.cpp's programs sample: the best token is checked alone, and only
+        where it is refused the grammar is asked of all. Returns what greedy does."""
+        grammar = llama_cpp.llama_sampler_init_grammar(self.vocab, gbnf.encode(), b"root")
+        if not grammar:
+            raise RuntimeError(f"llama.cpp cannot read the grammar:\n{gbnf}")
+        self.truncate(0)
+        begin = middle = time.perf_counter()
+        out, fed = [], prompt
+        while len(out) < count and (not out or out[-1] not in ends):
+            out.append(self.choose_in_grammar(grammar, self.forward(fed)[0]))
+            llama_cpp.llama_sampler_accept(grammar, out[-1])
+            fed = out[-1:]
+            middle = time.perf_counter() if len(out) == 1 else middle
+        end = time.perf_counter()
+        llama_cpp.llama_sampler_free(grammar)
+        return out, middle - begin, end - middle
+
+    def choose_in_grammar(self, grammar, logits):
+        best = int(logits.argmax())
+        if numpy.isfinite(self.masked(grammar, numpy.array([best]), logits)[0]):
+            return best
+        return int(self.masked(grammar, numpy.arange(self.vocab_size), logits).argmax())
+
+    @staticmethod
+    def masked(grammar, tokens, logits):
+        """The tokens' logits, minus infinity where the grammar refuses them."""
+        data = numpy.zeros(len(tokens), dtype=[("id", "i4"), ("logit", "f4"), ("p", "f4")])
+        data["id"], data["logit"] = tokens, logits[tokens]
+        pointer = data.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token_data))
+        array = llama_cpp.llama_token_data_array(data=pointer, size=len(tokens), selected=-1, sorted=False)
+        llama_cpp.llama_sampler_apply(grammar, ctypes.byref(array))
+        return data["logit"]
+
+    def text(self, tokens):
+        """Without end tokens and other control tokens."""
+        ids = (llama_cpp.llama_token * len(tokens))(*tokens)
+        buffer = ctypes.create_string_buffer(16 * len(tokens) + 16)
+        size = llama_cpp.llama_detokenize(self.vocab, ids, len(tokens), buffer, len(buffer), True, False)
+        return buffer.raw[:max(size, 0)].decode("utf-8", "replace")
+
     def tokenize(self, text):
         text = text.encode()
         ids = (llama_cpp.llama_token * (len(text) + 8))()

@@ -42,11 +42,11 @@ NGRAM_TYPES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngr
 SIZES = (1, 2, 4, 8)
 
 
-def parse_options():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--prompts", default=str(ROOT / "configs/prompts/smollm2.jsonl"))
-    parser.add_argument("--limit", type=int, default=24, help="prompts, spread over the file")
-    parser.add_argument("--tokens", type=int, default=128, help="new tokens a prompt at most")
+def parse_options(text=__doc__, prompts=ROOT / "configs/prompts/smollm2.jsonl", limit=24, tokens=128):
+    parser = argparse.ArgumentParser(description=text.splitlines()[0])
+    parser.add_argument("--prompts", default=str(prompts))
+    parser.add_argument("--limit", type=int, default=limit, help="prompts, spread over the file")
+    parser.add_argument("--tokens", type=int, default=tokens, help="new tokens a prompt at most")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=20, help="of each forward")
     parser.add_argument("--ways", default=".", help="a regular expression: only ways whose names hold it")
@@ -156,16 +156,22 @@ def quantize(source, target, kind):
         sys.exit(f"llama.cpp cannot quantize {source}")
 
 
-def make_ways(options, work):
+def llama_files(options, work):
+    """The model in llama.cpp's formats: name -> file."""
     forms = {"F32": work / "f32.gguf", "BF16": work / "bf16.gguf", "Q4_0": work / "q4_0.gguf"}
     run([options.specdec, "convert", MODEL, forms["F32"], "--dtype", "float32", "--quiet"])
     run([options.specdec, "convert", MODEL, forms["BF16"], "--dtype", "bfloat16", "--quiet"])
     quantize(forms["F32"], forms["Q4_0"], llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0)
+    return {"Q4_1": MODEL, **forms}
+
+
+def make_ways(options, work):
+    forms = llama_files(options, work)
     stored = ["--dtype", "stored", "--activations", "int8"]
     ways = [Specdec(options, way, stored, "Q4_1") for way in STRATEGIES]
     ways += [Specdec(options, "plain", ["--dtype", dtype], name)
              for dtype, name in (("bfloat16", "BF16"), ("float32", "F32"))]
-    ways += [LlamaPython(options, "plain", path, name) for name, path in {"Q4_1": MODEL, **forms}.items()]
+    ways += [LlamaPython(options, "plain", path, name) for name, path in forms.items()]
     ways.append(LlamaPython(options, "prompt lookup", forms["Q4_0"], "Q4_0"))
     if options.tools:
         commands = [["llama-lookup"], ["llama-lookahead"]]
@@ -183,7 +189,8 @@ def read_prompts(options):
         file.write("".join(json.dumps({"text": text}) + "\n" for text in texts))
         file.flush()
         out = run([options.specdec, "tokenize", MODEL, "--file", file.name, "--special"]).stdout
-    return [{"text": text, **json.loads(line)} for text, line in zip(texts, out.splitlines())]
+    return [{"text": text, "schema": row.get("schema"), **json.loads(line)}
+            for row, text, line in zip(chosen, texts, out.splitlines())]
 
 
 def with_interval(values, digits=1):
@@ -201,13 +208,19 @@ def whole_rate(answer):
     return answer["tokens"] / (answer["seconds"] + answer["prompt_seconds"])
 
 
-def decode_all(options, ways, prompts):
+def take_turns(ways, prompts):
+    """Every way's answer to every prompt, in an order that moves on from prompt to prompt."""
     answers = {way: [] for way in ways}
     for number, prompt in enumerate(prompts):
         turn = number % len(ways)
         for way in ways[turn:] + ways[:turn]:
             answers[way].append(way.generate(prompt))
         print(f"{number + 1}/{len(prompts)} prompts", file=sys.stderr)
+    return answers
+
+
+def decode_all(ways, prompts):
+    answers = take_turns(ways, prompts)
     plain = next((way for way in ways if way.engine == "specdec" and way.way == "plain"), ways[0])
     return [{"program": way.engine, "weights": way.format, "way": way.way,
              "tokens/s": with_interval([rate(answer) for answer in found]),
@@ -239,7 +252,7 @@ def main():
         sys.exit(f"{MODEL.relative_to(ROOT)} is missing: run scripts/get_smollm2")
     with tempfile.TemporaryDirectory() as work:
         ways = make_ways(options, Path(work))
-        rows = {"decoding": decode_all(options, ways, read_prompts(options)), "forwards": forward_all(ways)}
+        rows = {"decoding": decode_all(ways, read_prompts(options)), "forwards": forward_all(ways)}
     if options.json:
         print(json.dumps(rows, indent=1))
         return
