@@ -7,9 +7,16 @@
 #include "core/error.h"
 #include "grammar/canonical/canonical_masks.h"
 #include "grammar/masks/mask_builder.h"
+#include "grammar/recent_answers.h"
 #include "grammar/tables/bounded_cache.h"
 
 namespace specdec {
+namespace {
+
+/// Instead of a token, of RecentAnswers.
+constexpr uint32_t kWhetherComplete = ~uint32_t{0};
+
+}  // namespace
 
 /// Masks by state, made when first asked for; those not used for longest are dropped.
 class CompiledGrammar::Masks {
@@ -17,7 +24,7 @@ class CompiledGrammar::Masks {
   using Content = TokenMask::Content;
 
   Masks(std::function<Content(StateId)> build, uint64_t max_bytes)
-      : build_(std::move(build)), masks_(max_bytes) {}
+      : build_(std::move(build)), max_bytes_(max_bytes), masks_(max_bytes) {}
 
   std::shared_ptr<const Content> at(StateId state) {
     if (const auto* found = masks_.find(state)) {
@@ -30,6 +37,12 @@ class CompiledGrammar::Masks {
   }
   uint64_t bytes() const { return masks_.bytes(); }
 
+  /// True when hundreds of such masks fit the bounds.
+  bool is_small(const Content& content) const {
+    constexpr uint64_t kMany = 1024;
+    return size_of(content) <= max_bytes_ / kMany;
+  }
+
  private:
   static uint64_t size_of(const Content& content) {
     constexpr uint64_t kShared = 16;  // what surrounds a shared value
@@ -38,6 +51,7 @@ class CompiledGrammar::Masks {
   }
 
   std::function<Content(StateId)> build_;
+  uint64_t max_bytes_;
   BoundedCache<StateId, std::shared_ptr<const Content>> masks_;
 };
 
@@ -46,7 +60,8 @@ CompiledGrammar::CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
                                  Cuts cuts, std::shared_ptr<GrammarLanguages> languages)
     : vocabulary_(std::move(vocabulary)),
       languages_(std::move(languages)),
-      automaton_(std::move(automaton)) {
+      automaton_(std::move(automaton)),
+      recent_(std::make_unique<RecentAnswers>()) {
   const std::lock_guard lock(vocabulary_->mutex());
   languages_ = languages_ == nullptr ? vocabulary_->languages() : languages_;
   const auto builder =
@@ -71,13 +86,39 @@ StateId CompiledGrammar::automaton_state(StateId state) const {
   return canonical_ != nullptr ? canonical_->cut_state(state).state : state;
 }
 
-StateId CompiledGrammar::next(StateId state, std::string_view bytes) const {
+template <class Answer, class Work>
+Answer CompiledGrammar::within_limits(StateId state, Answer otherwise, const Work& work) const {
   const std::lock_guard lock(vocabulary_->mutex());
-  state = automaton_state(state);
+  try {
+    return work();
+  } catch (const GrammarError& error) {  // mistakes were found when it was compiled
+    limits_.try_emplace(state, error.what());
+    has_limits_ = true;
+    return otherwise;
+  }
+}
+
+std::optional<std::string> CompiledGrammar::limit(StateId state) const {
+  if (!has_limits_) {
+    return std::nullopt;
+  }
+  const std::lock_guard lock(vocabulary_->mutex());
+  const auto found = limits_.find(state);
+  return found == limits_.end() ? std::nullopt : std::optional(found->second);
+}
+
+StateId CompiledGrammar::walk(StateId state, std::string_view bytes) const {
   for (size_t i = 0; i < bytes.size() && state != Automaton::kDead; ++i) {
     state = automaton_->next(state, static_cast<uint8_t>(bytes[i]));
   }
-  return canonical_ != nullptr ? canonical_->intern({state, CanonicalCuts::kStart}) : state;
+  return state;
+}
+
+StateId CompiledGrammar::next(StateId state, std::string_view bytes) const {
+  return within_limits(state, StateId{Automaton::kDead}, [&] {
+    const StateId after = walk(automaton_state(state), bytes);
+    return canonical_ != nullptr ? canonical_->intern({after, CanonicalCuts::kStart}) : after;
+  });
 }
 
 StateId CompiledGrammar::next(StateId state, Token token) const {
@@ -90,61 +131,82 @@ StateId CompiledGrammar::next(StateId state, Token token) const {
   if (vocabulary_->bytes(token).empty()) {
     return Automaton::kDead;
   }
-  if (canonical_ == nullptr) {
-    return next(state, vocabulary_->bytes(token));
+  const auto key = static_cast<uint32_t>(token);
+  if (const auto known = recent_->step(state, key)) {
+    return *known;
   }
-  if (!mask(state).allows(token)) {
+  if (canonical_ != nullptr && !mask(state).allows(token)) {
     return Automaton::kDead;
   }
-  const std::lock_guard lock(vocabulary_->mutex());
-  return canonical_->next(state, token);
+  const StateId after = canonical_ == nullptr
+                            ? next(state, vocabulary_->bytes(token))
+                            : within_limits(state, StateId{Automaton::kDead},
+                                            [&] { return canonical_->next(state, token); });
+  if (!limit(state)) {
+    recent_->add_step(state, key, after);
+  }
+  return after;
 }
 
 bool CompiledGrammar::is_complete(StateId state) const {
-  if (state == kEnded) {
-    return true;
+  if (state == kEnded || state == Automaton::kDead) {
+    return state == kEnded;
   }
-  const std::lock_guard lock(vocabulary_->mutex());
-  return state != Automaton::kDead && automaton_->is_complete(automaton_state(state));
+  if (const auto known = recent_->step(state, kWhetherComplete)) {
+    return *known != 0;
+  }
+  const bool complete =
+      within_limits(state, false, [&] { return automaton_->is_complete(automaton_state(state)); });
+  recent_->add_step(state, kWhetherComplete, complete ? 1 : 0);
+  return complete;
 }
 
 TokenMask CompiledGrammar::mask(StateId state) const {
-  if (state == Automaton::kDead || state == kEnded) {
-    return TokenMask(std::make_shared<const TokenMask::Content>(), vocab_size());
+  if (auto known = recent_->mask(state)) {
+    return TokenMask(std::move(known), vocab_size());
   }
-  const std::lock_guard lock(vocabulary_->mutex());
+  const auto none = std::make_shared<const TokenMask::Content>();
+  if (state == Automaton::kDead || state == kEnded) {
+    return TokenMask(none, vocab_size());
+  }
   Masks& masks = canonical_ != nullptr ? *canonical_masks_ : *masks_;
-  return TokenMask(masks.at(state), vocab_size());
+  auto content = within_limits(state, std::shared_ptr<const TokenMask::Content>(none),
+                               [&] { return masks.at(state); });
+  if (masks.is_small(*content) && !limit(state)) {
+    recent_->add_mask(state, content);
+  }
+  return TokenMask(std::move(content), vocab_size());
 }
 
 std::string CompiledGrammar::forced_bytes(StateId state) const {
   if (state == kEnded) {
     return "";
   }
-  const std::lock_guard lock(vocabulary_->mutex());
   std::string forced;
-  state = automaton_state(state);
-  while (state != Automaton::kDead && !automaton_->is_complete(state)) {
-    const Automaton::Bytes candidates = automaton_->candidates(state);
-    StateId only = Automaton::kDead;
-    int alive = 0;
-    uint8_t which = 0;
-    for (size_t byte = 0; byte < 256 && alive < 2; ++byte) {
-      const StateId next =
-          candidates[byte] ? automaton_->next(state, static_cast<uint8_t>(byte)) : Automaton::kDead;
-      if (next != Automaton::kDead) {
-        ++alive;
-        only = next;
-        which = static_cast<uint8_t>(byte);
+  return within_limits(state, std::string(), [&] {
+    StateId at = automaton_state(state);
+    while (at != Automaton::kDead && !automaton_->is_complete(at)) {
+      const Automaton::Bytes candidates = automaton_->candidates(at);
+      StateId only = Automaton::kDead;
+      int alive = 0;
+      uint8_t which = 0;
+      for (size_t byte = 0; byte < 256 && alive < 2; ++byte) {
+        const StateId next = candidates[byte] ? automaton_->next(at, static_cast<uint8_t>(byte))
+                                              : StateId{Automaton::kDead};
+        if (next != Automaton::kDead) {
+          ++alive;
+          only = next;
+          which = static_cast<uint8_t>(byte);
+        }
       }
+      if (alive != 1) {
+        break;
+      }
+      forced += static_cast<char>(which);
+      at = only;
     }
-    if (alive != 1) {
-      break;
-    }
-    forced += static_cast<char>(which);
-    state = only;
-  }
-  return forced;
+    return forced;
+  });
 }
 
 std::optional<std::string> CompiledGrammar::way_out(StateId state) const {
@@ -152,16 +214,18 @@ std::optional<std::string> CompiledGrammar::way_out(StateId state) const {
   if (state == kEnded) {
     return "";
   }
-  const std::lock_guard lock(vocabulary_->mutex());
-  return automaton_->way_out(automaton_state(state));
+  return within_limits(state, std::optional<std::string>(),
+                       [&] { return automaton_->way_out(automaton_state(state)); });
 }
 
 std::string CompiledGrammar::explain(StateId state) const {
   if (state == kEnded) {
     return "nothing: the text has ended\n";
   }
-  const std::lock_guard lock(vocabulary_->mutex());
-  return automaton_->explain(automaton_state(state));
+  const std::string text = within_limits(
+      state, std::string(), [&] { return automaton_->explain(automaton_state(state)); });
+  const auto reached = limit(state);
+  return reached ? text + "unknown: " + *reached + "\n" : text;
 }
 
 bool CompiledGrammar::is_used_up() const {

@@ -1,9 +1,11 @@
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "grammar/automaton.h"
 #include "grammar/grammar_limits.h"
@@ -15,6 +17,7 @@
 namespace specdec {
 
 class CanonicalMasks;
+class RecentAnswers;
 
 /// Which cuts of its texts into tokens a grammar allows.
 enum class Cuts {
@@ -23,7 +26,8 @@ enum class Cuts {
 };
 
 /// A grammar for one vocabulary: immutable for those who use it, shared between matchers and
-/// threads. States and masks are found out when first met, and kept. Of a canonical grammar a state
+/// threads. What was asked lately is looked up without a lock. No call throws for a limit: see
+/// `limit`. States and masks are found out when first met, and kept. Of a canonical grammar a state
 /// also says what the tokens so far mean for the cut.
 class CompiledGrammar {
  public:
@@ -54,6 +58,8 @@ class CompiledGrammar {
   /// See Automaton::way_out; empty after an end token.
   std::optional<std::string> way_out(StateId state) const;
   std::string explain(StateId state) const;
+  /// Why it is not known what follows the state: a limit was reached. No token may come there then.
+  std::optional<std::string> limit(StateId state) const;
   /// True when the texts so far took more than half of the states that the grammar may have
   /// (`max_states`): the next text is better read by one that is compiled anew.
   bool is_used_up() const;
@@ -67,6 +73,10 @@ class CompiledGrammar {
   class Masks;
 
   StateId automaton_state(StateId state) const;
+  StateId walk(StateId state, std::string_view bytes) const;
+  /// The answer of `work`, done under the lock, or `otherwise` when it reaches a limit.
+  template <class Answer, class Work>
+  Answer within_limits(StateId state, Answer otherwise, const Work& work) const;
 
   std::shared_ptr<GrammarVocabulary> vocabulary_;
   std::shared_ptr<GrammarLanguages> languages_;
@@ -74,6 +84,9 @@ class CompiledGrammar {
   std::unique_ptr<Masks> masks_;
   std::unique_ptr<CanonicalMasks> canonical_;  ///< nullptr: any cut
   std::unique_ptr<Masks> canonical_masks_;
+  std::unique_ptr<RecentAnswers> recent_;
+  mutable std::unordered_map<StateId, std::string> limits_;  ///< under the lock
+  mutable std::atomic<bool> has_limits_ = false;
   StateId start_ = Automaton::kDead;
 };
 

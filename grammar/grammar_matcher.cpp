@@ -44,6 +44,8 @@ bool GrammarMatcher::can_only_end() const {
   return mask().count() == static_cast<int64_t>(grammar_->vocabulary().end_tokens().size());
 }
 
+std::optional<std::string> GrammarMatcher::limit() const { return grammar_->limit(state()); }
+
 std::string GrammarMatcher::forced_bytes() const { return grammar_->forced_bytes(state()); }
 
 std::string GrammarMatcher::explain() const { return grammar_->explain(state()); }

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,9 @@ class GrammarMatcher {
   bool is_ended() const;
   /// True when nothing but an end token may come.
   bool can_only_end() const;
+  /// Why it is not known what may come next, when a limit was reached: then no token may. No call
+  /// throws for a limit.
+  std::optional<std::string> limit() const;
   /// What every text has next.
   std::string forced_bytes() const;
   std::string explain() const;

@@ -57,6 +57,13 @@ bool Alternatives::add(const Atom& atom, NumberPlan& plan) {
     return plan.restrict_to(atom.kind == AtomKind::kWrittenWhole ? NumberPlan::Written::kWhole
                                                                  : NumberPlan::Written::kNotWhole);
   }
+  if (atom.kind == AtomKind::kNumbers) {
+    return plan.restrict_to(formulas_.number_set(atom.a));
+  }
+  if (atom.kind == AtomKind::kNotNumbers) {
+    plan.exclude(formulas_.number_set(atom.a));
+    return true;
+  }
   auto& units = atom.kind == AtomKind::kMultiple ? plan.multiples : plan.not_multiples;
   const Decimal& unit = formulas_.decimal(atom.a);
   if (std::find(units.begin(), units.end(), unit) == units.end()) {
@@ -96,11 +103,8 @@ bool Alternatives::add(const Atom& atom, ArrayPlan& plan) {
       plan.unique = true;
       return true;
     default:
-      throw GrammarError(
-          fmt::format("{}/uniqueItems: uniqueItems below a `not` (or in one of several oneOf) is "
-                      "not supported: "
-                      "an array with two equal items cannot be asked for",
-                      schemas_.location(atom)));
+      plan.repeated = true;
+      return true;
   }
 }
 
@@ -181,7 +185,7 @@ bool Alternatives::settle_choices(Task& task, Plan& plan) {
         made = true;
         break;
       }
-      if (now == Truth::kOpen) {
+      if (now == Truth::kOpen && !contradicts(part, plan, 0)) {
         live.push_back(part);
       }
     }
@@ -290,6 +294,56 @@ bool Alternatives::implied(FormulaId formula, const ObjectPlan& plan, int depth)
       return depth < 4 && implied(schemas_.expand(atom), plan, depth + 1);
     default:
       return true;  // speaks of another type
+  }
+}
+
+/// What the plan says of a property of that name.
+FormulaId Alternatives::goal_of(NameId name, const ObjectPlan& plan) {
+  const ObjectPlan::Named* named = plan.named.find(name);
+  FormulaId goal = named == nullptr ? FormulaStore::kTrue : named->goal;
+  for (const auto& [set, formula] : plan.rules) {
+    goal = formulas_.in_key_set(set, name) ? all_of(goal, formula) : goal;
+  }
+  return goal;
+}
+
+bool Alternatives::contradicts(FormulaId formula, const ObjectPlan& plan, int depth) {
+  const FormulaStore::Kind kind = formulas_.kind(formula);
+  if (kind == FormulaStore::Kind::kConstant) {
+    return formula == FormulaStore::kFalse;
+  }
+  if (kind != FormulaStore::Kind::kAtom) {
+    const auto one = [&](FormulaId part) { return contradicts(part, plan, depth); };
+    const std::vector<FormulaId>& parts = formulas_.parts(formula);
+    return kind == FormulaStore::Kind::kAll ? std::any_of(parts.begin(), parts.end(), one)
+                                            : std::all_of(parts.begin(), parts.end(), one);
+  }
+  const Atom& atom = formulas_.atom_of(formula);
+  const auto cannot_be = [&](NameId name, FormulaId value) {
+    const FormulaId goal = goal_of(name, plan);
+    const FormulaId both = all_of(goal, value);
+    return both == FormulaStore::kFalse ||
+           (goal != FormulaStore::kTrue && feasibility_.impossible(both));
+  };
+  switch (atom.kind) {
+    case AtomKind::kTypes:
+      return (atom.a & type_bit(Type::kObject)) == 0;
+    case AtomKind::kRequired:
+      return cannot_be(atom.a, FormulaStore::kTrue);
+    case AtomKind::kExists: {
+      const KeySet& set = formulas_.key_set(atom.a);
+      return set.name != 0 && cannot_be(set.name - 1, atom.formula);
+    }
+    case AtomKind::kProperties: {
+      const KeySet& set = formulas_.key_set(atom.a);
+      const ObjectPlan::Named* named = set.name == 0 ? nullptr : plan.named.find(set.name - 1);
+      return named != nullptr && named->required && cannot_be(set.name - 1, atom.formula);
+    }
+    case AtomKind::kSchema:
+    case AtomKind::kNotSchema:
+      return depth < 4 && contradicts(schemas_.expand(atom), plan, depth + 1);
+    default:
+      return false;
   }
 }
 

@@ -55,6 +55,13 @@ class Alternatives {
   bool implied(FormulaId, const Plan&, int) {
     return false;
   }
+  FormulaId goal_of(NameId name, const ObjectPlan& plan);
+  /// True only when no object of the plan satisfies the formula.
+  bool contradicts(FormulaId formula, const ObjectPlan& plan, int depth);
+  template <class Plan>
+  bool contradicts(FormulaId, const Plan&, int) {
+    return false;
+  }
   bool plausible(const ObjectPlan& plan);
   template <class Plan>
   bool plausible(const Plan&) {

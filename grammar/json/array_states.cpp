@@ -28,6 +28,21 @@ uint64_t missing(const ArrayPlan& plan, const ArrayState& state) {
   return most;
 }
 
+/// True when formulas may speak of its numbers.
+bool is_moderate(const JsonValue& value) {
+  constexpr size_t kMaxDigits = 3;  // of an exponent: up to 499
+  const size_t exponent = value.text.find('e');
+  if (value.is(JsonValue::Type::kNumber) && exponent != std::string::npos) {
+    const std::string digits = value.text.substr(exponent + 1);
+    const size_t sign = digits.starts_with('-') ? 1 : 0;
+    return digits.size() < kMaxDigits + sign ||
+           (digits.size() == kMaxDigits + sign && digits[sign] < '5');
+  }
+  return std::ranges::all_of(value.items, is_moderate) &&
+         std::ranges::all_of(value.members,
+                             [](const JsonMember& member) { return is_moderate(member.value); });
+}
+
 }  // namespace
 
 ArrayStateId ArrayStates::add(ArrayPlan plan) {
@@ -46,69 +61,74 @@ ArrayStateId ArrayStates::intern(ArrayState state) {
   return states_.intern(std::move(state));
 }
 
-bool ArrayStates::may_end(ArrayStateId id) const { return missing(plan(id), states_[id]) == 0; }
+bool ArrayStates::may_end(ArrayStateId id) const {
+  return missing(plan(id), states_[id]) == 0 && (!plan(id).repeated || states_[id].repeated);
+}
 
 /// When all items from here on are alike: enough of them exist.
 bool ArrayStates::enough_alike(const ArrayState& state) {
   const ArrayPlan& plan = plans_[state.plan];
-  std::vector<FormulaId> parts = {plan.rest, state.unseen};
+  std::vector<FormulaId> parts = {plan.rest};
   for (const ArrayPlan::Contains& contains : plan.contains) {
     if (contains.max != kUnbounded) {
       parts.push_back(formulas_.negate(contains.formula));
     }
   }
-  const FormulaId item = formulas_.all_of(parts);
-  const uint64_t wanted = plan.min - state.count;
-  return plan.unique ? feasibility_.distinct(item, wanted) >= wanted : feasibility_.possible(item);
+  return feasibility_.possible(formulas_.all_of(parts));
 }
 
 bool ArrayStates::feasible(ArrayStateId id) {
-  return questions_.ask(feasible_, id, [&] {
-    if (may_end(id)) {
-      return true;
-    }
-    const ArrayState& state = states_[id];
-    const ArrayPlan& plan = plans_[state.plan];
-    if (state.count >= plan.max) {
-      return false;
-    }
-    const bool pending = [&] {
-      for (size_t i = 0; i < plan.contains.size(); ++i) {
-        if (state.contained[i] < plan.contains[i].min) {
-          return true;
-        }
-      }
-      return false;
-    }();
-    if (!pending && state.count >= regular_from(plan) && enough_alike(state)) {
-      return true;
-    }
-    const bool plain = plan.contains.empty() && state.count >= regular_from(plan);
-    if (plain) {
-      return false;
-    }
-    if (missing(plan, state) > kMaxMissingItems + plan.prefix.size()) {
-      questions_.fail(fmt::format(
-          "an array needs {} more items together with `contains`; at most {} can be told",
-          missing(plan, state), kMaxMissingItems));
-    }
-    return !choices(id, Wanted::kWayOn).empty();
-  });
+  return questions_.ask(feasible_, id, [&] { return search(id); });
 }
 
-/// The ways that the next item may count towards each `contains`: all, a way back to the same state
-/// among them, though it alone makes nothing feasible; or one that leads on, when there is one.
-std::vector<Choice> ArrayStates::choices(ArrayStateId id, Wanted wanted) {
+bool ArrayStates::search(ArrayStateId id) {
+  const ArrayState& state = states_[id];
+  const ArrayPlan& plan = plans_[state.plan];
+  if (plan.unique && plan.repeated) {
+    return false;
+  }
+  if (plan.unique) {
+    return unique_.find(plan, state, 0).possible;
+  }
+  if (plan.repeated && !state.repeated) {
+    return leads_to_twins(id);
+  }
+  if (may_end(id)) {
+    return true;
+  }
+  if (state.count >= plan.max) {
+    return false;
+  }
+  const bool pending = [&] {
+    for (size_t i = 0; i < plan.contains.size(); ++i) {
+      if (state.contained[i] < plan.contains[i].min) {
+        return true;
+      }
+    }
+    return false;
+  }();
+  if (!pending && state.count >= regular_from(plan) && enough_alike(state)) {
+    return true;
+  }
+  const bool plain = plan.contains.empty() && state.count >= regular_from(plan);
+  if (plain) {
+    return false;
+  }
+  if (missing(plan, state) > kMaxMissingItems + plan.prefix.size()) {
+    questions_.fail(
+        fmt::format("an array needs {} more items together with `contains`; at most {} can be told",
+                    missing(plan, state), kMaxMissingItems));
+  }
+  return !choices(id, Wanted::kWayOn).empty();
+}
+
+std::vector<ArrayStates::Way> ArrayStates::all_ways(ArrayStateId id) {
   const ArrayState& state = states_[id];
   const ArrayPlan& plan = plans_[state.plan];
   if (state.count >= plan.max) {
     return {};
   }
-  struct Way {
-    std::vector<FormulaId> parts;
-    ArrayState next;
-  };
-  std::vector<Way> ways = {{{plan.item(state.count), state.unseen}, state}};
+  std::vector<Way> ways = {{{plan.item(state.count)}, state}};
   ways.front().next.count = state.count + 1;
   for (size_t i = 0; i < plan.contains.size(); ++i) {
     const ArrayPlan::Contains& contains = plan.contains[i];
@@ -124,7 +144,7 @@ std::vector<Choice> ArrayStates::choices(ArrayStateId id, Wanted wanted) {
         more.push_back(with);
       }
       Way without = way;
-      if (bounded) {
+      if (bounded || plan.unique) {
         without.parts.push_back(formulas_.negate(contains.formula));
       }
       more.push_back(std::move(without));
@@ -134,8 +154,14 @@ std::vector<Choice> ArrayStates::choices(ArrayStateId id, Wanted wanted) {
       questions_.fail("an array has too many `contains` at once");
     }
   }
+  return ways;
+}
+
+/// The ways that the next item may count towards each `contains`: all, a way back to the same state
+/// among them, though it alone makes nothing feasible; or one that leads on, when there is one.
+std::vector<Choice> ArrayStates::choices(ArrayStateId id, Wanted wanted) {
   std::vector<Choice> found;
-  for (Way& way : ways) {
+  for (Way& way : all_ways(id)) {
     const FormulaId goal = formulas_.all_of(std::move(way.parts));
     if (feasibility_.possible(goal)) {
       const ArrayStateId next = intern(std::move(way.next));
@@ -155,25 +181,199 @@ const std::vector<Choice>& ArrayStates::items(ArrayStateId id) {
     return known->second;
   }
   questions_.begin_reading();
-  std::vector<Choice> found = choices(id, Wanted::kAll);
+  std::vector<Choice> found = plan(id).unique    ? unique_items(id)
+                              : tells_values(id) ? repeated_items(id)
+                                                 : choices(id, Wanted::kAll);
   return items_[id] = std::move(found);
 }
 
-bool ArrayStates::can_spare_a_value(ArrayStateId id) {
-  const ArrayState& state = states_[id];
-  const ArrayPlan& plan = plans_[state.plan];
-  if (!plan.contains.empty() || state.count < plan.prefix.size()) {
-    return false;
+std::vector<Choice> ArrayStates::ways(ArrayStateId id) {
+  std::vector<Choice> found;
+  if (tells_values(id) && !plan(id).unique) {
+    return repeated_items(id);
   }
-  return state.count >= plan.max ||
-         (missing(plan, state) + 1 < Feasibility::kPlenty &&
-          feasibility_.has_plenty(formulas_.all_of({plan.rest, state.unseen})));
+  for (Way& way : all_ways(id)) {
+    const FormulaId goal = formulas_.all_of(std::move(way.parts));
+    const ArrayStateId next = intern(std::move(way.next));
+    if (feasibility_.possible(goal) && (next == id || feasible(next))) {
+      found.push_back({goal, next});
+    }
+  }
+  return found;
 }
 
-ArrayStateId ArrayStates::with_item(ArrayStateId id, const JsonValue& value) {
+// ---- Items that differ --------------------------------------------------------------------------
+
+std::vector<Choice> ArrayStates::unique_items(ArrayStateId id) {
+  std::vector<Choice> found = ways(id);
+  std::erase_if(found, [&](const Choice& choice) { return !has_value_for(choice); });
+  return found;
+}
+
+/// True when the choice has a value that is new, and leaves enough for the other items.
+bool ArrayStates::has_value_for(const Choice& choice) {
+  if (!feasible(choice.next)) {
+    return false;
+  }
+  const uint64_t enough = told_apart(choice.next).size() + 1;
+  if (feasibility_.has_many(choice.goal, enough)) {
+    return true;
+  }
+  const ValueList values = feasibility_.values(choice.goal, enough);
+  return std::ranges::any_of(values.entries,
+                             [&](const ValueEntry& entry) { return takes(choice.next, entry.id); });
+}
+
+const std::vector<ValueId>& ArrayStates::watched(ArrayStateId id) {
+  if (const auto known = watched_.find(id); known != watched_.end()) {
+    return known->second;
+  }
+  const ArrayState& state = states_[id];
+  const ArrayPlan& plan = plans_[state.plan];
+  std::vector<ValueId> all = unique_.find(plan, state, 0).watched;
+  const UniqueItems::Answer more = unique_.find(plan, state, 1);
+  all.insert(all.end(), more.watched.begin(), more.watched.end());
+  return watched_[id] = std::move(all);
+}
+
+std::vector<ValueId> ArrayStates::told_apart(ArrayStateId id) {
+  std::vector<ValueId> values = states_[id].seen;
+  if (plan(id).unique) {
+    const std::vector<ValueId>& more = watched(id);
+    values.insert(values.end(), more.begin(), more.end());
+    std::ranges::sort(values);
+    const auto doubled = std::ranges::unique(values);
+    values.erase(doubled.begin(), doubled.end());
+  }
+  return values;
+}
+
+bool ArrayStates::takes(ArrayStateId id, ValueId value) {
+  if (!tells_values(id)) {
+    return true;
+  }
+  const bool known = std::ranges::binary_search(states_[id].seen, value);
+  return !(plan(id).unique && known) && feasible(with_item(id, value));
+}
+
+ArrayStateId ArrayStates::with_item(ArrayStateId id, ValueId value) {
+  if (!tells_values(id)) {
+    return id;
+  }
   ArrayState state = states_[id];
-  state.unseen = formulas_.all_of({state.unseen, formulas_.negate(formulas_.equals(value))});
+  const auto place = std::ranges::lower_bound(state.seen, value);
+  if (place != state.seen.end() && *place == value) {
+    state.repeated = true;
+    state.seen.clear();
+  } else {
+    state.seen.insert(place, value);
+  }
   return intern(std::move(state));
+}
+
+ArrayStateId ArrayStates::with_other_item(ArrayStateId id) {
+  if (plan(id).unique || !tells_values(id)) {
+    return id;
+  }
+  ArrayState state = states_[id];
+  state.any_seen = true;
+  return intern(std::move(state));
+}
+
+// ---- Items two of which are equal ---------------------------------------------------------------
+
+/// The item is equal to one before it.
+FormulaId ArrayStates::any_seen(const ArrayState& state) {
+  if (state.any_seen) {
+    return FormulaStore::kTrue;
+  }
+  std::vector<FormulaId> values;
+  for (const ValueId id : state.seen) {
+    if (is_moderate(store_[id])) {
+      values.push_back(formulas_.equals(store_[id]));
+    }
+  }
+  return formulas_.any_of(values);
+}
+
+/// Looks ahead for an item that is equal to one before it, or two that are equal.
+bool ArrayStates::leads_to_twins(ArrayStateId id) {
+  const FormulaId before = any_seen(states_[id]);
+  const FormulaId twin = states_[id].twin;
+  const bool open = twin != FormulaStore::kFalse;
+  for (Way& way : all_ways(id)) {
+    const FormulaId goal = formulas_.all_of(std::move(way.parts));
+    if (!feasibility_.possible(goal)) {
+      continue;
+    }
+    ArrayState done = way.next;
+    done.repeated = true;
+    done.seen.clear();
+    done.twin = FormulaStore::kFalse;
+    const FormulaId equal = formulas_.all_of({goal, open ? twin : before});
+    if (feasibility_.possible(equal) && feasible(intern(std::move(done)))) {
+      return true;
+    }
+    ArrayState first = way.next;
+    first.seen.clear();
+    first.twin = goal;
+    const ArrayStateId next = intern(std::move(way.next));
+    if ((!open && feasible(intern(std::move(first)))) || (next != id && feasible(next))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::vector<Choice> ArrayStates::repeated_items(ArrayStateId id) {
+  const FormulaId before = any_seen(states_[id]);
+  std::vector<Choice> found;
+  const auto add = [&](FormulaId goal, ArrayStateId next) {
+    if (feasibility_.possible(goal) && feasible(next)) {
+      found.push_back({goal, next});
+    }
+  };
+  for (Way& way : all_ways(id)) {
+    const FormulaId goal = formulas_.all_of(std::move(way.parts));
+    ArrayState done = way.next;
+    done.repeated = true;
+    done.seen.clear();
+    done.any_seen = false;
+    add(formulas_.all_of({goal, before}), intern(std::move(done)));
+    const ArrayStateId next = intern(std::move(way.next));
+    if (feasible(next)) {
+      add(goal, next);
+    } else {  // the item must be one of those that come again
+      const FormulaId twin = formulas_.all_of({goal, later_items(next)});
+      if (feasibility_.possible(twin)) {
+        found.push_back({twin, next});
+      }
+    }
+  }
+  return found;
+}
+
+/// What items that follow may be.
+FormulaId ArrayStates::later_items(ArrayStateId id) {
+  std::vector<FormulaId> goals;
+  std::vector<ArrayStateId> open = {id};
+  for (size_t at = 0; at < open.size(); ++at) {  // grows meanwhile
+    questions_.count_step();
+    for (Way& way : all_ways(open[at])) {
+      const FormulaId goal = formulas_.all_of(std::move(way.parts));
+      ArrayState done = way.next;
+      done.repeated = true;
+      done.seen.clear();
+      if (feasibility_.possible(goal) && feasible(intern(std::move(done)))) {
+        goals.push_back(goal);
+      }
+      const ArrayStateId next = intern(std::move(way.next));
+      if (feasibility_.possible(goal) && std::ranges::find(open, next) == open.end()) {
+        open.push_back(next);
+      }
+    }
+  }
+  return formulas_.any_of(goals);
 }
 
 }  // namespace specdec

@@ -50,6 +50,14 @@ void PlanQuestions::count_step() {
         "in one required property with a const",
         options_.max_steps));
   }
+  constexpr uint64_t kBetweenLooks = 1'024;
+  if (steps_ % kBetweenLooks == 0 && std::chrono::duration<double>(Clock::now() - begin_).count() >
+                                         static_cast<double>(options_.max_seconds)) {
+    fail(
+        fmt::format("to tell the schema's alternatives apart takes more than {} s; raise "
+                    "max_seconds, or use fewer anyOf, oneOf and not",
+                    options_.max_seconds));
+  }
 }
 
 void PlanQuestions::begin_question() {
@@ -60,6 +68,11 @@ void PlanQuestions::begin_question() {
   }
 }
 
-void PlanQuestions::begin_reading() { steps_ = open_.open() == 0 && goals_.empty() ? 0 : steps_; }
+void PlanQuestions::begin_reading() {
+  if (open_.open() == 0 && goals_.empty() && steps_ > 0) {
+    steps_ = 0;
+    begin_ = Clock::now();
+  }
+}
 
 }  // namespace specdec

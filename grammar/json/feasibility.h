@@ -1,8 +1,10 @@
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "grammar/json/value_plan.h"
 #include "grammar/schema/formula.h"
 #include "grammar/schema/schema_formulas.h"
 #include "grammar/tables/fixed_point.h"
@@ -13,6 +15,7 @@ struct JsonPlanOptions {
   bool schema_order = false;
   uint64_t max_alternatives = 10'000;  ///< of one value and type
   uint64_t max_steps = 3'000'000;      ///< of all the work on alternatives and feasibility
+  uint64_t max_seconds = 30;           ///< of the same, for the schema or one step of a text
 };
 
 /// Whether values exist. What lies below JsonPlans asks it.
@@ -23,11 +26,11 @@ class Feasibility {
   virtual bool possible(FormulaId formula) = 0;
   /// True when none does, whatever becomes of the questions under way.
   virtual bool impossible(FormulaId formula) = 0;
-  /// At least so many different values, up to `cap`.
-  virtual uint64_t distinct(FormulaId formula, uint64_t cap) = 0;
-  /// True only when there are kPlenty of them.
-  virtual bool has_plenty(FormulaId formula) = 0;
-  static constexpr uint64_t kPlenty = 1'000;
+  /// True only when it has that many different values; told by a part of them that is quickly
+  /// counted.
+  virtual bool has_many(FormulaId formula, uint64_t many) = 0;
+  /// All values, or `most` of them and perhaps more. Lives until the next question.
+  virtual const ValueList& values(FormulaId formula, uint64_t most) = 0;
 };
 
 /// The questions about feasibility that are under way, what is being planned, and the limits of
@@ -49,6 +52,8 @@ class PlanQuestions {
   /// Limits hold for the schema, and then for each step of a text.
   void begin_reading();
 
+  /// True when no question is under way: all answers hold.
+  bool is_idle() const { return open_.open() == 0; }
   /// Answers a question about feasibility: a value that needs itself does not exist.
   template <class Question>
   bool ask(FixedPoint::Answers& answers, uint32_t key, Question question) {
@@ -86,7 +91,9 @@ class PlanQuestions {
   const SchemaFormulas& schemas_;
   JsonPlanOptions options_;
   std::vector<FormulaId> goals_;  ///< being planned, the innermost last
+  using Clock = std::chrono::steady_clock;
   uint64_t steps_ = 0;
+  Clock::time_point begin_ = Clock::now();
   FixedPoint open_;
 };
 

@@ -18,6 +18,8 @@ Type type_spoken_of(AtomKind kind) {
     case AtomKind::kRange:
     case AtomKind::kMultiple:
     case AtomKind::kNotMultiple:
+    case AtomKind::kNumbers:
+    case AtomKind::kNotNumbers:
     case AtomKind::kWrittenWhole:
     case AtomKind::kNotWrittenWhole:
       return Type::kNumber;

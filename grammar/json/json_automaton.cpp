@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "grammar/json/json_explain.h"
+#include "grammar/json/json_open_item.h"
 #include "grammar/json/json_way_out.h"
 
 namespace specdec {
@@ -76,7 +77,8 @@ JsonAutomaton::JsonAutomaton(FormulaStore& formulas, JsonPlans& plans, NumberAut
       plans_(plans),
       number_automata_(numbers),
       root_(root),
-      options_(options) {
+      options_(options),
+      key_texts_(plans.objects().name_texts()) {
   states_.add({});  // kDead
   stacks_.add({});
   intern_stack({{}});
@@ -229,8 +231,15 @@ std::optional<std::string> JsonAutomaton::way_out(StateId id) {
     way_out_ = std::make_shared<WayOut>(*this);
   }
   std::optional<WayOut::Rest> best;
-  const std::vector<Thread> threads(states_[id].threads.begin(), states_[id].threads.end());
+  const State state = states_[id];
+  const std::vector<Thread> threads(state.threads.begin(), state.threads.end());
   for (const Thread& thread : threads) {
+    if (item_is_open(state, thread)) {
+      const auto rest = OpenItem(*this, state).way_out(thread);
+      if (rest && !rest->empty()) {
+        return with_padding(id, *rest);
+      }
+    }
     const auto rest = way_out_->rest(thread);
     best = !best || (rest && rest->size() < best->size()) ? rest : best;
   }

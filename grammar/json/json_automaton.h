@@ -64,6 +64,7 @@ class JsonAutomaton final : public Automaton, private StringStates {
   bool describe(StateId state, OpenString& string) override;
 
   class Explain;
+  class OpenItem;
   class Step;
   class WayOut;
   enum class Kind : uint8_t {
@@ -89,7 +90,7 @@ class JsonAutomaton final : public Automaton, private StringStates {
     uint32_t stack = 0;
     auto operator<=>(const Thread&) const = default;  // NOLINT(modernize-use-nullptr)
   };
-  /// What goes on when a value ends.
+  /// What goes on when a value ends; a unique array is any that tells values apart.
   struct Entry {
     enum class Kind : uint32_t { kEnd, kArray, kUniqueArray, kObject };
     Kind kind = Kind::kEnd;
@@ -153,11 +154,11 @@ class JsonAutomaton final : public Automaton, private StringStates {
   Bytes candidates(const State& state, const Thread& thread);
   bool depends_on_string(StateId state) override;
   static void guess(State& state, ArrayStateId array, uint32_t depth);
-  bool has_plenty(const Thread& thread);
+  bool item_is_open(const State& state, const Thread& thread);
   void add_name_parts(const Thread& thread, const State& state, OpenString& string);
   /// The state after a value that ended in a string's quote.
   StateId closed(const State& state, std::vector<Thread> threads);
-  std::vector<Thread> after_value(uint32_t stack) const;
+  std::vector<Thread> after_value(uint32_t stack);
   std::string recorded(uint32_t text) const;
   std::string character_rest(StateId id);
   std::string with_padding(StateId id, std::string_view text);
@@ -177,7 +178,7 @@ class JsonAutomaton final : public Automaton, private StringStates {
   InternTable<KeyState, Hash> keys_;
   InternTable<std::vector<Choice>, Hash> choices_;
   GrowingTrie texts_;                ///< bytes of items of unique arrays
-  GrowingTrie key_texts_;            ///< code points of property names
+  GrowingTrie& key_texts_;           ///< code points of property names
   std::shared_ptr<WayOut> way_out_;  ///< made when first asked for
 };
 

@@ -9,7 +9,8 @@ JsonPlans::JsonPlans(FormulaStore& formulas, SchemaFormulas& schemas, JsonPlanOp
       questions_(formulas, schemas, options),
       alternatives_(formulas, schemas, questions_, *this),
       arrays_(formulas, questions_, *this),
-      objects_(formulas, questions_, *this) {}
+      objects_(formulas, questions_, *this),
+      lists_(formulas, questions_, *this) {}
 
 // ---- Alternatives, once for each formula --------------------------------------------------------
 
@@ -141,139 +142,15 @@ void JsonPlans::prepare_all(FormulaId root) {
       for (const auto* properties : {&object.names, &object.classes}) {
         for (const PropertyPlan& property : *properties) {
           visit(property.goal);
+          for (size_t i = 0; i < object.exists.size(); ++i) {
+            if ((property.exists >> i & 1) != 0) {
+              visit(formulas_.all_of({property.goal, object.exists[i].second}));
+            }
+          }
         }
       }
     }
   }
-}
-
-// ---- How many values ---------------------------------------------------------------------------
-
-namespace {
-
-uint64_t times(uint64_t a, uint64_t b, uint64_t cap) { return b != 0 && a > cap / b ? cap : a * b; }
-
-}  // namespace
-
-/// Lists and objects count as endless unless they are bounded; alternatives that overlap count
-/// twice.
-uint64_t JsonPlans::distinct(FormulaId goal, uint64_t cap, int depth) {
-  constexpr int kMaxDepth = 8;
-  if (goal <= FormulaStore::kTrue || depth > kMaxDepth) {
-    return goal == FormulaStore::kTrue || (depth > kMaxDepth && possible(goal)) ? cap : 0;
-  }
-  const ValuePlan plan = value(goal);
-  uint64_t total = static_cast<uint64_t>(plan.can_be_null) +
-                   static_cast<uint64_t>(plan.can_be_false) +
-                   static_cast<uint64_t>(plan.can_be_true);
-  for (const StringPlan& text : plan.strings) {
-    total += distinct_strings(text, cap);
-  }
-  for (const uint32_t id : plan.numbers) {
-    total += numbers_[id].count(cap);
-  }
-  for (const ArrayStateId id : plan.arrays) {
-    total = std::min(cap, total + distinct_arrays(arrays_.plan(id), cap, depth));
-  }
-  for (const ObjectStateId id : plan.objects) {
-    total = std::min(cap, total + distinct_objects(objects_.plan(id), cap, depth));
-  }
-  return std::min(total, cap);
-}
-
-uint64_t JsonPlans::distinct_strings(const StringPlan& plan, uint64_t cap) {
-  RegexStore& regexes = formulas_.regexes();
-  const auto points = regexes.star_of(plan.language);
-  if (plan.max == kUnbounded && points && !points->empty()) {
-    return cap;
-  }
-  const RegexId bounded =
-      points ? regexes.repeat(regexes.one_of(*points), plan.min, plan.max) : plan.language;
-  return regexes.count(bounded, cap);
-}
-
-uint64_t JsonPlans::distinct_arrays(const ArrayPlan& plan, uint64_t cap, int depth) {
-  constexpr uint64_t kMostItems = 64;
-  if (plan.max > kMostItems) {
-    return cap;
-  }
-  uint64_t total = 0;
-  uint64_t ways = 1;
-  for (uint64_t i = 0; i <= plan.max && ways > 0; ++i) {
-    total += i >= plan.min ? ways : 0;
-    ways = i < plan.max ? times(ways, distinct(plan.item(i), cap, depth + 1), cap) : 0;
-  }
-  return total;
-}
-
-uint64_t JsonPlans::distinct_objects(const ObjectPlan& plan, uint64_t cap, int depth) {
-  if (!plan.classes.empty() && plan.max > plan.required) {
-    return cap;
-  }
-  uint64_t ways = 1;
-  for (size_t i = 0; i < plan.names.size(); ++i) {
-    const PropertyPlan property = plan.names[i];
-    const uint64_t values = distinct(property.goal, cap, depth + 1);
-    ways = times(ways, std::min(cap, values + (property.required ? 0 : 1)), cap);
-  }
-  return ways;
-}
-
-// ---- Whether there are many
-// -----------------------------------------------------------------------
-
-bool JsonPlans::has_plenty(FormulaId goal, int depth) {
-  constexpr int kMaxDepth = 3;
-  if (goal <= FormulaStore::kTrue || depth > kMaxDepth) {
-    return goal == FormulaStore::kTrue;
-  }
-  if (const auto known = plenty_.find(goal); known != plenty_.end()) {
-    return known->second;
-  }
-  const ValuePlan plan = value(goal);
-  const bool found =
-      std::ranges::any_of(plan.strings, [&](const StringPlan& text) { return has_plenty(text); }) ||
-      std::ranges::any_of(plan.numbers,
-                          [&](uint32_t id) { return numbers_[id].count(kPlenty) >= kPlenty; }) ||
-      std::ranges::any_of(plan.objects,
-                          [&](ObjectStateId id) { return has_plenty_after(id, depth); });
-  if (depth == 0) {  // further down it may be told too early
-    plenty_[goal] = found;
-  }
-  return found;
-}
-
-bool JsonPlans::has_plenty_after(ObjectStateId state, int depth) {
-  const ObjectChoices& choices = objects_.choices(state);
-  const std::vector<PropertyPlan>& classes = objects_.plan(state).classes;
-  std::vector<RegexId> others;
-  for (size_t i = 0; i < classes.size(); ++i) {
-    others.push_back(choices.classes[i] ? classes[i].language : RegexStore::kNothing);
-  }
-  return has_plenty_names(state, others) ||
-         has_plenty_values(state, 0, objects_.plan(state).names.size(), depth);
-}
-
-bool JsonPlans::has_plenty_names(ObjectStateId state, std::span<const RegexId> others) {
-  const size_t known = objects_.plan(state).names.size() + objects_[state].seen_others.size();
-  return std::ranges::any_of(others, [&](RegexId language) {
-    return language != RegexStore::kNothing &&
-           formulas_.regexes().count(language, kPlenty + known) >= kPlenty + known;
-  });
-}
-
-bool JsonPlans::has_plenty_values(ObjectStateId state, size_t first_name, size_t last_name,
-                                  int depth) {
-  for (size_t i = first_name; i < last_name; ++i) {
-    const bool may_come = objects_.choices(state).names[i];
-    const std::vector<Choice> ways =
-        may_come ? objects_.property(state, static_cast<uint32_t>(i)) : std::vector<Choice>();
-    if (std::ranges::any_of(ways,
-                            [&](const Choice& way) { return has_plenty(way.goal, depth + 1); })) {
-      return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace specdec

@@ -8,6 +8,7 @@
 #include "grammar/json/array_states.h"
 #include "grammar/json/feasibility.h"
 #include "grammar/json/object_states.h"
+#include "grammar/json/value_lists.h"
 #include "grammar/json/value_plan.h"
 #include "grammar/numbers/number_plan.h"
 #include "grammar/schema/formula.h"
@@ -26,37 +27,36 @@ class JsonPlans final : private Feasibility {
 
   const ValuePlan& value(FormulaId goal);
   bool possible(FormulaId formula) override;
-  /// True only when there are Feasibility::kPlenty such values; told by a part of them that is
-  /// quickly counted.
-  bool has_plenty(FormulaId goal) override { return has_plenty(goal, 0); }
-  bool has_plenty(const StringPlan& plan) { return distinct_strings(plan, kPlenty) >= kPlenty; }
+  bool has_many(FormulaId goal, uint64_t many) override;
+  bool has_many(const StringPlan& plan, uint64_t many);
   /// The same of objects that go on with one of these names of the plan, or with one of which what
   /// follows is in one of the languages.
-  bool has_plenty(ObjectStateId state, size_t first_name, size_t last_name,
-                  std::span<const RegexId> others) {
-    return has_plenty_names(state, others) || has_plenty_values(state, first_name, last_name, 0);
-  }
+  bool has_many(const ValueLists::Names& names, uint64_t many);
   /// The same of objects that go on with any property.
-  bool has_plenty_after(ObjectStateId state) { return has_plenty_after(state, 0); }
+  bool has_many_after(ObjectStateId state, uint64_t many);
+  const ValueList& values(FormulaId goal, uint64_t most) override { return lists_.of(goal, most); }
+  ValueLists& lists() { return lists_; }
+  /// A string plan's language, its length included.
+  RegexId bounded_language(const StringPlan& plan);
   const NumberPlan& number(uint32_t id) const { return numbers_[id]; }
   ArrayStates& arrays() { return arrays_; }
   const ArrayStates& arrays() const { return arrays_; }
   ObjectStates& objects() { return objects_; }
 
+  /// Limits hold for what is asked from now on.
+  void begin_reading() { questions_.begin_reading(); }
   /// Makes plans for all that can be reached, so that what is too large is known beforehand.
   void prepare_all(FormulaId root);
 
  private:
   bool impossible(FormulaId formula) override;
-  uint64_t distinct(FormulaId goal, uint64_t cap) override { return distinct(goal, cap, 0); }
-  uint64_t distinct(FormulaId goal, uint64_t cap, int depth);
-  uint64_t distinct_strings(const StringPlan& plan, uint64_t cap);
-  uint64_t distinct_arrays(const ArrayPlan& plan, uint64_t cap, int depth);
-  uint64_t distinct_objects(const ObjectPlan& plan, uint64_t cap, int depth);
-  bool has_plenty(FormulaId goal, int depth);
-  bool has_plenty_after(ObjectStateId state, int depth);
-  bool has_plenty_names(ObjectStateId state, std::span<const RegexId> others);
-  bool has_plenty_values(ObjectStateId state, size_t first_name, size_t last_name, int depth);
+  uint64_t count(FormulaId goal, int depth);
+  uint64_t count_anew(FormulaId goal, int depth);
+  uint64_t count(const StringPlan& plan);
+  uint64_t count(const ArrayPlan& plan, int depth);
+  uint64_t count(const ObjectPlan& plan, int depth);
+  uint64_t count_names(ObjectStateId state, std::span<const RegexId> others);
+  uint64_t count_values(ObjectStateId state, size_t first_name, size_t last_name);
   bool search(FormulaId formula);
   std::vector<uint32_t> numbers_of(FormulaId goal);
   const std::vector<ArrayStateId>& arrays_of(FormulaId goal);
@@ -67,10 +67,11 @@ class JsonPlans final : private Feasibility {
   Alternatives alternatives_;
   ArrayStates arrays_;
   ObjectStates objects_;
+  ValueLists lists_;
   std::unordered_map<FormulaId, ValuePlan> values_;
   ValuePlan unsettled_;           ///< one that leaned on an open question: not kept
   FixedPoint::Answers possible_;  ///< by formula
-  std::unordered_map<FormulaId, bool> plenty_;
+  std::unordered_map<FormulaId, uint64_t> counts_;
   std::vector<NumberPlan> numbers_;
   std::unordered_map<FormulaId, std::vector<ArrayStateId>> arrays_of_;
   std::unordered_map<FormulaId, std::vector<ObjectPlanId>> objects_of_;

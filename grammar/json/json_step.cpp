@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "grammar/json/json_open_item.h"
+
 namespace specdec {
 
 bool JsonAutomaton::Step::optional_space() const {
@@ -22,8 +24,17 @@ StateId JsonAutomaton::Step::run() {
   settle_values();
   if (to_.text_depth != 0) {
     to_.text = recording_now_ ? to_.text : recorded_with(byte_);
+    drop_impossible();
   }
   return self_.intern(to_, std::move(threads_));
+}
+
+/// Drops threads that lead to no value that the arrays around take.
+void JsonAutomaton::Step::drop_impossible() {
+  OpenItem item(self_, to_);
+  std::erase_if(threads_, [&](const Thread& thread) {
+    return self_.item_is_open(to_, thread) && !item.is_possible(thread);
+  });
 }
 
 /// White space that must come: the next piece of it, or the end of an empty list or object.
@@ -212,18 +223,24 @@ void JsonAutomaton::Step::leave(uint32_t stack) {
   end_value(stack);
 }
 
-/// The state of a unique array after an item that ends now.
-ArrayStateId JsonAutomaton::Step::with_item(const Entry& entry) {
+/// The state of an array that tells values apart, after an item that ends now.
+std::optional<ArrayStateId> JsonAutomaton::Step::with_item(const Entry& entry) {
+  ArrayStates& arrays = self_.plans_.arrays();
   if (from_.text == kUnknownText) {
-    guess(to_, entry.state, to_.depth);
-    return entry.state;
+    const ArrayStateId after = arrays.with_other_item(entry.state);
+    if (arrays.tells_values(after)) {
+      guess(to_, after, to_.depth);
+    }
+    return after;
   }
   std::string text = self_.recorded(from_.text);
   if (!ending_number_) {  // a number ends before this byte, all else with it
     text += static_cast<char>(byte_);
   }
-  const JsonValue item = parse_json(std::string_view(text).substr(entry.text_start), "item");
-  return self_.plans_.arrays().with_item(entry.state, item);
+  const ValueId item =
+      arrays.store().add(parse_json(std::string_view(text).substr(entry.text_start), "item"));
+  return arrays.takes(entry.state, item) ? std::optional(arrays.with_item(entry.state, item))
+                                         : std::nullopt;
 }
 
 void JsonAutomaton::Step::end_value(uint32_t stack) {
@@ -239,9 +256,8 @@ void JsonAutomaton::Step::end_value(uint32_t stack) {
         push({Kind::kArrayNext, entry.state, 0, entry.stack});
         break;
       case Entry::Kind::kUniqueArray: {
-        const ArrayStateId state = with_item(entry);
-        if (self_.plans_.arrays().feasible(state)) {
-          push({Kind::kArrayNext, state, 0, entry.stack});
+        if (const auto state = with_item(entry)) {
+          push({Kind::kArrayNext, *state, 0, entry.stack});
         }
         break;
       }
@@ -270,6 +286,7 @@ StateId JsonAutomaton::next(StateId state, uint8_t byte) {
   if (const StateId found = transitions_.find(key); found != FlatMap::kNone) {
     return found;
   }
+  plans_.begin_reading();
   const StateId result = Step(*this, state, byte).run();
   transitions_.add(key, result);
   return result;

@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,7 @@ class JsonAutomaton::Step {
   }
   bool optional_space() const;
 
+  void drop_impossible();
   void pad();
   void take_all();
   void take(const Thread& thread);
@@ -63,7 +65,7 @@ class JsonAutomaton::Step {
   void colon(const Thread& thread);
 
   void leave(uint32_t stack);
-  ArrayStateId with_item(const Entry& entry);
+  std::optional<ArrayStateId> with_item(const Entry& entry);
   void end_value(uint32_t stack);
   void settle_values();
 

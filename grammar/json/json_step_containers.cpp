@@ -15,7 +15,7 @@ void JsonAutomaton::Step::open_array(ArrayStateId state, uint32_t stack) {
 }
 
 void JsonAutomaton::Step::add_items(ArrayStateId state, uint32_t stack) {
-  const bool unique = self_.plans_.arrays().plan(state).unique;
+  const bool unique = self_.plans_.arrays().tells_values(state);
   uint32_t start = 0;
   if (unique) {
     recording_now_ = true;  // the item begins with the next byte

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "grammar/json/json_automaton.h"
+#include "grammar/json/json_open_item.h"
 
 namespace specdec {
 namespace {
@@ -117,7 +118,7 @@ StateId JsonAutomaton::closed(const State& state, std::vector<Thread> threads) {
   next.text = state.text_depth == 0 ? 0 : kUnknownText;
   next.text_depth = state.text_depth;
   for (const Thread& thread : threads) {
-    if (thread.kind == Kind::kArrayNext && plans_.arrays().plan(thread.a).unique) {
+    if (thread.kind == Kind::kArrayNext && plans_.arrays().tells_values(thread.a)) {
       guess(next, thread.a, state.depth);
     }
   }
@@ -131,61 +132,44 @@ void JsonAutomaton::guess(State& state, ArrayStateId array, uint32_t depth) {
   state.guessed_depth = depth;
 }
 
-/// One value more that the array's next items cannot have makes no difference where there are
-/// plenty.
+/// After an item whose value is none of those that are told apart, only the next one, which must
+/// differ from it, may depend on it: unless it can become many values.
 bool JsonAutomaton::depends_on_string(StateId id) {
   const State state = states_[id];
   if (state.guessed == 0) {
     return false;
   }
-  if (state.guessed == kManyGuessed || !plans_.arrays().can_spare_a_value(state.guessed - 1)) {
+  if (state.guessed == kManyGuessed || !plans_.arrays().plan(state.guessed - 1).unique) {
     return true;
   }
   const uint32_t depth = state.guessed_depth & ~kBegun;
   const bool begun = (state.guessed_depth & kBegun) != 0;
-  if (!begun) {
-    return state.depth == depth && !std::ranges::all_of(state.threads, [&](const Thread& thread) {
-             return (thread.kind == Kind::kArrayNext || thread.kind == Kind::kArrayClose) &&
-                    thread.a == state.guessed - 1;
-           });
-  }
-  return state.depth < depth || std::ranges::none_of(state.threads, [&](const Thread& thread) {
-           return has_plenty(thread);
-         });
+  return begun &&
+         (state.depth < depth || std::ranges::none_of(state.threads, [&](const Thread& thread) {
+            return OpenItem(*this, state).has_others(thread);
+          }));
 }
 
-/// True when many values come of the one that is being read.
-bool JsonAutomaton::has_plenty(const Thread& thread) {
-  switch (thread.kind) {
-    case Kind::kValue:
-      return plans_.has_plenty(thread.a);
-    case Kind::kString: {
-      const StringState& text = strings_[thread.a];
-      return plans_.has_plenty(StringPlan{text.language, text.min, text.max});
-    }
-    case Kind::kKeyStart:
-    case Kind::kObjectNext:
-      return plans_.has_plenty_after(thread.a);
-    case Kind::kKey: {
-      const KeyState key = keys_[thread.a];
-      return plans_.has_plenty(key.object, key.first, key.last, key.classes);
-    }
-    case Kind::kColon:
-      return std::ranges::any_of(
-          choices_[thread.a], [&](const Choice& choice) { return plans_.has_plenty(choice.goal); });
-    default:
-      return false;
-  }
+/// True when the thread is in an item of an array that tells values apart, and all of its text is
+/// known.
+bool JsonAutomaton::item_is_open(const State& state, const Thread& thread) {
+  const bool container = thread.kind != Kind::kValue && thread.kind != Kind::kString &&
+                         thread.kind != Kind::kNumber && thread.kind != Kind::kLiteral;
+  return state.text_depth != 0 && state.text != kUnknownText &&
+         state.depth >= state.text_depth + (container ? 1 : 0);
 }
 
 /// As Step::end_value, but for items of unique arrays, whose value is not known here.
-std::vector<JsonAutomaton::Thread> JsonAutomaton::after_value(uint32_t stack) const {
+std::vector<JsonAutomaton::Thread> JsonAutomaton::after_value(uint32_t stack) {
   std::vector<Thread> threads;
   for (const Entry& entry : stacks_[stack]) {
     const Kind kind = entry.kind == Entry::Kind::kEnd      ? Kind::kDone
                       : entry.kind == Entry::Kind::kObject ? Kind::kObjectNext
                                                            : Kind::kArrayNext;
-    threads.push_back(kind == Kind::kDone ? Thread() : Thread{kind, entry.state, 0, entry.stack});
+    const uint32_t state = entry.kind == Entry::Kind::kUniqueArray
+                               ? plans_.arrays().with_other_item(entry.state)
+                               : entry.state;
+    threads.push_back(kind == Kind::kDone ? Thread() : Thread{kind, state, 0, entry.stack});
   }
   return threads;
 }
@@ -203,7 +187,7 @@ void JsonAutomaton::add_name_parts(const Thread& thread, const State& state, Ope
     std::vector<Choice> choices = plans_.objects().other_property(key.object, i, kNoText);
     part.closed =
         closed(state, {{Kind::kColon, choices_.intern(std::move(choices)), 0, thread.stack}});
-    part.text_matters = formulas_.regexes().is_finite(part.language);
+    part.text_matters = part.narrow = formulas_.regexes().is_finite(part.language);
     string.parts.push_back(part);
   }
   const ObjectChoices& choices = plans_.objects().choices(key.object);
@@ -231,18 +215,26 @@ bool JsonAutomaton::describe(StateId id, OpenString& string) {
     return false;
   }
   string.escapes = options_.escapes;
+  OpenItem item(*this, state);
   for (const Thread& thread : state.threads) {
+    const bool told_apart = item_is_open(state, thread);
+    if (told_apart) {
+      item.add_words(thread, string);
+    }
     if (thread.kind == Kind::kKey) {
       add_name_parts(thread, state, string);
       continue;
     }
     const StringState& text = strings_[thread.a];
-    string.parts.push_back({.language = text.language,
-                            .min = text.min,
-                            .max = text.max,
-                            .closed = closed(state, after_value(thread.stack)),
-                            .is_name = false,
-                            .text_matters = state.text_depth != 0});
+    string.parts.push_back(
+        {.language = text.language,
+         .min = text.min,
+         .max = text.max,
+         .closed = closed(state, after_value(thread.stack)),
+         .is_name = told_apart,
+         .text_matters = false,
+         .narrow = told_apart &&
+                   (text.max != kUnbounded || formulas_.regexes().is_finite(text.language))});
   }
   std::sort(string.words.begin(), string.words.end());
   return true;

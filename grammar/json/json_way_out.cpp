@@ -202,20 +202,37 @@ std::optional<std::string> JsonAutomaton::WayOut::make_items(ArrayStateId id, in
   for (const Choice& choice : choices) {
     const bool nearer = array_left(choice.next) < most ||
                         plans_.arrays()[choice.next].count > plans_.arrays()[id].count;
-    const auto item = nearer ? value(choice.goal, depth - 1) : std::nullopt;
-    if (!item) {
-      continue;
-    }
-    const ArrayStateId after =
-        plans_.arrays().plan(id).unique
-            ? plans_.arrays().with_item(choice.next, parse_json(*item, "item"))
-            : choice.next;
-    const auto rest = plans_.arrays().feasible(after) ? array(after, depth, true) : std::nullopt;
-    if (rest) {
-      return *item + *rest;
+    for (const std::string& item : nearer ? items(choice, depth - 1) : std::vector<std::string>()) {
+      const ArrayStateId after =
+          plans_.arrays().tells_values(choice.next)
+              ? plans_.arrays().with_item(choice.next,
+                                          plans_.arrays().store().add(parse_json(item, "item")))
+              : choice.next;
+      if (const auto rest = array(after, depth, true)) {
+        return item + *rest;
+      }
     }
   }
   return std::nullopt;
+}
+
+/// Values of an item: the simplest, or several where the array does not take all.
+std::vector<std::string> JsonAutomaton::WayOut::items(const Choice& choice, int depth) {
+  ArrayStates& arrays = plans_.arrays();
+  if (!arrays.tells_values(choice.next)) {
+    const auto item = value(choice.goal, depth);
+    return item ? std::vector<std::string>{*item} : std::vector<std::string>();
+  }
+  std::vector<std::string> texts;
+  const ValueList values =
+      plans_.lists().of(choice.goal, arrays.told_apart(choice.next).size() + 1);
+  for (const ValueEntry& entry : values.entries) {
+    if (arrays.takes(choice.next, entry.id)) {
+      texts.push_back(entry.text);
+      break;
+    }
+  }
+  return texts;
 }
 
 std::optional<std::string> JsonAutomaton::WayOut::object(ObjectStateId id, int depth) {

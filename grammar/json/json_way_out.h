@@ -69,6 +69,7 @@ class JsonAutomaton::WayOut {
   /// Items that it needs at least.
   uint64_t array_left(ArrayStateId id) const;
   std::optional<std::string> make_items(ArrayStateId id, int depth);
+  std::vector<std::string> items(const Choice& choice, int depth);
 
   // -- Objects
 

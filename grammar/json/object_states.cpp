@@ -268,9 +268,11 @@ std::vector<Choice> ObjectStates::property_choices(const ObjectState& before,
   }
   after.count = before.count + 1;
   const uint64_t claimable = before.pending & property.exists;
+  const uint64_t free = free_claims(before, property);
   std::vector<Choice> choices;
-  // Every subset of what this property could fulfil.
-  uint64_t claimed = claimable;
+  // Every subset of what this property could fulfil; all of them hold what costs nothing.
+  const uint64_t costly = claimable & ~free;
+  uint64_t claimed = costly;
   while (true) {
     std::vector<FormulaId> parts = {property.goal};
     for (size_t i = 0; i < plan.exists.size(); ++i) {
@@ -281,7 +283,7 @@ std::vector<Choice> ObjectStates::property_choices(const ObjectState& before,
     const FormulaId goal = formulas_.all_of(parts);
     if (feasibility_.possible(goal)) {
       ObjectState next = after;
-      next.pending = before.pending & ~claimed;
+      next.pending = before.pending & ~(claimed | free);
       const ObjectStateId id = intern(std::move(next));
       if (feasible(id)) {
         choices.push_back({goal, id});
@@ -291,8 +293,22 @@ std::vector<Choice> ObjectStates::property_choices(const ObjectState& before,
     if (claimed == 0) {
       return choices;
     }
-    claimed = (claimed - 1) & claimable;
+    claimed = (claimed - 1) & costly;
   }
+}
+
+/// Those of the existences that every value of the property fulfils.
+uint64_t ObjectStates::free_claims(const ObjectState& before, const PropertyPlan& property) {
+  const ObjectPlan& plan = plans_[before.plan];
+  uint64_t free = 0;
+  for (uint64_t left = before.pending & property.exists; left != 0; left &= left - 1) {
+    const auto which = static_cast<size_t>(__builtin_ctzll(left));
+    const FormulaId wanted = plan.exists[which].second;
+    const bool always = all_of(property.goal, wanted) == property.goal ||
+                        feasibility_.impossible(all_of(property.goal, formulas_.negate(wanted)));
+    free |= always ? uint64_t{1} << which : 0;
+  }
+  return free;
 }
 
 const std::vector<Choice>& ObjectStates::property(ObjectStateId id, uint32_t name) {
@@ -304,15 +320,25 @@ const std::vector<Choice>& ObjectStates::property(ObjectStateId id, uint32_t nam
   const ObjectState& before = states_[id];
   const PropertyPlan& property = plans_[before.plan].names[name];
   std::vector<Choice> choices;
-  if (open_name(before, property, name)) {
-    ObjectState after = before;
-    set_bit(after.seen, name);
-    after.next_rank = property.rank == kNoRank ? kNoRank : property.rank + 1;
-    after.next_rank =
-        questions_.options().schema_order ? std::max(after.next_rank, before.next_rank) : 0;
-    choices = property_choices(before, property, std::move(after));
+  const bool settled = questions_.settles([&] {
+    if (open_name(before, property, name)) {
+      ObjectState after = before;
+      set_bit(after.seen, name);
+      after.next_rank = property.rank == kNoRank ? kNoRank : property.rank + 1;
+      after.next_rank =
+          questions_.options().schema_order ? std::max(after.next_rank, before.next_rank) : 0;
+      choices = property_choices(before, property, std::move(after));
+    }
+  });
+  return settled ? (properties_[key] = std::move(choices))
+                 : unsettled_properties_.emplace_back(std::move(choices));
+}
+
+uint32_t ObjectStates::text_of(uint32_t beginning, std::u32string_view rest) {
+  for (const char32_t c : rest) {
+    beginning = name_texts_.add(beginning, c);
   }
-  return properties_[key] = std::move(choices);
+  return beginning;
 }
 
 std::vector<Choice> ObjectStates::other_property(ObjectStateId id, uint32_t property_class,
@@ -364,10 +390,21 @@ const ObjectChoices& ObjectStates::choices(ObjectStateId id) {
   if (const auto found = choices_.find(id); found != choices_.end()) {
     return found->second;
   }
+  if (questions_.is_idle()) {
+    unsettled_choices_.clear();
+    unsettled_properties_.clear();
+  }
+  ObjectChoices result;
+  const bool settled = questions_.settles([&] { result = make_choices(id); });
+  return settled ? (choices_[id] = std::move(result))
+                 : unsettled_choices_.emplace_back(std::move(result));
+}
+
+ObjectChoices ObjectStates::make_choices(ObjectStateId id) {
   const ObjectState& state = states_[id];
   const ObjectPlan& plan = plans_[state.plan];
   if (plan.exists.empty() && state.count >= plan.min) {
-    return choices_[id] = counted_choices(state, plan);
+    return counted_choices(state, plan);
   }
   ObjectChoices result;
   bool all_seen = true;
@@ -379,7 +416,7 @@ const ObjectChoices& ObjectStates::choices(ObjectStateId id) {
     result.classes.push_back(!other_property(id, static_cast<uint32_t>(i), 0).empty());
   }
   result.may_end = all_seen && state.pending == 0 && state.count >= plan.min;
-  return choices_[id] = std::move(result);
+  return result;
 }
 
 }  // namespace specdec

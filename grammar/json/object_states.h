@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "grammar/json/name_classes.h"
 #include "grammar/json/value_plan.h"
 #include "grammar/schema/formula.h"
+#include "grammar/tables/growing_trie.h"
 #include "grammar/tables/hash.h"
 #include "grammar/tables/intern_table.h"
 
@@ -44,6 +46,9 @@ class ObjectStates {
   const std::vector<Choice>& property(ObjectStateId id, uint32_t name);
   /// The same for a name outside the plan's: of that class, never seen in this object.
   std::vector<Choice> other_property(ObjectStateId id, uint32_t property_class, uint32_t text);
+  /// The texts of names outside the plans', as `other_property` takes them.
+  GrowingTrie& name_texts() { return name_texts_; }
+  uint32_t text_of(uint32_t beginning, std::u32string_view rest);
 
  private:
   struct Hash {
@@ -68,7 +73,9 @@ class ObjectStates {
   std::optional<uint64_t> some_more(const ObjectState& state, uint64_t pending,
                                     std::vector<std::pair<size_t, FormulaId>>& used);
   uint64_t capacity(const ObjectState& state, uint64_t wanted);
+  ObjectChoices make_choices(ObjectStateId id);
   ObjectChoices counted_choices(const ObjectState& state, const ObjectPlan& plan);
+  uint64_t free_claims(const ObjectState& before, const PropertyPlan& property);
   std::vector<Choice> property_choices(const ObjectState& before, const PropertyPlan& property,
                                        ObjectState after);
 
@@ -82,6 +89,10 @@ class ObjectStates {
   FixedPoint::Answers feasible_;
   std::unordered_map<ObjectStateId, ObjectChoices> choices_;
   std::unordered_map<uint64_t, std::vector<Choice>> properties_;
+  // What leaned on open questions: not kept for longer than these.
+  std::deque<ObjectChoices> unsettled_choices_;
+  std::deque<std::vector<Choice>> unsettled_properties_;
+  GrowingTrie name_texts_;
 };
 
 }  // namespace specdec

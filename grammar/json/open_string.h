@@ -20,6 +20,7 @@ struct OpenString {
     StateId closed = 0;         ///< the state after the closing quote, whatever the string was
     bool is_name = false;       ///< `words` are exceptions to it
     bool text_matters = false;  ///< `closed` allows no less than the real states do, but maybe more
+    bool narrow = false;        ///< it may have no text left but some of the words
   };
   JsonStringDecoder decoder;
   EscapeStyle escapes = EscapeStyle::kAny;

@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "grammar/regex/regex.h"
 #include "grammar/schema/formula.h"
+#include "grammar/schema/value_store.h"
 #include "grammar/tables/sorted_map.h"
 
 namespace specdec {
@@ -29,6 +31,7 @@ struct ArrayPlan {
   uint64_t max = kUnbounded;
   std::vector<Contains> contains;
   bool unique = false;
+  bool repeated = false;  ///< two items are equal
 
   FormulaId item(uint64_t index) const { return index < prefix.size() ? prefix[index] : rest; }
 };
@@ -86,8 +89,23 @@ struct ArrayState {
   uint32_t plan = 0;
   uint64_t count = 0;  ///< items, no further than it matters
   std::vector<uint64_t> contained;
-  FormulaId unseen = FormulaStore::kTrue;  ///< what a new item of a `unique` array must be
+  /// Values of the items, sorted: of an array whose items must differ, or must not.
+  std::vector<ValueId> seen;
+  bool repeated = false;  ///< two were equal, as they had to be
+  bool any_seen = false;  ///< an item of unknown value was among those that one must be equal to
+  /// While looking ahead: what an item was that must come again; kFalse: none.
+  FormulaId twin = FormulaStore::kFalse;
   bool operator==(const ArrayState&) const = default;
+};
+
+/// Some values of a formula, with a text of each.
+struct ValueEntry {
+  ValueId id = 0;
+  std::string text;
+};
+struct ValueList {
+  std::vector<ValueEntry> entries;
+  bool all = true;  ///< there are no others
 };
 
 /// Inside an object: after some properties.

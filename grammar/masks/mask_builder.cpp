@@ -120,8 +120,8 @@ void MaskBuilder::visit_string(Node node, StateId state, const OpenString& strin
   if (!string.words.empty()) {
     Names names = {string, state, "", false, false};
     for (const OpenString::Part& part : string.parts) {
-      names.all_inside |= part.is_name && part.language == RegexStore::kAll;
-      names.by_text |= part.is_name && part.text_matters;
+      names.all_inside |= part.is_name && part.language == RegexStore::kAll && !part.narrow;
+      names.by_text |= part.is_name && part.narrow;
     }
     follow_names(names, {node, string.words, 0, {}});
   }

@@ -30,6 +30,12 @@ std::string key_of(const NumberPlan& plan, NumberStyle style) {
   for (const Decimal& unit : plan.not_multiples) {
     add("/", unit);
   }
+  for (const Decimal& value : plan.members.value_or(std::vector<Decimal>())) {
+    add("=", value);
+  }
+  for (const Decimal& value : plan.excluded) {
+    add("!", value);
+  }
   return key;
 }
 

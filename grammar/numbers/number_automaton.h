@@ -31,6 +31,7 @@ class NumberAutomaton {
   std::string_view candidates(StateId state) const;
   /// See NumberTexts::find_completion.
   std::optional<std::string> find_completion(StateId state) const;
+  const NumberTexts& texts() const { return texts_; }
   uint32_t states() const { return states_.size(); }
   uint64_t bytes() const;
 

@@ -76,9 +76,40 @@ NumberFractions::NumberFractions(const NumberPlan& plan) {
   for (const Decimal& unit : plan.not_multiples) {
     avoided_.push_back(to_fraction(unit));
   }
+  for (const Decimal& value : plan.excluded) {
+    excluded_.push_back(to_fraction(value));
+  }
+  if (plan.members) {
+    members_.emplace();
+    for (const Decimal& value : *plan.members) {
+      if (plan.contains(value)) {
+        members_->push_back(to_fraction(value));
+      }
+    }
+    if (!members_->empty()) {
+      bounds_ = {members_->front(), members_->back(), false, false};
+    }
+  }
+}
+
+std::span<const mpq_class> NumberFractions::members_in(const Interval& where) const {
+  auto first = members_->begin();
+  auto last = members_->end();
+  if (where.lower) {
+    first = where.lower_open ? std::ranges::upper_bound(*members_, *where.lower)
+                             : std::ranges::lower_bound(*members_, *where.lower);
+  }
+  if (where.upper) {
+    last = where.upper_open ? std::ranges::lower_bound(*members_, *where.upper)
+                            : std::ranges::upper_bound(*members_, *where.upper);
+  }
+  return first < last ? std::span(first, last) : std::span<const mpq_class>();
 }
 
 uint64_t NumberFractions::count(const Interval& where, uint64_t cap) const {
+  if (members_) {
+    return std::min<uint64_t>(cap, members_in(where).size());
+  }
   const Interval both = bounds_.intersect(where);
   if (both.is_empty()) {
     return 0;
@@ -91,6 +122,10 @@ uint64_t NumberFractions::count(const Interval& where, uint64_t cap) const {
 }
 
 std::optional<mpq_class> NumberFractions::find(const Interval& where) const {
+  if (members_) {
+    const auto found = members_in(where);
+    return found.empty() ? std::nullopt : std::optional(found.front());
+  }
   const Interval both = bounds_.intersect(where);
   if (both.is_empty()) {
     return std::nullopt;
@@ -98,12 +133,51 @@ std::optional<mpq_class> NumberFractions::find(const Interval& where) const {
   if (!unit_) {
     return find_short(both);
   }
-  mpq_class first;
-  return count_multiples(both, 1, &first) > 0 ? std::optional(first) : std::nullopt;
+  std::vector<mpq_class> first;
+  return count_multiples(both, 1, &first) > 0 ? std::optional(first.front()) : std::nullopt;
+}
+
+std::vector<mpq_class> NumberFractions::list(Interval where, uint64_t most) const {
+  std::vector<mpq_class> members;
+  if (members_) {
+    const auto found = members_in(where);
+    return {found.begin(),
+            found.begin() + static_cast<int64_t>(std::min<uint64_t>(most, found.size()))};
+  }
+  where = bounds_.intersect(where);
+  if (where.is_empty()) {
+    return members;
+  }
+  if (unit_) {
+    count_multiples(where, most, &members);
+    return members;
+  }
+  const Interval all = where;
+  while (members.size() < most) {  // upwards from the first one
+    const auto found = where.is_empty() ? std::nullopt : find_short(where);
+    if (!found) {
+      break;
+    }
+    members.push_back(*found);
+    where.lower = *found;
+    where.lower_open = true;
+  }
+  where = all;
+  while (!members.empty() && members.size() < most) {  // and then downwards
+    where.upper = *std::ranges::min_element(members);
+    where.upper_open = true;
+    const auto found = where.is_empty() ? std::nullopt : find_short(where);
+    if (!found) {
+      break;
+    }
+    members.push_back(*found);
+  }
+  return members;
 }
 
 bool NumberFractions::is_avoided(const mpq_class& value) const {
-  return std::any_of(avoided_.begin(), avoided_.end(),
+  return std::ranges::binary_search(excluded_, value) ||
+         std::any_of(avoided_.begin(), avoided_.end(),
                      [&](const mpq_class& unit) { return divides(unit, value); });
 }
 
@@ -123,8 +197,35 @@ std::optional<mpq_class> NumberFractions::find_short(const Interval& where) cons
   return std::nullopt;
 }
 
+/// By their ends; nothing when some are to be avoided.
+std::optional<uint64_t> NumberFractions::count_all_multiples(const Interval& where,
+                                                             uint64_t cap) const {
+  if (!avoided_.empty()) {
+    return std::nullopt;
+  }
+  if (!where.lower || !where.upper) {
+    return cap;
+  }
+  const mpq_class low = *where.lower / *unit_;
+  const mpq_class high = *where.upper / *unit_;
+  mpz_class first = floor_of(low);
+  first += first < low || where.lower_open ? 1 : 0;
+  mpz_class last = floor_of(high);
+  last -= last == high && where.upper_open ? 1 : 0;
+  mpz_class all = last - first + 1;
+  for (const mpq_class& value : excluded_) {
+    all -= holds(where, value) && divides(*unit_, value) ? 1 : 0;
+  }
+  return sgn(all) <= 0 ? 0 : all >= mpz_class(cap) ? cap : all.get_ui();
+}
+
 uint64_t NumberFractions::count_multiples(const Interval& where, uint64_t cap,
-                                          mpq_class* first) const {
+                                          std::vector<mpq_class>* members) const {
+  if (members == nullptr) {
+    if (const auto all = count_all_multiples(where, cap)) {
+      return *all;
+    }
+  }
   const bool hopeless = std::any_of(avoided_.begin(), avoided_.end(),
                                     [&](const mpq_class& unit) { return divides(unit, *unit_); });
   if (hopeless) {
@@ -153,8 +254,9 @@ uint64_t NumberFractions::count_multiples(const Interval& where, uint64_t cap,
     if (is_avoided(value)) {
       continue;
     }
-    if (++found == 1 && first != nullptr) {
-      *first = value;
+    ++found;
+    if (members != nullptr) {
+      members->push_back(value);
     }
   }
   return found;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "grammar/numbers/number_plan.h"
@@ -30,6 +31,8 @@ class NumberFractions {
 
   /// How many members lie in the interval, up to `cap`.
   uint64_t count(const Interval& where, uint64_t cap) const;
+  /// Members in the interval: all of them, or `most`.
+  std::vector<mpq_class> list(Interval where, uint64_t most) const;
   /// A member in the interval; without units the one that has the fewest digits after its point.
   std::optional<mpq_class> find(const Interval& where) const;
   /// False when no positive (or negative) number is within the bounds.
@@ -40,12 +43,17 @@ class NumberFractions {
 
  private:
   bool is_avoided(const mpq_class& value) const;
+  std::span<const mpq_class> members_in(const Interval& where) const;
   std::optional<mpq_class> find_short(const Interval& where) const;
-  uint64_t count_multiples(const Interval& where, uint64_t cap, mpq_class* first = nullptr) const;
+  std::optional<uint64_t> count_all_multiples(const Interval& where, uint64_t cap) const;
+  uint64_t count_multiples(const Interval& where, uint64_t cap,
+                           std::vector<mpq_class>* members = nullptr) const;
 
   Interval bounds_;
   std::optional<mpq_class> unit_;
-  std::vector<mpq_class> avoided_;
+  std::vector<mpq_class> avoided_;                 ///< what members are no multiples of
+  std::vector<mpq_class> excluded_;                ///< sorted
+  std::optional<std::vector<mpq_class>> members_;  ///< sorted: all of them, when they are told
 };
 
 }  // namespace specdec

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,10 @@ class NumberTexts {
   /// What makes the text, the beginning of a JSON number, a number of the set; nothing when there
   /// is none, or only one of thousands of digits.
   std::optional<std::string> find_completion(std::string_view text) const;
+  /// What makes the text different numbers of the set: of all that it can become, or of `most`.
+  std::vector<std::string> completions(std::string_view text, uint64_t most) const;
+  /// True only when the text can become that many numbers of the set: told by a part of them.
+  bool has_completions(std::string_view text, uint64_t many) const;
   /// True when the text, the beginning of a JSON number, is one of the set.
   bool is_complete(std::string_view text) const;
   /// A beginning that goes on to numbers of the set exactly as this one does; the same one for most
@@ -62,6 +67,13 @@ class NumberTexts {
 
   bool can_complete(const NumberPrefix& prefix) const;
   std::optional<std::string> find_completion(const NumberPrefix& prefix) const;
+  using Completions = std::map<mpq_class, std::string>;  ///< by value
+  void complete(const NumberPrefix& prefix, uint64_t most, Completions& found) const;
+  void complete_exponent(const NumberPrefix& prefix, uint64_t most, Completions& found) const;
+  void complete_shifted(const NumberPrefix& prefix, Shift shift, uint64_t most,
+                        Completions& found) const;
+  template <class Visit>
+  bool visit_shifts(const NumberPrefix& prefix, const Visit& visit) const;
   bool may_have_sign(const NumberPrefix& prefix) const;
   bool contains(const NumberPrefix& prefix, const mpq_class& absolute) const;
   NumberFractions::Interval cone(const NumberPrefix& prefix, int64_t power) const;

@@ -100,7 +100,7 @@ class Walk {
   std::string next_part() const;
   std::string any_name();
   bool take_tag();
-  Token any_token(const std::vector<Token>& allowed);
+  Token any_token();
 
   GrammarMatcher matcher_;
   const std::vector<std::string>& names_;
@@ -124,6 +124,9 @@ size_t Walk::uniform(size_t count) {
 
 bool Walk::take(Token token) {
   if (!matcher_.accept(token)) {
+    if (const auto limit = matcher_.limit()) {
+      throw GrammarError(*limit);
+    }
     return false;
   }
   tokens_.push_back(token);
@@ -214,7 +217,7 @@ bool Walk::finish(int64_t max_tokens) {
     if (spell(*way)) {
       return true;
     }
-    const Token token = any_token(matcher_.mask().tokens());
+    const Token token = any_token();
     SPECDEC_CHECK(take(token), "the mask allows token {}, but the grammar does not", token);
   }
   return false;
@@ -252,7 +255,13 @@ bool Walk::take_tag() {
   return true;
 }
 
-Token Walk::any_token(const std::vector<Token>& allowed) {
+/// Throws GrammarError when a limit of the grammar was reached.
+Token Walk::any_token() {
+  const std::vector<Token> allowed = matcher_.mask().tokens();
+  if (const auto limit = matcher_.limit()) {
+    throw GrammarError(*limit);
+  }
+  SPECDEC_CHECK(!allowed.empty(), "a state of the grammar has no token");
   Token token = 0;
   for (int i = 0; i < kCandidates; ++i) {
     token = allowed[uniform(allowed.size())];
@@ -284,9 +293,7 @@ bool Walk::step() {
       return true;
     }
   }
-  const std::vector<Token> allowed = matcher_.mask().tokens();
-  SPECDEC_CHECK(!allowed.empty(), "a state of the grammar has no token");
-  const Token token = any_token(allowed);
+  const Token token = any_token();
   if (matcher_.grammar().is_end(token)) {
     return false;
   }

@@ -201,6 +201,10 @@ FormulaId FormulaStore::negate_atom(const Atom& a) {
       return all_of({only(Type::kNumber), atom({.kind = AtomKind::kNotMultiple, .a = a.a})});
     case AtomKind::kNotMultiple:
       return all_of({only(Type::kNumber), atom({.kind = AtomKind::kMultiple, .a = a.a})});
+    case AtomKind::kNumbers:
+      return all_of({only(Type::kNumber), none_of_numbers(a.a)});
+    case AtomKind::kNotNumbers:
+      return all_of({only(Type::kNumber), atom({.kind = AtomKind::kNumbers, .a = a.a})});
     case AtomKind::kWrittenWhole:
       return all_of({only(Type::kNumber), atom({.kind = AtomKind::kNotWrittenWhole})});
     case AtomKind::kNotWrittenWhole:
@@ -258,6 +262,30 @@ FormulaId FormulaStore::properties(KeySet names, FormulaId formula, uint32_t ran
                .formula = formula});
 }
 
+FormulaId FormulaStore::numbers(std::vector<Decimal> values) {
+  const auto less = [](const Decimal& a, const Decimal& b) { return compare(a, b) < 0; };
+  std::sort(values.begin(), values.end(), less);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+  if (values.size() == 1) {
+    return range(&values.front(), false, &values.front(), false);
+  }
+  return atom({.kind = AtomKind::kNumbers, .a = number_sets_.intern(std::move(values))});
+}
+
+/// Few are left out between bounds, whose numbers can be told by their first digits.
+FormulaId FormulaStore::none_of_numbers(uint32_t set) {
+  constexpr size_t kFew = 4;
+  const std::vector<Decimal>& values = number_sets_[set];
+  if (values.size() > kFew) {
+    return atom({.kind = AtomKind::kNotNumbers, .a = set});
+  }
+  std::vector<FormulaId> parts;
+  for (const Decimal& value : values) {
+    parts.push_back(negate(range(&value, false, &value, false)));
+  }
+  return all_of(parts);
+}
+
 FormulaId FormulaStore::required(NameId name) {
   return atom({.kind = AtomKind::kRequired, .a = name});
 }
@@ -265,9 +293,12 @@ FormulaId FormulaStore::required(NameId name) {
 FormulaId FormulaStore::equals_any(const std::vector<JsonValue>& values) {
   std::vector<FormulaId> parts;
   std::vector<std::u32string> texts;
+  std::vector<Decimal> numbers;
   for (const JsonValue& value : values) {
     if (value.is(Type::kString)) {
       texts.push_back(to_code_points(value.text));
+    } else if (value.is(Type::kNumber)) {
+      numbers.push_back(parse_decimal(value.text));
     } else {
       parts.push_back(equals(value));
     }
@@ -275,6 +306,9 @@ FormulaId FormulaStore::equals_any(const std::vector<JsonValue>& values) {
   if (!texts.empty()) {
     const RegexId language = regexes_.words(std::move(texts));
     parts.push_back(all_of({only(Type::kString), atom({.kind = AtomKind::kText, .a = language})}));
+  }
+  if (!numbers.empty()) {
+    parts.push_back(all_of({only(Type::kNumber), this->numbers(std::move(numbers))}));
   }
   return any_of(parts);
 }

@@ -37,6 +37,8 @@ enum class AtomKind : uint8_t {
   kRange,   ///< a, b: lower and upper bound, plus one (0: none); min: bits 1, 2 = open below, above
   kMultiple,      ///< a: of what
   kNotMultiple,   ///< a: of what
+  kNumbers,       ///< a: set of numbers: it is one of them
+  kNotNumbers,    ///< a: set; none of them
   kWrittenWhole,  ///< without point and exponent
   kNotWrittenWhole,
   kItem,        ///< min: index; formula
@@ -96,6 +98,7 @@ class FormulaStore {
   FormulaId only(JsonValue::Type type) { return types(type_bit(type)); }
   FormulaId range(const Decimal* lower, bool lower_open, const Decimal* upper, bool upper_open);
   FormulaId multiple(const Decimal& unit);
+  FormulaId numbers(std::vector<Decimal> values);
   FormulaId written_whole() { return atom({.kind = AtomKind::kWrittenWhole}); }
   FormulaId properties(KeySet names, FormulaId formula, uint32_t rank = kNoRank);
   FormulaId required(NameId name);
@@ -115,6 +118,8 @@ class FormulaStore {
   const KeySet& key_set(KeySetId id) const { return key_sets_[id]; }
   bool in_key_set(KeySetId id, NameId name);
   const Decimal& decimal(uint32_t id) const { return decimals_[id]; }
+  /// Sorted.
+  const std::vector<Decimal>& number_set(uint32_t id) const { return number_sets_[id]; }
   RegexStore& regexes() { return regexes_; }
   size_t size() const { return nodes_.size(); }
 
@@ -140,9 +145,20 @@ class FormulaStore {
     }
   };
 
+  struct NumberSetHash {
+    uint64_t operator()(const std::vector<Decimal>& values) const {
+      WordHash hash;
+      for (const Decimal& value : values) {
+        hash.add(DecimalHash()(value));
+      }
+      return hash.value();
+    }
+  };
+
   FormulaId combine(Kind kind, std::span<const FormulaId> parts);
   FormulaId negate_atom(const Atom& atom);
   FormulaId negate_range(const Atom& atom);
+  FormulaId none_of_numbers(uint32_t set);
   const Atom* of_objects(FormulaId formula) const;
   void join_absences(std::vector<FormulaId>& parts);
   FormulaId outside(JsonValue::Type type, Atom count);
@@ -159,6 +175,7 @@ class FormulaStore {
   InternTable<KeySet, KeySetHash> key_sets_;
   FlatMap matches_;  ///< 1 where the name (low half) is in the language
   InternTable<Decimal, DecimalHash> decimals_;
+  InternTable<std::vector<Decimal>, NumberSetHash> number_sets_;
 };
 
 }  // namespace specdec

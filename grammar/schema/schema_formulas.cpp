@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "grammar/interruption.h"
+#include "grammar/schema/schema_glance.h"
 #include "grammar/schema/schema_unevaluated.h"
 
 namespace specdec {
@@ -253,15 +254,23 @@ void SchemaFormulas::add_objects(Subschema here, std::vector<FormulaId>& parts) 
                                   .max = keywords_.count(here.node, "maxProperties", kUnbounded)}));
 }
 
+std::vector<FormulaId> SchemaFormulas::no_others(Subschema here, size_t size) {
+  std::vector<FormulaId> result;
+  for (const std::vector<size_t>& overlaps : Glance(*this).overlaps_of_one_of(here, size)) {
+    std::vector<FormulaId> others;
+    for (const size_t other : overlaps) {
+      others.push_back(formulas_.negate(below(here, "oneOf", other)));
+    }
+    result.push_back(formulas_.all_of(others));
+  }
+  return result;
+}
+
 FormulaId SchemaFormulas::one_of(Subschema here, size_t size) {
+  const std::vector<FormulaId> others = no_others(here, size);
   std::vector<FormulaId> choices;
   for (size_t i = 0; i < size; ++i) {
-    std::vector<FormulaId> parts;
-    for (size_t j = 0; j < size; ++j) {
-      const FormulaId part = below(here, "oneOf", j);
-      parts.push_back(i == j ? part : formulas_.negate(part));
-    }
-    choices.push_back(formulas_.all_of(parts));
+    choices.push_back(formulas_.all_of({below(here, "oneOf", i), others[i]}));
   }
   return formulas_.any_of(std::move(choices));
 }

@@ -44,6 +44,7 @@ class SchemaFormulas {
     uint32_t scope = 0;
   };
   class Unevaluated;
+  class Glance;
 
   FormulaId schema(SchemaNode node, uint32_t scope);
   FormulaId below(Subschema here, std::string_view keyword);
@@ -59,6 +60,8 @@ class SchemaFormulas {
   void add_dependencies(Subschema here, std::vector<FormulaId>& parts);
   FormulaId if_present(NameId name, FormulaId then);
   FormulaId one_of(Subschema here, size_t parts);
+  /// That no other part of the oneOf holds, for each one that does.
+  std::vector<FormulaId> no_others(Subschema here, size_t parts);
   std::vector<SchemaNode> references(Subschema here);
   bool has_unevaluated(Subschema here) const;
   KeySet others(const std::vector<NameId>& names, const std::vector<RegexId>& patterns);

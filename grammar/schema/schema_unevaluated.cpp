@@ -119,15 +119,10 @@ SchemaFormulas::Unevaluated::Branches SchemaFormulas::Unevaluated::any_branches(
 SchemaFormulas::Unevaluated::Branches SchemaFormulas::Unevaluated::one_branches(Subschema here) {
   Branches result;
   const size_t size = self_.keywords_.list_size(here.node, "oneOf");
+  const std::vector<FormulaId> others = self_.no_others(here, size);
   for (size_t i = 0; i < size; ++i) {
     Branches now = branches_of(self_.document_.child(here.node, "oneOf", i), here.scope);
-    std::vector<FormulaId> others;
-    for (size_t j = 0; j < size; ++j) {
-      if (j != i) {
-        others.push_back(self_.formulas_.negate(self_.below(here, "oneOf", j)));
-      }
-    }
-    now = product(here, now, {{self_.formulas_.all_of(std::move(others)), {}}});
+    now = product(here, now, {{others[i], {}}});
     result.insert(result.end(), now.begin(), now.end());
   }
   return result;

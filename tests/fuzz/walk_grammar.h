@@ -55,22 +55,30 @@ inline std::shared_ptr<GrammarVocabulary> fuzz_vocabulary() {
 inline void check_mask(const GrammarMatcher& matcher, const TokenMask& mask) {
   for (Token token = 0; token < mask.vocab_size(); ++token) {
     const StateId next = matcher.grammar().next(matcher.state(), token);
-    require(mask.allows(token) == (next != Automaton::kDead));
+    require(mask.allows(token) == (next != Automaton::kDead) || matcher.limit());
   }
 }
 
 /// What is forced may come, and a way out, where the grammar knows one, leads to the end.
 inline void check_ways(const GrammarMatcher& matcher) {
   const CompiledGrammar& grammar = matcher.grammar();
-  require(grammar.next(matcher.state(), matcher.forced_bytes()) != Automaton::kDead);
+  require(grammar.next(matcher.state(), matcher.forced_bytes()) != Automaton::kDead ||
+          matcher.limit());
   StateId state = matcher.state();
   for (int parts = 0; parts < 1'000; ++parts) {
     const auto way = grammar.way_out(state);
+    if (grammar.limit(state)) {
+      return;
+    }
     if (!way || way->empty()) {
       require(!way || grammar.is_complete(state));
       return;
     }
-    state = grammar.next(state, *way);
+    const StateId next = grammar.next(state, *way);
+    if (grammar.limit(state)) {
+      return;
+    }
+    state = next;
     require(state != Automaton::kDead);
   }
   require(false);
@@ -82,6 +90,9 @@ inline void walk(std::shared_ptr<const CompiledGrammar> grammar, const GrammarIn
   GrammarMatcher matcher(std::move(grammar));
   for (size_t i = 0; i < kSteps && !matcher.is_ended(); ++i) {
     const TokenMask mask = matcher.mask();
+    if (matcher.limit()) {
+      return;
+    }
     require(mask.allows(1) == matcher.is_complete());
     if (i % 8 == 0) {
       check_mask(matcher, mask);
@@ -92,7 +103,11 @@ inline void walk(std::shared_ptr<const CompiledGrammar> grammar, const GrammarIn
     require(!tokens.empty());
     const StateId before = matcher.state();
     const Token token = tokens[input.choice(i) * tokens.size() / 256];
-    require(matcher.accept(token));
+    const bool accepted = matcher.accept(token);
+    if (!accepted && matcher.limit()) {
+      return;
+    }
+    require(accepted);
     matcher.rollback(1);
     require(matcher.state() == before && matcher.accept(token));
   }

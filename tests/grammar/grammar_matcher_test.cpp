@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <random>
+#include <thread>
 
 #include "core/error.h"
 #include "grammar/schema/json_value.h"
@@ -160,6 +162,81 @@ TEST(GrammarMatcherTest, Explains) {
   EXPECT_NE(matcher.explain(), "");
   ASSERT_TRUE(matcher.accept(token_of(matcher.grammar(), "{")));
   EXPECT_THAT(matcher.explain(), HasSubstr("\"a\""));
+}
+
+/// Some tokens that the grammar allows one after another, and the masks on the way.
+struct MaskedText {
+  std::vector<Token> tokens;
+  std::vector<std::vector<Token>> masks;
+};
+
+MaskedText random_masked_text(const Grammar& grammar, uint32_t seed) {
+  std::mt19937 random(seed);
+  MaskedText text;
+  GrammarMatcher matcher(grammar);
+  for (int steps = 0; steps < 30 && !matcher.is_ended(); ++steps) {
+    text.masks.push_back(matcher.mask().tokens());
+    text.tokens.push_back(text.masks.back()[random() % text.masks.back().size()]);
+    EXPECT_TRUE(matcher.accept(text.tokens.back()));
+  }
+  return text;
+}
+
+/// Several threads read the same grammars, known places and new ones: as if each were alone.
+TEST(GrammarMatcherTest, ThreadsShareGrammars) {
+  const auto vocabulary = tiny_vocabulary(5, 300);
+  const std::vector<std::string> schemas = {
+      kRecord, R"({"type": "array", "uniqueItems": true, "items": {"type": "string"}})",
+      R"({"type": "object", "additionalProperties": {"type": "number"}})"};
+  std::vector<MaskedText> expected;
+  std::vector<Grammar> grammars;
+  for (uint32_t i = 0; i < 24; ++i) {
+    const std::string& schema = schemas[i % schemas.size()];
+    expected.push_back(random_masked_text(compile_json_schema(vocabulary, schema), i));
+    if (i < schemas.size()) {
+      grammars.push_back(compile_json_schema(vocabulary, schema));
+    }
+  }
+  std::atomic<int> wrong = 0;
+  const auto read = [&](size_t first) {
+    for (size_t n = 0; n < 3 * expected.size(); ++n) {
+      const size_t i = (first + n) % expected.size();
+      GrammarMatcher matcher(grammars[i % grammars.size()]);
+      for (size_t step = 0; step < expected[i].tokens.size(); ++step) {
+        wrong += matcher.mask().tokens() == expected[i].masks[step] ? 0 : 1;
+        wrong += matcher.accept(expected[i].tokens[step]) ? 0 : 1;
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t first = 0; first < 6; ++first) {
+    threads.emplace_back(read, 4 * first);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+/// A limit is no exception: the matcher says so, and stays where it was.
+TEST(GrammarMatcherTest, LimitsEndTheText) {
+  const Grammar grammar =
+      compile_json_schema(tiny_vocabulary(1, 50), R"({"type": "object"})", {}, {.max_states = 300});
+  GrammarMatcher matcher(grammar);
+  ASSERT_TRUE(matcher.accept(token_of(*grammar, "{")));
+  ASSERT_TRUE(matcher.accept(token_of(*grammar, "\"")));
+  const Token letter = token_of(*grammar, "a");
+  int64_t length = matcher.length();
+  for (; length < 1'000 && matcher.accept(letter); ++length) {
+    EXPECT_FALSE(matcher.limit());
+  }
+  EXPECT_LT(length, 300);
+  EXPECT_EQ(matcher.length(), length);
+  EXPECT_THAT(matcher.limit().value_or(""), HasSubstr("raise max_states"));
+  EXPECT_FALSE(matcher.is_complete());
+  EXPECT_EQ(matcher.forced_bytes(), "");
+  matcher.rollback(1);
+  EXPECT_FALSE(matcher.limit());
 }
 
 }  // namespace

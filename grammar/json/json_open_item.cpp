@@ -1,0 +1,419 @@
+#include "grammar/json/json_open_item.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+/// How many bytes a character or escape of a JSON string takes, of which these are the first.
+size_t written_size(std::string_view text) {
+  const auto first = static_cast<uint8_t>(text.front());
+  if (first != '\\') {
+    return first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  }
+  constexpr size_t kEscape = 6;  // \uXXXX
+  if (text.size() < 2 || text[1] != 'u') {
+    return 2;
+  }
+  const bool pair =
+      text.size() >= 4 && (text[2] == 'd' || text[2] == 'D') &&
+      (text[3] == '8' || text[3] == '9' || (text[3] | 0x20) == 'a' || (text[3] | 0x20) == 'b');
+  return pair ? 2 * kEscape : kEscape;
+}
+
+/// The beginning of a JSON text as a value: what is open is closed, the last part of each list and
+/// object. Ends in a string.
+JsonValue close_begun(std::string_view text, bool is_name) {
+  std::string closers;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      for (++i; i < text.size() && text[i] != '"';) {
+        i += text[i] == '\\' ? 2 : 1;
+      }
+    } else if (text[i] == '[' || text[i] == '{') {
+      closers += text[i] == '[' ? ']' : '}';
+    } else if (text[i] == ']' || text[i] == '}') {
+      closers.pop_back();
+    }
+  }
+  std::reverse(closers.begin(), closers.end());
+  return parse_json(std::string(text) + (is_name ? "\":null" : "\"") + closers, "item");
+}
+
+/// All but what is open of it in the form of ValueStore.
+void make_canonical(JsonValue& begun) {
+  for (size_t i = 0; i < begun.items.size(); ++i) {
+    const bool open = i + 1 == begun.items.size();
+    open ? make_canonical(begun.items[i])
+         : void(begun.items[i] = canonical_value(std::move(begun.items[i])));
+  }
+  for (size_t i = 0; i < begun.members.size(); ++i) {
+    JsonValue& value = begun.members[i].value;
+    const bool open = i + 1 == begun.members.size();
+    open ? make_canonical(value) : void(value = canonical_value(std::move(value)));
+  }
+}
+
+bool same_value(const JsonValue& a, const JsonValue& b) {
+  return a.type == b.type && a.text == b.text && std::ranges::equal(a.items, b.items, same_value) &&
+         std::ranges::equal(a.members, b.members, [](const JsonMember& x, const JsonMember& y) {
+           return x.name == y.name && same_value(x.value, y.value);
+         });
+}
+
+void add_rest(const std::string& whole, const std::string& begun,
+              std::vector<std::u32string>& rests) {
+  if (whole.starts_with(begun)) {
+    rests.push_back(to_code_points(std::string_view(whole).substr(begun.size())));
+  }
+}
+
+}  // namespace
+
+const std::string& JsonAutomaton::OpenItem::text() {
+  if (!text_) {
+    text_ = self_.recorded(state_.text);
+  }
+  return *text_;
+}
+
+/// Of the list or object whose part ends when what the thread is in ends.
+uint32_t JsonAutomaton::OpenItem::depth_of(const Thread& thread) const {
+  switch (thread.kind) {
+    case Kind::kValue:
+    case Kind::kString:
+    case Kind::kNumber:
+    case Kind::kLiteral:
+    case Kind::kDone:
+      return state_.depth;
+    default:
+      return state_.depth - 1;
+  }
+}
+
+/// How many values the arrays around refuse at most.
+uint64_t JsonAutomaton::OpenItem::told_apart(uint32_t stack, uint32_t depth) {
+  if (depth < state_.text_depth || state_.text_depth == 0) {
+    return 0;
+  }
+  uint64_t most = 0;
+  const std::vector<Entry> entries = self_.stacks_[stack];
+  for (const Entry& entry : entries) {
+    const bool own =
+        entry.kind == Entry::Kind::kUniqueArray && plans_.arrays().plan(entry.state).unique;
+    const uint64_t inner = own ? plans_.arrays().told_apart(entry.state).size() : 0;
+    most = std::max(most, inner + told_apart(entry.stack, depth - 1));
+  }
+  return most;
+}
+
+bool JsonAutomaton::OpenItem::is_possible(const Thread& thread) {
+  const uint64_t refused = told_apart(thread.stack, depth_of(thread));
+  return refused == 0 || has_many(thread, refused + 1) || way_out(thread).has_value();
+}
+
+bool JsonAutomaton::OpenItem::has_others(const Thread& thread) {
+  return has_many(thread, told_apart(thread.stack, depth_of(thread)) + 2);
+}
+
+std::optional<std::string> JsonAutomaton::OpenItem::way_out(const Thread& thread) {
+  const uint32_t depth = depth_of(thread);
+  const uint64_t most = told_apart(thread.stack, depth) + 1;
+  const std::string begun = text().substr(0, complete_size(thread));
+  for (const std::string& rest : rests(thread, most)) {
+    if (const auto outer = finish(begun + rest, thread.stack, depth, most)) {
+      return rest + *outer;
+    }
+  }
+  return std::nullopt;
+}
+
+// ---- How a value goes on ------------------------------------------------------------------------
+
+/// True only when it leads to that many values.
+bool JsonAutomaton::OpenItem::has_many(const Thread& thread, uint64_t many) {
+  switch (thread.kind) {
+    case Kind::kValue:
+      return plans_.has_many(thread.a, many);
+    case Kind::kString: {
+      const StringState& string = self_.strings_[thread.a];
+      return string.decoder.idle() &&
+             plans_.has_many(StringPlan{string.language, string.min, string.max}, many);
+    }
+    case Kind::kNumber:
+      return self_.numbers(thread.a).texts().has_completions(number_text(), many);
+    case Kind::kKeyStart:
+    case Kind::kObjectNext:
+      return plans_.has_many_after(thread.a, many);
+    case Kind::kKey: {
+      const KeyState& key = self_.keys_[thread.a];
+      return key.decoder.idle() &&
+             plans_.has_many({key.object, key.first, key.last, key.length, &key.classes, key.text},
+                             many);
+    }
+    case Kind::kColon:
+      return std::ranges::any_of(self_.choices_[thread.a], [&](const Choice& choice) {
+        return plans_.has_many(choice.goal, many);
+      });
+    default:
+      return false;
+  }
+}
+
+std::vector<std::string> JsonAutomaton::OpenItem::rests(const Thread& thread, uint64_t most) {
+  ValueLists& lists = plans_.lists();
+  switch (thread.kind) {
+    case Kind::kValue: {
+      std::vector<std::string> texts;
+      for (const ValueEntry& entry : lists.of(thread.a, most).entries) {
+        texts.push_back(entry.text);
+      }
+      return texts;
+    }
+    case Kind::kString:
+      return string_rests(self_.strings_[thread.a], most);
+    case Kind::kNumber:
+      return self_.numbers(thread.a).texts().completions(number_text(), most);
+    case Kind::kLiteral:
+      return {std::string(kLiterals[thread.a].substr(thread.b))};
+    case Kind::kArrayOpen:
+    case Kind::kArrayClose:
+      return {"]"};
+    case Kind::kArrayNext:
+      return lists.array_rests(thread.a, true, most);
+    case Kind::kObjectOpen:
+    case Kind::kObjectClose:
+      return {"}"};
+    case Kind::kObjectNext:
+      return lists.object_rests(thread.a, true, most);
+    case Kind::kKeyStart: {
+      std::vector<std::string> texts = lists.object_rests(thread.a, false, most + 1);
+      std::erase(texts, "}");
+      return texts;
+    }
+    case Kind::kKey:
+      return name_rests(self_.keys_[thread.a], most);
+    case Kind::kColon: {
+      const std::vector<Choice> choices = self_.choices_[thread.a];
+      return lists.value_rests(choices, most);
+    }
+    case Kind::kDone:
+      return {""};
+  }
+  return {};
+}
+
+/// False when the character that has begun is not the word's first.
+template <class Word>
+bool JsonAutomaton::OpenItem::begins_well(const JsonStringDecoder& decoder,
+                                          const Word& word) const {
+  if (decoder.idle()) {
+    return true;
+  }
+  const auto reach = decoder.reach(self_.options_.escapes);
+  return !word.empty() && std::ranges::any_of(reach, [&](const CodePoints::Range& range) {
+    return range.first <= word.front() && word.front() <= range.last;
+  });
+}
+
+std::vector<std::string> JsonAutomaton::OpenItem::string_rests(const StringState& string,
+                                                               uint64_t most) {
+  StringPlan plan{string.language, string.min, string.max};
+  RegexStore& regexes = self_.formulas_.regexes();
+  if (!string.decoder.idle()) {
+    const RegexId any = regexes.repeat(regexes.one_of(CodePoints::all()), 0, std::nullopt);
+    const RegexId first = regexes.one_of(CodePoints(string.decoder.reach(self_.options_.escapes)));
+    plan = {regexes.all_of(plans_.bounded_language(plan), regexes.concat(first, any)), 0,
+            kUnbounded};
+  }
+  std::vector<std::string> texts;
+  for (const std::u32string& word : plans_.lists().words(plan, most)) {
+    texts.push_back(to_json_string(to_utf8(word)).substr(1));
+  }
+  return texts;
+}
+
+std::vector<std::string> JsonAutomaton::OpenItem::name_rests(const KeyState& key, uint64_t most) {
+  KeyState open = key;
+  if (!key.decoder.idle()) {
+    RegexStore& regexes = self_.formulas_.regexes();
+    const RegexId any = regexes.repeat(regexes.one_of(CodePoints::all()), 0, std::nullopt);
+    const RegexId first = regexes.one_of(CodePoints(key.decoder.reach(self_.options_.escapes)));
+    for (RegexId& language : open.classes) {
+      language = regexes.all_of(language, regexes.concat(first, any));
+    }
+    const std::vector<PropertyPlan>& names = plans_.objects().plan(key.object).names;
+    const auto fits = [&](uint32_t i) {
+      const std::u32string& name = self_.formulas_.name_points(names[i].name);
+      return begins_well(key.decoder, std::u32string_view(name).substr(key.length));
+    };
+    while (open.first < open.last && !fits(open.first)) {
+      ++open.first;
+    }
+    while (open.first < open.last && !fits(open.last - 1)) {
+      --open.last;
+    }
+  }
+  return plans_.lists().name_rests(
+      {open.object, open.first, open.last, open.length, &open.classes, open.text}, most);
+}
+
+/// How much of the text comes before a character that has begun.
+size_t JsonAutomaton::OpenItem::complete_size(const Thread& thread) {
+  const bool idle = thread.kind == Kind::kString ? self_.strings_[thread.a].decoder.idle()
+                    : thread.kind == Kind::kKey  ? self_.keys_[thread.a].decoder.idle()
+                                                 : true;
+  if (idle) {
+    return text().size();
+  }
+  const std::string_view all = text();
+  size_t i = 0;
+  while (i < all.size()) {  // it is in a string
+    if (all[i++] != '"') {
+      continue;
+    }
+    while (i < all.size() && all[i] != '"') {
+      const size_t size = written_size(all.substr(i));
+      if (i + size > all.size()) {
+        return i;
+      }
+      i += size;
+    }
+    ++i;
+  }
+  return all.size();
+}
+
+std::string_view JsonAutomaton::OpenItem::number_text() {
+  const std::string_view all = text();
+  const size_t before = all.find_last_not_of("+-.0123456789eE");
+  return all.substr(before == std::string_view::npos ? 0 : before + 1);
+}
+
+// ---- What the arrays around take ----------------------------------------------------------------
+
+/// What ends the outermost item when a value ended with the text.
+std::optional<std::string> JsonAutomaton::OpenItem::finish(const std::string& text, uint32_t stack,
+                                                           uint32_t depth, uint64_t most) {
+  const std::vector<Entry> entries = self_.stacks_[stack];
+  for (const Entry& entry : entries) {
+    if (auto rest = finish(entry, text, depth, most)) {
+      return rest;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> JsonAutomaton::OpenItem::finish(const Entry& entry,
+                                                           const std::string& text, uint32_t depth,
+                                                           uint64_t most) {
+  if (depth < state_.text_depth) {
+    return "";
+  }
+  ArrayStates& arrays = plans_.arrays();
+  ArrayStateId array = entry.state;
+  if (entry.kind == Entry::Kind::kUniqueArray) {
+    const ValueId value =
+        arrays.store().add(parse_json(std::string_view(text).substr(entry.text_start), "item"));
+    if (!arrays.takes(array, value)) {
+      return std::nullopt;
+    }
+    array = arrays.with_item(array, value);
+  }
+  if (depth == state_.text_depth || entry.kind == Entry::Kind::kEnd) {
+    return "";
+  }
+  const std::vector<std::string> rests = entry.kind == Entry::Kind::kObject
+                                             ? plans_.lists().object_rests(entry.state, true, most)
+                                             : plans_.lists().array_rests(array, true, most);
+  for (const std::string& rest : rests) {
+    if (auto outer = finish(text + rest, entry.stack, depth - 1, most)) {
+      return rest + *outer;
+    }
+  }
+  return std::nullopt;
+}
+
+// ---- Strings that are told apart ----------------------------------------------------------------
+
+void JsonAutomaton::OpenItem::add_words(const Thread& thread, OpenString& string) {
+  std::vector<std::pair<uint32_t, uint32_t>> open = {{thread.stack, depth_of(thread)}};
+  for (size_t at = 0; at < open.size(); ++at) {  // grows meanwhile
+    const auto [stack, depth] = open[at];
+    if (depth < state_.text_depth) {
+      continue;
+    }
+    const std::vector<Entry> entries = self_.stacks_[stack];
+    for (const Entry& entry : entries) {
+      if (entry.kind == Entry::Kind::kUniqueArray) {
+        add_words(entry, thread.kind == Kind::kKey, string);
+      }
+      if (entry.kind != Entry::Kind::kEnd && depth > 0) {
+        open.emplace_back(entry.stack, depth - 1);
+      }
+    }
+  }
+}
+
+void JsonAutomaton::OpenItem::add_words(const Entry& entry, bool is_name, OpenString& string) {
+  const std::vector<ValueId> values = plans_.arrays().told_apart(entry.state);
+  if (values.empty()) {
+    return;
+  }
+  JsonValue begun = close_begun(std::string_view(text()).substr(entry.text_start), is_name);
+  make_canonical(begun);
+  std::vector<std::u32string> rests;
+  for (const ValueId id : values) {
+    may_become(begun, plans_.arrays().store()[id], is_name, rests);
+  }
+  for (std::u32string& rest : rests) {
+    string.words.push_back({std::move(rest), false});
+  }
+}
+
+/// Adds what is to come of the open string, or name, when the value begins so.
+bool JsonAutomaton::OpenItem::may_become(const JsonValue& begun, const JsonValue& value,
+                                         bool is_name, std::vector<std::u32string>& rests) {
+  if (begun.type != value.type) {
+    return false;
+  }
+  if (!begun.items.empty()) {
+    const size_t last = begun.items.size() - 1;
+    if (value.items.size() <= last ||
+        !std::equal(begun.items.begin(), begun.items.end() - 1, value.items.begin(), same_value)) {
+      return false;
+    }
+    return may_become(begun.items[last], value.items[last], is_name, rests);
+  }
+  if (!begun.members.empty()) {
+    const auto done = std::span(begun.members).first(begun.members.size() - 1);
+    const JsonMember& open = begun.members.back();
+    for (const JsonMember& member : done) {
+      const JsonValue* other = value.find(member.name);
+      if (other == nullptr || !same_value(member.value, *other)) {
+        return false;
+      }
+    }
+    if (!is_name || !open.value.is(JsonValue::Type::kNull)) {
+      const JsonValue* other = value.find(open.name);
+      return other != nullptr && may_become(open.value, *other, is_name, rests);
+    }
+    for (const JsonMember& member : value.members) {
+      const bool there = std::ranges::any_of(
+          done, [&](const JsonMember& other) { return other.name == member.name; });
+      if (!there) {
+        add_rest(member.name, open.name, rests);
+      }
+    }
+    return true;
+  }
+  if (!begun.is(JsonValue::Type::kString)) {
+    return false;
+  }
+  add_rest(value.text, begun.text, rests);
+  return true;
+}
+
+}  // namespace specdec

@@ -1,0 +1,56 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/json/json_automaton.h"
+
+namespace specdec {
+
+/// Items that have begun, of arrays that tell values apart: what they may still become. Each such
+/// array around a place takes some values of its next item and refuses others.
+class JsonAutomaton::OpenItem {
+ public:
+  /// Borrows both; the text of the state's outermost such item is known, or `text_known` is false.
+  OpenItem(JsonAutomaton& self, const State& state)
+      : self_(self), plans_(self.plans_), state_(state) {}
+
+  /// True when the thread leads to values that all the arrays take.
+  bool is_possible(const Thread& thread);
+  /// What ends the outermost item with such a value.
+  std::optional<std::string> way_out(const Thread& thread);
+  /// True only when the thread leads to values besides those that are told apart, and one more.
+  bool has_others(const Thread& thread);
+  /// What is still to come of strings that are told apart: with these the items may become values
+  /// that make a difference.
+  void add_words(const Thread& thread, OpenString& string);
+
+ private:
+  const std::string& text();
+  uint32_t depth_of(const Thread& thread) const;
+  uint64_t told_apart(uint32_t stack, uint32_t depth);
+  bool has_many(const Thread& thread, uint64_t many);
+  std::vector<std::string> rests(const Thread& thread, uint64_t most);
+  std::vector<std::string> string_rests(const StringState& string, uint64_t most);
+  std::vector<std::string> name_rests(const KeyState& key, uint64_t most);
+  template <class Word>
+  bool begins_well(const JsonStringDecoder& decoder, const Word& word) const;
+  size_t complete_size(const Thread& thread);
+  std::string_view number_text();
+  std::optional<std::string> finish(const std::string& text, uint32_t stack, uint32_t depth,
+                                    uint64_t most);
+  std::optional<std::string> finish(const Entry& entry, const std::string& text, uint32_t depth,
+                                    uint64_t most);
+  void add_words(const Entry& entry, bool is_name, OpenString& string);
+  static bool may_become(const JsonValue& begun, const JsonValue& value, bool is_name,
+                         std::vector<std::u32string>& rests);
+
+  JsonAutomaton& self_;
+  JsonPlans& plans_;
+  const State& state_;
+  std::optional<std::string> text_;
+};
+
+}  // namespace specdec

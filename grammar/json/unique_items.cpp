@@ -1,0 +1,246 @@
+#include "grammar/json/unique_items.h"
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+constexpr uint64_t kMaxItems = 1'000;          ///< that are looked ahead at, of different kinds
+constexpr uint64_t kMaxListedValues = 20'000;  ///< values of one kind
+constexpr size_t kMaxCounted = 6;              ///< `contains` at once
+
+/// The largest flow through a network from its first node to its second.
+class MaxFlow {
+ public:
+  explicit MaxFlow(size_t nodes) : edges_of_(nodes) {}
+
+  size_t add_node() {
+    edges_of_.emplace_back();
+    return edges_of_.size() - 1;
+  }
+  void add(size_t from, size_t to, uint64_t capacity) {
+    edges_of_[from].push_back(edges_.size());
+    edges_.push_back({to, capacity});
+    edges_of_[to].push_back(edges_.size());
+    edges_.push_back({from, 0});
+  }
+  uint64_t run() {
+    uint64_t total = 0;
+    while (true) {
+      visited_.assign(edges_of_.size(), false);
+      const uint64_t more = push(0, std::numeric_limits<uint64_t>::max());
+      if (more == 0) {
+        return total;
+      }
+      total += more;
+    }
+  }
+
+ private:
+  struct Edge {
+    size_t to;
+    uint64_t capacity;
+  };
+
+  uint64_t push(size_t node, uint64_t amount) {
+    if (node == 1) {
+      return amount;
+    }
+    visited_[node] = true;
+    for (const size_t edge : edges_of_[node]) {
+      if (edges_[edge].capacity == 0 || visited_[edges_[edge].to]) {
+        continue;
+      }
+      const uint64_t sent = push(edges_[edge].to, std::min(amount, edges_[edge].capacity));
+      if (sent > 0) {
+        edges_[edge].capacity -= sent;
+        edges_[edge ^ 1].capacity += sent;
+        return sent;
+      }
+    }
+    return 0;
+  }
+
+  std::vector<Edge> edges_;
+  std::vector<std::vector<size_t>> edges_of_;
+  std::vector<bool> visited_;
+};
+
+}  // namespace
+
+UniqueItems::Answer UniqueItems::find(const ArrayPlan& plan, const ArrayState& state,
+                                      uint64_t least) {
+  Answer answer;
+  Task task{plan, state};
+  const uint64_t lower = std::max(least, plan.min > state.count ? plan.min - state.count : 0);
+  uint64_t upper = lower;
+  for (size_t i = 0; i < plan.contains.size(); ++i) {
+    const ArrayPlan::Contains& contains = plan.contains[i];
+    if (contains.from > 0) {
+      questions_.fail("`uniqueItems` together with a `not` over the `items` after others");
+    }
+    const uint64_t missing =
+        contains.min > state.contained[i] ? contains.min - state.contained[i] : 0;
+    upper += missing;
+    if (missing > 0 || contains.max != kUnbounded) {
+      task.contains.push_back(i);
+    }
+  }
+  if (upper > lower && plan.prefix.size() > state.count) {
+    upper += plan.prefix.size() - state.count;
+  }
+  if (task.contains.size() > kMaxCounted) {
+    questions_.fail(fmt::format("`uniqueItems` with more than {} `contains` at once", kMaxCounted));
+  }
+  for (task.items = lower; task.items <= upper && !answer.possible; ++task.items) {
+    const bool room = plan.max == kUnbounded || state.count + task.items <= plan.max;
+    answer.possible = room && fits(task, answer.watched);
+  }
+  std::ranges::sort(answer.watched);
+  const auto doubled = std::ranges::unique(answer.watched);
+  answer.watched.erase(doubled.begin(), doubled.end());
+  return answer;
+}
+
+bool UniqueItems::fits(Task task, std::vector<ValueId>& watched) {
+  questions_.count_step();
+  task.counts.assign(size_t{1} << task.contains.size(), 0);
+  if (task.items == 0) {
+    return counts_allowed(task);
+  }
+  add_slots(task);
+  if ((task.slots.size() > 1 || !task.contains.empty()) &&
+      task.items > kMaxItems + task.plan.prefix.size()) {
+    questions_.fail(fmt::format(
+        "an array with `uniqueItems` needs {} more items of several kinds; at most {} can be told",
+        task.items, kMaxItems));
+  }
+  for (Slot& slot : task.slots) {
+    for (size_t which = 0; which < task.counts.size(); ++which) {
+      slot.classes.push_back(values(task, class_goal(task, slot.goal, which), watched));
+    }
+  }
+  if (task.slots.size() == 1 && task.contains.empty()) {
+    const Slot::Values& only = task.slots.front().classes.front();
+    return only.plenty || only.ids.size() >= task.items;
+  }
+  return choose_counts(task, 0, task.items);
+}
+
+void UniqueItems::add_slots(Task& task) {
+  uint64_t left = task.items;
+  for (uint64_t i = task.state.count; i < task.plan.prefix.size() && left > 0; ++i, --left) {
+    task.slots.push_back({task.plan.prefix[i], 1});
+  }
+  if (left > 0) {
+    task.slots.push_back({task.plan.rest, left});
+  }
+}
+
+/// What an item is that counts towards just those `contains` whose bits are set.
+FormulaId UniqueItems::class_goal(const Task& task, FormulaId goal, size_t which) {
+  std::vector<FormulaId> parts = {goal};
+  for (size_t i = 0; i < task.contains.size(); ++i) {
+    const FormulaId formula = task.plan.contains[task.contains[i]].formula;
+    parts.push_back((which >> i & 1) != 0 ? formula : formulas_.negate(formula));
+  }
+  return formulas_.all_of(parts);
+}
+
+UniqueItems::Slot::Values UniqueItems::values(const Task& task, FormulaId goal,
+                                              std::vector<ValueId>& watched) {
+  const std::vector<ValueId>& seen = task.state.seen;
+  const uint64_t enough = task.items + seen.size() + 1;
+  if (feasibility_.has_many(goal, enough)) {
+    return {true};
+  }
+  if (enough > kMaxListedValues) {
+    questions_.fail(fmt::format(
+        "an array with `uniqueItems` may need {} different values, more than the {} that can be "
+        "told apart",
+        enough, kMaxListedValues));
+  }
+  const ValueList& list = feasibility_.values(goal, enough);
+  if (list.entries.size() >= enough) {
+    return {true};
+  }
+  Slot::Values values;
+  for (const ValueEntry& entry : list.entries) {
+    if (!std::ranges::binary_search(seen, entry.id)) {
+      values.ids.push_back(entry.id);
+    }
+  }
+  watched.insert(watched.end(), values.ids.begin(), values.ids.end());
+  return values;
+}
+
+bool UniqueItems::counts_allowed(const Task& task) const {
+  for (size_t i = 0; i < task.contains.size(); ++i) {
+    const ArrayPlan::Contains& contains = task.plan.contains[task.contains[i]];
+    uint64_t count = task.state.contained[task.contains[i]];
+    for (size_t which = 0; which < task.counts.size(); ++which) {
+      count += (which >> i & 1) != 0 ? task.counts[which] : 0;
+    }
+    if (count < contains.min || count > contains.max) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Tries how many of the items are of each class, from this one on.
+bool UniqueItems::choose_counts(Task& task, size_t which, uint64_t left) {
+  questions_.count_step();
+  if (which + 1 == task.counts.size()) {
+    task.counts[which] = left;
+    return counts_allowed(task) && matches(task);
+  }
+  uint64_t most = 0;
+  for (const Slot& slot : task.slots) {
+    const Slot::Values& values = slot.classes[which];
+    most += values.plenty ? slot.items : std::min<uint64_t>(slot.items, values.ids.size());
+  }
+  for (uint64_t count = 0; count <= std::min(left, most); ++count) {
+    task.counts[which] = count;
+    if (choose_counts(task, which + 1, left - count)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Items get different values, each of its slot and so many of each class: a flow from the slots
+/// through the values to the classes.
+bool UniqueItems::matches(const Task& task) {
+  MaxFlow flow(2);
+  std::vector<size_t> classes;
+  for (const uint64_t count : task.counts) {
+    classes.push_back(flow.add_node());
+    flow.add(classes.back(), 1, count);
+  }
+  std::unordered_map<ValueId, size_t> nodes;
+  for (const Slot& slot : task.slots) {
+    const size_t node = flow.add_node();
+    flow.add(0, node, slot.items);
+    for (size_t which = 0; which < classes.size(); ++which) {
+      if (slot.classes[which].plenty) {
+        flow.add(node, classes[which], slot.items);
+      }
+      for (const ValueId id : slot.classes[which].ids) {
+        const auto [entry, fresh] = nodes.try_emplace(id, 0);
+        if (fresh) {
+          entry->second = flow.add_node();
+          flow.add(entry->second, classes[which], 1);
+        }
+        flow.add(node, entry->second, 1);
+      }
+    }
+  }
+  return flow.run() == task.items;
+}
+
+}  // namespace specdec

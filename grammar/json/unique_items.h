@@ -1,0 +1,61 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "grammar/json/feasibility.h"
+#include "grammar/json/value_plan.h"
+#include "grammar/schema/formula.h"
+
+namespace specdec {
+
+/// Different values for the items that an array with `uniqueItems` still needs: whether there are
+/// enough of them, at each place and for each `contains`.
+class UniqueItems {
+ public:
+  /// Borrows all three.
+  UniqueItems(FormulaStore& formulas, PlanQuestions& questions, Feasibility& feasibility)
+      : formulas_(formulas), questions_(questions), feasibility_(feasibility) {}
+
+  struct Answer {
+    bool possible = false;
+    /// Values, sorted, of which one more item may make a difference to the answer; others do not.
+    std::vector<ValueId> watched;
+  };
+  /// Whether the array can be completed with `least` items or more.
+  Answer find(const ArrayPlan& plan, const ArrayState& state, uint64_t least);
+
+ private:
+  /// Items that may be the same values, and those values by class: by the `contains` that count
+  /// them.
+  struct Slot {
+    FormulaId goal = FormulaStore::kTrue;
+    uint64_t items = 0;
+    struct Values {
+      bool plenty = false;  ///< more than all items together need
+      std::vector<ValueId> ids = {};
+    };
+    std::vector<Values> classes = {};
+  };
+  struct Task {
+    const ArrayPlan& plan;
+    const ArrayState& state;
+    uint64_t items = 0;                 ///< that come
+    std::vector<size_t> contains = {};  ///< those that still matter
+    std::vector<Slot> slots = {};
+    std::vector<uint64_t> counts = {};  ///< of items by class
+  };
+
+  bool fits(Task task, std::vector<ValueId>& watched);
+  void add_slots(Task& task);
+  FormulaId class_goal(const Task& task, FormulaId goal, size_t which);
+  Slot::Values values(const Task& task, FormulaId goal, std::vector<ValueId>& watched);
+  bool choose_counts(Task& task, size_t which, uint64_t left);
+  bool counts_allowed(const Task& task) const;
+  static bool matches(const Task& task);
+
+  FormulaStore& formulas_;
+  PlanQuestions& questions_;
+  Feasibility& feasibility_;
+};
+
+}  // namespace specdec

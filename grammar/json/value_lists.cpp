@@ -1,0 +1,311 @@
+#include "grammar/json/value_lists.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_set>
+
+#include "core/error.h"
+#include "grammar/json/json_plans.h"
+
+namespace specdec {
+namespace {
+
+constexpr int kMaxListedDepth = 1'000;  ///< of values in each other, as parse_json reads them
+constexpr int kFirstListedDepth = 4;
+
+std::string comma(const std::string& begun, bool next) { return next ? begun + "," : begun; }
+
+}  // namespace
+
+/// Texts that were found, each once.
+struct ValueLists::Collected {
+  uint64_t most = 0;
+  int depth = 0;     ///< that values may have
+  bool cut = false;  ///< there may be deeper ones
+  std::vector<std::string> texts = {};
+  std::unordered_set<std::string> known = {};
+
+  bool full() const { return texts.size() >= most; }
+  void add(std::string text) {
+    if (!full() && known.insert(text).second) {
+      texts.push_back(std::move(text));
+    }
+  }
+};
+
+class ValueLists::Remembering {
+ public:
+  explicit Remembering(Memory& memory) : memory_(memory) { std::swap(memory_, outer_); }
+  ~Remembering() { std::swap(memory_, outer_); }
+  Remembering(const Remembering&) = delete;
+  Remembering& operator=(const Remembering&) = delete;
+
+ private:
+  Memory& memory_;
+  Memory outer_;
+};
+
+// ---- Values of formulas -------------------------------------------------------------------------
+
+const ValueList& ValueLists::of(FormulaId goal, uint64_t most) {
+  if (const auto found = known_.find(goal); found != known_.end()) {
+    if (found->second.all || found->second.entries.size() >= most) {
+      return found->second;
+    }
+    most *= 2;  // the next question will be about a few more
+  }
+  ValueList result;
+  const Remembering remembering(memory_);
+  const bool settled = questions_.settles([&] {
+    bool cut = true;
+    for (int depth = kFirstListedDepth; cut && result.entries.size() < most; depth *= 4) {
+      if (depth > kMaxListedDepth) {
+        questions_.fail(fmt::format(
+            "the different values of an item of a `uniqueItems` array nest deeper than {}",
+            kMaxListedDepth));
+      }
+      cut = false;
+      result = list(goal, most, depth, cut);
+    }
+  });
+  return (settled ? known_[goal] : unsettled_) = std::move(result);
+}
+
+/// Those that nest no deeper than `depth`; `cut` is set when there may be deeper ones.
+ValueList ValueLists::list(FormulaId goal, uint64_t most, int depth, bool& cut) {
+  if (const auto found = memory_.find({goal, depth});
+      found != memory_.end() && found->second.most >= most) {
+    cut |= found->second.cut;
+    return found->second.list;
+  }
+  bool own = false;
+  ValueList made = make_list(goal, most, depth, own);
+  cut |= own;
+  memory_[{goal, depth}] = {made, most, own};
+  return made;
+}
+
+ValueList ValueLists::make_list(FormulaId goal, uint64_t most, int depth, bool& cut) {
+  questions_.count_step();
+  const ValuePlan plan = plans_.value(goal);  // a copy: plans grow
+  Collected found{most, depth - 1};
+  add_scalars(plan, found);
+  const bool deeper = !plan.arrays.empty() || !plan.objects.empty();
+  if (deeper && depth == 0) {
+    found.cut = true;
+  } else {
+    for (const ArrayStateId id : plan.arrays) {
+      add_array(id, "[", false, found);
+    }
+    for (const ObjectStateId id : plan.objects) {
+      add_object(id, {}, "{", found);
+    }
+  }
+  cut |= found.cut;
+  ValueList result;
+  result.all = !found.full() && !found.cut;
+  std::unordered_set<ValueId> known;
+  for (std::string& text : found.texts) {
+    const ValueId id = plans_.arrays().store().add(parse_json(text, "value"));
+    if (known.insert(id).second) {
+      result.entries.push_back({id, std::move(text)});
+    }
+  }
+  if (result.entries.size() < most && found.full()) {  // some were equal
+    return make_list(goal, 2 * most, depth, cut);
+  }
+  return result;
+}
+
+void ValueLists::add_scalars(const ValuePlan& plan, Collected& found) {
+  for (const auto& [possible, text] : {std::pair(plan.can_be_null, "null"),
+                                       {plan.can_be_false, "false"},
+                                       {plan.can_be_true, "true"}}) {
+    if (possible) {
+      found.add(text);
+    }
+  }
+  for (const uint32_t id : plan.numbers) {
+    for (std::string& text : plans_.number(id).list(found.most)) {
+      found.add(std::move(text));
+    }
+  }
+  for (const StringPlan& text : plan.strings) {
+    for (const std::u32string& word : words(text, found.most)) {
+      found.add(to_json_string(to_utf8(word)));
+    }
+  }
+}
+
+/// Those of letters and digits first.
+std::vector<std::u32string> ValueLists::words(const StringPlan& plan, uint64_t most) {
+  RegexStore& regexes = formulas_.regexes();
+  const RegexId language = plans_.bounded_language(plan);
+  const RegexId legible = regexes.one_of(CodePoints({{'0', '9'}, {'a', 'z'}}));
+  std::vector<std::u32string> words =
+      regexes.list(regexes.all_of(language, regexes.repeat(legible, 0, std::nullopt)), most);
+  return words.size() >= most ? words : regexes.list(language, most);
+}
+
+template <class Collect>
+std::vector<std::string> ValueLists::collect(uint64_t most, const Collect& collect) {
+  const Remembering remembering(memory_);
+  Collected found{most, kFirstListedDepth};
+  while (true) {
+    collect(found);
+    if (!found.cut || found.full() || found.depth > kMaxListedDepth) {
+      return std::move(found.texts);
+    }
+    found = {most, 4 * found.depth};
+  }
+}
+
+// ---- Arrays ------------------------------------------------------------------------------------
+
+std::vector<std::string> ValueLists::array_rests(ArrayStateId id, bool next, uint64_t most) {
+  return collect(most, [&](Collected& found) { add_array(id, "", next, found); });
+}
+
+void ValueLists::add_array(ArrayStateId id, const std::string& begun, bool next, Collected& found) {
+  questions_.count_step();
+  ArrayStates& arrays = plans_.arrays();
+  if (arrays.may_end(id)) {
+    found.add(begun + "]");
+  }
+  if (found.full()) {
+    return;
+  }
+  const std::string before = comma(begun, next);
+  for (const Choice& way : arrays.ways(id)) {
+    const ValueList items = list(way.goal, found.most, found.depth, found.cut);
+    for (const ValueEntry& item : items.entries) {
+      if (!found.full()) {
+        add_item(way.next, item, before, found);
+      }
+    }
+  }
+}
+
+void ValueLists::add_item(ArrayStateId next, const ValueEntry& item, const std::string& begun,
+                          Collected& found) {
+  ArrayStates& arrays = plans_.arrays();
+  if (arrays.takes(next, item.id)) {
+    add_array(arrays.with_item(next, item.id), begun + item.text, true, found);
+  }
+}
+
+// ---- Objects -----------------------------------------------------------------------------------
+
+std::vector<std::string> ValueLists::object_rests(ObjectStateId id, bool next, uint64_t most) {
+  return collect(most, [&](Collected& found) { add_object(id, {}, next ? "," : "", found); });
+}
+
+std::vector<std::string> ValueLists::value_rests(const std::vector<Choice>& choices,
+                                                 uint64_t most) {
+  return collect(most, [&](Collected& found) { add_choices(choices, {}, ":", found); });
+}
+
+std::vector<std::string> ValueLists::name_rests(const Names& names, uint64_t most) {
+  ObjectStates& objects = plans_.objects();
+  return collect(most, [&](Collected& found) {
+    for (uint32_t i = names.first; i < names.last; ++i) {
+      const NameId name = objects.plan(names.object).names[i].name;
+      const std::u32string rest = formulas_.name_points(name).substr(names.length);
+      const std::vector<Choice> choices = objects.property(names.object, i);
+      add_choices(choices, {}, to_json_string(to_utf8(rest)).substr(1) + ":", found);
+    }
+    const std::vector<uint32_t> seen = objects[names.object].seen_others;
+    for (uint32_t i = 0; i < names.classes->size(); ++i) {
+      for (const std::u32string& word :
+           formulas_.regexes().list((*names.classes)[i], found.most + seen.size())) {
+        const uint32_t text = objects.text_of(names.text, word);
+        if (!std::binary_search(seen.begin(), seen.end(), text)) {
+          add_choices(objects.other_property(names.object, i, text), {},
+                      to_json_string(to_utf8(word)).substr(1) + ":", found);
+        }
+      }
+    }
+  });
+}
+
+/// The plan's names as they may follow each other.
+std::vector<size_t> ValueLists::order_of_names(ObjectStateId id) const {
+  const std::vector<PropertyPlan>& names = plans_.objects().plan(id).names;
+  std::vector<size_t> order(names.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  if (questions_.options().schema_order) {
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return names[i].rank; });
+  }
+  return order;
+}
+
+/// `begun` ends with a brace or comma.
+void ValueLists::add_object(ObjectStateId id, const Place& place, const std::string& begun,
+                            Collected& found) {
+  questions_.count_step();
+  if (plans_.objects().choices(id).may_end) {
+    const bool ended = begun.ends_with(',');
+    found.add(begun.substr(0, begun.size() - (ended ? 1 : 0)) + "}");
+  }
+  if (!found.full()) {
+    add_names(id, place, begun, found);
+  }
+}
+
+void ValueLists::add_names(ObjectStateId id, const Place& place, const std::string& begun,
+                           Collected& found) {
+  ObjectStates& objects = plans_.objects();
+  const std::vector<size_t> order = order_of_names(id);
+  for (size_t at = place.name; at < order.size() && !found.full(); ++at) {
+    const size_t i = order[at];
+    const PropertyPlan& property = objects.plan(id).names[i];
+    const std::vector<Choice> choices = objects.property(id, static_cast<uint32_t>(i));
+    add_choices(choices, {at + 1, 0, 0},
+                begun + to_json_string(formulas_.name_text(property.name)) + ":", found);
+    if (property.required && !objects[id].has_seen(i)) {
+      return;  // it cannot come later in this order
+    }
+  }
+  add_others(id, place, begun, found);
+}
+
+void ValueLists::add_others(ObjectStateId id, const Place& place, const std::string& begun,
+                            Collected& found) {
+  ObjectStates& objects = plans_.objects();
+  const std::vector<bool> open = objects.choices(id).classes;
+  const std::vector<uint32_t> seen = objects[id].seen_others;
+  const size_t names = objects.plan(id).names.size();
+  for (size_t i = place.property_class; i < open.size() && !found.full(); ++i) {
+    if (!open[i]) {
+      continue;
+    }
+    size_t at = i == place.property_class ? place.word : 0;
+    const std::vector<std::u32string> words = formulas_.regexes().list(
+        objects.plan(id).classes[i].language, at + found.most + seen.size());
+    for (; at < words.size() && !found.full(); ++at) {
+      const uint32_t text = objects.text_of(GrowingTrie::kRoot, words[at]);
+      if (!std::binary_search(seen.begin(), seen.end(), text)) {
+        add_choices(objects.other_property(id, static_cast<uint32_t>(i), text), {names, i, at + 1},
+                    begun + to_json_string(to_utf8(words[at])) + ":", found);
+      }
+    }
+  }
+}
+
+void ValueLists::add_choices(const std::vector<Choice>& choices, const Place& place,
+                             const std::string& begun, Collected& found) {
+  const std::vector<Choice> all = choices;  // the plans' own may move
+  for (const Choice& choice : all) {
+    if (found.full()) {
+      return;
+    }
+    const ValueList values = list(choice.goal, found.most, found.depth, found.cut);
+    for (const ValueEntry& value : values.entries) {
+      if (!found.full()) {
+        add_object(choice.next, place, begun + value.text + ",", found);
+      }
+    }
+  }
+}
+
+}  // namespace specdec

@@ -1,0 +1,206 @@
+#include "grammar/schema/schema_glance.h"
+
+#include <algorithm>
+
+#include "grammar/schema/value_store.h"
+
+namespace specdec {
+namespace {
+
+using Type = JsonValue::Type;
+
+constexpr int kMaxGlanceDepth = 8;  ///< of references and allOf
+
+TypeMask glance_type(const JsonValue& name) {
+  constexpr std::pair<const char*, TypeMask> kNames[] = {
+      {"null", type_bit(Type::kNull)},
+      {"boolean", type_bit(Type::kFalse) | type_bit(Type::kTrue)},
+      {"integer", type_bit(Type::kNumber)},
+      {"number", type_bit(Type::kNumber)},
+      {"string", type_bit(Type::kString)},
+      {"array", type_bit(Type::kArray)},
+      {"object", type_bit(Type::kObject)}};
+  for (const auto& [known, mask] : kNames) {
+    if (name.text == known) {
+      return mask;
+    }
+  }
+  return kAllTypes;
+}
+
+template <class Set>
+bool have_common(const Set& a, const Set& b) {
+  return std::ranges::any_of(a, [&](const auto& value) { return b.contains(value); });
+}
+
+}  // namespace
+
+void SchemaFormulas::Glance::add_types(SchemaNode node, Seen& seen) const {
+  const JsonValue* type = schemas_.keywords_.find(node, "type");
+  if (type == nullptr) {
+    return;
+  }
+  TypeMask mask = type->is(Type::kArray) ? 0 : glance_type(*type);
+  for (const JsonValue& name : type->items) {
+    mask |= glance_type(name);
+  }
+  seen.types &= mask;
+}
+
+void SchemaFormulas::Glance::add_values(SchemaNode node, Seen& seen) const {
+  const JsonValue* value = schemas_.keywords_.find(node, "const");
+  const JsonValue* list = schemas_.keywords_.find(node, "enum");
+  Constants values;
+  TypeMask mask = 0;
+  const auto add = [&](const JsonValue& one) {
+    values.insert(to_json(canonical_value(one)));
+    mask |= type_bit(one.type);
+  };
+  if (value != nullptr && !schemas_.keywords_.is_older(node, SchemaDraft::kDraft6)) {
+    add(*value);
+  } else if (list != nullptr && list->is(Type::kArray)) {
+    std::ranges::for_each(list->items, add);
+  } else {
+    return;
+  }
+  seen.types &= mask;
+  seen.values = std::move(values);
+}
+
+void SchemaFormulas::Glance::add_properties(Subschema here, Seen& seen, int depth) {
+  const JsonValue* required = schemas_.keywords_.find(here.node, "required");
+  const JsonValue* properties = schemas_.keywords_.find(here.node, "properties");
+  if (required == nullptr || properties == nullptr || !required->is(Type::kArray)) {
+    return;
+  }
+  std::set<std::string_view> names;
+  for (const JsonValue& name : required->items) {
+    names.insert(name.text);
+  }
+  for (const JsonMember& member : properties->members) {
+    if (!names.contains(member.name)) {
+      continue;
+    }
+    const SchemaNode node = schemas_.document_.child(here.node, "properties", member);
+    if (auto value = look({node, here.scope}, depth + 1); value.values) {
+      seen.properties[member.name] = *std::move(value.values);
+    }
+  }
+}
+
+/// Both hold.
+void SchemaFormulas::Glance::merge(Seen& seen, const Seen& more) {
+  seen.types &= more.types;
+  if (more.values) {
+    seen.values = more.values;
+  }
+  for (const auto& [name, constants] : more.properties) {
+    seen.properties[name] = constants;
+  }
+}
+
+SchemaFormulas::Glance::Seen SchemaFormulas::Glance::look(Subschema here, int depth) {
+  Seen seen;
+  const JsonValue& value = schemas_.document_.value(here.node);
+  if (depth > kMaxGlanceDepth || !value.is(Type::kObject)) {
+    seen.types = value.is(Type::kFalse) ? 0 : kAllTypes;
+    return seen;
+  }
+  const JsonValue* reference = schemas_.keywords_.find(here.node, "$ref");
+  const bool alone =
+      reference != nullptr && schemas_.keywords_.is_older(here.node, SchemaDraft::k2019);
+  if (reference != nullptr && reference->is(Type::kString)) {
+    const SchemaNode target = schemas_.document_.resolve(here.node, reference->text);
+    merge(seen, look({target, here.scope}, depth + 1));
+  }
+  if (alone) {
+    return seen;
+  }
+  if (schemas_.document_.has_assertions(here.node)) {
+    add_types(here.node, seen);
+    Seen values;
+    add_values(here.node, values);
+    merge(seen, values);
+    add_properties(here, seen, depth);
+  }
+  for (size_t i = 0; i < schemas_.keywords_.list_size(here.node, "allOf"); ++i) {
+    merge(seen, look({schemas_.document_.child(here.node, "allOf", i), here.scope}, depth + 1));
+  }
+  return seen;
+}
+
+bool SchemaFormulas::Glance::is_apart(const Seen& a, const Seen& b) {
+  if (a.values && b.values && !have_common(*a.values, *b.values)) {
+    return true;
+  }
+  const TypeMask both = a.types & b.types;
+  if ((both & ~type_bit(Type::kObject)) != 0) {
+    return false;
+  }
+  return both == 0 || std::ranges::any_of(a.properties, [&](const auto& property) {
+           const auto other = b.properties.find(property.first);
+           return other != b.properties.end() && !have_common(property.second, other->second);
+         });
+}
+
+/// The property that tells most parts apart; empty: what they are themselves does.
+std::string SchemaFormulas::Glance::best_property(const std::vector<Seen>& all) {
+  std::map<std::string, size_t> counts;
+  for (const Seen& seen : all) {
+    counts[""] += seen.values ? 1 : 0;
+    for (const auto& [name, constants] : seen.properties) {
+      counts[name] += 1;
+    }
+  }
+  const auto best = std::ranges::max_element(counts, {}, [](const auto& c) { return c.second; });
+  return best->first;
+}
+
+std::vector<std::vector<size_t>> SchemaFormulas::Glance::overlaps_of_one_of(Subschema here,
+                                                                            size_t size) {
+  std::vector<Seen> all;
+  for (size_t i = 0; i < size; ++i) {
+    all.push_back(look({schemas_.document_.child(here.node, "oneOf", i), here.scope}, 0));
+  }
+  const std::string name = all.empty() ? "" : best_property(all);
+  const auto constants = [&](const Seen& seen) -> const Constants* {
+    const auto found = seen.properties.find(name);
+    const bool only_objects = (seen.types & ~type_bit(Type::kObject)) == 0;
+    return name.empty() ? (seen.values ? &*seen.values : nullptr)
+           : only_objects && found != seen.properties.end() ? &found->second
+                                                            : nullptr;
+  };
+  std::map<std::string, std::vector<size_t>> with;  // parts that may have a constant
+  std::vector<size_t> others;
+  for (size_t i = 0; i < size; ++i) {
+    const Constants* values = constants(all[i]);
+    if (values == nullptr) {
+      others.push_back(i);
+      continue;
+    }
+    for (const std::string& value : *values) {
+      with[value].push_back(i);
+    }
+  }
+  std::vector<std::vector<size_t>> overlaps(size);
+  for (size_t i = 0; i < size; ++i) {
+    std::set<size_t> near(others.begin(), others.end());
+    if (const Constants* values = constants(all[i])) {
+      for (const std::string& value : *values) {
+        near.insert(with[value].begin(), with[value].end());
+      }
+    } else {
+      for (size_t j = 0; j < size; ++j) {
+        near.insert(j);
+      }
+    }
+    for (const size_t j : near) {
+      if (j != i && !is_apart(all[i], all[j])) {
+        overlaps[i].push_back(j);
+      }
+    }
+  }
+  return overlaps;
+}
+
+}  // namespace specdec

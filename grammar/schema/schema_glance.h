@@ -1,0 +1,41 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "grammar/schema/schema_formulas.h"
+
+namespace specdec {
+
+/// What is seen of subschemas at a glance, before any formula: their types and constants. Enough to
+/// tell most alternatives of a oneOf apart, however many there are.
+class SchemaFormulas::Glance {
+ public:
+  /// Borrows it.
+  explicit Glance(SchemaFormulas& schemas) : schemas_(schemas) {}
+
+  /// For each part of the oneOf the others with which it may share a value.
+  std::vector<std::vector<size_t>> overlaps_of_one_of(Subschema here, size_t size);
+
+ private:
+  using Constants = std::set<std::string>;  ///< canonical texts
+  struct Seen {
+    TypeMask types = kAllTypes;
+    std::optional<Constants> values;              ///< it is one of these
+    std::map<std::string, Constants> properties;  ///< required ones, of objects
+  };
+
+  Seen look(Subschema here, int depth);
+  void add_types(SchemaNode node, Seen& seen) const;
+  void add_values(SchemaNode node, Seen& seen) const;
+  void add_properties(Subschema here, Seen& seen, int depth);
+  static void merge(Seen& seen, const Seen& more);
+  static bool is_apart(const Seen& a, const Seen& b);
+  static std::string best_property(const std::vector<Seen>& all);
+
+  SchemaFormulas& schemas_;
+};
+
+}  // namespace specdec

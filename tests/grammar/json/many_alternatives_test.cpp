@@ -1,0 +1,115 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "grammar/compiled_grammar.h"
+#include "tests/support/grammar_vocabularies.h"
+#include "tests/support/grammar_walk.h"
+
+namespace specdec {
+namespace {
+
+using Grammar = std::shared_ptr<const CompiledGrammar>;
+
+template <class Make>
+std::string joined(size_t count, const Make& make) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < count; ++i) {
+    parts.push_back(make(i));
+  }
+  return fmt::format("{}", fmt::join(parts, ","));
+}
+
+/// With few steps allowed: what grows exponentially is refused.
+Grammar compile_many(const std::string& schema, uint64_t max_steps = 400'000) {
+  return compile_json_schema(empty_vocabulary(), schema, json_options(false, "compact"),
+                             {.max_alternatives = 1'000, .max_steps = max_steps});
+}
+
+TEST(ManyAlternativesTest, OneOfClosedObjectsWithAnOptionalProperty) {
+  for (const size_t count : {2, 10, 22, 64}) {
+    const Grammar grammar = compile_many(
+        R"({"oneOf":[)" +
+        joined(
+            count,
+            [](size_t i) {
+              return fmt::format(
+                  R"({{"type":"object","properties":{{"p{}":{{"type":"integer"}}}},"additionalProperties":false}})",
+                  i);
+            }) +
+        "]}");
+    EXPECT_TRUE(accepts(*grammar, R"({"p0":1})")) << count;
+    EXPECT_TRUE(accepts(*grammar, fmt::format(R"({{"p{}":-7}})", count - 1))) << count;
+    for (const char* text : {"{}", R"({"p0":1,"p1":2})", R"({"p0":"x"})", R"({"q":1})"}) {
+      EXPECT_FALSE(accepts(*grammar, text)) << count << " " << text;
+    }
+  }
+}
+
+TEST(ManyAlternativesTest, ToolsThatDifferInAConstant) {
+  for (const char* keyword : {"anyOf", "oneOf"}) {
+    const Grammar grammar = compile_many(
+        fmt::format(R"({{"{}":[)", keyword) +
+        joined(
+            512,
+            [](size_t i) {
+              return fmt::format(
+                  R"({{"type":"object","properties":{{"name":{{"const":"tool_{}"}},"arguments":{{"type":"object","properties":{{"a{}":{{"type":"integer"}}}},"additionalProperties":false}}}},"required":["name","arguments"],"additionalProperties":false}})",
+                  i, i % 7);
+            }) +
+        "]}");
+    EXPECT_TRUE(accepts(*grammar, R"({"name":"tool_500","arguments":{"a3":1}})")) << keyword;
+    EXPECT_FALSE(accepts(*grammar, R"({"name":"tool_500","arguments":{"a4":1}})")) << keyword;
+    EXPECT_FALSE(accepts(*grammar, R"({"name":"tool_512","arguments":{}})")) << keyword;
+  }
+}
+
+/// Parts that overlap still exclude each other.
+TEST(ManyAlternativesTest, OneOfWhosePartsMayShareValues) {
+  const Grammar grammar = compile_many(R"({"oneOf":[
+      {"type":"object","properties":{"k":{"const":"a"},"x":{"type":"integer"}},"required":["k"]},
+      {"type":"object","properties":{"k":{"enum":["a","b"]},"x":{"type":"string"}},"required":["k"]},
+      {"type":"object","properties":{"k":{"const":"c"}},"required":["k"]},
+      {"enum":["a",{"k":"c"}]}, {"const":"a"}, {"const":"b"}, {"type":"null"}]})");
+  for (const char* text :
+       {R"({"k":"a","x":1})", R"({"k":"b"})", R"({"k":"c","x":1})", "\"b\"", "null"}) {
+    EXPECT_TRUE(accepts(*grammar, text)) << text;
+  }
+  for (const char* text : {R"({"k":"a"})", R"({"k":"c"})", "\"a\"", "1", R"({"k":"b","x":1})"}) {
+    EXPECT_FALSE(accepts(*grammar, text)) << text;
+  }
+}
+
+TEST(ManyAlternativesTest, FiniteSetsOfNumbers) {
+  const std::string numbers = joined(1'000, [](size_t i) { return std::to_string(3 * i); });
+  const Grammar one_of = compile_many(R"({"enum":[)" + numbers + R"(,0.5,-1e3,"x"]})");
+  for (const char* text : {"0", "2997", "2.997e3", "0.50", "-1000", "\"x\"", "-0"}) {
+    EXPECT_TRUE(accepts(*one_of, text)) << text;
+  }
+  for (const char* text : {"1", "2998", "3000", "0.51", "-999", "1e9"}) {
+    EXPECT_FALSE(accepts(*one_of, text)) << text;
+  }
+  EXPECT_EQ(one_of->next(one_of->start(), "-2"), Automaton::kDead);
+  const Grammar none_of =
+      compile_many(R"({"type":"number","not":{"enum":[)" + numbers + R"(]},"maximum":3001})");
+  for (const char* text : {"1", "2998", "0.5", "3001", "-3", "29970e-2"}) {
+    EXPECT_TRUE(accepts(*none_of, text)) << text;
+  }
+  for (const char* text : {"0", "0.0", "2997", "29.97e2", "300", "3002"}) {
+    EXPECT_FALSE(accepts(*none_of, text)) << text;
+  }
+  const Grammar whole = compile_many(
+      R"({"type":"integer","minimum":0,"maximum":6,"not":{"enum":[0,1,2,3,5,9,100]}})");
+  EXPECT_TRUE(accepts(*whole, "4"));
+  EXPECT_TRUE(accepts(*whole, "6.0"));
+  for (const char* text : {"5", "1", "2"}) {
+    EXPECT_FALSE(accepts(*whole, text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace specdec
