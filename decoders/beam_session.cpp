@@ -131,6 +131,11 @@ void BeamSession::advance(std::span<const Tensor> logits) {
   SPECDEC_CHECK(!finished_ && logits.size() == beams_.size(),
                 "a beam step of {} beams with {} rows of logits", beams_.size(), logits.size());
   const std::vector<Continuation> ranked = best_continuations(logits);
+  for (Beam& beam : beams_) {  // one whose grammar reached a limit ends where it is
+    if (generated_ > 0 && beam.grammar && beam.grammar->limit()) {
+      add_hypothesis(beam);
+    }
+  }
   ++generated_;
   const auto wanted = static_cast<size_t>(options_.num_beams);
   std::vector<Beam> running;
@@ -175,6 +180,9 @@ bool BeamSession::can_improve() const {
 }
 
 StopReason BeamSession::stop_reason(TokenSpan output) const {
+  if (output.empty()) {
+    return StopReason::kGrammarLimit;
+  }
   if (const auto reason = request_.stop.reason(output.back())) {
     return *reason;
   }
@@ -185,6 +193,9 @@ StopReason BeamSession::stop_reason(TokenSpan output) const {
     }
     if (place.can_only_end()) {
       return place.is_ended() ? StopReason::kEndOfSequence : StopReason::kGrammarEnd;
+    }
+    if (place.limit()) {
+      return StopReason::kGrammarLimit;
     }
   }
   return longest_ < request_.stop.max_new_tokens ? StopReason::kContextFull

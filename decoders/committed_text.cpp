@@ -53,6 +53,10 @@ DraftLimits CommittedText::room() const {
 
 void CommittedText::append(Token token) {
   if (grammar_ && !grammar_->accept(token)) {
+    if (grammar_->limit()) {
+      end_ = StopReason::kGrammarLimit;
+      return;
+    }
     throw Error(fmt::format("token {} was committed, which the grammar forbids there", token));
   }
   tokens_.push_back(token);

@@ -28,7 +28,8 @@ class CommittedText {
   /// the model.
   DraftLimits room() const;
 
-  /// Throws Error for a token that the grammar forbids.
+  /// Throws Error for a token that the grammar forbids. Where the grammar has reached a limit the
+  /// text ends, without the token.
   void append(Token token);
 
  private:

@@ -28,6 +28,8 @@ std::string_view stop_reason_name(StopReason reason) {
       return "max_new_tokens";
     case StopReason::kContextFull:
       return "context_full";
+    case StopReason::kGrammarLimit:
+      return "grammar_limit";
     case StopReason::kNoneAccepted:
       return "none_accepted";
   }

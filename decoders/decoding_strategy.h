@@ -26,10 +26,11 @@ enum class StopReason {
   kGrammarEnd,  ///< the grammar allows nothing more; no end-of-sequence token is spent on it
   kMaxNewTokens,
   kContextFull,
-  kNoneAccepted  ///< no sample of a corrected generation was accepted; the output is empty
+  kGrammarLimit,  ///< a limit of the grammar was reached: what may come next is not known
+  kNoneAccepted   ///< no sample of a corrected generation was accepted; the output is empty
 };
 /// "end_of_sequence", "stop_id", "stop_string", "grammar_end", "max_new_tokens", "context_full",
-/// "none_accepted"
+/// "grammar_limit", "none_accepted"
 std::string_view stop_reason_name(StopReason reason);
 /// True when an output under a grammar is a whole text of its language.
 bool ends_text(StopReason reason);

@@ -121,8 +121,11 @@ void Session::append(std::span<const Token> tokens, std::span<const int64_t> nod
   SPECDEC_CHECK(!finished(), "the generation is over already");
   const size_t before = committed().size();
   for (size_t i = 0; i < tokens.size() && !finished(); ++i) {
+    const size_t length = committed().size();
     text_.append(tokens[i]);
-    note(nodes[i]);
+    if (committed().size() > length) {
+      note(nodes[i]);
+    }
   }
   step_.committed = static_cast<int64_t>(committed().size() - before);
   if (request_.on_tokens) {

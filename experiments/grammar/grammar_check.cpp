@@ -64,6 +64,11 @@ InstanceResult walk(GrammarMatcher matcher, const GrammarInstance& instance,
   for (const Token token : tokens) {
     const bool allowed = masks.next(matcher).allows(token);
     const bool accepted = matcher.accept(token);
+    if (const auto limit = matcher.limit()) {
+      result.limited = true;
+      add_note(*limit);
+      return result;
+    }
     SPECDEC_CHECK(allowed == accepted, "the mask {} token {}, the matcher {} it: {}",
                   allowed ? "allows" : "forbids", token, accepted ? "accepts" : "refuses",
                   around(instance.text, bytes));
@@ -76,6 +81,11 @@ InstanceResult walk(GrammarMatcher matcher, const GrammarInstance& instance,
   }
   result.accepted = matcher.is_complete();
   const TokenMask mask = masks.next(matcher);
+  if (const auto limit = matcher.limit()) {
+    result.limited = true;
+    add_note(*limit);
+    return result;
+  }
   for (const Token end : vocabulary.end_tokens()) {
     SPECDEC_CHECK(mask.allows(end) == result.accepted,
                   "the mask {} end token {} after a text that is {}: {}",
@@ -132,6 +142,7 @@ Cells quantile_row(const std::string& title, std::vector<double> times, double s
 
 struct AnswerCounts {
   int64_t compiled = 0, with_tests = 0, right = 0, internal = 0;
+  int64_t limited = 0;                                  ///< instances
   int64_t schemas_accepting = 0, schemas_refusing = 0;  ///< wrongly
   int64_t valid = 0, valid_accepted = 0, invalid = 0, invalid_refused = 0;
 };
@@ -144,6 +155,10 @@ void count(const CaseResult& result, AnswerCounts& counts) {
   bool accepts = false;
   bool refuses = false;
   for (const InstanceResult& test : result.tests) {
+    counts.limited += test.limited ? 1 : 0;
+    if (test.limited) {
+      continue;
+    }
     accepts = accepts || (!test.valid && test.accepted);
     refuses = refuses || (test.valid && !test.accepted);
     counts.valid += test.valid ? 1 : 0;
@@ -171,7 +186,7 @@ double peak_memory_mb() {
 
 bool CaseResult::all_right() const {
   return compiled && !error && std::all_of(tests.begin(), tests.end(), [](const auto& test) {
-           return test.valid == test.accepted;
+           return !test.limited && test.valid == test.accepted;
          });
 }
 
@@ -214,9 +229,11 @@ std::vector<std::string> problem_lines(const CaseResult& result) {
   const std::string name = one_line(result.id, 80);
   for (size_t i = 0; i < result.tests.size(); ++i) {
     const InstanceResult& test = result.tests[i];
-    if (test.valid != test.accepted) {
+    if (test.limited || test.valid != test.accepted) {
       lines.push_back(fmt::format("{}: test {}, {}{}{}", name, i + 1,
-                                  test.valid ? "valid, is refused" : "invalid, is accepted",
+                                  test.limited ? "reaches a limit"
+                                  : test.valid ? "valid, is refused"
+                                               : "invalid, is accepted",
                                   test.note.empty() ? "" : ": ", one_line(test.note, 200)));
     }
   }
@@ -236,6 +253,9 @@ std::string case_json(const CaseResult& result) {
   json["tests"] = nlohmann::ordered_json::array();
   for (const InstanceResult& test : result.tests) {
     json["tests"].push_back({{"valid", test.valid}, {"accepted", test.accepted}});
+    if (test.limited) {
+      json["tests"].back()["grammar_limit"] = true;
+    }
   }
   json["mask_us"] = result.mask_us;
   return json_text(json) + "\n";
@@ -265,6 +285,7 @@ void print_grammar_totals(std::ostream& out, const std::vector<CaseResult>& resu
       << fmt::format("refuse a valid instance     {}\n", counts.schemas_refusing)
       << fmt::format("valid instances accepted    {}/{}\n", counts.valid_accepted, counts.valid)
       << fmt::format("invalid instances refused   {}/{}\n", counts.invalid_refused, counts.invalid)
+      << fmt::format("limits reached              {}\n", counts.limited)
       << fmt::format("internal errors             {}\n", counts.internal)
       << fmt::format("whole-vocabulary walks      {}\n", vocabulary_walks)
       << fmt::format("peak memory                 {:.0f} MB\n\n", peak_memory_mb());

@@ -16,6 +16,7 @@ namespace specdec {
 struct InstanceResult {
   bool valid = false;     ///< what the file says
   bool accepted = false;  ///< what the grammar says
+  bool limited = false;   ///< a limit of the grammar was reached: neither right nor wrong
   std::string note;       ///< where the walk stopped; the instance's description
 };
 

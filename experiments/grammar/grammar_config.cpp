@@ -236,6 +236,8 @@ void GrammarReader::read_schema_options() {
   limits.max_alternatives =
       node_.get<uint64_t>("max_alternatives", limits.max_alternatives, {1, kMaxGrammarLimit});
   limits.max_steps = node_.get<uint64_t>("max_steps", limits.max_steps, {1, kMaxGrammarLimit});
+  limits.max_seconds =
+      node_.get<uint64_t>("max_seconds", limits.max_seconds, {1, kMaxGrammarLimit});
   limits.max_states = node_.get<uint64_t>("max_states", limits.max_states, {1, kMaxGrammarLimit});
 }
 

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr StopReason kStopReasons[] = {StopReason::kEndOfSequence, StopReason::kStopId,
                                        StopReason::kStopString,    StopReason::kGrammarEnd,
                                        StopReason::kMaxNewTokens,  StopReason::kContextFull,
-                                       StopReason::kNoneAccepted};
+                                       StopReason::kGrammarLimit,  StopReason::kNoneAccepted};
 
 StopReason parse_stop_reason(const std::string& name) {
   for (const StopReason reason : kStopReasons) {
