@@ -48,10 +48,10 @@ class SourceKey {
     add(registry);
   }
   void add(const GrammarLimits& limits) {
-    const auto& [regex_states, mask_bytes, alternatives, steps, states, bytes, nesting, unrolled,
-                 symbols, items] = limits;
+    const auto& [regex_states, mask_bytes, alternatives, steps, seconds, states, bytes, nesting,
+                 unrolled, symbols, items] = limits;
     for (const uint64_t limit :
-         {regex_states, mask_bytes, alternatives, steps, states, uint64_t{bytes},
+         {regex_states, mask_bytes, alternatives, steps, seconds, states, uint64_t{bytes},
           static_cast<uint64_t>(nesting), unrolled, symbols, items}) {
       add(limit);
     }

@@ -40,6 +40,7 @@ void set_limit(GrammarLimits& limits, const std::string& name, uint64_t value) {
                                                    {"max_mask_bytes", &limits.max_mask_bytes},
                                                    {"max_alternatives", &limits.max_alternatives},
                                                    {"max_steps", &limits.max_steps},
+                                                   {"max_seconds", &limits.max_seconds},
                                                    {"max_states", &limits.max_states},
                                                    {"max_unrolled", &limits.max_unrolled},
                                                    {"max_symbols", &limits.max_symbols},
