@@ -215,7 +215,7 @@ bool ArrayStates::has_value_for(const Choice& choice) {
   if (!feasible(choice.next)) {
     return false;
   }
-  const uint64_t enough = told_apart(choice.next).size() + 1;
+  const uint64_t enough = count_told_apart(choice.next) + 1;
   if (feasibility_.has_many(choice.goal, enough)) {
     return true;
   }
@@ -246,6 +246,10 @@ std::vector<ValueId> ArrayStates::told_apart(ArrayStateId id) {
     values.erase(doubled.begin(), doubled.end());
   }
   return values;
+}
+
+uint64_t ArrayStates::count_told_apart(ArrayStateId id) {
+  return states_[id].seen.size() + (plan(id).unique ? watched(id).size() : 0);
 }
 
 bool ArrayStates::takes(ArrayStateId id, ValueId value) {

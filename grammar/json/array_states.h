@@ -54,6 +54,8 @@ class ArrayStates {
   /// Values, sorted, with which an item makes a difference to what may follow; all others are
   /// alike.
   std::vector<ValueId> told_apart(ArrayStateId id);
+  /// At least as many as these.
+  uint64_t count_told_apart(ArrayStateId id);
 
  private:
   struct Hash {

@@ -224,8 +224,7 @@ std::vector<std::string> JsonAutomaton::WayOut::items(const Choice& choice, int 
     return item ? std::vector<std::string>{*item} : std::vector<std::string>();
   }
   std::vector<std::string> texts;
-  const ValueList values =
-      plans_.lists().of(choice.goal, arrays.told_apart(choice.next).size() + 1);
+  const ValueList values = plans_.lists().of(choice.goal, arrays.count_told_apart(choice.next) + 1);
   for (const ValueEntry& entry : values.entries) {
     if (arrays.takes(choice.next, entry.id)) {
       texts.push_back(entry.text);

@@ -104,126 +104,6 @@ std::optional<std::string> NumberTexts::find_completion(const NumberPrefix& pref
          std::to_string(shift->power);
 }
 
-// ---- Several completions -----------------------------------------------------------------------
-
-namespace {
-
-/// Texts that make the beginning of a number of any size different numbers.
-std::vector<std::string> any_completions(const NumberPrefix& prefix, uint64_t most) {
-  const bool zero = !prefix.whole.empty() && prefix.significant_digits().empty();
-  if (prefix.has_exponent && zero) {
-    return {prefix.is_number() ? "" : "0"};
-  }
-  std::vector<std::string> texts;
-  for (uint64_t i = 1; i <= most; ++i) {
-    const std::string digits = std::to_string(i);
-    const bool fraction = !prefix.has_exponent && (prefix.has_point || prefix.whole == "0");
-    texts.push_back((fraction && !prefix.has_point ? "." : "") + digits + (fraction ? "1" : ""));
-  }
-  return texts;
-}
-
-}  // namespace
-
-std::vector<std::string> NumberTexts::completions(std::string_view text, uint64_t most) const {
-  const NumberPrefix prefix(text);
-  if (plan_.is_everything()) {
-    return any_completions(prefix, most);
-  }
-  Completions found;
-  complete(prefix, most, found);
-  std::vector<std::string> texts;
-  for (auto& [value, rest] : found) {
-    const bool whole = not_whole_ && NumberPrefix(std::string(text) + rest).is_whole();
-    texts.push_back(std::move(rest) + (whole ? ".0" : ""));
-  }
-  return texts;
-}
-
-bool NumberTexts::has_completions(std::string_view text, uint64_t many) const {
-  const NumberPrefix prefix(text);
-  if (plan_.is_everything()) {
-    const bool zero = !prefix.whole.empty() && prefix.significant_digits().empty();
-    return !(prefix.has_exponent && zero) || many <= 1;
-  }
-  if (prefix.has_exponent || prefix.whole.empty()) {
-    return false;
-  }
-  return visit_shifts(
-      prefix, [&](Shift shift) { return set_.count(cone(prefix, shift.power), many) >= many; });
-}
-
-void NumberTexts::complete(const NumberPrefix& prefix, uint64_t most, Completions& found) const {
-  if (prefix.has_exponent) {
-    return complete_exponent(prefix, most, found);
-  }
-  if (prefix.whole.empty()) {
-    visit_first_digits(prefix, [&](const NumberPrefix& next) {
-      Completions more;
-      complete(next, most, more);
-      for (auto& [value, rest] : more) {
-        found.emplace(value, (next.negative && !prefix.negative ? "-" : "") + next.whole + rest);
-      }
-      return found.size() >= most;
-    });
-    return;
-  }
-  visit_shifts(prefix, [&](Shift shift) {
-    complete_shifted(prefix, shift, most, found);
-    return found.size() >= most;
-  });
-}
-
-void NumberTexts::complete_shifted(const NumberPrefix& prefix, Shift shift, uint64_t most,
-                                   Completions& found) const {
-  for (const mpq_class& value : set_.list(cone(prefix, shift.power), most)) {
-    const mpq_class digits =
-        abs(value) * (shift.exponent ? power_of_ten(-shift.power) : mpq_class(1));
-    const std::string power = shift.exponent ? "e" + std::to_string(shift.power) : "";
-    found.emplace(value, prefix.digits_rest(digits) + power);
-  }
-}
-
-void NumberTexts::complete_exponent(const NumberPrefix& prefix, uint64_t most,
-                                    Completions& found) const {
-  const auto first = first_exponent(prefix);
-  const mpq_class value = prefix.mantissa();
-  if (!first || sgn(value) == 0) {
-    if (first) {
-      found.emplace(0, prefix.exponent_rest(*first));
-    }
-    return;
-  }
-  const int64_t window = this->window(prefix);
-  for (int64_t e = -window; e <= window && found.size() < most; ++e) {
-    const mpq_class whole = value * power_of_ten(e);
-    if (prefix.fits_exponent(e) && contains(prefix, whole)) {
-      found.emplace(prefix.negative ? mpq_class(-whole) : whole, prefix.exponent_rest(e));
-    }
-  }
-  for (const int sign : {1, -1}) {  // beyond it, one more digit at a time, all answer alike
-    const bool fits = !(sign > 0 ? prefix.exponent_sign == "-" : prefix.exponent_sign == "+");
-    const auto beyond = fits ? beyond_window(prefix, sign) : std::nullopt;
-    if (!beyond) {
-      continue;
-    }
-    NumberPrefix next = prefix;
-    std::string rest = prefix.exponent_rest(*beyond);
-    if (prefix.exponent.empty() && prefix.exponent_sign.empty() && sign < 0) {
-      next.exponent_sign = "-";
-    }
-    next.exponent += rest.substr(rest.starts_with('-') ? 1 : 0);
-    for (uint64_t i = 0; next.exponent.size() <= kMaxExponentDigits && i < most; ++i) {
-      // Values so far apart are told by their exponents: any different fractions stand for them.
-      found.emplace(
-          sign * (mpq_class(mpz_class(1)) * power_of_ten(2 * window + 1 + static_cast<int64_t>(i))),
-          rest);
-      rest += '0';
-      next.exponent += '0';
-    }
-  }
-}
-
 bool NumberTexts::is_complete(std::string_view text) const {
   const NumberPrefix prefix(text);
   if (!prefix.is_number() || plan_.is_everything()) {
@@ -254,8 +134,8 @@ NumberTexts::Magnitudes NumberTexts::scales(const NumberPrefix& prefix) const {
 }
 
 /// Visits those that begin with a digit, with a sign if there was none, until one says true.
-template <class Visit>
-bool NumberTexts::visit_first_digits(const NumberPrefix& prefix, const Visit& visit) {
+bool NumberTexts::visit_first_digits(const NumberPrefix& prefix,
+                                     const std::function<bool(const NumberPrefix&)>& visit) {
   for (const bool negative : {false, true}) {
     for (char digit = '0'; digit <= '9' && (negative || !prefix.negative); ++digit) {
       NumberPrefix next = prefix;
@@ -294,8 +174,8 @@ NumberFractions::Interval NumberTexts::cone(const NumberPrefix& prefix, int64_t 
 }
 
 /// Visits the shifts after which the digits go on to numbers of the set, until one says true.
-template <class Visit>
-bool NumberTexts::visit_shifts(const NumberPrefix& prefix, const Visit& visit) const {
+bool NumberTexts::visit_shifts(const NumberPrefix& prefix,
+                               const std::function<bool(Shift)>& visit) const {
   if (prefix.has_point && whole_only_) {
     return false;
   }

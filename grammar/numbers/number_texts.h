@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -72,16 +73,15 @@ class NumberTexts {
   void complete_exponent(const NumberPrefix& prefix, uint64_t most, Completions& found) const;
   void complete_shifted(const NumberPrefix& prefix, Shift shift, uint64_t most,
                         Completions& found) const;
-  template <class Visit>
-  bool visit_shifts(const NumberPrefix& prefix, const Visit& visit) const;
+  bool visit_shifts(const NumberPrefix& prefix, const std::function<bool(Shift)>& visit) const;
   bool may_have_sign(const NumberPrefix& prefix) const;
   bool contains(const NumberPrefix& prefix, const mpq_class& absolute) const;
   NumberFractions::Interval cone(const NumberPrefix& prefix, int64_t power) const;
   std::optional<Shift> first_shift(const NumberPrefix& prefix) const;
   std::optional<int64_t> first_exponent(const NumberPrefix& prefix) const;
   std::optional<int64_t> beyond_window(const NumberPrefix& prefix, int sign) const;
-  template <class Visit>
-  static bool visit_first_digits(const NumberPrefix& prefix, const Visit& visit);
+  static bool visit_first_digits(const NumberPrefix& prefix,
+                                 const std::function<bool(const NumberPrefix&)>& visit);
   int64_t window(const NumberPrefix& prefix) const;
   Magnitudes scales(const NumberPrefix& prefix) const;
   Comparison compare(const std::string& digits, bool negative) const;
