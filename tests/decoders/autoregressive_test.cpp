@@ -63,6 +63,27 @@ TEST(AutoregressiveTest, CertainTokensShareAForward) {
   EXPECT_EQ(plain.log_allowed, forced.log_allowed);
 }
 
+/// A name that grows needs ever more states of the grammar.
+TEST(AutoregressiveTest, GrammarLimitsEndTheOutput) {
+  const std::vector<std::string_view> pieces = {"{", "\"", "a", ""};
+  FakeModel model(
+      4,
+      [](TokenSpan) {
+        return std::vector<double>{0.0, 1.0, 2.0, -1.0};
+      },
+      400);
+  AutoregressiveDecoding decoding(model);
+  Task task{.prompt = {2}, .stop = {.max_new_tokens = 300, .end_ids = {3}}};
+  task.constraint.grammar =
+      compile_json_schema(std::make_shared<GrammarVocabulary>(pieces, std::vector<Token>{3}),
+                          R"({"type": "object"})", {}, {.max_states = 100});
+  CounterRandomness random(1);
+  const Generation generation = decoding.generate(task.request(random));
+  EXPECT_EQ(generation.stop_reason, StopReason::kGrammarLimit);
+  EXPECT_GT(generation.tokens.size(), 10U);
+  EXPECT_LT(generation.tokens.size(), 150U);
+}
+
 TEST(AutoregressiveTest, SameSeedSameTokens) {
   FakeModel model(50, random_table(50, 1));
   AutoregressiveDecoding decoding(model);
