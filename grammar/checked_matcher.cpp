@@ -133,6 +133,11 @@ bool CheckedMatcher::is_ended() const {
   return place_.is_ended();
 }
 
+std::optional<std::string> CheckedMatcher::limit() const {
+  const Use use(*this);
+  return place_.limit();
+}
+
 std::string CheckedMatcher::forced_bytes() const {
   const Use use(*this);
   return place_.forced_bytes();

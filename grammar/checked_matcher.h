@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,6 +44,8 @@ class CheckedMatcher {
   int64_t length() const;    ///< in steps
   bool is_complete() const;  ///< the text may end here, or has ended
   bool is_ended() const;     ///< an end token has been accepted
+  /// Why it is not known what may come next, when a limit was reached: then no token may.
+  std::optional<std::string> limit() const;
   /// What every text has next, up to the first choice or to where the text may end; "" after an end
   /// token. It may end inside a UTF-8 character.
   std::string forced_bytes() const;

@@ -180,6 +180,9 @@ void bind_matcher(nb::module_& m) {
       .def("is_terminated", &Matcher::is_ended, "True after a stop token.")
       .def("is_completed", &Matcher::is_complete, WithoutGil(),
            "True when the text may end here, or has ended.")
+      .def_prop_ro("limit", &Matcher::limit,
+                   "Why it is not known what may come next, when a limit of the grammar was "
+                   "reached; then no\ntoken may come. Else None.")
       .def_prop_ro("num_steps", &Matcher::length, "Accepted tokens and strings.")
       .def_prop_ro(
           "vocab_size", [](const Matcher& self) { return self.engine().vocab_size(); },

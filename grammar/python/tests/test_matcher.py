@@ -145,3 +145,16 @@ def test_batch_is_the_same_as_singles(letters):
         sg.batch_fill_next_token_bitmask(matchers, bitmask)
         for row, matcher in enumerate(matchers):
             assert bits(bitmask[row]) == matcher.allowed_tokens()
+
+
+def test_a_limit_ends_the_text(letters):
+    grammar = letters.compile_json_schema({"type": "object"}, limits={"max_states": 300})
+    matcher = sg.GrammarMatcher(grammar)
+    assert matcher.accept_string('{"')
+    while matcher.accept_string("a"):
+        assert matcher.limit is None
+    assert 1 < matcher.num_steps < 300
+    assert "raise max_states" in matcher.limit
+    assert matcher.allowed_tokens() == [] and not matcher.is_completed()
+    matcher.rollback()
+    assert matcher.limit is None
