@@ -134,8 +134,7 @@ void JsonAutomaton::Step::value(const Thread& thread) {
     case '{':
       enter();
       for (const ObjectStateId state : plan.objects) {
-        push({Kind::kObjectOpen, state, 0, thread.stack});
-        key_may_come(state, thread.stack);
+        open_object(state, thread.stack);
       }
       return;
     default:

@@ -54,6 +54,7 @@ class JsonAutomaton::Step {
   void add_items(ArrayStateId state, uint32_t stack);
   bool goes_on(const Thread& thread, const Container& container, bool may_end);
   void array(const Thread& thread);
+  void open_object(ObjectStateId state, uint32_t stack);
   void object(const Thread& thread);
   void key_may_come(ObjectStateId state, uint32_t stack);
   void key_start(const Thread& thread);

@@ -61,6 +61,13 @@ void JsonAutomaton::Step::array(const Thread& thread) {
 
 // ---- Objects ------------------------------------------------------------------------------------
 
+void JsonAutomaton::Step::open_object(ObjectStateId state, uint32_t stack) {
+  if (self_.plans_.objects().choices(state).may_end) {
+    push({Kind::kObjectOpen, state, 0, stack});
+  }
+  key_may_come(state, stack);
+}
+
 void JsonAutomaton::Step::object(const Thread& thread) {
   constexpr Container kObject = {'}', Kind::kObjectNext, Kind::kObjectClose};
   if (goes_on(thread, kObject, self_.plans_.objects().choices(thread.a).may_end)) {

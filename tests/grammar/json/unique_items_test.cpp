@@ -131,6 +131,29 @@ TEST(UniqueItemsTest, AnyValues) {
                {"[1,1.0]", R"([{"a":1,"b":2},{"b":2,"a":1},)", "[null,n", "[true,false,t"});
 }
 
+/// An item may begin only as a value that is left, not as others of its kind.
+TEST(UniqueItemsTest, KindsThatAreUsedUp) {
+  const std::string unique = R"(,"uniqueItems":true)";
+  const std::string two = unique + R"(,"minItems":2})";
+  const std::string mixed = R"({"type":"array","items":{"enum":[{"a":1},"x"]})";
+  expect_texts(mixed + two, {R"([{"a":1},"x"])", R"(["x",{"a":1}])"},
+               {R"([{"a":1},{)", R"(["x","x)", R"(["x",")"});
+  expect_texts(mixed + unique + "}", {R"([{"a":1},"x"])", R"([{"a":1}])"}, {R"([{"a":1},{)"});
+  expect_texts(
+      R"({"type":"array","items":{"anyOf":[{"type":"object","properties":{"a":{"type":"boolean"}},"required":["a"],"additionalProperties":false},{"type":"null"}]})" +
+          two,
+      {R"([{"a":true},{"a":false},null])", R"([null,{"a":true}])"},
+      {R"([{"a":true},{"a":false},{)", R"([null,{"a":true},n)"});
+  expect_texts(R"({"type":"array","prefixItems":[{"const":{"a":1}},{"enum":[{"a":1},"x"]}])" + two,
+               {R"([{"a":1},"x"])"}, {R"([{"a":1},{)"});
+  expect_texts(
+      R"({"type":"array","items":{"oneOf":[{"const":{"a":1}},{"const":{"b":2}},{"type":"null"}]})" +
+          two,
+      {R"([{"a":1},null,{"b":2}])"}, {R"([{"a":1},{"b":2},{)", R"([{"b":2},{"b)"});
+  expect_texts(R"({"type":"object","properties":{"p":)" + mixed + two + "}}",
+               {R"({"p":[{"a":1},"x"]})"}, {R"({"p":[{"a":1},{)"});
+}
+
 // ---- Many items
 // ----------------------------------------------------------------------------------
 
