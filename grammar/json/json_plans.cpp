@@ -16,10 +16,17 @@ JsonPlans::JsonPlans(FormulaStore& formulas, SchemaFormulas& schemas, JsonPlanOp
 
 std::vector<uint32_t> JsonPlans::numbers_of(FormulaId goal) {
   std::vector<uint32_t> ids;
-  for (NumberPlan& plan : alternatives_.numbers(goal)) {
+  const auto add = [&](NumberPlan plan) {
     if (!plan.is_empty()) {
       ids.push_back(static_cast<uint32_t>(numbers_.size()));
       numbers_.push_back(std::move(plan));
+    }
+  };
+  for (NumberPlan& plan : alternatives_.numbers(goal)) {
+    if (questions_.options().schema_order) {  // then whole numbers have no point
+      std::ranges::for_each(plan.split_whole(), add);
+    } else {
+      add(std::move(plan));
     }
   }
   return ids;

@@ -15,6 +15,8 @@ bool is_in(const std::vector<Decimal>& sorted, const Decimal& value) {
   return std::ranges::binary_search(sorted, value, is_less);
 }
 
+bool is_whole(const Decimal& value) { return is_multiple(value, {mpz_class(1), 0}); }
+
 }  // namespace
 
 bool NumberPlan::is_everything() const {
@@ -70,6 +72,29 @@ void NumberPlan::exclude(const std::vector<Decimal>& sorted) {
   std::vector<Decimal> both;
   std::ranges::set_union(excluded, sorted, std::back_inserter(both), is_less);
   excluded = std::move(both);
+}
+
+std::vector<NumberPlan> NumberPlan::split_whole() const {
+  const bool one = lower && upper && compare(*lower, *upper) == 0;
+  if (written != Written::kAnyWay || (!members && !one)) {
+    return {*this};
+  }
+  NumberPlan whole = *this;
+  NumberPlan others = *this;
+  if (!members) {
+    whole.members = others.members = std::vector<Decimal>{*lower};
+  }
+  std::erase_if(*whole.members, [](const Decimal& value) { return !is_whole(value); });
+  std::erase_if(*others.members, is_whole);
+  std::vector<NumberPlan> parts;
+  if (!whole.members->empty()) {
+    whole.restrict_to(Written::kWhole);
+    parts.push_back(std::move(whole));
+  }
+  if (!others.members->empty()) {
+    parts.push_back(std::move(others));
+  }
+  return parts;
 }
 
 bool NumberPlan::contains(const Decimal& value) const {

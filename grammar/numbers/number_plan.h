@@ -32,6 +32,10 @@ struct NumberPlan {
   bool restrict_to(Written way);  ///< false when no number is left
   bool restrict_to(const std::vector<Decimal>& sorted);
   void exclude(const std::vector<Decimal>& sorted);
+  /// Members, or a single number, as plans of whole numbers and of others, the first written
+  /// without point and exponent; itself where it is no such set, or says how its numbers are
+  /// written.
+  std::vector<NumberPlan> split_whole() const;
   bool contains(const Decimal& value) const;  ///< however it is written
   bool is_empty() const;
   /// How many numbers it has, or `cap` when there are at least that many.

@@ -58,14 +58,14 @@ TEST(GrammarMatcherTest, AcceptAgreesWithTheMask) {
 }
 
 TEST(GrammarMatcherTest, Ends) {
-  const Grammar grammar = compile_tiny(R"({"const": 1})");
+  const Grammar grammar = compile_tiny(R"({"enum": [1, 12]})");
   GrammarMatcher matcher(grammar);
   EXPECT_FALSE(matcher.is_complete());
   EXPECT_FALSE(matcher.accept(kTinyEnd));
   EXPECT_FALSE(matcher.can_only_end());
   ASSERT_TRUE(matcher.accept(token_of(*grammar, "1")));
   EXPECT_TRUE(matcher.is_complete());
-  EXPECT_FALSE(matcher.can_only_end()) << "1.0 and 10e-1 are the same number";
+  EXPECT_FALSE(matcher.can_only_end()) << "12 is one of them";
   ASSERT_TRUE(matcher.accept(kTinyEnd));
   EXPECT_TRUE(matcher.is_ended());
   EXPECT_TRUE(matcher.is_complete());

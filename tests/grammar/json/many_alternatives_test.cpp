@@ -111,5 +111,29 @@ TEST(ManyAlternativesTest, FiniteSetsOfNumbers) {
   }
 }
 
+/// In the schema's order their whole numbers have neither point nor exponent.
+TEST(ManyAlternativesTest, WholeNumbersOfFiniteSetsArePlain) {
+  const auto compile = [](const char* schema, bool schema_order) {
+    return compile_json_schema(empty_vocabulary(), schema, json_options(schema_order, "compact"));
+  };
+  for (const char* schema : {R"({"enum":[1,2,30]})", R"({"enum":[1,1.5,30]})", R"({"const":1})",
+                             R"({"anyOf":[{"const":1},{"const":30}]})", R"({"const":1.0})"}) {
+    const Grammar plain = compile(schema, true);
+    EXPECT_TRUE(accepts(*plain, "1")) << schema;
+    for (const char* text : {"1.0", "1.000", "1e0", "10e-1", "3e1", "30.0"}) {
+      EXPECT_EQ(plain->next(plain->start(), text), Automaton::kDead) << schema << " " << text;
+    }
+    EXPECT_TRUE(accepts(*compile(schema, false), "10e-1")) << schema;
+  }
+  const Grammar mixed = compile(R"({"enum":[1,1.5,-0.25,"a"]})", true);
+  for (const char* text : {"1", "1.5", "1.50", "-0.25", "\"a\""}) {
+    EXPECT_TRUE(accepts(*mixed, text)) << text;
+  }
+  const Grammar items = compile(
+      R"({"type":"array","items":{"enum":[1,1.5,2]},"uniqueItems":true,"minItems":3})", true);
+  EXPECT_TRUE(accepts(*items, "[1.5,1,2]"));
+  EXPECT_EQ(items->next(items->start(), "[1.5,1,1"), Automaton::kDead);
+}
+
 }  // namespace
 }  // namespace specdec

@@ -4,6 +4,7 @@
 
 #include <random>
 #include <string>
+#include <vector>
 
 #include "tests/support/random_number_plan.h"
 
@@ -44,6 +45,27 @@ TEST(NumberPlanTest, BoundsAreMerged) {
   NumberPlan integers;
   integers.multiples.push_back(parse_decimal("1.0"));
   EXPECT_TRUE(integers.is_integers());
+}
+
+TEST(NumberPlanTest, FiniteSetsSplitIntoWholeNumbersAndOthers) {
+  NumberPlan members;
+  members.restrict_to({parse_decimal("-2"), parse_decimal("0.5"), parse_decimal("10e-1")});
+  const std::vector<NumberPlan> parts = members.split_whole();
+  ASSERT_EQ(parts.size(), 2);
+  EXPECT_EQ(parts[0].list(9), (std::vector<std::string>{"-2", "1"}));
+  EXPECT_EQ(parts[0].written, NumberPlan::Written::kWhole);
+  EXPECT_EQ(parts[1].list(9), (std::vector<std::string>{"0.5"}));
+  EXPECT_EQ(parts[1].written, NumberPlan::Written::kAnyWay);
+  NumberPlan one;
+  one.raise_lower(parse_decimal("3"), false);
+  ASSERT_EQ(one.split_whole().size(), 1);
+  EXPECT_EQ(one.split_whole()[0].written, NumberPlan::Written::kAnyWay);
+  one.reduce_upper(parse_decimal("3"), false);
+  ASSERT_EQ(one.split_whole().size(), 1);
+  EXPECT_EQ(one.split_whole()[0].written, NumberPlan::Written::kWhole);
+  one.restrict_to(NumberPlan::Written::kNotWhole);
+  ASSERT_EQ(one.split_whole().size(), 1);
+  EXPECT_EQ(one.split_whole()[0].written, NumberPlan::Written::kNotWhole);
 }
 
 }  // namespace
