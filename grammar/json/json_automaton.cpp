@@ -297,7 +297,7 @@ std::string JsonAutomaton::explain(StateId state) {
   const std::span<const Thread> threads = states_[state].threads;
   std::vector<std::string> lines;
   for (const Thread& thread : threads) {
-    std::string line = Explain(*this).thread(thread);
+    std::string line = Explain(*this, state).thread(thread);
     if (!line.empty() && std::find(lines.begin(), lines.end(), line) == lines.end()) {
       lines.push_back(std::move(line));
     }

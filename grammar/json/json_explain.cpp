@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "grammar/json/json_open_item.h"
 
 namespace specdec {
 namespace {
@@ -24,21 +25,13 @@ std::string any_number(uint64_t min, uint64_t max, const char* what) {
   return min == max ? fmt::format("{} {}", min, what) : fmt::format("{} to {} {}", min, max, what);
 }
 
-std::string types_of(const ValuePlan& plan) {
-  std::vector<std::string> parts;
-  const auto add = [&](bool possible, const char* name) {
-    if (possible) {
-      parts.emplace_back(name);
-    }
-  };
-  add(plan.can_be_null, "null");
-  add(plan.can_be_false, "false");
-  add(plan.can_be_true, "true");
-  add(!plan.numbers.empty(), "a number");
-  add(!plan.strings.empty(), "a string");
-  add(!plan.arrays.empty(), "an array");
-  add(!plan.objects.empty(), "an object");
-  return "a value begins: " + join(parts, 0);
+/// The rest of a string, which more JSON may follow.
+std::string string_before_quote(std::string_view json) {
+  size_t end = 0;
+  while (end < json.size() && json[end] != '"') {
+    end += json[end] == '\\' ? 2 : 1;
+  }
+  return fmt::format("\"{}\"", json.substr(0, end));
 }
 
 }  // namespace
@@ -64,6 +57,47 @@ std::string JsonAutomaton::Explain::names(ObjectStateId id) {
   return found.empty() ? "no more names" : "names: " + join(found, more);
 }
 
+bool JsonAutomaton::Explain::goes_on(std::string_view bytes) {
+  StateId at = state_;
+  while (at != kDead && self_.states_[at].pad != 0) {
+    at = self_.next(at, (self_.states_[at].pad & kNewline) != 0 ? '\n' : ' ');
+  }
+  return std::ranges::any_of(
+      bytes, [&](char byte) { return self_.next(at, static_cast<uint8_t>(byte)) != kDead; });
+}
+
+/// Of items that are told apart, only the kinds of which values are left.
+std::string JsonAutomaton::Explain::value(const Thread& thread) {
+  const ValuePlan plan = self_.plans_.value(thread.a);  // a copy: plans grow
+  const bool told_apart = self_.item_is_open(self_.states_[state_], thread);
+  std::vector<std::string> parts;
+  const auto add = [&](bool possible, const char* name, std::string_view begins) {
+    if (possible && (!told_apart || goes_on(begins))) {
+      parts.emplace_back(name);
+    }
+  };
+  add(plan.can_be_null, "null", "n");
+  add(plan.can_be_false, "false", "f");
+  add(plan.can_be_true, "true", "t");
+  add(!plan.numbers.empty(), "a number", "-0123456789");
+  add(!plan.strings.empty(), "a string", "\"");
+  add(!plan.arrays.empty(), "an array", "[");
+  add(!plan.objects.empty(), "an object", "{");
+  return "a value begins: " + join(parts, 0);
+}
+
+/// In a string or number of an item that only some values are left for.
+std::string JsonAutomaton::Explain::told_apart(const Thread& thread) {
+  if (thread.kind == Kind::kNumber) {
+    return fmt::format("inside a number; it may {}end here", goes_on(",]}\n") ? "" : "not ");
+  }
+  std::string text = "inside a string of an item that is compared with the others";
+  const State state = self_.states_[state_];
+  const std::string rest = string_before_quote(OpenItem(self_, state).way_out(thread).value_or(""));
+  text += rest == "\"\"" ? "" : ": characters to come, for example " + rest;
+  return text + (goes_on("\"") ? "; it may end here" : "; it may not end here");
+}
+
 std::string JsonAutomaton::Explain::string(const StringState& state) {
   RegexStore& regexes = self_.formulas_.regexes();
   if (!state.decoder.idle()) {
@@ -78,9 +112,14 @@ std::string JsonAutomaton::Explain::string(const StringState& state) {
 }
 
 std::string JsonAutomaton::Explain::thread(const Thread& thread) {
+  const bool idle = thread.kind != Kind::kString || self_.strings_[thread.a].decoder.idle();
+  if ((thread.kind == Kind::kString || thread.kind == Kind::kNumber) && idle &&
+      self_.item_is_open(self_.states_[state_], thread)) {
+    return told_apart(thread);
+  }
   switch (thread.kind) {
     case Kind::kValue:
-      return types_of(self_.plans_.value(thread.a));
+      return value(thread);
     case Kind::kString:
       return string(self_.strings_[thread.a]);
     case Kind::kNumber:

@@ -154,6 +154,22 @@ TEST(UniqueItemsTest, KindsThatAreUsedUp) {
                {R"({"p":[{"a":1},"x"]})"}, {R"({"p":[{"a":1},{)"});
 }
 
+TEST(UniqueItemsTest, ExplainsOnlyWhatIsLeft) {
+  const auto explained = [](const std::string& items, const std::string& text) {
+    const Grammar grammar =
+        compile_items(R"({"type":"array","uniqueItems":true,"items":)" + items + "}");
+    return grammar->explain(grammar->next(grammar->start(), text));
+  };
+  const std::string mixed = R"({"enum":[{"a":1},"x"]})";
+  EXPECT_EQ(explained(mixed, R"([{"a":1},)"), "a value begins: a string\n");
+  const std::string words = R"({"enum":["a","ab","b"]})";
+  EXPECT_EQ(explained(words, R"(["a","a)"),
+            "inside a string of an item that is compared with the others: characters to come, for "
+            "example \"b\"; it may not end here\n");
+  EXPECT_EQ(explained(words, R"(["ab","a)"),
+            "inside a string of an item that is compared with the others; it may end here\n");
+}
+
 // ---- Many items
 // ----------------------------------------------------------------------------------
 
