@@ -13,6 +13,8 @@ constexpr uint64_t kMaxItems = 1'000;          ///< that are looked ahead at, of
 constexpr uint64_t kMaxListedValues = 20'000;  ///< values of one kind
 constexpr size_t kMaxCounted = 6;              ///< `contains` at once
 
+uint64_t saturated_sum(uint64_t a, uint64_t b) { return a > kUnbounded - b ? kUnbounded : a + b; }
+
 /// The largest flow through a network from its first node to its second.
 class MaxFlow {
  public:
@@ -76,8 +78,8 @@ UniqueItems::Answer UniqueItems::find(const ArrayPlan& plan, const ArrayState& s
                                       uint64_t least) {
   Answer answer;
   Task task{plan, state};
-  const uint64_t lower = std::max(least, plan.min > state.count ? plan.min - state.count : 0);
-  uint64_t upper = lower;
+  uint64_t lower = std::max(least, plan.min > state.count ? plan.min - state.count : 0);
+  uint64_t missing_in_all = 0;
   for (size_t i = 0; i < plan.contains.size(); ++i) {
     const ArrayPlan::Contains& contains = plan.contains[i];
     if (contains.from > 0) {
@@ -85,20 +87,24 @@ UniqueItems::Answer UniqueItems::find(const ArrayPlan& plan, const ArrayState& s
     }
     const uint64_t missing =
         contains.min > state.contained[i] ? contains.min - state.contained[i] : 0;
-    upper += missing;
+    lower = std::max(lower, missing);
+    missing_in_all = saturated_sum(missing_in_all, missing);
     if (missing > 0 || contains.max != kUnbounded) {
       task.contains.push_back(i);
     }
   }
-  if (upper > lower && plan.prefix.size() > state.count) {
-    upper += plan.prefix.size() - state.count;
-  }
   if (task.contains.size() > kMaxCounted) {
     questions_.fail(fmt::format("`uniqueItems` with more than {} `contains` at once", kMaxCounted));
   }
+  // More would not help: items of the rest that no `contains` needs can be left out.
+  uint64_t upper = lower;
+  if (missing_in_all > 0) {
+    const uint64_t before_rest = plan.prefix.size() - std::min(plan.prefix.size(), state.count);
+    upper = std::max(lower, saturated_sum(before_rest, missing_in_all));
+  }
+  upper = std::min(upper, plan.max - std::min(plan.max, state.count));
   for (task.items = lower; task.items <= upper && !answer.possible; ++task.items) {
-    const bool room = plan.max == kUnbounded || state.count + task.items <= plan.max;
-    answer.possible = room && fits(task, answer.watched);
+    answer.possible = fits(task, answer.watched);
   }
   std::ranges::sort(answer.watched);
   const auto doubled = std::ranges::unique(answer.watched);

@@ -1,6 +1,7 @@
 #include "grammar/json/value_lists.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <unordered_set>
 
@@ -12,6 +13,8 @@ namespace {
 
 constexpr int kMaxListedDepth = 1'000;  ///< of values in each other, as parse_json reads them
 constexpr int kFirstListedDepth = 4;
+
+int deeper(int depth) { return std::min(4 * depth, kMaxListedDepth); }
 
 std::string comma(const std::string& begun, bool next) { return next ? begun + "," : begun; }
 
@@ -57,13 +60,16 @@ const ValueList& ValueLists::of(FormulaId goal, uint64_t most) {
   ValueList result;
   const Remembering remembering(memory_);
   const bool settled = questions_.settles([&] {
-    bool cut = true;
-    for (int depth = kFirstListedDepth; cut && result.entries.size() < most; depth *= 4) {
-      if (depth > kMaxListedDepth) {
+    bool cut = false;
+    int depth = kFirstListedDepth;
+    result = list(goal, most, depth, cut);
+    while (cut && result.entries.size() < most) {
+      if (depth == kMaxListedDepth) {
         questions_.fail(fmt::format(
             "the different values of an item of a `uniqueItems` array nest deeper than {}",
             kMaxListedDepth));
       }
+      depth = deeper(depth);
       cut = false;
       result = list(goal, most, depth, cut);
     }
@@ -151,13 +157,12 @@ template <class Collect>
 std::vector<std::string> ValueLists::collect(uint64_t most, const Collect& collect) {
   const Remembering remembering(memory_);
   Collected found{most, kFirstListedDepth};
-  while (true) {
+  collect(found);
+  while (found.cut && !found.full() && found.depth < kMaxListedDepth) {
+    found = {most, deeper(found.depth)};
     collect(found);
-    if (!found.cut || found.full() || found.depth > kMaxListedDepth) {
-      return std::move(found.texts);
-    }
-    found = {most, 4 * found.depth};
   }
+  return std::move(found.texts);
 }
 
 // ---- Arrays ------------------------------------------------------------------------------------
@@ -177,20 +182,27 @@ void ValueLists::add_array(ArrayStateId id, const std::string& begun, bool next,
   }
   const std::string before = comma(begun, next);
   for (const Choice& way : arrays.ways(id)) {
-    const ValueList items = list(way.goal, found.most, found.depth, found.cut);
-    for (const ValueEntry& item : items.entries) {
-      if (!found.full()) {
-        add_item(way.next, item, before, found);
-      }
+    if (way.next != id || arrays.may_end(id)) {  // else no nearer to the end
+      add_items(way, before, found);
     }
   }
 }
 
-void ValueLists::add_item(ArrayStateId next, const ValueEntry& item, const std::string& begun,
-                          Collected& found) {
+/// The array refuses few of the values, and each that it takes leads to an end: lists more of them
+/// until it takes enough.
+void ValueLists::add_items(const Choice& way, const std::string& begun, Collected& found) {
   ArrayStates& arrays = plans_.arrays();
-  if (arrays.takes(next, item.id)) {
-    add_array(arrays.with_item(next, item.id), begun + item.text, true, found);
+  uint64_t enough = std::bit_ceil(found.most + arrays[way.next].seen.size());
+  for (bool more = true; more && !found.full(); enough *= 2) {
+    const ValueList items = list(way.goal, enough, found.depth, found.cut);
+    uint64_t taken = 0;
+    for (const ValueEntry& item : items.entries) {
+      if (!found.full() && arrays.takes(way.next, item.id)) {
+        ++taken;
+        add_array(arrays.with_item(way.next, item.id), begun + item.text, true, found);
+      }
+    }
+    more = items.entries.size() >= enough && taken < found.most;
   }
 }
 

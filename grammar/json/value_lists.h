@@ -63,8 +63,7 @@ class ValueLists {
   ValueList make_list(FormulaId goal, uint64_t most, int depth, bool& cut);
   void add_scalars(const ValuePlan& plan, Collected& found);
   void add_array(ArrayStateId id, const std::string& begun, bool next, Collected& found);
-  void add_item(ArrayStateId next, const ValueEntry& item, const std::string& begun,
-                Collected& found);
+  void add_items(const Choice& way, const std::string& begun, Collected& found);
   void add_object(ObjectStateId id, const Place& place, const std::string& begun, Collected& found);
   void add_names(ObjectStateId id, const Place& place, const std::string& begun, Collected& found);
   void add_others(ObjectStateId id, const Place& place, const std::string& begun, Collected& found);

@@ -97,6 +97,44 @@ TEST(UniqueItemsTest, DeepValuesAreCounted) {
                               R"(},"uniqueItems":true,"minItems":2})"));
 }
 
+TEST(UniqueItemsTest, ListsOfDifferentItemsInLists) {
+  const auto lists = [](const std::string& items, const std::string& more = "") {
+    return R"({"type":"array","uniqueItems":true)" + more +
+           R"(,"items":{"type":"array","uniqueItems":true,"items":)" + items +
+           R"(,"minItems":3,"maxItems":3}})";
+  };
+  expect_texts(lists(R"({"type":"integer","minimum":1,"maximum":3})"),
+               {"[[1,2,3]]", "[[3,2,1],[1,2,3]]", "[]"}, {"[[1,1", "[[1,2,3],[1,2,3", "[[1,2]"});
+  const std::string letters = R"({"enum":["a","b","c"]})";
+  expect_texts(lists(letters, R"(,"minItems":3)"),
+               {R"([["a","b","c"],["a","c","b"],["c","b","a"]])"}, {R"([["a","b","c"]])"});
+  EXPECT_TRUE(is_satisfiable(lists(letters, R"(,"minItems":6)")));
+  EXPECT_FALSE(is_satisfiable(lists(letters, R"(,"minItems":7)")));
+}
+
+TEST(UniqueItemsTest, ContainsMoreThanThereIsRoomFor) {
+  const std::string many = R"(,"contains":{"type":"integer"},"minContains":1000000000000})";
+  EXPECT_FALSE(is_satisfiable(R"({"type":"array","uniqueItems":true,"maxItems":5)" + many));
+  EXPECT_THROW(is_satisfiable(R"({"type":"array","uniqueItems":true)" + many), GrammarError);
+}
+
+/// The deepest lists that are told apart, and deeper ones.
+TEST(UniqueItemsTest, DeepLists) {
+  const auto pairs = [](size_t depth) {
+    std::string item = R"({"const":1})";
+    for (size_t i = 0; i < depth; ++i) {
+      item = R"({"type":"array","items":)" + item + R"(,"minItems":1,"maxItems":1})";
+    }
+    return R"({"type":"array","uniqueItems":true,"minItems":2,"items":{"anyOf":[{"const":1},)" +
+           item + "]}}";
+  };
+  EXPECT_TRUE(is_satisfiable(pairs(100)));
+  EXPECT_TRUE(is_satisfiable(pairs(300)));
+  expect_texts(
+      R"({"type":"array","uniqueItems":true,"minItems":2,"items":{"type":"array","contains":{"const":[[[[[[1]]]]]]}}})",
+      {"[[[[[[[[1]]]]]]],[[[[[[[1]]]]]],2]]"}, {"[[]", "[[1]"});
+}
+
 // ---- Items in progress
 // ---------------------------------------------------------------------------
 
