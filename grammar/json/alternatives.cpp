@@ -4,6 +4,7 @@
 #include <limits>
 #include <span>
 #include <type_traits>
+#include <unordered_set>
 
 #include "core/error.h"
 
@@ -140,9 +141,14 @@ bool Alternatives::add(const Atom& atom, ObjectPlan& plan) {
 
 template <class Plan>
 bool Alternatives::add_all(Task& task, Plan& plan) {
+  constexpr size_t kFew = 32;
+  std::unordered_set<FormulaId> done;                 // of many: references often lead to the same
   for (size_t i = 0; i < task.pending.size(); ++i) {  // grows meanwhile
     questions_.count_step();
     const FormulaId formula = task.pending[i];
+    if (i >= kFew && !done.insert(formula).second) {
+      continue;
+    }
     const Truth now = truths_.of(formula, type_of<Plan>());
     if (now == Truth::kFalse) {
       return false;
@@ -219,16 +225,13 @@ void Alternatives::expand(Task task, Plan plan, std::vector<Plan>& found) {
     if (found.size() > questions_.options().max_alternatives) {
       questions_.fail(
           fmt::format("a value has more than {} alternatives; raise max_alternatives, or use fewer "
-                      "anyOf, oneOf "
-                      "and not",
+                      "anyOf, oneOf and not",
                       questions_.options().max_alternatives));
     }
     return;
   }
-  const auto smallest =
-      std::min_element(task.choices.begin(), task.choices.end(), [&](FormulaId a, FormulaId b) {
-        return formulas_.parts(a).size() < formulas_.parts(b).size();
-      });
+  const auto smallest = std::ranges::min_element(
+      task.choices, {}, [&](FormulaId choice) { return formulas_.parts(choice).size(); });
   const std::vector<FormulaId>& parts = formulas_.parts(*smallest);
   task.choices.erase(smallest);
   for (const FormulaId part : std::span(parts).first(parts.size() - 1)) {
@@ -366,9 +369,7 @@ std::vector<StringPlan> Alternatives::strings(FormulaId goal) {
   if (!add_all(task, plan) || !settle_choices(task, plan)) {
     return {};
   }
-  if (!task.choices.empty()) {
-    plan = {schemas_.text_language(goal), 0, kUnbounded};
-  }
+  plan = task.choices.empty() ? plan : StringPlan{schemas_.text_language(goal), 0, kUnbounded};
   const bool bounded = plan.min > 0 || plan.max != kUnbounded;
   if (bounded && !regexes.star_of(plan.language)) {
     const auto max = plan.max == kUnbounded ? std::nullopt : std::optional(plan.max);

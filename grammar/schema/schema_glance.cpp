@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "grammar/interruption.h"
 #include "grammar/schema/value_store.h"
 
 namespace specdec {
@@ -9,7 +10,8 @@ namespace {
 
 using Type = JsonValue::Type;
 
-constexpr int kMaxGlanceDepth = 8;  ///< of references and allOf
+constexpr int kMaxGlanceDepth = 8;         ///< of references and allOf
+constexpr uint64_t kMaxGlances = 100'000;  ///< of one oneOf; what else there is may be anything
 
 TypeMask glance_type(const JsonValue& name) {
   constexpr std::pair<const char*, TypeMask> kNames[] = {
@@ -82,8 +84,9 @@ void SchemaFormulas::Glance::add_properties(Subschema here, Seen& seen, int dept
       continue;
     }
     const SchemaNode node = schemas_.document_.child(here.node, "properties", member);
-    if (auto value = look({node, here.scope}, depth + 1); value.values) {
-      seen.properties[member.name] = *std::move(value.values);
+    if (const Seen& value = look({node, here.scope}, depth + 1); value.values) {
+      looks_ += value.values->size();
+      seen.properties[member.name] = *value.values;
     }
   }
 }
@@ -92,17 +95,29 @@ void SchemaFormulas::Glance::add_properties(Subschema here, Seen& seen, int dept
 void SchemaFormulas::Glance::merge(Seen& seen, const Seen& more) {
   seen.types &= more.types;
   if (more.values) {
+    looks_ += more.values->size();
     seen.values = more.values;
   }
   for (const auto& [name, constants] : more.properties) {
+    looks_ += constants.size();
     seen.properties[name] = constants;
   }
 }
 
-SchemaFormulas::Glance::Seen SchemaFormulas::Glance::look(Subschema here, int depth) {
+const SchemaFormulas::Glance::Seen& SchemaFormulas::Glance::look(Subschema here, int depth) {
+  Interruption::check();
+  ++looks_;
+  const std::pair key(here.node, depth);
+  if (const auto known = known_.find(key); known != known_.end()) {
+    return known->second;
+  }
+  return known_.emplace(key, look_anew(here, depth)).first->second;
+}
+
+SchemaFormulas::Glance::Seen SchemaFormulas::Glance::look_anew(Subschema here, int depth) {
   Seen seen;
   const JsonValue& value = schemas_.document_.value(here.node);
-  if (depth > kMaxGlanceDepth || !value.is(Type::kObject)) {
+  if (depth > kMaxGlanceDepth || looks_ > kMaxGlances || !value.is(Type::kObject)) {
     seen.types = value.is(Type::kFalse) ? 0 : kAllTypes;
     return seen;
   }
@@ -123,7 +138,8 @@ SchemaFormulas::Glance::Seen SchemaFormulas::Glance::look(Subschema here, int de
     merge(seen, values);
     add_properties(here, seen, depth);
   }
-  for (size_t i = 0; i < schemas_.keywords_.list_size(here.node, "allOf"); ++i) {
+  const size_t parts = schemas_.keywords_.list_size(here.node, "allOf");
+  for (size_t i = 0; i < parts && looks_ <= kMaxGlances; ++i) {
     merge(seen, look({schemas_.document_.child(here.node, "allOf", i), here.scope}, depth + 1));
   }
   return seen;
@@ -184,6 +200,7 @@ std::vector<std::vector<size_t>> SchemaFormulas::Glance::overlaps_of_one_of(Subs
   }
   std::vector<std::vector<size_t>> overlaps(size);
   for (size_t i = 0; i < size; ++i) {
+    Interruption::check();
     std::set<size_t> near(others.begin(), others.end());
     if (const Constants* values = constants(all[i])) {
       for (const std::string& value : *values) {

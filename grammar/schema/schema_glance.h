@@ -1,8 +1,10 @@
 #pragma once
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "grammar/schema/schema_formulas.h"
@@ -27,15 +29,18 @@ class SchemaFormulas::Glance {
     std::map<std::string, Constants> properties;  ///< required ones, of objects
   };
 
-  Seen look(Subschema here, int depth);
+  const Seen& look(Subschema here, int depth);
+  Seen look_anew(Subschema here, int depth);
   void add_types(SchemaNode node, Seen& seen) const;
   void add_values(SchemaNode node, Seen& seen) const;
   void add_properties(Subschema here, Seen& seen, int depth);
-  static void merge(Seen& seen, const Seen& more);
+  void merge(Seen& seen, const Seen& more);
   static bool is_apart(const Seen& a, const Seen& b);
   static std::string best_property(const std::vector<Seen>& all);
 
   SchemaFormulas& schemas_;
+  std::map<std::pair<SchemaNode, int>, Seen> known_;  ///< by depth, all in one scope
+  uint64_t looks_ = 0;                                ///< and what was merged
 };
 
 }  // namespace specdec
