@@ -118,43 +118,54 @@ std::vector<BeamSession::Continuation> BeamSession::best_continuations(
   return best;
 }
 
-Beam BeamSession::continued(const Continuation& by) const {
+/// Nothing where the grammar reaches a limit.
+std::optional<Beam> BeamSession::continued(const Continuation& by) const {
   const Beam& before = beams_[static_cast<size_t>(by.beam)];
   Beam beam{before.tokens, by.log_prob, by.beam, before.grammar};
   beam.tokens.push_back(by.token);
-  SPECDEC_CHECK(!beam.grammar || beam.grammar->accept(by.token),
-                "a beam goes on with token {}, which the grammar forbids", by.token);
+  if (beam.grammar && !beam.grammar->accept(by.token)) {
+    SPECDEC_CHECK(beam.grammar->limit().has_value(),
+                  "a beam goes on with token {}, which the grammar forbids", by.token);
+    return std::nullopt;
+  }
   return beam;
 }
 
 void BeamSession::advance(std::span<const Tensor> logits) {
   SPECDEC_CHECK(!finished_ && logits.size() == beams_.size(),
                 "a beam step of {} beams with {} rows of logits", beams_.size(), logits.size());
-  const std::vector<Continuation> ranked = best_continuations(logits);
   for (Beam& beam : beams_) {  // one whose grammar reached a limit ends where it is
-    if (generated_ > 0 && beam.grammar && beam.grammar->limit()) {
-      add_hypothesis(beam);
+    if (beam.grammar && !beam.grammar->settle()) {
+      add_hypothesis(beam, generated_);
     }
   }
+  const std::vector<Continuation> ranked = best_continuations(logits);
   ++generated_;
   const auto wanted = static_cast<size_t>(options_.num_beams);
   std::vector<Beam> running;
+  std::set<int64_t> limited;
   for (size_t rank = 0; rank < ranked.size() && running.size() < wanted; ++rank) {
-    Beam next = continued(ranked[rank]);
+    std::optional<Beam> next = continued(ranked[rank]);
+    if (!next) {
+      if (limited.insert(ranked[rank].beam).second) {
+        add_hypothesis(beams_[static_cast<size_t>(ranked[rank].beam)], generated_ - 1);
+      }
+      continue;
+    }
     const bool ended = ends(ranked[rank].token) || generated_ == longest_ ||
-                       (next.grammar && next.grammar->can_only_end());
+                       (next->grammar && next->grammar->can_only_end());
     if (!ended) {
-      running.push_back(std::move(next));
+      running.push_back(*std::move(next));
     } else if (rank < wanted) {
-      add_hypothesis(std::move(next));
+      add_hypothesis(*std::move(next), generated_);
     }
   }
   beams_ = std::move(running);
   finished_ = beams_.empty() || !can_improve();
 }
 
-void BeamSession::add_hypothesis(Beam beam) {
-  const double score = this->score(beam.log_prob, generated_);
+void BeamSession::add_hypothesis(Beam beam, int64_t length) {
+  const double score = this->score(beam.log_prob, std::max<int64_t>(1, length));
   const auto worse = std::find_if(hypotheses_.begin(), hypotheses_.end(),
                                   [&](const Hypothesis& other) { return other.score < score; });
   hypotheses_.insert(worse, {std::move(beam.tokens), score});
@@ -194,7 +205,7 @@ StopReason BeamSession::stop_reason(TokenSpan output) const {
     if (place.can_only_end()) {
       return place.is_ended() ? StopReason::kEndOfSequence : StopReason::kGrammarEnd;
     }
-    if (place.limit()) {
+    if (std::ssize(output) < longest_) {
       return StopReason::kGrammarLimit;
     }
   }

@@ -98,8 +98,8 @@ class BeamSession {
 
   double lap();
   std::vector<Continuation> best_continuations(std::span<const Tensor> logits) const;
-  Beam continued(const Continuation& by) const;
-  void add_hypothesis(Beam beam);
+  std::optional<Beam> continued(const Continuation& by) const;
+  void add_hypothesis(Beam beam, int64_t length);
   double score(double log_prob, int64_t length) const;
   bool can_improve() const;
   StopReason stop_reason(TokenSpan output) const;

@@ -40,6 +40,9 @@ CommittedText::CommittedText(const Request& request, int64_t max_length, int64_t
                       "{}: compile it with the model's own tokenizer",
                       grammar_->grammar().vocab_size(), vocab_size));
     }
+    if (!grammar_->settle() && grammar_->limit()) {
+      end_ = StopReason::kGrammarLimit;
+    }
   }
 }
 
@@ -74,11 +77,15 @@ std::optional<StopReason> CommittedText::reason_to_stop(Token token) {
   if (grammar_ && grammar_->is_ended()) {
     return StopReason::kEndOfSequence;
   }
-  if (grammar_ && grammar_->can_only_end()) {
+  const bool known = !grammar_ || grammar_->settle();  // before anything is drawn or drafted there
+  if (known && grammar_ && grammar_->can_only_end()) {
     return StopReason::kGrammarEnd;
   }
   if (std::ssize(output()) >= rule.max_new_tokens) {
     return StopReason::kMaxNewTokens;
+  }
+  if (!known) {
+    return StopReason::kGrammarLimit;
   }
   return std::ssize(tokens_) > max_length_ ? std::optional(StopReason::kContextFull) : std::nullopt;
 }

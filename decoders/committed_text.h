@@ -28,8 +28,8 @@ class CommittedText {
   /// the model.
   DraftLimits room() const;
 
-  /// Throws Error for a token that the grammar forbids. Where the grammar has reached a limit the
-  /// text ends, without the token.
+  /// Throws Error for a token that the grammar forbids. The text ends after the token where the
+  /// grammar reaches a limit.
   void append(Token token);
 
  private:

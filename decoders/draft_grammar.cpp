@@ -20,6 +20,12 @@ TokenMask DraftGrammar::mask(const Draft& draft, int64_t node) {
   return grammar_.mask(state(draft, node));
 }
 
+bool DraftGrammar::is_at_limit(const Draft& draft, int64_t node) {
+  const StateId place = state(draft, node);
+  return place != Automaton::kDead && place != CompiledGrammar::kEnded &&
+         grammar_.mask(place).empty();
+}
+
 AllowedTokens allowed_by(const TokenMask& mask) {
   if (mask.empty()) {
     return nullptr;

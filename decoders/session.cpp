@@ -73,7 +73,9 @@ void Session::append_drawn(const Tensor& logits) {
 }
 
 void Session::commit_prefill(const Tensor& logits) {
-  append_drawn(logits);
+  if (!finished()) {  // else even the first token exceeds the grammar's limits
+    append_drawn(logits);
+  }
   generation_.prefill_seconds = clock_.lap();
   step_ = {};
 }

@@ -30,6 +30,8 @@ class Automaton {
   /// What may come next and why, for people: one line a possibility.
   virtual std::string explain(StateId state) = 0;
 
+  /// One of the calls below begins, or several that belong together: limits of time hold for them.
+  virtual void begin_call() {}
   /// How much of the states that it may build it has built: from 0 to 1.
   virtual double used() const { return 0.0; }
   /// A short way to the end of the text, or the beginning of one, which is empty only at the end;

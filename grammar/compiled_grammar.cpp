@@ -90,6 +90,7 @@ template <class Answer, class Work>
 Answer CompiledGrammar::within_limits(StateId state, Answer otherwise, const Work& work) const {
   const std::lock_guard lock(vocabulary_->mutex());
   try {
+    automaton_->begin_call();
     return work();
   } catch (const GrammarError& error) {  // mistakes were found when it was compiled
     limits_.try_emplace(state, error.what());
@@ -105,6 +106,14 @@ std::optional<std::string> CompiledGrammar::limit(StateId state) const {
   const std::lock_guard lock(vocabulary_->mutex());
   const auto found = limits_.find(state);
   return found == limits_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::shared_ptr<const CompiledGrammar> CompiledGrammar::compile_anew() const {
+  try {
+    return compile_ == nullptr ? nullptr : compile_();
+  } catch (const GrammarError&) {  // it was compiled once: others took what they share
+    return nullptr;
+  }
 }
 
 StateId CompiledGrammar::walk(StateId state, std::string_view bytes) const {
@@ -263,6 +272,10 @@ std::shared_ptr<const CompiledGrammar> compile_json_schema(
   if (grammar->start() == Automaton::kDead && !allow_empty) {
     throw GrammarError(kNothingSatisfies);
   }
+  grammar->remember([vocabulary = grammar->shared_vocabulary(), schema = std::string(schema),
+                     options, limits, allow_empty] {
+    return compile_json_schema(vocabulary, schema, options, limits, allow_empty);
+  });
   return grammar;
 }
 

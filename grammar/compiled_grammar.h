@@ -1,11 +1,13 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "grammar/automaton.h"
 #include "grammar/grammar_limits.h"
@@ -38,6 +40,9 @@ class CompiledGrammar {
                   uint64_t max_mask_bytes = GrammarLimits().max_mask_bytes, Cuts cuts = Cuts::kAny,
                   std::shared_ptr<GrammarLanguages> languages = nullptr);
   ~CompiledGrammar();
+  using Compile = std::function<std::shared_ptr<const CompiledGrammar>()>;
+  /// How the grammar is compiled.
+  void remember(Compile compile) { compile_ = std::move(compile); }
   CompiledGrammar(const CompiledGrammar&) = delete;
   CompiledGrammar& operator=(const CompiledGrammar&) = delete;
 
@@ -58,8 +63,12 @@ class CompiledGrammar {
   /// See Automaton::way_out; empty after an end token.
   std::optional<std::string> way_out(StateId state) const;
   std::string explain(StateId state) const;
-  /// Why it is not known what follows the state: a limit was reached. No token may come there then.
+  /// Why it is not known what follows the state: a limit was reached, counting all texts that were
+  /// read. No token may come there then. See GrammarMatcher::limit for one text alone.
   std::optional<std::string> limit(StateId state) const;
+  /// The grammar without any state of a text; nullptr when it does not know how it was compiled, or
+  /// limits that it shares with other grammars were reached.
+  std::shared_ptr<const CompiledGrammar> compile_anew() const;
   /// True when the texts so far took more than half of the states that the grammar may have
   /// (`max_states`): the next text is better read by one that is compiled anew.
   bool is_used_up() const;
@@ -68,6 +77,7 @@ class CompiledGrammar {
   bool is_end(Token token) const;
   int64_t vocab_size() const;
   const GrammarVocabulary& vocabulary() const { return *vocabulary_; }
+  std::shared_ptr<GrammarVocabulary> shared_vocabulary() const { return vocabulary_; }
 
  private:
   class Masks;
@@ -88,6 +98,7 @@ class CompiledGrammar {
   mutable std::unordered_map<StateId, std::string> limits_;  ///< under the lock
   mutable std::atomic<bool> has_limits_ = false;
   StateId start_ = Automaton::kDead;
+  Compile compile_;
 };
 
 /// Compiles a JSON Schema (2020-12, 2019-09, draft 7, 6 and 4). Throws GrammarError naming the

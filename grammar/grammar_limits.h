@@ -12,9 +12,9 @@ struct GrammarLimits {
 
   // JSON Schema:
   uint64_t max_alternatives = 10'000;  ///< of one value and type
-  uint64_t max_steps = 3'000'000;      ///< of all the work on alternatives and feasibility
-  uint64_t max_seconds = 30;           ///< of the same, for the schema or one step of a text
-  uint64_t max_states = 1'000'000;     ///< of the automaton; see CompiledGrammar::is_used_up
+  uint64_t max_steps = 3'000'000;      ///< of the schema's work on alternatives and feasibility
+  uint64_t max_seconds = 30;           ///< of the same, for the schema, and for one call later on
+  uint64_t max_states = 1'000'000;     ///< of the automaton, for one text; see is_used_up
 
   // Rules (GBNF, Lark):
   size_t max_bytes = 4 << 20;          ///< of the text

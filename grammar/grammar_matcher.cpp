@@ -1,5 +1,8 @@
 #include "grammar/grammar_matcher.h"
 
+#include <map>
+#include <utility>
+
 #include "core/error.h"
 
 namespace specdec {
@@ -7,27 +10,117 @@ namespace specdec {
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar)
     : grammar_(std::move(grammar)), states_{grammar_->start()} {}
 
-TokenMask GrammarMatcher::mask() const { return grammar_->mask(state()); }
+// ---- Limits -------------------------------------------------------------------------------------
 
-bool GrammarMatcher::accept(Token token) {
+/// True when the grammar cannot say what comes next: every other place of a text has a way on.
+bool GrammarMatcher::is_at_limit() const {
+  return state() != Automaton::kDead && !is_ended() && grammar_->mask(state()).empty();
+}
+
+/// The text, or what can be read of it, in that grammar, with a mask at each place.
+GrammarMatcher GrammarMatcher::alone(std::shared_ptr<const CompiledGrammar> grammar) const {
+  GrammarMatcher text(std::move(grammar));
+  for (const Token token : tokens_) {
+    const bool goes_on =
+        !text.is_at_limit() &&
+        (token < 0 ? text.step(strings_[static_cast<size_t>(~token)]) : text.step(token));
+    if (!goes_on) {
+      break;
+    }
+  }
+  return text;
+}
+
+bool GrammarMatcher::settle() {
+  if (!is_at_limit()) {
+    return state() != Automaton::kDead && !is_ended();
+  }
+  auto anew = grammar_->compile_anew();
+  if (anew == nullptr) {
+    return false;
+  }
+  GrammarMatcher text = alone(std::move(anew));
+  if (text.length() < length() || text.is_at_limit()) {
+    return false;
+  }
+  *this = std::move(text);
+  return true;
+}
+
+std::optional<std::string> GrammarMatcher::limit() const {
+  if (limit_) {
+    return limit_;
+  }
+  auto reached = grammar_->limit(state());
+  return reached && !GrammarMatcher(*this).settle() ? reached : std::nullopt;
+}
+
+// ---- Steps --------------------------------------------------------------------------------------
+
+TokenMask GrammarMatcher::mask() const {
+  TokenMask mask = grammar_->mask(state());
+  if (!mask.empty() || is_ended() || state() == Automaton::kDead) {
+    return mask;
+  }
+  GrammarMatcher settled = *this;
+  return settled.settle() ? settled.grammar_->mask(settled.state()) : mask;
+}
+
+bool GrammarMatcher::step(Token token) {
   const StateId next = grammar_->next(state(), token);
   if (next != Automaton::kDead) {
     states_.push_back(next);
+    tokens_.push_back(token);
+    limit_.reset();
   }
   return next != Automaton::kDead;
 }
 
-bool GrammarMatcher::accept_bytes(std::string_view bytes) {
+bool GrammarMatcher::step(std::string_view bytes) {
   const StateId next = is_ended() ? Automaton::kDead : grammar_->next(state(), bytes);
   if (next != Automaton::kDead) {
     states_.push_back(next);
+    tokens_.push_back(~static_cast<Token>(strings_.size()));
+    strings_.emplace_back(bytes);
+    limit_.reset();
   }
   return next != Automaton::kDead;
+}
+
+bool GrammarMatcher::accept(Token token) { return step(token) || step_alone(token); }
+
+bool GrammarMatcher::accept_bytes(std::string_view bytes) {
+  return step(bytes) || step_alone(bytes);
+}
+
+/// A step that failed, perhaps at a limit.
+template <class Part>
+bool GrammarMatcher::step_alone(Part part) {
+  auto reached = grammar_->limit(state());
+  auto anew = reached ? grammar_->compile_anew() : nullptr;
+  if (anew == nullptr) {
+    limit_ = std::move(reached);
+    return false;
+  }
+  GrammarMatcher text = alone(std::move(anew));
+  if (text.length() == length() && text.step(part)) {
+    *this = std::move(text);
+    return true;
+  }
+  limit_ = text.grammar_->limit(text.state());
+  return false;
 }
 
 void GrammarMatcher::rollback(int64_t tokens) {
   SPECDEC_CHECK(tokens >= 0 && tokens <= length(), "{} tokens to forget of {}", tokens, length());
-  states_.resize(states_.size() - static_cast<size_t>(tokens));
+  for (; tokens > 0; --tokens) {
+    if (tokens_.back() < 0) {
+      strings_.pop_back();
+    }
+    tokens_.pop_back();
+    states_.pop_back();
+    limit_.reset();
+  }
 }
 
 bool GrammarMatcher::is_ended() const { return state() == CompiledGrammar::kEnded; }
@@ -44,17 +137,32 @@ bool GrammarMatcher::can_only_end() const {
   return mask().count() == static_cast<int64_t>(grammar_->vocabulary().end_tokens().size());
 }
 
-std::optional<std::string> GrammarMatcher::limit() const { return grammar_->limit(state()); }
-
 std::string GrammarMatcher::forced_bytes() const { return grammar_->forced_bytes(state()); }
 
 std::string GrammarMatcher::explain() const { return grammar_->explain(state()); }
+
+// ---- Trees --------------------------------------------------------------------------------------
+
+/// The place after a node of a tree that begins here.
+GrammarMatcher GrammarMatcher::after(TokenSpan tokens, const std::vector<int64_t>& parents,
+                                     int64_t node) const {
+  std::vector<Token> path;
+  for (; node >= 0; node = parents[static_cast<size_t>(node)]) {
+    path.push_back(tokens[static_cast<size_t>(node)]);
+  }
+  GrammarMatcher place = *this;
+  for (auto token = path.rbegin(); token != path.rend(); ++token) {
+    (void)place.step(*token);
+  }
+  return place;
+}
 
 std::vector<TokenMask> GrammarMatcher::tree_masks(TokenSpan tokens,
                                                   const std::vector<int64_t>& parents) const {
   SPECDEC_CHECK(tokens.size() == parents.size(), "{} tokens with {} parents", tokens.size(),
                 parents.size());
   std::vector<StateId> states(tokens.size(), Automaton::kDead);
+  std::map<int64_t, GrammarMatcher> alone;  // after nodes where others reached a limit, and below
   std::vector<TokenMask> masks;
   masks.reserve(tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -64,6 +172,21 @@ std::vector<TokenMask> GrammarMatcher::tree_masks(TokenSpan tokens,
       states[i] = grammar_->next(before, tokens[i]);
     }
     masks.push_back(grammar_->mask(states[i]));
+    const auto parent = alone.find(parents[i]);
+    const bool lost = masks.back().empty() && before != Automaton::kDead &&
+                      states[i] != CompiledGrammar::kEnded &&
+                      (states[i] != Automaton::kDead || grammar_->limit(before));
+    if (parent == alone.end() && !lost) {
+      continue;
+    }
+    GrammarMatcher place =
+        parent == alone.end() ? after(tokens, parents, parents[i]) : parent->second;
+    states[i] = Automaton::kDead;
+    masks.back() = grammar_->mask(states[i]);
+    if (place.accept(tokens[i]) && place.settle()) {
+      masks.back() = place.grammar_->mask(place.state());
+      alone.emplace(static_cast<int64_t>(i), std::move(place));
+    }
   }
   return masks;
 }

@@ -11,7 +11,11 @@
 
 namespace specdec {
 
-/// A place in a grammar's text, token by token. Cheap to copy (four bytes a token).
+/// A place in a grammar's text, token by token. Cheap to copy (eight bytes a token).
+///
+/// The grammar's limits hold for one text: where the texts that were read before reach them, the
+/// text is read again, alone, by a grammar that is compiled anew. What other texts were read, such
+/// as drafts, changes no answer.
 class GrammarMatcher {
  public:
   explicit GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar);
@@ -32,9 +36,12 @@ class GrammarMatcher {
   bool is_ended() const;
   /// True when nothing but an end token may come.
   bool can_only_end() const;
-  /// Why it is not known what may come next, when a limit was reached: then no token may. No call
-  /// throws for a limit.
+  /// Why it is not known what may come next, when this text alone reaches a limit: then no token
+  /// may. No call throws for a limit.
   std::optional<std::string> limit() const;
+  /// Finds out what may come next, and goes on in a grammar compiled anew where that is needed.
+  /// False at a limit, and after a text that has ended.
+  bool settle();
   /// What every text has next.
   std::string forced_bytes() const;
   std::string explain() const;
@@ -48,8 +55,19 @@ class GrammarMatcher {
   StateId state() const { return states_.back(); }
 
  private:
+  bool is_at_limit() const;
+  bool step(Token token);
+  bool step(std::string_view bytes);
+  template <class Part>
+  bool step_alone(Part part);
+  GrammarMatcher alone(std::shared_ptr<const CompiledGrammar> grammar) const;
+  GrammarMatcher after(TokenSpan tokens, const std::vector<int64_t>& parents, int64_t node) const;
+
   std::shared_ptr<const CompiledGrammar> grammar_;
-  std::vector<StateId> states_;  ///< after 0, 1, ... tokens
+  std::vector<StateId> states_;       ///< after 0, 1, ... tokens
+  std::vector<Token> tokens_;         ///< below zero: ~index of bytes
+  std::vector<std::string> strings_;  ///< bytes that were accepted
+  std::optional<std::string> limit_;  ///< that the newest step reached
 };
 
 }  // namespace specdec

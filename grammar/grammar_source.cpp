@@ -115,9 +115,11 @@ std::shared_ptr<const CompiledGrammar> compile_grammar(
     languages->shared.regexes.allow(source.limits.max_regex_states);
     automaton = make_automaton(languages->shared, source);
   }
-  return std::make_shared<const CompiledGrammar>(std::move(vocabulary), std::move(automaton),
-                                                 source.limits.max_mask_bytes, source.cuts,
-                                                 std::move(languages));
+  auto grammar = std::make_shared<CompiledGrammar>(vocabulary, std::move(automaton),
+                                                   source.limits.max_mask_bytes, source.cuts,
+                                                   std::move(languages));
+  grammar->remember([vocabulary, source] { return compile_grammar(vocabulary, source); });
+  return grammar;
 }
 
 void check_grammar(const GrammarSource& source) {

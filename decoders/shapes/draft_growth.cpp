@@ -33,6 +33,10 @@ bool DraftGrowth::is_expanded(int64_t node) const {
   return node < std::ssize(logits_) && logits_[static_cast<size_t>(node)].logits.defined();
 }
 
+bool DraftGrowth::has_distribution(int64_t node) {
+  return is_expanded(node) && !(grammar_ && grammar_->is_at_limit(draft_, node));
+}
+
 bool DraftGrowth::may_have_children(int64_t node) const {
   return room() > 0 && depths_[static_cast<size_t>(node)] < context_.max_depth;
 }
@@ -86,7 +90,7 @@ std::vector<Token> DraftGrowth::penalised(int64_t node) const {
 }
 
 TokenProbs DraftGrowth::distribution(int64_t node) {
-  if (!is_expanded(node)) {
+  if (!has_distribution(node)) {
     return {};
   }
   SamplingParams sampling = context_.sampling;
@@ -150,7 +154,7 @@ std::vector<int64_t> DraftGrowth::add_children(int64_t node, int64_t count) {
 }
 
 std::vector<Candidate> DraftGrowth::best(int64_t node, int64_t count) {
-  if (!is_expanded(node)) {
+  if (!has_distribution(node)) {
     return {};
   }
   if (count == 1 && context_.sampling.greedy()) {

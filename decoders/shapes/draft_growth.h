@@ -58,8 +58,8 @@ class DraftGrowth {
   int64_t add(Token token, int64_t node);
   /// The `count` most likely tokens after an expanded node, best first; none after another one.
   std::vector<Candidate> best(int64_t node, int64_t count);
-  /// The drafter's distribution of the token after an expanded node. Empty after another one, and
-  /// where the grammar allows none of the drafter's tokens.
+  /// The drafter's distribution of the token after an expanded node. Empty after another one, where
+  /// the grammar allows none of the drafter's tokens, and where it has reached a limit.
   TokenProbs distribution(int64_t node);
 
   /// The draft; the object is used up.
@@ -69,6 +69,8 @@ class DraftGrowth {
 
  private:
   bool is_expanded(int64_t node) const;
+  /// True when there is a distribution of the token after the node.
+  bool has_distribution(int64_t node);
   bool may_have_children(int64_t node) const;
   /// What the grammar allows after `node`.
   AllowedTokens allowed(int64_t node);

@@ -43,7 +43,7 @@ void PlanQuestions::fail(const std::string& what) const {
 
 void PlanQuestions::count_step() {
   Interruption::check();
-  if (++steps_ > options_.max_steps) {
+  if (++steps_ > options_.max_steps && !compiled_) {
     fail(fmt::format(
         "the schema's combinations of anyOf, oneOf, not and allOf are too many: more than {} steps "
         "to tell its alternatives apart; raise max_steps, or make the subschemas of a oneOf differ "
@@ -69,10 +69,16 @@ void PlanQuestions::begin_question() {
 }
 
 void PlanQuestions::begin_reading() {
-  if (open_.open() == 0 && goals_.empty() && steps_ > 0) {
+  if (!in_calls_ && open_.open() == 0 && goals_.empty() && steps_ > 0) {
     steps_ = 0;
     begin_ = Clock::now();
   }
+}
+
+void PlanQuestions::begin_call() {
+  compiled_ = in_calls_ = true;
+  steps_ = 0;
+  begin_ = Clock::now();
 }
 
 }  // namespace specdec

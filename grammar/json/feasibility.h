@@ -14,8 +14,8 @@ namespace specdec {
 struct JsonPlanOptions {
   bool schema_order = false;
   uint64_t max_alternatives = 10'000;  ///< of one value and type
-  uint64_t max_steps = 3'000'000;      ///< of all the work on alternatives and feasibility
-  uint64_t max_seconds = 30;           ///< of the same, for the schema or one step of a text
+  uint64_t max_steps = 3'000'000;      ///< of the schema's work on alternatives and feasibility
+  uint64_t max_seconds = 30;           ///< of the same, for the schema, and for one call later on
 };
 
 /// Whether values exist. What lies below JsonPlans asks it.
@@ -47,10 +47,13 @@ class PlanQuestions {
   const JsonPlanOptions& options() const { return options_; }
   /// Throws GrammarError with the locations of what is being planned.
   [[noreturn]] void fail(const std::string& what) const;
-  /// Throws GrammarError beyond max_steps.
+  /// Throws GrammarError beyond max_steps while the schema is compiled, and beyond max_seconds.
   void count_step();
-  /// Limits hold for the schema, and then for each step of a text.
+  /// A step of a text begins. Steps are not bounded any more: how many there are depends on what
+  /// other texts have made known.
   void begin_reading();
+  /// A call about a text begins, of many steps; max_seconds hold for it.
+  void begin_call();
 
   /// True when no question is under way: all answers hold.
   bool is_idle() const { return open_.open() == 0; }
@@ -93,6 +96,8 @@ class PlanQuestions {
   std::vector<FormulaId> goals_;  ///< being planned, the innermost last
   using Clock = std::chrono::steady_clock;
   uint64_t steps_ = 0;
+  bool compiled_ = false;
+  bool in_calls_ = false;
   Clock::time_point begin_ = Clock::now();
   FixedPoint open_;
 };

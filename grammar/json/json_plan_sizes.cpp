@@ -44,16 +44,17 @@ uint64_t JsonPlans::count(FormulaId goal, int depth) {
   if (goal <= FormulaStore::kTrue) {
     return goal == FormulaStore::kTrue ? kManyValues : 0;
   }
-  if (const auto known = counts_.find(goal); known != counts_.end()) {
-    return known->second;
-  }
   if (depth > kMaxDepth) {
     return possible(goal) ? 1 : 0;
   }
+  const uint64_t key = uint64_t{goal} << 8 | static_cast<uint64_t>(depth);
+  if (const auto known = counts_.find(key); known != counts_.end()) {
+    return known->second;
+  }
   uint64_t total = 0;
   const bool settled = questions_.settles([&] { total = count_anew(goal, depth); });
-  if (settled && depth == 0) {  // further down it may be told too early
-    counts_[goal] = total;
+  if (settled) {
+    counts_[key] = total;
   }
   return total;
 }

@@ -45,6 +45,7 @@ class JsonPlans final : private Feasibility {
 
   /// Limits hold for what is asked from now on.
   void begin_reading() { questions_.begin_reading(); }
+  void begin_call() { questions_.begin_call(); }
   /// Makes plans for all that can be reached, so that what is too large is known beforehand.
   void prepare_all(FormulaId root);
 
@@ -71,7 +72,7 @@ class JsonPlans final : private Feasibility {
   std::unordered_map<FormulaId, ValuePlan> values_;
   ValuePlan unsettled_;           ///< one that leaned on an open question: not kept
   FixedPoint::Answers possible_;  ///< by formula
-  std::unordered_map<FormulaId, uint64_t> counts_;
+  std::unordered_map<uint64_t, uint64_t> counts_;  ///< by formula and depth
   std::vector<NumberPlan> numbers_;
   std::unordered_map<FormulaId, std::vector<ArrayStateId>> arrays_of_;
   std::unordered_map<FormulaId, std::vector<ObjectPlanId>> objects_of_;

@@ -63,6 +63,7 @@ class JsonSchemaAutomaton final : public Automaton {
   }
 
   StateId start() override { return json_.start(); }
+  void begin_call() override { plans_.begin_call(); }
   StateId next(StateId state, uint8_t byte) override { return json_.next(state, byte); }
   bool is_complete(StateId state) override { return json_.is_complete(state); }
   std::string explain(StateId state) override { return json_.explain(state); }

@@ -45,6 +45,8 @@ void ObjectStates::prepare(ObjectPlan& plan) {
     }
   }
   plan.min = plan.required >= plan.min ? 0 : plan.min;
+  plan.names.clear();  // of a time that a limit ended
+  plan.classes.clear();
   prepare_classes(plan);
   prepare_names(plan);
 }

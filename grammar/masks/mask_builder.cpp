@@ -314,14 +314,13 @@ void MaskBuilder::collect_remainders(Node node, StateId state, std::vector<Remai
 }
 
 const std::vector<MaskBuilder::Remainder>& MaskBuilder::remainders(StateId closed) {
-  const auto [known, fresh] = remainders_.try_emplace(closed, 0);
-  if (fresh) {
-    std::vector<Remainder> alive = {{0, string_states_->depends_on_string(closed)}};
-    collect_remainders(0, closed, alive);
-    std::ranges::sort(alive, {}, &Remainder::id);
-    known->second = remainder_sets_.intern(std::move(alive));
+  if (const auto known = remainders_.find(closed); known != remainders_.end()) {
+    return remainder_sets_[known->second];
   }
-  return remainder_sets_[known->second];
+  std::vector<Remainder> alive = {{0, string_states_->depends_on_string(closed)}};
+  collect_remainders(0, closed, alive);  // throws at a limit: nothing is known then
+  std::ranges::sort(alive, {}, &Remainder::id);
+  return remainder_sets_[remainders_[closed] = remainder_sets_.intern(std::move(alive))];
 }
 
 }  // namespace specdec

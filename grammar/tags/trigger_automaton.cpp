@@ -124,6 +124,12 @@ class TriggerAutomaton final : public Automaton {
     return rule.end.empty() && is_inner_complete(rule, words[2]);
   }
 
+  void begin_call() override {
+    for (const TriggerRule& rule : rules_) {
+      rule.grammar->begin_call();
+    }
+  }
+
   double used() const override {
     double most = 0.0;
     for (const TriggerRule& rule : rules_) {

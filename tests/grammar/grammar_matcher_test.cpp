@@ -239,5 +239,62 @@ TEST(GrammarMatcherTest, LimitsEndTheText) {
   EXPECT_FALSE(matcher.limit());
 }
 
+/// What other texts took of a limit does not count for this one, at any place of a draft tree.
+TEST(GrammarMatcherTest, OtherTextsReachNoLimit) {
+  const auto compile = [] {
+    return compile_json_schema(tiny_vocabulary(1, 50),
+                               R"({"type": "object", "additionalProperties": {"const": 1}})", {},
+                               {.max_states = 2'000});
+  };
+  const Grammar shared = compile();
+  std::mt19937 random(5);
+  const auto letter = [&] { return static_cast<char>('a' + random() % 26); };
+  while (!shared->limit(shared->start())) {
+    const std::string text = {'{', '"', letter(), letter(), letter(), letter()};
+    if (shared->next(shared->start(), text) == Automaton::kDead) {
+      break;
+    }
+  }
+  for (int walks = 0; walks < 5; ++walks) {
+    GrammarMatcher other(shared);
+    GrammarMatcher alone(compile());
+    std::vector<Token> tokens;
+    std::vector<int64_t> parents;
+    std::vector<std::vector<Token>> masks;
+    for (int steps = 0; steps < 12 && !alone.is_ended(); ++steps) {
+      const std::vector<Token> allowed = alone.mask().tokens();
+      ASSERT_FALSE(allowed.empty()) << *alone.limit();
+      EXPECT_EQ(other.mask().tokens(), allowed);
+      tokens.push_back(allowed[random() % allowed.size()]);
+      parents.push_back(steps - 1);
+      ASSERT_TRUE(alone.accept(tokens.back()));
+      ASSERT_TRUE(GrammarMatcher(other).accept(tokens.back()));
+      masks.push_back(alone.mask().tokens());
+      EXPECT_EQ(other.tree_masks({&tokens.back(), 1}, {-1}).front().tokens(), masks.back());
+      ASSERT_TRUE(other.accept(tokens.back()));
+      EXPECT_FALSE(other.limit());
+    }
+    const std::vector<TokenMask> tree = GrammarMatcher(shared).tree_masks(tokens, parents);
+    for (size_t i = 0; i < tree.size(); ++i) {
+      EXPECT_EQ(tree[i].tokens(), masks[i]);
+    }
+  }
+}
+
+/// Asking what is forced, or why, may reach a limit where the next token does not.
+TEST(GrammarMatcherTest, OnlyTheNextTokenReachesALimit) {
+  const Grammar grammar =
+      compile_json_schema(tiny_vocabulary(1, 50), R"({"const": ")" + std::string(500, 'a') + "\"}",
+                          {.escapes = EscapeStyle::kMinimal, .registry = {}}, {.max_states = 200});
+  GrammarMatcher matcher(grammar);
+  EXPECT_EQ(matcher.forced_bytes(), "");
+  EXPECT_FALSE(matcher.limit());
+  EXPECT_GT(matcher.mask().count(), 0);
+  const Token quote = token_of(*grammar, "\"");
+  ASSERT_TRUE(matcher.accept(quote));
+  EXPECT_FALSE(matcher.accept(quote));
+  EXPECT_FALSE(matcher.limit());
+}
+
 }  // namespace
 }  // namespace specdec
