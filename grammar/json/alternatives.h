@@ -4,6 +4,7 @@
 
 #include "grammar/json/feasibility.h"
 #include "grammar/json/formula_truths.h"
+#include "grammar/json/object_clauses.h"
 #include "grammar/json/value_plan.h"
 #include "grammar/numbers/number_plan.h"
 #include "grammar/schema/formula.h"
@@ -22,7 +23,8 @@ class Alternatives {
         schemas_(schemas),
         questions_(questions),
         feasibility_(feasibility),
-        truths_(formulas, schemas, questions) {}
+        truths_(formulas, schemas, questions),
+        clauses_(formulas, schemas, truths_) {}
 
   /// Types all of whose values satisfy the formula, among those that are asked for.
   TypeMask always(FormulaId formula, TypeMask asked) { return truths_.always(formula, asked); }
@@ -32,14 +34,24 @@ class Alternatives {
   std::vector<ObjectPlan> objects(FormulaId goal);
 
  private:
+  using Choices = std::vector<FormulaId>;
   /// What is left to do for one alternative.
   struct Task {
     std::vector<FormulaId> pending;
-    std::vector<FormulaId> choices;  ///< disjunctions
+    Choices choices;  ///< disjunctions
   };
 
   template <class Plan>
   std::vector<Plan> alternatives(FormulaId goal);
+  /// The choice that is to be made next; none when they were kept as the plan's clauses.
+  Choices::iterator next_choice(Task& task, ObjectPlan& plan);
+  template <class Plan>
+  Choices::iterator next_choice(Task& task, Plan& /*plan*/) {
+    return smallest(task.choices.begin(), task.choices.end());
+  }
+  Choices::iterator smallest(Choices::iterator begin, Choices::iterator end);
+  template <class Size>
+  static uint64_t count_ways(const Choices& choices, const Size& size);
   template <class Plan>
   void expand(Task task, Plan plan, std::vector<Plan>& found);
   template <class Plan>
@@ -74,6 +86,7 @@ class Alternatives {
   PlanQuestions& questions_;
   Feasibility& feasibility_;
   FormulaTruths truths_;
+  ClauseReader clauses_;
 };
 
 }  // namespace specdec

@@ -123,7 +123,7 @@ uint64_t JsonPlans::count(const ArrayPlan& plan, int depth) {
 }
 
 uint64_t JsonPlans::count(const ObjectPlan& plan, int depth) {
-  if (!plan.exists.empty() || plan.min > plan.required) {
+  if (!plan.exists.empty() || !plan.clauses.empty() || plan.min > plan.required) {
     return 1;
   }
   const bool room = plan.max > plan.required;

@@ -146,6 +146,10 @@ void JsonPlans::prepare_all(FormulaId root) {
     }
     for (const ObjectStateId id : plan.objects) {
       const ObjectPlan& object = objects_.plan(id);
+      for (uint32_t i = 0; i < object.names.size() && !object.clauses.empty(); ++i) {
+        const std::vector<Choice> choices = objects_.property(id, i);
+        std::ranges::for_each(choices, visit, &Choice::goal);
+      }
       for (const auto* properties : {&object.names, &object.classes}) {
         for (const PropertyPlan& property : *properties) {
           visit(property.goal);

@@ -250,7 +250,7 @@ uint64_t JsonAutomaton::WayOut::object_left(ObjectStateId id) const {
     required += plan.names[i].required && !state.has_seen(i) ? 1 : 0;
   }
   return required + static_cast<uint64_t>(__builtin_popcountll(state.pending)) +
-         missing(plan.min, state.count);
+         ObjectClauses::missing(plan, state) + missing(plan.min, state.count);
 }
 
 std::optional<std::string> JsonAutomaton::WayOut::property(ObjectStateId id, int depth,

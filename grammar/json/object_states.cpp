@@ -33,10 +33,19 @@ ObjectStateId ObjectStates::start(ObjectPlanId id) {
   state.plan = id;
   state.pending = plan.exists.size() == 64 ? ~uint64_t{0} : (uint64_t{1} << plan.exists.size()) - 1;
   state.seen.resize((plan.names.size() + 63) / 64);
+  state.clauses = ObjectClauses::all_open(plan);
   return starts_[id] = intern(std::move(state));
 }
 
 void ObjectStates::prepare(ObjectPlan& plan) {
+  for (const ObjectClause& clause : plan.clauses) {
+    for (const ClausePart& part : clause) {
+      for (const ClauseLiteral& literal : part) {
+        ObjectPlan::Named& named = plan.named[literal.name];
+        named.rank = std::min(named.rank, literal.rank);
+      }
+    }
+  }
   for (const auto* parts : {&plan.rules, &plan.exists}) {
     for (const auto& [set, formula] : *parts) {
       for (const NameId name : formulas_.key_set(set).excluded) {
@@ -49,6 +58,7 @@ void ObjectStates::prepare(ObjectPlan& plan) {
   plan.classes.clear();
   prepare_classes(plan);
   prepare_names(plan);
+  ObjectClauses::find_places(plan);
 }
 
 /// What the value of that name must be.
@@ -71,7 +81,7 @@ FormulaId ObjectStates::goal_of(NameId name, const ObjectPlan& plan) {
 bool ObjectStates::feasible_plan(ObjectPlanId id) {
   const ObjectPlan& plan = plans_[id];
   const bool asked_before = !starts_.try_emplace(id, kUnprepared).second;
-  if (asked_before || !plan.exists.empty() || plan.required < plan.min) {
+  if (asked_before || !plan.exists.empty() || !plan.clauses.empty() || plan.required < plan.min) {
     return feasible(start(id));  // keeps the answer
   }
   return plan.required <= plan.max &&
@@ -160,10 +170,12 @@ ObjectStateId ObjectStates::intern(ObjectState state) {
   }
   for (size_t i = 0; i < plan.names.size(); ++i) {
     const bool over = questions_.options().schema_order && plan.names[i].rank < state.next_rank;
-    if ((full || over) && !plan.names[i].required) {
+    if ((full || over) && !plan.names[i].required && !state.has_seen(i)) {
+      ObjectClauses::close(plan, i, state);
       set_bit(state.seen, i);
     }
   }
+  ObjectClauses::settle(plan, state);
   return states_.intern(std::move(state));
 }
 
@@ -211,6 +223,33 @@ std::vector<Choice> ObjectStates::property_choices(const ObjectState& before,
   }
 }
 
+/// The same where clauses tell values apart: together where they make no difference.
+std::vector<Choice> ObjectStates::split_choices(const ObjectState& before, size_t name,
+                                                const ObjectState& after) {
+  const ObjectPlan& plan = plans_[before.plan];
+  if (before.count >= plan.max && plan.max != kUnbounded) {
+    return {};
+  }
+  std::vector<Choice> choices;
+  bool same = true;
+  for (const ObjectClauses::Split& split : clauses_.splits(before.plan, plan, name)) {
+    questions_.count_step();
+    ObjectState next = after;
+    next.count = before.count + 1;
+    const bool alive = ObjectClauses::apply(split, next);
+    const ObjectStateId id = alive ? intern(std::move(next)) : 0;
+    if (!alive || !feasibility_.possible(split.goal) || !feasible(id)) {
+      same = false;
+      continue;
+    }
+    same &= choices.empty() || choices.back().next == id;
+    choices.push_back({split.goal, id});
+  }
+  return same && !choices.empty()
+             ? std::vector<Choice>{{plan.names[name].goal, choices.front().next}}
+             : choices;
+}
+
 /// Those of the existences that every value of the property fulfils.
 uint64_t ObjectStates::free_claims(const ObjectState& before, const PropertyPlan& property) {
   const ObjectPlan& plan = plans_[before.plan];
@@ -241,7 +280,9 @@ const std::vector<Choice>& ObjectStates::property(ObjectStateId id, uint32_t nam
       after.next_rank = property.rank == kNoRank ? kNoRank : property.rank + 1;
       after.next_rank =
           questions_.options().schema_order ? std::max(after.next_rank, before.next_rank) : 0;
-      choices = property_choices(before, property, std::move(after));
+      choices = plans_[before.plan].clauses.empty()
+                    ? property_choices(before, property, std::move(after))
+                    : split_choices(before, name, after);
     }
   });
   return settled ? (properties_[key] = std::move(choices))
@@ -317,7 +358,7 @@ const ObjectChoices& ObjectStates::choices(ObjectStateId id) {
 ObjectChoices ObjectStates::make_choices(ObjectStateId id) {
   const ObjectState& state = states_[id];
   const ObjectPlan& plan = plans_[state.plan];
-  if (plan.exists.empty() && state.count >= plan.min) {
+  if (plan.exists.empty() && plan.clauses.empty() && state.count >= plan.min) {
     return counted_choices(state, plan);
   }
   ObjectChoices result;
@@ -329,7 +370,8 @@ ObjectChoices ObjectStates::make_choices(ObjectStateId id) {
   for (size_t i = 0; i < plan.classes.size(); ++i) {
     result.classes.push_back(!other_property(id, static_cast<uint32_t>(i), 0).empty());
   }
-  result.may_end = all_seen && state.pending == 0 && state.count >= plan.min;
+  result.may_end = all_seen && state.pending == 0 && state.count >= plan.min &&
+                   ObjectClauses::may_end(plan, state);
   return result;
 }
 

@@ -9,6 +9,7 @@
 
 #include "grammar/json/feasibility.h"
 #include "grammar/json/name_classes.h"
+#include "grammar/json/object_clauses.h"
 #include "grammar/json/value_plan.h"
 #include "grammar/schema/formula.h"
 #include "grammar/tables/growing_trie.h"
@@ -26,7 +27,8 @@ class ObjectStates {
       : formulas_(formulas),
         questions_(questions),
         feasibility_(feasibility),
-        name_classes_(formulas) {}
+        name_classes_(formulas),
+        clauses_(formulas, questions, feasibility) {}
 
   ObjectPlanId add(ObjectPlan plan);
   /// True when an object of the plan exists; prepares the plan only if that makes a difference.
@@ -58,6 +60,7 @@ class ObjectStates {
           .add(state.count)
           .add(state.pending)
           .add_all(state.seen)
+          .add_all(state.clauses)
           .add_all(state.seen_others)
           .value();
     }
@@ -76,6 +79,9 @@ class ObjectStates {
   ObjectChoices make_choices(ObjectStateId id);
   ObjectChoices counted_choices(const ObjectState& state, const ObjectPlan& plan);
   uint64_t free_claims(const ObjectState& before, const PropertyPlan& property);
+  bool meets_clauses(const ObjectState& state);
+  std::vector<Choice> split_choices(const ObjectState& before, size_t name,
+                                    const ObjectState& after);
   std::vector<Choice> property_choices(const ObjectState& before, const PropertyPlan& property,
                                        ObjectState after);
 
@@ -83,6 +89,7 @@ class ObjectStates {
   PlanQuestions& questions_;
   Feasibility& feasibility_;
   NameClasses name_classes_;
+  ObjectClauses clauses_;
   std::deque<ObjectPlan> plans_;
   std::unordered_map<ObjectPlanId, ObjectStateId> starts_;
   InternTable<ObjectState, Hash> states_;

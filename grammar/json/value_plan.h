@@ -48,6 +48,17 @@ struct PropertyPlan {
   RegexId language = RegexStore::kNothing;
 };
 
+/// What a clause says of one property.
+struct ClauseLiteral {
+  NameId name = 0;
+  FormulaId formula = FormulaStore::kTrue;  ///< of its value
+  bool present = false;                     ///< it must be there; else only its value matters
+  uint32_t rank = kNoRank;
+  size_t place = 0;  ///< among the plan's names, once they are prepared
+};
+using ClausePart = std::vector<ClauseLiteral>;  ///< all of them hold
+using ObjectClause = std::vector<ClausePart>;   ///< one of them does
+
 struct ObjectPlan {
   // What the atoms say, merged:
   struct Named {
@@ -59,6 +70,7 @@ struct ObjectPlan {
   uint64_t required = 0;  ///< how many of them
   std::vector<std::pair<KeySetId, FormulaId>> rules;
   std::vector<std::pair<KeySetId, FormulaId>> exists;
+  std::vector<ObjectClause> clauses;  ///< not together with `exists`, nor with more than `required`
   uint64_t min = 0;
   uint64_t max = kUnbounded;
   // Made from them by ObjectStates::start: names in the order of their code points, and the
@@ -115,6 +127,7 @@ struct ObjectState {
   uint64_t pending = 0;               ///< bits of `exists` that are not fulfilled yet
   uint32_t next_rank = 0;             ///< with the schema's order: names of lower rank are over
   std::vector<uint64_t> seen;         ///< bits of the plan's names
+  std::vector<uint64_t> clauses;      ///< bits of the parts that may still hold; all: it does
   std::vector<uint32_t> seen_others;  ///< names outside the plan's, as text ids, sorted
   bool has_seen(size_t name) const { return (seen[name / 64] >> (name % 64) & 1) != 0; }
   bool operator==(const ObjectState&) const = default;

@@ -22,7 +22,7 @@ inline std::optional<std::string> find_dead_end(const CompiledGrammar& grammar, 
     if (at >= most || grammar.is_complete(states[at].first)) {
       ending.push_back(at);
     }
-    for (const char byte : std::string(at < most ? R"({}[],:"-.0123456789abpqxynultrefs)" : "")) {
+    for (const char byte : std::string(at < most ? R"({}[],:"-.0123456789abcdefpqxynultrs)" : "")) {
       const StateId next = grammar.next(states[at].first, std::string_view(&byte, 1));
       if (next == Automaton::kDead) {
         continue;

@@ -1,0 +1,164 @@
+// What the alternatives of objects say of further formulas, and which of these they keep.
+#include <algorithm>
+
+#include "grammar/json/alternatives.h"
+
+namespace specdec {
+namespace {
+
+using Type = JsonValue::Type;
+
+constexpr uint64_t kFewAlternatives = 64;  ///< more of an object become clauses
+
+}  // namespace
+
+bool Alternatives::implied(FormulaId formula, const ObjectPlan& plan, int depth) {
+  const FormulaStore::Kind kind = formulas_.kind(formula);
+  if (kind == FormulaStore::Kind::kConstant) {
+    return formula == FormulaStore::kTrue;
+  }
+  if (kind != FormulaStore::Kind::kAtom) {
+    const std::vector<FormulaId>& parts = formulas_.parts(formula);
+    const auto one = [&](FormulaId part) { return implied(part, plan, depth); };
+    return kind == FormulaStore::Kind::kAll ? std::all_of(parts.begin(), parts.end(), one)
+                                            : std::any_of(parts.begin(), parts.end(), one);
+  }
+  const Atom& atom = formulas_.atom_of(formula);
+  const auto goal = [&](NameId name) {
+    const ObjectPlan::Named* found = plan.named.find(name);
+    return found == nullptr ? FormulaStore::kTrue : found->goal;
+  };
+  const auto is_required = [&](NameId name) {
+    const ObjectPlan::Named* found = plan.named.find(name);
+    return found != nullptr && found->required;
+  };
+  const auto satisfied = [&](NameId name) {
+    return goal(name) == atom.formula ||
+           feasibility_.impossible(all_of(goal(name), formulas_.negate(atom.formula)));
+  };
+  switch (atom.kind) {
+    case AtomKind::kTypes:
+      return (atom.a & type_bit(Type::kObject)) != 0;
+    case AtomKind::kRequired:
+      return is_required(atom.a);
+    case AtomKind::kExists:
+      return std::any_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
+        return entry.second.required && formulas_.in_key_set(atom.a, entry.first) &&
+               satisfied(entry.first);
+      });
+    case AtomKind::kProperties: {
+      const KeySet& set = formulas_.key_set(atom.a);
+      return set.name != 0 && satisfied(set.name - 1);
+    }
+    case AtomKind::kPropertyCount:
+      return plan.min >= atom.min && plan.max <= atom.max;
+    case AtomKind::kSchema:
+    case AtomKind::kNotSchema:
+      return depth < 4 && implied(schemas_.expand(atom), plan, depth + 1);
+    default:
+      return true;  // speaks of another type
+  }
+}
+
+/// What the plan says of a property of that name.
+FormulaId Alternatives::goal_of(NameId name, const ObjectPlan& plan) {
+  const ObjectPlan::Named* named = plan.named.find(name);
+  FormulaId goal = named == nullptr ? FormulaStore::kTrue : named->goal;
+  for (const auto& [set, formula] : plan.rules) {
+    goal = formulas_.in_key_set(set, name) ? all_of(goal, formula) : goal;
+  }
+  return goal;
+}
+
+bool Alternatives::contradicts(FormulaId formula, const ObjectPlan& plan, int depth) {
+  const FormulaStore::Kind kind = formulas_.kind(formula);
+  if (kind == FormulaStore::Kind::kConstant) {
+    return formula == FormulaStore::kFalse;
+  }
+  if (kind != FormulaStore::Kind::kAtom) {
+    const auto one = [&](FormulaId part) { return contradicts(part, plan, depth); };
+    const std::vector<FormulaId>& parts = formulas_.parts(formula);
+    return kind == FormulaStore::Kind::kAll ? std::any_of(parts.begin(), parts.end(), one)
+                                            : std::all_of(parts.begin(), parts.end(), one);
+  }
+  const Atom& atom = formulas_.atom_of(formula);
+  const auto cannot_be = [&](NameId name, FormulaId value) {
+    const FormulaId goal = goal_of(name, plan);
+    const FormulaId both = all_of(goal, value);
+    return both == FormulaStore::kFalse ||
+           (goal != FormulaStore::kTrue && feasibility_.impossible(both));
+  };
+  switch (atom.kind) {
+    case AtomKind::kTypes:
+      return (atom.a & type_bit(Type::kObject)) == 0;
+    case AtomKind::kRequired:
+      return cannot_be(atom.a, FormulaStore::kTrue);
+    case AtomKind::kExists: {
+      const KeySet& set = formulas_.key_set(atom.a);
+      return set.name != 0 && cannot_be(set.name - 1, atom.formula);
+    }
+    case AtomKind::kProperties: {
+      const KeySet& set = formulas_.key_set(atom.a);
+      const ObjectPlan::Named* named = set.name == 0 ? nullptr : plan.named.find(set.name - 1);
+      return named != nullptr && named->required && cannot_be(set.name - 1, atom.formula);
+    }
+    case AtomKind::kSchema:
+    case AtomKind::kNotSchema:
+      return depth < 4 && contradicts(schemas_.expand(atom), plan, depth + 1);
+    default:
+      return false;
+  }
+}
+
+bool Alternatives::plausible(const ObjectPlan& plan) {
+  return plan.required <= plan.max &&
+         std::none_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
+           return entry.second.required && feasibility_.impossible(entry.second.goal);
+         });
+}
+
+// ---- Choices ------------------------------------------------------------------------------------
+
+Alternatives::Choices::iterator Alternatives::smallest(Choices::iterator begin,
+                                                       Choices::iterator end) {
+  return std::min_element(begin, end, [&](FormulaId a, FormulaId b) {
+    return formulas_.parts(a).size() < formulas_.parts(b).size();
+  });
+}
+
+/// How many alternatives the choices lead to, when `size` tells it of each; no more than matters.
+template <class Size>
+uint64_t Alternatives::count_ways(const Choices& choices, const Size& size) {
+  uint64_t ways = 1;
+  for (const FormulaId choice : choices) {
+    ways *= ways <= kFewAlternatives ? std::max<uint64_t>(1, size(choice)) : 1;
+  }
+  return ways;
+}
+
+Alternatives::Choices::iterator Alternatives::next_choice(Task& task, ObjectPlan& plan) {
+  Choices& choices = task.choices;
+  const auto size = [&](FormulaId choice) { return formulas_.parts(choice).size(); };
+  const auto clause_size = [&](FormulaId choice) {
+    const ObjectClause* clause = clauses_.read(choice);
+    return clause == nullptr ? 1 : clause->size();
+  };
+  const bool counts = !plan.exists.empty() || plan.min > plan.required;
+  if (counts || count_ways(choices, size) <= kFewAlternatives ||
+      count_ways(choices, clause_size) <= kFewAlternatives) {
+    return smallest(choices.begin(), choices.end());
+  }
+  const auto clauses = std::stable_partition(choices.begin(), choices.end(), [&](FormulaId choice) {
+    return clauses_.read(choice) == nullptr;
+  });
+  if (clauses != choices.begin()) {
+    return smallest(choices.begin(), clauses);
+  }
+  for (const FormulaId choice : choices) {
+    plan.clauses.push_back(*clauses_.read(choice));
+  }
+  choices.clear();
+  return choices.end();
+}
+
+}  // namespace specdec

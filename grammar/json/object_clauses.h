@@ -1,0 +1,90 @@
+#pragma once
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/json/feasibility.h"
+#include "grammar/json/formula_truths.h"
+#include "grammar/json/value_plan.h"
+#include "grammar/schema/formula.h"
+#include "grammar/schema/schema_formulas.h"
+
+namespace specdec {
+
+/// Disjunctions about properties with given names, such as dependentRequired and most if/then, as
+/// clauses of objects. A clause is looked at where one of its names comes: n of them need no 2^n
+/// alternatives.
+class ClauseReader {
+ public:
+  /// Borrows all three.
+  ClauseReader(FormulaStore& formulas, SchemaFormulas& schemas, FormulaTruths& truths)
+      : formulas_(formulas), schemas_(schemas), truths_(truths) {}
+
+  /// nullptr when it speaks of anything else.
+  const ObjectClause* read(FormulaId choice);
+
+ private:
+  std::optional<ObjectClause> parts(FormulaId formula, int depth);
+  std::optional<ObjectClause> product(FormulaId formula, int depth);
+  std::optional<ObjectClause> literal(const Atom& atom, int depth);
+
+  FormulaStore& formulas_;
+  SchemaFormulas& schemas_;
+  FormulaTruths& truths_;
+  std::unordered_map<FormulaId, std::optional<ObjectClause>> known_;
+};
+
+/// What becomes of the clauses of objects while their properties come.
+class ObjectClauses {
+ public:
+  /// One of the ways that a property's value may be, and what it makes false.
+  struct Split {
+    FormulaId goal = FormulaStore::kTrue;
+    std::vector<uint64_t> dead;  ///< parts, by clause
+  };
+
+  /// Borrows all three.
+  ObjectClauses(FormulaStore& formulas, PlanQuestions& questions, Feasibility& feasibility)
+      : formulas_(formulas), questions_(questions), feasibility_(feasibility) {}
+
+  /// Notes where the names of the clauses stand among the plan's.
+  static void find_places(ObjectPlan& plan);
+  static std::vector<uint64_t> all_open(const ObjectPlan& plan);
+  /// The property, by its place among the plan's names, will not come any more.
+  static void close(const ObjectPlan& plan, size_t name, ObjectState& state);
+  /// Notes the clauses that hold whatever comes.
+  static void settle(const ObjectPlan& plan, ObjectState& state);
+  /// False when one cannot hold any more.
+  static bool apply(const Split& split, ObjectState& state);
+  /// True when all hold if nothing more comes.
+  static bool may_end(const ObjectPlan& plan, const ObjectState& state);
+  /// How many properties they need at least.
+  static uint64_t missing(const ObjectPlan& plan, const ObjectState& state);
+  /// The ways that a property's value may be, as far as clauses tell them apart.
+  const std::vector<Split>& splits(ObjectPlanId id, const ObjectPlan& plan, size_t name);
+
+  /// What is chosen of the clauses while looking for an object that can be finished.
+  struct Needs {
+    std::vector<FormulaId> goals;  ///< by name
+    std::vector<bool> present;
+    uint64_t count = 0;  ///< of those that are
+  };
+  /// Chooses parts of the clauses from this one on; `can_come` tells which names still may.
+  bool find(const ObjectPlan& plan, const ObjectState& state, const std::vector<bool>& can_come,
+            size_t clause, Needs& needs);
+
+ private:
+  bool choose(const ClausePart& part, const ObjectState& state, const std::vector<bool>& can_come,
+              Needs& needs);
+  void add_splits(const ObjectPlan& plan, size_t name, const std::vector<FormulaId>& told,
+                  FormulaId goal, std::vector<bool>& truths, std::vector<Split>& found);
+  Split make_split(const ObjectPlan& plan, size_t name, const std::vector<FormulaId>& told,
+                   FormulaId goal, const std::vector<bool>& truths);
+
+  FormulaStore& formulas_;
+  PlanQuestions& questions_;
+  Feasibility& feasibility_;
+  std::unordered_map<uint64_t, std::vector<Split>> splits_;  ///< by plan and name
+};
+
+}  // namespace specdec

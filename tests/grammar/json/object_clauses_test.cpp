@@ -1,0 +1,221 @@
+// Many conditions on an object's properties: each is looked at where its names come.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "grammar/compiled_grammar.h"
+#include "tests/grammar/dead_end.h"
+#include "tests/support/grammar_vocabularies.h"
+#include "tests/support/grammar_walk.h"
+#include "tests/support/naive_validator.h"
+
+namespace specdec {
+namespace {
+
+using Grammar = std::shared_ptr<const CompiledGrammar>;
+
+Grammar compile_conditions(const std::string& schema, bool schema_order = false) {
+  return compile_json_schema(empty_vocabulary(), schema, json_options(schema_order, "compact"),
+                             {.max_alternatives = 1'000, .max_steps = 400'000});
+}
+
+template <class Make>
+std::string conditions(size_t count, const Make& make) {
+  std::vector<std::string> all;
+  for (size_t i = 0; i < count; ++i) {
+    all.push_back(make(i));
+  }
+  return fmt::format(R"({{"type":"object","allOf":[{}]}})", fmt::join(all, ","));
+}
+
+TEST(ObjectClausesTest, ManyConditionsOnPresence) {
+  for (const size_t count : {14, 20, 30}) {
+    const Grammar needs = compile_conditions(conditions(count, [](size_t i) {
+      return fmt::format(R"({{"dependentRequired":{{"a{}":["b{}"]}}}})", i, i);
+    }));
+    EXPECT_TRUE(accepts(*needs, R"({})"));
+    EXPECT_TRUE(accepts(*needs, R"({"a3":1,"x":2,"b3":1,"b7":0})")) << count;
+    EXPECT_TRUE(accepts(*needs, R"({"b3":1,"a3":1})")) << count;
+    EXPECT_FALSE(accepts(*needs, R"({"a3":1,"b4":1})")) << count;
+    const Grammar excludes = compile_conditions(conditions(count, [](size_t i) {
+      return fmt::format(R"({{"not":{{"required":["a{}","b{}"]}}}})", i, i);
+    }));
+    EXPECT_TRUE(accepts(*excludes, R"({"a3":1,"b4":2})")) << count;
+    EXPECT_EQ(excludes->next(excludes->start(), R"({"a3":1,"b3")"), Automaton::kDead) << count;
+  }
+}
+
+TEST(ObjectClausesTest, ManyConditionsOnValues) {
+  for (const size_t count : {14, 20, 30}) {
+    for (const bool order : {false, true}) {
+      const Grammar apart = compile_conditions(
+          conditions(
+              count,
+              [](size_t i) {
+                return fmt::format(
+                    R"({{"if":{{"properties":{{"a{0}":{{"const":1}}}},"required":["a{0}"]}},"then":{{"required":["b{0}"]}},"else":{{"properties":{{"b{0}":false}}}}}})",
+                    i);
+              }),
+          order);
+      EXPECT_TRUE(accepts(*apart, R"({"a2":1,"b2":1,"x":2})")) << count;
+      EXPECT_TRUE(accepts(*apart, R"({"a2":2})")) << count;
+      EXPECT_FALSE(accepts(*apart, R"({"a2":1})")) << count;
+      EXPECT_FALSE(accepts(*apart, R"({"a2":2,"b2":1})")) << count;
+    }
+    const Grammar kinds = compile_conditions(conditions(count, [](size_t i) {
+      return fmt::format(
+          R"({{"if":{{"properties":{{"kind":{{"const":"k{0}"}}}},"required":["kind"]}},"then":{{"required":["v{0}"],"properties":{{"v{0}":{{"type":"integer"}}}}}}}})",
+          i);
+    }));
+    EXPECT_TRUE(accepts(*kinds, R"({"kind":"k5","v5":1})")) << count;
+    EXPECT_TRUE(accepts(*kinds, R"({"v5":1,"kind":"k5"})")) << count;
+    EXPECT_TRUE(accepts(*kinds, R"({"v5":"x","kind":"other"})")) << count;
+    EXPECT_FALSE(accepts(*kinds, R"({"kind":"k5","v6":1})")) << count;
+    EXPECT_EQ(kinds->next(kinds->start(), R"({"v5":"x","kind":"k5")"), Automaton::kDead) << count;
+  }
+}
+
+/// Conditions on a few names, of all kinds, that depend on each other.
+class RandomConditions {
+ public:
+  explicit RandomConditions(uint32_t seed) : random_(seed) {}
+
+  std::string schema() {
+    std::vector<std::string> properties;
+    for (const char* name : {"a", "b", "c", "d", "e", "f"}) {
+      properties.push_back(fmt::format(R"("{}":{{"enum":[1,2,"x"]}})", name));
+    }
+    std::vector<std::string> all;
+    for (uint32_t count = 7 + below(4); count > 0; --count) {
+      all.push_back(condition());
+    }
+    return fmt::format(R"({{"type":"object","properties":{{{}}},"allOf":[{}]{}{}{}}})",
+                       fmt::join(properties, ","), fmt::join(all, ","),
+                       below(2) == 0 ? R"(,"additionalProperties":false)" : "",
+                       below(4) == 0 ? R"(,"required":["c"])" : "",
+                       below(3) == 0 ? fmt::format(R"(,"maxProperties":{})", 2 + below(3)) : "");
+  }
+
+  /// An object of these names and perhaps others, in random order.
+  std::string object(bool in_order) {
+    std::vector<std::string> members;
+    for (const char* name : {"a", "b", "c", "d", "e", "f", "g"}) {
+      if (below(2) == 0) {
+        members.push_back(fmt::format(R"("{}":{})", name, value()));
+      }
+    }
+    if (!in_order) {
+      std::shuffle(members.begin(), members.end(), random_);
+    }
+    return fmt::format("{{{}}}", fmt::join(members, ","));
+  }
+
+ private:
+  uint32_t below(uint32_t count) { return static_cast<uint32_t>(random_() % count); }
+  std::string name() { return std::string(1, static_cast<char>('a' + below(6))); }
+  std::string value() { return std::vector<std::string>{"1", "2", R"("x")"}[below(3)]; }
+
+  std::string statement() {
+    switch (below(4)) {
+      case 0:
+        return fmt::format(R"({{"required":["{}"]}})", name());
+      case 1:
+        return fmt::format(R"({{"properties":{{"{0}":{{"const":{1}}}}},"required":["{0}"]}})",
+                           name(), value());
+      case 2:
+        return fmt::format(R"({{"properties":{{"{}":{{"type":"integer"}}}}}})", name());
+      default:
+        return fmt::format(R"({{"properties":{{"{}":false}}}})", name());
+    }
+  }
+
+  std::string condition() {
+    switch (below(6)) {
+      case 0:
+        return fmt::format(R"({{"if":{},"then":{}}})", statement(), statement());
+      case 1:
+        return fmt::format(R"({{"if":{},"then":{},"else":{}}})", statement(), statement(),
+                           statement());
+      case 2:
+        return fmt::format(R"({{"dependentRequired":{{"{}":["{}"]}}}})", name(), name());
+      case 3:
+        return fmt::format(R"({{"not":{{"required":["{}","{}"]}}}})", name(), name());
+      case 4:
+        return fmt::format(R"({{"anyOf":[{},{},{}]}})", statement(), statement(), statement());
+      default:
+        return fmt::format(R"({{"dependentSchemas":{{"{}":{}}}}})", name(), statement());
+    }
+  }
+
+  std::mt19937 random_;
+};
+
+TEST(ObjectClausesTest, RandomConditionsAgreeWithAValidator) {
+  int valid = 0;
+  int alive = 0;
+  const auto vocabulary = tiny_vocabulary(6, 100);
+  for (uint32_t seed = 0; seed < 150; ++seed) {
+    RandomConditions random(seed);
+    const std::string schema = random.schema();
+    SCOPED_TRACE(fmt::format("{} seed {}", schema, seed));
+    const JsonValue parsed = parse_json(schema, "schema");
+    const NaiveValidator validator(parsed);
+    const bool in_order = seed % 3 == 0;
+    const Grammar grammar =
+        compile_json_schema(vocabulary, schema, json_options(in_order, "compact"), {}, true);
+    for (int i = 0; i < 200; ++i) {
+      const std::string text = random.object(in_order);
+      const bool expected = validator.accepts(parse_json(text, "text"));
+      valid += expected ? 1 : 0;
+      ASSERT_EQ(accepts(*grammar, text), expected) << text;
+    }
+    if (grammar->start() == Automaton::kDead) {
+      continue;
+    }
+    ++alive;
+    ASSERT_EQ(find_dead_end(*grammar, 250), std::nullopt);
+    GrammarWalk walk(*grammar, schema, seed);
+    const auto text = walk.text(12);
+    ASSERT_TRUE(text || walk.lost()) << walk.begun();
+    try {
+      ASSERT_TRUE(!text || validator.accepts(parse_json(*text, "text"))) << *text;
+    } catch (const std::invalid_argument&) {
+      continue;  // a number too large for the validator
+    }
+  }
+  EXPECT_GT(valid, 1'000);
+  EXPECT_GT(alive, 100);
+}
+
+/// What cannot be met is refused, and conditions may need each other.
+TEST(ObjectClausesTest, ConditionsThatNeedEachOther) {
+  const auto chain = [](size_t count, const std::string& end) {
+    return R"({"type":"object","required":["a0"],"allOf":[)" +
+           conditions(count,
+                      [](size_t i) {
+                        return fmt::format(R"({{"dependentRequired":{{"a{}":["a{}"]}}}})", i,
+                                           i + 1);
+                      }) +
+           end + "]}";
+  };
+  const Grammar grammar = compile_conditions(chain(20, ""));
+  StateId state = grammar->next(grammar->start(), "{");
+  for (int i = 0; i <= 20; ++i) {
+    EXPECT_FALSE(grammar->is_complete(grammar->next(state, "}")));
+    state = grammar->next(state, fmt::format(R"({}"a{}":0)", i == 0 ? "" : ",", 20 - i));
+    ASSERT_NE(state, Automaton::kDead);
+  }
+  EXPECT_TRUE(grammar->is_complete(grammar->next(state, "}")));
+  EXPECT_THROW(compile_conditions(chain(20, R"(,{"properties":{"a20":false}})")), GrammarError);
+  EXPECT_THROW(compile_conditions(chain(20, R"(,{"maxProperties":20})")), GrammarError);
+}
+
+}  // namespace
+}  // namespace specdec
