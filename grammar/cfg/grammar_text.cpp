@@ -112,7 +112,7 @@ char32_t GrammarText::take_escape(std::string_view plain) {
     fail(start, fmt::format("unknown escape '{}'; known: {}",
                             excerpt(start, std::max(position_, start + 1)), known));
   }
-  return static_cast<char32_t>(letter);
+  return letter == 'f' ? U'\f' : static_cast<char32_t>(letter);
 }
 
 char32_t GrammarText::take_hex(size_t digits, size_t start) {

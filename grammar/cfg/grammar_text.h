@@ -32,7 +32,7 @@ class GrammarText {
   /// Decimal digits; fails when there are none, or the number is 2^32 or more.
   uint64_t take_number();
   /// The character that an escape means, from the backslash on: \n \t \r \xHH \uXXXX \UXXXXXXXX, or
-  /// one of `plain`.
+  /// one of `plain` (where f is a form feed).
   char32_t take_escape(std::string_view plain);
   /// The characters of a literal in double quotes, from the first quote on; escapes as above.
   std::u32string take_quoted(std::string_view plain);
@@ -45,6 +45,10 @@ class GrammarText {
   /// Whether the cursor is in a group.
   bool in_group() const { return depth_ > 0; }
 
+  /// The text itself, from one position to before another.
+  std::string_view between(size_t begin, size_t end) const {
+    return text_.substr(begin, end - begin);
+  }
   /// A part of the text for people: in one line, and short.
   std::string excerpt(size_t begin, size_t end) const;
   /// Throws GrammarError: where, line and column (in characters, from 1), message.

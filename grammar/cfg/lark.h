@@ -14,9 +14,11 @@ namespace specdec {
 /// The language is that of Lark's Earley parser with the lexer `dynamic_complete`: a terminal may
 /// end wherever it matches, not only at its longest match, and a name may read as a keyword does.
 /// What `%ignore` names may stand before, between and after the terminals of rules, any number of
-/// times. Regular expressions are those of parse_regex (so '.' excludes all line ends), with the
-/// flags i, s and u. Templates, %declare, %override, %extend and imports from elsewhere than
-/// `common` are refused. Throws GrammarError with line and column. Borrows `regexes`.
+/// times. Regular expressions are Python's (parse_terminal), with the flags i, m, s, u and x: a
+/// terminal is what matches as a whole, whichever alternative or length Lark would try first, but a
+/// lazy quantifier ends at its first chance; anchors, word boundaries and look-around that depend on
+/// text outside their terminal are refused. Expressions in terminals are groups of their own. Also
+/// refused: %declare, %override, %extend, imports from elsewhere than `common`. Throws GrammarError with line and column. Borrows `regexes`.
 std::unique_ptr<Automaton> make_lark_automaton(RegexStore& regexes, std::string_view text,
                                                std::string_view where,
                                                const GrammarLimits& limits = {},

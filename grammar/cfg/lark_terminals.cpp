@@ -1,12 +1,11 @@
 #include "grammar/cfg/lark_terminals.h"
 
 #include "core/error.h"
-#include "grammar/regex/regex_parser.h"
 
 namespace specdec {
 namespace {
 
-constexpr std::string_view kLarkEscapes = "\"\\/'";
+constexpr std::string_view kLarkEscapes = "\"\\f";
 
 }  // namespace
 
@@ -25,9 +24,9 @@ ExpressionId LarkTerminals::literal() {
 ExpressionId LarkTerminals::ignore_case(const std::u32string& points, size_t start) {
   std::string pattern = "(?i:";
   for (const char32_t c : points) {
-    pattern += fmt::format("\\u{{{:x}}}", static_cast<uint32_t>(c));
+    pattern += fmt::format("\\U{:08x}", static_cast<uint32_t>(c));
   }
-  return rules_.regex(parse_regex(regexes_, pattern + ")", false), points.size(), span_from(start));
+  return patterns_.part(pattern + ")", span_from(start));
 }
 
 ExpressionId LarkTerminals::range(const std::u32string& first, size_t start) {
@@ -39,7 +38,9 @@ ExpressionId LarkTerminals::range(const std::u32string& first, size_t start) {
   if (first.size() != 1 || last.size() != 1 || last[0] < first[0]) {
     text_.fail(start, "a range needs one character at each end, the smaller one first");
   }
-  return rules_.regex(regexes_.one_of(CodePoints({{first[0], last[0]}})), 1, span_from(start));
+  return patterns_.part(fmt::format("[\\U{:08x}-\\U{:08x}]", static_cast<uint32_t>(first[0]),
+                                    static_cast<uint32_t>(last[0])),
+                        span_from(start));
 }
 
 std::string LarkTerminals::pattern_body() {
@@ -47,7 +48,7 @@ std::string LarkTerminals::pattern_body() {
   text_.skip(1);
   std::string pattern;
   while (!text_.accept("/")) {
-    if (text_.at_end() || text_.peek() == '\n') {
+    if (text_.at_end()) {
       text_.fail(start, "the regular expression is not closed; end it with '/'");
     }
     if (text_.peek() == '\\' && text_.peek(1) != '\0') {
@@ -60,23 +61,26 @@ std::string LarkTerminals::pattern_body() {
   return pattern;
 }
 
-ExpressionId LarkTerminals::pattern() {
+ExpressionId LarkTerminals::pattern(bool is_part) {
   const size_t start = text_.position();
   std::string pattern = pattern_body();
   const std::string_view flags = text_.take_word("");
-  if (const size_t bad = flags.find_first_not_of("isu"); bad != std::string_view::npos) {
-    text_.fail(start, fmt::format("the flag '{}' of a regular expression is not supported; i, s "
-                                  "and u are",
+  if (pattern.find('\n') != std::string::npos && flags.find('x') == std::string_view::npos) {
+    text_.fail(start,
+               "the regular expression is not closed on its line; end it with '/', write "
+               "line ends as \\n, or add the flag x");
+  }
+  if (const size_t bad = flags.find_first_not_of("imsux"); bad != std::string_view::npos) {
+    text_.fail(start, fmt::format("the flag '{}' of a regular expression is not supported; i, m, "
+                                  "s, u and x are",
                                   flags[bad]));
   }
   if (!flags.empty()) {
-    pattern = fmt::format("(?{}:{})", flags, pattern);
+    pattern = fmt::format("(?{}:{}{})", flags, pattern,
+                          flags.find('x') == std::string_view::npos ? "" : "\n");
   }
-  try {
-    return rules_.regex(parse_regex(regexes_, pattern, false), pattern.size(), span_from(start));
-  } catch (const GrammarError& error) {
-    text_.fail(start, error.what());
-  }
+  return is_part ? patterns_.part(std::move(pattern), span_from(start))
+                 : patterns_.whole(pattern, span_from(start));
 }
 
 }  // namespace specdec

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "grammar/cfg/grammar_text.h"
+#include "grammar/cfg/lark_patterns.h"
 #include "grammar/cfg/rule_set.h"
 
 namespace specdec {
@@ -10,13 +11,13 @@ namespace specdec {
 class LarkTerminals {
  public:
   /// Borrows all three.
-  LarkTerminals(RegexStore& regexes, GrammarText& text, RuleSet& rules)
-      : regexes_(regexes), text_(text), rules_(rules) {}
+  LarkTerminals(GrammarText& text, RuleSet& rules, LarkPatterns& patterns)
+      : text_(text), rules_(rules), patterns_(patterns) {}
 
   /// "text", "text"i or "a".."z", from the quotation mark on.
   ExpressionId literal();
-  /// /regular expression/flags, from the slash on.
-  ExpressionId pattern();
+  /// /regular expression/flags, from the slash on; alone, or as a part of a terminal.
+  ExpressionId pattern(bool is_part);
 
  private:
   ExpressionId range(const std::u32string& first, size_t start);
@@ -24,9 +25,9 @@ class LarkTerminals {
   std::string pattern_body();
   GrammarSpan span_from(size_t start) const { return {start, text_.position()}; }
 
-  RegexStore& regexes_;
   GrammarText& text_;
   RuleSet& rules_;
+  LarkPatterns& patterns_;
 };
 
 }  // namespace specdec

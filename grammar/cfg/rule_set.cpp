@@ -46,6 +46,15 @@ ExpressionId RuleSet::repeat(ExpressionId part, uint64_t min, uint64_t max, Gram
               .span = span});
 }
 
+std::vector<ExpressionId> RuleSet::within(ExpressionId expression) const {
+  std::vector<ExpressionId> all = {expression};
+  for (size_t i = 0; i < all.size(); ++i) {
+    const std::vector<ExpressionId>& children = expressions_[all[i]].children;
+    all.insert(all.end(), children.begin(), children.end());
+  }
+  return all;
+}
+
 RuleId RuleSet::find(std::string_view name, size_t position) {
   const auto [known, is_new] =
       names_.emplace(std::string(name), static_cast<RuleId>(rules_.size()));

@@ -67,6 +67,9 @@ class RuleSet {
   /// The rule that texts begin with; fails when there is none of that name.
   RuleId require(std::string_view name, const GrammarText& text) const;
 
+  /// An expression and all its parts; not those of the rules that it uses.
+  std::vector<ExpressionId> within(ExpressionId expression) const;
+
   const RuleExpression& operator[](ExpressionId id) const { return expressions_[id]; }
   const std::u32string& literal_text(const RuleExpression& expression) const {
     return literals_[expression.a];

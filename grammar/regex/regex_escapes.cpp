@@ -8,12 +8,8 @@
 namespace specdec {
 namespace {
 
-const CodePoints& digits() {
-  static const CodePoints kDigits({{'0', '9'}});
-  return kDigits;
-}
-
-const CodePoints& spaces() {
+/// ECMA-262's WhiteSpace and LineTerminator.
+const CodePoints& ecma_spaces() {
   static const CodePoints kSpaces({{'\t', '\r'},
                                    {' ', ' '},
                                    {0xA0, 0xA0},
@@ -26,6 +22,23 @@ const CodePoints& spaces() {
                                    {0xFEFF, 0xFEFF}});
   return kSpaces;
 }
+
+/// What str.isspace() takes.
+const CodePoints& python_spaces() {
+  static const CodePoints kSpaces({{'\t', '\r'},
+                                   {0x1C, ' '},
+                                   {0x85, 0x85},
+                                   {0xA0, 0xA0},
+                                   {0x1680, 0x1680},
+                                   {0x2000, 0x200A},
+                                   {0x2028, 0x2029},
+                                   {0x202F, 0x202F},
+                                   {0x205F, 0x205F},
+                                   {0x3000, 0x3000}});
+  return kSpaces;
+}
+
+CodePoints ascii_words() { return CodePoints({{'0', '9'}, {'A', 'Z'}, {'a', 'z'}, {'_', '_'}}); }
 
 bool is_letter(char32_t c) { return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z'); }
 
@@ -45,11 +58,31 @@ std::optional<char32_t> hex_value(char32_t c) {
 }  // namespace
 
 CodePoints RegexSyntaxParser::fold(const CodePoints& points) const {
-  return flags_.ignore_case ? close_over_case(points) : points;
+  if (!flags_.ignore_case) {
+    return points;
+  }
+  if (flags_.ascii) {
+    return close_over_ascii_case(points);
+  }
+  return is_python() ? close_over_python_case(points) : close_over_case(points);
+}
+
+CodePoints RegexSyntaxParser::digits() const {
+  const bool ascii = !is_python() || flags_.ascii;
+  return ascii ? CodePoints({{'0', '9'}}) : *unicode_property("Nd");
+}
+
+CodePoints RegexSyntaxParser::spaces() const {
+  const CodePoints ascii({{'\t', '\r'}, {' ', ' '}});
+  return flags_.ascii ? ascii : is_python() ? python_spaces() : ecma_spaces();
 }
 
 CodePoints RegexSyntaxParser::words() const {
-  return fold(CodePoints({{'0', '9'}, {'A', 'Z'}, {'a', 'z'}, {'_', '_'}}));
+  if (!is_python()) {
+    return fold(ascii_words());
+  }
+  return flags_.ascii ? ascii_words()
+                      : unicode_property("L")->unite(*unicode_property("N")).unite(ascii_words());
 }
 
 uint32_t RegexSyntaxParser::escape_term() {
@@ -62,15 +95,18 @@ uint32_t RegexSyntaxParser::escape_term() {
                 .points = class_index(words()),
                 .position = start});
   }
-  if (c == 'A' || c == 'z') {
+  if (c == 'A' || c == (is_python() ? 'Z' : 'z')) {
     position_ += 2;
     return add({.kind = c == 'A' ? Kind::kStart : Kind::kEnd, .position = start});
   }
-  if (('1' <= c && c <= '9') || c == 'k') {
-    syntax_.fail(start, "back-references are not supported: such languages are not regular");
+  if (refers_back()) {
+    syntax_.fail(start, fmt::format("back-references '\\{}' are not supported: such languages are "
+                                    "not regular",
+                                    static_cast<char>(c)));
   }
-  if (c == 'Z') {
-    syntax_.fail(start, "'\\Z' is not supported; use '$' for the end of the text");
+  if (c == 'Z' || c == 'z') {
+    syntax_.fail(start, fmt::format("'\\{}' is not supported; use '{}' for the end of the text",
+                                    static_cast<char>(c), is_python() ? "\\Z" : "$"));
   }
   if (auto points = class_escape()) {
     return add_points(*points, start);
@@ -79,19 +115,51 @@ uint32_t RegexSyntaxParser::escape_term() {
   return add_points(fold(CodePoints({{character, character}})), start);
 }
 
+/// At a backslash. In Python three octal digits are a character.
+bool RegexSyntaxParser::refers_back() const {
+  const auto is_octal = [](char32_t c) { return '0' <= c && c <= '7'; };
+  const char32_t c = peek(1);
+  if (is_python() && is_octal(c) && is_octal(peek(2)) && is_octal(peek(3))) {
+    return false;
+  }
+  return ('1' <= c && c <= '9') || (c == 'k' && !is_python());
+}
+
+/// [:name:] within a class, as POSIX has it, [.x.] and [=x=].
+void RegexSyntaxParser::refuse_named_class() const {
+  const char32_t mark = peek(1);
+  if (peek() != '[' || (mark != ':' && mark != '.' && mark != '=')) {
+    return;
+  }
+  const size_t end = text_.find(U']', position_);
+  if (end != text_.npos && end > position_ + 2 && text_[end - 1] == mark) {
+    syntax_.fail(
+        position_,
+        fmt::format("POSIX classes '{}' are not supported; write \\p{{L}}, \\d, \\s or the "
+                    "characters, or '\\[' for a bracket",
+                    to_utf8(text_.substr(position_, end + 1 - position_))));
+  }
+}
+
 CodePoints RegexSyntaxParser::bracket_class() {
   const size_t start = position_++;
   const bool negative = accept(U"^");
+  const size_t first_member = position_;
   std::vector<CodePoints::Range> ranges;
-  while (!at_end() && peek() != ']') {
+  while (!at_end() && (peek() != ']' || (is_python() && position_ == first_member))) {
+    refuse_named_class();
     const size_t member = position_;
     std::optional<char32_t> first;
     std::optional<char32_t> last;
     CodePoints points = class_member(first);
-    if (peek() == '-' && position_ + 1 < text_.size() && peek(1) != ']' && first) {
+    const bool is_range = peek() == '-' && position_ + 1 < text_.size() && peek(1) != ']';
+    if (is_range && (first || is_python())) {
       const size_t dash = position_++;
       CodePoints after = class_member(last);
-      if (!last) {  // as in [a-\d]: the dash stands for itself (annex B)
+      if (is_python() && !(first && last)) {
+        syntax_.fail(member,
+                     "a range ends at characters, not at classes; write '\\-' for a dash");
+      } else if (!last) {  // as in [a-\d]: the dash stands for itself (annex B)
         points = points.unite(after).unite(CodePoints({{'-', '-'}}));
       } else if (*last < *first) {
         syntax_.fail(member, "the range is out of order; write the lower character first");
@@ -174,6 +242,11 @@ char32_t RegexSyntaxParser::character_escape() {
   if (at_end()) {
     syntax_.fail(start, "nothing follows the backslash; write '\\\\' for the character");
   }
+  if (is_python()) {
+    if (const auto known = python_escape(start)) {
+      return *known;
+    }
+  }
   const char32_t c = text_[position_++];
   static constexpr std::u32string_view kControls = U"t\tn\nv\vf\fr\r";
   for (size_t i = 0; i < kControls.size(); i += 2) {
@@ -190,7 +263,7 @@ char32_t RegexSyntaxParser::character_escape() {
   if (c == 'u') {
     return unicode_escape(start);
   }
-  if (c == 'c' && is_letter(peek())) {
+  if (c == 'c' && is_letter(peek()) && !is_python()) {
     return text_[position_++] & 0x1F;
   }
   if (is_letter(c) || is_digit(c)) {
@@ -198,6 +271,40 @@ char32_t RegexSyntaxParser::character_escape() {
                                     static_cast<char>(c)));
   }
   return c;
+}
+
+/// What Python has instead of the escapes here or besides them.
+std::optional<char32_t> RegexSyntaxParser::python_escape(size_t start) {
+  const char32_t c = peek();
+  if ('0' <= c && c <= '7') {
+    return octal_digits(3, start);
+  }
+  if (c == 'N') {
+    syntax_.fail(start, "named characters '\\N{' are not supported; write '\\u' and four digits");
+  }
+  if (c != 'a' && c != 'u' && c != 'U') {
+    return std::nullopt;
+  }
+  ++position_;
+  if (c == 'a') {
+    return '\a';
+  }
+  const char32_t value = hex_digits(c == 'u' ? 4 : 8, start);
+  if (value > CodePoints::kLast) {
+    syntax_.fail(start, "there is no such character; the last one is '\\U0010FFFF'");
+  }
+  return value;
+}
+
+char32_t RegexSyntaxParser::octal_digits(size_t most, size_t start) {
+  char32_t value = 0;
+  for (size_t i = 0; i < most && '0' <= peek() && peek() <= '7'; ++i, ++position_) {
+    value = value * 8 + (peek() - '0');
+  }
+  if (value > 0xFF) {
+    syntax_.fail(start, "octal escapes end at '\\377'; write '\\u' and four digits");
+  }
+  return value;
 }
 
 /// After `\u`: four digits, two such escapes that are a surrogate pair, or digits in braces.

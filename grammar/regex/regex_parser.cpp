@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "grammar/regex/regex_assertions.h"
+#include "grammar/regex/regex_languages.h"
 #include "grammar/regex/regex_syntax.h"
 
 namespace specdec {
@@ -14,6 +16,7 @@ using SyntaxNode = RegexSyntax::Node;
 constexpr uint64_t kMaxUnrolled = 64;   ///< rounds of a group with assertions in it
 constexpr uint64_t kMaxSteps = 20'000;  ///< within such rounds, so that nested ones end
 constexpr size_t kMaxContexts = 200;
+constexpr char32_t kTerminalEnd = 0x10FFFF;  ///< no character: marks where a terminal ends
 
 /// Turns syntax into a regular language, from its end to its beginning: what a part matches depends
 /// on what may follow it (its continuation), so that assertions are intersections with that. What
@@ -31,6 +34,31 @@ class Translator {
     const Rest end(contexts(), search ? RegexStore::kAll : RegexStore::kEmpty);
     const Rest whole = before(syntax_.root, end);
     return search ? after(RegexStore::kAll, whole)[0] : whole[0];
+  }
+
+  /// The same within a longer text, with lazy quantifiers as such, if it does not depend on that
+  /// text.
+  RegexId translate_terminal() {
+    terminal_ = true;
+    const Rest alone = before(syntax_.root, Rest(contexts(), RegexStore::kEmpty));
+    for (const RegexId other : alone) {
+      if (!are_equal(alone[0], other)) {
+        fail_at_edge(true);
+      }
+    }
+    if (find_assertion(syntax_, false) == nullptr) {
+      return alone[0];
+    }
+    marks_end_ = true;
+    const RegexId mark = store_.one_of(CodePoints({{kTerminalEnd, kTerminalEnd}}));
+    const RegexId end = store_.concat(mark, RegexStore::kAll);
+    const RegexId inside = before(syntax_.root, Rest(contexts(), end))[0];
+    const RegexId unmarked =
+        store_.repeat(store_.one_of(without_mark(CodePoints::all())), 0, std::nullopt);
+    if (!are_equal(inside, store_.concat(store_.all_of(alone[0], unmarked), end))) {
+      fail_at_edge(false);
+    }
+    return alone[0];
   }
 
  private:
@@ -63,15 +91,7 @@ class Translator {
   }
 
   void split(const CodePoints& by) {
-    std::vector<CodePoints> parts;
-    for (const CodePoints& block : blocks_) {
-      for (const CodePoints& part : {block.intersect(by), block.intersect(by.complement())}) {
-        if (!part.empty()) {
-          parts.push_back(part);
-        }
-      }
-    }
-    blocks_ = std::move(parts);
+    split_blocks(blocks_, by);
     if (blocks_.size() > kMaxContexts) {
       syntax_.fail(0, "too many look-behinds are not supported; use fewer");
     }
@@ -89,7 +109,7 @@ class Translator {
       return RegexStore::kNothing;
     }
     if (node.kind == SyntaxKind::kPoint) {
-      return store_.one_of(syntax_.classes[node.points]);
+      return point(node);
     }
     std::vector<RegexId> parts;
     for (const uint32_t child : node.children) {
@@ -106,6 +126,40 @@ class Translator {
 
   static std::optional<uint64_t> maximum(const SyntaxNode& node) {
     return node.max == RegexSyntax::kUnbounded ? std::nullopt : std::optional(node.max);
+  }
+
+  bool are_equal(RegexId one, RegexId other) {
+    return is_within(store_, one, other) && is_within(store_, other, one);
+  }
+
+  bool is_lazy(const SyntaxNode& node) const { return terminal_ && node.lazy; }
+
+  [[noreturn]] void fail_at_edge(bool behind) const {
+    const SyntaxNode* node = find_assertion(syntax_, behind);
+    syntax_.fail(node == nullptr ? 0 : node->position,
+                 fmt::format("this anchor, word boundary or look-around depends on the text {} the "
+                             "terminal, which is not supported; leave it out, or move that text "
+                             "into the same expression",
+                             behind ? "before" : "after"));
+  }
+
+  static CodePoints without_mark(const CodePoints& points) {
+    return points.intersect(CodePoints({{0, kTerminalEnd - 1}}));
+  }
+
+  /// One character of a class. Look-ahead passes over the mark.
+  RegexId point(const SyntaxNode& node) {
+    const CodePoints& points = syntax_.classes[node.points];
+    if (!marks_end_) {
+      return store_.one_of(points);
+    }
+    const RegexId one = store_.one_of(without_mark(points));
+    return looking_ > 0 ? store_.concat(maybe_mark(), one) : one;
+  }
+
+  RegexId maybe_mark() {
+    return store_.any_of(RegexStore::kEmpty,
+                         store_.one_of(CodePoints({{kTerminalEnd, kTerminalEnd}})));
   }
 
   static bool uniform(const Rest& rest) {
@@ -129,7 +183,11 @@ class Translator {
       case SyntaxKind::kOr:
         return before_alternatives(node, rest);
       case SyntaxKind::kRepeat:
-        return node.asserts ? before_unrolled(node, rest) : after(language(index), rest);
+        if (is_lazy(node) && looking_ == 0 && node.min != node.max) {
+          return before_lazy(node, rest);
+        }
+        return syntax_.nodes[node.children[0]].asserts ? before_unrolled(node, rest)
+                                                       : after(language(index), rest);
       default:
         return before_assertion(node, rest);
     }
@@ -205,18 +263,21 @@ class Translator {
       return when(context == 0);
     }
     if (node.kind == SyntaxKind::kEnd) {
-      return RegexStore::kEmpty;
+      return marks_end_ ? maybe_mark() : RegexStore::kEmpty;
     }
     if (node.kind == SyntaxKind::kBoundary) {
       const CodePoints& words = syntax_.classes[node.points];
-      const RegexId word_next = store_.concat(store_.one_of(words), RegexStore::kAll);
+      const RegexId word = store_.concat(store_.one_of(words), RegexStore::kAll);
+      const RegexId word_next = marks_end_ ? store_.concat(maybe_mark(), word) : word;
       const bool wants_word = ends_in(context, words) == node.negative;
       return wants_word ? word_next : store_.complement(word_next);
     }
     if (node.behind) {
       return when(sees_behind(node, context) != node.negative);
     }
+    ++looking_;
     const Rest body = before(node.children[0], Rest(contexts(), RegexStore::kAll));
+    --looking_;
     return node.negative ? store_.complement(body[context]) : body[context];
   }
 
@@ -232,19 +293,36 @@ class Translator {
     });
   }
 
+  /// As few rounds as possible: none of them may begin where `rest` could.
+  Rest before_lazy(const SyntaxNode& node, const Rest& rest) {
+    if (!syntax_.nodes[node.children[0]].asserts && uniform(rest)) {
+      const RegexId round = language(node.children[0]);
+      if (const auto all = lazy_repeat(store_, round, {node.min, maximum(node)}, rest[0])) {
+        return Rest(rest.size(), *all);
+      }
+    }
+    fail_lazy(node);
+  }
+
+  [[noreturn]] void fail_lazy(const SyntaxNode& node) const {
+    syntax_.fail(node.position,
+                 "a lazy quantifier is not supported here, as its end depends on more than the "
+                 "next few characters; write what it may match, as in [^\"]* for .*?");
+  }
+
   /// A repeated group with assertions in it: round by round, from the last.
   Rest before_unrolled(const SyntaxNode& node, const Rest& rest) {
-    if (is_tempered(node) && uniform(rest) && rest[0] == RegexStore::kEmpty) {
+    if (is_tempered(syntax_, node) && uniform(rest) && rest[0] == RegexStore::kEmpty) {
       return before_tempered(node, rest);
     }
-    if (node.max == RegexSyntax::kUnbounded && node.min <= 1 && uniform(rest) &&
+    if (node.max == RegexSyntax::kUnbounded && node.min <= 1 && uniform(rest) && !marks_end_ &&
         only_ends(node.children[0])) {
       return before_ended(node, rest);
     }
     if (node.max > kMaxUnrolled) {
       syntax_.fail(node.position,
                    "assertions in a group that is repeated are not supported; move the anchor, "
-                   "word boundary or look-around out of the group");
+                   "word boundary, look-around or lazy quantifier out of the group");
     }
     ++unrolling_;
     Rest all = rest;
@@ -262,7 +340,7 @@ class Translator {
   bool only_ends(uint32_t index) const {
     const SyntaxNode& node = syntax_.nodes[index];
     const bool other = node.asserts && node.children.empty() && node.kind != SyntaxKind::kEnd;
-    return !other && node.kind != SyntaxKind::kLook &&
+    return !other && node.kind != SyntaxKind::kLook && !is_lazy(node) &&
            std::ranges::all_of(node.children, [&](uint32_t child) { return only_ends(child); });
   }
 
@@ -278,44 +356,43 @@ class Translator {
     return Rest(rest.size(), all);
   }
 
-  /// ((?!X)C)* with a class C.
-  bool is_tempered(const SyntaxNode& node) const {
-    const SyntaxNode& body = syntax_.nodes[node.children[0]];
-    if (body.kind != SyntaxKind::kConcat || body.children.size() != 2) {
-      return false;
-    }
-    const SyntaxNode& look = syntax_.nodes[body.children[0]];
-    const SyntaxNode& point = syntax_.nodes[body.children[1]];
-    return look.kind == SyntaxKind::kLook && !look.behind && point.kind == SyntaxKind::kPoint &&
-           !syntax_.nodes[look.children[0]].asserts;
-  }
-
   /// Such a group up to the end of the text: C* without a place where X matches.
   Rest before_tempered(const SyntaxNode& node, const Rest& rest) {
     const SyntaxNode& body = syntax_.nodes[node.children[0]];
     const SyntaxNode& look = syntax_.nodes[body.children[0]];
-    RegexId found = store_.concat(language(look.children[0]), RegexStore::kAll);
-    found = look.negative ? found : store_.complement(found);
-    const RegexId any = store_.one_of(CodePoints::all());
-    found = store_.all_of(found, store_.repeat(any, 1, std::nullopt));
-    const RegexId none = store_.complement(store_.concat(RegexStore::kAll, found));
     const RegexId points = store_.repeat(language(body.children[1]), node.min, maximum(node));
-    return Rest(rest.size(), store_.all_of(points, none));
+    return Rest(rest.size(), tempered(store_, points, language(look.children[0]), look.negative));
   }
 
   RegexStore& store_;
   const RegexSyntax& syntax_;
   bool needs_context_ = false;
   std::vector<CodePoints> blocks_;
+  bool terminal_ = false;
+  bool marks_end_ = false;  ///< a mark stands where the terminal ends
+  int looking_ = 0;         ///< look-aheads around
   int unrolling_ = 0;
   uint64_t steps_ = 0;
 };
 
 }  // namespace
 
-RegexId parse_regex(RegexStore& store, std::string_view pattern, bool search) {
-  const RegexSyntax syntax = RegexSyntaxParser(pattern).parse();
+RegexId parse_regex(RegexStore& store, std::string_view pattern, bool search,
+                    RegexDialect dialect) {
+  const RegexSyntax syntax = RegexSyntaxParser(pattern, dialect).parse();
   return Translator(store, syntax).translate(search);
+}
+
+RegexId parse_terminal(RegexStore& store, std::string_view pattern) {
+  RegexSyntax syntax = RegexSyntaxParser(pattern, RegexDialect::kPython).parse();
+  mark_lazy(syntax);
+  return Translator(store, syntax).translate_terminal();
+}
+
+bool depends_on_neighbours(std::string_view pattern) {
+  RegexSyntax syntax = RegexSyntaxParser(pattern, RegexDialect::kPython).parse();
+  mark_lazy(syntax);
+  return syntax.nodes[syntax.root].asserts;
 }
 
 }  // namespace specdec

@@ -11,10 +11,31 @@ constexpr int kMaxGroupDepth = 500;
 constexpr size_t kShown = 80;                      ///< characters of a pattern in a message
 constexpr uint64_t kMaxCount = uint64_t{1} << 32;  ///< of a quantifier
 
-const CodePoints& line_ends() {
-  static const CodePoints kEnds({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}});
-  return kEnds;
+CodePoints line_ends(RegexDialect dialect) {
+  return dialect == RegexDialect::kPython
+             ? CodePoints({{'\n', '\n'}})
+             : CodePoints({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}});
 }
+
+bool is_blank(char32_t c) { return c == ' ' || ('\t' <= c && c <= '\r'); }
+
+/// How groups begin that are no regular languages, or whose rules of matching decide.
+struct RefusedGroup {
+  std::u32string_view begin;
+  const char* message;
+};
+constexpr RefusedGroup kRefusedGroups[] = {
+    {U"?>", "atomic groups '(?>' are not supported; use '(?:'"},
+    {U"?P=", "back-references '(?P=' are not supported: such languages are not regular"},
+    {U"?P>", "recursion '(?P>' is not supported: such languages are not regular"},
+    {U"?&", "recursion '(?&' is not supported: such languages are not regular"},
+    {U"?R", "recursion '(?R' is not supported: such languages are not regular"},
+    {U"?(", "conditional groups '(?(' are not supported; write both cases as alternatives"},
+    {U"?|", "branch resets '(?|' are not supported; use '(?:'"},
+    {U"?'", "groups named \"(?'\" are not supported; write '(?<name>...)'"},
+    {U"?#", "comments '(?#' are not part of this syntax; leave it out"},
+    {U"*", "control verbs '(*' are not supported; write '\\(' for the character"},
+};
 
 }  // namespace
 
@@ -25,7 +46,8 @@ void RegexSyntax::fail(size_t position, const std::string& message) const {
                                  whole ? "" : "...", position + 1, message));
 }
 
-RegexSyntaxParser::RegexSyntaxParser(std::string_view pattern) {
+RegexSyntaxParser::RegexSyntaxParser(std::string_view pattern, RegexDialect dialect)
+    : dialect_(dialect) {
   syntax_.pattern = to_code_points(pattern);
 }
 
@@ -87,7 +109,7 @@ uint32_t RegexSyntaxParser::alternatives() {
 uint32_t RegexSyntaxParser::sequence() {
   const size_t start = position_;
   std::vector<uint32_t> children;
-  while (!at_end() && peek() != '|' && peek() != ')') {
+  for (skip_ignored(); !at_end() && peek() != '|' && peek() != ')'; skip_ignored()) {
     if (const auto flags = flag_group(position_)) {
       children.push_back(*flags);
     } else {
@@ -98,6 +120,25 @@ uint32_t RegexSyntaxParser::sequence() {
     return children[0];
   }
   return add({.kind = Kind::kConcat, .position = start, .children = std::move(children)});
+}
+
+/// Python's comments, and white space with the flag `x`.
+void RegexSyntaxParser::skip_ignored() {
+  while (is_python() && !at_end()) {
+    const size_t start = position_;
+    if (accept(U"(?#")) {
+      position_ = std::min(text_.find(U')', position_), text_.size());
+      if (!accept(U")")) {
+        syntax_.fail(start, "the comment is not closed; add ')'");
+      }
+    } else if (flags_.verbose && peek() == '#') {
+      position_ = std::min(text_.find(U'\n', position_), text_.size());
+    } else if (flags_.verbose && is_blank(peek())) {
+      ++position_;
+    } else {
+      return;
+    }
+  }
 }
 
 uint32_t RegexSyntaxParser::term() {
@@ -115,12 +156,12 @@ uint32_t RegexSyntaxParser::term() {
   if (c == '*' || c == '+' || c == '?' || (c == '{' && braces())) {
     syntax_.fail(start, "there is nothing to repeat; write a backslash before the character");
   }
-  ++position_;
   if (c == '^' || c == '$') {
-    return add({.kind = c == '^' ? Kind::kStart : Kind::kEnd, .position = start});
+    return anchor();
   }
+  ++position_;
   if (c == '.') {
-    return add_points(flags_.dot_all ? CodePoints::all() : line_ends().complement(), start);
+    return add_points(flags_.dot_all ? CodePoints::all() : line_ends(dialect_).complement(), start);
   }
   const auto [known, is_new] = letters_.try_emplace({c, flags_.ignore_case}, 0);
   if (is_new) {
@@ -129,7 +170,32 @@ uint32_t RegexSyntaxParser::term() {
   return add({.kind = Kind::kPoint, .points = known->second, .position = start});
 }
 
+/// '^' or '$': the text's ends, with the flag `m` those of lines too. Python's '$' also holds
+/// before a last line end.
+uint32_t RegexSyntaxParser::anchor() {
+  const size_t start = position_++;
+  const bool behind = text_[start] == '^';
+  const uint32_t edge = add({.kind = behind ? Kind::kStart : Kind::kEnd, .position = start});
+  if (!flags_.lines && (behind || !is_python())) {
+    return edge;
+  }
+  const uint32_t line_end = add_points(line_ends(dialect_), start);
+  if (flags_.lines) {
+    return look_for(
+        behind, add({.kind = Kind::kOr, .position = start, .children = {edge, line_end}}), start);
+  }
+  const uint32_t last =
+      add({.kind = Kind::kRepeat, .min = 0, .max = 1, .position = start, .children = {line_end}});
+  return look_for(false, add({.kind = Kind::kConcat, .position = start, .children = {last, edge}}),
+                  start);
+}
+
+uint32_t RegexSyntaxParser::look_for(bool behind, uint32_t body, size_t position) {
+  return add({.kind = Kind::kLook, .behind = behind, .position = position, .children = {body}});
+}
+
 uint32_t RegexSyntaxParser::quantified(uint32_t atom) {
+  skip_ignored();
   const size_t start = position_;
   std::pair<uint64_t, uint64_t> counts;
   if (accept(U"*")) {
@@ -146,27 +212,31 @@ uint32_t RegexSyntaxParser::quantified(uint32_t atom) {
   if (counts.first > counts.second) {
     syntax_.fail(start, "the counts of the repetition are out of order; write the smaller first");
   }
-  accept(U"?");  // lazy: the same language
+  const bool lazy = accept(U"?");
   if (looking_at(U"+")) {
-    syntax_.fail(position_, "possessive quantifiers are not supported; use a group and a '+'");
+    syntax_.fail(
+        position_,
+        fmt::format("possessive quantifiers '{}+' are not supported; use a group and a '+'",
+                    to_utf8(text_.substr(start, position_ - start))));
   }
   if (peek() == '*' || peek() == '?') {
     syntax_.fail(position_, "there is nothing to repeat; write a backslash before the character");
   }
   return add({.kind = Kind::kRepeat,
+              .lazy = lazy,
               .min = counts.first,
               .max = counts.second,
               .position = start,
               .children = {atom}});
 }
 
-/// {n}, {n,} or {n,m}; when it is something else nothing is read, and the brace is a character
-/// (ECMA-262, annex B).
+/// {n}, {n,} or {n,m}, Python's {,m}; when it is something else nothing is read, and the brace is a
+/// character (ECMA-262, annex B).
 std::optional<std::pair<uint64_t, uint64_t>> RegexSyntaxParser::braces() {
   const size_t start = position_;
   const auto is_digit = [&] { return '0' <= peek() && peek() <= '9'; };
-  if (accept(U"{") && is_digit()) {
-    const uint64_t min = number();
+  if (accept(U"{") && (is_digit() || (is_python() && peek() == ','))) {
+    const uint64_t min = is_digit() ? number() : 0;
     uint64_t max = min;
     if (accept(U",")) {
       max = is_digit() ? number() : RegexSyntax::kUnbounded;
@@ -199,9 +269,7 @@ uint32_t RegexSyntaxParser::group() {
   if (accept(U"?<=") || accept(U"?<!")) {
     return look(start, true, text_[position_ - 1] == '!');
   }
-  if (looking_at(U"?>")) {
-    syntax_.fail(start, "atomic groups '(?>' are not supported; use '(?:'");
-  }
+  refuse_group(start);
   if (accept(U"?<") || accept(U"?P<")) {
     skip_group_name(start);
   } else if (looking_at(U"?") && !accept(U"?:")) {
@@ -210,40 +278,69 @@ uint32_t RegexSyntaxParser::group() {
   return group_body(Kind::kConcat, start);
 }
 
-/// Flags for the rest of a group (`(?i)`) or for one of its own (`(?i:...)`); nothing when
-/// there is something else.
+void RegexSyntaxParser::refuse_group(size_t start) {
+  for (const RefusedGroup& refused : kRefusedGroups) {
+    if (looking_at(refused.begin)) {
+      syntax_.fail(start, refused.message);
+    }
+  }
+  if (is_python() && looking_at(U"?<")) {
+    syntax_.fail(start, "groups named '(?<' are not Python's; write '(?P<name>...)'");
+  }
+}
+
+/// Flags for the rest of a group (`(?i)`, Python's for all and only at the beginning) or for one of
+/// its own (`(?i:...)`); nothing when there is something else.
 std::optional<uint32_t> RegexSyntaxParser::flag_group(size_t start) {
   if (!looking_at(U"(?")) {
     return std::nullopt;
   }
   size_t end = start + 2;
-  while (end < text_.size() && std::u32string_view(U"imsux-").find(text_[end]) != text_.npos) {
+  while (end < text_.size() && std::u32string_view(U"aiLlmsux-").find(text_[end]) != text_.npos) {
     ++end;
   }
   if (end == start + 2 || end == text_.size() || (text_[end] != ')' && text_[end] != ':')) {
     return std::nullopt;
   }
+  if (is_python() && text_[end] == ')' && start != flags_end_) {
+    syntax_.fail(start,
+                 "flags for the whole pattern stand at its beginning; move them there, or "
+                 "write '(?i:...)' for a part");
+  }
   const Flags before = flags_;
   bool value = true;
   for (const char32_t flag : text_.substr(start + 2, end - start - 2)) {
-    if (flag == 'i') {
-      flags_.ignore_case = value;
-    } else if (flag == 's') {
-      flags_.dot_all = value;
-    } else if (flag == '-') {
+    if (flag == '-') {
       value = false;
-    } else if (flag != 'u') {
-      syntax_.fail(start, fmt::format("the flag '{}' is not supported; i, s and u are",
-                                      static_cast<char>(flag)));
+    } else {
+      set_flag(flag, value, start);
     }
   }
   position_ = end + 1;
   if (text_[end] == ')') {
+    flags_end_ = position_;
     return add({.kind = Kind::kConcat, .position = start});
   }
   const uint32_t body = group_body(Kind::kConcat, start);
   flags_ = before;
   return quantified(body);
+}
+
+void RegexSyntaxParser::set_flag(char32_t flag, bool value, size_t start) {
+  if (flag == 'i') {
+    flags_.ignore_case = value;
+  } else if (flag == 's') {
+    flags_.dot_all = value;
+  } else if (flag == 'm') {
+    flags_.lines = value;
+  } else if (flag == 'x' && is_python()) {
+    flags_.verbose = value;
+  } else if (flag == 'a' && is_python() && value) {
+    flags_.ascii = true;
+  } else if (flag != 'u') {
+    syntax_.fail(start, fmt::format("the flag '{}' is not supported; {} are", to_utf8({&flag, 1}),
+                                    is_python() ? "a, i, m, s, u and x" : "i, m, s and u"));
+  }
 }
 
 void RegexSyntaxParser::skip_group_name(size_t start) {

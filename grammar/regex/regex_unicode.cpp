@@ -46,4 +46,21 @@ CodePoints close_over_case(const CodePoints& points) {
   return to_points(set);
 }
 
+CodePoints close_over_python_case(const CodePoints& points) {
+  const CodePoints closed = close_over_case(points);
+  const bool has_i = points.contains('i') || points.contains('I') || points.contains(0x130);
+  return has_i ? closed.unite(CodePoints({{'I', 'I'}, {'i', 'i'}, {0x130, 0x131}})) : closed;
+}
+
+CodePoints close_over_ascii_case(const CodePoints& points) {
+  std::vector<CodePoints::Range> ranges = points.ranges();
+  for (char32_t upper = 'A'; upper <= 'Z'; ++upper) {
+    const char32_t lower = upper | 0x20;
+    if (points.contains(upper) || points.contains(lower)) {
+      ranges.insert(ranges.end(), {{upper, upper}, {lower, lower}});
+    }
+  }
+  return CodePoints(ranges);
+}
+
 }  // namespace specdec

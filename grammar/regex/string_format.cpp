@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "grammar/regex/regex_parser.h"
+#include "grammar/regex/regex_format.h"
 #include "grammar/regex/string_format_names.h"
 
 namespace specdec {
@@ -109,7 +109,7 @@ RegexId relative_json_pointer(RegexStore& store) {
 
 using Maker = RegexId (*)(RegexStore&);
 
-constexpr std::array<std::pair<std::string_view, Maker>, 18> kFormats = {{
+constexpr std::array<std::pair<std::string_view, Maker>, 19> kFormats = {{
     {"date-time", date_time},
     {"date", date},
     {"time", time},
@@ -128,16 +128,12 @@ constexpr std::array<std::pair<std::string_view, Maker>, 18> kFormats = {{
     {"uri-template", uri_template},
     {"json-pointer", json_pointer},
     {"relative-json-pointer", relative_json_pointer},
+    {"regex", regex_format},
 }};
 
 }  // namespace
 
 std::optional<RegexId> string_format(RegexStore& store, std::string_view name) {
-  if (name == "regex") {
-    throw GrammarError(
-        "format 'regex' is not supported: regular expressions are no regular language; leave the "
-        "format out, or give a 'pattern'");
-  }
   const auto* const format =
       std::ranges::find(kFormats, name, &std::pair<std::string_view, Maker>::first);
   if (format == kFormats.end()) {

@@ -35,6 +35,7 @@ constexpr std::array kDialects = {
     Dialect{"json-schema.org/draft-07/schema", SchemaDraft::kDraft7},
     Dialect{"json-schema.org/draft/2019-09/schema", SchemaDraft::k2019},
     Dialect{"json-schema.org/draft/2020-12/schema", SchemaDraft::k2020},
+    Dialect{"json-schema.org/schema", SchemaDraft::k2020},  // the newest one
 };
 
 std::string without_fragment(const std::string& uri) { return uri.substr(0, uri.find('#')); }

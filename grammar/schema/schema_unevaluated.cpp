@@ -72,7 +72,10 @@ SchemaFormulas::Unevaluated::Evaluated SchemaFormulas::Unevaluated::locally_eval
   result.all_properties = self_.keywords_.find(here.node, "additionalProperties") != nullptr;
   const JsonValue* items = self_.keywords_.find(here.node, "items");
   const bool old = items != nullptr && items->is(Type::kArray);
-  result.items = old ? items->items.size() : self_.keywords_.list_size(here.node, "prefixItems");
+  const bool has_prefix = !self_.keywords_.is_older(here.node, SchemaDraft::k2020);
+  result.items = old          ? items->items.size()
+                 : has_prefix ? self_.keywords_.list_size(here.node, "prefixItems")
+                              : 0;
   result.all_items = (items != nullptr && !old) ||
                      (old && self_.keywords_.find(here.node, "additionalItems") != nullptr);
   if (self_.keywords_.find(here.node, "contains") != nullptr &&

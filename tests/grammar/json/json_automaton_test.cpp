@@ -343,6 +343,24 @@ TEST(JsonAutomatonTest, OneOfManyObjectsThatRequireAProperty) {
   }
 }
 
+/// Until 2019-09 a list of items is `items`, and `prefixItems` is no keyword.
+TEST(JsonAutomatonTest, PrefixItemsIsAKeywordSince2020) {
+  const auto accepts_list = [](const std::string& draft, const std::string& keywords,
+                               std::string_view text) {
+    const std::string schema =
+        R"({"$schema": "https://json-schema.org/)" + draft + R"(/schema", "type": "array", )";
+    return accepts(
+        *compile(parse_json(schema + keywords + "}", "s"), json_options(false, "compact")), text);
+  };
+  const std::string prefix = R"("prefixItems": [{"const": 1}], "unevaluatedItems": {"const": 2})";
+  const std::string list = R"("items": [{"const": 1}], "unevaluatedItems": {"const": 2})";
+  EXPECT_TRUE(accepts_list("draft/2020-12", prefix, "[1,2]"));
+  EXPECT_TRUE(accepts_list("draft/2019-09", prefix, "[2,2]"));
+  EXPECT_FALSE(accepts_list("draft/2019-09", prefix, "[1,2]"));
+  EXPECT_TRUE(accepts_list("draft/2019-09", list, "[1,2]"));
+  EXPECT_FALSE(accepts_list("draft/2019-09", list, "[2,2]"));
+}
+
 /// Draft 4, section 3.5: "A JSON number without a fraction or exponent part".
 TEST(JsonAutomatonTest, IntegersOfDraft4AreWrittenWithoutAPoint) {
   const auto grammar = [](const std::string& keywords, bool old = true) {

@@ -106,21 +106,13 @@ Names operator+(Names a, const Names& b) {
   return a;
 }
 
-/// Formats that are refused at compiling (regular expressions are no regular language), or whose
-/// languages leave out some texts (see grammar/regex/string_format.h).
+/// Formats whose languages leave out some texts (see grammar/regex/string_format.h).
 const Names kFormats = {
-    "optional/format/ecmascript-regex.json: ECMA 262 character classes and escapes",
-    "optional/format/ecmascript-regex.json: ECMA 262 lookbehind is valid, including variable width",
     "optional/format/ecmascript-regex.json: ECMA 262 named groups and backreferences are valid",
-    "optional/format/ecmascript-regex.json: Python-specific regular expression syntax is not valid "
-    "ECMA 262",
-    "optional/format/ecmascript-regex.json: \\a is not an ECMA 262 control escape",
-    "optional/format/ecmascript-regex.json: global inline flag groups are not valid ECMA 262",
     "optional/format/hostname.json: validation of A-label (punycode) host names",
     "optional/format/idn-email.json: validation of an internationalized e-mail addresses",
     "optional/format/idn-hostname.json: validation of internationalized host names",
-    "optional/format/idn-hostname.json: validation of separators in internationalized host names",
-    "optional/format/regex.json: validation of regular expressions"};
+    "optional/format/idn-hostname.json: validation of separators in internationalized host names"};
 
 /// contentEncoding and contentMediaType are annotations.
 const Names kContent = {
@@ -175,7 +167,7 @@ TEST(JsonSuiteTest, JsonSchemaBench) {
   }
   const Outcome outcome = check_bench(lines);
   EXPECT_EQ(outcome.accepted, Names());
-  EXPECT_EQ(outcome.not_right, Names({"JsonSchemaStore---accelerator"}));  // format: regex
+  EXPECT_EQ(outcome.not_right, Names());
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ TEST(RegexParserTest, Classes) {
   EXPECT_TRUE(fits(".", "\xC2\x85") && fits(".", "\xF0\x9F\x98\x80"));
   EXPECT_FALSE(fits("[]", "a"));
   EXPECT_TRUE(fits("[\\b]", "\b") && fits("[$^.]+", "$^."));
-  EXPECT_TRUE(fits("[[:alpha:]]", ":]") && !fits("[[:alpha:]]", "b"));
+  EXPECT_TRUE(fits("[[:a]", ":") && fits("[\\[:a:]+\\]", "[a]"));
 }
 
 TEST(RegexParserTest, Escapes) {
@@ -140,7 +140,8 @@ TEST(RegexParserTest, Flags) {
   EXPECT_TRUE(fits("(?i:k)", "\xE2\x84\xAA") && !fits("(?i)[^k]", "K"));
   EXPECT_TRUE(fits("((?i)a)b", "Ab") && !fits("((?i)a)b", "AB"));
   EXPECT_TRUE(fits("(?i:ab){2}", "aBAb"));
-  EXPECT_THAT(pattern_error("(?m)^a"), HasSubstr("flag 'm'"));
+  EXPECT_TRUE(finds("(?m)^b$", "a\nb\r") && !finds("^b", "a\nb") && !finds("(?m)^b", "ab"));
+  EXPECT_THAT(pattern_error("(?x)a"), HasSubstr("flag 'x' is not supported; i, m, s and u are"));
 }
 
 TEST(RegexParserTest, LookAround) {
@@ -185,6 +186,184 @@ TEST(RegexParserTest, ErrorsSayWhatAndWhere) {
   EXPECT_THAT(pattern_error("(?"), HasSubstr("not supported"));
   EXPECT_THAT(pattern_error("\xFF"), HasSubstr("UTF-8"));
   EXPECT_THAT(pattern_error(std::string(300, 'a') + "("), HasSubstr("aaa...', character 301"));
+}
+
+/// What a construct does: a text that it matches as a whole and one that it does not, or the error.
+struct Construct {
+  const char* pattern;
+  const char* match;  ///< nullptr: refused
+  const char* other;  ///< not matched; the error's words
+};
+
+void check_constructs(RegexDialect dialect, const std::vector<Construct>& constructs) {
+  for (const auto& [pattern, match, other] : constructs) {
+    RegexStore store;
+    const auto error = error_message<GrammarError>([&] {
+      const RegexId regex = parse_regex(store, pattern, false, dialect);
+      if (match != nullptr) {
+        EXPECT_TRUE(store.matches(regex, to_code_points(match))) << pattern << " as " << match;
+        EXPECT_FALSE(store.matches(regex, to_code_points(other))) << pattern << " as " << other;
+      }
+    });
+    if (match == nullptr) {
+      EXPECT_THAT(error, AllOf(HasSubstr("character "), HasSubstr(other))) << pattern;
+    } else {
+      EXPECT_EQ(error, "no error") << pattern;
+    }
+  }
+}
+
+/// The constructs of ECMA-262, and those of others that could be taken for characters.
+TEST(RegexParserTest, EveryConstructIsUnderstoodOrRefused) {
+  check_constructs(RegexDialect::kEcma, {{"a|b", "b", "c"},
+                                         {"a*", "aa", "b"},
+                                         {"a+", "aa", ""},
+                                         {"a?", "", "aa"},
+                                         {"a{2}", "aa", "a"},
+                                         {"a{2,}", "aaa", "a"},
+                                         {"a{1,2}", "aa", "aaa"},
+                                         {"a*?b", "ab", "a"},
+                                         {"a+?", "aa", ""},
+                                         {"a??", "a", "aa"},
+                                         {"a{1,2}?", "aa", "aaa"},
+                                         {"a{,2}", "a{,2}", "aa"},
+                                         {"(a)", "a", "b"},
+                                         {"(?:a)", "a", "b"},
+                                         {"(?<n>a)", "a", "b"},
+                                         {"(?P<n>a)", "a", "b"},
+                                         {"(?=a)a", "a", "b"},
+                                         {"(?!a)[ab]", "b", "a"},
+                                         {"a(?<=a)", "a", "b"},
+                                         {"a(?<!b)", "a", "b"},
+                                         {"^a$", "a", "a\n"},
+                                         {"\\ba\\b", "a", "b"},
+                                         {"a\\Bb", "ab", "a"},
+                                         {"\\Aa", "a", "b"},
+                                         {"a\\z", "a", "b"},
+                                         {".", "a", "\n"},
+                                         {"[^]", "\n", ""},
+                                         {"[^\\]]", "a", "]"},
+                                         {"[a-c]", "b", "d"},
+                                         {"[^a-c]", "d", "b"},
+                                         {"[\\b]", "\b", "b"},
+                                         {"[\\w-a]", "-", "."},
+                                         {"\\d", "1", "\xD9\xA0"},
+                                         {"\\D", "\xD9\xA0", "1"},
+                                         {"\\w", "_", "\xC3\xA9"},
+                                         {"\\W", "\xC3\xA9", "_"},
+                                         {"\\s", "\xC2\xA0", "a"},
+                                         {"\\S", "a", " "},
+                                         {"\\t\\n\\v\\f\\r", "\t\n\v\f\r", "t"},
+                                         {"\\cJ", "\n", "cJ"},
+                                         {"\\x41", "A", "x41"},
+                                         {"\\u0041", "A", "u"},
+                                         {"\\u{41}", "A", "u"},
+                                         {"\\p{Lu}", "A", "a"},
+                                         {"\\P{Lu}", "a", "A"},
+                                         {"\\/\\-", "/-", "\\/"},
+                                         {"(?i:a)", "A", "b"},
+                                         {"(?s:.)", "\n", ""},
+                                         {"(?m:^a$)", "a", "b"},
+                                         {"(?-i:a)", "a", "A"},
+                                         {"(?is-m:a)", "A", "b"},
+                                         {"(a)\\1", nullptr, "back-references '\\1'"},
+                                         {"(?<n>a)\\k<n>", nullptr, "back-references '\\k'"},
+                                         {"(?P<n>a)(?P=n)", nullptr, "back-references '(?P='"},
+                                         {"a++", nullptr, "possessive quantifiers '++'"},
+                                         {"a*+", nullptr, "possessive quantifiers '*+'"},
+                                         {"a?+", nullptr, "possessive quantifiers '?+'"},
+                                         {"a{2}+", nullptr, "possessive quantifiers '{2}+'"},
+                                         {"(?>a)", nullptr, "atomic groups"},
+                                         {"(?(1)a|b)", nullptr, "conditional groups"},
+                                         {"(?#a)", nullptr, "comments '(?#'"},
+                                         {"(?|a)", nullptr, "branch resets"},
+                                         {"(?'n'a)", nullptr, "groups named"},
+                                         {"(?R)", nullptr, "recursion '(?R'"},
+                                         {"(?&n)", nullptr, "recursion '(?&'"},
+                                         {"(?P>n)", nullptr, "recursion '(?P>'"},
+                                         {"(*FAIL)", nullptr, "control verbs"},
+                                         {"(?x:a)", nullptr, "flag 'x'"},
+                                         {"(?L:a)", nullptr, "flag 'L'"},
+                                         {"[[:alpha:]]", nullptr, "POSIX classes '[:alpha:]'"},
+                                         {"[[.a.]]", nullptr, "POSIX classes '[.a.]'"},
+                                         {"[[=a=]]", nullptr, "POSIX classes '[=a=]'"},
+                                         {"a\\Z", nullptr, "'\\Z' is not supported; use '$'"},
+                                         {"\\G", nullptr, "'\\G' has no meaning"},
+                                         {"\\K", nullptr, "'\\K' has no meaning"},
+                                         {"\\h", nullptr, "'\\h' has no meaning"},
+                                         {"\\R", nullptr, "'\\R' has no meaning"},
+                                         {"\\X", nullptr, "'\\X' has no meaning"},
+                                         {"\\Q.\\E", nullptr, "'\\Q' has no meaning"},
+                                         {"\\N{DASH}", nullptr, "'\\N' has no meaning"},
+                                         {"\\a", nullptr, "'\\a' has no meaning"},
+                                         {"\\01", nullptr, "'\\0' has no meaning"},
+                                         {"\\p{Nope}", nullptr, "no Unicode property 'Nope'"}});
+}
+
+TEST(RegexParserTest, EveryConstructOfPythonIsUnderstoodOrRefused) {
+  check_constructs(RegexDialect::kPython, {{"a|b", "b", "c"},
+                                           {"a{,2}", "aa", "aaa"},
+                                           {"a{2,}", "aa", "a"},
+                                           {"a{,}", "aaa", "b"},
+                                           {"a{x}", "a{x}", "a"},
+                                           {"a*?b", "aab", "a"},
+                                           {"(?P<n>a)", "a", "b"},
+                                           {"(?:a)", "a", "b"},
+                                           {"(?#b)a(?#c)+", "aa", "b"},
+                                           {"(?i)a", "A", "b"},
+                                           {"(?i)(?s)a.", "A\n", "a"},
+                                           {"(?ims-x:a)", "A", "b"},
+                                           {"(?x) a # b\n c", "ac", "a c"},
+                                           {"(?x: a\\ b [ ] )c", "a b c", "abc"},
+                                           {"(?x)a +", "aa", "a "},
+                                           {"(?a:\\w)", "a", "\xC3\xA9"},
+                                           {"(?ai:k)", "K", "\xE2\x84\xAA"},
+                                           {"(?u:\\w)", "\xC3\xA9", "-"},
+                                           {"\\w", "\xC3\xA9", "-"},
+                                           {"\\W", "-", "\xC3\xA9"},
+                                           {"\\d", "\xD9\xA0", "a"},
+                                           {"\\D", "a", "\xD9\xA0"},
+                                           {"\\s", "\x1F", "\xEF\xBB\xBF"},
+                                           {"\\S", "\xEF\xBB\xBF", "\x1F"},
+                                           {".", "\r", "\n"},
+                                           {"a$\n?", "a\n", "b"},
+                                           {"a\\Z", "a", "a\n"},
+                                           {"\\Aa", "a", "b"},
+                                           {"a\n(?m:^)b", "a\nb", "ab"},
+                                           {"a(?m:$)\nb", "a\nb", "ab"},
+                                           {"[]a]", "]", "b"},
+                                           {"[^]a]", "b", "]"},
+                                           {"[a-]", "-", "b"},
+                                           {"\\07", "\a", "7"},
+                                           {"\\101", "A", "a"},
+                                           {"\\a\\b?", "\a", "a"},
+                                           {"[\\b]", "\b", "b"},
+                                           {"\\x41\\u0042\\U00000043", "ABC", "x"},
+                                           {"\\.\\-\\ ", ".- ", "-"},
+                                           {"(?i:i)", "\xC4\xB0", "j"},
+                                           {"(?=a).", "a", "b"},
+                                           {"a(?<!b)", "a", "b"},
+                                           {"(a)\\1", nullptr, "back-references '\\1'"},
+                                           {"(?P<n>a)(?P=n)", nullptr, "back-references '(?P='"},
+                                           {"(a)?(?(1)b|c)", nullptr, "conditional groups"},
+                                           {"a++", nullptr, "possessive quantifiers"},
+                                           {"(?>a)", nullptr, "atomic groups"},
+                                           {"(?<n>a)", nullptr, "write '(?P<name>...)'"},
+                                           {"a(?i)b", nullptr, "stand at its beginning"},
+                                           {"(?L:a)", nullptr, "flag 'L'"},
+                                           {"[\\d-z]", nullptr, "a range ends at characters"},
+                                           {"[a-\\d]", nullptr, "a range ends at characters"},
+                                           {"[z-a]", nullptr, "out of order"},
+                                           {"[[:alpha:]]", nullptr, "POSIX classes"},
+                                           {"\\N{DASH}", nullptr, "named characters"},
+                                           {"\\z", nullptr, "use '\\Z'"},
+                                           {"\\cJ", nullptr, "'\\c' has no meaning"},
+                                           {"\\q", nullptr, "'\\q' has no meaning"},
+                                           {"\\777", nullptr, "octal escapes end at"},
+                                           {"\\U00110000", nullptr, "no such character"},
+                                           {"(?#a", nullptr, "comment is not closed"},
+                                           {"a**", nullptr, "nothing to repeat"},
+                                           {"(*a)", nullptr, "control verbs"}});
 }
 
 TEST(RegexParserTest, HostileInputs) {

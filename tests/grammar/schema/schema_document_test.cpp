@@ -154,6 +154,10 @@ TEST(SchemaDocumentTest, Drafts) {
   EXPECT_EQ(draft("http://json-schema.org/draft-06/schema"), SchemaDraft::kDraft6);
   EXPECT_EQ(draft("https://json-schema.org/draft-07/schema#"), SchemaDraft::kDraft7);
   EXPECT_EQ(draft("https://json-schema.org/draft/2019-09/schema"), SchemaDraft::k2019);
+  for (const char* newest : {"http://json-schema.org/schema", "http://json-schema.org/schema#",
+                             "https://json-schema.org/schema#"}) {
+    EXPECT_EQ(draft(newest), SchemaDraft::k2020) << newest;
+  }
   EXPECT_EQ(draft("https://json-schema.org/draft/2020-12/schema"), SchemaDraft::k2020);
 }
 

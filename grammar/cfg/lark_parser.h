@@ -1,0 +1,103 @@
+#pragma once
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/error.h"
+#include "grammar/cfg/grammar_text.h"
+#include "grammar/cfg/lark_terminals.h"
+#include "grammar/cfg/rule_set.h"
+
+namespace specdec {
+
+/// Reads a grammar as make_lark_automaton describes it.
+class LarkParser {
+ public:
+  /// Borrows both.
+  LarkParser(RegexStore& regexes, GrammarText& text);
+  RuleSet parse();
+  /// A rule for whole texts, which are those of `name` and may begin with what is ignored.
+  RuleId add_whole(RuleSet& rules, std::string_view name) const;
+
+ private:
+  /// `name{first, second}: body`, read anew for each list of arguments.
+  struct Template {
+    std::vector<std::string_view> parameters;
+    size_t body = 0;  ///< where it begins
+  };
+  struct Argument {
+    std::string name;  ///< the same for the same argument
+    ExpressionId expression = 0;
+  };
+  /// A use of a template, which is a rule of its own.
+  struct Instance {
+    RuleId rule = 0;
+    std::string_view name;
+    std::vector<Argument> arguments;
+    size_t position = 0;
+  };
+
+  void skip_blanks();
+  void skip_lines();
+  void skip_space();
+  void end_line();
+  /// What stands between commas, from the opening bracket on.
+  template <class Read>
+  void list(std::string_view close, Read&& read) {
+    text_.skip(1);
+    do {
+      skip_lines();
+      read();
+      skip_lines();
+    } while (text_.accept(","));
+    if (!text_.accept(close)) {
+      text_.fail(fmt::format("expected ',' or '{}', found {}", close, text_.here()));
+    }
+  }
+
+  void statement();
+  void directive();
+  void ignore(size_t start);
+  void define_ignore();
+  void import();
+  void define_common(std::string_view name, std::string_view alias, size_t position);
+  void definition();
+  void begin_body(std::string_view name);
+  void define_rule(std::string_view name, bool is_terminal, size_t position);
+  void define_template(std::string_view name, size_t position);
+  void instantiate(const Instance& instance);
+  [[noreturn]] void bad_name(std::string_view name, size_t position) const;
+
+  GrammarSpan span_from(size_t start) const { return {start, end_}; }
+  ExpressionId expansions();
+  ExpressionId sequence();
+  std::optional<ExpressionId> element();
+  void counts(uint64_t& min, uint64_t& max);
+  std::optional<ExpressionId> atom();
+  ExpressionId in_rule(ExpressionId terminal);
+  ExpressionId group(std::string_view close);
+  std::optional<ExpressionId> name();
+  ExpressionId use_template(std::string_view name, size_t start);
+  Argument argument();
+
+  GrammarText& text_;
+  RuleSet rules_;
+  LarkPatterns patterns_;
+  LarkTerminals terminals_;
+  RuleId ignore_;  ///< what may stand between terminals
+  std::vector<ExpressionId> ignored_;
+  GrammarSpan ignore_span_;
+  bool in_terminal_ = false;
+  size_t end_ = 0;  ///< behind the last part that was read
+
+  std::map<std::string_view, Template> templates_;
+  std::map<std::string_view, Argument> arguments_;  ///< of the template that is read
+  bool defines_template_ = false;                   ///< its parameters stand for nothing yet
+  std::vector<Instance> instances_;
+  std::set<RuleId> instantiated_;
+};
+
+}  // namespace specdec

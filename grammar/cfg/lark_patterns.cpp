@@ -1,0 +1,139 @@
+#include "grammar/cfg/lark_patterns.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "grammar/regex/regex_parser.h"
+
+namespace specdec {
+namespace {
+
+using PatternKind = RuleExpression::Kind;
+
+constexpr int kMaxDepth = 200;
+constexpr size_t kMaxPattern = 200'000;  ///< bytes of an expression that is put together
+
+std::string quoted_pattern(const std::u32string& literal) {
+  std::string pattern;
+  for (const char32_t c : literal) {
+    pattern += fmt::format("\\U{:08x}", static_cast<uint32_t>(c));
+  }
+  return pattern;
+}
+
+std::string count_pattern(const RuleExpression& repeat) {
+  const bool unbounded = repeat.max == RuleSet::kUnbounded;
+  return fmt::format("{{{},{}}}", repeat.min, unbounded ? "" : std::to_string(repeat.max));
+}
+
+}  // namespace
+
+ExpressionId LarkPatterns::part(std::string pattern, GrammarSpan span) {
+  try {
+    const bool open = depends_on_neighbours(pattern);
+    const RegexId regex = open ? RegexStore::kNothing : parse_terminal(regexes_, pattern);
+    const ExpressionId id = rules_.regex(regex, pattern.size(), span);
+    parts_[id] = {std::move(pattern), open};
+    return id;
+  } catch (const GrammarError& error) {
+    text_.fail(span.begin, error.what());
+  }
+}
+
+ExpressionId LarkPatterns::whole(const std::string& pattern, GrammarSpan span) {
+  try {
+    return rules_.regex(parse_terminal(regexes_, pattern), pattern.size(), span);
+  } catch (const GrammarError& error) {
+    text_.fail(span.begin, error.what());
+  }
+}
+
+void LarkPatterns::close() {
+  find_open_rules();
+  std::vector<bool> used(open_rules_.size());
+  for (const RuleSet::Rule& rule : rules_.rules()) {
+    for (const ExpressionId id :
+         rule.is_terminal ? std::vector<ExpressionId>() : rules_.within(*rule.body)) {
+      if (rules_[id].kind == PatternKind::kRule) {
+        used[rules_[id].a] = true;
+      }
+    }
+  }
+  std::vector<std::pair<RuleId, std::string>> joined;
+  for (RuleId rule = 0; rule < open_rules_.size(); ++rule) {
+    if (open_rules_[rule] && used[rule]) {
+      joined.emplace_back(rule, join(*rules_.rules()[rule].body, 0));
+    }
+  }
+  for (const auto& [rule, pattern] : joined) {
+    const size_t position = rules_.rules()[rule].position;
+    rules_.rule(rule).body = whole(pattern, {position, position});
+  }
+}
+
+void LarkPatterns::find_open_rules() {
+  const size_t count = rules_.rules().size();
+  std::vector<std::vector<RuleId>> users(count);
+  std::vector<RuleId> found;
+  for (RuleId rule = 0; rule < count; ++rule) {
+    const RuleSet::Rule& definition = rules_.rules()[rule];
+    for (const ExpressionId id :
+         definition.is_terminal ? rules_.within(*definition.body) : std::vector<ExpressionId>()) {
+      if (rules_[id].kind == PatternKind::kRule) {
+        users[rules_[id].a].push_back(rule);
+      } else if (const auto part = parts_.find(id); part != parts_.end() && part->second.open) {
+        found.push_back(rule);
+      }
+    }
+  }
+  open_rules_.assign(count, false);
+  while (!found.empty()) {
+    const RuleId rule = found.back();
+    found.pop_back();
+    if (!open_rules_[rule]) {
+      open_rules_[rule] = true;
+      found.insert(found.end(), users[rule].begin(), users[rule].end());
+    }
+  }
+}
+
+std::string LarkPatterns::join(ExpressionId id, int depth) const {
+  const RuleExpression& expression = rules_[id];
+  if (depth > kMaxDepth) {
+    text_.fail(expression.span.begin,
+               "the terminal refers to itself, or terminals are nested too "
+               "deep; make it a rule, with a name in small letters");
+  }
+  switch (expression.kind) {
+    case PatternKind::kLiteral:
+      return quoted_pattern(rules_.literal_text(expression));
+    case PatternKind::kRegex:
+      return "(?:" + parts_.at(id).pattern + ")";
+    case PatternKind::kRule:
+      return join(*rules_.rules()[expression.a].body, depth + 1);
+    case PatternKind::kSequence:
+      return join_all(expression.children, "", depth + 1);
+    case PatternKind::kChoice:
+      return "(?:" + join_all(expression.children, "|", depth + 1) + ")";
+    case PatternKind::kRepeat:
+      return "(?:" + join(expression.children[0], depth + 1) + ")" + count_pattern(expression);
+  }
+  return "";
+}
+
+std::string LarkPatterns::join_all(const std::vector<ExpressionId>& parts, std::string_view between,
+                                   int depth) const {
+  std::string all;
+  for (const ExpressionId part : parts) {
+    all += (part == parts.front() ? "" : std::string(between)) + join(part, depth);
+    if (all.size() > kMaxPattern) {
+      text_.fail(rules_[part].span.begin,
+                 fmt::format("a terminal with lazy quantifiers or assertions has more than {} "
+                             "characters; make it smaller, or a rule",
+                             kMaxPattern));
+    }
+  }
+  return all;
+}
+
+}  // namespace specdec

@@ -1,0 +1,40 @@
+#include "grammar/regex/regex_assertions.h"
+
+#include <algorithm>
+
+namespace specdec {
+
+void mark_lazy(RegexSyntax& syntax) {
+  for (RegexSyntax::Node& node : syntax.nodes) {  // children stand before their parents
+    node.asserts = node.asserts || node.lazy ||
+                   std::ranges::any_of(node.children,
+                                       [&](uint32_t child) { return syntax.nodes[child].asserts; });
+  }
+}
+
+const RegexSyntax::Node* find_assertion(const RegexSyntax& syntax, bool behind) {
+  using enum RegexSyntax::Kind;
+  const RegexSyntax::Node* found = nullptr;
+  for (const RegexSyntax::Node& node : syntax.nodes) {
+    const bool fits = node.kind == kBoundary || node.kind == (behind ? kStart : kEnd) ||
+                      (node.kind == kLook && node.behind == behind);
+    const bool better = found == nullptr || (behind ? node.position < found->position
+                                                    : node.position > found->position);
+    found = fits && better ? &node : found;
+  }
+  return found;
+}
+
+bool is_tempered(const RegexSyntax& syntax, const RegexSyntax::Node& node) {
+  using enum RegexSyntax::Kind;
+  const RegexSyntax::Node& body = syntax.nodes[node.children[0]];
+  if (body.kind != kConcat || body.children.size() != 2) {
+    return false;
+  }
+  const RegexSyntax::Node& look = syntax.nodes[body.children[0]];
+  const RegexSyntax::Node& point = syntax.nodes[body.children[1]];
+  return look.kind == kLook && !look.behind && point.kind == kPoint &&
+         !syntax.nodes[look.children[0]].asserts;
+}
+
+}  // namespace specdec

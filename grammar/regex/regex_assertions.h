@@ -1,0 +1,16 @@
+#pragma once
+#include "grammar/regex/regex_syntax.h"
+
+namespace specdec {
+
+/// Lets lazy quantifiers count as assertions: what they match depends on what follows.
+void mark_lazy(RegexSyntax& syntax);
+
+/// The first assertion about what stands before a place, or the last one about what comes after;
+/// nullptr when there is none.
+const RegexSyntax::Node* find_assertion(const RegexSyntax& syntax, bool behind);
+
+/// ((?!X)C)* with a class C.
+bool is_tempered(const RegexSyntax& syntax, const RegexSyntax::Node& node);
+
+}  // namespace specdec
