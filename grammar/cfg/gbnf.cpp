@@ -105,9 +105,7 @@ class GbnfParser {
       return rules_.regex(regexes_.one_of(CodePoints::all()), 1, span_from(start));
     }
     if (c == '<' || (c == '!' && text_.peek(1) == '<')) {
-      text_.fail(
-          "references to tokens are not supported: a grammar is about text; write the text "
-          "in quotes");
+      refuse_token();
     }
     if (starts_rule()) {
       return std::nullopt;
@@ -117,6 +115,18 @@ class GbnfParser {
       return std::nullopt;
     }
     return rules_.rule(rules_.find(name, start), span_from(start));
+  }
+
+  /// <think>, <[1234]>, !<think>
+  [[noreturn]] void refuse_token() {
+    const size_t start = text_.position();
+    while (!text_.at_end() && text_.peek() != '\n' && text_.peek() != '>') {
+      text_.skip(1);
+    }
+    text_.accept(">");
+    text_.fail(start, fmt::format("references to tokens such as {} are not supported: a grammar is "
+                                  "about text; write the text in quotes",
+                                  text_.excerpt(start, text_.position())));
   }
 
   GrammarSpan span_from(size_t start) const { return {start, text_.position()}; }

@@ -16,9 +16,11 @@ namespace specdec {
 /// What `%ignore` names may stand before, between and after the terminals of rules, any number of
 /// times. Regular expressions are Python's (parse_terminal), with the flags i, m, s, u and x: a
 /// terminal is what matches as a whole, whichever alternative or length Lark would try first, but a
-/// lazy quantifier ends at its first chance; anchors, word boundaries and look-around that depend on
-/// text outside their terminal are refused. Expressions in terminals are groups of their own. Also
-/// refused: %declare, %override, %extend, imports from elsewhere than `common`. Throws GrammarError with line and column. Borrows `regexes`.
+/// lazy quantifier ends at its first chance; anchors, word boundaries and look-around that depend
+/// on text outside their terminal are refused. Expressions in terminals are groups of their own.
+/// Also refused: %declare, %override, %extend, imports from elsewhere than `common`. Of
+/// llguidance's extensions there are the attributes lazy, suffix and capture, and substrings with
+/// %regex. Throws GrammarError with line and column. Borrows `regexes`.
 std::unique_ptr<Automaton> make_lark_automaton(RegexStore& regexes, std::string_view text,
                                                std::string_view where,
                                                const GrammarLimits& limits = {},

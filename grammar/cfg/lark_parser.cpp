@@ -12,7 +12,8 @@ constexpr size_t kMaxInstanceName = 1000;  ///< bytes; grows where templates nes
 }  // namespace
 
 LarkParser::LarkParser(RegexStore& regexes, GrammarText& text)
-    : text_(text),
+    : regexes_(regexes),
+      text_(text),
       patterns_(regexes, text, rules_),
       terminals_(text, rules_, patterns_),
       ignore_(rules_.find("%ignore", 0)) {}
@@ -166,6 +167,8 @@ std::optional<ExpressionId> LarkParser::atom() {
       return in_rule(terminals_.literal());
     case '/':
       return in_rule(terminals_.pattern(in_terminal_));
+    case '%':
+      return in_rule(embedded());
     default:
       return name();
   }

@@ -28,6 +28,11 @@ class LarkParser {
     std::vector<std::string_view> parameters;
     size_t body = 0;  ///< where it begins
   };
+  /// What stands in brackets behind the name of a rule.
+  struct Attributes {
+    bool lazy = false;
+    std::optional<ExpressionId> suffix;
+  };
   struct Argument {
     std::string name;  ///< the same for the same argument
     ExpressionId expression = 0;
@@ -68,6 +73,9 @@ class LarkParser {
   void begin_body(std::string_view name);
   void define_rule(std::string_view name, bool is_terminal, size_t position);
   void define_template(std::string_view name, size_t position);
+  void define_lazy(std::string_view name, bool is_terminal, size_t position);
+  Attributes attributes();
+  void attribute(Attributes& read);
   void instantiate(const Instance& instance);
   [[noreturn]] void bad_name(std::string_view name, size_t position) const;
 
@@ -80,9 +88,11 @@ class LarkParser {
   ExpressionId in_rule(ExpressionId terminal);
   ExpressionId group(std::string_view close);
   std::optional<ExpressionId> name();
+  ExpressionId embedded();
   ExpressionId use_template(std::string_view name, size_t start);
   Argument argument();
 
+  RegexStore& regexes_;
   GrammarText& text_;
   RuleSet rules_;
   LarkPatterns patterns_;

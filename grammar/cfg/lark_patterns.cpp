@@ -108,7 +108,12 @@ std::string LarkPatterns::join(ExpressionId id, int depth) const {
     case PatternKind::kLiteral:
       return quoted_pattern(rules_.literal_text(expression));
     case PatternKind::kRegex:
-      return "(?:" + parts_.at(id).pattern + ")";
+      if (const auto part = parts_.find(id); part != parts_.end()) {
+        return "(?:" + part->second.pattern + ")";
+      }
+      text_.fail(expression.span.begin,
+                 "%regex cannot stand in a terminal with lazy quantifiers or assertions; make it a "
+                 "terminal of its own, and use both in a rule");
     case PatternKind::kRule:
       return join(*rules_.rules()[expression.a].body, depth + 1);
     case PatternKind::kSequence:
@@ -117,6 +122,11 @@ std::string LarkPatterns::join(ExpressionId id, int depth) const {
       return "(?:" + join_all(expression.children, "|", depth + 1) + ")";
     case PatternKind::kRepeat:
       return "(?:" + join(expression.children[0], depth + 1) + ")" + count_pattern(expression);
+    case PatternKind::kShortest:
+      text_.fail(
+          expression.span.begin,
+          "a part that is lazy or has a suffix cannot have lazy quantifiers or assertions in "
+          "it, or stand in a terminal with such; make it a rule of its own without them");
   }
   return "";
 }

@@ -116,6 +116,8 @@ void LarkParser::definition() {
   skip_blanks();
   if (text_.peek() == '{') {
     define_template(name, start);
+  } else if (text_.peek() == '[') {
+    define_lazy(name, *terminal, start);
   } else {
     define_rule(name, *terminal, start);
   }

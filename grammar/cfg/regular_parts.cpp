@@ -88,6 +88,8 @@ RegularParts::Part RegularParts::fold_one(const RuleExpression& expression) {
       return any_of(expression.children);
     case RuleKind::kRepeat:
       return repeat(expression);
+    case RuleKind::kShortest:
+      return shortest(expression);
   }
   return {};
 }
@@ -115,6 +117,16 @@ RegularParts::Part RegularParts::repeat(const RuleExpression& expression) {
     const bool bounded = expression.max != RuleSet::kUnbounded;
     whole.regex = regexes_.repeat(parts_[expression.children[0]].regex, expression.min,
                                   bounded ? std::optional(expression.max) : std::nullopt);
+  }
+  return whole;
+}
+
+RegularParts::Part RegularParts::shortest(const RuleExpression& expression) {
+  Part whole = frame(expression.children);
+  if (whole.is_regular) {
+    const RegexId all = parts_[expression.children[0]].regex;
+    const RegexId some = regexes_.repeat(regexes_.one_of(CodePoints::all()), 1, std::nullopt);
+    whole.regex = regexes_.all_of(all, regexes_.complement(regexes_.concat(all, some)));
   }
   return whole;
 }

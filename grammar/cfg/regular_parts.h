@@ -32,6 +32,7 @@ class RegularParts {
   void fold(ExpressionId expression);
   Part fold_one(const RuleExpression& expression);
   Part repeat(const RuleExpression& expression);
+  Part shortest(const RuleExpression& expression);
   /// Size and depth of a part with these parts; not regular when that is too much.
   Part frame(std::span<const ExpressionId> expressions);
   /// The union of the literals among the expressions, which leave the list.

@@ -46,6 +46,10 @@ ExpressionId RuleSet::repeat(ExpressionId part, uint64_t min, uint64_t max, Gram
               .span = span});
 }
 
+ExpressionId RuleSet::shortest(ExpressionId part, GrammarSpan span) {
+  return add({.kind = RuleExpression::Kind::kShortest, .children = {part}, .span = span});
+}
+
 std::vector<ExpressionId> RuleSet::within(ExpressionId expression) const {
   std::vector<ExpressionId> all = {expression};
   for (size_t i = 0; i < all.size(); ++i) {

@@ -29,6 +29,7 @@ struct RuleExpression {
     kSequence,  ///< children
     kChoice,    ///< children
     kRepeat,    ///< children[0], min to max times
+    kShortest,  ///< texts of children[0] that do not begin with a shorter one; must be regular
   };
   Kind kind = Kind::kSequence;
   uint32_t a = 0;
@@ -57,6 +58,7 @@ class RuleSet {
   /// One part stays what it is; none is no text at all.
   ExpressionId choice(std::vector<ExpressionId> parts, GrammarSpan span);
   ExpressionId repeat(ExpressionId part, uint64_t min, uint64_t max, GrammarSpan span);
+  ExpressionId shortest(ExpressionId part, GrammarSpan span);
 
   /// The rule of that name, which may be defined later.
   RuleId find(std::string_view name, size_t position);

@@ -268,6 +268,51 @@ TEST(LarkTest, TemplatesAreRulesForEachArgument) {
   EXPECT_THAT(lark_error("start: a{b c}"), HasSubstr("expected ',' or '}'"));
 }
 
+TEST(LarkTest, LazyRulesAndSuffixesEndAtTheFirstChance) {
+  for (const std::string rule :
+       {"text[lazy]: /.*/ \"<e>\"", "text[suffix=\"<e>\"]: /.*/", "text[capture, suffix=E]: /.*/",
+        "text[suffix=/<e>/, capture=\"t\"]: /.*/", "text[lazy]: T\nT: /.*<e>/"}) {
+    Lark lazy("start: text \"b\"*\n" + rule + "\nE: \"<e>\"\n%ignore \"!\"");
+    EXPECT_TRUE(lazy.accepts("a<<e>b") && lazy.accepts("<e>!b!")) << rule;
+    EXPECT_FALSE(lazy.is_prefix("a<e>c") || lazy.accepts("a<e>b<e>")) << rule;
+  }
+  EXPECT_TRUE(lark_accepts("start: N N\nN[lazy]: /[0-9]+/", "12"));
+  EXPECT_FALSE(lark_accepts("start: N N\nN[lazy]: /[0-9]+/", "123"));
+  EXPECT_TRUE(lark_accepts("start: a\na[capture]: \"x\" a | \"y\"", "xxy"));
+  EXPECT_THAT(lark_error("start: t\nt[stop=\"a\"]: /.*/"),
+              AllOf(StartsWith("g.lark:2:3:"), HasSubstr("write suffix")));
+  EXPECT_THAT(lark_error("start: t\nt[max_tokens=3]: /.*/"), HasSubstr("'max_tokens' is not"));
+  EXPECT_THAT(lark_error("start: t\nt[lazy]: start"), HasSubstr("cannot use the rule 'start'"));
+  EXPECT_THAT(lark_error("start: t\nt[lazy]: /a*?b/"), HasSubstr("without them"));
+  EXPECT_THAT(lark_error("start: t\nt[lazy: /a/"), HasSubstr("expected ',' or ']'"));
+}
+
+TEST(LarkTest, SubstringsOfAText) {
+  const auto fits = [](const std::string& json, std::string_view text) {
+    return lark_accepts("start: S \";\"\nS: %regex " + json, std::string(text) + ";");
+  };
+  const std::string chunks = "{ \"substring_chunks\" : [\"abc\", \"de\",\n \"fg\"] }";
+  for (const std::string_view text : {"", "abc", "de", "fg", "abcde", "defg", "abcdefg"}) {
+    EXPECT_TRUE(fits(chunks, text)) << text;
+  }
+  for (const std::string_view text : {"ab", "cde", "abcfg", "deabc"}) {
+    EXPECT_FALSE(fits(chunks, text)) << text;
+  }
+  EXPECT_TRUE(fits("{\"substring_words\": \"foo bar. é\"}", "bar. é"));
+  EXPECT_FALSE(fits("{\"substring_words\": \"foo bar. é\"}", "oo bar"));
+  EXPECT_TRUE(fits("{\"substring_chars\": \"ab c\"}", "b c"));
+  EXPECT_FALSE(fits("{\"substring_chars\": \"ab c\"}", "bc"));
+  std::string book;
+  for (int i = 0; i < 3000; ++i) {
+    book += "w" + std::to_string(i) + " ";
+  }
+  EXPECT_TRUE(fits("{\"substring_words\": \"" + book + "\"}", "w2000 w2001 w2002"));
+  EXPECT_THAT(lark_error("start: %regex {\"type\": \"number\"}"), HasSubstr("substring_chars"));
+  EXPECT_THAT(lark_error("start: %regex 1"), HasSubstr("expected '{'"));
+  EXPECT_THAT(lark_error("start: \"a\" %json {}"),
+              AllOf(StartsWith("g.lark:1:12:"), HasSubstr("%json is not supported")));
+}
+
 TEST(LarkTest, WhatIsNotSupportedIsSaidClearly) {
   EXPECT_THAT(lark_error("start: \"\\d\""), HasSubstr("unknown escape"));
   for (const std::string name : {"declare", "override", "extend"}) {

@@ -1,0 +1,85 @@
+// What llguidance's Lark has besides: attributes of rules, and %regex.
+#include "core/error.h"
+#include "grammar/cfg/lark_common.h"
+#include "grammar/cfg/lark_parser.h"
+#include "grammar/cfg/lark_substring.h"
+
+namespace specdec {
+
+/// name[lazy, suffix="...", capture]: the body is a terminal; behind a rule's may stand what is
+/// ignored.
+void LarkParser::define_lazy(std::string_view name, bool is_terminal, size_t position) {
+  const Attributes read = attributes();
+  if (!read.lazy && !read.suffix) {
+    define_rule(name, is_terminal, position);
+    return;
+  }
+  begin_body(name);
+  in_terminal_ = true;
+  const ExpressionId body = expansions();
+  const GrammarSpan span = rules_[body].span;
+  const ExpressionId whole =
+      rules_.shortest(read.suffix ? rules_.sequence({body, *read.suffix}, span) : body, span);
+  const RuleId terminal = rules_.find(is_terminal ? name : fmt::format("{}[lazy]", name), position);
+  rules_.define(terminal, whole, position, text_);
+  rules_.rule(terminal).is_terminal = true;
+  if (!is_terminal) {
+    in_terminal_ = false;
+    rules_.define(rules_.find(name, position), in_rule(rules_.rule(terminal, span)), position,
+                  text_);
+  }
+}
+
+LarkParser::Attributes LarkParser::attributes() {
+  Attributes read;
+  in_terminal_ = true;
+  list("]", [&] { attribute(read); });
+  return read;
+}
+
+void LarkParser::attribute(Attributes& read) {
+  const size_t start = text_.position();
+  const std::string_view name = text_.take_word("_");
+  skip_blanks();
+  const bool has_value = text_.accept("=");
+  skip_blanks();
+  if (name == "lazy" && !has_value) {
+    read.lazy = true;
+  } else if (name == "suffix" && has_value) {
+    read.suffix = atom();
+    if (!read.suffix) {
+      text_.fail("expected the suffix: \"text\", /expression/ or a terminal");
+    }
+  } else if (name == "capture") {  // names what the rule matches; changes no text
+    if (has_value) {
+      terminals_.literal();
+    }
+  } else if (name == "stop") {
+    text_.fail(start, "the attribute 'stop' is not supported, as it hides text; write suffix=...");
+  } else {
+    text_.fail(start, fmt::format("the attribute '{}' is not supported; lazy, suffix=... and "
+                                  "capture are",
+                                  name));
+  }
+}
+
+/// %regex {"substring_words": "..."}, from the percent sign on.
+ExpressionId LarkParser::embedded() {
+  const size_t start = text_.position();
+  text_.skip(1);
+  const std::string_view kind = text_.take_word("_");
+  if (kind == "json") {
+    text_.fail(start,
+               "%json is not supported within Lark; use a JSON Schema as the grammar, or in "
+               "a trigger's tag");
+  }
+  if (kind != "regex") {
+    text_.fail(start, fmt::format("'%{}' is not supported here; %regex is", kind));
+  }
+  skip_blanks();
+  const auto [regex, size] = read_lark_substring(regexes_, text_);
+  end_ = text_.position();
+  return rules_.regex(regex, size, {start, end_});
+}
+
+}  // namespace specdec
