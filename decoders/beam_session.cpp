@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "decoders/mask_timer.h"
 
 namespace specdec {
 namespace {
@@ -97,6 +98,7 @@ std::vector<BeamSession::Continuation> BeamSession::best_continuations(
         log_probs_after(beams_[beam].tokens, logits[beam], request_.sampling.repetition_penalty);
     auto* values = row.data_ptr<double>();
     if (beams_[beam].grammar) {
+      const MaskTimer timer;
       apply_mask(beams_[beam].grammar->mask(), {values, static_cast<size_t>(row.numel())});
     }
     for (int64_t token = 0; token < row.numel(); ++token) {
@@ -218,7 +220,10 @@ double BeamSession::lap() {
   return std::chrono::duration<double>(now - std::exchange(mark_, now)).count();
 }
 
-void BeamSession::prefilled() { generation_.prefill_seconds = lap(); }
+void BeamSession::prefilled() {
+  generation_.prefill_seconds = lap();
+  MaskTimer::take();
+}
 
 void BeamSession::drafted() { step_.draft_seconds = lap(); }
 
@@ -229,6 +234,7 @@ void BeamSession::end_step(const StepStatistics& counts) {
   step.draft_seconds = step_.draft_seconds;
   step.verify_seconds = step_.verify_seconds;
   step.other_seconds = lap();
+  step.mask_seconds = MaskTimer::take();
   generation_.steps.push_back(step);
   step_ = {};
   if (request_.on_tokens) {

@@ -125,7 +125,9 @@ struct StepStatistics {
   std::vector<std::vector<Token>> rejected = {};
   /// Under a grammar: drafted and accepted tokens by the Freedom where they stand; else empty.
   std::array<DraftCounts, 3> by_freedom = {};
-  double mask_seconds = 0.0;  ///< of other_seconds: finding the masks of the verified nodes
+  /// Of draft_seconds and other_seconds: the grammar's masks of drafts, verified nodes and beams, and
+  /// finding the tokens that it forces.
+  double mask_seconds = 0.0;
 };
 
 /// One way in which a beam search continues the prompt.

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "decoders/mask_timer.h"
+
 namespace specdec {
 DraftGrammar::DraftGrammar(const GrammarMatcher& root)
     : grammar_(root.grammar()), states_{root.state()} {}
@@ -17,6 +19,7 @@ StateId DraftGrammar::state(const Draft& draft, int64_t node) {
 }
 
 TokenMask DraftGrammar::mask(const Draft& draft, int64_t node) {
+  const MaskTimer timer;
   return grammar_.mask(state(draft, node));
 }
 
@@ -47,6 +50,7 @@ Freedom freedom_of(const TokenMask& mask) {
 }
 
 Draft without_forbidden(Draft draft, const GrammarMatcher& root) {
+  const MaskTimer timer;
   DraftGrammar grammar(root);
   std::vector<int64_t> place(draft.tokens.size(), -1);  // in the draft that is left
   Draft left = Draft::root(draft.tokens.front());

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "decoders/analysis/draft_overlap.h"
 #include "decoders/draft_grammar.h"
+#include "decoders/mask_timer.h"
 #include "grammar/forced_tokens.h"
 
 namespace specdec {
@@ -16,6 +17,7 @@ Session::Session(const Request& request, const LanguageModel& target)
       text_(request, target.max_length(), target.vocab_size()),
       distributions_(request, text_, target.vocab_size()) {
   request.sampling.validate();
+  MaskTimer::take();  // what others did
 }
 
 Randomness& Session::random(Purpose purpose) {
@@ -27,6 +29,7 @@ Draft Session::certain() const {
   Draft draft = Draft::root(newest());
   const int64_t most = draft_limits().depth;
   if (grammar() != nullptr && request_.constraint.forced && most > 0) {
+    const MaskTimer timer;
     for (const Token token : certain_tokens(*grammar(), most)) {
       draft.add(token, draft.size() - 1);
     }
@@ -51,9 +54,7 @@ DraftContext Session::context(DraftShape& shape, const StepResult* last_step,
 }
 
 TargetProbs& Session::target_probs(const Draft& draft, const Tensor& logits) {
-  TargetProbs& probs = distributions_.find(draft, logits);
-  step_.mask_seconds += distributions_.mask_seconds();
-  return probs;
+  return distributions_.find(draft, logits);
 }
 
 Token Session::draw(const Draft& chain, const Tensor& logits) {
@@ -77,7 +78,7 @@ void Session::commit_prefill(const Tensor& logits) {
     append_drawn(logits);
   }
   generation_.prefill_seconds = clock_.lap();
-  step_ = {};
+  start_step();
 }
 
 void Session::commit_next(const Tensor& logits) {
@@ -105,7 +106,7 @@ void Session::commit(const Draft& draft, const VerifyResult& result) {
   if (grammar() != nullptr) {
     count_by_freedom(draft, result, distributions_.masks(), step_);
   }
-  step_.other_seconds = clock_.lap();
+  end_times();
   if (request_.log_overlaps) {  // of whole rows, which the verifier did not need: not timed
     step_.overlaps = draft_overlaps(draft, distributions_.probs(), step_.depth);
     clock_.lap();
@@ -116,7 +117,7 @@ void Session::commit(const Draft& draft, const VerifyResult& result) {
 void Session::commit_given(Token token) {
   const int64_t none = -1;
   append({&token, 1}, {&none, 1});
-  step_ = {};
+  start_step();
 }
 
 void Session::append(std::span<const Token> tokens, std::span<const int64_t> nodes) {
@@ -149,8 +150,18 @@ void Session::note(int64_t node) {
   }
 }
 
-void Session::end_step() {
+void Session::start_step() {
+  step_ = {};
+  MaskTimer::take();
+}
+
+void Session::end_times() {
   step_.other_seconds = clock_.lap();
+  step_.mask_seconds = MaskTimer::take();
+}
+
+void Session::end_step() {
+  end_times();
   generation_.steps.push_back(std::exchange(step_, {}));
 }
 

@@ -78,6 +78,8 @@ class Session {
   void append(std::span<const Token> tokens, std::span<const int64_t> nodes);
   /// Notes gap and masses of the newest token, which was taken from the logits of `node`.
   void note(int64_t node);
+  void start_step();
+  void end_times();
   void end_step();
 
   const Request& request_;

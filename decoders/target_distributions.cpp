@@ -2,11 +2,11 @@
 
 #include <ATen/ATen.h>
 
-#include <chrono>
 #include <utility>
 
 #include "core/error.h"
 #include "decoders/draft_grammar.h"
+#include "decoders/mask_timer.h"
 
 namespace specdec {
 
@@ -15,18 +15,16 @@ TargetDistributions::TargetDistributions(const Request& request, const Committed
     : request_(request), text_(text), vocab_size_(vocab_size), probs_(0, vocab_size, nullptr) {}
 
 void TargetDistributions::find_masks(const Draft& draft) {
-  mask_seconds_ = 0.0;
   if (text_.grammar() == nullptr) {
     return;
   }
-  const auto begin = std::chrono::steady_clock::now();
+  const MaskTimer timer;
   std::vector<int64_t> parents(draft.parents.begin() + 1, draft.parents.end());
   for (int64_t& parent : parents) {
     --parent;  // the matcher stands at the root
   }
   masks_ = text_.grammar()->tree_masks(TokenSpan(draft.tokens).subspan(1), parents);
   masks_.insert(masks_.begin(), text_.grammar()->mask());
-  mask_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 AllowedTokens TargetDistributions::allowed(int64_t node) const {

@@ -30,8 +30,6 @@ class TargetDistributions {
   /// Under a grammar: what its mask left of the distribution after `node`, whose history is given,
   /// and the token's own probability.
   LogMasses masses(int64_t node, TokenSpan history, Token token) const;
-  /// Seconds that finding the masks took.
-  double mask_seconds() const { return mask_seconds_; }
 
  private:
   void find_masks(const Draft& draft);
@@ -49,7 +47,6 @@ class TargetDistributions {
   Tensor logits_;
   std::vector<double> gaps_;
   std::vector<TokenMask> masks_;
-  double mask_seconds_ = 0.0;
 };
 
 }  // namespace specdec

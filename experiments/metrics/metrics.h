@@ -48,7 +48,7 @@ struct Counts {
   std::vector<double> overlap_at;      ///< [i - 1]: sum of their overlaps at position i
   // Under a grammar; else zero.
   std::array<DraftCounts, 3> by_freedom = {};  ///< by Freedom
-  double mask_seconds = 0.0;                   ///< finding the masks of verified nodes
+  double mask_seconds = 0.0;                   ///< finding the grammar's masks
   int64_t masked_tokens = 0;                   ///< tokens taken from a masked distribution
   double log_allowed = 0.0;                    ///< sum of their log Z
   int64_t mask_fallbacks = 0;                  ///< of those, by a fallback of a canonical grammar

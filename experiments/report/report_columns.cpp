@@ -91,7 +91,7 @@ const std::vector<ReportColumn>& grammar_columns() {
        "off by max_new_tokens or another stop condition.",
        true, complete_cell, ColumnTable::kGrammar},
       {"mask us/token",
-       "Time spent on the grammar masks of verified tokens, in microseconds per token produced.",
+       "Time spent on the grammar's masks, of drafts too, in microseconds per token produced.",
        true, mask_cell, ColumnTable::kGrammar},
       {"log Z/token",
        "Mean natural logarithm of the probability mass that the mask leaves of the target's "
