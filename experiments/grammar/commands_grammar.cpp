@@ -283,17 +283,18 @@ int explain(const CommandLine& context, const ExplainArguments& arguments) {
 
 void add_test(CLI::App& grammar, CommandLine& context) {
   auto* command = grammar.add_subcommand(
-      "test", "check schemas against valid and invalid instances, and time the masks");
+      "test", "check grammars against valid and invalid texts, and time the masks");
   const auto arguments = std::make_shared<TestArguments>();
   command
       ->add_option("CASES", arguments->file,
-                   "JSON Lines {id, schema, tests: [{valid, data}]}; or file and description "
+                   "JSON Lines {id, schema, tests: [{valid, data}]}, or {id, grammar, tests: "
+                   "[{valid, text}]} with a grammar as in a config; or file and description "
                    "instead of id, as in the JSON Schema Test Suite")
       ->required();
   add_schema_options(*command, *arguments, "any");
-  command->add_option("--limit", arguments->limit, "only the first N schemas; 0 = all")
+  command->add_option("--limit", arguments->limit, "only the first N lines; 0 = all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40U));
-  add_json_option(*command, arguments->json, "one line per schema, with all times");
+  add_json_option(*command, arguments->json, "one line per grammar, with all times");
   command->add_flag("--bits", arguments->bits,
                     "include writing one bit per token in a mask's time");
   command->add_flag("--verbose", arguments->verbose,
@@ -303,7 +304,12 @@ void add_test(CLI::App& grammar, CommandLine& context) {
       "must allow\n"
       "the end tokens at the end. Wrong answers are reported, with exit code 0. Timed: the first "
       "mask of\n"
-      "each schema, and each step of each instance.\n"
+      "each grammar, and each step of each instance. --order, --format, --whitespace, --registry "
+      "and the\n"
+      "limits are for lines with a schema; a grammar has its own keys:\n"
+      "  {\"id\": \"date\", \"grammar\": {\"type\": \"lark\", \"file\": \"date.lark\"},\n"
+      "   \"tests\": [{\"valid\": true, \"text\": \"2024-02-29\"}, {\"valid\": false, \"text\": "
+      "\"2023-02-29\"}]}\n"
       "Examples:\n"
       "  specdec grammar test schemas.jsonl --tokenizer models/target\n"
       "  specdec grammar test suite.jsonl --tokenizer models/target --format annotate\n"

@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <charconv>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
 
 #include "core/error.h"
 #include "experiments/config/config_file.h"
+#include "experiments/config/yaml_tree.h"
+#include "experiments/grammar/grammar_config.h"
 #include "grammar/regex/regex.h"
 #include "grammar/regex/regex_parser.h"
 
@@ -16,7 +19,8 @@ namespace specdec {
 namespace {
 
 constexpr size_t kMaxCasesBytes = size_t{1} << 30U;
-constexpr const char* kCaseForm = R"({"id", "schema", "tests": [{"valid", "data"}, ...]})";
+constexpr const char* kCaseForm =
+    R"({"id", "schema" or "grammar", "tests": [{"valid", "data" or "text"}, ...]})";
 constexpr const char* kRegistryForm = R"({"uri", "schema"})";
 
 /// A line's object: its members, looked up with errors that say what is expected.
@@ -39,6 +43,8 @@ class Line {
   }
 
   const JsonValue& value() const { return value_; }
+  const std::string& place() const { return place_; }
+  bool has(const char* name) const { return value_.find(name) != nullptr; }
 
   const JsonValue& get(const JsonValue& object, const char* name) const {
     const JsonValue* member = object.find(name);
@@ -92,25 +98,81 @@ std::string read_schema(const Line& line) {
   return to_json(schema);
 }
 
-GrammarCase read_case(const Line& line, const std::string& whitespace) {
+/// As if it had been written in YAML.
+std::shared_ptr<YamlTree> yaml_of(const JsonValue& value, const std::string& place) {
+  using Type = JsonValue::Type;
+  const bool is_text = value.is(Type::kString);
+  auto tree = value.is(Type::kNull)
+                  ? std::make_shared<YamlTree>()
+                  : YamlTree::scalar(is_text ? value.text : to_json(value), is_text);
+  if (value.is(Type::kArray)) {
+    tree = std::make_shared<YamlTree>();
+    tree->kind = YamlTree::Kind::kList;
+    for (const JsonValue& item : value.items) {
+      tree->items.push_back(yaml_of(item, place));
+    }
+  } else if (value.is(Type::kObject)) {
+    tree = YamlTree::map(place);
+    for (const JsonMember& member : value.members) {
+      tree->set(member.name, place, yaml_of(member.value, place));
+    }
+  }
+  tree->place = place;
+  return tree;
+}
+
+GrammarSource read_line_grammar(const Line& line, const std::filesystem::path& folder) {
+  const auto errors = std::make_shared<ConfigErrors>();
+  const ConfigNode root(yaml_of(line.value(), line.place()), errors, folder);
+  const GrammarConfig config = read_grammar(root.child("grammar"), false);
+  if (config.per_prompt) {
+    line.fail("'per_prompt' is for configs");
+  }
+  errors->throw_if_any();
+  return config.source;
+}
+
+std::string read_id(const Line& line) {
+  if (line.has("id") || !(line.has("file") || line.has("description"))) {
+    return line.text(line.value(), "id");
+  }
+  return fmt::format("{}: {}", line.text(line.value(), "file"),
+                     line.text(line.value(), "description"));
+}
+
+GrammarInstance read_instance(const Line& line, const JsonValue& test, bool is_schema,
+                              const std::string& whitespace) {
+  const JsonValue& valid = line.get(test, "valid");
+  if (!valid.is_boolean()) {
+    line.fail("'valid' is neither true nor false");
+  }
+  const bool is_data = is_schema && test.find("text") == nullptr;
+  return {
+      .text = is_data ? write_json(line.get(test, "data"), whitespace) : line.text(test, "text"),
+      .valid = valid.is(JsonValue::Type::kTrue),
+      .description = line.optional_text(test, "description")};
+}
+
+GrammarCase read_case(const Line& line, const std::filesystem::path& folder,
+                      const std::string& whitespace) {
   GrammarCase result;
-  result.id = line.value().find("id") != nullptr
-                  ? line.text(line.value(), "id")
-                  : fmt::format("{}: {}", line.text(line.value(), "file"),
-                                line.text(line.value(), "description"));
-  result.schema = read_schema(line);
+  result.id = read_id(line);
+  if (line.has("grammar")) {
+    if (line.has("schema")) {
+      line.fail("it has both a 'schema' and a 'grammar'");
+    }
+    result.grammar = read_line_grammar(line, folder);
+  } else {
+    result.schema = read_schema(line);
+  }
+  const bool is_schema = !result.grammar || result.grammar->kind == GrammarKind::kJsonSchema;
+  const std::string style = result.grammar ? result.grammar->schema.whitespace : whitespace;
   const JsonValue* tests = line.value().find("tests");
   if (tests != nullptr && !tests->is(JsonValue::Type::kArray)) {
     line.fail("'tests' is no array");
   }
   for (const JsonValue& test : tests == nullptr ? std::vector<JsonValue>() : tests->items) {
-    const JsonValue& valid = line.get(test, "valid");
-    if (!valid.is_boolean()) {
-      line.fail("'valid' is neither true nor false");
-    }
-    result.tests.push_back({.text = write_json(line.get(test, "data"), whitespace),
-                            .valid = valid.is(JsonValue::Type::kTrue),
-                            .description = line.optional_text(test, "description")});
+    result.tests.push_back(read_instance(line, test, is_schema, style));
   }
   return result;
 }
@@ -213,7 +275,7 @@ std::vector<GrammarCase> read_grammar_cases(const std::filesystem::path& file,
                                             const std::string& whitespace, int64_t limit) {
   std::vector<GrammarCase> cases;
   read_lines(file, kCaseForm, [&](const Line& line) {
-    cases.push_back(read_case(line, whitespace));
+    cases.push_back(read_case(line, file.parent_path(), whitespace));
     return limit == 0 || static_cast<int64_t>(cases.size()) < limit;
   });
   if (cases.empty()) {

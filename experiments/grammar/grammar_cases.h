@@ -1,31 +1,36 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "grammar/grammar_source.h"
 #include "grammar/schema/json_value.h"
 
 namespace specdec {
 
-/// An instance of a schema as a text, and whether it is one that the schema accepts.
+/// A text, and whether it is one that the grammar accepts.
 struct GrammarInstance {
   std::string text;
   bool valid = false;
   std::string description;  ///< "" = the file has none
 };
 
-/// One line of a file of schemas with instances.
+/// One line of a file of schemas or grammars with instances.
 struct GrammarCase {
   std::string id;
-  std::string schema;  ///< its JSON text
+  std::string schema;  ///< its JSON text; "" with a grammar
   std::vector<GrammarInstance> tests;
+  std::optional<GrammarSource> grammar = {};  ///< instead of a schema
 };
 
 /// Reads JSON Lines {id, schema, tests: [{valid, data}]}, as in MaskBench; the JSON Schema Test
-/// Suite's {file, description, schema, tests} too. Instances are written as `whitespace` says (see
-/// write_json). At most `limit` cases, 0 = all. Throws ConfigError naming file and line.
+/// Suite's {file, description, schema, tests} too. Instead of the schema, `grammar` may hold what a
+/// config's does (see read_grammar), and instead of `data`, `text` a text as it is: for grammars of
+/// all kinds. Instances are written as `whitespace` says (see write_json). At most `limit` cases, 0
+/// = all. Throws ConfigError naming file and line.
 std::vector<GrammarCase> read_grammar_cases(const std::filesystem::path& file,
                                             const std::string& whitespace, int64_t limit = 0);
 

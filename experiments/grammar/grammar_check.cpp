@@ -98,14 +98,26 @@ InstanceResult walk(GrammarMatcher matcher, const GrammarInstance& instance,
   return result;
 }
 
+std::shared_ptr<const CompiledGrammar> compile(const GrammarCase& test_case,
+                                               const std::shared_ptr<GrammarVocabulary>& vocabulary,
+                                               const Tokenizer& tokenizer,
+                                               const CheckOptions& options) {
+  if (!test_case.grammar) {
+    return compile_json_schema(vocabulary, test_case.schema, options.schema, options.limits, true);
+  }
+  if (test_case.grammar->cuts == Cuts::kCanonical) {
+    vocabulary->learn_cuts(tokenizer);
+  }
+  return compile_grammar(vocabulary, *test_case.grammar);
+}
+
 void check(const GrammarCase& test_case, const std::shared_ptr<GrammarVocabulary>& vocabulary,
            const Tokenizer& tokenizer, const CheckOptions& options, CaseResult& result) {
   TimedMasks masks(options.write_bits, vocabulary->vocab_size(), result.mask_us);
   const auto begin = Clock::now();
   std::shared_ptr<const CompiledGrammar> grammar;
   try {
-    grammar =
-        compile_json_schema(vocabulary, test_case.schema, options.schema, options.limits, true);
+    grammar = compile(test_case, vocabulary, tokenizer, options);
   } catch (const GrammarError& error) {
     result.compile_us = microseconds_since(begin);
     result.error = error.what();
@@ -276,7 +288,7 @@ void print_grammar_totals(std::ostream& out, const std::vector<CaseResult>& resu
     mask_us.insert(mask_us.end(), result.mask_us.begin(), result.mask_us.end());
   }
   const auto schemas = static_cast<int64_t>(results.size());
-  out << fmt::format("schemas                     {}\n", schemas)
+  out << fmt::format("grammars                    {}\n", schemas)
       << fmt::format("compiled                    {}\n", share_text(counts.compiled, schemas))
       << fmt::format("with tests                  {}\n", counts.with_tests)
       << fmt::format("all right, of these         {}\n",

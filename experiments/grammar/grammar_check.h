@@ -20,7 +20,7 @@ struct InstanceResult {
   std::string note;       ///< where the walk stopped; the instance's description
 };
 
-/// What became of one schema.
+/// What became of one schema or grammar.
 struct CaseResult {
   std::string id;
   bool compiled = false;
@@ -36,12 +36,12 @@ struct CaseResult {
 };
 
 struct CheckOptions {
-  JsonSchemaOptions schema;
-  bool write_bits = false;  ///< the time of a mask holds that of writing its bits
-  GrammarLimits limits = {};
+  JsonSchemaOptions schema;   ///< of cases without a grammar
+  bool write_bits = false;    ///< the time of a mask holds that of writing its bits
+  GrammarLimits limits = {};  ///< of such cases
 };
 
-/// Compiles a schema and walks its instances token by token: each token's bit in the mask, and at
+/// Compiles a grammar and walks its instances token by token: each token's bit in the mask, and at
 /// the end the end tokens' bits, must say what the matcher says. Errors are noted in the result.
 CaseResult check_grammar_case(const GrammarCase& test_case,
                               const std::shared_ptr<GrammarVocabulary>& vocabulary,

@@ -17,7 +17,7 @@ namespace {
 /// Reads a grammar; nothing when it cannot be compiled, which has been noted.
 class GrammarReader {
  public:
-  explicit GrammarReader(ConfigNode node) : node_(std::move(node)) {}
+  GrammarReader(ConfigNode node, bool compiles) : node_(std::move(node)), compiles_(compiles) {}
 
   std::optional<GrammarConfig> read(bool is_part) {
     const auto type = node_.require_type(grammar_kind_names());
@@ -30,7 +30,7 @@ class GrammarReader {
     read_kind(is_part);
     read_whole(is_part);
     node_.refuse_unknown_keys();
-    if (complete_ && !config_.per_prompt) {
+    if (complete_ && compiles_ && !config_.per_prompt) {
       check();
     }
     return complete_ ? std::optional(config_) : std::nullopt;
@@ -146,6 +146,7 @@ class GrammarReader {
   std::string one_of(const std::string& key, const std::string& usual, const std::string& other);
 
   ConfigNode node_;
+  bool compiles_;
   GrammarConfig config_;
   bool complete_ = true;
   std::string place_key_;
@@ -278,7 +279,7 @@ void GrammarReader::read_triggers() {
     trigger.begin = node.require<std::string>("begin");
     complete_ = complete_ && node.has("begin");
     trigger.end = node.get<std::string>("end", "");
-    if (auto inner = GrammarReader(node.child("grammar")).read(true)) {
+    if (auto inner = GrammarReader(node.child("grammar"), compiles_).read(true)) {
       trigger.grammar = std::move(inner->source);
       config_.source.triggers.push_back(std::move(trigger));
     } else {
@@ -290,8 +291,8 @@ void GrammarReader::read_triggers() {
 
 }  // namespace
 
-GrammarConfig read_grammar(const ConfigNode& node) {
-  return GrammarReader(node).read(false).value_or(GrammarConfig());
+GrammarConfig read_grammar(const ConfigNode& node, bool compiles) {
+  return GrammarReader(node, compiles).read(false).value_or(GrammarConfig());
 }
 
 std::optional<GrammarKind> grammar_kind_of_file(const std::filesystem::path& file) {

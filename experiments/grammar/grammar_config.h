@@ -22,9 +22,9 @@ struct GrammarConfig {
 /// `max_states`), regex (`pattern` or `file`), gbnf and lark (`text` or `file`; `start`,
 /// `max_unrolled`, `max_symbols`, `max_state_items`), choice (`choices`), trigger (`triggers`: maps
 /// of `begin`, `end` and a `grammar` like this one); of a whole grammar `canonical`,
-/// `max_regex_states` and `max_mask_bytes`. Notes all mistakes, also those that compiling the
-/// grammar would meet, and unknown keys.
-GrammarConfig read_grammar(const ConfigNode& node);
+/// `max_regex_states` and `max_mask_bytes`. Notes all mistakes and unknown keys, and, when it
+/// `compiles` the grammar, those that this meets.
+GrammarConfig read_grammar(const ConfigNode& node, bool compiles = true);
 
 /// The kind that a file's ending means: .json, .regex, .gbnf or .lark; nothing for others.
 std::optional<GrammarKind> grammar_kind_of_file(const std::filesystem::path& file);

@@ -42,6 +42,26 @@ StopRule read_stop(const ConfigNode& root, const ModelFiles* target) {
   return stop;
 }
 
+/// What prompts lack is one mistake, however many they are.
+void check_prompt_schemas(const ConfigNode& node, const GrammarConfig& grammar,
+                          const PromptsConfig& prompts) {
+  int64_t without = 0;
+  std::string first;
+  for (const Prompt& prompt : prompts.prompts) {
+    if (prompt.schema.empty()) {
+      first = without == 0 ? prompt.id : first;
+      ++without;
+    } else {
+      note_error(node, "per_prompt", [&] { check_grammar(grammar_of(grammar, prompt)); });
+    }
+  }
+  if (without > 0) {
+    const std::string more = without == 1 ? " has" : fmt::format(" and {} more have", without - 1);
+    node.fail("per_prompt", fmt::format("{}: prompt '{}'{} no 'schema'; add one to each line",
+                                        prompts.file.string(), first, more));
+  }
+}
+
 /// The grammar that all outputs obey; noted mistakes include those of the prompts' own schemas.
 std::optional<GrammarConfig> read_constraint(const ConfigNode& root, const PromptsConfig& prompts,
                                              const ModelFiles* target) {
@@ -55,13 +75,8 @@ std::optional<GrammarConfig> read_constraint(const ConfigNode& root, const Promp
     node.fail(
         fmt::format("{} has no tokenizer, and a grammar speaks of text", target->folder.string()));
   }
-  for (const Prompt& prompt : prompts.prompts) {
-    if (grammar.per_prompt && prompt.schema.empty()) {
-      node.fail("per_prompt",
-                fmt::format("{}: prompt '{}' has no 'schema'", prompts.file.string(), prompt.id));
-    } else if (grammar.per_prompt) {
-      note_error(node, "per_prompt", [&] { check_grammar(grammar_of(grammar, prompt)); });
-    }
+  if (grammar.per_prompt) {
+    check_prompt_schemas(node, grammar, prompts);
   }
   return grammar;
 }

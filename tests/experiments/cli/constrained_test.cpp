@@ -138,6 +138,10 @@ TEST_F(ConstrainedTest, RefusesMistakes) {
   folder_.write("p.jsonl", "{\"id\": \"bare\", \"prompt\": \"yes\"}\n");
   EXPECT_THAT(mistakes(config()), HasSubstr("prompt 'bare' has no 'schema'"));
   folder_.write("p.jsonl",
+                "{\"id\": \"bare\", \"prompt\": \"a\"}\n{\"id\": \"b\", \"prompt\": \"a\"}\n"
+                "{\"id\": \"c\", \"prompt\": \"a\"}\n");
+  EXPECT_THAT(mistakes(config()), HasSubstr("prompt 'bare' and 2 more have no 'schema'"));
+  folder_.write("p.jsonl",
                 "{\"id\": \"bad\", \"prompt\": \"yes\", \"schema\": {\"type\": \"tuple\"}}\n");
   EXPECT_THAT(mistakes(config()), HasSubstr("prompt bad"));
 }

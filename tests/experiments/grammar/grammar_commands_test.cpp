@@ -92,7 +92,7 @@ TEST_F(GrammarCommandsTest, TestCountsRightAndWrongAnswers) {
   EXPECT_THAT(result.out, HasSubstr("a.json: no tests: "));
   EXPECT_THAT(result.out, Not(HasSubstr("right: test")));
   EXPECT_THAT(result.out, HasSubstr("tokenizer prepared          "));
-  EXPECT_THAT(result.out, HasSubstr("schemas                     4\n"));
+  EXPECT_THAT(result.out, HasSubstr("grammars                    4\n"));
   EXPECT_THAT(result.out, HasSubstr("compiled                    3 (75.00 %)\n"));
   EXPECT_THAT(result.out, HasSubstr("with tests                  3\n"));
   EXPECT_THAT(result.out, HasSubstr("all right, of these         2 (66.67 %)\n"));
@@ -103,7 +103,42 @@ TEST_F(GrammarCommandsTest, TestCountsRightAndWrongAnswers) {
   EXPECT_THAT(result.out, HasSubstr("internal errors             0\n"));
   EXPECT_THAT(result.out, HasSubstr("a mask, us"));
   EXPECT_THAT(grammar_cli({"test", write("cases.jsonl", text), "--limit", "1"}).out,
-              HasSubstr("schemas                     1\n"));
+              HasSubstr("grammars                    1\n"));
+}
+
+TEST_F(GrammarCommandsTest, TestTakesEveryNotation) {
+  (void)write("list.lark", "start: NAME (\",\" NAME)*\nNAME: /[a-z]+/");
+  const std::string text =
+      R"({"id": "lark", "grammar": {"type": "lark", "file": "list.lark"}, "tests": [)"
+      R"({"valid": true, "text": "a,b"}, {"valid": false, "text": "a,,b"}]})"
+      "\n"
+      R"({"id": "gbnf", "grammar": {"type": "gbnf", "text": "top ::= [0-9]+", "start": "top"}, )"
+      R"("tests": [{"valid": true, "text": "12"}, {"valid": false, "text": ""}]})"
+      "\n"
+      R"({"id": "regex", "grammar": {"type": "regex", "pattern": "a|b"}, "tests": [)"
+      R"({"valid": true, "text": "b"}, {"valid": false, "text": "ab"}]})"
+      "\n"
+      R"({"id": "choice", "grammar": {"type": "choice", "choices": ["yes", "no", "7"]}, "tests": [)"
+      R"({"valid": true, "text": "7"}, {"valid": true, "text": "maybe"}]})"
+      "\n"
+      R"({"id": "tags", "grammar": {"type": "trigger", "triggers": [{"begin": "<a>", "end": )"
+      R"("</a>", "grammar": {"type": "json_schema", "schema": {"const": 1}}}]}, "tests": [)"
+      R"({"valid": true, "text": "so <a>1</a> it is"}, {"valid": false, "text": "<a>2</a>"}]})"
+      "\n"
+      R"({"id": "schema", "grammar": {"type": "json_schema", "schema": {"type": "array"}, )"
+      R"("whitespace": "spaced"}, "tests": [{"valid": true, "data": [1, 2]}, )"
+      R"({"valid": false, "text": "[1,2]"}]})"
+      "\n"
+      R"({"id": "wrong", "grammar": {"type": "lark", "text": "start: nope"}})";
+  const auto result = grammar_cli({"test", write("cases.jsonl", text)});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("choice: test 2, valid, is refused"));
+  EXPECT_THAT(result.out, HasSubstr("wrong: text:1:8: 'nope' used but not defined"));
+  EXPECT_THAT(result.out, HasSubstr("grammars                    7\n"));
+  EXPECT_THAT(result.out, HasSubstr("compiled                    6 ("));
+  EXPECT_THAT(result.out, HasSubstr("all right, of these         5 ("));
+  EXPECT_THAT(result.out, HasSubstr("valid instances accepted    6/7\n"));
+  EXPECT_THAT(result.out, HasSubstr("invalid instances refused   5/5\n"));
 }
 
 TEST_F(GrammarCommandsTest, TestListsTwentyProblemsUnlessVerbose) {
@@ -216,8 +251,7 @@ TEST_F(GrammarCommandsTest, MistakesExitWithTwoAndSayWhere) {
        "b.jsonl:3:8: this is no JSON value"},
       {{"test", write("c.jsonl", "7")}, "c.jsonl:1: the line is no object"},
       {{"test", write("d.jsonl", R"({"id": "a"})")}, "d.jsonl:1: the member 'schema' is missing"},
-      {{"test", write("e.jsonl", R"({"schema": {}})")},
-       "e.jsonl:1: the member 'description' is missing"},
+      {{"test", write("e.jsonl", R"({"schema": {}})")}, "e.jsonl:1: the member 'id' is missing"},
       {{"test", write("f.jsonl", R"({"id": "a", "schema": 1})")}, "f.jsonl:1: 'schema' is neither"},
       {{"test", write("g.jsonl", R"({"id": "a", "schema": {}, "tests": 1})")},
        "'tests' is no array"},
@@ -225,6 +259,14 @@ TEST_F(GrammarCommandsTest, MistakesExitWithTwoAndSayWhere) {
        "'valid'"},
       {{"test", write("i.jsonl", R"({"id": "a", "schema": {}, "tests": [{"valid": true}]})")},
        "'data'"},
+      {{"test", write("j.jsonl", R"({"id": "a", "schema": {}, "grammar": {}})")}, "has both"},
+      {{"test", write("k.jsonl", R"({"id": "a", "grammar": {"type": "peg", "text": "a"}})")},
+       "k.jsonl:1"},
+      {{"test", write("l.jsonl", R"({"id": "a", "grammar": {"type": "regex", "patern": "a"}})")},
+       "patern"},
+      {{"test", write("m.jsonl", R"({"id": "a", "grammar": {"type": "regex", "pattern": "a"},)"
+                                 R"( "tests": [{"valid": true, "data": "a"}]})")},
+       "m.jsonl:1: the member 'text' is missing"},
       {{"test", good, "--order", "some"}, "--order"},
       {{"test", good, "--format", "x"}, "--format"},
       {{"test", good, "--whitespace", "indent:17"}, "indent:N (0 to 16 spaces)"},
