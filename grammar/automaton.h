@@ -3,6 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "core/types.h"
 
 namespace specdec {
 
@@ -42,6 +45,17 @@ class Automaton {
   /// What masks may know of the states inside quoted strings, which many grammars share; nullptr:
   /// nothing.
   virtual StringStates* string_states() { return nullptr; }
+
+  /// Tokens that stand in the texts as themselves: never as their bytes, which may come as those of
+  /// other tokens only. Sorted; of all states together.
+  virtual std::vector<Token> named_tokens() const { return {}; }
+  /// Those of them that may come, sorted.
+  virtual std::vector<Token> tokens(StateId /*state*/) { return {}; }
+  /// The state after one of them; kDead when it may not come.
+  virtual StateId next_token(StateId /*state*/, Token /*token*/) { return kDead; }
+  /// The named token that a short way to the end of the text begins with, if it begins with one;
+  /// `way_out` is then nothing.
+  virtual std::optional<Token> way_out_token(StateId /*state*/) { return std::nullopt; }
 };
 
 }  // namespace specdec

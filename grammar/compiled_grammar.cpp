@@ -61,6 +61,7 @@ CompiledGrammar::CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
     : vocabulary_(std::move(vocabulary)),
       languages_(std::move(languages)),
       automaton_(std::move(automaton)),
+      named_tokens_(automaton_->named_tokens()),
       recent_(std::make_unique<RecentAnswers>()) {
   const std::lock_guard lock(vocabulary_->mutex());
   languages_ = languages_ == nullptr ? vocabulary_->languages() : languages_;
@@ -130,9 +131,20 @@ StateId CompiledGrammar::next(StateId state, std::string_view bytes) const {
   });
 }
 
+StateId CompiledGrammar::next_named(StateId state, Token token) const {
+  return within_limits(state, StateId{Automaton::kDead}, [&] {
+    const StateId after = automaton_->next_token(automaton_state(state), token);
+    return canonical_ != nullptr ? canonical_->intern({after, CanonicalCuts::kStart}) : after;
+  });
+}
+
 StateId CompiledGrammar::next(StateId state, Token token) const {
   if (state == kEnded || token < 0 || token >= vocab_size()) {
     return Automaton::kDead;
+  }
+  if (std::binary_search(named_tokens_.begin(), named_tokens_.end(), token)) {
+    const StateId next = next_named(state, token);
+    return next == Automaton::kDead && is_end(token) && is_complete(state) ? kEnded : next;
   }
   if (is_end(token)) {
     return is_complete(state) ? kEnded : Automaton::kDead;
@@ -194,7 +206,8 @@ std::string CompiledGrammar::forced_bytes(StateId state) const {
   std::string forced;
   return within_limits(state, std::string(), [&] {
     StateId at = automaton_state(state);
-    while (at != Automaton::kDead && !automaton_->is_complete(at)) {
+    while (at != Automaton::kDead && !automaton_->is_complete(at) &&
+           automaton_->tokens(at).empty()) {
       const Automaton::Bytes candidates = automaton_->candidates(at);
       StateId only = Automaton::kDead;
       int alive = 0;
@@ -225,6 +238,14 @@ std::optional<std::string> CompiledGrammar::way_out(StateId state) const {
   }
   return within_limits(state, std::optional<std::string>(),
                        [&] { return automaton_->way_out(automaton_state(state)); });
+}
+
+std::optional<Token> CompiledGrammar::way_out_token(StateId state) const {
+  if (state == kEnded || named_tokens_.empty()) {
+    return std::nullopt;
+  }
+  return within_limits(state, std::optional<Token>(),
+                       [&] { return automaton_->way_out_token(automaton_state(state)); });
 }
 
 std::string CompiledGrammar::explain(StateId state) const {

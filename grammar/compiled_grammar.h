@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "grammar/automaton.h"
 #include "grammar/grammar_limits.h"
@@ -62,6 +63,8 @@ class CompiledGrammar {
   std::string forced_bytes(StateId state) const;
   /// See Automaton::way_out; empty after an end token.
   std::optional<std::string> way_out(StateId state) const;
+  /// See Automaton::way_out_token.
+  std::optional<Token> way_out_token(StateId state) const;
   std::string explain(StateId state) const;
   /// Why it is not known what follows the state: a limit was reached, counting all texts that were
   /// read. No token may come there then. See GrammarMatcher::limit for one text alone.
@@ -69,6 +72,8 @@ class CompiledGrammar {
   /// The grammar without any state of a text; nullptr when it does not know how it was compiled, or
   /// limits that it shares with other grammars were reached.
   std::shared_ptr<const CompiledGrammar> compile_anew() const;
+  /// Tokens that the grammar's texts name: they stand for themselves, not for their bytes. Sorted.
+  const std::vector<Token>& named_tokens() const { return named_tokens_; }
   /// True when the texts so far took more than half of the states that the grammar may have
   /// (`max_states`): the next text is better read by one that is compiled anew.
   bool is_used_up() const;
@@ -87,10 +92,12 @@ class CompiledGrammar {
   /// The answer of `work`, done under the lock, or `otherwise` when it reaches a limit.
   template <class Answer, class Work>
   Answer within_limits(StateId state, Answer otherwise, const Work& work) const;
+  StateId next_named(StateId state, Token token) const;
 
   std::shared_ptr<GrammarVocabulary> vocabulary_;
   std::shared_ptr<GrammarLanguages> languages_;
   std::unique_ptr<Automaton> automaton_;
+  std::vector<Token> named_tokens_;
   std::unique_ptr<Masks> masks_;
   std::unique_ptr<CanonicalMasks> canonical_;  ///< nullptr: any cut
   std::unique_ptr<Masks> canonical_masks_;

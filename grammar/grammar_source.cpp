@@ -8,12 +8,21 @@
 #include "grammar/cfg/gbnf.h"
 #include "grammar/cfg/lark.h"
 #include "grammar/regex/regex_parser.h"
+#include "grammar/tags/plain_string_automaton.h"
+#include "grammar/tags/tag_automaton.h"
+#include "grammar/tags/tool_calls.h"
 #include "grammar/tags/trigger_automaton.h"
 
 namespace specdec {
 namespace {
 
-std::unique_ptr<Automaton> make_automaton(SharedLanguages& languages, const GrammarSource& source);
+/// What grammars are compiled with. Without a vocabulary every name is one of a token.
+struct Compiling {
+  SharedLanguages& languages;
+  const GrammarVocabulary* vocabulary = nullptr;
+};
+
+std::unique_ptr<Automaton> make_automaton(const Compiling& with, const GrammarSource& source);
 
 RegexId one_of_choices(RegexStore& regexes, const GrammarSource& source) {
   std::vector<std::u32string> words;
@@ -23,27 +32,69 @@ RegexId one_of_choices(RegexStore& regexes, const GrammarSource& source) {
   return regexes.words(std::move(words));
 }
 
-std::unique_ptr<Automaton> make_triggers(SharedLanguages& languages, const GrammarSource& source) {
+std::unique_ptr<Automaton> make_triggers(const Compiling& with, const GrammarSource& source) {
   if (source.triggers.empty()) {
     throw GrammarError("there is no trigger; give at least one, with the tag that begins it");
   }
   std::vector<TriggerRule> rules;
   for (const GrammarSource::Trigger& trigger : source.triggers) {
-    rules.push_back({trigger.begin, make_automaton(languages, trigger.grammar), trigger.end});
+    rules.push_back({trigger.begin, make_automaton(with, trigger.grammar), trigger.end});
   }
   return make_trigger_automaton(std::move(rules));
 }
 
-std::unique_ptr<Automaton> make_of_kind(SharedLanguages& languages, const GrammarSource& source,
+/// A part of a structured text; what it does not say is as in the whole.
+std::unique_ptr<Automaton> make_content(const Compiling& with, const GrammarSource& whole,
+                                        const TagContent& content) {
+  const bool is_plain = content.type == "plain_string";
+  if (is_plain || content.type == "json_schema") {
+    JsonSchemaOptions options = whole.schema;
+    options.whitespace = content.whitespace.empty() ? options.whitespace : content.whitespace;
+    check_whitespace(options.whitespace);
+    auto automaton =
+        make_json_schema_automaton(with.languages, content.schema, options, whole.limits);
+    if (automaton->start() == Automaton::kDead) {
+      throw GrammarError(kNothingSatisfies);
+    }
+    return is_plain ? make_plain_string_automaton(std::move(automaton)) : std::move(automaton);
+  }
+  GrammarSource part;
+  part.kind = parse_grammar_kind(content.type).value();
+  part.text = content.text;
+  part.start = content.start;
+  part.choices = content.choices;
+  part.limits = whole.limits;
+  return make_automaton(with, part);
+}
+
+std::unique_ptr<Automaton> make_tags(const Compiling& with, const GrammarSource& source,
+                                     const TagFormat& format) {
+  std::vector<std::string> names;  // of tokens, when there is no vocabulary
+  TagCompiler compiler;
+  compiler.compile = [&](const TagContent& content) { return make_content(with, source, content); };
+  compiler.require_token = [&](const std::string& name) -> Token {
+    if (with.vocabulary != nullptr) {
+      return with.vocabulary->require_token(name);
+    }
+    names.push_back(name);
+    return static_cast<Token>(std::find(names.begin(), names.end(), name) - names.begin());
+  };
+  compiler.find_token = [&](const std::string& name) -> std::optional<Token> {
+    return with.vocabulary == nullptr ? std::nullopt : with.vocabulary->find_token(name);
+  };
+  return make_tag_automaton(make_tag_program(format, compiler));
+}
+
+std::unique_ptr<Automaton> make_of_kind(const Compiling& with, const GrammarSource& source,
                                         const std::string& name) {
-  RegexStore& regexes = languages.regexes;
+  RegexStore& regexes = with.languages.regexes;
   const auto start = [&](std::string_view usual) {
     return source.start.empty() ? usual : std::string_view(source.start);
   };
   switch (source.kind) {
     case GrammarKind::kJsonSchema:
-      return make_json_schema_automaton(languages, parse_json(source.text, name), source.schema,
-                                        source.limits);
+      return make_json_schema_automaton(with.languages, parse_json(source.text, name),
+                                        source.schema, source.limits);
     case GrammarKind::kRegex:
       return make_regex_automaton(regexes, parse_regex(regexes, source.text, false));
     case GrammarKind::kGbnf:
@@ -53,7 +104,11 @@ std::unique_ptr<Automaton> make_of_kind(SharedLanguages& languages, const Gramma
     case GrammarKind::kChoice:
       return make_regex_automaton(regexes, one_of_choices(regexes, source));
     case GrammarKind::kTrigger:
-      return make_triggers(languages, source);
+      return make_triggers(with, source);
+    case GrammarKind::kTags:
+      return make_tags(with, source, parse_tag_format(parse_json(source.text, name)));
+    case GrammarKind::kToolCalls:
+      return make_tags(with, source, parse_tool_calls(parse_json(source.text, name)));
   }
   throw InternalError("a grammar of no kind");
 }
@@ -70,10 +125,10 @@ std::string why_empty(GrammarKind kind) {
 }
 
 /// An automaton with a start; every error begins with the name.
-std::unique_ptr<Automaton> make_automaton(SharedLanguages& languages, const GrammarSource& source) {
+std::unique_ptr<Automaton> make_automaton(const Compiling& with, const GrammarSource& source) {
   const std::string name = source.name.empty() ? grammar_kind_name(source.kind) : source.name;
   try {
-    auto automaton = make_of_kind(languages, source, name);
+    auto automaton = make_of_kind(with, source, name);
     if (automaton->start() == Automaton::kDead) {
       throw GrammarError(why_empty(source.kind));
     }
@@ -89,8 +144,8 @@ std::unique_ptr<Automaton> make_automaton(SharedLanguages& languages, const Gram
 }  // namespace
 
 const std::vector<std::string>& grammar_kind_names() {
-  static const std::vector<std::string> names = {"json_schema", "regex",  "gbnf",
-                                                 "lark",        "choice", "trigger"};
+  static const std::vector<std::string> names = {"json_schema", "regex",   "gbnf", "lark",
+                                                 "choice",      "trigger", "tags", "tool_calls"};
   return names;
 }
 
@@ -113,7 +168,7 @@ std::shared_ptr<const CompiledGrammar> compile_grammar(
     const std::lock_guard lock(vocabulary->mutex());
     languages = vocabulary->begin_grammar();
     languages->shared.regexes.allow(source.limits.max_regex_states);
-    automaton = make_automaton(languages->shared, source);
+    automaton = make_automaton({languages->shared, vocabulary.get()}, source);
   }
   auto grammar = std::make_shared<CompiledGrammar>(vocabulary, std::move(automaton),
                                                    source.limits.max_mask_bytes, source.cuts,
@@ -125,7 +180,7 @@ std::shared_ptr<const CompiledGrammar> compile_grammar(
 void check_grammar(const GrammarSource& source) {
   SharedLanguages languages;
   languages.regexes.allow(source.limits.max_regex_states);
-  (void)make_automaton(languages, source);
+  (void)make_automaton({languages}, source);
 }
 
 }  // namespace specdec

@@ -12,7 +12,7 @@
 namespace specdec {
 
 /// The notations in which a grammar can be given.
-enum class GrammarKind { kJsonSchema, kRegex, kGbnf, kLark, kChoice, kTrigger };
+enum class GrammarKind { kJsonSchema, kRegex, kGbnf, kLark, kChoice, kTrigger, kTags, kToolCalls };
 
 /// The names that configs use, in the order above: "json_schema", "regex", ...
 const std::vector<std::string>& grammar_kind_names();
@@ -25,12 +25,14 @@ struct GrammarSource {
   struct Trigger;
 
   GrammarKind kind = GrammarKind::kJsonSchema;
-  std::string name;   ///< stands in front of errors, such as the file; "" = the kind's name
-  std::string text;   ///< json_schema, regex, gbnf, lark; a regex matches texts as a whole
-  std::string start;  ///< gbnf, lark: the rule of whole texts; "" = root, or start
+  std::string name;  ///< stands in front of errors, such as the file; "" = the kind's name
+  /// json_schema, regex, gbnf, lark; a regex matches texts as a whole. tags: JSON, see
+  /// parse_tag_format. tool_calls: JSON, see parse_tool_calls.
+  std::string text;
+  std::string start;                 ///< gbnf, lark: the rule of whole texts; "" = root, or start
   std::vector<std::string> choices;  ///< choice: the texts
   std::vector<Trigger> triggers;     ///< trigger: see make_trigger_automaton
-  JsonSchemaOptions schema;          ///< json_schema
+  JsonSchemaOptions schema;          ///< json_schema, and those in tags and tool_calls
   GrammarLimits limits;
   Cuts cuts = Cuts::kAny;  ///< of a whole grammar; a trigger's has those of the whole
 };
@@ -48,7 +50,7 @@ struct GrammarSource::Trigger {
 std::shared_ptr<const CompiledGrammar> compile_grammar(
     std::shared_ptr<GrammarVocabulary> vocabulary, const GrammarSource& source);
 
-/// Throws what compile_grammar would.
+/// Throws what compile_grammar would, but for names of tokens, which only a vocabulary knows.
 void check_grammar(const GrammarSource& source);
 
 }  // namespace specdec

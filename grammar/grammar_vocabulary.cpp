@@ -1,12 +1,17 @@
 #include "grammar/grammar_vocabulary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <charconv>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "core/control_pieces.h"
+#include "core/edit_distance.h"
+#include "core/error.h"
 #include "grammar/canonical/canonical_cuts.h"
 
 namespace specdec {
@@ -16,6 +21,19 @@ namespace {
 /// read.
 constexpr uint64_t kCacheVersion = 2;
 constexpr CacheKey kTrie = {.kind = 1};
+constexpr size_t kShownNames = 5;
+
+/// N of "<[N]>".
+std::optional<Token> parse_token_id(std::string_view name) {
+  if (!name.starts_with("<[") || !name.ends_with("]>")) {
+    return std::nullopt;
+  }
+  const std::string_view digits = name.substr(2, name.size() - 4);
+  Token id = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
+  const bool is_number = error == std::errc() && end == digits.data() + digits.size();
+  return is_number ? std::optional(id) : std::nullopt;
+}
 
 }  // namespace
 
@@ -39,6 +57,63 @@ GrammarVocabulary::~GrammarVocabulary() {
     save();
   } catch (...) {  // it is made again next time
   }
+}
+
+void GrammarVocabulary::name_control_tokens(std::map<std::string, Token, std::less<>> names) {
+  control_tokens_ = std::move(names);
+}
+
+std::optional<Token> GrammarVocabulary::find_token(std::string_view name) const {
+  if (const auto id = parse_token_id(name)) {
+    return *id >= 0 && *id < vocab_size() ? id : std::nullopt;
+  }
+  if (const auto known = control_tokens_.find(name); known != control_tokens_.end()) {
+    return known->second;
+  }
+  const TokenTrie::Node node = name.empty() ? TokenTrie::kNone : trie_.find(0, name);
+  const auto tokens = node == TokenTrie::kNone ? std::span<const Token>() : trie_.tokens(node);
+  return tokens.empty() ? std::nullopt : std::optional(tokens.back());  // byte pieces come first
+}
+
+Token GrammarVocabulary::require_token(std::string_view name) const {
+  if (const auto token = find_token(name)) {
+    return *token;
+  }
+  std::vector<std::pair<size_t, std::string>> near;
+  const auto look_at = [&](std::string_view other) {
+    const size_t distance = edit_distance(name, other);
+    if (distance <= std::max<size_t>(2, name.size() / 3)) {
+      near.emplace_back(distance, other);
+    }
+  };
+  for (const auto& [other, token] : control_tokens_) {
+    look_at(other);
+  }
+  for (Token token = 0; token < vocab_size(); ++token) {
+    const std::string_view other = bytes(token);
+    if (!other.empty() && (other.front() == '<' || other.front() == '[')) {
+      look_at(other);
+    }
+  }
+  std::sort(near.begin(), near.end());
+  near.resize(std::min(near.size(), kShownNames));
+  std::vector<std::string> names;
+  for (const auto& [distance, other] : near) {
+    names.push_back(other);
+  }
+  throw GrammarError(
+      fmt::format("the vocabulary of {} tokens has no token '{}'; {}", vocab_size(), name,
+                  names.empty() ? "give its name as the tokenizer spells it, or <[ID]>"
+                                : fmt::format("near are: {}", fmt::join(names, ", "))));
+}
+
+std::string GrammarVocabulary::token_name(Token token) const {
+  if (!bytes(token).empty()) {
+    return std::string(bytes(token));
+  }
+  const auto known =
+      std::ranges::find(control_tokens_, token, [](const auto& entry) { return entry.second; });
+  return known == control_tokens_.end() ? fmt::format("<[{}]>", token) : known->first;
 }
 
 std::unique_ptr<CacheFile> GrammarVocabulary::open_cache() {
@@ -101,11 +176,18 @@ std::shared_ptr<GrammarVocabulary> make_grammar_vocabulary(
     const GrammarVocabularyLimits& limits, const GrammarCache& cache) {
   std::vector<std::string_view> bytes;
   bytes.reserve(static_cast<size_t>(tokenizer.vocab_size()));
+  std::map<std::string, Token, std::less<>> names;
   for (Token token = 0; token < tokenizer.vocab_size(); ++token) {
-    bytes.push_back(is_control_piece(tokenizer.piece(token)) ? "" : tokenizer.token_bytes(token));
+    const std::string_view piece = tokenizer.piece(token);
+    bytes.push_back(is_control_piece(piece) ? "" : tokenizer.token_bytes(token));
+    if (bytes.back().empty() && !piece.empty()) {
+      names.emplace(piece, token);
+    }
   }
-  return std::make_shared<GrammarVocabulary>(
+  auto vocabulary = std::make_shared<GrammarVocabulary>(
       bytes, end_tokens ? std::move(*end_tokens) : answer_end_tokens(tokenizer), limits, cache);
+  vocabulary->name_control_tokens(std::move(names));
+  return vocabulary;
 }
 
 }  // namespace specdec

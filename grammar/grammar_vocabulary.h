@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -65,6 +66,17 @@ class GrammarVocabulary {
   /// ConfigError when it does not say.
   void learn_cuts(const Tokenizer& tokenizer);
 
+  /// Names tokens that stand for no bytes, by which grammars can name them. Call it before the
+  /// vocabulary is shared.
+  void name_control_tokens(std::map<std::string, Token, std::less<>> names);
+  /// The token that is spelled like that: "<|im_end|>", "<[123]>" for the one with this id, or the
+  /// bytes of a token; nothing when there is none.
+  std::optional<Token> find_token(std::string_view name) const;
+  /// As find_token. Throws GrammarError with the names that are near.
+  Token require_token(std::string_view name) const;
+  /// The name of a control token, or a token's bytes; "<[123]>" when it has neither.
+  std::string token_name(Token token) const;
+
   const TokenTrie& trie() const { return trie_; }
   const VocabularyTokens& tokens() const { return tokens_; }
   std::string_view bytes(Token token) const { return tokens_.bytes(token); }
@@ -102,6 +114,7 @@ class GrammarVocabulary {
   uint64_t made() const { return trie_made_ + walks_.made(); }
 
   VocabularyTokens tokens_;
+  std::map<std::string, Token, std::less<>> control_tokens_;
   GrammarCache cache_;
   WideHash::Value fingerprint_ = {};  ///< of the tokens
   std::filesystem::path cache_path_;

@@ -66,7 +66,8 @@ CanonicalMasks::CanonicalMasks(const VocabularyTokens& tokens, RegexStore& regex
       cuts_(cuts),
       automaton_(automaton),
       string_states_(automaton.string_states()),
-      base_(std::move(base)) {
+      base_(std::move(base)),
+      named_tokens_(automaton.named_tokens()) {
   cut_states_.add({});  // kDead
 }
 
@@ -128,7 +129,7 @@ CanonicalMasks::Next CanonicalMasks::next_of(const CutState& at) {
   const std::shared_ptr<const MaskWords> allowed = cuts_.allowed_after(at.left);
   Next next;
   for (const Token token : base->added) {
-    if (contains(tokens_.end_tokens(), token)) {
+    if (contains(tokens_.end_tokens(), token) || contains(named_tokens_, token)) {
       next.ends.push_back(token);
     } else if (has_token(*allowed, token)) {
       next.few.push_back(token);
@@ -288,6 +289,7 @@ bool CanonicalMasks::goes_on_inside(const OpenString& string, std::string_view b
 
 bool CanonicalMasks::is_alive(const CutState& at, int depth) {
   return automaton_.is_complete(at.state) || some_byte_is_free(at) ||
+         (!named_tokens_.empty() && !automaton_.tokens(at.state).empty()) ||
          (depth > 0 && some_token_is_alive(at, depth - 1));
 }
 

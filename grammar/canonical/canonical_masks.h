@@ -62,8 +62,8 @@ class CanonicalMasks {
   };
   /// What may stand at a at.
   struct Next {
-    std::vector<Token> ends;
-    MaskWords words;  ///< empty when the tokens are few
+    std::vector<Token> ends;  ///< end tokens and named ones, which no cut concerns
+    MaskWords words;          ///< empty when the tokens are few
     std::vector<Token> few;
     size_t count() const;
   };
@@ -94,6 +94,7 @@ class CanonicalMasks {
   StringStates* string_states_;
   BaseMask base_;
   InternTable<CutState, Hash> cut_states_;
+  std::vector<Token> named_tokens_;
   std::array<std::unordered_map<uint64_t, bool>, kDepth> searched_;  ///< by depth
 };
 

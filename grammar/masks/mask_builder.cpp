@@ -35,7 +35,8 @@ MaskBuilder::MaskBuilder(const VocabularyTokens& tokens, StringMasks& strings, A
       trie_(strings.trie()),
       strings_(strings),
       automaton_(automaton),
-      string_states_(automaton.string_states()) {}
+      string_states_(automaton.string_states()),
+      named_tokens_(automaton.named_tokens()) {}
 
 TokenMask::Content MaskBuilder::build(StateId state) {
   content_ = {};
@@ -44,14 +45,19 @@ TokenMask::Content MaskBuilder::build(StateId state) {
   forbidden_.clear();
   visit(0, state);
   settle_overrides();
-  if (automaton_.is_complete(state)) {
-    add(tokens_.end_tokens());
-  }
+  forbidden_.insert(forbidden_.end(), named_tokens_.begin(), named_tokens_.end());
   sort(content_.added);
   sort(forbidden_);
   std::erase_if(content_.added, [&](Token token) {
     return std::binary_search(forbidden_.begin(), forbidden_.end(), token);
   });
+  if (!named_tokens_.empty()) {
+    add(automaton_.tokens(state));
+  }
+  if (automaton_.is_complete(state)) {
+    add(tokens_.end_tokens());
+  }
+  sort(content_.added);
   if (content_.base != nullptr) {
     keep_removed();
     std::erase_if(content_.added, [&](Token token) { return has_token(*content_.base, token); });

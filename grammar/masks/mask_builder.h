@@ -74,6 +74,7 @@ class MaskBuilder {
   StringMasks& strings_;
   Automaton& automaton_;
   StringStates* string_states_;
+  std::vector<Token> named_tokens_;
   TokenMask::Content content_;
   /// Subtrees in which single names decide, not the language that they are exceptions of.
   std::vector<std::pair<Node, StateId>> overrides_;

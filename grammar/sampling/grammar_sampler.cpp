@@ -100,6 +100,7 @@ class Walk {
   std::string next_part() const;
   std::string any_name();
   bool take_tag();
+  bool take_named_token();
   Token any_token();
 
   GrammarMatcher matcher_;
@@ -190,12 +191,13 @@ bool Walk::spell(std::string_view bytes) {
   return true;
 }
 
-/// The whole way out that the grammar knows; nothing when there is none or it is too long.
+/// The whole way out that the grammar knows, or up to a named token; nothing when there is none or
+/// it is too long.
 std::optional<std::string> Walk::whole_way_out(size_t max_bytes) const {
   const CompiledGrammar& grammar = matcher_.grammar();
   StateId state = matcher_.state();
   std::string way;
-  while (!grammar.is_complete(state)) {
+  while (!grammar.is_complete(state) && !grammar.way_out_token(state)) {
     const auto part = grammar.way_out(state);
     if (!part || part->empty() || way.size() + part->size() > max_bytes) {
       return std::nullopt;
@@ -214,10 +216,15 @@ bool Walk::finish(int64_t max_tokens) {
     if (!way) {
       return false;
     }
-    if (spell(*way)) {
-      return true;
+    const auto named =
+        way->empty() ? matcher_.grammar().way_out_token(matcher_.state()) : std::optional<Token>();
+    if (!named && spell(*way)) {
+      if (matcher_.is_complete()) {
+        return true;
+      }
+      continue;
     }
-    const Token token = any_token();
+    const Token token = named ? *named : any_token();
     SPECDEC_CHECK(take(token), "the mask allows token {}, but the grammar does not", token);
   }
   return false;
@@ -255,6 +262,19 @@ bool Walk::take_tag() {
   return true;
 }
 
+/// False where no named token may come.
+bool Walk::take_named_token() {
+  const TokenMask mask = matcher_.mask();
+  std::vector<Token> tokens = matcher_.grammar().named_tokens();
+  std::erase_if(tokens, [&](Token token) { return !mask.allows(token); });
+  if (tokens.empty()) {
+    return false;
+  }
+  const Token token = tokens[uniform(tokens.size())];
+  place_ = JsonPlace();
+  return !matcher_.grammar().is_end(token) && take(token);
+}
+
 /// Throws GrammarError when a limit of the grammar was reached.
 Token Walk::any_token() {
   const std::vector<Token> allowed = matcher_.mask().tokens();
@@ -275,6 +295,10 @@ Token Walk::any_token() {
 }
 
 bool Walk::step() {
+  if (!matcher_.grammar().named_tokens().empty() && random_.bernoulli(kUseTag) &&
+      take_named_token()) {
+    return true;
+  }
   if (matcher_.is_complete() && !tags_.empty() && random_.bernoulli(kUseTag) && take_tag()) {
     return true;
   }

@@ -140,8 +140,8 @@ TEST(TriggerAutomatonTest, Explains) {
   EXPECT_THAT(explain(""), AllOf(HasSubstr("any text"), HasSubstr("after '<a>'")));
   EXPECT_THAT(explain("<a"), HasSubstr("2 bytes of a tag"));
   EXPECT_THAT(explain("<a>"), HasSubstr("'x'"));
-  EXPECT_THAT(explain("<a>x"), HasSubstr("the end tag '</a>'"));
-  EXPECT_THAT(explain("<a>x<"), HasSubstr("rest of the end tag: '/a>'"));
+  EXPECT_THAT(explain("<a>x"), HasSubstr("the text '</a>'"));
+  EXPECT_THAT(explain("<a>x<"), HasSubstr("rest of the text: '/a>'"));
 }
 
 TEST(TriggerAutomatonTest, TagsThatCannotWorkAreErrors) {
@@ -151,7 +151,7 @@ TEST(TriggerAutomatonTest, TagsThatCannotWorkAreErrors) {
   EXPECT_THAT(error({{"", "x", ""}}), HasSubstr("must not be empty"));
   EXPECT_THAT(error({{"a\xFF", "x", ""}}), HasSubstr("UTF-8"));
   EXPECT_THAT(error({{"<a", "x", ""}, {"<ab>", "x", ""}}), HasSubstr("'<ab>'"));
-  EXPECT_THAT(error({{"<a>", "x", ""}, {"<a>", "y", ""}}), HasSubstr("found before it is whole"));
+  EXPECT_THAT(error({{"<a>", "x", ""}, {"<a>", "y", ""}}), HasSubstr("there are two of it"));
   EXPECT_THAT(error({{"<a>", "[^\\s\\S]", ""}}), HasSubstr("has no text"));
   EXPECT_EQ(error({{"a>", "x", ""}, {"<a>", "x", ""}}), "no error");
 }

@@ -1,0 +1,438 @@
+#include "grammar/tags/tool_arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+using Type = JsonValue::Type;
+using Notation = ToolCallStyle::Notation;
+
+constexpr int kMaxDepth = 32;            // of values in values
+constexpr size_t kMaxFormats = 100'000;  // of the arguments of one tool
+constexpr size_t kMaxOptional = 100;     // names none of which is required
+constexpr std::string_view kGemmaQuote = "<|\"|>";
+
+const std::set<std::string_view> kAnnotations = {
+    "title",    "description", "default",  "examples",  "$schema", "$id",
+    "$comment", "deprecated",  "readOnly", "writeOnly", "$defs",   "definitions"};
+
+bool has_string(const JsonValue& list, std::string_view text) {
+  return std::ranges::any_of(list.items, [&](const JsonValue& item) {
+    return item.is(Type::kString) && item.text == text;
+  });
+}
+
+size_t size_of(const TagFormat& format) {
+  size_t size = 1;
+  for (const TagFormat& part : format.parts) {
+    size += size_of(part);
+  }
+  return size;
+}
+
+/// True for a value of that type of a schema.
+bool is_of_type(const JsonValue& value, std::string_view type) {
+  switch (value.type) {
+    case Type::kNull:
+      return type == "null";
+    case Type::kFalse:
+    case Type::kTrue:
+      return type == "boolean";
+    case Type::kNumber:
+      return type == "number" ||
+             (type == "integer" && value.text.find_first_of(".eE") == std::string::npos);
+    case Type::kString:
+      return type == "string";
+    case Type::kArray:
+      return type == "array";
+    case Type::kObject:
+      return type == "object";
+  }
+  return false;
+}
+
+/// Translates a schema into the formats of its values.
+class ArgumentWriter {
+ public:
+  ArgumentWriter(const ToolCallStyle& style, const JsonValue& root, std::string place)
+      : style_(style), root_(root), place_(std::move(place)) {}
+
+  TagFormat arguments() const {
+    const JsonValue& schema = resolved(root_, "", 0);
+    return style_.notation == Notation::kXml ? parameters(schema) : value(schema, "", 0);
+  }
+
+ private:
+  struct Property {
+    std::string name;
+    const JsonValue* schema;
+    bool required;
+  };
+
+  [[noreturn]] void fail(const std::string& pointer, const std::string& what) const {
+    throw GrammarError(
+        fmt::format("#{}: #{}: {} in the style '{}'", place_, pointer, what, style_.name));
+  }
+
+  /// Refuses keywords that are neither known nor annotations.
+  void check_keywords(const JsonValue& schema, const std::set<std::string_view>& known,
+                      const std::string& pointer) const {
+    for (const JsonMember& member : schema.members) {
+      if (!known.contains(member.name) && !kAnnotations.contains(member.name)) {
+        fail(pointer, fmt::format("the keyword '{}' cannot be enforced", member.name));
+      }
+    }
+  }
+
+  const JsonValue& resolved(const JsonValue& schema, const std::string& pointer, int depth) const;
+  TagFormat value(const JsonValue& schema, const std::string& pointer, int depth) const;
+  TagFormat any_value(const JsonValue& given, const std::string& pointer, int depth) const;
+  TagFormat value_of_type(const JsonValue& schema, const std::string& type,
+                          const std::string& pointer, int depth) const;
+  TagFormat one_of_values(const std::vector<JsonValue>& values, const JsonValue* type,
+                          const std::string& pointer) const;
+  TagFormat one_of_schemas(const JsonValue& schema, const char* keyword, const std::string& pointer,
+                           int depth) const;
+  TagFormat string(const JsonValue& schema, const std::string& pointer) const;
+  TagFormat scalar(const JsonValue& schema, const std::string& type,
+                   const std::string& pointer) const;
+  TagFormat json(const JsonValue& schema, const std::string& pointer) const;
+  TagFormat array(const JsonValue& schema, const std::string& pointer, int depth) const;
+  TagFormat object(const JsonValue& schema, const std::string& pointer, int depth) const;
+  TagFormat parameters(const JsonValue& schema) const;
+  std::vector<Property> properties(const JsonValue& schema, const std::string& pointer) const;
+  std::optional<uint64_t> count(const JsonValue& schema, const char* keyword,
+                                const std::string& pointer) const;
+  TagFormat quoted(TagFormat text) const;
+
+  const ToolCallStyle& style_;
+  const JsonValue& root_;
+  std::string place_;
+};
+
+/// What a $ref within the parameters means.
+const JsonValue& ArgumentWriter::resolved(const JsonValue& schema, const std::string& pointer,
+                                          int depth) const {
+  if (depth > kMaxDepth) {
+    fail(pointer, fmt::format("values within values more than {} deep, or without an end, cannot "
+                              "be written",
+                              kMaxDepth));
+  }
+  const JsonValue* ref = schema.find("$ref");
+  if (ref == nullptr) {
+    return schema;
+  }
+  check_keywords(schema, {"$ref", "type"}, pointer);
+  const JsonValue* found = ref->text.starts_with('#') ? &root_ : nullptr;
+  std::string_view rest = std::string_view(ref->text).substr(std::min<size_t>(1, ref->text.size()));
+  while (found != nullptr && rest.starts_with('/')) {
+    rest.remove_prefix(1);
+    const std::string_view name = rest.substr(0, rest.find('/'));
+    found = found->find(name);
+    rest.remove_prefix(name.size());
+  }
+  if (found == nullptr || !rest.empty()) {
+    fail(pointer + "/$ref", fmt::format("'{}' is not found among the parameters", ref->text));
+  }
+  return resolved(*found, pointer, depth + 1);
+}
+
+TagFormat ArgumentWriter::value(const JsonValue& schema, const std::string& pointer,
+                                int depth) const {
+  TagFormat format = any_value(schema, pointer, depth);
+  if (size_of(format) > kMaxFormats) {
+    fail(pointer, "so many combinations of names and values cannot be written");
+  }
+  return format;
+}
+
+TagFormat ArgumentWriter::any_value(const JsonValue& given, const std::string& pointer,
+                                    int depth) const {
+  const JsonValue& schema = resolved(given, pointer, depth);
+  const JsonValue* type = schema.find("type");
+  for (const char* keyword : {"anyOf", "oneOf"}) {
+    if (schema.find(keyword) != nullptr) {
+      return one_of_schemas(schema, keyword, pointer, depth);
+    }
+  }
+  if (const JsonValue* listed = schema.find("enum")) {
+    check_keywords(schema, {"enum", "type"}, pointer);
+    return one_of_values(listed->items, type, pointer);
+  }
+  if (const JsonValue* only = schema.find("const")) {
+    check_keywords(schema, {"const", "type"}, pointer);
+    return one_of_values({*only}, type, pointer);
+  }
+  if (type == nullptr) {
+    fail(pointer, "a value without 'type' cannot be written");
+  }
+  if (type->is(Type::kString)) {
+    return value_of_type(schema, type->text, pointer, depth);
+  }
+  std::vector<TagFormat> values;
+  for (const JsonValue& each : type->items) {
+    values.push_back(value_of_type(schema, each.text, pointer, depth));
+  }
+  if (values.empty()) {
+    fail(pointer + "/type", "an empty list cannot be written");
+  }
+  return or_format(std::move(values));
+}
+
+TagFormat ArgumentWriter::one_of_schemas(const JsonValue& schema, const char* keyword,
+                                         const std::string& pointer, int depth) const {
+  check_keywords(schema, {keyword}, pointer);
+  std::vector<TagFormat> values;
+  std::set<std::string> types;
+  const JsonValue& list = *schema.find(keyword);
+  for (size_t i = 0; i < list.items.size(); ++i) {
+    const std::string here = fmt::format("{}/{}/{}", pointer, keyword, i);
+    values.push_back(value(list.items[i], here, depth + 1));
+    const JsonValue* type = resolved(list.items[i], here, depth).find("type");
+    const bool is_new = type != nullptr && types.insert(type->text).second;
+    if (std::string_view(keyword) == "oneOf" && !is_new) {
+      fail(here, "oneOf of one type twice cannot be enforced");
+    }
+  }
+  if (values.empty() || (types.contains("number") && types.contains("integer") &&
+                         std::string_view(keyword) == "oneOf")) {
+    fail(pointer, fmt::format("this {} cannot be enforced", keyword));
+  }
+  return or_format(std::move(values));
+}
+
+TagFormat ArgumentWriter::value_of_type(const JsonValue& schema, const std::string& type,
+                                        const std::string& pointer, int depth) const {
+  if (type == "string") {
+    return string(schema, pointer);
+  }
+  if (type == "array" || type == "object") {
+    if (style_.notation == Notation::kXml) {
+      return json(schema, pointer);
+    }
+    return type == "array" ? array(schema, pointer, depth) : object(schema, pointer, depth);
+  }
+  return scalar(schema, type, pointer);
+}
+
+TagFormat ArgumentWriter::quoted(TagFormat text) const {
+  if (style_.notation == Notation::kXml) {
+    return text;
+  }
+  TagFormat tag = {.kind = TagFormat::Kind::kTag};
+  tag.parts = {token_or_text_format(std::string(kGemmaQuote)), std::move(text),
+               token_or_text_format(std::string(kGemmaQuote))};
+  return tag;
+}
+
+TagFormat ArgumentWriter::one_of_values(const std::vector<JsonValue>& values, const JsonValue* type,
+                                        const std::string& pointer) const {
+  std::vector<TagFormat> formats;
+  for (const JsonValue& value : values) {
+    const bool fits =
+        type == nullptr || (type->is(Type::kString) && is_of_type(value, type->text)) ||
+        std::ranges::any_of(type->items,
+                            [&](const JsonValue& each) { return is_of_type(value, each.text); });
+    if (!fits) {
+      continue;
+    }
+    if (value.is(Type::kArray) || value.is(Type::kObject)) {
+      fail(pointer, "an enum or const of arrays or objects cannot be written");
+    }
+    formats.push_back(value.is(Type::kString) ? quoted(text_format(value.text))
+                                              : text_format(to_json(value)));
+  }
+  if (formats.empty()) {
+    fail(pointer, "no value is allowed, so that none can be written");
+  }
+  return or_format(std::move(formats));
+}
+
+TagFormat ArgumentWriter::string(const JsonValue& schema, const std::string& pointer) const {
+  check_keywords(schema, {"type", "minLength", "maxLength", "pattern", "format"}, pointer);
+  JsonValue strings = {.type = Type::kObject, .text = "", .items = {}, .members = {}};
+  for (const char* keyword : {"minLength", "maxLength", "pattern", "format"}) {
+    if (const JsonValue* found = schema.find(keyword)) {
+      strings.members.push_back({keyword, *found});
+    }
+  }
+  if (strings.members.empty()) {
+    return quoted(free_format());
+  }
+  strings.members.push_back(
+      {"type", {.type = Type::kString, .text = "string", .items = {}, .members = {}}});
+  TagFormat plain = schema_format(std::move(strings), place_ + pointer);
+  plain.content.type = "plain_string";
+  return quoted(std::move(plain));
+}
+
+TagFormat ArgumentWriter::scalar(const JsonValue& schema, const std::string& type,
+                                 const std::string& pointer) const {
+  JsonValue one = schema;
+  std::erase_if(one.members, [](const JsonMember& member) {
+    return member.name == "type" || kAnnotations.contains(member.name);
+  });
+  check_keywords(one, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
+                 pointer);
+  one.members.push_back(
+      {"type", {.type = Type::kString, .text = type, .items = {}, .members = {}}});
+  return schema_format(std::move(one), place_ + pointer);
+}
+
+/// With the definitions that it may refer to.
+TagFormat ArgumentWriter::json(const JsonValue& schema, const std::string& pointer) const {
+  JsonValue whole = schema;
+  for (const char* keyword : {"$defs", "definitions"}) {
+    const JsonValue* found = root_.find(keyword);
+    if (found != nullptr && whole.find(keyword) == nullptr) {
+      whole.members.push_back({keyword, *found});
+    }
+  }
+  return schema_format(std::move(whole), place_ + pointer, style_.whitespace);
+}
+
+std::optional<uint64_t> ArgumentWriter::count(const JsonValue& schema, const char* keyword,
+                                              const std::string& pointer) const {
+  const JsonValue* found = schema.find(keyword);
+  if (found == nullptr) {
+    return std::nullopt;
+  }
+  uint64_t number = 0;
+  const char* end = found->text.data() + found->text.size();
+  const auto read = std::from_chars(found->text.data(), end, number);
+  if (!found->is(Type::kNumber) || read.ec != std::errc() || read.ptr != end) {
+    fail(pointer + "/" + keyword, "a count that is no whole number cannot be enforced");
+  }
+  return number;
+}
+
+TagFormat ArgumentWriter::array(const JsonValue& schema, const std::string& pointer,
+                                int depth) const {
+  check_keywords(schema, {"type", "items", "minItems", "maxItems"}, pointer);
+  const JsonValue* items = schema.find("items");
+  if (items == nullptr) {
+    fail(pointer, "an array without 'items' cannot be written");
+  }
+  const TagFormat item = value(*items, pointer + "/items", depth + 1);
+  const uint64_t min = count(schema, "minItems", pointer).value_or(0);
+  const auto max = count(schema, "maxItems", pointer);
+  TagFormat more = {.kind = TagFormat::Kind::kRepeat, .place = place_ + pointer};
+  more.parts = {sequence_format({text_format(","), item})};
+  more.min = min > 0 ? min - 1 : 0;
+  more.max = max && *max > 0 ? std::optional(*max - 1) : std::nullopt;
+  TagFormat some = sequence_format({item, std::move(more)});
+  if (max && *max == 0) {
+    return text_format("[]");
+  }
+  return sequence_format(
+      {text_format("["), min > 0 ? std::move(some) : optional_format(some), text_format("]")});
+}
+
+std::vector<ArgumentWriter::Property> ArgumentWriter::properties(const JsonValue& schema,
+                                                                 const std::string& pointer) const {
+  check_keywords(schema, {"type", "properties", "required", "additionalProperties"}, pointer);
+  const JsonValue none = {.type = Type::kObject, .text = "", .items = {}, .members = {}};
+  const JsonValue* found = schema.find("properties");
+  const JsonValue* required = schema.find("required");
+  const JsonValue* others = schema.find("additionalProperties");
+  if (found == nullptr && others != nullptr && others->is(Type::kObject)) {
+    fail(pointer, "names that are not listed in 'properties' cannot be written");
+  }
+  std::vector<Property> properties;
+  std::set<std::string_view> names;
+  for (const JsonMember& member : found == nullptr ? none.members : found->members) {
+    const bool needed = required != nullptr && has_string(*required, member.name);
+    properties.push_back({member.name, &member.value, needed});
+    names.insert(member.name);
+    if (member.name.find_first_of("{}[]:,<>\n") != std::string::npos) {
+      fail(pointer + "/properties", fmt::format("the name '{}' cannot be written", member.name));
+    }
+  }
+  for (const JsonValue& name : required == nullptr ? none.items : required->items) {
+    if (!names.contains(name.text)) {
+      fail(pointer + "/required",
+           fmt::format("'{}', which 'properties' does not list, cannot be written", name.text));
+    }
+  }
+  return properties;
+}
+
+/// In the order of the chat template: sorted, small and capital letters alike.
+TagFormat ArgumentWriter::object(const JsonValue& schema, const std::string& pointer,
+                                 int depth) const {
+  std::vector<Property> all = properties(schema, pointer);
+  std::ranges::stable_sort(all, {}, [](const Property& property) {
+    std::string low = property.name;
+    std::ranges::transform(low, low.begin(), [](unsigned char c) { return std::tolower(c); });
+    return low;
+  });
+  std::vector<TagFormat> members;
+  for (const Property& property : all) {
+    members.push_back(sequence_format(
+        {text_format(property.name + ":"),
+         value(*property.schema, pointer + "/properties/" + property.name, depth + 1)}));
+  }
+  const auto rest_of = [&](size_t first) {
+    std::vector<TagFormat> parts = {members[first]};
+    for (size_t i = first + 1; i < all.size(); ++i) {
+      TagFormat part = sequence_format({text_format(","), members[i]});
+      parts.push_back(all[i].required ? std::move(part) : optional_format(std::move(part)));
+    }
+    return parts;
+  };
+  const auto needed = std::ranges::find(all, true, &Property::required);
+  std::vector<TagFormat> parts = {text_format("{")};
+  if (needed != all.end()) {
+    const auto first = static_cast<size_t>(needed - all.begin());
+    for (size_t i = 0; i < first; ++i) {
+      parts.push_back(optional_format(sequence_format({members[i], text_format(",")})));
+    }
+    parts.push_back(sequence_format(rest_of(first)));
+  } else {
+    if (all.size() > kMaxOptional) {
+      fail(pointer, fmt::format("more than {} names none of which is required cannot be written",
+                                kMaxOptional));
+    }
+    std::vector<TagFormat> by_first = {text_format("")};
+    for (size_t i = 0; i < all.size(); ++i) {
+      by_first.push_back(sequence_format(rest_of(i)));
+    }
+    parts.push_back(or_format(std::move(by_first)));
+  }
+  parts.push_back(text_format("}"));
+  return sequence_format(std::move(parts));
+}
+
+TagFormat ArgumentWriter::parameters(const JsonValue& schema) const {
+  std::vector<TagFormat> parts;
+  for (const Property& property : properties(schema, "")) {
+    TagFormat tag = {.kind = TagFormat::Kind::kTag};
+    tag.parts = {text_format(fmt::format("<parameter={}>\n", property.name)),
+                 value(*property.schema, "/properties/" + property.name, 1),
+                 text_format("\n</parameter>\n")};
+    parts.push_back(property.required ? std::move(tag) : optional_format(std::move(tag)));
+  }
+  return sequence_format(std::move(parts));
+}
+
+}  // namespace
+
+TagFormat tool_arguments(const ToolCallStyle& style, const JsonValue& schema,
+                         const std::string& place) {
+  if (style.notation == Notation::kJson || schema.is(Type::kFalse)) {
+    return schema_format(schema, place, style.whitespace);
+  }
+  return ArgumentWriter(style, schema, place).arguments();
+}
+
+}  // namespace specdec

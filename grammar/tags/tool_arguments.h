@@ -1,0 +1,15 @@
+#pragma once
+#include <string>
+
+#include "grammar/schema/json_value.h"
+#include "grammar/tags/tag_format.h"
+#include "grammar/tags/tool_calls.h"
+
+namespace specdec {
+
+/// The arguments of a call, as a style writes them. Notations other than JSON write no names but
+/// those of `properties`. Throws GrammarError for a keyword that they cannot enforce.
+TagFormat tool_arguments(const ToolCallStyle& style, const JsonValue& schema,
+                         const std::string& place);
+
+}  // namespace specdec

@@ -1,0 +1,105 @@
+#include "grammar/tags/tool_calls.h"
+
+namespace specdec {
+
+// Where each is documented: docs/grammar.md#tool-calls.
+const std::vector<ToolCallStyle>& tool_call_styles() {
+  static const std::vector<ToolCallStyle> styles = {
+      {
+          .name = "gemma3",
+          .models = "Gemma 3, told to call by JSON",
+          .begin = "{\"name\": \"",
+          .arguments = "\", \"parameters\": ",
+          .end = "}",
+      },
+      {
+          .name = "gemma4",
+          .models = "Gemma 4",
+          .tokens = {"<|tool_call>", "<tool_call|>", "<|\"|>", "<|channel>", "<channel|>"},
+          .begin = "<|tool_call>call:",
+          .arguments = "",
+          .end = "<tool_call|>",
+          .parallel = true,
+          .notation = ToolCallStyle::Notation::kGemma,
+          .thought_begins = {"<|channel>thought\n"},
+          .thought_end = "<channel|>",
+      },
+      {
+          .name = "harmony",
+          .models = "gpt-oss",
+          .tokens = {"<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>",
+                     "<|call|>"},
+          .begin = "<|channel|>commentary to=functions.",
+          .arguments = " <|constrain|>json<|message|>",
+          .end = "<|call|>",
+          .whitespace = "any",
+          .thought_begins = {"<|channel|>analysis<|message|>", "<|channel|>commentary<|message|>"},
+          .thought_end = "<|end|><|start|>assistant",
+          .many_thoughts = true,
+          .answer_begin = "<|channel|>final<|message|>",
+      },
+      {
+          .name = "hermes",
+          .models = "ChatML models that were tuned on Hermes' calls, Qwen 2.5",
+          .tokens = {"<tool_call>", "</tool_call>"},
+          .begin = "<tool_call>\n{\"name\": \"",
+          .arguments = "\", \"arguments\": ",
+          .end = "}\n</tool_call>",
+          .parallel = true,
+          .separator = "\n",
+      },
+      {
+          .name = "llama3",
+          .models = "Llama 3.1 to 3.3",
+          .begin = "{\"name\": \"",
+          .arguments = "\", \"parameters\": ",
+          .end = "}",
+      },
+      {
+          .name = "qwen3",
+          .models = "Qwen 3",
+          .tokens = {"<tool_call>", "</tool_call>", "<think>", "</think>"},
+          .begin = "<tool_call>\n{\"name\": \"",
+          .arguments = "\", \"arguments\": ",
+          .end = "}\n</tool_call>",
+          .parallel = true,
+          .separator = "\n",
+          .thought_begins = {"<think>"},
+          .thought_end = "</think>\n\n",
+      },
+      {
+          .name = "qwen3_coder",
+          .models = "Qwen 3 Coder",
+          .tokens = {"<tool_call>", "</tool_call>"},
+          .begin = "<tool_call>\n<function=",
+          .arguments = ">\n",
+          .end = "</function>\n</tool_call>",
+          .parallel = true,
+          .separator = "\n",
+          .notation = ToolCallStyle::Notation::kXml,
+      },
+      {
+          .name = "smollm2",
+          .models = "SmolLM2 1.7B",
+          .begin = "{\"name\": \"",
+          .arguments = "\", \"arguments\": ",
+          .end = "}",
+          .parallel = true,
+          .separator = ", ",
+          .section_begin = "<tool_call>[",
+          .section_end = "]</tool_call>",
+      },
+  };
+  return styles;
+}
+
+std::string tool_call_begin(const std::string& name) {
+  for (const ToolCallStyle& style : tool_call_styles()) {
+    if (style.name == name) {
+      return style.section_begin + style.begin;
+    }
+  }
+  return "";
+}
+
+}  // namespace specdec

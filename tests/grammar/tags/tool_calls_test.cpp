@@ -1,0 +1,293 @@
+// Texts of each style as its documentation has them; see docs/grammar.md.
+#include "grammar/tags/tool_calls.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "grammar/grammar_matcher.h"
+#include "grammar/grammar_source.h"
+#include "tests/support/error_message.h"
+#include "tests/support/grammar_vocabularies.h"
+
+namespace specdec {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kWeather = R"({"type": "function", "function": {"name": "get_weather",
+  "description": "Current weather", "strict": true,
+  "parameters": {"type": "object",
+    "properties": {"location": {"type": "string", "description": "a city"},
+                   "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+                   "days": {"type": "integer", "minimum": 1, "maximum": 14}},
+    "required": ["location"], "additionalProperties": false}}})";
+constexpr const char* kTime = R"({"type": "function", "function": {"name": "get_time"}})";
+
+std::string request(const std::string& style, const std::string& more = "",
+                    const std::string& tools = std::string(kWeather) + "," + kTime) {
+  return R"({"style": ")" + style + R"(", "tools": [)" + tools + "]" + more + "}";
+}
+
+std::shared_ptr<const CompiledGrammar> compile_calls(
+    const std::string& json,
+    const std::shared_ptr<GrammarVocabulary>& vocabulary = empty_vocabulary()) {
+  GrammarSource source;
+  source.kind = GrammarKind::kToolCalls;
+  source.text = json;
+  return compile_grammar(vocabulary, source);
+}
+
+/// Byte by byte: without a tokenizer, all names are texts.
+class ToolCalls {
+ public:
+  explicit ToolCalls(const std::string& json) : grammar_(compile_calls(json)) {}
+
+  bool is_prefix(std::string_view text) const {
+    return grammar_->next(grammar_->start(), text) != Automaton::kDead;
+  }
+  bool accepts(std::string_view text) const {
+    return is_prefix(text) && grammar_->is_complete(grammar_->next(grammar_->start(), text));
+  }
+
+ private:
+  std::shared_ptr<const CompiledGrammar> grammar_;
+};
+
+/// What each style writes: two calls, or one where it has only one; a call of a tool without
+/// arguments; and what it refuses.
+struct StyleCase {
+  const char* style;
+  std::vector<std::string> accepted, refused;
+};
+
+const std::vector<StyleCase>& style_cases() {
+  static const std::vector<StyleCase> cases = {
+      {"hermes",
+       {"<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"location\": \"Oslo\", "
+        "\"unit\": "
+        "\"celsius\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n"
+        "</tool_call>"},
+       {"<tool_call>{", "<tool_call>\n{\"name\": \"get_sun",
+        "<tool_call>\n{\"name\": \"get_weather\", \"parameters\"",
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"location\": \"Oslo\", "
+        "\"unit\": "
+        "\"kelvin"}},
+      {"qwen3",
+       {"<think>\nI need the weather.\n</think>\n\n<tool_call>\n{\"name\": \"get_weather\", "
+        "\"arguments\": {\"location\": \"Oslo\"}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n"
+        "{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>"},
+       {"<think>\n</think>\n\nHello",
+        "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {}"}},
+      {"qwen3_coder",
+       {"<tool_call>\n<function=get_weather>\n<parameter=location>\nOslo, \"N\"\n</parameter>\n"
+        "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n"
+        "<function=get_time>\n</function>\n</tool_call>"},
+       {"<tool_call>\n<function=get_weather>\n</function>",
+        "<tool_call>\n<function=get_weather>\n<parameter=location>\nOslo\n</parameter>\n"
+        "<parameter=days>\n15"}},
+      {"llama3",
+       {R"({"name": "get_weather", "parameters": {"location": "San Francisco, CA", "days": 2}})",
+        R"({"name": "get_time", "parameters": {}})"},
+       {R"({"name": "get_time", "parameters": {}}; {)", R"({"name": "get_time", "arguments)",
+        R"({"type": "function)"}},
+      {"gemma3",
+       {R"({"name": "get_weather", "parameters": {"location": "Oslo"}})"},
+       {R"({"name": "get_weather", "parameters": {"location": "Oslo"}} )", "```"}},
+      {"gemma4",
+       {"<|tool_call>call:get_weather{location:<|\"|>Oslo \"N\"<|\"|>}<tool_call|>"
+        "<|tool_call>call:get_time{}<tool_call|>",
+        "<|channel>thought\nhm\n<channel|><|tool_call>call:get_weather{days:3,location:<|\"|>a"
+        "<|\"|>,unit:<|\"|>celsius<|\"|>}<tool_call|>"},
+       {"<|tool_call>call:get_weather{}", "<|tool_call>call:get_weather{location:Oslo",
+        "<|tool_call>call:get_weather{location:<|\"|>a<|\"|>,days",
+        "<|tool_call>call:get_weather{days:15", "<|tool_call>call:get_weather{\"location"}},
+      {"harmony",
+       {"<|channel|>analysis<|message|>Need get_weather.<|end|><|start|>assistant<|channel|>"
+        "commentary to=functions.get_weather <|constrain|>json<|message|>{\"location\":\"San "
+        "Francisco\"}<|call|>",
+        "<|channel|>commentary to=functions.get_time <|constrain|>json<|message|>{ }<|call|>"},
+       {"<|channel|>commentary to=functions.get_rain",
+        "<|channel|>commentary to=functions.get_time <|constrain|>json<|message|>{}<|call|><",
+        "{"}},
+      {"smollm2",
+       {"<tool_call>[{\"name\": \"get_weather\", \"arguments\": {\"location\": \"Oslo\"}}, "
+        "{\"name\": "
+        "\"get_time\", \"arguments\": {}}]</tool_call>"},
+       {"<tool_call>{", "<tool_call>[]", "<tool_call>[{\"name\": \"x"}}};
+  return cases;
+}
+
+TEST(ToolCallsTest, EveryStyleHasACase) {
+  ASSERT_EQ(style_cases().size(), tool_call_styles().size());
+  for (const ToolCallStyle& style : tool_call_styles()) {
+    EXPECT_EQ(std::ranges::count(style_cases(), style.name, &StyleCase::style), 1) << style.name;
+  }
+}
+
+TEST(ToolCallsTest, RequiredCallsAreWrittenAsDocumented) {
+  for (const StyleCase& test : style_cases()) {
+    const ToolCalls calls(request(test.style, R"(, "tool_choice": "required")"));
+    EXPECT_FALSE(calls.accepts("")) << test.style;
+    for (const std::string& text : test.accepted) {
+      EXPECT_TRUE(calls.accepts(text)) << test.style << ": " << text;
+    }
+    for (const std::string& text : test.refused) {
+      EXPECT_FALSE(calls.is_prefix(text)) << test.style << ": " << text;
+    }
+  }
+}
+
+TEST(ToolCallsTest, ByDefaultTheModelChooses) {
+  for (const StyleCase& test : style_cases()) {
+    const ToolCalls calls(request(test.style));
+    const bool is_harmony = std::string(test.style) == "harmony";
+    const std::string answer = is_harmony ? "<|channel|>final<|message|>Hello" : "Hello";
+    EXPECT_TRUE(calls.accepts(answer)) << test.style;
+    for (const std::string& text : test.accepted) {
+      EXPECT_TRUE(calls.accepts(text)) << test.style << ": " << text;
+      EXPECT_EQ(calls.accepts("I see. " + text), !is_harmony) << test.style << ": " << text;
+      EXPECT_FALSE(calls.accepts(text + "x")) << test.style << ": " << text;
+    }
+  }
+}
+
+TEST(ToolCallsTest, ACallThatBeginsMustBeOne) {
+  for (const char* style : {"hermes", "qwen3", "qwen3_coder"}) {
+    EXPECT_FALSE(ToolCalls(request(style)).is_prefix("a <tool_call> b")) << style;
+    EXPECT_FALSE(ToolCalls(request(style, "", kTime)).is_prefix("a <tool_call> b")) << style;
+  }
+  EXPECT_FALSE(ToolCalls(request("llama3")).is_prefix("a {\"name\": \"x"));
+  EXPECT_TRUE(ToolCalls(request("llama3")).accepts("a {\"name"));
+  EXPECT_FALSE(ToolCalls(request("gemma4")).is_prefix("<|tool_call>c ll"));
+}
+
+TEST(ToolCallsTest, ToolChoice) {
+  const ToolCalls none(request("hermes", R"(, "tool_choice": "none")"));
+  EXPECT_TRUE(none.accepts("text"));
+  EXPECT_FALSE(none.is_prefix("text <tool_call>"));
+  const ToolCalls named(request(
+      "hermes", R"(, "tool_choice": {"type": "function", "function": {"name": "get_time"}})"));
+  const std::string call = "<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>";
+  EXPECT_TRUE(named.accepts(call));
+  EXPECT_FALSE(named.is_prefix(call + "\n"));
+  EXPECT_FALSE(named.is_prefix("<tool_call>\n{\"name\": \"get_w"));
+  const ToolCalls single(request("hermes", R"(, "parallel_tool_calls": false)"));
+  EXPECT_TRUE(single.accepts(call));
+  EXPECT_FALSE(single.is_prefix(call + "\n"));
+  EXPECT_TRUE(ToolCalls(request("hermes")).is_prefix(call + "\n"));
+}
+
+TEST(ToolCallsTest, WhitespaceOfArguments) {
+  const std::string begin = R"({"name": "get_weather", "parameters": )";
+  EXPECT_FALSE(ToolCalls(request("llama3")).is_prefix(begin + R"({"location":"a)"));
+  EXPECT_TRUE(ToolCalls(request("llama3", R"(, "whitespace": "compact")"))
+                  .accepts(begin + R"({"location":"a"}})"));
+}
+
+TEST(ToolCallsTest, ParametersAreObjects) {
+  const ToolCalls calls(request("llama3", "", R"({"type": "function", "function": {"name": "f",
+      "parameters": {"properties": {"a": {"type": "integer"}}}}})"));
+  EXPECT_TRUE(calls.accepts(R"({"name": "f", "parameters": {"a": 1}})"));
+  EXPECT_FALSE(calls.is_prefix(R"({"name": "f", "parameters": 1)"));
+}
+
+std::string arguments_tool(const std::string& parameters) {
+  return R"({"type": "function", "function": {"name": "f", "parameters": )" + parameters + "}}";
+}
+
+/// Arguments of f as Gemma 4 writes them.
+bool gemma_accepts(const std::string& parameters, const std::string& arguments) {
+  return ToolCalls(request("gemma4", R"(, "tool_choice": "required")", arguments_tool(parameters)))
+      .accepts("<|tool_call>call:f" + arguments + "<tool_call|>");
+}
+
+TEST(ToolCallsTest, ArgumentsOfGemma4) {
+  const std::string schema = R"({"type": "object", "properties": {
+      "b": {"type": "array", "items": {"type": "string", "maxLength": 2}, "maxItems": 2},
+      "a": {"type": ["number", "null"]}, "C": {"$ref": "#/$defs/c"},
+      "d": {"anyOf": [{"type": "boolean"}, {"const": "x"}]}},
+      "required": ["b"], "$defs": {"c": {"type": "object", "properties": {
+        "x": {"type": "integer"}, "y": {"type": "string", "pattern": "^\"+$"}}}}})";
+  EXPECT_TRUE(gemma_accepts(schema, "{b:[]}"));
+  EXPECT_TRUE(gemma_accepts(schema, "{a:-1.5,b:[<|\"|>é日<|\"|>,<|\"|><|\"|>],C:{},d:true}"));
+  EXPECT_TRUE(gemma_accepts(schema, "{a:null,b:[],C:{y:<|\"|>\"\"<|\"|>},d:<|\"|>x<|\"|>}"));
+  EXPECT_TRUE(gemma_accepts(schema, "{b:[],C:{x:1,y:<|\"|>\"<|\"|>}}"));
+  EXPECT_FALSE(gemma_accepts(schema, "{a:1}"));
+  EXPECT_FALSE(gemma_accepts(schema, "{b:[],a:1}"));  // sorted
+  EXPECT_FALSE(gemma_accepts(schema, "{b:[<|\"|>abc<|\"|>]}"));
+  EXPECT_FALSE(gemma_accepts(schema, "{b:[<|\"|>a<|\"|>,<|\"|>b<|\"|>,<|\"|>c<|\"|>]}"));
+  EXPECT_FALSE(gemma_accepts(schema, "{b:[],C:{y:<|\"|><|\"|>}}"));
+  EXPECT_FALSE(gemma_accepts(schema, "{b:[],}"));
+  EXPECT_FALSE(gemma_accepts(schema, "{b:[],e:1}"));
+}
+
+TEST(ToolCallsTest, WhatANotationCannotEnforceIsAnError) {
+  const auto error = [](const std::string& parameters) {
+    return error_message<GrammarError>(
+        [&] { compile_calls(request("gemma4", "", arguments_tool(parameters))); });
+  };
+  EXPECT_THAT(error(R"({"type": "object", "patternProperties": {}})"),
+              AllOf(HasSubstr("/tools/0/function/parameters ('f')"),
+                    HasSubstr("the keyword 'patternProperties' cannot be enforced in the style")));
+  EXPECT_THAT(
+      error(R"({"properties": {"a": {"type": "array", "items": {}, "uniqueItems": true}}})"),
+      HasSubstr("#/properties/a: the keyword 'uniqueItems'"));
+  EXPECT_THAT(error(R"({"properties": {"a": {"$ref": "#"}}})"), HasSubstr("without an end"));
+  EXPECT_THAT(error(R"({"properties": {"a": {"type": "integer", "minimum": 2, "maximum": 1}}})"),
+              HasSubstr("no JSON value satisfies"));
+}
+
+TEST(ToolCallsTest, TokensOfTheVocabularyAreTokens) {
+  const std::vector<std::string> pieces = {"",  "",          "<tool_call>", "</tool_call>",
+                                           "<", "tool_call>"};
+  std::vector<std::string> bytes = pieces;
+  for (int byte = 0; byte < 256; ++byte) {
+    bytes.emplace_back(1, static_cast<char>(byte));
+  }
+  const auto vocabulary = std::make_shared<GrammarVocabulary>(
+      std::vector<std::string_view>(bytes.begin(), bytes.end()), std::vector{kTinyEnd});
+  GrammarMatcher matcher(compile_calls(request("hermes"), vocabulary));
+  EXPECT_TRUE(matcher.mask().allows(2));
+  EXPECT_FALSE(matcher.mask().allows(3));
+  EXPECT_TRUE(matcher.mask().allows(4));
+  ASSERT_TRUE(matcher.accept(2));
+  EXPECT_EQ(matcher.forced_bytes(), "\n{\"name\": \"get_");
+  ASSERT_TRUE(matcher.accept_bytes("\n{\"name\": \"get_time\", \"arguments\": {}}\n"));
+  EXPECT_EQ(matcher.mask().tokens(), std::vector<Token>{3});
+  EXPECT_FALSE(matcher.accept(4));
+  ASSERT_TRUE(matcher.accept(3));
+  EXPECT_TRUE(matcher.is_complete());
+  matcher.rollback(2);
+  EXPECT_FALSE(matcher.mask().allows(3));
+}
+
+TEST(ToolCallsTest, WrongRequestsAreErrors) {
+  const auto error = [](const std::string& json) {
+    return error_message<GrammarError>([&] { compile_calls(json); });
+  };
+  EXPECT_THAT(error(request("herms")),
+              AllOf(HasSubstr("there is no style 'herms'; did you mean 'hermes'?"),
+                    HasSubstr("gemma3, gemma4, harmony, hermes, llama3, qwen3, qwen3_coder")));
+  EXPECT_THAT(error(request("xyz")), HasSubstr("there is no style 'xyz'; known: gemma3"));
+  EXPECT_THAT(error(request("hermes", "", "")), HasSubstr("#/tools: there is no tool"));
+  EXPECT_THAT(error(request("hermes", "", std::string(kTime) + "," + kTime)),
+              HasSubstr("there are two tools 'get_time'"));
+  EXPECT_THAT(error(request("hermes", R"(, "tool_choice": "always")")),
+              HasSubstr("'always' is not known; known: auto, required, none"));
+  EXPECT_THAT(error(request("hermes", R"(, "tool_choice": {"function": {"name": "f"}})")),
+              HasSubstr("there is no tool 'f'; there are get_weather, get_time"));
+  EXPECT_THAT(error(request("hermes", R"(, "tols": 1)")), HasSubstr("the key 'tols' is unknown"));
+  EXPECT_THAT(error(request("hermes", "", R"({"type": "retrieval", "name": "x"})")),
+              HasSubstr("#/tools/0: a tool of the type 'retrieval'"));
+  EXPECT_THAT(error(request("hermes", "", R"({"function": {"name": "a b"}})")),
+              HasSubstr("#/tools/0/function/name: 'a b' is no name"));
+  EXPECT_THAT(
+      error(request("hermes", "", arguments_tool(R"({"properties": {"a": {"type": "int"}}})"))),
+      AllOf(HasSubstr("#/tools/0/function/parameters ('f'): #/properties/a/type"),
+            HasSubstr("int")));
+}
+
+}  // namespace
+}  // namespace specdec
