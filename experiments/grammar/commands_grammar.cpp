@@ -26,6 +26,7 @@
 #include "grammar/compiled_grammar.h"
 #include "grammar/grammar_source.h"
 #include "grammar/sampling/grammar_sampler.h"
+#include "grammar/tags/tool_calls.h"
 
 namespace specdec {
 namespace {
@@ -152,10 +153,35 @@ LoadedGrammar load_grammar(const GrammarArguments& arguments) {
   return result;
 }
 
+/// Texts that begin tags, and names in the schemas of their contents.
+void add_tags(const JsonValue& structure, GrammarSampleOptions& options) {
+  for (const JsonValue& item : structure.items) {
+    add_tags(item, options);
+  }
+  for (const auto& [name, value] : structure.members) {
+    if (name == "begin" && value.is(JsonValue::Type::kString)) {
+      options.tags.push_back(value.text);
+    }
+    if (name == "json_schema" || name == "parameters") {
+      const auto names = schema_names(value);
+      options.names.insert(options.names.end(), names.begin(), names.end());
+    } else {
+      add_tags(value, options);
+    }
+  }
+}
+
 GrammarSampleOptions sample_options(const GrammarSource& source, int64_t max_tokens) {
   GrammarSampleOptions options = {.max_tokens = max_tokens};
   if (source.kind == GrammarKind::kJsonSchema) {
     options.names = schema_names(parse_json(source.text, source.name));
+  }
+  if (source.kind == GrammarKind::kTags || source.kind == GrammarKind::kToolCalls) {
+    const JsonValue structure = parse_json(source.text, source.name);
+    add_tags(structure, options);
+    if (const JsonValue* style = structure.find("style")) {
+      options.tags.push_back(tool_call_begin(style->text));
+    }
   }
   for (const GrammarSource::Trigger& trigger : source.triggers) {
     options.tags.push_back(trigger.begin);
@@ -184,7 +210,7 @@ int sample(const CommandLine& context, const SampleArguments& arguments) {
                       file.source.name, arguments.max_tokens));
     }
     for (const Token token : *tokens) {
-      context.out << file.grammar->vocabulary().bytes(token);
+      context.out << file.grammar->vocabulary().token_name(token);
     }
     context.out << "\n" << std::flush;
     if (arguments.count > 1) {
@@ -256,17 +282,32 @@ void print_place(std::ostream& out, const LoadedGrammar& file, std::string_view 
   }
 }
 
+/// The state after the name of a named token, else after one byte, and how long that is.
+std::pair<StateId, size_t> step_of_text(const CompiledGrammar& grammar, StateId state,
+                                        std::string_view text) {
+  for (const Token token : grammar.named_tokens()) {
+    const std::string name = grammar.vocabulary().token_name(token);
+    const StateId next =
+        text.starts_with(name) ? grammar.next(state, token) : StateId{Automaton::kDead};
+    if (next != Automaton::kDead && next != CompiledGrammar::kEnded) {
+      return {next, name.size()};
+    }
+  }
+  return {grammar.next(state, text.substr(0, 1)), 1};
+}
+
 int explain(const CommandLine& context, const ExplainArguments& arguments) {
   const LoadedGrammar file = load_grammar(arguments);
   const std::string_view text = arguments.text;
   StateId state = file.grammar->start();
   size_t at = 0;
-  for (; at < text.size(); ++at) {
-    const StateId next = file.grammar->next(state, text.substr(at, 1));
+  while (at < text.size()) {
+    const auto [next, size] = step_of_text(*file.grammar, state, text.substr(at));
     if (next == Automaton::kDead) {
       break;
     }
     state = next;
+    at += size;
   }
   if (at < text.size()) {
     context.out << fmt::format("not allowed   from byte {} on: {}\n", at,

@@ -78,7 +78,12 @@ void check_options(const GrammarArguments& arguments, std::optional<GrammarKind>
                                     kind ? "" : "; a config's grammar has its own keys"));
     }
   };
-  if (kind != GrammarKind::kJsonSchema) {
+  const bool has_schemas = kind == GrammarKind::kJsonSchema || kind == GrammarKind::kTags ||
+                           kind == GrammarKind::kToolCalls;
+  if (kind == GrammarKind::kToolCalls) {
+    refuse("--whitespace", "single schemas; the request has a key 'whitespace'");
+  }
+  if (!has_schemas) {
     for (const char* option : kSchemaOptions) {
       refuse(option, "JSON Schemas");
     }
@@ -147,7 +152,7 @@ void add_grammar_options(CLI::App& command, GrammarArguments& arguments) {
   command.add_option("--pattern", arguments.pattern, "a regular expression instead of a file");
   command
       .add_option("--type", arguments.type, "the grammar's type, if the file name does not tell")
-      ->check(CLI::IsMember({"json_schema", "regex", "gbnf", "lark"}));
+      ->check(CLI::IsMember({"json_schema", "regex", "gbnf", "lark", "tags", "tool_calls"}));
   command.add_option("--start", arguments.start,
                      "GBNF and Lark: the start rule (default: root, start)");
   add_schema_options(command, arguments, "schema");

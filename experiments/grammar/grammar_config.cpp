@@ -50,6 +50,10 @@ class GrammarReader {
         return read_choices();
       case GrammarKind::kTrigger:
         return read_triggers();
+      case GrammarKind::kTags:
+        return read_structure();
+      case GrammarKind::kToolCalls:
+        return read_tool_calls();
     }
   }
 
@@ -140,6 +144,10 @@ class GrammarReader {
 
   void read_schema(bool is_part);
   void read_schema_options();
+  void read_whitespace();
+  void read_structure();
+  void read_tool_calls();
+  void read_tools(JsonValue& request);
   void read_rules();
   void read_choices();
   void read_triggers();
@@ -201,6 +209,7 @@ void GrammarReader::read_schema(bool is_part) {
     complete_ = false;
   }
   read_schema_options();
+  read_whitespace();
   if (!has_one("schema", config_.per_prompt, ", 'per_prompt: true'") || config_.per_prompt) {
     return;
   }
@@ -214,17 +223,21 @@ void GrammarReader::read_schema(bool is_part) {
   }
 }
 
+void GrammarReader::read_whitespace() {
+  JsonSchemaOptions& options = config_.source.schema;
+  const auto whitespace = node_.get<std::string>("whitespace", options.whitespace);
+  note_error("whitespace", [&] {
+    check_whitespace(whitespace);
+    options.whitespace = whitespace;
+  });
+}
+
 void GrammarReader::read_schema_options() {
   JsonSchemaOptions& options = config_.source.schema;
   options.schema_order = one_of("order", "schema", "any") == "schema";
   options.assert_formats = one_of("format", "assert", "annotate") == "assert";
   options.escapes =
       one_of("escapes", "any", "minimal") == "minimal" ? EscapeStyle::kMinimal : EscapeStyle::kAny;
-  const auto whitespace = node_.get<std::string>("whitespace", options.whitespace);
-  note_error("whitespace", [&] {
-    check_whitespace(whitespace);
-    options.whitespace = whitespace;
-  });
   node_.ignore("registry");
   if (node_.has("registry")) {
     const auto file = node_.require_path("registry");
@@ -240,6 +253,58 @@ void GrammarReader::read_schema_options() {
   limits.max_seconds =
       node_.get<uint64_t>("max_seconds", limits.max_seconds, {1, kMaxGrammarLimit});
   limits.max_states = node_.get<uint64_t>("max_states", limits.max_states, {1, kMaxGrammarLimit});
+}
+
+// ---- Structured texts --------------------------------------------------------------------------
+
+void GrammarReader::read_structure() {
+  read_schema_options();
+  read_whitespace();
+  if (!has_one("structure")) {
+    return;
+  }
+  if (node_.has("file")) {
+    read_file();
+    return;
+  }
+  place_key_ = config_.source.name = "structure";
+  config_.source.text = to_json(json_of(*node_.raw("structure")));
+}
+
+/// The keys are those of a request to OpenAI's API; `tools` may be a file.
+void GrammarReader::read_tool_calls() {
+  read_schema_options();
+  place_key_ = config_.source.name = "tools";
+  JsonValue request = {.type = JsonValue::Type::kObject, .text = "", .items = {}, .members = {}};
+  for (const char* key : {"style", "tool_choice", "parallel_tool_calls", "whitespace"}) {
+    node_.ignore(key);
+    if (node_.has(key)) {
+      request.members.push_back({key, json_of(*node_.raw(key))});
+    }
+  }
+  node_.ignore("tools");
+  if (!node_.has("style") || !node_.has("tools")) {
+    const char* missing = node_.has("style") ? "tools" : "style";
+    node_.fail(fmt::format("the key '{}' is missing; see docs/grammar.md", missing));
+    complete_ = false;
+    return;
+  }
+  read_tools(request);
+  config_.source.text = to_json(request);
+}
+
+void GrammarReader::read_tools(JsonValue& request) {
+  if (node_.is_list("tools")) {
+    request.members.push_back({"tools", json_of(*node_.raw("tools"))});
+    return;
+  }
+  const auto file = node_.require_path("tools");
+  complete_ = complete_ && !file.empty();
+  if (!file.empty()) {
+    note_error("tools", [&] {
+      request.members.push_back({"tools", parse_json(read_text_file(file), file.string())});
+    });
+  }
 }
 
 // ---- Other kinds -------------------------------------------------------------------------------

@@ -21,9 +21,10 @@ struct GrammarConfig {
 /// `order`, `format`, `whitespace`, `escapes`, `registry`, `max_alternatives`, `max_steps`,
 /// `max_states`), regex (`pattern` or `file`), gbnf and lark (`text` or `file`; `start`,
 /// `max_unrolled`, `max_symbols`, `max_state_items`), choice (`choices`), trigger (`triggers`: maps
-/// of `begin`, `end` and a `grammar` like this one); of a whole grammar `canonical`,
-/// `max_regex_states` and `max_mask_bytes`. Notes all mistakes and unknown keys, and, when it
-/// `compiles` the grammar, those that this meets.
+/// of `begin`, `end` and a `grammar` like this one), tags (`structure` or `file`, and the options
+/// of schemas), tool_calls (`style`, `tools`, `tool_choice`, `parallel_tool_calls`, and the options
+/// of schemas); of a whole grammar `canonical`, `max_regex_states` and `max_mask_bytes`. Notes all
+/// mistakes and unknown keys, and, when it `compiles` the grammar, those that this meets.
 GrammarConfig read_grammar(const ConfigNode& node, bool compiles = true);
 
 /// The kind that a file's ending means: .json, .regex, .gbnf or .lark; nothing for others.

@@ -176,6 +176,36 @@ TEST_F(GrammarConfigTest, Triggers) {
   EXPECT_THAT(triggers[1].grammar.choices, ElementsAre("a", "b"));
 }
 
+TEST_F(GrammarConfigTest, StructuredTexts) {
+  const Reading reading(
+      "type: tags\nwhitespace: spaced\nstructure:\n  type: triggered_tags\n  at_least_one: true\n"
+      "  tags:\n    - {begin: <a>, content: {type: json_schema, json_schema: {type: integer}}, "
+      "end: {type: token, token: <end>}}");
+  EXPECT_EQ(reading.mistakes(), "");
+  EXPECT_EQ(reading.source().schema.whitespace, "spaced");
+  EXPECT_EQ(reading.source().text,
+            R"({"type":"triggered_tags","at_least_one":true,"tags":[{"begin":"<a>","content":)"
+            R"({"type":"json_schema","json_schema":{"type":"integer"}},"end":{"type":"token",)"
+            R"("token":"<end>"}}]})");
+  folder_.write("t.json", R"({"type": "structural_tag", "format": {"type": "any_text"}})");
+  EXPECT_EQ(Reading("type: tags\nfile: t.json", folder_.path()).mistakes(), "");
+}
+
+TEST_F(GrammarConfigTest, ToolCalls) {
+  folder_.write("tools.json", R"([{"type": "function", "function": {"name": "f"}}])");
+  const Reading file("type: tool_calls\nstyle: hermes\ntools: tools.json\ntool_choice: required",
+                     folder_.path());
+  EXPECT_EQ(file.mistakes(), "");
+  EXPECT_EQ(file.source().text,
+            R"({"style":"hermes","tool_choice":"required","tools":[{"type":"function","function":)"
+            R"({"name":"f"}}]})");
+  const Reading inline_tools(
+      "type: tool_calls\nstyle: llama3\ntools: [{function: {name: f}}]\n"
+      "tool_choice: {function: {name: f}}\nparallel_tool_calls: false\nwhitespace: compact");
+  EXPECT_EQ(inline_tools.mistakes(), "");
+  EXPECT_THAT(inline_tools.source().text, HasSubstr(R"("parallel_tool_calls":false)"));
+}
+
 TEST_F(GrammarConfigTest, ResolvedYamlHoldsDefaults) {
   EXPECT_THAT(Reading("type: json_schema\nschema: 'true'").resolved(),
               AllOf(HasSubstr("order: schema"), HasSubstr("whitespace: compact"),
@@ -191,7 +221,7 @@ TEST_F(GrammarConfigTest, MistakesNameKeyAndPlace) {
       {"file: x", "a.yaml:2: grammar: the key 'type' is missing"},
       {"type: xml",
        "a.yaml:2: grammar: unknown type 'xml'; known: json_schema, regex, gbnf, lark, "
-       "choice, trigger"},
+       "choice, trigger, tags, tool_calls"},
       {"type: json_schema", "has none of the keys 'schema', 'file', 'per_prompt: true'; give one"},
       {"type: json_schema\nfile: bad.json\nper_prompt: true", "has more than one of the keys"},
       {"type: json_schema\nfile: bad.json\nschema: 'true'", "has more than one of the keys"},
@@ -257,6 +287,14 @@ TEST_F(GrammarConfigTest, MistakesNameKeyAndPlace) {
        "grammar.triggers[0].grammar.max_mask_bytes: belongs to the whole grammar"},
       {"type: regex\npattern: '(?=.*ab)(?=.*cd).{3,5}'\nmax_regex_states: 1",
        "grammar.pattern: the regular expressions need an automaton of more than 1 states"},
+      {"type: tags", "has none of the keys 'structure', 'file'; give one"},
+      {"type: tags\nstructure: {type: any}",
+       "a.yaml:3: grammar.structure: #/type: there is no format of the type 'any'"},
+      {"type: tool_calls\nstyle: hermes", "a.yaml:2: grammar: the key 'tools' is missing"},
+      {"type: tool_calls\nstyle: herms\ntools: [{name: f}]",
+       "a.yaml:4: grammar.tools: #/style: there is no style 'herms'; did you mean 'hermes'?"},
+      {"type: tool_calls\nstyle: hermes\ntools: none.json",
+       "grammar.tools: 'none.json' does not exist"},
       {"type: trigger\ntriggers:\n  - {begin: a, ends: b, grammar: {type: regex, pattern: a}}",
        "grammar.triggers[0].ends: unknown key; did you mean 'end'?"},
   };
