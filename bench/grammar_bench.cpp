@@ -1,6 +1,7 @@
 // What a grammar costs at a step, when its states were seen before, and what compiling one costs.
 // The vocabulary is the shipped target's; SPECDEC_TOKENIZER names another tokenizer or checkpoint.
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <cstdlib>
 #include <string>
@@ -99,6 +100,70 @@ void compile_bench(benchmark::State& state) {
   }
 }
 BENCHMARK(compile_bench)->Unit(benchmark::kMicrosecond);
+
+/// Parameters of the tool of that number: no two tools have the same.
+std::string tool_parameters(int64_t tool) {
+  return fmt::format(R"({{"type": "object", "properties": {{
+    "query_{0}": {{"type": "string", "minLength": 1, "maxLength": {1}}},
+    "limit": {{"type": "integer", "minimum": 1, "maximum": {1}}},
+    "sort": {{"type": "string", "enum": ["name", "date", "by_{0}"]}},
+    "ids": {{"type": "array", "items": {{"type": "string", "pattern": "^[a-z]{{3}}-[0-9]+$"}},
+            "maxItems": {2}}},
+    "filter": {{"type": "object", "properties": {{"field_{0}": {{"type": "string"}},
+               "exact": {{"type": "boolean"}}}}, "required": ["exact"],
+               "additionalProperties": false}}}},
+    "required": ["query_{0}", "limit"], "additionalProperties": false}})",
+                     tool, 100 + tool, 2 + tool % 7);
+}
+
+GrammarSource tools_as_calls(int64_t count) {
+  std::string tools;
+  for (int64_t tool = 0; tool < count; ++tool) {
+    tools += fmt::format(R"({}{{"type": "function", "function": {{"name": "tool_{}",
+                             "parameters": {}}}}})",
+                         tool == 0 ? "" : ",", tool, tool_parameters(tool));
+  }
+  GrammarSource source;
+  source.kind = GrammarKind::kToolCalls;
+  source.text = fmt::format(R"({{"style": "hermes", "tools": [{}]}})", tools);
+  return source;
+}
+
+GrammarSource tools_as_one_of(int64_t count) {
+  std::string tools;
+  for (int64_t tool = 0; tool < count; ++tool) {
+    tools += fmt::format(R"({}{{"type": "object", "properties": {{"name": {{"const": "tool_{}"}},
+                             "arguments": {}}}, "required": ["name", "arguments"],
+                             "additionalProperties": false}})",
+                         tool == 0 ? "" : ",", tool, tool_parameters(tool));
+  }
+  GrammarSource source;
+  source.text = fmt::format(R"({{"oneOf": [{}]}})", tools);
+  return source;
+}
+
+/// With languages that no grammar used before, and the first mask.
+void compile_tools(benchmark::State& state, const GrammarSource& source) {
+  for ([[maybe_unused]] auto _ : state) {
+    state.PauseTiming();
+    auto fresh = make_grammar_vocabulary(tokenizer());
+    state.ResumeTiming();
+    benchmark::DoNotOptimize(GrammarMatcher(compile_grammar(fresh, source)).mask());
+    state.PauseTiming();
+    fresh.reset();
+    state.ResumeTiming();
+  }
+}
+
+void tool_calls_bench(benchmark::State& state) {
+  compile_tools(state, tools_as_calls(state.range(0)));
+}
+BENCHMARK(tool_calls_bench)->Arg(128)->Arg(512)->Unit(benchmark::kMillisecond);
+
+void tools_one_of_bench(benchmark::State& state) {
+  compile_tools(state, tools_as_one_of(state.range(0)));
+}
+BENCHMARK(tools_one_of_bench)->Arg(128)->Unit(benchmark::kMillisecond);
 
 /// A mask and a token, over the whole text.
 void step_bench(benchmark::State& state) { run_steps(state, warm_matcher(0)); }
