@@ -1,6 +1,7 @@
 #include "grammar/grammar_source.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "core/error.h"
@@ -43,16 +44,30 @@ std::unique_ptr<Automaton> make_triggers(const Compiling& with, const GrammarSou
   return make_trigger_automaton(std::move(rules));
 }
 
+/// Options of schemas with other white space, so that documents they may refer to are copied once.
+using OptionsByWhitespace = std::map<std::string, JsonSchemaOptions>;
+
+const JsonSchemaOptions& options_of(const JsonSchemaOptions& whole, const std::string& whitespace,
+                                    OptionsByWhitespace& others) {
+  if (whitespace.empty()) {
+    return whole;
+  }
+  const auto [options, is_new] = others.try_emplace(whitespace, whole);
+  if (is_new) {
+    check_whitespace(whitespace);
+    options->second.whitespace = whitespace;
+  }
+  return options->second;
+}
+
 /// A part of a structured text; what it does not say is as in the whole.
 std::unique_ptr<Automaton> make_content(const Compiling& with, const GrammarSource& whole,
-                                        const TagContent& content) {
+                                        const TagContent& content, OptionsByWhitespace& options) {
   const bool is_plain = content.type == "plain_string";
   if (is_plain || content.type == "json_schema") {
-    JsonSchemaOptions options = whole.schema;
-    options.whitespace = content.whitespace.empty() ? options.whitespace : content.whitespace;
-    check_whitespace(options.whitespace);
-    auto automaton =
-        make_json_schema_automaton(with.languages, content.schema, options, whole.limits);
+    auto automaton = make_json_schema_automaton(
+        with.languages, content.schema, options_of(whole.schema, content.whitespace, options),
+        whole.limits);
     if (automaton->start() == Automaton::kDead) {
       throw GrammarError(kNothingSatisfies);
     }
@@ -71,7 +86,10 @@ std::unique_ptr<Automaton> make_tags(const Compiling& with, const GrammarSource&
                                      const TagFormat& format) {
   std::vector<std::string> names;  // of tokens, when there is no vocabulary
   TagCompiler compiler;
-  compiler.compile = [&](const TagContent& content) { return make_content(with, source, content); };
+  OptionsByWhitespace options;
+  compiler.compile = [&](const TagContent& content) {
+    return make_content(with, source, content, options);
+  };
   compiler.require_token = [&](const std::string& name) -> Token {
     if (with.vocabulary != nullptr) {
       return with.vocabulary->require_token(name);

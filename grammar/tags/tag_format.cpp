@@ -193,33 +193,26 @@ TagFormat read_separated(Members& members) {
 }
 
 TagFormat read_schema_content(Members& members) {
-  TagFormat format = {.kind = Kind::kGrammar};
-  format.content.type = "json_schema";
-  format.content.schema = members.require("json_schema");
-  format.content.whitespace = members.text_or("whitespace", "");
+  TagContent content = {.type = "json_schema", .schema = members.require("json_schema")};
+  content.whitespace = members.text_or("whitespace", "");
   if (members.text_or("style", "json") != "json") {
     fail_format(members.at("style"),
                 "only the style 'json' is known here; the type 'tool_calls' "
                 "has the styles of models");
   }
-  return format;
+  return grammar_format(std::move(content));
 }
 
 TagFormat read_text_content(Members& members, const char* type, std::string_view key) {
-  TagFormat format = {.kind = Kind::kGrammar};
-  format.content.type = type;
-  format.content.text = members.text(key);
-  if (format.content.type != "regex") {
-    format.content.start = members.text_or("start", "");
+  TagContent content = {.type = type, .text = members.text(key)};
+  if (content.type != "regex") {
+    content.start = members.text_or("start", "");
   }
-  return format;
+  return grammar_format(std::move(content));
 }
 
 TagFormat read_choice(Members& members) {
-  TagFormat format = {.kind = Kind::kGrammar};
-  format.content.type = "choice";
-  format.content.choices = members.texts("choices");
-  return format;
+  return grammar_format({.type = "choice", .choices = members.texts("choices")});
 }
 
 TagFormat read_token(Members& members) {
@@ -301,11 +294,14 @@ TagFormat free_format(std::vector<std::string> excludes) {
   return {.kind = Kind::kFree, .excludes = std::move(excludes)};
 }
 
+TagFormat grammar_format(TagContent content) {
+  return {.kind = Kind::kGrammar, .content = std::make_shared<TagContent>(std::move(content))};
+}
+
 TagFormat schema_format(JsonValue schema, std::string place, std::string whitespace) {
-  TagFormat format = {.kind = Kind::kGrammar, .place = std::move(place)};
-  format.content.type = "json_schema";
-  format.content.schema = std::move(schema);
-  format.content.whitespace = std::move(whitespace);
+  TagFormat format = grammar_format(
+      {.type = "json_schema", .schema = std::move(schema), .whitespace = std::move(whitespace)});
+  format.place = std::move(place);
   return format;
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "grammar/schema/json_value.h"
@@ -13,11 +15,11 @@ struct TagContent {
   /// "json_schema", "regex", "gbnf", "lark", "choice", or "plain_string": the strings that a schema
   /// describes, without quotes and escapes.
   std::string type;
-  JsonValue schema;   ///< json_schema, plain_string
-  std::string text;   ///< regex, gbnf, lark
-  std::string start;  ///< gbnf, lark: the rule; "" = the usual one
-  std::vector<std::string> choices;
-  std::string whitespace;  ///< json_schema: of its texts; "" = as for the whole grammar
+  JsonValue schema = {};   ///< json_schema, plain_string
+  std::string text = {};   ///< regex, gbnf, lark
+  std::string start = {};  ///< gbnf, lark: the rule; "" = the usual one
+  std::vector<std::string> choices = {};
+  std::string whitespace = {};  ///< json_schema: of its texts; "" = as for the whole grammar
 };
 
 /// A structured text: free text, tags, and parts that follow grammars (XGrammar calls it a
@@ -43,7 +45,7 @@ struct TagFormat {
   /// kText, kToken, kTokenOrText: where free text comes before, it ends with this text; else with
   /// this one and the texts after it, once they are whole.
   bool ends_free_text = false;
-  TagContent content = {};
+  std::shared_ptr<const TagContent> content = {};  ///< shared by copies: schemas are large
   std::vector<TagFormat> parts = {};
   std::vector<TagFormat> separator = {};  ///< kSeparated: one
   std::vector<std::string> excludes = {};
@@ -60,9 +62,19 @@ TagFormat token_format(std::string name);
 TagFormat token_or_text_format(std::string name);
 TagFormat free_format(std::vector<std::string> excludes = {});
 TagFormat schema_format(JsonValue schema, std::string place, std::string whitespace = "");
+TagFormat grammar_format(TagContent content);
 TagFormat sequence_format(std::vector<TagFormat> parts);
 TagFormat or_format(std::vector<TagFormat> parts);
 TagFormat optional_format(TagFormat part);
+
+/// The parts in a list, which are not copied as an initializer list's would be.
+template <class... Parts>
+std::vector<TagFormat> parts_of(Parts... parts) {
+  std::vector<TagFormat> list;
+  list.reserve(sizeof...(parts));
+  (list.push_back(std::move(parts)), ...);
+  return list;
+}
 
 /// Reads a format as docs/grammar.md describes it, which is XGrammar's structural tag with a few
 /// more types. Throws GrammarError with the JSON pointer of what is wrong.

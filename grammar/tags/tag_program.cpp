@@ -188,7 +188,7 @@ size_t TagProgramBuilder::automaton(const TagContent& content) {
 }
 
 TagEntry TagProgramBuilder::grammar(const TagFormat& format, TagEntry then) {
-  const size_t id = at_place(format.place, [&] { return automaton(format.content); });
+  const size_t id = at_place(format.place, [&] { return automaton(*format.content); });
   program_.grammars_.push_back({.automaton = id, .then = then});
   return add({.grammars = {static_cast<uint32_t>(program_.grammars_.size() - 1)}});
 }

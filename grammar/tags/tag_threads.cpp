@@ -32,14 +32,15 @@ void TagThreads::add_entry(TagEntry entry) {
 
 void TagThreads::add_grammar(uint32_t id, StateId state) {
   const TagThread thread = {.kind = TagThread::kGrammar, .id = id, .at = state};
-  if (std::ranges::find(threads_, thread) != threads_.end()) {
-    return;
+  const bool is_complete = program_.automaton(id).is_complete(state);
+  if (is_complete && std::ranges::find(threads_, thread) != threads_.end()) {
+    return;  // what follows it has been added: grammars of empty texts may follow each other
   }
   add(thread);
-  const TagProgram::Grammar& grammar = program_.grammar(id);
-  if (!program_.automaton(id).is_complete(state)) {
+  if (!is_complete) {
     return;
   }
+  const TagProgram::Grammar& grammar = program_.grammar(id);
   if (!grammar.greedy) {
     add_entry(grammar.then);
     return;

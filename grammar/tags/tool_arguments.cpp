@@ -271,8 +271,8 @@ TagFormat ArgumentWriter::string(const JsonValue& schema, const std::string& poi
   }
   strings.members.push_back(
       {"type", {.type = Type::kString, .text = "string", .items = {}, .members = {}}});
-  TagFormat plain = schema_format(std::move(strings), place_ + pointer);
-  plain.content.type = "plain_string";
+  TagFormat plain = grammar_format({.type = "plain_string", .schema = std::move(strings)});
+  plain.place = place_ + pointer;
   return quoted(std::move(plain));
 }
 
@@ -327,15 +327,15 @@ TagFormat ArgumentWriter::array(const JsonValue& schema, const std::string& poin
   const uint64_t min = count(schema, "minItems", pointer).value_or(0);
   const auto max = count(schema, "maxItems", pointer);
   TagFormat more = {.kind = TagFormat::Kind::kRepeat, .place = place_ + pointer};
-  more.parts = {sequence_format({text_format(","), item})};
+  more.parts = {sequence_format(parts_of(text_format(","), item))};
   more.min = min > 0 ? min - 1 : 0;
   more.max = max && *max > 0 ? std::optional(*max - 1) : std::nullopt;
-  TagFormat some = sequence_format({item, std::move(more)});
+  TagFormat some = sequence_format(parts_of(item, std::move(more)));
   if (max && *max == 0) {
     return text_format("[]");
   }
-  return sequence_format(
-      {text_format("["), min > 0 ? std::move(some) : optional_format(some), text_format("]")});
+  return sequence_format(parts_of(
+      text_format("["), min > 0 ? std::move(some) : optional_format(some), text_format("]")));
 }
 
 std::vector<ArgumentWriter::Property> ArgumentWriter::properties(const JsonValue& schema,
@@ -379,13 +379,13 @@ TagFormat ArgumentWriter::object(const JsonValue& schema, const std::string& poi
   std::vector<TagFormat> members;
   for (const Property& property : all) {
     members.push_back(sequence_format(
-        {text_format(property.name + ":"),
-         value(*property.schema, pointer + "/properties/" + property.name, depth + 1)}));
+        parts_of(text_format(property.name + ":"),
+                 value(*property.schema, pointer + "/properties/" + property.name, depth + 1))));
   }
   const auto rest_of = [&](size_t first) {
     std::vector<TagFormat> parts = {members[first]};
     for (size_t i = first + 1; i < all.size(); ++i) {
-      TagFormat part = sequence_format({text_format(","), members[i]});
+      TagFormat part = sequence_format(parts_of(text_format(","), members[i]));
       parts.push_back(all[i].required ? std::move(part) : optional_format(std::move(part)));
     }
     return parts;
@@ -395,7 +395,7 @@ TagFormat ArgumentWriter::object(const JsonValue& schema, const std::string& poi
   if (needed != all.end()) {
     const auto first = static_cast<size_t>(needed - all.begin());
     for (size_t i = 0; i < first; ++i) {
-      parts.push_back(optional_format(sequence_format({members[i], text_format(",")})));
+      parts.push_back(optional_format(sequence_format(parts_of(members[i], text_format(",")))));
     }
     parts.push_back(sequence_format(rest_of(first)));
   } else {

@@ -199,13 +199,11 @@ TagFormat call_format(const Request& request) {
   std::vector<TagFormat> calls;
   for (const Tool& tool : request.tools) {
     const std::string place = fmt::format("{}/parameters ('{}')", tool.place, tool.name);
-    calls.push_back(sequence_format({
-        spell_of_style(style, tool.name + style.arguments),
-        tool_arguments(style, parameters_of(tool), place),
-        spell_of_style(style, style.end),
-    }));
+    calls.push_back(sequence_format(parts_of(spell_of_style(style, tool.name + style.arguments),
+                                             tool_arguments(style, parameters_of(tool), place),
+                                             spell_of_style(style, style.end))));
   }
-  return sequence_format({spell_of_style(style, style.begin), or_format(std::move(calls))});
+  return sequence_format(parts_of(spell_of_style(style, style.begin), or_format(std::move(calls))));
 }
 
 TagFormat calls_format(const Request& request) {
@@ -218,8 +216,8 @@ TagFormat calls_format(const Request& request) {
     several.at_least_one = true;
     calls = std::move(several);
   }
-  return sequence_format({spell_of_style(style, style.section_begin), std::move(calls),
-                          spell_of_style(style, style.section_end)});
+  return sequence_format(parts_of(spell_of_style(style, style.section_begin), std::move(calls),
+                                  spell_of_style(style, style.section_end)));
 }
 
 std::vector<TagFormat> thoughts_format(const ToolCallStyle& style) {
@@ -230,15 +228,15 @@ std::vector<TagFormat> thoughts_format(const ToolCallStyle& style) {
   for (const std::string& begin : style.thought_begins) {
     begins.push_back(spell_of_style(style, begin));
   }
-  TagFormat thoughts = optional_format(sequence_format(
-      {or_format(std::move(begins)), free_format(), spell_of_style(style, style.thought_end)}));
+  TagFormat thoughts = optional_format(sequence_format(parts_of(
+      or_format(std::move(begins)), free_format(), spell_of_style(style, style.thought_end))));
   thoughts.max = style.many_thoughts ? std::nullopt : thoughts.max;
   return {std::move(thoughts)};
 }
 
 TagFormat answer_format(const ToolCallStyle& style, std::vector<std::string> excludes) {
   return sequence_format(
-      {spell_of_style(style, style.answer_begin), free_format(std::move(excludes))});
+      parts_of(spell_of_style(style, style.answer_begin), free_format(std::move(excludes))));
 }
 
 /// What calls begin with, so that other text can do without it.
@@ -288,7 +286,7 @@ TagFormat parse_tool_calls(const JsonValue& value) {
     parts.push_back(free_format());
     parts.push_back(optional_format(calls_format(request)));
   } else {
-    parts.push_back(or_format({answer_format(style, {}), calls_format(request)}));
+    parts.push_back(or_format(parts_of(answer_format(style, {}), calls_format(request))));
   }
   return sequence_format(std::move(parts));
 }

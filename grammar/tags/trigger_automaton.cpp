@@ -35,8 +35,7 @@ void check_rules(const std::vector<TriggerRule>& rules) {
 
 /// Its content says which rule's grammar it is.
 TagFormat tag_of(const TriggerRule& rule, size_t index) {
-  TagFormat content = {.kind = TagFormat::Kind::kGrammar};
-  content.content.text = std::to_string(index);
+  TagFormat content = grammar_format({.type = "rule", .text = std::to_string(index)});
   TagFormat tag = {.kind = TagFormat::Kind::kTag};
   tag.parts = {text_format(rule.begin), std::move(content), text_format(rule.end)};
   return tag;
