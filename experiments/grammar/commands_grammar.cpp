@@ -77,7 +77,7 @@ std::vector<CaseResult> check_all(const CommandLine& context, const TestArgument
   const CheckOptions options{arguments.schema_options(), arguments.bits, arguments.limits};
   const InterruptGuard interrupts;
   Progress progress(context.err, Progress::choose_style(context.flags.quiet),
-                    static_cast<int64_t>(cases.size()), "schemas");
+                    static_cast<int64_t>(cases.size()), "grammars");
   std::vector<CaseResult> results;
   for (const GrammarCase& test_case : cases) {
     InterruptGuard::check();

@@ -1,4 +1,4 @@
-// What llguidance's Lark has besides: attributes of rules, and %regex.
+// What llguidance's Lark has besides: attributes of rules, counts in braces, and %regex.
 #include "core/error.h"
 #include "grammar/cfg/lark_common.h"
 #include "grammar/cfg/lark_parser.h"
@@ -60,6 +60,28 @@ void LarkParser::attribute(Attributes& read) {
     text_.fail(start, fmt::format("the attribute '{}' is not supported; lazy, suffix=... and "
                                   "capture are",
                                   name));
+  }
+}
+
+/// {n}, {n,}, {,n} or {n,m}
+bool LarkParser::at_braced_counts() const {
+  const char next = text_.peek(1);
+  return text_.peek() == '{' && (next == ',' || ('0' <= next && next <= '9'));
+}
+
+void LarkParser::braced_counts(uint64_t& min, uint64_t& max) {
+  const size_t start = text_.position();
+  text_.skip(1);
+  min = text_.peek() == ',' ? 0 : text_.take_number();
+  max = min;
+  if (text_.accept(",")) {
+    max = text_.peek() == '}' ? RuleSet::kUnbounded : text_.take_number();
+  }
+  if (!text_.accept("}")) {
+    text_.fail(fmt::format("expected '}}' after the counts, found {}", text_.here()));
+  }
+  if (max < min) {
+    text_.fail(start, "the repetition's larger count stands first; swap the two");
   }
 }
 

@@ -128,6 +128,8 @@ std::optional<ExpressionId> LarkParser::element() {
     max = 1;
   } else if (text_.accept("~")) {
     counts(min, max);
+  } else if (at_braced_counts()) {
+    braced_counts(min, max);
   } else if (!text_.accept("*")) {
     text_.seek(end_);
     return part;
@@ -211,7 +213,7 @@ std::optional<ExpressionId> LarkParser::name() {
     return found->second.expression;
   }
   skip_blanks();
-  if (text_.peek() == '{') {
+  if (text_.peek() == '{' && !at_braced_counts()) {
     return use_template(word, start);
   }
   text_.seek(end_);

@@ -84,6 +84,8 @@ class LarkParser {
   ExpressionId sequence();
   std::optional<ExpressionId> element();
   void counts(uint64_t& min, uint64_t& max);
+  bool at_braced_counts() const;
+  void braced_counts(uint64_t& min, uint64_t& max);
   std::optional<ExpressionId> atom();
   ExpressionId in_rule(ExpressionId terminal);
   ExpressionId group(std::string_view close);

@@ -1,11 +1,13 @@
 #include "grammar/regex/regex_parser.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/error.h"
 #include "grammar/regex/regex_assertions.h"
 #include "grammar/regex/regex_languages.h"
 #include "grammar/regex/regex_syntax.h"
+#include "grammar/regex/terminal_mark.h"
 
 namespace specdec {
 namespace {
@@ -16,7 +18,6 @@ using SyntaxNode = RegexSyntax::Node;
 constexpr uint64_t kMaxUnrolled = 64;   ///< rounds of a group with assertions in it
 constexpr uint64_t kMaxSteps = 20'000;  ///< within such rounds, so that nested ones end
 constexpr size_t kMaxContexts = 200;
-constexpr char32_t kTerminalEnd = 0x10FFFF;  ///< no character: marks where a terminal ends
 
 /// Turns syntax into a regular language, from its end to its beginning: what a part matches depends
 /// on what may follow it (its continuation), so that assertions are intersections with that. What
@@ -50,12 +51,8 @@ class Translator {
       return alone[0];
     }
     marks_end_ = true;
-    const RegexId mark = store_.one_of(CodePoints({{kTerminalEnd, kTerminalEnd}}));
-    const RegexId end = store_.concat(mark, RegexStore::kAll);
-    const RegexId inside = before(syntax_.root, Rest(contexts(), end))[0];
-    const RegexId unmarked =
-        store_.repeat(store_.one_of(without_mark(CodePoints::all())), 0, std::nullopt);
-    if (!are_equal(inside, store_.concat(store_.all_of(alone[0], unmarked), end))) {
+    const Rest end(contexts(), marked(store_, RegexStore::kEmpty));
+    if (!are_equal(before(syntax_.root, end)[0], marked(store_, alone[0]))) {
       fail_at_edge(false);
     }
     return alone[0];
@@ -143,10 +140,6 @@ class Translator {
                              behind ? "before" : "after"));
   }
 
-  static CodePoints without_mark(const CodePoints& points) {
-    return points.intersect(CodePoints({{0, kTerminalEnd - 1}}));
-  }
-
   /// One character of a class. Look-ahead passes over the mark.
   RegexId point(const SyntaxNode& node) {
     const CodePoints& points = syntax_.classes[node.points];
@@ -154,12 +147,7 @@ class Translator {
       return store_.one_of(points);
     }
     const RegexId one = store_.one_of(without_mark(points));
-    return looking_ > 0 ? store_.concat(maybe_mark(), one) : one;
-  }
-
-  RegexId maybe_mark() {
-    return store_.any_of(RegexStore::kEmpty,
-                         store_.one_of(CodePoints({{kTerminalEnd, kTerminalEnd}})));
+    return looking_ > 0 ? store_.concat(maybe_mark(store_), one) : one;
   }
 
   static bool uniform(const Rest& rest) {
@@ -263,12 +251,12 @@ class Translator {
       return when(context == 0);
     }
     if (node.kind == SyntaxKind::kEnd) {
-      return marks_end_ ? maybe_mark() : RegexStore::kEmpty;
+      return marks_end_ ? maybe_mark(store_) : RegexStore::kEmpty;
     }
     if (node.kind == SyntaxKind::kBoundary) {
       const CodePoints& words = syntax_.classes[node.points];
       const RegexId word = store_.concat(store_.one_of(words), RegexStore::kAll);
-      const RegexId word_next = marks_end_ ? store_.concat(maybe_mark(), word) : word;
+      const RegexId word_next = marks_end_ ? store_.concat(maybe_mark(store_), word) : word;
       const bool wants_word = ends_in(context, words) == node.negative;
       return wants_word ? word_next : store_.complement(word_next);
     }
@@ -296,18 +284,31 @@ class Translator {
   /// As few rounds as possible: none of them may begin where `rest` could.
   Rest before_lazy(const SyntaxNode& node, const Rest& rest) {
     if (!syntax_.nodes[node.children[0]].asserts && uniform(rest)) {
-      const RegexId round = language(node.children[0]);
-      if (const auto all = lazy_repeat(store_, round, {node.min, maximum(node)}, rest[0])) {
+      const auto all = marks_end_ ? marked_lazy(node, rest[0]) : plain_lazy(node, rest[0]);
+      if (all) {
         return Rest(rest.size(), *all);
       }
     }
-    fail_lazy(node);
-  }
-
-  [[noreturn]] void fail_lazy(const SyntaxNode& node) const {
     syntax_.fail(node.position,
                  "a lazy quantifier is not supported here, as its end depends on more than the "
                  "next few characters; write what it may match, as in [^\"]* for .*?");
+  }
+
+  std::optional<RegexId> plain_lazy(const SyntaxNode& node, RegexId rest) {
+    const RegexId round = language(node.children[0]);
+    const auto all = lazy_repeat(store_, round, {node.min, maximum(node)}, rest);
+    auto& known = lazy_.try_emplace(&node, rest, all.value_or(RegexStore::kNothing)).first->second;
+    if (known.first != rest) {  // in another round of a group
+      known = {RegexStore::kNothing, RegexStore::kNothing};
+    }
+    return all;
+  }
+
+  /// The mark behind the rest moves no lazy quantifier's end.
+  std::optional<RegexId> marked_lazy(const SyntaxNode& node, RegexId rest) {
+    const auto [plain_rest, plain_all] = lazy_.at(&node);
+    const bool same = are_equal(rest, marked(store_, plain_rest));
+    return same ? std::optional(marked(store_, plain_all)) : std::nullopt;
   }
 
   /// A repeated group with assertions in it: round by round, from the last.
@@ -371,6 +372,7 @@ class Translator {
   bool terminal_ = false;
   bool marks_end_ = false;  ///< a mark stands where the terminal ends
   int looking_ = 0;         ///< look-aheads around
+  std::map<const SyntaxNode*, std::pair<RegexId, RegexId>> lazy_;  ///< rest, and with the node
   int unrolling_ = 0;
   uint64_t steps_ = 0;
 };

@@ -236,6 +236,10 @@ TEST(LarkTest, LazyQuantifiersEndAtTheFirstChance) {
   EXPECT_FALSE(comment.accepts("/* */ */"));
   EXPECT_TRUE(lark_accepts("start: /a??b/ /a{1,3}?b/ /a+?/", "baaba"));
   EXPECT_FALSE(lark_accepts("start: /a+?/", "aa"));
+  EXPECT_TRUE(lark_accepts("start: /#(?=#).*?;/ \"x;\"", "##a;x;"));
+  EXPECT_FALSE(lark_accepts("start: /#(?=#).*?;/", "##a;x;"));
+  EXPECT_FALSE(lark_accepts("start: /#(?=#).*?;/", "#a;"));
+  EXPECT_THAT(lark_error("start: /a(?!bc).*?b/"), HasSubstr("after the terminal"));
   EXPECT_TRUE(lark_accepts("start: /(?:ab)*?c/", "ababc"));
   EXPECT_TRUE(
       lark_accepts("start: S\nS: \"'\" _STRING_INNER \"'\"\n%import common._STRING_INNER", "'a'"));
@@ -285,6 +289,14 @@ TEST(LarkTest, LazyRulesAndSuffixesEndAtTheFirstChance) {
   EXPECT_THAT(lark_error("start: t\nt[lazy]: start"), HasSubstr("cannot use the rule 'start'"));
   EXPECT_THAT(lark_error("start: t\nt[lazy]: /a*?b/"), HasSubstr("without them"));
   EXPECT_THAT(lark_error("start: t\nt[lazy: /a/"), HasSubstr("expected ',' or ']'"));
+}
+
+TEST(LarkTest, CountsInBraces) {
+  Lark counts("start: A{2} \"b\"{1,2} (\"c\" A){,1} r{1,}\nr: \"d\"\nA: /a/");
+  EXPECT_TRUE(counts.accepts("aabd") && counts.accepts("aabbcaddd"));
+  EXPECT_FALSE(counts.is_prefix("ab") || counts.is_prefix("aabbb") || counts.accepts("aab"));
+  EXPECT_THAT(lark_error("start: \"a\"{3,2}"), HasSubstr("swap"));
+  EXPECT_THAT(lark_error("start: \"a\"{3;2}"), HasSubstr("expected '}'"));
 }
 
 TEST(LarkTest, SubstringsOfAText) {
