@@ -125,8 +125,8 @@ struct StepStatistics {
   std::vector<std::vector<Token>> rejected = {};
   /// Under a grammar: drafted and accepted tokens by the Freedom where they stand; else empty.
   std::array<DraftCounts, 3> by_freedom = {};
-  /// Of draft_seconds and other_seconds: the grammar's masks of drafts, verified nodes and beams, and
-  /// finding the tokens that it forces.
+  /// Of draft_seconds and other_seconds: the grammar's masks of drafts, verified nodes and beams,
+  /// and finding the tokens that it forces.
   double mask_seconds = 0.0;
 };
 

@@ -157,8 +157,7 @@ CodePoints RegexSyntaxParser::bracket_class() {
       const size_t dash = position_++;
       CodePoints after = class_member(last);
       if (is_python() && !(first && last)) {
-        syntax_.fail(member,
-                     "a range ends at characters, not at classes; write '\\-' for a dash");
+        syntax_.fail(member, "a range ends at characters, not at classes; write '\\-' for a dash");
       } else if (!last) {  // as in [a-\d]: the dash stands for itself (annex B)
         points = points.unite(after).unite(CodePoints({{'-', '-'}}));
       } else if (*last < *first) {
