@@ -33,8 +33,30 @@ def test_every_notation(letters):
             ["free text <call>12</call> more <w>ab</w>", "", "a < b"],
             ["<call>x</call>", "<call>12", "<w>c</w>"],
         ),
+        "structure": (
+            letters.compile(
+                sg.GrammarSource(
+                    "tags",
+                    '{"type": "tags_with_separator", "separator": ",", "at_least_one": true, "tags":'
+                    ' [{"begin": "(", "content": {"type": "regex", "pattern": "a+"}, "end": ")"}]}',
+                )
+            ),
+            ["(a)", "(a),(aa)"],
+            ["", "(a),", "a"],
+        ),
+        "tool_calls": (
+            letters.compile(
+                sg.GrammarSource(
+                    "tool_calls",
+                    '{"style": "llama3", "tools": [{"function": {"name": "f"}}]}',
+                )
+            ),
+            ["text", '{"name": "f", "parameters": {}}'],
+            ['{"name": "g", "parameters": {}}'],
+        ),
     }
-    assert set(sg.grammar_kinds()) >= {"json_schema", "regex", "gbnf", "lark", "choice", "trigger"}
+    kinds = {"json_schema", "regex", "gbnf", "lark", "choice", "trigger", "tags", "tool_calls"}
+    assert set(sg.grammar_kinds()) >= kinds
     for name, (grammar, right, wrong) in cases.items():
         for text in right:
             assert accepts(grammar, text), (name, text)
