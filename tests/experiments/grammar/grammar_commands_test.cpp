@@ -369,6 +369,35 @@ TEST_F(GrammarCommandsTest, SchemaNamesComeRequiredFirst) {
               ElementsAre("b", "c", "a", "x", "x0", "x1"));
 }
 
+TEST_F(GrammarCommandsTest, StructuredTextsAreSampledAndExplained) {
+  const auto tags = write("tags.json", R"({"type": "triggered_tags", "at_least_one": true, "tags": [
+      {"begin": {"type": "token", "token": "<pad>"}, "content": {"type": "regex",
+       "pattern": "[0-9]{2}"}, "end": ";"}]})");
+  const auto sampled =
+      grammar_cli({"sample", tags, "--type", "tags", "--max-tokens", "40", "--seed", "3"});
+  EXPECT_EQ(sampled.code, 0) << sampled.err;
+  EXPECT_THAT(sampled.out, testing::ContainsRegex("<pad>[0-9][0-9];"));
+  const auto explained = grammar_cli({"explain", tags, "--type", "tags", "--text", "a<pad>1"});
+  EXPECT_THAT(explained.out, HasSubstr("allowed       a<pad>1\n"));
+  const auto calls =
+      write("calls.json", R"({"style": "llama3", "tools": [{"function": {"name": "get_time"}}]})");
+  const auto call = grammar_cli({"explain", calls, "--type", "tool_calls", "--text",
+                                 R"({"name": "get_time", "parameters": )"});
+  EXPECT_THAT(call.out, HasSubstr(R"(forced        "{}}")"));
+}
+
+TEST_F(GrammarCommandsTest, UnknownTokensAndStylesAreErrors) {
+  const auto tags = write("tags.json", R"({"type": "token", "token": "<padd>"})");
+  const auto token = grammar_cli({"explain", tags, "--type", "tags"});
+  EXPECT_EQ(token.code, 2);
+  EXPECT_THAT(token.err, HasSubstr("has no token '<padd>'; near are: <pad>"));
+  const auto calls = write("calls.json", R"({"style": "lama3", "tools": []})");
+  const auto style = grammar_cli({"sample", calls, "--type", "tool_calls"});
+  EXPECT_EQ(style.code, 2);
+  EXPECT_THAT(style.err, HasSubstr("did you mean 'llama3'?"));
+  EXPECT_EQ(grammar_cli({"sample", calls, "--type", "tool_calls", "--whitespace", "any"}).code, 2);
+}
+
 TEST_F(GrammarCommandsTest, ExplainSaysWhatMayCome) {
   const auto file = write("schema.json", kPerson);
   const auto start = grammar_cli({"explain", file});
