@@ -67,6 +67,9 @@ class TagAutomaton final : public Automaton, public StringStates {
 
   Bytes candidates(StateId state) override {
     Bytes bytes;
+    if (row_of_[state] != kNoRow) {  // asked for at every node of the vocabulary's tree
+      return bytes.set();
+    }
     for (const TagThread& thread : threads(state)) {
       bytes |= candidates_of(thread);
     }
