@@ -6,6 +6,8 @@
 namespace specdec {
 namespace {
 
+constexpr size_t kManyTokens = 4096;  ///< tokens that are bits rather than a list
+
 template <class Value>
 void sort(std::vector<Value>& values) {
   std::sort(values.begin(), values.end());
@@ -45,6 +47,9 @@ TokenMask::Content MaskBuilder::build(StateId state) {
   forbidden_.clear();
   visit(0, state);
   settle_overrides();
+  if (content_.added.size() > kManyTokens && content_.base == nullptr && doubtful_.empty()) {
+    spread_added();
+  }
   forbidden_.insert(forbidden_.end(), named_tokens_.begin(), named_tokens_.end());
   sort(content_.added);
   sort(forbidden_);
@@ -63,6 +68,16 @@ TokenMask::Content MaskBuilder::build(StateId state) {
     std::erase_if(content_.added, [&](Token token) { return has_token(*content_.base, token); });
   }
   return std::move(content_);
+}
+
+/// Many tokens outside strings, as in free text: bits take less memory, and need not be sorted.
+void MaskBuilder::spread_added() {
+  MaskWords words(static_cast<size_t>((trie_.vocab_size() + 31) / 32));
+  for (const Token token : content_.added) {
+    set_token(words, token);
+  }
+  content_.added.clear();
+  content_.base = std::make_shared<const MaskWords>(std::move(words));
 }
 
 /// The tokens of the base that are forbidden.

@@ -67,6 +67,7 @@ class MaskBuilder {
   const std::vector<Remainder>& remainders(StateId closed);
   void collect_remainders(Node node, StateId state, std::vector<Remainder>& found);
   void settle_overrides();
+  void spread_added();
   void keep_removed();
 
   const VocabularyTokens& tokens_;
