@@ -76,6 +76,9 @@ std::vector<TagFormat> parts_of(Parts... parts) {
   return list;
 }
 
+/// How many formats it consists of.
+size_t size_of_format(const TagFormat& format);
+
 /// Reads a format as docs/grammar.md describes it, which is XGrammar's structural tag with a few
 /// more types. Throws GrammarError with the JSON pointer of what is wrong.
 TagFormat parse_tag_format(const JsonValue& value);

@@ -9,26 +9,13 @@
 #include "core/error.h"
 #include "core/formats/utf8.h"
 #include "grammar/interruption.h"
+#include "grammar/tags/tag_place.h"
 
 namespace specdec {
 namespace {
 
 constexpr size_t kMaxEntries = 1'000'000;
 constexpr uint64_t kMaxRepeats = 10'000;  // copies of parts that a format may need
-
-/// Calls it; errors begin with the place.
-template <class Call>
-auto at_place(const std::string& place, const Call& call) {
-  try {
-    return call();
-  } catch (const GrammarError& error) {
-    if (place.empty()) {
-      throw;
-    }
-    throw GrammarError(
-        fmt::format("{}{}: {}", place.starts_with('/') ? "#" : "", place, error.what()));
-  }
-}
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "grammar/tags/schema_values.h"
 
 namespace specdec {
 namespace {
@@ -21,45 +22,6 @@ constexpr int kMaxDepth = 32;            // of values in values
 constexpr size_t kMaxFormats = 100'000;  // of the arguments of one tool
 constexpr size_t kMaxOptional = 100;     // names none of which is required
 constexpr std::string_view kGemmaQuote = "<|\"|>";
-
-const std::set<std::string_view> kAnnotations = {
-    "title",    "description", "default",  "examples",  "$schema", "$id",
-    "$comment", "deprecated",  "readOnly", "writeOnly", "$defs",   "definitions"};
-
-bool has_string(const JsonValue& list, std::string_view text) {
-  return std::ranges::any_of(list.items, [&](const JsonValue& item) {
-    return item.is(Type::kString) && item.text == text;
-  });
-}
-
-size_t size_of(const TagFormat& format) {
-  size_t size = 1;
-  for (const TagFormat& part : format.parts) {
-    size += size_of(part);
-  }
-  return size;
-}
-
-/// True for a value of that type of a schema.
-bool is_of_type(const JsonValue& value, std::string_view type) {
-  switch (value.type) {
-    case Type::kNull:
-      return type == "null";
-    case Type::kFalse:
-    case Type::kTrue:
-      return type == "boolean";
-    case Type::kNumber:
-      return type == "number" ||
-             (type == "integer" && value.text.find_first_of(".eE") == std::string::npos);
-    case Type::kString:
-      return type == "string";
-    case Type::kArray:
-      return type == "array";
-    case Type::kObject:
-      return type == "object";
-  }
-  return false;
-}
 
 /// Translates a schema into the formats of its values.
 class ArgumentWriter {
@@ -88,7 +50,7 @@ class ArgumentWriter {
   void check_keywords(const JsonValue& schema, const std::set<std::string_view>& known,
                       const std::string& pointer) const {
     for (const JsonMember& member : schema.members) {
-      if (!known.contains(member.name) && !kAnnotations.contains(member.name)) {
+      if (!known.contains(member.name) && !is_annotation(member.name)) {
         fail(pointer, fmt::format("the keyword '{}' cannot be enforced", member.name));
       }
     }
@@ -150,7 +112,7 @@ const JsonValue& ArgumentWriter::resolved(const JsonValue& schema, const std::st
 TagFormat ArgumentWriter::value(const JsonValue& schema, const std::string& pointer,
                                 int depth) const {
   TagFormat format = any_value(schema, pointer, depth);
-  if (size_of(format) > kMaxFormats) {
+  if (size_of_format(format) > kMaxFormats) {
     fail(pointer, "so many combinations of names and values cannot be written");
   }
   return format;
@@ -280,7 +242,7 @@ TagFormat ArgumentWriter::scalar(const JsonValue& schema, const std::string& typ
                                  const std::string& pointer) const {
   JsonValue one = schema;
   std::erase_if(one.members, [](const JsonMember& member) {
-    return member.name == "type" || kAnnotations.contains(member.name);
+    return member.name == "type" || is_annotation(member.name);
   });
   check_keywords(one, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
                  pointer);

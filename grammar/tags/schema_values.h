@@ -1,0 +1,15 @@
+#pragma once
+#include <string_view>
+
+#include "grammar/schema/json_value.h"
+
+namespace specdec {
+
+/// True for keywords that say nothing about values, and for definitions.
+bool is_annotation(std::string_view keyword);
+/// True when a list has that text.
+bool has_string(const JsonValue& list, std::string_view text);
+/// True for a value of that type of a schema; integers are those without point and exponent.
+bool is_of_type(const JsonValue& value, std::string_view type);
+
+}  // namespace specdec
