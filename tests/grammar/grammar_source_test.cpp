@@ -83,9 +83,8 @@ std::string source_error(const GrammarSource& source) {
 }
 
 TEST(GrammarSourceTest, KindsHaveNames) {
-  EXPECT_THAT(grammar_kind_names(),
-              ElementsAre("json_schema", "regex", "gbnf", "lark", "choice", "trigger", "tags",
-                          "tool_calls"));
+  EXPECT_THAT(grammar_kind_names(), ElementsAre("json_schema", "regex", "gbnf", "lark", "choice",
+                                                "trigger", "tags", "tool_calls"));
   EXPECT_EQ(grammar_kind_name(Kind::kTrigger), "trigger");
   EXPECT_EQ(parse_grammar_kind("lark"), Kind::kLark);
   EXPECT_EQ(parse_grammar_kind("Lark"), std::nullopt);
