@@ -36,15 +36,12 @@ GrammarKind kind_of(const std::string& name) {
 }
 
 void set_limit(GrammarLimits& limits, const std::string& name, uint64_t value) {
-  const std::map<std::string, uint64_t*> counts = {{"max_regex_states", &limits.max_regex_states},
-                                                   {"max_mask_bytes", &limits.max_mask_bytes},
-                                                   {"max_alternatives", &limits.max_alternatives},
-                                                   {"max_steps", &limits.max_steps},
-                                                   {"max_seconds", &limits.max_seconds},
-                                                   {"max_states", &limits.max_states},
-                                                   {"max_unrolled", &limits.max_unrolled},
-                                                   {"max_symbols", &limits.max_symbols},
-                                                   {"max_state_items", &limits.max_state_items}};
+  const std::map<std::string, uint64_t*> counts = {
+      {"max_regex_states", &limits.max_regex_states}, {"max_mask_bytes", &limits.max_mask_bytes},
+      {"max_alternatives", &limits.max_alternatives}, {"max_steps", &limits.max_steps},
+      {"max_seconds", &limits.max_seconds},           {"max_states", &limits.max_states},
+      {"max_unrolled", &limits.max_unrolled},         {"max_symbols", &limits.max_symbols},
+      {"max_state_items", &limits.max_state_items}};
   if (const auto found = counts.find(name); found != counts.end()) {
     *found->second = value;
   } else if (name == "max_bytes") {
