@@ -178,7 +178,9 @@ bool CompiledGrammar::is_complete(StateId state) const {
   }
   const bool complete =
       within_limits(state, false, [&] { return automaton_->is_complete(automaton_state(state)); });
-  recent_->add_step(state, kWhetherComplete, complete ? 1 : 0);
+  if (!limit(state)) {
+    recent_->add_step(state, kWhetherComplete, complete ? 1 : 0);
+  }
   return complete;
 }
 

@@ -103,7 +103,7 @@ bool GrammarMatcher::step_alone(Part part) {
     return false;
   }
   GrammarMatcher text = alone(std::move(anew));
-  if (text.length() == length() && text.step(part)) {
+  if (text.length() == length() && !text.is_at_limit() && text.step(part)) {
     *this = std::move(text);
     return true;
   }

@@ -281,6 +281,48 @@ TEST(GrammarMatcherTest, OtherTextsReachNoLimit) {
   }
 }
 
+/// Where a limit ends a text depends on the text alone, whatever the limit is.
+TEST(GrammarMatcherTest, OtherTextsMoveNoLimit) {
+  int limited = 0;
+  for (uint64_t states = 5; states < 90; ++states) {
+    for (
+        const char* schema :
+        {R"({"type": "object", "additionalProperties": {"const": 1}})",
+         R"({"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer"}}}})"}) {
+      const auto compile = [&] {
+        return compile_json_schema(tiny_vocabulary(1, 50), schema, {}, {.max_states = states});
+      };
+      std::mt19937 random(static_cast<uint32_t>(states));
+      Grammar shared;
+      try {
+        shared = compile();
+      } catch (const GrammarError&) {
+        continue;
+      }
+      for (int texts = 0; texts < 2; ++texts) {
+        GrammarMatcher alone(compile());
+        GrammarMatcher other(shared);
+        for (int steps = 0; steps < 8 && !alone.is_ended(); ++steps) {
+          const std::vector<Token> allowed = alone.mask().tokens();
+          ASSERT_EQ(other.mask().tokens(), allowed) << schema << ' ' << states << " states";
+          if (allowed.empty()) {
+            ++limited;
+            break;
+          }
+          const Token token = allowed[random() % allowed.size()];
+          const bool taken = alone.accept(token);
+          ASSERT_EQ(other.accept(token), taken) << schema << ' ' << states << " states";
+          if (!taken) {
+            ++limited;
+            break;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(limited, 20);
+}
+
 /// Asking what is forced, or why, may reach a limit where the next token does not.
 TEST(GrammarMatcherTest, OnlyTheNextTokenReachesALimit) {
   const Grammar grammar =
