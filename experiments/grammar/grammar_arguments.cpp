@@ -188,4 +188,8 @@ GrammarSource read_grammar_source(const GrammarArguments& arguments) {
   return source;
 }
 
+std::shared_ptr<GrammarVocabulary> prepare_vocabulary(const Tokenizer& tokenizer) {
+  return make_grammar_vocabulary(tokenizer, std::nullopt, {}, {.folder = default_cache_folder()});
+}
+
 }  // namespace specdec

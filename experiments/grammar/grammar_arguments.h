@@ -1,8 +1,11 @@
 #pragma once
 #include <CLI/App.hpp>
+#include <memory>
 #include <string>
 
+#include "core/tokenizer.h"
 #include "grammar/grammar_source.h"
+#include "grammar/grammar_vocabulary.h"
 
 namespace specdec {
 
@@ -29,5 +32,8 @@ void add_grammar_options(CLI::App& command, GrammarArguments& arguments);
 /// Reads what the arguments name, by its ending or its type. Throws ConfigError, also for options
 /// that have no effect on that kind of grammar.
 GrammarSource read_grammar_source(const GrammarArguments& arguments);
+
+/// The tokenizer's vocabulary as grammars need it, from the user's cache where it is kept.
+std::shared_ptr<GrammarVocabulary> prepare_vocabulary(const Tokenizer& tokenizer);
 
 }  // namespace specdec
