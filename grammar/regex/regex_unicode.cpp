@@ -48,8 +48,8 @@ CodePoints close_over_case(const CodePoints& points) {
 
 CodePoints close_over_python_case(const CodePoints& points) {
   const CodePoints closed = close_over_case(points);
-  const bool has_i = points.contains('i') || points.contains('I') || points.contains(0x130);
-  return has_i ? closed.unite(CodePoints({{'I', 'I'}, {'i', 'i'}, {0x130, 0x131}})) : closed;
+  const CodePoints letters({{'I', 'I'}, {'i', 'i'}, {0x130, 0x131}});
+  return points.intersect(letters).empty() ? closed : closed.unite(letters);
 }
 
 CodePoints close_over_ascii_case(const CodePoints& points) {

@@ -341,6 +341,8 @@ TEST(RegexParserTest, EveryConstructOfPythonIsUnderstoodOrRefused) {
                                            {"\\x41\\u0042\\U00000043", "ABC", "x"},
                                            {"\\.\\-\\ ", ".- ", "-"},
                                            {"(?i:i)", "\xC4\xB0", "j"},
+                                           {"(?i:\xC4\xB1)", "I", "j"},
+                                           {"(?i:[\xC4\xB1])", "\xC4\xB0", "j"},
                                            {"(?=a).", "a", "b"},
                                            {"a(?<!b)", "a", "b"},
                                            {"(a)\\1", nullptr, "back-references '\\1'"},
