@@ -101,6 +101,7 @@ class LarkParser {
   LarkTerminals terminals_;
   RuleId ignore_;  ///< what may stand between terminals
   std::vector<ExpressionId> ignored_;
+  std::map<std::string_view, std::string_view> imported_;  ///< from 'common', by the name here
   GrammarSpan ignore_span_;
   bool in_terminal_ = false;
   size_t end_ = 0;  ///< behind the last part that was read

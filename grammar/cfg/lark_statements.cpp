@@ -95,6 +95,10 @@ void LarkParser::define_common(std::string_view name, std::string_view alias, si
   if (is_lark_terminal(alias) != true) {
     text_.fail(position, fmt::format("'{}' is no name for a terminal; use capital letters", alias));
   }
+  const auto [known, is_new] = imported_.try_emplace(alias, name);
+  if (!is_new && known->second == name) {
+    return;
+  }
   const RuleId rule = rules_.find(alias, position);
   rules_.define(rule, patterns_.part(std::string(*pattern), {position, text_.position()}), position,
                 text_);

@@ -164,6 +164,14 @@ TEST(LarkTest, CommonTerminals) {
   EXPECT_TRUE(fits("WORD", "Ab"));
 }
 
+TEST(LarkTest, CommonTerminalsMayBeImportedTwice) {
+  const std::string twice = "start: INT N\n%import common.INT\n%import common (INT, WS)\n";
+  EXPECT_TRUE(lark_accepts(twice + "%import common.INT -> N", "12"));
+  EXPECT_THAT(lark_error(twice + "%import common.INT -> N\n%import common.CNAME -> N"),
+              HasSubstr("'N' is defined twice"));
+  EXPECT_THAT(lark_error(twice + "N: \"x\"\nINT: \"x\""), HasSubstr("'INT' is defined twice"));
+}
+
 TEST(LarkTest, ExplainNamesTerminals) {
   Lark json(kJson);
   EXPECT_THAT(json.explain("["),
