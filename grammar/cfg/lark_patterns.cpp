@@ -16,7 +16,12 @@ constexpr size_t kMaxPattern = 200'000;  ///< bytes of an expression that is put
 std::string quoted_pattern(const std::u32string& literal) {
   std::string pattern;
   for (const char32_t c : literal) {
-    pattern += fmt::format("\\U{:08x}", static_cast<uint32_t>(c));
+    const bool is_word = ('0' <= c && c <= '9') || ('A' <= c && c <= 'Z') || ('a' <= c && c <= 'z');
+    if (c < ' ' || c > '~') {
+      pattern += fmt::format("\\U{:08x}", static_cast<uint32_t>(c));
+    } else {
+      pattern += (is_word ? "" : "\\") + std::string(1, static_cast<char>(c));
+    }
   }
   return pattern;
 }
@@ -27,6 +32,25 @@ std::string count_pattern(const RuleExpression& repeat) {
 }
 
 }  // namespace
+
+std::string scope_flags(std::string_view pattern) {
+  std::string groups;
+  size_t count = 0;
+  bool verbose = false;
+  while (pattern.starts_with("(?")) {
+    const size_t end = pattern.find_first_not_of("aiLmsux", 2);
+    if (end == 2 || end == pattern.npos || pattern[end] != ')') {
+      break;
+    }
+    const std::string_view flags = pattern.substr(2, end - 2);
+    groups += fmt::format("(?{}:", flags);
+    verbose = verbose || flags.find('x') != flags.npos;
+    ++count;
+    pattern.remove_prefix(end + 1);
+  }
+  const std::string_view comment_end = verbose ? "\n" : "";
+  return groups + std::string(pattern) + std::string(comment_end) + std::string(count, ')');
+}
 
 ExpressionId LarkPatterns::part(std::string pattern, GrammarSpan span) {
   try {
@@ -59,15 +83,29 @@ void LarkPatterns::close() {
       }
     }
   }
-  std::vector<std::pair<RuleId, std::string>> joined;
+  std::vector<std::pair<RuleId, ExpressionId>> bodies;
   for (RuleId rule = 0; rule < open_rules_.size(); ++rule) {
     if (open_rules_[rule] && used[rule]) {
-      joined.emplace_back(rule, join(*rules_.rules()[rule].body, 0));
+      bodies.emplace_back(rule, close(rule));
     }
   }
-  for (const auto& [rule, pattern] : joined) {
-    const size_t position = rules_.rules()[rule].position;
-    rules_.rule(rule).body = whole(pattern, {position, position});
+  for (const auto& [rule, body] : bodies) {
+    rules_.rule(rule).body = body;
+  }
+}
+
+ExpressionId LarkPatterns::close(RuleId rule) {
+  const RuleSet::Rule& definition = rules_.rules()[rule];
+  const GrammarSpan span = rules_[*definition.body].span;
+  if (const auto part = parts_.find(*definition.body); part != parts_.end()) {
+    return whole(part->second.pattern, span);
+  }
+  const std::string pattern = join(*definition.body, 0);
+  try {
+    return rules_.regex(parse_terminal(regexes_, pattern), pattern.size(), span);
+  } catch (const GrammarError& error) {
+    text_.fail(span.begin, fmt::format("the terminal '{}', put together from its parts: {}",
+                                       definition.name, error.what()));
   }
 }
 
@@ -109,7 +147,7 @@ std::string LarkPatterns::join(ExpressionId id, int depth) const {
       return quoted_pattern(rules_.literal_text(expression));
     case PatternKind::kRegex:
       if (const auto part = parts_.find(id); part != parts_.end()) {
-        return "(?:" + part->second.pattern + ")";
+        return "(?:" + scope_flags(part->second.pattern) + ")";
       }
       text_.fail(expression.span.begin,
                  "%regex cannot stand in a terminal with lazy quantifiers or assertions; make it a "

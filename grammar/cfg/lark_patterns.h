@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -7,6 +8,10 @@
 #include "grammar/cfg/rule_set.h"
 
 namespace specdec {
+
+/// An expression in Python's syntax with the flags at its beginning, `(?i)`, in a group of its own,
+/// `(?i:...)`, so that it can be a part of another one.
+std::string scope_flags(std::string_view pattern);
 
 /// The regular expressions of terminals. A terminal with a lazy quantifier or an assertion in it,
 /// also in a terminal that it uses, is one expression, put together of its parts: what they match
@@ -29,6 +34,7 @@ class LarkPatterns {
     std::string pattern;
     bool open = false;  ///< depends on its neighbours
   };
+  ExpressionId close(RuleId rule);
   void find_open_rules();
   std::string join(ExpressionId id, int depth) const;
   std::string join_all(const std::vector<ExpressionId>& parts, std::string_view between,

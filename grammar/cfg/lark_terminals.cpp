@@ -76,8 +76,7 @@ ExpressionId LarkTerminals::pattern(bool is_part) {
                                   flags[bad]));
   }
   if (!flags.empty()) {
-    pattern = fmt::format("(?{}:{}{})", flags, pattern,
-                          flags.find('x') == std::string_view::npos ? "" : "\n");
+    pattern = scope_flags(fmt::format("(?{}){}", flags, pattern));
   }
   return is_part ? patterns_.part(std::move(pattern), span_from(start))
                  : patterns_.whole(pattern, span_from(start));

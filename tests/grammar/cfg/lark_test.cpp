@@ -216,11 +216,31 @@ TEST(LarkTest, FlagsOfRegularExpressions) {
   EXPECT_THAT(lark_error("start: /a\nb/i"), HasSubstr("add the flag x"));
 }
 
+TEST(LarkTest, FlagsAtTheBeginningOfAPartOfATerminal) {
+  EXPECT_TRUE(lark_accepts("start: A\nA: /(?i)a.*?b/", "AxB"));
+  EXPECT_TRUE(lark_accepts("start: A\nA: /(?i)if(?!x)y/", "IFY"));
+  EXPECT_TRUE(lark_accepts("start: A\nA: /(?x)a (?=b) b # c/", "ab"));
+  Lark joined("start: A\nA: /(?x)(?i)a (?=b) b # c/ \"c\" /(?s)d.*?e/");
+  EXPECT_TRUE(joined.accepts("ABcd\ne"));
+  EXPECT_FALSE(joined.is_prefix("ABC") || joined.is_prefix("abcD"));
+  EXPECT_TRUE(lark_accepts("start: /(?i)a b # c/x \"d\"", "ABd"));
+  EXPECT_THAT(lark_error("start: /(?-i)a/"), HasSubstr("write '(?-i:...)'"));
+}
+
+TEST(LarkTest, ErrorsOfTerminalsNameTheirParts) {
+  EXPECT_THAT(
+      lark_error("start: A \"x\"\nA: /if\\b/"),
+      AllOf(StartsWith("g.lark:2:4: pattern 'if\\b', character 3"), HasSubstr("after the")));
+  EXPECT_THAT(lark_error("start: A \"x\"\nA: \"a-\" /if\\b/"),
+              StartsWith("g.lark:2:4: the terminal 'A', put together from its parts: pattern "
+                         "'a\\-(?:if\\b)', character 9"));
+}
+
 TEST(LarkTest, AssertionsSeeTheirTerminalOnly) {
   EXPECT_THAT(lark_error("start: /if\\b/ /[a-z]+/"),
               AllOf(StartsWith("g.lark:1:8:"), HasSubstr("character 3"), HasSubstr("after the")));
   EXPECT_THAT(lark_error("start: IF\nIF: /\\bif/"),
-              AllOf(StartsWith("g.lark:2:1:"), HasSubstr("before the terminal")));
+              AllOf(StartsWith("g.lark:2:5:"), HasSubstr("before the terminal")));
   for (const std::string pattern : {"a$", "a(?=b)", "a(?!b)", "[ab]+(?!a)", "(?!ab)a?", "a\\Z"}) {
     EXPECT_THAT(lark_error("start: /" + pattern + "/"), HasSubstr("after the terminal")) << pattern;
   }
