@@ -105,7 +105,7 @@ class GbnfParser {
       return rules_.regex(regexes_.one_of(CodePoints::all()), 1, span_from(start));
     }
     if (c == '<' || (c == '!' && text_.peek(1) == '<')) {
-      refuse_token();
+      text_.refuse_token();
     }
     if (starts_rule()) {
       return std::nullopt;
@@ -115,18 +115,6 @@ class GbnfParser {
       return std::nullopt;
     }
     return rules_.rule(rules_.find(name, start), span_from(start));
-  }
-
-  /// <think>, <[1234]>, !<think>
-  [[noreturn]] void refuse_token() {
-    const size_t start = text_.position();
-    while (!text_.at_end() && text_.peek() != '\n' && text_.peek() != '>') {
-      text_.skip(1);
-    }
-    text_.accept(">");
-    text_.fail(start, fmt::format("references to tokens such as {} are not supported: a grammar is "
-                                  "about text; write the text in quotes",
-                                  text_.excerpt(start, text_.position())));
   }
 
   GrammarSpan span_from(size_t start) const { return {start, text_.position()}; }
@@ -159,11 +147,30 @@ class GbnfParser {
       if (text_.at_end() || text_.peek() == '\n') {
         text_.fail(start, "the class is not closed; end it with ']'");
       }
+      refuse_named_class();
       ranges.push_back(range());
     }
     CodePoints points(ranges);
     points = negated ? points.complement() : points;
     return rules_.regex(regexes_.one_of(points), 1, span_from(start));
+  }
+
+  /// [:alpha:] within a class, as POSIX has it, [.x.] and [=x=].
+  void refuse_named_class() {
+    const size_t start = text_.position();
+    const std::string_view mark = text_.between(start + 1, start + 2);
+    if (text_.peek() != '[' ||
+        std::string_view(":.=").find(text_.peek(1)) == std::string_view::npos) {
+      return;
+    }
+    text_.skip(2);
+    const bool named = !text_.take_word("-").empty() && text_.accept(mark) && text_.accept("]");
+    if (named) {
+      text_.fail(start, fmt::format("POSIX classes '{}' are not supported; write the characters, "
+                                    "as in [a-zA-Z], or '\\[' for a bracket",
+                                    text_.between(start, text_.position())));
+    }
+    text_.seek(start);
   }
 
   CodePoints::Range range() {

@@ -54,6 +54,8 @@ class GrammarText {
   /// Throws GrammarError: where, line and column (in characters, from 1), message.
   [[noreturn]] void fail(size_t position, const std::string& message) const;
   [[noreturn]] void fail(const std::string& message) const { fail(position_, message); }
+  /// Fails at a reference to a token: <think>, <[1234]>, !<think>.
+  [[noreturn]] void refuse_token();
   /// What stands at the cursor, for errors.
   std::string here() const;
 

@@ -171,6 +171,8 @@ std::optional<ExpressionId> LarkParser::atom() {
       return in_rule(terminals_.pattern(in_terminal_));
     case '%':
       return in_rule(embedded());
+    case '<':
+      text_.refuse_token();
     default:
       return name();
   }

@@ -146,6 +146,10 @@ TEST(GbnfTest, ErrorsOfParts) {
   EXPECT_THAT(gbnf_error("root ::= \"a\"{x}"), HasSubstr("expected a number"));
   EXPECT_THAT(gbnf_error("root ::= \"a\"{2;}"), HasSubstr("expected '}'"));
   EXPECT_THAT(gbnf_error("root ::= \"a\"{99999999999}"), HasSubstr("too large"));
+  for (const std::string name : {"[:alpha:]", "[.hyphen.]", "[=a=]"}) {
+    EXPECT_THAT(gbnf_error("root ::= [x" + name + "]"),
+                AllOf(HasSubstr(":1:12: "), HasSubstr("POSIX classes '" + name + "'")));
+  }
   for (const std::string token : {"<think>", "<[1234]>", "!<think>", "!<[1234]>"}) {
     EXPECT_THAT(gbnf_error("root ::= \"a\"\n  " + token + " \"b\""),
                 AllOf(HasSubstr(":2:3: "), HasSubstr("tokens such as " + token + " are not")));

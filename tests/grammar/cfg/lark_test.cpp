@@ -363,6 +363,8 @@ TEST(LarkTest, WhatIsNotSupportedIsSaidClearly) {
   EXPECT_THAT(lark_error("%import python.NAME\n"), HasSubstr("only terminals of 'common'"));
   EXPECT_THAT(lark_error("%import common.NOPE\n"),
               AllOf(HasSubstr("no terminal 'NOPE'"), HasSubstr("WS_INLINE")));
+  EXPECT_THAT(lark_error("start: \"a\" <|tool|> \"b\""),
+              AllOf(StartsWith("g.lark:1:12:"), HasSubstr("tokens such as <|tool|> are not")));
   EXPECT_THAT(lark_error("start: /(a/"), StartsWith("g.lark:1:8:"));
   EXPECT_THAT(lark_error("start: /(a)\\1/"), StartsWith("g.lark:1:8:"));
   EXPECT_THAT(lark_error("start: \"z\"..\"a\""), HasSubstr("smaller one first"));
