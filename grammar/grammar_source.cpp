@@ -114,7 +114,8 @@ std::unique_ptr<Automaton> make_of_kind(const Compiling& with, const GrammarSour
       return make_json_schema_automaton(with.languages, parse_json(source.text, name),
                                         source.schema, source.limits);
     case GrammarKind::kRegex:
-      return make_regex_automaton(regexes, parse_regex(regexes, source.text, false));
+      return make_regex_automaton(
+          regexes, parse_regex(regexes, source.text, false, RegexDialect::kEcmaStrict));
     case GrammarKind::kGbnf:
       return make_gbnf_automaton(regexes, source.text, name, source.limits, start("root"));
     case GrammarKind::kLark:

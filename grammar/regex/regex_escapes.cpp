@@ -100,9 +100,7 @@ uint32_t RegexSyntaxParser::escape_term() {
     return add({.kind = c == 'A' ? Kind::kStart : Kind::kEnd, .position = start});
   }
   if (refers_back()) {
-    syntax_.fail(start, fmt::format("back-references '\\{}' are not supported: such languages are "
-                                    "not regular",
-                                    static_cast<char>(c)));
+    refuse_reference(start);
   }
   if (c == 'Z' || c == 'z') {
     syntax_.fail(start, fmt::format("'\\{}' is not supported; use '{}' for the end of the text",
@@ -111,6 +109,7 @@ uint32_t RegexSyntaxParser::escape_term() {
   if (auto points = class_escape()) {
     return add_points(*points, start);
   }
+  refuse_word_edge();
   const char32_t character = character_escape();
   return add_points(fold(CodePoints({{character, character}})), start);
 }
@@ -123,22 +122,6 @@ bool RegexSyntaxParser::refers_back() const {
     return false;
   }
   return ('1' <= c && c <= '9') || (c == 'k' && !is_python());
-}
-
-/// [:name:] within a class, as POSIX has it, [.x.] and [=x=].
-void RegexSyntaxParser::refuse_named_class() const {
-  const char32_t mark = peek(1);
-  if (peek() != '[' || (mark != ':' && mark != '.' && mark != '=')) {
-    return;
-  }
-  const size_t end = text_.find(U']', position_);
-  if (end != text_.npos && end > position_ + 2 && text_[end - 1] == mark) {
-    syntax_.fail(
-        position_,
-        fmt::format("POSIX classes '{}' are not supported; write \\p{{L}}, \\d, \\s or the "
-                    "characters, or '\\[' for a bracket",
-                    to_utf8(text_.substr(position_, end + 1 - position_))));
-  }
 }
 
 CodePoints RegexSyntaxParser::bracket_class() {
@@ -266,8 +249,7 @@ char32_t RegexSyntaxParser::character_escape() {
     return text_[position_++] & 0x1F;
   }
   if (is_letter(c) || is_digit(c)) {
-    syntax_.fail(start, fmt::format("'\\{}' has no meaning here; leave out the backslash",
-                                    static_cast<char>(c)));
+    refuse_escape(start);
   }
   return c;
 }

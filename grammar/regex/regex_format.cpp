@@ -89,7 +89,7 @@ std::string count_texts() {
     }
     all += fmt::format("{}{},0*(?:{}|[1-9][0-9]{{2,}})", min == 0 ? "" : "|", min, more);
   }
-  return "\\{(?:[0-9]+,?|" + all + "))\\}";
+  return fmt::format("\\{{(?:[0-9]+,?|{}))\\}}", all);
 }
 
 RegexId char_class(RegexStore& store) {

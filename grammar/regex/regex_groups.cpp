@@ -1,29 +1,22 @@
 // The groups that RegexSyntaxParser reads.
+#include <algorithm>
+
 #include "core/error.h"
 #include "grammar/regex/regex_syntax.h"
+#include "grammar/regex/regex_unicode.h"
 
 namespace specdec {
 namespace {
 
 constexpr int kMaxGroupDepth = 500;
 
-/// How groups begin that are no regular languages, or whose rules of matching decide.
-struct RefusedGroup {
-  std::u32string_view begin;
-  const char* message;
-};
-constexpr RefusedGroup kRefusedGroups[] = {
-    {U"?>", "atomic groups '(?>' are not supported; use '(?:'"},
-    {U"?P=", "back-references '(?P=' are not supported: such languages are not regular"},
-    {U"?P>", "recursion '(?P>' is not supported: such languages are not regular"},
-    {U"?&", "recursion '(?&' is not supported: such languages are not regular"},
-    {U"?R", "recursion '(?R' is not supported: such languages are not regular"},
-    {U"?(", "conditional groups '(?(' are not supported; write both cases as alternatives"},
-    {U"?|", "branch resets '(?|' are not supported; use '(?:'"},
-    {U"?'", "groups named \"(?'\" are not supported; write '(?<name>...)'"},
-    {U"?#", "comments '(?#' are not part of this syntax; leave it out"},
-    {U"*", "control verbs '(*' are not supported; write '\\(' for the character"},
-};
+bool is_group_name(std::u32string_view name) {
+  static const CodePoints kOthers({{'$', '$'}, {'_', '_'}});
+  static const CodePoints kFirst = unicode_property("ID_Start")->unite(kOthers);
+  static const CodePoints kNext = unicode_property("ID_Continue")->unite(kOthers);
+  return kFirst.contains(name[0]) &&
+         std::ranges::all_of(name, [&](char32_t c) { return kNext.contains(c); });
+}
 
 }  // namespace
 
@@ -42,17 +35,6 @@ uint32_t RegexSyntaxParser::group() {
     syntax_.fail(start, "this kind of group is not supported; use '(?:'");
   }
   return group_body(Kind::kConcat, start);
-}
-
-void RegexSyntaxParser::refuse_group(size_t start) {
-  for (const RefusedGroup& refused : kRefusedGroups) {
-    if (looking_at(refused.begin)) {
-      syntax_.fail(start, refused.message);
-    }
-  }
-  if (is_python() && looking_at(U"?<")) {
-    syntax_.fail(start, "groups named '(?<' are not Python's; write '(?P<name>...)'");
-  }
 }
 
 /// Flags for the rest of a group (`(?i)`, Python's for all and only at the beginning) or for one of
@@ -114,13 +96,27 @@ void RegexSyntaxParser::set_flag(char32_t flag, bool value, size_t start) {
 }
 
 void RegexSyntaxParser::skip_group_name(size_t start) {
-  const size_t name = position_;
+  const size_t begin = position_;
   while (!at_end() && peek() != '>' && peek() != ')') {
     ++position_;
   }
-  if (position_ == name || !accept(U">")) {
+  if (position_ == begin || !accept(U">")) {
     syntax_.fail(start, "the group's name is not closed; write '(?<name>...)'");
   }
+  const std::u32string_view name = text_.substr(begin, position_ - begin - 1);
+  if (dialect_ != RegexDialect::kEcma && !is_group_name(name)) {
+    syntax_.fail(begin, fmt::format("'{}' is no name for a group; write letters, digits and '_', "
+                                    "and no digit first",
+                                    to_utf8(name)));
+  }
+  if (!open_names_.insert(name).second) {
+    if (dialect_ == RegexDialect::kEcmaStrict) {
+      syntax_.fail(begin, fmt::format("two groups are named '{}'; rename one, or write '(?:...)'",
+                                      to_utf8(name)));
+    }
+    return;
+  }
+  names_.push_back(name);
 }
 
 uint32_t RegexSyntaxParser::look(size_t start, bool behind, bool negative) {

@@ -77,14 +77,30 @@ uint32_t RegexSyntaxParser::add_points(const CodePoints& points, size_t position
 
 uint32_t RegexSyntaxParser::alternatives() {
   const size_t start = position_;
+  const size_t names = names_.size();
   std::vector<uint32_t> children = {sequence()};
+  std::vector<std::u32string_view> earlier;
   while (accept(U"|")) {
+    forget_names(names, earlier);
     children.push_back(sequence());
+  }
+  for (const std::u32string_view name : earlier) {
+    if (open_names_.insert(name).second) {
+      names_.push_back(name);
+    }
   }
   if (children.size() == 1) {
     return children[0];
   }
   return add({.kind = Kind::kOr, .position = start, .children = std::move(children)});
+}
+
+/// Other alternatives may have groups of the same names.
+void RegexSyntaxParser::forget_names(size_t first, std::vector<std::u32string_view>& forgotten) {
+  for (; names_.size() > first; names_.pop_back()) {
+    open_names_.erase(names_.back());
+    forgotten.push_back(names_.back());
+  }
 }
 
 uint32_t RegexSyntaxParser::sequence() {
@@ -136,6 +152,9 @@ uint32_t RegexSyntaxParser::term() {
   }
   if (c == '*' || c == '+' || c == '?' || (c == '{' && braces())) {
     syntax_.fail(start, "there is nothing to repeat; write a backslash before the character");
+  }
+  if (c == '{') {
+    refuse_open_count();
   }
   if (c == '^' || c == '$') {
     return anchor();

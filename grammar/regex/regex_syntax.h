@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,7 @@ class RegexSyntaxParser {
   uint32_t class_index(const CodePoints& points);
 
   uint32_t alternatives();
+  void forget_names(size_t first, std::vector<std::u32string_view>& forgotten);
   uint32_t sequence();
   void skip_ignored();
   uint32_t term();
@@ -79,6 +81,7 @@ class RegexSyntaxParser {
   void skip_group_name(size_t start);
   std::optional<std::pair<uint64_t, uint64_t>> braces();
   uint64_t number();
+  void refuse_open_count() const;
 
   uint32_t escape_term();
   bool refers_back() const;
@@ -88,6 +91,14 @@ class RegexSyntaxParser {
   CodePoints property_escape(bool negative);
   void refuse_named_class() const;
   char32_t character_escape();
+  struct OctalEscape {
+    size_t length = 0;
+    std::string instead;
+  };
+  void refuse_word_edge() const;
+  [[noreturn]] void refuse_escape(size_t start) const;
+  [[noreturn]] void refuse_reference(size_t start) const;
+  std::optional<OctalEscape> octal_escape(size_t start) const;
   std::optional<char32_t> python_escape(size_t start);
   char32_t octal_digits(size_t most, size_t start);
   char32_t unicode_escape(size_t start);
@@ -104,6 +115,8 @@ class RegexSyntaxParser {
   size_t flags_end_ = 0;  ///< behind the flags at the beginning
   int depth_ = 0;
   Flags flags_;
+  std::vector<std::u32string_view> names_;    ///< of groups that may match together with the next
+  std::set<std::u32string_view> open_names_;  ///< the same ones
   std::map<std::pair<char32_t, bool>, uint32_t> letters_;  ///< class of a letter, by case folding
 };
 
