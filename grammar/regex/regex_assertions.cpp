@@ -2,13 +2,41 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace specdec {
+namespace {
+
+constexpr double kMaxWritten = 50'000;  ///< characters of an expression with assertions
+
+}  // namespace
 
 void mark_lazy(RegexSyntax& syntax) {
   for (RegexSyntax::Node& node : syntax.nodes) {  // children stand before their parents
     node.asserts = node.asserts || node.lazy ||
                    std::ranges::any_of(node.children,
                                        [&](uint32_t child) { return syntax.nodes[child].asserts; });
+  }
+}
+
+void check_size(const RegexSyntax& syntax) {
+  std::vector<double> sizes;
+  for (const RegexSyntax::Node& node : syntax.nodes) {  // children stand before their parents
+    double size = node.kind == RegexSyntax::Kind::kPoint ? 1 : 0;
+    for (const uint32_t child : node.children) {
+      size += sizes[child];
+    }
+    if (node.kind == RegexSyntax::Kind::kRepeat) {
+      size *= static_cast<double>(node.max == RegexSyntax::kUnbounded ? node.min + 1 : node.max);
+    }
+    sizes.push_back(size);
+  }
+  const RegexSyntax::Node& root = syntax.nodes[syntax.root];
+  if (root.asserts && sizes[syntax.root] > kMaxWritten) {
+    syntax.fail(root.position,
+                fmt::format("an expression with lazy quantifiers or assertions is longer than {} "
+                            "characters with its counts written out; use smaller counts",
+                            kMaxWritten));
   }
 }
 

@@ -6,6 +6,10 @@ namespace specdec {
 /// Lets lazy quantifiers count as assertions: what they match depends on what follows.
 void mark_lazy(RegexSyntax& syntax);
 
+/// Refuses what is too large to be compared with what it is in other texts: an expression with
+/// assertions that is long with its counts written out.
+void check_size(const RegexSyntax& syntax);
+
 /// The first assertion about what stands before a place, or the last one about what comes after;
 /// nullptr when there is none.
 const RegexSyntax::Node* find_assertion(const RegexSyntax& syntax, bool behind);

@@ -23,7 +23,7 @@ std::pair<RegexId, RegexId> split_mark(RegexStore& store, RegexId regex) {
     behind = store.next(behind, c);
   }
   const RegexId whole = store.concat(mark, behind);
-  const bool fits = is_within(store, whole, regex) && is_within(store, regex, whole);
+  const bool fits = are_equal(store, whole, regex);
   return {fits ? mark : RegexStore::kNothing, behind};
 }
 
@@ -47,6 +47,10 @@ std::optional<RegexId> lazy_rounds(RegexStore& store, RegexId round, RegexId rou
 
 bool is_within(RegexStore& store, RegexId inner, RegexId outer) {
   return inner == outer || store.is_nothing(store.all_of(inner, store.complement(outer)));
+}
+
+bool are_equal(RegexStore& store, RegexId one, RegexId other) {
+  return is_within(store, one, other) && is_within(store, other, one);
 }
 
 void split_blocks(std::vector<CodePoints>& blocks, const CodePoints& by) {

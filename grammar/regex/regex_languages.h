@@ -11,6 +11,8 @@ namespace specdec {
 /// True when all texts of one language are texts of another.
 bool is_within(RegexStore& store, RegexId inner, RegexId outer);
 
+bool are_equal(RegexStore& store, RegexId one, RegexId other);
+
 /// Splits each set into what is in `by` and what is not.
 void split_blocks(std::vector<CodePoints>& blocks, const CodePoints& by);
 

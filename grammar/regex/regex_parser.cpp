@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/error.h"
+#include "grammar/interruption.h"
 #include "grammar/regex/regex_assertions.h"
 #include "grammar/regex/regex_languages.h"
 #include "grammar/regex/regex_syntax.h"
@@ -16,7 +17,7 @@ using SyntaxKind = RegexSyntax::Kind;
 using SyntaxNode = RegexSyntax::Node;
 
 constexpr uint64_t kMaxUnrolled = 64;   ///< rounds of a group with assertions in it
-constexpr uint64_t kMaxSteps = 20'000;  ///< within such rounds, so that nested ones end
+constexpr uint64_t kMaxSteps = 20'000;  ///< within such rounds, in each context
 constexpr size_t kMaxContexts = 200;
 
 /// Turns syntax into a regular language, from its end to its beginning: what a part matches depends
@@ -43,7 +44,7 @@ class Translator {
     terminal_ = true;
     const Rest alone = before(syntax_.root, Rest(contexts(), RegexStore::kEmpty));
     for (const RegexId other : alone) {
-      if (!are_equal(alone[0], other)) {
+      if (!are_equal(store_, alone[0], other)) {
         fail_at_edge(true);
       }
     }
@@ -52,7 +53,7 @@ class Translator {
     }
     marks_end_ = true;
     const Rest end(contexts(), marked(store_, RegexStore::kEmpty));
-    if (!are_equal(before(syntax_.root, end)[0], marked(store_, alone[0]))) {
+    if (!are_equal(store_, before(syntax_.root, end)[0], marked(store_, alone[0]))) {
       fail_at_edge(false);
     }
     return alone[0];
@@ -125,10 +126,6 @@ class Translator {
     return node.max == RegexSyntax::kUnbounded ? std::nullopt : std::optional(node.max);
   }
 
-  bool are_equal(RegexId one, RegexId other) {
-    return is_within(store_, one, other) && is_within(store_, other, one);
-  }
-
   bool is_lazy(const SyntaxNode& node) const { return terminal_ && node.lazy; }
 
   [[noreturn]] void fail_at_edge(bool behind) const {
@@ -157,7 +154,9 @@ class Translator {
   /// What `index` and then `rest` match.
   Rest before(uint32_t index, const Rest& rest) {
     const SyntaxNode& node = syntax_.nodes[index];
-    if (unrolling_ > 0 && ++steps_ > kMaxSteps) {
+    Interruption::check();
+    steps_ += unrolling_ > 0 ? rest.size() : 0;
+    if (steps_ > kMaxSteps) {
       syntax_.fail(node.position, "repeated groups with assertions in them are too large");
     }
     if (!node.asserts && uniform(rest)) {
@@ -307,7 +306,7 @@ class Translator {
   /// The mark behind the rest moves no lazy quantifier's end.
   std::optional<RegexId> marked_lazy(const SyntaxNode& node, RegexId rest) {
     const auto [plain_rest, plain_all] = lazy_.at(&node);
-    const bool same = are_equal(rest, marked(store_, plain_rest));
+    const bool same = are_equal(store_, rest, marked(store_, plain_rest));
     return same ? std::optional(marked(store_, plain_all)) : std::nullopt;
   }
 
@@ -388,6 +387,7 @@ RegexId parse_regex(RegexStore& store, std::string_view pattern, bool search,
 RegexId parse_terminal(RegexStore& store, std::string_view pattern) {
   RegexSyntax syntax = RegexSyntaxParser(pattern, RegexDialect::kPython).parse();
   mark_lazy(syntax);
+  check_size(syntax);
   return Translator(store, syntax).translate_terminal();
 }
 

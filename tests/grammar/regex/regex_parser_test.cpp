@@ -13,6 +13,7 @@ namespace specdec {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -414,6 +415,12 @@ TEST(RegexParserTest, HostileInputs) {
   EXPECT_THAT(pattern_error("((((^a|b){0,60}c){0,60}d){0,60}e){0,60}"), HasSubstr("too large"));
   EXPECT_TRUE(finds("^(a|aa)+$", std::string(1000, 'a')));
   RegexStore store;
+  for (const std::string pattern :
+       {"(?:(?:\\bab\\b ?){40}c\\b){40}",
+        "(?:(?:\\b[a-z]+(?<![xyz])\\b(?: |,|;)){50}c\\b(?<!q)){50}x", "a(?=[a-z])[a-z]{700002}"}) {
+    const auto error = error_message<GrammarError>([&] { parse_terminal(store, pattern); });
+    EXPECT_THAT(error, AnyOf(HasSubstr("too large"), HasSubstr("smaller counts"))) << pattern;
+  }
   const RegexId counted = parse_regex(store, "^.{0,1000000000}$", true);
   EXPECT_NE(store.next(counted, 'x'), RegexStore::kNothing);
   const std::string literal(100'000, 'x');
