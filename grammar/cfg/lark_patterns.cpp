@@ -20,7 +20,8 @@ std::string quoted_pattern(const std::u32string& literal) {
     if (c < ' ' || c > '~') {
       pattern += fmt::format("\\U{:08x}", static_cast<uint32_t>(c));
     } else {
-      pattern += (is_word ? "" : "\\") + std::string(1, static_cast<char>(c));
+      pattern += is_word ? "" : "\\";
+      pattern += static_cast<char>(c);
     }
   }
   return pattern;

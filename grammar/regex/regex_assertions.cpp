@@ -65,4 +65,14 @@ bool is_tempered(const RegexSyntax& syntax, const RegexSyntax::Node& node) {
          !syntax.nodes[look.children[0]].asserts;
 }
 
+void refuse_repeated(const RegexSyntax& syntax, const RegexSyntax::Node& node, bool is_terminal) {
+  const bool finds_end = is_terminal && is_tempered(syntax, node);
+  syntax.fail(node.position,
+              finds_end ? "a look-ahead before each character is not supported where more follows; "
+                          "to read up to an end, write '.*?' before it, with the flag s where line "
+                          "ends may come too"
+                        : "assertions in a group that is repeated are not supported; move the "
+                          "anchor, word boundary, look-around or lazy quantifier out of the group");
+}
+
 }  // namespace specdec

@@ -17,4 +17,8 @@ const RegexSyntax::Node* find_assertion(const RegexSyntax& syntax, bool behind);
 /// ((?!X)C)* with a class C.
 bool is_tempered(const RegexSyntax& syntax, const RegexSyntax::Node& node);
 
+/// Fails at a group with assertions in it that is repeated without end.
+[[noreturn]] void refuse_repeated(const RegexSyntax& syntax, const RegexSyntax::Node& node,
+                                  bool is_terminal);
+
 }  // namespace specdec

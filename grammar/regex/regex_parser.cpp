@@ -320,9 +320,7 @@ class Translator {
       return before_ended(node, rest);
     }
     if (node.max > kMaxUnrolled) {
-      syntax_.fail(node.position,
-                   "assertions in a group that is repeated are not supported; move the anchor, "
-                   "word boundary, look-around or lazy quantifier out of the group");
+      refuse_repeated(syntax_, node, terminal_);
     }
     ++unrolling_;
     Rest all = rest;

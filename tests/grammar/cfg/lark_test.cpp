@@ -272,6 +272,12 @@ TEST(LarkTest, LazyQuantifiersEndAtTheFirstChance) {
   EXPECT_TRUE(
       lark_accepts("start: S\nS: \"'\" _STRING_INNER \"'\"\n%import common._STRING_INNER", "'a'"));
   EXPECT_THAT(lark_error("start: /.*?(a|bb)/"), HasSubstr("lazy quantifier is not supported here"));
+  EXPECT_THAT(
+      lark_error("start: /(?:(?!end)[\\s\\S])*end/"),
+      AllOf(HasSubstr("character 18"), HasSubstr("write '.*?' before it, with the flag s")));
+  Lark instead("start: /.*?end/s \"x\"");
+  EXPECT_TRUE(instead.accepts("en\nendx"));
+  EXPECT_FALSE(instead.accepts("endendx"));
   EXPECT_THAT(lark_error("start: A\nA: /b*?/ A"), HasSubstr("refers to itself"));
 }
 
