@@ -36,9 +36,11 @@ std::string hex_range(const std::string& escape, int digits) {
   std::string all;
   std::string zeros;
   for (int at = 0; at < digits; ++at, zeros += "0") {
-    all += (at == 0 ? "" : "|") + range(zeros, digits - at - 1);
+    all += at == 0 ? "" : "|";
+    all += range(zeros, digits - at - 1);
     for (int same = 1; same < 16 && at + 1 < digits; ++same) {
-      all += "|" + range(zeros + hex_digit(same), digits - at - 2);
+      all += '|';
+      all += range(zeros + hex_digit(same), digits - at - 2);
     }
   }
   return all;
@@ -82,7 +84,8 @@ std::string count_texts() {
   for (int min = 0; min < 100; ++min) {
     std::string more;  // the numbers from `min` to 99
     for (int max = min; max < 100 && max < min / 10 * 10 + 10; ++max) {
-      more += (more.empty() ? "" : "|") + std::to_string(max);
+      more += more.empty() ? "" : "|";
+      more += std::to_string(max);
     }
     if (min < 90) {
       more += fmt::format("|[{}-9][0-9]", min / 10 + 1);
@@ -96,9 +99,9 @@ RegexId char_class(RegexStore& store) {
   const std::string escapes = "\\\\(?:[dDsSwWb-]|" + std::string(kClasses) + ")";
   const RegexId single =
       format_pattern(store, "[^\\]\\[\\\\-]|\\[|" + std::string(kCharacterEscape) + "|" + escapes);
-  const RegexId ranges =
-      store.any_of(plain_ranges(store),
-                   format_pattern(store, hex_range("\\\\x", 2) + "|" + hex_range("\\\\u", 4)));
+  const RegexId ranges = store.any_of(
+      plain_ranges(store),
+      format_pattern(store, fmt::format("{}|{}", hex_range("\\\\x", 2), hex_range("\\\\u", 4))));
   const RegexId dash = format_pattern(store, "-?");
   const RegexId members = store.repeat(store.any_of(single, ranges), 0, std::nullopt);
   const RegexId parts[] = {format_pattern(store, "\\[\\^?"), dash, members, dash,
@@ -110,7 +113,8 @@ RegexId char_class(RegexStore& store) {
 
 RegexId regex_format(RegexStore& store) {
   const RegexId assertion = format_pattern(store, "[\\^$]|\\\\[bB]");
-  const RegexId quantifier = format_pattern(store, "(?:(?:[*+?]|" + count_texts() + ")(?:\\?)?)?");
+  const RegexId quantifier =
+      format_pattern(store, fmt::format("(?:(?:[*+?]|{})(?:\\?)?)?", count_texts()));
   const RegexId simple = store.any_of(
       format_pattern(store, "[^\\^$\\\\.*+?()\\[\\]{}|]|\\.|" + std::string(kCharacterEscape) +
                                 "|\\\\(?:[dDsSwW]|" + kClasses + ")"),
