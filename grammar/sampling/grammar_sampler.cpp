@@ -277,10 +277,11 @@ bool Walk::take_named_token() {
 
 /// Throws GrammarError when a limit of the grammar was reached.
 Token Walk::any_token() {
-  const std::vector<Token> allowed = matcher_.mask().tokens();
-  if (const auto limit = matcher_.limit()) {
-    throw GrammarError(*limit);
+  if (!matcher_.settle()) {
+    const auto limit = matcher_.grammar().limit(matcher_.state());
+    throw GrammarError(limit.value_or("a limit of the grammar was reached"));
   }
+  const std::vector<Token> allowed = matcher_.mask().tokens();
   SPECDEC_CHECK(!allowed.empty(), "a state of the grammar has no token");
   Token token = 0;
   for (int i = 0; i < kCandidates; ++i) {
