@@ -319,14 +319,6 @@ TagFormat optional_format(TagFormat part) {
   return format;
 }
 
-size_t size_of_format(const TagFormat& format) {
-  size_t size = 1;
-  for (const TagFormat& part : format.parts) {
-    size += size_of_format(part);
-  }
-  return size;
-}
-
 TagFormat parse_tag_format(const JsonValue& value) {
   const JsonValue* type = value.find("type");
   if (type != nullptr && type->is(Type::kString) && type->text == "structural_tag") {

@@ -36,7 +36,8 @@ struct TagFormat {
     kTag,          ///< parts: begin, content, end; ends at the first place where `end` may
     kTriggered,    ///< free text with tags in it (the parts)
     kSeparated,    ///< tags (the parts) with `separator` between them, and nothing else
-    kRepeat,       ///< parts[0], from `min` to `max` times
+    kRepeat,       ///< parts[0], from `min` to `max` times, with `separator` where there is one
+    kMembers,      ///< the parts in their order, those not in `required` or not, with `separator`
   };
 
   Kind kind = Kind::kText;
@@ -47,7 +48,8 @@ struct TagFormat {
   bool ends_free_text = false;
   std::shared_ptr<const TagContent> content = {};  ///< shared by copies: schemas are large
   std::vector<TagFormat> parts = {};
-  std::vector<TagFormat> separator = {};  ///< kSeparated: one
+  std::vector<TagFormat> separator = {};  ///< kSeparated, kMembers: one; kRepeat: one or none
+  std::vector<bool> required = {};        ///< kMembers: by part
   std::vector<std::string> excludes = {};
   std::vector<std::string> triggers = {};  ///< kTriggered: beginnings of tags; "" = whole begins
   bool at_least_one = false;               ///< kTriggered, kSeparated
@@ -75,9 +77,6 @@ std::vector<TagFormat> parts_of(Parts... parts) {
   (list.push_back(std::move(parts)), ...);
   return list;
 }
-
-/// How many formats it consists of.
-size_t size_of_format(const TagFormat& format);
 
 /// Reads a format as docs/grammar.md describes it, which is XGrammar's structural tag with a few
 /// more types. Throws GrammarError with the JSON pointer of what is wrong.

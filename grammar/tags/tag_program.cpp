@@ -3,96 +3,43 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <functional>
 #include <utility>
 
 #include "core/error.h"
 #include "core/formats/utf8.h"
 #include "grammar/interruption.h"
 #include "grammar/tags/tag_place.h"
+#include "grammar/tags/tag_program_builder.h"
 
 namespace specdec {
 namespace {
 
 constexpr size_t kMaxEntries = 1'000'000;
-constexpr uint64_t kMaxRepeats = 10'000;  // copies of parts that a format may need
+constexpr uint64_t kMaxRepeats = 10'000;    // copies of parts that a format may need
+constexpr uint64_t kMaxEmptyRepeats = 200;  // of those that may be empty: all are open at once
 
 }  // namespace
 
-/// Builds from the end to the beginning: each part is told what follows it.
-class TagProgramBuilder {
- public:
-  explicit TagProgramBuilder(const TagCompiler& compiler) : compiler_(compiler) {}
+TagProgram TagProgramBuilder::build(const TagFormat& format) && {
+  const TagEntry end = add({});
+  entries_[end].end = true;
+  program_.begin_ = entry_of(format, end);
+  find_starts();
+  find_free();
+  find_distances();
+  find_tokens();
+  return std::move(program_);
+}
 
-  TagProgram build(const TagFormat& format) && {
-    const TagEntry end = add({});
-    entries_[end].end = true;
-    program_.begin_ = entry_of(format, end);
-    find_starts();
-    find_free();
-    find_distances();
-    find_tokens();
-    return std::move(program_);
+TagEntry TagProgramBuilder::add(Entry entry) {
+  if (entries_.size() >= kMaxEntries) {
+    throw GrammarError(fmt::format(
+        "the format has more than {} parts, copies of repeated ones among them", kMaxEntries));
   }
-
- private:
-  using Kind = TagFormat::Kind;
-
-  struct Text {
-    TagSymbols symbols;
-    TagEntry then;
-  };
-  /// As it is built; `also`: other entries of which it has everything.
-  struct Entry {
-    std::vector<Text> texts = {};
-    std::vector<uint32_t> grammars = {}, free = {};
-    std::vector<TagEntry> also = {};
-    bool end = false;
-    uint32_t ended = TagProgram::kNone;
-  };
-  struct FreePart {
-    const TagFormat* format;
-    TagEntry then;
-  };
-
-  TagEntry add(Entry entry) {
-    if (entries_.size() >= kMaxEntries) {
-      throw GrammarError(fmt::format(
-          "the format has more than {} parts, copies of repeated ones among them", kMaxEntries));
-    }
-    entries_.push_back(std::move(entry));
-    return static_cast<TagEntry>(entries_.size() - 1);
-  }
-  TagEntry either(TagEntry a, TagEntry b) { return add({.also = {a, b}}); }
-
-  TagEntry entry_of(const TagFormat& format, TagEntry then);
-  TagEntry text(TagSymbols symbols, TagEntry then, bool join = true);
-  TagEntry delimiter(const TagFormat& format, TagEntry then, uint32_t ended);
-  TagEntry grammar(const TagFormat& format, TagEntry then);
-  TagEntry free(const TagFormat& format, TagEntry then);
-  TagEntry any_of(const std::vector<TagFormat>& parts, TagEntry then);
-  TagEntry tag(const TagFormat& format, TagEntry then);
-  TagEntry triggered(const TagFormat& format, TagEntry then);
-  TagEntry separated(const TagFormat& format, TagEntry then);
-  TagEntry repeat(const TagFormat& format, TagEntry then);
-  TagSymbols symbols(const TagFormat& format) const;
-  size_t automaton(const TagContent& content);
-
-  void find_starts();
-  TagProgram::Start start_of(TagEntry entry);
-  void find_free();
-  void find_distances();
-  void find_tokens();
-
-  const TagCompiler& compiler_;
-  TagProgram program_;
-  std::vector<Entry> entries_;
-  std::vector<FreePart> free_parts_;
-  std::map<std::string, size_t> automata_;  ///< by content
-  std::vector<uint32_t> visited_;           ///< by entry: the last walk that came there
-  uint32_t walk_ = 0;
-  uint64_t repeats_ = 0;
-};
+  entries_.push_back(std::move(entry));
+  return static_cast<TagEntry>(entries_.size() - 1);
+}
 
 TagEntry TagProgramBuilder::entry_of(const TagFormat& format, TagEntry then) {
   Interruption::check();
@@ -118,6 +65,8 @@ TagEntry TagProgramBuilder::entry_of(const TagFormat& format, TagEntry then) {
       return triggered(format, then);
     case Kind::kSeparated:
       return separated(format, then);
+    case Kind::kMembers:
+      return members(format, then);
     case Kind::kRepeat:
       return repeat(format, then);
   }
@@ -176,8 +125,9 @@ size_t TagProgramBuilder::automaton(const TagContent& content) {
 
 TagEntry TagProgramBuilder::grammar(const TagFormat& format, TagEntry then) {
   const size_t id = at_place(format.place, [&] { return automaton(*format.content); });
-  program_.grammars_.push_back({.automaton = id, .then = then});
-  return add({.grammars = {static_cast<uint32_t>(program_.grammars_.size() - 1)}});
+  const auto grammar = static_cast<uint32_t>(program_.grammars_.size());
+  program_.grammars_.push_back({.automaton = id, .then = then, .family = grammar});
+  return add({.grammars = {grammar}});
 }
 
 TagEntry TagProgramBuilder::free(const TagFormat& format, TagEntry then) {
@@ -241,150 +191,112 @@ TagEntry TagProgramBuilder::separated(const TagFormat& format, TagEntry then) {
   return format.at_least_one ? tags : either(tags, then);
 }
 
-TagEntry TagProgramBuilder::repeat(const TagFormat& format, TagEntry then) {
-  const TagFormat& part = format.parts.front();
-  const uint64_t min = format.min;
-  if (format.max.value_or(min) < min || min > kMaxRepeats ||
-      (repeats_ += format.max.value_or(min)) > kMaxRepeats) {
-    at_place(format.place, [&]() -> int {
-      throw GrammarError(
-          fmt::format("repeated from {} to {} times; give min <= max, and at most {} copies in all",
-                      min, format.max.value_or(min), kMaxRepeats));
-    });
+/// Each part is made once: `some` is what may come after a part, `none` where none came yet.
+TagEntry TagProgramBuilder::members(const TagFormat& format, TagEntry then) {
+  TagEntry some = then, none = then;
+  for (size_t i = format.parts.size(); i > 0; --i) {
+    const TagEntry part = entry_of(format.parts[i - 1], some);
+    const TagEntry separated = entry_of(format.separator.front(), part);
+    some = format.required[i - 1] ? separated : either(separated, some);
+    none = format.required[i - 1] ? part : either(part, none);
   }
-  TagEntry entry = then;
-  if (format.max) {
-    for (uint64_t i = min; i < *format.max; ++i) {
-      entry = either(entry_of(part, entry), then);
+  return none;
+}
+
+/// True where it has the empty text.
+bool TagProgramBuilder::may_be_empty(const TagFormat& format) {
+  const auto is_empty = [&](const TagFormat& part) { return may_be_empty(part); };
+  switch (format.kind) {
+    case Kind::kText:
+      return format.text.empty();
+    case Kind::kToken:
+    case Kind::kTokenOrText:
+      return false;
+    case Kind::kGrammar: {
+      const size_t id = at_place(format.place, [&] { return automaton(*format.content); });
+      Automaton& grammar = *program_.automata_[id];
+      return grammar.is_complete(grammar.start());
     }
-  } else {
-    const TagEntry loop = add({});
-    const TagEntry again = entry_of(part, loop);
-    entries_[loop].also = {again, then};
-    entry = loop;
+    case Kind::kFree:
+      return true;
+    case Kind::kSequence:
+    case Kind::kTag:
+      return std::ranges::all_of(format.parts, is_empty);
+    case Kind::kOr:
+      return std::ranges::any_of(format.parts, is_empty);
+    case Kind::kTriggered:
+    case Kind::kSeparated:
+      return !format.at_least_one || std::ranges::any_of(format.parts, is_empty);
+    case Kind::kMembers:
+      return std::ranges::none_of(format.required, std::identity());
+    case Kind::kRepeat:
+      return format.min == 0 || is_empty(format.parts.front());
   }
-  for (uint64_t i = 0; i < min; ++i) {
-    entry = entry_of(part, entry);
+  throw InternalError("a format of no kind");
+}
+
+/// Counts the copies of a part after the first.
+void TagProgramBuilder::check_repeat(const TagFormat& format, bool is_empty) {
+  const uint64_t count = std::max<uint64_t>(format.max.value_or(format.min), 1);
+  const bool is_grammar = format.parts.front().kind == Kind::kGrammar;
+  at_place(format.place, [&] {
+    if (format.max.value_or(format.min) < format.min) {
+      throw GrammarError(
+          fmt::format("repeated from {} to {} times; give min <= max", format.min, *format.max));
+    }
+    if (count > kMaxRepeats || (repeats_ += count - 1) > kMaxRepeats) {
+      throw GrammarError(
+          fmt::format("repeated up to {} times; the format may have at most {} copies in all",
+                      count, kMaxRepeats));
+    }
+    if (is_empty && !is_grammar && format.max && (empty_repeats_ += count - 1) > kMaxEmptyRepeats) {
+      throw GrammarError(fmt::format(
+          "repeated up to {} times what may be empty; the format may have at most {} such copies "
+          "in all; leave out max, or repeat what is never empty",
+          count, kMaxEmptyRepeats));
+    }
+  });
+}
+
+TagEntry TagProgramBuilder::repeat(const TagFormat& format, TagEntry then) {
+  const bool is_empty = format.separator.empty() && may_be_empty(format.parts.front());
+  check_repeat(format, is_empty);
+  if (format.max == 0) {
+    return then;
+  }
+  const auto first = static_cast<uint32_t>(program_.grammars_.size());
+  const TagEntry entry = copies(format, is_empty ? 0 : format.min, then);
+  if (is_empty && format.parts.front().kind == Kind::kGrammar) {
+    for (uint32_t id = first; id < program_.grammars_.size(); ++id) {
+      program_.grammars_[id].family = first;
+    }
   }
   return entry;
 }
 
-// ---- What is found out at the end --------------------------------------------------------------
-
-TagProgram::Start TagProgramBuilder::start_of(TagEntry first) {
-  TagProgram::Start start;
-  visited_.resize(entries_.size());
-  std::vector<TagEntry> open = {first};
-  visited_[first] = ++walk_;
-  while (!open.empty()) {
-    const Entry& entry = entries_[open.back()];
-    open.pop_back();
-    for (const Text& text : entry.texts) {
-      (void)start.texts.add(text.symbols, text.then);
-    }
-    start.grammars.insert(start.grammars.end(), entry.grammars.begin(), entry.grammars.end());
-    start.free.insert(start.free.end(), entry.free.begin(), entry.free.end());
-    start.end |= entry.end;
-    for (const TagEntry other : entry.also) {
-      if (std::exchange(visited_[other], walk_) != walk_) {
-        open.push_back(other);
-      }
-    }
-  }
-  return start;
-}
-
-/// Only of entries that something leads to: those within others are no places of their own.
-void TagProgramBuilder::find_starts() {
-  std::vector<bool> wanted(entries_.size(), false);
-  wanted[program_.begin_] = true;
-  for (const TagProgram::Grammar& grammar : program_.grammars_) {
-    wanted[grammar.then] = true;
-  }
-  for (const FreePart& part : free_parts_) {
-    wanted[part.then] = true;
-  }
-  for (const Entry& entry : entries_) {
-    for (const Text& text : entry.texts) {
-      wanted[text.then] = true;
-    }
-  }
-  program_.starts_.resize(entries_.size());
-  for (TagEntry entry = 0; entry < entries_.size(); ++entry) {
-    program_.ended_.push_back(entries_[entry].ended);
-    if (wanted[entry]) {
-      program_.starts_[entry] = start_of(entry);
-    }
-  }
-}
-
-void TagProgramBuilder::find_free() {
-  for (const FreePart& part : free_parts_) {
-    const TagProgram::Start& then = program_.starts_[part.then];
-    at_place(part.format->place, [&] {
-      if (!then.grammars.empty() || !then.free.empty()) {
-        throw GrammarError(
-            "free text must end before a text or a token; here a grammar, a tag without a begin or "
-            "more free text follows it");
-      }
-      program_.free_.push_back(
-          {TagSearch(then.texts, part.format->triggers, part.format->excludes), then.end});
-    });
-  }
-  for (TagProgram::Grammar& grammar : program_.grammars_) {
-    const TagProgram::Start& then = program_.starts_[grammar.then];
-    grammar.greedy = !then.free.empty() && then.texts.empty() && then.grammars.empty();
-  }
-}
-
-void TagProgramBuilder::find_distances() {
-  constexpr uint32_t kFar = TagProgram::kNone - 1;
-  std::vector<uint32_t>& distances = program_.distances_;
-  distances.assign(entries_.size(), kFar);
-  bool changed = true;
-  const auto lower = [&](TagEntry entry, uint32_t distance) {
-    changed |= distance < distances[entry];
-    distances[entry] = std::min(distances[entry], distance);
+TagEntry TagProgramBuilder::copies(const TagFormat& format, uint64_t min, TagEntry then) {
+  const TagFormat& part = format.parts.front();
+  const auto again = [&](TagEntry next) {
+    return format.separator.empty() ? next : entry_of(format.separator.front(), next);
   };
-  const auto after = [&](TagEntry then) { return std::min(distances[then], kFar - 1) + 1; };
-  while (std::exchange(changed, false)) {
-    for (size_t i = entries_.size(); i > 0; --i) {  // what follows was mostly made first
-      const auto id = static_cast<TagEntry>(i - 1);
-      const Entry& entry = entries_[id];
-      lower(id, entry.end ? 0 : kFar);
-      for (const Text& text : entry.texts) {
-        lower(id, after(text.then));
-      }
-      for (const uint32_t grammar : entry.grammars) {
-        lower(id, after(program_.grammars_[grammar].then));
-      }
-      for (const uint32_t free : entry.free) {
-        lower(id, after(free_parts_[free].then));
-      }
-      for (const TagEntry other : entry.also) {
-        lower(id, distances[other]);
-      }
+  TagEntry after = then;  // what may come after a copy
+  TagEntry next = then;   // the next copy
+  uint64_t left = std::max<uint64_t>(format.max.value_or(min), 1);
+  if (!format.max) {
+    const TagEntry loop = add({});
+    next = entry_of(part, loop);
+    after = again(next);
+    entries_[loop].also = {after, then};
+    left = std::max<uint64_t>(min, 1) - 1;
+  }
+  for (; left > 0; --left) {  // of `left` copies the last one that is not made yet
+    next = entry_of(part, after);
+    after = again(next);
+    if (left - 1 >= min) {
+      after = either(after, then);
     }
   }
-}
-
-void TagProgramBuilder::find_tokens() {
-  std::vector<Token>& tokens = program_.named_tokens_;
-  for (const Entry& entry : entries_) {
-    for (const Text& text : entry.texts) {
-      for (const uint32_t symbol : text.symbols) {
-        if (is_token(symbol)) {
-          tokens.push_back(token_of(symbol));
-        }
-      }
-    }
-  }
-  for (const auto& automaton : program_.automata_) {
-    const std::vector<Token> inner = automaton->named_tokens();
-    tokens.insert(tokens.end(), inner.begin(), inner.end());
-  }
-  std::sort(tokens.begin(), tokens.end());
-  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return min > 0 ? next : either(next, then);
 }
 
 TagProgram make_tag_program(const TagFormat& format, const TagCompiler& compiler) {

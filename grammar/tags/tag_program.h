@@ -23,6 +23,9 @@ class TagProgram {
   struct Grammar {
     size_t automaton = 0;
     TagEntry then = 0;
+    /// Copies of one repetition, the earlier ones with larger ids, which may do all that later ones
+    /// may. Else its own id.
+    uint32_t family = 0;
     bool greedy = false;  ///< free text follows: the grammar goes on as long as it can
   };
   /// Free text, and the texts that end it.

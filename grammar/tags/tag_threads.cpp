@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "grammar/interruption.h"
+
 namespace specdec {
 
 uint32_t pack_character(const Utf8Decoder& utf8) {
@@ -32,15 +34,17 @@ void TagThreads::add_entry(TagEntry entry) {
 
 void TagThreads::add_grammar(uint32_t id, StateId state) {
   const TagThread thread = {.kind = TagThread::kGrammar, .id = id, .at = state};
-  const bool is_complete = program_.automaton(id).is_complete(state);
-  if (is_complete && std::ranges::find(threads_, thread) != threads_.end()) {
+  const TagProgram::Grammar& grammar = program_.grammar(id);
+  const auto [known, is_new] = earliest_.try_emplace({grammar.family, state}, id);
+  if (!is_new && known->second >= id) {
     return;  // what follows it has been added: grammars of empty texts may follow each other
   }
+  Interruption::check();
+  known->second = id;
   add(thread);
-  if (!is_complete) {
+  if (!program_.automaton(id).is_complete(state)) {
     return;
   }
-  const TagProgram::Grammar& grammar = program_.grammar(id);
   if (!grammar.greedy) {
     add_entry(grammar.then);
     return;
@@ -156,6 +160,11 @@ void TagThreads::step_grammar(const TagThread& thread, uint32_t symbol) {
 }
 
 std::vector<TagThread> TagThreads::take() {
+  std::erase_if(threads_, [&](const TagThread& thread) {
+    return thread.kind == TagThread::kGrammar &&
+           earliest_.at({program_.grammar(thread.id).family, thread.at}) != thread.id;
+  });
+  earliest_.clear();
   std::sort(threads_.begin(), threads_.end());
   threads_.erase(std::unique(threads_.begin(), threads_.end()), threads_.end());
   return std::exchange(threads_, {});

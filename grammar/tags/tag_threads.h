@@ -1,6 +1,8 @@
 #pragma once
 #include <compare>
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "grammar/regex/utf8_decoder.h"
@@ -42,6 +44,8 @@ class TagThreads {
   bool can_finish_character(uint32_t free, TagSearch::Node node, const Utf8Decoder& utf8) const;
 
   const TagProgram& program_;
+  /// Of each family of grammars and state the earliest copy, which may do all that later ones may.
+  std::map<std::pair<uint32_t, StateId>, uint32_t> earliest_;
   std::vector<TagThread> threads_;
   std::vector<uint32_t> ended_;  ///< grammars whose end was found in this step
 };

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "grammar/interruption.h"
 #include "grammar/tags/schema_values.h"
 
 namespace specdec {
@@ -18,9 +19,8 @@ namespace {
 using Type = JsonValue::Type;
 using Notation = ToolCallStyle::Notation;
 
-constexpr int kMaxDepth = 32;            // of values in values
-constexpr size_t kMaxFormats = 100'000;  // of the arguments of one tool
-constexpr size_t kMaxOptional = 100;     // names none of which is required
+constexpr int kMaxDepth = 32;          // of values in values
+constexpr size_t kMaxValues = 20'000;  // of the arguments of one tool
 constexpr std::string_view kGemmaQuote = "<|\"|>";
 
 /// Translates a schema into the formats of its values.
@@ -80,6 +80,7 @@ class ArgumentWriter {
   const ToolCallStyle& style_;
   const JsonValue& root_;
   std::string place_;
+  mutable size_t values_ = 0;  ///< so far
 };
 
 /// What a $ref within the parameters means.
@@ -111,11 +112,13 @@ const JsonValue& ArgumentWriter::resolved(const JsonValue& schema, const std::st
 
 TagFormat ArgumentWriter::value(const JsonValue& schema, const std::string& pointer,
                                 int depth) const {
-  TagFormat format = any_value(schema, pointer, depth);
-  if (size_of_format(format) > kMaxFormats) {
-    fail(pointer, "so many combinations of names and values cannot be written");
+  Interruption::check();
+  if (++values_ > kMaxValues) {
+    fail(pointer, fmt::format("more than {} values of one tool cannot be written; give fewer "
+                              "properties, or fewer references to one definition",
+                              kMaxValues));
   }
-  return format;
+  return any_value(schema, pointer, depth);
 }
 
 TagFormat ArgumentWriter::any_value(const JsonValue& given, const std::string& pointer,
@@ -285,19 +288,12 @@ TagFormat ArgumentWriter::array(const JsonValue& schema, const std::string& poin
   if (items == nullptr) {
     fail(pointer, "an array without 'items' cannot be written");
   }
-  const TagFormat item = value(*items, pointer + "/items", depth + 1);
-  const uint64_t min = count(schema, "minItems", pointer).value_or(0);
-  const auto max = count(schema, "maxItems", pointer);
-  TagFormat more = {.kind = TagFormat::Kind::kRepeat, .place = place_ + pointer};
-  more.parts = {sequence_format(parts_of(text_format(","), item))};
-  more.min = min > 0 ? min - 1 : 0;
-  more.max = max && *max > 0 ? std::optional(*max - 1) : std::nullopt;
-  TagFormat some = sequence_format(parts_of(item, std::move(more)));
-  if (max && *max == 0) {
-    return text_format("[]");
-  }
-  return sequence_format(parts_of(
-      text_format("["), min > 0 ? std::move(some) : optional_format(some), text_format("]")));
+  TagFormat list = {.kind = TagFormat::Kind::kRepeat, .place = place_ + pointer};
+  list.parts.push_back(value(*items, pointer + "/items", depth + 1));
+  list.separator.push_back(text_format(","));
+  list.min = count(schema, "minItems", pointer).value_or(0);
+  list.max = count(schema, "maxItems", pointer);
+  return sequence_format(parts_of(text_format("["), std::move(list), text_format("]")));
 }
 
 std::vector<ArgumentWriter::Property> ArgumentWriter::properties(const JsonValue& schema,
@@ -344,35 +340,12 @@ TagFormat ArgumentWriter::object(const JsonValue& schema, const std::string& poi
         parts_of(text_format(property.name + ":"),
                  value(*property.schema, pointer + "/properties/" + property.name, depth + 1))));
   }
-  const auto rest_of = [&](size_t first) {
-    std::vector<TagFormat> parts = {members[first]};
-    for (size_t i = first + 1; i < all.size(); ++i) {
-      TagFormat part = sequence_format(parts_of(text_format(","), members[i]));
-      parts.push_back(all[i].required ? std::move(part) : optional_format(std::move(part)));
-    }
-    return parts;
-  };
-  const auto needed = std::ranges::find(all, true, &Property::required);
-  std::vector<TagFormat> parts = {text_format("{")};
-  if (needed != all.end()) {
-    const auto first = static_cast<size_t>(needed - all.begin());
-    for (size_t i = 0; i < first; ++i) {
-      parts.push_back(optional_format(sequence_format(parts_of(members[i], text_format(",")))));
-    }
-    parts.push_back(sequence_format(rest_of(first)));
-  } else {
-    if (all.size() > kMaxOptional) {
-      fail(pointer, fmt::format("more than {} names none of which is required cannot be written",
-                                kMaxOptional));
-    }
-    std::vector<TagFormat> by_first = {text_format("")};
-    for (size_t i = 0; i < all.size(); ++i) {
-      by_first.push_back(sequence_format(rest_of(i)));
-    }
-    parts.push_back(or_format(std::move(by_first)));
+  TagFormat list = {.kind = TagFormat::Kind::kMembers, .parts = std::move(members)};
+  list.separator.push_back(text_format(","));
+  for (const Property& property : all) {
+    list.required.push_back(property.required);
   }
-  parts.push_back(text_format("}"));
-  return sequence_format(std::move(parts));
+  return sequence_format(parts_of(text_format("{"), std::move(list), text_format("}")));
 }
 
 TagFormat ArgumentWriter::parameters(const JsonValue& schema) const {

@@ -166,6 +166,49 @@ TEST(TagAutomatonTest, SequencesAndRepetitions) {
   EXPECT_FALSE(tags.is_prefix("<think>a</think>b"));  // the first end counts
 }
 
+TEST(TagAutomatonTest, RepetitionsCountTheirCopies) {
+  const auto repeat = [](const std::string& counts, const std::string& content) {
+    return R"({"type": "repeat", )" + counts + R"(, "content": )" + content + "}";
+  };
+  const std::string a = R"({"type": "const_string", "value": "a"})";
+  const std::string maybe_a = R"({"type": "regex", "pattern": "a?"})";
+  const auto accepted = [](Tags tags) {
+    std::vector<size_t> lengths;
+    for (size_t length = 0; length < 6; ++length) {
+      if (tags.accepts(std::string(length, 'a'))) {
+        lengths.push_back(length);
+      }
+    }
+    return lengths;
+  };
+  EXPECT_THAT(accepted(Tags(repeat(R"("min": 2, "max": 4)", a))), ElementsAre(2, 3, 4));
+  EXPECT_THAT(accepted(Tags(repeat(R"("min": 3)", a))), ElementsAre(3, 4, 5));
+  EXPECT_THAT(accepted(Tags(repeat(R"("min": 3, "max": 3)", a))), ElementsAre(3));
+  EXPECT_THAT(accepted(Tags(repeat(R"("min": 0, "max": 0)", a))), ElementsAre(0));
+  EXPECT_THAT(accepted(Tags(repeat(R"("min": 2, "max": 4)", maybe_a))), ElementsAre(0, 1, 2, 3, 4));
+  const std::string two = R"({"type": "sequence", "elements": [)" + maybe_a + "," + maybe_a + "]}";
+  EXPECT_THAT(accepted(Tags(repeat(R"("min": 2, "max": 2)", two))), ElementsAre(0, 1, 2, 3, 4));
+}
+
+TEST(TagAutomatonTest, CopiesOfWhatMayBeEmptyMerge) {
+  Tags tags(R"({"type": "sequence", "elements": [{"type": "const_string", "value": "("},
+      {"type": "repeat", "min": 10000, "max": 10000,
+       "content": {"type": "regex", "pattern": "[a-z]*;?"}},
+      {"type": "const_string", "value": "]"}]
+})");
+  std::string text = "(";
+  for (int i = 0; i < 2'000; ++i) {
+    text += "ab;;";
+  }
+  EXPECT_TRUE(tags.accepts(text + "]"));
+  EXPECT_FALSE(tags.is_prefix(text + "A"));
+  EXPECT_THAT(grammar_error([] {
+                Tags(R"({"type": "repeat", "max": 300, "content": {"type": "sequence", "elements": [
+                    {"type": "regex", "pattern": "a*"}, {"type": "regex", "pattern": "b*"}]}})");
+              }),
+              HasSubstr("repeated up to 300 times what may be empty"));
+}
+
 TEST(TagAutomatonTest, TheEndCountsAtTheFirstPlace) {
   Tags tags(R"({"type": "sequence", "elements": [)" + tag("[", "[a-z;]*", ";") +
             R"(, {"type": "const_string", "value": "1"}]})");

@@ -223,6 +223,60 @@ TEST(ToolCallsTest, ArgumentsOfGemma4) {
   EXPECT_FALSE(gemma_accepts(schema, "{b:[],e:1}"));
 }
 
+/// Optional integers p0, p1, ...; or other values.
+std::string optional_properties(int count, const std::string& value = R"({"type": "integer"})") {
+  std::string members;
+  for (int i = 0; i < count; ++i) {
+    members += (i == 0 ? "\"p" : ", \"p") + std::to_string(i) + "\": " + value;
+  }
+  return R"({"type": "object", "properties": {)" + members + "}}";
+}
+
+TEST(ToolCallsTest, OptionalArgumentsOfGemma4InAllCombinations) {
+  const std::string mixed = R"({"properties": {"a": {"type": "null"}, "b": {"type": "null"},
+      "c": {"type": "null"}}, "required": ["b"]})";
+  for (int chosen = 0; chosen < 8; ++chosen) {
+    std::string all, mix;
+    for (int i = 0; i < 3; ++i) {
+      if ((chosen >> i & 1) != 0) {
+        all += (all.empty() ? "p" : ",p") + std::to_string(i) + ":1";
+        mix += (mix.empty() ? "" : ",") + std::string(1, static_cast<char>('a' + i)) + ":null";
+      }
+    }
+    EXPECT_TRUE(gemma_accepts(optional_properties(3), "{" + all + "}")) << all;
+    EXPECT_EQ(gemma_accepts(mixed, "{" + mix + "}"), (chosen & 2) != 0) << mix;
+  }
+  EXPECT_FALSE(gemma_accepts(optional_properties(3), "{,p1:1}"));
+  EXPECT_FALSE(gemma_accepts(optional_properties(3), "{p1:1,p0:1}"));
+}
+
+TEST(ToolCallsTest, ManyOptionalArgumentsOfGemma4) {
+  const std::string objects = optional_properties(60, optional_properties(50));
+  EXPECT_TRUE(gemma_accepts(objects, "{p0:{p1:1,p49:2},p59:{}}"));
+  EXPECT_FALSE(gemma_accepts(objects, "{p0:{p49:2,p1:1}}"));
+  std::string tools;
+  for (int i = 0; i < 128; ++i) {
+    tools += (i == 0 ? "" : ",") + std::string(R"({"type": "function", "function": {"name": "f)") +
+             std::to_string(i) + R"(", "parameters": )" + optional_properties(20) + "}}";
+  }
+  EXPECT_TRUE(ToolCalls(request("gemma4", "", tools))
+                  .accepts("<|tool_call>call:f127{p0:1,p19:2}<tool_call|>"));
+}
+
+TEST(ToolCallsTest, ValuesThatReferToOneAnotherAreNotWrittenWithoutLimit) {
+  std::string definitions = R"("d0": {"type": "integer"})";
+  for (int i = 1; i < 25; ++i) {
+    const std::string ref = R"({"$ref": "#/$defs/d)" + std::to_string(i - 1) + "\"}";
+    definitions += ", \"d" + std::to_string(i) + R"(": {"type": "object", "properties": {"a": )" +
+                   ref + R"(, "b": )" + ref + "}}";
+  }
+  const std::string parameters = R"({"type": "object", "properties": {"x": {"$ref": "#/$defs/d24"}},
+      "$defs": {)" + definitions +
+                                 "}}";
+  EXPECT_THAT(error_message<GrammarError>([&] { gemma_accepts(parameters, ""); }),
+              HasSubstr("more than 20000 values of one tool"));
+}
+
 TEST(ToolCallsTest, WhatANotationCannotEnforceIsAnError) {
   const auto error = [](const std::string& parameters) {
     return error_message<GrammarError>(
