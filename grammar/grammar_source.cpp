@@ -100,7 +100,20 @@ std::unique_ptr<Automaton> make_tags(const Compiling& with, const GrammarSource&
   compiler.find_token = [&](const std::string& name) -> std::optional<Token> {
     return with.vocabulary == nullptr ? std::nullopt : with.vocabulary->find_token(name);
   };
+  compiler.is_end = [&](Token token) {
+    return with.vocabulary != nullptr && std::ranges::find(with.vocabulary->end_tokens(), token) !=
+                                             with.vocabulary->end_tokens().end();
+  };
   return make_tag_automaton(make_tag_program(format, compiler));
+}
+
+std::unique_ptr<Automaton> make_tool_calls(const Compiling& with, const GrammarSource& source,
+                                           const JsonValue& request) {
+  OptionsByWhitespace options;
+  return make_tags(with, source, parse_tool_calls(request, [&](const JsonValue& schema) {
+                     (void)make_content(with, source, {.type = "json_schema", .schema = schema},
+                                        options);
+                   }));
 }
 
 std::unique_ptr<Automaton> make_of_kind(const Compiling& with, const GrammarSource& source,
@@ -127,7 +140,7 @@ std::unique_ptr<Automaton> make_of_kind(const Compiling& with, const GrammarSour
     case GrammarKind::kTags:
       return make_tags(with, source, parse_tag_format(parse_json(source.text, name)));
     case GrammarKind::kToolCalls:
-      return make_tags(with, source, parse_tool_calls(parse_json(source.text, name)));
+      return make_tool_calls(with, source, parse_json(source.text, name));
   }
   throw InternalError("a grammar of no kind");
 }

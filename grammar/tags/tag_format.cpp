@@ -20,7 +20,7 @@ using Kind = TagFormat::Kind;
 using Type = JsonValue::Type;
 
 [[noreturn]] void fail_format(const std::string& place, const std::string& what) {
-  throw GrammarError(fmt::format("#{}: {}", place, what));
+  throw GrammarError(place.empty() ? what : fmt::format("#{}: {}", place, what));
 }
 
 std::string near_name(std::string_view name, const std::vector<std::string>& known) {

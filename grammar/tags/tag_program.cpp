@@ -26,6 +26,7 @@ TagProgram TagProgramBuilder::build(const TagFormat& format) && {
   entries_[end].end = true;
   program_.begin_ = entry_of(format, end);
   find_starts();
+  check_end_tokens();
   find_free();
   find_distances();
   find_tokens();
@@ -47,7 +48,7 @@ TagEntry TagProgramBuilder::entry_of(const TagFormat& format, TagEntry then) {
     case Kind::kText:
     case Kind::kToken:
     case Kind::kTokenOrText:
-      return text(symbols(format), then, !format.ends_free_text);
+      return spelled(format, then, !format.ends_free_text);
     case Kind::kGrammar:
       return grammar(format, then);
     case Kind::kFree:
@@ -88,6 +89,17 @@ TagSymbols TagProgramBuilder::symbols(const TagFormat& format) const {
     }
     return symbols_of(format.text);
   });
+}
+
+TagEntry TagProgramBuilder::spelled(const TagFormat& format, TagEntry then, bool join) {
+  TagSymbols spelling = symbols(format);
+  const bool is_end = !spelling.empty() && is_token(spelling.front()) && compiler_.is_end &&
+                      compiler_.is_end(token_of(spelling.front()));
+  const TagEntry entry = text(std::move(spelling), then, join);
+  if (is_end) {
+    end_tokens_.push_back({&format, entry});
+  }
+  return entry;
 }
 
 /// A text that goes on with one text is one longer text, so that free text before it ends where the
@@ -152,7 +164,7 @@ TagEntry TagProgramBuilder::delimiter(const TagFormat& format, TagEntry then, ui
     const TagFormat& part = is_list ? format.parts[i] : format;
     const bool is_text =
         part.kind == Kind::kText || part.kind == Kind::kToken || part.kind == Kind::kTokenOrText;
-    entry.also.push_back(is_text ? text(symbols(part), then, false) : entry_of(part, then));
+    entry.also.push_back(is_text ? spelled(part, then, false) : entry_of(part, then));
   }
   return add(std::move(entry));
 }

@@ -72,6 +72,8 @@ struct TagCompiler {
   /// The token of a name. Throws GrammarError.
   std::function<Token(const std::string&)> require_token;
   std::function<std::optional<Token>(const std::string&)> find_token;
+  /// True for tokens after which generation ends. Empty: there are none.
+  std::function<bool(Token)> is_end = {};
 };
 
 /// Throws GrammarError with the place in the format of what is wrong.

@@ -31,6 +31,11 @@ class TagProgramBuilder {
     bool end = false;
     uint32_t ended = TagProgram::kNone;
   };
+  /// An end token of the vocabulary that a format names: the text of `entry` begins with it.
+  struct EndToken {
+    const TagFormat* format;
+    TagEntry entry;
+  };
   struct FreePart {
     const TagFormat* format;
     TagEntry then;
@@ -40,6 +45,7 @@ class TagProgramBuilder {
   TagEntry either(TagEntry a, TagEntry b) { return add({.also = {a, b}}); }
 
   TagEntry entry_of(const TagFormat& format, TagEntry then);
+  TagEntry spelled(const TagFormat& format, TagEntry then, bool join);
   TagEntry text(TagSymbols symbols, TagEntry then, bool join = true);
   TagEntry delimiter(const TagFormat& format, TagEntry then, uint32_t ended);
   TagEntry grammar(const TagFormat& format, TagEntry then);
@@ -61,11 +67,13 @@ class TagProgramBuilder {
   void find_free();
   void find_distances();
   void find_tokens();
+  void check_end_tokens() const;
 
   const TagCompiler& compiler_;
   TagProgram program_;
   std::vector<Entry> entries_;
   std::vector<FreePart> free_parts_;
+  std::vector<EndToken> end_tokens_;
   std::map<std::string, size_t> automata_;  ///< by content
   std::vector<uint32_t> visited_;           ///< by entry: the last walk that came there
   uint32_t walk_ = 0;

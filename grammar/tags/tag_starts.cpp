@@ -120,6 +120,24 @@ void TagProgramBuilder::find_distances() {
   }
 }
 
+/// Whoever generates stops after an end token, so that nothing may follow it.
+void TagProgramBuilder::check_end_tokens() const {
+  for (const EndToken& token : end_tokens_) {
+    const Text& text = entries_[token.entry].texts.front();
+    const TagProgram::Start& then = program_.starts_[text.then];
+    const bool is_last = text.symbols.size() == 1 && then.end && then.texts.empty() &&
+                         then.grammars.empty() && then.free.empty();
+    if (!is_last) {
+      at_place(token.format->place, [&] {
+        throw GrammarError(
+            fmt::format("the token '{}' ends what is generated, but more text may follow it here; "
+                        "let nothing follow (stop_after_first), or give other end tokens",
+                        token.format->text));
+      });
+    }
+  }
+}
+
 void TagProgramBuilder::find_tokens() {
   std::vector<Token>& tokens = program_.named_tokens_;
   for (const Entry& entry : entries_) {

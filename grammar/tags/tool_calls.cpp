@@ -11,6 +11,9 @@
 
 #include "core/edit_distance.h"
 #include "core/error.h"
+#include "grammar/json/json_schema.h"
+#include "grammar/tags/schema_values.h"
+#include "grammar/tags/tag_place.h"
 #include "grammar/tags/tool_arguments.h"
 
 namespace specdec {
@@ -19,8 +22,10 @@ namespace {
 using Type = JsonValue::Type;
 
 [[noreturn]] void fail_call(const std::string& place, const std::string& what) {
-  throw GrammarError(fmt::format("#{}: {}", place, what));
+  throw GrammarError(place.empty() ? what : fmt::format("#{}: {}", place, what));
 }
+
+using SchemaCheck = std::function<void(const JsonValue&)>;
 
 /// How many calls an answer has.
 enum class Calls { kNone, kAuto, kRequired };
@@ -46,8 +51,11 @@ const JsonValue& object_of(const JsonValue& value, const std::string& place) {
 
 std::string text_of(const JsonValue& object, std::string_view key, const std::string& place) {
   const JsonValue* found = object.find(key);
-  if (found == nullptr || !found->is(Type::kString)) {
+  if (found == nullptr) {
     fail_call(place, fmt::format("the key '{}' is missing; give a text", key));
+  }
+  if (!found->is(Type::kString)) {
+    fail_call(fmt::format("{}/{}", place, key), fmt::format("{} is no text", to_json(*found)));
   }
   return found->text;
 }
@@ -153,7 +161,9 @@ void read_choice(const JsonValue& value, Request& request) {
                                           choice->text));
   }
   if (request.tools.empty() && request.calls != Calls::kNone) {
-    fail_call("/tools", "there is no tool; give at least one, or the tool_choice 'none'");
+    fail_call("/tools",
+              "there is no tool; give at least one, or say "
+              "\"tool_choice\": \"none\" for an answer without calls");
   }
 }
 
@@ -172,6 +182,7 @@ Request read_request(const JsonValue& value) {
   }
   if (value.find("whitespace") != nullptr) {
     request.style.whitespace = text_of(value, "whitespace", "");
+    at_place("/whitespace", [&] { check_whitespace(request.style.whitespace); });
   }
   read_choice(value, request);
   return request;
@@ -186,7 +197,18 @@ JsonValue parameters_of(const Tool& tool) {
   if (schema.is(Type::kTrue)) {
     return parse_json(R"({"type":"object"})", "");
   }
-  if (schema.is(Type::kObject) && schema.find("type") == nullptr) {
+  const std::string place = fmt::format("{}/parameters ('{}')", tool.place, tool.name);
+  if (!schema.is(Type::kObject) && !schema.is(Type::kFalse)) {
+    fail_call(place, "must be the schema of an object");
+  }
+  const JsonValue* type = schema.find("type");
+  if (type != nullptr && type->text != "object" && !has_string(*type, "object")) {
+    fail_call(place + "/type", fmt::format("arguments are an object, which {} excludes; give "
+                                           "'object', or leave out the type",
+                                           to_json(*type)));
+  }
+  std::erase_if(schema.members, [](const JsonMember& member) { return member.name == "type"; });
+  if (schema.is(Type::kObject)) {
     schema.members.push_back(
         {"type", {.type = Type::kString, .text = "object", .items = {}, .members = {}}});
   }
@@ -194,21 +216,25 @@ JsonValue parameters_of(const Tool& tool) {
 }
 
 /// All tools after what every call begins with.
-TagFormat call_format(const Request& request) {
+TagFormat call_format(const Request& request, const SchemaCheck& check) {
   const ToolCallStyle& style = request.style;
   std::vector<TagFormat> calls;
   for (const Tool& tool : request.tools) {
     const std::string place = fmt::format("{}/parameters ('{}')", tool.place, tool.name);
+    const JsonValue parameters = parameters_of(tool);
+    if (check && style.notation != ToolCallStyle::Notation::kJson) {
+      at_place(place, [&] { check(parameters); });
+    }
     calls.push_back(sequence_format(parts_of(spell_of_style(style, tool.name + style.arguments),
-                                             tool_arguments(style, parameters_of(tool), place),
+                                             tool_arguments(style, parameters, place),
                                              spell_of_style(style, style.end))));
   }
   return sequence_format(parts_of(spell_of_style(style, style.begin), or_format(std::move(calls))));
 }
 
-TagFormat calls_format(const Request& request) {
+TagFormat calls_format(const Request& request, const SchemaCheck& check) {
   const ToolCallStyle& style = request.style;
-  TagFormat calls = call_format(request);
+  TagFormat calls = call_format(request, check);
   if (style.parallel && request.parallel) {
     TagFormat several = {.kind = TagFormat::Kind::kSeparated};
     several.parts.push_back(std::move(calls));
@@ -274,19 +300,20 @@ TagFormat spell_of_style(const ToolCallStyle& style, const std::string& text) {
   return sequence_format(std::move(parts));
 }
 
-TagFormat parse_tool_calls(const JsonValue& value) {
+TagFormat parse_tool_calls(const JsonValue& value, const SchemaCheck& check) {
   const Request request = read_request(value);
   const ToolCallStyle& style = request.style;
   std::vector<TagFormat> parts = thoughts_format(style);
   if (request.calls == Calls::kNone) {
     parts.push_back(answer_format(style, {first_text(style)}));
   } else if (request.calls == Calls::kRequired) {
-    parts.push_back(calls_format(request));
+    parts.push_back(calls_format(request, check));
   } else if (style.answer_begin.empty()) {
     parts.push_back(free_format());
-    parts.push_back(optional_format(calls_format(request)));
+    parts.push_back(optional_format(calls_format(request, check)));
   } else {
-    parts.push_back(or_format(parts_of(answer_format(style, {}), calls_format(request))));
+    parts.push_back(or_format(
+        parts_of(answer_format(style, {first_text(style)}), calls_format(request, check))));
   }
   return sequence_format(std::move(parts));
 }

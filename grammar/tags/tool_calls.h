@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ TagFormat spell_of_style(const ToolCallStyle& style, const std::string& text);
 /// Reads {"style", "tools", "tool_choice", "parallel_tool_calls", "whitespace"}, of which tools,
 /// tool_choice and parallel_tool_calls are those of OpenAI's API. Throws GrammarError with the JSON
 /// pointer of what is wrong.
-TagFormat parse_tool_calls(const JsonValue& value);
+/// `check`: throws GrammarError for a schema that is none; called for notations other than JSON.
+TagFormat parse_tool_calls(const JsonValue& value,
+                           const std::function<void(const JsonValue&)>& check = {});
 
 }  // namespace specdec

@@ -82,20 +82,46 @@ TEST(NamedTokensTest, TreeMasks) {
   EXPECT_EQ(masks[3].count(), 0);
 }
 
-TEST(NamedTokensTest, AnEndTokenMayBeNamed) {
-  const auto grammar =
-      compile_grammar(control_vocabulary(), tags_source("<|call|>", "<|turn_end|>"));
-  GrammarMatcher matcher(grammar);
+TEST(NamedTokensTest, AnEndTokenMayBeTheLast) {
+  GrammarSource source = tags_source("<|call|>", "<|turn_end|>");
+  source.text.insert(source.text.size() - 1, R"(, "stop_after_first": true)");
+  GrammarMatcher matcher(compile_grammar(control_vocabulary(), source));
   EXPECT_TRUE(matcher.mask().allows(kTurnEnd));  // ends free text
   ASSERT_TRUE(matcher.accept(kCall));
   EXPECT_FALSE(matcher.mask().allows(kTurnEnd));
+  const auto masks = matcher.tree_masks(std::vector<Token>{10 + '{', kTurnEnd}, {-1, 0});
+  EXPECT_FALSE(masks[0].allows(kTurnEnd));
+  EXPECT_EQ(masks[1].count(), 0);
   ASSERT_TRUE(matcher.accept_bytes("{\"a\":\"\"}"));
-  EXPECT_FALSE(matcher.mask().allows(kTinyEnd));
+  EXPECT_THAT(matcher.mask().tokens(), ElementsAre(kTurnEnd));
   ASSERT_TRUE(matcher.accept(kTurnEnd));
-  EXPECT_FALSE(matcher.is_ended());  // it ended the call
-  EXPECT_TRUE(matcher.is_complete());
-  ASSERT_TRUE(matcher.accept(kTurnEnd));
-  EXPECT_TRUE(matcher.is_ended());
+  EXPECT_TRUE(matcher.is_complete());  // where generation stops
+  EXPECT_TRUE(matcher.can_only_end());
+}
+
+TEST(NamedTokensTest, NothingFollowsANamedEndToken) {
+  const auto error = [](const std::string& elements) {
+    GrammarSource source;
+    source.kind = GrammarKind::kTags;
+    source.text = R"({"type": "sequence", "elements": [)" + elements + "]}";
+    return error_message<GrammarError>([&] { compile_grammar(control_vocabulary(), source); });
+  };
+  const std::string end = R"({"type": "token", "token": "<|turn_end|>"})";
+  const std::string tag =
+      R"({"begin": "(", "content": {"type": "regex", "pattern": "a"}, "end": )" + end + "}";
+  EXPECT_EQ(error(tag), "no error");
+  EXPECT_EQ(error(R"({"type": "any_text"}, )" + end), "no error");
+  EXPECT_THAT(error(tag + R"(, {"type": "const_string", "value": "more"})"),
+              HasSubstr("#/elements/0/end: the token '<|turn_end|>' ends what is generated"));
+  EXPECT_THAT(error(end + R"(, {"type": "const_string", "value": "more"})"),
+              HasSubstr("#/elements/0: the token '<|turn_end|>'"));
+  EXPECT_THAT(error(end + R"(, {"type": "any_text"})"), HasSubstr("more text may follow"));
+  EXPECT_THAT(error(R"({"type": "plus", "content": )" + end + "}"),
+              HasSubstr("elements/0/content"));
+  EXPECT_THAT(error_message<GrammarError>([] {
+                compile_grammar(control_vocabulary(), tags_source("<|call|>", "<|turn_end|>"));
+              }),
+              HasSubstr("#/tags/0/end: the token '<|turn_end|>'"));
 }
 
 TEST(NamedTokensTest, MasksAgreeWithSteps) {

@@ -317,6 +317,25 @@ TEST(ToolCallsTest, TokensOfTheVocabularyAreTokens) {
   EXPECT_FALSE(matcher.mask().allows(3));
 }
 
+TEST(ToolCallsTest, ParametersThatAreNoSchemaOfAnObjectAreErrors) {
+  for (const ToolCallStyle& style : tool_call_styles()) {
+    const auto error = [&](const std::string& parameters) {
+      return error_message<GrammarError>(
+          [&] { compile_calls(request(style.name, "", arguments_tool(parameters))); });
+    };
+    for (const char* wrong : {"5", "[]", R"({"type": "string"})", R"({"type": "array"})",
+                              R"({"type": ["string", "null"]})", R"({"properties": [1, 2]})",
+                              R"({"required": "a"})", R"({"$ref": 5})", "false"}) {
+      EXPECT_THAT(error(wrong), HasSubstr("#/tools/0/function/parameters ('f')"))
+          << style.name << ": " << wrong;
+    }
+    EXPECT_THAT(error(R"({"properties": {"a": {"enum": "abc"}}})"),
+                HasSubstr("#/properties/a/enum: must be a list"))
+        << style.name;
+    EXPECT_EQ(error(R"({"type": ["object", "null"]})"), "no error") << style.name;
+  }
+}
+
 TEST(ToolCallsTest, WrongRequestsAreErrors) {
   const auto error = [](const std::string& json) {
     return error_message<GrammarError>([&] { compile_calls(json); });
@@ -325,7 +344,11 @@ TEST(ToolCallsTest, WrongRequestsAreErrors) {
               AllOf(HasSubstr("there is no style 'herms'; did you mean 'hermes'?"),
                     HasSubstr("gemma3, gemma4, harmony, hermes, llama3, qwen3, qwen3_coder")));
   EXPECT_THAT(error(request("xyz")), HasSubstr("there is no style 'xyz'; known: gemma3"));
-  EXPECT_THAT(error(request("hermes", "", "")), HasSubstr("#/tools: there is no tool"));
+  EXPECT_THAT(error(request("hermes", "", "")),
+              AllOf(HasSubstr("#/tools: there is no tool"), HasSubstr(R"("tool_choice": "none")")));
+  EXPECT_THAT(error(R"({"style": 5, "tools": []})"), HasSubstr("#/style: 5 is no text"));
+  EXPECT_THAT(error(request("hermes", R"(, "whitespace": "foo")")),
+              HasSubstr("#/whitespace: white space 'foo' is not known"));
   EXPECT_THAT(error(request("hermes", "", std::string(kTime) + "," + kTime)),
               HasSubstr("there are two tools 'get_time'"));
   EXPECT_THAT(error(request("hermes", R"(, "tool_choice": "always")")),
