@@ -24,7 +24,7 @@ struct AnswerRecord {
 };
 
 /// Which answers a head is trained on.
-struct AnswerChoice {
+struct AnswerSelection {
   std::filesystem::path folder;  ///< of `specdec answers`; "" = trained on text instead
   int64_t prompts = 0;           ///< the first so many; 0 = all there are
   /// Runs' generations.jsonl: answers with `exclude_run` tokens in a row of theirs are left out.

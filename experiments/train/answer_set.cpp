@@ -31,7 +31,7 @@ std::vector<int64_t> recorded_layers(const std::filesystem::path& folder) {
 }
 
 /// Answers that hold a run of tokens of an excluded one lose theirs.
-void exclude_copies(const AnswerChoice& choice, std::vector<AnswerRecord>& records) {
+void exclude_copies(const AnswerSelection& choice, std::vector<AnswerRecord>& records) {
   ExcludedRuns runs(choice.exclude_run);
   for (const auto& file : choice.exclude) {
     for (const std::vector<Token>& tokens : read_generated_tokens(file)) {
@@ -54,7 +54,7 @@ std::string answer_kind(const AnswerRecord& record) {
                      record.temperature == 0.0 ? "greedy" : "temperature 1");
 }
 
-std::vector<AnswerRecord> require_answers(const AnswerChoice& choice,
+std::vector<AnswerRecord> require_answers(const AnswerSelection& choice,
                                           const std::vector<int64_t>& layers) {
   const auto recorded = recorded_layers(choice.folder);
   for (const int64_t layer : layers) {

@@ -13,7 +13,7 @@ namespace specdec {
 
 /// The chosen answers; excluded ones have lost their tokens. Throws Error when the folder holds
 /// none, not yet all of them, or features without the outputs of one of `layers`.
-std::vector<AnswerRecord> require_answers(const AnswerChoice& choice,
+std::vector<AnswerRecord> require_answers(const AnswerSelection& choice,
                                           const std::vector<int64_t>& layers);
 
 /// What `specdec answers` made, ready to train on: records without an answer and repeated prompts

@@ -53,7 +53,7 @@ struct HeadTrainConfig {
   TextPlan text;
   TrainSchedule schedule;
   SelfDistillation self_distillation;
-  AnswerChoice answers;            ///< with a folder: instead of text
+  AnswerSelection answers;         ///< with a folder: instead of text
   int64_t evaluate_depth = 4;      ///< depths that held-out figures are given for
   bool bfloat16_products = false;  ///< multiply the layers' matrices in bfloat16: faster
 };
