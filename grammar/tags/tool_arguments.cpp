@@ -11,6 +11,8 @@
 
 #include "core/error.h"
 #include "grammar/interruption.h"
+#include "grammar/schema/json_pointer.h"
+#include "grammar/schema/uri.h"
 #include "grammar/tags/schema_values.h"
 
 namespace specdec {
@@ -22,6 +24,52 @@ using Notation = ToolCallStyle::Notation;
 constexpr int kMaxDepth = 32;          // of values in values
 constexpr size_t kMaxValues = 20'000;  // of the arguments of one tool
 constexpr std::string_view kGemmaQuote = "<|\"|>";
+
+JsonValue text_value(std::string text) {
+  return {.type = Type::kString, .text = std::move(text), .items = {}, .members = {}};
+}
+
+/// True where a reference is in it.
+bool refers(const JsonValue& value) {
+  return std::ranges::any_of(value.items, refers) ||
+         std::ranges::any_of(value.members, [](const JsonMember& member) {
+           return member.name == "$ref" || member.name == "$dynamicRef" ||
+                  member.name == "$recursiveRef" || refers(member.value);
+         });
+}
+
+/// Appends the pointer from a value to a part of it; false when it is none.
+bool find_part(const JsonValue& value, const JsonValue& part, std::string& pointer) {
+  if (&value == &part) {
+    return true;
+  }
+  const size_t length = pointer.size();
+  const auto below = [&](const JsonValue& child, const std::string& step) {
+    pointer += "/" + step;
+    const bool found = find_part(child, part, pointer);
+    pointer.resize(found ? pointer.size() : length);
+    return found;
+  };
+  for (size_t i = 0; i < value.items.size(); ++i) {
+    if (below(value.items[i], std::to_string(i))) {
+      return true;
+    }
+  }
+  return std::ranges::any_of(value.members, [&](const JsonMember& member) {
+    return below(member.value, escape_pointer(member.name));
+  });
+}
+
+/// As a fragment of a URI has it.
+std::string percent_encode(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    out += std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '/' || c == '~'
+               ? std::string(1, c)
+               : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
 
 /// Translates a schema into the formats of its values.
 class ArgumentWriter {
@@ -42,8 +90,9 @@ class ArgumentWriter {
   };
 
   [[noreturn]] void fail(const std::string& pointer, const std::string& what) const {
-    throw GrammarError(
-        fmt::format("#{}: #{}: {} in the style '{}'", place_, pointer, what, style_.name));
+    throw GrammarError(fmt::format("#{}: {}{} in the style '{}'", place_,
+                                   pointer.empty() ? "" : fmt::format("#{}: ", pointer), what,
+                                   style_.name));
   }
 
   /// Refuses keywords that are neither known nor annotations.
@@ -97,17 +146,24 @@ const JsonValue& ArgumentWriter::resolved(const JsonValue& schema, const std::st
   }
   check_keywords(schema, {"$ref", "type"}, pointer);
   const JsonValue* found = ref->text.starts_with('#') ? &root_ : nullptr;
-  std::string_view rest = std::string_view(ref->text).substr(std::min<size_t>(1, ref->text.size()));
+  const std::string decoded = percent_decode(ref->text);
+  std::string_view rest = std::string_view(decoded).substr(std::min<size_t>(1, decoded.size()));
   while (found != nullptr && rest.starts_with('/')) {
     rest.remove_prefix(1);
     const std::string_view name = rest.substr(0, rest.find('/'));
-    found = found->find(name);
+    found = pointer_step(*found, unescape_pointer(name));
     rest.remove_prefix(name.size());
   }
   if (found == nullptr || !rest.empty()) {
     fail(pointer + "/$ref", fmt::format("'{}' is not found among the parameters", ref->text));
   }
-  return resolved(*found, pointer, depth + 1);
+  const JsonValue& target = resolved(*found, pointer, depth + 1);
+  const JsonValue* type = schema.find("type");
+  const JsonValue* other = target.find("type");
+  if (type != nullptr && (other == nullptr || to_json(*type) != to_json(*other))) {
+    fail(pointer, "a 'type' other than that of the '$ref' beside it cannot be enforced");
+  }
+  return target;
 }
 
 TagFormat ArgumentWriter::value(const JsonValue& schema, const std::string& pointer,
@@ -214,6 +270,13 @@ TagFormat ArgumentWriter::one_of_values(const std::vector<JsonValue>& values, co
     if (value.is(Type::kArray) || value.is(Type::kObject)) {
       fail(pointer, "an enum or const of arrays or objects cannot be written");
     }
+    const std::string_view end =
+        style_.notation == Notation::kXml ? std::string_view("</parameter>") : kGemmaQuote;
+    if (value.is(Type::kString) && value.text.find(end) != std::string::npos) {
+      fail(pointer,
+           fmt::format("the value {} contains '{}', which ends values: it cannot be written",
+                       to_json(value), end));
+    }
     formats.push_back(value.is(Type::kString) ? quoted(text_format(value.text))
                                               : text_format(to_json(value)));
   }
@@ -254,16 +317,26 @@ TagFormat ArgumentWriter::scalar(const JsonValue& schema, const std::string& typ
   return schema_format(std::move(one), place_ + pointer);
 }
 
-/// With the definitions that it may refer to.
+/// What refers to other parts is compiled as a part of the whole, which an `$id` makes a document
+/// of its own.
 TagFormat ArgumentWriter::json(const JsonValue& schema, const std::string& pointer) const {
-  JsonValue whole = schema;
-  for (const char* keyword : {"$defs", "definitions"}) {
-    const JsonValue* found = root_.find(keyword);
-    if (found != nullptr && whole.find(keyword) == nullptr) {
-      whole.members.push_back({keyword, *found});
-    }
+  if (!refers(schema)) {
+    return schema_format(schema, place_ + pointer, style_.whitespace);
   }
-  return schema_format(std::move(whole), place_ + pointer, style_.whitespace);
+  std::string part;
+  (void)find_part(root_, schema, part);
+  JsonValue whole = root_;
+  const JsonValue* known = whole.find("$id");
+  const std::string id = known == nullptr ? "specdec:parameters" : known->text;
+  if (known == nullptr) {
+    whole.members.push_back({"$id", text_value(id)});
+  }
+  JsonValue definitions = {.type = Type::kObject, .text = "", .items = {}, .members = {}};
+  definitions.members.push_back({"parameters", std::move(whole)});
+  JsonValue outer = {.type = Type::kObject, .text = "", .items = {}, .members = {}};
+  outer.members.push_back({"$ref", text_value(id + "#" + percent_encode(part))});
+  outer.members.push_back({"$defs", std::move(definitions)});
+  return schema_format(std::move(outer), place_, style_.whitespace);
 }
 
 std::optional<uint64_t> ArgumentWriter::count(const JsonValue& schema, const char* keyword,
@@ -312,7 +385,7 @@ std::vector<ArgumentWriter::Property> ArgumentWriter::properties(const JsonValue
     const bool needed = required != nullptr && has_string(*required, member.name);
     properties.push_back({member.name, &member.value, needed});
     names.insert(member.name);
-    if (member.name.find_first_of("{}[]:,<>\n") != std::string::npos) {
+    if (member.name.empty() || member.name.find_first_of("{}[]:,<>\n") != std::string::npos) {
       fail(pointer + "/properties", fmt::format("the name '{}' cannot be written", member.name));
     }
   }
@@ -338,7 +411,8 @@ TagFormat ArgumentWriter::object(const JsonValue& schema, const std::string& poi
   for (const Property& property : all) {
     members.push_back(sequence_format(
         parts_of(text_format(property.name + ":"),
-                 value(*property.schema, pointer + "/properties/" + property.name, depth + 1))));
+                 value(*property.schema, pointer + "/properties/" + escape_pointer(property.name),
+                       depth + 1))));
   }
   TagFormat list = {.kind = TagFormat::Kind::kMembers, .parts = std::move(members)};
   list.separator.push_back(text_format(","));
@@ -353,7 +427,7 @@ TagFormat ArgumentWriter::parameters(const JsonValue& schema) const {
   for (const Property& property : properties(schema, "")) {
     TagFormat tag = {.kind = TagFormat::Kind::kTag};
     tag.parts = {text_format(fmt::format("<parameter={}>\n", property.name)),
-                 value(*property.schema, "/properties/" + property.name, 1),
+                 value(*property.schema, "/properties/" + escape_pointer(property.name), 1),
                  text_format("\n</parameter>\n")};
     parts.push_back(property.required ? std::move(tag) : optional_format(std::move(tag)));
   }

@@ -277,6 +277,55 @@ TEST(ToolCallsTest, ValuesThatReferToOneAnotherAreNotWrittenWithoutLimit) {
               HasSubstr("more than 20000 values of one tool"));
 }
 
+/// Arguments of f as Qwen 3 Coder writes them.
+bool qwen_accepts(const std::string& parameters, const std::string& arguments) {
+  return ToolCalls(
+             request("qwen3_coder", R"(, "tool_choice": "required")", arguments_tool(parameters)))
+      .accepts("<tool_call>\n<function=f>\n" + arguments + "</function>\n</tool_call>");
+}
+
+TEST(ToolCallsTest, ReferencesMeanPartsOfTheParameters) {
+  const std::string list = R"({"properties": {"a": {"type": "integer"},
+      "b/%": {"type": "array", "items": {"$ref": "#/properties/a"}}}, "required": ["b/%"]})";
+  EXPECT_TRUE(qwen_accepts(list, "<parameter=b/%>\n[1, 2]\n</parameter>\n"));
+  EXPECT_FALSE(qwen_accepts(list, "<parameter=b/%>\n[\"x\"]\n</parameter>\n"));
+  const std::string nested = R"({"properties": {"a": {"type": "object",
+      "properties": {"next": {"$ref": "#"}}, "additionalProperties": false}},
+      "additionalProperties": false})";
+  EXPECT_TRUE(qwen_accepts(nested, "<parameter=a>\n{\"next\": {\"a\": {}}}\n</parameter>\n"));
+  EXPECT_FALSE(qwen_accepts(nested, "<parameter=a>\n{\"next\": {\"next\": {}}}\n</parameter>\n"));
+  const std::string defined = R"({"$ref": "#/$defs/all", "$defs": {"n": {"type": "null"},
+      "all": {"type": "object", "properties": {"a": {"type": "array",
+        "items": {"$ref": "#/$defs/n"}}}}}})";
+  EXPECT_TRUE(qwen_accepts(defined, "<parameter=a>\n[null]\n</parameter>\n"));
+  EXPECT_FALSE(qwen_accepts(defined, "<parameter=a>\n[1]\n</parameter>\n"));
+  const std::string escaped = R"({"properties": {"a": {"$ref": "#/$defs/x~1y%20~0"}},
+      "$defs": {"x/y ~": {"type": "integer"}}})";
+  EXPECT_TRUE(gemma_accepts(escaped, "{a:1}"));
+  EXPECT_TRUE(qwen_accepts(escaped, "<parameter=a>\n1\n</parameter>\n"));
+}
+
+TEST(ToolCallsTest, ValuesThatANotationCannotWriteAreErrors) {
+  const auto error = [](const std::string& style, const std::string& parameters) {
+    return error_message<GrammarError>(
+        [&] { compile_calls(request(style, "", arguments_tool(parameters))); });
+  };
+  EXPECT_THAT(error("qwen3_coder", R"({"properties": {"a": {"enum": ["x\n</parameter>\ny"]}}})"),
+              HasSubstr("contains '</parameter>', which ends values"));
+  EXPECT_THAT(error("gemma4", R"({"properties": {"a": {"const": "<|\"|>"}}})"),
+              HasSubstr("contains '<|\"|>', which ends values"));
+  for (const char* style : {"gemma4", "qwen3_coder"}) {
+    EXPECT_THAT(error(style, R"({"properties": {"": {"type": "null"}}})"),
+                HasSubstr("the name '' cannot be written"));
+    EXPECT_THAT(error(style, R"({"properties": {"a": {"$ref": "#/$defs/a", "type": "string"}},
+                                 "$defs": {"a": {"type": "null"}}})"),
+                HasSubstr("a 'type' other than that of the '$ref'"));
+  }
+  EXPECT_THAT(error("gemma4", R"({"properties": {"a": {"type": "array",
+                                  "items": {"type": "null"}, "minItems": 2, "maxItems": 0}}})"),
+              HasSubstr("('f')"));
+}
+
 TEST(ToolCallsTest, WhatANotationCannotEnforceIsAnError) {
   const auto error = [](const std::string& parameters) {
     return error_message<GrammarError>(
