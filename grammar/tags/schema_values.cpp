@@ -1,10 +1,56 @@
 #include "grammar/tags/schema_values.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cctype>
 #include <set>
 #include <string>
+#include <utility>
+
+#include "grammar/schema/json_pointer.h"
 
 namespace specdec {
+namespace {
+
+JsonValue text_value(std::string text) {
+  return {.type = JsonValue::Type::kString, .text = std::move(text), .items = {}, .members = {}};
+}
+
+/// Appends the pointer from a value to a part of it; false when it is none.
+bool find_part(const JsonValue& value, const JsonValue& part, std::string& pointer) {
+  if (&value == &part) {
+    return true;
+  }
+  const size_t length = pointer.size();
+  const auto below = [&](const JsonValue& child, const std::string& step) {
+    pointer += "/" + step;
+    const bool found = find_part(child, part, pointer);
+    pointer.resize(found ? pointer.size() : length);
+    return found;
+  };
+  for (size_t i = 0; i < value.items.size(); ++i) {
+    if (below(value.items[i], std::to_string(i))) {
+      return true;
+    }
+  }
+  return std::ranges::any_of(value.members, [&](const JsonMember& member) {
+    return below(member.value, escape_pointer(member.name));
+  });
+}
+
+/// As a fragment of a URI has it.
+std::string percent_encode(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    out += std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '/' || c == '~'
+               ? std::string(1, c)
+               : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+}  // namespace
 
 bool is_annotation(std::string_view keyword) {
   static const std::set<std::string_view> annotations = {
@@ -37,6 +83,32 @@ bool is_of_type(const JsonValue& value, std::string_view type) {
       return type == "object";
   }
   return false;
+}
+
+bool refers(const JsonValue& value) {
+  return std::ranges::any_of(value.items, refers) ||
+         std::ranges::any_of(value.members, [](const JsonMember& member) {
+           return member.name == "$ref" || member.name == "$dynamicRef" ||
+                  member.name == "$recursiveRef" || refers(member.value);
+         });
+}
+
+JsonValue part_of_document(const JsonValue& root, const JsonValue& wanted) {
+  std::string part;
+  (void)find_part(root, wanted, part);
+  JsonValue whole = root;
+  const JsonValue* known = whole.find("$id");
+  const std::string id = known == nullptr ? "specdec:parameters" : known->text;
+  if (known == nullptr) {
+    whole.members.push_back({"$id", text_value(id)});
+  }
+  JsonValue definitions = {
+      .type = JsonValue::Type::kObject, .text = "", .items = {}, .members = {}};
+  definitions.members.push_back({"parameters", std::move(whole)});
+  JsonValue outer = {.type = JsonValue::Type::kObject, .text = "", .items = {}, .members = {}};
+  outer.members.push_back({"$ref", text_value(id + "#" + percent_encode(part))});
+  outer.members.push_back({"$defs", std::move(definitions)});
+  return outer;
 }
 
 }  // namespace specdec

@@ -12,4 +12,10 @@ bool has_string(const JsonValue& list, std::string_view text);
 /// True for a value of that type of a schema; integers are those without point and exponent.
 bool is_of_type(const JsonValue& value, std::string_view type);
 
+/// True where a reference is in it.
+bool refers(const JsonValue& value);
+/// The schema of a part of the root, in which references mean what they mean there: the root is a
+/// document of its own below it.
+JsonValue part_of_document(const JsonValue& root, const JsonValue& wanted);
+
 }  // namespace specdec

@@ -25,52 +25,6 @@ constexpr int kMaxDepth = 32;          // of values in values
 constexpr size_t kMaxValues = 20'000;  // of the arguments of one tool
 constexpr std::string_view kGemmaQuote = "<|\"|>";
 
-JsonValue text_value(std::string text) {
-  return {.type = Type::kString, .text = std::move(text), .items = {}, .members = {}};
-}
-
-/// True where a reference is in it.
-bool refers(const JsonValue& value) {
-  return std::ranges::any_of(value.items, refers) ||
-         std::ranges::any_of(value.members, [](const JsonMember& member) {
-           return member.name == "$ref" || member.name == "$dynamicRef" ||
-                  member.name == "$recursiveRef" || refers(member.value);
-         });
-}
-
-/// Appends the pointer from a value to a part of it; false when it is none.
-bool find_part(const JsonValue& value, const JsonValue& part, std::string& pointer) {
-  if (&value == &part) {
-    return true;
-  }
-  const size_t length = pointer.size();
-  const auto below = [&](const JsonValue& child, const std::string& step) {
-    pointer += "/" + step;
-    const bool found = find_part(child, part, pointer);
-    pointer.resize(found ? pointer.size() : length);
-    return found;
-  };
-  for (size_t i = 0; i < value.items.size(); ++i) {
-    if (below(value.items[i], std::to_string(i))) {
-      return true;
-    }
-  }
-  return std::ranges::any_of(value.members, [&](const JsonMember& member) {
-    return below(member.value, escape_pointer(member.name));
-  });
-}
-
-/// As a fragment of a URI has it.
-std::string percent_encode(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    out += std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '/' || c == '~'
-               ? std::string(1, c)
-               : fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  }
-  return out;
-}
-
 /// Translates a schema into the formats of its values.
 class ArgumentWriter {
  public:
@@ -317,26 +271,11 @@ TagFormat ArgumentWriter::scalar(const JsonValue& schema, const std::string& typ
   return schema_format(std::move(one), place_ + pointer);
 }
 
-/// What refers to other parts is compiled as a part of the whole, which an `$id` makes a document
-/// of its own.
 TagFormat ArgumentWriter::json(const JsonValue& schema, const std::string& pointer) const {
   if (!refers(schema)) {
     return schema_format(schema, place_ + pointer, style_.whitespace);
   }
-  std::string part;
-  (void)find_part(root_, schema, part);
-  JsonValue whole = root_;
-  const JsonValue* known = whole.find("$id");
-  const std::string id = known == nullptr ? "specdec:parameters" : known->text;
-  if (known == nullptr) {
-    whole.members.push_back({"$id", text_value(id)});
-  }
-  JsonValue definitions = {.type = Type::kObject, .text = "", .items = {}, .members = {}};
-  definitions.members.push_back({"parameters", std::move(whole)});
-  JsonValue outer = {.type = Type::kObject, .text = "", .items = {}, .members = {}};
-  outer.members.push_back({"$ref", text_value(id + "#" + percent_encode(part))});
-  outer.members.push_back({"$defs", std::move(definitions)});
-  return schema_format(std::move(outer), place_, style_.whitespace);
+  return schema_format(part_of_document(root_, schema), place_, style_.whitespace);
 }
 
 std::optional<uint64_t> ArgumentWriter::count(const JsonValue& schema, const char* keyword,
