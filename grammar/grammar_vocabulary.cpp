@@ -103,7 +103,9 @@ Token GrammarVocabulary::require_token(std::string_view name) const {
   }
   throw GrammarError(
       fmt::format("the vocabulary of {} tokens has no token '{}'; {}", vocab_size(), name,
-                  names.empty() ? "give its name as the tokenizer spells it, or <[ID]>"
+                  names.empty() ? fmt::format("give its name as the tokenizer spells it, or <[ID]> "
+                                              "with an ID from 0 to {}",
+                                              vocab_size() - 1)
                                 : fmt::format("near are: {}", fmt::join(names, ", "))));
 }
 

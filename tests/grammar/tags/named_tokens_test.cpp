@@ -167,7 +167,8 @@ TEST(NamedTokensTest, UnknownNamesAreErrorsWithNearOnes) {
       error("<|cal|>"),
       AllOf(HasSubstr("#/tags/0/begin: the vocabulary of 266 tokens has no token '<|cal|>'"),
             HasSubstr("near are: <|call|>")));
-  EXPECT_THAT(error("[INST]"), HasSubstr("give its name as the tokenizer spells it, or <[ID]>"));
+  EXPECT_THAT(error("[INST]"),
+              HasSubstr("as the tokenizer spells it, or <[ID]> with an ID from 0 to 265"));
   EXPECT_EQ(error_message<GrammarError>([&] { check_grammar(tags_source("<|cal|>", "<|x|>")); }),
             "no error");  // only a vocabulary knows
 }
