@@ -7,6 +7,16 @@
 
 namespace specdec {
 
+namespace {
+
+/// Which of the strings a step was, whose tokens are numbers below zero.
+size_t string_index(Token token) {
+  const Token index = ~token;
+  return static_cast<size_t>(index);
+}
+
+}  // namespace
+
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar)
     : grammar_(std::move(grammar)), states_{grammar_->start()} {}
 
@@ -21,9 +31,8 @@ bool GrammarMatcher::is_at_limit() const {
 GrammarMatcher GrammarMatcher::alone(std::shared_ptr<const CompiledGrammar> grammar) const {
   GrammarMatcher text(std::move(grammar));
   for (const Token token : tokens_) {
-    const bool goes_on =
-        !text.is_at_limit() &&
-        (token < 0 ? text.step(strings_[static_cast<size_t>(~token)]) : text.step(token));
+    const bool goes_on = !text.is_at_limit() &&
+                         (token < 0 ? text.step(strings_[string_index(token)]) : text.step(token));
     if (!goes_on) {
       break;
     }

@@ -193,7 +193,7 @@ std::optional<GrammarKind> parse_grammar_kind(std::string_view name) {
 }
 
 std::shared_ptr<const CompiledGrammar> compile_grammar(
-    std::shared_ptr<GrammarVocabulary> vocabulary, const GrammarSource& source) {
+    const std::shared_ptr<GrammarVocabulary>& vocabulary, const GrammarSource& source) {
   std::shared_ptr<GrammarLanguages> languages;
   std::unique_ptr<Automaton> automaton;
   {

@@ -48,7 +48,7 @@ struct GrammarSource::Trigger {
 /// not right, not supported or too large, and when it has no text at all. For canonical cuts the
 /// vocabulary must have learned them.
 std::shared_ptr<const CompiledGrammar> compile_grammar(
-    std::shared_ptr<GrammarVocabulary> vocabulary, const GrammarSource& source);
+    const std::shared_ptr<GrammarVocabulary>& vocabulary, const GrammarSource& source);
 
 /// Throws what compile_grammar would, but for names of tokens, which only a vocabulary knows.
 void check_grammar(const GrammarSource& source);

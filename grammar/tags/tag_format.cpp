@@ -59,7 +59,7 @@ class Members {
   std::string text(std::string_view key) { return string_of(require(key), at(key)); }
   std::string text_or(std::string_view key, std::string usual) {
     const JsonValue* found = find(key);
-    return found == nullptr ? usual : string_of(*found, at(key));
+    return found == nullptr ? std::move(usual) : string_of(*found, at(key));
   }
   bool flag(std::string_view key) {
     const JsonValue* found = find(key);
