@@ -144,7 +144,7 @@ TEST(UniqueBruteForceTest, TextsAndMasks) {
   int valid = 0;
   int alive = 0;
   int refused = 0;
-  for (uint32_t seed = 0; seed < 160; ++seed) {
+  for (uint32_t seed = 0; seed < 70; ++seed) {
     const std::string schema = SmallArrays(seed).array(seed % 4 == 0 ? 2 : 1);
     SCOPED_TRACE(fmt::format("{} seed {}", schema, seed));
     std::shared_ptr<const CompiledGrammar> grammar;
@@ -164,9 +164,9 @@ TEST(UniqueBruteForceTest, TextsAndMasks) {
       ASSERT_NO_FATAL_FAILURE(expect_masks_are_steps(*grammar, seed));
     }
   }
-  EXPECT_GT(valid, 1'500);
-  EXPECT_GT(alive, 90);
-  EXPECT_LT(refused, 8);
+  EXPECT_GT(valid, 600);
+  EXPECT_GT(alive, 35);
+  EXPECT_LT(refused, 6);
 }
 
 }  // namespace

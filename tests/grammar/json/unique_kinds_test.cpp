@@ -93,7 +93,7 @@ class RandomKinds {
 
 TEST(UniqueKindsTest, NoDeadEnds) {
   int alive = 0;
-  for (uint32_t seed = 0; seed < 200; ++seed) {
+  for (uint32_t seed = 0; seed < 70; ++seed) {
     const std::string schema = RandomKinds(seed).schema();
     const auto grammar = compile_json_schema(empty_vocabulary(), schema,
                                              json_options(seed % 2 == 0, "compact"), {}, true);
@@ -102,7 +102,7 @@ TEST(UniqueKindsTest, NoDeadEnds) {
       EXPECT_EQ(find_dead_end(*grammar, 400), std::nullopt) << schema << " seed " << seed;
     }
   }
-  EXPECT_GT(alive, 150);
+  EXPECT_GT(alive, 50);
 }
 
 }  // namespace
