@@ -32,6 +32,9 @@ std::vector<int64_t> recorded_layers(const std::filesystem::path& folder) {
 
 /// Answers that hold a run of tokens of an excluded one lose theirs.
 void exclude_copies(const AnswerSelection& choice, std::vector<AnswerRecord>& records) {
+  if (choice.exclude.empty()) {
+    return;
+  }
   ExcludedRuns runs(choice.exclude_run);
   for (const auto& file : choice.exclude) {
     for (const std::vector<Token>& tokens : read_generated_tokens(file)) {
@@ -82,7 +85,7 @@ std::vector<AnswerRecord> require_answers(const AnswerSelection& choice,
 
 AnswerSet::AnswerSet(const std::filesystem::path& folder, std::vector<AnswerRecord> records,
                      const TransformerTensors& target, double held_out)
-    : target_(target), layers_(recorded_layers(folder)) {
+    : target_(target) {
   const auto identity = nlohmann::json::parse(read_answer_identity(folder));
   if (identity.at("target") != target.fingerprint) {
     throw Error(
@@ -90,6 +93,7 @@ AnswerSet::AnswerSet(const std::filesystem::path& folder, std::vector<AnswerReco
                     "(weights {}): make its own with specdec answers.",
                     folder.string(), identity.at("target").get<std::string>(), target.fingerprint));
   }
+  identity.at("layers").get_to(layers_);
   const auto width = (static_cast<int64_t>(layers_.size()) + 1) * target.config.hidden_size;
   features_ = map_answer_features(folder, width);
   for (AnswerRecord& record : records) {
