@@ -8,33 +8,29 @@
 namespace specdec {
 namespace {
 
+/// With the ranges in which the syntaxes differ.
+CodePoints spaces_and(const std::vector<CodePoints::Range>& more) {
+  return CodePoints({{'\t', '\r'},
+                     {' ', ' '},
+                     {0xA0, 0xA0},
+                     {0x1680, 0x1680},
+                     {0x2000, 0x200A},
+                     {0x2028, 0x2029},
+                     {0x202F, 0x202F},
+                     {0x205F, 0x205F},
+                     {0x3000, 0x3000}})
+      .unite(CodePoints(more));
+}
+
 /// ECMA-262's WhiteSpace and LineTerminator.
 const CodePoints& ecma_spaces() {
-  static const CodePoints kSpaces({{'\t', '\r'},
-                                   {' ', ' '},
-                                   {0xA0, 0xA0},
-                                   {0x1680, 0x1680},
-                                   {0x2000, 0x200A},
-                                   {0x2028, 0x2029},
-                                   {0x202F, 0x202F},
-                                   {0x205F, 0x205F},
-                                   {0x3000, 0x3000},
-                                   {0xFEFF, 0xFEFF}});
+  static const CodePoints kSpaces = spaces_and({{0xFEFF, 0xFEFF}});
   return kSpaces;
 }
 
 /// What str.isspace() takes.
 const CodePoints& python_spaces() {
-  static const CodePoints kSpaces({{'\t', '\r'},
-                                   {0x1C, ' '},
-                                   {0x85, 0x85},
-                                   {0xA0, 0xA0},
-                                   {0x1680, 0x1680},
-                                   {0x2000, 0x200A},
-                                   {0x2028, 0x2029},
-                                   {0x202F, 0x202F},
-                                   {0x205F, 0x205F},
-                                   {0x3000, 0x3000}});
+  static const CodePoints kSpaces = spaces_and({{0x1C, 0x1F}, {0x85, 0x85}});
   return kSpaces;
 }
 
