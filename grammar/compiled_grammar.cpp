@@ -277,28 +277,35 @@ bool CompiledGrammar::is_end(Token token) const {
 
 int64_t CompiledGrammar::vocab_size() const { return vocabulary_->vocab_size(); }
 
-std::shared_ptr<const CompiledGrammar> compile_json_schema(
-    std::shared_ptr<GrammarVocabulary> vocabulary, std::string_view schema,
-    const JsonSchemaOptions& options, const GrammarLimits& limits, bool allow_empty) {
+std::shared_ptr<const CompiledGrammar> compile_automaton(
+    const std::shared_ptr<GrammarVocabulary>& vocabulary, const GrammarLimits& limits, Cuts cuts,
+    const MakeAutomaton& make) {
   std::shared_ptr<GrammarLanguages> languages;
   std::unique_ptr<Automaton> automaton;
   {
     const std::lock_guard lock(vocabulary->mutex());
     languages = vocabulary->begin_grammar();
     languages->shared.regexes.allow(limits.max_regex_states);
-    automaton = make_json_schema_automaton(languages->shared, parse_json(schema, "schema"), options,
-                                           limits);
+    automaton = make(languages->shared);
   }
-  auto grammar =
-      std::make_shared<CompiledGrammar>(std::move(vocabulary), std::move(automaton),
-                                        limits.max_mask_bytes, Cuts::kAny, std::move(languages));
+  auto grammar = std::make_shared<CompiledGrammar>(
+      vocabulary, std::move(automaton), limits.max_mask_bytes, cuts, std::move(languages));
+  grammar->remember([vocabulary, limits, cuts, make] {
+    return compile_automaton(vocabulary, limits, cuts, make);
+  });
+  return grammar;
+}
+
+std::shared_ptr<const CompiledGrammar> compile_json_schema(
+    const std::shared_ptr<GrammarVocabulary>& vocabulary, std::string_view schema,
+    const JsonSchemaOptions& options, const GrammarLimits& limits, bool allow_empty) {
+  const auto make = [text = std::string(schema), options, limits](SharedLanguages& languages) {
+    return make_json_schema_automaton(languages, parse_json(text, "schema"), options, limits);
+  };
+  auto grammar = compile_automaton(vocabulary, limits, Cuts::kAny, make);
   if (grammar->start() == Automaton::kDead && !allow_empty) {
     throw GrammarError(kNothingSatisfies);
   }
-  grammar->remember([vocabulary = grammar->shared_vocabulary(), schema = std::string(schema),
-                     options, limits, allow_empty] {
-    return compile_json_schema(vocabulary, schema, options, limits, allow_empty);
-  });
   return grammar;
 }
 

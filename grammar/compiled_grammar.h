@@ -82,7 +82,6 @@ class CompiledGrammar {
   bool is_end(Token token) const;
   int64_t vocab_size() const;
   const GrammarVocabulary& vocabulary() const { return *vocabulary_; }
-  std::shared_ptr<GrammarVocabulary> shared_vocabulary() const { return vocabulary_; }
 
  private:
   class Masks;
@@ -108,11 +107,18 @@ class CompiledGrammar {
   Compile compile_;
 };
 
+/// How an automaton is made from languages that other grammars share.
+using MakeAutomaton = std::function<std::unique_ptr<Automaton>(SharedLanguages&)>;
+/// Makes it under the vocabulary's lock; the grammar remembers how (see compile_anew).
+std::shared_ptr<const CompiledGrammar> compile_automaton(
+    const std::shared_ptr<GrammarVocabulary>& vocabulary, const GrammarLimits& limits, Cuts cuts,
+    const MakeAutomaton& make);
+
 /// Compiles a JSON Schema (2020-12, 2019-09, draft 7, 6 and 4). Throws GrammarError naming the
 /// keyword and its JSON pointer when something is not supported or too large, and when nothing
 /// satisfies the schema (unless `allow_empty`).
 std::shared_ptr<const CompiledGrammar> compile_json_schema(
-    std::shared_ptr<GrammarVocabulary> vocabulary, std::string_view schema,
+    const std::shared_ptr<GrammarVocabulary>& vocabulary, std::string_view schema,
     const JsonSchemaOptions& options = {}, const GrammarLimits& limits = {},
     bool allow_empty = false);
 

@@ -194,19 +194,10 @@ std::optional<GrammarKind> parse_grammar_kind(std::string_view name) {
 
 std::shared_ptr<const CompiledGrammar> compile_grammar(
     const std::shared_ptr<GrammarVocabulary>& vocabulary, const GrammarSource& source) {
-  std::shared_ptr<GrammarLanguages> languages;
-  std::unique_ptr<Automaton> automaton;
-  {
-    const std::lock_guard lock(vocabulary->mutex());
-    languages = vocabulary->begin_grammar();
-    languages->shared.regexes.allow(source.limits.max_regex_states);
-    automaton = make_automaton({languages->shared, vocabulary.get()}, source);
-  }
-  auto grammar = std::make_shared<CompiledGrammar>(vocabulary, std::move(automaton),
-                                                   source.limits.max_mask_bytes, source.cuts,
-                                                   std::move(languages));
-  grammar->remember([vocabulary, source] { return compile_grammar(vocabulary, source); });
-  return grammar;
+  const auto make = [names = vocabulary.get(), source](SharedLanguages& languages) {
+    return make_automaton({languages, names}, source);
+  };
+  return compile_automaton(vocabulary, source.limits, source.cuts, make);
 }
 
 void check_grammar(const GrammarSource& source) {
