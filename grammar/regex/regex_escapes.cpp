@@ -91,9 +91,10 @@ uint32_t RegexSyntaxParser::escape_term() {
                 .points = class_index(words()),
                 .position = start});
   }
-  if (c == 'A' || c == (is_python() ? 'Z' : 'z')) {
+  const char32_t text_end = is_python() ? U'Z' : U'z';
+  if (c == U'A' || c == text_end) {
     position_ += 2;
-    return add({.kind = c == 'A' ? Kind::kStart : Kind::kEnd, .position = start});
+    return add({.kind = c == U'A' ? Kind::kStart : Kind::kEnd, .position = start});
   }
   if (refers_back()) {
     refuse_reference(start);
