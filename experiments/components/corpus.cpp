@@ -78,6 +78,11 @@ class CorpusReader {
     if (!json["tokens"].is_array()) {
       throw ConfigError(fmt::format("line {}: 'tokens' is no list of ids", number));
     }
+    add(answer_tokens(json, number));
+  }
+
+  /// Of a line of `specdec answers` the answer, which begins at token 'answer'; else all tokens.
+  std::vector<Token> answer_tokens(const nlohmann::json& json, int64_t number) const {
     std::vector<Token> tokens;
     for (const auto& id : json["tokens"]) {
       const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
@@ -87,7 +92,19 @@ class CorpusReader {
       }
       tokens.push_back(static_cast<Token>(value));
     }
-    add(std::move(tokens));
+    if (!json.contains("answer")) {
+      return tokens;
+    }
+    const auto& answer = json["answer"];
+    const int64_t begin = answer.is_number_integer() ? answer.get<int64_t>() : -1;
+    if (begin < 0 || begin > std::ssize(tokens)) {
+      throw ConfigError(
+          fmt::format("line {}: 'answer' is {}; it is the place from 0 to {} where "
+                      "the answer begins among the tokens",
+                      number, answer.dump(), tokens.size()));
+    }
+    tokens.erase(tokens.begin(), tokens.begin() + begin);
+    return tokens;
   }
 
   void append_encoded(std::string_view text, std::vector<Token>& tokens) const {

@@ -73,6 +73,13 @@ TEST_F(BuiltinDraftersTest, ACorpusOfEarlierGenerationsNeedsNoTokenizer) {
   EXPECT_NO_THROW(load("type: corpus_bigram, corpus: [{file: ok.jsonl}]"));
 }
 
+TEST_F(BuiltinDraftersTest, OfAnswersACorpusHoldsNoPrompts) {
+  folder_.write("answers.jsonl",
+                "{\"tokens\": [1, 2, 3, 4], \"answer\": 2}\n{\"tokens\": [], \"answer\": 0}\n"
+                "{\"tokens\": [5], \"answer\": 0}\n");
+  EXPECT_EQ(read("[{file: answers.jsonl}]", kTarget), (Documents{{3, 4}, {5}}));
+}
+
 TEST_F(BuiltinDraftersTest, ATextIsOneDocumentWithoutItsHeldOutEnd) {
   const auto model = (folder_.path() / "model").string();
   write_text_model(model);
@@ -94,6 +101,8 @@ TEST_F(BuiltinDraftersTest, RefusesCorporaWithTheirPlace) {
   folder_.write("large.jsonl", "{\"tokens\": [1]}\n{\"tokens\": [5, 512]}\n");
   folder_.write("word.jsonl", "{\"tokens\": [\"x\"]}\n");
   folder_.write("number.jsonl", "{\"tokens\": 5}\n");
+  folder_.write("behind.jsonl", "{\"tokens\": [5], \"answer\": 2}\n");
+  folder_.write("where.jsonl", "{\"tokens\": [5], \"answer\": \"end\"}\n");
   folder_.write("cut.jsonl", "{\"tokens\": [1]}\n{\"tokens\": [1, 2\n");
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"[{file: nowhere.jsonl}]", "corpus[0].file: 'nowhere.jsonl' does not exist"},
@@ -102,6 +111,8 @@ TEST_F(BuiltinDraftersTest, RefusesCorporaWithTheirPlace) {
       {"[{file: ok.jsonl}, {file: large.jsonl}]", "line 2: 512 is no token of the target"},
       {"[{file: word.jsonl}]", "line 1: \"x\" is no token of the target, which has 512"},
       {"[{file: number.jsonl}]", "line 1: 'tokens' is no list of ids"},
+      {"[{file: behind.jsonl}]", "line 1: 'answer' is 2; it is the place from 0 to 1 where"},
+      {"[{file: where.jsonl}]", "line 1: 'answer' is \"end\"; it is the place"},
       {"[{file: cut.jsonl}]", "line 2: bad JSON"},
       {"[{file: text.txt}]", "gemma3-a has no tokenizer (tokenizer.model or tokenizer.json)"},
       {"[]", ".corpus: the list is empty; give files, such as"},
