@@ -122,10 +122,13 @@ Draft CascadeDrafter::propose(const DraftContext& context) {
       members_[i].drafter->skip(own.get());
       continue;
     }
-    own.get().max_tokens = std::min(context.max_tokens, members_[i].max_tokens);
+    const int64_t allowed = std::min(context.max_tokens, members_[i].max_tokens);
+    own.get().max_tokens = allowed;
     Draft proposed = members_[i].drafter->propose(own.get());
-    // A drafter that draws only where the shape allows it cannot say so in advance.
-    if (proposed.proposed() >= members_[i].min_tokens || is_drawn(proposed)) {
+    // A step that allows few tokens still lets the first member have its turn. A drafter that draws
+    // only where the shape allows it cannot say so in advance.
+    const int64_t enough = std::max<int64_t>(1, std::min(members_[i].min_tokens, allowed));
+    if (proposed.proposed() >= enough || is_drawn(proposed)) {
       draft = std::move(proposed);
       found = true;
     }

@@ -10,9 +10,9 @@ namespace specdec {
 
 struct CascadeMember {
   std::unique_ptr<Drafter> drafter;
-  /// A draft of fewer tokens passes the turn on. Above 1 only for drafters that choose
-  /// deterministically: to drop tokens that were drawn would change the distribution. One that
-  /// draws nevertheless, as its shape allows it, keeps its turn.
+  /// A draft of fewer tokens passes the turn on, unless the step allows no more. Above 1 only for
+  /// drafters that choose deterministically: to drop tokens that were drawn would change the
+  /// distribution. One that draws nevertheless, as its shape allows it, keeps its turn.
   int64_t min_tokens = 1;
   /// Its drafts have no more than this, and than the step allows: what is worth verifying of a long
   /// match may not be worth it of a guess.

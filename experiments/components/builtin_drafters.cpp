@@ -62,7 +62,8 @@ DrafterRegistry::Make prepare_prompt_lookup(const ConfigNode& node, const RunPla
 /// What read_corpus reads.
 std::vector<OptionHelp> corpus_help(const std::string& fallback) {
   return {{"corpus", fallback, "[{file: ..., held_out: 0}]",
-           "texts, or generations.jsonl of earlier runs; held_out leaves out the end of a file"}};
+           "texts, generations.jsonl of earlier runs or answers.jsonl; held_out leaves out the end "
+           "of a file"}};
 }
 
 OptionTable<SuffixOptions> suffix_options() {
@@ -168,7 +169,8 @@ struct CascadeMemberOptions {
 OptionTable<CascadeMemberOptions> cascade_member_options() {
   return OptionTable<CascadeMemberOptions>()
       .add("min_tokens", &CascadeMemberOptions::min_tokens,
-           "of a member: a shorter draft passes on to the next one", {1, kMaxDraftLength})
+           "of a member: a shorter draft, where the step allows more, passes on to the next one",
+           {1, kMaxDraftLength})
       .add("max_tokens", &CascadeMemberOptions::max_tokens,
            "of a member: its drafts are no longer, whatever the step allows", {1, kMaxDraftLength});
 }

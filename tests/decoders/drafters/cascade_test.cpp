@@ -111,6 +111,20 @@ TEST(CascadeTest, TheFirstWithEnoughToSayProposes) {
   EXPECT_EQ(a.skipped, 0) << "it was asked, and passed";
 }
 
+TEST(CascadeTest, AStepThatAllowsFewTokensStillAsksTheFirst) {
+  NotingDrafter::Notes notes;
+  const auto propose = [&](const Tokens& first, int64_t allowed) {
+    const auto drafter = of_two(std::make_unique<NotingDrafter>(first, &notes), 3,
+                                std::make_unique<NotingDrafter>(Tokens{7}, &notes));
+    return propose_within(*drafter, Tokens{1}, {allowed, allowed, 1}).tokens;
+  };
+  EXPECT_EQ(propose({4, 5, 6}, 3), (Tokens{1, 4, 5, 6}));
+  EXPECT_EQ(propose({4, 5, 6}, 2), (Tokens{1, 4, 5})) << "three would have been enough";
+  EXPECT_EQ(propose({4, 5}, 3), (Tokens{1, 7}));
+  EXPECT_EQ(propose({4}, 2), (Tokens{1, 7}));
+  EXPECT_EQ(propose({4, 5}, 0).size(), 1U);
+}
+
 TEST(CascadeTest, AMemberDraftsNoMoreThanItsMaxTokens) {
   NotingDrafter::Notes notes;
   const auto propose = [&](int64_t max_tokens, int64_t allowed) {
