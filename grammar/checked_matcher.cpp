@@ -8,11 +8,6 @@
 #include "grammar/forced_tokens.h"
 
 namespace specdec {
-namespace {
-
-constexpr Token kString = -1;  // a step that is no token
-
-}  // namespace
 
 CheckedMatcher::Use::Use(const CheckedMatcher& matcher) : in_use_(matcher.in_use_) {
   if (in_use_.exchange(true, std::memory_order_acquire)) {
@@ -33,7 +28,7 @@ CheckedMatcher::CheckedMatcher(std::shared_ptr<const GrammarEngine> engine,
 CheckedMatcher::CheckedMatcher(const CheckedMatcher& other) : CheckedMatcher(other, Use(other)) {}
 
 CheckedMatcher::CheckedMatcher(const CheckedMatcher& other, const Use& /*of the other*/)
-    : engine_(other.engine_), place_(other.place_), tokens_(other.tokens_) {}
+    : engine_(other.engine_), place_(other.place_) {}
 
 void CheckedMatcher::check_token(Token token) const {
   if (token < 0 || token >= engine_->vocab_size()) {
@@ -52,35 +47,26 @@ bool CheckedMatcher::accept(Token token) {
   const Use use(*this);
   check_token(token);
   check_not_ended();
-  tokens_.reserve(tokens_.size() + 1);
-  const bool allowed = place_.accept(token);
-  if (allowed) {
-    tokens_.push_back(token);
-  }
-  return allowed;
+  return place_.accept(token);
 }
 
 bool CheckedMatcher::accept_bytes(std::string_view bytes) {
   const Use use(*this);
   check_not_ended();
-  const bool allowed = place_.accept_bytes(bytes);
-  if (allowed) {
-    tokens_.push_back(kString);
-  }
-  return allowed;
+  return place_.accept_bytes(bytes);
 }
 
 bool CheckedMatcher::allows(Token token) const {
   const Use use(*this);
   check_token(token);
   check_not_ended();
-  return place_.mask().allows(token);
+  return place_.settled_mask().allows(token);
 }
 
 TokenMask CheckedMatcher::mask() const {
   const Use use(*this);
   check_not_ended();
-  return place_.mask();
+  return place_.settled_mask();
 }
 
 void CheckedMatcher::fill(std::span<int32_t> row) const {
@@ -94,7 +80,7 @@ void CheckedMatcher::write(std::span<int32_t> row) const {
     throw Error(fmt::format("a row of {} words for {} tokens; it must have {}", row.size(),
                             engine_->vocab_size(), engine_->words()));
   }
-  const TokenMask mask = place_.mask();
+  const TokenMask mask = place_.settled_mask();
   const auto words = static_cast<size_t>((mask.vocab_size() + 31) / 32);
   mask.write({reinterpret_cast<uint32_t*>(row.data()), words});
   if (mask.vocab_size() % 32 != 0) {
@@ -109,13 +95,11 @@ void CheckedMatcher::rollback(int64_t steps) {
     throw Error(fmt::format("{} steps to roll back, but {} were accepted", steps, place_.length()));
   }
   place_.rollback(steps);
-  tokens_.resize(tokens_.size() - static_cast<size_t>(steps));
 }
 
 void CheckedMatcher::reset() {
   const Use use(*this);
   place_.rollback(place_.length());
-  tokens_.clear();
 }
 
 int64_t CheckedMatcher::length() const {
@@ -135,19 +119,20 @@ bool CheckedMatcher::is_ended() const {
 
 std::optional<std::string> CheckedMatcher::limit() const {
   const Use use(*this);
+  (void)place_.settle();
   return place_.limit();
 }
 
 std::string CheckedMatcher::forced_bytes() const {
   const Use use(*this);
+  (void)place_.settle();
   return place_.forced_bytes();
 }
 
 std::vector<Token> CheckedMatcher::forced_tokens(int64_t most) const {
   const Use use(*this);
-  const auto string = std::find(tokens_.rbegin(), tokens_.rend(), kString);
-  const TokenSpan output(string.base(), tokens_.end());
-  return specdec::forced_tokens(place_, engine_->tokenizer(), output, most);
+  (void)place_.settle();
+  return specdec::forced_tokens(place_, engine_->tokenizer(), place_.newest_tokens(), most);
 }
 
 std::string CheckedMatcher::explain() const {

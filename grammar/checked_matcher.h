@@ -76,8 +76,7 @@ class CheckedMatcher {
   void write(std::span<int32_t> row) const;
 
   std::shared_ptr<const GrammarEngine> engine_;
-  GrammarMatcher place_;
-  std::vector<Token> tokens_;  ///< by step; kString for a string
+  mutable GrammarMatcher place_;  ///< settles when asked: a limit is reached once
   mutable std::atomic<bool> in_use_ = false;
 };
 

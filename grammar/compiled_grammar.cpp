@@ -193,8 +193,14 @@ TokenMask CompiledGrammar::mask(StateId state) const {
     return TokenMask(none, vocab_size());
   }
   Masks& masks = canonical_ != nullptr ? *canonical_masks_ : *masks_;
-  auto content = within_limits(state, std::shared_ptr<const TokenMask::Content>(none),
-                               [&] { return masks.at(state); });
+  auto content = within_limits(state, std::shared_ptr<const TokenMask::Content>(), [&] {
+    return unknown_masks_.contains(state) ? none : masks.at(state);
+  });
+  if (content == nullptr) {
+    const std::lock_guard lock(vocabulary_->mutex());
+    unknown_masks_.insert(state);
+    content = none;
+  }
   if (masks.is_small(*content) && !limit(state)) {
     recent_->add_mask(state, content);
   }

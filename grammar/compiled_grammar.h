@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -102,6 +103,7 @@ class CompiledGrammar {
   std::unique_ptr<Masks> canonical_masks_;
   std::unique_ptr<RecentAnswers> recent_;
   mutable std::unordered_map<StateId, std::string> limits_;  ///< under the lock
+  mutable std::unordered_set<StateId> unknown_masks_;        ///< the same: reached a limit
   mutable std::atomic<bool> has_limits_ = false;
   StateId start_ = Automaton::kDead;
   Compile compile_;

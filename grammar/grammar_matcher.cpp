@@ -1,5 +1,7 @@
 #include "grammar/grammar_matcher.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -18,7 +20,18 @@ size_t string_index(Token token) {
 }  // namespace
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar)
-    : grammar_(std::move(grammar)), states_{grammar_->start()} {}
+    : grammar_(std::move(grammar)), steps_{{grammar_->start()}} {}
+
+std::vector<Token> GrammarMatcher::newest_tokens() const {
+  auto first = steps_.end();
+  while (first - steps_.begin() > 1 && std::prev(first)->token >= 0) {
+    --first;
+  }
+  std::vector<Token> tokens;
+  std::transform(first, steps_.end(), std::back_inserter(tokens),
+                 [](const Step& step) { return step.token; });
+  return tokens;
+}
 
 // ---- Limits -------------------------------------------------------------------------------------
 
@@ -30,7 +43,9 @@ bool GrammarMatcher::is_at_limit() const {
 /// The text, or what can be read of it, in that grammar, with a mask at each place.
 GrammarMatcher GrammarMatcher::alone(std::shared_ptr<const CompiledGrammar> grammar) const {
   GrammarMatcher text(std::move(grammar));
-  for (const Token token : tokens_) {
+  text.steps_.reserve(steps_.size() + 1);
+  for (size_t i = 1; i < steps_.size(); ++i) {
+    const Token token = steps_[i].token;
     const bool goes_on = !text.is_at_limit() &&
                          (token < 0 ? text.step(strings_[string_index(token)]) : text.step(token));
     if (!goes_on) {
@@ -40,10 +55,9 @@ GrammarMatcher GrammarMatcher::alone(std::shared_ptr<const CompiledGrammar> gram
   return text;
 }
 
-bool GrammarMatcher::settle() {
-  if (!is_at_limit()) {
-    return state() != Automaton::kDead && !is_ended();
-  }
+/// Goes on in a grammar that is compiled anew; false, and unchanged, where this text alone reaches
+/// a limit.
+bool GrammarMatcher::renew() {
   auto anew = grammar_->compile_anew();
   if (anew == nullptr) {
     return false;
@@ -54,6 +68,16 @@ bool GrammarMatcher::settle() {
   }
   *this = std::move(text);
   return true;
+}
+
+bool GrammarMatcher::settle() {
+  if (!is_at_limit()) {
+    return state() != Automaton::kDead && !is_ended();
+  }
+  if (!limit_ && !renew()) {
+    limit_ = grammar_->limit(state());
+  }
+  return !limit_;
 }
 
 std::optional<std::string> GrammarMatcher::limit() const {
@@ -68,18 +92,21 @@ std::optional<std::string> GrammarMatcher::limit() const {
 
 TokenMask GrammarMatcher::mask() const {
   TokenMask mask = grammar_->mask(state());
-  if (!mask.empty() || is_ended() || state() == Automaton::kDead) {
+  if (!mask.empty() || limit_ || is_ended() || state() == Automaton::kDead) {
     return mask;
   }
-  GrammarMatcher settled = *this;
-  return settled.settle() ? settled.grammar_->mask(settled.state()) : mask;
+  return GrammarMatcher(*this).settled_mask();
+}
+
+TokenMask GrammarMatcher::settled_mask() {
+  TokenMask mask = grammar_->mask(state());
+  return mask.empty() && settle() ? grammar_->mask(state()) : mask;
 }
 
 bool GrammarMatcher::step(Token token) {
   const StateId next = grammar_->next(state(), token);
   if (next != Automaton::kDead) {
-    states_.push_back(next);
-    tokens_.push_back(token);
+    steps_.push_back({next, token});
     limit_.reset();
   }
   return next != Automaton::kDead;
@@ -88,8 +115,7 @@ bool GrammarMatcher::step(Token token) {
 bool GrammarMatcher::step(std::string_view bytes) {
   const StateId next = is_ended() ? Automaton::kDead : grammar_->next(state(), bytes);
   if (next != Automaton::kDead) {
-    states_.push_back(next);
-    tokens_.push_back(~static_cast<Token>(strings_.size()));
+    steps_.push_back({next, ~static_cast<Token>(strings_.size())});
     strings_.emplace_back(bytes);
     limit_.reset();
   }
@@ -102,32 +128,32 @@ bool GrammarMatcher::accept_bytes(std::string_view bytes) {
   return step(bytes) || step_alone(bytes);
 }
 
-/// A step that failed, perhaps at a limit.
+/// A step that failed, perhaps at a limit. Goes on in the grammar compiled anew even where it
+/// forbids the step, so that the next one that it forbids compiles nothing.
 template <class Part>
 bool GrammarMatcher::step_alone(Part part) {
-  auto reached = grammar_->limit(state());
-  auto anew = reached ? grammar_->compile_anew() : nullptr;
-  if (anew == nullptr) {
+  auto reached = limit_ ? std::nullopt : grammar_->limit(state());
+  if (!reached) {
+    return false;
+  }
+  if (!renew()) {
     limit_ = std::move(reached);
     return false;
   }
-  GrammarMatcher text = alone(std::move(anew));
-  if (text.length() == length() && !text.is_at_limit() && text.step(part)) {
-    *this = std::move(text);
-    return true;
+  const bool allowed = step(part);
+  if (!allowed) {
+    limit_ = grammar_->limit(state());
   }
-  limit_ = text.grammar_->limit(text.state());
-  return false;
+  return allowed;
 }
 
 void GrammarMatcher::rollback(int64_t tokens) {
   SPECDEC_CHECK(tokens >= 0 && tokens <= length(), "{} tokens to forget of {}", tokens, length());
   for (; tokens > 0; --tokens) {
-    if (tokens_.back() < 0) {
+    if (steps_.back().token < 0) {
       strings_.pop_back();
     }
-    tokens_.pop_back();
-    states_.pop_back();
+    steps_.pop_back();
     limit_.reset();
   }
 }
@@ -171,7 +197,7 @@ std::vector<TokenMask> GrammarMatcher::tree_masks(TokenSpan tokens,
   SPECDEC_CHECK(tokens.size() == parents.size(), "{} tokens with {} parents", tokens.size(),
                 parents.size());
   std::vector<StateId> states(tokens.size(), Automaton::kDead);
-  std::map<int64_t, GrammarMatcher> alone;  // after nodes where others reached a limit, and below
+  std::map<int64_t, GrammarMatcher> alone;  // where others reached a limit, before it and below
   std::vector<TokenMask> masks;
   masks.reserve(tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
@@ -181,15 +207,19 @@ std::vector<TokenMask> GrammarMatcher::tree_masks(TokenSpan tokens,
       states[i] = grammar_->next(before, tokens[i]);
     }
     masks.push_back(grammar_->mask(states[i]));
-    const auto parent = alone.find(parents[i]);
     const bool lost = masks.back().empty() && before != Automaton::kDead &&
                       states[i] != CompiledGrammar::kEnded &&
                       (states[i] != Automaton::kDead || grammar_->limit(before));
-    if (parent == alone.end() && !lost) {
+    auto parent = alone.find(parents[i]);
+    const bool below = parent != alone.end() && before == Automaton::kDead;
+    if (!lost && !below) {
       continue;
     }
-    GrammarMatcher place =
-        parent == alone.end() ? after(tokens, parents, parents[i]) : parent->second;
+    if (parent == alone.end()) {
+      parent = alone.emplace(parents[i], after(tokens, parents, parents[i])).first;
+      (void)parent->second.renew();
+    }
+    GrammarMatcher place = parent->second;
     states[i] = Automaton::kDead;
     masks.back() = grammar_->mask(states[i]);
     if (place.accept(tokens[i]) && place.settle()) {

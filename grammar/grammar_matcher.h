@@ -29,7 +29,7 @@ class GrammarMatcher {
   /// Forgets the newest tokens.
   void rollback(int64_t tokens);
   /// Tokens accepted so far.
-  int64_t length() const { return static_cast<int64_t>(states_.size()) - 1; }
+  int64_t length() const { return static_cast<int64_t>(steps_.size()) - 1; }
   /// True when the text so far may end here; also after an end token.
   bool is_complete() const;
   /// True when an end token has been accepted.
@@ -40,8 +40,13 @@ class GrammarMatcher {
   /// may. No call throws for a limit.
   std::optional<std::string> limit() const;
   /// Finds out what may come next, and goes on in a grammar compiled anew where that is needed.
-  /// False at a limit, and after a text that has ended.
+  /// False at a limit, and after a text that has ended. Once this text alone has reached a limit,
+  /// the matcher knows that until it is rolled back: no call compiles anew.
   bool settle();
+  /// The mask after `settle`.
+  TokenMask settled_mask();
+  /// The newest tokens, back to the newest bytes that were accepted.
+  std::vector<Token> newest_tokens() const;
   /// What every text has next.
   std::string forced_bytes() const;
   std::string explain() const;
@@ -52,10 +57,16 @@ class GrammarMatcher {
   std::vector<TokenMask> tree_masks(TokenSpan tokens, const std::vector<int64_t>& parents) const;
 
   const CompiledGrammar& grammar() const { return *grammar_; }
-  StateId state() const { return states_.back(); }
+  StateId state() const { return steps_.back().state; }
 
  private:
+  struct Step {
+    StateId state;
+    Token token = 0;  ///< that led there; below zero: ~index of bytes
+  };
+
   bool is_at_limit() const;
+  bool renew();
   bool step(Token token);
   bool step(std::string_view bytes);
   template <class Part>
@@ -64,10 +75,9 @@ class GrammarMatcher {
   GrammarMatcher after(TokenSpan tokens, const std::vector<int64_t>& parents, int64_t node) const;
 
   std::shared_ptr<const CompiledGrammar> grammar_;
-  std::vector<StateId> states_;       ///< after 0, 1, ... tokens
-  std::vector<Token> tokens_;         ///< below zero: ~index of bytes
+  std::vector<Step> steps_;           ///< after 0, 1, ... tokens
   std::vector<std::string> strings_;  ///< bytes that were accepted
-  std::optional<std::string> limit_;  ///< that the newest step reached
+  std::optional<std::string> limit_;  ///< that this text alone reached here
 };
 
 }  // namespace specdec

@@ -261,6 +261,118 @@ TEST(GrammarEngineTest, CompilesAnewWhatIsUsedUp) {
   EXPECT_EQ(engine->cached_grammars(), 1U);
 }
 
+/// Counts in `count` how often the grammar, or one made of it, is compiled anew.
+void count_compiles(const std::shared_ptr<const CompiledGrammar>& grammar, const Engine& engine,
+                    const GrammarSource& source, int& count) {
+  std::const_pointer_cast<CompiledGrammar>(grammar)->remember([engine, source, &count] {
+    ++count;
+    engine->clear_cache();
+    auto anew = engine->compile(source);
+    count_compiles(anew, engine, source, count);
+    return anew;
+  });
+}
+
+/// A text that reaches a limit alone is compiled anew once; then every call says so at once.
+TEST(GrammarEngineTest, ALimitIsReachedOnce) {
+  const Engine engine = make_engine();
+  GrammarSource source = engine_source(GrammarKind::kJsonSchema, R"({"type": "object"})");
+  source.limits.max_states = 200;
+  int compiles = 0;
+  const auto grammar = engine->compile(source);
+  count_compiles(grammar, engine, source, compiles);
+  CheckedMatcher matcher(engine, grammar);
+  ASSERT_TRUE(matcher.accept_bytes("{\""));
+  while (matcher.accept_bytes("a")) {
+    ASSERT_LT(matcher.length(), 200);
+  }
+  EXPECT_EQ(compiles, 1);
+  const int64_t length = matcher.length();
+  std::vector<int32_t> row(static_cast<size_t>(engine->words()));
+  for (Token token = 2; token < 120; ++token) {
+    const bool was_allowed = matcher.allows(token);
+    EXPECT_FALSE(matcher.accept(token)) << was_allowed;
+    EXPECT_THAT(matcher.limit().value_or(""), HasSubstr("raise max_states"));
+    matcher.fill(row);
+    (void)matcher.mask();
+    (void)matcher.forced_bytes();
+    (void)matcher.forced_tokens(8);
+    (void)matcher.is_complete();
+  }
+  EXPECT_EQ(compiles, 1);
+  EXPECT_EQ(matcher.length(), length);
+  const CheckedMatcher copy = matcher;
+  EXPECT_TRUE(copy.limit());
+  EXPECT_EQ(compiles, 1);
+  matcher.rollback(length / 2);
+  EXPECT_FALSE(matcher.limit());
+  EXPECT_TRUE(matcher.accept_bytes("a"));
+}
+
+/// Where no mask can be made, the same; where only other texts took the states, nothing is missing.
+TEST(GrammarEngineTest, AnUnknownMaskIsLookedForOnce) {
+  const Engine engine = make_engine();
+  int limited = 0;
+  for (uint64_t states = 5; states < 60; ++states) {
+    GrammarSource source = engine_source(
+        GrammarKind::kJsonSchema,
+        R"({"type": "array", "items": {"type": "object", "properties": {"a": {"type": "integer"}}}})");
+    source.limits.max_states = states;
+    int compiles = 0;
+    try {
+      const auto grammar = engine->compile(source);
+      count_compiles(grammar, engine, source, compiles);
+      CheckedMatcher matcher(engine, grammar);
+      std::mt19937 random(static_cast<uint32_t>(states));
+      while (matcher.length() < 50 && !matcher.is_ended() && !matcher.mask().empty()) {
+        if (!random_step(matcher, random)) {
+          break;
+        }
+        ASSERT_LE(compiles, matcher.length() + 1);
+      }
+      const int before = compiles;
+      const bool at_limit = matcher.limit().has_value();
+      limited += at_limit ? 1 : 0;
+      for (int call = 0; call < 10 && at_limit; ++call) {
+        (void)matcher.mask();
+        EXPECT_TRUE(matcher.limit());
+        EXPECT_FALSE(matcher.accept_bytes("{"));
+        (void)matcher.forced_tokens(4);
+      }
+      EXPECT_EQ(compiles, before) << states << " states";
+    } catch (const GrammarError&) {  // too few to begin with
+    }
+  }
+  EXPECT_GT(limited, 5);
+}
+
+/// Tokens that the grammar forbids where other texts have taken its states compile it once.
+TEST(GrammarEngineTest, ForbiddenTokensCompileOnce) {
+  const Engine engine = make_engine();
+  GrammarSource source = engine_source(GrammarKind::kJsonSchema, R"({"type": "object"})");
+  source.limits.max_states = 200;
+  int compiles = 0;
+  const auto grammar = engine->compile(source);
+  count_compiles(grammar, engine, source, compiles);
+  CheckedMatcher other(engine, grammar);
+  ASSERT_TRUE(other.accept_bytes("{\""));
+  CheckedMatcher matcher = other;
+  (void)matcher.mask();
+  while (other.accept_bytes("b")) {
+    ASSERT_LT(other.length(), 200);
+  }
+  compiles = 0;
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    ASSERT_TRUE(matcher.accept_bytes("ab"));
+    EXPECT_FALSE(matcher.accept_bytes("\n"));
+    EXPECT_FALSE(matcher.limit());
+    matcher.rollback(1);
+    EXPECT_FALSE(matcher.accept_bytes("\n"));
+    EXPECT_FALSE(matcher.accept(kEngineEnd));
+  }
+  EXPECT_EQ(compiles, 1);
+}
+
 TEST(GrammarEngineTest, GivesUpWhenTheTimeIsOver) {
   const Engine engine = make_engine();
   for (const double seconds : {0.0, 0.05}) {
