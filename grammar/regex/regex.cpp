@@ -158,17 +158,9 @@ bool RegexStore::goes_on(RegexId regex, std::span<const CodePoints::Range> range
   if (regex == kNothing || regex == kAll) {
     return regex == kAll && !ranges.empty();
   }
-  char32_t first = 0;
-  for (const Transition& transition : transitions(regex)) {
-    const auto overlaps = [&](const CodePoints::Range& range) {
-      return range.first <= transition.last && range.last >= first;
-    };
-    if (transition.target != kNothing && std::any_of(ranges.begin(), ranges.end(), overlaps)) {
-      return true;
-    }
-    first = transition.last + 1;
-  }
-  return false;
+  return std::ranges::any_of(ranges, [&](const CodePoints::Range& range) {
+    return implementation_->automaton.goes_on(regex, range);
+  });
 }
 
 bool RegexStore::matches(RegexId regex, std::u32string_view text) {

@@ -36,6 +36,17 @@ RegexId RegexAutomaton::next(RegexId state, char32_t c) {
   return is_live(target) ? target : RegexStore::kNothing;
 }
 
+bool RegexAutomaton::goes_on(RegexId state, const CodePoints::Range& points) {
+  const Table found = table(state);
+  const size_t last = partitions_.range_of(found.partition, points.last);
+  for (size_t i = partitions_.range_of(found.partition, points.first); i <= last; ++i) {
+    if (is_live(targets_[found.first_target + i])) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::span<const RegexAutomaton::Transition> RegexAutomaton::transitions(RegexId state) {
   const Table found = table(state);
   const size_t count = partitions_.lasts(found.partition).size();

@@ -23,6 +23,8 @@ class RegexAutomaton {
 
   /// What follows after `c`; kNothing exactly when nothing can.
   RegexId next(RegexId state, char32_t c);
+  /// True when something follows after one of these code points.
+  bool goes_on(RegexId state, const CodePoints::Range& points);
   /// All of them. The span lives until the next call.
   std::span<const Transition> transitions(RegexId state);
   /// True when some text is in the language.

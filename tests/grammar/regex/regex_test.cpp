@@ -337,5 +337,45 @@ TEST(RegexTest, KeysTellExpressionsApart) {
   EXPECT_EQ(keys.size(), std::set(all.begin(), all.end()).size());
 }
 
+/// A character of these ranges goes on when one of the transitions they meet does.
+TEST(RegexTest, GoesOnAsTransitionsSay) {
+  RegexStore store;
+  std::mt19937 random(3);
+  const auto point = [&] {
+    return static_cast<char32_t>(random() % 3 == 0 ? random() % 0x10FFFF : random() % 300);
+  };
+  const auto points = [&] {
+    std::vector<CodePoints::Range> ranges;
+    for (int i = 0; i < 6; ++i) {
+      const char32_t first = point();
+      ranges.push_back({first, std::min<char32_t>(first + random() % 40, CodePoints::kLast)});
+    }
+    return ranges;
+  };
+  int yes = 0;
+  for (int i = 0; i < 400; ++i) {
+    const RegexId a =
+        store.concat(store.one_of(CodePoints(points())), store.one_of(CodePoints(points())));
+    const RegexId b = store.repeat(store.one_of(CodePoints(points())), 1, std::nullopt);
+    const RegexId regex = i % 3 == 0   ? a
+                          : i % 3 == 1 ? store.any_of(a, b)
+                                       : store.all_of(store.complement(a), b);
+    const std::vector<CodePoints::Range> ranges = {points()[0], points()[1]};
+    bool expected = false;
+    char32_t first = 0;
+    for (const RegexStore::Transition& transition : store.transitions(regex)) {
+      for (const CodePoints::Range& range : ranges) {
+        expected |=
+            transition.target != kNothing && range.first <= transition.last && range.last >= first;
+      }
+      first = transition.last + 1;
+    }
+    EXPECT_EQ(store.goes_on(regex, ranges), expected);
+    yes += expected ? 1 : 0;
+  }
+  EXPECT_GT(yes, 20);
+  EXPECT_LT(yes, 380);
+}
+
 }  // namespace
 }  // namespace specdec
