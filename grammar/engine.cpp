@@ -56,9 +56,12 @@ class SourceKey {
       add(limit);
     }
   }
-  void add(const std::pair<std::string, std::string>& document) {
-    add(document.first);
-    add(document.second);
+  void add(const SchemaRegistry& registry) {
+    add(uint64_t{registry.size()});
+    registry.for_each([this](const std::string& uri, const std::string& text) {
+      add(uri);
+      add(text);
+    });
   }
   template <class Value>
   void add(const std::vector<Value>& values) {

@@ -284,11 +284,10 @@ std::vector<GrammarCase> read_grammar_cases(const std::filesystem::path& file,
   return cases;
 }
 
-std::vector<std::pair<std::string, std::string>> read_schema_registry(
-    const std::filesystem::path& file) {
-  std::vector<std::pair<std::string, std::string>> registry;
+SchemaRegistry read_schema_registry(const std::filesystem::path& file) {
+  SchemaRegistry registry;
   read_lines(file, kRegistryForm, [&](const Line& line) {
-    registry.emplace_back(line.text(line.value(), "uri"), read_schema(line));
+    registry.add(line.text(line.value(), "uri"), read_schema(line));
     return true;
   });
   return registry;

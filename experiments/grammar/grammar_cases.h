@@ -35,8 +35,7 @@ std::vector<GrammarCase> read_grammar_cases(const std::filesystem::path& file,
                                             const std::string& whitespace, int64_t limit = 0);
 
 /// Reads JSON Lines {uri, schema}: what JsonSchemaOptions::registry holds. Throws as above.
-std::vector<std::pair<std::string, std::string>> read_schema_registry(
-    const std::filesystem::path& file);
+SchemaRegistry read_schema_registry(const std::filesystem::path& file);
 
 /// A JSON text that a grammar of that whitespace accepts: "compact" and "any" have none, "spaced"
 /// has ", " and ": ", "indent:N" a line for each item and property.

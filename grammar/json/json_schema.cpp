@@ -34,20 +34,12 @@ WhitespaceStyle whitespace_style(const std::string& name) {
   return {Kind::kIndent, spaces};
 }
 
-std::vector<std::pair<std::string, JsonValue>> read_registry(const JsonSchemaOptions& options) {
-  std::vector<std::pair<std::string, JsonValue>> registry;
-  for (const auto& [uri, text] : options.registry) {
-    registry.emplace_back(uri, parse_json(text, uri));
-  }
-  return registry;
-}
-
 class JsonSchemaAutomaton final : public Automaton {
  public:
   JsonSchemaAutomaton(SharedLanguages& languages, JsonValue schema,
                       const JsonSchemaOptions& options, const GrammarLimits& limits)
       : formulas_(languages.regexes),
-        document_(std::move(schema), read_registry(options)),
+        document_(std::move(schema), options.registry),
         schemas_(document_, formulas_, {.assert_formats = options.assert_formats}),
         plans_(formulas_, schemas_,
                {.schema_order = options.schema_order,

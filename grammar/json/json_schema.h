@@ -10,6 +10,7 @@
 #include "grammar/json/json_string_decoder.h"
 #include "grammar/json/shared_languages.h"
 #include "grammar/schema/json_value.h"
+#include "grammar/schema/schema_registry.h"
 
 namespace specdec {
 
@@ -19,8 +20,7 @@ struct JsonSchemaOptions {
   bool assert_formats = true;  ///< `format` is an assertion; else an annotation
   std::string whitespace = "compact";  ///< "compact", "spaced", "any", or "indent:N"
   EscapeStyle escapes = EscapeStyle::kAny;
-  /// Documents by URI that $ref may mean, as JSON texts.
-  std::vector<std::pair<std::string, std::string>> registry;
+  SchemaRegistry registry;  ///< documents that $ref may mean
 };
 
 /// Throws GrammarError unless JsonSchemaOptions::whitespace may have that value.

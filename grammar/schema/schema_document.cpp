@@ -38,8 +38,6 @@ constexpr std::array kDialects = {
     Dialect{"json-schema.org/schema", SchemaDraft::k2020},  // the newest one
 };
 
-std::string without_fragment(const std::string& uri) { return uri.substr(0, uri.find('#')); }
-
 std::optional<SchemaDraft> known_dialect(std::string_view uri) {
   uri = uri.substr(0, uri.find('#'));
   for (const std::string_view scheme : {"http://", "https://"}) {
@@ -59,16 +57,12 @@ bool is_schema(const JsonValue& value) { return value.is(Type::kObject) || value
 
 }  // namespace
 
-SchemaDocument::SchemaDocument(JsonValue schema,
-                               std::vector<std::pair<std::string, JsonValue>> registry) {
+SchemaDocument::SchemaDocument(JsonValue schema, SchemaRegistry registry)
+    : registry_(std::move(registry)) {
   if (!is_schema(schema)) {
     throw GrammarError("#: a schema must be an object or a boolean");
   }
   documents_.push_back(std::move(schema));
-  for (std::pair<std::string, JsonValue>& entry : registry) {
-    documents_.push_back(std::move(entry.second));
-    registry_[without_fragment(entry.first)] = &documents_.back();
-  }
   add_document(documents_.front(), "", SchemaDraft::k2020);
 }
 
@@ -110,16 +104,16 @@ void SchemaDocument::read_dialect(const JsonValue& value, Resource& resource) {
     resource.draft = *draft;
     return;
   }
-  const auto found = registry_.find(without_fragment(schema->text));
-  if (found == registry_.end()) {
+  const JsonValue* found = registry_.find(schema->text);
+  if (found == nullptr) {
     throw GrammarError(fmt::format(
         "$schema: '{}' is not known; known are draft-04, draft-06, draft-07, 2019-09 and 2020-12 "
         "(http://json-schema.org/draft-07/schema#, https://json-schema.org/draft/2020-12/schema), "
         "and meta-schemas in the registry",
         schema->text));
   }
-  read_dialect(*found->second, resource);
-  const JsonValue* vocabulary = found->second->find("$vocabulary");
+  read_dialect(*found, resource);
+  const JsonValue* vocabulary = found->find("$vocabulary");
   const auto has = [&](std::string_view name) {
     return std::any_of(vocabulary->members.begin(), vocabulary->members.end(),
                        [&](const JsonMember& member) { return member.name.ends_with(name); });
@@ -285,21 +279,21 @@ uint32_t SchemaDocument::find_resource(const std::string& uri, SchemaNode from,
   if (const auto found = by_uri_.find(uri); found != by_uri_.end()) {
     return found->second;
   }
-  if (const auto meta = meta_schema(uri); meta && !registry_.contains(uri)) {
+  const JsonValue* document = registry_.find(uri);
+  if (const auto meta = meta_schema(uri); meta && document == nullptr) {
     documents_.push_back(parse_json(*meta, uri));
-    registry_[uri] = &documents_.back();
+    document = &documents_.back();
   }
-  const auto document = registry_.find(uri);
-  if (document == registry_.end()) {
+  if (document == nullptr) {
     throw GrammarError(fmt::format(
         "{}: $ref: '{}' is not in the schema; remote documents are read from the registry only "
         "(give '{}' there)",
         location(from), reference, uri));
   }
-  if (!is_schema(*document->second)) {
+  if (!is_schema(*document)) {
     throw GrammarError(fmt::format("the registry's '{}' is not a schema", uri));
   }
-  const SchemaNode root = add_document(*document->second, uri, draft(from));
+  const SchemaNode root = add_document(*document, uri, draft(from));
   return nodes_[root].resource;
 }
 

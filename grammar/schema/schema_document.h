@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "grammar/schema/json_value.h"
+#include "grammar/schema/schema_registry.h"
 
 namespace specdec {
 
@@ -25,7 +26,7 @@ class SchemaDocument {
  public:
   /// `registry`: other documents by their URIs. Throws GrammarError for an unknown `$schema`, two
   /// subschemas of one name, and documents that are no schemas.
-  SchemaDocument(JsonValue schema, std::vector<std::pair<std::string, JsonValue>> registry);
+  SchemaDocument(JsonValue schema, SchemaRegistry registry);
   SchemaDocument(const SchemaDocument&) = delete;
   SchemaDocument& operator=(const SchemaDocument&) = delete;
 
@@ -87,7 +88,7 @@ class SchemaDocument {
   uint32_t find_resource(const std::string& uri, SchemaNode from, std::string_view reference);
 
   std::deque<JsonValue> documents_;
-  std::map<std::string, const JsonValue*> registry_;  ///< documents that were not read yet
+  SchemaRegistry registry_;
   std::vector<Resource> resources_;
   std::map<std::string, uint32_t> by_uri_;
   std::vector<Node> nodes_;

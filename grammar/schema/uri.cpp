@@ -126,6 +126,10 @@ std::string resolve_uri(const std::string& base_text, const std::string& referen
   return join(uri);
 }
 
+std::string without_fragment(std::string_view uri) {
+  return std::string(uri.substr(0, uri.find('#')));
+}
+
 std::string percent_decode(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -83,7 +83,9 @@ void bind_grammar_source(nb::module_& m) {
             source.schema.escapes = is_first("escapes", escapes, "any", "minimal")
                                         ? EscapeStyle::kAny
                                         : EscapeStyle::kMinimal;
-            source.schema.registry.assign(registry.begin(), registry.end());
+            for (const auto& [uri, document] : registry) {
+              source.schema.registry.add(uri, document);
+            }
             source.cuts = canonical ? Cuts::kCanonical : Cuts::kAny;
             for (const auto& [limit, value] : limits) {
               set_limit(source.limits, limit, value);

@@ -28,7 +28,7 @@ JsonSchemaOptions suite_options(bool assert_formats) {
   options.assert_formats = assert_formats;
   for (const std::string& line : grammar_data("jsts_remotes.jsonl")) {
     const JsonValue remote = parse_json(line, "remote");
-    options.registry.emplace_back(remote.find("uri")->text, to_json(*remote.find("schema")));
+    options.registry.add(remote.find("uri")->text, to_json(*remote.find("schema")));
   }
   return options;
 }

@@ -50,7 +50,7 @@ JsonSchemaOptions probe_options(const JsonValue& probe) {
   options.schema_order = false;
   if (const JsonValue* registry = probe.find("registry")) {
     for (const JsonValue& document : registry->items) {
-      options.registry.emplace_back(document.find("uri")->text, to_json(*document.find("schema")));
+      options.registry.add(document.find("uri")->text, to_json(*document.find("schema")));
     }
   }
   return options;

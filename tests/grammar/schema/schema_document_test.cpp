@@ -13,7 +13,6 @@ namespace specdec {
 namespace {
 
 using ::testing::HasSubstr;
-using Registry = std::vector<std::pair<std::string, JsonValue>>;
 
 /// RFC 3986, section 5.4, with the strict readings.
 TEST(SchemaDocumentTest, ResolvesUris) {
@@ -135,14 +134,17 @@ TEST(SchemaDocumentTest, FindsByPointerAnchorAndId) {
 
 TEST(SchemaDocumentTest, RegistryIsReadWhenNamed) {
   SchemaDocument document(parse(R"({"$id": "http://x/a"})"),
-                          Registry{{"http://x/b", parse(R"({"title": "b", "$ref": "c"})")},
-                                   {"http://x/broken", parse("[]")}});
+                          {{"http://x/b", R"({"title": "b", "$ref": "c"})"},
+                           {"http://x/broken", "[]"},
+                           {"http://x/no-json", "{"}});
   const SchemaNode b = document.resolve(document.root(), "b");
   EXPECT_EQ(document.value(b).find("title")->text, "b");
   EXPECT_THAT(error_message<GrammarError>([&] { document.resolve(b, "c"); }),
               HasSubstr("'c' is not in the schema"));
   EXPECT_THAT(error_message<GrammarError>([&] { document.resolve(b, "broken"); }),
               HasSubstr("is not a schema"));
+  EXPECT_THAT(error_message<GrammarError>([&] { document.resolve(b, "no-json"); }),
+              HasSubstr("http://x/no-json:1:"));
 }
 
 TEST(SchemaDocumentTest, Drafts) {
