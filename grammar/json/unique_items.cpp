@@ -116,7 +116,7 @@ bool UniqueItems::fits(Task task, std::vector<ValueId>& watched) {
   questions_.count_step();
   task.counts.assign(size_t{1} << task.contains.size(), 0);
   if (task.items == 0) {
-    return counts_allowed(task);
+    return may_be_enough(task, 0, 0, contained(task, 0));
   }
   add_slots(task);
   if ((task.slots.size() > 1 || !task.contains.empty()) &&
@@ -134,7 +134,8 @@ bool UniqueItems::fits(Task task, std::vector<ValueId>& watched) {
     const Slot::Values& only = task.slots.front().classes.front();
     return only.plenty || only.ids.size() >= task.items;
   }
-  return choose_counts(task, 0, task.items);
+  find_most(task);
+  return choose_counts(task, task.counts.size(), task.items);
 }
 
 void UniqueItems::add_slots(Task& task) {
@@ -184,37 +185,85 @@ UniqueItems::Slot::Values UniqueItems::values(const Task& task, FormulaId goal,
   return values;
 }
 
-bool UniqueItems::counts_allowed(const Task& task) const {
-  for (size_t i = 0; i < task.contains.size(); ++i) {
-    const ArrayPlan::Contains& contains = task.plan.contains[task.contains[i]];
-    uint64_t count = task.state.contained[task.contains[i]];
-    for (size_t which = 0; which < task.counts.size(); ++which) {
-      count += (which >> i & 1) != 0 ? task.counts[which] : 0;
-    }
-    if (count < contains.min || count > contains.max) {
-      return false;
+void UniqueItems::find_most(Task& task) {
+  task.most.assign(task.counts.size(), 0);
+  for (const Slot& slot : task.slots) {
+    for (size_t which = 0; which < task.most.size(); ++which) {
+      const Slot::Values& values = slot.classes[which];
+      task.most[which] +=
+          values.plenty ? slot.items : std::min<uint64_t>(slot.items, values.ids.size());
     }
   }
-  return true;
 }
 
-/// Tries how many of the items are of each class, from this one on.
-bool UniqueItems::choose_counts(Task& task, size_t which, uint64_t left) {
+/// Items that count towards each `contains`: those that are there, and those of the classes from
+/// `classes` on.
+std::vector<uint64_t> UniqueItems::contained(const Task& task, size_t classes) {
+  std::vector<uint64_t> counts;
+  for (size_t i = 0; i < task.contains.size(); ++i) {
+    uint64_t count = task.state.contained[task.contains[i]];
+    for (size_t which = classes; which < task.counts.size(); ++which) {
+      count += (which >> i & 1) != 0 ? task.counts[which] : 0;
+    }
+    counts.push_back(count);
+  }
+  return counts;
+}
+
+/// False when the classes below `classes` cannot give what is left, or what a `contains` misses.
+bool UniqueItems::may_be_enough(const Task& task, size_t classes, uint64_t left,
+                                const std::vector<uint64_t>& contained) {
+  uint64_t all = 0;
+  for (size_t which = 0; which < classes; ++which) {
+    all += task.most[which];
+  }
+  bool enough = all >= left;
+  for (size_t i = 0; i < task.contains.size() && enough; ++i) {
+    const ArrayPlan::Contains& contains = task.plan.contains[task.contains[i]];
+    uint64_t more = 0;
+    for (size_t which = 0; which < classes; ++which) {
+      more += (which >> i & 1) != 0 ? task.most[which] : 0;
+    }
+    enough = contained[i] <= contains.max && contained[i] + std::min(more, left) >= contains.min;
+  }
+  return enough;
+}
+
+/// Tries how many of the items that are left are of each class below `classes`. Those come first
+/// that count towards most `contains`, with as many items as these miss. Without a prefix nothing
+/// else matters of the classes that were chosen before: what failed then fails again.
+bool UniqueItems::choose_counts(Task& task, size_t classes, uint64_t left) {
   questions_.count_step();
-  if (which + 1 == task.counts.size()) {
-    task.counts[which] = left;
-    return counts_allowed(task) && matches(task);
+  std::vector<uint64_t> key = contained(task, classes);
+  if (!may_be_enough(task, classes, left, key)) {
+    return false;
   }
-  uint64_t most = 0;
-  for (const Slot& slot : task.slots) {
-    const Slot::Values& values = slot.classes[which];
-    most += values.plenty ? slot.items : std::min<uint64_t>(slot.items, values.ids.size());
+  if (classes == 0) {
+    return left == 0 && (task.slots.size() == 1 || matches(task));
   }
-  for (uint64_t count = 0; count <= std::min(left, most); ++count) {
+  const size_t which = classes - 1;
+  uint64_t missing = 0;
+  for (size_t i = 0; i < task.contains.size(); ++i) {
+    const ArrayPlan::Contains& contains = task.plan.contains[task.contains[i]];
+    const uint64_t here = contains.min > key[i] ? contains.min - key[i] : 0;
+    missing = (which >> i & 1) != 0 ? std::max(missing, here) : missing;
+    key[i] = contains.max == kUnbounded ? std::min(key[i], contains.min) : key[i];
+  }
+  key.insert(key.end(), {classes, left});
+  if (task.failed.contains(key)) {
+    return false;
+  }
+  const uint64_t most = std::min(left, task.most[which]);
+  const uint64_t first = std::min(missing, most);
+  for (uint64_t tried = 0; tried <= most; ++tried) {
+    const uint64_t count = tried <= first ? first - tried : tried;
     task.counts[which] = count;
-    if (choose_counts(task, which + 1, left - count)) {
+    if (choose_counts(task, which, left - count)) {
       return true;
     }
+  }
+  if (task.slots.size() == 1) {
+    task.failed.insert(std::move(key));
   }
   return false;
 }

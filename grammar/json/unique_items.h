@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "grammar/json/feasibility.h"
@@ -42,15 +43,20 @@ class UniqueItems {
     uint64_t items = 0;                 ///< that come
     std::vector<size_t> contains = {};  ///< those that still matter
     std::vector<Slot> slots = {};
-    std::vector<uint64_t> counts = {};  ///< of items by class
+    std::vector<uint64_t> counts = {};            ///< of items by class
+    std::vector<uint64_t> most = {};              ///< the same, as many as there may be
+    std::set<std::vector<uint64_t>> failed = {};  ///< see choose_counts
   };
 
   bool fits(Task task, std::vector<ValueId>& watched);
   void add_slots(Task& task);
   FormulaId class_goal(const Task& task, FormulaId goal, size_t which);
   Slot::Values values(const Task& task, FormulaId goal, std::vector<ValueId>& watched);
-  bool choose_counts(Task& task, size_t which, uint64_t left);
-  bool counts_allowed(const Task& task) const;
+  bool choose_counts(Task& task, size_t classes, uint64_t left);
+  static void find_most(Task& task);
+  static std::vector<uint64_t> contained(const Task& task, size_t classes);
+  static bool may_be_enough(const Task& task, size_t classes, uint64_t left,
+                            const std::vector<uint64_t>& contained);
   static bool matches(const Task& task);
 
   FormulaStore& formulas_;

@@ -169,5 +169,73 @@ TEST(UniqueBruteForceTest, TextsAndMasks) {
   EXPECT_LT(refused, 6);
 }
 
+/// Several `contains` that overlap, each with bounds of its own, with and without a prefix.
+std::string many_contains(uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto below = [&](uint32_t count) { return static_cast<uint32_t>(random() % count); };
+  const auto some = [&] {
+    static const Texts kItems = {R"({"enum":[1,2]})",     R"({"enum":[2,3]})",
+                                 R"({"const":3})",        R"({"enum":[1,"a",true]})",
+                                 R"({"minimum":2})",      R"({"type":["integer","boolean"]})",
+                                 R"({"not":{"const":1}})"};
+    return kItems[below(static_cast<uint32_t>(kItems.size()))];
+  };
+  std::string parts;
+  for (uint32_t i = 0; i < 2 + below(3); ++i) {
+    parts += fmt::format(R"({}{{"contains":{},"minContains":{}{}}})", i == 0 ? "" : ",", some(),
+                         below(3), below(3) == 0 ? R"(,"maxContains":2)" : "");
+  }
+  return fmt::format(
+      R"({{"type":"array","uniqueItems":{},"minItems":{}{}{},"items":{},"allOf":[{}]}})",
+      below(4) > 0, below(5), below(3) == 0 ? R"(,"maxItems":4)" : "",
+      below(3) == 0 ? R"(,"prefixItems":[)" + some() + "]" : "",
+      below(2) == 0 ? "true" : R"({"enum":[1,2,3,"a",true]})", parts);
+}
+
+TEST(UniqueBruteForceTest, ManyContains) {
+  const Texts texts = lists_of({"1", "2", "3", "true", "\"a\""}, 4);
+  const auto vocabulary = tiny_vocabulary(4, 150);
+  int valid = 0;
+  int alive = 0;
+  for (uint32_t seed = 0; seed < 80; ++seed) {
+    const std::string schema = many_contains(seed);
+    SCOPED_TRACE(fmt::format("{} seed {}", schema, seed));
+    const auto grammar =
+        compile_json_schema(vocabulary, schema, json_options(seed % 2 == 0, "compact"), {}, true);
+    ASSERT_NO_FATAL_FAILURE(
+        expect_texts_are_valid(*grammar, parse_json(schema, "schema"), texts, valid));
+    if (grammar->start() != Automaton::kDead) {
+      ++alive;
+      ASSERT_EQ(find_dead_end(*grammar, 200), std::nullopt);
+      ASSERT_NO_FATAL_FAILURE(expect_masks_are_steps(*grammar, seed));
+    }
+  }
+  EXPECT_GT(valid, 1000);
+  EXPECT_GT(alive, 40);
+}
+
+/// Which items count towards which `contains` is not tried out in all combinations.
+TEST(UniqueBruteForceTest, FourContainsTakeFewSteps) {
+  GrammarLimits limits;
+  limits.max_steps = 30'000;
+  const auto grammar = compile_json_schema(
+      tiny_vocabulary(4, 150),
+      R"({"type":"array","uniqueItems":true,"minItems":12,"items":{"type":"integer"},"allOf":[
+        {"contains":{"const":1}},{"contains":{"const":2}},{"contains":{"minimum":20,"maximum":25}},
+        {"contains":{"multipleOf":7},"minContains":2}]})",
+      json_options(true, "compact"), limits);
+  StateId state = grammar->next(grammar->start(), std::string_view("[100"));
+  for (const char* item :
+       {",101", ",102", ",103", ",104", ",105", ",21", ",1", ",106", ",107", ",2"}) {
+    EXPECT_GT(grammar->mask(state).count(), 0);
+    EXPECT_FALSE(grammar->is_complete(state));
+    state = grammar->next(state, std::string_view(item));
+    ASSERT_NE(state, Automaton::kDead) << grammar->limit(state).value_or("");
+  }
+  EXPECT_EQ(grammar->next(state, std::string_view("]")), Automaton::kDead);
+  EXPECT_EQ(grammar->next(state, std::string_view(",2]")), Automaton::kDead);
+  EXPECT_TRUE(grammar->is_complete(grammar->next(state, std::string_view(",3]"))));
+}
+
 }  // namespace
 }  // namespace specdec
