@@ -78,12 +78,17 @@ std::optional<std::string> JsonAutomaton::OpenItem::way_out(const Thread& thread
   const uint32_t depth = depth_of(thread);
   const uint64_t most = told_apart(thread.stack, depth) + 1;
   const std::string begun = text().substr(0, complete_size(thread));
-  for (const std::string& rest : rests(thread, most)) {
-    if (const auto outer = finish(begun + rest, thread.stack, depth, most)) {
-      return rest + *outer;
+  constexpr uint64_t kFew = 2;  // one of which is mostly taken: the others need not be listed
+  for (uint64_t listed = std::min(kFew, most);; listed = most) {
+    for (const std::string& rest : rests(thread, listed)) {
+      if (const auto outer = finish(begun + rest, thread.stack, depth, most)) {
+        return rest + *outer;
+      }
+    }
+    if (listed == most) {
+      return std::nullopt;
     }
   }
-  return std::nullopt;
 }
 
 // ---- How a value goes on ------------------------------------------------------------------------
