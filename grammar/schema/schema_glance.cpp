@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "grammar/interruption.h"
+#include "grammar/schema/json_pointer.h"
 #include "grammar/schema/value_store.h"
 
 namespace specdec {
@@ -84,9 +85,18 @@ void SchemaFormulas::Glance::add_properties(Subschema here, Seen& seen, int dept
       continue;
     }
     const SchemaNode node = schemas_.document_.child(here.node, "properties", member);
-    if (const Seen& value = look({node, here.scope}, depth + 1); value.values) {
+    const Seen& value = look({node, here.scope}, depth + 1);
+    const std::string pointer = "/" + escape_pointer(member.name);
+    if (value.values) {
       looks_ += value.values->size();
-      seen.properties[member.name] = *value.values;
+      seen.properties[pointer] = *value.values;
+    }
+    const bool is_object = (value.types & ~type_bit(Type::kObject)) == 0;
+    for (const auto& [below, constants] : value.properties) {
+      if (is_object && looks_ <= kMaxGlances) {
+        looks_ += constants.size();
+        seen.properties[pointer + below] = constants;
+      }
     }
   }
 }

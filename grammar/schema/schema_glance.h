@@ -25,8 +25,9 @@ class SchemaFormulas::Glance {
   using Constants = std::set<std::string>;  ///< canonical texts
   struct Seen {
     TypeMask types = kAllTypes;
-    std::optional<Constants> values;              ///< it is one of these
-    std::map<std::string, Constants> properties;  ///< required ones, of objects
+    std::optional<Constants> values;  ///< it is one of these
+    /// Required ones of objects, by their pointers; those below others that must be objects too.
+    std::map<std::string, Constants> properties;
   };
 
   const Seen& look(Subschema here, int depth);

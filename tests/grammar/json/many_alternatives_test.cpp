@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "grammar/compiled_grammar.h"
 #include "tests/support/grammar_vocabularies.h"
 #include "tests/support/grammar_walk.h"
+#include "tests/support/naive_validator.h"
 
 namespace specdec {
 namespace {
@@ -99,6 +101,77 @@ TEST(ManyAlternativesTest, OneOfWhosePartsMayShareValues) {
   for (const char* text : {R"({"k":"a"})", R"({"k":"c"})", "\"a\"", "1", R"({"k":"b","x":1})"}) {
     EXPECT_FALSE(accepts(*grammar, text)) << text;
   }
+}
+
+TEST(ManyAlternativesTest, ToolsThatDifferBelowAProperty) {
+  const Grammar grammar = compile_many(
+      R"({"oneOf":[)" +
+      joined(
+          512,
+          [](size_t i) {
+            return fmt::format(
+                R"({{"type":"object","properties":{{"function":{{"$ref":"#/$defs/f{}"}}}},"required":["function"]}})",
+                i);
+          }) +
+      R"(],"$defs":{)" +
+      joined(
+          512,
+          [](size_t i) {
+            return fmt::format(
+                R"("f{}":{{"type":"object","properties":{{"name":{{"const":"t{}"}},"x":{{"const":{}}}}},"required":["name"]}})",
+                i, i, i % 7);
+          }) +
+      "}}");
+  EXPECT_TRUE(accepts(*grammar, R"({"function":{"name":"t500","x":3}})"));
+  EXPECT_TRUE(accepts(*grammar, R"({"function":{"name":"t7"}})"));
+  for (const char* text :
+       {R"({"function":{"name":"t500","x":4}})", R"({"function":{"name":"t512"}})",
+        R"({"function":{}})", "{}", R"({"function":"t1"})"}) {
+    EXPECT_FALSE(accepts(*grammar, text)) << text;
+  }
+}
+
+/// Random parts that may or may not be told apart by a constant below a property: exactly one
+/// holds.
+TEST(ManyAlternativesTest, OneOfByConstantsBelowProperties) {
+  std::mt19937 random(17);
+  const auto below = [&](uint32_t count) { return static_cast<uint32_t>(random() % count); };
+  const std::vector<std::string> names = {"k", "/k", "k/k", ""};
+  const auto part = [&] {
+    std::string value = fmt::format(R"("enum":[{},{}])", below(3), below(3));
+    std::string text = "{" + value + "}";
+    for (uint32_t depth = 1 + below(2); depth > 0; --depth) {
+      const std::string name = names[below(4)];
+      text = fmt::format(R"({{{}"properties":{{"{}":{}}}{}}})",
+                         below(5) > 0 ? R"("type":"object",)" : "", name, text,
+                         below(5) > 0 ? fmt::format(R"(,"required":["{}"])", name) : "");
+    }
+    return text;
+  };
+  std::vector<std::string> texts = {"0", "\"a\"", "{}"};
+  for (int depth = 0; depth < 2; ++depth) {
+    for (size_t i = 0, size = texts.size(); i < size; ++i) {
+      for (const std::string& name : names) {
+        texts.push_back(fmt::format(R"({{"{}":{}}})", name, texts[i]));
+      }
+    }
+    texts.insert(texts.end(), {"1", "2", R"({"k":1,"/k":{"k":1}})", R"({"k":{"k":1},"/k":1})"});
+  }
+  int valid = 0;
+  for (int i = 0; i < 150; ++i) {
+    const std::string schema =
+        R"({"oneOf":[)" + joined(2 + below(3), [&](size_t) { return part(); }) + "]}";
+    const auto grammar =
+        compile_json_schema(empty_vocabulary(), schema, json_options(false, "compact"), {}, true);
+    const JsonValue value = parse_json(schema, "schema");
+    const NaiveValidator validator(value);
+    for (const std::string& text : texts) {
+      const bool expected = validator.accepts(parse_json(text, "text"));
+      valid += expected ? 1 : 0;
+      ASSERT_EQ(accepts(*grammar, text), expected) << schema << ' ' << text;
+    }
+  }
+  EXPECT_GT(valid, 500);
 }
 
 TEST(ManyAlternativesTest, FiniteSetsOfNumbers) {
