@@ -21,6 +21,21 @@ namespace {
 struct Compiling {
   SharedLanguages& languages;
   const GrammarVocabulary* vocabulary = nullptr;
+  std::vector<std::string>* names = nullptr;  ///< of tokens that were asked for
+  bool is_part = false;                       ///< of a structured text
+
+  Token require_token(const std::string& name) const {
+    const auto known = std::find(names->begin(), names->end(), name);
+    const auto index = static_cast<Token>(known - names->begin());
+    if (known == names->end()) {
+      names->push_back(name);
+    }
+    return vocabulary == nullptr ? index : vocabulary->require_token(name);
+  }
+  bool is_end(Token token) const {
+    return vocabulary != nullptr &&
+           std::ranges::find(vocabulary->end_tokens(), token) != vocabulary->end_tokens().end();
+  }
 };
 
 std::unique_ptr<Automaton> make_automaton(const Compiling& with, const GrammarSource& source);
@@ -39,7 +54,9 @@ std::unique_ptr<Automaton> make_triggers(const Compiling& with, const GrammarSou
   }
   std::vector<TriggerRule> rules;
   for (const GrammarSource::Trigger& trigger : source.triggers) {
-    rules.push_back({trigger.begin, make_automaton(with, trigger.grammar), trigger.end});
+    Compiling part = with;
+    part.is_part = true;
+    rules.push_back({trigger.begin, make_automaton(part, trigger.grammar), trigger.end});
   }
   return make_trigger_automaton(std::move(rules));
 }
@@ -79,31 +96,61 @@ std::unique_ptr<Automaton> make_content(const Compiling& with, const GrammarSour
   part.start = content.start;
   part.choices = content.choices;
   part.limits = whole.limits;
-  return make_automaton(with, part);
+  part.schema = whole.schema;
+  Compiling of_part = with;
+  of_part.is_part = true;
+  return make_automaton(of_part, part);
+}
+
+/// What llguidance reads as options, and this would not read at all.
+void refuse_guidance(const JsonValue& schema) {
+  if (schema.find("x-guidance") != nullptr) {
+    throw GrammarError(
+        "the key 'x-guidance' is not read; set order, whitespace and escapes beside the grammar's "
+        "text, and leave it out here");
+  }
+}
+
+RuleParts parts_of_rules(const Compiling& with, const GrammarSource& source) {
+  RuleParts parts;
+  parts.limits = source.limits;
+  parts.start = source.start;
+  parts.require_token = [with](const std::string& name) {
+    const Token token = with.require_token(name);
+    if (with.is_part && with.is_end(token)) {
+      throw GrammarError(
+          fmt::format("the token {} ends what is generated, and this grammar is a part of a text; "
+                      "name the token behind it, as a tag's end",
+                      name));
+    }
+    return token;
+  };
+  parts.is_end = [with](Token token) { return with.is_end(token); };
+  parts.compile_schema = [with, &source](const std::string& text, const std::string& where) {
+    JsonValue schema = parse_json(text, where);
+    refuse_guidance(schema);
+    auto automaton =
+        make_json_schema_automaton(with.languages, std::move(schema), source.schema, source.limits);
+    if (automaton->start() == Automaton::kDead) {
+      throw GrammarError(kNothingSatisfies);
+    }
+    return automaton;
+  };
+  return parts;
 }
 
 std::unique_ptr<Automaton> make_tags(const Compiling& with, const GrammarSource& source,
                                      const TagFormat& format) {
-  std::vector<std::string> names;  // of tokens, when there is no vocabulary
   TagCompiler compiler;
   OptionsByWhitespace options;
   compiler.compile = [&](const TagContent& content) {
     return make_content(with, source, content, options);
   };
-  compiler.require_token = [&](const std::string& name) -> Token {
-    if (with.vocabulary != nullptr) {
-      return with.vocabulary->require_token(name);
-    }
-    names.push_back(name);
-    return static_cast<Token>(std::find(names.begin(), names.end(), name) - names.begin());
-  };
+  compiler.require_token = [&](const std::string& name) { return with.require_token(name); };
   compiler.find_token = [&](const std::string& name) -> std::optional<Token> {
     return with.vocabulary == nullptr ? std::nullopt : with.vocabulary->find_token(name);
   };
-  compiler.is_end = [&](Token token) {
-    return with.vocabulary != nullptr && std::ranges::find(with.vocabulary->end_tokens(), token) !=
-                                             with.vocabulary->end_tokens().end();
-  };
+  compiler.is_end = [&](Token token) { return with.is_end(token); };
   return make_tag_automaton(make_tag_program(format, compiler));
 }
 
@@ -119,9 +166,6 @@ std::unique_ptr<Automaton> make_tool_calls(const Compiling& with, const GrammarS
 std::unique_ptr<Automaton> make_of_kind(const Compiling& with, const GrammarSource& source,
                                         const std::string& name) {
   RegexStore& regexes = with.languages.regexes;
-  const auto start = [&](std::string_view usual) {
-    return source.start.empty() ? usual : std::string_view(source.start);
-  };
   switch (source.kind) {
     case GrammarKind::kJsonSchema:
       return make_json_schema_automaton(with.languages, parse_json(source.text, name),
@@ -130,9 +174,9 @@ std::unique_ptr<Automaton> make_of_kind(const Compiling& with, const GrammarSour
       return make_regex_automaton(
           regexes, parse_regex(regexes, source.text, false, RegexDialect::kEcmaStrict));
     case GrammarKind::kGbnf:
-      return make_gbnf_automaton(regexes, source.text, name, source.limits, start("root"));
+      return make_gbnf_automaton(regexes, source.text, name, parts_of_rules(with, source));
     case GrammarKind::kLark:
-      return make_lark_automaton(regexes, source.text, name, source.limits, start("start"));
+      return make_lark_automaton(regexes, source.text, name, parts_of_rules(with, source));
     case GrammarKind::kChoice:
       return make_regex_automaton(regexes, one_of_choices(regexes, source));
     case GrammarKind::kTrigger:
@@ -195,15 +239,18 @@ std::optional<GrammarKind> parse_grammar_kind(std::string_view name) {
 std::shared_ptr<const CompiledGrammar> compile_grammar(
     const std::shared_ptr<GrammarVocabulary>& vocabulary, const GrammarSource& source) {
   const auto make = [names = vocabulary.get(), source](SharedLanguages& languages) {
-    return make_automaton({languages, names}, source);
+    std::vector<std::string> tokens;
+    return make_automaton({languages, names, &tokens}, source);
   };
   return compile_automaton(vocabulary, source.limits, source.cuts, make);
 }
 
-void check_grammar(const GrammarSource& source) {
+std::vector<std::string> check_grammar(const GrammarSource& source) {
   SharedLanguages languages;
   languages.regexes.allow(source.limits.max_regex_states);
-  (void)make_automaton({languages}, source);
+  std::vector<std::string> tokens;
+  (void)make_automaton({.languages = languages, .names = &tokens}, source);
+  return tokens;
 }
 
 }  // namespace specdec

@@ -32,7 +32,7 @@ struct GrammarSource {
   std::string start;                 ///< gbnf, lark: the rule of whole texts; "" = root, or start
   std::vector<std::string> choices;  ///< choice: the texts
   std::vector<Trigger> triggers;     ///< trigger: see make_trigger_automaton
-  JsonSchemaOptions schema;          ///< json_schema, and those in tags and tool_calls
+  JsonSchemaOptions schema;          ///< json_schema, and those in lark, tags and tool_calls
   GrammarLimits limits;
   Cuts cuts = Cuts::kAny;  ///< of a whole grammar; a trigger's has those of the whole
 };
@@ -50,7 +50,8 @@ struct GrammarSource::Trigger {
 std::shared_ptr<const CompiledGrammar> compile_grammar(
     const std::shared_ptr<GrammarVocabulary>& vocabulary, const GrammarSource& source);
 
-/// Throws what compile_grammar would, but for names of tokens, which only a vocabulary knows.
-void check_grammar(const GrammarSource& source);
+/// Throws what compile_grammar would, but for names of tokens, which only a vocabulary knows:
+/// these it returns.
+std::vector<std::string> check_grammar(const GrammarSource& source);
 
 }  // namespace specdec

@@ -71,15 +71,16 @@ GrammarKind kind_of(const GrammarArguments& arguments) {
 }
 
 /// Options that have no effect on a grammar are refused.
-void check_options(const GrammarArguments& arguments, std::optional<GrammarKind> kind) {
+void check_options(const GrammarArguments& arguments, std::optional<GrammarKind> kind,
+                   const GrammarSource& source = {}) {
   const auto refuse = [&](const char* option, const char* of) {
     if (arguments.command->count(option) > 0) {
       throw ConfigError(fmt::format("{} is an option of {}{}; leave it out", option, of,
                                     kind ? "" : "; a config's grammar has its own keys"));
     }
   };
-  const bool has_schemas = kind == GrammarKind::kJsonSchema || kind == GrammarKind::kTags ||
-                           kind == GrammarKind::kToolCalls;
+  const bool has_schemas = kind == GrammarKind::kJsonSchema || may_have_schemas(source) ||
+                           kind == GrammarKind::kTags || kind == GrammarKind::kToolCalls;
   if (kind == GrammarKind::kToolCalls) {
     refuse("--whitespace", "single schemas; the request has a key 'whitespace'");
   }
@@ -173,7 +174,6 @@ GrammarSource read_grammar_source(const GrammarArguments& arguments) {
     return read_config_grammar(arguments.file);
   }
   const GrammarKind kind = kind_of(arguments);
-  check_options(arguments, kind);
   GrammarSource source;
   if (arguments.pattern.empty()) {
     source = read_grammar_file(arguments.file, kind);
@@ -182,6 +182,7 @@ GrammarSource read_grammar_source(const GrammarArguments& arguments) {
     source.name = "--pattern";
     source.text = arguments.pattern;
   }
+  check_options(arguments, kind, source);
   source.start = arguments.start;
   source.schema = arguments.schema_options();
   source.limits = arguments.limits;

@@ -140,17 +140,38 @@ std::string read_id(const Line& line) {
                      line.text(line.value(), "description"));
 }
 
+/// ["text", {"token": "<|call|>"}, ...]
+void read_pieces(const Line& line, const JsonValue& list, GrammarInstance& instance) {
+  for (const JsonValue& item : list.items) {
+    const bool is_token = item.is(JsonValue::Type::kObject) && item.members.size() == 1 &&
+                          item.members[0].name == "token";
+    const JsonValue& text = is_token ? item.members[0].value : item;
+    if (!text.is(JsonValue::Type::kString)) {
+      line.fail("'text' has an item that is neither a text nor {\"token\": NAME}");
+    }
+    instance.pieces.push_back({text.text, is_token});
+    instance.text += text.text;
+  }
+}
+
 GrammarInstance read_instance(const Line& line, const JsonValue& test, bool is_schema,
                               const std::string& whitespace) {
   const JsonValue& valid = line.get(test, "valid");
   if (!valid.is_boolean()) {
     line.fail("'valid' is neither true nor false");
   }
-  const bool is_data = is_schema && test.find("text") == nullptr;
-  return {
-      .text = is_data ? write_json(line.get(test, "data"), whitespace) : line.text(test, "text"),
-      .valid = valid.is(JsonValue::Type::kTrue),
-      .description = line.optional_text(test, "description")};
+  GrammarInstance instance;
+  instance.valid = valid.is(JsonValue::Type::kTrue);
+  instance.description = line.optional_text(test, "description");
+  const JsonValue* text = test.find("text");
+  if (is_schema && text == nullptr) {
+    instance.text = write_json(line.get(test, "data"), whitespace);
+  } else if (text != nullptr && text->is(JsonValue::Type::kArray)) {
+    read_pieces(line, *text, instance);
+  } else {
+    instance.text = line.text(test, "text");
+  }
+  return instance;
 }
 
 GrammarCase read_case(const Line& line, const std::filesystem::path& folder,

@@ -13,9 +13,14 @@ namespace specdec {
 
 /// A text, and whether it is one that the grammar accepts.
 struct GrammarInstance {
+  struct Piece {
+    std::string text;
+    bool is_token = false;  ///< `text` is the name of one
+  };
   std::string text;
   bool valid = false;
-  std::string description;  ///< "" = the file has none
+  std::string description;         ///< "" = the file has none
+  std::vector<Piece> pieces = {};  ///< what `text` consists of, when it has tokens in it
 };
 
 /// One line of a file of schemas or grammars with instances.
@@ -28,9 +33,10 @@ struct GrammarCase {
 
 /// Reads JSON Lines {id, schema, tests: [{valid, data}]}, as in MaskBench; the JSON Schema Test
 /// Suite's {file, description, schema, tests} too. Instead of the schema, `grammar` may hold what a
-/// config's does (see read_grammar), and instead of `data`, `text` a text as it is: for grammars of
-/// all kinds. Instances are written as `whitespace` says (see write_json). At most `limit` cases, 0
-/// = all. Throws ConfigError naming file and line.
+/// config's does (see read_grammar), and instead of `data`, `text` a text as it is, or a list of
+/// texts and of tokens {"token": NAME}: for grammars of all kinds. Instances are written as
+/// `whitespace` says (see write_json). At most `limit` cases, 0 = all. Throws ConfigError naming
+/// file and line.
 std::vector<GrammarCase> read_grammar_cases(const std::filesystem::path& file,
                                             const std::string& whitespace, int64_t limit = 0);
 

@@ -47,6 +47,7 @@ class TimedMasks {
 std::string around(const std::string& text, size_t at) {
   constexpr size_t kBefore = 40;
   constexpr size_t kAfter = 20;
+  at = std::min(at, text.size());
   const size_t from = at > kBefore ? at - kBefore : 0;
   return one_line(text.substr(from, at - from), kBefore + 1) + " >>> " +
          one_line(text.substr(at, kAfter), kAfter + 1);
@@ -77,7 +78,8 @@ InstanceResult walk(GrammarMatcher matcher, const GrammarInstance& instance,
                            around(instance.text, bytes)));
       return result;
     }
-    bytes += vocabulary.bytes(token).size();
+    const size_t spelled = vocabulary.bytes(token).size();
+    bytes += spelled > 0 ? spelled : vocabulary.token_name(token).size();
   }
   result.accepted = matcher.is_complete();
   const TokenMask mask = masks.next(matcher);
@@ -86,7 +88,8 @@ InstanceResult walk(GrammarMatcher matcher, const GrammarInstance& instance,
     add_note(*limit);
     return result;
   }
-  for (const Token end : vocabulary.end_tokens()) {
+  const bool has_ended = !tokens.empty() && matcher.grammar().is_end(tokens.back());
+  for (const Token end : has_ended ? std::vector<Token>() : vocabulary.end_tokens()) {
     SPECDEC_CHECK(mask.allows(end) == result.accepted,
                   "the mask {} end token {} after a text that is {}: {}",
                   mask.allows(end) ? "allows" : "forbids", end,
@@ -111,6 +114,20 @@ std::shared_ptr<const CompiledGrammar> compile(const GrammarCase& test_case,
   return compile_grammar(vocabulary, *test_case.grammar);
 }
 
+std::vector<Token> tokens_of(const GrammarInstance& instance, const GrammarVocabulary& vocabulary,
+                             const Tokenizer& tokenizer) {
+  if (instance.pieces.empty()) {
+    return spell_tokens(instance.text, vocabulary, tokenizer);
+  }
+  std::vector<Token> tokens;
+  for (const GrammarInstance::Piece& piece : instance.pieces) {
+    const auto more = piece.is_token ? std::vector{vocabulary.require_token(piece.text)}
+                                     : spell_tokens(piece.text, vocabulary, tokenizer);
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
+  return tokens;
+}
+
 void check(const GrammarCase& test_case, const std::shared_ptr<GrammarVocabulary>& vocabulary,
            const Tokenizer& tokenizer, const CheckOptions& options, CaseResult& result) {
   TimedMasks masks(options.write_bits, vocabulary->vocab_size(), result.mask_us);
@@ -129,7 +146,7 @@ void check(const GrammarCase& test_case, const std::shared_ptr<GrammarVocabulary
   result.first_mask_us = microseconds_since(begin);
   result.compiled = true;
   for (const GrammarInstance& instance : test_case.tests) {
-    const auto tokens = spell_tokens(instance.text, *vocabulary, tokenizer);
+    const auto tokens = tokens_of(instance, *vocabulary, tokenizer);
     result.tests.push_back(walk(start, instance, tokens, masks));
   }
 }
@@ -229,6 +246,8 @@ CaseResult check_grammar_case(const GrammarCase& test_case,
   result.has_tests = !test_case.tests.empty();
   try {
     check(test_case, vocabulary, tokenizer, options, result);
+  } catch (const GrammarError& error) {  // a test's token
+    result.error = error.what();
   } catch (const std::exception& error) {
     result.internal_error = true;
     result.error = fmt::format("internal error: {}", error.what());

@@ -60,7 +60,7 @@ class GrammarReader {
   /// Mistakes belong to the key that holds the grammar, and need no other name when it is no file.
   void check() {
     try {
-      check_grammar(config_.source);
+      config_.token_names = check_grammar(config_.source);
     } catch (const GrammarError& error) {
       const std::string message = error.what();
       const std::string name = config_.source.name + ": ";
@@ -321,6 +321,10 @@ void GrammarReader::read_rules() {
   limits.max_state_items =
       node_.get<uint64_t>("max_state_items", limits.max_state_items, {1, kMaxGrammarLimit});
   read_text("text");
+  if (may_have_schemas(source)) {
+    read_schema_options();
+    read_whitespace();
+  }
 }
 
 void GrammarReader::read_choices() {
@@ -358,6 +362,10 @@ void GrammarReader::read_triggers() {
 
 GrammarConfig read_grammar(const ConfigNode& node, bool compiles) {
   return GrammarReader(node, compiles).read(false).value_or(GrammarConfig());
+}
+
+bool may_have_schemas(const GrammarSource& source) {
+  return source.kind == GrammarKind::kLark && source.text.find("%json") != std::string::npos;
 }
 
 std::optional<GrammarKind> grammar_kind_of_file(const std::filesystem::path& file) {

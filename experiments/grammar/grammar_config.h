@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "experiments/config/config_node.h"
 #include "grammar/grammar_source.h"
@@ -15,17 +17,23 @@ inline constexpr uint64_t kMaxGrammarLimit = 1'000'000'000;
 struct GrammarConfig {
   GrammarSource source;
   bool per_prompt = false;  ///< the source's text is missing: each prompt brings its own schema
+  /// Tokens that the grammar names: whether a vocabulary has them has not been checked.
+  std::vector<std::string> token_names = {};
 };
 
 /// Reads the keys of a grammar by its `type`: json_schema (one of `file`, `schema`, `per_prompt`;
 /// `order`, `format`, `whitespace`, `escapes`, `registry`, `max_alternatives`, `max_steps`,
 /// `max_states`), regex (`pattern` or `file`), gbnf and lark (`text` or `file`; `start`,
-/// `max_unrolled`, `max_symbols`, `max_state_items`), choice (`choices`), trigger (`triggers`: maps
-/// of `begin`, `end` and a `grammar` like this one), tags (`structure` or `file`, and the options
-/// of schemas), tool_calls (`style`, `tools`, `tool_choice`, `parallel_tool_calls`, and the options
-/// of schemas); of a whole grammar `canonical`, `max_regex_states` and `max_mask_bytes`. Notes all
-/// mistakes and unknown keys, and, when it `compiles` the grammar, those that this meets.
+/// `max_unrolled`, `max_symbols`, `max_state_items`; lark with %json: the options of schemas),
+/// choice (`choices`), trigger (`triggers`: maps of `begin`, `end` and a `grammar` like this one),
+/// tags (`structure` or `file`, and the options of schemas), tool_calls (`style`, `tools`,
+/// `tool_choice`, `parallel_tool_calls`, and the options of schemas); of a whole grammar
+/// `canonical`, `max_regex_states` and `max_mask_bytes`. Notes all mistakes and unknown keys, and,
+/// when it `compiles` the grammar, those that this meets.
 GrammarConfig read_grammar(const ConfigNode& node, bool compiles = true);
+
+/// True for a Lark grammar with JSON Schemas in it, to which their options belong.
+bool may_have_schemas(const GrammarSource& source);
 
 /// The kind that a file's ending means: .json, .regex, .gbnf or .lark; nothing for others.
 std::optional<GrammarKind> grammar_kind_of_file(const std::filesystem::path& file);

@@ -62,9 +62,27 @@ void check_prompt_schemas(const ConfigNode& node, const GrammarConfig& grammar,
   }
 }
 
+/// Whether the target has the tokens that a grammar names, and nothing follows those that end
+/// texts.
+void check_tokens(const ConfigNode& node, const GrammarConfig& grammar, const ModelFiles& target,
+                  const StopRule& stop) {
+  if (grammar.token_names.empty() || target.tokenizer == nullptr) {
+    return;
+  }
+  GrammarSource source = grammar.source;
+  source.cuts = Cuts::kAny;
+  try {
+    (void)compile_grammar(make_grammar_vocabulary(*target.tokenizer, stop.end_ids, {},
+                                                  {.folder = default_cache_folder()}),
+                          source);
+  } catch (const GrammarError& error) {
+    node.fail(error.what());
+  }
+}
+
 /// The grammar that all outputs obey; noted mistakes include those of the prompts' own schemas.
 std::optional<GrammarConfig> read_constraint(const ConfigNode& root, const PromptsConfig& prompts,
-                                             const ModelFiles* target) {
+                                             const ModelFiles* target, const StopRule& stop) {
   root.ignore("grammar");  // known, also when it is not given
   if (!root.has("grammar")) {
     return std::nullopt;
@@ -74,6 +92,9 @@ std::optional<GrammarConfig> read_constraint(const ConfigNode& root, const Promp
   if (target != nullptr && target->tokenizer == nullptr) {
     node.fail(
         fmt::format("{} has no tokenizer, and a grammar speaks of text", target->folder.string()));
+  }
+  if (target != nullptr) {
+    check_tokens(node, grammar, *target, stop);
   }
   if (grammar.per_prompt) {
     check_prompt_schemas(node, grammar, prompts);
@@ -190,7 +211,7 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   config.sampling = read_sampling(root.child("sampling", false));
   config.stop = read_stop(root, target);
   config.prompts = read_prompts_config(root.child("prompts"), target);
-  config.grammar = read_constraint(root, config.prompts, target);
+  config.grammar = read_constraint(root, config.prompts, target, config.stop);
   config.repeats = root.get<int64_t>("repeats", 1, {1, 100000});
   config.warm_up = root.get<int64_t>("warm_up", 1, {0, 1000});
   config.log_overlaps = root.child("log", false).get<bool>("overlap", false);

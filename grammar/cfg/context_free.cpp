@@ -19,7 +19,8 @@ ContextFreeGrammar::ContextFreeGrammar(RegexStore& regexes, std::vector<Terminal
   slot_ids_.intern({});
   std::vector<bool> live;
   for (const Terminal& terminal : terminals_) {
-    live.push_back(!regexes.is_nothing(terminal.regex));
+    live.push_back(terminal.token || terminal.automaton != nullptr ||
+                   !regexes.is_nothing(terminal.regex));
     nullable_terminals_.push_back(regexes.matches_empty(terminal.regex));
   }
   productive_ = closure(live, productions);

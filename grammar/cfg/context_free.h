@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,9 +27,13 @@ class ContextFreeGrammar {
     Symbol symbol;
     SlotId next = kEnd;
   };
+  /// A regular language, a token, or the texts of an automaton, which are never empty.
   struct Terminal {
     RegexId regex = RegexStore::kNothing;
-    std::string label;  ///< as written in the grammar, for people
+    std::string label;                               ///< as written in the grammar, for people
+    std::optional<Token> token = {};                 ///< then `regex` is nothing
+    std::shared_ptr<Automaton> automaton = nullptr;  ///< likewise
+    std::optional<size_t> ends_at = {};  ///< of a token after which generation ends: its place
   };
   struct Production {
     uint32_t nonterminal = 0;
@@ -45,6 +51,9 @@ class ContextFreeGrammar {
   }
   const Slot& slot(SlotId id) const { return slots_[id]; }
   const Terminal& terminal(uint32_t index) const { return terminals_[index]; }
+  /// The one that a slot stands at, which is no nonterminal.
+  const Terminal& terminal_at(SlotId slot) const { return terminals_[slots_[slot].symbol.index]; }
+  const std::vector<Terminal>& terminals() const { return terminals_; }
   /// Slots at which a text of a nonterminal may begin: those of its productions, and those after
   /// symbols of them that may be empty (Aycock and Horspool 2002). Never kEnd.
   std::span<const uint32_t> heads(uint32_t nonterminal) const { return heads_[nonterminal]; }

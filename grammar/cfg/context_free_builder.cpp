@@ -1,9 +1,12 @@
 #include "grammar/cfg/context_free_builder.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
+#include <utility>
 
 #include "core/error.h"
+#include "grammar/cfg/end_tokens.h"
 #include "grammar/cfg/regular_parts.h"
 #include "grammar/interruption.h"
 
@@ -38,6 +41,7 @@ class Builder {
                       "an empty class; add an alternative that ends",
                       rules_.rules()[start].name));
     }
+    check_end_tokens(*grammar, text_);
     return grammar;
   }
 
@@ -75,6 +79,29 @@ class Builder {
   }
 
   Symbol fresh() { return {false, count_++}; }
+
+  /// The same token is one terminal, but for those whose places matter.
+  Symbol token(const RuleExpression& expression) {
+    const RuleSet::NamedToken& named = rules_.named_token(expression);
+    const size_t place = named.ends ? expression.span.begin + 1 : 0;
+    const auto [known, is_new] =
+        token_ids_.emplace(std::pair(named.token, place), static_cast<uint32_t>(terminals_.size()));
+    if (is_new) {
+      terminals_.push_back({.label = named.name, .token = named.token});
+      terminals_.back().ends_at = named.ends ? std::optional(expression.span.begin) : std::nullopt;
+    }
+    return {true, known->second};
+  }
+
+  Symbol embedded(ExpressionId id) {
+    const std::shared_ptr<Automaton>& automaton = rules_.automaton(rules_[id]);
+    const auto [known, is_new] =
+        embedded_ids_.emplace(automaton.get(), static_cast<uint32_t>(terminals_.size()));
+    if (is_new) {
+      terminals_.push_back({.label = label(id, id), .automaton = automaton});
+    }
+    return {true, known->second};
+  }
 
   Symbol terminal(RegexId regex, const std::string& label) {
     const auto [known, is_new] =
@@ -195,6 +222,12 @@ class Builder {
     if (expression.kind == RuleKind::kRepeat) {
       return repeat(expression);
     }
+    if (expression.kind == RuleKind::kToken) {
+      return token(expression);
+    }
+    if (expression.kind == RuleKind::kEmbedded) {
+      return embedded(id);
+    }
     return one_of(alternatives(id));
   }
 
@@ -283,6 +316,8 @@ class Builder {
   std::vector<RuleId> pending_;
   uint32_t count_ = 0;  ///< nonterminals
   std::unordered_map<RegexId, uint32_t> terminal_ids_;
+  std::map<std::pair<Token, size_t>, uint32_t> token_ids_;
+  std::unordered_map<const Automaton*, uint32_t> embedded_ids_;
   std::vector<ContextFreeGrammar::Terminal> terminals_;
   std::vector<ContextFreeGrammar::Production> productions_;
   uint64_t symbols_ = 0;

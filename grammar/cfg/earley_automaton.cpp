@@ -44,6 +44,16 @@ EarleyAutomaton::EarleyAutomaton(RegexStore& regexes,
     : regexes_(regexes), grammar_(std::move(grammar)), limits_(limits), parts_(2) {
   intern(false, {});  // kDead
   returns_.intern({});
+  for (const ContextFreeGrammar::Terminal& terminal : grammar_->terminals()) {
+    if (terminal.token) {
+      named_tokens_.push_back(*terminal.token);
+    }
+    if (terminal.automaton != nullptr) {
+      automata_.push_back(terminal.automaton.get());
+    }
+  }
+  std::sort(named_tokens_.begin(), named_tokens_.end());
+  named_tokens_.erase(std::unique(named_tokens_.begin(), named_tokens_.end()), named_tokens_.end());
 }
 
 StateId EarleyAutomaton::start() {
@@ -93,7 +103,7 @@ void EarleyAutomaton::note_parts(ReturnId id, const std::vector<ReturnId>& parts
   }
 }
 
-bool EarleyAutomaton::is_complete(StateId state) { return tag(state) == kComplete; }
+bool EarleyAutomaton::is_complete(StateId state) { return tag(plain(state)) == kComplete; }
 
 // ---- Transitions over code points --------------------------------------------------------------
 
@@ -194,6 +204,9 @@ StateId EarleyAutomaton::next(StateId state, uint8_t byte) {
   if (words[0] <= kComplete) {
     return byte < 0x80 ? after(state, byte) : next_in_character(state, {}, byte);
   }
+  if (words[0] == kEmbedding) {
+    return next_embedded(state, byte);
+  }
   if (words[0] == kUniform) {
     if ((byte & 0xC0) != 0x80) {
       return kDead;
@@ -238,7 +251,7 @@ StateId EarleyAutomaton::partial(StateId state, const Utf8Decoder& utf8) {
 }
 
 std::unique_ptr<Automaton> make_regex_automaton(RegexStore& regexes, RegexId regex) {
-  std::vector<ContextFreeGrammar::Terminal> terminals = {{regex, "the text"}};
+  std::vector<ContextFreeGrammar::Terminal> terminals = {{.regex = regex, .label = "the text"}};
   std::vector<ContextFreeGrammar::Production> productions = {{0, {{true, 0}}}};
   return std::make_unique<EarleyAutomaton>(
       regexes, std::make_unique<ContextFreeGrammar>(regexes, std::move(terminals), 1,
@@ -257,6 +270,31 @@ CodePoints EarleyAutomaton::next_points(RegexId rest) {
   return CodePoints(ranges);
 }
 
+std::vector<std::string> EarleyAutomaton::lines(StateId state) {
+  std::vector<std::string> lines;
+  if (is_complete(state)) {
+    lines.emplace_back("the end of the text");
+  }
+  for (const Item& item : items(plain(state))) {
+    const ContextFreeGrammar::Terminal& at = terminal(item.slot);
+    const CodePoints points = next_points(item.rest);
+    const std::string line = fmt::format("{}{}: {}", item.rest == at.regex ? "" : "rest of ",
+                                         at.label, show_points(points));
+    if (at.token) {
+      lines.push_back("the token " + at.label);
+    } else if (!points.empty() && std::find(lines.begin(), lines.end(), line) == lines.end()) {
+      lines.push_back(line);
+    }
+  }
+  for (const Embedded& item : embedded(state)) {
+    const ContextFreeGrammar::Terminal& at = terminal(item.slot);
+    std::string inner = at.automaton->explain(item.inner);
+    inner.resize(inner.size() - (inner.ends_with('\n') ? 1 : 0));
+    lines.push_back(fmt::format("{}:\n{}", at.label, inner));
+  }
+  return lines;
+}
+
 std::string EarleyAutomaton::explain(StateId state) {
   if (state == kDead) {
     return "nothing: no text of the grammar goes on like this\n";
@@ -268,36 +306,25 @@ std::string EarleyAutomaton::explain(StateId state) {
         fmt::format("{} more {} of a character\n", more, more == 1 ? "byte" : "bytes");
     return words[0] == kUniform ? rest : rest + "of one of these:\n" + explain(words[1]);
   }
-  std::vector<std::string> lines;
-  if (words[0] == kComplete) {
-    lines.emplace_back("the end of the text");
-  }
-  for (const Item& item : items(state)) {
-    const ContextFreeGrammar::Terminal& terminal =
-        grammar_->terminal(grammar_->slot(item.slot).symbol.index);
-    const CodePoints points = next_points(item.rest);
-    const std::string line = fmt::format("{}{}: {}", item.rest == terminal.regex ? "" : "rest of ",
-                                         terminal.label, show_points(points));
-    if (!points.empty() && std::find(lines.begin(), lines.end(), line) == lines.end()) {
-      lines.push_back(line);
-    }
-    if (lines.size() > kMaxLines) {
-      lines.back() = "...";
-      break;
-    }
+  if (tag(plain(state)) > kComplete) {
+    return explain(plain(state)) + explain(intern(kDead, embedded(state)));
   }
   std::string result;
-  for (const std::string& line : lines) {
+  size_t count = 0;
+  for (const std::string& line : lines(state)) {
+    if (++count > kMaxLines) {
+      return result + "...\n";
+    }
     result += line + "\n";
   }
   return result;
 }
 
-std::optional<std::string> EarleyAutomaton::way_out(StateId state) {
-  std::string way;
-  for (uint8_t byte = 0x80; tag(state) > kComplete; ++byte) {  // no dead ends: some byte goes on
-    if (const StateId there = next(state, byte); there != kDead) {
-      way += static_cast<char>(byte);
+EarleyAutomaton::Way EarleyAutomaton::way(StateId state) {
+  Way way;
+  for (uint8_t byte = 0x80; tag(state) == kPartial || tag(state) == kUniform; ++byte) {
+    if (const StateId there = next(state, byte); there != kDead) {  // no dead ends: some byte does
+      way.bytes += static_cast<char>(byte);
       state = there;
       byte = 0x7F;
     }
@@ -308,8 +335,20 @@ std::optional<std::string> EarleyAutomaton::way_out(StateId state) {
   if (way_out_ == nullptr) {
     way_out_ = std::make_shared<WayOut>(*this);
   }
-  const auto rest = way_out_->after(items(state));
-  return rest ? std::optional(way + *rest) : std::nullopt;
+  const bool has_items = tag(plain(state)) <= kComplete;
+  way_out_->after(has_items ? items(plain(state)) : std::vector<Item>(), embedded(state), way);
+  return way;
+}
+
+std::optional<std::string> EarleyAutomaton::way_out(StateId state) {
+  const Way found = way(state);
+  const bool is_known = !found.bytes.empty() || is_complete(state);
+  return is_known ? std::optional(found.bytes) : std::nullopt;
+}
+
+std::optional<Token> EarleyAutomaton::way_out_token(StateId state) {
+  const Way found = way(state);
+  return found.bytes.empty() ? found.token : std::nullopt;
 }
 
 }  // namespace specdec

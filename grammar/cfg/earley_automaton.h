@@ -6,6 +6,7 @@
 
 #include "grammar/automaton.h"
 #include "grammar/cfg/context_free.h"
+#include "grammar/json/open_string.h"
 #include "grammar/regex/code_point_partitions.h"
 #include "grammar/regex/regex.h"
 #include "grammar/regex/utf8_decoder.h"
@@ -21,7 +22,8 @@ namespace specdec {
 /// Equal sets are one, whatever text led there, so states are numbers that never change. A call at
 /// a rule's end returns to where the rule itself returns, so that right recursion piles up nothing
 /// (what Leo 1991 does for completions); left recursion makes return sets that contain themselves.
-class EarleyAutomaton final : public Automaton {
+/// Where embedded automata have begun, a state is such a set and their states beside it.
+class EarleyAutomaton final : public Automaton, public StringStates {
  public:
   /// Borrows the regular languages.
   EarleyAutomaton(RegexStore& regexes, std::unique_ptr<const ContextFreeGrammar> grammar,
@@ -33,6 +35,16 @@ class EarleyAutomaton final : public Automaton {
   bool is_complete(StateId state) override;
   std::string explain(StateId state) override;
   std::optional<std::string> way_out(StateId state) override;
+  std::optional<Token> way_out_token(StateId state) override;
+  void begin_call() override;
+  double used() const override;
+  Bytes candidates(StateId state) override;
+  std::vector<Token> named_tokens() const override { return named_tokens_; }
+  std::vector<Token> tokens(StateId state) override;
+  StateId next_token(StateId state, Token token) override;
+  StringStates* string_states() override { return automata_.empty() ? nullptr : this; }
+  bool describe(StateId state, OpenString& string) override;
+  bool depends_on_string(StateId state) override;
 
   uint32_t states() const { return states_.size(); }        ///< met so far
   uint32_t return_sets() const { return returns_.size(); }  ///< met so far
@@ -49,10 +61,18 @@ class EarleyAutomaton final : public Automaton {
     ReturnId returns = 0;
     auto operator<=>(const Item&) const = default;  // NOLINT(modernize-use-nullptr)
   };
+  /// In an embedded automaton, whose state is `inner`.
+  struct Embedded {
+    SlotId slot = ContextFreeGrammar::kEnd;
+    ReturnId returns = 0;
+    StateId inner = kDead;
+    auto operator<=>(const Embedded&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
   /// Words in states_: the tag, then for kText and kComplete the items; for kPartial the state
   /// before the character, of the Utf8Decoder its bits so far, bytes to come and bytes in all; for
-  /// kUniform the state after the character, whichever bytes come, and how many do.
-  enum Tag : uint32_t { kText, kComplete, kPartial, kUniform };
+  /// kUniform the state after the character, whichever bytes come, and how many do; for kEmbedding
+  /// a state of one of these kinds, kDead too, and the places in embedded automata.
+  enum Tag : uint32_t { kText, kComplete, kPartial, kUniform, kEmbedding };
   /// Transitions of a state over code points, in classes that behave in the same way.
   struct Table {
     static constexpr uint32_t kNone = ~uint32_t{0};
@@ -66,12 +86,22 @@ class EarleyAutomaton final : public Automaton {
   };
   class Closure;
   class WayOut;
+  struct Way;
 
   static constexpr StateId kUnknown = ~StateId{0};
 
   std::vector<Item> items(StateId state) const;
   Tag tag(StateId state) const { return static_cast<Tag>(states_[state][0]); }
   StateId intern(bool complete, std::vector<Item> items);
+  std::vector<Embedded> embedded(StateId state) const;
+  /// The state without what is in embedded automata.
+  StateId plain(StateId state) const;
+  StateId intern(StateId plain, std::vector<Embedded> embedded);
+  StateId next_embedded(StateId state, uint8_t byte);
+  StateId join(StateId a, StateId b);
+  const ContextFreeGrammar::Terminal& terminal(SlotId slot) const {
+    return grammar_->terminal_at(slot);
+  }
   Table table(StateId state);
   Table build(StateId state);
   StateId target(const Table& table, uint32_t kind, StateId from);
@@ -80,6 +110,8 @@ class EarleyAutomaton final : public Automaton {
   StateId partial(StateId state, const Utf8Decoder& utf8);
   void note_parts(ReturnId id, const std::vector<ReturnId>& parts);
   CodePoints next_points(RegexId rest);
+  std::vector<std::string> lines(StateId state);
+  Way way(StateId state);
 
   RegexStore& regexes_;
   std::unique_ptr<const ContextFreeGrammar> grammar_;
@@ -93,6 +125,8 @@ class EarleyAutomaton final : public Automaton {
   std::vector<Target> targets_;
   CodePointPartitions partitions_;
   SequenceTable classes_;  ///< of the ranges of partitions
+  std::vector<Token> named_tokens_;
+  std::vector<Automaton*> automata_;  ///< embedded ones
   StateId start_ = kUnknown;
   std::shared_ptr<WayOut> way_out_;  ///< made when first asked for
 };

@@ -66,7 +66,20 @@ StateId EarleyAutomaton::Closure::finish() {
       item.returns = numbers_[item.returns & ~kLocal];
     }
   }
-  return automaton_.intern(complete_, std::move(items_));
+  for (Embedded& item : embedded_) {
+    if ((item.returns & kLocal) != 0) {
+      item.returns = numbers_[item.returns & ~kLocal];
+    }
+  }
+  return automaton_.intern(automaton_.intern(complete_, std::move(items_)), std::move(embedded_));
+}
+
+void EarleyAutomaton::Closure::add_embedded(const Embedded& item) {
+  const ContextFreeGrammar::Terminal& terminal = grammar_.terminal_at(item.slot);
+  embedded_.push_back(item);
+  if (terminal.automaton->is_complete(item.inner)) {
+    enter(grammar_.slot(item.slot).next, item.returns);
+  }
 }
 
 void EarleyAutomaton::Closure::complete_and_predict() {
@@ -88,7 +101,12 @@ void EarleyAutomaton::Closure::complete_and_predict() {
 void EarleyAutomaton::Closure::visit(SlotId slot, uint32_t returns) {
   const ContextFreeGrammar::Slot& here = grammar_.slot(slot);
   if (here.symbol.is_terminal) {
-    items_.push_back({grammar_.terminal(here.symbol.index).regex, slot, returns});
+    const ContextFreeGrammar::Terminal& terminal = grammar_.terminal(here.symbol.index);
+    if (terminal.automaton != nullptr) {
+      embedded_.push_back({slot, returns, terminal.automaton->start()});
+    } else {
+      items_.push_back({terminal.regex, slot, returns});
+    }
   } else {
     call(here.symbol.index, here.next, returns);
   }

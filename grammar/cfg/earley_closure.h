@@ -20,6 +20,8 @@ class EarleyAutomaton::Closure {
   void enter(SlotId slot, ReturnId returns);
   /// Goes on in the middle of a terminal.
   void add(Item item) { items_.push_back(item); }
+  /// Goes on in an embedded automaton, and behind it where it is complete.
+  void add_embedded(const Embedded& item);
   /// The set's number.
   StateId finish();
 
@@ -54,6 +56,7 @@ class EarleyAutomaton::Closure {
   EarleyAutomaton& automaton_;
   const ContextFreeGrammar& grammar_;
   std::vector<Item> items_;
+  std::vector<Embedded> embedded_;
   bool complete_ = false;
   std::vector<Entry> open_;
   std::unordered_set<uint64_t> seen_;

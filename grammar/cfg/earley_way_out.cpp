@@ -15,24 +15,32 @@ EarleyAutomaton::WayOut::WayOut(EarleyAutomaton& automaton)
   }
 }
 
-std::optional<std::string> EarleyAutomaton::WayOut::after(std::span<const Item> items) {
-  uint64_t best = kTooLong;
-  const Item* chosen = nullptr;
+uint64_t EarleyAutomaton::WayOut::cost_behind(SlotId slot, ReturnId returns) {
+  return sum(slots_[next_of(slot)], solve(returns).cost);
+}
+
+void EarleyAutomaton::WayOut::after(const std::vector<Item>& items,
+                                    const std::vector<Embedded>& embedded, Way& way) {
+  Begun best;
+  const auto consider = [&](const Begun& begun) { best = begun.cost < best.cost ? begun : best; };
   for (const Item& item : items) {
-    const uint64_t cost =
-        sum(sum(regular(item.rest).size(), slots_[next_of(item.slot)]), solve(item.returns).cost);
-    if (cost < best) {
-      best = cost;
-      chosen = &item;
-    }
+    const uint64_t rest = grammar_.terminal_at(item.slot).token ? 1 : regular(item.rest).size();
+    consider({sum(rest, cost_behind(item.slot, item.returns)), &item, nullptr});
   }
-  if (chosen == nullptr) {
-    return std::nullopt;
+  for (const Embedded& item : embedded) {
+    const auto rest = grammar_.terminal_at(item.slot).automaton->way_out(item.inner);
+    consider({sum(rest ? rest->size() : 1, cost_behind(item.slot, item.returns)), nullptr, &item});
   }
-  std::string text = regular(chosen->rest);
-  append(next_of(chosen->slot), text);
-  append_returns(chosen->returns, text);
-  return text;
+  if (best.item != nullptr) {
+    append_terminal(grammar_.terminal_at(best.item->slot), best.item->rest, way);
+    append(next_of(best.item->slot), way);
+    append_returns(best.item->returns, way);
+  } else if (best.embedded != nullptr) {
+    append_embedded(*grammar_.terminal_at(best.embedded->slot).automaton, best.embedded->inner,
+                    way);
+    append(next_of(best.embedded->slot), way);
+    append_returns(best.embedded->returns, way);
+  }
 }
 
 bool EarleyAutomaton::WayOut::improve(Choice& choice, const Choice& other) {
@@ -42,8 +50,22 @@ bool EarleyAutomaton::WayOut::improve(Choice& choice, const Choice& other) {
 }
 
 uint64_t EarleyAutomaton::WayOut::cost(const ContextFreeGrammar::Symbol& symbol) {
-  return symbol.is_terminal ? regular(grammar_.terminal(symbol.index).regex).size()
-                            : rules_[symbol.index].cost;
+  if (!symbol.is_terminal) {
+    return rules_[symbol.index].cost;
+  }
+  const ContextFreeGrammar::Terminal& terminal = grammar_.terminal(symbol.index);
+  if (terminal.token) {
+    return 1;
+  }
+  if (terminal.automaton != nullptr) {
+    const auto known = embedded_costs_.find(symbol.index);
+    if (known != embedded_costs_.end()) {
+      return known->second;
+    }
+    const auto way = terminal.automaton->way_out(terminal.automaton->start());
+    return embedded_costs_[symbol.index] = way ? way->size() : 1;
+  }
+  return regular(terminal.regex).size();
 }
 
 bool EarleyAutomaton::WayOut::improve() {
@@ -118,8 +140,29 @@ std::vector<EarleyAutomaton::ReturnId> EarleyAutomaton::WayOut::unsolved_from(Re
   return sets;
 }
 
-void EarleyAutomaton::WayOut::append(SlotId first, std::string& text) {
-  for (std::vector<SlotId> open = {first}; !open.empty();) {
+void EarleyAutomaton::WayOut::append_terminal(const ContextFreeGrammar::Terminal& terminal,
+                                              RegexId rest, Way& way) {
+  if (terminal.automaton != nullptr) {
+    append_embedded(*terminal.automaton, terminal.automaton->start(), way);
+  } else if (terminal.token) {
+    way.token = way.bytes.empty() ? terminal.token : std::nullopt;
+    way.cut = true;
+  } else {
+    way.bytes += regular(rest);
+  }
+}
+
+void EarleyAutomaton::WayOut::append_embedded(Automaton& automaton, StateId from, Way& way) {
+  const std::string bytes = automaton.way_out(from).value_or("");
+  for (const char byte : bytes) {
+    from = automaton.next(from, static_cast<uint8_t>(byte));
+  }
+  way.bytes += bytes;
+  way.cut = !automaton.is_complete(from);
+}
+
+void EarleyAutomaton::WayOut::append(SlotId first, Way& way) {
+  for (std::vector<SlotId> open = {first}; !open.empty() && !way.cut;) {
     const SlotId id = open.back();
     open.pop_back();
     if (id == ContextFreeGrammar::kEnd) {
@@ -128,17 +171,18 @@ void EarleyAutomaton::WayOut::append(SlotId first, std::string& text) {
     const ContextFreeGrammar::Slot& slot = grammar_.slot(id);
     open.push_back(slot.next);
     if (slot.symbol.is_terminal) {
-      text += regular(grammar_.terminal(slot.symbol.index).regex);
+      const ContextFreeGrammar::Terminal& terminal = grammar_.terminal(slot.symbol.index);
+      append_terminal(terminal, terminal.regex, way);
     } else {
       open.push_back(rules_[slot.symbol.index].slot);
     }
   }
 }
 
-void EarleyAutomaton::WayOut::append_returns(ReturnId set, std::string& text) {
-  for (Choice choice = solve(set); choice.slot != ContextFreeGrammar::kEnd;
+void EarleyAutomaton::WayOut::append_returns(ReturnId set, Way& way) {
+  for (Choice choice = solve(set); choice.slot != ContextFreeGrammar::kEnd && !way.cut;
        choice = solve(choice.next)) {
-    append(choice.slot, text);
+    append(choice.slot, way);
   }
 }
 

@@ -1,7 +1,6 @@
 #pragma once
 #include <algorithm>
 #include <optional>
-#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -10,6 +9,13 @@
 
 namespace specdec {
 
+/// Bytes, up to the first token or to where an embedded automaton knows no more; or that token.
+struct EarleyAutomaton::Way {
+  std::string bytes;
+  std::optional<Token> token;
+  bool cut = false;  ///< more would have to follow
+};
+
 /// Short texts that end what a state of a context-free grammar has begun: shortest derivations
 /// (Knuth 1977), of rules first, then of the return sets that a state leads to. Costs are bytes.
 /// What a cost was found with is kept when the cost falls, never when it stays: so no choice leads
@@ -17,13 +23,19 @@ namespace specdec {
 class EarleyAutomaton::WayOut {
  public:
   explicit WayOut(EarleyAutomaton& automaton);
-  /// What ends one of the items, and all that it is in.
-  std::optional<std::string> after(std::span<const Item> items);
+  /// Adds what ends one of these, and all that it is in; nothing when that is too long.
+  void after(const std::vector<Item>& items, const std::vector<Embedded>& embedded, Way& way);
 
  private:
   /// Bytes of a way out, and what is longer.
   static constexpr uint64_t kTooLong = uint64_t{1} << 20U;
 
+  /// What is begun, and its rest.
+  struct Begun {
+    uint64_t cost = kTooLong;
+    const Item* item = nullptr;
+    const Embedded* embedded = nullptr;
+  };
   /// The cheapest way, and the slot that it goes through: kEnd for nothing at all.
   struct Choice {
     uint64_t cost = kTooLong;
@@ -47,8 +59,11 @@ class EarleyAutomaton::WayOut {
 
   /// The return sets that lead on from one and have no cost yet, the oldest first.
   std::vector<ReturnId> unsolved_from(ReturnId set);
-  void append(SlotId first, std::string& text);
-  void append_returns(ReturnId set, std::string& text);
+  uint64_t cost_behind(SlotId slot, ReturnId returns);
+  void append_terminal(const ContextFreeGrammar::Terminal& terminal, RegexId rest, Way& way);
+  static void append_embedded(Automaton& automaton, StateId from, Way& way);
+  void append(SlotId first, Way& way);
+  void append_returns(ReturnId set, Way& way);
 
   EarleyAutomaton& automaton_;
   const ContextFreeGrammar& grammar_;
@@ -56,6 +71,7 @@ class EarleyAutomaton::WayOut {
   std::vector<uint64_t> slots_;  ///< costs
   std::unordered_map<ReturnId, Choice> returns_;
   std::unordered_map<RegexId, std::string> regular_;
+  std::unordered_map<uint32_t, uint64_t> embedded_costs_;  ///< by terminal, of whole texts
 };
 
 }  // namespace specdec

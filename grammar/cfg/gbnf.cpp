@@ -13,7 +13,8 @@ constexpr int kMaxRepeats = 8;  ///< of one part, in a row
 
 class GbnfParser {
  public:
-  GbnfParser(RegexStore& regexes, GrammarText& text) : regexes_(regexes), text_(text) {}
+  GbnfParser(RegexStore& regexes, GrammarText& text, const RuleParts& parts)
+      : regexes_(regexes), text_(text), parts_(parts) {}
 
   RuleSet parse() {
     for (skip_space(); !text_.at_end(); skip_space()) {
@@ -104,8 +105,13 @@ class GbnfParser {
     if (text_.accept(".")) {
       return rules_.regex(regexes_.one_of(CodePoints::all()), 1, span_from(start));
     }
-    if (c == '<' || (c == '!' && text_.peek(1) == '<')) {
-      text_.refuse_token();
+    if (c == '<') {
+      return read_token(rules_, text_, parts_);
+    }
+    if (c == '!' && text_.peek(1) == '<') {
+      text_.fail(
+          "'any token but this one' is not supported; write what may come as text, or "
+          "name the tokens that may");
     }
     if (starts_rule()) {
       return std::nullopt;
@@ -236,6 +242,7 @@ class GbnfParser {
 
   RegexStore& regexes_;
   GrammarText& text_;
+  const RuleParts& parts_;
   RuleSet rules_;
   size_t end_ = 0;  ///< behind the last part that was read
   size_t start_of_part_ = 0;
@@ -244,14 +251,13 @@ class GbnfParser {
 }  // namespace
 
 std::unique_ptr<Automaton> make_gbnf_automaton(RegexStore& regexes, std::string_view text,
-                                               std::string_view where, const GrammarLimits& limits,
-                                               std::string_view start) {
-  GrammarText reader(text, where, limits);
-  const RuleSet rules = GbnfParser(regexes, reader).parse();
-  const RuleId root = rules.require(start, reader);
+                                               std::string_view where, const RuleParts& parts) {
+  GrammarText reader(text, where, parts.limits);
+  const RuleSet rules = GbnfParser(regexes, reader, parts).parse();
+  const RuleId root = rules.require(parts.start.empty() ? "root" : parts.start, reader);
   rules.check_defined(reader);
   return std::make_unique<EarleyAutomaton>(
-      regexes, make_context_free(regexes, rules, root, reader, limits), limits);
+      regexes, make_context_free(regexes, rules, root, reader, parts.limits), parts.limits);
 }
 
 }  // namespace specdec

@@ -181,17 +181,6 @@ std::string GrammarText::excerpt(size_t begin, size_t end) const {
   return result + (i < std::min(end, text_.size()) ? "..." : "");
 }
 
-void GrammarText::refuse_token() {
-  const size_t start = position_;
-  while (!at_end() && peek() != '\n' && peek() != '>') {
-    skip(1);
-  }
-  accept(">");
-  fail(start, fmt::format("references to tokens such as {} are not supported: a grammar is about "
-                          "text; write the text in quotes",
-                          excerpt(start, position_)));
-}
-
 std::string GrammarText::here() const {
   if (at_end()) {
     return "the end of the grammar";

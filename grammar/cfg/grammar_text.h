@@ -45,6 +45,7 @@ class GrammarText {
   /// Whether the cursor is in a group.
   bool in_group() const { return depth_ > 0; }
 
+  const std::string& where() const { return where_; }
   /// The text itself, from one position to before another.
   std::string_view between(size_t begin, size_t end) const {
     return text_.substr(begin, end - begin);
@@ -54,8 +55,6 @@ class GrammarText {
   /// Throws GrammarError: where, line and column (in characters, from 1), message.
   [[noreturn]] void fail(size_t position, const std::string& message) const;
   [[noreturn]] void fail(const std::string& message) const { fail(position_, message); }
-  /// Fails at a reference to a token: <think>, <[1234]>, !<think>.
-  [[noreturn]] void refuse_token();
   /// What stands at the cursor, for errors.
   std::string here() const;
 

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "grammar/automaton.h"
-#include "grammar/cfg/grammar_text.h"
+#include "grammar/cfg/rule_parts.h"
 #include "grammar/regex/regex.h"
 
 namespace specdec {
@@ -19,11 +19,10 @@ namespace specdec {
 /// lazy quantifier ends at its first chance; anchors, word boundaries and look-around that depend
 /// on text outside their terminal are refused. Expressions in terminals are groups of their own.
 /// Also refused: %declare, %override, %extend, imports from elsewhere than `common`. Of
-/// llguidance's extensions there are the attributes lazy, suffix and capture, and substrings with
-/// %regex. Throws GrammarError with line and column. Borrows `regexes`.
+/// llguidance's extensions there are the attributes lazy and suffix, substrings with %regex, JSON
+/// Schemas with %json, and tokens (`<|call|>`, `<[17]>`). Throws GrammarError with line and column.
+/// Borrows `regexes`.
 std::unique_ptr<Automaton> make_lark_automaton(RegexStore& regexes, std::string_view text,
-                                               std::string_view where,
-                                               const GrammarLimits& limits = {},
-                                               std::string_view start = "start");
+                                               std::string_view where, const RuleParts& parts = {});
 
 }  // namespace specdec

@@ -5,8 +5,30 @@
 #include "grammar/cfg/lark_substring.h"
 
 namespace specdec {
+namespace {
 
-/// name[lazy, suffix="...", capture]: the body is a terminal; behind a rule's may stand what is
+/// Why there is no such attribute, and what to write.
+std::string instead_of_attribute(std::string_view name) {
+  if (name == "stop") {
+    return ", as it hides text; write suffix=...";
+  }
+  if (name == "max_tokens") {
+    return ": a grammar is about text, however it is cut into tokens; bound the characters, as in "
+           "/.{0,200}/, or the whole output with max_new_tokens";
+  }
+  if (name == "temperature") {
+    return ": a grammar says which texts there are; set the temperature of the whole run in "
+           "'sampling'";
+  }
+  if (name == "capture") {
+    return ": what a rule matched is not reported; leave it out, and parse the text";
+  }
+  return "; lazy and suffix=... are";
+}
+
+}  // namespace
+
+/// name[lazy, suffix="..."]: the body is a terminal; behind a rule's may stand what is
 /// ignored.
 void LarkParser::define_lazy(std::string_view name, bool is_terminal, size_t position) {
   const Attributes read = attributes();
@@ -50,16 +72,9 @@ void LarkParser::attribute(Attributes& read) {
     if (!read.suffix) {
       text_.fail("expected the suffix: \"text\", /expression/ or a terminal");
     }
-  } else if (name == "capture") {  // names what the rule matches; changes no text
-    if (has_value) {
-      terminals_.literal();
-    }
-  } else if (name == "stop") {
-    text_.fail(start, "the attribute 'stop' is not supported, as it hides text; write suffix=...");
   } else {
-    text_.fail(start, fmt::format("the attribute '{}' is not supported; lazy, suffix=... and "
-                                  "capture are",
-                                  name));
+    text_.fail(start, fmt::format("the attribute '{}' is not supported{}", name,
+                                  instead_of_attribute(name)));
   }
 }
 
@@ -85,23 +100,46 @@ void LarkParser::braced_counts(uint64_t& min, uint64_t& max) {
   }
 }
 
-/// %regex {"substring_words": "..."}, from the percent sign on.
+/// %regex {"substring_words": "..."} or %json {...}, from the percent sign on.
 ExpressionId LarkParser::embedded() {
   const size_t start = text_.position();
   text_.skip(1);
   const std::string_view kind = text_.take_word("_");
+  skip_blanks();
   if (kind == "json") {
-    text_.fail(start,
-               "%json is not supported within Lark; use a JSON Schema as the grammar, or in "
-               "a trigger's tag");
+    return schema(start);
   }
   if (kind != "regex") {
-    text_.fail(start, fmt::format("'%{}' is not supported here; %regex is", kind));
+    text_.fail(start, fmt::format("'%{}' is not supported here; %regex and %json are", kind));
   }
-  skip_blanks();
   const auto [regex, size] = read_lark_substring(regexes_, text_);
   end_ = text_.position();
   return rules_.regex(regex, size, {start, end_});
+}
+
+ExpressionId LarkParser::schema(size_t start) {
+  const auto known = schemas_.find(start);
+  if (known != schemas_.end()) {
+    text_.seek(rules_[known->second].span.end);
+  } else {
+    schemas_[start] = read_schema(rules_, text_, parts_, start);
+  }
+  end_ = text_.position();
+  return schemas_[start];
+}
+
+/// What is ignored may follow it, unless generation ends with it.
+ExpressionId LarkParser::token() {
+  const ExpressionId token = read_token(rules_, text_, parts_);
+  end_ = text_.position();
+  const bool ends =
+      rules_[token].kind == RuleExpression::Kind::kToken && rules_.named_token(rules_[token]).ends;
+  return ends ? token : in_rule(token);
+}
+
+/// A name in capital letters for a token or schema is one for a rule.
+void LarkParser::set_terminal(RuleId rule) {
+  rules_.rule(rule).is_terminal = !rules_.is_whole(*rules_.rules()[rule].body);
 }
 
 }  // namespace specdec

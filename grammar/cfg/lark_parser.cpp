@@ -11,9 +11,10 @@ constexpr size_t kMaxInstanceName = 1000;  ///< bytes; grows where templates nes
 
 }  // namespace
 
-LarkParser::LarkParser(RegexStore& regexes, GrammarText& text)
+LarkParser::LarkParser(RegexStore& regexes, GrammarText& text, const RuleParts& parts)
     : regexes_(regexes),
       text_(text),
+      parts_(parts),
       patterns_(regexes, text, rules_),
       terminals_(text, rules_, patterns_),
       ignore_(rules_.find("%ignore", 0)) {}
@@ -172,7 +173,7 @@ std::optional<ExpressionId> LarkParser::atom() {
     case '%':
       return in_rule(embedded());
     case '<':
-      text_.refuse_token();
+      return token();
     default:
       return name();
   }

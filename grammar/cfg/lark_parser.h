@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "grammar/cfg/grammar_text.h"
 #include "grammar/cfg/lark_terminals.h"
+#include "grammar/cfg/rule_parts.h"
 #include "grammar/cfg/rule_set.h"
 
 namespace specdec {
@@ -16,8 +17,8 @@ namespace specdec {
 /// Reads a grammar as make_lark_automaton describes it.
 class LarkParser {
  public:
-  /// Borrows both.
-  LarkParser(RegexStore& regexes, GrammarText& text);
+  /// Borrows all three.
+  LarkParser(RegexStore& regexes, GrammarText& text, const RuleParts& parts);
   RuleSet parse();
   /// A rule for whole texts, which are those of `name` and may begin with what is ignored.
   RuleId add_whole(RuleSet& rules, std::string_view name) const;
@@ -91,11 +92,15 @@ class LarkParser {
   ExpressionId group(std::string_view close);
   std::optional<ExpressionId> name();
   ExpressionId embedded();
+  ExpressionId schema(size_t start);
+  ExpressionId token();
+  void set_terminal(RuleId rule);
   ExpressionId use_template(std::string_view name, size_t start);
   Argument argument();
 
   RegexStore& regexes_;
   GrammarText& text_;
+  const RuleParts& parts_;
   RuleSet rules_;
   LarkPatterns patterns_;
   LarkTerminals terminals_;
@@ -111,6 +116,7 @@ class LarkParser {
   bool defines_template_ = false;                   ///< its parameters stand for nothing yet
   std::vector<Instance> instances_;
   std::set<RuleId> instantiated_;
+  std::map<size_t, ExpressionId> schemas_;  ///< by place: templates are read again
 };
 
 }  // namespace specdec

@@ -166,6 +166,11 @@ std::string LarkPatterns::join(ExpressionId id, int depth) const {
           expression.span.begin,
           "a part that is lazy or has a suffix cannot have lazy quantifiers or assertions in "
           "it, or stand in a terminal with such; make it a rule of its own without them");
+    case PatternKind::kToken:
+    case PatternKind::kEmbedded:
+      text_.fail(expression.span.begin,
+                 "tokens and %json cannot stand in a terminal with lazy quantifiers or assertions; "
+                 "make it a rule, with a name in small letters");
   }
   return "";
 }

@@ -143,8 +143,10 @@ void LarkParser::define_rule(std::string_view name, bool is_terminal, size_t pos
   begin_body(name);
   in_terminal_ = is_terminal;
   const RuleId rule = rules_.find(name, position);
-  rules_.rule(rule).is_terminal = is_terminal;
   rules_.define(rule, expansions(), position, text_);
+  if (is_terminal) {
+    set_terminal(rule);
+  }
 }
 
 /// Reads the body once, so that mistakes in it are found without a use too.

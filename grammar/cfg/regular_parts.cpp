@@ -55,6 +55,7 @@ void RegularParts::fold_rule(RuleId rule, bool is_recursive, const GrammarText& 
   if (!definition.is_terminal || rule_parts_[rule].is_regular) {
     return;
   }
+  refuse_whole_parts(*definition.body, text);
   text.fail(definition.position,
             is_recursive ? fmt::format("the terminal '{}' refers to itself; make it a rule, with a "
                                        "name in small letters",
@@ -63,6 +64,19 @@ void RegularParts::fold_rule(RuleId rule, bool is_recursive, const GrammarText& 
                                        "groups {} deep); make it a rule, with a name in small "
                                        "letters",
                                        definition.name, kMaxSize, kMaxDerivativeDepth));
+}
+
+/// Of a terminal: a token or embedded grammar, also behind a name in capital letters.
+void RegularParts::refuse_whole_parts(ExpressionId body, const GrammarText& text) const {
+  for (const ExpressionId id : rules_.within(body)) {
+    const bool by_name =
+        rules_[id].kind == RuleKind::kRule && rules_.is_whole(*rules_.rules()[rules_[id].a].body);
+    if (rules_.is_whole(id) || by_name) {
+      text.fail(rules_[id].span.begin,
+                "a terminal is one expression over characters: tokens and %json cannot be a part "
+                "of it; make it a rule, with a name in small letters");
+    }
+  }
 }
 
 void RegularParts::fold(ExpressionId expression) {
@@ -90,6 +104,9 @@ RegularParts::Part RegularParts::fold_one(const RuleExpression& expression) {
       return repeat(expression);
     case RuleKind::kShortest:
       return shortest(expression);
+    case RuleKind::kToken:
+    case RuleKind::kEmbedded:
+      break;
   }
   return {};
 }

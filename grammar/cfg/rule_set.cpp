@@ -20,6 +20,20 @@ ExpressionId RuleSet::regex(RegexId regex, uint64_t size, GrammarSpan span) {
   return add({.kind = RuleExpression::Kind::kRegex, .a = regex, .min = size, .span = span});
 }
 
+ExpressionId RuleSet::token(NamedToken token, GrammarSpan span) {
+  tokens_.push_back(std::move(token));
+  return add({.kind = RuleExpression::Kind::kToken,
+              .a = static_cast<uint32_t>(tokens_.size() - 1),
+              .span = span});
+}
+
+ExpressionId RuleSet::embedded(std::shared_ptr<Automaton> automaton, GrammarSpan span) {
+  automata_.push_back(std::move(automaton));
+  return add({.kind = RuleExpression::Kind::kEmbedded,
+              .a = static_cast<uint32_t>(automata_.size() - 1),
+              .span = span});
+}
+
 ExpressionId RuleSet::rule(RuleId rule, GrammarSpan span) {
   return add({.kind = RuleExpression::Kind::kRule, .a = rule, .span = span});
 }

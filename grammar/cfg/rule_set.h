@@ -1,11 +1,13 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "grammar/automaton.h"
 #include "grammar/cfg/grammar_text.h"
 #include "grammar/regex/regex.h"
 
@@ -30,6 +32,8 @@ struct RuleExpression {
     kChoice,    ///< children
     kRepeat,    ///< children[0], min to max times
     kShortest,  ///< texts of children[0] that do not begin with a shorter one; must be regular
+    kToken,     ///< a: of the tokens
+    kEmbedded,  ///< a: of the embedded automata
   };
   Kind kind = Kind::kSequence;
   uint32_t a = 0;
@@ -50,9 +54,19 @@ class RuleSet {
     bool is_terminal = false;  ///< must be a regular language
   };
 
+  /// A token that stands for itself.
+  struct NamedToken {
+    Token token = 0;
+    std::string name;   ///< as written
+    bool ends = false;  ///< generation ends after it
+  };
+
   ExpressionId literal(std::u32string text, GrammarSpan span);
   ExpressionId regex(RegexId regex, uint64_t size, GrammarSpan span);
   ExpressionId rule(RuleId rule, GrammarSpan span);
+  ExpressionId token(NamedToken token, GrammarSpan span);
+  /// The texts of an automaton, which are whole characters and never empty.
+  ExpressionId embedded(std::shared_ptr<Automaton> automaton, GrammarSpan span);
   /// One part stays what it is; none is the empty text.
   ExpressionId sequence(std::vector<ExpressionId> parts, GrammarSpan span);
   /// One part stays what it is; none is no text at all.
@@ -76,6 +90,17 @@ class RuleSet {
   const std::u32string& literal_text(const RuleExpression& expression) const {
     return literals_[expression.a];
   }
+  const NamedToken& named_token(const RuleExpression& expression) const {
+    return tokens_[expression.a];
+  }
+  const std::shared_ptr<Automaton>& automaton(const RuleExpression& expression) const {
+    return automata_[expression.a];
+  }
+  /// True for tokens and embedded automata, which are no parts of terminals.
+  bool is_whole(ExpressionId id) const {
+    return expressions_[id].kind == RuleExpression::Kind::kToken ||
+           expressions_[id].kind == RuleExpression::Kind::kEmbedded;
+  }
   const std::vector<Rule>& rules() const { return rules_; }
   Rule& rule(RuleId id) { return rules_[id]; }
   size_t expressions() const { return expressions_.size(); }
@@ -85,6 +110,8 @@ class RuleSet {
 
   std::vector<RuleExpression> expressions_;
   std::vector<std::u32string> literals_;
+  std::vector<NamedToken> tokens_;
+  std::vector<std::shared_ptr<Automaton>> automata_;
   std::vector<Rule> rules_;
   std::unordered_map<std::string, RuleId> names_;
 };

@@ -52,6 +52,18 @@ std::shared_ptr<GrammarVocabulary> tiny_vocabulary(uint32_t seed, size_t random_
       cache);
 }
 
+std::shared_ptr<GrammarVocabulary> control_vocabulary() {
+  std::vector<std::string> bytes = {"",    "",    "",      "</call>", "",
+                                    "\"}", "{\"", "\":\"", "</",      "call>"};
+  for (int byte = 0; byte < 256; ++byte) {
+    bytes.emplace_back(1, static_cast<char>(byte));
+  }
+  auto vocabulary = std::make_shared<GrammarVocabulary>(
+      std::vector<std::string_view>(bytes.begin(), bytes.end()), std::vector{kTinyEnd, kTurnEnd});
+  vocabulary->name_control_tokens({{"<|call|>", kCall}, {"<|turn_end|>", kTurnEnd}});
+  return vocabulary;
+}
+
 JsonSchemaOptions json_options(bool schema_order, const std::string& whitespace,
                                EscapeStyle escapes) {
   JsonSchemaOptions options;

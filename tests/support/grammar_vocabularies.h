@@ -21,6 +21,14 @@ std::shared_ptr<GrammarVocabulary> tiny_vocabulary(uint32_t seed, size_t random_
                                                    const GrammarCache& cache = {},
                                                    const GrammarVocabularyLimits& limits = {});
 
+inline constexpr Token kCall = 2;       // has no bytes
+inline constexpr Token kEndOfCall = 3;  // has bytes
+inline constexpr Token kTurnEnd = 4;    // ends texts, and is named
+
+/// Bytes (from token 10 on), JSON's punctuation, and the tokens above: <|call|>, </call> and
+/// <|turn_end|>.
+std::shared_ptr<GrammarVocabulary> control_vocabulary();
+
 JsonSchemaOptions json_options(bool schema_order, const std::string& whitespace,
                                EscapeStyle escapes = EscapeStyle::kAny);
 

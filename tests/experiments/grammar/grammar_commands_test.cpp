@@ -141,6 +141,30 @@ TEST_F(GrammarCommandsTest, TestTakesEveryNotation) {
   EXPECT_THAT(result.out, HasSubstr("invalid instances refused   5/5\n"));
 }
 
+TEST_F(GrammarCommandsTest, TextsOfTestsMayHaveTokens) {
+  const std::string text =
+      R"({"id": "lark", "grammar": {"type": "lark", "text": "start: <[7]> %json {} ", "whitespace": )"
+      R"("spaced"}, "tests": [{"valid": true, "text": [{"token": "<[7]>"}, "[1, ", "2]"]}, )"
+      R"({"valid": false, "text": ["[1]"]}, {"valid": true, "text": [{"token": "<[8]>"}]}]})"
+      "\n"
+      R"({"id": "gbnf", "grammar": {"type": "gbnf", "text": "root ::= <[1]>"}, "tests": [)"
+      R"({"valid": true, "text": [{"token": "<[1]>"}]}]})"
+      "\n"
+      R"({"id": "odd", "grammar": {"type": "gbnf", "text": "root ::= \"a\""}, "tests": [)"
+      R"({"valid": true, "text": ["a", {"token": "<|nope|>"}]}]})";
+  const auto result = grammar_cli({"test", write("cases.jsonl", text)});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("lark: test 3, valid, is refused: token 8 at byte 0"));
+  EXPECT_THAT(result.out, HasSubstr("odd: the vocabulary of 2048 tokens has no token '<|nope|>'"));
+  EXPECT_THAT(result.out, HasSubstr("valid instances accepted    2/3\n"));
+  EXPECT_THAT(result.out, HasSubstr("internal errors             0\n"));
+  const auto wrong =
+      grammar_cli({"test", write("cases.jsonl", R"({"id": "a", "schema": {}, "tests")"
+                                                R"(: [{"valid": true, "text": [1]}]})")});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("cases.jsonl:1: 'text' has an item that is neither a text nor"));
+}
+
 TEST_F(GrammarCommandsTest, TestListsTwentyProblemsUnlessVerbose) {
   std::string text;
   for (int i = 0; i < 25; ++i) {

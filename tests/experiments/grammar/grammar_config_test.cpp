@@ -151,6 +151,21 @@ TEST_F(GrammarConfigTest, GrammarsInGbnfAndLark) {
   EXPECT_EQ(lark.source().start, "start");
 }
 
+TEST_F(GrammarConfigTest, LarkGrammarsWithSchemasHaveTheirOptions) {
+  const Reading lark(
+      "type: lark\nwhitespace: spaced\norder: any\nmax_states: 7000\ntext: 'start: %json {} "
+      "<|x|>'");
+  EXPECT_EQ(lark.mistakes(), "");
+  EXPECT_EQ(lark.source().schema.whitespace, "spaced");
+  EXPECT_FALSE(lark.source().schema.schema_order);
+  EXPECT_EQ(lark.source().limits.max_states, 7000U);
+  EXPECT_THAT(lark.config().token_names, ElementsAre("<|x|>"));
+  EXPECT_THAT(Reading("type: lark\nwhitespace: spaced\ntext: 'start: \"a\"'").mistakes(),
+              HasSubstr("whitespace: unknown key"));
+  EXPECT_THAT(Reading("type: lark\ntext: 'start: %json {\"type\": 5}'").mistakes(),
+              HasSubstr("text:1:14: "));
+}
+
 TEST_F(GrammarConfigTest, Choices) {
   const Reading reading("type: choice\nchoices: [yes, no, \"I do not know\"]");
   EXPECT_EQ(reading.mistakes(), "");

@@ -256,6 +256,21 @@ TEST_F(ExperimentConfigTest, KeysOfAnUnknownTypeAreNoMistakes) {
   EXPECT_THAT(grammar, Not(HasSubstr("unknown key")));
 }
 
+TEST_F(ExperimentConfigTest, TokensThatAGrammarNamesAreLookedUp) {
+  const auto found = [&](const std::string& token) {
+    const std::string config =
+        fmt::format("model: {{weights: {}}}\nprompts: {{file: text.jsonl}}\n{}",
+                    SPECDEC_SOURCE_DIR "/models/target", kStrategies);
+    return message(config + "grammar:\n  type: lark\n  text: |\n    start: \"a\"\n      | " +
+                   token);
+  };
+  EXPECT_EQ(found("<[7]>"), "no error");
+  EXPECT_THAT(
+      found("<|nope|>"),
+      HasSubstr("grammar: text:2:5: the vocabulary of 2048 tokens has no token '<|nope|>'"));
+  EXPECT_THAT(found("<[2048]>"), HasSubstr("text:2:5: the vocabulary"));
+}
+
 TEST_F(ExperimentConfigTest, AMistakeIsReportedOnce) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"tree: {type: static}", "strategies[0].tree: a static tree is given by 'paths'"},

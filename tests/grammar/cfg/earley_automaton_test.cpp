@@ -269,7 +269,7 @@ TEST(EarleyAutomatonTest, TooMuchAmbiguityIsAnError) {
   RegexStore regexes;
   const auto automaton =
       make_gbnf_automaton(regexes, "root ::= \"i\" root \"e\" root | \"i\" root | \"x\"", "test",
-                          {.max_state_items = 50});
+                          {.limits = {.max_state_items = 50}});
   EXPECT_THAT(grammar_error([&] { walk(*automaton, times("i", 100) + "x"); }),
               HasSubstr("max_state_items = 50"));
 }

@@ -18,23 +18,6 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr Token kCall = 2;       // has no bytes
-constexpr Token kEndOfCall = 3;  // has bytes
-constexpr Token kTurnEnd = 4;    // ends texts, and is named
-
-/// Bytes, JSON's punctuation, and the tokens above.
-std::shared_ptr<GrammarVocabulary> control_vocabulary() {
-  std::vector<std::string> bytes = {"",    "",    "",      "</call>", "",
-                                    "\"}", "{\"", "\":\"", "</",      "call>"};
-  for (int byte = 0; byte < 256; ++byte) {
-    bytes.emplace_back(1, static_cast<char>(byte));
-  }
-  auto vocabulary = std::make_shared<GrammarVocabulary>(
-      std::vector<std::string_view>(bytes.begin(), bytes.end()), std::vector{kTinyEnd, kTurnEnd});
-  vocabulary->name_control_tokens({{"<|call|>", kCall}, {"<|turn_end|>", kTurnEnd}});
-  return vocabulary;
-}
-
 GrammarSource tags_source(const std::string& begin, const std::string& end) {
   GrammarSource source;
   source.kind = GrammarKind::kTags;

@@ -1,0 +1,162 @@
+// Embedded automata and named tokens in the states of a context-free grammar.
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "grammar/cfg/earley_closure.h"
+
+namespace specdec {
+
+std::vector<EarleyAutomaton::Embedded> EarleyAutomaton::embedded(StateId state) const {
+  std::vector<Embedded> result;
+  if (tag(state) == kEmbedding) {
+    const auto words = states_[state];
+    for (size_t i = 2; i < words.size(); i += 3) {
+      result.push_back({words[i], words[i + 1], words[i + 2]});
+    }
+  }
+  return result;
+}
+
+StateId EarleyAutomaton::plain(StateId state) const {
+  return tag(state) == kEmbedding ? states_[state][1] : state;
+}
+
+StateId EarleyAutomaton::intern(StateId plain, std::vector<Embedded> embedded) {
+  if (embedded.empty()) {
+    return plain;
+  }
+  std::sort(embedded.begin(), embedded.end());
+  embedded.erase(std::unique(embedded.begin(), embedded.end()), embedded.end());
+  std::vector<uint32_t> words = {kEmbedding, plain};
+  for (const Embedded& item : embedded) {
+    words.insert(words.end(), {item.slot, item.returns, item.inner});
+  }
+  return states_.intern(words);
+}
+
+StateId EarleyAutomaton::next_embedded(StateId state, uint8_t byte) {
+  std::vector<Embedded> alive;
+  bool ends = false;
+  for (Embedded item : embedded(state)) {
+    Automaton& automaton = *terminal(item.slot).automaton;
+    item.inner = automaton.next(item.inner, byte);
+    if (item.inner != kDead) {
+      alive.push_back(item);
+      ends = ends || automaton.is_complete(item.inner);
+    }
+  }
+  const StateId rest = next(plain(state), byte);
+  if (!ends) {
+    return join(rest, intern(kDead, std::move(alive)));
+  }
+  Closure closure(*this);
+  for (const Embedded& item : alive) {
+    closure.add_embedded(item);
+  }
+  return join(rest, closure.finish());
+}
+
+/// All that either state allows. Embedded texts are whole characters, so that neither is in the
+/// middle of one when both have items.
+StateId EarleyAutomaton::join(StateId a, StateId b) {
+  if (a == kDead || b == kDead) {
+    return a == kDead ? b : a;
+  }
+  std::vector<Embedded> both = embedded(a);
+  const std::vector<Embedded> more = embedded(b);
+  both.insert(both.end(), more.begin(), more.end());
+  a = plain(a);
+  b = plain(b);
+  if (a == kDead || b == kDead) {
+    return intern(a == kDead ? b : a, std::move(both));
+  }
+  SPECDEC_CHECK(tag(a) <= kComplete && tag(b) <= kComplete, "an embedded text ends in a character");
+  std::vector<Item> all = items(a);
+  const std::vector<Item> others = items(b);
+  all.insert(all.end(), others.begin(), others.end());
+  return intern(intern(is_complete(a) || is_complete(b), std::move(all)), std::move(both));
+}
+
+void EarleyAutomaton::begin_call() {
+  for (Automaton* automaton : automata_) {
+    automaton->begin_call();
+  }
+}
+
+double EarleyAutomaton::used() const {
+  double most = 0.0;
+  for (const Automaton* automaton : automata_) {
+    most = std::max(most, automaton->used());
+  }
+  return most;
+}
+
+Automaton::Bytes EarleyAutomaton::candidates(StateId state) {
+  Bytes bytes;
+  if (tag(state) != kEmbedding || plain(state) != kDead) {
+    return bytes.set();
+  }
+  for (const Embedded& item : embedded(state)) {
+    bytes |= terminal(item.slot).automaton->candidates(item.inner);
+  }
+  return bytes;
+}
+
+std::vector<Token> EarleyAutomaton::tokens(StateId state) {
+  std::vector<Token> tokens;
+  if (named_tokens_.empty() || tag(plain(state)) > kComplete) {
+    return tokens;
+  }
+  for (const Item& item : items(plain(state))) {
+    if (const auto token = terminal(item.slot).token) {
+      tokens.push_back(*token);
+    }
+  }
+  std::sort(tokens.begin(), tokens.end());
+  tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+  return tokens;
+}
+
+StateId EarleyAutomaton::next_token(StateId state, Token token) {
+  if (tag(plain(state)) > kComplete) {
+    return kDead;
+  }
+  Closure closure(*this);
+  for (const Item& item : items(plain(state))) {
+    if (terminal(item.slot).token == token) {
+      closure.enter(grammar_->slot(item.slot).next, item.returns);
+    }
+  }
+  return closure.finish();
+}
+
+/// Inside the string of an embedded automaton, while nothing else may come.
+bool EarleyAutomaton::describe(StateId state, OpenString& string) {
+  const std::vector<Embedded> all = embedded(state);
+  if (all.size() != 1 || plain(state) != kDead) {
+    return false;
+  }
+  StringStates* inner = terminal(all[0].slot).automaton->string_states();
+  if (inner == nullptr || !inner->describe(all[0].inner, string)) {
+    return false;
+  }
+  for (OpenString::Part& part : string.parts) {
+    if (part.closed != kDead) {
+      Closure closure(*this);
+      closure.add_embedded({all[0].slot, all[0].returns, part.closed});
+      part.closed = closure.finish();
+    }
+  }
+  return true;
+}
+
+bool EarleyAutomaton::depends_on_string(StateId state) {
+  const std::vector<Embedded> all = embedded(state);
+  return std::any_of(all.begin(), all.end(), [&](const Embedded& item) {
+    StringStates* inner = terminal(item.slot).automaton->string_states();
+    return inner != nullptr && inner->depends_on_string(item.inner);
+  });
+}
+
+}  // namespace specdec
