@@ -51,9 +51,11 @@ struct TagFormat {
   std::vector<TagFormat> separator = {};  ///< kSeparated, kMembers: one; kRepeat: one or none
   std::vector<bool> required = {};        ///< kMembers: by part
   std::vector<std::string> excludes = {};
-  std::vector<std::string> triggers = {};  ///< kTriggered: beginnings of tags; "" = whole begins
-  bool at_least_one = false;               ///< kTriggered, kSeparated
-  bool stop_after_first = false;           ///< kTriggered, kSeparated: nothing comes after a tag
+  /// kTriggered: beginnings of tags; none: whole begins. kFree: beginnings of the end, if it has
+  /// them as texts.
+  std::vector<std::string> triggers = {};
+  bool at_least_one = false;      ///< kTriggered, kSeparated
+  bool stop_after_first = false;  ///< kTriggered, kSeparated: nothing comes after a tag
   uint64_t min = 0;
   std::optional<uint64_t> max = {};
 };

@@ -28,6 +28,15 @@ void TagSearch::mark_triggers(const std::vector<std::string>& triggers) {
     }
     nodes_[node].trigger = true;
   }
+  for (const std::string& trigger : triggers) {
+    const std::string shorter = trigger.substr(0, trigger.size() - 1);
+    if (begins_with_trigger(shorter)) {
+      throw GrammarError(fmt::format(
+          "after the beginning of the trigger '{}' a tag must come, as that is a trigger, too; "
+          "remove the longer one",
+          trigger));
+    }
+  }
 }
 
 bool TagSearch::begins_with_trigger(const std::string& text) const {
@@ -88,9 +97,13 @@ void TagSearch::check_wholes() const {
          node != GrowingTrie::kRoot; node = trie.parent(node)) {
       const Node found = nodes_[node].found;
       if (!nodes_[node].committed && found != kNone) {
+        const std::string text = symbols_text(texts_.symbols(whole));
+        const std::string inner = symbols_text(texts_.symbols(found));
+        const bool begins = text.starts_with(inner) && !nodes_[found].excluded;
         throw GrammarError(fmt::format(
-            "the tag '{}' is found before it is whole: '{}' is found in it; remove one of them",
-            symbols_text(texts_.symbols(whole)), symbols_text(texts_.symbols(found))));
+            "the tag '{}' is found before it is whole: '{}' is found in it; {}", text, inner,
+            begins ? fmt::format("give the trigger '{}', after which either tag may come", inner)
+                   : "remove one of them"));
       }
     }
   }

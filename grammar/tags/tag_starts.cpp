@@ -14,6 +14,21 @@ namespace {
 
 constexpr size_t kMaxStartTexts = 2'000'000;  // that may come next, of all entries together
 
+/// Free text that is no list of tags has triggers for the case that its end is spelled like that.
+std::vector<std::string> triggers_of(const TagFormat& format, const TagTexts& texts) {
+  std::vector<std::string> triggers = format.triggers;
+  if (format.kind == TagFormat::Kind::kFree) {
+    std::erase_if(triggers, [&](const std::string& trigger) {
+      TagTexts::Node node = GrowingTrie::kRoot;
+      for (const uint32_t symbol : symbols_of(trigger)) {
+        node = node == GrowingTrie::kNone ? node : texts.child(node, symbol);
+      }
+      return node == GrowingTrie::kNone;
+    });
+  }
+  return triggers;
+}
+
 }  // namespace
 
 TagProgram::Start TagProgramBuilder::start_of(TagEntry first) {
@@ -80,7 +95,8 @@ void TagProgramBuilder::find_free() {
             "more free text follows it");
       }
       program_.free_.push_back(
-          {TagSearch(then.texts, part.format->triggers, part.format->excludes), then.end});
+          {TagSearch(then.texts, triggers_of(*part.format, then.texts), part.format->excludes),
+           then.end});
     });
   }
   for (TagProgram::Grammar& grammar : program_.grammars_) {

@@ -11,9 +11,9 @@
 
 #include "core/error.h"
 #include "grammar/interruption.h"
-#include "grammar/schema/json_pointer.h"
-#include "grammar/schema/uri.h"
 #include "grammar/tags/schema_values.h"
+#include "grammar/tags/tag_place.h"
+#include "grammar/tags/tool_schemas.h"
 
 namespace specdec {
 namespace {
@@ -21,45 +21,35 @@ namespace {
 using Type = JsonValue::Type;
 using Notation = ToolCallStyle::Notation;
 
-constexpr int kMaxDepth = 32;          // of values in values
 constexpr size_t kMaxValues = 20'000;  // of the arguments of one tool
 constexpr std::string_view kGemmaQuote = "<|\"|>";
+constexpr std::string_view kXmlEnd = "\n</parameter>\n";
 
 /// Translates a schema into the formats of its values.
 class ArgumentWriter {
  public:
-  ArgumentWriter(const ToolCallStyle& style, const JsonValue& root, std::string place)
-      : style_(style), root_(root), place_(std::move(place)) {}
+  ArgumentWriter(const ToolCallStyle& style, const JsonValue& root, std::string place,
+                 const SchemaCheck& check)
+      : style_(style), schemas_(style, root, std::move(place)), check_(check) {}
 
   TagFormat arguments() const {
-    const JsonValue& schema = resolved(root_, "", 0);
+    const JsonValue& schema = resolved(schemas_.root(), "", 0);
     return style_.notation == Notation::kXml ? parameters(schema) : value(schema, "", 0);
   }
 
  private:
-  struct Property {
-    std::string name;
-    const JsonValue* schema;
-    bool required;
-  };
+  using Property = ToolSchemas::Property;
 
   [[noreturn]] void fail(const std::string& pointer, const std::string& what) const {
-    throw GrammarError(fmt::format("#{}: {}{} in the style '{}'", place_,
-                                   pointer.empty() ? "" : fmt::format("#{}: ", pointer), what,
-                                   style_.name));
+    schemas_.fail(pointer, what);
   }
-
-  /// Refuses keywords that are neither known nor annotations.
   void check_keywords(const JsonValue& schema, const std::set<std::string_view>& known,
                       const std::string& pointer) const {
-    for (const JsonMember& member : schema.members) {
-      if (!known.contains(member.name) && !is_annotation(member.name)) {
-        fail(pointer, fmt::format("the keyword '{}' cannot be enforced", member.name));
-      }
-    }
+    schemas_.check_keywords(schema, known, pointer);
   }
-
-  const JsonValue& resolved(const JsonValue& schema, const std::string& pointer, int depth) const;
+  const JsonValue& resolved(const JsonValue& schema, const std::string& pointer, int depth) const {
+    return schemas_.resolved(schema, pointer, depth);
+  }
   TagFormat value(const JsonValue& schema, const std::string& pointer, int depth) const;
   TagFormat any_value(const JsonValue& given, const std::string& pointer, int depth) const;
   TagFormat value_of_type(const JsonValue& schema, const std::string& type,
@@ -75,50 +65,16 @@ class ArgumentWriter {
   TagFormat array(const JsonValue& schema, const std::string& pointer, int depth) const;
   TagFormat object(const JsonValue& schema, const std::string& pointer, int depth) const;
   TagFormat parameters(const JsonValue& schema) const;
-  std::vector<Property> properties(const JsonValue& schema, const std::string& pointer) const;
+  TagFormat all_of_schemas(const JsonValue& schema, const std::string& pointer, int depth) const;
   std::optional<uint64_t> count(const JsonValue& schema, const char* keyword,
                                 const std::string& pointer) const;
   TagFormat quoted(TagFormat text) const;
 
   const ToolCallStyle& style_;
-  const JsonValue& root_;
-  std::string place_;
+  ToolSchemas schemas_;
+  const SchemaCheck& check_;
   mutable size_t values_ = 0;  ///< so far
 };
-
-/// What a $ref within the parameters means.
-const JsonValue& ArgumentWriter::resolved(const JsonValue& schema, const std::string& pointer,
-                                          int depth) const {
-  if (depth > kMaxDepth) {
-    fail(pointer, fmt::format("values within values more than {} deep, or without an end, cannot "
-                              "be written",
-                              kMaxDepth));
-  }
-  const JsonValue* ref = schema.find("$ref");
-  if (ref == nullptr) {
-    return schema;
-  }
-  check_keywords(schema, {"$ref", "type"}, pointer);
-  const JsonValue* found = ref->text.starts_with('#') ? &root_ : nullptr;
-  const std::string decoded = percent_decode(ref->text);
-  std::string_view rest = std::string_view(decoded).substr(std::min<size_t>(1, decoded.size()));
-  while (found != nullptr && rest.starts_with('/')) {
-    rest.remove_prefix(1);
-    const std::string_view name = rest.substr(0, rest.find('/'));
-    found = pointer_step(*found, unescape_pointer(name));
-    rest.remove_prefix(name.size());
-  }
-  if (found == nullptr || !rest.empty()) {
-    fail(pointer + "/$ref", fmt::format("'{}' is not found among the parameters", ref->text));
-  }
-  const JsonValue& target = resolved(*found, pointer, depth + 1);
-  const JsonValue* type = schema.find("type");
-  const JsonValue* other = target.find("type");
-  if (type != nullptr && (other == nullptr || to_json(*type) != to_json(*other))) {
-    fail(pointer, "a 'type' other than that of the '$ref' beside it cannot be enforced");
-  }
-  return target;
-}
 
 TagFormat ArgumentWriter::value(const JsonValue& schema, const std::string& pointer,
                                 int depth) const {
@@ -139,6 +95,9 @@ TagFormat ArgumentWriter::any_value(const JsonValue& given, const std::string& p
     if (schema.find(keyword) != nullptr) {
       return one_of_schemas(schema, keyword, pointer, depth);
     }
+  }
+  if (schema.find("allOf") != nullptr) {
+    return all_of_schemas(schema, pointer, depth);
   }
   if (const JsonValue* listed = schema.find("enum")) {
     check_keywords(schema, {"enum", "type"}, pointer);
@@ -162,6 +121,20 @@ TagFormat ArgumentWriter::any_value(const JsonValue& given, const std::string& p
     fail(pointer + "/type", "an empty list cannot be written");
   }
   return or_format(std::move(values));
+}
+
+/// Of objects, or of one schema, which some write for a $ref with a description beside it.
+TagFormat ArgumentWriter::all_of_schemas(const JsonValue& schema, const std::string& pointer,
+                                         int depth) const {
+  const JsonValue& all = *schema.find("allOf");
+  if (schemas_.is_object(schema, pointer, depth)) {
+    return value_of_type(schema, "object", pointer, depth);
+  }
+  if (all.items.size() != 1) {
+    fail(pointer, "an allOf of several schemas that are not all objects cannot be written");
+  }
+  check_keywords(schema, {"allOf"}, pointer);
+  return value(all.items[0], pointer + "/allOf/0", depth + 1);
 }
 
 TagFormat ArgumentWriter::one_of_schemas(const JsonValue& schema, const char* keyword,
@@ -224,9 +197,8 @@ TagFormat ArgumentWriter::one_of_values(const std::vector<JsonValue>& values, co
     if (value.is(Type::kArray) || value.is(Type::kObject)) {
       fail(pointer, "an enum or const of arrays or objects cannot be written");
     }
-    const std::string_view end =
-        style_.notation == Notation::kXml ? std::string_view("</parameter>") : kGemmaQuote;
-    if (value.is(Type::kString) && value.text.find(end) != std::string::npos) {
+    const std::string_view end = delimiter_in(style_, value.text);
+    if (!end.empty()) {
       fail(pointer,
            fmt::format("the value {} contains '{}', which ends values: it cannot be written",
                        to_json(value), end));
@@ -249,12 +221,20 @@ TagFormat ArgumentWriter::string(const JsonValue& schema, const std::string& poi
     }
   }
   if (strings.members.empty()) {
-    return quoted(free_format());
+    TagFormat free = free_format(style_.delimiters);
+    free.triggers = {style_.notation == Notation::kXml
+                         ? std::string(kXmlEnd.substr(0, kXmlEnd.size() - 1))
+                         : std::string(kGemmaQuote)};
+    return quoted(std::move(free));
   }
-  strings.members.push_back(
-      {"type", {.type = Type::kString, .text = "string", .items = {}, .members = {}}});
-  TagFormat plain = grammar_format({.type = "plain_string", .schema = std::move(strings)});
-  plain.place = place_ + pointer;
+  TagFormat plain = grammar_format({.type = "plain_string"});
+  try {
+    plain = grammar_format(
+        {.type = "plain_string", .schema = without_delimiters(style_, strings, check_)});
+  } catch (const GrammarError& error) {
+    fail(pointer, error.what());
+  }
+  plain.place = schemas_.place() + pointer;
   return quoted(std::move(plain));
 }
 
@@ -268,14 +248,16 @@ TagFormat ArgumentWriter::scalar(const JsonValue& schema, const std::string& typ
                  pointer);
   one.members.push_back(
       {"type", {.type = Type::kString, .text = type, .items = {}, .members = {}}});
-  return schema_format(std::move(one), place_ + pointer);
+  return schema_format(std::move(one), schemas_.place() + pointer);
 }
 
 TagFormat ArgumentWriter::json(const JsonValue& schema, const std::string& pointer) const {
+  at_place(schemas_.place() + pointer, [&] { check_delimiters(style_, schema, check_); });
   if (!refers(schema)) {
-    return schema_format(schema, place_ + pointer, style_.whitespace);
+    return schema_format(schema, schemas_.place() + pointer, style_.whitespace);
   }
-  return schema_format(part_of_document(root_, schema), place_, style_.whitespace);
+  return schema_format(part_of_document(schemas_.root(), schema), schemas_.place(),
+                       style_.whitespace);
 }
 
 std::optional<uint64_t> ArgumentWriter::count(const JsonValue& schema, const char* keyword,
@@ -300,7 +282,7 @@ TagFormat ArgumentWriter::array(const JsonValue& schema, const std::string& poin
   if (items == nullptr) {
     fail(pointer, "an array without 'items' cannot be written");
   }
-  TagFormat list = {.kind = TagFormat::Kind::kRepeat, .place = place_ + pointer};
+  TagFormat list = {.kind = TagFormat::Kind::kRepeat, .place = schemas_.place() + pointer};
   list.parts.push_back(value(*items, pointer + "/items", depth + 1));
   list.separator.push_back(text_format(","));
   list.min = count(schema, "minItems", pointer).value_or(0);
@@ -308,39 +290,10 @@ TagFormat ArgumentWriter::array(const JsonValue& schema, const std::string& poin
   return sequence_format(parts_of(text_format("["), std::move(list), text_format("]")));
 }
 
-std::vector<ArgumentWriter::Property> ArgumentWriter::properties(const JsonValue& schema,
-                                                                 const std::string& pointer) const {
-  check_keywords(schema, {"type", "properties", "required", "additionalProperties"}, pointer);
-  const JsonValue none = {.type = Type::kObject, .text = "", .items = {}, .members = {}};
-  const JsonValue* found = schema.find("properties");
-  const JsonValue* required = schema.find("required");
-  const JsonValue* others = schema.find("additionalProperties");
-  if (found == nullptr && others != nullptr && others->is(Type::kObject)) {
-    fail(pointer, "names that are not listed in 'properties' cannot be written");
-  }
-  std::vector<Property> properties;
-  std::set<std::string_view> names;
-  for (const JsonMember& member : found == nullptr ? none.members : found->members) {
-    const bool needed = required != nullptr && has_string(*required, member.name);
-    properties.push_back({member.name, &member.value, needed});
-    names.insert(member.name);
-    if (member.name.empty() || member.name.find_first_of("{}[]:,<>\n") != std::string::npos) {
-      fail(pointer + "/properties", fmt::format("the name '{}' cannot be written", member.name));
-    }
-  }
-  for (const JsonValue& name : required == nullptr ? none.items : required->items) {
-    if (!names.contains(name.text)) {
-      fail(pointer + "/required",
-           fmt::format("'{}', which 'properties' does not list, cannot be written", name.text));
-    }
-  }
-  return properties;
-}
-
 /// In the order of the chat template: sorted, small and capital letters alike.
 TagFormat ArgumentWriter::object(const JsonValue& schema, const std::string& pointer,
                                  int depth) const {
-  std::vector<Property> all = properties(schema, pointer);
+  std::vector<Property> all = schemas_.properties(schema, pointer);
   std::ranges::stable_sort(all, {}, [](const Property& property) {
     std::string low = property.name;
     std::ranges::transform(low, low.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -348,10 +301,8 @@ TagFormat ArgumentWriter::object(const JsonValue& schema, const std::string& poi
   });
   std::vector<TagFormat> members;
   for (const Property& property : all) {
-    members.push_back(sequence_format(
-        parts_of(text_format(property.name + ":"),
-                 value(*property.schema, pointer + "/properties/" + escape_pointer(property.name),
-                       depth + 1))));
+    members.push_back(sequence_format(parts_of(
+        text_format(property.name + ":"), value(*property.schema, property.pointer, depth + 1))));
   }
   TagFormat list = {.kind = TagFormat::Kind::kMembers, .parts = std::move(members)};
   list.separator.push_back(text_format(","));
@@ -363,11 +314,10 @@ TagFormat ArgumentWriter::object(const JsonValue& schema, const std::string& poi
 
 TagFormat ArgumentWriter::parameters(const JsonValue& schema) const {
   std::vector<TagFormat> parts;
-  for (const Property& property : properties(schema, "")) {
+  for (const Property& property : schemas_.properties(schema, "")) {
     TagFormat tag = {.kind = TagFormat::Kind::kTag};
     tag.parts = {text_format(fmt::format("<parameter={}>\n", property.name)),
-                 value(*property.schema, "/properties/" + escape_pointer(property.name), 1),
-                 text_format("\n</parameter>\n")};
+                 value(*property.schema, property.pointer, 1), text_format(std::string(kXmlEnd))};
     parts.push_back(property.required ? std::move(tag) : optional_format(std::move(tag)));
   }
   return sequence_format(std::move(parts));
@@ -376,11 +326,12 @@ TagFormat ArgumentWriter::parameters(const JsonValue& schema) const {
 }  // namespace
 
 TagFormat tool_arguments(const ToolCallStyle& style, const JsonValue& schema,
-                         const std::string& place) {
+                         const std::string& place, const SchemaCheck& check) {
   if (style.notation == Notation::kJson || schema.is(Type::kFalse)) {
+    at_place(place, [&] { check_delimiters(style, schema, check); });
     return schema_format(schema, place, style.whitespace);
   }
-  return ArgumentWriter(style, schema, place).arguments();
+  return ArgumentWriter(style, schema, place, check).arguments();
 }
 
 }  // namespace specdec

@@ -25,8 +25,6 @@ using Type = JsonValue::Type;
   throw GrammarError(place.empty() ? what : fmt::format("#{}: {}", place, what));
 }
 
-using SchemaCheck = std::function<void(const JsonValue&)>;
-
 /// How many calls an answer has.
 enum class Calls { kNone, kAuto, kRequired };
 
@@ -226,7 +224,7 @@ TagFormat call_format(const Request& request, const SchemaCheck& check) {
       at_place(place, [&] { check(parameters); });
     }
     calls.push_back(sequence_format(parts_of(spell_of_style(style, tool.name + style.arguments),
-                                             tool_arguments(style, parameters, place),
+                                             tool_arguments(style, parameters, place, check),
                                              spell_of_style(style, style.end))));
   }
   return sequence_format(parts_of(spell_of_style(style, style.begin), or_format(std::move(calls))));

@@ -24,6 +24,8 @@ struct ToolCallStyle {
   /// Names in the texts here that are one token where the vocabulary has it, else text.
   std::vector<std::string> tokens = {};
   std::string begin, arguments, end;
+  /// Texts that end a value or a call for those who read it, wherever they stand.
+  std::vector<std::string> delimiters = {};
   bool parallel = false;  ///< an answer may have several calls
   std::string separator = {}, section_begin = {}, section_end = {};
   Notation notation = Notation::kJson;
@@ -47,7 +49,7 @@ TagFormat spell_of_style(const ToolCallStyle& style, const std::string& text);
 /// Reads {"style", "tools", "tool_choice", "parallel_tool_calls", "whitespace"}, of which tools,
 /// tool_choice and parallel_tool_calls are those of OpenAI's API. Throws GrammarError with the JSON
 /// pointer of what is wrong.
-/// `check`: throws GrammarError for a schema that is none; called for notations other than JSON.
+/// `check`: throws GrammarError for a schema that is none, or that nothing satisfies.
 TagFormat parse_tool_calls(const JsonValue& value,
                            const std::function<void(const JsonValue&)>& check = {});
 

@@ -271,6 +271,24 @@ TEST(TagAutomatonTest, ManyTagsShareTheirBeginnings) {
   EXPECT_THAT(tags.automaton().explain(tags.walk("<f=tool_")), HasSubstr("and 292 more texts"));
 }
 
+/// <a and <ab
+TEST(TagAutomatonTest, TagsThatBeginAlikeNeedATrigger) {
+  const auto tags = [](const std::string& more, const std::string& longer) {
+    return R"({"type": "triggered_tags", "tags": [
+        {"begin": "<a", "content": {"type": "regex", "pattern": "b*1"}, "end": ">"},
+        {"begin": ")" +
+           longer + R"(", "content": {"type": "regex", "pattern": "2"}, "end": ">"}])" + more + "}";
+  };
+  const auto error = [](const std::string& json) { return grammar_error([&] { Tags all(json); }); };
+  EXPECT_THAT(error(tags("", "<ab")),
+              HasSubstr("the tag '<ab' is found before it is whole: '<a' is found in it; give the "
+                        "trigger '<a', after which either tag may come"));
+  EXPECT_THAT(error(tags("", "x<ay")), HasSubstr("'<a' is found in it; remove one of them"));
+  Tags both(tags(R"(, "triggers": ["<a"])", "<ab"));
+  EXPECT_TRUE(both.accepts("<<a1> <ab1>x<ab2><abb1>"));
+  EXPECT_FALSE(both.is_prefix("<a2") || both.is_prefix("<abb2") || both.is_prefix("<ax"));
+}
+
 TEST(TagAutomatonTest, FormatsThatCannotWorkAreErrors) {
   const auto error = [](const std::string& json) {
     return grammar_error([&] { Tags tags(json); });
@@ -284,6 +302,8 @@ TEST(TagAutomatonTest, FormatsThatCannotWorkAreErrors) {
   EXPECT_THAT(error(R"({"type": "or", "elements": [{"type": "tag", "begin": "a"}]})"),
               HasSubstr("#/elements/0: the key 'content' is missing"));
   EXPECT_THAT(error(R"({"type": "or", "elements": [3]})"), HasSubstr("#/elements/0: a format is"));
+  EXPECT_THAT(error(triggered(R"(, "triggers": ["<", "<a"])")),
+              HasSubstr("after the beginning of the trigger '<a' a tag must come"));
   EXPECT_THAT(error(triggered(R"(, "triggers": ["<c"])")),
               HasSubstr("no tag begins with the trigger '<c'"));
   EXPECT_THAT(error(triggered(R"(, "excludes": ["<"])")),

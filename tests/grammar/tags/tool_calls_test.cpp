@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "grammar/grammar_matcher.h"
 #include "grammar/grammar_source.h"
 #include "tests/support/error_message.h"
@@ -324,6 +325,64 @@ TEST(ToolCallsTest, ValuesThatANotationCannotWriteAreErrors) {
   EXPECT_THAT(error("gemma4", R"({"properties": {"a": {"type": "array",
                                   "items": {"type": "null"}, "minItems": 2, "maxItems": 0}}})"),
               HasSubstr("('f')"));
+}
+
+/// What would cut a value for those who read calls.
+TEST(ToolCallsTest, StringsHaveNoDelimiters) {
+  for (const char* schema : {R"({"type": "string"})", R"({"type": "string", "minLength": 3})",
+                             R"({"type": "string", "pattern": "^a[^]*b$"})"}) {
+    const std::string one = std::string(R"({"properties": {"s": )") + schema + "}}";
+    const auto qwen = [&](const std::string& text) {
+      return qwen_accepts(one, "<parameter=s>\n" + text + "\n</parameter>\n");
+    };
+    EXPECT_TRUE(qwen("a\n</parameter \n<b") && qwen("a<parameter></b") && qwen("a\n\nb"));
+    for (const std::string delimiter :
+         {"</parameter>", "\n</parameter>\n", "<parameter=", "</function>", "</tool_call>"}) {
+      EXPECT_FALSE(qwen("a" + delimiter + "b")) << schema << delimiter;
+    }
+    const auto gemma = [&](const std::string& text) {
+      return gemma_accepts(one, "{s:<|\"|>" + text + "<|\"|>}");
+    };
+    EXPECT_TRUE(gemma("a\"}<|b"));
+    for (const std::string delimiter : {"<|\"|>", "<tool_call|>", "<|tool_call>"}) {
+      EXPECT_FALSE(gemma("a" + delimiter + "b")) << schema << delimiter;
+    }
+  }
+  const std::string two = R"({"properties": {"s": {"type": "string"}, "t": {"type": "string"}},
+                              "required": ["s", "t"]})";
+  EXPECT_TRUE(qwen_accepts(two, "<parameter=s>\n\n</parameter>\n<parameter=t>\nx\n</parameter>\n"));
+  EXPECT_FALSE(qwen_accepts(two,
+                            "<parameter=s>\na\n</parameter>\nb\n</parameter>\n<parameter=t>\n"
+                            "x\n</parameter>\n"));
+}
+
+TEST(ToolCallsTest, WhatNeedsADelimiterIsAnError) {
+  const auto error = [](const std::string& style, const std::string& schema) {
+    return error_message<GrammarError>([&] {
+      compile_calls(request(style, "", arguments_tool(R"({"properties": {"a": )" + schema + "}}")));
+    });
+  };
+  const std::string pattern = R"({"type": "string", "pattern": "x</tool_call>"})";
+  for (const char* style : {"hermes", "qwen3", "smollm2", "qwen3_coder"}) {
+    EXPECT_THAT(error(style, pattern),
+                AllOf(HasSubstr("parameters ('f')"), HasSubstr("#/properties/a"),
+                      HasSubstr("every text that {\"pattern\":\"x</tool_call>\""),
+                      HasSubstr("none can be written")))
+        << style;
+    EXPECT_THAT(error(style, R"({"type": "array", "items": {"enum": ["</tool_call>"]}})"),
+                HasSubstr("'</tool_call>' contains '</tool_call>', which ends calls"));
+    EXPECT_EQ(error(style, R"({"type": "string", "pattern": "x(</tool_call>)?"})"), "no error");
+    EXPECT_EQ(error(style, R"({"type": "integer", "title": "</tool_call>"})"), "no error");
+  }
+  for (const char* style : {"llama3", "gemma3", "harmony"}) {
+    EXPECT_EQ(error(style, pattern), "no error");
+  }
+  EXPECT_THAT(error("gemma4", R"({"type": "string", "pattern": "<[|]\"[|]>"})"),
+              HasSubstr("none can be written"));
+  EXPECT_THAT(error("hermes", R"({"type": "object", "properties": {"</tool_call>": {}}})"),
+              HasSubstr("rename it"));
+  EXPECT_THAT(error("qwen3_coder", R"({"type": "string", "pattern": "(x"})"),
+              HasSubstr("pattern '(x'"));
 }
 
 TEST(ToolCallsTest, WhatANotationCannotEnforceIsAnError) {

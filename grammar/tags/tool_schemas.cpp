@@ -1,0 +1,159 @@
+#include "grammar/tags/tool_schemas.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "grammar/schema/json_pointer.h"
+#include "grammar/schema/uri.h"
+#include "grammar/tags/schema_values.h"
+
+namespace specdec {
+namespace {
+
+using ToolType = JsonValue::Type;
+
+constexpr int kMaxDepth = 32;  // of values in values
+
+}  // namespace
+
+void ToolSchemas::fail(const std::string& pointer, const std::string& what) const {
+  throw GrammarError(fmt::format("#{}: {}{} in the style '{}'", place_,
+                                 pointer.empty() ? "" : fmt::format("#{}: ", pointer), what,
+                                 style_.name));
+}
+
+void ToolSchemas::check_keywords(const JsonValue& schema, const std::set<std::string_view>& known,
+                                 const std::string& pointer) const {
+  for (const JsonMember& member : schema.members) {
+    if (!known.contains(member.name) && !is_annotation(member.name)) {
+      fail(pointer, fmt::format("the keyword '{}' cannot be enforced", member.name));
+    }
+  }
+}
+
+const JsonValue& ToolSchemas::resolved(const JsonValue& schema, const std::string& pointer,
+                                       int depth) const {
+  if (depth > kMaxDepth) {
+    fail(pointer, fmt::format("values within values more than {} deep, or without an end, cannot "
+                              "be written",
+                              kMaxDepth));
+  }
+  const JsonValue* ref = schema.find("$ref");
+  if (ref == nullptr) {
+    return schema;
+  }
+  check_keywords(schema, {"$ref", "type"}, pointer);
+  const JsonValue* found = ref->text.starts_with('#') ? &root_ : nullptr;
+  const std::string decoded = percent_decode(ref->text);
+  std::string_view rest = std::string_view(decoded).substr(std::min<size_t>(1, decoded.size()));
+  while (found != nullptr && rest.starts_with('/')) {
+    rest.remove_prefix(1);
+    const std::string_view name = rest.substr(0, rest.find('/'));
+    found = pointer_step(*found, unescape_pointer(name));
+    rest.remove_prefix(name.size());
+  }
+  if (found == nullptr || !rest.empty()) {
+    fail(pointer + "/$ref", fmt::format("'{}' is not found among the parameters", ref->text));
+  }
+  const JsonValue& target = resolved(*found, pointer, depth + 1);
+  const JsonValue* type = schema.find("type");
+  const JsonValue* other = target.find("type");
+  if (type != nullptr && (other == nullptr || to_json(*type) != to_json(*other))) {
+    fail(pointer, "a 'type' other than that of the '$ref' beside it cannot be enforced");
+  }
+  return target;
+}
+
+bool ToolSchemas::is_object(const JsonValue& given, const std::string& pointer, int depth) const {
+  const JsonValue& schema = resolved(given, pointer, depth);
+  if (const JsonValue* type = schema.find("type")) {
+    return type->text == "object";
+  }
+  const JsonValue* all = schema.find("allOf");
+  return all != nullptr && !all->items.empty() &&
+         std::ranges::all_of(all->items, [&](const JsonValue& part) {
+           return is_object(part, pointer + "/allOf", depth + 1);
+         });
+}
+
+std::vector<ToolSchemas::Property> ToolSchemas::properties(const JsonValue& schema,
+                                                           const std::string& pointer) const {
+  Object object;
+  collect(schema, pointer, object);
+  if (object.schemas > 1 && object.others != nullptr) {
+    fail(object.others_pointer, "'additionalProperties' with an allOf cannot be enforced");
+  }
+  for (const JsonValue* name : object.required) {
+    add_required(*name, pointer, object);
+  }
+  if (object.properties.empty() && object.others != nullptr &&
+      object.others->is(ToolType::kObject)) {
+    fail(pointer, "names that are not listed in 'properties' cannot be written");
+  }
+  for (const Property& property : object.properties) {
+    if (property.name.empty() || property.name.find_first_of("{}[]:,<>\n") != std::string::npos) {
+      fail(pointer + "/properties", fmt::format("the name '{}' cannot be written", property.name));
+    }
+  }
+  return std::move(object.properties);
+}
+
+void ToolSchemas::collect(const JsonValue& given, const std::string& pointer,
+                          Object& object) const {
+  const JsonValue& schema = resolved(given, pointer, ++object.schemas);
+  check_keywords(schema, {"type", "properties", "required", "additionalProperties", "allOf"},
+                 pointer);
+  const JsonValue* type = schema.find("type");
+  if (type != nullptr && type->text != "object") {
+    fail(pointer, "a part of an object that has another 'type' cannot be written");
+  }
+  if (const JsonValue* listed = schema.find("properties")) {
+    add_properties(*listed, pointer + "/properties", object);
+  }
+  if (const JsonValue* required = schema.find("required")) {
+    for (const JsonValue& name : required->items) {
+      object.required.push_back(&name);
+    }
+  }
+  const JsonValue* others = schema.find("additionalProperties");
+  if (others != nullptr && !others->is(ToolType::kTrue)) {
+    object.others = others;
+    object.others_pointer = pointer + "/additionalProperties";
+  }
+  if (const JsonValue* all = schema.find("allOf")) {
+    for (size_t i = 0; i < all->items.size(); ++i) {
+      collect(all->items[i], fmt::format("{}/allOf/{}", pointer, i), object);
+    }
+  }
+}
+
+void ToolSchemas::add_properties(const JsonValue& listed, const std::string& pointer,
+                                 Object& object) const {
+  for (const JsonMember& member : listed.members) {
+    const std::string here = pointer + "/" + escape_pointer(member.name);
+    if (!object.names.insert(member.name).second) {
+      fail(here, "a name that two parts of an allOf list cannot be enforced");
+    }
+    object.properties.push_back({member.name, &member.value, here, false});
+  }
+}
+
+void ToolSchemas::add_required(const JsonValue& name, const std::string& pointer,
+                               Object& object) const {
+  const auto found = std::ranges::find(object.properties, name.text, &Property::name);
+  if (found != object.properties.end()) {
+    found->required = true;
+    return;
+  }
+  if (object.others == nullptr || !object.others->is(ToolType::kObject)) {
+    fail(pointer + "/required",
+         fmt::format("'{}', which 'properties' does not list, cannot be written", name.text));
+  }
+  object.names.insert(name.text);
+  object.properties.push_back({name.text, object.others, object.others_pointer, true});
+}
+
+}  // namespace specdec
