@@ -327,6 +327,50 @@ TEST(ToolCallsTest, ValuesThatANotationCannotWriteAreErrors) {
               HasSubstr("('f')"));
 }
 
+TEST(ToolCallsTest, PropertiesOfSeveralParts) {
+  const std::string parts = R"({"properties": {"a": {"type": "integer"}},
+      "allOf": [{"$ref": "#/$defs/b"}, {"type": "object", "required": ["a"]}], "$defs": {"b":
+      {"type": "object", "properties": {"b": {"allOf": [{"$ref": "#/$defs/n"}], "title": "n"}},
+       "required": ["b"]}, "n": {"type": "boolean"}}})";
+  EXPECT_TRUE(gemma_accepts(parts, "{a:1,b:true}"));
+  EXPECT_FALSE(gemma_accepts(parts, "{b:true}") || gemma_accepts(parts, "{a:1}"));
+  EXPECT_FALSE(gemma_accepts(parts, "{a:1,b:2}"));
+  EXPECT_TRUE(
+      qwen_accepts(parts, "<parameter=a>\n1\n</parameter>\n<parameter=b>\nfalse\n</parameter>\n"));
+  EXPECT_FALSE(qwen_accepts(parts, "<parameter=a>\n1\n</parameter>\n"));
+  const std::string others = R"({"required": ["x"], "additionalProperties": {"type": "null"}})";
+  EXPECT_TRUE(gemma_accepts(others, "{x:null}"));
+  EXPECT_FALSE(gemma_accepts(others, "{}") || gemma_accepts(others, "{x:1}"));
+  EXPECT_TRUE(qwen_accepts(others, "<parameter=x>\nnull\n</parameter>\n"));
+  const std::string within = R"({"properties": {"o": {"allOf": [{"type": "object",
+      "properties": {"s": {"type": "integer"}}, "required": ["s"]}, {"type": "object"}]}}})";
+  EXPECT_TRUE(gemma_accepts(within, "{o:{s:1}}"));
+  EXPECT_FALSE(gemma_accepts(within, "{o:{}}"));
+  EXPECT_TRUE(qwen_accepts(within, "<parameter=o>\n{\"s\": 1}\n</parameter>\n"));
+  EXPECT_FALSE(qwen_accepts(within, "<parameter=o>\n{}\n</parameter>\n"));
+}
+
+TEST(ToolCallsTest, PropertiesThatCannotBeWrittenAreErrors) {
+  for (const char* style : {"gemma4", "qwen3_coder"}) {
+    const auto error = [&](const std::string& parameters) {
+      return error_message<GrammarError>(
+          [&] { compile_calls(request(style, "", arguments_tool(parameters))); });
+    };
+    const std::string a = R"({"properties": {"a": {"type": "null"}}})";
+    EXPECT_THAT(error(R"({"allOf": [)" + a + "," + a + "]}"),
+                HasSubstr("#/allOf/1/properties/a: a name that two parts"));
+    EXPECT_THAT(error(R"({"allOf": [)" + a + R"(], "additionalProperties": false})"),
+                HasSubstr("#/additionalProperties: 'additionalProperties' with an allOf"));
+    EXPECT_THAT(error(R"({"allOf": [{"minProperties": 1}]})"),
+                HasSubstr("#/allOf/0: the keyword 'minProperties'"));
+    EXPECT_THAT(error(R"({"required": ["x"], "patternProperties": {"x": {"type": "null"}}})"),
+                HasSubstr("the keyword 'patternProperties' cannot be enforced"));
+    EXPECT_THAT(
+        error(R"({"properties": {"a": {"allOf": [{"type": "string"}, {"minLength": 1}]}}})"),
+        HasSubstr("#/properties/a: an allOf of several schemas"));
+  }
+}
+
 /// What would cut a value for those who read calls.
 TEST(ToolCallsTest, StringsHaveNoDelimiters) {
   for (const char* schema : {R"({"type": "string"})", R"({"type": "string", "minLength": 3})",
