@@ -2,41 +2,74 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iostream>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "grammar/compiled_grammar.h"
 #include "grammar/schema/json_value.h"
 #include "tests/support/grammar_vocabularies.h"
 #include "tests/support/grammar_walk.h"
+#include "tests/support/schema_store.h"
 
 namespace specdec {
 namespace {
 
+/// Walks a schema that has arrays; false for others, and those that are refused.
+bool walk_arrays(const std::string& schema, int seed) {
+  if (schema.find("\"array\"") == std::string::npos) {
+    return false;
+  }
+  std::shared_ptr<const CompiledGrammar> grammar;
+  try {
+    grammar =
+        compile_json_schema(empty_vocabulary(), schema, json_options(false, "compact"), {}, true);
+  } catch (const GrammarError&) {
+    return false;
+  }
+  GrammarWalk walk(*grammar, schema, static_cast<uint32_t>(seed));
+  for (size_t wild = 100; wild <= 500; wild += 100) {
+    const auto whole = walk.text(wild);
+    EXPECT_TRUE(whole || walk.lost()) << schema << " is dead after " << walk.begun();
+  }
+  return true;
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+/// Of the sets in tests/data, and of those that are found: ../shared/schemas, SchemaStore.
 TEST(ArrayWalksTest, NoTextOf500BytesIsADeadEnd) {
   if (std::getenv("SPECDEC_LONG_WALKS") == nullptr) {
     GTEST_SKIP() << "SPECDEC_LONG_WALKS is not set";
   }
+  std::vector<std::string> lines = grammar_data("jsonschemabench_subset.jsonl");
+  for (const auto& more :
+       {grammar_data("samples.jsonl"),
+        lines_of(SPECDEC_SOURCE_DIR "/../shared/schemas/jsonschemabench_dev.jsonl")}) {
+    lines.insert(lines.end(), more.begin(), more.end());
+  }
   int schemas = 0;
-  for (const char* file : {"jsonschemabench_subset.jsonl", "samples.jsonl"}) {
-    for (const std::string& line : grammar_data(file)) {
-      const JsonValue parsed = parse_json(line, file);
-      const JsonValue* schema = parsed.find("schema");
-      const std::string text = schema == nullptr ? "" : to_json(*schema);
-      if (text.find("\"array\"") == std::string::npos) {
-        continue;
-      }
-      ++schemas;
-      const auto grammar =
-          compile_json_schema(empty_vocabulary(), text, json_options(false, "compact"), {}, true);
-      GrammarWalk walk(*grammar, text, static_cast<uint32_t>(schemas));
-      for (size_t wild = 100; wild <= 500; wild += 100) {
-        const auto whole = walk.text(wild);
-        ASSERT_TRUE(whole || walk.lost()) << text << " is dead after " << walk.begun();
-      }
-    }
+  for (const std::string& line : lines) {
+    const JsonValue parsed = parse_json(line, "");
+    const JsonValue* schema = parsed.find("schema");
+    schemas += schema != nullptr && walk_arrays(to_json(*schema), schemas) ? 1 : 0;
   }
   EXPECT_GT(schemas, 20);
+  if (const auto folder = schema_store_folder()) {
+    for (const StoredSchema& stored : read_schema_store(*folder)) {
+      schemas += walk_arrays(stored.schema, schemas) ? 1 : 0;
+    }
+  }
+  std::cout << schemas << " schemas with arrays\n";
 }
 
 }  // namespace
