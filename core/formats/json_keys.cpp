@@ -53,7 +53,7 @@ std::vector<std::string> JsonKeys::names() const {
 
 const json& JsonKeys::at(const char* key) const {
   if (!has(key)) {
-    fail(key, "is missing");
+    fail(key, contains(key) ? "is missing: it is null" : "is missing");
   }
   return object_[key];
 }

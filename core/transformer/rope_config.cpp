@@ -9,16 +9,25 @@
 namespace specdec {
 namespace {
 
-RopeConfig read_scaling(const JsonKeys& keys, double theta, int64_t head_dim,
+constexpr double kTheta = 1e4;
+
+/// `scaling`: an object of `config`.
+RopeConfig read_scaling(const JsonKeys& scaling, const JsonKeys& config, int64_t head_dim,
                         int64_t max_positions) {
-  RopeConfig rope{.theta = keys.positive_number("rope_theta", theta)};
-  const std::string type = rope_type(keys);
+  refuse_layer_types(scaling);
+  refuse_partial_rotation(scaling);
+  const double theta = config.positive_number("rope_theta", kTheta);
+  RopeConfig rope{.theta = scaling.positive_number("rope_theta", theta)};
+  const std::string type = rope_type(scaling);
   if (type == "linear") {
-    rope.factor = keys.positive_number("factor");
+    rope.factor = scaling.positive_number("factor");
   } else if (type == "llama3") {
-    rope.divisors = llama3_divisors(read_llama3_rope(keys, max_positions), rope.theta, head_dim);
+    Llama3Rope bands = read_llama3_rope(scaling, max_positions);
+    bands.original_positions =
+        config.positive_number("original_max_position_embeddings", bands.original_positions);
+    rope.divisors = llama3_divisors(bands, rope.theta, head_dim);
   } else if (type != "default") {
-    keys.fail("rope_type", fmt::format("is '{}'; supported: default, linear, llama3", type));
+    scaling.fail("rope_type", fmt::format("is '{}'; supported: default, linear, llama3", type));
   }
   return rope;
 }
@@ -58,18 +67,34 @@ Llama3Rope read_llama3_rope(const JsonKeys& keys, std::optional<int64_t> max_pos
   return scaling;
 }
 
+void refuse_layer_types(const JsonKeys& keys) {
+  for (const char* type : {"full_attention", "sliding_attention"}) {
+    if (keys.has(type)) {
+      keys.fail(type,
+                "gives layers of this type a rotation of their own; supported: gemma3_text only");
+    }
+  }
+}
+
+void refuse_partial_rotation(const JsonKeys& keys) {
+  const double share = keys.number("partial_rotary_factor", 1.0);
+  if (share != 1.0) {
+    keys.fail("partial_rotary_factor",
+              fmt::format("is {}; rotating a part of each head is not supported", share));
+  }
+}
+
 std::string rope_type(const JsonKeys& keys) {
   return keys.text("rope_type", keys.text("type", "default"));
 }
 
 RopeConfig read_llama_rope(const JsonKeys& keys, int64_t head_dim, int64_t max_positions) {
-  const double theta = keys.positive_number("rope_theta", 1e4);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (keys.has(key)) {
-      return read_scaling(keys.object(key), theta, head_dim, max_positions);
+    if (keys.has(key) && !keys.object(key).names().empty()) {
+      return read_scaling(keys.object(key), keys, head_dim, max_positions);
     }
   }
-  return {.theta = theta};
+  return {.theta = keys.positive_number("rope_theta", kTheta)};
 }
 
 }  // namespace specdec

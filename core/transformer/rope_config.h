@@ -26,12 +26,19 @@ std::vector<double> llama3_divisors(const Llama3Rope& scaling, double theta, int
 /// `max_positions`.
 Llama3Rope read_llama3_rope(const JsonKeys& keys, std::optional<int64_t> max_positions);
 
+/// Refuses a partial_rotary_factor other than 1, naming it.
+void refuse_partial_rotation(const JsonKeys& keys);
+
+/// Refuses a rotation for each type of layer, as Gemma 3 has, in the configs of other families.
+void refuse_layer_types(const JsonKeys& keys);
+
 /// "rope_type", as older configs "type"; "default" where there is none.
 std::string rope_type(const JsonKeys& keys);
 
 /// The rotation of a Llama-shaped config, old style (rope_theta, rope_scaling) or new
-/// (rope_parameters); a rope_scaling counts more. Throws WeightsError for other types than default,
-/// linear and llama3, naming the type.
+/// (rope_parameters); a rope_scaling counts more, and an original_max_position_embeddings beside it
+/// more than one within. Throws WeightsError for other types than default, linear and llama3,
+/// naming the type, and for rotations by type of layer.
 RopeConfig read_llama_rope(const JsonKeys& keys, int64_t head_dim, int64_t max_positions);
 
 }  // namespace specdec

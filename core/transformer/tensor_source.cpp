@@ -54,12 +54,16 @@ std::string dtype_names(const std::set<DType>& dtypes) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// "model.x" lies at "language_model.model.x" or "model.language_model.x" in wrapped checkpoints.
-std::string full_name(const std::string& prefix, const std::string& name) {
-  if (prefix == "model.language_model.") {
-    return name.rfind("model.", 0) == 0 ? prefix + name.substr(6) : name;
-  }
-  return prefix + name;
+/// Plain; wrapped for other inputs, old and new; without the head, plain and wrapped.
+constexpr TensorNames kTensorNames[] = {{"model.", ""},
+                                        {"language_model.model.", "language_model."},
+                                        {"model.language_model.", ""},
+                                        {"", ""},
+                                        {"language_model.", ""}};
+
+std::string full_name(const TensorNames& names, const std::string& name) {
+  const std::string model = "model.";
+  return name.rfind(model, 0) == 0 ? names.model + name.substr(model.size()) : names.other + name;
 }
 
 bool is_skipped(const std::string& name) {
@@ -160,15 +164,16 @@ TensorSource::TensorSource(CheckpointTensors checkpoint, at::Device device)
     : TensorSource(std::make_shared<const CheckpointTensors>(std::move(checkpoint)), device) {}
 
 void TensorSource::find_prefix(const std::string& name) {
-  for (const char* prefix : {"", "language_model.", "model.language_model."}) {
-    if (checkpoint_->find(full_name(prefix, name)) != nullptr) {
-      prefix_ = prefix;
+  for (const TensorNames& names : kTensorNames) {
+    if (checkpoint_->find(full_name(names, name)) != nullptr) {
+      names_ = names;
+      return;
     }
   }
 }
 
 bool TensorSource::has(const std::string& name) const {
-  return checkpoint_->find(full_name(prefix_, name)) != nullptr;
+  return checkpoint_->find(full_name(names_, name)) != nullptr;
 }
 
 Tensor TensorSource::load(const std::string& name, const std::vector<int64_t>& shape,
@@ -203,7 +208,7 @@ void TensorSource::copy_into(Linear& matrix, int64_t first, const std::string& n
 }
 
 std::optional<WeightFormat> TensorSource::blocks(const std::string& name) const {
-  const TensorEntry* entry = checkpoint_->find(full_name(prefix_, name));
+  const TensorEntry* entry = checkpoint_->find(full_name(names_, name));
   return entry == nullptr ? std::nullopt : block_format(entry->dtype);
 }
 
@@ -280,8 +285,8 @@ void TensorSource::skip(const std::string& name, const std::vector<int64_t>& sha
 
 bool TensorSource::skip_copy(const std::string& name, const std::string& other,
                              const std::vector<int64_t>& shape) {
-  const TensorEntry* a = checkpoint_->find(full_name(prefix_, name));
-  const TensorEntry* b = checkpoint_->find(full_name(prefix_, other));
+  const TensorEntry* a = checkpoint_->find(full_name(names_, name));
+  const TensorEntry* b = checkpoint_->find(full_name(names_, other));
   const bool same = a != nullptr && b != nullptr && a->dtype == b->dtype && a->shape == b->shape &&
                     std::equal(a->bytes.begin(), a->bytes.end(), b->bytes.begin(), b->bytes.end());
   if (same) {
@@ -310,7 +315,7 @@ void TensorSource::check_all_taken(const std::string& prefix) const {
 
 const TensorEntry& TensorSource::take(const std::string& name, const std::vector<int64_t>& shape,
                                       const std::set<DType>& dtypes) {
-  const std::string full = full_name(prefix_, name);
+  const std::string full = full_name(names_, name);
   const TensorEntry* entry = checkpoint_->find(full);
   if (entry == nullptr) {
     throw WeightsError(fmt::format("{}: tensor '{}' is missing; {} asks for it with shape {}.",

@@ -26,6 +26,12 @@ at::Tensor mapped_tensor(const TensorEntry& entry);
 /// F16 tensor "NAME.scales" [rows, columns / 32] beside the codes "NAME" (as in GGUF's Q8_0).
 inline constexpr int64_t kInt8Inputs = 32;
 
+/// Where a checkpoint has the tensors that the hub calls "model.x", and the others.
+struct TensorNames {
+  const char* model = "model.";
+  const char* other = "";
+};
+
 /// Takes tensors of a checkpoint by name, checks shape and dtype, and remembers which were taken.
 /// Every complaint is a WeightsError that names folder and tensor.
 class TensorSource {
@@ -33,9 +39,9 @@ class TensorSource {
   TensorSource(std::shared_ptr<const TensorFiles> checkpoint, at::Device device);
   TensorSource(CheckpointTensors checkpoint, at::Device device);
 
-  /// Tensors of language models that are wrapped for other inputs lie under a prefix: looks for
-  /// `name` there and from now on finds "model.x" at "language_model.model.x" or
-  /// "model.language_model.x".
+  /// Tensors of language models that are wrapped for other inputs lie under a prefix, those of
+  /// models saved without their head under none: looks for `name` there and from now on finds
+  /// "model.x" at "language_model.model.x", "model.language_model.x", "x" or "language_model.x".
   void find_prefix(const std::string& name);
 
   bool has(const std::string& name) const;
@@ -97,7 +103,7 @@ class TensorSource {
 
   std::shared_ptr<const TensorFiles> checkpoint_;
   at::Device device_;
-  std::string prefix_;
+  TensorNames names_;
   bool reads_bytes_ = true;
   std::set<std::string> taken_;
   uint64_t hash_ = 14695981039346656037U;

@@ -7,9 +7,11 @@
 
 #include "core/error.h"
 #include "core/families/token_ids.h"
+#include "core/families/unsupported_keys.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/heads/head_files.h"
+#include "core/transformer/rope_config.h"
 
 namespace specdec {
 namespace {
@@ -70,16 +72,25 @@ void read_sizes(const JsonKeys& keys, bool wrapped, GemmaConfig& config) {
   }
 }
 
-void refuse_unsupported(const JsonKeys& keys) {
+/// Under the names of transformers' functions; "gelu" is the exact form.
+bool is_gelu_tanh(const std::string& activation) {
+  return activation == "gelu_pytorch_tanh" || activation == "gelu_new" ||
+         activation == "gelu_fast" || activation == "gelu_python_tanh";
+}
+
+void refuse_unsupported(const JsonKeys& keys, GemmaFamily family) {
+  refuse_unsupported_keys(keys);
   if (keys.boolean("attention_bias", false)) {
     keys.fail("attention_bias", "is true; no Gemma release has biases and none are loaded here");
   }
-  const std::string old_style = keys.text("hidden_act", "gelu_pytorch_tanh");
-  const std::string activation = keys.text("hidden_activation", old_style);
-  // Gemma 1's first configs say "gelu" and mean the tanh form.
-  if (activation != "gelu_pytorch_tanh" && activation != "gelu") {
-    keys.fail("hidden_activation",
-              fmt::format("is '{}'; Gemma uses gelu_pytorch_tanh", activation));
+  for (const char* key : {"hidden_act", "hidden_activation"}) {
+    const std::string activation = keys.text(key, "gelu_pytorch_tanh");
+    // The first configs say hidden_act "gelu" and mean the tanh form; Gemma 2 and 3 do not read it.
+    const bool means_tanh = activation == "gelu" &&
+                            (key == std::string("hidden_act") || family == GemmaFamily::kGemma1);
+    if (!is_gelu_tanh(activation) && !means_tanh) {
+      keys.fail(key, fmt::format("is '{}'; Gemma uses gelu_pytorch_tanh", activation));
+    }
   }
 }
 
@@ -132,7 +143,7 @@ std::vector<bool> listed_pattern(const JsonKeys& keys, const GemmaConfig& config
   return sliding;
 }
 
-void read_layer_types(const JsonKeys& keys, bool wrapped, GemmaConfig& config) {
+void read_layer_types(const JsonKeys& keys, GemmaConfig& config) {
   if (config.family == GemmaFamily::kGemma1) {
     config.sliding_layers.assign(static_cast<size_t>(config.num_layers), false);
     return;
@@ -142,19 +153,18 @@ void read_layer_types(const JsonKeys& keys, bool wrapped, GemmaConfig& config) {
   const bool any = std::find(config.sliding_layers.begin(), config.sliding_layers.end(), true) !=
                    config.sliding_layers.end();
   if (any || keys.has("sliding_window")) {
+    const std::optional<int64_t> missing = wrapper_defaults().window;
     config.sliding_window =
-        keys.positive("sliding_window", wrapped || config.family == GemmaFamily::kGemma2
-                                            ? std::optional<int64_t>(wrapper_defaults().window)
-                                            : std::nullopt);
+        keys.positive("sliding_window", keys.contains("sliding_window") ? std::nullopt : missing);
   }
 }
 
 /// One entry of rope_parameters, or old style's rope_scaling.
 RopeConfig read_rope(const JsonKeys& keys, double theta) {
+  refuse_partial_rotation(keys);
   RopeConfig rope;
   rope.theta = keys.positive_number("rope_theta", theta);
-  const std::string old_type = keys.text("type", "default");
-  const std::string type = keys.text("rope_type", old_type);
+  const std::string type = rope_type(keys);
   if (type == "linear") {
     rope.factor = keys.positive_number("factor");
   } else if (type != "default") {
@@ -163,34 +173,48 @@ RopeConfig read_rope(const JsonKeys& keys, double theta) {
   return rope;
 }
 
+/// Gemma 1 and 2: one rotation; a rope_scaling counts more than rope_parameters.
+RopeConfig read_one_rope(const JsonKeys& keys) {
+  const double theta = keys.positive_number("rope_theta", 1e4);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (keys.has(key) && !keys.object(key).names().empty()) {
+      const JsonKeys rope = keys.object(key);
+      refuse_layer_types(rope);
+      return read_rope(rope, theta);
+    }
+  }
+  return {.theta = theta};
+}
+
+/// Gemma 3: one of each kind of layer; an old rope_scaling is of the full layers.
+void read_two_ropes(const JsonKeys& keys, GemmaConfig& config) {
+  config.global_rope.theta = keys.positive_number("rope_theta", 1e6);
+  config.local_rope.theta = keys.positive_number("rope_local_base_freq", 1e4);
+  if (keys.has("rope_parameters")) {
+    const JsonKeys ropes = keys.object("rope_parameters");
+    for (const std::string& name : ropes.names()) {
+      if (name != "full_attention" && name != "sliding_attention") {
+        ropes.fail(name, "is unknown here; known: full_attention, sliding_attention");
+      }
+    }
+    if (ropes.has("full_attention")) {
+      config.global_rope = read_rope(ropes.object("full_attention"), config.global_rope.theta);
+    }
+    if (ropes.has("sliding_attention")) {
+      config.local_rope = read_rope(ropes.object("sliding_attention"), config.local_rope.theta);
+    }
+  }
+  if (keys.has("rope_scaling") && !keys.object("rope_scaling").names().empty()) {
+    config.global_rope = read_rope(keys.object("rope_scaling"), config.global_rope.theta);
+  }
+}
+
 void read_ropes(const JsonKeys& keys, GemmaConfig& config) {
-  const bool gemma3 = config.family == GemmaFamily::kGemma3;
-  const double theta = keys.positive_number("rope_theta", gemma3 ? 1e6 : 1e4);
-  const double local_theta = keys.positive_number("rope_local_base_freq", 1e4);
-  config.global_rope.theta = theta;
-  config.local_rope.theta = gemma3 ? local_theta : theta;
-  if (keys.has("rope_scaling")) {  // old style: full layers only, and in Gemma 1 and 2 all
-    config.global_rope = read_rope(keys.object("rope_scaling"), theta);
-    if (!gemma3) {
-      config.local_rope = config.global_rope;
-    }
-  }
-  if (!keys.has("rope_parameters")) {
-    return;
-  }
-  const JsonKeys ropes = keys.object("rope_parameters");
-  if (!ropes.has("full_attention") && !ropes.has("sliding_attention")) {
-    config.global_rope = read_rope(ropes, theta);
-    if (!gemma3) {
-      config.local_rope = config.global_rope;
-    }
-    return;
-  }
-  if (ropes.has("full_attention")) {
-    config.global_rope = read_rope(ropes.object("full_attention"), theta);
-  }
-  if (ropes.has("sliding_attention")) {
-    config.local_rope = read_rope(ropes.object("sliding_attention"), config.local_rope.theta);
+  if (config.family == GemmaFamily::kGemma3) {
+    read_two_ropes(keys, config);
+  } else {
+    config.global_rope = read_one_rope(keys);
+    config.local_rope = config.global_rope;
   }
 }
 
@@ -198,9 +222,9 @@ GemmaConfig parse_text_config(const JsonKeys& keys, bool wrapped) {
   GemmaConfig config;
   config.family = wrapped && !keys.has("model_type") ? GemmaFamily::kGemma3 : read_family(keys);
   read_sizes(keys, wrapped, config);
-  refuse_unsupported(keys);
+  refuse_unsupported(keys, config.family);
   read_attention(keys, config);
-  read_layer_types(keys, wrapped, config);
+  read_layer_types(keys, config);
   read_ropes(keys, config);
   config.dtype = keys.text("dtype", keys.text("torch_dtype", ""));
   config.end_ids =
@@ -246,6 +270,7 @@ GemmaConfig parse_gemma_config(const std::string& text, const std::string& where
   if (keys.text("model_type", "") != "gemma3") {
     return parse_text_config(keys, false);
   }
+  refuse_unsupported_keys(keys);
   GemmaConfig config = parse_text_config(keys.object("text_config"), true);
   if (keys.has("eos_token_id")) {
     config.end_ids = read_end_ids(keys, config.vocab_size);

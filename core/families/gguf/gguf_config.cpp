@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -25,21 +26,20 @@ class GgufConfig {
 
   /// What all architectures have.
   json common(const char* model_type) const {
+    refuse_unsupported();
     json config = {{"model_type", model_type},
                    {"vocab_size", vocabulary()},
                    {"hidden_size", integer("embedding_length")},
-                   {"intermediate_size", integer("feed_forward_length")},
+                   {"intermediate_size", same_in_layers("feed_forward_length")},
                    {"num_hidden_layers", integer("block_count")},
-                   {"num_attention_heads", integer("attention.head_count")},
+                   {"num_attention_heads", heads()},
                    {"max_position_embeddings", integer("context_length")},
                    {"rms_norm_eps", number("attention.layer_norm_rms_epsilon")},
                    {"tie_word_embeddings", file_.find("output.weight") == nullptr},
                    {"eos_token_id", end_ids()}};
     config["num_key_value_heads"] =
-        metadata_.integer(key("attention.head_count_kv"), integer("attention.head_count"));
-    if (metadata_.has(key("attention.key_length"))) {
-      config["head_dim"] = integer("attention.key_length");
-    }
+        has("attention.head_count_kv") ? same_in_layers("attention.head_count_kv") : heads();
+    config["head_dim"] = head_dim();
     const int64_t bos = metadata_.integer("tokenizer.ggml.bos_token_id", -1);
     if (bos >= 0) {
       config["bos_token_id"] = bos;
@@ -57,19 +57,6 @@ class GgufConfig {
     const json scaling = rope_scaling();
     if (!scaling.is_null()) {
       config["rope_scaling"] = scaling;
-    }
-    const int64_t hidden = integer("embedding_length");
-    const int64_t heads = integer("attention.head_count");
-    if (!config.contains("head_dim") && heads > 0 && hidden % heads == 0) {
-      config["head_dim"] = hidden / heads;
-    }
-    const int64_t rotated =
-        metadata_.integer(key("rope.dimension_count"), config.value("head_dim", int64_t{0}));
-    if (rotated != config.value("head_dim", rotated)) {
-      metadata_.fail(key("rope.dimension_count"),
-                     fmt::format("is {}, but heads have {} values; rotating a part of them is not "
-                                 "supported",
-                                 rotated, config["head_dim"].dump()));
     }
     return config;
   }
@@ -98,9 +85,8 @@ class GgufConfig {
     }
     // The file does not say it: the 27B models are known by their numbers of layers.
     const bool largest = layers == (architecture_ == "gemma2" ? 46 : 62);
-    const int64_t heads = std::max<int64_t>(1, integer("attention.head_count"));
     config["query_pre_attn_scalar"] =
-        largest ? integer("embedding_length") / heads : config.value("head_dim", int64_t{256});
+        largest ? integer("embedding_length") / std::max<int64_t>(1, heads()) : head_dim();
     if (metadata_.has(key("attention.scale"))) {  // where `specdec convert` found another
       const double scalar = std::pow(number("attention.scale"), -2.0);
       const double whole = std::round(scalar);  // the scale is rounded to float32
@@ -162,6 +148,55 @@ class GgufConfig {
   std::string key(const std::string& name) const { return architecture_ + "." + name; }
   int64_t integer(const char* name) const { return metadata_.integer(key(name)); }
   double number(const char* name) const { return metadata_.number(key(name)); }
+  bool has(const char* name) const { return metadata_.has(key(name)); }
+
+  /// A number, or an array of one for each layer, which must be the same.
+  int64_t same_in_layers(const char* name) const {
+    const auto& values = metadata_.values();
+    const auto found = values.find(key(name));
+    if (found == values.end() || !std::holds_alternative<std::vector<int64_t>>(found->second)) {
+      return integer(name);
+    }
+    const auto& all = std::get<std::vector<int64_t>>(found->second);
+    const auto other = std::adjacent_find(all.begin(), all.end(), std::not_equal_to<>());
+    if (all.empty() || other != all.end()) {
+      metadata_.fail(key(name), all.empty() ? "is an empty list"
+                                            : fmt::format("differs between layers ({} and {}), "
+                                                          "which is not supported",
+                                                          *other, *std::next(other)));
+    }
+    return all.front();
+  }
+
+  int64_t heads() const { return same_in_layers("attention.head_count"); }
+
+  int64_t head_dim() const {
+    if (has("attention.key_length")) {
+      return integer("attention.key_length");
+    }
+    const int64_t hidden = integer("embedding_length");
+    if (heads() <= 0 || hidden % heads() != 0) {
+      metadata_.fail(
+          key("attention.head_count"),
+          fmt::format("is {}, which does not divide '{}' ({}); then '{}' is needed", heads(),
+                      key("embedding_length"), hidden, key("attention.key_length")));
+    }
+    return hidden / heads();
+  }
+
+  void refuse_unsupported() const {
+    for (const char* name : {"rope.dimension_count", "attention.value_length"}) {
+      const int64_t values = metadata_.integer(key(name), head_dim());
+      if (values != head_dim()) {
+        metadata_.fail(key(name), fmt::format("is {}, but the keys of a head have {} values; only "
+                                              "the same number is supported",
+                                              values, head_dim()));
+      }
+    }
+    if (!metadata_.boolean(key("attention.causal"), true)) {
+      metadata_.fail(key("attention.causal"), "is false: encoders are not supported");
+    }
+  }
 
   int64_t vocabulary() const {
     const TensorEntry* embedding = file_.find("token_embd.weight");
@@ -194,7 +229,11 @@ class GgufConfig {
   }
 
   json rope_scaling() const {
-    const std::string type = metadata_.text(key("rope.scaling.type"), "none");
+    // As llama.cpp: a factor alone is that of a linear scaling, also under its old key.
+    const double old_factor = metadata_.number(key("rope.scale_linear"), 1.0);
+    const double factor = metadata_.number(key("rope.scaling.factor"), old_factor);
+    const bool scaled = factor != 0.0 && factor != 1.0;
+    const std::string type = metadata_.text(key("rope.scaling.type"), scaled ? "linear" : "none");
     if (type == "none") {
       return nullptr;
     }
@@ -202,7 +241,10 @@ class GgufConfig {
       metadata_.fail(key("rope.scaling.type"),
                      fmt::format("is '{}', which is not supported; known: none, linear", type));
     }
-    return {{"rope_type", "linear"}, {"factor", number("rope.scaling.factor")}};
+    if (!scaled && !has("rope.scaling.factor")) {
+      metadata_.fail(key("rope.scaling.factor"), "is missing, but 'rope.scaling.type' is 'linear'");
+    }
+    return scaled ? json{{"rope_type", "linear"}, {"factor", factor}} : json();
   }
 
   json layer_types(int64_t layers, int64_t period) const {
@@ -251,6 +293,12 @@ ModelDescription describe_llama_file(const GgufConfig& config, const char* type,
 ModelDescription describe_gemma_file(const GgufConfig& config, const char* type,
                                      const std::string& where) {
   ModelDescription model = describe_gemma(parse_gemma_config(config.gemma(type).dump(), where));
+  if (!config.rope_divisors(model.plan[0].head_dim).empty()) {
+    throw WeightsError(fmt::format(
+        "{}: tensor 'rope_freqs.weight' scales the rotations, which is not supported in "
+        "Gemma.",
+        where));
+  }
   model.norm_offset = 0.0;  // the file's norms have the 1 added
   return model;
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/families/token_ids.h"
+#include "core/families/unsupported_keys.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/rope_config.h"
@@ -64,6 +65,7 @@ class LlamaReader {
   bool is(const char* model_type) const { return model_type == std::string(type_.model_type); }
 
   void refuse_unsupported() const {
+    refuse_unsupported_keys(keys_);
     const std::string activation = keys_.text("hidden_act", "silu");
     if (activation != "silu" && activation != "swish") {
       keys_.fail("hidden_act", fmt::format("is '{}'; supported: silu", activation));
@@ -93,8 +95,10 @@ class LlamaReader {
   void read_layer() {
     layer_.activation = Activation::kSilu;
     layer_.heads = keys_.positive("num_attention_heads");
+    // Null means as many as heads, a missing key what the class says.
+    const bool as_heads = type_.kv_heads == 0 || keys_.contains("num_key_value_heads");
     layer_.kv_heads =
-        keys_.positive("num_key_value_heads", type_.kv_heads == 0 ? layer_.heads : type_.kv_heads);
+        keys_.positive("num_key_value_heads", as_heads ? layer_.heads : type_.kv_heads);
     if (layer_.heads % layer_.kv_heads != 0) {
       keys_.fail("num_key_value_heads",
                  fmt::format("is {}, which does not divide the {} attention heads", layer_.kv_heads,
@@ -117,7 +121,7 @@ class LlamaReader {
 
   int64_t head_dim() const {
     const int64_t hidden = model_.config.hidden_size;
-    if (!is("qwen2") && (keys_.has("head_dim") || type_.head_dim != 0)) {
+    if (keys_.has("head_dim") || type_.head_dim != 0) {
       return keys_.positive("head_dim", type_.head_dim);
     }
     if (hidden % layer_.heads != 0) {
@@ -133,14 +137,15 @@ class LlamaReader {
   std::vector<bool> windowed_layers() {
     const auto layers = static_cast<size_t>(model_.config.num_layers);
     std::vector<bool> windowed(layers, false);
+    // Null means none, a missing key the release's window.
+    const bool has_size = !keys_.contains("sliding_window") || keys_.has("sliding_window");
     if (is("mistral")) {
-      // Null means none, a missing key the release's window.
-      if (!keys_.contains("sliding_window") || keys_.has("sliding_window")) {
+      if (has_size) {
         model_.config.sliding_window = keys_.positive("sliding_window", kWindow);
         windowed.assign(layers, true);
       }
     } else if (!is("llama")) {
-      if (keys_.boolean("use_sliding_window", false)) {
+      if (has_size && keys_.boolean("use_sliding_window", false)) {
         model_.config.sliding_window = keys_.positive("sliding_window", kWindow);
         const int64_t first = keys_.integer("max_window_layers", kWindowLayers);
         for (size_t layer = 0; layer < layers; ++layer) {
@@ -172,7 +177,9 @@ class LlamaReader {
       }
       windowed.push_back(type == "sliding_attention");
       if (windowed.back() && model_.config.sliding_window == 0) {
-        keys_.fail("layer_types", "has \"sliding_attention\", but use_sliding_window is false");
+        keys_.fail(
+            "layer_types",
+            "has \"sliding_attention\", but use_sliding_window is false, or sliding_window null");
       }
     }
     return windowed;

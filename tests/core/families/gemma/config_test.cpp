@@ -90,6 +90,30 @@ TEST(GemmaConfigTest, OldGemma3Keys) {
   EXPECT_DOUBLE_EQ(parsed.local_rope.theta, 20000.0);
 }
 
+TEST(GemmaConfigTest, AnOldScalingIsOfTheFullLayers) {
+  json config = gemma3_json();
+  config["rope_parameters"] = {{"full_attention", {{"rope_theta", 5e4}}}};
+  config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4.0}};
+  config["rope_theta"] = 7e4;
+  EXPECT_EQ(parse(config).global_rope, (RopeConfig{.theta = 5e4, .factor = 4.0}));
+  EXPECT_EQ(parse(config).local_rope, (RopeConfig{.theta = 1e4}));
+}
+
+TEST(GemmaConfigTest, AMissingWindowIsTheClasssOwn) {
+  json config = gemma3_json();
+  config.erase("sliding_window");
+  EXPECT_EQ(parse(config).sliding_window, 4096);
+}
+
+TEST(GemmaConfigTest, SpellingsOfTheTanhForm) {
+  json config = gemma3_json();
+  config["hidden_act"] = "gelu";  // not read
+  for (const char* name : {"gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_python_tanh"}) {
+    config["hidden_activation"] = name;
+    EXPECT_NO_THROW(parse(config)) << name;
+  }
+}
+
 TEST(GemmaConfigTest, BidirectionalHalvesTheWindow) {
   json config = gemma3_json();
   config["use_bidirectional_attention"] = true;
@@ -157,10 +181,20 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"rms_norm_eps", "tiny", "number"}, BadConfig{"rms_norm_eps", 0.0, "positive"},
         BadConfig{"attention_bias", true, "biases"},
         BadConfig{"hidden_activation", "silu", "gelu_pytorch_tanh"},
+        BadConfig{"hidden_activation", "gelu", "gelu_pytorch_tanh"},  // the exact one
+        BadConfig{"sliding_window", nullptr, "missing: it is null"},
+        BadConfig{"quantization_config", json::parse(R"({"quant_method": "awq"})"), "'awq'"},
+        BadConfig{"rope_parameters", json::parse(R"({"rope_type": "linear", "factor": 2.0})"),
+                  "known: full_attention, sliding_attention"},
+        BadConfig{
+            "rope_scaling",
+            json::parse(R"({"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5})"),
+            "partial_rotary_factor"},
         BadConfig{"tie_word_embeddings", "yes", "true or false"},
         BadConfig{"eos_token_id", json::array({1, "x"}), "token id"},
         BadConfig{"bos_token_id", "x", "token id"}, BadConfig{"sliding_window", 0, "should lie in"},
-        BadConfig{"rope_parameters", json::parse(R"({"rope_type": "yarn"})"), "linear"},
+        BadConfig{"rope_parameters", json::parse(R"({"full_attention": {"rope_type": "yarn"}})"),
+                  "linear"},
         BadConfig{"query_pre_attn_scalar", -3, "positive"}),
     ParameterName());
 

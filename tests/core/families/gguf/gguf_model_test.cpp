@@ -8,12 +8,14 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "core/chat.h"
 #include "core/error.h"
 #include "core/families/gguf/gguf_config.h"
 #include "core/families/gguf/gguf_tensors.h"
 #include "core/families/model.h"
+#include "core/formats/gguf_writer.h"
 #include "core/formats/strict_json.h"
 #include "core/special_encoder.h"
 #include "core/tokenizer.h"
@@ -233,6 +235,86 @@ TEST(GgufModelTest, UnknownArchitecturesAreToldTheKnownOnes) {
   EXPECT_THAT(load_message(value, other),
               HasSubstr("'general.architecture' is 'mamba'; known: gemma, gemma2, gemma3, llama, "
                         "qwen2, qwen3"));
+}
+
+/// What is read of a file that has an embedding table and this metadata, beside the smallest;
+/// `divisor`: of all frequencies, 0 = the file names none.
+ModelDescription describe_metadata(const std::string& architecture, const GgufEntries& more,
+                                   float divisor = 0.0F) {
+  const TemporaryFolder folder;
+  GgufEntries all = {{"general.architecture", architecture}};
+  const auto add = [&](const char* key, const GgufEntry& value) {
+    const std::string name = architecture + "." + key;
+    const auto same = [&name](const auto& entry) { return entry.first == name; };
+    if (std::none_of(more.begin(), more.end(), same)) {
+      all.emplace_back(name, value);
+    }
+  };
+  for (const auto& [key, value] : {std::pair{"block_count", 2},
+                                   {"context_length", 64},
+                                   {"embedding_length", 48},
+                                   {"feed_forward_length", 32},
+                                   {"attention.head_count", 4}}) {
+    add(key, int64_t{value});
+  }
+  add("attention.layer_norm_rms_epsilon", 1e-5);
+  all.insert(all.end(), more.begin(), more.end());
+  const auto path = folder.path() / "model.gguf";
+  std::vector<TensorLayout> tensors = {{"token_embd.weight", DType::kF32, {10, 48}}};
+  if (divisor > 0.0F) {
+    tensors.push_back({"rope_freqs.weight", DType::kF32, {6}});
+  }
+  GgufFileWriter writer(path, all, tensors);
+  const std::vector<float> table(10 * 48);
+  writer.write(std::as_bytes(std::span(table)));
+  if (divisor > 0.0F) {
+    const std::vector<float> divisors(6, divisor);
+    writer.write(std::as_bytes(std::span(divisors)));
+  }
+  writer.commit();
+  return describe_gguf(GgufFile(path));
+}
+
+TEST(GgufModelTest, AFactorAloneIsALinearScaling) {
+  for (const std::string key : {"rope.scaling.factor", "rope.scale_linear"}) {
+    EXPECT_EQ(describe_metadata("qwen2", {{"qwen2." + key, 4.0}}).plan[0].rope.factor, 4.0) << key;
+    EXPECT_EQ(describe_metadata("gemma", {{"gemma." + key, 4.0}}).plan[0].rope.factor, 4.0) << key;
+  }
+  const GgufEntries none = {{"llama.rope.scaling.factor", 4.0},
+                            {"llama.rope.scaling.type", std::string("none")}};
+  EXPECT_EQ(describe_metadata("llama", none).plan[0].rope.factor, 1.0);
+}
+
+TEST(GgufModelTest, NumbersOfHeadsMayBeListedByLayer) {
+  const auto read = [](std::vector<int64_t> heads) {
+    return describe_metadata("llama", {{"llama.attention.head_count_kv", std::move(heads)}});
+  };
+  EXPECT_EQ(read({2, 2}).plan[1].kv_heads, 2);
+  EXPECT_THAT(error_message<WeightsError>([&] {
+                read({2, 4});
+              }),
+              HasSubstr("'llama.attention.head_count_kv' differs between layers (2 and 4)"));
+}
+
+TEST(GgufModelTest, FrequenciesOfLlama3AreNotLeftOutInGemma) {
+  EXPECT_EQ(describe_metadata("qwen2", {}, 2.0F).plan[1].rope.divisors,
+            std::vector<double>(6, 2.0));
+  EXPECT_THAT(
+      error_message<WeightsError>([&] { describe_metadata("gemma3", {}, 2.0F); }),
+      HasSubstr("'rope_freqs.weight' scales the rotations, which is not supported in Gemma"));
+}
+
+TEST(GgufModelTest, HeadsOfWhichOnlyAPartIsRotatedAreRefused) {
+  for (const std::string architecture : {"llama", "qwen2", "gemma", "gemma3"}) {
+    const std::string prefix = architecture + ".";
+    for (const std::string key : {"rope.dimension_count", "attention.value_length"}) {
+      const auto message = error_message<WeightsError>([&] {
+        describe_metadata(architecture, {{prefix + key, int64_t{6}}});
+      });
+      EXPECT_THAT(message, HasSubstr("'" + prefix + key + "' is 6"));
+    }
+    EXPECT_EQ(describe_metadata(architecture, {}).plan[0].head_dim, 12) << architecture;
+  }
 }
 
 TEST(GgufModelTest, FilesAndFoldersThatAreNoModelsAreToldWhatTheyAre) {

@@ -61,6 +61,22 @@ TEST(LlamaConfigTest, MissingKeysHaveTheDefaultsOfTheirClass) {
   }
 }
 
+TEST(LlamaConfigTest, NullMeansAsManyKeyValueHeadsAsHeads) {
+  for (const std::string& type : llama_model_types()) {
+    json config = smallest(type);
+    config["num_key_value_heads"] = nullptr;
+    EXPECT_EQ(parse_llama(config).plan[0].kv_heads, 4) << type;
+  }
+}
+
+TEST(LlamaConfigTest, AHeadDimCountsInEveryClass) {
+  for (const std::string& type : llama_model_types()) {
+    json config = smallest(type);
+    config["head_dim"] = 20;
+    EXPECT_EQ(parse_llama(config).plan[0].head_dim, 20) << type;
+  }
+}
+
 TEST(LlamaConfigTest, AttentionBiasIsOfAllFour) {
   json config = smallest("llama");
   config["attention_bias"] = true;
@@ -86,6 +102,9 @@ TEST(LlamaConfigTest, QwensWindowIsIgnoredUnlessUsed) {
   EXPECT_THAT(windows(parse_llama(config)), ElementsAre(0, 0, 6));
   config["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
   EXPECT_THAT(windows(parse_llama(config)), ElementsAre(6, 0, 0));
+  config.erase("layer_types");
+  config["sliding_window"] = nullptr;
+  EXPECT_THAT(windows(parse_llama(config)), ElementsAre(0, 0, 0));
 }
 
 TEST(LlamaConfigTest, RotationsOfOldAndNewStyle) {
@@ -100,6 +119,22 @@ TEST(LlamaConfigTest, RotationsOfOldAndNewStyle) {
   EXPECT_EQ(parse_llama(config).plan[0].rope, (RopeConfig{.theta = 2e5}));
   config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}};
   EXPECT_EQ(parse_llama(config).plan[0].rope, (RopeConfig{.theta = 1e4, .factor = 2.0}));
+}
+
+TEST(LlamaConfigTest, AnEmptyScalingIsNone) {
+  json config = smallest("llama");
+  config["rope_scaling"] = json::object();
+  config["rope_parameters"] = {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 5e4}};
+  EXPECT_EQ(parse_llama(config).plan[0].rope, (RopeConfig{.theta = 5e4, .factor = 2.0}));
+}
+
+TEST(LlamaConfigTest, OriginalPositionsBesideTheScalingCountMore) {
+  json config = smallest("llama");
+  config["rope_scaling"] = {
+      {"rope_type", "llama3"}, {"factor", 8.0}, {"original_max_position_embeddings", 4096}};
+  config["original_max_position_embeddings"] = 64;
+  EXPECT_EQ(parse_llama(config).plan[0].rope.divisors,
+            llama3_divisors({.factor = 8.0, .original_positions = 64.0}, 1e4, 12));
 }
 
 TEST(LlamaConfigTest, Llama3ScalingHasThreeBands) {
@@ -194,6 +229,15 @@ INSTANTIATE_TEST_SUITE_P(
             "llama", "rope_scaling",
             json::parse(R"({"rope_type": "llama3", "factor": 8, "high_freq_factor": 1})"),
             "high_freq_factor"},
+        BadLlamaConfig{"llama", "partial_rotary_factor", 0.5, "'partial_rotary_factor' is 0.5"},
+        BadLlamaConfig{"qwen3", "rope_parameters",
+                       json::parse(R"({"partial_rotary_factor": 0.25})"),
+                       "'partial_rotary_factor' is 0.25"},
+        BadLlamaConfig{"qwen2", "rope_parameters",
+                       json::parse(R"({"full_attention": {"rope_theta": 7.0}})"),
+                       "'full_attention' gives layers of this type a rotation"},
+        BadLlamaConfig{"llama", "quantization_config", json::parse(R"({"quant_method": "gptq"})"),
+                       "quantised (quant_method 'gptq')"},
         BadLlamaConfig{"mistral", "sliding_window", 0, "'sliding_window'"},
         BadLlamaConfig{"qwen2", "layer_types", json::array({"full_attention"}), "list of 3"},
         BadLlamaConfig{"qwen3", "layer_types",

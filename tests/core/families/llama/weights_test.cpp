@@ -77,6 +77,22 @@ TEST_F(LlamaWeightsTest, OldRotaryBuffersAreSkipped) {
   EXPECT_EQ(load_error(), "no error");
 }
 
+TEST_F(LlamaWeightsTest, ModelsSavedWithoutTheirHeadAreRead) {
+  const auto whole = load_model_tensors(test_data("qwen2-a"));
+  for (const std::string prefix : {"", "language_model."}) {
+    change("qwen2-a", [&](auto& tensors) {
+      for (TensorToWrite& tensor : tensors) {
+        tensor.name = prefix + tensor.name.substr(std::string("model.").size());
+      }
+    });
+    const auto weights = load_model_tensors(folder_);
+    EXPECT_TRUE(at::equal(weights->embedding, whole->embedding)) << prefix;
+    EXPECT_TRUE(at::equal(weights->layers.back().down, whole->layers.back().down)) << prefix;
+    EXPECT_TRUE(at::equal(weights->final_norm, whole->final_norm)) << prefix;
+    fs::remove_all(folder_);
+  }
+}
+
 TEST_F(LlamaWeightsTest, ATiedHeadThatDiffersIsUsed) {
   std::vector<std::byte> other;
   change("qwen2-a", [&](auto& tensors) {

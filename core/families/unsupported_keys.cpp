@@ -1,0 +1,22 @@
+#include "core/families/unsupported_keys.h"
+
+#include <fmt/format.h>
+
+#include "core/formats/json_keys.h"
+#include "core/transformer/rope_config.h"
+
+namespace specdec {
+
+void refuse_unsupported_keys(const JsonKeys& keys) {
+  for (const char* key : {"quantization_config", "compression_config"}) {
+    if (keys.has(key)) {
+      const std::string method = keys.object(key).text("quant_method", "unknown");
+      keys.fail(key, fmt::format("says that the weights are quantised (quant_method '{}'), which "
+                                 "is not supported; use the original checkpoint or a GGUF file",
+                                 method));
+    }
+  }
+  refuse_partial_rotation(keys);
+}
+
+}  // namespace specdec
