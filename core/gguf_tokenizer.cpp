@@ -189,7 +189,8 @@ ByteLevelModel gguf_byte_level(const GgufMetadata& metadata) {
 
 bool has_tokenizer(const GgufMetadata& metadata) {
   const std::string model = metadata.text("tokenizer.ggml.model", "");
-  return model != "no_vocab" && model != "none";
+  const bool missing = model.empty() && !metadata.has(kTokens);
+  return !missing && model != "no_vocab" && model != "none";
 }
 
 std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {

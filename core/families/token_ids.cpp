@@ -34,8 +34,8 @@ std::vector<Token> read_end_ids(const JsonKeys& keys, int64_t vocab_size) {
 }
 
 Token read_bos_id(const JsonKeys& keys, int64_t vocab_size, Token fallback) {
-  if (!keys.has("bos_token_id")) {
-    return fallback;
+  if (!keys.has("bos_token_id")) {  // null means none, a missing key what the class says
+    return keys.contains("bos_token_id") ? -1 : fallback;
   }
   const auto ids = read_token_ids(keys, "bos_token_id", vocab_size);
   return ids.empty() ? -1 : ids.front();

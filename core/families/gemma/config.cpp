@@ -325,7 +325,7 @@ std::string gemma_config_json(const GemmaConfig& config) {
                     : config.family == GemmaFamily::kGemma2 ? "Gemma2ForCausalLM"
                                                             : "Gemma3ForCausalLM"})},
       {"attention_bias", false},
-      {"bos_token_id", config.bos_id < 0 ? json::array() : json(config.bos_id)},
+      {"bos_token_id", config.bos_id < 0 ? json() : json(config.bos_id)},
       {"dtype", config.dtype},
       {"eos_token_id", config.end_ids},
       {"head_dim", config.head_dim},

@@ -60,7 +60,7 @@ class LlamaConfigWriter {
                 {"rope_theta", first_.rope.theta},
                 {"tie_word_embeddings", config.tie_word_embeddings},
                 {"vocab_size", config.vocab_size}};
-    out["bos_token_id"] = config.bos_id < 0 ? json::array() : json(config.bos_id);
+    out["bos_token_id"] = config.bos_id < 0 ? json() : json(config.bos_id);
     if (type() == "llama") {
       out["mlp_bias"] = first_.mlp_bias;
     }

@@ -17,6 +17,7 @@
 #include "core/families/model.h"
 #include "core/formats/gguf_writer.h"
 #include "core/formats/strict_json.h"
+#include "core/gguf_tokenizer.h"
 #include "core/special_encoder.h"
 #include "core/tokenizer.h"
 #include "core/transformer/reference.h"
@@ -315,6 +316,15 @@ TEST(GgufModelTest, HeadsOfWhichOnlyAPartIsRotatedAreRefused) {
     }
     EXPECT_EQ(describe_metadata(architecture, {}).plan[0].head_dim, 12) << architecture;
   }
+}
+
+TEST(GgufModelTest, FilesWithoutATokenizerTakeTokenIdsOnly) {
+  GgufMetadata metadata("model.gguf");
+  EXPECT_FALSE(has_tokenizer(metadata));
+  metadata.add("tokenizer.ggml.tokens", std::vector<std::string>{"a"});
+  EXPECT_TRUE(has_tokenizer(metadata));
+  EXPECT_THAT(error_message<WeightsError>([&] { gguf_tokenizer(metadata); }),
+              HasSubstr("'tokenizer.ggml.model' is missing"));
 }
 
 TEST(GgufModelTest, FilesAndFoldersThatAreNoModelsAreToldWhatTheyAre) {

@@ -165,7 +165,8 @@ TEST(LlamaConfigTest, BeginningTokensAreOfTheVocabulary) {
   };
   EXPECT_EQ(bos(7), 7);
   EXPECT_EQ(bos({8, 9}), 8);
-  EXPECT_EQ(bos(nullptr), 1);
+  EXPECT_EQ(bos(nullptr), -1);
+  EXPECT_EQ(parse_llama(smallest("llama")).config.bos_id, 1);
   EXPECT_EQ(bos(100), -1);
   EXPECT_EQ(bos(int64_t{4294967298}), -1);
 }
