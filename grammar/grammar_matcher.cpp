@@ -99,6 +99,9 @@ TokenMask GrammarMatcher::mask() const {
 }
 
 TokenMask GrammarMatcher::settled_mask() {
+  if (limit_) {
+    return grammar_->mask(Automaton::kDead);
+  }
   TokenMask mask = grammar_->mask(state());
   return mask.empty() && settle() ? grammar_->mask(state()) : mask;
 }

@@ -43,7 +43,7 @@ class GrammarMatcher {
   /// False at a limit, and after a text that has ended. Once this text alone has reached a limit,
   /// the matcher knows that until it is rolled back: no call compiles anew.
   bool settle();
-  /// The mask after `settle`.
+  /// The mask after `settle`; empty at a limit, whichever token reached it.
   TokenMask settled_mask();
   /// The newest tokens, back to the newest bytes that were accepted.
   std::vector<Token> newest_tokens() const;

@@ -20,9 +20,8 @@ namespace {
 using Grammar = std::shared_ptr<const CompiledGrammar>;
 
 Grammar compile_items(const std::string& schema, bool allow_empty = false,
-                      std::shared_ptr<GrammarVocabulary> vocabulary = empty_vocabulary()) {
-  return compile_json_schema(std::move(vocabulary), schema, json_options(false, "compact"), {},
-                             allow_empty);
+                      const std::shared_ptr<GrammarVocabulary>& vocabulary = empty_vocabulary()) {
+  return compile_json_schema(vocabulary, schema, json_options(false, "compact"), {}, allow_empty);
 }
 
 bool begins(const CompiledGrammar& grammar, std::string_view text) {

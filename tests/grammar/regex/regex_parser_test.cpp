@@ -197,7 +197,10 @@ struct Construct {
 };
 
 void check_constructs(RegexDialect dialect, const std::vector<Construct>& constructs) {
-  for (const auto& [pattern, match, other] : constructs) {
+  for (const Construct& construct : constructs) {
+    const char* pattern = construct.pattern;
+    const char* match = construct.match;
+    const char* other = construct.other;
     RegexStore store;
     const auto error = error_message<GrammarError>([&] {
       const RegexId regex = parse_regex(store, pattern, false, dialect);

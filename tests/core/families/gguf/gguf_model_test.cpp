@@ -266,7 +266,7 @@ ModelDescription describe_metadata(const std::string& architecture, const GgufEn
     tensors.push_back({"rope_freqs.weight", DType::kF32, {6}});
   }
   GgufFileWriter writer(path, all, tensors);
-  const std::vector<float> table(10 * 48);
+  const std::vector<float> table(480);
   writer.write(std::as_bytes(std::span(table)));
   if (divisor > 0.0F) {
     const std::vector<float> divisors(6, divisor);
