@@ -107,8 +107,8 @@ UniqueItems::Answer UniqueItems::find(const ArrayPlan& plan, const ArrayState& s
     answer.possible = fits(task, answer.watched);
   }
   std::ranges::sort(answer.watched);
-  const auto doubled = std::ranges::unique(answer.watched);
-  answer.watched.erase(doubled.begin(), doubled.end());
+  answer.watched.erase(std::unique(answer.watched.begin(), answer.watched.end()),
+                       answer.watched.end());
   return answer;
 }
 

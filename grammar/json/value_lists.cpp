@@ -306,7 +306,7 @@ void ValueLists::add_others(ObjectStateId id, const Place& place, const std::str
 
 void ValueLists::add_choices(const std::vector<Choice>& choices, const Place& place,
                              const std::string& begun, Collected& found) {
-  const std::vector<Choice> all = choices;  // the plans' own may move
+  const std::vector<Choice> all(choices.begin(), choices.end());  // the plans' own may move
   for (const Choice& choice : all) {
     if (found.full()) {
       return;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "grammar/interruption.h"
 #include "grammar/schema/json_pointer.h"
 #include "grammar/schema/uri.h"
 #include "grammar/tags/schema_values.h"
@@ -15,7 +16,8 @@ namespace {
 
 using ToolType = JsonValue::Type;
 
-constexpr int kMaxDepth = 32;  // of values in values
+constexpr int kMaxDepth = 32;          // of values in values
+constexpr int kMaxObjectParts = 1000;  // in the allOf of an object, and in theirs
 
 }  // namespace
 
@@ -68,21 +70,25 @@ const JsonValue& ToolSchemas::resolved(const JsonValue& schema, const std::strin
 }
 
 bool ToolSchemas::is_object(const JsonValue& given, const std::string& pointer, int depth) const {
+  Interruption::check();
   const JsonValue& schema = resolved(given, pointer, depth);
   if (const JsonValue* type = schema.find("type")) {
     return type->text == "object";
   }
+  if (const auto known = objects_.find(&schema); known != objects_.end()) {
+    return known->second;
+  }
   const JsonValue* all = schema.find("allOf");
-  return all != nullptr && !all->items.empty() &&
-         std::ranges::all_of(all->items, [&](const JsonValue& part) {
-           return is_object(part, pointer + "/allOf", depth + 1);
-         });
+  return objects_[&schema] = all != nullptr && !all->items.empty() &&
+                             std::ranges::all_of(all->items, [&](const JsonValue& part) {
+                               return is_object(part, pointer + "/allOf", depth + 1);
+                             });
 }
 
 std::vector<ToolSchemas::Property> ToolSchemas::properties(const JsonValue& schema,
                                                            const std::string& pointer) const {
   Object object;
-  collect(schema, pointer, object);
+  collect(schema, pointer, 0, object);
   if (object.schemas > 1 && object.others != nullptr) {
     fail(object.others_pointer, "'additionalProperties' with an allOf cannot be enforced");
   }
@@ -101,9 +107,14 @@ std::vector<ToolSchemas::Property> ToolSchemas::properties(const JsonValue& sche
   return std::move(object.properties);
 }
 
-void ToolSchemas::collect(const JsonValue& given, const std::string& pointer,
+void ToolSchemas::collect(const JsonValue& given, const std::string& pointer, int depth,
                           Object& object) const {
-  const JsonValue& schema = resolved(given, pointer, ++object.schemas);
+  Interruption::check();
+  if (++object.schemas > kMaxObjectParts) {
+    fail(pointer, fmt::format("an object whose allOf has more than {} parts cannot be written",
+                              kMaxObjectParts));
+  }
+  const JsonValue& schema = resolved(given, pointer, depth);
   check_keywords(schema, {"type", "properties", "required", "additionalProperties", "allOf"},
                  pointer);
   const JsonValue* type = schema.find("type");
@@ -125,7 +136,7 @@ void ToolSchemas::collect(const JsonValue& given, const std::string& pointer,
   }
   if (const JsonValue* all = schema.find("allOf")) {
     for (size_t i = 0; i < all->items.size(); ++i) {
-      collect(all->items[i], fmt::format("{}/allOf/{}", pointer, i), object);
+      collect(all->items[i], fmt::format("{}/allOf/{}", pointer, i), depth + 1, object);
     }
   }
 }

@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -49,13 +50,15 @@ class ToolSchemas {
     int schemas = 0;
   };
 
-  void collect(const JsonValue& schema, const std::string& pointer, Object& object) const;
+  void collect(const JsonValue& schema, const std::string& pointer, int depth,
+               Object& object) const;
   void add_properties(const JsonValue& listed, const std::string& pointer, Object& object) const;
   void add_required(const JsonValue& name, const std::string& pointer, Object& object) const;
 
   const ToolCallStyle& style_;
   const JsonValue& root_;
   std::string place_;
+  mutable std::map<const JsonValue*, bool> objects_ = {};  ///< answers of is_object
 };
 
 }  // namespace specdec

@@ -371,6 +371,35 @@ TEST(ToolCallsTest, PropertiesThatCannotBeWrittenAreErrors) {
   }
 }
 
+TEST(ToolCallsTest, ManyPartsOfAnObject) {
+  std::string parts;
+  for (int i = 0; i < 100; ++i) {
+    const std::string name = "p" + std::to_string(i);
+    parts += (i == 0 ? "" : ",") +
+             (R"({"type": "object", "properties": {")" + name + R"(": {"type": "null"}}})");
+  }
+  EXPECT_TRUE(gemma_accepts(R"({"allOf": [)" + parts + "]}", "{p0:null,p99:null}"));
+}
+
+/// Each part stands twice in the next one.
+std::string doubled_parts(const std::string& first) {
+  std::string definitions = R"("x0": )" + first;
+  for (int i = 1; i < 30; ++i) {
+    const std::string ref = R"({"$ref": "#/$defs/x)" + std::to_string(i - 1) + "\"}";
+    definitions += ", \"x" + std::to_string(i) + R"(": {"allOf": [)" + ref + "," + ref + "]}";
+  }
+  return R"({"properties": {"a": {"$ref": "#/$defs/x29"}}, "$defs": {)" + definitions + "}}";
+}
+
+TEST(ToolCallsTest, PartsThatDoubleAreRefusedAtOnce) {
+  EXPECT_THAT(error_message<GrammarError>(
+                  [&] { gemma_accepts(doubled_parts(R"({"type": "object"})"), ""); }),
+              HasSubstr("an object whose allOf has more than 1000 parts cannot be written"));
+  EXPECT_THAT(error_message<GrammarError>(
+                  [&] { gemma_accepts(doubled_parts(R"({"type": "string"})"), ""); }),
+              HasSubstr("an allOf of several schemas that are not all objects"));
+}
+
 /// What would cut a value for those who read calls.
 TEST(ToolCallsTest, StringsHaveNoDelimiters) {
   for (const char* schema : {R"({"type": "string"})", R"({"type": "string", "minLength": 3})",
