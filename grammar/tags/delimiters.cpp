@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "core/error.h"
+#include "grammar/json/json_schema.h"
 #include "grammar/schema/json_pointer.h"
 #include "grammar/tags/schema_values.h"
 
@@ -57,7 +59,7 @@ class DelimiterCheck {
         values(member.value, here);
       } else if (member.name == "pattern" && member.value.is(DelimiterType::kString)) {
         pattern(member.value, here);
-      } else if (!is_annotation(member.name)) {
+      } else if (member.name != "not" && member.name != "if" && !is_annotation(member.name)) {
         below(member.value, here);
       }
     }
@@ -132,13 +134,33 @@ JsonValue without_delimiters(const ToolCallStyle& style, const JsonValue& string
     if (check) {
       check(schema);
     }
-  } catch (const GrammarError&) {
+  } catch (const GrammarError& error) {
+    if (std::string_view(error.what()) != kNothingSatisfies) {
+      throw;
+    }
     throw GrammarError(fmt::format(
         "every text that {} allows contains '{}', which ends values or calls in the style '{}': "
         "none can be written",
         to_json(strings), fmt::join(style.delimiters, "' or '"), style.name));
   }
   return schema;
+}
+
+JsonValue values_without_delimiters(const ToolCallStyle& style, const JsonValue& schema) {
+  JsonValue both = schema;
+  if (both.find("allOf") == nullptr) {
+    both.members.push_back({"allOf", parse_json("[]", "allOf")});
+  }
+  JsonValue& all = std::ranges::find(both.members, "allOf", &JsonMember::name)->value;
+  const std::string pattern = to_json(text_json(delimiter_pattern(style)));
+  // In every draft. Within 'not', so that 'unevaluatedItems' and the like beside it are not misled.
+  all.items.push_back(
+      parse_json(fmt::format(R"({{"not": {{"not": {{"not": {{"type": "string", "pattern": {0}}},
+                      "items": {{"$ref": "{1}"}}, "additionalProperties": {{"$ref": "{1}"}},
+                      "patternProperties": {{{0}: {{"not": {{}}}}}}}}}}}})",
+                             pattern, fmt::format("#/allOf/{}/not/not", all.items.size())),
+                 "delimiters"));
+  return both;
 }
 
 void check_delimiters(const ToolCallStyle& style, const JsonValue& schema,

@@ -19,8 +19,12 @@ std::string_view delimiter_in(const ToolCallStyle& style, std::string_view text)
 JsonValue without_delimiters(const ToolCallStyle& style, const JsonValue& strings,
                              const SchemaCheck& check);
 
+/// The values of a schema in whose strings and names, written as JSON, no delimiter of the style
+/// is.
+JsonValue values_without_delimiters(const ToolCallStyle& style, const JsonValue& schema);
+
 /// For arguments in JSON: throws GrammarError, with the pointer into the schema, where a name, an
-/// enum, a const or a pattern needs a delimiter of the style.
+/// enum, a const or a pattern needs a delimiter of the style. What `not` and `if` say needs none.
 void check_delimiters(const ToolCallStyle& style, const JsonValue& schema,
                       const SchemaCheck& check);
 

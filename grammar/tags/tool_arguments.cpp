@@ -227,13 +227,10 @@ TagFormat ArgumentWriter::string(const JsonValue& schema, const std::string& poi
                          : std::string(kGemmaQuote)};
     return quoted(std::move(free));
   }
-  TagFormat plain = grammar_format({.type = "plain_string"});
-  try {
-    plain = grammar_format(
-        {.type = "plain_string", .schema = without_delimiters(style_, strings, check_)});
-  } catch (const GrammarError& error) {
-    fail(pointer, error.what());
-  }
+  JsonValue schema_of_texts = at_place("#" + schemas_.place(), [&] {
+    return at_place("#" + pointer, [&] { return without_delimiters(style_, strings, check_); });
+  });
+  TagFormat plain = grammar_format({.type = "plain_string", .schema = std::move(schema_of_texts)});
   plain.place = schemas_.place() + pointer;
   return quoted(std::move(plain));
 }
@@ -254,10 +251,11 @@ TagFormat ArgumentWriter::scalar(const JsonValue& schema, const std::string& typ
 TagFormat ArgumentWriter::json(const JsonValue& schema, const std::string& pointer) const {
   at_place(schemas_.place() + pointer, [&] { check_delimiters(style_, schema, check_); });
   if (!refers(schema)) {
-    return schema_format(schema, schemas_.place() + pointer, style_.whitespace);
+    return schema_format(values_without_delimiters(style_, schema), schemas_.place() + pointer,
+                         style_.whitespace);
   }
-  return schema_format(part_of_document(schemas_.root(), schema), schemas_.place(),
-                       style_.whitespace);
+  return schema_format(values_without_delimiters(style_, part_of_document(schemas_.root(), schema)),
+                       schemas_.place(), style_.whitespace);
 }
 
 std::optional<uint64_t> ArgumentWriter::count(const JsonValue& schema, const char* keyword,

@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "grammar/grammar_matcher.h"
 #include "grammar/grammar_source.h"
+#include "grammar/tags/delimiters.h"
 #include "tests/support/error_message.h"
 #include "tests/support/grammar_vocabularies.h"
 
@@ -15,6 +18,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kWeather = R"({"type": "function", "function": {"name": "get_weather",
   "description": "Current weather", "strict": true,
@@ -427,6 +431,69 @@ TEST(ToolCallsTest, StringsHaveNoDelimiters) {
   EXPECT_FALSE(qwen_accepts(two,
                             "<parameter=s>\na\n</parameter>\nb\n</parameter>\n<parameter=t>\n"
                             "x\n</parameter>\n"));
+}
+
+TEST(ToolCallsTest, NestedValuesHaveNoDelimiters) {
+  const auto accepts = [](const std::string& schema, const std::string& value) {
+    return qwen_accepts(R"({"properties": {"s": )" + schema + R"(}, "$defs": {"n": {"items":
+                        {"$ref": "#/$defs/n"}}, "s": {"type": "string"}}})",
+                        "<parameter=s>\n" + value + "\n</parameter>\n");
+  };
+  const std::string array = R"({"type": "array"})", object = R"({"type": "object"})";
+  for (const std::string delimiter : {"</parameter>", "<parameter=", "</function>"}) {
+    EXPECT_FALSE(accepts(array, "[\"" + delimiter + "\"]"));
+    EXPECT_FALSE(accepts(array, "[[{\"x\": \"a" + delimiter + "\"}]]"));
+    EXPECT_FALSE(accepts(object, "{\"a\": \"" + delimiter + "\"}"));
+    EXPECT_FALSE(accepts(object, "{\"" + delimiter + "\": 1}"));
+    EXPECT_FALSE(
+        accepts(R"({"type": "array", "items": {"$ref": "#/$defs/s"}})", "[\"" + delimiter + "\"]"));
+    EXPECT_FALSE(accepts(R"({"type": "array", "items": {"$ref": "#/$defs/n"}})",
+                         "[[\"" + delimiter + "\"]]"));
+    EXPECT_FALSE(accepts(R"({"type": "object", "allOf": [{"required": ["a"]}],
+                             "additionalProperties": {"type": "string"}})",
+                         "{\"a\": \"" + delimiter + "\"}"));
+  }
+  EXPECT_TRUE(accepts(array, R"([["</param", {"</p": "<b>", "1": null}], 1.5])"));
+  EXPECT_TRUE(accepts(R"({"type": "array", "items": {"$ref": "#/$defs/n"}})", R"([["</p"]])"));
+  EXPECT_TRUE(accepts(R"({"type": "array", "items": {"$ref": "#/$defs/s"}})", R"(["<"])"));
+  const std::string none = R"({"type": "object", "properties": {"a": {}},
+                               "unevaluatedProperties": false, "$schema":)";
+  EXPECT_TRUE(accepts(none + R"("https://json-schema.org/draft/2020-12/schema"})", R"({"a": 1})"));
+  EXPECT_FALSE(accepts(none + R"("https://json-schema.org/draft/2020-12/schema"})", R"({"b": 1})"));
+  const std::string old = R"({"type": "object", "$schema":
+                              "http://json-schema.org/draft-04/schema#"})";
+  EXPECT_TRUE(accepts(old, R"({"a": 1})"));
+  EXPECT_FALSE(accepts(old, R"({"</function>": 1})"));
+}
+
+TEST(ToolCallsTest, WhatExcludesADelimiterIsNoError) {
+  for (const char* schema :
+       {R"({"type": "string", "not": {"pattern": "</tool_call>"}})",
+        R"({"type": "string", "not": {"const": "</tool_call>"}})",
+        R"({"type": "string", "if": {"pattern": "</tool_call>"}, "then": false})"}) {
+    const ToolCalls calls(
+        request("hermes", R"(, "tool_choice": "required")",
+                arguments_tool(std::string(R"({"properties": {"a": )") + schema + "}}")));
+    EXPECT_TRUE(calls.is_prefix("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"b\"}}"))
+        << schema;
+    EXPECT_FALSE(
+        calls.is_prefix("<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"</tool_call>\""))
+        << schema;
+  }
+}
+
+TEST(ToolCallsTest, LimitsKeepTheirReason) {
+  const auto& styles = tool_call_styles();
+  const auto hermes = std::ranges::find(styles, "hermes", &ToolCallStyle::name);
+  const SchemaCheck check = [](const JsonValue& schema) {
+    if (schema.find("not") != nullptr) {
+      throw GrammarError("more than 7 states");
+    }
+  };
+  EXPECT_EQ(error_message<GrammarError>([&] {
+              (void)without_delimiters(*hermes, parse_json(R"({"minLength": 9})", "test"), check);
+            }),
+            "more than 7 states");
 }
 
 TEST(ToolCallsTest, WhatNeedsADelimiterIsAnError) {
