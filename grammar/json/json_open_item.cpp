@@ -136,7 +136,7 @@ std::vector<std::string> JsonAutomaton::OpenItem::rests(const Thread& thread, ui
     case Kind::kString:
       return string_rests(self_.strings_[thread.a], most);
     case Kind::kNumber:
-      return self_.numbers(thread.a).texts().completions(number_text(), most);
+      return number_rests(self_.numbers(thread.a).texts(), most);
     case Kind::kLiteral:
       return {std::string(kLiterals[thread.a].substr(thread.b))};
     case Kind::kArrayOpen:
@@ -164,6 +164,16 @@ std::vector<std::string> JsonAutomaton::OpenItem::rests(const Thread& thread, ui
       return {""};
   }
   return {};
+}
+
+/// A number that may end comes first: a way out that only made it longer would never end.
+std::vector<std::string> JsonAutomaton::OpenItem::number_rests(const NumberTexts& numbers,
+                                                               uint64_t most) {
+  std::vector<std::string> texts = numbers.completions(number_text(), most);
+  if (numbers.is_complete(number_text())) {
+    texts.insert(texts.begin(), "");
+  }
+  return texts;
 }
 
 /// False when the character that has begun is not the word's first.

@@ -33,6 +33,7 @@ class JsonAutomaton::OpenItem {
   uint64_t told_apart(uint32_t stack, uint32_t depth);
   bool has_many(const Thread& thread, uint64_t many);
   std::vector<std::string> rests(const Thread& thread, uint64_t most);
+  std::vector<std::string> number_rests(const NumberTexts& numbers, uint64_t most);
   std::vector<std::string> string_rests(const StringState& string, uint64_t most);
   std::vector<std::string> name_rests(const KeyState& key, uint64_t most);
   template <class Word>

@@ -49,6 +49,17 @@ TEST(JsonWayOutTest, TakesWhatIsRequired) {
   EXPECT_EQ(finished(schema, R"({"a":7,"b":[0,0]})"), R"({"a":7,"b":[0,0]})");
 }
 
+TEST(JsonWayOutTest, NumbersThatAreToldApartEnd) {
+  for (const char* begun :
+       {"[-", "[1,", "[1,1", "[-1,-", "[1e", "[1,1.", "[0.5,0.5", "[[-", "{\"a\":-"}) {
+    for (const char* schema :
+         {R"({"uniqueItems": true, "items": {"uniqueItems": true}})",
+          R"({"uniqueItems": true, "items": {"type": ["number", "array"]}})"}) {
+      EXPECT_NE(finished(schema, begun), "none") << schema << begun;
+    }
+  }
+}
+
 TEST(JsonWayOutTest, OneDeepValueAmongManyNamesInAnyOrder) {
   std::string names = R"("z")";
   for (char name = 'a'; name < 'z'; ++name) {
