@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "grammar/json/json_string_decoder.h"
@@ -12,6 +14,13 @@
 
 namespace specdec {
 namespace {
+
+/// How many there are at the beginning: they finish the character in whose middle it stands.
+size_t continuation_bytes(std::string_view text) {
+  const auto last = std::ranges::find_if_not(
+      text, [](char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; });
+  return last - text.begin();
+}
 
 /// Its states are those of the JSON automaton between the quotes.
 class PlainStringAutomaton final : public Automaton {
@@ -46,6 +55,9 @@ class PlainStringAutomaton final : public Automaton {
       return "";
     }
     const std::string way = strings_->way_out(state).value_or("");
+    if (const size_t rest = continuation_bytes(way); rest > 0) {
+      return way.substr(0, rest);
+    }
     JsonStringDecoder decoder;
     std::string plain;
     for (const char byte : way) {
@@ -56,7 +68,6 @@ class PlainStringAutomaton final : public Automaton {
       }
       plain += point ? to_utf8(std::u32string_view(&*point, 1)) : "";
     }
-    // Within a character the way begins in its middle, which the decoder cannot know.
     const bool works = !plain.empty() && walk_plain(state, plain) != kDead;
     return works ? std::optional(plain) : std::nullopt;
   }

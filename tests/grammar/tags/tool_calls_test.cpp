@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "core/error.h"
 #include "grammar/grammar_matcher.h"
@@ -402,6 +403,28 @@ TEST(ToolCallsTest, PartsThatDoubleAreRefusedAtOnce) {
   EXPECT_THAT(error_message<GrammarError>(
                   [&] { gemma_accepts(doubled_parts(R"({"type": "string"})"), ""); }),
               HasSubstr("an allOf of several schemas that are not all objects"));
+}
+
+/// From every place of the arguments, in the middle of characters too.
+TEST(ToolCallsTest, WaysOutEndTheCall) {
+  const std::string tool = arguments_tool(
+      R"({"properties": {"s": {"type": "string", "minLength": 4, "pattern": "^[^a]*$"}},
+          "required": ["s"]})");
+  for (const auto& [style, begin, end] :
+       {std::tuple("gemma4", "<|tool_call>call:f{s:<|\"|>", "<|\"|>}<tool_call|>"),
+        std::tuple("qwen3_coder", "<tool_call>\n<function=f>\n<parameter=s>\n",
+                   "\n</parameter>\n</function>\n</tool_call>")}) {
+    const auto grammar = compile_calls(request(style, R"(, "tool_choice": "required")", tool));
+    const std::string call = std::string(begin) + "é日😀é" + end;
+    for (size_t size = 0; size <= call.size(); ++size) {
+      StateId state = grammar->next(grammar->start(), std::string_view(call).substr(0, size));
+      for (int parts = 0; !grammar->is_complete(state); ++parts) {
+        const std::string way = grammar->way_out(state).value_or("");
+        ASSERT_FALSE(way.empty() || parts == 50) << style << " after " << size;
+        state = grammar->next(state, way);
+      }
+    }
+  }
 }
 
 /// What would cut a value for those who read calls.
