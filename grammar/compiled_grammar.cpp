@@ -144,7 +144,8 @@ StateId CompiledGrammar::next(StateId state, Token token) const {
   }
   if (std::binary_search(named_tokens_.begin(), named_tokens_.end(), token)) {
     const StateId next = next_named(state, token);
-    return next == Automaton::kDead && is_end(token) && is_complete(state) ? kEnded : next;
+    const bool is_last = is_end(token) && is_complete(next == Automaton::kDead ? state : next);
+    return is_last ? StateId{kEnded} : next;
   }
   if (is_end(token)) {
     return is_complete(state) ? kEnded : Automaton::kDead;

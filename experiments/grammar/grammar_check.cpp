@@ -53,6 +53,12 @@ std::string around(const std::string& text, size_t at) {
          one_line(text.substr(at, kAfter), kAfter + 1);
 }
 
+/// Whether the grammar names that token as what comes next.
+bool may_name(GrammarMatcher matcher, Token token) {
+  const std::vector<Token>& named = matcher.grammar().named_tokens();
+  return std::binary_search(named.begin(), named.end(), token) && matcher.accept(token);
+}
+
 /// Throws InternalError where masks and matcher disagree.
 InstanceResult walk(GrammarMatcher matcher, const GrammarInstance& instance,
                     const std::vector<Token>& tokens, TimedMasks& masks) {
@@ -88,9 +94,9 @@ InstanceResult walk(GrammarMatcher matcher, const GrammarInstance& instance,
     add_note(*limit);
     return result;
   }
-  const bool has_ended = !tokens.empty() && matcher.grammar().is_end(tokens.back());
-  for (const Token end : has_ended ? std::vector<Token>() : vocabulary.end_tokens()) {
-    SPECDEC_CHECK(mask.allows(end) == result.accepted,
+  for (const Token end : matcher.is_ended() ? std::vector<Token>() : vocabulary.end_tokens()) {
+    const bool may_end = result.accepted || may_name(matcher, end);
+    SPECDEC_CHECK(mask.allows(end) == may_end,
                   "the mask {} end token {} after a text that is {}: {}",
                   mask.allows(end) ? "allows" : "forbids", end,
                   result.accepted ? "complete" : "not complete", one_line(instance.text, 60));

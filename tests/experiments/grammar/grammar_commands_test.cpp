@@ -106,6 +106,16 @@ TEST_F(GrammarCommandsTest, TestCountsRightAndWrongAnswers) {
               HasSubstr("grammars                    1\n"));
 }
 
+TEST_F(GrammarCommandsTest, TestTakesGrammarsThatNameAnEndToken) {
+  const std::string cases =
+      R"({"id": "end", "grammar": {"type": "lark", "text": "start: \"a\" <eos>"}, )"
+      R"("tests": [{"valid": false, "text": "a"}]})";
+  const auto result = grammar_cli({"test", write("cases.jsonl", cases)});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("all right, of these         1 "));
+  EXPECT_THAT(result.out, HasSubstr("internal errors             0\n"));
+}
+
 TEST_F(GrammarCommandsTest, TestTakesEveryNotation) {
   (void)write("list.lark", "start: NAME (\",\" NAME)*\nNAME: /[a-z]+/");
   const std::string text =

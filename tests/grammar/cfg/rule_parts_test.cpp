@@ -142,6 +142,16 @@ TEST(RulePartsTest, AnEndTokenIsTheLast) {
               AllOf(HasSubstr("1:8: the token <|turn_end|>"), HasSubstr("as a tag's end")));
 }
 
+TEST(RulePartsTest, AnEndTokenThatIsNamedEndsTheText) {
+  for (const char* text : {"start: \"a\" <|turn_end|>", "start: \"a\" <|turn_end|>?"}) {
+    GrammarMatcher matcher = lark_matcher(text);
+    ASSERT_TRUE(matcher.accept_bytes("a") && matcher.accept(kTurnEnd)) << text;
+    EXPECT_TRUE(matcher.is_ended() && matcher.is_complete()) << text;
+    EXPECT_TRUE(matcher.mask().empty()) << text;
+    EXPECT_FALSE(matcher.accept(kTurnEnd)) << text;
+  }
+}
+
 TEST(RulePartsTest, WrongTokensAreErrorsWithTheirPlace) {
   using enum GrammarKind;
   EXPECT_THAT(rules_error(kLark, "start: \"a\"\n  | <|cal|>"),
