@@ -130,11 +130,41 @@ ExpressionId LarkParser::schema(size_t start) {
 
 /// What is ignored may follow it, unless generation ends with it.
 ExpressionId LarkParser::token() {
-  const ExpressionId token = read_token(rules_, text_, parts_);
+  const ExpressionId tokens = read_token(rules_, text_, parts_);
   end_ = text_.position();
-  const bool ends =
-      rules_[token].kind == RuleExpression::Kind::kToken && rules_.named_token(rules_[token]).ends;
-  return ends ? token : in_rule(token);
+  if (rules_[tokens].kind == RuleExpression::Kind::kToken) {
+    return ends(tokens) ? tokens : in_rule(tokens);
+  }
+  std::vector<ExpressionId> lasts;
+  std::vector<ExpressionId> others;
+  for (const ExpressionId token : rules_[tokens].children) {
+    (ends(token) ? lasts : others).push_back(token);
+  }
+  if (lasts.empty()) {
+    return in_rule(tokens);
+  }
+  const GrammarSpan span = rules_[tokens].span;
+  if (!others.empty()) {
+    lasts.push_back(in_rule(rules_.choice(std::move(others), span)));
+  }
+  return rules_.choice(std::move(lasts), span);
+}
+
+/// Whether generation ends with it: such a token, or a name in capital letters for one.
+bool LarkParser::ends(ExpressionId id) const {
+  const RuleExpression& named = rules_[id];
+  const bool is_name = named.kind == RuleExpression::Kind::kRule;
+  const RuleExpression& body = is_name ? rules_[*rules_.rules()[named.a].body] : named;
+  return body.kind == RuleExpression::Kind::kToken && rules_.named_token(body).ends;
+}
+
+/// Once all names are defined: nothing is ignored behind those with which generation ends.
+void LarkParser::end_at_terminals() {
+  for (const ExpressionId use : terminal_uses_) {
+    if (ends(rules_[use].children.front())) {
+      rules_.drop_last_part(use);
+    }
+  }
 }
 
 /// A name in capital letters for a token or schema is one for a rule.

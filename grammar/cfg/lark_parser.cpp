@@ -28,6 +28,7 @@ RuleSet LarkParser::parse() {
   }
   define_ignore();
   rules_.check_defined(text_);
+  end_at_terminals();
   patterns_.close();
   return std::move(rules_);
 }
@@ -221,7 +222,11 @@ std::optional<ExpressionId> LarkParser::name() {
   }
   text_.seek(end_);
   const ExpressionId use = rules_.rule(rules_.find(word, start), span_from(start));
-  return *terminal ? in_rule(use) : use;
+  if (!*terminal || in_terminal_) {
+    return use;
+  }
+  terminal_uses_.push_back(in_rule(use));
+  return terminal_uses_.back();
 }
 
 /// name{argument, ...}, from the brace on. Equal uses are one rule.

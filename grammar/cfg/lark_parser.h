@@ -94,6 +94,8 @@ class LarkParser {
   ExpressionId embedded();
   ExpressionId schema(size_t start);
   ExpressionId token();
+  bool ends(ExpressionId id) const;
+  void end_at_terminals();
   void set_terminal(RuleId rule);
   ExpressionId use_template(std::string_view name, size_t start);
   Argument argument();
@@ -106,6 +108,7 @@ class LarkParser {
   LarkTerminals terminals_;
   RuleId ignore_;  ///< what may stand between terminals
   std::vector<ExpressionId> ignored_;
+  std::vector<ExpressionId> terminal_uses_;  ///< names in rules, with what is ignored behind them
   std::map<std::string_view, std::string_view> imported_;  ///< from 'common', by the name here
   GrammarSpan ignore_span_;
   bool in_terminal_ = false;

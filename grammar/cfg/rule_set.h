@@ -73,6 +73,8 @@ class RuleSet {
   ExpressionId choice(std::vector<ExpressionId> parts, GrammarSpan span);
   ExpressionId repeat(ExpressionId part, uint64_t min, uint64_t max, GrammarSpan span);
   ExpressionId shortest(ExpressionId part, GrammarSpan span);
+  /// Of a sequence.
+  void drop_last_part(ExpressionId sequence) { expressions_[sequence].children.pop_back(); }
 
   /// The rule of that name, which may be defined later.
   RuleId find(std::string_view name, size_t position);

@@ -128,6 +128,15 @@ TEST(RulePartsTest, AnEndTokenIsTheLast) {
   const std::string end = "<|turn_end|>";
   EXPECT_TRUE(takes(lark_matcher("start: \"a\" " + end + "\n%ignore \" \""), {"a ", kTurnEnd}));
   EXPECT_TRUE(takes(lark_matcher("start: \"(\" (start | " + end + "?)"), {"((", kTurnEnd}));
+  for (const char* text :
+       {"start: \"a\" END\nEND: <|turn_end|>\n%ignore \" \"",
+        "%ignore \" \"\nEND: <|turn_end|>\nstart: pair{\"a\", END}\npair{x, y}: x y",
+        "start: \"a\" <[2-4]>\n%ignore \" \""}) {
+    EXPECT_TRUE(takes(lark_matcher(text), {"a ", kTurnEnd})) << text;
+    EXPECT_FALSE(takes(lark_matcher(text), {"a", kTurnEnd, " "})) << text;
+    expect_sound(lark_matcher(text), 6);
+  }
+  EXPECT_TRUE(takes(lark_matcher("start: \"a\" <[2-4]>\n%ignore \" \""), {"a ", kCall, " "}));
   for (const std::string rest : {" \"b\"", "+", " <|call|>?", " start?", " %json {}"}) {
     EXPECT_THAT(rules_error(GrammarKind::kLark, "start: \"a\"\n  | " + end + rest),
                 AllOf(StartsWith("g:2:5: the token <|turn_end|> ends what is generated"),
