@@ -99,6 +99,8 @@ class EarleyAutomaton final : public Automaton, public StringStates {
   StateId intern(StateId plain, std::vector<Embedded> embedded);
   StateId next_embedded(StateId state, uint8_t byte);
   StateId join(StateId a, StateId b);
+  /// Throws GrammarError when a state has too many of them.
+  void check_items(size_t count) const;
   const ContextFreeGrammar::Terminal& terminal(SlotId slot) const {
     return grammar_->terminal_at(slot);
   }

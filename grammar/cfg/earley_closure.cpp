@@ -35,25 +35,13 @@ void EarleyAutomaton::Closure::enter(SlotId slot, ReturnId returns) {
 
 void EarleyAutomaton::Closure::count_items(size_t more) {
   count_ += more;
-  if (count_ > automaton_.limits_.max_state_items) {
-    fail_size();
-  }
+  automaton_.check_items(count_);
 }
 
 void EarleyAutomaton::Closure::count_steps(size_t more) {
   Interruption::check();
   steps_ += more;
-  if (steps_ / kStepsAnItem > automaton_.limits_.max_state_items) {
-    fail_size();
-  }
-}
-
-void EarleyAutomaton::Closure::fail_size() const {
-  throw GrammarError(
-      fmt::format("the grammar is too ambiguous: one place of a text has more than "
-                  "max_state_items = {} alternatives; rewrite rules that match the same text in "
-                  "many ways, or raise the limit",
-                  automaton_.limits_.max_state_items));
+  automaton_.check_items(steps_ / kStepsAnItem);
 }
 
 StateId EarleyAutomaton::Closure::finish() {
@@ -76,6 +64,7 @@ StateId EarleyAutomaton::Closure::finish() {
 
 void EarleyAutomaton::Closure::add_embedded(const Embedded& item) {
   const ContextFreeGrammar::Terminal& terminal = grammar_.terminal_at(item.slot);
+  count_items(1);
   embedded_.push_back(item);
   if (terminal.automaton->is_complete(item.inner)) {
     enter(grammar_.slot(item.slot).next, item.returns);

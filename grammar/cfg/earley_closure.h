@@ -44,7 +44,6 @@ class EarleyAutomaton::Closure {
   /// Throws GrammarError when the set has become too large.
   void count_items(size_t more);
   void count_steps(size_t more);
-  [[noreturn]] void fail_size() const;
 
   void join_tails();
   void join_component(const std::vector<uint32_t>& members);

@@ -28,6 +28,7 @@ StateId EarleyAutomaton::intern(StateId plain, std::vector<Embedded> embedded) {
   }
   std::sort(embedded.begin(), embedded.end());
   embedded.erase(std::unique(embedded.begin(), embedded.end()), embedded.end());
+  check_items(embedded.size());
   std::vector<uint32_t> words = {kEmbedding, plain};
   for (const Embedded& item : embedded) {
     words.insert(words.end(), {item.slot, item.returns, item.inner});
@@ -75,7 +76,17 @@ StateId EarleyAutomaton::join(StateId a, StateId b) {
   std::vector<Item> all = items(a);
   const std::vector<Item> others = items(b);
   all.insert(all.end(), others.begin(), others.end());
+  check_items(all.size() + both.size());
   return intern(intern(is_complete(a) || is_complete(b), std::move(all)), std::move(both));
+}
+
+void EarleyAutomaton::check_items(size_t count) const {
+  if (count > limits_.max_state_items) {
+    throw GrammarError(fmt::format(
+        "the grammar is too ambiguous: one place of a text has more than max_state_items = {} "
+        "alternatives; rewrite rules that match the same text in many ways, or raise the limit",
+        limits_.max_state_items));
+  }
 }
 
 void EarleyAutomaton::begin_call() {

@@ -252,6 +252,19 @@ TEST(RulePartsTest, SchemasInTemplatesAreReadOnce) {
   EXPECT_FALSE(takes(matcher, {"atrueaatruea"}));
 }
 
+TEST(RulePartsTest, TooManyOpenSchemasAreALimit) {
+  GrammarSource source = rules_source(
+      GrammarKind::kLark, "start: (\"[\" | %json {\"type\": \"array\"} | %json {\"enum\": [[]]})*");
+  source.limits.max_state_items = 40;
+  GrammarMatcher matcher(compile_grammar(control_vocabulary(), source));
+  while (matcher.length() < 100 && matcher.accept_bytes("[")) {
+  }
+  EXPECT_GT(matcher.length(), 10);
+  EXPECT_LT(matcher.length(), 40);
+  EXPECT_FALSE(matcher.accept_bytes("["));
+  EXPECT_THAT(matcher.limit().value_or(""), HasSubstr("max_state_items = 40"));
+}
+
 TEST(RulePartsTest, WrongSchemasAreErrorsWithTheirPlace) {
   const auto error = [](const std::string& body) {
     return rules_error(GrammarKind::kLark, "start: \"é\" %json" + body);
