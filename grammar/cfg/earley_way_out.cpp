@@ -29,7 +29,8 @@ void EarleyAutomaton::WayOut::after(const std::vector<Item>& items,
   }
   for (const Embedded& item : embedded) {
     const auto rest = grammar_.terminal_at(item.slot).automaton->way_out(item.inner);
-    consider({sum(rest ? rest->size() : 1, cost_behind(item.slot, item.returns)), nullptr, &item});
+    consider({sum(rest ? rest->size() : kUnknownCost, cost_behind(item.slot, item.returns)),
+              nullptr, &item});
   }
   if (best.item != nullptr) {
     append_terminal(grammar_.terminal_at(best.item->slot), best.item->rest, way);
@@ -63,7 +64,7 @@ uint64_t EarleyAutomaton::WayOut::cost(const ContextFreeGrammar::Symbol& symbol)
       return known->second;
     }
     const auto way = terminal.automaton->way_out(terminal.automaton->start());
-    return embedded_costs_[symbol.index] = way ? way->size() : 1;
+    return embedded_costs_[symbol.index] = way ? way->size() : kUnknownCost;
   }
   return regular(terminal.regex).size();
 }

@@ -265,6 +265,17 @@ TEST(RulePartsTest, TooManyOpenSchemasAreALimit) {
   EXPECT_THAT(matcher.limit().value_or(""), HasSubstr("max_state_items = 40"));
 }
 
+TEST(RulePartsTest, WaysOutShunSchemasThatKnowNone) {
+  std::string schema = "{\"type\": \"integer\"}";
+  for (int i = 0; i < 60; ++i) {
+    schema = R"({"type": "object", "properties": {"a": )" + schema + R"(}, "required": ["a"]})";
+  }
+  const GrammarMatcher alone = lark_matcher("start: %json " + schema);
+  ASSERT_EQ(alone.grammar().way_out(alone.state()), std::nullopt);
+  const GrammarMatcher matcher = lark_matcher("start: %json " + schema + " | \"abc\"~9");
+  EXPECT_EQ(matcher.grammar().way_out(matcher.state()), "abcabcabcabcabcabcabcabcabc");
+}
+
 TEST(RulePartsTest, WrongSchemasAreErrorsWithTheirPlace) {
   const auto error = [](const std::string& body) {
     return rules_error(GrammarKind::kLark, "start: \"é\" %json" + body);
