@@ -68,7 +68,8 @@ void skip_object(GrammarText& text) {
   } while (depth > 0);
 }
 
-/// The object alone, at its line and column of the grammar.
+/// The object alone, at its line and column of the grammar: as long as all before it, so for
+/// errors.
 std::string at_its_place(const GrammarText& text, size_t start) {
   std::string padded;
   for (const char c : text.between(0, start)) {
@@ -102,20 +103,21 @@ ExpressionId read_schema(RuleSet& rules, GrammarText& text, const RuleParts& par
   }
   const size_t begin = text.position();
   skip_object(text);
-  const std::string where(text.where());
-  try {
-    if (!parts.compile_schema) {
-      throw GrammarError("there are no JSON Schemas here");
-    }
-    auto automaton = parts.compile_schema(at_its_place(text, begin), where);
-    return rules.embedded(std::move(automaton), {start, text.position()});
-  } catch (const GrammarError& error) {
-    const std::string message = error.what();
-    if (message.starts_with(where + ":")) {
-      throw;
-    }
-    text.fail(begin, message);
+  if (!parts.compile_schema) {
+    text.fail(begin, "there are no JSON Schemas here");
   }
+  const std::string where(text.where());
+  std::unique_ptr<Automaton> automaton;
+  try {
+    const std::string_view schema = text.between(begin, text.position());
+    automaton = parts.compile_schema(std::string(schema), where);
+  } catch (const GrammarError& error) {
+    if (!std::string_view(error.what()).starts_with(where + ":")) {
+      text.fail(begin, error.what());
+    }
+    automaton = parts.compile_schema(at_its_place(text, begin), where);  // throws with the place
+  }
+  return rules.embedded(std::move(automaton), {start, text.position()});
 }
 
 }  // namespace specdec

@@ -8,6 +8,8 @@
 #include <random>
 
 #include "core/error.h"
+#include "grammar/cfg/earley_automaton.h"
+#include "grammar/cfg/lark.h"
 #include "grammar/grammar_matcher.h"
 #include "grammar/grammar_source.h"
 #include "tests/support/error_message.h"
@@ -291,6 +293,24 @@ TEST(RulePartsTest, WaysOutShunSchemasThatKnowNone) {
   ASSERT_EQ(alone.grammar().way_out(alone.state()), std::nullopt);
   const GrammarMatcher matcher = lark_matcher("start: %json " + schema + " | \"abc\"~9");
   EXPECT_EQ(matcher.grammar().way_out(matcher.state()), "abcabcabcabcabcabcabcabcabc");
+}
+
+TEST(RulePartsTest, SchemasCostTheirOwnTextAlone) {
+  std::string text = "start: a0\n";
+  constexpr int kSchemas = 200;
+  for (int i = 0; i < kSchemas; ++i) {
+    text += fmt::format("a{}: %json {{\"const\": 1}} a{}\n", i, i + 1);
+  }
+  RegexStore regexes;
+  RuleParts parts;
+  size_t bytes = 0;
+  parts.compile_schema = [&](const std::string& schema, const std::string& /*where*/) {
+    bytes += schema.size();
+    return make_regex_automaton(regexes, regexes.literal(U"1"));
+  };
+  text += fmt::format("a{}: \"a\"", kSchemas);
+  EXPECT_NE(make_lark_automaton(regexes, text, "g", parts), nullptr);
+  EXPECT_LT(bytes, text.size());
 }
 
 TEST(RulePartsTest, WrongSchemasAreErrorsWithTheirPlace) {
