@@ -14,6 +14,20 @@ constexpr uint64_t kMaxSize = 200'000;         ///< of one regular part
 constexpr uint64_t kMaxTotalSize = 4'000'000;  ///< of all that are built
 constexpr uint32_t kMaxDerivativeDepth = 300;  ///< derivatives recurse that deep
 
+/// Why no token and no embedded grammar may be a part of that terminal.
+std::string why_no_whole(const RuleSet& rules, const RuleSet::Rule& terminal) {
+  if (terminal.name.starts_with("%ignore")) {
+    return "tokens and %json cannot be ignored, only text can; name them in the rules where they "
+           "may stand";
+  }
+  if (rules[*terminal.body].kind == RuleKind::kShortest) {
+    return "tokens and %json cannot be lazy or a suffix, only text can; name them in a rule "
+           "that uses this one";
+  }
+  return "a terminal is one expression over characters: tokens and %json cannot be a part of it; "
+         "make it a rule, with a name in small letters";
+}
+
 }  // namespace
 
 RegularParts::RegularParts(RegexStore& regexes, const RuleSet& rules, const GrammarText& text)
@@ -55,7 +69,7 @@ void RegularParts::fold_rule(RuleId rule, bool is_recursive, const GrammarText& 
   if (!definition.is_terminal || rule_parts_[rule].is_regular) {
     return;
   }
-  refuse_whole_parts(*definition.body, text);
+  refuse_whole_parts(definition, text);
   text.fail(definition.position,
             is_recursive ? fmt::format("the terminal '{}' refers to itself; make it a rule, with a "
                                        "name in small letters",
@@ -67,14 +81,13 @@ void RegularParts::fold_rule(RuleId rule, bool is_recursive, const GrammarText& 
 }
 
 /// Of a terminal: a token or embedded grammar, also behind a name in capital letters.
-void RegularParts::refuse_whole_parts(ExpressionId body, const GrammarText& text) const {
-  for (const ExpressionId id : rules_.within(body)) {
+void RegularParts::refuse_whole_parts(const RuleSet::Rule& terminal,
+                                      const GrammarText& text) const {
+  for (const ExpressionId id : rules_.within(*terminal.body)) {
     const bool by_name =
         rules_[id].kind == RuleKind::kRule && rules_.is_whole(*rules_.rules()[rules_[id].a].body);
     if (rules_.is_whole(id) || by_name) {
-      text.fail(rules_[id].span.begin,
-                "a terminal is one expression over characters: tokens and %json cannot be a part "
-                "of it; make it a rule, with a name in small letters");
+      text.fail(rules_[id].span.begin, why_no_whole(rules_, terminal));
     }
   }
 }

@@ -29,7 +29,7 @@ class RegularParts {
  private:
   std::vector<std::vector<uint32_t>> references() const;
   void fold_rule(RuleId rule, bool is_recursive, const GrammarText& text);
-  void refuse_whole_parts(ExpressionId body, const GrammarText& text) const;
+  void refuse_whole_parts(const RuleSet::Rule& terminal, const GrammarText& text) const;
   void fold(ExpressionId expression);
   Part fold_one(const RuleExpression& expression);
   Part repeat(const RuleExpression& expression);

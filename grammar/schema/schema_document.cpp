@@ -297,9 +297,9 @@ uint32_t SchemaDocument::find_resource(const std::string& uri, SchemaNode from,
   return nodes_[root].resource;
 }
 
-SchemaNode SchemaDocument::by_pointer(const JsonValue& root, uint32_t resource,
-                                      std::string_view pointer, std::string_view reference) {
-  const JsonValue* at = &root;
+SchemaNode SchemaDocument::by_pointer(SchemaNode from, uint32_t resource, std::string_view pointer,
+                                      std::string_view reference) {
+  const JsonValue* at = &value(resources_[resource].root);
   std::string path;
   while (!pointer.empty()) {
     pointer.remove_prefix(1);
@@ -307,8 +307,8 @@ SchemaNode SchemaDocument::by_pointer(const JsonValue& root, uint32_t resource,
     const std::string part = unescape_pointer(pointer.substr(0, slash));
     at = pointer_step(*at, part);
     if (at == nullptr) {
-      throw GrammarError(fmt::format("{}: $ref: '{}' names nothing in the schema",
-                                     resources_[resource].uri, reference));
+      throw GrammarError(
+          fmt::format("{}: $ref: '{}' names nothing in the schema", location(from), reference));
     }
     path += '/';
     path += escape_pointer(part);
@@ -333,7 +333,7 @@ SchemaNode SchemaDocument::resolve(SchemaNode node, const std::string& reference
     return root;
   }
   if (fragment.starts_with('/')) {
-    return by_pointer(value(root), target, fragment, reference);
+    return by_pointer(node, target, fragment, reference);
   }
   const auto anchor = resources_[target].anchors.find(fragment);
   if (anchor == resources_[target].anchors.end()) {

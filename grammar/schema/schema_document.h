@@ -82,7 +82,7 @@ class SchemaDocument {
   void add_anchors(const JsonValue& value, SchemaNode node);
   void add_anchor(SchemaNode node, const std::string& name, bool dynamic);
   void read_dialect(const JsonValue& value, Resource& resource);
-  SchemaNode by_pointer(const JsonValue& root, uint32_t resource, std::string_view pointer,
+  SchemaNode by_pointer(SchemaNode from, uint32_t resource, std::string_view pointer,
                         std::string_view reference);
   SchemaNode node_of(const JsonValue& value, uint32_t resource, const std::string& pointer);
   uint32_t find_resource(const std::string& uri, SchemaNode from, std::string_view reference);

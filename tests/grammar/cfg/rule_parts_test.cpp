@@ -21,6 +21,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 GrammarSource rules_source(GrammarKind kind, const std::string& text) {
@@ -196,6 +197,15 @@ TEST(RulePartsTest, WrongTokensAreErrorsWithTheirPlace) {
   EXPECT_THAT(rules_error(kLark, "start: A\nA: \"a\" B\nB: <|call|>"), StartsWith("g:2:8:"));
   EXPECT_THAT(rules_error(kLark, "start: a\na[lazy]: /x/ %json {}"), StartsWith("g:2:14:"));
   EXPECT_THAT(rules_error(kLark, "start: A\nA: /x*?y/ <|call|>"), StartsWith("g:2:11:"));
+  for (const char* ignored : {"<|call|>", "%json {}", "CALL\nCALL: <|call|>"}) {
+    EXPECT_THAT(rules_error(kLark, std::string("start: \"a\"\n%ignore ") + ignored),
+                AllOf(StartsWith("g:2:9: tokens and %json cannot be ignored"),
+                      Not(HasSubstr("make it a rule"))));
+  }
+  EXPECT_THAT(rules_error(kLark, "start: x\nx[suffix=<|call|>]: /a/"),
+              StartsWith("g:2:10: tokens and %json cannot be lazy or a suffix"));
+  EXPECT_THAT(rules_error(kLark, "start: x\nx[lazy]: %json {}"),
+              StartsWith("g:2:10: tokens and %json cannot be lazy"));
   EXPECT_THAT(check_grammar(rules_source(kLark, "start: <|any|> <[9999]>")),
               ElementsAre("<|any|>", "<[9999]>"));  // only a vocabulary knows
 }
@@ -325,6 +335,8 @@ TEST(RulePartsTest, WrongSchemasAreErrorsWithTheirPlace) {
               AllOf(StartsWith("g:1:18: "), HasSubstr("no JSON value satisfies")));
   EXPECT_THAT(error(" {\"a\": {}"), AllOf(StartsWith("g:1:18: "), HasSubstr("not closed")));
   EXPECT_THAT(error(" {\"a\": \"}"), HasSubstr("not closed"));
+  EXPECT_THAT(error(R"( {"items": {"$ref": "#/definitions/x"}})"),
+              StartsWith("g:1:18: #/items: $ref: '#/definitions/x' names nothing"));
   EXPECT_THAT(error(" true"), HasSubstr("begins with '{', found 't'"));
   EXPECT_THAT(error(" {\"x-guidance\": {}}"), HasSubstr("'x-guidance' is not read"));
 }
