@@ -53,7 +53,6 @@ class CheckedMatcher {
   std::vector<Token> forced_tokens(int64_t most) const;
   std::string explain() const;
 
-  const CompiledGrammar& grammar() const { return place_.grammar(); }
   const GrammarEngine& engine() const { return *engine_; }
 
  private:
