@@ -242,8 +242,7 @@ std::vector<ValueId> ArrayStates::told_apart(ArrayStateId id) {
     const std::vector<ValueId>& more = watched(id);
     values.insert(values.end(), more.begin(), more.end());
     std::ranges::sort(values);
-    const auto doubled = std::ranges::unique(values);
-    values.erase(doubled.begin(), doubled.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
   }
   return values;
 }
