@@ -261,13 +261,14 @@ TEST(GrammarEngineTest, CompilesAnewWhatIsUsedUp) {
   EXPECT_EQ(engine->cached_grammars(), 1U);
 }
 
-/// Counts in `count` how often the grammar, or one made of it, is compiled anew.
-void count_compiles(const std::shared_ptr<const CompiledGrammar>& grammar, const Engine& engine,
+/// Counts in `count` how often the grammar, or one made of it, is compiled anew. The engine, which
+/// keeps the grammar, must outlive it.
+void count_compiles(const std::shared_ptr<const CompiledGrammar>& grammar, GrammarEngine& engine,
                     const GrammarSource& source, int& count) {
-  std::const_pointer_cast<CompiledGrammar>(grammar)->remember([engine, source, &count] {
+  std::const_pointer_cast<CompiledGrammar>(grammar)->remember([&engine, source, &count] {
     ++count;
-    engine->clear_cache();
-    auto anew = engine->compile(source);
+    engine.clear_cache();
+    auto anew = engine.compile(source);
     count_compiles(anew, engine, source, count);
     return anew;
   });
@@ -280,7 +281,7 @@ TEST(GrammarEngineTest, ALimitIsReachedOnce) {
   source.limits.max_states = 200;
   int compiles = 0;
   const auto grammar = engine->compile(source);
-  count_compiles(grammar, engine, source, compiles);
+  count_compiles(grammar, *engine, source, compiles);
   CheckedMatcher matcher(engine, grammar);
   ASSERT_TRUE(matcher.accept_bytes("{\""));
   while (matcher.accept_bytes("a")) {
@@ -321,7 +322,7 @@ TEST(GrammarEngineTest, AnUnknownMaskIsLookedForOnce) {
     int compiles = 0;
     try {
       const auto grammar = engine->compile(source);
-      count_compiles(grammar, engine, source, compiles);
+      count_compiles(grammar, *engine, source, compiles);
       CheckedMatcher matcher(engine, grammar);
       std::mt19937 random(static_cast<uint32_t>(states));
       while (matcher.length() < 50 && !matcher.is_ended() && !matcher.mask().empty()) {
@@ -353,7 +354,7 @@ TEST(GrammarEngineTest, ForbiddenTokensCompileOnce) {
   source.limits.max_states = 200;
   int compiles = 0;
   const auto grammar = engine->compile(source);
-  count_compiles(grammar, engine, source, compiles);
+  count_compiles(grammar, *engine, source, compiles);
   CheckedMatcher other(engine, grammar);
   ASSERT_TRUE(other.accept_bytes("{\""));
   CheckedMatcher matcher = other;
