@@ -28,19 +28,26 @@ void SchemaRegistry::add(std::string_view uri, std::string text) {
   documents_->insert_or_assign(without_fragment(uri), std::make_shared<Document>(std::move(text)));
 }
 
-const JsonValue* SchemaRegistry::find(std::string_view uri) const {
-  if (!contains(uri)) {
+SchemaRegistry::Document* SchemaRegistry::document(const std::string& uri) const {
+  if (documents_ == nullptr) {
     return nullptr;
   }
-  const auto found = documents_->find(uri.substr(0, uri.find('#')));
-  Document& document = *found->second;
-  std::call_once(document.parsed,
-                 [&] { document.value = parse_json(document.text, found->first); });
-  return &document.value;
+  const auto found = documents_->find(uri);
+  return found == documents_->end() ? nullptr : found->second.get();
+}
+
+const JsonValue* SchemaRegistry::find(std::string_view uri) const {
+  const std::string name = without_fragment(uri);
+  Document* found = document(name);
+  if (found == nullptr) {
+    return nullptr;
+  }
+  std::call_once(found->parsed, [&] { found->value = parse_json(found->text, name); });
+  return &found->value;
 }
 
 bool SchemaRegistry::contains(std::string_view uri) const {
-  return documents_ != nullptr && documents_->contains(uri.substr(0, uri.find('#')));
+  return document(without_fragment(uri)) != nullptr;
 }
 
 const std::string& SchemaRegistry::text_of(const Document& document) { return document.text; }

@@ -37,8 +37,10 @@ class SchemaRegistry {
 
  private:
   struct Document;
-  using Documents = std::map<std::string, std::shared_ptr<Document>, std::less<>>;
+  using Documents = std::map<std::string, std::shared_ptr<Document>>;
 
+  /// nullptr when there is none; `uri` has no fragment.
+  Document* document(const std::string& uri) const;
   static const std::string& text_of(const Document& document);
 
   std::shared_ptr<Documents> documents_;  ///< nullptr: none

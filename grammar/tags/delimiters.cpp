@@ -16,10 +16,6 @@ namespace {
 
 using DelimiterType = JsonValue::Type;
 
-JsonValue text_json(std::string text) {
-  return {.type = DelimiterType::kString, .text = std::move(text), .items = {}, .members = {}};
-}
-
 JsonValue object_json(std::string name, JsonValue value) {
   JsonValue object = {.type = DelimiterType::kObject, .text = "", .items = {}, .members = {}};
   object.members.push_back({std::move(name), std::move(value)});
@@ -122,14 +118,14 @@ std::string_view delimiter_in(const ToolCallStyle& style, std::string_view text)
 JsonValue without_delimiters(const ToolCallStyle& style, const JsonValue& strings,
                              const SchemaCheck& check) {
   JsonValue schema = strings;
-  schema.members.push_back({"type", text_json("string")});
+  schema.members.push_back({"type", text_value("string")});
   if (style.delimiters.empty()) {
     return schema;
   }
   if (check) {
     check(schema);  // what is wrong without the delimiters
   }
-  schema.members.push_back({"not", object_json("pattern", text_json(delimiter_pattern(style)))});
+  schema.members.push_back({"not", object_json("pattern", text_value(delimiter_pattern(style)))});
   try {
     if (check) {
       check(schema);
@@ -152,7 +148,7 @@ JsonValue values_without_delimiters(const ToolCallStyle& style, const JsonValue&
     both.members.push_back({"allOf", parse_json("[]", "allOf")});
   }
   JsonValue& all = std::ranges::find(both.members, "allOf", &JsonMember::name)->value;
-  const std::string pattern = to_json(text_json(delimiter_pattern(style)));
+  const std::string pattern = to_json(text_value(delimiter_pattern(style)));
   // In every draft. Within 'not', so that 'unevaluatedItems' and the like beside it are not misled.
   all.items.push_back(
       parse_json(fmt::format(R"({{"not": {{"not": {{"not": {{"type": "string", "pattern": {0}}},

@@ -13,10 +13,6 @@
 namespace specdec {
 namespace {
 
-JsonValue text_value(std::string text) {
-  return {.type = JsonValue::Type::kString, .text = std::move(text), .items = {}, .members = {}};
-}
-
 /// Appends the pointer from a value to a part of it; false when it is none.
 bool find_part(const JsonValue& value, const JsonValue& part, std::string& pointer) {
   if (&value == &part) {
@@ -51,6 +47,10 @@ std::string percent_encode(std::string_view text) {
 }
 
 }  // namespace
+
+JsonValue text_value(std::string text) {
+  return {.type = JsonValue::Type::kString, .text = std::move(text), .items = {}, .members = {}};
+}
 
 bool is_annotation(std::string_view keyword) {
   static const std::set<std::string_view> annotations = {

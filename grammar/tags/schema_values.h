@@ -1,10 +1,13 @@
 #pragma once
+#include <string>
 #include <string_view>
 
 #include "grammar/schema/json_value.h"
 
 namespace specdec {
 
+/// A JSON string.
+JsonValue text_value(std::string text);
 /// True for keywords that say nothing about values, and for definitions.
 bool is_annotation(std::string_view keyword);
 /// True when a list has that text.
