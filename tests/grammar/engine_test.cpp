@@ -274,14 +274,20 @@ void count_compiles(const std::shared_ptr<const CompiledGrammar>& grammar, Gramm
   });
 }
 
+/// A grammar of objects with 200 states, whose compilations are counted.
+std::shared_ptr<const CompiledGrammar> compile_few_states(GrammarEngine& engine, int& compiles) {
+  GrammarSource source = engine_source(GrammarKind::kJsonSchema, R"({"type": "object"})");
+  source.limits.max_states = 200;
+  auto grammar = engine.compile(source);
+  count_compiles(grammar, engine, source, compiles);
+  return grammar;
+}
+
 /// A text that reaches a limit alone is compiled anew once; then every call says so at once.
 TEST(GrammarEngineTest, ALimitIsReachedOnce) {
   const Engine engine = make_engine();
-  GrammarSource source = engine_source(GrammarKind::kJsonSchema, R"({"type": "object"})");
-  source.limits.max_states = 200;
   int compiles = 0;
-  const auto grammar = engine->compile(source);
-  count_compiles(grammar, *engine, source, compiles);
+  const auto grammar = compile_few_states(*engine, compiles);
   CheckedMatcher matcher(engine, grammar);
   ASSERT_TRUE(matcher.accept_bytes("{\""));
   while (matcher.accept_bytes("a")) {
@@ -350,11 +356,8 @@ TEST(GrammarEngineTest, AnUnknownMaskIsLookedForOnce) {
 /// Tokens that the grammar forbids where other texts have taken its states compile it once.
 TEST(GrammarEngineTest, ForbiddenTokensCompileOnce) {
   const Engine engine = make_engine();
-  GrammarSource source = engine_source(GrammarKind::kJsonSchema, R"({"type": "object"})");
-  source.limits.max_states = 200;
   int compiles = 0;
-  const auto grammar = engine->compile(source);
-  count_compiles(grammar, *engine, source, compiles);
+  const auto grammar = compile_few_states(*engine, compiles);
   CheckedMatcher other(engine, grammar);
   ASSERT_TRUE(other.accept_bytes("{\""));
   CheckedMatcher matcher = other;
