@@ -63,13 +63,13 @@ CompiledGrammar::CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
       automaton_(std::move(automaton)),
       named_tokens_(automaton_->named_tokens()),
       recent_(std::make_unique<RecentAnswers>()) {
-  const std::lock_guard lock(vocabulary_->mutex());
   languages_ = languages_ == nullptr ? vocabulary_->languages() : languages_;
   const auto builder =
       std::make_shared<MaskBuilder>(vocabulary_->tokens(), languages_->strings, *automaton_);
   masks_ = std::make_unique<Masks>([builder](StateId state) { return builder->build(state); },
                                    max_mask_bytes);
   start_ = automaton_->start();
+  is_used_up_ = automaton_->used() > 0.5;
   if (cuts == Cuts::kCanonical) {
     SPECDEC_CHECK(vocabulary_->cuts() != nullptr, "canonical cuts of a tokenizer not learned");
     canonical_ = std::make_unique<CanonicalMasks>(
@@ -89,13 +89,16 @@ StateId CompiledGrammar::automaton_state(StateId state) const {
 
 template <class Answer, class Work>
 Answer CompiledGrammar::within_limits(StateId state, Answer otherwise, const Work& work) const {
-  const std::lock_guard lock(vocabulary_->mutex());
+  const std::lock_guard lock(mutex_);
   try {
     automaton_->begin_call();
-    return work();
+    Answer answer = work();
+    is_used_up_ = automaton_->used() > 0.5;
+    return answer;
   } catch (const GrammarError& error) {  // mistakes were found when it was compiled
     limits_.try_emplace(state, error.what());
     has_limits_ = true;
+    is_used_up_ = automaton_->used() > 0.5;
     return otherwise;
   }
 }
@@ -104,7 +107,7 @@ std::optional<std::string> CompiledGrammar::limit(StateId state) const {
   if (!has_limits_) {
     return std::nullopt;
   }
-  const std::lock_guard lock(vocabulary_->mutex());
+  const std::lock_guard lock(mutex_);
   const auto found = limits_.find(state);
   return found == limits_.end() ? std::nullopt : std::optional(found->second);
 }
@@ -195,10 +198,12 @@ TokenMask CompiledGrammar::mask(StateId state) const {
   }
   Masks& masks = canonical_ != nullptr ? *canonical_masks_ : *masks_;
   auto content = within_limits(state, std::shared_ptr<const TokenMask::Content>(), [&] {
-    return unknown_masks_.contains(state) ? none : masks.at(state);
+    auto made = unknown_masks_.contains(state) ? none : masks.at(state);
+    mask_bytes_ = masks_->bytes() + (canonical_masks_ == nullptr ? 0 : canonical_masks_->bytes());
+    return made;
   });
   if (content == nullptr) {
-    const std::lock_guard lock(vocabulary_->mutex());
+    const std::lock_guard lock(mutex_);
     unknown_masks_.insert(state);
     content = none;
   }
@@ -267,15 +272,9 @@ std::string CompiledGrammar::explain(StateId state) const {
   return reached ? text + "unknown: " + *reached + "\n" : text;
 }
 
-bool CompiledGrammar::is_used_up() const {
-  const std::lock_guard lock(vocabulary_->mutex());
-  return automaton_->used() > 0.5;
-}
+bool CompiledGrammar::is_used_up() const { return is_used_up_; }
 
-uint64_t CompiledGrammar::mask_bytes() const {
-  const std::lock_guard lock(vocabulary_->mutex());
-  return masks_->bytes() + (canonical_masks_ == nullptr ? 0 : canonical_masks_->bytes());
-}
+uint64_t CompiledGrammar::mask_bytes() const { return mask_bytes_; }
 
 bool CompiledGrammar::is_end(Token token) const {
   const std::vector<Token>& ends = vocabulary_->end_tokens();
@@ -287,14 +286,9 @@ int64_t CompiledGrammar::vocab_size() const { return vocabulary_->vocab_size(); 
 std::shared_ptr<const CompiledGrammar> compile_automaton(
     const std::shared_ptr<GrammarVocabulary>& vocabulary, const GrammarLimits& limits, Cuts cuts,
     const MakeAutomaton& make) {
-  std::shared_ptr<GrammarLanguages> languages;
-  std::unique_ptr<Automaton> automaton;
-  {
-    const std::lock_guard lock(vocabulary->mutex());
-    languages = vocabulary->begin_grammar();
-    languages->shared.regexes.allow(limits.max_regex_states);
-    automaton = make(languages->shared);
-  }
+  std::shared_ptr<GrammarLanguages> languages = vocabulary->begin_grammar();
+  languages->shared.regexes.allow(limits.max_regex_states);
+  std::unique_ptr<Automaton> automaton = make(languages->shared);
   auto grammar = std::make_shared<CompiledGrammar>(
       vocabulary, std::move(automaton), limits.max_mask_bytes, cuts, std::move(languages));
   grammar->remember([vocabulary, limits, cuts, make] {

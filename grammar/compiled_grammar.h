@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,7 +31,8 @@ enum class Cuts {
 };
 
 /// A grammar for one vocabulary: immutable for those who use it, shared between matchers and
-/// threads. What was asked lately is looked up without a lock. No call throws for a limit: see
+/// threads. What was asked lately is looked up without a lock; what is found out is under the
+/// grammar's own, so that no grammar waits for another's masks. No call throws for a limit: see
 /// `limit`. States and masks are found out when first met, and kept. Of a canonical grammar a state
 /// also says what the tokens so far mean for the cut.
 class CompiledGrammar {
@@ -102,16 +104,19 @@ class CompiledGrammar {
   std::unique_ptr<CanonicalMasks> canonical_;  ///< nullptr: any cut
   std::unique_ptr<Masks> canonical_masks_;
   std::unique_ptr<RecentAnswers> recent_;
-  mutable std::unordered_map<StateId, std::string> limits_;  ///< under the lock
-  mutable std::unordered_set<StateId> unknown_masks_;        ///< the same: reached a limit
+  mutable std::mutex mutex_;  ///< of the automaton, the masks and what limits were reached
+  mutable std::unordered_map<StateId, std::string> limits_;
+  mutable std::unordered_set<StateId> unknown_masks_;  ///< reached a limit
   mutable std::atomic<bool> has_limits_ = false;
+  mutable std::atomic<bool> is_used_up_ = false;
+  mutable std::atomic<uint64_t> mask_bytes_ = 0;
   StateId start_ = Automaton::kDead;
   Compile compile_;
 };
 
 /// How an automaton is made from languages that other grammars share.
 using MakeAutomaton = std::function<std::unique_ptr<Automaton>(SharedLanguages&)>;
-/// Makes it under the vocabulary's lock; the grammar remembers how (see compile_anew).
+/// The grammar remembers how it is made (see compile_anew).
 std::shared_ptr<const CompiledGrammar> compile_automaton(
     const std::shared_ptr<GrammarVocabulary>& vocabulary, const GrammarLimits& limits, Cuts cuts,
     const MakeAutomaton& make);

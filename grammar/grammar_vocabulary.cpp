@@ -139,8 +139,9 @@ TokenTrie GrammarVocabulary::read_or_make_trie(const std::vector<std::string_vie
 }
 
 void GrammarVocabulary::save() {
-  const std::lock_guard lock(mutex_);
-  if (cache_path_.empty() || saved_ == made()) {
+  const std::lock_guard lock(saving_);
+  const uint64_t made_before = made();
+  if (cache_path_.empty() || saved_ == made_before) {
     return;
   }
   const CacheFile old(cache_path_, fingerprint_);  // others may have written since
@@ -148,20 +149,31 @@ void GrammarVocabulary::save() {
   trie_.write(file, kTrie);
   walks_.write(file, old, regexes().key(RegexStore::kAll), cache_.max_walk_bytes);
   file.commit();
-  saved_ = made();
+  saved_ = made_before;
+}
+
+std::shared_ptr<GrammarLanguages> GrammarVocabulary::languages() {
+  const std::lock_guard lock(mutex_);
+  return languages_;
+}
+
+CanonicalCuts* GrammarVocabulary::cuts() {
+  const std::lock_guard lock(mutex_);
+  return cuts_.get();
 }
 
 std::shared_ptr<GrammarLanguages> GrammarVocabulary::begin_grammar() {
-  if (languages_->bytes() > limits_.max_language_bytes || regexes().is_half_full()) {
+  const std::lock_guard lock(mutex_);
+  if (languages_->bytes() > limits_.max_language_bytes ||
+      languages_->shared.regexes.is_half_full()) {
     languages_ = std::make_shared<GrammarLanguages>(limits_.max_regex_states, walks_);
   }
   return languages_;
 }
 
 std::vector<GrammarVocabulary::CacheSize> GrammarVocabulary::cache_sizes() {
-  const std::lock_guard lock(mutex_);
   const uint64_t half = limits_.max_string_mask_bytes / 2;
-  return {{"languages", languages_->bytes(), limits_.max_language_bytes},
+  return {{"languages", languages()->bytes(), limits_.max_language_bytes},
           {"walks", walks_.walk_bytes(), half},
           {"bits", walks_.bits_bytes(), half}};
 }

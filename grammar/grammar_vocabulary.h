@@ -31,7 +31,8 @@ struct GrammarVocabularyLimits {
 };
 
 /// The languages that grammars share which were compiled one after the other, and their masks. They
-/// live as long as one of these grammars, or until the vocabulary begins others.
+/// live as long as one of these grammars, or until the vocabulary begins others. For any number of
+/// threads.
 struct GrammarLanguages {
   GrammarLanguages(uint64_t max_regex_states, StringWalks& walks)
       : shared{.regexes = RegexStore(max_regex_states)}, strings(walks, shared.regexes) {}
@@ -96,17 +97,13 @@ class GrammarVocabulary {
   /// Writes what the file does not have yet. Throws Error when it cannot be written.
   void save();
 
-  // Not safe for use by several threads at once: hold `mutex`.
   /// Those of the next grammar, which holds on to them; others than before when these have become
   /// too large.
   std::shared_ptr<GrammarLanguages> begin_grammar();
-  const std::shared_ptr<GrammarLanguages>& languages() {
-    return languages_;
-  }  ///< of the latest one
-  RegexStore& regexes() { return languages_->shared.regexes; }
-  StringMasks& strings() { return languages_->strings; }
-  CanonicalCuts* cuts() { return cuts_.get(); }  ///< nullptr when not learned
-  std::mutex& mutex() { return mutex_; }
+  std::shared_ptr<GrammarLanguages> languages();  ///< of the latest one
+  RegexStore& regexes() { return languages()->shared.regexes; }
+  StringMasks& strings() { return languages()->strings; }
+  CanonicalCuts* cuts();  ///< nullptr when not learned
 
  private:
   std::unique_ptr<CacheFile> open_cache();
@@ -123,11 +120,12 @@ class GrammarVocabulary {
   TokenTrie trie_;
   GrammarVocabularyLimits limits_;
   StringWalks walks_;
-  std::shared_ptr<GrammarLanguages> languages_;
-  uint64_t saved_ = 0;  ///< of `made`
   bool was_cached_ = false;
+  std::mutex saving_;
+  uint64_t saved_ = 0;  ///< of `made`; by whoever saves
+  std::mutex mutex_;    ///< of all below
+  std::shared_ptr<GrammarLanguages> languages_;
   std::unique_ptr<CanonicalCuts> cuts_;
-  std::mutex mutex_;
 };
 
 /// Reads the tokenizer; what is_control_piece names is a control piece here even where the

@@ -182,7 +182,13 @@ CanonicalCuts::LeftId CanonicalCuts::intern(Left left) {
   return known->second;
 }
 
+CanonicalCuts::Left CanonicalCuts::left_at(LeftId left) const {
+  const std::lock_guard lock(mutex_);
+  return lefts_[left];
+}
+
 CanonicalCuts::LeftId CanonicalCuts::next(LeftId left, Token token) {
+  const std::lock_guard lock(mutex_);
   const std::string& bytes = bytes_[static_cast<size_t>(token)];
   std::vector<Node> still_pending;
   for (const Node node : lefts_[left].pending) {
@@ -212,10 +218,17 @@ CanonicalCuts::LeftId CanonicalCuts::next(LeftId left, Token token) {
 }
 
 std::shared_ptr<const MaskWords> CanonicalCuts::allowed_after(LeftId left) {
-  if (const auto* found = allowed_.find(left)) {
-    return *found;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto* found = allowed_.find(left)) {
+      return *found;
+    }
   }
-  return allowed_.add(left, find_allowed(lefts_[left]), alone_.size() * sizeof alone_[0]);
+  auto made = find_allowed(left_at(left));
+  const std::lock_guard lock(mutex_);
+  const auto* found = allowed_.find(left);  // another thread's
+  return found != nullptr ? *found
+                          : allowed_.add(left, std::move(made), alone_.size() * sizeof alone_[0]);
 }
 
 std::shared_ptr<const MaskWords> CanonicalCuts::find_allowed(const Left& left) const {
@@ -263,9 +276,16 @@ void CanonicalCuts::remove_found(Node pending, TokenTrie::Node at, MaskWords& wo
   }
 }
 
-const CanonicalCuts::Bytes& CanonicalCuts::joining_bytes(LeftId left) {
-  const Bytes* known = joining_.find(left);
-  return known != nullptr ? *known : joining_.add(left, find_joining(lefts_[left], false), 0);
+CanonicalCuts::Bytes CanonicalCuts::joining_bytes(LeftId left) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const Bytes* known = joining_.find(left)) {
+      return *known;
+    }
+  }
+  const Bytes made = find_joining(left_at(left), false);
+  const std::lock_guard lock(mutex_);
+  return joining_.has(left) ? made : joining_.add(left, made, 0);
 }
 
 CanonicalCuts::Bytes CanonicalCuts::find_joining(const Left& left, bool roughly) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,7 +21,8 @@ namespace specdec {
 
 /// Which tokens may follow one another in a tokenizer's own encoding of a text, exactly: neighbours
 /// that merges leave apart (see MergePairs), no piece that is found whole spelt by others, bytes
-/// only of characters that have no piece. Not safe for use by several threads at once.
+/// only of characters that have no piece. For any number of threads: the lock is held while one
+/// token is read, not while all of them are.
 class CanonicalCuts {
  public:
   using Bytes = MergePairs::Bytes;
@@ -40,9 +42,9 @@ class CanonicalCuts {
   LeftId next(LeftId left, Token token);
   /// Bytes with which the next token cannot be relied on to stand apart; all of them in the middle
   /// of a character. Where another byte comes next, every cut of what follows is a cut after this.
-  const Bytes& joining_bytes(LeftId left);
+  Bytes joining_bytes(LeftId left);
   /// These and more, found faster.
-  Bytes roughly_joining_bytes(LeftId left) const { return find_joining(lefts_[left], true); }
+  Bytes roughly_joining_bytes(LeftId left) const { return find_joining(left_at(left), true); }
   /// Tokens that end inside a JSON string as they begin there: whole characters and escapes (but
   /// for \u, of which it may take two), no quote.
   const MaskWords& inner() const { return inner_; }
@@ -76,6 +78,7 @@ class CanonicalCuts {
   std::vector<Node> pending_after(Token token) const;
   Left left_of(Token token) const;
   LeftId intern(Left left);
+  Left left_at(LeftId left) const;
   void remove_found(Node pending, TokenTrie::Node at, MaskWords& words) const;
   std::shared_ptr<const MaskWords> find_allowed(const Left& left) const;
   Bytes find_joining(const Left& left, bool roughly) const;
@@ -89,6 +92,7 @@ class CanonicalCuts {
   std::vector<int> byte_values_;
   std::unordered_map<std::string, bool> has_piece_;  ///< characters
   MaskWords alone_, inner_, loose_;
+  mutable std::mutex mutex_;  ///< of all below
   std::vector<Left> lefts_;
   std::map<Left, LeftId> ids_;
   std::vector<LeftId> usual_;  ///< after each token where nothing else matters; kStart: not known

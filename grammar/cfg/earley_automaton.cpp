@@ -130,9 +130,8 @@ EarleyAutomaton::Table EarleyAutomaton::build(StateId state) {
   std::vector<std::vector<RegexStore::Transition>> maps;
   std::vector<char32_t> lasts = {CodePoints::kLast};
   for (const RegexId rest : rests) {
-    const auto transitions = regexes_.transitions(rest);
-    maps.emplace_back(transitions.begin(), transitions.end());
-    for (const RegexStore::Transition& transition : transitions) {
+    maps.push_back(regexes_.transitions(rest));
+    for (const RegexStore::Transition& transition : maps.back()) {
       lasts.push_back(transition.last);
     }
   }

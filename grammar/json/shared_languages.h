@@ -5,7 +5,7 @@
 namespace specdec {
 
 /// The languages of strings and numbers that the grammars of a vocabulary met, with their automata:
-/// each built once. Not safe for use by several threads at once.
+/// each built once. For any number of threads.
 struct SharedLanguages {
   RegexStore regexes;
   NumberAutomata numbers = {};

@@ -20,18 +20,23 @@ uint8_t ClassTrees::Classes::of(char32_t point) const {
   return of_range[static_cast<size_t>(range)];
 }
 
+uint64_t ClassTrees::Tree::bytes() const {
+  return children_.capacity() * sizeof children_[0] + ends_.capacity() * sizeof ends_[0] +
+         (end_of_.capacity() + quote_of_.capacity()) * sizeof end_of_[0] +
+         targets_.size() * (sizeof(Targets) + 64);
+}
+
 uint64_t ClassTrees::bytes() const {
+  const std::lock_guard lock(mutex_);
   uint64_t bytes = 0;
-  for (const Tree& tree : trees_) {
-    bytes += tree.children_.capacity() * sizeof tree.children_[0] +
-             tree.ends_.capacity() * sizeof tree.ends_[0] +
-             (tree.end_of_.capacity() + tree.quote_of_.capacity()) * sizeof tree.end_of_[0] +
-             tree.targets_.size() * (sizeof(Targets) + 64);
+  for (const auto& tree : trees_) {
+    bytes += tree->bytes_;
   }
   return bytes;
 }
 
 bool ClassTrees::alike(RegexId a, RegexId b, Tree& tree) {
+  const std::lock_guard lock(tree.mutex_);
   struct Place {
     uint32_t node;
     RegexId a, b;
@@ -63,6 +68,7 @@ bool ClassTrees::alike(RegexId a, RegexId b, Tree& tree) {
 
 bool ClassTrees::walk(RegexId language, const TokenSpelling& spelling, Tree& tree,
                       MaskWords& inside, MaskWords& close) {
+  const std::lock_guard lock(tree.mutex_);
   std::vector<RegexId> states(tree.children_.size(), RegexStore::kNothing);  // by node
   std::vector<uint8_t> closes(states.size() + 1);                            // by one more
   states[0] = language;
@@ -104,8 +110,7 @@ std::optional<ClassTrees::Classes> ClassTrees::classes_of(RegexId language) {
   std::vector<std::vector<RegexStore::Transition>> maps;
   std::vector<char32_t> lasts;
   for (size_t i = 0; i < states.size(); ++i) {
-    const auto all = regexes_.transitions(states[i]);
-    maps.emplace_back(all.begin(), all.end());
+    maps.push_back(regexes_.transitions(states[i]));
     for (const RegexStore::Transition& part : maps.back()) {
       lasts.push_back(part.last);
       const bool fresh = part.target != RegexStore::kNothing &&
@@ -136,31 +141,39 @@ std::optional<ClassTrees::Classes> ClassTrees::classes_of(RegexId language) {
   return classes;
 }
 
-ClassTrees::Tree* ClassTrees::find(RegexId language, const TokenSpelling& spelling,
-                                   EscapeStyle escapes) {
+std::shared_ptr<ClassTrees::Tree> ClassTrees::find(RegexId language, const TokenSpelling& spelling,
+                                                   EscapeStyle escapes) {
   auto classes = classes_of(language);
   if (!classes) {
     return nullptr;
   }
-  const auto found = std::ranges::find_if(trees_, [&](const Tree& tree) {
-    return tree.escapes_ == escapes && tree.classes_ == *classes;
+  auto tree = latest(*std::move(classes), escapes);
+  const std::lock_guard lock(tree->mutex_);
+  if (++tree->met_ == kWorthATree) {
+    plant(spelling, *tree);
+    tree->bytes_ = tree->bytes();
+  }
+  return tree->children_.empty() ? nullptr : tree;
+}
+
+/// Which may still have to be planted.
+std::shared_ptr<ClassTrees::Tree> ClassTrees::latest(Classes classes, EscapeStyle escapes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::ranges::find_if(trees_, [&](const std::shared_ptr<Tree>& tree) {
+    return tree->escapes_ == escapes && tree->classes_ == classes;
   });
-  Tree tree;
   if (found != trees_.end()) {
-    tree = std::move(*found);
-    trees_.erase(found);
-  } else {
-    tree.classes_ = *std::move(classes);
-    tree.escapes_ = escapes;
+    trees_.splice(trees_.begin(), trees_, found);
+    return trees_.front();
   }
-  if (++tree.met_ == kWorthATree) {
-    plant(spelling, tree);
-  }
-  trees_.push_front(std::move(tree));
+  auto tree = std::make_shared<Tree>();
+  tree->classes_ = std::move(classes);
+  tree->escapes_ = escapes;
+  trees_.push_front(tree);
   if (trees_.size() > kMaxTrees) {
     trees_.pop_back();
   }
-  return trees_.front().children_.empty() ? nullptr : &trees_.front();
+  return tree;
 }
 
 /// No tree when the tokens have too many sequences.
@@ -226,7 +239,10 @@ const std::optional<ClassTrees::Targets>& ClassTrees::targets(RegexId state, Tre
   if (tree.targets_.size() >= kMaxStates) {
     tree.targets_.clear();
   }
-  return tree.targets_.emplace(state, find_targets(state, tree.classes_)).first->second;
+  const auto& found =
+      tree.targets_.emplace(state, find_targets(state, tree.classes_)).first->second;
+  tree.bytes_ = tree.bytes();
+  return found;
 }
 
 /// Nothing where a state tells characters of a class apart.

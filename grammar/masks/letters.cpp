@@ -66,11 +66,15 @@ std::optional<Letters> LanguageLetters::find_never(RegexId language) {
 }
 
 const std::optional<Letters>& LanguageLetters::never(RegexId language) {
-  const auto found = never_.find(language);
-  if (found != never_.end()) {
-    return found->second;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = never_.find(language); found != never_.end()) {
+      return found->second;
+    }
   }
-  return never_[language] = language == RegexStore::kNothing ? std::nullopt : find_never(language);
+  const auto made = language == RegexStore::kNothing ? std::nullopt : find_never(language);
+  const std::lock_guard lock(mutex_);
+  return never_.try_emplace(language, made).first->second;
 }
 
 /// Those that lead to the same language as most letters do, and do so again there, and so on.
@@ -120,13 +124,17 @@ Letters LanguageLetters::find_always(RegexId language, uint32_t longest) {
 }
 
 const Letters& LanguageLetters::always(RegexId language, uint32_t longest) {
-  const auto [known, fresh] = always_.try_emplace(language);
-  if (fresh) {
-    const Letters chain = find_always(language, longest);
-    const Letters loop = letters_in(regexes_.loop_of(language));
-    known->second = loop.ascii.count() > chain.ascii.count() ? loop : chain;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = always_.find(language); found != always_.end()) {
+      return found->second;
+    }
   }
-  return known->second;
+  const Letters chain = find_always(language, longest);
+  const Letters loop = letters_in(regexes_.loop_of(language));
+  const bool loops = loop.ascii.count() > chain.ascii.count();
+  const std::lock_guard lock(mutex_);
+  return always_.try_emplace(language, loops ? loop : chain).first->second;
 }
 
 }  // namespace specdec

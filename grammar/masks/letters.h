@@ -1,6 +1,7 @@
 #pragma once
 #include <bitset>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 
@@ -18,7 +19,8 @@ struct Letters {
   bool unclear = false;  ///< unfinished escapes
 };
 
-/// Which letters languages go on with, each found out once.
+/// Which letters languages go on with, each found out once. For any number of threads: what is
+/// known stays at its address, and the lock is not held while something is found out.
 class LanguageLetters {
  public:
   /// Borrows the languages.
@@ -32,6 +34,7 @@ class LanguageLetters {
   const Letters& always(RegexId language, uint32_t longest);
   uint64_t bytes() const {
     constexpr uint64_t kPlace = sizeof(std::pair<RegexId, std::optional<Letters>>) + 32;
+    const std::lock_guard lock(mutex_);
     return (never_.size() + always_.size()) * kPlace;
   }
 
@@ -40,6 +43,7 @@ class LanguageLetters {
   Letters find_always(RegexId language, uint32_t longest);
 
   RegexStore& regexes_;
+  mutable std::mutex mutex_;
   std::unordered_map<RegexId, std::optional<Letters>> never_;
   std::unordered_map<RegexId, Letters> always_;
 };

@@ -18,9 +18,9 @@ StringMasks::StringMasks(StringWalks& walks, RegexStore& regexes)
 std::shared_ptr<const StringWalk> StringMasks::walk(Node node, RegexId language,
                                                     EscapeStyle escapes) {
   if (node == 0 && language == RegexStore::kAll) {
-    std::shared_ptr<const Walk>& everything = walks_.everything(escapes);
-    everything = everything == nullptr ? walk_whole(language, escapes) : everything;
-    return everything;
+    auto everything = walks_.everything(escapes);
+    return everything != nullptr ? everything
+                                 : walks_.set_everything(escapes, walk_whole(language, escapes));
   }
   const StringWalks::Place at = place(node, language, escapes);
   if (auto found = walks_.find(at)) {
@@ -31,13 +31,14 @@ std::shared_ptr<const StringWalk> StringMasks::walk(Node node, RegexId language,
   }
   std::shared_ptr<const Walk> made =
       node == 0 ? walk_whole(language, escapes) : maker_.below(node, language, escapes);
-  walks_.add(at, made);
-  return made;
+  return walks_.add(at, std::move(made));
 }
 
 /// Walks with bits are what others begin from.
 void StringMasks::remember(RegexId language, EscapeStyle escapes) {
+  const std::lock_guard lock(mutex_);
   std::list<RegexId>& recent = recent_[escapes];
+  recent.remove(language);  // another thread's
   recent.push_front(language);
   if (recent.size() > kRecent) {
     const auto oldest = std::find_if(recent.rbegin(), recent.rend(),
@@ -46,23 +47,38 @@ void StringMasks::remember(RegexId language, EscapeStyle escapes) {
   }
 }
 
+void StringMasks::forget(RegexId language, EscapeStyle escapes) {
+  const std::lock_guard lock(mutex_);
+  recent_[escapes].remove(language);
+}
+
+std::list<RegexId> StringMasks::recent(EscapeStyle escapes) {
+  const std::lock_guard lock(mutex_);
+  std::list<RegexId>& recent = recent_[escapes];
+  recent.remove_if([&](RegexId id) {
+    return id != RegexStore::kAll && !walks_.has(place(0, id, escapes));  // dropped since
+  });
+  return recent;
+}
+
 /// That of a language which tokens cannot tell from this one, or a new one; nullptr when the
 /// language tells many characters apart, or few languages were like it.
 std::shared_ptr<const StringWalk> StringMasks::walk_by_classes(RegexId language,
+                                                               const std::list<RegexId>& recent,
                                                                EscapeStyle escapes) {
   constexpr ptrdiff_t kTried = 2;
   const TokenSpelling& spelling = walks_.spelling(escapes);
-  ClassTrees::Tree* tree = classes_.find(language, spelling, escapes);
+  const std::shared_ptr<ClassTrees::Tree> tree = classes_.find(language, spelling, escapes);
   if (tree == nullptr) {
     return nullptr;
   }
-  std::list<RegexId>& recent = recent_[escapes];
   ptrdiff_t tried = 0;
   for (auto other = recent.begin(); other != recent.end() && tried < kTried; ++other, ++tried) {
     if (*other != RegexStore::kAll && classes_.alike(language, *other, *tree)) {
-      std::shared_ptr<const Walk> walk = walks_.find(place(0, *other, escapes));
-      recent.erase(other);  // this one takes its place
-      return walk;
+      if (auto walk = walks_.find(place(0, *other, escapes))) {
+        forget(*other, escapes);  // this one takes its place
+        return walk;
+      }
     }
   }
   MaskWords inside(maker_.word_count());
@@ -83,14 +99,12 @@ std::shared_ptr<const StringWalk> StringMasks::make_walk(RegexId language, Escap
   LanguageWalks::Known known;
   const std::shared_ptr<const Walk> everything = walks_.everything(escapes);
   if (language != RegexStore::kAll) {
-    recent_[escapes].remove_if([&](RegexId id) {
-      return id != RegexStore::kAll && !walks_.has(place(0, id, escapes));  // dropped since
-    });
-    if (auto made = walk_by_classes(language, escapes)) {
+    const std::list<RegexId> others = recent(escapes);
+    if (auto made = walk_by_classes(language, others, escapes)) {
       return made;
     }
     const bool with_all = everything->bits != nullptr;
-    known.language = maker_.nearest(language, spelling, recent_[escapes], with_all);
+    known.language = maker_.nearest(language, spelling, others, with_all);
   }
   if (known.language != RegexStore::kNothing) {
     known.walk = walk(0, known.language, escapes);

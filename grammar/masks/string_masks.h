@@ -3,6 +3,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "grammar/masks/class_trees.h"
@@ -14,7 +15,8 @@ namespace specdec {
 
 /// Which tokens stay inside a JSON string of some language, and which close it. One walk over the
 /// vocabulary for each such place: all grammars of a vocabulary share them. A walk follows only
-/// what differs from a walk that was made before, so most languages cost little.
+/// what differs from a walk that was made before, so most languages cost little. For any number of
+/// threads, which walk at the same time.
 class StringMasks {
  public:
   using Inside = StringWalk::Inside;
@@ -60,12 +62,18 @@ class StringMasks {
   }
   std::shared_ptr<const Walk> make_walk(RegexId language, EscapeStyle escapes);
   std::shared_ptr<const Walk> walk_whole(RegexId language, EscapeStyle escapes);
-  std::shared_ptr<const Walk> walk_by_classes(RegexId language, EscapeStyle escapes);
+  std::shared_ptr<const Walk> walk_by_classes(RegexId language, const std::list<RegexId>& recent,
+                                              EscapeStyle escapes);
   void remember(RegexId language, EscapeStyle escapes);
+  void forget(RegexId language, EscapeStyle escapes);
+  /// Those whose walks are kept.
+  std::list<RegexId> recent(EscapeStyle escapes);
 
   StringWalks& walks_;
   RegexStore& regexes_;
-  std::map<EscapeStyle, std::list<RegexId>> recent_;  ///< languages with bits, newest first
+  std::mutex mutex_;
+  /// Languages with bits, newest first; under the lock.
+  std::map<EscapeStyle, std::list<RegexId>> recent_;
   LanguageWalks maker_;
   ClassTrees classes_;
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "grammar/masks/mask_cache_kinds.h"
 
@@ -21,45 +22,74 @@ uint64_t cost(uint64_t bytes) { return std::max<uint64_t>(bytes, 4096); }
 StringWalks::StringWalks(const TokenTrie& trie, uint64_t max_bytes, const CacheFile* cache)
     : trie_(trie),
       cache_(cache),
-      walks_(max_bytes / 2),
-      bits_(max_bytes / 2),
       remainders_(trie, cache),
-      made_(remainders_.was_cached() ? 0 : 1) {}
+      made_(remainders_.was_cached() ? 0 : 1),
+      walks_(max_bytes / 2),
+      bits_(max_bytes / 2) {
+  for (const EscapeStyle escapes : {EscapeStyle::kAny, EscapeStyle::kMinimal}) {
+    spellings_.try_emplace(escapes);
+  }
+}
 
 size_t StringWalks::Hash::operator()(const Place& place) const {
   const uint64_t where = uint64_t{place.node} << 8 | static_cast<uint64_t>(place.escapes);
   return WordHash().add(where).add(place.language[0]).add(place.language[1]).value();
 }
 
-TokenSpelling& StringWalks::spelling(EscapeStyle escapes) {
-  const auto known = spellings_.find(escapes);
-  if (known != spellings_.end()) {
-    return known->second;
-  }
-  TokenSpelling made = TokenSpelling::make(trie_, remainders_, escapes, cache_);
-  made_ += made.was_cached ? 0 : 1;
-  return spellings_.emplace(escapes, std::move(made)).first->second;
-}
-
-uint64_t StringWalks::spelling_bytes() const {
-  uint64_t bytes = 0;
-  for (const auto& [escapes, spelling] : spellings_) {
-    bytes += spelling.bytes();
-  }
-  return bytes;
+StringWalks::Spelling& StringWalks::known_spelling(EscapeStyle escapes) {
+  Spelling& known = spellings_.at(escapes);
+  std::call_once(known.made, [&] {
+    known.spelling = TokenSpelling::make(trie_, remainders_, escapes, cache_);
+    made_ += known.spelling.was_cached ? 0 : 1;
+    known.is_made = true;
+  });
+  return known;
 }
 
 // ---- What is kept ------------------------------------------------------------------------------
 
 std::shared_ptr<const StringWalk> StringWalks::find(const Place& place) {
+  const std::lock_guard lock(mutex_);
   const std::shared_ptr<const Walk>* found = walks_.find(place);
   return found == nullptr ? nullptr : *found;
 }
 
-void StringWalks::add(const Place& place, std::shared_ptr<const Walk> walk) {
+bool StringWalks::has(const Place& place) const {
+  const std::lock_guard lock(mutex_);
+  return walks_.has(place);
+}
+
+std::shared_ptr<const StringWalk> StringWalks::add(const Place& place,
+                                                   std::shared_ptr<const Walk> walk) {
   const void* what = walk.get();  // alike languages share one
   const uint64_t bytes = walk->bytes();
-  walks_.add(place, std::move(walk), 0, {what, bytes});
+  const std::lock_guard lock(mutex_);
+  if (const std::shared_ptr<const Walk>* found = walks_.find(place)) {
+    return *found;
+  }
+  return walks_.add(place, std::move(walk), 0, {what, bytes});
+}
+
+std::shared_ptr<const StringWalk> StringWalks::everything(EscapeStyle escapes) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = everything_.find(escapes);
+  return found == everything_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<const StringWalk> StringWalks::set_everything(EscapeStyle escapes,
+                                                              std::shared_ptr<const Walk> walk) {
+  const std::lock_guard lock(mutex_);
+  return everything_.try_emplace(escapes, std::move(walk)).first->second;
+}
+
+uint64_t StringWalks::walk_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return walks_.bytes();
+}
+
+uint64_t StringWalks::bits_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bits_.bytes();
 }
 
 std::shared_ptr<const MaskWords> StringWalks::keep(const Key& key, Combined combined) {
@@ -69,7 +99,7 @@ std::shared_ptr<const MaskWords> StringWalks::keep(const Key& key, Combined comb
 
 std::shared_ptr<const MaskWords> StringWalks::bits(const StringWalk& walk, EscapeStyle escapes,
                                                    bool may_close, const Lengths& lengths) {
-  TokenSpelling& spelling = this->spelling(escapes);
+  TokenSpelling& spelling = known_spelling(escapes).spelling;
   const uint64_t max = std::min<uint64_t>(lengths.max, spelling.longest);
   const bool closes = may_close && lengths.min <= max;
   if (max == spelling.longest && closes && lengths.min == 0) {
@@ -77,6 +107,7 @@ std::shared_ptr<const MaskWords> StringWalks::bits(const StringWalk& walk, Escap
   }
   const Lengths range = {closes ? lengths.min : spelling.longest + 1, max};
   const Key key = {reinterpret_cast<uintptr_t>(walk.bits.get()), 0, range.min, range.max};
+  const std::lock_guard lock(mutex_);
   if (const Combined* found = bits_.find(key)) {
     return found->result;
   }
@@ -97,6 +128,7 @@ std::shared_ptr<const MaskWords> StringWalks::unite(const std::shared_ptr<const 
   }
   const Key key = {reinterpret_cast<uintptr_t>(a.get()), reinterpret_cast<uintptr_t>(b.get()), 0,
                    0};
+  const std::lock_guard lock(mutex_);
   if (const Combined* found = bits_.find(key)) {
     return found->result;
   }
@@ -155,24 +187,30 @@ std::unique_ptr<StringWalk> StringWalks::read(const Place& place) {
 void StringWalks::write(CacheFileWriter& file, const CacheFile& old,
                         const WideHash::Value& everything, uint64_t max_bytes) const {
   remainders_.write(file);
-  for (const auto& [escapes, spelling] : spellings_) {
-    spelling.write(file, escapes);
+  for (const auto& [escapes, known] : spellings_) {
+    if (known.is_made) {
+      known.spelling.write(file, escapes);
+    }
+  }
+  std::vector<std::pair<CacheKey, std::shared_ptr<const Walk>>> walks;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [escapes, walk] : everything_) {
+      walks.emplace_back(walk_key(everything, escapes), walk);
+    }
+    for (const auto& entry : walks_.entries()) {
+      if (entry.key.node == 0) {
+        walks.emplace_back(walk_key(entry.key.language, entry.key.escapes), entry.value);
+      }
+    }
   }
   uint64_t bytes = 0;
-  const auto add_walk = [&](const CacheKey& key, const Walk& walk) {
-    const std::vector<uint32_t> words = walk.to_words();
+  for (const auto& [key, walk] : walks) {
+    const std::vector<uint32_t> words = walk->to_words();
     const uint64_t more = cost(words.size() * sizeof(uint32_t));
     if (bytes + more <= max_bytes) {
       bytes += more;
       file.add(key, words);
-    }
-  };
-  for (const auto& [escapes, walk] : everything_) {
-    add_walk(walk_key(everything, escapes), *walk);
-  }
-  for (const auto& entry : walks_.entries()) {
-    if (entry.key.node == 0) {
-      add_walk(walk_key(entry.key.language, entry.key.escapes), *entry.value);
     }
   }
   for (const CacheFile::Entry& entry : old.entries()) {

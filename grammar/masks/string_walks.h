@@ -1,8 +1,10 @@
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "grammar/json/json_string_decoder.h"
@@ -18,7 +20,8 @@
 namespace specdec {
 
 /// The walks of a vocabulary and bits made from them, and what is found out once for all of them.
-/// Languages go by their keys, which stay the same however often their automata are built.
+/// Languages go by their keys, which stay the same however often their automata are built. For any
+/// number of threads: the lock is held while something is looked up or combined, not in a walk.
 class StringWalks {
  public:
   using Walk = StringWalk;
@@ -39,14 +42,17 @@ class StringWalks {
 
   const TokenTrie& trie() const { return trie_; }
   const QuoteRemainders& remainders() const { return remainders_; }
-  TokenSpelling& spelling(EscapeStyle escapes);
+  const TokenSpelling& spelling(EscapeStyle escapes) { return known_spelling(escapes).spelling; }
 
   /// nullptr when it is not kept.
   std::shared_ptr<const Walk> find(const Place& place);
-  bool has(const Place& place) const { return walks_.has(place); }
-  void add(const Place& place, std::shared_ptr<const Walk> walk);
+  bool has(const Place& place) const;
+  /// Keeps it, unless another thread has made it too: then that one is the answer.
+  std::shared_ptr<const Walk> add(const Place& place, std::shared_ptr<const Walk> walk);
   /// The walk of all strings over the whole tree, which is never dropped; nullptr until it is set.
-  std::shared_ptr<const Walk>& everything(EscapeStyle escapes) { return everything_[escapes]; }
+  std::shared_ptr<const Walk> everything(EscapeStyle escapes) const;
+  /// As `add`.
+  std::shared_ptr<const Walk> set_everything(EscapeStyle escapes, std::shared_ptr<const Walk> walk);
   /// From the file; nullptr when it has none.
   std::unique_ptr<Walk> read(const Place& place);
   /// A walk over the whole vocabulary was made.
@@ -80,9 +86,8 @@ class StringWalks {
   uint64_t made() const { return made_; }
   uint64_t whole_walks() const { return whole_walks_; }
 
-  uint64_t walk_bytes() const { return walks_.bytes(); }
-  uint64_t bits_bytes() const { return bits_.bytes(); }
-  uint64_t spelling_bytes() const;
+  uint64_t walk_bytes() const;
+  uint64_t bits_bytes() const;
   size_t word_count() const { return static_cast<size_t>((trie_.vocab_size() + 31) / 32); }
 
  private:
@@ -96,17 +101,25 @@ class StringWalks {
     std::shared_ptr<const MaskWords> a, b, result;
   };
 
+  struct Spelling {
+    std::once_flag made;
+    std::atomic<bool> is_made = false;
+    TokenSpelling spelling;
+  };
+
+  Spelling& known_spelling(EscapeStyle escapes);
   std::shared_ptr<const MaskWords> keep(const Key& key, Combined combined);
 
   const TokenTrie& trie_;
   const CacheFile* cache_;
+  std::map<EscapeStyle, Spelling> spellings_;  ///< of all styles
+  QuoteRemainders remainders_;
+  std::atomic<uint64_t> whole_walks_ = 0;
+  std::atomic<uint64_t> made_ = 0;
+  mutable std::mutex mutex_;  ///< of all below, and the lengths of spellings
   std::map<EscapeStyle, std::shared_ptr<const Walk>> everything_;
   BoundedCache<Place, std::shared_ptr<const Walk>, Hash> walks_;
   BoundedCache<Key, Combined, Hash> bits_;
-  std::map<EscapeStyle, TokenSpelling> spellings_;
-  QuoteRemainders remainders_;
-  uint64_t whole_walks_ = 0;
-  uint64_t made_ = 0;
 };
 
 }  // namespace specdec

@@ -78,10 +78,26 @@ bool WalkDifference::skip(const Pair& before, Node node, bool same_inside) {
   return true;
 }
 
+const std::optional<Letters>& WalkDifference::never(RegexId language) {
+  Facts& facts = facts_[language];
+  if (facts.never == nullptr) {
+    facts.never = &tools_.letters.never(language);
+  }
+  return *facts.never;
+}
+
+const Letters& WalkDifference::always(RegexId language) {
+  Facts& facts = facts_[language];
+  if (facts.always == nullptr) {
+    facts.always = &tools_.letters.always(language, tools_.spelling.longest);
+  }
+  return *facts.always;
+}
+
 WalkDifference::Pair WalkDifference::pair(RegexId from, RegexId to) {
   Pair result{.from = from, .to = to, .told = false, .differing = {}, .same_inside = false};
-  const std::optional<Letters> left = tools_.letters.never(from);
-  const std::optional<Letters> right = tools_.letters.never(to);
+  const std::optional<Letters>& left = never(from);
+  const std::optional<Letters>& right = never(to);
   if (left && right) {
     result.told = true;
     result.differing.ascii = left->ascii ^ right->ascii;
@@ -113,13 +129,13 @@ void WalkDifference::clear_below(Node node, MaskWords& words) const {
 }
 
 /// True when all texts of the subtree go on in the language; asked of larger ones only.
-bool WalkDifference::stays_inside(RegexId language, Node node) const {
+bool WalkDifference::stays_inside(RegexId language, Node node) {
   const uint32_t set = tools_.spelling.set(node);
   if (set == 0 || language == RegexStore::kNothing) {
     return false;
   }
   const Letters& below = tools_.spelling.sets[set];
-  const Letters& always = tools_.letters.always(language, tools_.spelling.longest);
+  const Letters& always = this->always(language);
   return !below.unclear && (below.ascii & ~always.ascii).none() &&
          (always.separators || !below.separators) && (always.others || !below.others);
 }
@@ -145,21 +161,25 @@ RegexId WalkDifference::step(RegexId language, Node node, char32_t point) {
 }
 
 const WalkDifference::High& WalkDifference::above_ascii(RegexId language) {
-  const auto [entry, fresh] = high_.try_emplace(language);
-  if (fresh && language != RegexStore::kNothing) {
+  std::optional<High>& high = facts_[language].high;
+  if (high) {
+    return *high;
+  }
+  high.emplace();
+  if (language != RegexStore::kNothing) {
     const auto all = tools_.regexes.transitions(language);
     const auto first =
         std::find_if(all.begin(), all.end(), [](const auto& part) { return part.last >= 0x80; });
     // Surrogates stand alone and have nothing after them.
-    entry->second.one = std::all_of(first, all.end(), [&](const auto& part) {
+    high->one = std::all_of(first, all.end(), [&](const auto& part) {
       return part.target == first->target || part.last == 0xDFFF;
     });
-    entry->second.always = std::all_of(first, all.end(), [&](const auto& part) {
+    high->always = std::all_of(first, all.end(), [&](const auto& part) {
       return part.target != RegexStore::kNothing || part.last == 0xDFFF;
     });
-    entry->second.target = first->target;
+    high->target = first->target;
   }
-  return entry->second;
+  return *high;
 }
 
 bool WalkDifference::same_above_ascii(RegexId a, RegexId b) {

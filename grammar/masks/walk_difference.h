@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <unordered_map>
 
 #include "grammar/masks/letters.h"
@@ -45,11 +46,20 @@ class WalkDifference {
     RegexId target = RegexStore::kNothing;
   };
 
+  /// What was asked of a language so far.
+  struct Facts {
+    const std::optional<Letters>* never = nullptr;
+    const Letters* always = nullptr;
+    std::optional<High> high;
+  };
+
+  const std::optional<Letters>& never(RegexId language);
+  const Letters& always(RegexId language);
   Pair pair(RegexId from, RegexId to);
   /// True when the subtree needs no look: nothing below differs, or all of it was set.
   bool skip(const Pair& before, Node node, bool same_inside);
   bool stays_alike(const Pair& before, Node node) const;
-  bool stays_inside(RegexId language, Node node) const;
+  bool stays_inside(RegexId language, Node node);
   void clear_below(Node node, MaskWords& words) const;
   bool closes(RegexId language) const;
   RegexId step(RegexId language, Node node, char32_t point);
@@ -60,7 +70,7 @@ class WalkDifference {
   Tools tools_;
   MaskWords& inside_;
   MaskWords& close_;
-  std::unordered_map<RegexId, High> high_;
+  std::unordered_map<RegexId, Facts> facts_;  ///< looked up without a lock
 };
 
 }  // namespace specdec

@@ -48,32 +48,51 @@ uint64_t NumberAutomaton::Hash::operator()(const State& state) const {
 NumberAutomaton::NumberAutomaton(const NumberPlan& plan, NumberStyle style) : texts_(plan, style) {
   states_.add({Phase::kStart, false, "dead"});
   states_.add({});
+  count();
 }
 
-uint64_t NumberAutomaton::bytes() const {
-  return sizeof *this + states_.bytes() + transitions_.bytes() + text_bytes_;
+void NumberAutomaton::count() {
+  size_.store(states_.size(), std::memory_order_relaxed);
+  bytes_.store(sizeof *this + states_.bytes() + transitions_.bytes() + text_bytes_,
+               std::memory_order_relaxed);
+}
+
+/// It stays at its address.
+const NumberAutomaton::State& NumberAutomaton::state(StateId state) const {
+  const std::lock_guard lock(mutex_);
+  return states_[state];
 }
 
 std::optional<NumberAutomaton::StateId> NumberAutomaton::next(StateId state, uint8_t byte) {
   const uint64_t key = uint64_t{state} << 8 | byte;
-  if (const StateId found = transitions_.find(key); found != FlatMap::kNone) {
-    return found;
+  const State* from = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const StateId found = transitions_.find(key); found != FlatMap::kNone) {
+      return found;
+    }
+    from = &states_[state];
   }
-  const State& from = states_[state];
-  const auto phase = after(from.phase, byte);
+  const auto phase = after(from->phase, byte);
   if (!phase) {
     return std::nullopt;
   }
-  std::string text = texts_.representative(from.text + static_cast<char>(byte));
+  std::string text = texts_.representative(from->text + static_cast<char>(byte));
+  const bool alive = texts_.can_complete(text);
+  const bool complete = alive && texts_.is_complete(text);
+  const std::lock_guard lock(mutex_);
+  if (const StateId found = transitions_.find(key); found != FlatMap::kNone) {
+    return found;  // by another thread, in the meantime
+  }
   StateId next = kDead;
-  if (texts_.can_complete(text)) {
-    const bool complete = texts_.is_complete(text);
+  if (alive) {
     const uint32_t known = states_.size();
     const size_t bytes = text.capacity();
     next = states_.intern({*phase, complete, std::move(text)});
     text_bytes_ += next == known ? bytes : 0;
   }
   transitions_.add(key, next);
+  count();
   return next;
 }
 
@@ -111,7 +130,7 @@ std::optional<NumberAutomaton::Phase> NumberAutomaton::after(Phase phase, uint8_
 }
 
 std::string_view NumberAutomaton::candidates(StateId state) const {
-  switch (states_[state].phase) {
+  switch (this->state(state).phase) {
     case Phase::kStart:
       return "-0123456789";
     case Phase::kZero:
@@ -128,21 +147,34 @@ std::string_view NumberAutomaton::candidates(StateId state) const {
 }
 
 std::optional<std::string> NumberAutomaton::find_completion(StateId state) const {
-  return is_complete(state) ? "" : texts_.find_completion(states_[state].text);
+  const State& from = this->state(state);
+  return from.complete ? "" : texts_.find_completion(from.text);
 }
 
 std::shared_ptr<NumberAutomaton> NumberAutomata::find(const NumberPlan& plan, NumberStyle style) {
   const std::string key = key_of(plan, style);
-  known_.recount([](const auto& automaton) { return automaton->bytes(); });
-  if (std::shared_ptr<NumberAutomaton>* known = known_.find(key)) {
-    if ((*known)->states() > kMostStates) {
-      *known = std::make_shared<NumberAutomaton>(plan, style);
-    }
-    return *known;
+  if (auto known = known_small(key)) {
+    return known;
   }
   auto made = std::make_shared<NumberAutomaton>(plan, style);
-  const uint64_t bytes = made->bytes();
-  return known_.add(key, std::move(made), bytes);
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<NumberAutomaton>* known = known_.find(key);
+  if (known == nullptr) {
+    return known_.add(key, made, made->bytes());
+  }
+  return *known = made;  // the old one was large, or another thread's a moment ago
+}
+
+std::shared_ptr<NumberAutomaton> NumberAutomata::known_small(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  known_.recount([](const auto& automaton) { return automaton->bytes(); });
+  const std::shared_ptr<NumberAutomaton>* known = known_.find(key);
+  return known != nullptr && (*known)->states() <= kMostStates ? *known : nullptr;
+}
+
+uint64_t NumberAutomata::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return known_.bytes();
 }
 
 }  // namespace specdec

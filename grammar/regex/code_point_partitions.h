@@ -5,24 +5,33 @@
 #include <span>
 #include <vector>
 
-#include "grammar/tables/sequence_table.h"
+#include "grammar/tables/growing_array.h"
+#include "grammar/tables/hash_slots.h"
 
 namespace specdec {
 
-/// All code points cut into ranges, in many ways: equal cuts are one, numbered from 0.
+/// All code points cut into ranges, in many ways: equal cuts are one, numbered from 0. While one
+/// thread interns, others may ask for partitions whose numbers they were given.
 class CodePointPartitions {
  public:
   /// `lasts`: the last code point of each range, ascending; the last of them CodePoints::kLast.
   uint32_t intern(std::span<const uint32_t> lasts);
-  /// The same. Lives until the next partition comes in.
-  std::span<const uint32_t> lasts(uint32_t id) const { return lasts_[id]; }
+  /// The same.
+  std::span<const uint32_t> lasts(uint32_t id) const { return partitions_[id].lasts; }
   /// Which of a partition's ranges a code point (up to CodePoints::kLast) is in.
   size_t range_of(uint32_t id, char32_t point) const;
-  uint64_t bytes() const { return lasts_.bytes() + ascii_.capacity() * sizeof ascii_[0]; }
+  uint64_t bytes() const { return partitions_.bytes() + ids_.bytes() + lasts_bytes_; }
 
  private:
-  SequenceTable lasts_;
-  std::vector<std::array<uint8_t, 128>> ascii_;  ///< by partition: ranges of the ASCII code points
+  struct Partition {
+    std::vector<uint32_t> lasts;
+    std::array<uint8_t, 128> ascii = {};  ///< ranges of the ASCII code points
+  };
+
+  GrowingArray<Partition> partitions_;
+  uint32_t size_ = 0;
+  NumberSlots ids_;
+  uint64_t lasts_bytes_ = 0;
 };
 
 }  // namespace specdec

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 
 #include "core/error.h"
 #include "grammar/regex/regex_automaton.h"
@@ -57,8 +58,9 @@ std::vector<RegexId> copy(std::span<const RegexId> parts) { return {parts.begin(
 class RegexStore::Implementation {
  public:
   explicit Implementation(uint64_t max_states)
-      : automaton(nodes, max_states), queries(nodes, automaton) {}
+      : automaton(nodes, mutex, max_states), queries(nodes, mutex, automaton) {}
 
+  std::mutex mutex;  ///< of the nodes, what the automaton builds, and the names
   RegexNodes nodes;
   RegexAutomaton automaton;
   RegexQueries queries;
@@ -73,23 +75,29 @@ RegexStore::~RegexStore() = default;
 void RegexStore::allow(uint64_t states) { implementation_->automaton.allow(states); }
 
 RegexId RegexStore::one_of(const CodePoints& points) {
+  const std::lock_guard lock(implementation_->mutex);
   return implementation_->nodes.one_of(points);
 }
 
 RegexId RegexStore::named(const std::string& name, const std::function<RegexId()>& make) {
-  const auto found = implementation_->names.find(name);
-  if (found != implementation_->names.end()) {
-    return found->second;
+  {
+    const std::lock_guard lock(implementation_->mutex);
+    const auto found = implementation_->names.find(name);
+    if (found != implementation_->names.end()) {
+      return found->second;
+    }
   }
   const RegexId made = make();
-  implementation_->names[name] = made;
-  return made;
+  const std::lock_guard lock(implementation_->mutex);
+  return implementation_->names.try_emplace(name, made).first->second;
 }
 
 RegexId RegexStore::literal(std::u32string_view text) {
+  const std::lock_guard lock(implementation_->mutex);
+  RegexNodes& nodes = implementation_->nodes;
   RegexId whole = kEmpty;
   for (auto letter = text.rbegin(); letter != text.rend(); ++letter) {
-    whole = concat(implementation_->nodes.letter(*letter), whole);
+    whole = nodes.concat(nodes.letter(*letter), whole);
   }
   return whole;
 }
@@ -103,36 +111,46 @@ RegexId RegexStore::concat(std::span<const RegexId> parts) {
 }
 
 RegexId RegexStore::concat(RegexId first, RegexId second) {
+  const std::lock_guard lock(implementation_->mutex);
   return implementation_->nodes.concat(first, second);
 }
 
 RegexId RegexStore::any_of(std::span<const RegexId> parts) {
+  const std::lock_guard lock(implementation_->mutex);
   return implementation_->nodes.any_of(copy(parts));
 }
 
 RegexId RegexStore::any_of(RegexId first, RegexId second) {
+  const std::lock_guard lock(implementation_->mutex);
   return implementation_->nodes.any_of({first, second});
 }
 
 RegexId RegexStore::all_of(std::span<const RegexId> parts) {
+  const std::lock_guard lock(implementation_->mutex);
   return implementation_->nodes.all_of(copy(parts));
 }
 
 RegexId RegexStore::all_of(RegexId first, RegexId second) {
+  const std::lock_guard lock(implementation_->mutex);
   return implementation_->nodes.all_of({first, second});
 }
 
-RegexId RegexStore::complement(RegexId regex) { return implementation_->nodes.complement(regex); }
+RegexId RegexStore::complement(RegexId regex) {
+  const std::lock_guard lock(implementation_->mutex);
+  return implementation_->nodes.complement(regex);
+}
 
 RegexId RegexStore::repeat(RegexId regex, uint64_t min, std::optional<uint64_t> max) {
   SPECDEC_CHECK(min < RegexNodes::kInfinite && min <= max.value_or(min), "repeat {} to {} times",
                 min, max.value_or(min));
+  const std::lock_guard lock(implementation_->mutex);
   return implementation_->nodes.repeat(regex, min, max.value_or(RegexNodes::kInfinite));
 }
 
 RegexId RegexStore::words(std::vector<std::u32string> texts) {
   std::sort(texts.begin(), texts.end());
   texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  const std::lock_guard lock(implementation_->mutex);
   Trie trie(implementation_->nodes);
   for (const std::u32string& text : texts) {
     trie.add(text);
@@ -150,7 +168,7 @@ RegexId RegexStore::next(RegexId regex, char32_t c) {
   return implementation_->automaton.next(regex, c);
 }
 
-std::span<const RegexStore::Transition> RegexStore::transitions(RegexId regex) {
+std::vector<RegexStore::Transition> RegexStore::transitions(RegexId regex) {
   return implementation_->automaton.transitions(regex);
 }
 
@@ -212,7 +230,11 @@ CodePoints RegexStore::loop_of(RegexId regex) {
       return head_loops && !is_nothing(node.b) ? loop_of(node.a) : CodePoints();
     }
     case RegexNodes::Kind::kOr: {
-      const std::vector<RegexId> operands = copy(nodes.operands(regex));
+      std::vector<RegexId> operands;
+      {
+        const std::lock_guard lock(implementation_->mutex);
+        operands = copy(nodes.operands(regex));
+      }
       CodePoints most;
       for (const RegexId operand : operands) {
         CodePoints points = loop_of(operand);
@@ -231,7 +253,9 @@ uint64_t RegexStore::states() const { return implementation_->automaton.states()
 
 uint64_t RegexStore::bytes() const {
   const Implementation& all = *implementation_;
-  return all.nodes.bytes() + all.automaton.bytes() + all.queries.bytes();
+  const uint64_t others = all.automaton.bytes() + all.queries.bytes();
+  const std::lock_guard lock(implementation_->mutex);
+  return all.nodes.bytes() + others;
 }
 
 bool RegexStore::is_half_full() const { return implementation_->automaton.is_half_full(); }

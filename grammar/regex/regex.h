@@ -18,8 +18,9 @@ namespace specdec {
 using RegexId = uint32_t;
 
 /// All regular expressions of a process's grammars, hash-consed, with the automaton of their
-/// derivatives built as it is asked for (Brzozowski 1964; Owens, Reppy and Turon 2009). Not safe
-/// for use by several threads at once.
+/// derivatives built as it is asked for (Brzozowski 1964; Owens, Reppy and Turon 2009). For any
+/// number of threads: transitions that are known are looked up without a lock, and a lock is held
+/// only while one expression is made or the transitions of one state are.
 class RegexStore {
  public:
   static constexpr RegexId kNothing = 0;  ///< no text at all
@@ -40,7 +41,7 @@ class RegexStore {
   RegexStore& operator=(const RegexStore&) = delete;
 
   /// From now on at most so many states more may be built, and never more than a quarter of what
-  /// the store may still hold: one expression leaves room for the next.
+  /// the store may still hold: one expression leaves room for the next. All threads together.
   void allow(uint64_t states);
 
   RegexId one_of(const CodePoints& points);  ///< one code point
@@ -67,8 +68,8 @@ class RegexStore {
   bool is_nothing(RegexId regex);
   /// What may follow after `c`; kNothing exactly when nothing can.
   RegexId next(RegexId regex, char32_t c);
-  /// All of them: sorted, covering 0..CodePoints::kLast. The span lives until the next call.
-  std::span<const Transition> transitions(RegexId regex);
+  /// All of them: sorted, covering 0..CodePoints::kLast.
+  std::vector<Transition> transitions(RegexId regex);
   /// True when some character of the ranges may come next.
   bool goes_on(RegexId regex, std::span<const CodePoints::Range> ranges);
   bool matches(RegexId regex, std::u32string_view text);

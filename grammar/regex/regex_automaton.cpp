@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 #include "core/error.h"
 #include "grammar/interruption.h"
@@ -16,13 +17,15 @@ constexpr uint64_t kStorageForAState = 64;  ///< transitions and operands, on av
 constexpr uint64_t kWorkForAState = 64;     ///< segments and targets put together, on average
 constexpr uint64_t kDear = 4;               ///< such work is not done twice
 constexpr size_t kMaxDerived = 1 << 18;     ///< transitions remembered
+constexpr size_t kBlock = 1 << 13;          ///< targets that are stored together
 
 }  // namespace
 
-RegexAutomaton::RegexAutomaton(RegexNodes& nodes, uint64_t max_states)
-    : nodes_(nodes), max_states_(max_states), budget_{.states = max_states}, tables_(1) {}
+RegexAutomaton::RegexAutomaton(RegexNodes& nodes, std::mutex& mutex, uint64_t max_states)
+    : nodes_(nodes), mutex_(mutex), max_states_(max_states), budget_{.states = max_states} {}
 
 void RegexAutomaton::allow(uint64_t states) {
+  const std::lock_guard lock(mutex_);
   const uint64_t left = max_states_ - std::min(max_states_, this->states());
   budget_ = {std::min(states, left / 4), this->states(), stored(), work_};
 }
@@ -32,65 +35,78 @@ RegexId RegexAutomaton::next(RegexId state, char32_t c) {
   if (c > CodePoints::kLast) {
     return RegexStore::kNothing;
   }
-  const RegexId target = targets_[found.first_target + partitions_.range_of(found.partition, c)];
+  const RegexId target = found.targets[partitions_.range_of(found.partition, c)];
   return is_live(target) ? target : RegexStore::kNothing;
 }
 
 bool RegexAutomaton::goes_on(RegexId state, const CodePoints::Range& points) {
-  const Table found = table(state);
+  const Table& found = table(state);
   const size_t last = partitions_.range_of(found.partition, points.last);
   for (size_t i = partitions_.range_of(found.partition, points.first); i <= last; ++i) {
-    if (is_live(targets_[found.first_target + i])) {
+    if (is_live(found.targets[i])) {
       return true;
     }
   }
   return false;
 }
 
-std::span<const RegexAutomaton::Transition> RegexAutomaton::transitions(RegexId state) {
-  const Table found = table(state);
-  const size_t count = partitions_.lasts(found.partition).size();
+std::vector<RegexAutomaton::Transition> RegexAutomaton::transitions(RegexId state) {
+  const Table& found = table(state);
+  const std::span<const uint32_t> lasts = partitions_.lasts(found.partition);
   Map answer;
-  for (size_t i = 0; i < count; ++i) {
-    RegexId target = targets_[found.first_target + i];
-    target = is_live(target) ? target : RegexStore::kNothing;
-    if (!answer.empty() && answer.back().target == target) {
-      answer.pop_back();
-    }
-    answer.push_back({partitions_.lasts(found.partition)[i], target});
+  for (size_t i = 0; i < lasts.size(); ++i) {
+    append(lasts[i], is_live(found.targets[i]) ? found.targets[i] : RegexStore::kNothing, answer);
   }
-  answer_ = std::move(answer);
-  return answer_;
+  return answer;
 }
 
 uint64_t RegexAutomaton::bytes() const {
   constexpr uint64_t kPlace = sizeof(Map) + 64;  // in a map
-  return table_of_.capacity() * sizeof table_of_[0] + tables_.capacity() * sizeof tables_[0] +
-         targets_.capacity() * sizeof targets_[0] + life_.capacity() * sizeof life_[0] +
-         partitions_.bytes() + derived_transitions_ * sizeof(Transition) + derived_.size() * kPlace;
+  const std::lock_guard lock(mutex_);
+  return states_.bytes() + tables_.bytes() + block_bytes_ + partitions_.bytes() +
+         derived_transitions_ * sizeof(Transition) + derived_.size() * kPlace;
+}
+
+const RegexAutomaton::Table* RegexAutomaton::find_table(RegexId state) const {
+  const State* known = states_.find(state);
+  const uint32_t table = known == nullptr ? 0 : known->table.load(std::memory_order_acquire);
+  return table == 0 ? nullptr : &tables_[table];
 }
 
 const RegexAutomaton::Table& RegexAutomaton::table(RegexId state) {
-  if (state >= table_of_.size()) {
-    table_of_.resize(std::max<size_t>(nodes_.size(), state + size_t{1}), 0);
+  const Table* known = find_table(state);
+  if (known != nullptr) {
+    return *known;
   }
-  if (table_of_[state] == 0) {
-    const Table built = build(state);
-    tables_.push_back(built);
-    table_of_[state] = static_cast<uint32_t>(tables_.size() - 1);
-  }
-  return tables_[table_of_[state]];
+  const std::lock_guard lock(mutex_);
+  known = find_table(state);  // another thread may have built it in the meantime
+  return known != nullptr ? *known : build(state);
 }
 
-RegexAutomaton::Table RegexAutomaton::build(RegexId state) {
+const RegexAutomaton::Table& RegexAutomaton::build(RegexId state) {
   check_budget(state);
   depth_ = 0;
   const Map map = derive_anew(state);
-  const Table built = {partition_of(map), targets_.size()};
-  for (const Transition& transition : map) {
-    targets_.push_back(transition.target);
-  }
+  const auto number = static_cast<uint32_t>(states() + 1);
+  Table& built = tables_.make(number);
+  built = {partition_of(map), keep_targets(map)};
+  states_.make(state).table.store(number, std::memory_order_release);
+  built_.store(number, std::memory_order_relaxed);
   return built;
+}
+
+const RegexId* RegexAutomaton::keep_targets(const Map& map) {
+  if (map.size() > block_left_) {
+    block_left_ = std::max(kBlock, map.size());
+    block_bytes_ += block_left_ * sizeof(RegexId);
+    target_blocks_.push_back(std::make_unique<RegexId[]>(block_left_));
+    next_target_ = target_blocks_.back().get();
+  }
+  RegexId* const kept = next_target_;
+  next_target_ = std::ranges::transform(map, kept, &Transition::target).out;
+  block_left_ -= map.size();
+  stored_targets_ += map.size();
+  return kept;
 }
 
 void RegexAutomaton::check_budget(RegexId state) const {
@@ -127,8 +143,8 @@ uint32_t RegexAutomaton::partition_of(const Map& map) {
 }
 
 RegexAutomaton::Map RegexAutomaton::derive(RegexId regex) {
-  if (regex < table_of_.size() && table_of_[regex] != 0) {
-    return map_of(tables_[table_of_[regex]]);
+  if (const Table* known = find_table(regex)) {
+    return map_of(*known);
   }
   if (const auto known = derived_.find(regex); known != derived_.end()) {
     return known->second;
@@ -156,7 +172,7 @@ RegexAutomaton::Map RegexAutomaton::map_of(const Table& table) const {
   Map map;
   map.reserve(lasts.size());
   for (size_t i = 0; i < lasts.size(); ++i) {
-    map.push_back({lasts[i], targets_[table.first_target + i]});
+    map.push_back({lasts[i], table.targets[i]});
   }
   return map;
 }

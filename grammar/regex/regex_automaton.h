@@ -1,23 +1,29 @@
 #pragma once
+#include <atomic>
 #include <cstdint>
-#include <span>
+#include <memory>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "grammar/regex/code_point_partitions.h"
 #include "grammar/regex/regex_nodes.h"
+#include "grammar/tables/growing_array.h"
 
 namespace specdec {
 
 /// The automaton whose states are expressions and whose transitions are their derivatives, built as
 /// it is asked for (Owens, Reppy and Turon 2009, section 3.3). Not the partition of the paper is
 /// computed first, but all derivatives of a state at once, as a map from ranges of code points.
+/// For any number of threads: what is known is looked up without a lock, and the lock of the nodes
+/// is held while the transitions of one state are built.
 class RegexAutomaton {
  public:
   using Transition = RegexStore::Transition;
 
-  RegexAutomaton(RegexNodes& nodes, uint64_t max_states);
+  /// `mutex`: held by whoever makes nodes; not to be held in calls of any of these.
+  RegexAutomaton(RegexNodes& nodes, std::mutex& mutex, uint64_t max_states);
 
   void allow(uint64_t states);
 
@@ -25,11 +31,10 @@ class RegexAutomaton {
   RegexId next(RegexId state, char32_t c);
   /// True when something follows after one of these code points.
   bool goes_on(RegexId state, const CodePoints::Range& points);
-  /// All of them. The span lives until the next call.
-  std::span<const Transition> transitions(RegexId state);
+  std::vector<Transition> transitions(RegexId state);
   /// True when some text is in the language.
   bool is_live(RegexId state);
-  uint64_t states() const { return tables_.size() - 1; }
+  uint64_t states() const { return built_.load(std::memory_order_relaxed); }
   bool is_half_full() const { return states() > max_states_ / 2; }
   uint64_t bytes() const;
 
@@ -43,13 +48,21 @@ class RegexAutomaton {
   };
   struct Table {
     uint32_t partition = 0;  ///< where the targets change; many states share one
-    size_t first_target = 0;
+    const RegexId* targets = nullptr;
   };
   enum class Life : uint8_t { kUnknown, kLive, kDead };
+  struct State {
+    std::atomic<uint32_t> table = 0;  ///< 0 when not built
+    std::atomic<Life> life = Life::kUnknown;
+  };
 
+  /// nullptr when not built.
+  const Table* find_table(RegexId state) const;
   const Table& table(RegexId state);
-  Table build(RegexId state);
-  uint64_t stored() const { return targets_.size() + nodes_.stored_operands(); }
+  // Under the lock, down to `append`.
+  const Table& build(RegexId state);
+  const RegexId* keep_targets(const Map& map);
+  uint64_t stored() const { return stored_targets_ + nodes_.stored_operands(); }
   void check_budget(RegexId state) const;
   /// Counts what is done, so that building few but large states ends too.
   void spend(uint64_t work);
@@ -72,10 +85,10 @@ class RegexAutomaton {
   static void append(char32_t last, RegexId target, Map& map);
 
   Life life(RegexId state) const;
-  void search_live(RegexId start);
-  void mark(RegexId state, Life life);
+  bool search_live(RegexId start);
 
   RegexNodes& nodes_;
+  std::mutex& mutex_;
   uint64_t max_states_;
   /// What may be built, and what was there when this was said.
   struct Budget {
@@ -89,12 +102,15 @@ class RegexAutomaton {
   uint64_t work_ = 0;
   std::unordered_map<RegexId, Map> derived_;  ///< of parts of states, where it took long
   size_t derived_transitions_ = 0;            ///< in all of `derived_`
-  std::vector<uint32_t> table_of_;            ///< by state; 0 when not built
-  std::vector<Table> tables_;
-  std::vector<RegexId> targets_;
+  GrowingArray<State> states_;
+  GrowingArray<Table> tables_;  ///< from 1 on
+  std::atomic<uint32_t> built_ = 0;
+  std::vector<std::unique_ptr<RegexId[]>> target_blocks_;
+  RegexId* next_target_ = nullptr;  ///< of the latest one
+  size_t block_left_ = 0;           ///< of it
+  uint64_t block_bytes_ = 0;
+  uint64_t stored_targets_ = 0;
   CodePointPartitions partitions_;
-  std::vector<Life> life_;
-  Map answer_;
 };
 
 }  // namespace specdec

@@ -15,26 +15,19 @@ RegexAutomaton::Life RegexAutomaton::life(RegexId state) const {
   if (!node.extended) {
     return state == RegexStore::kNothing ? Life::kDead : Life::kLive;
   }
-  return state < life_.size() ? life_[state] : Life::kUnknown;
-}
-
-void RegexAutomaton::mark(RegexId state, Life life) {
-  if (state >= life_.size()) {
-    life_.resize(nodes_.size(), Life::kUnknown);
-  }
-  life_[state] = life;
+  const State* known = states_.find(state);
+  return known == nullptr ? Life::kUnknown : known->life.load(std::memory_order_relaxed);
 }
 
 bool RegexAutomaton::is_live(RegexId state) {
-  if (life(state) == Life::kUnknown) {
-    search_live(state);
-  }
-  return life(state) == Life::kLive;
+  const Life known = life(state);
+  return known == Life::kUnknown ? search_live(state) : known == Life::kLive;
 }
 
 /// Best first by the lower bound of what is still to read, until a state known to be live turns up.
 /// All states from which it was reached are live then; when none turns up, all seen are dead.
-void RegexAutomaton::search_live(RegexId start) {
+/// Whatever other threads find out in the meantime is true here too.
+bool RegexAutomaton::search_live(RegexId start) {
   using Entry = std::pair<uint64_t, size_t>;  // bound, then the latest first
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
   std::unordered_map<RegexId, std::vector<RegexId>> sources;  // of all states seen
@@ -45,16 +38,17 @@ void RegexAutomaton::search_live(RegexId start) {
   while (!open.empty() && found.empty()) {
     const RegexId state = order[~open.top().second];
     open.pop();
-    const Table reached = table(state);
+    const Table& reached = table(state);
     const size_t parts = partitions_.lasts(reached.partition).size();
     for (size_t i = 0; i < parts; ++i) {
-      const RegexId target = targets_[reached.first_target + i];
-      if (life(target) == Life::kDead) {
+      const RegexId target = reached.targets[i];
+      const Life target_life = life(target);
+      if (target_life == Life::kDead) {
         continue;
       }
       const auto [known, is_new] = sources.try_emplace(target);
       known->second.push_back(state);
-      if (life(target) == Life::kLive) {
+      if (target_life == Life::kLive) {
         found.push_back(target);
       } else if (is_new) {
         open.emplace(nodes_[target].shortest, ~order.size());
@@ -62,21 +56,24 @@ void RegexAutomaton::search_live(RegexId start) {
       }
     }
   }
-  if (found.empty()) {
+  const bool is_live = !found.empty();
+  const auto mark = [&](RegexId state, Life life) {  // its table was built
+    states_[state].life.store(life, std::memory_order_relaxed);
+  };
+  if (!is_live) {
     for (const RegexId state : order) {
       mark(state, Life::kDead);
     }
   }
   while (!found.empty()) {
-    const RegexId state = found.back();
+    const std::vector<RegexId> reached_from = std::exchange(sources[found.back()], {});
     found.pop_back();
-    for (const RegexId source : sources[state]) {
-      if (life(source) == Life::kUnknown) {
-        mark(source, Life::kLive);
-        found.push_back(source);
-      }
+    for (const RegexId source : reached_from) {
+      mark(source, Life::kLive);
+      found.push_back(source);
     }
   }
+  return is_live;
 }
 
 }  // namespace specdec

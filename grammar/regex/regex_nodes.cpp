@@ -27,7 +27,7 @@ std::optional<uint64_t> exact(uint64_t a, uint64_t b, uint64_t result) {
   return result;
 }
 
-constexpr uint64_t kPlaceOfClass = sizeof(CodePoints) + 96;  ///< in the list and in the map
+constexpr uint64_t kPlaceOfClass = 96;  ///< in the map
 
 bool has_operands(Kind kind) { return kind == Kind::kOr || kind == Kind::kAnd; }
 
@@ -38,7 +38,7 @@ bool RegexNodes::Node::same_expression(const Node& other) const {
 }
 
 uint64_t RegexNodes::bytes() const {
-  return nodes_.capacity() * sizeof(Node) + operands_.capacity() * sizeof(RegexId) + class_bytes_ +
+  return nodes_.bytes() + operands_.capacity() * sizeof(RegexId) + classes_.bytes() + class_bytes_ +
          ids_.bytes();
 }
 
@@ -82,17 +82,17 @@ std::span<const RegexId> RegexNodes::operands(RegexId id) const {
 }
 
 RegexId RegexNodes::add(Node node) {
-  if (nodes_.size() >= std::numeric_limits<RegexId>::max() - 1) {
+  if (size_ >= std::numeric_limits<RegexId>::max() - 1) {
     throw GrammarError("regular expressions take more than 2^32 nodes; use fewer or smaller ones");
   }
-  const RegexId id = size();
-  nodes_.push_back(node);
+  const RegexId id = size_;
+  nodes_.make(id) = node;
   if (const RegexId* known = ids_.find(hash(id), [&](RegexId old) { return same(old, id); })) {
-    nodes_.pop_back();
     return *known;
   }
   ids_.add(id, [&](RegexId old) { return hash(old); });
   nodes_[id].key = key_of(id);
+  ++size_;
   return id;
 }
 
@@ -160,10 +160,10 @@ RegexId RegexNodes::one_of(const CodePoints& points) {
     key.emplace_back(range.first, range.last);
   }
   const auto [known, is_new] =
-      class_ids_.emplace(std::move(key), static_cast<uint32_t>(classes_.size()));
+      class_ids_.emplace(std::move(key), static_cast<uint32_t>(class_ids_.size()));
   if (is_new) {
     class_bytes_ += points.ranges().size() * 2 * sizeof(CodePoints::Range) + kPlaceOfClass;
-    classes_.push_back(points);
+    classes_.make(known->second) = points;
   }
   return add({.kind = Kind::kClass, .a = known->second, .shortest = 1, .longest = 1});
 }

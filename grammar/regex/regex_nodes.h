@@ -9,13 +9,15 @@
 #include <vector>
 
 #include "grammar/regex/regex.h"
+#include "grammar/tables/growing_array.h"
 #include "grammar/tables/hash_slots.h"
 
 namespace specdec {
 
 /// The expressions of a RegexStore: hash-consed nodes with constructors that bring them into the
 /// similarity form of Owens, Reppy and Turon 2009 (section 4.1), so that each expression has
-/// finitely many derivatives, and further so that few of them are needed.
+/// finitely many derivatives, and further so that few of them are needed. While one thread makes
+/// expressions, others may look at nodes and points of those that they were given, at nothing else.
 class RegexNodes {
  public:
   enum class Kind : uint8_t { kNothing, kEmpty, kClass, kConcat, kOr, kAnd, kNot, kRepeat };
@@ -43,7 +45,7 @@ class RegexNodes {
   RegexNodes& operator=(const RegexNodes&) = delete;
 
   const Node& operator[](RegexId id) const { return nodes_[id]; }
-  RegexId size() const { return static_cast<RegexId>(nodes_.size()); }
+  RegexId size() const { return size_; }
   /// Operands of a kOr or kAnd, sorted. The span lives until the next constructor.
   std::span<const RegexId> operands(RegexId id) const;
   const CodePoints& points(RegexId id) const { return classes_[nodes_[id].a]; }
@@ -84,9 +86,10 @@ class RegexNodes {
   bool has_opposites(const std::vector<RegexId>& parts) const;
   bool has_excluded(const std::vector<RegexId>& parts) const;
 
-  std::vector<Node> nodes_;
+  GrowingArray<Node> nodes_;
+  RegexId size_ = 0;
   std::vector<RegexId> operands_;
-  std::vector<CodePoints> classes_;
+  GrowingArray<CodePoints> classes_;
   std::map<std::vector<std::pair<char32_t, char32_t>>, uint32_t> class_ids_;
   std::array<RegexId, 128> letters_ = {};  ///< those of ASCII; kNothing: not made yet
   NumberSlots ids_;                        ///< of different expressions

@@ -30,12 +30,23 @@ bool RegexQueries::is_finite(RegexId regex) {
   if (!node.extended) {
     return false;
   }
-  uint32_t finite = finite_.find(regex);
-  if (finite == FlatMap::kNone) {
-    finite = has_cycle(regex) ? 0 : 1;
-    finite_.add(regex, finite);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const uint32_t known = finite_.find(regex); known != FlatMap::kNone) {
+      return known == 1;
+    }
   }
-  return finite == 1;
+  const bool finite = !has_cycle(regex);
+  const std::lock_guard lock(mutex_);
+  if (finite_.find(regex) == FlatMap::kNone) {
+    finite_.add(regex, finite ? 1 : 0);
+  }
+  return finite;
+}
+
+uint64_t RegexQueries::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return finite_.bytes();
 }
 
 /// True when the live states that can be reached go round in a circle; depth first.

@@ -172,8 +172,7 @@ TEST(RegexDefinitionTest, NextIsNothingExactlyWhenNothingCanFollow) {
     std::vector<RegexId> seen = {regex};
     for (size_t i = 0; i < seen.size() && i < 40; ++i) {
       char32_t first = 0;
-      const auto span = store.transitions(seen[i]);
-      const std::vector<RegexStore::Transition> transitions(span.begin(), span.end());
+      const std::vector<RegexStore::Transition> transitions = store.transitions(seen[i]);
       for (const RegexStore::Transition& t : transitions) {
         ASSERT_EQ(store.next(seen[i], first), t.target);
         ASSERT_EQ(store.next(seen[i], t.last), t.target);
