@@ -118,6 +118,17 @@ void RegexAutomaton::check_budget(RegexId state) const {
   }
 }
 
+void RegexAutomaton::check_length(RegexId state) const {
+  const uint64_t least = nodes_[state].shortest;
+  const std::lock_guard lock(mutex_);
+  if (least != RegexNodes::kInfinite && least > budget_.states) {
+    throw GrammarError(fmt::format(
+        "texts of {} characters or more take an automaton of more than {} states; use smaller "
+        "counts, or raise max_regex_states",
+        least, budget_.states));
+  }
+}
+
 void RegexAutomaton::spend(uint64_t work) {
   Interruption::check();
   work_ += work;

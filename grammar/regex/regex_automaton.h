@@ -34,6 +34,9 @@ class RegexAutomaton {
   std::vector<Transition> transitions(RegexId state);
   /// True when some text is in the language.
   bool is_live(RegexId state);
+  /// Throws GrammarError when each text is so long that the states on the way to its end are more
+  /// than may be built.
+  void check_length(RegexId state) const;
   uint64_t states() const { return built_.load(std::memory_order_relaxed); }
   bool is_half_full() const { return states() > max_states_ / 2; }
   uint64_t bytes() const;

@@ -28,6 +28,7 @@ bool RegexAutomaton::is_live(RegexId state) {
 /// All states from which it was reached are live then; when none turns up, all seen are dead.
 /// Whatever other threads find out in the meantime is true here too.
 bool RegexAutomaton::search_live(RegexId start) {
+  check_length(start);
   using Entry = std::pair<uint64_t, size_t>;  // bound, then the latest first
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
   std::unordered_map<RegexId, std::vector<RegexId>> sources;  // of all states seen

@@ -137,6 +137,7 @@ std::vector<std::u32string> RegexQueries::list(RegexId regex, uint64_t max) {
   if (!automaton_.is_live(regex)) {
     return texts;
   }
+  automaton_.check_length(regex);
   Layers layers = {{regex}};
   while (texts.size() < max && !layers.back().empty()) {
     list_layer(layers, max, texts);
@@ -215,6 +216,7 @@ std::optional<std::u32string> RegexQueries::shortest(RegexId regex) {
   if (!automaton_.is_live(regex)) {
     return std::nullopt;
   }
+  automaton_.check_length(regex);
   std::unordered_map<RegexId, Reached> reached = {{regex, {}}};
   std::priority_queue<Entry> open;
   open.push({nodes_[regex].shortest, 0, regex});

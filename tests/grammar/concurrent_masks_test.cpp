@@ -89,7 +89,8 @@ std::vector<WalkedMasks> all_alone(const std::vector<std::string>& schemas) {
   const Vocabulary vocabulary = tiny_vocabulary(kSharedSeed, kSharedTokens);
   std::vector<WalkedMasks> masks;
   for (size_t i = 0; i < schemas.size(); ++i) {
-    masks.push_back(walked_masks(compile_shared(vocabulary, schemas[i], i), static_cast<uint32_t>(i)));
+    masks.push_back(
+        walked_masks(compile_shared(vocabulary, schemas[i], i), static_cast<uint32_t>(i)));
   }
   return masks;
 }
@@ -110,13 +111,15 @@ TEST(ConcurrentMasksTest, GrammarsCompiledSideBySide) {
   const std::vector<std::string> texts = shared_schemas();
   const std::vector<WalkedMasks> expected = all_alone(texts);
   const Vocabulary vocabulary = tiny_vocabulary(kSharedSeed, kSharedTokens);
-  std::vector<std::vector<WalkedMasks>> found(kSharingThreads, std::vector<WalkedMasks>(texts.size()));
+  std::vector<std::vector<WalkedMasks>> found(kSharingThreads,
+                                              std::vector<WalkedMasks>(texts.size()));
   run_threads([&](size_t thread) {
     std::vector<size_t> order(texts.size());
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(static_cast<uint32_t>(thread)));
     for (const size_t i : order) {
-      found[thread][i] = walked_masks(compile_shared(vocabulary, texts[i], i), static_cast<uint32_t>(i));
+      found[thread][i] =
+          walked_masks(compile_shared(vocabulary, texts[i], i), static_cast<uint32_t>(i));
     }
   });
   for (size_t thread = 0; thread < kSharingThreads; ++thread) {

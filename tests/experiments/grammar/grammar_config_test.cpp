@@ -301,7 +301,7 @@ TEST_F(GrammarConfigTest, MistakesNameKeyAndPlace) {
        "max_mask_bytes: 9}}",
        "grammar.triggers[0].grammar.max_mask_bytes: belongs to the whole grammar"},
       {"type: regex\npattern: '(?=.*ab)(?=.*cd).{3,5}'\nmax_regex_states: 1",
-       "grammar.pattern: the regular expressions need an automaton of more than 1 states"},
+       "grammar.pattern: texts of 3 characters or more take an automaton of more than 1 states"},
       {"type: tags", "has none of the keys 'structure', 'file'; give one"},
       {"type: tags\nstructure: {type: any}",
        "a.yaml:3: grammar.structure: #/type: there is no format of the type 'any'"},

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <random>
 #include <set>
 
 #include "core/error.h"
+#include "tests/support/error_message.h"
 
 namespace specdec {
 namespace {
@@ -190,6 +192,23 @@ TEST(RegexTest, TooManyStatesAreAnError) {
   } catch (const GrammarError& error) {
     EXPECT_THAT(error.what(), HasSubstr("more than 1000 states"));
   }
+}
+
+TEST(RegexTest, TextsThatAreTooLongAreAnErrorAtOnce) {
+  RegexStore store(10'000);
+  const RegexId any = store.one_of(CodePoints::all());
+  const RegexId no_end = store.complement(store.concat({{kAll, store.literal(U"end"), kAll}}));
+  const RegexId fits = store.all_of(no_end, store.repeat(any, 100, std::nullopt));
+  EXPECT_EQ(store.shortest(fits)->size(), 100U);
+  const uint64_t before = store.states();
+  const RegexId hard = store.all_of(no_end, store.repeat(any, 1'000'000, std::nullopt));
+  for (const auto& ask : std::vector<std::function<void()>>{
+           [&] { store.is_nothing(hard); }, [&] { store.next(hard, 'a'); },
+           [&] { store.shortest(hard); }, [&] { store.list(hard, 1); }}) {
+    EXPECT_THAT(error_message<GrammarError>(ask),
+                HasSubstr("characters or more take an automaton"));
+  }
+  EXPECT_LE(store.states() - before, 1U);
 }
 
 TEST(RegexTest, OneExpressionLeavesRoomForTheNext) {

@@ -376,6 +376,17 @@ TEST(ToolCallsTest, PropertiesThatCannotBeWrittenAreErrors) {
   }
 }
 
+TEST(ToolCallsTest, StringsThatAreTooLongAreRefusedAtOnce) {
+  for (const char* least : {"1e26", "1000000"}) {
+    const std::string parameters =
+        R"({"properties": {"a": {"type": "string", "minLength": )" + std::string(least) + "}}}";
+    EXPECT_THAT(error_message<GrammarError>(
+                    [&] { compile_calls(request("qwen3_coder", "", arguments_tool(parameters))); }),
+                AllOf(HasSubstr("#/properties/a: texts of "),
+                      HasSubstr("use smaller counts, or raise max_regex_states")));
+  }
+}
+
 TEST(ToolCallsTest, ManyPartsOfAnObject) {
   std::string parts;
   for (int i = 0; i < 100; ++i) {
