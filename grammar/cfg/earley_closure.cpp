@@ -65,8 +65,11 @@ StateId EarleyAutomaton::Closure::finish() {
 void EarleyAutomaton::Closure::add_embedded(const Embedded& item) {
   const ContextFreeGrammar::Terminal& terminal = grammar_.terminal_at(item.slot);
   count_items(1);
-  embedded_.push_back(item);
-  if (terminal.automaton->is_complete(item.inner)) {
+  const bool complete = terminal.automaton->is_complete(item.inner);
+  if (!complete || terminal.automaton->candidates(item.inner).any()) {
+    embedded_.push_back(item);
+  }
+  if (complete) {
     enter(grammar_.slot(item.slot).next, item.returns);
   }
 }

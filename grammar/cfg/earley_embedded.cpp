@@ -1,5 +1,6 @@
 // Embedded automata and named tokens in the states of a context-free grammar.
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "core/error.h"
@@ -142,24 +143,56 @@ StateId EarleyAutomaton::next_token(StateId state, Token token) {
   return closure.finish();
 }
 
-/// Inside the string of an embedded automaton, while nothing else may come.
+/// Inside strings of embedded automata, while nothing else may come. Names that are told apart in
+/// one of several are left to its bytes.
 bool EarleyAutomaton::describe(StateId state, OpenString& string) {
   const std::vector<Embedded> all = embedded(state);
-  if (all.size() != 1 || plain(state) != kDead) {
+  if (all.empty() || plain(state) != kDead) {
     return false;
   }
-  StringStates* inner = terminal(all[0].slot).automaton->string_states();
-  if (inner == nullptr || !inner->describe(all[0].inner, string)) {
-    return false;
+  std::vector<OpenString::Part> parts;
+  for (const Embedded& item : all) {
+    StringStates* inner = terminal(item.slot).automaton->string_states();
+    OpenString own;
+    if (inner == nullptr || !inner->describe(item.inner, own) ||
+        (all.size() > 1 && !own.words.empty()) ||
+        (!parts.empty() && own.escapes != string.escapes)) {
+      return false;
+    }
+    for (OpenString::Part& part : own.parts) {
+      if (part.closed != kDead) {
+        Closure closure(*this);
+        closure.add_embedded({item.slot, item.returns, part.closed});
+        part.closed = closure.finish();
+      }
+      parts.push_back(part);
+    }
+    string = std::move(own);
   }
-  for (OpenString::Part& part : string.parts) {
-    if (part.closed != kDead) {
-      Closure closure(*this);
-      closure.add_embedded({all[0].slot, all[0].returns, part.closed});
-      part.closed = closure.finish();
+  string.parts = unite(std::move(parts));
+  return true;
+}
+
+/// Strings of any length with the same behind them are one language.
+std::vector<OpenString::Part> EarleyAutomaton::unite(std::vector<OpenString::Part> parts) {
+  constexpr OpenString::Part kAny;
+  const auto is_plain = [&](const OpenString::Part& part) {
+    return part.min == kAny.min && part.max == kAny.max && !part.is_name && !part.text_matters &&
+           !part.narrow;
+  };
+  std::map<StateId, std::vector<RegexId>> languages;  // by what is behind
+  std::vector<OpenString::Part> united;
+  for (const OpenString::Part& part : parts) {
+    if (is_plain(part)) {
+      languages[part.closed].push_back(part.language);
+    } else {
+      united.push_back(part);
     }
   }
-  return true;
+  for (const auto& [closed, all] : languages) {
+    united.push_back({.language = regexes_.any_of(all), .closed = closed});
+  }
+  return united;
 }
 
 bool EarleyAutomaton::depends_on_string(StateId state) {

@@ -251,6 +251,43 @@ TEST(RulePartsTest, ManyMayBeginAtOnce) {
   expect_sound(matcher, 4);
 }
 
+TEST(RulePartsTest, ManyStringsMayBeginAtOnce) {
+  const GrammarMatcher matcher = lark_matcher(
+      "start: (%json {\"pattern\": \"^a*b\", \"type\": \"string\"} | "
+      "%json {\"enum\": [\"ab\", \"c\", 1]} \"!\" | "
+      "%json {\"type\": \"string\", \"maxLength\": 2} \"?\" | "
+      "%json {\"type\": \"object\", \"properties\": {\"ab\": {\"const\": 1}}})+");
+  for (const char* text : {"\"ab\"", "\"ab\"!", "\"ab\"?", "\"c\"!\"c\"?{\"ab\":1}", "1!\"aab\""}) {
+    EXPECT_TRUE(takes(matcher, {text})) << text;
+  }
+  for (const char* text : {"\"aab\"!", "\"c\"", "\"abc\"?", "\"\"!"}) {
+    EXPECT_FALSE(takes(matcher, {text})) << text;
+  }
+  expect_sound(matcher, 6);
+}
+
+/// One language of them all: their masks take one walk, and no states of each of them.
+TEST(RulePartsTest, StringsWithTheSameBehindThemAreOne) {
+  SharedLanguages languages;
+  RuleParts parts;
+  parts.compile_schema = [&](const std::string& schema, const std::string& where) {
+    return make_json_schema_automaton(languages, parse_json(schema, where), {}, {});
+  };
+  std::string text = "start: (";
+  for (int i = 0; i < 50; ++i) {
+    text += (i == 0 ? "" : " | ") +
+            fmt::format("%json {{\"type\": \"string\", \"pattern\": \"^[a-z]*{}$\"}}", i);
+  }
+  const auto automaton = make_lark_automaton(languages.regexes, text + ") \"!\"", "g", parts);
+  OpenString string;
+  const StateId state = automaton->next(automaton->next(automaton->start(), '"'), 'a');
+  ASSERT_TRUE(automaton->string_states()->describe(state, string));
+  ASSERT_EQ(string.parts.size(), 1U);
+  EXPECT_TRUE(languages.regexes.matches(string.parts[0].language, U"bc49"));
+  EXPECT_FALSE(languages.regexes.matches(string.parts[0].language, U"bc50"));
+  EXPECT_TRUE(automaton->is_complete(automaton->next(string.parts[0].closed, '!')));
+}
+
 TEST(RulePartsTest, SchemasAloneAreWhatTheyAreWithoutLark) {
   const std::string schema = R"({"type": "object", "properties": {"s": {"type": "string",
       "pattern": "^[a-é]{2,}$"}, "t": {"type": "array", "items": {"type": "string"},
