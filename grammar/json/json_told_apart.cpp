@@ -23,7 +23,19 @@ JsonValue close_begun(std::string_view text, bool is_name) {
     }
   }
   std::reverse(closers.begin(), closers.end());
-  return parse_json(std::string(text) + (is_name ? "\":null" : "\"") + closers, "item");
+  if (!is_name) {
+    return parse_json(std::string(text) + '"' + closers, "item");
+  }
+  // A name that has begun may read like one before it: as long as the text, it is no other.
+  JsonValue begun =
+      parse_json(std::string(text) + std::string(text.size(), '-') + "\":null" + closers, "item");
+  JsonValue* open = &begun;
+  for (size_t i = closers.size() - 1; i > 0; --i) {
+    open = open->items.empty() ? &open->members.back().value : &open->items.back();
+  }
+  std::string& name = open->members.back().name;
+  name.resize(name.size() - text.size());
+  return begun;
 }
 
 /// All but what is open of it in the form of ValueStore.

@@ -358,6 +358,28 @@ TEST(UniqueItemsTest, RandomArraysAgreeWithAValidator) {
 }
 
 /// Every token of the mask, and no other, is one whose bytes go on.
+TEST(UniqueItemsTest, NamesThatBeginLikeThoseBefore) {
+  const auto vocabulary = tiny_vocabulary(5, 300);
+  for (const auto& [value, text] : std::vector<std::pair<std::string, std::string>>{
+           {R"({"a":"x","ac":"x"})", R"([1,{"a":"x","ac":"x"}])"},
+           {R"({"":"x","c":[]})", R"([{"":"x","c":[]},1])"},
+           {R"([{"--":0,"---":{"-":1,"--":2}}])", R"([[{"--":0,"---":{"-":1,"--":2}}],1])"}}) {
+    const Grammar grammar = compile_items(
+        R"({"type":"array","items":{"enum":[1,)" + value + R"(]},"uniqueItems":true})", false,
+        vocabulary);
+    for (size_t length = 0; length < text.size(); ++length) {
+      const StateId state = grammar->next(grammar->start(), text.substr(0, length));
+      const TokenMask mask = grammar->mask(state);
+      EXPECT_FALSE(mask.empty()) << text.substr(0, length);
+      for (Token token = 0; token < vocabulary->vocab_size(); ++token) {
+        ASSERT_EQ(mask.allows(token), grammar->next(state, token) != Automaton::kDead)
+            << text.substr(0, length) << " then " << vocabulary->bytes(token);
+      }
+    }
+    EXPECT_TRUE(accepts(*grammar, text)) << text;
+  }
+}
+
 TEST(UniqueItemsTest, MasksAreWhatTheStatesSay) {
   const auto vocabulary = tiny_vocabulary(3, 400);
   for (uint32_t seed = 0; seed < 40; ++seed) {
