@@ -227,17 +227,28 @@ std::vector<std::string> ValueLists::name_rests(const Names& names, uint64_t mos
       add_choices(choices, {}, to_json_string(to_utf8(rest)).substr(1) + ":", found);
     }
     const std::vector<uint32_t> seen = objects[names.object].seen_others;
+    const uint32_t known = names.last - names.first;  // exceptions to the classes
     for (uint32_t i = 0; i < names.classes->size(); ++i) {
       for (const std::u32string& word :
-           formulas_.regexes().list((*names.classes)[i], found.most + seen.size())) {
+           formulas_.regexes().list((*names.classes)[i], found.most + seen.size() + known)) {
         const uint32_t text = objects.text_of(names.text, word);
-        if (!std::binary_search(seen.begin(), seen.end(), text)) {
+        if (!std::binary_search(seen.begin(), seen.end(), text) && !is_listed(names, word)) {
           add_choices(objects.other_property(names.object, i, text), {},
                       to_json_string(to_utf8(word)).substr(1) + ":", found);
         }
       }
     }
   });
+}
+
+/// True when a name of the plan goes on so.
+bool ValueLists::is_listed(const Names& names, std::u32string_view rest) const {
+  const std::vector<PropertyPlan>& all = plans_.objects().plan(names.object).names;
+  return std::any_of(all.begin() + names.first, all.begin() + names.last,
+                     [&](const PropertyPlan& property) {
+                       const std::u32string_view name = formulas_.name_points(property.name);
+                       return name.substr(names.length) == rest;
+                     });
 }
 
 /// The plan's names as they may follow each other.
@@ -287,16 +298,17 @@ void ValueLists::add_others(ObjectStateId id, const Place& place, const std::str
   const std::vector<bool> open = objects.choices(id).classes;
   const std::vector<uint32_t> seen = objects[id].seen_others;
   const size_t names = objects.plan(id).names.size();
+  const Names all = {.object = id, .last = static_cast<uint32_t>(names)};
   for (size_t i = place.property_class; i < open.size() && !found.full(); ++i) {
     if (!open[i]) {
       continue;
     }
     size_t at = i == place.property_class ? place.word : 0;
     const std::vector<std::u32string> words = formulas_.regexes().list(
-        objects.plan(id).classes[i].language, at + found.most + seen.size());
+        objects.plan(id).classes[i].language, at + found.most + seen.size() + names);
     for (; at < words.size() && !found.full(); ++at) {
       const uint32_t text = objects.text_of(GrowingTrie::kRoot, words[at]);
-      if (!std::binary_search(seen.begin(), seen.end(), text)) {
+      if (!std::binary_search(seen.begin(), seen.end(), text) && !is_listed(all, words[at])) {
         add_choices(objects.other_property(id, static_cast<uint32_t>(i), text), {names, i, at + 1},
                     begun + to_json_string(to_utf8(words[at])) + ":", found);
       }

@@ -69,6 +69,7 @@ class ValueLists {
   void add_others(ObjectStateId id, const Place& place, const std::string& begun, Collected& found);
   void add_choices(const std::vector<Choice>& choices, const Place& place, const std::string& begun,
                    Collected& found);
+  bool is_listed(const Names& names, std::u32string_view rest) const;
   std::vector<size_t> order_of_names(ObjectStateId id) const;
 
   FormulaStore& formulas_;

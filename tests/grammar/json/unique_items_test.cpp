@@ -380,6 +380,21 @@ TEST(UniqueItemsTest, NamesThatBeginLikeThoseBefore) {
   }
 }
 
+/// Texts of the item are listed with names that the object does not list, and with these.
+TEST(UniqueItemsTest, NamesOfTheObjectAreNoOtherNames) {
+  const Grammar grammar = compile_items(
+      R"({"type":"array","items":{"propertyNames":{"pattern":"b"},"type":"object",
+          "required":["b"],"minProperties":3},"uniqueItems":true,"minItems":2})",
+      false, tiny_vocabulary(5, 300));
+  const std::string text = R"([{"b":1,"ab":2,"bb":3},{"b":1,"ab":2,"bb":4}])";
+  for (size_t length = 0; length < text.size(); ++length) {
+    const StateId state = grammar->next(grammar->start(), text.substr(0, length));
+    EXPECT_FALSE(grammar->mask(state).empty()) << text.substr(0, length);
+    EXPECT_EQ(grammar->limit(state), std::nullopt) << text.substr(0, length);
+  }
+  EXPECT_TRUE(accepts(*grammar, text));
+}
+
 TEST(UniqueItemsTest, MasksAreWhatTheStatesSay) {
   const auto vocabulary = tiny_vocabulary(3, 400);
   for (uint32_t seed = 0; seed < 40; ++seed) {
