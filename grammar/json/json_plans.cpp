@@ -137,10 +137,14 @@ void JsonPlans::prepare_all(FormulaId root) {
       const ArrayPlan& array = arrays_.plan(id);
       std::for_each(array.prefix.begin(), array.prefix.end(), visit);
       visit(array.rest);
-      for (const ArrayPlan::Contains& contains : array.contains) {
-        visit(formulas_.all_of({array.rest, contains.formula}));
-        if (contains.max != kUnbounded) {
-          visit(formulas_.all_of({array.rest, formulas_.negate(contains.formula)}));
+      std::vector<FormulaId> items = array.prefix;
+      items.push_back(array.rest);
+      for (const ArrayPlan::Contains& contains : std::vector(array.contains)) {  // plans grow
+        for (const FormulaId item : items) {
+          visit(formulas_.all_of({item, contains.formula}));
+          if (contains.max != kUnbounded) {
+            visit(formulas_.all_of({item, formulas_.negate(contains.formula)}));
+          }
         }
       }
     }

@@ -395,6 +395,19 @@ TEST(UniqueItemsTest, NamesOfTheObjectAreNoOtherNames) {
   EXPECT_TRUE(accepts(*grammar, text));
 }
 
+/// An item that shall be one of `contains` too is looked at when the schema is compiled.
+TEST(UniqueItemsTest, WhatItemsCannotContainIsRefusedAtOnce) {
+  const std::string item =
+      R"({"type":"array","prefixItems":[{"type":"array","uniqueItems":true}],)";
+  const std::string strings = R"("prefixItems":[true],"items":{"type":"string"})";
+  for (const std::string& schema :
+       {item + R"("contains":{"type":"array","not":{)" + strings +
+            R"(}},"minContains":0,"maxContains":1})",
+        item + R"("not":{"contains":{"type":"array",)" + strings + "}}}"}) {
+    EXPECT_THROW(compile_items(schema), GrammarError) << schema;
+  }
+}
+
 TEST(UniqueItemsTest, MasksAreWhatTheStatesSay) {
   const auto vocabulary = tiny_vocabulary(3, 400);
   for (uint32_t seed = 0; seed < 40; ++seed) {
