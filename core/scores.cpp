@@ -24,6 +24,13 @@ auto part_of(const Values& values, int64_t block, size_t size) {
 
 }  // namespace
 
+std::string damaged_logits(std::optional<int64_t> tokens) {
+  return fmt::format(
+      "the model's logits{} hold NaN, +inf or nothing but -inf: its numbers are too large for its "
+      "dtype (try float32 or float64), its weights are damaged, or everything was forbidden",
+      tokens ? fmt::format(" after {} tokens", *tokens) : "");
+}
+
 LogitRow LogitRow::of(const at::Tensor& logits, int64_t row) {
   SPECDEC_CHECK(logits.dim() == 2 && row >= 0 && row < logits.size(0),
                 "row {} of logits with {} dimensions", row, logits.dim());
@@ -55,9 +62,7 @@ Scores::Scores(LogitRow logits, TokenSpan history, double penalty, AllowedTokens
   find_maxima();
   best_ = largest_of(maxima_);
   if (!std::isfinite(best_)) {
-    throw Error(
-        "the model's logits hold NaN, +inf or nothing but -inf: its weights or its inputs are "
-        "damaged, or everything was forbidden");
+    throw Error(damaged_logits());
   }
 }
 

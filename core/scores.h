@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -23,6 +25,9 @@ struct LogitRow {
   /// Logits [vocab].
   static LogitRow of(const at::Tensor& logits);
 };
+
+/// Says that logits are no numbers, after how many tokens where that is known, and what helps.
+std::string damaged_logits(std::optional<int64_t> tokens = {});
 
 /// Which tokens are allowed: one bit each, 32 to a word, the lowest first; tokens beyond the last
 /// word are forbidden. nullptr = all are allowed.

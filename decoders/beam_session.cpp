@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/scores.h"
 #include "decoders/mask_timer.h"
 
 namespace specdec {
@@ -33,9 +34,7 @@ void check_request(const Request& request) {
 Tensor log_probs_after(TokenSpan sequence, const Tensor& logits, double penalty) {
   Tensor row = at::log_softmax(logits.to(at::kDouble), 0).contiguous();
   if (std::isnan(row.max().item<double>())) {
-    throw Error(
-        "the model's logits hold NaN, +inf or nothing but -inf: its weights or its inputs are "
-        "damaged, or everything was forbidden");
+    throw Error(damaged_logits(std::ssize(sequence)));
   }
   if (penalty != 1.0) {
     auto* values = row.data_ptr<double>();

@@ -39,6 +39,15 @@ TokenProbs TargetDistributions::weighed(int64_t node, const TokenProbs& probs) c
 }
 
 TokenProbs TargetDistributions::make(int64_t node) {
+  try {
+    return distribution_of(node);
+  } catch (const Error& error) {
+    const auto before = draft_.history(text_.tokens().first(committed_), node).size();
+    throw Error(fmt::format("the target after {} tokens: {}", before, error.what()));
+  }
+}
+
+TokenProbs TargetDistributions::distribution_of(int64_t node) {
   const SamplingParams& sampling = request_.sampling;
   const std::vector<Token> penalised = sampling.repetition_penalty != 1.0
                                            ? draft_.history(text_.tokens().first(committed_), node)

@@ -34,7 +34,9 @@ class TargetDistributions {
  private:
   void find_masks(const Draft& draft);
   AllowedTokens allowed(int64_t node) const;
+  /// Its errors say where in the text they are.
   TokenProbs make(int64_t node);
+  TokenProbs distribution_of(int64_t node);
   /// A node's distribution with the request's weights.
   TokenProbs weighed(int64_t node, const TokenProbs& probs) const;
 

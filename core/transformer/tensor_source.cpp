@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/finite_values.h"
 #include "core/formats/gguf_blocks.h"
 
 namespace specdec {
@@ -17,7 +18,7 @@ const std::set<DType> kFloats = {DType::kF64, DType::kF32, DType::kF16, DType::k
                                  DType::kQ40, DType::kQ41, DType::kQ50, DType::kQ51,  DType::kQ80,
                                  DType::kQ2K, DType::kQ3K, DType::kQ4K, DType::kQ5K,  DType::kQ6K};
 const std::set<DType> kIntegers = {DType::kI64, DType::kI32};
-/// Of a file that is in memory at a time: a multiple of what hash_bytes takes at once.
+/// About so much of a file is in memory at a time.
 constexpr size_t kPieceBytes = size_t{8} << 20;
 
 at::ScalarType scalar_type(DType dtype) {
@@ -338,13 +339,42 @@ const TensorEntry& TensorSource::take(const std::string& name, const std::vector
   }
   if (taken_.insert(full).second && reads_bytes_) {
     hash_ = hash_bytes(hash_, full.data(), full.size());
-    for (size_t begin = 0; begin < entry->bytes.size(); begin += kPieceBytes) {
-      const size_t size = std::min(kPieceBytes, entry->bytes.size() - begin);
-      hash_ = hash_bytes(hash_, entry->bytes.data() + begin, size);
-      checkpoint_->release(*entry, begin, size);
-    }
+    read_bytes(*entry);
   }
   return *entry;
+}
+
+void TensorSource::read_bytes(const TensorEntry& entry) {
+  // Whole blocks, and a multiple of what hash_bytes takes at once.
+  const size_t unit = 8 * static_cast<size_t>(dtype_bytes(entry.dtype));
+  const size_t piece = kPieceBytes / unit * unit;
+  for (size_t begin = 0; begin < entry.bytes.size(); begin += piece) {
+    const size_t size = std::min(piece, entry.bytes.size() - begin);
+    check_finite(entry, begin, size);
+    hash_ = hash_bytes(hash_, entry.bytes.data() + begin, size);
+    checkpoint_->release(entry, begin, size);
+  }
+}
+
+void TensorSource::check_finite(const TensorEntry& entry, size_t begin, size_t size) const {
+  const auto found = first_not_finite(entry.dtype, entry.bytes.subspan(begin, size));
+  if (!found) {
+    return;
+  }
+  int64_t rest = found->value +
+                 static_cast<int64_t>(begin) / dtype_bytes(entry.dtype) * block_values(entry.dtype);
+  std::vector<int64_t> place(entry.shape.size());
+  for (size_t i = place.size(); i-- > 0;) {
+    place[i] = rest % entry.shape[i];
+    rest /= entry.shape[i];
+  }
+  throw WeightsError(fmt::format(
+      "{}: tensor '{}' holds {} at {}{}: the file is damaged, or its training had diverged. "
+      "Download it again, or use another checkpoint.",
+      folder().string(), checkpoint_->stored_name(entry.name), found->is_nan ? "NaN" : "infinity",
+      shape_text(place),
+      is_block(entry.dtype) ? fmt::format(" (in the scales of a {} block)", dtype_name(entry.dtype))
+                            : ""));
 }
 
 void TensorSource::take_scales(const std::string& name, const std::vector<int64_t>& shape) {

@@ -33,7 +33,8 @@ struct TensorNames {
 };
 
 /// Takes tensors of a checkpoint by name, checks shape and dtype, and remembers which were taken.
-/// Every complaint is a WeightsError that names folder and tensor.
+/// Every complaint is a WeightsError that names folder and tensor; values that are NaN or infinite
+/// are one.
 class TensorSource {
  public:
   TensorSource(std::shared_ptr<const TensorFiles> checkpoint, at::Device device);
@@ -94,6 +95,9 @@ class TensorSource {
   const TensorEntry& take(const std::string& name, const std::vector<int64_t>& shape,
                           const std::set<DType>& dtypes);
   void take_scales(const std::string& name, const std::vector<int64_t>& shape);
+  /// Hashes the bytes of a tensor and checks that its values are numbers.
+  void read_bytes(const TensorEntry& entry);
+  void check_finite(const TensorEntry& entry, size_t begin, size_t size) const;
 
   /// A part of a tensor's rows at a time, in order.
   void for_rows(const TensorEntry& entry,

@@ -7,6 +7,7 @@
 
 #include "core/draft.h"
 #include "core/error.h"
+#include "core/scores.h"
 
 namespace specdec {
 namespace {
@@ -68,11 +69,12 @@ Tensor LogProbReader::next() {
     logits = model_.forward({.tokens = token_tensor(piece), .rows = {}, .parents = {}}).logits;
     model_.commit(chain_path(size));
   }
-  position_ += logits.size(0);
   Tensor log_probs = at::log_softmax(logits.cpu().to(at::kDouble), 1);
-  if (log_probs.isnan().any().item<bool>()) {
-    throw Error("the model's logits hold NaN, +inf or nothing but -inf: its weights are damaged");
+  const Tensor damaged = log_probs.isnan().any(1);
+  if (damaged.any().item<bool>()) {
+    throw Error(damaged_logits(position_ + damaged.to(at::kInt).argmax().item<int64_t>()));
   }
+  position_ += logits.size(0);
   return log_probs;
 }
 

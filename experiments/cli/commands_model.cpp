@@ -12,6 +12,7 @@
 #include <ostream>
 
 #include "core/error.h"
+#include "core/formats/finite_values.h"
 #include "core/formats/safetensors.h"
 #include "core/hub_cache.h"
 #include "core/transformer/reference.h"
@@ -63,6 +64,19 @@ TensorToWrite to_write(const std::string& name, const Tensor& tensor) {
   return {name, DType::kF32, tensor.sizes().vec(), {data, static_cast<size_t>(tensor.nbytes())}};
 }
 
+/// Numbers [T, size] that are written are numbers.
+void check_finite(const Tensor& values, const std::string& what, const std::string& model) {
+  const auto* bytes = static_cast<const std::byte*>(values.const_data_ptr());
+  if (const auto found =
+          first_not_finite(DType::kF32, {bytes, static_cast<size_t>(values.nbytes())})) {
+    throw Error(fmt::format(
+        "{}: {} at position {} hold {} (number {} of {}): the model's numbers are too large for "
+        "its dtype. Try --dtype float32 or float64; nothing was written.",
+        model, what, found->value / values.size(1), found->is_nan ? "NaN" : "infinity",
+        found->value % values.size(1), values.size(1)));
+  }
+}
+
 int logits(const CommandContext& context, const LogitsArguments& arguments) {
   const auto tokens = parse_token_list(arguments.tokens);
   (void)read_model_files(arguments.model);
@@ -77,6 +91,8 @@ int logits(const CommandContext& context, const LogitsArguments& arguments) {
   };
   const Tensor all_logits = plain(result.logits);
   const Tensor hidden = plain(result.final_hidden);
+  check_finite(hidden, "hidden states", arguments.model);
+  check_finite(all_logits, "logits", arguments.model);
   const std::vector<TensorToWrite> tensors = {to_write("logits", all_logits),
                                               to_write("hidden", hidden)};
   write_safetensors(arguments.out, tensors, {{"fingerprint", weights->fingerprint}});

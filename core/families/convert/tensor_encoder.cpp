@@ -17,12 +17,6 @@ at::ScalarType plain_type(DType dtype) {
 
 void check_finite(const at::Tensor& values, const at::Tensor& encoded, DType dtype,
                   const std::string& name) {
-  if (!at::isfinite(values).all().item<bool>()) {
-    throw WeightsError(fmt::format(
-        "tensor '{}' holds values that are not finite numbers. The checkpoint is damaged: download "
-        "it again.",
-        name));
-  }
   if (!at::isfinite(encoded).all().item<bool>()) {
     throw WeightsError(fmt::format(
         "tensor '{}' holds {}, more than {} can hold. Choose --dtype bfloat16 or float32.", name,

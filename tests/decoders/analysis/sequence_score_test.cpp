@@ -134,7 +134,7 @@ TEST(SequenceScoreTest, BrokenWeightsAreAnError) {
   FakeModel model(2, [](TokenSpan) { return std::vector<double>{0.0, std::nan("")}; });
   const std::vector<Token> tokens = {0, 1};
   EXPECT_THAT([&] { score_sequence(model, tokens, nullptr); },
-              ThrowsMessage<Error>(HasSubstr("NaN")));
+              ThrowsMessage<Error>(HasSubstr("logits after 1 tokens hold NaN")));
 }
 
 }  // namespace

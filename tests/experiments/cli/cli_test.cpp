@@ -280,6 +280,41 @@ TEST(CliTest, WritesLogits) {
   }
 }
 
+/// A copy of the model whose final norm is so large that its logits are infinite.
+void write_overflowing_model(const std::filesystem::path& folder) {
+  std::filesystem::copy(kModel, folder);
+  const SafetensorsFile file(std::filesystem::path(kModel) / "model.safetensors");
+  std::vector<TensorToWrite> tensors;
+  std::vector<float> norm;
+  for (const TensorEntry& entry : file.tensors()) {
+    tensors.push_back({entry.name, entry.dtype, entry.shape, entry.bytes});
+    if (entry.name == "model.norm.weight") {
+      norm.assign(static_cast<size_t>(entry.shape[0]), 3e38F);
+      tensors.back().bytes = std::as_bytes(std::span(norm));
+    }
+  }
+  std::filesystem::remove(folder / "model.safetensors");
+  write_safetensors(folder / "model.safetensors", tensors);
+}
+
+TEST(CliTest, LogitsThatAreNoNumbersAreErrors) {
+  const TemporaryFolder folder;
+  const auto model = folder.path() / "model";
+  write_overflowing_model(model);
+  const auto file = folder.path() / "l.safetensors";
+  const auto dumped = cli({"logits", model.string(), "--tokens", "2,3", "--out", file.string()});
+  EXPECT_EQ(dumped.code, 2);
+  EXPECT_THAT(dumped.err, HasSubstr("hidden states at position 0 hold infinity"));
+  EXPECT_FALSE(std::filesystem::exists(file));
+  for (const char* temperature : {"0", "1"}) {
+    const auto generated =
+        cli({"generate", model.string(), "--tokens", "2,3", "--temperature", temperature});
+    EXPECT_EQ(generated.code, 2);
+    EXPECT_EQ(generated.out, "");
+    EXPECT_THAT(generated.err, HasSubstr("the target after 2 tokens: the model's logits hold NaN"));
+  }
+}
+
 TEST(CliTest, InspectsWithoutLoading) {
   const auto text = cli({"inspect", kModel});
   ASSERT_EQ(text.code, 0) << text.err;

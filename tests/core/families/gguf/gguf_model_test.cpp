@@ -198,6 +198,23 @@ TEST(GgufModelTest, DamagedModelsAreErrorsThatNameKeyOrTensor) {
               HasSubstr("tensor 'blk.1.ffn_norm.weight' is missing; its metadata asks for it"));
 }
 
+TEST(GgufModelTest, ScalesThatAreNoNumbersAreNamed) {
+  auto bytes = bytes_of(gguf_data("llama-q4_1.gguf"));
+  const GgufFile file(bytes, "whole.gguf");
+  const TensorEntry* up = file.find("blk.1.ffn_up.weight");
+  ASSERT_NE(up, nullptr);
+  ASSERT_EQ(up->dtype, DType::kQ41);
+  const auto stored = std::search(bytes.begin(), bytes.end(), up->bytes.begin(), up->bytes.end());
+  ASSERT_NE(stored, bytes.end());
+  stored[dtype_bytes(DType::kQ41) + 3] = std::byte{0x7E};  // the minimum of the second block
+  const std::string place = fmt::format("[{}, {}]", 32 / up->shape[1], 32 % up->shape[1]);
+  EXPECT_THAT(error_message<WeightsError>([&] {
+                load_model(std::make_shared<const GgufFile>(std::move(bytes), "nan.gguf"));
+              }),
+              HasSubstr("nan.gguf: tensor 'blk.1.ffn_up.weight' holds NaN at " + place +
+                        " (in the scales of a Q4_1 block)"));
+}
+
 TEST(GgufModelTest, MissingTensorsAreFoundWithoutLoading) {
   const OpenModel model = open_model(edited("blk.1.ffn_up.weight", "blk.1.ffn_uq.weight"));
   EXPECT_THAT(error_message<WeightsError>([&] { measure_weights(model); }),

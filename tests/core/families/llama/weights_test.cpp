@@ -1,7 +1,10 @@
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 
@@ -66,6 +69,23 @@ TEST_F(LlamaWeightsTest, ABiasThatNoKeySpeaksOfIsAnError) {
     tensors.push_back(bias);
   });
   EXPECT_THAT(load_error(), testing::HasSubstr("'model.layers.0.self_attn.o_proj.bias'"));
+}
+
+TEST_F(LlamaWeightsTest, ValuesThatAreNoNumbersAreNamedByTheirPlace) {
+  for (const auto& [value, name] : {std::pair{NAN, "NaN"}, {-INFINITY, "infinity"}}) {
+    std::vector<float> values;
+    change("llama-a", [&, wrong = value](auto& tensors) {
+      TensorToWrite* down = find(tensors, "model.layers.1.mlp.down_proj.weight");
+      values.resize(down->bytes.size() / sizeof(float));
+      std::memcpy(values.data(), down->bytes.data(), down->bytes.size());
+      values[static_cast<size_t>(3 * down->shape[1] + 5)] = wrong;
+      down->bytes = std::as_bytes(std::span(values));
+    });
+    EXPECT_THAT(load_error(),
+                testing::HasSubstr(fmt::format(
+                    "tensor 'model.layers.1.mlp.down_proj.weight' holds {} at [3, 5]", name)));
+    fs::remove_all(folder_);
+  }
 }
 
 TEST_F(LlamaWeightsTest, OldRotaryBuffersAreSkipped) {
