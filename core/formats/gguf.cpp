@@ -26,6 +26,20 @@ std::optional<std::pair<std::string, std::string>> split_name(const std::string&
   return std::pair{match[1].str(), match[2].str()};
 }
 
+constexpr const char* kSplitTensors = "split.tensors.count";
+
+/// Throws WeightsError where a file is not number `number`, from 0, of `count`.
+void check_split(const GgufMetadata& metadata, int64_t count, int64_t number) {
+  for (const auto& [key, wanted] : {std::pair{"split.count", count}, {"split.no", number}}) {
+    const int64_t found = metadata.integer(key, wanted);
+    if (found != wanted) {
+      metadata.fail(key, fmt::format("is {}, but should be {} in a file of this name: it was "
+                                     "renamed, or belongs to another model. Download it again",
+                                     found, wanted));
+    }
+  }
+}
+
 /// All files of the model that `path` belongs to, the first one first.
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& path, int64_t count) {
   const auto parts = split_name(path.filename().string());
@@ -166,7 +180,16 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
                       path.string(), count, file.filename().string()));
     }
     files_.emplace_back(file);
-    add(parse_gguf(files_.back().bytes(), file.string()));
+    GgufContent content = parse_gguf(files_.back().bytes(), file.string());
+    check_split(content.metadata, count, std::ssize(files_) - 1);
+    add(std::move(content));
+  }
+  const int64_t tensors = metadata_.integer(kSplitTensors, std::ssize(tensors_));
+  if (tensors != std::ssize(tensors_)) {
+    metadata_.fail(kSplitTensors,
+                   fmt::format("is {}, but the model's {} files hold {} tensors: they are not of "
+                               "the same model. Download them again",
+                               tensors, count, tensors_.size()));
   }
 }
 

@@ -287,10 +287,12 @@ class GgufParser {
       }
       entry.bytes = file_.subspan(begin + offsets[i], bytes);
     }
-    check_overlaps();
+    check_layout(begin);
   }
 
-  void check_overlaps() const {
+  /// Tensors follow one another, each aligned: where one is expected elsewhere, a type or a size is
+  /// wrong.
+  void check_layout(uint64_t begin) const {
     std::vector<const TensorEntry*> sorted;
     for (const TensorEntry& entry : content_.tensors) {
       sorted.push_back(&entry);
@@ -298,12 +300,22 @@ class GgufParser {
     std::sort(sorted.begin(), sorted.end(), [](const TensorEntry* a, const TensorEntry* b) {
       return a->bytes.data() < b->bytes.data();
     });
-    for (size_t i = 1; i < sorted.size(); ++i) {
-      const auto& before = sorted[i - 1]->bytes;
-      if (before.data() + before.size() > sorted[i]->bytes.data()) {
-        fail(fmt::format("tensors '{}' and '{}' overlap. {}", sorted[i - 1]->name, sorted[i]->name,
+    uint64_t expected = 0;
+    for (size_t i = 0; i < sorted.size(); ++i) {
+      const TensorEntry& entry = *sorted[i];
+      const auto offset = static_cast<uint64_t>(entry.bytes.data() - file_.data()) - begin;
+      if (offset < expected) {
+        fail(fmt::format("tensors '{}' and '{}' overlap. {}", sorted[i - 1]->name, entry.name,
                          kDamaged));
       }
+      if (offset > expected) {
+        fail(fmt::format(
+            "tensor '{}' lies at offset {}, where {} was expected: the type or size "
+            "of {} is wrong. {}",
+            entry.name, offset, expected,
+            i == 0 ? "a tensor" : fmt::format("tensor '{}'", sorted[i - 1]->name), kDamaged));
+      }
+      expected = (offset + entry.bytes.size() + alignment_ - 1) / alignment_ * alignment_;
     }
   }
 

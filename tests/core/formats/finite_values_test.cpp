@@ -54,9 +54,8 @@ TEST(FiniteValuesTest, IntegersAreNumbers) {
 
 TEST(FiniteValuesTest, BlocksAreFiniteWhereTheirValuesAre) {
   std::mt19937_64 random(5);
-  for (const DType dtype :
-       {DType::kQ40, DType::kQ41, DType::kQ50, DType::kQ51, DType::kQ80, DType::kQ2K, DType::kQ3K,
-        DType::kQ4K, DType::kQ5K, DType::kQ6K}) {
+  for (const DType dtype : {DType::kQ40, DType::kQ41, DType::kQ50, DType::kQ51, DType::kQ80,
+                            DType::kQ2K, DType::kQ3K, DType::kQ4K, DType::kQ5K, DType::kQ6K}) {
     std::vector<float> values(static_cast<size_t>(block_values(dtype)));
     std::vector<uint8_t> block(static_cast<size_t>(dtype_bytes(dtype)));
     int64_t damaged = 0;

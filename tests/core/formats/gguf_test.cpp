@@ -182,8 +182,24 @@ TEST(GgufTest, TensorsThatOverlapAreErrors) {
   EXPECT_NO_THROW(parse(two(0, 64)));
   EXPECT_NO_THROW(parse(two(32, 0)));
   EXPECT_THAT(gguf_complaint(two(0, 32)), HasSubstr("tensors 'a' and 'b' overlap"));
-  EXPECT_THAT(gguf_complaint(two(64, 96)), HasSubstr("tensors 'a' and 'b' overlap"));
-  EXPECT_THAT(gguf_complaint(two(32, 32)), HasSubstr("overlap"));
+  EXPECT_THAT(gguf_complaint(two(0, 0)), HasSubstr("overlap"));
+}
+
+TEST(GgufTest, TensorsFollowOneAnother) {
+  const auto two = [](uint32_t type, uint64_t first) {  // 40 bytes of Q4_1, or 36 of Q4_0
+    GgufWriter file;
+    file.header(3, 2, 0).tensor("a", {64}, type, first).tensor("b", {8}, 0, first + 64);
+    return file.data(128).bytes();
+  };
+  EXPECT_NO_THROW(parse(two(3, 0)));
+  EXPECT_NO_THROW(parse(two(2, 0)));  // what is aligned hides it
+  EXPECT_THAT(gguf_complaint(two(3, 32)),
+              HasSubstr("tensor 'a' lies at offset 32, where 0 was expected"));
+  GgufWriter file;
+  file.header(3, 2, 0).tensor("a", {16}, 1, 0).tensor("b", {8}, 0, 64);  // F16 for F32
+  EXPECT_THAT(gguf_complaint(file.data(128).bytes()),
+              HasSubstr("tensor 'b' lies at offset 64, where 32 was expected: the type or size of "
+                        "tensor 'a' is wrong"));
 }
 
 TEST(GgufTest, EveryTruncationIsAnError) {
@@ -212,6 +228,28 @@ TEST(GgufTest, SplitFilesAreOneModel) {
   const auto renamed = folder.write("other.gguf", part(0, "a"));
   EXPECT_THAT(error_message<WeightsError>([&] { GgufFile again(renamed); }),
               HasSubstr("not named like one"));
+}
+
+TEST(GgufTest, SplitFilesOfOtherModelsAreErrors) {
+  const TemporaryFolder folder;
+  const auto complaint = [&](uint32_t count, uint32_t number, uint32_t tensors) {
+    const auto part = [&](uint32_t own_count, uint32_t own_number, const std::string& tensor) {
+      GgufWriter file;
+      file.header(3, 1, 3).integer("split.count", own_count).integer("split.no", own_number);
+      file.integer("split.tensors.count", tensors);
+      return file.tensor(tensor, {4}, 0, 0).data(16).bytes();
+    };
+    const auto first = folder.write("m-00001-of-00002.gguf", part(2, 0, "a"));
+    folder.write("m-00002-of-00002.gguf", part(count, number, "b"));
+    return error_message<WeightsError>([&] { GgufFile file(first); });
+  };
+  EXPECT_EQ(complaint(2, 1, 2), "no error");
+  EXPECT_THAT(complaint(3, 1, 2),
+              HasSubstr("m-00002-of-00002.gguf: 'split.count' is 3, but should be 2"));
+  EXPECT_THAT(complaint(2, 0, 2),
+              HasSubstr("m-00002-of-00002.gguf: 'split.no' is 0, but should be 1"));
+  EXPECT_THAT(complaint(2, 1, 3), HasSubstr("'split.tensors.count' is 3, but the model's 2 files "
+                                            "hold 2 tensors"));
 }
 
 TEST(GgufTest, IsKnownByItsContent) {
