@@ -88,13 +88,19 @@ std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDes
   return weights;
 }
 
-void refuse_gguf_folder(const std::filesystem::path& folder) {
-  const auto file = first_gguf(folder);
-  if (!std::filesystem::exists(folder / "config.json") && !file.empty()) {
-    throw WeightsError(
-        fmt::format("{}: it holds no config.json, but a GGUF file. Name the file: {}",
-                    folder.string(), file.string()));
+void require_config(const std::filesystem::path& folder) {
+  std::error_code code;
+  if (std::filesystem::exists(folder / "config.json", code)) {
+    return;
   }
+  const auto file = first_gguf(folder);
+  throw WeightsError(
+      file.empty()
+          ? fmt::format("{}: it holds no config.json. Name a Hugging Face checkpoint folder, or a "
+                        "GGUF file.",
+                        folder.string())
+          : fmt::format("{}: it holds no config.json, but a GGUF file. Name the file: {}",
+                        folder.string(), file.string()));
 }
 
 template <class Matrix>
@@ -117,7 +123,7 @@ ModelDescription describe_model(const std::filesystem::path& folder) {
         fmt::format("{}: no such folder. Name a Hugging Face checkpoint folder, or a GGUF file.",
                     folder.string()));
   }
-  refuse_gguf_folder(folder);
+  require_config(folder);
   refuse_head(folder);
   const std::string where = (folder / "config.json").string();
   const auto parsed = parse_json_object(read_file(where), where);

@@ -88,6 +88,12 @@ TEST_F(LlamaWeightsTest, ValuesThatAreNoNumbersAreNamedByTheirPlace) {
   }
 }
 
+TEST_F(LlamaWeightsTest, AFolderWithoutConfigIsNoCheckpoint) {
+  change("llama-a", [](auto&) {});
+  fs::remove(folder_ / "config.json");
+  EXPECT_THAT(load_error(), testing::HasSubstr("llama-a: it holds no config.json. Name a"));
+}
+
 TEST_F(LlamaWeightsTest, OldRotaryBuffersAreSkipped) {
   change("llama-a", [](auto& tensors) {
     TensorToWrite buffer = *find(tensors, "model.norm.weight");
