@@ -18,7 +18,9 @@ namespace {
 class BpeTokenizer final : public Tokenizer {
  public:
   explicit BpeTokenizer(const BpeModel& model)
-      : vocabulary_(model.vocabulary), merges_(model.merges) {
+      : vocabulary_(model.vocabulary),
+        merges_(model.merges),
+        prefix_space_(model.vocabulary.prefix_space) {
     for (const AddedToken& token : model.added) {
       (token.normalized ? added_normalized_ : added_raw_).add(token.text, token.id);
       added_.push_back(token.id);
@@ -34,7 +36,7 @@ class BpeTokenizer final : public Tokenizer {
   std::optional<Token> bos() const override { return vocabulary_.bos(); }
   std::optional<Token> eos() const override { return vocabulary_.eos(); }
 
-  std::vector<Token> encode(std::string_view text) const override {
+  std::vector<Token> encode_after(TextStart start, std::string_view text) const override {
     if (text.size() > kMaxTextBytes) {
       throw Error(fmt::format("a text of {} bytes is too long to encode at once; the limit is {}.",
                               text.size(), kMaxTextBytes));
@@ -42,10 +44,12 @@ class BpeTokenizer final : public Tokenizer {
     std::vector<Token> tokens;
     for (const Utf8Run& run : utf8_runs(text)) {
       if (run.valid) {
-        encode_run(run.text, tokens);
+        encode_run(run.text, start, tokens);
       } else {
+        merges_.join(symbols(prefix_of(run.text, start)), tokens);
         append_bytes(run.text, tokens);
       }
+      start = TextStart::kContinued;
     }
     return tokens;
   }
@@ -60,13 +64,38 @@ class BpeTokenizer final : public Tokenizer {
   }
 
  private:
-  // Added tokens of the raw text, then those of the normalised text, then BPE between them.
-  void encode_run(std::string_view text, std::vector<Token>& tokens) const {
+  // Added tokens of the raw text, then those of the normalised text, then BPE between them. The
+  // prefix of `kAlways` belongs to normalising, the others' to what comes after it.
+  void encode_run(std::string_view text, TextStart start, std::vector<Token>& tokens) const {
+    const bool normalizes = prefix_space_ == PrefixSpace::kAlways;
     split_pieces(text, added_raw_, tokens, [&](std::string_view raw) {
-      const std::string normalized = replace_all(raw, " ", kSpaceMark);
-      split_pieces(normalized, added_normalized_, tokens,
-                   [&](std::string_view plain) { merges_.join(symbols(plain), tokens); });
+      const TextStart before = start_of(raw, text, start);
+      std::string normalized = replace_all(raw, " ", kSpaceMark);
+      if (normalizes) {
+        normalized.insert(0, prefix_of(normalized, before));
+      }
+      split_pieces(normalized, added_normalized_, tokens, [&](std::string_view plain) {
+        std::string section(plain);
+        if (!normalizes) {
+          section.insert(0, prefix_of(plain, start_of(plain, normalized, before)));
+        }
+        merges_.join(symbols(section), tokens);
+      });
     });
+  }
+
+  // What stands before a part of a text between added tokens.
+  static TextStart start_of(std::string_view part, std::string_view text, TextStart start) {
+    return part.data() == text.data() ? start : TextStart::kAfterControl;
+  }
+
+  std::string_view prefix_of(std::string_view text, TextStart start) const {
+    const bool first = start == TextStart::kInput;
+    const bool wanted = prefix_space_ == PrefixSpace::kAlways ||
+                        (!text.starts_with(kSpaceMark) &&
+                         (prefix_space_ == PrefixSpace::kUnlessSpace ||
+                          (prefix_space_ == PrefixSpace::kFirstUnlessSpace && first)));
+    return wanted && start != TextStart::kContinued ? kSpaceMark : std::string_view();
   }
 
   // One piece for each character, or its bytes when it has none.
@@ -96,6 +125,7 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<Token> added_;
   PieceMatcher added_raw_;
   PieceMatcher added_normalized_;
+  PrefixSpace prefix_space_;
 };
 
 }  // namespace

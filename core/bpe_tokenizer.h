@@ -9,10 +9,11 @@ namespace specdec {
 
 struct TokenizerJsonText;
 
-/// A tokenizer from the text of a Hugging Face tokenizer.json of Gemma's kind: BPE with byte
-/// fallback, " " replaced by "▁", no splitting into words. Ids are those of the `tokenizers`
-/// library with special tokens encoded as text, except that added tokens other than <bos>, <eos>,
-/// <pad> and the unknown one are always recognised.
+/// A tokenizer from the text of a Hugging Face tokenizer.json of Gemma's or Llama 2's kind: BPE
+/// with byte fallback, " " replaced by "▁", perhaps a space put before texts, no splitting into
+/// words. Ids are those of the `tokenizers` library with special tokens encoded as text, except
+/// that Gemma's special tokens other than <bos>, <eos>, <pad> and the unknown one are recognised,
+/// as its SentencePiece model does.
 ///
 /// Throws WeightsError, naming `where`: not JSON (with line and column), missing keys, a part that
 /// is not supported, ids with gaps or taken twice, merges of pieces that do not exist.

@@ -87,7 +87,7 @@ class ByteLevelTokenizer final : public Tokenizer {
   bool adds_bos() const override { return adds_bos_; }
   std::string_view chat_template() const override { return chat_template_; }
 
-  std::vector<Token> encode(std::string_view text) const override {
+  std::vector<Token> encode_after(TextStart /*start*/, std::string_view text) const override {
     if (text.size() > kMaxTextBytes) {
       throw Error(fmt::format("a text of {} bytes is too long to encode at once; the limit is {}.",
                               text.size(), kMaxTextBytes));

@@ -44,8 +44,9 @@ class ChatWriter {
     }
     tokens_.push_back(*token);
   }
+  /// Every text of a chat comes after a control piece.
   void text(std::string_view text) {
-    const auto encoded = tokenizer_.encode(text);
+    const auto encoded = tokenizer_.encode_after(TextStart::kAfterControl, text);
     tokens_.insert(tokens_.end(), encoded.begin(), encoded.end());
   }
   std::vector<Token> take() { return std::move(tokens_); }

@@ -152,12 +152,9 @@ class ByteLevelMetadata {
 }  // namespace
 
 SentencePieceModel gguf_sentencepiece(const GgufMetadata& metadata) {
-  if (metadata.boolean("tokenizer.ggml.add_space_prefix", true)) {
-    metadata.fail("tokenizer.ggml.add_space_prefix",
-                  "is not false: SentencePiece with a prefix space (Llama 2, Mistral 7B) is not "
-                  "supported");
-  }
   SentencePieceModel model;
+  const bool prefix = metadata.boolean("tokenizer.ggml.add_space_prefix", true);
+  model.prefix_space = prefix ? PrefixSpace::kAlways : PrefixSpace::kNone;
   model.pieces = read_pieces(metadata);
   const size_t tokens = model.pieces.size();
   const auto& scores = metadata.numbers(kScores);

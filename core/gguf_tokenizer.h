@@ -9,7 +9,7 @@
 namespace specdec {
 
 /// The tokenizer in a GGUF file's metadata (tokenizer.ggml.*): "gpt2", byte-level BPE, split as
-/// tokenizer.ggml.pre names it, or "llama" without a prefix space, Gemma's kind of SentencePiece.
+/// tokenizer.ggml.pre names it, or "llama", SentencePiece as Gemma and Llama 2 have it.
 /// Throws WeightsError naming file and key: others, lists of unequal length, missing pieces.
 std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufMetadata& metadata);
 

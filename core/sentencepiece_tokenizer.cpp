@@ -16,12 +16,7 @@ namespace {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string_view bytes, const std::string& where)
-      : vocabulary_(parse_sentencepiece_model(bytes, where)) {
-    const auto status = processor_.LoadFromSerializedProto(bytes);
-    if (!status.ok()) {
-      throw WeightsError(fmt::format("{}: SentencePiece refuses it: {}", where, status.ToString()));
-    }
-  }
+      : SentencePieceTokenizer(parse_sentencepiece_model(bytes, where), bytes, where) {}
 
   int64_t vocab_size() const override { return vocabulary_.size(); }
   std::string_view token_bytes(Token token) const override { return vocabulary_.bytes(token); }
@@ -32,7 +27,12 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::optional<Token> bos() const override { return vocabulary_.bos(); }
   std::optional<Token> eos() const override { return vocabulary_.eos(); }
 
-  std::vector<Token> encode(std::string_view text) const override {
+  std::vector<Token> encode_after(TextStart start, std::string_view text) const override {
+    std::string prefixed;
+    if (prefix_space_ && start != TextStart::kContinued && !text.empty()) {
+      prefixed.append(" ").append(text);
+      text = prefixed;
+    }
     std::vector<Token> tokens;
     for (const Utf8Run& run : utf8_runs(text)) {
       if (run.valid) {
@@ -60,6 +60,18 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
  private:
+  SentencePieceTokenizer(const SentencePieceModel& model, std::string_view bytes,
+                         const std::string& where)
+      : vocabulary_(model), prefix_space_(model.prefix_space == PrefixSpace::kAlways) {
+    // A later value of a field counts: normalizer_spec.add_dummy_prefix = false, since the library
+    // would put the prefix before every text, also one that goes on from other text.
+    constexpr std::string_view kNoPrefix{"\x1A\x02\x18\x00", 4};
+    const auto status = processor_.LoadFromSerializedProto(std::string(bytes).append(kNoPrefix));
+    if (!status.ok()) {
+      throw WeightsError(fmt::format("{}: SentencePiece refuses it: {}", where, status.ToString()));
+    }
+  }
+
   // The library joins any two pieces whose text together is a piece, the best score first.
   std::vector<uint32_t> score_ranks() const {
     std::vector<float> scores;
@@ -104,6 +116,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   Vocabulary vocabulary_;
+  bool prefix_space_;
   sentencepiece::SentencePieceProcessor processor_;
 };
 

@@ -13,7 +13,9 @@ SpecialEncoder::SpecialEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenize
 std::vector<Token> SpecialEncoder::encode(std::string_view text) const {
   std::vector<Token> tokens;
   split_pieces(text, control_, tokens, [&](std::string_view plain) {
-    const auto encoded = tokenizer_.encode(plain);
+    const bool first = plain.data() == text.data();
+    const auto encoded =
+        tokenizer_.encode_after(first ? TextStart::kInput : TextStart::kAfterControl, plain);
     tokens.insert(tokens.end(), encoded.begin(), encoded.end());
   });
   return tokens;

@@ -30,6 +30,14 @@ struct MergeRules {
   std::vector<Token> whole;   ///< never joined to anything
 };
 
+/// What stands before a text that is encoded. Llama 2's and Mistral 7B's tokenizers put a space
+/// before texts, but not before those that go on.
+enum class TextStart : uint8_t {
+  kInput,         ///< nothing, or the <bos> that every input has
+  kAfterControl,  ///< a control piece, as between the turns of a chat
+  kContinued      ///< text
+};
+
 /// Text to tokens and back. Immutable and shared between threads. Ids
 /// outside the vocabulary (models pad theirs) stand for no bytes and have an empty piece.
 class Tokenizer {
@@ -40,8 +48,13 @@ class Tokenizer {
   /// Ids of a text, without <bos>. Control pieces written in the text ("<bos>") are text, except
   /// the user-defined ones (Gemma's <start_of_turn>), which become their one id as in the
   /// reference. Bytes that are not UTF-8 become byte pieces, so that they too decode to what they
-  /// were; only "▁" itself is taken for a space.
-  virtual std::vector<Token> encode(std::string_view text) const = 0;
+  /// were; only "▁" itself is taken for a space. Tokenizers with a prefix space (Llama 2's) decode
+  /// to a text with that space before it.
+  std::vector<Token> encode(std::string_view text) const {
+    return encode_after(TextStart::kInput, text);
+  }
+  /// The same of a part of the input, by what stands before it.
+  virtual std::vector<Token> encode_after(TextStart start, std::string_view text) const = 0;
   /// The bytes that a token stands for: "▁" is a space, <0xNN> one byte; control and unknown pieces
   /// stand for none. Lives as long as the tokenizer.
   virtual std::string_view token_bytes(Token token) const = 0;

@@ -62,7 +62,7 @@ std::optional<Token> configured_token(const json& config, const char* key,
   return std::nullopt;
 }
 
-/// tokenizer.json of Gemma's kind has no scores: they are the order of the merges, if that is one.
+/// tokenizer.json of these kinds has no scores: they are the order of the merges, if that is one.
 SentencePieceModel with_scores(BpeModel bpe, const std::string& where) {
   SentencePieceModel& model = bpe.vocabulary;
   using Pair = std::pair<std::string, std::string>;

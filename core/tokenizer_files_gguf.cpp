@@ -51,12 +51,21 @@ void add_byte_level(const ByteLevelModel& model, int64_t vocab_size, const std::
   entries.emplace_back("tokenizer.ggml.merges", std::move(merges));
 }
 
-void add_sentencepiece(const SentencePieceModel& model, int64_t vocab_size, GgufEntries& entries) {
+void add_sentencepiece(const SentencePieceModel& model, int64_t vocab_size,
+                       const std::string& where, GgufEntries& entries) {
+  const bool prefix = model.prefix_space == PrefixSpace::kAlways;
+  if (!prefix && model.prefix_space != PrefixSpace::kNone) {
+    throw WeightsError(fmt::format(
+        "{}: its tokenizer.json puts a space before a text only where none is, which GGUF has no "
+        "word for: there the space is put before every text. Put the checkpoint's tokenizer.model "
+        "beside it, which does the same, or convert with --no-tokenizer, for token ids only.",
+        where));
+  }
   entries.emplace_back("tokenizer.ggml.model", std::string("llama"));
   entries.emplace_back("tokenizer.ggml.pre", std::string("default"));
   add_pieces(model.pieces, vocab_size, /*scored=*/true, entries);
   entries.emplace_back("tokenizer.ggml.unknown_token_id", int64_t{model.unk});
-  entries.emplace_back("tokenizer.ggml.add_space_prefix", false);
+  entries.emplace_back("tokenizer.ggml.add_space_prefix", prefix);
 }
 
 }  // namespace
@@ -66,7 +75,7 @@ void add_gguf_tokenizer(const TokenizerFiles& files, int64_t vocab_size, const s
   if (const auto* byte_level = std::get_if<ByteLevelModel>(&files.model)) {
     add_byte_level(*byte_level, vocab_size, where, entries);
   } else {
-    add_sentencepiece(std::get<SentencePieceModel>(files.model), vocab_size, entries);
+    add_sentencepiece(std::get<SentencePieceModel>(files.model), vocab_size, where, entries);
   }
   if (files.pad) {
     entries.emplace_back("tokenizer.ggml.padding_token_id", int64_t{*files.pad});

@@ -29,12 +29,14 @@ std::string_view whole_characters(std::string_view bytes) {
 /// The bytes as the tokenizer cuts them after the newest tokens of the output.
 std::vector<Token> cut(const Tokenizer& tokenizer, TokenSpan output, std::string_view bytes) {
   const TokenSpan before = output.last(std::min(output.size(), kContextTokens));
-  std::vector<Token> tokens = tokenizer.encode(tokenizer.decode(before).append(bytes));
+  std::vector<Token> tokens =
+      tokenizer.encode_after(TextStart::kContinued, tokenizer.decode(before).append(bytes));
   if (tokens.size() >= before.size() && std::equal(before.begin(), before.end(), tokens.begin())) {
     tokens.erase(tokens.begin(), tokens.begin() + std::ssize(before));
     return tokens;
   }
-  return tokenizer.encode(bytes);  // the text before is cut in a way of its own
+  return tokenizer.encode_after(TextStart::kContinued,
+                                bytes);  // the text before is cut in a way of its own
 }
 
 /// Whether the mask has a token that begins with these bytes and is longer.

@@ -166,8 +166,6 @@ void check_settings(const Settings& settings, const std::string& where) {
     problem = "it is not a BPE model";
   } else if (!settings.byte_fallback) {
     problem = "it has no byte fallback";
-  } else if (settings.dummy_prefix) {
-    problem = "it puts a space before the text";
   } else if (settings.remove_extra_spaces || !settings.escape_spaces || settings.space_as_suffix) {
     problem = "it does not keep spaces as they are";
   } else if (settings.has_charsmap) {
@@ -175,7 +173,8 @@ void check_settings(const Settings& settings, const std::string& where) {
   }
   if (problem != nullptr) {
     throw WeightsError(
-        fmt::format("{}: only tokenizers of Gemma's kind are supported, but {}.", where, problem));
+        fmt::format("{}: only tokenizers of Gemma's and Llama 2's kind are supported, but {}.",
+                    where, problem));
   }
 }
 
@@ -201,7 +200,7 @@ void check_pieces(const SentencePieceModel& model, const std::string& where) {
   if (bytes != 256 || unknowns != 1) {
     throw WeightsError(
         fmt::format("{}: {} byte pieces and {} unknown pieces; a tokenizer of Gemma's "
-                    "kind has 256 and 1.",
+                    "or Llama 2's kind has 256 and 1.",
                     where, bytes, unknowns));
   }
 }
@@ -227,15 +226,16 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::
   }
   check_settings(settings, where);
   check_pieces(model, where);
+  model.prefix_space = settings.dummy_prefix ? PrefixSpace::kAlways : PrefixSpace::kNone;
   for (size_t i = 0; i < model.pieces.size(); ++i) {
     const auto id = static_cast<Token>(i);
     const SentencePiece& piece = model.pieces[i];
     if (piece.type == PieceType::kUnknown) {
       model.unk = id;
     } else if (piece.type == PieceType::kControl) {
-      if (piece.text == "<bos>") {
+      if (piece.text == "<bos>" || piece.text == "<s>") {
         model.bos = id;
-      } else if (piece.text == "<eos>") {
+      } else if (piece.text == "<eos>" || piece.text == "</s>") {
         model.eos = id;
       } else if (piece.text == "<pad>") {
         model.pad = id;

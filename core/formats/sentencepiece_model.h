@@ -27,16 +27,25 @@ struct SentencePiece {
   PieceType type = PieceType::kNormal;
 };
 
-/// The content of a tokenizer.model file of Gemma's kind: BPE with all 256 byte pieces, no
-/// normalisation but " " to "▁", nothing added to or removed from the text.
+/// Where a tokenizer puts a space before a text that does not go on from other text.
+enum class PrefixSpace : uint8_t {
+  kNone,             ///< nowhere: Gemma
+  kAlways,           ///< at every such place: Llama 2, Mistral 7B
+  kUnlessSpace,      ///< where none is: tokenizer.json's Metaspace, prepend_scheme "always"
+  kFirstUnlessSpace  ///< at the beginning of the input, where none is: prepend_scheme "first"
+};
+
+/// The content of a tokenizer.model file of Gemma's or Llama 2's kind: BPE with all 256 byte
+/// pieces, no normalisation but " " to "▁", and perhaps a space put before the text.
 struct SentencePieceModel {
   std::vector<SentencePiece> pieces;
   Token unk = 0;
   std::optional<Token> bos, eos, pad;
+  PrefixSpace prefix_space = PrefixSpace::kNone;
 };
 
 /// Reads the bytes of a tokenizer.model file. Throws WeightsError, naming `where`, when they are
-/// not a SentencePiece model, are damaged, or describe another kind of tokenizer than Gemma's.
+/// not a SentencePiece model, are damaged, or describe another kind of tokenizer than these.
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::string& where);
 
 /// The value of a byte piece's text, "<0x0A>" -> 10.

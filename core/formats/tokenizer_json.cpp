@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/formats/utf8.h"
@@ -97,14 +98,46 @@ Json post_processor(const SentencePieceModel& model) {
        {{bos, {{"id", bos}, {"ids", Json::array({*model.bos})}, {"tokens", Json::array({bos})}}}}}};
 }
 
+/// How spaces become "▁", and where one is put before a text: normalizer and pre_tokenizer.
+std::pair<Json, Json> space_rules(PrefixSpace prefix) {
+  const Json space = {{"String", " "}};
+  const Json replace = {{"type", "Replace"}, {"pattern", space}, {"content", kSpaceMark}};
+  switch (prefix) {
+    case PrefixSpace::kNone:
+      break;
+    case PrefixSpace::kAlways: {
+      const Json prepend = {{"type", "Prepend"}, {"prepend", kSpaceMark}};
+      return {{{"type", "Sequence"}, {"normalizers", Json::array({prepend, replace})}}, nullptr};
+    }
+    case PrefixSpace::kUnlessSpace:
+    case PrefixSpace::kFirstUnlessSpace:
+      return {nullptr,
+              {{"type", "Metaspace"},
+               {"replacement", kSpaceMark},
+               {"prepend_scheme", prefix == PrefixSpace::kUnlessSpace ? "always" : "first"},
+               {"split", false}}};
+  }
+  return {replace,
+          {{"type", "Split"},
+           {"pattern", space},
+           {"behavior", "MergedWithPrevious"},
+           {"invert", false}}};
+}
+
+Json decoders(PrefixSpace prefix) {
+  const Json mark = {{"String", kSpaceMark}};
+  Json all = Json::array({{{"type", "Replace"}, {"pattern", mark}, {"content", " "}},
+                          {{"type", "ByteFallback"}},
+                          {{"type", "Fuse"}}});
+  if (prefix != PrefixSpace::kNone) {
+    all.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string tokenizer_json(const SentencePieceModel& model) {
-  const Json space = {{"String", " "}};
-  const Json mark = {{"String", kSpaceMark}};
-  const Json decoders = Json::array({{{"type", "Replace"}, {"pattern", mark}, {"content", " "}},
-                                     {{"type", "ByteFallback"}},
-                                     {{"type", "Fuse"}}});
   Json bpe = {{"type", "BPE"},
               {"dropout", nullptr},
               {"unk_token", model.pieces[static_cast<size_t>(model.unk)].text},
@@ -117,11 +150,11 @@ std::string tokenizer_json(const SentencePieceModel& model) {
   bpe["merges"] = merges(model);
   Json root = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
   root["added_tokens"] = added_tokens(model);
-  root["normalizer"] = {{"type", "Replace"}, {"pattern", space}, {"content", kSpaceMark}};
-  root["pre_tokenizer"] = {
-      {"type", "Split"}, {"pattern", space}, {"behavior", "MergedWithPrevious"}, {"invert", false}};
+  auto [normalizer, pre_tokenizer] = space_rules(model.prefix_space);
+  root["normalizer"] = std::move(normalizer);
+  root["pre_tokenizer"] = std::move(pre_tokenizer);
   root["post_processor"] = post_processor(model);
-  root["decoder"] = {{"type", "Sequence"}, {"decoders", decoders}};
+  root["decoder"] = {{"type", "Sequence"}, {"decoders", decoders(model.prefix_space)}};
   root["model"] = std::move(bpe);
   return root.dump() + "\n";
 }

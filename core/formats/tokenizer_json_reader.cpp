@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -16,14 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kWanted = "Only tokenizers of Gemma's kind are supported.";
-
-// Not "<s>", Llama's <bos>: Gemma has it as a piece of text, the HTML tag.
-constexpr std::array<std::string_view, 3> kControl = {"<pad>", "<eos>", "<bos>"};
-
-bool is_control(std::string_view text) {
-  return std::find(kControl.begin(), kControl.end(), text) != kControl.end();
-}
+constexpr const char* kWanted = "Only tokenizers of Gemma's and Llama 2's kind are supported.";
 
 // Builds the model from the parts of the file, with what is wrong named by its place in it.
 class TokenizerJsonReader {
@@ -38,8 +30,7 @@ class TokenizerJsonReader {
       fail(fmt::format("it is a JSON {}, not an object.", text_.rest.type_name()));
     }
     check_model();
-    check_normalizer(member(text_.rest, "normalizer"));
-    check_pre_tokenizer(member(text_.rest, "pre_tokenizer"));
+    model_.vocabulary.prefix_space = read_prefix_space();
     read_vocabulary();
     read_added_tokens();
     check_ids();
@@ -96,25 +87,70 @@ class TokenizerJsonReader {
     unknown_ = unknown.get<std::string>();
   }
 
-  void check_normalizer(const json& normalizer) const {
-    const json expected = {
-        {"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMark}};
-    const bool sequence = member(normalizer, "type") == "Sequence";
-    if (normalizer != expected &&
-        !(sequence && member(normalizer, "normalizers") == json::array({expected}))) {
-      fail(fmt::format("normalizer {} is not supported; known: Replace \" \" by \"▁\". {}",
-                       text_of(member(normalizer, "type")), kWanted));
+  // Spaces become "▁" and are put before texts either by the normalizer (Gemma, Llama 2) or, where
+  // that is null, by the pre_tokenizer Metaspace (Llama 2's and Mistral's newer files).
+  PrefixSpace read_prefix_space() const {
+    const json& normalizer = member(text_.rest, "normalizer");
+    const json& pre_tokenizer = member(text_.rest, "pre_tokenizer");
+    if (normalizer.is_null() && member(pre_tokenizer, "type") == "Metaspace") {
+      return metaspace_prefix(pre_tokenizer);
     }
+    check_pre_tokenizer(pre_tokenizer);
+    return normalizer_prefix(normalizer);
   }
 
-  // Gemma's file splits at spaces, of which the normaliser leaves none.
+  PrefixSpace normalizer_prefix(const json& normalizer) const {
+    const json replace = {
+        {"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMark}};
+    const json prepend = {{"type", "Prepend"}, {"prepend", kSpaceMark}};
+    const bool sequence = member(normalizer, "type") == "Sequence";
+    const json steps = sequence ? member(normalizer, "normalizers") : json::array({normalizer});
+    if (steps == json::array({replace})) {
+      return PrefixSpace::kNone;
+    }
+    if (steps == json::array({prepend, replace})) {
+      return PrefixSpace::kAlways;
+    }
+    fail(
+        fmt::format("normalizer {} is not supported; known: Replace \" \" by \"▁\", also after "
+                    "Prepend \"▁\", and null before the pre_tokenizer Metaspace. {}",
+                    text_of(member(normalizer, "type")), kWanted));
+  }
+
+  PrefixSpace metaspace_prefix(const json& metaspace) const {
+    const json& replacement = member(metaspace, "replacement");
+    if (replacement != kSpaceMark || member(metaspace, "split") != false) {
+      fail(
+          fmt::format("pre_tokenizer Metaspace with replacement {} and split {} is not supported; "
+                      "known: \"▁\" and false. {}",
+                      replacement.dump(), member(metaspace, "split").dump(), kWanted));
+    }
+    const json& scheme = member(metaspace, "prepend_scheme");
+    if (scheme == "never") {
+      return PrefixSpace::kNone;
+    }
+    if (scheme == "first") {
+      return PrefixSpace::kFirstUnlessSpace;
+    }
+    if (scheme == "always") {
+      return PrefixSpace::kUnlessSpace;
+    }
+    fail(
+        fmt::format("pre_tokenizer.prepend_scheme {} is not supported; known: \"always\", "
+                    "\"first\", \"never\".",
+                    scheme.dump()));
+  }
+
+  // Gemma's file splits at spaces, of which the normalizer leaves none.
   void check_pre_tokenizer(const json& pre_tokenizer) const {
     const bool splits_spaces = member(pre_tokenizer, "type") == "Split" &&
                                member(pre_tokenizer, "pattern") == json{{"String", " "}} &&
                                member(pre_tokenizer, "invert") != true;
     if (!pre_tokenizer.is_null() && !splits_spaces) {
-      fail(fmt::format("pre_tokenizer {} is not supported; known: null, Split at \" \". {}",
-                       text_of(member(pre_tokenizer, "type")), kWanted));
+      fail(
+          fmt::format("pre_tokenizer {} is not supported; known: null, Split at \" \", and "
+                      "Metaspace where the normalizer is null. {}",
+                      text_of(member(pre_tokenizer, "type")), kWanted));
     }
   }
 
@@ -137,6 +173,9 @@ class TokenizerJsonReader {
     if (!added.is_null() && !added.is_array()) {
       fail("added_tokens is not an array.");
     }
+    is_gemma_ = pieces_.find("<bos>") ||
+                std::any_of(added.begin(), added.end(),
+                            [](const json& token) { return member(token, "content") == "<bos>"; });
     for (size_t i = 0; i < added.size(); ++i) {
       const json& token = added[i];
       const json& content = member(token, "content");
@@ -150,15 +189,20 @@ class TokenizerJsonReader {
                            flag, kWanted));
         }
       }
-      add_token(content.get<std::string>(), id.get<uint64_t>(),
-                member(token, "normalized") == true);
+      add_token(content.get<std::string>(), id.get<uint64_t>(), member(token, "normalized") == true,
+                member(token, "special") == true);
     }
   }
 
-  void add_token(const std::string& text, uint64_t id, bool normalized) {
+  // Gemma marks pieces of its chat format as special too, which its tokenizer.model knows as text.
+  bool is_control(const std::string& text, bool special) const {
+    return is_gemma_ ? text == "<bos>" || text == "<eos>" || text == "<pad>" : special;
+  }
+
+  void add_token(const std::string& text, uint64_t id, bool normalized, bool special) {
     if (text == unknown_) {
       pieces_.add(text, id, PieceType::kUnknown);
-    } else if (is_control(text)) {
+    } else if (is_control(text, special)) {
       pieces_.add(text, id, PieceType::kControl);
     } else if (!byte_piece_value(text)) {
       pieces_.add(text, id, PieceType::kUserDefined);
@@ -171,8 +215,8 @@ class TokenizerJsonReader {
   void check_ids() {
     pieces_.check_gaps();
     model_.vocabulary.unk = *pieces_.find(unknown_);
-    model_.vocabulary.bos = pieces_.find("<bos>");
-    model_.vocabulary.eos = pieces_.find("<eos>");
+    model_.vocabulary.bos = pieces_.find(is_gemma_ ? "<bos>" : "<s>");
+    model_.vocabulary.eos = pieces_.find(is_gemma_ ? "<eos>" : "</s>");
     model_.vocabulary.pad = pieces_.find("<pad>");
   }
 
@@ -190,6 +234,7 @@ class TokenizerJsonReader {
   const std::string& where_;
   std::string unknown_;
   size_t bytes_ = 0;
+  bool is_gemma_ = false;  // else Llama 2's kind, whose <bos> is "<s>": Gemma's HTML tag
   PieceTable pieces_;
   BpeModel model_;
 };

@@ -22,7 +22,7 @@ struct AddedToken {
   bool normalized = false;  ///< looked for after spaces have become "▁", else before
 };
 
-/// The content of a tokenizer.json of Gemma's kind.
+/// The content of a tokenizer.json of Gemma's or Llama 2's kind.
 struct BpeModel {
   SentencePieceModel vocabulary;  ///< scores are 0: the merges say the order
   std::vector<BpeMerge> merges;

@@ -55,7 +55,7 @@ bool is_lossy(const Tokenizer& tokenizer, const std::vector<Token>& ids, const s
   for (const Token token : ids) {
     spelled_out += spelled(tokenizer, token);
   }
-  return spelled_out != text;
+  return spelled_out != text && spelled_out != " " + text;  // a tokenizer may put a space before it
 }
 
 nlohmann::json text_json(const Tokenizer& tokenizer, const std::vector<Token>& ids,

@@ -172,7 +172,7 @@ std::string some_pieces(const std::vector<Token>& tokens, const Tokenizer& token
 TokenMask mask_after(const LoadedGrammar& file, std::string_view text, StateId state) {
   if (file.source.cuts == Cuts::kCanonical) {
     state = file.grammar->start();
-    for (const Token token : file.tokenizer->encode(text)) {
+    for (const Token token : file.tokenizer->encode_after(TextStart::kContinued, text)) {
       state = file.grammar->next(state, token);
     }
   }

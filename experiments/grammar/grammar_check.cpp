@@ -227,7 +227,7 @@ bool CaseResult::all_right() const {
 
 std::vector<Token> spell_tokens(const std::string& text, const GrammarVocabulary& vocabulary,
                                 const Tokenizer& tokenizer) {
-  std::vector<Token> tokens = tokenizer.encode(text);
+  std::vector<Token> tokens = tokenizer.encode_after(TextStart::kContinued, text);
   std::string spelled;
   for (const Token token : tokens) {
     spelled += vocabulary.bytes(token);

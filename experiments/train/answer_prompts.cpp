@@ -128,7 +128,7 @@ AnswerPrompt AnswerPrompts::make(int64_t number) const {
 std::vector<Token> AnswerPrompts::instruction(Randomness& random) const {
   std::string text = kInstructions[below(random, std::size(kInstructions))];
   text.replace(text.find("{}"), 2, piece(random));
-  return tokenizer_.encode(text);
+  return tokenizer_.encode_after(TextStart::kContinued, text);
 }
 
 /// Begins at a line; its length is uniform on a logarithmic scale, so that long ones are rarer.
@@ -146,7 +146,8 @@ std::string AnswerPrompts::piece(Randomness& random) const {
   const size_t line = text.find('\n', static_cast<size_t>(fraction(random) * last));
   const size_t begin =
       line == std::string::npos ? text.size() - bytes : text.find_first_not_of(" \r\n", line);
-  auto encoded = tokenizer_.encode(text.substr(std::min(begin, text.size() - bytes), bytes));
+  auto encoded = tokenizer_.encode_after(TextStart::kContinued,
+                                         text.substr(std::min(begin, text.size() - bytes), bytes));
   encoded.resize(std::min(encoded.size(), tokens));
   return whole_sentences(tokenizer_.decode(encoded));
 }

@@ -43,7 +43,9 @@ std::vector<std::string_view> lines(std::string_view text) {
 std::vector<Token> encode_all(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<Token> tokens;
   for (const std::string_view part : paragraphs(text)) {
-    const auto encoded = tokenizer.encode(part);
+    const bool first = part.data() == text.data();
+    const auto encoded =
+        tokenizer.encode_after(first ? TextStart::kInput : TextStart::kContinued, part);
     tokens.insert(tokens.end(), encoded.begin(), encoded.end());
   }
   return tokens;

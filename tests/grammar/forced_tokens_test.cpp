@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include "core/sentencepiece_tokenizer.h"
 #include "grammar/grammar_source.h"
 #include "tests/support/letter_tokenizer.h"
+#include "tests/support/tokenizer_fixture.h"
 
 namespace specdec {
 namespace {
@@ -47,6 +49,23 @@ TEST(ForcedTokensTest, ForcedBytesAreCutAsTheTokenizerCutsThem) {
   EXPECT_THAT(forced_tokens(later, &letters, output, 9), ElementsAre(0, 2, 2));
   EXPECT_THAT(forced_tokens(later, &letters, output, 2), ElementsAre(0, 2));
   EXPECT_THAT(forced_tokens(later, nullptr, output, 9), ElementsAre(0)) << "no tokenizer";
+}
+
+// Llama 2's tokenizer would put a space before a text that stands alone.
+TEST(ForcedTokensTest, APrefixSpaceIsNotForced) {
+  const auto tokenizer =
+      sentencepiece_tokenizer(tokenizer_fixture("llama2/tokenizer.model"), "llama2");
+  const auto vocabulary = make_grammar_vocabulary(*tokenizer, std::vector<Token>{2});
+  GrammarSource source;
+  source.kind = GrammarKind::kRegex;
+  source.text = "(t|r)the friend, speak";
+  GrammarMatcher place(compile_grammar(vocabulary, source));
+  const Token t = tokenizer->find_piece("t").value();
+  ASSERT_TRUE(place.accept(t));
+  for (const std::vector<Token>& output : {std::vector<Token>{}, std::vector<Token>{t}}) {
+    const auto forced = forced_tokens(place, tokenizer.get(), output, 99);
+    EXPECT_EQ(tokenizer->decode(forced), "the friend, speak");
+  }
 }
 
 }  // namespace

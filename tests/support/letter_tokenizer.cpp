@@ -12,7 +12,7 @@ LetterTokenizer::LetterTokenizer(std::vector<std::string> pieces, std::optional<
 
 int64_t LetterTokenizer::vocab_size() const { return static_cast<int64_t>(pieces_.size()); }
 
-std::vector<Token> LetterTokenizer::encode(std::string_view text) const {
+std::vector<Token> LetterTokenizer::encode_after(TextStart /*start*/, std::string_view text) const {
   std::vector<Token> tokens;
   while (!text.empty()) {
     size_t best = pieces_.size();

@@ -16,7 +16,7 @@ class LetterTokenizer final : public Tokenizer {
                            std::optional<MergeRules> merges = std::nullopt);
 
   int64_t vocab_size() const override;
-  std::vector<Token> encode(std::string_view text) const override;
+  std::vector<Token> encode_after(TextStart start, std::string_view text) const override;
   std::string_view token_bytes(Token token) const override;
   std::string_view piece(Token token) const override;
   std::optional<Token> find_piece(std::string_view piece) const override;

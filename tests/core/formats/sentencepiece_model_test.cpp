@@ -75,8 +75,6 @@ TEST(SentencePieceModelTest, RefusesOtherKindsOfTokenizer) {
               HasSubstr("not a BPE model"));
   EXPECT_THAT(with([](auto& file) { file.trainer = number_field(3, 2); }),
               HasSubstr("no byte fallback"));
-  EXPECT_THAT(with([](auto& file) { file.normalizer = number_field(4, 0); }),
-              HasSubstr("a space before the text"));
   EXPECT_THAT(with([](auto& file) { file.normalizer = number_field(3, 0); }),
               HasSubstr("does not keep spaces"));
   EXPECT_THAT(with([](auto& file) { file.normalizer += field(2, "map"); }),

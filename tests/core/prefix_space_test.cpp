@@ -1,0 +1,181 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "core/bpe_tokenizer.h"
+#include "core/chat.h"
+#include "core/error.h"
+#include "core/formats/tokenizer_json.h"
+#include "core/formats/tokenizer_json_reader.h"
+#include "core/formats/tokenizer_json_sax.h"
+#include "core/gguf_tokenizer.h"
+#include "core/sentencepiece_tokenizer.h"
+#include "core/special_encoder.h"
+#include "core/tokenizer_files.h"
+#include "tests/support/error_message.h"
+#include "tests/support/tokenizer_fixture.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr const char* kModel = "llama2/tokenizer.model";
+constexpr const char* kJson = "llama2/tokenizer.json";
+
+/// tokenizer.json with the space put before texts by Metaspace.
+std::string metaspace_json(const json& scheme, const json& split = false) {
+  json root = json::parse(tokenizer_fixture(kJson));
+  root["normalizer"] = nullptr;
+  root["pre_tokenizer"] = {{"type", "Metaspace"},
+                           {"replacement", kSpaceMark},
+                           {"prepend_scheme", scheme},
+                           {"split", split}};
+  return root.dump();
+}
+
+/// The tokenizer of the GGUF metadata that the files become.
+std::unique_ptr<Tokenizer> through_gguf(SentencePieceModel model) {
+  TokenizerFiles files;
+  files.bos = model.bos;
+  files.eos = model.eos;
+  const auto size = static_cast<int64_t>(model.pieces.size());
+  files.model = std::move(model);
+  GgufEntries entries;
+  add_gguf_tokenizer(files, size, "here", entries);
+  GgufMetadata metadata("made");
+  for (const auto& [key, value] : entries) {
+    std::visit(
+        [&, name = key](const auto& one) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(one)>, std::vector<bool>>) {
+            metadata.add(name, one);
+          }
+        },
+        value);
+  }
+  return gguf_tokenizer(metadata);
+}
+
+struct Kind {
+  const char* name;
+  const char* ids;      ///< key of the reference's ids
+  const char* special;  ///< the same with control pieces recognised
+  std::unique_ptr<Tokenizer> (*load)();
+};
+
+SentencePieceModel sentencepiece() {
+  return parse_sentencepiece_model(tokenizer_fixture(kModel), "t.model");
+}
+
+/// A Metaspace tokenizer, read from what is written of it.
+std::unique_ptr<Tokenizer> rewritten(const char* scheme) {
+  const BpeModel read =
+      parse_tokenizer_json(split_tokenizer_json(metaspace_json(scheme), "t.json"), "t.json");
+  SentencePieceModel model = sentencepiece();
+  model.prefix_space = read.vocabulary.prefix_space;
+  return bpe_tokenizer(tokenizer_json(model), "written");
+}
+
+const Kind kKinds[] = {
+    {"model", "ids", "special",
+     [] { return sentencepiece_tokenizer(tokenizer_fixture(kModel), "t.model"); }},
+    {"json", "ids", "special", [] { return bpe_tokenizer(tokenizer_fixture(kJson), "t.json"); }},
+    {"written_json", "ids", "special",
+     [] { return bpe_tokenizer(tokenizer_json(sentencepiece()), "written"); }},
+    {"gguf", "ids", "special", [] { return through_gguf(sentencepiece()); }},
+    {"always", "always", "special_always",
+     [] { return bpe_tokenizer(metaspace_json("always"), "t.json"); }},
+    {"first", "first", "special_first",
+     [] { return bpe_tokenizer(metaspace_json("first"), "t.json"); }},
+    {"written_always", "always", "special_always", [] { return rewritten("always"); }},
+    {"written_first", "first", "special_first", [] { return rewritten("first"); }},
+};
+
+class PrefixSpaceTest : public testing::TestWithParam<Kind> {
+ protected:
+  std::unique_ptr<Tokenizer> tokenizer_ = GetParam().load();
+};
+INSTANTIATE_TEST_SUITE_P(All, PrefixSpaceTest, testing::ValuesIn(kKinds),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(PrefixSpaceTest, GivesTheIdsOfTheReferenceLibraries) {
+  const SpecialEncoder special(*tokenizer_);
+  std::istringstream lines(tokenizer_fixture("llama2/expected.jsonl"));
+  int rows = 0;
+  for (std::string line; std::getline(lines, line); ++rows) {
+    const json row = json::parse(line);
+    const auto text = row["text"].get<std::string>();
+    const auto wanted = [&row](const char* key) { return row[key].get<std::vector<Token>>(); };
+    EXPECT_EQ(tokenizer_->encode(text), wanted(GetParam().ids)) << testing::PrintToString(text);
+    EXPECT_EQ(special.encode(text), wanted(GetParam().special)) << testing::PrintToString(text);
+  }
+  EXPECT_GT(rows, 80);
+}
+
+TEST_P(PrefixSpaceTest, KnowsItsControlPieces) {
+  EXPECT_EQ(tokenizer_->bos(), 1);
+  EXPECT_EQ(tokenizer_->eos(), 2);
+  for (const Token control : {0, 1, 2, 3}) {
+    EXPECT_EQ(tokenizer_->token_bytes(control), "") << tokenizer_->piece(control);
+  }
+  EXPECT_EQ(tokenizer_->piece(3), "[INST]");
+}
+
+TEST_P(PrefixSpaceTest, TextThatGoesOnHasNone) {
+  std::mt19937 random(11);
+  const std::vector<std::string> parts = {"the", " ",    "e",    "\n",    "é",
+                                          "日",  "\xFF", "\xC3", "[INST]"};
+  for (int i = 0; i < 300; ++i) {
+    std::string text;
+    for (uint32_t left = random() % 12; left > 0; --left) {
+      text += parts[random() % parts.size()];
+    }
+    const auto ids = tokenizer_->encode_after(TextStart::kContinued, text);
+    EXPECT_EQ(tokenizer_->decode(ids), text) << testing::PrintToString(text);
+    const bool spaced = std::string(GetParam().ids) != "ids" && text.starts_with(" ");
+    EXPECT_EQ(tokenizer_->decode(tokenizer_->encode(text)),
+              text.empty() || spaced ? text : " " + text)
+        << testing::PrintToString(text);
+  }
+}
+
+TEST_P(PrefixSpaceTest, TurnsOfAChatHaveIt) {
+  const bool first_only = std::string(GetParam().ids) == "first";
+  const auto ids = tokenizer_->encode_after(TextStart::kAfterControl, "the friend");
+  EXPECT_EQ(tokenizer_->decode(ids), first_only ? "the friend" : " the friend");
+}
+
+std::string json_complaint(const std::string& text) {
+  return error_message<WeightsError>([&] { (void)bpe_tokenizer(text, "t.json"); });
+}
+
+TEST(PrefixSpaceErrorTest, OtherWaysToPutItAreNamed) {
+  EXPECT_EQ(json_complaint(metaspace_json("never")), "no error");
+  EXPECT_THAT(json_complaint(metaspace_json("last")),
+              HasSubstr("pre_tokenizer.prepend_scheme \"last\" is not supported; known: "
+                        "\"always\", \"first\", \"never\""));
+  EXPECT_THAT(json_complaint(metaspace_json("first", true)), HasSubstr("split true"));
+  json root = json::parse(tokenizer_fixture(kJson));
+  root["normalizer"]["normalizers"][0]["prepend"] = "_";
+  EXPECT_THAT(json_complaint(root.dump()), HasSubstr("normalizer Sequence is not supported"));
+  root["normalizer"] = nullptr;
+  EXPECT_THAT(json_complaint(root.dump()), HasSubstr("normalizer null is not supported"));
+  root = json::parse(metaspace_json("first"));
+  root["normalizer"] = {
+      {"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMark}};
+  EXPECT_THAT(json_complaint(root.dump()), HasSubstr("Metaspace where the normalizer is null"));
+}
+
+TEST(PrefixSpaceErrorTest, GgufHasNoWordForMetaspace) {
+  SentencePieceModel model = sentencepiece();
+  model.prefix_space = PrefixSpace::kFirstUnlessSpace;
+  EXPECT_THAT(error_message<WeightsError>([&] { (void)through_gguf(model); }),
+              HasSubstr("Put the checkpoint's tokenizer.model beside it"));
+}
+
+}  // namespace
+}  // namespace specdec
