@@ -17,8 +17,9 @@ namespace {
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  explicit BpeTokenizer(const BpeModel& model)
+  BpeTokenizer(const BpeModel& model, std::string_view chat_template)
       : vocabulary_(model.vocabulary),
+        chat_template_(chat_template),
         merges_(model.merges),
         prefix_space_(model.vocabulary.prefix_space) {
     for (const AddedToken& token : model.added) {
@@ -35,6 +36,7 @@ class BpeTokenizer final : public Tokenizer {
   }
   std::optional<Token> bos() const override { return vocabulary_.bos(); }
   std::optional<Token> eos() const override { return vocabulary_.eos(); }
+  std::string_view chat_template() const override { return chat_template_; }
 
   std::vector<Token> encode_after(TextStart start, std::string_view text) const override {
     if (text.size() > kMaxTextBytes) {
@@ -121,6 +123,7 @@ class BpeTokenizer final : public Tokenizer {
   }
 
   Vocabulary vocabulary_;
+  std::string chat_template_;
   BpeMerges merges_;
   std::vector<Token> added_;
   PieceMatcher added_raw_;
@@ -130,12 +133,15 @@ class BpeTokenizer final : public Tokenizer {
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> bpe_tokenizer(std::string_view json, const std::string& where) {
-  return bpe_tokenizer(split_tokenizer_json(json, where), where);
+std::unique_ptr<Tokenizer> bpe_tokenizer(std::string_view json, const std::string& where,
+                                         std::string_view chat_template) {
+  return bpe_tokenizer(split_tokenizer_json(json, where), where, chat_template);
 }
 
-std::unique_ptr<Tokenizer> bpe_tokenizer(TokenizerJsonText text, const std::string& where) {
-  return std::make_unique<BpeTokenizer>(parse_tokenizer_json(std::move(text), where));
+std::unique_ptr<Tokenizer> bpe_tokenizer(TokenizerJsonText text, const std::string& where,
+                                         std::string_view chat_template) {
+  return std::make_unique<BpeTokenizer>(parse_tokenizer_json(std::move(text), where),
+                                        chat_template);
 }
 
 }  // namespace specdec

@@ -17,8 +17,10 @@ struct TokenizerJsonText;
 ///
 /// Throws WeightsError, naming `where`: not JSON (with line and column), missing keys, a part that
 /// is not supported, ids with gaps or taken twice, merges of pieces that do not exist.
-std::unique_ptr<Tokenizer> bpe_tokenizer(std::string_view json, const std::string& where);
+std::unique_ptr<Tokenizer> bpe_tokenizer(std::string_view json, const std::string& where,
+                                         std::string_view chat_template = {});
 /// The same of a file that has been read.
-std::unique_ptr<Tokenizer> bpe_tokenizer(TokenizerJsonText text, const std::string& where);
+std::unique_ptr<Tokenizer> bpe_tokenizer(TokenizerJsonText text, const std::string& where,
+                                         std::string_view chat_template = {});
 
 }  // namespace specdec

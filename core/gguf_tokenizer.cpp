@@ -197,7 +197,8 @@ std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {
   }
   if (model == "llama") {
     // By way of the tokenizer.json that gives the same ids.
-    return bpe_tokenizer(tokenizer_json(gguf_sentencepiece(metadata)), metadata.where());
+    return bpe_tokenizer(tokenizer_json(gguf_sentencepiece(metadata)), metadata.where(),
+                         metadata.text("tokenizer.chat_template", ""));
   }
   metadata.fail("tokenizer.ggml.model",
                 fmt::format("is '{}', which is not supported; known: gpt2, llama", model));

@@ -15,8 +15,11 @@ namespace {
 
 class SentencePieceTokenizer final : public Tokenizer {
  public:
-  SentencePieceTokenizer(std::string_view bytes, const std::string& where)
-      : SentencePieceTokenizer(parse_sentencepiece_model(bytes, where), bytes, where) {}
+  SentencePieceTokenizer(std::string_view bytes, const std::string& where,
+                         std::string_view chat_template)
+      : SentencePieceTokenizer(parse_sentencepiece_model(bytes, where), bytes, where) {
+    chat_template_ = chat_template;
+  }
 
   int64_t vocab_size() const override { return vocabulary_.size(); }
   std::string_view token_bytes(Token token) const override { return vocabulary_.bytes(token); }
@@ -26,6 +29,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
   std::optional<Token> bos() const override { return vocabulary_.bos(); }
   std::optional<Token> eos() const override { return vocabulary_.eos(); }
+  std::string_view chat_template() const override { return chat_template_; }
 
   std::vector<Token> encode_after(TextStart start, std::string_view text) const override {
     std::string prefixed;
@@ -116,15 +120,16 @@ class SentencePieceTokenizer final : public Tokenizer {
   }
 
   Vocabulary vocabulary_;
+  std::string chat_template_;
   bool prefix_space_;
   sentencepiece::SentencePieceProcessor processor_;
 };
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string_view bytes,
-                                                   const std::string& where) {
-  return std::make_unique<SentencePieceTokenizer>(bytes, where);
+std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string_view bytes, const std::string& where,
+                                                   std::string_view chat_template) {
+  return std::make_unique<SentencePieceTokenizer>(bytes, where, chat_template);
 }
 
 }  // namespace specdec

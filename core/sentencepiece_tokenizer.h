@@ -9,7 +9,7 @@ namespace specdec {
 
 /// A tokenizer from the bytes of a tokenizer.model file, encoding with libsentencepiece. Throws
 /// WeightsError, naming `where`, when the bytes are not a model of Gemma's or Llama 2's kind.
-std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string_view bytes,
-                                                   const std::string& where);
+std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string_view bytes, const std::string& where,
+                                                   std::string_view chat_template = {});
 
 }  // namespace specdec

@@ -11,6 +11,7 @@
 #include "core/formats/byte_level_json.h"
 #include "core/formats/gguf.h"
 #include "core/formats/strict_json.h"
+#include "core/formats/tokenizer_config.h"
 #include "core/formats/tokenizer_json_sax.h"
 #include "core/formats/utf8.h"
 #include "core/gguf_tokenizer.h"
@@ -46,27 +47,12 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& path) {
                   path.string()));
 }
 
-/// The text of a file beside `file`; "" when there is none.
-std::string read_beside(const std::filesystem::path& file, const char* name) {
-  const auto path = file.parent_path() / name;
-  std::error_code code;
-  return std::filesystem::exists(path, code) ? read_file(path) : "";
-}
-
-std::unique_ptr<Tokenizer> json_tokenizer(const std::string& bytes,
-                                          const std::filesystem::path& file) {
-  const std::string where = file.string();
+std::unique_ptr<Tokenizer> json_tokenizer(const std::string& bytes, const TokenizerConfig& config,
+                                          const std::string& where) {
   TokenizerJsonText text = split_tokenizer_json(bytes, where);
-  if (!is_byte_level(text)) {
-    return bpe_tokenizer(std::move(text), where);
-  }
-  ByteLevelModel model =
-      parse_byte_level_json(text, read_beside(file, "tokenizer_config.json"), where);
-  const std::string chat = read_beside(file, "chat_template.jinja");
-  if (!chat.empty()) {
-    model.chat_template = chat;
-  }
-  return byte_level_tokenizer(model, where);
+  return is_byte_level(text)
+             ? byte_level_tokenizer(parse_byte_level_json(text, config, where), where)
+             : bpe_tokenizer(std::move(text), where, config.chat_template);
 }
 
 }  // namespace
@@ -91,7 +77,9 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   const size_t first = bytes.find_first_not_of(kWhiteSpace);
   const bool is_json =
       file.extension() == ".json" || (first != std::string::npos && bytes[first] == '{');
-  return is_json ? json_tokenizer(bytes, file) : sentencepiece_tokenizer(bytes, file.string());
+  const TokenizerConfig config = read_tokenizer_config(file.parent_path());
+  return is_json ? json_tokenizer(bytes, config, file.string())
+                 : sentencepiece_tokenizer(bytes, file.string(), config.chat_template);
 }
 
 bool same_vocabulary(const Tokenizer& a, const Tokenizer& b, std::string& reason) {

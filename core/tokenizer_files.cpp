@@ -8,8 +8,8 @@
 #include "core/error.h"
 #include "core/formats/atomic_file.h"
 #include "core/formats/byte_level_json.h"
-#include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
+#include "core/formats/tokenizer_config.h"
 #include "core/formats/tokenizer_json.h"
 #include "core/formats/tokenizer_json_reader.h"
 #include "core/formats/tokenizer_json_sax.h"
@@ -20,42 +20,11 @@ namespace {
 
 using nlohmann::json;
 
-/// The JSON object in a file of the folder; an empty one where there is no such file.
-json config_beside(const std::filesystem::path& folder, const char* name) {
-  const auto file = folder / name;
-  std::error_code code;
-  if (!std::filesystem::exists(file, code)) {
-    return json::object();
-  }
-  json config = parse_strict_json(read_file(file), file.string());
-  return config.is_object() ? config : json::object();
-}
-
-std::string template_of(const std::filesystem::path& folder, const json& config) {
-  const auto jinja = folder / "chat_template.jinja";
-  std::error_code code;
-  if (std::filesystem::exists(jinja, code)) {
-    return read_file(jinja);
-  }
-  const auto found = config.find("chat_template");
-  if (found == config.end()) {
-    return "";
-  }
-  for (const json& one : found->is_array() ? *found : json::array()) {
-    if (one.is_object() && one.value("name", "") == "default") {
-      return one.value("template", "");
-    }
-  }
-  return found->is_string() ? found->get<std::string>() : "";
-}
-
-std::optional<Token> configured_token(const json& config, const char* key,
+std::optional<Token> configured_token(const TokenizerConfig& config, const char* key,
                                       const std::vector<SentencePiece>& pieces) {
-  const auto found = config.find(key);
-  const json value = found == config.end() ? json() : *found;
-  const json content = value.is_object() ? value.value("content", json()) : value;
-  for (size_t id = 0; content.is_string() && id < pieces.size(); ++id) {
-    if (pieces[id].text == content.get_ref<const std::string&>()) {
+  const auto named = config.pieces.find(key);
+  for (size_t id = 0; named != config.pieces.end() && id < pieces.size(); ++id) {
+    if (pieces[id].text == named->second) {
       return static_cast<Token>(id);
     }
   }
@@ -111,11 +80,11 @@ TokenizerFiles of_byte_level(ByteLevelModel model) {
   return files;
 }
 
-TokenizerFiles json_files(const std::filesystem::path& file, const json& config) {
+TokenizerFiles json_files(const std::filesystem::path& file, const TokenizerConfig& config) {
   const std::string where = file.string();
   TokenizerJsonText text = split_tokenizer_json(read_file(file), where);
   if (is_byte_level(text)) {
-    return of_byte_level(parse_byte_level_json(text, json_text(config), where));
+    return of_byte_level(parse_byte_level_json(text, config, where));
   }
   return of_sentencepiece(with_scores(parse_tokenizer_json(std::move(text), where), where));
 }
@@ -165,7 +134,7 @@ std::optional<TokenizerFiles> read_tokenizer_files(const std::filesystem::path& 
   if (is_gguf(model)) {
     return read_tokenizer_files(GgufFile(model).metadata());
   }
-  const json config = config_beside(model, "tokenizer_config.json");
+  const TokenizerConfig config = read_tokenizer_config(model);
   const auto sentencepiece = model / "tokenizer.model";
   const auto text = model / "tokenizer.json";
   TokenizerFiles files;
@@ -177,7 +146,7 @@ std::optional<TokenizerFiles> read_tokenizer_files(const std::filesystem::path& 
   } else {
     return std::nullopt;
   }
-  files.chat_template = template_of(model, config);
+  files.chat_template = config.chat_template;
   const auto& pieces = std::visit(
       [](const auto& one) -> const auto& { return one.pieces; }, files.model);
   if (const auto pad = configured_token(config, "pad_token", pieces)) {

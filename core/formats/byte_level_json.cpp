@@ -44,7 +44,7 @@ class ByteLevelReader {
         where_(where),
         pieces_(text.vocab.size() + part(text.rest, "added_tokens").size(), where) {}
 
-  ByteLevelModel read(const std::string& config) {
+  ByteLevelModel read(const TokenizerConfig& config) {
     read_model();
     read_normalizer();
     read_pre_tokenizer();
@@ -188,27 +188,14 @@ class ByteLevelReader {
     }
   }
 
-  void read_config(const std::string& text) {
-    if (text.empty()) {
-      return;
-    }
-    const json config = parse_strict_json(text, "tokenizer_config.json beside " + where_);
+  void read_config(const TokenizerConfig& config) {
     const auto token = [&](const char* key) -> std::optional<Token> {
-      const json& value = part(config, key);
-      const json& content = value.is_object() ? part(value, "content") : value;
-      return content.is_string() ? pieces_.find(content.get<std::string>()) : std::nullopt;
+      const auto piece = config.pieces.find(key);
+      return piece == config.pieces.end() ? std::nullopt : pieces_.find(piece->second);
     };
     model_.bos = model_.bos ? model_.bos : token("bos_token");
     model_.eos = token("eos_token");
-    const json& chat = part(config, "chat_template");
-    if (chat.is_string()) {
-      model_.chat_template = chat.get<std::string>();
-    }
-    for (const json& one : chat.is_array() ? chat : json::array()) {
-      if (part(one, "name") == "default" && part(one, "template").is_string()) {
-        model_.chat_template = part(one, "template").get<std::string>();
-      }
-    }
+    model_.chat_template = config.chat_template;
   }
 
   const TokenizerJsonText& text_;
@@ -229,7 +216,7 @@ bool is_byte_level(const TokenizerJsonText& text) {
   return false;
 }
 
-ByteLevelModel parse_byte_level_json(const TokenizerJsonText& text, const std::string& config,
+ByteLevelModel parse_byte_level_json(const TokenizerJsonText& text, const TokenizerConfig& config,
                                      const std::string& where) {
   return ByteLevelReader(text, where).read(config);
 }

@@ -2,6 +2,7 @@
 #include <string>
 
 #include "core/byte_level_tokenizer.h"
+#include "core/formats/tokenizer_config.h"
 #include "core/formats/tokenizer_json_sax.h"
 
 namespace specdec {
@@ -9,10 +10,9 @@ namespace specdec {
 /// True for a tokenizer.json of GPT-2's kind: its pre_tokenizer has a ByteLevel step.
 bool is_byte_level(const TokenizerJsonText& text);
 
-/// Reads such a file. `config`: the text of the tokenizer_config.json beside it, which names <bos>,
-/// <eos> and the chat template; "" = there is none. Throws WeightsError naming `where` and the part
-/// of the file: what is missing, mistyped or not supported.
-ByteLevelModel parse_byte_level_json(const TokenizerJsonText& text, const std::string& config,
+/// Reads such a file; `config` names <bos>, <eos> and the chat template. Throws WeightsError naming
+/// `where` and the part of the file: what is missing, mistyped or not supported.
+ByteLevelModel parse_byte_level_json(const TokenizerJsonText& text, const TokenizerConfig& config,
                                      const std::string& where);
 
 /// The text of a tokenizer.json that parse_byte_level_json reads back; pieces beside the normal and

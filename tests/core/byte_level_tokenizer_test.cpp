@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/byte_symbols.h"
-#include "core/chat.h"
 #include "core/error.h"
 #include "core/formats/byte_level_json.h"
 #include "core/formats/gguf.h"
@@ -18,6 +17,7 @@
 #include "core/pre_tokenizer.h"
 #include "core/special_encoder.h"
 #include "tests/support/error_message.h"
+#include "tests/support/small_byte_level_model.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -143,41 +143,20 @@ INSTANTIATE_TEST_SUITE_P(All, SmallGgufTest, ::testing::Values("llama-f16", "lla
                            return std::string(info.param) == "llama-f16" ? "llama3" : "smollm";
                          });
 
-/// All 256 symbols but those in `without`, then "ab", a user-defined piece, and control pieces.
-ByteLevelModel small_model(const std::vector<std::string>& control,
-                           const std::string& without = "") {
-  ByteLevelModel model;
-  for (int byte = 0; byte < 256; ++byte) {
-    const char c = static_cast<char>(byte);
-    const bool unused = without.find(c) != std::string::npos;
-    model.pieces.push_back({.text = to_byte_symbols({&c, 1}),
-                            .score = 0.0F,
-                            .type = unused ? PieceType::kUnused : PieceType::kNormal});
-  }
-  model.pieces.push_back({.text = "ab"});
-  model.pieces.push_back({.text = "<tool>", .score = 0.0F, .type = PieceType::kUserDefined});
-  model.merges = {{.left = 'a', .right = 'b', .result = 256}};
-  for (const std::string& piece : control) {
-    model.pieces.push_back({.text = piece, .score = 0.0F, .type = PieceType::kControl});
-  }
-  model.patterns = find_pre_tokenizer("qwen2")->patterns;
-  return model;
-}
-
 TEST(ByteLevelTokenizerTest, BytesWithoutASymbolAreDroppedAndTheirNeighboursMeet) {
-  const auto tokenizer = byte_level_tokenizer(small_model({}, "\x04"), "test");
+  const auto tokenizer = byte_level_tokenizer(small_byte_level_model({}, "\x04"), "test");
   EXPECT_THAT(tokenizer->encode("\x04"), ElementsAre());
   EXPECT_THAT(tokenizer->encode("a\x04"), ElementsAre('a'));
   EXPECT_EQ(tokenizer->piece(4), "");
 }
 
 TEST(ByteLevelTokenizerTest, BytesThatAreNotUtf8AreTheirSymbols) {
-  const auto tokenizer = byte_level_tokenizer(small_model({}), "test");
+  const auto tokenizer = byte_level_tokenizer(small_byte_level_model({}), "test");
   EXPECT_THAT(tokenizer->encode("a\xFF\xFE"), ElementsAre('a', 255, 254));
 }
 
 TEST(ByteLevelTokenizerTest, UserDefinedPiecesAreFoundControlPiecesAreText) {
-  const auto tokenizer = byte_level_tokenizer(small_model({"<end>"}), "test");
+  const auto tokenizer = byte_level_tokenizer(small_byte_level_model({"<end>"}), "test");
   EXPECT_THAT(tokenizer->encode("ab<tool>ab"), ElementsAre(256, 257, 256));
   EXPECT_THAT(tokenizer->encode("<end>"), ElementsAre('<', 'e', 'n', 'd', '>'));
   EXPECT_THAT(SpecialEncoder(*tokenizer).encode("ab<end>"), ElementsAre(256, 258));
@@ -186,14 +165,14 @@ TEST(ByteLevelTokenizerTest, UserDefinedPiecesAreFoundControlPiecesAreText) {
 }
 
 TEST(ByteLevelTokenizerTest, NfcComposesText) {
-  ByteLevelModel model = small_model({});
+  ByteLevelModel model = small_byte_level_model({});
   EXPECT_EQ(byte_level_tokenizer(model, "test")->encode("e\u0301").size(), 3U);
   model.nfc = true;
   EXPECT_THAT(byte_level_tokenizer(model, "test")->encode("e\u0301"), ElementsAre(0xC3, 0xA9));
 }
 
 TEST(ByteLevelTokenizerTest, IgnoreMergesTakesWholePieces) {
-  ByteLevelModel model = small_model({});
+  ByteLevelModel model = small_byte_level_model({});
   model.pieces.push_back({.text = "xyz"});
   EXPECT_THAT(byte_level_tokenizer(model, "test")->encode("xyz"), ElementsAre('x', 'y', 'z'));
   model.ignore_merges = true;
@@ -201,7 +180,7 @@ TEST(ByteLevelTokenizerTest, IgnoreMergesTakesWholePieces) {
 }
 
 TEST(ByteLevelTokenizerTest, PiecesInOtherCharactersAreErrors) {
-  ByteLevelModel model = small_model({});
+  ByteLevelModel model = small_byte_level_model({});
   model.pieces.push_back({.text = "\u4e2d"});
   EXPECT_THAT(error_message<WeightsError>([&] { byte_level_tokenizer(model, "t.json"); }),
               HasSubstr("t.json: token 258 is \"\u4e2d\""));
@@ -211,7 +190,7 @@ std::string json_complaint(const std::function<void(json&)>& change) {
   json root = as_json(GgufFile(kSmallGgufs / "llama-q4_1.gguf").metadata());
   change(root);
   return error_message<WeightsError>(
-      [&] { parse_byte_level_json(split_tokenizer_json(root.dump(), "t.json"), "", "t.json"); });
+      [&] { parse_byte_level_json(split_tokenizer_json(root.dump(), "t.json"), {}, "t.json"); });
 }
 
 TEST(ByteLevelJsonTest, WhatIsNotSupportedIsNamed) {
@@ -237,7 +216,7 @@ TEST(ByteLevelJsonTest, WhatIsNotSupportedIsNamed) {
 }
 
 TEST(ByteLevelTokenizerTest, BytePiecesStandForNothing) {
-  ByteLevelModel model = small_model({});
+  ByteLevelModel model = small_byte_level_model({});
   model.pieces.push_back({.text = "<0x41>", .score = 0.0F, .type = PieceType::kByte});
   const auto tokenizer = byte_level_tokenizer(model, "test");
   EXPECT_EQ(tokenizer->token_bytes(static_cast<Token>(model.pieces.size() - 1)), "");
@@ -280,59 +259,6 @@ TEST(GgufTokenizerTest, WhatIsWrongNamesTheKey) {
               HasSubstr("has \"a\" twice"));
   EXPECT_THAT(with("tokenizer.ggml.tokens", std::vector<std::string>(292, "\xE1")),
               HasSubstr("'tokenizer.ggml.tokens' has a token 0 that is not UTF-8"));
-}
-
-std::string rendered(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns) {
-  std::string text;
-  for (const Token token : encode_chat(tokenizer, turns)) {
-    const auto bytes = tokenizer.token_bytes(token);
-    text += bytes.empty() ? tokenizer.piece(token) : bytes;
-  }
-  return text;
-}
-
-TEST(ChatTest, ChatMlAndItsDefaultSystemMessage) {
-  ByteLevelModel model = small_model({"<|im_start|>", "<|im_end|>"});
-  EXPECT_EQ(rendered(*byte_level_tokenizer(model, "test"), {{"user", " Hi "}}),
-            "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\n");
-  model.chat_template =
-      "'<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.'";
-  const auto qwen = byte_level_tokenizer(model, "test");
-  EXPECT_EQ(rendered(*qwen, {{"user", "Hi"}, {"model", "Yo"}, {"user", "?"}}),
-            "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful "
-            "assistant.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYo"
-            "<|im_end|>\n<|im_start|>user\n?<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_EQ(rendered(*qwen, {{"system", "Be brief."}}),
-            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>assistant\n");
-}
-
-TEST(ChatTest, UsersCannotWriteControlPieces) {
-  const auto tokenizer = byte_level_tokenizer(small_model({"<|im_start|>", "<|im_end|>"}), "test");
-  const auto ids = encode_chat(*tokenizer, {{"user", "<|im_end|>"}});
-  EXPECT_EQ(std::count(ids.begin(), ids.end(), *tokenizer->find_piece("<|im_end|>")), 1);
-}
-
-TEST(ChatTest, Llama3) {
-  ByteLevelModel model =
-      small_model({"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"});
-  EXPECT_EQ(rendered(*byte_level_tokenizer(model, "test"), {{"user", " Hi "}}),
-            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
-            "<|start_header_id|>assistant<|end_header_id|>\n\n");
-  model.chat_template = "<|start_header_id|> Cutting Knowledge Date: December 2023";
-  EXPECT_EQ(rendered(*byte_level_tokenizer(model, "test"), {{"system", "Be brief."}}),
-            "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge "
-            "Date: December 2023\nToday Date: 26 Jul 2024\n\nBe brief.<|eot_id|>"
-            "<|start_header_id|>assistant<|end_header_id|>\n\n");
-}
-
-TEST(ChatTest, UnknownTemplatesSayHowToDoWithout) {
-  ByteLevelModel model = small_model({"<|im_start|>"});
-  model.chat_template = "[INST] {{ content }} [/INST]";
-  EXPECT_THAT(error_message<Error>([&] {
-                encode_chat(*byte_level_tokenizer(model, "test"), {{"user", "x"}});
-              }),
-              HasSubstr("none of those known here (Gemma, ChatML, Llama 3). Give the turns as "
-                        "plain text"));
 }
 
 }  // namespace

@@ -1,0 +1,96 @@
+#include "core/formats/tokenizer_config.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/formats/strict_json.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+
+/// The members of one config's object, with errors that name key and file.
+class ConfigReader {
+ public:
+  ConfigReader(const json& config, const std::string& where) : config_(config), where_(where) {}
+
+  /// A piece is written as its text, or as an object that has it.
+  void read_piece(const char* key, TokenizerConfig& result) const {
+    const json& value = member(config_, key);
+    const json& content = value.is_object() ? member(value, "content") : value;
+    if (content.is_string()) {
+      result.pieces[key] = content.get<std::string>();
+    } else if (!value.is_null()) {
+      fail(key, "must be a piece's text, or an object with its text as \"content\"");
+    }
+  }
+
+  std::string chat_template() const {
+    constexpr const char* kKey = "chat_template";
+    const json& value = member(config_, kKey);
+    if (value.is_null()) {
+      return "";
+    }
+    if (value.is_string()) {
+      return value.get<std::string>();
+    }
+    std::string result;
+    for (const json& one : value.is_array() ? value : json::array({nullptr})) {
+      if (!member(one, "name").is_string() || !member(one, "template").is_string()) {
+        fail(kKey, "must be a text, or a list of objects with the texts \"name\" and \"template\"");
+      }
+      if (member(one, "name") == "default") {
+        result = member(one, "template").get<std::string>();
+      }
+    }
+    return result;
+  }
+
+ private:
+  static const json& member(const json& object, const char* key) {
+    static const json none;
+    const auto found = object.is_object() ? object.find(key) : object.end();
+    return found == object.end() ? none : *found;
+  }
+  [[noreturn]] void fail(const char* key, const char* what) const {
+    throw WeightsError(fmt::format("{}: '{}' {}.", where_, key, what));
+  }
+
+  const json& config_;
+  const std::string& where_;
+};
+
+}  // namespace
+
+TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& where) {
+  const json config = parse_strict_json(text, where);
+  if (!config.is_object()) {
+    throw WeightsError(fmt::format("{}: it must hold a JSON object.", where));
+  }
+  const ConfigReader reader(config, where);
+  TokenizerConfig result;
+  for (const char* key : {"bos_token", "eos_token", "pad_token"}) {
+    reader.read_piece(key, result);
+  }
+  result.chat_template = reader.chat_template();
+  return result;
+}
+
+TokenizerConfig read_tokenizer_config(const std::filesystem::path& folder) {
+  std::error_code code;
+  TokenizerConfig result;
+  const auto config = folder / "tokenizer_config.json";
+  if (std::filesystem::exists(config, code)) {
+    result = parse_tokenizer_config(read_file(config), config.string());
+  }
+  const auto jinja = folder / "chat_template.jinja";
+  if (std::filesystem::exists(jinja, code)) {
+    result.chat_template = read_file(jinja);
+  }
+  return result;
+}
+
+}  // namespace specdec

@@ -1,0 +1,23 @@
+#pragma once
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace specdec {
+
+/// What the files beside a tokenizer say of how it is used.
+struct TokenizerConfig {
+  std::map<std::string, std::string> pieces;  ///< by key: bos_token, eos_token, pad_token
+  std::string chat_template;                  ///< jinja; "" = none
+};
+
+/// Of the text of a tokenizer_config.json; of several chat templates the one called "default".
+/// Throws WeightsError naming `where` and the key: no JSON object, a value of another type.
+TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& where);
+
+/// Of a folder's tokenizer_config.json and chat_template.jinja, which has the last word on the
+/// template; either may be missing.
+TokenizerConfig read_tokenizer_config(const std::filesystem::path& folder);
+
+}  // namespace specdec

@@ -1,0 +1,67 @@
+#include "core/formats/tokenizer_config.h"
+
+#include <gmock/gmock.h>
+
+#include "core/error.h"
+#include "core/tokenizer.h"
+#include "tests/support/error_message.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/tokenizer_fixture.h"
+
+namespace specdec {
+namespace {
+
+using ::testing::HasSubstr;
+
+TokenizerConfig parsed(const char* text) { return parse_tokenizer_config(text, "c.json"); }
+
+TEST(TokenizerConfigTest, PiecesAreTextsOrObjectsWithTheirText) {
+  const auto config = parsed(R"({"bos_token": "<s>", "eos_token": {"content": "</s>"},
+                                 "pad_token": null, "add_bos_token": true})");
+  EXPECT_EQ(config.pieces,
+            (std::map<std::string, std::string>{{"bos_token", "<s>"}, {"eos_token", "</s>"}}));
+  EXPECT_EQ(config.chat_template, "");
+}
+
+TEST(TokenizerConfigTest, OfSeveralTemplatesTheDefault) {
+  EXPECT_EQ(parsed(R"({"chat_template": "a"})").chat_template, "a");
+  EXPECT_EQ(parsed(R"({"chat_template": [{"name": "tool_use", "template": "b"},
+                                         {"name": "default", "template": "c"}]})")
+                .chat_template,
+            "c");
+}
+
+TEST(TokenizerConfigTest, MistakesNameFileAndKey) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "c.json:1:1"},
+      {"{", "c.json:1:2"},
+      {"[]", "c.json: it must hold a JSON object"},
+      {R"({"bos_token": 2})", "c.json: 'bos_token' must be a piece's text"},
+      {R"({"eos_token": {"content": 2}})", "c.json: 'eos_token' must be a piece's text"},
+      {R"({"chat_template": {}})", "c.json: 'chat_template' must be a text, or a list"},
+      {R"({"chat_template": ["a"]})", "c.json: 'chat_template' must be a text, or a list"},
+  };
+  for (const auto& [text, expected] : cases) {
+    EXPECT_THAT(error_message<WeightsError>([&, text = text] { (void)parsed(text); }),
+                HasSubstr(expected))
+        << text;
+  }
+}
+
+// Whatever kind of tokenizer they lie beside.
+TEST(TokenizerConfigTest, TheFilesBesideATokenizerAreRead) {
+  for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
+    const TemporaryFolder folder;
+    folder.write(name, tokenizer_fixture(name));
+    folder.write("tokenizer_config.json", R"({"chat_template": "a"})");
+    EXPECT_EQ(load_tokenizer(folder.path())->chat_template(), "a");
+    folder.write("chat_template.jinja", "b");
+    EXPECT_EQ(load_tokenizer(folder.path())->chat_template(), "b");
+    folder.write("tokenizer_config.json", "{");
+    EXPECT_THAT(error_message<WeightsError>([&] { (void)load_tokenizer(folder.path()); }),
+                HasSubstr("tokenizer_config.json:1:2"));
+  }
+}
+
+}  // namespace
+}  // namespace specdec
