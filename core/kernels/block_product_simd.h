@@ -15,6 +15,8 @@ inline V load_scales(const Fp16* scales) {
   if constexpr (sizeof(V) == 64) {
     // The plain intrinsic makes GCC 12 warn of a value that is not initialised.
     return _mm512_maskz_cvtph_ps(0xFFFF, load_raw<__m256i>(scales));
+  } else if constexpr (sizeof(V) == 32) {
+    return _mm256_cvtph_ps(load_raw<__m128i>(scales));
   }
 #endif
   typedef uint16_t Narrow __attribute__((vector_size(kVectorBytes / 2)));
@@ -143,29 +145,63 @@ inline void block_columns(const BlockTask<Block>& task, int64_t begin, int64_t e
 
 // ---- int8 activations ----
 
+/// Vectors of 16-bit integers.
+typedef int16_t Halves __attribute__((vector_size(kVectorBytes)));
+
 #if defined(__x86_64__)
 /// In each lane the products of two signed 16-bit halves, summed.
-template <class W>
-inline Ints dot_halves(W a, W b) {
-  if constexpr (sizeof(W) == 64) {
+template <class V, class W>
+inline Ints dot_halves(V a, W b) {
+  if constexpr (sizeof(V) == 64) {
     return same_bits<Ints>(_mm512_madd_epi16(same_bits<__m512i>(a), same_bits<__m512i>(b)));
   } else {
     return same_bits<Ints>(_mm256_madd_epi16(same_bits<__m256i>(a), same_bits<__m256i>(b)));
   }
 }
+
+/// In each half the products of two unsigned bytes of `codes` with two signed ones of `x`, summed;
+/// the sum has to fit.
+template <class V>
+inline Halves dot_byte_pairs(V codes, V x) {
+  if constexpr (sizeof(V) == 64) {
+    return same_bits<Halves>(
+        _mm512_maddubs_epi16(same_bits<__m512i>(codes), same_bits<__m512i>(x)));
+  } else {
+    return same_bits<Halves>(
+        _mm256_maddubs_epi16(same_bits<__m256i>(codes), same_bits<__m256i>(x)));
+  }
+}
 #endif
 
-/// sums + in each lane the products of four unsigned bytes of `codes` with four signed ones of `x`.
-template <class W>
-inline Ints dot_bytes(Ints sums, W codes, W x) {
+/// How many products of pairs of codes of kBits bits with inputs (at most 127) a sum of 16 bits
+/// holds.
+template <int kBits>
+constexpr int kPairsInHalves = INT16_MAX / (2 * ((1 << kBits) - 1) * 127);
+
+constexpr bool kHasDotBytes = kDotProducts && kVectorBytes == 64;
+/// Whether products are summed in 16 bits first, four times as many in an instruction.
+template <int kBits>
+constexpr bool kSumsHalves = !kHasDotBytes && kVectorBytes > 16 && kPairsInHalves<kBits> > 0;
+/// Whether codes are multiplied with their offset taken off: then magnitudes are multiplied, and
+/// inputs take the codes' signs.
+template <int kBits>
+constexpr bool kSignsCodes = kVectorBytes == 32 && kBits == 8;
+
+/// sums + in each lane the products of the four codes of `codes` with the four signed bytes of `x`.
+template <int kBits>
+inline Ints dot_bytes(Ints sums, Words codes, Words x) {
 #if defined(__x86_64__)
-  if constexpr (kDotProducts && sizeof(W) == 64) {
+  if constexpr (kHasDotBytes) {
     return same_bits<Ints>(_mm512_dpbusd_epi32(same_bits<__m512i>(sums), same_bits<__m512i>(codes),
                                                same_bits<__m512i>(x)));
-  } else if constexpr (sizeof(W) > 16) {
-    typedef int16_t Halves __attribute__((vector_size(kVectorBytes)));
-    const W even = same_bits<W>(same_bits<Halves>(x << 8) >> 8);
-    const W odd = same_bits<W>(same_bits<Halves>(x) >> 8);
+  } else if constexpr (kSignsCodes<kBits>) {
+    const auto weights = same_bits<__m256i>(codes ^ 0x80808080U);
+    const __m256i magnitudes = _mm256_abs_epi8(weights);
+    const __m256i inputs = _mm256_sign_epi8(same_bits<__m256i>(x), weights);
+    return sums + dot_halves(dot_byte_pairs(magnitudes, inputs), Halves{} + 1);
+  } else if constexpr (kVectorBytes > 16) {
+    const auto even = same_bits<Halves>(x << 8) >> 8;
+    const auto odd = same_bits<Halves>(x) >> 8;
     return sums + dot_halves(codes & 0x00FF00FFU, even) +
            dot_halves((codes >> 8) & 0x00FF00FFU, odd);
   }
@@ -176,6 +212,59 @@ inline Ints dot_bytes(Ints sums, W codes, W x) {
             (same_bits<Ints>(x << (24 - 8 * place)) >> 24);
   }
   return sums;
+}
+
+/// Calls add(r, c, codes, x) for the groups begin to end of R rows and C vectors of columns: codes
+/// of a group, and the row's inputs in every lane.
+template <int R, int C, int kBits, class Add>
+inline void for_each_group(const PanelCodes<kBits>& codes, int64_t column,
+                           const QuantizedBlock* input, int begin, int end, const Add& add) {
+#pragma GCC unroll 8
+  for (int group = begin; group < end; ++group) {
+    Words words[C];
+#pragma GCC unroll 2
+    for (int c = 0; c < C; ++c) {
+      words[c] = load_codes(codes, group, column + c * Lanes<float>::kCount);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const Words x = Words{} + input[r].words[group];
+#pragma GCC unroll 2
+      for (int c = 0; c < C; ++c) {
+        add(r, c, words[c], x);
+      }
+    }
+  }
+}
+
+/// Adds the products of the groups begin to end to `dots`.
+template <int R, int C, int kBits>
+inline void add_products(const PanelCodes<kBits>& codes, int64_t column,
+                         const QuantizedBlock* input, int begin, int end, Ints (&dots)[R][C]) {
+#if defined(__x86_64__)
+  if constexpr (kSumsHalves<kBits>) {
+    constexpr int kStep = std::min(kPairsInHalves<kBits>, 8);
+    const Halves ones = Halves{} + 1;
+#pragma GCC unroll 4
+    for (int group = begin; group < end; group += kStep) {
+      Halves halves[R][C] = {};
+      for_each_group<R, C>(
+          codes, column, input, group, std::min(group + kStep, end),
+          [&](int r, int c, Words w, Words x) { halves[r][c] += dot_byte_pairs(w, x); });
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 2
+        for (int c = 0; c < C; ++c) {
+          dots[r][c] += dot_halves(halves[r][c], ones);
+        }
+      }
+    }
+    return;
+  }
+#endif
+  for_each_group<R, C>(codes, column, input, begin, end, [&](int r, int c, Words w, Words x) {
+    dots[r][c] = dot_bytes<kBits>(dots[r][c], w, x);
+  });
 }
 
 /// R rows by two vectors of a panel's columns from `column` on.
@@ -215,25 +304,11 @@ inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64
       for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
         for (int c = 0; c < C; ++c) {
-          dots[r][c] = Ints{} + input[r].starts[part];
+          dots[r][c] = Ints{} + (kSignsCodes<Block::kCodeBits> ? 0 : input[r].starts[part]);
         }
       }
-#pragma GCC unroll 8
-      for (int group = part * kGroups; group < (part + 1) * kGroups; ++group) {
-        Words codes[C];
-#pragma GCC unroll 2
-        for (int c = 0; c < C; ++c) {
-          codes[c] = load_codes(block.codes[b % kRuns], group, column + c * kCount);
-        }
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-          const Words x = Words{} + input[r].words[group];
-#pragma GCC unroll 2
-          for (int c = 0; c < C; ++c) {
-            dots[r][c] = dot_bytes(dots[r][c], codes[c], x);
-          }
-        }
-      }
+      add_products<R, C>(block.codes[b % kRuns], column, input, part * kGroups,
+                         (part + 1) * kGroups, dots);
 #pragma GCC unroll 2
       for (int c = 0; c < C; ++c) {
         const Meaning meaning =

@@ -59,11 +59,11 @@ constexpr bool kDotProducts = false;
 }  // namespace specdec::simd_avx512
 #if defined(__clang__)
 #pragma clang attribute pop
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
 #else
 #pragma GCC pop_options
 #pragma GCC push_options
-#pragma GCC target("avx2,fma")
+#pragma GCC target("avx2,fma,f16c")
 #endif
 namespace specdec::simd_avx2 {
 constexpr int kVectorBytes = 32;

@@ -14,7 +14,8 @@ SimdLevel best_level() {
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")) {
     return __builtin_cpu_supports("avx512vnni") ? SimdLevel::kAvx512Vnni : SimdLevel::kAvx512;
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c")) {
     return SimdLevel::kAvx2;
   }
 #endif

@@ -124,12 +124,16 @@ void encode_q6k(Drawn& drawn, Bytes& to) {
   drawn.scale = put_half(drawn.scale, to);
 }
 
-Drawn draw(WeightFormat format, std::mt19937_64& random) {
+Drawn draw(WeightFormat format, StoredCodes codes, std::mt19937_64& random) {
   const auto values = static_cast<size_t>(block_values(stored_dtype(format)));
   const bool parts = values > 32;
+  const auto end = 1U << bits_of(format);
   Drawn drawn;
+  const bool largest = random() % 2 == 0;
   for (size_t k = 0; k < values; ++k) {
-    drawn.codes.push_back(static_cast<int>(random() % (1U << bits_of(format))));
+    drawn.codes.push_back(static_cast<int>(codes == StoredCodes::kAny ? random() % end
+                                           : largest                  ? end - 1
+                                                                      : 0U));
   }
   for (size_t i = 0; parts && i < (format == WeightFormat::kQ6K ? 16 : 8); ++i) {
     drawn.part_scales.push_back(static_cast<int>(random() % 64));
@@ -182,7 +186,8 @@ Linear StoredRows::packed() const {
   return linear;
 }
 
-StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uint64_t seed) {
+StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uint64_t seed,
+                              StoredCodes which) {
   std::mt19937_64 random(seed);
   StoredRows stored{.format = format,
                     .rows = rows,
@@ -201,7 +206,7 @@ StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uin
   for (int64_t row = 0; row < rows; ++row) {
     Bytes& bytes = stored.bytes.emplace_back();
     for (int64_t first = 0; first < in; first += block_values(stored_dtype(format))) {
-      Drawn drawn = draw(format, random);
+      Drawn drawn = draw(format, which, random);
       if (format == WeightFormat::kQ6K) {
         encode_q6k(drawn, bytes);
       } else if (drawn.part_scales.empty()) {

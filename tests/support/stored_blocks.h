@@ -33,6 +33,12 @@ struct StoredRows {
   Linear packed() const;
 };
 
-StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uint64_t seed);
+enum class StoredCodes {
+  kAny,
+  kExtreme,  ///< those of a block are all the largest, or all the smallest
+};
+
+StoredRows random_stored_rows(WeightFormat format, int64_t rows, int64_t in, uint64_t seed,
+                              StoredCodes which = StoredCodes::kAny);
 
 }  // namespace specdec

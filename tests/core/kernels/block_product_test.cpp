@@ -209,6 +209,16 @@ TEST_P(StoredBlocksTest, QuantizedProductsHaveTheBitsOfTheirDefinition) {
   }
 }
 
+TEST_P(StoredBlocksTest, SumsOfTheLargestProductsAreExact) {
+  const StoredRows stored =
+      random_stored_rows(GetParam(), 35, inputs(512), 17, StoredCodes::kExtreme);
+  Linear linear = stored.packed();
+  linear.set_activations(ActivationFormat::kInt8);
+  const Tensor ones = at::ones({1, stored.in});  // all become 127
+  const Tensor input = at::cat({ones, -ones, random_floats({3, stored.in}, 19).sign()});
+  EXPECT_TRUE(at::equal(linear.apply(input), by_definition_of_stored(input, stored)));
+}
+
 TEST_P(StoredBlocksTest, QuantizedProductsStayNearTheExactOnes) {
   const StoredRows stored = random_stored_rows(GetParam(), 50, inputs(640), 17);
   Linear linear = stored.packed();
