@@ -293,7 +293,7 @@ inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64
     constexpr int64_t kRuns = Block::kInputs / kBlockInputs;
     const Block& block = panel[b / kRuns];
     const QuantizedBlock* input = task.quantized + b * task.nodes + tile.node;
-    if (R >= kRowsReadAhead && tile.node == 0 && column == 0) {
+    if (task.nodes >= kRowsReadAhead && tile.node == 0 && column == 0) {
       constexpr int64_t kRunBytes = sizeof(Block) / kRuns;
       read_ahead(reinterpret_cast<const char*>(panel) + b * kRunBytes, kRunBytes);
     }
@@ -340,12 +340,13 @@ inline void quantized_columns(const BlockTask<Block>& task, int64_t begin, int64
       quantized_tile<R>(task, tile, column);
     }
   };
-  // Half as many rows leave room for the sums in registers. Where all rows fit in one tile, weights
-  // that come from memory are worth more than that.
+  // Fewer rows leave room for the sums in registers. Where all rows fit in one tile, weights that
+  // come from memory are worth more than that.
+  constexpr int kFewerRows = std::max(4, kTileRows / 2);
   if (task.nodes <= kTileRows) {
     for_each_tile<kTileRows>(task.nodes, task.in, begin, end, run);
   } else {
-    for_each_tile<kTileRows / 2>(task.nodes, task.in, begin, end, run);
+    for_each_tile<kFewerRows>(task.nodes, task.in, begin, end, run);
   }
 }
 
