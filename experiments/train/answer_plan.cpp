@@ -83,6 +83,7 @@ AnswerPlan load_answer_plan(const fs::path& file, const std::vector<std::string>
   plan.prompts = node.get<int64_t>("prompts", plan.prompts, kTokens);
   plan.rows = node.get<int64_t>("rows", plan.rows, {1, 256});
   plan.own_prompts = node.get<double>("own_prompts", plan.own_prompts, {0.0, 1.0});
+  plan.openings = node.get_list<std::string>("openings", {});
   plan.texts = read_files(node, "texts", file.parent_path());
   plan.text_tokens = node.get_list<int64_t>("text_tokens", plan.text_tokens, kTokens);
   plan.exclude = read_files(node, "exclude", file.parent_path());
@@ -113,7 +114,7 @@ std::string answer_identity(const AnswerPlan& plan, const TransformerInfo& targe
     }
     return out;
   };
-  const nlohmann::json out = {{"target", target.fingerprint},
+  nlohmann::json out = {{"target", target.fingerprint},
                               {"hidden_size", target.config.hidden_size},
                               {"dtype", plan.target_options.dtype},
                               {"activations", plan.target_options.activations},
@@ -127,6 +128,9 @@ std::string answer_identity(const AnswerPlan& plan, const TransformerInfo& targe
                               {"max_user_tokens", plan.max_user_tokens},
                               {"max_answer_tokens", plan.max_answer_tokens},
                               {"max_length", plan.max_length}};
+  if (!plan.openings.empty()) {
+    out["openings"] = plan.openings;
+  }
   return out.dump(2) + "\n";
 }
 

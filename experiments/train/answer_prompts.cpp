@@ -119,10 +119,17 @@ AnswerPrompt AnswerPrompts::make(int64_t number) const {
   AnswerPrompt prompt{.number = number, .user = {}};
   prompt.own = random.bernoulli(plan_.own_prompts);
   prompt.temperature = random.bernoulli(0.5) ? 1.0 : 0.0;
-  if (!prompt.own) {
-    prompt.user = instruction(random);
-  }
+  prompt.user = prompt.own ? opening(random) : instruction(random);
   return prompt;
+}
+
+std::vector<Token> AnswerPrompts::opening(Randomness& random) const {
+  if (plan_.openings.empty()) {
+    return {};
+  }
+  const int64_t chosen = below(random, std::ssize(plan_.openings));
+  return tokenizer_.encode_after(TextStart::kContinued,
+                                 plan_.openings[static_cast<size_t>(chosen)]);
 }
 
 std::vector<Token> AnswerPrompts::instruction(Randomness& random) const {

@@ -37,7 +37,7 @@ struct AnswerPrompt {
   int64_t number = 0;
   bool own = false;          ///< the model writes the user's turn itself
   double temperature = 0.0;  ///< of the answer; 0 = greedy
-  std::vector<Token> user;   ///< the user's turn, if it is not own
+  std::vector<Token> user;   ///< the user's turn; of an own one what it begins with
 };
 
 /// The prompts of a plan by number: each depends on the seed and its number alone.
@@ -47,6 +47,7 @@ class AnswerPrompts {
   AnswerPrompt make(int64_t number) const;
 
  private:
+  std::vector<Token> opening(Randomness& random) const;
   std::vector<Token> instruction(Randomness& random) const;
   std::string piece(Randomness& random) const;
 

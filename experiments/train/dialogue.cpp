@@ -40,8 +40,8 @@ Dialogue::Dialogue(const DialogueRules& rules, AnswerPrompt prompt)
       prompt_(std::move(prompt)),
       random_(rules.plan.seed, static_cast<uint32_t>(prompt_.number)),
       tokens_(rules.frame.opening) {
+  append(prompt_.user);
   if (!prompt_.own) {
-    append(prompt_.user);
     end_user_turn();
   }
 }
@@ -82,12 +82,12 @@ void Dialogue::choose_user_token(const LogitRow& logits) {
   const Token token = token_probs(logits, {}, kOwnPrompts).draw(random_);
   const auto written = static_cast<int64_t>(tokens_.size() - rules_.frame.opening.size());
   if (is_end(token) || token == rules_.frame.closing.front()) {
-    if (written == 0) {
+    if (written == std::ssize(prompt_.user)) {
       finish(AnswerEnd::kNoPrompt);
     } else {
       end_user_turn();
     }
-  } else if (written == rules_.plan.max_user_tokens) {
+  } else if (written >= rules_.plan.max_user_tokens) {
     finish(AnswerEnd::kNoPrompt);
   } else {
     tokens_.push_back(token);

@@ -16,7 +16,7 @@ enum class AnswerEnd {
   kEnd,       ///< an end-of-sequence token
   kLoop,      ///< it began to repeat itself (see loop_start) and was cut there
   kLength,    ///< max_answer_tokens or max_length
-  kNoPrompt,  ///< the model's own prompt was empty or did not end: there is no answer
+  kNoPrompt,  ///< the model wrote no own prompt, or it did not end: there is no answer
   kExcluded,  ///< the prompt copies from an excluded one: there is no answer
 };
 std::string answer_end_name(AnswerEnd end);

@@ -135,6 +135,22 @@ TEST_F(AnswersTest, AreWhatTheTargetSays) {
   EXPECT_GT(greedy, 0);
 }
 
+TEST_F(AnswersTest, OwnPromptsBeginWithTheOpenings) {
+  const AnswerPlan made = plan("answers", {"own_prompts=1", "openings=[The king, What news]"});
+  make_answers(made, {});
+  const auto tokenizer = load_tokenizer(target());
+  const auto frame = static_cast<int64_t>(chat_frame(*tokenizer).opening.size());
+  std::map<std::string, int64_t> beginnings;
+  for (const AnswerRecord& record : read_answer_records(made.out)) {
+    if (!record.tokens.empty()) {
+      const TokenSpan user = TokenSpan(record.tokens).subspan(static_cast<size_t>(frame));
+      ++beginnings[tokenizer->decode(user).substr(0, 8)];
+    }
+  }
+  EXPECT_THAT(beginnings, testing::UnorderedElementsAre(testing::Key("The king"),
+                                                        testing::Key("What new")));
+}
+
 TEST_F(AnswersTest, AnInterruptedRunGoesOnToTheSameBits) {
   make_answers(plan("whole"), {});
   const AnswerPlan made = plan("answers", {"prompts=5", "rows=2"});
