@@ -21,9 +21,21 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// "~/x" as the shell reads it.
-fs::path expanded(const std::string& path) {
-  return path.rfind("~/", 0) == 0 ? fs::path(environment("HOME")) / path.substr(2) : fs::path(path);
+/// "~/x", "$NAME/x" and "${NAME}/x" as the shell reads them; variables that are not set remain.
+fs::path expanded(std::string path) {
+  if (path.rfind("~/", 0) == 0) {
+    path = environment("HOME") + path.substr(1);
+  }
+  static const std::regex variable(R"(\$(?:(\w+)|\{(\w+)\}))");
+  std::string out;
+  auto rest = path.cbegin();
+  for (std::sregex_iterator found(path.begin(), path.end(), variable), end; found != end; ++found) {
+    const std::string name = (*found)[1].matched ? (*found)[1] : (*found)[2];
+    const char* value = std::getenv(name.c_str());
+    out.append(rest, (*found)[0].first).append(value == nullptr ? found->str() : value);
+    rest = (*found)[0].second;
+  }
+  return out.append(rest, path.cend());
 }
 
 bool ends_with_gguf(const std::string& text) {

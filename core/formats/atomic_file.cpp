@@ -13,9 +13,34 @@
 #include "core/error.h"
 
 namespace specdec {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Where the last of a chain of symbolic links leads.
+fs::path behind_links(fs::path path) {
+  constexpr int kLongestChain = 40;
+  std::error_code code;
+  for (int i = 0; i < kLongestChain && fs::is_symlink(path, code); ++i) {
+    path = path.parent_path() / fs::read_symlink(path, code);
+  }
+  return path;
+}
+
+void require_replaceable(const fs::path& path) {
+  std::error_code code;
+  const fs::file_status status = fs::status(path, code);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    throw Error(fmt::format("{}: is {}, which is not overwritten. Name a file.", path.string(),
+                            fs::is_directory(status) ? "a folder" : "a device or pipe"));
+  }
+}
+
+}  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path)
-    : path_(std::move(path)), temporary_(path_.string() + ".XXXXXX") {
+    : path_(behind_links(std::move(path))), temporary_(path_.string() + ".XXXXXX") {
+  require_replaceable(path_);
   descriptor_ = ::mkstemp(temporary_.data());
   if (descriptor_ < 0) {
     fail("cannot create");

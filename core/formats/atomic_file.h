@@ -8,10 +8,12 @@
 namespace specdec {
 
 /// A file that appears whole or not at all: the bytes go to a temporary file beside it, which
-/// `commit` renames. Without a commit the temporary file is removed.
+/// `commit` renames. Without a commit the temporary file is removed. Where the name is a symbolic
+/// link, the file that it leads to is replaced.
 class AtomicFile {
  public:
-  /// Throws Error when the folder does not exist or cannot be written.
+  /// Throws Error when the folder does not exist or cannot be written, or the name is that of a
+  /// folder, device or pipe: these would be replaced.
   explicit AtomicFile(std::filesystem::path path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;

@@ -41,7 +41,7 @@ struct GenerateArguments {
   SamplingParams sampling;
   std::vector<std::string> stops;
   std::string strategy = "{type: autoregressive}";
-  std::string grammar;
+  std::optional<std::string> grammar;
 };
 
 std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& files) {
@@ -94,19 +94,19 @@ StrategyConfig read_strategy_text(const std::string& text, const RunPlan& plan,
 /// What --grammar says: a file, or inline YAML as under `grammar:` of a config.
 std::optional<GrammarConfig> read_grammar_text(const GenerateArguments& arguments,
                                                const ModelFiles& files) {
-  const std::string& text = arguments.grammar;
-  if (text.empty()) {
+  if (!arguments.grammar) {
     return std::nullopt;
   }
+  const std::string& text = *arguments.grammar;
   if (files.tokenizer == nullptr) {
     throw ConfigError(fmt::format("--grammar: {} has no tokenizer, and a grammar speaks of text",
                                   files.folder.string()));
   }
-  if (text.front() != '{') {
+  if (text.empty() || text.front() != '{') {
     const auto kind = grammar_kind_of_file(text);
     if (!kind) {
-      throw ConfigError("--grammar: " + text +
-                        ": the kind of a grammar follows from the file's ending (.json, .regex, "
+      throw ConfigError("--grammar: '" + text +
+                        "': the kind of a grammar follows from the file's ending (.json, .regex, "
                         ".gbnf, .lark); or give it inline, such as '{type: regex, file: ...}'");
     }
     return GrammarConfig{read_grammar_file(text, *kind)};
@@ -357,7 +357,7 @@ void add_sampling_options(CLI::App& command, GenerateArguments& arguments) {
   command.add_option("--min-p", sampling.min_p,
                      "drop tokens below this fraction of the highest probability");
   command.add_option("--repetition-penalty", sampling.repetition_penalty, "1 = none");
-  command.add_option("--seed", arguments.seed, "random seed")->capture_default_str();
+  add_seed_option(command, arguments.seed);
 }
 
 }  // namespace

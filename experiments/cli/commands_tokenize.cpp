@@ -3,6 +3,9 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -103,8 +106,9 @@ std::string line_text(const std::string& line, const std::string& where) {
 int tokenize_file(const CommandContext& context, const TokenizeArguments& arguments,
                   const Tokenizer& tokenizer) {
   std::ifstream lines(arguments.file);
-  if (!lines) {
-    throw ConfigError(fmt::format("{}: cannot be read", arguments.file));
+  if (!lines || std::filesystem::is_directory(arguments.file)) {
+    throw ConfigError(fmt::format("{}: cannot be read: {}", arguments.file,
+                                  lines ? "it is a folder" : std::strerror(errno)));
   }
   JsonOutput json(arguments.json, context.out);
   const TextEncoder encoder(tokenizer, arguments.special);

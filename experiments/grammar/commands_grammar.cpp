@@ -256,7 +256,7 @@ void add_sample(CLI::App& grammar, CommandLine& context) {
                    "limit per text; after half of it, the shortest completion is taken")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24U))
       ->capture_default_str();
-  command->add_option("--seed", arguments->seed, "random seed")->capture_default_str();
+  add_seed_option(*command, arguments->seed);
   command->footer(
       "A random walk over the tokens that the masks allow, without a model.\n"
       "Examples:\n"

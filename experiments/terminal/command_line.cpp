@@ -7,6 +7,7 @@
 #include <CLI/Formatter.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
+#include <charconv>
 #include <csignal>
 #include <exception>
 #include <filesystem>
@@ -140,6 +141,20 @@ void begin_commands(CLI::App& app, CommandLine& context) {
   app.require_subcommand(1);
   app.fallthrough();  // global flags after the command's name
   add_global_flags(app, context.flags);
+}
+
+void add_seed_option(CLI::App& command, uint64_t& seed) {
+  const auto check = [](const std::string& text) {
+    uint64_t value = 0;
+    const char* end = text.data() + text.size();
+    const auto [rest, code] = std::from_chars(text.data(), end, value);
+    return code == std::errc() && rest == end
+               ? std::string()
+               : fmt::format("'{}' should be a whole number from 0 to 2^64 - 1", text);
+  };
+  command.add_option("--seed", seed, "random seed")
+      ->check(CLI::Validator(check, ""))
+      ->capture_default_str();
 }
 
 std::optional<int> parse_commands(CLI::App& app, const std::vector<std::string>& arguments,

@@ -31,6 +31,8 @@ struct CommandLine {
 
 /// Gives an app its texts and the global flags; commands come next.
 void begin_commands(CLI::App& app, CommandLine& context);
+/// --seed, a whole number that 64 bits hold.
+void add_seed_option(CLI::App& command, uint64_t& seed);
 /// Reads the arguments, which sets `action`; an exit code when there is nothing left to do.
 std::optional<int> parse_commands(CLI::App& app, const std::vector<std::string>& arguments,
                                   CommandLine& context);

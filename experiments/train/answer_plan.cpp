@@ -115,19 +115,19 @@ std::string answer_identity(const AnswerPlan& plan, const TransformerInfo& targe
     return out;
   };
   nlohmann::json out = {{"target", target.fingerprint},
-                              {"hidden_size", target.config.hidden_size},
-                              {"dtype", plan.target_options.dtype},
-                              {"activations", plan.target_options.activations},
-                              {"layers", plan.layers},
-                              {"seed", plan.seed},
-                              {"own_prompts", plan.own_prompts},
-                              {"texts", names(plan.texts)},
-                              {"text_tokens", plan.text_tokens},
-                              {"exclude", names(plan.exclude)},
-                              {"exclude_run", plan.exclude_run},
-                              {"max_user_tokens", plan.max_user_tokens},
-                              {"max_answer_tokens", plan.max_answer_tokens},
-                              {"max_length", plan.max_length}};
+                        {"hidden_size", target.config.hidden_size},
+                        {"dtype", plan.target_options.dtype},
+                        {"activations", plan.target_options.activations},
+                        {"layers", plan.layers},
+                        {"seed", plan.seed},
+                        {"own_prompts", plan.own_prompts},
+                        {"texts", names(plan.texts)},
+                        {"text_tokens", plan.text_tokens},
+                        {"exclude", names(plan.exclude)},
+                        {"exclude_run", plan.exclude_run},
+                        {"max_user_tokens", plan.max_user_tokens},
+                        {"max_answer_tokens", plan.max_answer_tokens},
+                        {"max_length", plan.max_length}};
   if (!plan.openings.empty()) {
     out["openings"] = plan.openings;
   }

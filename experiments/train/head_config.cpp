@@ -133,6 +133,11 @@ SelfDistillation read_self_distillation(const ConfigNode& node, int64_t sequence
   if (out.temperatures.empty()) {
     node.fail("temperatures", "names none");
   }
+  std::error_code code;
+  if (std::filesystem::exists(out.file, code) &&
+      !std::filesystem::is_regular_file(out.file, code)) {
+    node.fail("file", fmt::format("names {}, which is no file", out.file.string()));
+  }
   return out;
 }
 

@@ -4,6 +4,8 @@
 
 #include "core/error.h"
 #include "core/families/gemma/config.h"
+#include "core/families/model.h"
+#include "core/tokenizer.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/config_node.h"
 
@@ -109,6 +111,9 @@ TrainConfig load_train_config(const std::filesystem::path& file,
   const ConfigNode tokenizer = node.child("tokenizer");
   if (tokenizer.has("from")) {
     config.tokenizer_from = tokenizer.require_path("from");
+    if (!config.tokenizer_from.empty()) {
+      note_error(tokenizer, "from", [&] { (void)load_tokenizer(config.tokenizer_from); });
+    }
   } else {
     config.tokenizer_vocab_size =
         tokenizer.get<int64_t>("vocab_size", config.tokenizer_vocab_size, {300, 1 << 20});
@@ -123,6 +128,9 @@ TrainConfig load_train_config(const std::filesystem::path& file,
   if (node.has("teacher")) {
     const ConfigNode teacher = node.child("teacher");
     config.teacher = teacher.require_model("weights");
+    if (!config.teacher.empty()) {
+      note_error(teacher, "weights", [&] { (void)describe_model(config.teacher); });
+    }
     config.teacher_share = teacher.get<double>("share", 0.5, {0.0, 1.0});
   }
   node.refuse_unknown_keys();

@@ -181,14 +181,12 @@ class TrainingLoop {
       return 0;
     }
     torch::serialize::InputArchive archive;
-    try {
-      archive.load_from(state_path().string());
-    } catch (const c10::Error&) {
-      throw Error(
-          fmt::format("{}: damaged; remove it to train from the start.", state_path().string()));
-    }
     c10::IValue saved;
-    archive.read("identity", saved);
+    if (!read_identity(archive, saved)) {
+      throw Error(
+          fmt::format("{}: damaged, or no state of a training; remove it to train from the start.",
+                      state_path().string()));
+    }
     if (saved.toStringRef() != task_.identity) {
       throw Error(
           fmt::format("{} was left by a training with another config; remove it, or set "
@@ -196,6 +194,15 @@ class TrainingLoop {
                       state_path().string()));
     }
     return restore(archive);
+  }
+
+  bool read_identity(torch::serialize::InputArchive& archive, c10::IValue& identity) const {
+    try {
+      archive.load_from(state_path().string());
+    } catch (const c10::Error&) {
+      return false;
+    }
+    return archive.try_read("identity", identity) && identity.isString();
   }
 
   /// Takes parameters, optimizer and step over.

@@ -122,6 +122,10 @@ TEST_F(HubCacheTest, TheEnvironmentSaysWhereTheCacheIs) {
   ::unsetenv("HUGGINGFACE_HUB_CACHE");
   ::setenv("HF_HOME", "/data/hf", 1);
   EXPECT_EQ(hub_cache_folder(), "/data/hf/hub");
+  ::setenv("SPECDEC_TEST_FOLDER", "/data/a", 1);
+  ::setenv("HF_HOME", "${SPECDEC_TEST_FOLDER}/b/$SPECDEC_TEST_FOLDER$SPECDEC_NOT_SET", 1);
+  EXPECT_EQ(hub_cache_folder(), "/data/a/b//data/a$SPECDEC_NOT_SET/hub");
+  ::unsetenv("SPECDEC_TEST_FOLDER");
   ::unsetenv("HF_HOME");
   ::setenv("XDG_CACHE_HOME", "/data/cache", 1);
   EXPECT_EQ(hub_cache_folder(), "/data/cache/huggingface/hub");

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -14,6 +15,7 @@
 #include "core/formats/strict_json.h"
 #include "core/transformer/heads/eagle_head.h"
 #include "core/transformer/heads/medusa_head.h"
+#include "experiments/train/answer_prompts.h"
 #include "experiments/train/answer_set.h"
 #include "experiments/train/head_loss.h"
 #include "experiments/train/head_trainer.h"
@@ -147,8 +149,8 @@ TEST_F(AnswersTest, OwnPromptsBeginWithTheOpenings) {
       ++beginnings[tokenizer->decode(user).substr(0, 8)];
     }
   }
-  EXPECT_THAT(beginnings, testing::UnorderedElementsAre(testing::Key("The king"),
-                                                        testing::Key("What new")));
+  EXPECT_THAT(beginnings,
+              testing::UnorderedElementsAre(testing::Key("The king"), testing::Key("What new")));
 }
 
 TEST_F(AnswersTest, AnInterruptedRunGoesOnToTheSameBits) {

@@ -321,10 +321,12 @@ TEST(EagleTrainingTest, ALayerWithoutInputNormBeginsByPassingItsFeatureOn) {
 
 TEST_F(HeadTrainerTest, ConfigMistakesComeTogether) {
   const std::string message = error_message<ConfigError>([&] {
-    config("{type: eagle3, layers: [7], draft_vocab_size: 9999, num_heads: 2}",
-           {"steps=none", "self_distillation={prompt_tokens: 4000}", "loss.features=1"});
+    config(
+        "{type: eagle3, layers: [7], draft_vocab_size: 9999, num_heads: 2}",
+        {"steps=none", "self_distillation={prompt_tokens: 4000, file: /tmp}", "loss.features=1"});
   });
-  for (const char* part : {"steps", "layer 7", "9999", "num_heads", "4000", "features"}) {
+  for (const char* part :
+       {"steps", "layer 7", "9999", "num_heads", "4000", "features", "no file"}) {
     EXPECT_THAT(message, HasSubstr(part));
   }
   EXPECT_THAT(error_message<ConfigError>([&] { config("{type: eagel}"); }), HasSubstr("eagle3"));

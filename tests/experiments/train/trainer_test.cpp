@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/serialize.h>
 
 #include <cmath>
 #include <csignal>
@@ -19,6 +20,7 @@
 #include "experiments/train/evaluation.h"
 #include "experiments/train/unlikelihood.h"
 #include "kv/kv_cache.h"
+#include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -145,6 +147,24 @@ TEST_F(TrainerTest, RefusesTheStateOfAnotherTraining) {
   };
   EXPECT_THROW(train_model(config(), stopping), Stop);
   EXPECT_THROW(train_model(config({"learning_rate=0.02"}), {}), Error);
+}
+
+TEST_F(TrainerTest, RefusesAStateThatIsAnotherArchive) {
+  fs::create_directories(folder_.path() / "model");
+  torch::serialize::OutputArchive archive;
+  archive.write("weight", at::zeros({2}));
+  archive.save_to((folder_.path() / "model" / "training.state").string());
+  EXPECT_THAT(error_message<Error>([&] { train_model(config(), {}); }),
+              testing::HasSubstr("damaged, or no state of a training"));
+}
+
+TEST_F(TrainerTest, ConfigsNameTokenizersAndTeachersThatCannotBeUsed) {
+  fs::create_directories(folder_.path() / "empty");
+  const std::string empty = (folder_.path() / "empty").string();
+  EXPECT_THAT(error_message<ConfigError>([&] { config({"tokenizer={from: " + empty + "}"}); }),
+              testing::AllOf(testing::HasSubstr("tokenizer.from"), testing::HasSubstr(empty)));
+  EXPECT_THAT(error_message<ConfigError>([&] { config({"teacher={weights: " + empty + "}"}); }),
+              testing::AllOf(testing::HasSubstr("teacher.weights"), testing::HasSubstr(empty)));
 }
 
 TEST_F(TrainerTest, ATeacherEqualToTheModelAgreesWholly) {
