@@ -72,8 +72,7 @@ Found at_least(const Scores& scores, double scale, double threshold) {
 
 /// A score that at least `count` tokens reach, of up to as many as there are blocks: the `count`
 /// blocks with the largest scores each have one.
-double reached_by(const Scores& scores, size_t count) {
-  std::vector<double> maxima(scores.maxima().begin(), scores.maxima().end());
+double reached_by(std::vector<double> maxima, size_t count) {
   const auto last = maxima.begin() + static_cast<int64_t>(std::min(count, maxima.size())) - 1;
   std::nth_element(maxima.begin(), last, maxima.end(), std::greater<>());
   return *last;
@@ -83,7 +82,7 @@ double reached_by(const Scores& scores, size_t count) {
 /// `enough`; and those whose mass may be equal to the last one's by rounding.
 Found likeliest(const Scores& scores, double scale, size_t count,
                 const std::function<bool(const Found&, double threshold)>& enough) {
-  double threshold = reached_by(scores, count);
+  double threshold = reached_by({scores.maxima().begin(), scores.maxima().end()}, count);
   double below = scores.best() - threshold;
   while (true) {
     Found found = at_least(scores, scale, threshold - kRounding / scale);
@@ -143,7 +142,41 @@ TokenProbs by_token(Found found, int64_t vocab_size) {
   return TokenProbs(std::move(ids), std::move(masses), vocab_size);
 }
 
+template <class T>
+std::vector<Token> highest(std::span<const T> logits, size_t count) {
+  std::vector<double> maxima((logits.size() + kProbsBlock - 1) / kProbsBlock);
+  block_maxima(logits, maxima);
+  for (double& maximum : maxima) {
+    maximum = std::isnan(maximum) ? std::numeric_limits<double>::infinity() : maximum;
+  }
+  const double threshold = count <= maxima.size() ? reached_by(maxima, count) : kNoScore;
+  const auto key = [&](Token token) {
+    const auto logit = static_cast<double>(logits[static_cast<size_t>(token)]);
+    return std::isnan(logit) ? kNoScore : logit;
+  };
+  std::vector<Token> found;
+  for (size_t block = 0; block < maxima.size(); ++block) {
+    const size_t end = std::min((block + 1) * kProbsBlock, logits.size());
+    for (size_t i = block * kProbsBlock; maxima[block] >= threshold && i < end; ++i) {
+      const auto token = static_cast<Token>(i);
+      if (key(token) >= threshold) {
+        found.push_back(token);
+      }
+    }
+  }
+  const auto last = found.begin() + static_cast<int64_t>(std::min(count, found.size()));
+  std::partial_sort(found.begin(), last, found.end(),
+                    [&](Token a, Token b) { return key(a) != key(b) ? key(a) > key(b) : a < b; });
+  found.erase(last, found.end());
+  return found;
+}
+
 }  // namespace
+
+std::vector<Token> highest_logits(const LogitRow& row, int64_t count) {
+  return std::visit([&](const auto logits) { return highest(logits, static_cast<size_t>(count)); },
+                    row.values);
+}
 
 bool LikelyTokens::keeps_all(int64_t vocab_size) const {
   return !limits_count(vocab_size) && top_p >= 1.0 && min_p <= 0.0;

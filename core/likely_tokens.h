@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <vector>
 
 #include "core/scores.h"
 #include "core/token_probs.h"
@@ -22,5 +23,9 @@ struct LikelyTokens {
  private:
   bool limits_count(int64_t vocab_size) const { return top_k > 0 && top_k < vocab_size; }
 };
+
+/// The tokens with the `count` highest logits, those first; of equal ones the lower id. Logits that
+/// are no numbers come last.
+std::vector<Token> highest_logits(const LogitRow& row, int64_t count);
 
 }  // namespace specdec

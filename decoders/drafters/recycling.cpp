@@ -1,10 +1,9 @@
 #include "decoders/drafters/recycling.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/likely_tokens.h"
 #include "decoders/drafters/best_first.h"
 
 namespace specdec {
@@ -28,16 +27,19 @@ void RecyclingDrafter::reset() {
 }
 
 void RecyclingDrafter::learn(const StepResult& step) {
-  const int64_t count = std::min(options_.candidates, step.result.logits.size(1));
-  const Tensor best = std::get<1>(step.result.logits.topk(count, 1)).cpu().contiguous();
-  const auto take = [&](int64_t node) {
-    const auto* row = best.const_data_ptr<int64_t>() + node * count;
-    table_[step.draft.tokens[static_cast<size_t>(node)]].assign(row, row + count);
-  };
-  for (int64_t node = 0; node < step.draft.size(); ++node) {
-    take(node);
+  std::vector<bool> accepted(step.draft.tokens.size());
+  for (const int64_t node : step.verified.path) {
+    accepted[static_cast<size_t>(node)] = true;
   }
-  std::for_each(step.verified.path.begin(), step.verified.path.end(), take);  // these count
+  // Accepted nodes come last: these count.
+  for (const bool taken : {false, true}) {
+    for (int64_t node = 0; node < step.draft.size(); ++node) {
+      if (accepted[static_cast<size_t>(node)] == taken) {
+        table_[step.draft.tokens[static_cast<size_t>(node)]] =
+            highest_logits(LogitRow::of(step.result.logits, node), options_.candidates);
+      }
+    }
+  }
 }
 
 void RecyclingDrafter::skip(const DraftContext& context) {
