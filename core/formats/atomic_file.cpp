@@ -30,9 +30,12 @@ fs::path behind_links(fs::path path) {
 void require_replaceable(const fs::path& path) {
   std::error_code code;
   const fs::file_status status = fs::status(path, code);
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
+  const bool circular = fs::is_symlink(path, code);
+  if (circular || (fs::exists(status) && !fs::is_regular_file(status))) {
     throw Error(fmt::format("{}: is {}, which is not overwritten. Name a file.", path.string(),
-                            fs::is_directory(status) ? "a folder" : "a device or pipe"));
+                            circular                   ? "a link that leads to itself"
+                            : fs::is_directory(status) ? "a folder"
+                                                       : "a device or pipe"));
   }
 }
 

@@ -20,8 +20,7 @@ std::vector<Token> sorted_tokens(const at::Tensor& logits, int64_t count) {
     const auto logit = logits[token].item<double>();
     return std::isnan(logit) ? -std::numeric_limits<double>::infinity() : logit;
   };
-  std::stable_sort(tokens.begin(), tokens.end(),
-                   [&](Token a, Token b) { return key(a) > key(b); });
+  std::stable_sort(tokens.begin(), tokens.end(), [&](Token a, Token b) { return key(a) > key(b); });
   tokens.resize(std::min(tokens.size(), static_cast<size_t>(count)));
   return tokens;
 }
