@@ -20,8 +20,8 @@ constexpr int64_t kParallelWork = 200'000;
 }  // namespace
 }  // namespace specdec
 
-#define SPECDEC_SIMD_BODY "core/kernels/attention_simd.h"
-#include "core/kernels/for_each_simd.h"
+#define SPECDEC_SIMD_BODY "core/kernels/simd/attention_simd.h"
+#include "core/kernels/simd/for_each_simd.h"
 
 namespace specdec {
 namespace {

@@ -32,8 +32,8 @@ struct CodeSums {
 }  // namespace specdec
 
 #define SPECDEC_SIMD_DOT_PRODUCTS
-#define SPECDEC_SIMD_BODY "core/kernels/block_product_simd.h"
-#include "core/kernels/for_each_simd.h"
+#define SPECDEC_SIMD_BODY "core/kernels/simd/block_product_simd.h"
+#include "core/kernels/simd/for_each_simd.h"
 
 namespace specdec {
 namespace {

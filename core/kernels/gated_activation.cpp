@@ -22,8 +22,8 @@ struct GatedTask {
 }  // namespace
 }  // namespace specdec
 
-#define SPECDEC_SIMD_BODY "core/kernels/gated_activation_simd.h"
-#include "core/kernels/for_each_simd.h"
+#define SPECDEC_SIMD_BODY "core/kernels/simd/gated_activation_simd.h"
+#include "core/kernels/simd/for_each_simd.h"
 
 namespace specdec {
 namespace {

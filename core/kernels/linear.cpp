@@ -28,8 +28,8 @@ struct LinearTask {
 }  // namespace
 }  // namespace specdec
 
-#define SPECDEC_SIMD_BODY "core/kernels/linear_simd.h"
-#include "core/kernels/for_each_simd.h"
+#define SPECDEC_SIMD_BODY "core/kernels/simd/linear_simd.h"
+#include "core/kernels/simd/for_each_simd.h"
 
 namespace specdec {
 namespace {

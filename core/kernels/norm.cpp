@@ -21,8 +21,8 @@ struct NormTask {
 }  // namespace
 }  // namespace specdec
 
-#define SPECDEC_SIMD_BODY "core/kernels/norm_simd.h"
-#include "core/kernels/for_each_simd.h"
+#define SPECDEC_SIMD_BODY "core/kernels/simd/norm_simd.h"
+#include "core/kernels/simd/for_each_simd.h"
 
 namespace specdec {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#define SPECDEC_SIMD_BODY "core/kernels/probs_simd.h"
-#include "core/kernels/for_each_simd.h"
+#define SPECDEC_SIMD_BODY "core/kernels/simd/probs_simd.h"
+#include "core/kernels/simd/for_each_simd.h"
 
 namespace specdec {
 

@@ -32,8 +32,8 @@ struct HeadTask {
 }  // namespace
 }  // namespace specdec
 
-#define SPECDEC_SIMD_BODY "core/kernels/qkv_simd.h"
-#include "core/kernels/for_each_simd.h"
+#define SPECDEC_SIMD_BODY "core/kernels/simd/qkv_simd.h"
+#include "core/kernels/simd/for_each_simd.h"
 
 namespace specdec {
 namespace {

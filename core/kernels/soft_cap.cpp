@@ -7,8 +7,8 @@
 #include "core/kernels/checks.h"
 #include "core/kernels/team.h"
 
-#define SPECDEC_SIMD_BODY "core/kernels/soft_cap_simd.h"
-#include "core/kernels/for_each_simd.h"
+#define SPECDEC_SIMD_BODY "core/kernels/simd/soft_cap_simd.h"
+#include "core/kernels/simd/for_each_simd.h"
 
 namespace specdec {
 namespace {

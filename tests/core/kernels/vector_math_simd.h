@@ -1,5 +1,5 @@
 // Bodies of vector_math_test.cpp, compiled for every instruction set; see
-// core/kernels/for_each_simd.h.
+// core/kernels/simd/for_each_simd.h.
 template <class T>
 inline void exp_all(const T* from, T* to, int64_t count) {
   for (int64_t i = 0; i < count; i += Lanes<T>::kCount) {

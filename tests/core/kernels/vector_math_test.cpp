@@ -4,7 +4,7 @@
 #include <vector>
 
 #define SPECDEC_SIMD_BODY "tests/core/kernels/vector_math_simd.h"
-#include "core/kernels/for_each_simd.h"
+#include "core/kernels/simd/for_each_simd.h"
 
 namespace specdec {
 namespace {

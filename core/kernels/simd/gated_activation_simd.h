@@ -1,4 +1,4 @@
-// Gated activations of core/kernels/gated_activation.cpp; see core/kernels/for_each_simd.h.
+// Gated activations of core/kernels/gated_activation.cpp; see core/kernels/simd/for_each_simd.h.
 
 /// gelu_tanh(x) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): the same as with tanh,
 /// without its cancellation for negative x.

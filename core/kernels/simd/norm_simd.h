@@ -1,6 +1,6 @@
-// RMSNorm of core/kernels/norm.cpp; see core/kernels/for_each_simd.h.
+// RMSNorm of core/kernels/norm.cpp; see core/kernels/simd/for_each_simd.h.
 
-#include "core/kernels/rms_simd.h"
+#include "core/kernels/simd/rms_simd.h"
 
 /// Rows begin to end: out = normed, or += normed when kAdd.
 template <bool kAdd, class T>

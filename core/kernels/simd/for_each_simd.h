@@ -1,6 +1,6 @@
 // Compiles SPECDEC_SIMD_BODY (a header without include guard or includes) once for each instruction
-// set, each in a namespace of its own: the vectors of core/kernels/vector_simd.h are as wide as its
-// registers. Function attributes cannot do this: GCC splits a vector that is wider than the
+// set, each in a namespace of its own: the vectors of core/kernels/simd/vector_simd.h are as wide
+// as its registers. Function attributes cannot do this: GCC splits a vector that is wider than the
 // function's registers before it inlines. Nor can ifunc dispatch, which runs before
 // AddressSanitizer is ready. Clang ignores GCC's pragmas and says so only as an unknown pragma,
 // hence its own.
@@ -35,7 +35,7 @@
 namespace specdec::simd_avx512vnni {
 constexpr int kVectorBytes = 64;
 constexpr bool kDotProducts = true;
-#include "core/kernels/vector_simd.h"
+#include "core/kernels/simd/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx512vnni
 #if defined(__clang__)
@@ -54,7 +54,7 @@ constexpr bool kDotProducts = true;
 namespace specdec::simd_avx512 {
 constexpr int kVectorBytes = 64;
 constexpr bool kDotProducts = false;
-#include "core/kernels/vector_simd.h"
+#include "core/kernels/simd/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx512
 #if defined(__clang__)
@@ -68,7 +68,7 @@ constexpr bool kDotProducts = false;
 namespace specdec::simd_avx2 {
 constexpr int kVectorBytes = 32;
 constexpr bool kDotProducts = false;
-#include "core/kernels/vector_simd.h"
+#include "core/kernels/simd/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx2
 #if defined(__clang__)
@@ -81,6 +81,6 @@ constexpr bool kDotProducts = false;
 namespace specdec::simd_base {
 constexpr int kVectorBytes = 16;
 constexpr bool kDotProducts = false;
-#include "core/kernels/vector_simd.h"
+#include "core/kernels/simd/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_base

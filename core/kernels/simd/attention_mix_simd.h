@@ -1,5 +1,5 @@
 // Values of a chunk mixed with their weights: neighbouring keys, rows times vectors of dimensions;
-// see core/kernels/attention_simd.h.
+// see core/kernels/simd/attention_simd.h.
 
 /// Neighbouring positions whose values lie in neighbouring slots.
 struct KeyRun {

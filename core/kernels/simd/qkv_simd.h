@@ -1,5 +1,6 @@
-// Head norms, rotation and cache write of core/kernels/qkv.cpp; see core/kernels/for_each_simd.h.
-#include "core/kernels/rms_simd.h"
+// Head norms, rotation and cache write of core/kernels/qkv.cpp; see
+// core/kernels/simd/for_each_simd.h.
+#include "core/kernels/simd/rms_simd.h"
 
 /// Where a rotated head goes: an array, or a column of a page of keys.
 template <class T>

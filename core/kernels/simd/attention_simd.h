@@ -1,8 +1,8 @@
 // What a chunk of keys contributes to the nodes of a tile; see core/kernels/attention.h for the
-// arithmetic, core/kernels/attention.cpp for tiles and core/kernels/for_each_simd.h.
-#include "core/kernels/attention_cache_simd.h"
-#include "core/kernels/attention_mix_simd.h"
-#include "core/kernels/attention_scores_simd.h"
+// arithmetic, core/kernels/attention.cpp for tiles and core/kernels/simd/for_each_simd.h.
+#include "core/kernels/simd/attention_cache_simd.h"
+#include "core/kernels/simd/attention_mix_simd.h"
+#include "core/kernels/simd/attention_scores_simd.h"
 
 /// Adds the bias of a node to its scores, one at each position that it sees.
 template <class T, class Kv>

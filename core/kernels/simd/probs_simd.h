@@ -1,4 +1,4 @@
-// Passes of core/kernels/probs.cpp; see core/kernels/for_each_simd.h.
+// Passes of core/kernels/probs.cpp; see core/kernels/simd/for_each_simd.h.
 
 template <class T>
 inline void largest(std::span<const T> values, double& result) {

@@ -1,4 +1,4 @@
-// Loads, stores and sizes of tiles; see core/kernels/attention_simd.h.
+// Loads, stores and sizes of tiles; see core/kernels/simd/attention_simd.h.
 
 /// `count` lanes; a vector where that many are left.
 template <class T>

@@ -1,5 +1,5 @@
 // Scores q.k of a chunk, vectors of neighbouring keys times rows; see
-// core/kernels/attention_simd.h.
+// core/kernels/simd/attention_simd.h.
 
 /// Neighbouring keys of a page, at most a vector.
 template <class Kv>

@@ -1,6 +1,6 @@
-// The matrix product of core/kernels/linear.cpp; see core/kernels/for_each_simd.h.
+// The matrix product of core/kernels/linear.cpp; see core/kernels/simd/for_each_simd.h.
 
-#include "core/kernels/row_tiles_simd.h"
+#include "core/kernels/simd/row_tiles_simd.h"
 
 /// Output columns of a panel that a tile computes are two vectors: lanes from `column` on in each
 /// of the panel's halves.

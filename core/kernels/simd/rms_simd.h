@@ -1,4 +1,4 @@
-// Included inside a namespace by norm_simd.h and qkv_simd.h; see core/kernels/for_each_simd.h.
+// Included inside a namespace by norm_simd.h and qkv_simd.h; see core/kernels/simd/for_each_simd.h.
 
 /// 1 / sqrt(mean of squares + eps).
 template <class T>

@@ -1,4 +1,4 @@
-// Soft caps of core/kernels/soft_cap.cpp; see core/kernels/for_each_simd.h.
+// Soft caps of core/kernels/soft_cap.cpp; see core/kernels/simd/for_each_simd.h.
 
 template <class T>
 inline void cap_values(T* values, int64_t size, T cap) {

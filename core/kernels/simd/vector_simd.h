@@ -1,5 +1,5 @@
 // Vectors as wide as the registers of one instruction set, and functions of them. Included inside a
-// namespace by core/kernels/for_each_simd.h: hence no guard.
+// namespace by core/kernels/simd/for_each_simd.h: hence no guard.
 
 /// Types of as many numbers as a register holds of T.
 template <class T>

@@ -1,4 +1,4 @@
-// Element-wise passes of core/kernels/elementwise.cpp; see core/kernels/for_each_simd.h.
+// Element-wise passes of core/kernels/elementwise.cpp; see core/kernels/simd/for_each_simd.h.
 
 template <class T>
 inline void add_values(const T* input, T* sum, int64_t size) {

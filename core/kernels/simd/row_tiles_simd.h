@@ -1,5 +1,5 @@
 // How products are cut into tiles of rows and panels; included inside a namespace by linear_simd.h
-// and block_product_simd.h; see core/kernels/for_each_simd.h.
+// and block_product_simd.h; see core/kernels/simd/for_each_simd.h.
 
 /// As many rows as the registers hold sums of: two vectors each, beside the weights.
 constexpr int kTileRows = kVectorBytes == 64 ? 12 : kVectorBytes == 32 ? 6 : 4;

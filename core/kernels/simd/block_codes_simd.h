@@ -1,0 +1,73 @@
+// The codes and scales of weights in blocks; included inside a namespace by block_product_simd.h;
+// see core/kernels/simd/for_each_simd.h.
+
+#include "core/kernels/simd/row_tiles_simd.h"
+
+using Words = typename Lanes<float>::Wide;
+using Ints = typename Lanes<float>::Int;
+
+inline Vec<float> as_floats(Ints values) { return __builtin_convertvector(values, Vec<float>); }
+
+/// The scales of a vector of columns.
+template <class V = Vec<float>>
+inline V load_scales(const Fp16* scales) {
+#if defined(__x86_64__)
+  if constexpr (sizeof(V) == 64) {
+    // The plain intrinsic makes GCC 12 warn of a value that is not initialised.
+    return _mm512_maskz_cvtph_ps(0xFFFF, load_raw<__m256i>(scales));
+  } else if constexpr (sizeof(V) == 32) {
+    return _mm256_cvtph_ps(load_raw<__m128i>(scales));
+  }
+#endif
+  typedef uint16_t Narrow __attribute__((vector_size(kVectorBytes / 2)));
+  return widen_half(__builtin_convertvector(load_raw<Narrow>(scales), Words));
+}
+
+/// Codes of inputs 4 * group to 4 * group + 3 of a vector of columns, an input a byte.
+template <int kBits>
+inline Words load_codes(const PanelCodes<kBits>& codes, int group, int64_t column) {
+  if constexpr (kBits == 8) {
+    return load_raw<Words>(codes.bytes[group][column]);
+  } else {
+    constexpr int kGroups = kBlockInputs / 8;
+    const auto pairs = load_raw<Words>(codes.low[group % kGroups][column]);
+    const Words low = (group < kGroups ? pairs : pairs >> 4) & 0x0F0F0F0FU;
+    if constexpr (kBits == 4) {
+      return low;
+    } else {
+      constexpr int kHigh = kBits - 4;
+      constexpr uint32_t kMask = ((1U << kHigh) - 1) * 0x01010101U;
+      const auto high = load_raw<Words>(codes.high[group * kHigh / 8] + column);
+      return low | ((high >> (group * kHigh % 8)) & kMask) << 4;
+    }
+  }
+}
+
+/// What codes of a vector of columns mean.
+struct Meaning {
+  Vec<float> scale;
+  Vec<float> minimum;
+};
+
+/// Small integers of a vector of columns.
+template <class Integer>
+inline Vec<float> load_integers(const Integer* from) {
+  typedef Integer Narrow __attribute__((vector_size(Lanes<float>::kCount)));
+  return as_floats(__builtin_convertvector(load_raw<Narrow>(from), Ints));
+}
+
+/// Of the inputs of a block that share its scale number `part`. The products are exact in float32.
+template <class Block>
+inline Meaning load_meaning(const Block& block, int64_t part, int64_t column) {
+  Meaning meaning = {load_scales(block.scales + column), Vec<float>{}};
+  if constexpr (Block::kHasMinima) {
+    meaning.minimum = load_scales(block.minima + column);
+  }
+  if constexpr (Block::kHasParts) {
+    meaning.scale *= load_integers(block.parts.scales[part] + column);
+    if constexpr (Block::kHasMinima) {
+      meaning.minimum *= -load_integers(block.parts.minima[part] + column);
+    }
+  }
+  return meaning;
+}
