@@ -14,6 +14,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/kernels/simd.h"
+
 namespace specdec {
 namespace {
 
@@ -94,7 +96,7 @@ Environment read_environment() {
   environment.commit = built_from_commit();
   environment.date = utc_now();
   environment.host_system = host_system();
-  environment.cpu = cpu_model();
+  environment.cpu = fmt::format("{} ({})", cpu_model(), simd_level_name(simd_level()));
   environment.cores = usable_cores();
   environment.threads = at::get_num_threads();
   environment.compiler = compiler();
