@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <regex>
 #include <utility>
@@ -138,8 +140,12 @@ bool is_gguf(const std::filesystem::path& path) {
 
 void refuse_other_file(const std::filesystem::path& path) {
   std::error_code code;
-  if (!std::filesystem::is_regular_file(path, code) || is_gguf(path)) {
+  const bool is_file = std::filesystem::is_regular_file(path, code);
+  if (is_gguf(path) || (!is_file && code != std::errc::permission_denied)) {
     return;
+  }
+  if (!std::ifstream(path, std::ios::binary)) {
+    throw WeightsError(fmt::format("{}: cannot open: {}.", path.string(), std::strerror(errno)));
   }
   const bool empty = std::filesystem::file_size(path, code) == 0;
   throw WeightsError(fmt::format(

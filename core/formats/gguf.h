@@ -64,7 +64,7 @@ GgufContent parse_gguf(std::span<const std::byte> file, const std::string& where
 /// True for a file that begins as GGUF files do.
 bool is_gguf(const std::filesystem::path& path);
 
-/// Throws WeightsError where `path` is a file, but no GGUF file.
+/// Throws WeightsError where `path` is a file, but no GGUF file, or one that cannot be opened.
 void refuse_other_file(const std::filesystem::path& path);
 
 /// The first one, by name, of a folder's GGUF files; empty without one.

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <cstring>
@@ -272,6 +273,18 @@ TEST(GgufTest, OtherFilesAreRefused) {
   EXPECT_THAT(message(""), HasSubstr("a.gguf: is empty"));
   EXPECT_EQ(message(GgufWriter().header(3, 0, 0).bytes()), "no error");
   EXPECT_NO_THROW(refuse_other_file(folder.path()));
+}
+
+TEST(GgufTest, FilesThatCannotBeOpenedAreNotCalledDamaged) {
+  const TemporaryFolder folder;
+  const auto path = folder.write("model.gguf", "GGUF");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);  // root may open any file: it has no more left
+  const auto message = error_message<WeightsError>([&] { refuse_other_file(path); });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(message, HasSubstr("model.gguf: cannot open: Too many open files."));
 }
 
 uint64_t fnv1a(const std::vector<float>& values) {
