@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
@@ -33,8 +34,8 @@ std::string describe_json(const json& value) {
   return value.dump();
 }
 
-JsonKeys::JsonKeys(const json& object, std::string where)
-    : object_(object), where_(std::move(where)) {}
+JsonKeys::JsonKeys(const json& object, std::string where, KeyNames names)
+    : object_(object), where_(std::move(where)), names_(std::move(names)) {}
 
 bool JsonKeys::has(const char* key) const {
   const auto found = object_.find(key);
@@ -132,11 +133,13 @@ JsonKeys JsonKeys::object(const char* key) const {
   if (!at(key).is_object()) {
     fail(key, "should be an object");
   }
-  return {at(key), where_ + ": " + key};
+  return {at(key), where_ + ": " + key, names_};
 }
 
 void JsonKeys::fail(const std::string& key, const std::string& problem) const {
-  throw WeightsError(fmt::format("{}: '{}' {}.", where_, key, problem));
+  const auto found = names_.find(key);
+  throw WeightsError(
+      fmt::format("{}: '{}' {}.", where_, found == names_.end() ? key : found->second, problem));
 }
 
 }  // namespace specdec

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,11 +14,14 @@ nlohmann::json parse_json_object(const std::string& text, const std::string& whe
 /// A value as a message shows it: scalars as they are, "a list", "an object".
 std::string describe_json(const nlohmann::json& value);
 
+/// What a file calls keys whose object was made of it; others have their own name.
+using KeyNames = std::map<std::string, std::string>;
+
 /// Reads the keys of one JSON object of a checkpoint by type; every complaint is a WeightsError
 /// that names the file and the key. A key that is null counts as missing. Borrows the object.
 class JsonKeys {
  public:
-  JsonKeys(const nlohmann::json& object, std::string where);
+  JsonKeys(const nlohmann::json& object, std::string where, KeyNames names = {});
 
   bool has(const char* key) const;
   /// True for a key that is null, too.
@@ -42,6 +46,7 @@ class JsonKeys {
  private:
   const nlohmann::json& object_;
   std::string where_;
+  KeyNames names_;
 };
 
 }  // namespace specdec

@@ -264,9 +264,10 @@ const std::vector<std::string>& gemma_model_types() {
   return types;
 }
 
-GemmaConfig parse_gemma_config(const std::string& text, const std::string& where) {
+GemmaConfig parse_gemma_config(const std::string& text, const std::string& where,
+                               const KeyNames& names) {
   const json parsed = parse_json_object(text, where);
-  const JsonKeys keys(parsed, where);
+  const JsonKeys keys(parsed, where, names);
   if (keys.text("model_type", "") != "gemma3") {
     return parse_text_config(keys, false);
   }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/formats/json_keys.h"
 #include "core/transformer/plan.h"
 #include "core/types.h"
 
@@ -47,8 +48,9 @@ struct GemmaConfig {
 /// Reads `folder`/config.json. Throws WeightsError naming file and key: not JSON, a missing or
 /// mistyped key, a value that makes no sense, an architecture that is not supported.
 GemmaConfig load_gemma_config(const std::filesystem::path& folder);
-/// The same from the text of config.json; `where` names it in messages.
-GemmaConfig parse_gemma_config(const std::string& text, const std::string& where);
+/// The same from the text of config.json; `where` names it in messages, `names` its keys.
+GemmaConfig parse_gemma_config(const std::string& text, const std::string& where,
+                               const KeyNames& names = {});
 /// The text of a config.json, in the new style, that parse_gemma_config reads back as it was.
 std::string gemma_config_json(const GemmaConfig& config);
 

@@ -18,6 +18,23 @@ namespace {
 
 using nlohmann::json;
 
+/// Keys of a config.json, and of an architecture's metadata.
+constexpr const char* kKeys[][2] = {
+    {"hidden_size", "embedding_length"},
+    {"intermediate_size", "feed_forward_length"},
+    {"num_hidden_layers", "block_count"},
+    {"num_attention_heads", "attention.head_count"},
+    {"num_key_value_heads", "attention.head_count_kv"},
+    {"head_dim", "attention.key_length"},
+    {"max_position_embeddings", "context_length"},
+    {"rms_norm_eps", "attention.layer_norm_rms_epsilon"},
+    {"rope_theta", "rope.freq_base"},
+    {"rope_local_base_freq", "rope.freq_base_swa"},
+    {"sliding_window", "attention.sliding_window"},
+    {"layer_types", "attention.sliding_window_pattern"},
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"}};
+
 /// Writes the metadata as the config.json that says the same, which the families read.
 class GgufConfig {
  public:
@@ -76,19 +93,17 @@ class GgufConfig {
     }
     config["sliding_window"] = metadata_.integer(key("attention.sliding_window"), 4096);
     config["layer_types"] = layer_types(layers, architecture_ == "gemma2" ? 2 : 6);
-    const char* caps[][2] = {{"attn_logit_softcapping", "attn_logit_softcapping"},
-                             {"final_logit_softcapping", "final_logit_softcapping"}};
-    for (const auto& [name, hub] : caps) {
-      if (metadata_.has(key(name))) {
-        config[hub] = number(name);
+    for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+      if (has(cap)) {
+        config[cap] = number(cap);
       }
     }
     // The file does not say it: the 27B models are known by their numbers of layers.
     const bool largest = layers == (architecture_ == "gemma2" ? 46 : 62);
     config["query_pre_attn_scalar"] =
         largest ? integer("embedding_length") / std::max<int64_t>(1, heads()) : head_dim();
-    if (metadata_.has(key("attention.scale"))) {  // where `specdec convert` found another
-      const double scalar = std::pow(number("attention.scale"), -2.0);
+    if (has("attention.scale")) {  // where `specdec convert` found another
+      const double scalar = std::pow(positive("attention.scale"), -2.0);
       const double whole = std::round(scalar);  // the scale is rounded to float32
       config["query_pre_attn_scalar"] =
           std::abs(scalar - whole) < 1e-5 * whole ? json(std::llround(whole)) : json(scalar);
@@ -140,6 +155,15 @@ class GgufConfig {
     return {values.begin(), values.end()};
   }
 
+  /// What the file calls the keys of that config.json.
+  KeyNames key_names() const {
+    KeyNames names = {{"vocab_size", "token_embd.weight"}};
+    for (const auto& [hub, own] : kKeys) {
+      names.emplace(hub, key(own));
+    }
+    return names;
+  }
+
   bool has_bias(const char* part) const {
     return file_.find(fmt::format("blk.0.{}.bias", part)) != nullptr;
   }
@@ -150,6 +174,14 @@ class GgufConfig {
   double number(const char* name) const { return metadata_.number(key(name)); }
   bool has(const char* name) const { return metadata_.has(key(name)); }
 
+  double positive(const char* name) const {
+    const double value = number(name);
+    if (!(value > 0.0)) {
+      metadata_.fail(key(name), fmt::format("should be positive, but is {}", value));
+    }
+    return value;
+  }
+
   /// A number, or an array of one for each layer, which must be the same.
   int64_t same_in_layers(const char* name) const {
     const auto& values = metadata_.values();
@@ -158,12 +190,14 @@ class GgufConfig {
       return integer(name);
     }
     const auto& all = std::get<std::vector<int64_t>>(found->second);
+    if (const int64_t layers = integer("block_count"); all.empty() || std::ssize(all) != layers) {
+      metadata_.fail(key(name), fmt::format("has {} entries for {} layers", all.size(), layers));
+    }
     const auto other = std::adjacent_find(all.begin(), all.end(), std::not_equal_to<>());
-    if (all.empty() || other != all.end()) {
-      metadata_.fail(key(name), all.empty() ? "is an empty list"
-                                            : fmt::format("differs between layers ({} and {}), "
-                                                          "which is not supported",
-                                                          *other, *std::next(other)));
+    if (other != all.end()) {
+      metadata_.fail(key(name), fmt::format("differs between layers ({} and {}), which is not "
+                                            "supported",
+                                            *other, *std::next(other)));
     }
     return all.front();
   }
@@ -233,6 +267,10 @@ class GgufConfig {
     const double old_factor = metadata_.number(key("rope.scale_linear"), 1.0);
     const double factor = metadata_.number(key("rope.scaling.factor"), old_factor);
     const bool scaled = factor != 0.0 && factor != 1.0;
+    if (factor < 0.0) {
+      metadata_.fail(key(has("rope.scaling.factor") ? "rope.scaling.factor" : "rope.scale_linear"),
+                     fmt::format("should be positive, but is {}", factor));
+    }
     const std::string type = metadata_.text(key("rope.scaling.type"), scaled ? "linear" : "none");
     if (type == "none") {
       return nullptr;
@@ -274,7 +312,7 @@ class GgufConfig {
 
 ModelDescription describe_llama_file(const GgufConfig& config, const char* type,
                                      const std::string& where) {
-  ModelDescription model = parse_llama_config(config.llama(type).dump(), where);
+  ModelDescription model = parse_llama_config(config.llama(type).dump(), where, config.key_names());
   const bool qkv = config.has_bias("attn_q");
   const bool output = config.has_bias("attn_output");
   const bool mlp = config.has_bias("ffn_gate");
@@ -292,7 +330,8 @@ ModelDescription describe_llama_file(const GgufConfig& config, const char* type,
 
 ModelDescription describe_gemma_file(const GgufConfig& config, const char* type,
                                      const std::string& where) {
-  ModelDescription model = describe_gemma(parse_gemma_config(config.gemma(type).dump(), where));
+  ModelDescription model = describe_gemma(
+      parse_gemma_config(config.gemma(type).dump(), where, config.key_names()));
   if (!config.rope_divisors(model.plan[0].head_dim).empty()) {
     throw WeightsError(fmt::format(
         "{}: tensor 'rope_freqs.weight' scales the rotations, which is not supported in "

@@ -211,9 +211,10 @@ const std::vector<std::string>& llama_model_types() {
   return types;
 }
 
-ModelDescription parse_llama_config(const std::string& text, const std::string& where) {
+ModelDescription parse_llama_config(const std::string& text, const std::string& where,
+                                    const KeyNames& names) {
   const json parsed = parse_json_object(text, where);
-  const JsonKeys keys(parsed, where);
+  const JsonKeys keys(parsed, where, names);
   return LlamaReader(keys).read();
 }
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/families/description.h"
+#include "core/formats/json_keys.h"
 
 namespace specdec {
 
@@ -11,8 +12,10 @@ namespace specdec {
 const std::vector<std::string>& llama_model_types();
 
 /// Reads the text of a config.json of one of them, old (transformers 4) or new (5) style, with
-/// each class's own defaults for missing keys. Throws WeightsError naming `where` and the key.
-ModelDescription parse_llama_config(const std::string& text, const std::string& where);
+/// each class's own defaults for missing keys. Throws WeightsError naming `where` and the key, as
+/// `names` calls it.
+ModelDescription parse_llama_config(const std::string& text, const std::string& where,
+                                    const KeyNames& names = {});
 /// The same from a folder; the end tokens of generation_config.json count as well.
 ModelDescription load_llama_config(const std::filesystem::path& folder);
 

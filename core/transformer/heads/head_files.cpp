@@ -1,5 +1,7 @@
 #include "core/transformer/heads/head_files.h"
 
+#include <nlohmann/json.hpp>
+
 #include "core/error.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"

@@ -312,6 +312,47 @@ TEST(GgufModelTest, NumbersOfHeadsMayBeListedByLayer) {
                 read({2, 4});
               }),
               HasSubstr("'llama.attention.head_count_kv' differs between layers (2 and 4)"));
+  for (const auto& wrong : {std::vector<int64_t>{}, {2}, {2, 2, 2}}) {
+    EXPECT_THAT(error_message<WeightsError>([&] { read(wrong); }),
+                HasSubstr(fmt::format("'llama.attention.head_count_kv' has {} entries for 2 layers",
+                                      wrong.size())));
+  }
+}
+
+TEST(GgufModelTest, ErrorsNameTheKeysOfTheFile) {
+  const std::vector<std::pair<const char*, GgufEntry>> wrong = {
+      {"attention.head_count", int64_t{0}},
+      {"attention.head_count_kv", int64_t{3}},
+      {"attention.key_length", int64_t{7}},
+      {"attention.layer_norm_rms_epsilon", 0.0},
+      {"block_count", int64_t{5000}},
+      {"context_length", int64_t{0}},
+      {"embedding_length", int64_t{0}},
+      {"feed_forward_length", int64_t{0}},
+      {"rope.freq_base", -1.0},
+      {"rope.scaling.factor", -2.0},
+      {"rope.scale_linear", -2.0}};
+  for (const std::string architecture : {"llama", "gemma3"}) {
+    for (const auto& [key, value] : wrong) {
+      const std::string name = architecture + "." + key;
+      EXPECT_THAT(
+          error_message<WeightsError>([&, entry = value] {
+            describe_metadata(architecture, {{name, entry}});
+          }),
+          HasSubstr("'" + name + "' "));
+    }
+  }
+  for (const char* key : {"attention.scale", "attention.sliding_window", "rope.freq_base_swa",
+                          "final_logit_softcapping"}) {
+    const std::string name = std::string("gemma3.") + key;
+    EXPECT_THAT(error_message<WeightsError>([&] { describe_metadata("gemma3", {{name, 0.0}}); }),
+                HasSubstr("'" + name + "' should "));
+  }
+  EXPECT_THAT(error_message<WeightsError>([] {
+                describe_metadata("gemma3", {{"gemma3.attention.sliding_window_pattern",
+                                              std::vector<bool>{true, false, true}}});
+              }),
+              HasSubstr("'gemma3.attention.sliding_window_pattern' should be a list of 2"));
 }
 
 TEST(GgufModelTest, FrequenciesOfLlama3AreNotLeftOutInGemma) {
