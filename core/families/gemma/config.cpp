@@ -116,9 +116,8 @@ std::vector<bool> default_pattern(const JsonKeys& keys, const GemmaConfig& confi
   std::vector<bool> sliding(static_cast<size_t>(config.num_layers), false);
   int64_t pattern = 2;  // Gemma 2: every second layer is full, sliding first
   if (config.family == GemmaFamily::kGemma3) {
-    const char* key =
-        keys.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
-    pattern = keys.positive(key, 6);
+    // transformers writes "_sliding_window_pattern" beside layer_types and never reads it.
+    pattern = keys.positive("sliding_window_pattern", 6);
   }
   for (size_t layer = 0; layer < sliding.size(); ++layer) {
     sliding[layer] = (static_cast<int64_t>(layer) + 1) % pattern != 0;
@@ -276,9 +275,9 @@ GemmaConfig parse_gemma_config(const std::string& text, const std::string& where
   if (keys.has("eos_token_id")) {
     config.end_ids = read_end_ids(keys, config.vocab_size);
   }
-  if (keys.has("tie_word_embeddings")) {
-    config.tie_word_embeddings = keys.boolean("tie_word_embeddings", true);
-  }
+  // The wrapper's model has the head: it does not look into text_config for these.
+  config.tie_word_embeddings = keys.boolean("tie_word_embeddings", true);
+  config.final_soft_cap = 0.0;
   if (config.dtype.empty()) {
     config.dtype = keys.text("dtype", keys.text("torch_dtype", ""));
   }

@@ -77,6 +77,25 @@ TEST(GemmaConfigTest, HubWrapperMayOmitAlmostEverything) {
   EXPECT_TRUE(config.tie_word_embeddings);
 }
 
+TEST(GemmaConfigTest, TheWrapperHasTheHead) {
+  json hub = {{"model_type", "gemma3"}, {"text_config", gemma3_json()}};
+  hub["text_config"]["tie_word_embeddings"] = false;
+  hub["text_config"]["final_logit_softcapping"] = 30.0;
+  EXPECT_TRUE(parse(hub).tie_word_embeddings);
+  EXPECT_EQ(parse(hub).final_soft_cap, 0.0);
+  EXPECT_EQ(parse(hub["text_config"]).final_soft_cap, 30.0);
+  hub["tie_word_embeddings"] = false;
+  EXPECT_FALSE(parse(hub).tie_word_embeddings);
+}
+
+TEST(GemmaConfigTest, ThePatternThatTransformersOnlyWritesIsNotRead) {
+  json config = gemma3_json();
+  config.erase("layer_types");
+  config["_sliding_window_pattern"] = 2;
+  EXPECT_THAT(parse(config).sliding_layers,
+              testing::ElementsAre(true, true, true, true, true, false));
+}
+
 TEST(GemmaConfigTest, OldGemma3Keys) {
   json config = gemma3_json();
   config.erase("layer_types");
