@@ -152,9 +152,9 @@ class LlamaReader {
           windowed[layer] = static_cast<int64_t>(layer) >= first;
         }
       }
-      if (keys_.has("layer_types")) {
-        windowed = listed_layers();
-      }
+    }
+    if (!is("llama") && keys_.has("layer_types")) {  // transformers calls such a Mistral Ministral
+      windowed = listed_layers();
     }
     if (std::find(windowed.begin(), windowed.end(), true) == windowed.end()) {
       model_.config.sliding_window = 0;

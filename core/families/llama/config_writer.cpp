@@ -114,10 +114,14 @@ class LlamaConfigWriter {
       return;
     }
     out["sliding_window"] = has_windows() ? json(model_.config.sliding_window) : json();
-    if (type() == "mistral") {
-      return;
+    const bool all = std::all_of(model_.plan.begin(), model_.plan.end(),
+                                 [](const LayerPlan& layer) { return layer.window > 0; });
+    if (type() == "mistral" && (all || !has_windows())) {
+      return;  // with layer_types it would be a Ministral
     }
-    out["use_sliding_window"] = has_windows();
+    if (type() != "mistral") {
+      out["use_sliding_window"] = has_windows();
+    }
     out["layer_types"] = json::array();
     for (const LayerPlan& layer : model_.plan) {
       out["layer_types"].push_back(layer.window > 0 ? "sliding_attention" : "full_attention");

@@ -93,6 +93,15 @@ TEST(LlamaConfigTest, MistralsWindowMayBeNull) {
   EXPECT_THAT(windows(parse_llama(config)), ElementsAre(7, 7, 7));
 }
 
+TEST(LlamaConfigTest, MistralsLayersMayBeOfTwoTypes) {
+  json config = smallest("mistral");
+  config["sliding_window"] = 7;
+  config["layer_types"] = {"full_attention", "sliding_attention", "full_attention"};
+  EXPECT_THAT(windows(parse_llama(config)), ElementsAre(0, 7, 0));
+  config["layer_types"] = nullptr;
+  EXPECT_THAT(windows(parse_llama(config)), ElementsAre(7, 7, 7));
+}
+
 TEST(LlamaConfigTest, QwensWindowIsIgnoredUnlessUsed) {
   json config = smallest("qwen2");
   config["sliding_window"] = 6;
@@ -241,6 +250,7 @@ INSTANTIATE_TEST_SUITE_P(
                        "quantised (quant_method 'gptq')"},
         BadLlamaConfig{"mistral", "sliding_window", 0, "'sliding_window'"},
         BadLlamaConfig{"qwen2", "layer_types", json::array({"full_attention"}), "list of 3"},
+        BadLlamaConfig{"mistral", "layer_types", json::array({"full_attention"}), "list of 3"},
         BadLlamaConfig{"qwen3", "layer_types",
                        json::array({"full_attention", "sliding_attention", "full_attention"}),
                        "use_sliding_window is false"}),
