@@ -57,9 +57,11 @@ std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDes
   source.find_prefix(embedding);
   const int64_t hidden = model.config.hidden_size;
   const std::vector<int64_t> table = {model.config.vocab_size, hidden};
-  const at::ScalarType stored = source.common_dtype(embedding, table);
+  const at::ScalarType stored = source.common_dtype();
   const at::ScalarType dtype = options.dtype.value_or(stored);
-  const MatrixFormat format(dtype, !options.dtype && options.device.is_cpu());
+  // With one matrix in float64 all are: a forward has activations of one type.
+  const MatrixFormat format(
+      dtype, !options.dtype && options.device.is_cpu() && stored != at::kDouble);
   weights->weight_dtype = dtype;
   weights->device = options.device;
   weights->embedding = load_matrix<Matrix>(source, embedding, table, format);

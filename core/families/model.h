@@ -34,8 +34,8 @@ std::vector<std::string> known_model_types();
 /// tensor's name, shape and dtype. Matrices are laid out for the forward as they are read (q/k/v
 /// and gate/up fused), mapped pages are given back at once: memory never holds much more than the
 /// weights. Throws WeightsError naming file and tensor; tensors that a text model does not know are
-/// an error, but those of a vision tower are skipped. Without options.dtype weights are as stored;
-/// those of a GGUF file with blocks become float32.
+/// an error, but those of a vision tower are skipped. Without options.dtype each matrix is as
+/// stored.
 std::shared_ptr<const TransformerWeights> load_model(const std::filesystem::path& model,
                                                      const LoadOptions& options = {});
 std::shared_ptr<const TransformerWeights> load_model(const OpenModel& model,

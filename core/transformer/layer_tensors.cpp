@@ -32,8 +32,8 @@ MatrixSize begin(const Whole& whole, const TensorSource& source, const MatrixFor
                  const MatrixSize* /*type*/) {
   std::vector<LinearPart> parts;
   for (const auto& [name, count] : whole.tensors) {
-    const auto blocks = format.keep_blocks ? source.blocks(name) : std::nullopt;
-    const WeightFormat here = blocks.value_or(weight_format(format.dtype));
+    const auto stored = format.as_stored ? source.stored_format(name) : std::nullopt;
+    const WeightFormat here = stored.value_or(weight_format(format.dtype));
     if (!parts.empty() && parts.back().format == here) {
       parts.back().out += count;
     } else {

@@ -18,11 +18,11 @@ struct LayerFormat {
 
 /// What matrices become that are loaded.
 struct MatrixFormat {
-  MatrixFormat(at::ScalarType converted, bool keeps_blocks = false)  // NOLINT: a dtype is a format
-      : dtype(converted), keep_blocks(keeps_blocks) {}
+  MatrixFormat(at::ScalarType converted, bool stored = false)  // NOLINT: a dtype is a format
+      : dtype(converted), as_stored(stored) {}
   at::ScalarType dtype;
-  /// Of a Linear: blocks that products can be made with stay as stored.
-  bool keep_blocks;
+  /// Of a Linear: each tensor keeps its own format, where products can be made with it.
+  bool as_stored;
 };
 
 /// A matrix that is not loaded, but only measured.

@@ -43,6 +43,11 @@ at::ScalarType scalar_type(DType dtype) {
   return at::kLong;
 }
 
+/// Of values as they are read: those of codes and scales are float32.
+at::ScalarType value_type(DType dtype) {
+  return is_block(dtype) || dtype == DType::kI8 ? at::kFloat : scalar_type(dtype);
+}
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
@@ -77,9 +82,15 @@ bool is_skipped(const std::string& name) {
   return name.rfind("mtp.", 0) == 0;
 }
 
-/// The format of Linear with the same codes and scales.
-std::optional<WeightFormat> block_format(DType dtype) {
+/// The format of Linear with the same values, or codes and scales; float64 is of whole models.
+std::optional<WeightFormat> linear_format(DType dtype) {
   switch (dtype) {
+    case DType::kF32:
+      return WeightFormat::kFloat32;
+    case DType::kF16:
+      return WeightFormat::kFloat16;
+    case DType::kBF16:
+      return WeightFormat::kBFloat16;
     case DType::kQ80:
       return WeightFormat::kInt8;
     case DType::kQ40:
@@ -201,16 +212,16 @@ void TensorSource::copy_into(Tensor& matrix, int64_t first, const std::string& n
 void TensorSource::copy_into(Linear& matrix, int64_t first, const std::string& name,
                              const std::vector<int64_t>& shape) {
   const TensorEntry& entry = take(name, shape, kFloats);
-  if (is_block(entry.dtype) && block_format(entry.dtype) == matrix.format(first)) {
+  if (is_block(entry.dtype) && linear_format(entry.dtype) == matrix.format(first)) {
     copy_blocks(entry, matrix, first);
     return;
   }
   for_rows(entry, [&](int64_t row, const Tensor& rows) { matrix.set_rows(first + row, rows); });
 }
 
-std::optional<WeightFormat> TensorSource::blocks(const std::string& name) const {
+std::optional<WeightFormat> TensorSource::stored_format(const std::string& name) const {
   const TensorEntry* entry = checkpoint_->find(full_name(names_, name));
-  return entry == nullptr ? std::nullopt : block_format(entry->dtype);
+  return entry == nullptr ? std::nullopt : linear_format(entry->dtype);
 }
 
 void TensorSource::copy_blocks(const TensorEntry& entry, Linear& matrix, int64_t first) const {
@@ -258,19 +269,17 @@ Tensor TensorSource::load_booleans(const std::string& name, const std::vector<in
 
 at::ScalarType TensorSource::stored_dtype(const std::string& name,
                                           const std::vector<int64_t>& shape) {
-  const DType dtype = take(name, shape, kFloats).dtype;
-  return is_block(dtype) || dtype == DType::kI8 ? at::kFloat : scalar_type(dtype);
+  return value_type(take(name, shape, kFloats).dtype);
 }
 
-at::ScalarType TensorSource::common_dtype(const std::string& name,
-                                          const std::vector<int64_t>& shape) {
-  const at::ScalarType dtype = stored_dtype(name, shape);
+at::ScalarType TensorSource::common_dtype() const {
+  std::set<at::ScalarType> all;
   for (const TensorEntry* entry : checkpoint_->tensors()) {
-    if (is_block(entry->dtype)) {
-      return at::kFloat;
+    if (entry->shape.size() == 2 && kFloats.count(entry->dtype) != 0 && !is_skipped(entry->name)) {
+      all.insert(value_type(entry->dtype));
     }
   }
-  return dtype;
+  return all.count(at::kDouble) != 0 ? at::kDouble : all.size() == 1 ? *all.begin() : at::kFloat;
 }
 
 const TensorEntry& TensorSource::stored(const std::string& name,

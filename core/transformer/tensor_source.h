@@ -59,9 +59,9 @@ class TensorSource {
   /// Where both have the same blocks, these are taken over as they are.
   void copy_into(Linear& matrix, int64_t first, const std::string& name,
                  const std::vector<int64_t>& shape);
-  /// The format of blocks that products can be made with and that a matrix is stored in; none where
-  /// it is stored otherwise.
-  std::optional<WeightFormat> blocks(const std::string& name) const;
+  /// The format of a Linear that holds a matrix as it is stored beside others; none for float64 and
+  /// blocks that products cannot be made with.
+  std::optional<WeightFormat> stored_format(const std::string& name) const;
   /// A copy of I64 or I32 values, as int64 on the CPU.
   Tensor load_integers(const std::string& name, const std::vector<int64_t>& shape);
   /// A copy of booleans, on the CPU.
@@ -70,8 +70,9 @@ class TensorSource {
   const TensorEntry& stored(const std::string& name, const std::vector<int64_t>& shape);
   /// The dtype of a tensor as stored; float32 for one in blocks.
   at::ScalarType stored_dtype(const std::string& name, const std::vector<int64_t>& shape);
-  /// The same for all matrices of a model: float32 when a GGUF file has some in blocks.
-  at::ScalarType common_dtype(const std::string& name, const std::vector<int64_t>& shape);
+  /// The dtype that holds all matrices of the text model: their own where they have the same,
+  /// float64 where one has that, else float32.
+  at::ScalarType common_dtype() const;
   /// Takes a tensor that is not needed, if it is there; its shape is checked.
   void skip(const std::string& name, const std::vector<int64_t>& shape);
   /// Takes a tensor that holds the same bytes as another one; false, taking none, when it does not.

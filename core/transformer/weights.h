@@ -37,7 +37,8 @@ using LayerWeights = LayerOf<Linear>;
 struct TransformerInfo {
   TransformerConfig config;
   std::vector<LayerPlan> plan;
-  at::ScalarType weight_dtype = at::kFloat;  ///< of the matrices; kChar: int8 in blocks
+  /// Of the matrices; kChar: int8 in blocks; kFloat where they have several formats.
+  at::ScalarType weight_dtype = at::kFloat;
   ActivationFormat activations =
       ActivationFormat::kFloat32;  ///< what products round their inputs to
   at::Device device = at::kCPU;
@@ -88,8 +89,9 @@ void set_activations(TransformerWeights& weights, ActivationFormat activations);
 
 /// How a checkpoint becomes weights.
 struct LoadOptions {
-  /// Weights are converted to it (kChar: int8 in blocks of 32 inputs); default: as stored, also in
-  /// those blocks of GGUF that products can be made with, while others become float32.
+  /// Weights are converted to it (kChar: int8 in blocks of 32 inputs); default: each matrix as
+  /// stored, also in those blocks of GGUF that products can be made with, while others become
+  /// float32. Where one is float64, all are.
   std::optional<at::ScalarType> dtype;
   at::Device device = at::kCPU;
   /// Of the forward (plain tensors have none); int8: ConfigError where weights are not in blocks.

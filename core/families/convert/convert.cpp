@@ -48,6 +48,13 @@ std::filesystem::path foreign_file(const std::filesystem::path& folder) {
   return {};
 }
 
+/// Of what is written: wider values become float32.
+DType written_dtype(at::ScalarType stored) {
+  return stored == at::kHalf       ? DType::kF16
+         : stored == at::kBFloat16 ? DType::kBF16
+                                   : DType::kF32;
+}
+
 std::string hub_dtype_name(DType dtype) {
   return dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32";
 }
@@ -187,11 +194,12 @@ void ModelConverter::choose_dtype(std::optional<DType> wanted) {
     throw ConfigError(
         "int8 (Q8_0) is a format of GGUF files; a folder takes float32, float16 or bfloat16");
   }
-  const at::ScalarType stored =
-      source_->common_dtype(kEmbedding, {model_.config.vocab_size, model_.config.hidden_size});
-  summary_.dtype = wanted.value_or(stored == at::kHalf       ? DType::kF16
-                                   : stored == at::kBFloat16 ? DType::kBF16
-                                                             : DType::kF32);
+  as_stored_ = !wanted;
+  const at::ScalarType stored = source_->common_dtype();
+  summary_.dtype = wanted.value_or(written_dtype(stored));
+  if (as_stored_ && stored == at::kDouble) {
+    summary_.notes.emplace_back("float64 values are rounded to float32");
+  }
 }
 
 void ModelConverter::read_tokenizer(bool wanted) {
@@ -205,6 +213,9 @@ DType ModelConverter::dtype_of(const ModelTensor& tensor) {
     const bool wide = to_gguf_ || !is_exact(read_whole(tensor), summary_.dtype);
     return wide ? DType::kF32 : summary_.dtype;
   }
+  if (as_stored_) {
+    return written_dtype(source_->stored_dtype(tensor.name, tensor.shape));
+  }
   const bool whole = tensor.shape.back() % block_values(summary_.dtype) == 0;
   return whole ? summary_.dtype : DType::kF16;
 }
@@ -214,7 +225,7 @@ void ModelConverter::plan_tensors() {
   int64_t not_whole = 0;
   for (const ModelTensor& tensor : tensors_) {
     const DType dtype = dtype_of(tensor);
-    not_whole += tensor.shape.size() > 1 && dtype != summary_.dtype ? 1 : 0;
+    not_whole += tensor.shape.size() > 1 && dtype != summary_.dtype && !as_stored_ ? 1 : 0;
     layouts_.push_back(
         {to_gguf_ ? gguf_name(tensor.name, post_norms) : tensor.name, dtype, tensor.shape});
     summary_.bytes += layouts_.back().bytes();

@@ -16,7 +16,7 @@
 namespace specdec {
 
 struct ConvertOptions {
-  /// Of the matrices: F32, F16, BF16, or in GGUF Q8_0. None = as stored; blocks become F32.
+  /// Of the matrices: F32, F16, BF16, or in GGUF Q8_0. None = each as stored; blocks become F32.
   std::optional<DType> dtype = {};
   bool tokenizer = true;  ///< false leaves it out
   bool replace = false;   ///< an output that is there
@@ -25,7 +25,7 @@ struct ConvertOptions {
 /// What a conversion makes.
 struct ConversionSummary {
   std::string family;
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;  ///< of the matrices; F32 where they have several
   int64_t tensors = 0;
   uint64_t bytes = 0;              ///< of the weights
   std::vector<std::string> notes;  ///< what the user should know of the result
@@ -66,6 +66,7 @@ class ModelConverter {
 
   std::filesystem::path input_, output_;
   bool to_gguf_;
+  bool as_stored_ = false;  ///< each matrix keeps its dtype
   ModelDescription model_;
   std::unique_ptr<TensorSource> source_;
   std::vector<ModelTensor> tensors_;

@@ -29,6 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 
 ConversionSummary converted(const fs::path& input, const fs::path& output,
                             const ConvertOptions& options = {}) {
@@ -192,6 +193,27 @@ TEST(ConvertTest, BlocksOfBlocksAreTheSame) {
     EXPECT_TRUE(std::equal(tensor.bytes.begin(), tensor.bytes.end(), same->bytes.begin()))
         << tensor.name;
   }
+}
+
+TEST(ConvertTest, EachMatrixKeepsItsDtype) {
+  const TemporaryFolder folder;
+  const auto file = test_data("gguf/gemma3-mixed.gguf");
+  const auto out = folder.path() / "out";
+  const auto again = folder.path() / "again.gguf";
+  EXPECT_EQ(converted(file, out).dtype, DType::kF32);
+  converted(out, again, {.dtype = {}, .tokenizer = false});
+  const GgufFile before(file);
+  const GgufFile after(again);
+  std::set<DType> dtypes;
+  for (const TensorEntry& tensor : before.tensors()) {
+    const DType dtype = is_block(tensor.dtype) ? DType::kF32 : tensor.dtype;
+    EXPECT_EQ(after.find(tensor.name)->dtype, dtype) << tensor.name;
+    dtypes.insert(dtype);
+  }
+  EXPECT_THAT(dtypes, UnorderedElementsAre(DType::kF32, DType::kF16, DType::kBF16));
+  const TokenBatch batch{.tokens = at::arange(3, 20, at::kInt), .rows = {}, .parents = {}};
+  EXPECT_TRUE(at::equal(TransformerModel(load_model(file), paged_kv()).forward(batch).logits,
+                        TransformerModel(load_model(again), paged_kv()).forward(batch).logits));
 }
 
 TEST(ConvertTest, NotesSayWhatLlamaCppReadsOtherwise) {

@@ -117,7 +117,8 @@ TEST(GgufModelTest, FormatsThatAreMixedAreMultipliedAsStored) {
   const auto mixed = load_model(gguf_data("gemma3-mixed.gguf"));
   EXPECT_EQ(mixed->layers[0].gate_up.format(95), WeightFormat::kQ41);
   EXPECT_EQ(mixed->layers[0].gate_up.format(96), WeightFormat::kQ51);
-  EXPECT_EQ(mixed->layers[0].qkv.format(0), WeightFormat::kFloat32);  // F16 and BF16 in the file
+  EXPECT_EQ(mixed->layers[0].qkv.format(0), WeightFormat::kFloat16);
+  EXPECT_EQ(mixed->layers[0].qkv.format(128), WeightFormat::kBFloat16);
   EXPECT_EQ(mixed->layers[0].qkv.format(192), WeightFormat::kQ50);
 }
 

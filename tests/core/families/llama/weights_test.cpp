@@ -7,10 +7,14 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <map>
 
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/formats/safetensors.h"
+#include "core/transformer/tensor_source.h"
+#include "core/transformer/transformer_model.h"
+#include "kv/kv_cache.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
 
@@ -53,6 +57,51 @@ class LlamaWeightsTest : public testing::Test {
   TemporaryFolder temporary_;
   fs::path folder_;
 };
+
+/// The logits of some tokens.
+at::Tensor logits_of(const std::shared_ptr<const TransformerWeights>& weights) {
+  TransformerModel model(weights, paged_kv());
+  return model.forward({.tokens = at::arange(3, 20, at::kInt), .rows = {}, .parents = {}}).logits;
+}
+
+TEST_F(LlamaWeightsTest, EachMatrixKeepsItsDtype) {
+  const std::map<std::string, std::pair<DType, at::ScalarType>> others = {
+      {"model.embed_tokens.weight", {DType::kBF16, at::kBFloat16}},
+      {"model.layers.0.self_attn.k_proj.weight", {DType::kF16, at::kHalf}},
+      {"model.layers.1.mlp.down_proj.weight", {DType::kF64, at::kDouble}}};
+  for (const bool with_float64 : {false, true}) {
+    std::vector<at::Tensor> kept;
+    change("llama-a", [&](auto& tensors) {
+      for (const auto& [name, types] : others) {
+        TensorToWrite* tensor = find(tensors, name);
+        if (types.first == DType::kF64 && !with_float64) {
+          continue;
+        }
+        kept.push_back(
+            mapped_tensor({name, tensor->dtype, tensor->shape, tensor->bytes}).to(types.second));
+        tensor->dtype = types.first;
+        tensor->bytes = {static_cast<const std::byte*>(kept.back().const_data_ptr()),
+                         kept.back().nbytes()};
+      }
+    });
+    const auto stored = load_model(folder_);
+    const auto wanted = load_model(folder_, {.dtype = with_float64 ? at::kDouble : at::kFloat});
+    EXPECT_TRUE(at::equal(logits_of(stored), logits_of(wanted)));
+    EXPECT_EQ(stored->compute_dtype(), with_float64 ? at::kDouble : at::kFloat);
+    const auto format = [&](WeightFormat own) {
+      return with_float64 ? WeightFormat::kFloat64 : own;
+    };
+    const LayerPlan& plan = stored->plan.front();
+    const int64_t queries = plan.heads * plan.head_dim;
+    EXPECT_EQ(stored->embedding.format(), format(WeightFormat::kBFloat16));
+    EXPECT_EQ(stored->layers[0].qkv.format(0), format(WeightFormat::kFloat32));
+    EXPECT_EQ(stored->layers[0].qkv.format(queries), format(WeightFormat::kFloat16));
+    EXPECT_TRUE(
+        at::equal(load_model_tensors(folder_)->layers[0].qkv,
+                  load_model_tensors(folder_, {.dtype = wanted->weight_dtype})->layers[0].qkv));
+    fs::remove_all(folder_);
+  }
+}
 
 TEST_F(LlamaWeightsTest, AMissingBiasIsNamed) {
   change("qwen2-a", [](auto& tensors) {
