@@ -37,14 +37,13 @@ std::string fingerprint(uint64_t hash, const std::string& text) {
   return fmt::format("{:016x}", hash_bytes(hash, text.data(), text.size()));
 }
 
-double embedding_scale(const ModelDescription& model, at::ScalarType dtype) {
+/// In the dtype of activations, whatever that of the weights.
+double embedding_scale(const ModelDescription& model, at::ScalarType compute_dtype) {
   if (!model.scaled_embedding) {
     return 1.0;
   }
-  // The reference keeps sqrt(hidden) as a buffer of the weights' dtype, so it is rounded.
-  const auto rounded = at::scalar_tensor(std::sqrt(static_cast<double>(model.config.hidden_size)),
-                                         at::TensorOptions(dtype));
-  return rounded.to(at::kDouble).item<double>();
+  const double root = std::sqrt(static_cast<double>(model.config.hidden_size));
+  return compute_dtype == at::kDouble ? root : static_cast<float>(root);
 }
 
 template <class Matrix>
@@ -57,15 +56,14 @@ std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDes
   source.find_prefix(embedding);
   const int64_t hidden = model.config.hidden_size;
   const std::vector<int64_t> table = {model.config.vocab_size, hidden};
-  const at::ScalarType stored = source.common_dtype();
-  const at::ScalarType dtype = options.dtype.value_or(stored);
+  const at::ScalarType dtype = options.dtype.value_or(source.common_dtype());
   // With one matrix in float64 all are: a forward has activations of one type.
-  const MatrixFormat format(
-      dtype, !options.dtype && options.device.is_cpu() && stored != at::kDouble);
+  const MatrixFormat format(dtype,
+                            !options.dtype && options.device.is_cpu() && dtype != at::kDouble);
   weights->weight_dtype = dtype;
   weights->device = options.device;
   weights->embedding = load_matrix<Matrix>(source, embedding, table, format);
-  weights->embedding_scale = embedding_scale(model, dtype == at::kChar ? stored : dtype);
+  weights->embedding_scale = embedding_scale(model, weights->compute_dtype());
   weights->head = weights->embedding;
   if (!model.config.tie_word_embeddings) {
     weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, format);
@@ -217,7 +215,7 @@ std::shared_ptr<TransformerTensors> random_model(const ModelDescription& descrip
   const int64_t vocab = description.config.vocab_size;
   const int64_t hidden = description.config.hidden_size;
   weights->embedding = random.matrix(vocab, hidden);
-  weights->embedding_scale = embedding_scale(description, options.dtype);
+  weights->embedding_scale = embedding_scale(description, weights->compute_dtype());
   weights->head =
       description.config.tie_word_embeddings ? weights->embedding : random.matrix(vocab, hidden);
   for (const LayerPlan& plan : weights->plan) {

@@ -80,12 +80,15 @@ TEST_F(WeightsTest, UntiedHead) {
   EXPECT_FALSE(at::equal(again->head, again->embedding));
 }
 
-TEST_F(WeightsTest, EmbeddingScaleIsRoundedInBfloat16) {
-  LoadOptions options;
-  options.dtype = at::kFloat;
+TEST_F(WeightsTest, EmbeddingScaleIsThatOfActivations) {
   const fs::path golden = test_data("gemma3-bf16-sharded-a");
-  EXPECT_NEAR(load_model_tensors(golden, options)->embedding_scale, std::sqrt(48.0), 1e-6);
-  EXPECT_EQ(load_model_tensors(golden)->embedding_scale, 6.9375);
+  const auto scale = [&golden](std::optional<at::ScalarType> dtype) {
+    return load_model_tensors(golden, {.dtype = dtype})->embedding_scale;
+  };
+  EXPECT_EQ(scale({}), std::sqrt(48.0F));
+  EXPECT_EQ(scale(at::kFloat), std::sqrt(48.0F));
+  EXPECT_EQ(scale(at::kHalf), std::sqrt(48.0F));
+  EXPECT_EQ(scale(at::kDouble), std::sqrt(48.0));
 }
 
 TEST_F(WeightsTest, FingerprintFollowsTheWeights) {
