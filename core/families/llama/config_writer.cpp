@@ -2,40 +2,15 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "core/error.h"
 #include "core/families/llama/config.h"
-#include "core/transformer/rope_config.h"
+#include "core/families/llama/llama3_scaling.h"
 
 namespace specdec {
 namespace {
 
 using nlohmann::json;
-
-/// True where two lists of divisors are the same in float32, as GGUF holds them.
-bool same_divisors(const std::vector<double>& a, const std::vector<double>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](double x, double y) {
-    return static_cast<float>(x) == static_cast<float>(y);
-  });
-}
-
-/// The llama3 scaling that has these divisors, among those with Llama 3's own bands.
-std::optional<Llama3Rope> find_llama3(const RopeConfig& rope, int64_t head_dim,
-                                      int64_t max_positions) {
-  const double factor = *std::max_element(rope.divisors.begin(), rope.divisors.end());
-  std::vector<double> originals = {8192.0, static_cast<double>(max_positions)};
-  for (int64_t positions = 16; positions <= 1 << 24; positions *= 2) {
-    originals.push_back(static_cast<double>(positions));
-  }
-  for (const double original : originals) {
-    const Llama3Rope scaling{.factor = factor, .original_positions = original};
-    if (same_divisors(llama3_divisors(scaling, rope.theta, head_dim), rope.divisors)) {
-      return scaling;
-    }
-  }
-  return std::nullopt;
-}
 
 class LlamaConfigWriter {
  public:
