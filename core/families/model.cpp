@@ -115,7 +115,7 @@ std::shared_ptr<TransformerOf<Matrix>> load(const std::filesystem::path& path,
 
 ModelDescription describe_model(const std::filesystem::path& folder) {
   if (is_gguf(folder)) {
-    return describe_gguf(GgufFile(folder));
+    return describe_gguf(GgufFile(folder).content());
   }
   refuse_other_file(folder);
   if (!std::filesystem::is_directory(folder)) {
@@ -148,7 +148,7 @@ std::vector<std::string> known_model_types() {
 }
 
 OpenModel open_model(std::shared_ptr<const GgufFile> file) {
-  OpenModel model{.description = describe_gguf(*file), .tensors = nullptr, .gguf = file};
+  OpenModel model{.description = describe_gguf(file->content()), .tensors = nullptr, .gguf = file};
   model.tensors = std::make_shared<GgufTensors>(std::move(file), model.description.plan);
   return model;
 }

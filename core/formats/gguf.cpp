@@ -190,12 +190,13 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
     check_split(content.metadata, count, std::ssize(files_) - 1);
     add(std::move(content));
   }
-  const int64_t tensors = metadata_.integer(kSplitTensors, std::ssize(tensors_));
-  if (tensors != std::ssize(tensors_)) {
-    metadata_.fail(kSplitTensors,
-                   fmt::format("is {}, but the model's {} files hold {} tensors: they are not of "
-                               "the same model. Download them again",
-                               tensors, count, tensors_.size()));
+  const int64_t found = std::ssize(tensors());
+  const int64_t named = metadata().integer(kSplitTensors, found);
+  if (named != found) {
+    metadata().fail(kSplitTensors,
+                    fmt::format("is {}, but the model's {} files hold {} tensors: they are not of "
+                                "the same model. Download them again",
+                                named, count, found));
   }
 }
 
@@ -210,8 +211,8 @@ GgufFile::GgufFile(std::vector<std::byte> bytes, const std::string& where)
 }
 
 void GgufFile::add(GgufContent content) {
-  if (metadata_.values().empty()) {
-    metadata_ = std::move(content.metadata);
+  if (metadata().values().empty()) {
+    content_.metadata = std::move(content.metadata);
   }
   for (TensorEntry& entry : content.tensors) {
     if (find(entry.name) != nullptr) {
@@ -219,11 +220,11 @@ void GgufFile::add(GgufContent content) {
                                      path_.string(), entry.name));
     }
   }
-  std::move(content.tensors.begin(), content.tensors.end(), std::back_inserter(tensors_));
+  std::move(content.tensors.begin(), content.tensors.end(), std::back_inserter(content_.tensors));
 }
 
-const TensorEntry* GgufFile::find(std::string_view name) const {
-  for (const TensorEntry& entry : tensors_) {
+const TensorEntry* GgufContent::find(std::string_view name) const {
+  for (const TensorEntry& entry : tensors) {
     if (entry.name == name) {
       return &entry;
     }

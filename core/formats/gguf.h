@@ -54,6 +54,8 @@ class GgufMetadata {
 struct GgufContent {
   GgufMetadata metadata;
   std::vector<TensorEntry> tensors;
+
+  const TensorEntry* find(std::string_view name) const;
 };
 
 /// Reads GGUF v2 or v3. Throws WeightsError naming `where` and the key or tensor: not GGUF,
@@ -82,9 +84,10 @@ class GgufFile {
   GgufFile& operator=(const GgufFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  const GgufMetadata& metadata() const { return metadata_; }
-  const std::vector<TensorEntry>& tensors() const { return tensors_; }
-  const TensorEntry* find(std::string_view name) const;
+  const GgufContent& content() const { return content_; }
+  const GgufMetadata& metadata() const { return content_.metadata; }
+  const std::vector<TensorEntry>& tensors() const { return content_.tensors; }
+  const TensorEntry* find(std::string_view name) const { return content_.find(name); }
   /// Gives pages of a mapped file back to the system.
   void release(std::span<const std::byte> part) const;
 
@@ -94,8 +97,7 @@ class GgufFile {
   std::filesystem::path path_;
   std::vector<MappedFile> files_;
   std::vector<std::byte> memory_;
-  GgufMetadata metadata_;
-  std::vector<TensorEntry> tensors_;
+  GgufContent content_;
 };
 
 }  // namespace specdec

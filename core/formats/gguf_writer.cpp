@@ -132,7 +132,35 @@ class GgufHeader {
   std::string bytes_;
 };
 
+GgufValue as_read(const GgufEntry& entry) {
+  return std::visit(
+      [](const auto& value) -> GgufValue {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, double>) {
+          return static_cast<double>(static_cast<float>(value));
+        } else if constexpr (std::is_same_v<T, std::vector<bool>>) {
+          return std::vector<int64_t>(value.begin(), value.end());
+        } else {
+          return value;
+        }
+      },
+      entry);
+}
+
 }  // namespace
+
+GgufContent written_content(const GgufEntries& metadata, const std::vector<TensorLayout>& tensors,
+                            const std::string& where) {
+  GgufContent content{.metadata = GgufMetadata(where), .tensors = {}};
+  for (const auto& [key, entry] : metadata) {
+    content.metadata.add(key, as_read(entry));
+  }
+  for (const TensorLayout& tensor : tensors) {
+    content.tensors.push_back(
+        {.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .bytes = {}});
+  }
+  return content;
+}
 
 GgufFileWriter::GgufFileWriter(const std::filesystem::path& path, const GgufEntries& metadata,
                                std::vector<TensorLayout> tensors)

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/formats/atomic_file.h"
+#include "core/formats/gguf.h"
 #include "core/formats/tensor_layout.h"
 
 namespace specdec {
@@ -18,6 +19,10 @@ namespace specdec {
 using GgufEntry = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>,
                                std::vector<float>, std::vector<std::string>, std::vector<bool>>;
 using GgufEntries = std::vector<std::pair<std::string, GgufEntry>>;
+
+/// What will be read from a file that holds these, under the name `where`; tensors have no bytes.
+GgufContent written_content(const GgufEntries& metadata, const std::vector<TensorLayout>& tensors,
+                            const std::string& where);
 
 /// Writes a GGUF file (version 3), whole or not at all.
 class GgufFileWriter {

@@ -13,8 +13,10 @@
 #include "core/error.h"
 #include "core/families/convert/gguf_entries.h"
 #include "core/families/convert/output_folder.h"
+#include "core/families/convert/plan_difference.h"
 #include "core/families/convert/tensor_encoder.h"
 #include "core/families/gemma/plan.h"
+#include "core/families/gguf/gguf_config.h"
 #include "core/families/gguf/gguf_tensors.h"
 #include "core/families/llama/config.h"
 #include "core/families/model.h"
@@ -26,6 +28,7 @@ namespace {
 
 constexpr const char* kEmbedding = "model.embed_tokens.weight";
 constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kFrequencies = "rope_freqs.weight";  ///< in GGUF
 
 bool is_gguf_name(const std::filesystem::path& path) { return path.extension() == ".gguf"; }
 
@@ -50,9 +53,7 @@ std::filesystem::path foreign_file(const std::filesystem::path& folder) {
 
 /// Of what is written: wider values become float32.
 DType written_dtype(at::ScalarType stored) {
-  return stored == at::kHalf       ? DType::kF16
-         : stored == at::kBFloat16 ? DType::kBF16
-                                   : DType::kF32;
+  return stored == at::kHalf ? DType::kF16 : stored == at::kBFloat16 ? DType::kBF16 : DType::kF32;
 }
 
 std::string hub_dtype_name(DType dtype) {
@@ -73,6 +74,8 @@ void restore_numbers(ModelDescription& model) {
     layer.soft_cap = meant_number(layer.soft_cap);
     layer.rope.theta = meant_number(layer.rope.theta);
     layer.rope.factor = meant_number(layer.rope.factor);
+    std::transform(layer.rope.divisors.begin(), layer.rope.divisors.end(),
+                   layer.rope.divisors.begin(), meant_number);
   }
 }
 
@@ -96,11 +99,6 @@ int64_t file_type(DType dtype) {
   return dtype == DType::kF16 ? 1 : dtype == DType::kQ80 ? 7 : dtype == DType::kBF16 ? 32 : 0;
 }
 
-std::vector<std::byte> as_bytes(const std::vector<float>& values) {
-  const auto bytes = std::as_bytes(std::span(values));
-  return {bytes.begin(), bytes.end()};
-}
-
 }  // namespace
 
 ModelConverter::ModelConverter(std::filesystem::path input, std::filesystem::path output,
@@ -110,12 +108,8 @@ ModelConverter::ModelConverter(std::filesystem::path input, std::filesystem::pat
   open_input();
   choose_dtype(options.dtype);
   read_tokenizer(options.tokenizer);
-  if (to_gguf_) {  // what cannot be said is an error before anything is written
-    (void)entries(summary_.notes);
-  } else {
-    (void)config_text(model_, summary_.dtype, input_.string());
-  }
   plan_tensors();
+  check_plan();
   check_room();
 }
 
@@ -246,6 +240,52 @@ void ModelConverter::plan_tensors() {
   }
 }
 
+void ModelConverter::check_plan() {
+  const std::string where = input_.string();
+  const ModelDescription read = to_gguf_ ? described_by_gguf() : described_by_config();
+  if (const auto other = plan_difference(model_, read)) {
+    throw WeightsError(fmt::format(
+        "{}: its {} is {}, which {} cannot say: it would be read as {}, another model. It is not "
+        "converted.",
+        where, other->key, other->wanted,
+        to_gguf_ ? fmt::format("a GGUF file of architecture {}", gguf_architecture(model_, where))
+                 : fmt::format("a config.json of model_type {}", read.config.family),
+        other->found));
+  }
+}
+
+ModelDescription ModelConverter::described_by_gguf() {
+  GgufContent content = written_content(entries(summary_.notes), gguf_layouts(), output_.string());
+  const std::vector<float> frequencies = rope_frequencies();
+  for (TensorEntry& tensor : content.tensors) {
+    if (tensor.name == kFrequencies) {
+      tensor.bytes = std::as_bytes(std::span(frequencies));
+    }
+  }
+  return describe_gguf(content);
+}
+
+ModelDescription ModelConverter::described_by_config() const {
+  const std::string where = (output_ / "config.json").string();
+  const std::string text = config_text(model_, summary_.dtype, input_.string());
+  return is_gemma(model_) ? describe_gemma(parse_gemma_config(text, where))
+                          : parse_llama_config(text, where);
+}
+
+/// Llama 3's scaling, which is a tensor in GGUF; none for other models.
+std::vector<float> ModelConverter::rope_frequencies() const {
+  const auto& divisors = model_.plan.front().rope.divisors;
+  return {divisors.begin(), divisors.end()};
+}
+
+std::vector<TensorLayout> ModelConverter::gguf_layouts() const {
+  std::vector<TensorLayout> layouts = layouts_;
+  if (const auto size = static_cast<int64_t>(rope_frequencies().size()); size > 0) {
+    layouts.insert(layouts.begin(), {.name = kFrequencies, .dtype = DType::kF32, .shape = {size}});
+  }
+  return layouts;
+}
+
 void ModelConverter::check_room() const {
   std::error_code code;
   const auto parent = std::filesystem::absolute(output_).lexically_normal().parent_path();
@@ -297,6 +337,10 @@ GgufEntries ModelConverter::entries(std::vector<std::string>& notes) const {
     ends.insert(ends.begin(), *tokenizer_->eos);
   }
   const char* names[] = {"eos", "eot", "eom"};
+  if (ends.size() > std::size(names)) {
+    notes.push_back(fmt::format("GGUF names 3 end tokens; {} more are left out",
+                                ends.size() - std::size(names)));
+  }
   for (size_t i = 0; i < std::min(ends.size(), std::size(names)); ++i) {
     all.emplace_back(fmt::format("tokenizer.ggml.{}_token_id", names[i]), int64_t{ends[i]});
   }
@@ -308,18 +352,10 @@ GgufEntries ModelConverter::entries(std::vector<std::string>& notes) const {
 }
 
 void ModelConverter::write_gguf(const std::function<void(const std::string&)>& on_tensor) {
-  std::vector<TensorLayout> layouts = layouts_;
-  const auto& divisors = model_.plan.front().rope.divisors;
-  const std::vector<float> frequencies(divisors.begin(), divisors.end());
-  if (!frequencies.empty()) {  // Llama 3's scaling is a tensor
-    layouts.insert(layouts.begin(), {.name = "rope_freqs.weight",
-                                     .dtype = DType::kF32,
-                                     .shape = {static_cast<int64_t>(frequencies.size())}});
-  }
   std::vector<std::string> noted;  // in the summary already
-  GgufFileWriter writer(output_, entries(noted), layouts);
-  if (!frequencies.empty()) {
-    writer.write(as_bytes(frequencies));
+  GgufFileWriter writer(output_, entries(noted), gguf_layouts());
+  if (const std::vector<float> frequencies = rope_frequencies(); !frequencies.empty()) {
+    writer.write(std::as_bytes(std::span(frequencies)));
   }
   for (size_t i = 0; i < tensors_.size(); ++i) {
     write_tensor(tensors_[i], layouts_[i].dtype,

@@ -39,7 +39,8 @@ struct ConversionSummary {
 class ModelConverter {
  public:
   /// Reads and checks all but the weights' values. Throws WeightsError for a model that cannot be
-  /// converted (unknown family, missing tensor, a tokenizer that the other format cannot hold), and
+  /// converted (unknown family, missing tensor, a tokenizer or a plan that the other format cannot
+  /// hold: it is read back and compared), and
   /// ConfigError for options and places that make no sense, or not enough room on the disk.
   ModelConverter(std::filesystem::path input, std::filesystem::path output,
                  const ConvertOptions& options);
@@ -62,6 +63,13 @@ class ModelConverter {
   void write_gguf(const std::function<void(const std::string&)>& on_tensor);
   void write_folder(const std::function<void(const std::string&)>& on_tensor);
   GgufEntries entries(std::vector<std::string>& notes) const;
+  std::vector<float> rope_frequencies() const;
+  std::vector<TensorLayout> gguf_layouts() const;
+  /// Reads back what would be written, before anything is: throws WeightsError where it would be
+  /// another model.
+  void check_plan();
+  ModelDescription described_by_gguf();
+  ModelDescription described_by_config() const;
   void check_room() const;
 
   std::filesystem::path input_, output_;

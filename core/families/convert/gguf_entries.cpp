@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/families/llama/llama3_scaling.h"
 
 namespace specdec {
 namespace {
@@ -75,6 +76,12 @@ class EntryWriter {
       add("rope.scaling.type", std::string("linear"));
       add("rope.scaling.factor", rope.factor);
     }
+    if (!rope.divisors.empty() &&
+        !find_llama3(rope, first_.head_dim, model_.config.max_position_embeddings)) {
+      notes_.emplace_back(
+          "its rotary scaling becomes a table of frequencies (rope_freqs.weight), from which no "
+          "config.json can be made again");
+    }
   }
 
   void write_windows() {
@@ -82,10 +89,13 @@ class EntryWriter {
     for (const LayerPlan& layer : model_.plan) {
       sliding.push_back(layer.window > 0);
     }
-    if (std::find(sliding.begin(), sliding.end(), true) == sliding.end()) {
+    const bool windowed = std::find(sliding.begin(), sliding.end(), true) != sliding.end();
+    if (!windowed && architecture_ != "gemma2") {  // Gemma 2 without keys has windows
       return;
     }
-    add("attention.sliding_window", model_.config.sliding_window);
+    if (windowed) {
+      add("attention.sliding_window", model_.config.sliding_window);
+    }
     if (!gemma_) {
       notes_.push_back(fmt::format(
           "llama.cpp knows no sliding window in architecture {}: texts of more than {} tokens "

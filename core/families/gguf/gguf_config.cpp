@@ -19,27 +19,26 @@ namespace {
 using nlohmann::json;
 
 /// Keys of a config.json, and of an architecture's metadata.
-constexpr const char* kKeys[][2] = {
-    {"hidden_size", "embedding_length"},
-    {"intermediate_size", "feed_forward_length"},
-    {"num_hidden_layers", "block_count"},
-    {"num_attention_heads", "attention.head_count"},
-    {"num_key_value_heads", "attention.head_count_kv"},
-    {"head_dim", "attention.key_length"},
-    {"max_position_embeddings", "context_length"},
-    {"rms_norm_eps", "attention.layer_norm_rms_epsilon"},
-    {"rope_theta", "rope.freq_base"},
-    {"rope_local_base_freq", "rope.freq_base_swa"},
-    {"sliding_window", "attention.sliding_window"},
-    {"layer_types", "attention.sliding_window_pattern"},
-    {"attn_logit_softcapping", "attn_logit_softcapping"},
-    {"final_logit_softcapping", "final_logit_softcapping"}};
+constexpr const char* kKeys[][2] = {{"hidden_size", "embedding_length"},
+                                    {"intermediate_size", "feed_forward_length"},
+                                    {"num_hidden_layers", "block_count"},
+                                    {"num_attention_heads", "attention.head_count"},
+                                    {"num_key_value_heads", "attention.head_count_kv"},
+                                    {"head_dim", "attention.key_length"},
+                                    {"max_position_embeddings", "context_length"},
+                                    {"rms_norm_eps", "attention.layer_norm_rms_epsilon"},
+                                    {"rope_theta", "rope.freq_base"},
+                                    {"rope_local_base_freq", "rope.freq_base_swa"},
+                                    {"sliding_window", "attention.sliding_window"},
+                                    {"layer_types", "attention.sliding_window_pattern"},
+                                    {"attn_logit_softcapping", "attn_logit_softcapping"},
+                                    {"final_logit_softcapping", "final_logit_softcapping"}};
 
 /// Writes the metadata as the config.json that says the same, which the families read.
 class GgufConfig {
  public:
-  GgufConfig(const GgufFile& file, std::string architecture)
-      : file_(file), metadata_(file.metadata()), architecture_(std::move(architecture)) {}
+  GgufConfig(const GgufContent& file, std::string architecture)
+      : file_(file), metadata_(file.metadata), architecture_(std::move(architecture)) {}
 
   /// What all architectures have.
   json common(const char* model_type) const {
@@ -91,8 +90,12 @@ class GgufConfig {
     if (architecture_ == "gemma") {
       return config;
     }
-    config["sliding_window"] = metadata_.integer(key("attention.sliding_window"), 4096);
-    config["layer_types"] = layer_types(layers, architecture_ == "gemma2" ? 2 : 6);
+    if (architecture_ == "gemma2" || metadata_.integer(key("attention.sliding_window"), 0) > 0) {
+      config["sliding_window"] = metadata_.integer(key("attention.sliding_window"), 4096);
+      config["layer_types"] = layer_types(layers, architecture_ == "gemma2" ? 2 : 6);
+    } else {  // as in llama.cpp: a Gemma 3 without a window has none
+      config["sliding_window_pattern"] = 1;
+    }
     for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"}) {
       if (has(cap)) {
         config[cap] = number(cap);
@@ -305,7 +308,7 @@ class GgufConfig {
     return types;
   }
 
-  const GgufFile& file_;
+  const GgufContent& file_;
   const GgufMetadata& metadata_;
   std::string architecture_;
 };
@@ -330,8 +333,8 @@ ModelDescription describe_llama_file(const GgufConfig& config, const char* type,
 
 ModelDescription describe_gemma_file(const GgufConfig& config, const char* type,
                                      const std::string& where) {
-  ModelDescription model = describe_gemma(
-      parse_gemma_config(config.gemma(type).dump(), where, config.key_names()));
+  ModelDescription model =
+      describe_gemma(parse_gemma_config(config.gemma(type).dump(), where, config.key_names()));
   if (!config.rope_divisors(model.plan[0].head_dim).empty()) {
     throw WeightsError(fmt::format(
         "{}: tensor 'rope_freqs.weight' scales the rotations, which is not supported in "
@@ -364,15 +367,15 @@ std::vector<std::string> gguf_architectures() {
   return names;
 }
 
-ModelDescription describe_gguf(const GgufFile& file) {
-  const std::string name = file.metadata().text("general.architecture");
+ModelDescription describe_gguf(const GgufContent& file) {
+  const std::string name = file.metadata.text("general.architecture");
   for (const GgufArchitecture& known : kArchitectures) {
     if (name == known.name) {
-      return known.describe(GgufConfig(file, name), known.model_type, file.metadata().where());
+      return known.describe(GgufConfig(file, name), known.model_type, file.metadata.where());
     }
   }
-  file.metadata().fail("general.architecture", fmt::format("is '{}'; known: {}", name,
-                                                           fmt::join(gguf_architectures(), ", ")));
+  file.metadata.fail("general.architecture", fmt::format("is '{}'; known: {}", name,
+                                                         fmt::join(gguf_architectures(), ", ")));
 }
 
 }  // namespace specdec

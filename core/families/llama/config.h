@@ -20,7 +20,8 @@ ModelDescription parse_llama_config(const std::string& text, const std::string& 
 ModelDescription load_llama_config(const std::filesystem::path& folder);
 
 /// The text of a config.json that describes such a model, with weights of `dtype` ("float32").
-/// Throws WeightsError, naming `where`, for one that no config.json can describe.
+/// Throws WeightsError, naming `where`, for rotary frequencies that no config.json can describe;
+/// whether it describes the layers is not checked.
 std::string llama_config_json(const ModelDescription& model, const std::string& dtype,
                               const std::string& where);
 

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/families/llama/llama3_scaling.h"
 #include "core/families/model.h"
 #include "core/formats/gguf.h"
 #include "core/formats/strict_json.h"
@@ -27,6 +28,7 @@ namespace specdec {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
@@ -278,6 +280,62 @@ class ChangedModel {
   TemporaryFolder folder_;
 };
 
+TEST(ConvertTest, LayersMayAllSeeEverything) {
+  for (const char* set : {"gemma2-a", "gemma3-a"}) {
+    const TemporaryFolder folder;
+    const ChangedModel full(set);
+    const auto layers = static_cast<size_t>(describe_model(full.path()).config.num_layers);
+    full.set_key("layer_types", std::vector<std::string>(layers, "full_attention"));
+    const auto gguf = folder.path() / "m.gguf";
+    converted(full.path(), gguf);
+    EXPECT_TRUE(at::equal(logits_of(gguf, Golden(set)), logits_of(full.path(), Golden(set))));
+    EXPECT_FALSE(at::equal(logits_of(gguf, Golden(set)), logits_of(test_data(set), Golden(set))));
+  }
+}
+
+TEST(ConvertTest, WindowsOfSomeLayersOfAMistralComeBack) {
+  const TemporaryFolder folder;
+  const ChangedModel mixed("mistral-a");
+  const auto layers = static_cast<size_t>(describe_model(mixed.path()).config.num_layers);
+  std::vector<std::string> types(layers, "full_attention");
+  types.front() = "sliding_attention";
+  mixed.set_key("layer_types", types);
+  const auto gguf = folder.path() / "m.gguf";
+  const auto back = folder.path() / "back";
+  converted(mixed.path(), gguf);
+  converted(gguf, back);
+  EXPECT_EQ(describe_model(back).text, describe_model(mixed.path()).text);
+  EXPECT_NE(describe_model(back).text, describe_model(test_data("mistral-a")).text);
+}
+
+TEST(ConvertTest, BandsOfLlama3ThatAreNotItsOwnComeBack) {
+  const TemporaryFolder folder;
+  const ChangedModel model("llama-a");
+  model.set_key("head_dim", nullptr);
+  model.set_key("rope_scaling", {{"rope_type", "llama3"},
+                                 {"factor", 6.5},
+                                 {"low_freq_factor", 0.5},
+                                 {"high_freq_factor", 9.0},
+                                 {"original_max_position_embeddings", 100}});
+  const auto gguf = folder.path() / "m.gguf";
+  const auto back = folder.path() / "back";
+  converted(model.path(), gguf);
+  converted(gguf, back);
+  EXPECT_TRUE(same_divisors(describe_model(back).plan[0].rope.divisors,
+                            describe_model(model.path()).plan[0].rope.divisors));
+  EXPECT_LE(max_difference(logits_of(back, Golden("llama-a")),
+                           logits_of(model.path(), Golden("llama-a"))),
+            1e-3);
+}
+
+TEST(ConvertTest, NotesSayWhichEndTokensAreLeftOut) {
+  const TemporaryFolder folder;
+  const ChangedModel model("llama-a");
+  model.set_key("eos_token_id", {1, 2, 3, 4, 5});
+  const ModelConverter converter(model.path(), folder.path() / "m.gguf", {});
+  EXPECT_THAT(converter.summary().notes, Contains(HasSubstr("3 end tokens; 2 more are left out")));
+}
+
 /// The error of a conversion, which leaves nothing behind.
 std::string failed_conversion(const fs::path& input, const std::string& output,
                               const ConvertOptions& options = {}) {
@@ -309,6 +367,24 @@ TEST(ConvertErrorTest, ModelsThatCannotBeConverted) {
   const ChangedModel broken("llama-a");
   broken.change(name, [](const at::Tensor& values) { return values / 0.0; });
   EXPECT_THAT(failed_conversion(broken.path(), "m.gguf"), HasSubstr("infinity at [0, 0]"));
+}
+
+TEST(ConvertErrorTest, PlansThatGgufCannotSay) {
+  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    const ChangedModel uncapped("gemma2-a");
+    uncapped.set_key(key, nullptr);
+    const auto message = failed_conversion(uncapped.path(), "m.gguf");
+    EXPECT_THAT(message, HasSubstr(std::string("its ") + key));
+    EXPECT_THAT(message, HasSubstr("none, which a GGUF file of architecture gemma2 cannot say"));
+  }
+  const ChangedModel scaled("gemma3-a");
+  scaled.set_key(
+      "rope_parameters",
+      {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 1e6}}},
+       {"sliding_attention", {{"rope_type", "linear"}, {"rope_theta", 1e4}, {"factor", 2.0}}}});
+  EXPECT_THAT(failed_conversion(scaled.path(), "m.gguf"),
+              HasSubstr("its factor of the rotation (rope_parameters) of layer 0 "
+                        "(sliding_attention) is 2, which"));
 }
 
 TEST(ConvertErrorTest, DtypesThatMakeNoSense) {
@@ -387,16 +463,7 @@ TEST(ConvertTest, ShippedTokenizerComesBackFromEitherFile) {
     GgufEntries entries;
     const auto& pieces = std::get<SentencePieceModel>(files.model).pieces;
     add_gguf_tokenizer(files, static_cast<int64_t>(pieces.size()) + 3, "here", entries);
-    GgufMetadata metadata("made");
-    for (const auto& [key, value] : entries) {
-      std::visit(
-          [&, name = key](const auto& one) {
-            if constexpr (!std::is_same_v<std::decay_t<decltype(one)>, std::vector<bool>>) {
-              metadata.add(name, one);
-            }
-          },
-          value);
-    }
+    GgufMetadata metadata = written_content(entries, {}, "made").metadata;
     metadata.add("tokenizer.ggml.bos_token_id", int64_t{*files.bos});
     metadata.add("tokenizer.ggml.eos_token_id", int64_t{*files.eos});
     const auto made = folder.path() / "made";

@@ -233,7 +233,7 @@ TEST(GgufModelTest, TwoTensorsOfOneNameAreAnError) {
 TEST(GgufModelTest, NormsAreNamedByThePlan) {
   const auto file = std::make_shared<const GgufFile>(gguf_data("gemma2-q4_k.gguf"));
   const std::string hub = "model.layers.9.";  // the file has no such layer
-  const GgufTensors post(file, describe_gguf(*file).plan);
+  const GgufTensors post(file, describe_gguf(file->content()).plan);
   EXPECT_EQ(post.stored_name(hub + "pre_feedforward_layernorm.weight"), "blk.9.ffn_norm.weight");
   EXPECT_EQ(post.stored_name(hub + "post_attention_layernorm.weight"),
             "blk.9.post_attention_norm.weight");
@@ -291,7 +291,7 @@ ModelDescription describe_metadata(const std::string& architecture, const GgufEn
     writer.write(std::as_bytes(std::span(divisors)));
   }
   writer.commit();
-  return describe_gguf(GgufFile(path));
+  return describe_gguf(GgufFile(path).content());
 }
 
 TEST(GgufModelTest, AFactorAloneIsALinearScaling) {
@@ -302,6 +302,20 @@ TEST(GgufModelTest, AFactorAloneIsALinearScaling) {
   const GgufEntries none = {{"llama.rope.scaling.factor", 4.0},
                             {"llama.rope.scaling.type", std::string("none")}};
   EXPECT_EQ(describe_metadata("llama", none).plan[0].rope.factor, 1.0);
+}
+
+TEST(GgufModelTest, AGemma3WithoutAWindowHasNone) {
+  const auto windows = [](const char* architecture, const GgufEntries& more) {
+    std::vector<int64_t> all;
+    for (const LayerPlan& layer : describe_metadata(architecture, more).plan) {
+      all.push_back(layer.window);
+    }
+    return all;
+  };
+  EXPECT_THAT(windows("gemma3", {}), testing::ElementsAre(0, 0));
+  EXPECT_THAT(windows("gemma3", {{"gemma3.attention.sliding_window", int64_t{5}}}),
+              testing::ElementsAre(5, 5));
+  EXPECT_THAT(windows("gemma2", {}), testing::ElementsAre(4096, 0));
 }
 
 TEST(GgufModelTest, NumbersOfHeadsMayBeListedByLayer) {
@@ -336,21 +350,23 @@ TEST(GgufModelTest, ErrorsNameTheKeysOfTheFile) {
   for (const std::string architecture : {"llama", "gemma3"}) {
     for (const auto& [key, value] : wrong) {
       const std::string name = architecture + "." + key;
-      EXPECT_THAT(
-          error_message<WeightsError>([&, entry = value] {
-            describe_metadata(architecture, {{name, entry}});
-          }),
-          HasSubstr("'" + name + "' "));
+      EXPECT_THAT(error_message<WeightsError>([&, entry = value] {
+                    describe_metadata(architecture, {{name, entry}});
+                  }),
+                  HasSubstr("'" + name + "' "));
     }
   }
   for (const char* key : {"attention.scale", "attention.sliding_window", "rope.freq_base_swa",
                           "final_logit_softcapping"}) {
     const std::string name = std::string("gemma3.") + key;
-    EXPECT_THAT(error_message<WeightsError>([&] { describe_metadata("gemma3", {{name, 0.0}}); }),
+    EXPECT_THAT(error_message<WeightsError>([&] {
+                  describe_metadata("gemma3", {{name, 0.0}});
+                }),
                 HasSubstr("'" + name + "' should "));
   }
   EXPECT_THAT(error_message<WeightsError>([] {
-                describe_metadata("gemma3", {{"gemma3.attention.sliding_window_pattern",
+                describe_metadata("gemma3", {{"gemma3.attention.sliding_window", int64_t{4}},
+                                             {"gemma3.attention.sliding_window_pattern",
                                               std::vector<bool>{true, false, true}}});
               }),
               HasSubstr("'gemma3.attention.sliding_window_pattern' should be a list of 2"));
