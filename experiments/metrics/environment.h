@@ -21,8 +21,8 @@ struct Environment {
   std::string date;         ///< start of the run, UTC, "2026-01-31T12:00:00Z"
   std::string host_system;  ///< kernel and architecture
   std::string cpu;          ///< and the instruction set that the kernels use: "AMD EPYC (avx2)"
-  int64_t cores = 0;    ///< that this process may use
-  int64_t threads = 0;  ///< that LibTorch computes with
+  int64_t cores = 0;        ///< that this process may use
+  int64_t threads = 0;      ///< that LibTorch computes with
   std::string gpu = "none";
   std::string compiler;
   std::string build_type;
