@@ -1,0 +1,280 @@
+#include "core/jinja/builtins.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/error.h"
+
+namespace specdec {
+namespace {
+
+using Bound = std::vector<const JinjaValue*>;
+using ListKind = JinjaList::Kind;
+
+struct Filter {
+  std::vector<std::string_view> parameters;
+  JinjaValue (*apply)(const JinjaValue& value, const Bound& given) = nullptr;
+};
+
+JinjaValue default_filter(const JinjaValue& value, const Bound& given) {
+  const bool also_false = given[1] != nullptr && is_true(*given[1]);
+  const bool missing = holds<JinjaUndefined>(value) || (also_false && !is_true(value));
+  return !missing ? value : given[0] == nullptr ? jinja_text("") : *given[0];
+}
+
+JinjaValue join_filter(const JinjaValue& value, const Bound& given) {
+  JinjaText result;
+  bool first = true;
+  for (const JinjaValue& one : items_of(value)) {
+    result += std::exchange(first, false) || given[0] == nullptr ? JinjaText() : printed(*given[0]);
+    result += printed(one);
+  }
+  return result;
+}
+
+JinjaValue end_of_list(const JinjaValue& value, bool first) {
+  if (as_list(value) != nullptr && as_list(value)->kind == ListKind::kIterator && !first) {
+    throw Error("the last of an iterator is not supported.");
+  }
+  const std::vector<JinjaValue> items = items_of(value);
+  if (items.empty()) {
+    return JinjaUndefined{first ? "the first of none" : "the last of none"};
+  }
+  return first ? items.front() : items.back();
+}
+
+/// A method of the value's text under the filter's name.
+JinjaValue text_filter(std::string_view name, const JinjaValue& value, const Bound& given) {
+  JinjaArguments arguments;
+  for (const JinjaValue* one : given) {
+    if (one != nullptr) {
+      arguments.values.push_back(*one);
+    }
+  }
+  return call_text_method(printed(value), name, arguments);
+}
+
+const std::map<std::string_view, Filter>& filters() {
+  const auto default_ = Filter{{"default_value", "boolean"}, default_filter};
+  const auto length = Filter{
+      {}, [](const JinjaValue& value, const Bound&) -> JinjaValue { return length_of(value); }};
+  static const std::map<std::string_view, Filter> all = {
+      {"default", default_},
+      {"d", default_},
+      {"length", length},
+      {"count", length},
+      {"join", {{"d"}, join_filter}},
+      {"first",
+       {{}, [](const JinjaValue& value, const Bound&) { return end_of_list(value, true); }}},
+      {"last",
+       {{}, [](const JinjaValue& value, const Bound&) { return end_of_list(value, false); }}},
+      {"list",
+       {{}, [](const JinjaValue& value, const Bound&) { return jinja_list(items_of(value)); }}},
+      {"items",
+       {{},
+        [](const JinjaValue& value, const Bound&) {
+          if (as_dict(value) == nullptr) {
+            throw Error("the filter items needs a dict.");
+          }
+          const JinjaValue method = attribute_of(value, "items");
+          const auto& call = std::get<std::shared_ptr<JinjaFunction>>(method)->call;
+          return jinja_list(items_of(call({})), ListKind::kIterator);
+        }}},
+      {"string",
+       {{}, [](const JinjaValue& value, const Bound&) -> JinjaValue { return printed(value); }}},
+      {"tojson",
+       {{"ensure_ascii"},
+        [](const JinjaValue& value, const Bound& given) -> JinjaValue {
+          if (given[0] != nullptr && is_true(*given[0])) {
+            throw Error("the filter tojson with ensure_ascii is not supported.");
+          }
+          return json_of(value);
+        }}},
+      {"trim",
+       {{"chars"},
+        [](const JinjaValue& value, const Bound& given) {
+          return text_filter("strip", value, given);
+        }}},
+      {"replace",
+       {{"old", "new", "count"},
+        [](const JinjaValue& value, const Bound& given) {
+          return text_filter("replace", value, given);
+        }}},
+      {"upper",
+       {{},
+        [](const JinjaValue& value, const Bound& given) {
+          return text_filter("upper", value, given);
+        }}},
+      {"lower",
+       {{},
+        [](const JinjaValue& value, const Bound& given) {
+          return text_filter("lower", value, given);
+        }}},
+      {"capitalize", {{}, [](const JinjaValue& value, const Bound& given) {
+                        return text_filter("capitalize", value, given);
+                      }}}};
+  return all;
+}
+
+/// selectattr, rejectattr: of the items those whose attribute does, or does not, pass a test.
+JinjaValue selected(std::string_view name, const JinjaValue& value,
+                    const JinjaArguments& arguments) {
+  const std::vector<JinjaValue>& given = arguments.values;
+  if (given.empty() || !arguments.named.empty() ||
+      text_of(given[0]).bytes().find('.') != std::string::npos) {
+    throw Error(fmt::format("the filter {} with these arguments is not supported.", name));
+  }
+  JinjaArguments rest;
+  rest.values.assign(given.begin() + std::min<int64_t>(2, std::ssize(given)), given.end());
+  std::vector<JinjaValue> kept;
+  for (const JinjaValue& one : items_of(value)) {
+    const JinjaValue attribute = item_of(one, given[0]);
+    const bool passes = given.size() > 1 ? apply_test(text_of(given[1]).bytes(), attribute, rest)
+                                         : is_true(attribute);
+    if (passes == (name == "selectattr")) {
+      kept.push_back(one);
+    }
+  }
+  return jinja_list(std::move(kept), ListKind::kIterator);
+}
+
+/// map(attribute="name").
+JinjaValue mapped(const JinjaValue& value, const JinjaArguments& arguments) {
+  if (!arguments.values.empty() || arguments.named.size() != 1 ||
+      arguments.named[0].first != "attribute" ||
+      text_of(arguments.named[0].second).bytes().find('.') != std::string::npos) {
+    throw Error("the filter map with these arguments is not supported.");
+  }
+  std::vector<JinjaValue> all;
+  for (const JinjaValue& one : items_of(value)) {
+    all.push_back(item_of(one, arguments.named[0].second));
+  }
+  return jinja_list(std::move(all), ListKind::kIterator);
+}
+
+void append_json_text(const JinjaText& text, JinjaText& out) {
+  constexpr std::string_view kEscaped = "\"\\\n\r\t\f\b";
+  constexpr std::string_view kLetters = "\"\\nrtfb";
+  out += JinjaText("\"");
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text.bytes()[i];
+    const size_t known = kEscaped.find(c);
+    if (known != std::string_view::npos) {
+      out.append_for(fmt::format("\\{}", kLetters[known]), text, i);
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out.append_for(fmt::format("\\u{:04x}", static_cast<int>(c)), text, i);
+    } else {
+      out.append_for({&c, 1}, text, i);
+    }
+  }
+  out += JinjaText("\"");
+}
+
+void append_json(const JinjaValue& value, JinjaText& out) {
+  const auto* list = as_list(value);
+  if (const auto* text = std::get_if<JinjaText>(&value)) {
+    append_json_text(*text, out);
+  } else if (holds<bool>(value) || holds<JinjaNone>(value)) {
+    out += JinjaText(holds<JinjaNone>(value) ? "null" : std::get<bool>(value) ? "true" : "false");
+  } else if (holds<int64_t>(value)) {
+    out += printed(value);
+  } else if (list != nullptr && list->kind <= ListKind::kTuple) {
+    out += JinjaText("[");
+    for (size_t i = 0; i < list->values.size(); ++i) {
+      out += JinjaText(i == 0 ? "" : ", ");
+      append_json(list->values[i], out);
+    }
+    out += JinjaText("]");
+  } else if (const auto* dict = as_dict(value)) {
+    out += JinjaText("{");
+    for (size_t i = 0; i < dict->entries.size(); ++i) {
+      out += JinjaText(i == 0 ? "" : ", ");
+      append_json_text(JinjaText(dict->entries[i].first), out);
+      out += JinjaText(": ");
+      append_json(dict->entries[i].second, out);
+    }
+    out += JinjaText("}");
+  } else {
+    throw Error(fmt::format("{} has no JSON.", kind_of(value)));
+  }
+}
+
+using Test = bool (*)(const JinjaValue& value, const Bound& given);
+
+bool is_exactly(const JinjaValue& value, bool wanted) {
+  return holds<bool>(value) && std::get<bool>(value) == wanted;
+}
+
+bool is_iterable(const JinjaValue& value) {
+  return holds<JinjaUndefined>(value) || holds<JinjaText>(value) || as_list(value) != nullptr ||
+         as_dict(value) != nullptr;
+}
+
+const std::map<std::string_view, Test>& tests() {
+  static const std::map<std::string_view, Test> all = {
+      {"defined", [](const JinjaValue& v, const Bound&) { return !holds<JinjaUndefined>(v); }},
+      {"undefined", [](const JinjaValue& v, const Bound&) { return holds<JinjaUndefined>(v); }},
+      {"none", [](const JinjaValue& v, const Bound&) { return holds<JinjaNone>(v); }},
+      {"string", [](const JinjaValue& v, const Bound&) { return holds<JinjaText>(v); }},
+      {"mapping", [](const JinjaValue& v, const Bound&) { return as_dict(v) != nullptr; }},
+      {"boolean", [](const JinjaValue& v, const Bound&) { return holds<bool>(v); }},
+      {"true", [](const JinjaValue& v, const Bound&) { return is_exactly(v, true); }},
+      {"false", [](const JinjaValue& v, const Bound&) { return is_exactly(v, false); }},
+      {"integer", [](const JinjaValue& v, const Bound&) { return holds<int64_t>(v); }},
+      {"number",
+       [](const JinjaValue& v, const Bound&) { return holds<int64_t>(v) || holds<bool>(v); }},
+      {"iterable", [](const JinjaValue& v, const Bound&) { return is_iterable(v); }},
+      {"sequence",
+       [](const JinjaValue& v, const Bound&) {
+         if (as_list(v) != nullptr && as_list(v)->kind > ListKind::kTuple) {
+           throw Error("the test sequence of an iterator is not supported.");
+         }
+         return is_iterable(v);
+       }},
+      {"odd", [](const JinjaValue& v, const Bound&) { return integer_of(v) % 2 != 0; }},
+      {"even", [](const JinjaValue& v, const Bound&) { return integer_of(v) % 2 == 0; }}};
+  return all;
+}
+
+}  // namespace
+
+JinjaValue apply_filter(std::string_view name, const JinjaValue& value,
+                        const JinjaArguments& arguments) {
+  if (name == "selectattr" || name == "rejectattr") {
+    return selected(name, value, arguments);
+  }
+  if (name == "map") {
+    return mapped(value, arguments);
+  }
+  const auto filter = filters().find(name);
+  if (filter == filters().end()) {
+    throw Error(fmt::format("the filter {} is not supported.", name));
+  }
+  return filter->second.apply(value, bound_arguments(arguments, filter->second.parameters, name));
+}
+
+bool apply_test(std::string_view name, const JinjaValue& value, const JinjaArguments& arguments) {
+  const bool equal = name == "equalto" || name == "eq" || name == "==";
+  if (equal || name == "ne" || name == "!=") {
+    const auto given = bound_arguments(arguments, {"other"}, name);
+    if (given[0] == nullptr) {
+      throw Error(fmt::format("the test {} needs a value.", name));
+    }
+    return are_equal(value, *given[0]) == equal;
+  }
+  const auto test = tests().find(name);
+  if (test == tests().end()) {
+    throw Error(fmt::format("the test {} is not supported.", name));
+  }
+  return test->second(value, bound_arguments(arguments, {}, name));
+}
+
+JinjaText json_of(const JinjaValue& value) {
+  JinjaText out;
+  append_json(value, out);
+  return out;
+}
+
+}  // namespace specdec

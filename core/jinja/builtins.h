@@ -1,0 +1,38 @@
+#pragma once
+#include <string_view>
+
+#include "core/jinja/value.h"
+
+namespace specdec {
+
+/// value | name(arguments). All throw Error for what is not supported, by name, and for what jinja2
+/// refuses.
+JinjaValue apply_filter(std::string_view name, const JinjaValue& value,
+                        const JinjaArguments& arguments);
+/// value is name(arguments).
+bool apply_test(std::string_view name, const JinjaValue& value, const JinjaArguments& arguments);
+
+/// value.name: an attribute, a method, else an item.
+JinjaValue attribute_of(const JinjaValue& value, std::string_view name);
+/// value[item].
+JinjaValue item_of(const JinjaValue& value, const JinjaValue& item);
+/// value[begin:end:step]; none for what is left out.
+JinjaValue slice_of(const JinjaValue& value, const JinjaValue& begin, const JinjaValue& end,
+                    const JinjaValue& step);
+
+/// The parameters `names` of a call by their order or name, nullptr where not given. Throws for
+/// others; `function` is the function's name.
+std::vector<const JinjaValue*> bound_arguments(const JinjaArguments& arguments,
+                                               const std::vector<std::string_view>& names,
+                                               std::string_view function);
+
+/// A method of a text; throws for one that str does not have or that is not supported.
+JinjaValue call_text_method(const JinjaText& text, std::string_view name,
+                            const JinjaArguments& arguments);
+/// True where str has it.
+bool is_text_method(std::string_view name);
+
+/// json.dumps(value, ensure_ascii=False).
+JinjaText json_of(const JinjaValue& value);
+
+}  // namespace specdec

@@ -1,0 +1,171 @@
+#include "core/jinja/parser.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "core/jinja/expression_parser.h"
+
+namespace specdec {
+namespace {
+
+using TokenKind = JinjaToken::Kind;
+using StatementKind = JinjaStatement::Kind;
+
+class JinjaParser {
+ public:
+  explicit JinjaParser(std::string_view source) : in_(jinja_tokens(source)) {}
+
+  std::vector<JinjaStatement> whole() { return statements({}); }
+
+ private:
+  /// Up to a tag that begins with one of `ends`, behind whose name it stops.
+  std::vector<JinjaStatement> statements(std::initializer_list<std::string_view> ends) {
+    const JinjaExpressionParser::Nesting nesting(in_);
+    std::vector<JinjaStatement> all;
+    while (in_.current().kind != TokenKind::kEndOfTemplate) {
+      JinjaStatement one;
+      one.line = in_.current().line;
+      if (in_.current().kind == TokenKind::kText) {
+        one.name = in_.next().text;
+      } else if (in_.next().text == "{{") {
+        one.kind = StatementKind::kOutput;
+        one.value = in_.tuple();
+        in_.expect(TokenKind::kEnd, "}}");
+      } else {
+        const std::string name = in_.expect_name();
+        if (std::find(ends.begin(), ends.end(), name) != ends.end()) {
+          end_ = name;
+          return all;
+        }
+        statement(name, one);
+      }
+      all.push_back(std::move(one));
+    }
+    if (ends.size() > 0) {
+      in_.fail(fmt::format("the tag {} is missing.", *(ends.end() - 1)));
+    }
+    return all;
+  }
+
+  void statement(const std::string& name, JinjaStatement& one) {
+    if (name == "if") {
+      branch(one);
+    } else if (name == "for") {
+      loop(one);
+    } else if (name == "set") {
+      assignment(one);
+    } else if (name == "macro") {
+      macro(one);
+    } else if (name == "generation") {
+      one.kind = StatementKind::kGroup;
+      one.body = block({"endgeneration"});
+    } else if (name == "break" || name == "continue") {
+      one.kind = name == "break" ? StatementKind::kBreak : StatementKind::kContinue;
+    } else {
+      in_.fail(fmt::format("the tag {{% {} %}} is not supported.", name));
+    }
+    in_.expect(TokenKind::kEnd, "%}");
+  }
+
+  /// The statements behind a tag, which ends here.
+  std::vector<JinjaStatement> block(std::initializer_list<std::string_view> ends) {
+    in_.skip_operator(":");
+    in_.expect(TokenKind::kEnd, "%}");
+    return statements(ends);
+  }
+
+  void branch(JinjaStatement& one) {
+    const JinjaExpressionParser::Nesting nesting(in_);
+    one.kind = StatementKind::kIf;
+    one.value = in_.tuple(false);
+    one.body = block({"elif", "else", "endif"});
+    if (end_ == "elif") {
+      JinjaStatement next;
+      next.line = in_.current().line;
+      branch(next);
+      one.otherwise.push_back(std::move(next));
+    } else if (end_ == "else") {
+      one.otherwise = block({"endif"});
+    }
+  }
+
+  void loop(JinjaStatement& one) {
+    one.kind = StatementKind::kFor;
+    targets(one, false);
+    in_.expect(TokenKind::kName, "in");
+    one.value = in_.tuple(false);
+    if (in_.skip_name("if")) {
+      one.condition.push_back(in_.expression());
+    }
+    if (in_.is_name("recursive")) {
+      in_.fail("recursive loops are not supported.");
+    }
+    one.body = block({"else", "endfor"});
+    if (end_ == "else") {
+      one.otherwise = block({"endfor"});
+    }
+  }
+
+  void targets(JinjaStatement& one, bool attributes) {
+    const bool brackets = in_.skip_operator("(");
+    do {
+      std::string name = in_.expect_name();
+      if (attributes && in_.skip_operator(".")) {
+        name += '.';
+        name += in_.expect_name();
+      }
+      one.targets.push_back(std::move(name));
+      one.unpacks = one.unpacks || in_.is(TokenKind::kOperator, ",");
+    } while (in_.skip_operator(",") && in_.current().kind == TokenKind::kName &&
+             !in_.is_name("in"));
+    if (brackets) {
+      in_.expect(TokenKind::kOperator, ")");
+    }
+  }
+
+  void assignment(JinjaStatement& one) {
+    targets(one, true);
+    if (in_.skip_operator("=")) {
+      one.kind = StatementKind::kSet;
+      one.value = in_.tuple();
+      return;
+    }
+    if (in_.is(TokenKind::kOperator, "|")) {
+      in_.fail("a filter of a set block is not supported.");
+    }
+    one.kind = StatementKind::kSetBlock;
+    one.body = block({"endset"});
+  }
+
+  void macro(JinjaStatement& one) {
+    one.kind = StatementKind::kMacro;
+    one.name = in_.expect_name();
+    in_.expect(TokenKind::kOperator, "(");
+    while (!in_.is(TokenKind::kOperator, ")")) {
+      one.targets.push_back(in_.expect_name());
+      if (in_.skip_operator("=")) {
+        one.defaults.push_back(in_.expression());
+      } else if (!one.defaults.empty()) {
+        in_.fail("a parameter without a default follows one with a default.");
+      }
+      if (!in_.skip_operator(",")) {
+        break;
+      }
+    }
+    in_.expect(TokenKind::kOperator, ")");
+    one.body = block({"endmacro"});
+  }
+
+  JinjaExpressionParser in_;
+  std::string end_;  // the tag at which statements() stopped
+};
+
+}  // namespace
+
+std::vector<JinjaStatement> parse_jinja(std::string_view source) {
+  return JinjaParser(source).whole();
+}
+
+}  // namespace specdec
