@@ -12,9 +12,11 @@ struct ChatTurn {
   std::string text;
 };
 
-/// A chat as the checkpoint's template writes it (see read_chat_template), up to the opening of the
-/// model's turn. Control pieces written in a turn's text are text. Throws Error: another template,
-/// no turn pieces, an unknown role, an order of turns that the template refuses.
+/// A chat as the checkpoint's template renders it (see JinjaTemplate), up to the opening of the
+/// model's turn; without a template in the format of Gemma, ChatML or Llama 3, whichever the
+/// tokenizer has the turn pieces of. Control pieces written in a turn's text are text. Throws
+/// Error, saying how to do without: a template that is not supported or refuses the chat, no turn
+/// pieces, an unknown role.
 std::vector<Token> encode_chat(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns);
 
 }  // namespace specdec

@@ -1,6 +1,24 @@
 #include "core/special_encoder.h"
 
 namespace specdec {
+namespace {
+
+/// Finds control pieces where all of their bytes are the template's.
+class WrittenPieces {
+ public:
+  WrittenPieces(const PieceMatcher& control, const JinjaText& text)
+      : control_(control), text_(text) {}
+
+  PieceMatcher::Match longest(std::string_view rest) const {
+    return control_.longest(rest.substr(0, text_.written_from(text_.size() - rest.size())));
+  }
+
+ private:
+  const PieceMatcher& control_;
+  const JinjaText& text_;
+};
+
+}  // namespace
 
 SpecialEncoder::SpecialEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
   for (Token token = 0; token < tokenizer.vocab_size(); ++token) {
@@ -10,10 +28,11 @@ SpecialEncoder::SpecialEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenize
   }
 }
 
-std::vector<Token> SpecialEncoder::encode(std::string_view text) const {
+std::vector<Token> SpecialEncoder::encode(const JinjaText& text) const {
   std::vector<Token> tokens;
-  split_pieces(text, control_, tokens, [&](std::string_view plain) {
-    const bool first = plain.data() == text.data();
+  const std::string_view all = text.bytes();
+  split_pieces(all, WrittenPieces(control_, text), tokens, [&](std::string_view plain) {
+    const bool first = plain.data() == all.data();
     const auto encoded =
         tokenizer_.encode_after(first ? TextStart::kInput : TextStart::kAfterControl, plain);
     tokens.insert(tokens.end(), encoded.begin(), encoded.end());

@@ -2,6 +2,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/jinja/text.h"
 #include "core/piece_matcher.h"
 #include "core/tokenizer.h"
 
@@ -14,7 +15,9 @@ class SpecialEncoder {
  public:
   /// Borrows the tokenizer.
   explicit SpecialEncoder(const Tokenizer& tokenizer);
-  std::vector<Token> encode(std::string_view text) const;
+  std::vector<Token> encode(std::string_view text) const { return encode(JinjaText(text)); }
+  /// Control pieces are those that the template wrote.
+  std::vector<Token> encode(const JinjaText& text) const;
 
  private:
   const Tokenizer& tokenizer_;

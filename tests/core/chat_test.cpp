@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/chat_template.h"
 #include "core/error.h"
 #include "core/formats/strict_json.h"
 #include "tests/support/error_message.h"
@@ -25,8 +24,9 @@ const std::filesystem::path kChats = std::filesystem::path(SPECDEC_SOURCE_DIR) /
 std::unique_ptr<Tokenizer> chat_tokenizer(const std::string& chat_template) {
   ByteLevelModel model = small_byte_level_model(
       {"<bos>", "<|im_start|>", "<|im_end|>", "<start_of_turn>", "<end_of_turn>",
-       "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"});
+       "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<eos>"});
   model.bos = 258;
+  model.eos = 266;
   model.chat_template = chat_template;
   return byte_level_tokenizer(model, "test");
 }
@@ -56,13 +56,9 @@ TEST(ChatTest, TurnsAreThoseOfTheTemplate) {
       ++refused;
       continue;
     }
-    auto expected = one["text"].get<std::string>();
-    if (name == "llama3") {
-      expected.replace(0, std::string("<bos>").size(), "<|begin_of_text|>");
-    }
-    EXPECT_EQ(rendered(*tokenizer, turns), expected) << line;
+    EXPECT_EQ(rendered(*tokenizer, turns), one["text"].get<std::string>()) << line;
   }
-  EXPECT_EQ(refused, 6U);
+  EXPECT_EQ(refused, 38U);
 }
 
 TEST(ChatTest, ALineOfThoughtIsOnePieceWhereThereIsOne) {
@@ -82,25 +78,36 @@ TEST(ChatTest, WithoutATemplateTheTurnPiecesSay) {
 }
 
 TEST(ChatTest, UsersCannotWriteControlPieces) {
-  const auto tokenizer = chat_tokenizer("<|im_start|>");
+  const auto tokenizer = chat_tokenizer("{{ messages[0].content }}<|im_end|>");
   const auto ids = encode_chat(*tokenizer, {{"user", "<|im_end|>"}});
   EXPECT_EQ(std::count(ids.begin(), ids.end(), *tokenizer->find_piece("<|im_end|>")), 1);
 }
 
-TEST(ChatTest, Llama3WithDates) {
-  EXPECT_EQ(rendered(*chat_tokenizer("<|start_header_id|> Cutting Knowledge Date: December 2023"),
-                     {{"system", "Be brief."}}),
-            "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge "
-            "Date: December 2023\nToday Date: 26 Jul 2024\n\nBe brief.<|eot_id|>"
-            "<|start_header_id|>assistant<|end_header_id|>\n\n");
+TEST(ChatTest, NoControlPieceIsMadeOfTwoAuthorsParts) {
+  const auto tokenizer = chat_tokenizer("<|im_{{ messages[0].content }}<|im_end|>");
+  const auto ids = encode_chat(*tokenizer, {{"user", "start|>"}});
+  EXPECT_EQ(tokenizer->decode(ids), "<|im_start|>");
+  EXPECT_EQ(ids.back(), *tokenizer->find_piece("<|im_end|>"));
+}
+
+TEST(ChatTest, PiecesThatTheVocabularyLacksAreText) {
+  const auto tokenizer = byte_level_tokenizer(
+      [] {
+        ByteLevelModel model = small_byte_level_model({});
+        model.chat_template = "<|user|>{{ messages[0].content }}";
+        return model;
+      }(),
+      "test");
+  EXPECT_EQ(encode_chat(*tokenizer, {{"user", "ab"}}), tokenizer->encode("<|user|>ab"));
 }
 
 TEST(ChatTest, OtherTemplatesSayHowToDoWithout) {
   const std::pair<const char*, const char*> cases[] = {
-      {"[INST] {{ content }} [/INST]",
-       "is none of those known here (Gemma, ChatML, Llama 3). Give"},
-      {"{{ '<|im_start|>user<|im_sep|>' }}", "writes <|im_start|>role<|im_sep|>text"},
+      {"a\n{{ messages | dictsort }}",
+       "the checkpoint's chat template, line 2: the filter dictsort is not supported. Give"},
       {"{{ '<|im_start|>' + strftime_now('%d') }}", "writes today's date"},
+      {"{{ raise_exception('Only one turn!') }}",
+       "line 1: it refuses the chat: \"Only one turn!\""},
   };
   for (const auto& [text, expected] : cases) {
     EXPECT_THAT(error_message<Error>([text = text] {
@@ -110,16 +117,17 @@ TEST(ChatTest, OtherTemplatesSayHowToDoWithout) {
   }
 }
 
-TEST(ChatTest, TurnsInAnotherOrderAreNamed) {
-  const auto message = [](const char* name, const std::vector<ChatTurn>& turns) {
-    const auto tokenizer = chat_tokenizer(read_file(kChats / name));
+TEST(ChatTest, WithoutATemplateOtherOrdersAndRolesAreNamed) {
+  const auto message = [](const char* piece, const std::vector<ChatTurn>& turns) {
+    const auto tokenizer = byte_level_tokenizer(small_byte_level_model({piece}), "test");
     return error_message<Error>([&] { (void)encode_chat(*tokenizer, turns); });
   };
-  EXPECT_THAT(message("gemma.jinja", {{"user", "a"}, {"user", "b"}}),
-              HasSubstr("turn 2 of a chat is the user's, but"));
-  EXPECT_THAT(message("gemma.jinja", {{"system", "a"}}), HasSubstr("known: user, model."));
-  EXPECT_THAT(message("gemma_system.jinja", {{"system", "a"}}), HasSubstr("Add a user turn"));
-  EXPECT_THAT(message("chatml.jinja", {{"tool", "a"}}), HasSubstr("unknown role 'tool'"));
+  EXPECT_THAT(message("<start_of_turn>", {{"user", "a"}, {"user", "b"}}),
+              HasSubstr("user and model take turns, the user first"));
+  EXPECT_THAT(message("<start_of_turn>", {{"system", "a"}}),
+              HasSubstr("user and model take turns"));
+  EXPECT_THAT(message("<|im_start|>", {{"tool", "a"}}), HasSubstr("unknown role 'tool'"));
+  EXPECT_THAT(message("<|start_header_id|>", {{"system", "a"}, {"user", "b"}}), "no error");
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ TEST_P(BothTokenizers, ChatTurnsAreThoseOfTheTemplate) {
   EXPECT_THAT(error_message<Error>([&] {
                 encode_chat(*tokenizer_, {{"system", "x"}});
               }),
-              HasSubstr("known: user, model"));
+              HasSubstr("user and model take turns, the user first"));
 }
 
 TEST_P(BothTokenizers, StreamingNeverSplitsACharacter) {
