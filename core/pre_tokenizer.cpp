@@ -8,36 +8,11 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/formats/utf8.h"
+#include "core/oniguruma.h"
 
 namespace specdec {
 namespace {
-
-/// Unicode's White_Space. PCRE2's own \s also holds U+180E, which is none since Unicode 6.3.
-constexpr std::string_view kSpaces =
-    R"(\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
-
-/// Writes \s and \S as what they mean.
-std::string with_unicode_spaces(std::string_view pattern) {
-  std::string out;
-  bool in_class = false;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    if (c != '\\' || i + 1 == pattern.size()) {
-      in_class = c == '[' || (in_class && c != ']');
-      out += c;
-      continue;
-    }
-    const char next = pattern[++i];
-    if (next == 's') {
-      out += in_class ? std::string(kSpaces) : fmt::format("[{}]", kSpaces);
-    } else if (next == 'S' && !in_class) {
-      out += fmt::format("[^{}]", kSpaces);
-    } else {
-      out += {c, next};
-    }
-  }
-  return out;
-}
 
 std::string pcre2_message(int code) {
   constexpr size_t kLongest = 256;
@@ -56,17 +31,16 @@ struct FreeMatch {
 
 class PreTokenizer::Pattern {
  public:
-  Pattern(const std::string& pattern, const std::string& where) {
-    const std::string text = with_unicode_spaces(pattern);
+  Pattern(const std::string& pattern, const std::string& where)
+      : named_(fmt::format("{}: the pre-tokenizer's expression \"{}\"", where, pattern)) {
+    const std::string text = translated(pattern);
     int error = 0;
     PCRE2_SIZE offset = 0;
     code_ =
         pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
                       PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
     if (code_ == nullptr) {
-      throw WeightsError(
-          fmt::format("{}: the pre-tokenizer's expression \"{}\" cannot be used: {}.", where,
-                      pattern, pcre2_message(error)));
+      throw WeightsError(fmt::format("{} cannot be used: {}.", named_, pcre2_message(error)));
     }
     pcre2_jit_compile(code_, PCRE2_JIT_COMPLETE);  // where it is not to be had, matching is slower
   }
@@ -77,26 +51,34 @@ class PreTokenizer::Pattern {
   void split(std::string_view text, std::vector<std::string_view>& out) const {
     const std::unique_ptr<pcre2_match_data, FreeMatch> match(
         pcre2_match_data_create_from_pattern(code_, nullptr));
-    size_t begin = 0;
+    size_t begin = 0;  // of what no match has taken
     size_t at = 0;
-    while (at < text.size()) {
-      if (!find(text, at, match.get())) {
-        break;
-      }
+    bool matched = false;
+    while (at < text.size() && find(text, at, match.get())) {
       const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
-      if (range[1] == range[0]) {  // an empty match splits nothing
-        at = range[1] + 1;
+      if (matched && range[1] == range[0] && range[0] == begin) {  // empty behind a match: none
+        at += scan_utf8(text.substr(at)).bytes;
         continue;
       }
       append(text, begin, range[0], out);
       append(text, range[0], range[1], out);
       begin = range[1];
       at = begin;
+      matched = true;
     }
     append(text, begin, text.size(), out);
   }
 
  private:
+  /// The file's expressions are Oniguruma's.
+  std::string translated(const std::string& pattern) const {
+    try {
+      return "(*LF)" + pcre2_of_oniguruma(pattern);
+    } catch (const Error& error) {
+      throw WeightsError(fmt::format("{} cannot be used: {}.", named_, error.what()));
+    }
+  }
+
   static void append(std::string_view text, size_t begin, size_t end,
                      std::vector<std::string_view>& out) {
     if (end > begin) {
@@ -106,20 +88,20 @@ class PreTokenizer::Pattern {
 
   bool find(std::string_view text, size_t at, pcre2_match_data* match) const {
     const auto* bytes = reinterpret_cast<PCRE2_SPTR>(text.data());
-    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80U) {
-      ++at;  // to the beginning of a character
-    }
     int result = pcre2_match(code_, bytes, text.size(), at, PCRE2_NO_UTF_CHECK, match, nullptr);
     if (result == PCRE2_ERROR_JIT_STACKLIMIT) {  // the interpreter has its memory on the heap
       result = pcre2_match(code_, bytes, text.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, match,
                            nullptr);
     }
     if (result < 0 && result != PCRE2_ERROR_NOMATCH) {
-      throw Error(fmt::format("a text cannot be split into words: {}.", pcre2_message(result)));
+      throw Error(fmt::format(
+          "{} takes too long or too much memory for a text of {} bytes ({}). Give a shorter text.",
+          named_, text.size(), pcre2_message(result)));
     }
     return result >= 0;
   }
 
+  std::string named_;  // for messages
   pcre2_code* code_ = nullptr;
 };
 

@@ -8,11 +8,12 @@ namespace specdec {
 
 /// Cuts a text into the stretches that byte-level BPE never joins across. Each regular expression
 /// in turn splits every stretch that the ones before have left: a match is a stretch, and so is
-/// what lies between two. The classes \s, \p{L}, \p{N} are Unicode's. Immutable, shared between
-/// threads.
+/// what lies between two. Expressions are Oniguruma's, as in tokenizer.json. Immutable, shared
+/// between threads.
 class PreTokenizer {
  public:
-  /// Throws WeightsError, naming `where`, for a pattern that is not a regular expression.
+  /// Throws WeightsError, naming `where`, for a pattern that is not a regular expression
+  /// or that holds what is not supported, which it names.
   PreTokenizer(const std::vector<std::string>& patterns, const std::string& where);
   ~PreTokenizer();
   PreTokenizer(PreTokenizer&& other) noexcept;

@@ -70,7 +70,7 @@ class ByteLevelReader {
       fail(fmt::format("model.type {} is not supported; known: BPE.", type.dump()));
     }
     if (!text_.has_vocab || !text_.has_merges) {
-      fail(fmt::format("it has no \"model.{}\".",
+      fail(fmt::format("it has no \"model.{}.",
                        text_.has_vocab ? "merges\" array" : "vocab\" object"));
     }
     for (const char* key :

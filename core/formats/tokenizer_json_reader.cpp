@@ -65,7 +65,7 @@ class TokenizerJsonReader {
       fail(fmt::format("model.type {} is not supported; known: BPE. {}", type.dump(), kWanted));
     }
     if (!text_.has_vocab || !text_.has_merges) {
-      fail(fmt::format("it has no \"model.{}\".",
+      fail(fmt::format("it has no \"model.{}.",
                        text_.has_vocab ? "merges\" array" : "vocab\" object"));
     }
     if (member(model, "byte_fallback") != true) {

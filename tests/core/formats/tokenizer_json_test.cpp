@@ -94,8 +94,8 @@ TEST(TokenizerJsonTest, RefusesWhatIsNoTokenizer) {
   EXPECT_THAT(text_complaint(R"({"a":1,"a":2})"), HasSubstr("\"a\" stands twice"));
   EXPECT_THAT(text_complaint(R"({"model":{"vocab":{},"vocab":{}}})"),
               HasSubstr("\"vocab\" stands twice"));
-  EXPECT_THAT(complaint("/model/vocab", kRemoved), HasSubstr("no \"model.vocab\" object"));
-  EXPECT_THAT(complaint("/model/merges", kRemoved), HasSubstr("no \"model.merges\" array"));
+  EXPECT_THAT(complaint("/model/vocab", kRemoved), HasSubstr("no \"model.vocab\" object."));
+  EXPECT_THAT(complaint("/model/merges", kRemoved), HasSubstr("no \"model.merges\" array."));
   EXPECT_THAT(complaint("/model/unk_token", kRemoved), HasSubstr("\"model.unk_token\""));
 }
 
