@@ -39,11 +39,12 @@ ForwardResult forward_uncached(const TransformerTensors& weights,
 }
 
 /// The cached forward, fed in pieces as a long prompt is.
-ForwardResult forward_cached(LanguageModel& model, const std::vector<Token>& tokens) {
+ForwardResult forward_cached(LanguageModel& model, const std::string& name,
+                             const std::vector<Token>& tokens) {
   constexpr size_t kPiece = 256;
   if (static_cast<int64_t>(tokens.size()) > model.max_length()) {
-    throw Error(fmt::format("{} tokens are more than the model takes ({})", tokens.size(),
-                            model.max_length()));
+    throw Error(fmt::format("{}: it takes at most {} tokens, but --tokens lists {}. List fewer.",
+                            name, model.max_length(), tokens.size()));
   }
   std::vector<Tensor> logits;
   std::vector<Tensor> hidden;
@@ -85,7 +86,7 @@ int logits(const CommandContext& context, const LogitsArguments& arguments) {
   const c10::InferenceMode guard;
   const auto result = weights->config.bidirectional
                           ? forward_uncached(unpack(*weights), tokens)
-                          : forward_cached(*loader.load(arguments.model), tokens);
+                          : forward_cached(*loader.load(arguments.model), arguments.model, tokens);
   const auto plain = [](const Tensor& tensor) {
     return tensor.to(at::kCPU).to(at::kFloat).contiguous();
   };

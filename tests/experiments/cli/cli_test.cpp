@@ -285,6 +285,17 @@ TEST(CliTest, WritesLogits) {
   }
 }
 
+TEST(CliTest, LogitsOfTooManyTokensNameTheModel) {
+  std::string tokens = "2";
+  for (int i = 0; i < 512; ++i) {
+    tokens += ",2";
+  }
+  const auto result = cli({"logits", kModel, "--tokens", tokens, "--out", "l.safetensors"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr(kModel + std::string(": it takes at most 512 tokens, but "
+                                                         "--tokens lists 513. List fewer.")));
+}
+
 /// A copy of the model whose final norm is so large that its logits are infinite.
 void write_overflowing_model(const std::filesystem::path& folder) {
   std::filesystem::copy(kModel, folder);
