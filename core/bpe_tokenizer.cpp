@@ -25,6 +25,8 @@ class BpeTokenizer final : public Tokenizer {
     for (const AddedToken& token : model.added) {
       (token.normalized ? added_normalized_ : added_raw_).add(token.text, token.id);
       added_.push_back(token.id);
+      normalizes_added_ =
+          normalizes_added_ || (token.normalized && prefix_space_ == PrefixSpace::kAlways);
     }
   }
 
@@ -59,6 +61,9 @@ class BpeTokenizer final : public Tokenizer {
   // Gemma's added tokens of the two kinds (spaces; names in angle brackets) have no text that
   // overlaps, so that it does not matter which are found first.
   std::optional<MergeRules> merge_rules() const override {
+    if (normalizes_added_) {
+      return std::nullopt;
+    }
     MergeRules rules;
     rules.whole = added_;
     rules.merges = merges_.rules();
@@ -129,6 +134,7 @@ class BpeTokenizer final : public Tokenizer {
   PieceMatcher added_raw_;
   PieceMatcher added_normalized_;
   PrefixSpace prefix_space_;
+  bool normalizes_added_ = false;  // added tokens hold the space before a text
 };
 
 }  // namespace

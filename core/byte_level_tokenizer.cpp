@@ -37,22 +37,6 @@ std::vector<std::string> piece_bytes(const ByteLevelModel& model, const std::str
   return all;
 }
 
-/// Unicode's canonical composition of a text that is UTF-8.
-std::string composed(std::string_view text) {
-  UErrorCode status = U_ZERO_ERROR;
-  const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(status);
-  std::string out;
-  if (U_SUCCESS(status)) {
-    icu::StringByteSink<std::string> sink(&out);
-    nfc->normalizeUTF8(0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())), sink,
-                       nullptr, status);
-  }
-  if (U_FAILURE(status)) {
-    throw Error(fmt::format("ICU cannot compose a text (NFC): {}.", u_errorName(status)));
-  }
-  return out;
-}
-
 class ByteLevelTokenizer final : public Tokenizer {
  public:
   ByteLevelTokenizer(const ByteLevelModel& model, const std::string& where)
@@ -69,10 +53,8 @@ class ByteLevelTokenizer final : public Tokenizer {
     for (size_t byte = 0; byte < byte_tokens_.size(); ++byte) {
       byte_tokens_.at(byte) = find_normal(byte_symbols().at(byte)).value_or(kNone);
     }
-    for (size_t id = 0; id < model.pieces.size(); ++id) {
-      if (model.pieces[id].type == PieceType::kUserDefined && !model.pieces[id].text.empty()) {
-        added_.add(model.pieces[id].text, static_cast<Token>(id));
-      }
+    for (const AddedToken& token : model.added) {
+      (token.normalized ? added_normalized_ : added_raw_).add(token.text, token.id);
     }
   }
 
@@ -99,8 +81,10 @@ class ByteLevelTokenizer final : public Tokenizer {
         tokens.insert(tokens.end(), bytes.begin(), bytes.end());
         continue;
       }
-      split_pieces(run.text, added_, tokens, [&](std::string_view plain) {
-        nfc_ ? encode_plain(composed(plain), tokens) : encode_plain(plain, tokens);
+      split_pieces(run.text, added_raw_, tokens, [&](std::string_view raw) {
+        const std::string normalized = nfc_ ? composed(raw) : std::string(raw);
+        split_pieces(normalized, added_normalized_, tokens,
+                     [&](std::string_view plain) { encode_plain(plain, tokens); });
       });
     }
     return tokens;
@@ -144,7 +128,8 @@ class ByteLevelTokenizer final : public Tokenizer {
   Vocabulary vocabulary_;
   BpeMerges merges_;
   PreTokenizer pre_tokenizer_;
-  PieceMatcher added_;
+  PieceMatcher added_raw_;
+  PieceMatcher added_normalized_;
   bool ignore_merges_, nfc_, adds_bos_;
   std::optional<Token> unknown_, bos_, eos_;
   std::string chat_template_;
@@ -152,6 +137,21 @@ class ByteLevelTokenizer final : public Tokenizer {
 };
 
 }  // namespace
+
+std::string composed(std::string_view text) {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(status);
+  std::string out;
+  if (U_SUCCESS(status)) {
+    icu::StringByteSink<std::string> sink(&out);
+    nfc->normalizeUTF8(0, icu::StringPiece(text.data(), static_cast<int32_t>(text.size())), sink,
+                       nullptr, status);
+  }
+  if (U_FAILURE(status)) {
+    throw Error(fmt::format("ICU cannot compose a text (NFC): {}.", u_errorName(status)));
+  }
+  return out;
+}
 
 std::unique_ptr<Tokenizer> byte_level_tokenizer(const ByteLevelModel& model,
                                                 const std::string& where) {

@@ -15,6 +15,7 @@ struct ByteLevelModel {
   /// By id. Normal pieces are spelled in byte symbols (core/byte_symbols.h), others as they are;
   /// scores are 0, unused ids are kUnused.
   std::vector<SentencePiece> pieces;
+  std::vector<AddedToken> added;      ///< user-defined pieces, and normal ones beside BPE
   std::vector<BpeMerge> merges;       ///< the earlier ones come first
   std::vector<std::string> patterns;  ///< of the PreTokenizer
   bool ignore_merges = false;         ///< a stretch that is a piece is taken as it is
@@ -25,8 +26,11 @@ struct ByteLevelModel {
   std::string chat_template;  ///< jinja; "" = unknown
 };
 
-/// Ids are those of the `tokenizers` library with control pieces encoded as text; user-defined
-/// pieces are always recognised. Like it, the tokenizer drops bytes that the vocabulary has no
+/// Unicode's canonical composition (NFC) of a text that is UTF-8.
+std::string composed(std::string_view text);
+
+/// Ids are those of the `tokenizers` library with control pieces encoded as text; added tokens are
+/// always recognised. Like it, the tokenizer drops bytes that the vocabulary has no
 /// symbol for (SmolLM2: 21 of 256). Throws WeightsError naming `where`: a piece that is not
 /// spelled in byte symbols, an expression that is not one.
 std::unique_ptr<Tokenizer> byte_level_tokenizer(const ByteLevelModel& model,

@@ -93,6 +93,11 @@ class ByteLevelMetadata {
     model.nfc = named->nfc;
     model.pieces = read_pieces(metadata_);
     refuse_sentencepiece_types(model);
+    for (size_t id = 0; id < model.pieces.size(); ++id) {
+      if (model.pieces[id].type == PieceType::kUserDefined && !model.pieces[id].text.empty()) {
+        model.added.push_back({.text = model.pieces[id].text, .id = static_cast<Token>(id)});
+      }
+    }
     const size_t tokens = model.pieces.size();
     model.bos = read_id(metadata_, "tokenizer.ggml.bos_token_id", tokens);
     model.eos = read_id(metadata_, "tokenizer.ggml.eos_token_id", tokens);

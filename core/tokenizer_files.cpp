@@ -34,6 +34,15 @@ std::optional<Token> configured_token(const TokenizerConfig& config, const char*
 /// tokenizer.json of these kinds has no scores: they are the order of the merges, if that is one.
 SentencePieceModel with_scores(BpeModel bpe, const std::string& where) {
   SentencePieceModel& model = bpe.vocabulary;
+  for (const AddedToken& token : bpe.added) {
+    if (token.normalized && model.prefix_space == PrefixSpace::kAlways) {
+      throw WeightsError(fmt::format(
+          "{}: the added token {} is \"normalized\", so it is found behind spaces only, which a "
+          "GGUF "
+          "file has no word for. Convert the model with --no-tokenizer, for token ids only.",
+          where, token.id));
+    }
+  }
   using Pair = std::pair<std::string, std::string>;
   std::vector<Pair> wanted;
   float score = 0.0F;

@@ -40,6 +40,17 @@ void add_byte_level(const ByteLevelModel& model, int64_t vocab_size, const std::
         "the names known here ({}). Convert the model with --no-tokenizer, for token ids only.",
         where, pre_tokenizer_names()));
   }
+  for (const AddedToken& token : model.added) {
+    const SentencePiece& piece = model.pieces[static_cast<size_t>(token.id)];
+    if (piece.type == PieceType::kNormal || (token.normalized && model.nfc)) {
+      throw WeightsError(fmt::format(
+          "{}: the added token \"{}\" {}, which GGUF has no word for. Convert the model with "
+          "--no-tokenizer, for token ids only.",
+          where, piece.text,
+          piece.type == PieceType::kNormal ? "is also what BPE makes of bytes"
+                                           : "is looked for in the composed text (NFC)"));
+    }
+  }
   entries.emplace_back("tokenizer.ggml.model", std::string("gpt2"));
   entries.emplace_back("tokenizer.ggml.pre", std::string(pre->name));
   add_pieces(model.pieces, vocab_size, /*scored=*/false, entries);

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
+#include "core/byte_symbols.h"
 #include "core/error.h"
 #include "core/formats/piece_table.h"
 #include "core/formats/strict_json.h"
@@ -55,6 +58,8 @@ class ByteLevelReader {
     read_post_processor();
     read_config(config);
     model_.pieces = pieces_.take();
+    keep_bytes();
+    check_added();
     return std::move(model_);
   }
 
@@ -152,9 +157,24 @@ class ByteLevelReader {
           fail(fmt::format("added_tokens[{}] ({}): {} is not supported.", i, content.dump(), flag));
         }
       }
-      const bool special = part(added[i], "special") == true;
-      pieces_.add(content.get<std::string>(), id.get<uint64_t>(),
-                  special ? PieceType::kControl : PieceType::kUserDefined);
+      add_token(i, content.get<std::string>(), id.get<uint64_t>(),
+                part(added[i], "normalized") == true, part(added[i], "special") == true);
+    }
+  }
+
+  void add_token(size_t i, const std::string& text, uint64_t id, bool normalized, bool special) {
+    const auto bytes = from_byte_symbols(text);
+    if (special && bytes && bytes->size() == 1 && pieces_.find(text)) {
+      fail(
+          fmt::format("added_tokens[{}] (\"{}\"): a special token that is also the symbol of a "
+                      "byte is not supported.",
+                      i, text));
+    }
+    pieces_.add(text, id, special ? PieceType::kControl : PieceType::kUserDefined);
+    if (!special) {
+      model_.added.push_back({.text = normalized && model_.nfc ? composed(text) : text,
+                              .id = static_cast<Token>(id),
+                              .normalized = normalized});
     }
   }
 
@@ -172,6 +192,35 @@ class ByteLevelReader {
       model_.merges.push_back({.left = pieces_.id_of(left, i),
                                .right = pieces_.id_of(right, i),
                                .result = pieces_.id_of(left + right, i)});
+    }
+  }
+
+  /// Added tokens that BPE makes too, of bytes, stand for those bytes.
+  void keep_bytes() {
+    std::set<Token> made;
+    for (const BpeMerge& merge : model_.merges) {
+      made.insert(merge.result);
+    }
+    for (const AddedToken& token : model_.added) {
+      SentencePiece& piece = model_.pieces[static_cast<size_t>(token.id)];
+      const auto bytes = from_byte_symbols(piece.text);
+      if (bytes && (bytes->size() == 1 || made.contains(token.id))) {
+        piece.type = PieceType::kNormal;
+      }
+    }
+  }
+
+  /// Two tokens that are looked for by the same text: the library has its own order.
+  void check_added() const {
+    std::map<std::pair<std::string, bool>, Token> known;
+    for (const AddedToken& token : model_.added) {
+      const auto [other, is_new] = known.insert({{token.text, token.normalized}, token.id});
+      if (!is_new && other->second != token.id) {
+        fail(fmt::format(
+            "the added tokens {} and {} are both \"{}\" once they are normalised, which "
+            "is not supported.",
+            other->second, token.id, token.text));
+      }
     }
   }
 

@@ -1,4 +1,5 @@
 // Writes what byte_level_json.cpp reads.
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -37,17 +38,22 @@ OrderedJson pre_tokenizer_json(const std::vector<std::string>& patterns) {
 }
 
 OrderedJson byte_level_added_tokens(const ByteLevelModel& model) {
+  std::map<size_t, const AddedToken*> added;
+  for (const AddedToken& token : model.added) {
+    added.emplace(static_cast<size_t>(token.id), &token);
+  }
   OrderedJson tokens = OrderedJson::array();
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePiece& piece = model.pieces[id];
-    if (piece.type != PieceType::kNormal) {
+    const auto found = added.find(id);
+    if (piece.type != PieceType::kNormal || found != added.end()) {
       tokens.push_back({{"id", id},
                         {"content", piece.text},
                         {"single_word", false},
                         {"lstrip", false},
                         {"rstrip", false},
-                        {"normalized", false},
-                        {"special", piece.type != PieceType::kUserDefined}});
+                        {"normalized", found != added.end() && found->second->normalized},
+                        {"special", found == added.end()}});
     }
   }
   return tokens;

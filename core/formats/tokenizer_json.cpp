@@ -24,13 +24,14 @@ Json added_tokens(const SentencePieceModel& model) {
       continue;
     }
     // User-defined pieces are looked for in the normalised text, where spaces are "▁" as in the
-    // pieces: so runs of spaces are found, as SentencePiece does.
+    // pieces: so runs of spaces are found, as SentencePiece does. Where a space is put before
+    // texts, it would be put before such pieces too.
     tokens.push_back({{"id", id},
                       {"content", piece.text},
                       {"single_word", false},
                       {"lstrip", false},
                       {"rstrip", false},
-                      {"normalized", !control},
+                      {"normalized", !control && model.prefix_space == PrefixSpace::kNone},
                       {"special", control}});
   }
   return tokens;

@@ -199,6 +199,20 @@ class TokenizerJsonReader {
     return is_gemma_ ? text == "<bos>" || text == "<eos>" || text == "<pad>" : special;
   }
 
+  /// An added token that is looked for in the normalised text is normalised as a text is.
+  std::string normalized_token(const std::string& text) const {
+    const std::string marked = replace_all(text, " ", kSpaceMark);
+    if (member(text_.rest, "normalizer").is_null() &&
+        marked.find(kSpaceMark) != std::string::npos) {
+      fail(
+          fmt::format("the added token \"{}\" is \"normalized\" and has spaces, which is not "
+                      "supported before the pre_tokenizer Metaspace.",
+                      text));
+    }
+    const bool prefix = model_.vocabulary.prefix_space == PrefixSpace::kAlways;
+    return (prefix ? std::string(kSpaceMark) : "") + marked;
+  }
+
   void add_token(const std::string& text, uint64_t id, bool normalized, bool special) {
     if (text == unknown_) {
       pieces_.add(text, id, PieceType::kUnknown);
@@ -206,7 +220,7 @@ class TokenizerJsonReader {
       pieces_.add(text, id, PieceType::kControl);
     } else if (!byte_piece_value(text)) {
       pieces_.add(text, id, PieceType::kUserDefined);
-      model_.added.push_back({.text = normalized ? replace_all(text, " ", kSpaceMark) : text,
+      model_.added.push_back({.text = normalized ? normalized_token(text) : text,
                               .id = static_cast<Token>(id),
                               .normalized = normalized});
     }

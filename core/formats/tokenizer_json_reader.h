@@ -15,11 +15,12 @@ struct BpeMerge {
   Token result = 0;
 };
 
-/// An added token that is looked for in the text before anything else.
+/// An added token that is looked for in a text before anything else, as in the `tokenizers`
+/// library: first those of the text as it is, then the `normalized` ones between them.
 struct AddedToken {
-  std::string text;  ///< as it is looked for: with "▁" for spaces when `normalized`
+  std::string text;  ///< as it is looked for, so normalised too if `normalized`
   Token id = 0;
-  bool normalized = false;  ///< looked for after spaces have become "▁", else before
+  bool normalized = false;  ///< looked for in the normalised text: NFC; "▁" for spaces
 };
 
 /// The content of a tokenizer.json of Gemma's or Llama 2's kind.

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "core/byte_symbols.h"
 #include "core/error.h"
@@ -16,6 +17,7 @@
 #include "core/gguf_tokenizer.h"
 #include "core/pre_tokenizer.h"
 #include "core/special_encoder.h"
+#include "core/tokenizer_files.h"
 #include "tests/support/error_message.h"
 #include "tests/support/small_byte_level_model.h"
 #include "tests/support/temporary_folder.h"
@@ -213,6 +215,80 @@ TEST(ByteLevelJsonTest, WhatIsNotSupportedIsNamed) {
               HasSubstr("model.merges: merge 0 needs the piece \"qq\""));
   EXPECT_THAT(json_complaint([](json& root) { root["added_tokens"][0]["id"] = 7; }),
               HasSubstr("id 7 has two pieces"));
+}
+
+/// The model of the small tokenizer.json with added tokens: content, id, normalized.
+ByteLevelModel with_added(const std::vector<std::tuple<std::string, int, bool>>& added,
+                          bool nfc = false) {
+  ByteLevelModel model = small_byte_level_model({});
+  model.nfc = nfc;
+  json root = json::parse(byte_level_json(model));
+  for (const auto& [content, id, normalized] : added) {
+    root["added_tokens"].push_back(
+        {{"id", id}, {"content", content}, {"normalized", normalized}, {"special", false}});
+  }
+  const std::string text = root.dump();
+  return parse_byte_level_json(split_tokenizer_json(text, "t.json"), {}, "t.json");
+}
+
+// Expected ids are the library's.
+TEST(AddedTokensTest, ThoseThatBpeMakesTooKeepTheirBytes) {
+  const auto tokenizer = byte_level_tokenizer(
+      with_added({{"\u00e9", 0xE9, false}, {"\u0120", ' ', false}, {"ab", 256, false}}), "test");
+  EXPECT_THAT(tokenizer->encode("\u00e9"), ElementsAre(0xE9));
+  EXPECT_THAT(tokenizer->encode("\u90e8"), ElementsAre(0xE9, 0x83, 0xA8));
+  EXPECT_THAT(tokenizer->encode("a b\u0120"), ElementsAre('a', ' ', 'b', ' '));
+  EXPECT_THAT(tokenizer->encode("aab"), ElementsAre('a', 256));
+  EXPECT_EQ(tokenizer->token_bytes(0xE9), "\xE9");
+  EXPECT_EQ(tokenizer->token_bytes(' '), " ");
+}
+
+TEST(AddedTokensTest, NormalizedOnesAreFoundInTheComposedText) {
+  const auto composed_text =
+      byte_level_tokenizer(with_added({{"n\u0300", 258, true}}, true), "test");
+  EXPECT_THAT(composed_text->encode("n\u0300x\u01f9"), ElementsAre(258, 'x', 258));
+  const auto raw = byte_level_tokenizer(with_added({{"\u01f9", 258, false}}, true), "test");
+  EXPECT_THAT(raw->encode("n\u0300\u01f9"), ElementsAre(0xC7, 0xB9, 258));
+}
+
+TEST(AddedTokensTest, OthersAreFoundBeforeNormalizedOnes) {
+  const auto tokenizer =
+      byte_level_tokenizer(with_added({{"xy", 258, true}, {"yz", 259, false}}), "test");
+  EXPECT_THAT(tokenizer->encode("xyz xy"), ElementsAre('x', 259, ' ', 258));
+}
+
+TEST(AddedTokensTest, AreWrittenAsTheyAreRead) {
+  const ByteLevelModel model =
+      with_added({{"\u00e9", 0xE9, false}, {"xy", 258, true}, {"na\u00efve", 259, false}});
+  const std::string text = byte_level_json(model);
+  const ByteLevelModel again =
+      parse_byte_level_json(split_tokenizer_json(text, "t.json"), {}, "t.json");
+  EXPECT_EQ(byte_level_json(again), text);
+  EXPECT_EQ(byte_level_tokenizer(again, "test")->token_bytes(259), "na\u00efve");
+}
+
+TEST(AddedTokensTest, WhatIsNotSupportedIsNamed) {
+  EXPECT_THAT(
+      error_message<WeightsError>([] {
+        (void)with_added({{"\u01f9", 258, true}, {"n\u0300", 259, true}}, true);
+      }),
+      HasSubstr("the added tokens 258 and 259 are both \"\u01f9\" once they are normalised"));
+  EXPECT_THAT(json_complaint([](json& root) {
+                root["added_tokens"].push_back(
+                    {{"id", root["model"]["vocab"]["z"]}, {"content", "z"}, {"special", true}});
+              }),
+              HasSubstr("(\"z\"): a special token that is also the symbol of a byte"));
+  const auto gguf = [](const ByteLevelModel& model) {
+    TokenizerFiles files;
+    files.model = model;
+    GgufEntries entries;
+    return error_message<WeightsError>([&] { add_gguf_tokenizer(files, 300, "m", entries); });
+  };
+  EXPECT_EQ(gguf(with_added({{"xy", 258, false}}, true)), "no error");
+  EXPECT_THAT(
+      gguf(with_added({{"\u00e9", 0xE9, false}}, true)),
+      HasSubstr("m: the added token \"\u00e9\" is also what BPE makes of bytes, which GGUF"));
+  EXPECT_THAT(gguf(with_added({{"xy", 258, true}}, true)), HasSubstr("composed text (NFC)"));
 }
 
 TEST(ByteLevelTokenizerTest, BytePiecesStandForNothing) {

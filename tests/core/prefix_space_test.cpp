@@ -149,6 +149,40 @@ TEST_P(PrefixSpaceTest, TurnsOfAChatHaveIt) {
   EXPECT_EQ(tokenizer_->decode(ids), first_only ? "the friend" : " the friend");
 }
 
+/// The tokenizer.json with one more token, which is looked for in the normalised text.
+std::string with_normalized_token(json root, const std::string& content) {
+  const size_t id = root["model"]["vocab"].size();
+  root["added_tokens"].push_back(
+      {{"id", id}, {"content", content}, {"normalized", true}, {"special", false}});
+  return root.dump();
+}
+
+// As in the library, which puts the space before the token's own text too.
+TEST(NormalizedTokenTest, IsFoundBehindSpacesWhereTheNormalizerPrepends) {
+  const auto tokenizer =
+      bpe_tokenizer(with_normalized_token(json::parse(tokenizer_fixture(kJson)), "<t>"), "t.json");
+  const auto plain = bpe_tokenizer(tokenizer_fixture(kJson), "t.json");
+  const Token added = *tokenizer->find_piece("<t>");
+  auto expected = plain->encode("the");
+  expected.push_back(added);
+  for (const Token token : plain->encode_after(TextStart::kContinued, "e")) {
+    expected.push_back(token);
+  }
+  EXPECT_EQ(tokenizer->encode("the <t>e"), expected);
+  EXPECT_EQ(tokenizer->encode("<t>").front(), added);
+  EXPECT_EQ(tokenizer->encode("the<t>e"), plain->encode("the<t>e"));
+  EXPECT_FALSE(tokenizer->merge_rules().has_value());
+}
+
+TEST(NormalizedTokenTest, IsFoundAnywhereBeforeMetaspace) {
+  const json metaspace = json::parse(metaspace_json("first"));
+  const auto tokenizer = bpe_tokenizer(with_normalized_token(metaspace, "<t>"), "t.json");
+  EXPECT_THAT(tokenizer->encode("the<t>e"), testing::Contains(*tokenizer->find_piece("<t>")));
+  EXPECT_THAT(error_message<WeightsError>(
+                  [&] { (void)bpe_tokenizer(with_normalized_token(metaspace, "a b"), "t.json"); }),
+              HasSubstr("the added token \"a b\" is \"normalized\" and has spaces"));
+}
+
 std::string json_complaint(const std::string& text) {
   return error_message<WeightsError>([&] { (void)bpe_tokenizer(text, "t.json"); });
 }

@@ -21,6 +21,7 @@ inline ByteLevelModel small_byte_level_model(const std::vector<std::string>& con
   }
   model.pieces.push_back({.text = "ab"});
   model.pieces.push_back({.text = "<tool>", .score = 0.0F, .type = PieceType::kUserDefined});
+  model.added = {{.text = "<tool>", .id = 257}};
   model.merges = {{.left = 'a', .right = 'b', .result = 256}};
   for (const std::string& piece : control) {
     model.pieces.push_back({.text = piece, .score = 0.0F, .type = PieceType::kControl});
