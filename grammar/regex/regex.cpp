@@ -191,6 +191,16 @@ bool RegexStore::matches(RegexId regex, std::u32string_view text) {
   return matches_empty(regex);
 }
 
+bool RegexStore::are_apart(RegexId a, RegexId b, uint64_t& most) {
+  return implementation_->queries.are_apart(a, b, most);
+}
+
+bool RegexStore::are_apart(RegexId a, RegexId b) {
+  constexpr uint64_t kFew = 256;
+  uint64_t most = kFew;
+  return are_apart(a, b, most);
+}
+
 bool RegexStore::is_finite(RegexId regex) { return implementation_->queries.is_finite(regex); }
 
 uint64_t RegexStore::count(RegexId regex, uint64_t cap) {

@@ -74,6 +74,11 @@ class RegexStore {
   bool goes_on(RegexId regex, std::span<const CodePoints::Range> ranges);
   bool matches(RegexId regex, std::u32string_view text);
 
+  /// True only when no text is in both; told by a walk through both automata of at most `most`
+  /// steps, which are taken off it, so that no intersection is made.
+  bool are_apart(RegexId a, RegexId b, uint64_t& most);
+  bool are_apart(RegexId a, RegexId b);
+
   bool is_finite(RegexId regex);
   /// How many texts the language has, or `cap` when there are at least that many.
   uint64_t count(RegexId regex, uint64_t cap);

@@ -22,6 +22,38 @@ uint64_t saturating_multiply(uint64_t a, uint64_t b, uint64_t cap) {
 
 }  // namespace
 
+bool RegexQueries::are_apart(RegexId a, RegexId b, uint64_t& most) {
+  if (a == RegexStore::kAll || b == RegexStore::kAll) {
+    return !automaton_.is_live(a == RegexStore::kAll ? b : a);
+  }
+  std::vector<std::pair<RegexId, RegexId>> open = {{a, b}};
+  std::unordered_set<uint64_t> met;
+  while (!open.empty()) {
+    const auto [first, second] = open.back();
+    open.pop_back();
+    if ((nodes_[first].nullable && nodes_[second].nullable) || most == 0) {
+      return false;
+    }
+    const std::vector<Transition> others = automaton_.transitions(second);
+    auto other = others.begin();
+    for (const Transition& transition : automaton_.transitions(first)) {
+      for (;; ++other) {
+        most -= std::min<uint64_t>(most, 1);
+        const uint64_t both = uint64_t{transition.target} << 32 | other->target;
+        if (transition.target != RegexStore::kNothing && other->target != RegexStore::kNothing &&
+            met.insert(both).second) {
+          open.emplace_back(transition.target, other->target);
+        }
+        if (other->last >= transition.last) {
+          break;
+        }
+      }
+      other += other->last == transition.last ? 1 : 0;
+    }
+  }
+  return true;
+}
+
 bool RegexQueries::is_finite(RegexId regex) {
   const RegexNodes::Node& node = nodes_[regex];
   if (regex == RegexStore::kNothing || node.longest != RegexNodes::kInfinite) {

@@ -18,6 +18,7 @@ class RegexQueries {
   RegexQueries(const RegexNodes& nodes, std::mutex& mutex, RegexAutomaton& automaton)
       : nodes_(nodes), mutex_(mutex), automaton_(automaton) {}
 
+  bool are_apart(RegexId a, RegexId b, uint64_t& most);
   bool is_finite(RegexId regex);
   uint64_t count(RegexId regex, uint64_t cap);
   std::vector<std::u32string> list(RegexId regex, uint64_t max);

@@ -111,6 +111,26 @@ TEST(RegexTest, EmptyIntersectionsAreFound) {
   EXPECT_EQ(store.next(store.all_of(even, odd), 'a'), kNothing);
 }
 
+TEST(RegexTest, ApartIsWhatHasNoTextInCommon) {
+  RegexStore store;
+  const RegexId letters = store.repeat(range(store, 'a', 'f'), 1, std::nullopt);
+  std::vector<RegexId> all = {kNothing, kEmpty, kAll, letters, store.complement(letters)};
+  for (const std::u32string_view text : {U"a", U"ab", U"abc", U"bc", U"x"}) {
+    all.push_back(store.literal(text));
+    all.push_back(store.concat(store.literal(text), kAll));
+    all.push_back(store.concat(kAll, store.literal(text)));
+    all.push_back(store.complement(all.back()));
+  }
+  for (const RegexId a : all) {
+    for (const RegexId b : all) {
+      EXPECT_EQ(store.are_apart(a, b), store.is_nothing(store.all_of(a, b))) << a << " " << b;
+    }
+  }
+  uint64_t steps = 3;
+  EXPECT_FALSE(store.are_apart(store.literal(U"abcdef"), store.literal(U"abcdex"), steps));
+  EXPECT_EQ(steps, 0U);
+}
+
 TEST(RegexTest, CountAndFiniteness) {
   RegexStore store;
   const RegexId digit = range(store, '0', '9');
