@@ -125,7 +125,10 @@ bool Alternatives::add(const Atom& atom, ObjectPlan& plan) {
     case AtomKind::kExists: {
       const KeySet& set = formulas_.key_set(atom.a);
       if (set.name == 0) {
-        plan.exists.emplace_back(atom.a, atom.formula);
+        const std::pair one(atom.a, atom.formula);
+        if (std::ranges::find(plan.exists, one) == plan.exists.end()) {
+          plan.exists.push_back(one);
+        }
         return true;
       }
       ObjectPlan::Named& named = plan.require(set.name - 1);
@@ -177,9 +180,18 @@ bool Alternatives::add_all(Task& task, Plan& plan) {
   return true;
 }
 
-/// Takes out the choices that are made already. False when one has nothing left.
+void Alternatives::drop_repeated(Choices& choices) {
+  std::unordered_set<FormulaId> met;
+  std::erase_if(choices, [&](FormulaId choice) { return !met.insert(choice).second; });
+}
+
+/// Takes out the choices that are made already, and what cannot be chosen any more. False when one
+/// has nothing left.
 template <class Plan>
 bool Alternatives::settle_choices(Task& task, Plan& plan) {
+  if (!narrow_existences(task, plan)) {
+    return false;
+  }
   for (size_t i = 0; i < task.choices.size();) {
     questions_.count_step();
     std::vector<FormulaId> live;
@@ -192,25 +204,27 @@ bool Alternatives::settle_choices(Task& task, Plan& plan) {
         break;
       }
       if (now == Truth::kOpen && !contradicts(part, plan, 0)) {
-        live.push_back(part);
+        live.push_back(narrowed(part, plan));
       }
     }
-    if (!made && live.size() > 1) {
-      ++i;
-      continue;
-    }
-    if (!made && live.empty()) {
+    const FormulaId left = made ? FormulaStore::kTrue : formulas_.any_of(live);
+    if (left == FormulaStore::kFalse) {
       return false;
     }
+    if (formulas_.kind(left) == FormulaStore::Kind::kAny) {
+      task.choices[i++] = left;
+      continue;
+    }
     task.choices.erase(task.choices.begin() + static_cast<int64_t>(i));
-    if (!made) {
-      task.pending = live;
+    if (left != FormulaStore::kTrue) {
+      task.pending = {left};
       if (!add_all(task, plan) || !plausible(plan)) {
         return false;
       }
       i = 0;
     }
   }
+  drop_repeated(task.choices);
   return true;
 }
 

@@ -58,6 +58,7 @@ class Alternatives {
   bool add_all(Task& task, Plan& plan);
   template <class Plan>
   bool settle_choices(Task& task, Plan& plan);
+  static void drop_repeated(Choices& choices);
   bool add(const Atom& atom, StringPlan& plan);
   bool add(const Atom& atom, NumberPlan& plan);
   bool add(const Atom& atom, ArrayPlan& plan);
@@ -73,6 +74,19 @@ class Alternatives {
   template <class Plan>
   bool contradicts(FormulaId, const Plan&, int) {
     return false;
+  }
+  /// The same of the plan's objects, told by the names that these may have: what differs elsewhere
+  /// only becomes one formula.
+  FormulaId narrowed(FormulaId formula, const ObjectPlan& plan);
+  FormulaId narrowed_existence(FormulaId formula, const ObjectPlan& plan);
+  template <class Plan>
+  FormulaId narrowed(FormulaId formula, const Plan& /*plan*/) {
+    return formula;
+  }
+  bool narrow_existences(Task& task, ObjectPlan& plan);
+  template <class Plan>
+  bool narrow_existences(Task& /*task*/, Plan& /*plan*/) {
+    return true;
   }
   bool plausible(const ObjectPlan& plan);
   template <class Plan>

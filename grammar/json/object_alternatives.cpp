@@ -24,17 +24,14 @@ bool Alternatives::implied(FormulaId formula, const ObjectPlan& plan, int depth)
                                             : std::any_of(parts.begin(), parts.end(), one);
   }
   const Atom& atom = formulas_.atom_of(formula);
-  const auto goal = [&](NameId name) {
-    const ObjectPlan::Named* found = plan.named.find(name);
-    return found == nullptr ? FormulaStore::kTrue : found->goal;
-  };
   const auto is_required = [&](NameId name) {
     const ObjectPlan::Named* found = plan.named.find(name);
     return found != nullptr && found->required;
   };
   const auto satisfied = [&](NameId name) {
-    return goal(name) == atom.formula ||
-           feasibility_.impossible(all_of(goal(name), formulas_.negate(atom.formula)));
+    const FormulaId goal = goal_of(name, plan);
+    return goal == atom.formula || goal == FormulaStore::kFalse ||
+           feasibility_.impossible(all_of(goal, formulas_.negate(atom.formula)));
   };
   switch (atom.kind) {
     case AtomKind::kTypes:
@@ -102,6 +99,8 @@ bool Alternatives::contradicts(FormulaId formula, const ObjectPlan& plan, int de
       const ObjectPlan::Named* named = set.name == 0 ? nullptr : plan.named.find(set.name - 1);
       return named != nullptr && named->required && cannot_be(set.name - 1, atom.formula);
     }
+    case AtomKind::kPropertyCount:
+      return atom.min > plan.max || atom.max < std::max(plan.min, plan.required);
     case AtomKind::kSchema:
     case AtomKind::kNotSchema:
       return depth < 4 && contradicts(schemas_.expand(atom), plan, depth + 1);
@@ -115,6 +114,91 @@ bool Alternatives::plausible(const ObjectPlan& plan) {
          std::none_of(plan.named.begin(), plan.named.end(), [&](const auto& entry) {
            return entry.second.required && feasibility_.impossible(entry.second.goal);
          });
+}
+
+// ---- Existences in closed objects ---------------------------------------------------------------
+
+FormulaId Alternatives::narrowed(FormulaId formula, const ObjectPlan& plan) {
+  const FormulaStore::Kind kind = formulas_.kind(formula);
+  if (kind == FormulaStore::Kind::kAtom) {
+    return narrowed_existence(formula, plan);
+  }
+  if (kind == FormulaStore::Kind::kConstant) {
+    return formula;
+  }
+  std::vector<FormulaId> parts = formulas_.parts(formula);
+  for (FormulaId& part : parts) {
+    part = narrowed(part, plan);
+  }
+  return kind == FormulaStore::Kind::kAll ? formulas_.all_of(parts) : formulas_.any_of(parts);
+}
+
+FormulaId Alternatives::narrowed_existence(FormulaId formula, const ObjectPlan& plan) {
+  const Atom& atom = formulas_.atom_of(formula);
+  if (atom.kind != AtomKind::kExists) {
+    return formula;
+  }
+  const KeySet set = formulas_.key_set(atom.a);
+  const FormulaId value = atom.formula;
+  if (set.name != 0) {
+    const FormulaId goal = goal_of(set.name - 1, plan);
+    const bool any = goal != FormulaStore::kTrue && value != FormulaStore::kTrue &&
+                     feasibility_.impossible(all_of(goal, formulas_.negate(value)));
+    return any ? formulas_.required(set.name - 1) : formula;
+  }
+  const auto closing = std::ranges::find_if(plan.rules, [&](const auto& rule) {
+    return rule.second == FormulaStore::kFalse && formulas_.key_set(rule.first).name == 0;
+  });
+  if (closing == plan.rules.end()) {
+    return formula;
+  }
+  // The names that may come: those of a language, and those the rule excludes.
+  RegexStore& regexes = formulas_.regexes();
+  const KeySet closed = formulas_.key_set(closing->first);
+  const RegexId allowed = regexes.complement(closed.base);
+  const bool no_others = regexes.are_apart(allowed, set.base);
+  if (!no_others && !regexes.are_apart(allowed, regexes.complement(set.base))) {
+    return formula;
+  }
+  std::vector<NameId> names;
+  for (const NameId name : closed.excluded) {
+    questions_.count_step();
+    if (formulas_.in_key_set(atom.a, name) && goal_of(name, plan) != FormulaStore::kFalse) {
+      names.push_back(name);
+    }
+  }
+  if (no_others && names.size() < 2) {
+    return names.empty()
+               ? FormulaStore::kFalse
+               : narrowed_existence(formulas_.exists(formulas_.one_name(names[0]), value), plan);
+  }
+  std::vector<std::u32string> texts;
+  for (const NameId name : names) {
+    texts.push_back(formulas_.name_points(name));
+  }
+  KeySet left{regexes.words(std::move(texts)), {}, 0};
+  if (!no_others) {
+    left.base = regexes.any_of(allowed, left.base);
+    left.excluded = set.excluded;
+  }
+  return formulas_.exists(std::move(left), value);
+}
+
+/// Those that the plan has become too narrow for.
+bool Alternatives::narrow_existences(Task& task, ObjectPlan& plan) {
+  std::vector<std::pair<KeySetId, FormulaId>> kept;
+  for (const auto& [set, value] : plan.exists) {
+    const FormulaId before =
+        formulas_.atom({.kind = AtomKind::kExists, .a = set, .formula = value});
+    const FormulaId after = narrowed(before, plan);
+    if (after == before) {
+      kept.emplace_back(set, value);
+    } else {
+      task.pending.push_back(after);
+    }
+  }
+  plan.exists = std::move(kept);
+  return task.pending.empty() || (add_all(task, plan) && plausible(plan));
 }
 
 // ---- Choices ------------------------------------------------------------------------------------

@@ -262,6 +262,10 @@ FormulaId FormulaStore::properties(KeySet names, FormulaId formula, uint32_t ran
                .formula = formula});
 }
 
+FormulaId FormulaStore::exists(KeySet names, FormulaId formula) {
+  return atom({.kind = AtomKind::kExists, .a = add_key_set(std::move(names)), .formula = formula});
+}
+
 FormulaId FormulaStore::numbers(std::vector<Decimal> values) {
   const auto less = [](const Decimal& a, const Decimal& b) { return compare(a, b) < 0; };
   std::sort(values.begin(), values.end(), less);

@@ -101,6 +101,7 @@ class FormulaStore {
   FormulaId numbers(std::vector<Decimal> values);
   FormulaId written_whole() { return atom({.kind = AtomKind::kWrittenWhole}); }
   FormulaId properties(KeySet names, FormulaId formula, uint32_t rank = kNoRank);
+  FormulaId exists(KeySet names, FormulaId formula);
   FormulaId required(NameId name);
   /// "The value is equal to this one", as JSON Schema compares values.
   FormulaId equals(const JsonValue& value);

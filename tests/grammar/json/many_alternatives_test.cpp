@@ -33,23 +33,125 @@ Grammar compile_many(const std::string& schema, uint64_t max_steps = 400'000) {
 }
 
 TEST(ManyAlternativesTest, OneOfClosedObjectsWithAnOptionalProperty) {
-  for (const size_t count : {2, 10, 22, 64}) {
-    const Grammar grammar = compile_many(
-        R"({"oneOf":[)" +
-        joined(
-            count,
-            [](size_t i) {
-              return fmt::format(
-                  R"({{"type":"object","properties":{{"p{}":{{"type":"integer"}}}},"additionalProperties":false}})",
-                  i);
-            }) +
-        "]}");
-    EXPECT_TRUE(accepts(*grammar, R"({"p0":1})")) << count;
-    EXPECT_TRUE(accepts(*grammar, fmt::format(R"({{"p{}":-7}})", count - 1))) << count;
-    for (const char* text : {"{}", R"({"p0":1,"p1":2})", R"({"p0":"x"})", R"({"q":1})"}) {
-      EXPECT_FALSE(accepts(*grammar, text)) << count << " " << text;
+  for (const size_t count : {2, 10, 22, 64, 512}) {
+    for (const char* type : {R"("type":"object",)", ""}) {
+      const Grammar grammar = compile_many(
+          R"({"oneOf":[)" +
+              joined(
+                  count,
+                  [&](size_t i) {
+                    return fmt::format(
+                        R"({{{}"properties":{{"p{}":{{"type":"integer"}}}},"additionalProperties":false}})",
+                        type, i);
+                  }) +
+              "]}",
+          3'000'000);
+      EXPECT_TRUE(accepts(*grammar, R"({"p0":1})")) << count;
+      EXPECT_TRUE(accepts(*grammar, fmt::format(R"({{"p{}":-7}})", count - 1))) << count;
+      for (const char* text : {"{}", "7", R"({"p0":1,"p1":2})", R"({"p0":"x"})", R"({"q":1})"}) {
+        EXPECT_FALSE(accepts(*grammar, text)) << count << " " << text;
+      }
     }
   }
+}
+
+/// Each differs from all others in its own name only, whatever the others share.
+TEST(ManyAlternativesTest, OneOfClosedObjectsThatShareNames) {
+  const Grammar grammar = compile_many(
+      R"({"oneOf":[)" +
+          joined(
+              512,
+              [](size_t i) {
+                return fmt::format(
+                    R"({{"type":"object","properties":{{"s":{{"type":"string"}},"n":{},"p{}":{{}}}},"additionalProperties":false}})",
+                    i % 2 == 0 ? R"({"type":"integer"})" : R"({"type":"null"})", i);
+              }) +
+          "]}",
+      3'000'000);
+  for (const char* text :
+       {R"({"p7":1})", R"({"s":"x","n":1,"p500":2})", R"({"n":null,"p501":2,"s":"x"})"}) {
+    EXPECT_TRUE(accepts(*grammar, text)) << text;
+  }
+  for (const char* text : {"{}", R"({"s":"x"})", R"({"n":1})", R"({"n":null})",
+                           R"({"n":1,"p501":2})", R"({"p1":1,"p2":1})", R"({"s":1,"p7":1})"}) {
+    EXPECT_FALSE(accepts(*grammar, text)) << text;
+  }
+}
+
+TEST(ManyAlternativesTest, OneOfClosedObjectsByPatternsOfNames) {
+  for (const char* more : {"", R"(,"minProperties":1)", R"(,"properties":{"s":{}})"}) {
+    const Grammar grammar = compile_many(
+        R"({"oneOf":[)" +
+            joined(
+                256,
+                [&](size_t i) {
+                  return fmt::format(
+                      R"({{"type":"object","patternProperties":{{"^x{}_":{{"type":"integer"}}}},"additionalProperties":false{}}})",
+                      i, more);
+                }) +
+            "]}",
+        3'000'000);
+    for (const char* text : {R"({"x7_":1})", R"({"x200_a":1,"x200_b":2})"}) {
+      EXPECT_TRUE(accepts(*grammar, text)) << more << text;
+    }
+    for (const char* text : {"{}", R"({"x7":1})", R"({"x7_":1,"x8_":1})", R"({"x7_":"x"})",
+                             R"({"x256_":1})", R"({"s":1})"}) {
+      EXPECT_FALSE(accepts(*grammar, text)) << more << text;
+    }
+  }
+}
+
+/// Closed objects at random, whose names, patterns and values overlap: exactly one holds.
+TEST(ManyAlternativesTest, OneOfRandomClosedObjects) {
+  std::mt19937 random(29);
+  const auto below = [&](uint32_t count) { return static_cast<uint32_t>(random() % count); };
+  const std::vector<std::string> names = {"a", "b", "ab"};
+  const std::vector<std::string> values = {"true", R"({"type":"integer"})", R"({"enum":[1,"x"]})",
+                                           R"({"type":"string","pattern":"^x"})",
+                                           R"({"type":"string","pattern":"x$"})"};
+  const auto members = [&](const std::vector<std::string>& keys) {
+    std::vector<std::string> found;
+    for (const std::string& key : keys) {
+      if (below(2) == 0) {
+        found.push_back(fmt::format(R"("{}":{})", key, values[below(5)]));
+      }
+    }
+    return fmt::format("{}", fmt::join(found, ","));
+  };
+  const auto part = [&] {
+    return fmt::format(
+        R"({{{}"properties":{{{}}},"patternProperties":{{{}}}{}{}{}}})",
+        below(3) > 0 ? R"("type":"object",)" : "", members(names), members({"^b", "b$", "^$"}),
+        below(4) > 0 ? R"(,"additionalProperties":false)" : "",
+        below(3) == 0 ? fmt::format(R"(,"required":["{}"])", names[below(3)]) : "",
+        below(4) == 0 ? fmt::format(R"(,"m{}Properties":1)", below(2) == 0 ? "in" : "ax") : "");
+  };
+  std::vector<std::string> texts = {"{}", "1", "\"x\""};
+  for (const char* key : {"a", "b", "ab", "bb", "", "c"}) {
+    for (const char* value : {"1", "\"x\"", "\"xy\"", "null"}) {
+      texts.push_back(fmt::format(R"({{"{}":{}}})", key, value));
+      texts.push_back(fmt::format(R"({{"a":"x","{0}b":{1}}})", key, value));
+      texts.push_back(fmt::format(R"({{"{0}":{1},"abb":1,"bc":"x"}})", key, value));
+    }
+  }
+  int valid = 0;
+  for (int i = 0; i < 300; ++i) {
+    const std::string schema =
+        R"({"oneOf":[)" + joined(2 + below(4), [&](size_t) { return part(); }) + "]}";
+    const auto grammar =
+        compile_json_schema(empty_vocabulary(), schema, json_options(false, "compact"), {}, true);
+    const JsonValue value = parse_json(schema, "schema");
+    const NaiveValidator validator(value);
+    for (const std::string& text : texts) {
+      if (text.find(R"("ab":)") != text.rfind(R"("ab":)")) {
+        continue;
+      }
+      const bool expected = validator.accepts(parse_json(text, "text"));
+      valid += expected ? 1 : 0;
+      ASSERT_EQ(accepts(*grammar, text), expected) << schema << ' ' << text;
+    }
+  }
+  EXPECT_GT(valid, 500);
 }
 
 TEST(ManyAlternativesTest, ToolsThatDifferInAConstant) {
