@@ -67,7 +67,15 @@ void SchemaFormulas::Glance::add_values(SchemaNode node, Seen& seen) const {
     return;
   }
   seen.types &= mask;
-  seen.values = std::move(values);
+  seen.told.values = std::move(values);
+}
+
+void SchemaFormulas::Glance::add_pattern(SchemaNode node, Seen& seen) const {
+  const JsonValue* pattern = schemas_.keywords_.find(node, "pattern");
+  const bool only_strings = (seen.types & ~type_bit(Type::kString)) == 0;
+  if (only_strings && pattern != nullptr && pattern->is(Type::kString)) {
+    seen.told.language = schemas_.assertions_.pattern(node, "pattern", pattern->text);
+  }
 }
 
 void SchemaFormulas::Glance::add_properties(Subschema here, Seen& seen, int depth) {
@@ -87,30 +95,35 @@ void SchemaFormulas::Glance::add_properties(Subschema here, Seen& seen, int dept
     const SchemaNode node = schemas_.document_.child(here.node, "properties", member);
     const Seen& value = look({node, here.scope}, depth + 1);
     const std::string pointer = "/" + escape_pointer(member.name);
-    if (value.values) {
-      looks_ += value.values->size();
-      seen.properties[pointer] = *value.values;
+    if (value.told.values || value.told.language) {
+      merge(seen.properties[pointer], value.told);
     }
     const bool is_object = (value.types & ~type_bit(Type::kObject)) == 0;
-    for (const auto& [below, constants] : value.properties) {
+    for (const auto& [below, told] : value.properties) {
       if (is_object && looks_ <= kMaxGlances) {
-        looks_ += constants.size();
-        seen.properties[pointer + below] = constants;
+        merge(seen.properties[pointer + below], told);
       }
     }
+  }
+}
+
+void SchemaFormulas::Glance::merge(Told& told, const Told& more) {
+  if (more.values) {
+    looks_ += more.values->size();
+    told.values = more.values;
+  }
+  if (more.language) {
+    told.language = more.language;
   }
 }
 
 /// Both hold.
 void SchemaFormulas::Glance::merge(Seen& seen, const Seen& more) {
   seen.types &= more.types;
-  if (more.values) {
-    looks_ += more.values->size();
-    seen.values = more.values;
-  }
-  for (const auto& [name, constants] : more.properties) {
-    looks_ += constants.size();
-    seen.properties[name] = constants;
+  merge(seen.told, more.told);
+  for (const auto& [name, told] : more.properties) {
+    ++looks_;
+    merge(seen.properties[name], told);
   }
 }
 
@@ -146,6 +159,7 @@ SchemaFormulas::Glance::Seen SchemaFormulas::Glance::look_anew(Subschema here, i
     Seen values;
     add_values(here.node, values);
     merge(seen, values);
+    add_pattern(here.node, seen);
     add_properties(here, seen, depth);
   }
   const size_t parts = schemas_.keywords_.list_size(here.node, "allOf");
@@ -155,8 +169,16 @@ SchemaFormulas::Glance::Seen SchemaFormulas::Glance::look_anew(Subschema here, i
   return seen;
 }
 
+bool SchemaFormulas::Glance::is_apart(const Told& a, const Told& b) {
+  if (a.values && b.values) {
+    return !have_common(*a.values, *b.values);
+  }
+  return a.language && b.language &&
+         schemas_.formulas_.regexes().are_apart(*a.language, *b.language, steps_left_);
+}
+
 bool SchemaFormulas::Glance::is_apart(const Seen& a, const Seen& b) {
-  if (a.values && b.values && !have_common(*a.values, *b.values)) {
+  if (is_apart(a.told, b.told)) {
     return true;
   }
   const TypeMask both = a.types & b.types;
@@ -165,7 +187,7 @@ bool SchemaFormulas::Glance::is_apart(const Seen& a, const Seen& b) {
   }
   return both == 0 || std::ranges::any_of(a.properties, [&](const auto& property) {
            const auto other = b.properties.find(property.first);
-           return other != b.properties.end() && !have_common(property.second, other->second);
+           return other != b.properties.end() && is_apart(property.second, other->second);
          });
 }
 
@@ -173,9 +195,9 @@ bool SchemaFormulas::Glance::is_apart(const Seen& a, const Seen& b) {
 std::string SchemaFormulas::Glance::best_property(const std::vector<Seen>& all) {
   std::map<std::string, size_t> counts;
   for (const Seen& seen : all) {
-    counts[""] += seen.values ? 1 : 0;
-    for (const auto& [name, constants] : seen.properties) {
-      counts[name] += 1;
+    counts[""] += seen.told.values ? 1 : 0;
+    for (const auto& [name, told] : seen.properties) {
+      counts[name] += told.values ? 1 : 0;
     }
   }
   const auto best = std::ranges::max_element(counts, {}, [](const auto& c) { return c.second; });
@@ -192,13 +214,16 @@ std::vector<std::vector<size_t>> SchemaFormulas::Glance::overlaps_of_one_of(Subs
   const auto constants = [&](const Seen& seen) -> const Constants* {
     const auto found = seen.properties.find(name);
     const bool only_objects = (seen.types & ~type_bit(Type::kObject)) == 0;
-    return name.empty() ? (seen.values ? &*seen.values : nullptr)
-           : only_objects && found != seen.properties.end() ? &found->second
-                                                            : nullptr;
+    const Told* told = name.empty()                                     ? &seen.told
+                       : only_objects && found != seen.properties.end() ? &found->second
+                                                                        : nullptr;
+    return told != nullptr && told->values ? &*told->values : nullptr;
   };
   std::map<std::string, std::vector<size_t>> with;  // parts that may have a constant
   std::vector<size_t> others;
+  std::vector<size_t> everything;
   for (size_t i = 0; i < size; ++i) {
+    everything.push_back(i);
     const Constants* values = constants(all[i]);
     if (values == nullptr) {
       others.push_back(i);
@@ -211,19 +236,22 @@ std::vector<std::vector<size_t>> SchemaFormulas::Glance::overlaps_of_one_of(Subs
   std::vector<std::vector<size_t>> overlaps(size);
   for (size_t i = 0; i < size; ++i) {
     Interruption::check();
-    std::set<size_t> near(others.begin(), others.end());
+    std::set<size_t> near;  // each pair is looked at once
+    const auto add = [&](const std::vector<size_t>& parts) {
+      near.insert(std::upper_bound(parts.begin(), parts.end(), i), parts.end());
+    };
     if (const Constants* values = constants(all[i])) {
+      add(others);
       for (const std::string& value : *values) {
-        near.insert(with[value].begin(), with[value].end());
+        add(with[value]);
       }
     } else {
-      for (size_t j = 0; j < size; ++j) {
-        near.insert(j);
-      }
+      add(everything);
     }
     for (const size_t j : near) {
-      if (j != i && !is_apart(all[i], all[j])) {
+      if (!is_apart(all[i], all[j])) {
         overlaps[i].push_back(j);
+        overlaps[j].push_back(i);
       }
     }
   }

@@ -11,8 +11,8 @@
 
 namespace specdec {
 
-/// What is seen of subschemas at a glance, before any formula: their types and constants. Enough to
-/// tell most alternatives of a oneOf apart, however many there are.
+/// What is seen of subschemas at a glance, before any formula: their types, constants and patterns.
+/// Enough to tell most alternatives of a oneOf apart, however many there are.
 class SchemaFormulas::Glance {
  public:
   /// Borrows it.
@@ -22,12 +22,18 @@ class SchemaFormulas::Glance {
   std::vector<std::vector<size_t>> overlaps_of_one_of(Subschema here, size_t size);
 
  private:
-  using Constants = std::set<std::string>;  ///< canonical texts
+  static constexpr uint64_t kMaxPatternSteps = 10'000'000;  ///< to tell patterns apart
+  using Constants = std::set<std::string>;                  ///< canonical texts
+  /// What a value is.
+  struct Told {
+    std::optional<Constants> values;  ///< one of these
+    std::optional<RegexId> language;  ///< a string of it
+  };
   struct Seen {
     TypeMask types = kAllTypes;
-    std::optional<Constants> values;  ///< it is one of these
+    Told told;
     /// Required ones of objects, by their pointers; those below others that must be objects too.
-    std::map<std::string, Constants> properties;
+    std::map<std::string, Told> properties;
   };
 
   const Seen& look(Subschema here, int depth);
@@ -35,13 +41,17 @@ class SchemaFormulas::Glance {
   void add_types(SchemaNode node, Seen& seen) const;
   void add_values(SchemaNode node, Seen& seen) const;
   void add_properties(Subschema here, Seen& seen, int depth);
+  void add_pattern(SchemaNode node, Seen& seen) const;
+  void merge(Told& told, const Told& more);
   void merge(Seen& seen, const Seen& more);
-  static bool is_apart(const Seen& a, const Seen& b);
+  bool is_apart(const Told& a, const Told& b);
+  bool is_apart(const Seen& a, const Seen& b);
   static std::string best_property(const std::vector<Seen>& all);
 
   SchemaFormulas& schemas_;
   std::map<std::pair<SchemaNode, int>, Seen> known_;  ///< by depth, all in one scope
   uint64_t looks_ = 0;                                ///< and what was merged
+  uint64_t steps_left_ = kMaxPatternSteps;
 };
 
 }  // namespace specdec

@@ -101,6 +101,30 @@ TEST(ManyAlternativesTest, OneOfClosedObjectsByPatternsOfNames) {
   }
 }
 
+TEST(ManyAlternativesTest, OneOfByPatternsOfAProperty) {
+  for (const char* pattern : {"^k{}_[a-z]+$", "_k{}$"}) {
+    const Grammar grammar = compile_many(
+        R"({"oneOf":[)" +
+        joined(
+            128,
+            [&](size_t i) {
+              return fmt::format(
+                  R"({{"type":"object","properties":{{"kind":{{"type":"string","pattern":"{}"}},"p{}":{{"type":"integer"}}}},"required":["kind"]}})",
+                  fmt::format(fmt::runtime(pattern), i), i);
+            }) +
+        "]}");
+    const bool first = pattern[0] == '^';
+    const auto object = [&](int i, const char* more) {
+      return first ? fmt::format(R"({{"kind":"k{}_x"{}}})", i, more)
+                   : fmt::format(R"({{"kind":"x_k{}"{}}})", i, more);
+    };
+    EXPECT_TRUE(accepts(*grammar, object(12, ""))) << pattern;
+    EXPECT_TRUE(accepts(*grammar, object(12, R"(,"p12":1,"p1":"x")"))) << pattern;
+    EXPECT_FALSE(accepts(*grammar, object(12, R"(,"p12":"x")"))) << pattern;
+    EXPECT_FALSE(accepts(*grammar, object(128, ""))) << pattern;
+  }
+}
+
 /// Closed objects at random, whose names, patterns and values overlap: exactly one holds.
 TEST(ManyAlternativesTest, OneOfRandomClosedObjects) {
   std::mt19937 random(29);
