@@ -1,15 +1,18 @@
 #include "grammar/json/object_clauses.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_set>
 
 #include "core/error.h"
 
 namespace specdec {
 namespace {
 
-constexpr size_t kMaxClauseParts = 63;       ///< of a clause
-constexpr uint64_t kSettled = ~uint64_t{0};  ///< instead of the parts that are left
-constexpr int kMaxClauseDepth = 32;          ///< of subschemas
+constexpr size_t kMaxClauseParts = 63;  ///< of a clause
+constexpr int kMaxClauseDepth = 32;     ///< of subschemas
+constexpr uint64_t kMaxConstants = 64;  ///< of one formula
 
 uint64_t bit(size_t part) { return uint64_t{1} << part; }
 
@@ -97,17 +100,50 @@ std::optional<ObjectClause> ClauseReader::literal(const Atom& atom, int depth) {
 
 // ---- While properties come ----------------------------------------------------------------------
 
-void ObjectClauses::find_places(ObjectPlan& plan) {
+void ObjectClauses::prepare(ObjectPlan& plan) {
   std::unordered_map<NameId, size_t> places;
   for (size_t i = 0; i < plan.names.size(); ++i) {
     places[plan.names[i].name] = i;
   }
-  for (ObjectClause& clause : plan.clauses) {
-    for (ClausePart& part : clause) {
+  plan.clauses_of.assign(plan.clauses.empty() ? 0 : plan.names.size(), {});
+  for (uint32_t i = 0; i < plan.clauses.size(); ++i) {
+    for (ClausePart& part : plan.clauses[i]) {
       for (ClauseLiteral& literal : part) {
         literal.place = places.at(literal.name);
+        std::vector<uint32_t>& all = plan.clauses_of[literal.place];
+        if (all.empty() || all.back() != i) {
+          all.push_back(i);
+        }
       }
     }
+  }
+  plan.clause_groups.clear();
+  std::vector<bool> met(plan.names.size());
+  std::vector<bool> grouped(plan.clauses.size());
+  for (uint32_t first = 0; first < plan.clauses.size(); ++first) {
+    if (grouped[first]) {
+      continue;
+    }
+    grouped[first] = true;
+    ClauseGroup group{{first}, {}};
+    for (size_t at = 0; at < group.clauses.size(); ++at) {  // grows meanwhile
+      for (const ClausePart& part : plan.clauses[group.clauses[at]]) {
+        for (const ClauseLiteral& literal : part) {
+          if (met[literal.place]) {
+            continue;
+          }
+          met[literal.place] = true;
+          group.names.push_back(static_cast<uint32_t>(literal.place));
+          for (const uint32_t clause : plan.clauses_of[literal.place]) {
+            if (!grouped[clause]) {
+              grouped[clause] = true;
+              group.clauses.push_back(clause);
+            }
+          }
+        }
+      }
+    }
+    plan.clause_groups.push_back(std::move(group));
   }
 }
 
@@ -120,42 +156,48 @@ std::vector<uint64_t> ObjectClauses::all_open(const ObjectPlan& plan) {
 }
 
 void ObjectClauses::close(const ObjectPlan& plan, size_t name, ObjectState& state) {
-  for (size_t i = 0; i < plan.clauses.size(); ++i) {
-    for (size_t part = 0; part < plan.clauses[i].size() && state.clauses[i] != kSettled; ++part) {
+  if (plan.clauses.empty()) {
+    return;
+  }
+  for (const uint32_t i : plan.clauses_of[name]) {
+    for (size_t part = 0;
+         part < plan.clauses[i].size() && state.clauses[i] != ObjectState::kSettled; ++part) {
       const bool dead = std::ranges::any_of(
           plan.clauses[i][part],
           [&](const ClauseLiteral& literal) { return literal.place == name && literal.present; });
-      state.clauses[i] &= dead ? ~bit(part) : kSettled;
+      state.clauses[i] &= dead ? ~bit(part) : ObjectState::kSettled;
     }
   }
 }
 
 void ObjectClauses::settle(const ObjectPlan& plan, ObjectState& state) {
   for (size_t i = 0; i < plan.clauses.size(); ++i) {
-    for (size_t part = 0; part < plan.clauses[i].size() && state.clauses[i] != kSettled; ++part) {
+    for (size_t part = 0;
+         part < plan.clauses[i].size() && state.clauses[i] != ObjectState::kSettled; ++part) {
       const bool known = std::ranges::all_of(
           plan.clauses[i][part],
           [&](const ClauseLiteral& literal) { return state.has_seen(literal.place); });
       if ((state.clauses[i] & bit(part)) != 0 && known) {
-        state.clauses[i] = kSettled;
+        state.clauses[i] = ObjectState::kSettled;
       }
     }
   }
 }
 
 bool ObjectClauses::apply(const Split& split, ObjectState& state) {
-  for (size_t i = 0; i < split.dead.size(); ++i) {
-    if (state.clauses[i] != kSettled) {
-      state.clauses[i] &= ~split.dead[i];
-    }
+  bool alive = true;
+  for (const auto& [clause, dead] : split.dead) {
+    uint64_t& left = state.clauses[clause];
+    left &= left != ObjectState::kSettled ? ~dead : left;
+    alive &= left != 0;
   }
-  return std::ranges::find(state.clauses, uint64_t{0}) == state.clauses.end();
+  return alive;
 }
 
 uint64_t ObjectClauses::missing(const ObjectPlan& plan, const ObjectState& state) {
   uint64_t total = 0;
   for (size_t i = 0; i < plan.clauses.size(); ++i) {
-    uint64_t least = state.clauses[i] == kSettled ? 0 : kUnbounded;
+    uint64_t least = state.clauses[i] == ObjectState::kSettled ? 0 : kUnbounded;
     for (size_t part = 0; part < plan.clauses[i].size() && least > 0; ++part) {
       const auto needed =
           std::ranges::count_if(plan.clauses[i][part], [&](const ClauseLiteral& literal) {
@@ -175,6 +217,64 @@ bool ObjectClauses::may_end(const ObjectPlan& plan, const ObjectState& state) {
 
 // ---- What is told apart of a value --------------------------------------------------------------
 
+/// What the clauses say of the property's value; of a formula and its contrary the smaller number.
+std::vector<FormulaId> ObjectClauses::told_apart(const ObjectPlan& plan, size_t name) {
+  std::vector<FormulaId> told;
+  std::unordered_set<FormulaId> met;
+  for (const uint32_t clause : plan.clauses_of[name]) {
+    for (const ClausePart& part : plan.clauses[clause]) {
+      for (const ClauseLiteral& literal : part) {
+        const FormulaId formula = std::min(literal.formula, formulas_.negate(literal.formula));
+        if (literal.place == name && formula > FormulaStore::kTrue && met.insert(formula).second) {
+          told.push_back(formula);
+        }
+      }
+    }
+  }
+  return told;
+}
+
+/// Values that some formulas list, by which of them do, after all other values: however many
+/// constants there are, each is told from all others at once. Moves these formulas to the front.
+std::vector<ObjectClauses::Constants> ObjectClauses::find_constants(std::vector<FormulaId>& told) {
+  std::map<ValueId, std::pair<std::string, std::set<size_t>>> lists;  // by value: formulas
+  size_t listed = 0;
+  for (size_t i = 0; i < told.size(); ++i) {
+    for (const FormulaId formula : {told[i], formulas_.negate(told[i])}) {
+      ValueList list;
+      const bool settled =
+          questions_.settles([&] { list = feasibility_.values(formula, kMaxConstants); });
+      if (!settled || !list.all) {
+        continue;
+      }
+      for (const ValueEntry& entry : list.entries) {
+        lists.try_emplace(entry.id, entry.text, std::set<size_t>())
+            .first->second.second.insert(listed);
+      }
+      std::swap(told[listed], told[i]);
+      told[listed++] = formula;
+      break;
+    }
+  }
+  std::map<std::set<size_t>, std::vector<JsonValue>> alike;
+  for (const auto& [id, entry] : lists) {
+    alike[entry.second].push_back(parse_json(entry.first, "value"));
+  }
+  std::vector<JsonValue> all_values;
+  std::vector<Constants> all(1);
+  for (const auto& [formulas, values] : alike) {
+    all_values.insert(all_values.end(), values.begin(), values.end());
+    Constants& constants = all.emplace_back();
+    constants.any = formulas_.equals_any(values);
+    constants.truths.resize(listed);
+    for (const size_t formula : formulas) {
+      constants.truths[formula] = true;
+    }
+  }
+  all.front() = {formulas_.negate(formulas_.equals_any(all_values)), std::vector<bool>(listed)};
+  return all;
+}
+
 const std::vector<ObjectClauses::Split>& ObjectClauses::splits(ObjectPlanId id,
                                                                const ObjectPlan& plan,
                                                                size_t name) {
@@ -182,21 +282,15 @@ const std::vector<ObjectClauses::Split>& ObjectClauses::splits(ObjectPlanId id,
   if (const auto known = splits_.find(key); known != splits_.end()) {
     return known->second;
   }
-  std::vector<FormulaId> told;  // of a formula and its contrary the smaller number
-  for (const ObjectClause& clause : plan.clauses) {
-    for (const ClausePart& part : clause) {
-      for (const ClauseLiteral& literal : part) {
-        const FormulaId formula = std::min(literal.formula, formulas_.negate(literal.formula));
-        if (literal.place == name && formula > FormulaStore::kTrue &&
-            std::ranges::find(told, formula) == told.end()) {
-          told.push_back(formula);
-        }
-      }
+  const FormulaId goal = plan.names[name].goal;
+  std::vector<FormulaId> told = told_apart(plan, name);
+  std::vector<Split> found;
+  for (Constants& constants : find_constants(told)) {
+    const FormulaId with = formulas_.all_of({goal, constants.any});
+    if (!feasibility_.impossible(with)) {
+      add_splits(plan, name, told, with, constants.truths, found);
     }
   }
-  std::vector<Split> found;
-  std::vector<bool> truths;
-  add_splits(plan, name, told, plan.names[name].goal, truths, found);
   return splits_[key] = std::move(found);
 }
 
@@ -228,67 +322,31 @@ void ObjectClauses::add_splits(const ObjectPlan& plan, size_t name,
 ObjectClauses::Split ObjectClauses::make_split(const ObjectPlan& plan, size_t name,
                                                const std::vector<FormulaId>& told, FormulaId goal,
                                                const std::vector<bool>& truths) {
+  std::unordered_map<FormulaId, size_t> places;
+  for (size_t i = 0; i < told.size(); ++i) {
+    places[told[i]] = i;
+  }
   const auto holds = [&](FormulaId formula) {
     if (formula <= FormulaStore::kTrue) {
       return formula == FormulaStore::kTrue;
     }
-    const FormulaId first = std::min(formula, formulas_.negate(formula));
-    const auto at = std::ranges::find(told, first) - told.begin();
-    return truths[static_cast<size_t>(at)] == (formula == first);
+    const auto place = places.find(formula);
+    return place != places.end() ? truths[place->second]
+                                 : !truths[places.at(formulas_.negate(formula))];
   };
   Split split{goal, {}};
-  for (const ObjectClause& clause : plan.clauses) {
+  for (const uint32_t clause : plan.clauses_of[name]) {
     uint64_t dead = 0;
-    for (size_t part = 0; part < clause.size(); ++part) {
-      for (const ClauseLiteral& literal : clause[part]) {
+    for (size_t part = 0; part < plan.clauses[clause].size(); ++part) {
+      for (const ClauseLiteral& literal : plan.clauses[clause][part]) {
         dead |= literal.place == name && !holds(literal.formula) ? bit(part) : 0;
       }
     }
-    split.dead.push_back(dead);
+    if (dead != 0) {
+      split.dead.emplace_back(clause, dead);
+    }
   }
   return split;
-}
-
-// ---- Whether an end exists ----------------------------------------------------------------------
-
-bool ObjectClauses::find(const ObjectPlan& plan, const ObjectState& state,
-                         const std::vector<bool>& can_come, size_t clause, Needs& needs) {
-  questions_.count_step();
-  while (clause < plan.clauses.size() && state.clauses[clause] == kSettled) {
-    ++clause;
-  }
-  if (clause == plan.clauses.size()) {
-    return plan.max == kUnbounded || state.count + needs.count <= plan.max;
-  }
-  for (size_t part = 0; part < plan.clauses[clause].size(); ++part) {
-    if ((state.clauses[clause] & bit(part)) != 0) {
-      Needs chosen = needs;
-      if (choose(plan.clauses[clause][part], state, can_come, chosen) &&
-          find(plan, state, can_come, clause + 1, chosen)) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-bool ObjectClauses::choose(const ClausePart& part, const ObjectState& state,
-                           const std::vector<bool>& can_come, Needs& needs) {
-  for (const ClauseLiteral& literal : part) {
-    const size_t name = literal.place;
-    if (state.has_seen(name)) {
-      continue;  // and holds: the part would be dead
-    }
-    needs.goals[name] = formulas_.all_of({needs.goals[name], literal.formula});
-    if (literal.present && !needs.present[name]) {
-      needs.present[name] = true;
-      ++needs.count;
-    }
-    if (needs.present[name] && (!can_come[name] || !feasibility_.possible(needs.goals[name]))) {
-      return false;
-    }
-  }
-  return true;
 }
 
 }  // namespace specdec

@@ -40,15 +40,15 @@ class ObjectClauses {
   /// One of the ways that a property's value may be, and what it makes false.
   struct Split {
     FormulaId goal = FormulaStore::kTrue;
-    std::vector<uint64_t> dead;  ///< parts, by clause
+    std::vector<std::pair<uint32_t, uint64_t>> dead;  ///< parts of clauses
   };
 
   /// Borrows all three.
   ObjectClauses(FormulaStore& formulas, PlanQuestions& questions, Feasibility& feasibility)
       : formulas_(formulas), questions_(questions), feasibility_(feasibility) {}
 
-  /// Notes where the names of the clauses stand among the plan's.
-  static void find_places(ObjectPlan& plan);
+  /// Notes where the names of the clauses stand among the plan's, and which clauses hang together.
+  static void prepare(ObjectPlan& plan);
   static std::vector<uint64_t> all_open(const ObjectPlan& plan);
   /// The property, by its place among the plan's names, will not come any more.
   static void close(const ObjectPlan& plan, size_t name, ObjectState& state);
@@ -63,19 +63,20 @@ class ObjectClauses {
   /// The ways that a property's value may be, as far as clauses tell them apart.
   const std::vector<Split>& splits(ObjectPlanId id, const ObjectPlan& plan, size_t name);
 
-  /// What is chosen of the clauses while looking for an object that can be finished.
-  struct Needs {
-    std::vector<FormulaId> goals;  ///< by name
-    std::vector<bool> present;
-    uint64_t count = 0;  ///< of those that are
-  };
-  /// Chooses parts of the clauses from this one on; `can_come` tells which names still may.
-  bool find(const ObjectPlan& plan, const ObjectState& state, const std::vector<bool>& can_come,
-            size_t clause, Needs& needs);
+  /// True when properties may follow with which all hold; `can_come` tells which names still may.
+  bool can_hold(ObjectPlanId id, const ObjectPlan& plan, const ObjectState& state,
+                const std::vector<bool>& can_come);
 
  private:
-  bool choose(const ClausePart& part, const ObjectState& state, const std::vector<bool>& can_come,
-              Needs& needs);
+  class Search;
+  /// Values that formulas which list theirs do not tell apart.
+  struct Constants {
+    FormulaId any = FormulaStore::kFalse;  ///< the value is one of them
+    std::vector<bool> truths;              ///< of these formulas
+  };
+
+  std::vector<FormulaId> told_apart(const ObjectPlan& plan, size_t name);
+  std::vector<Constants> find_constants(std::vector<FormulaId>& told);
   void add_splits(const ObjectPlan& plan, size_t name, const std::vector<FormulaId>& told,
                   FormulaId goal, std::vector<bool>& truths, std::vector<Split>& found);
   Split make_split(const ObjectPlan& plan, size_t name, const std::vector<FormulaId>& told,

@@ -77,21 +77,16 @@ uint64_t ObjectStates::capacity(const ObjectState& state, uint64_t wanted) {
 /// Instead of the search below, for plans with clauses.
 bool ObjectStates::meets_clauses(const ObjectState& state) {
   const ObjectPlan& plan = plans_[state.plan];
-  ObjectClauses::Needs needs;
   std::vector<bool> can_come;
   for (size_t i = 0; i < plan.names.size(); ++i) {
     const PropertyPlan& name = plan.names[i];
-    const bool present = name.required && !state.has_seen(i);
     can_come.push_back(open_name(state, name, i));
-    needs.goals.push_back(name.goal);
-    needs.present.push_back(present);
-    needs.count += present ? 1 : 0;
-    if (present && (!can_come.back() || !feasibility_.possible(name.goal))) {
+    if (name.required && !state.has_seen(i) &&
+        (!can_come.back() || !feasibility_.possible(name.goal))) {
       return false;
     }
   }
-  return std::ranges::find(state.clauses, uint64_t{0}) == state.clauses.end() &&
-         clauses_.find(plan, state, can_come, 0, needs);
+  return clauses_.can_hold(state.plan, plan, state, can_come);
 }
 
 bool ObjectStates::feasible(ObjectStateId id) {

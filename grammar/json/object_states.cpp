@@ -58,7 +58,7 @@ void ObjectStates::prepare(ObjectPlan& plan) {
   plan.classes.clear();
   prepare_classes(plan);
   prepare_names(plan);
-  ObjectClauses::find_places(plan);
+  ObjectClauses::prepare(plan);
 }
 
 /// What the value of that name must be.
@@ -160,6 +160,12 @@ void ObjectStates::prepare_classes(ObjectPlan& plan) {
 }
 
 ObjectStateId ObjectStates::intern(ObjectState state) {
+  close_names(state);
+  return states_.intern(std::move(state));
+}
+
+/// Forgets what makes no difference any more.
+void ObjectStates::close_names(ObjectState& state) {
   const ObjectPlan& plan = plans_[state.plan];
   if (plan.max == kUnbounded) {
     state.count = std::min(state.count, plan.min);
@@ -176,7 +182,6 @@ ObjectStateId ObjectStates::intern(ObjectState state) {
     }
   }
   ObjectClauses::settle(plan, state);
-  return states_.intern(std::move(state));
 }
 
 bool ObjectStates::open_name(const ObjectState& state, const PropertyPlan& property,
@@ -223,9 +228,37 @@ std::vector<Choice> ObjectStates::property_choices(const ObjectState& before,
   }
 }
 
-/// The same where clauses tell values apart: together where they make no difference.
-std::vector<Choice> ObjectStates::split_choices(const ObjectState& before, size_t name,
-                                                const ObjectState& after) {
+/// The state after a property whose value is of that kind; none when it cannot be finished.
+std::optional<ObjectState> ObjectStates::after_split(const ObjectState& before, size_t name,
+                                                     const ObjectClauses::Split& split) {
+  questions_.count_step();
+  ObjectState next = before;
+  set_bit(next.seen, name);
+  next.count = before.count + 1;
+  if (questions_.options().schema_order) {
+    const uint32_t rank = plans_[before.plan].names[name].rank;
+    next.next_rank = std::max(rank == kNoRank ? kNoRank : rank + 1, before.next_rank);
+  }
+  if (!ObjectClauses::apply(split, next)) {
+    return std::nullopt;
+  }
+  close_names(next);
+  return feasibility_.possible(split.goal) && meets_clauses(next) ? std::optional(std::move(next))
+                                                                  : std::nullopt;
+}
+
+/// Whether the name may come next, where clauses tell values apart.
+bool ObjectStates::may_come(const ObjectState& before, size_t name) {
+  const ObjectPlan& plan = plans_[before.plan];
+  return open_name(before, plan.names[name], name) && before.count < plan.max &&
+         std::ranges::any_of(clauses_.splits(before.plan, plan, name),
+                             [&](const ObjectClauses::Split& split) {
+                               return after_split(before, name, split).has_value();
+                             });
+}
+
+/// How its value may be then: together where that makes no difference.
+std::vector<Choice> ObjectStates::split_choices(const ObjectState& before, size_t name) {
   const ObjectPlan& plan = plans_[before.plan];
   if (before.count >= plan.max && plan.max != kUnbounded) {
     return {};
@@ -233,15 +266,12 @@ std::vector<Choice> ObjectStates::split_choices(const ObjectState& before, size_
   std::vector<Choice> choices;
   bool same = true;
   for (const ObjectClauses::Split& split : clauses_.splits(before.plan, plan, name)) {
-    questions_.count_step();
-    ObjectState next = after;
-    next.count = before.count + 1;
-    const bool alive = ObjectClauses::apply(split, next);
-    const ObjectStateId id = alive ? intern(std::move(next)) : 0;
-    if (!alive || !feasibility_.possible(split.goal) || !feasible(id)) {
+    auto next = after_split(before, name, split);
+    if (!next) {
       same = false;
       continue;
     }
+    const ObjectStateId id = states_.intern(*std::move(next));
     same &= choices.empty() || choices.back().next == id;
     choices.push_back({split.goal, id});
   }
@@ -282,7 +312,7 @@ const std::vector<Choice>& ObjectStates::property(ObjectStateId id, uint32_t nam
           questions_.options().schema_order ? std::max(after.next_rank, before.next_rank) : 0;
       choices = plans_[before.plan].clauses.empty()
                     ? property_choices(before, property, std::move(after))
-                    : split_choices(before, name, after);
+                    : split_choices(before, name);
     }
   });
   return settled ? (properties_[key] = std::move(choices))
@@ -365,7 +395,8 @@ ObjectChoices ObjectStates::make_choices(ObjectStateId id) {
   bool all_seen = true;
   for (size_t i = 0; i < plan.names.size(); ++i) {
     all_seen &= !plan.names[i].required || state.has_seen(i);
-    result.names.push_back(!property(id, static_cast<uint32_t>(i)).empty());
+    result.names.push_back(plan.clauses.empty() ? !property(id, static_cast<uint32_t>(i)).empty()
+                                                : may_come(state, i));
   }
   for (size_t i = 0; i < plan.classes.size(); ++i) {
     result.classes.push_back(!other_property(id, static_cast<uint32_t>(i), 0).empty());

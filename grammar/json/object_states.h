@@ -72,6 +72,7 @@ class ObjectStates {
   FormulaId goal_of(NameId name, const ObjectPlan& plan);
   FormulaId all_of(FormulaId a, FormulaId b) { return a == b ? a : formulas_.all_of({a, b}); }
   ObjectStateId intern(ObjectState state);
+  void close_names(ObjectState& state);
   bool open_name(const ObjectState& state, const PropertyPlan& property, size_t index) const;
   std::optional<uint64_t> some_more(const ObjectState& state, uint64_t pending,
                                     std::vector<std::pair<size_t, FormulaId>>& used);
@@ -80,8 +81,10 @@ class ObjectStates {
   ObjectChoices counted_choices(const ObjectState& state, const ObjectPlan& plan);
   uint64_t free_claims(const ObjectState& before, const PropertyPlan& property);
   bool meets_clauses(const ObjectState& state);
-  std::vector<Choice> split_choices(const ObjectState& before, size_t name,
-                                    const ObjectState& after);
+  std::optional<ObjectState> after_split(const ObjectState& before, size_t name,
+                                         const ObjectClauses::Split& split);
+  bool may_come(const ObjectState& before, size_t name);
+  std::vector<Choice> split_choices(const ObjectState& before, size_t name);
   std::vector<Choice> property_choices(const ObjectState& before, const PropertyPlan& property,
                                        ObjectState after);
 

@@ -59,6 +59,12 @@ struct ClauseLiteral {
 using ClausePart = std::vector<ClauseLiteral>;  ///< all of them hold
 using ObjectClause = std::vector<ClausePart>;   ///< one of them does
 
+/// Clauses that share names with each other and with no others, and these names, by their places.
+struct ClauseGroup {
+  std::vector<uint32_t> clauses;
+  std::vector<uint32_t> names;
+};
+
 struct ObjectPlan {
   // What the atoms say, merged:
   struct Named {
@@ -77,6 +83,8 @@ struct ObjectPlan {
   // classes.
   std::vector<PropertyPlan> names;
   std::vector<PropertyPlan> classes;
+  std::vector<ClauseGroup> clause_groups;
+  std::vector<std::vector<uint32_t>> clauses_of;  ///< by name
 
   Named& require(NameId name);  ///< the name is required from now on
 };
@@ -122,12 +130,13 @@ struct ValueList {
 
 /// Inside an object: after some properties.
 struct ObjectState {
+  static constexpr uint64_t kSettled = ~uint64_t{0};  ///< a clause that holds whatever comes
   ObjectPlanId plan = 0;
   uint64_t count = 0;                 ///< properties, no further than it matters
   uint64_t pending = 0;               ///< bits of `exists` that are not fulfilled yet
   uint32_t next_rank = 0;             ///< with the schema's order: names of lower rank are over
   std::vector<uint64_t> seen;         ///< bits of the plan's names
-  std::vector<uint64_t> clauses;      ///< bits of the parts that may still hold; all: it does
+  std::vector<uint64_t> clauses;      ///< bits of the parts that may still hold, or kSettled
   std::vector<uint32_t> seen_others;  ///< names outside the plan's, as text ids, sorted
   bool has_seen(size_t name) const { return (seen[name / 64] >> (name % 64) & 1) != 0; }
   bool operator==(const ObjectState&) const = default;

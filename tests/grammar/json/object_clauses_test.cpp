@@ -36,7 +36,7 @@ std::string conditions(size_t count, const Make& make) {
 }
 
 TEST(ObjectClausesTest, ManyConditionsOnPresence) {
-  for (const size_t count : {14, 20, 30}) {
+  for (const size_t count : {14, 30, 512}) {
     const Grammar needs = compile_conditions(conditions(count, [](size_t i) {
       return fmt::format(R"({{"dependentRequired":{{"a{}":["b{}"]}}}})", i, i);
     }));
@@ -53,7 +53,7 @@ TEST(ObjectClausesTest, ManyConditionsOnPresence) {
 }
 
 TEST(ObjectClausesTest, ManyConditionsOnValues) {
-  for (const size_t count : {14, 20, 30}) {
+  for (const size_t count : {14, 30, 512}) {
     for (const bool order : {false, true}) {
       const Grammar apart = compile_conditions(
           conditions(
@@ -80,6 +80,44 @@ TEST(ObjectClausesTest, ManyConditionsOnValues) {
     EXPECT_FALSE(accepts(*kinds, R"({"kind":"k5","v6":1})")) << count;
     EXPECT_EQ(kinds->next(kinds->start(), R"({"v5":"x","kind":"k5")"), Automaton::kDead) << count;
   }
+}
+
+/// A constant of many that others depend on is told from all others at once.
+TEST(ObjectClausesTest, ManyConditionsOnOneConstant) {
+  for (const bool required : {false, true}) {
+    const std::string kinds = conditions(512, [&](size_t i) {
+      return fmt::format(
+          R"({{"if":{{"properties":{{"kind":{{"enum":["k{0}",{0}]}}}}{2}}},"then":{{"required":["v{1}"],"properties":{{"v{0}":{{"type":"integer"}}}}}}}})",
+          i, i % 100, required ? "" : R"(,"required":["kind"])");
+    });
+    const Grammar grammar =
+        compile_conditions(required ? R"({"required":["kind"],)" + kinds.substr(1) : kinds, false);
+    EXPECT_EQ(accepts(*grammar, R"({"x":1})"), !required);
+    for (const char* text :
+         {R"({"kind":"k203","v3":"x","v203":1})", R"({"v3":1,"kind":3})", R"({"kind":512})",
+          R"({"kind":"k7","v7":1})", R"({"v3":"x","kind":203})"}) {
+      EXPECT_TRUE(accepts(*grammar, text)) << text;
+    }
+    for (const char* text : {R"({"kind":"k203","v203":1})", R"({"kind":203,"v3":1,"v203":"x"})",
+                             R"({"v3":"x","kind":3})", R"({"kind":"k7","v8":1})"}) {
+      EXPECT_FALSE(accepts(*grammar, text)) << text;
+    }
+    EXPECT_EQ(grammar->next(grammar->start(), R"({"v3":"x","kind":"k3")"), Automaton::kDead);
+  }
+}
+
+/// Each fewest number of names that they need counts.
+TEST(ObjectClausesTest, ConditionsApartShareTheRoomThatIsLeft) {
+  const std::string needs = conditions(100, [](size_t i) {
+    return fmt::format(R"({{"dependentRequired":{{"a{}":["b{}","c{}"]}}}})", i, i, i);
+  });
+  const Grammar grammar = compile_conditions(R"({"maxProperties":6,)" + needs.substr(1));
+  EXPECT_TRUE(accepts(*grammar, R"({"a1":1,"a2":1,"b2":1,"c1":1,"c2":1,"b1":1})"));
+  const StateId two = grammar->next(grammar->start(), R"({"a1":1,"a2":1)");
+  ASSERT_NE(two, Automaton::kDead);
+  EXPECT_EQ(grammar->next(two, R"(,"a3")"), Automaton::kDead);
+  EXPECT_EQ(grammar->next(two, R"(,"x")"), Automaton::kDead);
+  EXPECT_NE(grammar->next(two, R"(,"b2")"), Automaton::kDead);
 }
 
 /// Conditions on a few names, of all kinds, that depend on each other.
