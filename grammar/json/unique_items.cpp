@@ -82,9 +82,6 @@ UniqueItems::Answer UniqueItems::find(const ArrayPlan& plan, const ArrayState& s
   uint64_t missing_in_all = 0;
   for (size_t i = 0; i < plan.contains.size(); ++i) {
     const ArrayPlan::Contains& contains = plan.contains[i];
-    if (contains.from > 0) {
-      questions_.fail("`uniqueItems` together with a `not` over the `items` after others");
-    }
     const uint64_t missing =
         contains.min > state.contained[i] ? contains.min - state.contained[i] : 0;
     lower = std::max(lower, missing);
@@ -93,13 +90,12 @@ UniqueItems::Answer UniqueItems::find(const ArrayPlan& plan, const ArrayState& s
       task.contains.push_back(i);
     }
   }
-  if (task.contains.size() > kMaxCounted) {
-    questions_.fail(fmt::format("`uniqueItems` with more than {} `contains` at once", kMaxCounted));
-  }
+  add_contains(task);
   // More would not help: items of the rest that no `contains` needs can be left out.
   uint64_t upper = lower;
   if (missing_in_all > 0) {
-    const uint64_t before_rest = plan.prefix.size() - std::min(plan.prefix.size(), state.count);
+    const uint64_t before_rest =
+        std::max(plan.prefix.size() - std::min(plan.prefix.size(), state.count), task.uncounted);
     upper = std::max(lower, saturated_sum(before_rest, missing_in_all));
   }
   upper = std::min(upper, plan.max - std::min(plan.max, state.count));
@@ -112,9 +108,32 @@ UniqueItems::Answer UniqueItems::find(const ArrayPlan& plan, const ArrayState& s
   return answer;
 }
 
+/// From which item on they count: all from the same.
+void UniqueItems::add_contains(Task& task) {
+  if (task.contains.size() > kMaxCounted) {
+    questions_.fail(fmt::format("`uniqueItems` with more than {} `contains` at once", kMaxCounted));
+  }
+  const auto from = [&](size_t i) { return task.plan.contains[i].from; };
+  uint64_t first = 0;
+  for (const size_t i : task.contains) {
+    first = std::max(first, from(i));
+  }
+  if (first <= task.state.count) {
+    return;
+  }
+  const bool alike = std::ranges::all_of(task.contains, [&](size_t i) { return from(i) == first; });
+  if (!alike || task.plan.prefix.size() > first) {
+    questions_.fail(
+        "`uniqueItems` together with a `not` over the `items` after others, and with `contains` or "
+        "further `prefixItems`; leave out one of them");
+  }
+  task.uncounted = first - task.state.count;
+}
+
 bool UniqueItems::fits(Task task, std::vector<ValueId>& watched) {
   questions_.count_step();
   task.counts.assign(size_t{1} << task.contains.size(), 0);
+  task.uncounted = std::min(task.uncounted, task.items);
   if (task.items == 0) {
     return may_be_enough(task, 0, 0, contained(task, 0));
   }
@@ -126,7 +145,10 @@ bool UniqueItems::fits(Task task, std::vector<ValueId>& watched) {
         task.items, kMaxItems));
   }
   for (Slot& slot : task.slots) {
-    for (size_t which = 0; which < task.counts.size(); ++which) {
+    if (!slot.counted) {
+      slot.classes.push_back(values(task, slot.goal, watched));
+    }
+    for (size_t which = 0; which < task.counts.size() && slot.counted; ++which) {
       slot.classes.push_back(values(task, class_goal(task, slot.goal, which), watched));
     }
   }
@@ -135,13 +157,18 @@ bool UniqueItems::fits(Task task, std::vector<ValueId>& watched) {
     return only.plenty || only.ids.size() >= task.items;
   }
   find_most(task);
-  return choose_counts(task, task.counts.size(), task.items);
+  return choose_counts(task, task.counts.size(), task.items - task.uncounted);
 }
 
 void UniqueItems::add_slots(Task& task) {
   uint64_t left = task.items;
   for (uint64_t i = task.state.count; i < task.plan.prefix.size() && left > 0; ++i, --left) {
-    task.slots.push_back({task.plan.prefix[i], 1});
+    task.slots.push_back({task.plan.prefix[i], 1, task.items - left >= task.uncounted});
+  }
+  const uint64_t come = task.items - left;
+  if (const uint64_t more = task.uncounted - std::min(task.uncounted, come); more > 0) {
+    task.slots.push_back({task.plan.rest, more, false});
+    left -= more;
   }
   if (left > 0) {
     task.slots.push_back({task.plan.rest, left});
@@ -188,7 +215,7 @@ UniqueItems::Slot::Values UniqueItems::values(const Task& task, FormulaId goal,
 void UniqueItems::find_most(Task& task) {
   task.most.assign(task.counts.size(), 0);
   for (const Slot& slot : task.slots) {
-    for (size_t which = 0; which < task.most.size(); ++which) {
+    for (size_t which = 0; which < task.most.size() && slot.counted; ++which) {
       const Slot::Values& values = slot.classes[which];
       task.most[which] +=
           values.plenty ? slot.items : std::min<uint64_t>(slot.items, values.ids.size());
@@ -239,7 +266,9 @@ bool UniqueItems::choose_counts(Task& task, size_t classes, uint64_t left) {
     return false;
   }
   if (classes == 0) {
-    return left == 0 && (task.slots.size() == 1 || matches(task));
+    const bool alone = task.slots.size() == 1 && task.uncounted == 0;
+    return left == 0 &&
+           (alone || (task.uncounted > 0 ? matches_behind_uncounted(task) : matches(task)));
   }
   const size_t which = classes - 1;
   uint64_t missing = 0;
@@ -262,7 +291,7 @@ bool UniqueItems::choose_counts(Task& task, size_t classes, uint64_t left) {
       return true;
     }
   }
-  if (task.slots.size() == 1) {
+  if (task.slots.size() == 1 && task.uncounted == 0) {
     task.failed.insert(std::move(key));
   }
   return false;
@@ -293,6 +322,34 @@ bool UniqueItems::matches(const Task& task) {
         }
         flow.add(node, entry->second, 1);
       }
+    }
+  }
+  return flow.run() == task.items;
+}
+
+/// The same when items come first whose classes make no difference: a flow from these and, with so
+/// many items of each class, from the last slot to the values.
+bool UniqueItems::matches_behind_uncounted(const Task& task) {
+  MaxFlow flow(2);
+  std::unordered_map<ValueId, size_t> nodes;
+  const auto add = [&](const Slot::Values& values, uint64_t items) {
+    const size_t node = flow.add_node();
+    flow.add(0, node, items);
+    if (values.plenty) {
+      flow.add(node, 1, items);
+    }
+    for (const ValueId id : values.ids) {
+      const auto [entry, fresh] = nodes.try_emplace(id, 0);
+      if (fresh) {
+        entry->second = flow.add_node();
+        flow.add(entry->second, 1, 1);
+      }
+      flow.add(node, entry->second, 1);
+    }
+  };
+  for (const Slot& slot : task.slots) {
+    for (size_t which = 0; which < slot.classes.size(); ++which) {
+      add(slot.classes[which], slot.counted ? task.counts[which] : slot.items);
     }
   }
   return flow.run() == task.items;

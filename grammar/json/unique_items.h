@@ -31,6 +31,7 @@ class UniqueItems {
   struct Slot {
     FormulaId goal = FormulaStore::kTrue;
     uint64_t items = 0;
+    bool counted = true;  ///< by `contains`; else all values are of one class
     struct Values {
       bool plenty = false;  ///< more than all items together need
       std::vector<ValueId> ids = {};
@@ -41,6 +42,7 @@ class UniqueItems {
     const ArrayPlan& plan;
     const ArrayState& state;
     uint64_t items = 0;                 ///< that come
+    uint64_t uncounted = 0;             ///< the first of them, which no `contains` counts
     std::vector<size_t> contains = {};  ///< those that still matter
     std::vector<Slot> slots = {};
     std::vector<uint64_t> counts = {};            ///< of items by class
@@ -48,6 +50,7 @@ class UniqueItems {
     std::set<std::vector<uint64_t>> failed = {};  ///< see choose_counts
   };
 
+  void add_contains(Task& task);
   bool fits(Task task, std::vector<ValueId>& watched);
   void add_slots(Task& task);
   FormulaId class_goal(const Task& task, FormulaId goal, size_t which);
@@ -58,6 +61,7 @@ class UniqueItems {
   static bool may_be_enough(const Task& task, size_t classes, uint64_t left,
                             const std::vector<uint64_t>& contained);
   static bool matches(const Task& task);
+  static bool matches_behind_uncounted(const Task& task);
 
   FormulaStore& formulas_;
   PlanQuestions& questions_;
