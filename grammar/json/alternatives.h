@@ -2,9 +2,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "grammar/json/clause_reader.h"
 #include "grammar/json/feasibility.h"
 #include "grammar/json/formula_truths.h"
-#include "grammar/json/object_clauses.h"
 #include "grammar/json/value_plan.h"
 #include "grammar/numbers/number_plan.h"
 #include "grammar/schema/formula.h"

@@ -159,6 +159,16 @@ class ObjectClauses::Search {
   std::vector<uint32_t> waiting_;  ///< names that will come
 };
 
+bool ObjectClauses::can_hold_after(ObjectPlanId id, const ObjectPlan& plan,
+                                   const ObjectState& state, size_t name) {
+  const uint32_t group = plan.clause_group_of[name];
+  if (group == plan.clause_groups.size()) {
+    return true;
+  }
+  const std::vector<bool> can_come(plan.names.size(), true);
+  return Search(*this, id, plan, state, can_come).run(plan.clause_groups[group], kUnbounded);
+}
+
 bool ObjectClauses::can_hold(ObjectPlanId id, const ObjectPlan& plan, const ObjectState& state,
                              const std::vector<bool>& can_come) {
   Search search(*this, id, plan, state, can_come);

@@ -6,97 +6,14 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "grammar/json/clause_reader.h"
 
 namespace specdec {
 namespace {
 
-constexpr size_t kMaxClauseParts = 63;  ///< of a clause
-constexpr int kMaxClauseDepth = 32;     ///< of subschemas
-constexpr uint64_t kMaxConstants = 64;  ///< of one formula
-
 uint64_t bit(size_t part) { return uint64_t{1} << part; }
 
 }  // namespace
-
-// ---- Formulas as clauses ------------------------------------------------------------------------
-
-const ObjectClause* ClauseReader::read(FormulaId choice) {
-  auto found = known_.find(choice);
-  if (found == known_.end()) {
-    auto clause = parts(choice, 0);
-    if (clause) {  // what needs few properties first
-      std::ranges::stable_sort(*clause, {}, [](const ClausePart& part) {
-        return std::ranges::count(part, true, &ClauseLiteral::present);
-      });
-    }
-    found = known_.emplace(choice, std::move(clause)).first;
-  }
-  return found->second ? &*found->second : nullptr;
-}
-
-std::optional<ObjectClause> ClauseReader::parts(FormulaId formula, int depth) {
-  const Truth truth = truths_.of(formula, JsonValue::Type::kObject);
-  if (truth != Truth::kOpen) {
-    return truth == Truth::kTrue ? ObjectClause{{}} : ObjectClause{};
-  }
-  if (formulas_.kind(formula) == FormulaStore::Kind::kAtom) {
-    return literal(formulas_.atom_of(formula), depth);
-  }
-  if (formulas_.kind(formula) == FormulaStore::Kind::kAll) {
-    return product(formula, depth);
-  }
-  ObjectClause all;
-  for (const FormulaId one : formulas_.parts(formula)) {
-    const auto more = parts(one, depth);
-    if (!more || all.size() + more->size() > kMaxClauseParts) {
-      return std::nullopt;
-    }
-    all.insert(all.end(), more->begin(), more->end());
-  }
-  return all;
-}
-
-std::optional<ObjectClause> ClauseReader::product(FormulaId formula, int depth) {
-  ObjectClause all = {{}};
-  for (const FormulaId one : formulas_.parts(formula)) {
-    const auto factor = parts(one, depth);
-    if (!factor || all.size() * factor->size() > kMaxClauseParts) {
-      return std::nullopt;
-    }
-    ObjectClause longer;
-    for (const ClausePart& part : all) {
-      for (const ClausePart& more : *factor) {
-        longer.push_back(part);
-        longer.back().insert(longer.back().end(), more.begin(), more.end());
-      }
-    }
-    all = std::move(longer);
-  }
-  return all;
-}
-
-std::optional<ObjectClause> ClauseReader::literal(const Atom& atom, int depth) {
-  if (atom.is_schema()) {
-    return depth < kMaxClauseDepth ? parts(schemas_.expand(atom), depth + 1) : std::nullopt;
-  }
-  ClauseLiteral literal;
-  if (atom.kind == AtomKind::kRequired) {
-    literal = {.name = atom.a, .present = true};
-  } else if (atom.kind == AtomKind::kProperties || atom.kind == AtomKind::kExists) {
-    const KeySet& set = formulas_.key_set(atom.a);
-    if (set.name == 0) {
-      return std::nullopt;
-    }
-    const bool present = atom.kind == AtomKind::kExists;
-    literal = {.name = set.name - 1,
-               .formula = atom.formula,
-               .present = present,
-               .rank = present ? kNoRank : atom.b};
-  } else {
-    return std::nullopt;
-  }
-  return ObjectClause{{literal}};
-}
 
 // ---- While properties come ----------------------------------------------------------------------
 
@@ -145,6 +62,12 @@ void ObjectClauses::prepare(ObjectPlan& plan) {
     }
     plan.clause_groups.push_back(std::move(group));
   }
+  plan.clause_group_of.assign(plan.names.size(), static_cast<uint32_t>(plan.clause_groups.size()));
+  for (uint32_t i = 0; i < plan.clause_groups.size(); ++i) {
+    for (const uint32_t name : plan.clause_groups[i].names) {
+      plan.clause_group_of[name] = i;
+    }
+  }
 }
 
 std::vector<uint64_t> ObjectClauses::all_open(const ObjectPlan& plan) {
@@ -156,9 +79,6 @@ std::vector<uint64_t> ObjectClauses::all_open(const ObjectPlan& plan) {
 }
 
 void ObjectClauses::close(const ObjectPlan& plan, size_t name, ObjectState& state) {
-  if (plan.clauses.empty()) {
-    return;
-  }
   for (const uint32_t i : plan.clauses_of[name]) {
     for (size_t part = 0;
          part < plan.clauses[i].size() && state.clauses[i] != ObjectState::kSettled; ++part) {
@@ -170,16 +90,16 @@ void ObjectClauses::close(const ObjectPlan& plan, size_t name, ObjectState& stat
   }
 }
 
-void ObjectClauses::settle(const ObjectPlan& plan, ObjectState& state) {
-  for (size_t i = 0; i < plan.clauses.size(); ++i) {
+void ObjectClauses::settle(const ObjectPlan& plan, size_t name, ObjectState& state) {
+  for (const uint32_t i : plan.clauses_of[name]) {
     for (size_t part = 0;
          part < plan.clauses[i].size() && state.clauses[i] != ObjectState::kSettled; ++part) {
-      const bool known = std::ranges::all_of(
-          plan.clauses[i][part],
-          [&](const ClauseLiteral& literal) { return state.has_seen(literal.place); });
-      if ((state.clauses[i] & bit(part)) != 0 && known) {
-        state.clauses[i] = ObjectState::kSettled;
-      }
+      const bool known =
+          (state.clauses[i] & bit(part)) != 0 &&
+          std::ranges::all_of(plan.clauses[i][part], [&](const ClauseLiteral& literal) {
+            return state.has_seen(literal.place);
+          });
+      state.clauses[i] = known ? ObjectState::kSettled : state.clauses[i];
     }
   }
 }
@@ -217,43 +137,37 @@ bool ObjectClauses::may_end(const ObjectPlan& plan, const ObjectState& state) {
 
 // ---- What is told apart of a value --------------------------------------------------------------
 
-/// What the clauses say of the property's value; of a formula and its contrary the smaller number.
-std::vector<FormulaId> ObjectClauses::told_apart(const ObjectPlan& plan, size_t name) {
-  std::vector<FormulaId> told;
+/// What the clauses say of the property's value; of a formula and its contrary one.
+ObjectClauses::Told ObjectClauses::told_apart(const ObjectPlan& plan, size_t name) {
+  Told told;
+  std::vector<FormulaId> others;
   std::unordered_set<FormulaId> met;
   for (const uint32_t clause : plan.clauses_of[name]) {
     for (const ClausePart& part : plan.clauses[clause]) {
       for (const ClauseLiteral& literal : part) {
         const FormulaId formula = std::min(literal.formula, formulas_.negate(literal.formula));
-        if (literal.place == name && formula > FormulaStore::kTrue && met.insert(formula).second) {
-          told.push_back(formula);
+        if (literal.place != name || formula <= FormulaStore::kTrue ||
+            !met.insert(formula).second) {
+          continue;
         }
+        const bool listing = literal.listing != FormulaStore::kFalse;
+        (listing ? told.formulas : others).push_back(listing ? literal.listing : formula);
       }
     }
   }
+  told.listing = told.formulas.size();
+  told.formulas.insert(told.formulas.end(), others.begin(), others.end());
   return told;
 }
 
-/// Values that some formulas list, by which of them do, after all other values: however many
-/// constants there are, each is told from all others at once. Moves these formulas to the front.
-std::vector<ObjectClauses::Constants> ObjectClauses::find_constants(std::vector<FormulaId>& told) {
+/// Their values, by which of the formulas list them, after all others: however many constants there
+/// are, each is told from all others at once.
+std::vector<ObjectClauses::Constants> ObjectClauses::find_constants(const Told& told) {
   std::map<ValueId, std::pair<std::string, std::set<size_t>>> lists;  // by value: formulas
-  size_t listed = 0;
-  for (size_t i = 0; i < told.size(); ++i) {
-    for (const FormulaId formula : {told[i], formulas_.negate(told[i])}) {
-      ValueList list;
-      const bool settled =
-          questions_.settles([&] { list = feasibility_.values(formula, kMaxConstants); });
-      if (!settled || !list.all) {
-        continue;
-      }
-      for (const ValueEntry& entry : list.entries) {
-        lists.try_emplace(entry.id, entry.text, std::set<size_t>())
-            .first->second.second.insert(listed);
-      }
-      std::swap(told[listed], told[i]);
-      told[listed++] = formula;
-      break;
+  for (size_t i = 0; i < told.listing; ++i) {
+    for (const ValueEntry& entry :
+         feasibility_.values(told.formulas[i], ClauseReader::kMaxConstants).entries) {
+      lists.try_emplace(entry.id, entry.text, std::set<size_t>()).first->second.second.insert(i);
     }
   }
   std::map<std::set<size_t>, std::vector<JsonValue>> alike;
@@ -266,12 +180,13 @@ std::vector<ObjectClauses::Constants> ObjectClauses::find_constants(std::vector<
     all_values.insert(all_values.end(), values.begin(), values.end());
     Constants& constants = all.emplace_back();
     constants.any = formulas_.equals_any(values);
-    constants.truths.resize(listed);
+    constants.truths.resize(told.listing);
     for (const size_t formula : formulas) {
       constants.truths[formula] = true;
     }
   }
-  all.front() = {formulas_.negate(formulas_.equals_any(all_values)), std::vector<bool>(listed)};
+  all.front() = {formulas_.negate(formulas_.equals_any(all_values)),
+                 std::vector<bool>(told.listing)};
   return all;
 }
 
@@ -283,12 +198,12 @@ const std::vector<ObjectClauses::Split>& ObjectClauses::splits(ObjectPlanId id,
     return known->second;
   }
   const FormulaId goal = plan.names[name].goal;
-  std::vector<FormulaId> told = told_apart(plan, name);
+  const Told told = told_apart(plan, name);
   std::vector<Split> found;
   for (Constants& constants : find_constants(told)) {
     const FormulaId with = formulas_.all_of({goal, constants.any});
     if (!feasibility_.impossible(with)) {
-      add_splits(plan, name, told, with, constants.truths, found);
+      add_splits(plan, name, told.formulas, with, constants.truths, found);
     }
   }
   return splits_[key] = std::move(found);

@@ -4,35 +4,10 @@
 #include <vector>
 
 #include "grammar/json/feasibility.h"
-#include "grammar/json/formula_truths.h"
 #include "grammar/json/value_plan.h"
 #include "grammar/schema/formula.h"
-#include "grammar/schema/schema_formulas.h"
 
 namespace specdec {
-
-/// Disjunctions about properties with given names, such as dependentRequired and most if/then, as
-/// clauses of objects. A clause is looked at where one of its names comes: n of them need no 2^n
-/// alternatives.
-class ClauseReader {
- public:
-  /// Borrows all three.
-  ClauseReader(FormulaStore& formulas, SchemaFormulas& schemas, FormulaTruths& truths)
-      : formulas_(formulas), schemas_(schemas), truths_(truths) {}
-
-  /// nullptr when it speaks of anything else.
-  const ObjectClause* read(FormulaId choice);
-
- private:
-  std::optional<ObjectClause> parts(FormulaId formula, int depth);
-  std::optional<ObjectClause> product(FormulaId formula, int depth);
-  std::optional<ObjectClause> literal(const Atom& atom, int depth);
-
-  FormulaStore& formulas_;
-  SchemaFormulas& schemas_;
-  FormulaTruths& truths_;
-  std::unordered_map<FormulaId, std::optional<ObjectClause>> known_;
-};
 
 /// What becomes of the clauses of objects while their properties come.
 class ObjectClauses {
@@ -52,8 +27,8 @@ class ObjectClauses {
   static std::vector<uint64_t> all_open(const ObjectPlan& plan);
   /// The property, by its place among the plan's names, will not come any more.
   static void close(const ObjectPlan& plan, size_t name, ObjectState& state);
-  /// Notes the clauses that hold whatever comes.
-  static void settle(const ObjectPlan& plan, ObjectState& state);
+  /// Notes which of the name's clauses hold whatever comes.
+  static void settle(const ObjectPlan& plan, size_t name, ObjectState& state);
   /// False when one cannot hold any more.
   static bool apply(const Split& split, ObjectState& state);
   /// True when all hold if nothing more comes.
@@ -66,17 +41,25 @@ class ObjectClauses {
   /// True when properties may follow with which all hold; `can_come` tells which names still may.
   bool can_hold(ObjectPlanId id, const ObjectPlan& plan, const ObjectState& state,
                 const std::vector<bool>& can_come);
+  /// The same when it was so before the name came, in any order and of any number.
+  bool can_hold_after(ObjectPlanId id, const ObjectPlan& plan, const ObjectState& state,
+                      size_t name);
 
  private:
   class Search;
-  /// Values that formulas which list theirs do not tell apart.
+  /// Formulas that a property's values are told apart by, first those that list theirs.
+  struct Told {
+    std::vector<FormulaId> formulas;
+    size_t listing = 0;
+  };
+  /// Values that the listing ones do not tell apart.
   struct Constants {
     FormulaId any = FormulaStore::kFalse;  ///< the value is one of them
     std::vector<bool> truths;              ///< of these formulas
   };
 
-  std::vector<FormulaId> told_apart(const ObjectPlan& plan, size_t name);
-  std::vector<Constants> find_constants(std::vector<FormulaId>& told);
+  Told told_apart(const ObjectPlan& plan, size_t name);
+  std::vector<Constants> find_constants(const Told& told);
   void add_splits(const ObjectPlan& plan, size_t name, const std::vector<FormulaId>& told,
                   FormulaId goal, std::vector<bool>& truths, std::vector<Split>& found);
   Split make_split(const ObjectPlan& plan, size_t name, const std::vector<FormulaId>& told,

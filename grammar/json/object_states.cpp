@@ -177,11 +177,13 @@ void ObjectStates::close_names(ObjectState& state) {
   for (size_t i = 0; i < plan.names.size(); ++i) {
     const bool over = questions_.options().schema_order && plan.names[i].rank < state.next_rank;
     if ((full || over) && !plan.names[i].required && !state.has_seen(i)) {
-      ObjectClauses::close(plan, i, state);
       set_bit(state.seen, i);
+      if (!plan.clauses.empty()) {
+        ObjectClauses::close(plan, i, state);
+        ObjectClauses::settle(plan, i, state);
+      }
     }
   }
-  ObjectClauses::settle(plan, state);
 }
 
 bool ObjectStates::open_name(const ObjectState& state, const PropertyPlan& property,
@@ -242,9 +244,14 @@ std::optional<ObjectState> ObjectStates::after_split(const ObjectState& before, 
   if (!ObjectClauses::apply(split, next)) {
     return std::nullopt;
   }
+  ObjectClauses::settle(plans_[before.plan], name, next);
   close_names(next);
-  return feasibility_.possible(split.goal) && meets_clauses(next) ? std::optional(std::move(next))
-                                                                  : std::nullopt;
+  const ObjectPlan& plan = plans_[before.plan];
+  const bool apart = !questions_.options().schema_order && plan.max == kUnbounded;
+  const bool finishes =
+      feasibility_.possible(split.goal) &&
+      (apart ? clauses_.can_hold_after(before.plan, plan, next, name) : meets_clauses(next));
+  return finishes ? std::optional(std::move(next)) : std::nullopt;
 }
 
 /// Whether the name may come next, where clauses tell values apart.

@@ -52,7 +52,9 @@ struct PropertyPlan {
 struct ClauseLiteral {
   NameId name = 0;
   FormulaId formula = FormulaStore::kTrue;  ///< of its value
-  bool present = false;                     ///< it must be there; else only its value matters
+  /// The formula or its contrary, where it lists its values: few constants.
+  FormulaId listing = FormulaStore::kFalse;
+  bool present = false;  ///< it must be there; else only its value matters
   uint32_t rank = kNoRank;
   size_t place = 0;  ///< among the plan's names, once they are prepared
 };
@@ -85,6 +87,7 @@ struct ObjectPlan {
   std::vector<PropertyPlan> classes;
   std::vector<ClauseGroup> clause_groups;
   std::vector<std::vector<uint32_t>> clauses_of;  ///< by name
+  std::vector<uint32_t> clause_group_of;          ///< by name; of none: as many as there are
 
   Named& require(NameId name);  ///< the name is required from now on
 };

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "grammar/compiled_grammar.h"
@@ -122,6 +123,47 @@ TEST(ManyAlternativesTest, OneOfByPatternsOfAProperty) {
     EXPECT_TRUE(accepts(*grammar, object(12, R"(,"p12":1,"p1":"x")"))) << pattern;
     EXPECT_FALSE(accepts(*grammar, object(12, R"(,"p12":"x")"))) << pattern;
     EXPECT_FALSE(accepts(*grammar, object(128, ""))) << pattern;
+  }
+}
+
+/// Patterns tell apart only what must be strings, wherever that is said.
+TEST(ManyAlternativesTest, OneOfPatternsAtAnyPlace) {
+  const std::vector<std::string> values = {"1", R"("ax")", R"("bx")", R"("ab")", R"("b")", "null"};
+  const std::string a = R"("pattern":"^a")";
+  const std::string b = R"("pattern":"^b")";
+  const std::string text = R"("type":"string")";
+  const auto check = [&](const std::string& schema, const std::string& begin,
+                         const std::string& end) {
+    const JsonValue parsed = parse_json(schema, "schema");
+    const NaiveValidator validator(parsed);
+    const Grammar grammar = compile_many(schema);
+    for (const std::string& value : values) {
+      const std::string whole = begin + value + end;
+      EXPECT_EQ(accepts(*grammar, whole), validator.accepts(parse_json(whole, "text")))
+          << schema << " " << whole;
+    }
+  };
+  for (const auto& [first, second] : std::vector<std::pair<std::string, std::string>>{
+           {"{" + a + "}", "{" + b + "}"},
+           {"{" + text + "," + a + "}", "{" + b + "}"},
+           {"{" + text + "," + a + "}", "{" + text + "," + b + "}"},
+           {R"({"type":["string","null"],)" + a + "}", R"({"type":["string","null"],)" + b + "}"},
+           {"{" + text + R"(,"allOf":[{)" + a + R"(},{"pattern":"x$"}]})",
+            R"({"allOf":[{)" + text + "," + b + R"(}],"pattern":"x"})"},
+           {R"({"$ref":"#/$defs/a"})", R"({"$ref":"#/$defs/b","minLength":2})"},
+           {R"({"enum":["ax","ab","bx",1]})", "{" + text + "," + b + "}"},
+           {R"({"enum":["ab","b"],"pattern":"b$"})", "{" + text + "," + a + "}"}}) {
+    const std::string both = fmt::format(R"("oneOf":[{},{}])", first, second);
+    const std::string defs =
+        fmt::format(R"("$defs":{{"a":{{{0},{1}}},"b":{{{0},{2}}}}})", text, a, b);
+    check("{" + defs + "," + both + "}", "", "");
+    std::string objects;
+    for (const std::string& value : {first, second}) {
+      objects += fmt::format(
+          R"({}{{"type":"object","properties":{{"k":{{"type":"object","properties":{{"v":{}}},"required":["v"]}}}},"required":["k"]}})",
+          objects.empty() ? "" : ",", value);
+    }
+    check("{" + defs + R"(,"oneOf":[)" + objects + "]}", R"({"k":{"v":)", "}}");
   }
 }
 

@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -120,6 +123,127 @@ TEST(ObjectClausesTest, ConditionsApartShareTheRoomThatIsLeft) {
   EXPECT_NE(grammar->next(two, R"(,"b2")"), Automaton::kDead);
 }
 
+/// What holds whatever comes is forgotten, so that what it depended on makes no difference.
+TEST(ObjectClausesTest, WhatIsSettledMakesNoDifference) {
+  const auto after = [](const Grammar& grammar, const std::string& text) {
+    const StateId state = grammar->next(grammar->start(), text);
+    EXPECT_NE(state, Automaton::kDead) << text;
+    return state;
+  };
+  const std::string conditions_on_kinds = conditions(70, [](size_t i) {
+    return fmt::format(
+        R"({{"if":{{"properties":{{"kind{0}":{{"const":1}}}},"required":["kind{0}"]}},"then":{{"required":["b{0}"]}}}})",
+        i);
+  });
+  const Grammar any = compile_conditions(conditions_on_kinds);
+  EXPECT_EQ(after(any, R"({"b3":1,"kind3":1,)"), after(any, R"({"b3":1,"kind3":2,)"));
+  EXPECT_EQ(after(any, R"({"kind3":1,"b3":1,)"), after(any, R"({"kind3":2,"b3":1,)"));
+  EXPECT_EQ(after(any, R"({"kind3":1,"b3":1,)"), after(any, R"({"b3":1,"kind3":1,)"));
+  EXPECT_NE(after(any, R"({"kind3":1,)"), after(any, R"({"kind3":2,)"));
+  EXPECT_NE(after(any, R"({"kind3":1,"b4":1,)"), after(any, R"({"kind3":2,"b4":1,)"));
+  // With the schema's order, a name also settles what it skips.
+  std::string names;
+  for (int i = 0; i < 70; ++i) {
+    names += fmt::format(R"("kind{0}":true,"b{0}":true,)", i);
+  }
+  const Grammar ordered = compile_conditions(
+      fmt::format(R"({{"properties":{{{}"z":true}},)", names) + conditions_on_kinds.substr(1),
+      true);
+  EXPECT_EQ(after(ordered, R"({"kind3":1,"b3":1,"z":1,)"), after(ordered, R"({"kind3":2,"z":1,)"));
+  EXPECT_EQ(after(ordered, R"({"b3":1,"z":1,)"), after(ordered, R"({"z":1,)"));
+}
+
+/// Each name is looked at with those that share conditions with it, of 512.
+TEST(ObjectClausesTest, ManyConditionsInAnyOrder) {
+  const size_t count = 512;
+  const Grammar grammar = compile_conditions(conditions(count, [](size_t i) {
+    return fmt::format(
+        R"({{"if":{{"properties":{{"a{0}":{{"const":1}}}},"required":["a{0}"]}},"then":{{"required":["b{0}"],"properties":{{"c{0}":false}}}}}})",
+        i);
+  }));
+  std::vector<std::pair<char, size_t>> names;
+  for (size_t i = 0; i < count; ++i) {
+    names.emplace_back('a', i);
+    names.emplace_back('b', i);
+  }
+  std::mt19937 random(3);
+  std::shuffle(names.begin(), names.end(), random);
+  StateId state = grammar->next(grammar->start(), R"({"x":1)");
+  std::set<size_t> needed;
+  std::set<size_t> there;
+  for (const auto& [letter, i] : std::span(names).first(200)) {
+    state = grammar->next(state, fmt::format(R"(,"{}{}":1)", letter, i));
+    ASSERT_NE(state, Automaton::kDead) << letter << i;
+    (letter == 'a' ? needed : there).insert(i);
+    EXPECT_EQ(grammar->next(state, fmt::format(R"(,"c{}")", i)) == Automaton::kDead,
+              needed.contains(i));
+    ASSERT_EQ(grammar->is_complete(grammar->next(state, "}")),
+              std::ranges::includes(there, needed));
+  }
+}
+
+/// A name that can be told apart from all others by itself still uses up room, and may end the time
+/// of others: then all conditions are looked at.
+TEST(ObjectClausesTest, ConditionsApartThatStillDependOnEachOther) {
+  const std::string needs = conditions(70, [](size_t i) {
+    return fmt::format(R"({{"dependentRequired":{{"a{0}":["b{0}","c{0}"]}}}})", i);
+  });
+  const Grammar roomy = compile_conditions(R"({"maxProperties":4,)" + needs.substr(1));
+  const StateId one = roomy->next(roomy->start(), R"({"a1":1)");
+  EXPECT_NE(roomy->next(one, R"(,"b2")"), Automaton::kDead);
+  EXPECT_NE(roomy->next(one, R"(,"x")"), Automaton::kDead);
+  EXPECT_EQ(roomy->next(one, R"(,"a2")"), Automaton::kDead);
+  EXPECT_EQ(roomy->next(one, R"(,"b2":1,"c2")"), Automaton::kDead);
+  EXPECT_TRUE(accepts(*roomy, R"({"a1":1,"b2":1,"c1":1,"b1":1})"));
+  const Grammar required =
+      compile_conditions(R"({"maxProperties":4,"required":["x","y"],)" + needs.substr(1));
+  EXPECT_EQ(required->next(required->start(), R"({"a1")"), Automaton::kDead);
+  EXPECT_TRUE(accepts(*required, R"({"b1":1,"x":1,"y":2,"z":3})"));
+  const Grammar ordered = compile_conditions(
+      R"({"properties":{"a1":true,"b1":true,"c1":true,"a2":true,"b2":true,"c2":true},)" +
+          needs.substr(1),
+      true);
+  const StateId first = ordered->next(ordered->start(), R"({"a1":1)");
+  EXPECT_NE(ordered->next(first, R"(,"b1")"), Automaton::kDead);
+  EXPECT_EQ(ordered->next(first, R"(,"a2")"), Automaton::kDead);
+  EXPECT_EQ(ordered->next(first, R"(,"b2")"), Automaton::kDead);
+  EXPECT_EQ(ordered->next(first, R"(,"x")"), Automaton::kDead);
+  EXPECT_TRUE(accepts(*ordered, R"({"a1":1,"b1":1,"c1":1,"b2":1})"));
+}
+
+/// In draft 4 an integer is how a number is written: 1.0 is none.
+TEST(ObjectClausesTest, ConstantsThatAreWrittenWhole) {
+  const std::string any = conditions(70, [](size_t i) {
+    return fmt::format(
+        R"({{"anyOf":[{{"properties":{{"a{0}":{{"type":"integer","enum":[1,"x"]}}}}}},{{"required":["b{0}"]}}]}})",
+        i);
+  });
+  const Grammar grammar = compile_conditions(
+      R"({"$schema":"http://json-schema.org/draft-04/schema#",)" + any.substr(1));
+  EXPECT_TRUE(accepts(*grammar, R"({"a3":1})"));
+  EXPECT_TRUE(accepts(*grammar, R"({"a3":1.0,"b3":2})"));
+  EXPECT_FALSE(accepts(*grammar, R"({"a3":1.0})"));
+  EXPECT_FALSE(accepts(*grammar, R"({"a3":"x"})"));
+}
+
+/// Values that refer to each other in more ways than can be followed one by one: an error, at once.
+TEST(ObjectClausesTest, ValuesOfManyReferences) {
+  std::string values;
+  for (int i = 0; i < 30; ++i) {
+    values += fmt::format(
+        R"("v{0}":{{"anyOf":[{{"$ref":"#/$defs/v{1}"}},{{"const":"c{0}"}},{{"allOf":[{{"$ref":"#/$defs/v{1}"}},{{"type":"string"}}]}}]}},)",
+        i, i + 1);
+  }
+  const std::string kinds = conditions(70, [](size_t i) {
+    return fmt::format(
+        R"({{"if":{{"properties":{{"kind":{{"$ref":"#/$defs/v{0}"}}}},"required":["kind"]}},"then":{{"required":["b{0}"]}}}})",
+        i % 25);
+  });
+  EXPECT_THROW(
+      compile_conditions(R"({"$defs":{)" + values + R"("v30":{"const":"end"}},)" + kinds.substr(1)),
+      GrammarError);
+}
+
 /// Conditions on a few names, of all kinds, that depend on each other.
 class RandomConditions {
  public:
@@ -128,23 +252,24 @@ class RandomConditions {
   std::string schema() {
     std::vector<std::string> properties;
     for (const char* name : {"a", "b", "c", "d", "e", "f"}) {
-      properties.push_back(fmt::format(R"("{}":{{"enum":[1,2,"x"]}})", name));
+      properties.push_back(fmt::format(R"("{}":{{"enum":[1,2,"x",true]}})", name));
     }
     std::vector<std::string> all;
     for (uint32_t count = 7 + below(4); count > 0; --count) {
       all.push_back(condition());
     }
-    return fmt::format(R"({{"type":"object","properties":{{{}}},"allOf":[{}]{}{}{}}})",
-                       fmt::join(properties, ","), fmt::join(all, ","),
-                       below(2) == 0 ? R"(,"additionalProperties":false)" : "",
-                       below(4) == 0 ? R"(,"required":["c"])" : "",
-                       below(3) == 0 ? fmt::format(R"(,"maxProperties":{})", 2 + below(3)) : "");
+    return fmt::format(
+        R"({{"type":"object","properties":{{{}}},"$defs":{{"one":{{"type":"number","minimum":1,"maximum":1}}}},"allOf":[{}]{}{}{}}})",
+        fmt::join(properties, ","), fmt::join(all, ","),
+        below(2) == 0 ? R"(,"additionalProperties":false)" : "",
+        below(4) == 0 ? R"(,"required":["c"])" : "",
+        below(3) == 0 ? fmt::format(R"(,"maxProperties":{})", 2 + below(3)) : "");
   }
 
   /// An object of these names and perhaps others, in random order.
   std::string object(bool in_order) {
     std::vector<std::string> members;
-    for (const char* name : {"a", "b", "c", "d", "e", "f", "g"}) {
+    for (const char* name : {"a", "b", "c", "d", "e", "f", "p"}) {
       if (below(2) == 0) {
         members.push_back(fmt::format(R"("{}":{})", name, value()));
       }
@@ -158,16 +283,26 @@ class RandomConditions {
  private:
   uint32_t below(uint32_t count) { return static_cast<uint32_t>(random_() % count); }
   std::string name() { return std::string(1, static_cast<char>('a' + below(6))); }
-  std::string value() { return std::vector<std::string>{"1", "2", R"("x")"}[below(3)]; }
+  std::string value() { return std::vector<std::string>{"1", "2", R"("x")", "true"}[below(4)]; }
 
   std::string statement() {
-    switch (below(4)) {
+    switch (below(7)) {
       case 0:
         return fmt::format(R"({{"required":["{}"]}})", name());
       case 1:
+        return fmt::format(R"({{"properties":{{"{}":{{"type":["boolean","null"]}}}}}})", name());
+      case 2:
+        return fmt::format(
+            R"({{"properties":{{"{0}":{{"not":{{"enum":[{1},{2}]}}}}}},"required":["{0}"]}})",
+            name(), value(), value());
+      case 3:
+        return fmt::format(
+            R"({{"properties":{{"{}":{{"type":"number","minimum":{}}},"p":{{"$ref":"#/$defs/one"}}}}}})",
+            name(), 1 + below(2));
+      case 4:
         return fmt::format(R"({{"properties":{{"{0}":{{"const":{1}}}}},"required":["{0}"]}})",
                            name(), value());
-      case 2:
+      case 5:
         return fmt::format(R"({{"properties":{{"{}":{{"type":"integer"}}}}}})", name());
       default:
         return fmt::format(R"({{"properties":{{"{}":false}}}})", name());
