@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "grammar/grammar_matcher.h"
 #include "grammar/grammar_source.h"
 

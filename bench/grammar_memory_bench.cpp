@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "grammar/grammar_matcher.h"
 #include "grammar/schema/json_value.h"
 

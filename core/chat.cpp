@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/jinja/template.h"
-#include "core/special_encoder.h"
+#include "core/tokenizers/special_encoder.h"
 
 namespace specdec {
 namespace {

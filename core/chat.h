@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 
 namespace specdec {
 

@@ -11,7 +11,7 @@
 
 #include "core/randomness.h"
 #include "core/sampling.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/types.h"
 #include "decoders/draft_trace.h"
 

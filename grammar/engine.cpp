@@ -4,8 +4,8 @@
 #include <deque>
 #include <utility>
 
-#include "core/control_pieces.h"
 #include "core/error.h"
+#include "core/tokenizers/control_pieces.h"
 #include "grammar/row_threads.h"
 
 namespace specdec {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "grammar/checked_matcher.h"
 #include "grammar/grammar_source.h"
 #include "grammar/grammar_vocabulary.h"

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/types.h"
 #include "grammar/grammar_matcher.h"
 

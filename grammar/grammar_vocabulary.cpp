@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "core/control_pieces.h"
 #include "core/edit_distance.h"
 #include "core/error.h"
+#include "core/tokenizers/control_pieces.h"
 #include "grammar/canonical/canonical_cuts.h"
 
 namespace specdec {

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/types.h"
 #include "grammar/json/shared_languages.h"
 #include "grammar/masks/string_masks.h"

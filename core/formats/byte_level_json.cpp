@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/byte_symbols.h"
 #include "core/error.h"
 #include "core/formats/piece_table.h"
 #include "core/formats/strict_json.h"
-#include "core/pre_tokenizer.h"
+#include "core/tokenizers/byte_symbols.h"
+#include "core/tokenizers/pre_tokenizer.h"
 
 namespace specdec {
 namespace {

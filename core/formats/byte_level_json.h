@@ -1,9 +1,9 @@
 #pragma once
 #include <string>
 
-#include "core/byte_level_tokenizer.h"
 #include "core/formats/tokenizer_config.h"
 #include "core/formats/tokenizer_json_sax.h"
+#include "core/tokenizers/byte_level_tokenizer.h"
 
 namespace specdec {
 

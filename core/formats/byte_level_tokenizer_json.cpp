@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/formats/byte_level_json.h"
-#include "core/pre_tokenizer.h"
+#include "core/tokenizers/pre_tokenizer.h"
 
 namespace specdec {
 namespace {

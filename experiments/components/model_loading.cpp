@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/formats/safetensors.h"
-#include "core/gguf_tokenizer.h"
+#include "core/tokenizers/gguf_tokenizer.h"
 #include "experiments/components/thread_choice.h"
 #include "kv/kv_cache.h"
 

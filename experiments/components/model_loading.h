@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/families/model.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/transformer/transformer_model.h"
 
 namespace specdec {

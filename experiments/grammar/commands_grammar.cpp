@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 #include "core/randomness.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "experiments/config/config_file.h"
 #include "experiments/grammar/grammar_arguments.h"
 #include "experiments/grammar/grammar_cases.h"

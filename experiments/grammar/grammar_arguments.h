@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "grammar/grammar_source.h"
 #include "grammar/grammar_vocabulary.h"
 

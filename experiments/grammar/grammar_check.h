@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "experiments/grammar/grammar_cases.h"
 #include "grammar/compiled_grammar.h"
 

@@ -11,7 +11,7 @@
 #include <ostream>
 
 #include "core/error.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "experiments/grammar/grammar_arguments.h"
 #include "experiments/grammar/grammar_cases.h"
 #include "experiments/grammar/grammar_check.h"

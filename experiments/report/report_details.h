@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "decoders/analysis/cost_curve.h"
 #include "experiments/metrics/metrics.h"
 #include "experiments/metrics/trace_records.h"

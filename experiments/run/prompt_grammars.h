@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "experiments/grammar/grammar_config.h"
 #include "experiments/run/prompts.h"
 #include "grammar/compiled_grammar.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/chat.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/types.h"
 #include "experiments/metrics/scorers.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/randomness.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "experiments/train/answer_plan.h"
 
 namespace specdec {

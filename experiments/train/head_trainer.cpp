@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 #include "core/families/model.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/transformer/tensor_source.h"
 #include "core/transformer/tensor_writer.h"
 #include "experiments/train/head_evaluation.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "experiments/train/train_config.h"
 
 namespace specdec {

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/families/gemma/config.h"
 #include "core/families/model.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/config_node.h"
 

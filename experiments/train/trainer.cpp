@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/families/gemma/weights.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/weights.h"

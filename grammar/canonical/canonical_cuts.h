@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/types.h"
 #include "grammar/canonical/merge_pairs.h"
 #include "grammar/tables/bounded_cache.h"

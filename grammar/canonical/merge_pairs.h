@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/types.h"
 #include "grammar/token_mask.h"
 

@@ -14,7 +14,7 @@
 #include "core/error.h"
 #include "core/formats/gguf.h"
 #include "core/formats/gguf_blocks.h"
-#include "core/gguf_tokenizer.h"
+#include "core/tokenizers/gguf_tokenizer.h"
 
 namespace {
 

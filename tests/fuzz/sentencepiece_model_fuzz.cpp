@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/sentencepiece_tokenizer.h"
+#include "core/tokenizers/sentencepiece_tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);

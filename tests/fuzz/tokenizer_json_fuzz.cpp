@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/bpe_tokenizer.h"
 #include "core/error.h"
+#include "core/tokenizers/bpe_tokenizer.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "core/sentencepiece_tokenizer.h"
+#include "core/tokenizers/sentencepiece_tokenizer.h"
 #include "grammar/grammar_source.h"
 #include "tests/support/letter_tokenizer.h"
 #include "tests/support/tokenizer_fixture.h"

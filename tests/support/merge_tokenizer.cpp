@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <random>
 
-#include "core/bpe_tokenizer.h"
 #include "core/formats/sentencepiece_model.h"
 #include "core/formats/tokenizer_json.h"
+#include "core/tokenizers/bpe_tokenizer.h"
 
 namespace specdec {
 

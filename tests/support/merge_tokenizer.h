@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 
 namespace specdec {
 

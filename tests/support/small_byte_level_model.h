@@ -2,9 +2,9 @@
 #include <string>
 #include <vector>
 
-#include "core/byte_level_tokenizer.h"
-#include "core/byte_symbols.h"
-#include "core/pre_tokenizer.h"
+#include "core/tokenizers/byte_level_tokenizer.h"
+#include "core/tokenizers/byte_symbols.h"
+#include "core/tokenizers/pre_tokenizer.h"
 
 namespace specdec {
 

@@ -10,7 +10,7 @@
 #include "core/families/convert/model_tensors.h"
 #include "core/families/description.h"
 #include "core/formats/tensor_layout.h"
-#include "core/tokenizer_files.h"
+#include "core/tokenizers/tokenizer_files.h"
 #include "core/transformer/tensor_source.h"
 
 namespace specdec {

@@ -7,8 +7,8 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include "core/control_pieces.h"
-#include "core/sentencepiece_tokenizer.h"
+#include "core/tokenizers/control_pieces.h"
+#include "core/tokenizers/sentencepiece_tokenizer.h"
 #include "grammar/engine.h"
 #include "grammar_source.h"
 #include "matcher.h"

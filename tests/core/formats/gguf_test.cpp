@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/formats/gguf_blocks.h"
 #include "core/formats/strict_json.h"
-#include "core/gguf_tokenizer.h"
+#include "core/tokenizers/gguf_tokenizer.h"
 #include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "core/error.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/tokenizer_fixture.h"

@@ -12,7 +12,7 @@
 #include <numbers>
 
 #include "core/families/model.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/transformer/reference.h"
 #include "decoders/beam_search.h"
 #include "decoders/drafters/draft_model.h"

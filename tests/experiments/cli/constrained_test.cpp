@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "experiments/run/experiment.h"
 #include "experiments/run/run_folder.h"
 #include "grammar/grammar_matcher.h"

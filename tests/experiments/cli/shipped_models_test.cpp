@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "core/families/model.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/transformer/transformer_model.h"
 #include "decoders/analysis/sequence_distribution.h"
 #include "decoders/autoregressive.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "experiments/grammar/grammar_config.h"
 #include "grammar/compiled_grammar.h"
 #include "tests/experiments/cli/cli_result.h"

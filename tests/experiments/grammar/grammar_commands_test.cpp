@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "experiments/config/config_file.h"
 #include "experiments/grammar/grammar_cases.h"
 #include "experiments/grammar/grammar_check.h"

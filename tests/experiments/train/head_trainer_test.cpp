@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/formats/strict_json.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/transformer/heads/eagle_head.h"
 #include "core/transformer/heads/medusa_head.h"
 #include "core/transformer/heads/mtp_head.h"

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/formats/strict_json.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
 

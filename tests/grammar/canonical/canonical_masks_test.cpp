@@ -10,7 +10,7 @@
 #include <set>
 
 #include "core/formats/utf8.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "grammar/grammar_matcher.h"
 #include "grammar/grammar_source.h"
 #include "tests/support/grammar_vocabularies.h"

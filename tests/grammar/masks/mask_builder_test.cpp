@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <random>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "grammar/compiled_grammar.h"
 #include "grammar/schema/json_value.h"
 #include "tests/support/grammar_vocabularies.h"

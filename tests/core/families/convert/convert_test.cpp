@@ -16,7 +16,7 @@
 #include "core/families/model.h"
 #include "core/formats/gguf.h"
 #include "core/formats/strict_json.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 #include "core/transformer/transformer_model.h"
 #include "kv/kv_cache.h"
 #include "tests/support/error_message.h"

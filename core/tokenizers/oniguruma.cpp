@@ -1,4 +1,4 @@
-#include "core/oniguruma.h"
+#include "core/tokenizers/oniguruma.h"
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/character_set.h"
 #include "core/error.h"
 #include "core/formats/utf8.h"
+#include "core/tokenizers/character_set.h"
 
 namespace specdec {
 namespace {

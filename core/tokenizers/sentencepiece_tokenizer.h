@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 
 namespace specdec {
 

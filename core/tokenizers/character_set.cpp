@@ -1,4 +1,4 @@
-#include "core/character_set.h"
+#include "core/tokenizers/character_set.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "core/control_pieces.h"
+#include "core/tokenizers/control_pieces.h"
 
 #include <algorithm>
 #include <array>

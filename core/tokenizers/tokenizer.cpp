@@ -1,12 +1,10 @@
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/bpe_tokenizer.h"
-#include "core/byte_level_tokenizer.h"
 #include "core/error.h"
 #include "core/formats/byte_level_json.h"
 #include "core/formats/gguf.h"
@@ -14,8 +12,10 @@
 #include "core/formats/tokenizer_config.h"
 #include "core/formats/tokenizer_json_sax.h"
 #include "core/formats/utf8.h"
-#include "core/gguf_tokenizer.h"
-#include "core/sentencepiece_tokenizer.h"
+#include "core/tokenizers/bpe_tokenizer.h"
+#include "core/tokenizers/byte_level_tokenizer.h"
+#include "core/tokenizers/gguf_tokenizer.h"
+#include "core/tokenizers/sentencepiece_tokenizer.h"
 
 namespace specdec {
 namespace {

@@ -1,17 +1,17 @@
-#include "core/byte_level_tokenizer.h"
+#include "core/tokenizers/byte_level_tokenizer.h"
 
 #include <fmt/format.h>
 #include <unicode/normalizer2.h>
 
 #include <array>
 
-#include "core/bpe_merges.h"
-#include "core/byte_symbols.h"
 #include "core/error.h"
 #include "core/formats/utf8.h"
-#include "core/piece_matcher.h"
-#include "core/pre_tokenizer.h"
-#include "core/vocabulary.h"
+#include "core/tokenizers/bpe_merges.h"
+#include "core/tokenizers/byte_symbols.h"
+#include "core/tokenizers/piece_matcher.h"
+#include "core/tokenizers/pre_tokenizer.h"
+#include "core/tokenizers/vocabulary.h"
 
 namespace specdec {
 namespace {

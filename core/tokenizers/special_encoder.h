@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "core/jinja/text.h"
-#include "core/piece_matcher.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/piece_matcher.h"
+#include "core/tokenizers/tokenizer.h"
 
 namespace specdec {
 

@@ -1,10 +1,10 @@
 #pragma once
 #include <memory>
 
-#include "core/byte_level_tokenizer.h"
 #include "core/formats/gguf.h"
 #include "core/formats/sentencepiece_model.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/byte_level_tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 
 namespace specdec {
 

@@ -1,4 +1,4 @@
-#include "core/tokenizer_files.h"
+#include "core/tokenizers/tokenizer_files.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@
 #include "core/formats/tokenizer_json.h"
 #include "core/formats/tokenizer_json_reader.h"
 #include "core/formats/tokenizer_json_sax.h"
-#include "core/gguf_tokenizer.h"
+#include "core/tokenizers/gguf_tokenizer.h"
 
 namespace specdec {
 namespace {

@@ -4,10 +4,10 @@
 #include <string>
 #include <variant>
 
-#include "core/byte_level_tokenizer.h"
 #include "core/formats/gguf.h"
 #include "core/formats/gguf_writer.h"
 #include "core/formats/sentencepiece_model.h"
+#include "core/tokenizers/byte_level_tokenizer.h"
 
 namespace specdec {
 

@@ -1,4 +1,4 @@
-#include "core/vocabulary.h"
+#include "core/tokenizers/vocabulary.h"
 
 #include <bit>
 #include <functional>

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/formats/tokenizer_json_reader.h"
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 
 namespace specdec {
 

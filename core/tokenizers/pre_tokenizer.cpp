@@ -1,4 +1,4 @@
-#include "core/pre_tokenizer.h"
+#include "core/tokenizers/pre_tokenizer.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "core/formats/utf8.h"
-#include "core/oniguruma.h"
+#include "core/tokenizers/oniguruma.h"
 
 namespace specdec {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/sentencepiece_tokenizer.h"
+#include "core/tokenizers/sentencepiece_tokenizer.h"
 
 #include <fmt/format.h>
 #include <sentencepiece_processor.h>
@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/formats/utf8.h"
-#include "core/vocabulary.h"
+#include "core/tokenizers/vocabulary.h"
 
 namespace specdec {
 namespace {

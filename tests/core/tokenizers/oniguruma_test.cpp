@@ -1,11 +1,11 @@
 // The cuts are those of the `tokenizers` library, which splits by Oniguruma.
-#include "core/oniguruma.h"
+#include "core/tokenizers/oniguruma.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "core/error.h"
-#include "core/pre_tokenizer.h"
+#include "core/tokenizers/pre_tokenizer.h"
 #include "tests/support/error_message.h"
 
 namespace specdec {

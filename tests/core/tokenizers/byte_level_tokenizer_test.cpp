@@ -1,6 +1,6 @@
 // Byte-level BPE from GGUF metadata and from tokenizer.json; the ids are llama.cpp's and the
 // `tokenizers` library's. The 49,152 pieces of SmolLM2: tests/core/families/gguf/.
-#include "core/byte_level_tokenizer.h"
+#include "core/tokenizers/byte_level_tokenizer.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -9,15 +9,15 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "core/byte_symbols.h"
 #include "core/error.h"
 #include "core/formats/byte_level_json.h"
 #include "core/formats/gguf.h"
 #include "core/formats/strict_json.h"
-#include "core/gguf_tokenizer.h"
-#include "core/pre_tokenizer.h"
-#include "core/special_encoder.h"
-#include "core/tokenizer_files.h"
+#include "core/tokenizers/byte_symbols.h"
+#include "core/tokenizers/gguf_tokenizer.h"
+#include "core/tokenizers/pre_tokenizer.h"
+#include "core/tokenizers/special_encoder.h"
+#include "core/tokenizers/tokenizer_files.h"
 #include "tests/support/error_message.h"
 #include "tests/support/small_byte_level_model.h"
 #include "tests/support/temporary_folder.h"

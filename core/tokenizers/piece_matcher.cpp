@@ -1,4 +1,4 @@
-#include "core/piece_matcher.h"
+#include "core/tokenizers/piece_matcher.h"
 
 #include "core/error.h"
 

@@ -1,16 +1,16 @@
-#include "core/gguf_tokenizer.h"
+#include "core/tokenizers/gguf_tokenizer.h"
 
 #include <fmt/format.h>
 
 #include <unordered_map>
 #include <utility>
 
-#include "core/bpe_tokenizer.h"
-#include "core/byte_level_tokenizer.h"
 #include "core/error.h"
 #include "core/formats/tokenizer_json.h"
 #include "core/formats/utf8.h"
-#include "core/pre_tokenizer.h"
+#include "core/tokenizers/bpe_tokenizer.h"
+#include "core/tokenizers/byte_level_tokenizer.h"
+#include "core/tokenizers/pre_tokenizer.h"
 
 namespace specdec {
 namespace {

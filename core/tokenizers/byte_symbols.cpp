@@ -1,4 +1,4 @@
-#include "core/byte_symbols.h"
+#include "core/tokenizers/byte_symbols.h"
 
 #include <unordered_map>
 

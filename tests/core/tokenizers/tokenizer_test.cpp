@@ -1,4 +1,4 @@
-#include "core/tokenizer.h"
+#include "core/tokenizers/tokenizer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,12 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "core/bpe_tokenizer.h"
 #include "core/chat.h"
 #include "core/error.h"
 #include "core/formats/strict_json.h"
 #include "core/formats/tokenizer_json.h"
-#include "core/sentencepiece_tokenizer.h"
+#include "core/tokenizers/bpe_tokenizer.h"
+#include "core/tokenizers/sentencepiece_tokenizer.h"
 #include "tests/support/error_message.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "core/special_encoder.h"
+#include "core/tokenizers/special_encoder.h"
 
 namespace specdec {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/bpe_merges.h"
+#include "core/tokenizers/bpe_merges.h"
 
 #include <queue>
 #include <utility>

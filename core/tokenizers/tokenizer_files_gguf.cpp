@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "core/pre_tokenizer.h"
-#include "core/tokenizer_files.h"
+#include "core/tokenizers/pre_tokenizer.h"
+#include "core/tokenizers/tokenizer_files.h"
 
 namespace specdec {
 namespace {

@@ -1,16 +1,16 @@
-#include "core/bpe_tokenizer.h"
+#include "core/tokenizers/bpe_tokenizer.h"
 
 #include <fmt/format.h>
 
 #include <utility>
 
-#include "core/bpe_merges.h"
 #include "core/error.h"
 #include "core/formats/tokenizer_json_reader.h"
 #include "core/formats/tokenizer_json_sax.h"
 #include "core/formats/utf8.h"
-#include "core/piece_matcher.h"
-#include "core/vocabulary.h"
+#include "core/tokenizers/bpe_merges.h"
+#include "core/tokenizers/piece_matcher.h"
+#include "core/tokenizers/vocabulary.h"
 
 namespace specdec {
 namespace {

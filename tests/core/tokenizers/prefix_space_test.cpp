@@ -5,16 +5,16 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "core/bpe_tokenizer.h"
 #include "core/chat.h"
 #include "core/error.h"
 #include "core/formats/tokenizer_json.h"
 #include "core/formats/tokenizer_json_reader.h"
 #include "core/formats/tokenizer_json_sax.h"
-#include "core/gguf_tokenizer.h"
-#include "core/sentencepiece_tokenizer.h"
-#include "core/special_encoder.h"
-#include "core/tokenizer_files.h"
+#include "core/tokenizers/bpe_tokenizer.h"
+#include "core/tokenizers/gguf_tokenizer.h"
+#include "core/tokenizers/sentencepiece_tokenizer.h"
+#include "core/tokenizers/special_encoder.h"
+#include "core/tokenizers/tokenizer_files.h"
 #include "tests/support/error_message.h"
 #include "tests/support/tokenizer_fixture.h"
 
