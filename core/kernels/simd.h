@@ -42,13 +42,20 @@ const char* simd_level_name(SimdLevel level);
     }                                                  \
   } while (false)
 /// The same of a body compiled with SPECDEC_SIMD_DOT_PRODUCTS.
-#define SPECDEC_SIMD_DOT_CALL(function, ...)                            \
-  do {                                                                  \
-    if (::specdec::simd_level() == ::specdec::SimdLevel::kAvx512Vnni) { \
-      ::specdec::simd_avx512vnni::function(__VA_ARGS__);                \
-    } else {                                                            \
-      SPECDEC_SIMD_CALL(function, __VA_ARGS__);                         \
-    }                                                                   \
+#define SPECDEC_SIMD_DOT_CALL(function, ...)               \
+  do {                                                     \
+    switch (::specdec::simd_level()) {                     \
+      case ::specdec::SimdLevel::kAvx512Vnni:              \
+        ::specdec::simd_avx512vnni::function(__VA_ARGS__); \
+        break;                                             \
+      case ::specdec::SimdLevel::kAvx512:                  \
+      case ::specdec::SimdLevel::kAvx2:                    \
+        ::specdec::simd_avx2::function(__VA_ARGS__);       \
+        break;                                             \
+      case ::specdec::SimdLevel::kBaseline:                \
+        ::specdec::simd_base::function(__VA_ARGS__);       \
+        break;                                             \
+    }                                                      \
   } while (false)
 #else
 #define SPECDEC_SIMD_CALL(function, ...) ::specdec::simd_base::function(__VA_ARGS__)

@@ -4,7 +4,8 @@
 // function's registers before it inlines. Nor can ifunc dispatch, which runs before
 // AddressSanitizer is ready. Clang ignores GCC's pragmas and says so only as an unknown pragma,
 // hence its own.
-// With SPECDEC_SIMD_DOT_PRODUCTS also for AVX-512 with dot products of bytes (VNNI).
+// With SPECDEC_SIMD_DOT_PRODUCTS AVX-512 has dot products of bytes (VNNI): processors without them
+// take AVX2's, since these bodies are large and such processors few.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -38,12 +39,7 @@ constexpr bool kDotProducts = true;
 #include "core/kernels/simd/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx512vnni
-#if defined(__clang__)
-#pragma clang attribute pop
 #else
-#pragma GCC pop_options
-#endif
-#endif
 #if defined(__clang__)
 #pragma clang attribute push( \
     __attribute__((target("avx2,fma,avx512f,avx512vl,avx512bw,avx512dq"))), apply_to = function)
@@ -57,6 +53,7 @@ constexpr bool kDotProducts = false;
 #include "core/kernels/simd/vector_simd.h"
 #include SPECDEC_SIMD_BODY
 }  // namespace specdec::simd_avx512
+#endif
 #if defined(__clang__)
 #pragma clang attribute pop
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)

@@ -8,24 +8,14 @@ typedef int16_t Halves __attribute__((vector_size(kVectorBytes)));
 /// In each lane the products of two signed 16-bit halves, summed.
 template <class V, class W>
 inline Ints dot_halves(V a, W b) {
-  if constexpr (sizeof(V) == 64) {
-    return same_bits<Ints>(_mm512_madd_epi16(same_bits<__m512i>(a), same_bits<__m512i>(b)));
-  } else {
-    return same_bits<Ints>(_mm256_madd_epi16(same_bits<__m256i>(a), same_bits<__m256i>(b)));
-  }
+  return same_bits<Ints>(_mm256_madd_epi16(same_bits<__m256i>(a), same_bits<__m256i>(b)));
 }
 
 /// In each half the products of two unsigned bytes of `codes` with two signed ones of `x`, summed;
 /// the sum has to fit.
 template <class V>
 inline Halves dot_byte_pairs(V codes, V x) {
-  if constexpr (sizeof(V) == 64) {
-    return same_bits<Halves>(
-        _mm512_maddubs_epi16(same_bits<__m512i>(codes), same_bits<__m512i>(x)));
-  } else {
-    return same_bits<Halves>(
-        _mm256_maddubs_epi16(same_bits<__m256i>(codes), same_bits<__m256i>(x)));
-  }
+  return same_bits<Halves>(_mm256_maddubs_epi16(same_bits<__m256i>(codes), same_bits<__m256i>(x)));
 }
 #endif
 
@@ -34,10 +24,9 @@ inline Halves dot_byte_pairs(V codes, V x) {
 template <int kBits>
 constexpr int kPairsInHalves = INT16_MAX / (2 * ((1 << kBits) - 1) * 127);
 
-constexpr bool kHasDotBytes = kDotProducts && kVectorBytes == 64;
 /// Whether products are summed in 16 bits first, four times as many in an instruction.
 template <int kBits>
-constexpr bool kSumsHalves = !kHasDotBytes && kVectorBytes > 16 && kPairsInHalves<kBits> > 0;
+constexpr bool kSumsHalves = kVectorBytes == 32 && kPairsInHalves<kBits> > 0;
 /// Whether codes are multiplied with their offset taken off: then magnitudes are multiplied, and
 /// inputs take the codes' signs.
 template <int kBits>
@@ -47,7 +36,7 @@ constexpr bool kSignsCodes = kVectorBytes == 32 && kBits == 8;
 template <int kBits>
 inline Ints dot_bytes(Ints sums, Words codes, Words x) {
 #if defined(__x86_64__)
-  if constexpr (kHasDotBytes) {
+  if constexpr (kDotProducts) {
     return same_bits<Ints>(_mm512_dpbusd_epi32(same_bits<__m512i>(sums), same_bits<__m512i>(codes),
                                                same_bits<__m512i>(x)));
   } else if constexpr (kSignsCodes<kBits>) {
@@ -55,11 +44,6 @@ inline Ints dot_bytes(Ints sums, Words codes, Words x) {
     const __m256i magnitudes = _mm256_abs_epi8(weights);
     const __m256i inputs = _mm256_sign_epi8(same_bits<__m256i>(x), weights);
     return sums + dot_halves(dot_byte_pairs(magnitudes, inputs), Halves{} + 1);
-  } else if constexpr (kVectorBytes > 16) {
-    const auto even = same_bits<Halves>(x << 8) >> 8;
-    const auto odd = same_bits<Halves>(x) >> 8;
-    return sums + dot_halves(codes & 0x00FF00FFU, even) +
-           dot_halves((codes >> 8) & 0x00FF00FFU, odd);
   }
 #endif
 #pragma GCC unroll 4
@@ -70,12 +54,15 @@ inline Ints dot_bytes(Ints sums, Words codes, Words x) {
   return sums;
 }
 
+/// Of a block, in which each group's codes lie at a place that is known then.
+constexpr int kGroupsUnrolled = kVectorBytes > 16 ? 8 : 2;
+
 /// Calls add(r, c, codes, x) for the groups begin to end of R rows and C vectors of columns: codes
 /// of a group, and the row's inputs in every lane.
 template <int R, int C, int kBits, class Add>
 inline void for_each_group(const PanelCodes<kBits>& codes, int64_t column,
                            const QuantizedBlock* input, int begin, int end, const Add& add) {
-#pragma GCC unroll 8
+#pragma GCC unroll kGroupsUnrolled
   for (int group = begin; group < end; ++group) {
     Words words[C];
 #pragma GCC unroll 2
