@@ -14,10 +14,23 @@ void PieceTable::add_new(const std::string& text, uint64_t id, PieceType type) {
   if (ids_.count(text) != 0) {
     fail(fmt::format("model.vocab: the piece \"{}\" stands twice.", text));
   }
-  add(text, id, type);
+  put(text, id, type);
 }
 
 void PieceTable::add(const std::string& text, uint64_t id, PieceType type) {
+  if (ids_.count(text) == 0) {
+    if (id < next_added_) {
+      fail(fmt::format(
+          "added token \"{}\" with id {}: it stands behind one with a higher id, so the "
+          "`tokenizers` library would give it another. Order added_tokens by id.",
+          text, id));
+    }
+    next_added_ = id + 1;
+  }
+  put(text, id, type);
+}
+
+void PieceTable::put(const std::string& text, uint64_t id, PieceType type) {
   if (text.empty() || id >= most_) {
     fail(
         fmt::format("piece \"{}\" with id {}: pieces are not empty, and ids run from 0 without "

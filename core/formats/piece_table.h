@@ -21,7 +21,8 @@ class PieceTable {
 
   /// A piece of model.vocab, which has each once.
   void add_new(const std::string& text, uint64_t id, PieceType type);
-  /// A piece that may be known under the same id already; it becomes of this type.
+  /// An added token, which may be known under the same id already; it becomes of this type. Ids of
+  /// new ones rise, as the `tokenizers` library gives them by their order, whatever the file says.
   void add(const std::string& text, uint64_t id, PieceType type);
   /// Throws unless all ids up to the highest have a piece.
   void check_gaps() const;
@@ -36,8 +37,10 @@ class PieceTable {
 
  private:
   [[noreturn]] void fail(const std::string& what) const;
+  void put(const std::string& text, uint64_t id, PieceType type);
 
   size_t most_;
+  uint64_t next_added_ = 0;  ///< the lowest id that a new added token may have
   std::string where_;
   std::unordered_map<std::string, Token> ids_;
   std::vector<SentencePiece> pieces_;

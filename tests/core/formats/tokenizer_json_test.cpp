@@ -138,6 +138,9 @@ TEST(TokenizerJsonTest, RefusesWrongAddedTokens) {
   const json extra = {{"id", 600}, {"content", "<image>"}, {"special", true}};
   EXPECT_EQ(complaint("/added_tokens/-", extra), "no error")
       << "ids may go on after the vocabulary";
+  const json two = {{{"id", 601}, {"content", "<b>"}}, {{"id", 600}, {"content", "<a>"}}};
+  EXPECT_THAT(complaint("/added_tokens", two),
+              HasSubstr("\"<a>\" with id 600: it stands behind one with a higher id"));
 }
 
 TEST(TokenizerJsonTest, RefusesWrongMerges) {
