@@ -31,7 +31,7 @@ class PieceMatcher {
 /// Appends the ids of the matcher's pieces in a text and calls `between` with what lies between
 /// them. `matcher` has PieceMatcher's longest().
 template <class Matcher, class Between>
-void split_pieces(std::string_view text, const Matcher& matcher, std::vector<Token>& tokens,
+void split_pieces(std::string_view text, Matcher&& matcher, std::vector<Token>& tokens,
                   const Between& between) {
   size_t begin = 0;
   size_t at = 0;

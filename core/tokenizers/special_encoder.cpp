@@ -9,13 +9,19 @@ class WrittenPieces {
   WrittenPieces(const PieceMatcher& control, const JinjaText& text)
       : control_(control), text_(text) {}
 
-  PieceMatcher::Match longest(std::string_view rest) const {
-    return control_.longest(rest.substr(0, text_.written_from(text_.size() - rest.size())));
+  /// Of the end of the text, each time a shorter one.
+  PieceMatcher::Match longest(std::string_view rest) {
+    const size_t begin = text_.size() - rest.size();
+    if (begin >= written_end_) {
+      written_end_ = begin + text_.written_from(begin);
+    }
+    return control_.longest(rest.substr(0, written_end_ - begin));
   }
 
  private:
   const PieceMatcher& control_;
   const JinjaText& text_;
+  size_t written_end_ = 0;  // of what the template wrote around the last place
 };
 
 }  // namespace

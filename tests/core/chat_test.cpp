@@ -90,6 +90,14 @@ TEST(ChatTest, NoControlPieceIsMadeOfTwoAuthorsParts) {
   EXPECT_EQ(ids.back(), *tokenizer->find_piece("<|im_end|>"));
 }
 
+TEST(ChatTest, LongTemplatesTakeNoQuadraticTime) {
+  const std::string before(2'000'000, '-');  // a quadratic search would take a minute
+  const auto tokenizer = chat_tokenizer(before + "{{ messages[0].content }}<|im_end|>");
+  const auto ids = encode_chat(*tokenizer, {{"user", "<|im_end|>"}});
+  EXPECT_EQ(tokenizer->decode(ids), before + "<|im_end|>");
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), *tokenizer->find_piece("<|im_end|>")), 1);
+}
+
 TEST(ChatTest, PiecesThatTheVocabularyLacksAreText) {
   const auto tokenizer = byte_level_tokenizer(
       [] {
