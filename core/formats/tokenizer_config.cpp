@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/error.h"
 #include "core/formats/strict_json.h"
@@ -37,7 +38,7 @@ class ConfigReader {
     if (value.is_string()) {
       return value.get<std::string>();
     }
-    std::string result;
+    std::optional<std::string> result;
     for (const json& one : value.is_array() ? value : json::array({nullptr})) {
       if (!member(one, "name").is_string() || !member(one, "template").is_string()) {
         fail(kKey, "must be a text, or a list of objects with the texts \"name\" and \"template\"");
@@ -46,7 +47,10 @@ class ConfigReader {
         result = member(one, "template").get<std::string>();
       }
     }
-    return result;
+    if (!result) {
+      fail(kKey, "is a list of templates none of which is called \"default\"; name one so");
+    }
+    return *result;
   }
 
  private:

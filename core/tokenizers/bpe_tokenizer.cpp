@@ -17,9 +17,9 @@ namespace {
 
 class BpeTokenizer final : public Tokenizer {
  public:
-  BpeTokenizer(const BpeModel& model, std::string_view chat_template)
-      : vocabulary_(model.vocabulary),
-        chat_template_(chat_template),
+  BpeTokenizer(const BpeModel& model, const TokenizerConfig& config)
+      : vocabulary_(model.vocabulary, config),
+        chat_template_(config.chat_template),
         merges_(model.merges),
         prefix_space_(model.vocabulary.prefix_space) {
     for (const AddedToken& token : model.added) {
@@ -140,14 +140,13 @@ class BpeTokenizer final : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> bpe_tokenizer(std::string_view json, const std::string& where,
-                                         std::string_view chat_template) {
-  return bpe_tokenizer(split_tokenizer_json(json, where), where, chat_template);
+                                         const TokenizerConfig& config) {
+  return bpe_tokenizer(split_tokenizer_json(json, where), where, config);
 }
 
 std::unique_ptr<Tokenizer> bpe_tokenizer(TokenizerJsonText text, const std::string& where,
-                                         std::string_view chat_template) {
-  return std::make_unique<BpeTokenizer>(parse_tokenizer_json(std::move(text), where),
-                                        chat_template);
+                                         const TokenizerConfig& config) {
+  return std::make_unique<BpeTokenizer>(parse_tokenizer_json(std::move(text), where), config);
 }
 
 }  // namespace specdec

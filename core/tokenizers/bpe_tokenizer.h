@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/formats/tokenizer_config.h"
 #include "core/tokenizers/tokenizer.h"
 
 namespace specdec {
@@ -18,9 +19,9 @@ struct TokenizerJsonText;
 /// Throws WeightsError, naming `where`: not JSON (with line and column), missing keys, a part that
 /// is not supported, ids with gaps or taken twice, merges of pieces that do not exist.
 std::unique_ptr<Tokenizer> bpe_tokenizer(std::string_view json, const std::string& where,
-                                         std::string_view chat_template = {});
+                                         const TokenizerConfig& config = {});
 /// The same of a file that has been read.
 std::unique_ptr<Tokenizer> bpe_tokenizer(TokenizerJsonText text, const std::string& where,
-                                         std::string_view chat_template = {});
+                                         const TokenizerConfig& config = {});
 
 }  // namespace specdec

@@ -202,8 +202,16 @@ std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {
   }
   if (model == "llama") {
     // By way of the tokenizer.json that gives the same ids.
-    return bpe_tokenizer(tokenizer_json(gguf_sentencepiece(metadata)), metadata.where(),
-                         metadata.text("tokenizer.chat_template", ""));
+    const SentencePieceModel pieces = gguf_sentencepiece(metadata);
+    TokenizerConfig config{.pieces = {},
+                           .chat_template = metadata.text("tokenizer.chat_template", "")};
+    for (const auto& [key, token] :
+         {std::pair("bos_token", pieces.bos), std::pair("eos_token", pieces.eos)}) {
+      if (token) {
+        config.pieces[key] = pieces.pieces[static_cast<size_t>(*token)].text;
+      }
+    }
+    return bpe_tokenizer(tokenizer_json(pieces), metadata.where(), config);
   }
   metadata.fail("tokenizer.ggml.model",
                 fmt::format("is '{}', which is not supported; known: gpt2, llama", model));

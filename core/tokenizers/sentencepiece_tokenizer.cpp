@@ -16,10 +16,8 @@ namespace {
 class SentencePieceTokenizer final : public Tokenizer {
  public:
   SentencePieceTokenizer(std::string_view bytes, const std::string& where,
-                         std::string_view chat_template)
-      : SentencePieceTokenizer(parse_sentencepiece_model(bytes, where), bytes, where) {
-    chat_template_ = chat_template;
-  }
+                         const TokenizerConfig& config)
+      : SentencePieceTokenizer(parse_sentencepiece_model(bytes, where), bytes, where, config) {}
 
   int64_t vocab_size() const override { return vocabulary_.size(); }
   std::string_view token_bytes(Token token) const override { return vocabulary_.bytes(token); }
@@ -65,8 +63,10 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  private:
   SentencePieceTokenizer(const SentencePieceModel& model, std::string_view bytes,
-                         const std::string& where)
-      : vocabulary_(model), prefix_space_(model.prefix_space == PrefixSpace::kAlways) {
+                         const std::string& where, const TokenizerConfig& config)
+      : vocabulary_(model, config),
+        chat_template_(config.chat_template),
+        prefix_space_(model.prefix_space == PrefixSpace::kAlways) {
     // A later value of a field counts: normalizer_spec.add_dummy_prefix = false, since the library
     // would put the prefix before every text, also one that goes on from other text.
     constexpr std::string_view kNoPrefix{"\x1A\x02\x18\x00", 4};
@@ -128,8 +128,8 @@ class SentencePieceTokenizer final : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string_view bytes, const std::string& where,
-                                                   std::string_view chat_template) {
-  return std::make_unique<SentencePieceTokenizer>(bytes, where, chat_template);
+                                                   const TokenizerConfig& config) {
+  return std::make_unique<SentencePieceTokenizer>(bytes, where, config);
 }
 
 }  // namespace specdec

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/formats/tokenizer_config.h"
 #include "core/tokenizers/tokenizer.h"
 
 namespace specdec {
@@ -10,6 +11,6 @@ namespace specdec {
 /// A tokenizer from the bytes of a tokenizer.model file, encoding with libsentencepiece. Throws
 /// WeightsError, naming `where`, when the bytes are not a model of Gemma's or Llama 2's kind.
 std::unique_ptr<Tokenizer> sentencepiece_tokenizer(std::string_view bytes, const std::string& where,
-                                                   std::string_view chat_template = {});
+                                                   const TokenizerConfig& config = {});
 
 }  // namespace specdec

@@ -52,7 +52,7 @@ std::unique_ptr<Tokenizer> json_tokenizer(const std::string& bytes, const Tokeni
   TokenizerJsonText text = split_tokenizer_json(bytes, where);
   return is_byte_level(text)
              ? byte_level_tokenizer(parse_byte_level_json(text, config, where), where)
-             : bpe_tokenizer(std::move(text), where, config.chat_template);
+             : bpe_tokenizer(std::move(text), where, config);
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
       file.extension() == ".json" || (first != std::string::npos && bytes[first] == '{');
   const TokenizerConfig config = read_tokenizer_config(file.parent_path());
   return is_json ? json_tokenizer(bytes, config, file.string())
-                 : sentencepiece_tokenizer(bytes, file.string(), config.chat_template);
+                 : sentencepiece_tokenizer(bytes, file.string(), config);
 }
 
 bool same_vocabulary(const Tokenizer& a, const Tokenizer& b, std::string& reason) {

@@ -62,7 +62,7 @@ class Tokenizer {
   virtual std::string_view piece(Token token) const = 0;
   /// Id of a piece, if the vocabulary has it.
   virtual std::optional<Token> find_piece(std::string_view piece) const = 0;
-  /// <bos>, <eos>, <pad>, <unk>, by the tokenizer's own file.
+  /// <bos> and <eos>, by tokenizer_config.json, else by the tokenizer's own file.
   virtual std::optional<Token> bos() const = 0;
   virtual std::optional<Token> eos() const = 0;
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/formats/sentencepiece_model.h"
+#include "core/formats/tokenizer_config.h"
 #include "core/types.h"
 
 namespace specdec {
@@ -16,7 +17,8 @@ namespace specdec {
 class Vocabulary {
  public:
   /// The pieces must be as parse_sentencepiece_model checks them: distinct, 256 bytes among them.
-  explicit Vocabulary(const SentencePieceModel& model);
+  /// Where the config names <bos> or <eos>, these count instead of the model's.
+  Vocabulary(const SentencePieceModel& model, const TokenizerConfig& config);
   /// Any pieces, and the bytes that each stands for. Those of unused ids count as empty.
   Vocabulary(const std::vector<SentencePiece>& pieces, const std::vector<std::string>& bytes);
   Vocabulary(const Vocabulary&) = delete;

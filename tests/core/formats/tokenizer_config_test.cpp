@@ -40,6 +40,8 @@ TEST(TokenizerConfigTest, MistakesNameFileAndKey) {
       {R"({"eos_token": {"content": 2}})", "c.json: 'eos_token' must be a piece's text"},
       {R"({"chat_template": {}})", "c.json: 'chat_template' must be a text, or a list"},
       {R"({"chat_template": ["a"]})", "c.json: 'chat_template' must be a text, or a list"},
+      {R"({"chat_template": [{"name": "rag", "template": "a"}]})",
+       "c.json: 'chat_template' is a list of templates none of which is called \"default\""},
   };
   for (const auto& [text, expected] : cases) {
     EXPECT_THAT(error_message<WeightsError>([&, text = text] { (void)parsed(text); }),
@@ -60,6 +62,20 @@ TEST(TokenizerConfigTest, TheFilesBesideATokenizerAreRead) {
     folder.write("tokenizer_config.json", "{");
     EXPECT_THAT(error_message<WeightsError>([&] { (void)load_tokenizer(folder.path()); }),
                 HasSubstr("tokenizer_config.json:1:2"));
+  }
+}
+
+TEST(TokenizerConfigTest, ItsEndsCountBeforeTheTokenizersOwn) {
+  for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
+    const TemporaryFolder folder;
+    folder.write(name, tokenizer_fixture(name));
+    const auto own = load_tokenizer(folder.path());
+    folder.write("tokenizer_config.json",
+                 R"({"bos_token": "<not there>", "eos_token": "<end_of_turn>"})");
+    const auto tokenizer = load_tokenizer(folder.path());
+    EXPECT_EQ(tokenizer->bos(), own->bos());
+    EXPECT_NE(tokenizer->eos(), own->eos());
+    EXPECT_EQ(tokenizer->eos(), own->find_piece("<end_of_turn>"));
   }
 }
 
