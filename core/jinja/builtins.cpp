@@ -10,7 +10,7 @@
 namespace specdec {
 namespace {
 
-using Bound = std::vector<const JinjaValue*>;
+using Bound = JinjaBoundArguments;
 using ListKind = JinjaList::Kind;
 
 struct Filter {
@@ -27,95 +27,103 @@ JinjaValue default_filter(const JinjaValue& value, const Bound& given) {
 JinjaValue join_filter(const JinjaValue& value, const Bound& given) {
   JinjaText result;
   bool first = true;
-  for (const JinjaValue& one : items_of(value)) {
+  for (const JinjaValue& one : items_of(value, given.budget)) {
     result += std::exchange(first, false) || given[0] == nullptr ? JinjaText() : printed(*given[0]);
     result += printed(one);
   }
+  given.budget.take(result.size(), 2);
   return result;
 }
 
-JinjaValue end_of_list(const JinjaValue& value, bool first) {
+JinjaValue end_of_list(const JinjaValue& value, bool first, JinjaBudget& budget) {
   if (as_list(value) != nullptr && as_list(value)->kind == ListKind::kIterator && !first) {
     throw Error("the last of an iterator is not supported.");
   }
-  const std::vector<JinjaValue> items = items_of(value);
+  const std::vector<JinjaValue> items = items_of(value, budget);
   if (items.empty()) {
     return JinjaUndefined{first ? "the first of none" : "the last of none"};
   }
   return first ? items.front() : items.back();
 }
 
-/// A method of the value's text under the filter's name.
-JinjaValue text_filter(std::string_view name, const JinjaValue& value, const Bound& given) {
-  JinjaArguments arguments;
-  for (const JinjaValue* one : given) {
+constexpr char kStrip[] = "strip";
+constexpr char kReplace[] = "replace";
+constexpr char kUpper[] = "upper";
+constexpr char kLower[] = "lower";
+constexpr char kCapitalize[] = "capitalize";
+
+/// What the value's text has as a method.
+template <const char* kMethod>
+JinjaValue text_filter(const JinjaValue& value, const Bound& given) {
+  JinjaArguments arguments{given.budget, {}, {}};
+  for (const JinjaValue* one : given.values) {
     if (one != nullptr) {
       arguments.values.push_back(*one);
     }
   }
-  return call_text_method(printed(value), name, arguments);
+  return call_text_method(printed(value), kMethod, arguments);
+}
+
+JinjaValue length_filter(const JinjaValue& value, const Bound& given) {
+  return length_of(value, given.budget);
+}
+
+JinjaValue items_filter(const JinjaValue& value, const Bound& given) {
+  if (as_dict(value) == nullptr) {
+    throw Error("the filter items needs a dict.");
+  }
+  const JinjaValue method = attribute_of(value, "items", given.budget);
+  const auto& call = std::get<std::shared_ptr<JinjaFunction>>(method)->call;
+  return jinja_list(items_of(call({given.budget, {}, {}}), given.budget), ListKind::kIterator);
+}
+
+JinjaValue json_filter(const JinjaValue& value, const Bound& given) {
+  if (given[0] != nullptr && is_true(*given[0])) {
+    throw Error("the filter tojson with ensure_ascii is not supported.");
+  }
+  return json_of(value, given.budget);
 }
 
 const std::map<std::string_view, Filter>& filters() {
-  const auto default_ = Filter{{"default_value", "boolean"}, default_filter};
-  const auto length = Filter{
-      {}, [](const JinjaValue& value, const Bound&) -> JinjaValue { return length_of(value); }};
   static const std::map<std::string_view, Filter> all = {
-      {"default", default_},
-      {"d", default_},
-      {"length", length},
-      {"count", length},
+      {"default", {{"default_value", "boolean"}, default_filter}},
+      {"d", {{"default_value", "boolean"}, default_filter}},
+      {"length", {{}, length_filter}},
+      {"count", {{}, length_filter}},
       {"join", {{"d"}, join_filter}},
       {"first",
-       {{}, [](const JinjaValue& value, const Bound&) { return end_of_list(value, true); }}},
-      {"last",
-       {{}, [](const JinjaValue& value, const Bound&) { return end_of_list(value, false); }}},
-      {"list",
-       {{}, [](const JinjaValue& value, const Bound&) { return jinja_list(items_of(value)); }}},
-      {"items",
        {{},
-        [](const JinjaValue& value, const Bound&) {
-          if (as_dict(value) == nullptr) {
-            throw Error("the filter items needs a dict.");
-          }
-          const JinjaValue method = attribute_of(value, "items");
-          const auto& call = std::get<std::shared_ptr<JinjaFunction>>(method)->call;
-          return jinja_list(items_of(call({})), ListKind::kIterator);
+        [](const JinjaValue& value, const Bound& given) {
+          return end_of_list(value, true, given.budget);
         }}},
+      {"last",
+       {{},
+        [](const JinjaValue& value, const Bound& given) {
+          return end_of_list(value, false, given.budget);
+        }}},
+      {"list",
+       {{},
+        [](const JinjaValue& value, const Bound& given) {
+          return jinja_list(items_of(value, given.budget));
+        }}},
+      {"items", {{}, items_filter}},
       {"string",
        {{}, [](const JinjaValue& value, const Bound&) -> JinjaValue { return printed(value); }}},
-      {"tojson",
-       {{"ensure_ascii"},
-        [](const JinjaValue& value, const Bound& given) -> JinjaValue {
-          if (given[0] != nullptr && is_true(*given[0])) {
-            throw Error("the filter tojson with ensure_ascii is not supported.");
-          }
-          return json_of(value);
-        }}},
-      {"trim",
-       {{"chars"},
-        [](const JinjaValue& value, const Bound& given) {
-          return text_filter("strip", value, given);
-        }}},
-      {"replace",
-       {{"old", "new", "count"},
-        [](const JinjaValue& value, const Bound& given) {
-          return text_filter("replace", value, given);
-        }}},
-      {"upper",
-       {{},
-        [](const JinjaValue& value, const Bound& given) {
-          return text_filter("upper", value, given);
-        }}},
-      {"lower",
-       {{},
-        [](const JinjaValue& value, const Bound& given) {
-          return text_filter("lower", value, given);
-        }}},
-      {"capitalize", {{}, [](const JinjaValue& value, const Bound& given) {
-                        return text_filter("capitalize", value, given);
-                      }}}};
+      {"tojson", {{"ensure_ascii"}, json_filter}},
+      {"trim", {{"chars"}, text_filter<kStrip>}},
+      {"replace", {{"old", "new", "count"}, text_filter<kReplace>}},
+      {"upper", {{}, text_filter<kUpper>}},
+      {"lower", {{}, text_filter<kLower>}},
+      {"capitalize", {{}, text_filter<kCapitalize>}}};
   return all;
+}
+
+/// An item's attribute; not a namespace's, which may change before jinja2 would read it.
+JinjaValue attribute_of_item(const JinjaValue& item, const JinjaValue& name, JinjaBudget& budget) {
+  if (holds<std::shared_ptr<JinjaNamespace>>(item)) {
+    throw Error("a filter that reads the attributes of namespaces is not supported.");
+  }
+  return item_of(item, name, budget);
 }
 
 /// selectattr, rejectattr: of the items those whose attribute does, or does not, pass a test.
@@ -126,11 +134,11 @@ JinjaValue selected(std::string_view name, const JinjaValue& value,
       text_of(given[0]).bytes().find('.') != std::string::npos) {
     throw Error(fmt::format("the filter {} with these arguments is not supported.", name));
   }
-  JinjaArguments rest;
+  JinjaArguments rest{arguments.budget, {}, {}};
   rest.values.assign(given.begin() + std::min<int64_t>(2, std::ssize(given)), given.end());
   std::vector<JinjaValue> kept;
-  for (const JinjaValue& one : items_of(value)) {
-    const JinjaValue attribute = item_of(one, given[0]);
+  for (const JinjaValue& one : items_of(value, arguments.budget)) {
+    const JinjaValue attribute = attribute_of_item(one, given[0], arguments.budget);
     const bool passes = given.size() > 1 ? apply_test(text_of(given[1]).bytes(), attribute, rest)
                                          : is_true(attribute);
     if (passes == (name == "selectattr")) {
@@ -148,13 +156,14 @@ JinjaValue mapped(const JinjaValue& value, const JinjaArguments& arguments) {
     throw Error("the filter map with these arguments is not supported.");
   }
   std::vector<JinjaValue> all;
-  for (const JinjaValue& one : items_of(value)) {
-    all.push_back(item_of(one, arguments.named[0].second));
+  for (const JinjaValue& one : items_of(value, arguments.budget)) {
+    all.push_back(attribute_of_item(one, arguments.named[0].second, arguments.budget));
   }
   return jinja_list(std::move(all), ListKind::kIterator);
 }
 
-void append_json_text(const JinjaText& text, JinjaText& out) {
+void append_json_text(const JinjaText& text, JinjaText& out, JinjaBudget& budget) {
+  budget.take(text.size(), 12);  // a byte may become six
   constexpr std::string_view kEscaped = "\"\\\n\r\t\f\b";
   constexpr std::string_view kLetters = "\"\\nrtfb";
   out += JinjaText("\"");
@@ -172,10 +181,11 @@ void append_json_text(const JinjaText& text, JinjaText& out) {
   out += JinjaText("\"");
 }
 
-void append_json(const JinjaValue& value, JinjaText& out) {
+void append_json(const JinjaValue& value, JinjaText& out, JinjaBudget& budget) {
+  budget.take(1, JinjaBudget::kValue);
   const auto* list = as_list(value);
   if (const auto* text = std::get_if<JinjaText>(&value)) {
-    append_json_text(*text, out);
+    append_json_text(*text, out, budget);
   } else if (holds<bool>(value) || holds<JinjaNone>(value)) {
     out += JinjaText(holds<JinjaNone>(value) ? "null" : std::get<bool>(value) ? "true" : "false");
   } else if (holds<int64_t>(value)) {
@@ -184,16 +194,16 @@ void append_json(const JinjaValue& value, JinjaText& out) {
     out += JinjaText("[");
     for (size_t i = 0; i < list->values.size(); ++i) {
       out += JinjaText(i == 0 ? "" : ", ");
-      append_json(list->values[i], out);
+      append_json(list->values[i], out, budget);
     }
     out += JinjaText("]");
   } else if (const auto* dict = as_dict(value)) {
     out += JinjaText("{");
     for (size_t i = 0; i < dict->entries.size(); ++i) {
       out += JinjaText(i == 0 ? "" : ", ");
-      append_json_text(JinjaText(dict->entries[i].first), out);
+      append_json_text(dict->entries[i].key, out, budget);
       out += JinjaText(": ");
-      append_json(dict->entries[i].second, out);
+      append_json(dict->entries[i].value, out, budget);
     }
     out += JinjaText("}");
   } else {
@@ -223,8 +233,7 @@ const std::map<std::string_view, Test>& tests() {
       {"true", [](const JinjaValue& v, const Bound&) { return is_exactly(v, true); }},
       {"false", [](const JinjaValue& v, const Bound&) { return is_exactly(v, false); }},
       {"integer", [](const JinjaValue& v, const Bound&) { return holds<int64_t>(v); }},
-      {"number",
-       [](const JinjaValue& v, const Bound&) { return holds<int64_t>(v) || holds<bool>(v); }},
+      {"number", [](const JinjaValue& v, const Bound&) { return is_integer(v); }},
       {"iterable", [](const JinjaValue& v, const Bound&) { return is_iterable(v); }},
       {"sequence",
        [](const JinjaValue& v, const Bound&) {
@@ -250,7 +259,7 @@ JinjaValue apply_filter(std::string_view name, const JinjaValue& value,
   }
   const auto filter = filters().find(name);
   if (filter == filters().end()) {
-    throw Error(fmt::format("the filter {} is not supported.", name));
+    throw Error(fmt::format("the filter {} is not supported.", shortened(name)));
   }
   return filter->second.apply(value, bound_arguments(arguments, filter->second.parameters, name));
 }
@@ -262,18 +271,18 @@ bool apply_test(std::string_view name, const JinjaValue& value, const JinjaArgum
     if (given[0] == nullptr) {
       throw Error(fmt::format("the test {} needs a value.", name));
     }
-    return are_equal(value, *given[0]) == equal;
+    return are_equal(value, *given[0], given.budget) == equal;
   }
   const auto test = tests().find(name);
   if (test == tests().end()) {
-    throw Error(fmt::format("the test {} is not supported.", name));
+    throw Error(fmt::format("the test {} is not supported.", shortened(name)));
   }
   return test->second(value, bound_arguments(arguments, {}, name));
 }
 
-JinjaText json_of(const JinjaValue& value) {
+JinjaText json_of(const JinjaValue& value, JinjaBudget& budget) {
   JinjaText out;
-  append_json(value, out);
+  append_json(value, out, budget);
   return out;
 }
 

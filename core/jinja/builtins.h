@@ -13,18 +13,12 @@ JinjaValue apply_filter(std::string_view name, const JinjaValue& value,
 bool apply_test(std::string_view name, const JinjaValue& value, const JinjaArguments& arguments);
 
 /// value.name: an attribute, a method, else an item.
-JinjaValue attribute_of(const JinjaValue& value, std::string_view name);
+JinjaValue attribute_of(const JinjaValue& value, std::string_view name, JinjaBudget& budget);
 /// value[item].
-JinjaValue item_of(const JinjaValue& value, const JinjaValue& item);
+JinjaValue item_of(const JinjaValue& value, const JinjaValue& item, JinjaBudget& budget);
 /// value[begin:end:step]; none for what is left out.
 JinjaValue slice_of(const JinjaValue& value, const JinjaValue& begin, const JinjaValue& end,
-                    const JinjaValue& step);
-
-/// The parameters `names` of a call by their order or name, nullptr where not given. Throws for
-/// others; `function` is the function's name.
-std::vector<const JinjaValue*> bound_arguments(const JinjaArguments& arguments,
-                                               const std::vector<std::string_view>& names,
-                                               std::string_view function);
+                    const JinjaValue& step, JinjaBudget& budget);
 
 /// A method of a text; throws for one that str does not have or that is not supported.
 JinjaValue call_text_method(const JinjaText& text, std::string_view name,
@@ -33,6 +27,6 @@ JinjaValue call_text_method(const JinjaText& text, std::string_view name,
 bool is_text_method(std::string_view name);
 
 /// json.dumps(value, ensure_ascii=False).
-JinjaText json_of(const JinjaValue& value);
+JinjaText json_of(const JinjaValue& value, JinjaBudget& budget);
 
 }  // namespace specdec

@@ -12,7 +12,7 @@ namespace {
 
 using ExpressionKind = JinjaExpression::Kind;
 
-constexpr int64_t kMostSteps = 1'000'000;
+constexpr int64_t kMostOpen = 400;
 
 /// Names that mean something in jinja2, but nothing here.
 constexpr std::string_view kUnsupportedNames[] = {"caller", "varargs", "kwargs", "self", "super",
@@ -29,66 +29,72 @@ JinjaValue arithmetic(const std::string& name, const JinjaValue& left, const Jin
     overflows = __builtin_sub_overflow(a, b, &result);
   } else if (name == "*") {
     overflows = __builtin_mul_overflow(a, b, &result);
-  } else if (b == 0 || b == -1) {
-    throw Error(fmt::format("dividing by {} is not supported.", b));
+  } else if (b == 0) {
+    throw Error(fmt::format("it divides {} by 0.", a));
+  } else if (b == -1) {  // the least integer / -1 overflows
+    overflows = name == "//" && __builtin_sub_overflow(int64_t{0}, a, &result);
   } else {  // Python rounds down
     const int64_t quotient = a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
     result = name == "//" ? quotient : a - quotient * b;
   }
   if (overflows) {
-    throw Error("an integer becomes too large.");
+    throw Error(fmt::format("{} {} {} is too large an integer.", a, name, b));
   }
   return result;
 }
 
-JinjaValue combined(const std::string& name, const JinjaValue& left, const JinjaValue& right) {
-  if (name == "~") {
-    JinjaText text = printed(left);
-    text += printed(right);
-    return text;
-  }
-  if (name == "+" && holds<JinjaText>(left) && holds<JinjaText>(right)) {
-    JinjaText text = text_of(left);
-    text += text_of(right);
-    return text;
+JinjaValue concatenated(JinjaText left, const JinjaText& right, JinjaBudget& budget) {
+  budget.take(left.size() + right.size(), 2);
+  left += right;
+  return left;
+}
+
+JinjaValue combined(const std::string& name, const JinjaValue& left, const JinjaValue& right,
+                    JinjaBudget& budget) {
+  if (name == "~" || (name == "+" && holds<JinjaText>(left) && holds<JinjaText>(right))) {
+    return concatenated(printed(left), printed(right), budget);
   }
   const auto* a = as_list(left);
   const auto* b = as_list(right);
   if (name == "+" && a != nullptr && b != nullptr && a->kind == b->kind &&
       a->kind <= JinjaList::Kind::kTuple) {
+    budget.take(a->values.size() + b->values.size(), JinjaBudget::kValue);
     std::vector<JinjaValue> all = a->values;
     all.insert(all.end(), b->values.begin(), b->values.end());
     return jinja_list(std::move(all), a->kind);
   }
-  const auto is_integer = [](const JinjaValue& value) {
-    return holds<int64_t>(value) || holds<bool>(value);
-  };
   if (!is_integer(left) || !is_integer(right)) {
     throw Error(fmt::format("{} {} {} is not supported.", kind_of(left), name, kind_of(right)));
   }
   return arithmetic(name, left, right);
 }
 
-bool contains(const JinjaValue& whole, const JinjaValue& part) {
+bool contains(const JinjaValue& whole, const JinjaValue& part, JinjaBudget& budget) {
   if (const auto* text = std::get_if<JinjaText>(&whole)) {
-    return text->bytes().find(text_of(part).bytes()) != std::string::npos;
+    budget.take(text->size() + text_of(part).size());
+    return place_of(text_of(part).bytes(), text->bytes()) != std::string::npos;
   }
   if (const auto* dict = as_dict(whole)) {
-    return holds<JinjaText>(part) && dict->find(text_of(part).bytes()) != nullptr;
+    return holds<JinjaText>(part) && dict->find(text_of(part).bytes(), budget) != nullptr;
   }
-  const std::vector<JinjaValue> items = items_of(whole);
+  if (as_list(whole) == nullptr && !holds<JinjaUndefined>(whole)) {
+    throw Error(fmt::format("{} in {} is not possible.", kind_of(part), kind_of(whole)));
+  }
+  const std::vector<JinjaValue> items = items_of(whole, budget);
   return std::any_of(items.begin(), items.end(),
-                     [&](const JinjaValue& one) { return are_equal(one, part); });
+                     [&](const JinjaValue& one) { return are_equal(one, part, budget); });
 }
 
-bool compared(const std::string& name, const JinjaValue& left, const JinjaValue& right) {
+bool compared(const std::string& name, const JinjaValue& left, const JinjaValue& right,
+              JinjaBudget& budget) {
   if (name == "==" || name == "!=") {
-    return are_equal(left, right) == (name == "==");
+    return are_equal(left, right, budget) == (name == "==");
   }
   if (name == "in" || name == "not in") {
-    return contains(right, left) == (name == "in");
+    return contains(right, left, budget) == (name == "in");
   }
   const bool texts = holds<JinjaText>(left) && holds<JinjaText>(right);
+  budget.take(texts ? std::min(text_of(left).size(), text_of(right).size()) : 0);
   const int64_t a =
       texts ? text_of(left).bytes().compare(text_of(right).bytes()) : integer_of(left);
   const int64_t b = texts ? 0 : integer_of(right);
@@ -100,22 +106,47 @@ bool compared(const std::string& name, const JinjaValue& left, const JinjaValue&
 const JinjaValue* JinjaScope::find(std::string_view name) const {
   for (const JinjaScope* scope = this; scope != nullptr; scope = scope->around.get()) {
     const auto found = scope->names.find(name);
-    if (found != scope->names.end()) {
-      return &found->second;
+    if (found == scope->names.end()) {
+      continue;
     }
+    for (const JinjaScope* passed = this; passed != scope; passed = passed->around.get()) {
+      if (!passed->found_around.contains(name)) {
+        passed->found_around.emplace(name, passed != this);
+      }
+    }
+    return &found->second;
   }
   return nullptr;
 }
 
+void JinjaScope::require_settable(std::string_view name) const {
+  const auto earlier = found_around.find(name);
+  if (earlier != found_around.end() && earlier->second) {
+    throw Error(fmt::format("setting {} after a block within has read it is not supported.",
+                            shortened(name)));
+  }
+}
+
+void JinjaScope::set(std::string_view name, JinjaValue value) {
+  require_settable(name);
+  names.insert_or_assign(std::string(name), std::move(value));
+}
+
+JinjaEvaluator::Nesting::Nesting(JinjaEvaluator& evaluator) : evaluator_(evaluator) {
+  if (evaluator.depth_ >= kMostOpen) {
+    throw Error("its blocks, macros and expressions are nested too deeply.");
+  }
+  ++evaluator.depth_;
+}
+
 void JinjaEvaluator::step(int64_t line) {
   line_ = line;
-  if (++steps_ > kMostSteps) {
-    throw Error(fmt::format("it takes more than {} steps.", kMostSteps));
-  }
+  budget_.take(1, JinjaBudget::kStep);
 }
 
 JinjaValue JinjaEvaluator::value(const JinjaExpression& expression, const JinjaScope& scope) {
   step(expression.line);
+  const Nesting nesting(*this);
   const auto part = [&](size_t i) { return value(expression.parts[i], scope); };
   switch (expression.kind) {
     case ExpressionKind::kLiteral:
@@ -140,11 +171,11 @@ JinjaValue JinjaEvaluator::value(const JinjaExpression& expression, const JinjaS
       return arithmetic("-", int64_t{0}, part(0));
     case ExpressionKind::kOperator: {
       const JinjaValue left = part(0);
-      return combined(expression.name, left, part(1));
+      return combined(expression.name, left, part(1), budget_);
     }
     case ExpressionKind::kCompare: {
       const JinjaValue left = part(0);
-      return compared(expression.name, left, part(1));
+      return compared(expression.name, left, part(1), budget_);
     }
     case ExpressionKind::kAnd:
     case ExpressionKind::kOr:
@@ -153,7 +184,7 @@ JinjaValue JinjaEvaluator::value(const JinjaExpression& expression, const JinjaS
     case ExpressionKind::kUnsupported:
       break;
   }
-  throw Error(fmt::format("{} is not supported.", expression.name));
+  throw Error(fmt::format("{} is not supported.", shortened(expression.name)));
 }
 
 JinjaValue JinjaEvaluator::name_value(const std::string& name, const JinjaScope& scope) const {
@@ -164,9 +195,9 @@ JinjaValue JinjaEvaluator::name_value(const std::string& name, const JinjaScope&
                            std::find(std::begin(kUnsupportedNames), std::end(kUnsupportedNames),
                                      name) != std::end(kUnsupportedNames);
   if (unsupported) {
-    throw Error(fmt::format("the name {} is not supported.", name));
+    throw Error(fmt::format("the name {} is not supported.", shortened(name)));
   }
-  return JinjaUndefined{name};
+  return JinjaUndefined{shortened(name)};
 }
 
 JinjaValue JinjaEvaluator::collection(const JinjaExpression& expression, const JinjaScope& scope) {
@@ -179,26 +210,25 @@ JinjaValue JinjaEvaluator::collection(const JinjaExpression& expression, const J
                                              ? JinjaList::Kind::kList
                                              : JinjaList::Kind::kTuple);
   }
-  JinjaDict dict;
+  std::vector<JinjaDict::Entry> entries;
   for (size_t i = 0; i + 1 < values.size(); i += 2) {
-    const std::string& key = text_of(values[i]).bytes();
-    std::erase_if(dict.entries, [&](const auto& entry) { return entry.first == key; });
-    dict.entries.emplace_back(key, values[i + 1]);
+    entries.emplace_back(text_of(values[i]), values[i + 1]);
   }
-  return std::make_shared<const JinjaDict>(std::move(dict));
+  return jinja_dict(std::move(entries), budget_);
 }
 
 JinjaValue JinjaEvaluator::access(const JinjaExpression& expression, const JinjaScope& scope) {
   const JinjaValue whole = value(expression.parts[0], scope);
+  namespace_reads_ += holds<std::shared_ptr<JinjaNamespace>>(whole) ? 1 : 0;
   if (expression.kind == ExpressionKind::kAttribute) {
-    return attribute_of(whole, expression.name);
+    return attribute_of(whole, expression.name, budget_);
   }
   const JinjaValue first = value(expression.parts[1], scope);
   if (expression.kind == ExpressionKind::kItem) {
-    return item_of(whole, first);
+    return item_of(whole, first, budget_);
   }
   const JinjaValue end = value(expression.parts[2], scope);
-  return slice_of(whole, first, end, value(expression.parts[3], scope));
+  return slice_of(whole, first, end, value(expression.parts[3], scope), budget_);
 }
 
 /// `and` and `or` give one of their operands, as in Python.
@@ -216,7 +246,7 @@ JinjaValue JinjaEvaluator::choice(const JinjaExpression& expression, const Jinja
 }
 
 JinjaArguments JinjaEvaluator::arguments(const JinjaExpression& call, const JinjaScope& scope) {
-  JinjaArguments all;
+  JinjaArguments all{budget_, {}, {}};
   for (size_t i = 1; i < call.parts.size(); ++i) {
     all.values.push_back(value(call.parts[i], scope));
   }

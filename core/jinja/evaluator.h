@@ -15,8 +15,14 @@ struct JinjaScope {
   std::map<std::string, JinjaValue, std::less<>> names;
   std::shared_ptr<JinjaScope> around;
 
+  /// Names that were looked up here and found around: whether a scope within looked first.
+  mutable std::map<std::string, bool, std::less<>> found_around;
+
   /// nullptr where there is none.
   const JinjaValue* find(std::string_view name) const;
+  /// Throws where a scope within read the name before: jinja2 would have hidden it from there.
+  void require_settable(std::string_view name) const;
+  void set(std::string_view name, JinjaValue value);
 };
 
 /// Evaluates expressions as jinja2 does. Throws Error for what jinja2 refuses and for what is not
@@ -29,8 +35,23 @@ class JinjaEvaluator {
   JinjaValue value(const JinjaExpression& expression, const JinjaScope& scope);
   /// Of the expression or statement that was looked at last.
   int64_t line() const { return line_; }
-  /// Throws once a template has taken too many steps to be one of a chat.
+  /// Takes a step of the budget.
   void step(int64_t line);
+  JinjaBudget& budget() { return budget_; }
+  /// How often attributes of namespaces were read.
+  int64_t namespace_reads() const { return namespace_reads_; }
+
+  /// Keeps expressions, blocks and macros within one another from exhausting the stack.
+  class Nesting {
+   public:
+    explicit Nesting(JinjaEvaluator& evaluator);
+    ~Nesting() { --evaluator_.depth_; }
+    Nesting(const Nesting&) = delete;
+    Nesting& operator=(const Nesting&) = delete;
+
+   private:
+    JinjaEvaluator& evaluator_;
+  };
 
  private:
   JinjaValue name_value(const std::string& name, const JinjaScope& scope) const;
@@ -42,7 +63,9 @@ class JinjaEvaluator {
 
   const std::vector<std::string>& unknown_;
   int64_t line_ = 1;
-  int64_t steps_ = 0;
+  int64_t namespace_reads_ = 0;
+  int64_t depth_ = 0;
+  JinjaBudget budget_;
 };
 
 }  // namespace specdec

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/jinja/text.h"
 
 namespace specdec {
 namespace {
@@ -41,13 +42,13 @@ bool JinjaExpressionParser::skip(TokenKind kind, std::string_view text) {
 
 void JinjaExpressionParser::expect(TokenKind kind, std::string_view text) {
   if (!skip(kind, text)) {
-    fail(fmt::format("'{}' is needed where '{}' stands.", text, current().text));
+    fail(fmt::format("'{}' is needed where '{}' stands.", text, shortened(current().text)));
   }
 }
 
 std::string JinjaExpressionParser::expect_name() {
   if (current().kind != TokenKind::kName) {
-    fail(fmt::format("a name is needed where '{}' stands.", current().text));
+    fail(fmt::format("a name is needed where '{}' stands.", shortened(current().text)));
   }
   return next().text;
 }
@@ -94,7 +95,7 @@ JinjaExpression JinjaExpressionParser::tuple(bool conditional) {
     return all;
   }
   if (all.parts.empty()) {
-    fail(fmt::format("an expression is needed where '{}' stands.", current().text));
+    fail(fmt::format("an expression is needed where '{}' stands.", shortened(current().text)));
   }
   JinjaExpression one = std::move(all.parts.front());
   return one;
@@ -232,7 +233,7 @@ JinjaExpression JinjaExpressionParser::bracketed() {
   }
   const bool dict = is(TokenKind::kOperator, "{");
   if (!dict && !is(TokenKind::kOperator, "[")) {
-    fail(fmt::format("an expression is needed where '{}' stands.", current().text));
+    fail(fmt::format("an expression is needed where '{}' stands.", shortened(current().text)));
   }
   JinjaExpression value = made(dict ? ExpressionKind::kDict : ExpressionKind::kList, "");
   const std::string end = next().text == "{" ? "}" : "]";
@@ -342,8 +343,12 @@ void JinjaExpressionParser::arguments(JinjaExpression& call) {
     if (named) {
       const std::string name = next().text;
       next();
-      call.named.emplace_back(name, expression());
-      deepen(call, call.named.back().second);
+      if (std::any_of(call.named.begin(), call.named.end(),
+                      [&](const auto& one) { return one.name == name; })) {
+        fail(fmt::format("the argument {} comes twice.", shortened(name)));
+      }
+      call.named.push_back({name, expression()});
+      deepen(call, call.named.back().value);
     } else if (!call.named.empty()) {
       fail("an argument without a name follows one with a name.");
     } else {

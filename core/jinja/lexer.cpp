@@ -15,8 +15,7 @@ namespace {
 
 using TokenKind = JinjaToken::Kind;
 
-constexpr std::array<std::string_view, 9> kLongOperators = {"==", "!=", "<=", ">=", "//",
-                                                            "**", "->", "&&", "||"};
+constexpr std::array<std::string_view, 6> kLongOperators = {"==", "!=", "<=", ">=", "//", "**"};
 constexpr std::string_view kOperators = "+-/*%~[](){}<>=.:|,;";
 
 /// Line ends as "\n", the last left out.
@@ -214,9 +213,10 @@ class JinjaLexer {
     const std::string_view behind = rest().substr(bytes);
     const bool follows_dot = at_ > 0 && source_[at_ - 1] == '.';
     const bool fraction = behind.size() > 1 && behind[0] == '.' && is_digit(behind[1]);
-    if (!std::all_of(digits.begin(), digits.end(), is_digit) || bytes > 15 ||
+    const bool octal = digits[0] == '0' && digits.find_first_not_of('0') != digits.npos;
+    if (!std::all_of(digits.begin(), digits.end(), is_digit) || bytes > 15 || octal ||
         (fraction && !follows_dot)) {
-      fail(fmt::format("the number that begins with {} is not supported.", digits));
+      fail(fmt::format("the number that begins with {} is not supported.", shortened(digits)));
     }
     take(TokenKind::kInteger, bytes);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <utility>
 
 #include "core/jinja/expression_parser.h"
 
@@ -12,6 +13,15 @@ namespace {
 
 using TokenKind = JinjaToken::Kind;
 using StatementKind = JinjaStatement::Kind;
+
+/// Names that a template cannot give: constants, and what loops and macros set.
+constexpr std::string_view kConstants[] = {"true", "True", "false", "False", "none", "None"};
+constexpr std::string_view kNamesOfMacros[] = {"caller", "varargs", "kwargs"};
+
+template <size_t n>
+bool is_one_of(const std::string_view (&names)[n], std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
 
 class JinjaParser {
  public:
@@ -60,11 +70,14 @@ class JinjaParser {
       macro(one);
     } else if (name == "generation") {
       one.kind = StatementKind::kGroup;
-      one.body = block({"endgeneration"});
+      one.body = block_without_loop({"endgeneration"});
     } else if (name == "break" || name == "continue") {
+      if (loops_ == 0) {
+        in_.fail(fmt::format("the tag {} stands in no loop.", name));
+      }
       one.kind = name == "break" ? StatementKind::kBreak : StatementKind::kContinue;
     } else {
-      in_.fail(fmt::format("the tag {{% {} %}} is not supported.", name));
+      in_.fail(fmt::format("the tag {{% {} %}} is not supported.", shortened(name)));
     }
     in_.expect(TokenKind::kEnd, "%}");
   }
@@ -74,6 +87,14 @@ class JinjaParser {
     in_.skip_operator(":");
     in_.expect(TokenKind::kEnd, "%}");
     return statements(ends);
+  }
+
+  /// A block that break and continue do not leave.
+  std::vector<JinjaStatement> block_without_loop(std::initializer_list<std::string_view> ends) {
+    const int loops = std::exchange(loops_, 0);
+    std::vector<JinjaStatement> all = block(ends);
+    loops_ = loops;
+    return all;
   }
 
   void branch(JinjaStatement& one) {
@@ -102,24 +123,47 @@ class JinjaParser {
     if (in_.is_name("recursive")) {
       in_.fail("recursive loops are not supported.");
     }
+    ++loops_;
     one.body = block({"else", "endfor"});
+    --loops_;
     if (end_ == "else") {
       one.otherwise = block({"endfor"});
     }
   }
 
+  std::string new_name() {
+    std::string name = in_.expect_name();
+    if (is_one_of(kConstants, name)) {
+      in_.fail(fmt::format("the name {} cannot be set.", name));
+    }
+    return name;
+  }
+
+  std::string new_parameter(const JinjaStatement& macro) {
+    std::string name = new_name();
+    const auto& known = macro.targets;
+    if (is_one_of(kNamesOfMacros, name) ||
+        std::find(known.begin(), known.end(), name) != known.end()) {
+      in_.fail(fmt::format("the parameter {} comes twice, or is a name of every macro.",
+                           shortened(name)));
+    }
+    return name;
+  }
+
   void targets(JinjaStatement& one, bool attributes) {
     const bool brackets = in_.skip_operator("(");
     do {
-      std::string name = in_.expect_name();
+      std::string name = new_name();
+      if (name == "loop") {
+        in_.fail("the name loop cannot be set.");
+      }
       if (attributes && in_.skip_operator(".")) {
         name += '.';
         name += in_.expect_name();
       }
       one.targets.push_back(std::move(name));
       one.unpacks = one.unpacks || in_.is(TokenKind::kOperator, ",");
-    } while (in_.skip_operator(",") && in_.current().kind == TokenKind::kName &&
-             !in_.is_name("in"));
+    } while (in_.skip_operator(",") && !(brackets && in_.is(TokenKind::kOperator, ")")));
     if (brackets) {
       in_.expect(TokenKind::kOperator, ")");
     }
@@ -136,15 +180,15 @@ class JinjaParser {
       in_.fail("a filter of a set block is not supported.");
     }
     one.kind = StatementKind::kSetBlock;
-    one.body = block({"endset"});
+    one.body = block_without_loop({"endset"});
   }
 
   void macro(JinjaStatement& one) {
     one.kind = StatementKind::kMacro;
-    one.name = in_.expect_name();
+    one.name = new_name();
     in_.expect(TokenKind::kOperator, "(");
     while (!in_.is(TokenKind::kOperator, ")")) {
-      one.targets.push_back(in_.expect_name());
+      one.targets.push_back(new_parameter(one));
       if (in_.skip_operator("=")) {
         one.defaults.push_back(in_.expression());
       } else if (!one.defaults.empty()) {
@@ -155,10 +199,11 @@ class JinjaParser {
       }
     }
     in_.expect(TokenKind::kOperator, ")");
-    one.body = block({"endmacro"});
+    one.body = block_without_loop({"endmacro"});
   }
 
   JinjaExpressionParser in_;
+  int loops_ = 0;    // that are open, for break and continue
   std::string end_;  // the tag at which statements() stopped
 };
 

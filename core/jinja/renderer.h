@@ -12,6 +12,10 @@ namespace specdec {
 class JinjaRenderer {
  public:
   JinjaRenderer(const JinjaTemplate::Variables& variables, const std::vector<std::string>& unknown);
+  /// Empties the namespaces, which may hold themselves or one another.
+  ~JinjaRenderer();
+  JinjaRenderer(const JinjaRenderer&) = delete;
+  JinjaRenderer& operator=(const JinjaRenderer&) = delete;
 
   /// Throws Error that begins with the line.
   JinjaText render(const std::vector<JinjaStatement>& statements);
@@ -23,12 +27,19 @@ class JinjaRenderer {
   Flow run_all(const std::vector<JinjaStatement>& statements, const Scope& scope, JinjaText& out);
   Flow run(const JinjaStatement& one, const Scope& scope, JinjaText& out);
   Flow loop(const JinjaStatement& one, const Scope& scope, JinjaText& out);
-  std::vector<JinjaValue> looped_over(const JinjaStatement& one, const Scope& scope);
+  void filter(const JinjaStatement& one, const Scope& scope, std::vector<JinjaValue>& items);
+  void require_settable(const std::vector<JinjaStatement>& unreached, const JinjaScope& scope);
+  JinjaValue made_namespace(const JinjaArguments& given);
+  void assign(const JinjaStatement& one, const JinjaValue& value, JinjaScope& scope);
+  void assign_one(const std::string& target, const JinjaValue& value, JinjaScope& scope);
+  void write(const JinjaText& text, JinjaText& out);
   void define_macro(const JinjaStatement& one, const Scope& scope);
   JinjaValue call_macro(const JinjaStatement& one, const Scope& scope, const JinjaArguments& given);
 
   JinjaEvaluator evaluator_;
   Scope variables_ = std::make_shared<JinjaScope>();
+  std::vector<std::shared_ptr<JinjaNamespace>> namespaces_;
+  int64_t namespace_writes_ = 0;
   int macros_ = 0;  // being called
 };
 

@@ -8,6 +8,8 @@
 
 namespace specdec {
 
+struct JinjaNamedExpression;
+
 struct JinjaExpression {
   enum class Kind : uint8_t {
     kLiteral,      ///< literal
@@ -36,7 +38,12 @@ struct JinjaExpression {
   std::string name;
   std::vector<JinjaExpression> parts;
   JinjaValue literal = JinjaNone{};
-  std::vector<std::pair<std::string, JinjaExpression>> named;
+  std::vector<JinjaNamedExpression> named;
+};
+
+struct JinjaNamedExpression {
+  std::string name;
+  JinjaExpression value;
 };
 
 struct JinjaStatement {

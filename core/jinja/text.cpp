@@ -1,6 +1,7 @@
 #include "core/jinja/text.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/error.h"
 #include "core/formats/utf8.h"
@@ -44,14 +45,64 @@ size_t without_spaces_behind(std::string_view text) {
   return text.size();
 }
 
+size_t place_of(std::string_view part, std::string_view text, size_t begin) {
+  if (begin > text.size()) {
+    return std::string_view::npos;
+  }
+  if (part.empty()) {
+    return begin;
+  }
+  const void* found = memmem(text.data() + begin, text.size() - begin, part.data(), part.size());
+  return found == nullptr ? std::string_view::npos
+                          : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+std::string shortened(std::string_view text, size_t most) {
+  if (text.size() <= most) {
+    return std::string(text);
+  }
+  size_t end = most;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) {
+    --end;
+  }
+  return std::string(text.substr(0, end)) + "...";
+}
+
+JinjaText::JinjaText(std::string_view text, char author) {
+  if (!text.empty()) {
+    written_ = std::make_shared<Written>(
+        Written{.bytes = std::string(text), .authors = std::string(text.size(), author)});
+  }
+}
+
+const std::string& JinjaText::bytes() const {
+  static const std::string none;
+  return written_ == nullptr ? none : written_->bytes;
+}
+
+JinjaText::Written& JinjaText::own() {
+  if (written_ == nullptr) {
+    written_ = std::make_shared<Written>();
+  } else if (written_.use_count() > 1) {
+    written_ = std::make_shared<Written>(*written_);
+  }
+  return *written_;
+}
+
 size_t JinjaText::written_from(size_t begin) const {
-  return std::min(authors_.find('\1', begin), size()) - begin;
+  return written_ == nullptr ? 0 : std::min(written_->authors.find('\1', begin), size()) - begin;
 }
 
 JinjaText JinjaText::part(size_t begin, size_t end) const {
+  if (begin == 0 && end == size()) {
+    return *this;
+  }
   JinjaText result;
-  result.bytes_ = bytes_.substr(begin, end - begin);
-  result.authors_ = authors_.substr(begin, end - begin);
+  if (begin < end) {
+    Written& part = result.own();
+    part.bytes = bytes().substr(begin, end - begin);
+    part.authors = written_->authors.substr(begin, end - begin);
+  }
   return result;
 }
 
@@ -59,27 +110,45 @@ JinjaText& JinjaText::operator+=(const JinjaText& other) {
   if (size() + other.size() > kMostBytes) {
     throw Error(fmt::format("it makes a text of more than {} bytes.", kMostBytes));
   }
-  bytes_ += other.bytes_;
-  authors_ += other.authors_;
+  if (empty()) {
+    written_ = other.written_;
+  } else if (!other.empty()) {
+    const JinjaText kept = other;  // other may be this
+    Written& all = own();
+    all.bytes += kept.written_->bytes;
+    all.authors += kept.written_->authors;
+  }
   return *this;
 }
 
 void JinjaText::append_for(std::string_view character, const JinjaText& source, size_t i) {
-  bytes_ += character;
-  authors_.append(character.size(), source.authors_[i]);
+  const char author = source.written_->authors[i];
+  Written& all = own();
+  all.bytes += character;
+  all.authors.append(character.size(), author);
 }
 
 std::vector<size_t> JinjaText::characters() const {
   std::vector<size_t> begins;
-  for (size_t at = 0; at < size(); at += scan_utf8(std::string_view(bytes_).substr(at)).bytes) {
+  const std::string_view all = bytes();
+  for (size_t at = 0; at < all.size(); at += scan_utf8(all.substr(at)).bytes) {
     begins.push_back(at);
   }
-  begins.push_back(size());
+  begins.push_back(all.size());
   return begins;
 }
 
+int64_t JinjaText::character_count() const {
+  const std::string_view all = bytes();
+  int64_t count = 0;
+  for (size_t at = 0; at < all.size(); at += scan_utf8(all.substr(at)).bytes) {
+    ++count;
+  }
+  return count;
+}
+
 JinjaText JinjaText::stripped(const std::string* set, bool left, bool right) const {
-  const std::string_view all = bytes_;
+  const std::string_view all = bytes();
   const std::vector<size_t> begins = characters();
   const auto strips = [&](size_t i) {
     return in_set(all.substr(begins[i], begins[i + 1] - begins[i]), set);
@@ -95,12 +164,14 @@ JinjaText JinjaText::stripped(const std::string* set, bool left, bool right) con
   return part(begins[begin], begins[end]);
 }
 
-std::vector<JinjaText> JinjaText::split(std::string_view separator, int64_t most) const {
+std::vector<JinjaText> JinjaText::split(std::string_view separator, int64_t most,
+                                        JinjaBudget& budget) const {
   std::vector<JinjaText> parts;
   size_t begin = 0;
-  for (size_t at = bytes_.find(separator);
+  for (size_t at = place_of(separator, bytes());
        at != std::string::npos && (most < 0 || static_cast<int64_t>(parts.size()) < most);
-       at = bytes_.find(separator, begin)) {
+       at = place_of(separator, bytes(), begin)) {
+    budget.take(1, JinjaBudget::kValue);
     parts.push_back(part(begin, at));
     begin = at + separator.size();
   }
@@ -108,14 +179,15 @@ std::vector<JinjaText> JinjaText::split(std::string_view separator, int64_t most
   return parts;
 }
 
-std::vector<JinjaText> JinjaText::words() const {
+std::vector<JinjaText> JinjaText::words(JinjaBudget& budget) const {
   std::vector<JinjaText> parts;
-  const std::string_view all = bytes_;
+  const std::string_view all = bytes();
   const std::vector<size_t> begins = characters();
   size_t begin = 0;
   for (const size_t at : begins) {
     const bool ends = at == size() || python_space_at(all.substr(at)) > 0;
     if (ends && at > begin) {
+      budget.take(1, JinjaBudget::kValue);
       parts.push_back(part(begin, at));
     }
     begin = ends && at < size() ? at + python_space_at(all.substr(at)) : begin;
@@ -123,9 +195,10 @@ std::vector<JinjaText> JinjaText::words() const {
   return parts;
 }
 
-JinjaText JinjaText::replaced(std::string_view from, const JinjaText& to, int64_t most) const {
+JinjaText JinjaText::replaced(std::string_view from, const JinjaText& to, int64_t most,
+                              JinjaBudget& budget) const {
   JinjaText result;
-  const std::vector<JinjaText> parts = split(from, most);
+  const std::vector<JinjaText> parts = split(from, most, budget);
   for (size_t i = 0; i < parts.size(); ++i) {
     result += i == 0 ? JinjaText() : to;
     result += parts[i];

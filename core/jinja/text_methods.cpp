@@ -11,7 +11,7 @@
 namespace specdec {
 namespace {
 
-using Bound = std::vector<const JinjaValue*>;
+using Bound = JinjaBoundArguments;
 
 struct TextMethod {
   std::vector<std::string_view> parameters;
@@ -29,8 +29,11 @@ bool given_value(const JinjaValue* argument) {
   return argument != nullptr && !holds<JinjaNone>(*argument);
 }
 
-const std::string* character_set(const JinjaValue* argument) {
-  return given_value(argument) ? &text_of(*argument).bytes() : nullptr;
+template <bool kLeft, bool kRight>
+JinjaValue strip_method(const JinjaText& text, const Bound& given) {
+  const std::string* set = given_value(given[0]) ? &text_of(*given[0]).bytes() : nullptr;
+  given.budget.take(set == nullptr ? 0 : text.size() * set->size() / 16);
+  return text.stripped(set, kLeft, kRight);
 }
 
 JinjaValue text_list(const std::vector<JinjaText>& parts) {
@@ -43,18 +46,18 @@ JinjaValue split_method(const JinjaText& text, const Bound& given) {
     if (most >= 0) {
       throw Error("split with a number, but no separator, is not supported.");
     }
-    return text_list(text.words());
+    return text_list(text.words(given.budget));
   }
   const std::string& separator = text_of(*given[0]).bytes();
   if (separator.empty()) {
     throw Error("split needs a separator.");
   }
-  return text_list(text.split(separator, most));
+  return text_list(text.split(separator, most, given.budget));
 }
 
 /// Whether one of the texts, of which there may be a tuple, satisfies `fits`.
 template <class Fits>
-JinjaValue fits_one(const JinjaValue& texts, const Fits& fits) {
+JinjaValue fits_one(const JinjaValue& texts, JinjaBudget& budget, const Fits& fits) {
   const auto* list = as_list(texts);
   if (list == nullptr) {
     return fits(text_of(texts).bytes());
@@ -62,8 +65,10 @@ JinjaValue fits_one(const JinjaValue& texts, const Fits& fits) {
   if (list->kind != JinjaList::Kind::kTuple) {
     throw Error("a text or a tuple of texts is needed, but it is a list.");
   }
-  return std::any_of(list->values.begin(), list->values.end(),
-                     [&](const JinjaValue& one) { return fits(text_of(one).bytes()); });
+  return std::any_of(list->values.begin(), list->values.end(), [&](const JinjaValue& one) {
+    budget.take(text_of(one).size() + 1);
+    return fits(text_of(one).bytes());
+  });
 }
 
 JinjaValue replace_method(const JinjaText& text, const Bound& given) {
@@ -72,7 +77,7 @@ JinjaValue replace_method(const JinjaText& text, const Bound& given) {
     throw Error("replacing an empty text is not supported.");
   }
   return text.replaced(from, text_of(needed(given[1])),
-                       given[2] == nullptr ? -1 : integer_of(*given[2]));
+                       given[2] == nullptr ? -1 : integer_of(*given[2]), given.budget);
 }
 
 /// With ASCII letters in upper case where `upper` says so, else in lower case.
@@ -104,88 +109,73 @@ JinjaValue found_at(const JinjaText& text, size_t at) {
 JinjaValue joined(const JinjaText& separator, const Bound& given) {
   JinjaText result;
   bool first = true;
-  for (const JinjaValue& one : items_of(needed(given[0]))) {
+  for (const JinjaValue& one : items_of(needed(given[0]), given.budget)) {
     result += std::exchange(first, false) ? JinjaText() : separator;
     result += text_of(one);
   }
   return result;
 }
 
+JinjaValue starts_with(const JinjaText& text, const Bound& given) {
+  return fits_one(needed(given[0]), given.budget,
+                  [&](const std::string& one) { return text.bytes().starts_with(one); });
+}
+
+JinjaValue ends_with(const JinjaText& text, const Bound& given) {
+  return fits_one(needed(given[0]), given.budget,
+                  [&](const std::string& one) { return text.bytes().ends_with(one); });
+}
+
+JinjaValue without_prefix(const JinjaText& text, const Bound& given) {
+  const std::string& prefix = text_of(needed(given[0])).bytes();
+  return text.part(text.bytes().starts_with(prefix) ? prefix.size() : 0, text.size());
+}
+
+JinjaValue without_suffix(const JinjaText& text, const Bound& given) {
+  const std::string& suffix = text_of(needed(given[0])).bytes();
+  return text.part(0, text.size() - (text.bytes().ends_with(suffix) ? suffix.size() : 0));
+}
+
+JinjaValue first_place(const JinjaText& text, const Bound& given) {
+  return found_at(text, place_of(text_of(needed(given[0])).bytes(), text.bytes()));
+}
+
+JinjaValue last_place(const JinjaText& text, const Bound& given) {
+  const std::string& part = text_of(needed(given[0])).bytes();
+  given.budget.take(text.size() * part.size() / 16);
+  return found_at(text, text.bytes().rfind(part));
+}
+
+bool always(const std::string& /*bytes*/, size_t /*i*/) { return true; }
+bool never(const std::string& /*bytes*/, size_t /*i*/) { return false; }
+bool at_first(const std::string& /*bytes*/, size_t i) { return i == 0; }
+bool at_words(const std::string& bytes, size_t i) {
+  return i == 0 || !is_ascii_letter(bytes[i - 1]);
+}
+
+template <bool (*kUpper)(const std::string& bytes, size_t i)>
+JinjaValue case_method(const JinjaText& text, const Bound& /*given*/) {
+  return with_case(text, kUpper);
+}
+
 const std::map<std::string_view, TextMethod>& text_methods() {
   static const std::map<std::string_view, TextMethod> all = {
-      {"strip",
-       {{"chars"},
-        [](const JinjaText& text, const Bound& given) -> JinjaValue {
-          return text.stripped(character_set(given[0]), true, true);
-        }}},
-      {"lstrip",
-       {{"chars"},
-        [](const JinjaText& text, const Bound& given) -> JinjaValue {
-          return text.stripped(character_set(given[0]), true, false);
-        }}},
-      {"rstrip",
-       {{"chars"},
-        [](const JinjaText& text, const Bound& given) -> JinjaValue {
-          return text.stripped(character_set(given[0]), false, true);
-        }}},
+      {"strip", {{"chars"}, strip_method<true, true>}},
+      {"lstrip", {{"chars"}, strip_method<true, false>}},
+      {"rstrip", {{"chars"}, strip_method<false, true>}},
       {"split", {{"sep", "maxsplit"}, split_method}},
       {"replace", {{"old", "new", "count"}, replace_method}},
       {"join", {{"iterable"}, joined}},
-      {"startswith",
-       {{"prefix"},
-        [](const JinjaText& text, const Bound& given) {
-          return fits_one(needed(given[0]),
-                          [&](const std::string& one) { return text.bytes().starts_with(one); });
-        }}},
-      {"endswith",
-       {{"suffix"},
-        [](const JinjaText& text, const Bound& given) {
-          return fits_one(needed(given[0]),
-                          [&](const std::string& one) { return text.bytes().ends_with(one); });
-        }}},
-      {"removeprefix",
-       {{"prefix"},
-        [](const JinjaText& text, const Bound& given) -> JinjaValue {
-          const std::string& prefix = text_of(needed(given[0])).bytes();
-          return text.part(text.bytes().starts_with(prefix) ? prefix.size() : 0, text.size());
-        }}},
-      {"removesuffix",
-       {{"suffix"},
-        [](const JinjaText& text, const Bound& given) -> JinjaValue {
-          const std::string& suffix = text_of(needed(given[0])).bytes();
-          const bool ends = text.bytes().ends_with(suffix);
-          return text.part(0, text.size() - (ends ? suffix.size() : 0));
-        }}},
-      {"find",
-       {{"sub"},
-        [](const JinjaText& text, const Bound& given) {
-          return found_at(text, text.bytes().find(text_of(needed(given[0])).bytes()));
-        }}},
-      {"rfind",
-       {{"sub"},
-        [](const JinjaText& text, const Bound& given) {
-          return found_at(text, text.bytes().rfind(text_of(needed(given[0])).bytes()));
-        }}},
-      {"upper",
-       {{},
-        [](const JinjaText& text, const Bound&) -> JinjaValue {
-          return with_case(text, [](const std::string&, size_t) { return true; });
-        }}},
-      {"lower",
-       {{},
-        [](const JinjaText& text, const Bound&) -> JinjaValue {
-          return with_case(text, [](const std::string&, size_t) { return false; });
-        }}},
-      {"capitalize",
-       {{},
-        [](const JinjaText& text, const Bound&) -> JinjaValue {
-          return with_case(text, [](const std::string&, size_t i) { return i == 0; });
-        }}},
-      {"title", {{}, [](const JinjaText& text, const Bound&) -> JinjaValue {
-                   return with_case(text, [](const std::string& bytes, size_t i) {
-                     return i == 0 || !is_ascii_letter(bytes[i - 1]);
-                   });
-                 }}}};
+      {"startswith", {{"prefix"}, starts_with}},
+      {"endswith", {{"suffix"}, ends_with}},
+      {"removeprefix", {{"prefix"}, without_prefix}},
+      {"removesuffix", {{"suffix"}, without_suffix}},
+      {"find", {{"sub"}, first_place}},
+      {"rfind", {{"sub"}, last_place}},
+      {"upper", {{}, case_method<always>}},
+      {"lower", {{}, case_method<never>}},
+      {"capitalize", {{}, case_method<at_first>}},
+      {"title", {{}, case_method<at_words>}}};
   return all;
 }
 
@@ -210,7 +200,12 @@ JinjaValue call_text_method(const JinjaText& text, std::string_view name,
   if (method == text_methods().end()) {
     throw Error(fmt::format("the method {}() of texts is not supported.", name));
   }
-  return method->second.call(text, bound_arguments(arguments, method->second.parameters, name));
+  JinjaBudget& budget = arguments.budget;
+  budget.take(text.size(), JinjaBudget::kCharacter);
+  JinjaValue result =
+      method->second.call(text, bound_arguments(arguments, method->second.parameters, name));
+  budget.take(holds<JinjaText>(result) ? text_of(result).size() : 0, 2);
+  return result;
 }
 
 }  // namespace specdec

@@ -30,6 +30,9 @@ using JinjaValue = std::variant<JinjaUndefined, JinjaNone, bool, int64_t, JinjaT
                                 std::shared_ptr<JinjaNamespace>, std::shared_ptr<const JinjaLoop>,
                                 std::shared_ptr<JinjaFunction>>;
 
+/// How often parts may hold parts.
+constexpr int64_t kMostJinjaDepth = 200;
+
 struct JinjaList {
   enum class Kind : uint8_t {
     kList,
@@ -40,12 +43,24 @@ struct JinjaList {
   std::vector<JinjaValue> values;
   Kind kind = Kind::kList;
   mutable bool read = false;  ///< an iterator that was
+  int64_t depth = 1;          ///< 1 + the largest of the parts
 };
 
 /// Keys are texts, in the order in which they were written.
 struct JinjaDict {
-  std::vector<std::pair<std::string, JinjaValue>> entries;
-  const JinjaValue* find(std::string_view key) const;
+  struct Entry {
+    Entry(JinjaText entry_key, JinjaValue entry_value)
+        : key(std::move(entry_key)), value(std::move(entry_value)) {}
+    Entry(std::string_view entry_key, JinjaValue entry_value)
+        : Entry(JinjaText(entry_key), std::move(entry_value)) {}
+
+    JinjaText key;
+    JinjaValue value;
+  };
+  std::vector<Entry> entries;
+  int64_t depth = 1;  ///< 1 + the largest of the values
+
+  const JinjaValue* find(std::string_view key, JinjaBudget& budget) const;
 };
 
 struct JinjaNamespace {
@@ -54,32 +69,55 @@ struct JinjaNamespace {
 
 /// The variable `loop`, in one turn of a loop.
 struct JinjaLoop {
-  std::shared_ptr<const std::vector<JinjaValue>> items;
+  std::shared_ptr<const JinjaList> items;
   int64_t index = 0;  ///< from 0
 };
 
 struct JinjaArguments {
+  JinjaBudget& budget;
   std::vector<JinjaValue> values;
   std::vector<std::pair<std::string, JinjaValue>> named;
+};
+
+/// The arguments of a call by its parameters.
+struct JinjaBoundArguments {
+  JinjaBudget& budget;
+  std::vector<const JinjaValue*> values;  ///< nullptr where not given
+
+  const JinjaValue* operator[](size_t i) const { return values[i]; }
 };
 
 struct JinjaFunction {
   std::string name;
   std::function<JinjaValue(const JinjaArguments&)> call;
+  int64_t depth = 1;  ///< 1 + that of what it holds
 };
 
 JinjaValue jinja_text(std::string_view text);
 JinjaValue jinja_list(std::vector<JinjaValue> values,
                       JinjaList::Kind kind = JinjaList::Kind::kList);
+/// Of a key that comes twice the last value, at the first place.
+JinjaValue jinja_dict(std::vector<JinjaDict::Entry> entries, JinjaBudget& budget);
+/// `held`: what `call` keeps, if it is a value.
+JinjaValue jinja_function(std::string_view name,
+                          std::function<JinjaValue(const JinjaArguments& given)> call,
+                          const JinjaValue& held = JinjaNone{});
+
+/// The parameters `names` of a call by their order or name. Throws for others; `function` is the
+/// function's name.
+JinjaBoundArguments bound_arguments(const JinjaArguments& arguments,
+                                    const std::vector<std::string_view>& names,
+                                    std::string_view function);
 
 /// All throw Error for what Python refuses, and for what is not supported here, naming it.
 bool is_true(const JinjaValue& value);
-bool are_equal(const JinjaValue& a, const JinjaValue& b);
+bool are_equal(const JinjaValue& a, const JinjaValue& b, JinjaBudget& budget);
 /// As str() writes it.
 JinjaText printed(const JinjaValue& value);
 /// What a for loop goes over.
-std::vector<JinjaValue> items_of(const JinjaValue& value);
-int64_t length_of(const JinjaValue& value);
+std::vector<JinjaValue> items_of(const JinjaValue& value, JinjaBudget& budget);
+int64_t length_of(const JinjaValue& value, JinjaBudget& budget);
+bool is_integer(const JinjaValue& value);
 /// An integer, which a bool is too.
 int64_t integer_of(const JinjaValue& value);
 const JinjaText& text_of(const JinjaValue& value);

@@ -36,7 +36,12 @@ TEST(JinjaTemplateTest, EachByteIsTheTemplatesOrTheTurns) {
       {"{% set y %}{{ x }}!{% endset %}{{ y[::-1] }}", ".\nowt ,enO  "},
       {"{{ {'k': x} | tojson }}", ".......  One, two\\n.."},
       {"{% macro f(t) %}({{ t }}){% endmacro %}{{ f(x) }}", ".  One, two\n."},
-      {"{% for c in x %}{{ c }}.{% endfor %}", " . .O.n.e.,. .t.w.o.\n."}};
+      {"{% for c in x %}{{ c }}.{% endfor %}", " . .O.n.e.,. .t.w.o.\n."},
+      {"{% for k in {x: 1} %}{{ k }}{% endfor %}", "  One, two\n"},
+      {"{% for k, v in {x: 1}.items() %}{{ k }}{{ v }}{% endfor %}", "  One, two\n."},
+      {"{{ {x: 1}.keys() | join }}{{ {x: 1} | first }}", "  One, two\n  One, two\n"},
+      {"{{ {x: 1} | tojson }}", "..  One, two\\n....."},
+      {"{% set y = x %}{{ y + '.' }}{{ x }}", "  One, two\n.  One, two\n"}};
   for (const auto& [source, expected] : cases) {
     EXPECT_EQ(bytes_of_turns(rendered_with_x(source, JinjaText::of_turn("  One, two\n"))), expected)
         << source;
@@ -57,6 +62,9 @@ TEST(JinjaTemplateTest, WhatIsNotSupportedIsNamed) {
       {"{{ 1.5 }}", "the number that begins with 1 is not supported."},
       {"{{ f(*x) }}", "the argument * is not supported."},
       {"{{ [x] }}", "writing a list as text is not supported."},
+      {"{{ (1).numerator }}", "the attribute numerator of an integer is not supported."},
+      {"{{ range(3).stop }}", "the attribute stop of an iterator is not supported."},
+      {"{{ true.real }}", "the attribute real of a boolean is not supported."},
       {"{{ x | join(sep='') }}", "join() with these arguments is not supported."},
       {"{{ '\u00e9' | upper }}", "the case of letters outside ASCII"},
       {"{{ strftime_now('%d') }}", "writes today's date (strftime_now), so results would depend"}};
@@ -78,6 +86,8 @@ TEST(JinjaTemplateTest, MistakesAreNamed) {
       {"{{ x x }}", "'}}' is needed where 'x' stands."},
       {"{{ }}", "an expression is needed where '}}' stands."},
       {"{{ y.z }}", "it reads z of 'y', which is undefined."},
+      {"{{ none | length }}", "the length of none is asked for, but it has none."},
+      {"{{ 'a' in none }}", "a text in none is not possible."},
       {"{{ 1 + x }}", "an integer + a text is not supported."},
       {"{% set x.y = 1 %}", "it sets x.y, but x is no namespace."},
       {"\n{{ raise_exception('no ' ~ 1) }}", "line 2: it refuses the chat: \"no 1\"."}};
@@ -96,14 +106,136 @@ TEST(JinjaTemplateTest, ABranchThatIsNotTakenMayHoldAnything) {
       "b");
 }
 
+TEST(JinjaTemplateTest, IntegersAreExactOrRefused) {
+  const std::string least = "{% set m = 0-922337203685477*10000-5808 %}";
+  const std::pair<std::string, const char*> cases[] = {
+      {"{{ range(0, m, -1) }}", "a range has more than 100000 numbers"},
+      {"{{ range(m, 0-(m+1)) }}", "a range has more than 100000 numbers"},
+      {"{{ range(0, 200001, 2) }}", "a range has more than 100000 numbers"},
+      {"{{ range(0, 1, 0) }}", "or the step 0"},
+      {"{{ m // -1 }}", "-9223372036854775808 // -1 is too large an integer"},
+      {"{{ -m }}", "0 - -9223372036854775808 is too large an integer"},
+      {"{{ m * -1 }}", "-9223372036854775808 * -1 is too large an integer"},
+      {"{{ m % 0 }}", "it divides -9223372036854775808 by 0"},
+      {"{{ 007 }}", "the number that begins with 007 is not supported"}};
+  for (const auto& [source, expected] : cases) {
+    EXPECT_THAT(error_message<Error>(
+                    [&, source = source] { rendered_with_x(least + source, jinja_text("")); }),
+                HasSubstr(expected))
+        << source;
+  }
+  const std::pair<std::string, const char*> rendered[] = {
+      {"{{ range(0, 200000, 2) | length }} {{ range(5, -5, -3) | join(' ') }}", "100000 5 2 -1 -4"},
+      {"{{ range(0, m, m) | list | tojson }}{{ range(3, 0) | length }}", "[0]0"},
+      {"{{ 'abc'[1::0-(m+1)] }}{{ 'abc'[::m] }}{{ 'abc'[m:] }}", "bcabc"},
+      {"{{ m % -1 }} {{ 7 // -1 }} {{ 7 % -3 }}", "0 -7 -2"}};
+  for (const auto& [source, expected] : rendered) {
+    EXPECT_EQ(rendered_with_x(least + source, jinja_text("")).bytes(), expected) << source;
+  }
+}
+
+TEST(JinjaTemplateTest, LoopsAreThoseOfJinja2OrRefused) {
+  const std::pair<const char*, const char*> rendered[] = {
+      {"{% for i in [1] %}a{% break %}{% else %}b{% endfor %}", "ab"},
+      {"{% for i in [1, 2] %}a{% continue %}{% else %}b{% endfor %}", "aab"},
+      {"{% for i in [1, 2] %}a{% if i == 2 %}{% break %}{% endif %}{% else %}b{% endfor %}", "aa"},
+      {"{% set n = namespace(f=2) %}{% for i in [1, 2] if i == n.f %}{{ i }}{% endfor %}", "2"},
+      {"{% set n = namespace(l=[1, 2]) %}{% for i in n.l if i > 1 %}{% set n.l = i %}{{ n.l }}{% "
+       "endfor %}",
+       "2"}};
+  for (const auto& [source, expected] : rendered) {
+    EXPECT_EQ(rendered_with_x(source, jinja_text("")).bytes(), expected) << source;
+  }
+  EXPECT_THAT(error_message<Error>([] {
+                rendered_with_x(
+                    "{% set n = namespace(f=1) %}{% for i in [1, 2] if n.f %}{% set "
+                    "n.f = 0 %}{% endfor %}",
+                    jinja_text(""));
+              }),
+              HasSubstr("a loop whose condition reads a namespace that changes is not supported"));
+}
+
+TEST(JinjaTemplateTest, BreaksNeedALoopAndNamesCanBeRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{% break %}", "the tag break stands in no loop"},
+      {"{% for i in x %}{% else %}{% continue %}{% endfor %}", "the tag continue stands in no"},
+      {"{% for i in x %}{% macro f() %}{% break %}{% endmacro %}{% endfor %}", "in no loop"},
+      {"{% for i in x %}{% generation %}{% break %}{% endgeneration %}{% endfor %}", "in no loop"},
+      {"{% for i in x %}{% set y %}{% break %}{% endset %}{% endfor %}", "in no loop"},
+      {"{% for loop in x %}{% endfor %}", "the name loop cannot be set"},
+      {"{% for i in x %}{% set loop = 1 %}{% endfor %}", "the name loop cannot be set"},
+      {"{% set true = 1 %}", "the name true cannot be set"},
+      {"{% macro f(a, a) %}{% endmacro %}", "the parameter a comes twice"},
+      {"{{ f(a=1, a=2) }}", "the argument a comes twice"},
+      {"{% for i, in x %}{% endfor %}", "'in' is needed where 'x' stands"}};
+  for (const auto& [source, expected] : cases) {
+    EXPECT_THAT(error_message<Error>([source = source] { JinjaTemplate{source}; }),
+                HasSubstr(expected))
+        << source;
+  }
+}
+
+TEST(JinjaTemplateTest, NamesThatJinja2WouldHideAreRefused) {
+  EXPECT_THAT(error_message<Error>([] {
+                rendered_with_x(
+                    "{% macro f() %}{{ x }}{% endmacro %}{{ f() }}{% set x = 1 %}{{ f() }}",
+                    jinja_text("a"));
+              }),
+              HasSubstr("setting x after a block within has read it is not supported"));
+  EXPECT_THAT(error_message<Error>([] {
+                rendered_with_x(
+                    "{% for i in [1] %}{% for j in [1] %}{{ x }}{% endfor %}{% break "
+                    "%}{% set x = 1 %}{% endfor %}",
+                    jinja_text("a"));
+              }),
+              HasSubstr("setting x after a block within has read it is not supported"));
+  EXPECT_EQ(rendered_with_x("{{ x }}{% for i in [1] %}{{ x }}{% endfor %}{% set x = 1 %}{{ x }}",
+                            jinja_text("a"))
+                .bytes(),
+            "aa1");
+}
+
+TEST(JinjaTemplateTest, AKeyKeepsItsFirstPlace) {
+  EXPECT_EQ(rendered_with_x("{{ {'a': 1, 'b': 2, 'a': 3} | tojson }}", jinja_text("")).bytes(),
+            R"({"a": 3, "b": 2})");
+}
+
+TEST(JinjaTemplateTest, NamespacesThatHoldThemselvesAreFreed) {
+  // The address sanitizer reports leaks.
+  EXPECT_EQ(rendered_with_x("{% set n = namespace() %}{% set n.n = n %}{% set n.f = {'a': n}.get "
+                            "%}{{ n.n.f('a').b is defined }}",
+                            jinja_text(""))
+                .bytes(),
+            "False");
+}
+
+std::string repeated(const std::string& part, int times) {
+  std::string all;
+  for (int i = 0; i < times; ++i) {
+    all += part;
+  }
+  return all;
+}
+
+/// `times` turns, in which the namespace n has l, at first a list, and t, at first a text.
+std::string in_turns(int times, const std::string& body, const std::string& behind = "") {
+  return "{% set n = namespace(l=[1], t='x') %}" +
+         fmt::format("{{% for i in range({}) %}}", times) + body + "{% endfor %}" + behind;
+}
+
+/// Macros that call one another, each in many loops.
+std::string nested_macros(int macros, int loops) {
+  std::string all = "{% macro f0() %}{% endmacro %}";
+  for (int i = 1; i < macros; ++i) {
+    all += fmt::format("{{% macro f{}() %}}", i) + repeated("{% for i in [1] %}", loops) +
+           fmt::format("{{{{ f{}() }}}}", i - 1) + repeated("{% endfor %}", loops) +
+           "{% endmacro %}";
+  }
+  return all + fmt::format("{{{{ f{}() }}}}", macros - 1);
+}
+
 TEST(JinjaTemplateTest, NoTemplateExhaustsStackTimeOrMemory) {
-  const auto repeated = [](const std::string& part, int times) {
-    std::string all;
-    for (int i = 0; i < times; ++i) {
-      all += part;
-    }
-    return all;
-  };
+  const std::string grow = in_turns(24, "{% set n.t = n.t ~ n.t %}");
   const std::pair<std::string, const char*> cases[] = {
       {"{{ " + repeated("(", 10000) + "x" + repeated(")", 10000) + " }}", "nested too deeply"},
       {"{{ x" + repeated(" ~ x", 10000) + " }}", "nested too deeply"},
@@ -111,17 +243,37 @@ TEST(JinjaTemplateTest, NoTemplateExhaustsStackTimeOrMemory) {
       {repeated("{% if x %}", 10000), "nested too deeply"},
       {"{% if x %}" + repeated("{% elif x %}", 10000), "nested too deeply"},
       {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "macros call one another"},
-      {"{% set n = namespace(t='x') %}{% for i in range(40) %}{% set n.t = n.t ~ n.t %}{% endfor "
-       "%}",
-       "a text of more than"},
-      {"{% for i in range(2000) %}{% for j in range(2000) %}{% endfor %}{% endfor %}", "steps"},
-      {"{{ range(9999999) }}", "a range is too long"}};
+      {nested_macros(29, 185), "nested too deeply"},
+      {in_turns(9999, "{% set n.l = [n.l] %}"), "nested more than 200 deep"},
+      {in_turns(9999, "{% set n.l = {'a': n.l}.items() %}"), "nested more than 200 deep"},
+      {in_turns(9999, "{% set n.l = {'a': n.l}.get %}"), "nested more than 200 deep"},
+      {in_turns(40, "{% set n.t = n.t ~ n.t %}"), "more than 256 MB"},
+      {in_turns(40, "{% set n.l = n.l + n.l %}"), "more than 256 MB to render"},
+      {in_turns(60, "{% set n.l = [n.l, n.l] %}", "{{ n.l == n.l }}"), "more than 256 MB"},
+      {in_turns(60, "{% set n.l = [n.l, n.l] %}", "{{ n.l | tojson }}"), "more than 256 MB"},
+      {grow + "{% for i in range(99999) %}{{ '' if n.t == n.t }}{% endfor %}", "more than 256 MB"},
+      {grow + "{% for c in n.t %}{% endfor %}", "more than 256 MB"},
+      {grow + "{{ n.t.split('x') }}", "more than 256 MB"},
+      {in_turns(2000, "{% for j in range(2000) %}{% endfor %}"), "more than 256 MB"},
+      {"{{ range(9999999) }}", "a range has more than"}};
   for (const auto& [source, expected] : cases) {
     EXPECT_THAT(
         error_message<Error>([&source = source] { rendered_with_x(source, jinja_text("")); }),
         HasSubstr(expected))
-        << source.substr(0, 60);
+        << source.substr(0, 90);
   }
+}
+
+TEST(JinjaTemplateTest, NamespacesInOneAnotherAreTakenApartOneByOne) {
+  EXPECT_EQ(
+      rendered_with_x(in_turns(30000, "{% set n.l = namespace(l=n.l) %}"), jinja_text("")).bytes(),
+      "");
+}
+
+TEST(JinjaTemplateTest, MessagesAreShort) {
+  const std::string message =
+      error_message<Error>([] { JinjaTemplate("{{ x '" + repeated("\u00e9", 9999) + "' }}"); });
+  EXPECT_LT(message.size(), 200U);
 }
 
 }  // namespace
