@@ -1,25 +1,21 @@
 #include "core/tokenizers/bpe_tokenizer.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
-#include "core/error.h"
 #include "core/formats/tokenizer_json_reader.h"
 #include "core/formats/tokenizer_json_sax.h"
 #include "core/formats/utf8.h"
 #include "core/tokenizers/bpe_merges.h"
 #include "core/tokenizers/piece_matcher.h"
-#include "core/tokenizers/vocabulary.h"
+#include "core/tokenizers/vocabulary_tokenizer.h"
 
 namespace specdec {
 namespace {
 
-class BpeTokenizer final : public Tokenizer {
+class BpeTokenizer final : public VocabularyTokenizer {
  public:
   BpeTokenizer(const BpeModel& model, const TokenizerConfig& config)
-      : vocabulary_(model.vocabulary, config),
-        chat_template_(config.chat_template),
+      : VocabularyTokenizer(model.vocabulary, config),
         merges_(model.merges),
         prefix_space_(model.vocabulary.prefix_space) {
     for (const AddedToken& token : model.added) {
@@ -30,21 +26,8 @@ class BpeTokenizer final : public Tokenizer {
     }
   }
 
-  int64_t vocab_size() const override { return vocabulary_.size(); }
-  std::string_view token_bytes(Token token) const override { return vocabulary_.bytes(token); }
-  std::string_view piece(Token token) const override { return vocabulary_.piece(token); }
-  std::optional<Token> find_piece(std::string_view piece) const override {
-    return vocabulary_.find(piece);
-  }
-  std::optional<Token> bos() const override { return vocabulary_.bos(); }
-  std::optional<Token> eos() const override { return vocabulary_.eos(); }
-  std::string_view chat_template() const override { return chat_template_; }
-
   std::vector<Token> encode_after(TextStart start, std::string_view text) const override {
-    if (text.size() > kMaxTextBytes) {
-      throw Error(fmt::format("a text of {} bytes is too long to encode at once; the limit is {}.",
-                              text.size(), kMaxTextBytes));
-    }
+    check_length(text);
     std::vector<Token> tokens;
     for (const Utf8Run& run : utf8_runs(text)) {
       if (run.valid) {
@@ -111,7 +94,7 @@ class BpeTokenizer final : public Tokenizer {
     result.reserve(text.size());
     while (!text.empty()) {
       const std::string_view character = text.substr(0, scan_utf8(text).bytes);
-      if (const auto token = vocabulary_.find(character)) {
+      if (const auto token = vocabulary().find(character)) {
         result.push_back(*token);
       } else {
         append_bytes(character, result);
@@ -123,12 +106,10 @@ class BpeTokenizer final : public Tokenizer {
 
   void append_bytes(std::string_view bytes, std::vector<Token>& tokens) const {
     for (const char byte : bytes) {
-      tokens.push_back(vocabulary_.byte_token(static_cast<unsigned char>(byte)));
+      tokens.push_back(vocabulary().byte_token(static_cast<unsigned char>(byte)));
     }
   }
 
-  Vocabulary vocabulary_;
-  std::string chat_template_;
   BpeMerges merges_;
   std::vector<Token> added_;
   PieceMatcher added_raw_;

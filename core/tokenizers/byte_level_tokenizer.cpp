@@ -11,7 +11,7 @@
 #include "core/tokenizers/byte_symbols.h"
 #include "core/tokenizers/piece_matcher.h"
 #include "core/tokenizers/pre_tokenizer.h"
-#include "core/tokenizers/vocabulary.h"
+#include "core/tokenizers/vocabulary_tokenizer.h"
 
 namespace specdec {
 namespace {
@@ -37,19 +37,17 @@ std::vector<std::string> piece_bytes(const ByteLevelModel& model, const std::str
   return all;
 }
 
-class ByteLevelTokenizer final : public Tokenizer {
+class ByteLevelTokenizer final : public VocabularyTokenizer {
  public:
   ByteLevelTokenizer(const ByteLevelModel& model, const std::string& where)
-      : vocabulary_(model.pieces, piece_bytes(model, where)),
+      : VocabularyTokenizer(model.pieces, piece_bytes(model, where), model.bos, model.eos,
+                            model.chat_template),
         merges_(model.merges),
         pre_tokenizer_(model.patterns, where),
         ignore_merges_(model.ignore_merges),
         nfc_(model.nfc),
         adds_bos_(model.adds_bos && model.bos.has_value()),
-        unknown_(model.unknown),
-        bos_(model.bos),
-        eos_(model.eos),
-        chat_template_(model.chat_template) {
+        unknown_(model.unknown) {
     for (size_t byte = 0; byte < byte_tokens_.size(); ++byte) {
       byte_tokens_.at(byte) = find_normal(byte_symbols().at(byte)).value_or(kNone);
     }
@@ -58,22 +56,10 @@ class ByteLevelTokenizer final : public Tokenizer {
     }
   }
 
-  int64_t vocab_size() const override { return vocabulary_.size(); }
-  std::string_view token_bytes(Token token) const override { return vocabulary_.bytes(token); }
-  std::string_view piece(Token token) const override { return vocabulary_.piece(token); }
-  std::optional<Token> find_piece(std::string_view piece) const override {
-    return piece.empty() ? std::nullopt : vocabulary_.find(piece);
-  }
-  std::optional<Token> bos() const override { return bos_; }
-  std::optional<Token> eos() const override { return eos_; }
   bool adds_bos() const override { return adds_bos_; }
-  std::string_view chat_template() const override { return chat_template_; }
 
   std::vector<Token> encode_after(TextStart /*start*/, std::string_view text) const override {
-    if (text.size() > kMaxTextBytes) {
-      throw Error(fmt::format("a text of {} bytes is too long to encode at once; the limit is {}.",
-                              text.size(), kMaxTextBytes));
-    }
+    check_length(text);
     std::vector<Token> tokens;
     for (const Utf8Run& run : utf8_runs(text)) {
       if (!run.valid) {
@@ -94,8 +80,8 @@ class ByteLevelTokenizer final : public Tokenizer {
   static constexpr Token kNone = -1;
 
   std::optional<Token> find_normal(std::string_view piece) const {
-    const auto found = vocabulary_.find(piece);
-    return found && vocabulary_.type(*found) == PieceType::kNormal ? found : std::nullopt;
+    const auto found = vocabulary().find(piece);
+    return found && vocabulary().type(*found) == PieceType::kNormal ? found : std::nullopt;
   }
 
   void encode_plain(std::string_view text, std::vector<Token>& tokens) const {
@@ -125,14 +111,12 @@ class ByteLevelTokenizer final : public Tokenizer {
     return all;
   }
 
-  Vocabulary vocabulary_;
   BpeMerges merges_;
   PreTokenizer pre_tokenizer_;
   PieceMatcher added_raw_;
   PieceMatcher added_normalized_;
   bool ignore_merges_, nfc_, adds_bos_;
-  std::optional<Token> unknown_, bos_, eos_;
-  std::string chat_template_;
+  std::optional<Token> unknown_;
   std::array<Token, 256> byte_tokens_{};
 };
 

@@ -8,26 +8,16 @@
 
 #include "core/error.h"
 #include "core/formats/utf8.h"
-#include "core/tokenizers/vocabulary.h"
+#include "core/tokenizers/vocabulary_tokenizer.h"
 
 namespace specdec {
 namespace {
 
-class SentencePieceTokenizer final : public Tokenizer {
+class SentencePieceTokenizer final : public VocabularyTokenizer {
  public:
   SentencePieceTokenizer(std::string_view bytes, const std::string& where,
                          const TokenizerConfig& config)
       : SentencePieceTokenizer(parse_sentencepiece_model(bytes, where), bytes, where, config) {}
-
-  int64_t vocab_size() const override { return vocabulary_.size(); }
-  std::string_view token_bytes(Token token) const override { return vocabulary_.bytes(token); }
-  std::string_view piece(Token token) const override { return vocabulary_.piece(token); }
-  std::optional<Token> find_piece(std::string_view piece) const override {
-    return vocabulary_.find(piece);
-  }
-  std::optional<Token> bos() const override { return vocabulary_.bos(); }
-  std::optional<Token> eos() const override { return vocabulary_.eos(); }
-  std::string_view chat_template() const override { return chat_template_; }
 
   std::vector<Token> encode_after(TextStart start, std::string_view text) const override {
     std::string prefixed;
@@ -41,7 +31,7 @@ class SentencePieceTokenizer final : public Tokenizer {
         encode_run(run.text, tokens);
       } else {  // the library would replace these bytes by U+FFFD
         for (const char byte : run.text) {
-          tokens.push_back(vocabulary_.byte_token(static_cast<unsigned char>(byte)));
+          tokens.push_back(vocabulary().byte_token(static_cast<unsigned char>(byte)));
         }
       }
     }
@@ -52,9 +42,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     MergeRules rules;
     const std::vector<uint32_t> ranks = score_ranks();
     for (Token token = 0; token < vocab_size(); ++token) {
-      if (vocabulary_.type(token) == PieceType::kUserDefined) {
+      if (vocabulary().type(token) == PieceType::kUserDefined) {
         rules.whole.push_back(token);
-      } else if (vocabulary_.type(token) == PieceType::kNormal) {
+      } else if (vocabulary().type(token) == PieceType::kNormal) {
         add_merges(token, ranks[static_cast<size_t>(token)], rules.merges);
       }
     }
@@ -64,8 +54,7 @@ class SentencePieceTokenizer final : public Tokenizer {
  private:
   SentencePieceTokenizer(const SentencePieceModel& model, std::string_view bytes,
                          const std::string& where, const TokenizerConfig& config)
-      : vocabulary_(model, config),
-        chat_template_(config.chat_template),
+      : VocabularyTokenizer(model, config),
         prefix_space_(model.prefix_space == PrefixSpace::kAlways) {
     // A later value of a field counts: normalizer_spec.add_dummy_prefix = false, since the library
     // would put the prefix before every text, also one that goes on from other text.
@@ -99,18 +88,15 @@ class SentencePieceTokenizer final : public Tokenizer {
          at += scan_utf8(text.substr(at)).bytes) {
       const auto left = find_piece(text.substr(0, at));
       const auto right = left ? find_piece(text.substr(at)) : std::nullopt;
-      if (right && vocabulary_.type(*left) == PieceType::kNormal &&
-          vocabulary_.type(*right) == PieceType::kNormal) {
+      if (right && vocabulary().type(*left) == PieceType::kNormal &&
+          vocabulary().type(*right) == PieceType::kNormal) {
         merges.push_back({.left = *left, .right = *right, .result = result, .rank = rank});
       }
     }
   }
 
   void encode_run(std::string_view text, std::vector<Token>& tokens) const {
-    if (text.size() > kMaxTextBytes) {
-      throw Error(fmt::format("a text of {} bytes is too long to encode at once; the limit is {}.",
-                              text.size(), kMaxTextBytes));
-    }
+    check_length(text);
     std::vector<int> ids;
     const auto status = processor_.Encode(text, &ids);
     if (!status.ok()) {
@@ -119,8 +105,6 @@ class SentencePieceTokenizer final : public Tokenizer {
     tokens.insert(tokens.end(), ids.begin(), ids.end());
   }
 
-  Vocabulary vocabulary_;
-  std::string chat_template_;
   bool prefix_space_;
   sentencepiece::SentencePieceProcessor processor_;
 };

@@ -47,16 +47,8 @@ std::string_view Vocabulary::Texts::operator[](Token token) const {
   return std::string_view(all_).substr(ends_[index], ends_[index + 1] - ends_[index]);
 }
 
-Vocabulary::Vocabulary(const SentencePieceModel& model, const TokenizerConfig& config)
-    : Vocabulary(model.pieces, all_bytes(model.pieces)) {
-  const auto named = [&](const char* key, std::optional<Token> otherwise) {
-    const auto piece = config.pieces.find(key);
-    const auto token = piece == config.pieces.end() ? std::nullopt : find(piece->second);
-    return token ? token : otherwise;
-  };
-  bos_ = named("bos_token", model.bos);
-  eos_ = named("eos_token", model.eos);
-}
+Vocabulary::Vocabulary(const SentencePieceModel& model)
+    : Vocabulary(model.pieces, all_bytes(model.pieces)) {}
 
 Vocabulary::Vocabulary(const std::vector<SentencePiece>& pieces,
                        const std::vector<std::string>& bytes)

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/formats/sentencepiece_model.h"
-#include "core/formats/tokenizer_config.h"
 #include "core/types.h"
 
 namespace specdec {
@@ -17,16 +16,13 @@ namespace specdec {
 class Vocabulary {
  public:
   /// The pieces must be as parse_sentencepiece_model checks them: distinct, 256 bytes among them.
-  /// Where the config names <bos> or <eos>, these count instead of the model's.
-  Vocabulary(const SentencePieceModel& model, const TokenizerConfig& config);
+  explicit Vocabulary(const SentencePieceModel& model);
   /// Any pieces, and the bytes that each stands for. Those of unused ids count as empty.
   Vocabulary(const std::vector<SentencePiece>& pieces, const std::vector<std::string>& bytes);
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
   int64_t size() const { return static_cast<int64_t>(types_.size()); }
-  std::optional<Token> bos() const { return bos_; }
-  std::optional<Token> eos() const { return eos_; }
   /// Empty for an id outside the vocabulary.
   std::string_view piece(Token token) const { return holds(token) ? pieces_[token] : ""; }
   std::string_view bytes(Token token) const { return holds(token) ? bytes_[token] : ""; }
@@ -55,7 +51,6 @@ class Vocabulary {
   Texts pieces_;
   Texts bytes_;
   std::vector<PieceType> types_;
-  std::optional<Token> bos_, eos_;
   std::vector<Token> ids_;  // by the pieces' hashes, in the next free slot; -1: free
   std::array<Token, 256> byte_tokens_{};
 };
