@@ -8,7 +8,7 @@ enum class SimdLevel {
   kBaseline,
   kAvx2,
   kAvx512,
-  kAvx512Vnni,  ///< AVX-512 with dot products of bytes, which some kernels are also compiled for
+  kAvx512Vnni,  ///< AVX-512 with dot products of bytes, which some kernels are compiled for instead
 };
 
 /// The best level that this processor has, decided once. The environment variable SPECDEC_SIMD
@@ -24,31 +24,18 @@ const char* simd_level_name(SimdLevel level);
 
 }  // namespace specdec
 
-/// Calls function(arguments...) of the namespace compiled for the level that runs.
 #if defined(__x86_64__)
-#define SPECDEC_SIMD_CALL(function, ...)               \
-  do {                                                 \
-    switch (::specdec::simd_level()) {                 \
-      case ::specdec::SimdLevel::kAvx512Vnni:          \
-      case ::specdec::SimdLevel::kAvx512:              \
-        ::specdec::simd_avx512::function(__VA_ARGS__); \
-        break;                                         \
-      case ::specdec::SimdLevel::kAvx2:                \
-        ::specdec::simd_avx2::function(__VA_ARGS__);   \
-        break;                                         \
-      case ::specdec::SimdLevel::kBaseline:            \
-        ::specdec::simd_base::function(__VA_ARGS__);   \
-        break;                                         \
-    }                                                  \
-  } while (false)
-/// The same of a body compiled with SPECDEC_SIMD_DOT_PRODUCTS.
-#define SPECDEC_SIMD_DOT_CALL(function, ...)               \
+/// Calls function(arguments...) of the namespace compiled for the level that runs; for those with
+/// AVX-512 of the two that are named.
+#define SPECDEC_SIMD_CALL_ONE(vnni, avx512, function, ...) \
   do {                                                     \
     switch (::specdec::simd_level()) {                     \
       case ::specdec::SimdLevel::kAvx512Vnni:              \
-        ::specdec::simd_avx512vnni::function(__VA_ARGS__); \
+        ::specdec::vnni::function(__VA_ARGS__);            \
         break;                                             \
       case ::specdec::SimdLevel::kAvx512:                  \
+        ::specdec::avx512::function(__VA_ARGS__);          \
+        break;                                             \
       case ::specdec::SimdLevel::kAvx2:                    \
         ::specdec::simd_avx2::function(__VA_ARGS__);       \
         break;                                             \
@@ -57,6 +44,12 @@ const char* simd_level_name(SimdLevel level);
         break;                                             \
     }                                                      \
   } while (false)
+/// Of a body compiled without SPECDEC_SIMD_DOT_PRODUCTS.
+#define SPECDEC_SIMD_CALL(function, ...) \
+  SPECDEC_SIMD_CALL_ONE(simd_avx512, simd_avx512, function, __VA_ARGS__)
+/// Of a body compiled with it.
+#define SPECDEC_SIMD_DOT_CALL(function, ...) \
+  SPECDEC_SIMD_CALL_ONE(simd_avx512vnni, simd_avx2, function, __VA_ARGS__)
 #else
 #define SPECDEC_SIMD_CALL(function, ...) ::specdec::simd_base::function(__VA_ARGS__)
 #define SPECDEC_SIMD_DOT_CALL(function, ...) ::specdec::simd_base::function(__VA_ARGS__)
