@@ -14,10 +14,9 @@ struct ChatTurn {
 
 /// A chat as the checkpoint's template renders it (see JinjaTemplate), up to the opening of the
 /// model's turn; without a template in the format of Gemma, ChatML or Llama 3, whichever the
-/// tokenizer has the turn pieces of. Control pieces written in a turn's text are
-/// text, but user-defined pieces are themselves there as in any text (see Tokenizer::encode).
-/// Throws Error, saying how to do without: a template that is not supported or refuses the chat, no
-/// turn pieces, an unknown role.
+/// tokenizer has the turn pieces of. Control pieces written in a turn's text are text; user-defined
+/// pieces are tokens there, as in any text (see Tokenizer::encode). Throws Error, saying how to do
+/// without: a template that is not supported or refuses the chat, no turn pieces, an unknown role.
 std::vector<Token> encode_chat(const Tokenizer& tokenizer, const std::vector<ChatTurn>& turns);
 
 }  // namespace specdec
