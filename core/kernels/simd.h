@@ -3,7 +3,8 @@
 
 namespace specdec {
 
-/// Instruction sets that the kernels are compiled for; which one runs is decided at run time.
+/// Instruction sets that the kernels are compiled for, each with all before it; which one runs is
+/// decided at run time.
 enum class SimdLevel {
   kBaseline,
   kAvx2,
@@ -25,31 +26,25 @@ const char* simd_level_name(SimdLevel level);
 }  // namespace specdec
 
 #if defined(__x86_64__)
-/// Calls function(arguments...) of the namespace compiled for the level that runs; for those with
-/// AVX-512 of the two that are named.
-#define SPECDEC_SIMD_CALL_ONE(vnni, avx512, function, ...) \
-  do {                                                     \
-    switch (::specdec::simd_level()) {                     \
-      case ::specdec::SimdLevel::kAvx512Vnni:              \
-        ::specdec::vnni::function(__VA_ARGS__);            \
-        break;                                             \
-      case ::specdec::SimdLevel::kAvx512:                  \
-        ::specdec::avx512::function(__VA_ARGS__);          \
-        break;                                             \
-      case ::specdec::SimdLevel::kAvx2:                    \
-        ::specdec::simd_avx2::function(__VA_ARGS__);       \
-        break;                                             \
-      case ::specdec::SimdLevel::kBaseline:                \
-        ::specdec::simd_base::function(__VA_ARGS__);       \
-        break;                                             \
-    }                                                      \
+/// Calls function(arguments...) of the namespace compiled for the level that runs; of `widest` from
+/// the level `from` on.
+#define SPECDEC_SIMD_CALL_FROM(from, widest, function, ...)               \
+  do {                                                                    \
+    const ::specdec::SimdLevel level_that_runs = ::specdec::simd_level(); \
+    if (level_that_runs >= ::specdec::SimdLevel::from) {                  \
+      ::specdec::widest::function(__VA_ARGS__);                           \
+    } else if (level_that_runs >= ::specdec::SimdLevel::kAvx2) {          \
+      ::specdec::simd_avx2::function(__VA_ARGS__);                        \
+    } else {                                                              \
+      ::specdec::simd_base::function(__VA_ARGS__);                        \
+    }                                                                     \
   } while (false)
 /// Of a body compiled without SPECDEC_SIMD_DOT_PRODUCTS.
 #define SPECDEC_SIMD_CALL(function, ...) \
-  SPECDEC_SIMD_CALL_ONE(simd_avx512, simd_avx512, function, __VA_ARGS__)
+  SPECDEC_SIMD_CALL_FROM(kAvx512, simd_avx512, function, __VA_ARGS__)
 /// Of a body compiled with it.
 #define SPECDEC_SIMD_DOT_CALL(function, ...) \
-  SPECDEC_SIMD_CALL_ONE(simd_avx512vnni, simd_avx2, function, __VA_ARGS__)
+  SPECDEC_SIMD_CALL_FROM(kAvx512Vnni, simd_avx512vnni, function, __VA_ARGS__)
 #else
 #define SPECDEC_SIMD_CALL(function, ...) ::specdec::simd_base::function(__VA_ARGS__)
 #define SPECDEC_SIMD_DOT_CALL(function, ...) ::specdec::simd_base::function(__VA_ARGS__)
