@@ -42,7 +42,7 @@ inline void quantize_block(const float* input, int64_t count, const CodeSums& wa
   Vec<float> largest = {};
   Vec<float> faults = {};
 #pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) {
+  for (int64_t i = 0; i < kVectors; ++i) {
     const Vec<float> x = load(input + i * kCount);
     largest = maximum<float>(maximum<float>(x, -x), largest);
     faults += x - x;
@@ -54,7 +54,7 @@ inline void quantize_block(const float* input, int64_t count, const CodeSums& wa
   Ints totals[2] = {};  // of the halves
   auto* bytes = reinterpret_cast<int8_t*>(to.words);
 #pragma GCC unroll 8
-  for (int i = 0; i < kVectors; ++i) {
+  for (int64_t i = 0; i < kVectors; ++i) {
     const Vec<float> x = load(input + i * kCount);
     const Vec<float> shifted =
         fused<float>(x, splat(inverse), splat(Lanes<float>::kRound));  // rounds to an integer

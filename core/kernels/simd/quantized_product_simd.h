@@ -67,7 +67,7 @@ inline void for_each_group(const PanelCodes<kBits>& codes, int64_t column,
     Words words[C];
 #pragma GCC unroll 2
     for (int c = 0; c < C; ++c) {
-      words[c] = load_codes(codes, group, column + c * Lanes<float>::kCount);
+      words[c] = load_codes(codes, group, column + int64_t{c} * Lanes<float>::kCount);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
@@ -110,10 +110,29 @@ inline void add_products(const PanelCodes<kBits>& codes, int64_t column,
   });
 }
 
+/// Adds the products with a block's codes that share scales, its part `part`, to `sums`.
+template <int R, int C, class Block>
+inline void add_scaled(const Block& block, int64_t part, int64_t column,
+                       const QuantizedBlock* input, const Ints (&dots)[R][C],
+                       Vec<float> (&sums)[R][C]) {
+#pragma GCC unroll 2
+  for (int c = 0; c < C; ++c) {
+    const Meaning meaning = load_meaning(block, part, column + int64_t{c} * Lanes<float>::kCount);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+      const Vec<float> both = meaning.scale * input[r].scale;
+      sums[r][c] = fused<float>(as_floats(dots[r][c]), both, sums[r][c]);
+      if constexpr (Block::kHasMinima) {
+        sums[r][c] = fused<float>(meaning.minimum, splat(input[r].scaled_sum), sums[r][c]);
+      }
+    }
+  }
+}
+
 /// R rows by two vectors of a panel's columns from `column` on.
 template <int R, class Block>
 inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64_t column) {
-  constexpr int C = 2;
+  constexpr int kVectors = 2;
   constexpr int64_t kCount = Lanes<float>::kCount;
   constexpr int kScales = static_cast<int>(kBlockInputs / Block::kScaleInputs);
   constexpr int kGroups = static_cast<int>(Block::kScaleInputs / 4);
@@ -122,12 +141,12 @@ inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64
   const int64_t left = task.out_size - first;
   const int64_t end = (tile.end + kBlockInputs - 1) / kBlockInputs;
   const Block* panel = task.weight + tile.panel * task.blocks;
-  Vec<float> sums[R][C] = {};
+  Vec<float> sums[R][kVectors] = {};
   if (tile.begin > 0) {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
-      for (int c = 0; c < C; ++c) {
+      for (int c = 0; c < kVectors; ++c) {
         sums[r][c] = load_columns(out + r * task.out_stride + c * kCount, left - c * kCount);
       }
     }
@@ -142,35 +161,23 @@ inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64
     }
 #pragma GCC unroll 2
     for (int part = 0; part < kScales; ++part) {
-      Ints dots[R][C];
+      Ints dots[R][kVectors];
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
-        for (int c = 0; c < C; ++c) {
+        for (int c = 0; c < kVectors; ++c) {
           dots[r][c] = Ints{} + (kSignsCodes<Block::kCodeBits> ? 0 : input[r].starts[part]);
         }
       }
-      add_products<R, C>(block.codes[b % kRuns], column, input, part * kGroups,
-                         (part + 1) * kGroups, dots);
-#pragma GCC unroll 2
-      for (int c = 0; c < C; ++c) {
-        const Meaning meaning =
-            load_meaning(block, b % kRuns * kScales + part, column + c * kCount);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-          const Vec<float> both = meaning.scale * input[r].scale;
-          sums[r][c] = fused<float>(as_floats(dots[r][c]), both, sums[r][c]);
-          if constexpr (Block::kHasMinima) {
-            sums[r][c] = fused<float>(meaning.minimum, splat(input[r].scaled_sum), sums[r][c]);
-          }
-        }
-      }
+      add_products<R, kVectors>(block.codes[b % kRuns], column, input, part * kGroups,
+                                (part + 1) * kGroups, dots);
+      add_scaled(block, b % kRuns * kScales + part, column, input, dots, sums);
     }
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
-    for (int c = 0; c < C; ++c) {
+    for (int c = 0; c < kVectors; ++c) {
       store_columns(out + r * task.out_stride + c * kCount, sums[r][c], left - c * kCount);
     }
   }
@@ -179,7 +186,7 @@ inline void quantized_tile(const BlockTask<Block>& task, const Tile& tile, int64
 template <class Block>
 inline void quantized_columns(const BlockTask<Block>& task, int64_t begin, int64_t end) {
   const auto run = [&]<int R>(const Tile& tile) {
-    for (int64_t column = 0; column < kPanel; column += 2 * Lanes<float>::kCount) {
+    for (int64_t column = 0; column < kPanel; column += int64_t{2} * Lanes<float>::kCount) {
       quantized_tile<R>(task, tile, column);
     }
   };
