@@ -17,6 +17,11 @@ JinjaText rendered_with_x(std::string_view source, const JinjaValue& x) {
   return JinjaTemplate(source).render({{"x", x}}, {"pad_token"});
 }
 
+/// What is said of a template that is refused, with `x` empty.
+std::string complaint(const std::string& source) {
+  return error_message<Error>([&] { rendered_with_x(source, jinja_text("")); });
+}
+
 /// The bytes of the text that came with `x`; others as dots.
 std::string bytes_of_turns(const JinjaText& text) {
   std::string bytes;
@@ -69,10 +74,7 @@ TEST(JinjaTemplateTest, WhatIsNotSupportedIsNamed) {
       {"{{ '\u00e9' | upper }}", "the case of letters outside ASCII"},
       {"{{ strftime_now('%d') }}", "writes today's date (strftime_now), so results would depend"}};
   for (const auto& [source, expected] : cases) {
-    EXPECT_THAT(
-        error_message<Error>([source = source] { rendered_with_x(source, jinja_text("")); }),
-        AllOf(StartsWith("line "), HasSubstr(expected)))
-        << source;
+    EXPECT_THAT(complaint(source), AllOf(StartsWith("line "), HasSubstr(expected))) << source;
   }
 }
 
@@ -92,10 +94,7 @@ TEST(JinjaTemplateTest, MistakesAreNamed) {
       {"{% set x.y = 1 %}", "it sets x.y, but x is no namespace."},
       {"\n{{ raise_exception('no ' ~ 1) }}", "line 2: it refuses the chat: \"no 1\"."}};
   for (const auto& [source, expected] : cases) {
-    EXPECT_THAT(
-        error_message<Error>([source = source] { rendered_with_x(source, jinja_text("")); }),
-        HasSubstr(expected))
-        << source;
+    EXPECT_THAT(complaint(source), HasSubstr(expected)) << source;
   }
 }
 
@@ -119,10 +118,7 @@ TEST(JinjaTemplateTest, IntegersAreExactOrRefused) {
       {"{{ m % 0 }}", "it divides -9223372036854775808 by 0"},
       {"{{ 007 }}", "the number that begins with 007 is not supported"}};
   for (const auto& [source, expected] : cases) {
-    EXPECT_THAT(error_message<Error>(
-                    [&, source = source] { rendered_with_x(least + source, jinja_text("")); }),
-                HasSubstr(expected))
-        << source;
+    EXPECT_THAT(complaint(least + source), HasSubstr(expected)) << source;
   }
   const std::pair<std::string, const char*> rendered[] = {
       {"{{ range(0, 200000, 2) | length }} {{ range(5, -5, -3) | join(' ') }}", "100000 5 2 -1 -4"},
@@ -146,12 +142,8 @@ TEST(JinjaTemplateTest, LoopsAreThoseOfJinja2OrRefused) {
   for (const auto& [source, expected] : rendered) {
     EXPECT_EQ(rendered_with_x(source, jinja_text("")).bytes(), expected) << source;
   }
-  EXPECT_THAT(error_message<Error>([] {
-                rendered_with_x(
-                    "{% set n = namespace(f=1) %}{% for i in [1, 2] if n.f %}{% set "
-                    "n.f = 0 %}{% endfor %}",
-                    jinja_text(""));
-              }),
+  EXPECT_THAT(complaint("{% set n = namespace(f=1) %}{% for i in [1, 2] if n.f %}{% set n.f = 0 %}"
+                        "{% endfor %}"),
               HasSubstr("a loop whose condition reads a namespace that changes is not supported"));
 }
 
@@ -257,10 +249,7 @@ TEST(JinjaTemplateTest, NoTemplateExhaustsStackTimeOrMemory) {
       {in_turns(2000, "{% for j in range(2000) %}{% endfor %}"), "more than 256 MB"},
       {"{{ range(9999999) }}", "a range has more than"}};
   for (const auto& [source, expected] : cases) {
-    EXPECT_THAT(
-        error_message<Error>([&source = source] { rendered_with_x(source, jinja_text("")); }),
-        HasSubstr(expected))
-        << source.substr(0, 90);
+    EXPECT_THAT(complaint(source), HasSubstr(expected)) << source.substr(0, 90);
   }
 }
 
