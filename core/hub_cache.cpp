@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <regex>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -21,27 +21,68 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+bool is_letter_or_digit(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
+
+/// The variable that a text begins with.
+struct Variable {
+  size_t size = 0;  ///< of "$NAME" or "${NAME}"; 0: none
+  std::string name;
+};
+
+Variable leading_variable(std::string_view text) {
+  const bool braces = text.substr(0, 2) == "${";
+  const size_t begin = braces ? 2 : 1;
+  if (text.substr(0, 1) != "$") {
+    return {};
+  }
+  size_t end = begin;
+  while (end < text.size() && (is_letter_or_digit(text[end]) || text[end] == '_')) {
+    ++end;
+  }
+  if (end == begin || (braces && text.substr(end, 1) != "}")) {
+    return {};
+  }
+  return {end + (braces ? 1 : 0), std::string(text.substr(begin, end - begin))};
+}
+
 /// "~/x", "$NAME/x" and "${NAME}/x" as the shell reads them; variables that are not set remain.
 fs::path expanded(std::string path) {
   if (path.rfind("~/", 0) == 0) {
     path = environment("HOME") + path.substr(1);
   }
-  static const std::regex variable(R"(\$(?:(\w+)|\{(\w+)\}))");
   std::string out;
-  auto rest = path.cbegin();
-  for (std::sregex_iterator found(path.begin(), path.end(), variable), end; found != end; ++found) {
-    const std::string name = (*found)[1].matched ? (*found)[1] : (*found)[2];
-    const char* value = std::getenv(name.c_str());
-    out.append(rest, (*found)[0].first).append(value == nullptr ? found->str() : value);
-    rest = (*found)[0].second;
+  for (std::string_view rest = path; !rest.empty();) {
+    const Variable variable = leading_variable(rest);
+    const char* value = variable.size == 0 ? nullptr : std::getenv(variable.name.c_str());
+    const size_t size = std::max<size_t>(variable.size, 1);
+    out.append(value == nullptr ? rest.substr(0, size) : value);
+    rest.remove_prefix(size);
   }
-  return out.append(rest, path.cend());
+  return out;
 }
 
-bool ends_with_gguf(const std::string& text) {
+/// Of an organisation or a model.
+bool is_hub_name(std::string_view text) {
+  return !text.empty() && is_letter_or_digit(text[0]) &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return is_letter_or_digit(c) || c == '_' || c == '.' || c == '-';
+         });
+}
+
+/// A branch, a tag or a commit; "refs/pr/1" too.
+bool is_revision(std::string_view text) {
+  return !text.empty() && text.front() != '/' && text.back() != '/' &&
+         text.find("//") == std::string_view::npos &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return is_letter_or_digit(c) || c == '_' || c == '.' || c == '-' || c == '/';
+         });
+}
+
+bool ends_with_gguf(std::string_view text) {
   constexpr std::string_view kEnd = ".gguf";
-  return text.size() > kEnd.size() &&
-         text.compare(text.size() - kEnd.size(), kEnd.size(), kEnd) == 0;
+  return text.size() > kEnd.size() && text.ends_with(kEnd);
 }
 
 std::string download_command(const HubName& name) {
@@ -182,13 +223,37 @@ class CachedModel {
 }  // namespace
 
 std::optional<HubName> parse_hub_name(const std::string& text) {
-  static const std::regex pattern(
-      R"(([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([\w.-]+(?:/[\w.-]+)*?))?(?:/(.+\.gguf))?)");
-  std::smatch match;
-  if (!std::regex_match(text, match, pattern) || text.find("..") != std::string::npos) {
+  constexpr size_t kNone = std::string_view::npos;
+  const std::string_view whole = text;
+  const size_t slash = whole.find('/');
+  if (slash == kNone || whole.find("..") != kNone) {
     return std::nullopt;
   }
-  return HubName{.repository = match[1], .revision = match[2], .file = match[3]};
+  const size_t end = std::min(whole.find_first_of("@/", slash + 1), whole.size());
+  if (!is_hub_name(whole.substr(0, slash)) ||
+      !is_hub_name(whole.substr(slash + 1, end - slash - 1))) {
+    return std::nullopt;
+  }
+  HubName name = {.repository = text.substr(0, end)};
+  std::string_view rest = whole.substr(end);  // "@revision", "/file", both or none
+  if (rest.substr(0, 1) == "@") {
+    size_t file = rest.find('/');
+    if (file == kNone || !ends_with_gguf(rest.substr(file + 1))) {
+      file = rest.size();
+    }
+    name.revision = rest.substr(1, file - 1);
+    rest.remove_prefix(file);
+    if (!is_revision(name.revision)) {
+      return std::nullopt;
+    }
+  }
+  if (!rest.empty()) {
+    name.file = rest.substr(1);
+    if (!ends_with_gguf(name.file)) {
+      return std::nullopt;
+    }
+  }
+  return name;
 }
 
 fs::path hub_cache_folder() {

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <regex>
 #include <utility>
 
 #include "core/error.h"
@@ -20,12 +19,20 @@ constexpr int64_t kMostSplits = 9999;
 
 /// "name-00002-of-00003.gguf" -> "name-", "-of-00003.gguf"; nothing for other names.
 std::optional<std::pair<std::string, std::string>> split_name(const std::string& name) {
-  static const std::regex pattern("(.*-)[0-9]{5}(-of-[0-9]{5}\\.gguf)");
-  std::smatch match;
-  if (!std::regex_match(name, match, pattern)) {
+  constexpr std::string_view kEnd = "-00000-of-00000.gguf";  // 0: any digit
+  constexpr size_t kNumberEnds = 6;
+  if (name.size() < kEnd.size()) {
     return std::nullopt;
   }
-  return std::pair{match[1].str(), match[2].str()};
+  const size_t begin = name.size() - kEnd.size();
+  const auto fits = [](char wanted, char found) {
+    return wanted == '0' ? found >= '0' && found <= '9' : found == wanted;
+  };
+  if (!std::equal(kEnd.begin(), kEnd.end(), name.begin() + static_cast<std::ptrdiff_t>(begin),
+                  fits)) {
+    return std::nullopt;
+  }
+  return std::pair{name.substr(0, begin + 1), name.substr(begin + kNumberEnds)};
 }
 
 constexpr const char* kSplitTensors = "split.tensors.count";

@@ -32,10 +32,21 @@ TEST(HubNameTest, NamesAreRepositoryRevisionAndFile) {
   ASSERT_TRUE(file);
   EXPECT_EQ(file->revision, "v1");
   EXPECT_EQ(file->file, "sub/model.q8.gguf");
-  for (const char* none : {"name", "/org/name", "org/", "org/name/x", "./a/b", "../org/name", "",
-                           "org/name@", "org/..", "org/name/../x.gguf"}) {
+  for (const char* none :
+       {"name", "/org/name", "org/", "org/name/x", "./a/b", "../org/name", "", "org/name@",
+        "org/..", "org/name/../x.gguf", "_org/name", "org/.name", "org/na me", "org/name@a//b",
+        "org/name@a/", "org/name@/x.gguf", "org/name/.gguf", "org/name@v 1"}) {
     EXPECT_FALSE(parse_hub_name(none)) << none;
   }
+  EXPECT_EQ(parse_hub_name("org/name@a/b/c.bin")->revision, "a/b/c.bin");
+  EXPECT_EQ(parse_hub_name("org/name/b.gguf@1/c.gguf")->file, "b.gguf@1/c.gguf");
+}
+
+TEST(HubNameTest, LongTextsAreReadLikeOthers) {
+  const std::string name = "org/" + std::string(1 << 20, 'b');
+  EXPECT_EQ(parse_hub_name(name)->repository, name);
+  EXPECT_EQ(parse_hub_name(name + "@" + name)->revision, name);
+  EXPECT_EQ(parse_hub_name("org/name/" + name + ".gguf")->file, name + ".gguf");
 }
 
 class HubCacheTest : public testing::Test {
