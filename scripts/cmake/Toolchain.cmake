@@ -41,9 +41,9 @@ else()
 endif()
 
 if(SPECDEC_SANITIZE)
-  # ASan finds null pointers too, and virtual calls through bad ones.
+  # ASan finds what is read through null pointers, bad ones and those that overflowed.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined>
-                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,vptr>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=null,pointer-overflow,vptr>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
   add_link_options(-fsanitize=address,undefined)
