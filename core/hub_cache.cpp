@@ -234,7 +234,8 @@ std::optional<HubName> parse_hub_name(const std::string& text) {
       !is_hub_name(whole.substr(slash + 1, end - slash - 1))) {
     return std::nullopt;
   }
-  HubName name = {.repository = text.substr(0, end)};
+  HubName name;
+  name.repository = text.substr(0, end);
   std::string_view rest = whole.substr(end);  // "@revision", "/file", both or none
   if (rest.substr(0, 1) == "@") {
     size_t file = rest.find('/');
