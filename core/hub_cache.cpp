@@ -63,21 +63,19 @@ fs::path expanded(std::string path) {
   return out;
 }
 
+bool is_of_name(char c) { return is_letter_or_digit(c) || c == '_' || c == '.' || c == '-'; }
+
 /// Of an organisation or a model.
 bool is_hub_name(std::string_view text) {
   return !text.empty() && is_letter_or_digit(text[0]) &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return is_letter_or_digit(c) || c == '_' || c == '.' || c == '-';
-         });
+         std::all_of(text.begin(), text.end(), is_of_name);
 }
 
 /// A branch, a tag or a commit; "refs/pr/1" too.
 bool is_revision(std::string_view text) {
   return !text.empty() && text.front() != '/' && text.back() != '/' &&
          text.find("//") == std::string_view::npos &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return is_letter_or_digit(c) || c == '_' || c == '.' || c == '-' || c == '/';
-         });
+         std::all_of(text.begin(), text.end(), [](char c) { return is_of_name(c) || c == '/'; });
 }
 
 bool ends_with_gguf(std::string_view text) {
@@ -250,7 +248,7 @@ std::optional<HubName> parse_hub_name(const std::string& text) {
   }
   if (!rest.empty()) {
     name.file = rest.substr(1);
-    if (!ends_with_gguf(name.file)) {
+    if (!ends_with_gguf(name.file) || name.file.find_first_of("\r\n") != kNone) {
       return std::nullopt;
     }
   }

@@ -35,7 +35,7 @@ TEST(HubNameTest, NamesAreRepositoryRevisionAndFile) {
   for (const char* none :
        {"name", "/org/name", "org/", "org/name/x", "./a/b", "../org/name", "", "org/name@",
         "org/..", "org/name/../x.gguf", "_org/name", "org/.name", "org/na me", "org/name@a//b",
-        "org/name@a/", "org/name@/x.gguf", "org/name/.gguf", "org/name@v 1"}) {
+        "org/name@a/", "org/name@/x.gguf", "org/name/.gguf", "org/name@v 1", "org/name/a\n.gguf"}) {
     EXPECT_FALSE(parse_hub_name(none)) << none;
   }
   EXPECT_EQ(parse_hub_name("org/name@a/b/c.bin")->revision, "a/b/c.bin");
