@@ -4,6 +4,11 @@
 #include "core/kernels/simd/block_codes_simd.h"
 #include "core/kernels/simd/quantize_simd.h"
 #include "core/kernels/simd/quantized_product_simd.h"
+#include "core/kernels/simd/tile_product_simd.h"
+
+/// As many rows as the registers hold sums of beside what the codes mean. More rows multiply
+/// weights that were decoded before, once for all of them.
+constexpr int kDecodingRows = kVectorBytes == 64 ? 12 : kVectorBytes == 32 ? 4 : 2;
 
 /// The weights of input number `place` of a group. The code times the scale is exact in float32.
 template <class Block>
@@ -16,32 +21,20 @@ inline Vec<float> widen_codes(Words words, int place, const Meaning& meaning) {
   return values * meaning.scale;
 }
 
-/// R rows by a panel's columns from `column` and kPanel / 2 + `column` on.
+/// R rows, all there are, by a panel's columns from `column` and kPanel / 2 + `column` on.
 template <int R, class Block>
-inline void block_tile(const BlockTask<Block>& task, const Tile& tile, int64_t column) {
-  const int64_t in = task.in;
-  const float* input = task.input + tile.node * in;
-  const int64_t first = tile.panel * kPanel + column;
-  float* out = task.out + tile.node * task.out_stride + first;
-  const int64_t left = task.out_size - first;
-  const Block* panel = task.weight + tile.panel * task.blocks;
+inline void block_tile(const BlockTask<Block>& task, int64_t panel, int64_t column) {
+  const int64_t first = panel * kPanel + column;
   Vec<float> low[R] = {};
   Vec<float> high[R] = {};
-  if (tile.begin > 0) {
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      low[r] = load_columns(out + r * task.out_stride, left);
-      high[r] = load_columns(out + r * task.out_stride + kPanel / 2, left - kPanel / 2);
-    }
-  }
-  for (int64_t k = tile.begin; k < tile.end;) {
-    const Block& block = panel[k / Block::kInputs];
+  for (int64_t k = 0; k < task.in;) {
+    const Block& block = task.weight[panel * task.blocks + k / Block::kInputs];
     const int64_t place_in_block = k % Block::kInputs;
     const auto& codes = block.codes[place_in_block / kBlockInputs];
     const int64_t part = place_in_block / Block::kScaleInputs;
     const Meaning low_meaning = load_meaning(block, part, column);
     const Meaning high_meaning = load_meaning(block, part, kPanel / 2 + column);
-    const int64_t end = std::min(k + Block::kScaleInputs, tile.end);
+    const int64_t end = std::min(k + Block::kScaleInputs, task.in);
     for (int group = static_cast<int>(k % kBlockInputs / 4); k < end; ++group) {
       const Words low_codes = load_codes(codes, group, column);
       const Words high_codes = load_codes(codes, group, kPanel / 2 + column);
@@ -51,7 +44,7 @@ inline void block_tile(const BlockTask<Block>& task, const Tile& tile, int64_t c
         const Vec<float> w_high = widen_codes<Block>(high_codes, place, high_meaning);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
-          const Vec<float> x = splat(input[r * in + k]);
+          const Vec<float> x = splat(task.input[r * task.in + k]);
           low[r] = fused<float>(w_low, x, low[r]);
           high[r] = fused<float>(w_high, x, high[r]);
         }
@@ -60,16 +53,72 @@ inline void block_tile(const BlockTask<Block>& task, const Tile& tile, int64_t c
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-    store_columns(out + r * task.out_stride, low[r], left);
-    store_columns(out + r * task.out_stride + kPanel / 2, high[r], left - kPanel / 2);
+    float* out = task.out + r * task.out_stride + first;
+    store_columns(out, low[r], task.out_size - first);
+    store_columns(out + kPanel / 2, high[r], task.out_size - first - kPanel / 2);
   }
 }
 
+/// The weights of a panel's inputs begin to end, [inputs, kPanel].
+template <class Block>
+inline void decode_panel(const BlockTask<Block>& task, const Tile& tile, float* weights) {
+  const Block* panel = task.weight + tile.panel * task.blocks;
+  for (int64_t k = tile.begin; k < tile.end;) {
+    const Block& block = panel[k / Block::kInputs];
+    const int64_t place_in_block = k % Block::kInputs;
+    const auto& codes = block.codes[place_in_block / kBlockInputs];
+    const int64_t part = place_in_block / Block::kScaleInputs;
+    const int64_t end = std::min(k + Block::kScaleInputs, tile.end);
+    for (int64_t column = 0; column < kPanel; column += Lanes<float>::kCount) {
+      const Meaning meaning = load_meaning(block, part, column);
+      int64_t input = k;
+      for (int group = static_cast<int>(k % kBlockInputs / 4); input < end; ++group) {
+        const Words words = load_codes(codes, group, column);
+#pragma GCC unroll 4
+        for (int place = 0; place < 4 && input < end; ++place, ++input) {
+          store(weights + (input - tile.begin) * kPanel + column,
+                widen_codes<Block>(words, place, meaning));
+        }
+      }
+    }
+    k = end;
+  }
+}
+
+/// Panels begin to end of all rows, by decoded weights.
+template <class Block>
+inline void decoded_columns(const BlockTask<Block>& task, int64_t begin, int64_t end) {
+  float weights[kInputBlock * kPanel];
+  for (int64_t k = 0; k < task.in; k += kInputBlock) {
+    for (int64_t panel = begin; panel < end; ++panel) {
+      const Tile all = {0, panel, k, std::min(k + kInputBlock, task.in)};
+      decode_panel(task, all, weights);
+      for_each_row_tile<kTileRows>(task.nodes, all, [&]<int R>(const Tile& tile) {
+        panels_tile<R, 1, float, float>({task.input + tile.node * task.in + k,
+                                         task.in,
+                                         tile.end - k,
+                                         {weights},
+                                         {task.out + tile.node * task.out_stride + panel * kPanel},
+                                         task.out_stride,
+                                         {task.out_size - panel * kPanel},
+                                         k > 0});
+      });
+    }
+  }
+}
+
+/// Panels begin to end of all rows.
 template <class Block>
 inline void block_columns(const BlockTask<Block>& task, int64_t begin, int64_t end) {
-  for_each_tile<kTileRows>(task.nodes, task.in, begin, end, [&]<int R>(const Tile& tile) {
-    for (int64_t column = 0; column < kPanel / 2; column += Lanes<float>::kCount) {
-      block_tile<R>(task, tile, column);
-    }
-  });
+  if (task.nodes > kDecodingRows) {
+    decoded_columns(task, begin, end);
+    return;
+  }
+  for (int64_t panel = begin; panel < end; ++panel) {
+    with_rows<kDecodingRows>(task.nodes, {0, panel, 0, task.in}, [&]<int R>(const Tile& tile) {
+      for (int64_t column = 0; column < kPanel / 2; column += Lanes<float>::kCount) {
+        block_tile<R>(task, tile.panel, column);
+      }
+    });
+  }
 }

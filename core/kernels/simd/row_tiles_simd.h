@@ -42,19 +42,24 @@ inline void with_rows(int64_t rows, const Tile& tile, const Run& run) {
   run.template operator()<R>(tile);
 }
 
+/// All tiles of `nodes` rows, at most R each, at the place of `panel`.
+template <int R, class Run>
+inline void for_each_row_tile(int64_t nodes, const Tile& panel, const Run& run) {
+  const int64_t tiles = (nodes + R - 1) / R;
+  for (int64_t i = 0; i < tiles; ++i) {
+    const int64_t node = i * nodes / tiles;
+    with_rows<R>((i + 1) * nodes / tiles - node, {node, panel.panel, panel.begin, panel.end}, run);
+  }
+}
+
 /// All tiles of `nodes` rows, at most R each, and the panels begin to end, each with its inputs in
 /// their order.
 template <int R, class Run>
 inline void for_each_tile(int64_t nodes, int64_t in, int64_t begin, int64_t end, const Run& run) {
-  const int64_t tiles = (nodes + R - 1) / R;
-  const int64_t block = tiles == 1 ? in : kInputBlock;
+  const int64_t block = nodes <= R ? in : kInputBlock;
   for (int64_t k = 0; k < in; k += block) {
     for (int64_t panel = begin; panel < end; ++panel) {
-      for (int64_t i = 0; i < tiles; ++i) {
-        const int64_t node = i * nodes / tiles;
-        with_rows<R>((i + 1) * nodes / tiles - node, {node, panel, k, std::min(k + block, in)},
-                     run);
-      }
+      for_each_row_tile<R>(nodes, {0, panel, k, std::min(k + block, in)}, run);
     }
   }
 }
