@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/ascii.h"
 #include "core/error.h"
 
 namespace specdec {
@@ -21,9 +22,7 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-bool is_letter_or_digit(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-}
+bool is_letter_or_digit(char c) { return is_letter(c) || is_digit(c); }
 
 /// The variable that a text begins with.
 struct Variable {

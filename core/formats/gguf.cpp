@@ -10,6 +10,7 @@
 #include <fstream>
 #include <utility>
 
+#include "core/ascii.h"
 #include "core/error.h"
 
 namespace specdec {
@@ -26,7 +27,7 @@ std::optional<std::pair<std::string, std::string>> split_name(const std::string&
   }
   const size_t begin = name.size() - kEnd.size();
   const auto fits = [](char wanted, char found) {
-    return wanted == '0' ? found >= '0' && found <= '9' : found == wanted;
+    return wanted == '0' ? is_digit(found) : found == wanted;
   };
   if (!std::equal(kEnd.begin(), kEnd.end(), name.begin() + static_cast<std::ptrdiff_t>(begin),
                   fits)) {

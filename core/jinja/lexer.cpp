@@ -6,6 +6,7 @@
 #include <array>
 #include <cctype>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "core/formats/utf8.h"
 #include "core/jinja/text.h"
@@ -49,8 +50,6 @@ void append_utf8(uint32_t code, std::string& out) {
 }
 
 bool is_name_byte(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 class JinjaLexer {
  public:
@@ -214,7 +213,7 @@ class JinjaLexer {
     const bool follows_dot = at_ > 0 && source_[at_ - 1] == '.';
     const bool fraction = behind.size() > 1 && behind[0] == '.' && is_digit(behind[1]);
     const bool octal = digits[0] == '0' && digits.find_first_not_of('0') != digits.npos;
-    if (!std::all_of(digits.begin(), digits.end(), is_digit) || bytes > 15 || octal ||
+    if (!std::all_of(digits.begin(), digits.end(), is_digit<char>) || bytes > 15 || octal ||
         (fraction && !follows_dot)) {
       fail(fmt::format("the number that begins with {} is not supported.", shortened(digits)));
     }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "core/formats/utf8.h"
 #include "core/tokenizers/character_set.h"
@@ -143,7 +144,7 @@ class OnigurumaReader {
     const std::string_view inside = rest().substr(1, end == std::string_view::npos ? 0 : end - 1);
     const size_t comma = inside.find(',');
     const auto is_number = [](std::string_view text) {
-      return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+      return std::all_of(text.begin(), text.end(), is_digit<char>);
     };
     const std::string_view least = inside.substr(0, comma);
     const std::string_view most =

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
@@ -21,9 +22,8 @@ constexpr const char* kKind = "an answer line of Spec-Bench";
 
 /// A number where it is one: Spec-Bench's ids are whole numbers.
 Json id_json(const std::string& id) {
-  const bool number =
-      !id.empty() && id.size() < 18 && (id == "0" || id.front() != '0') &&
-      std::all_of(id.begin(), id.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool number = !id.empty() && id.size() < 18 && (id == "0" || id.front() != '0') &&
+                      std::all_of(id.begin(), id.end(), is_digit<char>);
   return number ? Json(std::stoll(id)) : Json(id);
 }
 

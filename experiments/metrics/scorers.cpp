@@ -6,13 +6,12 @@
 #include <optional>
 #include <string_view>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "grammar/regex/regex_parser.h"
 
 namespace specdec {
 namespace {
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 /// Digits with at most one point, as the shortest text: "1,000.50" becomes "1000.5".
 std::string plain_number(std::string_view digits, bool negative) {
@@ -33,7 +32,8 @@ std::string plain_number(std::string_view digits, bool negative) {
 /// The first number in a text from `begin` on, and where it ends. A point or comma belongs to it
 /// when a digit follows.
 std::optional<std::string> next_number(std::string_view text, size_t& begin) {
-  const auto found = std::find_if(text.begin() + static_cast<int64_t>(begin), text.end(), is_digit);
+  const auto found =
+      std::find_if(text.begin() + static_cast<int64_t>(begin), text.end(), is_digit<char>);
   if (found == text.end()) {
     return std::nullopt;
   }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/tokenizers/tokenizer.h"
@@ -171,7 +172,7 @@ class HeadTrainer {
     const std::vector<Token>& ends = target_->config.end_ids;
     for (Token token = 0; token < vocab; ++token) {
       const std::string_view bytes = tokenizer_->token_bytes(token);
-      const bool digit = bytes.size() == 1 && bytes[0] >= '0' && bytes[0] <= '9';
+      const bool digit = bytes.size() == 1 && is_digit(bytes[0]);
       if (digit || bytes == "\n" || std::find(ends.begin(), ends.end(), token) != ends.end()) {
         values[token] += kAlways;
       }

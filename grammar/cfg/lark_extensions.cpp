@@ -1,4 +1,5 @@
 // What llguidance's Lark has besides: attributes of rules, counts in braces, and %regex.
+#include "core/ascii.h"
 #include "core/error.h"
 #include "grammar/cfg/lark_common.h"
 #include "grammar/cfg/lark_parser.h"
@@ -81,7 +82,7 @@ void LarkParser::attribute(Attributes& read) {
 /// {n}, {n,}, {,n} or {n,m}
 bool LarkParser::at_braced_counts() const {
   const char next = text_.peek(1);
-  return text_.peek() == '{' && (next == ',' || ('0' <= next && next <= '9'));
+  return text_.peek() == '{' && (next == ',' || is_digit(next));
 }
 
 void LarkParser::braced_counts(uint64_t& min, uint64_t& max) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "grammar/regex/regex_parser.h"
 
@@ -16,7 +17,7 @@ constexpr size_t kMaxPattern = 200'000;  ///< bytes of an expression that is put
 std::string quoted_pattern(const std::u32string& literal) {
   std::string pattern;
   for (const char32_t c : literal) {
-    const bool is_word = ('0' <= c && c <= '9') || ('A' <= c && c <= 'Z') || ('a' <= c && c <= 'z');
+    const bool is_word = is_letter(c) || is_digit(c);
     if (c < ' ' || c > '~') {
       pattern += fmt::format("\\U{:08x}", static_cast<uint32_t>(c));
     } else {

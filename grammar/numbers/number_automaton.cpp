@@ -2,14 +2,13 @@
 
 #include <functional>
 
+#include "core/ascii.h"
 #include "core/error.h"
 
 namespace specdec {
 namespace {
 
 constexpr uint32_t kMostStates = 2'000;  ///< a larger automaton is left to its grammars
-
-bool is_digit(uint8_t byte) { return byte >= '0' && byte <= '9'; }
 
 /// Equal for equal plans, else different.
 std::string key_of(const NumberPlan& plan, NumberStyle style) {

@@ -1,6 +1,7 @@
 // The classes and escapes that RegexSyntaxParser reads.
 #include <algorithm>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "grammar/regex/regex_syntax.h"
 #include "grammar/regex/regex_unicode.h"
@@ -35,10 +36,6 @@ const CodePoints& python_spaces() {
 }
 
 CodePoints ascii_words() { return CodePoints({{'0', '9'}, {'A', 'Z'}, {'a', 'z'}, {'_', '_'}}); }
-
-bool is_letter(char32_t c) { return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z'); }
-
-bool is_digit(char32_t c) { return '0' <= c && c <= '9'; }
 
 std::optional<char32_t> hex_value(char32_t c) {
   if (is_digit(c)) {

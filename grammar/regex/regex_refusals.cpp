@@ -1,6 +1,7 @@
 // What other syntaxes have and RegexSyntaxParser refuses, and what to write instead.
 #include <algorithm>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "grammar/regex/regex_syntax.h"
 
@@ -98,8 +99,8 @@ void RegexSyntaxParser::refuse_escape(size_t start) const {
                                     to_utf8(text_.substr(start, octal ? octal->length : 2)),
                                     octal ? octal->instead : "'\\x00' for the character 0"));
   }
-  std::string instead = fmt::format("'{}' for the {}", static_cast<char>(c),
-                                    ('0' <= c && c <= '9') ? "digit" : "letter");
+  std::string instead =
+      fmt::format("'{}' for the {}", static_cast<char>(c), is_digit(c) ? "digit" : "letter");
   for (const UnknownEscape& unknown : kUnknownEscapes) {
     instead = unknown.letter == c ? unknown.instead : instead;
   }
@@ -141,7 +142,7 @@ void RegexSyntaxParser::refuse_word_edge() const {
 /// {,n} at a brace, which Python and others read as a count.
 void RegexSyntaxParser::refuse_open_count() const {
   size_t end = position_ + 2;
-  while (end < text_.size() && '0' <= text_[end] && text_[end] <= '9') {
+  while (end < text_.size() && is_digit(text_[end])) {
     ++end;
   }
   if (dialect_ == RegexDialect::kEcmaStrict && peek(1) == ',' && end < text_.size() &&

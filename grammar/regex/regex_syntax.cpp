@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/ascii.h"
 #include "core/error.h"
 
 namespace specdec {
@@ -237,12 +238,11 @@ uint32_t RegexSyntaxParser::quantified(uint32_t atom) {
 /// character (ECMA-262, annex B).
 std::optional<std::pair<uint64_t, uint64_t>> RegexSyntaxParser::braces() {
   const size_t start = position_;
-  const auto is_digit = [&] { return '0' <= peek() && peek() <= '9'; };
-  if (accept(U"{") && (is_digit() || (is_python() && peek() == ','))) {
-    const uint64_t min = is_digit() ? number() : 0;
+  if (accept(U"{") && (is_digit(peek()) || (is_python() && peek() == ','))) {
+    const uint64_t min = is_digit(peek()) ? number() : 0;
     uint64_t max = min;
     if (accept(U",")) {
-      max = is_digit() ? number() : RegexSyntax::kUnbounded;
+      max = is_digit(peek()) ? number() : RegexSyntax::kUnbounded;
     }
     if (accept(U"}")) {
       return std::pair(min, max);
@@ -255,7 +255,7 @@ std::optional<std::pair<uint64_t, uint64_t>> RegexSyntaxParser::braces() {
 uint64_t RegexSyntaxParser::number() {
   const size_t start = position_;
   uint64_t value = 0;
-  for (; '0' <= peek() && peek() <= '9'; ++position_) {
+  for (; is_digit(peek()); ++position_) {
     value = value * 10 + (peek() - '0');
     if (value > kMaxCount) {
       syntax_.fail(start, fmt::format("the count is larger than {}; leave it open", kMaxCount));

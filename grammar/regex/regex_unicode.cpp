@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "core/ascii.h"
+
 namespace specdec {
 namespace {
 
@@ -17,10 +19,7 @@ CodePoints to_points(const icu::UnicodeSet& set) {
   return CodePoints(ranges);
 }
 
-bool is_name_character(char c) {
-  return ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z') || ('0' <= c && c <= '9') || c == '_' ||
-         c == '=';
-}
+bool is_name_character(char c) { return is_letter(c) || is_digit(c) || c == '_' || c == '='; }
 
 }  // namespace
 

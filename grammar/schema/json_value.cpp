@@ -5,6 +5,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "core/formats/utf8.h"
 #include "grammar/regex/code_points.h"
@@ -89,7 +90,7 @@ class Reader {
 
   bool digits() {
     const size_t from = at_;
-    while (peek() >= '0' && peek() <= '9') {
+    while (is_digit(peek())) {
       ++at_;
     }
     return at_ > from;
@@ -117,7 +118,7 @@ class Reader {
     uint32_t code = 0;
     for (int i = 0; i < 4; ++i) {
       const char c = peek();
-      const bool decimal = c >= '0' && c <= '9';
+      const bool decimal = is_digit(c);
       const char lower = static_cast<char>(c | 0x20);
       if (!decimal && !(lower >= 'a' && lower <= 'f')) {
         fail("\\u needs four hexadecimal digits");
