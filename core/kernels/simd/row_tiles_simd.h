@@ -8,11 +8,11 @@ constexpr int kTileRows = kVectorBytes == 64 ? 12 : kVectorBytes == 32 ? 6 : 4;
 /// second-level cache, a tile's inputs in the first.
 constexpr int64_t kInputBlock = 512;
 
-/// From so many rows on products take as long as the reading of their weights, which is at fewer
-/// rows where vectors are narrower. The weights are then asked for so many bytes before they are
-/// multiplied: the reading goes on beside. With fewer rows the processor's own prefetching is
-/// faster.
-constexpr int kRowsReadAhead = kVectorBytes == 64 ? 4 : 2;
+/// From so many rows on the weights are asked for so many bytes before they are multiplied, so that
+/// the reading goes on beside. Where vectors have 512 bits, products of fewer rows only wait for
+/// their weights, and the processor's own prefetching is faster; narrower vectors leave it behind
+/// even with one row.
+constexpr int kRowsReadAhead = kVectorBytes == 64 ? 4 : 1;
 constexpr int64_t kBytesAhead = 4096;
 
 /// Asks for the `size` bytes that lie kBytesAhead behind `from`; these may be no weights any more.
