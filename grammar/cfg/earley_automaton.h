@@ -99,7 +99,7 @@ class EarleyAutomaton final : public Automaton, public StringStates {
   StateId intern(StateId plain, std::vector<Embedded> embedded);
   StateId next_embedded(StateId state, uint8_t byte);
   StateId join(StateId a, StateId b);
-  std::vector<OpenString::Part> unite(std::vector<OpenString::Part> parts);
+  std::vector<OpenString::Part> unite(const std::vector<OpenString::Part>& parts);
   /// Throws GrammarError when a state has too many of them.
   void check_items(size_t count) const;
   const ContextFreeGrammar::Terminal& terminal(SlotId slot) const {

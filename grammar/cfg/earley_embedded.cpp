@@ -169,12 +169,12 @@ bool EarleyAutomaton::describe(StateId state, OpenString& string) {
     }
     string = std::move(own);
   }
-  string.parts = unite(std::move(parts));
+  string.parts = unite(parts);
   return true;
 }
 
 /// Strings of any length with the same behind them are one language.
-std::vector<OpenString::Part> EarleyAutomaton::unite(std::vector<OpenString::Part> parts) {
+std::vector<OpenString::Part> EarleyAutomaton::unite(const std::vector<OpenString::Part>& parts) {
   constexpr OpenString::Part kAny;
   const auto is_plain = [&](const OpenString::Part& part) {
     return part.min == kAny.min && part.max == kAny.max && !part.is_name && !part.text_matters &&
