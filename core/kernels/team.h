@@ -30,15 +30,16 @@ class TileBody {
 };
 
 /// Runs all tiles 0 .. tiles - 1, each once, on as many threads as at::get_num_threads() says, and
-/// returns when they are done. Tiles are not assigned but claimed, `grain` at a time, so a thread
-/// that comes late or works slowly does less; results must not depend on who does what. Where there
-/// is one grain, one thread, or the team is at work already (for another caller, or for the
-/// caller's own caller), the caller does all of them. An exception of the body is rethrown after
-/// the others are through with their tiles; those not yet claimed are dropped.
+/// returns when they are done. Tiles are not assigned but claimed, many at a time at first, then
+/// fewer, at last `grain`, so a thread that comes late or works slowly does less; results must not
+/// depend on who does what. Where there is one grain, one thread, or the team is at work already
+/// (for another caller, or for the caller's own caller), the caller does all of them. An exception
+/// of the body is rethrown after the others are through with their tiles; those not yet claimed are
+/// dropped.
 void parallel_tiles(int64_t tiles, int64_t grain, TileBody body);
 
 /// The grain for tiles of some estimated work each: all of them where they are not worth a second
-/// thread, else so many that claiming them costs little beside them.
+/// thread, else so many that claiming them costs little and memory is read in long runs.
 int64_t tile_grain(int64_t tiles, double nanoseconds_each);
 
 /// The persistent threads behind parallel_tiles, one team a process. They are started when a job

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -59,15 +60,18 @@ TEST(TeamTest, EveryTileIsDoneOnceWhateverSizesAndThreads) {
   }
 }
 
-TEST(TeamTest, ClaimsAreGrainsInOrder) {
+TEST(TeamTest, ClaimsShrinkToTheGrain) {
   Team team;
   std::mutex mutex;
-  std::set<std::pair<int64_t, int64_t>> claims;
-  team.run(10, 4, 2, [&](int64_t begin, int64_t end) {
+  std::map<int64_t, int64_t> claims;  // begin: tiles
+  team.run(60, 4, 2, [&](int64_t begin, int64_t end) {
     const std::lock_guard lock(mutex);
-    claims.insert({begin, end});
+    claims.emplace(begin, end - begin);
   });
-  EXPECT_EQ(claims, (std::set<std::pair<int64_t, int64_t>>{{0, 4}, {4, 8}, {8, 10}}));
+  // A quarter of what is left: half of each thread's share.
+  EXPECT_EQ(claims,
+            (std::map<int64_t, int64_t>{
+                {0, 15}, {15, 11}, {26, 8}, {34, 6}, {40, 5}, {45, 4}, {49, 4}, {53, 4}, {57, 3}}));
 }
 
 TEST(TeamTest, ThreadsWorkAtTheSameTime) {
@@ -251,7 +255,7 @@ TEST(ParallelTilesTest, UsesLibTorchsNumberOfThreads) {
 
 TEST(TileGrainTest, SmallWorkIsOneClaimAndLargeWorkIsMany) {
   EXPECT_EQ(tile_grain(100, 10.0), 100);
-  EXPECT_EQ(tile_grain(1000, 100.0), 20);
+  EXPECT_EQ(tile_grain(1000, 100.0), 40);
   EXPECT_EQ(tile_grain(2, 1e6), 1);
   EXPECT_EQ(tile_grain(0, 1.0), 1);
 }
