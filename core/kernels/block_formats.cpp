@@ -51,15 +51,14 @@ int code_of(const PanelCodes<kBits>& codes, int64_t column, int64_t k) {
 template <class Block>
 float weight_of(const Block& block, int64_t column, int64_t k) {
   const PanelCodes<Block::kCodeBits>& codes = block.codes[k / kBlockInputs];
+  [[maybe_unused]] const int64_t part = k / Block::kScaleInputs;
   float scale = widened(block.scales[column]);
   if constexpr (Block::kHasParts) {
-    const int64_t part = k / Block::kScaleInputs;
     scale *= static_cast<float>(block.parts.scales[part][column]);
   }
   const auto code = static_cast<float>(code_of(codes, column, k % kBlockInputs) - Block::kOffset);
   const float product = code * scale;  // both products are exact
   if constexpr (Block::kHasMinima && Block::kHasParts) {
-    const int64_t part = k / Block::kScaleInputs;
     const auto minimum = static_cast<float>(block.parts.minima[part][column]);
     return product - widened(block.minima[column]) * minimum;
   } else if constexpr (Block::kHasMinima) {

@@ -62,9 +62,9 @@ struct Team::Job {
     int64_t begin, end;
   };
 
-  /// Half of a thread's share of what is left, but at least a grain; empty when nothing is left
-  /// (guided self-scheduling, Polychronopoulos and Kuck, 1987). Memory is read in long runs that
-  /// way, and the threads still end together.
+  /// Guided self-scheduling (Polychronopoulos and Kuck, 1987): half of a thread's share of what is
+  /// left, but at least a grain; empty when nothing is left. Large chunks keep reads of memory
+  /// sequential, small ones at the end let the threads end together.
   Claim claim() {
     int64_t begin = next;
     int64_t end = 0;

@@ -39,7 +39,7 @@ class TileBody {
 void parallel_tiles(int64_t tiles, int64_t grain, TileBody body);
 
 /// The grain for tiles of some estimated work each: all of them where they are not worth a second
-/// thread, else so many that claiming them costs little and memory is read in long runs.
+/// thread, else so many that claiming them costs little and that memory is read sequentially.
 int64_t tile_grain(int64_t tiles, double nanoseconds_each);
 
 /// The persistent threads behind parallel_tiles, one team a process. They are started when a job

@@ -8,10 +8,9 @@ constexpr int kTileRows = kVectorBytes == 64 ? 12 : kVectorBytes == 32 ? 6 : 4;
 /// second-level cache, a tile's inputs in the first.
 constexpr int64_t kInputBlock = 512;
 
-/// From so many rows on the weights are asked for so many bytes before they are multiplied, so that
-/// the reading goes on beside. Where vectors have 512 bits, products of fewer rows only wait for
-/// their weights, and the processor's own prefetching is faster; narrower vectors leave it behind
-/// even with one row.
+/// From so many rows on the weights are prefetched, so many bytes before they are multiplied. Where
+/// vectors have 512 bits, the processor's own prefetching is faster for fewer rows, which only wait
+/// for their weights; where they are narrower, it is too slow even for one row.
 constexpr int kRowsReadAhead = kVectorBytes == 64 ? 4 : 1;
 constexpr int64_t kBytesAhead = 4096;
 
