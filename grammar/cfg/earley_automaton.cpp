@@ -288,7 +288,9 @@ std::vector<std::string> EarleyAutomaton::lines(StateId state) {
   for (const Embedded& item : embedded(state)) {
     const ContextFreeGrammar::Terminal& at = terminal(item.slot);
     std::string inner = at.automaton->explain(item.inner);
-    inner.resize(inner.size() - (inner.ends_with('\n') ? 1 : 0));
+    if (inner.ends_with('\n')) {
+      inner.pop_back();
+    }
     lines.push_back(fmt::format("{}:\n{}", at.label, inner));
   }
   return lines;
