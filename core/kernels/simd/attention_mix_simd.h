@@ -82,8 +82,9 @@ template <class T, class Kv>
 inline void mix_run(const ChunkTask<T, Kv>& task, const TileRow<T>* rows, int64_t count,
                     const KeyRun& run) {
   constexpr int kCount = Lanes<T>::kCount;
+  constexpr int64_t kSeveral = int64_t{kVectors} * kCount;
   int64_t dim = 0;
-  for (; dim + kVectors * kCount <= task.head_dim; dim += kVectors * kCount) {
+  for (; dim + kSeveral <= task.head_dim; dim += kSeveral) {
     mix_dimensions<kVectors, true>(task, rows, count, run, dim);
   }
   for (; dim + kCount <= task.head_dim; dim += kCount) {
