@@ -50,9 +50,25 @@ void PlanQuestions::count_step() {
         "in one required property with a const",
         options_.max_steps));
   }
-  constexpr uint64_t kBetweenLooks = 1'024;
-  if (steps_ % kBetweenLooks == 0 && std::chrono::duration<double>(Clock::now() - begin_).count() >
-                                         static_cast<double>(options_.max_seconds)) {
+  constexpr uint64_t kBetweenLooks = 64;  // steps may be long
+  if (steps_ % kBetweenLooks == 0) {
+    look_at_clock();
+  }
+}
+
+void PlanQuestions::count_bytes(uint64_t bytes) {
+  constexpr uint64_t kBetweenLooks = 16'384;
+  bytes_ += bytes;
+  if (bytes_ >= kBetweenLooks) {
+    bytes_ = 0;
+    Interruption::check();
+    look_at_clock();
+  }
+}
+
+void PlanQuestions::look_at_clock() const {
+  const std::chrono::duration<double> spent = Clock::now() - begin_;
+  if (spent.count() > static_cast<double>(options_.max_seconds)) {
     fail(
         fmt::format("to tell the schema's alternatives apart takes more than {} s; raise "
                     "max_seconds, or use fewer anyOf, oneOf and not",

@@ -49,6 +49,8 @@ class PlanQuestions {
   [[noreturn]] void fail(const std::string& what) const;
   /// Throws GrammarError beyond max_steps while the schema is compiled, and beyond max_seconds.
   void count_step();
+  /// The same of work that is one step, but long: looks at the clock now and then.
+  void count_bytes(uint64_t bytes);
   /// A step of a text begins. Steps are not bounded any more: how many there are depends on what
   /// other texts have made known.
   void begin_reading();
@@ -88,6 +90,7 @@ class PlanQuestions {
  private:
   /// Where the subschemas stand that a goal is made of, the first few; empty without any.
   std::string locations(FormulaId goal) const;
+  void look_at_clock() const;
   void begin_question();  ///< bounds steps and depth
 
   const FormulaStore& formulas_;
@@ -96,6 +99,7 @@ class PlanQuestions {
   std::vector<FormulaId> goals_;  ///< being planned, the innermost last
   using Clock = std::chrono::steady_clock;
   uint64_t steps_ = 0;
+  uint64_t bytes_ = 0;  ///< of work since the last look at the clock
   bool compiled_ = false;
   bool in_calls_ = false;
   Clock::time_point begin_ = Clock::now();

@@ -13,6 +13,9 @@ namespace {
 
 constexpr int kMaxListedDepth = 1'000;  ///< of values in each other, as parse_json reads them
 constexpr int kFirstListedDepth = 4;
+// These bound the stack where questions for values are asked while others are answered.
+constexpr int kMaxQuestions = 50;
+constexpr int kMaxLists = 2 * kMaxListedDepth;
 
 int deeper(int depth) { return std::min(4 * depth, kMaxListedDepth); }
 
@@ -48,6 +51,26 @@ class ValueLists::Remembering {
   Memory outer_;
 };
 
+class ValueLists::Nested {
+ public:
+  Nested(const PlanQuestions& questions, int& open, int most) : open_(open) {
+    if (open >= most) {
+      questions.fail(
+          fmt::format("the items of `uniqueItems` arrays are such arrays themselves: to tell their "
+                      "values apart takes more than {} lists of values in each other; bound how "
+                      "deep they nest, or leave out uniqueItems",
+                      most));
+    }
+    ++open_;
+  }
+  ~Nested() { --open_; }
+  Nested(const Nested&) = delete;
+  Nested& operator=(const Nested&) = delete;
+
+ private:
+  int& open_;
+};
+
 // ---- Values of formulas -------------------------------------------------------------------------
 
 const ValueList& ValueLists::of(FormulaId goal, uint64_t most) {
@@ -58,11 +81,12 @@ const ValueList& ValueLists::of(FormulaId goal, uint64_t most) {
     most *= 2;  // the next question will be about a few more
   }
   ValueList result;
+  const Nested nested(questions_, open_questions_, kMaxQuestions);
   const Remembering remembering(memory_);
   const bool settled = questions_.settles([&] {
     bool cut = false;
     int depth = kFirstListedDepth;
-    result = list(goal, most, depth, cut);
+    result = *list(goal, most, depth, cut);
     while (cut && result.entries.size() < most) {
       if (depth == kMaxListedDepth) {
         questions_.fail(fmt::format(
@@ -71,21 +95,21 @@ const ValueList& ValueLists::of(FormulaId goal, uint64_t most) {
       }
       depth = deeper(depth);
       cut = false;
-      result = list(goal, most, depth, cut);
+      result = *list(goal, most, depth, cut);
     }
   });
   return (settled ? known_[goal] : unsettled_) = std::move(result);
 }
 
 /// Those that nest no deeper than `depth`; `cut` is set when there may be deeper ones.
-ValueList ValueLists::list(FormulaId goal, uint64_t most, int depth, bool& cut) {
+ValueLists::SharedList ValueLists::list(FormulaId goal, uint64_t most, int depth, bool& cut) {
   if (const auto found = memory_.find({goal, depth});
       found != memory_.end() && found->second.most >= most) {
     cut |= found->second.cut;
     return found->second.list;
   }
   bool own = false;
-  ValueList made = make_list(goal, most, depth, own);
+  auto made = std::make_shared<const ValueList>(make_list(goal, most, depth, own));
   cut |= own;
   memory_[{goal, depth}] = {made, most, own};
   return made;
@@ -93,6 +117,7 @@ ValueList ValueLists::list(FormulaId goal, uint64_t most, int depth, bool& cut) 
 
 ValueList ValueLists::make_list(FormulaId goal, uint64_t most, int depth, bool& cut) {
   questions_.count_step();
+  const Nested nested(questions_, open_lists_, kMaxLists);
   const ValuePlan plan = plans_.value(goal);  // a copy: plans grow
   Collected found{most, depth - 1};
   add_scalars(plan, found);
@@ -112,6 +137,7 @@ ValueList ValueLists::make_list(FormulaId goal, uint64_t most, int depth, bool& 
   result.all = !found.full() && !found.cut;
   std::unordered_set<ValueId> known;
   for (std::string& text : found.texts) {
+    questions_.count_bytes(text.size());
     const ValueId id = plans_.arrays().store().add(parse_json(text, "value"));
     if (known.insert(id).second) {
       result.entries.push_back({id, std::move(text)});
@@ -194,15 +220,19 @@ void ValueLists::add_items(const Choice& way, const std::string& begun, Collecte
   ArrayStates& arrays = plans_.arrays();
   uint64_t enough = std::bit_ceil(found.most + arrays[way.next].seen.size());
   for (bool more = true; more && !found.full(); enough *= 2) {
-    const ValueList items = list(way.goal, enough, found.depth, found.cut);
+    const SharedList items = list(way.goal, enough, found.depth, found.cut);
     uint64_t taken = 0;
-    for (const ValueEntry& item : items.entries) {
-      if (!found.full() && arrays.takes(way.next, item.id)) {
+    for (const ValueEntry& item : items->entries) {
+      if (found.full()) {
+        return;
+      }
+      questions_.count_bytes(begun.size() + item.text.size());
+      if (arrays.takes(way.next, item.id)) {
         ++taken;
         add_array(arrays.with_item(way.next, item.id), begun + item.text, true, found);
       }
     }
-    more = items.entries.size() >= enough && taken < found.most;
+    more = items->entries.size() >= enough && taken < found.most;
   }
 }
 
@@ -323,9 +353,10 @@ void ValueLists::add_choices(const std::vector<Choice>& choices, const Place& pl
     if (found.full()) {
       return;
     }
-    const ValueList values = list(choice.goal, found.most, found.depth, found.cut);
-    for (const ValueEntry& value : values.entries) {
+    const SharedList values = list(choice.goal, found.most, found.depth, found.cut);
+    for (const ValueEntry& value : values->entries) {
       if (!found.full()) {
+        questions_.count_bytes(begun.size() + value.text.size());
         add_object(choice.next, place, begun + value.text + ",", found);
       }
     }

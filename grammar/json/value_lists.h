@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -51,15 +52,18 @@ class ValueLists {
   };
   template <class Collect>
   std::vector<std::string> collect(uint64_t most, const Collect& collect);
+  using SharedList = std::shared_ptr<const ValueList>;  ///< a longer one may replace it meanwhile
   struct Known {
-    ValueList list;
+    SharedList list;
     uint64_t most = 0;
     bool cut = false;
   };
   using Memory = std::map<std::pair<FormulaId, int>, Known>;
   /// Lists by goal and depth, remembered for the time of one question.
   class Remembering;
-  ValueList list(FormulaId goal, uint64_t most, int depth, bool& cut);
+  /// Counts what is open: questions, or lists, in each other; and bounds them.
+  class Nested;
+  SharedList list(FormulaId goal, uint64_t most, int depth, bool& cut);
   ValueList make_list(FormulaId goal, uint64_t most, int depth, bool& cut);
   void add_scalars(const ValuePlan& plan, Collected& found);
   void add_array(ArrayStateId id, const std::string& begun, bool next, Collected& found);
@@ -78,6 +82,7 @@ class ValueLists {
   std::unordered_map<FormulaId, ValueList> known_;
   ValueList unsettled_;
   Memory memory_;
+  int open_questions_ = 0, open_lists_ = 0;
 };
 
 }  // namespace specdec
