@@ -94,9 +94,13 @@ std::string SchemaDocument::location(SchemaNode node) const {
   return resources_[nodes_[node].resource].uri + "#" + nodes_[node].pointer;
 }
 
-void SchemaDocument::read_dialect(const JsonValue& value, Resource& resource) {
+void SchemaDocument::read_dialect(const JsonValue& value, Resource& resource, int meta_schemas) {
+  constexpr int kMaxMetaSchemas = 20;
   const JsonValue* schema = value.find("$schema");
-  if (schema == nullptr || !schema->is(Type::kString)) {
+  if (schema != nullptr && !schema->is(Type::kString)) {
+    throw GrammarError("$schema: must be a string");
+  }
+  if (schema == nullptr) {
     resource.looks_old = value.find("definitions") != nullptr && value.find("$defs") == nullptr;
     return;
   }
@@ -112,8 +116,18 @@ void SchemaDocument::read_dialect(const JsonValue& value, Resource& resource) {
         "and meta-schemas in the registry",
         schema->text));
   }
-  read_dialect(*found, resource);
+  if (meta_schemas == kMaxMetaSchemas) {
+    throw GrammarError(fmt::format(
+        "$schema: '{}' is a meta-schema whose own $schema leads through {} others to no draft; do "
+        "they name each other in a circle? One must name a draft, such as "
+        "https://json-schema.org/draft/2020-12/schema",
+        schema->text, kMaxMetaSchemas));
+  }
+  read_dialect(*found, resource, meta_schemas + 1);
   const JsonValue* vocabulary = found->find("$vocabulary");
+  if (vocabulary != nullptr && !vocabulary->is(Type::kObject)) {
+    throw GrammarError(fmt::format("{}#/$vocabulary: must be an object", schema->text));
+  }
   const auto has = [&](std::string_view name) {
     return std::any_of(vocabulary->members.begin(), vocabulary->members.end(),
                        [&](const JsonMember& member) { return member.name.ends_with(name); });

@@ -81,7 +81,8 @@ class SchemaDocument {
   uint32_t enter_resource(const JsonValue& value, uint32_t resource);
   void add_anchors(const JsonValue& value, SchemaNode node);
   void add_anchor(SchemaNode node, const std::string& name, bool dynamic);
-  void read_dialect(const JsonValue& value, Resource& resource);
+  /// `meta_schemas`: how many of the registry led to this one, each by its `$schema`.
+  void read_dialect(const JsonValue& value, Resource& resource, int meta_schemas = 0);
   SchemaNode by_pointer(SchemaNode from, uint32_t resource, std::string_view pointer,
                         std::string_view reference);
   SchemaNode node_of(const JsonValue& value, uint32_t resource, const std::string& pointer);

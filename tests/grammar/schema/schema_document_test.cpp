@@ -92,6 +92,7 @@ std::string document_error(std::string_view schema, const char* reference = null
 TEST(SchemaDocumentTest, Errors) {
   EXPECT_THAT(document_error(R"({"$schema": "http://json-schema.org/draft-03/schema#"})"),
               HasSubstr("$schema: 'http://json-schema.org/draft-03/schema#' is not known"));
+  EXPECT_THAT(document_error(R"({"$schema": 5})"), HasSubstr("$schema: must be a string"));
   EXPECT_THAT(
       document_error(R"({"$defs": {"a": {"$id": "http://x/a"}, "b": {"$id": "http://x/a"}}})"),
       HasSubstr("two subschemas have the $id 'http://x/a'"));
@@ -130,6 +131,23 @@ TEST(SchemaDocumentTest, FindsByPointerAnchorAndId) {
   EXPECT_EQ(document.location(inner), "http://x/sub/e.json#/$defs/i");
   EXPECT_NE(document.resource(inner), document.resource(document.root()));
   EXPECT_EQ(document.resolve(inner, "#"), document.resolve(document.root(), "sub/e.json"));
+}
+
+TEST(SchemaDocumentTest, MetaSchemasInACircleAreRefused) {
+  const auto error = [](std::vector<std::pair<std::string, std::string>> documents) {
+    SchemaRegistry registry;
+    for (const auto& [uri, text] : documents) {
+      registry.add(uri, text);
+    }
+    return error_message<GrammarError>(
+        [&] { SchemaDocument(parse(R"({"$schema": "http://m/a"})"), registry); });
+  };
+  EXPECT_THAT(error({{"http://m/a", R"({"$schema": "http://m/a"})"}}), HasSubstr("circle"));
+  EXPECT_THAT(error({{"http://m/a", R"({"$schema": "http://m/b"})"},
+                     {"http://m/b", R"({"$schema": "http://m/a"})"}}),
+              HasSubstr("circle"));
+  EXPECT_THAT(error({{"http://m/a", R"({"$vocabulary": 5})"}}),
+              HasSubstr("http://m/a#/$vocabulary: must be an object"));
 }
 
 TEST(SchemaDocumentTest, RegistryIsReadWhenNamed) {
