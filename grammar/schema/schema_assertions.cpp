@@ -146,7 +146,10 @@ void SchemaAssertions::add_strings(SchemaNode node, std::vector<FormulaId>& part
 void SchemaAssertions::add_format(SchemaNode node, std::vector<FormulaId>& parts) {
   const JsonValue* format = keywords_.find(node, "format");
   const bool asserted = assert_formats_ || document_.asserts_formats(node);
-  if (format == nullptr || !asserted || !format->is(Type::kString)) {
+  if (format != nullptr && !format->is(Type::kString)) {
+    keywords_.fail(node, "format", "must be a string");
+  }
+  if (format == nullptr || !asserted) {
     return;
   }
   try {

@@ -220,12 +220,20 @@ void SchemaFormulas::add_dependencies(Subschema here, std::vector<FormulaId>& pa
     }
     for (const JsonMember& member : value->members) {
       const auto& [key, dependency] = member;
-      if (!dependency.is(Type::kArray)) {
+      const bool is_list = dependency.is(Type::kArray);
+      if (name != "dependencies" && is_list != (name == "dependentRequired")) {
+        keywords_.fail(here.node, name,
+                       is_list ? "must be an object of schemas" : "must be an object of lists");
+      }
+      if (!is_list) {
         parts.push_back(if_present(formulas_.name(key), below(here, name, member)));
         continue;
       }
       std::vector<FormulaId> needed;
       for (const JsonValue& other : dependency.items) {
+        if (!other.is(Type::kString)) {
+          keywords_.fail(here.node, name, "must list names of properties");
+        }
         needed.push_back(formulas_.required(formulas_.name(other.text)));
       }
       parts.push_back(if_present(formulas_.name(key), formulas_.all_of(std::move(needed))));
@@ -337,6 +345,18 @@ FormulaId SchemaFormulas::in_place(Subschema here) {
   return formulas_.all_of(parts);
 }
 
+FormulaId SchemaFormulas::expand_for_text(const Atom& atom) {
+  const Subschema here{atom.a, atom.b};
+  std::vector<FormulaId> parts = {in_place(here)};
+  const bool only_reference = keywords_.is_older(here.node, SchemaDraft::k2019) &&
+                              keywords_.find(here.node, "$ref") != nullptr;
+  if (!only_reference) {
+    assertions_.add_all(here.node, parts);
+  }
+  const FormulaId formula = formulas_.all_of(parts);
+  return atom.kind == AtomKind::kSchema ? formula : formulas_.negate(formula);
+}
+
 RegexId SchemaFormulas::text_language(FormulaId formula) {
   if (const auto found = languages_.find(formula); found != languages_.end()) {
     return found->second;
@@ -357,7 +377,7 @@ RegexId SchemaFormulas::text_language(FormulaId formula) {
                                atom.max == kUnbounded ? std::nullopt : std::optional(atom.max));
     } else if (atom.is_schema()) {
       const Opened opened(open_, {atom.a, atom.b}, document_.location(atom.a));
-      result = text_language(expand(atom));
+      result = text_language(expand_for_text(atom));
     }
   } else if (formulas_.kind(formula) != FormulaStore::Kind::kConstant) {
     std::vector<RegexId> parts;

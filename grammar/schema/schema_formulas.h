@@ -53,6 +53,8 @@ class SchemaFormulas {
   FormulaId expand_node(Subschema here);
   FormulaId local(Subschema here);  ///< all that looks at children, and the plain assertions
   FormulaId in_place(Subschema here);
+  /// What it asks of a string, which has neither items nor properties.
+  FormulaId expand_for_text(const Atom& atom);
   void add_arrays(Subschema here, std::vector<FormulaId>& parts);
   void add_items(Subschema here, std::vector<FormulaId>& parts);
   void add_objects(Subschema here, std::vector<FormulaId>& parts);

@@ -38,8 +38,8 @@ SchemaFormulas::Unevaluated::Branches SchemaFormulas::Unevaluated::product(
   if (left.size() * right.size() > self_.options_.max_branches) {
     throw GrammarError(
         fmt::format("{}: there are more than {} ways through anyOf, oneOf and if below an "
-                    "unevaluatedProperties "
-                    "or unevaluatedItems; raise max_branches, or use fewer",
+                    "unevaluatedProperties or unevaluatedItems; use fewer of them, or list the "
+                    "properties and items beside it",
                     self_.document_.location(here.node), self_.options_.max_branches));
   }
   Branches result;

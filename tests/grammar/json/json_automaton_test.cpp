@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "grammar/compiled_grammar.h"
+#include "tests/support/error_message.h"
 #include "tests/support/grammar_vocabularies.h"
 #include "tests/support/grammar_walk.h"
 #include "tests/support/naive_validator.h"
@@ -17,6 +18,7 @@
 namespace specdec {
 namespace {
 
+using ::testing::HasSubstr;
 using Type = JsonValue::Type;
 using Grammar = std::shared_ptr<const CompiledGrammar>;
 
@@ -291,6 +293,46 @@ TEST(JsonAutomatonTest, ListsOfDifferentListsOfTheirKind) {
   const Grammar booleans = compiled(R"("array", "boolean")", 2);
   EXPECT_TRUE(accepts(*booleans, "[[true,false],[false,true],true]"));
   EXPECT_FALSE(accepts(*booleans, "[[true,false],[true]]"));
+}
+
+TEST(JsonAutomatonTest, NamesOfItsOwnKind) {
+  const Grammar grammar = compile(parse_json(R"({"anyOf": [{"type": "string", "pattern": "^a"},
+                                       {"type": "object", "propertyNames": {"$ref": "#"}}]})",
+                                             "schema"),
+                                  json_options(false, "compact"));
+  for (const char* text : {R"("a")", R"({"a":1,"ab":"b"})", "{}"}) {
+    EXPECT_TRUE(accepts(*grammar, text)) << text;
+  }
+  for (const char* text : {R"("b")", R"({"b":1})", "1"}) {
+    EXPECT_FALSE(accepts(*grammar, text)) << text;
+  }
+}
+
+TEST(JsonAutomatonTest, KeywordsOfWrongKindsAreRefused) {
+  const auto error = [](const char* schema) {
+    return error_message<GrammarError>(
+        [&] { (void)compile(parse_json(schema, "schema"), json_options(false, "compact")); });
+  };
+  EXPECT_THAT(error(R"({"dependentRequired": {"a": [1]}})"), HasSubstr("must list names"));
+  EXPECT_THAT(error(R"({"dependentRequired": {"a": {}}})"),
+              HasSubstr("must be an object of lists"));
+  EXPECT_THAT(error(R"({"dependentSchemas": {"a": ["b"]}})"),
+              HasSubstr("must be an object of schemas"));
+  EXPECT_THAT(error(R"({"format": 5})"), HasSubstr("#/format: must be a string"));
+}
+
+TEST(JsonAutomatonTest, TooManyWaysBelowUnevaluatedNameNoOption) {
+  std::string parts;
+  for (int i = 0; i < 14; ++i) {
+    parts += fmt::format(
+        R"({}{{"anyOf":[{{"required":["a{}"],"properties":{{"a{}":true}}}},{{"properties":{{"b{}":true}}}}]}})",
+        i == 0 ? "" : ",", i, i, i);
+  }
+  const std::string schema = R"({"unevaluatedProperties":false,"allOf":[)" + parts + "]}";
+  const std::string error = error_message<GrammarError>(
+      [&] { (void)compile(parse_json(schema, "schema"), json_options(false, "compact")); });
+  EXPECT_THAT(error, HasSubstr("more than 4096 ways through anyOf"));
+  EXPECT_THAT(error, ::testing::Not(HasSubstr("raise")));
 }
 
 TEST(JsonAutomatonTest, ContainsOfItsOwnKind) {
