@@ -67,13 +67,21 @@ InstanceResult walk(GrammarMatcher matcher, const GrammarInstance& instance,
   const auto add_note = [&](const std::string& note) {
     result.note += (result.note.empty() ? "" : "; ") + note;
   };
-  size_t bytes = 0;
-  for (const Token token : tokens) {
-    const bool allowed = masks.next(matcher).allows(token);
-    const bool accepted = matcher.accept(token);
+  const auto reaches_limit = [&] {
     if (const auto limit = matcher.limit()) {
       result.limited = true;
       add_note(*limit);
+    }
+    return result.limited;
+  };
+  size_t bytes = 0;
+  for (const Token token : tokens) {
+    const bool allowed = masks.next(matcher).allows(token);
+    if (reaches_limit()) {  // asked here too, for the next step forgets it
+      return result;
+    }
+    const bool accepted = matcher.accept(token);
+    if (reaches_limit()) {
       return result;
     }
     SPECDEC_CHECK(allowed == accepted, "the mask {} token {}, the matcher {} it: {}",
@@ -89,9 +97,7 @@ InstanceResult walk(GrammarMatcher matcher, const GrammarInstance& instance,
   }
   result.accepted = matcher.is_complete();
   const TokenMask mask = masks.next(matcher);
-  if (const auto limit = matcher.limit()) {
-    result.limited = true;
-    add_note(*limit);
+  if (reaches_limit()) {
     return result;
   }
   for (const Token end : matcher.is_ended() ? std::vector<Token>() : vocabulary.end_tokens()) {

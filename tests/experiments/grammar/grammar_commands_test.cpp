@@ -106,6 +106,20 @@ TEST_F(GrammarCommandsTest, TestCountsRightAndWrongAnswers) {
               HasSubstr("grammars                    1\n"));
 }
 
+TEST_F(GrammarCommandsTest, TestTellsLimitsFromInternalErrors) {
+  std::string pattern = "^";  // each of its states knows which of the letters were read
+  for (char letter = 'a'; letter <= 'v'; ++letter) {
+    pattern += std::string("(?=.*") + letter + ")";
+  }
+  const std::string cases =
+      R"({"id": "letters", "schema": {"pattern": ")" + pattern +
+      R"(.*$"}, "tests": [{"valid": true, "data": "abcdefghijklmnopqrstuv"}]})";
+  const auto result = grammar_cli({"test", write("cases.jsonl", cases)});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("limits reached              1\n"));
+  EXPECT_THAT(result.out, HasSubstr("internal errors             0\n"));
+}
+
 TEST_F(GrammarCommandsTest, TestTakesGrammarsThatNameAnEndToken) {
   const std::string cases =
       R"({"id": "end", "grammar": {"type": "lark", "text": "start: \"a\" <eos>"}, )"
