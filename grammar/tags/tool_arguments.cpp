@@ -25,6 +25,28 @@ constexpr size_t kMaxValues = 20'000;  // of the arguments of one tool
 constexpr std::string_view kGemmaQuote = "<|\"|>";
 constexpr std::string_view kXmlEnd = "\n</parameter>\n";
 
+/// The types that a schema names; none where it names none.
+std::set<std::string> types_of(const JsonValue& schema) {
+  std::set<std::string> types;
+  const JsonValue* type = schema.find("type");
+  if (type != nullptr && type->is(Type::kString)) {
+    types.insert(type->text);
+  } else if (type != nullptr) {
+    for (const JsonValue& each : type->items) {
+      types.insert(each.text);
+    }
+  }
+  return types;
+}
+
+/// Whether some value is of two types, one of each set: integers are numbers.
+bool overlap(const std::set<std::string>& some, const std::set<std::string>& others) {
+  return std::ranges::any_of(some, [&](const std::string& type) {
+    return others.contains(type) || (type == "integer" && others.contains("number")) ||
+           (type == "number" && others.contains("integer"));
+  });
+}
+
 /// Translates a schema into the formats of its values.
 class ArgumentWriter {
  public:
@@ -141,19 +163,19 @@ TagFormat ArgumentWriter::one_of_schemas(const JsonValue& schema, const char* ke
                                          const std::string& pointer, int depth) const {
   check_keywords(schema, {keyword}, pointer);
   std::vector<TagFormat> values;
-  std::set<std::string> types;
+  std::set<std::string> types;  // of those before
+  const bool is_one_of = std::string_view(keyword) == "oneOf";
   const JsonValue& list = *schema.find(keyword);
   for (size_t i = 0; i < list.items.size(); ++i) {
     const std::string here = fmt::format("{}/{}/{}", pointer, keyword, i);
     values.push_back(value(list.items[i], here, depth + 1));
-    const JsonValue* type = resolved(list.items[i], here, depth).find("type");
-    const bool is_new = type != nullptr && types.insert(type->text).second;
-    if (std::string_view(keyword) == "oneOf" && !is_new) {
-      fail(here, "oneOf of one type twice cannot be enforced");
+    std::set<std::string> own = types_of(resolved(list.items[i], here, depth));
+    if (is_one_of && (own.empty() || overlap(own, types))) {
+      fail(here, "oneOf of types that overlap cannot be enforced");
     }
+    types.merge(own);
   }
-  if (values.empty() || (types.contains("number") && types.contains("integer") &&
-                         std::string_view(keyword) == "oneOf")) {
+  if (values.empty()) {
     fail(pointer, fmt::format("this {} cannot be enforced", keyword));
   }
   return or_format(std::move(values));

@@ -575,6 +575,32 @@ TEST(ToolCallsTest, WhatANotationCannotEnforceIsAnError) {
               HasSubstr("no JSON value satisfies"));
 }
 
+TEST(ToolCallsTest, OneOfOverlappingTypesIsAnError) {
+  const auto x_of = [](const std::string& keyword, const std::string& schemas) {
+    return R"({"type": "object", "properties": {"x": {")" + keyword + R"(": )" + schemas + "}}}";
+  };
+  for (const std::string style : {"gemma4", "qwen3_coder"}) {
+    for (const std::string types :
+         {R"([{"type": ["string", "null"]}, {"type": "string"}])",
+          R"([{"type": "null"}, {"type": ["integer", "null"]}])",
+          R"([{"type": ["string", "number"]}, {"type": ["integer", "null"]}])",
+          R"([{"type": "integer"}, {"type": "number"}])", R"([{"enum": ["a"]}, {"enum": ["b"]}])",
+          R"([{"$ref": "#/$defs/a"}, {"type": ["string", "boolean"]}])"}) {
+      const std::string tool = arguments_tool(R"({"$defs": {"a": {"type": ["string", "null"]}}, )" +
+                                              x_of("oneOf", types).substr(1));
+      EXPECT_THAT(
+          error_message<GrammarError>([&] { compile_calls(request(style, "", tool)); }),
+          AllOf(HasSubstr("#/properties/x/oneOf/"), HasSubstr("types that overlap cannot be")));
+    }
+  }
+  const std::string apart = R"([{"type": ["string", "null"]}, {"type": ["number", "boolean"]}])";
+  for (const std::string arguments : {"{x:<|\"|>a<|\"|>}", "{x:null}", "{x:1.5}", "{x:true}"}) {
+    EXPECT_TRUE(gemma_accepts(x_of("oneOf", apart), arguments)) << arguments;
+  }
+  EXPECT_TRUE(gemma_accepts(x_of("anyOf", R"([{"type": ["string", "null"]}, {"type": "string"}])"),
+                            "{x:null}"));
+}
+
 TEST(ToolCallsTest, TokensOfTheVocabularyAreTokens) {
   const std::vector<std::string> pieces = {"",  "",          "<tool_call>", "</tool_call>",
                                            "<", "tool_call>"};
