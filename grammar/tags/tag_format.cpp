@@ -46,7 +46,9 @@ class Members {
   std::string at(std::string_view key) const { return fmt::format("{}/{}", place_, key); }
 
   const JsonValue* find(std::string_view key) {
-    known_.emplace_back(key);
+    if (std::ranges::find(known_, key) == known_.end()) {
+      known_.emplace_back(key);
+    }
     return value_.find(key);
   }
   const JsonValue& require(std::string_view key) {

@@ -297,6 +297,8 @@ TEST(TagAutomatonTest, FormatsThatCannotWorkAreErrors) {
   EXPECT_THAT(error(R"({"type": "any_tex"})"), HasSubstr("did you mean 'any_text'?"));
   EXPECT_THAT(error(R"({"type": "any_text", "exclude": []})"),
               HasSubstr("the key 'exclude' is unknown; did you mean 'excludes'?"));
+  EXPECT_THAT(error(R"({"type": "const_string", "value": "a", "foo": 1})"),
+              HasSubstr("the key 'foo' is unknown; known: type, value"));
   EXPECT_THAT(error(R"({"type": "or", "elements": []})"),
               HasSubstr("#/elements: the list is empty"));
   EXPECT_THAT(error(R"({"type": "or", "elements": [{"type": "tag", "begin": "a"}]})"),
