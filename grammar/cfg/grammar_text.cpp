@@ -11,13 +11,14 @@ namespace specdec {
 namespace {
 
 constexpr size_t kExcerpt = 60;
+constexpr int kMaxNesting = 1000;  // whatever the limits say: reading a group takes some stack
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 }  // namespace
 
 GrammarText::GrammarText(std::string_view text, std::string_view where, const GrammarLimits& limits)
-    : text_(text), where_(where), max_nesting_(limits.max_nesting) {
+    : text_(text), where_(where), max_nesting_(std::min(limits.max_nesting, kMaxNesting)) {
   if (text.size() > limits.max_bytes) {
     throw GrammarError(fmt::format("{}: the grammar has {} bytes, more than max_bytes = {} allows",
                                    where, text.size(), limits.max_bytes));

@@ -38,7 +38,7 @@ class GrammarText {
   std::u32string take_quoted(std::string_view plain);
 
   /// Into a group, over the byte that opens it. Throws GrammarError when groups are nested deeper
-  /// than the limits allow.
+  /// than the limits allow, or 1000 deep.
   void open_group();
   /// Out of it, over what closes it; `start`: where it began.
   void close_group(size_t start, std::string_view close);

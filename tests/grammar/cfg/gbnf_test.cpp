@@ -172,6 +172,15 @@ TEST(GbnfTest, HostileGrammarsAreErrorsOrFine) {
   EXPECT_EQ(gbnf_error(deep + std::string(190, ')')), "no error");
 }
 
+TEST(GbnfTest, NestingIsBoundedWhateverTheLimitsSay) {
+  const GrammarLimits limits = {.max_nesting = 10'000};
+  const auto nested = [](size_t depth) {
+    return "root ::= " + std::string(depth, '(') + "\"a\"" + std::string(depth, ')');
+  };
+  EXPECT_EQ(gbnf_error(nested(1000), limits), "no error");
+  EXPECT_THAT(gbnf_error(nested(9999), limits), HasSubstr("max_nesting = 1000"));
+}
+
 class ReadyGrammar : public Gbnf {
  public:
   explicit ReadyGrammar(const std::string& name) : Gbnf(read(name)) {}
