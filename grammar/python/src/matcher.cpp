@@ -82,6 +82,9 @@ void fill_rows(const nb::sequence& matchers, nb::handle bitmask,
     if (!nb::isinstance<Matcher>(matcher)) {
       throw nb::type_error("matchers must be a list of GrammarMatcher");
     }
+    if (!nb::inst_ready(matcher)) {
+      throw nb::type_error("a GrammarMatcher is not initialized; call super().__init__(grammar)");
+    }
     held.push_back(nb::borrow(matcher));
     batch.push_back(nb::inst_ptr<Matcher>(matcher));
   }

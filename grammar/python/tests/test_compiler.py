@@ -91,6 +91,32 @@ def test_classes_with_a_schema(letters):
             return {"const": "x"}
 
     assert accepts(letters.compile_json_schema(Model), '"x"')
+    tag = letters.compile_structural_tag([{"begin": "<a>", "schema": Model}])
+    assert accepts(tag, '<a>"x"') and not accepts(tag, "<a>1")
+
+
+def test_options_of_schemas_in_tags(letters):
+    def tag_of(schema, **options):
+        tags = [{"begin": "<a>", "schema": schema, "end": "</a>"}]
+        return letters.compile_structural_tag(tags, **options)
+
+    schema = {"properties": {"a": True, "b": True}, "required": ["a", "b"], "type": "object"}
+    swapped, spaced = '<a>{"b":1,"a":2}</a>', '<a>{ "a" : 1, "b" : 2 }</a>'
+    assert not accepts(tag_of(schema), swapped) and not accepts(tag_of(schema), spaced)
+    assert accepts(tag_of(schema, order="any"), swapped)
+    assert accepts(tag_of(schema, whitespace="any"), spaced)
+    date = {"type": "string", "format": "date"}
+    assert not accepts(tag_of(date), '<a>"x"</a>')
+    assert accepts(tag_of(date, format="annotate"), '<a>"x"</a>')
+    escaped = '<a>"\\u0061"</a>'
+    assert accepts(tag_of({"type": "string"}), escaped)
+    assert not accepts(tag_of({"type": "string"}, escapes="minimal"), escaped)
+    remote = tag_of({"$ref": "http://a/b"}, registry={"http://a/b": {"const": 1}})
+    assert accepts(remote, "<a>1</a>") and not accepts(remote, "<a>2</a>")
+    with pytest.raises(sg.GrammarError, match="max_alternatives"):
+        tag_of({"anyOf": [{"const": 1}, {"const": 2}]}, limits={"max_alternatives": 1})
+    own = sg.Tag("<a>", sg.GrammarSource("json_schema", "true"), "</a>")
+    assert not accepts(letters.compile_structural_tag([own], whitespace="any"), "<a>[ 1 ]</a>")
 
 
 def test_canonical_grammars(compiler):

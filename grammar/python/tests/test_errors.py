@@ -103,6 +103,14 @@ def test_batches(letters, matcher):
     for wrong in ([None], [3], [bitmask], 4):
         with pytest.raises(TypeError):
             fill(wrong, bitmask)
+
+    class Unfinished(sg.GrammarMatcher):
+        def __init__(self):
+            pass
+
+    for wrong in (Unfinished, lambda: sg.GrammarMatcher.__new__(sg.GrammarMatcher)):
+        with pytest.raises(TypeError, match="not initialized"):
+            fill([matcher, wrong()], bitmask)
     assert not bitmask.any()
 
 
@@ -190,6 +198,10 @@ def test_limits(letters):
     for value in (-1, 1 << 64, 0.5, "9"):
         message = error(lambda: letters.compile_regex("a", limits={"max_states": value}))
         assert message == f"limit 'max_states' is {value!r}; give an int from 0 to 2**64 - 1"
+    deep = "root ::= " + "(" * 9_999 + '"a"' + ")" * 9_999
+    assert "max_nesting = 1000" in error(
+        lambda: letters.compile_grammar(deep, limits={"max_nesting": 10_000})
+    )
     assert "limits is of type int" in error(lambda: letters.compile_regex("a", limits=3))
     matcher = sg.GrammarMatcher(letters.compile_regex("ab"))
     assert error(matcher.forced_tokens, -1) == "limit is -1; it must not be negative"

@@ -7,7 +7,7 @@ import os
 from typing import Any, Mapping, Sequence
 
 from ._engine import CancelToken, CompiledGrammar, GrammarError, Tag
-from .source import KEYWORDS, GrammarSource, check_keywords
+from .source import KEYWORDS, SCHEMA_KEYWORDS, GrammarSource, check_keywords
 from .tokenizer import Tokenizer
 
 
@@ -68,10 +68,7 @@ class GrammarCompiler:
         ("schema", "any"), format ("assert", "annotate"), whitespace ("compact", "spaced", "any",
         "indent:N"), escapes ("any", "minimal"), registry (dict from URI to
         schema: JSON text, dict or bool), canonical, limits."""
-        if hasattr(schema, "model_json_schema"):
-            schema = schema.model_json_schema()
-        text = schema if isinstance(schema, str) else json.dumps(schema)
-        return self._compile("json_schema", text, timeout, cancel, options)
+        return self._compile("json_schema", _schema_text(schema), timeout, cancel, options)
 
     def compile_builtin_json_grammar(self, **options: Any) -> CompiledGrammar:
         """Any JSON value."""
@@ -132,8 +129,11 @@ class GrammarCompiler:
         **options: Any,
     ) -> CompiledGrammar:
         """Free text in which each tag starts a grammar. A tag is a Tag, or a dict with begin, end
-        and one of schema (as above) and grammar (a GrammarSource)."""
-        made = [tag if isinstance(tag, Tag) else _tag(tag) for tag in tags]
+        and one of schema (as above) and grammar (a GrammarSource). The options of schemas (order,
+        ..., registry, limits) are those of each `schema`; a GrammarSource brings its own."""
+        check_keywords(options, (*KEYWORDS, "timeout", "cancel"))
+        of_schemas = {name: options[name] for name in SCHEMA_KEYWORDS if name in options}
+        made = [tag if isinstance(tag, Tag) else _tag(tag, of_schemas) for tag in tags]
         return self._compile("trigger", "", timeout, cancel, {"tags": made, **options})
 
     def clear_cache(self) -> None:
@@ -156,7 +156,13 @@ class GrammarCompiler:
         return self._engine.compile(GrammarSource(kind, text, **options), timeout, cancel)
 
 
-def _tag(tag: Mapping[str, Any]) -> Tag:
+def _schema_text(schema: str | bool | Mapping[str, Any] | Any) -> str:
+    if hasattr(schema, "model_json_schema"):
+        schema = schema.model_json_schema()
+    return schema if isinstance(schema, str) else json.dumps(schema)
+
+
+def _tag(tag: Mapping[str, Any], options: Mapping[str, Any]) -> Tag:
     if not isinstance(tag, Mapping):
         raise GrammarError(f"a tag is of type {type(tag).__name__}; give a list of Tag or dict")
     rest = dict(tag)
@@ -167,6 +173,5 @@ def _tag(tag: Mapping[str, Any]) -> Tag:
             f"a tag has begin, end and one of schema and grammar, not {sorted(tag)}"
         )
     if grammar is None:
-        text = schema if isinstance(schema, str) else json.dumps(schema)
-        grammar = GrammarSource("json_schema", text)
+        grammar = GrammarSource("json_schema", _schema_text(schema), **options)
     return Tag(begin, grammar, end)

@@ -11,6 +11,7 @@ from ._engine import GrammarError
 
 _TEXTS = ("name", "start", "order", "format", "whitespace", "escapes")
 KEYWORDS = (*_TEXTS, "choices", "tags", "registry", "canonical", "limits")
+SCHEMA_KEYWORDS = ("order", "format", "whitespace", "escapes", "registry", "limits")
 
 
 class GrammarSource(_engine.GrammarSource):
