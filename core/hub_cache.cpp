@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
 #include "core/ascii.h"
 #include "core/error.h"
+#include "core/formats/gguf.h"
 
 namespace specdec {
 namespace {
@@ -185,12 +187,23 @@ class CachedModel {
     return files;
   }
 
+  /// A split model is its first file, if that is there.
+  static std::vector<std::string> without_later_splits(const std::vector<std::string>& files) {
+    std::vector<std::string> models;
+    std::copy_if(files.begin(), files.end(), std::back_inserter(models),
+                 [&files](const std::string& file) {
+                   const std::string first = first_of_split(file);
+                   return file == first || !std::binary_search(files.begin(), files.end(), first);
+                 });
+    return models;
+  }
+
   fs::path model_of(const fs::path& snapshot) const {
     std::error_code code;
     if (fs::exists(snapshot / "config.json", code)) {
       return snapshot;
     }
-    const auto files = gguf_files(snapshot);
+    const auto files = without_later_splits(gguf_files(snapshot));
     if (files.empty()) {
       fail(fmt::format("its snapshot {} holds neither config.json nor a GGUF file",
                        snapshot.string()));

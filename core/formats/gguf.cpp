@@ -162,6 +162,11 @@ void refuse_other_file(const std::filesystem::path& path) {
       path.string(), empty ? "is empty" : "is not a GGUF file (it does not begin with 'GGUF')"));
 }
 
+std::string first_of_split(const std::string& name) {
+  const auto parts = split_name(name);
+  return parts ? fmt::format("{}{:05}{}", parts->first, 1, parts->second) : name;
+}
+
 std::filesystem::path first_gguf(const std::filesystem::path& folder) {
   std::filesystem::path first;
   std::error_code code;

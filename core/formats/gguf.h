@@ -72,6 +72,10 @@ void refuse_other_file(const std::filesystem::path& path);
 /// The first one, by name, of a folder's GGUF files; empty without one.
 std::filesystem::path first_gguf(const std::filesystem::path& folder);
 
+/// The name of the first file of the split model that has one of this name
+/// ("m-00002-of-00003.gguf" -> "m-00001-of-00003.gguf"); any other name as it is.
+std::string first_of_split(const std::string& name);
+
 /// A model in GGUF, memory-mapped, or in memory. The tensors live as long as it does.
 class GgufFile {
  public:

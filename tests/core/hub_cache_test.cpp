@@ -108,6 +108,18 @@ TEST_F(HubCacheTest, GgufFilesAreNamedOrTheOnlyOne) {
               HasSubstr("neither config.json nor a GGUF file"));
 }
 
+TEST_F(HubCacheTest, ASplitModelIsOneGgufFile) {
+  const auto snapshot = cache_.snapshot("org/split", kCommitA);
+  const std::string end = "-of-00002.gguf";
+  cache_.add("org/split", kCommitA, {"q8/m-00001" + end, "q8/m-00002" + end});
+  EXPECT_EQ(find_model("org/split"), snapshot / ("q8/m-00001" + end));
+  cache_.add("org/split", kCommitA, {"q8/n-00002" + end});  // a part of another model
+  EXPECT_THAT(error_message<WeightsError>([] { find_model("org/split"); }),
+              HasSubstr("several GGUF files: q8/m-00001" + end + ", q8/n-00002" + end));
+  cache_.add("org/part", kCommitA, {"m-00002" + end});  // whose reader says what is missing
+  EXPECT_EQ(find_model("org/part"), cache_.snapshot("org/part", kCommitA) / ("m-00002" + end));
+}
+
 TEST_F(HubCacheTest, WhatIsMissingIsDownloaded) {
   const auto message = error_message<WeightsError>([] { find_model("org/absent"); });
   EXPECT_THAT(message, HasSubstr("no such file or folder"));
