@@ -290,8 +290,8 @@ class GgufParser {
     check_layout(begin);
   }
 
-  /// Tensors follow one another, each aligned: where one is expected elsewhere, a type or a size is
-  /// wrong.
+  /// Tensors follow one another, each aligned, up to the end of the file: where one is expected
+  /// elsewhere, a type or a size is wrong, and where bytes are left over, the number of tensors.
   void check_layout(uint64_t begin) const {
     std::vector<const TensorEntry*> sorted;
     for (const TensorEntry& entry : content_.tensors) {
@@ -316,6 +316,10 @@ class GgufParser {
             i == 0 ? "a tensor" : fmt::format("tensor '{}'", sorted[i - 1]->name), kDamaged));
       }
       expected = (offset + entry.bytes.size() + alignment_ - 1) / alignment_ * alignment_;
+    }
+    if (file_.size() > begin + expected) {
+      fail(fmt::format("{} bytes after the last of its {} tensors belong to none. {}",
+                       file_.size() - begin - expected, sorted.size(), kDamaged));
     }
   }
 

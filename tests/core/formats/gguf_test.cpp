@@ -178,7 +178,7 @@ TEST(GgufTest, TensorsThatOverlapAreErrors) {
   const auto two = [](uint64_t first, uint64_t second) {
     GgufWriter file;
     file.header(3, 2, 0).tensor("a", {16}, 0, first).tensor("b", {8}, 0, second);
-    return file.data(128).bytes();
+    return file.data(96).bytes();
   };
   EXPECT_NO_THROW(parse(two(0, 64)));
   EXPECT_NO_THROW(parse(two(32, 0)));
@@ -190,7 +190,7 @@ TEST(GgufTest, TensorsFollowOneAnother) {
   const auto two = [](uint32_t type, uint64_t first) {  // 40 bytes of Q4_1, or 36 of Q4_0
     GgufWriter file;
     file.header(3, 2, 0).tensor("a", {64}, type, first).tensor("b", {8}, 0, first + 64);
-    return file.data(128).bytes();
+    return file.data(first + 96).bytes();
   };
   EXPECT_NO_THROW(parse(two(3, 0)));
   EXPECT_NO_THROW(parse(two(2, 0)));  // what is aligned hides it
@@ -201,6 +201,33 @@ TEST(GgufTest, TensorsFollowOneAnother) {
   EXPECT_THAT(gguf_complaint(file.data(128).bytes()),
               HasSubstr("tensor 'b' lies at offset 64, where 32 was expected: the type or size of "
                         "tensor 'a' is wrong"));
+}
+
+TEST(GgufTest, BytesAfterTheLastTensorAreAnError) {
+  const auto file = [](size_t bytes) {
+    GgufWriter writer;
+    writer.header(3, 2, 0).tensor("a", {16}, 0, 32).tensor("b", {5}, 0, 0);
+    return writer.data(bytes).bytes();
+  };
+  EXPECT_NO_THROW(parse(file(96)));
+  EXPECT_THAT(gguf_complaint(file(97)),
+              HasSubstr("1 bytes after the last of its 2 tensors belong to none"));
+  GgufWriter padded;
+  padded.header(3, 1, 0).tensor("b", {5}, 0, 0);
+  for (const size_t bytes : {20U, 21U, 32U}) {
+    EXPECT_NO_THROW(parse(GgufWriter(padded).data(bytes).bytes())) << bytes;
+  }
+  GgufWriter none;  // as the first file of a split model may be
+  none.header(3, 0, 0);
+  EXPECT_NO_THROW(parse(none.bytes()));
+  EXPECT_NO_THROW(parse(none.data(0).bytes()));
+}
+
+TEST(GgufTest, TensorsThatTheCountLeavesOutAreAnError) {
+  std::string whole = read_file(kGgufData / "llama-q4_1.gguf");
+  EXPECT_NO_THROW(parse(whole));
+  --whole[8];  // the number of tensors
+  EXPECT_THAT(gguf_complaint(whole), HasSubstr("tensors belong to none"));
 }
 
 TEST(GgufTest, EveryTruncationIsAnError) {
