@@ -207,7 +207,8 @@ void check_pieces(const SentencePieceModel& model, const std::string& where) {
 
 }  // namespace
 
-SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::string& where) {
+SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::string& where,
+                                             const TokenizerConfig& config) {
   SentencePieceModel model;
   Settings settings;
   MessageReader reader(bytes, where);
@@ -226,6 +227,7 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::
   }
   check_settings(settings, where);
   check_pieces(model, where);
+  model.adds_bos = config.adds_bos.value_or(true);
   model.prefix_space = settings.dummy_prefix ? PrefixSpace::kAlways : PrefixSpace::kNone;
   for (size_t i = 0; i < model.pieces.size(); ++i) {
     const auto id = static_cast<Token>(i);

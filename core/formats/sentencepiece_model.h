@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/formats/tokenizer_config.h"
 #include "core/types.h"
 
 namespace specdec {
@@ -42,11 +43,14 @@ struct SentencePieceModel {
   Token unk = 0;
   std::optional<Token> bos, eos, pad;
   PrefixSpace prefix_space = PrefixSpace::kNone;
+  bool adds_bos = false;  ///< a text that a model is to read begins with <bos>, if there is one
 };
 
-/// Reads the bytes of a tokenizer.model file. Throws WeightsError, naming `where`, when they are
-/// not a SentencePiece model, are damaged, or describe another kind of tokenizer than these.
-SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::string& where);
+/// Reads the bytes of a tokenizer.model file, which says nothing of <bos> before texts: it is there
+/// unless `config` says otherwise. Throws WeightsError, naming `where`, when they are not a
+/// SentencePiece model, are damaged, or describe another kind of tokenizer than these.
+SentencePieceModel parse_sentencepiece_model(std::string_view bytes, const std::string& where,
+                                             const TokenizerConfig& config = {});
 
 /// The value of a byte piece's text, "<0x0A>" -> 10.
 std::optional<unsigned char> byte_piece_value(std::string_view piece);

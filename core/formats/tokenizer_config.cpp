@@ -29,6 +29,17 @@ class ConfigReader {
     }
   }
 
+  std::optional<bool> read_flag(const char* key) const {
+    const json& value = member(config_, key);
+    if (value.is_null()) {
+      return std::nullopt;
+    }
+    if (!value.is_boolean()) {
+      fail(key, "must be true or false");
+    }
+    return value.get<bool>();
+  }
+
   std::string chat_template() const {
     constexpr const char* kKey = "chat_template";
     const json& value = member(config_, kKey);
@@ -79,6 +90,7 @@ TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string&
   for (const char* key : {"bos_token", "eos_token", "pad_token"}) {
     reader.read_piece(key, result);
   }
+  result.adds_bos = reader.read_flag("add_bos_token");
   result.chat_template = reader.chat_template();
   return result;
 }

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -8,8 +9,9 @@ namespace specdec {
 
 /// What the files beside a tokenizer say of how it is used.
 struct TokenizerConfig {
-  std::map<std::string, std::string> pieces;  ///< by key: bos_token, eos_token, pad_token
-  std::string chat_template;                  ///< jinja; "" = none
+  std::map<std::string, std::string> pieces = {};  ///< by key: bos_token, eos_token, pad_token
+  std::optional<bool> adds_bos = {};               ///< add_bos_token
+  std::string chat_template;                       ///< jinja; "" = none
 };
 
 /// Of the text of a tokenizer_config.json; of several chat templates the one called "default".

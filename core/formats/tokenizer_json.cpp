@@ -1,5 +1,7 @@
 #include "core/formats/tokenizer_json.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -74,14 +76,15 @@ Json merges(const SentencePieceModel& model) {
 Json vocabulary(const SentencePieceModel& model) {
   Json::object_t vocab;  // appended without looking for equal keys, which are known to differ
   for (size_t id = 0; id < model.pieces.size(); ++id) {
-    static_cast<std::vector<Json::object_t::value_type>&>(vocab).emplace_back(model.pieces[id].text,
-                                                                              id);
+    const SentencePiece& piece = model.pieces[id];
+    static_cast<std::vector<Json::object_t::value_type>&>(vocab).emplace_back(
+        piece.type == PieceType::kUnused ? fmt::format("<unused piece {}>", id) : piece.text, id);
   }
   return vocab;
 }
 
 Json post_processor(const SentencePieceModel& model) {
-  if (!model.bos) {
+  if (!model.adds_bos || !model.bos) {
     return nullptr;
   }
   const std::string bos = model.pieces[static_cast<size_t>(*model.bos)].text;
@@ -162,7 +165,7 @@ std::string tokenizer_json(const SentencePieceModel& model) {
 
 std::string tokenizer_config_json(const SentencePieceModel& model) {
   Json root = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-               {"add_bos_token", true},
+               {"add_bos_token", model.adds_bos && model.bos.has_value()},
                {"add_eos_token", false},
                {"clean_up_tokenization_spaces", false},
                {"model_max_length", 1'000'000'000}};

@@ -25,7 +25,7 @@ class TokenizerJsonReader {
         where_(where),
         pieces_(text_.vocab.size() + member(text_.rest, "added_tokens").size(), where) {}
 
-  BpeModel read() {
+  BpeModel read(const TokenizerConfig& config) {
     if (!text_.rest.is_object()) {
       fail(fmt::format("it is a JSON {}, not an object.", text_.rest.type_name()));
     }
@@ -35,6 +35,7 @@ class TokenizerJsonReader {
     read_added_tokens();
     check_ids();
     read_merges();
+    model_.vocabulary.adds_bos = template_adds_bos().value_or(config.adds_bos.value_or(false));
     model_.vocabulary.pieces = pieces_.take();
     return std::move(model_);
   }
@@ -244,6 +245,20 @@ class TokenizerJsonReader {
     }
   }
 
+  /// Whether a TemplateProcessing begins with a special token; nothing where there is none.
+  std::optional<bool> template_adds_bos() const {
+    const json& processor = member(text_.rest, "post_processor");
+    const json& steps = member(processor, "processors");
+    for (const json& step : steps.is_array() ? steps : json::array({processor})) {
+      if (member(step, "type") == "TemplateProcessing") {
+        const json& single = member(step, "single");
+        return single.is_array() && !single.empty() &&
+               member(single[0], "SpecialToken").is_object();
+      }
+    }
+    return std::nullopt;
+  }
+
   TokenizerJsonText text_;
   const std::string& where_;
   std::string unknown_;
@@ -255,8 +270,9 @@ class TokenizerJsonReader {
 
 }  // namespace
 
-BpeModel parse_tokenizer_json(TokenizerJsonText text, const std::string& where) {
-  return TokenizerJsonReader(std::move(text), where).read();
+BpeModel parse_tokenizer_json(TokenizerJsonText text, const std::string& where,
+                              const TokenizerConfig& config) {
+  return TokenizerJsonReader(std::move(text), where).read(config);
 }
 
 }  // namespace specdec

@@ -30,7 +30,9 @@ struct BpeModel {
   std::vector<AddedToken> added;  ///< control pieces are not among them
 };
 
-/// Reads tokenizer.json; see bpe_tokenizer for what it refuses.
-BpeModel parse_tokenizer_json(TokenizerJsonText text, const std::string& where);
+/// Reads tokenizer.json; see bpe_tokenizer for what it refuses. Whether <bos> stands before texts
+/// is what its TemplateProcessing says, else `config`, else it does not.
+BpeModel parse_tokenizer_json(TokenizerJsonText text, const std::string& where,
+                              const TokenizerConfig& config = {});
 
 }  // namespace specdec

@@ -1,7 +1,5 @@
 #include "core/tokenizers/bpe_tokenizer.h"
 
-#include <utility>
-
 #include "core/formats/tokenizer_json_reader.h"
 #include "core/formats/tokenizer_json_sax.h"
 #include "core/formats/utf8.h"
@@ -122,12 +120,12 @@ class BpeTokenizer final : public VocabularyTokenizer {
 
 std::unique_ptr<Tokenizer> bpe_tokenizer(std::string_view json, const std::string& where,
                                          const TokenizerConfig& config) {
-  return bpe_tokenizer(split_tokenizer_json(json, where), where, config);
+  return bpe_tokenizer(parse_tokenizer_json(split_tokenizer_json(json, where), where, config),
+                       config);
 }
 
-std::unique_ptr<Tokenizer> bpe_tokenizer(TokenizerJsonText text, const std::string& where,
-                                         const TokenizerConfig& config) {
-  return std::make_unique<BpeTokenizer>(parse_tokenizer_json(std::move(text), where), config);
+std::unique_ptr<Tokenizer> bpe_tokenizer(const BpeModel& model, const TokenizerConfig& config) {
+  return std::make_unique<BpeTokenizer>(model, config);
 }
 
 }  // namespace specdec

@@ -8,7 +8,7 @@
 
 namespace specdec {
 
-struct TokenizerJsonText;
+struct BpeModel;
 
 /// A tokenizer from the text of a Hugging Face tokenizer.json of Gemma's or Llama 2's kind: BPE
 /// with byte fallback, " " replaced by "▁", perhaps a space put before texts, no splitting into
@@ -20,8 +20,7 @@ struct TokenizerJsonText;
 /// is not supported, ids with gaps or taken twice, merges of pieces that do not exist.
 std::unique_ptr<Tokenizer> bpe_tokenizer(std::string_view json, const std::string& where,
                                          const TokenizerConfig& config = {});
-/// The same of a file that has been read.
-std::unique_ptr<Tokenizer> bpe_tokenizer(TokenizerJsonText text, const std::string& where,
-                                         const TokenizerConfig& config = {});
+/// The same of a file that has been read; `config` names <bos>, <eos> and the chat template.
+std::unique_ptr<Tokenizer> bpe_tokenizer(const BpeModel& model, const TokenizerConfig& config);
 
 }  // namespace specdec

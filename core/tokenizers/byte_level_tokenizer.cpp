@@ -40,13 +40,15 @@ std::vector<std::string> piece_bytes(const ByteLevelModel& model, const std::str
 class ByteLevelTokenizer final : public VocabularyTokenizer {
  public:
   ByteLevelTokenizer(const ByteLevelModel& model, const std::string& where)
-      : VocabularyTokenizer(model.pieces, piece_bytes(model, where), model.bos, model.eos,
-                            model.chat_template),
+      : VocabularyTokenizer(model.pieces, piece_bytes(model, where),
+                            {.bos = model.bos,
+                             .eos = model.eos,
+                             .adds_bos = model.adds_bos && model.bos.has_value(),
+                             .chat_template = model.chat_template}),
         merges_(model.merges),
         pre_tokenizer_(model.patterns, where),
         ignore_merges_(model.ignore_merges),
         nfc_(model.nfc),
-        adds_bos_(model.adds_bos && model.bos.has_value()),
         unknown_(model.unknown) {
     for (size_t byte = 0; byte < byte_tokens_.size(); ++byte) {
       byte_tokens_.at(byte) = find_normal(byte_symbols().at(byte)).value_or(kNone);
@@ -55,8 +57,6 @@ class ByteLevelTokenizer final : public VocabularyTokenizer {
       (token.normalized ? added_normalized_ : added_raw_).add(token.text, token.id);
     }
   }
-
-  bool adds_bos() const override { return adds_bos_; }
 
   std::vector<Token> encode_after(TextStart /*start*/, std::string_view text) const override {
     check_length(text);
@@ -115,7 +115,7 @@ class ByteLevelTokenizer final : public VocabularyTokenizer {
   PreTokenizer pre_tokenizer_;
   PieceMatcher added_raw_;
   PieceMatcher added_normalized_;
-  bool ignore_merges_, nfc_, adds_bos_;
+  bool ignore_merges_, nfc_;
   std::optional<Token> unknown_;
   std::array<Token, 256> byte_tokens_{};
 };

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
 #include "core/error.h"
 #include "core/formats/tokenizer_json.h"
+#include "core/formats/tokenizer_json_reader.h"
+#include "core/formats/tokenizer_json_sax.h"
 #include "core/formats/utf8.h"
 #include "core/tokenizers/bpe_tokenizer.h"
 #include "core/tokenizers/byte_level_tokenizer.h"
@@ -66,6 +69,9 @@ std::optional<Token> read_id(const GgufMetadata& metadata, const std::string& ke
     return std::nullopt;
   }
   const int64_t id = metadata.integer(key);
+  if (id == -1 || id == int64_t{UINT32_MAX}) {  // llama.cpp's "none", also where unsigned
+    return std::nullopt;
+  }
   if (id < 0 || static_cast<size_t>(id) >= tokens) {
     metadata.fail(key, fmt::format("is {}, but there are {} tokens", id, tokens));
   }
@@ -154,6 +160,36 @@ class ByteLevelMetadata {
   std::unordered_map<std::string, Token> ids_;
 };
 
+/// By its key, else the first token of its type.
+Token unknown_id(const GgufMetadata& metadata, const std::vector<SentencePiece>& pieces) {
+  const std::string key = "tokenizer.ggml.unknown_token_id";
+  if (const auto id = read_id(metadata, key, pieces.size())) {
+    return *id;
+  }
+  const auto found = std::find_if(pieces.begin(), pieces.end(), [](const SentencePiece& piece) {
+    return piece.type == PieceType::kUnknown;
+  });
+  if (found == pieces.end()) {
+    metadata.fail(key, fmt::format("is missing, and '{}' has no token of the type {} (unknown)",
+                                   kTypes, static_cast<int>(PieceType::kUnknown)));
+  }
+  return static_cast<Token>(found - pieces.begin());
+}
+
+/// By way of the tokenizer.json that gives the same ids, which has no unused pieces.
+BpeModel bpe_model(const SentencePieceModel& pieces, const std::string& where) {
+  BpeModel model = parse_tokenizer_json(split_tokenizer_json(tokenizer_json(pieces), where), where);
+  for (size_t id = 0; id < pieces.pieces.size(); ++id) {
+    if (pieces.pieces[id].type == PieceType::kUnused) {
+      model.vocabulary.pieces[id].type = PieceType::kUnused;
+    }
+  }
+  model.vocabulary.bos = pieces.bos ? pieces.bos : model.vocabulary.bos;
+  model.vocabulary.eos = pieces.eos ? pieces.eos : model.vocabulary.eos;
+  model.vocabulary.adds_bos = pieces.adds_bos;
+  return model;
+}
+
 }  // namespace
 
 SentencePieceModel gguf_sentencepiece(const GgufMetadata& metadata) {
@@ -173,12 +209,11 @@ SentencePieceModel gguf_sentencepiece(const GgufMetadata& metadata) {
     }
     bytes += byte ? 1 : 0;
   }
-  const auto unknown = read_id(metadata, "tokenizer.ggml.unknown_token_id", tokens);
-  if (bytes != 256 || !unknown) {
-    metadata.fail(kTokens, fmt::format("has {} of the 256 byte pieces and {} unknown one", bytes,
-                                       unknown ? "an" : "no"));
+  if (bytes != 256) {
+    metadata.fail(kTypes, fmt::format("has {} of the 256 byte pieces", bytes));
   }
-  model.unk = *unknown;
+  model.unk = unknown_id(metadata, model.pieces);
+  model.adds_bos = metadata.boolean("tokenizer.ggml.add_bos_token", true);
   model.bos = read_id(metadata, "tokenizer.ggml.bos_token_id", tokens);
   model.eos = read_id(metadata, "tokenizer.ggml.eos_token_id", tokens);
   model.pad = read_id(metadata, "tokenizer.ggml.padding_token_id", tokens);
@@ -201,17 +236,8 @@ std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {
     return byte_level_tokenizer(gguf_byte_level(metadata), metadata.where());
   }
   if (model == "llama") {
-    // By way of the tokenizer.json that gives the same ids.
-    const SentencePieceModel pieces = gguf_sentencepiece(metadata);
-    TokenizerConfig config{.pieces = {},
-                           .chat_template = metadata.text("tokenizer.chat_template", "")};
-    for (const auto& [key, token] :
-         {std::pair("bos_token", pieces.bos), std::pair("eos_token", pieces.eos)}) {
-      if (token) {
-        config.pieces[key] = pieces.pieces[static_cast<size_t>(*token)].text;
-      }
-    }
-    return bpe_tokenizer(tokenizer_json(pieces), metadata.where(), config);
+    return bpe_tokenizer(bpe_model(gguf_sentencepiece(metadata), metadata.where()),
+                         {.chat_template = metadata.text("tokenizer.chat_template", "")});
   }
   metadata.fail("tokenizer.ggml.model",
                 fmt::format("is '{}', which is not supported; known: gpt2, llama", model));

@@ -140,11 +140,30 @@ constexpr const char* kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr const char* kTekkenPattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+/// Of two that split alike the first is written.
 const std::vector<NamedPreTokenizer>& named_pre_tokenizers() {
-  static const std::vector<NamedPreTokenizer> all = {
-      {.name = "smollm", .patterns = {kDigit, kGpt2Pattern}},
-      {.name = "llama-bpe", .patterns = {kLlama3Pattern}, .ignore_merges = true, .adds_bos = true},
-      {.name = "qwen2", .patterns = {kQwen2Pattern}, .nfc = true}};
+  static const std::vector<NamedPreTokenizer> all = [] {
+    const NamedPreTokenizer llama3{
+        .name = "llama-bpe", .patterns = {kLlama3Pattern}, .ignore_merges = true, .adds_bos = true};
+    const NamedPreTokenizer qwen2{.name = "qwen2", .patterns = {kQwen2Pattern}, .nfc = true};
+    std::vector<NamedPreTokenizer> known = {
+        {.name = "smollm", .patterns = {kDigit, kGpt2Pattern}},
+        llama3,
+        qwen2,
+        {.name = "tekken", .patterns = {kTekkenPattern}, .ignore_merges = true, .adds_bos = true}};
+    for (const char* alias : {"llama3", "llama-v3"}) {
+      known.push_back(llama3);
+      known.back().name = alias;
+    }
+    known.push_back(qwen2);
+    known.back().name = "deepseek-r1-qwen";
+    return known;
+  }();
   return all;
 }
 

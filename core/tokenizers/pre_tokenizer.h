@@ -39,12 +39,12 @@ struct NamedPreTokenizer {
   bool nfc = false;            ///< text is composed first
   bool adds_bos = false;
 };
-/// "smollm", "llama-bpe", "qwen2"; nullptr for others.
+/// "smollm", "llama-bpe", "qwen2", "tekken" and their aliases; nullptr for others.
 const NamedPreTokenizer* find_pre_tokenizer(std::string_view name);
 /// The one that splits alike; nullptr where none does.
 const NamedPreTokenizer* find_pre_tokenizer(const std::vector<std::string>& patterns,
                                             bool ignore_merges, bool nfc);
-/// "smollm, llama-bpe, qwen2"
+/// "smollm, llama-bpe, qwen2, ...", for messages.
 std::string pre_tokenizer_names();
 
 }  // namespace specdec

@@ -17,7 +17,8 @@ class SentencePieceTokenizer final : public VocabularyTokenizer {
  public:
   SentencePieceTokenizer(std::string_view bytes, const std::string& where,
                          const TokenizerConfig& config)
-      : SentencePieceTokenizer(parse_sentencepiece_model(bytes, where), bytes, where, config) {}
+      : SentencePieceTokenizer(parse_sentencepiece_model(bytes, where, config), bytes, where,
+                               config) {}
 
   std::vector<Token> encode_after(TextStart start, std::string_view text) const override {
     std::string prefixed;

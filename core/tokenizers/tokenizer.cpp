@@ -10,12 +10,14 @@
 #include "core/formats/gguf.h"
 #include "core/formats/strict_json.h"
 #include "core/formats/tokenizer_config.h"
+#include "core/formats/tokenizer_json_reader.h"
 #include "core/formats/tokenizer_json_sax.h"
 #include "core/formats/utf8.h"
 #include "core/tokenizers/bpe_tokenizer.h"
 #include "core/tokenizers/byte_level_tokenizer.h"
 #include "core/tokenizers/gguf_tokenizer.h"
 #include "core/tokenizers/sentencepiece_tokenizer.h"
+#include "core/tokenizers/tokenizer_files.h"
 
 namespace specdec {
 namespace {
@@ -23,7 +25,8 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";
 
-std::filesystem::path tokenizer_file(const std::filesystem::path& path) {
+/// `path`, or the file of the folder that it is.
+std::filesystem::path file_of(const std::filesystem::path& path) {
   std::error_code code;
   if (!std::filesystem::exists(path, code)) {
     throw WeightsError(fmt::format("{}: no such file or folder.", path.string()));
@@ -31,10 +34,8 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path, code)) {
     return path;
   }
-  for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
-    if (std::filesystem::exists(path / name, code)) {
-      return path / name;
-    }
+  if (auto file = tokenizer_file(path); !file.empty()) {
+    return file;
   }
   const auto gguf = first_gguf(path);
   if (!gguf.empty()) {
@@ -52,7 +53,7 @@ std::unique_ptr<Tokenizer> json_tokenizer(const std::string& bytes, const Tokeni
   TokenizerJsonText text = split_tokenizer_json(bytes, where);
   return is_byte_level(text)
              ? byte_level_tokenizer(parse_byte_level_json(text, config, where), where)
-             : bpe_tokenizer(std::move(text), where, config);
+             : bpe_tokenizer(parse_tokenizer_json(std::move(text), where, config), config);
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ std::string Tokenizer::decode(TokenSpan tokens) const {
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
-  const std::filesystem::path file = tokenizer_file(path);
+  const std::filesystem::path file = file_of(path);
   if (is_gguf(file)) {
     return gguf_tokenizer(GgufFile(file).metadata());
   }
@@ -82,12 +83,21 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
                  : sentencepiece_tokenizer(bytes, file.string(), config);
 }
 
+int64_t used_pieces(const Tokenizer& tokenizer) {
+  int64_t count = tokenizer.vocab_size();
+  while (count > 0 && tokenizer.piece(static_cast<Token>(count - 1)).empty()) {
+    --count;
+  }
+  return count;
+}
+
 bool same_vocabulary(const Tokenizer& a, const Tokenizer& b, std::string& reason) {
-  if (a.vocab_size() != b.vocab_size()) {
-    reason = fmt::format("one has {} pieces, the other {}", a.vocab_size(), b.vocab_size());
+  const int64_t pieces = used_pieces(a);
+  if (pieces != used_pieces(b)) {
+    reason = fmt::format("one has {} pieces, the other {}", pieces, used_pieces(b));
     return false;
   }
-  for (Token token = 0; token < a.vocab_size(); ++token) {
+  for (Token token = 0; token < pieces; ++token) {
     if (a.piece(token) != b.piece(token) || a.token_bytes(token) != b.token_bytes(token)) {
       reason = fmt::format("token {} is \"{}\" in one and \"{}\" in the other", token,
                            a.piece(token), b.piece(token));

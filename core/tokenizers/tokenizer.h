@@ -66,8 +66,8 @@ class Tokenizer {
   virtual std::optional<Token> bos() const = 0;
   virtual std::optional<Token> eos() const = 0;
 
-  /// True when a text that a model is to read begins with <bos>.
-  virtual bool adds_bos() const { return true; }
+  /// True when a text that a model is to read begins with <bos>, if there is one.
+  virtual bool adds_bos() const = 0;
   /// The checkpoint's own chat template, in jinja; "" when its files have none.
   virtual std::string_view chat_template() const { return {}; }
 
@@ -79,12 +79,15 @@ class Tokenizer {
 };
 
 /// `path`: a tokenizer.model (SentencePiece), tokenizer.json (Hugging Face) or GGUF file, or a
-/// checkpoint folder, where tokenizer.model is preferred. Throws Error saying what is wrong with
-/// the file.
+/// checkpoint folder (tokenizer_file says which of its files). Throws Error saying what is wrong
+/// with the file.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 
-/// True when both map text to the same ids: same pieces under the same ids. `reason` says the first
-/// difference.
+/// Pieces but for the unused ones at the end, with which GGUF fills vocabularies up.
+int64_t used_pieces(const Tokenizer& tokenizer);
+
+/// True when both map text to the same ids: same pieces under the same ids, of which the one may
+/// have more unused ones at its end. `reason` says the first difference.
 bool same_vocabulary(const Tokenizer& a, const Tokenizer& b, std::string& reason);
 
 /// Turns a stream of tokens into text, never splitting a UTF-8 character: bytes of an unfinished

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -72,7 +74,7 @@ TokenizerFiles of_sentencepiece(SentencePieceModel model) {
                        .bos = model.bos,
                        .eos = model.eos,
                        .pad = model.pad,
-                       .adds_bos = true,
+                       .adds_bos = model.adds_bos,
                        .chat_template = ""};
   files.model = std::move(model);
   return files;
@@ -95,7 +97,46 @@ TokenizerFiles json_files(const std::filesystem::path& file, const TokenizerConf
   if (is_byte_level(text)) {
     return of_byte_level(parse_byte_level_json(text, config, where));
   }
-  return of_sentencepiece(with_scores(parse_tokenizer_json(std::move(text), where), where));
+  return of_sentencepiece(with_scores(parse_tokenizer_json(std::move(text), where, config), where));
+}
+
+/// Pieces of a tokenizer.model; nothing for a file of another kind or a damaged one.
+std::optional<uint64_t> count_pieces(const std::filesystem::path& file) {
+  try {
+    return parse_sentencepiece_model(read_file(file), file.string()).pieces.size();
+  } catch (const WeightsError&) {
+    return std::nullopt;
+  }
+}
+
+/// The highest id of a tokenizer.json's added tokens; nothing where there are none, or for a file
+/// that is no JSON.
+std::optional<uint64_t> last_added_id(const std::filesystem::path& file) {
+  // The model, which is long, is passed over.
+  const auto keep = [](int /*depth*/, json::parse_event_t event, const json& value) {
+    return event != json::parse_event_t::key || value != "model";
+  };
+  const json root = json::parse(read_file(file), keep, /*allow_exceptions=*/false);
+  std::optional<uint64_t> last;
+  for (const json& token : root.is_object() ? root.value("added_tokens", json::array()) : json()) {
+    if (token.is_object() && token.contains("id") && token["id"].is_number_unsigned()) {
+      last = std::max(last.value_or(0), token["id"].get<uint64_t>());
+    }
+  }
+  return last;
+}
+
+/// By a checkpoint's config.json; the largest number where that does not say it.
+uint64_t vocabulary_size(const std::filesystem::path& folder) {
+  constexpr auto kUnknown = std::numeric_limits<uint64_t>::max();
+  const auto file = folder / "config.json";
+  if (!std::filesystem::exists(file)) {
+    return kUnknown;
+  }
+  const json config = json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  const json& text = config.contains("text_config") ? config["text_config"] : config;
+  const bool says = text.contains("vocab_size") && text["vocab_size"].is_number_unsigned();
+  return says ? text["vocab_size"].get<uint64_t>() : kUnknown;
 }
 
 /// Ids at the end that no piece has, as GGUF pads vocabularies.
@@ -124,6 +165,24 @@ std::string byte_level_config(const TokenizerFiles& files, const ByteLevelModel&
 
 }  // namespace
 
+std::filesystem::path tokenizer_file(const std::filesystem::path& folder) {
+  const auto model = folder / "tokenizer.model";
+  const auto text = folder / "tokenizer.json";
+  std::error_code code;
+  const bool has_text = std::filesystem::exists(text, code);
+  if (!std::filesystem::exists(model, code)) {
+    return has_text ? text : std::filesystem::path();
+  }
+  if (!has_text) {
+    return model;
+  }
+  const auto pieces = count_pieces(model);
+  const auto last = pieces ? last_added_id(text) : std::nullopt;
+  // Gemma 3 1B's tokenizer.json has a piece for images, which are beyond its vocabulary.
+  const bool adds = pieces && last && *last >= *pieces && *last < vocabulary_size(folder);
+  return !pieces || adds ? text : model;
+}
+
 std::optional<TokenizerFiles> read_tokenizer_files(const GgufMetadata& metadata) {
   if (!has_tokenizer(metadata)) {
     return std::nullopt;
@@ -143,18 +202,15 @@ std::optional<TokenizerFiles> read_tokenizer_files(const std::filesystem::path& 
   if (is_gguf(model)) {
     return read_tokenizer_files(GgufFile(model).metadata());
   }
-  const TokenizerConfig config = read_tokenizer_config(model);
-  const auto sentencepiece = model / "tokenizer.model";
-  const auto text = model / "tokenizer.json";
-  TokenizerFiles files;
-  if (std::filesystem::exists(sentencepiece)) {
-    files = of_sentencepiece(
-        parse_sentencepiece_model(read_file(sentencepiece), sentencepiece.string()));
-  } else if (std::filesystem::exists(text)) {
-    files = json_files(text, config);
-  } else {
+  const auto file = tokenizer_file(model);
+  if (file.empty()) {
     return std::nullopt;
   }
+  const TokenizerConfig config = read_tokenizer_config(model);
+  TokenizerFiles files =
+      file.extension() == ".json"
+          ? json_files(file, config)
+          : of_sentencepiece(parse_sentencepiece_model(read_file(file), file.string(), config));
   files.chat_template = config.chat_template;
   const auto& pieces = std::visit(
       [](const auto& one) -> const auto& { return one.pieces; }, files.model);
@@ -175,6 +231,7 @@ void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::p
     config = json::parse(byte_level_config(files, whole));
   } else {
     auto whole = std::get<SentencePieceModel>(files.model);
+    whole.adds_bos = files.adds_bos;
     drop_padding(whole.pieces);
     write_file(folder / "tokenizer.json", tokenizer_json(whole));
     config = json::parse(tokenizer_config_json(whole));

@@ -15,13 +15,18 @@ namespace specdec {
 struct TokenizerFiles {
   std::variant<SentencePieceModel, ByteLevelModel> model;
   std::optional<Token> bos, eos, pad;
-  bool adds_bos = true;
+  bool adds_bos = false;
   std::string chat_template;  ///< jinja; "" = none
 };
 
-/// Of a folder (tokenizer.model or tokenizer.json, tokenizer_config.json, chat_template.jinja) or a
-/// GGUF file; nothing where there is no tokenizer. Throws WeightsError for one that is not
-/// supported, as load_tokenizer does.
+/// The file that a folder's tokenizer is read from: tokenizer.model, but tokenizer.json where that
+/// is alone, where tokenizer.model is not SentencePiece's (or damaged), and where it adds tokens of
+/// the model's vocabulary that tokenizer.model lacks. Empty where neither is there.
+std::filesystem::path tokenizer_file(const std::filesystem::path& folder);
+
+/// Of a folder (tokenizer_file, tokenizer_config.json, chat_template.jinja) or a GGUF file; nothing
+/// where there is no tokenizer. Throws WeightsError for one that is not supported, as
+/// load_tokenizer does.
 std::optional<TokenizerFiles> read_tokenizer_files(const std::filesystem::path& model);
 std::optional<TokenizerFiles> read_tokenizer_files(const GgufMetadata& metadata);
 

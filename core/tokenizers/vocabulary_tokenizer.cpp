@@ -10,21 +10,21 @@ namespace specdec {
 
 VocabularyTokenizer::VocabularyTokenizer(const SentencePieceModel& model,
                                          const TokenizerConfig& config)
-    : vocabulary_(model), chat_template_(config.chat_template) {
+    : vocabulary_(model) {
   const auto named = [&](const char* key, std::optional<Token> otherwise) {
     const auto piece = config.pieces.find(key);
     const auto token = piece == config.pieces.end() ? std::nullopt : find_piece(piece->second);
     return token ? token : otherwise;
   };
-  bos_ = named("bos_token", model.bos);
-  eos_ = named("eos_token", model.eos);
+  marks_ = {.bos = named("bos_token", model.bos),
+            .eos = named("eos_token", model.eos),
+            .adds_bos = model.adds_bos,
+            .chat_template = config.chat_template};
 }
 
 VocabularyTokenizer::VocabularyTokenizer(const std::vector<SentencePiece>& pieces,
-                                         const std::vector<std::string>& bytes,
-                                         std::optional<Token> bos, std::optional<Token> eos,
-                                         std::string chat_template)
-    : vocabulary_(pieces, bytes), bos_(bos), eos_(eos), chat_template_(std::move(chat_template)) {}
+                                         const std::vector<std::string>& bytes, InputMarks marks)
+    : vocabulary_(pieces, bytes), marks_(std::move(marks)) {}
 
 void VocabularyTokenizer::check_length(std::string_view text) {
   if (text.size() > kMaxTextBytes) {

@@ -10,6 +10,13 @@
 
 namespace specdec {
 
+/// What stands around the texts that a model reads.
+struct InputMarks {
+  std::optional<Token> bos, eos;
+  bool adds_bos = false;
+  std::string chat_template;  ///< jinja; "" = none
+};
+
 /// What all tokenizers answer alike: pieces and their bytes, <bos> and <eos>, the chat template.
 class VocabularyTokenizer : public Tokenizer {
  public:
@@ -19,17 +26,17 @@ class VocabularyTokenizer : public Tokenizer {
   std::optional<Token> find_piece(std::string_view piece) const final {
     return piece.empty() ? std::nullopt : vocabulary_.find(piece);
   }
-  std::optional<Token> bos() const final { return bos_; }
-  std::optional<Token> eos() const final { return eos_; }
-  std::string_view chat_template() const final { return chat_template_; }
+  std::optional<Token> bos() const final { return marks_.bos; }
+  std::optional<Token> eos() const final { return marks_.eos; }
+  bool adds_bos() const final { return marks_.adds_bos; }
+  std::string_view chat_template() const final { return marks_.chat_template; }
 
  protected:
   /// Where the config names <bos> or <eos>, these count instead of the model's.
   VocabularyTokenizer(const SentencePieceModel& model, const TokenizerConfig& config);
   /// The pieces, and the bytes that each stands for.
   VocabularyTokenizer(const std::vector<SentencePiece>& pieces,
-                      const std::vector<std::string>& bytes, std::optional<Token> bos,
-                      std::optional<Token> eos, std::string chat_template);
+                      const std::vector<std::string>& bytes, InputMarks marks);
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
   /// Throws Error for a text longer than kMaxTextBytes.
@@ -37,8 +44,7 @@ class VocabularyTokenizer : public Tokenizer {
 
  private:
   Vocabulary vocabulary_;
-  std::optional<Token> bos_, eos_;
-  std::string chat_template_;
+  InputMarks marks_;
 };
 
 }  // namespace specdec

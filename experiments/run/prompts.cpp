@@ -251,8 +251,9 @@ std::vector<Token> encode_prompt(const Tokenizer& tokenizer, const std::vector<C
     return encode_chat(tokenizer, history);
   }
   std::vector<Token> tokens;
-  if (tokenizer.adds_bos()) {
-    tokens.push_back(tokenizer.bos().value_or(bos));
+  const Token first = tokenizer.bos().value_or(bos);
+  if (tokenizer.adds_bos() && first >= 0) {
+    tokens.push_back(first);
   }
   std::string plain = history.front().text;
   for (size_t i = 1; i < history.size(); ++i) {

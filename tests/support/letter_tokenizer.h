@@ -22,6 +22,7 @@ class LetterTokenizer final : public Tokenizer {
   std::optional<Token> find_piece(std::string_view piece) const override;
   std::optional<Token> bos() const override;
   std::optional<Token> eos() const override;
+  bool adds_bos() const override { return true; }
   std::optional<MergeRules> merge_rules() const override { return merges_; }
 
  private:

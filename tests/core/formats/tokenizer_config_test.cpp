@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "core/error.h"
 #include "core/tokenizers/tokenizer.h"
 #include "tests/support/error_message.h"
@@ -21,6 +23,8 @@ TEST(TokenizerConfigTest, PiecesAreTextsOrObjectsWithTheirText) {
   EXPECT_EQ(config.pieces,
             (std::map<std::string, std::string>{{"bos_token", "<s>"}, {"eos_token", "</s>"}}));
   EXPECT_EQ(config.chat_template, "");
+  EXPECT_EQ(config.adds_bos, true);
+  EXPECT_EQ(parsed("{}").adds_bos, std::nullopt);
 }
 
 TEST(TokenizerConfigTest, OfSeveralTemplatesTheDefault) {
@@ -38,6 +42,7 @@ TEST(TokenizerConfigTest, MistakesNameFileAndKey) {
       {"[]", "c.json: it must hold a JSON object"},
       {R"({"bos_token": 2})", "c.json: 'bos_token' must be a piece's text"},
       {R"({"eos_token": {"content": 2}})", "c.json: 'eos_token' must be a piece's text"},
+      {R"({"add_bos_token": 1})", "c.json: 'add_bos_token' must be true or false"},
       {R"({"chat_template": {}})", "c.json: 'chat_template' must be a text, or a list"},
       {R"({"chat_template": ["a"]})", "c.json: 'chat_template' must be a text, or a list"},
       {R"({"chat_template": [{"name": "rag", "template": "a"}]})",
@@ -62,6 +67,31 @@ TEST(TokenizerConfigTest, TheFilesBesideATokenizerAreRead) {
     folder.write("tokenizer_config.json", "{");
     EXPECT_THAT(error_message<WeightsError>([&] { (void)load_tokenizer(folder.path()); }),
                 HasSubstr("tokenizer_config.json:1:2"));
+  }
+}
+
+TEST(TokenizerConfigTest, AddBosTokenCountsWhereTheTokenizersFileDoesNotSay) {
+  auto json = nlohmann::json::parse(tokenizer_fixture("tokenizer.json"));
+  const std::string says = json.dump();
+  json["post_processor"] = nullptr;
+  const std::string silent = json.dump();
+  json["post_processor"] = {{"type", "TemplateProcessing"},
+                            {"single", {{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}}}};
+  const std::string denies = json.dump();
+  const auto adds = [](const char* name, const std::string& text, const char* config) {
+    const TemporaryFolder folder;
+    folder.write(name, text);
+    folder.write("tokenizer_config.json", config);
+    return load_tokenizer(folder.path())->adds_bos();
+  };
+  const char* configs[] = {"{}", R"({"add_bos_token": true})", R"({"add_bos_token": false})"};
+  for (const char* config : configs) {
+    EXPECT_TRUE(adds("tokenizer.json", says, config)) << config;
+    EXPECT_EQ(adds("tokenizer.json", silent, config), config == configs[1]) << config;
+    EXPECT_FALSE(adds("tokenizer.json", denies, config)) << config;
+    EXPECT_EQ(adds("tokenizer.model", tokenizer_fixture("tokenizer.model"), config),
+              config != configs[2])
+        << config;
   }
 }
 

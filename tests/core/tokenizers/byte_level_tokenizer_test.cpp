@@ -299,6 +299,25 @@ TEST(ByteLevelTokenizerTest, BytePiecesStandForNothing) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("<0x41>")), "<0x41>");
 }
 
+TEST(PreTokenizerTest, LlamaCppsOtherNamesAreKnown) {
+  for (const auto& [alias, name] : {std::pair{"llama3", "llama-bpe"},
+                                    {"llama-v3", "llama-bpe"},
+                                    {"deepseek-r1-qwen", "qwen2"},
+                                    {"tekken", "tekken"}}) {
+    const NamedPreTokenizer* other = find_pre_tokenizer(alias);
+    ASSERT_NE(other, nullptr) << alias;
+    EXPECT_EQ(other->adds_bos, find_pre_tokenizer(name)->adds_bos) << alias;
+    const auto* written = find_pre_tokenizer(other->patterns, other->ignore_merges, other->nfc);
+    EXPECT_STREQ(written->name, name);
+  }
+}
+
+TEST(PreTokenizerTest, TekkenSplitsAtCapitals) {
+  const PreTokenizer tekken(find_pre_tokenizer("tekken")->patterns, "t");
+  EXPECT_THAT(tekken.split("camelCase ABCdef 12 a/b\n"),
+              testing::ElementsAre("camel", "Case", " ABCdef", " ", "1", "2", " a", "/b", "\n"));
+}
+
 std::string gguf_tokenizer_complaint(const std::function<void(GgufMetadata&)>& change) {
   GgufMetadata metadata = GgufFile(kSmallGgufs / "llama-q4_1.gguf").metadata();
   change(metadata);

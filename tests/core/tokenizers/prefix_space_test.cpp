@@ -7,6 +7,7 @@
 
 #include "core/chat.h"
 #include "core/error.h"
+#include "core/formats/strict_json.h"
 #include "core/formats/tokenizer_json.h"
 #include "core/formats/tokenizer_json_reader.h"
 #include "core/formats/tokenizer_json_sax.h"
@@ -16,6 +17,7 @@
 #include "core/tokenizers/special_encoder.h"
 #include "core/tokenizers/tokenizer_files.h"
 #include "tests/support/error_message.h"
+#include "tests/support/temporary_folder.h"
 #include "tests/support/tokenizer_fixture.h"
 
 namespace specdec {
@@ -38,11 +40,12 @@ std::string metaspace_json(const json& scheme, const json& split = false) {
   return root.dump();
 }
 
-/// The tokenizer of the GGUF metadata that the files become.
-std::unique_ptr<Tokenizer> through_gguf(SentencePieceModel model) {
+/// The GGUF metadata that a model's files become, but for one key.
+GgufMetadata made_metadata(SentencePieceModel model, const std::string& without = "") {
   TokenizerFiles files;
   files.bos = model.bos;
   files.eos = model.eos;
+  files.adds_bos = model.adds_bos;
   const auto size = static_cast<int64_t>(model.pieces.size());
   files.model = std::move(model);
   GgufEntries entries;
@@ -52,12 +55,19 @@ std::unique_ptr<Tokenizer> through_gguf(SentencePieceModel model) {
     std::visit(
         [&, name = key](const auto& one) {
           if constexpr (!std::is_same_v<std::decay_t<decltype(one)>, std::vector<bool>>) {
-            metadata.add(name, one);
+            if (name != without) {
+              metadata.add(name, one);
+            }
           }
         },
         value);
   }
-  return gguf_tokenizer(metadata);
+  return metadata;
+}
+
+/// The tokenizer of that metadata.
+std::unique_ptr<Tokenizer> through_gguf(SentencePieceModel model) {
+  return gguf_tokenizer(made_metadata(std::move(model)));
 }
 
 struct Kind {
@@ -202,6 +212,69 @@ TEST(PrefixSpaceErrorTest, OtherWaysToPutItAreNamed) {
   root["normalizer"] = {
       {"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceMark}};
   EXPECT_THAT(json_complaint(root.dump()), HasSubstr("Metaspace where the normalizer is null"));
+}
+
+TEST(GgufSentencePieceTest, AddBosTokenIsReadAndConverted) {
+  EXPECT_TRUE(
+      gguf_tokenizer(made_metadata(sentencepiece(), "tokenizer.ggml.add_bos_token"))->adds_bos());
+  for (const bool adds : {true, false}) {
+    SentencePieceModel model = sentencepiece();
+    model.adds_bos = adds;
+    GgufMetadata metadata = made_metadata(model);
+    metadata.add("tokenizer.ggml.bos_token_id", int64_t{*model.bos});
+    EXPECT_EQ(gguf_tokenizer(metadata)->adds_bos(), adds);
+    const TemporaryFolder folder;
+    write_tokenizer_files(*read_tokenizer_files(metadata), folder.path());
+    EXPECT_EQ(load_tokenizer(folder.path())->adds_bos(), adds);
+    const json config = json::parse(read_file(folder.path() / "tokenizer_config.json"));
+    EXPECT_EQ(config["add_bos_token"], adds);
+    const json text = json::parse(read_file(folder.path() / "tokenizer.json"));
+    EXPECT_EQ(text["post_processor"].is_null(), !adds);
+  }
+}
+
+TEST(GgufSentencePieceTest, TheUnknownPieceIsFoundByItsType) {
+  const std::string key = "tokenizer.ggml.unknown_token_id";
+  EXPECT_EQ(gguf_sentencepiece(made_metadata(sentencepiece(), key)).unk, sentencepiece().unk);
+  SentencePieceModel model = sentencepiece();
+  model.pieces[static_cast<size_t>(model.unk)].type = PieceType::kControl;
+  EXPECT_EQ(gguf_sentencepiece(made_metadata(model)).unk, model.unk);
+  EXPECT_THAT(
+      error_message<WeightsError>([&] { (void)gguf_sentencepiece(made_metadata(model, key)); }),
+      HasSubstr("'tokenizer.ggml.unknown_token_id' is missing, and 'tokenizer.ggml.token_type' has "
+                "no token of the type 2"));
+}
+
+TEST(GgufSentencePieceTest, UnusedPiecesMayBeEmptyOrStandTwice) {
+  SentencePieceModel model = sentencepiece();
+  const auto plain = through_gguf(model);
+  const auto size = static_cast<Token>(model.pieces.size());
+  for (const char* text : {"", "e", "\u65e5", "[PAD]"}) {  // the vocabulary has no such character
+    model.pieces.push_back({.text = text, .score = 0.0F, .type = PieceType::kUnused});
+  }
+  model.pieces.push_back({.text = "<turn>", .score = 0.0F, .type = PieceType::kUserDefined});
+  const auto tokenizer = through_gguf(model);
+  EXPECT_EQ(tokenizer->find_piece("<turn>"), size + 4);
+  for (Token unused = size; unused < size + 4; ++unused) {
+    EXPECT_EQ(tokenizer->piece(unused), "");
+    EXPECT_EQ(tokenizer->token_bytes(unused), "");
+  }
+  EXPECT_EQ(tokenizer->encode("the e\u65e5[PAD]"), plain->encode("the e\u65e5[PAD]"));
+  const TemporaryFolder folder;
+  write_tokenizer_files(*read_tokenizer_files(made_metadata(model)), folder.path());
+  EXPECT_EQ(load_tokenizer(folder.path())->find_piece("<turn>"), size + 4);
+}
+
+// As GGUF fills vocabularies up.
+TEST(GgufSentencePieceTest, UnusedPiecesAtTheEndMakeNoOtherVocabulary) {
+  SentencePieceModel model = sentencepiece();
+  const auto plain = sentencepiece_tokenizer(tokenizer_fixture(kModel), "t.model");
+  model.pieces.push_back({.text = "[PAD]", .score = 0.0F, .type = PieceType::kUnused});
+  std::string reason;
+  EXPECT_TRUE(same_vocabulary(*plain, *through_gguf(model), reason)) << reason;
+  EXPECT_TRUE(same_vocabulary(*through_gguf(model), *plain, reason)) << reason;
+  model.pieces.push_back({.text = "<turn>", .score = 0.0F, .type = PieceType::kUserDefined});
+  EXPECT_FALSE(same_vocabulary(*plain, *through_gguf(model), reason));
 }
 
 TEST(PrefixSpaceErrorTest, GgufHasNoWordForMetaspace) {

@@ -228,15 +228,38 @@ TEST(TokenizerTest, LongRunsTakeNoQuadraticTime) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
 }
 
-TEST(TokenizerTest, AFolderIsReadPreferringTheModelFile) {
+TEST(TokenizerTest, AFolderIsReadPreferringAModelFileThatIsOne) {
   const TemporaryFolder folder;
   EXPECT_THAT(error_message<WeightsError>([&] { load_tokenizer(folder.path()); }),
               HasSubstr("neither tokenizer.model nor tokenizer.json"));
   folder.write("tokenizer.json", read_file(kFixture / "tokenizer.json"));
   EXPECT_EQ(load_tokenizer(folder.path())->vocab_size(), 600);
-  folder.write("tokenizer.model", "damaged");
+  const auto text = [](const Tokenizer& tokenizer) { return tokenizer.encode("the <turn>"); };
+  const auto from_json = text(*load_tokenizer(folder.path()));
+  folder.write("tokenizer.model", "IQ== 0\nIg== 1\n");  // tiktoken's, as Llama 3 has it
+  EXPECT_EQ(text(*load_tokenizer(folder.path())), from_json);
+  std::filesystem::remove(folder.path() / "tokenizer.json");
   EXPECT_THAT(error_message<WeightsError>([&] { load_tokenizer(folder.path()); }),
               HasSubstr("tokenizer.model: not a SentencePiece model"));
+  folder.write("tokenizer.model", read_file(kFixture / "tokenizer.model"));
+  folder.write("tokenizer.json", "no JSON");
+  EXPECT_EQ(load_tokenizer(folder.path())->vocab_size(), 600);
+}
+
+TEST(TokenizerTest, TokensThatTheJsonFileAddsAreNotLost) {
+  auto root = nlohmann::json::parse(read_file(kFixture / "tokenizer.json"));
+  root["added_tokens"].push_back(
+      {{"id", 600}, {"content", "<turn>"}, {"normalized", false}, {"special", false}});
+  const TemporaryFolder folder;
+  folder.write("tokenizer.model", read_file(kFixture / "tokenizer.model"));
+  folder.write("tokenizer.json", root.dump());
+  const auto added = [&] { return load_tokenizer(folder.path())->find_piece("<turn>"); };
+  EXPECT_EQ(added(), 600);
+  // Gemma 3 1B's file has a token for images beyond the model's vocabulary.
+  folder.write("config.json", R"({"vocab_size": 600})");
+  EXPECT_EQ(added(), std::nullopt);
+  folder.write("config.json", R"({"text_config": {"vocab_size": 640}})");
+  EXPECT_EQ(added(), 600);
 }
 
 TEST(TokenizerTest, FilesAreToldApartByTheirContent) {
