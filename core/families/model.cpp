@@ -186,11 +186,14 @@ std::map<std::string, int64_t> measure_weights(const OpenModel& model, const Loa
     all.insert(all.end(), {&layer.qkv, &layer.output, &layer.gate_up, &layer.down});
   }
   std::map<std::string, int64_t> bytes;
+  bool has_blocks = false;
   for (const MatrixSize* matrix : all) {
     for (const LinearPart& part : matrix->parts) {
       bytes[format_name(part.format)] += packed_bytes(part, matrix->columns);
+      has_blocks = has_blocks || is_in_blocks(part.format);
     }
   }
+  require_blocks(options.activations, has_blocks);
   return bytes;
 }
 

@@ -72,6 +72,14 @@ PackOptions head_packing(const TransformerWeights& target) {
   return {};
 }
 
+void require_blocks(ActivationFormat activations, bool has_blocks) {
+  if (activations == ActivationFormat::kInt8 && !has_blocks) {
+    throw ConfigError(
+        "activations: int8 needs weights in blocks, which are multiplied as integers, and this "
+        "model has none: set dtype: int8, or leave activations out");
+  }
+}
+
 void set_activations(TransformerWeights& weights, ActivationFormat activations) {
   std::vector<Linear*> all = {&weights.embedding, &weights.head};
   for (LayerWeights& layer : weights.layers) {
@@ -79,11 +87,7 @@ void set_activations(TransformerWeights& weights, ActivationFormat activations) 
   }
   const auto cannot = std::stable_partition(
       all.begin(), all.end(), [](const Linear* linear) { return linear->has_blocks(); });
-  if (activations == ActivationFormat::kInt8 && cannot == all.begin()) {
-    throw ConfigError(
-        "activations: int8 needs weights in blocks, which are multiplied as integers, and this "
-        "model has none: set dtype: int8, or leave activations out");
-  }
+  require_blocks(activations, cannot != all.begin());
   weights.activations = activations;
   std::for_each(all.begin(), cannot, [&](Linear* linear) { linear->set_activations(activations); });
 }

@@ -83,6 +83,8 @@ TransformerTensors unpack(const TransformerWeights& weights);
 /// How the matrices of a head are packed that lives on a target: as int8 where the target's lie in
 /// blocks of any format, with its activations, else in their own dtype.
 PackOptions head_packing(const TransformerWeights& target);
+/// Throws ConfigError for int8 activations of a model without weights in blocks.
+void require_blocks(ActivationFormat activations, bool has_blocks);
 /// Makes all products with weights in blocks round their inputs so. Throws ConfigError for int8
 /// activations where there are none.
 void set_activations(TransformerWeights& weights, ActivationFormat activations);

@@ -197,8 +197,16 @@ void ModelConverter::choose_dtype(std::optional<DType> wanted) {
 }
 
 void ModelConverter::read_tokenizer(bool wanted) {
-  if (wanted) {
-    tokenizer_ = read_tokenizer_files(input_);
+  tokenizer_ = wanted ? read_tokenizer_files(input_) : std::nullopt;
+  const int64_t pieces =
+      tokenizer_ ? std::visit([](const auto& model) { return std::ssize(model.pieces); },
+                              tokenizer_->model)
+                 : 0;
+  if (pieces > model_.config.vocab_size) {  // nothing would read the result
+    throw WeightsError(fmt::format(
+        "{}: the tokenizer has {} pieces, but the model's vocabulary only {}; it belongs to "
+        "another model. Convert it with --no-tokenizer, for token ids only.",
+        input_.string(), pieces, model_.config.vocab_size));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/families/gemma/plan.h"
 #include "core/families/llama/config.h"
+#include "core/formats/sentencepiece_model.h"
 
 namespace specdec {
 namespace {
@@ -57,9 +58,7 @@ class GgufConfig {
         has("attention.head_count_kv") ? same_in_layers("attention.head_count_kv") : heads();
     config["head_dim"] = head_dim();
     const int64_t bos = metadata_.integer("tokenizer.ggml.bos_token_id", -1);
-    if (bos >= 0) {
-      config["bos_token_id"] = bos;
-    }
+    config["bos_token_id"] = bos >= 0 ? json(bos) : json();  // null: a missing one has a default
     return config;
   }
 
@@ -256,13 +255,29 @@ class GgufConfig {
     }
     if (metadata_.has("tokenizer.ggml.tokens")) {
       const auto& tokens = metadata_.texts("tokenizer.ggml.tokens");
-      for (const char* piece :
-           {"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>"}) {
+      const auto find = [&tokens](const char* piece) -> int64_t {
         const auto found = std::find(tokens.begin(), tokens.end(), piece);
-        add(found == tokens.end() ? -1 : found - tokens.begin());
+        return found == tokens.end() ? -1 : found - tokens.begin();
+      };
+      for (const char* piece : {"<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>",
+                                "<|eom_id|>", "<end_of_turn>"}) {
+        add(find(piece));
+      }
+      if (const int64_t id = find("</s>"); is_control(id)) {  // in Gemma it is HTML
+        add(id);
       }
     }
     return ids;
+  }
+
+  bool is_control(int64_t id) const {
+    const std::string name = "tokenizer.ggml.token_type";
+    if (id < 0 || !metadata_.has(name)) {
+      return false;
+    }
+    const auto& types = metadata_.integers(name);
+    return id < std::ssize(types) &&
+           types[static_cast<size_t>(id)] == static_cast<int64_t>(PieceType::kControl);
   }
 
   json rope_scaling() const {
@@ -281,9 +296,6 @@ class GgufConfig {
     if (type != "linear") {
       metadata_.fail(key("rope.scaling.type"),
                      fmt::format("is '{}', which is not supported; known: none, linear", type));
-    }
-    if (!scaled && !has("rope.scaling.factor")) {
-      metadata_.fail(key("rope.scaling.factor"), "is missing, but 'rope.scaling.type' is 'linear'");
     }
     return scaled ? json{{"rope_type", "linear"}, {"factor", factor}} : json();
   }

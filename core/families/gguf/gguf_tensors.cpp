@@ -99,6 +99,14 @@ bool is_interleaved(const GgufFile& file, const std::string& name) {
          (parts.part == "attn_q" || parts.part == "attn_k");
 }
 
+/// What the plan says already: the frequencies of rotations, a part of it (describe_gguf) or, in
+/// each layer of old files, those that the base gives.
+bool is_of_plan(const std::string& name) {
+  LayerName parts;
+  return name == "rope_freqs.weight" ||
+         (parse_layer_name(name, kGguf.layers, parts) && parts.part == "attn_rot_embd");
+}
+
 }  // namespace
 
 std::string gguf_name(const std::string& name, bool post_norms) {
@@ -109,8 +117,8 @@ GgufTensors::GgufTensors(std::shared_ptr<const GgufFile> file, const std::vector
     : file_(std::move(file)), post_norms_(!plan.empty() && plan.front().post_norms) {
   const int64_t head_dim = plan.empty() ? 0 : plan.front().head_dim;
   for (const TensorEntry& stored : file_->tensors()) {
-    if (stored.name == "rope_freqs.weight") {
-      continue;  // a part of the plan: describe_gguf
+    if (is_of_plan(stored.name)) {
+      continue;
     }
     TensorEntry entry = stored;
     entry.name = translated(stored.name, kGguf, kHub, post_norms_);

@@ -86,7 +86,7 @@ class LlamaReader {
     config.max_position_embeddings = keys_.positive("max_position_embeddings", type_.positions);
     config.tie_word_embeddings = keys_.boolean("tie_word_embeddings", false);
     config.end_ids = read_end_ids(keys_, config.vocab_size);
-    if (!keys_.has("eos_token_id") && type_.end >= 0) {
+    if (!keys_.contains("eos_token_id") && type_.end >= 0) {  // null means none
       config.end_ids = {type_.end};
     }
     config.bos_id = read_bos_id(keys_, config.vocab_size, type_.bos);

@@ -369,6 +369,21 @@ TEST(ConvertErrorTest, ModelsThatCannotBeConverted) {
   EXPECT_THAT(failed_conversion(broken.path(), "m.gguf"), HasSubstr("infinity at [0, 0]"));
 }
 
+TEST(ConvertErrorTest, TokenizersLargerThanTheVocabulary) {
+  const auto tokenizer = read_tokenizer_files(test_data("gguf/llama-f16.gguf"));
+  const ChangedModel model("llama-a");
+  write_tokenizer_files(*tokenizer, model.path());
+  const int64_t vocab_size = describe_model(model.path()).config.vocab_size;
+  ASSERT_LT(vocab_size, 292);
+  EXPECT_THAT(
+      failed_conversion(model.path(), "m.gguf"),
+      HasSubstr(fmt::format("has 292 pieces, but the model's vocabulary only {}; it belongs "
+                            "to another model. Convert it with --no-tokenizer",
+                            vocab_size)));
+  const TemporaryFolder folder;
+  EXPECT_NO_THROW(converted(model.path(), folder.path() / "m.gguf", {.tokenizer = false}));
+}
+
 TEST(ConvertErrorTest, PlansThatGgufCannotSay) {
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     const ChangedModel uncapped("gemma2-a");

@@ -16,6 +16,7 @@
 #include "core/families/gguf/gguf_tensors.h"
 #include "core/families/model.h"
 #include "core/formats/gguf_writer.h"
+#include "core/formats/sentencepiece_model.h"
 #include "core/formats/strict_json.h"
 #include "core/tokenizers/gguf_tokenizer.h"
 #include "core/tokenizers/special_encoder.h"
@@ -292,6 +293,75 @@ ModelDescription describe_metadata(const std::string& architecture, const GgufEn
   }
   writer.commit();
   return describe_gguf(GgufFile(path).content());
+}
+
+/// Metadata of a tokenizer that has these pieces, the last one of the given type, others normal.
+GgufEntries tokenizer_pieces(const std::vector<std::string>& texts, PieceType last) {
+  std::vector<int64_t> types(texts.size(), static_cast<int64_t>(PieceType::kNormal));
+  types.back() = static_cast<int64_t>(last);
+  return {{"tokenizer.ggml.tokens", texts}, {"tokenizer.ggml.token_type", types}};
+}
+
+TEST(GgufModelTest, EndTokensAreKnownByTheirSpelling) {
+  const auto ends = [](const GgufEntries& more) {
+    return describe_metadata("llama", more).config.end_ids;
+  };
+  EXPECT_THAT(ends({}), testing::IsEmpty());
+  GgufEntries chat =
+      tokenizer_pieces({"a", "<|end_of_text|>", "<|im_end|>", "</s>"}, PieceType::kControl);
+  EXPECT_THAT(ends(chat), testing::ElementsAre(2, 1, 3));
+  chat.emplace_back("tokenizer.ggml.eos_token_id", int64_t{1});
+  EXPECT_THAT(ends(chat), testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(ends(tokenizer_pieces({"a", "</s>"}, PieceType::kControl)), testing::ElementsAre(1));
+  EXPECT_THAT(ends(tokenizer_pieces({"a", "</s>"}, PieceType::kUserDefined)),
+              testing::IsEmpty());  // HTML
+  EXPECT_THAT(ends({{"tokenizer.ggml.tokens", std::vector<std::string>{"</s>"}}}),
+              testing::IsEmpty());
+}
+
+TEST(GgufModelTest, IdsThatAreNoneAreNone) {
+  EXPECT_EQ(describe_metadata("llama", {}).config.bos_id, -1);
+  EXPECT_EQ(describe_metadata("llama", {{"tokenizer.ggml.bos_token_id", int64_t{3}}}).config.bos_id,
+            3);
+  for (const int64_t none : {int64_t{-1}, int64_t{4294967295}}) {
+    const auto model = describe_metadata(
+        "llama", {{"tokenizer.ggml.bos_token_id", none}, {"tokenizer.ggml.eos_token_id", none}});
+    EXPECT_EQ(model.config.bos_id, -1);
+    EXPECT_THAT(model.config.end_ids, testing::IsEmpty());
+    GgufMetadata tokenizer("m.gguf");
+    tokenizer.add("tokenizer.ggml.pre", std::string("smollm"));
+    tokenizer.add("tokenizer.ggml.tokens", std::vector<std::string>{"a"});
+    tokenizer.add("tokenizer.ggml.token_type", std::vector<int64_t>{1});
+    tokenizer.add("tokenizer.ggml.merges", std::vector<std::string>());
+    tokenizer.add("tokenizer.ggml.bos_token_id", none);
+    EXPECT_FALSE(gguf_byte_level(tokenizer).bos);
+    tokenizer.add("tokenizer.ggml.bos_token_id", int64_t{1});
+    EXPECT_THAT(error_message<WeightsError>([&] { gguf_byte_level(tokenizer); }),
+                HasSubstr("is 1, but there are 1 tokens"));
+  }
+}
+
+TEST(GgufModelTest, ALinearScalingWithoutAFactorIsNone) {
+  for (const std::string architecture : {"llama", "gemma"}) {
+    const GgufEntries linear = {{architecture + ".rope.scaling.type", std::string("linear")}};
+    EXPECT_EQ(describe_metadata(architecture, linear).plan[0].rope.factor, 1.0) << architecture;
+  }
+}
+
+TEST(GgufModelTest, FrequenciesThatOldFilesHoldInEachLayerAreLeftOut) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "m.gguf";
+  const std::vector<TensorLayout> layouts = {{"blk.0.attn_rot_embd.weight", DType::kF32, {6}},
+                                             {"blk.0.attn_norm.weight", DType::kF32, {6}}};
+  GgufFileWriter writer(path, {{"general.architecture", std::string("llama")}}, layouts);
+  const std::vector<float> values(6, 1.0F);
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    writer.write(std::as_bytes(std::span(values)));
+  }
+  writer.commit();
+  const GgufTensors tensors(std::make_shared<const GgufFile>(path), {});
+  EXPECT_EQ(tensors.tensors().size(), 1U);
+  EXPECT_NE(tensors.find("model.layers.0.input_layernorm.weight"), nullptr);
 }
 
 TEST(GgufModelTest, AFactorAloneIsALinearScaling) {

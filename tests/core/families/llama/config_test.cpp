@@ -166,6 +166,20 @@ TEST(LlamaConfigTest, EndTokensOfBothFilesCount) {
   EXPECT_THAT(describe_model(folder.path()).config.end_ids, ElementsAre(2, 3, 5));
 }
 
+TEST(LlamaConfigTest, NullMeansNoEndToken) {
+  for (const std::string& type : llama_model_types()) {
+    const TemporaryFolder folder;
+    json config = smallest(type);
+    const bool has_default = type == "llama" || type == "mistral";
+    EXPECT_EQ(parse_llama(config).config.end_ids.size(), has_default ? 1U : 0U) << type;
+    config["eos_token_id"] = nullptr;
+    EXPECT_THAT(parse_llama(config).config.end_ids, testing::IsEmpty()) << type;
+    std::ofstream(folder.path() / "config.json") << config;
+    std::ofstream(folder.path() / "generation_config.json") << R"({"eos_token_id": 5})";
+    EXPECT_THAT(describe_model(folder.path()).config.end_ids, ElementsAre(5)) << type;
+  }
+}
+
 TEST(LlamaConfigTest, BeginningTokensAreOfTheVocabulary) {
   json config = smallest("llama");
   const auto bos = [&config](const json& value) {
