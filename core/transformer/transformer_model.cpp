@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "core/error.h"
@@ -42,6 +43,13 @@ void check_decodes(const TransformerWeights& weights) {
   }
 }
 
+int64_t usable_tokens(const TransformerInfo& model, const TransformerOptions& options) {
+  const int64_t vocab = model.config.vocab_size;
+  SPECDEC_CHECK(options.usable_tokens >= 0 && options.usable_tokens <= vocab,
+                "{} usable tokens of a vocabulary of {}", options.usable_tokens, vocab);
+  return options.usable_tokens == 0 ? vocab : options.usable_tokens;
+}
+
 LayerList first_layers(int64_t count) {
   std::vector<int64_t> layers(static_cast<size_t>(count));
   std::iota(layers.begin(), layers.end(), 0);
@@ -62,6 +70,7 @@ class TransformerModel::Impl final : public Internals {
       : weights_(std::move(weights)),
         ops_(ops_of(options, *weights_)),
         store_(make_store(*weights_, store, options)),
+        usable_tokens_(usable_tokens(*weights_, options)),
         workspace_(*weights_),
         all_layers_(first_layers(num_layers())) {
     for (size_t layer = 0; layer < weights_->plan.size(); ++layer) {
@@ -115,7 +124,13 @@ class TransformerModel::Impl final : public Internals {
   Tensor embed(const Tensor& tokens) const override {
     return embed_tokens(*ops_, *weights_, tokens);
   }
-  Tensor head(const Tensor& hidden) const override { return head_logits(*ops_, *weights_, hidden); }
+  Tensor head(const Tensor& hidden) const override {
+    Tensor logits = head_logits(*ops_, *weights_, hidden);
+    if (const int64_t padding = logits.size(1) - usable_tokens_; padding > 0) {
+      logits.narrow(1, usable_tokens_, padding).fill_(-std::numeric_limits<double>::infinity());
+    }
+    return logits;
+  }
 
   std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override {
     return store_->key_values(layer, row);
@@ -308,6 +323,7 @@ class TransformerModel::Impl final : public Internals {
   std::shared_ptr<const TransformerWeights> weights_;
   std::shared_ptr<Ops> ops_;
   std::unique_ptr<KvStore> store_;
+  int64_t usable_tokens_;
   Workspace workspace_;
   LayerList all_layers_;
   std::vector<RopeTable> ropes_;

@@ -10,6 +10,9 @@ namespace specdec {
 
 struct TransformerOptions {
   int64_t max_length = 0;  ///< most tokens of a row; 0 = the config's max_position_embeddings
+  /// Tokens that may be generated: later rows of the embedding only pad it, and their logits are
+  /// -inf. 0 = the whole vocabulary.
+  int64_t usable_tokens = 0;
   std::shared_ptr<Ops> ops = nullptr;  ///< what runs the forward; nullptr = the device's own
 };
 

@@ -40,7 +40,8 @@ void add_import_command(CLI::App& app, CommandContext& context);
 
 /// A MODEL argument is looked up in the Hugging Face cache too.
 inline constexpr const char* kModelHelp =
-    "a checkpoint folder, a GGUF file, or org/name[@revision] from the Hugging Face cache";
+    "a checkpoint folder, a GGUF file, or org/name[@revision][/file.gguf] from the Hugging Face "
+    "cache";
 
 /// Ids written as "2,5,7". Throws ConfigError: not numbers, negative, none.
 std::vector<Token> parse_token_list(const std::string& text);

@@ -36,7 +36,7 @@ std::optional<DType> conversion_dtype(const std::string& name) {
     }
   }
   throw ConfigError(fmt::format(
-      "unknown dtype '{}' of a conversion; known: float32, float16, bfloat16, int8", name));
+      "unknown dtype '{}' of a conversion; known: stored, float32, float16, bfloat16, int8", name));
 }
 
 int convert(const CommandContext& context, const ConvertArguments& arguments) {
@@ -79,9 +79,10 @@ void add_convert_command(CLI::App& app, CommandContext& context) {
                     "leave the tokenizer out: the result takes token ids only");
   command->footer(
       "--dtype float32, float16, bfloat16 or int8 (GGUF's Q8_0) is that of the matrices; without\n"
-      "it they stay as they are, and blocks (Q4_1, ...) become float32. Norms and biases are not\n"
-      "rounded. The tokenizer and its chat template are converted too. What llama.cpp reads\n"
-      "otherwise than the model says is noted. Examples:\n"
+      "it (or with stored) they stay as they are, and what no conversion writes, blocks (Q4_1,\n"
+      "...) and float64, becomes float32. Norms and biases are not rounded. The tokenizer and its\n"
+      "chat template are converted too. What llama.cpp reads otherwise than the model says is\n"
+      "noted. Examples:\n"
       "  specdec convert weights/Llama-3.2-1B llama.gguf --dtype int8\n"
       "  specdec convert models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf weights/smollm2");
   command->callback([&context, arguments] {

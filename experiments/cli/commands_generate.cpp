@@ -53,9 +53,9 @@ std::vector<Token> encode(const GenerateArguments& arguments, const ModelFiles& 
   }
   if (files.tokenizer == nullptr) {
     throw ConfigError(
-        fmt::format("{} has no tokenizer (tokenizer.model or tokenizer.json): give "
-                    "--tokens instead of a text",
-                    files.folder.string()));
+        files.no_text(fmt::format("{} has no tokenizer (tokenizer.model or tokenizer.json): give "
+                                  "--tokens instead of a text",
+                                  files.folder.string())));
   }
   const auto text = arguments.prompt_file.empty()
                         ? arguments.prompt
@@ -73,8 +73,8 @@ StopRule make_stop(const GenerateArguments& arguments, const ModelFiles& files) 
     }
   }
   if (!arguments.stops.empty() && files.tokenizer == nullptr) {
-    throw ConfigError(
-        fmt::format("--stop: {} has no tokenizer, so text cannot stop it", files.folder.string()));
+    throw ConfigError(files.no_text(
+        fmt::format("--stop: {} has no tokenizer, so text cannot stop it", files.folder.string())));
   }
   if (!arguments.ignore_eos) {
     stop.end_ids = files.config.end_ids;
@@ -99,8 +99,8 @@ std::optional<GrammarConfig> read_grammar_text(const GenerateArguments& argument
   }
   const std::string& text = *arguments.grammar;
   if (files.tokenizer == nullptr) {
-    throw ConfigError(fmt::format("--grammar: {} has no tokenizer, and a grammar speaks of text",
-                                  files.folder.string()));
+    throw ConfigError(files.no_text(fmt::format(
+        "--grammar: {} has no tokenizer, and a grammar speaks of text", files.folder.string())));
   }
   if (text.empty() || text.front() != '{') {
     const auto kind = grammar_kind_of_file(text);

@@ -107,6 +107,8 @@ nlohmann::json layer_json(const LayerPlan& layer) {
           {"rope_factor", layer.rope.factor},
           {"rope_divisors", layer.rope.divisors},
           {"qkv_bias", layer.qkv_bias},
+          {"output_bias", layer.output_bias},
+          {"mlp_bias", layer.mlp_bias},
           {"qk_norm", layer.qk_norm},
           {"post_norms", layer.post_norms}};
 }
@@ -125,6 +127,8 @@ nlohmann::json inspect_json(const ModelFiles& files) {
     tokenizer = {{"pieces", files.tokenizer->vocab_size()},
                  {"bos", id(files.tokenizer->bos())},
                  {"eos", id(files.tokenizer->eos())}};
+  } else if (!files.tokenizer_error.empty()) {
+    tokenizer = {{"error", files.tokenizer_error}};
   }
   return {{"folder", files.folder.string()},
           {"family", config.family},
@@ -142,23 +146,32 @@ nlohmann::json inspect_json(const ModelFiles& files) {
           {"layers", layers}};
 }
 
+std::string tokenizer_text(const nlohmann::json& tokenizer) {
+  if (tokenizer.is_null()) {
+    return "none";
+  }
+  return tokenizer.contains("error") ? "not usable: " + tokenizer["error"].get<std::string>()
+                                     : tokenizer.dump();
+}
+
 void print_inspection(std::ostream& out, const nlohmann::json& json) {
   print_values(out, json);
-  out << fmt::format("{:<24} {}\n", "tokenizer",
-                     json["tokenizer"].is_null() ? "none" : json["tokenizer"].dump());
+  out << fmt::format("{:<24} {}\n", "tokenizer", tokenizer_text(json["tokenizer"]));
   out << fmt::format("\n{:>5} {:>6} {:>8} {:>9} {:>6} {:>7} {:>10} {:>8} {:>9}\n", "layer", "heads",
                      "kv_heads", "head_dim", "mlp", "window", "rope theta", "soft cap", "extras");
   size_t index = 0;
   for (const auto& layer : json["layers"]) {
     const auto window = layer["window"].get<int64_t>();
     const bool qk_norm = layer["qk_norm"].get<bool>();
+    const bool biases = layer["qkv_bias"].get<bool>() || layer["output_bias"].get<bool>() ||
+                        layer["mlp_bias"].get<bool>();
     out << fmt::format("{:>5} {:>6} {:>8} {:>9} {:>6} {:>7} {:>10} {:>8} {:>9}\n", index++,
                        layer["heads"].dump(), layer["kv_heads"].dump(), layer["head_dim"].dump(),
                        layer["intermediate_size"].dump(),
                        window == 0 ? "full" : std::to_string(window), layer["rope_theta"].dump(),
                        layer["soft_cap"].dump(),
                        qk_norm                           ? "qk norm"
-                       : layer["qkv_bias"].get<bool>()   ? "biases"
+                       : biases                          ? "biases"
                        : layer["post_norms"].get<bool>() ? "post norm"
                                                          : "");
   }

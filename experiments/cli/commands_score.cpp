@@ -52,9 +52,9 @@ struct Window {
 Passage encode_text(const std::string& id, const std::string& text, const ModelFiles& files) {
   if (files.tokenizer == nullptr) {
     throw ConfigError(
-        fmt::format("{} has no tokenizer (tokenizer.model or tokenizer.json): give "
-                    "a .jsonl file whose lines hold \"tokens\"",
-                    files.folder.string()));
+        files.no_text(fmt::format("{} has no tokenizer (tokenizer.model or tokenizer.json): give "
+                                  "a .jsonl file whose lines hold \"tokens\"",
+                                  files.folder.string())));
   }
   return {id, encode_prompt(*files.tokenizer, {{"user", text}}, false, files.config.bos_id),
           static_cast<int64_t>(text.size())};

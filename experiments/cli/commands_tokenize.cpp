@@ -14,7 +14,9 @@
 #include "core/error.h"
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
+#include "core/formats/utf8.h"
 #include "core/hub_cache.h"
+#include "core/tokenizers/byte_level_tokenizer.h"
 #include "core/tokenizers/special_encoder.h"
 #include "core/tokenizers/tokenizer.h"
 #include "experiments/cli/commands.h"
@@ -52,13 +54,29 @@ std::string spelled(const Tokenizer& tokenizer, Token token) {
   return std::string(bytes.empty() ? tokenizer.piece(token) : bytes);
 }
 
-/// True when the vocabulary has no symbols for some bytes of the text, which are dropped.
+/// The text as the same one is written by tokenizers that compose texts (NFC).
+std::string composed_runs(std::string_view text) {
+  std::string out;
+  for (const Utf8Run& run : utf8_runs(text)) {
+    out += run.valid ? composed(run.text) : std::string(run.text);
+  }
+  return out;
+}
+
+/// True when the vocabulary has no symbols for some bytes of the text, which are dropped: then they
+/// are not among those of the tokens, in their order. A tokenizer may compose the text, and put
+/// spaces into it.
 bool is_lossy(const Tokenizer& tokenizer, const std::vector<Token>& ids, const std::string& text) {
   std::string spelled_out;
   for (const Token token : ids) {
     spelled_out += spelled(tokenizer, token);
   }
-  return spelled_out != text && spelled_out != " " + text;  // a tokenizer may put a space before it
+  const std::string wanted = composed_runs(text);
+  auto next = wanted.begin();
+  for (const char byte : composed_runs(spelled_out)) {
+    next += next != wanted.end() && *next == byte ? 1 : 0;
+  }
+  return next != wanted.end();
 }
 
 nlohmann::json text_json(const Tokenizer& tokenizer, const std::vector<Token>& ids,

@@ -109,10 +109,10 @@ class CorpusReader {
 
   void append_encoded(std::string_view text, std::vector<Token>& tokens) const {
     if (target_.tokenizer == nullptr) {
-      throw ConfigError(fmt::format(
+      throw ConfigError(target_.no_text(fmt::format(
           "is text, but {} has no tokenizer (tokenizer.model or tokenizer.json); give .jsonl "
           "files with 'tokens'",
-          target_.folder.string()));
+          target_.folder.string())));
     }
     const std::vector<Token> piece = target_.tokenizer->encode(text);
     tokens.insert(tokens.end(), piece.begin(), piece.end());

@@ -30,6 +30,22 @@ constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {{"float32", at::kF
                                                               {"float16", at::kHalf},
                                                               {"int8", at::kChar}};
 
+/// Tokens before the padding of a vocabulary: those that have a piece; 0 = unknown.
+int64_t usable_tokens(const ModelFiles& files) {
+  return files.tokenizer == nullptr ? 0 : used_pieces(*files.tokenizer);
+}
+
+/// nullptr when there is none.
+std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& folder,
+                                          const GgufFile* gguf) {
+  if (gguf != nullptr) {
+    return has_tokenizer(gguf->metadata()) ? gguf_tokenizer(gguf->metadata()) : nullptr;
+  }
+  const bool has_any = std::filesystem::exists(folder / "tokenizer.model") ||
+                       std::filesystem::exists(folder / "tokenizer.json");
+  return has_any ? load_tokenizer(folder) : nullptr;
+}
+
 std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::path& folder,
                                                          const LoadOptions& options) {
   if (!options.device.is_cpu()) {
@@ -50,13 +66,10 @@ std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::
 ModelFiles read_model_files(const std::filesystem::path& folder) {
   const auto open = std::make_shared<const OpenModel>(open_model(folder));
   ModelFiles files{folder, open->description.config, open->description.plan, nullptr, open};
-  if (open->gguf != nullptr) {
-    if (has_tokenizer(open->gguf->metadata())) {
-      files.tokenizer = gguf_tokenizer(open->gguf->metadata());
-    }
-  } else if (std::filesystem::exists(folder / "tokenizer.model") ||
-             std::filesystem::exists(folder / "tokenizer.json")) {
-    files.tokenizer = load_tokenizer(folder);
+  try {
+    files.tokenizer = read_tokenizer(folder, open->gguf.get());
+  } catch (const Error& error) {
+    files.tokenizer_error = error.what();
   }
   if (files.tokenizer != nullptr) {
     if (files.tokenizer->vocab_size() > files.config.vocab_size) {
@@ -220,7 +233,9 @@ std::unique_ptr<TransformerModel> ModelLoader::load(const std::filesystem::path&
                     "'specdec logits' runs it",
                     folder.string()));
   }
-  const TransformerOptions options{.max_length = max_length_of(options_, shared->config)};
+  const ModelFiles* files = catalog_ == nullptr ? nullptr : catalog_->find(folder);
+  const TransformerOptions options{.max_length = max_length_of(options_, shared->config),
+                                   .usable_tokens = files == nullptr ? 0 : usable_tokens(*files)};
   auto model = std::make_unique<TransformerModel>(std::move(shared), kv_store(), options);
   if (thread_reason_.empty()) {
     thread_reason_ =

@@ -16,11 +16,19 @@ struct ModelFiles {
   std::filesystem::path folder;
   TransformerConfig config;
   std::vector<LayerPlan> plan;
-  std::shared_ptr<const Tokenizer> tokenizer;  ///< nullptr when the folder holds none
+  std::shared_ptr<const Tokenizer> tokenizer;  ///< nullptr when there is none that can be used
   std::shared_ptr<const OpenModel> open;       ///< its headers, which loading need not read again
+  std::string tokenizer_error = {};            ///< why there is a tokenizer that cannot be used
+
+  /// What to say where a text is needed and `tokenizer` is nullptr: the tokenizer's error, else
+  /// `none`.
+  const std::string& no_text(const std::string& none) const {
+    return tokenizer_error.empty() ? none : tokenizer_error;
+  }
 };
 
-/// Reads config.json and the tokenizer, and checks the headers of the weights. Throws WeightsError.
+/// Reads config.json and the tokenizer, and checks the headers of the weights. Throws WeightsError,
+/// but not for a tokenizer that is not supported: by token ids the model can be used.
 ModelFiles read_model_files(const std::filesystem::path& folder);
 
 /// Reads each folder once. A folder that cannot be used throws again at every read.
@@ -76,7 +84,8 @@ std::string gpu_name(const at::Device& device);
 /// them.
 class ModelLoader {
  public:
-  /// Does not read the headers of models again that `catalog`, which is borrowed, has read.
+  /// Does not read the headers of models again that `catalog`, which is borrowed, has read; with
+  /// their tokenizers known, tokens that only pad the vocabulary are never generated.
   explicit ModelLoader(ModelOptions options, const ModelCatalog* catalog = nullptr);
 
   std::shared_ptr<const TransformerWeights> weights(const std::filesystem::path& folder);

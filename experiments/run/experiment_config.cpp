@@ -33,8 +33,9 @@ StopRule read_stop(const ConfigNode& root, const ModelFiles* target) {
     node.fail("strings", "an empty text would stop every generation at once");
   }
   if (target != nullptr && !stop.stop_strings.empty() && target->tokenizer == nullptr) {
-    node.fail("strings", fmt::format("{} has no tokenizer, so text cannot stop it; use stop.ids",
-                                     target->folder.string()));
+    node.fail("strings", target->no_text(fmt::format(
+                             "{} has no tokenizer, so text cannot stop it; use stop.ids",
+                             target->folder.string())));
   }
   if (target != nullptr && !ignore_eos) {
     stop.end_ids = target->config.end_ids;
@@ -90,8 +91,8 @@ std::optional<GrammarConfig> read_constraint(const ConfigNode& root, const Promp
   const auto node = root.child("grammar");
   GrammarConfig grammar = read_grammar(node);
   if (target != nullptr && target->tokenizer == nullptr) {
-    node.fail(
-        fmt::format("{} has no tokenizer, and a grammar speaks of text", target->folder.string()));
+    node.fail(target->no_text(
+        fmt::format("{} has no tokenizer, and a grammar speaks of text", target->folder.string())));
   }
   if (target != nullptr) {
     check_tokens(node, grammar, *target, stop);
@@ -245,6 +246,35 @@ ExperimentConfig read_experiment(const ConfigNode& root, ModelCatalog& catalog,
   return config;
 }
 
+/// One of the known types; "auto" for another, which is an error.
+std::string read_model_type(const ConfigNode& node) {
+  const auto type = node.get<std::string>("type", "auto");
+  std::vector<std::string> types = known_model_types();
+  types.emplace_back("auto");
+  if (std::find(types.begin(), types.end(), type) == types.end()) {
+    node.fail("type", fmt::format("unknown type '{}'{}", type, known_names_text(type, types)));
+    return "auto";
+  }
+  return type;
+}
+
+/// "gemma" and "llama" are all of their kind; other types are families, as inspect prints them.
+bool is_type_of(const std::string& type, const std::string& family) {
+  const bool gemma = family.rfind("gemma", 0) == 0;
+  return type == "auto" || type == family || (type == "gemma" && gemma) ||
+         (type == "gemma3" && family == "gemma3_text") || (type == "llama" && !gemma);
+}
+
+/// The headers say whether weights that stay as they are have the blocks that int8 activations
+/// need.
+void check_stored_activations(const ModelOptions& options, const ModelFiles& files) {
+  if (options.activations == "int8") {
+    (void)measure_weights(
+        *files.open,
+        {.dtype = std::nullopt, .device = at::kCPU, .activations = ActivationFormat::kInt8});
+  }
+}
+
 }  // namespace
 
 SamplingParams read_sampling(const ConfigNode& node) {
@@ -264,11 +294,7 @@ SamplingParams read_sampling(const ConfigNode& node) {
 
 std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
                                  ModelOptions& options, const ModelFiles*& files) {
-  const auto type = node.get<std::string>("type", "auto");
-  if (type != "auto" && type != "gemma" && type != "llama") {
-    node.fail("type", fmt::format("unknown type '{}'{}", type,
-                                  known_names_text(type, {"auto", "gemma", "llama"})));
-  }
+  const std::string type = read_model_type(node);
   const auto weights = node.require_model("weights");
   options.dtype = node.get<std::string>("dtype", "");
   options.activations = node.get<std::string>("activations", "");
@@ -298,11 +324,13 @@ std::filesystem::path read_model(const ConfigNode& node, ModelCatalog& catalog,
     return weights;
   }
   note_error(node, "weights", [&] { files = &catalog.read(weights); });
-  const bool gemma = files != nullptr && files->config.family.rfind("gemma", 0) == 0;
-  if (files != nullptr && (type == "gemma" || type == "llama") && gemma != (type == "gemma")) {
+  if (files != nullptr && !is_type_of(type, files->config.family)) {
     node.fail("type",
               fmt::format("is {}, but the checkpoint is of the family {}; leave the key out", type,
                           files->config.family));
+  }
+  if (files != nullptr && (options.dtype.empty() || options.dtype == "stored")) {
+    note_error(node, "activations", [&] { check_stored_activations(options, *files); });
   }
   if (files != nullptr && options.include_mtp && !has_mtp(weights)) {
     node.fail("include_mtp",

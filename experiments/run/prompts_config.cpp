@@ -78,10 +78,10 @@ std::string check_prompts(const PromptsConfig& config, const ModelFiles& target)
       }
     }
     if (!prompt.turns.empty() && target.tokenizer == nullptr) {
-      return fmt::format(
+      return target.no_text(fmt::format(
           "{}: prompt '{}' is text, but {} has no tokenizer (tokenizer.model or tokenizer.json); "
           "prompts given as 'tokens' need none",
-          config.file.string(), prompt.id, target.folder.string());
+          config.file.string(), prompt.id, target.folder.string()));
     }
   }
   if (config.chat && target.tokenizer != nullptr) {

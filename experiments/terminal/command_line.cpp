@@ -140,6 +140,9 @@ void begin_commands(CLI::App& app, CommandLine& context) {
   app.footer(kFooter);
   app.require_subcommand(1);
   app.fallthrough();  // global flags after the command's name
+  app.failure_message([](const CLI::App* failed, const CLI::Error& error) {
+    return "error: " + CLI::FailureMessage::simple(failed, error);
+  });
   add_global_flags(app, context.flags);
 }
 

@@ -138,7 +138,7 @@ TEST(CliTest, WrongUsageExitsWithTwo) {
   for (const auto& arguments : cases) {
     const auto result = cli(arguments);
     EXPECT_EQ(result.code, 2) << fmt::format("{}: {}", fmt::join(arguments, " "), result.err);
-    EXPECT_NE(result.err, "");
+    EXPECT_THAT(result.err, HasSubstr("error: "));
     EXPECT_EQ(result.out, "");
   }
 }

@@ -61,8 +61,9 @@ TEST(ConvertCliTest, MistakesAreNamed) {
     return result.err;
   };
   EXPECT_THAT(message({"convert", kConvertedGguf, out, "--dtype", "int8"}), HasSubstr("--force"));
-  EXPECT_THAT(message({"convert", kConvertedGguf, out, "--dtype", "float64", "--force"}),
-              HasSubstr("unknown dtype 'float64' of a conversion; known: float32, float16"));
+  EXPECT_THAT(
+      message({"convert", kConvertedGguf, out, "--dtype", "float64", "--force"}),
+      HasSubstr("unknown dtype 'float64' of a conversion; known: stored, float32, float16"));
   // A folder of somebody's, with the input in it.
   const TemporaryFolder model;
   model.write("config.json", "{}");

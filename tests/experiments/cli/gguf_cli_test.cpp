@@ -6,9 +6,11 @@
 
 #include "core/families/model.h"
 #include "core/formats/strict_json.h"
+#include "core/tokenizers/tokenizer_files.h"
 #include "tests/experiments/cli/cli_result.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/tokenizer_fixture.h"
 
 namespace specdec {
 namespace {
@@ -24,6 +26,9 @@ TEST(GgufCliTest, InspectSaysWhatItIs) {
   EXPECT_EQ(inspection["weights"]["dtypes"], json({"F32", "Q4_1", "Q8_0"}));
   EXPECT_EQ(inspection["weights"]["parameters"], 68160);
   EXPECT_EQ(inspection["tokenizer"]["pieces"], 292);
+  for (const char* bias : {"qkv_bias", "output_bias", "mlp_bias"}) {
+    EXPECT_EQ(inspection["layers"][0][bias], false) << bias;
+  }
   EXPECT_EQ(json::parse(cli({"inspect", test_data("qwen2-a").string(), "--json"}).out)["family"],
             "qwen2");
 }
@@ -56,6 +61,32 @@ TEST(GgufCliTest, InspectFindsMissingTensors) {
   const auto result = cli({"inspect", folder.write("m.gguf", bytes).string()});
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, HasSubstr("tensor 'blk.1.ffn_up.weight' is missing"));
+}
+
+TEST(GgufCliTest, AModelWhoseTokenizerIsNotSupportedTakesTokenIds) {
+  std::string bytes = read_file(kGguf);
+  const std::string pre = "tokenizer.ggml.pre";
+  bytes.replace(bytes.find("smollm", bytes.find(pre)), 6, "other!");
+  const TemporaryFolder folder;
+  const std::string file = folder.write("m.gguf", bytes).string();
+  const std::string why = "'tokenizer.ggml.pre' is 'other!', which is not supported";
+  EXPECT_THAT(cli({"inspect", file}).out, HasSubstr("not usable: "));
+  const auto inspection = json::parse(cli({"inspect", file, "--json"}).out);
+  EXPECT_THAT(inspection["tokenizer"]["error"].get<std::string>(), HasSubstr(why));
+  const std::vector<std::string> generate = {"generate", file, "--max-new-tokens", "4"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    auto arguments = generate;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return cli(arguments);
+  };
+  EXPECT_EQ(with({"--tokens", "5,6"}).code, 0) << with({"--tokens", "5,6"}).err;
+  for (const std::vector<std::string>& needs_text : {std::vector<std::string>{"--prompt", "a"},
+                                                     {"--prompt", "a", "--chat"},
+                                                     {"--tokens", "5", "--stop", "a"},
+                                                     {"--tokens", "5", "--grammar", "g.gbnf"}}) {
+    EXPECT_EQ(with(needs_text).code, 2);
+    EXPECT_THAT(with(needs_text).err, HasSubstr(why));
+  }
 }
 
 TEST(GgufCliTest, GeneratesFromATextOrAChat) {
@@ -101,6 +132,34 @@ TEST(TokenizeCliTest, ControlPiecesAreTextUnlessAskedFor) {
   };
   EXPECT_GT(ids({}).size(), 1U);
   EXPECT_EQ(ids({"--special"}), json({2}));
+}
+
+TEST(TokenizeCliTest, OnlyBytesWithoutASymbolAreDropped) {
+  const auto is_lossless = [](const TemporaryFolder& model, const std::string& text) {
+    const std::vector<std::string> arguments = {"tokenize", model.path().string(), "--text", text};
+    const bool dropped = cli(arguments).out.find("which are dropped") != std::string::npos;
+    auto as_json = arguments;
+    as_json.emplace_back("--json");
+    EXPECT_EQ(json::parse(cli(as_json).out)["lossless"], !dropped) << text;
+    return !dropped;
+  };
+  TokenizerFiles files = *read_tokenizer_files(kGguf);
+  auto& model = std::get<ByteLevelModel>(files.model);
+  model.nfc = true;
+  for (SentencePiece& piece : model.pieces) {
+    piece.text = piece.text == "~" ? "~~~" : piece.text;  // the byte has no symbol then
+  }
+  const TemporaryFolder composing;
+  write_tokenizer_files(files, composing.path());
+  EXPECT_TRUE(is_lossless(composing, "Cafe\u0301 in the"));
+  EXPECT_FALSE(is_lossless(composing, "in~the"));
+  EXPECT_FALSE(is_lossless(composing, "Cafe\u0301~"));
+  json prefix = json::parse(tokenizer_fixture("llama2/tokenizer.json"));
+  prefix["added_tokens"][3]["special"] = false;  // [INST], after which texts have their space
+  const TemporaryFolder spaced;
+  spaced.write("tokenizer.json", prefix.dump());
+  EXPECT_TRUE(is_lossless(spaced, "[INST]in the"));
+  EXPECT_TRUE(is_lossless(spaced, "in the"));
 }
 
 TEST(TokenizeCliTest, FilesGiveALineForEachText) {

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
+#include "core/tokenizers/tokenizer_files.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
+#include "tests/support/small_byte_level_model.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -53,6 +55,27 @@ TEST(ModelLoadingTest, HeadersThatTheCatalogReadAreNotReadAgain) {
   EXPECT_EQ(loader.weights(file)->fingerprint, load_model(original)->fingerprint);
   ModelLoader alone({.dtype = "stored", .threads = 1});
   EXPECT_THROW(alone.weights(file), WeightsError);
+}
+
+TEST(ModelLoadingTest, TokensThatPadTheVocabularyAreNeverGenerated) {
+  const TemporaryFolder folder;
+  const auto padded = folder.path() / "padded";
+  std::filesystem::copy(test_data("qwen2-a"), padded);
+  TokenizerFiles tokenizer;
+  tokenizer.model = small_byte_level_model({"<end>"});
+  write_tokenizer_files(tokenizer, padded);
+  ModelCatalog catalog;
+  const int64_t pieces = catalog.read(padded).tokenizer->vocab_size();
+  ModelLoader loader({.dtype = "float32", .threads = 1}, &catalog);
+  ModelLoader whole({.dtype = "float32", .threads = 1});  // knows no tokenizer
+  const std::vector<Token> prompt{'a', 'b'};
+  const Tensor logits = loader.load(padded)->prefill_get_last_logits(prompt);
+  const Tensor all = whole.load(padded)->prefill_get_last_logits(prompt);
+  ASSERT_GT(all.size(0), pieces);
+  ASSERT_EQ(logits.sizes(), all.sizes());
+  EXPECT_TRUE(at::equal(logits.slice(0, 0, pieces), all.slice(0, 0, pieces)));
+  EXPECT_TRUE(logits.slice(0, pieces).isneginf().all().item<bool>());
+  EXPECT_TRUE(all.isfinite().all().item<bool>());
 }
 
 }  // namespace

@@ -334,6 +334,41 @@ TEST_F(ExperimentConfigTest, RefusesModelsAndPrompts) {
   EXPECT_THAT(set("prompts.file=big.jsonl"), HasSubstr("holds the id 512"));
 }
 
+TEST_F(ExperimentConfigTest, TypesAreTheFamiliesThatInspectPrints) {
+  const auto set = [&](const std::string& type) {
+    return message(text(""), {"model.type=" + type});
+  };
+  for (const char* type : {"auto", "gemma", "gemma3", "gemma3_text"}) {
+    EXPECT_EQ(set(type), "no error") << type;
+  }
+  for (const char* type : {"gemma2", "llama", "mistral", "qwen2", "qwen3"}) {
+    EXPECT_THAT(set(type), HasSubstr(fmt::format("is {}, but the checkpoint is of the family "
+                                                 "gemma3_text",
+                                                 type)));
+  }
+  const std::string qwen = "model.weights=" + test_data("qwen2-a").string();
+  for (const char* type : {"qwen2", "llama"}) {
+    EXPECT_THAT(message(text(""), {qwen, std::string("model.type=") + type}),
+                Not(HasSubstr("model.type")))
+        << type;
+  }
+}
+
+TEST_F(ExperimentConfigTest, RoundedActivationsNeedWeightsInBlocks) {
+  const auto set = [&](std::vector<std::string> sets) {
+    sets.emplace_back("model.activations=int8");
+    return message(text(""), sets);
+  };
+  EXPECT_THAT(set({}), HasSubstr("int8 needs weights in blocks, which are multiplied as integers, "
+                                 "and this model has none: set dtype: int8"));
+  EXPECT_THAT(set({"model.dtype=stored"}), HasSubstr("this model has none"));
+  EXPECT_THAT(set({"model.dtype=float32"}), HasSubstr("int8 needs weights in blocks"));
+  EXPECT_EQ(set({"model.dtype=int8"}), "no error");
+  const std::string weights = "model.weights=" + test_data("gguf/").string();
+  EXPECT_EQ(set({weights + "llama-q4_1.gguf"}), "no error");
+  EXPECT_THAT(set({weights + "llama-f16.gguf"}), HasSubstr("this model has none"));
+}
+
 TEST_F(ExperimentConfigTest, LogitsOfAnyWidthAreConsistentOnTheCpuOnly) {
   EXPECT_EQ(message(text(""), {"model.verify_consistent=true"}), "no error");
   const auto refused = message(text(""), {"model.verify_consistent=true", "model.device=cuda"});
