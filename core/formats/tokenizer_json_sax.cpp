@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/formats/strict_json.h"
 
@@ -187,12 +189,70 @@ class TokenizerJsonEvents {
   bool in_model_ = false;
 };
 
+/// Receives the parser's events up to the end of the added tokens, and notes their highest id.
+class AddedTokenEvents {
+ public:
+  std::optional<uint64_t> last() const { return last_; }
+
+  bool null() { return true; }
+  bool boolean(bool /*value*/) { return true; }
+  bool number_integer(int64_t /*value*/) { return true; }
+  bool number_float(double /*value*/, const std::string& /*text*/) { return true; }
+  bool binary(json::binary_t& /*value*/) { return false; }  // not in JSON text
+  bool string(std::string& /*value*/) { return true; }
+  bool start_object(size_t /*size*/) { return open(); }
+  bool start_array(size_t /*size*/) { return open(); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+
+  bool number_unsigned(uint64_t value) {
+    if (in_added_ && depth_ == kTokenDepth && key_ == "id") {
+      last_ = std::max(last_.value_or(0), value);
+    }
+    return true;
+  }
+
+  bool key(std::string& value) {
+    in_added_ = depth_ == 1 ? value == "added_tokens" : in_added_;
+    key_ = std::move(value);
+    return true;
+  }
+
+  template <class Exception>
+  bool parse_error(size_t /*position*/, const std::string& /*token*/, const Exception& /*error*/) {
+    return false;
+  }
+
+ private:
+  static constexpr int kTokenDepth = 3;  // the file, the list, the token
+
+  bool open() {
+    ++depth_;
+    return true;
+  }
+  bool close() {
+    --depth_;
+    return !(in_added_ && depth_ == 1);
+  }
+
+  int depth_ = 0;
+  bool in_added_ = false;
+  std::string key_;
+  std::optional<uint64_t> last_;
+};
+
 }  // namespace
 
 TokenizerJsonText split_tokenizer_json(std::string_view text, const std::string& where) {
   TokenizerJsonEvents events(text, where);
   json::sax_parse(text.begin(), text.end(), &events);
   return events.take();
+}
+
+std::optional<uint64_t> last_added_id(std::string_view text) {
+  AddedTokenEvents events;
+  json::sax_parse(text.begin(), text.end(), &events);
+  return events.last();
 }
 
 }  // namespace specdec

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,5 +22,9 @@ struct TokenizerJsonText {
 /// Throws WeightsError with line and column when the text is not JSON, and when a list holds what
 /// it should not or a key comes twice.
 TokenizerJsonText split_tokenizer_json(std::string_view text, const std::string& where);
+
+/// The highest id of a tokenizer.json's added tokens; nothing where it has none. Quick: what
+/// follows them, as the model does in the files of Hugging Face's library, is not read.
+std::optional<uint64_t> last_added_id(std::string_view text);
 
 }  // namespace specdec

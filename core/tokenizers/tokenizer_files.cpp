@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -109,23 +108,6 @@ std::optional<uint64_t> count_pieces(const std::filesystem::path& file) {
   }
 }
 
-/// The highest id of a tokenizer.json's added tokens; nothing where there are none, or for a file
-/// that is no JSON.
-std::optional<uint64_t> last_added_id(const std::filesystem::path& file) {
-  // The model, which is long, is passed over.
-  const auto keep = [](int /*depth*/, json::parse_event_t event, const json& value) {
-    return event != json::parse_event_t::key || value != "model";
-  };
-  const json root = json::parse(read_file(file), keep, /*allow_exceptions=*/false);
-  std::optional<uint64_t> last;
-  for (const json& token : root.is_object() ? root.value("added_tokens", json::array()) : json()) {
-    if (token.is_object() && token.contains("id") && token["id"].is_number_unsigned()) {
-      last = std::max(last.value_or(0), token["id"].get<uint64_t>());
-    }
-  }
-  return last;
-}
-
 /// By a checkpoint's config.json; the largest number where that does not say it.
 uint64_t vocabulary_size(const std::filesystem::path& folder) {
   constexpr auto kUnknown = std::numeric_limits<uint64_t>::max();
@@ -177,7 +159,7 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& folder) {
     return model;
   }
   const auto pieces = count_pieces(model);
-  const auto last = pieces ? last_added_id(text) : std::nullopt;
+  const auto last = pieces ? last_added_id(read_file(text)) : std::nullopt;
   // Gemma 3 1B's tokenizer.json has a piece for images, which are beyond its vocabulary.
   const bool adds = pieces && last && *last >= *pieces && *last < vocabulary_size(folder);
   return !pieces || adds ? text : model;

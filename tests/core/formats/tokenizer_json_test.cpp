@@ -153,5 +153,15 @@ TEST(TokenizerJsonTest, RefusesWrongMerges) {
   EXPECT_THAT(complaint("/model/merges/1", json::array({"e", "\n"})), HasSubstr("\"e\n\""));
 }
 
+TEST(TokenizerJsonTest, TheLastAddedIdIsReadUpToTheEndOfTheList) {
+  EXPECT_EQ(last_added_id(R"({"id":9,"added_tokens":[{"id":3,"n":{"id":8}},{"id":2}],"model":{)"),
+            3U);
+  EXPECT_EQ(last_added_id(R"({"model":{"added_tokens":[{"id":7}]},"added_tokens":[{"id":1}]})"),
+            1U);
+  EXPECT_EQ(last_added_id(R"({"added_tokens":[],"model":{"id":5}})"), std::nullopt);
+  EXPECT_EQ(last_added_id(R"({"added_tokens":[{"id":-1},{"id":"2"},[4]]})"), std::nullopt);
+  EXPECT_EQ(last_added_id("no JSON"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace specdec
