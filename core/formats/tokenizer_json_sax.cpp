@@ -228,6 +228,7 @@ class AddedTokenEvents {
 
   bool open() {
     ++depth_;
+    key_.clear();
     return true;
   }
   bool close() {
