@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <random>
 
 #include "core/error.h"
@@ -155,20 +154,19 @@ TEST(RulePartsTest, AnEndTokenIsTheLast) {
               AllOf(HasSubstr("1:8: the token <|turn_end|>"), HasSubstr("as a tag's end")));
 }
 
-/// Rules that lead to one another in a long row; what is true of the last reaches the first.
+/// Rules that lead to one another in a long row; what is true of the last reaches the first. Slower
+/// than linear, it would take minutes.
 TEST(RulePartsTest, EndTokensAreFoundInLongGrammars) {
   std::string rows;
   constexpr int kRules = 40'000;
   for (int i = 0; i < kRules; ++i) {
     rows += fmt::format("r{}: r{} | r{} r{}\n", i, i + 1, i + 1, i + 1);
   }
-  const auto begin = std::chrono::steady_clock::now();
   const auto last = fmt::format("r{}: \"a\"", kRules);
   EXPECT_THAT(rules_error(GrammarKind::kLark, "start: r0 | <|turn_end|>\n" + rows + last),
               HasSubstr("max_state_items"));  // which is looked at later
   EXPECT_THAT(rules_error(GrammarKind::kLark, "start: r0\n" + rows + last + " | <|turn_end|>"),
               HasSubstr("the token <|turn_end|> ends what is generated"));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(6));
 }
 
 TEST(RulePartsTest, AnEndTokenThatIsNamedEndsTheText) {

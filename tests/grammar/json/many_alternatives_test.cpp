@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <random>
 #include <string>
 #include <utility>
@@ -245,12 +244,10 @@ TEST(ManyAlternativesTest, OneOfOfManyReferencesInManyReferences) {
            joined(300, [&](size_t) { return fmt::format(R"({{"$ref":"#/$defs/{}"}})", name); }) +
            "]}";
   };
-  const auto begin = std::chrono::steady_clock::now();
   const Grammar grammar =
       compile_many(R"({"oneOf":[{"$ref":"#/$defs/a"},{"type":"null"}],"$defs":{"a":)" + refer("b") +
                    R"(,"b":)" + refer("c") + R"(,"c":)" + refer("d") +
                    R"(,"d":{"type":"object","properties":{"x":{"const":1}},"required":["x"]}}})");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
   EXPECT_TRUE(accepts(*grammar, R"({"x":1})"));
   EXPECT_FALSE(accepts(*grammar, R"({"x":2})"));
 }
