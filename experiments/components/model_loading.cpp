@@ -14,6 +14,7 @@
 #include "core/families/model.h"
 #include "core/formats/safetensors.h"
 #include "core/tokenizers/gguf_tokenizer.h"
+#include "core/tokenizers/tokenizer_files.h"
 #include "experiments/components/thread_choice.h"
 #include "kv/kv_cache.h"
 
@@ -41,9 +42,8 @@ std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& folder,
   if (gguf != nullptr) {
     return has_tokenizer(gguf->metadata()) ? gguf_tokenizer(gguf->metadata()) : nullptr;
   }
-  const bool has_any = std::filesystem::exists(folder / "tokenizer.model") ||
-                       std::filesystem::exists(folder / "tokenizer.json");
-  return has_any ? load_tokenizer(folder) : nullptr;
+  const auto file = tokenizer_file(folder);
+  return file.empty() ? nullptr : load_tokenizer(file);
 }
 
 std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::path& folder,
