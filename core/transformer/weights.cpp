@@ -75,8 +75,8 @@ PackOptions head_packing(const TransformerWeights& target) {
 void require_blocks(ActivationFormat activations, bool has_blocks) {
   if (activations == ActivationFormat::kInt8 && !has_blocks) {
     throw ConfigError(
-        "activations: int8 needs weights in blocks, which are multiplied as integers, and this "
-        "model has none: set dtype: int8, or leave activations out");
+        "int8 needs weights in blocks, which are multiplied as integers, and this model has none: "
+        "set dtype: int8, or leave activations out");
   }
 }
 

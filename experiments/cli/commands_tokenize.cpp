@@ -54,7 +54,7 @@ std::string spelled(const Tokenizer& tokenizer, Token token) {
   return std::string(bytes.empty() ? tokenizer.piece(token) : bytes);
 }
 
-/// The text as the same one is written by tokenizers that compose texts (NFC).
+/// The text in NFC, to which some tokenizers bring it; bytes that are not UTF-8 stay as they are.
 std::string composed_runs(std::string_view text) {
   std::string out;
   for (const Utf8Run& run : utf8_runs(text)) {
