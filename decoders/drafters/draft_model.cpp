@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "core/error.h"
@@ -12,15 +13,17 @@ namespace specdec {
 
 DraftModelDrafter::DraftModelDrafter(std::unique_ptr<LanguageModel> model,
                                      const DraftModelOptions& options)
-    : DistributionDrafter(options.sample), model_(std::move(model)) {}
+    : DistributionDrafter(options.sample),
+      model_(std::move(model)),
+      vocab_size_(options.vocab_size > 0 ? options.vocab_size : model_->vocab_size()) {}
 
 void DraftModelDrafter::check(const LanguageModel& target) const {
-  if (model_->vocab_size() != target.vocab_size()) {
+  if (vocab_size_ != target.vocab_size()) {
     throw ConfigError(fmt::format(
         "the draft model has a vocabulary of {} tokens and the target one of {}: a drafted token "
         "would not mean the same to both. Choose a draft model that was trained with the target's "
         "tokenizer",
-        model_->vocab_size(), target.vocab_size()));
+        vocab_size_, target.vocab_size()));
   }
 }
 
@@ -79,13 +82,20 @@ Tensor DraftModelDrafter::read_prompt() {
 
 Tensor DraftModelDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
   if (frontier.size() == 1 && frontier.front() == 0) {
-    return catch_up();
+    return fitted(catch_up());
   }
   const TokenBatch batch = nodes_.batch(partial, frontier, std::ssize(pending_));
   for (size_t i = 0; i < frontier.size(); ++i) {
     pending_.push_back({partial.tokens[static_cast<size_t>(frontier[i])], batch.parents[i]});
   }
-  return model_->forward(batch).logits;
+  return fitted(model_->forward(batch).logits);
+}
+
+Tensor DraftModelDrafter::fitted(const Tensor& logits) const {
+  const int64_t missing = vocab_size_ - logits.size(1);
+  return missing == 0
+             ? logits
+             : at::constant_pad_nd(logits, {0, missing}, -std::numeric_limits<double>::infinity());
 }
 
 std::optional<DraftRoom> DraftModelDrafter::begin_draft(const DraftContext& context) {

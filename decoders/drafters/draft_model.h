@@ -15,6 +15,11 @@ struct DraftModelOptions {
   /// overlap of the two distributions. Neither is better for every pair. Not given = wherever the
   /// shape allows it.
   std::optional<bool> sample = {};
+  /// The target's vocabulary, where the two models pad the same tokens to different numbers of rows
+  /// (Qwen 2.5 of 0.5 and of 7 billion parameters do): rows beyond it are left out of the draft's
+  /// logits, missing ones are never drafted. 0 = the draft model's own, and the target must have
+  /// the same.
+  int64_t vocab_size = 0;
 };
 
 /// Drafts with a smaller model of the same vocabulary (Leviathan et al., 2023; Chen et al., 2023),
@@ -24,7 +29,7 @@ class DraftModelDrafter final : public DistributionDrafter {
  public:
   explicit DraftModelDrafter(std::unique_ptr<LanguageModel> model,
                              const DraftModelOptions& options = {});
-  /// Refuses a target whose vocabulary has another size.
+  /// Refuses a target whose vocabulary has another size than the drafts.
   void check(const LanguageModel& target) const override;
   void reset() override;
 
@@ -36,10 +41,13 @@ class DraftModelDrafter final : public DistributionDrafter {
   Tensor catch_up();
   /// The same at a request's first draft.
   Tensor read_prompt();
+  /// The draft model's logits [n, its vocabulary] over the drafts' vocabulary.
+  Tensor fitted(const Tensor& logits) const;
   /// Keeps the drafted nodes that were committed since.
   void commit_accepted();
 
   std::unique_ptr<LanguageModel> model_;
+  int64_t vocab_size_;                // of the drafts
   TokenSpan committed_;               // of the draft in progress
   double* prompt_seconds_ = nullptr;  // the same
   std::vector<Token> cached_;         // what the model keeps

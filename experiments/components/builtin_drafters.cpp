@@ -22,9 +22,10 @@ namespace {
 DrafterRegistry::Make prepare_draft_model(const ConfigNode& node, const RunPlan& plan) {
   const WeightsOptions given = weights_options("its checkpoint folder").read(node);
   const auto& folder = given.weights;
-  const DraftModelOptions options{.sample = given.sample};
+  DraftModelOptions options{.sample = given.sample};
   check_sample(node, plan, given.sample);
   if (!folder.empty() && plan.target != nullptr) {
+    options.vocab_size = plan.target->config.vocab_size;
     note_error(node, "weights", [&] {
       const auto& draft = plan.models.read(folder);
       const auto mismatch = vocabulary_mismatch(*plan.target, draft);

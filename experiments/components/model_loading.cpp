@@ -96,14 +96,15 @@ const ModelFiles& ModelCatalog::read(const std::filesystem::path& folder) {
 }
 
 std::string vocabulary_mismatch(const ModelFiles& target, const ModelFiles& draft) {
+  std::string reason;
+  if (target.tokenizer != nullptr && draft.tokenizer != nullptr) {
+    return same_vocabulary(*target.tokenizer, *draft.tokenizer, reason)
+               ? ""
+               : "draft and target have different vocabularies: " + reason;
+  }
   if (target.config.vocab_size != draft.config.vocab_size) {
     return fmt::format("the draft model's vocabulary has {} entries, the target's {}",
                        draft.config.vocab_size, target.config.vocab_size);
-  }
-  std::string reason;
-  if (target.tokenizer != nullptr && draft.tokenizer != nullptr &&
-      !same_vocabulary(*target.tokenizer, *draft.tokenizer, reason)) {
-    return "draft and target have different vocabularies: " + reason;
   }
   return "";
 }

@@ -43,7 +43,8 @@ class ModelCatalog {
 };
 
 /// Why a draft model cannot propose tokens for a target; "" when it can. Compares the tokenizers
-/// when both have one, else the sizes of the vocabularies.
+/// when both have one: their embeddings may be padded to different numbers of rows. Else compares
+/// the sizes of the vocabularies.
 std::string vocabulary_mismatch(const ModelFiles& target, const ModelFiles& draft);
 
 /// How models of a run are loaded.

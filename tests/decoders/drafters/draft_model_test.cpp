@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "core/error.h"
 #include "decoders/shapes/chain.h"
 #include "decoders/speculative.h"
@@ -157,6 +159,40 @@ TEST(DraftModelTest, RefusesAnotherVocabulary) {
   FakeModel other(kDraftVocab + 1, random_table(kDraftVocab + 1, 1));
   EXPECT_THAT([&] { bench.drafter->check(other); },
               ThrowsMessage<ConfigError>(HasSubstr("5 tokens and the target one of 6")));
+}
+
+/// The same with -inf for `padding` more rows, which no token has.
+LogitTable padded_table(int64_t padding) {
+  return [padding](std::span<const Token> history) {
+    std::vector<double> logits = model_table()(history);
+    logits.insert(logits.end(), static_cast<size_t>(padding),
+                  -std::numeric_limits<double>::infinity());
+    return logits;
+  };
+}
+
+TEST(DraftModelTest, FitsLogitsToATargetThatIsPaddedOtherwise) {
+  for (const int64_t padding : {2, 0}) {
+    const int64_t target_padding = 2 - padding;
+    DraftModelDrafter drafter(
+        std::make_unique<FakeModel>(kDraftVocab + padding, padded_table(padding)),
+        {.vocab_size = kDraftVocab + target_padding});
+    FakeModel target(kDraftVocab + target_padding, padded_table(target_padding));
+    EXPECT_NO_THROW(drafter.check(target));
+    DraftBench bench;
+    bench.sampling.temperature = 0.9;
+    ChainShape shape(3);
+    Tokens history = {1, 2, 3};
+    const Draft draft = drafter.propose(bench.context(history, shape, {3, 3, 1}));
+    ASSERT_EQ(draft.proposed(), 3);
+    for (int64_t node = 0; node < 3; ++node) {
+      const std::vector<double> logits = padded_table(target_padding)(history);
+      std::vector<double> distribution(logits.size());
+      target_distribution(std::span<const double>(logits), history, bench.sampling, distribution);
+      EXPECT_EQ(draft.drawn_from(node)->row(), distribution) << padding << ", node " << node;
+      history.push_back(draft.tokens[static_cast<size_t>(node) + 1]);
+    }
+  }
 }
 
 TEST(DraftModelTest, AModelThatIsItsOwnTargetIsAcceptedWhole) {

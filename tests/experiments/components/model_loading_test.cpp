@@ -78,5 +78,16 @@ TEST(ModelLoadingTest, TokensThatPadTheVocabularyAreNeverGenerated) {
   EXPECT_TRUE(all.isfinite().all().item<bool>());
 }
 
+TEST(ModelLoadingTest, DraftModelsMayPadTheSameTokensOtherwise) {
+  ModelCatalog catalog;
+  const ModelFiles& target = catalog.read(test_data("gguf/llama-f16.gguf"));
+  ModelFiles draft = target;
+  EXPECT_EQ(vocabulary_mismatch(target, draft), "");
+  draft.config.vocab_size += 64;
+  EXPECT_EQ(vocabulary_mismatch(target, draft), "");
+  draft.tokenizer = nullptr;  // then nothing says that the tokens are the same
+  EXPECT_THAT(vocabulary_mismatch(target, draft), HasSubstr("entries, the target's"));
+}
+
 }  // namespace
 }  // namespace specdec
