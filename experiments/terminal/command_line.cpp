@@ -11,6 +11,7 @@
 #include <csignal>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <new>
 #include <ostream>
 #include <string_view>
@@ -64,6 +65,29 @@ void add_global_flags(CLI::App& app, GlobalFlags& flags) {
       ->check(CLI::Range(1, 1024));
   app.add_flag("--quiet", flags.quiet, "no progress and no logs");
 }
+
+/// A command's help ends with the names of the options that all commands have.
+class CommandHelp final : public CLI::Formatter {
+ public:
+  std::string make_footer(const CLI::App* app) const override {
+    const CLI::App* program = app;
+    while (program->get_parent() != nullptr) {
+      program = program->get_parent();
+    }
+    const std::string footer = CLI::Formatter::make_footer(app);
+    if (program == app) {
+      return footer;
+    }
+    std::vector<std::string> names;
+    for (const CLI::Option* option : program->get_options()) {
+      if (option != program->get_help_ptr() && option != program->get_version_ptr()) {
+        names.push_back(option->get_name());
+      }
+    }
+    return fmt::format("Options of all commands, see 'specdec --help': {}\n{}{}", join_names(names),
+                       footer.empty() ? "" : "\n", footer);
+  }
+};
 
 /// Ctrl-C where no InterruptGuard looks after it: nothing is half done there, so the program ends
 /// at once, as it does elsewhere. Only calls that a signal handler may make.
@@ -138,6 +162,7 @@ void begin_commands(CLI::App& app, CommandLine& context) {
   app.description(kDescription);
   app.name("specdec");
   app.footer(kFooter);
+  app.formatter(std::make_shared<CommandHelp>());
   app.require_subcommand(1);
   app.fallthrough();  // global flags after the command's name
   app.failure_message([](const CLI::App* failed, const CLI::Error& error) {

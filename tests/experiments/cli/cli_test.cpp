@@ -31,6 +31,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 const std::string kModel = test_data("gemma3-a").string();
 
@@ -47,7 +48,9 @@ TEST(CliTest, HelpAndVersionSucceed) {
     const auto help = cli({command, "--help"});
     EXPECT_EQ(help.code, 0) << command;
     EXPECT_THAT(help.out, HasSubstr(command));
+    EXPECT_THAT(help.out, HasSubstr("see 'specdec --help': --device, --dtype, "));
   }
+  EXPECT_THAT(cli({"--help"}).out, Not(HasSubstr("see 'specdec --help'")));
 }
 
 TEST(CliTest, EachCommandNamesTheOneThatAConfigIsFor) {
