@@ -234,6 +234,14 @@ void Alternatives::expand(Task task, Plan plan, std::vector<Plan>& found) {
   if (!add_all(task, plan) || !plausible(plan) || !settle_choices(task, plan)) {
     return;
   }
+  if (const auto cases = task.choices.empty() ? std::nullopt : this->cases(task, plan)) {
+    for (const PropertyCases::Case& one : *cases) {
+      Task next{one.left, {}};
+      next.pending.push_back(one.when);
+      expand(std::move(next), plan, found);
+    }
+    return;
+  }
   const auto chosen = task.choices.empty() ? task.choices.end() : next_choice(task, plan);
   if (task.choices.empty()) {
     found.push_back(std::move(plan));

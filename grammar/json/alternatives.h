@@ -1,10 +1,12 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "grammar/json/clause_reader.h"
 #include "grammar/json/feasibility.h"
 #include "grammar/json/formula_truths.h"
+#include "grammar/json/property_cases.h"
 #include "grammar/json/value_plan.h"
 #include "grammar/numbers/number_plan.h"
 #include "grammar/schema/formula.h"
@@ -24,7 +26,8 @@ class Alternatives {
         questions_(questions),
         feasibility_(feasibility),
         truths_(formulas, schemas, questions),
-        clauses_(formulas, schemas, truths_) {}
+        clauses_(formulas, schemas, truths_),
+        cases_(formulas, schemas, truths_, feasibility, clauses_) {}
 
   /// Types all of whose values satisfy the formula, among those that are asked for.
   TypeMask always(FormulaId formula, TypeMask asked) { return truths_.always(formula, asked); }
@@ -43,6 +46,14 @@ class Alternatives {
 
   template <class Plan>
   std::vector<Plan> alternatives(FormulaId goal);
+  /// Cases that decide many choices at once, instead of making one of these.
+  std::optional<std::vector<PropertyCases::Case>> cases(const Task& task, const ObjectPlan& plan);
+  template <class Plan>
+  std::optional<std::vector<PropertyCases::Case>> cases(const Task& /*task*/,
+                                                        const Plan& /*plan*/) {
+    return std::nullopt;
+  }
+  bool fit_clauses(const Choices& choices, const ObjectPlan& plan);
   /// The choice that is to be made next; none when they were kept as the plan's clauses.
   Choices::iterator next_choice(Task& task, ObjectPlan& plan);
   template <class Plan>
@@ -101,6 +112,7 @@ class Alternatives {
   Feasibility& feasibility_;
   FormulaTruths truths_;
   ClauseReader clauses_;
+  PropertyCases cases_;
 };
 
 }  // namespace specdec

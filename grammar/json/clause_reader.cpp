@@ -86,13 +86,16 @@ std::optional<ObjectClause> ClauseReader::literal(const Atom& atom, int depth) {
   } else {
     return std::nullopt;
   }
-  for (const FormulaId formula : {literal.formula, formulas_.negate(literal.formula)}) {
-    literal.listing = is_listing(formula) ? formula : literal.listing;
-  }
+  literal.listing = listing_of(literal.formula);
   return ObjectClause{{literal}};
 }
 
 // ---- Formulas that list their values ------------------------------------------------------------
+
+FormulaId ClauseReader::listing_of(FormulaId formula) {
+  const FormulaId contrary = formulas_.negate(formula);
+  return is_listing(contrary) ? contrary : is_listing(formula) ? formula : FormulaStore::kFalse;
+}
 
 /// True when it is the same as being one of few constants.
 bool ClauseReader::is_listing(FormulaId formula) {

@@ -23,6 +23,8 @@ class ClauseReader {
 
   /// nullptr when it speaks of anything else.
   const ObjectClause* read(FormulaId choice);
+  /// The formula or its contrary, where it lists its values: few constants; else kFalse.
+  FormulaId listing_of(FormulaId formula);
 
  private:
   std::optional<ObjectClause> parts(FormulaId formula, int depth);

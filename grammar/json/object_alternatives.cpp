@@ -1,5 +1,7 @@
 // What the alternatives of objects say of further formulas, and which of these they keep.
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "grammar/json/alternatives.h"
 
@@ -218,6 +220,41 @@ uint64_t Alternatives::count_ways(const Choices& choices, const Size& size) {
     ways *= ways <= kFewAlternatives ? std::max<uint64_t>(1, size(choice)) : 1;
   }
   return ways;
+}
+
+/// True when they can all be kept as clauses, of which each property tells few kinds of its values
+/// apart that are no constants.
+bool Alternatives::fit_clauses(const Choices& choices, const ObjectPlan& plan) {
+  constexpr size_t kFewKinds = 6;
+  if (!plan.exists.empty() || plan.min > plan.required) {
+    return false;
+  }
+  std::unordered_map<NameId, std::unordered_set<FormulaId>> told;
+  for (const FormulaId choice : choices) {
+    const ObjectClause* clause = clauses_.read(choice);
+    if (clause == nullptr) {
+      return false;
+    }
+    for (const ClausePart& part : *clause) {
+      for (const ClauseLiteral& literal : part) {
+        if (literal.listing == FormulaStore::kFalse && literal.formula > FormulaStore::kTrue) {
+          std::unordered_set<FormulaId>& kinds = told[literal.name];
+          kinds.insert(std::min(literal.formula, formulas_.negate(literal.formula)));
+          if (kinds.size() > kFewKinds) {
+            return false;
+          }
+        }
+      }
+    }
+  }
+  return true;
+}
+
+std::optional<std::vector<PropertyCases::Case>> Alternatives::cases(const Task& task,
+                                                                    const ObjectPlan& plan) {
+  return cases_.count_ways(task.choices) <= kFewAlternatives || fit_clauses(task.choices, plan)
+             ? std::nullopt
+             : cases_.split(task.choices);
 }
 
 Alternatives::Choices::iterator Alternatives::next_choice(Task& task, ObjectPlan& plan) {

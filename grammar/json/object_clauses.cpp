@@ -1,12 +1,11 @@
 #include "grammar/json/object_clauses.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <span>
 #include <unordered_set>
 
 #include "core/error.h"
-#include "grammar/json/clause_reader.h"
+#include "grammar/json/alike_values.h"
 
 namespace specdec {
 namespace {
@@ -160,36 +159,6 @@ ObjectClauses::Told ObjectClauses::told_apart(const ObjectPlan& plan, size_t nam
   return told;
 }
 
-/// Their values, by which of the formulas list them, after all others: however many constants there
-/// are, each is told from all others at once.
-std::vector<ObjectClauses::Constants> ObjectClauses::find_constants(const Told& told) {
-  std::map<ValueId, std::pair<std::string, std::set<size_t>>> lists;  // by value: formulas
-  for (size_t i = 0; i < told.listing; ++i) {
-    for (const ValueEntry& entry :
-         feasibility_.values(told.formulas[i], ClauseReader::kMaxConstants).entries) {
-      lists.try_emplace(entry.id, entry.text, std::set<size_t>()).first->second.second.insert(i);
-    }
-  }
-  std::map<std::set<size_t>, std::vector<JsonValue>> alike;
-  for (const auto& [id, entry] : lists) {
-    alike[entry.second].push_back(parse_json(entry.first, "value"));
-  }
-  std::vector<JsonValue> all_values;
-  std::vector<Constants> all(1);
-  for (const auto& [formulas, values] : alike) {
-    all_values.insert(all_values.end(), values.begin(), values.end());
-    Constants& constants = all.emplace_back();
-    constants.any = formulas_.equals_any(values);
-    constants.truths.resize(told.listing);
-    for (const size_t formula : formulas) {
-      constants.truths[formula] = true;
-    }
-  }
-  all.front() = {formulas_.negate(formulas_.equals_any(all_values)),
-                 std::vector<bool>(told.listing)};
-  return all;
-}
-
 const std::vector<ObjectClauses::Split>& ObjectClauses::splits(ObjectPlanId id,
                                                                const ObjectPlan& plan,
                                                                size_t name) {
@@ -200,10 +169,11 @@ const std::vector<ObjectClauses::Split>& ObjectClauses::splits(ObjectPlanId id,
   const FormulaId goal = plan.names[name].goal;
   const Told told = told_apart(plan, name);
   std::vector<Split> found;
-  for (Constants& constants : find_constants(told)) {
-    const FormulaId with = formulas_.all_of({goal, constants.any});
+  const std::span listing = std::span(told.formulas).first(told.listing);
+  for (AlikeValues& values : find_alike_values(feasibility_, listing)) {
+    const FormulaId with = formulas_.all_of({goal, values.formula(formulas_)});
     if (!feasibility_.impossible(with)) {
-      add_splits(plan, name, told.formulas, with, constants.truths, found);
+      add_splits(plan, name, told.formulas, with, values.truths, found);
     }
   }
   return splits_[key] = std::move(found);

@@ -52,14 +52,8 @@ class ObjectClauses {
     std::vector<FormulaId> formulas;
     size_t listing = 0;
   };
-  /// Values that the listing ones do not tell apart.
-  struct Constants {
-    FormulaId any = FormulaStore::kFalse;  ///< the value is one of them
-    std::vector<bool> truths;              ///< of these formulas
-  };
 
   Told told_apart(const ObjectPlan& plan, size_t name);
-  std::vector<Constants> find_constants(const Told& told);
   void add_splits(const ObjectPlan& plan, size_t name, const std::vector<FormulaId>& told,
                   FormulaId goal, std::vector<bool>& truths, std::vector<Split>& found);
   Split make_split(const ObjectPlan& plan, size_t name, const std::vector<FormulaId>& told,
