@@ -86,6 +86,7 @@ std::optional<ObjectClause> ClauseReader::literal(const Atom& atom, int depth) {
   } else {
     return std::nullopt;
   }
+  literal.meaning = meaning(literal.formula);
   literal.listing = listing_of(literal.formula);
   return ObjectClause{{literal}};
 }
@@ -95,6 +96,16 @@ std::optional<ObjectClause> ClauseReader::literal(const Atom& atom, int depth) {
 FormulaId ClauseReader::listing_of(FormulaId formula) {
   const FormulaId contrary = formulas_.negate(formula);
   return is_listing(contrary) ? contrary : is_listing(formula) ? formula : FormulaStore::kFalse;
+}
+
+FormulaId ClauseReader::meaning(FormulaId formula) {
+  for (int depth = 0;
+       depth < kMaxClauseDepth && formulas_.kind(formula) == FormulaStore::Kind::kAtom &&
+       formulas_.atom_of(formula).is_schema();
+       ++depth) {
+    formula = schemas_.expand(formulas_.atom_of(formula));
+  }
+  return formula;
 }
 
 /// True when it is the same as being one of few constants.

@@ -27,6 +27,8 @@ class ClauseReader {
   FormulaId listing_of(FormulaId formula);
 
  private:
+  /// What a formula says that only refers to a subschema: equal ones then are the same.
+  FormulaId meaning(FormulaId formula);
   std::optional<ObjectClause> parts(FormulaId formula, int depth);
   std::optional<ObjectClause> product(FormulaId formula, int depth);
   std::optional<ObjectClause> literal(const Atom& atom, int depth);

@@ -226,7 +226,7 @@ uint64_t Alternatives::count_ways(const Choices& choices, const Size& size) {
 /// apart that are no constants.
 bool Alternatives::fit_clauses(const Choices& choices, const ObjectPlan& plan) {
   constexpr size_t kFewKinds = 6;
-  if (!plan.exists.empty() || plan.min > plan.required) {
+  if (!plan.exists.empty()) {
     return false;
   }
   std::unordered_map<NameId, std::unordered_set<FormulaId>> told;
@@ -237,9 +237,9 @@ bool Alternatives::fit_clauses(const Choices& choices, const ObjectPlan& plan) {
     }
     for (const ClausePart& part : *clause) {
       for (const ClauseLiteral& literal : part) {
-        if (literal.listing == FormulaStore::kFalse && literal.formula > FormulaStore::kTrue) {
+        if (literal.listing == FormulaStore::kFalse && literal.meaning > FormulaStore::kTrue) {
           std::unordered_set<FormulaId>& kinds = told[literal.name];
-          kinds.insert(std::min(literal.formula, formulas_.negate(literal.formula)));
+          kinds.insert(std::min(literal.meaning, formulas_.negate(literal.meaning)));
           if (kinds.size() > kFewKinds) {
             return false;
           }
@@ -264,8 +264,7 @@ Alternatives::Choices::iterator Alternatives::next_choice(Task& task, ObjectPlan
     const ObjectClause* clause = clauses_.read(choice);
     return clause == nullptr ? 1 : clause->size();
   };
-  const bool counts = !plan.exists.empty() || plan.min > plan.required;
-  if (counts || count_ways(choices, size) <= kFewAlternatives ||
+  if (!plan.exists.empty() || count_ways(choices, size) <= kFewAlternatives ||
       count_ways(choices, clause_size) <= kFewAlternatives) {
     return smallest(choices.begin(), choices.end());
   }

@@ -8,7 +8,8 @@
 namespace specdec {
 
 /// Chooses, for one group of clauses after another, which names come and how their values are. Only
-/// names that are required, or that a clause needs, are looked at: all others stay away.
+/// names that are required, that a clause needs, or that are asked for are looked at: all others
+/// stay away.
 class ObjectClauses::Search {
  public:
   Search(ObjectClauses& clauses, ObjectPlanId id, const ObjectPlan& plan, const ObjectState& state,
@@ -19,11 +20,14 @@ class ObjectClauses::Search {
     }
   }
 
-  /// True when the group's clauses can hold with at most so many names that are not required.
-  bool run(const ClauseGroup& group, uint64_t most) {
+  /// True when the group's clauses can hold with so many names that are not required.
+  bool run(const ClauseGroup& group, uint64_t least, uint64_t most) {
     group_ = &group;
     next_ = 0;
-    left_ = most;
+    next_name_ = 0;
+    used_ = 0;
+    least_ = least;
+    most_ = most;
     waiting_.clear();
     for (const uint32_t name : group.names) {
       if (plan_.names[name].required && !present_[name]) {
@@ -78,7 +82,7 @@ class ObjectClauses::Search {
   bool meet() {
     const std::optional<uint32_t> clause = find_unmet();
     if (!clause) {
-      return true;
+      return add_more();
     }
     const uint64_t before = open_[*clause];
     bool found = false;
@@ -87,6 +91,21 @@ class ObjectClauses::Search {
       found = add(plan_.clauses[*clause][static_cast<size_t>(std::countr_zero(left))]);
     }
     open_[*clause] = before;
+    return found;
+  }
+
+  /// All clauses hold: lets names come that none of them needs, until there are enough.
+  bool add_more() {
+    const size_t first = next_name_;
+    bool found = used_ >= least_;
+    for (size_t i = first; i < group_->names.size() && !found && used_ < most_; ++i) {
+      const uint32_t name = group_->names[i];
+      if (can_come_[name] && !present_[name]) {
+        next_name_ = i + 1;
+        found = come({name});
+      }
+    }
+    next_name_ = first;
     return found;
   }
 
@@ -126,22 +145,32 @@ class ObjectClauses::Search {
 
   /// Goes on with the names that the part needs.
   bool add(const ClausePart& part) {
-    const size_t before = waiting_.size();
-    bool possible = true;
+    std::vector<uint32_t> names;
     for (const ClauseLiteral& literal : part) {
       if (literal.present && !present_[literal.place]) {
-        possible &= can_come_[literal.place];
-        present_[literal.place] = true;
-        waiting_.push_back(static_cast<uint32_t>(literal.place));
+        if (!can_come_[literal.place]) {
+          return false;
+        }
+        names.push_back(static_cast<uint32_t>(literal.place));
       }
     }
-    const uint64_t more = waiting_.size() - before;
-    const uint64_t left = left_;
-    left_ -= std::min(left, more);
-    const bool found = possible && more <= left && decide(before);
-    left_ = left;
-    for (size_t i = before; i < before + more; ++i) {
-      present_[waiting_[i]] = false;
+    std::ranges::sort(names);
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    return used_ + names.size() <= most_ && come(names);
+  }
+
+  /// Goes on with these names.
+  bool come(const std::vector<uint32_t>& names) {
+    const size_t before = waiting_.size();
+    for (const uint32_t name : names) {
+      present_[name] = true;
+      waiting_.push_back(name);
+    }
+    used_ += names.size();
+    const bool found = decide(before);
+    used_ -= names.size();
+    for (const uint32_t name : names) {
+      present_[name] = false;
     }
     waiting_.resize(before);
     return found;
@@ -152,8 +181,11 @@ class ObjectClauses::Search {
   const ObjectPlan& plan_;
   const std::vector<bool>& can_come_;
   const ClauseGroup* group_ = nullptr;
-  size_t next_ = 0;                ///< of the group's clauses: where to look on
-  uint64_t left_ = 0;              ///< names that may still be added
+  size_t next_ = 0;       ///< of the group's clauses: where to look on
+  size_t next_name_ = 0;  ///< of the group's: those before it need not be added
+  uint64_t used_ = 0;     ///< names that were added
+  uint64_t least_ = 0;
+  uint64_t most_ = 0;
   std::vector<uint64_t> open_;     ///< parts, by clause
   std::vector<bool> present_;      ///< names that came, or will
   std::vector<uint32_t> waiting_;  ///< names that will come
@@ -166,29 +198,61 @@ bool ObjectClauses::can_hold_after(ObjectPlanId id, const ObjectPlan& plan,
     return true;
   }
   const std::vector<bool> can_come(plan.names.size(), true);
-  return Search(*this, id, plan, state, can_come).run(plan.clause_groups[group], kUnbounded);
+  return Search(*this, id, plan, state, can_come).run(plan.clause_groups[group], 0, kUnbounded);
 }
 
 bool ObjectClauses::can_hold(ObjectPlanId id, const ObjectPlan& plan, const ObjectState& state,
-                             const std::vector<bool>& can_come) {
+                             const std::vector<bool>& can_come, uint64_t others) {
   Search search(*this, id, plan, state, can_come);
-  if (plan.max == kUnbounded) {
-    return std::ranges::all_of(plan.clause_groups, [&](const ClauseGroup& group) {
-      return search.run(group, kUnbounded);
-    });
-  }
-  uint64_t used = state.count;
+  uint64_t required = 0;
   for (size_t i = 0; i < plan.names.size(); ++i) {
-    used += plan.names[i].required && !state.has_seen(i) ? 1 : 0;
+    required += plan.names[i].required && !state.has_seen(i) ? 1 : 0;
   }
+  const bool bounded = plan.max != kUnbounded;
+  const uint64_t room = bounded ? plan.max - std::min(plan.max, state.count) : kUnbounded;
+  uint64_t used = required;
   for (const ClauseGroup& group : plan.clause_groups) {
     uint64_t more = 0;
-    while (used + more <= plan.max && !search.run(group, more)) {
+    while (bounded && used + more <= room && !search.run(group, 0, more)) {
       ++more;
     }
     used += more;
+    if (used > room || (!bounded && !search.run(group, 0, kUnbounded))) {
+      return false;
+    }
   }
-  return used <= plan.max;
+  const uint64_t wanted = plan.min - std::min(plan.min, state.count);
+  return used <= room &&
+         (used + others >= wanted || can_reach(search, plan, required, {wanted - others, room}));
+}
+
+/// Whether the groups' and the required names can be that many, when their clauses can hold.
+bool ObjectClauses::can_reach(Search& search, const ObjectPlan& plan, uint64_t required,
+                              std::pair<uint64_t, uint64_t> bounds) {
+  const auto [least, most] = bounds;
+  const bool bounded = most != kUnbounded;
+  const uint64_t last = bounded ? std::min<uint64_t>(most, plan.names.size()) : least;
+  if (least > plan.names.size()) {
+    return false;
+  }
+  std::vector<bool> totals(last + 1);  // numbers of names; the last one stands for more, too
+  totals[std::min(required, last)] = true;
+  for (const ClauseGroup& group : plan.clause_groups) {
+    if (!bounded && totals[last]) {
+      break;
+    }
+    std::vector<bool> next(last + 1);
+    for (uint64_t more = 0; more <= std::min<uint64_t>(last, group.names.size()); ++more) {
+      if (search.run(group, more, !bounded && more == last ? kUnbounded : more)) {
+        for (uint64_t total = 0; total <= (bounded ? last - more : last); ++total) {
+          next[std::min(total + more, last)] = next[std::min(total + more, last)] || totals[total];
+        }
+      }
+    }
+    totals = std::move(next);
+  }
+  return std::find(totals.begin() + static_cast<int64_t>(least), totals.end(), true) !=
+         totals.end();
 }
 
 }  // namespace specdec

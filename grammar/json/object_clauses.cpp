@@ -136,26 +136,32 @@ bool ObjectClauses::may_end(const ObjectPlan& plan, const ObjectState& state) {
 
 // ---- What is told apart of a value --------------------------------------------------------------
 
-/// What the clauses say of the property's value; of a formula and its contrary one.
+/// What the clauses say of the property's value; of formulas that mean the same, or the contrary,
+/// one.
 ObjectClauses::Told ObjectClauses::told_apart(const ObjectPlan& plan, size_t name) {
-  Told told;
-  std::vector<FormulaId> others;
+  std::vector<const ClauseLiteral*> listing;
+  std::vector<const ClauseLiteral*> others;
   std::unordered_set<FormulaId> met;
   for (const uint32_t clause : plan.clauses_of[name]) {
     for (const ClausePart& part : plan.clauses[clause]) {
       for (const ClauseLiteral& literal : part) {
-        const FormulaId formula = std::min(literal.formula, formulas_.negate(literal.formula));
-        if (literal.place != name || formula <= FormulaStore::kTrue ||
-            !met.insert(formula).second) {
-          continue;
+        if (literal.place == name && literal.meaning > FormulaStore::kTrue &&
+            met.insert(std::min(literal.meaning, formulas_.negate(literal.meaning))).second) {
+          (literal.listing != FormulaStore::kFalse ? listing : others).push_back(&literal);
         }
-        const bool listing = literal.listing != FormulaStore::kFalse;
-        (listing ? told.formulas : others).push_back(listing ? literal.listing : formula);
       }
     }
   }
-  told.listing = told.formulas.size();
-  told.formulas.insert(told.formulas.end(), others.begin(), others.end());
+  Told told;
+  told.listing = listing.size();
+  listing.insert(listing.end(), others.begin(), others.end());
+  for (const ClauseLiteral* literal : listing) {
+    const bool contrary =
+        literal->listing != FormulaStore::kFalse && literal->listing != literal->formula;
+    const FormulaId meaning = contrary ? formulas_.negate(literal->meaning) : literal->meaning;
+    told.places[meaning] = told.formulas.size();
+    told.formulas.push_back(contrary ? literal->listing : literal->formula);
+  }
   return told;
 }
 
@@ -173,15 +179,15 @@ const std::vector<ObjectClauses::Split>& ObjectClauses::splits(ObjectPlanId id,
   for (AlikeValues& values : find_alike_values(feasibility_, listing)) {
     const FormulaId with = formulas_.all_of({goal, values.formula(formulas_)});
     if (!feasibility_.impossible(with)) {
-      add_splits(plan, name, told.formulas, with, values.truths, found);
+      add_splits(plan, name, told, with, values.truths, found);
     }
   }
   return splits_[key] = std::move(found);
 }
 
-void ObjectClauses::add_splits(const ObjectPlan& plan, size_t name,
-                               const std::vector<FormulaId>& told, FormulaId goal,
-                               std::vector<bool>& truths, std::vector<Split>& found) {
+void ObjectClauses::add_splits(const ObjectPlan& plan, size_t name, const Told& told,
+                               FormulaId goal, std::vector<bool>& truths,
+                               std::vector<Split>& found) {
   questions_.count_step();
   if (found.size() > questions_.options().max_alternatives) {
     questions_.fail(
@@ -189,8 +195,8 @@ void ObjectClauses::add_splits(const ObjectPlan& plan, size_t name,
                     "max_alternatives, or use fewer if, anyOf and dependent schemas",
                     questions_.options().max_alternatives));
   }
-  if (truths.size() < told.size()) {
-    const FormulaId formula = told[truths.size()];
+  if (truths.size() < told.formulas.size()) {
+    const FormulaId formula = told.formulas[truths.size()];
     for (const bool holds : {true, false}) {
       const FormulaId with = formulas_.all_of({goal, holds ? formula : formulas_.negate(formula)});
       if (!feasibility_.impossible(with)) {
@@ -205,26 +211,22 @@ void ObjectClauses::add_splits(const ObjectPlan& plan, size_t name,
 }
 
 ObjectClauses::Split ObjectClauses::make_split(const ObjectPlan& plan, size_t name,
-                                               const std::vector<FormulaId>& told, FormulaId goal,
+                                               const Told& told, FormulaId goal,
                                                const std::vector<bool>& truths) {
-  std::unordered_map<FormulaId, size_t> places;
-  for (size_t i = 0; i < told.size(); ++i) {
-    places[told[i]] = i;
-  }
-  const auto holds = [&](FormulaId formula) {
-    if (formula <= FormulaStore::kTrue) {
-      return formula == FormulaStore::kTrue;
+  const auto holds = [&](FormulaId meaning) {
+    if (meaning <= FormulaStore::kTrue) {
+      return meaning == FormulaStore::kTrue;
     }
-    const auto place = places.find(formula);
-    return place != places.end() ? truths[place->second]
-                                 : !truths[places.at(formulas_.negate(formula))];
+    const auto place = told.places.find(meaning);
+    return place != told.places.end() ? truths[place->second]
+                                      : !truths[told.places.at(formulas_.negate(meaning))];
   };
   Split split{goal, {}};
   for (const uint32_t clause : plan.clauses_of[name]) {
     uint64_t dead = 0;
     for (size_t part = 0; part < plan.clauses[clause].size(); ++part) {
       for (const ClauseLiteral& literal : plan.clauses[clause][part]) {
-        dead |= literal.place == name && !holds(literal.formula) ? bit(part) : 0;
+        dead |= literal.place == name && !holds(literal.meaning) ? bit(part) : 0;
       }
     }
     if (dead != 0) {

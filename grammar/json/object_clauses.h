@@ -1,6 +1,7 @@
 #pragma once
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "grammar/json/feasibility.h"
@@ -38,9 +39,10 @@ class ObjectClauses {
   /// The ways that a property's value may be, as far as clauses tell them apart.
   const std::vector<Split>& splits(ObjectPlanId id, const ObjectPlan& plan, size_t name);
 
-  /// True when properties may follow with which all hold; `can_come` tells which names still may.
+  /// True when properties may follow with which all hold; `can_come` tells which names still may,
+  /// `others` how many properties that no clause speaks of, required ones left out.
   bool can_hold(ObjectPlanId id, const ObjectPlan& plan, const ObjectState& state,
-                const std::vector<bool>& can_come);
+                const std::vector<bool>& can_come, uint64_t others);
   /// The same when it was so before the name came, in any order and of any number.
   bool can_hold_after(ObjectPlanId id, const ObjectPlan& plan, const ObjectState& state,
                       size_t name);
@@ -51,13 +53,16 @@ class ObjectClauses {
   struct Told {
     std::vector<FormulaId> formulas;
     size_t listing = 0;
+    std::unordered_map<FormulaId, size_t> places;  ///< of what they mean, among them
   };
 
+  static bool can_reach(Search& search, const ObjectPlan& plan, uint64_t required,
+                        std::pair<uint64_t, uint64_t> bounds);
   Told told_apart(const ObjectPlan& plan, size_t name);
-  void add_splits(const ObjectPlan& plan, size_t name, const std::vector<FormulaId>& told,
-                  FormulaId goal, std::vector<bool>& truths, std::vector<Split>& found);
-  Split make_split(const ObjectPlan& plan, size_t name, const std::vector<FormulaId>& told,
-                   FormulaId goal, const std::vector<bool>& truths);
+  void add_splits(const ObjectPlan& plan, size_t name, const Told& told, FormulaId goal,
+                  std::vector<bool>& truths, std::vector<Split>& found);
+  Split make_split(const ObjectPlan& plan, size_t name, const Told& told, FormulaId goal,
+                   const std::vector<bool>& truths);
 
   FormulaStore& formulas_;
   PlanQuestions& questions_;

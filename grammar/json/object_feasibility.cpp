@@ -56,13 +56,19 @@ std::optional<uint64_t> ObjectStates::some_more(const ObjectState& state, uint64
   return std::nullopt;
 }
 
-/// How many more properties there can be, up to `wanted`.
+/// How many more properties there can be, up to `wanted`; with clauses, only those that they do not
+/// speak of, and that are not required.
 uint64_t ObjectStates::capacity(const ObjectState& state, uint64_t wanted) {
   const ObjectPlan& plan = plans_[state.plan];
   uint64_t total = 0;
   for (size_t i = 0; i < plan.names.size() && total < wanted; ++i) {
+    const bool apart =
+        plan.clauses.empty() ||
+        (plan.clause_group_of[i] == plan.clause_groups.size() && !plan.names[i].required);
     total +=
-        open_name(state, plan.names[i], i) && feasibility_.possible(plan.names[i].goal) ? 1 : 0;
+        apart && open_name(state, plan.names[i], i) && feasibility_.possible(plan.names[i].goal)
+            ? 1
+            : 0;
   }
   for (size_t i = 0; i < plan.classes.size() && total < wanted; ++i) {
     if (feasibility_.possible(plan.classes[i].goal)) {
@@ -86,7 +92,8 @@ bool ObjectStates::meets_clauses(const ObjectState& state) {
       return false;
     }
   }
-  return clauses_.can_hold(state.plan, plan, state, can_come);
+  const uint64_t wanted = plan.min - std::min(plan.min, state.count);
+  return clauses_.can_hold(state.plan, plan, state, can_come, capacity(state, wanted));
 }
 
 bool ObjectStates::feasible(ObjectStateId id) {

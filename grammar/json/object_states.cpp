@@ -247,7 +247,9 @@ std::optional<ObjectState> ObjectStates::after_split(const ObjectState& before, 
   ObjectClauses::settle(plans_[before.plan], name, next);
   close_names(next);
   const ObjectPlan& plan = plans_[before.plan];
-  const bool apart = !questions_.options().schema_order && plan.max == kUnbounded;
+  const uint64_t wanted = plan.min - std::min(plan.min, next.count);
+  const bool apart = !questions_.options().schema_order && plan.max == kUnbounded &&
+                     capacity(next, wanted) >= wanted;
   const bool finishes =
       feasibility_.possible(split.goal) &&
       (apart ? clauses_.can_hold_after(before.plan, plan, next, name) : meets_clauses(next));

@@ -52,6 +52,7 @@ struct PropertyPlan {
 struct ClauseLiteral {
   NameId name = 0;
   FormulaId formula = FormulaStore::kTrue;  ///< of its value
+  FormulaId meaning = FormulaStore::kTrue;  ///< the same, when that only refers to a subschema
   /// The formula or its contrary, where it lists its values: few constants.
   FormulaId listing = FormulaStore::kFalse;
   bool present = false;  ///< it must be there; else only its value matters
@@ -78,7 +79,7 @@ struct ObjectPlan {
   uint64_t required = 0;  ///< how many of them
   std::vector<std::pair<KeySetId, FormulaId>> rules;
   std::vector<std::pair<KeySetId, FormulaId>> exists;
-  std::vector<ObjectClause> clauses;  ///< not together with `exists`, nor with more than `required`
+  std::vector<ObjectClause> clauses;  ///< not together with `exists`
   uint64_t min = 0;
   uint64_t max = kUnbounded;
   // Made from them by ObjectStates::start: names in the order of their code points, and the

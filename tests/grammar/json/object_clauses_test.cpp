@@ -123,6 +123,72 @@ TEST(ObjectClausesTest, ConditionsApartShareTheRoomThatIsLeft) {
   EXPECT_NE(grammar->next(two, R"(,"b2")"), Automaton::kDead);
 }
 
+/// Other names may make up the number, or must not: then each pair gives one.
+TEST(ObjectClausesTest, ConditionsThatLeaveEnoughProperties) {
+  const auto pairs = [](size_t count, bool closed, const std::string& bounds) {
+    std::string names;
+    for (size_t i = 0; i < count; ++i) {
+      names += fmt::format(R"({}"a{}":{{}},"b{}":{{}})", i == 0 ? "" : ",", i, i);
+    }
+    const std::string excluded = conditions(count, [](size_t i) {
+      return fmt::format(R"({{"not":{{"required":["a{}","b{}"]}}}})", i, i);
+    });
+    return fmt::format(R"({{"properties":{{{}}}{},{},)", names,
+                       closed ? R"(,"additionalProperties":false)" : "", bounds) +
+           excluded.substr(1);
+  };
+  for (const size_t count : {14, 60}) {
+    const Grammar open = compile_conditions(pairs(count, false, R"("minProperties":3)"));
+    EXPECT_TRUE(accepts(*open, R"({"a1":1,"b2":1,"x":1})")) << count;
+    EXPECT_TRUE(accepts(*open, R"({"x":1,"y":1,"z":1,"b3":1})")) << count;
+    EXPECT_FALSE(accepts(*open, R"({"a1":1,"b2":1})")) << count;
+    EXPECT_FALSE(accepts(*open, R"({"a1":1,"b2":1,"b1":1})")) << count;
+    const Grammar all =
+        compile_conditions(pairs(count, true, fmt::format(R"("minProperties":{})", count)));
+    StateId state = all->next(all->start(), "{");
+    for (size_t i = 0; i < count; ++i) {
+      EXPECT_FALSE(all->is_complete(all->next(state, "}")));
+      state = all->next(state, fmt::format(R"({}"{}{}":1)", i == 0 ? "" : ",", "ab"[i % 2], i));
+      ASSERT_NE(state, Automaton::kDead);
+    }
+    EXPECT_TRUE(all->is_complete(all->next(state, "}")));
+    EXPECT_EQ(all->next(state, ","), Automaton::kDead);
+    EXPECT_THROW(
+        compile_conditions(pairs(count, true, fmt::format(R"("minProperties":{})", count + 1))),
+        GrammarError);
+    const Grammar exactly =
+        compile_conditions(pairs(count, true, R"("minProperties":2,"maxProperties":2)"));
+    EXPECT_TRUE(accepts(*exactly, R"({"a1":1,"b2":1})")) << count;
+    EXPECT_FALSE(accepts(*exactly, R"({"a1":1,"b1":1})")) << count;
+    EXPECT_FALSE(accepts(*exactly, R"({"a1":1,"b2":1,"a3":1})")) << count;
+    EXPECT_FALSE(accepts(*exactly, R"({"a1":1})")) << count;
+  }
+}
+
+/// Names that come in threes only: no number of them is between the bounds.
+TEST(ObjectClausesTest, ConditionsThatLeaveGapsInTheNumber) {
+  const auto threes = [](const std::string& bounds) {
+    std::string all;
+    std::string names;
+    for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
+      names +=
+          fmt::format(R"({0}"{1}1":{{}},"{1}2":{{}},"{1}3":{{}})", names.empty() ? "" : ",", name);
+      all += fmt::format(
+          R"({0}{{"dependentRequired":{{"{1}1":["{1}2"],"{1}2":["{1}3"],"{1}3":["{1}1"]}}}})",
+          all.empty() ? "" : ",", name);
+    }
+    return fmt::format(
+        R"({{"type":"object","properties":{{{}}},"additionalProperties":false,"allOf":[{}],{}}})",
+        names, all, bounds);
+  };
+  EXPECT_THROW(compile_conditions(threes(R"("minProperties":4,"maxProperties":5)")), GrammarError);
+  EXPECT_THROW(compile_conditions(threes(R"("minProperties":25)")), GrammarError);
+  const Grammar six = compile_conditions(threes(R"("minProperties":4,"maxProperties":8)"));
+  EXPECT_TRUE(accepts(*six, R"({"a1":1,"b2":1,"a2":1,"b3":1,"a3":1,"b1":1})"));
+  EXPECT_FALSE(accepts(*six, R"({"a1":1,"a2":1,"a3":1})"));
+  EXPECT_EQ(six->next(six->start(), R"({"a1":1,"b2":1,"c1")"), Automaton::kDead);
+}
+
 /// What holds whatever comes is forgotten, so that what it depended on makes no difference.
 TEST(ObjectClausesTest, WhatIsSettledMakesNoDifference) {
   const auto after = [](const Grammar& grammar, const std::string& text) {
@@ -259,11 +325,12 @@ class RandomConditions {
       all.push_back(condition());
     }
     return fmt::format(
-        R"({{"type":"object","properties":{{{}}},"$defs":{{"one":{{"type":"number","minimum":1,"maximum":1}}}},"allOf":[{}]{}{}{}}})",
+        R"({{"type":"object","properties":{{{}}},"$defs":{{"one":{{"type":"number","minimum":1,"maximum":1}}}},"allOf":[{}]{}{}{}{}}})",
         fmt::join(properties, ","), fmt::join(all, ","),
         below(2) == 0 ? R"(,"additionalProperties":false)" : "",
         below(4) == 0 ? R"(,"required":["c"])" : "",
-        below(3) == 0 ? fmt::format(R"(,"maxProperties":{})", 2 + below(3)) : "");
+        below(3) == 0 ? fmt::format(R"(,"maxProperties":{})", 2 + below(3)) : "",
+        below(3) == 0 ? fmt::format(R"(,"minProperties":{})", 1 + below(5)) : "");
   }
 
   /// An object of these names and perhaps others, in random order.

@@ -28,7 +28,7 @@ Grammar compile_kinds(const std::string& schema) {
 }
 
 template <class Make>
-std::string joined(size_t count, const Make& make) {
+std::string list_of(size_t count, const Make& make) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < count; ++i) {
     parts.push_back(make(i));
@@ -46,7 +46,7 @@ std::string kinds(size_t count, const std::string& then, const std::string& top,
         fmt::format(fmt::runtime(kind), i), required,
         fmt::format(fmt::runtime(then), i, types[i % 3]));
   };
-  return fmt::format(R"({{"type":"object",{}"allOf":[{}]}})", top, joined(count, condition));
+  return fmt::format(R"({{"type":"object",{}"allOf":[{}]}})", top, list_of(count, condition));
 }
 
 /// Compares grammar and validator on objects of a kind and one or two other properties.
@@ -74,7 +74,7 @@ TEST(PropertyCasesTest, ManyKinds) {
     const std::string open = R"("required":["kind"],)";
     const std::string listed =
         fmt::format(R"("properties":{{"kind":{{"enum":[{}]}}}},)",
-                    joined(count, [](size_t i) { return fmt::format(R"("k{}")", i); }));
+                    list_of(count, [](size_t i) { return fmt::format(R"("k{}")", i); }));
     for (
         const char* then :
         {R"({{"properties":{{"a":{{"type":"{1}","minimum":{0}}}}},"required":["a"]}})",
@@ -109,7 +109,7 @@ TEST(PropertyCasesTest, ManyKindsInElse) {
 TEST(PropertyCasesTest, KindsOfTwoProperties) {
   const auto schema = [](const char* both) {
     return R"({"type":"object","required":["kind"],"allOf":[)" +
-           joined(
+           list_of(
                60,
                [&](size_t i) {
                  return fmt::format(
@@ -142,7 +142,7 @@ class RandomKinds {
   explicit RandomKinds(uint32_t seed) : random_(seed) {}
 
   std::string schema() {
-    const std::string all = joined(7 + below(4), [&](size_t) { return condition(); });
+    const std::string all = list_of(7 + below(4), [&](size_t) { return condition(); });
     return fmt::format(
         R"({{"type":"object","properties":{{"a":{{"enum":[1,2,"x",null]}},"b":{{"enum":[1,"x",null]}},"type":{}}},"allOf":[{}]{}{}{}{}}})",
         below(2) == 0 ? R"({"enum":[1,2,"x",null]})" : "true", all,
