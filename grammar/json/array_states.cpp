@@ -237,7 +237,7 @@ const std::vector<ValueId>& ArrayStates::watched(ArrayStateId id) {
 }
 
 std::vector<ValueId> ArrayStates::told_apart(ArrayStateId id) {
-  std::vector<ValueId> values = states_[id].seen;
+  std::vector<ValueId> values = sets_.numbers(states_[id].seen);
   if (plan(id).unique) {
     const std::vector<ValueId>& more = watched(id);
     values.insert(values.end(), more.begin(), more.end());
@@ -248,14 +248,14 @@ std::vector<ValueId> ArrayStates::told_apart(ArrayStateId id) {
 }
 
 uint64_t ArrayStates::count_told_apart(ArrayStateId id) {
-  return states_[id].seen.size() + (plan(id).unique ? watched(id).size() : 0);
+  return count_seen(id) + (plan(id).unique ? watched(id).size() : 0);
 }
 
 bool ArrayStates::takes(ArrayStateId id, ValueId value) {
   if (!tells_values(id)) {
     return true;
   }
-  const bool known = std::ranges::binary_search(states_[id].seen, value);
+  const bool known = sets_.contains(states_[id].seen, value);
   return !(plan(id).unique && known) && feasible(with_item(id, value));
 }
 
@@ -264,13 +264,9 @@ ArrayStateId ArrayStates::with_item(ArrayStateId id, ValueId value) {
     return id;
   }
   ArrayState state = states_[id];
-  const auto place = std::ranges::lower_bound(state.seen, value);
-  if (place != state.seen.end() && *place == value) {
-    state.repeated = true;
-    state.seen.clear();
-  } else {
-    state.seen.insert(place, value);
-  }
+  const NumberSets::Id seen = sets_.with(state.seen, value);
+  state.repeated |= seen == state.seen;
+  state.seen = state.repeated ? NumberSets::kEmpty : seen;
   return intern(std::move(state));
 }
 
@@ -291,7 +287,7 @@ FormulaId ArrayStates::any_seen(const ArrayState& state) {
     return FormulaStore::kTrue;
   }
   std::vector<FormulaId> values;
-  for (const ValueId id : state.seen) {
+  for (const ValueId id : sets_.numbers(state.seen)) {
     if (is_moderate(store_[id])) {
       values.push_back(formulas_.equals(store_[id]));
     }
@@ -311,14 +307,14 @@ bool ArrayStates::leads_to_twins(ArrayStateId id) {
     }
     ArrayState done = way.next;
     done.repeated = true;
-    done.seen.clear();
+    done.seen = NumberSets::kEmpty;
     done.twin = FormulaStore::kFalse;
     const FormulaId equal = formulas_.all_of({goal, open ? twin : before});
     if (feasibility_.possible(equal) && feasible(intern(std::move(done)))) {
       return true;
     }
     ArrayState first = way.next;
-    first.seen.clear();
+    first.seen = NumberSets::kEmpty;
     first.twin = goal;
     const ArrayStateId next = intern(std::move(way.next));
     if ((!open && feasible(intern(std::move(first)))) || (next != id && feasible(next))) {
@@ -340,7 +336,7 @@ std::vector<Choice> ArrayStates::repeated_items(ArrayStateId id) {
     const FormulaId goal = formulas_.all_of(std::move(way.parts));
     ArrayState done = way.next;
     done.repeated = true;
-    done.seen.clear();
+    done.seen = NumberSets::kEmpty;
     done.any_seen = false;
     add(formulas_.all_of({goal, before}), intern(std::move(done)));
     const ArrayStateId next = intern(std::move(way.next));
@@ -366,7 +362,7 @@ FormulaId ArrayStates::later_items(ArrayStateId id) {
       const FormulaId goal = formulas_.all_of(std::move(way.parts));
       ArrayState done = way.next;
       done.repeated = true;
-      done.seen.clear();
+      done.seen = NumberSets::kEmpty;
       if (feasibility_.possible(goal) && feasible(intern(std::move(done)))) {
         goals.push_back(goal);
       }

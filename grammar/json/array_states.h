@@ -11,6 +11,7 @@
 #include "grammar/schema/value_store.h"
 #include "grammar/tables/hash.h"
 #include "grammar/tables/intern_table.h"
+#include "grammar/tables/number_sets.h"
 
 namespace specdec {
 
@@ -22,7 +23,7 @@ class ArrayStates {
       : formulas_(formulas),
         questions_(questions),
         feasibility_(feasibility),
-        unique_(formulas, questions, feasibility) {}
+        unique_(formulas, questions, feasibility, sets_) {}
 
   /// Before the first item of a plan's arrays.
   ArrayStateId add(ArrayPlan plan);
@@ -45,6 +46,8 @@ class ArrayStates {
   bool tells_values(ArrayStateId id) const {
     return plan(id).unique || (plan(id).repeated && !states_[id].repeated);
   }
+  /// How many different values its items have, where they are told apart.
+  uint64_t count_seen(ArrayStateId id) const { return sets_.size(states_[id].seen); }
   /// The state once the item's value is known; itself where that does not matter.
   ArrayStateId with_item(ArrayStateId id, ValueId value);
   /// The state after an item of any value but those `told_apart`.
@@ -64,7 +67,7 @@ class ArrayStates {
           .add(uint64_t{state.plan} << 32 | state.twin)
           .add(state.count << 2 | uint64_t{state.repeated} << 1 | uint64_t{state.any_seen})
           .add_all(state.contained)
-          .add_all(state.seen)
+          .add(state.seen)
           .value();
     }
   };
@@ -92,6 +95,7 @@ class ArrayStates {
   Feasibility& feasibility_;
   UniqueItems unique_;
   ValueStore store_;
+  NumberSets sets_;  ///< of values
   std::deque<ArrayPlan> plans_;
   InternTable<ArrayState, Hash> states_;
   FixedPoint::Answers feasible_;

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "grammar/json/json_explain.h"
 #include "grammar/json/json_open_item.h"
+#include "grammar/json/json_told_apart.h"
 #include "grammar/json/json_way_out.h"
 
 namespace specdec {
@@ -78,7 +79,8 @@ JsonAutomaton::JsonAutomaton(FormulaStore& formulas, JsonPlans& plans, NumberAut
       number_automata_(numbers),
       root_(root),
       options_(options),
-      key_texts_(plans.objects().name_texts()) {
+      key_texts_(plans.objects().name_texts()),
+      told_apart_(std::make_shared<ToldApart>(*this)) {
   states_.add({});  // kDead
   stacks_.add({});
   intern_stack({{}});

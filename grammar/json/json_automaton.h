@@ -66,6 +66,7 @@ class JsonAutomaton final : public Automaton, private StringStates {
   class Explain;
   class OpenItem;
   class Step;
+  class ToldApart;
   class WayOut;
   enum class Kind : uint8_t {
     kValue,        ///< a: goal
@@ -180,6 +181,7 @@ class JsonAutomaton final : public Automaton, private StringStates {
   GrowingTrie texts_;                ///< bytes of items of unique arrays
   GrowingTrie& key_texts_;           ///< code points of property names
   std::shared_ptr<WayOut> way_out_;  ///< made when first asked for
+  std::shared_ptr<ToldApart> told_apart_;
 };
 
 }  // namespace specdec

@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "grammar/json/json_told_apart.h"
 
 namespace specdec {
 namespace {
+
+constexpr uint64_t kFewWays = 2;
 
 /// How many bytes a character or escape of a JSON string takes, of which these are the first.
 size_t written_size(std::string_view text) {
@@ -46,40 +49,102 @@ uint32_t JsonAutomaton::OpenItem::depth_of(const Thread& thread) const {
   }
 }
 
-/// How many values the arrays around refuse at most.
-uint64_t JsonAutomaton::OpenItem::told_apart(uint32_t stack, uint32_t depth) {
+/// From where the item of an array begins.
+std::string_view JsonAutomaton::OpenItem::text(const Entry& entry) {
+  return std::string_view(text()).substr(entry.text_start);
+}
+
+/// Told by the array alone.
+JsonAutomaton::OpenItem::Refused JsonAutomaton::OpenItem::told_apart() {
+  return [this](const Entry& entry) {
+    ArrayStates& arrays = plans_.arrays();
+    const bool unique = entry.kind == Entry::Kind::kUniqueArray && arrays.plan(entry.state).unique;
+    return unique ? arrays.count_told_apart(entry.state) : 0;
+  };
+}
+
+/// Of what the item may still become.
+JsonAutomaton::OpenItem::Refused JsonAutomaton::OpenItem::left() {
+  return [this](const Entry& entry) {
+    const bool unique =
+        entry.kind == Entry::Kind::kUniqueArray && plans_.arrays().plan(entry.state).unique;
+    const ToldApart::Item item = {entry.state, state_.text, text(entry)};
+    return unique ? self_.told_apart_->left(item).size() : 0;
+  };
+}
+
+/// Of all the arrays around.
+uint64_t JsonAutomaton::OpenItem::sum(uint32_t stack, uint32_t depth, const Refused& refused) {
   if (depth < state_.text_depth || state_.text_depth == 0) {
     return 0;
   }
   uint64_t most = 0;
   const std::vector<Entry> entries = self_.stacks_[stack];
   for (const Entry& entry : entries) {
-    const bool own =
-        entry.kind == Entry::Kind::kUniqueArray && plans_.arrays().plan(entry.state).unique;
-    const uint64_t inner = own ? plans_.arrays().count_told_apart(entry.state) : 0;
-    most = std::max(most, inner + told_apart(entry.stack, depth - 1));
+    most = std::max(most, refused(entry) + sum(entry.stack, depth - 1, refused));
   }
   return most;
 }
 
 bool JsonAutomaton::OpenItem::is_possible(const Thread& thread) {
-  const uint64_t refused = told_apart(thread.stack, depth_of(thread));
-  return refused == 0 || has_many(thread, refused + 1) || way_out(thread).has_value();
+  const uint32_t depth = depth_of(thread);
+  return sum(thread.stack, depth, told_apart()) == 0 ||
+         are_enough({{thread}}, thread.stack, depth, 0, told_apart()) || may_end(thread) ||
+         are_enough({{thread}}, thread.stack, depth, 0, left()) || way_out(thread).has_value();
 }
 
 bool JsonAutomaton::OpenItem::has_others(const Thread& thread) {
-  if (thread.kind == Kind::kNumber && state_.text == kUnknownText) {
-    return false;  // its digits are not known
+  std::vector<Part> parts;
+  if (thread.kind != Kind::kNumber || state_.text != kUnknownText) {  // else its digits are unknown
+    parts.push_back({thread});
   }
-  return has_many(thread, told_apart(thread.stack, depth_of(thread)) + 2);
+  return state_.text_depth != 0 &&
+         are_enough(parts, thread.stack, depth_of(thread), 1, told_apart());
 }
 
+/// True only when each array around can have a value of its item that it does not refuse, and
+/// `spare` more. Different values of a part make different items of what is around it.
+bool JsonAutomaton::OpenItem::are_enough(const std::vector<Part>& parts, uint32_t stack,
+                                         uint32_t depth, uint64_t spare, const Refused& refused) {
+  if (depth < state_.text_depth) {
+    return true;
+  }
+  const std::vector<Entry> entries = self_.stacks_[stack];
+  return std::ranges::any_of(entries, [&](const Entry& entry) {
+    std::vector<Part> around = parts;
+    if (entry.kind == Entry::Kind::kUniqueArray) {
+      const uint64_t here = refused(entry);
+      const uint64_t needed = here + spare + 1;
+      const auto gives_them = [&](const Part& part) {
+        return has_many(part.thread, part.refused + needed);
+      };
+      if (needed > 1 && std::ranges::none_of(parts, gives_them)) {
+        return false;
+      }
+      for (Part& part : around) {
+        part.refused += here;
+      }
+    } else if (entry.kind != Entry::Kind::kEnd) {
+      const bool is_object = entry.kind == Entry::Kind::kObject;
+      around.push_back({{is_object ? Kind::kObjectNext : Kind::kArrayNext, entry.state}});
+    }
+    return entry.kind == Entry::Kind::kEnd ||
+           are_enough(around, entry.stack, depth - 1, spare, refused);
+  });
+}
+
+/// True when the thread is in a number, which may end here. That is quickly told.
+bool JsonAutomaton::OpenItem::may_end(const Thread& thread) {
+  return thread.kind == Kind::kNumber && self_.numbers(thread.a).is_complete(thread.b) &&
+         finish(text(), thread.stack, depth_of(thread), 1).has_value();
+}
+
+/// Few ways are tried first: one of them is mostly taken.
 std::optional<std::string> JsonAutomaton::OpenItem::way_out(const Thread& thread) {
   const uint32_t depth = depth_of(thread);
-  const uint64_t most = told_apart(thread.stack, depth) + 1;
+  const uint64_t most = sum(thread.stack, depth, left()) + 1;
   const std::string begun = text().substr(0, complete_size(thread));
-  constexpr uint64_t kFew = 2;  // one of which is mostly taken: the others need not be listed
-  for (uint64_t listed = std::min(kFew, most);; listed = most) {
+  for (uint64_t listed = std::min(kFewWays, most);; listed = std::min(4 * listed, most)) {
     for (const std::string& rest : rests(thread, listed)) {
       if (const auto outer = finish(begun + rest, thread.stack, depth, most)) {
         return rest + *outer;
@@ -105,6 +170,8 @@ bool JsonAutomaton::OpenItem::has_many(const Thread& thread, uint64_t many) {
     }
     case Kind::kNumber:
       return self_.numbers(thread.a).texts().has_completions(number_text(), many);
+    case Kind::kArrayNext:
+      return plans_.has_many_items_after(thread.a, many);
     case Kind::kKeyStart:
     case Kind::kObjectNext:
       return plans_.has_many_after(thread.a, many);
@@ -296,15 +363,40 @@ std::optional<std::string> JsonAutomaton::OpenItem::finish(const Entry& entry,
   if (depth == state_.text_depth || entry.kind == Entry::Kind::kEnd) {
     return "";
   }
-  const std::vector<std::string> rests = entry.kind == Entry::Kind::kObject
-                                             ? plans_.lists().object_rests(entry.state, true, most)
-                                             : plans_.lists().array_rests(array, true, most);
-  for (const std::string& rest : rests) {
-    if (auto outer = finish(text + rest, entry.stack, depth - 1, most)) {
-      return rest + *outer;
+  for (uint64_t listed = std::min(kFewWays, most);; listed = std::min(4 * listed, most)) {
+    const std::vector<std::string> rests =
+        entry.kind == Entry::Kind::kObject ? plans_.lists().object_rests(entry.state, true, listed)
+                                           : plans_.lists().array_rests(array, true, listed);
+    for (const std::string& rest : rests) {
+      if (auto outer = finish(text + rest, entry.stack, depth - 1, most)) {
+        return rest + *outer;
+      }
+    }
+    if (listed == most || rests.size() < listed) {
+      return std::nullopt;
     }
   }
-  return std::nullopt;
+}
+
+// ---- Strings that are told apart ----------------------------------------------------------------
+
+void JsonAutomaton::OpenItem::add_words(const Thread& thread, OpenString& string) {
+  std::vector<std::pair<uint32_t, uint32_t>> open = {{thread.stack, depth_of(thread)}};
+  for (size_t at = 0; at < open.size(); ++at) {  // grows meanwhile
+    const auto [stack, depth] = open[at];
+    if (depth < state_.text_depth) {
+      continue;
+    }
+    const std::vector<Entry> entries = self_.stacks_[stack];
+    for (const Entry& entry : entries) {
+      if (entry.kind == Entry::Kind::kUniqueArray) {
+        self_.told_apart_->add_words({entry.state, state_.text, text(entry)}, string.words);
+      }
+      if (entry.kind != Entry::Kind::kEnd && depth > 0) {
+        open.emplace_back(entry.stack, depth - 1);
+      }
+    }
+  }
 }
 
 }  // namespace specdec

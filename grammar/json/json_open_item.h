@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,9 +30,23 @@ class JsonAutomaton::OpenItem {
 
  private:
   const std::string& text();
+  std::string_view text(const Entry& entry);
   uint32_t depth_of(const Thread& thread) const;
-  uint64_t told_apart(uint32_t stack, uint32_t depth);
+  /// How many values an array refuses at most of its item.
+  using Refused = std::function<uint64_t(const Entry& entry)>;
+  Refused told_apart();
+  Refused left();
+  uint64_t sum(uint32_t stack, uint32_t depth, const Refused& refused);
+  /// What may still become many values: what a thread is in, or a list or object around it; and how
+  /// many of these the arrays inside the item may refuse.
+  struct Part {
+    Thread thread;
+    uint64_t refused = 0;
+  };
+  bool may_end(const Thread& thread);
   bool has_many(const Thread& thread, uint64_t many);
+  bool are_enough(const std::vector<Part>& parts, uint32_t stack, uint32_t depth, uint64_t spare,
+                  const Refused& refused);
   std::vector<std::string> rests(const Thread& thread, uint64_t most);
   std::vector<std::string> number_rests(const NumberTexts& numbers, uint64_t most);
   std::vector<std::string> string_rests(const StringState& string, uint64_t most);
@@ -44,9 +59,6 @@ class JsonAutomaton::OpenItem {
                                     uint64_t most);
   std::optional<std::string> finish(const Entry& entry, const std::string& text, uint32_t depth,
                                     uint64_t most);
-  void add_words(const Entry& entry, bool is_name, OpenString& string);
-  static bool may_become(const JsonValue& begun, const JsonValue& value, bool is_name,
-                         std::vector<std::u32string>& rests);
 
   JsonAutomaton& self_;
   JsonPlans& plans_;

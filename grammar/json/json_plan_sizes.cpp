@@ -39,6 +39,18 @@ bool JsonPlans::has_many_after(ObjectStateId state, uint64_t many) {
   return has_many({state, 0, last, 0, &others, 0}, many);
 }
 
+/// False where `contains`, or items that must differ or be equal, make it hard to tell.
+bool JsonPlans::has_many_items_after(ArrayStateId state, uint64_t many) {
+  const ArrayPlan& plan = arrays_.plan(state);
+  const uint64_t items = arrays_[state].count;
+  if (!plan.contains.empty() || plan.unique || plan.repeated || items >= plan.max) {
+    return false;
+  }
+  const FormulaId next = plan.item(items);
+  const bool endless = plan.max == kUnbounded && items >= plan.prefix.size();
+  return endless ? possible(next) : has_many(next, many);
+}
+
 uint64_t JsonPlans::count(FormulaId goal, int depth) {
   constexpr int kMaxDepth = 3;
   if (goal <= FormulaStore::kTrue) {

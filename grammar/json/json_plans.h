@@ -36,6 +36,8 @@ class JsonPlans final : private Feasibility {
   bool has_many_after(ObjectStateId state, uint64_t many);
   const ValueList& values(FormulaId goal, uint64_t most) override { return lists_.of(goal, most); }
   ValueLists& lists() { return lists_; }
+  /// The same of arrays that go on with any item.
+  bool has_many_items_after(ArrayStateId state, uint64_t many);
   /// A string plan's language, its length included.
   RegexId bounded_language(const StringPlan& plan);
   const NumberPlan& number(uint32_t id) const { return numbers_[id]; }

@@ -187,8 +187,8 @@ FormulaId UniqueItems::class_goal(const Task& task, FormulaId goal, size_t which
 
 UniqueItems::Slot::Values UniqueItems::values(const Task& task, FormulaId goal,
                                               std::vector<ValueId>& watched) {
-  const std::vector<ValueId>& seen = task.state.seen;
-  const uint64_t enough = task.items + seen.size() + 1;
+  const NumberSets::Id seen = task.state.seen;
+  const uint64_t enough = task.items + sets_.size(seen) + 1;
   if (feasibility_.has_many(goal, enough)) {
     return {true};
   }
@@ -204,7 +204,7 @@ UniqueItems::Slot::Values UniqueItems::values(const Task& task, FormulaId goal,
   }
   Slot::Values values;
   for (const ValueEntry& entry : list.entries) {
-    if (!std::ranges::binary_search(seen, entry.id)) {
+    if (!sets_.contains(seen, entry.id)) {
       values.ids.push_back(entry.id);
     }
   }

@@ -6,6 +6,7 @@
 #include "grammar/json/feasibility.h"
 #include "grammar/json/value_plan.h"
 #include "grammar/schema/formula.h"
+#include "grammar/tables/number_sets.h"
 
 namespace specdec {
 
@@ -13,9 +14,10 @@ namespace specdec {
 /// enough of them, at each place and for each `contains`.
 class UniqueItems {
  public:
-  /// Borrows all three.
-  UniqueItems(FormulaStore& formulas, PlanQuestions& questions, Feasibility& feasibility)
-      : formulas_(formulas), questions_(questions), feasibility_(feasibility) {}
+  /// Borrows all four.
+  UniqueItems(FormulaStore& formulas, PlanQuestions& questions, Feasibility& feasibility,
+              const NumberSets& sets)
+      : formulas_(formulas), questions_(questions), feasibility_(feasibility), sets_(sets) {}
 
   struct Answer {
     bool possible = false;
@@ -66,6 +68,7 @@ class UniqueItems {
   FormulaStore& formulas_;
   PlanQuestions& questions_;
   Feasibility& feasibility_;
+  const NumberSets& sets_;  ///< that the states' `seen` are in
 };
 
 }  // namespace specdec

@@ -218,7 +218,7 @@ void ValueLists::add_array(ArrayStateId id, const std::string& begun, bool next,
 /// until it takes enough.
 void ValueLists::add_items(const Choice& way, const std::string& begun, Collected& found) {
   ArrayStates& arrays = plans_.arrays();
-  uint64_t enough = std::bit_ceil(found.most + arrays[way.next].seen.size());
+  uint64_t enough = std::bit_ceil(found.most + arrays.count_seen(way.next));
   for (bool more = true; more && !found.full(); enough *= 2) {
     const SharedList items = list(way.goal, enough, found.depth, found.cut);
     uint64_t taken = 0;

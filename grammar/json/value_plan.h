@@ -6,6 +6,7 @@
 #include "grammar/regex/regex.h"
 #include "grammar/schema/formula.h"
 #include "grammar/schema/value_store.h"
+#include "grammar/tables/number_sets.h"
 #include "grammar/tables/sorted_map.h"
 
 namespace specdec {
@@ -113,8 +114,8 @@ struct ArrayState {
   uint32_t plan = 0;
   uint64_t count = 0;  ///< items, no further than it matters
   std::vector<uint64_t> contained;
-  /// Values of the items, sorted: of an array whose items must differ, or must not.
-  std::vector<ValueId> seen;
+  /// Values of the items: of an array whose items must differ, or must not.
+  NumberSets::Id seen = NumberSets::kEmpty;
   bool repeated = false;  ///< two were equal, as they had to be
   bool any_seen = false;  ///< an item of unknown value was among those that one must be equal to
   /// While looking ahead: what an item was that must come again; kFalse: none.
