@@ -56,6 +56,13 @@ class Automaton {
   /// The named token that a short way to the end of the text begins with, if it begins with one;
   /// `way_out` is then nothing.
   virtual std::optional<Token> way_out_token(StateId /*state*/) { return std::nullopt; }
+
+  /// The state where a token ends that led there by its bytes. Grammars that count no tokens stay
+  /// where they are. Never kDead but for kDead.
+  virtual StateId end_token(StateId state) { return state; }
+  /// A state with the same mask: one for all states that differ only in the tokens that were
+  /// counted.
+  virtual StateId mask_state(StateId state) { return state; }
 };
 
 }  // namespace specdec

@@ -74,7 +74,7 @@ CompiledGrammar::CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
     SPECDEC_CHECK(vocabulary_->cuts() != nullptr, "canonical cuts of a tokenizer not learned");
     canonical_ = std::make_unique<CanonicalMasks>(
         vocabulary_->tokens(), languages_->shared.regexes, *vocabulary_->cuts(), *automaton_,
-        [this](StateId state) { return masks_->at(state); });
+        [this](StateId state) { return masks_->at(automaton_->mask_state(state)); });
     canonical_masks_ = std::make_unique<Masks>(
         [this](StateId state) { return canonical_->build(state); }, max_mask_bytes);
     start_ = canonical_->intern({start_, CanonicalCuts::kStart});
@@ -163,10 +163,10 @@ StateId CompiledGrammar::next(StateId state, Token token) const {
   if (canonical_ != nullptr && !mask(state).allows(token)) {
     return Automaton::kDead;
   }
-  const StateId after = canonical_ == nullptr
-                            ? next(state, vocabulary_->bytes(token))
-                            : within_limits(state, StateId{Automaton::kDead},
-                                            [&] { return canonical_->next(state, token); });
+  const StateId after = within_limits(state, StateId{Automaton::kDead}, [&] {
+    return canonical_ != nullptr ? canonical_->next(state, token)
+                                 : automaton_->end_token(walk(state, vocabulary_->bytes(token)));
+  });
   if (!limit(state)) {
     recent_->add_step(state, key, after);
   }
@@ -198,7 +198,8 @@ TokenMask CompiledGrammar::mask(StateId state) const {
   }
   Masks& masks = canonical_ != nullptr ? *canonical_masks_ : *masks_;
   auto content = within_limits(state, std::shared_ptr<const TokenMask::Content>(), [&] {
-    auto made = unknown_masks_.contains(state) ? none : masks.at(state);
+    const StateId like = canonical_ != nullptr ? state : automaton_->mask_state(state);
+    auto made = unknown_masks_.contains(state) ? none : masks.at(like);
     mask_bytes_ = masks_->bytes() + (canonical_masks_ == nullptr ? 0 : canonical_masks_->bytes());
     return made;
   });

@@ -54,9 +54,10 @@ class CompiledGrammar {
   static constexpr StateId kEnded = ~StateId{0};
 
   StateId start() const { return start_; }
-  /// The state after a token; Automaton::kDead when the grammar forbids it.
+  /// The state after a token, which ends there; Automaton::kDead when the grammar forbids it.
   StateId next(StateId state, Token token) const;
-  /// The same after bytes, cut in whatever way; `state` is not kEnded.
+  /// The same after bytes, cut in whatever way, of which no end of a token is known; `state` is not
+  /// kEnded.
   StateId next(StateId state, std::string_view bytes) const;
   /// True when the text may end here, or has ended.
   bool is_complete(StateId state) const;

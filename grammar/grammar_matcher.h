@@ -24,7 +24,8 @@ class GrammarMatcher {
   TokenMask mask() const;
   /// False, and unchanged, when the grammar forbids the token here.
   [[nodiscard]] bool accept(Token token);
-  /// The same of bytes, cut in whatever way. They count as one token.
+  /// The same of bytes, cut in whatever way: one step. No end of a token is known of them, so that
+  /// grammars that count tokens (max_tokens in Lark) count none.
   [[nodiscard]] bool accept_bytes(std::string_view bytes);
   /// Forgets the newest tokens.
   void rollback(int64_t tokens);

@@ -87,7 +87,7 @@ StateId CanonicalMasks::walk(StateId state, std::string_view bytes) {
 }
 
 CanonicalMasks::CutState CanonicalMasks::after(const CutState& at, Token token) {
-  return {walk(at.state, tokens_.bytes(token)), cuts_.next(at.left, token)};
+  return {automaton_.end_token(walk(at.state, tokens_.bytes(token))), cuts_.next(at.left, token)};
 }
 
 StateId CanonicalMasks::next(StateId id, Token token) {
@@ -221,7 +221,8 @@ std::vector<Token> CanonicalMasks::dead_among(const CutState& at, const Doubtful
       path.push_back(walk(path.back(), bytes.substr(at, 1)));
     }
     before = bytes;
-    if (path.back() == Automaton::kDead || !is_alive({path.back(), left}, kDepth)) {
+    const StateId ended = automaton_.end_token(path.back());
+    if (ended == Automaton::kDead || !is_alive({ended, left}, kDepth)) {
       dead.push_back(token);
     }
   }
@@ -259,7 +260,7 @@ std::optional<bool> CanonicalMasks::alive_by_language(const CutState& at, const 
     return goes_on ? std::optional(true) : std::nullopt;
   }
   const StateId closed = doubtful.told_apart ? closed_of(string) : StateId{Automaton::kDead};
-  const StateId state = walk(closed, bytes.substr(quote + 1));
+  const StateId state = automaton_.end_token(walk(closed, bytes.substr(quote + 1)));
   return state == Automaton::kDead ? std::nullopt
                                    : std::optional(is_alive({state, at.left}, kDepth));
 }

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "grammar/cfg/end_tokens.h"
 #include "grammar/cfg/regular_parts.h"
+#include "grammar/cfg/token_limits.h"
 #include "grammar/interruption.h"
 
 namespace specdec {
@@ -99,6 +100,20 @@ class Builder {
         embedded_ids_.emplace(automaton.get(), static_cast<uint32_t>(terminals_.size()));
     if (is_new) {
       terminals_.push_back({.label = label(id, id), .automaton = automaton});
+    }
+    return {true, known->second};
+  }
+
+  Symbol limited(ExpressionId id) {
+    const RuleExpression& expression = rules_[id];
+    const RegexId regex = parts_.of(expression.children[0]).regex;
+    const auto max_tokens = static_cast<uint32_t>(expression.max);
+    const auto [known, is_new] = limited_ids_.emplace(std::pair(regex, max_tokens),
+                                                      static_cast<uint32_t>(terminals_.size()));
+    if (is_new) {
+      check_token_limit(regexes_, regex, text_, expression.span.begin);
+      terminals_.push_back({regex, label(id, id)});
+      terminals_.back().max_tokens = max_tokens;
     }
     return {true, known->second};
   }
@@ -228,6 +243,9 @@ class Builder {
     if (expression.kind == RuleKind::kEmbedded) {
       return embedded(id);
     }
+    if (expression.kind == RuleKind::kLimited) {
+      return limited(id);
+    }
     return one_of(alternatives(id));
   }
 
@@ -316,6 +334,7 @@ class Builder {
   std::vector<RuleId> pending_;
   uint32_t count_ = 0;  ///< nonterminals
   std::unordered_map<RegexId, uint32_t> terminal_ids_;
+  std::map<std::pair<RegexId, uint32_t>, uint32_t> limited_ids_;
   std::map<std::pair<Token, size_t>, uint32_t> token_ids_;
   std::unordered_map<const Automaton*, uint32_t> embedded_ids_;
   std::vector<ContextFreeGrammar::Terminal> terminals_;

@@ -21,6 +21,14 @@ std::string show_point(char32_t c) {
   return fmt::format("'{}'", to_utf8(std::u32string(1, c)));
 }
 
+/// How many more tokens may end within a terminal that bounds them; see Item::tokens.
+std::string show_tokens(uint32_t max_tokens, uint32_t tokens) {
+  const uint32_t more = max_tokens + 1 - std::max(tokens, 1U);
+  return max_tokens == 0
+             ? ""
+             : fmt::format(" (at most {} more {})", more, more == 1 ? "token" : "tokens");
+}
+
 std::string show_points(const CodePoints& points) {
   std::string result;
   size_t shown = 0;
@@ -51,6 +59,7 @@ EarleyAutomaton::EarleyAutomaton(RegexStore& regexes,
     if (terminal.automaton != nullptr) {
       automata_.push_back(terminal.automaton.get());
     }
+    counts_tokens_ = counts_tokens_ || terminal.max_tokens > 0;
   }
   std::sort(named_tokens_.begin(), named_tokens_.end());
   named_tokens_.erase(std::unique(named_tokens_.begin(), named_tokens_.end()), named_tokens_.end());
@@ -73,20 +82,28 @@ StateId EarleyAutomaton::start() {
 std::vector<EarleyAutomaton::Item> EarleyAutomaton::items(StateId state) const {
   const auto words = states_[state];
   std::vector<Item> result;
-  result.reserve(words.size() / 3);
-  for (size_t i = 1; i < words.size(); i += 3) {
-    result.push_back({words[i], words[i + 1], words[i + 2]});
+  result.reserve(words.size() / item_words());
+  for (size_t i = 1; i < words.size(); i += item_words()) {
+    result.push_back({words[i], words[i + 1], words[i + 2], counts_tokens_ ? words[i + 3] : 0});
   }
   return result;
 }
 
+/// Of items that differ only in the tokens that were counted, the one with the fewest may do all
+/// that the others may.
 StateId EarleyAutomaton::intern(bool complete, std::vector<Item> items) {
   std::sort(items.begin(), items.end());
-  items.erase(std::unique(items.begin(), items.end()), items.end());
+  const auto is_same = [](const Item& a, const Item& b) {
+    return a.rest == b.rest && a.slot == b.slot && a.returns == b.returns;
+  };
+  items.erase(std::unique(items.begin(), items.end(), is_same), items.end());
   std::vector<uint32_t> words = {complete ? kComplete : kText};
-  words.reserve(1 + 3 * items.size());
+  words.reserve(1 + item_words() * items.size());
   for (const Item& item : items) {
     words.insert(words.end(), {item.rest, item.slot, item.returns});
+    if (counts_tokens_) {
+      words.push_back(item.tokens);
+    }
   }
   return states_.intern(words);
 }
@@ -177,7 +194,8 @@ StateId EarleyAutomaton::target(const Table& table, uint32_t kind, StateId from)
       continue;
     }
     if (rest != RegexStore::kEmpty) {
-      closure.add({rest, item.slot, item.returns});
+      const bool counts = counts_tokens_ && terminal(item.slot).max_tokens > 0;
+      closure.add({rest, item.slot, item.returns, counts ? std::max(item.tokens, 1U) : 0});
     }
     if (regexes_.matches_empty(rest)) {
       closure.enter(grammar_->slot(item.slot).next, item.returns);
@@ -249,6 +267,48 @@ StateId EarleyAutomaton::partial(StateId state, const Utf8Decoder& utf8) {
   return states_.intern(cut);
 }
 
+// ---- Tokens ------------------------------------------------------------------------------------
+
+template <class Change>
+StateId EarleyAutomaton::with_items(StateId state, const Change& change) {
+  std::vector<Item> all = items(state);
+  std::erase_if(all, [&](Item& item) {
+    return terminal(item.slot).max_tokens > 0 && !change(item, terminal(item.slot).max_tokens);
+  });
+  return intern(is_complete(state), std::move(all));
+}
+
+/// Within a character nothing is counted: the text cannot end there.
+StateId EarleyAutomaton::end_token(StateId state) {
+  if (!counts_tokens_ || tag(plain(state)) > kComplete) {
+    return state;
+  }
+  const auto count = [](Item& item, uint32_t max_tokens) {
+    item.tokens += item.tokens > 0 ? 1 : 0;
+    return item.tokens <= max_tokens;  // where it ends, what follows it has begun
+  };
+  return intern(with_items(plain(state), count), embedded(state));
+}
+
+StateId EarleyAutomaton::mask_state(StateId state) {
+  const auto forget = [](Item& item, uint32_t /*max_tokens*/) {
+    item.tokens = 0;
+    return true;
+  };
+  if (!counts_tokens_) {
+    return state;
+  }
+  if (tag(state) == kEmbedding) {
+    return intern(mask_state(plain(state)), embedded(state));
+  }
+  if (tag(state) <= kComplete) {
+    return with_items(state, forget);
+  }
+  std::vector<uint32_t> words(states_[state].begin(), states_[state].end());
+  words[1] = mask_state(words[1]);
+  return states_.intern(words);
+}
+
 std::unique_ptr<Automaton> make_regex_automaton(RegexStore& regexes, RegexId regex) {
   std::vector<ContextFreeGrammar::Terminal> terminals = {{.regex = regex, .label = "the text"}};
   std::vector<ContextFreeGrammar::Production> productions = {{0, {{true, 0}}}};
@@ -277,8 +337,9 @@ std::vector<std::string> EarleyAutomaton::lines(StateId state) {
   for (const Item& item : items(plain(state))) {
     const ContextFreeGrammar::Terminal& at = terminal(item.slot);
     const CodePoints points = next_points(item.rest);
-    const std::string line = fmt::format("{}{}: {}", item.rest == at.regex ? "" : "rest of ",
-                                         at.label, show_points(points));
+    const std::string line =
+        fmt::format("{}{}{}: {}", item.rest == at.regex ? "" : "rest of ", at.label,
+                    show_tokens(at.max_tokens, item.tokens), show_points(points));
     if (at.token) {
       lines.push_back("the token " + at.label);
     } else if (!points.empty() && std::find(lines.begin(), lines.end(), line) == lines.end()) {

@@ -42,6 +42,8 @@ class EarleyAutomaton final : public Automaton, public StringStates {
   std::vector<Token> named_tokens() const override { return named_tokens_; }
   std::vector<Token> tokens(StateId state) override;
   StateId next_token(StateId state, Token token) override;
+  StateId end_token(StateId state) override;
+  StateId mask_state(StateId state) override;
   StringStates* string_states() override { return automata_.empty() ? nullptr : this; }
   bool describe(StateId state, OpenString& string) override;
   bool depends_on_string(StateId state) override;
@@ -59,6 +61,9 @@ class EarleyAutomaton final : public Automaton, public StringStates {
     RegexId rest = RegexStore::kNothing;
     SlotId slot = ContextFreeGrammar::kEnd;
     ReturnId returns = 0;
+    /// Where the terminal bounds its tokens: 0 before its first character, then one more than the
+    /// tokens that have ended within it.
+    uint32_t tokens = 0;
     auto operator<=>(const Item&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   /// In an embedded automaton, whose state is `inner`.
@@ -91,6 +96,8 @@ class EarleyAutomaton final : public Automaton, public StringStates {
   static constexpr StateId kUnknown = ~StateId{0};
 
   std::vector<Item> items(StateId state) const;
+  /// Of an item in states_.
+  size_t item_words() const { return counts_tokens_ ? 4 : 3; }
   Tag tag(StateId state) const { return static_cast<Tag>(states_[state][0]); }
   StateId intern(bool complete, std::vector<Item> items);
   std::vector<Embedded> embedded(StateId state) const;
@@ -105,6 +112,9 @@ class EarleyAutomaton final : public Automaton, public StringStates {
   const ContextFreeGrammar::Terminal& terminal(SlotId slot) const {
     return grammar_->terminal_at(slot);
   }
+  /// The state with other items, made of its own by `change`; false drops an item.
+  template <class Change>
+  StateId with_items(StateId state, const Change& change);
   Table table(StateId state);
   Table build(StateId state);
   StateId target(const Table& table, uint32_t kind, StateId from);
@@ -129,6 +139,7 @@ class EarleyAutomaton final : public Automaton, public StringStates {
   CodePointPartitions partitions_;
   SequenceTable classes_;  ///< of the ranges of partitions
   std::vector<Token> named_tokens_;
+  bool counts_tokens_ = false;        ///< some terminal bounds its tokens
   std::vector<Automaton*> automata_;  ///< embedded ones
   StateId start_ = kUnknown;
   std::shared_ptr<WayOut> way_out_;  ///< made when first asked for

@@ -8,14 +8,12 @@
 namespace specdec {
 namespace {
 
+constexpr uint64_t kMostTokens = 1'000'000'000;
+
 /// Why there is no such attribute, and what to write.
 std::string instead_of_attribute(std::string_view name) {
   if (name == "stop") {
     return ", as it hides text; write suffix=...";
-  }
-  if (name == "max_tokens") {
-    return ": a grammar is about text, however it is cut into tokens; bound the characters, as in "
-           "/.{0,200}/, or the whole output with max_new_tokens";
   }
   if (name == "temperature") {
     return ": a grammar says which texts there are; set the temperature of the whole run in "
@@ -24,19 +22,48 @@ std::string instead_of_attribute(std::string_view name) {
   if (name == "capture") {
     return ": what a rule matched is not reported; leave it out, and parse the text";
   }
-  return "; lazy and suffix=... are";
+  return "; lazy, suffix=... and max_tokens=... are";
 }
 
 }  // namespace
 
-/// name[lazy, suffix="..."]: the body is a terminal; behind a rule's may stand what is
-/// ignored.
-void LarkParser::define_lazy(std::string_view name, bool is_terminal, size_t position) {
+/// name[...]: the body is a terminal; behind a rule's may stand what is ignored.
+void LarkParser::define_with_attributes(std::string_view name, bool is_terminal, size_t position) {
+  const size_t start = text_.position();
   const Attributes read = attributes();
-  if (!read.lazy && !read.suffix) {
-    define_rule(name, is_terminal, position);
-    return;
+  const bool ends_itself = read.lazy || read.suffix;
+  if (ends_itself && read.max_tokens > 0) {
+    text_.fail(start,
+               "max_tokens ends a text after any token, but lazy ones and those with a suffix end "
+               "where they say; write /[^E]*/ with max_tokens, and \"END\" behind it in a rule");
   }
+  if (ends_itself) {
+    define_lazy(name, is_terminal, position, read);
+  } else if (read.max_tokens > 0) {
+    define_limited(name, is_terminal, position, read.max_tokens);
+  } else {
+    define_rule(name, is_terminal, position);
+  }
+}
+
+/// A name in capital letters stands for it in rules, but in no terminal.
+void LarkParser::define_limited(std::string_view name, bool is_terminal, size_t position,
+                                uint64_t max_tokens) {
+  begin_body(name);
+  in_terminal_ = true;
+  const ExpressionId body = expansions();
+  const RuleId terminal = rules_.find(fmt::format("{}[max_tokens]", name), position);
+  rules_.define(terminal, body, position, text_);
+  rules_.rule(terminal).is_terminal = true;
+  in_terminal_ = is_terminal;
+  const GrammarSpan span = {position, position + name.size()};
+  const ExpressionId limited =
+      rules_.limited(rules_.rule(terminal, rules_[body].span), max_tokens, span);
+  rules_.define(rules_.find(name, position), in_rule(limited), position, text_);
+}
+
+void LarkParser::define_lazy(std::string_view name, bool is_terminal, size_t position,
+                             const Attributes& read) {
   begin_body(name);
   in_terminal_ = true;
   const ExpressionId body = expansions();
@@ -72,6 +99,12 @@ void LarkParser::attribute(Attributes& read) {
     read.suffix = atom();
     if (!read.suffix) {
       text_.fail("expected the suffix: \"text\", /expression/ or a terminal");
+    }
+  } else if (name == "max_tokens" && has_value) {
+    const size_t number = text_.position();
+    read.max_tokens = text_.take_number();
+    if (read.max_tokens < 1 || read.max_tokens > kMostTokens) {
+      text_.fail(number, fmt::format("max_tokens must be from 1 to {}", kMostTokens));
     }
   } else {
     text_.fail(start, fmt::format("the attribute '{}' is not supported{}", name,

@@ -33,6 +33,7 @@ class LarkParser {
   struct Attributes {
     bool lazy = false;
     std::optional<ExpressionId> suffix;
+    uint64_t max_tokens = 0;  ///< 0: any number
   };
   struct Argument {
     std::string name;  ///< the same for the same argument
@@ -74,7 +75,11 @@ class LarkParser {
   void begin_body(std::string_view name);
   void define_rule(std::string_view name, bool is_terminal, size_t position);
   void define_template(std::string_view name, size_t position);
-  void define_lazy(std::string_view name, bool is_terminal, size_t position);
+  void define_with_attributes(std::string_view name, bool is_terminal, size_t position);
+  void define_lazy(std::string_view name, bool is_terminal, size_t position,
+                   const Attributes& read);
+  void define_limited(std::string_view name, bool is_terminal, size_t position,
+                      uint64_t max_tokens);
   Attributes attributes();
   void attribute(Attributes& read);
   void instantiate(const Instance& instance);

@@ -121,7 +121,7 @@ void LarkParser::definition() {
   if (text_.peek() == '{') {
     define_template(name, start);
   } else if (text_.peek() == '[') {
-    define_lazy(name, *terminal, start);
+    define_with_attributes(name, *terminal, start);
   } else {
     define_rule(name, *terminal, start);
   }

@@ -14,8 +14,14 @@ constexpr uint64_t kMaxSize = 200'000;         ///< of one regular part
 constexpr uint64_t kMaxTotalSize = 4'000'000;  ///< of all that are built
 constexpr uint32_t kMaxDerivativeDepth = 300;  ///< derivatives recurse that deep
 
-/// Why no token and no embedded grammar may be a part of that terminal.
-std::string why_no_whole(const RuleSet& rules, const RuleSet::Rule& terminal) {
+/// Why no token, no embedded grammar and nothing that bounds its tokens may be a part of that
+/// terminal.
+std::string why_no_whole(const RuleSet& rules, const RuleSet::Rule& terminal,
+                         const RuleExpression& part) {
+  if (part.kind == RuleKind::kLimited) {
+    return "what has max_tokens is no part of a terminal, as it counts tokens, not characters; use "
+           "it in a rule, with a name in small letters";
+  }
   if (terminal.name.starts_with("%ignore")) {
     return "tokens and %json cannot be ignored, only text can; name them in the rules where they "
            "may stand";
@@ -80,14 +86,14 @@ void RegularParts::fold_rule(RuleId rule, bool is_recursive, const GrammarText& 
                                        definition.name, kMaxSize, kMaxDerivativeDepth));
 }
 
-/// Of a terminal: a token or embedded grammar, also behind a name in capital letters.
+/// Of a terminal: what is no part of one, also behind a name in capital letters.
 void RegularParts::refuse_whole_parts(const RuleSet::Rule& terminal,
                                       const GrammarText& text) const {
   for (const ExpressionId id : rules_.within(*terminal.body)) {
-    const bool by_name =
-        rules_[id].kind == RuleKind::kRule && rules_.is_whole(*rules_.rules()[rules_[id].a].body);
-    if (rules_.is_whole(id) || by_name) {
-      text.fail(rules_[id].span.begin, why_no_whole(rules_, terminal));
+    const bool is_name = rules_[id].kind == RuleKind::kRule;
+    const ExpressionId part = is_name ? *rules_.rules()[rules_[id].a].body : id;
+    if (rules_.is_whole(part)) {
+      text.fail(rules_[id].span.begin, why_no_whole(rules_, terminal, rules_[part]));
     }
   }
 }
@@ -119,6 +125,7 @@ RegularParts::Part RegularParts::fold_one(const RuleExpression& expression) {
       return shortest(expression);
     case RuleKind::kToken:
     case RuleKind::kEmbedded:
+    case RuleKind::kLimited:
       break;
   }
   return {};

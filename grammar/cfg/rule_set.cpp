@@ -64,6 +64,13 @@ ExpressionId RuleSet::shortest(ExpressionId part, GrammarSpan span) {
   return add({.kind = RuleExpression::Kind::kShortest, .children = {part}, .span = span});
 }
 
+ExpressionId RuleSet::limited(ExpressionId part, uint64_t max_tokens, GrammarSpan span) {
+  return add({.kind = RuleExpression::Kind::kLimited,
+              .max = max_tokens,
+              .children = {part},
+              .span = span});
+}
+
 std::vector<ExpressionId> RuleSet::within(ExpressionId expression) const {
   std::vector<ExpressionId> all = {expression};
   for (size_t i = 0; i < all.size(); ++i) {

@@ -34,6 +34,7 @@ struct RuleExpression {
     kShortest,  ///< texts of children[0] that do not begin with a shorter one; must be regular
     kToken,     ///< a: of the tokens
     kEmbedded,  ///< a: of the embedded automata
+    kLimited,   ///< children[0], which must be regular, for at most `max` tokens
   };
   Kind kind = Kind::kSequence;
   uint32_t a = 0;
@@ -73,6 +74,7 @@ class RuleSet {
   ExpressionId choice(std::vector<ExpressionId> parts, GrammarSpan span);
   ExpressionId repeat(ExpressionId part, uint64_t min, uint64_t max, GrammarSpan span);
   ExpressionId shortest(ExpressionId part, GrammarSpan span);
+  ExpressionId limited(ExpressionId part, uint64_t max_tokens, GrammarSpan span);
   /// Of a sequence.
   void drop_last_part(ExpressionId sequence) { expressions_[sequence].children.pop_back(); }
 
@@ -98,10 +100,12 @@ class RuleSet {
   const std::shared_ptr<Automaton>& automaton(const RuleExpression& expression) const {
     return automata_[expression.a];
   }
-  /// True for tokens and embedded automata, which are no parts of terminals.
+  /// True for tokens, embedded automata and what bounds its tokens, which are no parts of
+  /// terminals.
   bool is_whole(ExpressionId id) const {
     return expressions_[id].kind == RuleExpression::Kind::kToken ||
-           expressions_[id].kind == RuleExpression::Kind::kEmbedded;
+           expressions_[id].kind == RuleExpression::Kind::kEmbedded ||
+           expressions_[id].kind == RuleExpression::Kind::kLimited;
   }
   const std::vector<Rule>& rules() const { return rules_; }
   Rule& rule(RuleId id) { return rules_[id]; }

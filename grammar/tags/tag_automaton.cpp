@@ -123,6 +123,14 @@ class TagAutomaton final : public Automaton, public StringStates {
 
   StateId next_token(StateId state, Token token) override { return step(state, symbol_of(token)); }
 
+  StateId end_token(StateId state) override {
+    return in_grammars(state, [](Automaton& inner, StateId at) { return inner.end_token(at); });
+  }
+
+  StateId mask_state(StateId state) override {
+    return in_grammars(state, [](Automaton& inner, StateId at) { return inner.mask_state(at); });
+  }
+
   std::optional<std::string> way_out(StateId state) override {
     const TagWayOut way = find_way_out(program_, threads(state));
     return way.bytes.empty() && way.token ? std::nullopt : std::optional(way.bytes);
@@ -184,6 +192,26 @@ class TagAutomaton final : public Automaton, public StringStates {
     TagThreads threads(program_);
     threads.add_grammar(grammar, inner);
     return intern(threads.take());
+  }
+
+  /// The state with other states of the grammars in it.
+  template <class Change>
+  StateId in_grammars(StateId state, const Change& change) {
+    std::vector<TagThread> all = threads(state);
+    bool is_same = true;
+    for (TagThread& thread : all) {
+      if (thread.kind == TagThread::kGrammar) {
+        const StateId at = change(program_.automaton(thread.id), thread.at);
+        is_same = is_same && at == thread.at;
+        thread.at = at;
+      }
+    }
+    if (is_same) {
+      return state;
+    }
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return intern(all);
   }
 
   Bytes candidates_of(const TagThread& thread) {
