@@ -12,9 +12,6 @@ constexpr uint64_t kMostTokens = 1'000'000'000;
 
 /// Why there is no such attribute, and what to write.
 std::string instead_of_attribute(std::string_view name) {
-  if (name == "stop") {
-    return ", as it hides text; write suffix=...";
-  }
   if (name == "temperature") {
     return ": a grammar says which texts there are; set the temperature of the whole run in "
            "'sampling'";
@@ -22,7 +19,7 @@ std::string instead_of_attribute(std::string_view name) {
   if (name == "capture") {
     return ": what a rule matched is not reported; leave it out, and parse the text";
   }
-  return "; lazy, suffix=... and max_tokens=... are";
+  return "; lazy, suffix=..., stop=... and max_tokens=... are";
 }
 
 }  // namespace
@@ -95,11 +92,8 @@ void LarkParser::attribute(Attributes& read) {
   skip_blanks();
   if (name == "lazy" && !has_value) {
     read.lazy = true;
-  } else if (name == "suffix" && has_value) {
-    read.suffix = atom();
-    if (!read.suffix) {
-      text_.fail("expected the suffix: \"text\", /expression/ or a terminal");
-    }
+  } else if ((name == "suffix" || name == "stop") && has_value) {
+    read.suffix = ending(name);
   } else if (name == "max_tokens" && has_value) {
     const size_t number = text_.position();
     read.max_tokens = text_.take_number();
@@ -110,6 +104,22 @@ void LarkParser::attribute(Attributes& read) {
     text_.fail(start, fmt::format("the attribute '{}' is not supported{}", name,
                                   instead_of_attribute(name)));
   }
+}
+
+/// What follows suffix= or stop=.
+ExpressionId LarkParser::ending(std::string_view attribute) {
+  const size_t start = text_.position();
+  const auto ending = atom();
+  if (!ending) {
+    text_.fail(fmt::format("expected the {}: \"text\", /expression/ or a terminal", attribute));
+  }
+  if (attribute == "stop" && rules_[*ending].kind == RuleExpression::Kind::kLiteral &&
+      rules_.literal_text(rules_[*ending]).empty()) {
+    text_.fail(start,
+               "an empty stop, which stands for the end of generation, is not supported; leave "
+               "stop out: generation may end wherever the text is complete");
+  }
+  return *ending;
 }
 
 /// {n}, {n,}, {,n} or {n,m}

@@ -32,8 +32,8 @@ class LarkParser {
   /// What stands in brackets behind the name of a rule.
   struct Attributes {
     bool lazy = false;
-    std::optional<ExpressionId> suffix;
-    uint64_t max_tokens = 0;  ///< 0: any number
+    std::optional<ExpressionId> suffix;  ///< or stop
+    uint64_t max_tokens = 0;             ///< 0: any number
   };
   struct Argument {
     std::string name;  ///< the same for the same argument
@@ -82,6 +82,7 @@ class LarkParser {
                       uint64_t max_tokens);
   Attributes attributes();
   void attribute(Attributes& read);
+  ExpressionId ending(std::string_view attribute);
   void instantiate(const Instance& instance);
   [[noreturn]] void bad_name(std::string_view name, size_t position) const;
 

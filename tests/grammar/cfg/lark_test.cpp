@@ -309,6 +309,7 @@ TEST(LarkTest, TemplatesAreRulesForEachArgument) {
 TEST(LarkTest, LazyRulesAndSuffixesEndAtTheFirstChance) {
   for (const std::string rule :
        {"text[lazy]: /.*/ \"<e>\"", "text[suffix=\"<e>\"]: /.*/", "text[ suffix=E ]: /.*/",
+        "text[stop=\"<e>\"]: /.*/", "text[stop=/<[e]>/]: /.*/", "text[stop=E]: /.*/",
         "text[suffix=/<e>/, lazy]: /.*/", "text[lazy]: T\nT: /.*<e>/"}) {
     Lark lazy("start: text \"b\"*\n" + rule + "\nE: \"<e>\"\n%ignore \"!\"");
     EXPECT_TRUE(lazy.accepts("a<<e>b") && lazy.accepts("<e>!b!")) << rule;
@@ -316,8 +317,10 @@ TEST(LarkTest, LazyRulesAndSuffixesEndAtTheFirstChance) {
   }
   EXPECT_TRUE(lark_accepts("start: N N\nN[lazy]: /[0-9]+/", "12"));
   EXPECT_FALSE(lark_accepts("start: N N\nN[lazy]: /[0-9]+/", "123"));
-  EXPECT_THAT(lark_error("start: t\nt[stop=\"a\"]: /.*/"),
-              AllOf(StartsWith("g.lark:2:3:"), HasSubstr("write suffix")));
+  EXPECT_THAT(lark_error("start: t\nt[stop=\"\"]: /.*/"),
+              AllOf(StartsWith("g.lark:2:8:"), HasSubstr("an empty stop")));
+  EXPECT_THAT(lark_error("start: t\nt[stop]: /.*/"), HasSubstr("stop=... and"));
+  EXPECT_THAT(lark_error("start: t\nt[stop=]: /.*/"), HasSubstr("expected the stop"));
   EXPECT_THAT(lark_error("start: t\nt[lazy, temperature=0.5]: /.*/"),
               AllOf(StartsWith("g.lark:2:9:"), HasSubstr("'sampling'")));
   EXPECT_THAT(lark_error("start: t\nt[capture]: /.*/"), HasSubstr("is not reported; leave it out"));
