@@ -27,6 +27,7 @@ RuleSet LarkParser::parse() {
     instantiate(Instance(instances_[i]));
   }
   define_ignore();
+  check_declared();
   rules_.check_defined(text_);
   end_at_terminals();
   patterns_.close();

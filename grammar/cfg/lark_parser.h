@@ -70,6 +70,8 @@ class LarkParser {
   void ignore(size_t start);
   void define_ignore();
   void import();
+  void declare();
+  void check_declared() const;
   void define_common(std::string_view name, std::string_view alias, size_t position);
   void definition();
   void begin_body(std::string_view name);
@@ -116,6 +118,7 @@ class LarkParser {
   std::vector<ExpressionId> ignored_;
   std::vector<ExpressionId> terminal_uses_;  ///< names in rules, with what is ignored behind them
   std::map<std::string_view, std::string_view> imported_;  ///< from 'common', by the name here
+  std::map<std::string_view, size_t> declared_;            ///< by name: where
   GrammarSpan ignore_span_;
   bool in_terminal_ = false;
   size_t end_ = 0;  ///< behind the last part that was read

@@ -24,13 +24,12 @@ void LarkParser::directive() {
   } else if (name == "import") {
     import();
   } else if (name == "declare") {
-    text_.fail(start,
-               "%declare is not supported: it names terminals that a program's own lexer reads; "
-               "define them here, with \"text\" or /expressions/");
+    declare();
   } else if (name == "override" || name == "extend") {
     text_.fail(start, fmt::format("%{} is not supported; write the whole definition here", name));
   } else {
-    text_.fail(start, fmt::format("unknown directive '%{}'; known: %ignore, %import", name));
+    text_.fail(start,
+               fmt::format("unknown directive '%{}'; known: %ignore, %import, %declare", name));
   }
 }
 
@@ -84,6 +83,38 @@ void LarkParser::import() {
     const std::string_view name = text_.take_word("_");
     define_common(name, name, position);
   });
+}
+
+/// %declare NAME NAME
+void LarkParser::declare() {
+  do {
+    const size_t start = text_.position();
+    const std::string_view name = text_.take_word("_");
+    if (is_lark_terminal(name) != true) {
+      text_.fail(start, "expected the name of a terminal, in capital letters");
+    }
+    declared_.emplace(name, start);
+    skip_blanks();
+  } while (!text_.at_end() && text_.peek() != '\n');
+}
+
+/// A program of Lark's reads declared terminals itself: no text here is one.
+void LarkParser::check_declared() const {
+  for (const RuleSet::Rule& rule : rules_.rules()) {
+    const auto declared = declared_.find(rule.name);
+    if (declared == declared_.end()) {
+      continue;
+    }
+    if (rule.body) {
+      text_.fail(declared->second,
+                 fmt::format("'{}' is declared and defined; leave out its %declare", rule.name));
+    }
+    text_.fail(rule.position,
+               fmt::format("the terminal '{}' is declared with %declare: such terminals come from "
+                           "a program's own lexer and match no text here; define it, with "
+                           "\"text\" or an /expression/",
+                           rule.name));
+  }
 }
 
 void LarkParser::define_common(std::string_view name, std::string_view alias, size_t position) {

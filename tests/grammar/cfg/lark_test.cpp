@@ -367,7 +367,7 @@ TEST(LarkTest, SubstringsOfAText) {
 
 TEST(LarkTest, WhatIsNotSupportedIsSaidClearly) {
   EXPECT_THAT(lark_error("start: \"\\d\""), HasSubstr("unknown escape"));
-  for (const std::string name : {"declare", "override", "extend"}) {
+  for (const std::string name : {"override", "extend"}) {
     EXPECT_THAT(lark_error("start: \"a\"\n%" + name + " A"),
                 AllOf(StartsWith("g.lark:2:1:"), HasSubstr("%" + name + " is not supported")));
   }
@@ -385,6 +385,18 @@ TEST(LarkTest, WhatIsNotSupportedIsSaidClearly) {
   EXPECT_THAT(lark_error("start: (\"a\"\n"), HasSubstr("group is not closed"));
   EXPECT_THAT(lark_error("start: \"a\"~3..2"), HasSubstr("swap"));
   EXPECT_THAT(lark_error("start: " + std::string(50'000, '[')), HasSubstr("max_nesting"));
+}
+
+TEST(LarkTest, DeclaredTerminalsMatchNoText) {
+  EXPECT_TRUE(
+      lark_accepts("%declare _INDENT _DEDENT  // of a lexer\n%declare A\nstart: \"a\"", "a"));
+  EXPECT_THAT(lark_error("start: \"a\" B\n%declare A B"),
+              AllOf(StartsWith("g.lark:1:12: "), HasSubstr("'B' is declared"),
+                    HasSubstr("match no text here")));
+  EXPECT_THAT(lark_error("%declare A B\nstart: \"a\"\nB: \"b\""),
+              AllOf(StartsWith("g.lark:1:12: "), HasSubstr("leave out its %declare")));
+  EXPECT_THAT(lark_error("start: A\n%declare"), HasSubstr("expected the name of a terminal"));
+  EXPECT_THAT(lark_error("start: A\n%declare a"), StartsWith("g.lark:2:10: "));
 }
 
 TEST(LarkTest, DoublingTerminalsAreAnError) {
