@@ -2,7 +2,9 @@
 #include <bitset>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/types.h"
@@ -13,6 +15,20 @@ namespace specdec {
 using StateId = uint32_t;
 
 class StringStates;
+
+/// A part of a text.
+struct TextPart {
+  std::string_view bytes;
+  std::optional<Token> named = {};  ///< a token that stands for itself, not for these bytes
+  bool ends_token = false;          ///< a token ends behind the bytes
+};
+
+/// What a rule matched that is marked for it.
+struct Capture {
+  std::string name;
+  std::string bytes;
+  bool operator==(const Capture&) const = default;
+};
 
 /// A grammar as an automaton over bytes, deterministic, built as it is walked. Every state but
 /// kDead has a completion: nobody runs into a dead end. Not safe for use by several threads at
@@ -63,6 +79,11 @@ class Automaton {
   /// A state with the same mask: one for all states that differ only in the tokens that were
   /// counted.
   virtual StateId mask_state(StateId state) { return state; }
+
+  /// What the rules matched that are marked for it, in the order of the text. Of a text that may go
+  /// on, those that have ended in its shortest continuation. None where the grammar marks none, or
+  /// has no such text. Throws GrammarError when the text is too long for it.
+  virtual std::vector<Capture> captures(std::span<const TextPart> /*text*/) { return {}; }
 };
 
 }  // namespace specdec

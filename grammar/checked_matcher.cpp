@@ -135,6 +135,11 @@ std::vector<Token> CheckedMatcher::forced_tokens(int64_t most) const {
   return specdec::forced_tokens(place_, engine_->tokenizer(), place_.newest_tokens(), most);
 }
 
+std::vector<Capture> CheckedMatcher::captures() const {
+  const Use use(*this);
+  return place_.captures();
+}
+
 std::string CheckedMatcher::explain() const {
   const Use use(*this);
   return place_.explain();

@@ -52,6 +52,8 @@ class CheckedMatcher {
   /// The tokens that come next whatever is chosen, at most `most`: see forced_tokens.
   std::vector<Token> forced_tokens(int64_t most) const;
   std::string explain() const;
+  /// See Automaton::captures; also after an end token.
+  std::vector<Capture> captures() const;
 
   const GrammarEngine& engine() const { return *engine_; }
 

@@ -273,6 +273,12 @@ std::string CompiledGrammar::explain(StateId state) const {
   return reached ? text + "unknown: " + *reached + "\n" : text;
 }
 
+std::vector<Capture> CompiledGrammar::captures(std::span<const TextPart> text) const {
+  const std::lock_guard lock(mutex_);
+  automaton_->begin_call();
+  return automaton_->captures(text);
+}
+
 bool CompiledGrammar::is_used_up() const { return is_used_up_; }
 
 uint64_t CompiledGrammar::mask_bytes() const { return mask_bytes_; }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -70,6 +71,8 @@ class CompiledGrammar {
   /// See Automaton::way_out_token.
   std::optional<Token> way_out_token(StateId state) const;
   std::string explain(StateId state) const;
+  /// See Automaton::captures; of a text from its beginning on.
+  std::vector<Capture> captures(std::span<const TextPart> text) const;
   /// Why it is not known what follows the state: a limit was reached, counting all texts that were
   /// read. No token may come there then. See GrammarMatcher::limit for one text alone.
   std::optional<std::string> limit(StateId state) const;

@@ -179,6 +179,26 @@ std::string GrammarMatcher::forced_bytes() const { return grammar_->forced_bytes
 
 std::string GrammarMatcher::explain() const { return grammar_->explain(state()); }
 
+std::vector<Capture> GrammarMatcher::captures() const {
+  const std::vector<Token>& named = grammar_->named_tokens();
+  std::vector<TextPart> parts;
+  for (size_t i = 1; i < steps_.size(); ++i) {
+    const Token token = steps_[i].token;
+    if (token < 0) {
+      parts.push_back({strings_[string_index(token)]});
+      continue;
+    }
+    const bool is_named = std::binary_search(named.begin(), named.end(), token);
+    const bool only_ends = steps_[i].state == CompiledGrammar::kEnded &&
+                           (!is_named || grammar_->is_complete(steps_[i - 1].state));
+    if (!only_ends) {
+      parts.push_back({grammar_->vocabulary().bytes(token),
+                       is_named ? std::optional(token) : std::nullopt, true});
+    }
+  }
+  return grammar_->captures(parts);
+}
+
 // ---- Trees --------------------------------------------------------------------------------------
 
 /// The place after a node of a tree that begins here.

@@ -51,6 +51,9 @@ class GrammarMatcher {
   /// What every text has next.
   std::string forced_bytes() const;
   std::string explain() const;
+  /// What the rules matched that are marked for it (`name[capture]` in Lark). See
+  /// Automaton::captures.
+  std::vector<Capture> captures() const;
 
   /// Masks of all nodes of a draft tree below this place, in one call: parents[i] is the node
   /// before node i (smaller than i), -1 for those that come next here. A node that the grammar

@@ -115,6 +115,7 @@ RuleParts parts_of_rules(const Compiling& with, const GrammarSource& source) {
   RuleParts parts;
   parts.limits = source.limits;
   parts.start = source.start;
+  parts.is_part = with.is_part;
   parts.require_token = [with](const std::string& name) {
     const Token token = with.require_token(name);
     if (with.is_part && with.is_end(token)) {

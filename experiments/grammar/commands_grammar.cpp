@@ -204,32 +204,46 @@ void print_place(std::ostream& out, const LoadedGrammar& file, std::string_view 
   }
 }
 
-/// The state after the name of a named token, else after one byte, and how long that is.
-std::pair<StateId, size_t> step_of_text(const CompiledGrammar& grammar, StateId state,
-                                        std::string_view text) {
+/// The name of a named token or one byte, and the state after it.
+std::pair<StateId, TextPart> step_of_text(const CompiledGrammar& grammar, StateId state,
+                                          std::string_view text) {
   for (const Token token : grammar.named_tokens()) {
     const std::string name = grammar.vocabulary().token_name(token);
     const StateId next =
         text.starts_with(name) ? grammar.next(state, token) : StateId{Automaton::kDead};
     if (next != Automaton::kDead && next != CompiledGrammar::kEnded) {
-      return {next, name.size()};
+      return {next, {text.substr(0, name.size()), token}};
     }
   }
-  return {grammar.next(state, text.substr(0, 1)), 1};
+  return {grammar.next(state, text.substr(0, 1)), {text.substr(0, 1)}};
+}
+
+/// What marked rules matched of a text, one line each.
+void print_captures(std::ostream& out, const CompiledGrammar& grammar,
+                    const std::vector<TextPart>& text) {
+  try {
+    for (const Capture& capture : grammar.captures(text)) {
+      out << fmt::format("captured      {}: {}\n", capture.name, quote_line(capture.bytes));
+    }
+  } catch (const GrammarError& error) {
+    out << fmt::format("captured      unknown: {}\n", error.what());
+  }
 }
 
 int explain(const CommandLine& context, const ExplainArguments& arguments) {
   const LoadedGrammar file = load_grammar(arguments);
   const std::string_view text = arguments.text;
   StateId state = file.grammar->start();
+  std::vector<TextPart> parts;
   size_t at = 0;
   while (at < text.size()) {
-    const auto [next, size] = step_of_text(*file.grammar, state, text.substr(at));
+    const auto [next, part] = step_of_text(*file.grammar, state, text.substr(at));
     if (next == Automaton::kDead) {
       break;
     }
     state = next;
-    at += size;
+    parts.push_back(part);
+    at += part.bytes.size();
   }
   if (at < text.size()) {
     context.out << fmt::format("not allowed   from byte {} on: {}\n", at,
@@ -238,6 +252,7 @@ int explain(const CommandLine& context, const ExplainArguments& arguments) {
   context.out << fmt::format(
       "allowed       {}\n",
       at == 0 ? "(the beginning)" : one_line(text.substr(0, at), kShownCharacters));
+  print_captures(context.out, *file.grammar, parts);
   print_place(context.out, file, text.substr(0, at), state);
   return 0;
 }

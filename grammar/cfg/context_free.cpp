@@ -13,8 +13,12 @@ using Production = ContextFreeGrammar::Production;
 }  // namespace
 
 ContextFreeGrammar::ContextFreeGrammar(RegexStore& regexes, std::vector<Terminal> terminals,
-                                       uint32_t nonterminals, std::vector<Production> productions)
-    : terminals_(std::move(terminals)), nullable_(nonterminals), slots_(1) {
+                                       uint32_t nonterminals, std::vector<Production> productions,
+                                       Marks marks)
+    : terminals_(std::move(terminals)),
+      nullable_(nonterminals),
+      slots_(1),
+      marks_(std::move(marks)) {
   SPECDEC_CHECK(nonterminals > 0, "a grammar needs a nonterminal to begin with");
   slot_ids_.intern({});
   std::vector<bool> live;
@@ -81,7 +85,11 @@ ContextFreeGrammar::SlotId ContextFreeGrammar::slot_of(const std::vector<Symbol>
 
 void ContextFreeGrammar::find_heads(const std::vector<Production>& productions) {
   std::vector<std::vector<uint32_t>> heads(nullable_.size());
+  std::vector<std::vector<uint32_t>> bodies(marks_.captures.empty() ? 0 : nullable_.size());
   for (const Production& production : productions) {
+    if (!bodies.empty()) {
+      bodies[production.nonterminal].push_back(slot_of(production.symbols));
+    }
     for (SlotId id = slot_of(production.symbols); id != kEnd; id = slots_[id].next) {
       heads[production.nonterminal].push_back(id);
       if (!is_nullable(slots_[id].symbol)) {
@@ -93,6 +101,9 @@ void ContextFreeGrammar::find_heads(const std::vector<Production>& productions) 
     std::sort(list.begin(), list.end());
     list.erase(std::unique(list.begin(), list.end()), list.end());
     heads_.append(list);
+  }
+  for (const std::vector<uint32_t>& list : bodies) {
+    bodies_.append(list);
   }
 }
 

@@ -43,9 +43,24 @@ class ContextFreeGrammar {
     std::vector<Symbol> symbols;
   };
 
+  /// How the texts of a nonterminal are reported; see RuleSet::CaptureMark.
+  struct Mark {
+    uint32_t nonterminal = 0;
+    std::string name = {};
+    bool is_ignored = false;
+    RegexId body = RegexStore::kNothing;
+    RegexId suffix = RegexStore::kNothing;  ///< kNothing: there is none
+  };
+  /// What a parse needs besides: nonterminals that are reported, and left-recursive ones that
+  /// repeat the rest of their productions.
+  struct Marks {
+    std::vector<Mark> captures;
+    std::vector<uint32_t> repeats;
+  };
+
   /// Texts begin with nonterminal 0. Productions that no text can come of are left out.
   ContextFreeGrammar(RegexStore& regexes, std::vector<Terminal> terminals, uint32_t nonterminals,
-                     std::vector<Production> productions);
+                     std::vector<Production> productions, Marks marks = {});
 
   /// False when the grammar has no text at all.
   bool has_texts() const { return productive_[0]; }
@@ -60,6 +75,9 @@ class ContextFreeGrammar {
   /// Slots at which a text of a nonterminal may begin: those of its productions, and those after
   /// symbols of them that may be empty (Aycock and Horspool 2002). Never kEnd.
   std::span<const uint32_t> heads(uint32_t nonterminal) const { return heads_[nonterminal]; }
+  const Marks& marks() const { return marks_; }
+  /// Where the productions of a nonterminal begin, kEnd for an empty one: only with captures.
+  std::span<const uint32_t> bodies(uint32_t nonterminal) const { return bodies_[nonterminal]; }
   uint32_t nonterminals() const { return static_cast<uint32_t>(nullable_.size()); }
   size_t slots() const { return slots_.size(); }
 
@@ -77,6 +95,8 @@ class ContextFreeGrammar {
   std::vector<Slot> slots_;
   SequenceTable slot_ids_;  ///< (symbol, next); the same numbers as slots_
   SequenceTable heads_;     ///< by nonterminal
+  SequenceTable bodies_;    ///< likewise
+  Marks marks_;
 };
 
 }  // namespace specdec

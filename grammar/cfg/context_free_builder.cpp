@@ -34,7 +34,7 @@ class Builder {
       define(nonterminals_.at(pending_[i]), pending_[i]);
     }
     auto grammar = std::make_unique<ContextFreeGrammar>(regexes_, std::move(terminals_), count_,
-                                                        std::move(productions_));
+                                                        std::move(productions_), std::move(marks_));
     if (!grammar->has_texts()) {
       text_.fail(
           rules_.rules()[start].position,
@@ -116,6 +116,23 @@ class Builder {
       terminals_.back().max_tokens = max_tokens;
     }
     return {true, known->second};
+  }
+
+  Symbol capture(const RuleExpression& expression) {
+    const RuleSet::CaptureMark& mark = rules_.mark(expression);
+    const Symbol result = fresh();
+    for (Symbols& symbols : alternatives(expression.children[0])) {
+      add(result.index, std::move(symbols));
+    }
+    const auto regex_of = [&](std::optional<ExpressionId> part) {
+      return part ? parts_.of(*part).regex : RegexStore::kNothing;
+    };
+    marks_.captures.push_back({.nonterminal = result.index,
+                               .name = mark.name,
+                               .is_ignored = mark.is_ignored,
+                               .body = regex_of(mark.body),
+                               .suffix = regex_of(mark.suffix)});
+    return result;
   }
 
   Symbol terminal(RegexId regex, const std::string& label) {
@@ -246,6 +263,9 @@ class Builder {
     if (expression.kind == RuleKind::kLimited) {
       return limited(id);
     }
+    if (expression.kind == RuleKind::kCapture) {
+      return capture(expression);
+    }
     return one_of(alternatives(id));
   }
 
@@ -284,6 +304,7 @@ class Builder {
   /// Left recursion: the states of lists stay the same however long the list is.
   Symbol repeat_unbounded(const std::vector<Symbols>& bodies, bool or_empty) {
     const Symbol result = fresh();
+    marks_.repeats.push_back(result.index);
     if (or_empty) {
       add(result.index, {});
     }
@@ -339,6 +360,7 @@ class Builder {
   std::unordered_map<const Automaton*, uint32_t> embedded_ids_;
   std::vector<ContextFreeGrammar::Terminal> terminals_;
   std::vector<ContextFreeGrammar::Production> productions_;
+  ContextFreeGrammar::Marks marks_;
   uint64_t symbols_ = 0;
   uint64_t unrolled_ = 0;
 };

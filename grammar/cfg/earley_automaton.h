@@ -44,6 +44,7 @@ class EarleyAutomaton final : public Automaton, public StringStates {
   StateId next_token(StateId state, Token token) override;
   StateId end_token(StateId state) override;
   StateId mask_state(StateId state) override;
+  std::vector<Capture> captures(std::span<const TextPart> text) override;
   StringStates* string_states() override { return automata_.empty() ? nullptr : this; }
   bool describe(StateId state, OpenString& string) override;
   bool depends_on_string(StateId state) override;
@@ -125,6 +126,7 @@ class EarleyAutomaton final : public Automaton, public StringStates {
   CodePoints next_points(RegexId rest);
   std::vector<std::string> lines(StateId state);
   Way way(StateId state);
+  StateId step(StateId state, const TextPart& part);
 
   RegexStore& regexes_;
   std::unique_ptr<const ContextFreeGrammar> grammar_;

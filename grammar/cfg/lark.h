@@ -19,9 +19,9 @@ namespace specdec {
 /// lazy quantifier ends at its first chance; anchors, word boundaries and look-around that depend
 /// on text outside their terminal are refused. Expressions in terminals are groups of their own.
 /// Also refused: %override, %extend, imports from elsewhere than `common`, and uses of terminals
-/// that %declare names. Of llguidance's extensions there are the attributes lazy, suffix, stop and
-/// max_tokens, substrings with %regex, JSON Schemas with %json, and tokens (`<|call|>`, `<[17]>`).
-/// Throws GrammarError with line and column. Borrows `regexes`.
+/// that %declare names. Of llguidance's extensions there are the attributes lazy, suffix, stop,
+/// max_tokens and capture, substrings with %regex, JSON Schemas with %json, and tokens
+/// (`<|call|>`, `<[17]>`). Throws GrammarError with line and column. Borrows `regexes`.
 std::unique_ptr<Automaton> make_lark_automaton(RegexStore& regexes, std::string_view text,
                                                std::string_view where, const RuleParts& parts = {});
 

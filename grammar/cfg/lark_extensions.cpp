@@ -16,10 +16,7 @@ std::string instead_of_attribute(std::string_view name) {
     return ": a grammar says which texts there are; set the temperature of the whole run in "
            "'sampling'";
   }
-  if (name == "capture") {
-    return ": what a rule matched is not reported; leave it out, and parse the text";
-  }
-  return "; lazy, suffix=..., stop=... and max_tokens=... are";
+  return "; lazy, suffix=..., stop=..., max_tokens=... and capture are";
 }
 
 }  // namespace
@@ -34,18 +31,24 @@ void LarkParser::define_with_attributes(std::string_view name, bool is_terminal,
                "max_tokens ends a text after any token, but lazy ones and those with a suffix end "
                "where they say; write /[^E]*/ with max_tokens, and \"END\" behind it in a rule");
   }
+  if (is_terminal && read.capture) {
+    text_.fail(start,
+               fmt::format("the text of a rule is captured, not that of a terminal; write a rule "
+                           "name[capture]: {}",
+                           name));
+  }
   if (ends_itself) {
     define_lazy(name, is_terminal, position, read);
   } else if (read.max_tokens > 0) {
-    define_limited(name, is_terminal, position, read.max_tokens);
+    define_limited(name, is_terminal, position, read);
   } else {
-    define_rule(name, is_terminal, position);
+    define_captured(name, position, read);
   }
 }
 
 /// A name in capital letters stands for it in rules, but in no terminal.
 void LarkParser::define_limited(std::string_view name, bool is_terminal, size_t position,
-                                uint64_t max_tokens) {
+                                const Attributes& read) {
   begin_body(name);
   in_terminal_ = true;
   const ExpressionId body = expansions();
@@ -55,8 +58,30 @@ void LarkParser::define_limited(std::string_view name, bool is_terminal, size_t 
   in_terminal_ = is_terminal;
   const GrammarSpan span = {position, position + name.size()};
   const ExpressionId limited =
-      rules_.limited(rules_.rule(terminal, rules_[body].span), max_tokens, span);
-  rules_.define(rules_.find(name, position), in_rule(limited), position, text_);
+      rules_.limited(rules_.rule(terminal, rules_[body].span), read.max_tokens, span);
+  rules_.define(rules_.find(name, position), captured(in_rule(limited), name, read), position,
+                text_);
+}
+
+void LarkParser::define_captured(std::string_view name, size_t position, const Attributes& read) {
+  begin_body(name);
+  in_terminal_ = false;
+  rules_.define(rules_.find(name, position), captured(expansions(), name, read), position, text_);
+}
+
+/// `body`: what is reported of a text with a suffix.
+ExpressionId LarkParser::captured(ExpressionId whole, std::string_view name, const Attributes& read,
+                                  std::optional<ExpressionId> body) {
+  if (!read.capture) {
+    return whole;
+  }
+  has_captures_ = true;
+  RuleSet::CaptureMark mark = {.name = read.capture->empty() ? std::string(name) : *read.capture};
+  if (body && read.suffix) {
+    mark.body = body;
+    mark.suffix = read.suffix;
+  }
+  return rules_.capture(whole, std::move(mark), rules_[whole].span);
 }
 
 void LarkParser::define_lazy(std::string_view name, bool is_terminal, size_t position,
@@ -72,7 +97,8 @@ void LarkParser::define_lazy(std::string_view name, bool is_terminal, size_t pos
   rules_.rule(terminal).is_terminal = true;
   if (!is_terminal) {
     in_terminal_ = false;
-    rules_.define(rules_.find(name, position), in_rule(rules_.rule(terminal, span)), position,
+    rules_.define(rules_.find(name, position),
+                  captured(in_rule(rules_.rule(terminal, span)), name, read, body), position,
                   text_);
   }
 }
@@ -94,6 +120,8 @@ void LarkParser::attribute(Attributes& read) {
     read.lazy = true;
   } else if ((name == "suffix" || name == "stop") && has_value) {
     read.suffix = ending(name);
+  } else if (name == "capture") {
+    capture(read, has_value, start);
   } else if (name == "max_tokens" && has_value) {
     const size_t number = text_.position();
     read.max_tokens = text_.take_number();
@@ -103,6 +131,22 @@ void LarkParser::attribute(Attributes& read) {
   } else {
     text_.fail(start, fmt::format("the attribute '{}' is not supported{}", name,
                                   instead_of_attribute(name)));
+  }
+}
+
+/// `capture`, or the name that follows it.
+void LarkParser::capture(Attributes& read, bool has_name, size_t start) {
+  if (parts_.is_part) {
+    text_.fail(start,
+               "captures are those of a whole Lark grammar; this one is a part of a structured "
+               "text: leave capture out");
+  }
+  if (has_name && text_.peek() != '"') {
+    text_.fail("expected the capture's name in quotes");
+  }
+  read.capture = has_name ? to_utf8(text_.take_quoted("\"\\")) : "";
+  if (has_name && read.capture->empty()) {
+    text_.fail(start, "the capture's name is empty; write one, or capture alone");
   }
 }
 

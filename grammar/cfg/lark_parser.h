@@ -34,6 +34,8 @@ class LarkParser {
     bool lazy = false;
     std::optional<ExpressionId> suffix;  ///< or stop
     uint64_t max_tokens = 0;             ///< 0: any number
+    /// Under which name the text is reported; "" = that of the rule.
+    std::optional<std::string> capture;
   };
   struct Argument {
     std::string name;  ///< the same for the same argument
@@ -81,9 +83,13 @@ class LarkParser {
   void define_lazy(std::string_view name, bool is_terminal, size_t position,
                    const Attributes& read);
   void define_limited(std::string_view name, bool is_terminal, size_t position,
-                      uint64_t max_tokens);
+                      const Attributes& read);
+  void define_captured(std::string_view name, size_t position, const Attributes& read);
+  ExpressionId captured(ExpressionId whole, std::string_view name, const Attributes& read,
+                        std::optional<ExpressionId> body = {});
   Attributes attributes();
   void attribute(Attributes& read);
+  void capture(Attributes& read, bool has_name, size_t start);
   ExpressionId ending(std::string_view attribute);
   void instantiate(const Instance& instance);
   [[noreturn]] void bad_name(std::string_view name, size_t position) const;
@@ -121,6 +127,7 @@ class LarkParser {
   std::map<std::string_view, size_t> declared_;            ///< by name: where
   GrammarSpan ignore_span_;
   bool in_terminal_ = false;
+  bool has_captures_ = false;
   size_t end_ = 0;  ///< behind the last part that was read
 
   std::map<std::string_view, Template> templates_;

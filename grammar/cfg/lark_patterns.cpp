@@ -173,6 +173,7 @@ std::string LarkPatterns::join(ExpressionId id, int depth) const {
                  "tokens and %json cannot stand in a terminal with lazy quantifiers or assertions; "
                  "make it a rule, with a name in small letters");
     case PatternKind::kLimited:
+    case PatternKind::kCapture:  // of rules only
       text_.fail(expression.span.begin,
                  "what has max_tokens is no part of a terminal; use it in a rule, with a name in "
                  "small letters");

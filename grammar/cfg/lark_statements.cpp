@@ -48,11 +48,14 @@ void LarkParser::ignore(size_t start) {
 
 void LarkParser::define_ignore() {
   const size_t position = rules_.rules()[ignore_].position;
+  const bool is_marked = has_captures_ && !ignored_.empty();
   const ExpressionId body = ignored_.empty()
                                 ? rules_.sequence({}, {})
                                 : rules_.repeat(rules_.choice(std::move(ignored_), ignore_span_), 0,
                                                 RuleSet::kUnbounded, ignore_span_);
-  rules_.define(ignore_, body, position, text_);
+  const ExpressionId marked =
+      is_marked ? rules_.capture(body, {.is_ignored = true}, ignore_span_) : body;
+  rules_.define(ignore_, marked, position, text_);
 }
 
 /// %import common.NAME, common.NAME -> OTHER, common (NAME, NAME)

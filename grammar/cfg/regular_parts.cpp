@@ -126,6 +126,7 @@ RegularParts::Part RegularParts::fold_one(const RuleExpression& expression) {
     case RuleKind::kToken:
     case RuleKind::kEmbedded:
     case RuleKind::kLimited:
+    case RuleKind::kCapture:
       break;
   }
   return {};

@@ -14,6 +14,7 @@ namespace specdec {
 struct RuleParts {
   GrammarLimits limits = {};
   std::string start = {};  ///< the rule of whole texts; "" = the usual one
+  bool is_part = false;    ///< of a structured text, whose captures nobody asks for
   /// The token of a name, such as "<|call|>" or "<[17]>". Throws GrammarError. Empty: there are no
   /// tokens.
   std::function<Token(const std::string&)> require_token = {};

@@ -71,6 +71,14 @@ ExpressionId RuleSet::limited(ExpressionId part, uint64_t max_tokens, GrammarSpa
               .span = span});
 }
 
+ExpressionId RuleSet::capture(ExpressionId part, CaptureMark mark, GrammarSpan span) {
+  marks_.push_back(std::move(mark));
+  return add({.kind = RuleExpression::Kind::kCapture,
+              .a = static_cast<uint32_t>(marks_.size() - 1),
+              .children = {part},
+              .span = span});
+}
+
 std::vector<ExpressionId> RuleSet::within(ExpressionId expression) const {
   std::vector<ExpressionId> all = {expression};
   for (size_t i = 0; i < all.size(); ++i) {

@@ -35,6 +35,7 @@ struct RuleExpression {
     kToken,     ///< a: of the tokens
     kEmbedded,  ///< a: of the embedded automata
     kLimited,   ///< children[0], which must be regular, for at most `max` tokens
+    kCapture,   ///< children[0], whose text is reported; a: of the captures
   };
   Kind kind = Kind::kSequence;
   uint32_t a = 0;
@@ -62,6 +63,14 @@ class RuleSet {
     bool ends = false;  ///< generation ends after it
   };
 
+  /// How the text of an expression is reported.
+  struct CaptureMark {
+    std::string name = {};
+    bool is_ignored = false;  ///< not at all: captures end before it, where it is their end
+    /// Regular parts of it: what is reported, and what stands behind it.
+    std::optional<ExpressionId> body = {}, suffix = {};
+  };
+
   ExpressionId literal(std::u32string text, GrammarSpan span);
   ExpressionId regex(RegexId regex, uint64_t size, GrammarSpan span);
   ExpressionId rule(RuleId rule, GrammarSpan span);
@@ -75,6 +84,7 @@ class RuleSet {
   ExpressionId repeat(ExpressionId part, uint64_t min, uint64_t max, GrammarSpan span);
   ExpressionId shortest(ExpressionId part, GrammarSpan span);
   ExpressionId limited(ExpressionId part, uint64_t max_tokens, GrammarSpan span);
+  ExpressionId capture(ExpressionId part, CaptureMark mark, GrammarSpan span);
   /// Of a sequence.
   void drop_last_part(ExpressionId sequence) { expressions_[sequence].children.pop_back(); }
 
@@ -97,6 +107,7 @@ class RuleSet {
   const NamedToken& named_token(const RuleExpression& expression) const {
     return tokens_[expression.a];
   }
+  const CaptureMark& mark(const RuleExpression& expression) const { return marks_[expression.a]; }
   const std::shared_ptr<Automaton>& automaton(const RuleExpression& expression) const {
     return automata_[expression.a];
   }
@@ -118,6 +129,7 @@ class RuleSet {
   std::vector<std::u32string> literals_;
   std::vector<NamedToken> tokens_;
   std::vector<std::shared_ptr<Automaton>> automata_;
+  std::vector<CaptureMark> marks_;
   std::vector<Rule> rules_;
   std::unordered_map<std::string, RuleId> names_;
 };

@@ -60,6 +60,21 @@ std::string jump_forward(const Matcher& matcher) {
   return bytes;
 }
 
+/// Pairs of a name and bytes.
+nb::list captures(const Matcher& matcher) {
+  std::vector<Capture> found;
+  {
+    const Unlocked unlocked;
+    found = matcher.captures();
+  }
+  nb::list pairs;
+  for (const Capture& capture : found) {
+    pairs.append(
+        nb::make_tuple(capture.name, nb::bytes(capture.bytes.data(), capture.bytes.size())));
+  }
+  return pairs;
+}
+
 bool fill_row(const Matcher& matcher, nb::handle bitmask, int64_t index) {
   const Tensor tensor(bitmask, "the bitmask");
   const GrammarEngine& engine = matcher.engine();
@@ -194,6 +209,9 @@ void bind_matcher(nb::module_& m) {
           "stop_token_ids",
           [](const Matcher& self) { return self.engine().vocabulary().end_tokens(); },
           "Tokens that end a text.")
+      .def("captures", captures,
+           "What the rules of a Lark grammar matched that are marked, name[capture]: pairs of the\n"
+           "name and the bytes, in the order of the text.")
       .def("explain", &Matcher::explain, WithoutGil(), "What may come next, for people.")
       .def(
           "copy", [](const Matcher& self) { return Matcher(self); }, WithoutGil(),

@@ -72,6 +72,16 @@ def test_jump_forward_has_whole_characters(letters):
     assert matcher.find_jump_forward_string() == ""
 
 
+def test_captures_what_marked_rules_matched(letters):
+    grammar = 'start: x "c"\nx[capture]: y*\ny[capture="a y"]: /a|b/'
+    matcher = sg.GrammarMatcher(letters.compile_lark(grammar))
+    assert matcher.captures() == [("x", b"")]
+    assert matcher.accept_token(token(b"ab")) and matcher.accept_string("c")
+    assert matcher.captures() == [("x", b"ab"), ("a y", b"a"), ("a y", b"b")]
+    matcher.rollback(2)
+    assert sg.GrammarMatcher(letters.compile_lark('start: "a"')).captures() == []
+
+
 def test_explains_for_people(record):
     assert "a value begins: an object" in sg.GrammarMatcher(record).explain()
 

@@ -123,6 +123,9 @@ TEST_F(GrammarArgumentsTest, Explains) {
   const auto sql =
       grammar_cli({"explain", kGrammars + "sql.lark", "--text", "SELECT * FROM a WHERE "});
   EXPECT_THAT(sql.out, HasSubstr("\"NOT\"i: 'N', 'n'"));
+  const auto lark = write("c.lark", "start: a \";\"\na[capture=\"word\"]: /[a-z]+/");
+  EXPECT_THAT(grammar_cli({"explain", lark, "--text", "ab;"}).out,
+              HasSubstr("captured      word: \"ab\"\n"));
   const auto end = grammar_cli({"explain", "--pattern", "(ab)+", "--text", "ab"});
   EXPECT_THAT(end.out, AllOf(HasSubstr("may end here  yes\n"), HasSubstr("the end of the text\n")));
 }
