@@ -63,7 +63,14 @@ Decimal parse_decimal(std::string_view text) {
 
 int64_t magnitude(const Decimal& value) {
   const mpz_class absolute = abs(value.digits);
-  return static_cast<int64_t>(absolute.get_str().size()) + value.exponent;
+  if (!absolute.fits_ulong_p()) {
+    return static_cast<int64_t>(absolute.get_str().size()) + value.exponent;
+  }
+  int64_t digits = 1;
+  for (uint64_t left = absolute.get_ui() / 10; left > 0; left /= 10) {
+    ++digits;
+  }
+  return digits + value.exponent;
 }
 
 int compare(const Decimal& a, const Decimal& b) {
@@ -71,6 +78,10 @@ int compare(const Decimal& a, const Decimal& b) {
   const int sign_b = sgn(b.digits);
   if (sign_a != sign_b || sign_a == 0) {
     return sign_a < sign_b ? -1 : sign_a > sign_b ? 1 : 0;
+  }
+  if (a.exponent == b.exponent) {
+    const int order = cmp(a.digits, b.digits);
+    return order < 0 ? -1 : order > 0 ? 1 : 0;
   }
   const int64_t place_a = magnitude(a);
   const int64_t place_b = magnitude(b);
