@@ -53,6 +53,7 @@ class Alternatives {
                                                         const Plan& /*plan*/) {
     return std::nullopt;
   }
+  bool exist_apart(const ObjectPlan& plan);
   bool fit_clauses(const Choices& choices, const ObjectPlan& plan);
   /// The choice that is to be made next; none when they were kept as the plan's clauses.
   Choices::iterator next_choice(Task& task, ObjectPlan& plan);

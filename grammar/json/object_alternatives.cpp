@@ -222,11 +222,32 @@ uint64_t Alternatives::count_ways(const Choices& choices, const Size& size) {
   return ways;
 }
 
+/// True when names that no rule or clause tells from others can fulfil the existences, however many
+/// these are.
+bool Alternatives::exist_apart(const ObjectPlan& plan) {
+  RegexStore& regexes = formulas_.regexes();
+  const auto by_others = [&](const std::pair<KeySetId, FormulaId>& existence) {
+    RegexId outside = formulas_.key_set(existence.first).base;  // of all rules
+    RegexId inside = outside;
+    std::vector<FormulaId> goals = {existence.second};
+    for (const auto& [set, formula] : plan.rules) {
+      const RegexId names = formulas_.key_set(set).base;
+      outside = regexes.all_of(outside, regexes.complement(names));
+      inside = regexes.all_of(inside, names);
+      goals.push_back(formula);
+    }
+    return (!regexes.is_finite(outside) && feasibility_.possible(existence.second)) ||
+           (!regexes.is_finite(inside) && feasibility_.possible(formulas_.all_of(goals)));
+  };
+  return plan.exists.empty() ||
+         (plan.max == kUnbounded && std::ranges::all_of(plan.exists, by_others));
+}
+
 /// True when they can all be kept as clauses, of which each property tells few kinds of its values
 /// apart that are no constants.
 bool Alternatives::fit_clauses(const Choices& choices, const ObjectPlan& plan) {
   constexpr size_t kFewKinds = 6;
-  if (!plan.exists.empty()) {
+  if (!exist_apart(plan)) {
     return false;
   }
   std::unordered_map<NameId, std::unordered_set<FormulaId>> told;
@@ -264,8 +285,8 @@ Alternatives::Choices::iterator Alternatives::next_choice(Task& task, ObjectPlan
     const ObjectClause* clause = clauses_.read(choice);
     return clause == nullptr ? 1 : clause->size();
   };
-  if (!plan.exists.empty() || count_ways(choices, size) <= kFewAlternatives ||
-      count_ways(choices, clause_size) <= kFewAlternatives) {
+  if (count_ways(choices, size) <= kFewAlternatives ||
+      count_ways(choices, clause_size) <= kFewAlternatives || !exist_apart(plan)) {
     return smallest(choices.begin(), choices.end());
   }
   const auto clauses = std::stable_partition(choices.begin(), choices.end(), [&](FormulaId choice) {

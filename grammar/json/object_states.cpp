@@ -192,8 +192,9 @@ bool ObjectStates::open_name(const ObjectState& state, const PropertyPlan& prope
   return !over && !state.has_seen(index);
 }
 
+/// `goal`: what the value must be if it fulfils none of the existences.
 std::vector<Choice> ObjectStates::property_choices(const ObjectState& before,
-                                                   const PropertyPlan& property,
+                                                   const PropertyPlan& property, FormulaId goal,
                                                    ObjectState after) {
   const ObjectPlan& plan = plans_[before.plan];
   if (before.count >= plan.max && plan.max != kUnbounded) {
@@ -201,25 +202,25 @@ std::vector<Choice> ObjectStates::property_choices(const ObjectState& before,
   }
   after.count = before.count + 1;
   const uint64_t claimable = before.pending & property.exists;
-  const uint64_t free = free_claims(before, property);
+  const uint64_t free = free_claims(before, property, goal);
   std::vector<Choice> choices;
   // Every subset of what this property could fulfil; all of them hold what costs nothing.
   const uint64_t costly = claimable & ~free;
   uint64_t claimed = costly;
   while (true) {
-    std::vector<FormulaId> parts = {property.goal};
+    std::vector<FormulaId> parts = {goal};
     for (size_t i = 0; i < plan.exists.size(); ++i) {
       if ((claimed >> i & 1) != 0) {
         parts.push_back(plan.exists[i].second);
       }
     }
-    const FormulaId goal = formulas_.all_of(parts);
-    if (feasibility_.possible(goal)) {
+    const FormulaId with = formulas_.all_of(parts);
+    if (feasibility_.possible(with)) {
       ObjectState next = after;
       next.pending = before.pending & ~(claimed | free);
       const ObjectStateId id = intern(std::move(next));
       if (feasible(id)) {
-        choices.push_back({goal, id});
+        choices.push_back({with, id});
       }
     }
     questions_.count_step();
@@ -273,11 +274,18 @@ std::vector<Choice> ObjectStates::split_choices(const ObjectState& before, size_
     return {};
   }
   std::vector<Choice> choices;
-  bool same = true;
+  const bool claims = (before.pending & plan.names[name].exists) != 0;
+  bool same = !claims;
   for (const ObjectClauses::Split& split : clauses_.splits(before.plan, plan, name)) {
     auto next = after_split(before, name, split);
     if (!next) {
       same = false;
+      continue;
+    }
+    if (claims) {
+      const std::vector<Choice> more =
+          property_choices(before, plan.names[name], split.goal, *std::move(next));
+      choices.insert(choices.end(), more.begin(), more.end());
       continue;
     }
     const ObjectStateId id = states_.intern(*std::move(next));
@@ -290,14 +298,15 @@ std::vector<Choice> ObjectStates::split_choices(const ObjectState& before, size_
 }
 
 /// Those of the existences that every value of the property fulfils.
-uint64_t ObjectStates::free_claims(const ObjectState& before, const PropertyPlan& property) {
+uint64_t ObjectStates::free_claims(const ObjectState& before, const PropertyPlan& property,
+                                   FormulaId goal) {
   const ObjectPlan& plan = plans_[before.plan];
   uint64_t free = 0;
   for (uint64_t left = before.pending & property.exists; left != 0; left &= left - 1) {
     const auto which = static_cast<size_t>(__builtin_ctzll(left));
     const FormulaId wanted = plan.exists[which].second;
-    const bool always = all_of(property.goal, wanted) == property.goal ||
-                        feasibility_.impossible(all_of(property.goal, formulas_.negate(wanted)));
+    const bool always = all_of(goal, wanted) == goal ||
+                        feasibility_.impossible(all_of(goal, formulas_.negate(wanted)));
     free |= always ? uint64_t{1} << which : 0;
   }
   return free;
@@ -320,7 +329,7 @@ const std::vector<Choice>& ObjectStates::property(ObjectStateId id, uint32_t nam
       after.next_rank =
           questions_.options().schema_order ? std::max(after.next_rank, before.next_rank) : 0;
       choices = plans_[before.plan].clauses.empty()
-                    ? property_choices(before, property, std::move(after))
+                    ? property_choices(before, property, property.goal, std::move(after))
                     : split_choices(before, name);
     }
   });
@@ -343,7 +352,8 @@ std::vector<Choice> ObjectStates::other_property(ObjectStateId id, uint32_t prop
   after.seen_others.insert(
       std::lower_bound(after.seen_others.begin(), after.seen_others.end(), text), text);
   after.next_rank = questions_.options().schema_order ? kNoRank : 0;
-  return property_choices(before, plans_[before.plan].classes[property_class], std::move(after));
+  const PropertyPlan& property = plans_[before.plan].classes[property_class];
+  return property_choices(before, property, property.goal, std::move(after));
 }
 
 /// Without existences to fulfil, counting tells what may come: the state is feasible, and stays so

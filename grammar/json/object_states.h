@@ -79,14 +79,14 @@ class ObjectStates {
   uint64_t capacity(const ObjectState& state, uint64_t wanted);
   ObjectChoices make_choices(ObjectStateId id);
   ObjectChoices counted_choices(const ObjectState& state, const ObjectPlan& plan);
-  uint64_t free_claims(const ObjectState& before, const PropertyPlan& property);
+  uint64_t free_claims(const ObjectState& before, const PropertyPlan& property, FormulaId goal);
   bool meets_clauses(const ObjectState& state);
   std::optional<ObjectState> after_split(const ObjectState& before, size_t name,
                                          const ObjectClauses::Split& split);
   bool may_come(const ObjectState& before, size_t name);
   std::vector<Choice> split_choices(const ObjectState& before, size_t name);
   std::vector<Choice> property_choices(const ObjectState& before, const PropertyPlan& property,
-                                       ObjectState after);
+                                       FormulaId goal, ObjectState after);
 
   FormulaStore& formulas_;
   PlanQuestions& questions_;

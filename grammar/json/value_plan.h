@@ -80,7 +80,7 @@ struct ObjectPlan {
   uint64_t required = 0;  ///< how many of them
   std::vector<std::pair<KeySetId, FormulaId>> rules;
   std::vector<std::pair<KeySetId, FormulaId>> exists;
-  std::vector<ObjectClause> clauses;  ///< not together with `exists`
+  std::vector<ObjectClause> clauses;  ///< other names than theirs can fulfil `exists`
   uint64_t min = 0;
   uint64_t max = kUnbounded;
   // Made from them by ObjectStates::start: names in the order of their code points, and the

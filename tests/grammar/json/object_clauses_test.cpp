@@ -165,6 +165,28 @@ TEST(ObjectClausesTest, ConditionsThatLeaveEnoughProperties) {
   }
 }
 
+/// A property of a pattern: one that conditions speak of may be it, or another.
+TEST(ObjectClausesTest, ConditionsBesideAPropertyOfAPattern) {
+  for (const size_t count : {14, 100}) {
+    const std::string excluded = conditions(count, [](size_t i) {
+      return fmt::format(R"({{"not":{{"required":["a{}","b{}"]}}}})", i, i);
+    });
+    const Grammar grammar = compile_conditions(
+        R"({"minProperties":2,"not":{"patternProperties":{"^a|x$":{"type":"integer"}}},)" +
+        excluded.substr(1));
+    for (const char* text : {R"({"a1":"s","b2":1})", R"({"b1":1,"x":null})",
+                             R"({"a1":1,"a2":1,"ax":"s"})", R"({"b1":"s","c":1,"a2":true})"}) {
+      EXPECT_TRUE(accepts(*grammar, text)) << count << text;
+    }
+    for (const char* text : {R"({"a1":1,"b2":1})", R"({"b1":"s","c":1})", R"({"x":"s"})",
+                             R"({"a1":"s","b1":1})", "{}"}) {
+      EXPECT_FALSE(accepts(*grammar, text)) << count << text;
+    }
+    EXPECT_EQ(grammar->next(grammar->start(), R"({"b1":1,"a1")"), Automaton::kDead);
+    EXPECT_NE(grammar->next(grammar->start(), R"({"b1":1,"a2":1,"b3")"), Automaton::kDead);
+  }
+}
+
 /// Names that come in threes only: no number of them is between the bounds.
 TEST(ObjectClausesTest, ConditionsThatLeaveGapsInTheNumber) {
   const auto threes = [](const std::string& bounds) {
@@ -324,6 +346,13 @@ class RandomConditions {
     for (uint32_t count = 7 + below(4); count > 0; --count) {
       all.push_back(condition());
     }
+    for (const char* pattern : {"^[pa]", "q$"}) {
+      if (below(4) == 0) {
+        all.push_back(
+            fmt::format(R"({{"not":{{"patternProperties":{{"{}":{{"enum":[{},{}]}}}}}}}})", pattern,
+                        value(), value()));
+      }
+    }
     return fmt::format(
         R"({{"type":"object","properties":{{{}}},"$defs":{{"one":{{"type":"number","minimum":1,"maximum":1}}}},"allOf":[{}]{}{}{}{}}})",
         fmt::join(properties, ","), fmt::join(all, ","),
@@ -336,7 +365,7 @@ class RandomConditions {
   /// An object of these names and perhaps others, in random order.
   std::string object(bool in_order) {
     std::vector<std::string> members;
-    for (const char* name : {"a", "b", "c", "d", "e", "f", "p"}) {
+    for (const char* name : {"a", "b", "c", "d", "e", "f", "p", "pq"}) {
       if (below(2) == 0) {
         members.push_back(fmt::format(R"("{}":{})", name, value()));
       }
