@@ -84,6 +84,15 @@ inline void check_ways(const GrammarMatcher& matcher) {
   require(false);
 }
 
+/// What marked rules matched is found, or too long for it.
+inline void check_captures(const GrammarMatcher& matcher) {
+  try {
+    (void)matcher.captures();
+  } catch (const GrammarError&) {
+    return;
+  }
+}
+
 /// Tokens as the input chooses them; no text runs into a dead end.
 inline void walk(std::shared_ptr<const CompiledGrammar> grammar, const GrammarInput& input) {
   constexpr size_t kSteps = 40;
@@ -97,6 +106,7 @@ inline void walk(std::shared_ptr<const CompiledGrammar> grammar, const GrammarIn
     if (i % 8 == 0) {
       check_mask(matcher, mask);
       check_ways(matcher);
+      check_captures(matcher);
       (void)matcher.explain();
     }
     const std::vector<Token> tokens = mask.tokens();

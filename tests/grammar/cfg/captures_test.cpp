@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <random>
+#include <set>
 
 #include "grammar/cfg/lark.h"
 #include "grammar/engine.h"
@@ -115,6 +117,65 @@ TEST(CapturesTest, EachPartIsAsLongAsItCanBe) {
       ElementsAre(capture_of("b", "xxx"), capture_of("a", "xx")));
   EXPECT_THAT(captures_of("start: a~2..3\na[capture]: /x{1,3}/", "xxxxx"),
               ElementsAre(capture_of("a", "xxx"), capture_of("a", "xx")));
+}
+
+/// Words that make up a text, each as long as it can be; false when none do.
+bool cut(const std::set<std::string>& words, std::string_view text,
+         std::vector<std::string>& into) {
+  for (size_t length = text.size(); length > 0; --length) {
+    const std::string word(text.substr(0, length));
+    if (words.contains(word)) {
+      into.push_back(word);
+      if (cut(words, text.substr(length), into)) {
+        return true;
+      }
+      into.pop_back();
+    }
+  }
+  return text.empty();
+}
+
+TEST(CapturesTest, RepetitionsAreCutAsTheDefinitionSays) {
+  std::mt19937 random(4);
+  const auto text_of = [&](uint32_t length) {
+    std::string text;
+    for (; length > 0; --length) {
+      text += "xy"[random() % 2];
+    }
+    return text;
+  };
+  int complete = 0;
+  for (int i = 0; i < 200; ++i) {
+    std::set<std::string> words;
+    std::string alternatives;
+    for (int k = 0; k < 4; ++k) {
+      words.insert(text_of(1 + random() % 4));
+    }
+    for (const std::string& word : words) {
+      alternatives += (alternatives.empty() ? "\"" : " | \"") + word + "\"";
+    }
+    const std::string repeat = std::vector<std::string>{"w*", "w+", "(w | w w)*", "w{,20}"}[i % 4];
+    const GrammarMatcher start =
+        capture_matcher("start: " + repeat + "\nw[capture]: " + alternatives);
+    for (int k = 0; k < 20; ++k) {
+      const std::string text = text_of(1 + random() % 9);
+      std::vector<std::string> expected;
+      GrammarMatcher matcher = start;
+      const bool fits = matcher.accept_bytes(text) && matcher.is_complete();
+      ASSERT_EQ(fits, cut(words, text, expected)) << text;
+      complete += fits ? 1 : 0;
+      std::vector<std::string> found;
+      for (const Capture& capture : fits ? matcher.captures() : Captures()) {
+        found.push_back(capture.bytes);
+      }
+      if (repeat != "(w | w w)*") {
+        EXPECT_EQ(found, expected) << repeat << " of " << alternatives;
+      } else if (fits) {  // two words at once may be longer than one
+        EXPECT_EQ(std::accumulate(found.begin(), found.end(), std::string()), text);
+      }
+    }
+  }
+  EXPECT_GT(complete, 400);
 }
 
 TEST(CapturesTest, RulesThatAreAllOfEachOther) {
