@@ -213,9 +213,11 @@ std::optional<std::vector<PropertyCases::Case>> PropertyCases::split(
     std::span<const FormulaId> choices) {
   constexpr size_t kFewTests = 2;
   constexpr uint64_t kWorthwhile = 4;  ///< times fewer
+  if (choices.size() < 2) {
+    return std::nullopt;
+  }
   const std::vector<Test> tests = most_tests(choices);
-  if (choices.size() < 2 || tests.size() <= kFewTests ||
-      count_ways(choices) / kWorthwhile < tests.size()) {
+  if (tests.size() <= kFewTests || count_ways(choices) / kWorthwhile < tests.size()) {
     return std::nullopt;
   }
   uint32_t rank = kNoRank;
