@@ -1,6 +1,7 @@
 #include "grammar/schema/schema_unevaluated.h"
 
 #include <algorithm>
+#include <map>
 
 #include "core/error.h"
 
@@ -16,7 +17,17 @@ FormulaId SchemaFormulas::Unevaluated::expand(Subschema here) {
   for (const Branch& branch : branches(here)) {
     parts.push_back(branch.formula);
   }
-  return self_.formulas_.any_of(parts);
+  if (!too_many_) {
+    return self_.formulas_.any_of(parts);
+  }
+  if (const auto found = expand_by_name(here)) {
+    return *found;
+  }
+  throw GrammarError(
+      fmt::format("{}: there are more than {} ways through anyOf, oneOf and if below an "
+                  "unevaluatedProperties or unevaluatedItems; use fewer of them, or list the "
+                  "properties and items beside it",
+                  self_.document_.location(here.node), self_.options_.max_branches));
 }
 
 bool SchemaFormulas::Unevaluated::Evaluated::empty() const {
@@ -33,14 +44,11 @@ void SchemaFormulas::Unevaluated::Evaluated::merge(const Evaluated& other) {
   contained.insert(contained.end(), other.contained.begin(), other.contained.end());
 }
 
-SchemaFormulas::Unevaluated::Branches SchemaFormulas::Unevaluated::product(
-    Subschema here, const Branches& left, const Branches& right) const {
-  if (left.size() * right.size() > self_.options_.max_branches) {
-    throw GrammarError(
-        fmt::format("{}: there are more than {} ways through anyOf, oneOf and if below an "
-                    "unevaluatedProperties or unevaluatedItems; use fewer of them, or list the "
-                    "properties and items beside it",
-                    self_.document_.location(here.node), self_.options_.max_branches));
+SchemaFormulas::Unevaluated::Branches SchemaFormulas::Unevaluated::product(const Branches& left,
+                                                                           const Branches& right) {
+  too_many_ |= left.size() * right.size() > self_.options_.max_branches;
+  if (too_many_) {
+    return {};
   }
   Branches result;
   for (const Branch& a : left) {
@@ -102,18 +110,18 @@ SchemaFormulas::Unevaluated::Branches SchemaFormulas::Unevaluated::any_branches(
     const SchemaNode node = self_.document_.child(here.node, "anyOf", i);
     const Branches holds = branches_of(node, here.scope);
     const Branches fails = {{self_.formulas_.negate(self_.schema(node, here.scope)), {}}};
-    Branches next = product(here, none, holds);
+    Branches next = product(none, holds);
     const bool plain = std::all_of(holds.begin(), holds.end(),
                                    [](const Branch& branch) { return branch.evaluated.empty(); });
     if (plain) {  // when another has held already, this one changes nothing
       next.insert(next.end(), passed.begin(), passed.end());
     } else {
       for (const Branches* now : {&holds, &fails}) {
-        const Branches more = product(here, passed, *now);
+        const Branches more = product(passed, *now);
         next.insert(next.end(), more.begin(), more.end());
       }
     }
-    none = product(here, none, fails);
+    none = product(none, fails);
     passed = std::move(next);
   }
   return passed;
@@ -125,7 +133,7 @@ SchemaFormulas::Unevaluated::Branches SchemaFormulas::Unevaluated::one_branches(
   const std::vector<FormulaId> others = self_.no_others(here, size);
   for (size_t i = 0; i < size; ++i) {
     Branches now = branches_of(self_.document_.child(here.node, "oneOf", i), here.scope);
-    now = product(here, now, {{others[i], {}}});
+    now = product(now, {{others[i], {}}});
     result.insert(result.end(), now.begin(), now.end());
   }
   return result;
@@ -137,9 +145,9 @@ SchemaFormulas::Unevaluated::Branches SchemaFormulas::Unevaluated::if_branches(S
                ? Branches{{}}
                : branches_of(self_.document_.child(here.node, name), here.scope);
   };
-  Branches result = product(here, part("if"), part("then"));
+  Branches result = product(part("if"), part("then"));
   const Branches fails = {{self_.formulas_.negate(self_.below(here, "if")), {}}};
-  const Branches otherwise = product(here, fails, part("else"));
+  const Branches otherwise = product(fails, part("else"));
   result.insert(result.end(), otherwise.begin(), otherwise.end());
   return result;
 }
@@ -179,29 +187,29 @@ SchemaFormulas::Unevaluated::Branches SchemaFormulas::Unevaluated::branches(Subs
   }
   Branches result = {{self_.local(here), {}}};
   for (const SchemaNode target : self_.references(here)) {
-    result = product(here, result, branches_of(target, here.scope));
+    result = product(result, branches_of(target, here.scope));
   }
   const bool only_reference = self_.keywords_.is_older(here.node, SchemaDraft::k2019) &&
                               self_.keywords_.find(here.node, "$ref") != nullptr;
   if (!only_reference) {
-    result = product(here, result, {{FormulaStore::kTrue, locally_evaluated(here)}});
+    result = product(result, {{FormulaStore::kTrue, locally_evaluated(here)}});
     for (size_t i = 0; i < self_.keywords_.list_size(here.node, "allOf"); ++i) {
-      result = product(here, result,
-                       branches_of(self_.document_.child(here.node, "allOf", i), here.scope));
+      result =
+          product(result, branches_of(self_.document_.child(here.node, "allOf", i), here.scope));
     }
     if (self_.keywords_.list_size(here.node, "anyOf") > 0) {
-      result = product(here, result, any_branches(here));
+      result = product(result, any_branches(here));
     }
     if (self_.keywords_.list_size(here.node, "oneOf") > 0) {
-      result = product(here, result, one_branches(here));
+      result = product(result, one_branches(here));
     }
     if (self_.keywords_.find(here.node, "not") != nullptr) {
-      result = product(here, result, {{self_.formulas_.negate(self_.below(here, "not")), {}}});
+      result = product(result, {{self_.formulas_.negate(self_.below(here, "not")), {}}});
     }
     if (self_.keywords_.find(here.node, "if") != nullptr) {
-      result = product(here, result, if_branches(here));
+      result = product(result, if_branches(here));
     }
-    result = product(here, result, dependent_branches(here));
+    result = product(result, dependent_branches(here));
     if (self_.has_unevaluated(here)) {
       for (Branch& branch : result) {
         apply_unevaluated(here, branch);
@@ -229,15 +237,137 @@ SchemaFormulas::Unevaluated::Branches SchemaFormulas::Unevaluated::dependent_bra
       const Branches present = {{self_.formulas_.all_of({self_.formulas_.only(Type::kObject),
                                                          self_.formulas_.required(id)}),
                                  {}}};
-      const Branches holds = product(
-          here, present, branches_of(self_.document_.child(here.node, name, member), here.scope));
+      const Branches holds =
+          product(present, branches_of(self_.document_.child(here.node, name, member), here.scope));
       now.insert(now.end(), holds.begin(), holds.end());
-      result = product(here, result, now);
+      result = product(result, now);
     }
   }
   std::vector<FormulaId> plain;
   self_.add_dependencies(here, plain);
-  return product(here, result, {{self_.formulas_.all_of(std::move(plain)), {}}});
+  return product(result, {{self_.formulas_.all_of(std::move(plain)), {}}});
+}
+
+// ---- By name ------------------------------------------------------------------------------------
+
+std::optional<FormulaId> SchemaFormulas::Unevaluated::expand_by_name(Subschema here) {
+  if (self_.keywords_.find(here.node, "unevaluatedItems") != nullptr) {
+    return std::nullopt;
+  }
+  FormulaStore& formulas = self_.formulas_;
+  std::vector<Evaluator> conditional;
+  std::vector<Evaluator> all = {{FormulaStore::kTrue, locally_evaluated(here)}};
+  collect_in_place(here, FormulaStore::kTrue, all);
+  Evaluated always;
+  for (Evaluator& one : all) {
+    if (one.condition == FormulaStore::kTrue) {
+      always.merge(one.evaluated);
+    } else if (!one.evaluated.patterns.empty()) {
+      return std::nullopt;
+    } else {
+      conditional.push_back(std::move(one));
+    }
+  }
+  const FormulaId whole = formulas.all_of({self_.local(here), self_.in_place(here)});
+  if (always.all_properties) {
+    return whole;
+  }
+  std::map<NameId, std::vector<FormulaId>> by_name;  // where it is evaluated
+  std::vector<FormulaId> of_others;
+  for (const Evaluator& one : conditional) {
+    for (const NameId name : one.evaluated.names) {
+      by_name[name].push_back(one.condition);
+    }
+    if (one.evaluated.all_properties) {
+      of_others.push_back(one.condition);
+    }
+  }
+  for (const NameId name : always.names) {
+    by_name.erase(name);
+  }
+  const FormulaId value = self_.below(here, "unevaluatedProperties");
+  const RegexId evaluated = formulas.regexes().any_of(always.patterns);
+  std::vector<FormulaId> parts = {whole};
+  for (auto& [name, conditions] : by_name) {
+    always.names.push_back(name);
+    if (!formulas.regexes().matches(evaluated, formulas.name_points(name))) {
+      conditions.insert(conditions.end(), of_others.begin(), of_others.end());
+      conditions.push_back(formulas.properties(formulas.one_name(name), value));
+      parts.push_back(formulas.any_of(conditions));
+    }
+  }
+  std::ranges::sort(always.names);
+  always.names.erase(std::unique(always.names.begin(), always.names.end()), always.names.end());
+  of_others.push_back(formulas.properties(self_.others(always.names, always.patterns), value));
+  parts.push_back(formulas.any_of(of_others));
+  return formulas.all_of(parts);
+}
+
+void SchemaFormulas::Unevaluated::collect(SchemaNode node, uint32_t scope, FormulaId condition,
+                                          std::vector<Evaluator>& found) {
+  const FormulaId formula = self_.schema(node, scope);
+  if (formula <= FormulaStore::kTrue) {
+    return;
+  }
+  const Atom atom = self_.formulas_.atom_of(formula);
+  const Subschema here{atom.a, atom.b};
+  const auto key = std::pair(here.node, here.scope);
+  if (!self_.open_.insert(key).second) {
+    throw GrammarError(fmt::format(
+        "{}: this schema applies itself to the same value without end ($ref in a circle)",
+        self_.document_.location(here.node)));
+  }
+  const bool only_reference = self_.keywords_.is_older(here.node, SchemaDraft::k2019) &&
+                              self_.keywords_.find(here.node, "$ref") != nullptr;
+  Evaluated evaluated = only_reference ? Evaluated() : locally_evaluated(here);
+  evaluated.all_properties |= self_.has_unevaluated(here) &&
+                              self_.keywords_.find(here.node, "unevaluatedProperties") != nullptr;
+  found.push_back({condition, std::move(evaluated)});
+  collect_in_place(here, condition, found);
+  self_.open_.erase(key);
+}
+
+void SchemaFormulas::Unevaluated::collect_in_place(Subschema here, FormulaId condition,
+                                                   std::vector<Evaluator>& found) {
+  FormulaStore& formulas = self_.formulas_;
+  SchemaDocument& document = self_.document_;
+  for (const SchemaNode target : self_.references(here)) {
+    collect(target, here.scope, condition, found);
+  }
+  if (self_.keywords_.is_older(here.node, SchemaDraft::k2019) &&
+      self_.keywords_.find(here.node, "$ref") != nullptr) {
+    return;
+  }
+  for (const char* list : {"allOf", "anyOf", "oneOf"}) {
+    for (size_t i = 0; i < self_.keywords_.list_size(here.node, list); ++i) {
+      const FormulaId holds =
+          std::string_view(list) == "allOf" ? FormulaStore::kTrue : self_.below(here, list, i);
+      collect(document.child(here.node, list, i), here.scope, formulas.all_of({condition, holds}),
+              found);
+    }
+  }
+  if (self_.keywords_.find(here.node, "if") != nullptr) {
+    const FormulaId holds = self_.below(here, "if");
+    for (const char* part : {"if", "then", "else"}) {
+      if (self_.keywords_.find(here.node, part) != nullptr) {
+        const bool otherwise = std::string_view(part) == "else";
+        collect(document.child(here.node, part), here.scope,
+                formulas.all_of({condition, otherwise ? formulas.negate(holds) : holds}), found);
+      }
+    }
+  }
+  for (const char* list : {"dependentSchemas", "dependencies"}) {
+    const JsonValue* value = self_.keywords_.find(here.node, list);
+    for (size_t i = 0; value != nullptr && i < value->members.size(); ++i) {
+      const JsonMember& member = value->members[i];
+      if (!member.value.is(Type::kArray)) {
+        collect(document.child(here.node, list, member), here.scope,
+                formulas.all_of({condition, formulas.only(Type::kObject),
+                                 formulas.required(formulas.name(member.name))}),
+                found);
+      }
+    }
+  }
 }
 
 }  // namespace specdec

@@ -325,7 +325,7 @@ TEST(JsonAutomatonTest, TooManyWaysBelowUnevaluatedNameNoOption) {
   std::string parts;
   for (int i = 0; i < 14; ++i) {
     parts += fmt::format(
-        R"({}{{"anyOf":[{{"required":["a{}"],"properties":{{"a{}":true}}}},{{"properties":{{"b{}":true}}}}]}})",
+        R"({}{{"anyOf":[{{"required":["a{}"],"properties":{{"a{}":true}}}},{{"patternProperties":{{"b{}":true}}}}]}})",
         i == 0 ? "" : ",", i, i, i);
   }
   const std::string schema = R"({"unevaluatedProperties":false,"allOf":[)" + parts + "]}";
