@@ -94,7 +94,8 @@ void add_tags(const JsonValue& structure, GrammarSampleOptions& options) {
 }
 
 GrammarSampleOptions sample_options(const GrammarSource& source, int64_t max_tokens) {
-  GrammarSampleOptions options = {.max_tokens = max_tokens};
+  GrammarSampleOptions options = {.max_tokens = max_tokens,
+                                  .max_seconds = source.limits.max_seconds};
   if (source.kind == GrammarKind::kJsonSchema) {
     options.names = schema_names(parse_json(source.text, source.name));
   }

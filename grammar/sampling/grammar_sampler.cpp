@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/formats/utf8.h"
 #include "grammar/grammar_matcher.h"
+#include "grammar/interruption.h"
 #include "grammar/schema/json_value.h"
 
 namespace specdec {
@@ -65,8 +66,12 @@ class JsonPlace {
 class Walk {
  public:
   Walk(const std::shared_ptr<const CompiledGrammar>& grammar, const GrammarSampleOptions& options,
-       Randomness& random)
-      : matcher_(grammar), names_(options.names), tags_(options.tags), random_(random) {}
+       Randomness& random, const Interruption& time)
+      : matcher_(grammar),
+        names_(options.names),
+        tags_(options.tags),
+        random_(random),
+        time_(time) {}
 
   std::vector<Token>&& take_tokens() && { return std::move(tokens_); }
 
@@ -74,6 +79,7 @@ class Walk {
   bool run(int64_t free_tokens, int64_t max_tokens) {
     bool ended = false;
     while (!ended && length() < free_tokens) {
+      time_.look();
       ended = !step();
     }
     return (ended || finish(max_tokens)) && length() <= max_tokens;
@@ -107,6 +113,7 @@ class Walk {
   const std::vector<std::string>& names_;
   const std::vector<std::string>& tags_;
   Randomness& random_;
+  const Interruption& time_;
   JsonPlace place_;
   std::vector<Token> tokens_;
 };
@@ -212,6 +219,7 @@ std::optional<std::string> Walk::whole_way_out(size_t max_bytes) const {
 /// go on otherwise, any token and the way from there.
 bool Walk::finish(int64_t max_tokens) {
   while (length() <= max_tokens) {
+    time_.look();
     const auto way = whole_way_out(static_cast<size_t>(max_tokens - length()) * kBytesPerToken);
     if (!way) {
       return false;
@@ -332,15 +340,23 @@ std::optional<std::vector<Token>> sample_grammar(
     const std::shared_ptr<const CompiledGrammar>& grammar, const GrammarSampleOptions& options,
     Randomness& random) {
   SPECDEC_CHECK(grammar->start() != Automaton::kDead, "a grammar without texts cannot be sampled");
-  int64_t free_tokens = options.max_tokens / 2;
-  for (int i = 0; i < kTries; ++i) {
-    Walk walk(grammar, options, random);
-    if (walk.run(free_tokens, options.max_tokens)) {
-      return std::move(walk).take_tokens();
+  try {
+    const Interruption time(static_cast<double>(options.max_seconds), nullptr);
+    int64_t free_tokens = options.max_tokens / 2;
+    for (int i = 0; i < kTries; ++i) {
+      Walk walk(grammar, options, random, time);
+      if (walk.run(free_tokens, options.max_tokens)) {
+        return std::move(walk).take_tokens();
+      }
+      free_tokens = i + 2 < kTries ? free_tokens / 2 : 0;
     }
-    free_tokens = i + 2 < kTries ? free_tokens / 2 : 0;
+    return std::nullopt;
+  } catch (const GrammarInterrupted&) {
+    throw GrammarError(
+        fmt::format("a random text of the grammar takes more than {} s; raise max_seconds, or "
+                    "allow fewer tokens",
+                    options.max_seconds));
   }
-  return std::nullopt;
 }
 
 }  // namespace specdec

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "core/tokenizers/tokenizer.h"
 #include "grammar/grammar_source.h"
 
@@ -76,6 +77,18 @@ TEST_F(GrammarSamplerTest, OfCanonicalGrammarsTheyAreCutAsTheTokenizerCutsThem) 
       EXPECT_FALSE(tokens.empty()) << text;
       EXPECT_EQ(tokens, tokenizer().encode(tokenizer().decode(tokens)));
     }
+  }
+}
+
+/// All calls for a text together, however short each is.
+TEST_F(GrammarSamplerTest, ATextMayTakeOnlySoLong) {
+  const auto grammar = compile(GrammarKind::kJsonSchema, "{}", Cuts::kAny);
+  CounterRandomness random(7, 0);
+  try {
+    (void)sample_grammar(grammar, {.max_tokens = 80, .max_seconds = 0}, random);
+    FAIL();
+  } catch (const GrammarError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("more than 0 s; raise max_seconds"));
   }
 }
 
