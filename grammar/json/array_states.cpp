@@ -88,7 +88,7 @@ bool ArrayStates::search(ArrayStateId id) {
     return false;
   }
   if (plan.unique) {
-    return unique_.find(plan, state, 0).possible;
+    return unique_.is_possible(plan, state);
   }
   if (plan.repeated && !state.repeated) {
     return leads_to_twins(id);

@@ -31,6 +31,8 @@ class Feasibility {
   virtual bool has_many(FormulaId formula, uint64_t many) = 0;
   /// All values, or `most` of them and perhaps more. Lives until the next question.
   virtual const ValueList& values(FormulaId formula, uint64_t most) = 0;
+  /// Those of them that nest no deeper than `depth`: quickly found, where that is small.
+  virtual ValueList shallow_values(FormulaId formula, uint64_t most, int depth) = 0;
 };
 
 /// The questions about feasibility that are under way, what is being planned, and the limits of

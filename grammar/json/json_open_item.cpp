@@ -74,23 +74,34 @@ JsonAutomaton::OpenItem::Refused JsonAutomaton::OpenItem::left() {
 }
 
 /// Of all the arrays around.
-uint64_t JsonAutomaton::OpenItem::sum(uint32_t stack, uint32_t depth, const Refused& refused) {
-  if (depth < state_.text_depth || state_.text_depth == 0) {
+uint64_t JsonAutomaton::OpenItem::sum(const Thread& thread, const Refused& refused) {
+  Sums known;
+  return state_.text_depth == 0 ? 0 : sum(thread.stack, depth_of(thread), refused, known);
+}
+
+uint64_t JsonAutomaton::OpenItem::sum(uint32_t stack, uint32_t depth, const Refused& refused,
+                                      Sums& known) {
+  if (depth < state_.text_depth) {
     return 0;
+  }
+  if (const auto found = known.find(stack); found != known.end()) {
+    return found->second;
   }
   uint64_t most = 0;
   const std::vector<Entry> entries = self_.stacks_[stack];
   for (const Entry& entry : entries) {
-    most = std::max(most, refused(entry) + sum(entry.stack, depth - 1, refused));
+    most = std::max(most, refused(entry) + sum(entry.stack, depth - 1, refused, known));
   }
-  return most;
+  return known[stack] = most;
 }
 
 bool JsonAutomaton::OpenItem::is_possible(const Thread& thread) {
-  const uint32_t depth = depth_of(thread);
-  return sum(thread.stack, depth, told_apart()) == 0 ||
-         are_enough({{thread}}, thread.stack, depth, 0, told_apart()) || may_end(thread) ||
-         are_enough({{thread}}, thread.stack, depth, 0, left()) || way_out(thread).has_value();
+  const auto enough = [&](const Refused& refused) {
+    Enough look = {0, refused};
+    return are_enough({{thread}}, thread.stack, depth_of(thread), look);
+  };
+  return sum(thread, told_apart()) == 0 || enough(told_apart()) || may_end(thread) ||
+         enough(left()) || way_out(thread).has_value();
 }
 
 bool JsonAutomaton::OpenItem::has_others(const Thread& thread) {
@@ -98,23 +109,27 @@ bool JsonAutomaton::OpenItem::has_others(const Thread& thread) {
   if (thread.kind != Kind::kNumber || state_.text != kUnknownText) {  // else its digits are unknown
     parts.push_back({thread});
   }
-  return state_.text_depth != 0 &&
-         are_enough(parts, thread.stack, depth_of(thread), 1, told_apart());
+  const Refused refused = told_apart();
+  Enough look = {1, refused};
+  return state_.text_depth != 0 && are_enough(parts, thread.stack, depth_of(thread), look);
 }
 
 /// True only when each array around can have a value of its item that it does not refuse, and
 /// `spare` more. Different values of a part make different items of what is around it.
 bool JsonAutomaton::OpenItem::are_enough(const std::vector<Part>& parts, uint32_t stack,
-                                         uint32_t depth, uint64_t spare, const Refused& refused) {
+                                         uint32_t depth, Enough& enough) {
   if (depth < state_.text_depth) {
     return true;
+  }
+  if (!enough.tried.insert(stack).second) {
+    return false;
   }
   const std::vector<Entry> entries = self_.stacks_[stack];
   return std::ranges::any_of(entries, [&](const Entry& entry) {
     std::vector<Part> around = parts;
     if (entry.kind == Entry::Kind::kUniqueArray) {
-      const uint64_t here = refused(entry);
-      const uint64_t needed = here + spare + 1;
+      const uint64_t refused = enough.refused(entry);
+      const uint64_t needed = refused + enough.spare + 1;
       const auto gives_them = [&](const Part& part) {
         return has_many(part.thread, part.refused + needed);
       };
@@ -122,28 +137,29 @@ bool JsonAutomaton::OpenItem::are_enough(const std::vector<Part>& parts, uint32_
         return false;
       }
       for (Part& part : around) {
-        part.refused += here;
+        part.refused += refused;
       }
     } else if (entry.kind != Entry::Kind::kEnd) {
       const bool is_object = entry.kind == Entry::Kind::kObject;
       around.push_back({{is_object ? Kind::kObjectNext : Kind::kArrayNext, entry.state}});
     }
-    return entry.kind == Entry::Kind::kEnd ||
-           are_enough(around, entry.stack, depth - 1, spare, refused);
+    return entry.kind == Entry::Kind::kEnd || are_enough(around, entry.stack, depth - 1, enough);
   });
 }
 
 /// True when the thread is in a number, which may end here. That is quickly told.
 bool JsonAutomaton::OpenItem::may_end(const Thread& thread) {
+  no_way_.clear();
   return thread.kind == Kind::kNumber && self_.numbers(thread.a).is_complete(thread.b) &&
-         finish(text(), thread.stack, depth_of(thread), 1).has_value();
+         finish(text(), thread.stack, depth_of(thread), kFewWays).has_value();
 }
 
 /// Few ways are tried first: one of them is mostly taken.
 std::optional<std::string> JsonAutomaton::OpenItem::way_out(const Thread& thread) {
   const uint32_t depth = depth_of(thread);
-  const uint64_t most = sum(thread.stack, depth, left()) + 1;
+  const uint64_t most = sum(thread, left()) + 1;
   const std::string begun = text().substr(0, complete_size(thread));
+  no_way_.clear();
   for (uint64_t listed = std::min(kFewWays, most);; listed = std::min(4 * listed, most)) {
     for (const std::string& rest : rests(thread, listed)) {
       if (const auto outer = finish(begun + rest, thread.stack, depth, most)) {
@@ -335,12 +351,16 @@ std::string_view JsonAutomaton::OpenItem::number_text() {
 /// What ends the outermost item when a value ended with the text.
 std::optional<std::string> JsonAutomaton::OpenItem::finish(const std::string& text, uint32_t stack,
                                                            uint32_t depth, uint64_t most) {
+  if (no_way_.contains({stack, text})) {
+    return std::nullopt;
+  }
   const std::vector<Entry> entries = self_.stacks_[stack];
   for (const Entry& entry : entries) {
     if (auto rest = finish(entry, text, depth, most)) {
       return rest;
     }
   }
+  no_way_.emplace(stack, text);
   return std::nullopt;
 }
 
@@ -392,8 +412,10 @@ void JsonAutomaton::OpenItem::add_words(const Thread& thread, OpenString& string
       if (entry.kind == Entry::Kind::kUniqueArray) {
         self_.told_apart_->add_words({entry.state, state_.text, text(entry)}, string.words);
       }
-      if (entry.kind != Entry::Kind::kEnd && depth > 0) {
-        open.emplace_back(entry.stack, depth - 1);
+      const std::pair<uint32_t, uint32_t> around = {entry.stack, depth - 1};
+      if (entry.kind != Entry::Kind::kEnd && depth > 0 &&
+          std::ranges::find(open, around) == open.end()) {
+        open.push_back(around);
       }
     }
   }

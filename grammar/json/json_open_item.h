@@ -2,8 +2,12 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "grammar/json/json_automaton.h"
@@ -36,7 +40,10 @@ class JsonAutomaton::OpenItem {
   using Refused = std::function<uint64_t(const Entry& entry)>;
   Refused told_apart();
   Refused left();
-  uint64_t sum(uint32_t stack, uint32_t depth, const Refused& refused);
+  /// By stack: alternatives that are open at once share what is around them.
+  using Sums = std::unordered_map<uint32_t, uint64_t>;
+  uint64_t sum(const Thread& thread, const Refused& refused);
+  uint64_t sum(uint32_t stack, uint32_t depth, const Refused& refused, Sums& known);
   /// What may still become many values: what a thread is in, or a list or object around it; and how
   /// many of these the arrays inside the item may refuse.
   struct Part {
@@ -45,8 +52,12 @@ class JsonAutomaton::OpenItem {
   };
   bool may_end(const Thread& thread);
   bool has_many(const Thread& thread, uint64_t many);
-  bool are_enough(const std::vector<Part>& parts, uint32_t stack, uint32_t depth, uint64_t spare,
-                  const Refused& refused);
+  struct Enough {
+    uint64_t spare = 0;
+    const Refused& refused;
+    std::unordered_set<uint32_t> tried = {};  ///< stacks
+  };
+  bool are_enough(const std::vector<Part>& parts, uint32_t stack, uint32_t depth, Enough& enough);
   std::vector<std::string> rests(const Thread& thread, uint64_t most);
   std::vector<std::string> number_rests(const NumberTexts& numbers, uint64_t most);
   std::vector<std::string> string_rests(const StringState& string, uint64_t most);
@@ -64,6 +75,7 @@ class JsonAutomaton::OpenItem {
   JsonPlans& plans_;
   const State& state_;
   std::optional<std::string> text_;
+  std::set<std::pair<uint32_t, std::string>> no_way_;  ///< stacks, after these texts: of one search
 };
 
 }  // namespace specdec

@@ -35,6 +35,9 @@ class JsonPlans final : private Feasibility {
   /// The same of objects that go on with any property.
   bool has_many_after(ObjectStateId state, uint64_t many);
   const ValueList& values(FormulaId goal, uint64_t most) override { return lists_.of(goal, most); }
+  ValueList shallow_values(FormulaId goal, uint64_t most, int depth) override {
+    return lists_.shallow(goal, most, depth);
+  }
   ValueLists& lists() { return lists_; }
   /// The same of arrays that go on with any item.
   bool has_many_items_after(ArrayStateId state, uint64_t many);

@@ -75,9 +75,9 @@ class MaxFlow {
 }  // namespace
 
 UniqueItems::Answer UniqueItems::find(const ArrayPlan& plan, const ArrayState& state,
-                                      uint64_t least) {
+                                      uint64_t least, int depth) {
   Answer answer;
-  Task task{plan, state};
+  Task task{plan, state, depth};
   uint64_t lower = std::max(least, plan.min > state.count ? plan.min - state.count : 0);
   uint64_t missing_in_all = 0;
   for (size_t i = 0; i < plan.contains.size(); ++i) {
@@ -100,12 +100,22 @@ UniqueItems::Answer UniqueItems::find(const ArrayPlan& plan, const ArrayState& s
   }
   upper = std::min(upper, plan.max - std::min(plan.max, state.count));
   for (task.items = lower; task.items <= upper && !answer.possible; ++task.items) {
-    answer.possible = fits(task, answer.watched);
+    answer.possible = fits(task, answer);
   }
   std::ranges::sort(answer.watched);
   answer.watched.erase(std::unique(answer.watched.begin(), answer.watched.end()),
                        answer.watched.end());
   return answer;
+}
+
+bool UniqueItems::is_possible(const ArrayPlan& plan, const ArrayState& state) {
+  for (const int depth : {0, 1}) {
+    const Answer answer = find(plan, state, 0, depth);
+    if (answer.possible || answer.complete) {
+      return answer.possible;
+    }
+  }
+  return find(plan, state, 0).possible;
 }
 
 /// From which item on they count: all from the same.
@@ -130,7 +140,7 @@ void UniqueItems::add_contains(Task& task) {
   task.uncounted = first - task.state.count;
 }
 
-bool UniqueItems::fits(Task task, std::vector<ValueId>& watched) {
+bool UniqueItems::fits(Task task, Answer& answer) {
   questions_.count_step();
   task.counts.assign(size_t{1} << task.contains.size(), 0);
   task.uncounted = std::min(task.uncounted, task.items);
@@ -146,10 +156,10 @@ bool UniqueItems::fits(Task task, std::vector<ValueId>& watched) {
   }
   for (Slot& slot : task.slots) {
     if (!slot.counted) {
-      slot.classes.push_back(values(task, slot.goal, watched));
+      slot.classes.push_back(values(task, slot.goal, answer));
     }
     for (size_t which = 0; which < task.counts.size() && slot.counted; ++which) {
-      slot.classes.push_back(values(task, class_goal(task, slot.goal, which), watched));
+      slot.classes.push_back(values(task, class_goal(task, slot.goal, which), answer));
     }
   }
   if (task.slots.size() == 1 && task.contains.empty()) {
@@ -185,8 +195,7 @@ FormulaId UniqueItems::class_goal(const Task& task, FormulaId goal, size_t which
   return formulas_.all_of(parts);
 }
 
-UniqueItems::Slot::Values UniqueItems::values(const Task& task, FormulaId goal,
-                                              std::vector<ValueId>& watched) {
+UniqueItems::Slot::Values UniqueItems::values(const Task& task, FormulaId goal, Answer& answer) {
   const NumberSets::Id seen = task.state.seen;
   const uint64_t enough = task.items + sets_.size(seen) + 1;
   if (feasibility_.has_many(goal, enough)) {
@@ -198,17 +207,21 @@ UniqueItems::Slot::Values UniqueItems::values(const Task& task, FormulaId goal,
         "told apart",
         enough, kMaxListedValues));
   }
-  const ValueList& list = feasibility_.values(goal, enough);
+  const bool any_depth = task.depth == kAnyDepth;
+  const ValueList shallow =
+      any_depth ? ValueList() : feasibility_.shallow_values(goal, enough, task.depth);
+  const ValueList& list = any_depth ? feasibility_.values(goal, enough) : shallow;
   if (list.entries.size() >= enough) {
     return {true};
   }
+  answer.complete &= list.all;
   Slot::Values values;
   for (const ValueEntry& entry : list.entries) {
     if (!sets_.contains(seen, entry.id)) {
       values.ids.push_back(entry.id);
     }
   }
-  watched.insert(watched.end(), values.ids.begin(), values.ids.end());
+  answer.watched.insert(answer.watched.end(), values.ids.begin(), values.ids.end());
   return values;
 }
 

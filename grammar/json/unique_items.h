@@ -23,11 +23,18 @@ class UniqueItems {
     bool possible = false;
     /// Values, sorted, of which one more item may make a difference to the answer; others do not.
     std::vector<ValueId> watched;
+    bool complete = true;  ///< no values were left out that nest too deep
   };
   /// Whether the array can be completed with `least` items or more.
-  Answer find(const ArrayPlan& plan, const ArrayState& state, uint64_t least);
+  Answer find(const ArrayPlan& plan, const ArrayState& state, uint64_t least) {
+    return find(plan, state, least, kAnyDepth);
+  }
+  /// Whether the array can be completed: asked of values that nest little before others are looked
+  /// at, since those may be arrays of which the same is asked.
+  bool is_possible(const ArrayPlan& plan, const ArrayState& state);
 
  private:
+  static constexpr int kAnyDepth = -1;
   /// Items that may be the same values, and those values by class: by the `contains` that count
   /// them.
   struct Slot {
@@ -43,6 +50,7 @@ class UniqueItems {
   struct Task {
     const ArrayPlan& plan;
     const ArrayState& state;
+    int depth = kAnyDepth;              ///< of the values that are looked at
     uint64_t items = 0;                 ///< that come
     uint64_t uncounted = 0;             ///< the first of them, which no `contains` counts
     std::vector<size_t> contains = {};  ///< those that still matter
@@ -52,11 +60,12 @@ class UniqueItems {
     std::set<std::vector<uint64_t>> failed = {};  ///< see choose_counts
   };
 
+  Answer find(const ArrayPlan& plan, const ArrayState& state, uint64_t least, int depth);
   void add_contains(Task& task);
-  bool fits(Task task, std::vector<ValueId>& watched);
+  bool fits(Task task, Answer& answer);
   void add_slots(Task& task);
   FormulaId class_goal(const Task& task, FormulaId goal, size_t which);
-  Slot::Values values(const Task& task, FormulaId goal, std::vector<ValueId>& watched);
+  Slot::Values values(const Task& task, FormulaId goal, Answer& answer);
   bool choose_counts(Task& task, size_t classes, uint64_t left);
   static void find_most(Task& task);
   static std::vector<uint64_t> contained(const Task& task, size_t classes);

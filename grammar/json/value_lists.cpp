@@ -17,7 +17,8 @@ constexpr int kFirstListedDepth = 4;
 constexpr int kMaxQuestions = 50;
 constexpr int kMaxLists = 2 * kMaxListedDepth;
 
-int deeper(int depth) { return std::min(4 * depth, kMaxListedDepth); }
+/// A little: values that nest deeply may be long, each with those before in it.
+int deeper(int depth) { return std::min(depth + std::max(1, depth / 8), kMaxListedDepth); }
 
 std::string comma(const std::string& begun, bool next) { return next ? begun + "," : begun; }
 
@@ -88,6 +89,10 @@ const ValueList& ValueLists::of(FormulaId goal, uint64_t most) {
     int depth = kFirstListedDepth;
     result = *list(goal, most, depth, cut);
     while (cut && result.entries.size() < most) {
+      if (!may_nest_deeper(most, depth)) {
+        result.all = true;
+        break;
+      }
       if (depth == kMaxListedDepth) {
         questions_.fail(fmt::format(
             "the different values of an item of a `uniqueItems` array nest deeper than {}",
@@ -99,6 +104,39 @@ const ValueList& ValueLists::of(FormulaId goal, uint64_t most) {
     }
   });
   return (settled ? known_[goal] : unsettled_) = std::move(result);
+}
+
+ValueList ValueLists::shallow(FormulaId goal, uint64_t most, int depth) {
+  if (const auto found = known_.find(goal); found != known_.end()) {
+    return found->second;
+  }
+  const Remembering remembering(memory_);
+  bool cut = false;
+  return *list(goal, most, depth, cut);
+}
+
+/// False when none of the goals that were listed has values that nest one deeper: a value of any of
+/// them that nested deeper still would have such a value in it.
+bool ValueLists::may_nest_deeper(uint64_t most, int depth) {
+  std::unordered_set<FormulaId> done;
+  for (bool more = true; more;) {
+    std::vector<FormulaId> goals;
+    for (const auto& [key, known] : memory_) {
+      if (done.insert(key.first).second) {
+        goals.push_back(key.first);
+      }
+    }
+    for (const FormulaId goal : goals) {
+      bool cut = false;
+      const SharedList deeper = list(goal, most, depth + 1, cut);
+      if (deeper->entries.size() >= most ||
+          deeper->entries.size() > list(goal, most, depth, cut)->entries.size()) {
+        return true;
+      }
+    }
+    more = !goals.empty();
+  }
+  return false;
 }
 
 /// Those that nest no deeper than `depth`; `cut` is set when there may be deeper ones.

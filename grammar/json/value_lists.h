@@ -26,6 +26,8 @@ class ValueLists {
 
   /// All values, or `most` of them and perhaps more.
   const ValueList& of(FormulaId goal, uint64_t most);
+  /// The same of those that nest no deeper than `depth`.
+  ValueList shallow(FormulaId goal, uint64_t most, int depth);
   /// Texts that end an array or object: `next` after an item or property.
   std::vector<std::string> array_rests(ArrayStateId id, bool next, uint64_t most);
   std::vector<std::string> object_rests(ObjectStateId id, bool next, uint64_t most);
@@ -64,6 +66,7 @@ class ValueLists {
   /// Counts what is open: questions, or lists, in each other; and bounds them.
   class Nested;
   SharedList list(FormulaId goal, uint64_t most, int depth, bool& cut);
+  bool may_nest_deeper(uint64_t most, int depth);
   ValueList make_list(FormulaId goal, uint64_t most, int depth, bool& cut);
   void add_scalars(const ValuePlan& plan, Collected& found);
   void add_array(ArrayStateId id, const std::string& begun, bool next, Collected& found);

@@ -18,7 +18,6 @@
 namespace specdec {
 namespace {
 
-using ::testing::HasSubstr;
 using Grammar = std::shared_ptr<const CompiledGrammar>;
 
 Grammar compile_items(const std::string& schema, bool allow_empty = false,
@@ -166,16 +165,6 @@ TEST(UniqueItemsTest, DeepLists) {
   expect_texts(
       R"({"type":"array","uniqueItems":true,"minItems":2,"items":{"type":"array","contains":{"const":[[[[[[1]]]]]]}}})",
       {"[[[[[[[[1]]]]]]],[[[[[[[1]]]]]],2]]"}, {"[[]", "[[1]"});
-}
-
-/// Lists of lists of their kind: to tell their values apart is to tell the values of theirs apart.
-TEST(UniqueItemsTest, ListsOfTheirKindEndAtALimit) {
-  const Grammar grammar = compile_json_schema(empty_vocabulary(),
-                                              R"({"type":"array","uniqueItems":true,
-          "items":{"type":"array","contains":{"$ref":"#"},"maxItems":2,"uniqueItems":true}})",
-                                              json_options(false, "compact"), {}, true);
-  const StateId state = grammar->next(grammar->start(), "[");
-  EXPECT_THAT(grammar->explain(state), HasSubstr("more than 50 lists of values in each other"));
 }
 
 // ---- Items in progress
