@@ -1,22 +1,24 @@
 #include "grammar/json/property_cases.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 namespace specdec {
 namespace {
 
-constexpr uint64_t kManyWays = uint64_t{1} << 31;
-constexpr int kMaxDepth = 200;  ///< of subschemas
+constexpr double kManyWays = 1e300;
+constexpr size_t kFewTests = 2;  ///< of a property
+constexpr int kMaxDepth = 200;   ///< of subschemas
 
 }  // namespace
 
 // ---- What choices compare with constants --------------------------------------------------------
 
-uint64_t PropertyCases::count_ways(std::span<const FormulaId> choices) {
-  uint64_t ways = 1;
+double PropertyCases::count_ways(std::span<const FormulaId> choices) {
+  double ways = 1;
   for (const FormulaId choice : choices) {
-    ways = std::min(ways * std::max<uint64_t>(1, tests(choice).ways), kManyWays);
+    ways = std::min(ways * std::max(1.0, tests(choice).ways), kManyWays);
   }
   return ways;
 }
@@ -32,13 +34,13 @@ const PropertyCases::Tests& PropertyCases::tests(FormulaId formula, int depth) {
 PropertyCases::Tests PropertyCases::find_tests(FormulaId formula, int depth) {
   const Truth truth = truths_.of(formula, JsonValue::Type::kObject);
   if (truth != Truth::kOpen) {
-    return {truth == Truth::kTrue ? 1U : 0U, {}};
+    return {truth == Truth::kTrue ? 1.0 : 0.0, {}};
   }
   if (formulas_.kind(formula) == FormulaStore::Kind::kAtom) {
     return tests_of_atom(formulas_.atom_of(formula), depth);
   }
   const bool all = formulas_.kind(formula) == FormulaStore::Kind::kAll;
-  Tests found{all ? 1U : 0U, {}};
+  Tests found{all ? 1.0 : 0.0, {}};
   for (const FormulaId part : formulas_.parts(formula)) {
     const Tests& one = tests(part, depth);
     found.ways = std::min(all ? found.ways * one.ways : found.ways + one.ways, kManyWays);
@@ -64,7 +66,8 @@ PropertyCases::Tests PropertyCases::tests_of_atom(const Atom& atom, int depth) {
   return {1, {{name - 1, listing, atom.kind == AtomKind::kProperties ? atom.b : kNoRank}}};
 }
 
-std::vector<PropertyCases::Test> PropertyCases::most_tests(std::span<const FormulaId> choices) {
+std::vector<std::vector<PropertyCases::Test>> PropertyCases::many_tests(
+    std::span<const FormulaId> choices) {
   std::vector<Test> all;
   for (const FormulaId choice : choices) {
     const std::vector<Test>& more = tests(choice).all;
@@ -75,18 +78,19 @@ std::vector<PropertyCases::Test> PropertyCases::most_tests(std::span<const Formu
     return a.name == b.name && a.listing == b.listing;
   };
   all.erase(std::unique(all.begin(), all.end(), same), all.end());  // keeps the lowest rank
-  auto begin = all.end();
-  auto end = all.end();
+  std::vector<std::vector<Test>> many;
   for (auto at = all.begin(); at != all.end();) {
     const auto next = std::ranges::find_if(
         at, all.end(), [&](NameId name) { return name != at->name; }, &Test::name);
-    if (next - at > end - begin) {
-      begin = at;
-      end = next;
+    if (static_cast<size_t>(next - at) > kFewTests) {
+      many.emplace_back(at, next);
     }
     at = next;
   }
-  return {begin, end};
+  constexpr size_t kMost = 4;
+  std::ranges::stable_sort(many, std::greater<>(), &std::vector<Test>::size);
+  many.resize(std::min(many.size(), kMost));
+  return many;
 }
 
 // ---- Cases --------------------------------------------------------------------------------------
@@ -211,15 +215,28 @@ class PropertyCases::Reader {
 
 std::optional<std::vector<PropertyCases::Case>> PropertyCases::split(
     std::span<const FormulaId> choices) {
-  constexpr size_t kFewTests = 2;
-  constexpr uint64_t kWorthwhile = 4;  ///< times fewer
   if (choices.size() < 2) {
     return std::nullopt;
   }
-  const std::vector<Test> tests = most_tests(choices);
-  if (tests.size() <= kFewTests || count_ways(choices) / kWorthwhile < tests.size()) {
-    return std::nullopt;
+  constexpr double kFarFewer = 4;
+  double fewest = count_ways(choices) / kFarFewer;
+  std::optional<std::vector<Case>> best;
+  for (const std::vector<Test>& tests : many_tests(choices)) {
+    std::vector<Case> cases = split_by(tests, choices);
+    double ways = 0;
+    for (const Case& one : cases) {
+      ways += count_ways(one.left);
+    }
+    if (ways < fewest) {
+      fewest = ways;
+      best = std::move(cases);
+    }
   }
+  return best;
+}
+
+std::vector<PropertyCases::Case> PropertyCases::split_by(const std::vector<Test>& tests,
+                                                         std::span<const FormulaId> choices) {
   uint32_t rank = kNoRank;
   std::vector<FormulaId> listing;
   for (const Test& test : tests) {
@@ -227,9 +244,6 @@ std::optional<std::vector<PropertyCases::Case>> PropertyCases::split(
     listing.push_back(test.listing);
   }
   const std::vector<AlikeValues> values = find_alike_values(feasibility_, listing);
-  if (values.size() <= kFewTests + 1) {
-    return std::nullopt;
-  }
   Reader reader(*this, tests);
   const KeySet name = formulas_.one_name(tests.front().name);
   std::vector<Case> cases;

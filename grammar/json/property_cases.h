@@ -32,9 +32,9 @@ class PropertyCases {
         feasibility_(feasibility),
         clauses_(clauses) {}
 
-  /// How many alternatives the choices lead to one by one, as far as it matters.
-  uint64_t count_ways(std::span<const FormulaId> choices);
-  /// Nothing when no property makes them fewer.
+  /// How many alternatives the choices lead to one by one, about.
+  double count_ways(std::span<const FormulaId> choices);
+  /// Nothing when no property makes them far fewer.
   std::optional<std::vector<Case>> split(std::span<const FormulaId> choices);
 
  private:
@@ -47,15 +47,16 @@ class PropertyCases {
     auto operator<=>(const Test&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct Tests {
-    uint64_t ways = 1;
+    double ways = 1;
     std::vector<Test> all;  ///< sorted
   };
 
   const Tests& tests(FormulaId formula, int depth = 0);
   Tests find_tests(FormulaId formula, int depth);
   Tests tests_of_atom(const Atom& atom, int depth);
-  /// Those of the property that has the most.
-  std::vector<Test> most_tests(std::span<const FormulaId> choices);
+  /// Those of each property that has many.
+  std::vector<std::vector<Test>> many_tests(std::span<const FormulaId> choices);
+  std::vector<Case> split_by(const std::vector<Test>& tests, std::span<const FormulaId> choices);
   FormulaId join(const std::vector<AlikeValues>& all, const std::vector<bool>& which);
 
   FormulaStore& formulas_;

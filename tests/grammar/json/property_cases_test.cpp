@@ -83,6 +83,7 @@ TEST(PropertyCasesTest, ManyKinds) {
          R"({{"patternProperties":{{"^x":{{"type":"{1}"}}}},"required":["x"]}})",
          R"({{"properties":{{"a":{{"type":"object","required":["v"],"properties":{{"v":{{"const":{0}}}}}}}}},"required":["a"]}})",
          R"({{"propertyNames":{{"maxLength":4}},"minProperties":2}})",
+         R"({{"oneOf":[{{"properties":{{"a":{{"const":1}}}},"required":["a"]}},{{"properties":{{"a":{{"const":4}},"kind":true}},"additionalProperties":false}}]}})",
          R"({{"oneOf":[{{"required":["a"]}},{{"required":["x"]}}],"properties":{{"a":{{"minimum":{0}}}}}}})"}) {
       for (const std::string& top : {open, listed, open + listed}) {
         check_kinds(kinds(count, then, top), {"", R"("k0")", R"("k3")", R"("k4")", R"("k500")"});
@@ -121,6 +122,19 @@ TEST(PropertyCasesTest, KindsOfTwoProperties) {
   for (const char* both : {"", R"(,"x")"}) {
     check_kinds(schema(both), {"", "0", "1", "3", "19", "20", R"("x")"});
   }
+}
+
+/// Each property decides its own conditions, of which clauses cannot keep any.
+TEST(PropertyCasesTest, KindsThatDoNotDependOnEachOther) {
+  const auto condition = [](const char* name, size_t i) {
+    return fmt::format(
+        R"({{"if":{{"properties":{{"{0}":{{"const":{1}}}}},"required":["{0}"]}},"then":{{"patternProperties":{{"^a":{{"minimum":{1}}}}}}}}})",
+        name, i);
+  };
+  const std::string schema = R"({"type":"object","allOf":[)" +
+                             list_of(20, [&](size_t i) { return condition("kind", i); }) + "," +
+                             list_of(20, [&](size_t i) { return condition("x", i); }) + "]}";
+  check_kinds(schema, {"", "0", "2", "4", "20", R"("x")"});
 }
 
 TEST(PropertyCasesTest, WhatCannotHoldIsRefused) {
