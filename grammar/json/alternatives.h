@@ -27,7 +27,7 @@ class Alternatives {
         feasibility_(feasibility),
         truths_(formulas, schemas, questions),
         clauses_(formulas, schemas, truths_),
-        cases_(formulas, schemas, truths_, feasibility, clauses_) {}
+        cases_(formulas, schemas, questions, truths_, feasibility, clauses_) {}
 
   /// Types all of whose values satisfy the formula, among those that are asked for.
   TypeMask always(FormulaId formula, TypeMask asked) { return truths_.always(formula, asked); }

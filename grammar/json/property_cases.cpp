@@ -108,6 +108,7 @@ class PropertyCases::Reader {
   /// What is left of the choices where the property has one of these values, or, for nullptr, is
   /// absent; kFalse alone when one cannot hold.
   std::vector<FormulaId> read_all(std::span<const FormulaId> choices, const AlikeValues* values) {
+    all_.questions_.count_step();
     values_ = values;
     ++case_;
     std::vector<FormulaId> all;

@@ -23,11 +23,12 @@ class PropertyCases {
     std::vector<FormulaId> left;           ///< of the choices
   };
 
-  /// Borrows all five.
-  PropertyCases(FormulaStore& formulas, SchemaFormulas& schemas, FormulaTruths& truths,
-                Feasibility& feasibility, ClauseReader& clauses)
+  /// Borrows all six.
+  PropertyCases(FormulaStore& formulas, SchemaFormulas& schemas, PlanQuestions& questions,
+                FormulaTruths& truths, Feasibility& feasibility, ClauseReader& clauses)
       : formulas_(formulas),
         schemas_(schemas),
+        questions_(questions),
         truths_(truths),
         feasibility_(feasibility),
         clauses_(clauses) {}
@@ -61,6 +62,7 @@ class PropertyCases {
 
   FormulaStore& formulas_;
   SchemaFormulas& schemas_;
+  PlanQuestions& questions_;
   FormulaTruths& truths_;
   Feasibility& feasibility_;
   ClauseReader& clauses_;
