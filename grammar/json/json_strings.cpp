@@ -34,6 +34,16 @@ void add_of_string(Automaton::Bytes& bytes, const JsonStringDecoder& decoder) {
   }
 }
 
+/// Sorts the words, which are sorted but for the newest, from that place on; of these, most are: an
+/// object's names.
+void sort_newest(std::vector<OpenString::Word>& words, size_t newest) {
+  const auto begin = words.begin() + static_cast<std::ptrdiff_t>(newest);
+  const auto tail = std::is_sorted_until(begin, words.end());
+  std::sort(tail, words.end());
+  std::inplace_merge(begin, tail, words.end());
+  std::inplace_merge(words.begin(), begin, words.end());
+}
+
 /// What follows in a text that begins with another one; nothing when it does not.
 std::optional<std::u32string> rest_of(const GrowingTrie& texts, uint32_t text, uint32_t beginning) {
   std::u32string rest;
@@ -191,6 +201,7 @@ void JsonAutomaton::add_name_parts(const Thread& thread, const State& state, Ope
     string.parts.push_back(part);
   }
   const ObjectChoices& choices = plans_.objects().choices(key.object);
+  string.words.reserve(string.words.size() + key.last - key.first);
   for (uint32_t i = key.first; i < key.last; ++i) {
     const std::u32string& name = formulas_.name_points(plan.names[i].name);
     string.words.push_back({name.substr(key.length), choices.names[i]});
@@ -217,26 +228,27 @@ bool JsonAutomaton::describe(StateId id, OpenString& string) {
   string.escapes = options_.escapes;
   OpenItem item(*this, state);
   for (const Thread& thread : state.threads) {
+    const size_t words = string.words.size();
     const bool told_apart = item_is_open(state, thread);
+    if (thread.kind == Kind::kKey) {
+      add_name_parts(thread, state, string);
+    } else {
+      const StringState& text = strings_[thread.a];
+      string.parts.push_back(
+          {.language = text.language,
+           .min = text.min,
+           .max = text.max,
+           .closed = closed(state, after_value(thread.stack)),
+           .is_name = told_apart,
+           .text_matters = false,
+           .narrow = told_apart &&
+                     (text.max != kUnbounded || formulas_.regexes().is_finite(text.language))});
+    }
     if (told_apart) {
       item.add_words(thread, string);
     }
-    if (thread.kind == Kind::kKey) {
-      add_name_parts(thread, state, string);
-      continue;
-    }
-    const StringState& text = strings_[thread.a];
-    string.parts.push_back(
-        {.language = text.language,
-         .min = text.min,
-         .max = text.max,
-         .closed = closed(state, after_value(thread.stack)),
-         .is_name = told_apart,
-         .text_matters = false,
-         .narrow = told_apart &&
-                   (text.max != kUnbounded || formulas_.regexes().is_finite(text.language))});
+    sort_newest(string.words, words);
   }
-  std::sort(string.words.begin(), string.words.end());
   return true;
 }
 

@@ -356,34 +356,6 @@ std::vector<Choice> ObjectStates::other_property(ObjectStateId id, uint32_t prop
   return property_choices(before, property, property.goal, std::move(after));
 }
 
-/// Without existences to fulfil, counting tells what may come: the state is feasible, and stays so
-/// after any open name that leaves room for, and does not skip, what is required.
-ObjectChoices ObjectStates::counted_choices(const ObjectState& state, const ObjectPlan& plan) {
-  uint64_t missing = 0;
-  uint32_t first_missing = kNoRank;
-  for (size_t i = 0; i < plan.names.size(); ++i) {
-    if (plan.names[i].required && !state.has_seen(i)) {
-      ++missing;
-      first_missing = std::min(first_missing, plan.names[i].rank);
-    }
-  }
-  const bool room = plan.max == kUnbounded || state.count + missing < plan.max;
-  const auto in_order = [&](uint32_t rank) {
-    return !questions_.options().schema_order || rank <= first_missing;
-  };
-  ObjectChoices result;
-  for (size_t i = 0; i < plan.names.size(); ++i) {
-    const PropertyPlan& name = plan.names[i];
-    result.names.push_back((room || name.required) && open_name(state, name, i) &&
-                           in_order(name.rank) && feasibility_.possible(name.goal));
-  }
-  for (const PropertyPlan& others : plan.classes) {
-    result.classes.push_back(room && in_order(kNoRank) && feasibility_.possible(others.goal));
-  }
-  result.may_end = missing == 0 && state.count >= plan.min;
-  return result;
-}
-
 bool ObjectStates::names_matter(ObjectStateId id) const {
   const ObjectState& state = states_[id];
   const uint64_t max = plans_[state.plan].max;
@@ -402,27 +374,6 @@ const ObjectChoices& ObjectStates::choices(ObjectStateId id) {
   const bool settled = questions_.settles([&] { result = make_choices(id); });
   return settled ? (choices_[id] = std::move(result))
                  : unsettled_choices_.emplace_back(std::move(result));
-}
-
-ObjectChoices ObjectStates::make_choices(ObjectStateId id) {
-  const ObjectState& state = states_[id];
-  const ObjectPlan& plan = plans_[state.plan];
-  if (plan.exists.empty() && plan.clauses.empty() && state.count >= plan.min) {
-    return counted_choices(state, plan);
-  }
-  ObjectChoices result;
-  bool all_seen = true;
-  for (size_t i = 0; i < plan.names.size(); ++i) {
-    all_seen &= !plan.names[i].required || state.has_seen(i);
-    result.names.push_back(plan.clauses.empty() ? !property(id, static_cast<uint32_t>(i)).empty()
-                                                : may_come(state, i));
-  }
-  for (size_t i = 0; i < plan.classes.size(); ++i) {
-    result.classes.push_back(!other_property(id, static_cast<uint32_t>(i), 0).empty());
-  }
-  result.may_end = all_seen && state.pending == 0 && state.count >= plan.min &&
-                   ObjectClauses::may_end(plan, state);
-  return result;
 }
 
 }  // namespace specdec

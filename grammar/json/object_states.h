@@ -79,6 +79,7 @@ class ObjectStates {
   uint64_t capacity(const ObjectState& state, uint64_t wanted);
   ObjectChoices make_choices(ObjectStateId id);
   ObjectChoices counted_choices(const ObjectState& state, const ObjectPlan& plan);
+  bool stays_enough(const ObjectState& state, const ObjectPlan& plan);
   uint64_t free_claims(const ObjectState& before, const PropertyPlan& property, FormulaId goal);
   bool meets_clauses(const ObjectState& state);
   std::optional<ObjectState> after_split(const ObjectState& before, size_t name,

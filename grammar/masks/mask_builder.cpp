@@ -209,8 +209,13 @@ void MaskBuilder::follow_names(Names& names, const NamesAt& at) {
   child('"');
   child('\\');
   int last = -1;
+  char32_t last_point = 0;
   for (const OpenString::Word& word : at.words) {
     const char32_t point = word.rest.size() > at.length ? word.rest[at.length] : 0;
+    if (point == last_point) {
+      continue;
+    }
+    last_point = point;
     const int first_byte = to_utf8(std::u32string_view(&point, 1)).front() & 0xFF;
     if (point >= ' ' && point != '"' && point != '\\' && first_byte != last) {
       child(static_cast<uint8_t>(first_byte));

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "grammar/compiled_grammar.h"
 #include "tests/grammar/dead_end.h"
+#include "tests/grammar/mask_steps.h"
 #include "tests/support/grammar_vocabularies.h"
 #include "tests/support/grammar_walk.h"
 #include "tests/support/naive_validator.h"
@@ -104,28 +105,6 @@ Texts all_texts() {
   const Texts triples = lists_of(few, 3);
   texts.insert(texts.end(), triples.begin(), triples.end());
   return texts;
-}
-
-/// Every token of the masks on some ways through the grammar, and no other, leads on.
-void expect_masks_are_steps(const CompiledGrammar& grammar, uint32_t seed) {
-  std::mt19937 random(seed);
-  const GrammarVocabulary& vocabulary = grammar.vocabulary();
-  StateId state = grammar.start();
-  for (int step = 0; step < 30 && state != Automaton::kDead; ++step) {
-    const TokenMask mask = grammar.mask(state);
-    ASSERT_EQ(mask.allows(kTinyEnd), grammar.is_complete(state));
-    std::vector<StateId> next;
-    for (Token token = 2; token < grammar.vocab_size(); ++token) {
-      const StateId after = grammar.next(state, vocabulary.bytes(token));
-      ASSERT_EQ(mask.allows(token), after != Automaton::kDead)
-          << "step " << step << " token " << vocabulary.bytes(token);
-      if (after != Automaton::kDead) {
-        next.push_back(after);
-      }
-    }
-    ASSERT_EQ(grammar.limit(state), std::nullopt);
-    state = next.empty() ? Automaton::kDead : next[random() % next.size()];
-  }
 }
 
 void expect_texts_are_valid(const CompiledGrammar& grammar, const JsonValue& schema,

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "grammar/compiled_grammar.h"
 #include "tests/grammar/dead_end.h"
+#include "tests/grammar/mask_steps.h"
 #include "tests/support/grammar_vocabularies.h"
 #include "tests/support/grammar_walk.h"
 #include "tests/support/naive_validator.h"
@@ -78,7 +79,7 @@ void add_lists(const Texts& values, size_t most, Texts& lists) {
 }
 
 /// The texts that are tried with every schema.
-Texts all_texts() {
+Texts recursive_texts() {
   Texts texts;
   add_lists({"1", "2", "true", "[]", "[1]", "[1,2]", "[2,1]", "[[],1]"}, 3, texts);
   Texts deep = {"1", "2", R"({"a":[1]})", R"({"a":1})"};
@@ -90,28 +91,7 @@ Texts all_texts() {
   return texts;
 }
 
-/// Every token of the masks on some ways through the grammar, and no other, leads on.
-void expect_masks_are_steps(const CompiledGrammar& grammar, uint32_t seed) {
-  std::mt19937 random(seed);
-  const GrammarVocabulary& vocabulary = grammar.vocabulary();
-  StateId state = grammar.start();
-  for (int step = 0; step < 30 && state != Automaton::kDead; ++step) {
-    const TokenMask mask = grammar.mask(state);
-    std::vector<StateId> next;
-    for (Token token = 2; token < grammar.vocab_size(); ++token) {
-      const StateId after = grammar.next(state, vocabulary.bytes(token));
-      ASSERT_EQ(mask.allows(token), after != Automaton::kDead)
-          << "step " << step << " token " << vocabulary.bytes(token);
-      if (after != Automaton::kDead) {
-        next.push_back(after);
-      }
-    }
-    ASSERT_EQ(grammar.limit(state), std::nullopt);
-    state = next.empty() ? Automaton::kDead : next[random() % next.size()];
-  }
-}
-
-void expect_texts(const std::string& schema, const Texts& valid, const Texts& dead) {
+void expect_decided(const std::string& schema, const Texts& valid, const Texts& dead) {
   const Grammar grammar =
       compile_json_schema(empty_vocabulary(), schema, json_options(false, "compact"));
   for (const std::string& text : valid) {
@@ -124,16 +104,16 @@ void expect_texts(const std::string& schema, const Texts& valid, const Texts& de
 
 /// To tell their values apart is to tell the values of theirs apart.
 TEST(UniqueRecursionTest, ArraysOfTheirKind) {
-  expect_texts(
+  expect_decided(
       R"({"type":"array","uniqueItems":true,"minItems":2,
           "items":{"anyOf":[{"const":1},{"$ref":"#"},{"const":2}]}})",
       {"[1,2]", "[2,1,[1,2]]", "[[1,2],[2,1],[1,[2,1]]]", "[1,[[1,2],2]]"},
       {"[1]", "[1,1", "[[1,2],[1,2]", "[1,[1]", "[[]"});
-  expect_texts(
+  expect_decided(
       R"({"type":"array","uniqueItems":true,"items":{"type":"array","contains":{"$ref":"#"},
           "maxItems":2,"uniqueItems":true}})",
       {"[]", "[[[]]]", "[[[]],[[],1]]"}, {"[[]]", "[[1]", "[[[]],[[]]]", "[[[],1,"});
-  expect_texts(
+  expect_decided(
       R"({"type":"array","uniqueItems":true,"minItems":1,
           "items":{"type":"array","uniqueItems":true,"items":{"$ref":"#"}}})",
       {"[[]]", "[[[[]]],[]]", "[[],[[[]]]]"}, {"[]", "[[],[]]", "[[[]"});
@@ -154,7 +134,7 @@ TEST(UniqueRecursionTest, ArraysOfTooFewOfTheirKind) {
 }
 
 TEST(UniqueRecursionTest, TextsAndMasks) {
-  const Texts texts = all_texts();
+  const Texts texts = recursive_texts();
   const auto vocabulary = tiny_vocabulary(4, 150);
   int valid = 0;
   int alive = 0;
