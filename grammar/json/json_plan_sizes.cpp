@@ -13,6 +13,18 @@ uint64_t product(uint64_t a, uint64_t b) {
   return b != 0 && a > kManyValues / b ? kManyValues : std::min(a * b, kManyValues);
 }
 
+/// Lists of different values, of `least` to `most`: each choice of some of the values, in each
+/// order. There is one at least.
+uint64_t count_orders(uint64_t least, uint64_t most, uint64_t values) {
+  uint64_t total = 0;
+  uint64_t ways = 1;
+  for (uint64_t size = 0; size <= std::min(most, values) && total < kManyValues; ++size) {
+    total = std::min(kManyValues, total + (size >= least ? ways : 0));
+    ways = product(ways, values - size);
+  }
+  return std::max<uint64_t>(1, total);
+}
+
 }  // namespace
 
 bool JsonPlans::has_many(FormulaId goal, uint64_t many) {
@@ -116,8 +128,12 @@ uint64_t JsonPlans::count(const StringPlan& plan) {
 /// Of any values; 1 when `contains` or equal items make it hard to tell.
 uint64_t JsonPlans::count(const ArrayPlan& plan, int depth) {
   constexpr uint64_t kMostItems = 64;
-  if (!plan.contains.empty() || plan.unique || plan.repeated) {
+  if (!plan.contains.empty() || plan.repeated || (plan.unique && !plan.prefix.empty())) {
     return 1;
+  }
+  if (plan.unique) {
+    const FormulaId rest = plan.rest;  // plans grow
+    return count_orders(plan.min, plan.max, count(rest, depth + 1));
   }
   uint64_t total = 0;
   uint64_t ways = 1;
