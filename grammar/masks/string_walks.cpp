@@ -76,10 +76,10 @@ std::shared_ptr<const StringWalk> StringWalks::everything(EscapeStyle escapes) c
   return found == everything_.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<const StringWalk> StringWalks::set_everything(EscapeStyle escapes,
-                                                              std::shared_ptr<const Walk> walk) {
+std::shared_ptr<const StringWalk> StringWalks::set_everything(
+    EscapeStyle escapes, const std::shared_ptr<const Walk>& walk) {
   const std::lock_guard lock(mutex_);
-  return everything_.try_emplace(escapes, std::move(walk)).first->second;
+  return everything_.try_emplace(escapes, walk).first->second;
 }
 
 uint64_t StringWalks::walk_bytes() const {

@@ -52,7 +52,8 @@ class StringWalks {
   /// The walk of all strings over the whole tree, which is never dropped; nullptr until it is set.
   std::shared_ptr<const Walk> everything(EscapeStyle escapes) const;
   /// As `add`.
-  std::shared_ptr<const Walk> set_everything(EscapeStyle escapes, std::shared_ptr<const Walk> walk);
+  std::shared_ptr<const Walk> set_everything(EscapeStyle escapes,
+                                             const std::shared_ptr<const Walk>& walk);
   /// From the file; nullptr when it has none.
   std::unique_ptr<Walk> read(const Place& place);
   /// A walk over the whole vocabulary was made.

@@ -165,7 +165,7 @@ const WalkDifference::High& WalkDifference::above_ascii(RegexId language) {
   if (high) {
     return *high;
   }
-  high.emplace();
+  high = High();
   if (language != RegexStore::kNothing) {
     const auto all = tools_.regexes.transitions(language);
     const auto first =
