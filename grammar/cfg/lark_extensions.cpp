@@ -1,4 +1,6 @@
 // What llguidance's Lark has besides: attributes of rules, counts in braces, and %regex.
+#include <algorithm>
+
 #include "core/ascii.h"
 #include "core/error.h"
 #include "grammar/cfg/lark_common.h"
@@ -9,6 +11,8 @@ namespace specdec {
 namespace {
 
 constexpr uint64_t kMostTokens = 1'000'000'000;
+constexpr std::string_view kKnownAttributes =
+    "lazy, suffix=..., stop=..., max_tokens=... and capture are";
 
 /// Why there is no such attribute, and what to write.
 std::string instead_of_attribute(std::string_view name) {
@@ -16,7 +20,7 @@ std::string instead_of_attribute(std::string_view name) {
     return ": a grammar says which texts there are; set the temperature of the whole run in "
            "'sampling'";
   }
-  return "; lazy, suffix=..., stop=..., max_tokens=... and capture are";
+  return fmt::format("; {}", kKnownAttributes);
 }
 
 }  // namespace
@@ -113,25 +117,62 @@ LarkParser::Attributes LarkParser::attributes() {
 void LarkParser::attribute(Attributes& read) {
   const size_t start = text_.position();
   const std::string_view name = text_.take_word("_");
+  check_attribute(read, name, start);
+  read.names.push_back(name);
   skip_blanks();
   const bool has_value = text_.accept("=");
   skip_blanks();
-  if (name == "lazy" && !has_value) {
+  if (name == "lazy") {
+    if (has_value) {
+      text_.fail(start, "lazy takes no value; write lazy alone, or leave it out");
+    }
     read.lazy = true;
-  } else if ((name == "suffix" || name == "stop") && has_value) {
-    read.suffix = ending(name);
   } else if (name == "capture") {
     capture(read, has_value, start);
-  } else if (name == "max_tokens" && has_value) {
-    const size_t number = text_.position();
-    read.max_tokens = text_.take_number();
-    if (read.max_tokens < 1 || read.max_tokens > kMostTokens) {
-      text_.fail(number, fmt::format("max_tokens must be from 1 to {}", kMostTokens));
-    }
+  } else if (name == "max_tokens") {
+    read.max_tokens = token_count(has_value);
   } else {
+    if (!has_value) {
+      text_.fail(start, fmt::format("{0} needs a text: {0}=\"END\"", name));
+    }
+    read.suffix = ending(name);
+  }
+}
+
+/// Whether there is such an attribute, which those before it leave room for.
+void LarkParser::check_attribute(const Attributes& read, std::string_view name,
+                                 size_t start) const {
+  if (name.empty()) {
+    text_.fail(start, fmt::format("expected the name of an attribute, found {}; {} supported",
+                                  text_.here(), kKnownAttributes));
+  }
+  const bool is_ending = name == "suffix" || name == "stop";
+  if (!is_ending && name != "lazy" && name != "max_tokens" && name != "capture") {
     text_.fail(start, fmt::format("the attribute '{}' is not supported{}", name,
                                   instead_of_attribute(name)));
   }
+  if (std::ranges::count(read.names, name) > 0) {
+    text_.fail(start, fmt::format("'{}' stands here twice; leave one out", name));
+  }
+  if (is_ending && read.suffix) {
+    text_.fail(start, "suffix and stop are the same; leave one out");
+  }
+}
+
+/// What follows max_tokens=.
+uint64_t LarkParser::token_count(bool has_value) {
+  const size_t start = text_.position();
+  if (!has_value || !is_digit(text_.peek())) {
+    text_.fail(start, "max_tokens needs a number: max_tokens=20");
+  }
+  uint64_t count = 0;
+  for (; is_digit(text_.peek()); text_.skip(1)) {
+    count = std::min(count * 10 + static_cast<uint64_t>(text_.peek() - '0'), kMostTokens + 1);
+  }
+  if (count < 1 || count > kMostTokens) {
+    text_.fail(start, fmt::format("max_tokens must be from 1 to {}", kMostTokens));
+  }
+  return count;
 }
 
 /// `capture`, or the name that follows it.
@@ -157,11 +198,14 @@ ExpressionId LarkParser::ending(std::string_view attribute) {
   if (!ending) {
     text_.fail(fmt::format("expected the {}: \"text\", /expression/ or a terminal", attribute));
   }
-  if (attribute == "stop" && rules_[*ending].kind == RuleExpression::Kind::kLiteral &&
+  if (rules_[*ending].kind == RuleExpression::Kind::kLiteral &&
       rules_.literal_text(rules_[*ending]).empty()) {
     text_.fail(start,
-               "an empty stop, which stands for the end of generation, is not supported; leave "
-               "stop out: generation may end wherever the text is complete");
+               attribute == "stop"
+                   ? "an empty stop, which stands for the end of generation, is not supported; "
+                     "leave stop out: generation may end wherever the text is complete"
+                   : "an empty suffix is not supported; write lazy instead for the shortest text, "
+                     "or leave suffix out");
   }
   return *ending;
 }

@@ -31,6 +31,7 @@ class LarkParser {
   };
   /// What stands in brackets behind the name of a rule.
   struct Attributes {
+    std::vector<std::string_view> names;
     bool lazy = false;
     std::optional<ExpressionId> suffix;  ///< or stop
     uint64_t max_tokens = 0;             ///< 0: any number
@@ -89,6 +90,8 @@ class LarkParser {
                         std::optional<ExpressionId> body = {});
   Attributes attributes();
   void attribute(Attributes& read);
+  void check_attribute(const Attributes& read, std::string_view name, size_t start) const;
+  uint64_t token_count(bool has_value);
   void capture(Attributes& read, bool has_name, size_t start);
   ExpressionId ending(std::string_view attribute);
   void instantiate(const Instance& instance);

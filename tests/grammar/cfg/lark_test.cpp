@@ -319,7 +319,8 @@ TEST(LarkTest, LazyRulesAndSuffixesEndAtTheFirstChance) {
   EXPECT_FALSE(lark_accepts("start: N N\nN[lazy]: /[0-9]+/", "123"));
   EXPECT_THAT(lark_error("start: t\nt[stop=\"\"]: /.*/"),
               AllOf(StartsWith("g.lark:2:8:"), HasSubstr("an empty stop")));
-  EXPECT_THAT(lark_error("start: t\nt[stop]: /.*/"), HasSubstr("stop=..., max_tokens"));
+  EXPECT_THAT(lark_error("start: t\nt[suffix=\"\"]: /.*/"),
+              AllOf(StartsWith("g.lark:2:10:"), HasSubstr("an empty suffix")));
   EXPECT_THAT(lark_error("start: t\nt[stop=]: /.*/"), HasSubstr("expected the stop"));
   EXPECT_THAT(lark_error("start: t\nt[lazy, temperature=0.5]: /.*/"),
               AllOf(StartsWith("g.lark:2:9:"), HasSubstr("'sampling'")));
@@ -328,6 +329,31 @@ TEST(LarkTest, LazyRulesAndSuffixesEndAtTheFirstChance) {
   EXPECT_THAT(lark_error("start: t\nt[lazy]: start"), HasSubstr("cannot use the rule 'start'"));
   EXPECT_THAT(lark_error("start: t\nt[lazy]: /a*?b/"), HasSubstr("without them"));
   EXPECT_THAT(lark_error("start: t\nt[lazy: /a/"), HasSubstr("expected ',' or ']'"));
+}
+
+TEST(LarkTest, AttributesStandOnceAndInTheirForm) {
+  const auto error = [](const std::string& attributes) {
+    return lark_error("start: t\nt[" + attributes + "]: /.*/");
+  };
+  EXPECT_THAT(error("suffix=\"a\", stop=\"b\""),
+              AllOf(StartsWith("g.lark:2:15:"), HasSubstr("suffix and stop are the same")));
+  EXPECT_THAT(error("stop=\"a\",suffix=\"a\""), StartsWith("g.lark:2:12:"));
+  EXPECT_THAT(error("max_tokens=2,max_tokens=3"),
+              AllOf(StartsWith("g.lark:2:16:"), HasSubstr("'max_tokens' stands here twice")));
+  EXPECT_THAT(error("capture,capture=\"b\""), HasSubstr("'capture' stands here twice"));
+  EXPECT_THAT(error("lazy, lazy"),
+              AllOf(StartsWith("g.lark:2:9:"), HasSubstr("'lazy' stands here twice")));
+  EXPECT_THAT(error("stop=\"a\",stop=\"a\""), HasSubstr("'stop' stands here twice"));
+  for (const std::string value : {"lazy=1", "lazy=false", "lazy ="}) {
+    EXPECT_THAT(error(value), AllOf(StartsWith("g.lark:2:3:"), HasSubstr("takes no value")));
+  }
+  EXPECT_THAT(error("suffix"),
+              AllOf(StartsWith("g.lark:2:3:"), HasSubstr("needs a text: suffix=\"END\"")));
+  EXPECT_THAT(error("stop"), HasSubstr("needs a text: stop=\"END\""));
+  EXPECT_THAT(error(""), AllOf(StartsWith("g.lark:2:3:"),
+                               HasSubstr("the name of an attribute, found ']'; lazy, suffix=")));
+  EXPECT_THAT(error("lazy,"), AllOf(StartsWith("g.lark:2:8:"), HasSubstr("found ']'")));
+  EXPECT_THAT(error("=1"), HasSubstr("found '='"));
 }
 
 TEST(LarkTest, CountsInBraces) {

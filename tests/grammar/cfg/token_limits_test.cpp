@@ -279,7 +279,15 @@ TEST(TokenLimitsTest, WhatCannotEndAnywhereIsRefused) {
   EXPECT_EQ(limit_error("start: text\ntext[max_tokens=3]: /[a-z][a-z0-9]*/"), "no error");
   EXPECT_THAT(limit_error("start: text\ntext[max_tokens=0]: /.*/"),
               AllOf(StartsWith("g:2:17: "), HasSubstr("from 1 to")));
-  EXPECT_THAT(limit_error("start: text\ntext[max_tokens]: /.*/"), HasSubstr("max_tokens=..."));
+  for (const std::string value : {"1000000001", "4294967296", "99999999999999999999999"}) {
+    EXPECT_THAT(limit_error("start: text\ntext[max_tokens=" + value + "]: /.*/"),
+                AllOf(StartsWith("g:2:17: "), HasSubstr("from 1 to 1000000000")));
+  }
+  EXPECT_EQ(limit_error("start: text\ntext[max_tokens=1000000000]: /.*/"), "no error");
+  for (const std::string value : {"", "=", "=x", "=-1"}) {
+    EXPECT_THAT(limit_error("start: text\ntext[max_tokens" + value + "]: /.*/"),
+                HasSubstr("max_tokens needs a number: max_tokens=20"));
+  }
   EXPECT_THAT(limit_error("start: text\ntext[max_tokens=2, suffix=\";\"]: /.*/"),
               AllOf(StartsWith("g:2:5: "), HasSubstr("behind it in a rule")));
   EXPECT_THAT(limit_error("start: text\ntext[max_tokens=2]: other\nother: \"a\""),
