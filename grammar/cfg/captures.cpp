@@ -1,8 +1,10 @@
 #include "grammar/cfg/captures.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/error.h"
@@ -13,6 +15,8 @@ namespace {
 
 using Grammar = ContextFreeGrammar;
 using SlotId = Grammar::SlotId;
+
+constexpr uint64_t kBytesPerStep = 16;  ///< rules within rules report the same text many times
 
 /// A symbol's text, from boundary to boundary.
 struct Part {
@@ -65,6 +69,8 @@ class Reading {
     }
   }
 
+  void count(uint64_t steps) { chart_.count(steps); }
+
   bool matches(const Part& part) {
     return contains(chart_.ends(part.symbol, part.begin), part.end);
   }
@@ -101,11 +107,11 @@ class Reading {
     }
     const Grammar::Slot slot = grammar_.slot(rest);
     const ParseChart::Ends& ends = chart_.ends(slot.symbol, begin);
-    for (auto at = ends.rbegin(); at != ends.rend(); ++at) {
+    const auto first = std::upper_bound(ends.begin(), ends.end(), end);
+    for (auto at = std::make_reverse_iterator(first); at != ends.rend(); ++at) {
       chart_.count(1);
       const Part part = {slot.symbol, begin, *at};
-      if (*at > end || !contains(chart_.ends_of_rest(slot.next, *at), end) ||
-          !may_be(part, whole)) {
+      if (!contains(chart_.ends_of_rest(slot.next, *at), end) || !may_be(part, whole)) {
         continue;
       }
       parts.push_back(part);
@@ -216,12 +222,13 @@ class Finder {
       open.pop_back();
       step.leaves ? leave(step) : enter(step, open);
     }
+    std::erase_if(found_, [](const Found& found) { return found.end == kLater; });
+    for (const Found& found : found_) {  // before any is copied
+      reading_.count(bytes_of(found).size() / kBytesPerStep);
+    }
     std::vector<Capture> captures;
-    for (const auto& [name, begin, end] : found_) {
-      if (end != kLater) {
-        captures.push_back({*name, text_.bytes.substr(text_.offsets[begin],
-                                                      text_.offsets[end] - text_.offsets[begin])});
-      }
+    for (const Found& found : found_) {
+      captures.push_back({*found.name, std::string(bytes_of(found))});
     }
     return captures;
   }
@@ -239,6 +246,11 @@ class Finder {
     uint32_t end = 0;
   };
   static constexpr uint32_t kLater = ~0U;
+
+  std::string_view bytes_of(const Found& found) const {
+    const size_t begin = text_.offsets[found.begin];
+    return std::string_view(text_.bytes).substr(begin, text_.offsets[found.end] - begin);
+  }
 
   const Grammar::Mark* mark_of(const Part& part) const {
     const auto mark = part.symbol.is_terminal ? marks_.end() : marks_.find(part.symbol.index);

@@ -75,7 +75,8 @@ void ParseChart::count(uint64_t steps) {
   if (steps_ > kMaxSteps) {
     throw GrammarError(
         fmt::format("the captures of a text of {} bytes take more than {} steps to find; ask for "
-                    "those of shorter texts, or write the rules less ambiguously",
+                    "those of shorter texts, write repetitions with '*' instead of rules that "
+                    "contain themselves, or write the rules less ambiguously",
                     text_.bytes.size(), kMaxSteps));
   }
 }

@@ -239,6 +239,27 @@ TEST(CapturesTest, LongTextsAreFoundOrRefused) {
               AllOf(HasSubstr("20000 bytes"), HasSubstr("shorter texts")));
 }
 
+TEST(CapturesTest, RightRecursionTakesMoreSteps) {
+  const std::string recursive = "start: e\ne[capture]: \"x\" e | \"x\"";
+  EXPECT_EQ(captures_of(recursive, std::string(1000, 'x')).size(), 1000);
+  GrammarMatcher matcher = capture_matcher(recursive);
+  ASSERT_TRUE(matcher.accept_bytes(std::string(2500, 'x')));
+  EXPECT_THAT(grammar_error([&] { (void)matcher.captures(); }),
+              HasSubstr("'*' instead of rules that contain themselves"));
+  for (const std::string rule : {"e: x*", "e: e x | x"}) {
+    const std::string grammar = "start: e\n" + rule + "\nx[capture]: \"x\"";
+    EXPECT_EQ(captures_of(grammar, std::string(20'000, 'x')).size(), 20'000) << rule;
+  }
+}
+
+TEST(CapturesTest, BytesOfRulesWithinRulesAreBounded) {
+  GrammarMatcher matcher = capture_matcher("start: e\ne[capture]: e \"x\" | \"x\"");
+  ASSERT_TRUE(matcher.accept_bytes(std::string(2000, 'x')));
+  EXPECT_EQ(matcher.captures().size(), 2000);
+  ASSERT_TRUE(matcher.accept_bytes(std::string(98'000, 'x')));
+  EXPECT_THAT(grammar_error([&] { (void)matcher.captures(); }), HasSubstr("100000 bytes"));
+}
+
 TEST(CapturesTest, AreAReadingOfTheText) {
   const std::string grammar =
       "start: item*\nitem: a | b | \"(\" start \")\" | a b\na[capture]: /x+y?/\nb[capture]: "
