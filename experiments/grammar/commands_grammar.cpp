@@ -169,9 +169,16 @@ std::string some_pieces(const std::vector<Token>& tokens, const Tokenizer& token
   return text + (pieces.size() < tokens.size() ? " ..." : "");
 }
 
+/// The name of a capture: in quotes where it could be misread.
+std::string capture_name(const std::string& name) {
+  const std::string quoted = to_json_string(name);
+  const bool is_plain = quoted == '"' + name + '"' && name.find(':') == std::string::npos;
+  return is_plain ? one_line(name, kShownCharacters) : quote_line(name);
+}
+
 /// The mask after a text; of a canonical grammar, after the tokenizer's own tokens of it.
 TokenMask mask_after(const LoadedGrammar& file, std::string_view text, StateId state) {
-  if (file.source.cuts == Cuts::kCanonical) {
+  if (file.source.cuts == Cuts::kCanonical && state != CompiledGrammar::kEnded) {
     state = file.grammar->start();
     for (const Token token : file.tokenizer->encode_after(TextStart::kContinued, text)) {
       state = file.grammar->next(state, token);
@@ -189,9 +196,9 @@ void print_place(std::ostream& out, const LoadedGrammar& file, std::string_view 
   const std::string forced = grammar.forced_bytes(state);
   out << fmt::format("may end here  {}\n", grammar.is_complete(state) ? "yes" : "no")
       << fmt::format("forced        {}\n", forced.empty() ? "nothing" : quote_line(forced))
-      << fmt::format("tokens        {} of {}: {}\n", tokens.size(), grammar.vocab_size(),
-                     some_pieces(tokens, *file.tokenizer));
-  if (tokens.empty()) {
+      << fmt::format("tokens        {} of {}{}{}\n", tokens.size(), grammar.vocab_size(),
+                     tokens.empty() ? "" : ": ", some_pieces(tokens, *file.tokenizer));
+  if (tokens.empty() && state != CompiledGrammar::kEnded) {
     out << "              the tokenizer cuts no text of the grammar here\n";
   } else if (mask.is_fallback()) {
     out << "              no way on was found in the tokenizer's own cut\n";
@@ -205,18 +212,26 @@ void print_place(std::ostream& out, const LoadedGrammar& file, std::string_view 
   }
 }
 
-/// The name of a named token or one byte, and the state after it.
+/// The name of a named token or one byte, and the state after it. The name of one that ends the
+/// text is that token at the end of `text`, and elsewhere where its bytes are not allowed.
 std::pair<StateId, TextPart> step_of_text(const CompiledGrammar& grammar, StateId state,
                                           std::string_view text) {
+  if (state == CompiledGrammar::kEnded) {
+    return {Automaton::kDead, {}};
+  }
+  const std::pair<StateId, TextPart> byte = {grammar.next(state, text.substr(0, 1)),
+                                             {text.substr(0, 1)}};
   for (const Token token : grammar.named_tokens()) {
     const std::string name = grammar.vocabulary().token_name(token);
     const StateId next =
         text.starts_with(name) ? grammar.next(state, token) : StateId{Automaton::kDead};
-    if (next != Automaton::kDead && next != CompiledGrammar::kEnded) {
+    const bool ends = next == CompiledGrammar::kEnded;
+    if (next != Automaton::kDead &&
+        (!ends || name.size() == text.size() || byte.first == Automaton::kDead)) {
       return {next, {text.substr(0, name.size()), token}};
     }
   }
-  return {grammar.next(state, text.substr(0, 1)), {text.substr(0, 1)}};
+  return byte;
 }
 
 /// What marked rules matched of a text, one line each.
@@ -224,7 +239,8 @@ void print_captures(std::ostream& out, const CompiledGrammar& grammar,
                     const std::vector<TextPart>& text) {
   try {
     for (const Capture& capture : grammar.captures(text)) {
-      out << fmt::format("captured      {}: {}\n", capture.name, quote_line(capture.bytes));
+      out << fmt::format("captured      {}: {}\n", capture_name(capture.name),
+                         quote_line(capture.bytes));
     }
   } catch (const GrammarError& error) {
     out << fmt::format("captured      unknown: {}\n", error.what());
@@ -242,8 +258,11 @@ int explain(const CommandLine& context, const ExplainArguments& arguments) {
     if (next == Automaton::kDead) {
       break;
     }
+    const bool only_ends = next == CompiledGrammar::kEnded && file.grammar->is_complete(state);
+    if (!only_ends) {
+      parts.push_back(part);
+    }
     state = next;
-    parts.push_back(part);
     at += part.bytes.size();
   }
   if (at < text.size()) {

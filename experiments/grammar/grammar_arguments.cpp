@@ -139,7 +139,9 @@ void add_schema_options(CLI::App& command, SchemaArguments& arguments, std::stri
             "limit of alternatives tracked for one value");
   add_limit("--max-steps", arguments.limits.max_steps,
             "limit of work on alternatives, for the schema and for each step of a text");
-  add_limit("--max-seconds", arguments.limits.max_seconds, "limit of time, for the same");
+  add_limit("--max-seconds", arguments.limits.max_seconds,
+            "limit of time for compiling a schema, for each step of a text and for each sampled "
+            "text");
   add_limit("--max-states", arguments.limits.max_states, "limit of states of the automaton");
   add_limit("--max-regex-states", arguments.limits.max_regex_states,
             "limit of states of regular expressions");

@@ -69,6 +69,7 @@ TEST_F(GrammarCommandsTest, HelpTeaches) {
     EXPECT_EQ(help.code, 0);
     EXPECT_THAT(help.out, HasSubstr(fmt::format("specdec grammar {} ", command)));
     EXPECT_THAT(help.out, HasSubstr("--whitespace"));
+    EXPECT_THAT(help.out, Not(HasSubstr("the same")));
   }
 }
 
@@ -432,6 +433,35 @@ TEST_F(GrammarCommandsTest, StructuredTextsAreSampledAndExplained) {
   const auto call = grammar_cli({"explain", calls, "--type", "tool_calls", "--text",
                                  R"({"name": "get_time", "parameters": )"});
   EXPECT_THAT(call.out, HasSubstr(R"(forced        "{}}")"));
+}
+
+TEST_F(GrammarCommandsTest, ExplainTakesTokensThatEndTheText) {
+  const auto turn =
+      write("turn.lark", "start: <start_of_turn> t\nt[capture]: /[a-z]*/ <end_of_turn>");
+  const std::string text = "<start_of_turn>ab<end_of_turn>";
+  const auto whole = grammar_cli({"explain", turn, "--text", text});
+  EXPECT_EQ(whole.code, 0) << whole.err;
+  EXPECT_THAT(whole.out, Not(HasSubstr("not allowed")));
+  EXPECT_THAT(whole.out, HasSubstr("allowed       " + text + "\ncaptured      t: \"ab"));
+  EXPECT_THAT(whole.out, HasSubstr("may end here  yes\n"));
+  EXPECT_THAT(whole.out, HasSubstr("tokens        0 of 2048\nwhat may come next:\n"));
+  EXPECT_THAT(whole.out, HasSubstr("the text has ended"));
+  EXPECT_THAT(grammar_cli({"explain", turn, "--text", text + "c"}).out,
+              HasSubstr("not allowed   from byte 30 on: c\nallowed       " + text + "\n"));
+  const auto free = write("free.lark", "start: /(.|\\n)*/ <end_of_turn>");
+  const auto other = grammar_cli({"explain", free, "--text", "<end_of_turn>c"});
+  EXPECT_THAT(other.out, Not(HasSubstr("not allowed"))) << "these letters as other tokens";
+  EXPECT_THAT(other.out, HasSubstr("may end here  no\n"));
+}
+
+TEST_F(GrammarCommandsTest, NamesOfCapturesAreOneLine) {
+  const auto file =
+      write("names.lark",
+            "start: a b c\na[capture=\"x\\ny\"]: \"a\"\nb[capture=\"a name\"]: \"b\"\n"
+            "c[capture=\"k: v\"]: \"c\"");
+  EXPECT_THAT(grammar_cli({"explain", file, "--text", "abc"}).out,
+              HasSubstr("captured      \"x\\ny\": \"a\"\ncaptured      a name: \"b\"\n"
+                        "captured      \"k: v\": \"c\"\n"));
 }
 
 TEST_F(GrammarCommandsTest, UnknownTokensAndStylesAreErrors) {
