@@ -26,6 +26,21 @@ size_t written_size(std::string_view text) {
   return pair ? 2 * kEscape : kEscape;
 }
 
+size_t count_texts(const std::vector<std::string>& texts) {
+  return std::unordered_set<std::string_view>(texts.begin(), texts.end()).size();
+}
+
+/// Lists more until as many as are wanted are different by `count`, or all are listed.
+template <class List, class Count>
+std::vector<std::string> list_different(uint64_t wanted, const List& list, const Count& count) {
+  for (uint64_t listed = wanted;; listed *= 2) {
+    std::vector<std::string> texts = list(listed);
+    if (texts.size() < listed || count(texts) >= wanted) {
+      return texts;
+    }
+  }
+}
+
 }  // namespace
 
 const std::string& JsonAutomaton::OpenItem::text() {
@@ -206,7 +221,29 @@ bool JsonAutomaton::OpenItem::has_many(const Thread& thread, uint64_t many) {
   }
 }
 
+/// Of at least `most` different values, if there are so many.
 std::vector<std::string> JsonAutomaton::OpenItem::rests(const Thread& thread, uint64_t most) {
+  return list_different(
+      most, [&](uint64_t listed) { return list_rests(thread, listed); },
+      [&](const std::vector<std::string>& texts) {
+        return thread.kind == Kind::kKey ? count_objects(thread, texts) : count_texts(texts);
+      });
+}
+
+/// An object's names come in any order behind the first one: how many different objects these are.
+size_t JsonAutomaton::OpenItem::count_objects(const Thread& key,
+                                              const std::vector<std::string>& rests) {
+  const size_t quote = ToldApart::open_string(text());
+  std::string begun = "{";
+  begun.append(text(), quote, complete_size(key) - quote);
+  std::unordered_set<ValueId> objects;
+  for (const std::string& rest : rests) {
+    objects.insert(plans_.arrays().store().add(parse_json(begun + rest, "item")));
+  }
+  return objects.size();
+}
+
+std::vector<std::string> JsonAutomaton::OpenItem::list_rests(const Thread& thread, uint64_t most) {
   ValueLists& lists = plans_.lists();
   switch (thread.kind) {
     case Kind::kValue: {
@@ -384,9 +421,12 @@ std::optional<std::string> JsonAutomaton::OpenItem::finish(const Entry& entry,
     return "";
   }
   for (uint64_t listed = std::min(kFewWays, most);; listed = std::min(4 * listed, most)) {
-    const std::vector<std::string> rests =
-        entry.kind == Entry::Kind::kObject ? plans_.lists().object_rests(entry.state, true, listed)
-                                           : plans_.lists().array_rests(array, true, listed);
+    const auto list = [&](uint64_t most_listed) {
+      return entry.kind == Entry::Kind::kObject
+                 ? plans_.lists().object_rests(entry.state, true, most_listed)
+                 : plans_.lists().array_rests(array, true, most_listed);
+    };
+    const std::vector<std::string> rests = list_different(listed, list, count_texts);
     for (const std::string& rest : rests) {
       if (auto outer = finish(text + rest, entry.stack, depth - 1, most)) {
         return rest + *outer;

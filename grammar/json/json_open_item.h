@@ -59,6 +59,8 @@ class JsonAutomaton::OpenItem {
   };
   bool are_enough(const std::vector<Part>& parts, uint32_t stack, uint32_t depth, Enough& enough);
   std::vector<std::string> rests(const Thread& thread, uint64_t most);
+  std::vector<std::string> list_rests(const Thread& thread, uint64_t most);
+  size_t count_objects(const Thread& key, const std::vector<std::string>& rests);
   std::vector<std::string> number_rests(const NumberTexts& numbers, uint64_t most);
   std::vector<std::string> string_rests(const StringState& string, uint64_t most);
   std::vector<std::string> name_rests(const KeyState& key, uint64_t most);

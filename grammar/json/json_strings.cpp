@@ -44,6 +44,21 @@ void sort_newest(std::vector<OpenString::Word>& words, size_t newest) {
   std::inplace_merge(words.begin(), begin, words.end());
 }
 
+/// A name with which an item may become a value that is told apart may come only if the item may
+/// become another one, too. The names stand from place `names` on, those of such values behind
+/// them.
+void ask_of_names(std::vector<OpenString::Word>& words, size_t names, size_t told_apart) {
+  const auto told = words.begin() + static_cast<std::ptrdiff_t>(told_apart);
+  std::sort(told, words.end());
+  for (size_t i = names; i < told_apart; ++i) {
+    OpenString::Word& name = words[i];
+    if (name.open && std::binary_search(told, words.end(), OpenString::Word{name.rest})) {
+      name.open = false;
+      name.by_text = true;
+    }
+  }
+}
+
 /// What follows in a text that begins with another one; nothing when it does not.
 std::optional<std::u32string> rest_of(const GrowingTrie& texts, uint32_t text, uint32_t beginning) {
   std::u32string rest;
@@ -245,7 +260,9 @@ bool JsonAutomaton::describe(StateId id, OpenString& string) {
                      (text.max != kUnbounded || formulas_.regexes().is_finite(text.language))});
     }
     if (told_apart) {
+      const size_t names = string.words.size();
       item.add_words(thread, string);
+      ask_of_names(string.words, words, names);
     }
     sort_newest(string.words, words);
   }

@@ -22,15 +22,6 @@ size_t string_end(std::string_view text, size_t quote) {
   return std::string_view::npos;
 }
 
-/// Where the string begins that the text ends in: at its quote.
-size_t open_string(std::string_view text) {
-  size_t i = text.find('"');
-  for (size_t end = 0; (end = string_end(text, i)) != std::string_view::npos;) {
-    i = text.find('"', end);
-  }
-  return i;
-}
-
 /// The beginning of a JSON text: its values that are complete, in the lists and objects that are
 /// open, each of which is the last part of the one around it.
 struct Begun {
@@ -238,6 +229,14 @@ const JsonAutomaton::ToldApart::Strings& JsonAutomaton::ToldApart::strings(const
   found.erase(std::unique(found.begin(), found.end()), found.end());
   make_room(found.size());
   return strings_[here] = std::move(found);
+}
+
+size_t JsonAutomaton::ToldApart::open_string(std::string_view text) {
+  size_t i = text.find('"');
+  for (size_t end = 0; (end = string_end(text, i)) != std::string_view::npos;) {
+    i = text.find('"', end);
+  }
+  return i;
 }
 
 void JsonAutomaton::ToldApart::add_words(const Item& item, std::vector<OpenString::Word>& words) {

@@ -17,6 +17,9 @@ class JsonAutomaton::ToldApart {
   /// Borrows the automaton.
   explicit ToldApart(JsonAutomaton& self) : self_(self) {}
 
+  /// Where the string begins that the beginning of a JSON text ends in: at its quote.
+  static size_t open_string(std::string_view text);
+
   /// An item of an array that tells values apart, as far as its text is known.
   struct Item {
     ArrayStateId array = 0;

@@ -28,7 +28,8 @@ struct OpenString {
   /// Names that are told apart: what is still to come of each; sorted.
   struct Word {
     std::u32string rest;
-    bool open = false;                              ///< it may be the name
+    bool open = false;     ///< it may be the name
+    bool by_text = false;  ///< whether it may, only the state after it says
     auto operator<=>(const Word&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   std::vector<Word> words;

@@ -140,11 +140,15 @@ void MaskBuilder::visit_string(Node node, StateId state, const OpenString& strin
   }
   if (!string.words.empty()) {
     Names names = {string, state, "", false, false};
+    std::vector<RegexId> endless;
     for (const OpenString::Part& part : string.parts) {
       names.all_inside |= part.is_name && part.language == RegexStore::kAll && !part.narrow;
       names.by_text |= part.is_name && part.narrow;
+      if (part.is_name && !part.narrow && part.language != RegexStore::kAll) {
+        endless.push_back(part.language);
+      }
     }
-    follow_names(names, {node, string.words, 0, {}});
+    follow_names(names, {node, string.words, 0, {}, std::move(endless)});
   }
 }
 
@@ -256,6 +260,9 @@ bool MaskBuilder::take(const OpenString& string, NamesAt& at, uint8_t byte) {
   const auto last = std::ranges::upper_bound(at.words, int64_t{*point}, {}, letter);
   at.words = {first, last};
   ++at.length;
+  for (RegexId& rest : at.rests) {
+    rest = strings_.regexes().next(rest, *point);
+  }
   return !at.words.empty();
 }
 
@@ -277,14 +284,29 @@ void MaskBuilder::add_name_tokens(const Names& names, const NamesAt& at) {
   if (tokens.empty() || names.all_inside) {
     return;
   }
-  const bool open = std::any_of(
-      at.words.begin(), at.words.end(),
-      [&](const OpenString::Word& word) { return word.open && may_be(names.string, at, word); });
-  if (open || (names.by_text && walk(names.state, names.path) != Automaton::kDead)) {
+  bool open = false;
+  bool by_text = names.by_text || !at.rests.empty();
+  for (const OpenString::Word& word : at.words) {
+    if ((word.open || word.by_text) && may_be(names.string, at, word)) {
+      open |= word.open;
+      by_text |= word.by_text;
+    }
+  }
+  if (!open && by_text && is_endless(at)) {
+    return;
+  }
+  if (open || (by_text && walk(names.state, names.path) != Automaton::kDead)) {
     add(tokens);
-  } else if (names.by_text) {
+  } else if (by_text) {
     forbidden_.insert(forbidden_.end(), tokens.begin(), tokens.end());
   }
+}
+
+/// True when there are strings without end that are none of the words.
+bool MaskBuilder::is_endless(const NamesAt& at) {
+  return at.decoder.idle() && std::ranges::any_of(at.rests, [&](RegexId rest) {
+           return !strings_.regexes().is_finite(rest);
+         });
 }
 
 void MaskBuilder::settle_overrides() {

@@ -53,13 +53,15 @@ class MaskBuilder {
     std::span<const OpenString::Word> words;
     size_t length;
     JsonStringDecoder decoder;
+    std::vector<RegexId> rests;  ///< of what else the string may be, where that may be endless
   };
 
   void follow_names(Names& names, const NamesAt& at);
   void follow_byte(Names& names, NamesAt at, Node child);
-  static bool take(const OpenString& string, NamesAt& at, uint8_t byte);
+  bool take(const OpenString& string, NamesAt& at, uint8_t byte);
   static bool may_be(const OpenString& string, const NamesAt& at, const OpenString::Word& word);
   void add_name_tokens(const Names& names, const NamesAt& at);
+  bool is_endless(const NamesAt& at);
   void add(std::span<const Token> tokens);
   void add_words(const std::shared_ptr<const MaskWords>& words);
   bool really_allowed(Node node, StateId state, Token token);

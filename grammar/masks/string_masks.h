@@ -50,6 +50,7 @@ class StringMasks {
     return walks_.plain_exits(walk, escapes);
   }
 
+  RegexStore& regexes() { return regexes_; }
   uint64_t walks() const { return walks_.whole_walks(); }  ///< over the whole vocabulary, so far
   /// Of what is known of languages, beside the walks.
   uint64_t bytes() const { return maker_.bytes() + classes_.bytes(); }

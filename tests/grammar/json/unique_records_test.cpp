@@ -56,6 +56,17 @@ const std::vector<Records> kRecords = {
     {R"({"type":"array","prefixItems":[{"type":"string"},{"type":"number"}],"minItems":2,
         "maxItems":3,"items":{"type":"object","maxProperties":1}})",
      {R"(["a",1])", R"(["a",10,{"b":"c"}])", R"(["é",1,{}])", R"(["a",1,{"b":[]}])"}},
+    // A name or the beginning of a string may leave nothing but values that were there before.
+    {R"({"type":"object","properties":{"b":{"const":0},"a":{"const":0}},"minProperties":1,
+        "additionalProperties":false})",
+     {R"({"b":0})", R"({"b":0,"a":0})"}},
+    {R"({"type":"object","properties":{"c":{"const":"b"},"a":{"const":0}},"required":["c"],
+        "additionalProperties":false})",
+     {R"({"a":0,"c":"b"})"}},
+    {R"({"type":"object","patternProperties":{"^(ab|b.*)$":{"const":0}},"maxProperties":1,
+        "additionalProperties":false})",
+     {R"({"ab":0})", R"({"b":0})"}},
+    {R"({"type":"string","pattern":"^(ab|b.*)$"})", {R"("ab")", R"("b")", R"("bab")"}},
 };
 
 /// Along an item that was there before, in a text with all of them.

@@ -169,5 +169,40 @@ TEST(UniqueRecursionTest, TextsAndMasks) {
   EXPECT_LT(refused, 6);
 }
 
+/// Lists of two records, in all of which but one the first record is followed by another one: the
+/// last list has one record left, whichever it is and in whatever order its names come.
+TEST(UniqueRecursionTest, TheLastRecordMayBeginWithEitherName) {
+  const Grammar grammar = compile_json_schema(
+      empty_vocabulary(),
+      R"({"type":"array","uniqueItems":true,"items":{"type":"array","uniqueItems":true,
+          "minItems":2,"maxItems":2,"items":{"type":"object","required":["c"],"properties":{
+          "b":{"type":["null","boolean"]},"c":{"type":"boolean"}},
+          "additionalProperties":false}}})",
+      json_options(false, "compact"));
+  Texts records = {R"({"c":false})", R"({"c":true})"};
+  for (const char* b : {"null", "false", "true"}) {
+    for (const char* c : {"false", "true"}) {
+      records.push_back(fmt::format(R"({{"b":{},"c":{}}})", b, c));
+    }
+  }
+  for (const std::string& last : records) {
+    std::string before = "[";
+    for (const std::string& record : records) {
+      before +=
+          record == last || record == records[2] ? "" : fmt::format("[{},{}],", records[2], record);
+    }
+    const bool is_first = last == records[2];
+    const size_t comma = last.find(',');
+    const std::string turned = comma == std::string::npos
+                                   ? last
+                                   : "{" + last.substr(comma + 1, last.size() - comma - 2) + "," +
+                                         last.substr(1, comma - 1) + "}";
+    for (const std::string& text : {last, turned}) {
+      EXPECT_EQ(accepts(*grammar, before + "[" + records[2] + "," + text + "]]"), !is_first)
+          << text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace specdec

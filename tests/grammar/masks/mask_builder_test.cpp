@@ -178,6 +178,7 @@ TEST(MaskBuilderTest, Names) {
        "\":",          ":",           "{"});
   const std::vector<std::string> schemas = {
       R"({"patternProperties": {"^[a-z]{2}$": {}}, "additionalProperties": false})",
+      R"({"patternProperties": {"^(ab|b.*)$": {}}, "additionalProperties": false})",
       R"({"properties": {"ab": {"type": "object", "properties": {"b": {"const": 1}},
           "additionalProperties": false}, "é": {"const": 1}, "a": false}})",
       R"({"properties": {"ab": {"const": 1}, "a": {"const": 2}, "é": {"const": 1}},
