@@ -3,7 +3,9 @@
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
+#include <vector>
 
 #include "core/formats/json_text.h"
 #include "experiments/report/headline.h"
@@ -147,24 +149,24 @@ Json counts_json(const Counts& counts) {
           {"overlap_at", counts.overlap_at}};
 }
 
+Json json_numbers(const std::vector<std::optional<double>>& numbers) {
+  Json list = Json::array();
+  for (const auto& number : numbers) {
+    list.push_back(json_number(number));
+  }
+  return list;
+}
+
 }  // namespace
 
 Json row_json(const SummaryRow& row) {
   const Counts& counts = row.counts;
   const auto split = time_split(counts);
-  Json conditional = Json::array();
-  for (const auto& rate : conditional_acceptance(counts)) {
-    conditional.push_back(json_number(rate));
-  }
   Json intervals = Json::array();
   Json position_questions = Json::array();
   for (const PositionInterval& position : row.position_intervals) {
     intervals.push_back(interval_json(position.interval));
     position_questions.push_back(position.questions);
-  }
-  Json exact = Json::array();
-  for (const auto& rate : exact_acceptance(counts)) {
-    exact.push_back(json_number(rate));
   }
   return {
       {"sweep_point", row.sweep_point},
@@ -199,11 +201,11 @@ Json row_json(const SummaryRow& row) {
       {"acceptance_length", json_number(acceptance_length(counts))},
       {"drafted_per_step", json_number(drafted_per_step(counts))},
       {"acceptance_rate", json_number(acceptance_rate(counts))},
-      {"conditional_acceptance", std::move(conditional)},
+      {"conditional_acceptance", json_numbers(conditional_acceptance(counts))},
       {"conditional_acceptance_interval_95", std::move(intervals)},
       {"conditional_acceptance_questions", std::move(position_questions)},
       {"unconditional_acceptance", unconditional_acceptance(counts)},
-      {"exact_acceptance", std::move(exact)},
+      {"exact_acceptance", json_numbers(exact_acceptance(counts))},
       {"draft_share", split ? Json(split->draft) : Json()},
       {"verify_share", split ? Json(split->verify) : Json()},
       {"other_share", split ? Json(split->other) : Json()},

@@ -56,8 +56,8 @@ std::vector<int32_t> visible(const BatchTables& tables, int64_t index) {
   const int32_t row = tables.rows.const_data_ptr<int32_t>()[index];
   const int32_t length = tables.lengths.const_data_ptr<int32_t>()[row];
   const int32_t start = tables.path_starts.const_data_ptr<int32_t>()[index];
-  const auto count =
-      static_cast<size_t>(tables.positions.const_data_ptr<int32_t>()[index] - length + 1);
+  const int32_t position = tables.positions.const_data_ptr<int32_t>()[index];
+  const size_t count = static_cast<size_t>(position) - static_cast<size_t>(length) + 1;
   std::vector<int32_t> slots(count);
   if (start < 0) {
     std::iota(slots.begin(), slots.end(), length);
@@ -294,7 +294,7 @@ TEST(KvCacheTest, RefusesBFloat16BesideFloat64) {
   KvCacheOptions options = small_pages(KvFormat::kBFloat16);
   options.dtype = at::kDouble;
   try {
-    KvCache(three_layers(), options);
+    const KvCache cache(three_layers(), options);
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("needs float32 activations"), std::string::npos)
