@@ -360,19 +360,13 @@ size_t JsonAutomaton::OpenItem::complete_size(const Thread& thread) {
     return text().size();
   }
   const std::string_view all = text();
-  size_t i = 0;
-  while (i < all.size()) {  // it is in a string
-    if (all[i++] != '"') {
-      continue;
+  size_t i = ToldApart::open_string(all) + 1;
+  while (i < all.size()) {
+    const size_t size = written_size(all.substr(i));
+    if (i + size > all.size()) {
+      return i;
     }
-    while (i < all.size() && all[i] != '"') {
-      const size_t size = written_size(all.substr(i));
-      if (i + size > all.size()) {
-        return i;
-      }
-      i += size;
-    }
-    ++i;
+    i += size;
   }
   return all.size();
 }

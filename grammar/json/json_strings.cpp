@@ -48,6 +48,9 @@ void sort_newest(std::vector<OpenString::Word>& words, size_t newest) {
 /// become another one, too. The names stand from place `names` on, those of such values behind
 /// them.
 void ask_of_names(std::vector<OpenString::Word>& words, size_t names, size_t told_apart) {
+  if (names == told_apart) {
+    return;
+  }
   const auto told = words.begin() + static_cast<std::ptrdiff_t>(told_apart);
   std::sort(told, words.end());
   for (size_t i = names; i < told_apart; ++i) {
