@@ -13,6 +13,7 @@
 #include "grammar/grammar_matcher.h"
 #include "grammar/grammar_source.h"
 #include "tests/grammar/automaton_checks.h"
+#include "tests/grammar/cfg/grammar_text.h"
 #include "tests/support/grammar_vocabularies.h"
 
 namespace specdec {
@@ -31,11 +32,7 @@ using ::testing::StartsWith;
 using Captures = std::vector<Capture>;
 
 GrammarSource capture_source(const std::string& text) {
-  GrammarSource source;
-  source.kind = GrammarKind::kLark;
-  source.name = "g";
-  source.text = text;
-  return source;
+  return source_of_text(GrammarKind::kLark, text);
 }
 
 GrammarMatcher capture_matcher(const std::string& lark) {

@@ -11,6 +11,7 @@
 #include "grammar/cfg/lark.h"
 #include "grammar/grammar_matcher.h"
 #include "grammar/grammar_source.h"
+#include "tests/grammar/cfg/grammar_text.h"
 #include "tests/support/error_message.h"
 #include "tests/support/grammar_vocabularies.h"
 
@@ -23,16 +24,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-GrammarSource rules_source(GrammarKind kind, const std::string& text) {
-  GrammarSource source;
-  source.kind = kind;
-  source.name = "g";
-  source.text = text;
-  return source;
-}
-
 GrammarMatcher rules_matcher(GrammarKind kind, const std::string& text) {
-  return GrammarMatcher(compile_grammar(control_vocabulary(), rules_source(kind, text)));
+  return GrammarMatcher(compile_grammar(control_vocabulary(), source_of_text(kind, text)));
 }
 
 GrammarMatcher lark_matcher(const std::string& text) {
@@ -148,7 +141,7 @@ TEST(RulePartsTest, AnEndTokenIsTheLast) {
   }
   EXPECT_THAT(rules_error(GrammarKind::kGbnf, "root ::= x \"b\"\nx ::= <|turn_end|> | \"c\""),
               StartsWith("g:2:7: the token <|turn_end|>"));
-  GrammarSource tags = rules_source(GrammarKind::kTags, R"({"begin": "(", "end": "!", "content":
+  GrammarSource tags = source_of_text(GrammarKind::kTags, R"({"begin": "(", "end": "!", "content":
       {"type": "lark", "grammar": "start: <|turn_end|>"}})");
   EXPECT_THAT(error_message<GrammarError>([&] { compile_grammar(control_vocabulary(), tags); }),
               AllOf(HasSubstr("1:8: the token <|turn_end|>"), HasSubstr("as a tag's end")));
@@ -204,7 +197,7 @@ TEST(RulePartsTest, WrongTokensAreErrorsWithTheirPlace) {
               StartsWith("g:2:10: tokens and %json cannot be lazy or a suffix"));
   EXPECT_THAT(rules_error(kLark, "start: x\nx[lazy]: %json {}"),
               StartsWith("g:2:10: tokens and %json cannot be lazy"));
-  EXPECT_THAT(check_grammar(rules_source(kLark, "start: <|any|> <[9999]>")),
+  EXPECT_THAT(check_grammar(source_of_text(kLark, "start: <|any|> <[9999]>")),
               ElementsAre("<|any|>", "<[9999]>"));  // only a vocabulary knows
 }
 
@@ -291,8 +284,8 @@ TEST(RulePartsTest, SchemasAloneAreWhatTheyAreWithoutLark) {
       "pattern": "^[a-é]{2,}$"}, "t": {"type": "array", "items": {"type": "string"},
       "uniqueItems": true}, "u": {"$ref": "#"}}, "required": ["s"]})";
   for (const std::string whitespace : {"compact", "spaced"}) {
-    GrammarSource lark = rules_source(GrammarKind::kLark, "start: %json " + schema);
-    GrammarSource json = rules_source(GrammarKind::kJsonSchema, schema);
+    GrammarSource lark = source_of_text(GrammarKind::kLark, "start: %json " + schema);
+    GrammarSource json = source_of_text(GrammarKind::kJsonSchema, schema);
     lark.schema.whitespace = json.schema.whitespace = whitespace;
     const auto vocabulary = tiny_vocabulary(3, 200);
     std::mt19937 random(5);
@@ -317,7 +310,7 @@ TEST(RulePartsTest, SchemasInTemplatesAreReadOnce) {
 }
 
 TEST(RulePartsTest, TooManyOpenSchemasAreALimit) {
-  GrammarSource source = rules_source(
+  GrammarSource source = source_of_text(
       GrammarKind::kLark, "start: (\"[\" | %json {\"type\": \"array\"} | %json {\"enum\": [[]]})*");
   source.limits.max_state_items = 40;
   GrammarMatcher matcher(compile_grammar(control_vocabulary(), source));

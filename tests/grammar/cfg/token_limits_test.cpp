@@ -13,6 +13,7 @@
 #include "grammar/grammar_source.h"
 #include "grammar/sampling/grammar_sampler.h"
 #include "tests/grammar/automaton_checks.h"
+#include "tests/grammar/cfg/grammar_text.h"
 #include "tests/support/grammar_vocabularies.h"
 #include "tests/support/merge_tokenizer.h"
 
@@ -36,21 +37,13 @@ std::shared_ptr<GrammarVocabulary> limit_vocabulary(const std::vector<std::strin
       std::vector<std::string_view>(bytes.begin(), bytes.end()), std::vector{kTinyEnd});
 }
 
-GrammarSource limit_source(GrammarKind kind, const std::string& text) {
-  GrammarSource source;
-  source.kind = kind;
-  source.name = "g";
-  source.text = text;
-  return source;
-}
-
 GrammarMatcher limit_matcher(const std::string& lark, const std::vector<std::string>& texts = {}) {
   return GrammarMatcher(
-      compile_grammar(limit_vocabulary(texts), limit_source(GrammarKind::kLark, lark)));
+      compile_grammar(limit_vocabulary(texts), source_of_text(GrammarKind::kLark, lark)));
 }
 
 std::string limit_error(const std::string& lark) {
-  return grammar_error([&] { check_grammar(limit_source(GrammarKind::kLark, lark)); });
+  return grammar_error([&] { check_grammar(source_of_text(GrammarKind::kLark, lark)); });
 }
 
 /// One token for each piece, the longest vocabulary entry of these bytes.
@@ -216,7 +209,7 @@ TEST(TokenLimitsTest, CountsShareOneMaskUpToTheLast) {
 
 TEST(TokenLimitsTest, WithinTags) {
   const auto vocabulary = limit_vocabulary({"<t>", "</t>", "ab"});
-  const auto grammar = compile_grammar(vocabulary, limit_source(GrammarKind::kTags, R"({
+  const auto grammar = compile_grammar(vocabulary, source_of_text(GrammarKind::kTags, R"({
       "type": "triggered_tags", "triggers": ["<t>"], "tags": [{"begin": "<t>", "end": "</t>",
       "content": {"type": "lark", "grammar":
           "start: text\ntext[max_tokens=2]: /[a-z<\\/]*/"}}]})"));
@@ -231,7 +224,7 @@ TEST(TokenLimitsTest, CanonicalTextsCountToo) {
   const auto vocabulary = make_grammar_vocabulary(*tokenizer, std::vector{kTinyEnd});
   vocabulary->learn_cuts(*tokenizer);
   GrammarSource source =
-      limit_source(GrammarKind::kLark, "start: text \";\"\ntext[max_tokens=2]: /[ab]*/");
+      source_of_text(GrammarKind::kLark, "start: text \";\"\ntext[max_tokens=2]: /[ab]*/");
   source.cuts = Cuts::kCanonical;
   std::mt19937 random(1);
   const auto grammar = compile_grammar(vocabulary, source);
@@ -254,8 +247,8 @@ TEST(TokenLimitsTest, CanonicalTextsCountToo) {
 TEST(TokenLimitsTest, SamplesEnd) {
   const auto grammar = compile_grammar(
       tiny_vocabulary(1, 100),
-      limit_source(GrammarKind::kLark,
-                   "start: (\"[\" text \"]\")+ \"!\"\ntext[max_tokens=3]: /[^\\[\\]]+/"));
+      source_of_text(GrammarKind::kLark,
+                     "start: (\"[\" text \"]\")+ \"!\"\ntext[max_tokens=3]: /[^\\[\\]]+/"));
   CounterRandomness random(1, 0, 0);
   for (int i = 0; i < 20; ++i) {
     const auto tokens = sample_grammar(grammar, {}, random);

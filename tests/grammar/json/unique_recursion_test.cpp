@@ -11,6 +11,7 @@
 #include "grammar/compiled_grammar.h"
 #include "tests/grammar/dead_end.h"
 #include "tests/grammar/mask_steps.h"
+#include "tests/grammar/validated_texts.h"
 #include "tests/support/grammar_vocabularies.h"
 #include "tests/support/grammar_walk.h"
 #include "tests/support/naive_validator.h"
@@ -153,11 +154,7 @@ TEST(UniqueRecursionTest, TextsAndMasks) {
       ++refused;
       continue;
     }
-    for (const std::string& text : texts) {
-      const bool expected = validator.accepts(parse_json(text, "text"));
-      valid += expected ? 1 : 0;
-      ASSERT_EQ(accepts(*grammar, text), expected) << text;
-    }
+    ASSERT_NO_FATAL_FAILURE(expect_texts_are_valid(*grammar, validator, texts, valid));
     if (grammar->start() != Automaton::kDead) {
       ++alive;
       EXPECT_EQ(find_dead_end(*grammar, 300), std::nullopt);
