@@ -8,8 +8,8 @@
 #include "decoders/committed_text.h"
 #include "decoders/decoding_strategy.h"
 #include "decoders/drafter.h"
+#include "decoders/logits_processor.h"
 #include "decoders/step_statistics.h"
-#include "decoders/target_distributions.h"
 #include "decoders/verifier.h"
 
 namespace specdec {
@@ -46,7 +46,7 @@ class Session {
                        const ForwardResult* prompt_result);
 
   /// The target's distributions after each node of a draft, whose logits [n, vocab] are on the CPU;
-  /// see TargetDistributions::find.
+  /// see LogitsProcessor::find.
   TargetProbs& target_probs(const Draft& draft, const Tensor& logits);
 
   /// Draws and commits the token that the prefill yields; logits [vocab]. Ends the prefill's time.
@@ -84,7 +84,7 @@ class Session {
 
   const Request& request_;
   CommittedText text_;
-  TargetDistributions distributions_;
+  LogitsProcessor distributions_;
   LapClock clock_;
   StepStatistics step_;  // in progress
   Generation generation_;

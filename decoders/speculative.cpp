@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "decoders/drafters/forced_tokens.h"
+#include "decoders/drafters/forced_tokens_drafter.h"
 #include "decoders/drafters/shaped_drafter.h"
 #include "decoders/session.h"
 #include "decoders/shapes/trace_shape.h"

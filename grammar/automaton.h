@@ -55,7 +55,7 @@ class Automaton {
   virtual double used() const { return 0.0; }
   /// A short way to the end of the text, or the beginning of one, which is empty only at the end;
   /// nothing when the automaton knows none. `state` is not kDead.
-  virtual std::optional<std::string> way_out(StateId /*state*/) { return std::nullopt; }
+  virtual std::optional<std::string> completion(StateId /*state*/) { return std::nullopt; }
   /// Bytes that may have a next state; others have none.
   virtual Bytes candidates(StateId /*state*/) { return Bytes().set(); }
   /// What masks may know of the states inside quoted strings, which many grammars share; nullptr:
@@ -70,8 +70,8 @@ class Automaton {
   /// The state after one of them; kDead when it may not come.
   virtual StateId next_token(StateId /*state*/, Token /*token*/) { return kDead; }
   /// The named token that a short way to the end of the text begins with, if it begins with one;
-  /// `way_out` is then nothing.
-  virtual std::optional<Token> way_out_token(StateId /*state*/) { return std::nullopt; }
+  /// `completion` is then nothing.
+  virtual std::optional<Token> completion_token(StateId /*state*/) { return std::nullopt; }
 
   /// The state where a token ends that led there by its bytes. Grammars that count no tokens stay
   /// where they are. Never kDead but for kDead.

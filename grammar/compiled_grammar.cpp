@@ -112,7 +112,7 @@ std::optional<std::string> CompiledGrammar::limit(StateId state) const {
   return found == limits_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::shared_ptr<const CompiledGrammar> CompiledGrammar::compile_anew() const {
+std::shared_ptr<const CompiledGrammar> CompiledGrammar::recompile() const {
   try {
     return compile_ == nullptr ? nullptr : compile_();
   } catch (const GrammarError&) {  // it was compiled once: others took what they share
@@ -246,21 +246,21 @@ std::string CompiledGrammar::forced_bytes(StateId state) const {
   });
 }
 
-std::optional<std::string> CompiledGrammar::way_out(StateId state) const {
+std::optional<std::string> CompiledGrammar::completion(StateId state) const {
   SPECDEC_CHECK(state != Automaton::kDead, "no way leads out of a text that is not allowed");
   if (state == kEnded) {
     return "";
   }
   return within_limits(state, std::optional<std::string>(),
-                       [&] { return automaton_->way_out(automaton_state(state)); });
+                       [&] { return automaton_->completion(automaton_state(state)); });
 }
 
-std::optional<Token> CompiledGrammar::way_out_token(StateId state) const {
+std::optional<Token> CompiledGrammar::completion_token(StateId state) const {
   if (state == kEnded || named_tokens_.empty()) {
     return std::nullopt;
   }
   return within_limits(state, std::optional<Token>(),
-                       [&] { return automaton_->way_out_token(automaton_state(state)); });
+                       [&] { return automaton_->completion_token(automaton_state(state)); });
 }
 
 std::string CompiledGrammar::explain(StateId state) const {

@@ -66,10 +66,10 @@ class CompiledGrammar {
   TokenMask mask(StateId state) const;
   /// Bytes that every text has next: up to the first choice, or to where the text may end.
   std::string forced_bytes(StateId state) const;
-  /// See Automaton::way_out; empty after an end token.
-  std::optional<std::string> way_out(StateId state) const;
-  /// See Automaton::way_out_token.
-  std::optional<Token> way_out_token(StateId state) const;
+  /// See Automaton::completion; empty after an end token.
+  std::optional<std::string> completion(StateId state) const;
+  /// See Automaton::completion_token.
+  std::optional<Token> completion_token(StateId state) const;
   std::string explain(StateId state) const;
   /// See Automaton::captures; of a text from its beginning on.
   std::vector<Capture> captures(std::span<const TextPart> text) const;
@@ -78,7 +78,7 @@ class CompiledGrammar {
   std::optional<std::string> limit(StateId state) const;
   /// The grammar without any state of a text; nullptr when it does not know how it was compiled, or
   /// limits that it shares with other grammars were reached.
-  std::shared_ptr<const CompiledGrammar> compile_anew() const;
+  std::shared_ptr<const CompiledGrammar> recompile() const;
   /// Tokens that the grammar's texts name: they stand for themselves, not for their bytes. Sorted.
   const std::vector<Token>& named_tokens() const { return named_tokens_; }
   /// True when the texts so far took more than half of the states that the grammar may have
@@ -120,7 +120,7 @@ class CompiledGrammar {
 
 /// How an automaton is made from languages that other grammars share.
 using MakeAutomaton = std::function<std::unique_ptr<Automaton>(SharedLanguages&)>;
-/// The grammar remembers how it is made (see compile_anew).
+/// The grammar remembers how it is made (see recompile).
 std::shared_ptr<const CompiledGrammar> compile_automaton(
     const std::shared_ptr<GrammarVocabulary>& vocabulary, const GrammarLimits& limits, Cuts cuts,
     const MakeAutomaton& make);

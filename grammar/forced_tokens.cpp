@@ -12,7 +12,7 @@ namespace {
 // Tokens of the output that the tokenizer sees before forced bytes: it merges no further back.
 constexpr size_t kContextTokens = 8;
 // Masks with more tokens than this are not searched for one that goes on where a forced one ends.
-constexpr int64_t kMostSearched = 4096;
+constexpr int64_t kMaxSearched = 4096;
 
 /// Without the bytes of an unfinished UTF-8 character at the end.
 std::string_view whole_characters(std::string_view bytes) {
@@ -42,7 +42,7 @@ std::vector<Token> cut(const Tokenizer& tokenizer, TokenSpan output, std::string
 /// Whether the mask has a token that begins with these bytes and is longer.
 bool allows_longer(const TokenMask& mask, const GrammarVocabulary& vocabulary,
                    std::string_view bytes) {
-  if (mask.count() > kMostSearched) {
+  if (mask.count() > kMaxSearched) {
     return true;
   }
   const std::vector<Token> tokens = mask.tokens();
@@ -66,8 +66,8 @@ std::vector<Token> certain_tokens(GrammarMatcher place, int64_t most) {
   return tokens;
 }
 
-std::vector<Token> forced_tokens(const GrammarMatcher& place, const Tokenizer* tokenizer,
-                                 TokenSpan output, int64_t most) {
+std::vector<Token> find_forced_tokens(const GrammarMatcher& place, const Tokenizer* tokenizer,
+                                      TokenSpan output, int64_t most) {
   std::vector<Token> tokens = certain_tokens(place, most);
   GrammarMatcher after = place;
   std::vector<Token> before(output.begin(), output.end());

@@ -58,7 +58,7 @@ GrammarMatcher GrammarMatcher::alone(std::shared_ptr<const CompiledGrammar> gram
 /// Goes on in a grammar that is compiled anew; false, and unchanged, where this text alone reaches
 /// a limit.
 bool GrammarMatcher::renew() {
-  auto anew = grammar_->compile_anew();
+  auto anew = grammar_->recompile();
   if (anew == nullptr) {
     return false;
   }

@@ -34,7 +34,7 @@ struct GrammarVocabularyLimits {
 /// live as long as one of these grammars, or until the vocabulary begins others. For any number of
 /// threads.
 struct GrammarLanguages {
-  GrammarLanguages(uint64_t max_regex_states, StringWalks& walks)
+  GrammarLanguages(uint64_t max_regex_states, TraversalCache& walks)
       : shared{.regexes = RegexStore(max_regex_states)}, strings(walks, shared.regexes) {}
 
   SharedLanguages shared;
@@ -119,7 +119,7 @@ class GrammarVocabulary {
   uint64_t trie_made_ = 0;
   TokenTrie trie_;
   GrammarVocabularyLimits limits_;
-  StringWalks walks_;
+  TraversalCache walks_;
   bool was_cached_ = false;
   std::mutex saving_;
   uint64_t saved_ = 0;  ///< of `made`; by whoever saves

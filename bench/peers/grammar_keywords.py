@@ -8,7 +8,7 @@
 Probes: lines {group, id, schema, valid, invalid} of tests/data/grammar/keyword_probes.jsonl. Instances stand as
 values, or as texts (`valid_text`, `invalid_text`) where the spelling is what matters; a line without instances is a
 schema that is wrong. `specdec` and `error` say what specdec does instead of being right, and what its error names;
-`registry` holds documents that the schema means. Every verdict is checked with python-jsonschema first, but for lines
+`registry` holds documents that the schema means. Every outcome is checked with python-jsonschema first, but for lines
 that say why not (`unverified`) and what makes a text of a format invalid. Fails when specdec does anything else than
 the probes say; tests/grammar/json/keyword_probes_test.cpp asks the same without peers.
 """
@@ -29,7 +29,7 @@ ROOT = grammar.ROOT
 PAGE = ROOT / "docs/grammar.md"
 PROBES = ROOT / "tests/data/grammar/keyword_probes.jsonl"
 MARKS = ["<!-- bench/peers/grammar_keywords.py writes from here -->", "<!-- to here -->"]
-RIGHT, ERROR, NARROW, IGNORED, BOTH = VERDICTS = ["right", "error", "too narrow", "ignored", "both"]
+RIGHT, ERROR, NARROW, IGNORED, BOTH = OUTCOMES = ["right", "error", "too narrow", "ignored", "both"]
 
 
 def parse_options():
@@ -97,7 +97,7 @@ def exact_validator(probe):
     return exact(schema, registry=registry, format_checker=kind.FORMAT_CHECKER)
 
 
-def reference_verdict(validator, test):
+def reference_outcome(validator, test):
     try:
         return validator.is_valid(parse_exactly(grammar.instance_text(test)))
     except NoJson:
@@ -109,15 +109,15 @@ def check_probe(probe):
     tests = probe["tests"] or [{"valid": True, "data": [{"a": 1}]}]
     try:
         validator = exact_validator(probe)
-        verdicts = [reference_verdict(validator, test) for test in tests]
+        outcomes = [reference_outcome(validator, test) for test in tests]
     except Exception as error:  # any: references, circles and the schema's own mistakes throw different ones
         return [f"python-jsonschema: {error}"[:200]] if probe["tests"] else []
     if not probe["tests"]:
         return ["python-jsonschema finds nothing wrong with the schema"]
     free = "format" in probe["schema"]
-    return [f"python-jsonschema has {grammar.instance_text(test)} as {'valid' if verdict else 'invalid'}"
-            for test, verdict in zip(tests, verdicts)
-            if verdict != test["valid"] and not (free and verdict)]
+    return [f"python-jsonschema has {grammar.instance_text(test)} as {'valid' if outcome else 'invalid'}"
+            for test, outcome in zip(tests, outcomes)
+            if outcome != test["valid"] and not (free and outcome)]
 
 
 # ---- the engines --------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def run_specdec(probes, options):
     return results
 
 
-def verdict_of(probe, result):
+def outcome_of(probe, result):
     if not result["compiled"]:
         return ERROR if probe["tests"] else RIGHT
     narrow = any(test["valid"] and not test["accepted"] for test in result["tests"])
@@ -164,9 +164,9 @@ def verdict_of(probe, result):
 
 def unexpected(probe, result):
     """What specdec did that the probe does not say."""
-    verdict, error = verdict_of(probe, result), result["error"] or ""
-    if verdict != probe.get("specdec", RIGHT):
-        return f"{probe['id']}: specdec: {verdict}: {error}"
+    outcome, error = outcome_of(probe, result), result["error"] or ""
+    if outcome != probe.get("specdec", RIGHT):
+        return f"{probe['id']}: specdec: {outcome}: {error}"
     return "" if probe.get("error", "") in error else f"{probe['id']}: specdec's error is another: {error}"
 
 
@@ -181,13 +181,13 @@ def describe(probe, result):
 
 def table(probes, columns):
     row = lambda cells: "| " + " | ".join(cells) + " |"
-    verdicts = [[verdict_of(*pair) for pair in zip(probes, results)] for results in columns.values()]
+    outcomes = [[outcome_of(*pair) for pair in zip(probes, results)] for results in columns.values()]
     lines = [row(["", *columns]), "|---" * (1 + len(columns)) + "|"]
-    for verdict in VERDICTS:
-        lines.append(row([f"**{verdict}**, of {len(probes)}", *(str(column.count(verdict)) for column in verdicts)]))
+    for outcome in OUTCOMES:
+        lines.append(row([f"**{outcome}**, of {len(probes)}", *(str(column.count(outcome)) for column in outcomes)]))
     for group in dict.fromkeys(probe["group"] for probe in probes):
         lines.append(row([f"**{group}**", *([""] * len(columns))]))
-        rows = [(probe["id"], [column[i] for column in verdicts]) for i, probe in enumerate(probes)
+        rows = [(probe["id"], [column[i] for column in outcomes]) for i, probe in enumerate(probes)
                 if probe["group"] == group]
         agreed = [name for name, cells in rows if set(cells) == {RIGHT}]
         if agreed:  # one row: what no engine does wrong
@@ -228,9 +228,9 @@ def main():
     if options.verbose:
         for name, results in columns.items():
             for probe, result in zip(probes, results):
-                verdict = verdict_of(probe, result)
-                if verdict != RIGHT:
-                    print(f"{name}: {probe['id']}: {verdict}: {describe(probe, result)}", file=sys.stderr)
+                outcome = outcome_of(probe, result)
+                if outcome != RIGHT:
+                    print(f"{name}: {probe['id']}: {outcome}: {describe(probe, result)}", file=sys.stderr)
     head = f"{datetime.date.today().isoformat()}, `bench/peers/grammar_keywords.py --write`:"
     text = f"{head}\n\n{table(probes, columns)}"
     if options.write:

@@ -16,7 +16,7 @@
 namespace specdec {
 namespace {
 
-constexpr int64_t kMostSplits = 9999;
+constexpr int64_t kMaxSplits = 9999;
 
 /// "name-00002-of-00003.gguf" -> "name-", "-of-00003.gguf"; nothing for other names.
 std::optional<std::pair<std::string, std::string>> split_name(const std::string& name) {
@@ -187,8 +187,8 @@ GgufFile::GgufFile(const std::filesystem::path& path) : path_(path) {
     add(std::move(first));
     return;
   }
-  if (count > kMostSplits) {
-    first.metadata.fail("split.count", fmt::format("is {}, more than {}", count, kMostSplits));
+  if (count > kMaxSplits) {
+    first.metadata.fail("split.count", fmt::format("is {}, more than {}", count, kMaxSplits));
   }
   files_.clear();
   for (const auto& file : files_of(path, count)) {

@@ -11,7 +11,7 @@ namespace specdec {
 /// counts as kStep of them. It bounds memory and time.
 class JinjaBudget {
  public:
-  static constexpr size_t kMost = size_t{1} << 28U;
+  static constexpr size_t kMax = size_t{1} << 28U;
   static constexpr size_t kStep = 512;
   static constexpr size_t kValue = 128;     ///< a part of a list, which may be a short text
   static constexpr size_t kCharacter = 10;  ///< of a text that is read by characters
@@ -21,13 +21,13 @@ class JinjaBudget {
     if (count > left_ / bytes) {
       throw Error(
           fmt::format("the template takes more than {} MB to render (a step counts as {} bytes).",
-                      kMost >> 20U, kStep));
+                      kMax >> 20U, kStep));
     }
     left_ -= count * bytes;
   }
 
  private:
-  size_t left_ = kMost;
+  size_t left_ = kMax;
 };
 
 }  // namespace specdec

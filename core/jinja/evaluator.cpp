@@ -12,7 +12,7 @@ namespace {
 
 using ExpressionKind = JinjaExpression::Kind;
 
-constexpr int64_t kMostOpen = 400;
+constexpr int64_t kMaxOpen = 400;
 
 /// Names that mean something in jinja2, but nothing here.
 constexpr std::string_view kUnsupportedNames[] = {"caller", "varargs", "kwargs", "self", "super",
@@ -133,7 +133,7 @@ void JinjaScope::set(std::string_view name, JinjaValue value) {
 }
 
 JinjaEvaluator::Nesting::Nesting(JinjaEvaluator& evaluator) : evaluator_(evaluator) {
-  if (evaluator.depth_ >= kMostOpen) {
+  if (evaluator.depth_ >= kMaxOpen) {
     throw Error("its blocks, macros and expressions are nested too deeply.");
   }
   ++evaluator.depth_;

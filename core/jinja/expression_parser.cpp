@@ -13,14 +13,14 @@ namespace {
 using TokenKind = JinjaToken::Kind;
 using ExpressionKind = JinjaExpression::Kind;
 
-constexpr int kMostNested = 200;
+constexpr int kMaxNested = 200;
 
 constexpr std::string_view kComparisons[] = {"==", "!=", "<", "<=", ">", ">="};
 
 }  // namespace
 
 JinjaExpressionParser::Nesting::Nesting(JinjaExpressionParser& parser) : parser_(parser) {
-  if (parser.depth_ >= kMostNested) {
+  if (parser.depth_ >= kMaxNested) {
     parser.fail("it is nested too deeply.");
   }
   ++parser.depth_;
@@ -55,7 +55,7 @@ std::string JinjaExpressionParser::expect_name() {
 
 void JinjaExpressionParser::deepen(JinjaExpression& whole, const JinjaExpression& part) const {
   whole.depth = std::max(whole.depth, part.depth + 1);
-  if (whole.depth > kMostNested) {
+  if (whole.depth > kMaxNested) {
     fail("it is nested too deeply.");
   }
 }

@@ -10,7 +10,7 @@ namespace {
 
 using StatementKind = JinjaStatement::Kind;
 
-constexpr int kMostMacros = 30;              // that call one another
+constexpr int kMaxMacros = 30;               // that call one another
 constexpr uint64_t kLongestRange = 100'000;  // as in jinja2's sandbox
 
 JinjaValue range(const JinjaArguments& given) {
@@ -260,8 +260,8 @@ void JinjaRenderer::define_macro(const JinjaStatement& one, const Scope& scope) 
 
 JinjaValue JinjaRenderer::call_macro(const JinjaStatement& one, const Scope& scope,
                                      const JinjaArguments& given) {
-  if (++macros_ > kMostMacros) {
-    throw Error(fmt::format("more than {} macros call one another.", kMostMacros));
+  if (++macros_ > kMaxMacros) {
+    throw Error(fmt::format("more than {} macros call one another.", kMaxMacros));
   }
   const std::vector<std::string_view> names(one.targets.begin(), one.targets.end());
   const auto values = bound_arguments(given, names, one.name);

@@ -9,7 +9,7 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 26U;
+constexpr size_t kMaxBytes = size_t{1} << 26U;
 
 constexpr std::string_view kPythonSpaces[] = {
     " ",      "\n",     "\t",     "\v",     "\f",     "\r",     "\x1C",   "\x1D",
@@ -107,8 +107,8 @@ JinjaText JinjaText::part(size_t begin, size_t end) const {
 }
 
 JinjaText& JinjaText::operator+=(const JinjaText& other) {
-  if (size() + other.size() > kMostBytes) {
-    throw Error(fmt::format("it makes a text of more than {} bytes.", kMostBytes));
+  if (size() + other.size() > kMaxBytes) {
+    throw Error(fmt::format("it makes a text of more than {} bytes.", kMaxBytes));
   }
   if (empty()) {
     written_ = other.written_;

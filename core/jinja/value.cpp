@@ -43,8 +43,8 @@ int64_t depth_of(const JinjaValue& value) {
 }
 
 int64_t depth_around(int64_t depth) {
-  if (depth >= kMostJinjaDepth) {
-    throw Error(fmt::format("it makes a value that is nested more than {} deep.", kMostJinjaDepth));
+  if (depth >= kMaxJinjaDepth) {
+    throw Error(fmt::format("it makes a value that is nested more than {} deep.", kMaxJinjaDepth));
   }
   return depth + 1;
 }

@@ -31,7 +31,7 @@ using JinjaValue = std::variant<JinjaUndefined, JinjaNone, bool, int64_t, JinjaT
                                 std::shared_ptr<JinjaFunction>>;
 
 /// How often parts may hold parts.
-constexpr int64_t kMostJinjaDepth = 200;
+constexpr int64_t kMaxJinjaDepth = 200;
 
 struct JinjaList {
   enum class Kind : uint8_t {

@@ -16,7 +16,7 @@
 namespace specdec {
 namespace {
 
-constexpr int kMostClasses = 20;  // in one another
+constexpr int kMaxClasses = 20;  // in one another
 
 class OnigurumaReader {
  public:
@@ -288,7 +288,7 @@ class OnigurumaReader {
 
   /// A class, behind its [.
   CharacterSet set(bool ignores_case) {
-    if (++classes_ > kMostClasses) {
+    if (++classes_ > kMaxClasses) {
       fail("a class", "is nested too deeply");
     }
     const bool negated = skip("^");

@@ -103,7 +103,7 @@ struct Cell {
   }
 };
 
-constexpr double kFewestExpected = 5.0;
+constexpr double kMinExpected = 5.0;
 /// The cells of a chi-square test: likely outputs, and one for the others.
 std::vector<Cell> make_cells(const OutputCounts& counts, const SequenceDistribution& distribution,
                              double samples) {
@@ -113,7 +113,7 @@ std::vector<Cell> make_cells(const OutputCounts& counts, const SequenceDistribut
     const auto found = counts.find(output);
     const Cell cell = {mass * samples,
                        found == counts.end() ? 0.0 : static_cast<double>(found->second)};
-    if (cell.expected < kFewestExpected) {
+    if (cell.expected < kMinExpected) {
       rest.join(cell);
     } else {
       cells.push_back(cell);
@@ -122,7 +122,7 @@ std::vector<Cell> make_cells(const OutputCounts& counts, const SequenceDistribut
   const auto rarest =
       std::min_element(cells.begin(), cells.end(),
                        [](const Cell& a, const Cell& b) { return a.expected < b.expected; });
-  if (rest.expected >= kFewestExpected || cells.empty()) {
+  if (rest.expected >= kMinExpected || cells.empty()) {
     cells.push_back(rest);
   } else {
     rarest->join(rest);

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kStepsPerDecision = 8;
 // Plain forwards that may be lost before anything was earned, and that can be saved up.
 constexpr double kFirstCredit = 2.0;
-constexpr double kMostCredit = 64.0;
+constexpr double kMaxCredit = 64.0;
 
 RankTree single_token() { return {.parents = {-1, 0}, .ranks = {0, 0}}; }
 
@@ -118,14 +118,14 @@ Draft CostAwareShape::grow(const DraftContext& context, ChildDistribution& distr
 
 void CostAwareShape::observe(const Draft& draft, const VerifyResult& result) {
   const auto committed = static_cast<double>(result.path.size());
-  credit_ = std::min(credit_ + options_.explore * committed * plain_, kMostCredit * plain_);
+  credit_ = std::min(credit_ + options_.explore * committed * plain_, kMaxCredit * plain_);
   if (draft.proposed() == 0) {
     return;
   }
   const double taken = catch_up_seconds() +
                        drafting_seconds(draft.proposed(), draft.depth(), context_) +
                        options_.target_cost.seconds(draft.size(), context_);
-  credit_ = std::min(credit_ + committed * plain_ - taken, kMostCredit * plain_);
+  credit_ = std::min(credit_ + committed * plain_ - taken, kMaxCredit * plain_);
   seen_ = context_ + static_cast<int64_t>(result.path.size()) - 1;
   ++drafts_;
   ++observations_;

@@ -15,7 +15,7 @@
 namespace specdec {
 namespace {
 
-constexpr double kFewestExpected = 5.0;
+constexpr double kMinExpected = 5.0;
 
 bool is_search(const StrategyConfig& strategy) { return strategy.promise == Promise::kSearch; }
 
@@ -96,7 +96,7 @@ std::optional<WorstCell> worst_cell(const OutputCounts& counts,
     const auto found = counts.find(beginning);
     const int64_t count = found == counts.end() ? 0 : found->second;
     const double difference = static_cast<double>(count) - expected;
-    if (expected >= kFewestExpected && difference * difference / expected > most) {
+    if (expected >= kMinExpected && difference * difference / expected > most) {
       most = difference * difference / expected;
       worst = {beginning, expected, count};
     }

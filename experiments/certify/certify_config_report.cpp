@@ -21,7 +21,7 @@ std::string name_of(const ConfigTest& test) {
   return test.point.empty() ? test.strategy : test.strategy + " at " + test.point;
 }
 
-std::string verdict_of(const ConfigTest& test) {
+std::string result_of(const ConfigTest& test) {
   if (test.failed) {
     return "FAILED";
   }
@@ -235,7 +235,7 @@ nlohmann::json to_json(const ConfigTest& test) {
   nlohmann::json json = {{"strategy", test.strategy},
                          {"sweep_point", test.point},
                          {"mode", test.greedy ? "greedy" : "sampled"},
-                         {"verdict", verdict_of(test)}};
+                         {"result", result_of(test)}};
   if (!test.error.empty()) {
     json["error"] = test.error;
   }
@@ -274,13 +274,13 @@ nlohmann::json to_json(const ConfigTest& test) {
 
 void write_config_certificate(std::ostream& out, const ConfigCertificate& certificate) {
   size_t width = 0;
-  size_t verdict = 8;
+  size_t result = 8;
   for (const auto& test : certificate.tests) {
     width = std::max(width, name_of(test).size());
-    verdict = std::max(verdict, verdict_of(test).size());
+    result = std::max(result, result_of(test).size());
   }
   for (const auto& test : certificate.tests) {
-    out << fmt::format("{:<{}}  {:<{}}  {}\n", name_of(test), width, verdict_of(test), verdict,
+    out << fmt::format("{:<{}}  {:<{}}  {}\n", name_of(test), width, result_of(test), result,
                        line_of(test));
     write_sight(out, test, certificate.level);
     write_reasons(out, test);

@@ -17,14 +17,14 @@ namespace {
 /// More tokens than are compared, so that drafts are as long as in a run.
 constexpr int64_t kDraftRoom = 5;
 /// Outputs less likely than this share a cell.
-constexpr double kLeastCell = 0.02;
-constexpr double kFewestInCell = 5.0;
+constexpr double kMinCell = 0.02;
+constexpr double kMinInCell = 5.0;
 /// A test whose tokens would show no wrong verifier draws others, at most so many times as many.
-constexpr int64_t kMostTimes = 10;
+constexpr int64_t kMaxTimes = 10;
 /// Places with a draft that say how many tokens it takes.
-constexpr int64_t kFewestPlaces = 20;
+constexpr int64_t kMinPlaces = 20;
 /// Beginnings rarer than this are not looked at.
-constexpr double kLeastFirst = 1e-3;
+constexpr double kMinFirst = 1e-3;
 
 void refuse_corrections(const Group& group) {
   for (const Arm& arm : group.arms) {
@@ -82,7 +82,7 @@ std::optional<Token> likely_first(const NextLogits& logits, Task task) {
   task.stop.max_new_tokens = 1;
   std::optional<Token> best;
   double most = 0.0;
-  for (const auto& [output, mass] : likely_prefixes(logits, task, kLeastFirst)) {
+  for (const auto& [output, mass] : likely_prefixes(logits, task, kMinFirst)) {
     if (!output.empty() && !task.stop.reason(output.front()) && mass > most) {
       best = output.front();
       most = mass;
@@ -239,8 +239,8 @@ int64_t GroupCertifier::tokens_to_draw_anew(const PositionTest& test) const {
   if (test.tells()) {
     return 0;
   }
-  const int64_t most = kMostTimes * tokens_to_draw();
-  if (std::ssize(test.bias.places()) < kFewestPlaces) {
+  const int64_t most = kMaxTimes * tokens_to_draw();
+  if (std::ssize(test.bias.places()) < kMinPlaces) {
     return most;  // too few to know how many it takes
   }
   const int64_t needed = test.tokens_needed(draw_level());
@@ -301,9 +301,9 @@ void GroupCertifier::find_cells(EncodedPrompt& prompt, const Task& asked) {
   Task compared = asked;
   compared.stop.max_new_tokens = options_.config.tokens + 1;
   const int64_t samples = options_.config.samples;
-  const double least = samples == 0 ? 0.0 : kFewestInCell / static_cast<double>(samples);
+  const double least = samples == 0 ? 0.0 : kMinInCell / static_cast<double>(samples);
   prompt.plain = likely_prefixes(given_first(logits, prompt.tokens.size(), *prompt.first), compared,
-                                 std::max(kLeastCell, least));
+                                 std::max(kMinCell, least));
 }
 
 int64_t GroupCertifier::samples_of(const EncodedPrompt& prompt) const {
@@ -312,7 +312,7 @@ int64_t GroupCertifier::samples_of(const EncodedPrompt& prompt) const {
   }
   const auto degrees = std::max<int64_t>(1, std::ssize(*prompt.plain) - 1);
   return std::max(samples_to_see(kCellsDetect, {degrees, options_.level}, kPower),
-                  static_cast<int64_t>(kFewestInCell / kLeastCell));
+                  static_cast<int64_t>(kMinInCell / kMinCell));
 }
 
 OutputCounts GroupCertifier::draw_beginnings(const Arm& arm, const EncodedPrompt& prompt,

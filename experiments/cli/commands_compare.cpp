@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostConfigLines = 8;
+constexpr size_t kMaxConfigLines = 8;
 
 struct CompareArguments {
   std::vector<std::string> runs;
@@ -91,13 +91,13 @@ void note_config(const fs::path& own, const fs::path& other, const char* side,
   const std::set<std::string> known(there.begin(), there.end());
   size_t count = 0;
   for (const std::string& line : config_lines(own)) {
-    if (!known.contains(line) && ++count <= kMostConfigLines) {
+    if (!known.contains(line) && ++count <= kMaxConfigLines) {
       notes.push_back(fmt::format("config, only in {}: {}", side, line));
     }
   }
-  if (count > kMostConfigLines) {
+  if (count > kMaxConfigLines) {
     notes.push_back(
-        fmt::format("config: {} more lines are only in {}", count - kMostConfigLines, side));
+        fmt::format("config: {} more lines are only in {}", count - kMaxConfigLines, side));
   }
 }
 

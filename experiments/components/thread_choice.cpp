@@ -10,8 +10,8 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kFewestRounds = 3;
-constexpr size_t kMostRounds = 15;
+constexpr size_t kMinRounds = 3;
+constexpr size_t kMaxRounds = 15;
 constexpr double kWorthwhile = 0.9;  // of one thread's time
 constexpr int64_t kDraftNodes = 4;
 
@@ -37,7 +37,7 @@ ThreadChoice choose_threads(int64_t most, const std::function<double(int64_t)>& 
   std::vector<double> one;
   std::vector<double> all;
   double spent = time_step(most) + time_step(1);  // threads are started, memory is reserved
-  while (one.size() < kFewestRounds || (one.size() < kMostRounds && spent < seconds)) {
+  while (one.size() < kMinRounds || (one.size() < kMaxRounds && spent < seconds)) {
     all.push_back(time_step(most));
     one.push_back(time_step(1));
     spent += all.back() + one.back();

@@ -74,9 +74,9 @@ std::optional<double> total_variation_bound(std::span<const GenerationRecord* co
       sums.add(*record->bias);
     }
   }
-  constexpr double kFewestEvents = 5.0;  // below, the sum is not normal yet
-  return sums.variance < kFewestEvents ? std::nullopt
-                                       : std::optional(sums.total_variation_bound(kConfidence));
+  constexpr double kMinEvents = 5.0;  // below, the sum is not normal yet
+  return sums.variance < kMinEvents ? std::nullopt
+                                    : std::optional(sums.total_variation_bound(kConfidence));
 }
 
 }  // namespace specdec

@@ -17,7 +17,7 @@ std::optional<double> mean_log_prob(std::span<const GenerationRecord* const> rec
 /// better: texts that the target draws have the mean -H(p), and more likely ones seek its modes.
 struct LogProbComparison {
   double difference = 0.0;  ///< mean over questions of mean_log_prob, own - first
-  /// 95 %, Student's t interval over questions of paired differences. None below kFewestQuestions.
+  /// 95 %, Student's t interval over questions of paired differences. None below kMinQuestions.
   std::optional<Interval> interval = {};
   int64_t questions = 0;
 };

@@ -136,7 +136,7 @@ double mean_of(std::span<const double> values) {
 }
 
 std::optional<Interval> mean_interval(std::span<const double> values) {
-  if (std::ssize(values) < kFewestQuestions) {
+  if (std::ssize(values) < kMinQuestions) {
     return std::nullopt;
   }
   const auto degrees = static_cast<double>(values.size() - 1);
@@ -159,7 +159,7 @@ std::optional<GeometricMean> geometric_mean(std::span<const double> values) {
 }
 
 std::optional<Interval> geometric_interval(const GeometricMean& mean, double confidence) {
-  if (mean.count < kFewestQuestions) {
+  if (mean.count < kMinQuestions) {
     return std::nullopt;
   }
   const double factor =
@@ -170,7 +170,7 @@ std::optional<Interval> geometric_interval(const GeometricMean& mean, double con
 
 std::optional<Interval> ratio_interval(std::span<const QuestionShare> questions) {
   const ShareTotals totals = total_shares(questions);
-  if (totals.questions < kFewestQuestions) {
+  if (totals.questions < kMinQuestions) {
     return std::nullopt;
   }
   std::vector<double> without;  // logarithms of the ratio with one question left out
@@ -191,7 +191,7 @@ std::optional<Interval> ratio_interval(std::span<const QuestionShare> questions)
 
 std::optional<Interval> share_interval(std::span<const QuestionShare> questions) {
   const ShareTotals totals = total_shares(questions);
-  if (totals.questions < kFewestQuestions) {
+  if (totals.questions < kMinQuestions) {
     return std::nullopt;
   }
   const double observations = effective_observations(questions, totals);

@@ -9,7 +9,7 @@ namespace specdec {
 inline constexpr double kConfidence = 0.95;
 /// Fewer questions have no interval: from so few no method reaches its nominal coverage unless the
 /// data are normal.
-inline constexpr int64_t kFewestQuestions = 8;
+inline constexpr int64_t kMinQuestions = 8;
 
 /// Limits between which the figure of all questions of this kind lies in 95 % of experiments.
 ///
@@ -28,7 +28,7 @@ double beta_quantile(double probability, double a, double b);
 
 /// Of at least one value.
 double mean_of(std::span<const double> values);
-/// Student's t interval of the mean of independent values. None below kFewestQuestions.
+/// Student's t interval of the mean of independent values. None below kMinQuestions.
 std::optional<Interval> mean_interval(std::span<const double> values);
 
 /// exp of the mean of logarithms: the mean of ratios that does not depend on which side is the
@@ -41,7 +41,7 @@ struct GeometricMean {
 };
 /// Of positive values; none without values.
 std::optional<GeometricMean> geometric_mean(std::span<const double> values);
-/// exp of Student's t interval of the mean of logarithms. None below kFewestQuestions values.
+/// exp of Student's t interval of the mean of logarithms. None below kMinQuestions values.
 std::optional<Interval> geometric_interval(const GeometricMean& mean,
                                            double confidence = kConfidence);
 
@@ -54,7 +54,7 @@ struct QuestionShare {
 /// Interval of a ratio of totals, sum of parts / sum of wholes: Student's t interval of its
 /// logarithm, with the standard error of the jackknife that leaves out one question at a time
 /// (Efron and Tibshirani, 1993, "An introduction to the bootstrap", chapter 11). None below
-/// kFewestQuestions questions, or where a ratio is zero.
+/// kMinQuestions questions, or where a ratio is zero.
 std::optional<Interval> ratio_interval(std::span<const QuestionShare> questions);
 
 /// Interval of a share, sum of parts / sum of wholes with part <= whole: Clopper and Pearson's with
@@ -62,7 +62,7 @@ std::optional<Interval> ratio_interval(std::span<const QuestionShare> questions)
 /// those of one question resemble each other (Korn and Graubard, 1998, "Confidence intervals for
 /// proportions with small expected number of positive counts estimated from survey data"). Where
 /// the share is 0 or 1 nothing tells how much they do, and each question counts once. None below
-/// kFewestQuestions questions.
+/// kMinQuestions questions.
 std::optional<Interval> share_interval(std::span<const QuestionShare> questions);
 
 }  // namespace specdec

@@ -15,9 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kMostStolen = 0.01;   // CPUs
-constexpr double kMostWaited = 0.02;   // of a thread's time
-constexpr double kMostOthers = 0.10;   // of all CPUs
+constexpr double kMaxStolen = 0.01;    // CPUs
+constexpr double kMaxWaited = 0.02;    // of a thread's time
+constexpr double kMaxOthers = 0.10;    // of all CPUs
 constexpr double kSpareThreads = 0.5;  // of the load average: the program's own bookkeeping
 
 double clock_seconds() {
@@ -139,15 +139,15 @@ std::vector<std::string> signs_of_load(const LoadTotals& load, int64_t cpus, int
   const auto cpu_count = static_cast<double>(std::max<int64_t>(1, cpus));
   const auto thread_count = static_cast<double>(std::max<int64_t>(1, threads));
   std::vector<std::string> signs;
-  if (load.stolen().value_or(0.0) > kMostStolen) {
+  if (load.stolen().value_or(0.0) > kMaxStolen) {
     signs.push_back(
         fmt::format("the hypervisor took {:.1f} % of a CPU away", 100.0 * *load.stolen()));
   }
-  if (load.waited().value_or(0.0) / thread_count > kMostWaited) {
+  if (load.waited().value_or(0.0) / thread_count > kMaxWaited) {
     signs.push_back(fmt::format("this program's threads waited {:.1f} % of the time for a CPU",
                                 100.0 * *load.waited() / thread_count));
   }
-  if (load.others().value_or(0.0) > kMostOthers * cpu_count) {
+  if (load.others().value_or(0.0) > kMaxOthers * cpu_count) {
     signs.push_back(fmt::format("other processes used {:.2f} of {} CPUs", *load.others(), cpus));
   }
   if (load.average().value_or(0.0) > std::max(cpu_count, thread_count) + kSpareThreads) {

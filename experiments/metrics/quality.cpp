@@ -26,7 +26,7 @@ std::map<std::string, QuestionScores> scores_by_question(std::span<const Generat
 }
 
 std::optional<Interval> difference_interval(const std::vector<double>& differences) {
-  if (std::ssize(differences) < kFewestQuestions) {
+  if (std::ssize(differences) < kMinQuestions) {
     return std::nullopt;
   }
   double sum = 0.0;
@@ -42,15 +42,16 @@ std::optional<Interval> difference_interval(const std::vector<double>& differenc
   return Interval{mean - width, mean + width};
 }
 
-QualityVerdict verdict_of(const QualityComparison& quality) {
+QualityConclusion conclusion_of(const QualityComparison& quality) {
   if (quality.first_share < kQualityFloor || quality.first_share > kQualityCeiling) {
-    return QualityVerdict::kCannotTell;
+    return QualityConclusion::kCannotTell;
   }
   if (quality.interval && quality.interval->low > -quality.margin) {
-    return QualityVerdict::kNotWorse;
+    return QualityConclusion::kNotWorse;
   }
-  return quality.interval && quality.interval->high < -quality.margin ? QualityVerdict::kWorse
-                                                                      : QualityVerdict::kUndecided;
+  return quality.interval && quality.interval->high < -quality.margin
+             ? QualityConclusion::kWorse
+             : QualityConclusion::kUndecided;
 }
 
 }  // namespace
@@ -72,7 +73,7 @@ std::optional<QualityComparison> compare_quality(std::span<const GenerationPair>
   quality.first_share /= count;
   quality.share /= count;
   quality.interval = difference_interval(differences);
-  quality.verdict = verdict_of(quality);
+  quality.conclusion = conclusion_of(quality);
   return quality;
 }
 

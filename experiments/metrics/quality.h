@@ -14,7 +14,7 @@ inline constexpr double kQualityMargin = 0.05;
 inline constexpr double kQualityFloor = 0.2;
 inline constexpr double kQualityCeiling = 0.9;
 
-enum class QualityVerdict {
+enum class QualityConclusion {
   kNotWorse,    ///< the interval lies above -margin: not inferior
   kWorse,       ///< the interval lies below it
   kUndecided,   ///< the interval contains it, or there are too few questions for one
@@ -28,11 +28,11 @@ struct QualityComparison {
   /// 95 %, of share - first_share: Student's t interval over questions of paired differences, with
   /// half an observation added to each of the four outcomes (Agresti and Min, 2005, "Simple
   /// improved confidence intervals for comparing matched proportions"), so that questions that
-  /// never differ do not pass for certainty. None below kFewestQuestions questions.
+  /// never differ do not pass for certainty. None below kMinQuestions questions.
   std::optional<Interval> interval = {};
   int64_t questions = 0;
-  double margin = kQualityMargin;  ///< of the verdict
-  QualityVerdict verdict = QualityVerdict::kUndecided;
+  double margin = kQualityMargin;  ///< of the conclusion
+  QualityConclusion conclusion = QualityConclusion::kUndecided;
 };
 
 /// None without generations that both were scored.

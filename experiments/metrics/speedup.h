@@ -43,7 +43,7 @@ std::vector<QuestionPair> pair_questions(std::span<const GenerationPair> pairs);
 /// time"; Miller, 2024, arXiv:2411.00640, on pairs and clusters).
 struct Speedup {
   double ratio = 0.0;
-  std::optional<Interval> interval = {};  ///< 95 %; none below kFewestQuestions questions
+  std::optional<Interval> interval = {};  ///< 95 %; none below kMinQuestions questions
   int64_t questions = 0;                  ///< that both strategies have
   /// Ratio of total seconds per token over the same questions: long answers weigh more. What a
   /// user who sends them all in a row would see.

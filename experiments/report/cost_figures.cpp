@@ -13,8 +13,8 @@ namespace specdec {
 namespace {
 
 constexpr int64_t kFrontierContext = 128;
-constexpr size_t kMostContexts = 3;
-constexpr double kLeastShare = 0.05;
+constexpr size_t kMaxContexts = 3;
+constexpr double kMinShare = 0.05;
 
 /// Seconds of a forward by the number of its tokens.
 struct ForwardCosts {
@@ -41,7 +41,7 @@ ForwardCosts forward_costs(const Report& report) {
   }
   for (const WidthCost& width : details.widths) {
     // The few short drafts at the ends of generations follow long ones, which makes them slow.
-    if (static_cast<double>(width.steps) >= kLeastShare * static_cast<double>(steps)) {
+    if (static_cast<double>(width.steps) >= kMinShare * static_cast<double>(steps)) {
       costs.seconds[width.width] = width.median;
     }
   }
@@ -115,13 +115,13 @@ double largest_x(const std::vector<PlotSeries>& all) {
   return largest;
 }
 
-/// Up to kMostContexts of the measured contexts, the longest among them.
+/// Up to kMaxContexts of the measured contexts, the longest among them.
 std::vector<int64_t> shown_contexts(const std::vector<CostPoint>& curve) {
   std::set<int64_t> contexts;
   for (const CostPoint& point : curve) {
     contexts.insert(point.context);
   }
-  while (contexts.size() > kMostContexts) {
+  while (contexts.size() > kMaxContexts) {
     contexts.erase(std::next(contexts.begin()));
   }
   return {contexts.begin(), contexts.end()};

@@ -22,7 +22,7 @@ std::string remark(const FastestArm& fastest) {
   if (!fastest.interval) {
     text +=
         fmt::format(" There are too few questions for an interval: {}, and at least {} are needed.",
-                    speedup.questions, kFewestQuestions);
+                    speedup.questions, kMinQuestions);
   } else if (speedup.ratio > 1.0 && fastest.interval->low <= 1.0) {
     text += " The interval contains 1: these questions do not show that it is faster.";
   }
@@ -36,19 +36,19 @@ std::string remark(const FastestArm& fastest) {
   return text;
 }
 
-std::string verdict_words(const QualityComparison& quality) {
+std::string conclusion_words(const QualityComparison& quality) {
   const std::string margin = fmt::format("worse by more than {:g} points", 100 * quality.margin);
-  switch (quality.verdict) {
-    case QualityVerdict::kNotWorse:
+  switch (quality.conclusion) {
+    case QualityConclusion::kNotWorse:
       return "it is not " + margin;
-    case QualityVerdict::kWorse:
+    case QualityConclusion::kWorse:
       return "it is " + margin;
-    case QualityVerdict::kCannotTell:
+    case QualityConclusion::kCannotTell:
       return fmt::format(
           "with a baseline below {:.0f} % or above {:.0f} % a loss would not show, so the "
           "comparison is inconclusive",
           100 * kQualityFloor, 100 * kQualityCeiling);
-    case QualityVerdict::kUndecided:
+    case QualityConclusion::kUndecided:
       break;
   }
   return "these questions do not settle whether it is " + margin;
@@ -66,7 +66,7 @@ std::string answer_words(const SummaryRow& row, const std::string& first) {
       quality.interval ? fmt::format(" (95 % interval of the difference {:+.1f} to {:+.1f} points)",
                                      100 * quality.interval->low, 100 * quality.interval->high)
                        : "",
-      verdict_words(quality));
+      conclusion_words(quality));
 }
 
 /// What the target says of its texts, after answer_words; "" when they were not measured.

@@ -27,7 +27,7 @@ std::string headline(const Report& report);
 std::vector<std::string> measurement_warnings(const Report& report);
 
 /// What a lossy strategy's speed costs: at each point of the sweep where answers were scored the
-/// verdict of non-inferiority, else that nobody knows.
+/// conclusion of non-inferiority, else that nobody knows.
 std::vector<std::string> quality_notes(const Report& report, const ReportStrategy& strategy);
 
 }  // namespace specdec

@@ -38,13 +38,13 @@ Json quality_json(const std::optional<QualityComparison>& quality) {
   if (!quality) {
     return {};
   }
-  constexpr std::array kVerdicts = {"not_worse", "worse", "undecided", "cannot_tell"};
+  constexpr std::array kConclusions = {"not_worse", "worse", "undecided", "cannot_tell"};
   return {{"right_share", quality->share},
           {"right_share_of_first", quality->first_share},
           {"difference_interval_95", interval_json(quality->interval)},
           {"questions", quality->questions},
           {"margin", quality->margin},
-          {"verdict", kVerdicts.at(static_cast<size_t>(quality->verdict))}};
+          {"conclusion", kConclusions.at(static_cast<size_t>(quality->conclusion))}};
 }
 
 /// null where no lossy texts were measured.

@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kTreeNodes = 20;
 constexpr size_t kExampleTokens = 160;
-constexpr size_t kMostBranches = 3;  // that are shown of a rejected tree
-constexpr size_t kFewSteps = 5;      // no quartiles from fewer
+constexpr size_t kMaxBranches = 3;  // that are shown of a rejected tree
+constexpr size_t kFewSteps = 5;     // no quartiles from fewer
 
 using PointAndStrategy = std::pair<std::string, std::string>;
 
@@ -194,7 +194,7 @@ class ExampleWriter {
   /// The branches that were recorded, then how many tokens more were rejected.
   void reject(const StepStatistics& step) {
     int64_t left = step.drafted - step.accepted;
-    for (size_t i = 0; i < std::min(step.rejected.size(), kMostBranches); ++i) {
+    for (size_t i = 0; i < std::min(step.rejected.size(), kMaxBranches); ++i) {
       const auto& branch = step.rejected[i];
       example_.pieces.push_back({.text = branch_text(branch),
                                  .origin = PieceOrigin::kRejected,

@@ -12,8 +12,8 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kMostPositions = 24;
-constexpr size_t kMostLabels = 12;
+constexpr size_t kMaxPositions = 24;
+constexpr size_t kMaxLabels = 12;
 
 constexpr const char* kNoPair = "no strategy could be compared with the first.";
 
@@ -76,7 +76,7 @@ void add_speedup_by_category(const Report& report, FigureList& figures) {
 std::vector<PlotPoint> acceptance_points(const SummaryRow& row) {
   std::vector<PlotPoint> points;
   const auto rates = conditional_acceptance(row.counts);
-  for (size_t i = 0; i < std::min(rates.size(), kMostPositions); ++i) {
+  for (size_t i = 0; i < std::min(rates.size(), kMaxPositions); ++i) {
     if (rates[i]) {
       const int64_t n = row.counts.reached_at[i];
       points.push_back({.x = static_cast<double>(i + 1),
@@ -104,7 +104,7 @@ void add_acceptance(const Report& report, FigureList& figures) {
     plot.series.push_back(std::move(series));
   }
   ReportTable data = plot_data(plot);
-  if (count > kMostLabels) {
+  if (count > kMaxLabels) {
     for (PlotSeries& series : plot.series) {
       for (PlotPoint& point : series.points) {
         point.label.clear();
@@ -153,7 +153,7 @@ void add_tokens_per_step(const Report& report, FigureList& figures) {
       continue;
     }
     PlotSeries series = series_of(report, *row);
-    for (size_t n = 1; n < std::min(histogram.size(), kMostPositions); ++n) {
+    for (size_t n = 1; n < std::min(histogram.size(), kMaxPositions); ++n) {
       series.points.push_back(
           {.x = static_cast<double>(n),
            .y = static_cast<double>(histogram[n]) / static_cast<double>(row->counts.steps)});

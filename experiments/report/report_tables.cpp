@@ -14,7 +14,7 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kMostDivergences = 100;
+constexpr size_t kMaxDivergences = 100;
 
 /// `cells`, and then the columns'.
 void add_row(const Report& report, const SummaryRow& row, const std::vector<ReportColumn>& columns,
@@ -131,9 +131,9 @@ ReportTable divergences_table(const Report& report) {
     return token < 0 ? std::string("ended") : fmt::format("{}", token);
   };
   for (const Divergence& each : report.summary.divergences) {
-    if (table.rows.size() >= kMostDivergences) {
+    if (table.rows.size() >= kMaxDivergences) {
       table.caption += fmt::format(" {} more are in summary.json.",
-                                   report.summary.divergences.size() - kMostDivergences);
+                                   report.summary.divergences.size() - kMaxDivergences);
       break;
     }
     table.rows.push_back({arm_name(report.summary.rows, each.key.strategy, each.key.sweep_point),

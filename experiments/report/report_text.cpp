@@ -46,17 +46,17 @@ void add_scorer_notes(const Report& report, std::vector<std::string>& notes) {
 }
 
 void add_question_notes(const Report& report, std::vector<std::string>& notes) {
-  int64_t fewest = kFewestQuestions;
+  int64_t fewest = kMinQuestions;
   for (const SummaryRow& row : report.summary.rows) {
     if (row.category.empty() && row.speedup) {
       fewest = std::min(fewest, row.speedup->questions);
     }
   }
-  if (fewest < kFewestQuestions) {
+  if (fewest < kMinQuestions) {
     notes.push_back(fmt::format(
         "Few questions: the smallest comparison has {}. Below {} no interval is given, since it "
         "would be unreliable; turns and repeats of a question are not independent observations.",
-        fewest, kFewestQuestions));
+        fewest, kMinQuestions));
   }
   std::vector<std::string> undecided;
   for (const SummaryRow& row : report.summary.rows) {

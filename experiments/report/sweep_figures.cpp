@@ -13,8 +13,8 @@
 namespace specdec {
 namespace {
 
-constexpr size_t kMostLines = 14;
-constexpr size_t kMostHeatMaps = 6;
+constexpr size_t kMaxLines = 14;
+constexpr size_t kMaxHeatMaps = 6;
 
 std::optional<double> parse_number(const std::string& text) {
   double number = 0.0;
@@ -127,7 +127,7 @@ std::vector<PlotSeries> sweep_series(const Report& report, const SweepAxis& axis
     std::sort(series.points.begin(), series.points.end(),
               [](const PlotPoint& a, const PlotPoint& b) { return a.x < b.x; });
   }
-  all.resize(std::min(all.size(), kMostLines));
+  all.resize(std::min(all.size(), kMaxLines));
   return all;
 }
 
@@ -232,7 +232,7 @@ void add_heat_maps(const Report& report, FigureList& figures) {
        heat_maps(report, *grid, "Speed-up", [](const SummaryRow& row) -> std::optional<double> {
          return row.speedup ? std::optional(row.speedup->ratio) : std::nullopt;
        })) {
-    if (covers_plane(map) && count < kMostHeatMaps) {
+    if (covers_plane(map) && count < kMaxHeatMaps) {
       figures.add(fmt::format("speedup_map_{}", ++count), map,
                   "Blue is faster than the first strategy, orange slower; empty fields were not "
                   "run or have nothing to be compared with.",

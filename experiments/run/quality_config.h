@@ -11,7 +11,7 @@ namespace specdec {
 
 /// `quality:` of a config: how the texts of a run are compared with the first strategy's.
 struct QualityConfig {
-  double margin = kQualityMargin;  ///< see QualityVerdict
+  double margin = kQualityMargin;  ///< see QualityConclusion
   bool measure_loss = true;        ///< see measures_loss
   /// Scores the answers of the prompts that name the scorer `program`; empty: there are none. Only
   /// the config names it: who downloads a prompts file must not thereby run its author's programs.

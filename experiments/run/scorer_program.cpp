@@ -139,9 +139,9 @@ struct Complaint {
 
 /// What comes through a pipe that does not block; true at its end.
 bool read_some(int pipe, Complaint& complaint) {
-  constexpr int kMostBlocks = 64;  // one that never stops writing still has its deadline
+  constexpr int kMaxBlocks = 64;  // one that never stops writing still has its deadline
   std::array<char, 4096> block{};
-  for (int i = 0; i < kMostBlocks; ++i) {
+  for (int i = 0; i < kMaxBlocks; ++i) {
     const ssize_t bytes = ::read(pipe, block.data(), block.size());
     if (bytes <= 0) {
       return bytes == 0;

@@ -9,7 +9,7 @@
 namespace specdec {
 namespace {
 
-constexpr double kLeastScale = 1e-3;  // what a norm scales by less cannot be read back
+constexpr double kMinScale = 1e-3;  // what a norm scales by less cannot be read back
 
 /// Layers like the target's begin as copies of its last one; others stay random.
 bool like_target(const HeadLayer& layer, const TransformerTensors& target) {
@@ -136,7 +136,7 @@ class EagleTraining final : public HeadTraining {
     at::Tensor scale = weights.attention_norm;
     if (head_->config.feature_after_norm) {
       const at::Tensor& last = target_->final_norm;
-      scale = at::where(last.abs() > kLeastScale, scale / last, 0.0);
+      scale = at::where(last.abs() > kMinScale, scale / last, 0.0);
       weights.output.zero_();
       weights.down.zero_();
     }

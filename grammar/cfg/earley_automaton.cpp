@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "grammar/cfg/earley_closure.h"
-#include "grammar/cfg/earley_way_out.h"
+#include "grammar/cfg/earley_completion.h"
 
 namespace specdec {
 namespace {
@@ -394,21 +394,21 @@ EarleyAutomaton::Way EarleyAutomaton::way(StateId state) {
   if (is_complete(state)) {
     return way;
   }
-  if (way_out_ == nullptr) {
-    way_out_ = std::make_shared<WayOut>(*this);
+  if (completion_ == nullptr) {
+    completion_ = std::make_shared<Completion>(*this);
   }
   const bool has_items = tag(plain(state)) <= kComplete;
-  way_out_->after(has_items ? items(plain(state)) : std::vector<Item>(), embedded(state), way);
+  completion_->after(has_items ? items(plain(state)) : std::vector<Item>(), embedded(state), way);
   return way;
 }
 
-std::optional<std::string> EarleyAutomaton::way_out(StateId state) {
+std::optional<std::string> EarleyAutomaton::completion(StateId state) {
   const Way found = way(state);
   const bool is_known = !found.bytes.empty() || is_complete(state);
   return is_known ? std::optional(found.bytes) : std::nullopt;
 }
 
-std::optional<Token> EarleyAutomaton::way_out_token(StateId state) {
+std::optional<Token> EarleyAutomaton::completion_token(StateId state) {
   const Way found = way(state);
   return found.bytes.empty() ? found.token : std::nullopt;
 }

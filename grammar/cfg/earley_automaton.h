@@ -34,8 +34,8 @@ class EarleyAutomaton final : public Automaton, public StringStates {
   StateId next(StateId state, uint8_t byte) override;
   bool is_complete(StateId state) override;
   std::string explain(StateId state) override;
-  std::optional<std::string> way_out(StateId state) override;
-  std::optional<Token> way_out_token(StateId state) override;
+  std::optional<std::string> completion(StateId state) override;
+  std::optional<Token> completion_token(StateId state) override;
   void begin_call() override;
   double used() const override;
   Bytes candidates(StateId state) override;
@@ -91,7 +91,7 @@ class EarleyAutomaton final : public Automaton, public StringStates {
     StateId state = kUnknown;
   };
   class Closure;
-  class WayOut;
+  class Completion;
   struct Way;
 
   static constexpr StateId kUnknown = ~StateId{0};
@@ -144,7 +144,7 @@ class EarleyAutomaton final : public Automaton, public StringStates {
   bool counts_tokens_ = false;        ///< some terminal bounds its tokens
   std::vector<Automaton*> automata_;  ///< embedded ones
   StateId start_ = kUnknown;
-  std::shared_ptr<WayOut> way_out_;  ///< made when first asked for
+  std::shared_ptr<Completion> completion_;  ///< made when first asked for
 };
 
 /// The texts of one regular language. Borrows the regular languages.

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "grammar/cfg/captures.h"
-#include "grammar/cfg/earley_way_out.h"
+#include "grammar/cfg/earley_completion.h"
 
 namespace specdec {
 

@@ -10,7 +10,7 @@
 namespace specdec {
 namespace {
 
-constexpr uint64_t kMostTokens = 1'000'000'000;
+constexpr uint64_t kMaxTokens = 1'000'000'000;
 constexpr std::string_view kKnownAttributes =
     "lazy, suffix=..., stop=..., max_tokens=... and capture are";
 
@@ -167,10 +167,10 @@ uint64_t LarkParser::token_count(bool has_value) {
   }
   uint64_t count = 0;
   for (; is_digit(text_.peek()); text_.skip(1)) {
-    count = std::min(count * 10 + static_cast<uint64_t>(text_.peek() - '0'), kMostTokens + 1);
+    count = std::min(count * 10 + static_cast<uint64_t>(text_.peek() - '0'), kMaxTokens + 1);
   }
-  if (count < 1 || count > kMostTokens) {
-    text_.fail(start, fmt::format("max_tokens must be from 1 to {}", kMostTokens));
+  if (count < 1 || count > kMaxTokens) {
+    text_.fail(start, fmt::format("max_tokens must be from 1 to {}", kMaxTokens));
   }
   return count;
 }

@@ -215,7 +215,7 @@ bool ArrayStates::has_value_for(const Choice& choice) {
   if (!feasible(choice.next)) {
     return false;
   }
-  const uint64_t enough = count_told_apart(choice.next) + 1;
+  const uint64_t enough = count_excluded_values(choice.next) + 1;
   if (feasibility_.has_many(choice.goal, enough)) {
     return true;
   }
@@ -236,7 +236,7 @@ const std::vector<ValueId>& ArrayStates::watched(ArrayStateId id) {
   return watched_[id] = std::move(all);
 }
 
-std::vector<ValueId> ArrayStates::told_apart(ArrayStateId id) {
+std::vector<ValueId> ArrayStates::excluded_values(ArrayStateId id) {
   std::vector<ValueId> values = sets_.numbers(states_[id].seen);
   if (plan(id).unique) {
     const std::vector<ValueId>& more = watched(id);
@@ -247,7 +247,7 @@ std::vector<ValueId> ArrayStates::told_apart(ArrayStateId id) {
   return values;
 }
 
-uint64_t ArrayStates::count_told_apart(ArrayStateId id) {
+uint64_t ArrayStates::count_excluded_values(ArrayStateId id) {
   return count_seen(id) + (plan(id).unique ? watched(id).size() : 0);
 }
 

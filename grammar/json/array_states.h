@@ -56,9 +56,9 @@ class ArrayStates {
   bool takes(ArrayStateId id, ValueId value);
   /// Values, sorted, with which an item makes a difference to what may follow; all others are
   /// alike.
-  std::vector<ValueId> told_apart(ArrayStateId id);
+  std::vector<ValueId> excluded_values(ArrayStateId id);
   /// At least as many as these.
-  uint64_t count_told_apart(ArrayStateId id);
+  uint64_t count_excluded_values(ArrayStateId id);
 
  private:
   struct Hash {

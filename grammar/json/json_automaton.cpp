@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "grammar/json/json_completion.h"
+#include "grammar/json/json_excluded_values.h"
 #include "grammar/json/json_explain.h"
-#include "grammar/json/json_open_item.h"
-#include "grammar/json/json_told_apart.h"
-#include "grammar/json/json_way_out.h"
+#include "grammar/json/json_partial_item.h"
 
 namespace specdec {
 namespace {
@@ -80,7 +80,7 @@ JsonAutomaton::JsonAutomaton(FormulaStore& formulas, JsonPlans& plans, NumberAut
       root_(root),
       options_(options),
       key_texts_(plans.objects().name_texts()),
-      told_apart_(std::make_shared<ToldApart>(*this)) {
+      excluded_values_(std::make_shared<ExcludedValues>(*this)) {
   states_.add({});  // kDead
   stacks_.add({});
   intern_stack({{}});
@@ -220,29 +220,30 @@ bool JsonAutomaton::is_complete(StateId state) {
   });
 }
 
-// ---- Ways out ----------------------------------------------------------------------------------
+// ---- Completions
+// ----------------------------------------------------------------------------------
 
-std::optional<std::string> JsonAutomaton::way_out(StateId id) {
+std::optional<std::string> JsonAutomaton::completion(StateId id) {
   if (is_complete(id)) {
     return "";
   }
   if (std::string rest = character_rest(id); !rest.empty()) {
     return rest;
   }
-  if (way_out_ == nullptr || way_out_->is_full()) {
-    way_out_ = std::make_shared<WayOut>(*this);
+  if (completion_ == nullptr || completion_->is_full()) {
+    completion_ = std::make_shared<Completion>(*this);
   }
-  std::optional<WayOut::Rest> best;
+  std::optional<Completion::Rest> best;
   const State state = states_[id];
   const std::vector<Thread> threads(state.threads.begin(), state.threads.end());
   for (const Thread& thread : threads) {
     if (item_is_open(state, thread)) {
-      const auto rest = OpenItem(*this, state).way_out(thread);
+      const auto rest = PartialItem(*this, state).completion(thread);
       if (rest && !rest->empty()) {
         return with_padding(id, *rest);
       }
     }
-    const auto rest = way_out_->rest(thread);
+    const auto rest = completion_->rest(thread);
     best = !best || (rest && rest->size() < best->size()) ? rest : best;
   }
   if (!best || best->size() == 0) {

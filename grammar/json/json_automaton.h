@@ -56,7 +56,7 @@ class JsonAutomaton final : public Automaton, private StringStates {
   double used() const override {
     return static_cast<double>(states_.size()) / static_cast<double>(options_.max_states);
   }
-  std::optional<std::string> way_out(StateId state) override;
+  std::optional<std::string> completion(StateId state) override;
   Bytes candidates(StateId state) override;
   StringStates* string_states() override { return this; }
 
@@ -64,10 +64,10 @@ class JsonAutomaton final : public Automaton, private StringStates {
   bool describe(StateId state, OpenString& string) override;
 
   class Explain;
-  class OpenItem;
+  class PartialItem;
   class Step;
-  class ToldApart;
-  class WayOut;
+  class ExcludedValues;
+  class Completion;
   enum class Kind : uint8_t {
     kValue,        ///< a: goal
     kString,       ///< a: string state
@@ -178,10 +178,10 @@ class JsonAutomaton final : public Automaton, private StringStates {
   std::vector<std::shared_ptr<NumberAutomaton>> numbers_;  ///< by plan, where asked for
   InternTable<KeyState, Hash> keys_;
   InternTable<std::vector<Choice>, Hash> choices_;
-  GrowingTrie texts_;                ///< bytes of items of unique arrays
-  GrowingTrie& key_texts_;           ///< code points of property names
-  std::shared_ptr<WayOut> way_out_;  ///< made when first asked for
-  std::shared_ptr<ToldApart> told_apart_;
+  GrowingTrie texts_;                       ///< bytes of items of unique arrays
+  GrowingTrie& key_texts_;                  ///< code points of property names
+  std::shared_ptr<Completion> completion_;  ///< made when first asked for
+  std::shared_ptr<ExcludedValues> excluded_values_;
 };
 
 }  // namespace specdec

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "grammar/json/json_open_item.h"
+#include "grammar/json/json_partial_item.h"
 
 namespace specdec {
 namespace {
@@ -87,13 +87,14 @@ std::string JsonAutomaton::Explain::value(const Thread& thread) {
 }
 
 /// In a string or number of an item that only some values are left for.
-std::string JsonAutomaton::Explain::told_apart(const Thread& thread) {
+std::string JsonAutomaton::Explain::excluded_values(const Thread& thread) {
   if (thread.kind == Kind::kNumber) {
     return fmt::format("inside a number; it may {}end here", goes_on(",]}\n") ? "" : "not ");
   }
   std::string text = "inside a string of an item that is compared with the others";
   const State state = self_.states_[state_];
-  const std::string rest = string_before_quote(OpenItem(self_, state).way_out(thread).value_or(""));
+  const std::string rest =
+      string_before_quote(PartialItem(self_, state).completion(thread).value_or(""));
   text += rest == "\"\"" ? "" : ": characters to come, for example " + rest;
   return text + (goes_on("\"") ? "; it may end here" : "; it may not end here");
 }
@@ -115,7 +116,7 @@ std::string JsonAutomaton::Explain::thread(const Thread& thread) {
   const bool idle = thread.kind != Kind::kString || self_.strings_[thread.a].decoder.idle();
   if ((thread.kind == Kind::kString || thread.kind == Kind::kNumber) && idle &&
       self_.item_is_open(self_.states_[state_], thread)) {
-    return told_apart(thread);
+    return excluded_values(thread);
   }
   switch (thread.kind) {
     case Kind::kValue:

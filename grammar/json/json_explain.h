@@ -17,7 +17,7 @@ class JsonAutomaton::Explain {
   std::string names(ObjectStateId id);
   std::string value(const Thread& thread);
   std::string string(const StringState& state);
-  std::string told_apart(const Thread& thread);
+  std::string excluded_values(const Thread& thread);
   /// True when one of the bytes may come, after white space that must.
   bool goes_on(std::string_view bytes);
 

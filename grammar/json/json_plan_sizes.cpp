@@ -127,7 +127,7 @@ uint64_t JsonPlans::count(const StringPlan& plan) {
 
 /// Of any values; 1 when `contains` or equal items make it hard to tell.
 uint64_t JsonPlans::count(const ArrayPlan& plan, int depth) {
-  constexpr uint64_t kMostItems = 64;
+  constexpr uint64_t kMaxItems = 64;
   if (!plan.contains.empty() || plan.repeated || (plan.unique && !plan.prefix.empty())) {
     return 1;
   }
@@ -138,7 +138,7 @@ uint64_t JsonPlans::count(const ArrayPlan& plan, int depth) {
   uint64_t total = 0;
   uint64_t ways = 1;
   for (uint64_t i = 0; i <= plan.max && ways > 0; ++i) {
-    if (i >= kMostItems && i > plan.min) {
+    if (i >= kMaxItems && i > plan.min) {
       return plan.max == kUnbounded ? kManyValues : total;
     }
     total = std::min(kManyValues, total + (i >= plan.min ? ways : 0));

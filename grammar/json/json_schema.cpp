@@ -60,7 +60,7 @@ class JsonSchemaAutomaton final : public Automaton {
   bool is_complete(StateId state) override { return json_.is_complete(state); }
   std::string explain(StateId state) override { return json_.explain(state); }
   double used() const override { return json_.used(); }
-  std::optional<std::string> way_out(StateId state) override { return json_.way_out(state); }
+  std::optional<std::string> completion(StateId state) override { return json_.completion(state); }
   Bytes candidates(StateId state) override { return json_.candidates(state); }
   StringStates* string_states() override { return json_.string_states(); }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "grammar/json/json_open_item.h"
+#include "grammar/json/json_partial_item.h"
 
 namespace specdec {
 
@@ -31,7 +31,7 @@ StateId JsonAutomaton::Step::run() {
 
 /// Drops threads that lead to no value that the arrays around take.
 void JsonAutomaton::Step::drop_impossible() {
-  OpenItem item(self_, to_);
+  PartialItem item(self_, to_);
   std::erase_if(threads_, [&](const Thread& thread) {
     return self_.item_is_open(to_, thread) && !item.is_possible(thread);
   });

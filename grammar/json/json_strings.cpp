@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "grammar/json/json_automaton.h"
-#include "grammar/json/json_open_item.h"
+#include "grammar/json/json_partial_item.h"
 
 namespace specdec {
 namespace {
@@ -174,7 +174,7 @@ bool JsonAutomaton::depends_on_string(StateId id) {
   const bool begun = (state.guessed_depth & kBegun) != 0;
   return begun &&
          (state.depth < depth || std::ranges::none_of(state.threads, [&](const Thread& thread) {
-            return OpenItem(*this, state).has_others(thread);
+            return PartialItem(*this, state).has_others(thread);
           }));
 }
 
@@ -244,7 +244,7 @@ bool JsonAutomaton::describe(StateId id, OpenString& string) {
     return false;
   }
   string.escapes = options_.escapes;
-  OpenItem item(*this, state);
+  PartialItem item(*this, state);
   for (const Thread& thread : state.threads) {
     const size_t words = string.words.size();
     const bool told_apart = item_is_open(state, thread);

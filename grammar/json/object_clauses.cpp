@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
-#include "grammar/json/alike_values.h"
+#include "grammar/json/value_class.h"
 
 namespace specdec {
 namespace {
@@ -176,7 +176,7 @@ const std::vector<ObjectClauses::Split>& ObjectClauses::splits(ObjectPlanId id,
   const Told told = told_apart(plan, name);
   std::vector<Split> found;
   const std::span listing = std::span(told.formulas).first(told.listing);
-  for (AlikeValues& values : find_alike_values(feasibility_, listing)) {
+  for (ValueClass& values : find_value_classes(feasibility_, listing)) {
     const FormulaId with = formulas_.all_of({goal, values.formula(formulas_)});
     if (!feasibility_.impossible(with)) {
       add_splits(plan, name, told, with, values.truths, found);

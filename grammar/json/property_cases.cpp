@@ -87,9 +87,9 @@ std::vector<std::vector<PropertyCases::Test>> PropertyCases::many_tests(
     }
     at = next;
   }
-  constexpr size_t kMost = 4;
+  constexpr size_t kMax = 4;
   std::ranges::stable_sort(many, std::greater<>(), &std::vector<Test>::size);
-  many.resize(std::min(many.size(), kMost));
+  many.resize(std::min(many.size(), kMax));
   return many;
 }
 
@@ -107,7 +107,7 @@ class PropertyCases::Reader {
 
   /// What is left of the choices where the property has one of these values, or, for nullptr, is
   /// absent; kFalse alone when one cannot hold.
-  std::vector<FormulaId> read_all(std::span<const FormulaId> choices, const AlikeValues* values) {
+  std::vector<FormulaId> read_all(std::span<const FormulaId> choices, const ValueClass* values) {
     all_.questions_.count_step();
     values_ = values;
     ++case_;
@@ -209,7 +209,7 @@ class PropertyCases::Reader {
   FormulaStore& formulas_;
   NameId name_;
   std::unordered_map<FormulaId, size_t> places_;  ///< of what lists constants, among the truths
-  const AlikeValues* values_ = nullptr;
+  const ValueClass* values_ = nullptr;
   uint32_t case_ = 0;
   std::vector<Known> known_;  ///< by formula
 };
@@ -244,7 +244,7 @@ std::vector<PropertyCases::Case> PropertyCases::split_by(const std::vector<Test>
     rank = std::min(rank, test.rank);
     listing.push_back(test.listing);
   }
-  const std::vector<AlikeValues> values = find_alike_values(feasibility_, listing);
+  const std::vector<ValueClass> values = find_value_classes(feasibility_, listing);
   Reader reader(*this, tests);
   const KeySet name = formulas_.one_name(tests.front().name);
   std::vector<Case> cases;
@@ -267,8 +267,8 @@ std::vector<PropertyCases::Case> PropertyCases::split_by(const std::vector<Test>
 }
 
 /// "The value is one of those."
-FormulaId PropertyCases::join(const std::vector<AlikeValues>& all, const std::vector<bool>& which) {
-  AlikeValues joined{{}, which.front(), {}};  // of others: all values but those of the groups left
+FormulaId PropertyCases::join(const std::vector<ValueClass>& all, const std::vector<bool>& which) {
+  ValueClass joined{{}, which.front(), {}};  // of others: all values but those of the groups left
   for (size_t i = 1; i < all.size(); ++i) {
     if (which[i] != joined.others) {
       joined.values.insert(joined.values.end(), all[i].values.begin(), all[i].values.end());

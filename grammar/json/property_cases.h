@@ -5,10 +5,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "grammar/json/alike_values.h"
 #include "grammar/json/clause_reader.h"
 #include "grammar/json/feasibility.h"
 #include "grammar/json/formula_truths.h"
+#include "grammar/json/value_class.h"
 #include "grammar/schema/formula.h"
 #include "grammar/schema/schema_formulas.h"
 
@@ -58,7 +58,7 @@ class PropertyCases {
   /// Those of each property that has many.
   std::vector<std::vector<Test>> many_tests(std::span<const FormulaId> choices);
   std::vector<Case> split_by(const std::vector<Test>& tests, std::span<const FormulaId> choices);
-  FormulaId join(const std::vector<AlikeValues>& all, const std::vector<bool>& which);
+  FormulaId join(const std::vector<ValueClass>& all, const std::vector<bool>& which);
 
   FormulaStore& formulas_;
   SchemaFormulas& schemas_;

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kDense = 1'000;  ///< tokens from which on bits are shorter than a list
 
 void keep_bits(const TokenSpelling& spelling, const MaskWords& inside, const MaskWords& close,
-               StringWalk& walk) {
+               StringTraversal& walk) {
   auto bits = std::make_shared<MaskWords>(inside.size());
   for (size_t i = 0; i < bits->size(); ++i) {
     (*bits)[i] = inside[i] | (close[i] & spelling.plain_close[i]);
@@ -29,7 +29,7 @@ void keep_bits(const TokenSpelling& spelling, const MaskWords& inside, const Mas
 }
 
 void keep_lists(const TokenSpelling& spelling, const MaskWords& inside, const MaskWords& close,
-                StringWalk& walk) {
+                StringTraversal& walk) {
   for (size_t word = 0; word < inside.size(); ++word) {
     for (uint32_t rest = inside[word]; rest != 0; rest &= rest - 1) {
       const size_t token = word * 32 + static_cast<size_t>(__builtin_ctz(rest));
@@ -42,20 +42,21 @@ void keep_lists(const TokenSpelling& spelling, const MaskWords& inside, const Ma
     }
   }
   std::stable_sort(walk.exits.begin(), walk.exits.end(),
-                   [](const StringWalk::Exit& a, const StringWalk::Exit& b) {
+                   [](const StringTraversal::Exit& a, const StringTraversal::Exit& b) {
                      return a.remainder < b.remainder;
                    });
 }
 
 }  // namespace
 
-std::unique_ptr<StringWalk> LanguageWalks::below(Node root, RegexId language, EscapeStyle escapes) {
+std::unique_ptr<StringTraversal> LanguageWalks::below(Node root, RegexId language,
+                                                      EscapeStyle escapes) {
   struct Reader {
     RegexId language;
     JsonStringDecoder decoder;
     uint32_t length;
   };
-  auto walk = std::make_unique<StringWalk>();
+  auto walk = std::make_unique<StringTraversal>();
   const uint32_t top = trie_.depth(root);
   std::vector<Reader> path = {{language, {}, 0}};
   for (Node node = root + 1; node < trie_.end(root);) {
@@ -92,8 +93,8 @@ std::unique_ptr<StringWalk> LanguageWalks::below(Node root, RegexId language, Es
   return walk;
 }
 
-std::unique_ptr<StringWalk> LanguageWalks::few(RegexId language, const TokenSpelling& spelling,
-                                               EscapeStyle escapes) {
+std::unique_ptr<StringTraversal> LanguageWalks::few(RegexId language, const TokenSpelling& spelling,
+                                                    EscapeStyle escapes) {
   constexpr ptrdiff_t kFewLetters = 24;
   std::bitset<128> alive;
   for (const RegexStore::Transition& part : regexes_.transitions(language)) {
@@ -108,7 +109,7 @@ std::unique_ptr<StringWalk> LanguageWalks::few(RegexId language, const TokenSpel
   if (static_cast<ptrdiff_t>(alive.count()) > kFewLetters) {
     return nullptr;
   }
-  auto walk = std::make_unique<StringWalk>();
+  auto walk = std::make_unique<StringTraversal>();
   alive.set('"');
   alive.set('\\');
   for (size_t byte = 0; byte < alive.size() && walk->inside.size() < kDense; ++byte) {
@@ -126,7 +127,7 @@ std::unique_ptr<StringWalk> LanguageWalks::few(RegexId language, const TokenSpel
 
 /// The tokens that begin with one byte.
 void LanguageWalks::list_from(Node root, RegexId language, const TokenSpelling& spelling,
-                              EscapeStyle escapes, StringWalk& walk) {
+                              EscapeStyle escapes, StringTraversal& walk) {
   std::vector<RegexId> path = {language};  // by depth
   for (Node node = root; node < trie_.end(root);) {
     path.resize(trie_.depth(node));
@@ -157,13 +158,13 @@ void LanguageWalks::list_from(Node root, RegexId language, const TokenSpelling& 
   }
 }
 
-std::unique_ptr<StringWalk> LanguageWalks::differing(RegexId language, const Known& from,
-                                                     const TokenSpelling& spelling,
-                                                     EscapeStyle escapes) {
+std::unique_ptr<StringTraversal> LanguageWalks::differing(RegexId language, const Known& from,
+                                                          const TokenSpelling& spelling,
+                                                          EscapeStyle escapes) {
   MaskWords inside(word_count());
   MaskWords close(word_count());
   if (from.walk != nullptr) {
-    const StringWalk& known = *from.walk;
+    const StringTraversal& known = *from.walk;
     for (size_t i = 0; i < inside.size(); ++i) {
       inside[i] = (*known.bits)[i] & ~spelling.plain_close[i];
       close[i] = (*known.bits)[i] & spelling.plain_close[i];
@@ -177,13 +178,14 @@ std::unique_ptr<StringWalk> LanguageWalks::differing(RegexId language, const Kno
   return keep(inside, close, spelling);
 }
 
-std::unique_ptr<StringWalk> LanguageWalks::keep(const MaskWords& inside, const MaskWords& close,
-                                                const TokenSpelling& spelling) const {
+std::unique_ptr<StringTraversal> LanguageWalks::keep(const MaskWords& inside,
+                                                     const MaskWords& close,
+                                                     const TokenSpelling& spelling) const {
   size_t count = 0;
   for (size_t word = 0; word < inside.size() && count < kDense; ++word) {
     count += static_cast<size_t>(std::popcount(inside[word]));
   }
-  auto result = std::make_unique<StringWalk>();
+  auto result = std::make_unique<StringTraversal>();
   if (count < kDense) {
     keep_lists(spelling, inside, close, *result);
     return result;
@@ -196,7 +198,7 @@ RegexId LanguageWalks::nearest(RegexId language, const TokenSpelling& spelling,
                                const std::list<RegexId>& candidates, bool with_all) {
   constexpr size_t kOthers = 128;  // as much as all of ASCII: half of the pieces hold others
   constexpr size_t kEnough = 16;
-  constexpr size_t kMost = 64;
+  constexpr size_t kMax = 64;
   const std::optional<Letters> own = letters_.never(language);
   std::bitset<128> alive;
   std::array<RegexId, 128> nexts = {};
@@ -205,7 +207,7 @@ RegexId LanguageWalks::nearest(RegexId language, const TokenSpelling& spelling,
     alive[c] = nexts[c] != RegexStore::kNothing;
   }
   const Letters& own_always = letters_.always(language, spelling.longest);
-  const bool most_pieces = own_always.others && own_always.ascii.count() > kMost && with_all;
+  const bool most_pieces = own_always.others && own_always.ascii.count() > kMax && with_all;
   RegexId best = most_pieces ? RegexStore::kAll : RegexStore::kNothing;
   size_t most = most_pieces ? kOthers : kEnough;
   for (const RegexId candidate : candidates) {

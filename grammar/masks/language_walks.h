@@ -4,7 +4,7 @@
 
 #include "grammar/masks/letters.h"
 #include "grammar/masks/quote_remainders.h"
-#include "grammar/masks/string_walk.h"
+#include "grammar/masks/string_traversal.h"
 #include "grammar/masks/token_spelling.h"
 #include "grammar/regex/regex.h"
 #include "grammar/tables/token_trie.h"
@@ -21,21 +21,21 @@ class LanguageWalks {
       : trie_(trie), remainders_(remainders), regexes_(regexes), letters_(regexes) {}
 
   /// The tokens below a node of the tree, each followed to its end.
-  std::unique_ptr<StringWalk> below(Node root, RegexId language, EscapeStyle escapes);
+  std::unique_ptr<StringTraversal> below(Node root, RegexId language, EscapeStyle escapes);
   /// All tokens, listed as they are met; nullptr when there may be too many for lists.
-  std::unique_ptr<StringWalk> few(RegexId language, const TokenSpelling& spelling,
-                                  EscapeStyle escapes);
+  std::unique_ptr<StringTraversal> few(RegexId language, const TokenSpelling& spelling,
+                                       EscapeStyle escapes);
   /// A language whose walk has bits.
   struct Known {
     RegexId language = RegexStore::kNothing;  ///< kNothing: no tokens, without a walk
-    std::shared_ptr<const StringWalk> walk;
+    std::shared_ptr<const StringTraversal> walk;
   };
   /// All tokens, by what differs from the walk of another language.
-  std::unique_ptr<StringWalk> differing(RegexId language, const Known& from,
-                                        const TokenSpelling& spelling, EscapeStyle escapes);
+  std::unique_ptr<StringTraversal> differing(RegexId language, const Known& from,
+                                             const TokenSpelling& spelling, EscapeStyle escapes);
   /// The walk of these tokens, which stay inside, and these, which close.
-  std::unique_ptr<StringWalk> keep(const MaskWords& inside, const MaskWords& close,
-                                   const TokenSpelling& spelling) const;
+  std::unique_ptr<StringTraversal> keep(const MaskWords& inside, const MaskWords& close,
+                                        const TokenSpelling& spelling) const;
   /// Of some languages the one whose walk differs least from this one's, because it goes on to the
   /// same after most characters, or dies of the same letters; kAll only if `with_all`; kNothing
   /// when none is near.
@@ -47,7 +47,7 @@ class LanguageWalks {
 
  private:
   void list_from(Node root, RegexId language, const TokenSpelling& spelling, EscapeStyle escapes,
-                 StringWalk& walk);
+                 StringTraversal& walk);
 
   const TokenTrie& trie_;
   const QuoteRemainders& remainders_;

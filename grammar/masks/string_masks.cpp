@@ -9,20 +9,20 @@ constexpr size_t kRecent = 12;  ///< walks that a new one is compared with
 
 }  // namespace
 
-StringMasks::StringMasks(StringWalks& walks, RegexStore& regexes)
+StringMasks::StringMasks(TraversalCache& walks, RegexStore& regexes)
     : walks_(walks),
       regexes_(regexes),
       maker_(walks.trie(), walks.remainders(), regexes),
       classes_(walks.trie(), regexes) {}
 
-std::shared_ptr<const StringWalk> StringMasks::walk(Node node, RegexId language,
-                                                    EscapeStyle escapes) {
+std::shared_ptr<const StringTraversal> StringMasks::walk(Node node, RegexId language,
+                                                         EscapeStyle escapes) {
   if (node == 0 && language == RegexStore::kAll) {
     auto everything = walks_.everything(escapes);
     return everything != nullptr ? everything
                                  : walks_.set_everything(escapes, walk_whole(language, escapes));
   }
-  const StringWalks::Place at = place(node, language, escapes);
+  const TraversalCache::Place at = place(node, language, escapes);
   if (auto found = walks_.find(at)) {
     return found;
   }
@@ -63,9 +63,8 @@ std::list<RegexId> StringMasks::recent(EscapeStyle escapes) {
 
 /// That of a language which tokens cannot tell from this one, or a new one; nullptr when the
 /// language tells many characters apart, or few languages were like it.
-std::shared_ptr<const StringWalk> StringMasks::walk_by_classes(RegexId language,
-                                                               const std::list<RegexId>& recent,
-                                                               EscapeStyle escapes) {
+std::shared_ptr<const StringTraversal> StringMasks::walk_by_classes(
+    RegexId language, const std::list<RegexId>& recent, EscapeStyle escapes) {
   constexpr ptrdiff_t kTried = 2;
   const TokenSpelling& spelling = walks_.spelling(escapes);
   const std::shared_ptr<ClassTrees::Tree> tree = classes_.find(language, spelling, escapes);
@@ -90,7 +89,8 @@ std::shared_ptr<const StringWalk> StringMasks::walk_by_classes(RegexId language,
   return maker_.keep(inside, close, spelling);
 }
 
-std::shared_ptr<const StringWalk> StringMasks::make_walk(RegexId language, EscapeStyle escapes) {
+std::shared_ptr<const StringTraversal> StringMasks::make_walk(RegexId language,
+                                                              EscapeStyle escapes) {
   const TokenSpelling& spelling = walks_.spelling(escapes);
   if (auto few = maker_.few(language, spelling, escapes)) {
     walks_.count_whole();
@@ -113,7 +113,8 @@ std::shared_ptr<const StringWalk> StringMasks::make_walk(RegexId language, Escap
   return maker_.differing(language, known, spelling, escapes);
 }
 
-std::shared_ptr<const StringWalk> StringMasks::walk_whole(RegexId language, EscapeStyle escapes) {
+std::shared_ptr<const StringTraversal> StringMasks::walk_whole(RegexId language,
+                                                               EscapeStyle escapes) {
   std::shared_ptr<const Walk> walk = walks_.read(place(0, language, escapes));
   walk = walk == nullptr ? make_walk(language, escapes) : walk;
   if (walk->bits != nullptr) {

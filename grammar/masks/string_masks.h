@@ -8,7 +8,7 @@
 
 #include "grammar/masks/class_trees.h"
 #include "grammar/masks/language_walks.h"
-#include "grammar/masks/string_walks.h"
+#include "grammar/masks/traversal_cache.h"
 #include "grammar/regex/regex.h"
 
 namespace specdec {
@@ -19,13 +19,13 @@ namespace specdec {
 /// threads, which walk at the same time.
 class StringMasks {
  public:
-  using Inside = StringWalk::Inside;
-  using Exit = StringWalk::Exit;
-  using Walk = StringWalk;
-  using Lengths = StringWalks::Lengths;
+  using Inside = StringTraversal::Inside;
+  using Exit = StringTraversal::Exit;
+  using Walk = StringTraversal;
+  using Lengths = TraversalCache::Lengths;
 
   /// Borrows both: the languages of one store, the walks of all.
-  StringMasks(StringWalks& walks, RegexStore& regexes);
+  StringMasks(TraversalCache& walks, RegexStore& regexes);
 
   const TokenTrie& trie() const { return walks_.trie(); }
   const QuoteRemainders& remainders() const { return walks_.remainders(); }
@@ -33,7 +33,7 @@ class StringMasks {
   /// The tokens below a node of the trie, as seen from the beginning of a string or from a place
   /// between two of its characters, that the node's own text has led to.
   std::shared_ptr<const Walk> walk(TokenTrie::Node node, RegexId language, EscapeStyle escapes);
-  /// See StringWalks.
+  /// See TraversalCache.
   std::shared_ptr<const MaskWords> unite(const std::shared_ptr<const MaskWords>& a,
                                          const std::shared_ptr<const MaskWords>& b) {
     return walks_.unite(a, b);
@@ -58,7 +58,7 @@ class StringMasks {
  private:
   using Node = TokenTrie::Node;
 
-  StringWalks::Place place(Node node, RegexId language, EscapeStyle escapes) const {
+  TraversalCache::Place place(Node node, RegexId language, EscapeStyle escapes) const {
     return {node, escapes, regexes_.key(language)};
   }
   std::shared_ptr<const Walk> make_walk(RegexId language, EscapeStyle escapes);
@@ -70,7 +70,7 @@ class StringMasks {
   /// Those whose walks are kept.
   std::list<RegexId> recent(EscapeStyle escapes);
 
-  StringWalks& walks_;
+  TraversalCache& walks_;
   RegexStore& regexes_;
   std::mutex mutex_;
   /// Languages with bits, newest first; under the lock.

@@ -8,7 +8,7 @@
 namespace specdec {
 namespace {
 
-constexpr uint32_t kMostStates = 2'000;  ///< a larger automaton is left to its grammars
+constexpr uint32_t kMaxStates = 2'000;  ///< a larger automaton is left to its grammars
 
 /// Equal for equal plans, else different.
 std::string key_of(const NumberPlan& plan, NumberStyle style) {
@@ -168,7 +168,7 @@ std::shared_ptr<NumberAutomaton> NumberAutomata::known_small(const std::string& 
   const std::lock_guard lock(mutex_);
   known_.recount([](const auto& automaton) { return automaton->bytes(); });
   const std::shared_ptr<NumberAutomaton>* known = known_.find(key);
-  return known != nullptr && (*known)->states() <= kMostStates ? *known : nullptr;
+  return known != nullptr && (*known)->states() <= kMaxStates ? *known : nullptr;
 }
 
 uint64_t NumberAutomata::bytes() const {

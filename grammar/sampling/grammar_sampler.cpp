@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kSpace = " \n\r\t";
 constexpr int kTries = 5;
 constexpr int kCandidates = 4;        ///< tokens drawn for each that is taken, for legible texts
-constexpr size_t kBytesPerToken = 8;  ///< that a way out may need at most
+constexpr size_t kBytesPerToken = 8;  ///< that a completion may need at most
 constexpr double kUseName = 0.75;
 constexpr double kUseTag = 0.5;
 constexpr double kCloseString = 0.3;
@@ -101,7 +101,7 @@ class Walk {
   bool take(Token token);
   std::vector<Cut> cuts_of(std::string_view bytes, size_t max_begin) const;
   bool spell(std::string_view bytes);
-  std::optional<std::string> whole_way_out(size_t max_bytes) const;
+  std::optional<std::string> whole_completion(size_t max_bytes) const;
   bool finish(int64_t max_tokens);
   std::string next_part() const;
   std::string any_name();
@@ -179,7 +179,7 @@ bool Walk::spell(std::string_view bytes) {
   const CompiledGrammar& grammar = matcher_.grammar();
   const StateId after = grammar.next(matcher_.state(), bytes);
   const std::string forced = grammar.forced_bytes(after);
-  const std::string more = forced.empty() ? grammar.way_out(after).value_or("") : forced;
+  const std::string more = forced.empty() ? grammar.completion(after).value_or("") : forced;
   const std::vector<Cut> cuts = cuts_of(std::string(bytes) + more, bytes.size());
   size_t end = bytes.size();
   while (end < cuts.size() && cuts[end].state == Automaton::kDead) {
@@ -198,14 +198,14 @@ bool Walk::spell(std::string_view bytes) {
   return true;
 }
 
-/// The whole way out that the grammar knows, or up to a named token; nothing when there is none or
-/// it is too long.
-std::optional<std::string> Walk::whole_way_out(size_t max_bytes) const {
+/// The whole completion that the grammar knows, or up to a named token; nothing when there is none
+/// or it is too long.
+std::optional<std::string> Walk::whole_completion(size_t max_bytes) const {
   const CompiledGrammar& grammar = matcher_.grammar();
   StateId state = matcher_.state();
   std::string way;
-  while (!grammar.is_complete(state) && !grammar.way_out_token(state)) {
-    const auto part = grammar.way_out(state);
+  while (!grammar.is_complete(state) && !grammar.completion_token(state)) {
+    const auto part = grammar.completion(state);
     if (!part || part->empty() || way.size() + part->size() > max_bytes) {
       return std::nullopt;
     }
@@ -215,17 +215,17 @@ std::optional<std::string> Walk::whole_way_out(size_t max_bytes) const {
   return way;
 }
 
-/// Takes a way out. Where it cannot be spelt, as the cut of a canonical grammar's text may have to
-/// go on otherwise, any token and the way from there.
+/// Takes a completion. Where it cannot be spelt, as the cut of a canonical grammar's text may have
+/// to go on otherwise, any token and the way from there.
 bool Walk::finish(int64_t max_tokens) {
   while (length() <= max_tokens) {
     time_.look();
-    const auto way = whole_way_out(static_cast<size_t>(max_tokens - length()) * kBytesPerToken);
+    const auto way = whole_completion(static_cast<size_t>(max_tokens - length()) * kBytesPerToken);
     if (!way) {
       return false;
     }
-    const auto named =
-        way->empty() ? matcher_.grammar().way_out_token(matcher_.state()) : std::optional<Token>();
+    const auto named = way->empty() ? matcher_.grammar().completion_token(matcher_.state())
+                                    : std::optional<Token>();
     if (!named && spell(*way)) {
       if (matcher_.is_complete()) {
         return true;
@@ -238,13 +238,13 @@ bool Walk::finish(int64_t max_tokens) {
   return false;
 }
 
-/// The next bytes of a way out, of a string its whole rest; empty when none is known.
+/// The next bytes of a completion, of a string its whole rest; empty when none is known.
 std::string Walk::next_part() const {
   std::string forced = matcher_.grammar().forced_bytes(matcher_.state());
   if (!forced.empty()) {
     return forced;
   }
-  const std::string way = matcher_.grammar().way_out(matcher_.state()).value_or("");
+  const std::string way = matcher_.grammar().completion(matcher_.state()).value_or("");
   const size_t quote = place_.in_string() ? way.find('"') : way.npos;
   return quote != way.npos ? way.substr(0, quote + 1) : way.substr(0, scan_utf8(way).bytes);
 }

@@ -24,9 +24,9 @@ struct GrammarSampleOptions {
 };
 
 /// The tokens of a random text of a grammar, without an end token: a random walk over its
-/// masks, which from half of `max_tokens` on takes the shortest way out that it finds. Nothing when
-/// no text of at most `max_tokens` was found in a few tries. Throws GrammarError at a limit of the
-/// grammar and beyond `max_seconds`.
+/// masks, which from half of `max_tokens` on takes the shortest completion that it finds. Nothing
+/// when no text of at most `max_tokens` was found in a few tries. Throws GrammarError at a limit of
+/// the grammar and beyond `max_seconds`.
 std::optional<std::vector<Token>> sample_grammar(
     const std::shared_ptr<const CompiledGrammar>& grammar, const GrammarSampleOptions& options,
     Randomness& random);

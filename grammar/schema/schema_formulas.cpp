@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "grammar/interruption.h"
-#include "grammar/schema/schema_glance.h"
+#include "grammar/schema/disjointness_check.h"
 #include "grammar/schema/schema_unevaluated.h"
 
 namespace specdec {
@@ -264,7 +264,8 @@ void SchemaFormulas::add_objects(Subschema here, std::vector<FormulaId>& parts) 
 
 std::vector<FormulaId> SchemaFormulas::no_others(Subschema here, size_t size) {
   std::vector<FormulaId> result;
-  for (const std::vector<size_t>& overlaps : Glance(*this).overlaps_of_one_of(here, size)) {
+  for (const std::vector<size_t>& overlaps :
+       DisjointnessCheck(*this).overlaps_of_one_of(here, size)) {
     std::vector<FormulaId> others;
     for (const size_t other : overlaps) {
       others.push_back(formulas_.negate(below(here, "oneOf", other)));

@@ -44,7 +44,7 @@ class SchemaFormulas {
     uint32_t scope = 0;
   };
   class Unevaluated;
-  class Glance;
+  class DisjointnessCheck;
 
   FormulaId schema(SchemaNode node, uint32_t scope);
   FormulaId below(Subschema here, std::string_view keyword);

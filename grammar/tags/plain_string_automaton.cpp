@@ -50,11 +50,11 @@ class PlainStringAutomaton final : public Automaton {
   void begin_call() override { strings_->begin_call(); }
   double used() const override { return strings_->used(); }
 
-  std::optional<std::string> way_out(StateId state) override {
+  std::optional<std::string> completion(StateId state) override {
     if (is_complete(state)) {
       return "";
     }
-    const std::string way = strings_->way_out(state).value_or("");
+    const std::string way = strings_->completion(state).value_or("");
     if (const size_t rest = continuation_bytes(way); rest > 0) {
       return way.substr(0, rest);
     }

@@ -9,9 +9,9 @@
 #include "core/error.h"
 #include "grammar/json/open_string.h"
 #include "grammar/tables/sequence_table.h"
+#include "grammar/tags/tag_completion.h"
 #include "grammar/tags/tag_explain.h"
 #include "grammar/tags/tag_threads.h"
-#include "grammar/tags/tag_way_out.h"
 
 namespace specdec {
 namespace {
@@ -131,13 +131,13 @@ class TagAutomaton final : public Automaton, public StringStates {
     return in_grammars(state, [](Automaton& inner, StateId at) { return inner.mask_state(at); });
   }
 
-  std::optional<std::string> way_out(StateId state) override {
-    const TagWayOut way = find_way_out(program_, threads(state));
+  std::optional<std::string> completion(StateId state) override {
+    const TagCompletion way = find_completion(program_, threads(state));
     return way.bytes.empty() && way.token ? std::nullopt : std::optional(way.bytes);
   }
 
-  std::optional<Token> way_out_token(StateId state) override {
-    const TagWayOut way = find_way_out(program_, threads(state));
+  std::optional<Token> completion_token(StateId state) override {
+    const TagCompletion way = find_completion(program_, threads(state));
     return way.bytes.empty() ? way.token : std::nullopt;
   }
 

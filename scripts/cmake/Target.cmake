@@ -55,3 +55,18 @@ function(specdec_precompiled_header target)
     endif()
   endif()
 endfunction()
+
+# specdec_layer(<name> [OPERATORS] <source>... [LINKS <target>...]): a library of its own for a layer of
+# a folder, so that what the layer may know is what it links, and batches of sources never cross layers.
+function(specdec_layer name)
+  cmake_parse_arguments(arg "OPERATORS" "" "LINKS" ${ARGN})
+  specdec_library(${name} ${arg_UNPARSED_ARGUMENTS})
+  if(arg_LINKS)
+    target_link_libraries(${name} PUBLIC ${arg_LINKS})
+  endif()
+  if(arg_OPERATORS)
+    specdec_precompiled_header(${name} OPERATORS)
+  else()
+    specdec_precompiled_header(${name})
+  endif()
+endfunction()

@@ -1,6 +1,6 @@
 // Any text, after a byte that says in which notation (even: GBNF, odd: Lark), is either refused, or
 // a grammar whose texts can be walked: masks and steps agree, no text runs into a dead end, and
-// each has its way out.
+// each has its completion.
 #include "tests/fuzz/walk_grammar.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

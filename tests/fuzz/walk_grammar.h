@@ -59,14 +59,14 @@ inline void check_mask(const GrammarMatcher& matcher, const TokenMask& mask) {
   }
 }
 
-/// What is forced may come, and a way out, where the grammar knows one, leads to the end.
+/// What is forced may come, and a completion, where the grammar knows one, leads to the end.
 inline void check_ways(const GrammarMatcher& matcher) {
   const CompiledGrammar& grammar = matcher.grammar();
   require(grammar.next(matcher.state(), matcher.forced_bytes()) != Automaton::kDead ||
           matcher.limit());
   StateId state = matcher.state();
   for (int parts = 0; parts < 1'000; ++parts) {
-    const auto way = grammar.way_out(state);
+    const auto way = grammar.completion(state);
     if (grammar.limit(state)) {
       return;
     }

@@ -118,9 +118,9 @@ TEST(GrammarSourceTest, Gbnf) {
   EXPECT_FALSE(matches("a(a1"));
   const CompiledGrammar& grammar = matches.grammar();
   const StateId one = grammar.next(grammar.start(), "a1");
-  EXPECT_EQ(grammar.way_out(grammar.next(grammar.start(), "a(a")), "1)");
-  EXPECT_EQ(grammar.way_out(one), "");
-  EXPECT_EQ(grammar.way_out(grammar.next(one, kTinyEnd)), "");
+  EXPECT_EQ(grammar.completion(grammar.next(grammar.start(), "a(a")), "1)");
+  EXPECT_EQ(grammar.completion(one), "");
+  EXPECT_EQ(grammar.completion(grammar.next(one, kTinyEnd)), "");
   EXPECT_FALSE(matches("1"));
   source.start = "list";
   EXPECT_TRUE(Matches(source)("1"));

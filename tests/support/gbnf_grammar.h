@@ -17,8 +17,8 @@ class Gbnf {
   bool accepts(std::string_view text) { return specdec::accepts(*automaton_, text); }
   bool is_prefix(std::string_view text) { return specdec::is_prefix(*automaton_, text); }
   StateId walk(std::string_view text) { return specdec::walk(*automaton_, text); }
-  std::string way_out(std::string_view text) {
-    return automaton_->way_out(walk(text)).value_or("none");
+  std::string completion(std::string_view text) {
+    return automaton_->completion(walk(text)).value_or("none");
   }
   Automaton& operator*() { return *automaton_; }
   Automaton* operator->() { return automaton_.get(); }

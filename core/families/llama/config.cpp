@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMostLayers = 1024;
+constexpr int64_t kMaxLayers = 1024;
 
 /// What a model_type means where its config says nothing.
 struct TypeDefaults {
@@ -78,9 +78,9 @@ class LlamaReader {
     config.vocab_size = keys_.positive("vocab_size");
     config.hidden_size = keys_.positive("hidden_size");
     config.num_layers = keys_.positive("num_hidden_layers");
-    if (config.num_layers > kMostLayers) {
+    if (config.num_layers > kMaxLayers) {
       keys_.fail("num_hidden_layers",
-                 fmt::format("is {}, more than {}", config.num_layers, kMostLayers));
+                 fmt::format("is {}, more than {}", config.num_layers, kMaxLayers));
     }
     config.rms_norm_eps = keys_.positive_number("rms_norm_eps", 1e-6);
     config.max_position_embeddings = keys_.positive("max_position_embeddings", type_.positions);

@@ -14,8 +14,8 @@
 namespace specdec {
 namespace {
 
-constexpr int64_t kMostHeads = 64;
-constexpr int64_t kMostLayers = 16;
+constexpr int64_t kMaxHeads = 64;
+constexpr int64_t kMaxLayers = 16;
 
 std::string block_name(int64_t head, int64_t layer) {
   return fmt::format("{}.{}.linear.", head, layer);
@@ -49,8 +49,8 @@ MedusaConfig read_medusa_config(const std::filesystem::path& folder) {
               fmt::format("says that this is a head of type {0}; use drafter type {0}", kind));
   }
   MedusaConfig config;
-  config.num_heads = at_most(keys, "medusa_num_heads", kMostHeads);
-  config.num_layers = at_most(keys, "medusa_num_layers", kMostLayers);
+  config.num_heads = at_most(keys, "medusa_num_heads", kMaxHeads);
+  config.num_layers = at_most(keys, "medusa_num_layers", kMaxLayers);
   config.hidden_size = keys.has("hidden_size") ? keys.positive("hidden_size") : 0;
   config.vocab_size = keys.has("vocab_size") ? keys.positive("vocab_size") : 0;
   config.share_lm_head = keys.boolean("share_lm_head", false);

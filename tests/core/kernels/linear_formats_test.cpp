@@ -61,14 +61,14 @@ class LinearFormatsTest : public testing::TestWithParam<FormatCase> {
 };
 
 TEST_P(LinearFormatsTest, RowsDoNotDependOnEachOther) {
-  constexpr int64_t kMost = 131;
+  constexpr int64_t kMax = 131;
   const Linear linear = random_linear(70, 6);
-  const Tensor input = random_input(kMost, linear);
+  const Tensor input = random_input(kMax, linear);
   const Tensor all = linear.apply(input);
-  for (int64_t nodes = 1; nodes <= kMost; nodes += nodes < 26 ? 1 : 5) {
+  for (int64_t nodes = 1; nodes <= kMax; nodes += nodes < 26 ? 1 : 5) {
     EXPECT_TRUE(at::equal(linear.apply(input.narrow(0, 0, nodes)), all.narrow(0, 0, nodes)))
         << nodes << " nodes";
-    const int64_t last = kMost - nodes;
+    const int64_t last = kMax - nodes;
     EXPECT_TRUE(at::equal(linear.apply(input.narrow(0, last, nodes)), all.narrow(0, last, nodes)))
         << "last " << nodes << " nodes";
   }

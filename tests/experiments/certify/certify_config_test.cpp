@@ -101,7 +101,7 @@ TEST_F(CertifyConfigTest, LosslessStrategiesPassSampled) {
     EXPECT_EQ(json["tests"][2]["prompt"], "two");
     for (const auto& test : json["tests"]) {
       EXPECT_EQ(test["mode"], "sampled");
-      EXPECT_EQ(test["verdict"], "passed");
+      EXPECT_EQ(test["result"], "passed");
       EXPECT_GE(test["adjusted_p_value"], test["p_value"]);
     }
     EXPECT_EQ(json["tests"][1]["samples"], 800);
@@ -212,7 +212,7 @@ TEST_F(CertifyConfigTest, ALossyStrategyIsMeasuredNotTested) {
   const auto json = nlohmann::json::parse(
       cli(sampled(config(1.0, "typical", "  - type: autoregressive\n"), "--json")).out);
   EXPECT_TRUE(json["passed"]);
-  EXPECT_EQ(json["tests"][0]["verdict"], "lossy");
+  EXPECT_EQ(json["tests"][0]["result"], "lossy");
   EXPECT_LT(json["tests"][0]["p_value"], 1e-6);
   EXPECT_GT(json["tests"][0]["positions"]["total_variation_at_least"], 0.01);
   const auto text = cli(sampled(config(1.0, "typical")));

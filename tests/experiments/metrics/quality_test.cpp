@@ -49,17 +49,17 @@ TEST(QualityTest, ComparesPairedAnswers) {
   // By hand: mean -4 / 202, variance 21 / 202 - mean^2, t(199) = 1.97196.
   EXPECT_NEAR(quality.interval->low, -0.064453, 1e-5);
   EXPECT_NEAR(quality.interval->high, 0.024849, 1e-5);
-  EXPECT_EQ(quality.verdict, QualityVerdict::kUndecided);
+  EXPECT_EQ(quality.conclusion, QualityConclusion::kUndecided);
 }
 
-TEST(QualityTest, VerdictsFollowTheMargin) {
-  EXPECT_EQ(quality_of(outcomes(400, 190, 5, 5))->verdict, QualityVerdict::kNotWorse);
-  EXPECT_EQ(quality_of(outcomes(300, 200, 100, 0))->verdict, QualityVerdict::kWorse);
-  EXPECT_EQ(quality_of(outcomes(10, 10, 0, 0))->verdict, QualityVerdict::kUndecided)
+TEST(QualityTest, ConclusionsFollowTheMargin) {
+  EXPECT_EQ(quality_of(outcomes(400, 190, 5, 5))->conclusion, QualityConclusion::kNotWorse);
+  EXPECT_EQ(quality_of(outcomes(300, 200, 100, 0))->conclusion, QualityConclusion::kWorse);
+  EXPECT_EQ(quality_of(outcomes(10, 10, 0, 0))->conclusion, QualityConclusion::kUndecided)
       << "20 questions without a difference are no proof";
-  EXPECT_EQ(quality_of(outcomes(400, 200, 0, 0))->verdict, QualityVerdict::kNotWorse);
-  EXPECT_EQ(quality_of(outcomes(10, 590, 0, 0))->verdict, QualityVerdict::kCannotTell);
-  EXPECT_EQ(quality_of(outcomes(590, 10, 0, 0))->verdict, QualityVerdict::kCannotTell);
+  EXPECT_EQ(quality_of(outcomes(400, 200, 0, 0))->conclusion, QualityConclusion::kNotWorse);
+  EXPECT_EQ(quality_of(outcomes(10, 590, 0, 0))->conclusion, QualityConclusion::kCannotTell);
+  EXPECT_EQ(quality_of(outcomes(590, 10, 0, 0))->conclusion, QualityConclusion::kCannotTell);
 }
 
 TEST(QualityTest, TheMarginCanBeAnother) {
@@ -67,15 +67,15 @@ TEST(QualityTest, TheMarginCanBeAnother) {
   const auto quality = [&](double margin) {
     return summarize(records, {.quality_margin = margin}).rows.at(1).quality.value();
   };
-  EXPECT_EQ(quality(0.02).verdict, QualityVerdict::kNotWorse);
-  EXPECT_EQ(quality(0.005).verdict, QualityVerdict::kUndecided);
+  EXPECT_EQ(quality(0.02).conclusion, QualityConclusion::kNotWorse);
+  EXPECT_EQ(quality(0.005).conclusion, QualityConclusion::kUndecided);
   EXPECT_EQ(quality(0.005).margin, 0.005);
 }
 
 TEST(QualityTest, FewQuestionsHaveNoInterval) {
   const auto quality = quality_of(outcomes(3, 3, 1, 0)).value();
   EXPECT_EQ(quality.interval, std::nullopt);
-  EXPECT_EQ(quality.verdict, QualityVerdict::kUndecided);
+  EXPECT_EQ(quality.conclusion, QualityConclusion::kUndecided);
 }
 
 TEST(QualityTest, NothingScoredIsNothingCompared) {
@@ -114,7 +114,7 @@ TEST(QualityTest, AStrategyAtTheMarginSeldomPasses) {
       const int64_t outcome = random.draw(weights);
       scores.push_back({outcome == 0 || outcome == 2, outcome == 0 || outcome == 3});
     }
-    passed += quality_of(scores)->verdict == QualityVerdict::kNotWorse ? 1 : 0;
+    passed += quality_of(scores)->conclusion == QualityConclusion::kNotWorse ? 1 : 0;
   }
   EXPECT_LE(passed, kRuns / 20);  // 2.5 % are expected
 }

@@ -120,25 +120,25 @@ TEST(HeadlineTest, LossyStrategiesHaveTheirQualityMeasuredOrSaySo) {
                               .share = 0.49,
                               .interval = Interval{-0.03, 0.01},
                               .questions = 400,
-                              .verdict = QualityVerdict::kNotWorse};
+                              .conclusion = QualityConclusion::kNotWorse};
   report.summary.rows[1].right_share = 0.49;
   const auto note = [&] { return quality_notes(report, report.strategies[1]).at(0); };
   EXPECT_EQ(note(),
             "lossy is lossy: correct on 49.0 % of 400 questions, plain on 50.0 % (95 % interval of "
             "the difference -3.0 to +1.0 points); it is not worse by more than 5 points.");
   EXPECT_THAT(table_of(report), AllOf(HasSubstr("49.0 %"), HasSubstr("-1.0 (-3.0 to +1.0)")));
-  quality->verdict = QualityVerdict::kWorse;
+  quality->conclusion = QualityConclusion::kWorse;
   EXPECT_THAT(note(), HasSubstr("; it is worse by more than 5 points."));
-  quality->verdict = QualityVerdict::kCannotTell;
+  quality->conclusion = QualityConclusion::kCannotTell;
   EXPECT_THAT(note(), HasSubstr("below 20 % or above 90 % a loss would not show"));
   quality->interval.reset();
-  quality->verdict = QualityVerdict::kUndecided;
+  quality->conclusion = QualityConclusion::kUndecided;
   EXPECT_THAT(note(),
               HasSubstr("plain on 50.0 %; these questions do not settle whether it is worse"));
   std::ostringstream out;
   write_json(out, report);
   const auto row = nlohmann::json::parse(out.str()).at("rows").at(1);
-  EXPECT_EQ(row.at("quality").at("verdict"), "undecided");
+  EXPECT_EQ(row.at("quality").at("conclusion"), "undecided");
   EXPECT_EQ(row.at("right_share"), 0.49);
 }
 
@@ -182,8 +182,8 @@ TEST(HeadlineTest, TheMarginIsTheConfigs) {
   Report report = report_with({arm("lossy", 2.0, 12)});
   report.strategies = {{.name = "plain", .description = ""},
                        {.name = "lossy", .description = "", .lossy = true}};
-  report.summary.rows[1].quality =
-      QualityComparison{.questions = 9, .margin = 0.025, .verdict = QualityVerdict::kNotWorse};
+  report.summary.rows[1].quality = QualityComparison{
+      .questions = 9, .margin = 0.025, .conclusion = QualityConclusion::kNotWorse};
   EXPECT_THAT(quality_notes(report, report.strategies[1]).at(0),
               HasSubstr("not worse by more than 2.5 points"));
 }

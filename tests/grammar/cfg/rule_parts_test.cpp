@@ -54,7 +54,7 @@ bool takes(const GrammarMatcher& start, const std::vector<Piece>& pieces) {
   return matcher.is_complete();
 }
 
-/// At random places, masks are what steps allow, and the way out leads to the end.
+/// At random places, masks are what steps allow, and the completion leads to the end.
 void expect_sound(const GrammarMatcher& start, uint32_t seed) {
   std::mt19937 random(seed);
   const CompiledGrammar& grammar = start.grammar();
@@ -76,8 +76,8 @@ void expect_sound(const GrammarMatcher& start, uint32_t seed) {
     }
     for (int parts = 0; !matcher.is_complete(); ++parts) {
       ASSERT_LT(parts, 100);
-      const auto token = grammar.way_out_token(matcher.state());
-      const auto bytes = grammar.way_out(matcher.state());
+      const auto token = grammar.completion_token(matcher.state());
+      const auto bytes = grammar.completion(matcher.state());
       ASSERT_TRUE(token ? matcher.accept(*token) : matcher.accept_bytes(bytes.value_or("")));
       ASSERT_TRUE(token || !bytes.value_or("").empty());
     }
@@ -328,9 +328,9 @@ TEST(RulePartsTest, WaysOutShunSchemasThatKnowNone) {
     schema = R"({"type": "object", "properties": {"a": )" + schema + R"(}, "required": ["a"]})";
   }
   const GrammarMatcher alone = lark_matcher("start: %json " + schema);
-  ASSERT_EQ(alone.grammar().way_out(alone.state()), std::nullopt);
+  ASSERT_EQ(alone.grammar().completion(alone.state()), std::nullopt);
   const GrammarMatcher matcher = lark_matcher("start: %json " + schema + " | \"abc\"~9");
-  EXPECT_EQ(matcher.grammar().way_out(matcher.state()), "abcabcabcabcabcabcabcabcabc");
+  EXPECT_EQ(matcher.grammar().completion(matcher.state()), "abcabcabcabcabcabcabcabcabc");
 }
 
 TEST(RulePartsTest, SchemasCostTheirOwnTextAlone) {

@@ -57,7 +57,7 @@ JsonSchemaOptions probe_options(const JsonValue& probe) {
 }
 
 /// What is said of specdec in the table; `error` gets the message when the schema is refused.
-std::string verdict(const JsonValue& probe, std::string& error) {
+std::string outcome(const JsonValue& probe, std::string& error) {
   const auto valid = instances(probe, "valid");
   const auto invalid = instances(probe, "invalid");
   const bool wrong_schema = valid.empty() && invalid.empty();
@@ -80,7 +80,7 @@ TEST(KeywordProbesTest, EachIsRightOrWhatItSays) {
   for (const JsonValue& probe : keyword_probes()) {
     const std::string said = text_of(probe, "specdec");
     std::string error;
-    EXPECT_EQ(verdict(probe, error), said.empty() ? "right" : said)
+    EXPECT_EQ(outcome(probe, error), said.empty() ? "right" : said)
         << text_of(probe, "id") << ": " << error;
     EXPECT_THAT(error, HasSubstr(text_of(probe, "error"))) << text_of(probe, "id");
   }

@@ -246,11 +246,11 @@ TEST(TagAutomatonTest, WaysOutLeadToTheEnd) {
     StateId state = tags.walk(random_text(tags.automaton(), random, round % 30));
     for (int steps = 0; !tags.automaton().is_complete(state); ++steps) {
       ASSERT_LT(steps, 10);
-      if (const auto token = tags.automaton().way_out_token(state)) {
-        EXPECT_EQ(tags.automaton().way_out(state), std::nullopt);
+      if (const auto token = tags.automaton().completion_token(state)) {
+        EXPECT_EQ(tags.automaton().completion(state), std::nullopt);
         state = tags.automaton().next_token(state, *token);
       } else {
-        const auto way = tags.automaton().way_out(state).value_or("");
+        const auto way = tags.automaton().completion(state).value_or("");
         for (const char byte : way.empty() ? std::string("0") : way) {  // of a regex none is known
           state = tags.automaton().next(state, static_cast<uint8_t>(byte));
         }

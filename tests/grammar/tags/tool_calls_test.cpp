@@ -430,7 +430,7 @@ TEST(ToolCallsTest, WaysOutEndTheCall) {
     for (size_t size = 0; size <= call.size(); ++size) {
       StateId state = grammar->next(grammar->start(), std::string_view(call).substr(0, size));
       for (int parts = 0; !grammar->is_complete(state); ++parts) {
-        const std::string way = grammar->way_out(state).value_or("");
+        const std::string way = grammar->completion(state).value_or("");
         ASSERT_FALSE(way.empty() || parts == 50) << style << " after " << size;
         state = grammar->next(state, way);
       }

@@ -1,4 +1,4 @@
-#include "decoders/drafters/forced_tokens.h"
+#include "decoders/drafters/forced_tokens_drafter.h"
 
 #include <optional>
 #include <utility>
@@ -47,7 +47,7 @@ std::vector<Token> ForcedTokensDrafter::forced(const DraftContext& context) cons
     return {};
   }
   const TokenSpan output = context.committed.subspan(request_.prompt.size());
-  return forced_tokens(*place_, request_.tokenizer, output, context.max_depth);
+  return find_forced_tokens(*place_, request_.tokenizer, output, context.max_depth);
 }
 
 Draft ForcedTokensDrafter::propose(const DraftContext& context) {

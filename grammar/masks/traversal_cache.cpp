@@ -1,5 +1,5 @@
 // Which walks and bits are kept, in memory and in a file.
-#include "grammar/masks/string_walks.h"
+#include "grammar/masks/traversal_cache.h"
 
 #include <algorithm>
 #include <bit>
@@ -19,7 +19,7 @@ uint64_t cost(uint64_t bytes) { return std::max<uint64_t>(bytes, 4096); }
 
 }  // namespace
 
-StringWalks::StringWalks(const TokenTrie& trie, uint64_t max_bytes, const CacheFile* cache)
+TraversalCache::TraversalCache(const TokenTrie& trie, uint64_t max_bytes, const CacheFile* cache)
     : trie_(trie),
       cache_(cache),
       remainders_(trie, cache),
@@ -31,12 +31,12 @@ StringWalks::StringWalks(const TokenTrie& trie, uint64_t max_bytes, const CacheF
   }
 }
 
-size_t StringWalks::Hash::operator()(const Place& place) const {
+size_t TraversalCache::Hash::operator()(const Place& place) const {
   const uint64_t where = uint64_t{place.node} << 8 | static_cast<uint64_t>(place.escapes);
   return WordHash().add(where).add(place.language[0]).add(place.language[1]).value();
 }
 
-StringWalks::Spelling& StringWalks::known_spelling(EscapeStyle escapes) {
+TraversalCache::Spelling& TraversalCache::known_spelling(EscapeStyle escapes) {
   Spelling& known = spellings_.at(escapes);
   std::call_once(known.made, [&] {
     known.spelling = TokenSpelling::make(trie_, remainders_, escapes, cache_);
@@ -48,19 +48,19 @@ StringWalks::Spelling& StringWalks::known_spelling(EscapeStyle escapes) {
 
 // ---- What is kept ------------------------------------------------------------------------------
 
-std::shared_ptr<const StringWalk> StringWalks::find(const Place& place) {
+std::shared_ptr<const StringTraversal> TraversalCache::find(const Place& place) {
   const std::lock_guard lock(mutex_);
   const std::shared_ptr<const Walk>* found = walks_.find(place);
   return found == nullptr ? nullptr : *found;
 }
 
-bool StringWalks::has(const Place& place) const {
+bool TraversalCache::has(const Place& place) const {
   const std::lock_guard lock(mutex_);
   return walks_.has(place);
 }
 
-std::shared_ptr<const StringWalk> StringWalks::add(const Place& place,
-                                                   std::shared_ptr<const Walk> walk) {
+std::shared_ptr<const StringTraversal> TraversalCache::add(const Place& place,
+                                                           std::shared_ptr<const Walk> walk) {
   const void* what = walk.get();  // alike languages share one
   const uint64_t bytes = walk->bytes();
   const std::lock_guard lock(mutex_);
@@ -70,35 +70,36 @@ std::shared_ptr<const StringWalk> StringWalks::add(const Place& place,
   return walks_.add(place, std::move(walk), 0, {what, bytes});
 }
 
-std::shared_ptr<const StringWalk> StringWalks::everything(EscapeStyle escapes) const {
+std::shared_ptr<const StringTraversal> TraversalCache::everything(EscapeStyle escapes) const {
   const std::lock_guard lock(mutex_);
   const auto found = everything_.find(escapes);
   return found == everything_.end() ? nullptr : found->second;
 }
 
-std::shared_ptr<const StringWalk> StringWalks::set_everything(
+std::shared_ptr<const StringTraversal> TraversalCache::set_everything(
     EscapeStyle escapes, const std::shared_ptr<const Walk>& walk) {
   const std::lock_guard lock(mutex_);
   return everything_.try_emplace(escapes, walk).first->second;
 }
 
-uint64_t StringWalks::walk_bytes() const {
+uint64_t TraversalCache::walk_bytes() const {
   const std::lock_guard lock(mutex_);
   return walks_.bytes();
 }
 
-uint64_t StringWalks::bits_bytes() const {
+uint64_t TraversalCache::bits_bytes() const {
   const std::lock_guard lock(mutex_);
   return bits_.bytes();
 }
 
-std::shared_ptr<const MaskWords> StringWalks::keep(const Key& key, Combined combined) {
+std::shared_ptr<const MaskWords> TraversalCache::keep(const Key& key, Combined combined) {
   const uint64_t bytes = 3 * word_count() * sizeof(uint32_t);  // it may be the last to hold them
   return bits_.add(key, std::move(combined), bytes).result;
 }
 
-std::shared_ptr<const MaskWords> StringWalks::bits(const StringWalk& walk, EscapeStyle escapes,
-                                                   bool may_close, const Lengths& lengths) {
+std::shared_ptr<const MaskWords> TraversalCache::bits(const StringTraversal& walk,
+                                                      EscapeStyle escapes, bool may_close,
+                                                      const Lengths& lengths) {
   TokenSpelling& spelling = known_spelling(escapes).spelling;
   const uint64_t max = std::min<uint64_t>(lengths.max, spelling.longest);
   const bool closes = may_close && lengths.min <= max;
@@ -121,8 +122,8 @@ std::shared_ptr<const MaskWords> StringWalks::bits(const StringWalk& walk, Escap
   return keep(key, {walk.bits, nullptr, std::move(words)});
 }
 
-std::shared_ptr<const MaskWords> StringWalks::unite(const std::shared_ptr<const MaskWords>& a,
-                                                    const std::shared_ptr<const MaskWords>& b) {
+std::shared_ptr<const MaskWords> TraversalCache::unite(const std::shared_ptr<const MaskWords>& a,
+                                                       const std::shared_ptr<const MaskWords>& b) {
   if (a == b) {
     return a;
   }
@@ -140,8 +141,8 @@ std::shared_ptr<const MaskWords> StringWalks::unite(const std::shared_ptr<const 
   return keep(key, {a, b, std::move(result)});
 }
 
-std::vector<StringWalk::Exit> StringWalks::exits(const StringWalk& walk, EscapeStyle escapes,
-                                                 uint32_t remainder) {
+std::vector<StringTraversal::Exit> TraversalCache::exits(const StringTraversal& walk,
+                                                         EscapeStyle escapes, uint32_t remainder) {
   if (walk.bits == nullptr) {
     const auto [first, last] =
         std::equal_range(walk.exits.begin(), walk.exits.end(), Exit{.remainder = remainder},
@@ -160,8 +161,8 @@ std::vector<StringWalk::Exit> StringWalks::exits(const StringWalk& walk, EscapeS
   return found;
 }
 
-std::vector<StringWalk::Exit> StringWalks::plain_exits(const StringWalk& walk,
-                                                       EscapeStyle escapes) {
+std::vector<StringTraversal::Exit> TraversalCache::plain_exits(const StringTraversal& walk,
+                                                               EscapeStyle escapes) {
   std::vector<Exit> found;
   const TokenSpelling& spelling = this->spelling(escapes);
   for (size_t word = 0; word < walk.bits->size(); ++word) {
@@ -176,16 +177,16 @@ std::vector<StringWalk::Exit> StringWalks::plain_exits(const StringWalk& walk,
 
 // ---- The file -----------------------------------------------------------------------------------
 
-std::unique_ptr<StringWalk> StringWalks::read(const Place& place) {
+std::unique_ptr<StringTraversal> TraversalCache::read(const Place& place) {
   std::vector<uint32_t> words;
   if (cache_ == nullptr || !cache_->read(walk_key(place.language, place.escapes), words)) {
     return nullptr;
   }
-  return StringWalk::from_words(words, word_count(), spelling(place.escapes).closing.size());
+  return StringTraversal::from_words(words, word_count(), spelling(place.escapes).closing.size());
 }
 
-void StringWalks::write(CacheFileWriter& file, const CacheFile& old,
-                        const WideHash::Value& everything, uint64_t max_bytes) const {
+void TraversalCache::write(CacheFileWriter& file, const CacheFile& old,
+                           const WideHash::Value& everything, uint64_t max_bytes) const {
   remainders_.write(file);
   for (const auto& [escapes, known] : spellings_) {
     if (known.is_made) {

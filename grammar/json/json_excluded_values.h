@@ -12,10 +12,10 @@ namespace specdec {
 /// The values that arrays tell apart, by the beginnings of their texts: which of them an item that
 /// has begun may still become. What was found is kept, so that a place in an item takes one look at
 /// the values, however many tokens are tried there.
-class JsonAutomaton::ToldApart {
+class JsonAutomaton::ExcludedValues {
  public:
   /// Borrows the automaton.
-  explicit ToldApart(JsonAutomaton& self) : self_(self) {}
+  explicit ExcludedValues(JsonAutomaton& self) : self_(self) {}
 
   /// Where the string begins that the beginning of a JSON text ends in: at its quote.
   static size_t open_string(std::string_view text);

@@ -13,10 +13,10 @@ namespace specdec {
 
 /// What is seen of subschemas at a glance, before any formula: their types, constants and patterns.
 /// Enough to tell most alternatives of a oneOf apart, however many there are.
-class SchemaFormulas::Glance {
+class SchemaFormulas::DisjointnessCheck {
  public:
   /// Borrows it.
-  explicit Glance(SchemaFormulas& schemas) : schemas_(schemas) {}
+  explicit DisjointnessCheck(SchemaFormulas& schemas) : schemas_(schemas) {}
 
   /// For each part of the oneOf the others with which it may share a value.
   std::vector<std::vector<size_t>> overlaps_of_one_of(Subschema here, size_t size);
@@ -37,7 +37,7 @@ class SchemaFormulas::Glance {
   };
 
   const Seen& look(Subschema here, int depth);
-  Seen look_anew(Subschema here, int depth);
+  Seen look_inside(Subschema here, int depth);
   void add_types(SchemaNode node, Seen& seen) const;
   void add_values(SchemaNode node, Seen& seen) const;
   void add_properties(Subschema here, Seen& seen, int depth);

@@ -13,9 +13,9 @@ namespace specdec {
 /// Short texts that end what a state has begun. They follow the plans, not the bytes: of a value
 /// the simplest kind, of a list or object what brings it nearer to its end. Without white space;
 /// what is found for a plan is kept.
-class JsonAutomaton::WayOut {
+class JsonAutomaton::Completion {
  public:
-  explicit WayOut(JsonAutomaton& self) : self_(self), plans_(self.plans_) {}
+  explicit Completion(JsonAutomaton& self) : self_(self), plans_(self.plans_) {}
 
   /// True when so much is remembered that too little may be left for another question.
   bool is_full() const;
@@ -30,8 +30,9 @@ class JsonAutomaton::WayOut {
 
  private:
   using Known = std::map<std::pair<uint32_t, int>, std::optional<std::string>>;
-  static constexpr int kMaxMadeDepth = 48;     ///< lists and objects in each other, of a made value
-  static constexpr size_t kMaxKnown = 50'000;  ///< ways out that are remembered; then none is found
+  static constexpr int kMaxMadeDepth = 48;  ///< lists and objects in each other, of a made value
+  static constexpr size_t kMaxKnown =
+      50'000;  ///< completions that are remembered; then none is found
 
   std::optional<std::string> inner(const Thread& thread);
 

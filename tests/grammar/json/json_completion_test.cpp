@@ -1,4 +1,4 @@
-// Ways out of JSON texts that are not finished: JsonAutomaton::way_out.
+// Completions of JSON texts that are not finished: JsonAutomaton::completion.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,11 +21,11 @@ Grammar compile_schema(const std::string& schema, const std::string& whitespace 
   return compile_json_schema(empty_vocabulary(), schema, json_options(schema_order, whitespace));
 }
 
-/// The text with all of its way out; nothing when the grammar knows none, or it does not end.
+/// The text with all of its completion; nothing when the grammar knows none, or it does not end.
 std::optional<std::string> finished(const CompiledGrammar& grammar, std::string text) {
   StateId state = grammar.next(grammar.start(), text);
   for (int parts = 0; !grammar.is_complete(state); ++parts) {
-    const auto way = grammar.way_out(state);
+    const auto way = grammar.completion(state);
     if (!way || way->empty() || parts == 1000) {
       return std::nullopt;
     }
@@ -40,7 +40,7 @@ std::string finished(const std::string& schema, const std::string& text,
   return finished(*compile_schema(schema, whitespace), text).value_or("none");
 }
 
-TEST(JsonWayOutTest, TakesWhatIsRequired) {
+TEST(JsonCompletionTest, TakesWhatIsRequired) {
   const std::string schema = R"({"type": "object", "required": ["a", "b"], "properties":
       {"a": {"type": "integer", "minimum": 5}, "b": {"type": "array", "minItems": 2}}})";
   EXPECT_EQ(finished(schema, ""), R"({"a":5,"b":[0,0]})");
@@ -49,7 +49,7 @@ TEST(JsonWayOutTest, TakesWhatIsRequired) {
   EXPECT_EQ(finished(schema, R"({"a":7,"b":[0,0]})"), R"({"a":7,"b":[0,0]})");
 }
 
-TEST(JsonWayOutTest, NumbersThatAreToldApartEnd) {
+TEST(JsonCompletionTest, NumbersThatAreToldApartEnd) {
   for (const char* begun :
        {"[-", "[1,", "[1,1", "[-1,-", "[1e", "[1,1.", "[0.5,0.5", "[[-", "{\"a\":-"}) {
     for (const char* schema :
@@ -60,7 +60,7 @@ TEST(JsonWayOutTest, NumbersThatAreToldApartEnd) {
   }
 }
 
-TEST(JsonWayOutTest, OneDeepValueAmongManyNamesInAnyOrder) {
+TEST(JsonCompletionTest, OneDeepValueAmongManyNamesInAnyOrder) {
   std::string names = R"("z")";
   for (char name = 'a'; name < 'z'; ++name) {
     names += fmt::format(R"(, "{}")", name);
@@ -75,7 +75,7 @@ TEST(JsonWayOutTest, OneDeepValueAmongManyNamesInAnyOrder) {
   EXPECT_TRUE(finished(*grammar, R"({"k":1)"));
 }
 
-TEST(JsonWayOutTest, FindsThePropertyThatMustExist) {
+TEST(JsonCompletionTest, FindsThePropertyThatMustExist) {
   const std::string some = R"({"type": "object", "not": {"patternProperties":
       {"c": {"not": {"type": "string", "pattern": "99"}}}}})";
   EXPECT_EQ(finished(some, ""), R"({"c":"99"})");
@@ -83,7 +83,7 @@ TEST(JsonWayOutTest, FindsThePropertyThatMustExist) {
   EXPECT_EQ(finished(some, R"({"x":"9)"), R"({"x":"9","c":"99"})");
 }
 
-TEST(JsonWayOutTest, CountsAndTellsItemsApart) {
+TEST(JsonCompletionTest, CountsAndTellsItemsApart) {
   const std::string unique =
       R"({"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": true, "minItems": 3})";
   for (const char* text : {"", "[", "[2", "[2,", "[2,1"}) {
@@ -97,7 +97,7 @@ TEST(JsonWayOutTest, CountsAndTellsItemsApart) {
             "[3,40,10]");
 }
 
-TEST(JsonWayOutTest, EndsCharactersStringsAndNumbers) {
+TEST(JsonCompletionTest, EndsCharactersStringsAndNumbers) {
   EXPECT_EQ(finished(R"({"type": "string", "minLength": 3})", "\"x"), "\"x00\"");
   EXPECT_EQ(finished(R"({"type": "string", "pattern": "^é+$"})", "\"\xC3"), "\"é\"");
   EXPECT_EQ(finished(R"({"const": "\n"})", "\"\\u0"), "\"\\u000A\"");
@@ -105,7 +105,7 @@ TEST(JsonWayOutTest, EndsCharactersStringsAndNumbers) {
   EXPECT_EQ(finished(R"({"type": "integer", "minimum": 125, "multipleOf": 10})", "1"), "130");
 }
 
-TEST(JsonWayOutTest, WritesTheWhiteSpaceOfItsStyle) {
+TEST(JsonCompletionTest, WritesTheWhiteSpaceOfItsStyle) {
   const std::string schema =
       R"({"type": "object", "required": ["a"], "properties": {"a": {"type": "array", "minItems": 2}}})";
   EXPECT_EQ(finished(schema, "", "spaced"), R"({"a": [0, 0]})");
@@ -113,7 +113,7 @@ TEST(JsonWayOutTest, WritesTheWhiteSpaceOfItsStyle) {
 }
 
 /// Every text, cut anywhere, is finished, and satisfies the schema.
-TEST(JsonWayOutTest, EveryTextThatHasBegunIsFinished) {
+TEST(JsonCompletionTest, EveryTextThatHasBegunIsFinished) {
   int told = 0;
   for (const std::string& line : grammar_data("samples.jsonl")) {
     const JsonValue sample = parse_json(line, "samples.jsonl");

@@ -16,16 +16,16 @@ namespace specdec {
 
 /// Items that have begun, of arrays that tell values apart: what they may still become. Each such
 /// array around a place takes some values of its next item and refuses others.
-class JsonAutomaton::OpenItem {
+class JsonAutomaton::PartialItem {
  public:
   /// Borrows both; the text of the state's outermost such item is known, or `text_known` is false.
-  OpenItem(JsonAutomaton& self, const State& state)
+  PartialItem(JsonAutomaton& self, const State& state)
       : self_(self), plans_(self.plans_), state_(state) {}
 
   /// True when the thread leads to values that all the arrays take.
   bool is_possible(const Thread& thread);
   /// What ends the outermost item with such a value.
-  std::optional<std::string> way_out(const Thread& thread);
+  std::optional<std::string> completion(const Thread& thread);
   /// True only when the thread leads to values besides those that are told apart, and one more.
   bool has_others(const Thread& thread);
   /// What is still to come of strings that are told apart: with these the items may become values
@@ -38,7 +38,7 @@ class JsonAutomaton::OpenItem {
   uint32_t depth_of(const Thread& thread) const;
   /// How many values an array refuses at most of its item.
   using Refused = std::function<uint64_t(const Entry& entry)>;
-  Refused told_apart();
+  Refused excluded_values();
   Refused left();
   /// By stack: alternatives that are open at once share what is around them.
   using Sums = std::unordered_map<uint32_t, uint64_t>;

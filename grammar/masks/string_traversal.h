@@ -12,7 +12,7 @@ namespace specdec {
 /// Which tokens stay inside a string of some language, and which close it. With many tokens inside,
 /// bits; with few, lists. A token that closes the string is never inside one, so one set of bits
 /// says both.
-struct StringWalk {
+struct StringTraversal {
   /// A token that stays inside, with the number of characters that it adds.
   struct Inside {
     Token token = 0;
@@ -36,8 +36,8 @@ struct StringWalk {
   std::vector<uint32_t> to_words() const;
   /// The same back, for a vocabulary of so many mask words and closing tokens; nullptr when the
   /// words are not such a walk.
-  static std::unique_ptr<StringWalk> from_words(std::span<const uint32_t> words, size_t mask_words,
-                                                size_t closing_tokens);
+  static std::unique_ptr<StringTraversal> from_words(std::span<const uint32_t> words,
+                                                     size_t mask_words, size_t closing_tokens);
 };
 
 }  // namespace specdec

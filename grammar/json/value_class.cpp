@@ -1,4 +1,4 @@
-#include "grammar/json/alike_values.h"
+#include "grammar/json/value_class.h"
 
 #include <map>
 #include <set>
@@ -9,7 +9,7 @@
 
 namespace specdec {
 
-std::vector<AlikeValues> find_alike_values(Feasibility& feasibility,
+std::vector<ValueClass> find_value_classes(Feasibility& feasibility,
                                            std::span<const FormulaId> listing) {
   std::map<ValueId, std::pair<std::string, std::set<size_t>>> lists;  // by value: formulas
   for (size_t i = 0; i < listing.size(); ++i) {
@@ -22,12 +22,12 @@ std::vector<AlikeValues> find_alike_values(Feasibility& feasibility,
   for (const auto& [id, entry] : lists) {
     alike[entry.second].push_back(parse_json(entry.first, "value"));
   }
-  std::vector<AlikeValues> all(1);
+  std::vector<ValueClass> all(1);
   all.front() = {{}, true, std::vector<bool>(listing.size())};
   for (auto& [formulas, values] : alike) {
     std::vector<JsonValue>& told = all.front().values;
     told.insert(told.end(), values.begin(), values.end());
-    AlikeValues& group = all.emplace_back();
+    ValueClass& group = all.emplace_back();
     group.values = std::move(values);
     group.truths.resize(listing.size());
     for (const size_t formula : formulas) {

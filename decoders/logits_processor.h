@@ -10,10 +10,10 @@ namespace specdec {
 
 /// The one place where penalties, grammar masks and sampling transforms turn the target's logits
 /// into distributions; and what is known of them afterwards.
-class TargetDistributions {
+class LogitsProcessor {
  public:
   /// Borrows both.
-  TargetDistributions(const Request& request, const CommittedText& text, int64_t vocab_size);
+  LogitsProcessor(const Request& request, const CommittedText& text, int64_t vocab_size);
 
   /// The distributions after each node of a draft, whose logits are [n, vocab]. Each node's history
   /// is the text as it is now and its own path. They hold until the next call.

@@ -1,10 +1,10 @@
-#include "grammar/cfg/earley_way_out.h"
+#include "grammar/cfg/earley_completion.h"
 
 #include <algorithm>
 
 namespace specdec {
 
-EarleyAutomaton::WayOut::WayOut(EarleyAutomaton& automaton)
+EarleyAutomaton::Completion::Completion(EarleyAutomaton& automaton)
     : automaton_(automaton),
       grammar_(*automaton.grammar_),
       rules_(grammar_.nonterminals()),
@@ -15,12 +15,12 @@ EarleyAutomaton::WayOut::WayOut(EarleyAutomaton& automaton)
   }
 }
 
-uint64_t EarleyAutomaton::WayOut::cost_behind(SlotId slot, ReturnId returns) {
+uint64_t EarleyAutomaton::Completion::cost_behind(SlotId slot, ReturnId returns) {
   return sum(slots_[next_of(slot)], solve(returns).cost);
 }
 
-void EarleyAutomaton::WayOut::after(const std::vector<Item>& items,
-                                    const std::vector<Embedded>& embedded, Way& way) {
+void EarleyAutomaton::Completion::after(const std::vector<Item>& items,
+                                        const std::vector<Embedded>& embedded, Way& way) {
   Begun best;
   const auto consider = [&](const Begun& begun) { best = begun.cost < best.cost ? begun : best; };
   for (const Item& item : items) {
@@ -28,7 +28,7 @@ void EarleyAutomaton::WayOut::after(const std::vector<Item>& items,
     consider({sum(rest, cost_behind(item.slot, item.returns)), &item, nullptr});
   }
   for (const Embedded& item : embedded) {
-    const auto rest = grammar_.terminal_at(item.slot).automaton->way_out(item.inner);
+    const auto rest = grammar_.terminal_at(item.slot).automaton->completion(item.inner);
     consider({sum(rest ? rest->size() : kUnknownCost, cost_behind(item.slot, item.returns)),
               nullptr, &item});
   }
@@ -44,13 +44,13 @@ void EarleyAutomaton::WayOut::after(const std::vector<Item>& items,
   }
 }
 
-bool EarleyAutomaton::WayOut::improve(Choice& choice, const Choice& other) {
+bool EarleyAutomaton::Completion::improve(Choice& choice, const Choice& other) {
   const bool better = other.cost < choice.cost;
   choice = better ? other : choice;
   return better;
 }
 
-uint64_t EarleyAutomaton::WayOut::cost(const ContextFreeGrammar::Symbol& symbol) {
+uint64_t EarleyAutomaton::Completion::cost(const ContextFreeGrammar::Symbol& symbol) {
   if (!symbol.is_terminal) {
     return rules_[symbol.index].cost;
   }
@@ -63,13 +63,13 @@ uint64_t EarleyAutomaton::WayOut::cost(const ContextFreeGrammar::Symbol& symbol)
     if (known != embedded_costs_.end()) {
       return known->second;
     }
-    const auto way = terminal.automaton->way_out(terminal.automaton->start());
+    const auto way = terminal.automaton->completion(terminal.automaton->start());
     return embedded_costs_[symbol.index] = way ? way->size() : kUnknownCost;
   }
   return regular(terminal.regex).size();
 }
 
-bool EarleyAutomaton::WayOut::improve() {
+bool EarleyAutomaton::Completion::improve() {
   bool changed = false;
   for (SlotId id = 1; id < slots_.size(); ++id) {
     const ContextFreeGrammar::Slot& slot = grammar_.slot(id);
@@ -86,7 +86,7 @@ bool EarleyAutomaton::WayOut::improve() {
   return changed;
 }
 
-const std::string& EarleyAutomaton::WayOut::regular(RegexId regex) {
+const std::string& EarleyAutomaton::Completion::regular(RegexId regex) {
   const auto [known, is_new] = regular_.emplace(regex, "");
   if (is_new) {
     RegexStore& store = automaton_.regexes_;
@@ -99,7 +99,7 @@ const std::string& EarleyAutomaton::WayOut::regular(RegexId regex) {
   return known->second;
 }
 
-EarleyAutomaton::WayOut::Choice EarleyAutomaton::WayOut::solve(ReturnId set) {
+EarleyAutomaton::Completion::Choice EarleyAutomaton::Completion::solve(ReturnId set) {
   const auto known = returns_.find(set);
   if (known != returns_.end()) {
     return known->second;
@@ -114,7 +114,7 @@ EarleyAutomaton::WayOut::Choice EarleyAutomaton::WayOut::solve(ReturnId set) {
   return returns_[set];
 }
 
-bool EarleyAutomaton::WayOut::improve_set(ReturnId id) {
+bool EarleyAutomaton::Completion::improve_set(ReturnId id) {
   Choice& choice = returns_[id];
   bool changed = false;
   const auto pairs = automaton_.returns_[id];
@@ -126,7 +126,7 @@ bool EarleyAutomaton::WayOut::improve_set(ReturnId id) {
   return changed;
 }
 
-std::vector<EarleyAutomaton::ReturnId> EarleyAutomaton::WayOut::unsolved_from(ReturnId set) {
+std::vector<EarleyAutomaton::ReturnId> EarleyAutomaton::Completion::unsolved_from(ReturnId set) {
   std::vector<ReturnId> sets = {set};
   returns_.emplace(set, Choice());
   for (size_t i = 0; i < sets.size(); ++i) {
@@ -141,8 +141,8 @@ std::vector<EarleyAutomaton::ReturnId> EarleyAutomaton::WayOut::unsolved_from(Re
   return sets;
 }
 
-void EarleyAutomaton::WayOut::append_terminal(const ContextFreeGrammar::Terminal& terminal,
-                                              RegexId rest, Way& way) {
+void EarleyAutomaton::Completion::append_terminal(const ContextFreeGrammar::Terminal& terminal,
+                                                  RegexId rest, Way& way) {
   if (terminal.automaton != nullptr) {
     append_embedded(*terminal.automaton, terminal.automaton->start(), way);
   } else if (terminal.token) {
@@ -153,8 +153,8 @@ void EarleyAutomaton::WayOut::append_terminal(const ContextFreeGrammar::Terminal
   }
 }
 
-void EarleyAutomaton::WayOut::append_embedded(Automaton& automaton, StateId from, Way& way) {
-  const std::string bytes = automaton.way_out(from).value_or("");
+void EarleyAutomaton::Completion::append_embedded(Automaton& automaton, StateId from, Way& way) {
+  const std::string bytes = automaton.completion(from).value_or("");
   for (const char byte : bytes) {
     from = automaton.next(from, static_cast<uint8_t>(byte));
   }
@@ -162,7 +162,7 @@ void EarleyAutomaton::WayOut::append_embedded(Automaton& automaton, StateId from
   way.cut = !automaton.is_complete(from);
 }
 
-void EarleyAutomaton::WayOut::append(SlotId first, Way& way) {
+void EarleyAutomaton::Completion::append(SlotId first, Way& way) {
   for (std::vector<SlotId> open = {first}; !open.empty() && !way.cut;) {
     const SlotId id = open.back();
     open.pop_back();
@@ -180,7 +180,7 @@ void EarleyAutomaton::WayOut::append(SlotId first, Way& way) {
   }
 }
 
-void EarleyAutomaton::WayOut::append_returns(ReturnId set, Way& way) {
+void EarleyAutomaton::Completion::append_returns(ReturnId set, Way& way) {
   for (Choice choice = solve(set); choice.slot != ContextFreeGrammar::kEnd && !way.cut;
        choice = solve(choice.next)) {
     append(choice.slot, way);

@@ -1,9 +1,9 @@
-#include "grammar/json/json_open_item.h"
+#include "grammar/json/json_partial_item.h"
 
 #include <algorithm>
 
 #include "core/error.h"
-#include "grammar/json/json_told_apart.h"
+#include "grammar/json/json_excluded_values.h"
 
 namespace specdec {
 namespace {
@@ -43,7 +43,7 @@ std::vector<std::string> list_different(uint64_t wanted, const List& list, const
 
 }  // namespace
 
-const std::string& JsonAutomaton::OpenItem::text() {
+const std::string& JsonAutomaton::PartialItem::text() {
   if (!text_) {
     text_ = self_.recorded(state_.text);
   }
@@ -51,7 +51,7 @@ const std::string& JsonAutomaton::OpenItem::text() {
 }
 
 /// Of the list or object whose part ends when what the thread is in ends.
-uint32_t JsonAutomaton::OpenItem::depth_of(const Thread& thread) const {
+uint32_t JsonAutomaton::PartialItem::depth_of(const Thread& thread) const {
   switch (thread.kind) {
     case Kind::kValue:
     case Kind::kString:
@@ -65,37 +65,37 @@ uint32_t JsonAutomaton::OpenItem::depth_of(const Thread& thread) const {
 }
 
 /// From where the item of an array begins.
-std::string_view JsonAutomaton::OpenItem::text(const Entry& entry) {
+std::string_view JsonAutomaton::PartialItem::text(const Entry& entry) {
   return std::string_view(text()).substr(entry.text_start);
 }
 
 /// Told by the array alone.
-JsonAutomaton::OpenItem::Refused JsonAutomaton::OpenItem::told_apart() {
+JsonAutomaton::PartialItem::Refused JsonAutomaton::PartialItem::excluded_values() {
   return [this](const Entry& entry) {
     ArrayStates& arrays = plans_.arrays();
     const bool unique = entry.kind == Entry::Kind::kUniqueArray && arrays.plan(entry.state).unique;
-    return unique ? arrays.count_told_apart(entry.state) : 0;
+    return unique ? arrays.count_excluded_values(entry.state) : 0;
   };
 }
 
 /// Of what the item may still become.
-JsonAutomaton::OpenItem::Refused JsonAutomaton::OpenItem::left() {
+JsonAutomaton::PartialItem::Refused JsonAutomaton::PartialItem::left() {
   return [this](const Entry& entry) {
     const bool unique =
         entry.kind == Entry::Kind::kUniqueArray && plans_.arrays().plan(entry.state).unique;
-    const ToldApart::Item item = {entry.state, state_.text, text(entry)};
-    return unique ? self_.told_apart_->left(item).size() : 0;
+    const ExcludedValues::Item item = {entry.state, state_.text, text(entry)};
+    return unique ? self_.excluded_values_->left(item).size() : 0;
   };
 }
 
 /// Of all the arrays around.
-uint64_t JsonAutomaton::OpenItem::sum(const Thread& thread, const Refused& refused) {
+uint64_t JsonAutomaton::PartialItem::sum(const Thread& thread, const Refused& refused) {
   Sums known;
   return state_.text_depth == 0 ? 0 : sum(thread.stack, depth_of(thread), refused, known);
 }
 
-uint64_t JsonAutomaton::OpenItem::sum(uint32_t stack, uint32_t depth, const Refused& refused,
-                                      Sums& known) {
+uint64_t JsonAutomaton::PartialItem::sum(uint32_t stack, uint32_t depth, const Refused& refused,
+                                         Sums& known) {
   if (depth < state_.text_depth) {
     return 0;
   }
@@ -110,29 +110,29 @@ uint64_t JsonAutomaton::OpenItem::sum(uint32_t stack, uint32_t depth, const Refu
   return known[stack] = most;
 }
 
-bool JsonAutomaton::OpenItem::is_possible(const Thread& thread) {
+bool JsonAutomaton::PartialItem::is_possible(const Thread& thread) {
   const auto enough = [&](const Refused& refused) {
     Enough look = {0, refused};
     return are_enough({{thread}}, thread.stack, depth_of(thread), look);
   };
-  return sum(thread, told_apart()) == 0 || enough(told_apart()) || may_end(thread) ||
-         enough(left()) || way_out(thread).has_value();
+  return sum(thread, excluded_values()) == 0 || enough(excluded_values()) || may_end(thread) ||
+         enough(left()) || completion(thread).has_value();
 }
 
-bool JsonAutomaton::OpenItem::has_others(const Thread& thread) {
+bool JsonAutomaton::PartialItem::has_others(const Thread& thread) {
   std::vector<Part> parts;
   if (thread.kind != Kind::kNumber || state_.text != kUnknownText) {  // else its digits are unknown
     parts.push_back({thread});
   }
-  const Refused refused = told_apart();
+  const Refused refused = excluded_values();
   Enough look = {1, refused};
   return state_.text_depth != 0 && are_enough(parts, thread.stack, depth_of(thread), look);
 }
 
 /// True only when each array around can have a value of its item that it does not refuse, and
 /// `spare` more. Different values of a part make different items of what is around it.
-bool JsonAutomaton::OpenItem::are_enough(const std::vector<Part>& parts, uint32_t stack,
-                                         uint32_t depth, Enough& enough) {
+bool JsonAutomaton::PartialItem::are_enough(const std::vector<Part>& parts, uint32_t stack,
+                                            uint32_t depth, Enough& enough) {
   if (depth < state_.text_depth) {
     return true;
   }
@@ -163,14 +163,14 @@ bool JsonAutomaton::OpenItem::are_enough(const std::vector<Part>& parts, uint32_
 }
 
 /// True when the thread is in a number, which may end here. That is quickly told.
-bool JsonAutomaton::OpenItem::may_end(const Thread& thread) {
+bool JsonAutomaton::PartialItem::may_end(const Thread& thread) {
   no_way_.clear();
   return thread.kind == Kind::kNumber && self_.numbers(thread.a).is_complete(thread.b) &&
          finish(text(), thread.stack, depth_of(thread), kFewWays).has_value();
 }
 
 /// Few ways are tried first: one of them is mostly taken.
-std::optional<std::string> JsonAutomaton::OpenItem::way_out(const Thread& thread) {
+std::optional<std::string> JsonAutomaton::PartialItem::completion(const Thread& thread) {
   const uint32_t depth = depth_of(thread);
   const uint64_t most = sum(thread, left()) + 1;
   const std::string begun = text().substr(0, complete_size(thread));
@@ -190,7 +190,7 @@ std::optional<std::string> JsonAutomaton::OpenItem::way_out(const Thread& thread
 // ---- How a value goes on ------------------------------------------------------------------------
 
 /// True only when it leads to that many values.
-bool JsonAutomaton::OpenItem::has_many(const Thread& thread, uint64_t many) {
+bool JsonAutomaton::PartialItem::has_many(const Thread& thread, uint64_t many) {
   switch (thread.kind) {
     case Kind::kValue:
       return plans_.has_many(thread.a, many);
@@ -222,7 +222,7 @@ bool JsonAutomaton::OpenItem::has_many(const Thread& thread, uint64_t many) {
 }
 
 /// Of at least `most` different values, if there are so many.
-std::vector<std::string> JsonAutomaton::OpenItem::rests(const Thread& thread, uint64_t most) {
+std::vector<std::string> JsonAutomaton::PartialItem::rests(const Thread& thread, uint64_t most) {
   return list_different(
       most, [&](uint64_t listed) { return list_rests(thread, listed); },
       [&](const std::vector<std::string>& texts) {
@@ -231,9 +231,9 @@ std::vector<std::string> JsonAutomaton::OpenItem::rests(const Thread& thread, ui
 }
 
 /// An object's names come in any order behind the first one: how many different objects these are.
-size_t JsonAutomaton::OpenItem::count_objects(const Thread& key,
-                                              const std::vector<std::string>& rests) {
-  const size_t quote = ToldApart::open_string(text());
+size_t JsonAutomaton::PartialItem::count_objects(const Thread& key,
+                                                 const std::vector<std::string>& rests) {
+  const size_t quote = ExcludedValues::open_string(text());
   std::string begun = "{";
   begun.append(text(), quote, complete_size(key) - quote);
   std::unordered_set<ValueId> objects;
@@ -243,7 +243,8 @@ size_t JsonAutomaton::OpenItem::count_objects(const Thread& key,
   return objects.size();
 }
 
-std::vector<std::string> JsonAutomaton::OpenItem::list_rests(const Thread& thread, uint64_t most) {
+std::vector<std::string> JsonAutomaton::PartialItem::list_rests(const Thread& thread,
+                                                                uint64_t most) {
   ValueLists& lists = plans_.lists();
   switch (thread.kind) {
     case Kind::kValue: {
@@ -286,9 +287,9 @@ std::vector<std::string> JsonAutomaton::OpenItem::list_rests(const Thread& threa
   return {};
 }
 
-/// A number that may end comes first: a way out that only made it longer would never end.
-std::vector<std::string> JsonAutomaton::OpenItem::number_rests(const NumberTexts& numbers,
-                                                               uint64_t most) {
+/// A number that may end comes first: a completion that only made it longer would never end.
+std::vector<std::string> JsonAutomaton::PartialItem::number_rests(const NumberTexts& numbers,
+                                                                  uint64_t most) {
   std::vector<std::string> texts = numbers.completions(number_text(), most);
   if (numbers.is_complete(number_text())) {
     texts.insert(texts.begin(), "");
@@ -298,8 +299,8 @@ std::vector<std::string> JsonAutomaton::OpenItem::number_rests(const NumberTexts
 
 /// False when the character that has begun is not the word's first.
 template <class Word>
-bool JsonAutomaton::OpenItem::begins_well(const JsonStringDecoder& decoder,
-                                          const Word& word) const {
+bool JsonAutomaton::PartialItem::begins_well(const JsonStringDecoder& decoder,
+                                             const Word& word) const {
   if (decoder.idle()) {
     return true;
   }
@@ -309,8 +310,8 @@ bool JsonAutomaton::OpenItem::begins_well(const JsonStringDecoder& decoder,
   });
 }
 
-std::vector<std::string> JsonAutomaton::OpenItem::string_rests(const StringState& string,
-                                                               uint64_t most) {
+std::vector<std::string> JsonAutomaton::PartialItem::string_rests(const StringState& string,
+                                                                  uint64_t most) {
   StringPlan plan{string.language, string.min, string.max};
   RegexStore& regexes = self_.formulas_.regexes();
   if (!string.decoder.idle()) {
@@ -326,7 +327,8 @@ std::vector<std::string> JsonAutomaton::OpenItem::string_rests(const StringState
   return texts;
 }
 
-std::vector<std::string> JsonAutomaton::OpenItem::name_rests(const KeyState& key, uint64_t most) {
+std::vector<std::string> JsonAutomaton::PartialItem::name_rests(const KeyState& key,
+                                                                uint64_t most) {
   KeyState open = key;
   if (!key.decoder.idle()) {
     RegexStore& regexes = self_.formulas_.regexes();
@@ -352,7 +354,7 @@ std::vector<std::string> JsonAutomaton::OpenItem::name_rests(const KeyState& key
 }
 
 /// How much of the text comes before a character that has begun.
-size_t JsonAutomaton::OpenItem::complete_size(const Thread& thread) {
+size_t JsonAutomaton::PartialItem::complete_size(const Thread& thread) {
   const bool idle = thread.kind == Kind::kString ? self_.strings_[thread.a].decoder.idle()
                     : thread.kind == Kind::kKey  ? self_.keys_[thread.a].decoder.idle()
                                                  : true;
@@ -360,7 +362,7 @@ size_t JsonAutomaton::OpenItem::complete_size(const Thread& thread) {
     return text().size();
   }
   const std::string_view all = text();
-  size_t i = ToldApart::open_string(all) + 1;
+  size_t i = ExcludedValues::open_string(all) + 1;
   while (i < all.size()) {
     const size_t size = written_size(all.substr(i));
     if (i + size > all.size()) {
@@ -371,7 +373,7 @@ size_t JsonAutomaton::OpenItem::complete_size(const Thread& thread) {
   return all.size();
 }
 
-std::string_view JsonAutomaton::OpenItem::number_text() {
+std::string_view JsonAutomaton::PartialItem::number_text() {
   const std::string_view all = text();
   const size_t before = all.find_last_not_of("+-.0123456789eE");
   return all.substr(before == std::string_view::npos ? 0 : before + 1);
@@ -380,8 +382,9 @@ std::string_view JsonAutomaton::OpenItem::number_text() {
 // ---- What the arrays around take ----------------------------------------------------------------
 
 /// What ends the outermost item when a value ended with the text.
-std::optional<std::string> JsonAutomaton::OpenItem::finish(const std::string& text, uint32_t stack,
-                                                           uint32_t depth, uint64_t most) {
+std::optional<std::string> JsonAutomaton::PartialItem::finish(const std::string& text,
+                                                              uint32_t stack, uint32_t depth,
+                                                              uint64_t most) {
   if (no_way_.contains({stack, text})) {
     return std::nullopt;
   }
@@ -395,9 +398,9 @@ std::optional<std::string> JsonAutomaton::OpenItem::finish(const std::string& te
   return std::nullopt;
 }
 
-std::optional<std::string> JsonAutomaton::OpenItem::finish(const Entry& entry,
-                                                           const std::string& text, uint32_t depth,
-                                                           uint64_t most) {
+std::optional<std::string> JsonAutomaton::PartialItem::finish(const Entry& entry,
+                                                              const std::string& text,
+                                                              uint32_t depth, uint64_t most) {
   if (depth < state_.text_depth) {
     return "";
   }
@@ -434,7 +437,7 @@ std::optional<std::string> JsonAutomaton::OpenItem::finish(const Entry& entry,
 
 // ---- Strings that are told apart ----------------------------------------------------------------
 
-void JsonAutomaton::OpenItem::add_words(const Thread& thread, OpenString& string) {
+void JsonAutomaton::PartialItem::add_words(const Thread& thread, OpenString& string) {
   std::vector<std::pair<uint32_t, uint32_t>> open = {{thread.stack, depth_of(thread)}};
   for (size_t at = 0; at < open.size(); ++at) {  // grows meanwhile
     const auto [stack, depth] = open[at];
@@ -444,7 +447,7 @@ void JsonAutomaton::OpenItem::add_words(const Thread& thread, OpenString& string
     const std::vector<Entry> entries = self_.stacks_[stack];
     for (const Entry& entry : entries) {
       if (entry.kind == Entry::Kind::kUniqueArray) {
-        self_.told_apart_->add_words({entry.state, state_.text, text(entry)}, string.words);
+        self_.excluded_values_->add_words({entry.state, state_.text, text(entry)}, string.words);
       }
       const std::pair<uint32_t, uint32_t> around = {entry.stack, depth - 1};
       if (entry.kind != Entry::Kind::kEnd && depth > 0 &&

@@ -12,11 +12,11 @@ namespace specdec {
 bool may_end(const TagProgram& program, const TagThread& free);
 
 /// The beginning of a short way to the end: bytes, or else a token; neither at the end.
-struct TagWayOut {
+struct TagCompletion {
   std::string bytes;
   std::optional<Token> token;
 };
 
-TagWayOut find_way_out(const TagProgram& program, const std::vector<TagThread>& threads);
+TagCompletion find_completion(const TagProgram& program, const std::vector<TagThread>& threads);
 
 }  // namespace specdec

@@ -1,4 +1,4 @@
-// Ways out of texts that are not finished: EarleyAutomaton::way_out and a trigger's.
+// Completions of texts that are not finished: EarleyAutomaton::completion and a trigger's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,47 +10,47 @@
 namespace specdec {
 namespace {
 
-TEST(EarleyWayOutTest, IsAShortestText) {
+TEST(EarleyCompletionTest, IsAShortestText) {
   Gbnf brackets("root ::= \"(\" root \")\" | root root | \"xyz\" | \"[\" root? \"]\"");
-  EXPECT_EQ(brackets.way_out(""), "[]");
-  EXPECT_EQ(brackets.way_out("("), "[])");
-  EXPECT_EQ(brackets.way_out("(([(x"), "yz)]))");
-  EXPECT_EQ(brackets.way_out("(xyz[]["), "])");
-  EXPECT_EQ(brackets.way_out("[]xyz"), "");
+  EXPECT_EQ(brackets.completion(""), "[]");
+  EXPECT_EQ(brackets.completion("("), "[])");
+  EXPECT_EQ(brackets.completion("(([(x"), "yz)]))");
+  EXPECT_EQ(brackets.completion("(xyz[]["), "])");
+  EXPECT_EQ(brackets.completion("[]xyz"), "");
   Gbnf deep("root ::= \"a\" root \"b\" | \"c\"");
-  EXPECT_EQ(deep.way_out(std::string(500, 'a')), "c" + std::string(500, 'b'));
+  EXPECT_EQ(deep.completion(std::string(500, 'a')), "c" + std::string(500, 'b'));
 }
 
-TEST(EarleyWayOutTest, ShunsControlCharacters) {
-  EXPECT_EQ(Gbnf("root ::= [^a] \"é\"").way_out(""), " é");
-  EXPECT_EQ(Gbnf("root ::= [\\x01-\\x09]{2}").way_out(""), "\x01\x01");
+TEST(EarleyCompletionTest, ShunsControlCharacters) {
+  EXPECT_EQ(Gbnf("root ::= [^a] \"é\"").completion(""), " é");
+  EXPECT_EQ(Gbnf("root ::= [\\x01-\\x09]{2}").completion(""), "\x01\x01");
 }
 
-TEST(EarleyWayOutTest, GoesThroughRulesThatMayBeEmpty) {
+TEST(EarleyCompletionTest, GoesThroughRulesThatMayBeEmpty) {
   Gbnf grammar("root ::= a root b | \"x\"\na ::= \"(\" | e\nb ::= \")\" | e\ne ::= \"-\"? e?\n");
-  EXPECT_EQ(grammar.way_out("(("), "x");
-  EXPECT_EQ(grammar.way_out(""), "x");
+  EXPECT_EQ(grammar.completion("(("), "x");
+  EXPECT_EQ(grammar.completion(""), "x");
 }
 
-TEST(EarleyWayOutTest, EndsCharactersFirst) {
+TEST(EarleyCompletionTest, EndsCharactersFirst) {
   Gbnf grammar("root ::= [à-ÿ] \"1\" | \"中\"+ \".\"");
-  EXPECT_EQ(grammar.way_out("\xC3"),
+  EXPECT_EQ(grammar.completion("\xC3"),
             "\xA0"
             "1");
-  EXPECT_EQ(grammar.way_out("中\xE4"), "\xB8\xAD.");
+  EXPECT_EQ(grammar.completion("中\xE4"), "\xB8\xAD.");
 }
 
-TEST(EarleyWayOutTest, TooLongOnesAreNone) {
+TEST(EarleyCompletionTest, TooLongOnesAreNone) {
   std::string text = "root ::= r0\n";
   for (int i = 0; i < 64; ++i) {
     text += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " \"(\" root? \")\" r" +
             std::to_string(i + 1) + "\n";
   }
-  EXPECT_EQ(Gbnf(text + "r64 ::= \"x\"").way_out(""), "none");
+  EXPECT_EQ(Gbnf(text + "r64 ::= \"x\"").completion(""), "none");
 }
 
-/// Whatever the text, its way out leads to the end.
-TEST(EarleyWayOutTest, LeadsToTheEndOfRandomTexts) {
+/// Whatever the text, its completion leads to the end.
+TEST(EarleyCompletionTest, LeadsToTheEndOfRandomTexts) {
   std::mt19937 random(3);
   for (const char* text :
        {"root ::= root \"+\" root | [0-9]+ | \"(\" root \")\"",
@@ -59,13 +59,13 @@ TEST(EarleyWayOutTest, LeadsToTheEndOfRandomTexts) {
     Gbnf grammar(text);
     for (size_t length = 0; length < 60; ++length) {
       const std::string begun = random_text(*grammar, random, length);
-      const std::string way = grammar.way_out(begun);
+      const std::string way = grammar.completion(begun);
       EXPECT_TRUE(accepts(*grammar, begun + way)) << text << "\n" << begun << "|" << way;
     }
   }
 }
 
-TEST(EarleyWayOutTest, OfTriggers) {
+TEST(EarleyCompletionTest, OfTriggers) {
   RegexStore regexes;
   std::vector<TriggerRule> rules;
   rules.push_back(
@@ -73,16 +73,16 @@ TEST(EarleyWayOutTest, OfTriggers) {
   rules.push_back(
       {"#", make_regex_automaton(regexes, parse_regex(regexes, "[0-9]{3}", false)), ""});
   const auto automaton = make_trigger_automaton(std::move(rules));
-  const auto way_out = [&](std::string_view text) {
-    return automaton->way_out(walk(*automaton, text));
+  const auto completion = [&](std::string_view text) {
+    return automaton->completion(walk(*automaton, text));
   };
-  EXPECT_EQ(way_out("free"), "");
-  EXPECT_EQ(way_out("\xE4\xB8"), "\x80");
-  EXPECT_EQ(way_out("<a>(("), "1))</a>");
-  EXPECT_EQ(way_out("<a>1"), "</a>");
-  EXPECT_EQ(way_out("<a>1</"), "a>");
-  EXPECT_EQ(way_out("x#1"), "00");
-  EXPECT_EQ(way_out("x#123"), "");
+  EXPECT_EQ(completion("free"), "");
+  EXPECT_EQ(completion("\xE4\xB8"), "\x80");
+  EXPECT_EQ(completion("<a>(("), "1))</a>");
+  EXPECT_EQ(completion("<a>1"), "</a>");
+  EXPECT_EQ(completion("<a>1</"), "a>");
+  EXPECT_EQ(completion("x#1"), "00");
+  EXPECT_EQ(completion("x#123"), "");
 }
 
 }  // namespace

@@ -20,14 +20,14 @@ struct EarleyAutomaton::Way {
 /// (Knuth 1977), of rules first, then of the return sets that a state leads to. Costs are bytes.
 /// What a cost was found with is kept when the cost falls, never when it stays: so no choice leads
 /// back to itself.
-class EarleyAutomaton::WayOut {
+class EarleyAutomaton::Completion {
  public:
-  explicit WayOut(EarleyAutomaton& automaton);
+  explicit Completion(EarleyAutomaton& automaton);
   /// Adds what ends one of these, and all that it is in; nothing when that is too long.
   void after(const std::vector<Item>& items, const std::vector<Embedded>& embedded, Way& way);
 
  private:
-  /// Bytes of a way out, and what is longer.
+  /// Bytes of a completion, and what is longer.
   static constexpr uint64_t kTooLong = uint64_t{1} << 20U;
   /// Of an embedded text with no known way: any other is better, but some may stand in a row.
   static constexpr uint64_t kUnknownCost = kTooLong / 4;

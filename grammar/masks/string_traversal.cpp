@@ -1,4 +1,4 @@
-#include "grammar/masks/string_walk.h"
+#include "grammar/masks/string_traversal.h"
 
 #include <algorithm>
 
@@ -9,13 +9,13 @@ constexpr uint32_t kBits = ~uint32_t{0};  ///< in front of the words of a walk w
 
 }  // namespace
 
-void StringWalk::sort_exits() {
+void StringTraversal::sort_exits() {
   std::sort(exits.begin(), exits.end(), [](const Exit& a, const Exit& b) {
     return a.remainder != b.remainder ? a.remainder < b.remainder : a.token < b.token;
   });
 }
 
-uint64_t StringWalk::bytes() const {
+uint64_t StringTraversal::bytes() const {
   const size_t of_bits = bits == nullptr ? 0 : bits->size() * sizeof(uint32_t);
   return sizeof *this + of_bits + closing.size() * sizeof(uint32_t) +
          inside.size() * sizeof(Inside) + exits.size() * sizeof(Exit);
@@ -23,7 +23,7 @@ uint64_t StringWalk::bytes() const {
 
 /// As words: the number of tokens inside and these, then those that close; with bits kBits, the
 /// bits, and those of the tokens that close.
-std::vector<uint32_t> StringWalk::to_words() const {
+std::vector<uint32_t> StringTraversal::to_words() const {
   std::vector<uint32_t> words;
   if (bits != nullptr) {
     words.push_back(kBits);
@@ -41,12 +41,13 @@ std::vector<uint32_t> StringWalk::to_words() const {
   return words;
 }
 
-std::unique_ptr<StringWalk> StringWalk::from_words(std::span<const uint32_t> words,
-                                                   size_t mask_words, size_t closing_tokens) {
+std::unique_ptr<StringTraversal> StringTraversal::from_words(std::span<const uint32_t> words,
+                                                             size_t mask_words,
+                                                             size_t closing_tokens) {
   if (words.empty()) {
     return nullptr;
   }
-  auto walk = std::make_unique<StringWalk>();
+  auto walk = std::make_unique<StringTraversal>();
   const uint32_t count = words.front();
   words = words.subspan(1);
   if (count == kBits) {

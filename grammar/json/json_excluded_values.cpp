@@ -1,4 +1,4 @@
-#include "grammar/json/json_told_apart.h"
+#include "grammar/json/json_excluded_values.h"
 
 #include <algorithm>
 #include <optional>
@@ -175,8 +175,8 @@ void add_strings(const Begun& begun, const std::optional<std::string>& name, con
 }  // namespace
 
 /// Of the item's text up to that size.
-JsonAutomaton::ToldApart::Place JsonAutomaton::ToldApart::place(const Item& item,
-                                                                size_t size) const {
+JsonAutomaton::ExcludedValues::Place JsonAutomaton::ExcludedValues::place(const Item& item,
+                                                                          size_t size) const {
   uint32_t text = item.recorded;
   for (size_t i = size; i < item.text.size(); ++i) {
     text = self_.texts_.parent(text);
@@ -184,7 +184,7 @@ JsonAutomaton::ToldApart::Place JsonAutomaton::ToldApart::place(const Item& item
   return {item.array, text, size};
 }
 
-void JsonAutomaton::ToldApart::make_room(size_t more) {
+void JsonAutomaton::ExcludedValues::make_room(size_t more) {
   kept_ += more + 1;
   if (kept_ > kMaxKept) {
     left_.clear();
@@ -193,22 +193,22 @@ void JsonAutomaton::ToldApart::make_room(size_t more) {
   }
 }
 
-const std::vector<ValueId>& JsonAutomaton::ToldApart::left(const Item& item) {
+const std::vector<ValueId>& JsonAutomaton::ExcludedValues::left(const Item& item) {
   const Place here = place(item, complete_parts(item.text).size);
   if (const auto known = left_.find(here); known != left_.end()) {
     return known->second;
   }
   const Begun begun = read_begun(item.text);
   const ValueStore& store = self_.plans_.arrays().store();
-  std::vector<ValueId> values = self_.plans_.arrays().told_apart(item.array);
+  std::vector<ValueId> values = self_.plans_.arrays().excluded_values(item.array);
   std::erase_if(values, [&](ValueId id) { return innermost(begun, store[id]) == nullptr; });
   make_room(values.size());
   return left_[here] = std::move(values);
 }
 
 /// All strings and names of such values at the place where one begins.
-const JsonAutomaton::ToldApart::Strings& JsonAutomaton::ToldApart::strings(const Item& item,
-                                                                           size_t quote) {
+const JsonAutomaton::ExcludedValues::Strings& JsonAutomaton::ExcludedValues::strings(
+    const Item& item, size_t quote) {
   const Place here = place(item, quote + 1);
   if (const auto known = strings_.find(here); known != strings_.end()) {
     return known->second;
@@ -231,7 +231,7 @@ const JsonAutomaton::ToldApart::Strings& JsonAutomaton::ToldApart::strings(const
   return strings_[here] = std::move(found);
 }
 
-size_t JsonAutomaton::ToldApart::open_string(std::string_view text) {
+size_t JsonAutomaton::ExcludedValues::open_string(std::string_view text) {
   size_t i = text.find('"');
   for (size_t end = 0; (end = string_end(text, i)) != std::string_view::npos;) {
     i = text.find('"', end);
@@ -239,7 +239,8 @@ size_t JsonAutomaton::ToldApart::open_string(std::string_view text) {
   return i;
 }
 
-void JsonAutomaton::ToldApart::add_words(const Item& item, std::vector<OpenString::Word>& words) {
+void JsonAutomaton::ExcludedValues::add_words(const Item& item,
+                                              std::vector<OpenString::Word>& words) {
   const size_t quote = open_string(item.text);
   const std::string begun = parse_json(std::string(item.text.substr(quote)) + '"', "string").text;
   const Strings& all = strings(item, quote);

@@ -9,7 +9,7 @@
 
 #include "grammar/json/json_string_decoder.h"
 #include "grammar/masks/quote_remainders.h"
-#include "grammar/masks/string_walk.h"
+#include "grammar/masks/string_traversal.h"
 #include "grammar/masks/token_spelling.h"
 #include "grammar/tables/bounded_cache.h"
 #include "grammar/tables/cache_file.h"
@@ -22,10 +22,10 @@ namespace specdec {
 /// The walks of a vocabulary and bits made from them, and what is found out once for all of them.
 /// Languages go by their keys, which stay the same however often their automata are built. For any
 /// number of threads: the lock is held while something is looked up or combined, not in a walk.
-class StringWalks {
+class TraversalCache {
  public:
-  using Walk = StringWalk;
-  using Exit = StringWalk::Exit;
+  using Walk = StringTraversal;
+  using Exit = StringTraversal::Exit;
 
   /// A language read from a node of the trie on.
   struct Place {
@@ -38,7 +38,7 @@ class StringWalks {
   /// `max_bytes`: of walks and of bits made from them; those that were not used for longest are
   /// dropped, and made again when they are asked for.
   /// `cache`: what another process has written, or nullptr.
-  StringWalks(const TokenTrie& trie, uint64_t max_bytes, const CacheFile* cache = nullptr);
+  TraversalCache(const TokenTrie& trie, uint64_t max_bytes, const CacheFile* cache = nullptr);
 
   const TokenTrie& trie() const { return trie_; }
   const QuoteRemainders& remainders() const { return remainders_; }

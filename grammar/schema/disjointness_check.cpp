@@ -1,4 +1,4 @@
-#include "grammar/schema/schema_glance.h"
+#include "grammar/schema/disjointness_check.h"
 
 #include <algorithm>
 
@@ -11,10 +11,11 @@ namespace {
 
 using Type = JsonValue::Type;
 
-constexpr int kMaxGlanceDepth = 8;         ///< of references and allOf
-constexpr uint64_t kMaxGlances = 100'000;  ///< of one oneOf; what else there is may be anything
+constexpr int kMaxDisjointnessDepth = 8;  ///< of references and allOf
+constexpr uint64_t kMaxDisjointnessLooks =
+    100'000;  ///< of one oneOf; what else there is may be anything
 
-TypeMask glance_type(const JsonValue& name) {
+TypeMask type_named(const JsonValue& name) {
   constexpr std::pair<const char*, TypeMask> kNames[] = {
       {"null", type_bit(Type::kNull)},
       {"boolean", type_bit(Type::kFalse) | type_bit(Type::kTrue)},
@@ -38,19 +39,19 @@ bool have_common(const Set& a, const Set& b) {
 
 }  // namespace
 
-void SchemaFormulas::Glance::add_types(SchemaNode node, Seen& seen) const {
+void SchemaFormulas::DisjointnessCheck::add_types(SchemaNode node, Seen& seen) const {
   const JsonValue* type = schemas_.keywords_.find(node, "type");
   if (type == nullptr) {
     return;
   }
-  TypeMask mask = type->is(Type::kArray) ? 0 : glance_type(*type);
+  TypeMask mask = type->is(Type::kArray) ? 0 : type_named(*type);
   for (const JsonValue& name : type->items) {
-    mask |= glance_type(name);
+    mask |= type_named(name);
   }
   seen.types &= mask;
 }
 
-void SchemaFormulas::Glance::add_values(SchemaNode node, Seen& seen) const {
+void SchemaFormulas::DisjointnessCheck::add_values(SchemaNode node, Seen& seen) const {
   const JsonValue* value = schemas_.keywords_.find(node, "const");
   const JsonValue* list = schemas_.keywords_.find(node, "enum");
   Constants values;
@@ -70,7 +71,7 @@ void SchemaFormulas::Glance::add_values(SchemaNode node, Seen& seen) const {
   seen.told.values = std::move(values);
 }
 
-void SchemaFormulas::Glance::add_pattern(SchemaNode node, Seen& seen) const {
+void SchemaFormulas::DisjointnessCheck::add_pattern(SchemaNode node, Seen& seen) const {
   const JsonValue* pattern = schemas_.keywords_.find(node, "pattern");
   const bool only_strings = (seen.types & ~type_bit(Type::kString)) == 0;
   if (only_strings && pattern != nullptr && pattern->is(Type::kString)) {
@@ -78,7 +79,7 @@ void SchemaFormulas::Glance::add_pattern(SchemaNode node, Seen& seen) const {
   }
 }
 
-void SchemaFormulas::Glance::add_properties(Subschema here, Seen& seen, int depth) {
+void SchemaFormulas::DisjointnessCheck::add_properties(Subschema here, Seen& seen, int depth) {
   const JsonValue* required = schemas_.keywords_.find(here.node, "required");
   const JsonValue* properties = schemas_.keywords_.find(here.node, "properties");
   if (required == nullptr || properties == nullptr || !required->is(Type::kArray)) {
@@ -100,14 +101,14 @@ void SchemaFormulas::Glance::add_properties(Subschema here, Seen& seen, int dept
     }
     const bool is_object = (value.types & ~type_bit(Type::kObject)) == 0;
     for (const auto& [below, told] : value.properties) {
-      if (is_object && looks_ <= kMaxGlances) {
+      if (is_object && looks_ <= kMaxDisjointnessLooks) {
         merge(seen.properties[pointer + below], told);
       }
     }
   }
 }
 
-void SchemaFormulas::Glance::merge(Told& told, const Told& more) {
+void SchemaFormulas::DisjointnessCheck::merge(Told& told, const Told& more) {
   if (more.values) {
     looks_ += more.values->size();
     told.values = more.values;
@@ -118,7 +119,7 @@ void SchemaFormulas::Glance::merge(Told& told, const Told& more) {
 }
 
 /// Both hold.
-void SchemaFormulas::Glance::merge(Seen& seen, const Seen& more) {
+void SchemaFormulas::DisjointnessCheck::merge(Seen& seen, const Seen& more) {
   seen.types &= more.types;
   merge(seen.told, more.told);
   for (const auto& [name, told] : more.properties) {
@@ -127,20 +128,22 @@ void SchemaFormulas::Glance::merge(Seen& seen, const Seen& more) {
   }
 }
 
-const SchemaFormulas::Glance::Seen& SchemaFormulas::Glance::look(Subschema here, int depth) {
+const SchemaFormulas::DisjointnessCheck::Seen& SchemaFormulas::DisjointnessCheck::look(
+    Subschema here, int depth) {
   Interruption::check();
   ++looks_;
   const std::pair key(here.node, depth);
   if (const auto known = known_.find(key); known != known_.end()) {
     return known->second;
   }
-  return known_.emplace(key, look_anew(here, depth)).first->second;
+  return known_.emplace(key, look_inside(here, depth)).first->second;
 }
 
-SchemaFormulas::Glance::Seen SchemaFormulas::Glance::look_anew(Subschema here, int depth) {
+SchemaFormulas::DisjointnessCheck::Seen SchemaFormulas::DisjointnessCheck::look_inside(
+    Subschema here, int depth) {
   Seen seen;
   const JsonValue& value = schemas_.document_.value(here.node);
-  if (depth > kMaxGlanceDepth || looks_ > kMaxGlances || !value.is(Type::kObject)) {
+  if (depth > kMaxDisjointnessDepth || looks_ > kMaxDisjointnessLooks || !value.is(Type::kObject)) {
     seen.types = value.is(Type::kFalse) ? 0 : kAllTypes;
     return seen;
   }
@@ -163,13 +166,13 @@ SchemaFormulas::Glance::Seen SchemaFormulas::Glance::look_anew(Subschema here, i
     add_properties(here, seen, depth);
   }
   const size_t parts = schemas_.keywords_.list_size(here.node, "allOf");
-  for (size_t i = 0; i < parts && looks_ <= kMaxGlances; ++i) {
+  for (size_t i = 0; i < parts && looks_ <= kMaxDisjointnessLooks; ++i) {
     merge(seen, look({schemas_.document_.child(here.node, "allOf", i), here.scope}, depth + 1));
   }
   return seen;
 }
 
-bool SchemaFormulas::Glance::is_apart(const Told& a, const Told& b) {
+bool SchemaFormulas::DisjointnessCheck::is_apart(const Told& a, const Told& b) {
   if (a.values && b.values) {
     return !have_common(*a.values, *b.values);
   }
@@ -177,7 +180,7 @@ bool SchemaFormulas::Glance::is_apart(const Told& a, const Told& b) {
          schemas_.formulas_.regexes().are_apart(*a.language, *b.language, steps_left_);
 }
 
-bool SchemaFormulas::Glance::is_apart(const Seen& a, const Seen& b) {
+bool SchemaFormulas::DisjointnessCheck::is_apart(const Seen& a, const Seen& b) {
   if (is_apart(a.told, b.told)) {
     return true;
   }
@@ -192,7 +195,7 @@ bool SchemaFormulas::Glance::is_apart(const Seen& a, const Seen& b) {
 }
 
 /// The property that tells most parts apart; empty: what they are themselves does.
-std::string SchemaFormulas::Glance::best_property(const std::vector<Seen>& all) {
+std::string SchemaFormulas::DisjointnessCheck::best_property(const std::vector<Seen>& all) {
   std::map<std::string, size_t> counts;
   for (const Seen& seen : all) {
     counts[""] += seen.told.values ? 1 : 0;
@@ -204,8 +207,8 @@ std::string SchemaFormulas::Glance::best_property(const std::vector<Seen>& all) 
   return best->first;
 }
 
-std::vector<std::vector<size_t>> SchemaFormulas::Glance::overlaps_of_one_of(Subschema here,
-                                                                            size_t size) {
+std::vector<std::vector<size_t>> SchemaFormulas::DisjointnessCheck::overlaps_of_one_of(
+    Subschema here, size_t size) {
   std::vector<Seen> all;
   for (size_t i = 0; i < size; ++i) {
     all.push_back(look({schemas_.document_.child(here.node, "oneOf", i), here.scope}, 0));

@@ -1,11 +1,11 @@
-# cmake -DFOLDER=<grammar> -P check_rooms.cmake: fails when a room of grammar/ includes a room that its
+# cmake -DFOLDER=<grammar> -P check_layers.cmake: fails when a layer of grammar/ includes a layer that its
 # target does not link, or links one that stands below it in the list of grammar/CMakeLists.txt. The
-# files of the folder itself are the public face, but for the four that every room may include.
+# files of the folder itself are the public face, but for the four that every layer may include.
 cmake_minimum_required(VERSION 3.25)
 set(interface automaton.h grammar_limits.h interruption.h interruption.cpp token_mask.h token_mask.cpp)
 
-# The rooms that a CMakeLists.txt links for a target.
-function(linked_rooms file target result)
+# The layers that a CMakeLists.txt links for a target.
+function(linked_layers file target result)
   file(READ ${file} text)
   string(REGEX MATCH "target_link_libraries\\(${target}[ \n][^)]*\\)" call "${text}")
   string(REGEX REPLACE "^target_link_libraries\\(${target}" "" call "${call}")
@@ -15,57 +15,57 @@ function(linked_rooms file target result)
   set(${result} ${linked} PARENT_SCOPE)
 endfunction()
 
-# The room of a file below FOLDER.
-function(room_of path result)
-  get_filename_component(room ${path} DIRECTORY)
-  if(room STREQUAL "")
-    set(room face)
+# The layer of a file below FOLDER.
+function(layer_of path result)
+  get_filename_component(layer ${path} DIRECTORY)
+  if(layer STREQUAL "")
+    set(layer face)
     if(path IN_LIST interface)
-      set(room interface)
+      set(layer interface)
     endif()
   endif()
-  set(${result} ${room} PARENT_SCOPE)
+  set(${result} ${layer} PARENT_SCOPE)
 endfunction()
 
 file(READ ${FOLDER}/CMakeLists.txt list)
 string(REGEX MATCHALL "add_subdirectory\\([a-z]+\\)|specdec_library\\(specdec_grammar\n" calls "${list}")
-set(rooms interface)
+set(layers interface)
 set(reach_interface interface)
 foreach(call IN LISTS calls)
-  string(REGEX REPLACE "add_subdirectory\\((.*)\\)" "\\1" room "${call}")
+  string(REGEX REPLACE "add_subdirectory\\((.*)\\)" "\\1" layer "${call}")
   if(call MATCHES "specdec_library")
-    set(room face)
-    linked_rooms(${FOLDER}/CMakeLists.txt specdec_grammar linked)
+    set(layer face)
+    linked_layers(${FOLDER}/CMakeLists.txt specdec_grammar linked)
   else()
-    linked_rooms(${FOLDER}/${room}/CMakeLists.txt specdec_grammar_${room} linked)
+    linked_layers(${FOLDER}/${layer}/CMakeLists.txt specdec_grammar_${layer} linked)
   endif()
-  set(reach_${room} ${room})
+  set(reach_${layer} ${layer})
   foreach(other IN LISTS linked)
-    if(NOT other IN_LIST rooms)
-      message(SEND_ERROR "grammar/${room} links ${other}, which does not stand above it in "
+    if(NOT other IN_LIST layers)
+      message(SEND_ERROR "grammar/${layer} links ${other}, which does not stand above it in "
                          "grammar/CMakeLists.txt")
     endif()
-    list(APPEND reach_${room} ${reach_${other}})
+    list(APPEND reach_${layer} ${reach_${other}})
   endforeach()
-  list(APPEND rooms ${room})
+  list(APPEND layers ${layer})
 endforeach()
 
 file(GLOB_RECURSE sources RELATIVE ${FOLDER} ${FOLDER}/*.h ${FOLDER}/*.cpp ${FOLDER}/*.cpp.in)
-list(FILTER sources EXCLUDE REGEX "^python/")  # a program of its own, above all rooms
+list(FILTER sources EXCLUDE REGEX "^python/")  # a program of its own, above all layers
 set(includes 0)
 foreach(source IN LISTS sources)
-  room_of(${source} room)
-  if(NOT room IN_LIST rooms)
-    message(SEND_ERROR "grammar/${source} is in no room of grammar/CMakeLists.txt")
+  layer_of(${source} layer)
+  if(NOT layer IN_LIST layers)
+    message(SEND_ERROR "grammar/${source} is in no layer of grammar/CMakeLists.txt")
   endif()
   file(STRINGS ${FOLDER}/${source} lines REGEX "^#include \"grammar/")
   foreach(line IN LISTS lines)
     string(REGEX REPLACE "^#include \"grammar/(.*)\".*" "\\1" path "${line}")
-    room_of(${path} other)
+    layer_of(${path} other)
     math(EXPR includes "${includes} + 1")
-    if(NOT other IN_LIST reach_${room})
-      message(SEND_ERROR "grammar/${source} includes ${path}: ${room} does not link ${other}; move "
-                         "what both need to a room below, or link it")
+    if(NOT other IN_LIST reach_${layer})
+      message(SEND_ERROR "grammar/${source} includes ${path}: ${layer} does not link ${other}; move "
+                         "what both need to a layer below, or link it")
     endif()
   endforeach()
 endforeach()

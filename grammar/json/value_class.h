@@ -9,7 +9,7 @@
 namespace specdec {
 
 /// Values that some formulas do not tell apart.
-struct AlikeValues {
+struct ValueClass {
   std::vector<JsonValue> values;
   bool others = false;       ///< all values but these
   std::vector<bool> truths;  ///< of the formulas
@@ -23,7 +23,7 @@ struct AlikeValues {
 
 /// The values of formulas that list theirs, by which of the formulas list them, after all others:
 /// however many constants there are, each is told from all others at once.
-std::vector<AlikeValues> find_alike_values(Feasibility& feasibility,
+std::vector<ValueClass> find_value_classes(Feasibility& feasibility,
                                            std::span<const FormulaId> listing);
 
 }  // namespace specdec

@@ -1,4 +1,4 @@
-#include "grammar/json/json_way_out.h"
+#include "grammar/json/json_completion.h"
 
 #include <algorithm>
 
@@ -23,19 +23,20 @@ uint64_t missing(uint64_t wanted, uint64_t there) { return wanted > there ? want
 
 }  // namespace
 
-bool JsonAutomaton::WayOut::is_full() const {
+bool JsonAutomaton::Completion::is_full() const {
   const size_t most =
       std::max({values_.size(), arrays_.size(), properties_.size(), nearer_.size()});
   return most > kMaxKnown / 2;
 }
 
-std::optional<JsonAutomaton::WayOut::Rest> JsonAutomaton::WayOut::rest(const Thread& thread) {
+std::optional<JsonAutomaton::Completion::Rest> JsonAutomaton::Completion::rest(
+    const Thread& thread) {
   const std::optional<std::string> outer = after(thread.stack);
   std::optional<std::string> inner = outer ? this->inner(thread) : std::nullopt;
   return inner ? std::optional(Rest{*std::move(inner), *outer}) : std::nullopt;
 }
 
-std::optional<std::string> JsonAutomaton::WayOut::inner(const Thread& thread) {
+std::optional<std::string> JsonAutomaton::Completion::inner(const Thread& thread) {
   switch (thread.kind) {
     case Kind::kValue:
       return value(thread.a);
@@ -71,7 +72,7 @@ std::optional<std::string> JsonAutomaton::WayOut::inner(const Thread& thread) {
   return std::nullopt;
 }
 
-std::optional<std::string> JsonAutomaton::WayOut::after(uint32_t stack) {
+std::optional<std::string> JsonAutomaton::Completion::after(uint32_t stack) {
   if (const auto known = stacks_.find(stack); known != stacks_.end()) {
     return known->second;
   }
@@ -92,16 +93,16 @@ std::optional<std::string> JsonAutomaton::WayOut::after(uint32_t stack) {
   return stacks_[stack] = best;
 }
 
-std::optional<std::string> JsonAutomaton::WayOut::value(FormulaId goal) {
+std::optional<std::string> JsonAutomaton::Completion::value(FormulaId goal) {
   return by_depth([&](int depth) { return value(goal, depth); });
 }
 
-std::optional<std::string> JsonAutomaton::WayOut::value(FormulaId goal, int depth) {
+std::optional<std::string> JsonAutomaton::Completion::value(FormulaId goal, int depth) {
   return remember(values_, goal, depth, [&] { return make_value(plans_.value(goal), depth); });
 }
 
-std::optional<std::string> JsonAutomaton::WayOut::make_value(const ValuePlan plan,
-                                                             int depth) {  // a copy: plans grow
+std::optional<std::string> JsonAutomaton::Completion::make_value(const ValuePlan plan,
+                                                                 int depth) {  // a copy: plans grow
   std::optional<std::string> best;
   for (const auto& [possible, text] : {std::pair(plan.can_be_null, "null"),
                                        {plan.can_be_true, "true"},
@@ -127,7 +128,7 @@ std::optional<std::string> JsonAutomaton::WayOut::make_value(const ValuePlan pla
   return best;
 }
 
-std::optional<std::string> JsonAutomaton::WayOut::string(const StringPlan& plan) {
+std::optional<std::string> JsonAutomaton::Completion::string(const StringPlan& plan) {
   RegexStore& regexes = self_.formulas_.regexes();
   if (plan.min > kMaxString) {
     return std::nullopt;
@@ -141,7 +142,7 @@ std::optional<std::string> JsonAutomaton::WayOut::string(const StringPlan& plan)
   return text ? std::optional(string_rest(*text)) : std::nullopt;
 }
 
-std::array<RegexId, 3> JsonAutomaton::WayOut::by_legibility(RegexId language) {
+std::array<RegexId, 3> JsonAutomaton::Completion::by_legibility(RegexId language) {
   RegexStore& regexes = self_.formulas_.regexes();
   const auto made_of = [&](const std::vector<CodePoints::Range>& ranges) {
     const RegexId letter = regexes.one_of(CodePoints(ranges));
@@ -151,7 +152,7 @@ std::array<RegexId, 3> JsonAutomaton::WayOut::by_legibility(RegexId language) {
           language};
 }
 
-std::optional<std::u32string> JsonAutomaton::WayOut::shortest(RegexId language) {
+std::optional<std::u32string> JsonAutomaton::Completion::shortest(RegexId language) {
   for (const RegexId some : by_legibility(language)) {
     if (auto text = self_.formulas_.regexes().shortest(some)) {
       return text;
@@ -160,8 +161,8 @@ std::optional<std::u32string> JsonAutomaton::WayOut::shortest(RegexId language) 
   return std::nullopt;
 }
 
-std::optional<std::u32string> JsonAutomaton::WayOut::fresh_word(const KeyState& key,
-                                                                RegexId language) {
+std::optional<std::u32string> JsonAutomaton::Completion::fresh_word(const KeyState& key,
+                                                                    RegexId language) {
   for (const RegexId some : by_legibility(language)) {
     if (auto word = self_.fresh_word(key, some)) {
       return word;
@@ -170,7 +171,7 @@ std::optional<std::u32string> JsonAutomaton::WayOut::fresh_word(const KeyState& 
   return std::nullopt;
 }
 
-std::optional<std::string> JsonAutomaton::WayOut::array(ArrayStateId id, int depth, bool next) {
+std::optional<std::string> JsonAutomaton::Completion::array(ArrayStateId id, int depth, bool next) {
   if (plans_.arrays().may_end(id)) {
     return "]";
   }
@@ -180,7 +181,7 @@ std::optional<std::string> JsonAutomaton::WayOut::array(ArrayStateId id, int dep
   return items ? std::optional((next ? "," : "") + *items) : std::nullopt;
 }
 
-uint64_t JsonAutomaton::WayOut::array_left(ArrayStateId id) const {
+uint64_t JsonAutomaton::Completion::array_left(ArrayStateId id) const {
   const ArrayState& state = plans_.arrays()[id];
   const ArrayPlan& plan = plans_.arrays().plan(id);
   uint64_t items = missing(plan.min, state.count);
@@ -190,7 +191,7 @@ uint64_t JsonAutomaton::WayOut::array_left(ArrayStateId id) const {
   return items;
 }
 
-std::optional<std::string> JsonAutomaton::WayOut::make_items(ArrayStateId id, int depth) {
+std::optional<std::string> JsonAutomaton::Completion::make_items(ArrayStateId id, int depth) {
   const uint64_t most = array_left(id);
   if (most > kMaxParts) {
     return std::nullopt;
@@ -217,14 +218,15 @@ std::optional<std::string> JsonAutomaton::WayOut::make_items(ArrayStateId id, in
 }
 
 /// Values of an item: the simplest, or several where the array does not take all.
-std::vector<std::string> JsonAutomaton::WayOut::items(const Choice& choice, int depth) {
+std::vector<std::string> JsonAutomaton::Completion::items(const Choice& choice, int depth) {
   ArrayStates& arrays = plans_.arrays();
   if (!arrays.tells_values(choice.next)) {
     const auto item = value(choice.goal, depth);
     return item ? std::vector<std::string>{*item} : std::vector<std::string>();
   }
   std::vector<std::string> texts;
-  const ValueList values = plans_.lists().of(choice.goal, arrays.count_told_apart(choice.next) + 1);
+  const ValueList values =
+      plans_.lists().of(choice.goal, arrays.count_excluded_values(choice.next) + 1);
   for (const ValueEntry& entry : values.entries) {
     if (arrays.takes(choice.next, entry.id)) {
       texts.push_back(entry.text);
@@ -234,7 +236,7 @@ std::vector<std::string> JsonAutomaton::WayOut::items(const Choice& choice, int 
   return texts;
 }
 
-std::optional<std::string> JsonAutomaton::WayOut::object(ObjectStateId id, int depth) {
+std::optional<std::string> JsonAutomaton::Completion::object(ObjectStateId id, int depth) {
   if (plans_.objects().choices(id).may_end) {
     return "}";
   }
@@ -242,7 +244,7 @@ std::optional<std::string> JsonAutomaton::WayOut::object(ObjectStateId id, int d
   return more ? std::optional(',' + *more) : std::nullopt;
 }
 
-uint64_t JsonAutomaton::WayOut::object_left(ObjectStateId id) const {
+uint64_t JsonAutomaton::Completion::object_left(ObjectStateId id) const {
   const ObjectState& state = plans_.objects()[id];
   const ObjectPlan& plan = plans_.objects().plan(id);
   uint64_t required = 0;
@@ -253,8 +255,8 @@ uint64_t JsonAutomaton::WayOut::object_left(ObjectStateId id) const {
          ObjectClauses::missing(plan, state) + missing(plan.min, state.count);
 }
 
-std::optional<std::string> JsonAutomaton::WayOut::property(ObjectStateId id, int depth,
-                                                           bool nearer) {
+std::optional<std::string> JsonAutomaton::Completion::property(ObjectStateId id, int depth,
+                                                               bool nearer) {
   if (depth == 0) {
     return std::nullopt;
   }
@@ -272,7 +274,7 @@ std::optional<std::string> JsonAutomaton::WayOut::property(ObjectStateId id, int
   });
 }
 
-bool JsonAutomaton::WayOut::can_make_required(ObjectStateId id, int depth) {
+bool JsonAutomaton::Completion::can_make_required(ObjectStateId id, int depth) {
   const std::vector<PropertyPlan>& names = plans_.objects().plan(id).names;
   for (size_t i = 0; i < names.size(); ++i) {
     const bool missing = names[i].required && !plans_.objects()[id].has_seen(i);
@@ -283,8 +285,8 @@ bool JsonAutomaton::WayOut::can_make_required(ObjectStateId id, int depth) {
   return true;
 }
 
-std::optional<std::string> JsonAutomaton::WayOut::name(const KeyState& key, int depth,
-                                                       bool nearer) {
+std::optional<std::string> JsonAutomaton::Completion::name(const KeyState& key, int depth,
+                                                           bool nearer) {
   const uint64_t left = object_left(key.object);
   if (depth == 0 || left > kMaxParts || !can_make_required(key.object, depth)) {
     return std::nullopt;
@@ -316,9 +318,9 @@ std::optional<std::string> JsonAutomaton::WayOut::name(const KeyState& key, int 
   return std::nullopt;
 }
 
-std::optional<std::string> JsonAutomaton::WayOut::choice(const std::vector<Choice>& choices,
-                                                         const std::string& before, int depth,
-                                                         uint64_t most) {
+std::optional<std::string> JsonAutomaton::Completion::choice(const std::vector<Choice>& choices,
+                                                             const std::string& before, int depth,
+                                                             uint64_t most) {
   const std::vector<Choice> all(choices.begin(), choices.end());  // the plans' own may move
   for (const Choice& choice : all) {
     if (depth == 0 || object_left(choice.next) >= most) {

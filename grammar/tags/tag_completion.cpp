@@ -1,4 +1,4 @@
-#include "grammar/tags/tag_way_out.h"
+#include "grammar/tags/tag_completion.h"
 
 #include <algorithm>
 
@@ -51,8 +51,8 @@ uint32_t distance_of(const TagProgram& program, const TagThread& thread) {
 }
 
 /// Up to the first token, or that token.
-TagWayOut way_along(const TagTexts& texts, TagTexts::Node from, TagTexts::Node to) {
-  TagWayOut way;
+TagCompletion way_along(const TagTexts& texts, TagTexts::Node from, TagTexts::Node to) {
+  TagCompletion way;
   const TagSymbols symbols = texts.symbols(to);
   for (size_t i = texts.trie().length(from); i < symbols.size(); ++i) {
     if (is_token(symbols[i])) {
@@ -84,7 +84,7 @@ std::string rest_of_character(const TagSearch& search, TagSearch::Node node, Utf
   return "";
 }
 
-TagWayOut way_out_of_free(const TagProgram& program, const TagThread& thread) {
+TagCompletion completion_of_free(const TagProgram& program, const TagThread& thread) {
   const TagSearch& search = program.free(thread.id).search;
   const Utf8Decoder utf8 = unpack_character(thread.more);
   if (!utf8.idle() && !search.is_committed(thread.at)) {
@@ -94,14 +94,15 @@ TagWayOut way_out_of_free(const TagProgram& program, const TagThread& thread) {
   return way_along(search.texts(), from, nearest_below(program, search.texts(), from).node);
 }
 
-TagWayOut way_out_of_grammar(const TagProgram& program, const TagThread& thread) {
+TagCompletion completion_of_grammar(const TagProgram& program, const TagThread& thread) {
   Automaton& automaton = program.automaton(thread.id);
   const TagProgram::Grammar& grammar = program.grammar(thread.id);
   if (grammar.greedy && automaton.is_complete(thread.at)) {
     const uint32_t free = program.start(grammar.then).free.front();
-    return way_out_of_free(program, {.kind = TagThread::kFree, .id = free});
+    return completion_of_free(program, {.kind = TagThread::kFree, .id = free});
   }
-  TagWayOut way = {automaton.way_out(thread.at).value_or(""), automaton.way_out_token(thread.at)};
+  TagCompletion way = {automaton.completion(thread.at).value_or(""),
+                       automaton.completion_token(thread.at)};
   StateId after = thread.at;
   for (const char byte : way.bytes) {
     after = automaton.next(after, static_cast<uint8_t>(byte));
@@ -121,7 +122,7 @@ bool may_end(const TagProgram& program, const TagThread& free) {
   return text.may_end && unpack_character(free.more).idle() && !text.search.is_committed(free.at);
 }
 
-TagWayOut find_way_out(const TagProgram& program, const std::vector<TagThread>& threads) {
+TagCompletion find_completion(const TagProgram& program, const std::vector<TagThread>& threads) {
   const TagThread* best = nullptr;
   uint32_t nearest = TagProgram::kNone;
   for (const TagThread& thread : threads) {
@@ -141,8 +142,8 @@ TagWayOut find_way_out(const TagProgram& program, const std::vector<TagThread>& 
     const TagTexts& texts = program.start(best->id).texts;
     return way_along(texts, best->at, nearest_below(program, texts, best->at).node);
   }
-  return best->kind == TagThread::kFree ? way_out_of_free(program, *best)
-                                        : way_out_of_grammar(program, *best);
+  return best->kind == TagThread::kFree ? completion_of_free(program, *best)
+                                        : completion_of_grammar(program, *best);
 }
 
 }  // namespace specdec

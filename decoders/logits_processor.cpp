@@ -1,4 +1,4 @@
-#include "decoders/target_distributions.h"
+#include "decoders/logits_processor.h"
 
 #include <ATen/ATen.h>
 
@@ -10,11 +10,11 @@
 
 namespace specdec {
 
-TargetDistributions::TargetDistributions(const Request& request, const CommittedText& text,
-                                         int64_t vocab_size)
+LogitsProcessor::LogitsProcessor(const Request& request, const CommittedText& text,
+                                 int64_t vocab_size)
     : request_(request), text_(text), vocab_size_(vocab_size), probs_(0, vocab_size, nullptr) {}
 
-void TargetDistributions::find_masks(const Draft& draft) {
+void LogitsProcessor::find_masks(const Draft& draft) {
   if (text_.grammar() == nullptr) {
     return;
   }
@@ -27,18 +27,18 @@ void TargetDistributions::find_masks(const Draft& draft) {
   masks_.insert(masks_.begin(), text_.grammar()->mask());
 }
 
-AllowedTokens TargetDistributions::allowed(int64_t node) const {
+AllowedTokens LogitsProcessor::allowed(int64_t node) const {
   return masks_.empty() ? nullptr : allowed_by(masks_[static_cast<size_t>(node)]);
 }
 
-TokenProbs TargetDistributions::weighed(int64_t node, const TokenProbs& probs) const {
+TokenProbs LogitsProcessor::weighed(int64_t node, const TokenProbs& probs) const {
   std::vector<double> row = probs.row();
   const TokenSpan before = text_.tokens().first(committed_).subspan(request_.prompt.size());
   request_.weights->weigh(draft_.history(before, node), row);
   return TokenProbs(std::move(row)).normalised();
 }
 
-TokenProbs TargetDistributions::make(int64_t node) {
+TokenProbs LogitsProcessor::make(int64_t node) {
   try {
     return distribution_of(node);
   } catch (const Error& error) {
@@ -47,7 +47,7 @@ TokenProbs TargetDistributions::make(int64_t node) {
   }
 }
 
-TokenProbs TargetDistributions::distribution_of(int64_t node) {
+TokenProbs LogitsProcessor::distribution_of(int64_t node) {
   const SamplingParams& sampling = request_.sampling;
   const std::vector<Token> penalised = sampling.repetition_penalty != 1.0
                                            ? draft_.history(text_.tokens().first(committed_), node)
@@ -62,7 +62,7 @@ TokenProbs TargetDistributions::distribution_of(int64_t node) {
   return request_.weights == nullptr ? probs : weighed(node, probs);
 }
 
-TargetProbs& TargetDistributions::find(const Draft& draft, const Tensor& logits) {
+TargetProbs& LogitsProcessor::find(const Draft& draft, const Tensor& logits) {
   SPECDEC_CHECK(
       logits.dim() == 2 && logits.size(0) == draft.size() && logits.size(1) == vocab_size_,
       "target_probs: {} logits for {} nodes and a vocabulary of {}", logits.numel(), draft.size(),
@@ -76,12 +76,12 @@ TargetProbs& TargetDistributions::find(const Draft& draft, const Tensor& logits)
   return probs_;
 }
 
-double TargetDistributions::gap(int64_t node) {
+double LogitsProcessor::gap(int64_t node) {
   probs_.after(node);
   return gaps_[static_cast<size_t>(node)];
 }
 
-LogMasses TargetDistributions::masses(int64_t node, TokenSpan history, Token token) const {
+LogMasses LogitsProcessor::masses(int64_t node, TokenSpan history, Token token) const {
   return log_masses(LogitRow::of(logits_, node), history, request_.sampling, allowed(node), token);
 }
 
