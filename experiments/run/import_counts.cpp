@@ -18,7 +18,7 @@ namespace specdec {
 namespace {
 
 constexpr const char* kVllmPrefix = "vllm:spec_decode_num_";
-constexpr double kMaxTokens = 1e15;
+constexpr double kMaxCount = 1e15;
 
 /// Calls `read` with each line and its number.
 template <class Read>
@@ -51,7 +51,7 @@ std::optional<double> leading_number(std::string_view text) {
 
 int64_t whole(std::optional<double> value, const std::string& name, int64_t line,
               std::string_view what) {
-  if (!value || *value < 0.0 || *value > kMaxTokens || *value != std::floor(*value)) {
+  if (!value || *value < 0.0 || *value > kMaxCount || *value != std::floor(*value)) {
     fail(name, line, fmt::format("{} is not a count: a whole number of at least 0", what));
   }
   return static_cast<int64_t>(*value);
