@@ -1,4 +1,4 @@
-// GGUF files of all families against their golden sets, and the real SmolLM2 where it is found.
+// GGUF files of all families against their golden sets.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "core/chat.h"
 #include "core/error.h"
 #include "core/families/gguf/gguf_config.h"
 #include "core/families/gguf/gguf_tensors.h"
@@ -19,7 +18,6 @@
 #include "core/formats/sentencepiece_model.h"
 #include "core/formats/strict_json.h"
 #include "core/tokenizers/gguf_tokenizer.h"
-#include "core/tokenizers/special_encoder.h"
 #include "core/tokenizers/tokenizer.h"
 #include "core/transformer/reference.h"
 #include "core/transformer/transformer_model.h"
@@ -484,72 +482,6 @@ TEST(GgufModelTest, FilesAndFoldersThatAreNoModelsAreToldWhatTheyAre) {
   const auto wanted = HasSubstr("but a GGUF file. Name the file: " + file.string());
   EXPECT_THAT(error_message<WeightsError>([&] { describe_model(folder.path()); }), wanted);
   EXPECT_THAT(error_message<WeightsError>([&] { load_tokenizer(folder.path()); }), wanted);
-}
-
-/// models/smollm2/ (scripts/get_smollm2), which is not shipped.
-std::filesystem::path smollm2() {
-  return std::filesystem::path(SPECDEC_SOURCE_DIR) /
-         "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
-}
-
-class SmolLm2Test : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!std::filesystem::exists(smollm2())) {
-      GTEST_SKIP() << "no " << smollm2() << "; scripts/get_smollm2 fetches it";
-    }
-    tokenizer_ = load_tokenizer(smollm2());
-  }
-  static nlohmann::json data(const char* name) {
-    return nlohmann::json::parse(read_file(test_data("smollm2") / name));
-  }
-
-  std::unique_ptr<Tokenizer> tokenizer_;
-};
-
-TEST_F(SmolLm2Test, IdsEqualThoseOfTheReference) {
-  const SpecialEncoder special(*tokenizer_);
-  for (const auto& one : data("cases.json")["cases"]) {
-    const auto text = one["text"].get<std::string>();
-    const auto ids = one["ids"].get<std::vector<Token>>();
-    EXPECT_EQ(special.encode(text), ids) << text;
-    EXPECT_EQ(tokenizer_->encode(text), one.value("ids_plain", ids)) << text;
-    EXPECT_EQ(tokenizer_->decode(tokenizer_->encode(text)), text);
-  }
-  for (const auto& one : data("cases.json")["dropped"]) {
-    EXPECT_EQ(tokenizer_->encode(one["text"].get<std::string>()),
-              one["ids"].get<std::vector<Token>>());
-  }
-}
-
-TEST_F(SmolLm2Test, LogitsAndGreedyTokensEqualTheReference) {
-  TransformerModel model(load_model(smollm2(), {.dtype = at::kFloat}), paged_kv());
-  for (const auto& prompt : data("reference.json")["prompts"]) {
-    const auto tokens = prompt["tokens"].get<std::vector<Token>>();
-    Tensor logits = model.prefill_get_last_logits(tokens);
-    const auto best = prompt["top10_ids"].get<std::vector<int64_t>>();
-    const auto wanted = prompt["top10_logits"].get<std::vector<float>>();
-    EXPECT_LE(max_difference(logits.index_select(0, at::tensor(best)), at::tensor(wanted)), 1e-3);
-    for (const Token expected : prompt["greedy"].get<std::vector<Token>>()) {
-      const auto token = static_cast<Token>(logits.argmax().item<int64_t>());
-      ASSERT_EQ(token, expected) << prompt["kind"];
-      logits = model.decode_get_logits({&token, 1})[0];
-    }
-  }
-}
-
-TEST_F(SmolLm2Test, ChatsAreTheTemplates) {
-  for (const auto& prompt : data("reference.json")["prompts"]) {
-    if (!prompt.contains("messages")) {
-      continue;
-    }
-    std::vector<ChatTurn> turns;
-    for (const auto& message : prompt["messages"]) {
-      const auto role = message["role"].get<std::string>();
-      turns.push_back({role == "assistant" ? "model" : role, message["content"]});
-    }
-    EXPECT_EQ(encode_chat(*tokenizer_, turns), prompt["tokens"].get<std::vector<Token>>());
-  }
 }
 
 }  // namespace
