@@ -1,15 +1,8 @@
-#!/usr/bin/env python3
-"""SmolLM2-135M-Instruct in specdec and in llama.cpp: tokens a second, and what forwards of 1 to 8 tokens cost.
+"""Decoding in specdec and in llama.cpp: tokens a second, and what forwards of 1 to 8 tokens cost.
 
-    llama_peer.py says what must be installed into VENV; scripts/get_smollm2 fetches the model.
-    VENV/bin/python bench/peers/smollm2.py [--tools FOLDER] [--limit N] [--tokens N] [--threads N] [--json]
-
-Greedy, with the model's own chat format, up to the end of the answer or --tokens; both get the same token ids
-(llama.cpp's tools the same text). For each prompt all ways take turns, in an order that moves on from prompt to
-prompt. llama.cpp runs the shipped Q4_1, Q4_0 (made here by its own quantizer from the same values in float32),
-bfloat16 and float32; plainly, with prompt lookup as llama-cpp-python does it, and with --tools, a folder with
-llama-lookup, llama-lookahead and llama-speculative-simple of the same sources (cmake -S vendor/llama.cpp in
-llama-cpp-python's source package), with these. Rates are medians over prompts, with 95 % intervals (bootstrap).
+The scripts beside this one name the model and the ways: smollm2.py, gemma3.py. Greedy, up to an end token or --tokens;
+both programs get the same token ids (llama.cpp's tools the same text). For each prompt all ways take turns, in an order
+that moves on from prompt to prompt. Rates are medians over prompts, with 95 % intervals (bootstrap).
 """
 import argparse
 import ctypes
@@ -22,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import llama_cpp
@@ -29,10 +23,6 @@ import llama_cpp
 from llama_peer import LlamaCpp, be_quiet
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MODEL = ROOT / "models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-ENDS = (0, 2)  # <|endoftext|>, <|im_end|>
-CHAT = ("<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-        "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n")
 STRATEGIES = {"plain": "{type: autoregressive}",
               "prompt_lookup": "{type: speculative, draft_length: 6, drafter: {type: prompt_lookup}}",
               "suffix": "{type: speculative, draft_length: 6, drafter: {type: suffix}}",
@@ -42,7 +32,18 @@ NGRAM_TYPES = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngr
 SIZES = (1, 2, 4, 8)
 
 
-def parse_options(text=__doc__, prompts=ROOT / "configs/prompts/smollm2.jsonl", limit=24, tokens=128):
+@dataclass(frozen=True)
+class Model:
+    """What is decoded. `text`: of a prompt, with {} for its first turn. `special`: control pieces in it are tokens."""
+    path: Path
+    fetched_by: str
+    format: str  # llama.cpp's name of the weights
+    ends: tuple  # end tokens
+    text: str = "{}"
+    special: bool = False
+
+
+def parse_options(text, prompts, limit=24, tokens=128):
     parser = argparse.ArgumentParser(description=text.splitlines()[0])
     parser.add_argument("--prompts", default=str(prompts))
     parser.add_argument("--limit", type=int, default=limit, help="prompts, spread over the file")
@@ -67,11 +68,12 @@ class Specdec:
     """A way of specdec: a strategy and a format of the weights."""
     engine = "specdec"
 
-    def __init__(self, options, way, flags, name):
-        self.options, self.way, self.flags, self.format = options, way, flags, name
+    def __init__(self, options, model, way, flags, name):
+        self.options, self.model, self.way, self.flags, self.format = options, model, way, flags, name
 
     def generate(self, prompt):
-        out = run([self.options.specdec, "--threads", self.options.threads, *self.flags, "--quiet", "generate", MODEL,
+        out = run([self.options.specdec, "--threads", self.options.threads, *self.flags, "--quiet", "generate",
+                   self.model.path,
                    "--tokens", ",".join(map(str, prompt["ids"])), "--max-new-tokens", self.options.tokens, "--json",
                    "--strategy", STRATEGIES[self.way]]).stdout
         out = json.loads(out)
@@ -80,8 +82,8 @@ class Specdec:
                 "prompt_seconds": figures["prefill_seconds"], "seconds": figures["decode_seconds"]}
 
     def forwards(self):
-        out = run([self.options.specdec, "--threads", self.options.threads, *self.flags, "profile", MODEL, "--contexts",
-                   "128", "--repeats", self.options.repeats, "--json"]).stdout
+        out = run([self.options.specdec, "--threads", self.options.threads, *self.flags, "profile",
+                   self.model.path, "--contexts", "128", "--repeats", self.options.repeats, "--json"]).stdout
         return {point["new_tokens"]: 1000 * point["seconds"][0] for point in json.loads(out)["target"]}
 
 
@@ -89,8 +91,8 @@ class LlamaPython:
     """llama.cpp through its library."""
     engine = "llama.cpp"
 
-    def __init__(self, options, way, path, name):
-        self.options, self.way, self.path, self.format = options, way, path, name
+    def __init__(self, options, model, way, path, name):
+        self.options, self.model, self.way, self.path, self.format = options, model, way, path, name
         self.peer = None
 
     def open(self):
@@ -102,7 +104,7 @@ class LlamaPython:
     def generate(self, prompt):
         peer, count = self.open(), self.options.tokens
         decode = peer.greedy if self.way == "plain" else peer.greedy_lookup
-        ids, prompt_seconds, seconds, *forwards = decode(prompt["ids"], count, ends=ENDS)
+        ids, prompt_seconds, seconds, *forwards = decode(prompt["ids"], count, ends=self.model.ends)
         return {"tokens": len(ids), "ids": ids, "forwards": forwards[0] if forwards else len(ids),
                 "prompt_seconds": prompt_seconds, "seconds": seconds}
 
@@ -156,41 +158,31 @@ def quantize(source, target, kind):
         sys.exit(f"llama.cpp cannot quantize {source}")
 
 
-def llama_files(options, work):
-    """The model in llama.cpp's formats: name -> file."""
-    forms = {"F32": work / "f32.gguf", "BF16": work / "bf16.gguf", "Q4_0": work / "q4_0.gguf"}
-    run([options.specdec, "convert", MODEL, forms["F32"], "--dtype", "float32", "--quiet"])
-    run([options.specdec, "convert", MODEL, forms["BF16"], "--dtype", "bfloat16", "--quiet"])
-    quantize(forms["F32"], forms["Q4_0"], llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0)
-    return {"Q4_1": MODEL, **forms}
+def llama_tools(options, path, name):
+    """A way for each of llama.cpp's programs that speculate without another model."""
+    if not options.tools:
+        return []
+    commands = [["llama-lookup"], ["llama-lookahead"]]
+    commands += [["llama-speculative-simple", "--spec-type", kind] for kind in NGRAM_TYPES]
+    return [LlamaTool(options, command, path, name) for command in commands]
 
 
-def make_ways(options, work):
-    forms = llama_files(options, work)
-    stored = ["--dtype", "stored", "--activations", "int8"]
-    ways = [Specdec(options, way, stored, "Q4_1") for way in STRATEGIES]
-    ways += [Specdec(options, "plain", ["--dtype", dtype], name)
-             for dtype, name in (("bfloat16", "BF16"), ("float32", "F32"))]
-    ways += [LlamaPython(options, "plain", path, name) for name, path in forms.items()]
-    ways.append(LlamaPython(options, "prompt lookup", forms["Q4_0"], "Q4_0"))
-    if options.tools:
-        commands = [["llama-lookup"], ["llama-lookahead"]]
-        commands += [["llama-speculative-simple", "--spec-type", kind] for kind in NGRAM_TYPES]
-        ways += [LlamaTool(options, command, forms["Q4_0"], "Q4_0") for command in commands]
+def chosen(options, ways):
     return [way for way in ways if re.search(options.ways, f"{way.engine} {way.way} {way.format}")]
 
 
-def read_prompts(options):
+def read_prompts(options, model):
     lines = Path(options.prompts).read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines if line.strip()]
-    chosen = [rows[i * len(rows) // options.limit] for i in range(min(options.limit, len(rows)))]
-    texts = [CHAT.format(row["turns"][0]) for row in chosen]
+    spread = [rows[i * len(rows) // options.limit] for i in range(min(options.limit, len(rows)))]
+    texts = [model.text.replace("{}", row["turns"][0]) for row in spread]
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
         file.write("".join(json.dumps({"text": text}) + "\n" for text in texts))
         file.flush()
-        out = run([options.specdec, "tokenize", MODEL, "--file", file.name, "--special"]).stdout
+        special = ["--special"] if model.special else []
+        out = run([options.specdec, "tokenize", model.path, "--file", file.name, *special]).stdout
     return [{"text": text, "schema": row.get("schema"), **json.loads(line)}
-            for row, text, line in zip(chosen, texts, out.splitlines())]
+            for row, text, line in zip(spread, texts, out.splitlines())]
 
 
 def with_interval(values, digits=1):
@@ -246,20 +238,16 @@ def forward_all(ways):
     return rows
 
 
-def main():
-    options = parse_options()
-    if not MODEL.exists():
-        sys.exit(f"{MODEL.relative_to(ROOT)} is missing: run scripts/get_smollm2")
+def compare(options, model, make_ways):
+    """Rows of decoding and of forwards. `make_ways(folder)` gives the ways; the folder lives as long as they do."""
+    if not model.path.exists():
+        sys.exit(f"{model.path.relative_to(ROOT)} is missing: run {model.fetched_by}")
     with tempfile.TemporaryDirectory() as work:
-        ways = make_ways(options, Path(work))
-        rows = {"decoding": decode_all(ways, read_prompts(options)), "forwards": forward_all(ways)}
+        ways = chosen(options, make_ways(Path(work)))
+        rows = {"decoding": decode_all(ways, read_prompts(options, model)), "forwards": forward_all(ways)}
     if options.json:
         print(json.dumps(rows, indent=1))
         return
     for part in rows.values():
         for row in part:
             print(", ".join(f"{key}: {value}" for key, value in row.items()))
-
-
-if __name__ == "__main__":
-    main()

@@ -10,7 +10,6 @@ white space to the model. For each prompt all ways take turns. Rates are medians
 intervals (bootstrap); "valid" counts outputs that are JSON of their schema, by python-jsonschema.
 """
 import json
-import re
 import sys
 import tempfile
 from pathlib import Path
@@ -18,10 +17,11 @@ from pathlib import Path
 import jsonschema
 from llama_cpp import LlamaGrammar
 
+import decoding
 import smollm2
 from llama_peer import LlamaCpp
 
-PROMPTS = smollm2.ROOT / "configs/prompts/smollm2_json.jsonl"
+PROMPTS = decoding.ROOT / "configs/prompts/smollm2_json.jsonl"
 SUFFIX = "{type: speculative, draft_length: %d, drafter: {type: suffix}%s}"
 STRATEGIES = {"plain": "{type: autoregressive, grammar: {forced: false}}",
               "forced tokens": "{type: autoregressive}",
@@ -43,8 +43,8 @@ class Specdec:
         with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as schema:
             json.dump(prompt["schema"], schema)
             schema.flush()
-            out = smollm2.run([options.specdec, "--threads", options.threads, "--dtype", "stored", "--activations",
-                               "int8", "--quiet", "generate", smollm2.MODEL, "--tokens",
+            out = decoding.run([options.specdec, "--threads", options.threads, "--dtype", "stored", "--activations",
+                               "int8", "--quiet", "generate", smollm2.MODEL.path, "--tokens",
                                ",".join(map(str, prompt["ids"])), "--max-new-tokens", options.tokens, "--json",
                                "--strategy", STRATEGIES[self.way], "--grammar", GRAMMAR % schema.name]).stdout
         out = json.loads(out)
@@ -65,7 +65,7 @@ class Llama:
     def generate(self, prompt):
         gbnf = LlamaGrammar.from_json_schema(json.dumps(prompt["schema"]))._grammar
         tokens, prompt_seconds, seconds = self.peer.greedy_in_grammar(prompt["ids"], self.options.tokens, gbnf,
-                                                                      ends=smollm2.ENDS)
+                                                                      ends=smollm2.MODEL.ends)
         return {"text": self.peer.text(tokens), "tokens": len(tokens), "forwards": len(tokens),
                 "prompt_seconds": prompt_seconds, "seconds": seconds}
 
@@ -82,21 +82,21 @@ def row(way, answers, prompts):
     valid = sum(is_valid(answer["text"], prompt["schema"]) for answer, prompt in zip(answers, prompts))
     seconds = [answer["seconds"] + answer["prompt_seconds"] for answer in answers]
     return {"program": way.engine, "weights": way.format, "way": way.way,
-            "tokens/s": smollm2.with_interval([smollm2.rate(answer) for answer in answers]),
-            "seconds a record": smollm2.with_interval(seconds, 2),
+            "tokens/s": decoding.with_interval([decoding.rate(answer) for answer in answers]),
+            "seconds a record": decoding.with_interval(seconds, 2),
             "tokens/forward": round(sum(a["tokens"] for a in answers) / sum(a["forwards"] for a in answers), 2),
             "valid": f"{valid}/{len(answers)}"}
 
 
 def main():
-    options = smollm2.parse_options(__doc__, prompts=PROMPTS, limit=30, tokens=512)
-    prompts = smollm2.read_prompts(options)
+    options = decoding.parse_options(__doc__, prompts=PROMPTS, limit=30, tokens=512)
+    prompts = decoding.read_prompts(options, smollm2.MODEL)
     with tempfile.TemporaryDirectory() as work:
         ways = [Specdec(options, way) for way in STRATEGIES]
         ways += [Llama(options, path, name) for name, path in smollm2.llama_files(options, Path(work)).items()
                  if name.startswith("Q4")]
-        ways = [way for way in ways if re.search(options.ways, f"{way.engine} {way.way} {way.format}")]
-        answers = smollm2.take_turns(ways, prompts)
+        ways = decoding.chosen(options, ways)
+        answers = decoding.take_turns(ways, prompts)
     rows = [row(way, answers[way], prompts) for way in ways]
     if options.json:
         print(json.dumps(rows, indent=1))
