@@ -38,13 +38,15 @@ std::vector<double> RankAcceptance::probabilities() const {
 }
 
 void RankAcceptance::observe(const Draft& draft, const VerifyResult& result) {
-  for (size_t rank = 0; rank < tried_.size(); ++rank) {
-    tried_[rank] *= memory_;
-    accepted_[rank] *= memory_;
-  }
+  std::vector<bool> fades(tried_.size(), true);  // once a draft, and only where it says something
   for (size_t i = 0; i < result.path.size(); ++i) {
     const std::vector<int64_t> children = draft.children(result.path[i]);
     for (size_t rank = 0; rank < std::min(children.size(), tried_.size()); ++rank) {
+      if (fades[rank]) {
+        tried_[rank] *= memory_;
+        accepted_[rank] *= memory_;
+        fades[rank] = false;
+      }
       const bool kept = i + 1 < result.path.size() && result.path[i + 1] == children[rank];
       tried_[rank] += 1.0;
       accepted_[rank] += kept ? 1.0 : 0.0;

@@ -7,11 +7,12 @@
 namespace specdec {
 
 /// Running estimates of the probability that a drafter's best, second best, ... token is accepted,
-/// once its parent is: decaying counts on top of a first guess.
+/// once its parent is: decaying counts on top of a first guess. Those of a rank decay with the
+/// drafts that try it, so an estimate stays where it is while nothing is learned about it.
 class RankAcceptance {
  public:
-  /// `first_guess`: by rank; it counts as much as `weight` observations. `memory`: weight of the
-  /// past, each observed draft.
+  /// `first_guess`: by rank; it counts as much as `weight` observations. `memory`: weight of a
+  /// rank's past, each observed draft that tried the rank.
   RankAcceptance(std::vector<double> first_guess, double weight, double memory);
 
   /// By rank; they never increase, and their sum is at most 1.
