@@ -1,6 +1,7 @@
 #include "decoders/analysis/cost_curve.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -71,6 +72,50 @@ Neighbours neighbours(const CostCurve& curve, int64_t new_tokens, int64_t contex
   return found;
 }
 
+/// A context, and the numbers of new tokens that fit the model after it.
+struct FittingTokens {
+  int64_t context = 0;
+  std::vector<int64_t> new_tokens;
+};
+
+FittingTokens fitting_after(int64_t context, const LanguageModel& model,
+                            const CostCurveOptions& options) {
+  FittingTokens fitting{.context = context, .new_tokens = {}};
+  for (const int64_t new_tokens : options.new_tokens) {
+    SPECDEC_CHECK(context >= 1 && new_tokens >= 1, "{} new tokens after {}", new_tokens, context);
+    if (context + new_tokens <= model.max_length()) {
+      fitting.new_tokens.push_back(new_tokens);
+    }
+  }
+  return fitting;
+}
+
+/// Of all contexts after which something fits; never empty.
+std::vector<FittingTokens> fitting_tokens(const LanguageModel& model,
+                                          const CostCurveOptions& options) {
+  std::vector<FittingTokens> all;
+  for (const int64_t context : options.contexts) {
+    auto fitting = fitting_after(context, model, options);
+    if (!fitting.new_tokens.empty()) {
+      all.push_back(std::move(fitting));
+    }
+  }
+  if (!all.empty()) {
+    return all;
+  }
+  if (model.max_length() < 2) {
+    throw Error(
+        fmt::format("a model's cost curve needs room for 2 tokens, and this one takes {}: give it "
+                    "a longer max_length",
+                    model.max_length()));
+  }
+  auto half = fitting_after(model.max_length() / 2, model, options);
+  if (half.new_tokens.empty()) {
+    half.new_tokens = {1};
+  }
+  return {std::move(half)};
+}
+
 }  // namespace
 
 double CostCurve::seconds(int64_t new_tokens, int64_t context) const {
@@ -101,21 +146,16 @@ CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& optio
   SPECDEC_CHECK(options.repeats >= 1, "a median of {} repeats", options.repeats);
   const int64_t turn = std::min(kTurn, options.repeats);
   CostCurve curve;
-  for (const int64_t context : options.contexts) {
+  const auto fitting = fitting_tokens(model, options);
+  for (const auto& [context, widths] : fitting) {
     std::map<int64_t, std::vector<double>> seconds;  // by new tokens
-    for (const int64_t new_tokens : options.new_tokens) {
-      SPECDEC_CHECK(context >= 1 && new_tokens >= 1, "{} new tokens after {}", new_tokens, context);
-      if (context + new_tokens <= model.max_length()) {
-        seconds[new_tokens] = {};
-      }
-    }
-    if (seconds.empty()) {
-      continue;
+    for (const int64_t new_tokens : widths) {
+      seconds[new_tokens] = {};
     }
     const Tensor prompt = some_tokens(context, model.vocab_size());
     model.prefill_get_last_logits({prompt.const_data_ptr<int32_t>(), static_cast<size_t>(context)});
     const auto start = std::chrono::steady_clock::now();
-    const double enough = options.seconds / static_cast<double>(options.contexts.size());
+    const double enough = options.seconds / static_cast<double>(fitting.size());
     for (int64_t done = 0; done < options.repeats || seconds_since(start) < enough; done += turn) {
       for (auto& [new_tokens, times] : seconds) {
         const Tensor tokens = some_tokens(new_tokens, model.vocab_size());

@@ -34,8 +34,10 @@ struct CostCurveOptions {
   std::function<void()> between = {};  ///< called between forwards; may throw to stop measuring
 };
 
-/// Measures a model; its rows are forgotten. Contexts that do not fit max_length are left out. All
-/// numbers of new tokens take turns (of 20 repeats), so that a machine which slows down for a while
+/// Measures a model; its rows are forgotten. Contexts and numbers of new tokens that do not fit
+/// max_length are left out; where nothing fits, half of max_length is the context. The curve has at
+/// least one point: throws Error for a model that takes fewer than 2 tokens. All numbers of new
+/// tokens take turns (of 20 repeats), so that a machine which slows down for a while
 /// does so for all of them and their ratios stay.
 CostCurve measure_cost_curve(LanguageModel& model, const CostCurveOptions& options);
 

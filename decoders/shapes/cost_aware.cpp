@@ -30,6 +30,9 @@ CostAwareOptions CostAwareShape::checked(CostAwareOptions options) {
                  "tree cost_aware: explore must be from 0 to 1");
   require_config(!options.target_cost.points.empty(),
                  "tree cost_aware: needs the target's cost curve");
+  require_config(!options.drafter_cost || !options.drafter_cost->points.empty(),
+                 "tree cost_aware: the drafter's cost curve is empty; leave it out where drafting "
+                 "is free");
   (void)OptimalTrees(options.acceptance, 0, 0);  // checks the first guess
   options.acceptance.resize(static_cast<size_t>(options.branches), 0.0);
   return options;

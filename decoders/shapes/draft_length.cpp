@@ -56,6 +56,10 @@ AdaptiveDraftLength::AdaptiveDraftLength(AdaptiveOptions options) : options_(std
   require_config(1 <= options_.pause && options_.pause <= options_.max_pause,
                  "adaptive needs 1 <= pause <= max_pause");
   require_config(options_.probe >= 1, "adaptive needs probe >= 1");
+  for (const auto* curve : {&options_.target_cost, &options_.drafter_cost}) {
+    require_config(!*curve || !(*curve)->points.empty(),
+                   "adaptive: a cost curve is empty; leave it out where costs do not count");
+  }
   AdaptiveDraftLength::reset();
 }
 

@@ -160,6 +160,12 @@ Profile Profiler::run() {
     (void)prepare(strategy_tree(parse_drafter(drafter), 1));  // its mistakes, before any work
   }
   target_ = loader_.load(arguments_.model);
+  if (std::none_of(options.contexts.begin(), options.contexts.end(),
+                   [&](int64_t context) { return context < target_->max_length(); })) {
+    throw Error(
+        fmt::format("--contexts {}: none of these contexts fits the model, which takes {} tokens",
+                    arguments_.contexts, target_->max_length()));
+  }
   const c10::InferenceMode guard;
   const auto environment = read_environment();
   Profile profile{
@@ -170,10 +176,6 @@ Profile Profiler::run() {
       .temperature = arguments_.sampling.temperature,
       .plain = {},
       .drafters = {}};
-  if (profile.target.points.empty()) {
-    throw Error(fmt::format("none of these contexts fits the model, which takes {} tokens",
-                            target_->max_length()));
-  }
   // Steps are measured at the first of the contexts that fits.
   const auto prompt = some_prompt(profile.target.points.front().context, target_->vocab_size());
   measure_steps(prompt, profile);

@@ -312,7 +312,8 @@ std::vector<std::string> RunFolder::environment_changes() const {
 void RunFolder::write_cost_curve(std::string_view model, const CostCurve& curve) {
   auto all = fs::exists(path_ / kCostCurve) ? read_object(path_ / kCostCurve)
                                             : nlohmann::json(nlohmann::json::value_t::object);
-  SPECDEC_CHECK(!all.contains(std::string(model)), "the cost curve of '{}' is frozen", model);
+  SPECDEC_CHECK(!read_cost_curve(model), "the cost curve of '{}' is frozen", model);
+  SPECDEC_CHECK(!curve.points.empty(), "the cost curve of '{}' is empty", model);
   auto points = nlohmann::json::array();
   for (const CostPoint& point : curve.points) {
     points.push_back(
@@ -375,7 +376,8 @@ std::optional<CostCurve> load_cost_curve(const fs::path& folder, std::string_vie
   } catch (const nlohmann::json::exception&) {
     throw Error(path.string() + ": is damaged; was it edited? Run into a new folder.");
   }
-  return curve;
+  // Earlier runs wrote an empty one for models that were too short for all contexts.
+  return curve.points.empty() ? std::nullopt : std::optional(std::move(curve));
 }
 
 }  // namespace specdec

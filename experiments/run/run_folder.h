@@ -113,7 +113,7 @@ class RunFolder {
 std::vector<GenerationRecord> load_records(const std::filesystem::path& folder);
 /// Its traces; none without traces.jsonl.
 std::vector<TraceRecord> load_traces(const std::filesystem::path& folder);
-/// Its frozen cost curve of a model ("target"); none when it measured none.
+/// Its frozen cost curve of a model ("target"); none when it measured none. It has points.
 std::optional<CostCurve> load_cost_curve(const std::filesystem::path& folder,
                                          std::string_view model);
 

@@ -1,5 +1,6 @@
 #include "decoders/analysis/cost_curve.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/error.h"
@@ -48,6 +49,23 @@ TEST(CostCurveTest, MeasuresWhatFitsAndLeavesNothingPending) {
   }
   EXPECT_EQ(model.pending(), 0);
   EXPECT_EQ(model.length(), 38);
+}
+
+TEST(CostCurveTest, AModelTooShortForAllContextsIsMeasuredAtHalfItsLength) {
+  FakeModel model(7, random_table(7, 1), 16);
+  const CostCurve curve = measure_cost_curve(model, {.repeats = 1});
+  ASSERT_EQ(curve.points.size(), 7U) << "1, 2, 3, 4, 5, 6 and 8 tokens fit after 8";
+  EXPECT_EQ(curve.points.back().new_tokens, 8);
+  EXPECT_EQ(curve.points.back().context, 8);
+  EXPECT_GT(curve.seconds(16, 500), 0.0);
+  FakeModel shortest(7, random_table(7, 1), 2);
+  const CostCurve point = measure_cost_curve(shortest, {.new_tokens = {3}, .repeats = 1});
+  ASSERT_EQ(point.points.size(), 1U);
+  EXPECT_EQ(point.points.front().new_tokens, 1);
+  EXPECT_EQ(point.points.front().context, 1);
+  FakeModel none(7, random_table(7, 1), 1);
+  EXPECT_THAT([&] { (void)measure_cost_curve(none, {.repeats = 1}); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("takes 1")));
 }
 
 TEST(CostCurveTest, RefusesNothingToMeasure) {

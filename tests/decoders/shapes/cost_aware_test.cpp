@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "tests/support/fake_model.h"
 
 namespace specdec {
 namespace {
@@ -113,6 +114,14 @@ TEST(CostAwareTest, CatchingUpIsPaidFor) {
   EXPECT_EQ(shape.next(10).tokens, 1);
 }
 
+TEST(CostAwareTest, DecidesByTheCurveOfADraftModelOfFewPositions) {
+  FakeModel draft(7, random_table(7, 1), 16);
+  auto costs = options(0.01);
+  costs.drafter_cost = measure_cost_curve(draft, {.repeats = 1});
+  CostAwareShape shape(costs);
+  EXPECT_GT(shape.next(1).tokens, 0) << "a drafter of microseconds beside a target of seconds";
+}
+
 TEST(CostAwareTest, CostsDecide) {
   CostAwareShape cheap(options(0.01));
   CostAwareShape dear(options(1.0));
@@ -208,6 +217,10 @@ TEST(CostAwareTest, OptionsOutOfRangeAreRefused) {
   bad.explore = 2.0;
   EXPECT_THROW(CostAwareShape{bad}, ConfigError);
   EXPECT_THROW(CostAwareShape{CostAwareOptions{}}, ConfigError);  // no costs
+  bad = options(0.1);
+  bad.drafter_cost = CostCurve{};
+  EXPECT_THAT([&] { CostAwareShape{bad}; },
+              testing::ThrowsMessage<ConfigError>(testing::HasSubstr("cost curve is empty")));
 }
 
 }  // namespace

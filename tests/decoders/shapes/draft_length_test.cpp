@@ -150,6 +150,9 @@ TEST(AdaptiveDraftLengthTest, RefusesOptionsOutOfRange) {
   EXPECT_THROW(AdaptiveDraftLength({.memory = 1.0}), ConfigError);
   EXPECT_THROW(AdaptiveDraftLength({.pause = 0}), ConfigError);
   EXPECT_THROW(AdaptiveDraftLength({.probe = 0}), ConfigError);
+  EXPECT_THROW(AdaptiveDraftLength({.target_cost = CostCurve{}}), ConfigError);
+  EXPECT_THROW(AdaptiveDraftLength({.target_cost = curve(1.0, 0.1), .drafter_cost = CostCurve{}}),
+               ConfigError);
 }
 
 }  // namespace

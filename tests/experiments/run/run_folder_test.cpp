@@ -321,7 +321,12 @@ TEST_F(RunFolderTest, CostCurveIsFrozen) {
   EXPECT_EQ(curve->points[0].seconds, 0.1 + 0.2);
   EXPECT_EQ(curve->points[1].new_tokens, 4);
   EXPECT_EQ(folder.read_cost_curve("draft")->points[0].context, 16);
-  EXPECT_THROW(folder.write_cost_curve("target", {}), InternalError);
+  EXPECT_THROW(folder.write_cost_curve("target", {.points = {{1, 16, 1.0}}}), InternalError);
+  EXPECT_THROW(folder.write_cost_curve("empty", {}), InternalError);
+  overwrite("cost_curve.json", "{\"target\": []}");
+  EXPECT_EQ(folder.read_cost_curve("target"), std::nullopt) << "nothing can be told from it";
+  folder.write_cost_curve("target", {.points = {{1, 8, 1.0}}});
+  EXPECT_EQ(folder.read_cost_curve("target")->points[0].context, 8);
   overwrite("cost_curve.json", "{\"target\": [3]}");
   EXPECT_THROW(folder.read_cost_curve("target"), Error);
 }
