@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/scores.h"
 #include "decoders/mask_timer.h"
+#include "decoders/request_checks.h"
 
 namespace specdec {
 namespace {
@@ -24,9 +25,7 @@ void check_request(const Request& request) {
   require_config(request.stop.stop_strings.empty(),
                  "beam search ends hypotheses at tokens (end-of-sequence and stop ids), not at "
                  "stop_strings: leave them out, or use another strategy");
-  require_config(
-      request.stop.max_new_tokens >= 1,
-      fmt::format("max_new_tokens is {}; it must be at least 1", request.stop.max_new_tokens));
+  check_stop_rule(request);
 }
 
 /// Log-probabilities [vocab] float64 after a sequence. A row is always computed by itself, so that
@@ -72,6 +71,7 @@ BeamSession::BeamSession(const Request& request, const LanguageModel& target,
       mark_(Clock::now()) {
   options.validate();
   check_request(request);
+  check_vocabulary(request.constraint, target.vocab_size());
   if (request.constraint.grammar != nullptr) {
     beams_.front().grammar.emplace(request.constraint.grammar);
   }

@@ -57,8 +57,9 @@ struct Beam {
 /// own. A beam after which the grammar can only end is a hypothesis.
 class BeamSession {
  public:
-  /// Throws ConfigError for what beam search cannot do: sampling, stop strings; and for options out
-  /// of range. `request` and `target` outlive the session. The clock of the prefill starts here.
+  /// Throws ConfigError for what beam search cannot do: sampling, stop strings; for options out of
+  /// range; and for a grammar of another vocabulary. `request` and `target` outlive the session.
+  /// The clock of the prefill starts here.
   BeamSession(const Request& request, const LanguageModel& target, const BeamOptions& options);
 
   /// The running beams, best first; one, the prompt, before the first step.

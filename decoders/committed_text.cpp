@@ -3,43 +3,20 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "decoders/request_checks.h"
 
 namespace specdec {
-namespace {
-
-void check_stop_rule(const Request& request) {
-  const StopRule& stop = request.stop;
-  if (stop.max_new_tokens < 1) {
-    throw ConfigError(
-        fmt::format("max_new_tokens is {}; it must be at least 1", stop.max_new_tokens));
-  }
-  if (!stop.stop_strings.empty() && request.tokenizer == nullptr) {
-    throw ConfigError("stop_strings need a tokenizer, and this model comes without one");
-  }
-  if (std::find(stop.stop_strings.begin(), stop.stop_strings.end(), "") !=
-      stop.stop_strings.end()) {
-    throw ConfigError("stop_strings holds an empty string, which every output contains");
-  }
-}
-
-}  // namespace
-
 CommittedText::CommittedText(const Request& request, int64_t max_length, int64_t vocab_size)
     : request_(request),
       max_length_(max_length),
       tokens_(request.prompt.begin(), request.prompt.end()) {
   check_stop_rule(request);
+  check_vocabulary(request.constraint, vocab_size);
   for (const std::string& stop_string : request.stop.stop_strings) {
     longest_stop_string_ = std::max(longest_stop_string_, stop_string.size());
   }
   if (request.constraint.grammar != nullptr) {
     grammar_.emplace(request.constraint.grammar);
-    if (grammar_->grammar().vocab_size() > vocab_size) {
-      throw ConfigError(
-          fmt::format("the grammar was compiled for a vocabulary of {} tokens, and the model has "
-                      "{}: compile it with the model's own tokenizer",
-                      grammar_->grammar().vocab_size(), vocab_size));
-    }
     if (!grammar_->settle() && grammar_->limit()) {
       end_ = StopReason::kGrammarLimit;
     }

@@ -17,7 +17,9 @@
 namespace specdec {
 namespace {
 
+using testing::Each;
 using testing::HasSubstr;
+using testing::Lt;
 using testing::ThrowsMessage;
 using Tokens = std::vector<Token>;
 
@@ -139,6 +141,13 @@ TEST(BeamSearchTest, StopIdsEndHypothesesToo) {
   EXPECT_EQ(generation.tokens, (Tokens{3}));
 }
 
+/// A task under a grammar over four tokens.
+Task letters_task() {
+  Task task{{0, 1, 2}, {}, {.max_new_tokens = 9, .end_ids = {3}}};
+  task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "(abab|ba(a|b)?|aab)");
+  return task;
+}
+
 /// Every cut of every text of the task's grammar, with the model's own log-probability.
 void add_texts(const LogitTable& table, const Task& task, const GrammarMatcher& place,
                const Tokens& tokens, double log_prob, std::vector<Hypothesis>& found) {
@@ -163,8 +172,7 @@ TEST(BeamSearchTest, UnderAGrammarItRanksItsTextsByTheModelsProbability) {
   for (const uint64_t seed : {1U, 2U, 3U}) {
     const LogitTable table = random_table(4, seed);
     FakeModel target(4, table);
-    Task task{{0, 1, 2}, {}, {.max_new_tokens = 9, .end_ids = {3}}};
-    task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "(abab|ba(a|b)?|aab)");
+    const Task task = letters_task();
     std::vector<Hypothesis> expected;
     add_texts(table, task, GrammarMatcher(task.constraint.grammar), task.prompt, 0.0, expected);
     std::sort(expected.begin(), expected.end(),
@@ -178,6 +186,31 @@ TEST(BeamSearchTest, UnderAGrammarItRanksItsTextsByTheModelsProbability) {
                                           .num_return_sequences = all});
     expect_same(generation.hypotheses, expected);
     EXPECT_NE(generation.stop_reason, StopReason::kMaxNewTokens);
+  }
+}
+
+TEST(BeamSearchTest, AGrammarOfALargerVocabularyIsRefused) {
+  FakeModel target(3, random_table(3, 5));
+  EXPECT_THAT([&] { search(target, letters_task(), {}); },
+              ThrowsMessage<ConfigError>(
+                  HasSubstr("compiled for a vocabulary of 4 tokens, and the model has 3")));
+}
+
+TEST(BeamSearchTest, AGrammarOfASmallerVocabularyForbidsTheRest) {
+  FakeModel target(6, constant_table({0.0, 0.0, 0.0, 0.0, 9.0, 9.0}));
+  for (const Hypothesis& hypothesis : search(target, letters_task(), {}).hypotheses) {
+    EXPECT_THAT(hypothesis.tokens, Each(Lt(4)));
+  }
+}
+
+TEST(BeamSearchTest, PromptTokensBeyondTheVocabularyAreRefused) {
+  FakeModel target(6, random_table(6, 5));
+  for (const double penalty : {1.0, 1.5}) {
+    EXPECT_THAT(
+        [&] {
+          search(target, {{0, 6}, {.repetition_penalty = penalty}}, {});
+        },
+        ThrowsMessage<Error>(HasSubstr("token 6 at position 1 is outside")));
   }
 }
 

@@ -1,6 +1,7 @@
 #include "decoders/session.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -11,6 +12,7 @@
 #include "tests/support/fake_model.h"
 #include "tests/support/letter_tokenizer.h"
 #include "tests/support/sequence_distribution.h"
+#include "tests/support/letter_grammar.h"
 
 namespace specdec {
 namespace {
@@ -311,3 +313,10 @@ TEST(StopReasonTest, HasNames) {
 
 }  // namespace
 }  // namespace specdec
+TEST_F(SessionTest, AGrammarOfALargerVocabularyIsRefused) {
+  Task task{.prompt = {0}};
+  task.constraint.grammar = letter_grammar({"a", "b", "ab", "ba", ""}, "(a|b)*");
+  EXPECT_THAT([&] { begin(task); }, testing::ThrowsMessage<ConfigError>(testing::HasSubstr(
+                                        "vocabulary of 5 tokens, and the model has 4")));
+}
+
