@@ -41,8 +41,8 @@ struct GenerationRecord {
   /// them.
   std::optional<double> log_prob = {};
   std::optional<BiasSums> bias = {};  ///< of a lossy strategy's sampled text, along itself
-  /// Of weights and of the context's keys and values, that a step's forward has to read; mean over
-  /// steps.
+  /// Bytes of the weights and of the context's keys and values that a step's forward has to read,
+  /// of layers with a sliding window those in it; mean over steps.
   std::optional<double> bytes_per_step = {};
   std::optional<double> copied_share = {};  ///< of the whole text, see copied_share()
   bool shortened = false;                   ///< by before_loops; never stored

@@ -13,6 +13,17 @@ constexpr uint64_t kLossTraceSeed = 0x6c6f7373;
 
 bool is_lossy(const Arm& arm) { return arm.config->promise == Promise::kLossy; }
 
+/// Numbers of the keys and values that a forward reads after `length` tokens: a layer with a
+/// sliding window reads no more tokens than that holds.
+int64_t cached_values(std::span<const LayerPlan> plan, int64_t length) {
+  int64_t values = 0;
+  for (const LayerPlan& layer : plan) {
+    const int64_t seen = layer.window == 0 ? length : std::min(length, layer.window);
+    values += 2 * layer.kv_heads * layer.head_dim * seen;
+  }
+  return values;
+}
+
 /// None for a strategy whose drafter cannot be traced: it has none, or needs a tree.
 std::optional<BiasSums> trace_bias(DecodingStrategy& tracer, const Request& request,
                                    TokenSpan output) {
@@ -41,21 +52,17 @@ std::optional<double> bytes_per_step(const Group& group, const Item& item,
     return std::nullopt;
   }
   const TransformerWeights& weights = group.target->weights();
-  int64_t per_token = 0;
-  for (const LayerPlan& layer : weights.plan) {
-    per_token += 2 * layer.kv_heads * layer.head_dim;
-  }
-  per_token *= group.config->model.kv_dtype == "bfloat16"
-                   ? 2
-                   : static_cast<int64_t>(c10::elementSize(weights.compute_dtype()));
-  double context = 0.0;  // summed over steps
-  auto length = static_cast<double>(item.tokens.size());
+  int64_t values = 0;  // of keys and values, summed over steps
+  int64_t length = std::ssize(item.tokens);
   for (const StepStatistics& step : generation.steps) {
-    context += length;
-    length += static_cast<double>(step.committed);
+    values += cached_values(weights.plan, length);
+    length += step.committed;
   }
+  const int64_t value_bytes = group.config->model.kv_dtype == "bfloat16"
+                                  ? 2
+                                  : static_cast<int64_t>(c10::elementSize(weights.compute_dtype()));
   return static_cast<double>(forward_bytes(weights)) +
-         static_cast<double>(per_token) * context / static_cast<double>(generation.steps.size());
+         static_cast<double>(values * value_bytes) / static_cast<double>(generation.steps.size());
 }
 
 CounterRandomness loss_randomness() { return CounterRandomness(kLossTraceSeed); }
