@@ -180,14 +180,15 @@ Generation CorrectedDecoding::draw_by_importance(const Request& request) {
 Generation CorrectedDecoding::draw_by_asap(const Request& request) {
   FutureBounds bounds;
   Generation newest = none_accepted();
-  for (int64_t sample = 0; sample < options_.samples && bounds.bound({}) > kExhausted; ++sample) {
-    Generation drawn = draw(request, sample, &bounds);
+  int64_t samples = 0;
+  while (samples < options_.samples && bounds.bound({}) > kExhausted) {
+    Generation drawn = draw(request, samples++, &bounds);
     bounds.learn(drawn, ends_text(drawn.stop_reason));
     if (ends_text(drawn.stop_reason)) {
       newest = std::move(drawn);
     }
   }
-  newest.samples = options_.samples;
+  newest.samples = samples;
   return newest;
 }
 

@@ -24,7 +24,9 @@ enum class Correction {
 
 struct CorrectionOptions {
   Correction correction = Correction::kNone;
-  int64_t samples = 16;  ///< drawn; the most that are drawn for `rejection`
+  /// Samples to draw. `rejection` ends with the first that it accepts, `asap` when it has learned
+  /// that no text is left.
+  int64_t samples = 16;
 };
 
 /// Expected future grammaticality by prefix, learned from samples (ASAp, section 4.2): an upper

@@ -139,7 +139,7 @@ nlohmann::json statistics_json(const Generation& generation) {
                          {"prompt_draft_seconds", counts.prompt_draft_seconds},
                          {"verify_seconds", counts.verify_seconds},
                          {"tokens_per_second", number(decode_tokens_per_second(counts))}};
-  if (!generation.log_allowed.empty()) {
+  if (is_constrained(generation)) {
     json["log_allowed"] = counts.log_allowed;
     json["mask_seconds"] = counts.mask_seconds;
     json["mask_fallbacks"] = counts.mask_fallbacks;

@@ -45,6 +45,13 @@ void add_overlaps(const StepStatistics& step, Counts& counts) {
 
 }  // namespace
 
+bool is_constrained(const Generation& generation) {
+  const StopReason reason = generation.stop_reason;
+  return !generation.log_allowed.empty() ||
+         (generation.tokens.empty() &&
+          (reason == StopReason::kNoneAccepted || reason == StopReason::kGrammarLimit));
+}
+
 void Counts::add_grammar(const Generation& generation) {
   for (const StepStatistics& step : generation.steps) {
     mask_seconds += step.mask_seconds;
@@ -56,7 +63,7 @@ void Counts::add_grammar(const Generation& generation) {
   masked_tokens += std::ssize(generation.log_allowed);
   log_allowed += std::accumulate(generation.log_allowed.begin(), generation.log_allowed.end(), 0.0);
   mask_fallbacks += generation.mask_fallbacks;
-  if (!generation.log_allowed.empty()) {
+  if (is_constrained(generation)) {
     ++grammar_outputs;
     samples += generation.samples;
     complete += ends_text(generation.stop_reason) ? 1 : 0;

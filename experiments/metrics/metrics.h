@@ -52,7 +52,7 @@ struct Counts {
   int64_t masked_tokens = 0;                   ///< tokens taken from a masked distribution
   double log_allowed = 0.0;                    ///< sum of their log Z
   int64_t mask_fallbacks = 0;                  ///< of those, by a fallback of a canonical grammar
-  int64_t grammar_outputs = 0;                 ///< generations with a masked token
+  int64_t grammar_outputs = 0;                 ///< generations under it: is_constrained
   int64_t complete = 0;  ///< of those, ended by the grammar: whole texts of its language
   int64_t samples = 0;   ///< drawn for those (see CorrectedDecoding)
 
@@ -62,6 +62,10 @@ struct Counts {
  private:
   void add_grammar(const Generation& generation);
 };
+
+/// Whether an output was generated under a grammar: it holds masked tokens, or the grammar or its
+/// correction left none. Beam searches, which mask no distribution, do not count.
+bool is_constrained(const Generation& generation);
 
 /// accepted / drafted, over all steps; none without drafts. Falls as drafts get longer, since what
 /// follows a rejected token is rejected with it. vLLM's "draft acceptance rate", llama.cpp's

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/formats/json_text.h"
 #include "core/formats/strict_json.h"
+#include "experiments/metrics/metrics.h"
 
 namespace specdec {
 namespace {
@@ -199,7 +200,7 @@ Json generation_json(const GenerationRecord& record) {
   json["steps"] = generation.steps.size();
   json["tokens"] = generation.tokens;
   json["gaps"] = gaps_json(generation.gaps);
-  if (!generation.log_allowed.empty()) {
+  if (is_constrained(generation)) {
     json["log_allowed"] = generation.log_allowed;
     json["log_probs"] = generation.log_probs;
     json["mask_fallbacks"] = generation.mask_fallbacks;

@@ -88,7 +88,8 @@ const std::vector<ReportColumn>& grammar_columns() {
        true, freedom_cell, ColumnTable::kGrammar},
       {"complete",
        "Share of outputs that are complete texts of the grammar's language. The others were cut "
-       "off by max_new_tokens or another stop condition.",
+       "off by max_new_tokens or another stop condition, or are empty because no sample of a "
+       "correction was accepted.",
        true, complete_cell, ColumnTable::kGrammar},
       {"mask us/token",
        "Time spent on the grammar's masks, of drafts too, in microseconds per token produced.",
@@ -289,7 +290,7 @@ std::vector<ReportColumn> report_columns(const Report& report) {
   add(recorded_columns(), [](const SummaryRow& row) { return row.copied_share.has_value(); });
   add(quality_columns(), [](const SummaryRow& row) { return row.right_share.has_value(); });
   add(fidelity_columns(), [](const SummaryRow& row) { return row.log_probs.has_value(); });
-  add(grammar_columns(), [](const SummaryRow& row) { return row.counts.masked_tokens > 0; });
+  add(grammar_columns(), [](const SummaryRow& row) { return row.counts.grammar_outputs > 0; });
   return columns;
 }
 

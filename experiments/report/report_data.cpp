@@ -104,7 +104,7 @@ Json vllm_json(const Counts& counts) {
 
 /// null without a grammar.
 Json grammar_json(const Counts& counts) {
-  if (counts.masked_tokens == 0) {
+  if (counts.grammar_outputs == 0) {
     return {};
   }
   Json json = {{"complete_share", json_number(complete_share(counts))},

@@ -235,6 +235,20 @@ TEST(GrammarCorrectionTest, SaysHowManySamplesItTook) {
   EXPECT_EQ(streamed, generation.tokens) << "nothing is given on before it is chosen";
 }
 
+TEST(GrammarCorrectionTest, AsapCountsTheSamplesThatItDrew) {
+  const LogitTable table = random_table(kPairsVocab, 7);
+  FakeModel target(kPairsVocab, table);
+  Task task = pairs_task();
+  task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "b{40}");
+  CounterRandomness random(3);
+  CorrectedDecoding strategy(plain(target), {Correction::kAsap, 8});
+  const Generation none = strategy.generate(task.request(random));
+  EXPECT_EQ(none.stop_reason, StopReason::kNoneAccepted);
+  EXPECT_EQ(none.samples, 1) << "the only path reaches max_new_tokens: none is left";
+  task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "b(a|b)");
+  EXPECT_EQ(strategy.generate(task.request(random)).samples, 8);
+}
+
 TEST(GrammarCorrectionTest, RefusesWhatItCannotCorrect) {
   const LogitTable table = random_table(kPairsVocab, 7);
   FakeModel target(kPairsVocab, table);

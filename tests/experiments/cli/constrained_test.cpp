@@ -111,13 +111,22 @@ TEST_F(ConstrainedTest, CorrectionsAreNamedAndCounted) {
   const Report report = run(file);
   EXPECT_FALSE(report.strategies[0].lossy);
   EXPECT_TRUE(report.strategies[1].lossy);
+  std::map<std::string, int64_t> outputs;
+  std::map<std::string, int64_t> samples;
   for (const GenerationRecord& record : load_records(folder_.path() / "out")) {
     const bool rejection = record.key.strategy == "rejection";
     if (record.generation.stop_reason == StopReason::kNoneAccepted) {
       EXPECT_TRUE(record.generation.tokens.empty());
+      EXPECT_EQ(record.generation.samples, rejection ? 2 : 3);
     } else {
       EXPECT_LE(record.generation.samples, rejection ? 2 : 3);
     }
+    outputs[record.key.strategy] += 1;
+    samples[record.key.strategy] += record.generation.samples;
+  }
+  for (const SummaryRow& row : report.summary.rows) {
+    EXPECT_EQ(row.counts.grammar_outputs, outputs[row.strategy]) << row.strategy;
+    EXPECT_EQ(row.counts.samples, samples[row.strategy]) << row.strategy;
   }
 }
 

@@ -366,6 +366,28 @@ TEST(MetricsTest, GrammarsHaveMetricsOfTheirOwn) {
   EXPECT_EQ(complete_share(without), std::nullopt);
 }
 
+TEST(MetricsTest, EmptyOutputsOfAGrammarAreIncompleteOnes) {
+  Generation none;
+  none.stop_reason = StopReason::kNoneAccepted;
+  none.samples = 16;
+  Counts counts = counts_of(none);
+  EXPECT_EQ(counts.grammar_outputs, 1);
+  EXPECT_EQ(counts.samples, 16);
+  EXPECT_THAT(complete_share(counts), Optional(0.0));
+  Generation limited;
+  limited.stop_reason = StopReason::kGrammarLimit;  // at its first token
+  counts.add(limited);
+  Generation whole;
+  whole.tokens = {1};
+  whole.log_allowed = {-1.0};
+  whole.stop_reason = StopReason::kGrammarEnd;
+  whole.samples = 3;
+  counts.add(whole);
+  EXPECT_EQ(counts.samples, 20);
+  EXPECT_THAT(complete_share(counts), Optional(1.0 / 3.0));
+  EXPECT_THAT(log_allowed_per_token(counts), Optional(-1.0));
+}
+
 /// Identities between the definitions, over random chains and trees.
 TEST(MetricsTest, DefinitionsAgreeWithEachOther) {
   CounterRandomness random(11);
