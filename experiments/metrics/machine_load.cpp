@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "core/kernels/team.h"
+
 namespace specdec {
 namespace {
 
@@ -73,6 +75,7 @@ LoadMeter::Counters read_counters(const fs::path& proc) {
     counters.own = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
     counters.preemptions = usage.ru_nivcsw;
   }
+  counters.back_offs = Team::of_process().late_jobs();
   return counters;
 }
 
@@ -89,7 +92,8 @@ MachineLoad LoadMeter::read() const {
   const Counters now = read_counters(proc_);
   MachineLoad load{.seconds = now.clock - start_.clock,
                    .stolen_seconds = growth(start_.stolen, now.stolen),
-                   .waited_seconds = growth(start_.waited, now.waited)};
+                   .waited_seconds = growth(start_.waited, now.waited),
+                   .back_offs = now.back_offs - start_.back_offs};
   if (start_.busy && now.busy) {
     load.others_seconds = (*now.busy - *start_.busy) - (now.own - start_.own);
   }
@@ -125,6 +129,10 @@ void LoadTotals::add(const MachineLoad& load) {
   preemptions_.add(
       load.preemptions ? std::optional(static_cast<double>(*load.preemptions)) : std::nullopt,
       load.seconds);
+  if (load.back_offs) {
+    back_offs_ = back_offs_.value_or(0) + *load.back_offs;
+    backed_off_ += *load.back_offs > 0 ? 1 : 0;
+  }
 }
 
 std::optional<double> LoadTotals::average() const { return average_.per_second(); }
@@ -152,6 +160,12 @@ std::vector<std::string> signs_of_load(const LoadTotals& load, int64_t cpus, int
   }
   if (load.average().value_or(0.0) > std::max(cpu_count, thread_count) + kSpareThreads) {
     signs.push_back(fmt::format("the load average was {:.1f} on {} CPUs", *load.average(), cpus));
+  }
+  if (load.backed_off() > 0) {
+    signs.push_back(
+        fmt::format("threads that lost their CPU kept the others waiting {} times, in {} of {} "
+                    "generations, and kernels then ran with fewer threads for a while",
+                    load.back_offs().value_or(0), load.backed_off(), load.generations()));
   }
   return signs;
 }

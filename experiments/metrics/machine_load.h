@@ -8,7 +8,7 @@
 namespace specdec {
 
 /// What else the machine did while a generation ran. A part is none where the system does not tell
-/// it. Source: proc(5) of Linux, getrusage(2).
+/// it. Source: proc(5) of Linux, getrusage(2), and the team of threads itself.
 struct MachineLoad {
   double seconds = 0.0;  ///< wall time of the measurement
   /// Load average of the last minute at its end: threads of the whole machine that ran or wanted
@@ -23,6 +23,9 @@ struct MachineLoad {
   std::optional<double> waited_seconds = {};
   /// Times that the system took a CPU from this process (involuntary context switches).
   std::optional<int64_t> preemptions = {};
+  /// Times that the kernels' team waited long for a thread that had lost its CPU, and then worked
+  /// with fewer for 8 to 256 ms (see BackOff).
+  std::optional<int64_t> back_offs = {};
 };
 
 /// Measures the load from its construction to read().
@@ -37,6 +40,7 @@ class LoadMeter {
     std::optional<double> busy = {}, stolen = {}, waited = {};  ///< seconds
     double own = 0.0;                                           ///< CPU seconds of this process
     std::optional<int64_t> preemptions = {};
+    int64_t back_offs = 0;
   };
 
  private:
@@ -58,6 +62,10 @@ class LoadTotals {
   std::optional<double> others() const;
   std::optional<double> waited() const;
   std::optional<double> preemptions_per_second() const;
+  /// Sum; none where no generation counted them.
+  std::optional<int64_t> back_offs() const { return back_offs_; }
+  /// Generations with at least one.
+  int64_t backed_off() const { return backed_off_; }
 
  private:
   struct Part {
@@ -66,12 +74,15 @@ class LoadTotals {
     std::optional<double> per_second() const;
   };
   int64_t generations_ = 0;
+  std::optional<int64_t> back_offs_;
+  int64_t backed_off_ = 0;
   Part average_, stolen_, others_, waited_, preemptions_;
 };
 
 /// Why timings of a run are not to be trusted, in words; empty on a quiet machine. Busy is: more
 /// than 1 % of a CPU stolen; threads that waited more than 2 % of their time; other processes on
-/// more than 10 % of the CPUs; a load average above the number of CPUs and the program's threads.
+/// more than 10 % of the CPUs; a load average above the number of CPUs and the program's threads;
+/// any back-off of the kernels' team, which then ran with fewer threads than the run states.
 std::vector<std::string> signs_of_load(const LoadTotals& load, int64_t cpus, int64_t threads);
 
 }  // namespace specdec

@@ -148,6 +148,7 @@ Json load_json(const MachineLoad& load) {
   add("others_seconds", load.others_seconds);
   add("waited_seconds", load.waited_seconds);
   add("preemptions", load.preemptions);
+  add("back_offs", load.back_offs);
   return json;
 }
 
@@ -168,6 +169,7 @@ std::optional<MachineLoad> parse_load(const Json& line) {
   read("others_seconds", load.others_seconds);
   read("waited_seconds", load.waited_seconds);
   read("preemptions", load.preemptions);
+  read("back_offs", load.back_offs);
   return load;
 }
 

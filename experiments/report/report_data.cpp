@@ -73,14 +73,15 @@ Json headline_json(const Report& report) {
       {"end_to_end_speedup_interval_95_simultaneous", interval_json(fastest->end_to_end_interval)}};
 }
 
-/// In the mean over the run; null where the system does not tell it.
+/// In the mean over the run, back-offs in all; null where the system does not tell it.
 Json load_totals_json(const LoadTotals& load) {
   return {{"generations", load.generations()},
           {"load_average", json_number(load.average())},
           {"stolen_cpus", json_number(load.stolen())},
           {"cpus_of_others", json_number(load.others())},
           {"cpus_waited_for", json_number(load.waited())},
-          {"preemptions_per_second", json_number(load.preemptions_per_second())}};
+          {"preemptions_per_second", json_number(load.preemptions_per_second())},
+          {"back_offs", load.back_offs() ? Json(*load.back_offs()) : Json()}};
 }
 
 /// Speeds by the definitions of Spec-Bench's evaluation/speed.py.

@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <thread>
 
+#include "core/kernels/team.h"
 #include "tests/support/temporary_folder.h"
 
 namespace specdec {
@@ -57,6 +60,39 @@ TEST(MachineLoadTest, IsTheGrowthOfTheCounters) {
   EXPECT_GE(load.seconds, 0.0);
 }
 
+/// A job whose second thread, if it comes, keeps the caller waiting for far longer than tiles take.
+void keep_waiting() {
+  const auto caller = std::this_thread::get_id();
+  std::atomic<bool> helped = false;
+  Team::of_process().run(2, 1, 2, [&](int64_t, int64_t) {
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    if (std::this_thread::get_id() != caller) {
+      helped = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    }
+    while (!helped && std::chrono::steady_clock::now() < patience) {
+      std::this_thread::yield();
+    }
+  });
+}
+
+TEST(MachineLoadTest, CountsBackOffsOfTheTeam) {
+  const LoadMeter quiet;
+  EXPECT_THAT(quiet.read().back_offs, Optional(0));
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    const LoadMeter meter;
+    keep_waiting();
+    const auto found = meter.read().back_offs;
+    ASSERT_TRUE(found.has_value());
+    if (*found > 0) {
+      EXPECT_EQ(*found, 1);
+      EXPECT_THAT(LoadMeter().read().back_offs, Optional(0)) << "only those since it began";
+      return;
+    }
+  }
+  GTEST_SKIP() << "the machine is too busy to see it";
+}
+
 TEST(MachineLoadTest, WhatTheSystemDoesNotTellIsNone) {
   FakeProc proc;
   const MachineLoad empty = LoadMeter(proc.path()).read();
@@ -88,12 +124,14 @@ TEST(MachineLoadTest, TotalsAreMeansOverTime) {
   LoadTotals totals;
   EXPECT_EQ(totals.average(), std::nullopt);
   totals.add({.seconds = 1.0, .average = 4.0, .stolen_seconds = 0.5, .preemptions = 6});
-  totals.add({.seconds = 3.0, .average = 2.0, .stolen_seconds = 0.5});
+  totals.add({.seconds = 3.0, .average = 2.0, .stolen_seconds = 0.5, .back_offs = 6});
   EXPECT_EQ(totals.generations(), 2);
   EXPECT_THAT(totals.average(), Optional(2.5));
   EXPECT_THAT(totals.stolen(), Optional(0.25));
   EXPECT_THAT(totals.preemptions_per_second(), Optional(6.0)) << "of the time that counted them";
   EXPECT_EQ(totals.waited(), std::nullopt);
+  EXPECT_THAT(totals.back_offs(), Optional(6));
+  EXPECT_EQ(totals.backed_off(), 1);
 }
 
 std::vector<std::string> signs(const MachineLoad& load) {
@@ -108,7 +146,8 @@ TEST(MachineLoadTest, AQuietMachineHasNoSigns) {
                      .average = 1.4,
                      .stolen_seconds = 0.05,
                      .others_seconds = 0.5,
-                     .waited_seconds = 0.1}),
+                     .waited_seconds = 0.1,
+                     .back_offs = 0}),
               IsEmpty());
 }
 
@@ -121,6 +160,9 @@ TEST(MachineLoadTest, EachSignIsSaid) {
               ElementsAre("other processes used 0.80 of 2 CPUs"));
   EXPECT_THAT(signs({.seconds = 10.0, .average = 3.0}),
               ElementsAre("the load average was 3.0 on 2 CPUs"));
+  EXPECT_THAT(signs({.seconds = 10.0, .back_offs = 5}),
+              ElementsAre("threads that lost their CPU kept the others waiting 5 times, in 1 of 1 "
+                          "generations, and kernels then ran with fewer threads for a while"));
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ void expect_equal(const GenerationRecord& left, const GenerationRecord& right) {
     EXPECT_EQ(left.load->others_seconds, right.load->others_seconds);
     EXPECT_EQ(left.load->waited_seconds, right.load->waited_seconds);
     EXPECT_EQ(left.load->preemptions, right.load->preemptions);
+    EXPECT_EQ(left.load->back_offs, right.load->back_offs);
   }
   const Generation& a = left.generation;
   const Generation& b = right.generation;

@@ -84,7 +84,8 @@ TEST_F(RunFolderTest, LoadsComeBackExactly) {
                  .stolen_seconds = 0.01,
                  .others_seconds = -0.02,
                  .waited_seconds = 1e-9,
-                 .preemptions = 12};
+                 .preemptions = 12,
+                 .back_offs = 3};
   record.is_right = false;
   record.scorer = "0123456789abcdef";
   record.log_prob = -100.0 / 3.0;
