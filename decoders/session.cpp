@@ -78,6 +78,7 @@ void Session::commit_prefill(const Tensor& logits) {
     append_drawn(logits);
   }
   generation_.prefill_seconds = clock_.lap();
+  measure_masses();
   start_step();
 }
 
@@ -107,6 +108,7 @@ void Session::commit(const Draft& draft, const VerifyResult& result) {
     count_by_freedom(draft, result, distributions_.masks(), step_);
   }
   end_times();
+  measure_masses();
   if (request_.log_overlaps) {  // of whole rows, which the verifier did not need: not timed
     step_.overlaps = draft_overlaps(draft, distributions_.probs(), step_.depth);
     clock_.lap();
@@ -141,13 +143,24 @@ void Session::note(int64_t node) {
     generation_.gaps.push_back(node < 0 ? 0.0 : distributions_.gap(node));
   }
   if (grammar() != nullptr && node >= 0) {
-    const LogMasses masses =
-        distributions_.masses(node, committed().first(committed().size() - 1), newest());
-    generation_.log_allowed.push_back(masses.allowed);
-    generation_.log_probs.push_back(masses.token);
+    unmeasured_.push_back({committed().size() - 1, node});
     const TokenMask& mask = distributions_.masks()[static_cast<size_t>(node)];
     generation_.mask_fallbacks += mask.is_fallback() ? 1 : 0;
   }
+}
+
+void Session::measure_masses() {
+  if (unmeasured_.empty()) {
+    return;
+  }
+  for (const auto& [position, node] : unmeasured_) {
+    const LogMasses masses =
+        distributions_.masses(node, committed().first(position), committed()[position]);
+    generation_.log_allowed.push_back(masses.allowed);
+    generation_.log_probs.push_back(masses.token);
+  }
+  unmeasured_.clear();
+  clock_.lap();
 }
 
 void Session::start_step() {
@@ -162,6 +175,7 @@ void Session::end_times() {
 
 void Session::end_step() {
   end_times();
+  measure_masses();
   generation_.steps.push_back(std::exchange(step_, {}));
 }
 

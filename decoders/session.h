@@ -69,6 +69,12 @@ class Session {
   Generation finish() &&;
 
  private:
+  /// Position of a token in the text, and the node whose logits it was taken from.
+  struct TakenToken {
+    size_t position = 0;
+    int64_t node = 0;
+  };
+
   /// Draws the token after the last node of a chain.
   Token draw(const Draft& chain, const Tensor& logits);
   /// Draws and commits the token after the newest one; logits [vocab].
@@ -76,8 +82,11 @@ class Session {
   /// Commits tokens until a stop; tokens[i] was taken from the logits of node nodes[i], or was
   /// given from outside (-1).
   void append(std::span<const Token> tokens, std::span<const int64_t> nodes);
-  /// Notes gap and masses of the newest token, which was taken from the logits of `node`.
+  /// Notes what is known of the newest token, which was taken from the logits of `node`.
   void note(int64_t node);
+  /// Computes log_allowed and log_probs of the tokens that were noted since the last call under a
+  /// grammar: two softmaxes each. Decoding does not need them, so their time does not count.
+  void measure_masses();
   void start_step();
   void end_times();
   void end_step();
@@ -88,6 +97,7 @@ class Session {
   LapClock clock_;
   StepStatistics step_;  // in progress
   Generation generation_;
+  std::vector<TakenToken> unmeasured_;  // tokens whose masses are not computed yet
 };
 
 }  // namespace specdec

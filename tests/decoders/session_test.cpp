@@ -4,15 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "core/error.h"
 #include "tests/support/fake_model.h"
+#include "tests/support/letter_grammar.h"
 #include "tests/support/letter_tokenizer.h"
 #include "tests/support/sequence_distribution.h"
-#include "tests/support/letter_grammar.h"
 
 namespace specdec {
 namespace {
@@ -250,6 +252,56 @@ TEST_F(SessionTest, SampledTokensHaveNoGaps) {
   EXPECT_TRUE(finish().gaps.empty());
 }
 
+TEST_F(SessionTest, WithoutAGrammarNoMassesAreComputed) {
+  for (const double temperature : {0.0, 1.0}) {
+    begin({.prompt = {0}, .sampling = {.temperature = temperature}});
+    session_->commit_prefill(only(1));
+    commit_chain({2, 3, 1});
+    session_->commit_next(only(2));
+    const Generation generation = finish();
+    EXPECT_EQ(generation.tokens.size(), 5U);
+    EXPECT_TRUE(generation.log_allowed.empty());
+    EXPECT_TRUE(generation.log_probs.empty());
+  }
+}
+
+TEST_F(SessionTest, MassesAreThoseOfTheRowThatATokenWasTakenFrom) {
+  Task task{.prompt = {0}, .stop = {.end_ids = {3}}};
+  task.constraint.grammar = letter_grammar({"a", "b", "ab", ""}, "(ba)*");
+  begin(std::move(task));
+  session_->commit_prefill(at::tensor({0.5, 1.0, 9.0, 0.25}));  // b, or the end
+  Draft draft = Draft::root(1);
+  draft.add(0, 0);
+  draft.add(1, 1);
+  const Tensor logits = at::tensor({1.0, 2.0, 0.0, 3.0,  //
+                                    2.0, 3.0, 1.5, 0.0,  //
+                                    0.0, 1.0, 4.0, 9.0})
+                            .view({3, kSessionVocab});
+  session_->target_probs(draft, logits);
+  session_->commit(draft, {.path = {0, 1, 2}, .next = 2});
+  session_->commit_next(at::tensor({2.0, 1.0, 0.5, 0.0}));
+  const Generation generation = finish();
+  ASSERT_EQ(generation.tokens, (Tokens{1, 0, 1, 2, 0}));
+  const auto log_share = [](std::vector<double> all, const Tokens& some) {
+    double sum = 0.0;
+    double part = 0.0;
+    for (size_t token = 0; token < all.size(); ++token) {
+      sum += std::exp(all[token]);
+      part += std::count(some.begin(), some.end(), static_cast<Token>(token)) == 0
+                  ? 0.0
+                  : std::exp(all[token]);
+    }
+    return std::log(part / sum);
+  };
+  const std::vector<std::vector<double>> rows = {
+      {0.5, 1.0, 9.0, 0.25}, {1, 2, 0, 3}, {2, 3, 1.5, 0}, {0, 1, 4, 9}, {2, 1, 0.5, 0}};
+  const std::vector<Tokens> allowed = {{1, 3}, {0, 2}, {1, 3}, {0, 2}, {0, 2}};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_NEAR(generation.log_allowed[i], log_share(rows[i], allowed[i]), 1e-12) << i;
+    EXPECT_NEAR(generation.log_probs[i], log_share(rows[i], {generation.tokens[i]}), 1e-12) << i;
+  }
+}
+
 TEST_F(SessionTest, StreamsWhatEachStepCommits) {
   task_ = {.prompt = {0}, .stop = {.max_new_tokens = 4}};
   Request request = task_.request(random_);
@@ -294,6 +346,13 @@ TEST_F(SessionTest, RefusesWhatCannotBeAnswered) {
                ConfigError);
 }
 
+TEST_F(SessionTest, AGrammarOfALargerVocabularyIsRefused) {
+  Task task{.prompt = {0}};
+  task.constraint.grammar = letter_grammar({"a", "b", "ab", "ba", ""}, "(a|b)*");
+  EXPECT_THAT([&] { begin(task); }, testing::ThrowsMessage<ConfigError>(testing::HasSubstr(
+                                        "vocabulary of 5 tokens, and the model has 4")));
+}
+
 TEST_F(SessionTest, MisuseIsABug) {
   begin({.prompt = {0}, .stop = {.max_new_tokens = 1}});
   session_->commit_prefill(only(1));
@@ -313,10 +372,3 @@ TEST(StopReasonTest, HasNames) {
 
 }  // namespace
 }  // namespace specdec
-TEST_F(SessionTest, AGrammarOfALargerVocabularyIsRefused) {
-  Task task{.prompt = {0}};
-  task.constraint.grammar = letter_grammar({"a", "b", "ab", "ba", ""}, "(a|b)*");
-  EXPECT_THAT([&] { begin(task); }, testing::ThrowsMessage<ConfigError>(testing::HasSubstr(
-                                        "vocabulary of 5 tokens, and the model has 4")));
-}
-
