@@ -16,8 +16,8 @@ struct Draft {
   std::vector<Token> tokens;     ///< [n]
   std::vector<int64_t> parents;  ///< [n]; parents[0] == -1, else parents[i] < i; a chain: -1, 0, 1
   std::vector<TokenProbs> probs = {};  ///< the distributions that children were drawn from
-  /// [n]; which of `probs` that node i's CHILDREN were drawn from, in order, without replacement;
-  /// -1 = chosen deterministically (one-hot), or node i has no children.
+  /// Index, [n], of that of `probs` that node i's CHILDREN were drawn from, in order, without
+  /// replacement; -1 = chosen deterministically (one-hot), or node i has no children.
   std::vector<int64_t> child_probs = {};
 
   /// A draft that proposes nothing: only the newest committed token.
@@ -31,7 +31,7 @@ struct Draft {
   const TokenProbs* drawn_from(int64_t node) const;
   /// Children of `node`, in order.
   std::vector<int64_t> children(int64_t node) const;
-  /// [n]; depth of each node, 0 for the root.
+  /// Depth of each node, [n]; 0 for the root.
   std::vector<int64_t> depths() const;
   /// Depth of the deepest node; 0 for a draft that proposes nothing.
   int64_t depth() const;

@@ -15,14 +15,14 @@ using at::Tensor;
 /// have no use for.
 struct ForwardInputs {
   Tensor embeddings = {};  ///< [n, hidden], instead of tokens; scaled already
-  /// [n, hidden], before the normed residual stream in the input of q, k and v: for layers whose
+  /// Inputs [n, hidden] that q, k and v read before the normed residual stream: for layers whose
   /// projection is twice as wide (EAGLE-3).
   Tensor attention_inputs = {};
-  /// [n, width], what a head that lives on a target continues from: features of the token before
-  /// each one.
+  /// Features [n, width] of the token before each one, from which a head that lives on a target
+  /// continues.
   Tensor features = {};
   bool own_features = false;  ///< `features` are the head's own outputs, not the target's
-  /// [n, columns] float32, added to the attention scores of every layer; column j < length(row) is
+  /// Summand [n, columns] float32 of the attention scores of every layer; column j < length(row) is
   /// the row's kept token j, column length(row) + k its pending node k. Missing columns count as 0.
   Tensor attention_bias = {};
 };
@@ -34,13 +34,13 @@ struct ForwardInputs {
 struct TokenBatch {
   Tensor tokens;                   ///< [n] int32, host or device: drafting needs no read-back
   std::vector<int64_t> rows = {};  ///< [n], non-decreasing; empty = all row 0
-  /// [n]; pending node of the same row it follows, -1 = last kept token; empty = one chain a row,
-  /// after its last pending node
+  /// Pending node of the same row that each token follows, [n]; -1 = last kept token; empty = one
+  /// chain a row, after its last pending node
   std::vector<int64_t> parents = {};
-  ForwardInputs inputs = {};  ///< of heads
+  ForwardInputs inputs = {};  ///< what heads are fed beside or instead of tokens
 };
 
-/// Which positions' logits a forward computes.
+/// Positions whose logits a forward computes.
 enum class Logits { kAll, kLast, kNone };
 
 /// What a forward computes.
@@ -54,7 +54,7 @@ struct ForwardOptions {
   bool draft_columns = false;
 };
 
-/// Owned by the caller: outlives commit and truncate.
+/// Results of a forward, owned by the caller: they outlive commit and truncate.
 struct ForwardResult {
   Tensor logits;        ///< [n, or rows in the batch, vocab], float32 (float64 for float64 models)
   Tensor final_hidden;  ///< [n, hidden], after the final norm; same dtype as logits

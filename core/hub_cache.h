@@ -10,13 +10,13 @@ namespace specdec {
 struct HubName {
   std::string repository;  ///< "org/name"
   std::string revision;    ///< a branch, tag or commit (its beginning is enough); "" = any
-  std::string file;        ///< of the repository; "" = all
+  std::string file;        ///< a file of the repository; "" = all
 };
 
-/// Nothing for a text that cannot be such a name.
+/// Parses such a name; nothing for a text that cannot be one.
 std::optional<HubName> parse_hub_name(const std::string& text);
 
-/// Where Hugging Face's tools keep what they download: HF_HUB_CACHE, HF_HOME/hub,
+/// Folder in which Hugging Face's tools keep what they download: HF_HUB_CACHE, HF_HOME/hub,
 /// XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub.
 std::filesystem::path hub_cache_folder();
 

@@ -36,7 +36,7 @@ class KvStore {
   KvStore(const KvStore&) = delete;
   KvStore& operator=(const KvStore&) = delete;
 
-  /// Once per forward: checks the batch (see TokenBatch; throws InternalError for a parent that
+  /// Begins a forward: checks the batch (see TokenBatch; throws InternalError for a parent that
   /// does not exist or rows out of order, Error when a row would exceed max_length), reserves slots
   /// for its nodes and builds the tables. The nodes are pending afterwards. Changes nothing when it
   /// throws.

@@ -25,7 +25,7 @@ class Internals {
   virtual std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const = 0;
 };
 
-/// All that a strategy knows of a model. Two invariants: length(row) counts the tokens kept in the
+/// A model, as far as strategies know it. Two invariants: length(row) counts the tokens kept in the
 /// cache (between steps that is every committed token except the newest one); nodes evaluated since
 /// the last commit are pending: visible to their descendants, forgotten by commit and truncate.
 ///
@@ -60,7 +60,8 @@ class LanguageModel {
   virtual const DraftVocabulary* draft_vocabulary() const { return nullptr; }
   /// Most tokens that a row may hold, kept and pending together.
   virtual int64_t max_length() const = 0;
-  /// nullptr: drafters that need internals are refused, saying why.
+  /// Embeddings, head, keys and values; nullptr: drafters that need internals are refused, saying
+  /// why.
   virtual const Internals* internals() const { return nullptr; }
 
   // The primitives by their names in the field, thin and non-virtual. All run on row 0 except
@@ -74,19 +75,20 @@ class LanguageModel {
   Tensor extend_get_last_logits(TokenSpan tokens);
   /// One token for each row, kept; [rows, vocab]. Every row must hold something already.
   Tensor decode_get_logits(TokenSpan tokens);
-  /// All nodes of a draft tree, pending until commit; [n, vocab].
+  /// Logits [n, vocab] after all nodes of a draft tree, which are pending until commit.
   Tensor verify_get_logits(const Draft& draft);
 
   // The same with everything that the forward gives, for drafters that live on the target.
 
-  /// As prefill_get_last_logits: logits [1, vocab] of the last token (none for Logits::kNone), but
-  /// final_hidden and captured [n, hidden] of the whole prompt. `inputs` have a row for each token.
+  /// Prefills as prefill_get_last_logits does: logits [1, vocab] of the last token (none for
+  /// Logits::kNone), but final_hidden and captured [n, hidden] of the whole prompt. `inputs` have a
+  /// row for each token.
   ForwardResult prefill(TokenSpan prompt, const ForwardOptions& options,
                         const ForwardInputs& inputs = {});
-  /// As extend_get_last_logits, with the same results of the appended tokens.
+  /// Extends as extend_get_last_logits does, with the same results of the appended tokens.
   ForwardResult extend(TokenSpan tokens, const ForwardOptions& options,
                        const ForwardInputs& inputs = {});
-  /// As verify_get_logits.
+  /// Verifies as verify_get_logits does.
   ForwardResult verify(const Draft& draft, const ForwardOptions& options);
 
  private:

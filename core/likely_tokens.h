@@ -12,8 +12,8 @@ namespace specdec {
 /// is sorted or copied.
 struct LikelyTokens {
   int64_t top_k = 0;   ///< the k most likely tokens; 0 = all
-  double top_p = 1.0;  ///< of these, the fewest whose mass reaches this share of theirs
-  double min_p = 0.0;  ///< of these, those with at least this share of the best token's mass
+  double top_p = 1.0;  ///< the fewest of these whose mass reaches this share of theirs
+  double min_p = 0.0;  ///< least mass of the rest, as a share of the best token's
 
   bool keeps_all(int64_t vocab_size) const;
   /// The tokens that are left, with their masses exp((score - best) * scale), not normalised. Equal

@@ -20,7 +20,7 @@ class WeightBlocks {
  public:
   virtual ~WeightBlocks() = default;
   virtual int64_t size() const = 0;
-  /// Of each block.
+  /// Sum of the weights of each block.
   virtual std::span<const double> sums() const = 0;
   /// Writes the weights of a block.
   virtual void fill(int64_t block, std::span<double> weights) const = 0;
@@ -38,10 +38,10 @@ class Randomness {
   /// Index i with probability weights[i] / sum(weights). Weights are finite, not negative, and need
   /// not sum to one, but their sum is positive.
   virtual int64_t draw(std::span<const double> weights) = 0;
-  /// The same of weights in blocks. A source without its own way makes all the weights, and checks
+  /// Draws by weights in blocks. A source without its own way makes all the weights, and checks
   /// their sums: InternalError.
   virtual int64_t draw(const WeightBlocks& weights);
-  /// The same of the weights of some tokens: one of them.
+  /// Draws one of some tokens by their weights.
   virtual Token draw(TokenSpan ids, std::span<const double> weights);
   /// The next choices decide the token at `position` of the sequence (prompt included). A source
   /// keyed by position restarts its counter for (position, purpose); others ignore it. So no two

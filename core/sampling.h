@@ -7,8 +7,8 @@
 
 namespace specdec {
 
-/// How logits become the distribution that tokens are drawn from. Speculation is measured against
-/// this processed distribution, not against the raw softmax.
+/// Parameters by which logits become the distribution that tokens are drawn from. Speculation is
+/// measured against this processed distribution, not against the raw softmax.
 struct SamplingParams {
   double temperature = 0.0;         ///< 0 = greedy: all the mass on the best token
   int64_t top_k = 0;                ///< keep the k most likely tokens; 0 = all
@@ -56,8 +56,8 @@ GreedyChoice greedy_choice(LogitRow logits, TokenSpan history, const SamplingPar
 /// Logarithms of masses of the distribution by penalty and temperature (1 for temperature 0),
 /// before the mask, top-k, top-p and min-p.
 struct LogMasses {
-  double allowed = 0.0;  ///< of all tokens that are allowed: log Z of a grammar's mask
-  double token = 0.0;    ///< of one token
+  double allowed = 0.0;  ///< mass of all tokens that are allowed: log Z of a grammar's mask
+  double token = 0.0;    ///< mass of one token
 };
 LogMasses log_masses(const LogitRow& logits, TokenSpan history, const SamplingParams& params,
                      const AllowedTokens& allowed, Token token);

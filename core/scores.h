@@ -29,7 +29,7 @@ struct LogitRow {
 /// Says that logits are no numbers, after how many tokens where that is known, and what helps.
 std::string damaged_logits(std::optional<int64_t> tokens = {});
 
-/// Which tokens are allowed: one bit each, 32 to a word, the lowest first; tokens beyond the last
+/// Set of allowed tokens: one bit each, 32 to a word, the lowest first; tokens beyond the last
 /// word are forbidden. nullptr = all are allowed.
 using AllowedTokens = std::shared_ptr<const std::vector<uint32_t>>;
 
@@ -38,8 +38,9 @@ using AllowedTokens = std::shared_ptr<const std::vector<uint32_t>>;
 /// of kProbsBlock scores is made, in float64, when it is asked for.
 class Scores {
  public:
-  /// `penalty` is CTRL's of the tokens in `history`, computed from the raw logit, so a token that
-  /// was seen twice pays once. Throws Error when a score is NaN or +inf, or none is finite.
+  /// Scores by logits and penalty. `penalty` is CTRL's of the tokens in `history`, computed from
+  /// the raw logit, so a token that was seen twice pays once. Throws Error when a score is NaN or
+  /// +inf, or none is finite.
   Scores(LogitRow logits, TokenSpan history, double penalty, AllowedTokens allowed);
 
   int64_t size() const { return size_; }
@@ -47,7 +48,7 @@ class Scores {
   /// The largest of each block.
   std::span<const double> maxima() const { return maxima_; }
   size_t size_of(int64_t block) const;
-  /// Of one token.
+  /// Score of one token.
   double of(Token token) const;
   /// Writes the scores of a block.
   void fill(int64_t block, std::span<double> scores) const;

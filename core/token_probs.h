@@ -24,13 +24,13 @@ class TokenProbs {
  public:
   /// Over no token.
   TokenProbs() = default;
-  /// These probabilities, [vocab].
+  /// Distribution of these probabilities, [vocab].
   explicit TokenProbs(std::vector<double> row);
-  /// Of some tokens, ascending; all others have none.
+  /// Distribution over some tokens, ascending; all others have no mass.
   TokenProbs(std::vector<Token> ids, std::vector<double> weights, int64_t vocab_size);
   /// Each weight times `unit`.
   explicit TokenProbs(std::shared_ptr<const WeightBlocks> blocks, double unit = 1.0);
-  /// All the mass on one token.
+  /// Distribution with all the mass on one token.
   static TokenProbs one_hot(Token token, int64_t vocab_size);
 
   int64_t vocab_size() const { return vocab_size_; }
@@ -44,7 +44,7 @@ class TokenProbs {
   std::vector<Candidate> top(int64_t count) const;
   /// The sum must be positive.
   Token draw(Randomness& random) const;
-  /// All of them, [vocab].
+  /// Probabilities of all tokens, [vocab].
   std::vector<double> row() const;
   /// Calls `see` with the probabilities part by part, by token; those of some are left out, all
   /// zero.
@@ -52,7 +52,7 @@ class TokenProbs {
 
   /// Divided by the sum, which must be positive.
   TokenProbs normalised() const;
-  /// With nothing on one token; not normalised.
+  /// Copy with no mass on one token; not normalised.
   TokenProbs without(Token token) const;
   /// Over a larger vocabulary: names[i] is there what token i is here; ascending.
   TokenProbs renamed(TokenSpan names, int64_t vocab_size) const;
@@ -64,7 +64,7 @@ class TokenProbs {
   bool is_sparse() const { return blocks_ == nullptr; }
   /// The probabilities of a block; of a sparse distribution too.
   void fill(int64_t block, std::span<double> probs) const;
-  /// [begin, end) of the ids that lie in a block.
+  /// Range [begin, end) of the ids that lie in a block.
   std::pair<size_t, size_t> ids_of(int64_t block) const;
 
   int64_t vocab_size_ = 0;

@@ -13,11 +13,11 @@
 
 namespace specdec {
 
-/// When a beam search ends before its longest length, as Hugging Face has it. All variants go on
-/// until there are num_beams hypotheses, if they can.
+/// Rule by which a beam search ends before its longest length, as Hugging Face has it. All variants
+/// go on until there are num_beams hypotheses, if they can.
 enum class EarlyStopping {
   kFalse,  ///< no running beam, scored at its present length, beats the worst hypothesis
-  kTrue,   ///< as soon as there are num_beams hypotheses
+  kTrue,   ///< ends as soon as there are num_beams hypotheses
   kNever,  ///< as kFalse, but scored at the longest length where length_penalty is above 0: no
            ///< better hypothesis is missed
 };
@@ -37,9 +37,9 @@ struct BeamOptions {
 /// A running beam.
 struct Beam {
   std::vector<Token> tokens;  ///< prompt and output; the newest one is not cached yet
-  double log_prob = 0.0;      ///< of the output
+  double log_prob = 0.0;      ///< log-probability of the output
   int64_t parent = 0;         ///< index, before the newest beam step, of the beam that it continues
-  std::optional<GrammarMatcher> grammar = {};  ///< its place, where there is a grammar
+  std::optional<GrammarMatcher> grammar = {};  ///< place in the grammar, where there is one
 };
 
 /// One beam search in progress: running beams, hypotheses, stop rule, statistics. What Session is

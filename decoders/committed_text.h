@@ -22,14 +22,14 @@ class CommittedText {
   TokenSpan output() const { return tokens().subspan(request_.prompt.size()); }
   /// The grammar's place after the tokens; nullptr without a grammar.
   const GrammarMatcher* grammar() const { return grammar_ ? &*grammar_ : nullptr; }
-  /// Why the text has ended; nothing when it goes on.
+  /// Reason for which the text has ended; nothing when it goes on.
   std::optional<StopReason> end() const { return end_; }
   /// What may be drafted now: with the bonus token a path fits max_new_tokens, and all nodes fit
   /// the model.
   DraftLimits room() const;
 
-  /// Throws Error for a token that the grammar forbids. The text ends after the token where the
-  /// grammar reaches a limit.
+  /// Appends a token; the text ends after it where the grammar reaches a limit. Throws Error for a
+  /// token that the grammar forbids.
   void append(Token token);
 
  private:

@@ -35,15 +35,16 @@ std::string_view stop_reason_name(StopReason reason);
 /// True when an output under a grammar is a whole text of its language.
 bool ends_text(StopReason reason);
 
-/// When a generation ends.
+/// Rule by which a generation ends.
 struct StopRule {
   int64_t max_new_tokens = 128;
   std::vector<Token> end_ids = {};   ///< end-of-sequence ids of the model (a list)
   std::vector<Token> stop_ids = {};  ///< further ids given by the user
-  /// Found in the bytes of the output, across token borders.
+  /// Strings that are found in the bytes of the output, across token borders.
   std::vector<std::string> stop_strings = {};
 
-  /// Why a generation ends with this token whatever came before it; nothing when it does not.
+  /// Reason for which a generation ends with this token whatever came before it; nothing when it
+  /// does not.
   std::optional<StopReason> reason(Token token) const;
 };
 
@@ -78,22 +79,23 @@ struct Request {
   StopRule stop;
   Randomness& random;
   const Tokenizer* tokenizer = nullptr;  ///< needed when there are stop strings
-  /// Called with the tokens that each step commits, for streaming.
+  /// Callback with the tokens that each step commits, for streaming.
   std::function<void(TokenSpan)> on_tokens = {};
   bool log_overlaps = false;  ///< fill StepStatistics::overlaps
   bool log_rejected = false;  ///< fill StepStatistics::rejected
   Constraint constraint = {};
-  const DistributionWeights* weights = nullptr;  ///< of the target's distributions, when sampling
+  /// Weights of the target's distributions, when sampling.
+  const DistributionWeights* weights = nullptr;
 };
 
-/// How much a grammar leaves open at a node.
+/// Amount that a grammar leaves open at a node.
 enum class Freedom {
   kFree,         ///< no grammar, or more than half of the vocabulary is allowed
   kConstrained,  ///< less, but several tokens
   kForced,       ///< one token
 };
 
-/// Of the drafted tokens after nodes of one Freedom.
+/// Counts of the drafted tokens after nodes of one Freedom.
 struct DraftCounts {
   int64_t drafted = 0;
   int64_t accepted = 0;
@@ -105,28 +107,28 @@ struct StepStatistics {
   /// Proposed tokens that the target verified. When the text ends at an accepted one, those that
   /// are deeper stand where there is no text: they count neither here nor as accepted.
   int64_t drafted = 0;
-  int64_t accepted = 0;   ///< of those, accepted by the verifier
+  int64_t accepted = 0;   ///< drafted tokens that the verifier accepted
   int64_t committed = 0;  ///< tokens added to the output: accepted + 1, or accepted when the text
                           ///< ends at an accepted token
   int64_t depth = 0;      ///< deepest token that counts as drafted; `drafted` for a chain
   double draft_seconds = 0.0;
-  /// Of draft_seconds: reading the prompt into the drafter's cache, which the request's first draft
-  /// waits for.
+  /// Part of draft_seconds: reading the prompt into the drafter's cache, which the request's first
+  /// draft waits for.
   double prompt_draft_seconds = 0.0;
   double verify_seconds = 0.0;  ///< the target's forward
   double other_seconds = 0.0;   ///< distributions, verification, cache bookkeeping, stops
-  /// When Request::log_overlaps: of each node with children, in order, the exact probability that
-  /// the verifier `rejection` accepts the first drawn child, or one of those found
+  /// Overlaps, when Request::log_overlaps: of each node with children, in order, the exact
+  /// probability that the verifier `rejection` accepts the first drawn child, or one of those found
   /// deterministically (see draft_overlaps). Of a chain: one a drafted token.
   std::vector<double> overlaps = {};
-  /// When Request::log_rejected: the branches of the draft after the last accepted token, each a
+  /// Branches of the draft after the last accepted token, when Request::log_rejected: each a
   /// child of it, that one's first child, and so on. Of a chain: one, with all rejected tokens.
   /// Empty where nothing was rejected there, or the text ended before.
   std::vector<std::vector<Token>> rejected = {};
-  /// Under a grammar: drafted and accepted tokens by the Freedom where they stand; else empty.
+  /// Drafted and accepted tokens under a grammar, by the Freedom where they stand; else zero.
   std::array<DraftCounts, 3> by_freedom = {};
-  /// Of draft_seconds and other_seconds: the grammar's masks of drafts, verified nodes and beams,
-  /// and finding the tokens that it forces.
+  /// Part of draft_seconds and other_seconds: the grammar's masks of drafts, verified nodes and
+  /// beams, and finding the tokens that it forces.
   double mask_seconds = 0.0;
 };
 
@@ -143,20 +145,21 @@ struct Generation {
   double prefill_seconds = 0.0;  ///< to the first token, which the prefill yields
   double decode_seconds = 0.0;   ///< all steps
   std::vector<StepStatistics> steps;
-  /// When greedy: for each token, best minus second best of the processed logits it was taken from.
+  /// Gap of each token when greedy: best minus second best of the processed logits it was taken
+  /// from.
   std::vector<double> gaps;
-  /// Under a grammar: for each token, log Z: the logarithm of the mass that the grammar's mask left
+  /// log Z of each token under a grammar: the logarithm of the mass that the grammar's mask left
   /// of the target's distribution (see log_masses). Their sum is the log-probability that plain
   /// sampling would have stayed in the grammar along this output.
   std::vector<double> log_allowed;
-  /// Under a grammar: for each token, its log-probability by the target's distribution without the
-  /// grammar.
+  /// Log-probability of each token of an output under a grammar, by the target's distribution
+  /// without the grammar.
   std::vector<double> log_probs;
-  /// Under a canonical grammar: tokens whose mask was a fallback (see CanonicalMasks). With none
+  /// Tokens under a canonical grammar whose mask was a fallback (see CanonicalMasks). With none
   /// the output is its text's own encoding, or the beginning of one.
   int64_t mask_fallbacks = 0;
   int64_t samples = 1;  ///< outputs that were drawn for this one (see CorrectedDecoding)
-  /// Of beam searches, best first; `tokens` are those of the first.
+  /// Hypotheses of a beam search, best first; `tokens` are those of the first.
   std::vector<Hypothesis> hypotheses;
 };
 
@@ -164,7 +167,7 @@ struct Generation {
 class DecodingStrategy {
  public:
   virtual ~DecodingStrategy() = default;
-  /// Throws Error when the prompt is empty or too long for the model.
+  /// Continues the prompt. Throws Error when it is empty or too long for the model.
   virtual Generation generate(const Request& request) = 0;
   /// What its drafter would propose at every position of `output`, a continuation of the request's
   /// prompt that the target has drawn (by any lossless strategy); nullopt: it has no drafter to

@@ -13,10 +13,10 @@ namespace specdec {
 /// The grammar's places at the nodes of a growing draft, each found out when first asked for.
 class DraftGrammar {
  public:
-  /// `root`: the place after the draft's root; its grammar outlives the object.
+  /// Begins at `root`, the place after the draft's root, whose grammar outlives the object.
   explicit DraftGrammar(const GrammarMatcher& root);
 
-  /// Which tokens may follow `node`; nothing after an end token and after a forbidden token.
+  /// Tokens that may follow `node`; none after an end token and after a forbidden token.
   TokenMask mask(const Draft& draft, int64_t node);
   /// True where the texts that were read reach a limit of the grammar: nothing is drafted there.
   bool is_at_limit(const Draft& draft, int64_t node);
@@ -34,7 +34,7 @@ class DraftGrammar {
 /// any distribution will do there.
 AllowedTokens allowed_by(const TokenMask& mask);
 
-/// How much the mask leaves open.
+/// Freedom that the mask leaves.
 Freedom freedom_of(const TokenMask& mask);
 
 /// The draft without the tokens that were found deterministically and that the grammar forbids, and

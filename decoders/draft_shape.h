@@ -10,14 +10,14 @@ namespace specdec {
 class DraftVocabulary;
 struct DraftContext;
 
-/// How much may be drafted.
+/// Limits of what may be drafted.
 struct DraftLimits {
   int64_t tokens = 0;    ///< nodes beside the root; 0 = a plain step
-  int64_t depth = 0;     ///< of the deepest node; a root has depth 0
+  int64_t depth = 0;     ///< depth of the deepest node; a root has depth 0
   int64_t branches = 1;  ///< children of a node; 1 = a chain
 };
 
-/// How the siblings of a draft tree are found.
+/// Way in which the siblings of a draft tree are found.
 enum class Siblings {
   kDrawn,  ///< one after the other from the drafter's distribution, without replacement
   kBest,   ///< the most likely ones in order, deterministically
@@ -32,13 +32,13 @@ class ChildDistribution {
   /// float64 on any device. The first call of a draft asks for the root; later ones for nodes whose
   /// parents were asked for before, so no node is evaluated twice.
   virtual Tensor expand(const Draft& partial, std::span<const int64_t> frontier) = 0;
-  /// Which tokens the columns of these logits are, when they are not all: then [k, columns].
+  /// Tokens of the columns of these logits, when they are not all: then [k, columns].
   virtual const DraftVocabulary* vocabulary() const { return nullptr; }
 };
 
-/// Which nodes a draft has: chain, static tree, dynamic tree. Decides from counts and frozen cost
-/// curves alone, never from live timing, so a run can be repeated; begins anew with each request,
-/// so it can be resumed.
+/// Shape of a draft, which says what nodes it has: chain, static tree, dynamic tree. Decides from
+/// counts and frozen cost curves alone, never from live timing, so a run can be repeated; begins
+/// anew with each request, so it can be resumed.
 class DraftShape {
  public:
   virtual ~DraftShape() = default;

@@ -10,9 +10,9 @@ struct TraceDepth {
   /// Place of the text's token among the drafter's most likely, from 0; -1 = not among the first
   /// `width`. A drafter that draws has the exact place.
   int64_t rank = -1;
-  double p = 0.0;  ///< of the text's token, by the target's distribution
-  double q =
-      0.0;  ///< of the text's token, by the drafter's distribution; 0 for one that does not draw
+  double p = 0.0;  ///< probability of the text's token by the target's distribution
+  /// Probability of the text's token by the drafter's distribution; 0 for one that does not draw.
+  double q = 0.0;
   /// Probability that the drafted token is accepted, whatever the text has: sum_x min(p(x), q(x)),
   /// or the target's mass on the one token that is proposed deterministically.
   double overlap = 0.0;
@@ -25,7 +25,7 @@ struct TraceDepth {
 /// A drafter at one position: the root is the text's token there.
 struct TracePosition {
   int64_t drafted = 0;  ///< how deep its draft is, or would be
-  /// As far as a draft can follow the text: the last one may be the first that cannot.
+  /// Depths as far as a draft can follow the text: the last one may be the first that cannot.
   std::vector<TraceDepth> depths = {};
 };
 
@@ -40,7 +40,7 @@ struct DraftTrace {
   bool drawn = false;  ///< the drafter draws from its distribution
   int64_t depth = 0;   ///< deepest draft that was asked for
   int64_t width = 1;   ///< ranks are known below this
-  /// [i]: root is output token i; there is none for the last token.
+  /// Positions of the output: the root of [i] is output token i; there is none for the last token.
   std::vector<TracePosition> positions = {};
 };
 

@@ -33,8 +33,9 @@ struct StepResult {
 struct DraftContext {
   TokenSpan committed;          ///< prompt and output; the newest one is not cached yet
   const StepResult* last_step;  ///< nullptr before the first verification
-  /// Of the prompt's prefill, in a request's first call when Needs asks for layers or internals;
-  /// else nullptr. It holds the features of the whole prompt, so it is gone after that call.
+  /// Result of the prompt's prefill, in a request's first call when Needs asks for layers or
+  /// internals; else nullptr. It holds the features of the whole prompt, so it is gone after that
+  /// call.
   const ForwardResult* prompt_result;
   Randomness& random;              ///< already at Purpose::kDraft of the next position
   const SamplingParams& sampling;  ///< the target's processing; a sampling drafter uses the same
@@ -42,14 +43,14 @@ struct DraftContext {
   /// advance it. DraftGrowth masks the distributions of drafters who implement ChildDistribution.
   const GrammarMatcher* grammar;
   int64_t max_tokens;    ///< propose at most this many; at least 1, except in `skip`
-  int64_t max_depth;     ///< of the deepest one; a chain of n tokens is n deep
+  int64_t max_depth;     ///< depth of the deepest node; a chain of n tokens is n deep
   int64_t max_branches;  ///< children of a node; 1 = propose a chain
   DraftShape& shape;     ///< grows the drafts of those who implement ChildDistribution
   /// Nodes, beside the root, that the drafter's ChildDistribution can be asked for in this draft:
   /// what its cache has room for. DraftGrowth asks for no more.
   int64_t max_evaluated = std::numeric_limits<int64_t>::max();
-  /// Where a drafter that keeps a cache adds the seconds of reading the prompt into it, once a
-  /// request; they are shown apart. nullptr = nobody asks.
+  /// Sum to which a drafter that keeps a cache adds the seconds of reading the prompt into it, once
+  /// a request; they are shown apart. nullptr = nobody asks.
   double* prompt_seconds = nullptr;
 };
 

@@ -9,15 +9,15 @@
 
 namespace specdec {
 
-/// How outputs under a grammar are drawn. Masking step by step gives a distribution of its own:
-/// each step is normalised by itself, so an output is drawn with its probability over the product
-/// of the allowed masses Z_t on its way, not with the target's distribution given that the text is
-/// in the language and ends within max_new_tokens ("Grammar-Aligned Decoding", Park et al. 2024,
-/// arXiv:2405.21047).
+/// Way in which outputs under a grammar are drawn. Masking step by step gives a distribution of its
+/// own: each step is normalised by itself, so an output is drawn with its probability over the
+/// product of the allowed masses Z_t on its way, not with the target's distribution given that the
+/// text is in the language and ends within max_new_tokens ("Grammar-Aligned Decoding", Park et al.
+/// 2024, arXiv:2405.21047).
 enum class Correction {
   kNone,        ///< masked step by step
   kRejection,   ///< keeps a masked sample with probability prod Z_t: exact, but may keep none
-  kImportance,  ///< of `samples` masked samples one, in proportion to prod Z_t: tends to it
+  kImportance,  ///< draws one of `samples` masked samples, in proportion to prod Z_t: tends to it
   kAsap,  ///< the last of `samples`, each of which learns from those before (Algorithm 1): tends
           ///< to it
 };
@@ -62,8 +62,9 @@ class CorrectedDecoding final : public DecodingStrategy {
  public:
   /// Throws ConfigError for fewer than one sample.
   CorrectedDecoding(std::unique_ptr<DecodingStrategy> strategy, const CorrectionOptions& options);
-  /// Throws ConfigError for greedy decoding, and for top-k, top-p and min-p, under which the
-  /// allowed mass is not that of the distribution that is drawn from.
+  /// Checks that outputs can be corrected: throws ConfigError for greedy decoding, and for top-k,
+  /// top-p and min-p, under which the allowed mass is not that of the distribution that is drawn
+  /// from.
   static void check(const SamplingParams& sampling);
   /// The chosen output, with the time of all samples; tokens are given on when it is chosen. Throws
   /// ConfigError without a grammar, and for sampling that `check` refuses.

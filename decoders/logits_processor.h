@@ -21,20 +21,20 @@ class LogitsProcessor {
 
   // Of the draft that `find` saw last.
 
-  /// The same distributions again.
+  /// Distributions that `find` returned.
   TargetProbs& probs() { return probs_; }
-  /// When greedy: best minus second best of the processed logits after `node`.
+  /// Gap when greedy: best minus second best of the processed logits after `node`.
   double gap(int64_t node);
   /// The grammar's masks after each node; empty without a grammar.
   const std::vector<TokenMask>& masks() const { return masks_; }
-  /// Under a grammar: what its mask left of the distribution after `node`, whose history is given,
-  /// and the token's own probability.
+  /// Masses under a grammar: what its mask left of the distribution after `node`, whose history is
+  /// given, and the token's own probability.
   LogMasses masses(int64_t node, TokenSpan history, Token token) const;
 
  private:
   void find_masks(const Draft& draft);
   AllowedTokens allowed(int64_t node) const;
-  /// Its errors say where in the text they are.
+  /// Makes a node's distribution; its errors say where in the text they are.
   TokenProbs make(int64_t node);
   TokenProbs distribution_of(int64_t node);
   /// A node's distribution with the request's weights.

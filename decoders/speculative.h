@@ -17,7 +17,8 @@ class SpeculativeDecoding final : public DecodingStrategy {
   /// Borrows the target. Throws ConfigError, with the reason, when the parts do not go together.
   SpeculativeDecoding(LanguageModel& target, std::unique_ptr<Drafter> drafter,
                       std::unique_ptr<Verifier> verifier, std::unique_ptr<DraftShape> shape);
-  /// Throws ConfigError when the verifier does not allow the request's sampling or its grammar.
+  /// Decodes. Throws ConfigError when the verifier does not allow the request's sampling or its
+  /// grammar.
   Generation generate(const Request& request) override;
   std::optional<DraftTrace> trace(const Request& request, TokenSpan output,
                                   const TraceOptions& options) override;

@@ -40,7 +40,7 @@ class SpeculativeBeamSearch final : public DecodingStrategy {
   /// serve several sequences or this target.
   SpeculativeBeamSearch(LanguageModel& target, std::unique_ptr<Drafter> drafter,
                         const Options& options);
-  /// Throws ConfigError for what beam search cannot do: sampling, stop strings.
+  /// Searches. Throws ConfigError for what beam search cannot do: sampling, stop strings.
   Generation generate(const Request& request) override;
 
  private:
@@ -51,7 +51,7 @@ class SpeculativeBeamSearch final : public DecodingStrategy {
     int64_t uncached = 1;
     int64_t offset = 0;  // of the draft's root among all nodes of the forward
   };
-  /// Where a beam stands in the verified trees.
+  /// Place of a beam in the verified trees.
   struct Place {
     int64_t row = 0;
     int64_t node = 0;  // of the row's draft

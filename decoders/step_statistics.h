@@ -21,7 +21,7 @@ class LapClock {
   Clock::time_point mark_;
 };
 
-/// How deep the tokens of a step are that count: where the text ended at an accepted token, so that
+/// Depth of the tokens of a step that count: where the text ended at an accepted token, so that
 /// only `committed` tokens were committed, those behind it stand where there is no text. Else all.
 int64_t counted_depth(const Draft& draft, const VerifyResult& result, int64_t committed);
 

@@ -30,7 +30,7 @@ class TargetProbs {
   int64_t vocab_size() const { return vocab_size_; }
   /// The distribution of the token after `node`; holds as long as the object.
   const TokenProbs& after(int64_t node);
-  /// Of `token` after `node`.
+  /// Probability of `token` after `node`.
   double probability(int64_t node, Token token) { return after(node)[token]; }
   /// The most likely token after `node`; the lowest id on a tie.
   Token best(int64_t node) { return after(node).best(); }

@@ -27,8 +27,8 @@ class Verifier {
   /// True when it may accept a token to which the target's distribution gives no mass; it is
   /// refused under a grammar.
   virtual bool accepts_impossible() const { return false; }
-  /// `target`: the target's distributions after the draft's nodes. `position`: of the token after
-  /// the root, in the sequence. `random` is already at Purpose::kVerify of it.
+  /// Verifies a draft. `target`: the target's distributions after the draft's nodes. `position`: of
+  /// the token after the root, in the sequence. `random` is already at Purpose::kVerify of it.
   virtual VerifyResult verify(const Draft& draft, TargetProbs& target, int64_t position,
                               Randomness& random) const = 0;
 };

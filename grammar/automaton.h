@@ -51,7 +51,7 @@ class Automaton {
 
   /// One of the calls below begins, or several that belong together: limits of time hold for them.
   virtual void begin_call() {}
-  /// How much of the states that it may build it has built: from 0 to 1.
+  /// Share of the states that it may build that it has built: from 0 to 1.
   virtual double used() const { return 0.0; }
   /// A short way to the end of the text, or the beginning of one, which is empty only at the end;
   /// nothing when the automaton knows none. `state` is not kDead.
@@ -65,7 +65,7 @@ class Automaton {
   /// Tokens that stand in the texts as themselves: never as their bytes, which may come as those of
   /// other tokens only. Sorted; of all states together.
   virtual std::vector<Token> named_tokens() const { return {}; }
-  /// Those of them that may come, sorted.
+  /// Tokens of those that may come, sorted.
   virtual std::vector<Token> tokens(StateId /*state*/) { return {}; }
   /// The state after one of them; kDead when it may not come.
   virtual StateId next_token(StateId /*state*/, Token /*token*/) { return kDead; }

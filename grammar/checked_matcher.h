@@ -21,7 +21,7 @@ class GrammarEngine;
 /// of its own and costs eight bytes a step.
 class CheckedMatcher {
  public:
-  /// Throws Error for a grammar that another engine compiled.
+  /// Begins a text. Throws Error for a grammar that another engine compiled.
   CheckedMatcher(std::shared_ptr<const GrammarEngine> engine,
                  std::shared_ptr<const CompiledGrammar> grammar);
   CheckedMatcher(const CheckedMatcher& other);
@@ -29,7 +29,7 @@ class CheckedMatcher {
 
   /// False, and unchanged, when the grammar forbids the token here.
   [[nodiscard]] bool accept(Token token);
-  /// The same of any bytes, in one step.
+  /// Accepts any bytes, in one step; else as accept.
   [[nodiscard]] bool accept_bytes(std::string_view bytes);
   bool allows(Token token) const;
   TokenMask mask() const;
@@ -41,10 +41,11 @@ class CheckedMatcher {
   /// Forgets all of them.
   void reset();
 
-  int64_t length() const;    ///< in steps
+  int64_t length() const;    ///< length of the text in steps
   bool is_complete() const;  ///< the text may end here, or has ended
   bool is_ended() const;     ///< an end token has been accepted
-  /// Why it is not known what may come next, when a limit was reached: then no token may.
+  /// Reason for which it is not known what may come next, when a limit was reached: then no token
+  /// may.
   std::optional<std::string> limit() const;
   /// What every text has next, up to the first choice or to where the text may end; "" after an end
   /// token. It may end inside a UTF-8 character.

@@ -25,7 +25,7 @@ namespace specdec {
 class CanonicalMasks;
 class RecentAnswers;
 
-/// Which cuts of its texts into tokens a grammar allows.
+/// Cuts of its texts into tokens that a grammar allows.
 enum class Cuts {
   kAny,
   kCanonical,  ///< the tokenizer's own; see CanonicalMasks
@@ -38,15 +38,15 @@ enum class Cuts {
 /// also says what the tokens so far mean for the cut.
 class CompiledGrammar {
  public:
-  /// For canonical cuts the vocabulary must have learned them. `languages`: those that the
-  /// automaton borrows; nullptr: the vocabulary's.
+  /// Takes the automaton. For canonical cuts the vocabulary must have learned them. `languages`:
+  /// those that the automaton borrows; nullptr: the vocabulary's.
   CompiledGrammar(std::shared_ptr<GrammarVocabulary> vocabulary,
                   std::unique_ptr<Automaton> automaton,
                   uint64_t max_mask_bytes = GrammarLimits().max_mask_bytes, Cuts cuts = Cuts::kAny,
                   std::shared_ptr<GrammarLanguages> languages = nullptr);
   ~CompiledGrammar();
   using Compile = std::function<std::shared_ptr<const CompiledGrammar>()>;
-  /// How the grammar is compiled.
+  /// Notes how the grammar is compiled.
   void remember(Compile compile) { compile_ = std::move(compile); }
   CompiledGrammar(const CompiledGrammar&) = delete;
   CompiledGrammar& operator=(const CompiledGrammar&) = delete;
@@ -57,12 +57,12 @@ class CompiledGrammar {
   StateId start() const { return start_; }
   /// The state after a token, which ends there; Automaton::kDead when the grammar forbids it.
   StateId next(StateId state, Token token) const;
-  /// The same after bytes, cut in whatever way, of which no end of a token is known; `state` is not
+  /// State after bytes, cut in whatever way, of which no end of a token is known; `state` is not
   /// kEnded.
   StateId next(StateId state, std::string_view bytes) const;
   /// True when the text may end here, or has ended.
   bool is_complete(StateId state) const;
-  /// Which tokens may come at a state, end tokens among them.
+  /// Mask of the tokens that may come at a state, end tokens among them.
   TokenMask mask(StateId state) const;
   /// Bytes that every text has next: up to the first choice, or to where the text may end.
   std::string forced_bytes(StateId state) const;
@@ -73,8 +73,9 @@ class CompiledGrammar {
   std::string explain(StateId state) const;
   /// See Automaton::captures; of a text from its beginning on.
   std::vector<Capture> captures(std::span<const TextPart> text) const;
-  /// Why it is not known what follows the state: a limit was reached, counting all texts that were
-  /// read. No token may come there then. See GrammarMatcher::limit for one text alone.
+  /// Reason for which it is not known what follows the state: a limit was reached, counting all
+  /// texts that were read. No token may come there then. See GrammarMatcher::limit for one text
+  /// alone.
   std::optional<std::string> limit(StateId state) const;
   /// The grammar without any state of a text; nullptr when it does not know how it was compiled, or
   /// limits that it shares with other grammars were reached.
@@ -84,7 +85,7 @@ class CompiledGrammar {
   /// True when the texts so far took more than half of the states that the grammar may have
   /// (`max_states`): the next text is better read by one that is compiled anew.
   bool is_used_up() const;
-  /// Of the masks that are kept.
+  /// Bytes of the cached masks.
   uint64_t mask_bytes() const;
   bool is_end(Token token) const;
   int64_t vocab_size() const;
@@ -108,7 +109,7 @@ class CompiledGrammar {
   std::unique_ptr<CanonicalMasks> canonical_;  ///< nullptr: any cut
   std::unique_ptr<Masks> canonical_masks_;
   std::unique_ptr<RecentAnswers> recent_;
-  mutable std::mutex mutex_;  ///< of the automaton, the masks and what limits were reached
+  mutable std::mutex mutex_;  ///< guards the automaton, the masks and what limits were reached
   mutable std::unordered_map<StateId, std::string> limits_;
   mutable std::unordered_set<StateId> unknown_masks_;  ///< reached a limit
   mutable std::atomic<bool> has_limits_ = false;
@@ -118,7 +119,7 @@ class CompiledGrammar {
   Compile compile_;
 };
 
-/// How an automaton is made from languages that other grammars share.
+/// Maker of an automaton from languages that other grammars share.
 using MakeAutomaton = std::function<std::unique_ptr<Automaton>(SharedLanguages&)>;
 /// The grammar remembers how it is made (see recompile).
 std::shared_ptr<const CompiledGrammar> compile_automaton(

@@ -23,19 +23,20 @@ namespace specdec {
 class RowThreads;
 
 struct EngineOptions {
-  /// Of the model's logits, where that is more than the tokenizer has tokens: those beyond them are
-  /// never allowed. 0 = as many as the tokenizer has.
+  /// Number of the model's logits, where that is more than the tokenizer has tokens: those beyond
+  /// them are never allowed. 0 = as many as the tokenizer has.
   int64_t vocab_size = 0;
-  /// By default answer_end_tokens.
+  /// Tokens that end a text; by default answer_end_tokens.
   std::optional<std::vector<Token>> end_tokens;
-  /// Of compiled grammars that are kept, with their masks; those not used for longest are dropped.
+  /// Bytes of the cached compiled grammars, with their masks; those not used for longest are
+  /// dropped.
   uint64_t max_cache_bytes = uint64_t{256} << 20;
-  int threads = 0;  ///< of fill_batch; 0 = as many as the machine has
+  int threads = 0;  ///< threads of fill_batch; 0 = as many as the machine has
   GrammarVocabularyLimits vocabulary;
   GrammarCache cache;  ///< on disk
 };
 
-/// When to give up compiling.
+/// Conditions under which compiling is given up.
 struct CompileControl {
   double seconds = std::numeric_limits<double>::infinity();  ///< also of waiting for other compiles
   const std::atomic<bool>* cancelled = nullptr;  ///< set by another thread; nullptr: by none
@@ -47,15 +48,15 @@ class GrammarEngine {
  public:
   explicit GrammarEngine(const std::shared_ptr<const Tokenizer>& tokenizer,
                          const EngineOptions& options = {});
-  /// Without a tokenizer: the bytes of each token, "" for control tokens; the options name the end
-  /// tokens. Canonical grammars are refused.
+  /// Makes an engine without a tokenizer, from the bytes of each token, "" for control tokens; the
+  /// options name the end tokens. Canonical grammars are refused.
   explicit GrammarEngine(const std::vector<std::string>& tokens, const EngineOptions& options = {});
   ~GrammarEngine();
   GrammarEngine(const GrammarEngine&) = delete;
   GrammarEngine& operator=(const GrammarEngine&) = delete;
 
-  /// As compile_grammar, but an equal source gives the grammar that was compiled before while it is
-  /// kept. Throws GrammarInterrupted when it takes too long or is cancelled.
+  /// Compiles as compile_grammar does, but an equal source gives the grammar that was compiled
+  /// before while it is kept. Throws GrammarInterrupted when it takes too long or is cancelled.
   std::shared_ptr<const CompiledGrammar> compile(const GrammarSource& source,
                                                  const CompileControl& control = {});
   void clear_cache();
@@ -69,7 +70,7 @@ class GrammarEngine {
                   std::span<const int64_t> rows = {}) const;
 
   int64_t vocab_size() const { return vocab_size_; }
-  int64_t words() const { return (vocab_size_ + 31) / 32; }  ///< of a row
+  int64_t words() const { return (vocab_size_ + 31) / 32; }  ///< words of a row
   const GrammarVocabulary& vocabulary() const { return *vocabulary_; }
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }  ///< or nullptr
 
@@ -82,7 +83,7 @@ class GrammarEngine {
 
   GrammarEngine(std::shared_ptr<const Tokenizer> tokenizer,
                 std::shared_ptr<GrammarVocabulary> vocabulary, const EngineOptions& options);
-  /// nullptr when there is none that is worth keeping.
+  /// Grammar that is cached by this key; nullptr when there is none that is worth keeping.
   Grammar cached(const std::string& key);
   void keep(const std::string& key, const Grammar& grammar);
   /// The rows of the matchers, once they are found right.
@@ -94,7 +95,7 @@ class GrammarEngine {
   int64_t vocab_size_;
   std::timed_mutex compiling_;
   mutable std::mutex cache_mutex_;
-  BoundedCache<std::string, Kept> cache_;  ///< by everything that a source says
+  BoundedCache<std::string, Kept> cache_;  ///< keyed by everything that a source says
   std::unique_ptr<RowThreads> threads_;
 };
 

@@ -20,11 +20,11 @@ class GrammarMatcher {
  public:
   explicit GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar);
 
-  /// Which tokens may come next. After an end token none may.
+  /// Mask of the tokens that may come next. After an end token none may.
   TokenMask mask() const;
   /// False, and unchanged, when the grammar forbids the token here.
   [[nodiscard]] bool accept(Token token);
-  /// The same of bytes, cut in whatever way: one step. No end of a token is known of them, so that
+  /// Accepts bytes, cut in whatever way: one step. No end of a token is known of them, so that
   /// grammars that count tokens (max_tokens in Lark) count none.
   [[nodiscard]] bool accept_bytes(std::string_view bytes);
   /// Forgets the newest tokens.
@@ -37,8 +37,8 @@ class GrammarMatcher {
   bool is_ended() const;
   /// True when nothing but an end token may come.
   bool can_only_end() const;
-  /// Why it is not known what may come next, when this text alone reaches a limit: then no token
-  /// may. No call throws for a limit.
+  /// Reason for which it is not known what may come next, when this text alone reaches a limit:
+  /// then no token may. No call throws for a limit.
   std::optional<std::string> limit() const;
   /// Finds out what may come next, and goes on in a grammar compiled anew where that is needed.
   /// False at a limit, and after a text that has ended. Once this text alone has reached a limit,
@@ -66,7 +66,7 @@ class GrammarMatcher {
  private:
   struct Step {
     StateId state;
-    Token token = 0;  ///< that led there; below zero: ~index of bytes
+    Token token = 0;  ///< token that led there; below zero: ~index of bytes
   };
 
   bool is_at_limit() const;
@@ -81,7 +81,7 @@ class GrammarMatcher {
   std::shared_ptr<const CompiledGrammar> grammar_;
   std::vector<Step> steps_;           ///< after 0, 1, ... tokens
   std::vector<std::string> strings_;  ///< bytes that were accepted
-  std::optional<std::string> limit_;  ///< that this text alone reached here
+  std::optional<std::string> limit_;  ///< limit that this text alone reached here
 };
 
 }  // namespace specdec

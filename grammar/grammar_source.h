@@ -17,7 +17,7 @@ enum class GrammarKind { kJsonSchema, kRegex, kGbnf, kLark, kChoice, kTrigger, k
 /// The names that configs use, in the order above: "json_schema", "regex", ...
 const std::vector<std::string>& grammar_kind_names();
 const std::string& grammar_kind_name(GrammarKind kind);
-/// Nothing when there is no kind of that name.
+/// Kind of that name; nothing when there is none.
 std::optional<GrammarKind> parse_grammar_kind(std::string_view name);
 
 /// A grammar as it is given, in any notation. Members of other kinds have no effect.
@@ -34,24 +34,24 @@ struct GrammarSource {
   std::vector<Trigger> triggers;     ///< trigger: see make_trigger_automaton
   JsonSchemaOptions schema;          ///< json_schema, and those in lark, tags and tool_calls
   GrammarLimits limits;
-  Cuts cuts = Cuts::kAny;  ///< of a whole grammar; a trigger's has those of the whole
+  Cuts cuts = Cuts::kAny;  ///< cuts of a whole grammar; a trigger's has those of the whole
 };
 
-/// After the tag `begin` a text of the grammar must come, then the tag `end`.
+/// Tag `begin` after which a text of the grammar must come, then the tag `end`.
 struct GrammarSource::Trigger {
   std::string begin;
   GrammarSource grammar;
   std::string end;  ///< may be empty
 };
 
-/// Throws GrammarError saying where (name, line and column or pointer) and what when the grammar is
-/// not right, not supported or too large, and when it has no text at all. For canonical cuts the
-/// vocabulary must have learned them.
+/// Compiles a grammar. Throws GrammarError saying where (name, line and column or pointer) and what
+/// when the grammar is not right, not supported or too large, and when it has no text at all. For
+/// canonical cuts the vocabulary must have learned them.
 std::shared_ptr<const CompiledGrammar> compile_grammar(
     const std::shared_ptr<GrammarVocabulary>& vocabulary, const GrammarSource& source);
 
-/// Throws what compile_grammar would, but for names of tokens, which only a vocabulary knows:
-/// these it returns.
+/// Checks a grammar: throws what compile_grammar would, but for names of tokens, which only a
+/// vocabulary knows: these it returns.
 std::vector<std::string> check_grammar(const GrammarSource& source);
 
 }  // namespace specdec

@@ -21,13 +21,14 @@ namespace specdec {
 
 class CanonicalCuts;
 
-/// How much of what its grammars share a vocabulary may hold.
+/// Limits of what a vocabulary holds of what its grammars share.
 struct GrammarVocabularyLimits {
-  /// Of the automata of grammars that share languages; where half were built, grammars that are
-  /// compiled from then on share others.
+  /// States of the automata of grammars that share languages; where half were built, grammars that
+  /// are compiled from then on share others.
   uint64_t max_regex_states = 2'000'000;
-  uint64_t max_language_bytes = uint64_t{64} << 20;      ///< the same, of languages in memory
-  uint64_t max_string_mask_bytes = uint64_t{128} << 20;  ///< those not used for longest are dropped
+  uint64_t max_language_bytes = uint64_t{64} << 20;  ///< bytes of languages in memory, the same way
+  /// Bytes of masks; those not used for longest are dropped.
+  uint64_t max_string_mask_bytes = uint64_t{128} << 20;
 };
 
 /// The languages that grammars share which were compiled one after the other, and their masks. They
@@ -43,19 +44,20 @@ struct GrammarLanguages {
   uint64_t bytes() const { return shared.bytes() + strings.bytes(); }
 };
 
-/// Where a vocabulary keeps what it found out, for other processes.
+/// Place where a vocabulary keeps what it found out, for other processes.
 struct GrammarCache {
-  std::filesystem::path folder;                  ///< empty: nowhere
-  int64_t min_tokens = 16'384;                   ///< smaller vocabularies take no time
-  uint64_t max_walk_bytes = uint64_t{64} << 20;  ///< of languages of strings; the latest are kept
+  std::filesystem::path folder;  ///< empty: nowhere
+  int64_t min_tokens = 16'384;   ///< smaller vocabularies take no time
+  /// Bytes of languages of strings; the latest are kept.
+  uint64_t max_walk_bytes = uint64_t{64} << 20;
 };
 
 /// What all grammars of one tokenizer share: its tokens as a tree, the regular languages and sets
 /// of numbers that they met, and the masks of string states. Make one per tokenizer and process.
 class GrammarVocabulary {
  public:
-  /// `bytes[i]`: what token i stands for; empty for control pieces, which are allowed nowhere but
-  /// for the `end_tokens`, allowed where a text is complete.
+  /// Makes a vocabulary of tokens. `bytes[i]`: what token i stands for; empty for control pieces,
+  /// which are allowed nowhere but for the `end_tokens`, allowed where a text is complete.
   GrammarVocabulary(const std::vector<std::string_view>& bytes, std::vector<Token> end_tokens,
                     const GrammarVocabularyLimits& limits = {}, const GrammarCache& cache = {});
   /// Saves.
@@ -73,7 +75,7 @@ class GrammarVocabulary {
   /// The token that is spelled like that: "<|im_end|>", "<[123]>" for the one with this id, or the
   /// bytes of a token; nothing when there is none.
   std::optional<Token> find_token(std::string_view name) const;
-  /// As find_token. Throws GrammarError with the names that are near.
+  /// Finds a token as find_token does. Throws GrammarError with the names that are near.
   Token require_token(std::string_view name) const;
   /// The name of a control token, or a token's bytes; "<[123]>" when it has neither.
   std::string token_name(Token token) const;
@@ -97,10 +99,10 @@ class GrammarVocabulary {
   /// Writes what the file does not have yet. Throws Error when it cannot be written.
   void save();
 
-  /// Those of the next grammar, which holds on to them; others than before when these have become
-  /// too large.
+  /// Languages of the next grammar, which holds on to them; others than before when these have
+  /// become too large.
   std::shared_ptr<GrammarLanguages> begin_grammar();
-  std::shared_ptr<GrammarLanguages> languages();  ///< of the latest one
+  std::shared_ptr<GrammarLanguages> languages();  ///< languages of the latest grammar
   RegexStore& regexes() { return languages()->shared.regexes; }
   StringMasks& strings() { return languages()->strings; }
   CanonicalCuts* cuts();  ///< nullptr when not learned
@@ -113,7 +115,7 @@ class GrammarVocabulary {
   VocabularyTokens tokens_;
   std::map<std::string, Token, std::less<>> control_tokens_;
   GrammarCache cache_;
-  WideHash::Value fingerprint_ = {};  ///< of the tokens
+  WideHash::Value fingerprint_ = {};  ///< fingerprint of the tokens
   std::filesystem::path cache_path_;
   std::unique_ptr<CacheFile> cache_file_;
   uint64_t trie_made_ = 0;
@@ -122,8 +124,8 @@ class GrammarVocabulary {
   TraversalCache walks_;
   bool was_cached_ = false;
   std::mutex saving_;
-  uint64_t saved_ = 0;  ///< of `made`; by whoever saves
-  std::mutex mutex_;    ///< of all below
+  uint64_t saved_ = 0;  ///< part of `made`; written by whoever saves
+  std::mutex mutex_;    ///< guards all below
   std::shared_ptr<GrammarLanguages> languages_;
   std::unique_ptr<CanonicalCuts> cuts_;
 };

@@ -13,11 +13,12 @@ class GrammarInterrupted final : public Error {
   using Error::Error;
 };
 
-/// While one lives, `check` on its thread throws GrammarInterrupted once its time is over or
-/// `cancelled` is true. Long work calls `check` where it may end: where its limits are counted.
+/// Limit of the work of a thread: while one lives, `check` on its thread throws GrammarInterrupted
+/// once its time is over or `cancelled` is true. Long work calls `check` where it may end: where
+/// its limits are counted.
 class Interruption {
  public:
-  /// `seconds` may be infinite, `cancelled` nullptr.
+  /// Begins now. `seconds` may be infinite, `cancelled` nullptr.
   Interruption(double seconds, const std::atomic<bool>* cancelled);
   ~Interruption();
   Interruption(const Interruption&) = delete;

@@ -52,7 +52,7 @@ class RecentAnswers {
     StateId state = 0;
     Mask mask;
   };
-  /// Written and read in two pieces: they belong together when the check says so.
+  /// Entry written and read in two pieces: they belong together when the check says so.
   struct Slot {
     std::atomic<uint64_t> value = 0;
     std::atomic<uint64_t> check = 0;

@@ -12,7 +12,7 @@ namespace specdec {
 /// Threads that share the rows of a batch. They begin with the first batch and sleep in between.
 class RowThreads {
  public:
-  /// `threads`: the calling one among them; 0 = as many as the machine has.
+  /// Uses `threads`, the calling one among them; 0 = as many as the machine has.
   explicit RowThreads(int threads);
   ~RowThreads();
   RowThreads(const RowThreads&) = delete;
@@ -34,13 +34,13 @@ class RowThreads {
 
   void begin_threads(int64_t rows);
   static void wait_for_batches(Post& post);
-  /// In a copy of the process, which has none of the threads.
+  /// True in a copy of the process, which has none of the threads.
   bool is_forked() const;
 
   size_t wanted_;
-  std::mutex running_;  ///< by the caller whose batch the threads share
+  std::mutex running_;  ///< held by the caller whose batch the threads share
   std::unique_ptr<Post> post_ = std::make_unique<Post>();
-  int64_t process_ = 0;  ///< that began the threads
+  int64_t process_ = 0;  ///< process that began the threads
   std::vector<std::thread> threads_;
 };
 

@@ -22,14 +22,14 @@ inline void set_token(MaskWords& words, Token token, bool value = true) {
   words[index / 32] = value ? words[index / 32] | bit : words[index / 32] & ~bit;
 }
 
-/// Which tokens may come next: a base that many masks share, and a few exceptions to it. Cheap to
-/// copy: nothing of the vocabulary's size is.
+/// Set of the tokens that may come next: a base that many masks share, and a few exceptions to it.
+/// Cheap to copy: nothing of the vocabulary's size is.
 class TokenMask {
  public:
   struct Content {
     std::shared_ptr<const MaskWords> base;  ///< nullptr: nothing
     std::vector<Token> added;               ///< allowed beside the base; sorted
-    std::vector<Token> removed;             ///< of the base, but forbidden; sorted
+    std::vector<Token> removed;             ///< tokens of the base that are forbidden; sorted
     bool is_fallback = false;
   };
 
@@ -43,13 +43,13 @@ class TokenMask {
   bool empty() const { return content_->base == nullptr && content_->added.empty(); }
   /// Number of allowed tokens.
   int64_t count() const;
-  /// All of them, ascending.
+  /// Allowed tokens, ascending.
   std::vector<Token> tokens() const;
   /// The one token that is allowed, or -1 when there are none or several.
   Token single() const;
   /// Writes the bits: [ceil(vocab_size / 32)] words.
   void write(std::span<uint32_t> words) const;
-  /// Of a canonical grammar: no way on was found in the tokenizer's own cut (see CanonicalMasks).
+  /// True when a canonical grammar found no way on in the tokenizer's own cut (see CanonicalMasks).
   bool is_fallback() const { return content_->is_fallback; }
   const Content& content() const { return *content_; }
 

@@ -23,7 +23,7 @@ class KvCache final : public KvStore {
 
   void extend(const TokenBatch& batch) override;
   void undo_extend() override;
-  /// Of the newest extend.
+  /// Tables of the newest extend.
   const BatchTables& tables() const { return tables_; }
   KvView view(int64_t layer) const override;
 

@@ -11,7 +11,7 @@ namespace specdec {
 using at::Tensor;
 
 struct KvCacheOptions {
-  at::ScalarType dtype = at::kFloat;  ///< of the activations
+  at::ScalarType dtype = at::kFloat;  ///< dtype of the activations
   KvFormat format = KvFormat::kNative;
   at::Device device = at::kCPU;
   int64_t page_size = 16;  ///< tokens a page
@@ -22,7 +22,7 @@ struct KvCacheOptions {
 /// knows nothing of rows.
 class PagePool {
  public:
-  /// Where a token's keys and values lie, in every layer.
+  /// Place of a token's keys and values, in every layer.
   struct Place {
     int64_t page;
     int64_t index;  ///< within the page
@@ -32,9 +32,9 @@ class PagePool {
 
   int64_t layers() const { return static_cast<int64_t>(layers_.size()); }
   const LayerKv& geometry(int64_t layer) const;
-  /// [pages, kv_heads, head_dim, page_size]; undefined before the first reserve.
+  /// Keys [pages, kv_heads, head_dim, page_size]; undefined before the first reserve.
   const Tensor& keys(int64_t layer) const { return source(layer).keys; }
-  /// [pages, kv_heads, page_size, head_dim]
+  /// Values [pages, kv_heads, page_size, head_dim]; undefined before the first reserve.
   const Tensor& values(int64_t layer) const { return source(layer).values; }
   int64_t bytes() const;
   at::ScalarType page_dtype() const;

@@ -5,8 +5,8 @@
 
 namespace specdec {
 
-/// Which page holds which slots of each row. It knows pages by their numbers and counts how many
-/// rows refer to each; whoever owns the bytes copies them when a page is split off.
+/// Table of the pages that hold the slots of each row. It knows pages by their numbers and counts
+/// how many rows refer to each; whoever owns the bytes copies them when a page is split off.
 class PageTable {
  public:
   using Page = int32_t;
@@ -21,7 +21,8 @@ class PageTable {
   std::span<const Page> pages(int64_t row) const;
   /// Pages that ever existed: their numbers lie below.
   int64_t pages_made() const { return static_cast<int64_t>(references_.size()); }
-  /// How many pages would be new if the pages of `row` from index `first` to `end` became writable.
+  /// Number of pages that would be new if the pages of `row` from index `first` to `end` became
+  /// writable.
   int64_t pages_needed(int64_t row, int64_t first, int64_t end) const;
   /// Pages given back and not yet used again.
   int64_t free_pages() const { return static_cast<int64_t>(free_.size()); }

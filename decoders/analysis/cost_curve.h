@@ -16,7 +16,7 @@ struct CostPoint {
   double high = 0.0;     ///< their upper quartile
 };
 
-/// v(n): what a forward of n new tokens costs, measured once and then frozen, so that decisions
+/// Cost v(n) of a forward of n new tokens, measured once and then frozen, so that decisions
 /// which depend on speed can be repeated.
 struct CostCurve {
   std::vector<CostPoint> points;
@@ -29,8 +29,8 @@ struct CostCurve {
 struct CostCurveOptions {
   std::vector<int64_t> new_tokens = {1, 2, 3, 4, 5, 6, 8, 12, 16, 32};
   std::vector<int64_t> contexts = {16, 128, 512};
-  int64_t repeats = 20;                ///< at least; the median counts
-  double seconds = 0.0;                ///< in all, at least: a fast model is repeated more often
+  int64_t repeats = 20;  ///< at least; the median counts
+  double seconds = 0.0;  ///< duration in all, at least: a fast model is repeated more often
   std::function<void()> between = {};  ///< called between forwards; may throw to stop measuring
 };
 

@@ -46,11 +46,11 @@ class DraftBias {
   /// that can be traced, since it needs a tree.
   bool add_text(DecodingStrategy& tracer, const Request& request, TokenSpan output);
 
-  /// After the first of each text, which no draft decides.
+  /// Tokens after the first of each text, which no draft decides.
   int64_t tokens() const { return sums_.tokens; }
   /// Tokens to which the target gives no mass.
   int64_t impossible() const { return impossible_; }
-  /// Where the drafter had something to propose that the target may give.
+  /// Places at which the drafter had something to propose that the target may give.
   std::span<const BiasPlace> places() const { return places_; }
   int64_t taken() const;                              ///< tokens in A
   double expected() const { return sums_.expected; }  ///< sum of p(A)

@@ -12,10 +12,10 @@ namespace specdec {
 /// p is wanted (Leviathan et al., 2023, Corollary 3.6), without the noise of drawing. Equal sizes.
 double overlap(std::span<const double> p, std::span<const double> q);
 
-/// Of each node of the draft that has children, in order: the overlap of the target's and the
-/// drafter's distribution, which is the probability that the first child is accepted; or, for
-/// children found deterministically, the target's mass on them, which is the probability that one
-/// of them is. Only nodes above `max_depth` count.
+/// Overlaps of the nodes of the draft that have children, in order: each is the overlap of the
+/// target's and the drafter's distribution, which is the probability that the first child is
+/// accepted; or, for children found deterministically, the target's mass on them, which is the
+/// probability that one of them is. Only nodes above `max_depth` count.
 std::vector<double> draft_overlaps(const Draft& draft, TargetProbs& target,
                                    int64_t max_depth = std::numeric_limits<int64_t>::max());
 

@@ -14,7 +14,7 @@ using NextLogits = std::function<std::vector<double>(TokenSpan history)>;
 
 /// Probability of each output.
 using SequenceDistribution = std::map<std::vector<Token>, double>;
-/// How often each output came up.
+/// Count of each output.
 using OutputCounts = std::map<std::vector<Token>, int64_t>;
 
 /// What is asked of a strategy; the parts are kept, so a Request can be made of it at any time.
@@ -30,7 +30,7 @@ struct Task {
   Request request(Randomness& random) const;
 };
 
-/// All that a strategy may answer.
+/// Everything that a strategy may answer.
 struct Enumeration {
   SequenceDistribution distribution = {};
   int64_t outcomes = 0;  ///< generations: one for each way that the random choices may fall
@@ -63,7 +63,7 @@ SequenceDistribution kept_distribution(SequenceDistribution distribution);
 /// Largest difference of probability over all outputs of either distribution.
 double max_difference(const SequenceDistribution& a, const SequenceDistribution& b);
 
-/// How often each output came up in `samples` generations with seeds from `seed` on.
+/// Counts of the outputs of `samples` generations with seeds from `seed` on.
 OutputCounts sample_counts(DecodingStrategy& strategy, const Task& task, int64_t samples,
                            uint64_t seed);
 

@@ -33,10 +33,10 @@ class LogProbReader {
 
 /// What a model says of a given sequence.
 struct SequenceScore {
-  std::vector<double> log_probs;  ///< of each token but the first
-  /// Beside another model q, summed over the same positions; p is the model itself.
+  std::vector<double> log_probs;  ///< log-probability of each token but the first
+  /// Comparison with another model q, summed over the same positions; p is the model itself.
   struct Comparison {
-    std::vector<double> log_probs;  ///< by q
+    std::vector<double> log_probs;  ///< log-probabilities by q
     double kl = 0.0;                ///< KL(p || q), nats
     double overlap = 0.0;   ///< sum_x min(p, q) = 1 - total variation: the probability that a
                             ///< token drafted by q is accepted

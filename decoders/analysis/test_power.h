@@ -6,7 +6,7 @@ namespace specdec {
 /// Upper tail of the chi-square distribution: P(X > statistic).
 double chi_square_tail(double statistic, int64_t degrees);
 
-/// Of a chi-square test: how many degrees it has, and how often it may blame what is right.
+/// Degrees of freedom of a chi-square test, and how often it may blame what is right.
 struct TestLevel {
   int64_t degrees = 1;
   double false_positives = 0.01;

@@ -11,7 +11,7 @@ namespace specdec {
 struct Follower {
   Token token = 0;
   double weight = 0.0;  ///< estimated probability, given the place; above 0
-  int64_t place = 0;    ///< where the table goes on after the token
+  int64_t place = 0;    ///< place in the table after the token
 };
 
 /// The best followers of a place, at most `count`, the best first.
@@ -21,7 +21,7 @@ struct BestFirstLimits {
   int64_t max_tokens = 0;
   int64_t max_depth = 0;
   int64_t max_branches = 1;  ///< 1 grows a chain
-  double min_weight = 0.0;   ///< of a path: the product of its weights
+  double min_weight = 0.0;   ///< least weight of a path, the product of its tokens' weights
 };
 
 struct GrownDraft {

@@ -14,8 +14,8 @@ struct CascadeMember {
   /// drafters that choose deterministically: to drop tokens that were drawn would change the
   /// distribution. One that draws nevertheless, as its shape allows it, keeps its turn.
   int64_t min_tokens = 1;
-  /// Its drafts have no more than this, and than the step allows: what is worth verifying of a long
-  /// match may not be worth it of a guess.
+  /// Most tokens of its drafts, which are no more than the step allows either: what is worth
+  /// verifying of a long match may not be worth it of a guess.
   int64_t max_tokens = std::numeric_limits<int64_t>::max();
 };
 

@@ -9,7 +9,7 @@
 
 namespace specdec {
 
-/// How often each token follows each other one in a corpus.
+/// Table of how often each token follows each other one in a corpus.
 class BigramTable {
  public:
   /// Counts the pairs within each document.
@@ -22,7 +22,7 @@ class BigramTable {
 };
 
 struct CorpusBigramOptions {
-  double min_probability = 0.0;  ///< of a drafted path, by counts
+  double min_probability = 0.0;  ///< least probability of a drafted path, by counts
 };
 
 /// Proposes the most frequent successors by the bigram counts of a corpus, as a chain or as the

@@ -7,11 +7,11 @@
 
 namespace specdec {
 
-/// How much of a draft a drafter can say the distributions of.
+/// Size of the draft of which a drafter can say the distributions.
 struct DraftRoom {
   /// Nodes, beside the root, that it can evaluate: free places of its cache.
   int64_t evaluated = std::numeric_limits<int64_t>::max();
-  /// Of the deepest node that it can propose.
+  /// Depth of the deepest node that it can propose.
   int64_t depth = std::numeric_limits<int64_t>::max();
 };
 
@@ -24,8 +24,8 @@ class DistributionDrafter : public Drafter, private ChildDistribution {
   bool draws() const final { return sample_.value_or(false); }
 
  protected:
-  /// `sample`: draw from the distribution when the target is sampled. If not, take its best tokens.
-  /// Not given = draw wherever the shape allows it.
+  /// Draws from the distribution when the target is sampled and `sample` is true; if it is false,
+  /// takes its best tokens; not given = draws wherever the shape allows it.
   explicit DistributionDrafter(std::optional<bool> sample = {}) : sample_(sample) {}
 
  private:

@@ -39,7 +39,7 @@ class DraftModelDrafter final : public DistributionDrafter {
   /// Feeds what `committed` has and the cache has not; the logits after its newest token, [1,
   /// vocab].
   Tensor catch_up();
-  /// The same at a request's first draft.
+  /// Reads the prompt, at a request's first draft.
   Tensor read_prompt();
   /// The draft model's logits [n, its vocabulary] over the drafts' vocabulary.
   Tensor fitted(const Tensor& logits) const;

@@ -9,11 +9,11 @@
 namespace specdec {
 
 struct FeatureDrafterOptions {
-  std::optional<bool> sample = {};  ///< as DraftModelOptions::sample
+  std::optional<bool> sample = {};  ///< see DraftModelOptions::sample
   /// The target's residual streams that the head is fed, concatenated; empty: its final hidden
   /// state, after the norm.
   std::vector<int64_t> capture_layers = {};
-  int64_t hidden_size = 0;  ///< of the target that the head was made for
+  int64_t hidden_size = 0;  ///< width of the target that the head was made for
 };
 
 /// Drafts with a head that continues the target's features: EAGLE-1, 2 and 3 (Li et al.,

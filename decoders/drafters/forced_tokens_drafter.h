@@ -12,7 +12,7 @@ namespace specdec {
 /// target's features, which nobody has of tokens that were not evaluated: then it skips the step.
 class ForcedTokensDrafter final : public Drafter {
  public:
-  /// For one request. Borrows the drafter, the request, and the grammar's place after what is
+  /// Serves one request. Borrows the drafter, the request, and the grammar's place after what is
   /// committed, which moves on with the text; nullptr = nothing is ever forced.
   ForcedTokensDrafter(Drafter& drafter, const Request& request, const GrammarMatcher* place);
   Needs needs() const override { return drafter_.needs(); }

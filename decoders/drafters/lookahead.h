@@ -54,8 +54,8 @@ class LookaheadDrafter final : public Drafter {
   explicit LookaheadDrafter(const LookaheadOptions& options = {});
   void reset() override;
   void skip(const DraftContext& context) override;
-  /// Throws ConfigError when the shape is a chain, where there is no window. Rests in steps of a
-  /// tree that allows fewer than least_branches.
+  /// Drafts, but rests in steps of a tree that allows fewer than least_branches. Throws ConfigError
+  /// when the shape is a chain, where there is no window.
   Draft propose(const DraftContext& context) override;
   bool reads_rejected() const override { return true; }
 
@@ -75,8 +75,8 @@ class LookaheadDrafter final : public Drafter {
 
   LookaheadOptions options_;
   NgramPool pool_;
-  /// [iteration][column], the oldest iteration first; that has no token at column 0, where the root
-  /// stands. Empty = no window yet, or no room for one.
+  /// Tokens of the window, [iteration][column], the oldest iteration first; that has no token at
+  /// column 0, where the root stands. Empty = no window yet, or no room for one.
   std::vector<std::vector<Token>> levels_;
   bool begun_ = false;
   Draft drafted_;                // the last proposal

@@ -8,7 +8,7 @@
 
 namespace specdec {
 
-/// Which pending node of a model stands for which node of a draft in progress.
+/// Map from the nodes of a draft in progress to the pending nodes of a model that stand for them.
 class PendingNodes {
  public:
   /// A new draft; `root`: the pending node that its root is, -1 = the last kept token.

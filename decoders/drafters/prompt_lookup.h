@@ -32,7 +32,7 @@ class PromptLookupDrafter final : public Drafter {
   /// End of the best earlier occurrence of the newest `size` tokens; -1 when there is none.
   int64_t find(int64_t size, int64_t wanted);
 
-  /// Where the n-grams of one size end. Those of one hash form a list, the newest first.
+  /// Ends of the n-grams of one size. Those of one hash form a list, the newest first.
   struct Ends {
     std::unordered_map<uint64_t, int64_t> newest;  // of each hash
     std::vector<int64_t> older;                    // [end] -> next older end of its hash, or -1

@@ -10,8 +10,8 @@ namespace specdec {
 
 struct SelfDrafterOptions {
   int64_t layers = 0;               ///< the target's first ones draft; 0 = all
-  std::vector<int64_t> skip = {};   ///< of these, numbered from 0: left out
-  std::optional<bool> sample = {};  ///< as DraftModelOptions::sample
+  std::vector<int64_t> skip = {};   ///< layers left out, numbered from 0
+  std::optional<bool> sample = {};  ///< see DraftModelOptions::sample
 };
 
 /// The layers that draft, ascending, of a target that has `all`. Throws ConfigError: none or all of

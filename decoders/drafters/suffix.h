@@ -10,8 +10,8 @@ struct SuffixOptions {
   int64_t min_match = 1;         ///< shortest match that is worth a draft
   double factor = 1.0;           ///< a match of m tokens drafts up to factor * m + offset
   double offset = 0.0;           ///< the same; may be negative
-  double min_probability = 0.1;  ///< of a drafted path, by counts
-  int64_t max_depth = 64;        ///< of a draft
+  double min_probability = 0.1;  ///< least probability of a drafted path, by counts
+  int64_t max_depth = 64;        ///< depth of a draft, at most
 };
 
 /// Proposes what followed the newest tokens earlier, by counts: in prompt and output, and in a
@@ -25,7 +25,8 @@ struct SuffixOptions {
 /// allowed, the tree holds the paths with the largest probability.
 class SuffixDrafter final : public Drafter {
  public:
-  /// `corpus` may be nullptr; it can be shared. Throws ConfigError for options out of range.
+  /// Looks up in the text and in `corpus`, which may be nullptr and can be shared. Throws
+  /// ConfigError for options out of range.
   explicit SuffixDrafter(const SuffixOptions& options = {},
                          std::shared_ptr<const SuffixAutomaton> corpus = nullptr);
   void reset() override;

@@ -38,7 +38,7 @@ class SuffixAutomaton {
   /// Tokens that follow a state's substrings, the most frequent first, then the newest: weights
   /// are their shares of the occurrences that are followed by anything.
   std::vector<Follower> followers(int64_t state, int64_t count) const;
-  /// How often a state's substrings occur.
+  /// Number of times that a state's substrings occur.
   int64_t occurrences(int64_t state) const { return at(state).count; }
 
  private:

@@ -26,10 +26,10 @@ class BeamShape final : public DraftShape {
     Draft draft;
     std::vector<double> scores = {};  ///< [n], or empty: not grown here
   };
-  /// `draft` is the beam's, with scores when it is the one that the beam's grow made. A drafter may
+  /// Adds scores to the beam's `draft`, when it is the one that the beam's grow made. A drafter may
   /// grow a draft and then return another one: it has no scores, and is not pruned.
   Scored scored(Draft draft);
-  /// Without the nodes that are not among the best of their level over all beams of the step.
+  /// Drops the nodes that are not among the best of their level over all beams of the step.
   Draft prune(const Scored& grown) const;
 
   DraftLimits next(int64_t context) override;

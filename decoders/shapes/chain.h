@@ -10,7 +10,7 @@ namespace specdec {
 class ChainShape final : public DraftShape {
  public:
   explicit ChainShape(std::unique_ptr<DraftLength> length);
-  /// Always `length` tokens.
+  /// Drafts `length` tokens always.
   explicit ChainShape(int64_t length);
   void reset() override;
   DraftLimits next(int64_t context) override;

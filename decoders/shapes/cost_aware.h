@@ -18,14 +18,15 @@ struct CostAwareOptions {
   double prior_weight = 2.0;
   double memory = 0.97;  ///< weight of the past in the running estimates, each drafting step
   double margin = 0.03;  ///< a draft must promise this share more tokens a second than none
-  double explore =
-      0.01;  ///< share of the time that may be lost by trying what does not seem to pay
+  /// Share of the time that may be lost by trying what does not seem to pay.
+  double explore = 0.01;
   /// What was learned outlives a request, as a first guess for the next one, and so does what is
   /// left of the time to explore. The sizes of drafts, not the output, then depend on the requests
   /// before: a resumed run begins without them.
   bool persist = true;
-  CostCurve target_cost = {};                  ///< v(n)
-  std::optional<CostCurve> drafter_cost = {};  ///< of n nodes in one call; none = drafting is free
+  CostCurve target_cost = {};  ///< v(n)
+  /// Cost of n nodes in one call; none = drafting is free.
+  std::optional<CostCurve> drafter_cost = {};
 };
 
 /// Chooses depth and nodes of every draft so that it is expected to commit the most tokens a

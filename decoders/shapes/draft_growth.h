@@ -32,7 +32,7 @@ namespace specdec {
 /// or drawn. A node that was not evaluated has no children; so the loop above ends.
 class DraftGrowth {
  public:
-  /// `context` and `distribution` outlive the object.
+  /// Borrows `context` and `distribution`, which outlive the object.
   DraftGrowth(const DraftContext& context, ChildDistribution& distribution, Siblings siblings);
   /// One for shapes that find more nodes than they keep, which is lossless only for the best ones:
   /// any number may be found, and finish(nodes) keeps some.

@@ -7,9 +7,9 @@
 
 namespace specdec {
 
-/// How many tokens to draft in the next step. Decides from counts and frozen cost curves alone,
-/// never from live timing, so a run can be repeated; begins anew with each request, so it can be
-/// resumed.
+/// Policy that says how many tokens to draft in the next step. Decides from counts and frozen cost
+/// curves alone, never from live timing, so a run can be repeated; begins anew with each request,
+/// so it can be resumed.
 class DraftLength {
  public:
   virtual ~DraftLength() = default;
@@ -25,7 +25,7 @@ class DraftLength {
   }
 };
 
-/// Always the same.
+/// Drafts the same number of tokens always.
 class FixedDraftLength final : public DraftLength {
  public:
   /// Throws ConfigError when below 1.
@@ -42,8 +42,8 @@ struct HeuristicOptions {
   int64_t max = 20;
 };
 
-/// Two more tokens when all were accepted, one fewer when not: the schedule of Hugging Face's
-/// assisted generation. A step without a draft changes nothing.
+/// Drafts two more tokens when all were accepted, one fewer when not: the schedule of Hugging
+/// Face's assisted generation. A step without a draft changes nothing.
 class HeuristicDraftLength final : public DraftLength {
  public:
   /// Throws ConfigError unless 1 <= min <= initial <= max.
@@ -61,14 +61,15 @@ struct AdaptiveOptions {
   int64_t initial = 4;
   int64_t max = 16;
   double grow_above = 0.8;    ///< running acceptance rate (accepted / drafted)
-  double shrink_below = 0.4;  ///< the same
+  double shrink_below = 0.4;  ///< a lower limit of the same rate
   double memory = 0.8;        ///< weight of the past in the running rate, each step; below 1
   int64_t pause = 16;         ///< plain steps of the first pause; each that follows one in vain is
                               ///< twice as long
   int64_t max_pause = 128;
   int64_t probe = 4;  ///< steps with a draft of one token before it is tried again
-  std::optional<CostCurve> target_cost = {};   ///< v(n); without it the acceptance alone decides
-  std::optional<CostCurve> drafter_cost = {};  ///< of one drafted token; none = drafting is free
+  std::optional<CostCurve> target_cost = {};  ///< v(n); without it the acceptance alone decides
+  /// Cost of one drafted token; none = drafting is free.
+  std::optional<CostCurve> drafter_cost = {};
 };
 
 /// Grows the draft by one token while the running acceptance rate is high, shrinks it while it is

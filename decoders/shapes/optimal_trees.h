@@ -19,7 +19,7 @@ class OptimalTrees {
 
   /// Expected accepted tokens of the best tree of at most `nodes` nodes and `depth` levels.
   double expected_accepted(int64_t nodes, int64_t depth) const;
-  /// That tree. It has fewer nodes where more would never be accepted.
+  /// Tree of that many nodes and levels. It has fewer nodes where more would never be accepted.
   RankTree tree(int64_t nodes, int64_t depth) const;
 
  private:

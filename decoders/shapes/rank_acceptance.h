@@ -11,17 +11,17 @@ namespace specdec {
 /// drafts that try it, so an estimate stays where it is while nothing is learned about it.
 class RankAcceptance {
  public:
-  /// `first_guess`: by rank; it counts as much as `weight` observations. `memory`: weight of a
-  /// rank's past, each observed draft that tried the rank.
+  /// Begins with `first_guess`, by rank, which counts as much as `weight` observations. `memory`:
+  /// weight of a rank's past, each observed draft that tried the rank.
   RankAcceptance(std::vector<double> first_guess, double weight, double memory);
 
-  /// By rank; they never increase, and their sum is at most 1.
+  /// Estimates by rank; they never increase, and their sum is at most 1.
   std::vector<double> probabilities() const;
-  /// Only what children of accepted nodes came to says something.
+  /// Learns from what children of accepted nodes came to; the others say nothing.
   void observe(const Draft& draft, const VerifyResult& result);
-  /// Back to the first guess.
+  /// Goes back to the first guess.
   void forget();
-  /// What was learned becomes a guess: it counts no more than the first one did.
+  /// Makes a guess of what was learned: it counts no more than the first one did.
   void weaken();
 
  private:

@@ -3,7 +3,7 @@
 
 namespace specdec {
 
-/// The same tree at every step: Medusa's static trees, Sequoia's optimal ones.
+/// Drafts the same tree at every step: Medusa's static trees, Sequoia's optimal ones.
 class StaticTreeShape final : public DraftShape {
  public:
   /// Throws ConfigError for a tree of the root alone.

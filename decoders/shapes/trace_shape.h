@@ -23,8 +23,8 @@ class TraceShape final : public DraftShape {
   Draft grow(const DraftContext& context, ChildDistribution& distribution,
              Siblings siblings) override;
   bool branches() const override { return false; }
-  /// `target`: its distributions after the nodes of the draft. Throws ConfigError for a draft of
-  /// more than one token that the drafter drew by itself.
+  /// Records a draft; `target`: its distributions after the nodes of the draft. Throws ConfigError
+  /// for a draft of more than one token that the drafter drew by itself.
   void record(const Draft& draft, TargetProbs& target);
   DraftTrace finish() && { return std::move(trace_); }
 
@@ -36,7 +36,7 @@ class TraceShape final : public DraftShape {
   };
   /// Looks at the distribution after `node`; true when the draft can go on with the text.
   bool see(DraftGrowth& growth, int64_t node);
-  /// At the i-th token of the draft; p: the target's distribution there.
+  /// Traces the i-th token of the draft; p: the target's distribution there.
   TraceDepth depth_of(const Draft& draft, size_t i, const TokenProbs& p) const;
   TracePosition position_of(const Draft& draft, TargetProbs& target) const;
 

@@ -14,7 +14,7 @@ namespace specdec {
 
 struct GrammarSampleOptions {
   int64_t max_tokens = 512;
-  /// That one text may take, whatever a call of the grammar may; looked at now and then.
+  /// Seconds that one text may take, whatever a call of the grammar may; looked at now and then.
   uint64_t max_seconds = GrammarLimits().max_seconds;
   /// Names that the grammar's objects may have, the required ones first. Hints: where a name may
   /// come they are tried before others.
