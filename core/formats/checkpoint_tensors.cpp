@@ -88,8 +88,8 @@ CheckpointTensors::CheckpointTensors(const std::filesystem::path& folder) : fold
   const std::filesystem::path index_path = folder / kIndexFile;
   if (!std::filesystem::exists(index_path, code)) {
     throw WeightsError(
-        fmt::format("{}: it holds neither {} nor {}. Other formats (.bin, .gguf) must "
-                    "be converted to safetensors first.",
+        fmt::format("{}: it holds neither {} nor {}. Name a GGUF file itself instead of "
+                    "its folder; other formats (.bin) must be converted to safetensors first.",
                     folder.string(), kWeightsFile, kIndexFile));
   }
   const auto index = read_index(index_path);
