@@ -20,8 +20,9 @@ namespace specdec {
 /// on text outside their terminal are refused. Expressions in terminals are groups of their own.
 /// Also refused: %override, %extend, imports from elsewhere than `common`, and uses of terminals
 /// that %declare names. Of llguidance's extensions there are the attributes lazy, suffix, stop,
-/// max_tokens and capture, substrings with %regex, JSON Schemas with %json, and tokens
-/// (`<|call|>`, `<[17]>`). Throws GrammarError with line and column. Borrows `regexes`.
+/// max_tokens and capture, the header %llguidance, hyphens in names, substrings with %regex, JSON
+/// Schemas with %json, and tokens (`<|call|>`, `<[17]>`). Throws GrammarError with line and column.
+/// Borrows `regexes`.
 std::unique_ptr<Automaton> make_lark_automaton(RegexStore& regexes, std::string_view text,
                                                std::string_view where, const RuleParts& parts = {});
 

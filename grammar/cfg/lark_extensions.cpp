@@ -1,4 +1,5 @@
-// What llguidance's Lark has besides: attributes of rules, counts in braces, and %regex.
+// What llguidance's Lark has besides: its header, attributes of rules, counts in braces, and
+// %regex.
 #include <algorithm>
 
 #include "core/ascii.h"
@@ -6,6 +7,7 @@
 #include "grammar/cfg/lark_common.h"
 #include "grammar/cfg/lark_parser.h"
 #include "grammar/cfg/lark_substring.h"
+#include "grammar/schema/json_value.h"
 
 namespace specdec {
 namespace {
@@ -229,6 +231,27 @@ void LarkParser::braced_counts(uint64_t& min, uint64_t& max) {
   }
   if (max < min) {
     text_.fail(start, "the repetition's larger count stands first; swap the two");
+  }
+}
+
+/// %llguidance {...}: the header of llguidance's grammars, with its options.
+void LarkParser::guidance(size_t start) {
+  const JsonValue options = read_json_object(text_, "the object of %llguidance");
+  for (const JsonMember& option : options.members) {
+    if (option.name != "no_forcing" && option.name != "allow_invalid_utf8") {
+      text_.fail(start, fmt::format("%llguidance has no option '{}'; known: no_forcing, "
+                                    "allow_invalid_utf8",
+                                    option.name));
+    }
+    if (!option.value.is_boolean()) {
+      text_.fail(start,
+                 fmt::format("the option '{}' of %llguidance is true or false", option.name));
+    }
+    if (option.name == "allow_invalid_utf8" && option.value.is(JsonValue::Type::kTrue)) {
+      text_.fail(start,
+                 "the option 'allow_invalid_utf8' of %llguidance is not supported: texts are "
+                 "UTF-8; leave it out");
+    }
   }
 }
 

@@ -1,5 +1,6 @@
 #include "grammar/cfg/lark_parser.h"
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "grammar/cfg/lark_common.h"
 
@@ -8,6 +9,8 @@ namespace {
 
 constexpr size_t kMaxInstances = 10'000;   ///< of templates
 constexpr size_t kMaxInstanceName = 1000;  ///< bytes; grows where templates nest without end
+
+bool is_word(char c) { return is_letter(c) || is_digit(c) || c == '_'; }
 
 }  // namespace
 
@@ -107,7 +110,7 @@ ExpressionId LarkParser::sequence() {
   }
   if (text_.accept("->")) {
     skip_space();
-    text_.take_word("_");
+    take_name();
     skip_space();
   }
   return rules_.sequence(std::move(parts), span_from(start));
@@ -198,9 +201,19 @@ ExpressionId LarkParser::group(std::string_view close) {
   return body;
 }
 
+std::string_view LarkParser::take_name() {
+  const size_t start = text_.position();
+  text_.take_word("_");
+  while (text_.position() > start && text_.peek() == '-' && is_word(text_.peek(1))) {
+    text_.skip(1);
+    text_.take_word("_");
+  }
+  return text_.between(start, text_.position());
+}
+
 std::optional<ExpressionId> LarkParser::name() {
   const size_t start = text_.position();
-  const std::string_view word = text_.take_word("_");
+  const std::string_view word = take_name();
   if (word.empty()) {
     return std::nullopt;
   }
@@ -260,7 +273,7 @@ ExpressionId LarkParser::use_template(std::string_view name, size_t start) {
 LarkParser::Argument LarkParser::argument() {
   const size_t start = text_.position();
   const bool is_text = text_.peek() == '"' || text_.peek() == '/';
-  const std::string_view word = text_.take_word("_");
+  const std::string_view word = take_name();
   text_.seek(start);
   const auto expression = is_text || !word.empty() ? atom() : std::nullopt;
   if (!expression) {

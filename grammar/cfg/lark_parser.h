@@ -70,6 +70,7 @@ class LarkParser {
 
   void statement();
   void directive();
+  void guidance(size_t start);
   void ignore(size_t start);
   void define_ignore();
   void import();
@@ -107,6 +108,8 @@ class LarkParser {
   std::optional<ExpressionId> atom();
   ExpressionId in_rule(ExpressionId terminal);
   ExpressionId group(std::string_view close);
+  /// Letters, digits, '_', and hyphens within; may be empty.
+  std::string_view take_name();
   std::optional<ExpressionId> name();
   ExpressionId embedded();
   ExpressionId schema(size_t start);

@@ -25,11 +25,14 @@ void LarkParser::directive() {
     import();
   } else if (name == "declare") {
     declare();
+  } else if (name == "llguidance") {
+    guidance(start);
   } else if (name == "override" || name == "extend") {
     text_.fail(start, fmt::format("%{} is not supported; write the whole definition here", name));
   } else {
-    text_.fail(start,
-               fmt::format("unknown directive '%{}'; known: %ignore, %import, %declare", name));
+    text_.fail(start, fmt::format("unknown directive '%{}'; known: %ignore, %import, %declare, "
+                                  "%llguidance",
+                                  name));
   }
 }
 
@@ -140,16 +143,22 @@ void LarkParser::define_common(std::string_view name, std::string_view alias, si
 }
 
 void LarkParser::definition() {
+  const size_t modifiers = text_.position();
   while (text_.accept("?") || text_.accept("!")) {
   }
   const size_t start = text_.position();
-  const std::string_view name = text_.take_word("_");
+  const std::string_view name = take_name();
   const auto terminal = is_lark_terminal(name);
   if (name.empty()) {
     text_.fail(fmt::format("expected the name of a rule or terminal, found {}", text_.here()));
   }
   if (!terminal) {
     bad_name(name, start);
+  }
+  if (*terminal && start > modifiers) {
+    text_.fail(modifiers, fmt::format("'{0}' stands before rules only, and '{1}' is a terminal; "
+                                      "write '{1}' alone",
+                                      text_.between(modifiers, start), name));
   }
   skip_blanks();
   if (text_.peek() == '{') {
@@ -193,7 +202,7 @@ void LarkParser::define_template(std::string_view name, size_t position) {
   Template definition;
   list("}", [&] {
     const size_t start = text_.position();
-    definition.parameters.push_back(text_.take_word("_"));
+    definition.parameters.push_back(take_name());
     if (is_lark_terminal(definition.parameters.back()) != false) {
       text_.fail(start, "expected a parameter's name, in small letters");
     }

@@ -5,20 +5,28 @@
 namespace specdec {
 namespace {
 
-constexpr std::string_view kLarkEscapes = "\"\\f";
+constexpr std::string_view kLarkEscapes = "\"\\f ";
 
 }  // namespace
 
 ExpressionId LarkTerminals::literal() {
   const size_t start = text_.position();
   std::u32string points = text_.take_quoted(kLarkEscapes);
+  const size_t end = text_.position();
+  skip_blanks();
   if (text_.looking_at("..")) {
     return range(points, start);
   }
+  text_.seek(end);
   if (text_.accept("i")) {
     return ignore_case(points, start);
   }
   return rules_.literal(std::move(points), span_from(start));
+}
+
+void LarkTerminals::skip_blanks() {
+  while (text_.accept(" ") || text_.accept("\t")) {
+  }
 }
 
 ExpressionId LarkTerminals::ignore_case(const std::u32string& points, size_t start) {
@@ -31,6 +39,7 @@ ExpressionId LarkTerminals::ignore_case(const std::u32string& points, size_t sta
 
 ExpressionId LarkTerminals::range(const std::u32string& first, size_t start) {
   text_.skip(2);
+  skip_blanks();
   if (text_.peek() != '"') {
     text_.fail(fmt::format("expected the range's end in quotes, found {}", text_.here()));
   }

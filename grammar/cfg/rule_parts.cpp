@@ -52,13 +52,13 @@ ExpressionId read_ids(RuleSet& rules, GrammarText& text, const RuleParts& parts)
 }
 
 /// The end of the JSON object that begins at the cursor, as far as brackets and quotes tell.
-void skip_object(GrammarText& text) {
+void skip_object(GrammarText& text, std::string_view what) {
   const size_t start = text.position();
   size_t depth = 0;
   bool quoted = false;
   do {
     if (text.at_end()) {
-      text.fail(start, "the JSON Schema is not closed; end it with '}'");
+      text.fail(start, fmt::format("{} is not closed; end it with '}}'", what));
     }
     const char c = text.peek();
     text.skip(quoted && c == '\\' ? 2 : 1);
@@ -97,12 +97,21 @@ ExpressionId read_token(RuleSet& rules, GrammarText& text, const RuleParts& part
   return rules.token(require_token(name, start, text, parts), span);
 }
 
+JsonValue read_json_object(GrammarText& text, std::string_view what) {
+  if (text.peek() != '{') {
+    text.fail(fmt::format("expected {}, which begins with '{{', found {}", what, text.here()));
+  }
+  const size_t begin = text.position();
+  skip_object(text, what);
+  return parse_json(at_its_place(text, begin), text.where());
+}
+
 ExpressionId read_schema(RuleSet& rules, GrammarText& text, const RuleParts& parts, size_t start) {
   if (text.peek() != '{') {
     text.fail(fmt::format("expected a JSON Schema, which begins with '{{', found {}", text.here()));
   }
   const size_t begin = text.position();
-  skip_object(text);
+  skip_object(text, "the JSON Schema");
   if (!parts.compile_schema) {
     text.fail(begin, "there are no JSON Schemas here");
   }

@@ -7,6 +7,7 @@
 #include "grammar/cfg/grammar_text.h"
 #include "grammar/cfg/rule_set.h"
 #include "grammar/grammar_limits.h"
+#include "grammar/schema/json_value.h"
 
 namespace specdec {
 
@@ -29,6 +30,9 @@ struct RuleParts {
 /// Reads <name> or <[id]> at the cursor, and of ids <[4-7,9]>: one of these tokens. Throws
 /// GrammarError with the place.
 ExpressionId read_token(RuleSet& rules, GrammarText& text, const RuleParts& parts);
+
+/// Reads a JSON object at the cursor; errors call it `what`. Throws GrammarError with the place.
+JsonValue read_json_object(GrammarText& text, std::string_view what);
 
 /// Reads a JSON Schema, an object, at the cursor; `start`: where its part of the grammar begins.
 ExpressionId read_schema(RuleSet& rules, GrammarText& text, const RuleParts& parts, size_t start);

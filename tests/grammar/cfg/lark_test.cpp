@@ -411,6 +411,59 @@ TEST(LarkTest, WhatIsNotSupportedIsSaidClearly) {
   EXPECT_THAT(lark_error("start: " + std::string(50'000, '[')), HasSubstr("max_nesting"));
 }
 
+TEST(LarkTest, TheHeaderOfLlguidance) {
+  for (const std::string header :
+       {"{}", "{ \"no_forcing\": true,\n \"allow_invalid_utf8\": false }", "{} // as usual"}) {
+    EXPECT_TRUE(lark_accepts("%llguidance " + header + "\nstart: \"a\"", "a")) << header;
+  }
+  EXPECT_THAT(
+      lark_error("\n%llguidance {\"allow_invalid_utf8\": true}\nstart: \"a\""),
+      AllOf(StartsWith("g.lark:2:1:"), HasSubstr("'allow_invalid_utf8' of %llguidance is not "
+                                                 "supported: texts are UTF-8")));
+  EXPECT_THAT(lark_error("%llguidance {\"no_forcing\": 1}\nstart: \"a\""),
+              HasSubstr("'no_forcing' of %llguidance is true or false"));
+  EXPECT_THAT(lark_error("%llguidance {\"lexer\": true}\nstart: \"a\""),
+              AllOf(HasSubstr("no option 'lexer'"), HasSubstr("no_forcing, allow_invalid_utf8")));
+  EXPECT_THAT(lark_error("%llguidance\nstart: \"a\""),
+              AllOf(StartsWith("g.lark:1:12:"), HasSubstr("the end of the line")));
+  EXPECT_THAT(lark_error("start: \"a\"\n%llguidance {"), HasSubstr("is not closed"));
+  EXPECT_THAT(lark_error("start: \"a\"\n%llguidance {no}"), StartsWith("g.lark:2:14:"));
+}
+
+TEST(LarkTest, NamesMayHaveHyphens) {
+  Lark names(
+      "start: my-rule-2 | _x{MY-NAME, \"-\"} -> my-alias\nmy-rule-2: \"a\"\n  |my-rule-2 \"b\"\n"
+      "MY-NAME.-1: /[c-d]/\n_x{it-em, d}: it-em d it-em");
+  EXPECT_TRUE(names.accepts("abb") && names.accepts("c-d"));
+  EXPECT_FALSE(names.is_prefix("-") || names.is_prefix("c-a"));
+  EXPECT_THAT(lark_error("start: a-b"), AllOf(StartsWith("g.lark:1:8:"), HasSubstr("'a-b' used")));
+  EXPECT_THAT(lark_error("start: a- \"b\"\na: \"a\""),
+              AllOf(StartsWith("g.lark:1:9:"), HasSubstr("'-'")));
+  EXPECT_THAT(lark_error("start: a-B\n"), HasSubstr("'a-B' is no name"));
+}
+
+TEST(LarkTest, BlanksAroundTheDotsOfARange) {
+  for (const std::string range : {"\"a\" .. \"f\"", "\"a\"..  \"f\"", "\"a\"\t..\"f\""}) {
+    Lark grammar("start: (" + range + ")~2 A\nA: " + range);
+    EXPECT_TRUE(grammar.accepts("afc")) << range;
+    EXPECT_FALSE(grammar.is_prefix("ag")) << range;
+  }
+  EXPECT_TRUE(lark_accepts("start: \"a\" \"b\"", "ab"));
+  EXPECT_THAT(lark_error("start: \"a\" .. b"),
+              AllOf(StartsWith("g.lark:1:15:"), HasSubstr("the range's end in quotes, found 'b'")));
+  EXPECT_THAT(lark_error("start: \"b\" .. \"a\""), HasSubstr("the smaller one first"));
+}
+
+TEST(LarkTest, EscapedBlanks) { EXPECT_TRUE(lark_accepts("start: \"\\ \" \"a\\ b\"i", " A b")); }
+
+TEST(LarkTest, ModifiersStandBeforeRules) {
+  EXPECT_TRUE(lark_accepts("?start: a\n!?a: \"a\"", "a"));
+  EXPECT_THAT(lark_error("start: A\n?A: \"a\""),
+              AllOf(StartsWith("g.lark:2:1:"),
+                    HasSubstr("'?' stands before rules only, and 'A' is a terminal; write 'A'")));
+  EXPECT_THAT(lark_error("start: A\n!A: \"a\""), HasSubstr("'!' stands before rules only"));
+}
+
 TEST(LarkTest, DeclaredTerminalsMatchNoText) {
   EXPECT_TRUE(
       lark_accepts("%declare _INDENT _DEDENT  // of a lexer\n%declare A\nstart: \"a\"", "a"));
