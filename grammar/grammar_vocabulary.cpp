@@ -13,13 +13,14 @@
 #include "core/error.h"
 #include "core/tokenizers/control_pieces.h"
 #include "grammar/canonical/canonical_cuts.h"
+#include "grammar/json/json_schema.h"
 
 namespace specdec {
 namespace {
 
 /// To be raised when what is written changes, or how it is found: other versions' files are not
 /// read.
-constexpr uint64_t kCacheVersion = 2;
+constexpr uint64_t kCacheVersion = 3;
 constexpr CacheKey kTrie = {.kind = 1};
 constexpr size_t kShownNames = 5;
 
@@ -48,7 +49,8 @@ GrammarVocabulary::GrammarVocabulary(const std::vector<std::string_view>& bytes,
       limits_(limits),
       walks_(trie_, limits.max_string_mask_bytes, cache_file_.get()),
       languages_(std::make_shared<GrammarLanguages>(limits.max_regex_states, walks_)) {
-  strings().walk(0, RegexStore::kAll, EscapeStyle::kAny);  // what most walks differ little from
+  strings().walk(0, RegexStore::kAll,
+                 JsonSchemaOptions().escapes);  // most walks differ little from it
   was_cached_ = cache_file_ != nullptr && made() == 0;
 }
 

@@ -36,7 +36,8 @@ struct GrammarVocabularyLimits {
 /// threads.
 struct GrammarLanguages {
   GrammarLanguages(uint64_t max_regex_states, TraversalCache& walks)
-      : shared{.regexes = RegexStore(max_regex_states)}, strings(walks, shared.regexes) {}
+      : shared{.regexes = RegexStore(max_regex_states), .unspelled = walks.unspelled()},
+        strings(walks, shared.regexes) {}
 
   SharedLanguages shared;
   StringMasks strings;

@@ -165,7 +165,7 @@ class SpecdecGrammar:
 
     def run(self, case):
         def compile_it():
-            grammar = self.compiler.compile_json_schema(case["schema"], order="any")
+            grammar = self.compiler.compile_json_schema(case["schema"], order="any", escapes="any")
             matcher = self.package.GrammarMatcher(grammar)
             matcher.fill_next_token_bitmask(self.mask)
             return matcher
@@ -228,7 +228,7 @@ def run_specdec(cases, options, kept):
         file, out = Path(folder) / "cases.jsonl", Path(folder) / "out.jsonl"
         file.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
         command = [options.specdec, "--quiet", "grammar", "test", str(file), "--tokenizer", options.tokenizer,
-                   "--json", str(out)]
+                   "--escapes", "any", "--json", str(out)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "SPECDEC_CACHE": kept})
         return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 

@@ -128,7 +128,7 @@ def explain_accepts(options, folder, schema, text):
     file = Path(folder) / "schema.json"
     file.write_text(json.dumps(schema), encoding="utf-8")
     command = [options.specdec, "grammar", "explain", str(file), "--tokenizer", options.tokenizer, "--order", "any",
-               "--text", text]
+               "--escapes", "any", "--text", text]
     out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     lines = out.splitlines()
     return "may end here  yes" in lines and not any(line.startswith("not allowed ") for line in lines)
@@ -144,7 +144,7 @@ def run_specdec(probes, options):
         registry.write_text("".join(json.dumps(document) + "\n" for probe in probes
                                     for document in probe.get("registry", [])), encoding="utf-8")
         subprocess.run([options.specdec, "--quiet", "grammar", "test", str(cases), "--tokenizer", options.tokenizer,
-                        "--registry", str(registry), "--order", "any", "--json", str(out)],
+                        "--registry", str(registry), "--order", "any", "--escapes", "any", "--json", str(out)],
                        check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
         results = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
         for probe, result in zip(probes, results):

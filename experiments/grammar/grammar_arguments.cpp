@@ -18,9 +18,9 @@
 namespace specdec {
 namespace {
 
-constexpr std::array kSchemaOptions = {"--order",     "--format",           "--whitespace",
-                                       "--registry",  "--max-alternatives", "--max-steps",
-                                       "--max-states"};
+constexpr std::array kSchemaOptions = {
+    "--order",    "--format",           "--whitespace", "--max-whitespace", "--escapes",
+    "--registry", "--max-alternatives", "--max-steps",  "--max-states"};
 
 /// What CLI11 calls a check.
 std::string whitespace_mistake(const std::string& name) {
@@ -104,6 +104,8 @@ JsonSchemaOptions SchemaArguments::schema_options() const {
   options.schema_order = order == "schema";
   options.assert_formats = format == "assert";
   options.whitespace = whitespace;
+  options.max_whitespace = max_whitespace;
+  options.escapes = escapes == "any" ? EscapeStyle::kAny : EscapeStyle::kMinimal;
   options.registry = registry.empty() ? options.registry : read_schema_registry(registry);
   return options;
 }
@@ -125,8 +127,22 @@ void add_schema_options(CLI::App& command, SchemaArguments& arguments, std::stri
       ->capture_default_str();
   command
       .add_option("--whitespace", arguments.whitespace,
-                  "white space: compact, spaced (', ' and ': '), any, or indent:N")
+                  "white space: compact, spaced (', ' and ': '), any (at most a line break and 16 "
+                  "other characters between two tokens), or indent:N")
       ->check(CLI::Validator(whitespace_mistake, "STYLE"))
+      ->capture_default_str();
+  auto* max_whitespace =
+      command
+          .add_option("--max-whitespace", arguments.max_whitespace,
+                      "with --whitespace any: at most N characters of any kind instead")
+          ->check(CLI::Range(uint32_t{1}, kMaxWhitespace));
+  if (arguments.max_whitespace > 0) {
+    max_whitespace->capture_default_str();
+  }
+  command
+      .add_option("--escapes", arguments.escapes,
+                  "escapes in strings: minimal (what JSON requires) or any")
+      ->check(CLI::IsMember({"any", "minimal"}))
       ->capture_default_str();
   command.add_option("--registry", arguments.registry,
                      "JSON Lines {uri, schema}: documents that $ref may refer to");

@@ -1,5 +1,6 @@
 #pragma once
 #include <CLI/App.hpp>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -11,7 +12,9 @@ namespace specdec {
 
 /// A file and how the texts of its schemas are written.
 struct SchemaArguments {
-  std::string file, tokenizer, order, format = "assert", whitespace = "compact", registry;
+  std::string file, tokenizer, order, format = "assert", whitespace = "compact";
+  std::string escapes = "minimal", registry;
+  uint32_t max_whitespace = 0;
   GrammarLimits limits;
 
   JsonSchemaOptions schema_options() const;  ///< reads the registry
@@ -23,7 +26,8 @@ struct GrammarArguments : SchemaArguments {
   std::string type, pattern, start;
 };
 
-/// --tokenizer, --order, --format, --whitespace, --registry, and the limits.
+/// --tokenizer, --order, --format, --whitespace, --max-whitespace, --escapes, --registry, and the
+/// limits.
 void add_schema_options(CLI::App& command, SchemaArguments& arguments, std::string order);
 
 /// The file or --pattern, --type, --start, and the options of schemas.

@@ -124,7 +124,7 @@ std::shared_ptr<YamlTree> yaml_of(const JsonValue& value, const std::string& pla
 GrammarSource read_line_grammar(const Line& line, const std::filesystem::path& folder) {
   const auto errors = std::make_shared<ConfigErrors>();
   const ConfigNode root(yaml_of(line.value(), line.place()), errors, folder);
-  const GrammarConfig config = read_grammar(root.child("grammar"), false);
+  const GrammarConfig config = read_grammar(root.child("grammar"), GrammarUse::kRecorded);
   if (config.per_prompt) {
     line.fail("'per_prompt' is for configs");
   }

@@ -17,7 +17,12 @@ namespace {
 /// Reads a grammar; nothing when it cannot be compiled, which has been noted.
 class GrammarReader {
  public:
-  GrammarReader(ConfigNode node, bool compiles) : node_(std::move(node)), compiles_(compiles) {}
+  GrammarReader(ConfigNode node, GrammarUse use) : node_(std::move(node)), use_(use) {
+    if (use == GrammarUse::kRecorded) {
+      config_.source.schema.escapes = EscapeStyle::kAny;
+      config_.source.schema.max_whitespace = kRecordedWhitespace;
+    }
+  }
 
   std::optional<GrammarConfig> read(bool is_part) {
     const auto type = node_.require_type(grammar_kind_names());
@@ -30,7 +35,7 @@ class GrammarReader {
     read_kind(is_part);
     read_whole(is_part);
     node_.refuse_unknown_keys();
-    if (complete_ && compiles_ && !config_.per_prompt) {
+    if (complete_ && use_ == GrammarUse::kGenerate && !config_.per_prompt) {
       check();
     }
     return complete_ ? std::optional(config_) : std::nullopt;
@@ -154,7 +159,7 @@ class GrammarReader {
   std::string one_of(const std::string& key, const std::string& usual, const std::string& other);
 
   ConfigNode node_;
-  bool compiles_;
+  GrammarUse use_;
   GrammarConfig config_;
   bool complete_ = true;
   std::string place_key_;
@@ -236,8 +241,12 @@ void GrammarReader::read_schema_options() {
   JsonSchemaOptions& options = config_.source.schema;
   options.schema_order = one_of("order", "schema", "any") == "schema";
   options.assert_formats = one_of("format", "assert", "annotate") == "assert";
-  options.escapes =
-      one_of("escapes", "any", "minimal") == "minimal" ? EscapeStyle::kMinimal : EscapeStyle::kAny;
+  const bool is_recorded = use_ == GrammarUse::kRecorded;
+  const std::string escapes =
+      one_of("escapes", is_recorded ? "any" : "minimal", is_recorded ? "minimal" : "any");
+  options.escapes = escapes == "any" ? EscapeStyle::kAny : EscapeStyle::kMinimal;
+  options.max_whitespace = static_cast<uint32_t>(
+      node_.get<uint64_t>("max_whitespace", options.max_whitespace, {1, kMaxWhitespace}));
   node_.ignore("registry");
   if (node_.has("registry")) {
     const auto file = node_.require_path("registry");
@@ -348,7 +357,7 @@ void GrammarReader::read_triggers() {
     trigger.begin = node.require<std::string>("begin");
     complete_ = complete_ && node.has("begin");
     trigger.end = node.get<std::string>("end", "");
-    if (auto inner = GrammarReader(node.child("grammar"), compiles_).read(true)) {
+    if (auto inner = GrammarReader(node.child("grammar"), use_).read(true)) {
       trigger.grammar = std::move(inner->source);
       config_.source.triggers.push_back(std::move(trigger));
     } else {
@@ -360,8 +369,8 @@ void GrammarReader::read_triggers() {
 
 }  // namespace
 
-GrammarConfig read_grammar(const ConfigNode& node, bool compiles) {
-  return GrammarReader(node, compiles).read(false).value_or(GrammarConfig());
+GrammarConfig read_grammar(const ConfigNode& node, GrammarUse use) {
+  return GrammarReader(node, use).read(false).value_or(GrammarConfig());
 }
 
 bool may_have_schemas(const GrammarSource& source) {

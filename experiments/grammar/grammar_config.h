@@ -21,16 +21,22 @@ struct GrammarConfig {
   std::vector<std::string> token_names = {};
 };
 
+/// What a grammar is read for, which decides its default spellings of JSON.
+enum class GrammarUse {
+  kGenerate,  ///< to write texts: no escapes and no white space without need
+  kRecorded,  ///< to check texts that exist: all escapes, `whitespace: any` with 64 characters
+};
+
 /// Reads the keys of a grammar by its `type`: json_schema (one of `file`, `schema`, `per_prompt`;
-/// `order`, `format`, `whitespace`, `escapes`, `registry`, `max_alternatives`, `max_steps`,
-/// `max_states`), regex (`pattern` or `file`), gbnf and lark (`text` or `file`; `start`,
-/// `max_unrolled`, `max_symbols`, `max_state_items`; lark with %json: the options of schemas),
-/// choice (`choices`), trigger (`triggers`: maps of `begin`, `end` and a `grammar` like this one),
-/// tags (`structure` or `file`, and the options of schemas), tool_calls (`style`, `tools`,
-/// `tool_choice`, `parallel_tool_calls`, and the options of schemas); of a whole grammar
-/// `canonical`, `max_regex_states` and `max_mask_bytes`. Notes all mistakes and unknown keys, and,
-/// when it `compiles` the grammar, those that this meets.
-GrammarConfig read_grammar(const ConfigNode& node, bool compiles = true);
+/// `order`, `format`, `whitespace`, `max_whitespace`, `escapes`, `registry`, `max_alternatives`,
+/// `max_steps`, `max_states`), regex (`pattern` or `file`), gbnf and lark (`text` or `file`;
+/// `start`, `max_unrolled`, `max_symbols`, `max_state_items`; lark with %json: the options of
+/// schemas), choice (`choices`), trigger (`triggers`: maps of `begin`, `end` and a `grammar` like
+/// this one), tags (`structure` or `file`, and the options of schemas), tool_calls (`style`,
+/// `tools`, `tool_choice`, `parallel_tool_calls`, and the options of schemas); of a whole grammar
+/// `canonical`, `max_regex_states` and `max_mask_bytes`. Notes all mistakes and unknown keys, and
+/// with GrammarUse::kGenerate those that compiling the grammar meets.
+GrammarConfig read_grammar(const ConfigNode& node, GrammarUse use = GrammarUse::kGenerate);
 
 /// True for a Lark grammar with JSON Schemas in it, to which their options belong.
 bool may_have_schemas(const GrammarSource& source);

@@ -105,6 +105,8 @@ void add_grammar_test(CLI::App& grammar, CommandLine& context) {
                    "[{valid, text}]} with a grammar as in a config; or file and description "
                    "instead of id, as in the JSON Schema Test Suite")
       ->required();
+  arguments->escapes = "any";  // of texts that exist already
+  arguments->max_whitespace = kRecordedWhitespace;
   add_schema_options(*command, *arguments, "any");
   command->add_option("--limit", arguments->limit, "only the first N lines; 0 = all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40U));
@@ -118,9 +120,10 @@ void add_grammar_test(CLI::App& grammar, CommandLine& context) {
       "must allow\n"
       "the end tokens at the end. Wrong answers are reported, with exit code 0. Timed: the first "
       "mask of\n"
-      "each grammar, and each step of each instance. --order, --format, --whitespace, --registry "
-      "and the\n"
-      "limits are for lines with a schema; a grammar has its own keys:\n"
+      "each grammar, and each step of each instance. --order, --format, --whitespace, "
+      "--max-whitespace,\n"
+      "--escapes, --registry and the limits are for lines with a schema; a grammar has its own "
+      "keys:\n"
       "  {\"id\": \"date\", \"grammar\": {\"type\": \"lark\", \"file\": \"date.lark\"},\n"
       "   \"tests\": [{\"valid\": true, \"text\": \"2024-02-29\"}, {\"valid\": false, \"text\": "
       "\"2023-02-29\"}]}\n"

@@ -25,16 +25,17 @@ struct WhitespaceStyle {
   enum class Kind {
     kCompact,  ///< none
     kSpaced,   ///< one space after ',' and ':'
-    kAny,      ///< up to `limit` characters between any two tokens
+    kAny,      ///< between any two tokens up to `limit` characters, beside a `line_break`
     kIndent,   ///< a line for each item and property, `limit` spaces a level
   };
   Kind kind = Kind::kCompact;
   uint32_t limit = 0;
+  bool line_break = false;  ///< kAny: one line break may come that the limit does not count
 };
 
 struct JsonAutomatonOptions {
   WhitespaceStyle whitespace;
-  EscapeStyle escapes = EscapeStyle::kAny;
+  Escapes escapes;
   NumberStyle numbers = NumberStyle::kAny;
   uint64_t max_states = 1'000'000;
 };
@@ -104,9 +105,9 @@ class JsonAutomaton final : public Automaton, private StringStates {
     std::span<const Thread> threads;  ///< sorted; of a state that was met: in `threads_`
     uint32_t depth = 0;               ///< open lists and objects
     uint32_t pad = 0;                 ///< white space that must come now: kNewline | spaces
-    uint32_t spaces = 0;              ///< optional white space so far
-    uint32_t text = 0;                ///< recorded since an item of a unique array began
-    uint32_t text_depth = 0;          ///< depth of that array; 0: nothing is recorded
+    uint32_t spaces = 0;      ///< optional white space so far; kNewline: its line break came
+    uint32_t text = 0;        ///< recorded since an item of a unique array began
+    uint32_t text_depth = 0;  ///< depth of that array; 0: nothing is recorded
     /// Where an item ended whose text was not known: the array's state without it, plus one.
     uint32_t guessed = 0;
     uint32_t guessed_depth = 0;  ///< of that array; with kBegun where its next item has begun

@@ -11,7 +11,7 @@
 namespace specdec {
 namespace {
 
-WhitespaceStyle whitespace_style(const std::string& name) {
+WhitespaceStyle whitespace_style(const std::string& name, uint32_t max_whitespace = 0) {
   using Kind = WhitespaceStyle::Kind;
   if (name == "compact") {
     return {Kind::kCompact, 0};
@@ -20,7 +20,8 @@ WhitespaceStyle whitespace_style(const std::string& name) {
     return {Kind::kSpaced, 0};
   }
   if (name == "any") {
-    return {Kind::kAny, 64};
+    constexpr uint32_t kBlanks = 16;  // four levels of four spaces
+    return {Kind::kAny, max_whitespace == 0 ? kBlanks : max_whitespace, max_whitespace == 0};
   }
   uint32_t spaces = 0;
   const std::string digits = name.starts_with("indent:") ? name.substr(7) : "";
@@ -47,8 +48,8 @@ class JsonSchemaAutomaton final : public Automaton {
                 .max_steps = limits.max_steps,
                 .max_seconds = limits.max_seconds}),
         json_(formulas_, plans_, languages.numbers, schemas_.root(),
-              {.whitespace = whitespace_style(options.whitespace),
-               .escapes = options.escapes,
+              {.whitespace = whitespace_style(options.whitespace, options.max_whitespace),
+               .escapes = {options.escapes, languages.unspelled},
                .numbers = options.schema_order ? NumberStyle::kPlain : NumberStyle::kAny,
                .max_states = limits.max_states}) {
     plans_.prepare_all(schemas_.root());

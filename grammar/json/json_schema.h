@@ -19,12 +19,20 @@ struct JsonSchemaOptions {
   bool schema_order = true;    ///< known names in the order of `properties`; else in any order
   bool assert_formats = true;  ///< `format` is an assertion; else an annotation
   std::string whitespace = "compact";  ///< "compact", "spaced", "any", or "indent:N"
-  EscapeStyle escapes = EscapeStyle::kAny;
+  /// Most characters between two tokens where whitespace is "any"; 0: a line break and 16 others.
+  uint32_t max_whitespace = 0;
+  /// In both styles, characters may be escaped that the vocabulary's tokens do not spell.
+  EscapeStyle escapes = EscapeStyle::kMinimal;
   SchemaRegistry registry;  ///< documents that $ref may mean
 };
 
 /// Throws GrammarError unless JsonSchemaOptions::whitespace may have that value.
 void check_whitespace(const std::string& name);
+
+/// Bound of JsonSchemaOptions::max_whitespace.
+inline constexpr uint32_t kMaxWhitespace = 10'000;
+/// JsonSchemaOptions::max_whitespace for texts that exist already: no model fills them with blanks.
+inline constexpr uint32_t kRecordedWhitespace = 64;
 
 /// What is wrong with a schema whose automaton has no start.
 extern const char* const kNothingSatisfies;

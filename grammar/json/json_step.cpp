@@ -12,7 +12,11 @@ namespace specdec {
 
 bool JsonAutomaton::Step::optional_space() const {
   const bool space = byte_ == ' ' || byte_ == '\n' || byte_ == '\r' || byte_ == '\t';
-  return space && style(Style::kAny) && from_.spaces < self_.options_.whitespace.limit;
+  if (!space || !style(Style::kAny)) {
+    return false;
+  }
+  return is_line_break() ? (from_.spaces & kNewline) == 0
+                         : (from_.spaces & ~kNewline) < self_.options_.whitespace.limit;
 }
 
 StateId JsonAutomaton::Step::run() {
@@ -79,7 +83,7 @@ void JsonAutomaton::Step::take(const Thread& thread) {
       thread.kind == Kind::kString || thread.kind == Kind::kKey || (thread.kind == Kind::kLiteral);
   const bool first = thread.kind == Kind::kValue && from_.depth == 0;
   if (!inside && !first && thread.kind != Kind::kDone && optional_space()) {
-    to_.spaces = from_.spaces + 1;
+    to_.spaces = is_line_break() ? from_.spaces | kNewline : from_.spaces + 1;
     push(thread);
     return;
   }

@@ -37,6 +37,8 @@ class JsonAutomaton::Step {
   uint32_t recorded_with(uint8_t byte) {
     return to_.text == kUnknownText ? kUnknownText : self_.texts_.add(to_.text, byte);
   }
+  /// True for the line break that optional white space may have beside other characters.
+  bool is_line_break() const { return byte_ == '\n' && self_.options_.whitespace.line_break; }
   bool optional_space() const;
 
   void drop_impossible();

@@ -27,8 +27,9 @@ bool has_letter(char32_t c) {
 }
 
 /// What \uXXXX may stand for.
-bool may_be_hex(char32_t c, EscapeStyle style) {
-  return style == EscapeStyle::kAny || (c < 0x20 && !has_letter(c));
+bool may_be_hex(char32_t c, const Escapes& escapes) {
+  return escapes.all() || (c < 0x20 && !has_letter(c)) ||
+         (escapes.unspelled != nullptr && escapes.unspelled->contains(c));
 }
 
 void add(std::vector<Range>& ranges, uint32_t first, uint32_t last, uint32_t low, uint32_t high) {
@@ -45,6 +46,16 @@ std::vector<Range> characters(uint32_t first, uint32_t last) {
   add(ranges, first, last, 0, 0xD7FF);
   add(ranges, first, last, 0xE000, CodePoints::kLast);
   return ranges;
+}
+
+/// Those from `low` to `high` that only their number spells.
+void add_unspelled(std::vector<Range>& ranges, const Escapes& escapes, uint32_t low,
+                   uint32_t high) {
+  if (escapes.unspelled != nullptr) {
+    for (const Range& range : escapes.unspelled->ranges()) {
+      add(ranges, range.first, range.last, low, high);
+    }
+  }
 }
 
 uint32_t above_bmp(uint32_t high) { return 0x10000 + ((high - 0xD800) << 10); }
@@ -72,14 +83,14 @@ bool take_lead(JsonStringDecoder& decoder, uint8_t byte, std::optional<char32_t>
   return take_utf8(decoder, byte, point);
 }
 
-bool take_escape(JsonStringDecoder& decoder, uint8_t byte, EscapeStyle style,
+bool take_escape(JsonStringDecoder& decoder, uint8_t byte, const Escapes& escapes,
                  std::optional<char32_t>& point) {
   if (byte == 'u') {
     decoder = {Phase::kHex, 4, 0, 0};
     return true;
   }
   const size_t which = kLetters.find(static_cast<char>(byte));
-  if (which == std::string_view::npos || (byte == '/' && style == EscapeStyle::kMinimal)) {
+  if (which == std::string_view::npos || (byte == '/' && !escapes.all())) {
     return false;
   }
   point = static_cast<char32_t>(kMeanings[which]);
@@ -87,7 +98,7 @@ bool take_escape(JsonStringDecoder& decoder, uint8_t byte, EscapeStyle style,
   return true;
 }
 
-bool take_hex(JsonStringDecoder& decoder, uint8_t byte, EscapeStyle style,
+bool take_hex(JsonStringDecoder& decoder, uint8_t byte, const Escapes& escapes,
               std::optional<char32_t>& point) {
   const int digit = hex_digit(byte);
   if (digit < 0) {
@@ -98,37 +109,73 @@ bool take_hex(JsonStringDecoder& decoder, uint8_t byte, EscapeStyle style,
   decoder.value = high | (decoder.value & 0xFFFF) << 4 | static_cast<uint32_t>(digit);
   --decoder.more;
   if (decoder.more > 0) {
-    return !decoder.reach(style).empty();
+    return !decoder.reach(escapes).empty();
   }
   const uint32_t code = decoder.value & 0xFFFF;
   if (low) {
-    point = above_bmp(high >> 16) + (code - 0xDC00);
     const bool valid = code >= 0xDC00 && code <= 0xDFFF;
+    point = above_bmp(high >> 16) + (code - 0xDC00);
     decoder = {};
-    return valid;
+    return valid && may_be_hex(*point, escapes);
   }
-  if (code >= 0xD800 && code <= 0xDBFF && style == EscapeStyle::kAny) {
+  if (code >= 0xD800 && code <= 0xDBFF) {
     decoder = {Phase::kLowSlash, 0, 0, code};
-    return true;
+    return !decoder.reach(escapes).empty();
   }
   point = code;
   decoder = {};
-  return (code < 0xD800 || code > 0xDFFF) && may_be_hex(code, style);
+  return (code < 0xD800 || code > 0xDFFF) && may_be_hex(code, escapes);
+}
+
+/// What \u and some digits reach: numbers from `first` to `last`.
+std::vector<Range> reach_of_hex(uint32_t first, uint32_t last, const Escapes& escapes) {
+  std::vector<Range> ranges;
+  if (escapes.all()) {
+    ranges = characters(first, last);
+  } else {
+    for (uint32_t c = first; c <= std::min(last, 0x1FU); ++c) {
+      if (may_be_hex(c, escapes)) {
+        ranges.push_back({c, c});
+      }
+    }
+    add_unspelled(ranges, escapes, first, last);
+  }
+  if (first <= 0xDBFF && last >= 0xD800) {
+    const uint32_t low = above_bmp(std::max(first, 0xD800U));
+    const uint32_t high = above_bmp(std::min(last, 0xDBFFU)) + 0x3FF;
+    if (escapes.all()) {
+      ranges.push_back({low, high});
+    } else {
+      add_unspelled(ranges, escapes, low, high);
+    }
+  }
+  return ranges;
+}
+
+/// What the low half of a pair of surrogates reaches.
+std::vector<Range> reach_of_low(uint32_t low, uint32_t high, const Escapes& escapes) {
+  std::vector<Range> ranges;
+  if (escapes.all()) {
+    ranges.push_back({low, high});
+  } else {
+    add_unspelled(ranges, escapes, low, high);
+  }
+  return ranges;
 }
 
 }  // namespace
 
-bool JsonStringDecoder::take(uint8_t byte, EscapeStyle style, std::optional<char32_t>& point) {
+bool JsonStringDecoder::take(uint8_t byte, const Escapes& escapes, std::optional<char32_t>& point) {
   switch (phase) {
     case Phase::kNone:
       return take_lead(*this, byte, point);
     case Phase::kUtf8:
       return take_utf8(*this, byte, point);
     case Phase::kBackslash:
-      return take_escape(*this, byte, style, point);
+      return take_escape(*this, byte, escapes, point);
     case Phase::kHex:
     case Phase::kLowHex:
-      return take_hex(*this, byte, style, point);
+      return take_hex(*this, byte, escapes, point);
     case Phase::kLowSlash:
       phase = Phase::kLowLetter;
       return byte == '\\';
@@ -139,51 +186,40 @@ bool JsonStringDecoder::take(uint8_t byte, EscapeStyle style, std::optional<char
   return false;
 }
 
-std::vector<CodePoints::Range> JsonStringDecoder::reach(EscapeStyle style) const {
+std::vector<CodePoints::Range> JsonStringDecoder::reach(const Escapes& escapes) const {
   const auto shift = static_cast<unsigned>(more * 4);
   const uint32_t digits = value & 0xFFFF;
   const uint32_t first = digits << shift;
   const uint32_t last = ((digits + 1) << shift) - 1;
-  std::vector<Range> ranges;
   switch (phase) {
     case Phase::kNone:
       return characters(0, CodePoints::kLast);
-    case Phase::kBackslash:
-      if (style == EscapeStyle::kAny) {
+    case Phase::kBackslash: {
+      if (escapes.all()) {
         return characters(0, CodePoints::kLast);
       }
-      return {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+      std::vector<Range> ranges = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
+      add_unspelled(ranges, escapes, 0, CodePoints::kLast);
+      return ranges;
+    }
     case Phase::kUtf8: {
       const auto [low, high] = utf8_of(*this).reach();
       return characters(low, high);
     }
     case Phase::kHex:
-      if (style == EscapeStyle::kMinimal) {
-        for (uint32_t c = first; c <= std::min(last, 0x1FU); ++c) {
-          if (may_be_hex(c, style)) {
-            ranges.push_back({c, c});
-          }
-        }
-        return ranges;
-      }
-      ranges = characters(first, last);
-      if (first <= 0xDBFF && last >= 0xD800) {
-        ranges.push_back(
-            {above_bmp(std::max(first, 0xD800U)), above_bmp(std::min(last, 0xDBFFU)) + 0x3FF});
-      }
-      return ranges;
+      return reach_of_hex(first, last, escapes);
     case Phase::kLowSlash:
     case Phase::kLowLetter:
-      return {{above_bmp(value), above_bmp(value) + 0x3FF}};
-    case Phase::kLowHex:
-      add(ranges, first, last, 0xDC00, 0xDFFF);
-      for (Range& range : ranges) {
-        range = {above_bmp(value >> 16) + (range.first - 0xDC00),
-                 above_bmp(value >> 16) + (range.last - 0xDC00)};
-      }
-      return ranges;
+      return reach_of_low(above_bmp(value), above_bmp(value) + 0x3FF, escapes);
+    case Phase::kLowHex: {
+      const uint32_t least = std::max(first, 0xDC00U);
+      const uint32_t most = std::min(last, 0xDFFFU);
+      const uint32_t base = above_bmp(value >> 16);
+      return least > most ? std::vector<Range>()
+                          : reach_of_low(base + (least - 0xDC00), base + (most - 0xDC00), escapes);
+    }
   }
-  return ranges;
+  return {};
 }
 
 }  // namespace specdec

@@ -13,6 +13,17 @@ enum class EscapeStyle {
   kMinimal,  ///< only what must be escaped, in its shortest form
 };
 
+/// The escapes of a style, where some characters cannot be spelled by their own bytes.
+struct Escapes {
+  EscapeStyle style = EscapeStyle::kAny;
+  /// With kMinimal: characters that \u may stand for, although JSON requires no escape of them.
+  /// Borrowed; nullptr = none.
+  const CodePoints* unspelled = nullptr;
+
+  bool all() const { return style == EscapeStyle::kAny; }
+  bool operator==(const Escapes&) const = default;
+};
+
 /// Between two bytes of a JSON string's body: nothing, or a part of a UTF-8 character or escape.
 struct JsonStringDecoder {
   enum class Phase : uint8_t {
@@ -39,9 +50,9 @@ struct JsonStringDecoder {
 
   /// Takes a byte of the body (not the closing quote). False when no string goes on so; `point` is
   /// the character that it completes, if it does.
-  bool take(uint8_t byte, EscapeStyle style, std::optional<char32_t>& point);
+  bool take(uint8_t byte, const Escapes& escapes, std::optional<char32_t>& point);
   /// The characters that the unfinished part may become; everything when idle.
-  std::vector<CodePoints::Range> reach(EscapeStyle style) const;
+  std::vector<CodePoints::Range> reach(const Escapes& escapes) const;
 };
 
 }  // namespace specdec

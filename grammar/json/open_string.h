@@ -23,7 +23,7 @@ struct OpenString {
     bool narrow = false;        ///< it may have no text left but some of the words
   };
   JsonStringDecoder decoder;
-  EscapeStyle escapes = EscapeStyle::kAny;
+  Escapes escapes;
   std::vector<Part> parts;
   /// Names that are told apart: what is still to come of each; sorted.
   struct Word {

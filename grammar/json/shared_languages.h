@@ -1,5 +1,6 @@
 #pragma once
 #include "grammar/numbers/number_automaton.h"
+#include "grammar/regex/code_points.h"
 #include "grammar/regex/regex.h"
 
 namespace specdec {
@@ -9,6 +10,8 @@ namespace specdec {
 struct SharedLanguages {
   RegexStore regexes;
   NumberAutomata numbers = {};
+  /// Characters that the vocabulary's tokens do not spell by their bytes. Borrowed; nullptr = none.
+  const CodePoints* unspelled = nullptr;
 
   uint64_t bytes() const { return regexes.bytes() + numbers.bytes(); }
 };

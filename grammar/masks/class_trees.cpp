@@ -142,7 +142,7 @@ std::optional<ClassTrees::Classes> ClassTrees::classes_of(RegexId language) {
 }
 
 std::shared_ptr<ClassTrees::Tree> ClassTrees::find(RegexId language, const TokenSpelling& spelling,
-                                                   EscapeStyle escapes) {
+                                                   const Escapes& escapes) {
   auto classes = classes_of(language);
   if (!classes) {
     return nullptr;
@@ -157,7 +157,7 @@ std::shared_ptr<ClassTrees::Tree> ClassTrees::find(RegexId language, const Token
 }
 
 /// Which may still have to be planted.
-std::shared_ptr<ClassTrees::Tree> ClassTrees::latest(Classes classes, EscapeStyle escapes) {
+std::shared_ptr<ClassTrees::Tree> ClassTrees::latest(Classes classes, const Escapes& escapes) {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find_if(trees_, [&](const std::shared_ptr<Tree>& tree) {
     return tree->escapes_ == escapes && tree->classes_ == classes;

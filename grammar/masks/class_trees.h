@@ -28,7 +28,8 @@ class ClassTrees {
   class Tree;
   /// The tree of the language's classes; nullptr when there are many of them, or too few languages
   /// have met them to be worth a tree.
-  std::shared_ptr<Tree> find(RegexId language, const TokenSpelling& spelling, EscapeStyle escapes);
+  std::shared_ptr<Tree> find(RegexId language, const TokenSpelling& spelling,
+                             const Escapes& escapes);
   /// True when both have the same walk; false when they differ, or when the tree cannot tell.
   bool alike(RegexId a, RegexId b, Tree& tree);
   /// Sets the tokens inside the language's strings, and those that close them, which hold nothing
@@ -49,7 +50,7 @@ class ClassTrees {
     uint8_t of(char32_t point) const;
   };
   std::optional<Classes> classes_of(RegexId language);
-  std::shared_ptr<Tree> latest(Classes classes, EscapeStyle escapes);
+  std::shared_ptr<Tree> latest(Classes classes, const Escapes& escapes);
   void plant(const TokenSpelling& spelling, Tree& tree) const;
   const std::optional<Targets>& targets(RegexId state, Tree& tree);
   std::optional<Targets> find_targets(RegexId state, const Classes& classes);
@@ -73,7 +74,7 @@ class ClassTrees::Tree {
   uint64_t bytes() const;
 
   Classes classes_;
-  EscapeStyle escapes_ = EscapeStyle::kAny;
+  Escapes escapes_;
   std::mutex mutex_;  ///< of all below
   int met_ = 0;       ///< by languages, before the tree was made
   std::vector<std::array<uint32_t, kMaxClasses>> children_;

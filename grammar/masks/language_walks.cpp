@@ -50,7 +50,7 @@ void keep_lists(const TokenSpelling& spelling, const MaskWords& inside, const Ma
 }  // namespace
 
 std::unique_ptr<StringTraversal> LanguageWalks::below(Node root, RegexId language,
-                                                      EscapeStyle escapes) {
+                                                      const Escapes& escapes) {
   struct Reader {
     RegexId language;
     JsonStringDecoder decoder;
@@ -94,7 +94,7 @@ std::unique_ptr<StringTraversal> LanguageWalks::below(Node root, RegexId languag
 }
 
 std::unique_ptr<StringTraversal> LanguageWalks::few(RegexId language, const TokenSpelling& spelling,
-                                                    EscapeStyle escapes) {
+                                                    const Escapes& escapes) {
   constexpr ptrdiff_t kFewLetters = 24;
   std::bitset<128> alive;
   for (const RegexStore::Transition& part : regexes_.transitions(language)) {
@@ -127,7 +127,7 @@ std::unique_ptr<StringTraversal> LanguageWalks::few(RegexId language, const Toke
 
 /// The tokens that begin with one byte.
 void LanguageWalks::list_from(Node root, RegexId language, const TokenSpelling& spelling,
-                              EscapeStyle escapes, StringTraversal& walk) {
+                              const Escapes& escapes, StringTraversal& walk) {
   std::vector<RegexId> path = {language};  // by depth
   for (Node node = root; node < trie_.end(root);) {
     path.resize(trie_.depth(node));
@@ -160,7 +160,7 @@ void LanguageWalks::list_from(Node root, RegexId language, const TokenSpelling& 
 
 std::unique_ptr<StringTraversal> LanguageWalks::differing(RegexId language, const Known& from,
                                                           const TokenSpelling& spelling,
-                                                          EscapeStyle escapes) {
+                                                          const Escapes& escapes) {
   MaskWords inside(word_count());
   MaskWords close(word_count());
   if (from.walk != nullptr) {

@@ -21,10 +21,10 @@ class LanguageWalks {
       : trie_(trie), remainders_(remainders), regexes_(regexes), letters_(regexes) {}
 
   /// The tokens below a node of the tree, each followed to its end.
-  std::unique_ptr<StringTraversal> below(Node root, RegexId language, EscapeStyle escapes);
+  std::unique_ptr<StringTraversal> below(Node root, RegexId language, const Escapes& escapes);
   /// All tokens, listed as they are met; nullptr when there may be too many for lists.
   std::unique_ptr<StringTraversal> few(RegexId language, const TokenSpelling& spelling,
-                                       EscapeStyle escapes);
+                                       const Escapes& escapes);
   /// A language whose walk has bits.
   struct Known {
     RegexId language = RegexStore::kNothing;  ///< kNothing: no tokens, without a walk
@@ -32,7 +32,7 @@ class LanguageWalks {
   };
   /// All tokens, by what differs from the walk of another language.
   std::unique_ptr<StringTraversal> differing(RegexId language, const Known& from,
-                                             const TokenSpelling& spelling, EscapeStyle escapes);
+                                             const TokenSpelling& spelling, const Escapes& escapes);
   /// The walk of these tokens, which stay inside, and these, which close.
   std::unique_ptr<StringTraversal> keep(const MaskWords& inside, const MaskWords& close,
                                         const TokenSpelling& spelling) const;
@@ -46,7 +46,7 @@ class LanguageWalks {
   size_t word_count() const { return static_cast<size_t>((trie_.vocab_size() + 31) / 32); }
 
  private:
-  void list_from(Node root, RegexId language, const TokenSpelling& spelling, EscapeStyle escapes,
+  void list_from(Node root, RegexId language, const TokenSpelling& spelling, const Escapes& escapes,
                  StringTraversal& walk);
 
   const TokenTrie& trie_;

@@ -155,11 +155,11 @@ void MaskBuilder::visit_string(Node node, StateId state, const OpenString& strin
 void MaskBuilder::add_part(Node node, StateId state, const OpenString& string,
                            const OpenString::Part& part) {
   const std::shared_ptr<const StringMasks::Walk> kept =
-      strings_.walk(node, part.language, string.escapes);
+      strings_.walk(node, part.language, string.escapes.style);
   const StringMasks::Walk& walk = *kept;
   const bool may_close = part.closed != Automaton::kDead;
   if (walk.bits != nullptr) {
-    add_words(strings_.bits(walk, string.escapes, may_close, {part.min, part.max}));
+    add_words(strings_.bits(walk, string.escapes.style, may_close, {part.min, part.max}));
   }
   for (const StringMasks::Inside& inside : walk.inside) {
     if (inside.length <= part.max) {
@@ -173,9 +173,9 @@ void MaskBuilder::add_part(Node node, StateId state, const OpenString& string,
   for (const Remainder& remainder : alive) {
     const Ending ending = {node, state, part, remainder.depends};
     const bool in_bits = walk.bits != nullptr && remainder.id == 0;
-    for (const StringMasks::Exit& exit : in_bits&& remainder.depends
-                                             ? strings_.plain_exits(walk, string.escapes)
-                                             : strings_.exits(walk, string.escapes, remainder.id)) {
+    for (const StringMasks::Exit& exit :
+         in_bits&& remainder.depends ? strings_.plain_exits(walk, string.escapes.style)
+                                     : strings_.exits(walk, string.escapes.style, remainder.id)) {
       if (exit.length >= part.min && exit.length <= part.max) {
         add_exit(ending, exit);
       }

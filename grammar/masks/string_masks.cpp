@@ -30,7 +30,7 @@ std::shared_ptr<const StringTraversal> StringMasks::walk(Node node, RegexId lang
     walk(0, RegexStore::kAll, escapes);  // what most languages are nearest to
   }
   std::shared_ptr<const Walk> made =
-      node == 0 ? walk_whole(language, escapes) : maker_.below(node, language, escapes);
+      node == 0 ? walk_whole(language, escapes) : maker_.below(node, language, walks_.of(escapes));
   return walks_.add(at, std::move(made));
 }
 
@@ -67,7 +67,8 @@ std::shared_ptr<const StringTraversal> StringMasks::walk_by_classes(
     RegexId language, const std::list<RegexId>& recent, EscapeStyle escapes) {
   constexpr ptrdiff_t kTried = 2;
   const TokenSpelling& spelling = walks_.spelling(escapes);
-  const std::shared_ptr<ClassTrees::Tree> tree = classes_.find(language, spelling, escapes);
+  const std::shared_ptr<ClassTrees::Tree> tree =
+      classes_.find(language, spelling, walks_.of(escapes));
   if (tree == nullptr) {
     return nullptr;
   }
@@ -92,7 +93,7 @@ std::shared_ptr<const StringTraversal> StringMasks::walk_by_classes(
 std::shared_ptr<const StringTraversal> StringMasks::make_walk(RegexId language,
                                                               EscapeStyle escapes) {
   const TokenSpelling& spelling = walks_.spelling(escapes);
-  if (auto few = maker_.few(language, spelling, escapes)) {
+  if (auto few = maker_.few(language, spelling, walks_.of(escapes))) {
     walks_.count_whole();
     return few;
   }
@@ -110,7 +111,7 @@ std::shared_ptr<const StringTraversal> StringMasks::make_walk(RegexId language,
     known.walk = walk(0, known.language, escapes);
   }
   walks_.count_whole();
-  return maker_.differing(language, known, spelling, escapes);
+  return maker_.differing(language, known, spelling, walks_.of(escapes));
 }
 
 std::shared_ptr<const StringTraversal> StringMasks::walk_whole(RegexId language,

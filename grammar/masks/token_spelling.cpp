@@ -23,7 +23,7 @@ size_t words_of(const TokenTrie& trie) {
 /// Walks the tree once, from a string's beginning, and notes what each byte means.
 class SpellingWalk {
  public:
-  SpellingWalk(const TokenTrie& trie, const QuoteRemainders& remainders, EscapeStyle escapes,
+  SpellingWalk(const TokenTrie& trie, const QuoteRemainders& remainders, const Escapes& escapes,
                TokenSpelling& spelling)
       : trie_(trie), remainders_(remainders), escapes_(escapes), spelling_(spelling) {
     const auto tokens = static_cast<size_t>(trie_.vocab_size());
@@ -99,7 +99,7 @@ class SpellingWalk {
 
   const TokenTrie& trie_;
   const QuoteRemainders& remainders_;
-  EscapeStyle escapes_;
+  const Escapes escapes_;
   TokenSpelling& spelling_;
   std::unordered_map<uint64_t, char32_t> parts_;  ///< by decoder
 };
@@ -180,12 +180,15 @@ bool read_spelling(const TokenTrie& trie, const QuoteRemainders& all_remainders,
 }  // namespace
 
 TokenSpelling TokenSpelling::make(const TokenTrie& trie, const QuoteRemainders& remainders,
-                                  EscapeStyle escapes, const CacheFile* cache) {
+                                  const Escapes& escapes, const CacheFile* cache) {
   TokenSpelling spelling;
   spelling.was_cached =
-      cache != nullptr && read_spelling(trie, remainders, escapes, *cache, spelling);
+      cache != nullptr && read_spelling(trie, remainders, escapes.style, *cache, spelling);
   if (!spelling.was_cached) {
     spelling = {};
+  }
+  spelling.all_escapes = escapes.all();
+  if (!spelling.was_cached) {
     SpellingWalk(trie, remainders, escapes, spelling).run();
     find_letters(trie, spelling);
     sort_closing(remainders.size(), spelling);
@@ -219,7 +222,7 @@ Letters TokenSpelling::letters_of(Node node) const {
   } else if (point >= kPart) {
     const JsonStringDecoder& part = parts[point - kPart];
     const bool escape = part.phase != JsonStringDecoder::Phase::kUtf8;
-    found.unclear = escape && part.phase != JsonStringDecoder::Phase::kBackslash;
+    found.unclear = escape && !(all_escapes && part.phase == JsonStringDecoder::Phase::kBackslash);
     found.others =
         !escape;  // it may become one of 64 characters or more, so never a separator only
   }

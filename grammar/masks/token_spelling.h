@@ -34,15 +34,17 @@ struct TokenSpelling {
 
   /// What `cache` has, if it is whole, or else found out.
   static TokenSpelling make(const TokenTrie& trie, const QuoteRemainders& remainders,
-                            EscapeStyle escapes, const CacheFile* cache);
+                            const Escapes& escapes, const CacheFile* cache);
   void write(CacheFileWriter& file, EscapeStyle escapes) const;
   uint64_t bytes() const;
 
   bool was_cached = false;
+  bool all_escapes = true;  ///< EscapeStyle::kAny: after a backslash any character may come
   bool has_quote(Node node) const { return letters[node] % 2 != 0; }
   /// Which of `sets` the node's subtree holds; 0: not told.
   uint32_t set(Node node) const { return letters[node] / 2; }
-  /// What the node's own byte completes or begins.
+  /// What the node's own byte completes or begins; unclear where more bytes decide which escapes
+  /// there are.
   Letters letters_of(Node node) const;
   /// The tokens of at most that many characters.
   const MaskWords& at_most(uint64_t length);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "grammar/masks/mask_cache_kinds.h"
+#include "grammar/masks/unspelled.h"
 
 namespace specdec {
 namespace {
@@ -22,6 +23,7 @@ uint64_t cost(uint64_t bytes) { return std::max<uint64_t>(bytes, 4096); }
 TraversalCache::TraversalCache(const TokenTrie& trie, uint64_t max_bytes, const CacheFile* cache)
     : trie_(trie),
       cache_(cache),
+      unspelled_(find_unspelled(trie)),
       remainders_(trie, cache),
       made_(remainders_.was_cached() ? 0 : 1),
       walks_(max_bytes / 2),
@@ -39,7 +41,7 @@ size_t TraversalCache::Hash::operator()(const Place& place) const {
 TraversalCache::Spelling& TraversalCache::known_spelling(EscapeStyle escapes) {
   Spelling& known = spellings_.at(escapes);
   std::call_once(known.made, [&] {
-    known.spelling = TokenSpelling::make(trie_, remainders_, escapes, cache_);
+    known.spelling = TokenSpelling::make(trie_, remainders_, of(escapes), cache_);
     made_ += known.spelling.was_cached ? 0 : 1;
     known.is_made = true;
   });

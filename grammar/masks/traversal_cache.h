@@ -42,6 +42,10 @@ class TraversalCache {
 
   const TokenTrie& trie() const { return trie_; }
   const QuoteRemainders& remainders() const { return remainders_; }
+  /// Characters that no tokens spell by their bytes; nullptr = none.
+  const CodePoints* unspelled() const { return unspelled_.empty() ? nullptr : &unspelled_; }
+  /// The escapes of a style in this vocabulary.
+  Escapes of(EscapeStyle style) const { return {style, unspelled()}; }
   const TokenSpelling& spelling(EscapeStyle escapes) { return known_spelling(escapes).spelling; }
 
   /// nullptr when it is not kept.
@@ -113,6 +117,7 @@ class TraversalCache {
 
   const TokenTrie& trie_;
   const CacheFile* cache_;
+  CodePoints unspelled_;
   std::map<EscapeStyle, Spelling> spellings_;  ///< of all styles
   QuoteRemainders remainders_;
   std::atomic<uint64_t> whole_walks_ = 0;

@@ -20,7 +20,7 @@ class WalkDifference {
     RegexStore& regexes;
     LanguageLetters& letters;
     const TokenSpelling& spelling;
-    EscapeStyle escapes;
+    Escapes escapes;
   };
 
   /// `inside`, `close`: bits of the tokens that stay inside and of those that close.

@@ -63,7 +63,7 @@ class PlainStringAutomaton final : public Automaton {
     for (const char byte : way) {
       std::optional<char32_t> point;
       if ((byte == '"' && decoder.idle()) ||
-          !decoder.take(static_cast<uint8_t>(byte), EscapeStyle::kAny, point)) {
+          !decoder.take(static_cast<uint8_t>(byte), Escapes(), point)) {
         break;
       }
       plain += point ? to_utf8(std::u32string_view(&*point, 1)) : "";

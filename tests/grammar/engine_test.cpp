@@ -204,24 +204,25 @@ TEST(GrammarEngineTest, CompilesEverySourceOnce) {
   const Engine engine = make_engine();
   const auto first = engine->compile(kRecords);
   EXPECT_EQ(engine->compile(kRecords), first);
-  std::vector<GrammarSource> others(9, kRecords);
+  std::vector<GrammarSource> others(10, kRecords);
   others[0].text += " ";
   others[1].schema.whitespace = "any";
   others[2].schema.schema_order = false;
   others[3].schema.assert_formats = false;
-  others[4].schema.escapes = EscapeStyle::kMinimal;
+  others[4].schema.escapes = EscapeStyle::kAny;
   others[5].schema.registry = {{"http://a", "{}"}};
   others[6].limits.max_steps = 7777;
   others[7] = engine_source(GrammarKind::kLark, "start: /a/");
   others[8] = others[7];
   others[8].start = "start";
+  others[9].schema.max_whitespace = 5;
   std::vector<std::shared_ptr<const CompiledGrammar>> compiled = {first};
   for (const GrammarSource& source : others) {
     compiled.push_back(engine->compile(source));
     EXPECT_EQ(engine->compile(source), compiled.back());
   }
-  EXPECT_EQ(std::set(compiled.begin(), compiled.end()).size(), 10U) << "each is one of its own";
-  EXPECT_EQ(engine->cached_grammars(), 10U);
+  EXPECT_EQ(std::set(compiled.begin(), compiled.end()).size(), 11U) << "each is one of its own";
+  EXPECT_EQ(engine->cached_grammars(), 11U);
   GrammarSource named = kRecords;
   named.name = "records.json";
   EXPECT_EQ(engine->compile(named), first);

@@ -26,6 +26,14 @@ bool is_first(const char* option, const std::string& value, const char* first, c
   return value == first;
 }
 
+uint32_t checked_whitespace(uint32_t max_whitespace) {
+  if (max_whitespace > kMaxWhitespace) {
+    throw Error(
+        fmt::format("max_whitespace is {}; it can be {} at most", max_whitespace, kMaxWhitespace));
+  }
+  return max_whitespace;
+}
+
 GrammarKind kind_of(const std::string& name) {
   const auto kind = parse_grammar_kind(name);
   if (!kind) {
@@ -66,7 +74,7 @@ void bind_grammar_source(nb::module_& m) {
           [](GrammarSource* self, const std::string& kind, const std::string& text,
              const std::string& name, const std::string& start, const Texts& choices,
              const std::vector<Tag>& tags, const std::string& order, const std::string& format,
-             const std::string& whitespace, const std::string& escapes,
+             const std::string& whitespace, uint32_t max_whitespace, const std::string& escapes,
              const std::map<std::string, std::string>& registry, bool canonical,
              const std::map<std::string, uint64_t>& limits) {
             GrammarSource source;
@@ -80,6 +88,7 @@ void bind_grammar_source(nb::module_& m) {
             source.schema.assert_formats = is_first("format", format, "assert", "annotate");
             source.schema.whitespace = whitespace;
             check_whitespace(whitespace);
+            source.schema.max_whitespace = checked_whitespace(max_whitespace);
             source.schema.escapes = is_first("escapes", escapes, "any", "minimal")
                                         ? EscapeStyle::kAny
                                         : EscapeStyle::kMinimal;
@@ -94,9 +103,9 @@ void bind_grammar_source(nb::module_& m) {
           },
           "kind"_a, "text"_a = "", nb::kw_only(), "name"_a = "", "start"_a = "",
           "choices"_a = Texts(), "tags"_a = std::vector<Tag>(), "order"_a = "schema",
-          "format"_a = "assert", "whitespace"_a = "compact", "escapes"_a = "any",
-          "registry"_a = std::map<std::string, std::string>(), "canonical"_a = false,
-          "limits"_a = std::map<std::string, uint64_t>())
+          "format"_a = "assert", "whitespace"_a = "compact", "max_whitespace"_a = 0,
+          "escapes"_a = "minimal", "registry"_a = std::map<std::string, std::string>(),
+          "canonical"_a = false, "limits"_a = std::map<std::string, uint64_t>())
       .def_prop_ro("kind", [](const GrammarSource& self) { return grammar_kind_name(self.kind); });
   tag.def(
          "__init__",

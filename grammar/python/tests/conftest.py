@@ -33,7 +33,6 @@ def record(compiler):
             "required": ["name", "age"],
             "additionalProperties": False,
         },
-        escapes="minimal",
     )
 
 

@@ -80,8 +80,15 @@ def test_options_of_schemas(letters):
         assert accepts(remote, "1") and not accepts(remote, "2")
         assert accepts(letters.compile_json_schema({"$ref": "http://a/any"}, registry=registry), "2")
     escaped = '"\\u0061"'
-    assert accepts(letters.compile_json_schema({"type": "string"}), escaped)
-    assert not accepts(letters.compile_json_schema({"type": "string"}, escapes="minimal"), escaped)
+    assert not accepts(letters.compile_json_schema({"type": "string"}), escaped)
+    assert accepts(letters.compile_json_schema({"type": "string"}, escapes="any"), escaped)
+    array = {"type": "array", "items": {"type": "integer"}}
+    wide = "[" + 17 * " " + "1]"
+    assert not accepts(letters.compile_json_schema(array, whitespace="any"), wide)
+    longer = letters.compile_json_schema(array, whitespace="any", max_whitespace=17)
+    assert accepts(longer, wide)
+    with pytest.raises(sg.GrammarError, match="max_whitespace is 10001"):
+        letters.compile_json_schema(array, whitespace="any", max_whitespace=10_001)
 
 
 def test_classes_with_a_schema(letters):
@@ -109,8 +116,8 @@ def test_options_of_schemas_in_tags(letters):
     assert not accepts(tag_of(date), '<a>"x"</a>')
     assert accepts(tag_of(date, format="annotate"), '<a>"x"</a>')
     escaped = '<a>"\\u0061"</a>'
-    assert accepts(tag_of({"type": "string"}), escaped)
-    assert not accepts(tag_of({"type": "string"}, escapes="minimal"), escaped)
+    assert not accepts(tag_of({"type": "string"}), escaped)
+    assert accepts(tag_of({"type": "string"}, escapes="any"), escaped)
     remote = tag_of({"$ref": "http://a/b"}, registry={"http://a/b": {"const": 1}})
     assert accepts(remote, "<a>1</a>") and not accepts(remote, "<a>2</a>")
     with pytest.raises(sg.GrammarError, match="max_alternatives"):

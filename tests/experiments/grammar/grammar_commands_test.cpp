@@ -190,6 +190,45 @@ TEST_F(GrammarCommandsTest, TextsOfTestsMayHaveTokens) {
   EXPECT_THAT(wrong.err, HasSubstr("cases.jsonl:1: 'text' has an item that is neither a text nor"));
 }
 
+/// Whoever wrote them chose how.
+TEST_F(GrammarCommandsTest, RecordedTextsMayHaveAllSpellings) {
+  const std::string blanks(64, ' ');
+  const std::string tests = R"("tests": [{"valid": true, "text": "[\"\\u0061\"]"},)"
+                            R"( {"valid": true, "text": "[)" +
+                            blanks + R"(\"a\"]"}, {"valid": false, "text": "[ )" + blanks +
+                            R"(\"a\"]"}]})";
+  const std::string text = R"({"id": "schema", "schema": {"type": "array"}, )" + tests +
+                           "\n"
+                           R"({"id": "key", "grammar": {"type": "json_schema", "schema": )"
+                           R"({"type": "array"}, "whitespace": "any"}, )" +
+                           tests;
+  const std::string cases = write("cases.jsonl", text);
+  const auto result = grammar_cli({"test", cases, "--whitespace", "any"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("all right, of these         2 (100.00 %)"));
+  const auto narrow = grammar_cli({"test", cases, "--whitespace", "any", "--max-whitespace", "63",
+                                   "--escapes", "minimal", "--limit", "1"});
+  EXPECT_THAT(narrow.out, HasSubstr("valid instances accepted    0/2\n"));
+}
+
+TEST_F(GrammarCommandsTest, SamplesAreSpelledPlainly) {
+  const auto schema = write("schema.json", R"({"const": {"tags": ["1", "é"]}})");
+  EXPECT_EQ(grammar_cli({"sample", schema, "-n", "2"}).out,
+            "{\"tags\":[\"1\",\"é\"]}\n{\"tags\":[\"1\",\"é\"]}\n");
+  const std::string text = R"({"\u0074)";
+  EXPECT_THAT(grammar_cli({"explain", schema, "--text", text}).out,
+              HasSubstr("not allowed   from byte 2 on: \\u0074"));
+  EXPECT_THAT(grammar_cli({"explain", schema, "--text", text, "--escapes", "any"}).out,
+              Not(HasSubstr("not allowed")));
+  const auto calls = write(
+      "calls.json",
+      R"({"style": "llama3", "tool_choice": "required", "tools": [{"type": "function", "function": )"
+      R"({"name": "f", "parameters": {"type": "object", "properties": {"min": {"const": 1}}, )"
+      R"("required": ["min"], "additionalProperties": false}}}]})");
+  EXPECT_EQ(grammar_cli({"sample", calls, "--type", "tool_calls"}).out,
+            "{\"name\": \"f\", \"parameters\": {\"min\": 1}}\n");
+}
+
 TEST_F(GrammarCommandsTest, TestListsTwentyProblemsUnlessVerbose) {
   std::string text;
   for (int i = 0; i < 25; ++i) {
@@ -375,8 +414,8 @@ TEST_F(GrammarCommandsTest, SamplesAreOfTheSchemaAndRepeatBySeed) {
     const auto file = write("schema.json", schema);
     for (const auto& [order, style] : styles) {
       const std::vector<std::string> arguments = {
-          "sample",  file,  "--max-tokens", "120", "--seed", std::to_string(seed++),
-          "--order", order, "--whitespace", style};
+          "sample",  file,  "--max-tokens", "120", "--seed",    std::to_string(seed++),
+          "--order", order, "--whitespace", style, "--escapes", "any"};
       const auto result = grammar_cli(arguments);
       ASSERT_EQ(result.code, 0) << schema << result.err;
       EXPECT_EQ(grammar_cli(arguments).out, result.out);
@@ -385,6 +424,7 @@ TEST_F(GrammarCommandsTest, SamplesAreOfTheSchemaAndRepeatBySeed) {
       JsonSchemaOptions options;
       options.schema_order = order == "schema";
       options.whitespace = style;
+      options.escapes = EscapeStyle::kAny;
       EXPECT_TRUE(accepts(schema, document, options)) << schema << "\n" << document;
       EXPECT_NO_THROW((void)parse_json(document, "document"));
     }
@@ -480,7 +520,7 @@ TEST_F(GrammarCommandsTest, ExplainSaysWhatMayCome) {
   const auto file = write("schema.json", kPerson);
   const auto start = grammar_cli({"explain", file});
   EXPECT_EQ(start.code, 0);
-  EXPECT_THAT(start.out, HasSubstr(R"(forced        "{\"")"));
+  EXPECT_THAT(start.out, HasSubstr(R"(forced        "{\"name\":\"")"));
   EXPECT_THAT(start.out, HasSubstr("a value begins: an object"));
   EXPECT_THAT(start.out, HasSubstr("may end here  no"));
   const auto inside = grammar_cli({"explain", file, "--text", R"({"name":"A)"});

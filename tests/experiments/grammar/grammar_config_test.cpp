@@ -65,7 +65,7 @@ TEST_F(GrammarConfigTest, JsonSchemaFromAFile) {
   folder_.write("r.jsonl", "{\"uri\": \"http://a/b\", \"schema\": {\"type\": \"null\"}}\n");
   const Reading reading(
       "type: json_schema\nfile: s.json\norder: any\nformat: annotate\nwhitespace: indent:2\n"
-      "escapes: minimal\nregistry: r.jsonl\nmax_alternatives: 7\nmax_steps: 8",
+      "escapes: any\nmax_whitespace: 5\nregistry: r.jsonl\nmax_alternatives: 7\nmax_steps: 8",
       folder_.path());
   EXPECT_EQ(reading.mistakes(), "");
   const GrammarSource& source = reading.source();
@@ -75,7 +75,8 @@ TEST_F(GrammarConfigTest, JsonSchemaFromAFile) {
   EXPECT_FALSE(source.schema.schema_order);
   EXPECT_FALSE(source.schema.assert_formats);
   EXPECT_EQ(source.schema.whitespace, "indent:2");
-  EXPECT_EQ(source.schema.escapes, EscapeStyle::kMinimal);
+  EXPECT_EQ(source.schema.escapes, EscapeStyle::kAny);
+  EXPECT_EQ(source.schema.max_whitespace, 5U);
   EXPECT_EQ(source.schema.registry.size(), 1U);
   EXPECT_EQ(source.limits.max_alternatives, 7U);
   EXPECT_EQ(source.limits.max_steps, 8U);
@@ -88,7 +89,8 @@ TEST_F(GrammarConfigTest, JsonSchemaInPlace) {
   EXPECT_EQ(text.source().text, "{\"const\": 1.0}");
   EXPECT_TRUE(text.source().schema.schema_order);
   EXPECT_TRUE(text.source().schema.assert_formats);
-  EXPECT_EQ(text.source().schema.escapes, EscapeStyle::kAny);
+  EXPECT_EQ(text.source().schema.escapes, EscapeStyle::kMinimal);
+  EXPECT_EQ(text.source().schema.max_whitespace, 0U);
   const Reading map(
       "type: json_schema\n"
       "schema:\n  type: object\n  required: [z, \"1\", true]\n"

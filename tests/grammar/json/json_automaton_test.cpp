@@ -144,7 +144,9 @@ TEST(JsonAutomatonTest, WhitespaceStyles) {
   for (const Sample& sample : samples()) {
     std::map<std::string, Grammar> grammars;
     for (const char* style : {"compact", "spaced", "indent:0", "indent:2", "indent:3", "any"}) {
-      grammars[style] = compile(sample.schema, json_options(false, style));
+      JsonSchemaOptions options = json_options(false, style);
+      options.max_whitespace = kRecordedWhitespace;  // deep ones are indented far
+      grammars[style] = compile(sample.schema, options);
     }
     GrammarWalk walk(*grammars["compact"], to_json(sample.schema), 11);
     for (size_t i = 0; i < 6; ++i) {
@@ -173,8 +175,26 @@ TEST(JsonAutomatonTest, AnyWhitespaceHasItsPlaces) {
        {"{\"a\":[1 2]}", "{\"a\" \"b\":[]}", "{\"a\":[- 1]}", "{\"a\":[tr ue]}"}) {
     EXPECT_FALSE(accepts(*grammar, text)) << text;
   }
-  EXPECT_TRUE(accepts(*grammar, "{" + std::string(64, ' ') + "}"));
-  EXPECT_EQ(grammar->next(grammar->start(), "{" + std::string(65, ' ')), Automaton::kDead);
+}
+
+TEST(JsonAutomatonTest, AnyWhitespaceIsBounded) {
+  const JsonValue schema = parse_json(R"({"type": "array", "items": {"const": 1}})", "s");
+  const auto is_prefix = [](const Grammar& grammar, const std::string& text) {
+    return grammar->next(grammar->start(), text) != Automaton::kDead;
+  };
+  const std::string blanks(16, ' ');
+  const Grammar usual = compile(schema, json_options(false, "any"));
+  EXPECT_TRUE(accepts(*usual, "[" + blanks + "\n1\n" + blanks + ",\r\n\t1]"));
+  EXPECT_TRUE(accepts(*usual, "[        \n        1" + blanks + "]"));
+  EXPECT_FALSE(is_prefix(usual, "[" + blanks + " "));
+  EXPECT_FALSE(is_prefix(usual, "[" + blanks + "\n "));
+  EXPECT_FALSE(is_prefix(usual, "[\n\n"));
+  EXPECT_FALSE(is_prefix(usual, "[\n \n"));
+  JsonSchemaOptions options = json_options(false, "any");
+  options.max_whitespace = kRecordedWhitespace;
+  const Grammar more = compile(schema, options);
+  EXPECT_TRUE(accepts(*more, "[" + std::string(64, '\n') + "1" + std::string(64, ' ') + "]"));
+  EXPECT_FALSE(is_prefix(more, "[" + std::string(63, '\n') + "  "));
 }
 
 // ---- Escapes and names -------------------------------------------------------------------------

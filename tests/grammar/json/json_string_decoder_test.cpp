@@ -13,8 +13,8 @@
 namespace specdec {
 namespace {
 
-constexpr EscapeStyle kAny = EscapeStyle::kAny;
-constexpr EscapeStyle kMinimal = EscapeStyle::kMinimal;
+constexpr Escapes kAny = {EscapeStyle::kAny};
+constexpr Escapes kMinimal = {EscapeStyle::kMinimal};
 
 struct Decoded {
   bool alive = true;
@@ -22,12 +22,12 @@ struct Decoded {
   std::u32string text;
 };
 
-Decoded decode(std::string_view body, EscapeStyle style) {
+Decoded decode(std::string_view body, const Escapes& escapes) {
   JsonStringDecoder decoder;
   Decoded result;
   for (const char byte : body) {
     std::optional<char32_t> point;
-    if (!decoder.take(static_cast<uint8_t>(byte), style, point)) {
+    if (!decoder.take(static_cast<uint8_t>(byte), escapes, point)) {
       result.alive = false;
       return result;
     }
@@ -41,8 +41,8 @@ Decoded decode(std::string_view body, EscapeStyle style) {
 }
 
 /// The text of a whole body, or nullopt.
-std::optional<std::u32string> whole(std::string_view body, EscapeStyle style) {
-  const Decoded result = decode(body, style);
+std::optional<std::u32string> whole(std::string_view body, const Escapes& escapes) {
+  const Decoded result = decode(body, escapes);
   return result.alive && result.idle ? std::optional(result.text) : std::nullopt;
 }
 
@@ -75,6 +75,15 @@ TEST(JsonStringDecoderTest, MinimalEscapes) {
   }
   EXPECT_EQ(whole(R"(\/)", kMinimal), std::nullopt);
   EXPECT_EQ(whole(R"(\ud83d\ude00)", kMinimal), std::nullopt);
+}
+
+TEST(JsonStringDecoderTest, MinimalEscapesOfCharactersThatNothingElseSpells) {
+  const CodePoints unspelled({{'/', '/'}, {0xE0, 0xFF}, {0x1F600, 0x1F600}});
+  const Escapes escapes = {EscapeStyle::kMinimal, &unspelled};
+  EXPECT_EQ(whole(R"(\u00e9é\u002F\ud83d\ude00)", escapes), U"éé/\U0001F600");
+  for (const char* body : {R"(\u00d)", R"(\u0061)", R"(\ud83c)", R"(\ud83d\ude1)", R"(\/)"}) {
+    EXPECT_FALSE(decode(body, escapes).alive) << body;
+  }
 }
 
 TEST(JsonStringDecoderTest, EveryCharacter) {
@@ -170,7 +179,7 @@ TEST(JsonStringDecoderTest, ReachHoldsWhatComes) {
 }
 
 /// The characters that can be reached, found by walking on; the first of each range is among them.
-void expect_exact_reach(const JsonStringDecoder& decoder, EscapeStyle style) {
+void expect_exact_reach(const JsonStringDecoder& decoder, const Escapes& style) {
   if (decoder.idle()) {
     return;
   }
@@ -194,7 +203,8 @@ void expect_exact_reach(const JsonStringDecoder& decoder, EscapeStyle style) {
 
 TEST(JsonStringDecoderTest, ReachIsWhatTheNextBytesReach) {
   std::mt19937 random(4);
-  for (const EscapeStyle style : {kAny, kMinimal}) {
+  const CodePoints unspelled({{'#', '#'}, {0xE0, 0xFF}, {0x1F600, 0x1F64F}});
+  for (const Escapes& style : {kAny, kMinimal, Escapes{EscapeStyle::kMinimal, &unspelled}}) {
     for (int i = 0; i < 400; ++i) {
       JsonStringDecoder decoder;
       std::optional<char32_t> point;

@@ -23,8 +23,7 @@ struct Outcome {
 };
 
 JsonSchemaOptions suite_options(bool assert_formats) {
-  JsonSchemaOptions options;
-  options.schema_order = false;
+  JsonSchemaOptions options = json_options(false, "compact");
   options.assert_formats = assert_formats;
   for (const std::string& line : grammar_data("jsts_remotes.jsonl")) {
     const JsonValue remote = parse_json(line, "remote");
@@ -90,8 +89,7 @@ Outcome check_suite(const std::string& file, const std::string& draft, bool opti
 }
 
 Outcome check_bench(const std::vector<std::string>& lines) {
-  JsonSchemaOptions options;
-  options.schema_order = false;
+  JsonSchemaOptions options = json_options(false, "compact");
   Outcome outcome;
   for (const std::string& line : lines) {
     check_group(parse_json(line, "jsonschemabench"), "", options, outcome);

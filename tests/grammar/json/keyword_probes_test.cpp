@@ -46,8 +46,7 @@ std::vector<std::string> instances(const JsonValue& probe, const std::string& na
 }
 
 JsonSchemaOptions probe_options(const JsonValue& probe) {
-  JsonSchemaOptions options;
-  options.schema_order = false;
+  JsonSchemaOptions options = json_options(false, "compact");
   if (const JsonValue* registry = probe.find("registry")) {
     for (const JsonValue& document : registry->items) {
       options.registry.add(document.find("uri")->text, to_json(*document.find("schema")));

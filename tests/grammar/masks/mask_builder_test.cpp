@@ -346,6 +346,30 @@ TEST(MaskBuilderTest, ManyLanguagesOfTheSameClasses) {
   }
 }
 
+/// With minimal escapes a backslash at a token's end needs a character that must be escaped.
+TEST(MaskBuilderTest, TokensThatEndInABackslash) {
+  std::vector<std::string> tokens(2);
+  for (int byte = 0; byte < 256; ++byte) {
+    tokens.emplace_back(1, static_cast<char>(byte));
+  }
+  for (int i = 0; i < 3'000; ++i) {
+    tokens.push_back(fmt::format("{}{}", static_cast<char>('a' + i % 26), i));
+    if (i % 7 == 0) {
+      tokens.push_back(tokens.back() + "\\");
+    }
+  }
+  const auto vocabulary = std::make_shared<GrammarVocabulary>(
+      std::vector<std::string_view>(tokens.begin(), tokens.end()), std::vector{kTinyEnd});
+  for (const char* pattern : {"^[ -!#-Z^-~]*$", "^[ -Z^-~]*$", "^[ -!#-Z^-\U0010FFFF]*$",
+                              "^[0-9a-z]*$", "^[0-9a-z\\n]*$", "^[0-9a-z]{0,40}$"}) {
+    const Grammar grammar = compile_json_schema(
+        vocabulary, fmt::format(R"({{"type": "string", "pattern": "{}"}})", pattern));
+    for (const char* text : {"\"", "\"a", "\"a1b2"}) {
+      EXPECT_EQ(difference(*grammar, grammar->next(grammar->start(), text)), "") << pattern;
+    }
+  }
+}
+
 /// Masks that were dropped are made again as they were.
 TEST(MaskBuilderTest, FewBytesForMasks) {
   const std::string schema = R"({"type": "object", "properties": {"a": {"type": "string",

@@ -66,8 +66,8 @@ class GrammarCompiler:
     ) -> CompiledGrammar:
         """schema: JSON text, a dict, or a class with model_json_schema (pydantic). Options: order
         ("schema", "any"), format ("assert", "annotate"), whitespace ("compact", "spaced", "any",
-        "indent:N"), escapes ("any", "minimal"), registry (dict from URI to
-        schema: JSON text, dict or bool), canonical, limits."""
+        "indent:N"), max_whitespace (int, with "any"), escapes ("minimal", "any"), registry (dict
+        from URI to schema: JSON text, dict or bool), canonical, limits."""
         return self._compile("json_schema", _schema_text(schema), timeout, cancel, options)
 
     def compile_builtin_json_grammar(self, **options: Any) -> CompiledGrammar:

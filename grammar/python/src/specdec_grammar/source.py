@@ -10,8 +10,16 @@ from . import _engine
 from ._engine import GrammarError
 
 _TEXTS = ("name", "start", "order", "format", "whitespace", "escapes")
-KEYWORDS = (*_TEXTS, "choices", "tags", "registry", "canonical", "limits")
-SCHEMA_KEYWORDS = ("order", "format", "whitespace", "escapes", "registry", "limits")
+KEYWORDS = (*_TEXTS, "max_whitespace", "choices", "tags", "registry", "canonical", "limits")
+SCHEMA_KEYWORDS = (
+    "order",
+    "format",
+    "whitespace",
+    "max_whitespace",
+    "escapes",
+    "registry",
+    "limits",
+)
 
 
 class GrammarSource(_engine.GrammarSource):
@@ -21,7 +29,9 @@ class GrammarSource(_engine.GrammarSource):
     name (stands in front of errors), start (rule of GBNF and Lark), choices (list of str), tags
     (list of Tag), canonical (bool), limits (dict from name to int), and for JSON schemas order
     ("schema", "any"), format ("assert", "annotate"), whitespace ("compact", "spaced", "any",
-    "indent:N"), escapes ("any", "minimal"), registry (dict from URI to schema).
+    "indent:N"), max_whitespace (int; with whitespace "any", the most characters between two
+    tokens; by default one line break and 16 others), escapes ("minimal", the default: only what
+    JSON requires; "any"), registry (dict from URI to schema).
     """
 
     def __init__(self, kind: str, text: str = "", **options: Any) -> None:
