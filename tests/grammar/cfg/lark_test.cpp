@@ -4,9 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
 #include <sstream>
 
+#include "grammar/grammar_source.h"
+#include "grammar/sampling/grammar_sampler.h"
 #include "tests/grammar/automaton_checks.h"
+#include "tests/support/grammar_vocabularies.h"
 
 namespace specdec {
 namespace {
@@ -491,17 +497,51 @@ TEST(ReadyLarkGrammarsTest, Sql) {
   text << file.rdbuf();
   Lark sql(text.str());
   for (const std::string_view query :
-       {"SELECT * FROM users", "select a.id, count(*) AS n from orders as a group by a.id;",
+       {"SELECT * FROM users", "SELECT a.id, COUNT(*) AS n FROM orders AS a GROUP BY a.id;",
         "SELECT DISTINCT name FROM t WHERE x >= 1.5 AND NOT (y IN (SELECT id FROM u) OR z IS NULL)",
-        "SELECT max(a + b * -2) FROM t LEFT JOIN u ON t.id = u.id ORDER BY \"My Col\" DESC LIMIT 5",
+        "SELECT MAX(a + b * -2) FROM t LEFT JOIN u ON t.id = u.id ORDER BY \"My Col\" DESC LIMIT 5",
         "SELECT 'it''s' || name FROM (SELECT name FROM t) AS s WHERE name LIKE 'a%'"}) {
     EXPECT_TRUE(sql.accepts(query)) << query;
   }
   for (const std::string_view query :
-       {"DROP", "SELECT FROM", "SELECT a,, ", "SELECT * FROM t WHERE )", "INSERT"}) {
+       {"DROP", "SELECT FROM", "SELECT a,, ", "SELECT * FROM t WHERE )", "INSERT", "SELECTa",
+        "SELECT *FROM", "SELECT a FROM t WHEREa", "SELECT - -a", "SELECT --a"}) {
     EXPECT_FALSE(sql.is_prefix(query)) << query;
   }
   EXPECT_FALSE(sql.accepts("SELECT a"));
+}
+
+/// Letters stand together in names, in functions and in keywords, and these are words of their own.
+TEST(ReadyLarkGrammarsTest, KeywordsOfSqlAreSeparated) {
+  const std::set<std::string> keywords = {
+      "SELECT", "DISTINCT", "AS",    "FROM",  "INNER",  "LEFT",  "OUTER",   "JOIN",
+      "ON",     "WHERE",    "GROUP", "BY",    "HAVING", "ORDER", "ASC",     "DESC",
+      "LIMIT",  "OFFSET",   "OR",    "AND",   "NOT",    "IN",    "LIKE",    "BETWEEN",
+      "IS",     "EXISTS",   "NULL",  "TRUE",  "FALSE",  "COUNT", "SUM",     "AVG",
+      "MIN",    "MAX",      "LOWER", "UPPER", "LENGTH", "ABS",   "COALESCE"};
+  GrammarSource source;
+  source.kind = GrammarKind::kLark;
+  std::ifstream file(SPECDEC_SOURCE_DIR "/configs/grammars/sql.lark");
+  source.text.assign(std::istreambuf_iterator<char>(file), {});
+  const auto grammar = compile_grammar(tiny_vocabulary(1, 0), source);
+  const std::regex quoted("'[^']*'|\"[^\"]*\"");
+  const std::regex word("[A-Za-z_0-9]*[A-Z][A-Za-z_0-9]*");
+  int found = 0;
+  for (uint32_t i = 0; i < 40; ++i) {
+    CounterRandomness random(1, i);
+    std::string text;
+    const auto tokens = sample_grammar(grammar, {.max_tokens = 200}, random);
+    ASSERT_TRUE(tokens);
+    for (const Token token : *tokens) {
+      text += grammar->vocabulary().bytes(token);
+    }
+    const std::string plain = std::regex_replace(text, quoted, "'");
+    for (std::sregex_iterator at(plain.begin(), plain.end(), word), end; at != end; ++at) {
+      EXPECT_TRUE(keywords.contains(at->str())) << at->str() << " in " << text;
+      ++found;
+    }
+  }
+  EXPECT_GE(found, 80);
 }
 
 }  // namespace
