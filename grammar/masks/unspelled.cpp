@@ -71,14 +71,13 @@ class UnspelledSearch {
       const uint32_t first = prefix.value << 6 * prefix.more;
       const uint32_t last = first | ((1U << 6 * prefix.more) - 1);
       if (last >= prefix.first && first <= CodePoints::kLast) {
-        found_.push_back({std::max(first, prefix.first),
-                          std::min<uint32_t>(last, CodePoints::kLast)});
+        found_.push_back(
+            {std::max(first, prefix.first), std::min<uint32_t>(last, CodePoints::kLast)});
       }
       return;
     }
     for (uint32_t byte = 0x80; byte < 0xC0; ++byte) {
-      look(after(places, byte),
-           {prefix.value << 6 | (byte & 0x3F), prefix.more - 1, prefix.first});
+      look(after(places, byte), {prefix.value << 6 | (byte & 0x3F), prefix.more - 1, prefix.first});
     }
   }
 
