@@ -5,16 +5,21 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <sstream>
+#include <string_view>
 
 #include "core/formats/json_text.h"
 #include "decoders/analysis/test_power.h"
 #include "experiments/certify/certify_config.h"
+#include "experiments/terminal/plain_text.h"
 
 namespace specdec {
 namespace {
 
 /// Differences that the text shows of a strategy; JSON has all.
 constexpr size_t kShown = 3;
+constexpr size_t kLineColumns = 120;
+constexpr size_t kWidestName = 50;
 constexpr double kBoundConfidence = 0.99;
 
 std::string name_of(const ConfigTest& test) {
@@ -149,6 +154,33 @@ void write_reasons(std::ostream& out, const ConfigTest& test) {
   }
 }
 
+struct NameWidths {
+  size_t name = 0, result = 0;
+};
+
+void write_test(std::ostream& out, const ConfigTest& test, const NameWidths& widths, double level) {
+  out << fmt::format("{:<{}}  {:<{}}  {}\n", name_of(test), widths.name, result_of(test),
+                     widths.result, line_of(test));
+  write_sight(out, test, level);
+  write_reasons(out, test);
+}
+
+/// Lines of at most kLineColumns columns; what is longer goes on below, indented.
+void write_wrapped(std::ostream& out, const std::string& text) {
+  constexpr std::string_view kIndent = "    ";
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (count_characters(line) <= kLineColumns) {
+      out << line << "\n";
+      continue;
+    }
+    const auto parts = wrap_text(line, kLineColumns - kIndent.size());
+    for (size_t i = 0; i < parts.size(); ++i) {
+      out << (i == 0 ? "" : kIndent) << parts[i] << "\n";
+    }
+  }
+}
+
 std::string method_text(const ConfigCertificate& certificate) {
   const auto& options = certificate.options;
   auto text = fmt::format(
@@ -279,12 +311,21 @@ void write_config_certificate(std::ostream& out, const ConfigCertificate& certif
     width = std::max(width, name_of(test).size());
     result = std::max(result, result_of(test).size());
   }
+  width = std::min(width, kWidestName);
+  std::ostringstream text;
   for (const auto& test : certificate.tests) {
-    out << fmt::format("{:<{}}  {:<{}}  {}\n", name_of(test), width, result_of(test), result,
-                       line_of(test));
-    write_sight(out, test, certificate.level);
-    write_reasons(out, test);
+    write_test(text, test, {width, result}, certificate.level);
   }
+  if (std::any_of(certificate.tests.begin(), certificate.tests.end(),
+                  [](const auto& test) { return test.failed; })) {
+    text << "\nFailed:\n";
+    for (const auto& test : certificate.tests) {
+      if (test.failed) {
+        write_test(text, test, {width, result}, certificate.level);
+      }
+    }
+  }
+  write_wrapped(out, text.str());
   write_footer(out, certificate);
 }
 

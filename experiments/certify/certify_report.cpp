@@ -7,11 +7,16 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
+#include <string_view>
 
 #include "core/formats/json_text.h"
+#include "experiments/terminal/plain_text.h"
 
 namespace specdec {
 namespace {
+
+constexpr size_t kTableColumns = 120;
+constexpr std::string_view kIndent = "            ";  ///< below the row's mode
 
 const char* mode_name(const CertifyRow& row) { return row.greedy ? "greedy" : "sampled"; }
 
@@ -22,27 +27,45 @@ std::array<std::string, 4> columns_of(const CertifyRow& row) {
           or_dash(row.cell.verifier.label)};
 }
 
+/// A table of at most kTableColumns columns: what is longer goes on below, within its column.
 class Table {
  public:
   explicit Table(const std::vector<CertifyRow>& rows) {
     for (const auto& row : rows) {
       const auto columns = columns_of(row);
       for (size_t i = 0; i < columns.size(); ++i) {
-        widths_[i] = std::max(widths_[i], columns[i].size());
+        widths_[i] = std::max(widths_[i], std::min(kWidest[i], columns[i].size()));
       }
     }
   }
 
-  std::string line(const std::array<std::string, 4>& columns, const std::string& mode) const {
-    std::string text;
+  /// The lines of a row, each with its line feed.
+  std::string lines(const std::array<std::string, 4>& columns, const std::string& mode,
+                    const std::string& finding) const {
+    std::array<std::vector<std::string>, 4> cells;
+    size_t count = 1;
     for (size_t i = 0; i < columns.size(); ++i) {
-      text += fmt::format("{:<{}}  ", columns[i], widths_[i]);
+      cells[i] = wrap_text(columns[i], widths_[i]);
+      count = std::max(count, cells[i].size());
     }
-    return text + fmt::format("{:<7}", mode);
+    std::string text;
+    for (size_t line = 0; line < count; ++line) {
+      std::string one =
+          fmt::format("{:<10}  {:<7}", line == 0 ? finding : "", line == 0 ? mode : "");
+      for (size_t i = 0; i < columns.size(); ++i) {
+        one += fmt::format("  {:<{}}", line < cells[i].size() ? cells[i][line] : "", widths_[i]);
+      }
+      text += one.substr(0, one.find_last_not_of(' ') + 1) + "\n";
+    }
+    return text;
   }
-  std::string head() const { return line({"strategy", "drafter", "shape", "verifier"}, "mode"); }
+  std::string head() const {
+    return lines({"strategy", "drafter", "shape", "verifier"}, "mode", "finding");
+  }
 
  private:
+  /// With mode, finding and the gaps between columns: kTableColumns.
+  static constexpr std::array<size_t, 4> kWidest = {22, 25, 26, 20};
   std::array<size_t, 4> widths_ = {8, 7, 5, 8};
 };
 
@@ -79,9 +102,32 @@ void write_json(std::ostream& out, const nlohmann::json& json) {
   out << json_text(json, 1) << "\n";
 }
 
+/// A row, and below it what was measured.
+void write_row(std::ostream& out, const Table& table, const CertifyRow& row) {
+  out << table.lines(columns_of(row), mode_name(row), finding_name(row.finding));
+  for (const auto& line : wrap_text(details(row), kTableColumns - kIndent.size())) {
+    out << kIndent << line << "\n";
+  }
+}
+
+/// What must be seen stands last, where a terminal shows it.
+void write_broken(std::ostream& out, const Table& table, const CertifyResult& result) {
+  if (result.count(Finding::kBroken) == 0) {
+    return;
+  }
+  out << "\nBroken:\n";
+  for (const auto& row : result.rows) {
+    if (row.finding == Finding::kBroken) {
+      write_row(out, table, row);
+    }
+  }
+}
+
 void write_untested(std::ostream& out, const CertifyResult& result) {
   for (const auto& text : result.untested) {
-    out << "UNTESTED  " << text << "\n";
+    for (const auto& line : wrap_text("UNTESTED  " + text, kTableColumns)) {
+      out << line << "\n";
+    }
   }
 }
 
@@ -89,14 +135,13 @@ void write_untested(std::ostream& out, const CertifyResult& result) {
 
 void write_certificate(std::ostream& out, const CertifyResult& result) {
   const Table table(result.rows);
-  out << fmt::format("{}  {:<10}  {}\n", table.head(), "finding",
-                     "largest difference of the distributions");
+  out << table.head() << kIndent << "largest difference of the distributions\n";
   int64_t outcomes = 0;
   for (const auto& row : result.rows) {
-    out << fmt::format("{}  {:<10}  {}\n", table.line(columns_of(row), mode_name(row)),
-                       finding_name(row.finding), details(row));
+    write_row(out, table, row);
     outcomes += row.outcomes;
   }
+  write_broken(out, table, result);
   write_untested(out, result);
   out << fmt::format(
       "\n{}: {} combinations: {} lossless (difference below {:.0e}), {} unverified, {} "

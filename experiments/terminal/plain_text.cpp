@@ -80,6 +80,36 @@ size_t count_characters(std::string_view text) {
   return count;
 }
 
+std::vector<std::string> wrap_text(std::string_view text, size_t width) {
+  std::vector<std::string> lines = {""};
+  size_t used = 0;
+  size_t space = std::string::npos;  // the last one of the line
+  visit_characters(text, [&](std::string_view character) {
+    if (used == width && character == " ") {
+      lines.emplace_back();
+      used = 0;
+      space = std::string::npos;
+      return;
+    }
+    if (used == width) {
+      std::string rest;
+      if (space != std::string::npos) {
+        rest = lines.back().substr(space + 1);
+        lines.back().resize(space);
+      }
+      used = count_characters(rest);
+      lines.push_back(std::move(rest));
+      space = std::string::npos;
+    }
+    if (character == " " && used > 0) {
+      space = lines.back().size();
+    }
+    lines.back() += character;
+    ++used;
+  });
+  return lines;
+}
+
 void write_aligned(std::ostream& out, const std::vector<Cells>& rows, size_t left) {
   std::vector<size_t> widths(rows.front().size());
   for (const Cells& row : rows) {

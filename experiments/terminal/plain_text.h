@@ -18,6 +18,10 @@ std::string one_line(std::string_view text, size_t max_characters);
 /// Characters of UTF-8 text, as a terminal counts columns for most scripts.
 size_t count_characters(std::string_view text);
 
+/// Lines of at most `width` characters, broken at spaces, and within words that are longer; the
+/// spaces of a break are dropped. At least one line.
+std::vector<std::string> wrap_text(std::string_view text, size_t width);
+
 using Cells = std::vector<std::string>;
 /// A table for a terminal: columns as wide as their widest cell; the first `left` stand left, the
 /// others right. Rows have equal numbers of cells.

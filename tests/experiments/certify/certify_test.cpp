@@ -319,6 +319,18 @@ TEST(CertifyCliTest, ExitsWithOneWhenAPromiseIsBroken) {
   EXPECT_THAT(bad.out, AllOf(HasSubstr("BROKEN"), HasSubstr("FAILED")));
 }
 
+TEST(CertifyCliTest, TablesAreNarrowAndEndWithWhatIsBroken) {
+  const auto bad = cli({"certify", "planted", "--quiet"}, with_verifier(Bug::kAlwaysAccepts));
+  std::istringstream lines(bad.out);
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 120U) << line;
+  }
+  const size_t again = bad.out.find("\nBroken:\n");
+  ASSERT_NE(again, std::string::npos);
+  EXPECT_THAT(bad.out.substr(again),
+              AllOf(HasSubstr("BROKEN      sampled  speculative"), HasSubstr("\nFAILED: ")));
+}
+
 TEST(CertifyCliTest, WritesJson) {
   const auto result = cli({"certify", "autoregressive", "--json", "--seeds", "1"});
   ASSERT_EQ(result.code, 0) << result.err;

@@ -259,6 +259,15 @@ TEST(ReportTest, FastestPointStandsForASweptStrategy) {
   EXPECT_EQ(row_name(report, *rows[1]), "fast, k=2");
 }
 
+TEST(ReportTest, TextsAreWrappedAtSpaces) {
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(wrap_text("one two three", 7), (Lines{"one two", "three"}));
+  EXPECT_EQ(wrap_text("one two three", 6), (Lines{"one", "two", "three"}));
+  EXPECT_EQ(wrap_text("abcdefgh ij", 3), (Lines{"abc", "def", "gh", "ij"}));
+  EXPECT_EQ(wrap_text("ééé é", 3), (Lines{"ééé", "é"}));
+  EXPECT_EQ(wrap_text("", 3), Lines{""});
+}
+
 TEST(ReportTest, TextsAreMadeSafeToShow) {
   EXPECT_EQ(escape_html("a\x01\xff&<"), "a\xef\xbf\xbd\xef\xbf\xbd&amp;&lt;");
   EXPECT_EQ(one_line("a\nb\x1b[31m", 20), "a?b?[31m");
