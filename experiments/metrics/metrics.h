@@ -151,7 +151,8 @@ struct SummaryRow {
   Counts counts = {};
   int64_t questions = 0;
   /// Decode speed-up against the first strategy at the same point of the sweep; when that was not
-  /// run there, at the first point where it was. None for prompts that the two do not share.
+  /// run there, at the first point of the same condition, else at the first of all. None for
+  /// prompts that the two do not share.
   std::optional<Speedup> speedup = {};
   std::optional<Speedup> end_to_end = {};  ///< end-to-end speed-up against the same
   std::optional<ImpossibleSpeedup> impossible = {};
@@ -192,8 +193,12 @@ struct Summary {
 /// Names the group of a prompt by its category.
 using CategoryOf = std::function<std::string(const std::string& category)>;
 
+/// Names what a point of the sweep shares with those where plain decoding is the same.
+using ConditionOf = std::function<std::string(const std::string& sweep_point)>;
+
 struct SummaryOptions {
   CategoryOf category_of = {};
+  ConditionOf condition_of = {};  ///< without it all points have the same condition
   double quality_margin = kQualityMargin;
 };
 

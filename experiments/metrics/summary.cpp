@@ -68,7 +68,14 @@ class Summarizer {
   const Place& first_for(const Place& place) const {
     const std::string& first = places_.front().strategy;
     const auto same = by_place_.find(Place{place.sweep_point, first});
-    return same == by_place_.end() ? places_.front() : same->first;
+    if (same != by_place_.end()) {
+      return same->first;
+    }
+    const auto alike = std::find_if(places_.begin(), places_.end(), [&](const Place& other) {
+      return other.strategy == first && options_.condition_of &&
+             options_.condition_of(other.sweep_point) == options_.condition_of(place.sweep_point);
+    });
+    return alike == places_.end() ? places_.front() : *alike;
   }
 
   /// The records at a place, of one category, or of all for nullptr.

@@ -3,12 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "experiments/report/conditions.h"
 #include "experiments/report/report_text.h"
 
 namespace specdec {
 namespace {
+
+constexpr size_t kMaxHeadlines = 6;
 
 std::string interval_words(const std::optional<Interval>& interval) {
   return interval ? fmt::format(" (95 % interval {:.2f} to {:.2f})", interval->low, interval->high)
@@ -28,9 +32,10 @@ std::string remark(const FastestArm& fastest) {
   }
   if (fastest.arms > 1) {
     text += fmt::format(
-        " It was selected as the fastest of {} strategies and settings on these questions{}; "
+        " It was selected as the fastest of {} strategies and settings{} on these questions{}; "
         "expect somewhat less on others.",
         fastest.arms,
+        fastest.conditions > 1 ? fmt::format(" under {} conditions", fastest.conditions) : "",
         fastest.interval ? ", and its intervals are corrected for that (Bonferroni)" : "");
   }
   return text;
@@ -105,49 +110,102 @@ std::string total_variation_words(const std::optional<double>& bound) {
                         "that there is none";
 }
 
-}  // namespace
-
-std::optional<FastestArm> fastest_arm(const Report& report) {
-  FastestArm fastest;
-  for (const SummaryRow& row : report.summary.rows) {
-    if (!row.category.empty() || !row.speedup) {
-      continue;
-    }
-    ++fastest.arms;
-    if (fastest.row == nullptr || row.speedup->ratio > fastest.row->speedup->ratio) {
-      fastest.row = &row;
-    }
-  }
-  if (fastest.row == nullptr) {
-    return std::nullopt;
-  }
+void correct_intervals(FastestArm& fastest) {
   fastest.interval = selected_interval(*fastest.row->speedup, fastest.arms);
   if (fastest.row->end_to_end) {
     fastest.end_to_end_interval = selected_interval(*fastest.row->end_to_end, fastest.arms);
   }
+}
+
+std::string sentence(const Report& report, const FastestArm& fastest) {
+  const SummaryRow& row = *fastest.row;
+  const std::string& first = report.summary.rows.front().strategy;
+  const auto& end_to_end = row.end_to_end;
+  const std::string name = choice_name(report, row);
+  const std::string where = fastest.condition.empty() ? "" : "At " + fastest.condition + ", ";
+  const std::string rest =
+      fmt::format("{}{} over {} question{}.{}",
+                  end_to_end ? fmt::format(", {:.2f} times end to end", end_to_end->ratio) : "",
+                  interval_words(fastest.end_to_end_interval), row.speedup->questions,
+                  row.speedup->questions == 1 ? "" : "s", remark(fastest));
+  if (row.speedup->ratio <= 1.0) {
+    return fmt::format(
+        "{}{} strategy was faster than {}; {} came nearest, at {:.2f} times its speed{}{}", where,
+        where.empty() ? "No" : "no", first, name, row.speedup->ratio,
+        interval_words(fastest.interval), rest);
+  }
+  return fmt::format("{}{} decoded {:.2f} times as fast as {}{}{}", where, name, row.speedup->ratio,
+                     first, interval_words(fastest.interval), rest);
+}
+
+}  // namespace
+
+std::vector<FastestArm> fastest_arms(const Report& report) {
+  std::vector<FastestArm> all;
+  for (const SummaryRow& row : report.summary.rows) {
+    if (!row.category.empty() || !row.speedup || is_lossy_row(report, row)) {
+      continue;
+    }
+    const std::string condition = condition_of(report, row.sweep_point);
+    auto fastest = std::find_if(all.begin(), all.end(), [&](const FastestArm& each) {
+      return each.condition == condition;
+    });
+    if (fastest == all.end()) {
+      fastest = all.insert(all.end(), {.row = &row, .condition = condition});
+    }
+    ++fastest->arms;
+    if (row.speedup->ratio > fastest->row->speedup->ratio) {
+      fastest->row = &row;
+    }
+  }
+  for (FastestArm& fastest : all) {
+    correct_intervals(fastest);
+  }
+  return all;
+}
+
+std::optional<FastestArm> fastest_arm(const Report& report) {
+  const auto all = fastest_arms(report);
+  const auto found =
+      std::max_element(all.begin(), all.end(), [](const FastestArm& a, const FastestArm& b) {
+        return a.row->speedup->ratio < b.row->speedup->ratio;
+      });
+  if (found == all.end()) {
+    return std::nullopt;
+  }
+  FastestArm fastest = *found;
+  fastest.arms = 0;
+  for (const FastestArm& each : all) {
+    fastest.arms += each.arms;
+  }
+  fastest.conditions = std::ssize(all);
+  correct_intervals(fastest);
   return fastest;
 }
 
 std::string headline(const Report& report) {
   const auto fastest = fastest_arm(report);
-  if (!fastest) {
-    return "There is nothing to compare yet.";
+  if (fastest) {
+    return sentence(report, *fastest);
   }
-  const SummaryRow& row = *fastest->row;
-  const std::string& first = report.summary.rows.front().strategy;
-  const auto& end_to_end = row.end_to_end;
-  const std::string rest =
-      fmt::format("{}{} over {} question{}.{}",
-                  end_to_end ? fmt::format(", {:.2f} times end to end", end_to_end->ratio) : "",
-                  interval_words(fastest->end_to_end_interval), row.speedup->questions,
-                  row.speedup->questions == 1 ? "" : "s", remark(*fastest));
-  if (row.speedup->ratio <= 1.0) {
-    return fmt::format(
-        "No strategy was faster than {}; {} came nearest, at {:.2f} times its speed{}{}", first,
-        row_name(report, row), row.speedup->ratio, interval_words(fastest->interval), rest);
+  const bool is_compared =
+      std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
+                  [](const SummaryRow& row) { return row.speedup.has_value(); });
+  return is_compared ? "Only lossy strategies were compared: their speed stands in the tables, "
+                       "beside what it costs in quality."
+                     : "There is nothing to compare yet.";
+}
+
+std::vector<std::string> headlines(const Report& report) {
+  const auto all = fastest_arms(report);
+  if (all.size() < 2 || all.size() > kMaxHeadlines) {
+    return {headline(report)};
   }
-  return fmt::format("{} decoded {:.2f} times as fast as {}{}{}", row_name(report, row),
-                     row.speedup->ratio, first, interval_words(fastest->interval), rest);
+  std::vector<std::string> sentences;
+  for (const FastestArm& fastest : all) {
+    sentences.push_back(sentence(report, fastest));
+  }
+  return sentences;
 }
 
 std::vector<std::string> quality_notes(const Report& report, const ReportStrategy& strategy) {

@@ -8,19 +8,27 @@
 
 namespace specdec {
 
-/// The row over all prompts with the largest decode speed-up.
+/// The lossless row over all prompts with the largest decode speed-up.
 struct FastestArm {
   const SummaryRow* row = nullptr;
-  int64_t arms = 0;  ///< that it was chosen among: strategies at points of the sweep
+  std::string condition = {};  ///< of the sweep, that it was run under
+  /// That it was chosen among: lossless strategies and choices of the sweep, and, over several
+  /// conditions, these too.
+  int64_t arms = 0;
+  int64_t conditions = 1;
   /// selected_interval of its speed-ups.
   std::optional<Interval> interval = {}, end_to_end_interval = {};
 };
-/// None when there is nothing to compare.
+/// One for each condition of the sweep that has anything to compare.
+std::vector<FastestArm> fastest_arms(const Report& report);
+/// The fastest of all conditions, corrected for them too; none when there is nothing to compare.
 std::optional<FastestArm> fastest_arm(const Report& report);
 
-/// The fastest arm in words, marked as chosen among several where it was, with its decode and
+/// fastest_arm in words, marked as chosen among several where it was, with its decode and
 /// end-to-end speed-up and corrected intervals.
 std::string headline(const Report& report);
+/// The same for each condition; when they are many, the headline alone.
+std::vector<std::string> headlines(const Report& report);
 
 /// Reasons to distrust every time of the run: a busy machine, and speed-ups that speculation cannot
 /// explain. They stand above the results.

@@ -23,6 +23,10 @@ struct ReportStrategy {
 struct ReportSweepPoint {
   std::string label;                ///< as in GenerationKey::sweep_point
   std::vector<std::string> values;  ///< of sweep_keys, in order
+  /// The label's part that changes plain decoding too, "temperature=0.8", and the rest, which is
+  /// chosen: "draft_length=4".
+  std::string condition = {}, choice = {};
+  std::vector<std::string> lossless = {};  ///< strategies that are lossy, but not at this point
 };
 
 /// What write_* show; data only. `summary` is summarize() of the run's records.
@@ -45,7 +49,8 @@ struct Report {
 void write_table(std::ostream& out, const Report& report);
 /// summary.json: every count and metric; what cannot be computed is null.
 void write_json(std::ostream& out, const Report& report);
-/// summary.csv: one line per sweep point, strategy and category; what cannot be computed is empty.
+/// summary.csv: one line per sweep point, strategy and category, with the sweep's keys as columns;
+/// what cannot be computed is empty.
 void write_csv(std::ostream& out, const Report& report);
 /// report.html: self-contained; a script sorts its tables, and without scripts it reads as well.
 /// Most figures are drawn by gnuplot; where that is missing or fails the page says so.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/formats/json_text.h"
+#include "experiments/report/conditions.h"
 #include "experiments/report/headline.h"
 #include "experiments/report/report.h"
 #include "experiments/report/report_text.h"
@@ -55,22 +56,33 @@ Json log_prob_json(const std::optional<LogProbComparison>& texts) {
                : Json();
 }
 
-/// The fastest arm, with intervals that are right though it was selected; null for none.
+/// A fastest arm, with intervals that are right though it was selected.
+Json arm_json(const FastestArm& fastest) {
+  const SummaryRow& row = *fastest.row;
+  return {
+      {"condition", fastest.condition},
+      {"sweep_point", row.sweep_point},
+      {"strategy", row.strategy},
+      {"selected_among", fastest.arms},
+      {"speedup", row.speedup->ratio},
+      {"speedup_interval_95_simultaneous", interval_json(fastest.interval)},
+      {"end_to_end_speedup", row.end_to_end ? Json(row.end_to_end->ratio) : Json()},
+      {"end_to_end_speedup_interval_95_simultaneous", interval_json(fastest.end_to_end_interval)}};
+}
+
+/// The fastest of all; null for none.
 Json headline_json(const Report& report) {
   const auto fastest = fastest_arm(report);
   if (!fastest) {
     return {};
   }
-  const SummaryRow& row = *fastest->row;
-  return {
-      {"text", headline(report)},
-      {"sweep_point", row.sweep_point},
-      {"strategy", row.strategy},
-      {"selected_among", fastest->arms},
-      {"speedup", row.speedup->ratio},
-      {"speedup_interval_95_simultaneous", interval_json(fastest->interval)},
-      {"end_to_end_speedup", row.end_to_end ? Json(row.end_to_end->ratio) : Json()},
-      {"end_to_end_speedup_interval_95_simultaneous", interval_json(fastest->end_to_end_interval)}};
+  Json json = arm_json(*fastest);
+  json["text"] = headline(report);
+  json["by_condition"] = Json::array();
+  for (const FastestArm& each : fastest_arms(report)) {
+    json["by_condition"].push_back(arm_json(each));
+  }
+  return json;
 }
 
 /// In the mean over the run, back-offs in all; null where the system does not tell it.
@@ -322,7 +334,10 @@ void write_json(std::ostream& out, const Report& report) {
   }
   Json points = Json::array();
   for (const ReportSweepPoint& point : report.sweep_points) {
-    points.push_back({{"label", point.label}, {"values", point.values}});
+    points.push_back({{"label", point.label},
+                      {"condition", point.condition},
+                      {"choice", point.choice},
+                      {"values", point.values}});
   }
   Json rows = Json::array();
   for (const SummaryRow& row : report.summary.rows) {
@@ -352,11 +367,17 @@ void write_csv(std::ostream& out, const Report& report) {
   const std::vector<CsvColumn>& columns = csv_columns();
   for (size_t i = 0; i < columns.size(); ++i) {
     out << (i == 0 ? "" : ",") << columns[i].name;
+    for (const std::string& key : i == 0 ? report.sweep_keys : Cells()) {
+      out << "," << quote_csv(key);
+    }
   }
   out << "\n";
   for (const SummaryRow& row : report.summary.rows) {
     for (size_t i = 0; i < columns.size(); ++i) {
       out << (i == 0 ? "" : ",") << columns[i].cell(row);
+      for (const std::string& value : i == 0 ? sweep_cells(report, row) : Cells()) {
+        out << "," << (value == "-" ? "" : quote_csv(value));
+      }
     }
     out << "\n";
   }

@@ -4,6 +4,7 @@
 #include <ostream>
 #include <sstream>
 
+#include "experiments/report/conditions.h"
 #include "experiments/report/headline.h"
 #include "experiments/report/report.h"
 #include "experiments/report/report_figures.h"
@@ -67,7 +68,9 @@ void write_header(std::ostream& out, const Report& report) {
     out << paragraph(report.description);
   }
   write_warnings(out, report);
-  out << paragraph(headline(report), " class=\"lead\"");
+  for (const std::string& sentence : headlines(report)) {
+    out << paragraph(sentence, " class=\"lead\"");
+  }
   out << paragraph(
       fmt::format("{}; {} on {} ({} cores, {} thread{}), GPU: {}; commit {}", machine.date,
                   machine.dtype.empty() ? "run" : machine.dtype, machine.cpu, machine.cores,
@@ -157,8 +160,11 @@ void write_figures(std::ostream& out, const Report& report, const ReportParts& p
   }
   if (!report.sweep_keys.empty()) {
     out << paragraph(
-        "Outside the figures of the sweep, each strategy is shown at its fastest setting. This "
-        "selection makes it look slightly better than it is.");
+        conditions_of(report).size() > 1
+            ? "Outside the figures of the sweep, each strategy is shown at its fastest setting "
+              "under each condition. This selection makes it look slightly better than it is."
+            : "Outside the figures of the sweep, each strategy is shown at its fastest setting. "
+              "This selection makes it look slightly better than it is.");
   }
   out << "<div class=\"figures\">\n";
   for (const ReportFigure& figure : parts.figures.figures) {
@@ -244,6 +250,7 @@ void write_page(std::ostream& out, const Report& report, const ReportParts& part
   out << page_head(report.name);
   write_header(out, report);
   write_section(out, parts, "results", "Results");
+  write_section(out, parts, "conditions", "By condition and strategy");
   write_quality(out, report, parts);
   write_section(out, parts, "grammar", "Grammar");
   write_definitions(out, report);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ostream>
 
+#include "experiments/report/conditions.h"
 #include "experiments/report/headline.h"
 #include "experiments/report/report.h"
 #include "experiments/report/report_text.h"
@@ -16,6 +17,33 @@ constexpr size_t kLineCharacters = 500;
 bool has_sweep(const Report& report) {
   return std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
                      [](const SummaryRow& row) { return !row.sweep_point.empty(); });
+}
+
+/// Columns of the sweep's keys; of a report that does not know them, one of its points.
+Cells sweep_names(const Report& report) {
+  return report.sweep_keys.empty() ? Cells{"sweep"} : sweep_header(report);
+}
+
+Cells sweep_values(const Report& report, const SummaryRow& row) {
+  return !report.sweep_keys.empty()                    ? sweep_cells(report, row)
+         : is_swept(report.summary.rows, row.strategy) ? Cells{row.sweep_point}
+                                                       : Cells{"-"};
+}
+
+/// Conditions in rows, strategies in columns, below an empty line.
+void write_pivot(std::ostream& out, const Report& report) {
+  std::vector<Cells> rows = pivot_rows(report);
+  if (rows.empty()) {
+    return;
+  }
+  rows.insert(rows.begin(), pivot_header(report));
+  for (Cells& row : rows) {
+    for (std::string& cell : row) {
+      cell = one_line(cell, kNameCharacters);
+    }
+  }
+  out << "\n";
+  write_aligned(out, rows, report.sweep_keys.size());
 }
 
 }  // namespace
@@ -36,7 +64,8 @@ void write_table(std::ostream& out, const Report& report) {
   }
   header.emplace_back("strategy");
   if (sweep) {
-    header.emplace_back("sweep");
+    const Cells keys = sweep_names(report);
+    header.insert(header.end(), keys.begin(), keys.end());
   }
   const size_t names = header.size();
   for (const ReportColumn& column : report_columns(report)) {
@@ -55,9 +84,9 @@ void write_table(std::ostream& out, const Report& report) {
     }
     cells.push_back(one_line(row.strategy, kNameCharacters));
     if (sweep) {
-      cells.push_back(is_swept(report.summary.rows, row.strategy)
-                          ? one_line(row.sweep_point, kNameCharacters)
-                          : "-");
+      for (const std::string& value : sweep_values(report, row)) {
+        cells.push_back(one_line(value, kNameCharacters));
+      }
     }
     for (const ReportColumn& column : report_columns(report)) {
       if (column.in_terminal) {
@@ -67,8 +96,12 @@ void write_table(std::ostream& out, const Report& report) {
     rows.push_back(std::move(cells));
   }
   write_aligned(out, rows, names);
-  if (fastest_arm(report)) {
-    out << "Result: " << one_line(headline(report), kLineCharacters) << "\n";
+  write_pivot(out, report);
+  if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
+                  [](const SummaryRow& row) { return row.speedup.has_value(); })) {
+    for (const std::string& line : headlines(report)) {
+      out << "Result: " << one_line(line, kLineCharacters) << "\n";
+    }
   }
   for (const std::string& line : divergence_lines(report)) {
     out << "Divergence: " << one_line(line, kLineCharacters) << "\n";

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <optional>
 
+#include "experiments/report/conditions.h"
 #include "experiments/report/report_text.h"
 #include "experiments/report/svg_plot.h"
 
@@ -35,10 +36,13 @@ ReportTable columns_table(const Report& report, ColumnTable which, TableRows row
   const bool by_category = rows == TableRows::kCategories;
   ReportTable table{.id = std::move(id),
                     .caption = std::move(caption),
-                    .header = by_category ? Cells{"category", "strategy"} : Cells{"strategy"},
+                    .header = by_category ? Cells{"category"} : Cells{},
                     .rows = {},
-                    .names = by_category ? size_t{2} : size_t{1},
                     .styles = {}};
+  const Cells keys = sweep_header(report);
+  table.header.insert(table.header.end(), keys.begin(), keys.end());
+  table.header.emplace_back("strategy");
+  table.names = table.header.size();
   auto columns = report_columns(report);
   const bool is_quality = which == ColumnTable::kQuality;
   std::erase_if(columns, [&](const ReportColumn& column) { return column.table != which; });
@@ -55,10 +59,25 @@ ReportTable columns_table(const Report& report, ColumnTable which, TableRows row
     if (row.category.empty() == by_category || (is_quality && !row.right_share && !row.log_prob)) {
       continue;
     }
-    const std::string name = row_name(report, row);
-    add_row(report, row, columns, by_category ? Cells{row.category, name} : Cells{name}, table);
+    Cells names = by_category ? Cells{row.category} : Cells{};
+    const Cells values = sweep_cells(report, row);
+    names.insert(names.end(), values.begin(), values.end());
+    names.push_back(keys.empty() ? row_name(report, row) : row.strategy);
+    add_row(report, row, columns, std::move(names), table);
   }
   return table;
+}
+
+/// The results once more, by condition and strategy.
+ReportTable conditions_table(const Report& report) {
+  return {.id = "conditions",
+          .caption =
+              "Decode speed-up by condition and strategy, each against the first strategy "
+              "under the same condition.",
+          .header = pivot_header(report),
+          .rows = pivot_rows(report),
+          .names = report.sweep_keys.size(),
+          .styles = {}};
 }
 
 ReportTable positions_table(const Report& report) {
@@ -344,6 +363,7 @@ std::vector<ReportTable> report_tables(const Report& report) {
   constexpr auto kEach = TableRows::kCategories;
   std::vector<ReportTable> tables = {
       columns_table(report, ColumnTable::kResults, kAll, "results", "Results over all prompts."),
+      conditions_table(report),
       columns_table(report, ColumnTable::kQuality, kAll, "quality",
                     "Quality of the texts, next to the speed-up."),
       columns_table(report, ColumnTable::kGrammar, kAll, "grammar", "Decoding under the grammar."),

@@ -28,7 +28,8 @@ std::string table_csv(const ReportTable& table);
 std::string table_latex(const ReportTable& table);
 
 /// The tables of a report that have rows: results, quality, grammar and further results, over all
-/// prompts and by category; acceptance by position, questions, divergences.
+/// prompts and by category; speed-ups by condition and strategy; acceptance by position, questions,
+/// divergences.
 std::vector<ReportTable> report_tables(const Report& report);
 
 }  // namespace specdec

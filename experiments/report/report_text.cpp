@@ -8,6 +8,7 @@
 #include <map>
 #include <ostream>
 
+#include "experiments/report/conditions.h"
 #include "experiments/report/headline.h"
 
 namespace specdec {
@@ -82,7 +83,8 @@ std::vector<const SummaryRow*> fastest_rows(const Report& report) {
       continue;
     }
     const auto found = std::find_if(fastest.begin(), fastest.end(), [&](const SummaryRow* other) {
-      return other->strategy == row.strategy;
+      return other->strategy == row.strategy &&
+             condition_of(report, other->sweep_point) == condition_of(report, row.sweep_point);
     });
     if (found == fastest.end()) {
       fastest.push_back(&row);

@@ -29,7 +29,7 @@ struct ReportColumn {
 /// Those of a grammar, of scorers and of lossy texts only where there are any.
 std::vector<ReportColumn> report_columns(const Report& report);
 
-/// Of each strategy the row over all prompts at its fastest point of the sweep.
+/// Of each strategy the row over all prompts at its fastest point of each condition of the sweep.
 std::vector<const SummaryRow*> fastest_rows(const Report& report);
 /// Place of a strategy in the report's list, or after it when it is not there.
 size_t strategy_index(const Report& report, const std::string& name);

@@ -400,7 +400,8 @@ ExperimentPlan load_experiment(const std::filesystem::path& file,
     auto config = read_experiment(point, *plan.models, components);
     point.ignore("sweep");
     point.refuse_unknown_keys();
-    plan.points.push_back({combination.label, combination.values, std::move(config)});
+    plan.points.push_back({combination.label, combination.values, std::move(config),
+                           combination.condition, combination.choice});
   }
   errors->throw_if_any();
   return plan;

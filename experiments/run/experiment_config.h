@@ -54,6 +54,7 @@ struct SweepPoint {
   std::string label;  ///< "draft_length=4, temperature=0.8"; "" when there is no sweep
   std::vector<std::string> values;  ///< of the sweep's keys, in their order
   ExperimentConfig config;
+  std::string condition = {}, choice = {};  ///< the label's two parts, by is_condition
 };
 
 /// A whole config file: one point, or the grid of its sweep.

@@ -43,6 +43,52 @@ std::vector<std::string> uncertified_parts(const ExperimentPlan& plan, const std
   return {parts.begin(), parts.end()};
 }
 
+/// Strategies that are lossless at a point, but lossy at others.
+std::vector<std::string> lossless_at(const ExperimentPlan& plan, const SweepPoint& point) {
+  std::vector<std::string> names;
+  for (const auto& strategy : point.config.strategies) {
+    if (strategy.promise != Promise::kLossy && is_lossy(plan, strategy.name)) {
+      names.push_back(strategy.name);
+    }
+  }
+  return names;
+}
+
+/// The types of a strategy's parts: {"verifier", "rejection"}.
+std::vector<std::pair<std::string, std::string>> part_types(const StrategyConfig& strategy) {
+  std::vector<std::pair<std::string, std::string>> parts;
+  const auto tree = parse_yaml(strategy.yaml, strategy.name, false);
+  for (const auto& entry : tree->entries) {
+    const auto* type =
+        entry.value->kind == YamlTree::Kind::kMap ? entry.value->find("type") : nullptr;
+    if (type != nullptr) {
+      parts.emplace_back(entry.key, type->value->text);
+    }
+  }
+  return parts;
+}
+
+/// The parts that a strategy has at later points of the sweep only, as a verifier that depends on
+/// the temperature: "; at temperature=0.8: verifier rejection".
+std::string other_parts(const ExperimentPlan& plan, const StrategyConfig& first) {
+  const auto named = part_types(first);
+  std::set<std::pair<std::string, std::string>> seen(named.begin(), named.end());
+  std::string text;
+  for (const auto& point : plan.points) {
+    for (const auto& strategy : point.config.strategies) {
+      if (strategy.name != first.name) {
+        continue;
+      }
+      for (const auto& part : part_types(strategy)) {
+        if (seen.insert(part).second) {
+          text += fmt::format("; at {}: {} {}", point.label, part.first, part.second);
+        }
+      }
+    }
+  }
+  return text;
+}
+
 /// One answer file a strategy and point of the sweep.
 void write_answer_files(RunFolder& folder) {
   std::map<std::pair<std::string, std::string>, std::vector<const GenerationRecord*>> by_arm;
@@ -67,12 +113,14 @@ Report describe_plan(const ExperimentPlan& plan) {
   report.sweep_keys = plan.sweep_keys;
   for (const auto& point : plan.points) {
     if (!plan.sweep_keys.empty()) {
-      report.sweep_points.push_back({point.label, point.values});
+      report.sweep_points.push_back(
+          {point.label, point.values, point.condition, point.choice, lossless_at(plan, point)});
     }
   }
   const auto& config = plan.points.front().config;
   for (const auto& strategy : config.strategies) {
     auto line = write_yaml_flow(*parse_yaml(strategy.yaml, strategy.name, false));
+    line += other_parts(plan, strategy);
     report.strategies.push_back({strategy.name, std::move(line), is_lossy(plan, strategy.name),
                                  true, uncertified_parts(plan, strategy.name)});
   }
@@ -95,7 +143,13 @@ std::vector<GenerationRecord> measured_records(const ExperimentPlan& plan,
 
 Summary summarize_run(const ExperimentPlan& plan, std::span<const GenerationRecord> records) {
   const ExperimentConfig& config = plan.points.front().config;
-  const SummaryOptions options{.quality_margin = config.quality.margin};
+  std::map<std::string, std::string> conditions;
+  for (const auto& point : plan.points) {
+    conditions[point.label] = point.condition;
+  }
+  const SummaryOptions options{
+      .condition_of = [&](const std::string& label) { return conditions[label]; },
+      .quality_margin = config.quality.margin};
   return config.cut_loops ? summarize_before_loops(records, options) : summarize(records, options);
 }
 

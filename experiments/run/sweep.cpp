@@ -55,16 +55,25 @@ Combination combine(const Sweep& sweep, const std::vector<const YamlTree*>& list
     index /= items.size();
   }
   std::reverse(combination.trees.begin(), combination.trees.end());
+  const auto add = [](std::string& text, const std::string& part) {
+    text += text.empty() ? part : ", " + part;
+  };
   for (size_t i = 0; i < lists.size(); ++i) {
     combination.values.push_back(value_text(*combination.trees[i]));
-    combination.label +=
-        fmt::format("{}{}={}", i == 0 ? "" : ", ", short_name(sweep.keys[i], sweep.keys),
-                    combination.values.back());
+    const auto part =
+        fmt::format("{}={}", short_name(sweep.keys[i], sweep.keys), combination.values.back());
+    add(combination.label, part);
+    add(is_condition(sweep.keys[i]) ? combination.condition : combination.choice, part);
   }
   return combination;
 }
 
 }  // namespace
+
+bool is_condition(const std::string& key) {
+  const std::string top = key.substr(0, key.find('.'));
+  return top != "strategies" && top != "trace" && top != "log";
+}
 
 Sweep read_sweep(const ConfigNode& root) {
   Sweep sweep;

@@ -5,7 +5,9 @@
 
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <tuple>
 
+#include "experiments/report/conditions.h"
 #include "experiments/report/report_text.h"
 
 namespace specdec {
@@ -83,6 +85,111 @@ TEST(HeadlineTest, TheFastestOfSeveralIsMarkedAndItsIntervalWidened) {
   EXPECT_EQ(json.at("selected_among"), 3);
   EXPECT_NEAR(json.at("speedup_interval_95_simultaneous").at(0).get<double>(),
               fastest.interval->low, 1e-12);
+}
+
+/// Two temperatures, at each of them two draft lengths; the lossy strategy is the fastest.
+Report two_conditions() {
+  Report report;
+  report.sweep_keys = {"sampling.temperature", "strategies.fast.draft_length"};
+  report.strategies = {{.name = "plain", .description = ""},
+                       {.name = "fast", .description = ""},
+                       {.name = "loose", .description = "", .lossy = true}};
+  for (const auto& [temperature, length, ratio] :
+       {std::tuple{"0", "2", 1.4}, {"0", "4", 2.0}, {"0.8", "2", 1.5}, {"0.8", "4", 1.1}}) {
+    const std::string condition = std::string("temperature=") + temperature;
+    const std::string choice = std::string("draft_length=") + length;
+    const std::string label = condition + ", " + choice;
+    report.sweep_points.push_back({label, {temperature, length}, condition, choice});
+    if (std::string(length) == "2") {
+      SummaryRow plain = arm("plain", 1.0, 12);
+      plain.speedup = plain.end_to_end = std::nullopt;
+      plain.is_first = true;
+      plain.counts.committed = 100;
+      plain.counts.decode_seconds = 2.0;
+      plain.sweep_point = label;
+      report.summary.rows.push_back(plain);
+      report.summary.rows.push_back(arm("loose", 3.0, 12));
+      report.summary.rows.back().sweep_point = label;
+    }
+    report.summary.rows.push_back(arm("fast", ratio, 12));
+    report.summary.rows.back().sweep_point = label;
+  }
+  return report;
+}
+
+TEST(HeadlineTest, ConditionsAreNotChosen) {
+  const Report report = two_conditions();
+  const auto all = fastest_arms(report);
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].condition, "temperature=0");
+  EXPECT_DOUBLE_EQ(all[0].row->speedup->ratio, 2.0) << "lossy strategies are no headline";
+  EXPECT_EQ(all[0].arms, 2);
+  EXPECT_DOUBLE_EQ(all[1].row->speedup->ratio, 1.5);
+  EXPECT_DOUBLE_EQ(all[1].interval->low, selected_interval(*all[1].row->speedup, 2)->low);
+  const auto sentences = headlines(report);
+  ASSERT_EQ(sentences.size(), 2U);
+  EXPECT_THAT(sentences[0], StartsWith("At temperature=0, fast, draft_length=4 decoded 2.00"));
+  EXPECT_THAT(sentences[1],
+              AllOf(StartsWith("At temperature=0.8, fast, draft_length=2 decoded 1.50 times"),
+                    HasSubstr("fastest of 2 strategies and settings on these")));
+  EXPECT_THAT(table_of(report), AllOf(HasSubstr("Result: At temperature=0, "),
+                                      HasSubstr("Result: At temperature=0.8, ")));
+}
+
+TEST(HeadlineTest, ABestConditionIsCorrectedForAllOfThem) {
+  const Report report = two_conditions();
+  const auto fastest = fastest_arm(report).value();
+  EXPECT_EQ(fastest.arms, 4);
+  EXPECT_DOUBLE_EQ(fastest.interval->low, selected_interval(*fastest.row->speedup, 4)->low);
+  EXPECT_THAT(headline(report),
+              HasSubstr("fastest of 4 strategies and settings under 2 conditions"));
+}
+
+TEST(HeadlineTest, OnlyLossyStrategiesHaveNoHeadline) {
+  Report report = report_with({arm("loose", 2.0, 12)});
+  report.strategies = {{.name = "plain", .description = ""},
+                       {.name = "loose", .description = "", .lossy = true}};
+  EXPECT_EQ(fastest_arm(report), std::nullopt);
+  EXPECT_THAT(headline(report), StartsWith("Only lossy strategies were compared"));
+  report.sweep_points = {{"", {}, "", "", {"loose"}}};  // lossy at other points of the sweep
+  EXPECT_THAT(headline(report), StartsWith("loose decoded 2.00 times"));
+}
+
+TEST(HeadlineTest, APivotHasKeysAsColumns) {
+  const Report report = two_conditions();
+  EXPECT_EQ(pivot_header(report), (Cells{"temperature", "draft_length", "plain, tokens/s",
+                                         "loose (lossy), speed-up", "fast, speed-up"}));
+  const auto rows = pivot_rows(report);
+  ASSERT_EQ(rows.size(), 4U);
+  EXPECT_THAT(rows[1],
+              testing::ElementsAre("0", "4", "50.0", StartsWith("3.00 ("), StartsWith("2.00 (")));
+  EXPECT_THAT(rows[2],
+              testing::ElementsAre("0.8", "2", "50.0", StartsWith("3.00 ("), StartsWith("1.50 (")));
+  EXPECT_THAT(table_of(report), HasSubstr("temperature  draft_length  plain, tokens/s"));
+  std::ostringstream html;
+  write_html(html, report);
+  EXPECT_THAT(html.str(), HasSubstr("id=\"table-conditions\""));
+  std::ostringstream csv;
+  write_csv(csv, report);
+  EXPECT_THAT(csv.str(), AllOf(StartsWith("sweep_point,sampling.temperature,"
+                                          "strategies.fast.draft_length,strategy,"),
+                               HasSubstr("\n\"temperature=0.8, draft_length=4\",0.8,4,fast,"),
+                               HasSubstr("\n\"temperature=0.8, draft_length=2\",0.8,,plain,")));
+}
+
+TEST(HeadlineTest, FiguresShowTheFastestSettingOfEachCondition) {
+  Report report = two_conditions();
+  for (SummaryRow& row : report.summary.rows) {
+    row.counts.committed = 100;
+    row.counts.decode_seconds = row.speedup ? 1.0 / row.speedup->ratio : 1.0;
+  }
+  std::vector<std::string> names;
+  for (const SummaryRow* row : fastest_rows(report)) {
+    names.push_back(row->strategy + " " + row->sweep_point);
+  }
+  EXPECT_THAT(names, testing::IsSupersetOf({"fast temperature=0, draft_length=4",
+                                            "fast temperature=0.8, draft_length=2"}));
+  EXPECT_EQ(names.size(), 6U);
 }
 
 TEST(HeadlineTest, SaysWhatItDoesNotShow) {

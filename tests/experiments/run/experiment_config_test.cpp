@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "experiments/run/arms.h"
+#include "experiments/run/sweep.h"
 #include "tests/support/golden.h"
 #include "tests/support/temporary_folder.h"
 
@@ -421,6 +422,22 @@ TEST_F(ExperimentConfigTest, ASweepIsAGrid) {
   EXPECT_EQ(plan.points[0].config.workload, plan.points[3].config.workload);
   EXPECT_NE(plan.points[0].config.workload, plan.points[1].config.workload);
   EXPECT_EQ(plan.points[0].config.strategies[0].yaml, plan.points[3].config.strategies[0].yaml);
+}
+
+TEST_F(ExperimentConfigTest, SweptKeysAreConditionsOrChoices) {
+  for (const char* key : {"sampling.temperature", "sampling.top_p", "model.weights", "model.dtype",
+                          "model.kv_dtype", "model.device", "grammar.json_schema", "prompts.file",
+                          "threads", "max_new_tokens", "seed", "stop.ids"}) {
+    EXPECT_TRUE(is_condition(key)) << key;
+  }
+  for (const char* key : {"strategies", "strategies.1.draft_length", "strategies.draft.drafter",
+                          "strategies.draft.verifier.type", "trace.depth", "log.overlap"}) {
+    EXPECT_FALSE(is_condition(key)) << key;
+  }
+  const auto plan = load(
+      text("sweep: {strategies.lookup.draft_length: [1, 2], max_new_tokens: [3, 4]}\n"));
+  EXPECT_EQ(plan.points[2].condition, "max_new_tokens=3");
+  EXPECT_EQ(plan.points[2].choice, "draft_length=2");
 }
 
 TEST_F(ExperimentConfigTest, BrokenYamlIsAnErrorWithItsLine) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <map>
 #include <set>
 #include <string>
@@ -19,6 +20,7 @@
 namespace specdec {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 class ExperimentTest : public ExperimentFixture {};
@@ -104,6 +106,44 @@ TEST_F(ExperimentTest, ASweepRunsUntouchedStrategiesOnce) {
 TEST_F(ExperimentTest, ASweepOverSamplingRunsAllStrategies) {
   (void)run({"sweep={sampling.temperature: [0, 1]}", "repeats=1"});
   EXPECT_EQ(records().size(), 12U);
+}
+
+TEST_F(ExperimentTest, StrategiesAreComparedWithTheFirstUnderTheirCondition) {
+  const auto report =
+      run({"sweep={strategies.lookup.draft_length: [1, 2], "
+           "sampling.temperature: [0, 0.8]}",
+           "repeats=1"});
+  ASSERT_EQ(report.sweep_points.size(), 4U);
+  EXPECT_EQ(report.sweep_points[3].condition, "temperature=0.8");
+  EXPECT_EQ(report.sweep_points[3].choice, "draft_length=2");
+  const auto seconds = [&](const std::string& strategy, const std::string& point) {
+    std::vector<double> found;
+    for (const auto& record : records()) {
+      if (record.key.strategy == strategy && record.key.sweep_point == point) {
+        double committed = 0.0;
+        for (const auto& step : record.generation.steps) {
+          committed += static_cast<double>(step.committed);
+        }
+        found.push_back(record.generation.decode_seconds / committed);
+      }
+    }
+    return found;
+  };
+  // Plain decoding at temperature 0.8 was run with draft_length=1 alone.
+  const auto plain = seconds("autoregressive", "draft_length=1, temperature=0.8");
+  const auto lookup = seconds("lookup", "draft_length=2, temperature=0.8");
+  ASSERT_EQ(plain.size(), 2U);
+  ASSERT_EQ(lookup.size(), 2U);
+  for (const auto& row : report.summary.rows) {
+    if (row.category.empty() && row.strategy == "lookup" &&
+        row.sweep_point == "draft_length=2, temperature=0.8") {
+      EXPECT_NEAR(row.speedup.value().ratio, std::sqrt(plain[0] / lookup[0] * plain[1] / lookup[1]),
+                  1e-9);
+    }
+  }
+  EXPECT_THAT(report.strategies[1].description,
+              AllOf(HasSubstr("exact_match"),
+                    HasSubstr("at draft_length=1, temperature=0.8: verifier rejection")));
 }
 
 TEST_F(ExperimentTest, AdaptiveLengthsFreezeTheirCosts) {
