@@ -35,6 +35,27 @@ std::vector<Group> group_arms(const ExperimentPlan& plan) {
   return groups;
 }
 
+std::string model_key(const ExperimentConfig& config) {
+  const ModelOptions& model = config.model;
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}", config.weights.string(), model.dtype,
+                     model.activations, model.kv_dtype, model.device, model.max_length,
+                     model.include_mtp, config.threads);
+}
+
+std::vector<std::string> model_keys_of_sweep(const ExperimentPlan& plan) {
+  const bool several =
+      std::any_of(plan.points.begin(), plan.points.end(), [&](const SweepPoint& point) {
+        return model_key(point.config) != model_key(plan.points.front().config);
+      });
+  std::vector<std::string> keys;
+  for (const auto& key : plan.sweep_keys) {
+    if (several && (key == "threads" || key == "model" || key.starts_with("model."))) {
+      keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
 size_t count_turns(const ExperimentConfig& config, const Prompt& prompt) {
   return config.prompts.multi_turn ? std::max<size_t>(1, prompt.turns.size()) : 1;
 }

@@ -20,13 +20,13 @@ struct Arm {
   std::unique_ptr<DecodingStrategy> tracer = nullptr;
 };
 
-/// Arms that share model, prompts and sampling: they are run side by side.
+/// Arms that share model, prompts and sampling: they take a prompt one right after the other.
 struct Group {
   const ExperimentConfig* config = nullptr;
   std::string name = {};  ///< of its first point
   ModelLoader* loader = nullptr;
-  std::unique_ptr<TransformerModel> target = nullptr;
-  std::vector<Arm> arms = {};  ///< borrow the target
+  std::shared_ptr<TransformerModel> target = nullptr;  ///< one for all groups of the same model_key
+  std::vector<Arm> arms = {};                          ///< borrow the target
 };
 
 /// A prompt to continue at one place of the run.
@@ -42,6 +42,12 @@ struct Item {
 
 /// All arms of a plan; one whose settings an earlier point has run already is left out.
 std::vector<Group> group_arms(const ExperimentPlan& plan);
+
+/// What configs must have in common to run on the same loaded model: weights, formats, device,
+/// threads.
+std::string model_key(const ExperimentConfig& config);
+/// Keys of a sweep that make several models necessary, whose points cannot alternate; in order.
+std::vector<std::string> model_keys_of_sweep(const ExperimentPlan& plan);
 
 /// All that a group runs in turns and repeats, without tokens; those that will turn out too long
 /// too.

@@ -36,6 +36,14 @@ CounterRandomness randomness(const ExperimentConfig& config, const Item& item) {
                            static_cast<uint32_t>(item.repeat));
 }
 
+/// How far a group has come.
+struct GroupProgress {
+  Group* group = nullptr;
+  size_t question = 0;  ///< prompts of all repeats, in order
+  int64_t order = 0;    ///< of the next item
+  int64_t fitting = 0;  ///< items that were not too long
+};
+
 class ExperimentRun {
  public:
   ExperimentRun(const ExperimentPlan& plan, const RunOptions& options, std::ostream& log)
@@ -51,7 +59,9 @@ class ExperimentRun {
  private:
   int64_t count_left() const;
   void score_again();
-  void run_group(Group& group, Progress& progress);
+  void run_groups(Progress& progress);
+  void run_alternately(std::vector<GroupProgress>& groups, Progress& progress);
+  bool run_question(GroupProgress& at, Progress& progress);
   void warm_up(Group& group, const Item& item);
   void run_item(Group& group, const Item& item, Progress& progress);
   GenerationRecord record(const Group& group, const Arm& arm, const Item& item, bool is_example);
@@ -89,9 +99,7 @@ Report ExperimentRun::run() {
   }
   {
     Progress progress(log_, Progress::choose_style(options_.quiet), count_left());
-    for (auto& group : groups_) {
-      run_group(group, progress);
-    }
+    run_groups(progress);
   }
   return make_report();
 }
@@ -138,39 +146,71 @@ void ExperimentRun::score_again() {
   }
 }
 
-void ExperimentRun::run_group(Group& group, Progress& progress) {
+void ExperimentRun::run_groups(Progress& progress) {
+  std::vector<GroupProgress> waiting;
+  for (auto& group : groups_) {
+    waiting.push_back({.group = &group});
+  }
+  while (!waiting.empty()) {  // those of the first model, then of the next one
+    const TransformerModel* target = waiting.front().group->target.get();
+    const auto others = std::stable_partition(
+        waiting.begin(), waiting.end(),
+        [&](const GroupProgress& each) { return each.group->target.get() == target; });
+    std::vector<GroupProgress> running(waiting.begin(), others);
+    waiting.erase(waiting.begin(), others);
+    run_alternately(running, progress);
+  }
+}
+
+/// The groups take a question one right after the other, in an order that turns.
+void ExperimentRun::run_alternately(std::vector<GroupProgress>& groups, Progress& progress) {
   const c10::InferenceMode guard;
-  const auto& config = *group.config;
-  int64_t order = 0;
-  bool warm = false;
-  int64_t fitting = 0;
-  for (int64_t repeat = 0; repeat < config.repeats; ++repeat) {
-    for (const auto& prompt : config.prompts.prompts) {
-      const size_t turns = count_turns(config, prompt);
-      std::vector<ChatTurn> history;
-      for (size_t turn = 0; turn < turns; ++turn) {
-        Item item{&prompt, turn, repeat, order++};
-        if (!encode_item(config, plan_.models->read(config.weights), item, history)) {
-          left_out_.insert(item.key(group.arms.front()).prompt_id);
-          break;
-        }
-        ++fitting;
-        if (!std::exchange(warm, true)) {
-          warm_up(group, item);
-        }
-        run_item(group, item, progress);
-        if (turn + 1 < turns) {
-          history.push_back({"model", reply(group, item)});
-        }
-      }
+  size_t left = groups.size();
+  for (size_t round = 0; left > 0; ++round) {
+    left = 0;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      left += run_question(groups[(i + round) % groups.size()], progress) ? 1 : 0;
     }
   }
-  if (fitting == 0) {
-    throw Error(
-        fmt::format("no prompt of {} fits: each is longer than prompts.max_prompt_tokens or "
-                    "leaves no room in model.max_length ({})",
-                    config.prompts.file.string(), group.target->max_length()));
+  for (const GroupProgress& each : groups) {
+    const auto& config = *each.group->config;
+    if (each.fitting == 0) {
+      throw Error(
+          fmt::format("no prompt of {} fits: each is longer than prompts.max_prompt_tokens or "
+                      "leaves no room in model.max_length ({})",
+                      config.prompts.file.string(), each.group->target->max_length()));
+    }
   }
+}
+
+/// All turns of the group's next prompt; false when there is none left.
+bool ExperimentRun::run_question(GroupProgress& at, Progress& progress) {
+  Group& group = *at.group;
+  const auto& config = *group.config;
+  const auto& prompts = config.prompts.prompts;
+  if (prompts.empty() || at.question >= prompts.size() * static_cast<size_t>(config.repeats)) {
+    return false;
+  }
+  const auto& prompt = prompts[at.question % prompts.size()];
+  const auto repeat = static_cast<int64_t>(at.question / prompts.size());
+  ++at.question;
+  const size_t turns = count_turns(config, prompt);
+  std::vector<ChatTurn> history;
+  for (size_t turn = 0; turn < turns; ++turn) {
+    Item item{&prompt, turn, repeat, at.order++};
+    if (!encode_item(config, plan_.models->read(config.weights), item, history)) {
+      left_out_.insert(item.key(group.arms.front()).prompt_id);
+      break;
+    }
+    if (at.fitting++ == 0) {
+      warm_up(group, item);
+    }
+    run_item(group, item, progress);
+    if (turn + 1 < turns) {
+      history.push_back({"model", reply(group, item)});
+    }
+  }
+  return true;
 }
 
 /// First calls pay for allocations and cold caches; they are not recorded.

@@ -18,6 +18,8 @@ struct RunOptions {
 ///
 /// All strategies that share model, prompts and sampling take a prompt one right after the other,
 /// in an order that turns with every prompt, so that drifts of the machine's speed hit them alike.
+/// So do the points of a sweep that share the loaded model; other points follow one another, and
+/// the report says so.
 /// With `chat`, the turns of a prompt follow one another, and the history holds the first
 /// strategy's replies for all strategies, so that all continue the same text. Randomness is keyed
 /// by seed, prompt, turn, repeat and position: the same config gives the same tokens, also when

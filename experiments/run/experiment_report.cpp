@@ -1,6 +1,7 @@
 #include "experiments/run/experiment_report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <ctime>
@@ -14,6 +15,7 @@
 #include "experiments/metrics/answers.h"
 #include "experiments/metrics/loops.h"
 #include "experiments/report/spec_bench.h"
+#include "experiments/run/arms.h"
 
 namespace specdec {
 namespace {
@@ -123,6 +125,13 @@ Report describe_plan(const ExperimentPlan& plan) {
     line += other_parts(plan, strategy);
     report.strategies.push_back({strategy.name, std::move(line), is_lossy(plan, strategy.name),
                                  true, uncertified_parts(plan, strategy.name)});
+  }
+  if (const auto keys = model_keys_of_sweep(plan); !keys.empty()) {
+    report.notes.push_back(
+        fmt::format("Points of the sweep that differ in {} ran one after the other, since each "
+                    "needs a model of its own: drifts of the machine's speed between them count as "
+                    "differences.",
+                    fmt::join(keys, " or ")));
   }
   const auto& prompts = config.prompts;
   const auto several = std::count_if(prompts.prompts.begin(), prompts.prompts.end(),

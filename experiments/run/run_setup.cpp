@@ -60,10 +60,16 @@ void RunSetup::load_group(Group& group) {
     loader = std::make_unique<ModelLoader>(model, &catalog_);
   }
   group.loader = loader.get();
+  auto& target = targets_[model_key(*group.config)];
+  if (target != nullptr) {
+    group.target = target;
+    return;
+  }
   if (log_ != nullptr) {
     *log_ << "loading " << group.config->weights.string() << "\n";
   }
-  group.target = loader->load(group.config->weights);
+  target = loader->load(group.config->weights);
+  group.target = target;
 }
 
 void RunSetup::build(Group& group) {

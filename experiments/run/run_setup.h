@@ -37,6 +37,7 @@ class RunSetup {
   std::ostream* log_;
   Environment environment_;
   std::map<std::string, std::unique_ptr<ModelLoader>> loaders_;
+  std::map<std::string, std::shared_ptr<TransformerModel>> targets_;  ///< by model_key
 };
 
 }  // namespace specdec

@@ -108,6 +108,58 @@ TEST_F(ExperimentTest, ASweepOverSamplingRunsAllStrategies) {
   EXPECT_EQ(records().size(), 12U);
 }
 
+TEST_F(ExperimentTest, PointsThatShareTheModelAlternate) {
+  const std::vector<std::string> sets = {"sweep={sampling.temperature: [0, 0.8]}"};
+  std::ostringstream log;
+  const auto report =
+      run_experiment(load_experiment(folder_.path() / "c.yaml", sets, components_),
+                     {.out = folder_.path() / "out", .quiet = false, .command = "test"}, log);
+  const auto all = records();
+  ASSERT_EQ(all.size(), 24U);
+  std::set<std::string> first_points;
+  for (size_t i = 0; i < all.size(); i += 6) {  // three strategies at two temperatures
+    first_points.insert(all[i].key.sweep_point);
+    std::set<std::string> points;
+    for (size_t j = i; j < i + 6; ++j) {
+      EXPECT_EQ(all[j].key.prompt_id, all[i].key.prompt_id);
+      EXPECT_EQ(all[j].key.repeat, all[i].key.repeat);
+      points.insert(all[j].key.sweep_point);
+    }
+    EXPECT_EQ(points.size(), 2U);
+  }
+  EXPECT_EQ(first_points.size(), 2U) << "the order turns";
+  const std::string text = log.str();
+  EXPECT_EQ(text.find("loading "), text.rfind("loading ")) << "the target is loaded once: " << text;
+  EXPECT_THAT(report.notes, testing::Not(testing::Contains(HasSubstr("one after the other"))));
+}
+
+TEST_F(ExperimentTest, ASharedModelGivesTheTokensOfItsOwn) {
+  (void)run({"sweep={sampling.temperature: [0, 0.8]}"});
+  (void)run({"sampling.temperature=0.8"}, "alone");
+  const auto alone = tokens(records("alone"));
+  size_t compared = 0;
+  for (const auto& [key, own] : tokens(records())) {
+    if (key.sweep_point == "temperature=0.8") {
+      EXPECT_EQ(own, alone.at({"", key.strategy, key.prompt_id, key.repeat}));
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 12U);
+}
+
+TEST_F(ExperimentTest, PointsWithModelsOfTheirOwnFollowOneAnother) {
+  const auto report = run({"sweep={model.dtype: [float32, float64]}", "repeats=1"});
+  const auto all = records();
+  ASSERT_EQ(all.size(), 12U);
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].key.sweep_point, i < 6 ? "dtype=float32" : "dtype=float64");
+  }
+  const auto said = testing::Contains(
+      HasSubstr("Points of the sweep that differ in model.dtype ran one after the other"));
+  EXPECT_THAT(report.notes, said);
+  EXPECT_THAT(run({"sweep={model.dtype: [float32, float64]}", "repeats=1"}).notes, said);
+}
+
 TEST_F(ExperimentTest, StrategiesAreComparedWithTheFirstUnderTheirCondition) {
   const auto report =
       run({"sweep={strategies.lookup.draft_length: [1, 2], "
