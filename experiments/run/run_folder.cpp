@@ -129,10 +129,27 @@ nlohmann::json read_object(const fs::path& path) {
   return object;
 }
 
+/// A folder of something else is left as it is.
+void check_is_run(const fs::path& folder) {
+  std::error_code code;
+  if (!fs::is_directory(folder, code) || fs::exists(folder / kConfig) ||
+      fs::exists(folder / kGenerations)) {
+    return;
+  }
+  const fs::directory_iterator entry(folder, code);
+  if (!code && entry != fs::directory_iterator()) {
+    throw Error(fmt::format(
+        "{}: this folder holds other files ('{}') and no run, so nothing is written there. Name a "
+        "new or empty folder with --out.",
+        folder.string(), entry->path().filename().string()));
+  }
+}
+
 }  // namespace
 
 RunFolder::RunFolder(fs::path path, std::string_view config_text, int64_t needed_bytes)
     : path_(std::move(path)) {
+  check_is_run(path_);
   make_folder(path_);
   lock();
   probe(path_);

@@ -56,6 +56,18 @@ class RunFolderTest : public testing::Test {
   fs::path folder_;
 };
 
+TEST_F(RunFolderTest, FoldersOfSomethingElseAreLeftAsTheyAre) {
+  fs::create_directories(folder_);
+  EXPECT_EQ(refusal(folder_, kConfigText), "accepted") << "an empty folder is a new run's";
+  const fs::path other = base_ / "photos";
+  fs::create_directories(other);
+  std::ofstream(other / "cat.jpg") << "cat";
+  EXPECT_THAT(refusal(other, kConfigText),
+              AllOf(HasSubstr("photos: this folder holds other files ('cat.jpg') and no run"),
+                    HasSubstr("--out")));
+  EXPECT_EQ(std::distance(fs::directory_iterator(other), fs::directory_iterator()), 1);
+}
+
 TEST_F(RunFolderTest, RecordsComeBackExactly) {
   {
     RunFolder folder(folder_, kConfigText);
