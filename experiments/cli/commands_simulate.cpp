@@ -280,6 +280,23 @@ Json replays_json(const Replays& replays, const std::vector<TracedArm>& arms) {
           {"not_simulated", std::move(rest)}};
 }
 
+/// A run's summary is the last that it writes.
+bool is_finished(const SimulateArguments& arguments) {
+  return std::filesystem::exists(std::filesystem::path(arguments.run) / "summary.json");
+}
+
+std::string unfinished_text(const SimulateArguments& arguments,
+                            const std::vector<TracedArm>& arms) {
+  std::vector<std::string> counts;
+  for (const TracedArm& arm : arms) {
+    counts.push_back(fmt::format("{} of {}", arm.records.size(), arm.name()));
+  }
+  return fmt::format(
+      "{}: this run is not finished, so what follows is of the traces that are there: {}. The "
+      "command that began it goes on with it.",
+      arguments.run, fmt::join(counts, "; "));
+}
+
 int simulate(const CommandContext& context, const SimulateArguments& arguments) {
   if (arguments.draft_cost && std::isnan(*arguments.draft_cost)) {
     throw ConfigError("--draft-cost: expected a number of at least 0, found nan");
@@ -290,7 +307,12 @@ int simulate(const CommandContext& context, const SimulateArguments& arguments) 
   JsonOutput json(arguments.json, context.out);
   const auto arms = traced_arms(arguments);
   const auto replays = replay_all(arguments, arms);
-  json.write(json_text(replays_json(replays, arms), 2) + "\n");
+  auto result = replays_json(replays, arms);
+  result["finished"] = is_finished(arguments);
+  if (!is_finished(arguments)) {
+    context.err << "warning: " << unfinished_text(arguments, arms) << "\n";
+  }
+  json.write(json_text(result, 2) + "\n");
   json.commit();
   if (!json.replaces_text()) {
     print_replays(context.out, replays, arms);

@@ -495,6 +495,11 @@ TEST(CliTest, SimulatesATracedRun) {
   EXPECT_EQ(json["shapes"][2]["tree"].size(), 2U);
   EXPECT_EQ(json["exact_acceptance"]["draft"][0], 1.0);
   EXPECT_THAT(cli({"simulate", run}).out, HasSubstr("chain of 4"));
+  EXPECT_EQ(cli({"simulate", run}).err, "");
+  const auto summary = read_text_file(std::filesystem::path(run) / "summary.json", 1 << 24);
+  std::filesystem::remove(std::filesystem::path(run) / "summary.json");
+  EXPECT_THAT(cli({"simulate", run}).err, HasSubstr("this run is not finished"));
+  folder.write("run/summary.json", summary);
   const auto partly = cli({"simulate", run, "--lengths", "4,5", "--tree", "[[0],[1],[2]]"});
   ASSERT_EQ(partly.code, 0) << partly.err;
   EXPECT_THAT(partly.out, HasSubstr("draft     chain of 4"));
