@@ -125,9 +125,8 @@ Cells sweep_cells(const Report& report, const SummaryRow& row) {
   const auto* point = find_point(report, row.sweep_point);
   Cells cells;
   for (size_t key = 0; key < report.sweep_keys.size(); ++key) {
-    cells.push_back(point == nullptr || is_untouched(report, row.strategy, key)
-                        ? "-"
-                        : value_at(*point, key));
+    cells.push_back(
+        point == nullptr || is_untouched(report, row.strategy, key) ? "-" : value_at(*point, key));
   }
   return cells;
 }
@@ -155,10 +154,9 @@ std::vector<Cells> pivot_rows(const Report& report) {
     for (const std::string& name : strategies_of(report)) {
       const SummaryRow* row = row_at(report, name, point);
       is_run = is_run || (row != nullptr && row->sweep_point == point.label);
-      cells.push_back(row == nullptr ? "-"
-                      : row->is_first
-                          ? number_text(decode_tokens_per_second(row->counts), 1)
-                          : speedup_text(*row));
+      cells.push_back(row == nullptr  ? "-"
+                      : row->is_first ? number_text(decode_tokens_per_second(row->counts), 1)
+                                      : speedup_text(*row));
     }
     if (is_run) {
       rows.push_back(std::move(cells));

@@ -434,8 +434,8 @@ TEST_F(ExperimentConfigTest, SweptKeysAreConditionsOrChoices) {
                           "strategies.draft.verifier.type", "trace.depth", "log.overlap"}) {
     EXPECT_FALSE(is_condition(key)) << key;
   }
-  const auto plan = load(
-      text("sweep: {strategies.lookup.draft_length: [1, 2], max_new_tokens: [3, 4]}\n"));
+  const auto plan =
+      load(text("sweep: {strategies.lookup.draft_length: [1, 2], max_new_tokens: [3, 4]}\n"));
   EXPECT_EQ(plan.points[2].condition, "max_new_tokens=3");
   EXPECT_EQ(plan.points[2].choice, "draft_length=2");
 }
