@@ -69,12 +69,14 @@ class TensorFiles {
   virtual const std::filesystem::path& folder() const = 0;
   /// What says which tensors there should be.
   virtual std::string_view described_by() const { return "config.json"; }
+  /// Tensors that an index promises and no file holds, each with the file that should.
+  virtual std::vector<std::pair<std::string, std::string>> missing() const { return {}; }
   /// A tensor's name in the file.
   virtual std::string stored_name(const std::string& name) const { return name; }
 };
 
 /// The weights of a checkpoint folder: model.safetensors, or the shards that
-/// model.safetensors.index.json names (each tensor must be in the shard that the index says).
+/// model.safetensors.index.json names (no tensor may be in another shard than the index says).
 class CheckpointTensors final : public TensorFiles {
  public:
   /// Throws WeightsError: no such folder, neither file present, an index that does not fit.
@@ -87,10 +89,12 @@ class CheckpointTensors final : public TensorFiles {
   std::vector<const TensorEntry*> tensors() const override;
   void release(const TensorEntry& entry, size_t begin = 0, size_t size = SIZE_MAX) const override;
   const std::filesystem::path& folder() const override { return folder_; }
+  std::vector<std::pair<std::string, std::string>> missing() const override { return missing_; }
 
  private:
   std::filesystem::path folder_;
   std::vector<SafetensorsFile> files_;
+  std::vector<std::pair<std::string, std::string>> missing_;
 };
 
 /// A tensor to be written; `bytes` is row-major and borrowed.

@@ -104,6 +104,9 @@ class HeaderReader {
   }
 
   void read_metadata(const json& value, std::map<std::string, std::string>& metadata) const {
+    if (value.is_null()) {
+      return;
+    }
     if (!value.is_object()) {
       fail("__metadata__ is not an object of strings.");
     }

@@ -49,8 +49,14 @@ std::filesystem::path file_of(const std::filesystem::path& path) {
 }
 
 std::unique_ptr<Tokenizer> json_tokenizer(const std::string& bytes, const TokenizerConfig& config,
-                                          const std::string& where) {
+                                          const std::filesystem::path& file,
+                                          std::vector<std::string>* notes) {
+  const std::string where = file.string();
   TokenizerJsonText text = split_tokenizer_json(bytes, where);
+  if (std::string left_out = leave_out_beyond(text, file.parent_path());
+      notes != nullptr && !left_out.empty()) {
+    notes->push_back(std::move(left_out));
+  }
   return is_byte_level(text)
              ? byte_level_tokenizer(parse_byte_level_json(text, config, where), where)
              : bpe_tokenizer(parse_tokenizer_json(std::move(text), where, config), config);
@@ -66,7 +72,8 @@ std::string Tokenizer::decode(TokenSpan tokens) const {
   return text;
 }
 
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path,
+                                          std::vector<std::string>* notes) {
   const std::filesystem::path file = file_of(path);
   if (is_gguf(file)) {
     return gguf_tokenizer(GgufFile(file).metadata());
@@ -79,7 +86,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   const bool is_json =
       file.extension() == ".json" || (first != std::string::npos && bytes[first] == '{');
   const TokenizerConfig config = read_tokenizer_config(file.parent_path());
-  return is_json ? json_tokenizer(bytes, config, file.string())
+  return is_json ? json_tokenizer(bytes, config, file, notes)
                  : sentencepiece_tokenizer(bytes, file.string(), config);
 }
 

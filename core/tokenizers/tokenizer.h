@@ -80,8 +80,10 @@ class Tokenizer {
 
 /// `path`: a tokenizer.model (SentencePiece), tokenizer.json (Hugging Face) or GGUF file, or a
 /// checkpoint folder (tokenizer_file says which of its files). Throws Error saying what is wrong
-/// with the file.
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
+/// with the file. Adds what a user should know of a tokenizer that can be used to `notes`, if
+/// given.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path,
+                                          std::vector<std::string>* notes = nullptr);
 
 /// Pieces but for the unused ones at the end, with which GGUF fills vocabularies up.
 int64_t used_pieces(const Tokenizer& tokenizer);

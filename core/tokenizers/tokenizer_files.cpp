@@ -1,6 +1,7 @@
 #include "core/tokenizers/tokenizer_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -93,6 +94,7 @@ TokenizerFiles of_byte_level(ByteLevelModel model) {
 TokenizerFiles json_files(const std::filesystem::path& file, const TokenizerConfig& config) {
   const std::string where = file.string();
   TokenizerJsonText text = split_tokenizer_json(read_file(file), where);
+  (void)leave_out_beyond(text, file.parent_path());
   if (is_byte_level(text)) {
     return of_byte_level(parse_byte_level_json(text, config, where));
   }
@@ -163,6 +165,31 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& folder) {
   // Gemma 3 1B's tokenizer.json has a piece for images, which are beyond its vocabulary.
   const bool adds = pieces && last && *last >= *pieces && *last < vocabulary_size(folder);
   return !pieces || adds ? text : model;
+}
+
+std::string leave_out_beyond(TokenizerJsonText& text, const std::filesystem::path& folder) {
+  const auto added = text.rest.is_object() ? text.rest.find("added_tokens") : text.rest.end();
+  if (added == text.rest.end() || !added->is_array()) {
+    return "";
+  }
+  const uint64_t size = vocabulary_size(folder);
+  std::vector<std::string> names;
+  json kept = json::array();
+  for (json& token : *added) {
+    const bool beyond = token.is_object() && token.contains("id") &&
+                        token["id"].is_number_unsigned() && token["id"].get<uint64_t>() >= size;
+    if (beyond) {
+      names.push_back(token.value("content", json()).dump());
+    } else {
+      kept.push_back(std::move(token));
+    }
+  }
+  *added = std::move(kept);
+  return names.empty() ? ""
+                       : fmt::format(
+                             "{}: the model's vocabulary has {} entries, and the tokenizer "
+                             "adds pieces beyond it, which are left out: {}.",
+                             folder.string(), size, fmt::join(names, ", "));
 }
 
 std::optional<TokenizerFiles> read_tokenizer_files(const GgufMetadata& metadata) {

@@ -7,6 +7,7 @@
 #include "core/formats/gguf.h"
 #include "core/formats/gguf_writer.h"
 #include "core/formats/sentencepiece_model.h"
+#include "core/formats/tokenizer_json_sax.h"
 #include "core/tokenizers/byte_level_tokenizer.h"
 
 namespace specdec {
@@ -23,6 +24,11 @@ struct TokenizerFiles {
 /// is alone, where tokenizer.model is not SentencePiece's (or damaged), and where it adds tokens of
 /// the model's vocabulary that tokenizer.model lacks. Empty where neither is there.
 std::filesystem::path tokenizer_file(const std::filesystem::path& folder);
+
+/// Takes those of a tokenizer.json's added tokens out that lie beyond the vocabulary of the model
+/// in `folder`, which never produces them (a <pad> that was added for training). Returns what to
+/// tell the user; "" where there are none.
+std::string leave_out_beyond(TokenizerJsonText& text, const std::filesystem::path& folder);
 
 /// Of a folder (tokenizer_file, tokenizer_config.json, chat_template.jinja) or a GGUF file; nothing
 /// where there is no tokenizer. Throws WeightsError for one that is not supported, as

@@ -192,8 +192,9 @@ Tensor TensorSource::load(const std::string& name, const std::vector<int64_t>& s
                           at::ScalarType dtype) {
   const TensorEntry& entry = take(name, shape, kFloats);
   Tensor copy = at::empty(shape, at::TensorOptions(dtype).device(device_));
+  Tensor all = shape.empty() ? copy.view({1}) : copy;
   for_rows(entry,
-           [&](int64_t row, const Tensor& rows) { copy.narrow(0, row, rows.size(0)).copy_(rows); });
+           [&](int64_t row, const Tensor& rows) { all.narrow(0, row, rows.size(0)).copy_(rows); });
   return copy;
 }
 
@@ -240,7 +241,11 @@ void TensorSource::copy_blocks(const TensorEntry& entry, Linear& matrix, int64_t
 void TensorSource::for_rows(
     const TensorEntry& entry,
     const std::function<void(int64_t first, const Tensor& rows)>& use) const {
-  const int64_t rows = entry.shape.empty() ? 0 : entry.shape[0];
+  if (entry.shape.empty()) {
+    use(0, mapped_tensor(entry).reshape({1}));
+    return;
+  }
+  const int64_t rows = entry.shape[0];
   const auto row_bytes = entry.bytes.size() / static_cast<size_t>(std::max<int64_t>(1, rows));
   const int64_t group = std::max<int64_t>(1, entry.interleaved_rows);
   auto count =
@@ -306,6 +311,7 @@ bool TensorSource::skip_copy(const std::string& name, const std::string& other,
 }
 
 void TensorSource::check_all_taken(const std::string& prefix) const {
+  check_none_missing(prefix);
   std::vector<std::string> left;
   for (const TensorEntry* entry : checkpoint_->tensors()) {
     const bool skipped =
@@ -320,6 +326,21 @@ void TensorSource::check_all_taken(const std::string& prefix) const {
                     "Check that both are of the same model.",
                     folder().string(), checkpoint_->stored_name(left.front()), left.size() - 1,
                     checkpoint_->described_by()));
+  }
+}
+
+void TensorSource::check_none_missing(const std::string& prefix) const {
+  for (const auto& [name, file] : checkpoint_->missing()) {
+    // A head that is missing is the embedding again, or would have been asked for.
+    const bool skipped = prefix.empty()
+                             ? is_skipped(name) || name == full_name(names_, "lm_head.weight")
+                             : name.rfind(prefix, 0) != 0;
+    if (!skipped) {
+      throw WeightsError(
+          fmt::format("{}: the index says that tensor '{}' is in {}, which does not hold it. Are "
+                      "index and shards of the same checkpoint?",
+                      folder().string(), name, file));
+    }
   }
 }
 

@@ -46,7 +46,7 @@ class TensorSource {
   void find_prefix(const std::string& name);
 
   bool has(const std::string& name) const;
-  /// A converted copy.
+  /// A converted copy; of shape [] for a single value.
   Tensor load(const std::string& name, const std::vector<int64_t>& shape, at::ScalarType dtype);
   /// Hands over a tensor's values as stored (blocks as float32), some rows at a time, in order;
   /// their pages of the file are given back.
@@ -95,6 +95,8 @@ class TensorSource {
  private:
   const TensorEntry& take(const std::string& name, const std::vector<int64_t>& shape,
                           const std::set<DType>& dtypes);
+  /// As check_all_taken, of what an index promises: a bias that is missing would go unnoticed.
+  void check_none_missing(const std::string& prefix) const;
   void take_scales(const std::string& name, const std::vector<int64_t>& shape);
   /// Hashes the bytes of a tensor and checks that its values are numbers.
   void read_bytes(const TensorEntry& entry);

@@ -143,6 +143,7 @@ nlohmann::json inspect_json(const ModelFiles& files) {
           {"mtp_modules", count_mtp_modules(files.folder)},
           {"weights", model_weights_json(*files.open)},
           {"tokenizer", tokenizer},
+          {"notes", files.notes},
           {"layers", layers}};
 }
 

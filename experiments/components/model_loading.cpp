@@ -37,13 +37,13 @@ int64_t usable_tokens(const ModelFiles& files) {
 }
 
 /// nullptr when there is none.
-std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& folder,
-                                          const GgufFile* gguf) {
+std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& folder, const GgufFile* gguf,
+                                          std::vector<std::string>& notes) {
   if (gguf != nullptr) {
     return has_tokenizer(gguf->metadata()) ? gguf_tokenizer(gguf->metadata()) : nullptr;
   }
   const auto file = tokenizer_file(folder);
-  return file.empty() ? nullptr : load_tokenizer(file);
+  return file.empty() ? nullptr : load_tokenizer(file, &notes);
 }
 
 std::shared_ptr<const TransformerWeights> random_weights(const std::filesystem::path& folder,
@@ -67,7 +67,7 @@ ModelFiles read_model_files(const std::filesystem::path& folder) {
   const auto open = std::make_shared<const OpenModel>(open_model(folder));
   ModelFiles files{folder, open->description.config, open->description.plan, nullptr, open};
   try {
-    files.tokenizer = read_tokenizer(folder, open->gguf.get());
+    files.tokenizer = read_tokenizer(folder, open->gguf.get(), files.notes);
   } catch (const Error& error) {
     files.tokenizer_error = error.what();
   }

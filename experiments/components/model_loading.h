@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/families/model.h"
 #include "core/tokenizers/tokenizer.h"
@@ -19,6 +20,7 @@ struct ModelFiles {
   std::shared_ptr<const Tokenizer> tokenizer;  ///< nullptr when there is none that can be used
   std::shared_ptr<const OpenModel> open;       ///< its headers, which loading need not read again
   std::string tokenizer_error = {};            ///< why there is a tokenizer that cannot be used
+  std::vector<std::string> notes = {};         ///< what a user should know of these files
 
   /// What to say where a text is needed and `tokenizer` is nullptr: the tokenizer's error, else
   /// `none`.

@@ -100,7 +100,13 @@ void check_group(const Group& group, const ModelFiles& target, PlanCheck& check)
 PlanCheck check_plan(const ExperimentPlan& plan) {
   PlanCheck check;
   for (const Group& group : group_arms(plan)) {
-    check_group(group, plan.models->read(group.config->weights), check);
+    const ModelFiles& target = plan.models->read(group.config->weights);
+    check_group(group, target, check);
+    for (const std::string& note : target.notes) {
+      if (std::find(check.warnings.begin(), check.warnings.end(), note) == check.warnings.end()) {
+        check.warnings.push_back(note);
+      }
+    }
   }
   if (auto unread = unread_keys_text(plan.points.front().config); !unread.empty()) {
     check.warnings.push_back(std::move(unread));

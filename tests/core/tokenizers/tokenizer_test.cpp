@@ -262,6 +262,24 @@ TEST(TokenizerTest, TokensThatTheJsonFileAddsAreNotLost) {
   EXPECT_EQ(added(), 600);
 }
 
+TEST(TokenizerTest, PiecesBeyondTheModelsVocabularyAreLeftOut) {
+  auto root = nlohmann::json::parse(read_file(kFixture / "tokenizer.json"));
+  const int64_t size = load_tokenizer(kFixture / "tokenizer.json")->vocab_size();
+  root["added_tokens"].push_back({{"id", size}, {"content", "<more>"}, {"special", true}});
+  const TemporaryFolder folder;
+  folder.write("tokenizer.json", root.dump());
+  folder.write("config.json", fmt::format(R"({{"vocab_size": {}}})", size));
+  std::vector<std::string> notes;
+  EXPECT_EQ(load_tokenizer(folder.path(), &notes)->vocab_size(), size);
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_THAT(notes[0], AllOf(HasSubstr(fmt::format("has {} entries", size)),
+                              HasSubstr("left out: \"<more>\"")));
+  folder.write("config.json", fmt::format(R"({{"vocab_size": {}}})", size + 1));
+  notes.clear();
+  EXPECT_EQ(load_tokenizer(folder.path(), &notes)->vocab_size(), size + 1);
+  EXPECT_TRUE(notes.empty());
+}
+
 TEST(TokenizerTest, FilesAreToldApartByTheirContent) {
   const TemporaryFolder folder;
   EXPECT_EQ(load_tokenizer(folder.write("a", read_file(kFixture / "tokenizer.json")))->vocab_size(),

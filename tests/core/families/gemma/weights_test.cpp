@@ -7,10 +7,14 @@
 
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <span>
 
 #include "core/error.h"
+#include "core/formats/strict_json.h"
 #include "core/transformer/random_weights.h"
 #include "core/transformer/reference.h"
+#include "core/transformer/tensor_source.h"
 #include "core/transformer/weights.h"
 #include "tests/support/golden.h"
 
@@ -140,6 +144,46 @@ TEST_F(WeightsTest, MissingShardIsAnError) {
   copy_golden("gemma3-bf16-sharded-a");
   fs::remove(folder_ / "model-00002-of-00002.safetensors");
   EXPECT_THAT(load_error(), testing::HasSubstr("model-00002-of-00002.safetensors"));
+}
+
+TEST_F(WeightsTest, AnIndexMayPromiseWhatNobodyNeeds) {
+  copy_golden("gemma3-bf16-sharded-a");
+  const fs::path index = folder_ / "model.safetensors.index.json";
+  const auto whole = nlohmann::json::parse(read_file(index));
+  const auto with = [&](const char* name) {
+    auto changed = whole;
+    changed["weight_map"][name] = "model-00001-of-00002.safetensors";
+    std::ofstream(index) << changed.dump();
+  };
+  for (const char* name :
+       {"mtp.fc.weight", "lm_head.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"}) {
+    with(name);
+    EXPECT_NO_THROW(load_model_tensors(folder_)) << name;
+  }
+  with("model.layers.0.self_attn.q_proj.bias");
+  EXPECT_THAT(load_error(), testing::AllOf(testing::HasSubstr("q_proj.bias"),
+                                           testing::HasSubstr("does not hold it")));
+}
+
+TEST_F(WeightsTest, AnIndexMayBeSilentOnWhatAShardHolds) {
+  copy_golden("gemma3-bf16-sharded-a");
+  const fs::path index = folder_ / "model.safetensors.index.json";
+  auto changed = nlohmann::json::parse(read_file(index));
+  changed["weight_map"].erase("model.norm.weight");
+  std::ofstream(index) << changed.dump();
+  EXPECT_NO_THROW(load_model_tensors(folder_));
+}
+
+TEST_F(WeightsTest, ASingleValueIsRead) {
+  const float value = 2.5F;
+  const std::vector<TensorToWrite> tensors = {
+      {"scale", DType::kF32, {}, std::as_bytes(std::span(&value, 1))}};
+  fs::create_directories(folder_);
+  write_safetensors(folder_ / "one.safetensors", tensors);
+  TensorSource source(CheckpointTensors(folder_, "one.safetensors"), at::kCPU);
+  const at::Tensor scalar = source.load("scale", {}, at::kDouble);
+  EXPECT_EQ(scalar.dim(), 0);
+  EXPECT_EQ(scalar.item<double>(), 2.5);
 }
 
 TEST_F(WeightsTest, MissingFolderIsAnError) {
