@@ -38,6 +38,15 @@ std::string fingerprint(uint64_t hash, const std::string& text) {
 }
 
 /// In the dtype of activations, whatever that of the weights.
+/// What a description says beside the tokens that begin and end texts and the length of those.
+std::string text_of_weights(const std::string& text) {
+  nlohmann::json description = nlohmann::json::parse(text);
+  for (const char* key : {"bos_token_id", "eos_token_id", "max_position_embeddings"}) {
+    description.erase(key);
+  }
+  return description.dump();
+}
+
 double embedding_scale(const ModelDescription& model, at::ScalarType compute_dtype) {
   if (!model.scaled_embedding) {
     return 1.0;
@@ -83,6 +92,7 @@ std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDes
   source.check_all_taken();
   weights->fingerprint = fingerprint(source.hash(), model.text);
   if constexpr (std::is_same_v<Matrix, Linear>) {
+  weights->weights_fingerprint = fingerprint(source.hash(), text_of_weights(model.text));
     set_activations(*weights, options.activations);
   }
   return weights;
@@ -225,7 +235,7 @@ std::shared_ptr<TransformerTensors> random_model(const ModelDescription& descrip
     weights->layers.push_back(random_layer(random, plan, hidden));
   }
   weights->final_norm = random.norm(hidden);
-  weights->fingerprint = fmt::format("random-{}", options.seed);
+  weights->fingerprint = weights->weights_fingerprint = fmt::format("random-{}", options.seed);
   return weights;
 }
 

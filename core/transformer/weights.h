@@ -45,6 +45,7 @@ struct TransformerInfo {
   double embedding_scale = 1.0;  ///< of embeddings as the first layer sees them
   Tensor final_norm;             ///< [hidden]; undefined = none (the layer of a head)
   std::string fingerprint;  ///< of config and weights, 16 hex digits: says which weights a run used
+  std::string weights_fingerprint = {};  ///< the same without <bos>, <eos> and the longest input
 
   /// Activations: float64 for float64 weights, else float32 (norms and sums never round to
   /// less).

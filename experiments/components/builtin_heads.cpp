@@ -44,6 +44,7 @@ DrafterRegistry::Make prepare_eagle(const ConfigNode& node, const RunPlan& plan,
     const auto head =
         load_eagle_head(folder, version, *target, parse_dtype(context.models.options().dtype));
     context.models.note_fingerprint(folder.string(), head->fingerprint);
+    context.models.note_warning(head->note);
     std::vector<std::unique_ptr<LanguageModel>> modules;
     modules.push_back(
         make_eagle_model(head, target, context.models.kv_store(), engine_options(context.target)));
@@ -100,6 +101,7 @@ DrafterRegistry::Make prepare_mtp(const ConfigNode& node, const RunPlan& plan) {
     const auto head = load_mtp_head(folder, *target, parse_dtype(context.models.options().dtype));
     const auto count = static_cast<int64_t>(head->layers.size());
     context.models.note_fingerprint(folder.string() + " (mtp)", head->fingerprint);
+    context.models.note_warning(head->note);
     std::vector<std::unique_ptr<LanguageModel>> modules;
     for (int64_t i = 0; i < (wanted == 0 ? count : wanted); ++i) {
       modules.push_back(make_mtp_model(head, static_cast<size_t>(i), target,

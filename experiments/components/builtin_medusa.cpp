@@ -31,6 +31,7 @@ DrafterRegistry::Make prepare_medusa(const ConfigNode& node, const RunPlan& plan
     const MedusaHead head =
         load_medusa_head(folder, *target, parse_dtype(context.models.options().dtype));
     context.models.note_fingerprint(folder.string(), head.fingerprint);
+    context.models.note_warning(head.note);
     const auto model = std::make_shared<const MedusaModel>(head, target);
     const MedusaHeads heads{
         .count = head.config.num_heads,

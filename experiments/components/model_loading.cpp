@@ -253,6 +253,13 @@ void ModelLoader::note_fingerprint(const std::string& name, const std::string& f
   heads_[name] = fingerprint;
 }
 
+void ModelLoader::note_warning(const std::string& warning) {
+  if (!warning.empty() &&
+      std::find(warnings_.begin(), warnings_.end(), warning) == warnings_.end()) {
+    warnings_.push_back(warning);
+  }
+}
+
 std::map<std::string, std::string> ModelLoader::fingerprints() const {
   std::map<std::string, std::string> all = heads_;
   for (const auto& [folder, weights] : weights_) {

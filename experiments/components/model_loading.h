@@ -102,6 +102,9 @@ class ModelLoader {
   const std::string& thread_reason() const { return thread_reason_; }
   /// Of a head that was loaded beside the models.
   void note_fingerprint(const std::string& name, const std::string& fingerprint);
+  /// What a user should know of weights that were loaded; what is known already or "" is left out.
+  void note_warning(const std::string& warning);
+  const std::vector<std::string>& warnings() const { return warnings_; }
   /// Folder, as given, to fingerprint of all weights loaded so far, heads included.
   std::map<std::string, std::string> fingerprints() const;
 
@@ -110,6 +113,7 @@ class ModelLoader {
   const ModelCatalog* catalog_;
   std::map<std::string, std::shared_ptr<const TransformerWeights>> weights_;
   std::map<std::string, std::string> heads_;
+  std::vector<std::string> warnings_;
   std::string thread_reason_;
 };
 

@@ -126,7 +126,8 @@ nlohmann::json environment_json(const Environment& environment) {
           {"libraries", environment.libraries},
           {"device", environment.device},
           {"dtype", environment.dtype},
-          {"weights", environment.weights}};
+          {"weights", environment.weights},
+          {"warnings", environment.warnings}};
 }
 
 Environment parse_environment(const nlohmann::json& json) {
@@ -151,6 +152,7 @@ Environment parse_environment(const nlohmann::json& json) {
   read("device", environment.device);
   read("dtype", environment.dtype);
   read("weights", environment.weights);
+  read("warnings", environment.warnings);
   return environment;
 }
 

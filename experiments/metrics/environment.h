@@ -32,6 +32,7 @@ struct Environment {
   std::string device = "cpu";
   std::string dtype;
   std::map<std::string, std::string> weights;  ///< path as given to fingerprint
+  std::vector<std::string> warnings = {};      ///< of these weights, for whoever reads the report
 };
 
 /// Reads all but device, gpu, dtype and weights; what the system does not report is "unknown".

@@ -233,6 +233,7 @@ std::vector<std::string> quality_notes(const Report& report, const ReportStrateg
 std::vector<std::string> measurement_warnings(const Report& report) {
   std::vector<std::string> warnings;
   const Environment& machine = report.environment;
+  warnings = machine.warnings;
   const auto signs = signs_of_load(report.summary.load, machine.cores, machine.threads);
   if (!signs.empty()) {
     warnings.push_back(

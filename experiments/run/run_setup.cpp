@@ -112,6 +112,12 @@ void RunSetup::note_weights() {
     for (const auto& [weights, fingerprint] : loader->fingerprints()) {
       environment_.weights[weights] = fingerprint;
     }
+    for (const std::string& warning : loader->warnings()) {
+      environment_.warnings.push_back(warning);
+      if (log_ != nullptr) {
+        *log_ << "warning: " << warning << "\n";
+      }
+    }
   }
   if (folder_.resumed()) {
     folder_.check_weights(environment_.weights);

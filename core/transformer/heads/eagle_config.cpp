@@ -347,7 +347,14 @@ void check_eagle_config(const EagleConfig& config, const TransformerConfig& targ
     }
   }
   if (std::set<int64_t>(layers.begin(), layers.end()).size() != layers.size()) {
-    throw WeightsError(fmt::format("{}: {} names a layer twice.", folder.string(), kAuxLayers));
+    throw WeightsError(fmt::format(
+        "{}: {} {}", folder.string(), kAuxLayers,
+        config.capture_layers.empty()
+            ? fmt::format("in its config.json is missing, and the default (the inputs of layers 2, "
+                          "half and all but three) names one of the target's {} layers twice: "
+                          "write the layers that the head was trained with into it.",
+                          target.num_layers)
+            : "names a layer twice."));
   }
 }
 

@@ -151,7 +151,7 @@ std::shared_ptr<EagleHead> load_eagle_head(const std::filesystem::path& folder,
   auto head = std::make_shared<EagleHead>();
   head->config = load_eagle_config(folder, version);
   check_eagle_config(head->config, target.config, folder);
-  check_head_target(head->config.trained_for, target, folder);
+  head->note = check_head_target(head->config.trained_for, target, folder);
   head->config.capture_layers = version == EagleVersion::kEagle3
                                     ? eagle_capture_layers(head->config, target.config)
                                     : std::vector<int64_t>();

@@ -38,6 +38,7 @@ struct EagleHead {
   /// the vocabularies are the same.
   Tensor target_ids;
   std::string fingerprint;  ///< of config and weights, 16 hex digits
+  std::string note = {};    ///< of check_head_target, where it was loaded
 };
 
 /// Loads a head's folder (config.json, model.safetensors) for a target, on the target's device.

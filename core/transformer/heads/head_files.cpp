@@ -9,8 +9,8 @@
 namespace specdec {
 
 HeadTarget head_target(const TransformerInfo& target) {
-  return {target.fingerprint, target.config.vocab_size, target.config.hidden_size,
-          target.config.num_layers};
+  return {target.fingerprint, target.weights_fingerprint, target.config.vocab_size,
+          target.config.hidden_size, target.config.num_layers};
 }
 
 HeadTarget read_head_target(const JsonKeys& keys) {
@@ -18,6 +18,7 @@ HeadTarget read_head_target(const JsonKeys& keys) {
   if (keys.has("trained_for")) {
     const JsonKeys trained_for = keys.object("trained_for");
     target.fingerprint = trained_for.text("fingerprint", "");
+    target.weights = trained_for.text("weights", "");
     target.vocab_size = trained_for.positive("vocab_size");
     target.hidden_size = trained_for.positive("hidden_size");
     target.num_layers = trained_for.positive("num_layers");
@@ -26,10 +27,14 @@ HeadTarget read_head_target(const JsonKeys& keys) {
 }
 
 nlohmann::json head_target_json(const HeadTarget& target) {
-  return {{"fingerprint", target.fingerprint},
-          {"vocab_size", target.vocab_size},
-          {"hidden_size", target.hidden_size},
-          {"num_layers", target.num_layers}};
+  nlohmann::json json = {{"fingerprint", target.fingerprint},
+                         {"vocab_size", target.vocab_size},
+                         {"hidden_size", target.hidden_size},
+                         {"num_layers", target.num_layers}};
+  if (!target.weights.empty()) {
+    json["weights"] = target.weights;
+  }
+  return json;
 }
 
 void check_head_shapes(const HeadTarget& expected, const TransformerConfig& target,
@@ -47,16 +52,19 @@ void check_head_shapes(const HeadTarget& expected, const TransformerConfig& targ
   check(expected.num_layers, target.num_layers, "a number of layers of");
 }
 
-void check_head_target(const HeadTarget& expected, const TransformerInfo& target,
-                       const std::filesystem::path& folder) {
+std::string check_head_target(const HeadTarget& expected, const TransformerInfo& target,
+                              const std::filesystem::path& folder) {
   check_head_shapes(expected, target.config, folder);
-  if (!expected.fingerprint.empty() && expected.fingerprint != target.fingerprint) {
-    throw WeightsError(fmt::format(
-        "{}: this head was trained for another target (weights {}) than this one (weights {}): its "
-        "drafts would hardly be accepted. Train a head for this target, or delete "
-        "trained_for.fingerprint from the head's config.json to use it all the same.",
-        folder.string(), expected.fingerprint, target.fingerprint));
+  const bool same = expected.fingerprint == target.fingerprint ||
+                    (!expected.weights.empty() && expected.weights == target.weights_fingerprint);
+  if (expected.fingerprint.empty() || same) {
+    return "";
   }
+  return fmt::format(
+      "{}: this head was trained for a target of the same shape with other weights ({}; here {}): "
+      "another stored type, an adapter, or other training. Its output stays correct, but fewer "
+      "drafts may be accepted.",
+      folder.string(), expected.fingerprint, target.fingerprint);
 }
 
 std::string read_head_config(const std::filesystem::path& folder) {

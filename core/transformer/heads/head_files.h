@@ -16,6 +16,7 @@ class JsonKeys;
 /// have none; then only the shapes can be checked.
 struct HeadTarget {
   std::string fingerprint;  ///< TransformerInfo::fingerprint; "" = unknown
+  std::string weights;      ///< its weights_fingerprint; "" = unknown
   int64_t vocab_size = 0;   ///< 0 = unknown, as below
   int64_t hidden_size = 0;
   int64_t num_layers = 0;
@@ -30,9 +31,11 @@ nlohmann::json head_target_json(const HeadTarget& target);
 /// cannot serve a target of this config.
 void check_head_shapes(const HeadTarget& expected, const TransformerConfig& target,
                        const std::filesystem::path& folder);
-/// The same, and the fingerprint.
-void check_head_target(const HeadTarget& expected, const TransformerInfo& target,
-                       const std::filesystem::path& folder);
+/// The same. Returns what to tell the user of a target with other weights, such as the same ones
+/// stored in another type or with an adapter: drafts stay correct, but may be accepted less. ""
+/// where the weights are the same (whatever <bos>, <eos> and the longest input) or unknown.
+std::string check_head_target(const HeadTarget& expected, const TransformerInfo& target,
+                              const std::filesystem::path& folder);
 
 /// The text of `folder`/config.json. Throws WeightsError when folder or file is missing.
 std::string read_head_config(const std::filesystem::path& folder);

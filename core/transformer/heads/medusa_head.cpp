@@ -143,7 +143,7 @@ MedusaHead load_medusa_head(const std::filesystem::path& folder, const Transform
                   .target_ids = {},
                   .fingerprint = {}};
   const MedusaConfig& config = head.config;
-  check_head_target(config.trained_for, target, folder);
+  head.note = check_head_target(config.trained_for, target, folder);
   TensorSource source(medusa_tensors(folder), target.device);
   const std::vector<int64_t> square = {config.hidden_size, config.hidden_size};
   const at::ScalarType dtype =

@@ -44,6 +44,7 @@ struct MedusaHead {
   /// The target's token of each logit, see draft_rows.h; undefined = all tokens.
   Tensor target_ids = {};
   std::string fingerprint;  ///< of the stored weights, 16 hex digits
+  std::string note = {};    ///< of check_head_target, where it was loaded
 };
 
 /// Heads as the paper begins with them: blocks that are the identity and, where they have one, the

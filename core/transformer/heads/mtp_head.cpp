@@ -12,6 +12,7 @@ namespace {
 
 constexpr const char* kFile = "mtp.safetensors";
 constexpr const char* kTarget = "target_fingerprint";
+constexpr const char* kTargetWeights = "target_weights";
 constexpr double kNormOffset = 1.0;  // Gemma's norms, and Qwen3-Next's
 
 /// Sees everything, where the target has layers that do.
@@ -33,15 +34,18 @@ std::string first_tensor(int64_t module) {
   return layer_format(module).prefix + "self_attn.q_proj.weight";
 }
 
-void check_target(const std::filesystem::path& folder, const TransformerInfo& target) {
+/// What to tell the user, as check_head_target does.
+std::string check_target(const std::filesystem::path& folder, const TransformerInfo& target) {
   if (!std::filesystem::exists(folder / kFile)) {
-    return;
+    return "";
   }
   const SafetensorsFile file(folder / kFile);
-  const auto trained_for = file.metadata().find(kTarget);
-  if (trained_for != file.metadata().end()) {
-    check_head_target({.fingerprint = trained_for->second}, target, folder / kFile);
-  }
+  const auto text = [&file](const char* key) {
+    const auto found = file.metadata().find(key);
+    return found == file.metadata().end() ? "" : found->second;
+  };
+  return check_head_target({.fingerprint = text(kTarget), .weights = text(kTargetWeights)}, target,
+                           folder / kFile);
 }
 
 }  // namespace
@@ -80,7 +84,7 @@ std::shared_ptr<MtpHead> load_mtp_head(const std::filesystem::path& folder,
         "checkpoint that was trained with them, or another drafter.",
         folder.string(), kFile));
   }
-  check_target(folder, target);
+  std::string note = check_target(folder, target);
   const TransformerConfig& config = target.config;
   const int64_t hidden = config.hidden_size;
   TensorSource source(head_tensors(folder, kFile), target.device);
@@ -91,6 +95,7 @@ std::shared_ptr<MtpHead> load_mtp_head(const std::filesystem::path& folder,
     return source.load(name, {hidden}, target.compute_dtype()) + kNormOffset;
   };
   auto head = std::make_shared<MtpHead>();
+  head->note = std::move(note);
   head->fc = source.load("mtp.fc.weight", fc_shape, matrix);
   head->embedding_norm = norm("mtp.pre_fc_norm_embedding.weight");
   head->hidden_norm = norm("mtp.pre_fc_norm_hidden.weight");
@@ -125,7 +130,8 @@ void save_mtp_head(const MtpHead& head, const TransformerInfo& target,
     write_layer(writer, layer_format(static_cast<int64_t>(i)), head.layers[i].plan,
                 head.layers[i].weights);
   }
-  writer.write(folder / kFile, {{kTarget, target.fingerprint}});
+  writer.write(folder / kFile,
+               {{kTarget, target.fingerprint}, {kTargetWeights, target.weights_fingerprint}});
 }
 
 std::shared_ptr<MtpHead> random_mtp_head(const TransformerInfo& target, int64_t modules,

@@ -28,6 +28,7 @@ struct MtpHead {
   std::vector<HeadLayer> layers;
   Tensor norm;              ///< [hidden] mtp.norm
   std::string fingerprint;  ///< of the weights, 16 hex digits
+  std::string note = {};    ///< of check_head_target, where it was loaded
 };
 
 /// Whether a target's folder holds modules: tensors "mtp.*" in its checkpoint, or mtp.safetensors

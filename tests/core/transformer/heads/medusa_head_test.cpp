@@ -151,11 +151,15 @@ class BadMedusaTest : public testing::Test {
   std::shared_ptr<TransformerWeights> target_ = tiny_gemma(kMedusaVocab, at::kFloat);
 };
 
-TEST_F(BadMedusaTest, RefusesTheHeadsOfAnotherTarget) {
+TEST_F(BadMedusaTest, SaysThatTheTargetHasOtherWeights) {
   TransformerWeights other = *target_;
-  other.fingerprint = "other weights";
-  EXPECT_THAT(complaint(json::object(), other),
-              AllOf(HasSubstr("another target"), HasSubstr("other weights")));
+  other.fingerprint = other.weights_fingerprint = "0123456789abcdef";
+  EXPECT_THAT(load_medusa_head(folder_.path(), other).note,
+              AllOf(HasSubstr("other weights"), HasSubstr("0123456789abcdef")));
+  EXPECT_EQ(load_medusa_head(folder_.path(), *target_).note, "");
+}
+
+TEST_F(BadMedusaTest, RefusesATargetOfAnotherShape) {
   EXPECT_THAT(complaint(json::object(), *tiny_gemma(kMedusaVocab + 1, at::kFloat)),
               HasSubstr("vocabulary"));
   EXPECT_THAT(complaint({{"hidden_size", 32}}, *target_), HasSubstr("hidden size"));

@@ -78,8 +78,10 @@ TEST_F(MtpHeadTest, MistakesAreNamed) {
   EXPECT_THAT(load_error(*target_), HasSubstr("no multi-token-prediction modules"));
   auto head = random_mtp_head(*target_, 1);
   save_mtp_head(*head, *target_, folder_.path(), at::kFloat);
+  EXPECT_EQ(load_mtp_head(folder_.path(), *target_)->note, "");
   const auto other = tiny_gemma(11, at::kFloat, 9);
-  EXPECT_THAT(load_error(*other), AllOf(HasSubstr("random-9"), HasSubstr(target_->fingerprint)));
+  EXPECT_THAT(load_mtp_head(folder_.path(), *other)->note,
+              AllOf(HasSubstr("random-9"), HasSubstr(target_->fingerprint)));
   head->fc = head->fc.narrow(1, 0, 16);
   save_mtp_head(*head, *target_, folder_.path(), at::kFloat);
   EXPECT_THAT(load_error(*target_), AllOf(HasSubstr("mtp.fc.weight"), HasSubstr("[16, 32]")));

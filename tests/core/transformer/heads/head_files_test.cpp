@@ -1,0 +1,106 @@
+#include "core/transformer/heads/head_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/families/model.h"
+#include "core/formats/json_keys.h"
+#include "core/formats/strict_json.h"
+#include "core/transformer/heads/eagle_config.h"
+#include "tests/support/error_message.h"
+#include "tests/support/golden.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A head trained for gemma3-a, beside that model with its config.json edited.
+class HeadTargetTest : public testing::Test {
+ protected:
+  HeadTargetTest() : trained_(head_target(*load_model(test_data("gemma3-a")))) {}
+
+  void edit(const json& changes) const {
+    const auto original = test_data("gemma3-a");
+    json config = parse_json_object(read_file(original / "config.json"), "config.json");
+    config.update(changes);
+    folder_.write("config.json", config.dump());
+    folder_.write("model.safetensors", read_file(original / "model.safetensors"));
+  }
+  std::string note(const HeadTarget& trained) const {
+    return check_head_target(trained, *load_model(folder_.path()), "head");
+  }
+
+  TemporaryFolder folder_;
+  HeadTarget trained_;
+};
+
+TEST_F(HeadTargetTest, AnotherEosBosOrLengthIsNoOtherTarget) {
+  const std::vector<json> all = {json::object(), {{"eos_token_id", {1, 7}}}, {{"bos_token_id", 5}},
+                                 {{"max_position_embeddings", 99}}};
+  for (const json& changes : all) {
+    edit(changes);
+    EXPECT_EQ(note(trained_), "") << changes;
+  }
+  EXPECT_NE(load_model(folder_.path())->fingerprint, trained_.fingerprint);
+}
+
+TEST_F(HeadTargetTest, OtherWeightsOfTheSameShapeAreSaid) {
+  edit(json::object());
+  HeadTarget other = trained_;
+  other.fingerprint = other.weights = "0123456789abcdef";
+  EXPECT_THAT(note(other), AllOf(HasSubstr("other weights (0123456789abcdef; here " +
+                                           trained_.fingerprint + ")"),
+                                 HasSubstr("adapter")));
+  edit({{"rms_norm_eps", 1e-3}});
+  EXPECT_THAT(note(trained_), HasSubstr("other weights"));
+}
+
+TEST_F(HeadTargetTest, AnotherShapeIsRefused) {
+  edit(json::object());
+  for (int64_t HeadTarget::*size :
+       {&HeadTarget::vocab_size, &HeadTarget::hidden_size, &HeadTarget::num_layers}) {
+    HeadTarget other = trained_;
+    ++(other.*size);
+    EXPECT_THAT(error_message<WeightsError>([&] { (void)note(other); }),
+                HasSubstr("Use the head that was trained for this target"));
+  }
+}
+
+TEST_F(HeadTargetTest, IsReadAsItIsWritten) {
+  const json config = {{"trained_for", head_target_json(trained_)}};
+  const HeadTarget read = read_head_target(JsonKeys(config, "config.json"));
+  EXPECT_EQ(read.fingerprint, trained_.fingerprint);
+  EXPECT_EQ(read.weights, trained_.weights);
+  EXPECT_EQ(read.num_layers, trained_.num_layers);
+  // Heads of before have the one fingerprint only.
+  json before = config;
+  before["trained_for"].erase("weights");
+  edit(json::object());
+  EXPECT_EQ(note(read_head_target(JsonKeys(before, "config.json"))), "");
+}
+
+TEST(EagleCaptureLayersTest, ADefaultThatNamesALayerTwiceSaysWhatToWrite) {
+  EagleConfig config;
+  config.version = EagleVersion::kEagle3;
+  TransformerConfig target;
+  config.hidden_size = target.hidden_size = 16;
+  config.vocab_size = target.vocab_size = 8;
+  target.num_layers = 6;
+  EXPECT_THAT(
+      error_message<WeightsError>([&] { check_eagle_config(config, target, "head"); }),
+      AllOf(HasSubstr("eagle_aux_hidden_state_layer_ids in its config.json is missing"),
+            HasSubstr("one of the target's 6 layers twice")));
+  config.capture_layers = {1, 3, 4};
+  EXPECT_NO_THROW(check_eagle_config(config, target, "head"));
+}
+
+}  // namespace
+}  // namespace specdec
