@@ -13,6 +13,7 @@
 #include "core/families/gguf/gguf_config.h"
 #include "core/families/gguf/gguf_tensors.h"
 #include "core/families/llama/config.h"
+#include "core/families/unsupported_models.h"
 #include "core/formats/json_keys.h"
 #include "core/formats/strict_json.h"
 #include "core/transformer/heads/head_files.h"
@@ -37,7 +38,6 @@ std::string fingerprint(uint64_t hash, const std::string& text) {
   return fmt::format("{:016x}", hash_bytes(hash, text.data(), text.size()));
 }
 
-/// In the dtype of activations, whatever that of the weights.
 /// What a description says beside the tokens that begin and end texts and the length of those.
 std::string text_of_weights(const std::string& text) {
   nlohmann::json description = nlohmann::json::parse(text);
@@ -47,6 +47,7 @@ std::string text_of_weights(const std::string& text) {
   return description.dump();
 }
 
+/// In the dtype of activations, whatever that of the weights.
 double embedding_scale(const ModelDescription& model, at::ScalarType compute_dtype) {
   if (!model.scaled_embedding) {
     return 1.0;
@@ -91,8 +92,8 @@ std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDes
       source.load("model.norm.weight", {hidden}, weights->compute_dtype()) + model.norm_offset;
   source.check_all_taken();
   weights->fingerprint = fingerprint(source.hash(), model.text);
-  if constexpr (std::is_same_v<Matrix, Linear>) {
   weights->weights_fingerprint = fingerprint(source.hash(), text_of_weights(model.text));
+  if constexpr (std::is_same_v<Matrix, Linear>) {
     set_activations(*weights, options.activations);
   }
   return weights;
@@ -102,6 +103,12 @@ void require_config(const std::filesystem::path& folder) {
   std::error_code code;
   if (std::filesystem::exists(folder / "config.json", code)) {
     return;
+  }
+  if (std::filesystem::exists(folder / "adapter_config.json", code)) {
+    throw WeightsError(fmt::format(
+        "{}: holds an adapter (LoRA: adapter_config.json), which is no model itself. Merge it into "
+        "its base model (peft's merge_and_unload, then save_pretrained) and name that folder.",
+        folder.string()));
   }
   const auto file = first_gguf(folder);
   throw WeightsError(
@@ -145,8 +152,8 @@ ModelDescription describe_model(const std::filesystem::path& folder) {
       return family.describe(folder);
     }
   }
-  keys.fail("model_type",
-            fmt::format("is '{}'; known: {}", type, fmt::join(known_model_types(), ", ")));
+  keys.fail("model_type", fmt::format("is '{}'{}; known: {}", type, unsupported_family(type),
+                                      fmt::join(known_model_types(), ", ")));
 }
 
 std::vector<std::string> known_model_types() {

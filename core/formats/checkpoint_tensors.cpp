@@ -63,6 +63,19 @@ void check_shard(const SafetensorsFile& file, const std::map<std::string, std::s
   }
 }
 
+/// PyTorch's own files are programs that are run when they are read.
+void refuse_pickled(const std::filesystem::path& folder) {
+  std::error_code code;
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (std::filesystem::exists(folder / name, code)) {
+      throw WeightsError(fmt::format(
+          "{}: its weights are in PyTorch's own format ({}), which is not read. Convert them: load "
+          "the model with transformers and call save_pretrained(..., safe_serialization=True).",
+          folder.string(), name));
+    }
+  }
+}
+
 }  // namespace
 
 CheckpointTensors::CheckpointTensors(const std::filesystem::path& folder) : folder_(folder) {
@@ -79,9 +92,10 @@ CheckpointTensors::CheckpointTensors(const std::filesystem::path& folder) : fold
   }
   const std::filesystem::path index_path = folder / kIndexFile;
   if (!std::filesystem::exists(index_path, code)) {
+    refuse_pickled(folder);
     throw WeightsError(
         fmt::format("{}: it holds neither {} nor {}. Name a GGUF file itself instead of "
-                    "its folder; other formats (.bin) must be converted to safetensors first.",
+                    "its folder; other formats must be converted to safetensors first.",
                     folder.string(), kWeightsFile, kIndexFile));
   }
   const auto index = read_index(index_path);

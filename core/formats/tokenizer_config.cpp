@@ -102,6 +102,10 @@ TokenizerConfig read_tokenizer_config(const std::filesystem::path& folder) {
   if (std::filesystem::exists(config, code)) {
     result = parse_tokenizer_config(read_file(config), config.string());
   }
+  const auto map = folder / "special_tokens_map.json";
+  if (std::filesystem::exists(map, code)) {
+    result.pieces.merge(parse_tokenizer_config(read_file(map), map.string()).pieces);
+  }
   const auto jinja = folder / "chat_template.jinja";
   if (std::filesystem::exists(jinja, code)) {
     result.chat_template = read_file(jinja);

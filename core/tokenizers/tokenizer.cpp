@@ -86,8 +86,12 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path,
   const bool is_json =
       file.extension() == ".json" || (first != std::string::npos && bytes[first] == '{');
   const TokenizerConfig config = read_tokenizer_config(file.parent_path());
-  return is_json ? json_tokenizer(bytes, config, file, notes)
-                 : sentencepiece_tokenizer(bytes, file.string(), config);
+  if (is_json) {
+    return json_tokenizer(bytes, config, file, notes);
+  }
+  auto tokenizer = sentencepiece_tokenizer(bytes, file.string(), config);
+  refuse_lost_tokens(file, static_cast<uint64_t>(tokenizer->vocab_size()));
+  return tokenizer;
 }
 
 int64_t used_pieces(const Tokenizer& tokenizer) {

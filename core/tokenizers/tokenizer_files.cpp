@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <charconv>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -123,6 +125,39 @@ uint64_t vocabulary_size(const std::filesystem::path& folder) {
   return says ? text["vocab_size"].get<uint64_t>() : kUnknown;
 }
 
+/// A JSON file's object; an empty one where there is none.
+json side_file(const std::filesystem::path& file) {
+  std::error_code code;
+  json object = std::filesystem::exists(file, code)
+                    ? json::parse(read_file(file), nullptr, /*allow_exceptions=*/false)
+                    : json::object();
+  return object.is_object() ? object : json::object();
+}
+
+/// Id and text of the tokens that the files beside a tokenizer add.
+std::map<uint64_t, std::string> side_tokens(const std::filesystem::path& folder) {
+  std::map<uint64_t, std::string> tokens;
+  const json added = side_file(folder / "added_tokens.json");
+  for (const auto& [text, id] : added.items()) {
+    if (id.is_number_unsigned()) {
+      tokens.emplace(id.get<uint64_t>(), text);
+    }
+  }
+  const json config = side_file(folder / "tokenizer_config.json");
+  const auto decoder = config.find("added_tokens_decoder");
+  if (decoder != config.end() && decoder->is_object()) {
+    for (const auto& [id, token] : decoder->items()) {
+      uint64_t number = 0;
+      const char* end = id.data() + id.size();
+      const json content = token.is_object() ? token.value("content", json()) : json();
+      if (std::from_chars(id.data(), end, number).ptr == end && content.is_string()) {
+        tokens.emplace(number, content.get<std::string>());
+      }
+    }
+  }
+  return tokens;
+}
+
 /// Ids at the end that no piece has, as GGUF pads vocabularies.
 void drop_padding(std::vector<SentencePiece>& pieces) {
   while (!pieces.empty() && pieces.back().type == PieceType::kUnused) {
@@ -165,6 +200,21 @@ std::filesystem::path tokenizer_file(const std::filesystem::path& folder) {
   // Gemma 3 1B's tokenizer.json has a piece for images, which are beyond its vocabulary.
   const bool adds = pieces && last && *last >= *pieces && *last < vocabulary_size(folder);
   return !pieces || adds ? text : model;
+}
+
+void refuse_lost_tokens(const std::filesystem::path& file, uint64_t pieces) {
+  const auto folder = file.parent_path();
+  const uint64_t size = vocabulary_size(folder);
+  for (const auto& [id, text] : side_tokens(folder)) {
+    if (id >= pieces && id < size) {
+      throw WeightsError(fmt::format(
+          "{}: the files beside it add the token {} with id {}, which it does not have ({} "
+          "pieces), "
+          "and beside a tokenizer.model they are not read. Write a tokenizer.json into the folder: "
+          "transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder).",
+          file.string(), text, id, pieces));
+    }
+  }
 }
 
 std::string leave_out_beyond(TokenizerJsonText& text, const std::filesystem::path& folder) {
@@ -220,6 +270,9 @@ std::optional<TokenizerFiles> read_tokenizer_files(const std::filesystem::path& 
       file.extension() == ".json"
           ? json_files(file, config)
           : of_sentencepiece(parse_sentencepiece_model(read_file(file), file.string(), config));
+  if (file.extension() != ".json") {
+    refuse_lost_tokens(file, std::get<SentencePieceModel>(files.model).pieces.size());
+  }
   files.chat_template = config.chat_template;
   const auto& pieces = std::visit(
       [](const auto& one) -> const auto& { return one.pieces; }, files.model);

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/families/gemma/plan.h"
 #include "core/families/llama/config.h"
+#include "core/families/unsupported_models.h"
 #include "core/formats/sentencepiece_model.h"
 
 namespace specdec {
@@ -386,8 +387,9 @@ ModelDescription describe_gguf(const GgufContent& file) {
       return known.describe(GgufConfig(file, name), known.model_type, file.metadata.where());
     }
   }
-  file.metadata.fail("general.architecture", fmt::format("is '{}'; known: {}", name,
-                                                         fmt::join(gguf_architectures(), ", ")));
+  file.metadata.fail("general.architecture",
+                     fmt::format("is '{}'{}; known: {}", name, unsupported_family(name),
+                                 fmt::join(gguf_architectures(), ", ")));
 }
 
 }  // namespace specdec

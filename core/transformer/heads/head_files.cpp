@@ -84,7 +84,41 @@ at::ScalarType plain_dtype(std::optional<at::ScalarType> wanted, at::ScalarType 
   return wanted && *wanted != at::kChar ? *wanted : stored;
 }
 
+namespace {
+
+/// The block drafters by what speculators or `projector_type` calls them, or architectures contain;
+/// a name that contains another stands before it.
+struct BlockDrafter {
+  const char* kind;
+  const char* architecture;
+  const char* name;
+};
+constexpr BlockDrafter kBlockDrafters[] = {
+    {"dflash2", "DFlash2", "DFlash2"}, {"domino", "Domino", "Domino"},
+    {"dspark", "DSpark", "DSpark"},    {"xpress", "XPress", "xPress"},
+    {"peagle", "PEagle", "P-EAGLE"},   {"dflash", "DFlash", "DFlash"}};
+
+/// Throws WeightsError for a head that drafts a block at once: none of them is supported.
+void refuse_block_drafter(const JsonKeys& keys) {
+  const bool nested = keys.has("dflash_config");
+  const std::string kind = nested ? keys.object("dflash_config").text("projector_type", "")
+                                  : keys.text("speculators_model_type", "");
+  const std::string names = keys.has("architectures") ? keys.at("architectures").dump() : "";
+  for (const BlockDrafter& known : kBlockDrafters) {
+    if (kind == known.kind ||
+        (kind.empty() && names.find(known.architecture) != std::string::npos)) {
+      keys.fail("architectures",
+                fmt::format("says that this is a {} draft head, which is not supported; supported "
+                            "heads: eagle, eagle3, medusa",
+                            known.name));
+    }
+  }
+}
+
+}  // namespace
+
 std::string head_kind(const JsonKeys& keys) {
+  refuse_block_drafter(keys);
   for (const char* key : {"head_type", "speculators_model_type"}) {
     if (const std::string kind = keys.text(key, ""); !kind.empty()) {
       return kind;

@@ -45,7 +45,8 @@ std::string read_head_config(const std::filesystem::path& folder);
 at::ScalarType plain_dtype(std::optional<at::ScalarType> wanted, at::ScalarType stored,
                            const TransformerInfo& target);
 /// What a config says that it is a head of: "eagle", "eagle3", "medusa"; "" when it says nothing of
-/// a head (a model's, or a published head's that only its user knows).
+/// a head (a model's, or a published head's that only its user knows). Throws WeightsError, by
+/// name, for heads of block drafters (DFlash, DFlash2, DSpark, Domino, P-EAGLE, xPress).
 std::string head_kind(const JsonKeys& keys);
 /// The same of `folder`/config.json; "" without one.
 std::string head_kind(const std::filesystem::path& folder);

@@ -280,6 +280,31 @@ TEST(TokenizerTest, PiecesBeyondTheModelsVocabularyAreLeftOut) {
   EXPECT_TRUE(notes.empty());
 }
 
+TEST(TokenizerTest, TokensThatSideFilesAddToAModelFileAreNotLost) {
+  const std::pair<const char*, const char*> all[] = {
+      {"added_tokens.json", R"({"<|im_start|>": 600})"},
+      {"tokenizer_config.json", R"({"added_tokens_decoder":{"600":{"content":"<|im_start|>"}}})"}};
+  for (const auto& [name, text] : all) {
+    const TemporaryFolder folder;
+    folder.write("tokenizer.model", read_file(kFixture / "tokenizer.model"));
+    EXPECT_NO_THROW(load_tokenizer(folder.path()));
+    folder.write(name, text);
+    EXPECT_THAT(error_message<WeightsError>([&] { load_tokenizer(folder.path()); }),
+                AllOf(HasSubstr("<|im_start|> with id 600"), HasSubstr("tokenizer.json")));
+    folder.write("config.json", R"({"vocab_size": 600})");  // the model never produces it
+    EXPECT_NO_THROW(load_tokenizer(folder.path()));
+  }
+}
+
+TEST(TokenizerTest, SpecialTokensMapNamesWhatTheConfigLeavesOpen) {
+  const TemporaryFolder folder;
+  folder.write("tokenizer.model", read_file(kFixture / "tokenizer.model"));
+  folder.write("special_tokens_map.json", R"({"eos_token": {"content": "<start_of_turn>"}})");
+  EXPECT_EQ(load_tokenizer(folder.path())->eos(), 4);
+  folder.write("tokenizer_config.json", R"({"eos_token": "<eos>"})");
+  EXPECT_NE(load_tokenizer(folder.path())->eos(), 4);
+}
+
 TEST(TokenizerTest, FilesAreToldApartByTheirContent) {
   const TemporaryFolder folder;
   EXPECT_EQ(load_tokenizer(folder.write("a", read_file(kFixture / "tokenizer.json")))->vocab_size(),

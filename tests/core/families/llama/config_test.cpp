@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/families/model.h"
 #include "core/transformer/rope_config.h"
+#include "tests/support/error_message.h"
 #include "tests/support/golden.h"
 #include "tests/support/parameter_name.h"
 #include "tests/support/temporary_folder.h"
@@ -269,6 +270,33 @@ INSTANTIATE_TEST_SUITE_P(
                        json::array({"full_attention", "sliding_attention", "full_attention"}),
                        "use_sliding_window is false"}),
     ParameterName());
+
+TEST(UnsupportedModelTest, IsNamedForWhatItIs) {
+  const auto complaint = [](const std::string& file, const std::string& text) {
+    const TemporaryFolder folder;
+    folder.write(file, text);
+    return error_message<WeightsError>([&] { open_model(folder.path()); });
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(complaint("config.json", R"({"model_type": "gemma3n_text"})"),
+              HasSubstr("is 'gemma3n_text' (Gemma 3n, a family that is not supported); known:"));
+  EXPECT_THAT(complaint("config.json", R"({"model_type": "gemma4"})"), HasSubstr("(Gemma 4, "));
+  EXPECT_THAT(complaint("config.json", R"({"model_type": "mamba"})"),
+              HasSubstr("is 'mamba'; known:"));
+  EXPECT_THAT(complaint("adapter_config.json", "{}"),
+              testing::AllOf(HasSubstr("holds an adapter (LoRA"), HasSubstr("merge_and_unload")));
+}
+
+TEST(UnsupportedModelTest, PickledWeightsSayHowToConvertThem) {
+  for (const char* file : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    const TemporaryFolder folder;
+    folder.write("config.json", smallest("llama").dump());
+    folder.write(file, "");
+    EXPECT_THAT(error_message<WeightsError>([&] { open_model(folder.path()); }),
+                testing::HasSubstr("save_pretrained(..., safe_serialization=True)"))
+        << file;
+  }
+}
 
 }  // namespace
 }  // namespace specdec

@@ -43,7 +43,9 @@ class HeadTargetTest : public testing::Test {
 };
 
 TEST_F(HeadTargetTest, AnotherEosBosOrLengthIsNoOtherTarget) {
-  const std::vector<json> all = {json::object(), {{"eos_token_id", {1, 7}}}, {{"bos_token_id", 5}},
+  const std::vector<json> all = {json::object(),
+                                 {{"eos_token_id", {1, 7}}},
+                                 {{"bos_token_id", 5}},
                                  {{"max_position_embeddings", 99}}};
   for (const json& changes : all) {
     edit(changes);
@@ -87,6 +89,38 @@ TEST_F(HeadTargetTest, IsReadAsItIsWritten) {
   EXPECT_EQ(note(read_head_target(JsonKeys(before, "config.json"))), "");
 }
 
+TEST(HeadKindTest, BlockDraftersAreNamed) {
+  const std::vector<std::pair<std::string, json>> all = {
+      {"DFlash",
+       {{"architectures", {"DFlashDraftModel"}}, {"dflash_config", {{"mask_token_id", 4}}}}},
+      {"DFlash2", {{"architectures", {"DFlash2DraftModel"}}, {"dflash_config", json::object()}}},
+      {"DFlash2",
+       {{"architectures", {"DFlash2DraftModel"}}, {"speculators_model_type", "dflash2"}}},
+      {"Domino",
+       {{"architectures", {"DominoDraftModel"}},
+        {"dflash_config", {{"projector_type", "domino"}}}}},
+      {"DSpark",
+       {{"architectures", {"DFlashDraftModel"}},
+        {"dflash_config", {{"projector_type", "dspark"}}}}},
+      {"DSpark", {{"architectures", {"Gemma4DSparkModel"}}, {"model_type", "gemma4_unified_text"}}},
+      {"DSpark", {{"architectures", {"DSparkSpeculator"}}, {"speculators_model_type", "dspark"}}},
+      {"P-EAGLE", {{"architectures", {"PEagleSpeculator"}}, {"speculators_model_type", "peagle"}}}};
+  for (const auto& [name, config] : all) {
+    const TemporaryFolder folder;
+    folder.write("config.json", config.dump());
+    const std::string wanted =
+        "says that this is a " + name + " draft head, which is not supported";
+    EXPECT_THAT(error_message<WeightsError>([&] { describe_model(folder.path()); }),
+                HasSubstr(wanted));
+    EXPECT_THAT(error_message<WeightsError>(
+                    [&] { load_eagle_config(folder.path(), EagleVersion::kEagle3); }),
+                HasSubstr(wanted));
+  }
+  const json eagle = {{"architectures", {"Eagle3Speculator"}},
+                      {"speculators_model_type", "eagle3"}};
+  EXPECT_EQ(head_kind(JsonKeys(eagle, "config.json")), "eagle3");
+}
+
 TEST(EagleCaptureLayersTest, ADefaultThatNamesALayerTwiceSaysWhatToWrite) {
   EagleConfig config;
   config.version = EagleVersion::kEagle3;
@@ -94,10 +128,9 @@ TEST(EagleCaptureLayersTest, ADefaultThatNamesALayerTwiceSaysWhatToWrite) {
   config.hidden_size = target.hidden_size = 16;
   config.vocab_size = target.vocab_size = 8;
   target.num_layers = 6;
-  EXPECT_THAT(
-      error_message<WeightsError>([&] { check_eagle_config(config, target, "head"); }),
-      AllOf(HasSubstr("eagle_aux_hidden_state_layer_ids in its config.json is missing"),
-            HasSubstr("one of the target's 6 layers twice")));
+  EXPECT_THAT(error_message<WeightsError>([&] { check_eagle_config(config, target, "head"); }),
+              AllOf(HasSubstr("eagle_aux_hidden_state_layer_ids in its config.json is missing"),
+                    HasSubstr("one of the target's 6 layers twice")));
   config.capture_layers = {1, 3, 4};
   EXPECT_NO_THROW(check_eagle_config(config, target, "head"));
 }
