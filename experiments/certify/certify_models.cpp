@@ -37,17 +37,6 @@ void save_random(const std::filesystem::path& folder, uint64_t seed) {
   save_gemma(*random_gemma(tiny_config(), {.seed = seed}), folder, at::kFloat);
 }
 
-/// The same for every machine, so that decisions that depend on speed can be repeated: drafting
-/// pays.
-CostCurve made_up_cost_curve(const std::string& name) {
-  const double base = name == "target" ? 1e-3 : 1e-5;
-  CostCurve curve;
-  for (const int64_t tokens : {1, 64}) {
-    curve.points.push_back({tokens, 0, base * (1.0 + 0.01 * static_cast<double>(tokens))});
-  }
-  return curve;
-}
-
 }  // namespace
 
 ScratchFolder::ScratchFolder() {
@@ -110,6 +99,15 @@ NextLogits CertifyModels::target_logits() {
     }
     return logits;
   };
+}
+
+CostCurve made_up_cost_curve(const std::string& name) {
+  const double base = name == "target" ? 1e-3 : 1e-5;
+  CostCurve curve;
+  for (const int64_t tokens : {1, 64}) {
+    curve.points.push_back({tokens, 0, base * (1.0 + 0.01 * static_cast<double>(tokens))});
+  }
+  return curve;
 }
 
 std::string replace_all(std::string text, const std::string& from, const std::string& to) {

@@ -1,13 +1,20 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <ostream>
+#include <sstream>
 
 #include "core/error.h"
+#include "core/formats/atomic_file.h"
+#include "core/formats/json_text.h"
 #include "experiments/certify/certify_config.h"
+#include "experiments/certify/certify_replay.h"
 #include "experiments/certify/certify_report.h"
 #include "experiments/cli/commands.h"
+#include "experiments/config/names.h"
 #include "experiments/terminal/interrupt.h"
 #include "experiments/terminal/json_option.h"
 
@@ -19,6 +26,10 @@ struct CertifyArguments {
   std::string config;
   std::vector<std::string> sets;
   ConfigCertifyOptions statistical;
+  std::vector<std::string> strategies;  ///< of the config; none = all
+  std::string rows;                     ///< file to write recorded rows to; "" = none
+  std::string replay;                   ///< file of rows to replay without the model; "" = none
+  bool replay_only = false;
   JsonOption json;
 };
 
@@ -32,6 +43,69 @@ int certify_exactly(const CommandContext& context, CertifyArguments& arguments) 
   return result.passed() ? 0 : 1;
 }
 
+/// Keeps the strategies that were asked for; those with a verifier come first. Throws ConfigError
+/// for a name that the config does not have.
+void choose_strategies(ExperimentPlan& plan, const std::vector<std::string>& wanted) {
+  std::vector<std::string> known;
+  for (auto& point : plan.points) {
+    for (const auto& strategy : point.config.strategies) {
+      if (std::find(known.begin(), known.end(), strategy.name) == known.end()) {
+        known.push_back(strategy.name);
+      }
+    }
+  }
+  for (const auto& name : wanted) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      throw ConfigError("--strategies: the config has no strategy '" + name + "'" +
+                        known_names_text(name, known));
+    }
+  }
+  for (auto& point : plan.points) {
+    auto& strategies = point.config.strategies;
+    if (!wanted.empty()) {
+      std::erase_if(strategies, [&](const StrategyConfig& strategy) {
+        return std::find(wanted.begin(), wanted.end(), strategy.name) == wanted.end();
+      });
+    }
+    std::stable_partition(strategies.begin(), strategies.end(), [](const StrategyConfig& strategy) {
+      return !strategy.verifier.empty();
+    });
+  }
+}
+
+/// Replays rows that were recorded now, or before.
+std::vector<ReplayTest> replay_plan(const CommandContext& context,
+                                    const CertifyArguments& arguments, const ExperimentPlan& plan,
+                                    ReplayStage& stage) {
+  const ReplayOptions options{.quiet = context.flags.quiet};
+  const auto rows = arguments.replay.empty() ? record_rows(plan, stage, options, context.err)
+                                             : read_rows_json(arguments.replay);
+  if (!arguments.rows.empty()) {
+    std::ostringstream text;
+    write_rows_json(text, rows);
+    write_file(arguments.rows, text.str());
+  }
+  return replay_config(plan, stage, rows, options);
+}
+
+int report_replay(const std::vector<ReplayTest>& tests, JsonOutput& json) {
+  const nlohmann::json whole = {{"replay", replay_json(tests)}, {"passed", passed(tests)}};
+  json.write_result([](std::ostream&) {},
+                    [&](std::ostream& out) { out << json_text(whole, 1) << "\n"; });
+  return passed(tests) ? 0 : 1;
+}
+
+/// The certificate's JSON, with replay's beside it.
+void write_both_json(std::ostream& out, const ConfigCertificate& certificate,
+                     const std::vector<ReplayTest>& tests) {
+  std::ostringstream text;
+  write_config_certificate_json(text, certificate);
+  auto whole = nlohmann::json::parse(text.str());
+  whole["replay"] = replay_json(tests);
+  whole["passed"] = certificate.passed() && passed(tests);
+  out << json_text(whole, 1) << "\n";
+}
+
 int certify_statistically(const CommandContext& context, CertifyArguments& arguments) {
   if (!arguments.exact.names.empty()) {
     throw ConfigError("certify takes NAMEs or --config, not both: a config names its strategies");
@@ -39,13 +113,46 @@ int certify_statistically(const CommandContext& context, CertifyArguments& argum
   JsonOutput json(arguments.json, context.out);
   auto overrides = context.overrides();
   overrides.insert(overrides.end(), arguments.sets.begin(), arguments.sets.end());
-  const auto plan = load_experiment(arguments.config, overrides, context.components);
+  const auto stage = std::make_shared<ReplayStage>();
+  const auto components = replay_components(context.components, stage);
+  auto plan = load_experiment(arguments.config, overrides, components);
+  choose_strategies(plan, arguments.strategies);
   const InterruptGuard guard;
+  const auto replayed = replay_plan(context, arguments, plan, *stage);
+  if (!json.replaces_text()) {
+    write_replay(context.out, replayed);
+  }
+  if (arguments.replay_only || !arguments.replay.empty()) {
+    return report_replay(replayed, json);
+  }
   arguments.statistical.quiet = context.flags.quiet;
   const auto certificate = certify_config(plan, arguments.statistical, context.err);
   json.write_result([&](std::ostream& out) { write_config_certificate(out, certificate); },
-                    [&](std::ostream& out) { write_config_certificate_json(out, certificate); });
-  return certificate.passed() ? 0 : 1;
+                    [&](std::ostream& out) { write_both_json(out, certificate, replayed); });
+  return certificate.passed() && passed(replayed) ? 0 : 1;
+}
+
+void add_replay(CLI::App& command, CertifyArguments& arguments, CLI::Option* config) {
+  command
+      .add_option("--strategies", arguments.strategies, "strategies of the config (default: all)")
+      ->delimiter(',')
+      ->expected(1, 1000)
+      ->allow_extra_args(false)
+      ->needs(config);
+  auto* rows = command
+                   .add_option("--rows", arguments.rows,
+                               "write the recorded distributions to this JSON file")
+                   ->needs(config);
+  command
+      .add_option("--replay", arguments.replay,
+                  "replay the distributions of a file that --rows wrote; loads no weights, and "
+                  "draws no samples")
+      ->excludes(rows)
+      ->needs(config);
+  command
+      .add_flag("--replay-only", arguments.replay_only,
+                "record and replay distributions, and draw no samples")
+      ->needs(config);
 }
 
 void add_config_mode(CLI::App& command, CertifyArguments& arguments) {
@@ -84,6 +191,7 @@ void add_config_mode(CLI::App& command, CertifyArguments& arguments) {
       ->check(CLI::Range(1, 100'000))
       ->needs(config)
       ->capture_default_str();
+  add_replay(command, arguments, config);
 }
 
 }  // namespace
@@ -113,7 +221,12 @@ void add_certify_command(CLI::App& app, CommandContext& context) {
       "combinations with the reason; a component that no combination tested is a failure.\n"
       "\n"
       "With --config: tests the strategies of an experiment on its checkpoints.\n"
-      "Sampled configs: at every position, whether the output favours the tokens that the drafter "
+      "Sampled configs, first by replay: distributions of a few steps are recorded, small targets "
+      "and\n"
+      "drafters are made of them, and every random outcome of the config's verifiers and draft "
+      "shapes is\n"
+      "enumerated, to 1e-12. Then by samples: at every position, whether the output favours the "
+      "tokens that the drafter "
       "rates\n"
       "above the target; and Pearson's chi-square of the first tokens against the target's exact\n"
       "distribution. p-values are adjusted by Holm's method. The sensitivity is printed; a test "
@@ -131,7 +244,9 @@ void add_certify_command(CLI::App& app, CommandContext& context) {
       "  specdec certify rejection --seeds 5\n"
       "  specdec certify draft_model --json\n"
       "  specdec certify --config configs/pair.yaml\n"
-      "  specdec certify --config configs/sampled.yaml --detect 0.02");
+      "  specdec certify --config configs/sampled.yaml --detect 0.02\n"
+      "  specdec certify --config configs/gemma3.yaml --set sampling.temperature=0.8 "
+      "--replay-only");
   command->callback([&context, arguments] {
     context.action = [&context, arguments] {
       return arguments->config.empty() ? certify_exactly(context, *arguments)
