@@ -18,8 +18,8 @@ struct TokenizerConfig {
 /// Throws WeightsError naming `where` and the key: no JSON object, a value of another type.
 TokenizerConfig parse_tokenizer_config(std::string_view text, const std::string& where);
 
-/// Of a folder's tokenizer_config.json, of its special_tokens_map.json what that leaves open, and of
-/// its chat_template.jinja, which has the last word on the template; each may be missing.
+/// Of a folder's tokenizer_config.json, of its special_tokens_map.json what that leaves open, and
+/// of its chat_template.jinja, which has the last word on the template; each may be missing.
 TokenizerConfig read_tokenizer_config(const std::filesystem::path& folder);
 
 }  // namespace specdec

@@ -127,10 +127,10 @@ class Replay {
     test_.own = larger(test_.own, own);
     for (int64_t seed = 1; seed <= options_.tables + 1; ++seed) {
       const bool wide = seed > options_.tables;
-      run_reduced(rows, {.table = {.seed = static_cast<uint64_t>(seed),
-                                   .vocab = wide ? kWideVocab : 0},
-                         .drawn = drawn,
-                         .max_depth = own.depth});
+      run_reduced(rows,
+                  {.table = {.seed = static_cast<uint64_t>(seed), .vocab = wide ? kWideVocab : 0},
+                   .drawn = drawn,
+                   .max_depth = own.depth});
     }
     try_table(rows, {.table = {.seed = 1, .entries = 3},
                      .drawn = drawn,
@@ -145,7 +145,8 @@ class Replay {
     const std::vector<ReplayRow> dense = {{"", "", drawn, all, all}};
     const ReplayTables tables(dense, {.seed = 1, .entries = kWideVocab});
     TableModel target(tables);
-    const auto strategy = make_({target, tables, drafter(tables, {.drawn = drawn, .max_depth = 256})});
+    const auto strategy =
+        make_({target, tables, drafter(tables, {.drawn = drawn, .max_depth = 256})});
     CounterRandomness random(1);
     (void)generate(*strategy, task_of(tables, {.new_tokens = kProbeText}), random, false);
     return target.largest();
@@ -196,9 +197,8 @@ class Replay {
     }
     const auto logits = [&](TokenSpan history) { return tables.target_logits(history); };
     const auto wanted = reference_distribution(logits, task_of(tables, run));
-    test_.difference =
-        std::max(test_.difference,
-                 max_difference(run.whole ? found : continued(found, wanted), wanted));
+    test_.difference = std::max(
+        test_.difference, max_difference(run.whole ? found : continued(found, wanted), wanted));
     ++test_.tables;
     test_.ran = larger(test_.ran, target.largest());
     return true;

@@ -37,9 +37,9 @@ struct ReplayTest {
   bool own_rows = true;  ///< else too few were recorded, and they are of all strategies
   int64_t tables = 0;
   int64_t outcomes = 0;
-  double difference = 0.0;  ///< the largest between the output's distribution and the target's
-  DraftSize own = {};            ///< of the first draft that the strategy's shape plans
-  DraftSize ran = {};            ///< the largest draft of the tables
+  double difference = 0.0;   ///< the largest between the output's distribution and the target's
+  DraftSize own = {};        ///< of the first draft that the strategy's shape plans
+  DraftSize ran = {};        ///< the largest draft of the tables
   std::string not_run = {};  ///< why; "" when it ran
   std::string error = {};    ///< a check of specdec's own that failed on the way
 

@@ -127,10 +127,10 @@ void write_rows_json(std::ostream& out, const std::vector<ReplayRow>& rows) {
   out << "{\"rows\": [\n";
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto& row = rows[i];
-    out << fmt::format("{{\"point\": {}, \"strategy\": {}, \"drawn\": {}, \"p\": {}, \"q\": {}}}{}\n",
-                       json_text(nlohmann::json(row.point)),
-                       json_text(nlohmann::json(row.strategy)), row.drawn, digits(row.p),
-                       digits(row.q), i + 1 < rows.size() ? "," : "");
+    out << fmt::format(
+        "{{\"point\": {}, \"strategy\": {}, \"drawn\": {}, \"p\": {}, \"q\": {}}}{}\n",
+        json_text(nlohmann::json(row.point)), json_text(nlohmann::json(row.strategy)), row.drawn,
+        digits(row.p), digits(row.q), i + 1 < rows.size() ? "," : "");
   }
   out << "]}\n";
 }

@@ -63,7 +63,7 @@ std::vector<double> ReplayTables::draft_logits(TokenSpan history) const {
 }
 
 std::vector<double> ReplayTables::logits(TokenSpan history,
-                                         std::vector<double> ReplayRow::* probs) const {
+                                         std::vector<double> ReplayRow::*probs) const {
   const uint64_t hashed = hash(history, options_.seed);
   const ReplayRow& row = rows_[hashed % rows_.size()];
   const auto turn = static_cast<int64_t>(mix(hashed) % static_cast<uint64_t>(options_.entries));
@@ -77,8 +77,7 @@ std::vector<double> ReplayTables::logits(TokenSpan history,
 }
 
 DraftSize larger(const DraftSize& a, const DraftSize& b) {
-  return {std::max(a.nodes, b.nodes), std::max(a.depth, b.depth),
-          std::max(a.branches, b.branches)};
+  return {std::max(a.nodes, b.nodes), std::max(a.depth, b.depth), std::max(a.branches, b.branches)};
 }
 
 ForwardResult TableModel::forward(const TokenBatch& batch, const ForwardOptions& options) {
@@ -135,9 +134,9 @@ void TableModel::commit(std::span<const int64_t> path, int64_t row) {
   SPECDEC_CHECK(row == 0, "a table has one row, not row {}", row);
   int64_t parent = -1;
   for (const int64_t node : path) {
-    SPECDEC_CHECK(node >= 0 && node < std::ssize(pending_) &&
-                      parents_[static_cast<size_t>(node)] == parent,
-                  "node {} does not continue the path", node);
+    SPECDEC_CHECK(
+        node >= 0 && node < std::ssize(pending_) && parents_[static_cast<size_t>(node)] == parent,
+        "node {} does not continue the path", node);
     kept_.push_back(pending_[static_cast<size_t>(node)]);
     parent = node;
   }

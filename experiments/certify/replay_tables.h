@@ -33,7 +33,7 @@ class ReplayTables {
 
  private:
   Token name(int64_t entry) const;
-  std::vector<double> logits(TokenSpan history, std::vector<double> ReplayRow::* probs) const;
+  std::vector<double> logits(TokenSpan history, std::vector<double> ReplayRow::*probs) const;
 
   std::vector<ReplayRow> rows_;  // of so many entries
   ReplayTableOptions options_;

@@ -62,6 +62,9 @@ void print_rows(std::ostream& out, const std::vector<ImportedRow>& rows) {
          positions.empty() ? "-" : positions, number_text(total_tokens_per_second(counts), 1)});
   }
   write_aligned(out, table, 1);
+  out << "acceptance length: 1 + accepted / drafts. tokens/step: committed / steps, those without "
+         "a "
+         "draft\nincluded, which Spec-Bench calls mean accepted tokens.\n";
 }
 
 int import(const CommandContext& context, const ImportArguments& arguments) {

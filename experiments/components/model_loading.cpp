@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/families/model.h"
@@ -135,9 +138,28 @@ ActivationFormat parse_activations(const std::string& name) {
 }
 
 std::string format_text(const TransformerWeights& model) {
-  const Linear& matrix = model.layers.empty() ? model.head : model.layers.front().gate_up;
-  const bool rounds = matrix.activations() == ActivationFormat::kInt8;
-  return fmt::format("{}{}", format_name(matrix.format()), rounds ? ", activations int8" : "");
+  std::map<WeightFormat, int64_t> weights;
+  const auto count = [&](const Linear& matrix) {
+    for (int64_t output = 0; output < matrix.out(); ++output) {
+      weights[matrix.format(output)] += matrix.in();
+    }
+  };
+  count(model.head);
+  for (const LayerWeights& layer : model.layers) {
+    for (const Linear* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
+      count(*matrix);
+    }
+  }
+  std::vector<std::pair<int64_t, std::string>> formats;
+  for (const auto& [format, number] : weights) {
+    formats.emplace_back(-number, format_name(format));
+  }
+  std::sort(formats.begin(), formats.end());
+  std::string text;
+  for (const auto& [number, name] : formats) {
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text + (model.activations == ActivationFormat::kInt8 ? ", activations int8" : "");
 }
 
 void check_activations(const ModelOptions& options) {

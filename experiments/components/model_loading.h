@@ -74,7 +74,8 @@ ActivationFormat parse_activations(const std::string& name);
 void check_activations(const ModelOptions& options);
 /// "float32", "bfloat16"; "" = as the activations. Throws ConfigError for others.
 KvFormat parse_kv_dtype(const std::string& name);
-/// How a model computes, such as "bfloat16", or "Q4_1, activations int8": by its first layer.
+/// How a model computes, such as "bfloat16", or "Q5_0, Q8_0, Q4_K, Q6_K, activations int8": the
+/// formats of all its matrices, those of most weights first.
 std::string format_text(const TransformerWeights& model);
 /// Throws ConfigError for an unknown device, or one that this build or machine does not have.
 at::Device parse_device(const std::string& name);

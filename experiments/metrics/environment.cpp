@@ -125,6 +125,7 @@ nlohmann::json environment_json(const Environment& environment) {
           {"build_type", environment.build_type},
           {"libraries", environment.libraries},
           {"device", environment.device},
+          {"model", environment.model},
           {"dtype", environment.dtype},
           {"weights", environment.weights},
           {"warnings", environment.warnings}};
@@ -150,6 +151,7 @@ Environment parse_environment(const nlohmann::json& json) {
   read("build_type", environment.build_type);
   read("libraries", environment.libraries);
   read("device", environment.device);
+  read("model", environment.model);
   read("dtype", environment.dtype);
   read("weights", environment.weights);
   read("warnings", environment.warnings);

@@ -29,13 +29,15 @@ struct Environment {
   std::map<std::string, std::string> libraries;  ///< name to version: libtorch, fmt, yaml-cpp, ...
   // Set by the experiment:
   std::string thread_reason;  ///< "asked for", or what was measured
+  std::string model;          ///< the target's weights, as given
   std::string device = "cpu";
-  std::string dtype;
+  std::string dtype;  ///< the formats of the target's weights, the largest share first
   std::map<std::string, std::string> weights;  ///< path as given to fingerprint
   std::vector<std::string> warnings = {};      ///< of these weights, for whoever reads the report
 };
 
-/// Reads all but device, gpu, dtype and weights; what the system does not report is "unknown".
+/// Reads all but model, device, gpu, dtype and weights; what the system does not report is
+/// "unknown".
 Environment read_environment();
 
 nlohmann::json environment_json(const Environment& environment);

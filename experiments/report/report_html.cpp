@@ -61,6 +61,12 @@ void write_warnings(std::ostream& out, const Report& report) {
   out << "</ul></div>\n";
 }
 
+/// "models/target (float32)"; runs of earlier versions do not name the model.
+std::string model_text(const Environment& machine) {
+  const std::string formats = machine.dtype.empty() ? "run" : machine.dtype;
+  return machine.model.empty() ? formats : fmt::format("{} ({})", machine.model, formats);
+}
+
 void write_header(std::ostream& out, const Report& report) {
   const Environment& machine = report.environment;
   out << "<h1>" << escape_html(report.name) << "</h1>\n";
@@ -73,8 +79,8 @@ void write_header(std::ostream& out, const Report& report) {
   }
   out << paragraph(
       fmt::format("{}; {} on {} ({} cores, {} thread{}), GPU: {}; commit {}", machine.date,
-                  machine.dtype.empty() ? "run" : machine.dtype, machine.cpu, machine.cores,
-                  machine.threads, machine.threads == 1 ? "" : "s", machine.gpu, machine.commit),
+                  model_text(machine), machine.cpu, machine.cores, machine.threads,
+                  machine.threads == 1 ? "" : "s", machine.gpu, machine.commit),
       " class=\"soft\"");
   if (!report.command.empty()) {
     out << "<pre><code>" << escape_html(report.command) << "</code></pre>\n";
@@ -228,6 +234,7 @@ void write_origin(std::ostream& out, const Report& report) {
   add("CPU", machine.cpu);
   add("cores, threads", fmt::format("{}, {}", machine.cores, machine.threads));
   add("GPU", machine.gpu);
+  add("model", machine.model);
   add("device, dtype", machine.device + ", " + machine.dtype);
   add("compiler, build", machine.compiler + ", " + machine.build_type);
   for (const auto& [library, version] : machine.libraries) {

@@ -27,7 +27,9 @@ const std::vector<SpecBenchTable>& tables() {
   using Row = const SummaryRow&;
   static const std::vector<SpecBenchTable> all = {
       {"Mean accepted tokens",
-       "Tokens that a step adds, correction or bonus token included: committed / steps.",
+       "Tokens that a step adds, correction or bonus token included: committed / steps, which is "
+       "tokens/step elsewhere in specdec. The acceptance length, 1 + accepted / drafts, leaves out "
+       "steps without a draft.",
        [](Row row) { return number_text(tokens_per_step(row.counts), 2); }},
       {"Tokens per second", "All new tokens / (prefill and decode time), of totals.",
        [](Row row) { return number_text(total_tokens_per_second(row.counts), 1); }},

@@ -132,6 +132,7 @@ void RunSetup::describe_environment() {
   }
   environment_.device = config.model.device;
   environment_.gpu = gpu_name(parse_device(config.model.device));
+  environment_.model = config.weights.string();
   environment_.dtype = format_text(groups_.front().target->weights());
 }
 

@@ -120,8 +120,7 @@ TEST_F(Gemma3Test, LogitsAndGreedyTokensEqualTheReference) {
   for (const auto dtype : {std::optional(at::kFloat), std::optional<at::ScalarType>()}) {
     TransformerModel model(load_model(file_, {.dtype = dtype}), paged_kv());
     for (const auto& one : data("reference.json")["cases"]) {
-      const Tensor logits =
-          model.prefill_get_last_logits(one["ids"].get<std::vector<Token>>());
+      const Tensor logits = model.prefill_get_last_logits(one["ids"].get<std::vector<Token>>());
       for (const auto& [token, logit] : one["top"].get<std::vector<std::pair<int64_t, float>>>()) {
         EXPECT_NEAR(logits[token].item<float>(), logit, 2e-3) << one["text"] << token;
       }
