@@ -118,7 +118,7 @@ TEST_P(ReplayRowsTest, ASharedRandomNumberIsFound) {
 }
 
 template <class Broken>
-ReplayMake with_drafter() {
+ReplayMake on_tables() {
   return [](ReplayParts parts) {
     const auto table = [&tables = parts.tables](TokenSpan history) {
       return tables.draft_logits(history);
@@ -130,10 +130,10 @@ ReplayMake with_drafter() {
 }
 
 TEST_P(ReplayRowsTest, DraftersThatAreBrokenOnTheTablesAreFound) {
-  EXPECT_GT(difference(with_drafter<WrongDistributionDrafter>()), 1e-4);
-  EXPECT_GT(difference(with_drafter<DroppingDrafter>()), 1e-4);
-  EXPECT_GT(difference(with_drafter<StrippingDrafter>()), 1e-4);
-  EXPECT_GT(difference(with_drafter<RerankingDrafter>()), 1e-4);
+  EXPECT_GT(difference(on_tables<WrongDistributionDrafter>()), 1e-4);
+  EXPECT_GT(difference(on_tables<DroppingDrafter>()), 1e-4);
+  EXPECT_GT(difference(on_tables<StrippingDrafter>()), 1e-4);
+  EXPECT_GT(difference(on_tables<RerankingDrafter>()), 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ReplayRowsTest, testing::Values("gemma3", "smollm2"));
