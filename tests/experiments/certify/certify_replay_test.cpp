@@ -131,7 +131,6 @@ ReplayMake on_tables() {
 
 TEST_P(ReplayRowsTest, DraftersThatAreBrokenOnTheTablesAreFound) {
   EXPECT_GT(difference(on_tables<WrongDistributionDrafter>()), 1e-4);
-  EXPECT_GT(difference(on_tables<DroppingDrafter>()), 1e-4);
   EXPECT_GT(difference(on_tables<StrippingDrafter>()), 1e-4);
   EXPECT_GT(difference(on_tables<RerankingDrafter>()), 1e-4);
 }

@@ -57,13 +57,13 @@ TEST(ModelLoadingTest, HeadersThatTheCatalogReadAreNotReadAgain) {
   EXPECT_THROW(alone.weights(file), WeightsError);
 }
 
-/// The file's matrices are in Q4_1, but for the embedding, which is the head too, in Q8_0.
+/// A file as llama.cpp quantises it, with matrices in several formats.
 TEST(ModelLoadingTest, AllFormatsAreNamed) {
   ModelLoader loader({.dtype = "stored", .threads = 1});
-  const auto weights = loader.weights(test_data("gguf/llama-q4_1.gguf"));
+  const auto weights = loader.weights(test_data("gguf/gemma3-mixed.gguf"));
   EXPECT_THAT(format_text(*weights),
               testing::AllOf(testing::HasSubstr("Q4_1"), testing::HasSubstr(", "),
-                             testing::Not(testing::HasSubstr("Q5"))));
+                             testing::HasSubstr("Q5_0"), testing::HasSubstr("bfloat16")));
 }
 
 TEST(ModelLoadingTest, TokensThatPadTheVocabularyAreNeverGenerated) {
