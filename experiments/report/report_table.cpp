@@ -46,13 +46,8 @@ void write_pivot(std::ostream& out, const Report& report) {
   write_aligned(out, rows, report.sweep_keys.size());
 }
 
-}  // namespace
-
-void write_table(std::ostream& out, const Report& report) {
-  const auto warnings = measurement_warnings(report);
-  for (const std::string& warning : warnings) {
-    out << "Warning: " << one_line(warning, kLineCharacters) << "\n";
-  }
+/// A row for each strategy, category or point of the sweep.
+void write_rows(std::ostream& out, const Report& report) {
   const bool sweep = has_sweep(report);
   // Categories at every point of a sweep would be too much for a terminal; the page has them.
   const bool categories =
@@ -96,6 +91,16 @@ void write_table(std::ostream& out, const Report& report) {
     rows.push_back(std::move(cells));
   }
   write_aligned(out, rows, names);
+}
+
+}  // namespace
+
+void write_table(std::ostream& out, const Report& report) {
+  const auto warnings = measurement_warnings(report);
+  for (const std::string& warning : warnings) {
+    out << "Warning: " << one_line(warning, kLineCharacters) << "\n";
+  }
+  write_rows(out, report);
   write_pivot(out, report);
   if (std::any_of(report.summary.rows.begin(), report.summary.rows.end(),
                   [](const SummaryRow& row) { return row.speedup.has_value(); })) {
