@@ -26,34 +26,16 @@ class WatchedVerifier final : public Verifier {
   std::shared_ptr<const ReplayStage> stage_;
 };
 
-VerifierRegistry::Entry watched(VerifierRegistry::Entry entry,
-                                const std::shared_ptr<const ReplayStage>& stage) {
-  entry.prepare = [prepare = std::move(entry.prepare), stage](
-                      const ConfigNode& node, const RunPlan& plan) -> VerifierRegistry::Make {
+/// An entry whose components `build` makes, with the entry's own way to make them.
+template <class Registry, class Build>
+typename Registry::Entry built_by(typename Registry::Entry entry, Build build) {
+  entry.prepare = [prepare = std::move(entry.prepare), build](
+                      const ConfigNode& node, const RunPlan& plan) -> typename Registry::Make {
     auto make = prepare(node, plan);
     if (!make) {
       return {};
     }
-    return [make = std::move(make), stage](BuildContext& context) -> std::unique_ptr<Verifier> {
-      auto verifier = make(context);
-      return stage->see ? std::make_unique<WatchedVerifier>(std::move(verifier), stage)
-                        : std::move(verifier);
-    };
-  };
-  return entry;
-}
-
-DrafterRegistry::Entry replaced(DrafterRegistry::Entry entry,
-                                const std::shared_ptr<const ReplayStage>& stage) {
-  entry.prepare = [prepare = std::move(entry.prepare), stage](
-                      const ConfigNode& node, const RunPlan& plan) -> DrafterRegistry::Make {
-    auto make = prepare(node, plan);
-    if (!make) {
-      return {};
-    }
-    return [make = std::move(make), stage](BuildContext& context) {
-      return stage->drafter ? stage->drafter() : make(context);
-    };
+    return [make = std::move(make), build](BuildContext& context) { return build(make, context); };
   };
   return entry;
 }
@@ -66,11 +48,20 @@ Components replay_components(const Components& components,
   all.strategies = components.strategies;
   all.draft_lengths = components.draft_lengths;
   all.trees = components.trees;
+  const auto watched = [stage](const VerifierRegistry::Make& make,
+                               BuildContext& context) -> std::unique_ptr<Verifier> {
+    auto verifier = make(context);
+    return stage->see ? std::make_unique<WatchedVerifier>(std::move(verifier), stage)
+                      : std::move(verifier);
+  };
+  const auto replaced = [stage](const DrafterRegistry::Make& make, BuildContext& context) {
+    return stage->drafter ? stage->drafter() : make(context);
+  };
   for (const auto& [name, entry] : components.verifiers.entries()) {
-    all.verifiers.add(name, watched(entry, stage));
+    all.verifiers.add(name, built_by<VerifierRegistry>(entry, watched));
   }
   for (const auto& [name, entry] : components.drafters.entries()) {
-    all.drafters.add(name, replaced(entry, stage));
+    all.drafters.add(name, built_by<DrafterRegistry>(entry, replaced));
   }
   return all;
 }
