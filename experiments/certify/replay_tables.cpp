@@ -3,28 +3,26 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
 #include "core/error.h"
+#include "core/randomness.h"
 
 namespace specdec {
 namespace {
 
-/// SplitMix64's output function (Steele et al., 2014): every bit depends on every bit.
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31U);
-}
-
+/// Philox keyed by the seed, over the tokens in their order: every bit depends on every token.
 uint64_t hash(TokenSpan tokens, uint64_t seed) {
-  uint64_t hashed = mix(seed);
+  const std::array<uint32_t, 2> key = {static_cast<uint32_t>(seed),
+                                       static_cast<uint32_t>(seed >> 32U)};
+  std::array<uint32_t, 4> state = philox4x32({}, key);
   for (const Token token : tokens) {
-    hashed = mix(hashed ^ static_cast<uint64_t>(token));
+    state[0] ^= static_cast<uint32_t>(token);
+    state = philox4x32(state, key);
   }
-  return hashed;
+  return static_cast<uint64_t>(state[1]) << 32U | state[0];
 }
 
 void copy_row(Tensor& matrix, int64_t row, const std::vector<double>& values) {
@@ -65,8 +63,8 @@ std::vector<double> ReplayTables::draft_logits(TokenSpan history) const {
 std::vector<double> ReplayTables::logits(TokenSpan history,
                                          std::vector<double> ReplayRow::*probs) const {
   const uint64_t hashed = hash(history, options_.seed);
-  const ReplayRow& row = rows_[hashed % rows_.size()];
-  const auto turn = static_cast<int64_t>(mix(hashed) % static_cast<uint64_t>(options_.entries));
+  const ReplayRow& row = rows_[static_cast<uint32_t>(hashed) % rows_.size()];
+  const auto turn = static_cast<int64_t>((hashed >> 32U) % static_cast<uint64_t>(options_.entries));
   std::vector<double> all(static_cast<size_t>(vocab()), -std::numeric_limits<double>::infinity());
   int64_t entry = turn;
   for (const double probability : row.*probs) {

@@ -81,7 +81,7 @@ class ReplayRowsTest : public testing::TestWithParam<std::string> {
  protected:
   static double difference(const ReplayMake& make) {
     ReplayTest test{.strategy = "tried"};
-    replay(make, rows_of(GetParam()), {.most_outcomes = 3000, .tables = 1, .quiet = true}, test);
+    replay(make, rows_of(GetParam()), {.most_outcomes = 3000, .quiet = true}, test);
     EXPECT_EQ(test.error, "");
     EXPECT_GT(test.tables, 0);
     return test.difference;
