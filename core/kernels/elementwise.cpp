@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "core/kernels/checks.h"
 #include "core/kernels/team.h"
@@ -45,6 +46,20 @@ void add_to_rows(const Tensor& row, Tensor& sum) {
   parallel_tiles(sum.size(0), grain, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       SPECDEC_SIMD_CALL(add_values, from, to + n * size, size);
+    }
+  });
+}
+
+template <class T>
+void multiply_rows(const Tensor& input, const Tensor& row, Tensor& out) {
+  const int64_t size = row.size(0);
+  const T* factors = row.const_data_ptr<T>();
+  const int64_t grain = tile_grain(input.size(0), kNanosecondsPerValue * static_cast<double>(size));
+  parallel_tiles(input.size(0), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t n = begin; n < end; ++n) {
+      const T* from = input.const_data_ptr<T>() + n * size;
+      T* to = out.mutable_data_ptr<T>() + n * size;
+      std::transform(from, from + size, factors, to, std::multiplies<>());
     }
   });
 }
@@ -95,6 +110,18 @@ void scaled_copy(const Tensor& input, double factor, Tensor& out) {
     scale_values<double>(input, factor, out);
   } else {
     scale_values<float>(input, factor, out);
+  }
+}
+
+void multiply_rows(const Tensor& input, const Tensor& row, Tensor& out) {
+  check("multiply_rows", input, out);
+  SPECDEC_CHECK(input.dim() == 2 && out.sizes() == input.sizes() &&
+                    is_plain(row, input.scalar_type()) && row.numel() == input.size(1),
+                "multiply_rows: input and out should be [n, size], row [size]");
+  if (input.scalar_type() == at::kDouble) {
+    multiply_rows<double>(input, row, out);
+  } else {
+    multiply_rows<float>(input, row, out);
   }
 }
 

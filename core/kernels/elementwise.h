@@ -19,4 +19,7 @@ void scaled_copy(const Tensor& input, double factor, Tensor& out);
 /// input [n, width] becomes columns first .. first + width - 1 of out [n, wider].
 void copy_columns(const Tensor& input, int64_t first, Tensor& out);
 
+/// out [n, size] = input * row [size].
+void multiply_rows(const Tensor& input, const Tensor& row, Tensor& out);
+
 }  // namespace specdec

@@ -6,6 +6,7 @@
 #include "core/kernels/elementwise.h"
 #include "core/kernels/norm.h"
 #include "core/kernels/soft_cap.h"
+#include "core/kernels/sparse_gate.h"
 
 namespace specdec {
 namespace {
@@ -43,6 +44,43 @@ class CpuOps final : public Ops {
     specdec::gated_activation(gate_up, activation, out);
   }
   void soft_cap(Tensor& values, double cap) override { specdec::soft_cap(values, cap); }
+  void scale(Tensor& values, double factor) override { scaled_copy(values, factor, values); }
+  void multiply_rows(const Tensor& input, const Tensor& row, Tensor& out) override {
+    specdec::multiply_rows(input, row, out);
+  }
+
+  void look_up(const RowTable& table, const Tensor& ids, double factor, Tensor& out) override {
+    table.look_up(ids, factor, out);
+  }
+  void per_layer_inputs(const Tensor& context, const Tensor& token, const PerLayerOptions& options,
+                        Tensor& out) override {
+    specdec::per_layer_inputs(context, token, options, out);
+  }
+  void route(const Tensor& logits, const Tensor& output_scale, Routes& routes) override {
+    specdec::route(logits, output_scale, routes);
+  }
+  void apply_experts(const ExpertMatrices& experts, const Tensor& input, const Routes& routes,
+                     ExpertBuffers& buffers, Tensor& out) override {
+    specdec::apply_experts(experts, input, routes, buffers, out);
+  }
+  void cut_gate(Tensor& gate_up, double deviations) override {
+    specdec::cut_gate(gate_up, deviations);
+  }
+  void altup_route(const Tensor& input, const AltUpRouter& router, Tensor& out) override {
+    specdec::altup_route(input, router, out);
+  }
+  void altup_predict(const Tensor& streams, const Tensor& routes, const Tensor& coefficients,
+                     Tensor& out) override {
+    specdec::altup_predict(streams, routes, coefficients, out);
+  }
+  void altup_correct(const Tensor& activated, const Tensor& routes, const Tensor& coefficients,
+                     int64_t active, Tensor& streams) override {
+    specdec::altup_correct(activated, routes, coefficients, active, streams);
+  }
+  void match_rms(const Tensor& like, Tensor& values) override { specdec::match_rms(like, values); }
+  void mean_stream(const Tensor& streams, Tensor& out) override {
+    specdec::mean_stream(streams, out);
+  }
 };
 
 Tensor new_rows(int64_t rows, int64_t width, const Linear& weight) {

@@ -3,10 +3,14 @@
 
 #include <memory>
 
+#include "core/kernels/altup.h"
 #include "core/kernels/attention.h"
+#include "core/kernels/experts.h"
 #include "core/kernels/gated_activation.h"
 #include "core/kernels/linear.h"
+#include "core/kernels/per_layer_inputs.h"
 #include "core/kernels/qkv.h"
+#include "core/kernels/row_table.h"
 
 namespace specdec {
 
@@ -38,6 +42,26 @@ class Ops {
   virtual void gated_activation(const Tensor& gate_up, Activation activation, Tensor& out) = 0;
   /// In place.
   virtual void soft_cap(Tensor& values, double cap) = 0;
+  /// values *= factor.
+  virtual void scale(Tensor& values, double factor) = 0;
+  /// out [n, size] = input * row [size].
+  virtual void multiply_rows(const Tensor& input, const Tensor& row, Tensor& out) = 0;
+
+  // Gemma 3n and 4; each as the function of this name in core/kernels/.
+  virtual void look_up(const RowTable& table, const Tensor& ids, double factor, Tensor& out) = 0;
+  virtual void per_layer_inputs(const Tensor& context, const Tensor& token,
+                                const PerLayerOptions& options, Tensor& out) = 0;
+  virtual void route(const Tensor& logits, const Tensor& output_scale, Routes& routes) = 0;
+  virtual void apply_experts(const ExpertMatrices& experts, const Tensor& input,
+                             const Routes& routes, ExpertBuffers& buffers, Tensor& out) = 0;
+  virtual void cut_gate(Tensor& gate_up, double deviations) = 0;
+  virtual void altup_route(const Tensor& input, const AltUpRouter& router, Tensor& out) = 0;
+  virtual void altup_predict(const Tensor& streams, const Tensor& routes,
+                             const Tensor& coefficients, Tensor& out) = 0;
+  virtual void altup_correct(const Tensor& activated, const Tensor& routes,
+                             const Tensor& coefficients, int64_t active, Tensor& streams) = 0;
+  virtual void match_rms(const Tensor& like, Tensor& values) = 0;
+  virtual void mean_stream(const Tensor& streams, Tensor& out) = 0;
 
   // The same into new tensors.
   Tensor linear(const Linear& weight, const Tensor& input);

@@ -17,7 +17,11 @@ struct QkvTask {
   const int32_t *rows, *slots, *positions, *page_table;
   int64_t row_capacity, page_size;
   int64_t nodes, heads, kv_heads, head_dim;
+  int64_t kv_projections;
+  bool value_norm;
   T eps;
+
+  int64_t width() const { return (heads + kv_projections * kv_heads) * head_dim; }
 };
 
 template <class T>
@@ -67,6 +71,8 @@ void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tenso
   task.heads = options.heads;
   task.kv_heads = view.kv_heads();
   task.head_dim = view.head_dim();
+  task.kv_projections = options.kv_projections;
+  task.value_norm = options.value_norm;
   task.eps = static_cast<T>(options.eps);
   for (int64_t node = 0; node < task.nodes; ++node) {
     SPECDEC_CHECK(task.positions[node] < options.cos.size(0),
@@ -87,7 +93,9 @@ void check(const Tensor& qkv, const QkvOptions& options, const KvView& view,
   const at::ScalarType dtype = qkv.scalar_type();
   const int64_t nodes = view.tables->nodes;
   const int64_t head_dim = view.head_dim();
-  const int64_t width = (options.heads + 2 * view.kv_heads()) * head_dim;
+  SPECDEC_CHECK(options.kv_projections >= 0 && options.kv_projections <= 2,
+                "qkv_to_cache: {} projections of keys and values", options.kv_projections);
+  const int64_t width = (options.heads + options.kv_projections * view.kv_heads()) * head_dim;
   SPECDEC_CHECK(is_float_or_double(qkv) && is_plain(qkv, dtype) && is_plain(queries, dtype) &&
                     is_plain(view.keys, view.dtype(dtype)) &&
                     is_plain(view.values, view.dtype(dtype)) && is_plain(options.cos, dtype) &&

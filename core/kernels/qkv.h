@@ -12,12 +12,17 @@ struct QkvOptions {
   Tensor k_scale;  ///< [head_dim]
   Tensor cos;      ///< [positions, head_dim / 2], of the activations' dtype
   Tensor sin;
+  /// Projections beside the queries: 2 = keys and values; 1 = keys, whose raw numbers are the
+  /// values too (Gemma 4: K = V); 0 = none, the view's keys and values are another layer's.
+  int64_t kv_projections = 2;
+  bool value_norm = false;  ///< each head of v is normed, without a scale (Gemma 3n, 4)
 };
 
-/// From one fused projection to attention's inputs: splits qkv [n, (heads + 2 * kv_heads) *
-/// head_dim] (all query heads, key heads, value heads), norms the heads of q and k, rotates them
-/// ("rotate half": pairs i and i + head_dim / 2) at the tables' positions, writes k and v into
-/// their slots of the pages, in the cache's format, and q into `queries` [n, heads, head_dim].
+/// From one fused projection to attention's inputs: splits qkv [n, (heads + kv_projections *
+/// kv_heads) * head_dim] (all query heads, key heads, value heads), norms the heads of q and k,
+/// rotates them ("rotate half": pairs i and i + head_dim / 2) at the tables' positions, writes k
+/// and v into their slots of the pages, in the cache's format, and q into `queries` [n, heads,
+/// head_dim].
 void qkv_to_cache(const Tensor& qkv, const QkvOptions& options, const KvView& view,
                   Tensor& queries);
 

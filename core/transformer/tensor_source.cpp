@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "core/error.h"
 #include "core/formats/finite_values.h"
-#include "core/formats/gguf_blocks.h"
 
 namespace specdec {
 namespace {
@@ -21,31 +21,9 @@ const std::set<DType> kIntegers = {DType::kI64, DType::kI32};
 /// About so much of a file is in memory at a time.
 constexpr size_t kPieceBytes = size_t{8} << 20;
 
-at::ScalarType scalar_type(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return at::kDouble;
-    case DType::kF32:
-      return at::kFloat;
-    case DType::kF16:
-      return at::kHalf;
-    case DType::kBF16:
-      return at::kBFloat16;
-    case DType::kI8:
-      return at::kChar;
-    case DType::kI32:
-      return at::kInt;
-    case DType::kBool:
-      return at::kBool;
-    default:
-      break;
-  }
-  return at::kLong;
-}
-
 /// Of values as they are read: those of codes and scales are float32.
 at::ScalarType value_type(DType dtype) {
-  return is_block(dtype) || dtype == DType::kI8 ? at::kFloat : scalar_type(dtype);
+  return is_block(dtype) || dtype == DType::kI8 ? at::kFloat : stored_scalar_type(dtype);
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -73,8 +51,8 @@ std::string full_name(const TensorNames& names, const std::string& name) {
 }
 
 bool is_skipped(const std::string& name) {
-  for (const char* part :
-       {"vision_tower.", "multi_modal_projector.", "vision_model.", "rotary_emb.inv_freq"}) {
+  for (const char* part : {"vision_tower.", "audio_tower.", "embed_vision.", "embed_audio.",
+                           "multi_modal_projector.", "vision_model.", "rotary_emb.inv_freq"}) {
     if (name.find(part) != std::string::npos) {
       return true;
     }
@@ -123,20 +101,6 @@ at::Tensor scaled_rows(const TensorEntry& codes, const TensorEntry& scales, int6
   return (values.unflatten(1, {-1, kInt8Inputs}) * factors.unsqueeze(-1)).flatten(1);
 }
 
-/// Rows as stored; blocks as float32.
-at::Tensor stored_rows(const TensorEntry& entry, int64_t first, int64_t count) {
-  if (!is_block(entry.dtype)) {
-    return mapped_tensor(entry).narrow(0, first, count);
-  }
-  std::vector<int64_t> shape = entry.shape;
-  shape[0] = count;
-  at::Tensor values = at::empty(shape, at::kFloat);
-  const size_t row_bytes = entry.bytes.size() / static_cast<size_t>(entry.shape[0]);
-  dequantize(entry.dtype, entry.bytes.data() + static_cast<size_t>(first) * row_bytes,
-             values.numel(), values.mutable_data_ptr<float>());
-  return values;
-}
-
 /// Undoes TensorEntry::interleaved_rows.
 at::Tensor in_order(const at::Tensor& rows, int64_t group) {
   if (group <= 1) {
@@ -147,11 +111,6 @@ at::Tensor in_order(const at::Tensor& rows, int64_t group) {
 }
 
 }  // namespace
-
-at::Tensor mapped_tensor(const TensorEntry& entry) {
-  auto* data = const_cast<std::byte*>(entry.bytes.data());
-  return at::from_blob(data, entry.shape, at::TensorOptions(scalar_type(entry.dtype)));
-}
 
 uint64_t hash_bytes(uint64_t hash, const void* data, size_t size) {
   const auto* bytes = static_cast<const unsigned char*>(data);
@@ -214,10 +173,45 @@ void TensorSource::copy_into(Linear& matrix, int64_t first, const std::string& n
                              const std::vector<int64_t>& shape) {
   const TensorEntry& entry = take(name, shape, kFloats);
   if (is_block(entry.dtype) && linear_format(entry.dtype) == matrix.format(first)) {
-    copy_blocks(entry, matrix, first);
+    set_blocks(entry, matrix, first);
+    checkpoint_->release(entry);
     return;
   }
   for_rows(entry, [&](int64_t row, const Tensor& rows) { matrix.set_rows(first + row, rows); });
+}
+
+template <class Matrix>
+void TensorSource::copy_stack(std::vector<Matrix>& matrices, int64_t first, const std::string& name,
+                              const std::vector<int64_t>& shape) {
+  const TensorEntry& entry = take(name, shape, kFloats);
+  const size_t bytes = entry.bytes.size() / static_cast<size_t>(shape[0]);
+  for (int64_t i = 0; i < shape[0]; ++i) {
+    auto& matrix = matrices[static_cast<size_t>(i)];
+    TensorEntry one = entry;
+    one.shape = {shape[1], shape[2]};
+    one.bytes = entry.bytes.subspan(static_cast<size_t>(i) * bytes, bytes);
+    if constexpr (std::is_same_v<Matrix, Linear>) {
+      if (is_block(one.dtype) && linear_format(one.dtype) == matrix.format(first)) {
+        set_blocks(one, matrix, first);
+        continue;
+      }
+      matrix.set_rows(first, stored_rows(one, 0, shape[1]));
+    } else {
+      matrix.narrow(0, first, shape[1]).copy_(stored_rows(one, 0, shape[1]));
+    }
+    checkpoint_->release(entry, static_cast<size_t>(i) * bytes, bytes);
+  }
+}
+
+template void TensorSource::copy_stack(std::vector<Tensor>&, int64_t, const std::string&,
+                                       const std::vector<int64_t>&);
+template void TensorSource::copy_stack(std::vector<Linear>&, int64_t, const std::string&,
+                                       const std::vector<int64_t>&);
+
+RowTable TensorSource::row_table(const std::string& name, const std::vector<int64_t>& shape) {
+  std::set<DType> dtypes = kFloats;
+  dtypes.erase(DType::kI8);
+  return {checkpoint_, take(name, shape, dtypes)};
 }
 
 std::optional<WeightFormat> TensorSource::stored_format(const std::string& name) const {
@@ -225,7 +219,7 @@ std::optional<WeightFormat> TensorSource::stored_format(const std::string& name)
   return entry == nullptr ? std::nullopt : linear_format(entry->dtype);
 }
 
-void TensorSource::copy_blocks(const TensorEntry& entry, Linear& matrix, int64_t first) const {
+void TensorSource::set_blocks(const TensorEntry& entry, Linear& matrix, int64_t first) {
   const int64_t rows = entry.shape[0];
   const size_t row_bytes = entry.bytes.size() / static_cast<size_t>(rows);
   const int64_t group = std::max<int64_t>(1, entry.interleaved_rows);
@@ -235,7 +229,6 @@ void TensorSource::copy_blocks(const TensorEntry& entry, Linear& matrix, int64_t
     matrix.set_stored_row(first + (group > 1 ? in_order : row),
                           entry.bytes.data() + static_cast<size_t>(row) * row_bytes);
   }
-  checkpoint_->release(entry);
 }
 
 void TensorSource::for_rows(

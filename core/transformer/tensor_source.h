@@ -10,6 +10,8 @@
 
 #include "core/formats/safetensors.h"
 #include "core/kernels/linear.h"
+#include "core/kernels/row_table.h"
+#include "core/kernels/stored_rows.h"
 
 namespace specdec {
 
@@ -17,10 +19,6 @@ using at::Tensor;
 
 /// FNV-1a over bytes, eight at a time: fast enough to run at every load.
 uint64_t hash_bytes(uint64_t hash, const void* data, size_t size);
-
-/// A tensor over the mapped bytes of a checkpoint, which lives as long as they do. Only copy from
-/// it: ATen has no read-only tensors.
-at::Tensor mapped_tensor(const TensorEntry& entry);
 
 /// Inputs that share a scale in matrices stored as I8: a value is code * scale, the scales are the
 /// F16 tensor "NAME.scales" [rows, columns / 32] beside the codes "NAME" (as in GGUF's Q8_0).
@@ -59,6 +57,13 @@ class TensorSource {
   /// Where both have the same blocks, these are taken over as they are.
   void copy_into(Linear& matrix, int64_t first, const std::string& name,
                  const std::vector<int64_t>& shape);
+  /// Copies a stack of matrices [count, rows, columns] into rows `first` on of as many matrices
+  /// (Tensor or Linear), as copy_into does.
+  template <class Matrix>
+  void copy_stack(std::vector<Matrix>& matrices, int64_t first, const std::string& name,
+                  const std::vector<int64_t>& shape);
+  /// A matrix that is only looked up: it stays in the file.
+  RowTable row_table(const std::string& name, const std::vector<int64_t>& shape);
   /// The format of a Linear that holds a matrix as it is stored beside others; none for float64 and
   /// blocks that products cannot be made with.
   std::optional<WeightFormat> stored_format(const std::string& name) const;
@@ -106,7 +111,8 @@ class TensorSource {
   void for_rows(const TensorEntry& entry,
                 const std::function<void(int64_t first, const Tensor& rows)>& use) const;
 
-  void copy_blocks(const TensorEntry& entry, Linear& matrix, int64_t first) const;
+  /// Takes over blocks as they are.
+  static void set_blocks(const TensorEntry& entry, Linear& matrix, int64_t first);
 
   std::shared_ptr<const TensorFiles> checkpoint_;
   at::Device device_;

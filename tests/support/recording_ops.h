@@ -71,6 +71,58 @@ class RecordingOps final : public Ops {
     device_->soft_cap(values, cap);
     note("soft_cap", values, values);
   }
+  void scale(Tensor& values, double factor) override {
+    device_->scale(values, factor);
+    note("scale", values, values);
+  }
+  void multiply_rows(const Tensor& input, const Tensor& row, Tensor& out) override {
+    device_->multiply_rows(input, row, out);
+    note("multiply_rows", input, out);
+  }
+  void look_up(const RowTable& table, const Tensor& ids, double factor, Tensor& out) override {
+    device_->look_up(table, ids, factor, out);
+    note("look_up", ids, out);
+  }
+  void per_layer_inputs(const Tensor& context, const Tensor& token, const PerLayerOptions& options,
+                        Tensor& out) override {
+    device_->per_layer_inputs(context, token, options, out);
+    note("per_layer_inputs", context, out);
+  }
+  void route(const Tensor& logits, const Tensor& output_scale, Routes& routes) override {
+    device_->route(logits, output_scale, routes);
+    note("route", logits, routes.weights);
+  }
+  void apply_experts(const ExpertMatrices& experts, const Tensor& input, const Routes& routes,
+                     ExpertBuffers& buffers, Tensor& out) override {
+    device_->apply_experts(experts, input, routes, buffers, out);
+    note("apply_experts", input, out);
+  }
+  void cut_gate(Tensor& gate_up, double deviations) override {
+    device_->cut_gate(gate_up, deviations);
+    note("cut_gate", gate_up, gate_up);
+  }
+  void altup_route(const Tensor& input, const AltUpRouter& router, Tensor& out) override {
+    device_->altup_route(input, router, out);
+    note("altup_route", input, out);
+  }
+  void altup_predict(const Tensor& streams, const Tensor& routes, const Tensor& coefficients,
+                     Tensor& out) override {
+    device_->altup_predict(streams, routes, coefficients, out);
+    note("altup_predict", streams, out);
+  }
+  void altup_correct(const Tensor& activated, const Tensor& routes, const Tensor& coefficients,
+                     int64_t active, Tensor& streams) override {
+    device_->altup_correct(activated, routes, coefficients, active, streams);
+    note("altup_correct", activated, streams);
+  }
+  void match_rms(const Tensor& like, Tensor& values) override {
+    device_->match_rms(like, values);
+    note("match_rms", like, values);
+  }
+  void mean_stream(const Tensor& streams, Tensor& out) override {
+    device_->mean_stream(streams, out);
+    note("mean_stream", streams, out);
+  }
 
  private:
   void note(const std::string& name, const Tensor& input, const Tensor& out) {

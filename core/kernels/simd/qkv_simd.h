@@ -64,30 +64,47 @@ inline void norm_and_rotate(const HeadTask<T>& head, T eps, const Out& out) {
   }
 }
 
+/// Values of one head as they go into a page.
+template <class T, class Kv>
+inline void write_value(const QkvTask<T, Kv>& task, const T* value, Kv* out) {
+  const int64_t dim = task.head_dim;
+  const T factor = task.value_norm ? inverse_rms(value, dim, task.eps) : T{1};
+  std::transform(value, value + dim, out, [factor](T number) {
+    return static_cast<Kv>(number * factor);  // * 1 changes no bit
+  });
+}
+
+/// Keys and values of a node; `head` is at its first key.
+template <class T, class Kv>
+inline void write_keys_and_values(const QkvTask<T, Kv>& task, int64_t node, HeadTask<T> head) {
+  const int64_t dim = task.head_dim;
+  const int64_t slot = task.slots[node];
+  const int64_t page = task.page_table[task.rows[node] * task.row_capacity + slot / task.page_size];
+  const int64_t in_page = slot % task.page_size;
+  const T* value = task.kv_projections == 2 ? head.input + task.kv_heads * dim : head.input;
+  head.scale = task.k_scale;
+  for (int64_t h = 0; h < task.kv_heads; ++h, head.input += dim, value += dim) {
+    const int64_t target = (page * task.kv_heads + h) * task.page_size * dim;
+    norm_and_rotate(head, task.eps,
+                    ColumnOfPage<T, Kv>{task.keys + target + in_page, task.page_size});
+    write_value(task, value, task.values + target + in_page * dim);
+  }
+}
+
 /// Nodes begin to end.
 template <class T, class Kv>
 inline void qkv_nodes(const QkvTask<T, Kv>& task, int64_t begin, int64_t end) {
   const int64_t dim = task.head_dim;
   for (int64_t node = begin; node < end; ++node) {
-    const T* input = task.qkv + node * (task.heads + 2 * task.kv_heads) * dim;
+    const T* input = task.qkv + node * task.width();
     const int64_t angle = static_cast<int64_t>(task.positions[node]) * (dim / 2);
     HeadTask<T> head{input, task.q_scale, task.cos + angle, task.sin + angle, dim / 2};
     T* queries = task.queries + node * task.heads * dim;
     for (int64_t h = 0; h < task.heads; ++h, head.input += dim, queries += dim) {
       norm_and_rotate(head, task.eps, ArrayOfHead<T>{queries});
     }
-    head.scale = task.k_scale;
-    const int64_t slot = task.slots[node];
-    const int64_t page =
-        task.page_table[task.rows[node] * task.row_capacity + slot / task.page_size];
-    const int64_t in_page = slot % task.page_size;
-    const T* value = head.input + task.kv_heads * dim;
-    for (int64_t h = 0; h < task.kv_heads; ++h, head.input += dim, value += dim) {
-      const int64_t target = (page * task.kv_heads + h) * task.page_size * dim;
-      norm_and_rotate(head, task.eps,
-                      ColumnOfPage<T, Kv>{task.keys + target + in_page, task.page_size});
-      std::transform(value, value + dim, task.values + target + in_page * dim,
-                     [](T number) { return static_cast<Kv>(number); });
+    if (task.kv_projections > 0) {
+      write_keys_and_values(task, node, head);
     }
   }
 }

@@ -1,0 +1,51 @@
+#include "core/kernels/stored_rows.h"
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "core/formats/gguf_blocks.h"
+
+namespace specdec {
+
+at::ScalarType stored_scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return at::kDouble;
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kBF16:
+      return at::kBFloat16;
+    case DType::kI8:
+      return at::kChar;
+    case DType::kI32:
+      return at::kInt;
+    case DType::kBool:
+      return at::kBool;
+    default:
+      break;
+  }
+  return at::kLong;
+}
+
+at::Tensor mapped_tensor(const TensorEntry& entry) {
+  auto* data = const_cast<std::byte*>(entry.bytes.data());
+  return at::from_blob(data, entry.shape, at::TensorOptions(stored_scalar_type(entry.dtype)));
+}
+
+at::Tensor stored_rows(const TensorEntry& entry, int64_t first, int64_t count) {
+  if (!is_block(entry.dtype)) {
+    return mapped_tensor(entry).narrow(0, first, count);
+  }
+  std::vector<int64_t> shape = entry.shape;
+  shape[0] = count;
+  at::Tensor values = at::empty(shape, at::kFloat);
+  const size_t row_bytes = entry.bytes.size() / static_cast<size_t>(entry.shape[0]);
+  dequantize(entry.dtype, entry.bytes.data() + static_cast<size_t>(first) * row_bytes,
+             values.numel(), values.mutable_data_ptr<float>());
+  return values;
+}
+
+}  // namespace specdec

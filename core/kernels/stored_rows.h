@@ -1,0 +1,21 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "core/formats/safetensors.h"
+
+namespace specdec {
+
+/// A tensor over the mapped bytes of a checkpoint, which lives as long as they do. Only copy from
+/// it: ATen has no read-only tensors.
+at::Tensor mapped_tensor(const TensorEntry& entry);
+
+/// The dtype of plain numbers of a file; kLong for what has no dtype of its own.
+at::ScalarType stored_scalar_type(DType dtype);
+
+/// Entries `first` to `first + count` along the first dimension, as stored; blocks as float32. The
+/// tensor may share the mapped bytes.
+at::Tensor stored_rows(const TensorEntry& entry, int64_t first, int64_t count);
+
+}  // namespace specdec
