@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -71,6 +72,27 @@ void set_bias(MatrixSize& /*matrix*/, const Tensor& /*bias*/) {}
 
 void set_bias(Linear& matrix, const Tensor& bias) { matrix.set_bias(bias); }
 
+/// As load_whole, of a stack of `count` matrices.
+template <class Matrix>
+std::vector<Matrix> load_stack(TensorSource& source, const Whole& whole, int64_t count,
+                               const MatrixFormat& format) {
+  for (const auto& [name, rows] : whole.tensors) {
+    source.stored(name, {count, rows, whole.columns});
+  }
+  std::vector<Matrix> stack;
+  for (int64_t i = 0; i < count; ++i) {
+    stack.push_back(begin(whole, source, format, static_cast<const Matrix*>(nullptr)));
+  }
+  if constexpr (!std::is_same_v<Matrix, MatrixSize>) {
+    int64_t first = 0;
+    for (const auto& [name, rows] : whole.tensors) {
+      source.copy_stack(stack, first, name, {count, rows, whole.columns});
+      first += rows;
+    }
+  }
+  return stack;
+}
+
 template <class Matrix>
 class LayerLoader {
  public:
@@ -99,8 +121,28 @@ class LayerLoader {
   }
 
   Tensor norm(const std::string& part, int64_t size) const {
-    return source_.load(format_.prefix + part + ".weight", {size}, compute_dtype()) +
-           format_.norm_offset;
+    return numbers(part + ".weight", {size}) + format_.norm_offset;
+  }
+
+  /// In the compute dtype.
+  Tensor numbers(const std::string& name, const std::vector<int64_t>& shape) const {
+    return source_.load(format_.prefix + name, shape, compute_dtype());
+  }
+  Matrix compute_matrix(const std::string& name, const std::vector<int64_t>& shape) const {
+    return load_matrix<Matrix>(source_, format_.prefix + name, shape, compute_dtype());
+  }
+
+  std::vector<Matrix> stack(const std::vector<Part>& parts, int64_t columns, int64_t count) const {
+    Whole whole{.tensors = {}, .columns = columns};
+    for (const auto& [part, rows] : parts) {
+      whole.tensors.emplace_back(format_.prefix + part, rows);
+    }
+    return load_stack<Matrix>(source_, whole, count, matrices_);
+  }
+
+  bool has(const std::string& name) const { return source_.has(format_.prefix + name); }
+  void skip(const std::string& name, const std::vector<int64_t>& shape) const {
+    source_.skip(format_.prefix + name, shape);
   }
 
  private:
@@ -113,45 +155,148 @@ class LayerLoader {
   const MatrixFormat& matrices_;
 };
 
+/// Loads the parts of one layer.
+template <class Matrix>
+class LayerParts {
+ public:
+  LayerParts(TensorSource& source, const LayerFormat& format, const LayerPlan& plan,
+             int64_t hidden_size, const MatrixFormat& matrices)
+      : loader_(source, format, matrices), format_(format), plan_(plan), hidden_(hidden_size) {}
+
+  /// In this order, which fingerprints of models depend on.
+  LayerOf<Matrix> load() {
+    load_matrices();
+    load_norms();
+    load_head_norms();
+    if (plan_.layer_scalar && loader_.has("layer_scalar")) {
+      layer_.scalar = loader_.numbers("layer_scalar", {1}).template item<double>();
+    }
+    if (plan_.experts.count > 0) {
+      load_experts();
+    }
+    if (plan_.per_layer_size > 0) {
+      load_per_layer();
+    }
+    if (plan_.laurel_rank > 0) {
+      load_laurel();
+    }
+    if (plan_.altup.streams > 0) {
+      load_altup();
+    }
+    return std::move(layer_);
+  }
+
+ private:
+  void load_matrices() {
+    std::vector<Part> qkv = {{"self_attn.q_proj", query_rows(plan_)}};
+    const int64_t own = kv_projections(plan_);
+    if (own > 0) {
+      qkv.emplace_back("self_attn.k_proj", kv_rows(plan_));
+    }
+    if (own > 1) {
+      qkv.emplace_back("self_attn.v_proj", kv_rows(plan_));
+    }
+    const int64_t mlp_rows = plan_.intermediate_size;
+    const std::vector<Part> output = {{"self_attn.o_proj", hidden_}};
+    const std::vector<Part> gate_up = {{"mlp.gate_proj", mlp_rows}, {"mlp.up_proj", mlp_rows}};
+    const std::vector<Part> down = {{"mlp.down_proj", hidden_}};
+    layer_.qkv = loader_.fused(qkv, plan_.joined_inputs ? 2 * hidden_ : hidden_);
+    layer_.output = loader_.fused(output, query_rows(plan_));
+    layer_.gate_up = loader_.fused(gate_up, hidden_);
+    layer_.down = loader_.fused(down, mlp_rows);
+    loader_.biases(plan_.qkv_bias, qkv, layer_.qkv, layer_.qkv_bias);
+    loader_.biases(plan_.output_bias, output, layer_.output, layer_.output_bias);
+    loader_.biases(plan_.mlp_bias, gate_up, layer_.gate_up, layer_.gate_up_bias);
+    loader_.biases(plan_.mlp_bias, down, layer_.down, layer_.down_bias);
+  }
+
+  void load_head_norms() {
+    const bool own = kv_projections(plan_) > 0;
+    if (plan_.qk_norm) {
+      layer_.q_norm = loader_.norm("self_attn.q_norm", plan_.head_dim);
+    }
+    if (plan_.qk_norm && own) {
+      layer_.k_norm = loader_.norm("self_attn.k_norm", plan_.head_dim);
+    }
+    if (!own) {  // the hub's files hold them, and nothing reads them
+      loader_.skip("self_attn.k_proj.weight", {kv_rows(plan_), hidden_});
+      loader_.skip("self_attn.v_proj.weight", {kv_rows(plan_), hidden_});
+      loader_.skip("self_attn.k_norm.weight", {plan_.head_dim});
+    }
+  }
+
+  void load_norms() {
+    if (!format_.attention_norm.empty()) {
+      layer_.attention_norm = loader_.norm(format_.attention_norm, hidden_);
+    }
+    if (plan_.post_norms) {
+      layer_.attention_post_norm = loader_.norm("post_attention_layernorm", hidden_);
+      layer_.mlp_norm = loader_.norm("pre_feedforward_layernorm", hidden_);
+      layer_.mlp_post_norm = loader_.norm("post_feedforward_layernorm", hidden_);
+    } else {
+      // In Gemma 1 and Llama this name is the norm BEFORE the MLP.
+      layer_.mlp_norm = loader_.norm("post_attention_layernorm", hidden_);
+    }
+  }
+
+  void load_experts() {
+    const auto& [count, chosen, size] = plan_.experts;
+    ExpertsOf<Matrix>& experts = layer_.experts;
+    experts.router = loader_.compute_matrix("router.proj.weight", {count, hidden_});
+    experts.router_norm =
+        loader_.numbers("router.scale", {hidden_}) / std::sqrt(static_cast<double>(hidden_));
+    experts.output_scale = loader_.numbers("router.per_expert_scale", {count});
+    experts.gate_up = loader_.has("experts.gate_up_proj")
+                          ? loader_.stack({{"experts.gate_up_proj", 2 * size}}, hidden_, count)
+                          : loader_.stack({{"experts.gate_proj", size}, {"experts.up_proj", size}},
+                                          hidden_, count);
+    experts.down = loader_.stack({{"experts.down_proj", hidden_}}, size, count);
+    experts.dense_post_norm = loader_.norm("post_feedforward_layernorm_1", hidden_);
+    experts.norm = loader_.norm("pre_feedforward_layernorm_2", hidden_);
+    experts.post_norm = loader_.norm("post_feedforward_layernorm_2", hidden_);
+  }
+
+  void load_per_layer() {
+    const int64_t size = plan_.per_layer_size;
+    layer_.per_layer.gate = loader_.fused({{"per_layer_input_gate", size}}, hidden_);
+    layer_.per_layer.projection = loader_.fused({{"per_layer_projection", hidden_}}, size);
+    layer_.per_layer.post_norm = loader_.norm("post_per_layer_input_norm", hidden_);
+  }
+
+  void load_laurel() {
+    const int64_t rank = plan_.laurel_rank;
+    layer_.laurel.left = loader_.fused({{"laurel.linear_left", rank}}, hidden_);
+    layer_.laurel.right = loader_.fused({{"laurel.linear_right", hidden_}}, rank);
+    layer_.laurel.post_norm = loader_.norm("laurel.post_laurel_norm", hidden_);
+  }
+
+  void load_altup() {
+    const int64_t streams = plan_.altup.streams;
+    AltUpTensors& altup = layer_.altup;
+    altup.router = loader_.numbers("altup.modality_router.weight", {streams, hidden_});
+    altup.router_norm = loader_.norm("altup.router_norm", hidden_) / static_cast<double>(hidden_);
+    altup.predict = loader_.numbers("altup.prediction_coefs.weight", {streams * streams, streams});
+    altup.correct = loader_.numbers("altup.correction_coefs.weight", {streams, streams});
+    if (plan_.altup.correct_scale) {
+      altup.output_scale = loader_.numbers("altup.correct_output_scale", {hidden_});
+    } else {
+      loader_.skip("altup.correct_output_scale", {hidden_});
+    }
+  }
+
+  LayerLoader<Matrix> loader_;
+  const LayerFormat& format_;
+  const LayerPlan& plan_;
+  int64_t hidden_;
+  LayerOf<Matrix> layer_;
+};
+
 }  // namespace
 
 template <class Matrix>
 LayerOf<Matrix> load_layer(TensorSource& source, const LayerFormat& format, const LayerPlan& plan,
                            int64_t hidden_size, const MatrixFormat& matrices) {
-  const LayerLoader<Matrix> loader(source, format, matrices);
-  const int64_t q_rows = plan.heads * plan.head_dim;
-  const int64_t kv_rows = plan.kv_heads * plan.head_dim;
-  const int64_t mlp_rows = plan.intermediate_size;
-  LayerOf<Matrix> layer;
-  const std::vector<Part> qkv = {
-      {"self_attn.q_proj", q_rows}, {"self_attn.k_proj", kv_rows}, {"self_attn.v_proj", kv_rows}};
-  const std::vector<Part> output = {{"self_attn.o_proj", hidden_size}};
-  const std::vector<Part> gate_up = {{"mlp.gate_proj", mlp_rows}, {"mlp.up_proj", mlp_rows}};
-  const std::vector<Part> down = {{"mlp.down_proj", hidden_size}};
-  layer.qkv = loader.fused(qkv, plan.joined_inputs ? 2 * hidden_size : hidden_size);
-  layer.output = loader.fused(output, q_rows);
-  layer.gate_up = loader.fused(gate_up, hidden_size);
-  layer.down = loader.fused(down, mlp_rows);
-  loader.biases(plan.qkv_bias, qkv, layer.qkv, layer.qkv_bias);
-  loader.biases(plan.output_bias, output, layer.output, layer.output_bias);
-  loader.biases(plan.mlp_bias, gate_up, layer.gate_up, layer.gate_up_bias);
-  loader.biases(plan.mlp_bias, down, layer.down, layer.down_bias);
-  if (!format.attention_norm.empty()) {
-    layer.attention_norm = loader.norm(format.attention_norm, hidden_size);
-  }
-  if (plan.post_norms) {
-    layer.attention_post_norm = loader.norm("post_attention_layernorm", hidden_size);
-    layer.mlp_norm = loader.norm("pre_feedforward_layernorm", hidden_size);
-    layer.mlp_post_norm = loader.norm("post_feedforward_layernorm", hidden_size);
-  } else {
-    // In Gemma 1 and Llama this name is the norm BEFORE the MLP.
-    layer.mlp_norm = loader.norm("post_attention_layernorm", hidden_size);
-  }
-  if (plan.qk_norm) {
-    layer.q_norm = loader.norm("self_attn.q_norm", plan.head_dim);
-    layer.k_norm = loader.norm("self_attn.k_norm", plan.head_dim);
-  }
-  return layer;
+  return LayerParts<Matrix>(source, format, plan, hidden_size, matrices).load();
 }
 
 template <class Matrix>
@@ -175,12 +320,10 @@ template LayerWeights load_layer<Linear>(TensorSource&, const LayerFormat&, cons
 
 void write_layer(TensorWriter& writer, const LayerFormat& format, const LayerPlan& plan,
                  const LayerTensors& layer) {
-  SPECDEC_CHECK(!plan.qkv_bias && !plan.output_bias && !plan.mlp_bias,
-                "write_layer: no family that is written has biases");
+  SPECDEC_CHECK(!plan.qkv_bias && !plan.output_bias && !plan.mlp_bias && is_plain(plan),
+                "write_layer: no family that is written has biases, or more than Gemma 3's layers");
   const std::string& name = format.prefix;
-  const int64_t q_rows = plan.heads * plan.head_dim;
-  const int64_t kv_rows = plan.kv_heads * plan.head_dim;
-  const auto qkv = layer.qkv.split_with_sizes({q_rows, kv_rows, kv_rows}, 0);
+  const auto qkv = layer.qkv.split_with_sizes({query_rows(plan), kv_rows(plan), kv_rows(plan)}, 0);
   const auto gate_up = layer.gate_up.chunk(2, 0);
   const auto add_norm = [&](const std::string& part, const Tensor& scale) {
     writer.add(name + part + ".weight", scale - format.norm_offset);

@@ -29,6 +29,7 @@ struct MatrixFormat {
 struct MatrixSize {
   std::vector<LinearPart> parts;
   int64_t columns = 0;
+  bool defined() const { return !parts.empty(); }
 };
 
 /// Loads a matrix [rows, columns] as a plain tensor (Matrix = Tensor) or laid out for the forward
@@ -37,8 +38,9 @@ template <class Matrix>
 Matrix load_matrix(TensorSource& source, const std::string& name, const std::vector<int64_t>& shape,
                    const MatrixFormat& format);
 
-/// Loads and checks the tensors of a layer, q/k/v and gate/up fused, as load_matrix does.
-/// Norms get the compute dtype that goes with the matrices' dtype.
+/// Loads and checks the tensors of a layer, q/k/v and gate/up fused, as load_matrix does. Keys and
+/// values of a layer that reads another's are skipped where the file has them. Norms get the
+/// compute dtype that goes with the matrices' dtype.
 template <class Matrix>
 LayerOf<Matrix> load_layer(TensorSource& source, const LayerFormat& format, const LayerPlan& plan,
                            int64_t hidden_size, const MatrixFormat& matrices);

@@ -5,6 +5,12 @@
 
 namespace specdec {
 
+bool is_plain(const LayerPlan& layer) {
+  return kv_projections(layer) == 2 && !layer.value_norm && !layer.layer_scalar &&
+         layer.per_layer_size == 0 && layer.experts.count == 0 && !layer.sparsity_cut &&
+         layer.laurel_rank == 0 && layer.altup.streams == 0 && layer.rope.rotated_pairs == 0;
+}
+
 double query_scalar(double scale) {
   const double inverse = 1.0 / (scale * scale);
   double candidate = std::round(inverse);

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,36 @@ struct RopeConfig {
   double factor = 1.0;  ///< linear scaling: inverse frequencies are divided by it
   /// [head_dim / 2] each inverse frequency's own divisor as well (Llama 3); empty = 1.
   std::vector<double> divisors = {};
+  /// Pairs i and i + head_dim / 2 that are rotated, the first ones (Gemma 4's full layers); 0 =
+  /// all.
+  int64_t rotated_pairs = 0;
 
   bool operator==(const RopeConfig&) const = default;
+};
+
+/// What a layer's values are made of.
+enum class ValueKind {
+  kProjected,  ///< a projection of their own
+  kRawKeys     ///< the projection of the keys, before its norm and rotation (Gemma 4: K = V)
+};
+
+/// Experts beside a layer's dense MLP (Gemma 4): `chosen` of them are evaluated for each token.
+struct ExpertsPlan {
+  int64_t count = 0;  ///< 0 = none
+  int64_t chosen = 0;
+  int64_t intermediate_size = 0;
+
+  bool operator==(const ExpertsPlan&) const = default;
+};
+
+/// Parallel residual streams, of which layers evaluate one (AltUp: Baykal et al., 2023,
+/// arXiv:2301.13310; Gemma 3n).
+struct AltUpConfig {
+  int64_t streams = 0;         ///< 0 = the plain residual stream
+  int64_t active = 0;          ///< the one that layers evaluate
+  bool correct_scale = false;  ///< what the layers' own inputs read is scaled
+
+  bool operator==(const AltUpConfig&) const = default;
 };
 
 /// All that the forward needs to know of one layer; a new family is a new plan.
@@ -35,7 +64,39 @@ struct LayerPlan {
   bool output_bias = false;
   bool mlp_bias = false;       ///< gate, up and down have
   bool joined_inputs = false;  ///< q, k, v read [attention inputs, normed residual]: EAGLE-3
+  /// An earlier layer whose keys and values it reads: it projects queries only. -1 = its own.
+  int64_t kv_source = -1;
+  ValueKind values = ValueKind::kProjected;
+  bool value_norm = false;     ///< each head of v is normed, without a scale (Gemma 3n, 4)
+  bool layer_scalar = false;   ///< the residual stream is multiplied by a number last (Gemma 4)
+  int64_t per_layer_size = 0;  ///< width of its own inputs of each token (Gemma 3n, 4 E); 0 = none
+  ExpertsPlan experts;
+  /// Standard deviations above the mean of the gate at which the MLP cuts it (Gemma 3n).
+  std::optional<double> sparsity_cut;
+  AltUpConfig altup;        ///< the same in all layers
+  int64_t laurel_rank = 0;  ///< of the low-rank branch beside attention (Gemma 3n); 0 = none
+
+  bool operator==(const LayerPlan&) const = default;
 };
+
+// Rows of a layer's matrices, said here alone.
+
+/// Of the projection of the queries, and columns of the output's.
+inline int64_t query_rows(const LayerPlan& layer) { return layer.heads * layer.head_dim; }
+/// Of keys or values, whether or not the layer has its own.
+inline int64_t kv_rows(const LayerPlan& layer) { return layer.kv_heads * layer.head_dim; }
+/// Projections of keys and values that it has: 0, 1 (values are raw keys) or 2.
+inline int64_t kv_projections(const LayerPlan& layer) {
+  return layer.kv_source >= 0 ? 0 : layer.values == ValueKind::kRawKeys ? 1 : 2;
+}
+/// Of the fused projection of queries, keys and values.
+inline int64_t qkv_rows(const LayerPlan& layer) {
+  return query_rows(layer) + kv_projections(layer) * kv_rows(layer);
+}
+
+/// Whether a layer has nothing beyond Gemma 3's and Llama's: its own keys and values, one dense
+/// MLP, the plain residual stream.
+bool is_plain(const LayerPlan& layer);
 
 /// The scalar s, whole if one is, for which 1 / sqrt(s) is exactly `scale`, as configs write a
 /// query_scale: 1 / scale^2 is rounded, and would be read back as a scale that differs in the last
@@ -54,6 +115,7 @@ struct TransformerConfig {
   bool tie_word_embeddings = true;
   double final_soft_cap = 0.0;  ///< on the logits; 0 = none
   bool bidirectional = false;   ///< an encoder, which cannot decode
+  int64_t per_layer_vocab = 0;  ///< rows of the table of the layers' own inputs
   std::vector<Token> end_ids;
   Token bos_id = 0;
 };

@@ -23,6 +23,53 @@ at::Tensor normal_values(at::IntArrayRef shape, std::mt19937_64& generator) {
   return out;
 }
 
+void add_experts(RandomTensors& random, const ExpertsPlan& plan, int64_t hidden_size,
+                 ExpertsOf<Tensor>& experts) {
+  if (plan.count == 0) {
+    return;
+  }
+  experts.router = random.norm(plan.count * hidden_size).view({plan.count, hidden_size}) - 1.0;
+  experts.router_norm = random.norm(hidden_size);
+  experts.output_scale = random.norm(plan.count);
+  for (int64_t i = 0; i < plan.count; ++i) {
+    experts.gate_up.push_back(random.matrix(2 * plan.intermediate_size, hidden_size));
+    experts.down.push_back(random.matrix(hidden_size, plan.intermediate_size));
+  }
+  experts.dense_post_norm = random.norm(hidden_size);
+  experts.norm = random.norm(hidden_size);
+  experts.post_norm = random.norm(hidden_size);
+}
+
+/// What Gemma 3n and 4 have beside attention and MLP.
+void add_branches(RandomTensors& random, const LayerPlan& plan, int64_t hidden_size,
+                  LayerTensors& layer) {
+  if (plan.layer_scalar) {
+    layer.scalar = random.norm(1).item<double>();
+  }
+  if (plan.per_layer_size > 0) {
+    layer.per_layer.gate = random.matrix(plan.per_layer_size, hidden_size);
+    layer.per_layer.projection = random.matrix(hidden_size, plan.per_layer_size);
+    layer.per_layer.post_norm = random.norm(hidden_size);
+  }
+  if (plan.laurel_rank > 0) {
+    layer.laurel.left = random.matrix(plan.laurel_rank, hidden_size);
+    layer.laurel.right = random.matrix(hidden_size, plan.laurel_rank);
+    layer.laurel.post_norm = random.norm(hidden_size);
+  }
+  if (const int64_t streams = plan.altup.streams; streams > 0) {
+    const auto around_zero = [&](int64_t rows, int64_t columns) {
+      return random.norm(rows * columns).view({rows, columns}) - 1.0;
+    };
+    layer.altup.router = around_zero(streams, hidden_size);
+    layer.altup.router_norm = random.norm(hidden_size);
+    layer.altup.predict = around_zero(streams * streams, streams);
+    layer.altup.correct = around_zero(streams, streams);
+    if (plan.altup.correct_scale) {
+      layer.altup.output_scale = random.norm(hidden_size);
+    }
+  }
+}
+
 }  // namespace
 
 RandomTensors::RandomTensors(const RandomWeightsOptions& options)
@@ -43,10 +90,8 @@ Tensor RandomTensors::norm(int64_t size) {
 
 LayerTensors random_layer(RandomTensors& random, const LayerPlan& plan, int64_t hidden_size) {
   LayerTensors layer;
-  const int64_t q_rows = plan.heads * plan.head_dim;
-  layer.qkv = random.matrix(q_rows + 2 * plan.kv_heads * plan.head_dim,
-                            plan.joined_inputs ? 2 * hidden_size : hidden_size);
-  layer.output = random.matrix(hidden_size, q_rows);
+  layer.qkv = random.matrix(qkv_rows(plan), plan.joined_inputs ? 2 * hidden_size : hidden_size);
+  layer.output = random.matrix(hidden_size, query_rows(plan));
   layer.gate_up = random.matrix(2 * plan.intermediate_size, hidden_size);
   layer.down = random.matrix(hidden_size, plan.intermediate_size);
   const auto bias = [&](bool present, const Tensor& matrix, Tensor& out) {
@@ -66,8 +111,12 @@ LayerTensors random_layer(RandomTensors& random, const LayerPlan& plan, int64_t 
   }
   if (plan.qk_norm) {
     layer.q_norm = random.norm(plan.head_dim);
-    layer.k_norm = random.norm(plan.head_dim);
+    if (kv_projections(plan) > 0) {
+      layer.k_norm = random.norm(plan.head_dim);
+    }
   }
+  add_experts(random, plan.experts, hidden_size, layer.experts);
+  add_branches(random, plan, hidden_size, layer);
   return layer;
 }
 

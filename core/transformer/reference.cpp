@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "core/error.h"
 #include "core/transformer/rope_table.h"
 
 namespace specdec {
@@ -95,8 +96,8 @@ class LayerForward {
 
   /// Of the columns from past.first on.
   at::Tensor attention(const at::Tensor& x, UnrolledKeys& past) const {
-    const int64_t q_width = plan_.heads * plan_.head_dim;
-    const int64_t kv_width = plan_.kv_heads * plan_.head_dim;
+    const int64_t q_width = query_rows(plan_);
+    const int64_t kv_width = kv_rows(plan_);
     const auto step = static_cast<int64_t>(past.keys.size());
     const int64_t first = step == 0 ? past.first : 0;  // the later steps have no columns before it
     const int64_t length = x.size(1) - first;
@@ -169,6 +170,14 @@ Tensor reference_head(const TransformerTensors& weights, const Tensor& hidden,
 
 ReferenceResult reference_forward(const TransformerTensors& weights, const Tensor& tokens,
                                   std::optional<at::ScalarType> matmul_dtype) {
+  for (const LayerPlan& plan : weights.plan) {
+    if (!is_plain(plan)) {
+      throw Error(fmt::format(
+          "a model of family {} decodes, but the plain forward that training and encoders use has "
+          "no such layers yet",
+          weights.config.family));
+    }
+  }
   ReferenceResult result;
   const at::ScalarType dtype = weights.compute_dtype();
   auto x = reference_embedding(weights, tokens);

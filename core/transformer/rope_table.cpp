@@ -10,6 +10,9 @@ Tensor rope_frequencies(const RopeConfig& rope, int64_t head_dim,
                         const at::TensorOptions& options) {
   const auto exponent = at::arange(0, head_dim, 2, options) / head_dim;
   const auto frequencies = at::pow(rope.theta, exponent).reciprocal() / rope.factor;
+  if (rope.rotated_pairs > 0) {  // the others stay as they are: cos 0 = 1, sin 0 = 0
+    frequencies.narrow(0, rope.rotated_pairs, frequencies.size(0) - rope.rotated_pairs).zero_();
+  }
   return rope.divisors.empty() ? frequencies : frequencies / at::tensor(rope.divisors, options);
 }
 

@@ -9,8 +9,8 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/transformer/layer_runner.h"
 #include "core/transformer/pending_layers.h"
-#include "core/transformer/rope_table.h"
 #include "core/transformer/workspace.h"
 
 namespace specdec {
@@ -20,7 +20,7 @@ std::vector<LayerKv> cache_layers(const std::vector<LayerPlan>& plan) {
   std::vector<LayerKv> layers;
   layers.reserve(plan.size());
   for (const LayerPlan& layer : plan) {
-    layers.push_back({layer.kv_heads, layer.head_dim, layer.window, -1});
+    layers.push_back({layer.kv_heads, layer.head_dim, layer.window, layer.kv_source});
   }
   return layers;
 }
@@ -56,11 +56,6 @@ LayerList first_layers(int64_t count) {
   return std::make_shared<const std::vector<int64_t>>(std::move(layers));
 }
 
-/// As ops take it, whatever a caller made.
-Tensor plain_input(const Tensor& input, const Tensor& like) {
-  return input.to(like.options()).contiguous();
-}
-
 }  // namespace
 
 class TransformerModel::Impl final : public Internals {
@@ -72,11 +67,8 @@ class TransformerModel::Impl final : public Internals {
         store_(make_store(*weights_, store, options)),
         usable_tokens_(usable_tokens(*weights_, options)),
         workspace_(*weights_),
-        all_layers_(first_layers(num_layers())) {
-    for (size_t layer = 0; layer < weights_->plan.size(); ++layer) {
-      add_layer(weights_->plan[layer], weights_->layers[layer]);
-    }
-  }
+        layers_(*ops_, *weights_),
+        all_layers_(first_layers(num_layers())) {}
 
   ForwardResult forward(const TokenBatch& batch, const ForwardOptions& options) {
     const int64_t nodes = check(batch, options);
@@ -137,24 +129,6 @@ class TransformerModel::Impl final : public Internals {
   }
 
  private:
-  void add_layer(const LayerPlan& plan, const LayerWeights& weights) {
-    const at::ScalarType dtype = weights_->compute_dtype();
-    const auto serves = [&](const RopeTable& table) {
-      return table.serves(plan.rope, plan.head_dim);
-    };
-    auto table = std::find_if(ropes_.begin(), ropes_.end(), serves);
-    if (table == ropes_.end()) {
-      table = ropes_.emplace(ropes_.end(), plan.rope, plan.head_dim, dtype);
-    }
-    rope_of_layer_.push_back(static_cast<size_t>(table - ropes_.begin()));
-    QkvOptions qkv;
-    qkv.heads = plan.heads;
-    qkv.eps = weights_->config.rms_norm_eps;
-    qkv.q_scale = weights.q_norm;
-    qkv.k_scale = weights.k_norm;
-    qkv_options_.push_back(qkv);
-  }
-
   /// Checks all that the cache does not; returns the number of new nodes.
   int64_t check(const TokenBatch& batch, const ForwardOptions& options) const {
     const bool embedded = batch.inputs.embeddings.defined();
@@ -200,6 +174,13 @@ class TransformerModel::Impl final : public Internals {
                           layers.end(),
                   "forward: the layers [{}] of a model with {}, which should ascend",
                   fmt::join(layers, ", "), num_layers());
+    for (const int64_t layer : layers) {
+      const int64_t source = weights_->plan[static_cast<size_t>(layer)].kv_source;
+      if (source >= 0 && !std::binary_search(layers.begin(), layers.end(), source)) {
+        throw Error(fmt::format("layer {} reads the keys and values of layer {}, which is left out",
+                                layer, source));
+      }
+    }
     return std::make_shared<const std::vector<int64_t>>(layers);
   }
 
@@ -215,34 +196,27 @@ class TransformerModel::Impl final : public Internals {
 
   ForwardResult evaluate(const TokenBatch& batch, const ForwardOptions& options, int64_t nodes,
                          const LayerList& layers) {
-    reserve_ropes();
+    layers_.reserve_positions(longest_row());
     Activations& a = workspace_.activations(nodes);
     begin(batch, a);
+    layers_.begin(batch.tokens, a);
     ForwardResult result;
     result.captured.resize(options.capture_layers.size());
     for (const int64_t layer : *layers) {
-      run_layer(static_cast<size_t>(layer), batch.inputs, a);
+      layers_.run(static_cast<size_t>(layer), store_->view(layer), batch.inputs, a);
       capture(layer, options, a.residual, result);
     }
+    layers_.leave(a);
     finish(batch, options, a.residual, result);
     return result;
   }
 
-  void reserve_ropes() {
+  int64_t longest_row() const {
     int64_t longest = 0;
     for (int64_t row = 0; row < store_->rows(); ++row) {
       longest = std::max(longest, store_->length(row) + store_->pending(row));
     }
-    for (size_t i = 0; i < ropes_.size(); ++i) {
-      if (ropes_[i].reserve(longest)) {
-        for (size_t layer = 0; layer < qkv_options_.size(); ++layer) {
-          if (rope_of_layer_[layer] == i) {
-            qkv_options_[layer].cos = ropes_[i].cos();
-            qkv_options_[layer].sin = ropes_[i].sin();
-          }
-        }
-      }
-    }
+    return longest;
   }
 
   void begin(const TokenBatch& batch, Activations& a) {
@@ -250,49 +224,6 @@ class TransformerModel::Impl final : public Internals {
       ops_->copy(plain_input(batch.inputs.embeddings, a.residual), a.residual);
     } else {
       ops_->embed_rows(weights_->embedding, batch.tokens, weights_->embedding_scale, a.residual);
-    }
-  }
-
-  void run_layer(size_t layer, const ForwardInputs& inputs, Activations& a) {
-    const LayerPlan& plan = weights_->plan[layer];
-    const LayerWeights& w = weights_->layers[layer];
-    const KvView view = store_->view(static_cast<int64_t>(layer));
-    ops_->linear(w.qkv, attention_input(plan, w, inputs, a), a.qkv);
-    ops_->qkv_to_cache(a.qkv, qkv_options_[layer], view, a.queries);
-    ops_->paged_attention(a.queries, view, {plan.query_scale, plan.soft_cap, inputs.attention_bias},
-                          a.mixed);
-    ops_->linear(w.output, a.mixed_flat, a.branch);
-    add_branch(a, w.attention_post_norm);
-    ops_->linear(w.gate_up, normed(w.mlp_norm, a), a.gate_up);
-    ops_->gated_activation(a.gate_up, plan.activation, a.gated);
-    ops_->linear(w.down, a.gated, a.branch);
-    add_branch(a, w.mlp_post_norm);
-  }
-
-  /// The residual stream normed; itself where the layer has no such norm.
-  const Tensor& normed(const Tensor& scale, Activations& a) const {
-    if (!scale.defined()) {
-      return a.residual;
-    }
-    ops_->rms_norm(a.residual, scale, weights_->config.rms_norm_eps, a.normed);
-    return a.normed;
-  }
-
-  const Tensor& attention_input(const LayerPlan& plan, const LayerWeights& w,
-                                const ForwardInputs& inputs, Activations& a) const {
-    const Tensor& stream = normed(w.attention_norm, a);
-    if (!plan.joined_inputs) {
-      return stream;
-    }
-    ops_->concat(plain_input(inputs.attention_inputs, stream), stream, a.joined);
-    return a.joined;
-  }
-
-  void add_branch(Activations& a, const Tensor& post_norm) const {
-    if (post_norm.defined()) {
-      ops_->add_rms_norm(a.residual, a.branch, post_norm, weights_->config.rms_norm_eps);
-    } else {
-      ops_->add(a.residual, a.branch);
     }
   }
 
@@ -325,10 +256,8 @@ class TransformerModel::Impl final : public Internals {
   std::unique_ptr<KvStore> store_;
   int64_t usable_tokens_;
   Workspace workspace_;
+  LayerRunner layers_;
   LayerList all_layers_;
-  std::vector<RopeTable> ropes_;
-  std::vector<size_t> rope_of_layer_;
-  std::vector<QkvOptions> qkv_options_;
   PendingLayers pending_;
 };
 

@@ -21,16 +21,60 @@ LayerOf<To> vectors_of(const LayerOf<From>& layer) {
   out.output_bias = layer.output_bias;
   out.gate_up_bias = layer.gate_up_bias;
   out.down_bias = layer.down_bias;
+  out.scalar = layer.scalar;
+  out.experts.router_norm = layer.experts.router_norm;
+  out.experts.output_scale = layer.experts.output_scale;
+  out.experts.dense_post_norm = layer.experts.dense_post_norm;
+  out.experts.norm = layer.experts.norm;
+  out.experts.post_norm = layer.experts.post_norm;
+  out.per_layer.post_norm = layer.per_layer.post_norm;
+  out.laurel.post_norm = layer.laurel.post_norm;
+  out.altup = layer.altup;
   return out;
 }
 
-LayerTensors unpack(const LayerWeights& layer) {
-  LayerTensors out = vectors_of<Tensor>(layer);
-  out.qkv = layer.qkv.unpack();
-  out.output = layer.output.unpack();
-  out.gate_up = layer.gate_up.unpack();
-  out.down = layer.down.unpack();
+/// to(matrix, bias) of each matrix that is there.
+template <class To, class From, class F>
+LayerOf<To> map_matrices(const LayerOf<From>& layer, const F& to) {
+  const auto map = [&to](const From& matrix, const Tensor& bias = {}) {
+    return matrix.defined() ? to(matrix, bias) : To{};
+  };
+  LayerOf<To> out = vectors_of<To>(layer);
+  out.qkv = map(layer.qkv, layer.qkv_bias);
+  out.output = map(layer.output, layer.output_bias);
+  out.gate_up = map(layer.gate_up, layer.gate_up_bias);
+  out.down = map(layer.down, layer.down_bias);
+  out.experts.router = map(layer.experts.router);
+  out.per_layer.gate = map(layer.per_layer.gate);
+  out.per_layer.projection = map(layer.per_layer.projection);
+  out.laurel.left = map(layer.laurel.left);
+  out.laurel.right = map(layer.laurel.right);
+  for (const From& matrix : layer.experts.gate_up) {
+    out.experts.gate_up.push_back(map(matrix));
+  }
+  for (const From& matrix : layer.experts.down) {
+    out.experts.down.push_back(map(matrix));
+  }
   return out;
+}
+
+/// The same of a whole model but its embedding and head.
+template <class To, class From, class F>
+void map_rest(const TransformerOf<From>& model, const F& to, TransformerOf<To>& out) {
+  for (const LayerOf<From>& layer : model.layers) {
+    out.layers.push_back(map_matrices<To>(layer, to));
+  }
+  out.per_layer_table = model.per_layer_table;
+  out.per_layer_norm = model.per_layer_norm;
+  if (model.per_layer_projection.defined()) {
+    out.per_layer_projection = to(model.per_layer_projection, {});
+  }
+  for (const From& matrix : model.altup_projections) {
+    out.altup_projections.push_back(to(matrix, {}));
+  }
+  for (const From& matrix : model.altup_unembeddings) {
+    out.altup_unembeddings.push_back(to(matrix, {}));
+  }
 }
 
 }  // namespace
@@ -42,11 +86,11 @@ Linear pack(const Tensor& matrix, const PackOptions& options, const Tensor& bias
 }
 
 LayerWeights pack(const LayerTensors& layer, const PackOptions& options) {
-  LayerWeights out = vectors_of<Linear>(layer);
-  out.qkv = pack(layer.qkv, options, layer.qkv_bias);
-  out.output = pack(layer.output, options, layer.output_bias);
-  out.gate_up = pack(layer.gate_up, options, layer.gate_up_bias);
-  out.down = pack(layer.down, options, layer.down_bias);
+  LayerWeights out = map_matrices<Linear>(
+      layer, [&](const Tensor& matrix, const Tensor& bias) { return pack(matrix, options, bias); });
+  if (layer.experts.router.defined()) {  // which experts are chosen is not left to rounding
+    out.experts.router = pack(layer.experts.router);
+  }
   return out;
 }
 
@@ -59,9 +103,9 @@ std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
   weights->embedding = pack(model.embedding, options);
   weights->head =
       model.head.is_same(model.embedding) ? weights->embedding : pack(model.head, options);
-  for (const LayerTensors& layer : model.layers) {
-    weights->layers.push_back(pack(layer, options));
-  }
+  map_rest<Linear>(
+      model, [&](const Tensor& matrix, const Tensor& bias) { return pack(matrix, options, bias); },
+      *weights);
   return weights;
 }
 
@@ -81,10 +125,8 @@ void require_blocks(ActivationFormat activations, bool has_blocks) {
 }
 
 void set_activations(TransformerWeights& weights, ActivationFormat activations) {
-  std::vector<Linear*> all = {&weights.embedding, &weights.head};
-  for (LayerWeights& layer : weights.layers) {
-    all.insert(all.end(), {&layer.qkv, &layer.output, &layer.gate_up, &layer.down});
-  }
+  std::vector<Linear*> all = {&weights.embedding};
+  visit_forward_matrices(weights, [&all](Linear& matrix) { all.push_back(&matrix); });
   const auto cannot = std::stable_partition(
       all.begin(), all.end(), [](const Linear* linear) { return linear->has_blocks(); });
   require_blocks(activations, cannot != all.begin());
@@ -93,10 +135,13 @@ void set_activations(TransformerWeights& weights, ActivationFormat activations) 
 }
 
 int64_t forward_bytes(const TransformerWeights& weights) {
-  int64_t bytes = weights.head.bytes();
-  for (const LayerWeights& layer : weights.layers) {
-    for (const Linear* matrix : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) {
-      bytes += matrix->bytes();
+  int64_t bytes = 0;
+  visit_forward_matrices(weights, [&bytes](const Linear& matrix) { bytes += matrix.bytes(); });
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const ExpertsOf<Linear>& experts = weights.layers[i].experts;
+    for (size_t e = static_cast<size_t>(weights.plan[i].experts.chosen); e < experts.down.size();
+         ++e) {
+      bytes -= experts.gate_up[e].bytes() + experts.down[e].bytes();
     }
   }
   return bytes;
@@ -108,9 +153,8 @@ TransformerTensors unpack(const TransformerWeights& weights) {
   model.embedding = weights.embedding.unpack();
   model.weight_dtype = model.embedding.scalar_type();
   model.head = weights.config.tie_word_embeddings ? model.embedding : weights.head.unpack();
-  for (const LayerWeights& layer : weights.layers) {
-    model.layers.push_back(unpack(layer));
-  }
+  map_rest<Tensor>(
+      weights, [](const Linear& matrix, const Tensor& /*bias*/) { return matrix.unpack(); }, model);
   return model;
 }
 

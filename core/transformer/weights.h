@@ -7,17 +7,55 @@
 #include <vector>
 
 #include "core/kernels/linear.h"
+#include "core/kernels/row_table.h"
 #include "core/transformer/plan.h"
 
 namespace specdec {
 
 using at::Tensor;
 
+/// Experts beside a layer's MLP, see ExpertsPlan.
+template <class Matrix>
+struct ExpertsOf {
+  Matrix router;                ///< [count, hidden], in the compute dtype
+  std::vector<Matrix> gate_up;  ///< [count] of [2 * intermediate, hidden]
+  std::vector<Matrix> down;     ///< [count] of [hidden, intermediate]
+  Tensor router_norm;           ///< [hidden] of the router's input, 1 / sqrt(hidden) included
+  Tensor output_scale;          ///< [count] of each expert's output
+  Tensor dense_post_norm;       ///< [hidden] of the MLP's output, before both are added
+  Tensor norm, post_norm;       ///< [hidden] of the experts' input and of their sum
+};
+
+/// How a layer adds its own inputs of each token (Gemma 3n, 4 E).
+template <class Matrix>
+struct PerLayerOf {
+  Matrix gate;        ///< [per_layer_size, hidden]
+  Matrix projection;  ///< [hidden, per_layer_size]
+  Tensor post_norm;   ///< [hidden]
+};
+
+/// The low-rank branch beside attention (Gemma 3n).
+template <class Matrix>
+struct LaurelOf {
+  Matrix left;       ///< [rank, hidden]
+  Matrix right;      ///< [hidden, rank]
+  Tensor post_norm;  ///< [hidden]
+};
+
+/// Of a layer between parallel residual streams (AltUpConfig), in the compute dtype.
+struct AltUpTensors {
+  Tensor router;        ///< [streams, hidden]
+  Tensor router_norm;   ///< [hidden], 1 / hidden included
+  Tensor predict;       ///< [streams * streams, streams]
+  Tensor correct;       ///< [streams, streams]
+  Tensor output_scale;  ///< [hidden]; undefined = 1
+};
+
 /// One layer's weights. Norm scales are what is multiplied (1 + w), in the compute dtype; an absent
 /// norm is an undefined tensor, and what it would norm stays as it is.
 template <class Matrix>
 struct LayerOf {
-  Matrix qkv;      ///< [(heads + 2 * kv_heads) * head_dim, hidden, or 2 * hidden for joined inputs]
+  Matrix qkv;      ///< [qkv_rows(plan), hidden, or 2 * hidden for joined inputs]
   Matrix output;   ///< [hidden, heads * head_dim]
   Matrix gate_up;  ///< [2 * intermediate, hidden]
   Matrix down;     ///< [hidden, intermediate]
@@ -26,7 +64,27 @@ struct LayerOf {
   Tensor attention_norm, attention_post_norm;  ///< [hidden]
   Tensor mlp_norm, mlp_post_norm;              ///< [hidden]
   Tensor q_norm, k_norm;                       ///< [head_dim]
+  double scalar = 1.0;                         ///< of the residual stream after the layer
+  ExpertsOf<Matrix> experts;
+  PerLayerOf<Matrix> per_layer;
+  LaurelOf<Matrix> laurel;
+  AltUpTensors altup;
 };
+
+/// f(matrix) for each matrix of a layer that is there, in a fixed order.
+template <class Layer, class F>
+void visit_matrices(Layer& layer, const F& f) {
+  const auto visit = [&f](auto&... matrices) {
+    ((matrices.defined() ? f(matrices) : void()), ...);
+  };
+  visit(layer.qkv, layer.output, layer.gate_up, layer.down, layer.experts.router,
+        layer.per_layer.gate, layer.per_layer.projection, layer.laurel.left, layer.laurel.right);
+  for (auto* stack : {&layer.experts.gate_up, &layer.experts.down}) {
+    for (auto& matrix : *stack) {
+      f(matrix);
+    }
+  }
+}
 
 /// As a checkpoint holds them: what the reference and training read, and what is written.
 using LayerTensors = LayerOf<Tensor>;
@@ -59,7 +117,32 @@ struct TransformerOf : TransformerInfo {
   Matrix embedding;  ///< [vocab, hidden]
   Matrix head;       ///< [vocab, hidden]; the embedding itself when tied
   std::vector<LayerOf<Matrix>> layers;
+  // The layers' own inputs of each token; undefined = none.
+  RowTable per_layer_table;     ///< [per_layer_vocab, layers * per_layer_size], as stored
+  Matrix per_layer_projection;  ///< [layers * per_layer_size, hidden]
+  Tensor per_layer_norm;        ///< [per_layer_size]
+  // Into and out of the parallel residual streams but the active one.
+  std::vector<Matrix> altup_projections;   ///< [streams - 1] of [hidden, hidden]
+  std::vector<Matrix> altup_unembeddings;  ///< [streams - 1] of [hidden, hidden]
 };
+
+/// f(matrix) for each matrix that every forward reads, or may read where it is an expert's: all but
+/// the embedding.
+template <class Model, class F>
+void visit_forward_matrices(Model& model, const F& f) {
+  f(model.head);
+  for (auto& layer : model.layers) {
+    visit_matrices(layer, f);
+  }
+  if (model.per_layer_projection.defined()) {
+    f(model.per_layer_projection);
+  }
+  for (auto* stack : {&model.altup_projections, &model.altup_unembeddings}) {
+    for (auto& matrix : *stack) {
+      f(matrix);
+    }
+  }
+}
 
 /// A checkpoint as plain tensors: for the reference, training and writing.
 using TransformerTensors = TransformerOf<Tensor>;
@@ -77,7 +160,8 @@ Linear pack(const Tensor& matrix, const PackOptions& options = {}, const Tensor&
 LayerWeights pack(const LayerTensors& layer, const PackOptions& options = {});
 std::shared_ptr<TransformerWeights> pack(const TransformerTensors& model,
                                          const PackOptions& options = {});
-/// Memory of the matrices that every forward reads: all layers' and the head.
+/// Memory of the matrices that the forward of one token reads: all layers' and the head; of experts
+/// as many as are chosen.
 int64_t forward_bytes(const TransformerWeights& weights);
 /// The inverse: plain tensors of what is multiplied.
 TransformerTensors unpack(const TransformerWeights& weights);

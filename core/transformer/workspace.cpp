@@ -2,16 +2,33 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace specdec {
 namespace {
 
 /// Decoding and verifying use few nodes, in ever the same numbers; prefill chunks are larger.
 constexpr int64_t kSmall = 64;
 
+/// The largest number that any layer says.
+template <class F>
+int64_t widest(const std::vector<LayerPlan>& plan, const F& number) {
+  int64_t most = 0;
+  for (const LayerPlan& layer : plan) {
+    most = std::max<int64_t>(most, number(layer));
+  }
+  return most;
+}
+
+/// The first numbers of `memory` as rows.
+Tensor view_rows(const Tensor& memory, int64_t nodes, int64_t width) {
+  return memory.narrow(0, 0, nodes * width).view({nodes, width});
+}
+
 }  // namespace
 
 Workspace::Workspace(const TransformerInfo& model)
-    : plan_(model.plan.front()),
+    : plan_(model.plan),
       hidden_(model.config.hidden_size),
       options_(at::TensorOptions(model.compute_dtype()).device(model.device)) {}
 
@@ -28,22 +45,75 @@ Activations& Workspace::activations(int64_t nodes) {
   return large_;
 }
 
+Tensor Workspace::rows(int64_t nodes, int64_t width) const {
+  return at::empty({nodes, width}, options_);
+}
+
 Activations Workspace::allocate(int64_t nodes) const {
-  const int64_t heads_width = plan_.heads * plan_.head_dim;
   Activations a;
-  a.residual = at::empty({nodes, hidden_}, options_);
-  a.normed = at::empty({nodes, hidden_}, options_);
-  if (plan_.joined_inputs) {
-    a.joined = at::empty({nodes, 2 * hidden_}, options_);
+  a.residual = rows(nodes, hidden_);
+  a.normed = rows(nodes, hidden_);
+  if (widest(plan_, [](const LayerPlan& layer) { return layer.joined_inputs ? 1 : 0; }) > 0) {
+    a.joined = rows(nodes, 2 * hidden_);
   }
-  a.branch = at::empty({nodes, hidden_}, options_);
-  a.qkv = at::empty({nodes, heads_width + 2 * plan_.kv_heads * plan_.head_dim}, options_);
-  a.queries = at::empty({nodes, plan_.heads, plan_.head_dim}, options_);
-  a.mixed = at::empty({nodes, plan_.heads, plan_.head_dim}, options_);
-  a.mixed_flat = a.mixed.view({nodes, heads_width});
-  a.gate_up = at::empty({nodes, 2 * plan_.intermediate_size}, options_);
-  a.gated = at::empty({nodes, plan_.intermediate_size}, options_);
+  a.branch = rows(nodes, hidden_);
+  allocate_layers(nodes, a);
+  allocate_family(nodes, a.family);
   return a;
+}
+
+void Workspace::allocate_layers(int64_t nodes, Activations& a) const {
+  const auto memory = [&](int64_t width) { return at::empty({nodes * width}, options_); };
+  const auto intermediate = [](const LayerPlan& layer) { return layer.intermediate_size; };
+  const Tensor qkv = memory(widest(plan_, qkv_rows));
+  const Tensor queries = memory(widest(plan_, query_rows));
+  const Tensor mixed = memory(widest(plan_, query_rows));
+  const Tensor gate_up = memory(2 * widest(plan_, intermediate));
+  const Tensor gated = memory(widest(plan_, intermediate));
+  for (const LayerPlan& plan : plan_) {
+    LayerActivations layer;
+    layer.qkv = view_rows(qkv, nodes, qkv_rows(plan));
+    layer.queries =
+        view_rows(queries, nodes, query_rows(plan)).view({nodes, plan.heads, plan.head_dim});
+    layer.mixed_flat = view_rows(mixed, nodes, query_rows(plan));
+    layer.mixed = layer.mixed_flat.view({nodes, plan.heads, plan.head_dim});
+    layer.gate_up = view_rows(gate_up, nodes, 2 * plan.intermediate_size);
+    layer.gated = view_rows(gated, nodes, plan.intermediate_size);
+    a.layers.push_back(std::move(layer));
+  }
+}
+
+void Workspace::allocate_family(int64_t nodes, FamilyActivations& a) const {
+  const LayerPlan& first = plan_.front();
+  if (const int64_t size = first.per_layer_size; size > 0) {
+    const auto layers = static_cast<int64_t>(plan_.size());
+    a.per_layer = at::empty({layers, nodes, size}, options_);
+    a.context = rows(nodes, layers * size);
+    a.token = rows(nodes, layers * size);
+    a.gate = rows(nodes, size);
+    a.gate_and_input = rows(nodes, 2 * size);
+    a.gated_input = rows(nodes, size);
+  }
+  if (const ExpertsPlan& experts = first.experts; experts.count > 0) {
+    const int64_t pairs = nodes * experts.chosen;
+    a.router_logits = rows(nodes, experts.count);
+    a.routes.experts = at::empty({nodes, experts.chosen}, options_.dtype(at::kInt));
+    a.routes.weights = rows(nodes, experts.chosen);
+    a.experts.inputs = rows(pairs, hidden_);
+    a.experts.gate_up = rows(pairs, 2 * experts.intermediate_size);
+    a.experts.gated = rows(pairs, experts.intermediate_size);
+    a.experts.outputs = rows(pairs, hidden_);
+    a.mixture = rows(nodes, hidden_);
+  }
+  if (const int64_t streams = first.altup.streams; streams > 0) {
+    a.streams = at::empty({streams, nodes, hidden_}, options_);
+    a.predictions = at::empty_like(a.streams);
+    a.stream_routes = rows(nodes, streams);
+  }
+  if (first.laurel_rank > 0) {
+    a.low_rank = rows(nodes, first.laurel_rank);
+    a.laurel = rows(nodes, hidden_);
+  }
 }
 
 }  // namespace specdec

@@ -2,18 +2,17 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <vector>
 
+#include "core/kernels/experts.h"
 #include "core/transformer/weights.h"
 
 namespace specdec {
 
-/// Activations of one forward, allocated once for each number of new nodes that comes up often.
-struct Activations {
-  Tensor residual;    ///< [n, hidden] the residual stream
-  Tensor normed;      ///< [n, hidden]
-  Tensor joined;      ///< [n, 2 * hidden] for layers with joined inputs, else undefined
-  Tensor branch;      ///< [n, hidden] what attention or MLP adds
-  Tensor qkv;         ///< [n, (heads + 2 * kv_heads) * head_dim], of the widest layer
+/// Activations within a layer, as wide as that layer has them: views of memory that all layers of a
+/// forward share.
+struct LayerActivations {
+  Tensor qkv;         ///< [n, qkv_rows]
   Tensor queries;     ///< [n, heads, head_dim]
   Tensor mixed;       ///< [n, heads, head_dim] attention's output
   Tensor mixed_flat;  ///< the same memory as [n, heads * head_dim]
@@ -21,7 +20,36 @@ struct Activations {
   Tensor gated;       ///< [n, intermediate]
 };
 
-/// Hands out activations by number of nodes. All layers of Gemma 1 to 3 have one geometry.
+/// Memory of what only some families have; undefined where the model has none of it.
+struct FamilyActivations {
+  Tensor per_layer;       ///< [layers, n, per_layer_size] the layers' own inputs
+  Tensor context, token;  ///< [n, layers * per_layer_size] their parts
+  Tensor gate;            ///< [n, per_layer_size]
+  Tensor gate_and_input;  ///< [n, 2 * per_layer_size]
+  Tensor gated_input;     ///< [n, per_layer_size]
+
+  Tensor router_logits;  ///< [n, experts]
+  Routes routes;
+  ExpertBuffers experts;
+  Tensor mixture;  ///< [n, hidden] the experts' sum
+
+  Tensor streams, predictions;  ///< [streams, n, hidden] of AltUp
+  Tensor stream_routes;         ///< [n, streams]
+  Tensor low_rank;              ///< [n, laurel_rank]
+  Tensor laurel;                ///< [n, hidden]
+};
+
+/// Activations of one forward, allocated once for each number of new nodes that comes up often.
+struct Activations {
+  Tensor residual;  ///< [n, hidden] the residual stream, of AltUp the active one
+  Tensor normed;    ///< [n, hidden]
+  Tensor joined;    ///< [n, 2 * hidden] for layers with joined inputs, else undefined
+  Tensor branch;    ///< [n, hidden] what attention or MLP adds
+  std::vector<LayerActivations> layers;  ///< [layers]
+  FamilyActivations family;
+};
+
+/// Hands out activations by number of nodes.
 class Workspace {
  public:
   explicit Workspace(const TransformerInfo& model);
@@ -29,8 +57,11 @@ class Workspace {
 
  private:
   Activations allocate(int64_t nodes) const;
+  void allocate_layers(int64_t nodes, Activations& a) const;
+  void allocate_family(int64_t nodes, FamilyActivations& a) const;
+  Tensor rows(int64_t nodes, int64_t width) const;
 
-  LayerPlan plan_;
+  std::vector<LayerPlan> plan_;
   int64_t hidden_;
   at::TensorOptions options_;
   std::map<int64_t, Activations> small_;

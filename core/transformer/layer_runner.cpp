@@ -1,0 +1,111 @@
+#include "core/transformer/layer_runner.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace specdec {
+
+Tensor plain_input(const Tensor& input, const Tensor& like) {
+  return input.to(like.options()).contiguous();
+}
+
+LayerRunner::LayerRunner(Ops& ops, const TransformerWeights& weights)
+    : ops_(ops), weights_(weights), stream_(make_residual_stream(ops, weights)) {
+  for (size_t layer = 0; layer < weights_.plan.size(); ++layer) {
+    add_layer(weights_.plan[layer], weights_.layers[layer]);
+  }
+}
+
+void LayerRunner::add_layer(const LayerPlan& plan, const LayerWeights& weights) {
+  const at::ScalarType dtype = weights_.compute_dtype();
+  const auto serves = [&](const RopeTable& table) {
+    return table.serves(plan.rope, plan.head_dim);
+  };
+  auto table = std::find_if(ropes_.begin(), ropes_.end(), serves);
+  if (table == ropes_.end()) {
+    table = ropes_.emplace(ropes_.end(), plan.rope, plan.head_dim, dtype);
+  }
+  rope_of_layer_.push_back(static_cast<size_t>(table - ropes_.begin()));
+  QkvOptions qkv;
+  qkv.heads = plan.heads;
+  qkv.eps = eps();
+  qkv.q_scale = weights.q_norm;
+  qkv.k_scale = weights.k_norm;
+  qkv.kv_projections = kv_projections(plan);
+  qkv.value_norm = plan.value_norm;
+  qkv_options_.push_back(qkv);
+}
+
+void LayerRunner::reserve_positions(int64_t length) {
+  for (size_t i = 0; i < ropes_.size(); ++i) {
+    if (!ropes_[i].reserve(length)) {
+      continue;
+    }
+    for (size_t layer = 0; layer < qkv_options_.size(); ++layer) {
+      if (rope_of_layer_[layer] == i) {
+        qkv_options_[layer].cos = ropes_[i].cos();
+        qkv_options_[layer].sin = ropes_[i].sin();
+      }
+    }
+  }
+}
+
+void LayerRunner::run(size_t layer, const KvView& view, const ForwardInputs& inputs,
+                      Activations& a) {
+  const LayerPlan& plan = weights_.plan[layer];
+  const LayerWeights& w = weights_.layers[layer];
+  LayerActivations& own = a.layers[layer];
+  const Tensor& stream = stream_->enter(layer, a);
+  ops_.linear(w.qkv, attention_input(plan, inputs, stream, a), own.qkv);
+  ops_.qkv_to_cache(own.qkv, qkv_options_[layer], view, own.queries);
+  ops_.paged_attention(own.queries, view, {plan.query_scale, plan.soft_cap, inputs.attention_bias},
+                       own.mixed);
+  ops_.linear(w.output, own.mixed_flat, a.branch);
+  stream_->add_attention(layer, a);
+  run_mlp(layer, a);
+  if (plan.experts.count > 0) {
+    add_experts(layer, a);
+  }
+  stream_->add_mlp(layer, a);
+}
+
+const Tensor& LayerRunner::attention_input(const LayerPlan& plan, const ForwardInputs& inputs,
+                                           const Tensor& stream, Activations& a) const {
+  if (!plan.joined_inputs) {
+    return stream;
+  }
+  ops_.concat(plain_input(inputs.attention_inputs, stream), stream, a.joined);
+  return a.joined;
+}
+
+/// a.branch = the dense MLP of the residual stream.
+void LayerRunner::run_mlp(size_t layer, Activations& a) const {
+  const LayerPlan& plan = weights_.plan[layer];
+  const LayerWeights& w = weights_.layers[layer];
+  LayerActivations& own = a.layers[layer];
+  ops_.rms_norm(a.residual, w.mlp_norm, eps(), a.normed);
+  ops_.linear(w.gate_up, a.normed, own.gate_up);
+  if (plan.sparsity_cut) {
+    ops_.cut_gate(own.gate_up, *plan.sparsity_cut);
+  }
+  ops_.gated_activation(own.gate_up, plan.activation, own.gated);
+  ops_.linear(w.down, own.gated, a.branch);
+}
+
+/// a.branch = its norm + the norm of the experts' sum; all read the same residual stream.
+void LayerRunner::add_experts(size_t layer, Activations& a) const {
+  const ExpertsOf<Linear>& w = weights_.layers[layer].experts;
+  FamilyActivations& f = a.family;
+  ops_.rms_norm(a.residual, w.router_norm, eps(), a.normed);
+  ops_.linear(w.router, a.normed, f.router_logits);
+  ops_.route(f.router_logits, w.output_scale, f.routes);
+  ops_.rms_norm(a.residual, w.norm, eps(), a.normed);
+  ops_.apply_experts({w.gate_up, w.down, weights_.plan[layer].activation}, a.normed, f.routes,
+                     f.experts, f.mixture);
+  ops_.rms_norm(a.branch, w.dense_post_norm, eps(), a.normed);
+  ops_.add_rms_norm(a.normed, f.mixture, w.post_norm, eps());
+  ops_.copy(a.normed, a.branch);
+}
+
+}  // namespace specdec

@@ -1,0 +1,47 @@
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "core/forward.h"
+#include "core/kernels/ops.h"
+#include "core/transformer/residual_stream.h"
+#include "core/transformer/rope_table.h"
+#include "core/transformer/weights.h"
+#include "core/transformer/workspace.h"
+
+namespace specdec {
+
+/// Evaluates the layers of a forward as their plan says. Borrows ops and weights.
+class LayerRunner {
+ public:
+  LayerRunner(Ops& ops, const TransformerWeights& weights);
+
+  /// Makes rotary tables for positions below `length`.
+  void reserve_positions(int64_t length);
+  /// Begins a forward: a.residual holds the embeddings; see ResidualStream::begin.
+  void begin(const Tensor& tokens, Activations& a) { stream_->begin(tokens, a); }
+  /// a.residual becomes the layer's output, keys and values go into the view's slots.
+  void run(size_t layer, const KvView& view, const ForwardInputs& inputs, Activations& a);
+  /// a.residual becomes what the final norm reads.
+  void leave(Activations& a) { stream_->leave(a); }
+
+ private:
+  void add_layer(const LayerPlan& plan, const LayerWeights& weights);
+  const Tensor& attention_input(const LayerPlan& plan, const ForwardInputs& inputs,
+                                const Tensor& stream, Activations& a) const;
+  void run_mlp(size_t layer, Activations& a) const;
+  void add_experts(size_t layer, Activations& a) const;
+  double eps() const { return weights_.config.rms_norm_eps; }
+
+  Ops& ops_;
+  const TransformerWeights& weights_;
+  std::unique_ptr<ResidualStream> stream_;
+  std::vector<RopeTable> ropes_;
+  std::vector<size_t> rope_of_layer_;
+  std::vector<QkvOptions> qkv_options_;
+};
+
+/// An input as ops take it, whatever a caller made: of the options of `like`, contiguous.
+Tensor plain_input(const Tensor& input, const Tensor& like);
+
+}  // namespace specdec

@@ -1,0 +1,34 @@
+#pragma once
+#include <memory>
+
+#include "core/kernels/ops.h"
+#include "core/transformer/weights.h"
+#include "core/transformer/workspace.h"
+
+namespace specdec {
+
+/// How what layers compute is carried from one to the next: by plain addition, with layer scalars
+/// and per-layer inputs (Gemma 4), or as several streams with a low-rank branch (Gemma 3n). All but
+/// attention and MLP themselves.
+class ResidualStream {
+ public:
+  virtual ~ResidualStream() = default;
+
+  /// Begins a forward: a.residual holds the embeddings. `tokens` [n] int32 is undefined where
+  /// embeddings were given, which models with per-layer inputs refuse.
+  virtual void begin(const Tensor& tokens, Activations& a) = 0;
+  /// What attention reads: the stream, normed where the layer has such a norm.
+  virtual const Tensor& enter(size_t layer, Activations& a) = 0;
+  /// Adds a.branch, attention's output; a.residual is then what the MLP's norm reads.
+  virtual void add_attention(size_t layer, Activations& a) = 0;
+  /// Adds a.branch, the MLP's output; a.residual is then the layer's output (of AltUp: the active
+  /// stream's).
+  virtual void add_mlp(size_t layer, Activations& a) = 0;
+  /// a.residual becomes what the final norm reads.
+  virtual void leave(Activations& a) = 0;
+};
+
+/// The one that the model's plan asks for. Borrows both, which have to outlive it.
+std::unique_ptr<ResidualStream> make_residual_stream(Ops& ops, const TransformerWeights& weights);
+
+}  // namespace specdec
