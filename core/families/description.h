@@ -15,4 +15,7 @@ struct ModelDescription {
   std::string text;               ///< says the same in one way only: part of the fingerprint
 };
 
+/// Says all that a description holds, in one way only: what `text` is, but for Gemma 1 to 3.
+std::string description_text(const ModelDescription& description);
+
 }  // namespace specdec

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "core/error.h"
+#include "core/families/gemma/gemma4_config.h"
 #include "core/families/gemma/plan.h"
 #include "core/families/gguf/gguf_config.h"
 #include "core/families/gguf/gguf_tensors.h"
@@ -32,6 +33,7 @@ struct Family {
 constexpr Family kFamilies[] = {
     {gemma_model_types,
      [](const std::filesystem::path& folder) { return describe_gemma(load_gemma_config(folder)); }},
+    {gemma4_model_types, load_gemma4_config},
     {llama_model_types, load_llama_config}};
 
 std::string fingerprint(uint64_t hash, const std::string& text) {
@@ -54,6 +56,30 @@ double embedding_scale(const ModelDescription& model, at::ScalarType compute_dty
   }
   const double root = std::sqrt(static_cast<double>(model.config.hidden_size));
   return compute_dtype == at::kDouble ? root : static_cast<float>(root);
+}
+
+/// What Gemma 3n and 4 have beside embedding and layers.
+template <class Matrix>
+void load_family(TensorSource& source, const MatrixFormat& format, TransformerOf<Matrix>& weights) {
+  const LayerPlan& first = weights.plan.front();
+  const int64_t hidden = weights.config.hidden_size;
+  if (first.per_layer_size > 0) {
+    const int64_t width = weights.config.num_layers * first.per_layer_size;
+    weights.per_layer_table = source.row_table("model.embed_tokens_per_layer.weight",
+                                               {weights.config.per_layer_vocab, width});
+    weights.per_layer_projection = load_matrix<Matrix>(
+        source, "model.per_layer_model_projection.weight", {width, hidden}, format);
+    weights.per_layer_norm = source.load("model.per_layer_projection_norm.weight",
+                                         {first.per_layer_size}, weights.compute_dtype());
+  }
+  for (int64_t i = 0; i + 1 < first.altup.streams; ++i) {
+    const auto matrix = [&](const char* name) {
+      return load_matrix<Matrix>(source, fmt::format("model.{}.{}.weight", name, i),
+                                 {hidden, hidden}, format);
+    };
+    weights.altup_projections.push_back(matrix("altup_projections"));
+    weights.altup_unembeddings.push_back(matrix("altup_unembed_projections"));
+  }
 }
 
 template <class Matrix>
@@ -83,6 +109,7 @@ std::shared_ptr<TransformerOf<Matrix>> load(TensorSource& source, const ModelDes
     weights->head = load_matrix<Matrix>(source, "lm_head.weight", table, format);
     weights->config.tie_word_embeddings = false;
   }
+  load_family<Matrix>(source, format, *weights);
   for (size_t i = 0; i < weights->plan.size(); ++i) {
     const LayerFormat layer{.prefix = fmt::format("model.layers.{}.", i),
                             .norm_offset = model.norm_offset};
@@ -196,12 +223,11 @@ std::map<std::string, int64_t> measure_weights(const OpenModel& model, const Loa
   source.leave_out_bytes();
   const auto sizes = load<MatrixSize>(source, model.description, options);
   std::vector<const MatrixSize*> all = {&sizes->embedding};
-  if (!sizes->config.tie_word_embeddings) {
-    all.push_back(&sizes->head);
-  }
-  for (const LayerOf<MatrixSize>& layer : sizes->layers) {
-    all.insert(all.end(), {&layer.qkv, &layer.output, &layer.gate_up, &layer.down});
-  }
+  visit_forward_matrices(*sizes, [&](const MatrixSize& matrix) {
+    if (&matrix != &sizes->head || !sizes->config.tie_word_embeddings) {
+      all.push_back(&matrix);
+    }
+  });
   std::map<std::string, int64_t> bytes;
   bool has_blocks = false;
   for (const MatrixSize* matrix : all) {
@@ -225,6 +251,25 @@ std::shared_ptr<TransformerTensors> load_model_tensors(const std::filesystem::pa
   return load<Tensor>(folder, options);
 }
 
+namespace {
+
+void add_random_family(RandomTensors& random, TransformerTensors& weights) {
+  const LayerPlan& first = weights.plan.front();
+  const int64_t hidden = weights.config.hidden_size;
+  if (first.per_layer_size > 0) {
+    const int64_t width = weights.config.num_layers * first.per_layer_size;
+    weights.per_layer_table = RowTable(random.matrix(weights.config.per_layer_vocab, width));
+    weights.per_layer_projection = random.matrix(width, hidden);
+    weights.per_layer_norm = random.norm(first.per_layer_size);
+  }
+  for (int64_t i = 0; i + 1 < first.altup.streams; ++i) {
+    weights.altup_projections.push_back(random.matrix(hidden, hidden));
+    weights.altup_unembeddings.push_back(random.matrix(hidden, hidden));
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<TransformerTensors> random_model(const ModelDescription& description,
                                                  const RandomWeightsOptions& options) {
   auto weights = std::make_shared<TransformerTensors>();
@@ -241,6 +286,7 @@ std::shared_ptr<TransformerTensors> random_model(const ModelDescription& descrip
   for (const LayerPlan& plan : weights->plan) {
     weights->layers.push_back(random_layer(random, plan, hidden));
   }
+  add_random_family(random, *weights);
   weights->final_norm = random.norm(hidden);
   weights->fingerprint = weights->weights_fingerprint = fmt::format("random-{}", options.seed);
   return weights;

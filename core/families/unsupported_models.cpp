@@ -1,20 +1,16 @@
 #include "core/families/unsupported_models.h"
 
-#include <fmt/format.h>
-
-#include <utility>
+#include <algorithm>
+#include <iterator>
 
 namespace specdec {
 
 std::string unsupported_family(const std::string& type) {
-  constexpr std::pair<const char*, const char*> kFamilies[] = {{"gemma3n", "Gemma 3n"},
-                                                               {"gemma4", "Gemma 4"}};
-  for (const auto& [prefix, name] : kFamilies) {
-    if (type.rfind(prefix, 0) == 0) {
-      return fmt::format(" ({}, a family that is not supported)", name);
-    }
-  }
-  return "";
+  constexpr const char* kAssistants[] = {"gemma4_assistant", "gemma4_unified_assistant",
+                                         "gemma4-assistant"};
+  return std::find(std::begin(kAssistants), std::end(kAssistants), type) != std::end(kAssistants)
+             ? " (Gemma 4's MTP drafter, which is no model by itself and is not supported)"
+             : "";
 }
 
 }  // namespace specdec

@@ -32,6 +32,10 @@ std::vector<std::string> gemma_golden_names() {
   return {"gemma-a", "gemma2-a", "gemma3-a", "gemma3-mm-a", "gemma3-bf16-sharded-a"};
 }
 
+std::vector<std::string> gemma4_golden_names() {
+  return {"gemma3n-a", "gemma4-dense-a", "gemma4-e-a", "gemma4-moe-a", "gemma4-unified-a"};
+}
+
 std::vector<std::string> golden_names() {
   std::vector<std::string> names = gemma_golden_names();
   names.insert(names.end(), {"llama-a", "mistral-a", "qwen2-a", "qwen3-a"});

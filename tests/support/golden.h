@@ -33,7 +33,9 @@ class Golden {
 
 /// The sets of Gemma 1, 2 and 3.
 std::vector<std::string> gemma_golden_names();
-/// The sets of all families.
+/// The sets of Gemma 3n and 4, which the cached forward alone computes.
+std::vector<std::string> gemma4_golden_names();
+/// The sets of all other families.
 std::vector<std::string> golden_names();
 
 }  // namespace specdec

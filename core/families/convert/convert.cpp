@@ -159,6 +159,10 @@ void ModelConverter::check_places(bool replace) const {
 void ModelConverter::open_input() {
   OpenModel open = open_model(input_);
   model_ = std::move(open.description);
+  if (!std::all_of(model_.plan.begin(), model_.plan.end(), is_plain)) {
+    throw Error(fmt::format("{}: models of family {} cannot be converted yet; they run as they are",
+                            input_.string(), model_.config.family));
+  }
   source_ = std::make_unique<TensorSource>(open.tensors, at::kCPU);
   source_->find_prefix(kEmbedding);
   const std::vector<int64_t> table = {model_.config.vocab_size, model_.config.hidden_size};

@@ -40,8 +40,8 @@ class TensorLister {
 
   void add_layer(const std::string& prefix, const LayerPlan& plan) {
     const int64_t hidden = model_.config.hidden_size;
-    const int64_t queries = plan.heads * plan.head_dim;
-    const int64_t keys = plan.kv_heads * plan.head_dim;
+    const int64_t queries = query_rows(plan);
+    const int64_t keys = kv_rows(plan);
     add_norm(prefix + "input_layernorm", hidden);
     add_matrix(prefix + "self_attn.q_proj", {queries, hidden}, plan.qkv_bias, plan.head_dim);
     add_matrix(prefix + "self_attn.k_proj", {keys, hidden}, plan.qkv_bias, plan.head_dim);

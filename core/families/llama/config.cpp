@@ -194,10 +194,6 @@ class LlamaReader {
   LayerPlan layer_;
 };
 
-json rope_text(const RopeConfig& rope) {
-  return {{"theta", rope.theta}, {"factor", rope.factor}, {"divisors", rope.divisors}};
-}
-
 }  // namespace
 
 const std::vector<std::string>& llama_model_types() {
@@ -233,28 +229,6 @@ ModelDescription load_llama_config(const std::filesystem::path& folder) {
     }
   }
   return model;
-}
-
-std::string description_text(const ModelDescription& description) {
-  const TransformerConfig& config = description.config;
-  json layers = json::array();
-  for (const LayerPlan& layer : description.plan) {
-    layers.push_back({{"heads", layer.heads},
-                      {"kv_heads", layer.kv_heads},
-                      {"head_dim", layer.head_dim},
-                      {"intermediate_size", layer.intermediate_size},
-                      {"window", layer.window},
-                      {"query_scale", layer.query_scale},
-                      {"soft_cap", layer.soft_cap},
-                      {"rope", rope_text(layer.rope)}});
-  }
-  const json text = {{"family", config.family},
-                     {"vocab_size", config.vocab_size},
-                     {"hidden_size", config.hidden_size},
-                     {"rms_norm_eps", config.rms_norm_eps},
-                     {"tied", config.tie_word_embeddings},
-                     {"layers", layers}};
-  return text.dump();
 }
 
 }  // namespace specdec

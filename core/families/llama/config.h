@@ -25,7 +25,4 @@ ModelDescription load_llama_config(const std::filesystem::path& folder);
 std::string llama_config_json(const ModelDescription& model, const std::string& dtype,
                               const std::string& where);
 
-/// Says all that a description holds, in one way only: goes into fingerprints.
-std::string description_text(const ModelDescription& description);
-
 }  // namespace specdec
