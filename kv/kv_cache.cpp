@@ -153,6 +153,25 @@ int64_t KvCache::pending(int64_t row) const {
              : 0;
 }
 
+BatchTables KvCache::readers(int64_t row, int64_t nodes, int64_t angle) const {
+  SPECDEC_CHECK(length(row) > 0 && nodes > 0, "readers: {} nodes of row {}, which holds {} tokens",
+                nodes, row, length(row));
+  const auto all = [nodes](int64_t value) { return at::full({nodes}, value, at::kInt); };
+  const auto pages = page_table_.pages(row);
+  BatchTables tables;
+  tables.nodes = nodes;
+  tables.rows = all(0);
+  tables.slots = all(length(row));
+  tables.positions = all(length(row) - 1);
+  tables.angles = all(angle);
+  tables.path_starts = all(-1);
+  tables.paths = all(0);
+  tables.lengths = at::full({1}, length(row), at::kInt);
+  tables.page_table = at::empty({1, std::ssize(pages)}, at::kInt);
+  std::copy(pages.begin(), pages.end(), entries(tables.page_table));
+  return tables;
+}
+
 std::pair<Tensor, Tensor> KvCache::key_values(int64_t layer, int64_t row) const {
   const LayerKv& geometry = pool_.geometry(layer);
   const Tensor keys =
@@ -252,6 +271,7 @@ void KvCache::reserve_tables(const TokenBatch& batch, int64_t nodes) {
   reserve(tables_.rows, nodes, 32);
   reserve(tables_.slots, nodes, 32);
   reserve(tables_.positions, nodes, 32);
+  tables_.angles = tables_.positions;
   reserve(tables_.path_starts, nodes, 32);
   reserve(tables_.paths, std::max<int64_t>(1, path_slots(batch)), 64);
   reserve(tables_.lengths, row_count, 1);

@@ -35,6 +35,7 @@ class KvCache final : public KvStore {
   int64_t length(int64_t row) const override;
   int64_t pending(int64_t row) const override;
   int64_t max_length() const override { return options_.max_length; }
+  BatchTables readers(int64_t row, int64_t nodes, int64_t angle) const override;
   std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override;
   /// Bytes of all pages, used or not.
   int64_t allocated_bytes() const { return pool_.bytes(); }

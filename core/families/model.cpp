@@ -64,7 +64,7 @@ void load_family(TensorSource& source, const MatrixFormat& format, TransformerOf
   const LayerPlan& first = weights.plan.front();
   const int64_t hidden = weights.config.hidden_size;
   if (first.per_layer_size > 0) {
-    const int64_t width = weights.config.num_layers * first.per_layer_size;
+    const int64_t width = weights.config.per_layer_count * first.per_layer_size;
     weights.per_layer_table = source.row_table("model.embed_tokens_per_layer.weight",
                                                {weights.config.per_layer_vocab, width});
     weights.per_layer_projection = load_matrix<Matrix>(
@@ -257,7 +257,7 @@ void add_random_family(RandomTensors& random, TransformerTensors& weights) {
   const LayerPlan& first = weights.plan.front();
   const int64_t hidden = weights.config.hidden_size;
   if (first.per_layer_size > 0) {
-    const int64_t width = weights.config.num_layers * first.per_layer_size;
+    const int64_t width = weights.config.per_layer_count * first.per_layer_size;
     weights.per_layer_table = RowTable(random.matrix(weights.config.per_layer_vocab, width));
     weights.per_layer_projection = random.matrix(width, hidden);
     weights.per_layer_norm = random.norm(first.per_layer_size);

@@ -20,10 +20,13 @@ enum class KvFormat { kNative, kBFloat16 };
 /// row lie at the slot of that number. Its pending ancestors and itself do too where the pending
 /// nodes so far are one chain (a prefill, a drafted chain); else the node has a path.
 struct BatchTables {
-  int64_t nodes = 0;   ///< new nodes, n
-  Tensor rows;         ///< [node_capacity] row of each node
-  Tensor slots;        ///< [node_capacity] where its key and value go: kept length + node index
-  Tensor positions;    ///< [node_capacity] kept length + depth among pending nodes
+  int64_t nodes = 0;  ///< new nodes, n
+  Tensor rows;        ///< [node_capacity] row of each node
+  Tensor slots;       ///< [node_capacity] where its key and value go: kept length + node index
+  Tensor positions;   ///< [node_capacity] kept length + depth among pending nodes
+  /// [node_capacity] position that its queries and keys are rotated by: its own, but for readers
+  /// (KvStore::readers).
+  Tensor angles;
   Tensor path_starts;  ///< [node_capacity] where the node's path begins; -1 = slot p at position p
   Tensor paths;        ///< [path_capacity] slots of a node's pending ancestors, itself last
   Tensor lengths;      ///< [row_capacity] kept tokens

@@ -14,7 +14,7 @@ struct QkvTask {
   const T *qkv, *q_scale, *k_scale, *cos, *sin;
   T* queries;
   Kv *keys, *values;
-  const int32_t *rows, *slots, *positions, *page_table;
+  const int32_t *rows, *slots, *angles, *page_table;
   int64_t row_capacity, page_size;
   int64_t nodes, heads, kv_heads, head_dim;
   int64_t kv_projections;
@@ -63,7 +63,7 @@ void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tenso
   task.values = view.values.mutable_data_ptr<Kv>();
   task.rows = tables.rows.const_data_ptr<int32_t>();
   task.slots = tables.slots.const_data_ptr<int32_t>();
-  task.positions = tables.positions.const_data_ptr<int32_t>();
+  task.angles = tables.angles.const_data_ptr<int32_t>();
   task.page_table = tables.page_table.const_data_ptr<int32_t>();
   task.row_capacity = tables.page_table.size(1);
   task.page_size = view.page_size();
@@ -75,8 +75,8 @@ void run(const Tensor& qkv, const QkvOptions& options, const KvView& view, Tenso
   task.value_norm = options.value_norm;
   task.eps = static_cast<T>(options.eps);
   for (int64_t node = 0; node < task.nodes; ++node) {
-    SPECDEC_CHECK(task.positions[node] < options.cos.size(0),
-                  "qkv_to_cache: position {} of a rotary table of {}", task.positions[node],
+    SPECDEC_CHECK(task.angles[node] < options.cos.size(0),
+                  "qkv_to_cache: position {} of a rotary table of {}", task.angles[node],
                   options.cos.size(0));
   }
   const int64_t grain =

@@ -67,9 +67,10 @@ struct LayerPlan {
   /// An earlier layer whose keys and values it reads: it projects queries only. -1 = its own.
   int64_t kv_source = -1;
   ValueKind values = ValueKind::kProjected;
-  bool value_norm = false;     ///< each head of v is normed, without a scale (Gemma 3n, 4)
-  bool layer_scalar = false;   ///< the residual stream is multiplied by a number last (Gemma 4)
-  int64_t per_layer_size = 0;  ///< width of its own inputs of each token (Gemma 3n, 4 E); 0 = none
+  bool value_norm = false;      ///< each head of v is normed, without a scale (Gemma 3n, 4)
+  bool layer_scalar = false;    ///< the residual stream is multiplied by a number last (Gemma 4)
+  int64_t per_layer_size = 0;   ///< width of its own inputs of each token (Gemma 3n, 4 E); 0 = none
+  int64_t per_layer_index = 0;  ///< which of the token's inputs these are
   ExpertsPlan experts;
   /// Standard deviations above the mean of the gate at which the MLP cuts it (Gemma 3n).
   std::optional<double> sparsity_cut;
@@ -116,6 +117,7 @@ struct TransformerConfig {
   double final_soft_cap = 0.0;  ///< on the logits; 0 = none
   bool bidirectional = false;   ///< an encoder, which cannot decode
   int64_t per_layer_vocab = 0;  ///< rows of the table of the layers' own inputs
+  int64_t per_layer_count = 0;  ///< layers that it has inputs of; 0 = there is no table
   std::vector<Token> end_ids;
   Token bos_id = 0;
 };

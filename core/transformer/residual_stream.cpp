@@ -63,8 +63,9 @@ class PlainStream : public ResidualStream {
     const PerLayerOf<Linear>& w = weights_.layers[layer].per_layer;
     FamilyActivations& f = a.family;
     ops_.linear(w.gate, stream, f.gate);
-    ops_.concat(f.gate, f.per_layer.select(0, static_cast<int64_t>(layer)), f.gate_and_input);
-    ops_.gated_activation(f.gate_and_input, weights_.plan[layer].activation, f.gated_input);
+    const LayerPlan& plan = weights_.plan[layer];
+    ops_.concat(f.gate, f.per_layer.select(0, plan.per_layer_index), f.gate_and_input);
+    ops_.gated_activation(f.gate_and_input, plan.activation, f.gated_input);
     ops_.linear(w.projection, f.gated_input, a.branch);
   }
 

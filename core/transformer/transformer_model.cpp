@@ -127,6 +127,15 @@ class TransformerModel::Impl final : public Internals {
   std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override {
     return store_->key_values(layer, row);
   }
+  KvView read_keys(int64_t layer, const BatchTables& readers) const override {
+    KvView view = store_->view(layer);
+    view.tables = &readers;
+    return view;
+  }
+  BatchTables readers(int64_t row, int64_t nodes, int64_t angle) const override {
+    return store_->readers(row, nodes, angle);
+  }
+  int64_t kept_length(int64_t row) const override { return store_->length(row); }
 
  private:
   /// Checks all that the cache does not; returns the number of new nodes.

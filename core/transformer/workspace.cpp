@@ -30,6 +30,7 @@ Tensor view_rows(const Tensor& memory, int64_t nodes, int64_t width) {
 Workspace::Workspace(const TransformerInfo& model)
     : plan_(model.plan),
       hidden_(model.config.hidden_size),
+      per_layer_count_(model.config.per_layer_count),
       options_(at::TensorOptions(model.compute_dtype()).device(model.device)) {}
 
 Activations& Workspace::activations(int64_t nodes) {
@@ -86,10 +87,9 @@ void Workspace::allocate_layers(int64_t nodes, Activations& a) const {
 void Workspace::allocate_family(int64_t nodes, FamilyActivations& a) const {
   const LayerPlan& first = plan_.front();
   if (const int64_t size = first.per_layer_size; size > 0) {
-    const auto layers = static_cast<int64_t>(plan_.size());
-    a.per_layer = at::empty({layers, nodes, size}, options_);
-    a.context = rows(nodes, layers * size);
-    a.token = rows(nodes, layers * size);
+    a.per_layer = at::empty({per_layer_count_, nodes, size}, options_);
+    a.context = rows(nodes, per_layer_count_ * size);
+    a.token = rows(nodes, per_layer_count_ * size);
     a.gate = rows(nodes, size);
     a.gate_and_input = rows(nodes, 2 * size);
     a.gated_input = rows(nodes, size);

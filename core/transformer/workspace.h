@@ -22,8 +22,8 @@ struct LayerActivations {
 
 /// Memory of what only some families have; undefined where the model has none of it.
 struct FamilyActivations {
-  Tensor per_layer;       ///< [layers, n, per_layer_size] the layers' own inputs
-  Tensor context, token;  ///< [n, layers * per_layer_size] their parts
+  Tensor per_layer;       ///< [per_layer_count, n, per_layer_size] the layers' own inputs
+  Tensor context, token;  ///< [n, per_layer_count * per_layer_size] their parts
   Tensor gate;            ///< [n, per_layer_size]
   Tensor gate_and_input;  ///< [n, 2 * per_layer_size]
   Tensor gated_input;     ///< [n, per_layer_size]
@@ -63,6 +63,7 @@ class Workspace {
 
   std::vector<LayerPlan> plan_;
   int64_t hidden_;
+  int64_t per_layer_count_;
   at::TensorOptions options_;
   std::map<int64_t, Activations> small_;
   Activations large_;

@@ -1,5 +1,7 @@
 #include "decoders/drafters/hidden_states.h"
 
+#include <ATen/ATen.h>
+
 #include "core/error.h"
 
 namespace specdec {
@@ -19,6 +21,17 @@ const Internals& check_hidden_states(const LanguageModel& target, int64_t hidden
         hidden_size, vocab_size, internals->hidden_size(), target.vocab_size()));
   }
   return *internals;
+}
+
+Tensor last_hidden_state(const DraftContext& context) {
+  if (context.last_step != nullptr) {
+    return context.last_step->result.final_hidden.narrow(0, context.last_step->verified.path.back(),
+                                                         1);
+  }
+  SPECDEC_CHECK(context.prompt_result != nullptr,
+                "a head was not given the prompt's hidden states");
+  const Tensor& hidden = context.prompt_result->final_hidden;
+  return hidden.narrow(0, hidden.size(0) - 1, 1);
 }
 
 }  // namespace specdec

@@ -4,25 +4,9 @@
 
 #include <utility>
 
-#include "core/error.h"
 #include "decoders/drafters/hidden_states.h"
 
 namespace specdec {
-namespace {
-
-/// The target's last hidden state: of the newest token that it has evaluated, [1, hidden].
-Tensor last_hidden(const DraftContext& context) {
-  if (context.last_step != nullptr) {
-    return context.last_step->result.final_hidden.narrow(0, context.last_step->verified.path.back(),
-                                                         1);
-  }
-  SPECDEC_CHECK(context.prompt_result != nullptr, "medusa: no hidden states of the prompt");
-  const Tensor& hidden = context.prompt_result->final_hidden;
-  return hidden.narrow(0, hidden.size(0) - 1, 1);
-}
-
-}  // namespace
-
 MedusaDrafter::MedusaDrafter(MedusaHeads heads, const MedusaOptions& options)
     : DistributionDrafter(options.sample), heads_(std::move(heads)) {}
 
@@ -49,7 +33,7 @@ Tensor MedusaDrafter::expand(const Draft& partial, std::span<const int64_t> fron
 }
 
 std::optional<DraftRoom> MedusaDrafter::begin_draft(const DraftContext& context) {
-  hidden_ = last_hidden(context).contiguous();
+  hidden_ = last_hidden_state(context).contiguous();
   distributions_.assign(static_cast<size_t>(heads_.count), Tensor());
   return DraftRoom{.depth = heads_.count};
 }

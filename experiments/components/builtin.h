@@ -13,6 +13,7 @@ void add_strategies(StrategyRegistry& strategies);
 void add_drafters(DrafterRegistry& drafters);
 void add_head_drafters(DrafterRegistry& drafters);
 void add_medusa(DrafterRegistry& drafters);
+void add_assistant(DrafterRegistry& drafters);
 void add_verifiers(VerifierRegistry& verifiers);
 void add_draft_lengths(DraftLengthRegistry& lengths);
 void add_trees(TreeRegistry& trees);

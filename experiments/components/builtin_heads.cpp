@@ -1,6 +1,7 @@
 #include <ATen/ops/arange.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -123,12 +124,30 @@ std::shared_ptr<LanguageModel> model_of_layers(BuildContext& context,
   weights->plan.clear();
   weights->layers.clear();
   for (const int64_t layer : layers) {
-    weights->plan.push_back(whole->plan.at(static_cast<size_t>(layer)));
+    LayerPlan plan = whole->plan.at(static_cast<size_t>(layer));
+    if (plan.kv_source >= 0) {  // numbered among those that are left
+      const auto source = std::find(layers.begin(), layers.end(), plan.kv_source);
+      plan.kv_source = source - layers.begin();
+    }
+    weights->plan.push_back(plan);
     weights->layers.push_back(whole->layers.at(static_cast<size_t>(layer)));
   }
   return std::make_shared<TransformerModel>(
       std::move(weights), context.models.kv_store(),
       TransformerOptions{.max_length = context.target.max_length()});
+}
+
+/// Throws ConfigError where one of `layers` reads the keys and values of a layer that is none.
+void check_sources(const std::vector<int64_t>& layers, const std::vector<LayerPlan>& plan) {
+  for (const int64_t layer : layers) {
+    const int64_t source = plan.at(static_cast<size_t>(layer)).kv_source;
+    if (source >= 0 && std::find(layers.begin(), layers.end(), source) == layers.end()) {
+      throw ConfigError(fmt::format(
+          "layer {} reads the keys and values of layer {}, which is left out: keep that one, or "
+          "leave out both",
+          layer, source));
+    }
+  }
 }
 
 OptionTable<SelfDrafterOptions> self_options() {
@@ -147,8 +166,9 @@ DrafterRegistry::Make prepare_self(const ConfigNode& node, const RunPlan& plan) 
   std::filesystem::path folder;
   if (plan.target != nullptr) {
     folder = plan.target->folder;
-    note_error(node, options.skip.empty() ? "layers" : "skip",
-               [&] { (void)drafting_layers(options, plan.target->config.num_layers); });
+    note_error(node, options.skip.empty() ? "layers" : "skip", [&] {
+      check_sources(drafting_layers(options, plan.target->config.num_layers), plan.target->plan);
+    });
   }
   // Kept as long as the strategy can be built: the context only borrows it.
   const auto measured = std::make_shared<std::shared_ptr<LanguageModel>>();

@@ -29,7 +29,9 @@ double normal_quantile(double share) {
 
 class Gemma4Reader {
  public:
-  explicit Gemma4Reader(const JsonKeys& keys) : keys_(keys), type_(keys.text("model_type", "")) {}
+  enum class Kind { kModel, kAssistant };
+  explicit Gemma4Reader(const JsonKeys& keys, Kind kind = Kind::kModel)
+      : keys_(keys), type_(keys.text("model_type", "")), kind_(kind) {}
 
   ModelDescription read() {
     is_3n_ = type_ == "gemma3n_text";
@@ -93,9 +95,16 @@ class Gemma4Reader {
     per_layer_size_ = optional_size("hidden_size_per_layer_input", is_3n_ ? 256 : 0);
     if (per_layer_size_ > 0) {
       config.per_layer_vocab = keys_.positive("vocab_size_per_layer_input", 262144);
+      config.per_layer_count = config.num_layers;
     }
     shared_ = optional_size("num_kv_shared_layers", is_3n_ ? 15 : 0);
-    if (shared_ >= config.num_layers) {
+    if (kind_ == Kind::kAssistant) {
+      if (shared_ != config.num_layers) {
+        keys_.fail("num_kv_shared_layers", fmt::format("is {}, of {} layers; those of an assistant "
+                                                       "all read the target's keys and values",
+                                                       shared_, config.num_layers));
+      }
+    } else if (shared_ >= config.num_layers) {
       keys_.fail("num_kv_shared_layers",
                  fmt::format("is {}, of {} layers: none is left whose keys and values they could "
                              "read",
@@ -151,6 +160,7 @@ class Gemma4Reader {
     layer.value_norm = true;
     layer.post_norms = true;
     layer.per_layer_size = per_layer_size_;
+    layer.per_layer_index = per_layer_size_ > 0 ? index : 0;
     if (is_3n_) {
       layer.sparsity_cut = sparsity_cut(static_cast<size_t>(index));
       layer.laurel_rank = keys_.positive("laurel_rank", 64);
@@ -296,6 +306,13 @@ class Gemma4Reader {
 
   /// The last layers read keys and values of the last layer of their type that has its own.
   void share_keys_and_values() {
+    if (kind_ == Kind::kAssistant) {
+      for (LayerPlan& plan : model_.plan) {
+        plan.kv_source = 0;
+        plan.values = ValueKind::kProjected;
+      }
+      return;
+    }
     const auto own = static_cast<size_t>(model_.config.num_layers - shared_);
     for (size_t layer = own; layer < sliding_.size(); ++layer) {
       LayerPlan& plan = model_.plan[layer];
@@ -373,6 +390,7 @@ class Gemma4Reader {
 
   const JsonKeys& keys_;
   std::string type_;
+  Kind kind_;
   bool is_3n_ = false;
   ModelDescription model_;
   std::vector<bool> sliding_;  // [layers]
@@ -421,6 +439,10 @@ ModelDescription parse_gemma4_config(const std::string& text, const std::string&
   }
   model.text = description_text(model);
   return model;
+}
+
+ModelDescription read_assistant_layers(const JsonKeys& text_config) {
+  return Gemma4Reader(text_config, Gemma4Reader::Kind::kAssistant).read();
 }
 
 ModelDescription load_gemma4_config(const std::filesystem::path& folder) {

@@ -20,7 +20,12 @@ const std::vector<std::string>& gemma4_model_types();
 /// `where` and the key, as `names` calls it.
 ModelDescription parse_gemma4_config(const std::string& text, const std::string& where,
                                      const KeyNames& names = {});
-/// The same from a folder; the end tokens of generation_config.json replace the config's.
+/// The text model of a Gemma 4 assistant ("gemma4_assistant"), from the text_config in its
+/// config.json: all of its layers read keys and values of a target, so kv_source is 0 in each, to
+/// be replaced. Throws WeightsError where a layer has its own.
+ModelDescription read_assistant_layers(const JsonKeys& text_config);
+/// As parse_gemma4_config, from a folder; the end tokens of generation_config.json replace the
+/// config's.
 ModelDescription load_gemma4_config(const std::filesystem::path& folder);
 
 }  // namespace specdec

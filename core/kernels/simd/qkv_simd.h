@@ -97,7 +97,7 @@ inline void qkv_nodes(const QkvTask<T, Kv>& task, int64_t begin, int64_t end) {
   const int64_t dim = task.head_dim;
   for (int64_t node = begin; node < end; ++node) {
     const T* input = task.qkv + node * task.width();
-    const int64_t angle = static_cast<int64_t>(task.positions[node]) * (dim / 2);
+    const int64_t angle = static_cast<int64_t>(task.angles[node]) * (dim / 2);
     HeadTask<T> head{input, task.q_scale, task.cos + angle, task.sin + angle, dim / 2};
     T* queries = task.queries + node * task.heads * dim;
     for (int64_t h = 0; h < task.heads; ++h, head.input += dim, queries += dim) {

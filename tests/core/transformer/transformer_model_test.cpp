@@ -291,6 +291,9 @@ class FailingStore final : public KvStore {
   std::pair<Tensor, Tensor> key_values(int64_t layer, int64_t row) const override {
     return store_->key_values(layer, row);
   }
+  BatchTables readers(int64_t row, int64_t nodes, int64_t angle) const override {
+    return store_->readers(row, nodes, angle);
+  }
 
  private:
   std::unique_ptr<KvStore> store_;

@@ -1,0 +1,256 @@
+#include "core/families/gemma/assistant.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/families/gemma/gemma4_config.h"
+#include "core/formats/atomic_file.h"
+#include "core/formats/json_keys.h"
+#include "core/transformer/heads/head_files.h"
+#include "core/transformer/layer_tensors.h"
+#include "core/transformer/tensor_source.h"
+#include "core/transformer/tensor_writer.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+
+/// What a config.json says of an assistant for a target.
+struct AssistantConfig {
+  ModelDescription layers;
+  HeadTarget trained_for;
+  int64_t target_hidden = 0;
+  int64_t clusters = 0;  ///< 0 = a dense head
+  int64_t chosen = 0;
+};
+
+void check_kind(const JsonKeys& keys) {
+  const std::string type = keys.text("model_type", "");
+  if (type != "gemma4_assistant" && type != "gemma4_unified_assistant") {
+    keys.fail("model_type", fmt::format("is '{}'; an assistant's is gemma4_assistant or "
+                                        "gemma4_unified_assistant",
+                                        type));
+  }
+}
+
+void read_clusters(const JsonKeys& keys, AssistantConfig& config) {
+  if (!keys.boolean("use_ordered_embeddings", false)) {
+    return;
+  }
+  config.clusters = keys.positive("num_centroids", 2048);
+  config.chosen = keys.positive("centroid_intermediate_top_k", 32);
+  const int64_t vocab = config.layers.config.vocab_size;
+  if (vocab % config.clusters != 0) {
+    keys.fail("num_centroids", fmt::format("is {}, which does not divide the vocabulary of {}",
+                                           config.clusters, vocab));
+  }
+  if (config.chosen > config.clusters) {
+    keys.fail("centroid_intermediate_top_k",
+              fmt::format("is {}, of {} clusters", config.chosen, config.clusters));
+  }
+}
+
+/// Points the layers at the target's whose keys and values they read.
+void find_sources(const JsonKeys& keys, const std::vector<LayerPlan>& target,
+                  AssistantConfig& config) {
+  for (size_t layer = 0; layer < config.layers.plan.size(); ++layer) {
+    LayerPlan& plan = config.layers.plan[layer];
+    const bool sliding = plan.window > 0;
+    plan.kv_source = assistant_source(target, sliding);
+    if (plan.kv_source < 0) {
+      keys.fail("text_config",
+                fmt::format("layer {} reads keys and values of a {} layer, and the target has none",
+                            layer, sliding ? "sliding" : "full"));
+    }
+    const LayerPlan& read = target[static_cast<size_t>(plan.kv_source)];
+    if (read.kv_heads != plan.kv_heads || read.head_dim != plan.head_dim) {
+      keys.fail(
+          "text_config",
+          fmt::format("layer {} reads {} key/value heads of {}, but the target's layer {} has "
+                      "{} of {}: the assistant was made for another model",
+                      layer, plan.kv_heads, plan.head_dim, plan.kv_source, read.kv_heads,
+                      read.head_dim));
+    }
+  }
+}
+
+AssistantConfig read_config(const std::filesystem::path& folder, const TransformerConfig& target,
+                            const std::vector<LayerPlan>& target_plan) {
+  const std::string where = (folder / "config.json").string();
+  const json parsed = parse_json_object(read_head_config(folder), where);
+  const JsonKeys keys(parsed, where);
+  check_kind(keys);
+  AssistantConfig config;
+  config.layers = read_assistant_layers(keys.object("text_config"));
+  config.target_hidden = keys.positive("backbone_hidden_size");
+  config.trained_for = read_head_target(keys);
+  config.trained_for.hidden_size = config.target_hidden;
+  config.trained_for.vocab_size = config.layers.config.vocab_size;
+  check_head_shapes(config.trained_for, target, folder);
+  read_clusters(keys, config);
+  find_sources(keys, target_plan, config);
+  return config;
+}
+
+void load_layers(TensorSource& source, const MatrixFormat& format, TransformerWeights& weights) {
+  const int64_t hidden = weights.config.hidden_size;
+  for (size_t i = 0; i < weights.plan.size(); ++i) {
+    weights.layers.push_back(load_layer<Linear>(
+        source, {.prefix = fmt::format("model.layers.{}.", i)}, weights.plan[i], hidden, format));
+  }
+  weights.embedding = weights.head = load_matrix<Linear>(
+      source, "model.embed_tokens.weight", {weights.config.vocab_size, hidden}, format);
+  weights.final_norm = source.load("model.norm.weight", {hidden}, weights.compute_dtype());
+}
+
+void load_ordered(TensorSource& source, const AssistantConfig& config, const MatrixFormat& format,
+                  CentroidHead& head) {
+  const TransformerConfig& layers = config.layers.config;
+  head.centroids = load_matrix<Linear>(source, "masked_embedding.centroids.weight",
+                                       {config.clusters, layers.hidden_size}, format);
+  const Tensor ordering =
+      source.load_integers("masked_embedding.token_ordering", {layers.vocab_size});
+  if (!std::get<0>(ordering.sort()).equal(at::arange(layers.vocab_size, at::kLong))) {
+    throw WeightsError(
+        fmt::format("{}: tensor 'masked_embedding.token_ordering' should hold every "
+                    "token once",
+                    source.folder().string()));
+  }
+  head.ordering = ordering.view({config.clusters, -1});
+  head.chosen = config.chosen;
+}
+
+/// The inverse of what the config's reader makes of rope_parameters.
+json rope_json(const LayerPlan& plan) {
+  json rope = {{"rope_theta", plan.rope.theta}, {"rope_type", "default"}};
+  if (plan.rope.rotated_pairs > 0) {
+    rope["rope_type"] = "proportional";
+    rope["partial_rotary_factor"] =
+        2.0 * static_cast<double>(plan.rope.rotated_pairs) / static_cast<double>(plan.head_dim);
+  } else if (plan.rope.factor != 1.0) {
+    rope["rope_type"] = "linear";
+  }
+  if (plan.rope.factor != 1.0) {
+    rope["factor"] = plan.rope.factor;
+  }
+  return rope;
+}
+
+json text_config(const TransformerWeights& weights) {
+  const TransformerConfig& config = weights.config;
+  json text = {{"model_type", "gemma4_text"},
+               {"vocab_size", config.vocab_size},
+               {"hidden_size", config.hidden_size},
+               {"num_hidden_layers", config.num_layers},
+               {"num_kv_shared_layers", config.num_layers},
+               {"hidden_size_per_layer_input", 0},
+               {"rms_norm_eps", config.rms_norm_eps},
+               {"max_position_embeddings", config.max_position_embeddings},
+               {"intermediate_size", weights.plan.front().intermediate_size},
+               {"num_attention_heads", weights.plan.front().heads},
+               {"num_key_value_heads", weights.plan.front().kv_heads},
+               {"head_dim", weights.plan.front().head_dim},
+               {"tie_word_embeddings", true}};
+  for (size_t i = 0; i < weights.plan.size(); ++i) {
+    const LayerPlan& plan = weights.plan[i];
+    const char* type = plan.window > 0 ? "sliding_attention" : "full_attention";
+    text["layer_types"].push_back(type);
+    text["rope_parameters"][type] = rope_json(plan);
+    text["per_layer_config"][std::to_string(i)] = {{"head_dim", plan.head_dim},
+                                                   {"num_key_value_heads", plan.kv_heads}};
+    if (plan.window > 0) {
+      text["sliding_window"] = plan.window;
+    }
+  }
+  return text;
+}
+
+void write_layers(TensorWriter& writer, const TransformerTensors& model) {
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const LayerTensors& layer = model.layers[i];
+    const std::string prefix = fmt::format("model.layers.{}.", i);
+    const auto gate_up = layer.gate_up.chunk(2, 0);
+    const std::pair<const char*, Tensor> tensors[] = {
+        {"self_attn.q_proj.weight", layer.qkv},
+        {"self_attn.o_proj.weight", layer.output},
+        {"self_attn.q_norm.weight", layer.q_norm},
+        {"mlp.gate_proj.weight", gate_up[0]},
+        {"mlp.up_proj.weight", gate_up[1]},
+        {"mlp.down_proj.weight", layer.down},
+        {"input_layernorm.weight", layer.attention_norm},
+        {"post_attention_layernorm.weight", layer.attention_post_norm},
+        {"pre_feedforward_layernorm.weight", layer.mlp_norm},
+        {"post_feedforward_layernorm.weight", layer.mlp_post_norm},
+        {"layer_scalar", at::full({1}, layer.scalar, layer.q_norm.options())}};
+    for (const auto& [name, tensor] : tensors) {
+      writer.add(prefix + name, tensor);
+    }
+  }
+  writer.add("model.embed_tokens.weight", model.embedding);
+  writer.add("model.norm.weight", model.final_norm);
+}
+
+}  // namespace
+
+void check_assistant(const std::filesystem::path& folder, const TransformerConfig& target,
+                     const std::vector<LayerPlan>& target_plan) {
+  (void)read_config(folder, target, target_plan);
+}
+
+LoadedAssistant load_assistant(const std::filesystem::path& folder, const TransformerInfo& target,
+                               std::optional<at::ScalarType> dtype) {
+  const AssistantConfig config = read_config(folder, target.config, target.plan);
+  TensorSource source(CheckpointTensors(folder), target.device);
+  const int64_t hidden = config.layers.config.hidden_size;
+  const std::vector<int64_t> entry = {hidden, 2 * config.target_hidden};
+  const MatrixFormat format(
+      plain_dtype(dtype, source.stored_dtype("pre_projection.weight", entry), target));
+  auto head = std::make_shared<AssistantHead>();
+  head->weights.config = config.layers.config;
+  head->weights.plan = config.layers.plan;
+  head->weights.weight_dtype = format.dtype;
+  head->weights.device = target.device;
+  head->target_hidden = config.target_hidden;
+  head->pre_projection = load_matrix<Linear>(source, "pre_projection.weight", entry, format);
+  head->post_projection =
+      load_matrix<Linear>(source, "post_projection.weight", {config.target_hidden, hidden}, format);
+  load_layers(source, format, head->weights);
+  if (config.clusters > 0) {
+    load_ordered(source, config, format, head->ordered);
+  }
+  source.skip("lm_head.weight", {config.layers.config.vocab_size, hidden});
+  source.check_all_taken();
+  head->weights.fingerprint = fmt::format("{:016x}", source.hash());
+  return {.head = std::move(head), .note = check_head_target(config.trained_for, target, folder)};
+}
+
+void save_assistant(const AssistantHead& head, const TransformerInfo& target,
+                    const std::filesystem::path& folder, at::ScalarType dtype) {
+  std::filesystem::create_directories(folder);
+  const bool ordered = head.ordered.centroids.defined();
+  TensorWriter writer(dtype);
+  write_layers(writer, unpack(head.weights));
+  writer.add("pre_projection.weight", head.pre_projection.unpack());
+  writer.add("post_projection.weight", head.post_projection.unpack());
+  json config = {{"architectures", {"Gemma4AssistantForCausalLM"}},
+                 {"model_type", "gemma4_assistant"},
+                 {"backbone_hidden_size", head.target_hidden},
+                 {"use_ordered_embeddings", ordered},
+                 {"tie_word_embeddings", true},
+                 {"trained_for", head_target_json(head_target(target))},
+                 {"text_config", text_config(head.weights)}};
+  if (ordered) {
+    writer.add("masked_embedding.centroids.weight", head.ordered.centroids.unpack());
+    writer.add("masked_embedding.token_ordering", head.ordered.ordering.flatten());
+    config["num_centroids"] = head.ordered.ordering.size(0);
+    config["centroid_intermediate_top_k"] = head.ordered.chosen;
+  }
+  writer.write(folder / "model.safetensors");
+  write_file(folder / "config.json", config.dump(2) + "\n");
+}
+
+}  // namespace specdec

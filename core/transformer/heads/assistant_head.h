@@ -1,0 +1,99 @@
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/language_model.h"
+#include "core/transformer/layer_runner.h"
+#include "core/transformer/random_weights.h"
+#include "core/transformer/weights.h"
+
+namespace specdec {
+
+/// The head of an assistant that scores tokens of the likeliest clusters only: `chosen` of
+/// centroids * z say which, ordering says whose they are.
+struct CentroidHead {
+  Linear centroids;    ///< [clusters, hidden]; undefined = a dense head
+  Tensor ordering;     ///< [clusters, vocab / clusters] int64, the tokens of each cluster
+  int64_t chosen = 0;  ///< clusters whose tokens are scored
+};
+
+/// Gemma 4's multi-token-prediction drafter: a few layers without keys and values of their own,
+/// which read those of the target's last sliding and last full layer that has its own.
+///
+///   x = pre_projection [embedding of the newest token, hidden state before it]
+///   z = norm(layers(x));  logits = head z;  hidden state of the next step = post_projection z
+///
+/// All steps of a round have one position, the newest committed token's, and see the same keys. The
+/// first hidden state is the target's last one, after its final norm.
+struct AssistantHead {
+  /// Its layers, norm and (tied) head, as those of a model; a layer's kv_source is the target's.
+  TransformerWeights weights;
+  Linear pre_projection;   ///< [hidden, 2 * target_hidden]
+  Linear post_projection;  ///< [target_hidden, hidden]
+  CentroidHead ordered;
+  int64_t target_hidden = 0;
+};
+
+/// What tokens outside the chosen clusters get.
+enum class CentroidFill {
+  kBelowMinimum,  ///< the smallest chosen logit - 1, as transformers does
+  kNothing        ///< -infinity: they are never drafted
+};
+
+struct AssistantOptions {
+  /// Keys that sliding layers see, the newest ones; 0 = the window + 1, as transformers gives them
+  /// after a prefill. A cache that is cut to its window leaves window - 1.
+  int64_t sliding_keys = 0;
+  CentroidFill fill = CentroidFill::kBelowMinimum;
+};
+
+/// The steps of an assistant beside a target. Keeps no state but memory.
+class AssistantModel {
+ public:
+  AssistantModel(std::shared_ptr<const AssistantHead> head, const AssistantOptions& options,
+                 std::shared_ptr<Ops> ops = nullptr);
+
+  struct Step {
+    Tensor logits;  ///< [n, vocab]
+    Tensor hidden;  ///< [n, target_hidden], of the step after it
+  };
+  /// One step of n nodes: embeddings [n, target_hidden] of their tokens as the target's first layer
+  /// sees them, and the hidden states [n, target_hidden] before them. Reads the kept keys of a row
+  /// of the target, which must not be empty.
+  Step step(const Tensor& embeddings, const Tensor& hidden, const Internals& target, int64_t row);
+
+  const AssistantHead& head() const { return *head_; }
+
+ private:
+  Tensor logits(const Tensor& states) const;
+  Tensor ordered_logits(const Tensor& states) const;
+
+  std::shared_ptr<const AssistantHead> head_;
+  AssistantOptions options_;
+  std::shared_ptr<Ops> ops_;
+  Workspace workspace_;
+  LayerRunner layers_;
+};
+
+/// Random ones for a target of any family: for tests, and where training starts. `layers` of them
+/// read the target's last layer of each kind in turn, the last one a full layer's if there is one.
+struct AssistantShape {
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t heads = 0;
+  int64_t layers = 4;
+  int64_t clusters = 0;  ///< 0 = a dense head
+  int64_t chosen = 0;
+};
+std::shared_ptr<AssistantHead> random_assistant(const TransformerInfo& target,
+                                                const AssistantShape& shape,
+                                                const RandomWeightsOptions& options = {});
+
+/// The target's last layer of the kind, sliding or full, that has its own keys and values; -1 = it
+/// has none.
+int64_t assistant_source(const std::vector<LayerPlan>& target, bool sliding);
+
+}  // namespace specdec

@@ -1,0 +1,68 @@
+#include "decoders/drafters/assistant.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "core/error.h"
+#include "decoders/drafters/hidden_states.h"
+
+namespace specdec {
+
+AssistantDrafter::AssistantDrafter(LanguageModel& target, AssistantSteps steps,
+                                   const AssistantDrafterOptions& options)
+    : DistributionDrafter(options.sample), target_(target), steps_(std::move(steps)) {}
+
+void AssistantDrafter::check(const LanguageModel& target) const {
+  SPECDEC_CHECK(&target == &target_, "an assistant drafts for the target whose keys it reads");
+  check_hidden_states(target, steps_.hidden_size, steps_.vocab_size);
+}
+
+AssistantSteps::Step AssistantDrafter::step(TokenSpan tokens, const Tensor& hidden) const {
+  const Internals& target = *target_.internals();
+  return steps_.step(target.embed(token_tensor(tokens)), hidden, target);
+}
+
+Tensor AssistantDrafter::begin() {
+  Tensor hidden = last_hidden_;
+  Tensor logits;
+  const TokenSpan unseen = committed_.subspan(static_cast<size_t>(target_.length()));
+  for (size_t i = 0; i < unseen.size(); ++i) {
+    AssistantSteps::Step next = step(unseen.subspan(i, 1), hidden);
+    hidden = next.hidden;
+    logits = next.logits;
+  }
+  hidden_.assign(1, hidden);
+  return logits;
+}
+
+Tensor AssistantDrafter::expand(const Draft& partial, std::span<const int64_t> frontier) {
+  if (frontier.size() == 1 && frontier.front() == 0) {
+    return begin();
+  }
+  std::vector<Token> tokens;
+  std::vector<Tensor> before;
+  for (const int64_t node : frontier) {
+    const auto index = static_cast<size_t>(node);
+    tokens.push_back(partial.tokens[index]);
+    before.push_back(hidden_[static_cast<size_t>(partial.parents[index])]);
+  }
+  const AssistantSteps::Step next = step(tokens, at::cat(before));
+  hidden_.resize(partial.tokens.size());
+  for (size_t i = 0; i < frontier.size(); ++i) {
+    hidden_[static_cast<size_t>(frontier[i])] = next.hidden.narrow(0, static_cast<int64_t>(i), 1);
+  }
+  return next.logits;
+}
+
+std::optional<DraftRoom> AssistantDrafter::begin_draft(const DraftContext& context) {
+  if (target_.length() == 0) {
+    return std::nullopt;  // there is no key to read yet
+  }
+  committed_ = context.committed;
+  last_hidden_ = last_hidden_state(context);
+  hidden_.clear();
+  return DraftRoom{};
+}
+
+}  // namespace specdec
