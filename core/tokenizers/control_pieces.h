@@ -11,7 +11,7 @@ namespace specdec {
 bool is_control_piece(std::string_view piece);
 
 /// The tokens with which a model ends its answer: <eos>, and those of <end_of_turn>, <|im_end|>,
-/// <|eot_id|>, <|eom_id|> and <|endoftext|> that there are.
+/// <|eot_id|>, <|eom_id|>, <|endoftext|>, <turn|> and <|tool_response> that there are.
 std::vector<Token> answer_end_tokens(const Tokenizer& tokenizer);
 
 }  // namespace specdec

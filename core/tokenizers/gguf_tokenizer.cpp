@@ -22,6 +22,8 @@ const std::string kTokens = "tokenizer.ggml.tokens";
 const std::string kTypes = "tokenizer.ggml.token_type";
 const std::string kMerges = "tokenizer.ggml.merges";
 const std::string kScores = "tokenizer.ggml.scores";
+/// Gemma 4's end of an answer that calls tools.
+constexpr std::string_view kToolResponse = "<|tool_response>";
 
 /// Token types have SentencePiece's numbers.
 PieceType piece_type(const GgufMetadata& metadata, int64_t type, size_t id) {
@@ -78,6 +80,54 @@ std::optional<Token> read_id(const GgufMetadata& metadata, const std::string& ke
   return static_cast<Token>(id);
 }
 
+/// The merges, each of two pieces with a space between: no piece of theirs holds one.
+class MergesReader {
+ public:
+  /// `takes_part`: whether a piece of this type may be in a merge.
+  MergesReader(const GgufMetadata& metadata, const std::vector<SentencePiece>& pieces,
+               bool (*takes_part)(PieceType))
+      : metadata_(metadata) {
+    for (size_t id = 0; id < pieces.size(); ++id) {
+      if (takes_part(pieces[id].type)) {
+        ids_.emplace(pieces[id].text, static_cast<Token>(id));
+      }
+    }
+  }
+
+  std::vector<BpeMerge> read() const {
+    std::vector<BpeMerge> all;
+    const auto& merges = metadata_.texts(kMerges);
+    for (size_t i = 0; i < merges.size(); ++i) {
+      const size_t space = merges[i].find(' ', 1);
+      if (space == std::string::npos) {
+        metadata_.fail(kMerges, fmt::format("has \"{}\", which is not two pieces", merges[i]));
+      }
+      const std::string left = merges[i].substr(0, space);
+      const std::string right = merges[i].substr(space + 1);
+      all.push_back(
+          {.left = id_of(left, i), .right = id_of(right, i), .result = id_of(left + right, i)});
+    }
+    return all;
+  }
+
+ private:
+  Token id_of(const std::string& text, size_t merge) const {
+    const auto found = ids_.find(text);
+    if (found == ids_.end()) {
+      metadata_.fail(kMerges, fmt::format("needs the piece \"{}\" for merge {}, which '{}' does "
+                                          "not have",
+                                          text, merge, kTokens));
+    }
+    return found->second;
+  }
+
+  const GgufMetadata& metadata_;
+  std::unordered_map<std::string, Token> ids_;
+};
+
+bool is_normal(PieceType type) { return type == PieceType::kNormal; }
+bool is_used(PieceType type) { return type != PieceType::kUnused; }
+
 class ByteLevelMetadata {
  public:
   explicit ByteLevelMetadata(const GgufMetadata& metadata) : metadata_(metadata) {}
@@ -109,7 +159,7 @@ class ByteLevelMetadata {
     model.eos = read_id(metadata_, "tokenizer.ggml.eos_token_id", tokens);
     model.adds_bos = metadata_.boolean("tokenizer.ggml.add_bos_token", named->adds_bos);
     model.chat_template = metadata_.text("tokenizer.chat_template", "");
-    read_merges(model);
+    model.merges = MergesReader(metadata_, model.pieces, is_normal).read();
     return model;
   }
 
@@ -127,37 +177,7 @@ class ByteLevelMetadata {
     }
   }
 
-  void read_merges(ByteLevelModel& model) {
-    for (size_t id = 0; id < model.pieces.size(); ++id) {
-      if (model.pieces[id].type == PieceType::kNormal) {
-        ids_.emplace(model.pieces[id].text, static_cast<Token>(id));
-      }
-    }
-    const auto& merges = metadata_.texts(kMerges);
-    for (size_t i = 0; i < merges.size(); ++i) {
-      const size_t space = merges[i].find(' ', 1);  // a symbol is never a space
-      if (space == std::string::npos) {
-        metadata_.fail(kMerges, fmt::format("has \"{}\", which is not two pieces", merges[i]));
-      }
-      const std::string left = merges[i].substr(0, space);
-      const std::string right = merges[i].substr(space + 1);
-      model.merges.push_back(
-          {.left = id_of(left, i), .right = id_of(right, i), .result = id_of(left + right, i)});
-    }
-  }
-
-  Token id_of(const std::string& text, size_t merge) const {
-    const auto found = ids_.find(text);
-    if (found == ids_.end()) {
-      metadata_.fail(kMerges, fmt::format("needs the piece \"{}\" for merge {}, which '{}' does "
-                                          "not have",
-                                          text, merge, kTokens));
-    }
-    return found->second;
-  }
-
   const GgufMetadata& metadata_;
-  std::unordered_map<std::string, Token> ids_;
 };
 
 /// By its key, else the first token of its type.
@@ -174,6 +194,21 @@ Token unknown_id(const GgufMetadata& metadata, const std::vector<SentencePiece>&
                                    kTypes, static_cast<int>(PieceType::kUnknown)));
   }
   return static_cast<Token>(found - pieces.begin());
+}
+
+/// Throws where not each byte has its piece.
+void check_bytes(const GgufMetadata& metadata, const std::vector<SentencePiece>& pieces) {
+  size_t bytes = 0;
+  for (const SentencePiece& piece : pieces) {
+    const bool byte = piece.type == PieceType::kByte;
+    if (byte && !byte_piece_value(piece.text)) {
+      metadata.fail(kTokens, fmt::format("has \"{}\" as a byte", piece.text));
+    }
+    bytes += byte ? 1 : 0;
+  }
+  if (bytes != 256) {
+    metadata.fail(kTypes, fmt::format("has {} of the 256 byte pieces", bytes));
+  }
 }
 
 /// By way of the tokenizer.json that gives the same ids, which has no unused pieces.
@@ -200,23 +235,39 @@ SentencePieceModel gguf_sentencepiece(const GgufMetadata& metadata) {
   const size_t tokens = model.pieces.size();
   const auto& scores = metadata.numbers(kScores);
   check_length(metadata, kScores, scores.size(), tokens);
-  size_t bytes = 0;
   for (size_t id = 0; id < tokens; ++id) {
     model.pieces[id].score = scores[id];
-    const bool byte = model.pieces[id].type == PieceType::kByte;
-    if (byte && !byte_piece_value(model.pieces[id].text)) {
-      metadata.fail(kTokens, fmt::format("has \"{}\" as a byte", model.pieces[id].text));
-    }
-    bytes += byte ? 1 : 0;
   }
-  if (bytes != 256) {
-    metadata.fail(kTypes, fmt::format("has {} of the 256 byte pieces", bytes));
-  }
+  check_bytes(metadata, model.pieces);
   model.unk = unknown_id(metadata, model.pieces);
   model.adds_bos = metadata.boolean("tokenizer.ggml.add_bos_token", true);
   model.bos = read_id(metadata, "tokenizer.ggml.bos_token_id", tokens);
   model.eos = read_id(metadata, "tokenizer.ggml.eos_token_id", tokens);
   model.pad = read_id(metadata, "tokenizer.ggml.padding_token_id", tokens);
+  return model;
+}
+
+BpeModel gguf_bpe(const GgufMetadata& metadata) {
+  BpeModel model;
+  SentencePieceModel& vocabulary = model.vocabulary;
+  vocabulary.pieces = read_pieces(metadata);
+  const size_t tokens = vocabulary.pieces.size();
+  check_bytes(metadata, vocabulary.pieces);
+  for (size_t id = 0; id < tokens; ++id) {
+    SentencePiece& piece = vocabulary.pieces[id];
+    if (piece.type == PieceType::kUserDefined && piece.text == kToolResponse) {
+      piece.type = PieceType::kControl;  // it ends an answer
+    }
+    if (piece.type == PieceType::kUserDefined) {
+      model.added.push_back({.text = piece.text, .id = static_cast<Token>(id)});
+    }
+  }
+  model.merges = MergesReader(metadata, vocabulary.pieces, is_used).read();
+  vocabulary.unk = unknown_id(metadata, vocabulary.pieces);
+  vocabulary.adds_bos = true;
+  vocabulary.bos = read_id(metadata, "tokenizer.ggml.bos_token_id", tokens);
+  vocabulary.eos = read_id(metadata, "tokenizer.ggml.eos_token_id", tokens);
+  vocabulary.pad = read_id(metadata, "tokenizer.ggml.padding_token_id", tokens);
   return model;
 }
 
@@ -235,12 +286,15 @@ std::unique_ptr<Tokenizer> gguf_tokenizer(const GgufMetadata& metadata) {
   if (model == "gpt2") {
     return byte_level_tokenizer(gguf_byte_level(metadata), metadata.where());
   }
+  const TokenizerConfig config{.chat_template = metadata.text("tokenizer.chat_template", "")};
   if (model == "llama") {
-    return bpe_tokenizer(bpe_model(gguf_sentencepiece(metadata), metadata.where()),
-                         {.chat_template = metadata.text("tokenizer.chat_template", "")});
+    return bpe_tokenizer(bpe_model(gguf_sentencepiece(metadata), metadata.where()), config);
+  }
+  if (model == "gemma4") {
+    return bpe_tokenizer(gguf_bpe(metadata), config);
   }
   metadata.fail("tokenizer.ggml.model",
-                fmt::format("is '{}', which is not supported; known: gpt2, llama", model));
+                fmt::format("is '{}', which is not supported; known: gpt2, llama, gemma4", model));
 }
 
 }  // namespace specdec

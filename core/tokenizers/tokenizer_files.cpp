@@ -65,7 +65,8 @@ SentencePieceModel with_scores(BpeModel bpe, const std::string& where) {
   if (split_tokenizer_json(tokenizer_json(model), where).merges != wanted) {
     throw WeightsError(fmt::format(
         "{}: its merges are not those that scores of the pieces give, which a GGUF file holds "
-        "instead; put the checkpoint's tokenizer.model beside it.",
+        "instead; put the checkpoint's tokenizer.model beside it, or convert the model with "
+        "--no-tokenizer, for token ids only.",
         where));
   }
   return std::move(bpe.vocabulary);
@@ -247,9 +248,12 @@ std::optional<TokenizerFiles> read_tokenizer_files(const GgufMetadata& metadata)
     return std::nullopt;
   }
   (void)gguf_tokenizer(metadata);  // refuses what no model here is used with
-  const bool byte_level = metadata.text("tokenizer.ggml.model") == "gpt2";
-  TokenizerFiles files = byte_level ? of_byte_level(gguf_byte_level(metadata))
-                                    : of_sentencepiece(gguf_sentencepiece(metadata));
+  const std::string model = metadata.text("tokenizer.ggml.model");
+  TokenizerFiles files =
+      model == "gpt2"
+          ? of_byte_level(gguf_byte_level(metadata))
+          : of_sentencepiece(model == "llama" ? gguf_sentencepiece(metadata)
+                                              : with_scores(gguf_bpe(metadata), metadata.where()));
   files.chat_template = metadata.text("tokenizer.chat_template", "");
   if (metadata.has("tokenizer.ggml.padding_token_id")) {
     files.pad = static_cast<Token>(metadata.integer("tokenizer.ggml.padding_token_id"));

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "core/formats/tensor_layout.h"
 
 namespace specdec {
