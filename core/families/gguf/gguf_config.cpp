@@ -6,14 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/families/gemma/plan.h"
+#include "core/families/gguf/gguf_keys.h"
 #include "core/families/llama/config.h"
 #include "core/families/unsupported_models.h"
-#include "core/formats/sentencepiece_model.h"
 
 namespace specdec {
 namespace {
@@ -39,27 +38,29 @@ constexpr const char* kKeys[][2] = {{"hidden_size", "embedding_length"},
 /// Writes the metadata as the config.json that says the same, which the families read.
 class GgufConfig {
  public:
-  GgufConfig(const GgufContent& file, std::string architecture)
-      : file_(file), metadata_(file.metadata), architecture_(std::move(architecture)) {}
+  explicit GgufConfig(const GgufKeys& keys)
+      : keys_(keys),
+        file_(keys.file()),
+        metadata_(keys.metadata()),
+        architecture_(keys.architecture()) {}
 
   /// What all architectures have.
   json common(const char* model_type) const {
     refuse_unsupported();
     json config = {{"model_type", model_type},
-                   {"vocab_size", vocabulary()},
+                   {"vocab_size", keys_.vocabulary()},
                    {"hidden_size", integer("embedding_length")},
-                   {"intermediate_size", same_in_layers("feed_forward_length")},
+                   {"intermediate_size", keys_.same_in_layers("feed_forward_length")},
                    {"num_hidden_layers", integer("block_count")},
                    {"num_attention_heads", heads()},
                    {"max_position_embeddings", integer("context_length")},
                    {"rms_norm_eps", number("attention.layer_norm_rms_epsilon")},
                    {"tie_word_embeddings", file_.find("output.weight") == nullptr},
-                   {"eos_token_id", end_ids()}};
+                   {"eos_token_id", keys_.end_ids()},
+                   {"bos_token_id", keys_.bos_id()}};  // null: a missing one has a default
     config["num_key_value_heads"] =
-        has("attention.head_count_kv") ? same_in_layers("attention.head_count_kv") : heads();
+        has("attention.head_count_kv") ? keys_.same_in_layers("attention.head_count_kv") : heads();
     config["head_dim"] = head_dim();
-    const int64_t bos = metadata_.integer("tokenizer.ggml.bos_token_id", -1);
-    config["bos_token_id"] = bos >= 0 ? json(bos) : json();  // null: a missing one has a default
     return config;
   }
 
@@ -106,7 +107,7 @@ class GgufConfig {
     config["query_pre_attn_scalar"] =
         largest ? integer("embedding_length") / std::max<int64_t>(1, heads()) : head_dim();
     if (has("attention.scale")) {  // where `specdec convert` found another
-      const double scalar = std::pow(positive("attention.scale"), -2.0);
+      const double scalar = std::pow(keys_.positive("attention.scale"), -2.0);
       const double whole = std::round(scalar);  // the scale is rounded to float32
       config["query_pre_attn_scalar"] =
           std::abs(scalar - whole) < 1e-5 * whole ? json(std::llround(whole)) : json(scalar);
@@ -172,40 +173,11 @@ class GgufConfig {
   }
 
  private:
-  std::string key(const std::string& name) const { return architecture_ + "." + name; }
-  int64_t integer(const char* name) const { return metadata_.integer(key(name)); }
-  double number(const char* name) const { return metadata_.number(key(name)); }
-  bool has(const char* name) const { return metadata_.has(key(name)); }
-
-  double positive(const char* name) const {
-    const double value = number(name);
-    if (!(value > 0.0)) {
-      metadata_.fail(key(name), fmt::format("should be positive, but is {}", value));
-    }
-    return value;
-  }
-
-  /// A number, or an array of one for each layer, which must be the same.
-  int64_t same_in_layers(const char* name) const {
-    const auto& values = metadata_.values();
-    const auto found = values.find(key(name));
-    if (found == values.end() || !std::holds_alternative<std::vector<int64_t>>(found->second)) {
-      return integer(name);
-    }
-    const auto& all = std::get<std::vector<int64_t>>(found->second);
-    if (const int64_t layers = integer("block_count"); all.empty() || std::ssize(all) != layers) {
-      metadata_.fail(key(name), fmt::format("has {} entries for {} layers", all.size(), layers));
-    }
-    const auto other = std::adjacent_find(all.begin(), all.end(), std::not_equal_to<>());
-    if (other != all.end()) {
-      metadata_.fail(key(name), fmt::format("differs between layers ({} and {}), which is not "
-                                            "supported",
-                                            *other, *std::next(other)));
-    }
-    return all.front();
-  }
-
-  int64_t heads() const { return same_in_layers("attention.head_count"); }
+  std::string key(const std::string& name) const { return keys_.key(name); }
+  int64_t integer(const char* name) const { return keys_.integer(name); }
+  double number(const char* name) const { return keys_.number(name); }
+  bool has(const char* name) const { return keys_.has(name); }
+  int64_t heads() const { return keys_.heads(); }
 
   int64_t head_dim() const {
     if (has("attention.key_length")) {
@@ -233,52 +205,6 @@ class GgufConfig {
     if (!metadata_.boolean(key("attention.causal"), true)) {
       metadata_.fail(key("attention.causal"), "is false: encoders are not supported");
     }
-  }
-
-  int64_t vocabulary() const {
-    const TensorEntry* embedding = file_.find("token_embd.weight");
-    if (embedding == nullptr || embedding->shape.size() != 2) {
-      throw WeightsError(fmt::format("{}: tensor 'token_embd.weight' is missing or no matrix.",
-                                     metadata_.where()));
-    }
-    return embedding->shape[0];
-  }
-
-  json end_ids() const {
-    std::vector<int64_t> ids;
-    const auto add = [&ids](int64_t id) {
-      if (id >= 0 && std::find(ids.begin(), ids.end(), id) == ids.end()) {
-        ids.push_back(id);
-      }
-    };
-    for (const char* name : {"eos", "eot", "eom"}) {
-      add(metadata_.integer(fmt::format("tokenizer.ggml.{}_token_id", name), -1));
-    }
-    if (metadata_.has("tokenizer.ggml.tokens")) {
-      const auto& tokens = metadata_.texts("tokenizer.ggml.tokens");
-      const auto find = [&tokens](const char* piece) -> int64_t {
-        const auto found = std::find(tokens.begin(), tokens.end(), piece);
-        return found == tokens.end() ? -1 : found - tokens.begin();
-      };
-      for (const char* piece : {"<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>",
-                                "<|eom_id|>", "<end_of_turn>"}) {
-        add(find(piece));
-      }
-      if (const int64_t id = find("</s>"); is_control(id)) {  // in Gemma it is HTML
-        add(id);
-      }
-    }
-    return ids;
-  }
-
-  bool is_control(int64_t id) const {
-    const std::string name = "tokenizer.ggml.token_type";
-    if (id < 0 || !metadata_.has(name)) {
-      return false;
-    }
-    const auto& types = metadata_.integers(name);
-    return id < std::ssize(types) &&
-           types[static_cast<size_t>(id)] == static_cast<int64_t>(PieceType::kControl);
   }
 
   json rope_scaling() const {
@@ -321,13 +247,15 @@ class GgufConfig {
     return types;
   }
 
+  const GgufKeys& keys_;
   const GgufContent& file_;
   const GgufMetadata& metadata_;
-  std::string architecture_;
+  const std::string& architecture_;
 };
 
-ModelDescription describe_llama_file(const GgufConfig& config, const char* type,
-                                     const std::string& where) {
+ModelDescription describe_llama_file(const GgufKeys& keys, const char* type) {
+  const GgufConfig config(keys);
+  const std::string& where = keys.metadata().where();
   ModelDescription model = parse_llama_config(config.llama(type).dump(), where, config.key_names());
   const bool qkv = config.has_bias("attn_q");
   const bool output = config.has_bias("attn_output");
@@ -344,8 +272,9 @@ ModelDescription describe_llama_file(const GgufConfig& config, const char* type,
   return model;
 }
 
-ModelDescription describe_gemma_file(const GgufConfig& config, const char* type,
-                                     const std::string& where) {
+ModelDescription describe_gemma_file(const GgufKeys& keys, const char* type) {
+  const GgufConfig config(keys);
+  const std::string& where = keys.metadata().where();
   ModelDescription model =
       describe_gemma(parse_gemma_config(config.gemma(type).dump(), where, config.key_names()));
   if (!config.rope_divisors(model.plan[0].head_dim).empty()) {
@@ -362,8 +291,7 @@ ModelDescription describe_gemma_file(const GgufConfig& config, const char* type,
 struct GgufArchitecture {
   const char* name;
   const char* model_type;
-  ModelDescription (*describe)(const GgufConfig& config, const char* model_type,
-                               const std::string& where);
+  ModelDescription (*describe)(const GgufKeys& keys, const char* model_type);
 };
 constexpr GgufArchitecture kArchitectures[] = {
     {"gemma", "gemma", describe_gemma_file},        {"gemma2", "gemma2", describe_gemma_file},
@@ -384,7 +312,7 @@ ModelDescription describe_gguf(const GgufContent& file) {
   const std::string name = file.metadata.text("general.architecture");
   for (const GgufArchitecture& known : kArchitectures) {
     if (name == known.name) {
-      return known.describe(GgufConfig(file, name), known.model_type, file.metadata.where());
+      return known.describe(GgufKeys(file, name), known.model_type);
     }
   }
   file.metadata.fail("general.architecture",
