@@ -9,7 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/families/gemma/gemma4_config.h"
 #include "core/families/gemma/plan.h"
+#include "core/families/gguf/gguf_gemma4.h"
 #include "core/families/gguf/gguf_keys.h"
 #include "core/families/llama/config.h"
 #include "core/families/unsupported_models.h"
@@ -287,16 +289,26 @@ ModelDescription describe_gemma_file(const GgufKeys& keys, const char* type) {
   return model;
 }
 
+ModelDescription describe_gemma4_file(const GgufKeys& keys, const char* type) {
+  const bool is_gemma4 = std::string_view(type) == "gemma4_text";
+  return parse_gemma4_config(is_gemma4 ? gemma4_config_json(keys) : gemma3n_config_json(keys),
+                             keys.metadata().where(), gemma4_key_names(keys));
+}
+
 /// general.architecture, and the model_type and family that it is.
 struct GgufArchitecture {
   const char* name;
   const char* model_type;
   ModelDescription (*describe)(const GgufKeys& keys, const char* model_type);
 };
-constexpr GgufArchitecture kArchitectures[] = {
-    {"gemma", "gemma", describe_gemma_file},        {"gemma2", "gemma2", describe_gemma_file},
-    {"gemma3", "gemma3_text", describe_gemma_file}, {"llama", "llama", describe_llama_file},
-    {"qwen2", "qwen2", describe_llama_file},        {"qwen3", "qwen3", describe_llama_file}};
+constexpr GgufArchitecture kArchitectures[] = {{"gemma", "gemma", describe_gemma_file},
+                                               {"gemma2", "gemma2", describe_gemma_file},
+                                               {"gemma3", "gemma3_text", describe_gemma_file},
+                                               {"gemma3n", "gemma3n_text", describe_gemma4_file},
+                                               {"gemma4", "gemma4_text", describe_gemma4_file},
+                                               {"llama", "llama", describe_llama_file},
+                                               {"qwen2", "qwen2", describe_llama_file},
+                                               {"qwen3", "qwen3", describe_llama_file}};
 
 }  // namespace
 

@@ -251,8 +251,8 @@ TEST(GgufModelTest, UnknownArchitecturesAreToldTheKnownOnes) {
   const std::string value("\x05\0\0\0\0\0\0\0llama", 13);
   const std::string other("\x05\0\0\0\0\0\0\0mamba", 13);
   EXPECT_THAT(load_message(value, other),
-              HasSubstr("'general.architecture' is 'mamba'; known: gemma, gemma2, gemma3, llama, "
-                        "qwen2, qwen3"));
+              HasSubstr("'general.architecture' is 'mamba'; known: gemma, gemma2, gemma3, "
+                        "gemma3n, gemma4, llama, qwen2, qwen3"));
 }
 
 /// What is read of a file that has an embedding table and this metadata, beside the smallest;

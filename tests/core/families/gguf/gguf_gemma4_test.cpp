@@ -1,0 +1,262 @@
+// What GGUF files of Gemma 3n and Gemma 4 say, against the checkpoints that they were made of.
+#include "core/families/gguf/gguf_gemma4.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/formats/strict_json.h"
+#include "tests/support/error_message.h"
+#include "tests/support/golden.h"
+#include "tests/support/parameter_name.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::filesystem::path kSharedGolden =
+    std::filesystem::path(SPECDEC_SOURCE_DIR).parent_path() / "shared/golden";
+
+std::filesystem::path gemma4_gguf(const std::string& name) {
+  return test_data("gguf") / (name + ".gguf");
+}
+
+json config_of(const GgufContent& content) {
+  const std::string architecture = content.metadata.text("general.architecture");
+  const GgufKeys keys(content, architecture);
+  return json::parse(architecture == "gemma4" ? gemma4_config_json(keys)
+                                              : gemma3n_config_json(keys));
+}
+
+json config_of(const std::string& name) { return config_of(GgufFile(gemma4_gguf(name)).content()); }
+
+void expect_config(const json& config, const json& wanted) {
+  for (const auto& [key, value] : wanted.items()) {
+    EXPECT_EQ(config.value(key, json("none")), value) << key;
+  }
+}
+
+TEST(GgufGemma4Test, DenseModelsHaveRawValuesInFullLayers) {
+  expect_config(config_of("gemma4-dense-f32_qkv"),
+                json::parse(R"({"model_type": "gemma4_text", "vocab_size": 384, "hidden_size": 48,
+    "intermediate_size": 96, "num_hidden_layers": 6, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "global_head_dim": 32, "attention_k_eq_v": true,
+    "per_layer_config": {"2": {"head_dim": 32, "num_key_value_heads": 1},
+                         "5": {"head_dim": 32, "num_key_value_heads": 1}},
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention",
+                    "sliding_attention", "sliding_attention", "full_attention"],
+    "rope_parameters": {
+      "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1e6,
+                         "rope_type": "proportional"},
+      "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"}},
+    "rms_norm_eps": 1e-6, "final_logit_softcapping": 8.0, "sliding_window": 6,
+    "max_position_embeddings": 512, "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0,
+    "enable_moe_block": false, "use_double_wide_mlp": false, "tie_word_embeddings": true,
+    "hidden_activation": "gelu_pytorch_tanh", "bos_token_id": 2, "eos_token_id": [1, 6, 7],
+    "raw_value_layers": "none", "vocab_size_per_layer_input": "none"})"));
+}
+
+TEST(GgufGemma4Test, ModelsWithExpertsSayTheirSizes) {
+  expect_config(config_of("gemma4-moe-f32_split"),
+                json::parse(R"({"enable_moe_block": true, "num_experts": 8, "top_k_experts": 2,
+    "moe_intermediate_size": 24, "intermediate_size": 48, "attention_k_eq_v": true})"));
+}
+
+TEST(GgufGemma4Test, SmallModelsShareKeysAndHaveInputsPerLayer) {
+  const json config = config_of("gemma4-e-q8_0");
+  const GgufFile file(gemma4_gguf("gemma4-e-q8_0"));
+  const auto& metadata = file.metadata();
+  const int64_t shared = metadata.integer("gemma4.attention.shared_kv_layers");
+  EXPECT_GT(shared, 0);
+  expect_config(config, {{"num_kv_shared_layers", shared},
+                         {"attention_k_eq_v", false},
+                         {"raw_value_layers", "none"},
+                         {"intermediate_size", metadata.integers("gemma4.feed_forward_length")},
+                         {"vocab_size_per_layer_input", 300},
+                         {"hidden_size_per_layer_input",
+                          metadata.integer("gemma4.embedding_length_per_layer_input")}});
+}
+
+TEST(GgufGemma4Test, Gemma3nSaysWhereGatesAreCut) {
+  const json config = config_of("gemma3n-q8_0");
+  expect_config(config, json::parse(R"({"model_type": "gemma3n_text", "vocab_size": 320,
+    "vocab_size_per_layer_input": 320, "hidden_size_per_layer_input": 8, "laurel_rank": 6,
+    "altup_active_idx": 0, "altup_num_inputs": 4, "altup_correct_scale": true,
+    "intermediate_size": 64, "num_key_value_heads": 2, "head_dim": 12, "num_kv_shared_layers": 2,
+    "rope_parameters": {"full_attention": {"rope_theta": 1e6, "rope_type": "default"},
+                        "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"}}})"));
+  const json& cuts = config["activation_sparsity_z"];
+  ASSERT_EQ(cuts.size(), 6);
+  EXPECT_EQ(cuts[0].get<float>(), 1.281551480293274F);
+  EXPECT_EQ(cuts[4], 0.0);  // at the mean
+  for (const size_t layer : {2, 3, 5}) {
+    EXPECT_TRUE(cuts[layer].is_null()) << layer;
+  }
+}
+
+/// A file's content with one thing changed_config.
+json changed_config(const std::string& name, const std::function<void(GgufContent&)>& change) {
+  const GgufFile file(gemma4_gguf(name));
+  GgufContent content = file.content();
+  change(content);
+  return config_of(content);
+}
+
+void drop_tensor(GgufContent& content, const std::string& name) {
+  std::erase_if(content.tensors, [&](const TensorEntry& entry) { return entry.name == name; });
+}
+
+TEST(GgufGemma4Test, RawValuesElsewhereHaveAKeyOfOurOwn) {
+  const json config = changed_config("gemma4-unified-q8_0", [](GgufContent& content) {
+    drop_tensor(content, "blk.0.attn_v.weight");
+  });
+  EXPECT_EQ(config["attention_k_eq_v"], false);
+  EXPECT_EQ(config["raw_value_layers"][0], 0);
+  EXPECT_GE(config["raw_value_layers"].size(), 2);
+}
+
+TEST(GgufGemma4Test, SharedLayersNeedNoValues) {
+  const int64_t last = config_of("gemma4-e-q8_0")["num_hidden_layers"].get<int64_t>() - 1;
+  const json config = changed_config("gemma4-e-q8_0", [&](GgufContent& content) {
+    drop_tensor(content, fmt::format("blk.{}.attn_v.weight", last));
+  });
+  EXPECT_EQ(config["attention_k_eq_v"], false);
+  EXPECT_FALSE(config.contains("raw_value_layers"));
+}
+
+TEST(GgufGemma4Test, WhatIsLeftOutHasItsMeaning) {
+  const json config = changed_config("gemma4-unified-q8_0", [](GgufContent& content) {
+    drop_tensor(content, "rope_freqs.weight");
+    GgufMetadata less(content.metadata.where());
+    for (const auto& [key, value] : content.metadata.values()) {
+      if (key != "gemma4.final_logit_softcapping") {
+        less.add(key, value);
+      }
+    }
+    content.metadata = less;
+  });
+  EXPECT_TRUE(config["final_logit_softcapping"].is_null());
+  EXPECT_EQ(config["rope_parameters"]["full_attention"]["partial_rotary_factor"], 1.0);
+}
+
+TEST(GgufGemma4Test, EachNumberOfTurnedPairsComesBack) {
+  const GgufFile file(gemma4_gguf("gemma4-unified-q8_0"));
+  const int64_t pairs = file.find("rope_freqs.weight")->shape[0];
+  for (int64_t turned = 0; turned <= pairs; ++turned) {
+    std::vector<float> values(static_cast<size_t>(pairs), 1e30F);
+    std::fill_n(values.begin(), turned, 1.0F);
+    const json config = changed_config("gemma4-unified-q8_0", [&](GgufContent& content) {
+      for (TensorEntry& entry : content.tensors) {
+        if (entry.name == "rope_freqs.weight") {
+          entry.bytes = std::as_bytes(std::span(values));
+        }
+      }
+    });
+    const auto part =
+        config["rope_parameters"]["full_attention"]["partial_rotary_factor"].get<double>();
+    EXPECT_EQ(static_cast<int64_t>(part * static_cast<double>(2 * pairs) / 2), turned);
+  }
+}
+
+std::string key_complaint(const std::string& name, const char* key, const GgufValue& value) {
+  return error_message<WeightsError>([&] {
+    changed_config(name, [&](GgufContent& content) { content.metadata.add(key, value); });
+  });
+}
+
+TEST(GgufGemma4Test, WhatIsWrongNamesTheKey) {
+  const std::string dense = "gemma4-dense-f32_qkv";
+  EXPECT_THAT(key_complaint(dense, "gemma4.attention.sliding_window_pattern", int64_t{6}),
+              HasSubstr("'gemma4.attention.sliding_window_pattern' should be a list of integers"));
+  EXPECT_THAT(
+      key_complaint(dense, "gemma4.attention.sliding_window_pattern", std::vector<int64_t>{1, 0}),
+      HasSubstr("has 2 entries for 6 layers"));
+  EXPECT_THAT(key_complaint(dense, "gemma4.attention.head_count_kv", std::vector<int64_t>{1, 0}),
+              HasSubstr("'gemma4.attention.head_count_kv' has 2 entries for 6 layers"));
+  EXPECT_THAT(key_complaint(dense, "gemma4.attention.value_length_swa", int64_t{7}),
+              HasSubstr("'gemma4.attention.value_length_swa' is 7, but "
+                        "'gemma4.attention.key_length_swa' is 16"));
+  EXPECT_THAT(key_complaint(dense, "gemma4.attention.shared_kv_layers", int64_t{6}),
+              HasSubstr("'gemma4.attention.shared_kv_layers' is 6 of 6 layers"));
+  EXPECT_THAT(key_complaint(dense, "gemma4.rope.scaling.type", std::string("yarn")),
+              HasSubstr("'gemma4.rope.scaling.type' is 'yarn'"));
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(key_complaint("gemma3n-q8_0", "gemma3n.activation_sparsity_scale",
+                            std::vector<float>{0, 0, infinity, 0, 0, 0}),
+              HasSubstr("has inf as its entry 2"));
+  EXPECT_THAT(
+      key_complaint("gemma3n-q8_0", "gemma3n.activation_sparsity_scale", std::vector<float>{0}),
+      HasSubstr("should be a list of numbers, one for each of 6 layers"));
+}
+
+/// A GGUF file, and the checkpoint that has the same float32 weights.
+struct Pair {
+  const char* gguf;
+  const char* checkpoint;
+};
+void PrintTo(const Pair& pair, std::ostream* out) { *out << pair.gguf; }
+
+class GgufGemma4CheckpointTest : public testing::TestWithParam<Pair> {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(checkpoint_)) {
+      GTEST_SKIP() << "no " << checkpoint_;
+    }
+  }
+
+  const std::filesystem::path checkpoint_ = kSharedGolden / GetParam().checkpoint;
+  const std::filesystem::path file_ = kSharedGolden / (std::string(GetParam().gguf) + ".gguf");
+};
+
+TEST_P(GgufGemma4CheckpointTest, TheConfigSaysWhatTheCheckpointsDoes) {
+  json wanted = json::parse(read_file(checkpoint_ / "config.json"));
+  wanted = wanted.contains("text_config") ? wanted["text_config"] : wanted;
+  const json config = config_of(GgufFile(file_).content());
+  for (const char* key : {"vocab_size",
+                          "hidden_size",
+                          "num_hidden_layers",
+                          "num_attention_heads",
+                          "num_key_value_heads",
+                          "head_dim",
+                          "max_position_embeddings",
+                          "rms_norm_eps",
+                          "layer_types",
+                          "sliding_window",
+                          "num_kv_shared_layers",
+                          "tie_word_embeddings",
+                          "final_logit_softcapping",
+                          "rope_parameters",
+                          "bos_token_id",
+                          "global_head_dim",
+                          "attention_k_eq_v",
+                          "laurel_rank",
+                          "altup_num_inputs",
+                          "altup_active_idx"}) {
+    if (wanted.contains(key)) {
+      EXPECT_EQ(config.value(key, json("none")), wanted[key]) << key;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, GgufGemma4CheckpointTest,
+    testing::Values(Pair{"gemma4-dense-gguf-a/gemma4-dense-f32", "gemma4-dense-a"},
+                    Pair{"gemma4-dense-gguf-a/gemma4-dense-f32_qkv", "gemma4-dense-a"},
+                    Pair{"gemma4-e-gguf-a/gemma4-e-f32", "gemma4-e-a"},
+                    Pair{"gemma4-e-gguf-a/gemma4-e-f32_qkv", "gemma4-e-a"},
+                    Pair{"gemma4-moe-gguf-a/gemma4-moe-f32", "gemma4-moe-a"},
+                    Pair{"gemma4-moe-gguf-a/gemma4-moe-f32_split", "gemma4-moe-a"},
+                    Pair{"gemma4-unified-gguf-a/gemma4-unified-f32", "gemma4-unified-a"},
+                    Pair{"gemma3n-gguf-a/gemma3n-f32", "gemma3n-a"}),
+    ParameterName());
+
+}  // namespace
+}  // namespace specdec
