@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "core/error.h"
+#include "core/formats/tensor_slice.h"
 
 namespace specdec {
 namespace {
@@ -16,16 +19,50 @@ struct TensorName {
 };
 
 /// Outside the layers.
-constexpr TensorName kNames[] = {{"token_embd.weight", "model.embed_tokens.weight"},
-                                 {"output_norm.weight", "model.norm.weight"},
-                                 {"output.weight", "lm_head.weight"}};
+constexpr TensorName kNames[] = {
+    {"token_embd.weight", "model.embed_tokens.weight"},
+    {"output_norm.weight", "model.norm.weight"},
+    {"output.weight", "lm_head.weight"},
+    {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
+    {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
+    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"}};
 /// Parts of a layer.
-constexpr TensorName kParts[] = {
-    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"}, {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"}};
+constexpr TensorName kParts[] = {{"attn_norm", "input_layernorm"},
+                                 {"attn_q", "self_attn.q_proj"},
+                                 {"attn_k", "self_attn.k_proj"},
+                                 {"attn_v", "self_attn.v_proj"},
+                                 {"attn_output", "self_attn.o_proj"},
+                                 {"attn_q_norm", "self_attn.q_norm"},
+                                 {"attn_k_norm", "self_attn.k_norm"},
+                                 {"ffn_gate", "mlp.gate_proj"},
+                                 {"ffn_up", "mlp.up_proj"},
+                                 {"ffn_down", "mlp.down_proj"},
+                                 // Gemma 3n and 4: inputs of each layer's own.
+                                 {"inp_gate", "per_layer_input_gate"},
+                                 {"proj", "per_layer_projection"},
+                                 {"post_norm", "post_per_layer_input_norm"},
+                                 // Gemma 3n.
+                                 {"altup_correct_coef", "altup.correction_coefs"},
+                                 {"altup_predict_coef", "altup.prediction_coefs"},
+                                 {"altup_router", "altup.modality_router"},
+                                 {"altup_router_norm", "altup.router_norm"},
+                                 {"laurel_l", "laurel.linear_left"},
+                                 {"laurel_r", "laurel.linear_right"},
+                                 {"laurel_post_norm", "laurel.post_laurel_norm"},
+                                 // Gemma 4 with experts.
+                                 {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+                                 {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+                                 {"post_ffw_norm_2", "post_feedforward_layernorm_2"}};
+/// Parts whose kind the two sides name otherwise.
+constexpr TensorName kWholeParts[] = {{"layer_output_scale.weight", "layer_scalar"},
+                                      {"altup_correct_scale.weight", "altup.correct_output_scale"},
+                                      {"ffn_gate_inp.weight", "router.proj.weight"},
+                                      {"ffn_gate_inp.scale", "router.scale"},
+                                      {"ffn_down_exps.scale", "router.per_expert_scale"},
+                                      {"ffn_gate_up_exps.weight", "experts.gate_up_proj"},
+                                      {"ffn_gate_exps.weight", "experts.gate_proj"},
+                                      {"ffn_up_exps.weight", "experts.up_proj"},
+                                      {"ffn_down_exps.weight", "experts.down_proj"}};
 /// In Gemma 1 and Llama the hub calls the norm BEFORE the MLP so.
 constexpr TensorName kNorms[] = {{"ffn_norm", "post_attention_layernorm"}};
 /// In models with post norms.
@@ -60,19 +97,20 @@ struct Notation {
 constexpr Notation kGguf = {&TensorName::gguf, "blk."};
 constexpr Notation kHub = {&TensorName::hub, "model.layers."};
 
-/// "blk.3.attn_q.weight" -> 3, "attn_q", "weight"
+/// "blk.3.attn_q.weight" -> 3, "attn_q.weight", "attn_q", "weight"; kind is empty in one without.
 struct LayerName {
-  std::string layer, part, kind;
+  std::string layer, rest, part, kind;
 };
 
 bool parse_layer_name(const std::string& name, std::string_view layers, LayerName& out) {
-  const size_t part = name.find('.', layers.size()) + 1;
-  const size_t kind = name.rfind('.') + 1;
-  if (name.rfind(layers, 0) != 0 || part == 0 || kind <= part) {
+  const size_t rest = name.find('.', layers.size()) + 1;
+  if (name.rfind(layers, 0) != 0 || rest == 0) {
     return false;
   }
-  out = {name.substr(layers.size(), part - 1 - layers.size()), name.substr(part, kind - 1 - part),
-         name.substr(kind)};
+  out = {name.substr(layers.size(), rest - 1 - layers.size()), name.substr(rest), "", ""};
+  const size_t kind = out.rest.rfind('.');
+  out.part = out.rest.substr(0, kind);
+  out.kind = kind == std::string::npos ? "" : out.rest.substr(kind + 1);
   return true;
 }
 
@@ -83,10 +121,14 @@ std::string translated(const std::string& name, const Notation& from, const Nota
     return known->*to.name;
   }
   LayerName parts;
-  const TensorName* part = parse_layer_name(name, from.layers, parts)
-                               ? find_part(parts.part, from.name, post_norms)
-                               : nullptr;
-  return part == nullptr
+  if (!parse_layer_name(name, from.layers, parts)) {
+    return name;
+  }
+  if (const TensorName* whole = find_name(kWholeParts, parts.rest, from.name)) {
+    return fmt::format("{}{}.{}", to.layers, parts.layer, whole->*to.name);
+  }
+  const TensorName* part = find_part(parts.part, from.name, post_norms);
+  return part == nullptr || parts.kind.empty()
              ? name
              : fmt::format("{}{}.{}.{}", to.layers, parts.layer, part->*to.name, parts.kind);
 }
@@ -105,6 +147,33 @@ bool is_of_plan(const std::string& name) {
   LayerName parts;
   return name == "rope_freqs.weight" ||
          (parse_layer_name(name, kGguf.layers, parts) && parts.part == "attn_rot_embd");
+}
+
+/// The tensors of a stack [n, out, in] are those of the hub of these names, with the place between.
+struct StackName {
+  const char* gguf;
+  const char* before;
+  const char* after;
+};
+constexpr StackName kStacks[] = {
+    {"altup_proj.weight", "model.altup_projections.", ".weight"},
+    {"altup_unembd_proj.weight", "model.altup_unembed_projections.", ".weight"}};
+
+/// Of what begins "model.layers.N.": the experts' matrices, each as "experts.E.down_proj".
+std::optional<std::pair<std::string, std::string>> stack_name(const std::string& stored,
+                                                              const std::string& hub) {
+  for (const StackName& known : kStacks) {
+    if (stored == known.gguf) {
+      return std::pair{known.before, known.after};
+    }
+  }
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t experts = hub.find(kExperts);
+  if (experts == std::string::npos || hub.rfind(kHub.layers, 0) != 0) {
+    return std::nullopt;
+  }
+  const size_t end = experts + kExperts.size();
+  return std::pair{hub.substr(0, end), "." + hub.substr(end)};
 }
 
 }  // namespace
@@ -126,21 +195,70 @@ GgufTensors::GgufTensors(std::shared_ptr<const GgufFile> file, const std::vector
         entry.shape[0] % head_dim == 0) {
       entry.interleaved_rows = head_dim;
     }
-    const auto [known, is_new] = stored_names_.emplace(entry.name, stored.name);
-    if (!is_new) {
-      throw WeightsError(fmt::format(
-          "{}: tensors '{}' and '{}' are the same part of the model ({}); one of them is wrong. "
-          "Convert the model to GGUF anew.",
-          folder().string(), known->second, stored.name, entry.name));
+    if (!add_stack(entry, stored.name) && !add_fused(entry, stored.name, plan)) {
+      add(std::move(entry), stored.name);
     }
-    by_name_.emplace(entry.name, entries_.size());
-    entries_.push_back(std::move(entry));
   }
 }
 
+void GgufTensors::add(TensorEntry entry, const std::string& stored) {
+  const auto [known, is_new] = stored_names_.emplace(entry.name, stored);
+  if (!is_new) {
+    throw WeightsError(fmt::format(
+        "{}: tensors '{}' and '{}' are the same part of the model ({}); one of them is wrong. "
+        "Convert the model to GGUF anew.",
+        folder().string(), known->second, stored, entry.name));
+  }
+  by_name_.emplace(entry.name, entries_.size());
+  entries_.push_back(std::move(entry));
+}
+
+bool GgufTensors::add_stack(const TensorEntry& stack, const std::string& stored) {
+  const auto name = stack_name(stored, stack.name);
+  if (!name || stack.shape.size() != 3 || stack.bytes.empty()) {
+    return false;
+  }
+  stacks_.emplace(stack.name, stack);
+  const std::vector<int64_t> shape = {stack.shape[1], stack.shape[2]};
+  for (int64_t i = 0; i < stack.shape[0]; ++i) {
+    add(slice_rows(stack, i * shape[0], shape, fmt::format("{}{}{}", name->first, i, name->second)),
+        stored);
+  }
+  return true;
+}
+
+bool GgufTensors::add_fused(const TensorEntry& fused, const std::string& stored,
+                            const std::vector<LayerPlan>& plan) {
+  LayerName parts;
+  if (!parse_layer_name(stored, kGguf.layers, parts) || parts.rest != "attn_qkv.weight") {
+    return false;
+  }
+  for (size_t layer = 0; layer < plan.size() && fused.shape.size() == 2; ++layer) {
+    const int64_t q_rows = plan[layer].heads * plan[layer].head_dim;
+    const int64_t kv_rows = (fused.shape[0] - q_rows) / 2;
+    if (parts.layer != std::to_string(layer) || kv_rows < 0 ||
+        q_rows + 2 * kv_rows != fused.shape[0]) {
+      continue;
+    }
+    int64_t first = 0;
+    for (const auto& [part, rows] :
+         {std::pair{"q", q_rows}, std::pair{"k", kv_rows}, std::pair{"v", kv_rows}}) {
+      add(slice_rows(fused, first, {rows, fused.shape[1]},
+                     fmt::format("{}{}.self_attn.{}_proj.weight", kHub.layers, layer, part)),
+          stored);
+      first += rows;
+    }
+    return true;
+  }
+  return false;
+}
+
 const TensorEntry* GgufTensors::find(std::string_view name) const {
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : &entries_[found->second];
+  if (const auto found = by_name_.find(name); found != by_name_.end()) {
+    return &entries_[found->second];
+  }
+  const auto stack = stacks_.find(name);
+  return stack == stacks_.end() ? nullptr : &stack->second;
 }
 
 std::vector<const TensorEntry*> GgufTensors::tensors() const {

@@ -15,6 +15,9 @@ namespace specdec {
 std::string gguf_name(const std::string& name, bool post_norms);
 
 /// The tensors of a GGUF file under the names of the hub. Names that are not known keep their own.
+/// A stack is its matrices instead, which lie in its bytes: those of altup_proj, and of experts, of
+/// which each has a name that the hub does not know ("model.layers.0.experts.3.down_proj"); the
+/// hub's name finds the whole stack, which is not among tensors(). So is attn_qkv: q, k and v.
 class GgufTensors final : public TensorFiles {
  public:
   /// `plan`: of the file's layers; says which norms they have and how llama.cpp has interleaved the
@@ -29,10 +32,17 @@ class GgufTensors final : public TensorFiles {
   std::string stored_name(const std::string& name) const override;
 
  private:
+  void add(TensorEntry entry, const std::string& stored);
+  /// False where it is none.
+  bool add_stack(const TensorEntry& stack, const std::string& stored);
+  bool add_fused(const TensorEntry& fused, const std::string& stored,
+                 const std::vector<LayerPlan>& plan);
+
   std::shared_ptr<const GgufFile> file_;
   bool post_norms_;
   std::vector<TensorEntry> entries_;
   std::map<std::string, size_t, std::less<>> by_name_;
+  std::map<std::string, TensorEntry, std::less<>> stacks_;
   std::map<std::string, std::string> stored_names_;  ///< by the hub's
 };
 

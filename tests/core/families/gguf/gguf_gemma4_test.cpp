@@ -6,11 +6,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/error.h"
+#include "core/families/gguf/gguf_config.h"
+#include "core/families/gguf/gguf_tensors.h"
+#include "core/formats/safetensors.h"
 #include "core/formats/strict_json.h"
 #include "tests/support/error_message.h"
 #include "tests/support/golden.h"
@@ -197,6 +202,40 @@ TEST(GgufGemma4Test, WhatIsWrongNamesTheKey) {
       HasSubstr("should be a list of numbers, one for each of 6 layers"));
 }
 
+GgufTensors gguf_tensors_of(const std::filesystem::path& path) {
+  auto file = std::make_shared<const GgufFile>(path);
+  const auto plan = describe_gguf(file->content()).plan;
+  return {std::move(file), plan};
+}
+
+TEST(GgufGemma4Test, AnExpertIsAMatrixInTheBytesOfItsStack) {
+  const GgufTensors tensors = gguf_tensors_of(gemma4_gguf("gemma4-moe-q8_0"));
+  const TensorEntry* stack = tensors.find("model.layers.0.experts.gate_up_proj");
+  const TensorEntry* expert = tensors.find("model.layers.0.experts.1.gate_up_proj");
+  ASSERT_NE(stack, nullptr);
+  ASSERT_NE(expert, nullptr);
+  EXPECT_EQ(expert->dtype, DType::kQ80);
+  EXPECT_EQ(expert->shape, (std::vector<int64_t>{stack->shape[1], stack->shape[2]}));
+  EXPECT_EQ(expert->bytes.data(), stack->bytes.data() + expert->bytes.size());
+  EXPECT_EQ(tensors.stored_name(expert->name), "blk.0.ffn_gate_up_exps.weight");
+  const auto all = tensors.tensors();
+  EXPECT_EQ(std::count(all.begin(), all.end(), expert), 1);
+  EXPECT_EQ(std::count(all.begin(), all.end(), stack), 0);
+  tensors.release(*expert);
+}
+
+TEST(GgufGemma4Test, FusedRowsAreQueriesKeysAndValues) {
+  const GgufTensors tensors = gguf_tensors_of(gemma4_gguf("gemma4-dense-f32_qkv"));
+  const std::string layer = "model.layers.0.self_attn.";
+  EXPECT_EQ(tensors.find(layer + "q_proj.weight")->shape, (std::vector<int64_t>{64, 48}));
+  const TensorEntry* k = tensors.find(layer + "k_proj.weight");
+  const TensorEntry* v = tensors.find(layer + "v_proj.weight");
+  EXPECT_EQ(k->shape, (std::vector<int64_t>{32, 48}));
+  EXPECT_EQ(v->bytes.data(), k->bytes.data() + k->bytes.size());
+  EXPECT_EQ(tensors.stored_name(layer + "v_proj.weight"), "blk.0.attn_qkv.weight");
+  EXPECT_EQ(tensors.find("model.layers.2.self_attn.v_proj.weight"), nullptr);
+}
+
 /// A GGUF file, and the checkpoint that has the same float32 weights.
 struct Pair {
   const char* gguf;
@@ -215,6 +254,58 @@ class GgufGemma4CheckpointTest : public testing::TestWithParam<Pair> {
   const std::filesystem::path checkpoint_ = kSharedGolden / GetParam().checkpoint;
   const std::filesystem::path file_ = kSharedGolden / (std::string(GetParam().gguf) + ".gguf");
 };
+
+/// An expert's matrix in a checkpoint's stacks; gate and up are the halves of one stack.
+std::span<const std::byte> expert_bytes(const TensorFiles& checkpoint, const std::string& name) {
+  const size_t experts = name.find(".experts.") + std::strlen(".experts.");
+  const size_t dot = name.find('.', experts);
+  const size_t expert = std::stoul(name.substr(experts, dot - experts));
+  const std::string part = name.substr(dot + 1);
+  const bool split = part == "gate_proj" || part == "up_proj";
+  const TensorEntry* stack =
+      checkpoint.find(name.substr(0, experts) + (split ? "gate_up_proj" : part));
+  const size_t size = stack->bytes.size() / static_cast<size_t>(stack->shape[0]);
+  const auto one = stack->bytes.subspan(expert * size, size);
+  return !split ? one : part == "gate_proj" ? one.first(size / 2) : one.subspan(size / 2);
+}
+
+/// Keys and values of layers that use those of others: GGUF has them even where the hub has none.
+bool is_unused(const std::string& name, const json& config) {
+  const int64_t own =
+      config["num_hidden_layers"].get<int64_t>() - config["num_kv_shared_layers"].get<int64_t>();
+  return std::stol(name.substr(std::strlen("model.layers."))) >= own &&
+         (name.find(".k_") != std::string::npos || name.find(".v_") != std::string::npos);
+}
+
+TEST_P(GgufGemma4CheckpointTest, TensorsHaveTheHubsNamesAndBytes) {
+  const GgufTensors tensors = gguf_tensors_of(file_);
+  const json config = config_of(GgufFile(file_).content());
+  const CheckpointTensors checkpoint(checkpoint_);
+  const std::string prefix =
+      checkpoint.find("model.norm.weight") != nullptr ? "model." : "model.language_model.";
+  std::set<std::string> found;
+  for (const TensorEntry* entry : tensors.tensors()) {
+    ASSERT_EQ(entry->name.rfind("model.", 0), 0) << entry->name;
+    const std::string name = prefix + entry->name.substr(std::strlen("model."));
+    const TensorEntry* same = checkpoint.find(name);
+    const bool is_expert = name.find(".experts.") != std::string::npos;
+    if (same == nullptr && !is_expert) {
+      EXPECT_TRUE(is_unused(entry->name, config)) << entry->name;
+      continue;
+    }
+    found.insert(name);
+    auto bytes = entry->bytes;
+    if (same != nullptr && name == "model.embed_tokens_per_layer.weight") {
+      bytes = bytes.first(same->bytes.size());  // the converter fills it up with zeros
+    }
+    const auto wanted = same != nullptr ? same->bytes : expert_bytes(checkpoint, name);
+    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), bytes.begin(), bytes.end())) << name;
+  }
+  for (const TensorEntry* entry : checkpoint.tensors()) {
+    const bool is_stack = entry->name.find(".experts.") != std::string::npos;
+    EXPECT_TRUE(is_stack || found.count(entry->name) != 0) << entry->name;
+  }
+}
 
 TEST_P(GgufGemma4CheckpointTest, TheConfigSaysWhatTheCheckpointsDoes) {
   json wanted = json::parse(read_file(checkpoint_ / "config.json"));
