@@ -2,10 +2,49 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdlib>
+#include <functional>
+
 namespace specdec {
 
+namespace {
+
+const std::filesystem::path kSource = SPECDEC_SOURCE_DIR;
+
+/// Golden sets that are too large for the repository.
+std::filesystem::path shared_golden() {
+  const char* shared = std::getenv("SPECDEC_SHARED");
+  return (shared != nullptr ? std::filesystem::path(shared) : kSource.parent_path() / "shared") /
+         "golden";
+}
+
+std::vector<std::string> found(std::vector<std::string> names,
+                               const std::function<std::filesystem::path(const std::string&)>& at) {
+  std::erase_if(names, [&at](const std::string& name) { return !std::filesystem::exists(at(name)); });
+  return names;
+}
+
+}  // namespace
+
 std::filesystem::path test_data(const std::string& name) {
-  return std::filesystem::path(SPECDEC_SOURCE_DIR) / "tests" / "data" / name;
+  const std::filesystem::path own = kSource / "tests" / "data" / name;
+  const std::filesystem::path shared = shared_golden() / name;
+  return !std::filesystem::exists(own) && std::filesystem::exists(shared) ? shared : own;
+}
+
+std::filesystem::path golden_gguf(const std::string& name) {
+  const std::filesystem::path own = kSource / "tests" / "data" / "gguf" / (name + ".gguf");
+  const std::string set = name.substr(0, name.rfind('-')) + "-gguf-a";
+  const std::filesystem::path shared = shared_golden() / set / (name + ".gguf");
+  return !std::filesystem::exists(own) && std::filesystem::exists(shared) ? shared : own;
+}
+
+std::vector<std::string> found_golden(const std::vector<std::string>& names) {
+  return found(names, test_data);
+}
+
+std::vector<std::string> found_golden_gguf(const std::vector<std::string>& names) {
+  return found(names, golden_gguf);
 }
 
 Golden::Golden(const std::string& name)
@@ -33,7 +72,8 @@ std::vector<std::string> gemma_golden_names() {
 }
 
 std::vector<std::string> gemma4_golden_names() {
-  return {"gemma3n-a", "gemma4-dense-a", "gemma4-e-a", "gemma4-moe-a", "gemma4-unified-a"};
+  return found_golden(
+      {"gemma3n-a", "gemma4-dense-a", "gemma4-e-a", "gemma4-moe-a", "gemma4-unified-a"});
 }
 
 std::vector<std::string> golden_names() {

@@ -11,8 +11,19 @@
 
 namespace specdec {
 
-/// tests/data of the source tree.
+/// A file or folder in tests/data of the source tree, or else a golden set beside the repository
+/// (../shared/golden, or $SPECDEC_SHARED/golden), where the large ones are.
 std::filesystem::path test_data(const std::string& name);
+/// The file NAME.gguf of a golden set, likewise: tests/data/gguf has the small ones.
+std::filesystem::path golden_gguf(const std::string& name);
+/// Those of the names that test_data, or golden_gguf, finds: instances of tests.
+std::vector<std::string> found_golden(const std::vector<std::string>& names);
+std::vector<std::string> found_golden_gguf(const std::vector<std::string>& names);
+/// Ends a test that wants a set which is not there.
+#define SPECDEC_SKIP_WITHOUT(path)                                                \
+  if (!std::filesystem::exists(path)) {                                           \
+    GTEST_SKIP() << (path).string() << " is not here, nor beside the repository"; \
+  }
 
 /// A golden set: a tiny checkpoint folder and what the reference computes with it.
 class Golden {
@@ -33,7 +44,7 @@ class Golden {
 
 /// The sets of Gemma 1, 2 and 3.
 std::vector<std::string> gemma_golden_names();
-/// The sets of Gemma 3n and 4, which the cached forward alone computes.
+/// The sets of Gemma 3n and 4 that are found.
 std::vector<std::string> gemma4_golden_names();
 /// The sets of all other families.
 std::vector<std::string> golden_names();
