@@ -17,6 +17,7 @@ enum class DType {
   kI8,
   kU8,
   kBool,
+  kF8E4M3,
   kQ40,
   kQ41,
   kQ50,

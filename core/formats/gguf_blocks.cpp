@@ -3,29 +3,18 @@
 #include "core/formats/gguf_blocks.h"
 
 #include <array>
-#include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "core/error.h"
+#include "core/formats/float_values.h"
 
 namespace specdec {
 namespace {
 
 using Byte = unsigned char;
 
-/// IEEE half precision to float32, exactly.
 float half_at(const Byte* bytes) {
-  const auto bits = static_cast<uint32_t>(bytes[0] | bytes[1] << 8);
-  const uint32_t sign = (bits & 0x8000U) << 16;
-  const uint32_t exponent = bits >> 10 & 31U;
-  const uint32_t mantissa = bits & 0x3FFU;
-  if (exponent == 0) {
-    const float value = std::ldexp(static_cast<float>(mantissa), -24);
-    return sign != 0 ? -value : value;
-  }
-  const uint32_t wide = exponent == 31 ? 255U : exponent + 112U;
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+  return half_value(static_cast<uint16_t>(bytes[0] | bytes[1] << 8));
 }
 
 /// 4-bit codes of 32 values: low halves of the 16 bytes first, then the high ones.

@@ -21,8 +21,9 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
-constexpr std::array kDTypes = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64,
-                                DType::kI32, DType::kI16, DType::kI8,  DType::kU8,   DType::kBool};
+constexpr std::array kDTypes = {DType::kF64, DType::kF32,  DType::kF16,   DType::kBF16,
+                                DType::kI64, DType::kI32,  DType::kI16,   DType::kI8,
+                                DType::kU8,  DType::kBool, DType::kF8E4M3};
 
 std::optional<DType> find_dtype(std::string_view name) {
   for (const DType dtype : kDTypes) {

@@ -1,0 +1,186 @@
+// Checkpoints of compressed-tensors; tests/data/compressed/make_compressed makes them with torch.
+#include "core/formats/compressed_tensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/formats/float_values.h"
+#include "core/formats/strict_json.h"
+#include "tests/support/error_message.h"
+#include "tests/support/parameter_name.h"
+#include "tests/support/temporary_folder.h"
+
+namespace specdec {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::filesystem::path compressed(const std::string& name) {
+  return std::filesystem::path(SPECDEC_SOURCE_DIR) / "tests/data/compressed" / name;
+}
+
+json config_json(const std::string& name) {
+  return json::parse(read_file(compressed(name) / "config.json"));
+}
+
+CompressionScheme scheme_of(const std::string& name) {
+  return parse_compression_scheme(config_json(name).dump(), "config.json").value();
+}
+
+class CompressedTensorsTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(CompressedTensorsTest, ValuesAreTorchs) {
+  const auto stored = std::make_shared<const CheckpointTensors>(compressed(GetParam()));
+  const CompressedTensors tensors(stored, scheme_of(GetParam()));
+  const CheckpointTensors wanted(compressed(GetParam()), "expected.safetensors");
+  const TensorEntry* values = tensors.find("layer.weight");
+  const TensorEntry* expected = wanted.find("layer.weight");
+  ASSERT_NE(values, nullptr);
+  EXPECT_EQ(values->dtype, DType::kF32);
+  EXPECT_EQ(values->shape, expected->shape);
+  EXPECT_EQ(float_values(*values), float_values(*expected));
+  EXPECT_EQ(tensors.find("layer.weight"), values);
+  tensors.release(*values);
+}
+
+TEST_P(CompressedTensorsTest, OtherTensorsAreTheFiles) {
+  const auto stored = std::make_shared<const CheckpointTensors>(compressed(GetParam()));
+  const CompressedTensors tensors(stored, scheme_of(GetParam()));
+  std::vector<std::string> names;
+  for (const TensorEntry* entry : tensors.tensors()) {
+    names.push_back(entry->name);
+  }
+  EXPECT_THAT(names, ElementsAre("norm.weight", "layer.weight"));
+  EXPECT_EQ(tensors.find("norm.weight"), stored->find("norm.weight"));
+  EXPECT_EQ(tensors.find("other"), nullptr);
+  tensors.release(*tensors.find("norm.weight"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CompressedTensorsTest,
+                         ::testing::Values("w4a16", "w4a16_asymmetric", "w4a16_channel", "w8a16",
+                                           "int8", "fp8_channel", "fp8_block", "fp8_tensor"),
+                         ParameterName());
+
+TEST(Float8Test, HasNoInfinitiesAndGoesTo448) {
+  EXPECT_EQ(float8_value(0x7E), 448.0F);
+  EXPECT_EQ(float8_value(0xFE), -448.0F);
+  EXPECT_EQ(float8_value(0x01), 0x1p-9F);
+  EXPECT_EQ(float8_value(0x08), 0x1p-6F);
+  EXPECT_EQ(float8_value(0x38), 1.0F);
+  EXPECT_TRUE(std::signbit(float8_value(0x80)));
+  EXPECT_TRUE(std::isnan(float8_value(0x7F)));
+  EXPECT_TRUE(std::isnan(float8_value(0xFF)));
+}
+
+TEST(CompressionSchemeTest, SaysHowWeightsAreStored) {
+  using Codes = CompressionScheme::Codes;
+  EXPECT_EQ(scheme_of("w4a16"), (CompressionScheme{.codes = Codes::kPacked,
+                                                   .bits = 4,
+                                                   .symmetric = true,
+                                                   .rows_per_scale = 1,
+                                                   .columns_per_scale = 32}));
+  EXPECT_EQ(scheme_of("fp8_block"), (CompressionScheme{.codes = Codes::kFloat8,
+                                                       .bits = 8,
+                                                       .symmetric = true,
+                                                       .rows_per_scale = 4,
+                                                       .columns_per_scale = 8}));
+  EXPECT_EQ(parse_compression_scheme("{}", "config.json"), std::nullopt);
+}
+
+/// What is said of w4a16's config with one change.
+std::string scheme_complaint(const std::function<void(json& config, json& weights)>& change) {
+  json config = config_json("w4a16");
+  json& keys = config["quantization_config"];
+  change(keys, keys["config_groups"]["group_0"]["weights"]);
+  return error_message<WeightsError>(
+      [&] { (void)parse_compression_scheme(config.dump(), "config.json"); });
+}
+
+TEST(CompressionSchemeTest, WhatIsNotSupportedIsNamed) {
+  EXPECT_EQ(scheme_complaint([](json&, json&) {}), "no error");
+  EXPECT_THAT(scheme_complaint([](json& keys, json&) { keys["quant_method"] = "gptq"; }),
+              HasSubstr("is 'gptq', which is not supported; known: compressed-tensors"));
+  EXPECT_THAT(scheme_complaint([](json& keys, json&) { keys["format"] = "nvfp4-pack-quantized"; }),
+              HasSubstr("is 'nvfp4-pack-quantized' with weights of type 'int'"));
+  EXPECT_THAT(scheme_complaint([](json&, json& weights) { weights["num_bits"] = 3; }),
+              HasSubstr("is 3, which is not supported in format pack-quantized; known: 4, 8"));
+  EXPECT_THAT(
+      scheme_complaint([](json&, json& weights) { weights["strategy"] = "token"; }),
+      HasSubstr("is 'token', which is not supported; known: tensor, channel, group, block"));
+  EXPECT_THAT(scheme_complaint([](json&, json& weights) {
+                weights["strategy"] = "block";
+                weights["block_structure"] = {128};
+              }),
+              HasSubstr("should be the rows and columns of a block"));
+  EXPECT_THAT(scheme_complaint([](json& keys, json&) {
+                keys["kv_cache_scheme"] = {{"num_bits", 8}};
+              }),
+              HasSubstr("the cache is quantised"));
+  EXPECT_THAT(scheme_complaint([](json& keys, json& weights) {
+                json other = keys["config_groups"]["group_0"];
+                other["weights"]["group_size"] = 64;
+                weights["group_size"] = 32;
+                keys["config_groups"]["group_1"] = other;
+              }),
+              HasSubstr("has groups of layers whose weights are stored differently"));
+  EXPECT_THAT(scheme_complaint([](json& keys, json&) {
+                keys["sparsity_config"] = {{"format", "sparse-24-bitmask"}};
+              }),
+              HasSubstr("stored sparsely"));
+}
+
+/// What is said of a checkpoint of one layer [4, 8] with these tensors.
+std::string tensors_complaint(const CompressionScheme& scheme,
+                              const std::vector<TensorToWrite>& tensors) {
+  const TemporaryFolder folder;
+  write_safetensors(folder.path() / "model.safetensors", tensors);
+  return error_message<WeightsError>(
+      [&] { CompressedTensors(std::make_shared<const CheckpointTensors>(folder.path()), scheme); });
+}
+
+TEST(CompressedTensorsTest, TensorsThatDoNotFitAreNamed) {
+  static const std::vector<std::byte> zeros(64);
+  const auto tensor = [](const char* name, DType dtype, std::vector<int64_t> shape) {
+    TensorToWrite one{.name = name, .dtype = dtype, .shape = std::move(shape), .bytes = {}};
+    int64_t values = 1;
+    for (const int64_t size : one.shape) {
+      values *= size;
+    }
+    one.bytes = std::span(zeros).first(static_cast<size_t>(values * dtype_bytes(dtype)));
+    return one;
+  };
+  const CompressionScheme channel = {.codes = CompressionScheme::Codes::kFloat8,
+                                     .rows_per_scale = 1};
+  const TensorToWrite codes = tensor("a.weight", DType::kF8E4M3, {4, 8});
+  EXPECT_EQ(tensors_complaint(channel, {codes, tensor("a.weight_scale", DType::kF32, {4, 1})}),
+            "no error");
+  EXPECT_THAT(tensors_complaint(channel, {codes}),
+              HasSubstr("tensor 'a.weight' has no weight_scale beside it"));
+  EXPECT_THAT(tensors_complaint(channel, {codes, tensor("a.weight_scale", DType::kF32, {3, 1})}),
+              HasSubstr("'a.weight_scale' has shape [3, 1], but for a matrix [4, 8] it should be "
+                        "[4, 1]"));
+  EXPECT_THAT(tensors_complaint(channel, {codes, tensor("a.weight_scale", DType::kI32, {4, 1})}),
+              HasSubstr("'a.weight_scale' has dtype I32; it should be one of F32, F16, BF16"));
+  EXPECT_THAT(tensors_complaint(scheme_of("w4a16"), {codes}),
+              HasSubstr("'a.weight' has dtype F8_E4M3, but config.json's quantization_config "
+                        "speaks of I32 words in 'weight_packed'"));
+  const TensorToWrite packed = tensor("a.weight_packed", DType::kI32, {4, 1});
+  EXPECT_THAT(tensors_complaint(scheme_of("w4a16"), {packed}),
+              HasSubstr("tensor 'a.weight_shape' is missing"));
+  EXPECT_THAT(
+      tensors_complaint(scheme_of("w4a16"), {packed, tensor("a.weight_shape", DType::kI64, {2})}),
+      HasSubstr("is of a matrix of shape [0, 0]"));
+  EXPECT_THAT(tensors_complaint(scheme_of("w4a16"), {tensor("a.weight_g_idx", DType::kI32, {8})}),
+              HasSubstr("'a.weight_g_idx' orders its groups by activations"));
+}
+
+}  // namespace
+}  // namespace specdec
