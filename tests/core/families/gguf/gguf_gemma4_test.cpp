@@ -337,6 +337,27 @@ TEST_P(GgufGemma4CheckpointTest, TheConfigSaysWhatTheCheckpointsDoes) {
   }
 }
 
+TEST(GgufGemma4Test, AllGoldenFilesHaveNoUnknownTensors) {
+  if (!std::filesystem::exists(kSharedGolden)) {
+    GTEST_SKIP() << "no " << kSharedGolden;
+  }
+  int files = 0;
+  for (const char* kind : {"gemma4-dense", "gemma4-e", "gemma4-moe", "gemma4-unified", "gemma3n"}) {
+    const auto folder = kSharedGolden / (std::string(kind) + "-gguf-a");
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.path().extension() != ".gguf") {
+        continue;
+      }
+      ++files;
+      const GgufTensors tensors = gguf_tensors_of(entry.path());
+      for (const TensorEntry* tensor : tensors.tensors()) {
+        EXPECT_EQ(tensor->name.rfind("model.", 0), 0) << entry.path() << " " << tensor->name;
+      }
+    }
+  }
+  EXPECT_EQ(files, 22);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, GgufGemma4CheckpointTest,
     testing::Values(Pair{"gemma4-dense-gguf-a/gemma4-dense-f32", "gemma4-dense-a"},
