@@ -1,0 +1,57 @@
+#pragma once
+#include "core/kernels/device/numbers.h"
+
+// Single weights of GGUF's blocks, each product and sum rounded once as in gguf-py. `block`: a
+// pointer to the block's first byte, an unsigned char; it needs no alignment.
+
+namespace specdec::device {
+
+template <class Bytes>
+SPECDEC_DEVICE float half_at(Bytes bytes) {
+  return widen_half(static_cast<uint32_t>(bytes[0]) | static_cast<uint32_t>(bytes[1]) << 8U);
+}
+
+SPECDEC_DEVICE float signed_byte(uint32_t byte) {
+  return static_cast<float>(static_cast<int32_t>(byte ^ 128U) - 128);
+}
+
+/// Weight i of 32.
+template <class Bytes>
+SPECDEC_DEVICE float q8_0_weight(Bytes block, int i) {
+  return rounded_product(signed_byte(block[2 + i]), half_at(block));
+}
+
+/// Weight i of 32.
+template <class Bytes>
+SPECDEC_DEVICE float q4_0_weight(Bytes block, int i) {
+  const int code = i < 16 ? block[2 + i] & 15 : block[2 + i - 16] >> 4;
+  return rounded_product(half_at(block), static_cast<float>(code - 8));
+}
+
+/// Weight i of 256: eight groups, each with a scale and a minimum of six bits.
+template <class Bytes>
+SPECDEC_DEVICE float q4_k_weight(Bytes block, int i) {
+  const int group = i / 32;
+  const Bytes packed = block + 4;
+  int scale = packed[group] & 63;
+  int minimum = packed[4 + group] & 63;
+  if (group >= 4) {
+    scale = (packed[4 + group] & 15) | (packed[group - 4] >> 2 & 48);
+    minimum = packed[4 + group] >> 4 | (packed[group] >> 2 & 48);
+  }
+  const int code = block[16 + i / 64 * 32 + i % 32] >> (group % 2 * 4) & 15;
+  const float scaled = rounded_product(rounded_product(half_at(block), static_cast<float>(scale)),
+                                       static_cast<float>(code));
+  return scaled - rounded_product(half_at(block + 2), static_cast<float>(minimum));
+}
+
+/// Weight i of 256: sixteen groups, each with a signed scale of eight bits.
+template <class Bytes>
+SPECDEC_DEVICE float q6_k_weight(Bytes block, int i) {
+  const int low = block[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 15;
+  const int high = block[128 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+  const float scale = rounded_product(half_at(block + 208), signed_byte(block[192 + i / 16]));
+  return rounded_product(scale, static_cast<float>((low | high << 4) - 32));
+}
+
+}  // namespace specdec::device
