@@ -1,0 +1,67 @@
+#pragma once
+// What kernels are written with, compiled as C++ for the emulation; see emulation.h. The names and
+// their meaning are CUDA's.
+#include <cstring>
+#include <type_traits>
+
+#include "core/kernels/cuda/emulation/emulation.h"
+#include "core/kernels/cuda/launch_shape.h"
+
+// NOLINTBEGIN(bugprone-reserved-identifier): CUDA's names.
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+using specdec::cuda::emulation::blockIdx;
+using specdec::cuda::emulation::gridDim;
+using specdec::cuda::emulation::threadIdx;
+
+inline void __syncthreads() { specdec::cuda::emulation::sync_block(); }
+inline void __syncwarp() { specdec::cuda::emulation::exchange("__syncwarp", 0, 0); }
+
+namespace specdec::cuda::emulation {
+
+template <class T>
+T exchange_number(const char* name, T number, int source) {
+  static_assert(std::is_trivially_copyable<T>::value && sizeof(T) <= sizeof(uint64_t));
+  uint64_t bits = 0;
+  std::memcpy(&bits, &number, sizeof(T));
+  bits = exchange(name, bits, source);
+  std::memcpy(&number, &bits, sizeof(T));
+  return number;
+}
+
+}  // namespace specdec::cuda::emulation
+
+template <class T>
+T __shfl_xor_sync(unsigned mask, T number, int lanes) {
+  specdec::cuda::emulation::check_mask(mask);
+  return specdec::cuda::emulation::exchange_number("__shfl_xor_sync", number,
+                                                   static_cast<int>(threadIdx.x % 32U) ^ lanes);
+}
+
+template <class T>
+T __shfl_sync(unsigned mask, T number, int source) {
+  specdec::cuda::emulation::check_mask(mask);
+  return specdec::cuda::emulation::exchange_number("__shfl_sync", number, source & 31);
+}
+
+inline unsigned __ballot_sync(unsigned mask, int predicate) {
+  specdec::cuda::emulation::check_mask(mask);
+  return specdec::cuda::emulation::ballot(predicate != 0);
+}
+// NOLINTEND(bugprone-reserved-identifier)
+
+namespace specdec::cuda {
+
+inline unsigned char* shared_memory() { return emulation::shared_memory(); }
+
+/// Runs kernel(task) in the emulation, to its end; returns 0.
+template <class Task>
+int launch(void (*kernel)(Task), const LaunchShape& shape, void* /*stream*/, const Task& task) {
+  emulation::run_grid(shape, [&] { kernel(task); });
+  return 0;
+}
+
+}  // namespace specdec::cuda

@@ -1,0 +1,336 @@
+#include "core/kernels/cuda/emulation/emulation.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/context/detail/fcontext.hpp>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#define SPECDEC_FIBERS_ARE_SANITIZED 1
+#else
+#define SPECDEC_FIBERS_ARE_SANITIZED 0
+#endif
+
+namespace specdec::cuda::emulation {
+
+thread_local Index threadIdx, blockIdx, gridDim;
+
+namespace {
+
+namespace context = boost::context::detail;
+
+constexpr size_t kLanes = 32;
+constexpr size_t kStackBytes = size_t{128} << 10U;
+constexpr unsigned kMaxThreads = 1024;
+constexpr unsigned kMaxSharedBytes = 227U << 10U;  // of an sm_90 block
+constexpr int kPoison = 0xFF;                      // a float32 and a float64 of such bytes is NaN
+constexpr const char* kBarrier = "__syncthreads";
+
+/// A stack and where execution on it goes on. Tells ASan of each switch.
+struct Strand {
+  context::fcontext_t resume = nullptr;
+  const void* stack_bottom = nullptr;
+  size_t stack_bytes = 0;
+  void* fake_stack = nullptr;
+};
+
+void before_switch(Strand* from, const Strand& to) {
+#if SPECDEC_FIBERS_ARE_SANITIZED
+  // Without `from` the running strand ends, and its fake stack goes.
+  __sanitizer_start_switch_fiber(from == nullptr ? nullptr : &from->fake_stack, to.stack_bottom,
+                                 to.stack_bytes);
+#else
+  (void)from;
+  (void)to;
+#endif
+}
+
+/// On the strand that runs now; writes where the one before has its stack.
+void after_switch(const Strand& now, Strand* before) {
+#if SPECDEC_FIBERS_ARE_SANITIZED
+  __sanitizer_finish_switch_fiber(now.fake_stack,
+                                  before == nullptr ? nullptr : &before->stack_bottom,
+                                  before == nullptr ? nullptr : &before->stack_bytes);
+#else
+  (void)now;
+  (void)before;
+#endif
+}
+
+struct Fiber {
+  Strand strand;
+  std::unique_ptr<unsigned char[]> stack;
+  unsigned thread = 0;
+  const char* waits_at = nullptr;  ///< instruction, nullptr = can run
+  bool done = false;
+  unsigned exchanges = 0;  ///< of the warp so far
+};
+
+/// What the lanes of a warp pass to each other. A lane can be one exchange ahead of others that
+/// have not yet read: so two of each.
+struct Warp {
+  std::array<std::array<uint64_t, kLanes>, 2> bits;
+  unsigned arrived = 0;
+};
+
+[[noreturn]] void end_process(const std::string& message) {
+  std::fprintf(stderr, "CUDA emulation: block (%u, %u, %u): %s\n", blockIdx.x, blockIdx.y,
+               blockIdx.z, message.c_str());
+  std::abort();
+}
+
+/// One block of threads after another, on the calling thread.
+class Emulator {
+ public:
+  void seed(uint64_t seed) { random_.seed(seed); }
+  void run(const LaunchShape& shape, const std::function<void()>& thread);
+  bool running() const { return current_ != nullptr; }
+
+  unsigned char* shared() { return shared_.get(); }
+  void sync_block();
+  const std::array<uint64_t, kLanes>& exchange(const char* name, uint64_t bits);
+
+ private:
+  static void enter(context::transfer_t from);
+  void run_block(const LaunchShape& shape);
+  void begin(Fiber& fiber, unsigned thread);
+  void resume(Fiber& fiber);
+  void wait(const char* name);
+  Fiber& pick_ready();
+  [[noreturn]] void report_missing() const;
+  std::string state_of(const Fiber& fiber) const;
+
+  std::mt19937_64 random_;
+  const std::function<void()>* thread_ = nullptr;
+  std::vector<Fiber> fibers_;  ///< kept between launches; a block uses the first threads_
+  unsigned threads_ = 0;
+  std::vector<Warp> warps_;
+  std::vector<unsigned> ready_;  ///< threads that can run
+  unsigned at_barrier_ = 0;
+  std::unique_ptr<unsigned char[]> shared_;
+  Strand scheduler_;
+  Fiber* current_ = nullptr;
+};
+
+Emulator& emulator() {
+  thread_local Emulator one;
+  return one;
+}
+
+void Emulator::run(const LaunchShape& shape, const std::function<void()>& thread) {
+  const uint64_t blocks = uint64_t{shape.grid_x} * shape.grid_y * shape.grid_z;
+  if (blocks == 0 || shape.threads == 0 || shape.threads > kMaxThreads ||
+      shape.threads % kLanes != 0 || shape.shared_bytes > kMaxSharedBytes || shape.grid_y > 65535 ||
+      shape.grid_z > 65535) {
+    end_process("a launch of " + std::to_string(blocks) + " blocks of " +
+                std::to_string(shape.threads) + " threads with " +
+                std::to_string(shape.shared_bytes) + " bytes of shared memory");
+  }
+  thread_ = &thread;
+  gridDim = {shape.grid_x, shape.grid_y, shape.grid_z};
+  std::vector<uint64_t> order(blocks);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), random_);
+  for (const uint64_t block : order) {
+    blockIdx = {static_cast<unsigned>(block % shape.grid_x),
+                static_cast<unsigned>(block / shape.grid_x % shape.grid_y),
+                static_cast<unsigned>(block / shape.grid_x / shape.grid_y)};
+    run_block(shape);
+  }
+  current_ = nullptr;
+}
+
+void Emulator::run_block(const LaunchShape& shape) {
+  threads_ = shape.threads;
+  shared_ = std::make_unique<unsigned char[]>(shape.shared_bytes);
+  std::memset(shared_.get(), kPoison, shape.shared_bytes);
+  warps_.assign(threads_ / kLanes, {});
+  at_barrier_ = 0;
+  ready_.resize(threads_);
+  std::iota(ready_.begin(), ready_.end(), 0U);
+  if (fibers_.size() < threads_) {
+    fibers_.resize(threads_);
+  }
+  for (unsigned t = 0; t < threads_; ++t) {
+    begin(fibers_[t], t);
+  }
+  for (unsigned done = 0; done < threads_;) {
+    Fiber& fiber = pick_ready();
+    resume(fiber);
+    done += fiber.done ? 1U : 0U;
+  }
+}
+
+void Emulator::begin(Fiber& fiber, unsigned thread) {
+  if (fiber.stack == nullptr) {
+    fiber.stack = std::unique_ptr<unsigned char[]>(new unsigned char[kStackBytes]);
+  }
+  fiber.strand = {};
+  fiber.strand.stack_bottom = fiber.stack.get();
+  fiber.strand.stack_bytes = kStackBytes;
+  fiber.strand.resume =
+      context::make_fcontext(fiber.stack.get() + kStackBytes, kStackBytes, Emulator::enter);
+#if SPECDEC_FIBERS_ARE_SANITIZED
+  ASAN_UNPOISON_MEMORY_REGION(fiber.stack.get(), kStackBytes);
+#endif
+  fiber.thread = thread;
+  fiber.waits_at = nullptr;
+  fiber.done = false;
+  fiber.exchanges = 0;
+}
+
+Fiber& Emulator::pick_ready() {
+  if (ready_.empty()) {
+    report_missing();
+  }
+  const size_t chosen = random_() % ready_.size();
+  std::swap(ready_[chosen], ready_.back());
+  Fiber& fiber = fibers_[ready_.back()];
+  ready_.pop_back();
+  return fiber;
+}
+
+void Emulator::resume(Fiber& fiber) {
+  current_ = &fiber;
+  threadIdx = {fiber.thread, 0, 0};
+  before_switch(&scheduler_, fiber.strand);
+  fiber.strand.resume = context::jump_fcontext(fiber.strand.resume, this).fctx;
+  after_switch(scheduler_, nullptr);
+}
+
+/// First on a new stack.
+void Emulator::enter(context::transfer_t from) {
+  auto& self = *static_cast<Emulator*>(from.data);
+  after_switch(self.current_->strand, &self.scheduler_);
+  self.scheduler_.resume = from.fctx;
+  (*self.thread_)();
+  self.current_->done = true;
+  before_switch(nullptr, self.scheduler_);
+  context::jump_fcontext(self.scheduler_.resume, nullptr);
+}
+
+/// Back to the scheduler, until this fiber is ready again.
+void Emulator::wait(const char* name) {
+  Fiber& fiber = *current_;
+  fiber.waits_at = name;
+  before_switch(&fiber.strand, scheduler_);
+  scheduler_.resume = context::jump_fcontext(scheduler_.resume, nullptr).fctx;
+  after_switch(fiber.strand, &scheduler_);
+}
+
+void Emulator::sync_block() {
+  if (++at_barrier_ == threads_) {
+    at_barrier_ = 0;
+    for (unsigned t = 0; t < threads_; ++t) {
+      if (&fibers_[t] != current_) {
+        fibers_[t].waits_at = nullptr;
+        ready_.push_back(t);
+      }
+    }
+    ready_.push_back(current_->thread);  // it is no nearer to running on than the others
+  }
+  wait(kBarrier);
+  current_->waits_at = nullptr;
+}
+
+const std::array<uint64_t, kLanes>& Emulator::exchange(const char* name, uint64_t bits) {
+  Fiber& fiber = *current_;
+  Warp& warp = warps_[fiber.thread / kLanes];
+  std::array<uint64_t, kLanes>& slots = warp.bits[fiber.exchanges++ % 2];
+  slots[fiber.thread % kLanes] = bits;
+  const unsigned first = fiber.thread / kLanes * kLanes;
+  if (++warp.arrived < kLanes) {
+    wait(name);
+    return slots;
+  }
+  warp.arrived = 0;
+  for (unsigned t = first; t < first + kLanes; ++t) {
+    if (t == fiber.thread) {
+      continue;
+    }
+    if (fibers_[t].waits_at == nullptr || std::strcmp(fibers_[t].waits_at, name) != 0) {
+      end_process("thread " + std::to_string(fiber.thread) + " is at " + name + ", but " +
+                  state_of(fibers_[t]));
+    }
+    fibers_[t].waits_at = nullptr;
+    ready_.push_back(t);
+  }
+  return slots;
+}
+
+std::string Emulator::state_of(const Fiber& fiber) const {
+  const std::string name = "thread " + std::to_string(fiber.thread);
+  if (fiber.done) {
+    return name + " has ended";
+  }
+  return fiber.waits_at == nullptr ? name + " can run" : name + " waits at " + fiber.waits_at;
+}
+
+/// All threads wait or have ended: some never come to where others wait.
+void Emulator::report_missing() const {
+  const auto waits = [&](const Fiber& fiber) {
+    return !fiber.done && fiber.waits_at != nullptr && fiber.waits_at != kBarrier;
+  };
+  const auto end = fibers_.begin() + threads_;
+  auto waiting = std::find_if(fibers_.begin(), end, waits);
+  auto first = fibers_.begin();
+  auto last = end;
+  if (waiting != end) {  // a warp instruction: the missing lane is in the warp
+    first += static_cast<std::ptrdiff_t>(waiting->thread / kLanes * kLanes);
+    last = first + static_cast<std::ptrdiff_t>(kLanes);
+  } else {
+    waiting = std::find_if(first, end, [](const Fiber& fiber) { return !fiber.done; });
+  }
+  const auto missing = std::find_if(first, last, [&](const Fiber& fiber) {
+    return fiber.done || fiber.waits_at != waiting->waits_at;
+  });
+  end_process(state_of(*waiting) + ", but " +
+              (missing == last ? "others do not come" : state_of(*missing)));
+}
+
+}  // namespace
+
+void set_seed(uint64_t seed) { emulator().seed(seed); }
+
+void run_grid(const LaunchShape& shape, const std::function<void()>& thread) {
+  if (emulator().running()) {
+    end_process("a kernel launches a kernel");
+  }
+  emulator().run(shape, thread);
+}
+
+unsigned char* shared_memory() { return emulator().shared(); }
+void sync_block() { emulator().sync_block(); }
+
+uint64_t exchange(const char* name, uint64_t bits, int source) {
+  return emulator().exchange(name, bits)[static_cast<size_t>(source)];
+}
+
+unsigned ballot(bool predicate) {
+  const auto& votes = emulator().exchange("__ballot_sync", predicate ? 1 : 0);
+  unsigned bits = 0;
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    bits |= static_cast<unsigned>(votes[lane]) << lane;
+  }
+  return bits;
+}
+
+void check_mask(unsigned mask) {
+  if (mask != 0xFFFFFFFFU) {
+    end_process("a warp instruction whose mask does not name all lanes");
+  }
+}
+
+bool is_sanitized() { return SPECDEC_FIBERS_ARE_SANITIZED != 0; }
+
+}  // namespace specdec::cuda::emulation

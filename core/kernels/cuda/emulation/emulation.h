@@ -1,0 +1,44 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+
+#include "core/kernels/cuda/launch_shape.h"
+
+/// Runs CUDA kernels on the CPU, so that their own code is tested where there is no GPU.
+///
+/// The threads of a block are fibers; one runs until it waits for others, and which comes next is
+/// chosen by a seeded generator, as is the order of blocks: a missing barrier shows in the result.
+/// Shared memory is a new heap block for each block of threads, filled with NaN. A barrier waits
+/// for all threads of the block, a shuffle or vote for all 32 lanes of the warp. A kernel that
+/// breaks these rules ends the process with a message on stderr.
+///
+/// Not seen here: races between blocks, between lanes that both run in any order with the same
+/// result, and the speed of anything. One grid runs at a time, on the calling thread.
+namespace specdec::cuda::emulation {
+
+struct Index {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+/// Of the running thread, as CUDA names them. They change whenever another fiber runs.
+extern thread_local Index threadIdx, blockIdx, gridDim;  // NOLINT(readability-identifier-naming)
+
+/// The order of fibers and blocks of the following launches of this thread.
+void set_seed(uint64_t seed);
+
+/// Calls `thread` once for each thread of each block.
+void run_grid(const LaunchShape& shape, const std::function<void()>& thread);
+
+unsigned char* shared_memory();
+void sync_block();
+/// What lane `source` of the warp passes for `bits`, once all lanes have called this. `name`: of
+/// the caller's instruction; all lanes must be at the same one.
+uint64_t exchange(const char* name, uint64_t bits, int source);
+/// A bit for each lane, once all lanes have called this.
+unsigned ballot(bool predicate);
+/// Ends the process unless the mask names all lanes.
+void check_mask(unsigned mask);
+/// Whether it is compiled with ASan, which finds accesses outside shared memory.
+bool is_sanitized();
+
+}  // namespace specdec::cuda::emulation

@@ -1,0 +1,14 @@
+#pragma once
+
+namespace specdec::cuda {
+
+/// Blocks and threads of a launch. All shared memory is dynamic.
+struct LaunchShape {
+  unsigned grid_x = 1, grid_y = 1, grid_z = 1;
+  unsigned threads = 1;  ///< of a block; a multiple of 32
+  unsigned shared_bytes = 0;
+};
+
+constexpr int kWarp = 32;
+
+}  // namespace specdec::cuda

@@ -1,0 +1,19 @@
+#pragma once
+
+namespace specdec::cuda {
+
+/// What a kernel of the emulation's own tests does wrong.
+enum class Fault {
+  kNone,
+  kNoBarrier,           ///< between writing and reading shared memory
+  kDivergentShuffle,    ///< only even lanes call it
+  kDivergentBarrier,    ///< thread 5 ends before it
+  kDifferentShuffles,   ///< odd lanes vote meanwhile
+  kPartialMask,         ///< a shuffle names half the lanes
+  kSharedMemoryOverrun  ///< by one float
+};
+
+/// out[b] = sum of input[128 * b ..], by blocks of 128 threads.
+int planted_sum(Fault fault, const float* input, float* out, unsigned blocks);
+
+}  // namespace specdec::cuda
