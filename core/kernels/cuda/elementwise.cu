@@ -1,0 +1,62 @@
+#include <cuda_launch.h>
+
+#include "core/kernels/cuda/kernels.h"
+#include "core/kernels/device/activations.h"
+
+namespace specdec::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+/// The element of this thread.
+__device__ inline int64_t element() {
+  return static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+}
+
+LaunchShape shape_for(int64_t elements) {
+  LaunchShape shape;
+  shape.grid_x = static_cast<unsigned>((elements + kThreads - 1) / kThreads);
+  shape.threads = kThreads;
+  return shape;
+}
+
+__global__ void __launch_bounds__(kThreads) gated_activation_kernel(GatedActivationTask task) {
+  const int64_t i = element();
+  if (i >= task.rows * task.size) {
+    return;
+  }
+  const float* gate = task.gate_up + i + i / task.size * task.size;
+  const float activated = task.silu ? device::silu(*gate) : device::gelu_tanh(*gate);
+  task.out[i] = activated * gate[task.size];
+}
+
+__global__ void __launch_bounds__(kThreads) elementwise_kernel(ElementwiseTask task) {
+  const int64_t i = element();
+  if (i >= task.size) {
+    return;
+  }
+  switch (task.kind) {
+    case ElementwiseTask::Kind::kAdd:
+      task.out[i] += task.input[i];
+      return;
+    case ElementwiseTask::Kind::kScale:
+      task.out[i] = task.input[i] * task.number;
+      return;
+    case ElementwiseTask::Kind::kSoftCap:
+      task.out[i] = device::soft_cap(task.input[i], task.number);
+      return;
+  }
+}
+
+}  // namespace
+
+int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream) {
+  const int64_t elements = task->rows * task->size;
+  return elements == 0 ? 0 : launch(gated_activation_kernel, shape_for(elements), stream, *task);
+}
+
+int specdec_cuda_elementwise(const ElementwiseTask* task, void* stream) {
+  return task->size == 0 ? 0 : launch(elementwise_kernel, shape_for(task->size), stream, *task);
+}
+
+}  // namespace specdec::cuda

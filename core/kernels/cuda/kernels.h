@@ -1,0 +1,56 @@
+#pragma once
+#include <cstdint>
+
+/// The CUDA kernels' C interface: what core/kernels/ does on the CPU, on plain pointers to device
+/// memory. Calls are in order on `stream` (a cudaStream_t) and return before the work is done; the
+/// result is a cudaError_t of the launch, 0 = none. Numbers are float32 and arrays contiguous where
+/// nothing else is said. A row's bits depend on its own numbers and sizes alone, not on how many
+/// rows there are. Arguments are checked by the caller.
+namespace specdec::cuda {
+
+/// out = input * (mean(input^2) + eps)^-1/2 * scale, or out += that. `scale` as it is multiplied:
+/// 1 + w in Gemma.
+struct RmsNormTask {
+  const float* input;  ///< [rows, size]
+  const float* scale;  ///< [size]
+  float* out;          ///< [rows, size]; may be the input
+  int32_t rows, size;
+  float eps;
+  bool add;
+};
+
+/// activation(gate) * up.
+struct GatedActivationTask {
+  const float* gate_up;  ///< [rows, 2 * size], gate first
+  float* out;            ///< [rows, size]
+  int64_t rows, size;
+  bool silu;  ///< else GELU with tanh
+};
+
+/// out[i] = one of several functions of input[i].
+struct ElementwiseTask {
+  enum class Kind { kAdd, kScale, kSoftCap };
+  Kind kind;
+  const float* input;
+  float* out;  ///< kAdd: out += input; may be the input
+  int64_t size;
+  float number;  ///< kScale: the factor; kSoftCap: the cap
+};
+
+/// The largest number of each row; the lowest id on a tie.
+struct ArgmaxTask {
+  const float* rows;  ///< of row r: rows[r * stride ..]
+  int32_t* ids;       ///< [count]; -1 where a number of the row is NaN
+  float* largest;     ///< [count], or nullptr
+  int64_t stride;
+  int32_t count, size;  ///< rows, and numbers of each that count
+};
+
+extern "C" {
+int specdec_cuda_rms_norm(const RmsNormTask* task, void* stream);
+int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream);
+int specdec_cuda_elementwise(const ElementwiseTask* task, void* stream);
+int specdec_cuda_argmax(const ArgmaxTask* task, void* stream);
+}
+
+}  // namespace specdec::cuda

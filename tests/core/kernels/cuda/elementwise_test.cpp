@@ -1,0 +1,111 @@
+// Gated activation, addition, factor, soft cap and argmax.
+#include "core/kernels/elementwise.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "core/kernels/cuda/emulation/emulation.h"
+#include "core/kernels/cuda/kernels.h"
+#include "core/kernels/gated_activation.h"
+#include "core/kernels/soft_cap.h"
+#include "core/sampling.h"
+#include "tests/support/max_difference.h"
+
+namespace specdec {
+namespace {
+
+using Kind = cuda::ElementwiseTask::Kind;
+
+constexpr float kNoNumber = std::numeric_limits<float>::quiet_NaN();
+
+TEST(CudaElementwiseTest, GatesAsTheOpDoes) {
+  at::manual_seed(1);
+  for (const int64_t size : {1, 48, 256, 700}) {
+    for (const int64_t rows : {0, 1, 5}) {
+      for (const bool silu : {false, true}) {
+        const Tensor gate_up = at::randn({rows, 2 * size}) * 4;
+        Tensor expected = at::empty({rows, size});
+        const Tensor out = at::full({rows, size}, kNoNumber);
+        gated_activation(gate_up, silu ? Activation::kSilu : Activation::kGeluTanh, expected);
+        const cuda::GatedActivationTask task = {gate_up.const_data_ptr<float>(),
+                                                out.mutable_data_ptr<float>(), rows, size, silu};
+        ASSERT_EQ(specdec_cuda_gated_activation(&task, nullptr), 0);
+        EXPECT_TRUE(at::allclose(out, expected, 2e-6, 1e-6)) << rows << " " << size;
+      }
+    }
+  }
+}
+
+void cuda_elementwise(Kind kind, const Tensor& input, double number, const Tensor& out) {
+  const cuda::ElementwiseTask task = {kind, input.const_data_ptr<float>(),
+                                      out.mutable_data_ptr<float>(), out.numel(),
+                                      static_cast<float>(number)};
+  ASSERT_EQ(specdec_cuda_elementwise(&task, nullptr), 0);
+}
+
+TEST(CudaElementwiseTest, AddsScalesAndCapsAsTheOpsDo) {
+  at::manual_seed(2);
+  for (const int64_t size : {0, 1, 255, 256, 1000}) {
+    const Tensor input = at::randn({size}) * 50;
+    Tensor expected = at::randn({size});
+    Tensor out = expected.clone();
+    add_to(expected, input);
+    cuda_elementwise(Kind::kAdd, input, 0, out);
+    EXPECT_TRUE(at::equal(out, expected));
+
+    scaled_copy(input, 1.7, expected);
+    out.fill_(kNoNumber);
+    cuda_elementwise(Kind::kScale, input, 1.7, out);
+    EXPECT_TRUE(at::equal(out, expected));
+
+    expected = input.clone().view({1, size});
+    out = input.clone();
+    soft_cap(expected, 30);
+    cuda_elementwise(Kind::kSoftCap, out, 30, out);
+    EXPECT_TRUE(at::allclose(out, expected[0], 2e-6, 1e-6));
+  }
+}
+
+std::vector<int32_t> cuda_argmax(const Tensor& rows, int64_t size, float* largest = nullptr) {
+  std::vector<int32_t> ids(static_cast<size_t>(rows.size(0)), -9);
+  const cuda::ArgmaxTask task = {rows.const_data_ptr<float>(),
+                                 ids.data(),
+                                 largest,
+                                 rows.size(1),
+                                 static_cast<int32_t>(rows.size(0)),
+                                 static_cast<int32_t>(size)};
+  EXPECT_EQ(specdec_cuda_argmax(&task, nullptr), 0);
+  return ids;
+}
+
+TEST(CudaArgmaxTest, FindsTheLowestOfTheBest) {
+  at::manual_seed(3);
+  for (const int64_t size : {1, 40, 512, 513, 3000}) {
+    for (int seed = 0; seed < 5; ++seed) {
+      cuda::emulation::set_seed(static_cast<uint64_t>(seed));
+      const Tensor rows = at::randint(-20, seed < 3 ? 3 : 1000, {3, size + 7}, at::kFloat);
+      rows.narrow(1, size, 7).fill_(2000);  // padding of the vocabulary
+      std::vector<float> largest(3);
+      const std::vector<int32_t> ids = cuda_argmax(rows, size, largest.data());
+      for (int64_t r = 0; r < 3; ++r) {
+        const Tensor row = rows[r].narrow(0, 0, size).to(at::kDouble).contiguous();
+        const int64_t best = argmax({row.const_data_ptr<double>(), static_cast<size_t>(size)});
+        EXPECT_EQ(ids[static_cast<size_t>(r)], best) << size;
+        EXPECT_EQ(largest[static_cast<size_t>(r)], row[best].item<float>());
+      }
+    }
+  }
+}
+
+TEST(CudaArgmaxTest, NamesRowsThatHoldNoNumbers) {
+  const Tensor rows = at::zeros({3, 1000});
+  rows[1][777] = kNoNumber;
+  rows[2].fill_(-std::numeric_limits<float>::infinity());
+  rows[0][5] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(cuda_argmax(rows, 1000), (std::vector<int32_t>{5, -1, 0}));
+}
+
+}  // namespace
+}  // namespace specdec
