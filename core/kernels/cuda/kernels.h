@@ -46,11 +46,42 @@ struct ArgmaxTask {
   int32_t count, size;  ///< rows, and numbers of each that count
 };
 
+/// One layer's cache and the forward's tables: KvView and BatchTables as pointers.
+struct PagedCache {
+  void* keys;     ///< [pages, kv_heads, head_dim, page_size]
+  void* values;   ///< [pages, kv_heads, page_size, head_dim]
+  bool bfloat16;  ///< keys and values; else float32
+  int32_t kv_heads, head_dim, page_size;
+  int32_t window;            ///< 0 = all
+  int32_t page_capacity;     ///< of a row of page_table
+  const int32_t* rows;       ///< [nodes]
+  const int32_t* slots;      ///< [nodes]
+  const int32_t* positions;  ///< [nodes]; -1 = the node is padding
+  const int32_t* path_starts;
+  const int32_t* paths;
+  const int32_t* lengths;
+  const int32_t* page_table;
+};
+
+/// From a fused projection to attention's inputs; see core/kernels/qkv.h.
+struct QkvToCacheTask {
+  const float* qkv;      ///< [nodes, (heads + 2 * kv_heads) * head_dim]
+  const float* q_scale;  ///< [head_dim], or nullptr = no norm
+  const float* k_scale;
+  const float* cosines;  ///< [more than any position, head_dim / 2]
+  const float* sines;
+  float* queries;  ///< [nodes, heads, head_dim]
+  PagedCache cache;
+  int32_t nodes, heads;
+  float eps;
+};
+
 extern "C" {
 int specdec_cuda_rms_norm(const RmsNormTask* task, void* stream);
 int specdec_cuda_gated_activation(const GatedActivationTask* task, void* stream);
 int specdec_cuda_elementwise(const ElementwiseTask* task, void* stream);
 int specdec_cuda_argmax(const ArgmaxTask* task, void* stream);
+int specdec_cuda_qkv_to_cache(const QkvToCacheTask* task, void* stream);
 }
 
 }  // namespace specdec::cuda

@@ -1,0 +1,127 @@
+#include "core/kernels/qkv.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <ostream>
+
+#include "core/kernels/cuda/emulation/emulation.h"
+#include "kv/kv_cache.h"
+#include "tests/core/kernels/cuda/cache_arguments.h"
+#include "tests/support/parameter_name.h"
+
+namespace specdec {
+namespace {
+
+constexpr int64_t kCudaQkvPositions = 64;
+
+struct CudaQkvCase {
+  int64_t heads, kv_heads, head_dim;
+  bool norm;
+  KvFormat format = KvFormat::kNative;
+};
+
+void PrintTo(const CudaQkvCase& one, std::ostream* out) {
+  *out << "heads " << one.heads << " kv " << one.kv_heads << " dim " << one.head_dim
+       << (one.norm ? " norm" : "") << (one.format == KvFormat::kBFloat16 ? " bfloat16" : "");
+}
+
+class CudaQkvTest : public testing::TestWithParam<CudaQkvCase> {
+ protected:
+  void SetUp() override {
+    at::manual_seed(1);
+    const CudaQkvCase& c = GetParam();
+    options_.heads = c.heads;
+    options_.eps = 1e-6;
+    if (c.norm) {
+      options_.q_scale = at::randn({c.head_dim});
+      options_.k_scale = at::randn({c.head_dim});
+    }
+    const Tensor angles = at::randn({kCudaQkvPositions, c.head_dim / 2});
+    options_.cos = angles.cos();
+    options_.sin = angles.sin();
+  }
+
+  KvCache new_cache() const {
+    const CudaQkvCase& c = GetParam();
+    return KvCache({{c.kv_heads, c.head_dim, 0, -1}}, {.dtype = at::kFloat,
+                                                       .format = c.format,
+                                                       .device = at::kCPU,
+                                                       .page_size = 4,
+                                                       .max_length = kCudaQkvPositions});
+  }
+
+  void cuda_qkv(const Tensor& qkv, const KvView& view, const Tensor& queries) const {
+    const auto data = [](const Tensor& t) {
+      return t.defined() ? t.const_data_ptr<float>() : nullptr;
+    };
+    const cuda::QkvToCacheTask task = {data(qkv),
+                                       data(options_.q_scale),
+                                       data(options_.k_scale),
+                                       data(options_.cos),
+                                       data(options_.sin),
+                                       queries.mutable_data_ptr<float>(),
+                                       cuda_cache(view),
+                                       static_cast<int32_t>(qkv.size(0)),
+                                       static_cast<int32_t>(options_.heads),
+                                       static_cast<float>(options_.eps)};
+    ASSERT_EQ(specdec_cuda_qkv_to_cache(&task, nullptr), 0);
+  }
+
+  QkvOptions options_;
+};
+
+TEST_P(CudaQkvTest, WritesWhatTheOpWrites) {
+  const CudaQkvCase& c = GetParam();
+  KvCache host = new_cache();
+  KvCache device = new_cache();
+  for (const int64_t nodes : {5, 1, 9}) {
+    cuda::emulation::set_seed(static_cast<uint64_t>(nodes));
+    const Tensor qkv = at::randn({nodes, (c.heads + 2 * c.kv_heads) * c.head_dim});
+    Tensor expected = at::empty({nodes, c.heads, c.head_dim});
+    const Tensor queries = at::full_like(expected, std::numeric_limits<float>::quiet_NaN());
+    std::vector<int64_t> path;
+    for (KvCache* cache : {&host, &device}) {
+      cache->extend({.tokens = at::zeros({nodes}, at::kInt), .rows = {}, .parents = {}});
+    }
+    qkv_to_cache(qkv, options_, host.view(0), expected);
+    cuda_qkv(qkv, device.view(0), queries);
+    EXPECT_TRUE(at::allclose(queries, expected, 2e-6, 3e-6));
+    for (int64_t node = 0; node < nodes; ++node) {
+      path.push_back(node);
+    }
+    host.commit(0, path);
+    device.commit(0, path);
+  }
+  const auto expected = host.key_values(0, 0);
+  const auto written = device.key_values(0, 0);
+  const double rounding = c.format == KvFormat::kBFloat16 ? 0x1.01p-8 : 2e-6;
+  EXPECT_TRUE(at::allclose(written.first, expected.first, rounding, 3e-6));
+  EXPECT_TRUE(at::equal(written.second, expected.second));
+}
+
+TEST_P(CudaQkvTest, LeavesPaddingAlone) {
+  const CudaQkvCase& c = GetParam();
+  KvCache cache = new_cache();
+  cache.extend({.tokens = at::zeros({3}, at::kInt), .rows = {}, .parents = {}});
+  const KvView view = cache.view(0);
+  Tensor positions = view.tables->positions;
+  positions[2] = -1;
+  view.values.fill_(7);
+  const Tensor queries = at::full({3, c.heads, c.head_dim}, 9.0F);
+  cuda_qkv(at::randn({3, (c.heads + 2 * c.kv_heads) * c.head_dim}), view, queries);
+  EXPECT_TRUE((queries[2] == 9).all().item<bool>());
+  EXPECT_EQ((view.values == 7).sum().item<int64_t>(),
+            view.values.numel() - 2 * c.kv_heads * c.head_dim);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaQkvTest,
+                         testing::Values(CudaQkvCase{4, 1, 64, true}, CudaQkvCase{4, 2, 16, false},
+                                         CudaQkvCase{3, 3, 24, true}, CudaQkvCase{1, 1, 2, true},
+                                         CudaQkvCase{4, 1, 256, true, KvFormat::kBFloat16},
+                                         CudaQkvCase{2, 1, 512, true},
+                                         CudaQkvCase{4, 2, 40, false, KvFormat::kBFloat16}),
+                         ParameterName());
+
+}  // namespace
+}  // namespace specdec
